@@ -1,0 +1,89 @@
+#include "core/context.h"
+
+#include <omp.h>
+
+#include <utility>
+
+#include "core/error.h"
+
+namespace zinc {
+namespace {
+
+thread_local Context* current_context = nullptr;
+
+}  // namespace
+
+std::string_view name_of(StreamRole role) {
+  switch (role) {
+    case StreamRole::compute:
+      return "compute";
+    case StreamRole::gather:
+      return "gather";
+    case StreamRole::reduce:
+      return "reduce";
+    case StreamRole::copy_in:
+      return "copy_in";
+    case StreamRole::copy_out:
+      return "copy_out";
+  }
+  return "?";
+}
+
+Context::Context(ContextOptions options)
+    : device_(options.device),
+      num_threads_(options.num_threads > 0 ? options.num_threads : omp_get_max_threads()),
+      trace_(options.trace),
+      random_(options.seed) {
+  require(device_.is_cpu() || device_.meta, "context: this build has no CUDA; use device cpu");
+  if (options.memory_source == nullptr) {
+    options.memory_source = device_.meta ? make_meta_memory_source() : make_host_memory_source();
+  }
+  allocator_ = Allocator::create(std::move(options.memory_source), options.memory);
+  if (options.execution == ContextOptions::Execution::shuffled) {
+    shuffled_ = std::make_unique<ShuffledExecutor>(options.shuffle_seed);
+  }
+  for (int i = 0; i < kNumStreamRoles; ++i) {
+    const auto role = static_cast<StreamRole>(i);
+    const std::string_view name = name_of(role);
+    auto& stream = streams_[static_cast<size_t>(i)];
+    if (shuffled_ != nullptr) {
+      stream = shuffled_->make_stream(name, i + 1, trace_);
+    } else if (role == StreamRole::compute || device_.meta ||
+               options.execution == ContextOptions::Execution::inline_all) {
+      stream = make_inline_stream(name, i + 1, trace_);
+    } else {
+      stream = make_worker_stream(name, i + 1, trace_, 1);
+    }
+  }
+}
+
+Context::~Context() {
+  slots_.clear();  // handles and caches may hold blocks
+  for (auto& stream : streams_) stream.reset();
+}
+
+void Context::synchronize() {
+  for (auto& stream : streams_) stream->synchronize();
+}
+
+Context* Context::current_or_null() { return current_context; }
+
+Context& Context::current() {
+  require(current_context != nullptr,
+          "no context is current for this thread: construct a zinc::Context and a "
+          "zinc::ContextScope first (zinc::connect() does both)");
+  return *current_context;
+}
+
+ContextScope::ContextScope(Context& context)
+    : previous_(std::exchange(current_context, &context)),
+      previous_threads_(omp_get_max_threads()) {
+  omp_set_num_threads(context.num_threads());
+}
+
+ContextScope::~ContextScope() {
+  current_context = previous_;
+  omp_set_num_threads(previous_threads_);
+}
+
+}  // namespace zinc

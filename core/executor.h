@@ -1,0 +1,48 @@
+// core/executor.h: makers of streams.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "core/stream.h"
+
+namespace zinc {
+
+class TraceRecorder;
+
+// Limit of every worker queue: an issuing thread that is this far ahead blocks.
+inline constexpr int kMaxQueuedTasks = 4096;
+
+// Runs work at the call, in the calling thread; a wait for an event blocks the caller.
+// `name` must outlive the stream.
+std::unique_ptr<Stream> make_inline_stream(std::string_view name, int lane, TraceRecorder* trace);
+
+// Runs work in a thread of the stream's own, with `num_threads` OpenMP threads inside it. The
+// destructor lets issued work finish.
+std::unique_ptr<Stream> make_worker_stream(std::string_view name, int lane, TraceRecorder* trace,
+                                           int num_threads);
+
+// Test executor: a dependency graph of everything that was issued to its streams; the calling
+// thread runs it. By seed, a run mixes three orders: latest (only when a wait or query needs it),
+// earliest (at issue), and random. The order depends on the seed and the sequence of calls alone,
+// so that ranks which issue the same sequence of collectives run them in the same order.
+class ShuffledExecutor {
+ public:
+  enum class Order : uint8_t { by_seed, latest, earliest, random };
+
+  explicit ShuffledExecutor(uint64_t seed, Order order = Order::by_seed);
+  ~ShuffledExecutor();
+  ShuffledExecutor(const ShuffledExecutor&) = delete;
+  ShuffledExecutor& operator=(const ShuffledExecutor&) = delete;
+
+  std::unique_ptr<Stream> make_stream(std::string_view name, int lane, TraceRecorder* trace);
+  void drain();  // runs everything that was issued
+
+  class Graph;
+
+ private:
+  std::shared_ptr<Graph> graph_;
+};
+
+}  // namespace zinc

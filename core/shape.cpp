@@ -1,0 +1,14 @@
+#include "core/shape.h"
+
+namespace zinc {
+
+std::string to_string(const Shape& shape) {
+  std::string text = "[";
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (i > 0) text += ", ";
+    text += concat(shape[i]);
+  }
+  return text + "]";
+}
+
+}  // namespace zinc

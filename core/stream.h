@@ -1,0 +1,107 @@
+// core/stream.h: queues of work and the events that order them.
+//
+// A Stream is a queue on an executor. Work of one stream runs in the order in which it was issued;
+// between streams only events order anything. Four executors stand behind the same interface:
+//   inline    work runs at the call (CPU compute)
+//   worker    a thread of its own per stream (CPU gather, reduce, copy, I/O)
+//   CUDA      a CUDA stream
+//   shuffled  tests: work runs as late, as early or in as random an order as the events allow
+// Code must be right on all of them: what it enqueues captures views and values by copy, and
+// memory is reused by another stream only behind an event.
+//
+// An exception thrown by enqueued work is kept and thrown again at the next synchronize() of the
+// stream or wait of an event recorded after it; work issued to a failed stream is dropped.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+namespace zinc {
+
+// A point in a stream's queue. A cheap value; a default-constructed event has already happened.
+class Event {
+ public:
+  // What an executor implements.
+  class State {
+   public:
+    virtual ~State() = default;
+    virtual bool query() = 0;  // true once the work before the event is done; makes progress
+    virtual void wait() = 0;   // blocks the calling thread; rethrows what the work threw
+    virtual uint64_t trace_id() const { return 0; }
+  };
+
+  Event() = default;
+  explicit Event(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  bool query() const { return state_ == nullptr || state_->query(); }
+  void wait() const {
+    if (state_ != nullptr) state_->wait();
+  }
+  const std::shared_ptr<State>& state() const { return state_; }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+enum class StreamKind : uint8_t { immediate, worker, cuda, shuffled };
+
+class Stream {
+ public:
+  using Task = std::function<void()>;
+
+  virtual ~Stream() = default;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  StreamKind kind() const { return kind_; }
+  std::string_view name() const { return name_; }
+  int lane() const { return lane_; }  // row of the trace
+
+  // Queues `task`; blocks where the queue's limit is reached. `label` must outlive the stream (a
+  // string literal); it names the work in the trace.
+  virtual void enqueue(const char* label, Task task) = 0;
+  virtual Event record() = 0;
+  // Work issued to this stream from now on runs after `event`.
+  virtual void wait(const Event& event) = 0;
+  // Blocks the calling thread until all issued work is done; rethrows what it threw.
+  virtual void synchronize() = 0;
+  virtual void* native() const { return nullptr; }  // cudaStream_t on CUDA
+
+ protected:
+  Stream(StreamKind kind, std::string_view name, int lane)
+      : kind_(kind), name_(name), lane_(lane) {}
+
+ private:
+  StreamKind kind_;
+  std::string_view name_;
+  int lane_;
+};
+
+// Non-owning handle, the argument of every kernel launch.
+class StreamRef {
+ public:
+  StreamRef(Stream& stream) : stream_(&stream) {}  // NOLINT(google-explicit-constructor)
+
+  Stream& operator*() const { return *stream_; }
+  Stream* operator->() const { return stream_; }
+  friend bool operator==(const StreamRef&, const StreamRef&) = default;
+
+  // Runs `work` in the stream's order; at once and without a heap allocation on an inline stream.
+  // CPU kernels are launched by this.
+  template <class Work>
+  void submit(const char* label, Work&& work) const {
+    if (stream_->kind() == StreamKind::immediate) {
+      std::forward<Work>(work)();
+    } else {
+      stream_->enqueue(label, Stream::Task(std::forward<Work>(work)));
+    }
+  }
+
+ private:
+  Stream* stream_;
+};
+
+}  // namespace zinc
