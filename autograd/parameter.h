@@ -1,0 +1,164 @@
+// autograd/parameter.h: a trainable weight, and the seam through which its bytes arrive.
+//
+// A Parameter is declared, not allocated: name, shape, dtype, initialiser. Where its values live is
+// the business of its ParameterSource. The default source keeps everything resident; the zero layer
+// installs one that gathers, pins, prefetches and reduces. So nn and autograd know nothing of ZeRO.
+//
+// Note [Life of a parameter's gradient]
+// During backward a node that contributes to the gradient of a parameter asks its source for a
+// GradientTarget and writes or accumulates into it at once, on the compute stream. The graph knows
+// how many nodes will contribute before it starts; after the last one it calls gradient_done(),
+// once per parameter and backward pass, on the issuing thread. The order of these calls is a
+// function of the graph alone and is the same with and without recomputation.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/device.h"
+#include "core/dtype.h"
+#include "core/shape.h"
+#include "core/view.h"
+#include "tensor/tensor.h"
+
+namespace zinc::autograd {
+
+class Parameter;
+
+// How a parameter starts. Element i of the parameter is a pure function of (seed, name, i),
+// computed by one scalar host algorithm in f64 and rounded to the dtype, so any shard can be made
+// alone.
+struct Initializer {
+  enum class Kind : uint8_t {
+    constant,          // value
+    normal,            // mean, std
+    truncated_normal,  // mean, std, cut at +-2 std by the inverse distribution function
+    uniform,           // [low, high)
+  };
+  Kind kind = Kind::constant;
+  double first = 0.0;   // constant: value; normal: mean; uniform: low
+  double second = 0.0;  // normal: standard deviation; uniform: high
+
+  static Initializer zeros() { return {}; }
+  static Initializer ones() { return {.first = 1.0}; }
+  static Initializer normal(double std, double mean = 0.0) {
+    return {.kind = Kind::normal, .first = mean, .second = std};
+  }
+  static Initializer uniform(double low, double high) {
+    return {.kind = Kind::uniform, .first = low, .second = high};
+  }
+};
+
+// Writes elements [begin, begin + out.numel()) of the parameter called `name`, flat row-major
+// order. out: [n] contiguous host memory of any float dtype. Deterministic; synchronous; any
+// thread.
+void initialize_range(const Initializer& initializer, uint64_t seed, std::string_view name,
+                      int64_t begin, View out);
+
+// Keeps a parameter's values in place while it lives; move-only. The destructor releases.
+class ParameterGuard {
+ public:
+  ParameterGuard() = default;
+  ParameterGuard(class ParameterSource& source, Parameter& parameter, ConstView view)
+      : source_(&source), parameter_(&parameter), view_(view) {}
+  ParameterGuard(ParameterGuard&& other) noexcept { swap(other); }
+  ParameterGuard& operator=(ParameterGuard&& other) noexcept {
+    ParameterGuard taken(std::move(other));
+    swap(taken);
+    return *this;
+  }
+  ~ParameterGuard() { reset(); }
+
+  // Full shape, contiguous, the parameter's dtype; valid on the compute stream from now on.
+  const ConstView& view() const { return view_; }
+  void reset() noexcept;
+  void swap(ParameterGuard& other) noexcept {
+    std::swap(source_, other.source_);
+    std::swap(parameter_, other.parameter_);
+    std::swap(view_, other.view_);
+  }
+
+ private:
+  class ParameterSource* source_ = nullptr;
+  Parameter* parameter_ = nullptr;
+  ConstView view_;
+};
+
+// Where backward puts the gradient of a parameter.
+struct GradientTarget {
+  View view;                // shape and dtype of the parameter, contiguous
+  bool accumulate = false;  // false: overwrite; true: add to what is there
+};
+
+class ParameterSource {
+ public:
+  virtual ~ParameterSource() = default;
+
+  // The values, in place for work issued to the compute stream until the guard goes.
+  virtual ParameterGuard acquire(Parameter& parameter) = 0;
+  // Only for parameters that require a gradient. A second call in one backward pass (tied use)
+  // gives the same view with accumulate = true.
+  virtual GradientTarget gradient(Parameter& parameter) = 0;
+  virtual void gradient_done(Parameter& parameter) = 0;
+  virtual void backward_begin() {}
+  virtual void backward_end() {}
+
+ protected:
+  friend class ParameterGuard;
+  virtual void release(Parameter& parameter) noexcept = 0;
+};
+
+// Declared by a module; identity is the address (neither copyable nor movable).
+class Parameter {
+ public:
+  // `name`: dotted path from the model's root, a Hugging Face weight name; see nn::Module.
+  Parameter(std::string name, const Shape& shape, const Initializer& initializer,
+            DType dtype = DType::f32);
+  ~Parameter();
+  Parameter(const Parameter&) = delete;
+  Parameter& operator=(const Parameter&) = delete;
+
+  const std::string& name() const { return name_; }
+  void set_name(std::string name) { name_ = std::move(name); }
+  const Shape& shape() const { return shape_; }
+  int64_t numel() const { return shape_.numel(); }
+  DType dtype() const { return dtype_; }
+  const Initializer& initializer() const { return initializer_; }
+  bool requires_grad() const { return requires_grad_; }
+  // Weight decay is skipped for parameters that say so; default: rank < 2 (norms, biases).
+  bool decays() const { return decays_; }
+
+  // The following throw InvalidArgument once the parameter has values (first acquire or an engine).
+  void set_dtype(DType dtype);
+  void set_requires_grad(bool value);
+  void set_decays(bool value) { decays_ = value; }
+  void set_initializer(const Initializer& initializer);
+
+  // The source that serves this parameter; the resident one by default. Changing it drops resident
+  // values and gradients.
+  ParameterSource& source() const { return *source_; }
+  void set_source(ParameterSource& source);
+  void reset_source();  // back to the resident one
+
+  // --- What the resident source keeps. Absent under any other source.
+  // Materialises on first use by the initialiser, with the current context's seed and device.
+  Tensor& data();
+  const std::optional<Tensor>& grad() const { return grad_; }
+  void zero_grad();  // forgets the gradient: the next backward overwrites
+
+ private:
+  friend class ResidentSource;
+  std::string name_;
+  Shape shape_;
+  Initializer initializer_;
+  DType dtype_;
+  bool requires_grad_ = true;
+  bool decays_;
+  ParameterSource* source_;
+  std::optional<Tensor> data_;
+  std::optional<Tensor> grad_;
+};
+
+}  // namespace zinc::autograd

@@ -1,0 +1,131 @@
+// comm/communicator.h: collectives between the ranks of a group.
+//
+// Every collective is queued on a stream and returns a Work at once; buffers must stay in place
+// until the Work is done. All ranks of a group issue the same collectives with the same sizes and
+// dtypes in the same order. Communicators never allocate: where a collective needs room, the caller
+// brings `workspace_bytes()` of it.
+//
+// Note [Ordered reduction]
+// Sums are a specification, not an implementation detail. Elements are converted to f32 (f64 stays
+// f64) and added over a fixed binary tree of ranks: for width 1, 2, 4, ... the partial sum at rank
+// r (r a multiple of 2 * width) takes that at r + width; an absent leaf is skipped, never added as
+// zero. The result is rounded once to the output's dtype. reduce_scatter is an exchange of shards
+// followed by that sum; all_reduce is an ordered reduce_scatter followed by an all_gather: the same
+// bytes on the wire as a ring. Two backends, and two splits of one array into buckets, therefore
+// give the same bits.
+//
+// Errors: InvalidArgument for sizes, dtypes and devices that do not fit; CommError, from Work::wait
+// or the stream, when a peer is gone, disagrees or misses the deadline (names operation, sequence
+// number and ranks). After a CommError the communicator is aborted: every later call throws.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "core/stream.h"
+#include "core/view.h"
+
+namespace zinc::comm {
+
+// A queued collective.
+class Work {
+ public:
+  Work() = default;  // already done
+  explicit Work(Event event) : event_(std::move(event)) {}
+  const Event& event() const { return event_; }
+  bool query() const { return event_.query(); }
+  void wait() const { event_.wait(); }  // blocks the host; throws CommError
+  void wait_on(StreamRef stream) const { stream->wait(event_); }  // orders a stream after it
+
+ private:
+  Event event_;
+};
+
+// All views are contiguous, on the communicator's device.
+struct AllGather {
+  ConstView shard;  // [n] any dtype
+  View out;         // [size * n] same dtype, rank-major; shard may be the rank's own place in it
+};
+
+struct ReduceScatter {
+  ConstView in;             // [size * n] f64 | f32 | bf16 | f16; not changed
+  View out;                 // [n] dtype of `in`, or f32; may be the rank's own place in `in`
+  bool accumulate = false;  // add to `out` (in f32, then round) instead of overwriting
+  View workspace;           // u8, at least workspace_bytes()
+};
+
+struct AllReduce {
+  View inout;  // [n] f64 | f32 | bf16 | f16
+  View workspace;
+};
+
+struct Broadcast {
+  View inout;  // [n] any dtype
+  int root = 0;
+};
+
+struct AllToAll {
+  ConstView in;  // [size * n] any dtype: block r goes to rank r
+  View out;      // [size * n] same dtype: block r came from rank r; must not overlap `in`
+};
+
+enum class Collective : uint8_t { all_gather, reduce_scatter, all_reduce, broadcast, all_to_all };
+std::string_view name_of(Collective collective);
+
+// Sums over ranks that the backend performs in its own order, or the ordered tree.
+enum class ReduceAlgorithm : uint8_t { ordered, native };
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  virtual std::string_view backend() const = 0;  // "single", "local", "mpi", "nccl", "phantom"
+
+  virtual Work all_gather(const AllGather& args, StreamRef stream) = 0;
+  virtual Work reduce_scatter(const ReduceScatter& args, StreamRef stream) = 0;
+  virtual Work all_reduce(const AllReduce& args, StreamRef stream) = 0;
+  virtual Work broadcast(const Broadcast& args, StreamRef stream) = 0;
+  virtual Work all_to_all(const AllToAll& args, StreamRef stream) = 0;
+  // Messages between a pair of ranks match in order per (source, destination, tag).
+  virtual Work send(ConstView data, int destination, int tag, StreamRef stream) = 0;
+  virtual Work receive(View data, int source, int tag, StreamRef stream) = 0;
+  virtual Work barrier(StreamRef stream) = 0;
+
+  // Bytes of workspace for a collective over `bytes` bytes of its larger buffer (`in` of
+  // reduce_scatter, `inout` of all_reduce) of `dtype`.
+  virtual int64_t workspace_bytes(Collective collective, int64_t bytes, DType dtype) const = 0;
+
+  // Ranks with one colour form a group, ordered by (key, rank). Collective; blocks the host. A
+  // negative colour takes part in no group and gets null.
+  virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
+
+  // Makes every collective under way, here and on the peers, fail with CommError. Any thread.
+  virtual void abort(std::string_view reason) noexcept = 0;
+
+  // How long one collective may wait for its peers. Applies to collectives issued from now on.
+  void set_deadline(std::chrono::milliseconds deadline) { deadline_ = deadline; }
+  std::chrono::milliseconds deadline() const { return deadline_; }
+  void set_reduce_algorithm(ReduceAlgorithm algorithm) { algorithm_ = algorithm; }
+  ReduceAlgorithm reduce_algorithm() const { return algorithm_; }
+
+  // Payload bytes that this rank has sent to and received from other ranks so far.
+  virtual int64_t bytes_sent() const = 0;
+  virtual int64_t bytes_received() const = 0;
+
+ protected:
+  Communicator(int rank, int size) : rank_(rank), size_(size) {}
+
+ private:
+  int rank_;
+  int size_;
+  std::chrono::milliseconds deadline_{std::chrono::minutes(10)};
+  ReduceAlgorithm algorithm_ = ReduceAlgorithm::ordered;
+};
+
+}  // namespace zinc::comm

@@ -1,0 +1,53 @@
+// optim/optimizer.h: element-wise update rules over flat ranges.
+//
+// An optimizer owns no parameters and no states: it says which states it needs and updates any
+// contiguous range of them. So one rule serves a whole model, a shard of it, or a sub-group that is
+// passing through a staging buffer. A client's own optimizer implements the same interface.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/stream.h"
+#include "core/view.h"
+
+namespace zinc::optim {
+
+// Values that a schedule or the user may change between steps; one per parameter group. Members
+// that a rule does not know are ignored.
+struct HyperParameters {
+  double lr = 1e-3;
+  double weight_decay = 0.0;
+  double momentum = 0.0;  // SGD
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+};
+
+inline constexpr int kMaxOptimizerStates = 4;
+
+struct Update {
+  View weights;        // [n] f32 | f64 master weights, updated in place
+  ConstView gradient;  // [n] f32 | bf16 | f16 (f64 with f64), unscaled sum
+  std::array<View, kMaxOptimizerStates> states;  // [n] dtype of `weights`; as many as num_states()
+  View model_weights;                            // [n] bf16 | f16 copy of the result; may be absent
+  ConstView factor;  // [1] f32 on the device: multiplies the gradient (1 / loss scale, count, clip)
+  ConstView skip;    // [1] i32 on the device, may be absent: non-zero leaves every bit as it is
+  int64_t step = 1;  // number of this update, from 1: for bias corrections (computed in f64)
+};
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  virtual std::string_view name() const = 0;  // "AdamW"
+  virtual int num_states() const = 0;
+  virtual std::string_view state_name(int i) const = 0;  // checkpoint names: "exp_avg"
+  // Asynchronous on `stream`; deterministic; element i depends on element i alone.
+  virtual void update(const Update& args, const HyperParameters& hyper, StreamRef stream) const = 0;
+};
+
+}  // namespace zinc::optim
