@@ -72,3 +72,17 @@ endforeach()
 
 include(TestsOfRanks)
 include(TestsOfFuzz)
+
+if(ZINC_INSTALL)
+  set(flags "")
+  if(ZINC_SANITIZE)
+    set(flags "-fsanitize=${ZINC_SANITIZE}")
+  endif()
+  add_test(
+    NAME consumer.installed_package
+    COMMAND
+      "${CMAKE_COMMAND}" "-DBUILD_DIR=${PROJECT_BINARY_DIR}" "-DSOURCE_DIR=${PROJECT_SOURCE_DIR}"
+      "-DFLAGS=${flags}" "-DCOMPILER=${CMAKE_CXX_COMPILER}" -P
+      "${PROJECT_SOURCE_DIR}/tests/consumer/run_consumer.cmake")
+  set_tests_properties(consumer.installed_package PROPERTIES LABELS slow TIMEOUT 600)
+endif()

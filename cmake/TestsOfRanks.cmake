@@ -20,7 +20,6 @@ foreach(source IN LISTS sources)
   add_executable(zinc_ranks_${name} "${source}" ${support})
   target_link_libraries(zinc_ranks_${name} PRIVATE zinc MPI::MPI_CXX GTest::gmock_main fmt::fmt
                                                    zinc_warnings)
-  target_compile_definitions(zinc_ranks_${name} PRIVATE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
   add_dependencies(zinc_tests zinc_ranks_${name})
   set(labels ranks)
   set(timeout 120)

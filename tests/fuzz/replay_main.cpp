@@ -1,5 +1,5 @@
-// Feeds every file below the folders named on the command line to a fuzz target, in sorted order, so
-// that a corpus is a regression test with any compiler. An empty corpus is an error.
+// Feeds every file below the folders named on the command line to a fuzz target, in sorted order,
+// so that a corpus is a regression test with any compiler. An empty corpus is an error.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
