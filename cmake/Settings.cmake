@@ -1,0 +1,49 @@
+# Compiler settings every target shares: language level, optimisation, warnings, sanitizers, ccache.
+
+option(ZINC_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(ZINC_BENCH "Build the benches" ${PROJECT_IS_TOP_LEVEL})
+option(ZINC_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
+option(ZINC_INSTALL "Define the install targets" ${PROJECT_IS_TOP_LEVEL})
+option(ZINC_WERROR "Treat compiler warnings as errors" OFF)
+option(ZINC_FUZZ "Build the libFuzzer programs; needs clang with its run-time library" OFF)
+set(ZINC_SANITIZE "" CACHE STRING "Sanitizers, as in -fsanitize=: address,undefined or thread")
+
+if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Release or Debug" FORCE)
+endif()
+
+if(PROJECT_IS_TOP_LEVEL)
+  # Debug information level 1: line tables, so that a profile or a stack trace names its lines.
+  set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")
+  set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g -D_GLIBCXX_ASSERTIONS")
+  set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+  set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}")
+endif()
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+find_program(ZINC_CCACHE ccache)
+mark_as_advanced(ZINC_CCACHE)
+if(ZINC_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
+  # Paths relative to the source root, so that checkouts in several places share one cache.
+  set(CMAKE_CXX_COMPILER_LAUNCHER env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
+                                  "${ZINC_CCACHE}")
+endif()
+
+# What a source file of zinc is compiled with, and nobody else's.
+add_library(zinc_warnings INTERFACE)
+target_compile_options(
+  zinc_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wconversion>
+                          $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${ZINC_WERROR}>>:-Werror>)
+
+if(ZINC_SANITIZE)
+  add_compile_options(-fsanitize=${ZINC_SANITIZE} -fno-omit-frame-pointer
+                      -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${ZINC_SANITIZE})
+endif()
+if(ZINC_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()

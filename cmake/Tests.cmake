@@ -1,0 +1,88 @@
+# Tests, found by glob: one GoogleTest binary per folder tests/<folder>. File names decide labels and
+# processes; the rules are in cmake/README.md, "Tests".
+
+find_package(GTest CONFIG QUIET)
+if(NOT TARGET GTest::gmock_main)
+  message(FATAL_ERROR "ZINC_TESTS=ON needs GoogleTest: install the Debian packages "
+                      "libgtest-dev and libgmock-dev")
+endif()
+include(GoogleTest)
+
+add_custom_target(zinc_tests)
+
+# One binary, its tests registered when ctest runs. Suites whose name contains "slow" (any case) get
+# the label slow, the others `label`.
+function(_zinc_add_gtest name label)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "SOURCES;LIBRARIES")
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} GTest::gmock_main fmt::fmt zinc_warnings)
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
+  add_dependencies(zinc_tests ${name})
+  set(slow "*Slow*:*slow*")
+  # Names must be unique over all binaries: CTest sets the properties of a test by its name.
+  string(REGEX REPLACE "^zinc_tests_" "" prefix "${name}")
+  set(common TEST_PREFIX "${prefix}." WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}" DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60)
+  if(label STREQUAL "slow")
+    gtest_discover_tests(${name} ${common} PROPERTIES LABELS slow TIMEOUT 1800)
+  else()
+    gtest_discover_tests(${name} ${common} TEST_FILTER "-${slow}"
+                         PROPERTIES LABELS ${label} TIMEOUT 300)
+    gtest_discover_tests(${name} ${common} TEST_FILTER "${slow}" PROPERTIES LABELS slow TIMEOUT
+                                                                            1800)
+  endif()
+endfunction()
+
+file(GLOB folders CONFIGURE_DEPENDS LIST_DIRECTORIES true "${PROJECT_SOURCE_DIR}/tests/*")
+foreach(folder IN LISTS folders)
+  get_filename_component(layer "${folder}" NAME)
+  if(NOT IS_DIRECTORY "${folder}" OR layer MATCHES "^(ranks|fuzz|consumer)$")
+    continue()
+  endif()
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${folder}/*.cpp")
+  zinc_select_sources(sources ${sources})
+  set(libraries zinc)
+  if(layer IN_LIST ZINC_LAYERS)
+    set(libraries zinc_${layer})
+  endif()
+  set(support ${sources})
+  list(FILTER support EXCLUDE REGEX "_test\\.cpp$")
+  foreach(suffix IN ITEMS "" _slow _cuda)
+    set(tests ${sources})
+    list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
+    if(suffix STREQUAL "")
+      list(FILTER tests EXCLUDE REGEX "(slow[a-z0-9_]*|_cuda)_test\\.cpp$")
+      set(label cpu)
+    elseif(suffix STREQUAL "_slow")
+      list(FILTER tests INCLUDE REGEX "slow[a-z0-9_]*_test\\.cpp$")
+      list(FILTER tests EXCLUDE REGEX "_cuda_test\\.cpp$")
+      set(label slow)
+    else()
+      list(FILTER tests INCLUDE REGEX "_cuda_test\\.cpp$")
+      set(label cuda)
+      if(NOT ZINC_HAVE_CUDA)
+        set(tests "")
+      endif()
+    endif()
+    if(tests)
+      _zinc_add_gtest(zinc_tests_${layer}${suffix} ${label} SOURCES ${tests} ${support} LIBRARIES
+                      ${libraries})
+    endif()
+  endforeach()
+endforeach()
+
+include(TestsOfRanks)
+include(TestsOfFuzz)
+
+if(ZINC_INSTALL)
+  set(flags "")
+  if(ZINC_SANITIZE)
+    set(flags "-fsanitize=${ZINC_SANITIZE}")
+  endif()
+  add_test(
+    NAME consumer.installed_package
+    COMMAND
+      "${CMAKE_COMMAND}" "-DBUILD_DIR=${PROJECT_BINARY_DIR}" "-DSOURCE_DIR=${PROJECT_SOURCE_DIR}"
+      "-DFLAGS=${flags}" "-DCOMPILER=${CMAKE_CXX_COMPILER}" -P
+      "${PROJECT_SOURCE_DIR}/tests/consumer/run_consumer.cmake")
+  set_tests_properties(consumer.installed_package PROPERTIES LABELS slow TIMEOUT 600)
+endif()

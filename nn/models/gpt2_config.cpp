@@ -1,0 +1,110 @@
+#include "nn/models/gpt2_config.h"
+
+#include <array>
+#include <string>
+
+#include "core/error.h"
+
+namespace zinc::nn {
+namespace {
+
+struct Preset {
+  std::string_view name;
+  Gpt2Config config;
+};
+
+constexpr int64_t kEndOfText = 50256;
+
+const std::array<Preset, 5>& presets() {
+  static const std::array<Preset, 5> table = {{
+      {"tiny",
+       {.vocab_size = 256,
+        .max_positions = 256,
+        .hidden_size = 192,
+        .num_layers = 4,
+        .num_heads = 6}},
+      {"gpt2-124m", {.bos_token = kEndOfText, .eos_token = kEndOfText}},
+      {"gpt2-350m",
+       {.hidden_size = 1024,
+        .num_layers = 24,
+        .num_heads = 16,
+        .bos_token = kEndOfText,
+        .eos_token = kEndOfText}},
+      {"gpt2-774m",
+       {.hidden_size = 1280,
+        .num_layers = 36,
+        .num_heads = 20,
+        .bos_token = kEndOfText,
+        .eos_token = kEndOfText}},
+      {"gpt2-1.5b",
+       {.hidden_size = 1600,
+        .num_layers = 48,
+        .num_heads = 25,
+        .bos_token = kEndOfText,
+        .eos_token = kEndOfText}},
+  }};
+  return table;
+}
+
+void check(bool condition, const std::string& message) {
+  if (!condition) throw ConfigError(concat("gpt2 model: ", message));
+}
+
+void check_positive(std::string_view key, int64_t value) {
+  check(value > 0, concat(key, " must be positive, not ", value));
+}
+
+void check_rate(std::string_view key, double value) {
+  check(value >= 0.0 && value < 1.0, concat(key, " must lie in [0, 1), not ", value));
+}
+
+}  // namespace
+
+int64_t Gpt2Config::num_parameters() const {
+  const int64_t C = hidden_size, F = mlp_size();
+  const int64_t norm = 2 * C;
+  const int64_t attention = (C * 3 * C + 3 * C) + (C * C + C);
+  const int64_t mlp = (C * F + F) + (F * C + C);
+  const int64_t embeddings = vocab_size * C + max_positions * C;
+  const int64_t head = tie_word_embeddings ? 0 : vocab_size * C;
+  return embeddings + num_layers * (2 * norm + attention + mlp) + norm + head;
+}
+
+void Gpt2Config::validate() const {
+  check_positive("vocab_size", vocab_size);
+  check_positive("n_positions", max_positions);
+  check_positive("n_embd", hidden_size);
+  check_positive("n_layer", num_layers);
+  check_positive("n_head", num_heads);
+  check(intermediate_size >= 0, concat("n_inner must not be negative: ", intermediate_size));
+  check(hidden_size % num_heads == 0,
+        concat("n_embd (", hidden_size, ") must be a multiple of n_head (", num_heads, ")"));
+  check(layer_norm_epsilon > 0.0,
+        concat("layer_norm_epsilon must be positive, not ", layer_norm_epsilon));
+  check(initializer_range > 0.0,
+        concat("initializer_range must be positive, not ", initializer_range));
+  check_rate("embd_pdrop", embedding_dropout);
+  check_rate("attn_pdrop", attention_dropout);
+  check_rate("resid_pdrop", residual_dropout);
+}
+
+Gpt2Config Gpt2Config::preset(std::string_view name) {
+  std::string known;
+  for (const Preset& preset : presets()) {
+    if (preset.name == name) return preset.config;
+    known += known.empty() ? "" : ", ";
+    known += preset.name;
+  }
+  throw ConfigError(concat("there is no GPT-2 preset \"", name, "\"; there are ", known));
+}
+
+std::span<const std::string_view> Gpt2Config::preset_names() {
+  static const auto names = [] {
+    std::array<std::string_view, 5> result{};
+    for (size_t i = 0; i < result.size(); ++i) result[i] = presets()[i].name;
+    return result;
+  }();
+  return names;
+}
+
+}  // namespace zinc::nn
