@@ -64,14 +64,14 @@ Struct* export_tensor(const Tensor& tensor) {
     holder->strides[static_cast<size_t>(d)] = view.stride(d);
   }
   Struct& managed = holder->managed;
-  managed.tensor = {.data = view.data(),
-                    .device = {view.device().is_cpu() ? kDeviceCpu : kDeviceCuda,
-                               int32_t{view.device().index}},
-                    .ndim = view.rank(),
-                    .dtype = to_data_type(view.dtype()),
-                    .shape = holder->shape.data(),
-                    .strides = holder->strides.data(),
-                    .byte_offset = 0};
+  managed.tensor = {
+      .data = view.data(),
+      .device = {view.device().is_cpu() ? kDeviceCpu : kDeviceCuda, int32_t{view.device().index}},
+      .ndim = view.rank(),
+      .dtype = to_data_type(view.dtype()),
+      .shape = holder->shape.data(),
+      .strides = holder->strides.data(),
+      .byte_offset = 0};
   managed.manager_context = holder.get();
   managed.deleter = [](Struct* self) {
     std::unique_ptr<Holder<Struct>>(static_cast<Holder<Struct>*>(self->manager_context)).reset();
@@ -102,16 +102,10 @@ View to_view(const TensorFields& fields) {
             "from_dlpack: the innermost dimension must be contiguous; make the tensor contiguous "
             "where it comes from");
   }
-  auto* data = static_cast<std::byte*>(fields.data);
-  // A tensor without elements may come without memory; a view needs an address.
-  static constinit std::byte nothing{};
-  if (data == nullptr) {
-    require(shape.numel() == 0, "from_dlpack: the tensor of shape ", shape, " has no memory");
-    data = &nothing;
-  } else {
-    data += fields.byte_offset;
-  }
-  return View(data, from_data_type(fields.dtype), shape, strides, device, Tier::device);
+  require(fields.data != nullptr || shape.numel() == 0, "from_dlpack: the tensor of shape ", shape,
+          " has no memory");
+  return View(static_cast<std::byte*>(fields.data) + fields.byte_offset,
+              from_data_type(fields.dtype), shape, strides, device, Tier::device);
 }
 
 // Lives as long as a context: tells owners of foreign memory whether its streams still exist.
@@ -139,7 +133,10 @@ std::shared_ptr<void> take_over(Struct* managed) {
 template <class Struct>
 Tensor import_tensor(Struct* managed, bool read_only) {
   const View view = to_view(managed->tensor);
-  Tensor tensor = Tensor::wrap(view, take_over(managed));
+  const std::shared_ptr<void> owner = take_over(managed);
+  // Without elements there may be no memory either, and nothing to share.
+  if (view.numel() == 0) return Tensor::empty(view.shape(), view.dtype());
+  Tensor tensor = Tensor::wrap(view, owner);
   return read_only ? tensor.clone() : tensor;
 }
 

@@ -98,8 +98,8 @@ class Tensor {
   std::shared_ptr<GradientHistory> history_;
 };
 
-// "f32[2, 3] on cpu", then the values, edges only when there are many. Values print with at most six
-// significant digits. "undefined" for an undefined tensor; no values on a meta device.
+// "f32[2, 3] on cpu", then the values, edges only when there are many. Values print with at most
+// six significant digits. "undefined" for an undefined tensor; no values on a meta device.
 std::string to_string(const Tensor& tensor);
 
 }  // namespace zinc
