@@ -1,0 +1,28 @@
+// optim/optimizer_config.h: which update rule, with which constants.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "optim/optimizer.h"
+
+namespace zinc::optim {
+
+enum class OptimizerKind : uint8_t {
+  sgd,    // DeepSpeed's "SGD": torch.optim.SGD
+  adam,   // L2 decay added to the gradient: "Adam" with adam_w_mode false
+  adamw,  // decoupled decay: "AdamW", and "Adam" unless adam_w_mode is false
+};
+std::string_view name_of(OptimizerKind kind);  // "SGD", "Adam", "AdamW"
+
+struct OptimizerConfig {
+  OptimizerKind kind = OptimizerKind::adamw;
+  // The first value of every group's hyper-parameters; the decay applies to parameters with
+  // Parameter::decays() only.
+  HyperParameters hyper{};
+  bool nesterov = false;        // SGD only; needs momentum > 0
+  double dampening = 0.0;       // SGD only, [0, 1)
+  bool bias_correction = true;  // Adam and AdamW
+};
+
+}  // namespace zinc::optim

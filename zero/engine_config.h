@@ -1,0 +1,159 @@
+// zero/engine_config.h: what the engine is told. Plain data; train/config fills it from a DeepSpeed
+// JSON file, a program may fill it by hand. Counts of elements are elements, counts of bytes are
+// bytes. Defaults are DeepSpeed 0.19's where DeepSpeed has the key.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/dtype.h"
+#include "optim/loss_scale_config.h"
+#include "optim/optimizer_config.h"
+#include "optim/schedule_config.h"
+
+namespace zinc::zero {
+
+struct BatchConfig {
+  int64_t micro_batch = 1;   // sequences per rank and micro-step, > 0
+  int64_t accumulation = 1;  // micro-steps per optimizer step, > 0
+
+  // Sequences per optimizer step over all ranks.
+  int64_t global_batch(int64_t world_size) const { return micro_batch * accumulation * world_size; }
+};
+
+struct PrecisionConfig {
+  // f32, bf16 or f16: weights, activations and gradients of the model. With a 16-bit dtype the
+  // optimizer keeps f32 master weights and moments.
+  DType dtype = DType::f32;
+  // f16 only: scale 1 otherwise.
+  optim::LossScaleConfig loss_scale{};
+  // Looks for non-finite gradients before a step and skips it. f16: always true; bf16: default
+  // true; f32: default false.
+  bool check_overflow = false;
+  // Skipped steps in a row after which the engine throws; > 0.
+  int64_t max_consecutive_skips = 100;
+};
+
+// Where the bits of a result come from; DESIGN 2 and 8.
+enum class Determinism : uint8_t {
+  run,    // same bits for one world size
+  world,  // same bits for every power-of-two world size with the same micro-batches per step
+};
+// When gradients travel.
+enum class ReduceSchedule : uint8_t {
+  boundary,    // once per optimizer step, at its last micro-batch; stages 0 and 1 only
+  micro_step,  // after every micro-batch
+};
+// How sums between ranks are made; matches comm::ReduceAlgorithm.
+enum class ReduceAlgorithm : uint8_t { ordered, native };
+// What the loss of a step is the mean of.
+enum class LossReduction : uint8_t {
+  tokens,       // all target tokens of the global batch
+  micro_batch,  // DeepSpeed's: the mean of the micro-batches' means
+};
+enum class OffloadDevice : uint8_t { none, cpu, nvme };
+
+std::string_view name_of(Determinism value);      // "run", "world"
+std::string_view name_of(ReduceSchedule value);   // "boundary", "micro_step"
+std::string_view name_of(ReduceAlgorithm value);  // "ordered", "native"
+std::string_view name_of(LossReduction value);    // "tokens", "micro_batch"
+std::string_view name_of(OffloadDevice value);    // "none", "cpu", "nvme"
+
+struct GradientConfig {
+  double clipping = 1.0;  // largest global L2 norm of the step's gradient; 0: off
+  // What accumulates over micro-batches; absent: the table of DESIGN 8 decides.
+  std::optional<DType> accumulation_dtype;
+  // What travels in a reduction: f32, bf16 or f16; absent: the model's dtype.
+  std::optional<DType> communication_dtype;
+  // Absent: boundary on stages 0 and 1, micro_step on 2 and 3.
+  std::optional<ReduceSchedule> reduce_schedule;
+  ReduceAlgorithm reduce_algorithm = ReduceAlgorithm::ordered;
+  // The next two: native reduction only. Divide by the world size before the sum; divide by the
+  // factor before it and multiply by it after.
+  bool prescale = false;
+  double predivide_factor = 1.0;
+  LossReduction loss_reduction = LossReduction::tokens;
+};
+
+// A tier for optimizer states or parameters.
+struct OffloadConfig {
+  OffloadDevice device = OffloadDevice::none;
+  std::string nvme_path;               // directory; needed for nvme
+  int64_t buffer_count = 4;            // staging buffers; parameters: default 5
+  int64_t buffer_size = 100'000'000;   // elements per staging buffer; parameters only
+  int64_t max_in_cpu = 1'000'000'000;  // elements kept in host memory with nvme; parameters only
+  bool pin_memory = true;
+  bool pipeline_read = false;   // optimizer only: read the next sub-group during the step
+  bool pipeline_write = false;  // optimizer only: write the previous sub-group during the step
+  bool fast_init = false;       // optimizer only
+  double ratio = 1.0;           // optimizer only, [0, 1]: part of the states that is offloaded
+};
+
+// libaio under the nvme tier.
+struct AioConfig {
+  int64_t block_size = 1'048'576;  // bytes per request
+  int queue_depth = 8;             // requests in flight per thread
+  int threads = 1;                 // DeepSpeed: intra_op_parallelism, thread_count, num_threads
+  bool single_submit = false;
+  bool overlap_events = true;
+};
+
+// Activation recomputation and where saved inputs live.
+struct RecomputeConfig {
+  int64_t every_blocks = 0;        // 0: off; n: one saved input per n transformer blocks
+  bool cpu_checkpointing = false;  // saved inputs in the host tier
+  bool contiguous_memory = false;  // saved inputs in one buffer
+};
+
+struct ZeroConfig {
+  int stage = 0;                                // 0-3
+  int64_t reduce_bucket_size = 500'000'000;     // elements, > 0
+  int64_t allgather_bucket_size = 500'000'000;  // elements, > 0
+  std::optional<bool> overlap_comm;             // absent: true on stage 3 only
+  int64_t sub_group_size = 1'000'000'000;       // elements of an optimizer tile; 0: the default
+  int64_t prefetch_bucket_size = 50'000'000;    // elements; stage 3
+  int64_t param_persistence_threshold =
+      100'000;  // elements: smaller parameters stay whole; stage 3
+  // Elements in persistent parameters at most; stage 3.
+  int64_t model_persistence_threshold = std::numeric_limits<int64_t>::max();
+  int64_t max_live_parameters = 1'000'000'000;      // elements; 0 is valid; stage 3
+  int64_t max_reuse_distance = 1'000'000'000;       // elements; 0 is valid; stage 3
+  bool gather_16bit_weights_on_model_save = false;  // stage 3
+  bool ignore_unused_parameters = true;
+  bool allow_untested_optimizer = false;  // a client's own optimizer with stages 1-3
+  bool force_cpu_optimizer = true;        // refuse a client's own optimizer with offload
+  OffloadConfig offload_optimizer{};
+  OffloadConfig offload_param{.buffer_count = 5};
+};
+
+struct EngineConfig {
+  BatchConfig batch{};
+  PrecisionConfig precision{};
+  GradientConfig gradient{};
+  optim::OptimizerConfig optimizer{};
+  optim::ScheduleConfig schedule{};
+  ZeroConfig zero{};
+  RecomputeConfig recompute{};
+  AioConfig aio{};
+  Determinism determinism = Determinism::run;
+  // Checks the CRC of every byte that comes back from a swap file.
+  bool verify_swap = true;
+
+  // The value in force.
+  ReduceSchedule reduce_schedule() const {
+    return gradient.reduce_schedule.value_or(zero.stage <= 1 ? ReduceSchedule::boundary
+                                                             : ReduceSchedule::micro_step);
+  }
+  DType communication_dtype() const {
+    return gradient.communication_dtype.value_or(precision.dtype);
+  }
+  bool overlap_comm() const { return zero.overlap_comm.value_or(zero.stage == 3); }
+};
+
+// Throws ConfigError, naming every member that is out of its range or contradicts another.
+void validate(const EngineConfig& config);
+
+}  // namespace zinc::zero
