@@ -12,8 +12,8 @@ namespace zinc::train {
 
 // A batch in host memory, filled by a loader's thread, before it becomes tensors.
 struct HostBatch {
-  int64_t batch_size = 0;                // B
-  int64_t seq_len = 0;                   // T
+  int64_t batch_size = 0;                  // B
+  int64_t seq_len = 0;                     // T
   std::vector<int32_t> input_ids{};        // [B, T]
   std::vector<int32_t> labels{};           // [B, T]
   std::vector<int32_t> lengths{};          // [B], or empty
