@@ -14,7 +14,7 @@ AppendFile::AppendFile(std::string path, Mode mode) : path_(std::move(path)) {
   const int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | (mode == Mode::create ? O_EXCL : 0);
   fd_ = FileDescriptor(::open(path_.c_str(), flags, 0666));
   if (!fd_) throw IoError("create", path_, -1, errno);
-  struct stat info {};
+  struct stat info = {};
   if (::fstat(fd_.get(), &info) != 0) throw IoError("stat", path_, -1, errno);
   size_ = static_cast<int64_t>(info.st_size);
 }

@@ -34,7 +34,7 @@ Opened open_regular(const std::string& path) {
     }
     throw IoError("open", path, -1, error);
   }
-  struct stat info {};
+  struct stat info = {};
   if (::fstat(fd.get(), &info) != 0) throw IoError("stat", path, -1, errno);
   if (!S_ISREG(info.st_mode)) {
     throw DataError(concat("'", path, "' is ", S_ISDIR(info.st_mode) ? "a folder" : "a device",
@@ -100,7 +100,7 @@ MappedFile::~MappedFile() {
 }
 
 void MappedFile::require_unchanged() const {
-  struct stat info {};
+  struct stat info = {};
   if (::fstat(fd_.get(), &info) != 0) throw IoError("stat", path_, -1, errno);
   if (info.st_size < size_) {
     throw DataError(concat(path_, ": was cut from ", size_, " to ",
@@ -120,12 +120,12 @@ std::string read_text_file(const std::string& path, int64_t limit_bytes) {
 }
 
 bool file_exists(const std::string& path) {
-  struct stat info {};
+  struct stat info = {};
   return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
 }
 
 bool folder_exists(const std::string& path) {
-  struct stat info {};
+  struct stat info = {};
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 

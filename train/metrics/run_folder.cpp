@@ -21,6 +21,14 @@ constexpr std::string_view kBusy = "another run is writing there; choose another
 
 std::string mark_of(const std::string& folder) { return concat(folder, '/', kMark); }
 
+// True while `path` is the name of the open file.
+bool is_file(int fd, const std::string& path) {
+  struct stat held = {};
+  struct stat named = {};
+  return ::fstat(fd, &held) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         held.st_ino == named.st_ino && held.st_dev == named.st_dev;
+}
+
 // The locked mark. `shown` is the folder's name in messages.
 FileDescriptor lock_mark(const std::string& folder, const std::string& shown, int flags) {
   FileDescriptor mark(
@@ -28,17 +36,12 @@ FileDescriptor lock_mark(const std::string& folder, const std::string& shown, in
   if (!mark) throw IoError("open the mark of run folder", shown, -1, errno);
   if (::flock(mark.get(), LOCK_EX | LOCK_NB) != 0) {
     const int error = errno;
-    throw IoError(
-        "lock run folder", shown, -1, error,
-        error == EWOULDBLOCK ? "another run is writing there; choose another folder" : "");
+    throw IoError("lock run folder", shown, -1, error, error == EWOULDBLOCK ? kBusy : "");
   }
   // Whoever replaced the folder between the two calls has left this lock on a file without a name.
-  struct stat held {
-  }, named{};
-  const bool same = ::fstat(mark.get(), &held) == 0 &&
-                    ::stat(mark_of(folder).c_str(), &named) == 0 && held.st_ino == named.st_ino &&
-                    held.st_dev == named.st_dev;
-  if (!same) throw IoError("lock run folder", shown, -1, EWOULDBLOCK, kBusy);
+  if (!is_file(mark.get(), mark_of(folder))) {
+    throw IoError("lock run folder", shown, -1, EWOULDBLOCK, kBusy);
+  }
   return mark;
 }
 
