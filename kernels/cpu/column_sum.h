@@ -10,9 +10,17 @@
 
 namespace zinc::kernels::cpu {
 
-inline constexpr int64_t kColumnBlock = 64;    // columns of a thread's turn
+inline constexpr int64_t kColumnBlock = 64;  // columns of a thread's turn in the f64 path
+inline constexpr int64_t kMaxColumnTurn = 512;
 inline constexpr int64_t kColumnSumRows = 64;  // rows that are added one after the other
 inline constexpr int kColumnSumLevels = 40;    // of the tree over blocks of rows
+
+// Columns of a thread's turn on vectors: enough turns for several threads, long runs of a row each.
+// Columns do not mix, so bits do not depend on it.
+inline int64_t column_turn(int64_t cols) {
+  const int64_t eighth = (cols / 8 + kColumnBlock - 1) / kColumnBlock * kColumnBlock;
+  return std::clamp(eighth, kColumnBlock, kMaxColumnTurn);
+}
 
 // sum[j] = sum over r of term(r, first_col + j), for j < cols <= kColumnBlock.
 template <class Sum, class Term>

@@ -5,6 +5,9 @@
 #include "kernels/cpu/row_walk.h"
 
 namespace zinc::kernels::cpu {
+
+void convert_lanes(const Copy& args);
+
 namespace {
 
 template <class Body>
@@ -50,7 +53,9 @@ void copy_bytes(const Copy& args) {
 }  // namespace
 
 void copy(const Copy& args) {
+  const auto is_short = [](DType dtype) { return is_float(dtype) && dtype != DType::f64; };
   if (args.x.dtype() == args.y.dtype()) return copy_bytes(args);
+  if (is_short(args.x.dtype()) && is_short(args.y.dtype())) return convert_lanes(args);
   dispatch_any(args.x.dtype(), [&]<class From>() {
     dispatch_any(args.y.dtype(), [&]<class To>() {
       if constexpr (is_float(kDTypeOf<To>) || !is_float(kDTypeOf<From>)) {

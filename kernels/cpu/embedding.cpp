@@ -1,9 +1,33 @@
 #include "kernels/embedding.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "kernels/cpu/row_adding.h"
 #include "kernels/cpu/row_ids.h"
 
 namespace zinc::kernels::cpu {
+namespace {
+
+void copy_row(const EmbeddingForward& args, int64_t row, int64_t i) {
+  const int64_t bytes = args.table.dim(1) * size_of(args.table.dtype());
+  std::memcpy(static_cast<std::byte*>(args.y.data()) + i * bytes,
+              static_cast<const std::byte*>(args.table.data()) + row * bytes,
+              static_cast<size_t>(bytes));
+}
+
+void add_position(const EmbeddingForward& args, int64_t row, int64_t position, int64_t i) {
+  if (args.table.dtype() != DType::f64) {
+    return add_two_rows_lanes(args.table, row, args.position_table, position, args.y, i);
+  }
+  const int64_t cols = args.table.dim(1);
+  const double* a = args.table.data_as<double>() + row * cols;
+  const double* b = args.position_table.data_as<double>() + position * cols;
+  double* y = args.y.data_as<double>() + i * cols;
+  for (int64_t j = 0; j < cols; ++j) y[j] = a[j] + b[j];
+}
+
+}  // namespace
 
 void embedding_forward(const EmbeddingForward& args) {
   constexpr auto kOp = "embedding_forward";
@@ -11,27 +35,18 @@ void embedding_forward(const EmbeddingForward& args) {
   if (args.position_table && args.positions) {
     require_rows(kOp, "positions", args.positions, args.position_table.dim(0));
   }
-  const int64_t cols = args.table.dim(1);
-  const int64_t grain = std::max<int64_t>(1, (1 << 14) / cols);
-  dispatch_float(args.table.dtype(), [&]<class T>() {
-    using A = AccumulatorOf<T>;
-    const T* table = args.table.data_as<T>();
-    const T* positions = args.position_table ? args.position_table.data_as<T>() : nullptr;
-    T* y = args.y.data_as<T>();
-    parallel_for(args.ids.numel(), grain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const T* row = table + id_at(args.ids, i) * cols;
-        T* out = y + i * cols;
-        if (positions == nullptr) {
-          std::copy_n(row, cols, out);
-          continue;
-        }
-        const int64_t position =
-            args.positions ? id_at(args.positions, i) : args.start + i % args.sequence_length;
-        const T* shift = positions + position * cols;
-        for (int64_t j = 0; j < cols; ++j) out[j] = T(A(row[j]) + A(shift[j]));
+  const int64_t grain = std::max<int64_t>(1, (1 << 14) / args.table.dim(1));
+  parallel_for(args.ids.numel(), grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = id_at(args.ids, i);
+      if (!args.position_table) {
+        copy_row(args, row, i);
+        continue;
       }
-    });
+      const int64_t position =
+          args.positions ? id_at(args.positions, i) : args.start + i % args.sequence_length;
+      add_position(args, row, position, i);
+    }
   });
 }
 
@@ -45,13 +60,7 @@ void embedding_backward(const EmbeddingBackward& args) {
                        .y_stride = args.dtable.dim(1),
                        .accumulate = args.accumulate,
                        .ignored_id = args.ignored_id};
-  dispatch_float(args.dy.dtype(), [&]<class T>() {
-    if (args.dtable.dtype() == args.dy.dtype()) {
-      add_rows(plan, args.dy.data_as<T>(), args.dtable.data_as<T>());
-    } else if constexpr (sizeof(T) == 2) {
-      add_rows(plan, args.dy.data_as<T>(), args.dtable.data_as<float>());
-    }
-  });
+  add_rows(plan, args.dy, args.dtable);
 }
 
 }  // namespace zinc::kernels::cpu

@@ -60,13 +60,7 @@ void scatter_add_rows(const ScatterAddRows& args) {
                        .y_stride = stride_of_rows(args.y),
                        .accumulate = true,
                        .ignored_id = -1};
-  dispatch_float(args.x.dtype(), [&]<class T>() {
-    if (args.y.dtype() == args.x.dtype()) {
-      add_rows(plan, args.x.data_as<T>(), args.y.data_as<T>());
-    } else if constexpr (sizeof(T) == 2) {
-      add_rows(plan, args.x.data_as<T>(), args.y.data_as<float>());
-    }
-  });
+  add_rows(plan, args.x, args.y);
 }
 
 }  // namespace zinc::kernels::cpu

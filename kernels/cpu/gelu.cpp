@@ -6,76 +6,58 @@
 #include "kernels/cpu/row_walk.h"
 
 namespace zinc::kernels::cpu {
+
+void gelu_forward_lanes(const GeluForward& args);
+void gelu_backward_lanes(const GeluBackward& args);
+
 namespace {
 
-template <GeluKind kKind, class A>
-A value(A x) {
-  if constexpr (kKind == GeluKind::erf) {
-    return A(0.5) * x * (A(1) + std::erf(x * A(std::numbers::sqrt2 / 2)));
-  } else {
-    const A u = A(std::numbers::sqrt2 * std::numbers::inv_sqrtpi) * (x + A(0.044715) * x * x * x);
-    return A(0.5) * x * (A(1) + std::tanh(u));
-  }
+constexpr double kRootHalf = std::numbers::sqrt2 / 2.0;
+constexpr double kRootTwoOverPi = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
+constexpr double kCubic = 0.044715;
+
+double value(GeluKind kind, double x) {
+  if (kind == GeluKind::erf) return 0.5 * x * (1.0 + std::erf(x * kRootHalf));
+  return 0.5 * x * (1.0 + std::tanh(kRootTwoOverPi * (x + kCubic * x * x * x)));
 }
 
-template <GeluKind kKind, class A>
-A derivative(A x) {
-  if constexpr (kKind == GeluKind::erf) {
-    const A density = A(std::numbers::inv_sqrtpi / std::numbers::sqrt2) * std::exp(-A(0.5) * x * x);
-    return A(0.5) * (A(1) + std::erf(x * A(std::numbers::sqrt2 / 2))) + x * density;
-  } else {
-    constexpr A kRoot = A(std::numbers::sqrt2 * std::numbers::inv_sqrtpi);
-    const A t = std::tanh(kRoot * (x + A(0.044715) * x * x * x));
-    const A slope = kRoot * (A(1) + A(3 * 0.044715) * x * x);
-    return A(0.5) * (A(1) + t) + A(0.5) * x * (A(1) - t * t) * slope;
+double derivative(GeluKind kind, double x) {
+  if (kind == GeluKind::erf) {
+    const double density = 0.5 * kRootTwoOverPi * std::exp(-0.5 * x * x);
+    return 0.5 * (1.0 + std::erf(x * kRootHalf)) + x * density;
   }
-}
-
-template <class Body>
-void dispatch_kind(GeluKind kind, Body&& body) {
-  switch (kind) {
-    case GeluKind::erf:
-      return body.template operator()<GeluKind::erf>();
-    case GeluKind::tanh:
-      return body.template operator()<GeluKind::tanh>();
-  }
+  const double t = std::tanh(kRootTwoOverPi * (x + kCubic * x * x * x));
+  const double slope = kRootTwoOverPi * (1.0 + 3.0 * kCubic * x * x);
+  return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope;
 }
 
 }  // namespace
 
 void gelu_forward(const GeluForward& args) {
-  dispatch_float(args.x.dtype(), [&]<class T>() {
-    using A = AccumulatorOf<T>;
-    const T* x = args.x.data_as<T>();
-    T* y = args.y.data_as<T>();
-    dispatch_kind(args.kind, [&]<GeluKind kKind>() {
-      parallel_elements(
-          args.x.shape(),
-          [&](const auto& at, int64_t n) {
-            for (int64_t i = 0; i < n; ++i) y[at[1] + i] = T(value<kKind>(A(x[at[0] + i])));
-          },
-          args.x, args.y);
-    });
-  });
+  if (args.x.dtype() != DType::f64) return gelu_forward_lanes(args);
+  const double* x = args.x.data_as<double>();
+  double* y = args.y.data_as<double>();
+  parallel_elements(
+      args.x.shape(),
+      [&](const auto& at, int64_t n) {
+        for (int64_t i = 0; i < n; ++i) y[at[1] + i] = value(args.kind, x[at[0] + i]);
+      },
+      args.x, args.y);
 }
 
 void gelu_backward(const GeluBackward& args) {
-  dispatch_float(args.x.dtype(), [&]<class T>() {
-    using A = AccumulatorOf<T>;
-    const T* x = args.x.data_as<T>();
-    const T* dy = args.dy.data_as<T>();
-    T* dx = args.dx.data_as<T>();
-    dispatch_kind(args.kind, [&]<GeluKind kKind>() {
-      parallel_elements(
-          args.x.shape(),
-          [&](const auto& at, int64_t n) {
-            for (int64_t i = 0; i < n; ++i) {
-              dx[at[2] + i] = T(A(dy[at[1] + i]) * derivative<kKind>(A(x[at[0] + i])));
-            }
-          },
-          args.x, args.dy, args.dx);
-    });
-  });
+  if (args.x.dtype() != DType::f64) return gelu_backward_lanes(args);
+  const double* x = args.x.data_as<double>();
+  const double* dy = args.dy.data_as<double>();
+  double* dx = args.dx.data_as<double>();
+  parallel_elements(
+      args.x.shape(),
+      [&](const auto& at, int64_t n) {
+        for (int64_t i = 0; i < n; ++i) {
+          dx[at[2] + i] = dy[at[1] + i] * derivative(args.kind, x[at[0] + i]);
+        }
+      },
+      args.x, args.dy, args.dx);
 }
 
 }  // namespace zinc::kernels::cpu

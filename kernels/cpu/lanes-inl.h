@@ -2,7 +2,7 @@
 //
 // Included once per Highway target, inside a translation unit that includes hwy/foreach_target.h.
 // Rounding to bf16 is integer round-to-nearest-even with quiet NaNs, bit for bit that of
-// core/float16.h; f16 is IEEE in hardware. `count` lanes are touched in memory, the others read as
+// core/float16.h, for f16 too. `count` lanes are touched in memory, the others read as
 // zero.
 
 // Per-target include guard.
@@ -15,10 +15,15 @@
 
 #include <hwy/highway.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
 #include "core/float16.h"
+
+// True for Highway's portable targets: no hardware f16 and no fused multiply-add behind MulAdd.
+#undef ZINC_PORTABLE_LANES
+#define ZINC_PORTABLE_LANES (HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128)
 
 HWY_BEFORE_NAMESPACE();
 namespace zinc::kernels::cpu {
@@ -39,8 +44,24 @@ HWY_INLINE LaneVec load_lanes(const bf16* from) {
   return hn::BitCast(Lanes(), hn::ShiftLeft<16>(hn::PromoteTo(wide, bits)));
 }
 HWY_INLINE LaneVec load_lanes(const f16* from) {
+#if ZINC_PORTABLE_LANES
+  float wide[HWY_LANES(float)];
+  for (size_t i = 0; i < HWY_LANES(float); ++i) wide[i] = static_cast<float>(from[i]);
+  return hn::LoadU(Lanes(), wide);
+#else
   const hn::Rebind<hwy::float16_t, Lanes> narrow;
-  return hn::PromoteTo(Lanes(), hn::LoadU(narrow, reinterpret_cast<const hwy::float16_t*>(from)));
+  const hn::Rebind<uint16_t, Lanes> narrow_bits;
+  const hn::Rebind<uint32_t, Lanes> wide;
+  const auto value =
+      hn::PromoteTo(Lanes(), hn::LoadU(narrow, reinterpret_cast<const hwy::float16_t*>(from)));
+  // The hardware makes a signalling NaN quiet; float16.h keeps its bits.
+  const auto bits =
+      hn::PromoteTo(wide, hn::LoadU(narrow_bits, reinterpret_cast<const uint16_t*>(from)));
+  const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(wide, 0x8000u)));
+  const auto payload = hn::ShiftLeft<13>(hn::And(bits, hn::Set(wide, 0x3ffu)));
+  const auto nan = hn::Or(hn::Or(sign, payload), hn::Set(wide, 0x7f800000u));
+  return hn::IfThenElse(hn::IsNaN(value), hn::BitCast(Lanes(), nan), value);
+#endif
 }
 
 HWY_INLINE void store_lanes(LaneVec value, float* to) { hn::StoreU(value, Lanes(), to); }
@@ -59,8 +80,19 @@ HWY_INLINE void store_lanes(LaneVec value, bf16* to) {
              reinterpret_cast<uint16_t*>(to));
 }
 HWY_INLINE void store_lanes(LaneVec value, f16* to) {
+#if ZINC_PORTABLE_LANES
+  float wide[HWY_LANES(float)];
+  hn::StoreU(value, Lanes(), wide);
+  for (size_t i = 0; i < HWY_LANES(float); ++i) to[i] = f16(wide[i]);
+#else
   const hn::Rebind<hwy::float16_t, Lanes> narrow;
-  hn::StoreU(hn::DemoteTo(narrow, value), narrow, reinterpret_cast<hwy::float16_t*>(to));
+  // The hardware keeps a NaN's payload; float16.h has one NaN of each sign.
+  const hn::Rebind<uint32_t, Lanes> wide;
+  const auto quiet = hn::BitCast(Lanes(), hn::Set(wide, 0x7fc00000u));
+  const auto nan = hn::CopySignToAbs(quiet, value);
+  const auto one_nan = hn::IfThenElse(hn::IsNaN(value), nan, value);
+  hn::StoreU(hn::DemoteTo(narrow, one_nan), narrow, reinterpret_cast<hwy::float16_t*>(to));
+#endif
 }
 
 // The first `count` < lane_count() lanes.
@@ -75,6 +107,20 @@ HWY_INLINE void store_some_lanes(LaneVec value, T* to, int64_t count) {
   T buffer[HWY_MAX_BYTES / sizeof(float)];
   store_lanes(value, buffer);
   std::memcpy(to, buffer, static_cast<size_t>(count) * sizeof(T));
+}
+
+// a * b + c, rounded once on every target: what contracts that promise bits use.
+HWY_INLINE LaneVec fma_lanes(LaneVec a, LaneVec b, LaneVec c) {
+#if ZINC_PORTABLE_LANES
+  float x[HWY_LANES(float)], y[HWY_LANES(float)], z[HWY_LANES(float)];
+  hn::StoreU(a, Lanes(), x);
+  hn::StoreU(b, Lanes(), y);
+  hn::StoreU(c, Lanes(), z);
+  for (size_t i = 0; i < HWY_LANES(float); ++i) z[i] = std::fma(x[i], y[i], z[i]);
+  return hn::LoadU(Lanes(), z);
+#else
+  return hn::MulAdd(a, b, c);
+#endif
 }
 
 // Calls body(begin, load, store) for every vector of [0, n), where load(pointer) and

@@ -50,6 +50,12 @@ void norm_backward_rows(int64_t rows, int64_t cols, void* workspace, bool has_be
   });
 }
 
+// The f64 fold of a run into a total.
+inline void norm_fold_plainly(double* run, double* total, int64_t cols) {
+  for (int64_t c = 0; c < cols; ++c) total[c] += run[c];
+  std::fill_n(run, cols, 0.0);
+}
+
 // target[j] (+)= the totals of all blocks, in their order. T: the dtype of x. Does nothing where
 // the target is absent.
 template <class A, class T>

@@ -9,9 +9,11 @@ namespace zinc::kernels::cpu {
 void binary(const Binary& args);
 void layernorm_forward(const LayerNormForward& args);
 void rmsnorm_forward(const RmsNormForward& args);
+void residual_norm_forward_lanes(const ResidualNormForward& args);
 
-// The composition itself.
+// f64: the composition itself.
 void residual_norm_forward(const ResidualNormForward& args) {
+  if (args.x.dtype() != DType::f64) return residual_norm_forward_lanes(args);
   binary({.op = BinaryOp::add, .a = args.x, .b = args.residual, .y = args.sum});
   if (args.kind == NormKind::layer) {
     layernorm_forward({.x = args.sum,

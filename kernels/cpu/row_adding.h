@@ -3,12 +3,11 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <span>
 
-#include "core/dtype.h"
 #include "core/parallel.h"
+#include "core/view.h"
 #include "kernels/cpu/row_ids.h"
 
 namespace zinc::kernels::cpu {
@@ -17,8 +16,8 @@ inline constexpr int64_t kAddColumns = 128;  // columns of a thread's turn
 inline constexpr int64_t kAddRows = 1024;    // rows of the table of a thread's turn
 
 struct RowAdding {
-  std::span<const RowPlace> order;
-  int64_t rows;  // of the table
+  std::span<const RowPlace> order;  // of order_by_row
+  int64_t rows;                     // of the table
   int64_t cols;
   int64_t x_stride;
   int64_t y_stride;
@@ -26,24 +25,17 @@ struct RowAdding {
   int64_t ignored_id;  // contributes nothing
 };
 
-// y[row] (+)= the rows of x named by the entries of one row, in their order; n <= kAddColumns.
-template <class T, class Target>
-void add_row(std::span<const RowPlace> entries, const T* x, int64_t x_stride, Target* y, int64_t n,
-             bool accumulate) {
-  using A = AccumulatorOf<T>;
-  std::array<A, kAddColumns> sum{};
-  for (const RowPlace& entry : entries) {
-    const T* row = x + int64_t{entry.place} * x_stride;
-    for (int64_t j = 0; j < n; ++j) sum[static_cast<size_t>(j)] += A(row[j]);
-  }
-  for (int64_t j = 0; j < n; ++j) {
-    const A mine = sum[static_cast<size_t>(j)];
-    y[j] = Target(accumulate ? A(y[j]) + mine : mine);
-  }
-}
+// Columns [col, col + cols) of one row of the table, with the entries that add to it.
+struct RowTurn {
+  std::span<const RowPlace> entries;
+  int64_t row;
+  int64_t col;
+  int64_t cols;
+};
 
-template <class T, class Target>
-void add_rows(const RowAdding& plan, const T* x, Target* y) {
+// Calls body(turn) for all rows that change and all their parts, in parallel.
+template <class Body>
+void for_each_row_turn(const RowAdding& plan, Body&& body) {
   const int64_t row_turns = (plan.rows + kAddRows - 1) / kAddRows;
   const int64_t col_turns = (plan.cols + kAddColumns - 1) / kAddColumns;
   // Columns are the outer index: threads then share the frequent ids evenly.
@@ -51,7 +43,7 @@ void add_rows(const RowAdding& plan, const T* x, Target* y) {
     const int64_t first = (turn % row_turns) * kAddRows;
     const int64_t last = std::min(plan.rows, first + kAddRows);
     const int64_t col = (turn / row_turns) * kAddColumns;
-    const int64_t n = std::min(kAddColumns, plan.cols - col);
+    const int64_t cols = std::min(kAddColumns, plan.cols - col);
     std::span<const RowPlace> rest = places_of_rows(plan.order, first, last);
     for (int64_t row = first; row < last; ++row) {
       size_t count = 0;
@@ -60,9 +52,17 @@ void add_rows(const RowAdding& plan, const T* x, Target* y) {
       rest = rest.subspan(count);
       if (row == plan.ignored_id) mine = {};
       if (mine.empty() && plan.accumulate) continue;
-      add_row(mine, x + col, plan.x_stride, y + row * plan.y_stride + col, n, plan.accumulate);
+      body(RowTurn{.entries = mine, .row = row, .col = col, .cols = cols});
     }
   });
 }
+
+// y[row] (+)= the rows of x that name it, in their order. x: any float dtype; y: that or f32.
+void add_rows(const RowAdding& plan, const ConstView& x, const View& y);
+// The same for short dtypes.
+void add_rows_lanes(const RowAdding& plan, const ConstView& x, const View& y);
+// y[row] = left[left_row] + right[right_row]; contiguous tables of one short dtype.
+void add_two_rows_lanes(const ConstView& left, int64_t left_row, const ConstView& right,
+                        int64_t right_row, const View& y, int64_t row);
 
 }  // namespace zinc::kernels::cpu

@@ -1,0 +1,35 @@
+// kernels/cpu/adamw_scalars.h: the host scalars of Note [Bits of AdamW].
+#pragma once
+
+#include <cmath>
+
+#include "kernels/adamw.h"
+
+namespace zinc::kernels::cpu {
+
+// `decay` is 0 outside decoupled mode, `l2` outside l2 mode.
+template <class A>
+struct AdamWScalars {
+  A factor, b1, c1, b2, c2, a, s, eps, decay, l2;
+};
+
+// Reads `factor` from device memory: called on the stream.
+template <class A>
+AdamWScalars<A> adamw_scalars(const AdamW& args) {
+  const auto step = static_cast<double>(args.step);
+  const double correction1 = 1.0 - std::pow(args.beta1, step);
+  const double correction2 = 1.0 - std::pow(args.beta2, step);
+  const bool decoupled = args.mode == WeightDecay::decoupled;
+  return {.factor = args.factor ? A(*args.factor.data_as<float>()) : A(1),
+          .b1 = static_cast<A>(args.beta1),
+          .c1 = static_cast<A>(1.0 - args.beta1),
+          .b2 = static_cast<A>(args.beta2),
+          .c2 = static_cast<A>(1.0 - args.beta2),
+          .a = static_cast<A>(args.lr / correction1),
+          .s = static_cast<A>(1.0 / std::sqrt(correction2)),
+          .eps = static_cast<A>(args.eps),
+          .decay = static_cast<A>(decoupled ? args.lr * args.weight_decay : 0.0),
+          .l2 = static_cast<A>(decoupled ? 0.0 : args.weight_decay)};
+}
+
+}  // namespace zinc::kernels::cpu

@@ -1,0 +1,158 @@
+// The f32, bf16 and f16 paths of dropout, with Philox on vectors: each lane computes one block of
+// four random words.
+#include "kernels/dropout.h"
+
+#include "kernels/cpu/dropout_threshold.h"
+#include "kernels/cpu/highway_targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/dropout_lanes.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+
+#include "core/parallel.h"
+#include "kernels/cpu/lanes-inl.h"
+#include "kernels/cpu/short_float.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace zinc::kernels::cpu {
+namespace HWY_NAMESPACE {
+
+constexpr int64_t kRun = 1024;  // elements whose random words are made at a time
+// Room for a first element inside a block, and for a whole vector of blocks and of words at the
+// end.
+constexpr int64_t kWords = kRun + 4 * 16 + 16;
+
+#if ZINC_PORTABLE_LANES
+void fill_words(const RandomKey& key, uint64_t first_block, int64_t blocks, uint32_t* words) {
+  for (int64_t i = 0; i < blocks; ++i) {
+    const PhiloxBlock block =
+        philox4x32(first_block + static_cast<uint64_t>(i), key.counter_high, key.key);
+    std::copy_n(block.word, 4, words + 4 * i);
+  }
+}
+#else
+using Words = hn::Rebind<uint32_t, Lanes>;
+using WordVec = hn::Vec<Words>;
+
+struct Product {
+  WordVec low;
+  WordVec high;
+};
+
+// 32 x 32 -> 64 bits in every lane, from the products of the even and of the odd lanes.
+HWY_INLINE Product multiply(WordVec a, WordVec factor) {
+  const Words d;
+  const auto even = hn::MulEven(a, factor);
+  const hn::DFromV<decltype(even)> wide;
+  const auto odd_lanes = hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(wide, a)));
+  const auto odd = hn::MulEven(odd_lanes, factor);
+  return {hn::OddEven(hn::BitCast(d, hn::ShiftLeft<32>(odd)), hn::BitCast(d, even)),
+          hn::OddEven(hn::BitCast(d, odd), hn::BitCast(d, hn::ShiftRight<32>(even)))};
+}
+
+// The words of the blocks [first_block, first_block + blocks), rounded up to whole vectors. The
+// rounds are those of philox4x32 in core/philox.h.
+void fill_words(const RandomKey& key, uint64_t first_block, int64_t blocks, uint32_t* words) {
+  const Words d;
+  const auto set = [d](uint64_t value)
+                       HWY_ATTR { return hn::Set(d, static_cast<uint32_t>(value)); };
+  const auto m0 = set(0xD2511F53u);
+  const auto m1 = set(0xCD9E8D57u);
+  for (int64_t i = 0; i < blocks; i += lane_count()) {
+    const uint64_t first = first_block + static_cast<uint64_t>(i);
+    auto c0 = hn::Iota(d, static_cast<uint32_t>(first));
+    // A lane whose low half has wrapped round carries into the high half.
+    const auto carry = hn::IfThenElseZero(hn::Lt(c0, set(first)), set(1));
+    auto c1 = hn::Add(set(first >> 32), carry);
+    auto c2 = set(key.counter_high);
+    auto c3 = set(key.counter_high >> 32);
+    auto k0 = set(key.key);
+    auto k1 = set(key.key >> 32);
+    for (int round = 0; round < 10; ++round) {
+      const Product p0 = multiply(c0, m0);
+      const Product p1 = multiply(c2, m1);
+      c0 = hn::Xor(p1.high, hn::Xor(c1, k0));
+      c2 = hn::Xor(p0.high, hn::Xor(c3, k1));
+      c1 = p1.low;
+      c3 = p0.low;
+      k0 = hn::Add(k0, set(0x9E3779B9u));
+      k1 = hn::Add(k1, set(0xBB67AE85u));
+    }
+    hn::StoreInterleaved4(c0, c1, c2, c3, d, words + 4 * i);
+  }
+}
+#endif
+
+template <class T>
+struct DropoutRun {
+  const T* x;
+  const T* residual;  // null: none
+  T* y;
+  float factor;
+  uint32_t threshold;
+};
+
+// n <= kRun elements, whose words are given.
+template <class T>
+void drop_run(const DropoutRun<T>& run, const uint32_t* words, int64_t n) {
+  const Lanes d;
+  const hn::Rebind<int32_t, Lanes> di;
+  const hn::Rebind<uint32_t, Lanes> du;
+  const auto factor = hn::Set(d, run.factor);
+  const auto threshold = hn::Set(di, static_cast<int32_t>(run.threshold));
+  const auto kept = [=](int64_t i, LaneVec x) HWY_ATTR {
+    const auto word = hn::BitCast(di, hn::ShiftRight<9>(hn::LoadU(du, words + i)));
+    return hn::IfThenZeroElse(hn::RebindMask(d, hn::Lt(word, threshold)), hn::Mul(x, factor));
+  };
+  if (run.residual == nullptr) {
+    for_each_vector(n, [&](int64_t i, auto load, auto store)
+                           HWY_ATTR { store(kept(i, load(run.x + i)), run.y + i); });
+  } else {
+    for_each_vector(n, [&](int64_t i, auto load, auto store) HWY_ATTR {
+      store(hn::Add(load(run.residual + i), kept(i, load(run.x + i))), run.y + i);
+    });
+  }
+}
+
+template <class T>
+void drop(const DropoutResidual& args) {
+  const DropoutRun<T> whole{.x = args.x.data_as<T>(),
+                            .residual = args.residual ? args.residual.data_as<T>() : nullptr,
+                            .y = args.y.data_as<T>(),
+                            .factor = dropout_factor<float>(args.p),
+                            .threshold = dropout_threshold(args.p)};
+  parallel_for(args.x.numel(), 4 * kRun, [&](int64_t begin, int64_t end) {
+    HWY_ALIGN uint32_t words[kWords];
+    for (int64_t i = begin; i < end; i += kRun) {
+      const int64_t n = std::min(kRun, end - i);
+      const auto element = static_cast<uint64_t>(args.first_element + i);
+      const auto skipped = static_cast<int64_t>(element & 3);
+      fill_words(args.key, element >> 2, (skipped + n + 3) / 4, words);
+      DropoutRun<T> run = whole;
+      run.x += i;
+      run.y += i;
+      if (run.residual != nullptr) run.residual += i;
+      drop_run(run, words + skipped, n);
+    }
+  });
+}
+
+void dropout_vectors(const DropoutResidual& args) {
+  dispatch_short_float(args.x.dtype(), [&]<class T>() { drop<T>(args); });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace zinc::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace zinc::kernels::cpu {
+
+HWY_EXPORT(dropout_vectors);
+
+void dropout_lanes(const DropoutResidual& args) { HWY_DYNAMIC_DISPATCH(dropout_vectors)(args); }
+
+}  // namespace zinc::kernels::cpu
+#endif

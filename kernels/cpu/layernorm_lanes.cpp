@@ -1,0 +1,112 @@
+// The f32, bf16 and f16 paths of layernorm. Parallel over rows; dgamma and dbeta over the blocks of
+// rows of norm_blocks.h.
+#include "kernels/layernorm.h"
+
+#include "kernels/checks.h"
+#include "kernels/cpu/highway_targets.h"
+#include "kernels/cpu/norm_rows.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/layernorm_lanes.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/cpu/norm_rows-inl.h"
+#include "kernels/cpu/short_float.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace zinc::kernels::cpu {
+namespace HWY_NAMESPACE {
+
+template <class T>
+void forward(const LayerNormForward& args) {
+  const T* x = args.x.data_as<T>();
+  const T* gamma = args.gamma.data_as<T>();
+  const T* beta = args.beta ? args.beta.data_as<T>() : nullptr;
+  T* y = args.y.data_as<T>();
+  float* mean = args.mean ? args.mean.data_as<float>() : nullptr;
+  float* rstd = args.rstd ? args.rstd.data_as<float>() : nullptr;
+  const int64_t cols = args.x.cols();
+  const int64_t x_stride = row_stride("layernorm", "x", args.x);
+  const int64_t y_stride = row_stride("layernorm", "y", args.y);
+  const auto eps = static_cast<float>(args.eps);
+  parallel_for(args.x.rows(), norm_row_grain(cols), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const T* row = x + r * x_stride;
+      const RowStatistics s = layer_statistics(row, cols, eps);
+      layer_normalise(row, s, gamma, beta, y + r * y_stride, cols);
+      if (mean != nullptr) mean[r] = s.mean;
+      if (rstd != nullptr) rstd[r] = s.rstd;
+    }
+  });
+}
+
+template <class T>
+void backward(const LayerNormBackward& args) {
+  const float* mean = args.mean.data_as<float>();
+  const float* rstd = args.rstd.data_as<float>();
+  const int64_t rows = args.x.rows();
+  const int64_t cols = args.x.cols();
+  const int64_t dy_stride = row_stride("layernorm", "dy", args.dy);
+  const int64_t x_stride = row_stride("layernorm", "x", args.x);
+  const int64_t dx_stride = row_stride("layernorm", "dx", args.dx);
+  const int64_t residual_stride =
+      args.dresidual ? row_stride("layernorm", "dresidual", args.dresidual) : 0;
+  const auto row_at = [&](int64_t r) {
+    return NormGradientRow<T>{
+        .dy = args.dy.data_as<T>() + r * dy_stride,
+        .x = args.x.data_as<T>() + r * x_stride,
+        .gamma = args.gamma.data_as<T>(),
+        .dresidual = args.dresidual ? args.dresidual.data_as<T>() + r * residual_stride : nullptr,
+        .dx = args.dx.data_as<T>() + r * dx_stride,
+        .cols = cols,
+        .statistics = {mean[r], rstd[r]}};
+  };
+  if (!args.dgamma && !args.dbeta) {
+    parallel_for(rows, norm_row_grain(cols), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const NormGradientRow<T> row = row_at(r);
+        norm_gradient_apply<true>(row, norm_gradient_sums<false, true>(row, nullptr, nullptr));
+      }
+    });
+    return;
+  }
+  norm_backward_rows<float>(
+      rows, cols, args.workspace.data(), true,
+      [&](int64_t r, const NormPartials<float>& partials) {
+        const NormGradientRow<T> row = row_at(r);
+        const NormGradientSums sums =
+            norm_gradient_sums<true, true>(row, partials.dgamma_run, partials.dbeta_run);
+        norm_gradient_apply<true>(row, sums);
+      },
+      norm_fold);
+  norm_store_sums<float, T>(args.workspace, rows, false, args.accumulate_dgamma, args.dgamma);
+  norm_store_sums<float, T>(args.workspace, rows, true, args.accumulate_dbeta, args.dbeta);
+}
+
+void layernorm_forward_vectors(const LayerNormForward& args) {
+  dispatch_short_float(args.x.dtype(), [&]<class T>() { forward<T>(args); });
+}
+
+void layernorm_backward_vectors(const LayerNormBackward& args) {
+  dispatch_short_float(args.x.dtype(), [&]<class T>() { backward<T>(args); });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace zinc::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace zinc::kernels::cpu {
+
+HWY_EXPORT(layernorm_forward_vectors);
+HWY_EXPORT(layernorm_backward_vectors);
+
+void layernorm_forward_lanes(const LayerNormForward& args) {
+  HWY_DYNAMIC_DISPATCH(layernorm_forward_vectors)(args);
+}
+void layernorm_backward_lanes(const LayerNormBackward& args) {
+  HWY_DYNAMIC_DISPATCH(layernorm_backward_vectors)(args);
+}
+
+}  // namespace zinc::kernels::cpu
+#endif
