@@ -57,9 +57,9 @@ class InitializerSource : public WeightSource {
 
 // What load_state_dict met, by name; all empty when everything fitted.
 struct LoadResult {
-  std::vector<std::string> missing;     // parameters of the model without values
-  std::vector<std::string> unexpected;  // values without a parameter
-  std::vector<std::string> mismatched;  // "h.0.attn.c_attn.weight: [768, 2304] vs [2304, 768]"
+  std::vector<std::string> missing{};     // parameters of the model without values
+  std::vector<std::string> unexpected{};  // values without a parameter
+  std::vector<std::string> mismatched{};  // "h.0.attn.c_attn.weight: [768, 2304] vs [2304, 768]"
   bool ok() const { return missing.empty() && unexpected.empty() && mismatched.empty(); }
 };
 std::string to_string(const LoadResult& result);
@@ -140,6 +140,7 @@ class Parameter : public autograd::Parameter {
             const autograd::Initializer& initializer);
   ~Parameter();
   const std::string& leaf_name() const { return leaf_name_; }
+  Module& parent() const { return *parent_; }
 
  private:
   friend class Module;
