@@ -74,7 +74,6 @@ foreach(layer IN LISTS ZINC_LAYERS)
   if(kind STREQUAL "STATIC")
     target_link_libraries(zinc_${layer} PRIVATE fmt::fmt ${ZINC_USES_${layer}}
                                                 $<BUILD_INTERFACE:zinc_warnings>)
-    target_compile_definitions(zinc_${layer} PRIVATE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
     # CMake 3.25 ignores CMAKE_CUDA_STANDARD 20 with nvcc 13.
     target_compile_options(zinc_${layer} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;-fmad=false>)
   endif()

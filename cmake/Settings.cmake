@@ -5,6 +5,7 @@ option(ZINC_BENCH "Build the benches" ${PROJECT_IS_TOP_LEVEL})
 option(ZINC_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(ZINC_INSTALL "Define the install targets" ${PROJECT_IS_TOP_LEVEL})
 option(ZINC_WERROR "Treat compiler warnings as errors" OFF)
+option(ZINC_FUZZ "Build the libFuzzer programs; needs clang with its run-time library" OFF)
 set(ZINC_SANITIZE "" CACHE STRING "Sanitizers, as in -fsanitize=: address,undefined or thread")
 
 if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
@@ -27,7 +28,9 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 find_program(ZINC_CCACHE ccache)
 mark_as_advanced(ZINC_CCACHE)
 if(ZINC_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${ZINC_CCACHE}")
+  # Paths relative to the source root, so that checkouts in several places share one cache.
+  set(CMAKE_CXX_COMPILER_LAUNCHER env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
+                                  "${ZINC_CCACHE}")
 endif()
 
 # What a source file of zinc is compiled with, and nobody else's.
@@ -40,4 +43,7 @@ if(ZINC_SANITIZE)
   add_compile_options(-fsanitize=${ZINC_SANITIZE} -fno-omit-frame-pointer
                       -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${ZINC_SANITIZE})
+endif()
+if(ZINC_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
 endif()

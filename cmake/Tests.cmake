@@ -35,7 +35,7 @@ endfunction()
 file(GLOB folders CONFIGURE_DEPENDS LIST_DIRECTORIES true "${PROJECT_SOURCE_DIR}/tests/*")
 foreach(folder IN LISTS folders)
   get_filename_component(layer "${folder}" NAME)
-  if(NOT IS_DIRECTORY "${folder}" OR layer MATCHES "^(ranks|fuzz|consumer|structure)$")
+  if(NOT IS_DIRECTORY "${folder}" OR layer MATCHES "^(ranks|fuzz|consumer)$")
     continue()
   endif()
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${folder}/*.cpp")
@@ -69,3 +69,20 @@ foreach(folder IN LISTS folders)
     endif()
   endforeach()
 endforeach()
+
+include(TestsOfRanks)
+include(TestsOfFuzz)
+
+if(ZINC_INSTALL)
+  set(flags "")
+  if(ZINC_SANITIZE)
+    set(flags "-fsanitize=${ZINC_SANITIZE}")
+  endif()
+  add_test(
+    NAME consumer.installed_package
+    COMMAND
+      "${CMAKE_COMMAND}" "-DBUILD_DIR=${PROJECT_BINARY_DIR}" "-DSOURCE_DIR=${PROJECT_SOURCE_DIR}"
+      "-DFLAGS=${flags}" "-DCOMPILER=${CMAKE_CXX_COMPILER}" -P
+      "${PROJECT_SOURCE_DIR}/tests/consumer/run_consumer.cmake")
+  set_tests_properties(consumer.installed_package PROPERTIES LABELS slow TIMEOUT 600)
+endif()

@@ -7,8 +7,23 @@
 //
 // Note [Stream order of memory]
 // A block belongs to its home stream. free() takes effect at the current end of that stream's
-// queue: the bytes may be handed out again at once for work on the same stream. Whoever used the
-// block on another stream makes the home stream wait for that work before the block is freed.
+// queue: the bytes may be handed out again at once for work on the same stream; before they are
+// handed out for another stream, that stream waits for an event that was recorded at the free.
+// Whoever used the block on another stream makes the home stream wait for that work before the
+// block is freed. A home stream may die before its blocks: its work is done then.
+//
+// Note [Placement of blocks]
+// Where a block lies is a function of the sequence of calls alone, given relative to segments.
+// Sizes are rounded up to kBlockAlignment (kIoAlignment, see below); 0 bytes count as 1.
+//   segments  up to kSmallBlockBytes a block lies in a small segment of kSegmentBytes, else in a
+//             large one: at least kLargeSegmentBytes up to a quarter of that, else the block's size
+//             rounded up to kSegmentBytes
+//   order     best fit among free ranges of the home stream; best fit among those of another one;
+//             the smallest run of neighbouring free ranges of any streams; a new segment. Ties go
+//             to the older segment, then to the lower offset
+//   free      a range merges with its free neighbours of the same home stream
+// Segments stay with the allocator until release_cached() or until the source is exhausted: a
+// training step that repeats takes no page fault after the first one.
 #pragma once
 
 #include <array>
@@ -25,6 +40,14 @@ namespace zinc {
 
 // Every block's address and reserved size are multiples of this many bytes.
 inline constexpr int64_t kBlockAlignment = 256;
+// Blocks of the tier pinned_host, and blocks over kSmallBlockBytes of every tier, start at a
+// multiple of this many bytes and have the room up to the next multiple to themselves, so that
+// O_DIRECT takes them.
+inline constexpr int64_t kIoAlignment = 4096;
+
+inline constexpr int64_t kSmallBlockBytes = int64_t{1} << 20;
+inline constexpr int64_t kSegmentBytes = int64_t{2} << 20;
+inline constexpr int64_t kLargeSegmentBytes = int64_t{32} << 20;
 
 class Allocator;
 
@@ -59,7 +82,8 @@ class Block {
 };
 
 struct MemoryFigures {
-  int64_t live = 0;  // bytes in blocks that are handed out, each rounded up to kBlockAlignment
+  // Bytes in blocks that are handed out, each rounded up to kBlockAlignment (0 bytes as 1).
+  int64_t live = 0;
   int64_t peak = 0;  // largest value of `live` since the last reset_peaks()
 };
 
@@ -84,12 +108,17 @@ std::string to_string(const MemoryReport& report);
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
-  // Returns null when there is no memory left.
+  // `bytes` > 0. An address that is a multiple of kIoAlignment; null when there is no memory left.
   virtual void* acquire(Tier tier, int64_t bytes) = 0;
   virtual void release(Tier tier, void* data, int64_t bytes) noexcept = 0;
+  // Sets the bytes to 0xff (NaN in every float format) in the order of `stream`.
+  virtual void poison(Tier tier, void* data, int64_t bytes, StreamRef stream) = 0;
 };
 
+// Host memory for both tiers, zeroed when it is new; from kSegmentBytes on at multiples of that and
+// with huge pages where the system has them. Not locked: offload locks the segments it transfers.
 std::unique_ptr<MemorySource> make_host_memory_source();
+// Addresses that no two live segments share and that fault when they are read or written.
 std::unique_ptr<MemorySource> make_meta_memory_source();
 
 struct AllocatorOptions {
@@ -106,11 +135,15 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   virtual ~Allocator() = default;
 
   // Throws OutOfMemory (with the label table) when the limit or the source is exhausted, and
-  // InvalidArgument for negative sizes.
+  // InvalidArgument for negative sizes and the tier nvme, whose bytes offload's storage owns.
+  // Before it gives up on an exhausted source it waits for the work that uses cached segments and
+  // gives them back. `home` must be alive; it waits for the events of Note [Stream order of
+  // memory].
   Block allocate(int64_t bytes, Tier tier, Label label, StreamRef home);
   virtual MemoryReport report() const = 0;
   virtual void reset_peaks() = 0;
-  // Gives cached segments back to the source. Waits for nothing: call it when streams are idle.
+  // Gives segments without live blocks back to the source, after it waited for the work that was
+  // issued to their home streams before their blocks were freed.
   virtual void release_cached() noexcept = 0;
 
  protected:
@@ -118,6 +151,7 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
     void* data;
     uint64_t handle;
   };
+  Allocator() = default;
   virtual Allocation do_allocate(int64_t bytes, Tier tier, Label label, StreamRef home) = 0;
   virtual void do_free(uint64_t handle) noexcept = 0;
 

@@ -68,7 +68,8 @@ class IoError : public Error {
   int error_number_;
 };
 
-// An allocation would exceed its limit. what() carries the label table of the allocator.
+// An allocation would exceed its limit, or the system has no memory left (limit_bytes() is -1 where
+// zinc was given no limit). what() carries the label table of the allocator.
 class OutOfMemory : public Error {
  public:
   OutOfMemory(std::string message, int64_t asked_bytes, int64_t limit_bytes)

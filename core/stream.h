@@ -9,8 +9,12 @@
 // Code must be right on all of them: what it enqueues captures views and values by copy, and
 // memory is reused by another stream only behind an event.
 //
-// An exception thrown by enqueued work is kept and thrown again at the next synchronize() of the
-// stream or wait of an event recorded after it; work issued to a failed stream is dropped.
+// An exception thrown by enqueued work is kept and thrown again at every later synchronize() of the
+// stream and wait of an event recorded after it; work issued to a failed stream is dropped, and a
+// stream that waits for such an event fails with the same exception. On an inline stream work
+// throws at the call and the stream does not fail.
+//
+// One thread issues to a stream and to all streams that share its executor.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +26,8 @@
 
 namespace zinc {
 
+class TraceRecorder;
+
 // A point in a stream's queue. A cheap value; a default-constructed event has already happened.
 class Event {
  public:
@@ -31,15 +37,16 @@ class Event {
     virtual ~State() = default;
     virtual bool query() = 0;  // true once the work before the event is done; makes progress
     virtual void wait() = 0;   // blocks the calling thread; rethrows what the work threw
-    virtual uint64_t trace_id() const { return 0; }
+    virtual uint64_t trace_id() const { return 0; }  // of the last work before the event; 0: none
+    virtual TraceRecorder* trace() const { return nullptr; }
   };
 
   Event() = default;
   explicit Event(std::shared_ptr<State> state) : state_(std::move(state)) {}
   bool query() const { return state_ == nullptr || state_->query(); }
-  void wait() const {
-    if (state_ != nullptr) state_->wait();
-  }
+  // Blocks the calling thread. Where it really blocks and the event's stream is traced, a stall is
+  // recorded on lane 0.
+  void wait() const;
   const std::shared_ptr<State>& state() const { return state_; }
 
  private:
@@ -59,6 +66,11 @@ class Stream {
   StreamKind kind() const { return kind_; }
   std::string_view name() const { return name_; }
   int lane() const { return lane_; }  // row of the trace
+  // True where submit() may call the work itself: an inline stream without a trace.
+  bool runs_at_submit() const { return runs_at_submit_; }
+  // Names this stream, other than its address does, after it is gone too. Hold it weakly: it
+  // expires when the stream is gone; its issued work is done then.
+  const std::shared_ptr<const void>& lifetime() const { return lifetime_; }
 
   // Queues `task`; blocks where the queue's limit is reached. `label` must outlive the stream (a
   // string literal); it names the work in the trace.
@@ -71,13 +83,14 @@ class Stream {
   virtual void* native() const { return nullptr; }  // cudaStream_t on CUDA
 
  protected:
-  Stream(StreamKind kind, std::string_view name, int lane)
-      : kind_(kind), name_(name), lane_(lane) {}
+  Stream(StreamKind kind, std::string_view name, int lane, bool runs_at_submit = false);
 
  private:
   StreamKind kind_;
-  std::string_view name_;
+  bool runs_at_submit_;
   int lane_;
+  std::string_view name_;
+  std::shared_ptr<const void> lifetime_;
 };
 
 // Non-owning handle, the argument of every kernel launch.
@@ -89,11 +102,11 @@ class StreamRef {
   Stream* operator->() const { return stream_; }
   friend bool operator==(const StreamRef&, const StreamRef&) = default;
 
-  // Runs `work` in the stream's order; at once and without a heap allocation on an inline stream.
-  // CPU kernels are launched by this.
+  // Runs `work` in the stream's order; at once, and without a heap allocation, on an inline stream
+  // that is not traced. CPU kernels are launched by this.
   template <class Work>
   void submit(const char* label, Work&& work) const {
-    if (stream_->kind() == StreamKind::immediate) {
+    if (stream_->runs_at_submit()) {
       std::forward<Work>(work)();
     } else {
       stream_->enqueue(label, Stream::Task(std::forward<Work>(work)));

@@ -1,0 +1,11 @@
+// bench/kernels/all.h: the explicit list of kernel benches.
+#pragma once
+
+#include "bench/registry.h"
+
+namespace zinc::bench {
+
+// Every entry of every op, in the order of all.cpp.
+Registry kernel_benches();
+
+}  // namespace zinc::bench

@@ -1,0 +1,95 @@
+// bench/registry.h: what a kernel bench is.
+//
+// Each op has a file bench/kernels/<op>_bench.cpp with a function that adds its entries:
+//   void add_layernorm_benches(Registry& registry);
+// It is declared and called in bench/kernels/all.cpp (all.h). Nothing registers itself.
+//
+// An entry names a case (op, pass, dtype, shape), says what it costs and what limits it, and makes
+// instances: buffers with fixed contents and a closure that runs the op once on them. The harness
+// makes several instances and goes round them, so that no run finds its data in a cache, and calls
+// `verify` in the same process before it times anything.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/context.h"
+#include "core/dtype.h"
+#include "kernels/cost.h"
+
+namespace zinc::bench {
+
+// How far a result is from that of the f64 path on the same (already rounded) inputs.
+struct Deviation {
+  double relative_l2 = 0.0;  // |got - expected| / |expected|, 2-norm over all outputs
+  double tolerance = 0.0;    // derived by the entry: dtype epsilon x sqrt(reduction) x factor
+  bool ok() const { return relative_l2 <= tolerance; }  // false for NaN
+};
+
+// One set of buffers, kept alive by the closures.
+struct Instance {
+  // Runs the op once and returns when it is done. On the context's compute stream.
+  std::function<void()> run;
+  // Called once, after one run: compares the outputs with the f64 path. Ops that update their
+  // inputs keep a copy of them in the closure.
+  std::function<Deviation()> verify;
+};
+
+// What limits the op at its best; the harness measures it in the same process.
+struct Ceiling {
+  enum class Kind : uint8_t {
+    stream,  // a probe that moves the same number of arrays of the case's own total size
+    gemm,    // a bare oneDNN call of this shape, under oneDNN's own threading
+    none,
+  };
+  Kind kind = Kind::none;
+  // stream: arrays only read, only written, and updated in place. Big ones only: a [cols] vector
+  // of weights is none.
+  int reads = 0;
+  int writes = 0;
+  int updates = 0;
+  // gemm
+  int64_t m = 0, n = 0, k = 0;
+  DType dtype = DType::f32;
+  bool transpose_a = false;
+  bool transpose_b = false;
+
+  static Ceiling stream(int reads, int writes, int updates = 0) {
+    return {.kind = Kind::stream, .reads = reads, .writes = writes, .updates = updates};
+  }
+  static Ceiling gemm(int64_t m, int64_t n, int64_t k, DType dtype, bool transpose_a = false,
+                      bool transpose_b = false) {
+    return {.kind = Kind::gemm,
+            .m = m,
+            .n = n,
+            .k = k,
+            .dtype = dtype,
+            .transpose_a = transpose_a,
+            .transpose_b = transpose_b};
+  }
+};
+
+struct Entry {
+  std::string op;    // "layernorm"
+  std::string pass;  // "forward", "backward", "forward+backward"
+  DType dtype = DType::f32;
+  std::string shape;  // "rows=8192,cols=768"; of a shape that training meets
+  kernels::Cost cost;
+  Ceiling ceiling;
+  std::function<Instance(Context&)> make;
+  double scratch_bytes = 0.0;  // beside cost.bytes(), for choosing the number of instances
+};
+
+class Registry {
+ public:
+  void add(Entry entry) { entries_.push_back(std::move(entry)); }
+  const std::vector<Entry>& entries() const { return entries_; }
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+}  // namespace zinc::bench

@@ -1,0 +1,65 @@
+// core/caching_allocator.h: the allocator behind Allocator::create.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "core/allocator.h"
+#include "core/range_pool.h"
+
+namespace zinc {
+
+class CachingAllocator final : public Allocator {
+ public:
+  CachingAllocator(std::unique_ptr<MemorySource> source, AllocatorOptions options);
+  ~CachingAllocator() override;
+
+  MemoryReport report() const override { return report_; }
+  void reset_peaks() override;
+  void release_cached() noexcept override;
+
+ private:
+  // Small and large segments of the two tiers that are memory.
+  static constexpr uint32_t kNumPools = 4;
+  struct Taken {
+    int64_t bytes = 0;  // as accounted
+    Label label = Label::workspace;
+  };
+  struct Pool {
+    RangePool ranges;
+    std::vector<std::byte*> bases;  // by segment
+    std::vector<Taken> taken;       // by range
+  };
+  // A stream that blocks were allocated for; it may be gone.
+  struct Home {
+    Stream* stream = nullptr;
+    std::weak_ptr<const void> lifetime;
+  };
+
+  Allocation do_allocate(int64_t bytes, Tier tier, Label label, StreamRef home) override;
+  void do_free(uint64_t handle) noexcept override;
+
+  static Tier tier_of(uint32_t pool) { return static_cast<Tier>(pool / 2); }
+  void check_limit(int64_t bytes, int64_t rounded, Tier tier, Label label) const;
+  [[noreturn]] void throw_out_of_memory(int64_t bytes, Tier tier, Label label,
+                                        std::string_view reason, int64_t limit) const;
+  uint32_t home_of(StreamRef stream);
+  // A new segment with room for `size` bytes; false where the source has none.
+  bool grow(uint32_t pool, int64_t size, uint32_t home);
+  bool acquire_segment(uint32_t pool, int64_t segment_bytes, uint32_t home);
+  void wait_before_reuse(Pool& pool, const RangePool::Candidate& candidate, uint32_t home);
+  void release_segment(uint32_t pool, uint32_t segment) noexcept;
+  void account(Tier tier, Label label, int64_t bytes);
+
+  std::unique_ptr<MemorySource> source_;
+  AllocatorOptions options_;
+  std::array<Pool, kNumPools> pools_;
+  std::vector<Home> homes_;
+  uint32_t last_home_ = 0;
+  MemoryReport report_;
+};
+
+}  // namespace zinc

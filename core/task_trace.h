@@ -1,0 +1,27 @@
+// core/task_trace.h: the trace line of one task of a stream. For the implementations of streams.
+#pragma once
+
+#include <cstdint>
+
+#include "core/trace.h"
+
+namespace zinc {
+
+// Records a compute event from construction to destruction; nothing without a recorder.
+class TaskTrace {
+ public:
+  TaskTrace(TraceRecorder* trace, const char* label, int lane, uint64_t id, uint64_t waited_for);
+  ~TaskTrace();
+  TaskTrace(const TaskTrace&) = delete;
+  TaskTrace& operator=(const TaskTrace&) = delete;
+
+ private:
+  TraceRecorder* trace_;
+  const char* label_;
+  int lane_;
+  uint64_t id_;
+  uint64_t waited_for_;
+  int64_t begin_ns_;
+};
+
+}  // namespace zinc

@@ -1,0 +1,47 @@
+// kernels/chunk_tree_sum.h: f64 sums over the fixed binary tree of chunk indices.
+//
+// Note [Chunk tree]
+// For width 1, 2, 4, ... the partial sum at index i (a multiple of 2 * width) takes that at i +
+// width; an absent leaf is skipped, never added as zero. Any range of indices splits into O(log n)
+// maximal aligned subtrees, so that ranks which hold parts of one array send a few numbers each,
+// and combine_chunk_subtrees() finishes the tree with the bits that one pass over the whole would
+// have given: the norm does not depend on the partition.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/stream.h"
+#include "core/view.h"
+#include "kernels/cost.h"
+
+namespace zinc::kernels {
+
+// Leaves [first, first + width) as one node; first is a multiple of width, a power of two.
+struct ChunkSubtree {
+  int64_t first = 0;
+  int64_t width = 1;
+  friend bool operator==(const ChunkSubtree&, const ChunkSubtree&) = default;
+};
+
+// The maximal aligned subtrees of the leaves [begin, end), in order of `first`.
+std::vector<ChunkSubtree> chunk_subtrees(int64_t begin, int64_t end);
+
+struct ChunkTreeSum {
+  ConstView sums;     // [n] f64, contiguous: the leaves [begin, begin + n)
+  int64_t begin = 0;  // index of the first leaf in the whole tree
+  bool root = true;  // true: out is the tree's sum over these leaves as if they were all (begin 0).
+                     // false: out is the sum of each of chunk_subtrees(begin, begin + n)
+  View out;          // [1], or one element per subtree, f64, contiguous, overwrites; 0 for n = 0
+};
+
+// Asynchronous on `stream`. Deterministic.
+void chunk_tree_sum(const ChunkTreeSum& args, StreamRef stream);
+Cost cost(const ChunkTreeSum& args);
+
+// The sum over the whole tree. `nodes` are disjoint subtrees in order of `first` that together
+// cover [0, number of leaves), `sums` their sums. Host memory; synchronous; 0 for no nodes.
+double combine_chunk_subtrees(std::span<const ChunkSubtree> nodes, std::span<const double> sums);
+
+}  // namespace zinc::kernels

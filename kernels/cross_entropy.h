@@ -1,0 +1,42 @@
+// kernels/cross_entropy.h: summed negative log likelihood of given labels.
+//   loss = sum over rows r with labels[r] != -100 of  lse[r] - logits[r, labels[r]]
+//   lse[r] = log(sum_c exp(logits[r,c]))
+// Never divided by the number of targets: one factor is applied where gradients are unscaled.
+// Rows in f32, the sum over rows in f64 in row order, rounded once (all in f64 for f64).
+// Deterministic. A label that is neither -100 nor in [0, V) throws InvalidArgument, naming row and
+// label, from the work itself (at the call on an inline stream, else at the next synchronize).
+#pragma once
+
+#include <cstdint>
+
+#include "core/stream.h"
+#include "core/view.h"
+#include "kernels/cost.h"
+
+namespace zinc::kernels {
+
+inline constexpr int64_t kIgnoredLabel = -100;
+
+struct CrossEntropyForward {
+  ConstView logits;  // [N, V] f64 | f32 | bf16 | f16; row stride free
+  ConstView labels;  // [N] i64 | i32, contiguous
+  View loss;         // one element (shape [] or [1]), f32 (f64 for f64); overwritten
+  View lse;          // optional [N] f32 (f64 for f64): what backward needs; 0 in ignored rows
+};
+void cross_entropy_forward(const CrossEntropyForward& args, StreamRef stream);
+Cost cost(const CrossEntropyForward& args);
+
+// dlogits[r,c] = dloss * (exp(logits[r,c] - lse[r]) - [c == labels[r]]), 0 in ignored rows.
+// The product with dloss is taken in f32 and rounded once, so a loss scale in dloss keeps small
+// probabilities above the range of f16.
+struct CrossEntropyBackward {
+  ConstView logits;  // as in forward
+  ConstView labels;  // as in forward
+  ConstView lse;     // [N] from forward
+  ConstView dloss;   // one element, f32 (f64 for f64): the upstream gradient, read on the stream
+  View dlogits;      // [N, V] dtype of logits; row stride free; overwritten; may be logits
+};
+void cross_entropy_backward(const CrossEntropyBackward& args, StreamRef stream);
+Cost cost(const CrossEntropyBackward& args);
+
+}  // namespace zinc::kernels

@@ -1,0 +1,73 @@
+// kernels/gemm.h: matrix products.
+//   z = alpha * op(A) op(B) + beta * C + bias          op: as stored or transposed
+//   C = activation(z), or z * activation'(x) for the gradient of a preceding activation
+//
+// Products are summed in f32 (f64 for f64) and rounded once, also when beta accumulates into a
+// 16-bit C. Deterministic: bits depend on shape, dtype, ISA and library version, never on strides,
+// pointers or the thread count. Asynchronous on `stream`. Workspace (packed operands, library
+// scratchpads) is taken from the current Context's allocator, labelled workspace, at the call.
+#pragma once
+
+#include <cstdint>
+
+#include "core/stream.h"
+#include "core/view.h"
+#include "kernels/cost.h"
+
+namespace zinc::kernels {
+
+enum class Activation : uint8_t {
+  none,
+  gelu_tanh,  // 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+  gelu_erf,   // 0.5 x (1 + erf(x / sqrt(2)))
+  silu,       // x / (1 + exp(-x))
+};
+
+// Rank-2 views; the row stride of each is free (>= its columns), c may not overlap an input.
+// Hugging Face Linear weights [out, in] are `b` with transpose_b = true; GPT-2's Conv1D weights
+// [in, out] are `b` as stored. Extents may be 0: with K = 0 the product is zero.
+//
+// Note [Rounding of the pre-activation]
+// With an activation, z is rounded to the dtype of c first and the activation reads the rounded
+// value, whether or not it is saved. So the fused op gives the bits of the two ops in a row, and
+// gives the same bits with and without gradient.
+struct Gemm {
+  ConstView a;     // [M, K], with transpose_a [K, M]; f64 | f32 | bf16 | f16
+  ConstView b;     // [K, N], with transpose_b [N, K]; dtype of a
+  ConstView bias;  // optional [N], added to every row; dtype of a, or f32 where a is 16-bit
+  // Optional [M, N], dtype of c: x of a preceding activation; c = z * activation'(x).
+  ConstView activation_input;
+  // [M, N] dtype of a, or f32 where a is 16-bit. Overwritten when beta is 0 (never read then),
+  // else beta times its old value is added.
+  View c;
+  // Optional [M, N], dtype of c: receives z; only with an activation and no activation_input.
+  View pre_activation;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  double alpha = 1.0;
+  double beta = 0.0;
+  Activation activation = Activation::none;
+};
+
+// Throws InvalidArgument for wrong shapes, dtypes, devices or tiers.
+void gemm(const Gemm& args, StreamRef stream);
+Cost cost(const Gemm& args);
+
+// One product per index of the leading dimensions:
+//   C[i...] = alpha * op(A[i...]) op(B[i...]) + beta * C[i...]
+// Views have rank 3 or more, equal leading extents and free outer strides; a and b may repeat
+// (stride 0), c may not.
+struct BatchedGemm {
+  ConstView a;  // [..., M, K], with transpose_a [..., K, M]; f64 | f32 | bf16 | f16
+  ConstView b;  // [..., K, N], with transpose_b [..., N, K]; dtype of a
+  View c;       // [..., M, N] dtype of a, or f32 where a is 16-bit; as in Gemm
+  bool transpose_a = false;
+  bool transpose_b = false;
+  double alpha = 1.0;
+  double beta = 0.0;
+};
+
+void batched_gemm(const BatchedGemm& args, StreamRef stream);
+Cost cost(const BatchedGemm& args);
+
+}  // namespace zinc::kernels
