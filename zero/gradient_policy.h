@@ -16,10 +16,10 @@
 namespace zinc::zero {
 
 struct GradientPolicy {
-  DType written = DType::f32;  // by backward
-  DType wire = DType::f32;     // between ranks
-  DType kept = DType::f32;     // until the step
-  bool several = false;        // micro-batches per step
+  DType written = DType::f32;                          // by backward
+  DType wire = DType::f32;                             // between ranks
+  DType kept = DType::f32;                             // until the step
+  bool several = false;                                // micro-batches per step
   ReduceSchedule schedule = ReduceSchedule::boundary;  // boundary where there is only one
 
   // Backward writes (and over micro-batches adds) straight into what is kept.

@@ -1,7 +1,7 @@
 // zero/gradient_store.h: where gradients are written, summed and kept until the step.
 //
-// One implementation per way of sharding, chosen once when the engine is made; nothing else asks for
-// the stage. All calls come from the issuing thread.
+// One implementation per way of sharding, chosen once when the engine is made; nothing else asks
+// for the stage. All calls come from the issuing thread.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,9 @@ class GradientStore {
 
   // After the last micro-batch: the compute stream waits for all reductions.
   virtual void finish() = 0;
-  // Elements [range) of a group's arena, all trained, after finish(): the sum over all micro-batches
-  // and ranks, of dtype policy.kept, in place for work on the compute stream until discard().
+  // Elements [range) of a group's arena, all trained, after finish(): the sum over all
+  // micro-batches and ranks, of dtype policy.kept, in place for work on the compute stream until
+  // discard().
   virtual ConstView gradient(int group, Range range) = 0;
   virtual void discard() = 0;  // the step is done or skipped
 };

@@ -162,8 +162,9 @@ void ScheduleCursor::advance(ScheduleAction action, ParameterIndex parameter) {
     const Placement& placement = group.placements()[static_cast<size_t>(entry.parameter.position)];
     return concat(name_of(entry.action), " ", placement.parameter->name());
   };
-  require(next_ < entries_->size(), "the model left its recorded ", phase_, " schedule: ",
-          describe(actual), " after the recorded end (", entries_->size(), " entries)");
+  require(next_ < entries_->size(), "the model left its recorded ", phase_,
+          " schedule: ", describe(actual), " after the recorded end (", entries_->size(),
+          " entries)");
   require((*entries_)[next_] == actual, "the model left its recorded ", phase_,
           " schedule at entry ", next_, ": ", describe(actual), " instead of ",
           describe((*entries_)[next_]),

@@ -1,9 +1,10 @@
-// zero/step_schedule.h: the order in which a step touches parameters, recorded before the first step.
+// zero/step_schedule.h: the order in which a step touches parameters, recorded before the first
+// step.
 //
 // Construction of an engine runs the model once, forward and backward, on a meta device, and writes
-// down every acquire and every finished gradient. The list is immutable. Engine, prefetch, planner and
-// trace read it; its hash is what ranks agree on before they start, because collectives are issued in
-// its order. A run that leaves it is an InvalidArgument that names both sides.
+// down every acquire and every finished gradient. The list is immutable. Engine, prefetch, planner
+// and trace read it; its hash is what ranks agree on before they start, because collectives are
+// issued in its order. A run that leaves it is an InvalidArgument that names both sides.
 #pragma once
 
 #include <cstdint>
