@@ -14,7 +14,7 @@ Dropout::Dropout(Module& parent, std::string name, double probability)
 
 Tensor Dropout::forward(const Tensor& x) {
   if (!is_training() || probability_ == 0.0) return x;
-  return autograd::dropout(x, probability_, site_);
+  return autograd::dropout(x, {.probability = probability_, .site = site_});
 }
 
 }  // namespace zinc::nn

@@ -10,6 +10,7 @@
 #include "autograd/mode.h"
 #include "core/error.h"
 #include "optim/clipping.h"
+#include "optim/factory.h"
 #include "optim/loss_scaler.h"
 #include "optim/schedule.h"
 #include "zero/gradient_norm.h"
@@ -112,7 +113,7 @@ class Engine::Impl {
         values_(model, options.weights, context_.random().seed()),
         optimizer_(choose_optimizer(config_, options)),
         scaler_(config_.precision.loss_scale),
-        lr_schedule_(config_.schedule, config_.optimizer.hyper, options.total_steps),
+        lr_schedule_(config_.schedule, config_.optimizer, run_length(options)),
         groups_(prepare_groups()),
         schedule_(StepSchedule::record(model, groups_)),
         agreed_((require_agreement(world, schedule_.hash()), true)),
@@ -166,16 +167,17 @@ class Engine::Impl {
     gradients_->finish();
     StepResult result = sum_totals();
     const NormResult norm = measure_norm();
-    const double factor = unscaling_factor(result.num_targets);
-    result.gradient_norm = std::sqrt(norm.sum_of_squares) * factor * wire_divisor();
+    const double summed_norm = std::sqrt(norm.sum_of_squares);
+    const double divisor = gradient_divisor(result.num_targets);
+    result.gradient_norm = summed_norm / divisor;
     const bool overflow = config_.precision.check_overflow && norm.nonfinite.has_value();
     if (overflow) {
       skip(norm, result);
     } else {
-      apply(factor * wire_divisor(), result);
+      apply(summed_norm, divisor, result);
     }
     gradients_->discard();
-    scaler_.update(overflow);
+    scaler_.update(overflow, result.overflow);
     micro_step_ = 0;
     forwards_ = 0;
     totals_ = {};
@@ -230,10 +232,6 @@ class Engine::Impl {
     weights_->write_master(source_.table().at(parameter), flat(values.clone()));
   }
 
-  double learning_rate() const {
-    return next_lr_.value_or(lr_schedule_.learning_rate(num_applied_));
-  }
-
   EngineConfig config_;
   nn::Model& model_;
   comm::World& world_;
@@ -250,7 +248,6 @@ class Engine::Impl {
   GradientNorm norm_;
   EngineParameterSource source_;
 
-  std::optional<double> next_lr_;
   StepTotals totals_;
   int64_t num_steps_ = 0;
   int64_t num_applied_ = 0;
@@ -260,6 +257,11 @@ class Engine::Impl {
   bool stepped_ = true;
 
  private:
+  static std::optional<int64_t> run_length(const EngineOptions& options) {
+    if (options.total_steps <= 0) return std::nullopt;
+    return options.total_steps;
+  }
+
   static const EngineConfig& validated(const EngineConfig& config) {
     validate(config);
     return config;
@@ -306,12 +308,13 @@ class Engine::Impl {
     return loss.num_targets == 0 ? 0.0 : loss.mean();
   }
 
-  // Undoes the loss scale and makes the sum of gradients the gradient of the mean loss.
-  double unscaling_factor(int64_t num_targets) const {
+  // What the kept gradient is divided by to be the gradient of the mean loss.
+  double gradient_divisor(int64_t num_targets) const {
     const double count = by_token()
                              ? static_cast<double>(num_targets)
                              : static_cast<double>(config_.batch.accumulation * world_.size());
-    return count == 0.0 ? 0.0 : 1.0 / (scaler_.scale() * count);
+    require(count > 0.0, "engine.step: no micro-batch of this step has a target token");
+    return scaler_.scale() * count / wire_divisor();
   }
 
   StepResult sum_totals() {
@@ -321,7 +324,7 @@ class Engine::Impl {
     ++num_steps_;
     return {.step = num_steps_,
             .loss = by_token() ? sum.mean() : sum.loss_sum / means,
-            .learning_rate = learning_rate(),
+            .learning_rate = lr_schedule_.lr(),
             .loss_scale = scaler_.scale(),
             .num_targets = sum.num_targets};
   }
@@ -341,17 +344,16 @@ class Engine::Impl {
     result.overflow = placement.parameter->name();
     ++consecutive_skips_;
     if (consecutive_skips_ >= config_.precision.max_consecutive_skips) {
-      throw DataError(concat("the gradient was not finite for ", consecutive_skips_,
-                             " steps in a row, last in ", result.overflow,
-                             "; lower the learning rate, or check data and weights for NaN"));
+      throw NumericsError(concat("the gradient was not finite for ", consecutive_skips_,
+                                 " steps in a row, last in ", result.overflow,
+                                 "; lower the learning rate, or check data and weights for NaN"));
     }
   }
 
-  void apply(double factor, StepResult& result) {
-    factor *= optim::clip_factor(result.gradient_norm, config_.gradient.clipping);
-    const Tensor device_factor = Tensor::full({1}, factor);
-    optim::HyperParameters hyper = lr_schedule_.hyper_parameters(num_applied_);
-    hyper.lr = result.learning_rate;
+  void apply(double summed_norm, double divisor, StepResult& result) {
+    const Tensor factor = Tensor::full({1}, update_factor(summed_norm, divisor));
+    optim::HyperParameters hyper = config_.optimizer.hyper;
+    lr_schedule_.apply(hyper);
     const double decay = hyper.weight_decay;
     for (const UpdateSlice& slice : weights_->slices()) {
       hyper.weight_decay = decays(slice.segment) ? decay : 0.0;
@@ -359,15 +361,22 @@ class Engine::Impl {
                           .gradient = gradients_->gradient(slice.group, slice.range),
                           .states = slice.states,
                           .model_weights = slice.model_weights,
-                          .factor = device_factor.view(),
+                          .factor = factor.view(),
                           .step = num_applied_ + 1},
                          hyper, context_.compute());
     }
     weights_->publish();
+    lr_schedule_.advance();
     ++num_applied_;
     consecutive_skips_ = 0;
-    next_lr_.reset();
     result.outcome = StepOutcome::applied;
+  }
+
+  // A norm that is not finite passes through where the overflow check is off: the update then makes
+  // NaN, as it would without clipping.
+  double update_factor(double summed_norm, double divisor) const {
+    if (!std::isfinite(summed_norm)) return 1.0 / divisor;
+    return optim::gradient_factor(summed_norm, divisor, config_.gradient.clipping).factor;
   }
 
   // Host memory of the parameter's shape in the optimizer's dtype.
@@ -396,8 +405,9 @@ int64_t Engine::num_applied() const { return impl_->num_applied_; }
 int64_t Engine::num_skipped() const { return impl_->num_steps_ - impl_->num_applied_; }
 int64_t Engine::micro_step() const { return impl_->micro_step_; }
 double Engine::loss_scale() const { return impl_->scaler_.scale(); }
-double Engine::learning_rate() const { return impl_->learning_rate(); }
-void Engine::set_learning_rate(double value) { impl_->next_lr_ = value; }
+double Engine::learning_rate() const { return impl_->lr_schedule_.lr(); }
+void Engine::set_learning_rate(double value) { impl_->lr_schedule_.set_lr(value); }
+void Engine::clear_learning_rate() { impl_->lr_schedule_.clear_lr(); }
 Tensor Engine::parameter(std::string_view name) { return impl_->parameter(name); }
 Tensor Engine::optimizer_state(std::string_view name, std::string_view state) {
   return impl_->optimizer_state(name, state);

@@ -108,9 +108,11 @@ class Engine {
   int64_t num_skipped() const;
   int64_t micro_step() const;  // micro-batches that the step under way has had
   double loss_scale() const;
-  // Of the next update. A set value holds for one update; then the schedule goes on.
+  // Of the next update. A set value holds for it and all later ones, until it is cleared and the
+  // schedule goes on.
   double learning_rate() const;
   void set_learning_rate(double value);
+  void clear_learning_rate();
 
   // The values that the optimizer works on (master weights), f32 (f64 for f64 models), as a tensor
   // of the parameter's shape; collective where parameters are sharded. Throws InvalidArgument with

@@ -11,7 +11,7 @@ ResidentValues::ResidentValues(nn::Module& model, const nn::WeightSource* source
   std::vector<std::string> missing;
   for (nn::Parameter* parameter : model.parameters()) {
     if (source != nullptr && !source->contains(*parameter)) missing.push_back(parameter->name());
-    if (!parameter->has_values()) continue;
+    if (!parameter->has_data()) continue;
     resident_[parameter->name()] = parameter->data();
     parameter->drop_values();
   }

@@ -61,6 +61,14 @@ ShardGroup::ShardGroup(int index, std::string name,
   }
 }
 
+const Segment& ShardGroup::segment(SegmentKind kind) const {
+  for (const Segment& segment : segments_) {
+    if (segment.kind == kind) return segment;
+  }
+  throw InvalidArgument(
+      concat("shard group '", name_, "' has no ", zero::name_of(kind), " segment"));
+}
+
 std::vector<Range> ShardGroup::trained_gaps() const {
   std::vector<Range> taken;
   for (const Placement& placement : placements_) {

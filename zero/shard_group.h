@@ -96,6 +96,8 @@ class ShardGroup {
   const std::vector<Placement>& placements() const { return placements_; }
   // Those with elements, in order of offset.
   const std::vector<Segment>& segments() const { return segments_; }
+  // Throws InvalidArgument where the group has no such segment.
+  const Segment& segment(SegmentKind kind) const;
   int num_trained_parameters() const { return num_trained_parameters_; }
   // Ranges of [0, trained_numel()) that belong to no parameter, in order.
   std::vector<Range> trained_gaps() const;

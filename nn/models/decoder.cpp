@@ -2,7 +2,8 @@
 
 #include "autograd/ops/cast.h"
 #include "autograd/ops/linear.h"
-#include "autograd/ops/views.h"
+#include "autograd/ops/reshape.h"
+#include "autograd/ops/split.h"
 #include "core/error.h"
 
 namespace zinc::nn {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "autograd/mode.h"
 #include "autograd/recompute.h"
 #include "autograd/weight.h"
 #include "nn/model.h"
