@@ -1,5 +1,6 @@
 #include "zero/engine.h"
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <span>
@@ -13,6 +14,7 @@
 #include "optim/factory.h"
 #include "optim/loss_scaler.h"
 #include "optim/schedule.h"
+#include "zero/gather_values.h"
 #include "zero/gradient_norm.h"
 #include "zero/gradient_policy.h"
 #include "zero/gradient_store.h"
@@ -37,22 +39,12 @@ std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
   return optim::make_optimizer(config.optimizer);
 }
 
-// Every rank's `values` one after the other, on every rank.
-std::vector<double> gather_values(comm::World& world, const std::vector<double>& values) {
-  const auto n = static_cast<int64_t>(values.size());
-  const Tensor mine = Tensor::from<double>(std::span<const double>(values), {n});
-  const Tensor all = Tensor::empty({n * world.size()}, DType::f64, Label::workspace);
-  world.communicator()
-      .all_gather({.shard = mine.view(), .out = all.view()}, world.context().compute())
-      .wait();
-  return all.to_vector<double>();
-}
-
 void require_agreement(comm::World& world, uint64_t hash) {
   if (world.size() == 1 || world.context().device().meta) return;
   // Halves of 32 bits are exact in f64.
-  const std::vector<double> all = gather_values(
-      world, {static_cast<double>(hash >> 32), static_cast<double>(hash & 0xffffffffu)});
+  const std::array<double, 2> halves{static_cast<double>(hash >> 32),
+                                     static_cast<double>(hash & 0xffffffffu)};
+  const std::vector<double> all = gather_values(world, halves);
   std::string differing;
   for (int rank = 1; rank < world.size(); ++rank) {
     const auto at = static_cast<size_t>(2 * rank);
@@ -192,15 +184,14 @@ class Engine::Impl {
     return {.loss_sum = sum.item(), .num_targets = batch.num_targets};
   }
 
-  Evaluation sum_over_ranks(const Evaluation& part) {
-    const std::vector<double> all =
-        gather_values(world_, {part.loss_sum, static_cast<double>(part.num_targets)});
-    Evaluation total;
-    for (int rank = 0; rank < world_.size(); ++rank) {
-      total.loss_sum += all[static_cast<size_t>(2 * rank)];
-      total.num_targets += static_cast<int64_t>(all[static_cast<size_t>(2 * rank + 1)]);
+  std::vector<Evaluation> gather(const Evaluation& part) {
+    const std::array<double, 2> values{part.loss_sum, static_cast<double>(part.num_targets)};
+    const std::vector<double> all = gather_values(world_, values);
+    std::vector<Evaluation> parts;
+    for (size_t i = 0; i < all.size(); i += 2) {
+      parts.push_back({.loss_sum = all[i], .num_targets = static_cast<int64_t>(all[i + 1])});
     }
-    return total;
+    return parts;
   }
 
   Tensor parameter(std::string_view name) {
@@ -318,8 +309,11 @@ class Engine::Impl {
   }
 
   StepResult sum_totals() {
-    const Evaluation sum =
-        sum_over_ranks({.loss_sum = totals_.loss_sum, .num_targets = totals_.num_targets});
+    Evaluation sum;
+    for (const Evaluation& part :
+         gather({.loss_sum = totals_.loss_sum, .num_targets = totals_.num_targets})) {
+      sum += part;
+    }
     const double means = static_cast<double>(config_.batch.accumulation * world_.size());
     ++num_steps_;
     return {.step = num_steps_,
@@ -396,7 +390,7 @@ Loss Engine::forward(const nn::Batch& batch) { return impl_->forward(batch); }
 void Engine::backward(const Loss& loss) { impl_->backward(loss); }
 StepResult Engine::step() { return impl_->step(); }
 Evaluation Engine::evaluate(const nn::Batch& batch) { return impl_->evaluate(batch); }
-Evaluation Engine::sum_over_ranks(const Evaluation& part) { return impl_->sum_over_ranks(part); }
+std::vector<Evaluation> Engine::gather(const Evaluation& part) { return impl_->gather(part); }
 const EngineConfig& Engine::config() const { return impl_->config_; }
 nn::Model& Engine::model() { return impl_->model_; }
 comm::World& Engine::world() { return impl_->world_; }

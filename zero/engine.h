@@ -24,6 +24,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "comm/world.h"
 #include "nn/model.h"
@@ -63,7 +64,12 @@ struct StepResult {
 struct Evaluation {
   double loss_sum = 0.0;
   int64_t num_targets = 0;
-  double mean() const;
+  double mean() const;  // NaN without targets
+  Evaluation& operator+=(const Evaluation& other) {
+    loss_sum += other.loss_sum;
+    num_targets += other.num_targets;
+    return *this;
+  }
 };
 
 struct EngineOptions {
@@ -97,8 +103,8 @@ class Engine {
 
   // The summed loss of a batch without a graph, dropout off; this rank's part.
   Evaluation evaluate(const nn::Batch& batch);
-  // Adds the parts of all ranks. Collective.
-  Evaluation sum_over_ranks(const Evaluation& part);
+  // The parts of all ranks, by rank. Collective.
+  std::vector<Evaluation> gather(const Evaluation& part);
 
   const EngineConfig& config() const;
   nn::Model& model();
