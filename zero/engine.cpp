@@ -184,6 +184,13 @@ class Engine::Impl {
     return {.loss_sum = sum.item(), .num_targets = batch.num_targets};
   }
 
+  Tensor next_logits(const Tensor& ids) {
+    const EvaluationScope evaluation(model_);
+    const autograd::NoGrad no_grad;
+    source_.begin_forward();
+    return model_.next_logits(ids);
+  }
+
   std::vector<Evaluation> gather(const Evaluation& part) {
     const std::array<double, 2> values{part.loss_sum, static_cast<double>(part.num_targets)};
     const std::vector<double> all = gather_values(world_, values);
@@ -391,6 +398,7 @@ void Engine::backward(const Loss& loss) { impl_->backward(loss); }
 StepResult Engine::step() { return impl_->step(); }
 Evaluation Engine::evaluate(const nn::Batch& batch) { return impl_->evaluate(batch); }
 std::vector<Evaluation> Engine::gather(const Evaluation& part) { return impl_->gather(part); }
+Tensor Engine::next_logits(const Tensor& ids) { return impl_->next_logits(ids); }
 const EngineConfig& Engine::config() const { return impl_->config_; }
 nn::Model& Engine::model() { return impl_->model_; }
 comm::World& Engine::world() { return impl_->world_; }

@@ -106,6 +106,10 @@ class Engine {
   // The parts of all ranks, by rank. Collective.
   std::vector<Evaluation> gather(const Evaluation& part);
 
+  // ids [B, T] i32 -> logits [B, V] f32 of the token that follows, dropout off, without a graph.
+  // Every rank calls with the same ids where parameters are sharded.
+  Tensor next_logits(const Tensor& ids);
+
   const EngineConfig& config() const;
   nn::Model& model();
   comm::World& world();
