@@ -13,7 +13,7 @@ ResidentValues::ResidentValues(nn::Module& model, const nn::WeightSource* source
     if (source != nullptr && !source->contains(*parameter)) missing.push_back(parameter->name());
     if (!parameter->has_data()) continue;
     resident_[parameter->name()] = parameter->data();
-    parameter->drop_values();
+    parameter->drop_data();
   }
   if (!missing.empty()) {
     throw DataError(concat("weights: ", to_string(nn::LoadResult{.missing = missing})));
