@@ -1,7 +1,8 @@
 // kernels/cpu/activation-inl.h: GELU, SiLU and their derivatives on vectors of f32 lanes.
 //
 // Included once per Highway target, like lanes-inl.h. The formulas avoid the cancellation in
-// 1 + tanh(u) and 1 + erf(z): relative errors stay below 2e-6 down to where results underflow.
+// 1 + tanh(u) and 1 + erf(z): the relative error of a value stays below 5e-7 for |x| <= 4 and below
+// 6e-6 for |x| <= 9, where the exponent's own rounding tells.
 #if defined(ZINC_KERNELS_CPU_ACTIVATION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ZINC_KERNELS_CPU_ACTIVATION_INL_H_
 #undef ZINC_KERNELS_CPU_ACTIVATION_INL_H_
@@ -15,18 +16,26 @@ HWY_BEFORE_NAMESPACE();
 namespace zinc::kernels::cpu {
 namespace HWY_NAMESPACE {
 
-// 1 / (1 + exp(-x)).
-HWY_INLINE LaneVec sigmoid_lanes(LaneVec x) {
-  const auto one = hn::Set(Lanes(), 1.0f);
-  return hn::Div(one, hn::Add(one, exp_lanes(hn::Neg(x))));
-}
+// s = 1 / (1 + exp(-x)) and its derivative s (1 - s), both without cancellation.
+struct SigmoidLanes {
+  LaneVec value;
+  LaneVec slope;
+
+  explicit HWY_INLINE SigmoidLanes(LaneVec x) {
+    const Lanes d;
+    const auto e = exp_lanes(hn::Neg(hn::Abs(x)));
+    const auto inverse = hn::Div(hn::Set(d, 1.0f), hn::Add(hn::Set(d, 1.0f), e));
+    const auto small = hn::Mul(e, inverse);
+    value = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), small, inverse);
+    slope = hn::Mul(small, inverse);
+  }
+};
 
 struct SiluLanes {
-  static HWY_INLINE LaneVec value(LaneVec x) { return hn::Mul(x, sigmoid_lanes(x)); }
+  static HWY_INLINE LaneVec value(LaneVec x) { return hn::Mul(x, SigmoidLanes(x).value); }
   static HWY_INLINE LaneVec slope(LaneVec x) {
-    const auto s = sigmoid_lanes(x);
-    const auto one = hn::Set(Lanes(), 1.0f);
-    return hn::Mul(s, hn::MulAdd(x, hn::Sub(one, s), one));
+    const SigmoidLanes s(x);
+    return hn::MulAdd(x, s.slope, s.value);
   }
 };
 
@@ -35,24 +44,23 @@ struct GeluTanhLanes {
   static constexpr float kTwoRoots = 1.5957691216057308f;  // 2 sqrt(2/pi)
   static constexpr float kCubic = 0.044715f;
 
-  static HWY_INLINE LaneVec gate(LaneVec x, LaneVec square) {
+  static HWY_INLINE SigmoidLanes gate(LaneVec x, LaneVec square) {
     const Lanes d;
-    const auto inner = hn::MulAdd(hn::Mul(square, hn::Set(d, kCubic)), x, x);
-    return sigmoid_lanes(hn::Mul(inner, hn::Set(d, kTwoRoots)));
+    const auto inner = hn::MulAdd(square, hn::Set(d, kTwoRoots * kCubic), hn::Set(d, kTwoRoots));
+    return SigmoidLanes(hn::Mul(inner, x));
   }
-  static HWY_INLINE LaneVec value(LaneVec x) { return hn::Mul(x, gate(x, hn::Mul(x, x))); }
+  static HWY_INLINE LaneVec value(LaneVec x) { return hn::Mul(x, gate(x, hn::Mul(x, x)).value); }
   static HWY_INLINE LaneVec slope(LaneVec x) {
     const Lanes d;
-    const auto one = hn::Set(d, 1.0f);
     const auto square = hn::Mul(x, x);
-    const auto s = gate(x, square);
+    const SigmoidLanes s = gate(x, square);
     // d(2u)/dx
     const auto du =
-        hn::Mul(hn::MulAdd(square, hn::Set(d, 3.0f * kCubic), one), hn::Set(d, kTwoRoots));
-    // s (1 - s) is 0 for large x, where x * du may overflow.
-    const auto bend = hn::Mul(hn::Mul(s, hn::Sub(one, s)), hn::Mul(x, du));
+        hn::MulAdd(square, hn::Set(d, 3.0f * kTwoRoots * kCubic), hn::Set(d, kTwoRoots));
+    // The slope of the sigmoid is 0 for large x, where x * du may overflow.
+    const auto bend = hn::Mul(s.slope, hn::Mul(x, du));
     const auto large = hn::Gt(hn::Abs(x), hn::Set(d, 1e6f));
-    return hn::Add(s, hn::IfThenZeroElse(large, bend));
+    return hn::Add(s.value, hn::IfThenZeroElse(large, bend));
   }
 };
 

@@ -85,14 +85,23 @@ dnnl::memory::desc matrix(int64_t rows, int64_t cols, int64_t stride, bool trans
   return dnnl::memory::desc({rows, cols}, type_of(dtype), strides);
 }
 
-dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, const dnnl::memory::desc& a,
-                                      const dnnl::memory::desc& b, const dnnl::memory::desc& c,
-                                      const dnnl::primitive_attr& attributes) {
+// The first implementation of this matmul whose name begins with `name`; where there is none (the
+// library has another set of names) the first of all.
+dnnl::matmul::primitive_desc choose(const dnnl::engine& engine, const dnnl::memory::desc& a,
+                                    const dnnl::memory::desc& b, const dnnl::memory::desc& c,
+                                    const dnnl::primitive_attr& attributes, std::string_view name) {
 #if DNNL_VERSION_MAJOR >= 3
-  return dnnl::matmul::primitive_desc(engine, a, b, c, attributes);
+  const auto first = [&] { return dnnl::matmul::primitive_desc(engine, a, b, c, attributes); };
 #else
-  return dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), attributes, engine);
+  // Walking on to the next implementation reads this description again: it has to outlive that.
+  const dnnl::matmul::desc description(a, b, c);
+  const auto first = [&] { return dnnl::matmul::primitive_desc(description, attributes, engine); };
 #endif
+  dnnl::matmul::primitive_desc chosen = first();
+  while (std::string_view(chosen.impl_info_str()).substr(0, name.size()) != name) {
+    if (!chosen.next_impl()) return first();
+  }
+  return chosen;
 }
 
 class OneDnnProduct final : public BlockProduct {
@@ -113,12 +122,7 @@ class OneDnnProduct final : public BlockProduct {
       attributes.set_post_ops(sum);
     }
     const OneThread one_thread;
-    dnnl::matmul::primitive_desc chosen = describe(engine, a_, b_, c_, attributes);
-    while (std::string_view(chosen.impl_info_str()).substr(0, row_.name.size()) != row_.name) {
-      if (chosen.next_impl()) continue;
-      chosen = describe(engine, a_, b_, c_, attributes);  // this library has another set of names
-      break;
-    }
+    const dnnl::matmul::primitive_desc chosen = choose(engine, a_, b_, c_, attributes, row_.name);
     scratchpad_ = chosen.scratchpad_desc();
     primitive_ = dnnl::matmul(chosen);
   }

@@ -28,23 +28,24 @@ int64_t tile_for(int64_t extent, int64_t parts, int64_t unit) {
 
 }  // namespace
 
-GemmPlan plan_gemm(int64_t m, int64_t n, int64_t k) {
+GemmPlan plan_gemm(int64_t m, int64_t n, int64_t k, int64_t batch) {
+  const int64_t min_tasks = divide_up(kMinTasks, batch);
   GemmPlan plan{.m = m, .n = n, .k = k};
   int64_t m_parts = divide_up(m, kTileM);
   int64_t n_parts = divide_up(n, kTileN);
-  if (m_parts * n_parts < kMinTasks) {
-    m_parts = std::max(m_parts, std::min(divide_up(kMinTasks, n_parts), m / kMinTileM));
+  if (m_parts * n_parts < min_tasks) {
+    m_parts = std::max(m_parts, std::min(divide_up(min_tasks, n_parts), m / kMinTileM));
   }
-  if (m_parts * n_parts < kMinTasks / 2) {
-    n_parts = std::max(n_parts, std::min(divide_up(kMinTasks, m_parts), n / kMinTileN));
+  if (m_parts * n_parts < min_tasks / 2) {
+    n_parts = std::max(n_parts, std::min(divide_up(min_tasks, m_parts), n / kMinTileN));
   }
   plan.tile_m = tile_for(m, m_parts, kUnitM);
   plan.tile_n = tile_for(n, n_parts, kUnitN);
   plan.m_tiles = divide_up(m, plan.tile_m);
   plan.n_tiles = divide_up(n, plan.tile_n);
   int64_t slices = 1;
-  if (plan.tiles() < kMinTasks / 2) {
-    slices = std::max<int64_t>(1, std::min(divide_up(kMinTasks, plan.tiles()), k / kMinSliceK));
+  if (plan.tiles() < min_tasks / 2) {
+    slices = std::max<int64_t>(1, std::min(divide_up(min_tasks, plan.tiles()), k / kMinSliceK));
   }
   plan.slice_k = slices == 1 ? k : divide_up(divide_up(k, slices), 64) * 64;
   plan.k_slices = k == 0 ? 1 : divide_up(k, plan.slice_k);

@@ -16,8 +16,9 @@ struct GemmPlan {
   int64_t tiles() const { return m_tiles * n_tiles; }
 };
 
-// m, n > 0; k >= 0 (k_slices is 1 for k = 0).
-GemmPlan plan_gemm(int64_t m, int64_t n, int64_t k);
+// m, n, batch > 0; k >= 0 (k_slices is 1 for k = 0). A batch of products gives that many times the
+// tasks, so each is cut less.
+GemmPlan plan_gemm(int64_t m, int64_t n, int64_t k, int64_t batch = 1);
 
 // Floats from one row of a tile's buffer to the next: an odd number of cache lines, because rows
 // at powers of two would share few sets of the first-level cache.
