@@ -18,9 +18,9 @@ Meeting::Meeting(const Transport& transport, Segment& segment, Desks& desks, con
       what_([this] { return to_string(call_.terms); }),
       behind_([this](int peer) { return is_behind(peer); }),
       watch_(segment, transport, call.deadline, what_, behind_),
-      lease_(desks, watch_),
       found_(static_cast<size_t>(transport.size())),
-      sources_(found_.size(), nullptr) {}
+      sources_(found_.size(), nullptr),
+      lease_(desks, watch_) {}
 
 void Meeting::run_direct() {
   post(0, &exchange_);
@@ -30,7 +30,7 @@ void Meeting::run_direct() {
   } else {
     for (int p = 0; p < size(); ++p) {
       if (p == rank()) continue;
-      const Reading reading(taken_from(p), theirs(p), transport_.fault_line(), what_());
+      const Reading reading(taken_from(p), theirs(p), transport_.fault_line(), what_);
       const Incoming& target = exchange_.from[static_cast<size_t>(p)];
       copy_bytes(target.data, message_of(p).data, target.bytes);
     }
@@ -129,7 +129,7 @@ void Meeting::take_direct() {
       sources_[place] = exchange_.to[place].data;
       continue;
     }
-    readings[place].emplace(taken_from(p), theirs(p), transport_.fault_line(), what_());
+    readings[place].emplace(taken_from(p), theirs(p), transport_.fault_line(), what_);
     sources_[place] = message_of(p).data;
   }
   const int64_t bytes = exchange_.from[static_cast<size_t>(rank())].bytes;

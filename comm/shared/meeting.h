@@ -49,9 +49,9 @@ class Meeting {
   const std::function<std::string()> what_;
   const std::function<bool(int)> behind_;
   const Watch watch_;
+  std::vector<Desks::Found> found_;        // by peer
+  std::vector<const std::byte*> sources_;  // by rank
   const Desks::Lease lease_;
-  std::vector<Desks::Found> found_;            // by peer
-  std::vector<const std::byte*> sources_;      // by rank
   int64_t chunk_bytes_ = 0;
   uint64_t needed_staged_ = 0;
   uint64_t needed_taken_ = 0;

@@ -1,6 +1,7 @@
 // comm/shared/reading.h: a reader's mark on a desk that points at the owner's memory.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "comm/shared/segment.h"
@@ -13,12 +14,13 @@ namespace zinc::comm {
 // last use of the desk.
 class Reading {
  public:
-  Reading(Progress& taken, Desk& desk, const FaultLine& fault_line, const std::string& what)
+  Reading(Progress& taken, Desk& desk, const FaultLine& fault_line,
+          const std::function<std::string()>& what)
       : taken_(taken), desk_(desk) {
     taken_.chunks.store(kReading);
     if (!fault_line.raised()) return;
     finish();
-    throw_stopped(what, fault_line);
+    throw_stopped(what(), fault_line);
   }
   ~Reading() { finish(); }
   Reading(const Reading&) = delete;

@@ -140,7 +140,7 @@ void SharedTransport::receive(const Message& message, std::byte* data) {
     }
     if (direct()) {
       const Reading reading(segment_->taken(message.peer, found.index, rank()), *found.desk,
-                            fault_line(), waiting.what());
+                            fault_line(), waiting.what);
       copy_bytes(data, found.desk->direct, message.bytes);
     } else {
       receive_staged(message, data, found, waiting.watch);

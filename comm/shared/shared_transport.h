@@ -32,8 +32,6 @@ class SharedTransport final : public Transport {
   std::shared_ptr<Transport> split(const SplitPlan& plan, const Agree& agree) override;
 
  private:
-  class Meeting;  // an exchange under way
-
   bool direct() const { return segment_->shape().buffer_bytes == 0; }
   // Raises the fault line; returns once no peer reads this rank's memory from that desk any more.
   void give_up(const char* reason, int desk) noexcept;
