@@ -19,11 +19,11 @@ namespace {
 using test::make_batch;
 using test::tiny_config;
 
-struct Run {
+struct TrainedRun {
   std::vector<double> losses;
   std::vector<double> norms;
   std::vector<float> weights;
-  friend bool operator==(const Run&, const Run&) = default;
+  friend bool operator==(const TrainedRun&, const TrainedRun&) = default;
 };
 
 EngineConfig config_with(int64_t accumulation = 1) {
@@ -42,8 +42,8 @@ void append_weights(Engine& engine, std::vector<float>& weights) {
 }
 
 // Trains tiny GPT-2 with ranks as threads and returns rank 0's view.
-Run train(int world_size, const EngineConfig& config, int steps = 4, double dropout = 0.0) {
-  Run run;
+TrainedRun train(int world_size, const EngineConfig& config, int steps = 4, double dropout = 0.0) {
+  TrainedRun run;
   comm::run_local_ranks(world_size, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
     nn::Gpt2 model(tiny_config(dropout));
     Engine engine(model, config, world);
@@ -129,9 +129,9 @@ TEST(Engine, LossFallsOnOneBatch) {
 // The same four micro-batches per step, spread differently, are the same step but for rounding: a
 // handful of additions in another order, amplified by AdamW's division in a few steps.
 TEST(Engine, AccumulationAndRanksAreTheSameGlobalBatch) {
-  const Run reference = train(1, config_with(4));
+  const TrainedRun reference = train(1, config_with(4));
   for (const auto& [world, accumulation] : {std::pair{2, 2}, std::pair{4, 1}}) {
-    const Run run = train(world, config_with(accumulation));
+    const TrainedRun run = train(world, config_with(accumulation));
     for (size_t i = 0; i < run.losses.size(); ++i) {
       EXPECT_NEAR(run.losses[i], reference.losses[i], 1e-5) << world;
       EXPECT_NEAR(run.norms[i], reference.norms[i], 1e-4 * reference.norms[i]) << world;
@@ -145,7 +145,7 @@ TEST(Engine, BucketsAndOverlapChangeNoBit) {
     for (const ReduceSchedule schedule : {ReduceSchedule::boundary, ReduceSchedule::micro_step}) {
       EngineConfig config = config_with(accumulation);
       config.gradient.reduce_schedule = schedule;
-      const Run reference = train(world, config, 4, 0.1);
+      const TrainedRun reference = train(world, config, 4, 0.1);
       config.zero.reduce_bucket_size = 1;  // one unit per bucket
       EXPECT_EQ(train(world, config, 4, 0.1), reference);
       config.zero.overlap_comm = true;
@@ -156,7 +156,7 @@ TEST(Engine, BucketsAndOverlapChangeNoBit) {
 
 TEST(Engine, RecomputationChangesNoBit) {
   EngineConfig config = config_with(2);
-  const Run reference = train(2, config, 4, 0.1);
+  const TrainedRun reference = train(2, config, 4, 0.1);
   for (const int64_t every : {1, 3}) {
     config.recompute.every_blocks = every;
     EXPECT_EQ(train(2, config, 4, 0.1), reference) << every;
@@ -165,7 +165,7 @@ TEST(Engine, RecomputationChangesNoBit) {
 
 TEST(Engine, PersistenceThresholdChangesNoBit) {
   EngineConfig config = config_with();
-  const Run reference = train(2, config);
+  const TrainedRun reference = train(2, config);
   for (const int64_t threshold : {0, 100, 1 << 20}) {
     config.zero.param_persistence_threshold = threshold;
     EXPECT_EQ(train(2, config), reference) << threshold;
@@ -174,10 +174,10 @@ TEST(Engine, PersistenceThresholdChangesNoBit) {
 
 TEST(Engine, Bf16TrainsWithF32MasterWeights) {
   EngineConfig config = config_with(2);
-  const Run f32 = train(2, config, 6);
+  const TrainedRun f32 = train(2, config, 6);
   config.precision.dtype = DType::bf16;
   config.precision.check_overflow = true;
-  const Run bf16 = train(2, config, 6);
+  const TrainedRun bf16 = train(2, config, 6);
   for (size_t i = 0; i < f32.losses.size(); ++i) {
     EXPECT_NEAR(bf16.losses[i], f32.losses[i], 3e-2);  // 2^-8 of values around 3.6, and drift
   }
@@ -231,13 +231,13 @@ TEST(Engine, ClippingBoundsTheUpdateAndReportsTheNormBefore) {
   config.optimizer.kind = optim::OptimizerKind::sgd;
   config.optimizer.hyper = {.lr = 1.0};
   config.gradient.clipping = 0.0;
-  const Run open = train(1, config, 1);
+  const TrainedRun open = train(1, config, 1);
   config.gradient.clipping = 0.01;
-  const Run clipped = train(1, config, 1);
+  const TrainedRun clipped = train(1, config, 1);
   EXPECT_EQ(open.norms, clipped.norms);
   config.optimizer.hyper.lr = 0.0;
-  const Run start = train(1, config, 1);
-  const auto moved = [&](const Run& run) {
+  const TrainedRun start = train(1, config, 1);
+  const auto moved = [&](const TrainedRun& run) {
     double sum = 0.0;
     for (size_t i = 0; i < run.weights.size(); ++i) {
       sum += std::pow(static_cast<double>(run.weights[i]) - start.weights[i], 2);
