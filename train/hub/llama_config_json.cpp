@@ -21,6 +21,10 @@ nn::RopeScaling parse_scaling(const json::Value& value) {
   JsonFields fields(value);
   nn::RopeScaling scaling;
   scaling.kind = parse_rope_type(fields);
+  if (const json::Value* part = fields.find("partial_rotary_factor");
+      part != nullptr && part->as_double() != 1.0) {
+    part->fail("rotary embeddings of a part of the head are not supported");
+  }
   const auto needed = [&](std::string_view key) {
     const json::Value* found = fields.find(key);
     if (found == nullptr) value.fail(concat("key \"", key, "\" is missing"));
