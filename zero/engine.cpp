@@ -16,13 +16,11 @@
 #include "optim/schedule.h"
 #include "zero/gather_values.h"
 #include "zero/gradient_norm.h"
-#include "zero/gradient_policy.h"
-#include "zero/gradient_store.h"
 #include "zero/parameter_source.h"
 #include "zero/resident_values.h"
 #include "zero/shard_group.h"
 #include "zero/step_schedule.h"
-#include "zero/weight_store.h"
+#include "zero/strategy.h"
 
 namespace zinc::zero {
 namespace {
@@ -109,13 +107,10 @@ class Engine::Impl {
         groups_(prepare_groups()),
         schedule_(StepSchedule::record(model, groups_)),
         agreed_((require_agreement(world, schedule_.hash()), true)),
-        weights_(make_replicated_weights(groups_, context_, values_,
-                                         {.num_states = optimizer_->num_states(),
-                                          .bucket_numel = config_.zero.allgather_bucket_size})),
-        gradients_(make_replicated_gradients(groups_, schedule_, world.communicator(), context_,
-                                             gradient_options())),
-        norm_(groups_, {owned_ranges()}, world.communicator(), context_),
-        source_(groups_, schedule_, *weights_, *gradients_, !options.dynamic_model) {
+        strategy_(make_strategy(config_, strategy_inputs(options))),
+        norm_(groups_, strategy_.owned, world.communicator(), context_),
+        source_(groups_, schedule_, *strategy_.weights, *strategy_.gradients,
+                !options.dynamic_model) {
     values_.drop_resident();
     for (nn::Parameter* parameter : model.parameters()) parameter->set_source(source_);
   }
@@ -131,7 +126,7 @@ class Engine::Impl {
             : (num_steps_ * config_.batch.accumulation + forwards_) * world_.size() + world_.rank();
     ++forwards_;
     context_.random().set_position(static_cast<uint64_t>(num_steps_), static_cast<uint64_t>(index));
-    source_.begin_forward();
+    source_.begin(WeightStore::Phase::forward);
     const autograd::ExpectedLossGradient expected(seed_of(batch.num_targets));
     return {.sum = model_.loss(batch), .num_targets = batch.num_targets};
   }
@@ -140,9 +135,9 @@ class Engine::Impl {
     require(loss.sum.defined(), "engine.backward: the loss is empty; pass what forward() returned");
     require(micro_step_ < config_.batch.accumulation, "engine.backward: all ",
             config_.batch.accumulation, " micro-batches of this step are done; call step() first");
-    gradients_->begin_micro_step(micro_step_, config_.batch.accumulation);
+    strategy_.gradients->begin_micro_step(micro_step_, config_.batch.accumulation);
     autograd::backward(loss.sum, seed_of(loss.num_targets));
-    gradients_->end_micro_step();
+    strategy_.gradients->end_micro_step();
     totals_.loss_sum += contribution_of(loss);
     totals_.num_targets += loss.num_targets;
     ++micro_step_;
@@ -153,10 +148,9 @@ class Engine::Impl {
     require(!stepped_, "engine.step: there was no backward() since the last step()");
     stepped_ = true;
     if (micro_step_ < config_.batch.accumulation) return {};
-    bug_check(weights_->num_pinned() == 0, weights_->num_pinned(),
-              " parameters are still in use at the end of a step");
+    strategy_.weights->end_passes();
 
-    gradients_->finish();
+    strategy_.gradients->finish();
     StepResult result = sum_totals();
     const NormResult norm = measure_norm();
     const double summed_norm = std::sqrt(norm.sum_of_squares);
@@ -168,7 +162,7 @@ class Engine::Impl {
     } else {
       apply(summed_norm, divisor, result);
     }
-    gradients_->discard();
+    strategy_.gradients->discard();
     scaler_.update(overflow, result.overflow);
     micro_step_ = 0;
     forwards_ = 0;
@@ -179,16 +173,19 @@ class Engine::Impl {
   Evaluation evaluate(const nn::Batch& batch) {
     const EvaluationScope evaluation(model_);
     const autograd::NoGrad no_grad;
-    source_.begin_forward();
+    source_.begin(WeightStore::Phase::evaluation);
     const Tensor sum = model_.loss(batch);
+    strategy_.weights->end_passes();
     return {.loss_sum = sum.item(), .num_targets = batch.num_targets};
   }
 
   Tensor next_logits(const Tensor& ids) {
     const EvaluationScope evaluation(model_);
     const autograd::NoGrad no_grad;
-    source_.begin_forward();
-    return model_.next_logits(ids);
+    source_.begin(WeightStore::Phase::evaluation);
+    const Tensor logits = model_.next_logits(ids);
+    strategy_.weights->end_passes();
+    return logits;
   }
 
   std::vector<Evaluation> gather(const Evaluation& part) {
@@ -204,7 +201,7 @@ class Engine::Impl {
   Tensor parameter(std::string_view name) {
     const nn::Parameter& parameter = model_.parameter(name);
     const Tensor values = host_tensor(parameter);
-    weights_->read_master(source_.table().at(parameter), flat(values));
+    strategy_.weights->read_master(source_.table().at(parameter), flat(values));
     return values;
   }
 
@@ -214,7 +211,7 @@ class Engine::Impl {
     for (int i = 0; i < optimizer_->num_states(); ++i) {
       if (optimizer_->state_name(i) == state) {
         const Tensor values = host_tensor(parameter);
-        weights_->read_state(source_.table().at(parameter), i, flat(values));
+        strategy_.weights->read_state(source_.table().at(parameter), i, flat(values));
         return values;
       }
       known += concat(" ", optimizer_->state_name(i));
@@ -227,7 +224,7 @@ class Engine::Impl {
     const nn::Parameter& parameter = model_.parameter(name);
     require(values.shape() == parameter.shape(), "parameter '", name, "' has shape ",
             parameter.shape(), ", the values have ", values.shape());
-    weights_->write_master(source_.table().at(parameter), flat(values.clone()));
+    strategy_.weights->write_master(source_.table().at(parameter), flat(values.clone()));
   }
 
   EngineConfig config_;
@@ -241,8 +238,7 @@ class Engine::Impl {
   std::vector<ShardGroup> groups_;
   StepSchedule schedule_;
   bool agreed_;
-  std::unique_ptr<WeightStore> weights_;
-  std::unique_ptr<GradientStore> gradients_;
+  Strategy strategy_;
   GradientNorm norm_;
   EngineParameterSource source_;
 
@@ -271,19 +267,15 @@ class Engine::Impl {
     return make_shard_groups(model_, world_.size(), config_.zero.param_persistence_threshold);
   }
 
-  GradientStoreOptions gradient_options() const {
-    return {.policy = GradientPolicy::choose(config_),
-            .bucket_numel = config_.zero.reduce_bucket_size,
-            .overlap = config_.overlap_comm(),
+  StrategyInputs strategy_inputs(const EngineOptions& options) {
+    return {.groups = groups_,
+            .schedule = schedule_,
+            .communicator = world_.communicator(),
+            .context = context_,
+            .weights = values_,
+            .num_states = optimizer_->num_states(),
+            .dynamic_model = options.dynamic_model,
             .wire_divisor = wire_divisor()};
-  }
-
-  std::vector<OwnedRange> owned_ranges() {
-    std::vector<OwnedRange> owned;
-    for (const UpdateSlice& slice : weights_->slices()) {
-      owned.push_back({.group = slice.group, .range = slice.range});
-    }
-    return owned;
   }
 
   // Gradients are kept divided by this, so that native sums in 16 bits stay in range.
@@ -332,8 +324,8 @@ class Engine::Impl {
 
   NormResult measure_norm() {
     std::vector<ConstView> gradients;
-    for (const UpdateSlice& slice : weights_->slices()) {
-      gradients.push_back(gradients_->gradient(slice.group, slice.range));
+    for (const UpdateSlice& slice : strategy_.weights->slices()) {
+      gradients.push_back(strategy_.gradients->gradient(slice.group, slice.range));
     }
     return norm_.measure(gradients);
   }
@@ -356,17 +348,17 @@ class Engine::Impl {
     optim::HyperParameters hyper = config_.optimizer.hyper;
     lr_schedule_.apply(hyper);
     const double decay = hyper.weight_decay;
-    for (const UpdateSlice& slice : weights_->slices()) {
+    for (const UpdateSlice& slice : strategy_.weights->slices()) {
       hyper.weight_decay = decays(slice.segment) ? decay : 0.0;
       optimizer_->update({.weights = slice.weights,
-                          .gradient = gradients_->gradient(slice.group, slice.range),
+                          .gradient = strategy_.gradients->gradient(slice.group, slice.range),
                           .states = slice.states,
                           .model_weights = slice.model_weights,
                           .factor = factor.view(),
                           .step = num_applied_ + 1},
                          hyper, context_.compute());
     }
-    weights_->publish();
+    strategy_.weights->publish();
     lr_schedule_.advance();
     ++num_applied_;
     consecutive_skips_ = 0;

@@ -22,10 +22,6 @@ struct GradientPolicy {
   bool several = false;                                // micro-batches per step
   ReduceSchedule schedule = ReduceSchedule::boundary;  // boundary where there is only one
 
-  // Backward writes (and over micro-batches adds) straight into what is kept.
-  bool in_place() const {
-    return written == kept && (!several || schedule == ReduceSchedule::boundary);
-  }
   static GradientPolicy choose(const EngineConfig& config);
 };
 

@@ -27,9 +27,11 @@ class EngineParameterSource : public autograd::ParameterSource {
         backward_(groups, "backward", schedule.backward()),
         cursor_(&forward_) {}
 
-  void begin_forward() {
+  // A forward pass begins.
+  void begin(WeightStore::Phase phase) {
     forward_.restart();
     cursor_ = &forward_;
+    weights_.begin(phase);
   }
   const ParameterTable& table() const { return table_; }
 
@@ -49,6 +51,7 @@ class EngineParameterSource : public autograd::ParameterSource {
   void backward_begin() override {
     backward_.restart();
     cursor_ = &backward_;
+    weights_.begin(WeightStore::Phase::backward);
   }
 
  protected:
