@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <typeindex>
 #include <unordered_map>
 
@@ -42,7 +43,7 @@ struct ContextOptions {
 class Context {
  public:
   explicit Context(ContextOptions options = {});
-  ~Context();  // lets issued work finish
+  ~Context();  // lets issued work finish; what it threw and nobody waited for is lost
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 

@@ -1,6 +1,7 @@
 #include "core/crc32c.h"
 
 #include <array>
+#include <bit>
 #include <cstring>
 
 #if defined(__x86_64__)
@@ -9,6 +10,8 @@
 
 namespace zinc {
 namespace {
+
+static_assert(std::endian::native == std::endian::little, "words are read low byte first");
 
 constexpr uint32_t kReflectedPolynomial = 0x82F63B78u;
 
@@ -35,7 +38,7 @@ constexpr Tables make_tables() {
 
 constexpr Tables kTables = make_tables();
 
-uint32_t advance_by_table(const std::byte* data, size_t size, uint32_t state) {
+uint32_t advance_with_table(const std::byte* data, size_t size, uint32_t state) {
   for (; size >= 8; data += 8, size -= 8) {
     uint64_t word;
     std::memcpy(&word, data, 8);
@@ -50,8 +53,8 @@ uint32_t advance_by_table(const std::byte* data, size_t size, uint32_t state) {
 }
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) uint32_t advance_by_instruction(const std::byte* data,
-                                                                  size_t size, uint32_t state) {
+__attribute__((target("sse4.2"))) uint32_t advance_with_instruction(const std::byte* data,
+                                                                    size_t size, uint32_t state) {
   uint64_t wide = state;
   for (; size >= 8; data += 8, size -= 8) {
     uint64_t word;
@@ -68,13 +71,17 @@ __attribute__((target("sse4.2"))) uint32_t advance_by_instruction(const std::byt
 
 }  // namespace
 
+uint32_t crc32c_by_table(std::span<const std::byte> data, uint32_t crc) {
+  return ~advance_with_table(data.data(), data.size(), ~crc);
+}
+
 uint32_t crc32c(std::span<const std::byte> data, uint32_t crc) {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("sse4.2")) {
-    return ~advance_by_instruction(data.data(), data.size(), ~crc);
+    return ~advance_with_instruction(data.data(), data.size(), ~crc);
   }
 #endif
-  return ~advance_by_table(data.data(), data.size(), ~crc);
+  return crc32c_by_table(data, crc);
 }
 
 }  // namespace zinc
