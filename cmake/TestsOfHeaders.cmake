@@ -1,0 +1,42 @@
+# Every header compiles alone: one generated source per header, compiled without optimisation into
+# objects that nobody links. Part of the build, so that a header that needs another fails early.
+
+set(headers "")
+foreach(layer IN LISTS ZINC_LAYERS ITEMS bench tests)
+  file(GLOB_RECURSE found CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${layer}/*.h")
+  list(APPEND headers ${found})
+endforeach()
+file(GLOB found CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/zinc.h")
+list(APPEND headers ${found})
+list(FILTER headers EXCLUDE REGEX "-inl\\.h$")  # Highway compiles those once per instruction set
+
+set(sources "")
+foreach(header IN LISTS headers)
+  file(RELATIVE_PATH path "${PROJECT_SOURCE_DIR}" "${header}")
+  string(REGEX REPLACE "\\.h$" ".cpp" path_as_source "${path}")
+  zinc_dependency_of("${path_as_source}" need have)
+  string(TOUPPER "${have}" upper)
+  if(path MATCHES "^tests/(emulator|consumer)/" OR (need STREQUAL "ON" AND NOT ZINC_HAVE_${upper}))
+    continue()
+  endif()
+  set(source "${PROJECT_BINARY_DIR}/headers/${path}.cpp")
+  # Twice: the second time must add nothing.
+  file(CONFIGURE OUTPUT "${source}" CONTENT "#include \"${path}\"\n#include \"${path}\"\n" @ONLY)
+  list(APPEND sources "${source}")
+endforeach()
+
+add_library(zinc_headers OBJECT ${sources})
+target_link_libraries(
+  zinc_headers
+  PRIVATE zinc_apps zinc fmt::fmt hwy::hwy RapidJSON::RapidJSON CLI11::CLI11 GTest::gmock
+          zinc_warnings)
+foreach(pair IN ITEMS ONEDNN=zinc::onednn MPI=MPI::MPI_CXX AIO=zinc::aio PCRE2=zinc::pcre2)
+  string(REPLACE "=" ";" pair "${pair}")
+  list(GET pair 0 name)
+  list(GET pair 1 target)
+  if(ZINC_HAVE_${name})
+    target_link_libraries(zinc_headers PRIVATE ${target})
+  endif()
+endforeach()
+target_compile_options(zinc_headers PRIVATE -O0 -g0)
+add_dependencies(zinc_tests zinc_headers)

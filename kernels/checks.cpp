@@ -1,0 +1,101 @@
+#include "kernels/checks.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace zinc::kernels {
+namespace {
+
+bool ranges_touch(const ConstView& a, const ConstView& b) {
+  if (!a || !b || a.numel() == 0 || b.numel() == 0) return false;
+  if (!a.is_contiguous() || !b.is_contiguous()) return false;
+  const auto* a_begin = static_cast<const std::byte*>(a.data());
+  const auto* b_begin = static_cast<const std::byte*>(b.data());
+  const std::less<const std::byte*> before;
+  return before(a_begin, b_begin + b.bytes()) && before(b_begin, a_begin + a.bytes());
+}
+
+}  // namespace
+
+DType accumulator_of(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+void require_float(std::string_view op, std::string_view name, const ConstView& view) {
+  require(static_cast<bool>(view), op, ": ", name, " is missing");
+  require(is_float(view.dtype()), op, ": ", name, " must be f64, f32, bf16 or f16, not ",
+          view.dtype());
+  require_computable(op, name, view);
+}
+
+void require_index(std::string_view op, std::string_view name, const ConstView& view) {
+  require(static_cast<bool>(view), op, ": ", name, " is missing");
+  require(view.dtype() == DType::i32 || view.dtype() == DType::i64, op, ": ", name,
+          " must be i32 or i64, not ", view.dtype());
+  require_computable(op, name, view);
+  require_contiguous(op, name, view);
+}
+
+void require_operand(std::string_view op, std::string_view name, const ConstView& view, DType dtype,
+                     const Shape& shape) {
+  require(static_cast<bool>(view), op, ": ", name, " is missing");
+  require_dtype(op, name, view, dtype);
+  require_shape(op, name, view, shape);
+  require_computable(op, name, view);
+}
+
+void require_dense_operand(std::string_view op, std::string_view name, const ConstView& view,
+                           DType dtype, const Shape& shape) {
+  require_operand(op, name, view, dtype, shape);
+  require_contiguous(op, name, view);
+}
+
+void require_sum_target(std::string_view op, std::string_view name, const ConstView& view,
+                        DType dtype, const Shape& shape) {
+  require(static_cast<bool>(view), op, ": ", name, " is missing");
+  require(view.dtype() == dtype || (view.dtype() == DType::f32 && dtype != DType::f64), op, ": ",
+          name, " must be ", dtype, dtype == DType::f64 || dtype == DType::f32 ? "" : " or f32",
+          ", not ", view.dtype());
+  require_dense_operand(op, name, view, view.dtype(), shape);
+}
+
+void require_workspace(std::string_view op, const ConstView& view, int64_t bytes) {
+  if (bytes == 0) return;
+  require(static_cast<bool>(view), op, ": workspace is missing, ", bytes, " bytes are needed");
+  require_dtype(op, "workspace", view, DType::u8);
+  require_computable(op, "workspace", view);
+  require_contiguous(op, "workspace", view);
+  require(view.bytes() >= bytes, op, ": workspace must have ", bytes, " bytes, not ", view.bytes());
+  require(reinterpret_cast<uintptr_t>(view.data()) % 8 == 0, op,
+          ": workspace must be aligned to 8 bytes");
+}
+
+int64_t row_stride(std::string_view op, std::string_view name, const ConstView& view) {
+  int inner = -1;  // the innermost dimension before the last that has more than one index
+  for (int i = view.rank() - 2; i >= 0; --i) {
+    if (view.dim(i) == 1) continue;
+    if (inner >= 0) {
+      require(view.numel() == 0 || view.stride(i) == view.dim(inner) * view.stride(inner), op, ": ",
+              name, " of shape ", view.shape(),
+              " must have its rows at one stride; copy it with contiguous() first");
+    }
+    inner = i;
+  }
+  for (int i = view.rank() - 2; i >= 0; --i) {
+    if (view.dim(i) != 1) return view.stride(i);
+  }
+  return view.cols();
+}
+
+void require_apart(std::string_view op, std::string_view name_a, const ConstView& a,
+                   std::string_view name_b, const ConstView& b) {
+  require(!ranges_touch(a, b), op, ": ", name_a, " and ", name_b, " must not overlap");
+}
+
+void require_same_or_apart(std::string_view op, std::string_view name_a, const ConstView& a,
+                           std::string_view name_b, const ConstView& b) {
+  if (a.data() == b.data() && a.dtype() == b.dtype()) return;
+  require(!ranges_touch(a, b), op, ": ", name_a, " may be ", name_b,
+          " itself, but must not overlap it in part");
+}
+
+}  // namespace zinc::kernels

@@ -1,0 +1,40 @@
+// kernels/checks.h: argument checks that dispatchers share, on top of those of core/view.h. All
+// throw InvalidArgument with a message that starts with `op` and names the argument.
+#pragma once
+
+#include <string_view>
+
+#include "core/view.h"
+
+namespace zinc::kernels {
+
+// f64 for f64, f32 for every other float: the dtype of statistics and sums.
+DType accumulator_of(DType dtype);
+
+void require_float(std::string_view op, std::string_view name, const ConstView& view);
+void require_index(std::string_view op, std::string_view name, const ConstView& view);
+
+// Present, in computable memory, with this dtype and shape.
+void require_operand(std::string_view op, std::string_view name, const ConstView& view, DType dtype,
+                     const Shape& shape);
+// The same, and contiguous.
+void require_dense_operand(std::string_view op, std::string_view name, const ConstView& view,
+                           DType dtype, const Shape& shape);
+// A gradient of a weight or a sum: shape given, contiguous, of `dtype` or f32.
+void require_sum_target(std::string_view op, std::string_view name, const ConstView& view,
+                        DType dtype, const Shape& shape);
+// u8, contiguous, aligned to 8, at least `bytes`; not needed when `bytes` is 0.
+void require_workspace(std::string_view op, const ConstView& view, int64_t bytes);
+
+// Elements from one row to the next of a view seen as [rows, cols], cols its last dimension; throws
+// where the rows do not lie at one stride.
+int64_t row_stride(std::string_view op, std::string_view name, const ConstView& view);
+
+// The views share no byte, as far as the ranges they span tell: strided views that interleave pass.
+void require_apart(std::string_view op, std::string_view name_a, const ConstView& a,
+                   std::string_view name_b, const ConstView& b);
+// The views are the same elements, or share no byte, as far as the ranges they span tell.
+void require_same_or_apart(std::string_view op, std::string_view name_a, const ConstView& a,
+                           std::string_view name_b, const ConstView& b);
+
+}  // namespace zinc::kernels

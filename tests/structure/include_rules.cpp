@@ -1,0 +1,167 @@
+#include <array>
+#include <optional>
+#include <regex>
+#include <sstream>
+
+#include "tests/structure/tree_rules.h"
+
+namespace zinc::structure {
+namespace {
+
+struct Include {
+  std::string target;
+  bool quoted = false;
+};
+
+// The include of a line; `code` tells a directive from a comment, `line` has the quoted name.
+std::optional<Include> include_of(const std::string& line, const std::string& code) {
+  static const std::regex directive(R"(^\s*#\s*include\s*([<"]))");
+  if (!std::regex_search(code, directive)) return std::nullopt;
+  static const std::regex named(R"(#\s*include\s*([<"])([^>"]+)[>"])");
+  std::smatch match;
+  if (!std::regex_search(line, match, named)) return std::nullopt;
+  return Include{.target = match[2], .quoted = match[1] == "\""};
+}
+
+template <class Visit>
+void for_each_include(const std::vector<SourceFile>& files, Visit&& visit) {
+  for (const SourceFile& file : files) {
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      if (file.code[i].find("include") == std::string::npos) continue;
+      const std::optional<Include> include = include_of(file.lines[i], file.code[i]);
+      if (include) visit(file, static_cast<int>(i) + 1, *include);
+    }
+  }
+}
+
+// Where a header of somebody else may be included. The first row whose pattern fits decides.
+struct Door {
+  const char* header;
+  const char* allowed;
+  const char* text;
+};
+
+constexpr std::array kDoors{
+    Door{"mpi\\.h", "comm/mpi/.*|tests/ranks/.*", "MPI belongs in comm/mpi/"},
+    Door{"nccl\\.h", "comm/nccl/.*", "NCCL belongs in comm/nccl/"},
+    Door{"rapidjson/.*", "train/json/.*", "RapidJSON belongs in train/json/"},
+    Door{"(oneapi/dnnl/)?dnnl.*", "kernels/cpu/gemm.*|bench/.*",
+         "oneDNN belongs in kernels/cpu/gemm*"},
+    Door{"omp\\.h",
+         "core/parallel\\.h|core/context\\.cpp|core/executor_worker\\.cpp|kernels/cpu/.*|"
+         "bench/.*|tests/.*",
+         "OpenMP belongs in core/parallel.h and kernels/cpu/"},
+    Door{"hwy/.*", "kernels/cpu/.*|bench/.*", "Highway belongs in kernels/cpu/"},
+    Door{"CLI/.*", "apps/.*", "CLI11 belongs in apps/"},
+    Door{"pcre2\\.h", "train/.*_pcre2\\.cpp", "PCRE2 belongs in a train/*_pcre2.cpp"},
+    Door{"libaio\\.h", "offload/aio_.*", "libaio belongs in offload/aio_*"},
+    Door{"cudnn.*", "kernels/cuda/attention_cudnn\\.cpp",
+         "cuDNN belongs in kernels/cuda/attention_cudnn.cpp"},
+    Door{"cublas.*", "kernels/cuda/gemm.*", "cuBLASLt belongs in kernels/cuda/gemm*"},
+    Door{"(cuda|nv|curand|cooperative_groups).*", "core/cuda/.*|kernels/cuda/.*|comm/nccl/.*",
+         "CUDA belongs in core/cuda/ and kernels/cuda/"},
+    Door{"boost/context/.*", "tests/emulator/.*", "Boost.Context belongs in tests/emulator/"},
+    Door{"fmt/.*", ".*\\.cpp|.*\\.cu|(tests|bench|apps)/.*", "a public header includes no fmt"},
+    Door{"(gtest|gmock)/.*", "tests/.*", "GoogleTest belongs in tests/"},
+    Door{"benchmark/.*", "bench/.*", "Google Benchmark belongs in bench/"},
+    Door{"sanitizer/.*", ".*", ""},
+    Door{"(sys|linux|netinet|arpa|net)/.*", ".*", ""},
+    Door{"[a-z0-9_]+", ".*", ""},  // the standard library
+    Door{"(unistd|fcntl|signal|pthread|sched|dlfcn|poll|dirent|spawn|termios|netdb|malloc|execinfo|"
+         "cxxabi|[a-z]mmintrin|x86intrin|cpuid|fenv|syslog|ucontext|link|getopt|langinfo)\\.h",
+         ".*", ""},
+};
+
+const Door* door_of(const std::string& header) {
+  static const auto patterns = [] {
+    std::array<std::regex, kDoors.size()> made;
+    for (size_t i = 0; i < kDoors.size(); ++i) made[i] = std::regex(kDoors[i].header);
+    return made;
+  }();
+  for (size_t i = 0; i < kDoors.size(); ++i) {
+    if (std::regex_match(header, patterns[i])) return &kDoors[i];
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const LayerTable& layer_table() {
+  static const LayerTable table{
+      {"core", {}},
+      {"kernels", {"core"}},
+      {"comm", {"kernels", "core"}},
+      {"tensor", {"kernels", "core"}},
+      {"autograd", {"tensor", "kernels", "core"}},
+      {"nn", {"autograd", "tensor", "core"}},
+      {"optim", {"autograd", "tensor", "kernels", "core"}},
+      {"offload", {"core"}},
+      {"zero", {"nn", "optim", "offload", "autograd", "tensor", "comm", "kernels", "core"}},
+      {"train",
+       {"zero", "nn", "optim", "offload", "autograd", "tensor", "comm", "kernels", "core"}},
+      {"apps",
+       {"train", "zero", "nn", "optim", "offload", "autograd", "tensor", "comm", "kernels",
+        "core"}},
+  };
+  return table;
+}
+
+LayerTable parse_cmake_layers(std::string_view text) {
+  LayerTable table;
+  static const std::regex row(R"(^\s*set\(ZINC_SEES_([a-z]+)\s+([^)]*)\))");
+  std::istringstream lines{std::string(text)};
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch match;
+    if (!std::regex_search(line, match, row)) continue;
+    std::set<std::string>& sees = table[match[1]];
+    std::istringstream names{match[2] == "\"\"" ? std::string() : match[2].str()};
+    for (std::string name; names >> name;) sees.insert(name);
+  }
+  return table;
+}
+
+std::vector<Problem> check_layers(const std::vector<SourceFile>& files) {
+  std::vector<Problem> problems;
+  for_each_include(files, [&](const SourceFile& file, int line, const Include& include) {
+    if (!include.quoted) return;
+    const auto report = [&](std::string text) {
+      problems.push_back({"layer", file.path, line, std::move(text)});
+    };
+    const std::string from(top_folder(file.path));
+    const std::string to(top_folder(include.target));
+    const auto row = layer_table().find(from);
+    const bool to_layer = layer_table().contains(to);
+    const bool outside = row == layer_table().end();  // tests, bench, examples, zinc.h
+    if (outside && (to_layer || include.target == "zinc.h" || to == "bench" || to == from)) return;
+    if (from == "tests" && file.path.starts_with("tests/consumer/") && to == "zinc") return;
+    if (from == "apps" && (to == "bench" || include.target == "zinc.h")) return;
+    if (!to_layer) {
+      report("\"" + include.target +
+             "\" must be named from the root of the tree, as in \"core/error.h\"");
+    } else if (to != from && !row->second.contains(to)) {
+      std::string allowed = from;
+      for (const std::string& name : row->second) allowed += ", " + name;
+      report("\"" + include.target + "\": " + from + " may include " + allowed +
+             " (DESIGN, section 3)");
+    }
+  });
+  return problems;
+}
+
+std::vector<Problem> check_doors(const std::vector<SourceFile>& files) {
+  std::vector<Problem> problems;
+  for_each_include(files, [&](const SourceFile& file, int line, const Include& include) {
+    if (include.quoted) return;
+    const Door* door = door_of(include.target);
+    if (door == nullptr) {
+      problems.push_back({"door", file.path, line,
+                          "<" + include.target +
+                              "> is in no row of the table in tests/structure/include_rules.cpp"});
+    } else if (!std::regex_match(file.path, std::regex(door->allowed))) {
+      problems.push_back({"door", file.path, line, "<" + include.target + ">: " + door->text});
+    }
+  });
+  return problems;
+}
+
+}  // namespace zinc::structure

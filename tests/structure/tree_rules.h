@@ -1,0 +1,50 @@
+// tests/structure/tree_rules.h: the rules of the source tree, each a function from files to
+// problems.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/structure/source_tree.h"
+
+namespace zinc::structure {
+
+// Layer -> layers it may include, itself left out.
+using LayerTable = std::map<std::string, std::set<std::string>, std::less<>>;
+const LayerTable& layer_table();
+// The same table as the build states it: the ZINC_SEES_<layer> lines of cmake/Layers.cmake.
+LayerTable parse_cmake_layers(std::string_view text);
+
+// "layer": includes point down only, and from the root of the tree.
+std::vector<Problem> check_layers(const std::vector<SourceFile>& files);
+// "door": third-party and system headers, each where its table says.
+std::vector<Problem> check_doors(const std::vector<SourceFile>& files);
+// "call": calls that a library does not make (print, exit, read the environment, ...).
+std::vector<Problem> check_calls(const std::vector<SourceFile>& files);
+// "kernel": every kernels/<op>.h has its dispatcher, CPU file, test and bench.
+std::vector<Problem> check_kernels(const std::vector<SourceFile>& files);
+// "size": no file of more than kMaxLines lines.
+std::vector<Problem> check_sizes(const std::vector<SourceFile>& files);
+// "name": file names that say nothing; headers without #pragma once.
+std::vector<Problem> check_names(const std::vector<SourceFile>& files);
+
+inline constexpr int kMaxLines = 600;
+
+// One accepted deviation: "rule path reason in words".
+struct Exception {
+  std::string rule;
+  std::string path;
+  std::string reason;
+};
+// Lines of exceptions.txt; '#' begins a comment. Throws std::runtime_error without a reason.
+std::vector<Exception> parse_exceptions(std::string_view text);
+
+// All rules. An exception removes the problems of its rule and path; one that removes nothing is
+// itself a problem, of rule "exception".
+std::vector<Problem> check_tree(const std::vector<SourceFile>& files,
+                                const std::vector<Exception>& exceptions);
+
+}  // namespace zinc::structure

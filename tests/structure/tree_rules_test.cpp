@@ -1,0 +1,232 @@
+// Each rule on planted files that break it, so that the checkers are seen failing.
+#include "tests/structure/tree_rules.h"
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace zinc::structure {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::vector<std::string> text_of(const std::vector<Problem>& problems) {
+  std::vector<std::string> text;
+  for (const Problem& problem : problems) text.push_back(to_string(problem));
+  return text;
+}
+
+template <class Check>
+std::vector<std::string> problems_of(Check check, std::string path, std::string_view text) {
+  return text_of(check({parse_source(std::move(path), text)}));
+}
+
+TEST(SourceTree, Stripper_DropsCommentsAndLiterals_KeepsLines) {
+  const SourceFile file = parse_source("core/x.cpp",
+                                       "int a = 1'000; // exit(1)\n"
+                                       "/* abort()\n"
+                                       "   printf() */ int b;\n"
+                                       "auto s = \"exit(2) \\\" \"; char c = '\"'; f();\n"
+                                       "auto r = R\"x(exit(3)\n)\" )x\"; g();\n");
+  ASSERT_EQ(file.code.size(), file.lines.size());
+  EXPECT_EQ(file.code[0].substr(0, 14), "int a = 1'000;");
+  EXPECT_EQ(file.code[0].find("exit"), std::string::npos);
+  EXPECT_EQ(file.code[1].find("abort"), std::string::npos);
+  EXPECT_THAT(file.code[2], AllOf(HasSubstr("int b;"), ::testing::Not(HasSubstr("printf"))));
+  EXPECT_EQ(file.code[3], "auto s = \"\"; char c = ''; f();");
+  EXPECT_EQ(file.code[4].find("exit"), std::string::npos);
+  EXPECT_THAT(file.code[5], HasSubstr("g();"));
+}
+
+TEST(LayerRule, UpwardInclude_IsNamedWithFileAndLine) {
+  EXPECT_THAT(problems_of(check_layers, "tensor/a.cpp",
+                          "#include \"tensor/a.h\"\n#include \"zero/engine.h\"\n"),
+              ElementsAre("tensor/a.cpp:2: layer: \"zero/engine.h\": tensor may include tensor, "
+                          "core, kernels (DESIGN, section 3)"));
+}
+
+TEST(LayerRule, PeersDoNotIncludeEachOther) {
+  EXPECT_THAT(problems_of(check_layers, "tensor/a.h", "#include \"comm/work.h\"\n"),
+              ElementsAre(HasSubstr("tensor/a.h:1: layer")));
+  EXPECT_THAT(problems_of(check_layers, "nn/a.h", "#include \"optim/adamw.h\"\n"),
+              ElementsAre(HasSubstr("nn/a.h:1: layer")));
+  EXPECT_THAT(problems_of(check_layers, "nn/a.h", "#include \"kernels/gemm.h\"\n"),
+              ElementsAre(HasSubstr("nn/a.h:1: layer")));
+}
+
+TEST(LayerRule, IncludesAreNamedFromTheRoot) {
+  EXPECT_THAT(problems_of(check_layers, "core/a.cpp", "#include \"a.h\"\n"),
+              ElementsAre(HasSubstr("from the root")));
+  EXPECT_THAT(problems_of(check_layers, "core/a.cpp", "#include \"../core/a.h\"\n"),
+              ElementsAre(HasSubstr("from the root")));
+  EXPECT_THAT(problems_of(check_layers, "train/a.cpp", "#include \"tests/train/a.h\"\n"),
+              ElementsAre(HasSubstr("from the root")));
+}
+
+TEST(LayerRule, DownwardAndCommentedIncludesPass) {
+  EXPECT_THAT(problems_of(check_layers, "zero/a.cpp",
+                          "#include \"comm/work.h\"\n// #include \"train/x.h\"\n"
+                          "#include <vector>\n"),
+              IsEmpty());
+  EXPECT_THAT(problems_of(check_layers, "tests/zero/a_test.cpp", "#include \"train/x.h\"\n"),
+              IsEmpty());
+}
+
+TEST(LayerRule, SpacesInTheDirectiveDoNotHideIt) {
+  EXPECT_THAT(problems_of(check_layers, "core/a.cpp", "  #  include  \"zero/engine.h\"\n"),
+              ElementsAre(HasSubstr("core/a.cpp:1: layer")));
+}
+
+struct DoorCase {
+  const char* header;
+  const char* inside;
+  const char* outside;
+};
+class DoorRule : public ::testing::TestWithParam<DoorCase> {};
+
+TEST_P(DoorRule, OpensInOnePlaceOnly) {
+  const std::string line = std::string("#include <") + GetParam().header + ">\n";
+  EXPECT_THAT(problems_of(check_doors, GetParam().inside, line), IsEmpty());
+  EXPECT_THAT(problems_of(check_doors, GetParam().outside, line),
+              ElementsAre(HasSubstr(std::string(GetParam().outside) + ":1: door: <")));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, DoorRule,
+    ::testing::Values(
+        DoorCase{"mpi.h", "comm/mpi/mpi.cpp", "comm/connect.cpp"},
+        DoorCase{"nccl.h", "comm/nccl/nccl.cpp", "comm/mpi/mpi.cpp"},
+        DoorCase{"rapidjson/reader.h", "train/json/reader.cpp", "train/config.cpp"},
+        DoorCase{"dnnl.hpp", "kernels/cpu/gemm_onednn.cpp", "kernels/cpu/softmax.cpp"},
+        DoorCase{"oneapi/dnnl/dnnl.hpp", "kernels/cpu/gemm.cpp", "nn/linear.cpp"},
+        DoorCase{"omp.h", "kernels/cpu/softmax.cpp", "kernels/softmax.cpp"},
+        DoorCase{"hwy/highway.h", "kernels/cpu/softmax.cpp", "core/float16.h"},
+        DoorCase{"CLI/CLI.hpp", "apps/zinc_main.cpp", "train/config.cpp"},
+        DoorCase{"fmt/format.h", "core/error.cpp", "core/error.h"},
+        DoorCase{"libaio.h", "offload/aio_storage.cpp", "offload/storage.cpp"},
+        DoorCase{"pcre2.h", "train/tokenizer_pcre2.cpp", "train/tokenizer.cpp"},
+        DoorCase{"cuda_runtime.h", "core/cuda/stream.cpp", "core/stream.cpp"},
+        DoorCase{"cublasLt.h", "kernels/cuda/gemm.cu", "kernels/cuda/softmax.cu"},
+        DoorCase{"cudnn.h", "kernels/cuda/attention_cudnn.cpp", "kernels/cuda/attention.cu"},
+        DoorCase{"gtest/gtest.h", "tests/core/a_test.cpp", "core/a.cpp"},
+        DoorCase{"boost/context/fiber.hpp", "tests/emulator/fiber.cpp", "core/fiber.cpp"}));
+
+TEST(DoorRuleUnknown, HeaderInNoRowIsRefused) {
+  EXPECT_THAT(problems_of(check_doors, "core/a.cpp", "#include <torch/torch.h>\n"),
+              ElementsAre(HasSubstr("<torch/torch.h> is in no row")));
+  EXPECT_THAT(problems_of(check_doors, "core/a.cpp", "#include <vector>\n#include <sys/mman.h>\n"),
+              IsEmpty());
+}
+
+TEST(CallRule, LibraryThatPrintsExitsOrAborts_IsCaught) {
+  for (const char* line :
+       {"std::cout << 1;", "  printf(\"x\");", "std::fprintf(stderr, \"x\");", "fmt::print(\"x\");",
+        "std::exit(1);", "exit(1);", "  _exit(1);", "std::abort();", "if (x) { abort(); }",
+        "std::terminate();", "assert(x);", "getenv(\"X\");", "std::getenv(\"X\");",
+        "setenv(\"X\", \"1\", 1);", "thread_local int x;", "#pragma omp parallel for",
+        "kernel<<<1, 2>>>(x);"}) {
+    EXPECT_THAT(problems_of(check_calls, "nn/a.cpp", std::string("\n") + line + "\n"),
+                ElementsAre(HasSubstr("nn/a.cpp:2: call: ")))
+        << line;
+  }
+}
+
+TEST(CallRule, WhatOnlyLooksAlike_Passes) {
+  for (const char* line :
+       {"std::snprintf(text, 8, \"x\");", "communicator.abort(1);", "void abort(int code);",
+        "virtual void abort() = 0;", "work->abort();", "static_assert(true);", "// std::exit(1)",
+        "const char* s = \"exit(1)\";", "on_exit(f);", "std::set_terminate(f);", "output(1);",
+        "scope.exit();"}) {
+    EXPECT_THAT(problems_of(check_calls, "comm/a.cpp", line), IsEmpty()) << line;
+  }
+}
+
+TEST(CallRule, ProgramsMayPrintAndExit) {
+  EXPECT_THAT(problems_of(check_calls, "apps/a.cpp", "std::printf(\"x\"); std::exit(64);\n"),
+              IsEmpty());
+  EXPECT_THAT(problems_of(check_calls, "comm/connect.cpp", "std::getenv(\"RANK\");\n"), IsEmpty());
+}
+
+std::vector<SourceFile> complete_op() {
+  std::vector<SourceFile> files;
+  for (const char* path : {"bench/kernels/relu_bench.cpp", "kernels/cpu/relu.cpp",
+                           "kernels/relu.cpp", "kernels/relu.h", "tests/kernels/relu_test.cpp"}) {
+    files.push_back(parse_source(path, "#pragma once\n"));
+  }
+  return files;
+}
+
+TEST(KernelRule, CompleteOpPasses) {
+  EXPECT_THAT(text_of(check_kernels(complete_op())), IsEmpty());
+}
+
+TEST(KernelRule, EachMissingPartIsNamed) {
+  for (const size_t part : {0, 1, 2, 4}) {
+    std::vector<SourceFile> files = complete_op();
+    const std::string path = files[part].path;
+    files.erase(files.begin() + static_cast<std::ptrdiff_t>(part));
+    const std::string folder = path.substr(0, path.rfind('/'));
+    EXPECT_THAT(text_of(check_kernels(files)),
+                ElementsAre(AllOf(HasSubstr("kernels/relu.h:1: kernel: relu has no "),
+                                  HasSubstr(": " + folder + "/relu"))))
+        << path;
+  }
+}
+
+TEST(KernelRule, SeveralCpuFilesAndPrivateHeadersPass) {
+  std::vector<SourceFile> files = complete_op();
+  files[1].path = "kernels/cpu/relu_onednn.cpp";
+  files.push_back(parse_source("kernels/cpu/rows.h", "#pragma once\n"));
+  EXPECT_THAT(text_of(check_kernels(files)), IsEmpty());
+}
+
+TEST(SizeRule, SixHundredLinesPassAndOneMoreFails) {
+  std::string text;
+  for (int i = 0; i < 600; ++i) text += "x\n";
+  EXPECT_THAT(problems_of(check_sizes, "core/a.cpp", text), IsEmpty());
+  EXPECT_THAT(problems_of(check_sizes, "core/a.cpp", text + "x\n"),
+              ElementsAre(HasSubstr("core/a.cpp:601: size: 601 lines")));
+}
+
+TEST(NameRule, EmptyWordsWrongCaseAndMissingGuardAreCaught) {
+  for (const char* path : {"core/utils.cpp", "core/string_utils.cpp", "core/helpers.cpp",
+                           "nn/common.cpp", "nn/misc.cpp", "nn/base.cpp", "nn/new_linear.cpp"}) {
+    EXPECT_THAT(problems_of(check_names, path, ""), ElementsAre(HasSubstr("says nothing"))) << path;
+  }
+  EXPECT_THAT(problems_of(check_names, "nn/Linear.cpp", ""), ElementsAre(HasSubstr("snake_case")));
+  EXPECT_THAT(problems_of(check_names, "nn/linear.h", "// #pragma once\n"),
+              ElementsAre(HasSubstr("#pragma once")));
+  EXPECT_THAT(problems_of(check_names, "nn/linear.h", "// x\n#pragma once\n"), IsEmpty());
+  EXPECT_THAT(problems_of(check_names, "core/database.cpp", ""), IsEmpty());
+}
+
+TEST(Exceptions, RemoveTheirProblemAndNoOther) {
+  const std::vector<SourceFile> files{parse_source("nn/linear.h", ""),
+                                      parse_source("nn/misc.cpp", "")};
+  EXPECT_EQ(check_tree(files, {}).size(), 2u);
+  EXPECT_THAT(text_of(check_tree(files, parse_exceptions("# comment\nname nn/misc.cpp because\n"))),
+              ElementsAre(HasSubstr("nn/linear.h:1: name")));
+}
+
+TEST(Exceptions, StaleOrUnexplainedOnesAreProblems) {
+  EXPECT_THAT(text_of(check_tree({}, parse_exceptions("size core/a.cpp once it was long\n"))),
+              ElementsAre(HasSubstr("core/a.cpp:1: exception: nothing here breaks rule 'size'")));
+  EXPECT_THROW(parse_exceptions("size core/a.cpp\n"), std::runtime_error);
+}
+
+TEST(CMakeLayers, AreReadFromSetLines) {
+  const LayerTable table =
+      parse_cmake_layers("set(ZINC_SEES_core \"\")\nset(ZINC_SEES_nn tensor core)\n");
+  EXPECT_EQ(table.size(), 2u);
+  EXPECT_TRUE(table.at("core").empty());
+  EXPECT_EQ(table.at("nn"), (std::set<std::string>{"core", "tensor"}));
+}
+
+}  // namespace
+}  // namespace zinc::structure
