@@ -62,7 +62,8 @@ class Context {
   void synchronize();  // all streams
 
   // The context's own T, default-constructed at first use: where library handles, caches and the
-  // autograd mode live. The file that defines T owns the slot.
+  // autograd mode live. The file that defines T owns the slot. Slots go, in no particular order, when
+  // the context does: after the work of all streams, while streams and allocator are still there.
   template <class T>
   T& slot() {
     std::shared_ptr<void>& entry = slots_[std::type_index(typeid(T))];

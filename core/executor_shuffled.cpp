@@ -172,7 +172,6 @@ class ShuffledExecutor::Graph {
     if (failure == nullptr && work.after != nullptr) failure = work.after->failure;
     if (failure == nullptr) failure = failure_of(work, lane_index);
     const std::shared_ptr<Outcome> outcome = std::move(work.outcome);
-    work = {};  // what the task holds goes before anyone hears that it is done
     lanes_[lane_index].failure = failure;
     outcome->failure = failure;
     outcome->done = true;

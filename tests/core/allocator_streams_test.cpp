@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -15,6 +16,7 @@
 #include "core/error.h"
 #include "core/executor.h"
 #include "tests/core/memory_sources.h"
+#include "tests/core/recording_stream.h"
 
 namespace zinc {
 namespace {
@@ -103,10 +105,60 @@ TEST(AllocatorStreams, NeighboursOfSeveralStreams_JoinBeforeANewSegment) {
   EXPECT_EQ(joined.data(), third);
   EXPECT_EQ(done, 2);  // it waited for both
   EXPECT_EQ(log->num_acquires, 1);
-  // The megabyte that is left still belongs to t.
-  const Block rest = allocator->allocate(kMiB + 1, Tier::device, Label::workspace, *t);
-  EXPECT_EQ(log->num_acquires, 2);
-  blocks.clear();
+}
+
+TEST(AllocatorStreams, Waits_AreForOtherStreamsOnlyAndForTheEventOfTheFree) {
+  RecordingStream s("s");
+  RecordingStream t("t");
+  const auto allocator = Allocator::create(make_host_memory_source());
+  Block block = allocator->allocate(8192, Tier::device, Label::workspace, s);
+  block.reset();
+  block = allocator->allocate(8192, Tier::device, Label::workspace, s);
+  EXPECT_TRUE(s.waited_for.empty());
+  block.reset();
+  ASSERT_EQ(s.num_records, 2);
+  block = allocator->allocate(8192, Tier::device, Label::workspace, t);
+  EXPECT_TRUE(s.waited_for.empty());
+  ASSERT_EQ(t.waited_for.size(), 1u);
+  EXPECT_EQ(t.waited_for[0], s.recorded[1]);
+}
+
+TEST(AllocatorStreams, JoinedRanges_LeaveTheRestToTheStreamOfTheLast) {
+  RecordingStream s("s");
+  RecordingStream t("t");
+  RecordingStream u("u");
+  const auto allocator = Allocator::create(make_meta_memory_source());
+  std::vector<Block> blocks;
+  for (int i = 0; i < 16; ++i) {  // fills one large segment, homes in turn
+    RecordingStream& home = i % 2 == 0 ? s : t;
+    blocks.push_back(allocator->allocate(2 * kMiB, Tier::device, Label::workspace, home));
+  }
+  auto* const first = static_cast<std::byte*>(blocks[3].data());
+  blocks[3].reset();
+  blocks[4].reset();
+  const Block joined = allocator->allocate(5 * kMiB / 2, Tier::device, Label::workspace, u);
+  EXPECT_EQ(joined.data(), first);
+  ASSERT_EQ(u.waited_for.size(), 2u);
+  EXPECT_EQ(u.waited_for[0], t.recorded[0]);
+  EXPECT_EQ(u.waited_for[1], s.recorded[0]);
+  const Block rest = allocator->allocate(3 * kMiB / 2, Tier::device, Label::workspace, s);
+  EXPECT_EQ(rest.data(), first + 5 * kMiB / 2);
+  EXPECT_TRUE(s.waited_for.empty());
+}
+
+TEST(AllocatorStreams, JoinedRanges_AreTheSmallestRun) {
+  RecordingStream s("s");
+  RecordingStream t("t");
+  const auto allocator = Allocator::create(make_meta_memory_source());
+  std::vector<Block> blocks;
+  for (int i = 0; i < 16; ++i) {
+    RecordingStream& home = i % 2 == 0 ? s : t;
+    blocks.push_back(allocator->allocate(2 * kMiB, Tier::device, Label::workspace, home));
+  }
+  for (const size_t i : {0, 1, 2, 6, 7, 11, 12, 13}) blocks[i].reset();
+  const void* const wanted = static_cast<std::byte*>(blocks[5].data()) + 2 * kMiB;
+  const Block joined = allocator->allocate(4 * kMiB, Tier::device, Label::workspace, s);
+  EXPECT_EQ(joined.data(), wanted);
 }
 
 TEST(AllocatorStreams, DeadHomeStream_FreesAndReuses) {
@@ -127,19 +179,23 @@ TEST(AllocatorStreams, DeadHomeStream_FreesAndReuses) {
   EXPECT_TRUE(a.data() == data || b.data() == data);
 }
 
-// A new stream at the address of a dead one is another home.
+// Were it taken for the dead one, its blocks would be freed without an event.
 TEST(AllocatorStreams, StreamAtTheAddressOfADeadOne_IsAnotherHome) {
   const auto allocator = Allocator::create(make_host_memory_source());
-  std::vector<std::unique_ptr<Stream>> streams;
-  for (int round = 0; round < 20; ++round) {
-    auto stream = make_inline_stream("s", 1, nullptr);
-    Block block = allocator->allocate(4096, Tier::device, Label::workspace, *stream);
-    if (round % 2 == 0) stream.reset();
-    block.reset();
-    if (stream != nullptr && round % 3 == 0) streams.push_back(std::move(stream));
-  }
-  allocator->release_cached();
-  EXPECT_EQ(allocator->report().reserved[0].live, 0);
+  RecordingStream other("other");
+  std::optional<RecordingStream> stream;
+  stream.emplace("first");
+  Block block = allocator->allocate(4096, Tier::device, Label::workspace, *stream);
+  stream.reset();
+  block.reset();
+  stream.emplace("second");
+  block = allocator->allocate(4096, Tier::device, Label::workspace, *stream);
+  EXPECT_TRUE(stream->waited_for.empty());
+  block.reset();
+  ASSERT_EQ(stream->num_records, 1);
+  block = allocator->allocate(4096, Tier::device, Label::workspace, other);
+  ASSERT_EQ(other.waited_for.size(), 1u);
+  EXPECT_EQ(other.waited_for[0], stream->recorded[0]);
 }
 
 TEST(AllocatorStreams, Segments_AreGivenBackOnlyAfterTheWorkThatUsesThem) {

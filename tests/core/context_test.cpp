@@ -4,6 +4,8 @@
 #include <omp.h>
 
 #include <atomic>
+#include <chrono>
+#include <memory>
 #include <set>
 #include <string>
 #include <thread>
@@ -204,6 +206,26 @@ TEST(Context, Slot_OutlivesTheWorkOfTheStreams) {
   }
   EXPECT_FALSE(seen);
   EXPECT_TRUE(gone);
+}
+
+// A slot may hand work to the streams until its end.
+struct Closer {
+  Context* context = nullptr;
+  std::atomic<int>* ran = nullptr;
+  Closer() = default;
+  ~Closer() {
+    context->stream(StreamRole::copy_out)->enqueue("close", [ran = ran] { ++*ran; });
+  }
+};
+
+TEST(Context, Slot_MayUseTheStreamsWhileItIsDestroyed) {
+  std::atomic<int> ran = 0;
+  {
+    Context context;
+    context.slot<Closer>().context = &context;
+    context.slot<Closer>().ran = &ran;
+  }
+  EXPECT_EQ(ran, 1);
 }
 
 TEST(Context, Trace_ReachesEveryStream) {

@@ -6,6 +6,8 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/allocator.h"
 #include "core/executor.h"
@@ -62,6 +64,36 @@ TEST(HostMemorySource, Release_OfASegment_UnmapsAllOfIt) {
   source->release(Tier::device, data, 3 * kSegmentBytes);
   EXPECT_EQ(mapping_line(data, "Size:"), "");
   EXPECT_EQ(mapping_line(data + 3 * kSegmentBytes - 1, "Size:"), "");
+}
+
+int64_t mapped_pages() {
+  int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages;
+}
+
+TEST(HostMemorySource, AcquireAndRelease_LeaveNoMappingBehind) {
+  const auto source = make_host_memory_source();
+  const int64_t before = mapped_pages();
+  constexpr int kRounds = 50;
+  for (int i = 0; i < kRounds; ++i) {
+    void* const data = source->acquire(Tier::device, kSegmentBytes);
+    source->release(Tier::device, data, kSegmentBytes);
+  }
+  // A left edge of 4 KiB a round is the smallest leak that there can be.
+  EXPECT_LT(mapped_pages() - before, kRounds);
+}
+
+TEST(HostMemorySource, Acquire_TakesNoMoreThanWasAskedFor) {
+  const auto source = make_host_memory_source();
+  const int64_t before = mapped_pages();
+  constexpr int kSegments = 50;
+  std::vector<void*> segments;
+  for (int i = 0; i < kSegments; ++i) {
+    segments.push_back(source->acquire(Tier::device, kSegmentBytes));
+  }
+  EXPECT_LT(mapped_pages() - before, (kSegments + 1) * (kSegmentBytes / 4096));
+  for (void* const data : segments) source->release(Tier::device, data, kSegmentBytes);
 }
 
 TEST(HostMemorySource, Acquire_ASegment_AsksForHugePages) {

@@ -168,6 +168,41 @@ TEST(ShuffledExecutor, Order_DiffersFromSeedToSeed) {
   EXPECT_EQ(random.size(), 20u);
 }
 
+TEST(ShuffledExecutor, ReadyStreams_EachRunsFirstUnderSomeSeed) {
+  std::set<std::string> firsts;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    ShuffledExecutor executor(seed, Order::latest);
+    std::string ran;
+    std::vector<std::unique_ptr<Stream>> streams;
+    for (int i = 0; i < 3; ++i) {
+      streams.push_back(executor.make_stream("s", i + 1, nullptr));
+      streams.back()->enqueue("task", [&ran, i] { ran += static_cast<char>('a' + i); });
+    }
+    executor.drain();
+    firsts.insert(ran.substr(0, 1));
+  }
+  EXPECT_EQ(firsts, (std::set<std::string>{"a", "b", "c"}));
+}
+
+TEST(ShuffledExecutor, TracedInlineStream_WaitsWithoutChangingTheOrder) {
+  const auto order = [](TraceRecorder* trace) {
+    ShuffledExecutor executor(4, Order::random);
+    const auto a = executor.make_stream("a", 1, trace);
+    const auto b = executor.make_stream("b", 2, trace);
+    const auto host = make_inline_stream("compute", 3, trace);
+    std::string ran;
+    for (int i = 0; i < 40; ++i) {
+      (i % 2 == 0 ? a : b)->enqueue("task", [&, i] { ran += static_cast<char>('0' + i); });
+      if (i % 8 == 7) host->wait(a->record());
+    }
+    executor.drain();
+    return ran;
+  };
+  TraceRecorder trace;
+  EXPECT_EQ(order(nullptr), order(&trace));
+  for (const TraceEvent& event : trace.events()) EXPECT_NE(event.kind, TraceKind::stall);
+}
+
 // How many of `n` issues on two independent streams left work pending, ran just themselves, or ran
 // older work too.
 TEST(ShuffledExecutor, BySeed_OneRunMixesThreeOrders) {

@@ -2,9 +2,12 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -197,11 +200,17 @@ TEST_P(StreamContract, Destructor_FinishesIssuedWork) {
 
 TEST_P(StreamContract, Task_WhenDone_HasLetGoOfWhatItHeld) {
   const auto s = stream("s");
-  const auto held = std::make_shared<int>(1);
-  s->enqueue("hold", [held] {});
+  std::atomic<bool> gone = false;
+  // Slow to go, so that an event that happens too early is seen.
+  std::shared_ptr<int> held(new int(1), [&](const int* value) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    delete value;
+    gone = true;
+  });
+  s->enqueue("hold", [moved = std::move(held)] {});
   const Event event = s->record();
   event.wait();
-  EXPECT_EQ(held.use_count(), 1);
+  EXPECT_TRUE(gone);
 }
 
 TEST_P(QueuedStreamContract, Failure_IsThrownAgainByEveryLaterWait) {
