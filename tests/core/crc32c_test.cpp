@@ -82,16 +82,27 @@ TEST_P(Crc32c, RandomBytes_AtEveryLengthAndOffset_FollowTheDefinition) {
   }
 }
 
+// Around the lengths at which lanes side by side begin to pay.
+TEST_P(Crc32c, LongInput_FollowsTheDefinition) {
+  std::mt19937 random(5);
+  std::vector<std::byte> data(20'000);
+  for (std::byte& byte : data) byte = static_cast<std::byte>(random());
+  for (size_t size = 3000; size < 20'000; size += 1 + size % 61) {
+    const auto part = std::span(data).first(size);
+    ASSERT_EQ(crc(part), by_bits(part)) << size;
+  }
+}
+
 TEST_P(Crc32c, AnySplit_GivesTheSameValue) {
   std::mt19937 random(4);
-  std::vector<std::byte> data(5000);
+  std::vector<std::byte> data(20'000);
   for (std::byte& byte : data) byte = static_cast<std::byte>(random());
   const uint32_t whole = crc(data);
   for (int trial = 0; trial < 200; ++trial) {
     uint32_t value = 0;
     size_t begin = 0;
     while (begin < data.size()) {
-      const size_t size = std::min<size_t>(random() % 700, data.size() - begin);
+      const size_t size = std::min<size_t>(random() % 7000, data.size() - begin);
       value = crc(std::span(data).subspan(begin, size), value);
       begin += size;
     }
