@@ -31,8 +31,8 @@ int generate(const Options& options) {
   if (!dtype || !is_float(*dtype)) {
     throw ConfigError(concat("--dtype must be f32, bf16 or f16, not '", options.dtype, "'"));
   }
-  Context context({.num_threads = options.num_threads,
-                   .execution = ContextOptions::Execution::inline_all});
+  Context context(
+      {.num_threads = options.num_threads, .execution = ContextOptions::Execution::inline_all});
   const ContextScope scope(context);
   const train::ModelConfigFile config = train::read_model_config(options.model);
   const std::unique_ptr<nn::Model> model = train::make_model(config.config);

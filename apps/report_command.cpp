@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <algorithm>
+#include <cstdio>
 #include <memory>
 #include <string>
 

@@ -62,8 +62,7 @@ void validate(const EngineConfig& config) {
             zero.max_live_parameters >= 0 && zero.max_reuse_distance >= 0,
         "stage 3 sizes must not be negative");
   check(config.recompute.every_blocks >= 0, "recompute_every_blocks must not be negative");
-  check(config.determinism == Determinism::run,
-        "determinism \"world\" is not in this build yet");
+  check(config.determinism == Determinism::run, "determinism \"world\" is not in this build yet");
   check(zero.offload_optimizer.device == OffloadDevice::none &&
             zero.offload_param.device == OffloadDevice::none,
         "offload is not in this build yet");

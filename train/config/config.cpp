@@ -400,8 +400,8 @@ void Reader::read_own() {
   Fields own(top_.block("zinc"), "zinc", findings_);
   const auto seed = own.integer("seed", 0);
   const auto flag = flags_.seed ? std::optional(static_cast<int64_t>(*flags_.seed)) : std::nullopt;
-  config_.seed = static_cast<uint64_t>(
-      settle(seed, flag, "zinc.seed", "--seed", findings_).value_or(1234));
+  config_.seed =
+      static_cast<uint64_t>(settle(seed, flag, "zinc.seed", "--seed", findings_).value_or(1234));
   const json::Value* determinism = own.find("determinism");
   if (own.choice("determinism", {"run", "world"}).value_or(0) == 1) {
     findings_.problem(*determinism, "zinc.determinism \"world\" is not in this build yet");
@@ -417,8 +417,7 @@ void Reader::read_own() {
   if (own.choice("loss_reduction", {"tokens", "micro_batch"}).value_or(0) == 1) {
     gradient.loss_reduction = zero::LossReduction::micro_batch;
   }
-  config_.engine.recompute.every_blocks =
-      own.integer("recompute_every_blocks", 0).value_or(0);
+  config_.engine.recompute.every_blocks = own.integer("recompute_every_blocks", 0).value_or(0);
   config_.engine.precision.max_consecutive_skips =
       own.integer("max_consecutive_skips", 1).value_or(100);
   config_.num_threads = static_cast<int>(own.integer("num_threads", 0, 4096).value_or(0));

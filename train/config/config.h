@@ -1,8 +1,9 @@
 // train/config/config.h: a DeepSpeed JSON configuration as typed values.
 //
 // Files may hold comments (//, #, /* */), trailing commas, integers written as 1e9, and "auto". All
-// problems of a file are reported together in one ConfigError, each as file:line:column with the line
-// and a caret; unknown keys name the nearest known one. docs/config.md lists every key and its class.
+// problems of a file are reported together in one ConfigError, each as file:line:column with the
+// line and a caret; unknown keys name the nearest known one. docs/config.md lists every key and its
+// class.
 #pragma once
 
 #include <chrono>

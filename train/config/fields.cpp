@@ -111,10 +111,10 @@ std::optional<int64_t> Fields::integer(std::string_view key, int64_t min, int64_
     findings_.problem(*value, concat(path_of(key), " must be an integer"));
   } else if (*number < min || *number > max) {
     const bool open = max == std::numeric_limits<int64_t>::max();
-    findings_.problem(*value, open ? concat(path_of(key), " must be at least ", min, ", not ",
-                                            *number)
-                                   : concat(path_of(key), " must be between ", min, " and ", max,
-                                            ", not ", *number));
+    findings_.problem(
+        *value,
+        open ? concat(path_of(key), " must be at least ", min, ", not ", *number)
+             : concat(path_of(key), " must be between ", min, " and ", max, ", not ", *number));
   } else {
     return number;
   }
@@ -131,10 +131,10 @@ std::optional<double> Fields::number(std::string_view key, double min, double ma
   const double number = value->as_double();
   if (number < min || number > max) {
     const bool open = max == std::numeric_limits<double>::max();
-    findings_.problem(*value,
-                      open ? concat(path_of(key), " must be at least ", min, ", not ", number)
-                           : concat(path_of(key), " must be between ", min, " and ", max, ", not ",
-                                    number));
+    findings_.problem(
+        *value,
+        open ? concat(path_of(key), " must be at least ", min, ", not ", number)
+             : concat(path_of(key), " must be between ", min, " and ", max, ", not ", number));
     return std::nullopt;
   }
   return number;
@@ -169,8 +169,8 @@ std::optional<int64_t> Fields::bytes(std::string_view key) {
   const size_t digits = text.find_first_not_of("0123456789.");
   const std::string unit = digits == std::string::npos ? "" : text.substr(digits);
   static const std::map<std::string, double> kUnits{
-      {"", 1.0},       {"B", 1.0},      {"kB", 1e3},     {"MB", 1e6},     {"GB", 1e9},
-      {"TB", 1e12},    {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+      {"", 1.0},    {"B", 1.0},      {"kB", 1e3},     {"MB", 1e6},     {"GB", 1e9},
+      {"TB", 1e12}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
   const auto known = kUnits.find(unit);
   if (digits == 0 || text.empty() || known == kUnits.end()) {
     findings_.problem(*value, concat(path_of(key), " must be a size as in \"2GiB\" or \"500MB\""));

@@ -30,8 +30,8 @@ class Findings {
 };
 
 // One object of the file. Every key that is read is asked for by name; finish() sorts the others by
-// the table of config_keys(). "auto" counts as absent. A value of the wrong kind or outside its range
-// is a problem and counts as absent.
+// the table of config_keys(). "auto" counts as absent. A value of the wrong kind or outside its
+// range is a problem and counts as absent.
 class Fields {
  public:
   // `object` null: every key is absent. `path` of the block: "zero_optimization", empty: the root.

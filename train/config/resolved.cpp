@@ -69,8 +69,7 @@ void write_schedule(json::Writer& json, const optim::ScheduleConfig& schedule) {
   json.member("type", optim::name_of(schedule.kind));
   json.key("params").begin_object();
   const auto shape = [&] {
-    json.member("warmup_type",
-                schedule.warmup_shape == optim::WarmupShape::log ? "log" : "linear");
+    json.member("warmup_type", schedule.warmup_shape == optim::WarmupShape::log ? "log" : "linear");
   };
   const auto total = [&](std::string_view key) {
     if (schedule.total_steps) json.member(key, *schedule.total_steps);
