@@ -30,7 +30,7 @@ void Meeting::run_direct() {
   } else {
     for (int p = 0; p < size(); ++p) {
       if (p == rank()) continue;
-      const Reading reading(taken_from(p), theirs(p), transport_.fault_line(), what_);
+      const Reading reading(taken_from(p), theirs(p), transport_.lifeline(), what_);
       const Incoming& target = exchange_.from[static_cast<size_t>(p)];
       copy_bytes(target.data, message_of(p).data, target.bytes);
     }
@@ -129,7 +129,7 @@ void Meeting::take_direct() {
       sources_[place] = exchange_.to[place].data;
       continue;
     }
-    readings[place].emplace(taken_from(p), theirs(p), transport_.fault_line(), what_);
+    readings[place].emplace(taken_from(p), theirs(p), transport_.lifeline(), what_);
     sources_[place] = message_of(p).data;
   }
   const int64_t bytes = exchange_.from[static_cast<size_t>(rank())].bytes;
