@@ -12,7 +12,7 @@
 namespace zinc::optim {
 
 enum class ScheduleKind : uint8_t {
-  constant,          // the optimizer's own lr (no scheduler block)
+  constant,          // linear warm-up, then the optimizer's lr
   linear,            // linear warm-up, then linear to min_lr at total_steps
   cosine,            // linear warm-up, then a half cosine to min_lr at total_steps
   step_lr,           // torch.optim.lr_scheduler.StepLR
@@ -29,7 +29,7 @@ enum class WarmupShape : uint8_t { log, linear };
 struct ScheduleConfig {
   ScheduleKind kind = ScheduleKind::constant;
 
-  // linear, cosine, WarmupLR, WarmupDecayLR, WarmupCosineLR
+  // constant, linear, cosine, WarmupLR, WarmupDecayLR, WarmupCosineLR
   int64_t warmup_steps = 1000;  // updates; DeepSpeed's warmup_num_steps
   std::optional<int64_t>
       total_steps;  // updates; DeepSpeed's total_num_steps; absent: the run's length

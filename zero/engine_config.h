@@ -126,7 +126,7 @@ struct ZeroConfig {
   bool allow_untested_optimizer = false;  // a client's own optimizer with stages 1-3
   bool force_cpu_optimizer = true;        // refuse a client's own optimizer with offload
   OffloadConfig offload_optimizer{};
-  OffloadConfig offload_param{.buffer_count = 5};
+  OffloadConfig offload_param{.nvme_path = {}, .buffer_count = 5};
 };
 
 struct EngineConfig {
