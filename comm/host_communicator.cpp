@@ -42,11 +42,11 @@ void guarded(const Endpoint& endpoint, const Body& body) {
   try {
     body(transport);
   } catch (const CommError& error) {
-    transport.fault_line().raise(transport.world_rank(), error.what());
+    transport.lifeline().raise(error.what());
     if (endpoint.heartbeat == nullptr) throw;
     throw CommError(concat(error.what(), "\nheartbeats:\n", endpoint.heartbeat->table()));
   } catch (const std::exception& error) {
-    transport.fault_line().raise(transport.world_rank(), error.what());
+    transport.lifeline().raise(error.what());
     throw;
   }
 }
@@ -63,8 +63,8 @@ HostCommunicator::HostCommunicator(std::string_view backend, std::shared_ptr<Tra
 }
 
 void HostCommunicator::check_alive(std::string_view op) const {
-  const FaultLine& fault_line = endpoint_->transport->fault_line();
-  if (fault_line.raised()) throw_stopped(concat(op, " on an aborted communicator"), fault_line);
+  const Lifeline& lifeline = endpoint_->transport->lifeline();
+  if (lifeline.raised()) throw_stopped(concat(op, " on an aborted communicator"), lifeline);
 }
 
 Call HostCommunicator::next_call(Terms terms, int meetings) {
@@ -198,8 +198,7 @@ std::unique_ptr<Communicator> HostCommunicator::split(int color, int key) {
 }
 
 void HostCommunicator::abort(std::string_view reason) noexcept {
-  Transport& transport = *endpoint_->transport;
-  transport.fault_line().raise(transport.world_rank(), reason);
+  endpoint_->transport->lifeline().raise(reason);
 }
 
 }  // namespace zinc::comm

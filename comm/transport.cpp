@@ -11,8 +11,8 @@ std::vector<int> Transport::world_ranks_of(const SplitPlan& plan) const {
   return ranks;
 }
 
-void throw_stopped(const std::string& what, const FaultLine& fault_line) {
-  throw CommError(concat(what, " stopped: ", fault_line.text()));
+void throw_stopped(const std::string& what, const Lifeline& lifeline) {
+  throw CommError(concat(what, " stopped: ", lifeline.text()));
 }
 
 void throw_disagreement(const std::vector<Terms>& terms, int rank,

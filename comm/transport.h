@@ -7,7 +7,7 @@
 // meeting wait for another. Every call blocks until this rank's part is done and its buffers may
 // be used again.
 //
-// A call that fails raises the fault line, lets no peer touch the caller's memory any more and
+// A call that fails raises the lifeline, lets no peer touch the caller's memory any more and
 // throws CommError that names operation, sequence number and ranks. It also throws when the fault
 // line was raised by somebody else, and when the ranks' terms differ: then on every rank.
 #pragma once
@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "comm/call.h"
-#include "comm/fault_line.h"
+#include "comm/lifeline.h"
 
 namespace zinc::comm {
 
@@ -72,7 +72,7 @@ class Transport {
   int world_rank(int rank) const { return world_ranks_[static_cast<size_t>(rank)]; }
   int world_rank() const { return world_rank(rank_); }
   const std::vector<int>& world_ranks() const { return world_ranks_; }
-  FaultLine& fault_line() const { return *fault_line_; }
+  Lifeline& lifeline() const { return *lifeline_; }
 
   virtual void exchange(const Call& call, const Exchange& exchange) = 0;
   virtual void send(const Message& message, const std::byte* data) = 0;
@@ -87,10 +87,10 @@ class Transport {
   int64_t bytes_received() const { return received_.load(std::memory_order_relaxed); }
 
  protected:
-  Transport(int rank, std::vector<int> world_ranks, std::shared_ptr<FaultLine> fault_line)
-      : rank_(rank), world_ranks_(std::move(world_ranks)), fault_line_(std::move(fault_line)) {}
+  Transport(int rank, std::vector<int> world_ranks, std::shared_ptr<Lifeline> lifeline)
+      : rank_(rank), world_ranks_(std::move(world_ranks)), lifeline_(std::move(lifeline)) {}
 
-  const std::shared_ptr<FaultLine>& shared_fault_line() const { return fault_line_; }
+  const std::shared_ptr<Lifeline>& shared_lifeline() const { return lifeline_; }
   void count_sent(int64_t bytes) { sent_.fetch_add(bytes, std::memory_order_relaxed); }
   void count_received(int64_t bytes) { received_.fetch_add(bytes, std::memory_order_relaxed); }
   // World ranks of the plan's members.
@@ -99,13 +99,13 @@ class Transport {
  private:
   int rank_;
   std::vector<int> world_ranks_;
-  std::shared_ptr<FaultLine> fault_line_;
+  std::shared_ptr<Lifeline> lifeline_;
   std::atomic<int64_t> sent_ = 0;
   std::atomic<int64_t> received_ = 0;
 };
 
-// The error of a rank that stops because the fault line was raised.
-[[noreturn]] void throw_stopped(const std::string& what, const FaultLine& fault_line);
+// The error of a rank that stops because the lifeline was raised.
+[[noreturn]] void throw_stopped(const std::string& what, const Lifeline& lifeline);
 // The error of ranks that did not issue the same collective: `others` by rank, `mine` at `rank`.
 [[noreturn]] void throw_disagreement(const std::vector<Terms>& terms, int rank,
                                      const std::vector<int>& world_ranks);

@@ -11,7 +11,7 @@
 
 #include "comm/cpu_share.h"
 #include "comm/host_communicator.h"
-#include "comm/shared/shared_fault_line.h"
+#include "comm/shared/shared_lifeline.h"
 #include "comm/shared/shared_transport.h"
 #include "core/error.h"
 
@@ -134,11 +134,10 @@ std::vector<std::unique_ptr<Communicator>> make_local_group(
   std::iota(ranks.begin(), ranks.end(), 0);
   const auto forming = std::make_shared<FormingGroups>();
   const auto segment = Segment::on_heap({.size = size, .buffer_bytes = buffer_bytes});
-  const auto fault_line = std::make_shared<SharedFaultLine>(segment);
   std::vector<std::unique_ptr<Communicator>> group;
   for (const int rank : ranks) {
     auto transport = std::make_shared<SharedTransport>(
-        segment, rank, ranks, fault_line,
+        segment, rank, ranks, std::make_shared<SharedLifeline>(segment, rank),
         [forming, buffer_bytes](const SplitPlan& plan, const Transport::Agree& agree) {
           return form_group(*forming, buffer_bytes, plan, agree);
         });

@@ -11,6 +11,8 @@ namespace zinc::comm {
 namespace {
 
 constexpr int kControlTag = 1;
+// A rank between two collectives looks for notes every 50 ms (session_thread.cpp).
+constexpr std::chrono::milliseconds kAnswerTime{200};
 
 }  // namespace
 
@@ -22,10 +24,10 @@ bool ControlChannel::accept_fault(int world_rank, std::string_view reason) {
   return true;
 }
 
-void ControlChannel::raise(int world_rank, std::string_view reason) noexcept {
+void ControlChannel::raise(std::string_view reason) noexcept {
   try {
-    if (!accept_fault(world_rank, reason)) return;
-    Note note{.kind = Kind::fault, .rank = world_rank};
+    if (!accept_fault(rank_, reason)) return;
+    Note note{.kind = Kind::fault, .rank = rank_};
     note.length = static_cast<uint32_t>(std::min(reason.size(), note.text.size()));
     std::memcpy(note.text.data(), reason.data(), note.length);
     for (int to = 0; to < size_; ++to) {
@@ -42,24 +44,24 @@ std::string ControlChannel::text() const {
   return text_;
 }
 
-void ControlChannel::ask(const std::vector<int>& ranks) {
+std::vector<int> ControlChannel::waiting_among(const std::vector<int>& world_ranks,
+                                               const std::function<bool()>& stop) {
+  constexpr int kPolls = 10;
   {
     const std::lock_guard lock(mutex_);
     answered_waiting_.assign(static_cast<size_t>(size_), false);
   }
-  for (const int to : ranks) {
+  for (const int to : world_ranks) {
     if (to != rank_) queue(to, {.kind = Kind::question, .rank = rank_});
   }
   if (wake_) wake_();
-}
-
-std::vector<int> ControlChannel::ranks_that_wait() const {
+  for (int i = 0; i < kPolls && !stop(); ++i) std::this_thread::sleep_for(kAnswerTime / kPolls);
   const std::lock_guard lock(mutex_);
-  std::vector<int> ranks;
-  for (size_t r = 0; r < answered_waiting_.size(); ++r) {
-    if (answered_waiting_[r]) ranks.push_back(static_cast<int>(r));
+  std::vector<int> waiting;
+  for (const int r : world_ranks) {
+    if (answered_waiting_[static_cast<size_t>(r)]) waiting.push_back(r);
   }
-  return ranks;
+  return waiting;
 }
 
 void ControlChannel::say_farewell() {

@@ -15,24 +15,22 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/fault_line.h"
+#include "comm/lifeline.h"
 
 namespace zinc::comm {
 
-class ControlChannel final : public FaultLine {
+class ControlChannel final : public Lifeline {
  public:
   // Any thread.
-  void raise(int world_rank, std::string_view reason) noexcept override;
+  void raise(std::string_view reason) noexcept override;
   bool raised() const noexcept override { return raised_.load(); }
   std::string text() const override;
-
-  // Counts the operations of this rank that wait for a peer.
-  void begin_waiting() { waiting_.fetch_add(1); }
-  void end_waiting() { waiting_.fetch_sub(1); }
-  // Asks ranks whether one of their operations waits; ranks_that_wait() are those that have
-  // answered "yes" since.
-  void ask(const std::vector<int>& ranks);
-  std::vector<int> ranks_that_wait() const;
+  void begin_waiting() noexcept override { waiting_.fetch_add(1); }
+  void end_waiting() noexcept override { waiting_.fetch_sub(1); }
+  void beat() noexcept override {}  // the communication thread answers
+  // Asks them; one whose communication thread does not answer is not waiting.
+  std::vector<int> waiting_among(const std::vector<int>& world_ranks,
+                                 const std::function<bool()>& stop) override;
 
   void say_farewell();
   bool all_said_farewell() const;

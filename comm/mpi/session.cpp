@@ -17,17 +17,6 @@ using std::chrono::milliseconds;
 constexpr std::chrono::seconds kStuckTime{5};  // after which the thread counts as hung in MPI
 constexpr milliseconds kWaitInterval{100};     // between looks of a waiting thread
 
-class WaitingMark {
- public:
-  explicit WaitingMark(ControlChannel& control) : control_(control) { control_.begin_waiting(); }
-  ~WaitingMark() { control_.end_waiting(); }
-  WaitingMark(const WaitingMark&) = delete;
-  WaitingMark& operator=(const WaitingMark&) = delete;
-
- private:
-  ControlChannel& control_;
-};
-
 }  // namespace
 
 std::shared_ptr<MpiSession> MpiSession::start() {
@@ -47,9 +36,9 @@ std::shared_ptr<MpiSession> MpiSession::start() {
           }};
 }
 
-void MpiSession::set_world_fault_line(std::shared_ptr<FaultLine> fault_line) {
+void MpiSession::set_world_lifeline(std::shared_ptr<Lifeline> lifeline) {
   const std::lock_guard lock(mutex_);
-  world_fault_line_ = std::move(fault_line);
+  world_lifeline_ = std::move(lifeline);
 }
 
 void MpiSession::set_farewell_deadline(Nanoseconds deadline) {
@@ -128,7 +117,7 @@ void MpiSession::wait(const WireBatch& batch, const std::string& what,
     }
     if (batch.left == 0 || failed() || Clock::now() - last_move < deadline) continue;
     lock.unlock();
-    const std::vector<int> missing = missing_ranks(batch, world_ranks, deadline);
+    const std::vector<int> missing = missing_ranks(batch, world_ranks);
     lock.lock();
     if (batch.left == 0 || failed() || batch.moved != moved) continue;
     lock.unlock();
@@ -150,8 +139,7 @@ void MpiSession::fail(const std::string& text) {
 
 // The peers whose messages are not done, without those that wait for others themselves.
 std::vector<int> MpiSession::missing_ranks(const WireBatch& batch,
-                                           const std::vector<int>& world_ranks,
-                                           Nanoseconds deadline) {
+                                           const std::vector<int>& world_ranks) {
   std::vector<int> suspects;
   {
     const std::lock_guard lock(mutex_);
@@ -166,10 +154,11 @@ std::vector<int> MpiSession::missing_ranks(const WireBatch& batch,
   std::ranges::sort(suspects);
   const auto repeated = std::ranges::unique(suspects);
   suspects.erase(repeated.begin(), repeated.end());
-  control_.ask(suspects);
-  std::this_thread::sleep_for(
-      std::clamp<Nanoseconds>(deadline / 4, milliseconds(100), std::chrono::seconds(1)));
-  const std::vector<int> waiting = control_.ranks_that_wait();
+  const auto stop = [&] {
+    const std::lock_guard lock(mutex_);
+    return batch.left == 0 || failed();
+  };
+  const std::vector<int> waiting = lifeline().waiting_among(suspects, stop);
   std::vector<int> missing;
   for (const int r : suspects) {
     if (r != rank_ && std::ranges::find(waiting, r) == waiting.end()) missing.push_back(r);
@@ -178,7 +167,7 @@ std::vector<int> MpiSession::missing_ranks(const WireBatch& batch,
 }
 
 void MpiSession::give_up(const char* reason) noexcept {
-  control_.raise(rank_, reason);
+  control_.raise(reason);
   std::unique_lock lock(mutex_);
   posted_.notify_one();
   progressed_.wait_for(lock, kStuckTime, [this] { return failed(); });

@@ -53,9 +53,9 @@ class MpiSession {
   MPI_Comm world() const { return world_; }
   MPI_Comm messages() const { return messages_; }  // the same ranks; for send and receive
 
-  FaultLine& fault_line() { return control_; }
+  Lifeline& lifeline() { return control_; }
   // The world's own, where that is another one: looked at before MPI is finalised.
-  void set_world_fault_line(std::shared_ptr<FaultLine> fault_line);
+  void set_world_lifeline(std::shared_ptr<Lifeline> lifeline);
   // How long the end of the session waits for the peers' farewells.
   void set_farewell_deadline(Nanoseconds deadline);
 
@@ -71,7 +71,7 @@ class MpiSession {
   // waited for; by then MPI touches no message of this rank any more.
   void wait(const WireBatch& batch, const std::string& what, const std::vector<int>& world_ranks,
             Nanoseconds deadline);
-  // Raises the fault line and returns once MPI touches no message of this rank any more.
+  // Raises the lifeline and returns once MPI touches no message of this rank any more.
   void give_up(const char* reason) noexcept;
 
  private:
@@ -91,8 +91,7 @@ class MpiSession {
 
   bool failed() const;
   [[noreturn]] void fail(const std::string& text);
-  std::vector<int> missing_ranks(const WireBatch& batch, const std::vector<int>& world_ranks,
-                                 Nanoseconds deadline);
+  std::vector<int> missing_ranks(const WireBatch& batch, const std::vector<int>& world_ranks);
 
   int rank_ = 0;
   int size_ = 1;
@@ -112,7 +111,7 @@ class MpiSession {
   State state_ = State::running;
   bool abandoned_ = false;  // MPI is not entered any more
   std::exception_ptr start_failure_;
-  std::shared_ptr<FaultLine> world_fault_line_;
+  std::shared_ptr<Lifeline> world_lifeline_;
   Nanoseconds farewell_deadline_ = std::chrono::minutes(10);
 
   // Of the communication thread alone.

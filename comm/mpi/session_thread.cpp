@@ -37,7 +37,7 @@ void MpiSession::thread_body() {
     }
     if (!abandoned_) finalise();
   } catch (const std::exception& failure) {
-    control_.raise(rank_, failure.what());
+    control_.raise(failure.what());
     const std::lock_guard lock(mutex_);
     start_failure_ = std::current_exception();
     abandoned_ = true;
@@ -176,7 +176,7 @@ void MpiSession::abandon() {
 bool MpiSession::may_end() {
   std::unique_lock lock(mutex_);
   if (state_ != State::closing) return false;
-  const bool world_failed = world_fault_line_ != nullptr && world_fault_line_->raised();
+  const bool world_failed = world_lifeline_ != nullptr && world_lifeline_->raised();
   if (!said_farewell_ && !world_failed) {
     said_farewell_ = true;
     farewell_began_ = Clock::now();

@@ -9,7 +9,7 @@
 #include "comm/host_exchanges.h"
 #include "comm/mpi/checked.h"
 #include "comm/mpi/host_segment.h"
-#include "comm/shared/shared_fault_line.h"
+#include "comm/shared/shared_lifeline.h"
 #include "comm/shared/shared_transport.h"
 #include "comm/workspace.h"
 
@@ -44,7 +44,7 @@ WireTransport::WireTransport(std::shared_ptr<MpiSession> session, MPI_Comm excha
                              MPI_Comm messages, int rank, std::vector<int> world_ranks,
                              bool shared_memory)
     : Transport(rank, std::move(world_ranks),
-                std::shared_ptr<FaultLine>(session, &session->fault_line())),
+                std::shared_ptr<Lifeline>(session, &session->lifeline())),
       session_(std::move(session)),
       exchanges_(exchanges),
       messages_(messages),
@@ -232,10 +232,10 @@ std::shared_ptr<SharedTransport> on_shared_memory(const std::shared_ptr<MpiSessi
   const auto agree = agree_over(wire, std::chrono::minutes(10));
   std::shared_ptr<Segment> segment = make_host_segment(whole_group(wire), agree);
   if (segment == nullptr) return nullptr;
-  std::shared_ptr<FaultLine> fault_line(session, &session->fault_line());
+  std::shared_ptr<Lifeline> lifeline(session, &session->lifeline());
   if (is_world) {
-    fault_line = std::make_shared<SharedFaultLine>(segment);
-    session->set_world_fault_line(fault_line);
+    lifeline = std::make_shared<SharedLifeline>(segment, wire.rank());
+    session->set_world_lifeline(lifeline);
   }
   // The session lasts as long as its groups.
   const auto make_segment = [session](const SplitPlan& plan, const Transport::Agree& agreement) {
@@ -246,7 +246,7 @@ std::shared_ptr<SharedTransport> on_shared_memory(const std::shared_ptr<MpiSessi
     return made;
   };
   return std::make_shared<SharedTransport>(std::move(segment), wire.rank(), wire.world_ranks(),
-                                           std::move(fault_line), make_segment);
+                                           std::move(lifeline), make_segment);
 }
 
 }  // namespace

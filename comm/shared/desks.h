@@ -23,9 +23,9 @@ struct DeskKey {
   }
   // `destination` and `tag` are not negative.
   static DeskKey of_message(uint64_t sequence, int destination, int tag) {
-    return {.number = sequence,
-            .channel = uint64_t{static_cast<uint32_t>(destination)} << 32 |
-                       static_cast<uint32_t>(tag)};
+    return {
+        .number = sequence,
+        .channel = uint64_t{static_cast<uint32_t>(destination)} << 32 | static_cast<uint32_t>(tag)};
   }
 };
 

@@ -30,12 +30,12 @@ void Meeting::run_direct() {
   } else {
     for (int p = 0; p < size(); ++p) {
       if (p == rank()) continue;
-      const Reading reading(taken_from(p), theirs(p), transport_.fault_line(), what_);
+      const Reading reading(taken_from(p), theirs(p), transport_.lifeline(), what_);
       const Incoming& target = exchange_.from[static_cast<size_t>(p)];
       copy_bytes(target.data, message_of(p).data, target.bytes);
     }
   }
-  for (int p = 0; p < size(); ++p) await_taken(p, kAllTaken);
+  for (int p = 0; p < size(); ++p) await_taken(p);
 }
 
 void Meeting::run_staged() {
@@ -48,19 +48,19 @@ void Meeting::run_staged() {
   meet();
   for (uint64_t k = 0; k < chunks; ++k) {
     if (k > 0) {
-      // The buffer of chunk k held chunk k - 2.
-      for (int p = 0; p < size(); ++p) await_taken(p, k - 1);
+      // The buffer of chunk k held chunk k - 2, which all peers have taken: they have staged chunk
+      // k - 1 after that, and this rank has seen it.
       stage(k);
       mine().staged.store(k + 1);
       mine().staged_bell.ring();
     }
     for (int p = 0; p < size(); ++p) await_staged(p, k + 1);
     consume(k);
-    for (int p = 0; p < size(); ++p) {
-      if (p == rank()) continue;
-      taken_from(p).chunks.store(k + 1 == chunks ? kAllTaken : k + 1);
-      theirs(p).taken_bell.ring();
-    }
+  }
+  for (int p = 0; p < size(); ++p) {
+    if (p == rank()) continue;
+    taken_from(p).chunks.store(kAllTaken);
+    theirs(p).taken_bell.ring();
   }
 }
 
@@ -103,15 +103,15 @@ bool Meeting::is_behind(int peer) const {
   if (found.desk == nullptr) {
     return desks_.find(peer, DeskKey::of_meeting(call_.terms)).desk == nullptr;
   }
-  return found.desk->staged.load() < needed_staged_ ||
-         segment_.taken(rank(), desk(), peer).chunks.load() < needed_taken_;
+  if (leaving_) return segment_.taken(rank(), desk(), peer).chunks.load() != kAllTaken;
+  return found.desk->staged.load() < needed_staged_;
 }
 
-void Meeting::await_taken(int peer, uint64_t chunks) {
+void Meeting::await_taken(int peer) {
   if (peer == rank()) return;
-  needed_taken_ = chunks;
+  leaving_ = true;
   const Progress& taken = segment_.taken(rank(), desk(), peer);
-  watch_.await(mine().taken_bell, peer, [&] { return taken.chunks.load() >= chunks; });
+  watch_.await(mine().taken_bell, peer, [&] { return taken.chunks.load() == kAllTaken; });
 }
 
 void Meeting::await_staged(int peer, uint64_t chunks) {
@@ -129,7 +129,7 @@ void Meeting::take_direct() {
       sources_[place] = exchange_.to[place].data;
       continue;
     }
-    readings[place].emplace(taken_from(p), theirs(p), transport_.fault_line(), what_);
+    readings[place].emplace(taken_from(p), theirs(p), transport_.lifeline(), what_);
     sources_[place] = message_of(p).data;
   }
   const int64_t bytes = exchange_.from[static_cast<size_t>(rank())].bytes;

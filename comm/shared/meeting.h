@@ -35,7 +35,7 @@ class Meeting {
   void post(uint64_t staged, const void* direct);
   void meet();
   bool is_behind(int peer) const;
-  void await_taken(int peer, uint64_t chunks);
+  void await_taken(int peer);
   void await_staged(int peer, uint64_t chunks);
   void take_direct();
   void stage(uint64_t k);
@@ -54,7 +54,7 @@ class Meeting {
   const Desks::Lease lease_;
   int64_t chunk_bytes_ = 0;
   uint64_t needed_staged_ = 0;
-  uint64_t needed_taken_ = 0;
+  bool leaving_ = false;  // has taken all, and waits until the others have
 };
 
 }  // namespace zinc::comm

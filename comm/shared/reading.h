@@ -10,17 +10,17 @@
 namespace zinc::comm {
 
 // While it lives the owner does not leave its call, so its memory stays; it is not begun once the
-// fault line was raised (owners raise it before they look for readers). Its end is the reader's
+// lifeline was raised (owners raise it before they look for readers). Its end is the reader's
 // last use of the desk.
 class Reading {
  public:
-  Reading(Progress& taken, Desk& desk, const FaultLine& fault_line,
+  Reading(Progress& taken, Desk& desk, const Lifeline& lifeline,
           const std::function<std::string()>& what)
       : taken_(taken), desk_(desk) {
     taken_.chunks.store(kReading);
-    if (!fault_line.raised()) return;
+    if (!lifeline.raised()) return;
     finish();
-    throw_stopped(what(), fault_line);
+    throw_stopped(what(), lifeline);
   }
   ~Reading() { finish(); }
   Reading(const Reading&) = delete;

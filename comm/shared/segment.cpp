@@ -32,7 +32,8 @@ Layout layout_of(const SegmentShape& shape) {
 int64_t Segment::bytes_of(const SegmentShape& shape) { return layout_of(shape).end; }
 
 std::shared_ptr<Segment> Segment::on_heap(const SegmentShape& shape) {
-  void* memory = std::aligned_alloc(4096, static_cast<size_t>((bytes_of(shape) + 4095) / 4096 * 4096));
+  void* memory =
+      std::aligned_alloc(4096, static_cast<size_t>((bytes_of(shape) + 4095) / 4096 * 4096));
   if (memory == nullptr) throw std::bad_alloc();
   auto segment = std::make_shared<Segment>(std::shared_ptr<void>(memory, std::free),
                                            static_cast<std::byte*>(memory), shape);

@@ -5,9 +5,9 @@
 // A rank offers data on one of its desks: a key, the terms, and either chunks in the desk's two
 // buffers (processes) or the address of its request (threads). Readers look through the rank's
 // desks for their key. The owner posts a desk by a ticket and reuses it when every reader has taken
-// everything, so a rank may leave an exchange before the slowest reader, and exchanges match by key,
-// in whatever order ranks come to them. A collective is an offer of every rank to every other; a
-// message is an offer to one.
+// everything, so a rank may leave an exchange before the slowest reader, and exchanges match by
+// key, in whatever order ranks come to them. A collective is an offer of every rank to every other;
+// a message is an offer to one.
 #pragma once
 
 #include <atomic>
@@ -22,8 +22,8 @@
 
 namespace zinc::comm {
 
-// Exchanges and messages of one rank and group that may be under way at the same time. A context has
-// five streams; more than this block until an earlier one is done.
+// Exchanges and messages of one rank and group that may be under way at the same time. A context
+// has five streams; more than this block until an earlier one is done.
 inline constexpr int kNumDesks = 8;
 inline constexpr int kNumBuffers = 2;  // of a desk: one is read while the other is filled
 

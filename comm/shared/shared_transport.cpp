@@ -37,9 +37,9 @@ struct MessageWatch {
 }  // namespace
 
 SharedTransport::SharedTransport(std::shared_ptr<Segment> segment, int rank,
-                                 std::vector<int> world_ranks,
-                                 std::shared_ptr<FaultLine> fault_line, MakeSegment make_segment)
-    : Transport(rank, std::move(world_ranks), std::move(fault_line)),
+                                 std::vector<int> world_ranks, std::shared_ptr<Lifeline> lifeline,
+                                 MakeSegment make_segment)
+    : Transport(rank, std::move(world_ranks), std::move(lifeline)),
       segment_(std::move(segment)),
       desks_(segment_, rank),
       make_segment_(std::move(make_segment)) {}
@@ -51,10 +51,10 @@ SharedTransport::~SharedTransport() {
 }
 
 void SharedTransport::give_up(const char* reason, int desk) noexcept {
-  fault_line().raise(world_rank(), reason);
+  lifeline().raise(reason);
   if (!direct()) return;
   // Peers that are copying from this rank's memory finish; no other begins.
-  while (!fault_line().raised() || desks_.being_read(desk)) {
+  while (!lifeline().raised() || desks_.being_read(desk)) {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 }
@@ -140,13 +140,13 @@ void SharedTransport::receive(const Message& message, std::byte* data) {
     }
     if (direct()) {
       const Reading reading(segment_->taken(message.peer, found.index, rank()), *found.desk,
-                            fault_line(), waiting.what);
+                            lifeline(), waiting.what);
       copy_bytes(data, found.desk->direct, message.bytes);
     } else {
       receive_staged(message, data, found, waiting.watch);
     }
   } catch (const std::exception& failure) {
-    fault_line().raise(world_rank(), failure.what());
+    lifeline().raise(failure.what());
     throw;
   }
   count_received(message.bytes);
@@ -174,7 +174,7 @@ std::shared_ptr<Transport> SharedTransport::split(const SplitPlan& plan, const A
   std::shared_ptr<Segment> segment = make_segment_(plan, agree);
   if (segment == nullptr) return nullptr;
   return std::make_shared<SharedTransport>(std::move(segment), plan.index, world_ranks_of(plan),
-                                           shared_fault_line(), make_segment_);
+                                           shared_lifeline(), make_segment_);
 }
 
 }  // namespace zinc::comm

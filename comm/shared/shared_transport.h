@@ -23,7 +23,7 @@ class SharedTransport final : public Transport {
       std::function<std::shared_ptr<Segment>(const SplitPlan& plan, const Agree& agree)>;
 
   SharedTransport(std::shared_ptr<Segment> segment, int rank, std::vector<int> world_ranks,
-                  std::shared_ptr<FaultLine> fault_line, MakeSegment make_segment);
+                  std::shared_ptr<Lifeline> lifeline, MakeSegment make_segment);
   ~SharedTransport() override;
 
   void exchange(const Call& call, const Exchange& exchange) override;
@@ -33,7 +33,7 @@ class SharedTransport final : public Transport {
 
  private:
   bool direct() const { return segment_->shape().buffer_bytes == 0; }
-  // Raises the fault line; returns once no peer reads this rank's memory from that desk any more.
+  // Raises the lifeline; returns once no peer reads this rank's memory from that desk any more.
   void give_up(const char* reason, int desk) noexcept;
   void send_staged(const Message& message, const std::byte* data, int desk, const Watch& watch);
   void receive_staged(const Message& message, std::byte* data, const Desks::Found& found,

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "comm/shared/segment.h"
 #include "comm/transport.h"
@@ -12,7 +11,7 @@
 namespace zinc::comm {
 
 // The waits of one operation. Each may last `deadline`, so an operation that makes progress is
-// never cut off. A wait throws CommError when the deadline passes, when the fault line is raised,
+// never cut off. A wait throws CommError when the deadline passes, when the lifeline is raised,
 // and when the peer left the group or its process ended.
 class Watch {
  public:
@@ -53,8 +52,6 @@ class Watch {
   void check_peer(int peer, const std::function<bool()>& ready) const;
   // Throws, unless `ready` comes true while it finds out who is to blame.
   void expire(const std::function<bool()>& ready) const;
-  std::vector<int> waiting_peers(const std::vector<int>& ranks,
-                                 const std::function<bool()>& stop) const;
 
   const Segment& segment_;
   const Transport& transport_;
