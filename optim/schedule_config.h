@@ -30,7 +30,8 @@ struct ScheduleConfig {
   ScheduleKind kind = ScheduleKind::constant;
 
   // constant, linear, cosine, WarmupLR, WarmupDecayLR, WarmupCosineLR
-  std::optional<int64_t> warmup_steps = 1000;  // updates; DeepSpeed's warmup_num_steps
+  // updates; absent: 1000 for DeepSpeed's kinds (warmup_num_steps), 0 for the others
+  std::optional<int64_t> warmup_steps;
   std::optional<int64_t>
       total_steps;  // updates; DeepSpeed's total_num_steps; absent: the run's length
   WarmupShape warmup_shape = WarmupShape::log;
