@@ -16,6 +16,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "core/device.h"
 #include "core/dtype.h"
@@ -46,14 +48,22 @@ struct Initializer {
   static Initializer normal(double std, double mean = 0.0) {
     return {.kind = Kind::normal, .first = mean, .second = std};
   }
+  static Initializer truncated_normal(double std, double mean = 0.0) {
+    return {.kind = Kind::truncated_normal, .first = mean, .second = std};
+  }
   static Initializer uniform(double low, double high) {
     return {.kind = Kind::uniform, .first = low, .second = high};
   }
 };
 
 // Writes elements [begin, begin + out.numel()) of the parameter called `name`, flat row-major
-// order. out: [n] contiguous host memory of any float dtype. Deterministic; synchronous; any
-// thread.
+// order. out: [n] contiguous host memory of any float dtype. Deterministic, on every machine: only
+// IEEE operations that round exactly. Synchronous; any thread; uses the caller's OpenMP threads.
+//
+// Element i takes the 64 bits r of words 2i and 2i + 1 of the key (seed, Purpose::initialize, hash
+// of name). uniform: low + (high - low) * floor(r / 2^11) / 2^53. normal: mean + std * z with z the
+// inverse normal distribution function (Wichura, "Algorithm AS 241", Applied Statistics 37, 1988,
+// PPND16) of (floor(r / 2^12) + 1/2) / 2^52; truncated_normal maps that to [F(-2), F(2)] first.
 void initialize_range(const Initializer& initializer, uint64_t seed, std::string_view name,
                       int64_t begin, View out);
 
@@ -101,7 +111,12 @@ class ParameterSource {
   // Only for parameters that require a gradient. A second call in one backward pass (tied use)
   // gives the same view with accumulate = true.
   virtual GradientTarget gradient(Parameter& parameter) = 0;
+  // After the last contribution of a pass, once for every trainable parameter that the graph
+  // reaches; gradient() was called before, also where all contributions were zero.
   virtual void gradient_done(Parameter& parameter) = 0;
+  // Around the nodes of one backward pass, once for every source of a parameter, frozen ones
+  // included, that the graph reaches. A pass that throws does not call backward_end(): the next
+  // backward_begin() starts afresh.
   virtual void backward_begin() {}
   virtual void backward_end() {}
 
@@ -130,7 +145,8 @@ class Parameter {
   // Weight decay is skipped for parameters that say so; default: rank < 2 (norms, biases).
   bool decays() const { return decays_; }
 
-  // The following throw InvalidArgument once the parameter has values (first acquire or an engine).
+  // The following (but not set_decays) throw InvalidArgument once the parameter has values: after
+  // the first use, or under a source other than the resident one.
   void set_dtype(DType dtype);
   void set_requires_grad(bool value);
   void set_decays(bool value) { decays_ = value; }
@@ -142,14 +158,18 @@ class Parameter {
   void set_source(ParameterSource& source);
   void reset_source();  // back to the resident one
 
-  // --- What the resident source keeps. Absent under any other source.
-  // Materialises on first use by the initialiser, with the current context's seed and device.
+  // --- What the resident source keeps. Absent under any other source: data() then throws.
+  // Materialises on first use by the initialiser, with the current context's seed and device. Its
+  // memory is labelled parameters, that of the gradient gradients.
   Tensor& data();
+  bool has_data() const { return data_.has_value(); }
   const std::optional<Tensor>& grad() const { return grad_; }
   void zero_grad();  // forgets the gradient: the next backward overwrites
 
  private:
   friend class ResidentSource;
+  void require_no_values(std::string_view change) const;
+
   std::string name_;
   Shape shape_;
   Initializer initializer_;

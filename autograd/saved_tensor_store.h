@@ -1,10 +1,11 @@
 // autograd/saved_tensor_store.h: the seam that decides where activations live between forward and
 // backward. The default store keeps the tensor. Recomputation, and offload to host or NVMe, are
-// other stores; nodes do not know which one serves them.
+// other stores; nodes do not know which one serves them. Parameters never pass through here.
 #pragma once
 
 #include <memory>
 
+#include "autograd/mode.h"
 #include "tensor/tensor.h"
 
 namespace zinc::autograd {
@@ -13,27 +14,38 @@ namespace zinc::autograd {
 class SavedSlot {
  public:
   virtual ~SavedSlot() = default;
-  // The tensor, ready for work issued to the compute stream. May be called more than once.
+  // The tensor, ready for work issued to the compute stream, without gradient history. May be
+  // called more than once.
   virtual Tensor restore() = 0;
 };
 
 class SavedTensorStore {
  public:
   virtual ~SavedTensorStore() = default;
-  // Called when a node saves an activation, in the order of the forward pass.
+  // Called when a node saves an activation, in the order of the forward pass. `tensor` has no
+  // gradient history. A slot may outlive the scope that made the store current; the store itself
+  // must outlive its slots.
   virtual std::unique_ptr<SavedSlot> save(const Tensor& tensor) = 0;
 };
 
 // Makes `store` the current context's until the end of the scope. Scopes nest.
-class SavedTensorScope {
+class SavedTensorScope : detail::ModeScope<SavedTensorStore*> {
  public:
-  explicit SavedTensorScope(SavedTensorStore& store);
-  ~SavedTensorScope();
-  SavedTensorScope(const SavedTensorScope&) = delete;
-  SavedTensorScope& operator=(const SavedTensorScope&) = delete;
+  explicit SavedTensorScope(SavedTensorStore& store) : ModeScope(&Mode::store, &store) {}
+};
+
+// What a node keeps: a tensor handed to the current store. Move-only.
+class SavedTensor {
+ public:
+  SavedTensor() = default;
+  explicit SavedTensor(const Tensor& tensor);
+  explicit operator bool() const { return slot_ != nullptr; }
+  // Throws InvalidArgument where the tensor was filled or copied into after it was saved.
+  Tensor restore() const;
+  void reset() { slot_.reset(); }
 
  private:
-  SavedTensorStore* previous_;
+  std::unique_ptr<SavedSlot> slot_;
 };
 
 }  // namespace zinc::autograd

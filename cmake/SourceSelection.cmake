@@ -6,7 +6,7 @@ set(ZINC_SWITCHED_NAMES cuda cudnn nccl mpi onednn aio pcre2)
 # the dependency, OFF = built without it, empty = always built. have: the dependency's name.
 function(zinc_dependency_of path need_out have_out)
   get_filename_component(stem "${path}" NAME)
-  string(REGEX REPLACE "\\.(cpp|cu)$" "" stem "${stem}")
+  string(REGEX REPLACE "(_test|_bench|_fuzz|_main)?\\.(cpp|cu)$" "" stem "${stem}")
   set(need "")
   set(have "")
   foreach(name IN LISTS ZINC_SWITCHED_NAMES)

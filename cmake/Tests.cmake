@@ -21,7 +21,8 @@ function(_zinc_add_gtest name label)
   set(slow "*Slow*:*slow*")
   # Names must be unique over all binaries: CTest sets the properties of a test by its name.
   string(REGEX REPLACE "^zinc_tests_" "" prefix "${name}")
-  set(common TEST_PREFIX "${prefix}." WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}" DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60)
+  set(common TEST_PREFIX "${prefix}." WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}" NO_PRETTY_VALUES
+             DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60)
   if(label STREQUAL "slow")
     gtest_discover_tests(${name} ${common} PROPERTIES LABELS slow TIMEOUT 1800)
   else()
@@ -93,3 +94,10 @@ if(ZINC_INSTALL)
       "${PROJECT_SOURCE_DIR}/tests/consumer/run_consumer.cmake")
   set_tests_properties(consumer.installed_package PROPERTIES LABELS slow TIMEOUT 600)
 endif()
+
+add_test(NAME structure.source_selection
+         COMMAND "${CMAKE_COMMAND}" -P
+                 "${PROJECT_SOURCE_DIR}/tests/structure/source_selection_test.cmake")
+add_test(NAME structure.run_script COMMAND sh
+                                           "${PROJECT_SOURCE_DIR}/tests/structure/run_script_test.sh")
+set_tests_properties(structure.source_selection structure.run_script PROPERTIES LABELS cpu TIMEOUT 60)

@@ -65,4 +65,16 @@ struct f16 {
 
 static_assert(sizeof(bf16) == 2 && sizeof(f16) == 2);
 
+// An f32 that rounds to the same bf16 and f16 as `value` does: an inexact result is rounded to the
+// neighbour with an odd last bit, so that the second rounding sees that something was cut off.
+inline float round_to_odd(double value) {
+  const float nearest = static_cast<float>(value);
+  const double back = static_cast<double>(nearest);
+  if (back == value || value != value) return nearest;
+  uint32_t bits = std::bit_cast<uint32_t>(nearest);
+  const bool away_from_zero = value < 0 ? back < value : back > value;
+  if (away_from_zero) bits -= 1;
+  return std::bit_cast<float>(bits | 1u);
+}
+
 }  // namespace zinc

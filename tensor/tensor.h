@@ -3,7 +3,8 @@
 // A Tensor is a value: copying it copies a handle on shared storage. It has a shape, strides whose
 // innermost dimension is contiguous, a dtype and a device, and an opaque slot for its gradient
 // history, which the autograd layer fills. Memory comes from the current Context's allocator,
-// labelled `activations` unless said otherwise; work runs on its compute stream.
+// labelled `activations` unless said otherwise; work runs on its compute stream. Handles belong to
+// the thread that issues work: copying or dropping one from another thread is an error.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,10 @@
 
 namespace zinc {
 
+namespace detail {
+struct TensorStorage;
+}
+
 // What a tensor remembers of how it was made; defined by the autograd layer.
 class GradientHistory {
  public:
@@ -36,12 +41,18 @@ class Tensor {
                       Label label = Label::activations);
   static Tensor zeros(const Shape& shape, DType dtype = DType::f32);
   static Tensor full(const Shape& shape, double value, DType dtype = DType::f32);
-  // Copies host values (row-major; numel must match) and rounds them to `dtype`.
+  // Copies host values (row-major; numel must match) and rounds them once to `dtype` (integers: by
+  // C++ conversion). T: double, float, int64_t, int32_t or uint8_t. The values may go at once.
   template <class T>
   static Tensor from(std::span<const T> values, const Shape& shape, DType dtype = kDTypeOf<T>);
+  template <class T>
+  static Tensor from(const std::vector<T>& values, const Shape& shape, DType dtype = kDTypeOf<T>) {
+    return from(std::span<const T>(values), shape, dtype);
+  }
   static Tensor from(std::initializer_list<float> values, const Shape& shape,
                      DType dtype = DType::f32);
-  // Wraps memory that `owner` keeps alive.
+  // Wraps memory that `owner` keeps alive until the last handle goes. What is queued on the compute
+  // stream then may still use the memory; the owner's own end has to respect that.
   static Tensor wrap(const View& view, std::shared_ptr<void> owner);
 
   bool defined() const { return storage_ != nullptr; }
@@ -59,8 +70,11 @@ class Tensor {
   Tensor narrow_view(int dim, int64_t begin, int64_t length) const;
   Tensor reshape_view(const Shape& shape) const;
   Tensor clone() const;                 // contiguous copy
-  void copy_from(const Tensor& other);  // same shape; converts the dtype
-  void fill(double value);
+  void copy_from(const Tensor& other);  // same shape; converts the dtype, rounding once
+  void fill(double value);              // rounded to the dtype
+  // Counts the fills and copies into this storage. A tensor that autograd saved must not change
+  // before backward has used it; the count is how autograd notices.
+  int64_t version() const;
 
   // --- reading: waits for the compute stream. On a meta device a finite stand-in (1).
   double item() const;  // of a tensor with one element
@@ -74,14 +88,18 @@ class Tensor {
 
   // Identity of the storage: two tensors that share memory have the same.
   const void* storage_id() const { return storage_.get(); }
+  // True where this handle is the only one on memory that came from the allocator: then nobody else
+  // sees what is written into it.
+  bool is_sole_owner() const;
 
  private:
   View view_;
-  std::shared_ptr<void> storage_;
+  std::shared_ptr<detail::TensorStorage> storage_;
   std::shared_ptr<GradientHistory> history_;
 };
 
-// "f32[2, 3] on cpu", then the values, edges only when there are many.
+// "f32[2, 3] on cpu", then the values, edges only when there are many. Values print with at most
+// six significant digits. "undefined" for an undefined tensor; no values on a meta device.
 std::string to_string(const Tensor& tensor);
 
 }  // namespace zinc

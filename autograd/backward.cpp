@@ -1,0 +1,377 @@
+#include "autograd/backward.h"
+
+#include <algorithm>
+#include <array>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "autograd/backward_pass.h"
+#include "autograd/mode.h"
+#include "kernels/binary.h"
+#include "kernels/fill.h"
+
+namespace zinc::autograd {
+namespace {
+
+// The sum takes the memory of either side where nobody else sees it.
+Tensor sum_of(Tensor a, Tensor b) {
+  Tensor y;
+  if (a.is_sole_owner() && a.is_contiguous()) {
+    y = a;
+  } else if (b.is_sole_owner() && b.is_contiguous()) {
+    y = b;
+  } else {
+    y = Tensor::empty(a.shape(), a.dtype());
+  }
+  kernels::binary({.op = kernels::BinaryOp::add, .a = a.view(), .b = b.view(), .y = y.view()},
+                  compute_stream());
+  return y;
+}
+
+class LeafNode final : public Node {
+ public:
+  std::string_view name() const override { return "leaf"; }
+  bool is_leaf() const override { return true; }
+  void backward(BackwardPass& pass) override {
+    Tensor& total = outputs()[0].gradient;
+    Tensor gradient = pass.take_gradient(0);
+    if (total.defined()) {
+      total = sum_of(std::move(total), std::move(gradient));
+    } else {
+      total = gradient.is_sole_owner() ? std::move(gradient) : gradient.clone();
+    }
+  }
+};
+
+Node::Output& output_of(const Tensor& tensor, std::string_view op) {
+  const Edge edge = edge_of(tensor);
+  require(edge.node != nullptr, op, ": the tensor of shape ", tensor.shape(),
+          " has no gradient history; call requires_grad_() on it or compute it from such tensors");
+  return edge.node->outputs()[static_cast<size_t>(edge.output)];
+}
+
+}  // namespace
+
+// One backward pass: which nodes it reaches, the gradients on their way, and how many contributions
+// every parameter still waits for.
+class BackwardEngine {
+ public:
+  explicit BackwardEngine(const BackwardOptions& options) : options_(options) {}
+
+  void add_root(const Tensor& value, Tensor gradient);
+  void run();
+
+  // --- used by BackwardPass
+  Tensor place_of(const Edge& edge);
+  void deliver(const Edge& edge, Tensor gradient);
+  GradientTarget parameter_gradient(Parameter& parameter);
+
+ private:
+  struct Arriving {
+    std::vector<Tensor> gradients;  // by output; undefined: none so far
+    std::vector<bool> placed;       // whose place in `buffer` was handed out
+    Tensor buffer;
+  };
+  struct Contributions {
+    int64_t remaining = 0;
+    bool written = false;
+  };
+
+  void collect();
+  void run_node(Node& node);
+  void apply_hooks(Node& node, std::vector<Tensor>& gradients);
+  void finish_weights(Node& node, std::vector<Tensor>& gradients);
+  Arriving& arriving(Node& node);
+
+  const BackwardOptions options_;
+  std::vector<BackwardRoot> roots_;
+  std::vector<std::shared_ptr<Node>> order_;
+  std::unordered_map<const Node*, Arriving> arriving_;
+  std::unordered_map<Parameter*, Contributions> contributions_;
+  std::vector<ParameterSource*> sources_;  // in the order in which the pass meets them
+};
+
+void BackwardEngine::add_root(const Tensor& value, Tensor gradient) {
+  require(value.defined() && value.history() != nullptr,
+          "backward: the value has no gradient history: nothing that it was computed from requires "
+          "a gradient, or it was computed under NoGrad");
+  if (!gradient.defined()) {
+    require(value.numel() == 1, "backward: a value of shape ", value.shape(),
+            " needs a gradient of the same shape; only one with a single element can do without");
+    gradient = Tensor::full(value.shape(), 1.0, value.dtype());
+  }
+  require(gradient.shape() == value.shape(), "backward: the gradient has shape ", gradient.shape(),
+          ", the value ", value.shape());
+  require(gradient.dtype() == value.dtype(), "backward: the gradient is ", gradient.dtype(),
+          ", the value ", value.dtype());
+  roots_.push_back({value.detach(), std::move(gradient)});
+  roots_.back().value.set_history(value.history());
+}
+
+void BackwardEngine::collect() {
+  std::unordered_set<const Node*> seen;
+  std::vector<std::shared_ptr<Node>> pending;
+  auto visit = [&](const Edge& edge) {
+    if (edge.node != nullptr && seen.insert(edge.node.get()).second) pending.push_back(edge.node);
+  };
+  for (const BackwardRoot& root : roots_) visit(edge_of(root.value));
+  while (!pending.empty()) {
+    std::shared_ptr<Node> node = std::move(pending.back());
+    pending.pop_back();
+    require(!node->is_released(), "backward: an earlier backward has used up the graph at '",
+            node->name(), "'; pass retain_graph to the first one, or run the forward pass again");
+    for (const Edge& edge : node->inputs()) visit(edge);
+    for (const Node::WeightOperand& weight : node->weights()) visit(weight.edge);
+    order_.push_back(std::move(node));
+  }
+  std::sort(order_.begin(), order_.end(),
+            [](const auto& a, const auto& b) { return a->sequence() > b->sequence(); });
+  for (const auto& node : order_) {
+    for (const Node::WeightOperand& weight : node->weights()) {
+      if (weight.parameter == nullptr) continue;
+      if (weight.trainable) ++contributions_[weight.parameter].remaining;
+      ParameterSource* const source = &weight.parameter->source();
+      if (std::find(sources_.begin(), sources_.end(), source) == sources_.end()) {
+        sources_.push_back(source);
+      }
+    }
+  }
+}
+
+void BackwardEngine::run() {
+  const NoGrad no_grad;
+  collect();
+  for (BackwardRoot& root : roots_) deliver(edge_of(root.value), std::move(root.gradient));
+  for (ParameterSource* source : sources_) source->backward_begin();
+  for (const auto& node : order_) run_node(*node);
+  for (ParameterSource* source : sources_) source->backward_end();
+}
+
+void BackwardEngine::run_node(Node& node) {
+  Arriving arrived;
+  if (const auto found = arriving_.find(&node); found != arriving_.end()) {
+    arrived = std::move(found->second);
+    arriving_.erase(found);
+  }
+  const bool reached = std::any_of(arrived.gradients.begin(), arrived.gradients.end(),
+                                   [](const Tensor& gradient) { return gradient.defined(); });
+  std::vector<Tensor> weight_gradients;
+  if (reached) {
+    apply_hooks(node, arrived.gradients);
+    BackwardPass pass(*this, node, std::move(arrived.gradients), arrived.buffer,
+                      options_.retain_graph || node.is_leaf());
+    node.backward(pass);
+    weight_gradients = std::move(pass.weight_gradients_);
+  }
+  if (!options_.retain_graph && !node.is_leaf()) node.release();
+  finish_weights(node, weight_gradients);
+}
+
+void BackwardEngine::apply_hooks(Node& node, std::vector<Tensor>& gradients) {
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    Tensor& gradient = gradients[i];
+    if (!gradient.defined()) continue;
+    Node::Output& output = node.outputs()[i];
+    const std::vector<GradientHook> hooks = output.hooks;  // a hook may register another
+    for (const GradientHook& hook : hooks) {
+      Tensor replacement = hook(gradient);
+      if (!replacement.defined()) continue;
+      require(replacement.shape() == output.shape && replacement.dtype() == output.dtype,
+              "backward: a hook on an output of '", node.name(), "' returned ", replacement.dtype(),
+              replacement.shape(), " in place of ", output.dtype, output.shape);
+      gradient = replacement.detach();
+    }
+    if (output.retains_gradient) output.gradient = gradient;
+  }
+}
+
+void BackwardEngine::finish_weights(Node& node, std::vector<Tensor>& gradients) {
+  for (size_t i = 0; i < node.weights().size(); ++i) {
+    const Node::WeightOperand& weight = node.weights()[i];
+    if (weight.parameter == nullptr) {
+      if (i < gradients.size() && gradients[i].defined()) {
+        deliver(weight.edge, std::move(gradients[i]));
+      }
+      continue;
+    }
+    if (!weight.trainable) continue;
+    Contributions& contributions = contributions_.at(weight.parameter);
+    if (--contributions.remaining > 0) continue;
+    ParameterSource& source = weight.parameter->source();
+    if (!contributions.written) {  // every contribution was zero
+      const GradientTarget target = source.gradient(*weight.parameter);
+      if (!target.accumulate) kernels::fill({.y = target.view}, compute_stream());
+    }
+    source.gradient_done(*weight.parameter);
+  }
+}
+
+BackwardEngine::Arriving& BackwardEngine::arriving(Node& node) {
+  Arriving& arriving = arriving_[&node];
+  if (arriving.gradients.empty()) {
+    arriving.gradients.resize(node.outputs().size());
+    arriving.placed.resize(node.outputs().size());
+  }
+  return arriving;
+}
+
+Tensor BackwardEngine::place_of(const Edge& edge) {
+  Arriving& state = arriving(*edge.node);
+  const auto output = static_cast<size_t>(edge.output);
+  if (state.placed[output]) return {};
+  Tensor place = edge.node->gradient_place(edge.output, state.buffer);
+  state.placed[output] = place.defined();
+  return place;
+}
+
+void BackwardEngine::deliver(const Edge& edge, Tensor gradient) {
+  if (edge.node == nullptr) return;
+  const Node::Output& output = edge.node->outputs()[static_cast<size_t>(edge.output)];
+  bug_check(gradient.shape() == output.shape && gradient.dtype() == output.dtype,
+            "backward: the gradient of an output of '", edge.node->name(), "' is ",
+            gradient.dtype(), gradient.shape(), ", the output was ", output.dtype, output.shape);
+  Tensor& slot = arriving(*edge.node).gradients[static_cast<size_t>(edge.output)];
+  slot = slot.defined() ? sum_of(std::move(slot), std::move(gradient)) : std::move(gradient);
+}
+
+GradientTarget BackwardEngine::parameter_gradient(Parameter& parameter) {
+  contributions_.at(&parameter).written = true;
+  return parameter.source().gradient(parameter);
+}
+
+BackwardPass::BackwardPass(BackwardEngine& engine, Node& node, std::vector<Tensor> gradients,
+                           Tensor& buffer, bool retains_graph)
+    : engine_(engine),
+      node_(node),
+      gradients_(std::move(gradients)),
+      buffer_(&buffer),
+      retains_graph_(retains_graph),
+      weight_gradients_(node.weights().size()) {}
+
+bool BackwardPass::has_gradient(int output) const {
+  return gradients_[static_cast<size_t>(output)].defined();
+}
+
+Tensor BackwardPass::take_strided_gradient(int output) {
+  Tensor& slot = gradients_[static_cast<size_t>(output)];
+  if (slot.defined()) return std::exchange(slot, Tensor());
+  const Node::Output& meta = node_.outputs()[static_cast<size_t>(output)];
+  return Tensor::zeros(meta.shape, meta.dtype);
+}
+
+Tensor BackwardPass::take_gradient(int output) {
+  Tensor gradient = take_strided_gradient(output);
+  return gradient.is_contiguous() ? gradient : gradient.clone();
+}
+
+Tensor BackwardPass::saved(int index) const {
+  return node_.saved()[static_cast<size_t>(index)].restore();
+}
+
+Tensor BackwardPass::take_saved(int index) {
+  Tensor tensor = saved(index);
+  if (!retains_graph_) node_.saved()[static_cast<size_t>(index)].reset();
+  return tensor;
+}
+
+bool BackwardPass::needs(int input) const {
+  return node_.inputs()[static_cast<size_t>(input)].node != nullptr;
+}
+
+Tensor BackwardPass::gradient_memory(int input, bool strided) {
+  const Edge& edge = node_.inputs()[static_cast<size_t>(input)];
+  bug_check(edge.node != nullptr, node_.name(), ": the gradient of input ", input,
+            " is not wanted");
+  if (strided) {
+    Tensor place = engine_.place_of(edge);
+    if (place.defined()) return place;
+  }
+  const Node::Output& meta = edge.node->outputs()[static_cast<size_t>(edge.output)];
+  return Tensor::empty(meta.shape, meta.dtype);
+}
+
+void BackwardPass::give(int input, Tensor gradient) {
+  engine_.deliver(node_.inputs()[static_cast<size_t>(input)], std::move(gradient));
+}
+
+bool BackwardPass::weight_is_present(int weight) const {
+  const Node::WeightOperand& operand = node_.weights()[static_cast<size_t>(weight)];
+  return operand.parameter != nullptr || operand.edge.node != nullptr || bool(operand.value);
+}
+
+bool BackwardPass::weight_needs(int weight) const {
+  return node_.weights()[static_cast<size_t>(weight)].trainable;
+}
+
+WeightValue BackwardPass::weight(int weight) const {
+  const Node::WeightOperand& operand = node_.weights()[static_cast<size_t>(weight)];
+  if (operand.parameter != nullptr) {
+    return WeightValue(operand.parameter->source().acquire(*operand.parameter));
+  }
+  return operand.value ? WeightValue(operand.value.restore()) : WeightValue();
+}
+
+GradientTarget BackwardPass::weight_gradient(int weight) {
+  const Node::WeightOperand& operand = node_.weights()[static_cast<size_t>(weight)];
+  bug_check(operand.trainable, node_.name(), ": the gradient of weight ", weight, " is not wanted");
+  if (operand.parameter != nullptr) return engine_.parameter_gradient(*operand.parameter);
+  Tensor& gradient = weight_gradients_[static_cast<size_t>(weight)];
+  bug_check(!gradient.defined(), node_.name(), ": the gradient of weight ", weight,
+            " was asked for twice");
+  gradient = Tensor::empty(operand.shape, operand.dtype);
+  return {.view = gradient.view(), .accumulate = false};
+}
+
+void backward(std::span<const BackwardRoot> roots, const BackwardOptions& options) {
+  BackwardEngine engine(options);
+  for (const BackwardRoot& root : roots) engine.add_root(root.value, root.gradient);
+  engine.run();
+}
+
+void backward(const Tensor& value, const Tensor& gradient, const BackwardOptions& options) {
+  require(gradient.defined(), "backward: the gradient is undefined");
+  BackwardEngine engine(options);
+  engine.add_root(value, gradient);
+  engine.run();
+}
+
+void backward(const Tensor& value, double seed, const BackwardOptions& options) {
+  require(value.numel() == 1, "backward: a value of shape ", value.shape(),
+          " needs a gradient of the same shape; only one with a single element can do without");
+  BackwardEngine engine(options);
+  engine.add_root(value, Tensor::full(value.shape(), seed, value.dtype()));
+  engine.run();
+}
+
+void requires_grad_(Tensor& tensor) {
+  require(is_float(tensor.dtype()), "requires_grad_: only floats have gradients, not ",
+          tensor.dtype());
+  const Edge edge = edge_of(tensor);
+  require(edge.node == nullptr || edge.node->is_leaf(),
+          "requires_grad_: an op has made this tensor; detach() it first");
+  if (edge.node == nullptr) make_node<LeafNode>()->set_output(tensor);
+}
+
+Tensor grad(const Tensor& tensor) {
+  const Edge edge = edge_of(tensor);
+  if (edge.node == nullptr) return {};
+  return edge.node->outputs()[static_cast<size_t>(edge.output)].gradient;
+}
+
+void zero_grad(const Tensor& tensor) { output_of(tensor, "zero_grad").gradient = {}; }
+
+void retain_grad(const Tensor& tensor) {
+  Node::Output& output = output_of(tensor, "retain_grad");
+  if (!edge_of(tensor).node->is_leaf()) output.retains_gradient = true;
+}
+
+void register_hook(const Tensor& tensor, GradientHook hook) {
+  require(hook != nullptr, "register_hook: the hook is empty");
+  output_of(tensor, "register_hook").hooks.push_back(std::move(hook));
+}
+
+void clear_hooks(const Tensor& tensor) { output_of(tensor, "clear_hooks").hooks.clear(); }
+
+}  // namespace zinc::autograd

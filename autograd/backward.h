@@ -1,0 +1,50 @@
+// autograd/backward.h: gradients of a value with respect to everything it was computed from.
+//
+// Gradients of leaf tensors are added to what grad() holds; those of parameters go to their
+// sources (Note [Life of a parameter's gradient] in autograd/parameter.h). Nodes run in the order
+// of Note [Order of backward] in autograd/node.h; sums over several uses of a tensor are taken in
+// that order. Asynchronous on the compute stream; hooks run on the calling thread. Saved tensors
+// and gradients are freed as soon as their last use is queued.
+#pragma once
+
+#include <span>
+
+#include "autograd/node.h"
+#include "tensor/tensor.h"
+
+namespace zinc::autograd {
+
+struct BackwardOptions {
+  // Keeps what was saved, so that backward can pass here again. Otherwise the graph is used up, and
+  // a second pass over any part of it throws InvalidArgument before it does anything.
+  bool retain_graph = false;
+};
+
+// d(seed * value) of a tensor with one element.
+void backward(const Tensor& value, double seed = 1.0, const BackwardOptions& options = {});
+// `gradient`: shape and dtype of `value`.
+void backward(const Tensor& value, const Tensor& gradient, const BackwardOptions& options = {});
+
+struct BackwardRoot {
+  Tensor value;
+  Tensor gradient;  // shape and dtype of `value`; undefined: ones, where it has one element
+};
+// One pass from several values; a shared part of their graphs runs once.
+void backward(std::span<const BackwardRoot> roots, const BackwardOptions& options = {});
+
+// --- leaf tensors: those that no op has made
+// Makes a float tensor a leaf whose gradient is kept. Handles that were copied before do not
+// change.
+void requires_grad_(Tensor& tensor);
+// The gradient of a leaf or of a tensor with retain_grad(), summed over passes for a leaf;
+// undefined where there is none.
+Tensor grad(const Tensor& tensor);
+void zero_grad(const Tensor& tensor);  // forgets it
+// Keeps the gradient of a tensor that an op has made, from the next pass that reaches it.
+void retain_grad(const Tensor& tensor);
+
+// Hooks run in the order of registration. They live as long as the tensor's history.
+void register_hook(const Tensor& tensor, GradientHook hook);
+void clear_hooks(const Tensor& tensor);
+
+}  // namespace zinc::autograd

@@ -1,0 +1,75 @@
+// autograd/mode.h: what autograd does right now, per Context: whether ops record their history,
+// and where they save.
+#pragma once
+
+#include <cstdint>
+
+#include "core/context.h"
+#include "core/stream.h"
+
+namespace zinc::autograd {
+
+class SavedTensorStore;
+
+// Lives in a slot of the Context. Scopes change it; ops read it.
+struct Mode {
+  bool gradients_enabled = true;
+  // Where ops save activations; null: they are kept as they are.
+  SavedTensorStore* store = nullptr;
+  // The gradient that the loss is expected to receive: the engine's loss scale. See
+  // ops/linear_cross_entropy.h.
+  double expected_loss_gradient = 1.0;
+  // Where ops queue their kernels instead of the compute stream; null: the compute stream. Only a
+  // replay that has nothing left to save sets it, to a stream that drops work.
+  Stream* stream = nullptr;
+  int64_t last_sequence = 0;  // of the newest node
+
+  static Mode& current() { return Context::current().slot<Mode>(); }
+};
+
+inline bool gradients_enabled() { return Mode::current().gradients_enabled; }
+
+// The stream of every op's kernels, forward and backward.
+StreamRef compute_stream();
+
+namespace detail {
+
+// Sets one member of the current context's mode until the end of the scope.
+template <class T>
+class ModeScope {
+ public:
+  ModeScope(T Mode::*member, T value) : mode_(Mode::current()), member_(member) {
+    previous_ = mode_.*member_;
+    mode_.*member_ = value;
+  }
+  ~ModeScope() { mode_.*member_ = previous_; }
+  ModeScope(const ModeScope&) = delete;
+  ModeScope& operator=(const ModeScope&) = delete;
+
+ private:
+  Mode& mode_;
+  T Mode::*member_;
+  T previous_;
+};
+
+}  // namespace detail
+
+// Ops record no history until the end of the scope. Scopes nest.
+class NoGrad : detail::ModeScope<bool> {
+ public:
+  NoGrad() : ModeScope(&Mode::gradients_enabled, false) {}
+};
+
+// Ops record again inside a NoGrad scope.
+class EnableGrad : detail::ModeScope<bool> {
+ public:
+  EnableGrad() : ModeScope(&Mode::gradients_enabled, true) {}
+};
+
+// What backward will be called with on the loss that is computed inside the scope.
+class ExpectedLossGradient : detail::ModeScope<double> {
+ public:
+  explicit ExpectedLossGradient(double value) : ModeScope(&Mode::expected_loss_gradient, value) {}
+};
+
+}  // namespace zinc::autograd

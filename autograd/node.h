@@ -1,0 +1,134 @@
+// autograd/node.h: the gradient history of tensors: one Node per recorded op.
+//
+// An op computes its result and, where gradients are wanted, records a node:
+//
+//   Tensor y = Tensor::empty(x.shape(), x.dtype());
+//   kernels::unary({.op = op, .x = x.view(), .y = y.view()}, compute_stream());
+//   if (needs_gradient(x)) {
+//     auto node = make_node<UnaryNode>(op);
+//     node->add_input(x);   // input 0
+//     node->save(x);        // saved tensor 0
+//     node->set_output(y);  // output 0
+//   }
+//
+// Inputs, weights, saved tensors and outputs are numbered in the order of these calls; backward()
+// names them by number.
+//
+// Note [Order of backward]
+// A node's sequence number is larger than that of every node it depends on and grows with the order
+// of recording. Backward runs the nodes that it reaches in falling order of sequence numbers: a
+// topological order that depends on the graph alone, and frees what the forward pass made last
+// first.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "autograd/saved_tensor_store.h"
+#include "autograd/weight.h"
+#include "core/shape.h"
+#include "tensor/tensor.h"
+
+namespace zinc::autograd {
+
+class BackwardPass;
+class Node;
+
+// Gets the complete gradient of a tensor and returns what is to be used in its place, or an
+// undefined Tensor to leave it as it is. Runs on the issuing thread, before the gradient is used.
+using GradientHook = std::function<Tensor(const Tensor& gradient)>;
+
+// Where the gradient of an operand goes; without a node it is not wanted.
+struct Edge {
+  std::shared_ptr<Node> node;
+  int output = 0;
+};
+
+// The history that autograd puts into a Tensor.
+class History final : public GradientHistory {
+ public:
+  explicit History(Edge edge) : edge_(std::move(edge)) {}
+  const Edge& edge() const { return edge_; }
+
+ private:
+  Edge edge_;
+};
+
+// The edge of a tensor; without a node where it has no history.
+Edge edge_of(const Tensor& tensor);
+
+class Node : public std::enable_shared_from_this<Node> {
+ public:
+  struct Output {
+    Shape shape;
+    DType dtype = DType::f32;
+    std::vector<GradientHook> hooks;
+    bool retains_gradient = false;
+    Tensor gradient;  // where it is retained: that of the last pass that reached it
+  };
+  struct WeightOperand {
+    Parameter* parameter = nullptr;  // null for a Tensor and for an absent weight
+    bool trainable = false;
+    Edge edge;          // of a Tensor
+    SavedTensor value;  // of a Tensor whose values backward reads
+    Shape shape;
+    DType dtype = DType::f32;
+  };
+
+  Node();
+  virtual ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  virtual std::string_view name() const = 0;
+  // Issues the kernels that turn the outputs' gradients into those of inputs and weights. Not
+  // called where no gradient has reached any output.
+  virtual void backward(BackwardPass& pass) = 0;
+  // The place of an output's gradient inside a buffer that is shared by several outputs: a node
+  // that splits one tensor lets gradients be written side by side. `buffer` belongs to the pass and
+  // is undefined at first. An undefined result: the output has no such place.
+  virtual Tensor gradient_place(int output, Tensor& buffer) const;
+  virtual bool is_leaf() const { return false; }
+
+  // --- recording
+  int add_input(const Tensor& tensor);
+  // `reads_values`: backward calls weight(i) and not only weight_gradient(i).
+  int add_weight(const Weight& weight, bool reads_values);
+  int save(const Tensor& tensor);  // undefined: keeps the number, saves nothing
+  int set_output(Tensor& tensor);  // gives the tensor its history
+
+  // --- used by the backward pass
+  int64_t sequence() const { return sequence_; }
+  const std::vector<Edge>& inputs() const { return inputs_; }
+  const std::vector<WeightOperand>& weights() const { return weights_; }
+  std::vector<SavedTensor>& saved() { return saved_; }
+  std::vector<Output>& outputs() { return outputs_; }
+  bool is_released() const { return is_released_; }
+  void release();  // forgets what was saved; backward cannot pass here again
+
+ private:
+  void follow(const Edge& edge);
+
+  int64_t sequence_;
+  bool is_released_ = false;
+  std::vector<Edge> inputs_;
+  std::vector<WeightOperand> weights_;
+  std::vector<SavedTensor> saved_;
+  std::vector<Output> outputs_;
+};
+
+template <class T, class... Args>
+std::shared_ptr<T> make_node(Args&&... args) {
+  return std::make_shared<T>(std::forward<Args>(args)...);
+}
+
+// True where an op on these operands (Tensors or Weights) has to record a node.
+template <class... Operands>
+bool needs_gradient(const Operands&... operands) {
+  return (operands.requires_grad() || ...) && gradients_enabled();
+}
+
+}  // namespace zinc::autograd

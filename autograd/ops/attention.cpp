@@ -1,0 +1,200 @@
+#include "autograd/ops/attention.h"
+
+#include <utility>
+
+#include "autograd/backward_pass.h"
+#include "autograd/node.h"
+#include "autograd/view_shapes.h"
+#include "kernels/attention.h"
+
+namespace zinc::autograd {
+namespace {
+
+// Where the heads of a packed row or of three tensors are.
+struct Heads {
+  int64_t queries = 0;  // H
+  int64_t keys = 0;     // G
+  int64_t size = 0;     // D
+};
+
+ConstView view_or_absent(const Tensor& tensor) {
+  return tensor.defined() ? ConstView(tensor.view()) : ConstView();
+}
+
+kernels::AttentionMask mask_of(bool causal, const Tensor& key_lengths, const Tensor& key_begin,
+                               const Tensor& key_end, const Tensor& alibi_slopes,
+                               const Tensor& bias) {
+  return {.causal = causal,
+          .key_lengths = view_or_absent(key_lengths),
+          .key_begin = view_or_absent(key_begin),
+          .key_end = view_or_absent(key_end),
+          .alibi_slopes = view_or_absent(alibi_slopes),
+          .bias = view_or_absent(bias)};
+}
+
+// Operands: q, k, v (or qkv for all three), then bias. Saved: q, k, v (or qkv and two undefined
+// ones), out, lse, key_lengths, key_begin, key_end, alibi_slopes, bias.
+class AttentionNode final : public Node {
+ public:
+  AttentionNode(const AttentionOptions& options, const Heads& heads, bool packed, RandomKey key)
+      : heads_(heads),
+        packed_(packed),
+        causal_(options.causal),
+        scale_(options.scale),
+        dropout_{.probability = static_cast<float>(options.dropout), .key = key} {
+    has_ = {options.key_lengths.defined(), options.key_begin.defined(), options.key_end.defined(),
+            options.alibi_slopes.defined(), options.bias.defined()};
+  }
+  std::string_view name() const override { return "attention"; }
+
+  void backward(BackwardPass& pass) override {
+    const Tensor dout = pass.take_gradient(0);
+    const Tensor q = pass.take_saved(0);
+    const Tensor k = packed_ ? q : pass.take_saved(1);
+    const Tensor v = packed_ ? q : pass.take_saved(2);
+    const Tensor out = pass.take_saved(3);
+    const Tensor lse = pass.take_saved(4);
+    std::array<Tensor, 5> mask;
+    for (size_t i = 0; i < mask.size(); ++i) {
+      if (has_[i]) mask[i] = pass.take_saved(5 + static_cast<int>(i));
+    }
+    const int bias_input = packed_ ? 1 : 3;
+    Tensor dbias;
+    if (has_[4] && pass.needs(bias_input)) dbias = pass.gradient_memory(bias_input);
+    Tensor dq = gradient_of(pass, 0, q);
+    Tensor dk = packed_ ? dq : gradient_of(pass, 1, k);
+    Tensor dv = packed_ ? dq : gradient_of(pass, 2, v);
+    kernels::attention_backward(
+        {.q = query_heads(ConstView(q.view())),
+         .k = key_heads(ConstView(k.view())),
+         .v = value_heads(ConstView(v.view())),
+         .out = query_heads(ConstView(out.view())),
+         .lse = lse.view(),
+         .dout = query_heads(ConstView(dout.view())),
+         .dq = query_heads(dq.view()),
+         .dk = key_heads(dk.view()),
+         .dv = value_heads(dv.view()),
+         .dbias = dbias.defined() ? dbias.view() : View(),
+         .scale = scale_,
+         .mask = mask_of(causal_, mask[0], mask[1], mask[2], mask[3], mask[4]),
+         .dropout = dropout_},
+        compute_stream());
+    if (dbias.defined()) pass.give(bias_input, std::move(dbias));
+    if (!packed_ && pass.needs(2)) pass.give(2, std::move(dv));
+    if (!packed_ && pass.needs(1)) pass.give(1, std::move(dk));
+    dk = dv = {};
+    if (pass.needs(0)) pass.give(0, std::move(dq));
+  }
+
+  template <class AnyView>
+  AnyView query_heads(const AnyView& view) const {
+    return heads_of("attention", view, 0, heads_.queries, heads_.size);
+  }
+  template <class AnyView>
+  AnyView key_heads(const AnyView& view) const {
+    return heads_of("attention", view, packed_ ? heads_.queries : 0, heads_.keys, heads_.size);
+  }
+  template <class AnyView>
+  AnyView value_heads(const AnyView& view) const {
+    return heads_of("attention", view, packed_ ? heads_.queries + heads_.keys : 0, heads_.keys,
+                    heads_.size);
+  }
+  const kernels::AttentionDropout& dropout() const { return dropout_; }
+
+ private:
+  // The kernel writes all three; what nobody wants lands in memory that goes at once.
+  static Tensor gradient_of(BackwardPass& pass, int input, const Tensor& like) {
+    if (pass.needs(input)) return pass.gradient_memory(input, true);
+    return Tensor::empty(like.shape(), like.dtype());
+  }
+
+  Heads heads_;
+  bool packed_;
+  bool causal_;
+  double scale_;
+  kernels::AttentionDropout dropout_;
+  std::array<bool, 5> has_{};
+};
+
+Heads count_heads(const AttentionOptions& options, int64_t query_cols, bool packed) {
+  Heads heads{.queries = options.num_heads,
+              .keys = options.num_kv_heads > 0 ? options.num_kv_heads : options.num_heads};
+  require(heads.queries > 0 && heads.queries % heads.keys == 0, "attention: ", heads.queries,
+          " query heads cannot share ", heads.keys, " key heads evenly");
+  const int64_t in_row = packed ? heads.queries + 2 * heads.keys : heads.queries;
+  require(query_cols % in_row == 0, "attention: rows of ", query_cols, " do not hold ", in_row,
+          " heads");
+  heads.size = query_cols / in_row;
+  return heads;
+}
+
+// q, k, v: three tensors, or the packed one in q and two undefined ones.
+Tensor attention_of(const Tensor& q, const Tensor& k, const Tensor& v, bool packed,
+                    const AttentionOptions& options) {
+  const Heads heads = count_heads(options, q.dim(-1), packed);
+  require(options.dropout >= 0 && options.dropout < 1, "attention: dropout must be in [0, 1), not ",
+          options.dropout);
+  RandomKey key;
+  if (options.dropout > 0) {
+    key = Context::current().random().next(Purpose::dropout, options.site);
+  }
+  bool records = needs_gradient(q, options.bias);
+  if (!packed) records = records || needs_gradient(k, v);
+  // The node also knows where the heads are; without gradients it goes at the end.
+  auto node = make_node<AttentionNode>(options, heads, packed, key);
+  Tensor out = Tensor::empty(Shape{q.dim(0), q.dim(1), heads.queries * heads.size}, q.dtype());
+  Tensor lse;
+  if (records) {
+    lse = Tensor::empty(Shape{q.dim(0), heads.queries, q.dim(1)},
+                        q.dtype() == DType::f64 ? DType::f64 : DType::f32);
+  }
+  const ConstView keys = packed ? q.view() : k.view();
+  const ConstView values = packed ? q.view() : v.view();
+  kernels::attention_forward(
+      {.q = node->query_heads(ConstView(q.view())),
+       .k = node->key_heads(keys),
+       .v = node->value_heads(values),
+       .out = node->query_heads(out.view()),
+       .lse = lse.defined() ? lse.view() : View(),
+       .scale = options.scale,
+       .mask = mask_of(options.causal, options.key_lengths, options.key_begin, options.key_end,
+                       options.alibi_slopes, options.bias),
+       .dropout = node->dropout()},
+      compute_stream());
+  if (!records) return out;
+  node->add_input(q);
+  if (!packed) {
+    node->add_input(k);
+    node->add_input(v);
+  }
+  node->add_input(options.bias);
+  for (const Tensor& saved : {q, k, v, out, lse, options.key_lengths, options.key_begin,
+                              options.key_end, options.alibi_slopes, options.bias}) {
+    node->save(saved);
+  }
+  node->set_output(out);
+  return out;
+}
+
+}  // namespace
+
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                 const AttentionOptions& options) {
+  require(q.rank() == 3 && k.rank() == 3 && v.rank() == 3,
+          "attention: [B, T, heads * head_size] is needed, not ", q.shape(), ", ", k.shape(), ", ",
+          v.shape());
+  require(k.shape() == v.shape() && k.dim(0) == q.dim(0),
+          "attention: q, k and v do not fit together: ", q.shape(), ", ", k.shape(), ", ",
+          v.shape());
+  const Heads heads = count_heads(options, q.dim(-1), false);
+  require(k.dim(-1) == heads.keys * heads.size, "attention: k of shape ", k.shape(),
+          " does not hold ", heads.keys, " heads of size ", heads.size);
+  return attention_of(q, k, v, false, options);
+}
+
+Tensor attention(const Tensor& qkv, const AttentionOptions& options) {
+  require(qkv.rank() == 3, "attention: qkv must be [B, T, (H + 2 G) * D], not ", qkv.shape());
+  return attention_of(qkv, {}, {}, true, options);
+}
+
+}  // namespace zinc::autograd

@@ -1,0 +1,33 @@
+// autograd/ops/attention.h: scaled dot-product attention; formulas and rules: kernels/attention.h.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/tensor.h"
+
+namespace zinc::autograd {
+
+// Legend: B batch, Tq queries, Tk keys, H query heads, G key/value heads (H % G == 0), D head size.
+struct AttentionOptions {
+  int64_t num_heads = 0;     // H
+  int64_t num_kv_heads = 0;  // G; 0: H
+  bool causal = true;        // the last query sees the last key
+  double scale = 0.0;        // 0: 1 / sqrt(D)
+  Tensor key_lengths;        // [B] i32: keys j < key_lengths[b]; undefined: all
+  Tensor key_begin;          // [B, Tq] i32: keys j >= key_begin[b,i], where a document starts
+  Tensor key_end;            // [B, Tq] i32: keys j < key_end[b,i]
+  Tensor alibi_slopes;       // [H] f32, see kernels/attention.h; no gradient
+  Tensor bias;               // [B or 1, H or 1, Tq, Tk] f32 (f64 for f64), added to the scores
+  double dropout = 0.0;      // probability that a softmax weight becomes 0
+  uint64_t site = 0;         // hash_text of the module's path, for dropout
+};
+
+// q: [B, Tq, H * D], k, v: [B, Tk, G * D]; f64 | f32 | bf16 | f16, outer strides free. Result:
+// [B, Tq, H * D], contiguous. Needs no [Tq, Tk] matrix. Deterministic.
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                 const AttentionOptions& options);
+// qkv: [B, T, (H + 2 G) * D], a row is all of q, then k, then v. Backward writes the three
+// gradients into one buffer. Result: [B, T, H * D].
+Tensor attention(const Tensor& qkv, const AttentionOptions& options);
+
+}  // namespace zinc::autograd

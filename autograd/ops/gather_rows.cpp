@@ -1,0 +1,82 @@
+#include "autograd/ops/gather_rows.h"
+
+#include <utility>
+
+#include "autograd/backward_pass.h"
+#include "autograd/node.h"
+#include "kernels/gather_rows.h"
+
+namespace zinc::autograd {
+namespace {
+
+void check(std::string_view op, const Tensor& x, const Tensor& ids) {
+  require(x.rank() == 2, op, ": x must be a matrix, not ", x.shape());
+  require(ids.rank() == 1, op, ": ids must be a vector, not ", ids.shape());
+}
+
+Tensor scattered(const Tensor& x, const Tensor& ids, int64_t num_rows) {
+  Tensor y = Tensor::zeros(Shape{num_rows, x.dim(1)}, x.dtype());
+  const Tensor workspace = Tensor::empty(Shape{kernels::scatter_add_rows_workspace_bytes(x.dim(0))},
+                                         DType::u8, Label::workspace);
+  kernels::scatter_add_rows(
+      {.x = x.view(), .ids = ids.view(), .y = y.view(), .workspace = workspace.view()},
+      compute_stream());
+  return y;
+}
+
+Tensor gathered(const Tensor& x, const Tensor& ids) {
+  Tensor y = Tensor::empty(Shape{ids.dim(0), x.dim(1)}, x.dtype());
+  kernels::gather_rows({.x = x.view(), .ids = ids.view(), .y = y.view()}, compute_stream());
+  return y;
+}
+
+class GatherRowsNode final : public Node {
+ public:
+  explicit GatherRowsNode(int64_t num_rows) : num_rows_(num_rows) {}
+  std::string_view name() const override { return "gather_rows"; }
+  void backward(BackwardPass& pass) override {
+    const Tensor dy = pass.take_gradient(0);
+    pass.give(0, scattered(dy, pass.take_saved(0), num_rows_));
+  }
+
+ private:
+  int64_t num_rows_;
+};
+
+class ScatterRowsNode final : public Node {
+ public:
+  std::string_view name() const override { return "scatter_rows"; }
+  void backward(BackwardPass& pass) override {
+    const Tensor dy = pass.take_gradient(0);
+    pass.give(0, gathered(dy, pass.take_saved(0)));
+  }
+};
+
+}  // namespace
+
+Tensor gather_rows(const Tensor& x, const Tensor& ids) {
+  check("gather_rows", x, ids);
+  Tensor y = gathered(x, ids);
+  if (needs_gradient(x)) {
+    auto node = make_node<GatherRowsNode>(x.dim(0));
+    node->add_input(x);
+    node->save(ids);
+    node->set_output(y);
+  }
+  return y;
+}
+
+Tensor scatter_rows(const Tensor& x, const Tensor& ids, int64_t num_rows) {
+  check("scatter_rows", x, ids);
+  require(ids.dim(0) == x.dim(0), "scatter_rows: ", ids.dim(0), " ids for ", x.dim(0), " rows");
+  Tensor y = scattered(x, ids, num_rows);
+  if (needs_gradient(x)) {
+    auto node = make_node<ScatterRowsNode>();
+    node->add_input(x);
+    node->save(ids);
+    node->set_output(y);
+  }
+  return y;
+}
+
+}  // namespace zinc::autograd

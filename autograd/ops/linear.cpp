@@ -1,0 +1,143 @@
+#include "autograd/ops/linear.h"
+
+#include <utility>
+
+#include "autograd/backward_pass.h"
+#include "autograd/node.h"
+#include "autograd/view_shapes.h"
+#include "kernels/gelu.h"
+#include "kernels/reduce.h"
+#include "kernels/unary.h"
+
+namespace zinc::autograd {
+namespace {
+
+// dz = dy * activation'(z), in place where dz is dy or z
+void activation_backward(Activation activation, const ConstView& z, const ConstView& dy,
+                         const View& dz) {
+  if (activation == Activation::silu) {
+    kernels::unary_backward({.op = kernels::UnaryOp::silu, .x = z, .dy = dy, .dx = dz},
+                            compute_stream());
+    return;
+  }
+  const auto kind =
+      activation == Activation::gelu_erf ? kernels::GeluKind::erf : kernels::GeluKind::tanh;
+  kernels::gelu_backward({.kind = kind, .x = z, .dy = dy, .dx = dz}, compute_stream());
+}
+
+class LinearNode final : public Node {
+ public:
+  explicit LinearNode(const LinearOptions& options) : options_(options) {}
+  std::string_view name() const override { return "linear"; }
+
+  // z = x W^T + b:  dz = dy * activation'(z);  db = sum_rows dz;  dW = dz^T x;  dx = dz W
+  // The weight's gradient comes first, so that x can go before dx is made.
+  void backward(BackwardPass& pass) override {
+    Tensor dz = pass.take_gradient(0);
+    if (options_.activation != Activation::none) {
+      const Tensor z = pass.take_saved(1);
+      Tensor target = dz.is_sole_owner() ? dz : Tensor::empty(dz.shape(), dz.dtype());
+      activation_backward(options_.activation, z.view(), dz.view(), target.view());
+      dz = std::move(target);
+    }
+    const ConstView dz_matrix = as_matrix("linear", ConstView(dz.view()));
+    if (pass.weight_needs(1)) {
+      const GradientTarget db = pass.weight_gradient(1);
+      kernels::reduce({.op = kernels::ReduceOp::sum,
+                       .over = kernels::ReduceOver::leading,
+                       .x = dz_matrix,
+                       .y = db.view,
+                       .accumulate = db.accumulate},
+                      compute_stream());
+    }
+    if (pass.weight_needs(0)) {
+      const Tensor x = pass.take_saved(0);
+      weight_backward(as_matrix("linear", ConstView(x.view())), dz_matrix, pass.weight_gradient(0));
+    }
+    if (pass.needs(0)) {
+      Tensor dx = pass.gradient_memory(0);
+      const WeightValue weight = pass.weight(0);
+      kernels::gemm({.a = dz_matrix,
+                     .b = weight.view(),
+                     .bias = {},
+                     .activation_input = {},
+                     .c = as_matrix("linear", dx.view()),
+                     .pre_activation = {},
+                     .transpose_b = options_.layout == WeightLayout::in_out},
+                    compute_stream());
+      dz = {};
+      pass.give(0, std::move(dx));
+    }
+  }
+
+ private:
+  void weight_backward(const ConstView& x, const ConstView& dz, const GradientTarget& dw) const {
+    const bool out_in = options_.layout == WeightLayout::out_in;
+    kernels::gemm({.a = out_in ? dz : x,
+                   .b = out_in ? x : dz,
+                   .bias = {},
+                   .activation_input = {},
+                   .c = dw.view,
+                   .pre_activation = {},
+                   .transpose_a = true,
+                   .beta = dw.accumulate ? 1.0 : 0.0},
+                  compute_stream());
+  }
+
+  LinearOptions options_;
+};
+
+void check(const Tensor& x, const Weight& weight, const Weight& bias, int64_t in, int64_t out) {
+  require(x.rank() >= 1 && x.dim(-1) == in, "linear: x of shape ", x.shape(),
+          " must have rows of length ", in, " for a weight of shape ", weight.shape());
+  require(weight.dtype() == x.dtype(), "linear: the weight is ", weight.dtype(), ", x is ",
+          x.dtype());
+  if (!bias) return;
+  require(bias.shape() == Shape{out}, "linear: the bias must have shape ", Shape{out}, ", not ",
+          bias.shape());
+  require(bias.dtype() == x.dtype(), "linear: the bias is ", bias.dtype(), ", x is ", x.dtype());
+}
+
+}  // namespace
+
+Tensor linear(const Tensor& x, const Weight& weight, const Weight& bias,
+              const LinearOptions& options) {
+  require(static_cast<bool>(weight) && weight.rank() == 2, "linear: the weight must be a matrix");
+  const bool out_in = options.layout == WeightLayout::out_in;
+  const int64_t in = weight.dim(out_in ? 1 : 0);
+  const int64_t out = weight.dim(out_in ? 0 : 1);
+  check(x, weight, bias, in, out);
+  Shape shape = x.shape();
+  shape.set(shape.rank() - 1, out);
+  const bool records = needs_gradient(x, weight, bias);
+  const bool activates = options.activation != Activation::none;
+
+  Tensor y = Tensor::empty(shape, x.dtype());
+  Tensor z;
+  if (records && activates) z = Tensor::empty(shape, x.dtype());
+  {
+    const WeightValue w = weight.acquire();
+    const WeightValue b = bias.acquire();
+    kernels::gemm({.a = as_matrix("linear", ConstView(x.view())),
+                   .b = w.view(),
+                   .bias = b.view(),
+                   .activation_input = {},
+                   .c = as_matrix("linear", y.view()),
+                   .pre_activation = z.defined() ? as_matrix("linear", z.view()) : View(),
+                   .transpose_b = out_in,
+                   .activation = options.activation},
+                  compute_stream());
+  }
+  if (records) {
+    auto node = make_node<LinearNode>(options);
+    node->add_input(x);
+    node->add_weight(weight, x.requires_grad());
+    node->add_weight(bias, false);
+    node->save(weight.requires_grad() ? x : Tensor());
+    node->save(z);
+    node->set_output(y);
+  }
+  return y;
+}
+
+}  // namespace zinc::autograd

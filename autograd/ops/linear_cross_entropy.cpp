@@ -1,0 +1,197 @@
+#include "autograd/ops/linear_cross_entropy.h"
+
+#include <utility>
+
+#include "autograd/backward_pass.h"
+#include "autograd/node.h"
+#include "autograd/view_shapes.h"
+#include "kernels/accumulate.h"
+#include "kernels/linear_cross_entropy.h"
+#include "kernels/scale.h"
+
+namespace zinc::autograd {
+namespace {
+
+constexpr std::string_view kOp = "linear_cross_entropy";
+
+View view_or_absent(const Tensor& tensor) { return tensor.defined() ? tensor.view() : View(); }
+
+// Saved: dhidden, dweight, dbias for an upstream gradient of `expected`.
+class ReadyGradientNode final : public Node {
+ public:
+  explicit ReadyGradientNode(double expected) : expected_(expected) {}
+  std::string_view name() const override { return kOp; }
+
+  void backward(BackwardPass& pass) override {
+    const Tensor dloss = pass.take_gradient(0);
+    for (const int weight : {1, 0}) {
+      if (pass.weight_needs(weight))
+        scale_into(pass, 1 + weight, dloss, pass.weight_gradient(weight));
+    }
+    if (pass.needs(0)) {
+      Tensor dhidden = pass.take_saved(0);
+      Tensor target = dhidden.is_sole_owner() ? dhidden : pass.gradient_memory(0);
+      scale_by(dloss, dhidden, target.view());
+      dhidden = {};
+      pass.give(0, std::move(target));
+    }
+  }
+
+ private:
+  void scale_by(const Tensor& dloss, const Tensor& x, const View& y) const {
+    kernels::scale({.x = x.view(),
+                    .factor = 1.0 / expected_,
+                    .device_factor = dloss.view().reshape(Shape{1}),
+                    .y = y},
+                   compute_stream());
+  }
+
+  void scale_into(BackwardPass& pass, int saved, const Tensor& dloss,
+                  const GradientTarget& target) const {
+    const Tensor ready = pass.take_saved(saved);
+    if (!target.accumulate) {
+      scale_by(dloss, ready, target.view);
+      return;
+    }
+    const Tensor scaled =
+        ready.is_sole_owner() ? ready : Tensor::empty(ready.shape(), ready.dtype());
+    scale_by(dloss, ready, scaled.view());
+    const Shape flat{ready.numel()};
+    kernels::accumulate(
+        {.x = scaled.view().reshape(flat), .accumulator = target.view.reshape(flat)},
+        compute_stream());
+  }
+
+  double expected_;
+};
+
+// Saved: hidden, labels, lse.
+class RecomputedGradientNode final : public Node {
+ public:
+  std::string_view name() const override { return kOp; }
+
+  void backward(BackwardPass& pass) override {
+    const Tensor dloss = pass.take_gradient(0);
+    const Tensor hidden = pass.take_saved(0);
+    const Tensor labels = pass.take_saved(1);
+    const Tensor lse = pass.take_saved(2);
+    const WeightValue weight = pass.weight(0);
+    const WeightValue bias = pass.weight(1);
+    GradientTarget dweight;
+    GradientTarget dbias;
+    if (pass.weight_needs(1)) dbias = pass.weight_gradient(1);
+    if (pass.weight_needs(0)) dweight = pass.weight_gradient(0);
+    const Tensor separate_dbias = accumulate_apart(dweight, dbias);
+    Tensor dhidden;
+    if (pass.needs(0)) dhidden = pass.gradient_memory(0);
+    kernels::linear_cross_entropy_backward(
+        {.hidden = as_matrix(kOp, ConstView(hidden.view())),
+         .weight = weight.view(),
+         .bias = bias.view(),
+         .labels = labels.view(),
+         .lse = lse.view(),
+         .dloss = dloss.view(),
+         .dhidden = dhidden.defined() ? as_matrix(kOp, dhidden.view()) : View(),
+         .dweight = dweight.view,
+         .dbias = separate_dbias.defined() ? separate_dbias.view() : dbias.view,
+         .accumulate_dweight = dweight.view ? dweight.accumulate : dbias.accumulate},
+        compute_stream());
+    if (separate_dbias.defined()) {
+      kernels::accumulate(
+          {.x = separate_dbias.view(), .accumulator = dbias.view, .overwrite = !dbias.accumulate},
+          compute_stream());
+    }
+    if (dhidden.defined()) pass.give(0, std::move(dhidden));
+  }
+
+ private:
+  // The kernel has one flag for both; where they differ the bias goes by memory of its own. That
+  // holds zeros where the kernel will add.
+  static Tensor accumulate_apart(const GradientTarget& dweight, const GradientTarget& dbias) {
+    if (!dweight.view || !dbias.view || dweight.accumulate == dbias.accumulate) return {};
+    return Tensor::zeros(dbias.view.shape(), dbias.view.dtype());
+  }
+};
+
+void check(const Tensor& hidden, const Weight& weight, const Tensor& labels, const Weight& bias) {
+  require(static_cast<bool>(weight) && weight.rank() == 2, kOp, ": the weight must be a matrix");
+  require(hidden.rank() >= 1 && hidden.dim(-1) == weight.dim(1), kOp, ": hidden of shape ",
+          hidden.shape(), " does not fit a weight of shape ", weight.shape());
+  require(weight.dtype() == hidden.dtype(), kOp, ": the weight is ", weight.dtype(), ", hidden is ",
+          hidden.dtype());
+  require(labels.numel() == hidden.view().rows(), kOp, ": ", labels.numel(),
+          " labels for hidden of shape ", hidden.shape());
+  require(!bias || (bias.shape() == Shape{weight.dim(0)} && bias.dtype() == hidden.dtype()), kOp,
+          ": the bias must be ", hidden.dtype(), Shape{weight.dim(0)});
+}
+
+}  // namespace
+
+Tensor linear_cross_entropy(const Tensor& hidden, const Weight& weight, const Tensor& labels,
+                            const Weight& bias, HeadGradient gradient) {
+  check(hidden, weight, labels, bias);
+  const Tensor flat_labels = labels.reshape_view(Shape{labels.numel()});
+  const DType dtype = hidden.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  const ConstView rows = as_matrix(kOp, ConstView(hidden.view()));
+  const bool records = needs_gradient(hidden, weight, bias);
+  const bool in_forward = records && gradient == HeadGradient::in_forward && dtype != DType::f64;
+  const double expected = Mode::current().expected_loss_gradient;
+
+  Tensor loss = Tensor::empty(Shape{}, dtype);
+  Tensor lse;
+  Tensor dhidden;
+  Tensor dweight;
+  Tensor dbias;
+  if (in_forward) {
+    if (hidden.requires_grad()) dhidden = Tensor::empty(hidden.shape(), hidden.dtype());
+    if (weight.requires_grad()) {
+      dweight = Tensor::empty(weight.shape(), weight.dtype(), Label::gradients);
+    }
+    if (bias && bias.requires_grad()) {
+      dbias = Tensor::empty(bias.shape(), bias.dtype(), Label::gradients);
+    }
+  } else if (records) {
+    lse = Tensor::empty(Shape{labels.numel()}, dtype);
+  }
+  {
+    const WeightValue w = weight.acquire();
+    const WeightValue b = bias.acquire();
+    if (in_forward) {
+      kernels::linear_cross_entropy_with_gradient(
+          {.hidden = rows,
+           .weight = w.view(),
+           .bias = b.view(),
+           .labels = flat_labels.view(),
+           .loss = loss.view(),
+           .dhidden = dhidden.defined() ? as_matrix(kOp, dhidden.view()) : View(),
+           .dweight = view_or_absent(dweight),
+           .dbias = view_or_absent(dbias),
+           .loss_scale = expected},
+          compute_stream());
+    } else {
+      kernels::linear_cross_entropy_forward({.hidden = rows,
+                                             .weight = w.view(),
+                                             .bias = b.view(),
+                                             .labels = flat_labels.view(),
+                                             .loss = loss.view(),
+                                             .lse = view_or_absent(lse)},
+                                            compute_stream());
+    }
+  }
+  if (!records) return loss;
+  const std::shared_ptr<Node> node =
+      in_forward ? std::static_pointer_cast<Node>(make_node<ReadyGradientNode>(expected))
+                 : make_node<RecomputedGradientNode>();
+  node->add_input(hidden);
+  node->add_weight(weight, !in_forward);
+  node->add_weight(bias, !in_forward);
+  if (in_forward) {
+    for (const Tensor& ready : {dhidden, dweight, dbias}) node->save(ready);
+  } else {
+    for (const Tensor& saved : {hidden, flat_labels, lse}) node->save(saved);
+  }
+  node->set_output(loss);
+  return loss;
+}
+
+}  // namespace zinc::autograd

@@ -1,0 +1,108 @@
+#include "autograd/ops/swiglu.h"
+
+#include <utility>
+
+#include "autograd/backward_pass.h"
+#include "autograd/node.h"
+#include "kernels/swiglu.h"
+
+namespace zinc::autograd {
+namespace {
+
+class SwiGluNode final : public Node {
+ public:
+  std::string_view name() const override { return "swiglu"; }
+
+  void backward(BackwardPass& pass) override {
+    Tensor dy = pass.take_gradient(0);
+    Tensor gate = pass.take_saved(0);
+    Tensor up = pass.take_saved(1);
+    // The kernel writes both; what nobody wants lands in memory that goes at once.
+    Tensor dgate = memory_like(gate);
+    Tensor dup = memory_like(up);
+    kernels::swiglu_backward({.dy = dy.view(),
+                              .gate = gate.view(),
+                              .up = up.view(),
+                              .dgate = dgate.view(),
+                              .dup = dup.view()},
+                             compute_stream());
+    dy = gate = up = {};
+    if (pass.needs(0)) pass.give(0, std::move(dgate));
+    if (pass.needs(1)) pass.give(1, std::move(dup));
+  }
+
+ private:
+  // The saved tensor's own memory where nobody else sees it.
+  static Tensor memory_like(const Tensor& saved) {
+    if (saved.is_sole_owner() && saved.is_contiguous()) return saved;
+    return Tensor::empty(saved.shape(), saved.dtype());
+  }
+};
+
+struct Halves {
+  View gate, up;
+};
+
+Halves halves_of(const Tensor& packed) {
+  const int64_t cols = packed.dim(-1) / 2;
+  return {packed.view().narrow(-1, 0, cols), packed.view().narrow(-1, cols, cols)};
+}
+
+class PackedSwiGluNode final : public Node {
+ public:
+  std::string_view name() const override { return "swiglu"; }
+
+  void backward(BackwardPass& pass) override {
+    Tensor dy = pass.take_gradient(0);
+    Tensor x = pass.take_saved(0);
+    Tensor dx = x.is_sole_owner() && x.is_contiguous() ? x : pass.gradient_memory(0);
+    const Halves halves = halves_of(x);
+    const Halves gradients = halves_of(dx);
+    kernels::swiglu_backward({.dy = dy.view(),
+                              .gate = halves.gate,
+                              .up = halves.up,
+                              .dgate = gradients.gate,
+                              .dup = gradients.up},
+                             compute_stream());
+    dy = x = {};
+    pass.give(0, std::move(dx));
+  }
+};
+
+}  // namespace
+
+Tensor swiglu(const Tensor& gate, const Tensor& up) {
+  require(gate.shape() == up.shape() && gate.dtype() == up.dtype(),
+          "swiglu: gate and up differ: ", gate.dtype(), gate.shape(), " vs ", up.dtype(),
+          up.shape());
+  Tensor y = Tensor::empty(gate.shape(), gate.dtype());
+  kernels::swiglu_forward({.gate = gate.view(), .up = up.view(), .y = y.view()}, compute_stream());
+  if (needs_gradient(gate, up)) {
+    auto node = make_node<SwiGluNode>();
+    node->add_input(gate);
+    node->add_input(up);
+    node->save(gate);
+    node->save(up);
+    node->set_output(y);
+  }
+  return y;
+}
+
+Tensor swiglu(const Tensor& gate_up) {
+  require(gate_up.rank() >= 1 && gate_up.dim(-1) % 2 == 0,
+          "swiglu: the last dimension must hold two halves: ", gate_up.shape());
+  Shape shape = gate_up.shape();
+  shape.set(shape.rank() - 1, gate_up.dim(-1) / 2);
+  Tensor y = Tensor::empty(shape, gate_up.dtype());
+  const Halves halves = halves_of(gate_up);
+  kernels::swiglu_forward({.gate = halves.gate, .up = halves.up, .y = y.view()}, compute_stream());
+  if (needs_gradient(gate_up)) {
+    auto node = make_node<PackedSwiGluNode>();
+    node->add_input(gate_up);
+    node->save(gate_up);
+    node->set_output(y);
+  }
+  return y;
+}
+
+}  // namespace zinc::autograd

@@ -1,0 +1,95 @@
+#include "autograd/parameter.h"
+
+#include <utility>
+
+#include "autograd/resident_source.h"
+#include "core/context.h"
+
+namespace zinc::autograd {
+
+void ParameterGuard::reset() noexcept {
+  if (source_ != nullptr) source_->release(*parameter_);
+  source_ = nullptr;
+  parameter_ = nullptr;
+  view_ = {};
+}
+
+Parameter::Parameter(std::string name, const Shape& shape, const Initializer& initializer,
+                     DType dtype)
+    : name_(std::move(name)),
+      shape_(shape),
+      initializer_(initializer),
+      dtype_(dtype),
+      decays_(shape.rank() >= 2),
+      source_(&resident_source()) {
+  require(is_float(dtype), "parameter '", name_, "': the dtype must be a float, not ", dtype);
+}
+
+Parameter::~Parameter() = default;
+
+void Parameter::require_no_values(std::string_view change) const {
+  require(!data_.has_value() && source_ == &resident_source(), "parameter '", name_, "': its ",
+          change, " cannot change once it has values; do it before the first use");
+}
+
+void Parameter::set_dtype(DType dtype) {
+  require_no_values("dtype");
+  require(is_float(dtype), "parameter '", name_, "': the dtype must be a float, not ", dtype);
+  dtype_ = dtype;
+}
+
+void Parameter::set_requires_grad(bool value) {
+  require_no_values("requires_grad");
+  requires_grad_ = value;
+}
+
+void Parameter::set_initializer(const Initializer& initializer) {
+  require_no_values("initializer");
+  initializer_ = initializer;
+}
+
+void Parameter::set_source(ParameterSource& source) {
+  if (source_ == &source) return;
+  data_.reset();
+  grad_.reset();
+  source_ = &source;
+}
+
+void Parameter::reset_source() { set_source(resident_source()); }
+
+void Parameter::zero_grad() { grad_.reset(); }
+
+Tensor& Parameter::data() {
+  require(source_ == &resident_source(), "parameter '", name_,
+          "': its values are kept by another source; acquire() them there");
+  if (data_.has_value()) return *data_;
+  Tensor tensor = Tensor::empty(shape_, dtype_, Label::parameters);
+  if (!tensor.device().meta) {
+    const View flat = tensor.view().reshape(Shape{numel()});
+    Context& context = Context::current();
+    context.compute().submit(
+        "initialize", [initializer = initializer_, seed = context.random().seed(), name = name_,
+                       flat] { initialize_range(initializer, seed, name, 0, flat); });
+  }
+  data_ = std::move(tensor);
+  return *data_;
+}
+
+ParameterGuard ResidentSource::acquire(Parameter& parameter) {
+  return ParameterGuard(*this, parameter, parameter.data().view());
+}
+
+GradientTarget ResidentSource::gradient(Parameter& parameter) {
+  const bool accumulate = parameter.grad_.has_value();
+  if (!accumulate) {
+    parameter.grad_ = Tensor::empty(parameter.shape(), parameter.dtype(), Label::gradients);
+  }
+  return {.view = parameter.grad_->view(), .accumulate = accumulate};
+}
+
+ParameterSource& resident_source() {
+  static ResidentSource source;
+  return source;
+}
+
+}  // namespace zinc::autograd

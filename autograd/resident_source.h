@@ -1,0 +1,23 @@
+// autograd/resident_source.h: the default home of parameters: values and gradients stay in the
+// Parameter itself.
+#pragma once
+
+#include "autograd/parameter.h"
+
+namespace zinc::autograd {
+
+// Values are made at first use, on the current context's device. A gradient is added to what
+// Parameter::grad() holds; after zero_grad() it overwrites. Holds no state of its own.
+class ResidentSource final : public ParameterSource {
+ public:
+  ParameterGuard acquire(Parameter& parameter) override;
+  GradientTarget gradient(Parameter& parameter) override;
+  void gradient_done(Parameter&) override {}
+
+ private:
+  void release(Parameter&) noexcept override {}
+};
+
+ParameterSource& resident_source();
+
+}  // namespace zinc::autograd

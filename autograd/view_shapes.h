@@ -1,0 +1,22 @@
+// autograd/view_shapes.h: other shapes for strided views, for ops whose kernels take a fixed rank.
+#pragma once
+
+#include <string_view>
+
+#include "core/view.h"
+
+namespace zinc::autograd {
+
+// [..., cols] as [rows, cols] with one row stride. Throws InvalidArgument, starting with `op`,
+// where the leading dimensions do not lie at one stride.
+ConstView as_matrix(std::string_view op, const ConstView& view);
+View as_matrix(std::string_view op, const View& view);
+
+// Heads [first, first + count) of [B, T, n * D] as [B, T, count, D]. The last dimension must be a
+// multiple of D.
+ConstView heads_of(std::string_view op, const ConstView& view, int64_t first, int64_t count,
+                   int64_t head_size);
+View heads_of(std::string_view op, const View& view, int64_t first, int64_t count,
+              int64_t head_size);
+
+}  // namespace zinc::autograd

@@ -1,0 +1,56 @@
+// autograd/weight.h: an operand that is a Tensor or a Parameter.
+//
+// Ops that read weights take them as `const Weight&`, so that both of these work:
+//   linear(x, model.fc.weight, model.fc.bias)     // Parameters: gathered while the op is issued
+//   linear(x, w, b)                               // plain Tensors
+// A Weight refers to its Parameter; it is an argument, not something to keep.
+#pragma once
+
+#include "autograd/parameter.h"
+#include "tensor/tensor.h"
+
+namespace zinc::autograd {
+
+// The values of a weight, valid for work issued to the compute stream while this lives. Move-only.
+class WeightValue {
+ public:
+  WeightValue() = default;  // of an absent weight: an empty view
+  explicit WeightValue(Tensor tensor) : tensor_(std::move(tensor)), view_(tensor_.view()) {}
+  explicit WeightValue(ParameterGuard guard) : guard_(std::move(guard)), view_(guard_.view()) {}
+  const ConstView& view() const { return view_; }
+
+ private:
+  Tensor tensor_;
+  ParameterGuard guard_;
+  ConstView view_;
+};
+
+class Weight {
+ public:
+  Weight() = default;                                       // absent, as in "no bias"
+  Weight(const Tensor& tensor) : tensor_(tensor) {}         // NOLINT; undefined: absent
+  Weight(Parameter& parameter) : parameter_(&parameter) {}  // NOLINT
+  Weight(Parameter* parameter) : parameter_(parameter) {}   // NOLINT; null: absent
+
+  explicit operator bool() const { return parameter_ != nullptr || tensor_.defined(); }
+  // The following throw InvalidArgument where the weight is absent.
+  const Shape& shape() const {
+    return parameter_ != nullptr ? parameter_->shape() : tensor_.shape();
+  }
+  DType dtype() const { return parameter_ != nullptr ? parameter_->dtype() : tensor_.dtype(); }
+  int rank() const { return shape().rank(); }
+  int64_t dim(int i) const { return shape().dim(i); }
+
+  bool requires_grad() const {
+    return parameter_ != nullptr ? parameter_->requires_grad() : tensor_.requires_grad();
+  }
+  Parameter* parameter() const { return parameter_; }  // null for a Tensor
+  const Tensor& tensor() const { return tensor_; }     // undefined for a Parameter
+  WeightValue acquire() const;                         // an empty value where absent
+
+ private:
+  Parameter* parameter_ = nullptr;
+  Tensor tensor_;
+};
+
+}  // namespace zinc::autograd

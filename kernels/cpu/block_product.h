@@ -1,0 +1,51 @@
+// kernels/cpu/block_product.h: the GEMM door: one block of a matrix product on the calling thread.
+//
+// Everything on the CPU that multiplies matrices of f32, bf16 or f16 (gemm, attention, the head) is
+// cut into blocks by the shape alone and computes each block by a BlockProduct. A product is made
+// by the issuing thread and may then run on any number of threads at once. It never spawns threads,
+// so a block's bits depend on its shape, strides, dtype, the ISA and the library version alone.
+// Two implementations: oneDNN (gemm_onednn.cpp) and Highway loops (gemm_no_onednn.cpp).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/context.h"
+#include "core/dtype.h"
+
+namespace zinc::kernels::cpu {
+
+// c[m, n] = op(a) op(b), or c += op(a) op(b). All extents > 0.
+struct BlockShape {
+  int64_t m = 0, n = 0, k = 0;
+  int64_t lda = 0;  // elements from one stored row of a ([m, k], or [k, m] transposed) to the next
+  int64_t ldb = 0;  // the same of b ([k, n], or [n, k] transposed)
+  int64_t ldc = 0;
+  DType dtype = DType::f32;  // of a and b: f32, bf16 or f16; c is f32
+  bool transpose_a = false;
+  bool transpose_b = false;
+  bool accumulate = false;
+
+  friend bool operator==(const BlockShape&, const BlockShape&) = default;
+};
+
+class BlockProduct {
+ public:
+  virtual ~BlockProduct() = default;
+  // Bytes that one running call needs for itself, aligned to 64.
+  virtual int64_t scratch_bytes() const = 0;
+  // Thread-safe.
+  virtual void run(const void* a, const void* b, float* c, std::byte* scratch) const = 0;
+};
+
+using BlockProductPtr = std::shared_ptr<const BlockProduct>;
+
+// From the context's cache (a Context slot), or made now. Call it on the issuing thread.
+BlockProductPtr block_product(Context& context, const BlockShape& shape);
+
+// "oneDNN 2.6.3" or "Highway".
+std::string block_product_library();
+
+}  // namespace zinc::kernels::cpu

@@ -1,0 +1,196 @@
+// Matrix products of f32, bf16 and f16 on the CPU.
+//
+// Parallel over tiles of C (and slices of k) as gemm_plan cuts them; a task is one block product
+// and then, unless slices wait to be summed, the tile's epilogue out of the cache. Compulsory
+// traffic only, beside partial sums in f32 where there are slices.
+#include <omp.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+
+#include "core/context.h"
+#include "core/error.h"
+#include "core/parallel.h"
+#include "kernels/cpu/block_product.h"
+#include "kernels/cpu/gemm_epilogue.h"
+#include "kernels/cpu/gemm_plan.h"
+#include "kernels/cpu/matrix_product.h"
+
+namespace zinc::kernels::cpu {
+namespace {
+
+// One tile of one product of the batch.
+struct Tile {
+  int64_t index;  // in the batch
+  int64_t i, j;   // first row and column
+  int64_t rows, cols;
+};
+
+// What the tasks of a call share; immutable once made.
+struct Work {
+  MatrixProduct p;
+  GemmPlan plan;
+  // By whether m, n and k are those of the last tile or slice. Null: does not occur.
+  std::array<BlockProductPtr, 8> products;
+  bool direct = false;  // products go straight to C
+  int64_t buffer_stride = 0, buffer_bytes = 0;
+  int64_t scratch_bytes = 0;
+  int num_threads = 1;
+  std::byte* workspace = nullptr;
+
+  // The workspace: per thread [scratch], then buffers: one per thread, or with slices one per task.
+  int64_t num_buffers() const {
+    if (direct || p.k == 0) return 0;
+    if (plan.k_slices > 1) return p.batch() * plan.tiles() * plan.k_slices;
+    return num_threads;
+  }
+  int64_t workspace_bytes() const {
+    return num_threads * scratch_bytes + num_buffers() * buffer_bytes;
+  }
+  std::byte* scratch() const {
+    const int thread = omp_get_thread_num();
+    bug_check(thread < num_threads, "gemm: runs on more threads than it was issued for");
+    return workspace + thread * scratch_bytes;
+  }
+  float* buffer(int64_t i) const {
+    return reinterpret_cast<float*>(workspace + num_threads * scratch_bytes + i * buffer_bytes);
+  }
+
+  Tile tile(int64_t t) const {
+    const int64_t i = t % plan.m_tiles * plan.tile_m;
+    const int64_t j = t / plan.m_tiles % plan.n_tiles * plan.tile_n;
+    return {.index = t / plan.tiles(),
+            .i = i,
+            .j = j,
+            .rows = std::min(plan.tile_m, p.m - i),
+            .cols = std::min(plan.tile_n, p.n - j)};
+  }
+  void multiply(const Tile& tile, int64_t slice, float* to) const;
+  void finish(const Tile& tile, const float* slices) const;
+  void run() const;
+};
+
+template <class Pointer>
+Pointer* advance(Pointer* pointer, int64_t elements, DType dtype) {
+  using Byte = std::conditional_t<std::is_const_v<Pointer>, const std::byte, std::byte>;
+  return pointer == nullptr ? nullptr : static_cast<Byte*>(pointer) + elements * size_of(dtype);
+}
+
+void Work::multiply(const Tile& tile, int64_t slice, float* to) const {
+  const int64_t q = slice * plan.slice_k;
+  const bool last_m = tile.rows != plan.tile_m;
+  const bool last_n = tile.cols != plan.tile_n;
+  const bool last_k = p.k - q < plan.slice_k;
+  const int64_t a_at = p.transpose_a ? q * p.lda + tile.i : tile.i * p.lda + q;
+  const int64_t b_at = p.transpose_b ? tile.j * p.ldb + q : q * p.ldb + tile.j;
+  const auto& product = products[static_cast<size_t>(last_m * 4 + last_n * 2 + last_k)];
+  product->run(advance(p.a, p.offset(tile.index, p.a_step) + a_at, p.dtype),
+               advance(p.b, p.offset(tile.index, p.b_step) + b_at, p.dtype), to, scratch());
+}
+
+void Work::finish(const Tile& tile, const float* slices) const {
+  const int64_t c_at = p.offset(tile.index, p.c_step) + tile.i * p.ldc + tile.j;
+  finish_tile({.rows = tile.rows,
+               .cols = tile.cols,
+               .slices = slices,
+               .slice_count = plan.k_slices,
+               .slice_step = buffer_bytes / static_cast<int64_t>(sizeof(float)),
+               .stride = buffer_stride,
+               .alpha = static_cast<float>(p.alpha),
+               .beta = static_cast<float>(p.beta),
+               .bias = advance(p.bias, tile.j, p.bias_dtype),
+               .bias_dtype = p.bias_dtype,
+               .activation = p.activation,
+               .dtype = p.c_dtype,
+               .x = advance(p.x, tile.i * p.x_stride + tile.j, p.c_dtype),
+               .x_stride = p.x_stride,
+               .pre = advance(p.pre, tile.i * p.pre_stride + tile.j, p.c_dtype),
+               .pre_stride = p.pre_stride,
+               .c = advance(p.c, c_at, p.c_dtype),
+               .c_stride = p.ldc});
+}
+
+void Work::run() const {
+  const int64_t tiles = p.batch() * plan.tiles();
+  if (p.k == 0) {
+    parallel_for(tiles, 1, [&](int64_t t, int64_t) { finish(tile(t), nullptr); });
+    return;
+  }
+  if (plan.k_slices > 1) {
+    parallel_for(tiles * plan.k_slices, 1, [&](int64_t t, int64_t) {
+      multiply(tile(t / plan.k_slices), t % plan.k_slices, buffer(t));
+    });
+    parallel_for(tiles, 1, [&](int64_t t, int64_t) { finish(tile(t), buffer(t * plan.k_slices)); });
+    return;
+  }
+  parallel_for(tiles, 1, [&](int64_t t, int64_t) {
+    const Tile here = tile(t);
+    if (direct) {
+      float* c = static_cast<float*>(p.c) + p.offset(here.index, p.c_step);
+      multiply(here, 0, c + here.i * p.ldc + here.j);
+    } else {
+      float* sums = buffer(omp_get_thread_num());
+      multiply(here, 0, sums);
+      finish(here, sums);
+    }
+  });
+}
+
+// Whether a product (accumulating where beta is 1) is all there is to do to C.
+bool goes_straight_to_c(const MatrixProduct& p, const GemmPlan& plan) {
+  return p.c_dtype == DType::f32 && plan.k_slices == 1 && p.k > 0 && p.alpha == 1.0 &&
+         (p.beta == 0.0 || p.beta == 1.0) && p.bias == nullptr && p.activation == Activation::none;
+}
+
+void make_products(Context& context, Work& work) {
+  const MatrixProduct& p = work.p;
+  const GemmPlan& plan = work.plan;
+  const auto last = [](int64_t extent, int64_t part) {
+    return extent - (extent - 1) / part * part;
+  };
+  for (size_t edge = 0; edge < 8; ++edge) {
+    BlockShape shape{.m = edge & 4 ? last(p.m, plan.tile_m) : plan.tile_m,
+                     .n = edge & 2 ? last(p.n, plan.tile_n) : plan.tile_n,
+                     .k = edge & 1 ? last(p.k, plan.slice_k) : plan.slice_k,
+                     .lda = p.lda,
+                     .ldb = p.ldb,
+                     .ldc = work.direct ? p.ldc : work.buffer_stride,
+                     .dtype = p.dtype,
+                     .transpose_a = p.transpose_a,
+                     .transpose_b = p.transpose_b,
+                     .accumulate = work.direct && p.beta == 1.0};
+    const bool repeats = ((edge & 4) != 0 && shape.m == plan.tile_m) ||
+                         ((edge & 2) != 0 && shape.n == plan.tile_n) ||
+                         ((edge & 1) != 0 && shape.k == plan.slice_k);
+    if (repeats) continue;
+    work.products[edge] = block_product(context, shape);
+    const int64_t bytes = (work.products[edge]->scratch_bytes() + 63) / 64 * 64;
+    work.scratch_bytes = std::max(work.scratch_bytes, bytes);
+  }
+}
+
+}  // namespace
+
+void run_product(const MatrixProduct& product, const char* label, StreamRef stream) {
+  if (product.dtype == DType::f64) {
+    if (!product.device.meta) stream.submit(label, [=] { run_product_f64(product); });
+    return;
+  }
+  Context& context = Context::current();
+  auto work = std::make_shared<Work>();
+  work->p = product;
+  work->plan = plan_gemm(product.m, product.n, product.k, product.batch());
+  work->direct = goes_straight_to_c(product, work->plan);
+  work->num_threads = omp_get_max_threads();
+  work->buffer_stride = tile_stride(work->plan.tile_n);
+  work->buffer_bytes = work->plan.tile_m * work->buffer_stride * int64_t{sizeof(float)};
+  if (product.k > 0) make_products(context, *work);
+  Block workspace =
+      context.allocator().allocate(work->workspace_bytes(), Tier::device, Label::workspace, stream);
+  if (product.device.meta) return;
+  work->workspace = static_cast<std::byte*>(workspace.data());
+  stream.submit(label, [work] { work->run(); });
+}
+
+}  // namespace zinc::kernels::cpu

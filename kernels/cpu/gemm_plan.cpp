@@ -1,0 +1,60 @@
+#include "kernels/cpu/gemm_plan.h"
+
+#include <algorithm>
+
+namespace zinc::kernels::cpu {
+namespace {
+
+// Note [Tile sizes]
+// 512 x 384 runs within a few percent of an uncut product in f32 and bf16, for every transpose
+// (measured on Zen 4; a multiple of 48 in n is what oneDNN's AVX-512 kernels like, 336 or 240
+// columns lose 10 to 20 %). More tiles than that are cut only to reach kMinTasks, first along m,
+// which loses 3 %, then along n, then along k, which costs f32 partial sums.
+constexpr int64_t kTileM = 512;
+constexpr int64_t kTileN = 384;
+constexpr int64_t kMinTileM = 128;
+constexpr int64_t kMinTileN = 96;
+constexpr int64_t kUnitM = 16;
+constexpr int64_t kUnitN = 48;
+constexpr int64_t kMinTasks = 16;
+constexpr int64_t kMinSliceK = 1024;
+
+int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The tile for `parts` equal parts of `extent`, rounded up to a multiple of `unit`.
+int64_t tile_for(int64_t extent, int64_t parts, int64_t unit) {
+  return std::min(extent, divide_up(divide_up(extent, parts), unit) * unit);
+}
+
+}  // namespace
+
+GemmPlan plan_gemm(int64_t m, int64_t n, int64_t k, int64_t batch) {
+  const int64_t min_tasks = divide_up(kMinTasks, batch);
+  GemmPlan plan{.m = m, .n = n, .k = k};
+  int64_t m_parts = divide_up(m, kTileM);
+  int64_t n_parts = divide_up(n, kTileN);
+  if (m_parts * n_parts < min_tasks) {
+    m_parts = std::max(m_parts, std::min(divide_up(min_tasks, n_parts), m / kMinTileM));
+  }
+  if (m_parts * n_parts < min_tasks / 2) {
+    n_parts = std::max(n_parts, std::min(divide_up(min_tasks, m_parts), n / kMinTileN));
+  }
+  plan.tile_m = tile_for(m, m_parts, kUnitM);
+  plan.tile_n = tile_for(n, n_parts, kUnitN);
+  plan.m_tiles = divide_up(m, plan.tile_m);
+  plan.n_tiles = divide_up(n, plan.tile_n);
+  int64_t slices = 1;
+  if (plan.tiles() < min_tasks / 2) {
+    slices = std::max<int64_t>(1, std::min(divide_up(min_tasks, plan.tiles()), k / kMinSliceK));
+  }
+  plan.slice_k = slices == 1 ? k : divide_up(divide_up(k, slices), 64) * 64;
+  plan.k_slices = k == 0 ? 1 : divide_up(k, plan.slice_k);
+  return plan;
+}
+
+int64_t tile_stride(int64_t tile_n) {
+  const int64_t lines = divide_up(tile_n, 16);
+  return (lines + (lines % 2 == 0 ? 1 : 0)) * 16;
+}
+
+}  // namespace zinc::kernels::cpu

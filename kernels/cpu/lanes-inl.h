@@ -1,0 +1,135 @@
+// kernels/cpu/lanes-inl.h: vectors of f32 lanes loaded from and rounded to the three float dtypes.
+//
+// Included once per Highway target, inside a translation unit that includes hwy/foreach_target.h.
+// Rounding to bf16 is integer round-to-nearest-even with quiet NaNs, bit for bit that of
+// core/float16.h; f16 is IEEE in hardware. `count` lanes are touched in memory, the others read as
+// zero.
+
+// Per-target include guard.
+#if defined(ZINC_KERNELS_CPU_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ZINC_KERNELS_CPU_LANES_INL_H_
+#undef ZINC_KERNELS_CPU_LANES_INL_H_
+#else
+#define ZINC_KERNELS_CPU_LANES_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "core/float16.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace zinc::kernels::cpu {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Lanes = hn::ScalableTag<float>;
+using LaneVec = hn::Vec<Lanes>;
+
+HWY_INLINE int64_t lane_count() { return static_cast<int64_t>(hn::Lanes(Lanes())); }
+
+HWY_INLINE LaneVec load_lanes(const float* from) { return hn::LoadU(Lanes(), from); }
+HWY_INLINE LaneVec load_lanes(const bf16* from) {
+  const hn::Rebind<uint16_t, Lanes> narrow;
+  const hn::Rebind<uint32_t, Lanes> wide;
+  const auto bits = hn::LoadU(narrow, reinterpret_cast<const uint16_t*>(from));
+  return hn::BitCast(Lanes(), hn::ShiftLeft<16>(hn::PromoteTo(wide, bits)));
+}
+HWY_INLINE LaneVec load_lanes(const f16* from) {
+  const hn::Rebind<hwy::float16_t, Lanes> narrow;
+  return hn::PromoteTo(Lanes(), hn::LoadU(narrow, reinterpret_cast<const hwy::float16_t*>(from)));
+}
+
+HWY_INLINE void store_lanes(LaneVec value, float* to) { hn::StoreU(value, Lanes(), to); }
+HWY_INLINE void store_lanes(LaneVec value, bf16* to) {
+  const hn::Rebind<uint16_t, Lanes> narrow;
+  const hn::Rebind<uint32_t, Lanes> wide;
+  const hn::Rebind<int32_t, Lanes> wide_signed;
+  const auto bits = hn::BitCast(wide, value);
+  const auto high = hn::ShiftRight<16>(bits);
+  const auto odd = hn::And(high, hn::Set(wide, 1u));
+  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(wide, 0x7fffu))));
+  const auto quiet = hn::Or(high, hn::Set(wide, 0x0040u));
+  const auto is_nan = hn::RebindMask(wide, hn::IsNaN(value));
+  const auto result = hn::IfThenElse(is_nan, quiet, rounded);
+  hn::StoreU(hn::DemoteTo(narrow, hn::BitCast(wide_signed, result)), narrow,
+             reinterpret_cast<uint16_t*>(to));
+}
+HWY_INLINE void store_lanes(LaneVec value, f16* to) {
+  const hn::Rebind<hwy::float16_t, Lanes> narrow;
+  hn::StoreU(hn::DemoteTo(narrow, value), narrow, reinterpret_cast<hwy::float16_t*>(to));
+}
+
+// The first `count` < lane_count() lanes.
+template <class T>
+HWY_INLINE LaneVec load_some_lanes(const T* from, int64_t count) {
+  T buffer[HWY_MAX_BYTES / sizeof(float)] = {};
+  std::memcpy(buffer, from, static_cast<size_t>(count) * sizeof(T));
+  return load_lanes(buffer);
+}
+template <class T>
+HWY_INLINE void store_some_lanes(LaneVec value, T* to, int64_t count) {
+  T buffer[HWY_MAX_BYTES / sizeof(float)];
+  store_lanes(value, buffer);
+  std::memcpy(to, buffer, static_cast<size_t>(count) * sizeof(T));
+}
+
+// Calls body(begin, load, store) for every vector of [0, n), where load(pointer) and
+// store(value, pointer) are the above for whole vectors and for the tail.
+template <class Body>
+HWY_INLINE void for_each_vector(int64_t n, Body&& body) {
+  const int64_t lanes = lane_count();
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    body(
+        i, [](const auto* from) HWY_ATTR { return load_lanes(from); },
+        [](LaneVec value, auto* to) HWY_ATTR { store_lanes(value, to); });
+  }
+  if (i < n) {
+    const int64_t count = n - i;
+    body(
+        i, [count](const auto* from) HWY_ATTR { return load_some_lanes(from, count); },
+        [count](LaneVec value, auto* to) HWY_ATTR { store_some_lanes(value, to, count); });
+  }
+}
+
+// exp(x) in f32, relative error below 2 ulp; 0 below -87.3 (no denormal results), +infinity above
+// 88.72, NaN for NaN. Reduction by multiples of ln 2 in two parts (Cody and Waite), then a Taylor
+// polynomial of degree 7 on [-ln2/2, ln2/2], whose truncation error is below 4e-9.
+HWY_INLINE LaneVec exp_lanes(LaneVec x) {
+  const Lanes d;
+  const hn::Rebind<int32_t, Lanes> di;
+  const auto low = hn::Set(d, -87.3365402f);
+  const auto high = hn::Set(d, 88.7228317f);
+  const auto clamped = hn::Min(hn::Max(x, low), high);
+  // 127 * ln 2 < 88.72, so n + 1 may exceed the largest exponent: scale in two halves.
+  const auto n = hn::Round(hn::Mul(clamped, hn::Set(d, 1.44269504f)));
+  auto r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), clamped);
+  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
+  auto p = hn::Set(d, 1.0f / 5040.0f);
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f / 720.0f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f / 120.0f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f / 24.0f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f / 6.0f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0.5f));
+  p = hn::MulAdd(hn::Mul(r, r), p, r);
+  p = hn::Add(p, hn::Set(d, 1.0f));
+  const auto whole = hn::ConvertTo(di, n);
+  const auto half = hn::ShiftRight<1>(whole);
+  const auto scale = [&](hn::Vec<decltype(di)> e) HWY_ATTR {
+    return hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(e, hn::Set(di, 127))));
+  };
+  auto y = hn::Mul(hn::Mul(p, scale(half)), scale(hn::Sub(whole, half)));
+  y = hn::IfThenZeroElse(hn::Lt(x, low), y);
+  y = hn::IfThenElse(hn::Gt(x, high), hn::Inf(d), y);
+  return hn::IfThenElse(hn::IsNaN(x), x, y);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace zinc::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,66 @@
+// kernels/cpu/matrix_product.h: what gemm and batched_gemm hand to the CPU code once checked.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "core/dtype.h"
+#include "core/stream.h"
+#include "core/view.h"
+#include "kernels/gemm.h"
+
+namespace zinc::kernels::cpu {
+
+// A batch of products of one shape; the fields are those of Gemm, pointers stand at element (0, 0)
+// of batch index 0.
+struct MatrixProduct {
+  int64_t m = 0, n = 0, k = 0;
+  DType dtype = DType::f32;    // of a and b
+  DType c_dtype = DType::f32;  // of c, x and pre
+  Device device;
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* c = nullptr;
+  int64_t lda = 0, ldb = 0, ldc = 0;  // elements from one stored row to the next
+  bool transpose_a = false, transpose_b = false;
+  double alpha = 1.0, beta = 0.0;
+
+  // Optional operands; batch is 1 where one is given.
+  const void* bias = nullptr;
+  DType bias_dtype = DType::f32;
+  Activation activation = Activation::none;
+  const void* x = nullptr;
+  int64_t x_stride = 0;
+  void* pre = nullptr;
+  int64_t pre_stride = 0;
+
+  // Leading dimensions, outermost first; strides in elements.
+  int batch_rank = 0;
+  std::array<int64_t, kMaxRank> batch_extent{};
+  std::array<int64_t, kMaxRank> a_step{}, b_step{}, c_step{};
+
+  int64_t batch() const {
+    int64_t count = 1;
+    for (int i = 0; i < batch_rank; ++i) count *= batch_extent[static_cast<size_t>(i)];
+    return count;
+  }
+  // Elements from batch index 0 to batch index i.
+  int64_t offset(int64_t i, const std::array<int64_t, kMaxRank>& step) const {
+    int64_t offset = 0;
+    for (int d = batch_rank - 1; d >= 0; --d) {
+      const auto at = static_cast<size_t>(d);
+      offset += i % batch_extent[at] * step[at];
+      i /= batch_extent[at];
+    }
+    return offset;
+  }
+};
+
+// All extents > 0 but k. Takes its workspace from the current context and queues the work; on a
+// meta device it takes the workspace only.
+void run_product(const MatrixProduct& product, const char* label, StreamRef stream);
+
+// The f64 path, plain loops; all threads.
+void run_product_f64(const MatrixProduct& product);
+
+}  // namespace zinc::kernels::cpu

@@ -1,0 +1,173 @@
+#include "kernels/gemm.h"
+
+#include "core/error.h"
+#include "kernels/checks.h"
+#include "kernels/cpu/matrix_product.h"
+
+namespace zinc::kernels {
+namespace {
+
+using cpu::MatrixProduct;
+
+int64_t matrix_stride(const ConstView& view) { return view.stride(view.rank() - 2); }
+
+// A matrix (the last two dimensions of a view): present, computable, rows that do not overlap.
+void require_matrix(std::string_view op, std::string_view name, const ConstView& view, int rank) {
+  require(static_cast<bool>(view), op, ": ", name, " is missing");
+  require(view.rank() == rank, op, ": ", name, " must have ", rank, " dimensions, not shape ",
+          view.shape());
+  require_computable(op, name, view);
+  const bool overlap = view.dim(-2) > 1 && matrix_stride(view) < view.dim(-1);
+  require(!overlap, op, ": the rows of ", name, " overlap: stride ", matrix_stride(view), " for ",
+          view.dim(-1), " columns");
+}
+
+// dtypes of a, b and c, and the extents m, n and k.
+MatrixProduct check_product(std::string_view op, const ConstView& a, const ConstView& b,
+                            const View& c, bool transpose_a, bool transpose_b) {
+  const DType dtype = a.dtype();
+  require(is_float(dtype), op, ": a must be f64, f32, bf16 or f16, not ", dtype);
+  require_dtype(op, "b", b, dtype);
+  require(c.dtype() == dtype || (c.dtype() == DType::f32 && is_16bit_float(dtype)), op,
+          ": c must be ", dtype, is_16bit_float(dtype) ? " or f32" : "", ", not ", c.dtype());
+  MatrixProduct p{.m = a.dim(transpose_a ? -1 : -2),
+                  .n = b.dim(transpose_b ? -2 : -1),
+                  .k = a.dim(transpose_a ? -2 : -1),
+                  .dtype = dtype,
+                  .c_dtype = c.dtype(),
+                  .device = a.device(),
+                  .a = a.data(),
+                  .b = b.data(),
+                  .c = c.data(),
+                  .lda = matrix_stride(a),
+                  .ldb = matrix_stride(b),
+                  .ldc = matrix_stride(c),
+                  .transpose_a = transpose_a,
+                  .transpose_b = transpose_b};
+  const int64_t b_k = b.dim(transpose_b ? -1 : -2);
+  require(b_k == p.k, op, ": a and b must agree in K: ", p.k, " (a ", a.shape(),
+          transpose_a ? " transposed" : "", ") vs ", b_k, " (b ", b.shape(),
+          transpose_b ? " transposed)" : ")");
+  require(c.dim(-2) == p.m && c.dim(-1) == p.n, op, ": c must be [", p.m, ", ", p.n, "], not ",
+          c.shape());
+  return p;
+}
+
+void check_epilogue(const Gemm& args, const MatrixProduct& p) {
+  const Shape whole{p.m, p.n};
+  if (args.bias) {
+    require_dense_operand("gemm", "bias", args.bias, args.bias.dtype(), Shape{p.n});
+    require(args.bias.dtype() == p.dtype ||
+                (args.bias.dtype() == DType::f32 && is_16bit_float(p.dtype)),
+            "gemm: bias must be ", p.dtype, is_16bit_float(p.dtype) ? " or f32" : "", ", not ",
+            args.bias.dtype());
+  }
+  if (args.activation_input) {
+    require(args.activation != Activation::none,
+            "gemm: activation_input needs an activation whose slope is taken there");
+    require(!args.pre_activation,
+            "gemm: pre_activation is an output of the activation, activation_input belongs to its "
+            "gradient; give one of them");
+    require_operand("gemm", "activation_input", args.activation_input, p.c_dtype, whole);
+    require_matrix("gemm", "activation_input", args.activation_input, 2);
+  }
+  if (args.pre_activation) {
+    require(args.activation != Activation::none, "gemm: pre_activation needs an activation");
+    require_operand("gemm", "pre_activation", args.pre_activation, p.c_dtype, whole);
+    require_matrix("gemm", "pre_activation", args.pre_activation, 2);
+    require_apart("gemm", "pre_activation", args.pre_activation, "c", args.c);
+  }
+}
+
+void dispatch(const MatrixProduct& p, const char* label, StreamRef stream) {
+  if (p.m == 0 || p.n == 0 || p.batch() == 0) return;
+  switch (p.device.kind) {
+    case DeviceKind::cpu:
+      return cpu::run_product(p, label, stream);
+    case DeviceKind::cuda:
+      require(p.device.meta, label, ": this build has no kernel for ", p.device);
+      return;
+  }
+}
+
+Cost product_cost(int64_t batch, const ConstView& a, const ConstView& b, const ConstView& c,
+                  bool transpose_a, double beta) {
+  const int64_t k = a.dim(transpose_a ? -2 : -1);
+  return {.bytes_read = a.bytes() + b.bytes() + (beta == 0.0 ? 0 : c.bytes()),
+          .bytes_written = c.bytes(),
+          .flops = 2 * batch * c.dim(-2) * c.dim(-1) * k};
+}
+
+}  // namespace
+
+void gemm(const Gemm& args, StreamRef stream) {
+  require_matrix("gemm", "a", args.a, 2);
+  require_matrix("gemm", "b", args.b, 2);
+  require_matrix("gemm", "c", args.c, 2);
+  require_same_device(
+      "gemm", {args.a, args.b, args.c, args.bias, args.activation_input, args.pre_activation});
+  MatrixProduct p =
+      check_product("gemm", args.a, args.b, args.c, args.transpose_a, args.transpose_b);
+  check_epilogue(args, p);
+  require_apart("gemm", "c", args.c, "a", args.a);
+  require_apart("gemm", "c", args.c, "b", args.b);
+  p.alpha = args.alpha;
+  p.beta = args.beta;
+  p.bias = args.bias.data();
+  p.bias_dtype = args.bias.dtype();
+  p.activation = args.activation;
+  if (args.activation_input) {
+    p.x = args.activation_input.data();
+    p.x_stride = matrix_stride(args.activation_input);
+  }
+  if (args.pre_activation) {
+    p.pre = args.pre_activation.data();
+    p.pre_stride = matrix_stride(args.pre_activation);
+  }
+  dispatch(p, "gemm", stream);
+}
+
+Cost cost(const Gemm& args) {
+  Cost cost = product_cost(1, args.a, args.b, args.c, args.transpose_a, args.beta);
+  cost.bytes_read += args.bias ? args.bias.bytes() : 0;
+  cost.bytes_read += args.activation_input ? args.activation_input.bytes() : 0;
+  cost.bytes_written += args.pre_activation ? args.pre_activation.bytes() : 0;
+  return cost;
+}
+
+void batched_gemm(const BatchedGemm& args, StreamRef stream) {
+  constexpr std::string_view op = "batched_gemm";
+  require(args.a && args.a.rank() >= 3, op, ": a must have 3 or more dimensions");
+  const int rank = args.a.rank();
+  require_matrix(op, "a", args.a, rank);
+  require_matrix(op, "b", args.b, rank);
+  require_matrix(op, "c", args.c, rank);
+  require_same_device(op, {args.a, args.b, args.c});
+  MatrixProduct p = check_product(op, args.a, args.b, args.c, args.transpose_a, args.transpose_b);
+  p.alpha = args.alpha;
+  p.beta = args.beta;
+  p.batch_rank = rank - 2;
+  for (int i = 0; i < p.batch_rank; ++i) {
+    const auto at = static_cast<size_t>(i);
+    const int64_t extent = args.c.dim(i);
+    require(args.a.dim(i) == extent && args.b.dim(i) == extent, op,
+            ": leading dimensions must be equal: a ", args.a.shape(), ", b ", args.b.shape(),
+            ", c ", args.c.shape());
+    require(extent <= 1 || args.c.stride(i) != 0, op, ": c must not repeat (stride 0)");
+    p.batch_extent[at] = extent;
+    p.a_step[at] = args.a.stride(i);
+    p.b_step[at] = args.b.stride(i);
+    p.c_step[at] = args.c.stride(i);
+  }
+  require_apart(op, "c", args.c, "a", args.a);
+  require_apart(op, "c", args.c, "b", args.b);
+  dispatch(p, "batched_gemm", stream);
+}
+
+Cost cost(const BatchedGemm& args) {
+  int64_t batch = 1;
+  for (int i = 0; i + 2 < args.c.rank(); ++i) batch *= args.c.dim(i);
+  return product_cost(batch, args.a, args.b, args.c, args.transpose_a, args.beta);
+}
+
+}  // namespace zinc::kernels

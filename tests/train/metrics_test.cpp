@@ -1,0 +1,285 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+#include "core/crc32c.h"
+#include "core/error.h"
+#include "tests/train/scratch_folder.h"
+#include "train/json/parser.h"
+#include "train/metrics/file_sinks.h"
+#include "train/metrics/tensorboard_sink.h"
+
+namespace zinc::train {
+namespace {
+
+using testing::ElementsAre;
+
+StepMetrics example() {
+  StepMetrics m{.step = 12,
+                .loss = 0.1 + 0.2,
+                .lr = 1e-4 / 3,
+                .grad_norm = 5e-324,
+                .loss_scale = 65536.0,
+                .skipped = false,
+                .tokens = 8192,
+                .seconds = 0.1423,
+                .tokens_per_second = 8192 / 0.1423,
+                .samples = 384,
+                .wall_time = 1700000000.25};
+  m.memory.by_label[0][0].peak = 4096;
+  m.memory.by_label[0][3].peak = 1 << 20;
+  m.memory.total[0].peak = (1 << 20) + 4096;
+  m.memory.total[1].peak = 77;
+  return m;
+}
+
+std::vector<std::string> lines_of(const std::string& path) {
+  std::vector<std::string> lines;
+  std::string text = read_whole_file(path);
+  for (size_t end; (end = text.find('\n')) != std::string::npos; text.erase(0, end + 1)) {
+    lines.push_back(text.substr(0, end));
+  }
+  EXPECT_EQ(text, "") << "a line without an end";
+  return lines;
+}
+
+TEST(JsonLine, HasTheFieldsInOrder) {
+  std::vector<std::string> keys;
+  const json::Value line = json::parse(json_line(example()), "line");
+  for (const json::Member& member : line.as_object()) keys.push_back(member.key);
+  EXPECT_THAT(keys, ElementsAre("step", "loss", "lr", "grad_norm", "loss_scale", "skipped",
+                                "tokens", "seconds", "tokens_per_second", "peak_bytes"));
+  EXPECT_FALSE(line.at("skipped").as_bool());
+  EXPECT_EQ(line.at("step").as_int64(), 12);
+  EXPECT_EQ(line.at("tokens").as_int64(), 8192);
+  const json::Value& peaks = line.at("peak_bytes");
+  EXPECT_EQ(peaks.size(), 3U);
+  EXPECT_EQ(peaks.at("device").size(), 8U);
+  EXPECT_EQ(peaks.at("device").at("parameters").as_int64(), 4096);
+  EXPECT_EQ(peaks.at("device").at("activations").as_int64(), 1 << 20);
+  EXPECT_EQ(peaks.at("device").at("total").as_int64(), (1 << 20) + 4096);
+  EXPECT_EQ(peaks.at("pinned_host").at("total").as_int64(), 77);
+  EXPECT_EQ(peaks.at("nvme").at("staging").as_int64(), 0);
+}
+
+TEST(JsonLine, Numbers_ReadBackToTheSameBits) {
+  StepMetrics m = example();
+  for (const double value : {0.1 + 0.2, 5e-324, 1.7976931348623157e308, 1.0 / 3, 100.0, 1e22, -0.0,
+                             static_cast<double>(3.7812345f), std::nextafter(1.0, 2.0)}) {
+    m.loss = m.lr = m.grad_norm = m.seconds = m.tokens_per_second = value;
+    m.val_loss = value;
+    const json::Value line = json::parse(json_line(m), "line");
+    for (const char* key :
+         {"loss", "lr", "grad_norm", "seconds", "tokens_per_second", "val_loss"}) {
+      EXPECT_EQ(std::bit_cast<uint64_t>(line.at(key).as_double()), std::bit_cast<uint64_t>(value))
+          << key << ' ' << value;
+    }
+  }
+}
+
+TEST(JsonLine, WhatIsNoNumber_IsNull) {
+  StepMetrics m = example();
+  m.loss = std::nan("");
+  m.grad_norm = std::numeric_limits<double>::infinity();
+  m.skipped = true;
+  const json::Value line = json::parse(json_line(m), "line");
+  EXPECT_TRUE(line.at("loss").is_null());
+  EXPECT_TRUE(line.at("grad_norm").is_null());
+  EXPECT_TRUE(line.at("skipped").as_bool());
+}
+
+TEST(JsonLinesSink, AppendsALineAStepAtOnce) {
+  const ScratchFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  JsonLinesSink sink(path, AppendFile::Mode::create);
+  StepMetrics m = example();
+  sink.write(m);
+  EXPECT_EQ(lines_of(path).size(), 1U);  // before the sink goes
+  m.val_loss = 1.5;
+  sink.write(m);
+  const std::vector<std::string> lines = lines_of(path);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0], json_line(example()));
+  EXPECT_EQ(json::parse(lines[1], "line").at("val_loss").as_double(), 1.5);
+  EXPECT_THROW(JsonLinesSink(path, AppendFile::Mode::create), IoError);
+}
+
+TEST(CsvSink, WritesATable) {
+  const ScratchFolder folder;
+  const std::string path = folder / "metrics.csv";
+  StepMetrics m = example();
+  m.tokens_per_second = 57569.0;
+  CsvSink(path, AppendFile::Mode::create).write(m);
+  m.val_loss = 1.25;
+  m.loss = std::nan("");
+  m.grad_norm = -std::numeric_limits<double>::infinity();
+  m.skipped = true;
+  CsvSink(path, AppendFile::Mode::resume).write(m);
+  EXPECT_THAT(
+      lines_of(path),
+      ElementsAre("step,loss,lr,grad_norm,loss_scale,skipped,tokens,seconds,tokens_per_second,"
+                  "peak_bytes_device,peak_bytes_pinned_host,peak_bytes_nvme,val_loss",
+                  "12,0.30000000000000004,3.3333333333333335e-05,5e-324,65536,0,8192,0.1423,57569,"
+                  "1052672,77,0,",
+                  "12,nan,3.3333333333333335e-05,-inf,65536,1,8192,0.1423,57569,1052672,77,0,"
+                  "1.25"));
+}
+
+TEST(CsvMonitorSink, LaysFilesOutAsDeepSpeedDoes) {
+  const ScratchFolder folder;
+  const std::string monitor = folder / "logs/job";
+  CsvMonitorSink sink(monitor);
+  StepMetrics m = example();
+  sink.write(m);
+  m.samples = 416;
+  m.loss = 0.25;
+  m.val_loss = 2.0;
+  sink.write(m);
+  EXPECT_THAT(names_in(monitor),
+              ElementsAre("Train_Samples_grad_norm.csv", "Train_Samples_loss_scale.csv",
+                          "Train_Samples_lr.csv", "Train_Samples_tokens_per_second.csv",
+                          "Train_Samples_train_loss.csv", "Validation_Samples_val_loss.csv"));
+  EXPECT_EQ(read_whole_file(monitor + "/Train_Samples_train_loss.csv"),
+            "step,train_loss\r\n384,0.30000000000000004\r\n416,0.25\r\n");
+  EXPECT_EQ(read_whole_file(monitor + "/Validation_Samples_val_loss.csv"),
+            "step,val_loss\r\n416,2\r\n");
+  CsvMonitorSink(monitor).write(m);  // a second run goes on, without a second header
+  EXPECT_EQ(read_whole_file(monitor + "/Validation_Samples_val_loss.csv"),
+            "step,val_loss\r\n416,2\r\n416,2\r\n");
+}
+
+// A reader of event files, written against the format and not against the writer.
+struct Event {
+  double wall_time = 0.0;
+  int64_t step = 0;
+  std::string version;
+  std::string tag;
+  float value = 0.0f;
+};
+
+class Bytes {
+ public:
+  explicit Bytes(std::string bytes) : bytes_(std::move(bytes)) {}
+  bool empty() const { return at_ == bytes_.size(); }
+  template <class T>
+  T fixed() {
+    T value{};
+    std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
+    return value;
+  }
+  uint64_t varint() {
+    uint64_t value = 0;
+    for (int shift = 0;; shift += 7) {
+      const auto byte = static_cast<uint8_t>(take(1)[0]);
+      value |= uint64_t{byte & 0x7fu} << shift;
+      if (byte < 0x80) return value;
+    }
+  }
+  std::string take(size_t count) {
+    if (count > bytes_.size() - at_) throw std::runtime_error("record is cut short");
+    at_ += count;
+    return bytes_.substr(at_ - count, count);
+  }
+
+ private:
+  std::string bytes_;
+  size_t at_ = 0;
+};
+
+Event parse_event(const std::string& data) {
+  Event event;
+  Bytes fields(data);
+  while (!fields.empty()) {
+    const uint64_t key = fields.varint();
+    if (key == ((1 << 3) | 1)) {
+      event.wall_time = fields.fixed<double>();
+    } else if (key == ((2 << 3) | 0)) {
+      event.step = static_cast<int64_t>(fields.varint());
+    } else if (key == ((3 << 3) | 2)) {
+      event.version = fields.take(fields.varint());
+    } else if (key == ((5 << 3) | 2)) {
+      Bytes summary(fields.take(fields.varint()));
+      EXPECT_EQ(summary.varint(), (1u << 3) | 2u);
+      Bytes value(summary.take(summary.varint()));
+      EXPECT_TRUE(summary.empty());
+      while (!value.empty()) {
+        const uint64_t inner = value.varint();
+        if (inner == ((1 << 3) | 2)) event.tag = value.take(value.varint());
+        if (inner == ((2 << 3) | 5)) event.value = value.fixed<float>();
+      }
+    } else {
+      ADD_FAILURE() << "unknown field key " << key;
+      break;
+    }
+  }
+  return event;
+}
+
+uint32_t unmask(uint32_t masked) {
+  const uint32_t rotated = masked - 0xa282ead8u;
+  return (rotated << 15) | (rotated >> 17);
+}
+
+std::vector<Event> read_events(const std::string& path) {
+  std::vector<Event> events;
+  Bytes file(read_whole_file(path));
+  while (!file.empty()) {
+    const std::string length = file.take(8);
+    EXPECT_EQ(unmask(file.fixed<uint32_t>()), crc32c(std::as_bytes(std::span(length))));
+    const std::string data = file.take(Bytes(length).fixed<uint64_t>());
+    EXPECT_EQ(unmask(file.fixed<uint32_t>()), crc32c(std::as_bytes(std::span(data))));
+    events.push_back(parse_event(data));
+  }
+  return events;
+}
+
+// The published example of TensorFlow's crc32c_test.
+TEST(TensorBoard, MaskedCrc_IsTheKnownOne) {
+  EXPECT_EQ(masked_crc32c("\x1a\x11"
+                          "CRC test, one two"),
+            0x5794d08au);
+}
+
+TEST(TensorBoardSink, File_ReadsBack) {
+  const ScratchFolder folder;
+  TensorBoardSink sink(folder / "tb", 1700000000.5);
+  StepMetrics m = example();
+  m.loss = 2.0 / 3;
+  m.val_loss = 0.5;
+  m.samples = int64_t{1} << 40;
+  sink.write(m);
+  const std::vector<Event> events = read_events(sink.path());
+  ASSERT_EQ(events.size(), 7U);
+  EXPECT_EQ(events[0].version, "brain.Event:2");
+  EXPECT_EQ(events[0].wall_time, 1700000000.5);
+  const std::vector<std::string> tags = {
+      "Train/Samples/train_loss",        "Train/Samples/lr",
+      "Train/Samples/loss_scale",        "Train/Samples/grad_norm",
+      "Train/Samples/tokens_per_second", "Validation/Samples/val_loss"};
+  for (size_t i = 1; i < events.size(); ++i) {
+    EXPECT_EQ(events[i].tag, tags[i - 1]);
+    EXPECT_EQ(events[i].step, int64_t{1} << 40);
+    EXPECT_EQ(events[i].wall_time, 1700000000.25);
+  }
+  EXPECT_EQ(events[1].value, static_cast<float>(2.0 / 3));
+  EXPECT_EQ(events[3].value, 65536.0f);
+  EXPECT_EQ(events[6].value, 0.5f);
+}
+
+TEST(TensorBoardSink, SecondFile_TakesTheNextNumber) {
+  const ScratchFolder folder;
+  const TensorBoardSink first(folder / "tb", 1234.0), second(folder / "tb", 1234.0);
+  const std::vector<std::string> names = names_in(folder / "tb");
+  ASSERT_EQ(names.size(), 2U);
+  EXPECT_THAT(names[0], testing::StartsWith("events.out.tfevents.0000001234."));
+  EXPECT_THAT(names[0], testing::EndsWith(".0"));
+  EXPECT_THAT(names[1], testing::EndsWith(".1"));
+}
+
+}  // namespace
+}  // namespace zinc::train

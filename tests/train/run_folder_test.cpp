@@ -1,0 +1,105 @@
+#include "train/metrics/run_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <optional>
+#include <thread>
+
+#include "core/error.h"
+#include "tests/train/scratch_folder.h"
+
+namespace zinc::train {
+namespace {
+
+using testing::ElementsAre;
+
+int errno_of(auto&& body) {
+  try {
+    body();
+  } catch (const IoError& error) {
+    return error.error_number();
+  }
+  return 0;
+}
+
+TEST(RunFolder, NewOrEmptyFolder_IsTaken) {
+  const ScratchFolder folder;
+  const RunFolder deep = RunFolder::create(folder / "a/b/c/", false);
+  EXPECT_EQ(deep.path(), folder / "a/b/c");
+  EXPECT_EQ(deep.file("metrics.jsonl"), folder / "a/b/c/metrics.jsonl");
+  EXPECT_THAT(names_in(deep.path()), ElementsAre(".zinc-run"));
+  std::filesystem::create_directory(folder / "empty");
+  EXPECT_THAT(names_in(RunFolder::create(folder / "empty", false).path()),
+              ElementsAre(".zinc-run"));
+  EXPECT_THAT(folder.names(), ElementsAre("a", "empty"));
+}
+
+TEST(RunFolder, ExistingRun_IsReplacedByForceOnly) {
+  const ScratchFolder folder;
+  RunFolder::create(folder / "run", false);
+  folder.write("run/metrics.jsonl", "old");
+  EXPECT_EQ(message_of<IoError>([&] { RunFolder::create(folder / "run", false); }),
+            "cannot create run folder '" + (folder / "run") +
+                "': File exists (errno 17); it holds a run; choose another folder, or give --force "
+                "to replace it");
+  EXPECT_EQ(read_whole_file(folder / "run/metrics.jsonl"), "old");
+  const RunFolder run = RunFolder::create(folder / "run", true);
+  EXPECT_THAT(names_in(run.path()), ElementsAre(".zinc-run"));
+  EXPECT_THAT(folder.names(), ElementsAre("run"));
+}
+
+TEST(RunFolder, WhatIsNoRun_IsNeverReplaced) {
+  const ScratchFolder folder;
+  folder.write("home/letter.txt", "dear");
+  for (const bool force : {false, true}) {
+    EXPECT_EQ(message_of<IoError>([&] { RunFolder::create(folder / "home", force); }),
+              "cannot create run folder '" + (folder / "home") +
+                  "': File exists (errno 17); it holds something that is not a run of zinc; choose "
+                  "another folder");
+  }
+  folder.write("file", "x");
+  EXPECT_NE(errno_of([&] { RunFolder::create(folder / "file", true); }), 0);
+  EXPECT_EQ(read_whole_file(folder / "home/letter.txt"), "dear");
+  EXPECT_THAT(folder.names(), ElementsAre("file", "home"));
+}
+
+TEST(RunFolder, LiveRun_IsNotReplacedEvenByForce) {
+  const ScratchFolder folder;
+  std::optional<RunFolder> live(RunFolder::create(folder / "run", false));
+  EXPECT_EQ(message_of<IoError>([&] { RunFolder::create(folder / "run", true); }),
+            "cannot lock run folder '" + (folder / "run") +
+                "': Resource temporarily unavailable (errno 11); another run is writing there; "
+                "choose another folder");
+  live.reset();
+  RunFolder::create(folder / "run", true);
+}
+
+TEST(RunFolder, ManyAtOnce_OneWins) {
+  const ScratchFolder folder;
+  for (int round = 0; round < 20; ++round) {
+    const std::string path = folder / concat("run", round);
+    if (round % 2 == 1) RunFolder::create(path, false);  // an old run, and everybody uses force
+    std::atomic<int> winners = 0, waiting = 4;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        std::optional<RunFolder> mine;
+        const int error = errno_of([&] { mine.emplace(RunFolder::create(path, round % 2 == 1)); });
+        EXPECT_TRUE(error == 0 || error == EEXIST || error == EWOULDBLOCK || error == ENOENT)
+            << error;
+        winners += mine.has_value();
+        --waiting;
+        while (waiting > 0) std::this_thread::yield();  // the winner holds on
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(winners, 1) << "round " << round;
+    EXPECT_THAT(names_in(path), ElementsAre(".zinc-run"));
+  }
+}
+
+}  // namespace
+}  // namespace zinc::train

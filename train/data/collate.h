@@ -1,0 +1,35 @@
+// train/data/collate.h: from samples to a batch of one shape.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "nn/batch.h"
+#include "train/data/dataset.h"
+
+namespace zinc::train {
+
+// A batch in host memory, filled by a loader's thread, before it becomes tensors.
+struct HostBatch {
+  int64_t batch_size = 0;                  // B
+  int64_t seq_len = 0;                     // T
+  std::vector<int32_t> input_ids{};        // [B, T]
+  std::vector<int32_t> labels{};           // [B, T]
+  std::vector<int32_t> lengths{};          // [B], or empty
+  std::vector<int32_t> document_starts{};  // [B, T], or empty
+  int64_t num_targets = 0;
+  int64_t num_tokens = 0;
+  int64_t global_micro_batch = -1;
+};
+
+// Reads the samples `indices`, pads each to `seq_len` (token 0, label kIgnoredLabel) and fills up
+// with empty rows to `batch_size`. Lengths of empty rows are 1, so that attention always has a key.
+// DataError for a sample that is longer than seq_len, or whose labels do not match its tokens.
+HostBatch collate(const Dataset& dataset, std::span<const int64_t> indices, int64_t batch_size,
+                  int64_t seq_len);
+
+// Tensors on the current context's device.
+nn::Batch to_batch(const HostBatch& host);
+
+}  // namespace zinc::train

@@ -1,0 +1,123 @@
+// train/data/loader.h: which rank trains on which samples, and when.
+//
+// Note [Order of samples]
+// The order is a property of the run, not of its ranks. Sample p of the run (p = 0, 1, ...) is
+// sample perm_e(p mod n) of the dataset, where n is its number of samples, e = p / n the epoch and
+// perm_e a permutation keyed by (seed, epoch): without replacement within an epoch, and a new order
+// in each. Micro-batch g takes the samples g B ... g B + B - 1. Rank r of W trains in its m-th
+// micro-batch on g = m W + r; with A micro-batches per step that is step A W + micro_step W + r.
+// So the ranks of any world together see the same micro-batches in the same steps as long as A W
+// and B are the same, every rank computes its samples without a word from the others, and the
+// state of a loader is one number.
+#pragma once
+
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <vector>
+
+#include "nn/batch.h"
+#include "train/data/dataset.h"
+
+namespace zinc::train {
+
+struct LoaderOptions {
+  int64_t micro_batch = 1;  // B: sequences per rank and micro-batch
+  int64_t seq_len = 0;      // T
+  uint64_t seed = 0;
+  bool shuffle = true;  // false: the dataset's own order in every epoch
+  int rank = 0;
+  int world = 1;
+  // Batches that a thread reads ahead; 0: next() reads. The order is the same.
+  int prefetch_batches = 2;
+};
+
+// Where a run stands in its data. Valid for any world: a run that goes on with other ranks or
+// another micro-batch goes on with the next sample.
+struct LoaderState {
+  uint64_t seed = 0;
+  int64_t samples = 0;  // taken by all ranks together
+};
+
+// Samples of micro-batch `global_micro_batch` as dataset indices; see Note [Order of samples].
+std::vector<int64_t> micro_batch_samples(int64_t num_samples, const LoaderOptions& options,
+                                         int64_t global_micro_batch);
+
+class Loader {
+ public:
+  // `dataset` must outlive the loader. DataError where the dataset has fewer samples than one
+  // micro-batch of every rank together needs.
+  Loader(const Dataset& dataset, const LoaderOptions& options);
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  // This rank's next micro-batch, as tensors on the current context's device. Never ends: epochs
+  // follow each other. Throws what the dataset throws, and again at every later call.
+  nn::Batch next();
+
+  double epoch() const;  // how often the dataset was seen, 0 at the start
+  LoaderState state() const;
+  // Goes to `state`: the same seed, and samples a multiple of world x micro-batch
+  // (InvalidArgument).
+  void restore(const LoaderState& state);
+
+  // for (const nn::Batch& batch : loader): calls next() for ever.
+  class Iterator {
+   public:
+    using value_type = nn::Batch;
+    using difference_type = std::ptrdiff_t;
+    explicit Iterator(Loader& loader) : loader_(&loader), batch_(loader.next()) {}
+    const nn::Batch& operator*() const { return batch_; }
+    Iterator& operator++() {
+      batch_ = loader_->next();
+      return *this;
+    }
+    friend bool operator==(const Iterator&, std::default_sentinel_t) { return false; }
+
+   private:
+    Loader* loader_;
+    nn::Batch batch_;
+  };
+  Iterator begin() { return Iterator(*this); }
+  std::default_sentinel_t end() const { return {}; }
+
+ private:
+  class Reader;
+  void start_reader();
+
+  const Dataset* dataset_;
+  LoaderOptions options_;
+  int64_t next_micro_batch_ = 0;  // of this rank: m
+  std::unique_ptr<Reader> reader_;
+};
+
+struct EvaluationOptions {
+  int64_t batch = 1;        // B
+  int64_t seq_len = 0;      // T
+  int64_t max_samples = 0;  // 0: all; else so many, evenly spread over the dataset
+  int rank = 0;
+  int world = 1;
+};
+
+// A fixed list of batches, the same in every world: batch j has the same samples whoever computes
+// it. Rank r takes batches r, r + W, ... in num_rounds() rounds; every rank has as many rounds, the
+// surplus ones are batches without a target. A world-independent mean adds the batches' loss sums
+// in the order of batch_index and divides by the sum of their targets.
+class EvaluationSet {
+ public:
+  EvaluationSet(const Dataset& dataset, const EvaluationOptions& options);
+
+  int64_t num_samples() const { return num_samples_; }
+  int64_t num_batches() const;
+  int64_t num_rounds() const;
+  int64_t batch_index(int64_t round) const { return round * options_.world + options_.rank; }
+  nn::Batch batch(int64_t round) const;
+
+ private:
+  const Dataset* dataset_;
+  EvaluationOptions options_;
+  int64_t num_samples_;
+};
+
+}  // namespace zinc::train

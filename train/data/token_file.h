@@ -1,0 +1,58 @@
+// train/data/token_file.h: one file as a sequence of tokens, memory-mapped.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "train/files/input_file.h"
+
+namespace zinc::train {
+
+// How a file holds tokens.
+enum class TokenFormat : uint8_t {
+  // Decided by the rules of TokenFile::open.
+  automatic,
+  // UTF-8 text, one token per byte, vocabulary 256. The whole file is checked at opening.
+  text,
+  // llm.c: 256 little-endian int32: magic, version, number of tokens, zeros; then the tokens. Magic
+  // 20240520, version 1: uint16. Magic 20240801, version 7: uint32 (Llama 3).
+  llmc,
+  // nanoGPT: nothing but little-endian uint16.
+  nanogpt,
+};
+std::string_view name_of(TokenFormat format);
+
+// Every check of the file as a whole is made at opening; every failure is a DataError with file and
+// place. Reads may run in several threads.
+class TokenFile {
+ public:
+  // With `automatic`: a name ending in ".bin" is llm.c where the first four bytes are one of its
+  // magic numbers, else nanoGPT; every other name is text. A file with a magic number of llm.c that
+  // is not a token file (evaluation set, weights, tokenizer), or whose header is wrong, is refused,
+  // never read as something else.
+  static TokenFile open(const std::string& path, TokenFormat format = TokenFormat::automatic);
+
+  const std::string& path() const { return map_.path(); }
+  TokenFormat format() const { return format_; }
+  int64_t num_tokens() const { return num_tokens_; }  // at least 1
+  // 256 for text; 0 where the file does not say.
+  int64_t vocabulary_size() const { return format_ == TokenFormat::text ? 256 : 0; }
+  // Appends tokens [begin, end). A token that is not below `vocabulary_size` (0: anything that fits
+  // int32) is a DataError with its byte offset.
+  void append_to(std::vector<int32_t>& out, int64_t begin, int64_t end,
+                 int64_t vocabulary_size) const;
+
+ private:
+  TokenFile(MappedFile map, TokenFormat format, int64_t data_begin, int bytes_per_token);
+
+  MappedFile map_;
+  TokenFormat format_;
+  int64_t data_begin_;  // byte offset of the first token
+  int bytes_per_token_;
+  int64_t num_tokens_;
+};
+
+}  // namespace zinc::train

@@ -1,0 +1,47 @@
+// train/data/token_sequence.h: several token files, or parts of them, in a row.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "train/data/token_file.h"
+
+namespace zinc::train {
+
+// A cheap value; the files are shared. Tokens of different parts never share a window.
+class TokenSequence {
+ public:
+  struct Part {
+    std::shared_ptr<const TokenFile> file;
+    int64_t begin = 0;  // first token of the file that belongs to the sequence
+    int64_t end = 0;
+    int64_t num_tokens() const { return end - begin; }
+  };
+
+  TokenSequence() = default;
+  // Opens all files. DataError where there is none, where text and token files are mixed (their
+  // vocabularies differ), or as TokenFile::open says.
+  static TokenSequence open(const std::vector<std::string>& paths,
+                            TokenFormat format = TokenFormat::automatic);
+
+  const std::vector<Part>& parts() const { return parts_; }
+  int64_t num_tokens() const;
+  int64_t vocabulary_size() const;  // 256 for text; 0 where the files do not say
+  bool is_text() const { return vocabulary_size() == 256; }
+
+  // Cuts the last round(fraction * num_tokens()) tokens off: {the rest, the tail}. The cut goes
+  // through a file where it has to. 0 < fraction < 1, and both sides get at least one token
+  // (DataError where there are not enough).
+  std::pair<TokenSequence, TokenSequence> split_tail(double fraction) const;
+
+  // "bible.txt (text, 4404445 tokens)", "12 files (llm.c, 9000000 tokens)".
+  std::string describe() const;
+
+ private:
+  std::vector<Part> parts_;
+};
+
+}  // namespace zinc::train

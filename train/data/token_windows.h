@@ -1,0 +1,41 @@
+// train/data/token_windows.h: language-modelling samples cut from a token sequence.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "train/data/dataset.h"
+#include "train/data/token_sequence.h"
+
+namespace zinc::train {
+
+struct TokenWindowsOptions {
+  int64_t seq_len = 0;  // T
+  // Of the model; 0: not checked. A token outside it is a DataError when its window is read.
+  int64_t vocabulary_size = 0;
+  // Also the shorter window at the end of each part, so that every token but the first of a part
+  // is a target (evaluation). Off: windows of exactly T.
+  bool keep_short = false;
+};
+
+// Window w of a part covers its tokens [w T, w T + T]: inputs are the first T of these T + 1,
+// labels the last T. Windows of one part share no target, windows of two parts no token.
+class TokenWindows final : public Dataset {
+ public:
+  // DataError where the sequence is too short for one window.
+  TokenWindows(TokenSequence sequence, const TokenWindowsOptions& options);
+
+  int64_t num_samples() const override { return first_window_.back(); }
+  void read(int64_t index, Sample& sample) const override;
+  std::string describe() const override;
+
+  const TokenSequence& sequence() const { return sequence_; }
+
+ private:
+  TokenSequence sequence_;
+  TokenWindowsOptions options_;
+  std::vector<int64_t> first_window_;  // of each part, then the number of all
+};
+
+}  // namespace zinc::train

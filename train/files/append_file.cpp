@@ -1,0 +1,32 @@
+#include "train/files/append_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "core/error.h"
+
+namespace zinc::train {
+
+AppendFile::AppendFile(std::string path, Mode mode) : path_(std::move(path)) {
+  const int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | (mode == Mode::create ? O_EXCL : 0);
+  fd_ = FileDescriptor(::open(path_.c_str(), flags, 0666));
+  if (!fd_) throw IoError("create", path_, -1, errno);
+  struct stat info = {};
+  if (::fstat(fd_.get(), &info) != 0) throw IoError("stat", path_, -1, errno);
+  size_ = static_cast<int64_t>(info.st_size);
+}
+
+void AppendFile::append(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd_.get(), bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) throw IoError("write", path_, size_, n < 0 ? errno : 0);
+    size_ += static_cast<int64_t>(n);
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+}  // namespace zinc::train

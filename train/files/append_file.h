@@ -1,0 +1,33 @@
+// train/files/append_file.h: a file that grows, and that can be read while it does.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "train/files/file_descriptor.h"
+
+namespace zinc::train {
+
+// Every append reaches the system before it returns, so what was appended survives the end of the
+// process. Failures are IoErrors with path and errno.
+class AppendFile {
+ public:
+  enum class Mode : uint8_t {
+    create,  // the file must not exist
+    resume,  // goes on at its end; made where it does not exist
+  };
+  AppendFile(std::string path, Mode mode);
+
+  const std::string& path() const { return path_; }
+  void append(std::string_view bytes);
+  // True while nothing is in the file.
+  bool empty() const { return size_ == 0; }
+
+ private:
+  std::string path_;
+  FileDescriptor fd_;
+  int64_t size_ = 0;
+};
+
+}  // namespace zinc::train

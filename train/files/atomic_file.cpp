@@ -1,0 +1,160 @@
+#include "train/files/atomic_file.h"
+
+#include <fcntl.h>
+#include <cstdio>  // renameat2
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "core/error.h"
+
+namespace zinc::train {
+namespace {
+
+// A name that nobody else uses now: the process id keeps processes apart, the counter threads. A
+// name left by a killed process of the same id is skipped by O_EXCL and mkdir.
+std::string temporary_name(const std::string& path) {
+  static std::atomic<uint64_t> counter{0};
+  return concat(parent_folder(path), "/.", file_name(path), ".tmp-", static_cast<int64_t>(getpid()),
+                "-", counter.fetch_add(1));
+}
+
+void reserve_space(int fd, const std::string& path, int64_t bytes) {
+  int error = 0;
+  do {
+    error = ::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+  } while (error == EINTR);
+  if (error == EOPNOTSUPP || error == ENOSYS) {  // the file system cannot; writes will tell
+    error = ::ftruncate(fd, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+  }
+  if (error != 0) throw IoError(concat("reserve ", bytes, " bytes for"), path, -1, error);
+}
+
+void remove_folder(const std::string& path) noexcept {
+  std::error_code ignored;
+  std::filesystem::remove_all(path, ignored);
+}
+
+}  // namespace
+
+std::string parent_folder(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::string file_name(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  return slash == std::string::npos ? path : path.substr(slash + 1);
+}
+
+void create_folders(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) throw IoError("create folder", path, -1, error.value());
+}
+
+void sync_folder(const std::string& path) {
+  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) throw IoError("open folder", path, -1, errno);
+  // Some file systems have nothing to sync for a folder and say so by EINVAL.
+  if (::fsync(fd.get()) != 0 && errno != EINVAL) throw IoError("sync folder", path, -1, errno);
+}
+
+AtomicFile::AtomicFile(std::string path, int64_t reserve_bytes) : path_(std::move(path)) {
+  for (int attempt = 0; !fd_; ++attempt) {
+    temporary_path_ = temporary_name(path_);
+    fd_ = FileDescriptor(::open(temporary_path_.c_str(),
+                                O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+    if (!fd_ && (errno != EEXIST || attempt == 100)) throw IoError("create", path_, -1, errno);
+  }
+  if (reserve_bytes <= 0) return;
+  try {
+    reserve_space(fd_.get(), path_, reserve_bytes);
+  } catch (...) {
+    ::unlink(temporary_path_.c_str());
+    throw;
+  }
+}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_path_(std::exchange(other.temporary_path_, {})),
+      fd_(std::move(other.fd_)) {}
+
+AtomicFile::~AtomicFile() {
+  if (!temporary_path_.empty()) ::unlink(temporary_path_.c_str());
+}
+
+void AtomicFile::write(int64_t offset, std::span<const std::byte> bytes) {
+  require(!temporary_path_.empty(), "write: '", path_, "' is already committed");
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = ::pwrite(fd_.get(), bytes.data() + done, bytes.size() - done,
+                               static_cast<off_t>(offset) + static_cast<off_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      throw IoError("write", path_, offset + static_cast<int64_t>(done), n < 0 ? errno : 0);
+    }
+    done += static_cast<size_t>(n);
+  }
+}
+
+void AtomicFile::commit() {
+  require(!temporary_path_.empty(), "commit: '", path_, "' is already committed");
+  // A failed fsync is final: the kernel may have dropped the pages, a second call would lie.
+  if (::fsync(fd_.get()) != 0) throw IoError("sync", path_, -1, errno);
+  if (::rename(temporary_path_.c_str(), path_.c_str()) != 0) {
+    throw IoError("rename a complete file to", path_, -1, errno);
+  }
+  temporary_path_.clear();
+  sync_folder(parent_folder(path_));
+}
+
+void write_file_atomically(const std::string& path, std::string_view content) {
+  AtomicFile file(path);
+  file.write(0, std::as_bytes(std::span(content)));
+  file.commit();
+}
+
+AtomicFolder::AtomicFolder(std::string target) : target_(std::move(target)) {
+  while (target_.size() > 1 && target_.back() == '/') target_.pop_back();
+  for (int attempt = 0;; ++attempt) {
+    temporary_path_ = temporary_name(target_);
+    if (::mkdir(temporary_path_.c_str(), 0777) == 0) return;
+    if (errno != EEXIST || attempt == 100) throw IoError("create folder", target_, -1, errno);
+  }
+}
+
+AtomicFolder::AtomicFolder(AtomicFolder&& other) noexcept
+    : target_(std::move(other.target_)),
+      temporary_path_(std::exchange(other.temporary_path_, {})) {}
+
+AtomicFolder::~AtomicFolder() {
+  if (!temporary_path_.empty()) remove_folder(temporary_path_);
+}
+
+void AtomicFolder::commit(bool replace) {
+  require(!temporary_path_.empty(), "commit: '", target_, "' is already committed");
+  sync_folder(temporary_path_);
+  // Plain rename takes the place of nothing and of an empty folder.
+  if (::rename(temporary_path_.c_str(), target_.c_str()) == 0) {
+    temporary_path_.clear();
+  } else if ((errno == ENOTEMPTY || errno == EEXIST) && replace) {
+    if (::renameat2(AT_FDCWD, temporary_path_.c_str(), AT_FDCWD, target_.c_str(),
+                    RENAME_EXCHANGE) != 0) {
+      throw IoError("replace folder", target_, -1, errno);
+    }
+    remove_folder(std::exchange(temporary_path_, {}));  // holds the old content now
+  } else {
+    throw IoError("create folder", target_, -1, errno == ENOTEMPTY ? EEXIST : errno);
+  }
+  sync_folder(parent_folder(target_));
+}
+
+}  // namespace zinc::train

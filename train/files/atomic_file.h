@@ -1,0 +1,72 @@
+// train/files/atomic_file.h: writing files and folders that are either complete or absent.
+//
+// Everything is written under a temporary name beside the target (".<name>.tmp-<pid>-<n>", in the
+// same folder), synced, and renamed: the target is never seen half-written, not after a full disk
+// and not after a kill at any instant. What was not committed is removed by the destructor. Every
+// failure of the system is an IoError with path, offset and errno.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "train/files/file_descriptor.h"
+
+namespace zinc::train {
+
+// One file. Writes go to any offset, in any order.
+class AtomicFile {
+ public:
+  // The file gets mode 0666 less the umask. `reserve_bytes` > 0: the file has that size from the
+  // start and its space is claimed, so that a full disk shows here and not half-way.
+  explicit AtomicFile(std::string path, int64_t reserve_bytes = 0);
+  AtomicFile(AtomicFile&& other) noexcept;
+  AtomicFile& operator=(AtomicFile&&) = delete;
+  ~AtomicFile();
+
+  const std::string& path() const { return path_; }
+  void write(int64_t offset, std::span<const std::byte> bytes);
+  // Syncs, renames onto `path` (replacing what is there) and syncs the folder. Once.
+  void commit();
+
+ private:
+  std::string path_;
+  std::string temporary_path_;  // empty once committed
+  FileDescriptor fd_;
+};
+
+// Writes a small file in one go.
+void write_file_atomically(const std::string& path, std::string_view content);
+
+// A folder that is filled under path() and then appears under its name at once.
+class AtomicFolder {
+ public:
+  explicit AtomicFolder(std::string target);
+  AtomicFolder(AtomicFolder&& other) noexcept;
+  AtomicFolder& operator=(AtomicFolder&&) = delete;
+  ~AtomicFolder();
+
+  const std::string& path() const { return temporary_path_; }  // write files here
+  // Renames onto the target. The files inside must have been synced (AtomicFile does). An existing
+  // non-empty target is an IoError with EEXIST unless `replace`: then both change places in one
+  // step and the old one is deleted.
+  void commit(bool replace);
+
+ private:
+  std::string target_;
+  std::string temporary_path_;  // empty once committed
+};
+
+// Makes the names in a folder durable.
+void sync_folder(const std::string& path);
+
+// The folder part of a path ("." where there is none) and what follows it.
+std::string parent_folder(const std::string& path);
+std::string file_name(const std::string& path);
+
+// Parents included, like mkdir -p.
+void create_folders(const std::string& path);
+
+}  // namespace zinc::train

@@ -1,0 +1,108 @@
+#include "train/metrics/file_sinks.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "train/files/atomic_file.h"
+#include "train/json/writer.h"
+
+namespace zinc::train {
+namespace {
+
+void write_peaks(json::Writer& out, const MemoryReport& memory) {
+  out.begin_object();
+  for (int tier = 0; tier < kNumTiers; ++tier) {
+    out.key(name_of(static_cast<Tier>(tier))).begin_object();
+    for (int label = 0; label < kNumLabels; ++label) {
+      const MemoryFigures& figures = memory.at(static_cast<Tier>(tier), static_cast<Label>(label));
+      out.member(name_of(static_cast<Label>(label)), figures.peak);
+    }
+    out.member("total", memory.at(static_cast<Tier>(tier)).peak);
+    out.end_object();
+  }
+  out.end_object();
+}
+
+std::string csv_number(double value) {
+  if (std::isnan(value)) return "nan";
+  return concat(value);
+}
+
+}  // namespace
+
+std::vector<Scalar> scalars(const StepMetrics& metrics) {
+  std::vector<Scalar> result = {
+      {"Train/Samples/train_loss", metrics.loss},
+      {"Train/Samples/lr", metrics.lr},
+      {"Train/Samples/loss_scale", metrics.loss_scale},
+      {"Train/Samples/grad_norm", metrics.grad_norm},
+      {"Train/Samples/tokens_per_second", metrics.tokens_per_second},
+  };
+  if (metrics.val_loss) result.push_back({"Validation/Samples/val_loss", *metrics.val_loss});
+  return result;
+}
+
+std::string json_line(const StepMetrics& metrics) {
+  json::Writer out;
+  out.begin_object();
+  out.member("step", metrics.step);
+  out.member("loss", metrics.loss);
+  out.member("lr", metrics.lr);
+  out.member("grad_norm", metrics.grad_norm);
+  out.member("loss_scale", metrics.loss_scale);
+  out.member("skipped", metrics.skipped);
+  out.member("tokens", metrics.tokens);
+  out.member("seconds", metrics.seconds);
+  out.member("tokens_per_second", metrics.tokens_per_second);
+  out.key("peak_bytes");
+  write_peaks(out, metrics.memory);
+  if (metrics.val_loss) out.member("val_loss", *metrics.val_loss);
+  out.end_object();
+  return out.take();
+}
+
+void JsonLinesSink::write(const StepMetrics& metrics) { file_.append(json_line(metrics) + '\n'); }
+
+CsvSink::CsvSink(std::string path, AppendFile::Mode mode) : file_(std::move(path), mode) {
+  if (!file_.empty()) return;
+  std::string header = "step,loss,lr,grad_norm,loss_scale,skipped,tokens,seconds,tokens_per_second";
+  for (int tier = 0; tier < kNumTiers; ++tier) {
+    header += concat(",peak_bytes_", name_of(static_cast<Tier>(tier)));
+  }
+  file_.append(header + ",val_loss\n");
+}
+
+void CsvSink::write(const StepMetrics& m) {
+  std::string row =
+      concat(m.step, ',', csv_number(m.loss), ',', csv_number(m.lr), ',', csv_number(m.grad_norm),
+             ',', csv_number(m.loss_scale), ',', m.skipped ? 1 : 0, ',', m.tokens, ',',
+             csv_number(m.seconds), ',', csv_number(m.tokens_per_second));
+  for (int tier = 0; tier < kNumTiers; ++tier) {
+    row += concat(',', m.memory.at(static_cast<Tier>(tier)).peak);
+  }
+  file_.append(concat(row, ',', m.val_loss ? csv_number(*m.val_loss) : std::string(), '\n'));
+}
+
+CsvMonitorSink::CsvMonitorSink(std::string folder) : folder_(std::move(folder)) {
+  create_folders(folder_);
+}
+
+void CsvMonitorSink::write(const StepMetrics& metrics) {
+  for (const Scalar& scalar : scalars(metrics)) {
+    auto file = files_.find(scalar.tag);
+    if (file == files_.end()) {
+      std::string name = scalar.tag;
+      std::replace(name.begin(), name.end(), '/', '_');
+      std::replace(name.begin(), name.end(), ' ', '_');
+      AppendFile opened(concat(folder_, '/', name, ".csv"), AppendFile::Mode::resume);
+      if (opened.empty()) {
+        opened.append(concat("step,", scalar.tag.substr(scalar.tag.rfind('/') + 1), "\r\n"));
+      }
+      file = files_.emplace(scalar.tag, std::move(opened)).first;
+    }
+    file->second.append(concat(metrics.samples, ',', csv_number(scalar.value), "\r\n"));
+  }
+}
+
+}  // namespace zinc::train

@@ -1,0 +1,53 @@
+// train/metrics/file_sinks.h: metrics as text: JSON lines and two kinds of CSV.
+//
+// Each step is appended and handed to the system at once. Numbers are the shortest text that reads
+// back to the same double.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "train/files/append_file.h"
+#include "train/metrics/step_metrics.h"
+
+namespace zinc::train {
+
+// One JSON object per step, on a line: step, loss, lr, grad_norm, loss_scale, skipped, tokens,
+// seconds, tokens_per_second, peak_bytes {tier: {label: bytes, ..., total: bytes}, ...} and, where
+// there was an evaluation, val_loss. What is no number (an overflow's norm) is null.
+std::string json_line(const StepMetrics& metrics);
+
+class JsonLinesSink final : public MetricsSink {
+ public:
+  JsonLinesSink(std::string path, AppendFile::Mode mode) : file_(std::move(path), mode) {}
+  void write(const StepMetrics& metrics) override;
+
+ private:
+  AppendFile file_;
+};
+
+// One table: a header, then a row per step; val_loss is empty where there was no evaluation, and
+// peak_bytes_<tier> are totals. What is no number is nan, inf or -inf.
+class CsvSink final : public MetricsSink {
+ public:
+  CsvSink(std::string path, AppendFile::Mode mode);
+  void write(const StepMetrics& metrics) override;
+
+ private:
+  AppendFile file_;
+};
+
+// DeepSpeed's csv_monitor: a file <folder>/<tag with _ for /, and for spaces>.csv per curve, with
+// the header "step,<last part of the tag>" and rows "<samples>,<value>" that end in CR LF.
+class CsvMonitorSink final : public MetricsSink {
+ public:
+  // Makes the folder: <output_path>/<job_name>. Goes on at the end of files that exist.
+  explicit CsvMonitorSink(std::string folder);
+  void write(const StepMetrics& metrics) override;
+
+ private:
+  std::string folder_;
+  std::map<std::string, AppendFile> files_;
+};
+
+}  // namespace zinc::train

@@ -1,0 +1,45 @@
+// train/metrics/progress.h: what a person reads while a run trains. Text only: apps/ prints it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace zinc::train {
+
+struct Progress {
+  int64_t step = 0;
+  int64_t total_steps = 0;
+  double epoch = 0.0;
+  double loss = 0.0;
+  std::optional<double> val_loss;
+  double lr = 0.0;
+  double grad_norm = 0.0;
+  std::optional<double> loss_scale;  // where there is one (f16)
+  bool skipped = false;
+  double seconds_per_step = 0.0;            // 0: not known yet; the first step is never counted
+  double tokens_per_second = 0.0;           // 0: not known yet
+  std::optional<double> flops_per_second;   // model FLOP/s
+  std::optional<double> flops_utilisation;  // part of the peak that is reached, where it is known
+  int64_t peak_bytes = 0;                   // device tier
+};
+
+// One line without a newline, fixed columns, for logs and pipes:
+//   step   120/37256 | epoch 0.01 | loss 3.7812 | gnorm 0.870 | lr 1.00e-04 | 142.3 ms |
+//   57.6k tok/s | 41.2% MFU | mem 18.4 GiB | ETA 1h27m
+// val_loss, FLOP/s, MFU, scale and times appear where they are known. A skipped step says so in
+// place of its norm.
+std::string progress_line(const Progress& progress);
+
+// The same figures for a terminal that redraws one line, cut to `width` columns: a bar first, then
+// as many figures as fit, the most important ones first.
+std::string live_line(const Progress& progress, int width);
+
+// "41 s", "3m05s", "1h27m", "2d03h".
+std::string format_duration(double seconds);
+// "512 B", "18.4 GiB"; powers of 1024.
+std::string format_bytes(int64_t bytes);
+// "950", "57.6k", "1.24M"; powers of 1000.
+std::string format_count(double count);
+
+}  // namespace zinc::train

@@ -1,0 +1,80 @@
+#include "train/metrics/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include "core/error.h"
+#include "train/files/atomic_file.h"
+#include "train/files/input_file.h"
+
+namespace zinc::train {
+namespace {
+
+constexpr std::string_view kMark = ".zinc-run";
+constexpr std::string_view kBusy = "another run is writing there; choose another folder";
+
+std::string mark_of(const std::string& folder) { return concat(folder, '/', kMark); }
+
+// True while `path` is the name of the open file.
+bool is_file(int fd, const std::string& path) {
+  struct stat held = {};
+  struct stat named = {};
+  return ::fstat(fd, &held) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         held.st_ino == named.st_ino && held.st_dev == named.st_dev;
+}
+
+// The locked mark. `shown` is the folder's name in messages.
+FileDescriptor lock_mark(const std::string& folder, const std::string& shown, int flags) {
+  FileDescriptor mark(
+      ::open(mark_of(folder).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0666));
+  if (!mark) throw IoError("open the mark of run folder", shown, -1, errno);
+  if (::flock(mark.get(), LOCK_EX | LOCK_NB) != 0) {
+    const int error = errno;
+    throw IoError("lock run folder", shown, -1, error, error == EWOULDBLOCK ? kBusy : "");
+  }
+  // Whoever replaced the folder between the two calls has left this lock on a file without a name.
+  if (!is_file(mark.get(), mark_of(folder))) {
+    throw IoError("lock run folder", shown, -1, EWOULDBLOCK, kBusy);
+  }
+  return mark;
+}
+
+bool is_empty_folder(const std::string& path) {
+  std::error_code error;
+  const bool empty = std::filesystem::is_empty(path, error);
+  if (error) throw IoError("read folder", path, -1, error.value());
+  return empty;
+}
+
+}  // namespace
+
+RunFolder RunFolder::create(std::string path, bool force) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  create_folders(parent_folder(path));
+
+  FileDescriptor old_lock;  // held until the old folder is gone
+  if (folder_exists(path) && !is_empty_folder(path)) {
+    if (!file_exists(mark_of(path))) {
+      throw IoError("create run folder", path, -1, EEXIST,
+                    "it holds something that is not a run of zinc; choose another folder");
+    }
+    if (!force) {
+      throw IoError("create run folder", path, -1, EEXIST,
+                    "it holds a run; choose another folder, or give --force to replace it");
+    }
+    old_lock = lock_mark(path, path, 0);
+  }
+
+  AtomicFolder folder(path);
+  FileDescriptor lock = lock_mark(folder.path(), path, O_CREAT | O_EXCL);
+  folder.commit(/*replace=*/static_cast<bool>(old_lock));
+  return RunFolder(std::move(path), std::move(lock));
+}
+
+}  // namespace zinc::train

@@ -1,0 +1,46 @@
+// train/metrics/step_metrics.h: the figures of one optimizer step, and where they go.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/allocator.h"
+
+namespace zinc::train {
+
+struct StepMetrics {
+  int64_t step = 0;        // optimizer steps so far, this one included
+  double loss = 0.0;       // mean over the step's targets, all ranks
+  double lr = 0.0;         // of the first parameter group, as used in this step
+  double grad_norm = 0.0;  // before clipping; not a number or infinite on a skipped step
+  double loss_scale = 1.0;
+  bool skipped = false;            // an overflow: nothing was changed
+  int64_t tokens = 0;              // trained on by this step, all ranks
+  double seconds = 0.0;            // the step took
+  double tokens_per_second = 0.0;  // tokens / seconds
+  MemoryReport memory{};           // of rank 0; its peaks are printed
+  std::optional<double> val_loss;  // where an evaluation followed the step
+
+  int64_t samples = 0;     // sequences so far, all ranks: the x axis of DeepSpeed's monitors
+  double wall_time = 0.0;  // seconds since the epoch, for TensorBoard
+};
+
+// Takes the steps in order. A failure is an IoError.
+class MetricsSink {
+ public:
+  virtual ~MetricsSink() = default;
+  virtual void write(const StepMetrics& metrics) = 0;
+};
+
+// The curves that DeepSpeed's monitors know, and zinc's own beside them.
+struct Scalar {
+  std::string tag;  // "Train/Samples/train_loss"
+  double value;
+};
+// Train/Samples/{train_loss, lr, loss_scale, grad_norm, tokens_per_second} and, where there was an
+// evaluation, Validation/Samples/val_loss.
+std::vector<Scalar> scalars(const StepMetrics& metrics);
+
+}  // namespace zinc::train

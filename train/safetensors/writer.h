@@ -1,0 +1,46 @@
+// train/safetensors/writer.h: writing one safetensors file, range by range.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/view.h"
+#include "train/files/atomic_file.h"
+#include "train/safetensors/format.h"
+
+namespace zinc::train {
+
+// All tensors are declared first; then their elements arrive in any order, each exactly once. The
+// space is claimed at the start, the file appears at commit(), complete and durable; see
+// train/files/atomic_file.h. Without a commit nothing is left.
+class SafetensorsWriter {
+ public:
+  // Metadata "format": "pt" is what Hugging Face's loaders ask for.
+  SafetensorsWriter(std::string path, std::span<const TensorSpec> tensors,
+                    const SafetensorsMetadata& metadata = {{"format", "pt"}});
+
+  const std::string& path() const { return file_.path(); }
+  bool has(std::string_view name) const { return index_.contains(name); }
+  // Elements [begin, begin + values.numel()) of `name`, flat row-major. values: contiguous host
+  // memory of the declared dtype, or of a float dtype that is converted to it. InvalidArgument for
+  // an unknown name, a range outside the tensor or one that was written before.
+  void write(std::string_view name, int64_t begin, ConstView values);
+  // InvalidArgument where elements are missing.
+  void commit();
+
+ private:
+  struct Progress {
+    const TensorEntry* entry;
+    std::map<int64_t, int64_t> written;  // begin -> end, in elements; disjoint, not adjacent
+  };
+  static void mark(Progress& progress, int64_t begin, int64_t end);
+
+  SafetensorsLayout layout_;
+  std::map<std::string, Progress, std::less<>> index_;
+  AtomicFile file_;
+};
+
+}  // namespace zinc::train
