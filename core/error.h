@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 namespace zinc {
 
@@ -80,6 +81,13 @@ class OutOfMemory : public Error {
  private:
   int64_t asked_bytes_;
   int64_t limit_bytes_;
+};
+
+// The numbers of a run left the range in which training makes sense: the loss scale overflowed at
+// its minimum, or too many steps in a row were skipped. Names the first tensor that was not finite.
+class NumericsError : public Error {
+ public:
+  using Error::Error;
 };
 
 // An invariant of zinc itself is broken.
