@@ -33,13 +33,13 @@ enum class WeightDecay : uint8_t {
 };
 
 struct AdamW {
-  View weights;        // [n] f64 | f32 master weights, in place
-  ConstView gradient;  // [n] f32 | bf16 | f16 (f64 with f64)
-  View m, v;           // [n] dtype of weights: first and second moments, in place
-  View model_weights;  // [n] bf16 | f16 | f32, overwrites; may be absent
-  ConstView factor;    // [1] f32 on the device: multiplies the gradient; absent: 1
-  ConstView skip;      // [1] i32 on the device, may be absent: non-zero leaves every bit as it is
-  int64_t step = 1;    // number of this update, from 1
+  View weights;          // [n] f64 | f32 master weights, in place
+  ConstView gradient;    // [n] f32 | bf16 | f16 (f64 with f64)
+  View m, v;             // [n] dtype of weights: first and second moments, in place
+  View model_weights{};  // [n] bf16 | f16 | f32, overwrites; may be absent
+  ConstView factor{};    // [1] f32 on the device: multiplies the gradient; absent: 1
+  ConstView skip{};      // [1] i32 on the device, may be absent: non-zero leaves every bit as it is
+  int64_t step = 1;      // number of this update, from 1
   double lr = 1e-3;
   double beta1 = 0.9;
   double beta2 = 0.999;

@@ -35,12 +35,13 @@ struct BinaryScalar {
 
 struct BinaryBackward {
   BinaryOp op = BinaryOp::add;
-  ConstView a;   // as in the forward pass; not read, and may be absent, for add and sub
-  ConstView b;   // as in the forward pass; not read for add and sub, but its shape is that of db
-  ConstView dy;  // shape and dtype of a
-  View da;       // shape of a, overwrites; may be absent; may be dy itself unless db is wanted too
-  View db;       // shape of b, contiguous where broadcast, dtype of b or f32; may be absent. Sums
-                 // over the broadcast dimensions are in f32 (f64) and rounded once.
+  ConstView a{};  // as in the forward pass; not read, and may be absent, for add and sub
+  ConstView b;    // as in the forward pass; not read for add and sub, but its shape is that of db
+  ConstView
+      dy;     // shape and dtype of a. Where db is wanted of a broadcast b, a and dy are contiguous.
+  View da{};  // shape of a, overwrites; may be absent; may be dy itself unless db is wanted too
+  View db{};  // shape of b, contiguous where broadcast, dtype of b or f32; may be absent. Sums
+              // over the broadcast dimensions are in f32 (f64) and rounded once.
   bool accumulate_db = false;  // add to db (in f32, then round) instead of overwriting
 };
 

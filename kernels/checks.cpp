@@ -58,6 +58,16 @@ void require_sum_target(std::string_view op, std::string_view name, const ConstV
   require_dense_operand(op, name, view, view.dtype(), shape);
 }
 
+void require_row_statistic(std::string_view op, std::string_view name, const ConstView& view,
+                           DType dtype, int64_t rows) {
+  require(static_cast<bool>(view), op, ": ", name, " is missing");
+  require_dtype(op, name, view, dtype);
+  require_contiguous(op, name, view);
+  require_computable(op, name, view);
+  require(view.numel() == rows, op, ": ", name, " must have one element per row: ", rows, " vs ",
+          view.numel());
+}
+
 void require_workspace(std::string_view op, const ConstView& view, int64_t bytes) {
   if (bytes == 0) return;
   require(static_cast<bool>(view), op, ": workspace is missing, ", bytes, " bytes are needed");
@@ -67,6 +77,31 @@ void require_workspace(std::string_view op, const ConstView& view, int64_t bytes
   require(view.bytes() >= bytes, op, ": workspace must have ", bytes, " bytes, not ", view.bytes());
   require(reinterpret_cast<uintptr_t>(view.data()) % 8 == 0, op,
           ": workspace must be aligned to 8 bytes");
+}
+
+void require_update_operands(std::string_view op, const ConstView& weights,
+                             const ConstView& gradient, const ConstView& model_weights,
+                             const ConstView& factor, const ConstView& skip) {
+  require(static_cast<bool>(weights), op, ": weights are missing");
+  require(weights.dtype() == DType::f32 || weights.dtype() == DType::f64, op,
+          ": weights must be f64 or f32, not ", weights.dtype());
+  require(weights.rank() == 1, op, ": weights must be [n], not ", weights.shape());
+  require_dense_operand(op, "weights", weights, weights.dtype(), weights.shape());
+  require_float(op, "gradient", gradient);
+  require((gradient.dtype() == DType::f64) == (weights.dtype() == DType::f64), op, ": gradient of ",
+          gradient.dtype(), " does not go with weights of ", weights.dtype());
+  require_dense_operand(op, "gradient", gradient, gradient.dtype(), weights.shape());
+  require_apart(op, "gradient", gradient, "weights", weights);
+  if (model_weights) {
+    require_float(op, "model_weights", model_weights);
+    require_dense_operand(op, "model_weights", model_weights, model_weights.dtype(),
+                          weights.shape());
+    require_apart(op, "model_weights", model_weights, "weights", weights);
+    require_apart(op, "model_weights", model_weights, "gradient", gradient);
+  }
+  if (factor) require_operand(op, "factor", factor, DType::f32, Shape{1});
+  if (skip) require_operand(op, "skip", skip, DType::i32, Shape{1});
+  require_same_device(op, {weights, gradient, model_weights, factor, skip});
 }
 
 int64_t row_stride(std::string_view op, std::string_view name, const ConstView& view) {

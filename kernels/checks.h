@@ -23,8 +23,18 @@ void require_dense_operand(std::string_view op, std::string_view name, const Con
 // A gradient of a weight or a sum: shape given, contiguous, of `dtype` or f32.
 void require_sum_target(std::string_view op, std::string_view name, const ConstView& view,
                         DType dtype, const Shape& shape);
+// A value per row, saved by a forward pass: present, contiguous, `rows` elements of any shape.
+void require_row_statistic(std::string_view op, std::string_view name, const ConstView& view,
+                           DType dtype, int64_t rows);
 // u8, contiguous, aligned to 8, at least `bytes`; not needed when `bytes` is 0.
 void require_workspace(std::string_view op, const ConstView& view, int64_t bytes);
+
+// What every update rule of an optimizer takes: weights [n] f64 | f32, gradient [n] f32 | bf16 |
+// f16 or both f64, model_weights [n] of any float dtype or absent, factor [1] f32 and skip [1] i32
+// or absent; all contiguous, on one device, without overlap.
+void require_update_operands(std::string_view op, const ConstView& weights,
+                             const ConstView& gradient, const ConstView& model_weights,
+                             const ConstView& factor, const ConstView& skip);
 
 // Elements from one row to the next of a view seen as [rows, cols], cols its last dimension; throws
 // where the rows do not lie at one stride.

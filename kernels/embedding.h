@@ -13,8 +13,8 @@ namespace zinc::kernels {
 struct EmbeddingForward {
   ConstView ids;                // any shape with N elements, i32 | i64, contiguous
   ConstView table;              // [V, C] f64 | f32 | bf16 | f16, contiguous
-  ConstView position_table;     // [P, C] dtype of table, contiguous; may be absent
-  ConstView positions;          // N elements, dtype of ids, contiguous; may be absent
+  ConstView position_table{};   // [P, C] dtype of table, contiguous; may be absent
+  ConstView positions{};        // N elements, dtype of ids, contiguous; may be absent
   int64_t start = 0;            // where `positions` is absent
   int64_t sequence_length = 0;  // > 0 where position_table is given and `positions` is absent
   View y;  // [..., C] with N rows, dtype of table, contiguous, overwrites. The sum with the

@@ -15,27 +15,28 @@ namespace zinc::kernels {
 
 // R rows are all dimensions before the last, C columns the last; rows lie at one stride.
 struct LayerNormForward {
-  ConstView x;      // [R, C] f64 | f32 | bf16 | f16
-  ConstView gamma;  // [C] dtype of x
-  ConstView beta;   // [C] dtype of x; may be absent: 0
-  View y;           // [R, C] dtype of x, overwrites; may be x itself
-  View mean, rstd;  // [R] f32 (f64 for f64), overwritten; saved for backward; both may be absent
+  ConstView x;       // [R, C] f64 | f32 | bf16 | f16
+  ConstView gamma;   // [C] dtype of x
+  ConstView beta{};  // [C] dtype of x; may be absent: 0
+  View y;            // [R, C] dtype of x, overwrites; may be x itself
+  View mean{},
+      rstd{};  // [R] f32 (f64 for f64), overwritten; saved for backward; both may be absent
   double eps = 1e-5;
 };
 
 struct LayerNormBackward {
-  ConstView dy;          // [R, C] dtype of x
-  ConstView x;           // [R, C] of the forward pass
-  ConstView gamma;       // [C] dtype of x
-  ConstView mean, rstd;  // [R] f32 (f64 for f64), of the forward pass
-  ConstView dresidual;   // [R, C] dtype of x; may be absent. Added to dx before it is rounded: the
-                         // gradient that reaches x past the norm.
-  View dx;               // [R, C] dtype of x, overwrites; may be dy, x or dresidual itself
-  View dgamma, dbeta;    // [C] dtype of x or f32; each may be absent
+  ConstView dy;           // [R, C] dtype of x
+  ConstView x;            // [R, C] of the forward pass
+  ConstView gamma;        // [C] dtype of x
+  ConstView mean, rstd;   // [R] f32 (f64 for f64), of the forward pass
+  ConstView dresidual{};  // [R, C] dtype of x; may be absent. Added to dx before it is rounded: the
+                          // gradient that reaches x past the norm.
+  View dx;                // [R, C] dtype of x, overwrites; may be dy, x or dresidual itself
+  View dgamma{}, dbeta{};          // [C] dtype of x or f32; each may be absent
   bool accumulate_dgamma = false;  // add (in f32, then round) instead of overwriting
   bool accumulate_dbeta = false;
-  View workspace;  // u8, at least norm_backward_workspace_bytes(R, C, dtype of x); may be absent
-                   // where dgamma and dbeta are
+  View workspace{};  // u8, at least norm_backward_workspace_bytes(R, C, dtype of x); may be absent
+                     // where dgamma and dbeta are
 };
 
 // Bytes of workspace that the backward passes of layernorm and rmsnorm take for their partial sums

@@ -21,7 +21,7 @@ enum class ReduceOp : uint8_t { sum, mean, max };
 enum class ReduceOver : uint8_t {
   last,     // y has the shape of x without its last dimension
   leading,  // y: [last dimension of x]
-  all,      // y: one element
+  all,      // y: one element, shape [] or [1]; x is contiguous
 };
 std::string_view name_of(ReduceOp op);
 

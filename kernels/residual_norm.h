@@ -17,13 +17,13 @@ enum class NormKind : uint8_t { layer, rms };
 // R rows are all dimensions before the last, C columns the last; rows lie at one stride.
 struct ResidualNormForward {
   NormKind kind = NormKind::layer;
-  ConstView x;         // [R, C] f64 | f32 | bf16 | f16
-  ConstView residual;  // [R, C] dtype of x
-  ConstView gamma;     // [C] dtype of x
-  ConstView beta;      // [C] dtype of x; may be absent; absent for rms
-  View sum;            // [R, C] dtype of x, overwrites; may be x or residual itself
-  View y;              // [R, C] dtype of x, overwrites; may be x or residual itself, not sum
-  View mean, rstd;     // [R] f32 (f64 for f64), overwritten; may be absent; mean is for layer only
+  ConstView x;          // [R, C] f64 | f32 | bf16 | f16
+  ConstView residual;   // [R, C] dtype of x
+  ConstView gamma;      // [C] dtype of x
+  ConstView beta{};     // [C] dtype of x; may be absent; absent for rms
+  View sum;             // [R, C] dtype of x, overwrites; may be x or residual itself
+  View y;               // [R, C] dtype of x, overwrites; may be x or residual itself, not sum
+  View mean{}, rstd{};  // [R] f32 (f64 for f64), overwritten; may be absent; mean is for layer only
   double eps = 1e-5;
 };
 

@@ -17,22 +17,22 @@ struct RmsNormForward {
   ConstView x;      // [R, C] f64 | f32 | bf16 | f16
   ConstView gamma;  // [C] dtype of x
   View y;           // [R, C] dtype of x, overwrites; may be x itself
-  View rstd;        // [R] f32 (f64 for f64), overwritten; saved for backward; may be absent
+  View rstd{};      // [R] f32 (f64 for f64), overwritten; saved for backward; may be absent
   double eps = 1e-5;
 };
 
 struct RmsNormBackward {
-  ConstView dy;         // [R, C] dtype of x
-  ConstView x;          // [R, C] of the forward pass
-  ConstView gamma;      // [C] dtype of x
-  ConstView rstd;       // [R] f32 (f64 for f64), of the forward pass
-  ConstView dresidual;  // [R, C] dtype of x; may be absent. Added to dx before it is rounded: the
-                        // gradient that reaches x past the norm.
-  View dx;              // [R, C] dtype of x, overwrites; may be dy, x or dresidual itself
-  View dgamma;          // [C] dtype of x or f32; may be absent
+  ConstView dy;           // [R, C] dtype of x
+  ConstView x;            // [R, C] of the forward pass
+  ConstView gamma;        // [C] dtype of x
+  ConstView rstd;         // [R] f32 (f64 for f64), of the forward pass
+  ConstView dresidual{};  // [R, C] dtype of x; may be absent. Added to dx before it is rounded: the
+                          // gradient that reaches x past the norm.
+  View dx;                // [R, C] dtype of x, overwrites; may be dy, x or dresidual itself
+  View dgamma{};          // [C] dtype of x or f32; may be absent
   bool accumulate_dgamma = false;  // add (in f32, then round) instead of overwriting
-  View workspace;  // u8, at least norm_backward_workspace_bytes(R, C, dtype of x) of layernorm.h;
-                   // may be absent where dgamma is
+  View workspace{};  // u8, at least norm_backward_workspace_bytes(R, C, dtype of x) of layernorm.h;
+                     // may be absent where dgamma is
 };
 
 // Asynchronous on `stream`. Statistics and sums in f32 (f64). Deterministic, as layernorm.

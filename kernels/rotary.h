@@ -48,11 +48,11 @@ void fill_rotary_table(std::span<const double> frequencies, int64_t first_positi
                        const View& sin);
 
 struct Rotary {
-  View q;               // [B, T, H, D] f64 | f32 | bf16 | f16, in place; outer strides are free
-  View k;               // [B, T, KV, D] likewise; dtype of q; may be absent
-  ConstView cos, sin;   // [positions, rotary_dims / 2] f32 (f64 for f64), contiguous
-  ConstView positions;  // [B, T] i32 | i64, contiguous: rows of cos and sin; absent: start + t
-  int64_t start = 0;    // position of t = 0 where `positions` is absent
+  View q;                 // [B, T, H, D] f64 | f32 | bf16 | f16, in place; outer strides are free
+  View k{};               // [B, T, KV, D] likewise; dtype of q; may be absent
+  ConstView cos, sin;     // [positions, rotary_dims / 2] f32 (f64 for f64), contiguous
+  ConstView positions{};  // [B, T] i32 | i64, contiguous: rows of cos and sin; absent: start + t
+  int64_t start = 0;      // position of t = 0 where `positions` is absent
   RotaryLayout layout = RotaryLayout::half_split;
   bool inverse = false;  // turns back: the gradient of the rotation
 };

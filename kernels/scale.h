@@ -8,9 +8,9 @@
 namespace zinc::kernels {
 
 struct Scale {
-  ConstView x;              // any shape, f64 | f32 | bf16 | f16; outer strides are free
-  double factor = 1.0;      // rounded to f32 first unless x is f64
-  ConstView device_factor;  // [1] f32 on the device; absent: 1
+  ConstView x;                // any shape, f64 | f32 | bf16 | f16; outer strides are free
+  double factor = 1.0;        // rounded to f32 first unless x is f64
+  ConstView device_factor{};  // [1] f32 on the device; absent: 1
   View y;  // shape and dtype of x, overwrites; may be x itself; outer strides are free
 };
 

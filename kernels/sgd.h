@@ -18,12 +18,12 @@
 namespace zinc::kernels {
 
 struct Sgd {
-  View weights;        // [n] f64 | f32 master weights, in place
-  ConstView gradient;  // [n] f32 | bf16 | f16 (f64 with f64)
-  View velocity;       // [n] dtype of weights, in place; absent where momentum is 0
-  View model_weights;  // [n] bf16 | f16 | f32, overwrites; may be absent
-  ConstView factor;    // [1] f32 on the device; absent: 1
-  ConstView skip;      // [1] i32 on the device, may be absent: non-zero leaves every bit as it is
+  View weights;          // [n] f64 | f32 master weights, in place
+  ConstView gradient;    // [n] f32 | bf16 | f16 (f64 with f64)
+  View velocity{};       // [n] dtype of weights, in place; absent where momentum is 0
+  View model_weights{};  // [n] bf16 | f16 | f32, overwrites; may be absent
+  ConstView factor{};    // [1] f32 on the device; absent: 1
+  ConstView skip{};      // [1] i32 on the device, may be absent: non-zero leaves every bit as it is
   double lr = 1e-3;
   double momentum = 0.0;
   double dampening = 0.0;

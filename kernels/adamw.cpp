@@ -1,0 +1,49 @@
+#include "kernels/adamw.h"
+
+#include "kernels/checks.h"
+#include "kernels/launch.h"
+
+namespace zinc::kernels {
+
+namespace cpu {
+void adamw(const AdamW& args);
+}  // namespace cpu
+
+namespace {
+
+int64_t optional_bytes(const ConstView& view) { return view ? view.bytes() : 0; }
+
+}  // namespace
+
+void adamw(const AdamW& args, StreamRef stream) {
+  constexpr auto kOp = "adamw";
+  require_update_operands(kOp, args.weights, args.gradient, args.model_weights, args.factor,
+                          args.skip);
+  const DType dtype = args.weights.dtype();
+  for (const View& moment : {args.m, args.v}) {
+    require_dense_operand(kOp, "m or v", moment, dtype, args.weights.shape());
+    require_apart(kOp, "m or v", moment, "weights", args.weights);
+    require_apart(kOp, "m or v", moment, "gradient", args.gradient);
+    require_apart(kOp, "m or v", moment, "model_weights", args.model_weights);
+  }
+  require_apart(kOp, "m", args.m, "v", args.v);
+  require(args.step >= 1, kOp, ": step counts from 1, not ", args.step);
+  require(args.beta1 >= 0.0 && args.beta1 < 1.0, kOp, ": beta1 must be in [0, 1), not ",
+          args.beta1);
+  require(args.beta2 >= 0.0 && args.beta2 < 1.0, kOp, ": beta2 must be in [0, 1), not ",
+          args.beta2);
+  require(args.eps >= 0.0, kOp, ": eps must not be negative: ", args.eps);
+  require_same_device(kOp, {args.weights, args.m, args.v});
+  if (args.weights.numel() == 0) return;
+  run_on_device(kOp, args.weights.device(), stream, [args] { cpu::adamw(args); });
+}
+
+// Operations per element as the header lists them, an fma as two.
+Cost cost(const AdamW& args) {
+  const int64_t states = args.weights.bytes() + args.m.bytes() + args.v.bytes();
+  return {.bytes_read = states + args.gradient.bytes(),
+          .bytes_written = states + optional_bytes(args.model_weights),
+          .flops = (args.weight_decay != 0.0 ? 16 : 14) * args.weights.numel()};
+}
+
+}  // namespace zinc::kernels

@@ -1,0 +1,106 @@
+// kernels/cpu/row_walk.h: element-wise loops over views of one shape with any outer strides.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/parallel.h"
+#include "core/shape.h"
+#include "core/view.h"
+
+namespace zinc::kernels::cpu {
+
+// Elements of a thread's turn in an element-wise loop: large against the cost of a turn, small
+// against the sizes for which threads pay off.
+inline constexpr int64_t kElementGrain = 1 << 14;
+
+// N views of one shape as rows of contiguous elements: dimensions that lie without a gap in all of
+// them are merged, so that contiguous views are one row.
+template <size_t N>
+class RowWalk {
+ public:
+  // Strides of each view; a stride of 0 repeats it along that dimension.
+  RowWalk(const Shape& shape, const std::array<Strides, N>& strides) {
+    const int rank = shape.rank();
+    cols_ = shape.cols();
+    total_ = shape.numel();
+    for (int i = rank - 2; i >= 0; --i) {
+      const auto d = static_cast<size_t>(i);
+      if (shape[i] == 1) continue;
+      if (outer_ == 0 && joins(strides, d, cols_, nullptr)) {
+        cols_ *= shape[i];
+      } else if (outer_ > 0 && joins(strides, d, extent_[last()], &stride_)) {
+        extent_[last()] *= shape[i];
+      } else {
+        extent_[static_cast<size_t>(outer_)] = shape[i];
+        for (size_t v = 0; v < N; ++v) stride_[static_cast<size_t>(outer_)][v] = strides[v][d];
+        ++outer_;
+      }
+    }
+  }
+
+  int64_t total() const { return total_; }
+  int64_t cols() const { return cols_; }
+
+  // Calls body(offsets, n) for runs of n elements that together are the elements [begin, end) in
+  // row-major order; offsets[v] is where the run starts in view v, in elements.
+  template <class Body>
+  void run(int64_t begin, int64_t end, Body&& body) const {
+    if (begin >= end) return;
+    int64_t row = begin / cols_;
+    int64_t col = begin % cols_;
+    std::array<int64_t, kMaxRank> index{};
+    std::array<int64_t, N> offset{};
+    for (size_t d = 0; d < static_cast<size_t>(outer_); ++d) {
+      index[d] = row % extent_[d];
+      row /= extent_[d];
+      for (size_t v = 0; v < N; ++v) offset[v] += index[d] * stride_[d][v];
+    }
+    while (begin < end) {
+      const int64_t n = std::min(cols_ - col, end - begin);
+      std::array<int64_t, N> start = offset;
+      for (size_t v = 0; v < N; ++v) start[v] += col;
+      body(start, n);
+      begin += n;
+      col = 0;
+      for (size_t d = 0; d < static_cast<size_t>(outer_); ++d) {
+        for (size_t v = 0; v < N; ++v) offset[v] += stride_[d][v];
+        if (++index[d] < extent_[d]) break;
+        index[d] = 0;
+        for (size_t v = 0; v < N; ++v) offset[v] -= extent_[d] * stride_[d][v];
+      }
+    }
+  }
+
+ private:
+  using PerView = std::array<int64_t, N>;
+
+  size_t last() const { return static_cast<size_t>(outer_ - 1); }
+  // Dimension d continues what lies inside it: rows of `extent` elements, or of `extent` rows.
+  bool joins(const std::array<Strides, N>& strides, size_t d, int64_t extent,
+             const std::array<PerView, kMaxRank>* inner) const {
+    for (size_t v = 0; v < N; ++v) {
+      const int64_t step = inner == nullptr ? 1 : (*inner)[last()][v];
+      if (strides[v][d] != extent * step) return false;
+    }
+    return true;
+  }
+
+  int64_t total_ = 0;
+  int64_t cols_ = 1;
+  int outer_ = 0;  // outer dimensions, innermost first
+  std::array<int64_t, kMaxRank> extent_{};
+  std::array<PerView, kMaxRank> stride_{};
+};
+
+// body(offsets, n) over all elements, in parallel.
+template <class Body, class... Views>
+void parallel_elements(const Shape& shape, Body&& body, const Views&... views) {
+  const RowWalk<sizeof...(Views)> walk(shape, {views.strides()...});
+  parallel_for(walk.total(), kElementGrain,
+               [&](int64_t begin, int64_t end) { walk.run(begin, end, body); });
+}
+
+}  // namespace zinc::kernels::cpu

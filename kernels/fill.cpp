@@ -1,0 +1,42 @@
+#include "kernels/fill.h"
+
+#include <cmath>
+
+#include "kernels/checks.h"
+#include "kernels/launch.h"
+
+namespace zinc::kernels {
+namespace {
+
+// Bounds as doubles; that of i64 is the first value beyond it.
+bool is_value_of(DType dtype, double value) {
+  if (is_float(dtype)) return true;
+  if (value != std::floor(value)) return false;
+  switch (dtype) {
+    case DType::i64:
+      return value >= -0x1p63 && value < 0x1p63;
+    case DType::i32:
+      return value >= -0x1p31 && value < 0x1p31;
+    default:
+      return value >= 0 && value < 256;
+  }
+}
+
+}  // namespace
+
+namespace cpu {
+void fill(const Fill& args);
+}  // namespace cpu
+
+void fill(const Fill& args, StreamRef stream) {
+  constexpr auto kOp = "fill";
+  require_operand(kOp, "y", args.y, args.y.dtype(), args.y.shape());
+  require(is_value_of(args.y.dtype(), args.value), kOp, ": ", args.value, " is no value of ",
+          args.y.dtype());
+  if (args.y.numel() == 0) return;
+  run_on_device(kOp, args.y.device(), stream, [args] { cpu::fill(args); });
+}
+
+Cost cost(const Fill& args) { return {.bytes_written = args.y.bytes()}; }
+
+}  // namespace zinc::kernels

@@ -1,0 +1,29 @@
+#include "kernels/scale.h"
+
+#include "kernels/checks.h"
+#include "kernels/launch.h"
+
+namespace zinc::kernels {
+
+namespace cpu {
+void scale(const Scale& args);
+}  // namespace cpu
+
+void scale(const Scale& args, StreamRef stream) {
+  constexpr auto kOp = "scale";
+  require_float(kOp, "x", args.x);
+  require_operand(kOp, "y", args.y, args.x.dtype(), args.x.shape());
+  if (args.device_factor) {
+    require_operand(kOp, "device_factor", args.device_factor, DType::f32, Shape{1});
+  }
+  require_same_device(kOp, {args.x, args.y, args.device_factor});
+  require_same_or_apart(kOp, "y", args.y, "x", args.x);
+  if (args.x.numel() == 0) return;
+  run_on_device(kOp, args.x.device(), stream, [args] { cpu::scale(args); });
+}
+
+Cost cost(const Scale& args) {
+  return {.bytes_read = args.x.bytes(), .bytes_written = args.y.bytes(), .flops = args.x.numel()};
+}
+
+}  // namespace zinc::kernels

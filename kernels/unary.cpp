@@ -1,0 +1,75 @@
+#include "kernels/unary.h"
+
+#include "kernels/checks.h"
+#include "kernels/launch.h"
+
+namespace zinc::kernels {
+
+namespace cpu {
+void unary(const Unary& args);
+void unary_backward(const UnaryBackward& args);
+}  // namespace cpu
+
+std::string_view name_of(UnaryOp op) {
+  switch (op) {
+    case UnaryOp::neg:
+      return "neg";
+    case UnaryOp::abs:
+      return "abs";
+    case UnaryOp::square:
+      return "square";
+    case UnaryOp::sqrt:
+      return "sqrt";
+    case UnaryOp::rsqrt:
+      return "rsqrt";
+    case UnaryOp::reciprocal:
+      return "reciprocal";
+    case UnaryOp::exp:
+      return "exp";
+    case UnaryOp::log:
+      return "log";
+    case UnaryOp::tanh:
+      return "tanh";
+    case UnaryOp::sigmoid:
+      return "sigmoid";
+    case UnaryOp::relu:
+      return "relu";
+    case UnaryOp::silu:
+      return "silu";
+  }
+  return "?";
+}
+
+void unary(const Unary& args, StreamRef stream) {
+  constexpr auto kOp = "unary";
+  require_float(kOp, "x", args.x);
+  require_operand(kOp, "y", args.y, args.x.dtype(), args.x.shape());
+  require_same_device(kOp, {args.x, args.y});
+  require_same_or_apart(kOp, "y", args.y, "x", args.x);
+  if (args.x.numel() == 0) return;
+  run_on_device(kOp, args.x.device(), stream, [args] { cpu::unary(args); });
+}
+
+void unary_backward(const UnaryBackward& args, StreamRef stream) {
+  constexpr auto kOp = "unary_backward";
+  require_float(kOp, "x", args.x);
+  require_operand(kOp, "dy", args.dy, args.x.dtype(), args.x.shape());
+  require_operand(kOp, "dx", args.dx, args.x.dtype(), args.x.shape());
+  require_same_device(kOp, {args.x, args.dy, args.dx});
+  require_same_or_apart(kOp, "dx", args.dx, "x", args.x);
+  require_same_or_apart(kOp, "dx", args.dx, "dy", args.dy);
+  if (args.x.numel() == 0) return;
+  run_on_device(kOp, args.x.device(), stream, [args] { cpu::unary_backward(args); });
+}
+
+Cost cost(const Unary& args) {
+  return {.bytes_read = args.x.bytes(), .bytes_written = args.y.bytes(), .flops = args.x.numel()};
+}
+
+Cost cost(const UnaryBackward& args) {
+  return {.bytes_read = args.x.bytes() + args.dy.bytes(),
+          .bytes_written = args.dx.bytes(),
+          .flops = 2 * args.x.numel()};
+}
+
+}  // namespace zinc::kernels
