@@ -2,7 +2,7 @@
 
 #include "kernels/checks.h"
 #include "kernels/launch.h"
-#include "kernels/norm_blocks.h"
+#include "kernels/cpu/norm_blocks.h"
 
 namespace zinc::kernels {
 

@@ -7,7 +7,7 @@
 #include "core/dtype.h"
 #include "core/parallel.h"
 #include "core/view.h"
-#include "kernels/norm_blocks.h"
+#include "kernels/cpu/norm_blocks.h"
 
 namespace zinc::kernels::cpu {
 

@@ -4,6 +4,7 @@
 
 #include "kernels/checks.h"
 #include "kernels/cpu/norm_rows.h"
+#include "kernels/cpu/row_sum.h"
 
 namespace zinc::kernels::cpu {
 namespace {
@@ -22,8 +23,11 @@ void forward(const RmsNormForward& args) {
     for (int64_t r = begin; r < end; ++r) {
       const T* in = x + r * x_stride;
       T* out = y + r * y_stride;
-      A squares = A(0);
-      for (int64_t c = 0; c < cols; ++c) squares += A(in[c]) * A(in[c]);
+      const A squares = sum_row<A>(cols, [&](int64_t block) {
+        const int64_t first = block * kSumBlock;
+        return sum_block<A>(first, std::min(kSumBlock, cols - first),
+                            [&](int64_t c) { return A(in[c]) * A(in[c]); });
+      });
       const A rstd = A(1) / std::sqrt(squares / static_cast<A>(cols) + static_cast<A>(args.eps));
       for (int64_t c = 0; c < cols; ++c) out[c] = T(A(in[c]) * rstd * A(gamma[c]));
       if (rstd_out != nullptr) rstd_out[r] = rstd;

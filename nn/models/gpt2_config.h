@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 namespace zinc::nn {
 
@@ -28,11 +29,11 @@ struct Gpt2Config {
   double embedding_dropout = 0.0;                         // embd_pdrop
   double attention_dropout = 0.0;                         // attn_pdrop
   double residual_dropout = 0.0;                          // resid_pdrop
-  double initializer_range = 0.02;  // initializer_range: standard deviation of initial weights;
-                                    // c_proj weights use it / sqrt(2 num_layers)
-  bool tie_word_embeddings = true;  // tie_word_embeddings: lm_head shares wte
-  int64_t bos_token = -1;           // bos_token_id; -1: none
-  int64_t eos_token = -1;           // eos_token_id; -1: none
+  double initializer_range = 0.02;    // initializer_range: standard deviation of initial weights;
+                                      // c_proj weights use it / sqrt(2 num_layers)
+  bool tie_word_embeddings = true;    // tie_word_embeddings: lm_head shares wte
+  int64_t bos_token = -1;             // bos_token_id; -1: none
+  std::vector<int64_t> eos_tokens{};  // eos_token_id: a number or a list
 
   int64_t head_dim() const { return hidden_size / num_heads; }
   int64_t mlp_size() const { return intermediate_size > 0 ? intermediate_size : 4 * hidden_size; }

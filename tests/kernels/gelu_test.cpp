@@ -47,8 +47,9 @@ TEST(Gelu, ShortFloats_AreTheF64ValueOfTheRoundedArgument) {
       for (const int64_t n : test::kOddSizes) {
         const HostArray x = HostArray::random(Shape{n}, dtype, 1, -6.0, 6.0);
         const HostArray dy = HostArray::random(Shape{n}, dtype, 2);
-        // 1 + erf and 1 + tanh lose relative, not absolute accuracy below 0: an error of 2^-24 there
-        // is one of |x| / 2 * 2^-24 <= 3 * 2^-24 in the result, 30 * 2^-24 of the floor of 0.1.
+        // 1 + erf and 1 + tanh lose relative, not absolute accuracy below 0: an error of 2^-24
+        // there is one of |x| / 2 * 2^-24 <= 3 * 2^-24 in the result, 30 * 2^-24 of the floor of
+        // 0.1.
         const double tolerance = test::epsilon_of(dtype) + 32 * 0x1p-24;
         ASSERT_LE(test::max_relative_error(forward(kind, x), forward(kind, x.as(DType::f64)), 0.1),
                   tolerance)

@@ -213,6 +213,11 @@ double max_relative_error(const HostArray& got, const HostArray& expected, doubl
   return worst;
 }
 
+View meta_view(const Shape& shape, DType dtype, int place) {
+  void* nowhere = reinterpret_cast<void*>(static_cast<uintptr_t>(place) << 40);
+  return View(nowhere, dtype, shape, Device{.kind = DeviceKind::cpu, .index = 0, .meta = true});
+}
+
 StreamRef test_stream() {
   static const std::unique_ptr<Stream> stream = make_inline_stream("test", 0, nullptr);
   return *stream;

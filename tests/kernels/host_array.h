@@ -74,6 +74,9 @@ double relative_l2(const HostArray& got, const HostArray& expected);
 // max |got - expected| / max(|expected|, floor) over all elements, as above for NaN and infinity.
 double max_relative_error(const HostArray& got, const HostArray& expected, double floor);
 
+// A view on a meta device; views with different `place` do not overlap. Touching it is a fault.
+View meta_view(const Shape& shape, DType dtype, int place = 1);
+
 // A stream that runs work at the call.
 StreamRef test_stream();
 

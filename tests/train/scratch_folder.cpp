@@ -1,6 +1,6 @@
 #include "tests/train/scratch_folder.h"
 
-#include <stdlib.h>
+#include <cstdlib>
 
 #include <algorithm>
 #include <fstream>

@@ -54,7 +54,11 @@ class Loader::Reader {
   }
 
   HostBatch take() {
-    if (depth_ == 0) return read_(next_++);
+    if (depth_ == 0) {
+      HostBatch batch = read_(next_);
+      ++next_;
+      return batch;
+    }
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !ready_.empty() || failure_ != nullptr; });
     if (ready_.empty()) std::rethrow_exception(failure_);

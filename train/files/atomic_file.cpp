@@ -1,7 +1,7 @@
 #include "train/files/atomic_file.h"
 
 #include <fcntl.h>
-#include <stdio.h>  // renameat2
+#include <cstdio>  // renameat2
 #include <sys/stat.h>
 #include <unistd.h>
 

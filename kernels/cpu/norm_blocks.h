@@ -1,4 +1,4 @@
-// kernels/norm_blocks.h: how the rows of a norm's backward pass are cut into blocks.
+// kernels/cpu/norm_blocks.h: how the rows of a norm's backward pass are cut into blocks.
 //
 // Each block of rows sums its part of dgamma and dbeta into `kNormPartials` arrays of [cols] in the
 // workspace: the sums of the last few rows (kNormRunRows) of both, and the totals of both. Two

@@ -1,0 +1,223 @@
+#include "kernels/adamw.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/kernels/host_array.h"
+
+namespace zinc::kernels {
+namespace {
+
+using test::HostArray;
+using testing::HasSubstr;
+
+struct State {
+  HostArray weights, m, v, model;
+};
+
+State make_state(int64_t n, DType dtype, DType model) {
+  return {HostArray::random(Shape{n}, dtype, 1), HostArray::random(Shape{n}, dtype, 2, -0.1, 0.1),
+          HostArray::random(Shape{n}, dtype, 3, 0.0, 0.01), HostArray(Shape{n}, model)};
+}
+
+AdamW args_of(const State& s, const HostArray& gradient) {
+  return {.weights = s.weights, .gradient = gradient, .m = s.m, .v = s.v, .model_weights = s.model};
+}
+
+// Note [Bits of AdamW] for one element, in the arithmetic of A.
+template <class A>
+struct Element {
+  A w, m, v;
+};
+template <class A>
+Element<A> step(Element<A> e, A gradient, A factor, const AdamW& args) {
+  const double correction1 = 1.0 - std::pow(args.beta1, double(args.step));
+  const double correction2 = 1.0 - std::pow(args.beta2, double(args.step));
+  A g = gradient * factor;
+  const bool decays = args.weight_decay != 0.0;
+  if (decays && args.mode == WeightDecay::l2) g = std::fma(A(args.weight_decay), e.w, g);
+  e.m = std::fma(A(args.beta1), e.m, A(1.0 - args.beta1) * g);
+  e.v = std::fma(A(args.beta2), e.v, (A(1.0 - args.beta2) * g) * g);
+  const A d = std::fma(std::sqrt(e.v), A(1.0 / std::sqrt(correction2)), A(args.eps));
+  if (decays && args.mode == WeightDecay::decoupled) {
+    e.w = std::fma(A(-args.lr * args.weight_decay), e.w, e.w);
+  }
+  e.w = std::fma(A(-args.lr / correction1), e.m / d, e.w);
+  return e;
+}
+
+template <class A>
+void expect_step(const State& before, const State& after, const HostArray& gradient, float factor,
+                 const AdamW& args) {
+  for (int64_t i = 0; i < gradient.numel(); ++i) {
+    const Element<A> e = step<A>({A(before.weights.at(i)), A(before.m.at(i)), A(before.v.at(i))},
+                                 A(gradient.at(i)), A(factor), args);
+    ASSERT_EQ(after.weights.at(i), double(e.w)) << i;
+    ASSERT_EQ(after.m.at(i), double(e.m)) << i;
+    ASSERT_EQ(after.v.at(i), double(e.v)) << i;
+    const HostArray rounded = HostArray::of({double(e.w)}, Shape{}, after.model.dtype());
+    ASSERT_EQ(after.model.at(i), rounded.at(0)) << i;
+  }
+}
+
+TEST(AdamW, EveryDTypeAndMode_FollowsTheStatedOperationsBitForBit) {
+  const HostArray factor = HostArray::full(Shape{1}, DType::f32, 0.37);
+  for (const DType gradient_dtype : test::kFloatDTypes) {
+    const DType dtype = gradient_dtype == DType::f64 ? DType::f64 : DType::f32;
+    for (const DType model : {DType::bf16, DType::f16, DType::f32}) {
+      for (const int64_t n : test::kOddSizes) {
+        for (const WeightDecay mode : {WeightDecay::decoupled, WeightDecay::l2}) {
+          for (const double decay : {0.0, 0.1}) {
+            const State before = make_state(n, dtype, model);
+            State after = before;
+            const HostArray gradient = HostArray::random(Shape{n}, gradient_dtype, 4);
+            AdamW args = args_of(after, gradient);
+            args.factor = factor;
+            args.step = 7;
+            args.weight_decay = decay;
+            args.mode = mode;
+            adamw(args, test::test_stream());
+            if (dtype == DType::f64) {
+              expect_step<double>(before, after, gradient, 0.37f, args);
+            } else {
+              expect_step<float>(before, after, gradient, 0.37f, args);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(AdamW, FirstStep_MovesByTheLearningRateAgainstTheSign) {
+  // With m = v = 0 the corrected moments are g and g^2: the step is lr * g / (|g| + eps).
+  State s{HostArray::of({1.0, 1.0, 1.0}, Shape{3}, DType::f64),
+          HostArray::full(Shape{3}, DType::f64, 0.0), HostArray::full(Shape{3}, DType::f64, 0.0),
+          HostArray(Shape{3}, DType::f32)};
+  const HostArray gradient = HostArray::of({0.5, -2.0, 0.0}, Shape{3}, DType::f64);
+  AdamW args = args_of(s, gradient);
+  args.lr = 0.01;
+  adamw(args, test::test_stream());
+  EXPECT_NEAR(s.weights.at(0), 0.99, 1e-9);
+  EXPECT_NEAR(s.weights.at(1), 1.01, 1e-9);
+  EXPECT_EQ(s.weights.at(2), 1.0);
+}
+
+TEST(AdamW, ManySteps_MatchTheFormulaInF64) {
+  // f32 against f64 over 100 steps: each step rounds a few times, and errors do not grow faster
+  // than their number because every step is of size lr.
+  const int64_t n = 33;
+  State narrow = make_state(n, DType::f32, DType::f32);
+  State wide{narrow.weights.as(DType::f64), narrow.m.as(DType::f64), narrow.v.as(DType::f64),
+             HostArray(Shape{n}, DType::f64)};
+  for (int64_t t = 1; t <= 100; ++t) {
+    const HostArray gradient = HostArray::random(Shape{n}, DType::f32, 100 + uint64_t(t));
+    const HostArray exact = gradient.as(DType::f64);
+    for (auto [state, g] : {std::pair{&narrow, &gradient}, {&wide, &exact}}) {
+      AdamW args = args_of(*state, *g);
+      args.step = t;
+      args.weight_decay = 0.01;
+      adamw(args, test::test_stream());
+    }
+  }
+  EXPECT_LE(test::relative_l2(narrow.weights, wide.weights), 100 * 0x1p-24);
+}
+
+TEST(AdamW, Skip_LeavesEveryBit) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const HostArray gradient = HostArray::full(Shape{100}, DType::bf16, nan);
+  const State before = make_state(100, DType::f32, DType::bf16);
+  for (const double flag : {1.0, -3.0, 0.0}) {
+    const HostArray skip = HostArray::full(Shape{1}, DType::i32, flag);
+    State after = before;
+    AdamW args = args_of(after, gradient);
+    args.skip = skip;
+    adamw(args, test::test_stream());
+    EXPECT_EQ(test::same_bits(after.weights, before.weights), flag != 0.0);
+    EXPECT_EQ(test::same_bits(after.m, before.m), flag != 0.0);
+    EXPECT_EQ(test::same_bits(after.v, before.v), flag != 0.0);
+    EXPECT_EQ(test::same_bits(after.model, before.model), flag != 0.0);
+  }
+}
+
+TEST(AdamW, TinyMoments_KeepTheirDenormals) {
+  State s = make_state(40, DType::f32, DType::f32);
+  s.m.set_all(0x1p-140);
+  s.v.set_all(0x1p-145);
+  const State before = s;
+  const HostArray gradient = HostArray::full(Shape{40}, DType::f32, 0.0);
+  AdamW args = args_of(s, gradient);
+  args.step = 1000;
+  adamw(args, test::test_stream());
+  EXPECT_GT(s.m.at(0), 0.0);
+  EXPECT_GT(s.v.at(0), 0.0);
+  expect_step<float>(before, s, gradient, 1.0f, args);
+}
+
+TEST(AdamW, PartsAndThreads_SameBitsAsTheWhole) {
+  const int64_t n = 50'001;
+  const HostArray gradient = HostArray::random(Shape{n}, DType::bf16, 5);
+  const auto whole = [&] {
+    State s = make_state(n, DType::f32, DType::bf16);
+    AdamW args = args_of(s, gradient);
+    args.weight_decay = 0.1;
+    adamw(args, test::test_stream());
+    return std::vector<HostArray>{s.weights, s.m, s.v, s.model};
+  };
+  EXPECT_TRUE(test::same_for_all_thread_counts(whole));
+  State parts = make_state(n, DType::f32, DType::bf16);
+  for (int64_t begin = 0; begin < n; begin += 7'777) {
+    const int64_t length = std::min<int64_t>(7'777, n - begin);
+    const auto part = [&](const View& view) { return view.narrow(0, begin, length); };
+    adamw({.weights = part(parts.weights),
+           .gradient = part(gradient.view()),
+           .m = part(parts.m),
+           .v = part(parts.v),
+           .model_weights = part(parts.model),
+           .weight_decay = 0.1},
+          test::test_stream());
+  }
+  const std::vector<HostArray> expected = whole();
+  EXPECT_TRUE(test::same_bits(parts.weights, expected[0]));
+  EXPECT_TRUE(test::same_bits(parts.m, expected[1]));
+  EXPECT_TRUE(test::same_bits(parts.v, expected[2]));
+  EXPECT_TRUE(test::same_bits(parts.model, expected[3]));
+}
+
+TEST(AdamW, BadArgumentsCostAndMetaDevice) {
+  State s = make_state(8, DType::f32, DType::bf16);
+  const HostArray gradient(Shape{8}, DType::bf16);
+  const HostArray wide(Shape{8}, DType::f64);
+  const auto message = [&](const AdamW& args) {
+    return test::message_of_invalid([&] { adamw(args, test::test_stream()); });
+  };
+  AdamW args = args_of(s, wide);
+  EXPECT_THAT(message(args), HasSubstr("gradient of f64 does not go with weights of f32"));
+  args = args_of(s, gradient);
+  args.step = 0;
+  EXPECT_THAT(message(args), HasSubstr("step counts from 1, not 0"));
+  args = args_of(s, gradient);
+  args.beta2 = 1.0;
+  EXPECT_THAT(message(args), HasSubstr("beta2 must be in [0, 1), not 1"));
+  args = args_of(s, gradient);
+  args.m = s.v;
+  EXPECT_THAT(message(args), HasSubstr("m and v must not overlap"));
+  args = args_of(s, gradient);
+  args.v = gradient;
+  EXPECT_THAT(message(args), HasSubstr("m or v must be f32"));
+  args = args_of(s, gradient);
+  args.skip = gradient;
+  EXPECT_THAT(message(args), HasSubstr("skip must be i32"));
+  EXPECT_EQ(cost(args_of(s, gradient)).bytes(), 8 * (12 + 2 + 12 + 2));
+  adamw({.weights = test::meta_view(Shape{8}, DType::f32),
+         .gradient = test::meta_view(Shape{8}, DType::f32, 2),
+         .m = test::meta_view(Shape{8}, DType::f32, 3),
+         .v = test::meta_view(Shape{8}, DType::f32, 4)},
+        test::test_stream());
+}
+
+}  // namespace
+}  // namespace zinc::kernels

@@ -1,0 +1,51 @@
+#include "kernels/scale.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/kernels/host_array.h"
+
+namespace zinc::kernels {
+namespace {
+
+using test::HostArray;
+using testing::HasSubstr;
+
+TEST(Scale, EveryDType_MultipliesByBothFactorsAndRoundsOnce) {
+  const HostArray device_factor = HostArray::full(Shape{1}, DType::f32, 0.3);
+  for (const DType dtype : test::kFloatDTypes) {
+    for (const int64_t n : test::kOddSizes) {
+      const HostArray x = HostArray::random(Shape{2, n}, dtype, 1);
+      HostArray y = HostArray::strided(Shape{2, n}, dtype, 3);
+      scale({.x = x, .factor = 0.7, .device_factor = device_factor, .y = y}, test::test_stream());
+      for (int64_t i = 0; i < x.numel(); ++i) {
+        double expected = 0.0;
+        if (dtype == DType::f64) {
+          expected = x.at(i) * (0.7 * static_cast<double>(0.3f));
+        } else {
+          expected = static_cast<double>(static_cast<float>(x.at(i)) * (0.7f * 0.3f));
+        }
+        ASSERT_EQ(y.at(i), HostArray::of({expected}, Shape{}, dtype).at(0)) << name_of(dtype);
+      }
+    }
+  }
+}
+
+TEST(Scale, InPlaceWithoutDeviceFactor) {
+  HostArray x = HostArray::of({1.0, -2.0, 3.0}, Shape{3}, DType::bf16);
+  scale({.x = x, .factor = 0.5, .y = x}, test::test_stream());
+  EXPECT_TRUE(test::same_bits(x, HostArray::of({0.5, -1.0, 1.5}, Shape{3}, DType::bf16)));
+}
+
+TEST(Scale, BadArgumentsCostAndMetaDevice) {
+  HostArray x(Shape{8}, DType::bf16);
+  EXPECT_THAT(test::message_of_invalid(
+                  [&] { scale({.x = x, .device_factor = x, .y = x}, test::test_stream()); }),
+              HasSubstr("device_factor must be f32"));
+  EXPECT_EQ(cost(Scale{.x = x, .y = x}).bytes(), 32);
+  const View nowhere = test::meta_view(Shape{8}, DType::f32);
+  scale({.x = nowhere, .y = nowhere}, test::test_stream());
+}
+
+}  // namespace
+}  // namespace zinc::kernels

@@ -1,0 +1,77 @@
+#include "train/hub/json_fields.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/edit_distance.h"
+#include "core/error.h"
+
+namespace zinc::train {
+namespace {
+
+// Sizes of models are far below; products of a few of them stay within int64.
+constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();
+
+}  // namespace
+
+const json::Value* JsonFields::find(std::initializer_list<std::string_view> spellings) {
+  const json::Value* found = nullptr;
+  for (const std::string_view spelling : spellings) {
+    asked_.emplace_back(spelling);
+    const json::Value* value = object_->find(spelling);
+    if (found == nullptr && value != nullptr && !value->is_null()) found = value;
+  }
+  return found;
+}
+
+int64_t JsonFields::integer(std::initializer_list<std::string_view> spellings, int64_t fallback) {
+  const json::Value* value = find(spellings);
+  return value == nullptr ? fallback : value->as_int64(-kLargest, kLargest);
+}
+
+double JsonFields::number(std::string_view key, double fallback) {
+  const json::Value* value = find(key);
+  return value == nullptr ? fallback : value->as_double();
+}
+
+bool JsonFields::boolean(std::string_view key, bool fallback) {
+  const json::Value* value = find(key);
+  return value == nullptr ? fallback : value->as_bool();
+}
+
+std::string JsonFields::text(std::string_view key, std::string_view fallback) {
+  const json::Value* value = find(key);
+  return value == nullptr ? std::string(fallback) : value->as_string();
+}
+
+std::vector<int64_t> JsonFields::tokens(std::string_view key, int64_t fallback) {
+  asked_.emplace_back(key);
+  const json::Value* value = object_->find(key);
+  if (value == nullptr) return fallback < 0 ? std::vector<int64_t>{} : std::vector{fallback};
+  if (value->is_null()) return {};
+  if (!value->is_array()) return {value->as_int64(0, kLargest)};
+  std::vector<int64_t> tokens;
+  for (const json::Value& token : value->as_array()) tokens.push_back(token.as_int64(0, kLargest));
+  return tokens;
+}
+
+void JsonFields::require_value(std::string_view key, bool expected, std::string_view reason) {
+  const json::Value* value = find(key);
+  if (value != nullptr && value->as_bool() != expected) value->fail(reason);
+}
+
+void JsonFields::refuse_misspelt() const {
+  std::vector<std::string> absent;
+  for (const std::string& key : asked_) {
+    if (object_->find(key) == nullptr) absent.push_back(key);
+  }
+  for (const json::Member& member : object_->as_object()) {
+    if (std::find(asked_.begin(), asked_.end(), member.key) != asked_.end()) continue;
+    const std::string nearest = nearest_name(member.key, absent);
+    if (!nearest.empty() && edit_distance(member.key, nearest) <= 2) {
+      member.value.fail(concat("unknown key; did you mean \"", nearest, "\"?"));
+    }
+  }
+}
+
+}  // namespace zinc::train

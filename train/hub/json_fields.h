@@ -1,0 +1,42 @@
+// train/hub/json_fields.h: reading the keys of one JSON object, each with its default.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "train/json/value.h"
+
+namespace zinc::train {
+
+// A key that is absent or null has its default. Wrong types are DataErrors with their place.
+class JsonFields {
+ public:
+  explicit JsonFields(const json::Value& object) : object_(&object) { object.as_object(); }
+
+  // Null where the key is absent or null. Of several spellings the first that is there.
+  const json::Value* find(std::string_view key) { return find({key}); }
+  const json::Value* find(std::initializer_list<std::string_view> spellings);
+
+  int64_t integer(std::initializer_list<std::string_view> spellings, int64_t fallback);
+  int64_t integer(std::string_view key, int64_t fallback) { return integer({key}, fallback); }
+  double number(std::string_view key, double fallback);
+  bool boolean(std::string_view key, bool fallback);
+  std::string text(std::string_view key, std::string_view fallback);
+  // A token id, a list of them, or null: none. `fallback` where the key is absent.
+  std::vector<int64_t> tokens(std::string_view key, int64_t fallback);
+  // DataError unless the key is absent, null or `expected`.
+  void require_value(std::string_view key, bool expected, std::string_view reason);
+
+  // DataError for a key that was never asked for but is nearly spelt like one that was asked for
+  // and is absent.
+  void refuse_misspelt() const;
+
+ private:
+  const json::Value* object_;
+  std::vector<std::string> asked_;
+};
+
+}  // namespace zinc::train

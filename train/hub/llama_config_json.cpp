@@ -1,0 +1,139 @@
+#include "core/error.h"
+#include "train/hub/config_json.h"
+#include "train/hub/json_fields.h"
+
+namespace zinc::train {
+namespace {
+
+using Kind = nn::RopeScaling::Kind;
+
+Kind parse_rope_type(JsonFields& fields) {
+  const json::Value* value = fields.find({"rope_type", "type"});
+  if (value == nullptr) return Kind::none;
+  const std::string& name = value->as_string();
+  if (name == "default") return Kind::none;
+  if (name == "linear") return Kind::linear;
+  if (name == "llama3") return Kind::llama3;
+  value->fail("this kind of rotary scaling is not supported; default, linear and llama3 are");
+}
+
+nn::RopeScaling parse_scaling(const json::Value& value) {
+  JsonFields fields(value);
+  nn::RopeScaling scaling;
+  scaling.kind = parse_rope_type(fields);
+  if (const json::Value* part = fields.find("partial_rotary_factor");
+      part != nullptr && part->as_double() != 1.0) {
+    part->fail("rotary embeddings of a part of the head are not supported");
+  }
+  const auto needed = [&](std::string_view key) {
+    const json::Value* found = fields.find(key);
+    if (found == nullptr) value.fail(concat("key \"", key, "\" is missing"));
+    return found;
+  };
+  if (scaling.kind != Kind::none) scaling.factor = needed("factor")->as_double();
+  if (scaling.kind == Kind::llama3) {
+    scaling.low_freq_factor = needed("low_freq_factor")->as_double();
+    scaling.high_freq_factor = needed("high_freq_factor")->as_double();
+    scaling.original_max_positions = needed("original_max_position_embeddings")->as_int64();
+  }
+  return scaling;
+}
+
+// transformers 4 has rope_theta and rope_scaling, 5 has rope_parameters with both; a file may have
+// all of them, and then they must agree.
+void parse_rotary(JsonFields& fields, nn::LlamaConfig& config) {
+  const json::Value* scaling = fields.find("rope_scaling");
+  const json::Value* parameters = fields.find("rope_parameters");
+  const json::Value* theta = fields.find("rope_theta");
+  if (scaling != nullptr) config.rope_scaling = parse_scaling(*scaling);
+  if (theta != nullptr) config.rope_theta = theta->as_double();
+  if (parameters == nullptr) return;
+
+  const nn::RopeScaling newer = parse_scaling(*parameters);
+  if (scaling != nullptr && newer != config.rope_scaling) {
+    parameters->fail("rope_scaling says something else");
+  }
+  config.rope_scaling = newer;
+  const json::Value* inner = parameters->find("rope_theta");
+  if (inner == nullptr || inner->is_null()) return;
+  if (theta != nullptr && inner->as_double() != config.rope_theta) {
+    inner->fail("the rope_theta outside says something else");
+  }
+  config.rope_theta = inner->as_double();
+}
+
+json::Object scaling_object(const nn::RopeScaling& scaling) {
+  json::Object object;
+  object.set("rope_type", scaling.kind == Kind::llama3   ? "llama3"
+                          : scaling.kind == Kind::linear ? "linear"
+                                                         : "default");
+  if (scaling.kind == Kind::none) return object;
+  object.set("factor", scaling.factor);
+  if (scaling.kind == Kind::linear) return object;
+  object.set("low_freq_factor", scaling.low_freq_factor);
+  object.set("high_freq_factor", scaling.high_freq_factor);
+  object.set("original_max_position_embeddings", scaling.original_max_positions);
+  return object;
+}
+
+}  // namespace
+
+nn::LlamaConfig parse_llama_config(const json::Value& root) {
+  JsonFields fields(root);
+  nn::LlamaConfig config;
+  config.vocab_size = fields.integer("vocab_size", 32000);
+  config.max_positions = fields.integer("max_position_embeddings", 2048);
+  config.hidden_size = fields.integer("hidden_size", 4096);
+  config.intermediate_size = fields.integer("intermediate_size", 11008);
+  config.num_layers = fields.integer("num_hidden_layers", 32);
+  config.num_heads = fields.integer("num_attention_heads", 32);
+  config.num_kv_heads = fields.integer("num_key_value_heads", 0);
+  config.explicit_head_dim = fields.integer("head_dim", 0);
+  config.rms_norm_epsilon = fields.number("rms_norm_eps", 1e-6);
+  config.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
+  config.attention_bias = fields.boolean("attention_bias", false);
+  config.mlp_bias = fields.boolean("mlp_bias", false);
+  config.attention_dropout = fields.number("attention_dropout", 0.0);
+  config.initializer_range = fields.number("initializer_range", 0.02);
+  const std::vector<int64_t> bos = fields.tokens("bos_token_id", 1);
+  config.bos_token = bos.empty() ? -1 : bos.front();
+  config.eos_tokens = fields.tokens("eos_token_id", 2);
+  parse_rotary(fields, config);
+  if (const json::Value* activation = fields.find("hidden_act");
+      activation != nullptr && !activation->is_string("silu")) {
+    activation->fail("this activation is not supported; silu is");
+  }
+  fields.refuse_misspelt();
+  return config;
+}
+
+void write_llama_config(const nn::LlamaConfig& config, json::Object& object) {
+  object.set("architectures", json::Array{"LlamaForCausalLM"});
+  object.set("model_type", "llama");
+  object.set("vocab_size", config.vocab_size);
+  object.set("max_position_embeddings", config.max_positions);
+  object.set("hidden_size", config.hidden_size);
+  object.set("intermediate_size", config.intermediate_size);
+  object.set("num_hidden_layers", config.num_layers);
+  object.set("num_attention_heads", config.num_heads);
+  object.set("num_key_value_heads", config.kv_heads());
+  object.set("head_dim", config.head_dim());
+  object.set("hidden_act", "silu");
+  object.set("rms_norm_eps", config.rms_norm_epsilon);
+  object.set("tie_word_embeddings", config.tie_word_embeddings);
+  object.set("attention_bias", config.attention_bias);
+  object.set("mlp_bias", config.mlp_bias);
+  object.set("attention_dropout", config.attention_dropout);
+  object.set("initializer_range", config.initializer_range);
+  object.set("bos_token_id", config.bos_token < 0 ? json::Value() : json::Value(config.bos_token));
+  object.set("eos_token_id", token_ids(config.eos_tokens));
+
+  json::Object parameters = scaling_object(config.rope_scaling);
+  object.set("rope_theta", config.rope_theta);
+  object.set("rope_scaling",
+             config.rope_scaling.kind == Kind::none ? json::Value() : json::Value(parameters));
+  parameters.set("rope_theta", config.rope_theta);
+  object.set("rope_parameters", std::move(parameters));
+}
+
+}  // namespace zinc::train

@@ -1,0 +1,42 @@
+#include "train/hub/model_folder.h"
+
+#include <array>
+
+#include "core/error.h"
+#include "train/files/input_file.h"
+
+namespace zinc::train {
+namespace {
+
+constexpr std::array<std::string_view, 7> kTokenizerFiles = {
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json",
+    "merges.txt",     "tokenizer.model",       "generation_config.json"};
+constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;
+
+void copy_tokenizer(const std::string& from, const std::string& to) {
+  for (const std::string_view name : kTokenizerFiles) {
+    const std::string source = concat(from, '/', name);
+    if (!file_exists(source)) continue;
+    write_file_atomically(concat(to, '/', name), read_text_file(source, kMaxTokenizerBytes));
+  }
+}
+
+}  // namespace
+
+ModelFolderWriter::ModelFolderWriter(std::string target, const ModelConfig& config, DType dtype,
+                                     std::span<const TensorSpec> parameters,
+                                     const ModelFolderOptions& options)
+    : folder_(std::move(target)), replace_(options.replace) {
+  weights_ = std::make_unique<SafetensorsFolderWriter>(folder_.path(), parameters,
+                                                       options.max_shard_bytes);
+  write_file_atomically(folder_.path() + "/config.json",
+                        model_config_json(config, dtype, options.original_config));
+  if (!options.tokenizer_folder.empty()) copy_tokenizer(options.tokenizer_folder, folder_.path());
+}
+
+void ModelFolderWriter::commit() {
+  weights_->commit();
+  folder_.commit(replace_);
+}
+
+}  // namespace zinc::train

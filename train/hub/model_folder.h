@@ -1,0 +1,47 @@
+// train/hub/model_folder.h: writing a model as a folder that Hugging Face's transformers loads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "train/files/atomic_file.h"
+#include "train/hub/model_config.h"
+#include "train/safetensors/folder.h"
+
+namespace zinc::train {
+
+struct ModelFolderOptions {
+  bool replace = false;  // an existing folder of that name, as a whole
+  int64_t max_shard_bytes = kDefaultShardBytes;
+  // The config.json that the model came from: what zinc does not know of it is kept.
+  json::Value original_config{};
+  // A folder whose tokenizer files (tokenizer.json, tokenizer_config.json, special_tokens_map.json,
+  // vocab.json, merges.txt, tokenizer.model, generation_config.json) are copied; empty: none.
+  std::string tokenizer_folder{};
+};
+
+// config.json, the weights (one file, or several and an index) and the tokenizer's files. The
+// folder appears at commit(), complete and durable; without it nothing is left. Parameters arrive
+// range by range in any order; see train/safetensors/writer.h.
+class ModelFolderWriter {
+ public:
+  // `dtype` of the weights goes into config.json; `parameters` have names and dtypes of their own.
+  ModelFolderWriter(std::string target, const ModelConfig& config, DType dtype,
+                    std::span<const TensorSpec> parameters, const ModelFolderOptions& options = {});
+
+  void write(std::string_view parameter, int64_t begin, ConstView values) {
+    weights_->write(parameter, begin, values);
+  }
+  void commit();
+
+ private:
+  AtomicFolder folder_;
+  bool replace_;
+  std::unique_ptr<SafetensorsFolderWriter> weights_;
+};
+
+}  // namespace zinc::train
