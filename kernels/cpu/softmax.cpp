@@ -33,8 +33,9 @@ void forward_row(const T* x, T* y, int64_t n) {
       // Exponentials are kept in y while they are summed.
       RowSum row;
       row.max = max_of(x, n);
-      const float sum = exp_sum(
-          x, n, row.shift(), [&](int64_t c, LaneVec e, auto store) HWY_ATTR { store(e, y + c); });
+      const float sum =
+          exp_sum(x, n, 1.0f, row.shift(),
+                  [&](int64_t c, LaneVec e, auto store) HWY_ATTR { store(e, y + c); });
       return scale_row(y, n, 1.0f / sum);
     }
   }

@@ -49,19 +49,20 @@ HWY_INLINE float max_of(const T* x, int64_t n) {
   return std::max(rest, hn::GetLane(hn::MaxOfLanes(d, hn::Max(m0, m1))));
 }
 
-// sum of exp(x[i] - shift); `emit(i, value, store)` sees every vector of exponentials. Lanes are
-// added up in order, whole vectors first, two sums in turn.
+// sum of exp(scale * x[i] - shift), the argument rounded once; `emit(i, value, store)` sees every
+// vector of exponentials. Lanes are added up in order, whole vectors first, two sums in turn.
 template <class T, class Emit>
-HWY_INLINE float exp_sum(const T* x, int64_t n, float shift, const Emit& emit) {
+HWY_INLINE float exp_sum(const T* x, int64_t n, float scale, float shift, const Emit& emit) {
   const Lanes d;
   const int64_t lanes = lane_count();
+  const auto scales = hn::Set(d, scale);
   const auto shifts = hn::Set(d, shift);
   auto s0 = hn::Zero(d), s1 = hn::Zero(d);
   int64_t i = 0;
   const auto whole = [](LaneVec value, auto* to) HWY_ATTR { store_lanes(value, to); };
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    const auto e0 = exp_lanes(hn::Sub(load_lanes(x + i), shifts));
-    const auto e1 = exp_lanes(hn::Sub(load_lanes(x + i + lanes), shifts));
+    const auto e0 = exp_lanes(hn::MulSub(load_lanes(x + i), scales, shifts));
+    const auto e1 = exp_lanes(hn::MulSub(load_lanes(x + i + lanes), scales, shifts));
     s0 = hn::Add(s0, e0);
     s1 = hn::Add(s1, e1);
     emit(i, e0, whole);
@@ -69,10 +70,9 @@ HWY_INLINE float exp_sum(const T* x, int64_t n, float shift, const Emit& emit) {
   }
   for (; i < n; i += lanes) {
     const int64_t count = std::min(lanes, n - i);
-    const auto present = hn::FirstN(d, static_cast<size_t>(count));
     const auto loaded = count == lanes ? load_lanes(x + i) : load_some_lanes(x + i, count);
-    const auto e = exp_lanes(hn::Sub(loaded, shifts));
-    s0 = hn::Add(s0, hn::IfThenElseZero(present, e));
+    const auto e = exp_lanes(hn::MulSub(loaded, scales, shifts));
+    s0 = hn::Add(s0, hn::IfThenElseZero(hn::FirstN(d, static_cast<size_t>(count)), e));
     emit(i, e, [count](LaneVec value, auto* to) HWY_ATTR { store_some_lanes(value, to, count); });
   }
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(s0, s1)));
@@ -86,7 +86,7 @@ HWY_INLINE RowSum row_sum(const T* x, int64_t n) {
     const RowSum before = row;
     row.max = std::max(before.max, max_of(x + begin, count));
     const float keep = row.max == before.max ? 1.0f : std::exp(before.max - row.max);
-    row.sum = before.sum * keep + exp_sum(x + begin, count, row.shift(), [](auto&&...) {});
+    row.sum = before.sum * keep + exp_sum(x + begin, count, 1.0f, row.shift(), [](auto&&...) {});
   }
   return row;
 }
