@@ -10,7 +10,9 @@
 // queue: the bytes may be handed out again at once for work on the same stream; before they are
 // handed out for another stream, that stream waits for an event that was recorded at the free.
 // Whoever used the block on another stream makes the home stream wait for that work before the
-// block is freed. A home stream may die before its blocks: its work is done then.
+// block is freed. The host is such a user too: it touches a block only between a wait for the home
+// stream and the next work that is issued to it. A home stream may die before its blocks: its work
+// is done then.
 //
 // Note [Placement of blocks]
 // Where a block lies is a function of the sequence of calls alone, given relative to segments.

@@ -131,7 +131,9 @@ void CachingAllocator::throw_out_of_memory(int64_t bytes, Tier tier, Label label
                                            std::string_view reason, int64_t limit) const {
   throw OutOfMemory(
       concat("out of memory in tier ", tier, ": ", bytes, " bytes were asked for ", label, " and ",
-             report_.at(tier).live, " are in use, but ", reason, "\n", to_string(report_)),
+             report_.at(tier).live, " are in use, but ", reason,
+             "; a smaller micro-batch, recomputation, a higher ZeRO stage or offload needs less\n",
+             to_string(report_)),
       bytes, limit);
 }
 

@@ -58,7 +58,14 @@ Context::Context(ContextOptions options)
 }
 
 Context::~Context() {
-  slots_.clear();  // handles and caches may hold blocks
+  // Work that is under way may use what the slots hold, and the slots may use the streams.
+  for (auto& stream : streams_) {
+    try {
+      stream->synchronize();
+    } catch (...) {  // nobody is left to hear of it
+    }
+  }
+  slots_.clear();
   for (auto& stream : streams_) stream.reset();
 }
 

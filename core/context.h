@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <typeindex>
 #include <unordered_map>
 
@@ -42,7 +43,7 @@ struct ContextOptions {
 class Context {
  public:
   explicit Context(ContextOptions options = {});
-  ~Context();  // lets issued work finish
+  ~Context();  // lets issued work finish; what it threw and nobody waited for is lost
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
@@ -61,7 +62,8 @@ class Context {
   void synchronize();  // all streams
 
   // The context's own T, default-constructed at first use: where library handles, caches and the
-  // autograd mode live. The file that defines T owns the slot.
+  // autograd mode live. The file that defines T owns the slot. Slots go, in no particular order, when
+  // the context does: after the work of all streams, while streams and allocator are still there.
   template <class T>
   T& slot() {
     std::shared_ptr<void>& entry = slots_[std::type_index(typeid(T))];

@@ -14,8 +14,12 @@ class TraceRecorder;
 // Limit of every worker queue: an issuing thread that is this far ahead blocks.
 inline constexpr int kMaxQueuedTasks = 4096;
 
-// Runs work at the call, in the calling thread; a wait for an event blocks the caller.
-// `name` must outlive the stream.
+// In a trace every task is an event of kind compute on the stream's lane, a wait that blocked one of
+// kind stall: on the lane of the stream that waited, on lane 0 where the host did. `name` must
+// outlive the stream, and the recorder the stream and its events.
+
+// Runs work at the call, in the calling thread; a wait for an event blocks the caller. With a trace
+// submit() costs a heap allocation and two locks.
 std::unique_ptr<Stream> make_inline_stream(std::string_view name, int lane, TraceRecorder* trace);
 
 // Runs work in a thread of the stream's own, with `num_threads` OpenMP threads inside it. The
@@ -27,6 +31,10 @@ std::unique_ptr<Stream> make_worker_stream(std::string_view name, int lane, Trac
 // thread runs it. By seed, a run mixes three orders: latest (only when a wait or query needs it),
 // earliest (at issue), and random. The order depends on the seed and the sequence of calls alone,
 // so that ranks which issue the same sequence of collectives run them in the same order.
+//
+// A missing wait shows as a wrong value: what nothing waits for runs at any time after its issue. A
+// stream's queue holds kMaxQueuedTasks; issuing more runs its oldest work. Streams keep the graph
+// alive; the destructor runs what is left and drops what that throws.
 class ShuffledExecutor {
  public:
   enum class Order : uint8_t { by_seed, latest, earliest, random };

@@ -23,7 +23,7 @@ struct Outcome {
 
 struct Work {
   const char* label = nullptr;
-  Stream::Task task{};                      // empty: a wait, for one of the next two
+  Stream::Task task{};                      // a wait has one of the next two instead
   std::shared_ptr<Outcome> after{};         // work of this graph
   std::shared_ptr<Event::State> foreign{};  // an event of another executor
   std::shared_ptr<Outcome> outcome{};
@@ -65,7 +65,8 @@ class ShuffledExecutor::Graph {
     work.outcome->lane = lane_index;
     work.outcome->id = ++last_id_;
     if (lane.trace != nullptr) {
-      work.outcome->trace_id = work.task ? lane.trace->next_id() : trace_id_of(lane);
+      const bool is_wait = work.after != nullptr || work.foreign != nullptr;
+      work.outcome->trace_id = is_wait ? trace_id_of(lane) : lane.trace->next_id();
     }
     lane.last = work.outcome;
     lane.queue.push_back(std::move(work));
@@ -171,7 +172,6 @@ class ShuffledExecutor::Graph {
     if (failure == nullptr && work.after != nullptr) failure = work.after->failure;
     if (failure == nullptr) failure = failure_of(work, lane_index);
     const std::shared_ptr<Outcome> outcome = std::move(work.outcome);
-    work = {};  // what the task holds goes before anyone hears that it is done
     lanes_[lane_index].failure = failure;
     outcome->failure = failure;
     outcome->done = true;
@@ -184,7 +184,7 @@ class ShuffledExecutor::Graph {
     try {
       if (work.foreign != nullptr) {
         wait_with_stall(*work.foreign, trace, trace_lane);
-      } else if (work.task) {
+      } else if (work.after == nullptr) {
         const TaskTrace record(trace, work.label, trace_lane, work.outcome->trace_id, 0);
         work.task();
       }
@@ -207,7 +207,6 @@ namespace {
 
 using Graph = ShuffledExecutor::Graph;
 
-// Its host waits leave no stall in a trace: nothing blocks where the waiting thread does the work.
 class ShuffledEvent final : public Event::State {
  public:
   ShuffledEvent(std::shared_ptr<Graph> graph, std::shared_ptr<Outcome> outcome)
@@ -222,6 +221,7 @@ class ShuffledEvent final : public Event::State {
     if (outcome_->failure != nullptr) std::rethrow_exception(outcome_->failure);
   }
   uint64_t trace_id() const override { return outcome_->trace_id; }
+  bool is_run_by_waiter() const override { return true; }
 
   const std::shared_ptr<Graph>& graph() const { return graph_; }
   const std::shared_ptr<Outcome>& outcome() const { return outcome_; }
@@ -240,8 +240,11 @@ class ShuffledStream final : public Stream {
         lane_index_(graph_->add_lane(lane, trace)) {}
 
   ~ShuffledStream() override {
-    const std::shared_ptr<Outcome> last = graph_->lane(lane_index_).last;
-    if (last != nullptr) graph_->finish(*last);
+    try {
+      const std::shared_ptr<Outcome> last = graph_->lane(lane_index_).last;
+      if (last != nullptr) graph_->finish(*last);
+    } catch (...) {
+    }
   }
 
   void enqueue(const char* label, Task task) override {
@@ -275,7 +278,12 @@ class ShuffledStream final : public Stream {
 ShuffledExecutor::ShuffledExecutor(uint64_t seed, Order order)
     : graph_(std::make_shared<Graph>(seed, order)) {}
 
-ShuffledExecutor::~ShuffledExecutor() { graph_->drain(); }
+ShuffledExecutor::~ShuffledExecutor() {
+  try {
+    graph_->drain();
+  } catch (...) {
+  }
+}
 
 std::unique_ptr<Stream> ShuffledExecutor::make_stream(std::string_view name, int lane,
                                                       TraceRecorder* trace) {

@@ -180,7 +180,14 @@ class WorkerStream final : public Stream {
 
   void wait(const Event& event) override {
     check_caller("wait");
-    if (event.state() != nullptr) queue_->push({.event = event.state()});
+    if (event.state() == nullptr) return;
+    if (!event.state()->is_run_by_waiter()) return queue_->push({.event = event.state()});
+    // Such work belongs to the issuing thread: it runs now, and only its failure is passed on.
+    try {
+      event.wait();
+    } catch (...) {
+      enqueue("wait", [failure = std::current_exception()] { std::rethrow_exception(failure); });
+    }
   }
 
   void synchronize() override {

@@ -1,6 +1,5 @@
 #include "core/range_pool.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace zinc {
@@ -9,26 +8,22 @@ void RangePool::reserve(uint32_t num_homes) {
   // A take splits off one range and a new segment brings one more.
   constexpr size_t kNewRanges = 2;
   if (segments_.size() == segments_.capacity()) segments_.reserve(2 * segments_.size() + 8);
-  if (unused_.size() < kNewRanges && ranges_.size() + kNewRanges > ranges_.capacity()) {
+  if (ranges_.size() + kNewRanges > ranges_.capacity()) {
     const size_t capacity = 2 * ranges_.size() + 32;
     unused_.reserve(capacity);
-    for (auto& list : free_) list.reserve(capacity);
     ranges_.reserve(capacity);
   }
-  while (free_.size() < num_homes) {
-    std::vector<FreeRange> list;
-    list.reserve(ranges_.capacity());
-    free_.push_back(std::move(list));
+  while (nodes_.size() < ranges_.size() + kNewRanges) {
+    FreeSet maker;
+    nodes_.push_back(maker.extract(maker.insert(FreeRange{}).first));
   }
+  if (free_.size() < num_homes) free_.resize(num_homes);
 }
 
 RangePool::Candidate RangePool::find(int64_t size, uint32_t home) const {
   const auto best_of = [&](uint32_t h) -> const FreeRange* {
-    const auto& list = free_[h];
-    const auto it = std::lower_bound(
-        list.begin(), list.end(), size,
-        [](const FreeRange& entry, int64_t wanted) { return entry.size < wanted; });
-    return it == list.end() ? nullptr : &*it;
+    const auto it = free_[h].lower_bound({.size = size});
+    return it == free_[h].end() ? nullptr : &*it;
   };
   if (const FreeRange* own = best_of(home)) return {own->range, 1};
   const FreeRange* best = nullptr;
@@ -163,14 +158,13 @@ RangePool::FreeRange RangePool::free_key(uint32_t range) const {
 }
 
 void RangePool::list(uint32_t range) noexcept {
-  auto& list = free_[ranges_[range].dependency.home];
-  const FreeRange key = free_key(range);
-  list.insert(std::lower_bound(list.begin(), list.end(), key), key);
+  FreeSet::node_type node = std::move(nodes_[range]);
+  node.value() = free_key(range);
+  free_[ranges_[range].dependency.home].insert(std::move(node));
 }
 
 void RangePool::unlist(uint32_t range) noexcept {
-  auto& list = free_[ranges_[range].dependency.home];
-  list.erase(std::lower_bound(list.begin(), list.end(), free_key(range)));
+  nodes_[range] = free_[ranges_[range].dependency.home].extract(free_key(range));
 }
 
 void RangePool::absorb_next(uint32_t range) noexcept {

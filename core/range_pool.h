@@ -2,9 +2,10 @@
 // allocator; it neither takes memory nor looks at addresses.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <limits>
-#include <span>
+#include <set>
 #include <vector>
 
 #include "core/stream.h"
@@ -76,12 +77,14 @@ class RangePool {
   };
   // Orders free ranges by size, then segment, then offset.
   struct FreeRange {
-    int64_t size;
-    uint32_t segment;
-    int64_t offset;
-    uint32_t range;
+    int64_t size = 0;
+    uint32_t segment = 0;
+    int64_t offset = 0;
+    uint32_t range = 0;
     friend auto operator<=>(const FreeRange&, const FreeRange&) = default;
   };
+
+  using FreeSet = std::set<FreeRange>;
 
   uint32_t new_range() noexcept;
   FreeRange free_key(uint32_t range) const;
@@ -94,8 +97,9 @@ class RangePool {
 
   std::vector<Segment> segments_;
   std::vector<Range> ranges_;
-  std::vector<uint32_t> unused_;              // indices into ranges_
-  std::vector<std::vector<FreeRange>> free_;  // by home, sorted
+  std::vector<uint32_t> unused_;           // indices into ranges_
+  std::vector<FreeSet> free_;              // by home
+  std::vector<FreeSet::node_type> nodes_;  // by range: its node while it is in no set
 };
 
 }  // namespace zinc

@@ -13,7 +13,8 @@ namespace zinc {
 
 inline constexpr int kMaxRank = 6;
 
-// Extents are >= 0; rank 0 is a scalar with one element.
+// Extents are >= 0; rank 0 is a scalar with one element. Products of extents that do not fit
+// int64_t throw InvalidArgument.
 class Shape {
  public:
   Shape() = default;
@@ -29,7 +30,10 @@ class Shape {
   int64_t operator[](int i) const { return extents_[static_cast<size_t>(checked(i))]; }
   // Negative dimensions count from the end: -1 is the last.
   int64_t dim(int i) const { return (*this)[i < 0 ? i + rank_ : i]; }
-  void set(int i, int64_t extent) { extents_[static_cast<size_t>(checked(i))] = extent; }
+  void set(int i, int64_t extent) {
+    require(extent >= 0, "shape: an extent must not be negative: ", extent);
+    extents_[static_cast<size_t>(checked(i))] = extent;
+  }
   void push_back(int64_t extent) {
     require(rank_ < kMaxRank, "shape: at most ", kMaxRank, " dimensions");
     require(extent >= 0, "shape: an extent must not be negative: ", extent);
@@ -38,13 +42,13 @@ class Shape {
 
   int64_t numel() const {
     int64_t n = 1;
-    for (int i = 0; i < rank_; ++i) n *= extents_[static_cast<size_t>(i)];
+    for (int i = 0; i < rank_; ++i) n = times(n, extents_[static_cast<size_t>(i)]);
     return n;
   }
   // Product of all extents but the last: the rows of the matrix that row kernels see. 1 for rank 0.
   int64_t rows() const {
     int64_t n = 1;
-    for (int i = 0; i + 1 < rank_; ++i) n *= extents_[static_cast<size_t>(i)];
+    for (int i = 0; i + 1 < rank_; ++i) n = times(n, extents_[static_cast<size_t>(i)]);
     return n;
   }
   int64_t cols() const { return rank_ == 0 ? 1 : extents_[static_cast<size_t>(rank_ - 1)]; }
@@ -64,6 +68,12 @@ class Shape {
   int checked(int i) const {
     require(i >= 0 && i < rank_, "shape: dimension ", i, " of a tensor with ", rank_);
     return i;
+  }
+  static int64_t times(int64_t a, int64_t b) {
+    int64_t product = 0;
+    require(!__builtin_mul_overflow(a, b, &product), "shape: ", a, " x ", b,
+            " elements are too many");
+    return product;
   }
 
   std::array<int64_t, kMaxRank> extents_{};

@@ -33,7 +33,7 @@ class StallRecord {
 }  // namespace
 
 uint64_t wait_with_stall(Event::State& state, TraceRecorder* trace, int lane) {
-  if (trace == nullptr || state.query()) {
+  if (trace == nullptr || state.is_run_by_waiter() || state.query()) {
     state.wait();
     return 0;
   }

@@ -39,6 +39,8 @@ class Event {
     virtual void wait() = 0;   // blocks the calling thread; rethrows what the work threw
     virtual uint64_t trace_id() const { return 0; }  // of the last work before the event; 0: none
     virtual TraceRecorder* trace() const { return nullptr; }
+    // True where the work before the event runs in the thread that waits or queries.
+    virtual bool is_run_by_waiter() const { return false; }
   };
 
   Event() = default;

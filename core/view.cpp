@@ -27,8 +27,9 @@ template <class Pointer>
 BasicView<Pointer> BasicView<Pointer>::narrow(int dim, int64_t begin, int64_t length) const {
   const int d = dim < 0 ? dim + rank() : dim;
   require(d >= 0 && d < rank(), "narrow: dimension ", dim, " of ", shape_);
-  require(begin >= 0 && length >= 0 && begin + length <= shape_[d], "narrow: [", begin, ", ",
-          begin + length, ") is outside dimension ", d, " of ", shape_);
+  require(begin >= 0 && length >= 0 && begin <= shape_[d] && length <= shape_[d] - begin,
+          "narrow: ", length, " elements from ", begin, " on are outside dimension ", d, " of ",
+          shape_);
   BasicView result = *this;
   result.shape_.set(d, length);
   using Byte = std::conditional_t<std::is_same_v<Pointer, const void*>, const std::byte, std::byte>;
