@@ -1,9 +1,11 @@
 // comm/communicator.h: collectives between the ranks of a group.
 //
 // Every collective is queued on a stream and returns a Work at once; buffers must stay in place
-// until the Work is done. All ranks of a group issue the same collectives with the same sizes and
-// dtypes in the same order. Communicators never allocate: where a collective needs room, the caller
-// brings `workspace_bytes()` of it.
+// until the Work is done. One thread issues to a communicator. All ranks of a group issue the same
+// collectives with the same sizes and dtypes in the same order, whatever the streams: a collective
+// matches by its place in that order, so streams may run at different speeds and several
+// collectives at the same time. Communicators never allocate device memory: where a collective
+// needs room, the caller brings `workspace_bytes()` of it.
 //
 // Note [Ordered reduction]
 // Sums are a specification, not an implementation detail. Elements are converted to f32 (f64 stays
@@ -14,9 +16,12 @@
 // bytes on the wire as a ring. Two backends, and two splits of one array into buckets, therefore
 // give the same bits.
 //
-// Errors: InvalidArgument for sizes, dtypes and devices that do not fit; CommError, from Work::wait
-// or the stream, when a peer is gone, disagrees or misses the deadline (names operation, sequence
-// number and ranks). After a CommError the communicator is aborted: every later call throws.
+// Errors: InvalidArgument for sizes, dtypes and devices that do not fit, at the call; CommError,
+// from Work::wait or the stream, when a peer is gone, has issued something else or misses the
+// deadline (names operation, sequence number and ranks, as ranks of the world). A failure on one
+// rank reaches all ranks of the world: the communicator, and every other one that came from the
+// same world by split, is aborted then, on this rank and on the others, and every later call
+// throws. No buffer is touched by a peer any more once the CommError is out.
 #pragma once
 
 #include <chrono>
@@ -43,7 +48,7 @@ class Work {
   Event event_;
 };
 
-// All views are contiguous, on the communicator's device.
+// All views are contiguous, on the communicator's device. Views with no elements may be null.
 struct AllGather {
   ConstView shard;  // [n] any dtype
   View out;         // [size * n] same dtype, rank-major; shard may be the rank's own place in it
@@ -74,7 +79,12 @@ struct AllToAll {
 enum class Collective : uint8_t { all_gather, reduce_scatter, all_reduce, broadcast, all_to_all };
 std::string_view name_of(Collective collective);
 
-// Sums over ranks that the backend performs in its own order, or the ordered tree.
+// Tags of messages are in [0, kNumMessageTags).
+inline constexpr int kNumMessageTags = 1024;
+
+// Sums over ranks that the backend performs in its own order, or the ordered tree. Only mpi between
+// hosts has sums of its own; the other backends take the tree for both. A native reduce_scatter has
+// at most 2^31 - 1 elements per rank.
 enum class ReduceAlgorithm : uint8_t { ordered, native };
 
 class Communicator {
@@ -92,7 +102,9 @@ class Communicator {
   virtual Work all_reduce(const AllReduce& args, StreamRef stream) = 0;
   virtual Work broadcast(const Broadcast& args, StreamRef stream) = 0;
   virtual Work all_to_all(const AllToAll& args, StreamRef stream) = 0;
-  // Messages between a pair of ranks match in order per (source, destination, tag).
+  // Messages between a pair of ranks match in the order of their issue per (source, destination,
+  // tag); sizes must be equal. A send may block its stream until the message is received: two ranks
+  // that exchange messages let one of them receive first, or use two worker streams.
   virtual Work send(ConstView data, int destination, int tag, StreamRef stream) = 0;
   virtual Work receive(View data, int source, int tag, StreamRef stream) = 0;
   virtual Work barrier(StreamRef stream) = 0;
@@ -102,19 +114,24 @@ class Communicator {
   virtual int64_t workspace_bytes(Collective collective, int64_t bytes, DType dtype) const = 0;
 
   // Ranks with one colour form a group, ordered by (key, rank). Collective; blocks the host. A
-  // negative colour takes part in no group and gets null.
+  // negative colour takes part in no group and gets null. The group inherits deadline and
+  // algorithm.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
-  // Makes every collective under way, here and on the peers, fail with CommError. Any thread.
+  // Makes every collective under way, here and on the peers, fail with CommError; of this
+  // communicator and of all that came from the same world. Any thread. Does not wait.
   virtual void abort(std::string_view reason) noexcept = 0;
 
-  // How long one collective may wait for its peers. Applies to collectives issued from now on.
+  // How long a collective may wait for its peers without any of its data moving. Applies to
+  // collectives issued from now on.
   void set_deadline(std::chrono::milliseconds deadline) { deadline_ = deadline; }
   std::chrono::milliseconds deadline() const { return deadline_; }
   void set_reduce_algorithm(ReduceAlgorithm algorithm) { algorithm_ = algorithm; }
   ReduceAlgorithm reduce_algorithm() const { return algorithm_; }
 
-  // Payload bytes that this rank has sent to and received from other ranks so far.
+  // Payload bytes that this rank has sent to and received from other ranks in collectives and
+  // messages that are done. Of n bytes in all, over `size` ranks, a rank sends about
+  // (size - 1) / size * n in reduce_scatter and all_gather, twice that in all_reduce.
   virtual int64_t bytes_sent() const = 0;
   virtual int64_t bytes_received() const = 0;
 

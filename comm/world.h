@@ -1,10 +1,13 @@
 // comm/world.h: this process (or thread) as one rank among its peers.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "comm/communicator.h"
+#include "comm/cpu_share.h"
 #include "core/context.h"
 
 namespace zinc::comm {
@@ -19,11 +22,14 @@ struct RankInfo {
 };
 
 // One rank: its place, its communicator, its context. A World makes its context current for the
-// constructing thread for as long as it lives; it must be destroyed by that thread.
+// constructing thread for as long as it lives; it must be destroyed by that thread. Destroyed by an
+// exception, it aborts its communicator, so that the peers hear of it at once. The last World of an
+// MPI job waits for its peers to get there too and finalises MPI; after an abort it does neither.
 class World {
  public:
-  World(RankInfo info, std::unique_ptr<Communicator> communicator,
-        std::unique_ptr<Context> context);
+  // `binding`: the processors of the constructing thread, given back at the end; may be null.
+  World(RankInfo info, std::unique_ptr<Communicator> communicator, std::unique_ptr<Context> context,
+        std::unique_ptr<CpuBinding> binding = nullptr);
   ~World();
   World(World&&) noexcept;
   World& operator=(World&&) = delete;
@@ -37,6 +43,8 @@ class World {
 
  private:
   RankInfo info_;
+  int exceptions_at_start_;
+  std::unique_ptr<CpuBinding> binding_;
   std::unique_ptr<Context> context_;
   std::unique_ptr<ContextScope> scope_;
   std::unique_ptr<Communicator> communicator_;
@@ -45,19 +53,37 @@ class World {
 struct ConnectOptions {
   Device device = kCpu;
   uint64_t seed = 0;
-  int num_threads = 0;  // per rank; 0: cores / local ranks
+  // OpenMP threads per rank; 0: the processors that this rank may use, divided among the ranks of
+  // the host that may use them too.
+  int num_threads = 0;
+  // Binds this rank's threads to processors of its own where there are enough for all ranks of the
+  // host. A launcher that has bound the ranks already is left alone.
+  bool bind_threads = true;
   AllocatorOptions memory{};
   ContextOptions::Execution execution = ContextOptions::Execution::concurrent;
+  uint64_t shuffle_seed = 0;
   TraceRecorder* trace = nullptr;
+  std::chrono::milliseconds deadline{std::chrono::minutes(10)};  // Communicator::set_deadline
+  // A heartbeat file per rank is kept here (comm/heartbeat.h); empty: none.
+  std::string heartbeat_directory;
+  // MPI ranks of one host exchange through shared memory; false: through MPI.
+  bool shared_memory = true;
 };
 
-// Reads the launcher's environment (mpirun, srun, torchrun-style variables, or none) and joins the
-// group. The only place below apps/ that reads environment variables. Throws CommError with the
-// cure where the variables contradict each other or the backend they need is missing from this
-// build.
+// The context of one rank; `num_cpus` is what num_threads = 0 stands for.
+ContextOptions context_options(const ConnectOptions& options, int num_cpus);
+
+// Reads the launcher's environment (torchrun-style variables, mpirun, srun, or none: the first that
+// is there) and joins the group. The only place below apps/ that reads environment variables.
+// Throws CommError with the cure where the variables contradict each other or the backend they need
+// is missing from this build. A process can join one MPI job in its life.
 World connect(ConnectOptions options = {});
 
 // What connect() would find, without joining.
 RankInfo discover_rank();
+
+// For apps/, when a rank is going to exit with an error: has the launcher end all processes of the
+// job with `exit_code` now. Returns where this process joined no job (or left it).
+void abort_job(int exit_code) noexcept;
 
 }  // namespace zinc::comm

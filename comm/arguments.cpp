@@ -1,0 +1,134 @@
+#include "comm/arguments.h"
+
+#include <functional>
+
+#include "core/error.h"
+
+namespace zinc::comm {
+namespace {
+
+const std::byte* begin_of(const ConstView& view) {
+  return static_cast<const std::byte*>(view.data());
+}
+
+bool overlap(const ConstView& a, const ConstView& b) {
+  if (a.bytes() == 0 || b.bytes() == 0) return false;
+  const std::less<const std::byte*> before;
+  return before(begin_of(a), begin_of(b) + b.bytes()) &&
+         before(begin_of(b), begin_of(a) + a.bytes());
+}
+
+// What holds for every view of every collective.
+void check_view(std::string_view op, std::string_view name, const ConstView& view,
+                const GroupFacts& group) {
+  require(view.device() == group.device, op, ": ", name, " is on ", view.device(),
+          ", the communicator's device is ", group.device);
+  require(view.tier() != Tier::nvme, op, ": ", name, " is on the tier nvme");
+  require_contiguous(op, name, view);
+  require(view.data() != nullptr || view.bytes() == 0, op, ": ", name, " has no memory");
+}
+
+void check_same_dtype(std::string_view op, const ConstView& in, const ConstView& out) {
+  require(in.dtype() == out.dtype(), op, ": out must have the dtype of the input: ", in.dtype(),
+          " vs ", out.dtype());
+}
+
+void check_workspace(std::string_view op, const ConstView& workspace, int64_t bytes,
+                     const GroupFacts& group) {
+  require(workspace.bytes() >= bytes, op, ": workspace must have at least ", bytes, " bytes, not ",
+          workspace.bytes());
+  if (bytes == 0) return;
+  check_view(op, "workspace", workspace, group);
+  require_dtype(op, "workspace", workspace, DType::u8);
+}
+
+// `part` must be rank's place in `whole`, or lie outside of it.
+void check_place(std::string_view op, std::string_view name, const ConstView& part,
+                 const ConstView& whole, int rank) {
+  const bool own_place =
+      part.dtype() == whole.dtype() && begin_of(part) == begin_of(whole) + rank * part.bytes();
+  require(own_place || !overlap(part, whole), op, ": ", name,
+          " overlaps the other buffer, but is not the rank's own place in it");
+}
+
+}  // namespace
+
+Terms checked(const AllGather& args, const GroupFacts& group) {
+  constexpr std::string_view kOp = "all_gather";
+  check_view(kOp, "shard", args.shard, group);
+  check_view(kOp, "out", args.out, group);
+  check_same_dtype(kOp, args.shard, args.out);
+  require(args.out.numel() == group.size * args.shard.numel(), kOp, ": out must have ", group.size,
+          " times the elements of shard: ", group.size * args.shard.numel(), " vs ",
+          args.out.numel());
+  check_place(kOp, "shard", args.shard, args.out, group.rank);
+  return {
+      .count = args.shard.numel(), .operation = Operation::all_gather, .dtype = args.shard.dtype()};
+}
+
+Terms checked(const ReduceScatter& args, const GroupFacts& group, int64_t workspace_bytes) {
+  constexpr std::string_view kOp = "reduce_scatter";
+  check_view(kOp, "in", args.in, group);
+  check_view(kOp, "out", args.out, group);
+  require(is_float(args.in.dtype()), kOp, ": in must have a float dtype, not ", args.in.dtype());
+  require(args.out.dtype() == args.in.dtype() ||
+              (args.out.dtype() == DType::f32 && is_16bit_float(args.in.dtype())),
+          kOp, ": out must be ", args.in.dtype(), is_16bit_float(args.in.dtype()) ? " or f32" : "",
+          ", not ", args.out.dtype());
+  require(args.in.numel() == group.size * args.out.numel(), kOp, ": in must have ", group.size,
+          " times the elements of out: ", group.size * args.out.numel(), " vs ", args.in.numel());
+  check_place(kOp, "out", args.out, args.in, group.rank);
+  check_workspace(kOp, args.workspace, workspace_bytes, group);
+  require(!overlap(args.workspace, args.in) && !overlap(args.workspace, args.out), kOp,
+          ": workspace overlaps in or out");
+  return {
+      .count = args.out.numel(), .operation = Operation::reduce_scatter, .dtype = args.in.dtype()};
+}
+
+Terms checked(const AllReduce& args, const GroupFacts& group, int64_t workspace_bytes) {
+  constexpr std::string_view kOp = "all_reduce";
+  check_view(kOp, "inout", args.inout, group);
+  require(is_float(args.inout.dtype()), kOp, ": inout must have a float dtype, not ",
+          args.inout.dtype());
+  check_workspace(kOp, args.workspace, workspace_bytes, group);
+  require(!overlap(args.workspace, args.inout), kOp, ": workspace overlaps inout");
+  return {
+      .count = args.inout.numel(), .operation = Operation::all_reduce, .dtype = args.inout.dtype()};
+}
+
+Terms checked(const Broadcast& args, const GroupFacts& group) {
+  constexpr std::string_view kOp = "broadcast";
+  check_view(kOp, "inout", args.inout, group);
+  require(args.root >= 0 && args.root < group.size, kOp, ": root must be in [0, ", group.size,
+          "), not ", args.root);
+  return {.count = args.inout.numel(),
+          .root = args.root,
+          .operation = Operation::broadcast,
+          .dtype = args.inout.dtype()};
+}
+
+Terms checked(const AllToAll& args, const GroupFacts& group) {
+  constexpr std::string_view kOp = "all_to_all";
+  check_view(kOp, "in", args.in, group);
+  check_view(kOp, "out", args.out, group);
+  check_same_dtype(kOp, args.in, args.out);
+  require(args.in.numel() == args.out.numel(), kOp,
+          ": in and out must have as many elements: ", args.in.numel(), " vs ", args.out.numel());
+  require(args.in.numel() % group.size == 0, kOp, ": ", args.in.numel(),
+          " elements do not divide into ", group.size, " blocks");
+  require(!overlap(args.in, args.out), kOp, ": out overlaps in");
+  return {.count = args.in.numel() / group.size,
+          .operation = Operation::all_to_all,
+          .dtype = args.in.dtype()};
+}
+
+void check_message(const ConstView& data, int peer, int tag, const GroupFacts& group,
+                   std::string_view op) {
+  check_view(op, "data", data, group);
+  require(peer >= 0 && peer < group.size && peer != group.rank, op,
+          ": the other side must be one of the other ranks in [0, ", group.size, "), not ", peer);
+  require(tag >= 0 && tag < kNumMessageTags, op, ": a tag must be in [0, ", kNumMessageTags,
+          "), not ", tag);
+}
+
+}  // namespace zinc::comm

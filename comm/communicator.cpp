@@ -1,0 +1,21 @@
+#include "comm/communicator.h"
+
+namespace zinc::comm {
+
+std::string_view name_of(Collective collective) {
+  switch (collective) {
+    case Collective::all_gather:
+      return "all_gather";
+    case Collective::reduce_scatter:
+      return "reduce_scatter";
+    case Collective::all_reduce:
+      return "all_reduce";
+    case Collective::broadcast:
+      return "broadcast";
+    case Collective::all_to_all:
+      return "all_to_all";
+  }
+  return "?";
+}
+
+}  // namespace zinc::comm

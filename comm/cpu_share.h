@@ -1,0 +1,34 @@
+// comm/cpu_share.h: which processors a rank may use beside the other ranks of its host.
+#pragma once
+
+#include <vector>
+
+namespace zinc::comm {
+
+// Processors that the calling thread may run on (its affinity, as launchers and containers set
+// it), hardware threads of one core side by side, then by core and socket.
+std::vector<int> allowed_cpus();
+
+struct CpuShare {
+  std::vector<int> cpus;   // at least one
+  bool exclusive = false;  // no other rank of the division has one of them
+};
+
+// Rank `local_rank`'s piece of `cpus` divided among `local_size` ranks: contiguous, disjoint, sizes
+// differing by at most one. With more ranks than processors, one that it shares.
+CpuShare share_of(const std::vector<int>& cpus, int local_rank, int local_size);
+
+// Binds the calling thread, and the threads that it starts from then on, to `cpus` as long as it
+// lives; destroyed by the same thread. A system that refuses leaves the thread as it was.
+class CpuBinding {
+ public:
+  explicit CpuBinding(const std::vector<int>& cpus);
+  ~CpuBinding();
+  CpuBinding(const CpuBinding&) = delete;
+  CpuBinding& operator=(const CpuBinding&) = delete;
+
+ private:
+  std::vector<int> before_;
+};
+
+}  // namespace zinc::comm

@@ -1,0 +1,115 @@
+#include "comm/heartbeat.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "core/error.h"
+
+namespace zinc::comm {
+namespace {
+
+constexpr size_t kLineBytes = 160;
+constexpr size_t kNumLines = 3;
+constexpr size_t kFileBytes = kLineBytes * kNumLines;
+
+std::string path_of(const std::string& directory, int rank) {
+  return concat(directory, "/rank_", rank, ".heartbeat");
+}
+
+// A new file under a name of its own, renamed into place: a reader never sees half of it, and a
+// planted link is replaced, not followed.
+int create(const std::string& path) {
+  const std::string fresh = concat(path, ".", ::getpid());
+  const int file = ::open(fresh.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+  if (file < 0) throw IoError("create", fresh, -1, errno);
+  int error = ::ftruncate(file, kFileBytes) == 0 ? 0 : errno;
+  if (error == 0 && ::rename(fresh.c_str(), path.c_str()) != 0) error = errno;
+  if (error != 0) {
+    ::unlink(fresh.c_str());
+    ::close(file);
+    throw IoError("create", path, -1, error);
+  }
+  return file;
+}
+
+void put_line(char* page, int line, std::string text) {
+  text.resize(std::min(text.size(), kLineBytes - 1));
+  text.resize(kLineBytes - 1, ' ');
+  text += '\n';
+  std::memcpy(page + static_cast<size_t>(line) * kLineBytes, text.data(), kLineBytes);
+}
+
+std::string trimmed(std::string line) {
+  line.erase(line.find_last_not_of(" \n") + 1);
+  return line;
+}
+
+}  // namespace
+
+Heartbeat::Heartbeat(const std::string& directory, int world_rank, int world_size)
+    : directory_(directory), world_size_(world_size) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) throw IoError("create the directory", directory, -1, error.value());
+  const std::string path = path_of(directory, world_rank);
+  const int file = create(path);
+  void* page = ::mmap(nullptr, kFileBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  const int map_error = errno;
+  ::close(file);
+  if (page == MAP_FAILED) throw IoError("map", path, -1, map_error);
+  page_ = std::shared_ptr<char>(static_cast<char*>(page),
+                                [](char* mapped) { ::munmap(mapped, kFileBytes); });
+  put_line(page_.get(), 0,
+           concat("rank ", world_rank, " of ", world_size, ", process ", ::getpid()));
+  put_line(page_.get(), 1, "issued    nothing");
+  put_line(page_.get(), 2, "completed nothing");
+}
+
+void Heartbeat::issued(const Terms& terms, std::string_view group) noexcept {
+  write(1, "issued    ", terms, group);
+}
+
+void Heartbeat::completed(const Terms& terms, std::string_view group) noexcept {
+  write(2, "completed ", terms, group);
+}
+
+void Heartbeat::write(int line, std::string_view text, const Terms& terms,
+                      std::string_view group) noexcept {
+  try {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+    std::string fraction = concat(1000 + ms % 1000);
+    fraction[0] = '.';
+    const std::lock_guard lock(mutex_);
+    put_line(page_.get(), line, concat(text, terms, " of ", group, ", at ", ms / 1000, fraction));
+  } catch (...) {  // out of memory: the work itself will say so
+  }
+}
+
+std::string Heartbeat::table() const {
+  std::string text;
+  for (int rank = 0; rank < world_size_; ++rank) {
+    const std::string lines = read_heartbeat(directory_, rank);
+    text += lines.empty() ? concat("rank ", rank, ": no heartbeat file\n") : lines;
+  }
+  return text;
+}
+
+std::string read_heartbeat(const std::string& directory, int world_rank) {
+  std::ifstream file(path_of(directory, world_rank));
+  std::string text;
+  for (std::string line; std::getline(file, line);) text += trimmed(line) + "\n";
+  return text;
+}
+
+}  // namespace zinc::comm

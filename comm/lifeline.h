@@ -1,0 +1,53 @@
+// comm/lifeline.h: how the ranks of a world tell each other that they have failed, and that they
+// are alive and waiting.
+//
+// One lifeline serves a world and every group that was split from it; each rank holds its end of
+// it. It breaks once: the first reason stays. Whoever waits for a peer looks at it, so a break
+// wakes all ranks.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace zinc::comm {
+
+// Any thread may call anything.
+class Lifeline {
+ public:
+  Lifeline() = default;
+  virtual ~Lifeline() = default;
+  Lifeline(const Lifeline&) = delete;
+  Lifeline& operator=(const Lifeline&) = delete;
+
+  // This rank has failed, or has found that another one did.
+  virtual void raise(std::string_view reason) noexcept = 0;
+  virtual bool raised() const noexcept = 0;
+  // "rank 2: <reason>", with the rank that raised it; empty while nobody did.
+  virtual std::string text() const = 0;
+
+  // Between the two calls an operation of this rank waits for a peer; it beats a few times in 100
+  // ms.
+  virtual void begin_waiting() noexcept = 0;
+  virtual void end_waiting() noexcept = 0;
+  virtual void beat() noexcept = 0;
+  // Those of `world_ranks` that show that they are alive and wait themselves. Takes some 100 ms;
+  // returns early when stop() holds.
+  virtual std::vector<int> waiting_among(const std::vector<int>& world_ranks,
+                                         const std::function<bool()>& stop) = 0;
+};
+
+// An operation that waits, for as long as it lives.
+class WaitingMark {
+ public:
+  explicit WaitingMark(Lifeline& lifeline) : lifeline_(lifeline) { lifeline_.begin_waiting(); }
+  ~WaitingMark() { lifeline_.end_waiting(); }
+  WaitingMark(const WaitingMark&) = delete;
+  WaitingMark& operator=(const WaitingMark&) = delete;
+
+ private:
+  Lifeline& lifeline_;
+};
+
+}  // namespace zinc::comm

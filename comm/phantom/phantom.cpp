@@ -1,0 +1,181 @@
+#include "comm/phantom/phantom.h"
+
+#include <algorithm>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "comm/arguments.h"
+#include "comm/partition.h"
+#include "comm/workspace.h"
+#include "core/error.h"
+
+namespace zinc::comm {
+namespace {
+
+class Phantom final : public Communicator {
+ public:
+  explicit Phantom(PhantomOptions options)
+      : Communicator(options.rank, options.size), options_(std::move(options)) {}
+
+  std::string_view backend() const override { return "phantom"; }
+
+  Work all_gather(const AllGather& args, StreamRef stream) override {
+    const Terms terms = checked(args, facts());
+    return queue("all_gather", stream, gathered(terms.count * size(), terms.dtype, -1));
+  }
+
+  Work reduce_scatter(const ReduceScatter& args, StreamRef stream) override {
+    const Terms terms =
+        checked(args, facts(),
+                workspace_bytes(Collective::reduce_scatter, args.in.bytes(), args.in.dtype()));
+    return queue("reduce_scatter", stream, scattered(terms.count * size(), terms.dtype));
+  }
+
+  Work all_reduce(const AllReduce& args, StreamRef stream) override {
+    const Terms terms =
+        checked(args, facts(),
+                workspace_bytes(Collective::all_reduce, args.inout.bytes(), args.inout.dtype()));
+    const Traffic first = scattered(terms.count, terms.dtype);
+    const Traffic second = gathered(terms.count, terms.dtype, -1);
+    return queue("all_reduce", stream,
+                 {first.sent + second.sent, first.received + second.received});
+  }
+
+  Work broadcast(const Broadcast& args, StreamRef stream) override {
+    const Terms terms = checked(args, facts());
+    Traffic traffic = gathered(terms.count, terms.dtype, terms.root);
+    const int64_t mine = part_bytes(terms.count, terms.dtype, rank());
+    if (rank() == terms.root) {
+      traffic.sent += args.inout.bytes() - mine;
+    } else {
+      traffic.received += mine;
+    }
+    return queue("broadcast", stream, traffic);
+  }
+
+  Work all_to_all(const AllToAll& args, StreamRef stream) override {
+    const Terms terms = checked(args, facts());
+    const int64_t bytes = (size() - 1) * terms.count * size_of(terms.dtype);
+    return queue("all_to_all", stream, {bytes, bytes});
+  }
+
+  Work send(ConstView data, int destination, int tag, StreamRef stream) override {
+    check_message(data, destination, tag, facts(), "send");
+    return queue("send", stream, {data.bytes(), 0});
+  }
+
+  Work receive(View data, int source, int tag, StreamRef stream) override {
+    check_message(data, source, tag, facts(), "receive");
+    return queue("receive", stream, {0, data.bytes()});
+  }
+
+  Work barrier(StreamRef stream) override { return queue("barrier", stream, {}); }
+
+  int64_t workspace_bytes(Collective collective, int64_t bytes, DType dtype) const override {
+    return workspace_bytes_of(options_.imitates, collective, bytes, dtype, size());
+  }
+
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    check_alive();
+    const int number = num_splits_++;
+    PhantomOptions group = options_;
+    if (color < 0) return nullptr;
+    if (options_.wishes) group = group_of(number, color, key);
+    auto made = std::make_unique<Phantom>(std::move(group));
+    made->set_deadline(deadline());
+    made->set_reduce_algorithm(reduce_algorithm());
+    return made;
+  }
+
+  void abort(std::string_view reason) noexcept override {
+    const std::lock_guard lock(mutex_);
+    if (aborted_) return;
+    aborted_ = true;
+    try {
+      reason_ = reason;
+    } catch (...) {  // the abort counts, not its text
+    }
+  }
+
+  int64_t bytes_sent() const override { return sent_; }
+  int64_t bytes_received() const override { return received_; }
+
+ private:
+  struct Traffic {
+    int64_t sent = 0;
+    int64_t received = 0;
+  };
+
+  GroupFacts facts() const { return {.rank = rank(), .size = size(), .device = options_.device}; }
+
+  void check_alive() const {
+    const std::lock_guard lock(mutex_);
+    if (aborted_) throw CommError(concat("an aborted communicator: rank ", rank(), ": ", reason_));
+  }
+
+  int64_t part_bytes(int64_t n, DType dtype, int part_rank) const {
+    return part_of(n, size(), part_rank).count * size_of(dtype);
+  }
+
+  // Every rank passes its part of n elements on to all but `without`.
+  Traffic gathered(int64_t n, DType dtype, int without) const {
+    const int64_t mine = part_bytes(n, dtype, rank());
+    const bool others_hold_it = without >= 0 && without != rank();
+    return {.sent = mine * (size() - 1 - (others_hold_it ? 1 : 0)),
+            .received = without == rank() ? 0 : n * size_of(dtype) - mine};
+  }
+
+  Traffic scattered(int64_t n, DType dtype) const {
+    const int64_t mine = part_bytes(n, dtype, rank());
+    return {.sent = n * size_of(dtype) - mine, .received = mine * (size() - 1)};
+  }
+
+  Work queue(const char* label, StreamRef stream, const Traffic& traffic) {
+    check_alive();
+    sent_ += traffic.sent;
+    received_ += traffic.received;
+    stream.submit(label, [] {});
+    return Work(stream->record());
+  }
+
+  PhantomOptions group_of(int number, int color, int key) const {
+    const PhantomOptions::Wish own = options_.wishes(number, rank());
+    require(own.color == color && own.key == key, "phantom: split ", number, " of rank ", rank(),
+            " passed colour ", color, " and key ", key, ", but PhantomOptions::wishes says ",
+            own.color, " and ", own.key);
+    std::vector<std::pair<int, int>> members;  // (key, rank)
+    for (int r = 0; r < size(); ++r) {
+      const PhantomOptions::Wish wish = options_.wishes(number, r);
+      if (wish.color == color) members.emplace_back(wish.key, r);
+    }
+    std::ranges::sort(members);
+    PhantomOptions group = options_;
+    group.size = static_cast<int>(members.size());
+    group.rank =
+        static_cast<int>(std::ranges::find(members, std::pair(key, rank())) - members.begin());
+    group.wishes = nullptr;
+    return group;
+  }
+
+  PhantomOptions options_;
+  int num_splits_ = 0;
+  int64_t sent_ = 0;
+  int64_t received_ = 0;
+  mutable std::mutex mutex_;
+  bool aborted_ = false;
+  std::string reason_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_phantom(PhantomOptions options) {
+  require(options.size >= 1 && options.rank >= 0 && options.rank < options.size,
+          "make_phantom: rank ", options.rank, " of ", options.size);
+  (void)workspace_bytes_of(options.imitates, Collective::all_gather, 0, DType::u8, options.size);
+  return std::make_unique<Phantom>(std::move(options));
+}
+
+}  // namespace zinc::comm

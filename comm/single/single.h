@@ -1,0 +1,14 @@
+// comm/single/single.h: a world of one rank.
+#pragma once
+
+#include <memory>
+
+#include "comm/communicator.h"
+#include "comm/heartbeat.h"
+
+namespace zinc::comm {
+
+// Collectives are the copies, conversions and checks that they are on any world.
+std::unique_ptr<Communicator> make_single(std::shared_ptr<Heartbeat> heartbeat = nullptr);
+
+}  // namespace zinc::comm

@@ -1,0 +1,316 @@
+// What happens when a rank is late, gone, wrong or fails: the right rank is named, all wake up.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "comm/local/local.h"
+#include "comm/single/single.h"
+#include "tests/comm/rank_data.h"
+
+namespace zinc::comm::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+enum class Way { direct, staged };
+
+class Faults : public ::testing::TestWithParam<std::tuple<Way, ContextOptions::Execution>> {
+ protected:
+  // Runs `body` on every rank and returns what CommError each rank got; a rank whose body returns
+  // has none. The errors of ranks do not reach run_ranks, so all of them are kept.
+  std::map<int, std::string> errors_of(int size, milliseconds deadline,
+                                       const std::function<void(const Rank&)>& body) {
+    const auto [way, execution] = GetParam();
+    std::map<int, std::string> errors;
+    std::mutex mutex;
+    run_ranks(make_local_group(size, way == Way::staged ? 1024 : 0),
+              {.num_threads = 1,
+               .bind_threads = false,
+               .execution = execution,
+               .shuffle_seed = 3,
+               .deadline = deadline},
+              [&](World& world) {
+                try {
+                  body({.group = world.communicator(), .context = world.context()});
+                } catch (const CommError& error) {
+                  const std::lock_guard lock(mutex);
+                  errors[world.rank()] = error.what();
+                }
+              });
+    return errors;
+  }
+};
+
+void all_gather(const Rank& rank, int64_t n) {
+  auto shard = values_of<float>(rank.rank(), n, 1);
+  std::vector<float> out(static_cast<size_t>(n * rank.size()));
+  rank.group.all_gather({view_of(shard), view_of(out)}, rank.gather()).wait();
+}
+
+TEST_P(Faults, Deadline_SleepingRank_IsNamed) {
+  const auto begin = Clock::now();
+  const auto errors = errors_of(3, milliseconds(100), [](const Rank& rank) {
+    all_gather(rank, 10);
+    if (rank.rank() == 1) std::this_thread::sleep_for(milliseconds(500));
+    all_gather(rank, 10);
+  });
+  ASSERT_EQ(errors.size(), 3u);
+  for (const auto& [rank, text] : errors) {
+    EXPECT_THAT(
+        text, AllOf(HasSubstr("all_gather"), HasSubstr("waiting for rank 1"), HasSubstr("100 ms")));
+    if (rank != 1) {
+      EXPECT_THAT(text, HasSubstr("#2"));
+    }
+  }
+  // The deadline and 100 ms of finding out who it was; the rest is a busy machine.
+  EXPECT_LT(Clock::now() - begin, seconds(20));
+}
+
+// Rank 0 waits for both others, but rank 1 waits for rank 2 as well: in an earlier collective of a
+// group of its own, which rank 0 knows nothing of.
+TEST_P(Faults, Deadline_RankThatWaitsItself_IsNotBlamed) {
+  const auto errors = errors_of(3, milliseconds(200), [](const Rank& rank) {
+    const auto pair = rank.group.split(rank.rank() == 0 ? -1 : 0, 0);
+    if (pair != nullptr) pair->set_deadline(seconds(30));
+    if (rank.rank() == 1) all_gather({*pair, rank.context}, 5);
+    if (rank.rank() == 2) std::this_thread::sleep_for(milliseconds(700));
+    all_gather(rank, 5);
+  });
+  ASSERT_EQ(errors.size(), 3u);
+  EXPECT_THAT(errors.at(0), AllOf(HasSubstr("waiting for rank 2"), Not(HasSubstr("rank 1"))));
+  EXPECT_THAT(errors.at(1), HasSubstr("waiting for rank 2"));
+}
+
+TEST_P(Faults, Deadline_SlowButMovingRank_IsNoFault) {
+  const auto errors = errors_of(3, milliseconds(400), [](const Rank& rank) {
+    for (int k = 0; k < 6; ++k) {
+      if (rank.rank() == 2) std::this_thread::sleep_for(milliseconds(120));
+      all_gather(rank, 1000);
+    }
+  });
+  EXPECT_TRUE(errors.empty()) << errors.begin()->second;
+}
+
+TEST_P(Faults, Abort_WhileOthersWait_WakesAll) {
+  const auto begin = Clock::now();
+  const auto errors = errors_of(4, seconds(60), [](const Rank& rank) {
+    if (rank.rank() == 3) {
+      std::this_thread::sleep_for(milliseconds(50));
+      rank.group.abort("the operator said so");
+    }
+    all_gather(rank, 1000);
+  });
+  EXPECT_EQ(errors.size(), 4u);
+  for (const auto& [rank, text] : errors) {
+    EXPECT_THAT(text, AllOf(HasSubstr("all_gather"), HasSubstr("rank 3: the operator said so")));
+  }
+  EXPECT_LT(Clock::now() - begin, seconds(20));
+}
+
+TEST_P(Faults, Abort_InAGroup_ReachesTheWorldAndOtherGroups) {
+  const auto errors = errors_of(4, seconds(60), [](const Rank& rank) {
+    const auto pair = rank.group.split(rank.rank() / 2, 0);
+    if (rank.rank() == 0) {
+      std::this_thread::sleep_for(milliseconds(30));
+      pair->abort("enough");
+      return;
+    }
+    // Rank 2 waits for rank 3 in their pair, rank 3 for rank 0 in the world.
+    all_gather(rank.rank() == 2 ? Rank{*pair, rank.context} : rank, 4);
+  });
+  EXPECT_EQ(errors.size(), 3u);
+  for (const auto& [rank, text] : errors) EXPECT_THAT(text, HasSubstr("rank 0: enough"));
+}
+
+TEST_P(Faults, Sizes_ThatDiffer_FailOnAllRanks) {
+  const auto errors = errors_of(3, seconds(60), [](const Rank& rank) {
+    all_gather(rank, 3);
+    all_gather(rank, rank.rank() == 1 ? 20'000 : 10'000);
+  });
+  ASSERT_EQ(errors.size(), 3u);
+  for (const auto& [rank, text] : errors) {
+    EXPECT_THAT(text, AllOf(HasSubstr("did not issue the same collective"),
+                            HasSubstr("ranks 0 and 2: all_gather #2 (10000 x f32)"),
+                            HasSubstr("rank 1: all_gather #2 (20000 x f32)")));
+  }
+}
+
+TEST_P(Faults, Operations_ThatDiffer_FailOnAllRanks) {
+  const auto errors = errors_of(2, seconds(60), [](const Rank& rank) {
+    if (rank.rank() == 0) return all_gather(rank, 8);
+    std::vector<bf16> x(8);
+    GuardedWorkspace workspace(rank.group, Collective::all_reduce, 16, DType::bf16);
+    rank.group.all_reduce({view_of(x), workspace.view()}, rank.reduce()).wait();
+  });
+  ASSERT_EQ(errors.size(), 2u);
+  for (const auto& [rank, text] : errors) {
+    EXPECT_THAT(text, AllOf(HasSubstr("rank 0: all_gather #1 (8 x f32)"),
+                            HasSubstr("rank 1: all_reduce #1 (8 x bf16)")));
+  }
+}
+
+TEST_P(Faults, Roots_ThatDiffer_FailOnAllRanks) {
+  const auto errors = errors_of(3, seconds(60), [](const Rank& rank) {
+    std::vector<float> x(8);
+    rank.group.broadcast({view_of(x), rank.rank() == 2 ? 1 : 0}, rank.gather()).wait();
+  });
+  EXPECT_EQ(errors.size(), 3u);
+}
+
+TEST_P(Faults, Messages_OfDifferentSize_FailOnBothSides) {
+  const auto errors = errors_of(2, seconds(60), [](const Rank& rank) {
+    std::vector<float> x(rank.rank() == 0 ? 5000 : 4999);
+    if (rank.rank() == 0) {
+      rank.group.send(view_of(x), 1, 9, rank.gather()).wait();
+    } else {
+      rank.group.receive(view_of(x), 0, 9, rank.gather()).wait();
+    }
+  });
+  ASSERT_TRUE(errors.contains(1));
+  EXPECT_THAT(errors.at(1), AllOf(HasSubstr("receive #1 from rank 0 with tag 9 (19996 bytes)"),
+                                  HasSubstr("has 20000 bytes")));
+  EXPECT_TRUE(errors.contains(0));
+}
+
+TEST_P(Faults, Receive_WithoutASend_MissesItsDeadline) {
+  const auto errors = errors_of(2, milliseconds(100), [](const Rank& rank) {
+    if (rank.rank() == 0) {
+      std::this_thread::sleep_for(milliseconds(450));
+      return all_gather(rank, 1);
+    }
+    std::vector<float> x(4);
+    rank.group.receive(view_of(x), 0, 1, rank.gather()).wait();
+  });
+  EXPECT_THAT(errors.at(1), AllOf(HasSubstr("receive #1"), HasSubstr("waiting for rank 0")));
+  EXPECT_THAT(errors.at(0), HasSubstr("aborted communicator"));
+}
+
+TEST_P(Faults, RankThatLeaves_IsNamedAtOnce) {
+  const auto begin = Clock::now();
+  const auto errors = errors_of(3, seconds(60), [](const Rank& rank) {
+    all_gather(rank, 7);
+    if (rank.rank() != 1) all_gather(rank, 7);
+  });
+  ASSERT_EQ(errors.size(), 2u);
+  EXPECT_THAT(errors.at(0), HasSubstr("rank 1 has left the group"));
+  EXPECT_THAT(errors.at(2), HasSubstr("rank 1 has left the group"));
+  EXPECT_LT(Clock::now() - begin, seconds(20));
+}
+
+TEST_P(Faults, AfterAnError_EveryCallThrows) {
+  errors_of(2, seconds(60), [](const Rank& rank) {
+    const auto copy = rank.group.split(0, 0);
+    rank.group.abort("over");
+    std::vector<float> x(2);
+    const auto stream = rank.gather();
+    EXPECT_THROW(rank.group.barrier(stream), CommError);
+    EXPECT_THROW(rank.group.broadcast({view_of(x), 0}, stream), CommError);
+    EXPECT_THROW(rank.group.send(view_of(x), 1 - rank.rank(), 0, stream), CommError);
+    EXPECT_THROW(rank.group.split(0, 0), CommError);
+    EXPECT_THROW(copy->barrier(stream), CommError);
+  });
+}
+
+// Ranks that fail at random moments while their peers read their memory. Sanitizers see to it that
+// nobody reads a buffer whose owner has left.
+TEST_P(Faults, Abort_AtRandomMoments_LeavesNoReaderBehind) {
+  for (int round = 0; round < 20; ++round) {
+    errors_of(3, seconds(60), [round](const Rank& rank) {
+      const auto patience = std::chrono::microseconds(draw(rank.rank(), round, 50) % 3000);
+      const auto end = Clock::now() + patience;
+      while (Clock::now() < end || rank.rank() != round % 3) {
+        auto in = std::make_unique<std::vector<float>>(30'000, 1.0f);
+        auto out = std::make_unique<std::vector<float>>(10'000);
+        GuardedWorkspace workspace(rank.group, Collective::reduce_scatter, 120'000, DType::f32);
+        rank.group
+            .reduce_scatter(
+                {.in = view_of(*in), .out = view_of(*out), .workspace = workspace.view()},
+                rank.reduce())
+            .wait();
+      }
+      rank.group.abort("time is up");
+      throw CommError("time is up");
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Faults,
+                         ::testing::Combine(::testing::Values(Way::direct, Way::staged),
+                                            ::testing::Values(ContextOptions::Execution::inline_all,
+                                                              ContextOptions::Execution::concurrent,
+                                                              ContextOptions::Execution::shuffled)),
+                         [](const auto& info) {
+                           const auto execution = static_cast<int>(std::get<1>(info.param));
+                           return (std::get<0>(info.param) == Way::direct ? "direct" : "staged") +
+                                  std::to_string(execution);
+                         });
+
+TEST(RunLocalRanks, ExceptionOfOneRank_IsThrownWithItsRank) {
+  const auto begin = Clock::now();
+  try {
+    run_local_ranks(3, {.num_threads = 1}, [](World& world) {
+      std::vector<float> x(4);
+      if (world.rank() == 2) throw DataError("shard 7 is broken");
+      world.communicator().broadcast({view_of(x), 2}, world.context().compute()).wait();
+    });
+    FAIL() << "nothing was thrown";
+  } catch (const DataError& error) {
+    EXPECT_STREQ(error.what(), "rank 2: shard 7 is broken");
+  }
+  EXPECT_LT(Clock::now() - begin, seconds(20));
+}
+
+TEST(RunLocalRanks, Ranks_HaveContextsOfTheirOwn) {
+  std::atomic<int> sum = 0;
+  run_local_ranks(3, {.seed = 5, .num_threads = 1}, [&](World& world) {
+    EXPECT_EQ(&Context::current(), &world.context());
+    EXPECT_EQ(world.info().source, "threads");
+    EXPECT_EQ(world.size(), 3);
+    EXPECT_EQ(world.context().num_threads(), 1);
+    sum += world.rank();
+  });
+  EXPECT_EQ(sum, 3);
+}
+
+TEST(RunLocalRanks, UnwindingWorld_TellsItsPeers) {
+  auto group = make_local_group(2);
+  std::string text;
+  std::thread peer([&] {
+    Context context({.num_threads = 1});
+    const ContextScope scope(context);
+    std::vector<float> x(4);
+    try {
+      group[1]->broadcast({view_of(x), 0}, context.compute());
+    } catch (const CommError& error) {
+      text = error.what();
+    }
+  });
+  try {
+    World world({.rank = 0, .size = 2}, std::move(group[0]),
+                std::make_unique<Context>(ContextOptions{.num_threads = 1}));
+    throw InvalidArgument("no such layer");
+  } catch (const InvalidArgument&) {
+  }
+  peer.join();
+  EXPECT_THAT(text, HasSubstr("rank 0: ends because of an exception"));
+}
+
+}  // namespace
+}  // namespace zinc::comm::testing
