@@ -106,15 +106,15 @@ TEST(Config, AllProblemsArriveTogetherWithPlaces) {
                         "}"),
             "3 problems\n"
             "ds.json:4:34: zero_optimization.stage must be between 0 and 3, not 4\n"
-            "   4 |   \"zero_optimization\": {\"stage\": 4, \"overlap_com\": true}\n"
-            "     |                                  ^\n"
+            "    4 |   \"zero_optimization\": {\"stage\": 4, \"overlap_com\": true}\n"
+            "      |                                  ^\n"
             "ds.json:4:37: unknown key zero_optimization.overlap_com; did you mean "
             "\"overlap_comm\"?\n"
-            "   4 |   \"zero_optimization\": {\"stage\": 4, \"overlap_com\": true}\n"
-            "     |                                     ^~~~~~~~~~~~~\n"
+            "    4 |   \"zero_optimization\": {\"stage\": 4, \"overlap_com\": true}\n"
+            "      |                                     ^~~~~~~~~~~~~\n"
             "ds.json:3:3: unknown key gradient_cliping; did you mean \"gradient_clipping\"?\n"
-            "   3 |   \"gradient_cliping\": 1.0,\n"
-            "     |   ^~~~~~~~~~~~~~~~~~");
+            "    3 |   \"gradient_cliping\": 1.0,\n"
+            "      |   ^~~~~~~~~~~~~~~~~~");
 }
 
 TEST(Config, WhatPublicFilesHoldLoads) {
