@@ -33,7 +33,14 @@ struct StepTotals {
 
 std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
                                                    EngineOptions& options) {
-  if (options.optimizer != nullptr) return std::move(options.optimizer);
+  if (options.optimizer != nullptr) {
+    if (config.zero.stage >= 1 && !config.zero.allow_untested_optimizer) {
+      throw ConfigError(concat("a client's own optimizer (", options.optimizer->name(),
+                               ") on ZeRO stage ", config.zero.stage,
+                               " needs \"zero_allow_untested_optimizer\": true"));
+    }
+    return std::move(options.optimizer);
+  }
   return optim::make_optimizer(config.optimizer);
 }
 
@@ -112,6 +119,10 @@ class Engine::Impl {
         source_(groups_, schedule_, *strategy_.weights, *strategy_.gradients,
                 !options.dynamic_model) {
     values_.drop_resident();
+    world.communicator().set_reduce_algorithm(config_.gradient.reduce_algorithm ==
+                                                      ReduceAlgorithm::native
+                                                  ? comm::ReduceAlgorithm::native
+                                                  : comm::ReduceAlgorithm::ordered);
     for (nn::Parameter* parameter : model.parameters()) parameter->set_source(source_);
   }
 

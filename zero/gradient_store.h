@@ -46,6 +46,8 @@ struct GradientStoreOptions {
   int64_t bucket_numel = 500'000'000;  // elements per collective
   bool overlap = false;                // false: every reduction is waited for at once
   double wire_divisor = 1.0;           // native sums: divides before the wire
+  // False: a trained parameter without a gradient is an InvalidArgument, true: it counts as zero.
+  bool allow_unused = true;
 };
 
 // Sums over micro-batches are whole on every rank; ranks reduce once per step, at its last

@@ -83,6 +83,8 @@ void GroupGradients::zero_unused(const ShardGroup& group, GroupState& state) {
   const std::vector<bool> seen = keeps_written() ? state.in_step : state.in_micro_step;
   for (size_t i = 0; i < seen.size(); ++i) {
     if (seen[i] || !is_trained(group.placements()[i].segment)) continue;
+    require(options_.allow_unused, "parameter '", group.placements()[i].parameter->name(),
+            "' took no part in the loss; freeze it, or set ignore_unused_parameters to true");
     const auto unused = target({.group = group.index(), .position = static_cast<int>(i)});
     kernels::fill({.y = unused.view}, context_.compute());
   }

@@ -26,7 +26,8 @@ std::unique_ptr<GradientStore> make_gradients(const EngineConfig& config,
                                      .replicate = config.zero.stage == 0,
                                      .bucket_numel = config.zero.reduce_bucket_size,
                                      .overlap = config.overlap_comm(),
-                                     .wire_divisor = inputs.wire_divisor};
+                                     .wire_divisor = inputs.wire_divisor,
+                                     .allow_unused = config.zero.ignore_unused_parameters};
   const bool whole = config.zero.stage <= 1 && policy.schedule == ReduceSchedule::boundary;
   const auto make = whole ? make_whole_sums : make_sharded_sums;
   return make(inputs.groups, inputs.schedule, inputs.communicator, inputs.context, options);

@@ -223,6 +223,7 @@ class ShardedWeights : public WeightStore {
   void make_buffers(const ShardGroup& group) {
     GroupState& state = state_of(group);
     const auto zeros = [&](int64_t numel) {
+      if (numel == 0) return Block();
       Block block = context_.allocate(numel * size_of(group.dtype()), Label::parameters);
       kernels::fill({.y = view_of(group, block, 0, numel)}, context_.compute());
       return block;

@@ -1,27 +1,23 @@
-#include "kernels/copy.h"
-
+#include "bench/array_case.h"
 #include "bench/kernels/all.h"
-#include "bench/kernels/array_case.h"
+#include "kernels/copy.h"
 
 namespace zinc::bench {
 
-using namespace kernels;
-
 void add_copy_benches(Registry& registry) {
-  const int64_t n = 1 << 25;
-  for (const DType from : kBenchDTypes) {
-    for (const DType to : kBenchDTypes) {
-      add_case(
-          registry,
-          {.op = "copy",
-           .dtype = from,
-           .shape = concat("n=", n, ",to=", to),
-           .ceiling = Ceiling::stream(1, 1),
-           .tolerance = to == DType::bf16 ? rounding_tolerance(to, 0) : 0.0,
-           .inputs = {{.shape = {n}, .dtype = from}},
-           .outputs = {{.shape = {n}, .dtype = to}}},
-          [](const Views& v) { return Copy{.x = v[0], .y = v[1]}; }, copy);
-    }
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    add_case(
+        registry,
+        {.op = "copy",
+         .pass = "forward",
+         .shape = concat("n=", kFlat),
+         .dtype = dtype,
+         .ceiling = Ceiling::stream(1, 1),
+         .arrays = {{.shape = {kFlat}, .low = -1, .high = 1},
+                    {.shape = {kFlat}, .low = 0, .high = 0, .compared = true, .fixed = DType::f32}},
+         .launch = [](const std::vector<View>& v,
+                      StreamRef stream) { kernels::copy({.x = v[0], .y = v[1]}, stream); },
+         .cost = {.bytes_read = kFlat * size_of(dtype), .bytes_written = 4 * kFlat, .flops = 0}});
   }
 }
 

@@ -1,56 +1,27 @@
-#include "kernels/embedding.h"
-
+#include "bench/array_case.h"
 #include "bench/kernels/all.h"
-#include "bench/kernels/array_case.h"
+#include "kernels/embedding.h"
 
 namespace zinc::bench {
 
-using namespace kernels;
-
 void add_embedding_benches(Registry& registry) {
-  const int64_t tokens = 32768, length = 1024, cols = 768;
-  for (const int64_t vocabulary : {int64_t{50257}, int64_t{256}}) {
-    for (const DType dtype : kBenchDTypes) {
-      const Operand ids{.shape = {tokens},
-                        .dtype = DType::i32,
-                        .low = 0.0,
-                        .high = static_cast<double>(vocabulary)};
-      const Operand table{.shape = {vocabulary, cols}, .dtype = dtype, .seed = 2};
-      const Operand rows{.shape = {tokens, cols}, .dtype = dtype, .seed = 3};
-      const std::string shape = concat("tokens=", tokens, ",rows=", vocabulary, ",cols=", cols);
-      add_case(
-          registry,
-          {.op = "embedding",
-           .dtype = dtype,
-           .shape = shape,
-           .ceiling = Ceiling::stream(1, 1),
-           .tolerance = rounding_tolerance(dtype, 1),
-           .inputs = {ids, table, {.shape = {length, cols}, .dtype = dtype, .seed = 4}},
-           .outputs = {rows}},
-          [=](const Views& v) {
-            return EmbeddingForward{.ids = v[0],
-                                    .table = v[1],
-                                    .position_table = v[2],
-                                    .sequence_length = length,
-                                    .y = v[3]};
-          },
-          embedding_forward);
-      add_case(
-          registry,
-          {.op = "embedding",
-           .pass = "backward",
-           .dtype = dtype,
-           .shape = shape,
-           .ceiling = Ceiling::stream(1, 1),
-           .tolerance = rounding_tolerance(dtype, 32),
-           .inputs = {ids, rows},
-           .outputs = {table},
-           .workspace = [=](DType) { return embedding_backward_workspace_bytes(tokens); }},
-          [](const Views& v) {
-            return EmbeddingBackward{.ids = v[0], .dy = v[1], .dtable = v[2], .workspace = v[3]};
-          },
-          embedding_backward);
-    }
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    add_case(registry,
+             {.op = "embedding",
+              .pass = "forward",
+              .shape = concat("tokens=", kRows, ",vocabulary=50257,cols=", kCols),
+              .dtype = dtype,
+              .ceiling = Ceiling::stream(1, 1),
+              .arrays = {{.shape = {kRows}, .low = 0, .high = 50257, .fixed = DType::i32},
+                         {.shape = {50257, kCols}, .low = -1, .high = 1},
+                         {.shape = {kRows, kCols}, .low = 0, .high = 0, .compared = true}},
+              .launch =
+                  [](const std::vector<View>& v, StreamRef stream) {
+                    kernels::embedding_forward({.ids = v[0], .table = v[1], .y = v[2]}, stream);
+                  },
+              .cost = {.bytes_read = kRows * kCols * size_of(dtype) + 4 * kRows,
+                       .bytes_written = kRows * kCols * size_of(dtype),
+                       .flops = 0}});
   }
 }
 

@@ -1,24 +1,21 @@
-#include "kernels/fill.h"
-
+#include "bench/array_case.h"
 #include "bench/kernels/all.h"
-#include "bench/kernels/array_case.h"
+#include "kernels/fill.h"
 
 namespace zinc::bench {
 
-using namespace kernels;
-
 void add_fill_benches(Registry& registry) {
-  const int64_t n = 1 << 26;
-  for (const DType dtype : kBenchDTypes) {
-    add_case(
-        registry,
-        {.op = "fill",
-         .dtype = dtype,
-         .shape = concat("n=", n),
-         .ceiling = Ceiling::stream(0, 1),
-         .tolerance = 0.0,
-         .outputs = {{.shape = {n}, .dtype = dtype}}},
-        [](const Views& v) { return Fill{.y = v[0], .value = 0.5}; }, fill);
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    add_case(registry,
+             {.op = "fill",
+              .pass = "forward",
+              .shape = concat("n=", kFlat),
+              .dtype = dtype,
+              .ceiling = Ceiling::stream(0, 1),
+              .arrays = {{.shape = {kFlat}, .low = 0, .high = 0, .compared = true}},
+              .launch = [](const std::vector<View>& v,
+                           StreamRef stream) { kernels::fill({.y = v[0], .value = 1.5}, stream); },
+              .cost = {.bytes_read = 0, .bytes_written = kFlat * size_of(dtype), .flops = 0}});
   }
 }
 

@@ -1,45 +1,27 @@
-#include "kernels/gather_rows.h"
-
+#include "bench/array_case.h"
 #include "bench/kernels/all.h"
-#include "bench/kernels/array_case.h"
+#include "kernels/gather_rows.h"
 
 namespace zinc::bench {
 
-using namespace kernels;
-
 void add_gather_rows_benches(Registry& registry) {
-  const int64_t count = 32768, rows = 65536, cols = 768;
-  for (const DType dtype : kBenchDTypes) {
-    const Operand ids{
-        .shape = {count}, .dtype = DType::i32, .low = 0.0, .high = static_cast<double>(rows)};
-    const Operand table{.shape = {rows, cols}, .dtype = dtype, .seed = 2};
-    const Operand list{.shape = {count, cols}, .dtype = dtype, .seed = 3};
-    const std::string shape = concat("ids=", count, ",rows=", rows, ",cols=", cols);
-    add_case(
-        registry,
-        {.op = "gather_rows",
-         .dtype = dtype,
-         .shape = shape,
-         .ceiling = Ceiling::stream(1, 1),
-         .tolerance = 0.0,
-         .inputs = {ids, table},
-         .outputs = {list}},
-        [](const Views& v) { return GatherRows{.x = v[1], .ids = v[0], .y = v[2]}; }, gather_rows);
-    add_case(
-        registry,
-        {.op = "gather_rows",
-         .pass = "backward",
-         .dtype = dtype,
-         .shape = shape,
-         .ceiling = Ceiling::stream(1, 0, 1),
-         .tolerance = rounding_tolerance(dtype, 8),
-         .inputs = {ids, list},
-         .updates = {table},
-         .workspace = [=](DType) { return scatter_add_rows_workspace_bytes(count); }},
-        [](const Views& v) {
-          return ScatterAddRows{.x = v[1], .ids = v[0], .y = v[2], .workspace = v[3]};
-        },
-        scatter_add_rows);
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    add_case(registry,
+             {.op = "gather_rows",
+              .pass = "forward",
+              .shape = concat("rows=", kRows, ",of=32768,cols=", kCols),
+              .dtype = dtype,
+              .ceiling = Ceiling::stream(1, 1),
+              .arrays = {{.shape = {32768, kCols}, .low = -1, .high = 1},
+                         {.shape = {kRows}, .low = 0, .high = 32768, .fixed = DType::i32},
+                         {.shape = {kRows, kCols}, .low = 0, .high = 0, .compared = true}},
+              .launch =
+                  [](const std::vector<View>& v, StreamRef stream) {
+                    kernels::gather_rows({.x = v[0], .ids = v[1], .y = v[2]}, stream);
+                  },
+              .cost = {.bytes_read = kRows * kCols * size_of(dtype) + 4 * kRows,
+                       .bytes_written = kRows * kCols * size_of(dtype),
+                       .flops = 0}});
   }
 }
 

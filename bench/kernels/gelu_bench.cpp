@@ -1,45 +1,41 @@
-#include "kernels/gelu.h"
-
+#include "bench/array_case.h"
 #include "bench/kernels/all.h"
-#include "bench/kernels/array_case.h"
+#include "kernels/gelu.h"
 
 namespace zinc::bench {
 
-using namespace kernels;
-
 void add_gelu_benches(Registry& registry) {
-  const int64_t n = 1 << 25;
-  for (const GeluKind kind : {GeluKind::tanh, GeluKind::erf}) {
-    for (const DType dtype : kBenchDTypes) {
-      const Operand x{.shape = {n}, .dtype = dtype, .low = -4.0, .high = 4.0};
-      const Operand dy{.shape = {n}, .dtype = dtype, .seed = 2};
-      const std::string shape = concat("n=", n, kind == GeluKind::tanh ? ",tanh" : ",erf");
-      add_case(
-          registry,
-          {.op = "gelu",
-           .dtype = dtype,
-           .shape = shape,
-           .ceiling = Ceiling::stream(1, 1),
-           .tolerance = rounding_tolerance(dtype, 16),
-           .inputs = {x},
-           .outputs = {x}},
-          [=](const Views& v) { return GeluForward{.kind = kind, .x = v[0], .y = v[1]}; },
-          gelu_forward);
-      add_case(
-          registry,
-          {.op = "gelu",
-           .pass = "backward",
-           .dtype = dtype,
-           .shape = shape,
-           .ceiling = Ceiling::stream(2, 1),
-           .tolerance = rounding_tolerance(dtype, 32),
-           .inputs = {x, dy},
-           .outputs = {x}},
-          [=](const Views& v) {
-            return GeluBackward{.kind = kind, .x = v[0], .dy = v[1], .dx = v[2]};
-          },
-          gelu_backward);
-    }
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    add_case(
+        registry,
+        {.op = "gelu",
+         .pass = "forward",
+         .shape = concat("rows=", kRows, ",cols=", kCols),
+         .dtype = dtype,
+         .ceiling = Ceiling::stream(1, 1),
+         .arrays = {{.shape = {kRows, kCols}, .low = -4, .high = 4},
+                    {.shape = {kRows, kCols}, .low = 0, .high = 0, .compared = true}},
+         .launch = [](const std::vector<View>& v,
+                      StreamRef stream) { kernels::gelu_forward({.x = v[0], .y = v[1]}, stream); },
+         .cost = {.bytes_read = kRows * kCols * size_of(dtype),
+                  .bytes_written = kRows * kCols * size_of(dtype),
+                  .flops = 10 * kRows * kCols}});
+    add_case(registry,
+             {.op = "gelu",
+              .pass = "backward",
+              .shape = concat("rows=", kRows, ",cols=", kCols),
+              .dtype = dtype,
+              .ceiling = Ceiling::stream(2, 1),
+              .arrays = {{.shape = {kRows, kCols}, .low = -4, .high = 4},
+                         {.shape = {kRows, kCols}, .low = -1, .high = 1},
+                         {.shape = {kRows, kCols}, .low = 0, .high = 0, .compared = true}},
+              .launch =
+                  [](const std::vector<View>& v, StreamRef stream) {
+                    kernels::gelu_backward({.x = v[0], .dy = v[1], .dx = v[2]}, stream);
+                  },
+              .cost = {.bytes_read = 2 * kRows * kCols * size_of(dtype),
+                       .bytes_written = kRows * kCols * size_of(dtype),
+                       .flops = 20 * kRows * kCols}});
   }
 }
 

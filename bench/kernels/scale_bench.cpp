@@ -1,25 +1,25 @@
-#include "kernels/scale.h"
-
+#include "bench/array_case.h"
 #include "bench/kernels/all.h"
-#include "bench/kernels/array_case.h"
+#include "kernels/scale.h"
 
 namespace zinc::bench {
 
-using namespace kernels;
-
 void add_scale_benches(Registry& registry) {
-  const int64_t n = 1 << 25;
-  for (const DType dtype : kBenchDTypes) {
-    add_case(
-        registry,
-        {.op = "scale",
-         .dtype = dtype,
-         .shape = concat("n=", n),
-         .ceiling = Ceiling::stream(1, 1),
-         .tolerance = rounding_tolerance(dtype, 2),
-         .inputs = {{.shape = {n}, .dtype = dtype}},
-         .outputs = {{.shape = {n}, .dtype = dtype}}},
-        [](const Views& v) { return Scale{.x = v[0], .factor = 0.3, .y = v[1]}; }, scale);
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    add_case(registry, {.op = "scale",
+                        .pass = "forward",
+                        .shape = concat("n=", kFlat),
+                        .dtype = dtype,
+                        .ceiling = Ceiling::stream(1, 1),
+                        .arrays = {{.shape = {kFlat}, .low = -1, .high = 1},
+                                   {.shape = {kFlat}, .low = 0, .high = 0, .compared = true}},
+                        .launch =
+                            [](const std::vector<View>& v, StreamRef stream) {
+                              kernels::scale({.x = v[0], .factor = 0.75, .y = v[1]}, stream);
+                            },
+                        .cost = {.bytes_read = kFlat * size_of(dtype),
+                                 .bytes_written = kFlat * size_of(dtype),
+                                 .flops = kFlat}});
   }
 }
 

@@ -1,33 +1,31 @@
-#include "kernels/sgd.h"
-
+#include "bench/array_case.h"
 #include "bench/kernels/all.h"
-#include "bench/kernels/array_case.h"
+#include "kernels/sgd.h"
 
 namespace zinc::bench {
 
-using namespace kernels;
-
 void add_sgd_benches(Registry& registry) {
-  const int64_t n = 1 << 24;
-  const Operand state{.shape = {n}, .dtype = DType::f32};
-  add_case(
-      registry,
-      {.op = "sgd",
-       .pass = "step",
-       .dtype = DType::f32,
-       .shape = concat("n=", n, ",momentum"),
-       .ceiling = Ceiling::stream(1, 0, 2),
-       .tolerance = rounding_tolerance(DType::f32, 8),
-       .inputs = {{.shape = {n}, .dtype = DType::f32, .seed = 4}},
-       .updates = {state, state}},
-      [](const Views& v) {
-        return Sgd{.weights = v[1],
-                   .gradient = v[0],
-                   .velocity = v[2],
-                   .momentum = 0.9,
-                   .weight_decay = 0.1};
-      },
-      sgd);
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    add_case(registry,
+             {.op = "sgd",
+              .pass = "forward",
+              .shape = concat("n=", kFlat),
+              .dtype = dtype,
+              .ceiling = Ceiling::stream(1, 0, 2),
+              .arrays =
+                  {{.shape = {kFlat}, .low = -1, .high = 1},
+                   {.shape = {kFlat}, .low = -1, .high = 1, .compared = true, .fixed = DType::f32},
+                   {.shape = {kFlat}, .low = -1, .high = 1, .compared = true, .fixed = DType::f32}},
+              .launch =
+                  [](const std::vector<View>& v, StreamRef stream) {
+                    kernels::sgd(
+                        {.weights = v[1], .gradient = v[0], .velocity = v[2], .momentum = 0.9},
+                        stream);
+                  },
+              .cost = {.bytes_read = kFlat * size_of(dtype) + 8 * kFlat,
+                       .bytes_written = 8 * kFlat,
+                       .flops = 4 * kFlat}});
+  }
 }
 
 }  // namespace zinc::bench

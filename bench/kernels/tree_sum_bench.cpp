@@ -1,26 +1,26 @@
-#include "kernels/tree_sum.h"
-
+#include "bench/array_case.h"
 #include "bench/kernels/all.h"
-#include "bench/kernels/array_case.h"
+#include "kernels/tree_sum.h"
 
 namespace zinc::bench {
 
-using namespace kernels;
-
 void add_tree_sum_benches(Registry& registry) {
-  for (const auto& [count, n] : {std::pair<int64_t, int64_t>{2, 1 << 24}, {8, 1 << 22}}) {
-    for (const DType dtype : kBenchDTypes) {
-      add_case(
-          registry,
-          {.op = "tree_sum",
-           .dtype = dtype,
-           .shape = concat("arrays=", count, ",n=", n),
-           .ceiling = Ceiling::stream(static_cast<int>(count), 1),
-           .tolerance = rounding_tolerance(dtype, 4),
-           .inputs = {{.shape = {count, n}, .dtype = dtype}},
-           .outputs = {{.shape = {n}, .dtype = dtype}}},
-          [](const Views& v) { return TreeSum{.in = v[0], .out = v[1]}; }, tree_sum);
-    }
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    add_case(
+        registry,
+        {.op = "tree_sum",
+         .pass = "forward",
+         .shape = concat("ranks=4,n=", kFlat / 4),
+         .dtype = dtype,
+         .ceiling = Ceiling::stream(4, 1),
+         .arrays =
+             {{.shape = {4, kFlat / 4}, .low = 0, .high = 1},
+              {.shape = {kFlat / 4}, .low = 0, .high = 0, .compared = true, .fixed = DType::f32}},
+         .launch = [](const std::vector<View>& v,
+                      StreamRef stream) { kernels::tree_sum({.in = v[0], .out = v[1]}, stream); },
+         .cost = {.bytes_read = kFlat * size_of(dtype),
+                  .bytes_written = kFlat,
+                  .flops = 3 * kFlat / 4}});
   }
 }
 

@@ -372,6 +372,22 @@ TEST(Engine, ADynamicModelMayLeaveParametersOut) {
   });
 }
 
+TEST(Engine, AnUnusedParameterIsAnErrorWhereTheConfigurationSaysSo) {
+  comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+    Fickle model;
+    EngineConfig config = config_with();
+    config.zero.ignore_unused_parameters = false;
+    Engine engine(model, config, world, {.dynamic_model = true});
+    model.without_b = true;
+    try {
+      engine.backward(engine.forward(one_target()));
+      FAIL() << "expected InvalidArgument";
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(std::string(error.what()).find("parameter 'b' took no part"), std::string::npos);
+    }
+  });
+}
+
 TEST(Engine, RanksWithDifferentModelsAreNamed) {
   try {
     comm::run_local_ranks(3, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {

@@ -332,7 +332,6 @@ void Reader::read_zero() {
   automatic("stage3_param_persistence_threshold", zero.param_persistence_threshold, 10.0, 1);
   size("reduce_bucket_size", "", zero.reduce_bucket_size, 1);
   size("allgather_bucket_size", "", zero.allgather_bucket_size, 1);
-  size("sub_group_size", "", zero.sub_group_size, 0);
   size("stage3_prefetch_bucket_size", "prefetch_bucket_size", zero.prefetch_bucket_size, 0);
   size("stage3_param_persistence_threshold", "param_persistence_threshold",
        zero.param_persistence_threshold, 0);
@@ -392,7 +391,6 @@ void Reader::read_monitors() {
   config_.tensorboard = read_monitor("tensorboard");
   config_.csv_monitor = read_monitor("csv_monitor");
   config_.steps_per_print = top_.integer("steps_per_print", 0).value_or(0);
-  config_.wall_clock_breakdown = top_.boolean("wall_clock_breakdown").value_or(false);
   config_.dump_state = top_.boolean("dump_state").value_or(false);
 }
 

@@ -43,7 +43,6 @@ struct Config {
   MonitorConfig tensorboard{};
   MonitorConfig csv_monitor{};
   int64_t steps_per_print = 0;  // steps between printed lines; 0: not given
-  bool wall_clock_breakdown = false;
   bool dump_state = false;
   // --- zinc's own, under "zinc"
   uint64_t seed = 1234;

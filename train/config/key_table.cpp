@@ -97,7 +97,7 @@ const std::vector<KeyInfo>& config_keys() {
       {"zero_optimization.reduce_bucket_size", kWorks, "elements"},
       {"zero_optimization.allgather_bucket_size", kWorks, "elements"},
       {"zero_optimization.overlap_comm", kWorks, "default: stage 3 only"},
-      {"zero_optimization.sub_group_size", kWorks, "elements"},
+      {"zero_optimization.sub_group_size", kNoEffect, "the update is one pass over each segment"},
       {"zero_optimization.stage3_prefetch_bucket_size", kWorks, "elements"},
       {"zero_optimization.prefetch_bucket_size", kDeprecated, "use stage3_prefetch_bucket_size"},
       {"zero_optimization.stage3_param_persistence_threshold", kWorks, "elements"},
@@ -169,7 +169,8 @@ const std::vector<KeyInfo>& config_keys() {
       {"aio", kNoEffect, "offload is not in this build yet"},
       // --- figures
       {"steps_per_print", kWorks, "steps between printed lines"},
-      {"wall_clock_breakdown", kWorks, "prints where a step's time went"},
+      {"wall_clock_breakdown", kWarning,
+       "not in this build yet; seconds per step are in metrics.jsonl"},
       {"dump_state", kWorks, "prints the resolved configuration and the model at the start"},
       {"memory_breakdown", kNoEffect, "peak_bytes is in metrics.jsonl"},
       {"tensorboard", kWorks, ""},

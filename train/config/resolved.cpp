@@ -136,7 +136,6 @@ void write_zero(json::Writer& json, const zero::EngineConfig& engine) {
   json.member("reduce_bucket_size", zero.reduce_bucket_size);
   json.member("allgather_bucket_size", zero.allgather_bucket_size);
   json.member("overlap_comm", engine.overlap_comm());
-  json.member("sub_group_size", zero.sub_group_size);
   json.member("stage3_prefetch_bucket_size", zero.prefetch_bucket_size);
   json.member("stage3_param_persistence_threshold", zero.param_persistence_threshold);
   json.member("stage3_max_live_parameters", zero.max_live_parameters);
@@ -200,7 +199,6 @@ std::string resolved_json(const Config& config, int64_t world_size) {
   write_zero(json, config.engine);
   write_gradients(json, config.engine);
   json.member("steps_per_print", config.steps_per_print);
-  json.member("wall_clock_breakdown", config.wall_clock_breakdown);
   json.member("dump_state", config.dump_state);
   write_monitor(json, "tensorboard", config.tensorboard);
   write_monitor(json, "csv_monitor", config.csv_monitor);
