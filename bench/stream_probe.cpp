@@ -9,8 +9,8 @@
 #include "core/parallel.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bench/stream_probe.cpp"
-#include <hwy/foreach_target.h>
 #include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 #ifndef ZINC_BENCH_STREAM_PROBE_ONCE

@@ -1,0 +1,102 @@
+#include "comm/heartbeat.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "comm/local/local.h"
+#include "core/error.h"
+#include "tests/comm/rank_data.h"
+
+namespace zinc::comm::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class HeartbeatFiles : public ::testing::Test {
+ protected:
+  HeartbeatFiles() {
+    const std::string name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    directory_ = ::testing::TempDir() + "zinc_" + name + std::to_string(::getpid());
+    std::filesystem::remove_all(directory_);
+  }
+  ~HeartbeatFiles() override { std::filesystem::remove_all(directory_); }
+
+  std::string directory_;
+};
+
+TEST_F(HeartbeatFiles, LocalRanks_TellTheirLastCollectives) {
+  run_local_ranks(2, {.num_threads = 1, .heartbeat_directory = directory_}, [](World& world) {
+    std::vector<float> shard(3);
+    std::vector<float> all(6);
+    const StreamRef stream = world.context().stream(StreamRole::gather);
+    world.communicator().all_gather({view_of(shard), view_of(all)}, stream).wait();
+    world.communicator().barrier(stream).wait();
+  });
+  for (int rank = 0; rank < 2; ++rank) {
+    const std::string text = read_heartbeat(directory_, rank);
+    EXPECT_THAT(text, AllOf(HasSubstr("rank " + std::to_string(rank) + " of 2, process " +
+                                      std::to_string(::getpid())),
+                            HasSubstr("issued    barrier #2 of world, at "),
+                            HasSubstr("completed barrier #2 of world, at ")));
+  }
+}
+
+TEST_F(HeartbeatFiles, MissedDeadline_ShowsWhereEveryRankWas) {
+  const ConnectOptions options{.num_threads = 1,
+                               .deadline = std::chrono::milliseconds(100),
+                               .heartbeat_directory = directory_};
+  std::string text;
+  const auto body = [](World& world) {
+    std::vector<float> x(3);
+    const StreamRef stream = world.context().stream(StreamRole::gather);
+    world.communicator().broadcast({view_of(x), 0}, stream).wait();
+    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    world.communicator().barrier(stream).wait();
+  };
+  try {
+    run_local_ranks(2, options, body);
+  } catch (const CommError& error) {
+    text = error.what();
+  }
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("rank 0: barrier #2: no progress for 100 ms: waiting for rank 1"),
+                    HasSubstr("issued    barrier #2 of world"), HasSubstr("rank 1 of 2"),
+                    HasSubstr("issued    broadcast #1 (3 x f32 from rank 0) of world")));
+}
+
+TEST_F(HeartbeatFiles, PlantedLink_IsReplacedAndNotFollowed) {
+  std::filesystem::create_directories(directory_);
+  const std::string victim = directory_ + "/victim";
+  std::ofstream(victim) << "precious";
+  std::filesystem::create_symlink(victim, directory_ + "/rank_0.heartbeat");
+  const Heartbeat heartbeat(directory_, 0, 1);
+  std::ifstream file(victim);
+  std::string text;
+  std::getline(file, text);
+  EXPECT_EQ(text, "precious");
+  EXPECT_THAT(read_heartbeat(directory_, 0), HasSubstr("rank 0 of 1"));
+}
+
+TEST_F(HeartbeatFiles, DirectoryThatCannotBeMade_IsAnIoErrorWithItsPath) {
+  std::filesystem::create_directories(directory_);
+  std::ofstream(directory_ + "/file") << "x";
+  try {
+    const Heartbeat heartbeat(directory_ + "/file/below", 0, 1);
+    FAIL() << "nothing was thrown";
+  } catch (const IoError& error) {
+    EXPECT_EQ(error.path(), directory_ + "/file/below");
+  }
+}
+
+}  // namespace
+}  // namespace zinc::comm::testing
