@@ -70,6 +70,7 @@ void check_epilogue(const Gemm& args, const MatrixProduct& p) {
             "gradient; give one of them");
     require_operand("gemm", "activation_input", args.activation_input, p.c_dtype, whole);
     require_matrix("gemm", "activation_input", args.activation_input, 2);
+    require_same_or_apart("gemm", "c", args.c, "activation_input", args.activation_input);
   }
   if (args.pre_activation) {
     require(args.activation != Activation::none, "gemm: pre_activation needs an activation");

@@ -3,8 +3,8 @@
 //   C = activation(z), or z * activation'(x) for the gradient of a preceding activation
 //
 // Products are summed in f32 (f64 for f64) and rounded once, also when beta accumulates into a
-// 16-bit C. Deterministic: bits depend on shape, dtype, ISA and library version, never on strides,
-// pointers or the thread count. Asynchronous on `stream`. Workspace (packed operands, library
+// 16-bit C. Deterministic: bits depend on shape, strides, dtype, ISA and library version, never on
+// addresses or the thread count. Asynchronous on `stream`. Workspace (packed operands, library
 // scratchpads) is taken from the current Context's allocator, labelled workspace, at the call.
 #pragma once
 
@@ -35,7 +35,7 @@ struct Gemm {
   ConstView a;     // [M, K], with transpose_a [K, M]; f64 | f32 | bf16 | f16
   ConstView b;     // [K, N], with transpose_b [N, K]; dtype of a
   ConstView bias;  // optional [N], added to every row; dtype of a, or f32 where a is 16-bit
-  // Optional [M, N], dtype of c: x of a preceding activation; c = z * activation'(x).
+  // Optional [M, N], dtype of c: x of a preceding activation; c = z * activation'(x). May be c.
   ConstView activation_input;
   // [M, N] dtype of a, or f32 where a is 16-bit. Overwritten when beta is 0 (never read then),
   // else beta times its old value is added.

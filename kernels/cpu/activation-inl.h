@@ -23,7 +23,7 @@ struct SigmoidLanes {
 
   explicit HWY_INLINE SigmoidLanes(LaneVec x) {
     const Lanes d;
-    const auto e = exp_lanes(hn::Neg(hn::Abs(x)));
+    const auto e = exp_bounded_lanes(hn::Neg(hn::Abs(x)));
     const auto inverse = hn::Div(hn::Set(d, 1.0f), hn::Add(hn::Set(d, 1.0f), e));
     const auto small = hn::Mul(e, inverse);
     value = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), small, inverse);
@@ -93,7 +93,7 @@ struct GeluErfLanes {
     const auto bounded = hn::Min(hn::Abs(x), hn::Set(d, 19.0f));
     const auto square = hn::Mul(bounded, bounded);
     const auto rest = hn::MulSub(bounded, bounded, square);
-    const auto e = exp_lanes(hn::Neg(hn::Mul(square, half)));
+    const auto e = exp_bounded_lanes(hn::Neg(hn::Mul(square, half)));
     const auto exponential = hn::NegMulAdd(hn::Mul(rest, half), e, e);
     const auto tail = hn::Mul(hn::Mul(p, exponential), half);
     const auto negative = hn::Lt(x, hn::Zero(d));

@@ -15,7 +15,7 @@
 namespace zinc::kernels::cpu {
 namespace {
 
-constexpr AttentionCut kCut{.rows = 128, .cols = 256};
+constexpr AttentionCut kCut{.rows = 128, .cols = 512};
 constexpr int64_t kMinTasks = 16;
 
 struct BackwardProducts {

@@ -131,7 +131,7 @@ void backward_rows(const ScoreBlock& block, const ScoreGradients& gradients) {
         const int64_t count = std::min(kDropoutColumns, keys.end - c);
         if (block.dropout != 0.0f) draw_dropout(block, r, c, count, drawn);
         for_each_vector(count, [&](int64_t i, auto load, auto store) HWY_ATTR {
-          const auto p = exp_lanes(hn::MulSub(load(scores + c + i), scale, shift));
+          const auto p = exp_bounded_lanes(hn::MulSub(load(scores + c + i), scale, shift));
           auto dropped = p;
           auto dp = load(dprobabilities + c + i);
           if (block.dropout != 0.0f) {

@@ -33,7 +33,7 @@ void gradient_of(const T* x, int64_t n, float lse, int64_t label, float scale, U
   const auto shift = hn::Set(d, lse);
   const auto factor = hn::Set(d, scale);
   for_each_vector(n, [&](int64_t c, auto load, auto store) HWY_ATTR {
-    store(hn::Mul(exp_lanes(hn::Sub(load(x + c), shift)), factor), dx + c);
+    store(hn::Mul(exp_bounded_lanes(hn::Sub(load(x + c), shift)), factor), dx + c);
   });
   dx[label] = U((std::exp(at_label - lse) - 1.0f) * scale);
 }

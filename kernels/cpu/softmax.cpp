@@ -19,32 +19,42 @@ HWY_BEFORE_NAMESPACE();
 namespace zinc::kernels::cpu {
 namespace HWY_NAMESPACE {
 
+// Columns of a 16-bit row whose exponentials are kept in f32 between their sum and the division.
+constexpr int64_t kKeptColumns = 4096;
+
+// Exponentials are kept (in y itself where it is f32) and scaled once their sum is known.
 template <class T>
-void scale_row(T* y, int64_t n, float factor) {
-  const auto factors = hn::Set(Lanes(), factor);
+void forward_keeping(const T* x, T* y, float* kept, int64_t n) {
+  RowSum row;
+  row.max = max_of(x, n);
+  const float sum = exp_sum(x, n, 1.0f, row.shift(),
+                            [&](int64_t c, LaneVec e, auto store) HWY_ATTR { store(e, kept + c); });
+  const auto factor = hn::Set(Lanes(), 1.0f / sum);
   for_each_vector(n, [&](int64_t c, auto load, auto store)
-                         HWY_ATTR { store(hn::Mul(load(y + c), factors), y + c); });
+                         HWY_ATTR { store(hn::Mul(load(kept + c), factor), y + c); });
+}
+
+// Exponentials are computed twice.
+template <class T>
+void forward_again(const T* x, T* y, int64_t n) {
+  const RowSum row = row_sum(x, n);
+  const auto shift = hn::Set(Lanes(), row.shift());
+  const auto factor = hn::Set(Lanes(), 1.0f / row.sum);
+  for_each_vector(n, [&](int64_t c, auto load, auto store) HWY_ATTR {
+    store(hn::Mul(exp_bounded_lanes(hn::Sub(load(x + c), shift)), factor), y + c);
+  });
 }
 
 template <class T>
 void forward_row(const T* x, T* y, int64_t n) {
   if constexpr (std::is_same_v<T, float>) {
-    if (n <= kSoftmaxBlock) {
-      // Exponentials are kept in y while they are summed.
-      RowSum row;
-      row.max = max_of(x, n);
-      const float sum =
-          exp_sum(x, n, 1.0f, row.shift(),
-                  [&](int64_t c, LaneVec e, auto store) HWY_ATTR { store(e, y + c); });
-      return scale_row(y, n, 1.0f / sum);
-    }
+    forward_keeping(x, y, y, n);
+  } else if (n <= kKeptColumns) {
+    float kept[kKeptColumns];
+    forward_keeping(x, y, kept, n);
+  } else {
+    forward_again(x, y, n);
   }
-  const RowSum row = row_sum(x, n);
-  const auto shift = hn::Set(Lanes(), row.shift());
-  const auto factor = hn::Set(Lanes(), 1.0f / row.sum);
-  for_each_vector(n, [&](int64_t c, auto load, auto store) HWY_ATTR {
-    store(hn::Mul(exp_lanes(hn::Sub(load(x + c), shift)), factor), y + c);
-  });
 }
 
 template <class T>

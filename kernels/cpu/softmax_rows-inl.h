@@ -61,8 +61,8 @@ HWY_INLINE float exp_sum(const T* x, int64_t n, float scale, float shift, const 
   int64_t i = 0;
   const auto whole = [](LaneVec value, auto* to) HWY_ATTR { store_lanes(value, to); };
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    const auto e0 = exp_lanes(hn::MulSub(load_lanes(x + i), scales, shifts));
-    const auto e1 = exp_lanes(hn::MulSub(load_lanes(x + i + lanes), scales, shifts));
+    const auto e0 = exp_bounded_lanes(hn::MulSub(load_lanes(x + i), scales, shifts));
+    const auto e1 = exp_bounded_lanes(hn::MulSub(load_lanes(x + i + lanes), scales, shifts));
     s0 = hn::Add(s0, e0);
     s1 = hn::Add(s1, e1);
     emit(i, e0, whole);
@@ -71,7 +71,7 @@ HWY_INLINE float exp_sum(const T* x, int64_t n, float scale, float shift, const 
   for (; i < n; i += lanes) {
     const int64_t count = std::min(lanes, n - i);
     const auto loaded = count == lanes ? load_lanes(x + i) : load_some_lanes(x + i, count);
-    const auto e = exp_lanes(hn::MulSub(loaded, scales, shifts));
+    const auto e = exp_bounded_lanes(hn::MulSub(loaded, scales, shifts));
     s0 = hn::Add(s0, hn::IfThenElseZero(hn::FirstN(d, static_cast<size_t>(count)), e));
     emit(i, e, [count](LaneVec value, auto* to) HWY_ATTR { store_some_lanes(value, to, count); });
   }

@@ -8,6 +8,8 @@
 #include <tuple>
 
 #include "kernels/cpu/gemm_plan.h"
+#include "kernels/gelu.h"
+#include "kernels/unary.h"
 #include "tests/kernels/cpu_context.h"
 #include "tests/kernels/host_array.h"
 
@@ -263,6 +265,42 @@ TEST_P(GemmOfType, Activation_IsThatOfTheRoundedProduct) {
          context.stream());
     EXPECT_EQ(column.values(), fused.values());
   }
+}
+
+// Fused activations against the ops of their own, on the product as it is rounded.
+TEST_P(GemmOfType, FusedActivation_IsTheOpAfterTheProduct) {
+  const DType dtype = GetParam();
+  CpuContext context;
+  const Extents e{33, 50, 20};
+  const HostArray a = HostArray::random({e.m, e.k}, dtype, 25, -2, 2);
+  const HostArray b = HostArray::random({e.k, e.n}, dtype, 26, -2, 2);
+  HostArray z({e.m, e.n}, dtype), separate = z, fused = z;
+  gemm({.a = a, .b = b, .c = z}, context.stream());
+  for (const OneActivation& activation : kActivations) {
+    if (activation.kind == Activation::silu) {
+      unary({.op = UnaryOp::silu, .x = z, .y = separate}, context.stream());
+    } else {
+      const bool erf = activation.kind == Activation::gelu_erf;
+      gelu_forward({.kind = erf ? GeluKind::erf : GeluKind::tanh, .x = z, .y = separate},
+                   context.stream());
+    }
+    gemm({.a = a, .b = b, .c = fused, .activation = activation.kind}, context.stream());
+    // Below f64 both use one formula. In f64 the two are written independently.
+    EXPECT_LE(relative_l2(fused, separate), dtype == DType::f64 ? 1e-15 : 0.0);
+  }
+}
+
+TEST_P(GemmOfType, ActivationGradient_MayOverwriteItsInput) {
+  const DType dtype = GetParam();
+  CpuContext context;
+  const HostArray a = HostArray::random({9, 5}, dtype, 27),
+                  b = HostArray::random({5, 35}, dtype, 28);
+  HostArray x = HostArray::random({9, 35}, dtype, 29, -3, 3), c({9, 35}, dtype);
+  gemm({.a = a, .b = b, .activation_input = x, .c = c, .activation = Activation::gelu_tanh},
+       context.stream());
+  gemm({.a = a, .b = b, .activation_input = x, .c = x, .activation = Activation::gelu_tanh},
+       context.stream());
+  EXPECT_TRUE(same_bits(x, c));
 }
 
 TEST(Gemm, SpecialValues_PassThroughActivations) {
