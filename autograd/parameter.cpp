@@ -50,9 +50,13 @@ void Parameter::set_initializer(const Initializer& initializer) {
 
 void Parameter::set_source(ParameterSource& source) {
   if (source_ == &source) return;
+  drop_data();
+  source_ = &source;
+}
+
+void Parameter::drop_data() {
   data_.reset();
   grad_.reset();
-  source_ = &source;
 }
 
 void Parameter::reset_source() { set_source(resident_source()); }

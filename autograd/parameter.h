@@ -163,6 +163,7 @@ class Parameter {
   // memory is labelled parameters, that of the gradient gradients.
   Tensor& data();
   bool has_data() const { return data_.has_value(); }
+  void drop_data();  // forgets values and gradient; settings can change again
   const std::optional<Tensor>& grad() const { return grad_; }
   void zero_grad();  // forgets the gradient: the next backward overwrites
 

@@ -18,8 +18,8 @@
 // Where a block lies is a function of the sequence of calls alone, given relative to segments.
 // Sizes are rounded up to kBlockAlignment (kIoAlignment, see below); 0 bytes count as 1.
 //   segments  up to kSmallBlockBytes a block lies in a small segment of kSegmentBytes, else in a
-//             large one: at least kLargeSegmentBytes up to a quarter of that, else the block's size
-//             rounded up to kSegmentBytes
+//             large one of kLargeSegmentBytes or, for a block above a quarter of that, of the
+//             block's size rounded up to kSegmentBytes
 //   order     best fit among free ranges of the home stream; best fit among those of another one;
 //             the smallest run of neighbouring free ranges of any streams; a new segment. Ties go
 //             to the older segment, then to the lower offset
@@ -34,6 +34,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "core/device.h"
 #include "core/stream.h"

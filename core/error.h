@@ -83,6 +83,13 @@ class OutOfMemory : public Error {
   int64_t limit_bytes_;
 };
 
+// The numbers of a run left the range in which training makes sense: the loss scale overflowed at
+// its minimum, or too many steps in a row were skipped. Names the first tensor that was not finite.
+class NumericsError : public Error {
+ public:
+  using Error::Error;
+};
+
 // An invariant of zinc itself is broken.
 class InternalError : public Error {
  public:

@@ -30,9 +30,9 @@ struct ScheduleConfig {
   ScheduleKind kind = ScheduleKind::constant;
 
   // constant, linear, cosine, WarmupLR, WarmupDecayLR, WarmupCosineLR
-  int64_t warmup_steps = 1000;  // updates; DeepSpeed's warmup_num_steps
-  std::optional<int64_t>
-      total_steps;  // updates; DeepSpeed's total_num_steps; absent: the run's length
+  // Updates; DeepSpeed's warmup_num_steps. Absent: 1000 for DeepSpeed's kinds, 0 for the others.
+  std::optional<int64_t> warmup_steps;
+  std::optional<int64_t> total_steps;  // updates; total_num_steps; absent: the run's length
   WarmupShape warmup_shape = WarmupShape::log;
   double warmup_min_lr = 0.0;           // WarmupLR, WarmupDecayLR
   std::optional<double> warmup_max_lr;  // WarmupLR: absent is the optimizer's lr; DecayLR: 0.001

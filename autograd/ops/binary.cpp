@@ -69,6 +69,14 @@ class BinaryNode final : public Node {
   Shape b_shape_;
 };
 
+bool is_broadcast_over(const Shape& a, const Shape& b) {
+  if (b.numel() == 1) return true;
+  for (int d = 1; d <= b.rank(); ++d) {
+    if (d > a.rank() || b.dim(-d) != a.dim(-d)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
@@ -79,6 +87,8 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
             ": only the second argument is broadcast: ", a.shape(), " vs ", b.shape());
     return binary(op, b, a);
   }
+  require(is_broadcast_over(a.shape(), b.shape()), kernels::name_of(op), ": ", b.shape(),
+          " is neither the shape ", a.shape(), " nor its last dimensions nor one element");
   Tensor y = Tensor::empty(a.shape(), a.dtype());
   kernels::binary({.op = op, .a = a.view(), .b = b.view(), .y = y.view()}, compute_stream());
   if (needs_gradient(a, b)) {

@@ -23,8 +23,8 @@ struct LinearOptions {
 
 // x: [..., in] f64 | f32 | bf16 | f16, rows at one stride. weight: as `layout` says; bias: [out],
 // may be absent; dtype of x. Result: [..., out], contiguous. Sums in f32 (f64), rounded once. With
-// an activation the pre-activation is rounded to the dtype of x first, so the result has the bits
-// of linear() followed by the activation. Deterministic.
+// an activation the pre-activation is rounded to the dtype of x first, as between two ops.
+// Deterministic.
 Tensor linear(const Tensor& x, const Weight& weight, const Weight& bias = {},
               const LinearOptions& options = {});
 

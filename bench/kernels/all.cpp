@@ -3,11 +3,63 @@
 namespace zinc::bench {
 
 // One declaration and one call per op, in alphabetical order.
-// clang-format off
-// clang-format on
+void add_accumulate_benches(Registry& registry);
+void add_adamw_benches(Registry& registry);
+void add_attention_benches(Registry& registry);
+void add_binary_benches(Registry& registry);
+void add_chunk_tree_sum_benches(Registry& registry);
+void add_copy_benches(Registry& registry);
+void add_cross_entropy_benches(Registry& registry);
+void add_dropout_benches(Registry& registry);
+void add_embedding_benches(Registry& registry);
+void add_fill_benches(Registry& registry);
+void add_finite_norm_benches(Registry& registry);
+void add_gather_rows_benches(Registry& registry);
+void add_gelu_benches(Registry& registry);
+void add_gemm_benches(Registry& registry);
+void add_layernorm_benches(Registry& registry);
+void add_linear_cross_entropy_benches(Registry& registry);
+void add_permute_benches(Registry& registry);
+void add_reduce_benches(Registry& registry);
+void add_residual_norm_benches(Registry& registry);
+void add_rmsnorm_benches(Registry& registry);
+void add_rotary_benches(Registry& registry);
+void add_scale_benches(Registry& registry);
+void add_sgd_benches(Registry& registry);
+void add_softmax_benches(Registry& registry);
+void add_swiglu_benches(Registry& registry);
+void add_tree_sum_benches(Registry& registry);
+void add_unary_benches(Registry& registry);
 
 Registry kernel_benches() {
   Registry registry;
+  add_accumulate_benches(registry);
+  add_adamw_benches(registry);
+  add_attention_benches(registry);
+  add_binary_benches(registry);
+  add_chunk_tree_sum_benches(registry);
+  add_copy_benches(registry);
+  add_cross_entropy_benches(registry);
+  add_dropout_benches(registry);
+  add_embedding_benches(registry);
+  add_fill_benches(registry);
+  add_finite_norm_benches(registry);
+  add_gather_rows_benches(registry);
+  add_gelu_benches(registry);
+  add_gemm_benches(registry);
+  add_layernorm_benches(registry);
+  add_linear_cross_entropy_benches(registry);
+  add_permute_benches(registry);
+  add_reduce_benches(registry);
+  add_residual_norm_benches(registry);
+  add_rmsnorm_benches(registry);
+  add_rotary_benches(registry);
+  add_scale_benches(registry);
+  add_sgd_benches(registry);
+  add_softmax_benches(registry);
+  add_swiglu_benches(registry);
+  add_tree_sum_benches(registry);
+  add_unary_benches(registry);
   return registry;
 }
 

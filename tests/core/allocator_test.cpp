@@ -2,13 +2,11 @@
 
 #include <gmock/gmock.h>
 
-#include <chrono>
 #include <cstring>
 #include <limits>
 #include <memory>
-#include <set>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -122,17 +120,22 @@ TEST_F(AllocatorTest, Alignment_IsOfTheSizeAndTheTier) {
 }
 
 TEST_F(AllocatorTest, Segments_HaveTheDocumentedSizes) {
-  const auto allocator = make();
-  const Block small = take(*allocator, kSmallBlockBytes);
-  const Block medium = take(*allocator, kSmallBlockBytes + 1);
-  const Block quarter = take(*allocator, kLargeSegmentBytes);
-  const Block large = take(*allocator, kLargeSegmentBytes + 1);
-  ASSERT_EQ(log_->segments.size(), 4u);
-  EXPECT_EQ(log_->segments[0].bytes, kSegmentBytes);
-  EXPECT_EQ(log_->segments[1].bytes, kLargeSegmentBytes);
-  EXPECT_EQ(log_->segments[2].bytes, kLargeSegmentBytes);
-  EXPECT_EQ(log_->segments[3].bytes, kLargeSegmentBytes + kSegmentBytes);
-  EXPECT_EQ(allocator->report().reserved[0].live, log_->held_bytes());
+  constexpr int64_t kQuarter = kLargeSegmentBytes / 4;
+  for (const auto& [block_bytes, segment_bytes] : std::vector<std::pair<int64_t, int64_t>>{
+           {1, kSegmentBytes},
+           {kSmallBlockBytes, kSegmentBytes},
+           {kSmallBlockBytes + 1, kLargeSegmentBytes},
+           {kQuarter, kLargeSegmentBytes},
+           {kQuarter + 1, kQuarter + kSegmentBytes},
+           {kLargeSegmentBytes, kLargeSegmentBytes},
+           {kLargeSegmentBytes + 1, kLargeSegmentBytes + kSegmentBytes}}) {
+    log_ = std::make_shared<SourceLog>();
+    const auto allocator = make();
+    const Block block = take(*allocator, block_bytes);
+    ASSERT_EQ(log_->segments.size(), 1u);
+    EXPECT_EQ(log_->segments[0].bytes, segment_bytes) << block_bytes;
+    EXPECT_EQ(allocator->report().reserved[0].live, segment_bytes);
+  }
 }
 
 TEST_F(AllocatorTest, Free_MergesNeighboursInEveryOrder) {

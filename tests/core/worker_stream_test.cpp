@@ -4,12 +4,14 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <memory>
 #include <thread>
 #include <vector>
 
 #include "core/error.h"
 #include "core/executor.h"
 #include "core/trace.h"
+#include "tests/core/blocked_event.h"
 
 namespace zinc {
 namespace {
@@ -121,45 +123,48 @@ TEST(WorkerStream, Wait_ForWorkOfTheShuffledExecutor_RunsItInTheIssuingThread) {
 
 TEST(WorkerStream, Trace_StallOfAStream_NamesLaneAndProducer) {
   TraceRecorder trace;
-  const auto gather = make_worker_stream("gather", 2, &trace, 1);
   const auto copy = make_worker_stream("copy", 4, &trace, 1);
-  gather->enqueue("first", [] {});
-  gather->enqueue("slow", [] { std::this_thread::sleep_for(milliseconds(30)); });
-  copy->wait(gather->record());
+  copy->wait(Event(std::make_shared<BlockedEvent>(77)));
   copy->enqueue("use", [] {});
   copy->enqueue("next", [] {});
-  copy->synchronize();  // the host stalls for "next", for "slow" is not over
-
-  uint64_t slow = 0;
-  uint64_t next = 0;
-  for (const TraceEvent& event : trace.events()) {
-    if (event.name == "slow") slow = event.id;
-    if (event.name == "next") next = event.id;
-  }
-  ASSERT_NE(slow, 0u);
-  int stream_stalls = 0;
-  int host_stalls = 0;
-  for (const TraceEvent& event : trace.events()) {
-    if (event.kind == TraceKind::stall && event.lane == 4) {
-      ++stream_stalls;
-      EXPECT_EQ(event.waited_for, slow);
-    }
-    if (event.kind == TraceKind::stall && event.lane == 0) {
-      ++host_stalls;
-      EXPECT_EQ(event.waited_for, next);
-    }
-    if (event.name == "use") {
-      EXPECT_EQ(event.waited_for, slow);
-    }
-    if (event.name == "next") {
-      EXPECT_EQ(event.waited_for, 0u);
-    }
-  }
-  EXPECT_EQ(stream_stalls, 1);
-  EXPECT_EQ(host_stalls, 1);
+  while (!copy->record().query()) std::this_thread::yield();
+  const std::vector<TraceEvent> events = trace.events();
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[0].kind, TraceKind::stall);
+  EXPECT_EQ(events[0].lane, 4);
+  EXPECT_EQ(events[0].waited_for, 77u);
+  EXPECT_EQ(events[1].name, "use");
+  EXPECT_EQ(events[1].waited_for, 77u);
+  EXPECT_EQ(events[2].waited_for, 0u);
 }
 
-// Two workers in lockstep, a host that polls and waits, and a trace: the food of the thread
+TEST(WorkerStream, Trace_StallOfTheHost_IsOnLaneZero) {
+  TraceRecorder trace;
+  Event(std::make_shared<BlockedEvent>(77, &trace)).wait();
+  Event(std::make_shared<BlockedEvent>(78, nullptr)).wait();  // of a stream without a trace
+  const std::vector<TraceEvent> events = trace.events();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].kind, TraceKind::stall);
+  EXPECT_EQ(events[0].lane, 0);
+  EXPECT_EQ(events[0].waited_for, 77u);
+}
+
+TEST(WorkerStream, Trace_EventOfTheStream_NamesTheLastTaskBeforeIt) {
+  TraceRecorder trace;
+  const auto gather = make_worker_stream("gather", 2, &trace, 1);
+  EXPECT_EQ(gather->record().state()->trace_id(), 0u);
+  gather->enqueue("first", [] {});
+  gather->enqueue("last", [] {});
+  const Event event = gather->record();
+  gather->enqueue("later", [] {});
+  gather->synchronize();
+  EXPECT_EQ(event.state()->trace(), &trace);
+  for (const TraceEvent& recorded : trace.events()) {
+    EXPECT_EQ(recorded.id == event.state()->trace_id(), recorded.name == "last");
+  }
+}
+
+// Workers in a ring, a host that polls and waits, and a trace: the food of the thread
 // sanitizer.
 TEST(WorkerStream, ManyStreamsAndEvents_PassValuesOnWithoutARace) {
   TraceRecorder trace(1 << 12);

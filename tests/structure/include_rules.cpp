@@ -67,7 +67,8 @@ constexpr std::array kDoors{
     Door{"sanitizer/.*", ".*", ""},
     Door{"(sys|linux|netinet|arpa|net)/.*", ".*", ""},
     Door{"[a-z0-9_]+", ".*", ""},  // the standard library
-    Door{"(unistd|fcntl|signal|pthread|sched|dlfcn|poll|dirent|spawn|termios|netdb|malloc|execinfo|"
+    Door{"(stdio|stdlib|string|time|errno|unistd|fcntl|signal|pthread|sched|dlfcn|poll|dirent|"
+         "spawn|termios|netdb|malloc|execinfo|"
          "cxxabi|[a-z]mmintrin|x86intrin|cpuid|fenv|syslog|ucontext|link|getopt|langinfo)\\.h",
          ".*", ""},
 };

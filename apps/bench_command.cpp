@@ -1,0 +1,123 @@
+// zinc bench: how fast kernels and training are, beside what the machine can do.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "apps/command.h"
+#include "apps/exit_codes.h"
+#include "bench/ceilings.h"
+#include "bench/kernel_bench.h"
+#include "bench/kernels/all.h"
+#include "bench/train_bench.h"
+#include "comm/world.h"
+#include "core/context.h"
+#include "core/error.h"
+#include "train/files/atomic_file.h"
+
+namespace zinc::apps {
+namespace {
+
+struct Options {
+  bench::KernelBenchOptions kernels;
+  bench::TrainBenchOptions train;
+  std::string device = "cpu";
+  std::string dtype = "bf16";
+  std::string json;
+  int threads = 0;
+  bool warm = false;
+};
+
+void require_cpu(const std::string& device) {
+  if (!parse_device(device).is_cpu()) throw ConfigError("this build benches the cpu only");
+}
+
+int bench_kernels(Options options) {
+  require_cpu(options.device);
+  options.kernels.cold = !options.warm;
+  Context context({.num_threads = options.threads});
+  const ContextScope scope(context);
+  fmt::print("{}", bench::table_header());
+  const bench::KernelReport report = bench::run_kernel_benches(
+      bench::kernel_benches(), context, options.kernels, [](const bench::KernelResult& result) {
+        fmt::print("{}", bench::table_row(result));
+        std::fflush(stdout);
+      });
+  if (!options.json.empty()) train::write_file_atomically(options.json, bench::json_of(report));
+  if (report.all_verified()) return kDone;
+  fmt::print(stderr, "zinc: a kernel deviates from its f64 path\n");
+  return kInternal;
+}
+
+int bench_ceilings(const Options& options) {
+  Context context({.num_threads = options.threads});
+  const ContextScope scope(context);
+  fmt::print("{}", bench::table_of(bench::measure_ceilings(context)));
+  return kDone;
+}
+
+int bench_train(Options options) {
+  const auto dtype = parse_dtype(options.dtype);
+  if (!dtype || !is_float(*dtype)) {
+    throw ConfigError(fmt::format("--dtype must be f32, bf16 or f16, not '{}'", options.dtype));
+  }
+  options.train.dtype = *dtype;
+  comm::World world = comm::connect({.num_threads = options.threads});
+  const bool speaks = world.is_main();
+  const bench::TrainBenchResult result =
+      bench::run_train_bench(world, options.train, [speaks](double seconds) {
+        if (speaks) fmt::print("step {:8.1f} ms\n", 1e3 * seconds);
+        std::fflush(stdout);
+      });
+  if (!speaks) return kDone;
+  fmt::print(
+      "tokens_per_second {:.1f}\nflops_per_token {:.4g} (6 x multiplied weights + 6 L H D T, "
+      "causal)\nachieved {:.1f} GFLOP/s\ngemm ceiling {:.1f} GFLOP/s\nratio {:.3f}\npeak {:.1f} "
+      "MiB\n",
+      result.tokens_per_second, result.flops_per_token, result.achieved_flops / 1e9,
+      result.gemm_ceiling_flops / 1e9, result.ratio,
+      static_cast<double>(result.peak_bytes) / 0x1p20);
+  if (!options.json.empty()) {
+    train::write_file_atomically(options.json, bench::json_of(options.train, result) + "\n");
+  }
+  return kDone;
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand("bench", "Time kernels and training beside the machine");
+  verb->require_subcommand(1);
+
+  CLI::App* kernels = verb->add_subcommand("kernels", "Verify and time every kernel");
+  kernels->add_option("--filter", options->kernels.filter,
+                      "Regular expression on \"op pass dtype shape\"");
+  kernels->add_option("--device", options->device, "cpu (default)");
+  kernels->add_option("--json", options->json, "Write the results to a file");
+  kernels->add_option("--threads", options->threads, "0: all cores (default)");
+  kernels->add_option("--seconds", options->kernels.min_seconds, "Per kernel (default 0.3)");
+  kernels->add_flag("--warm", options->warm, "Let data stay in the caches");
+  kernels->callback([options, &action] { action = [options] { return bench_kernels(*options); }; });
+
+  CLI::App* ceilings = verb->add_subcommand("ceilings", "What this machine can do at best");
+  ceilings->add_option("--threads", options->threads, "0: all cores (default)");
+  ceilings->callback(
+      [options, &action] { action = [options] { return bench_ceilings(*options); }; });
+
+  CLI::App* train = verb->add_subcommand("train", "Training steps of a preset");
+  train->add_option("--preset", options->train.preset, "Default gpt2-124m");
+  train->add_option("--dtype", options->dtype, "f32, bf16 (default) or f16");
+  train->add_option("--batch", options->train.batch, "Sequences (default 4)");
+  train->add_option("--seq", options->train.seq, "Tokens per sequence (default 512)");
+  train->add_option("--steps", options->train.steps, "Timed steps (default 5)");
+  train->add_option("--recompute-every", options->train.recompute_every,
+                    "Blocks per recomputed segment; 0: keep activations (default)");
+  train->add_option("--threads", options->threads, "0: all cores (default)");
+  train->add_option("--json", options->json, "Write the results to a file");
+  train->callback([options, &action] { action = [options] { return bench_train(*options); }; });
+}
+
+}  // namespace zinc::apps

@@ -1,0 +1,27 @@
+// apps/command.h: the verbs of the zinc command.
+//
+// Each verb has a file of its own that adds a subcommand with its options to the parser. When that
+// subcommand is chosen, parsing stores the work to do in `action`; main runs it and turns what it
+// throws into a message and an exit code.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace zinc::apps {
+
+using Action = std::function<int()>;
+
+void add_train_command(CLI::App& app, Action& action);
+void add_generate_command(CLI::App& app, Action& action);
+void add_report_command(CLI::App& app, Action& action);
+void add_config_command(CLI::App& app, Action& action);
+void add_bench_command(CLI::App& app, Action& action);
+
+}  // namespace zinc::apps

@@ -1,0 +1,69 @@
+#include "apps/console.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace zinc::apps {
+namespace {
+
+constexpr auto kRedrawInterval = std::chrono::milliseconds(100);
+
+int terminal_width() {
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  return 80;
+}
+
+}  // namespace
+
+Console::Console(bool speaks, int64_t print_every)
+    : speaks_(speaks),
+      terminal_(speaks && isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1),
+      print_every_(std::max<int64_t>(1, print_every)) {}
+
+Console::~Console() { clear_live_line(); }
+
+void Console::clear_live_line() {
+  if (!live_) return;
+  std::fputs("\r\033[K", stderr);
+  std::fflush(stderr);
+  live_ = false;
+}
+
+void Console::line(const std::string& text) {
+  if (!speaks_) return;
+  clear_live_line();
+  std::printf("%s\n", text.c_str());
+  std::fflush(stdout);
+}
+
+void Console::table(const std::string& title,
+                    const std::vector<std::pair<std::string, std::string>>& rows) {
+  size_t width = 0;
+  for (const auto& [name, value] : rows) width = std::max(width, name.size());
+  line(title);
+  for (const auto& [name, value] : rows) line(fmt::format("  {:<{}}  {}", name, width, value));
+}
+
+void Console::on_step(const train::StepMetrics& metrics, const train::Progress& progress) {
+  if (!speaks_) return;
+  const bool prints = metrics.step == 1 || metrics.step % print_every_ == 0 || metrics.skipped ||
+                      metrics.val_loss || progress.step == progress.total_steps;
+  if (prints) line(train::progress_line(progress));
+  const auto now = std::chrono::steady_clock::now();
+  if (!terminal_ || now - last_drawn_ < kRedrawInterval) return;
+  last_drawn_ = now;
+  std::fprintf(stderr, "\r\033[K%s", train::live_line(progress, terminal_width() - 1).c_str());
+  std::fflush(stderr);
+  live_ = true;
+}
+
+void Console::on_evaluation(int64_t step, double val_loss, bool best) {
+  line(fmt::format("step {:>5} | val loss {:.4f} nats{}", step, val_loss, best ? " | best" : ""));
+}
+
+}  // namespace zinc::apps

@@ -1,0 +1,38 @@
+// apps/console.h: what `zinc train` shows while it runs: a live line on a terminal, plain lines
+// elsewhere, a table at the head.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "train/trainer.h"
+
+namespace zinc::apps {
+
+// Prints to stdout (figures) and stderr (the live line). Made on rank 0; silent on others.
+class Console : public train::TrainerObserver {
+ public:
+  // `print_every`: steps between printed lines where stdout is no terminal, and between lines that
+  // stay above the live line where it is.
+  Console(bool speaks, int64_t print_every);
+  ~Console() override;
+
+  void table(const std::string& title,
+             const std::vector<std::pair<std::string, std::string>>& rows);
+  void line(const std::string& text);  // stays on the screen
+  void on_step(const train::StepMetrics& metrics, const train::Progress& progress) override;
+  void on_evaluation(int64_t step, double val_loss, bool best) override;
+
+ private:
+  void clear_live_line();
+
+  bool speaks_;
+  bool terminal_;
+  bool live_ = false;
+  int64_t print_every_;
+  std::chrono::steady_clock::time_point last_drawn_{};
+};
+
+}  // namespace zinc::apps

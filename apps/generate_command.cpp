@@ -1,0 +1,91 @@
+// zinc generate: text from a folder of weights.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "apps/command.h"
+#include "apps/exit_codes.h"
+#include "autograd/mode.h"
+#include "core/context.h"
+#include "core/error.h"
+#include "train/generate.h"
+#include "train/model.h"
+#include "train/text/tokenizer.h"
+
+namespace zinc::apps {
+namespace {
+
+struct Options {
+  std::string model;
+  std::string prompt = "\n";
+  train::GenerateOptions generate{};
+  int stop_token = -1;
+  std::string dtype = "f32";
+  int num_threads = 0;
+};
+
+int generate(const Options& options) {
+  const std::optional<DType> dtype = parse_dtype(options.dtype);
+  if (!dtype || !is_float(*dtype)) {
+    throw ConfigError(concat("--dtype must be f32, bf16 or f16, not '", options.dtype, "'"));
+  }
+  Context context(
+      {.num_threads = options.num_threads, .execution = ContextOptions::Execution::inline_all});
+  const ContextScope scope(context);
+  const train::ModelConfigFile config = train::read_model_config(options.model);
+  const std::unique_ptr<nn::Model> model = train::make_model(config.config);
+  const train::ByteTokenizer tokenizer;
+  if (model->vocab_size() != tokenizer.vocabulary_size()) {
+    throw DataError(concat("'", options.model, "' has a vocabulary of ", model->vocab_size(),
+                           "; text can be generated from byte models (vocabulary 256) only, until "
+                           "tokenizers are read"));
+  }
+  const std::vector<int32_t> prompt = tokenizer.encode(options.prompt);
+  if (prompt.empty()) throw ConfigError("--prompt must not be empty");
+  train::require_in_vocabulary("the prompt", prompt, model->vocab_size());
+  model->set_dtype(*dtype);
+  model->load(train::FolderWeights(options.model, *model, config.config));
+  model->eval();
+
+  train::GenerateOptions settings = options.generate;
+  settings.context = model->max_sequence();
+  if (options.stop_token >= 0) settings.stop_token = options.stop_token;
+  const autograd::NoGrad no_grad;
+  train::StreamingDecoder decoder(tokenizer);
+  const auto show = [](const std::string& text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  };
+  show(options.prompt);
+  train::generate([&](const Tensor& ids) { return model->next_logits(ids); }, prompt, settings,
+                  [&](int32_t token) { show(decoder.push(token)); });
+  show(decoder.finish() + "\n");
+  return kDone;
+}
+
+}  // namespace
+
+void add_generate_command(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand("generate", "Write text with trained weights");
+  verb->add_option("--model", options->model, "Folder with config.json and safetensors")
+      ->required();
+  verb->add_option("--prompt", options->prompt, "Text to go on from (default: a line break)");
+  verb->add_option("--tokens", options->generate.max_tokens, "New tokens (default 256)")
+      ->check(CLI::NonNegativeNumber);
+  verb->add_option("--temperature", options->generate.sampling.temperature,
+                   "0: always the most likely token (default 1)");
+  verb->add_option("--top-k", options->generate.sampling.top_k,
+                   "Only the k most likely tokens; 0: all (default)");
+  verb->add_option("--top-p", options->generate.sampling.top_p,
+                   "Only the most likely tokens of this total probability (default 1)");
+  verb->add_option("--seed", options->generate.seed, "Same seed, same text (default 0)");
+  verb->add_option("--stop-token", options->stop_token, "A token that ends the text");
+  verb->add_option("--dtype", options->dtype, "f32 (default), bf16 or f16");
+  verb->add_option("--threads", options->num_threads, "0: all cores (default)");
+  verb->callback([options, &action] { action = [options] { return generate(*options); }; });
+}
+
+}  // namespace zinc::apps

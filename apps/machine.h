@@ -1,0 +1,22 @@
+// apps/machine.h: what this machine is, for `zinc report` and the head of a run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace zinc::apps {
+
+struct Machine {
+  std::string cpu_model;
+  std::vector<std::string> isa;  // of those that zinc's kernels care about: "avx2", "avx512f", ...
+  int cores = 0;                 // that this process may use
+  int64_t memory_bytes = 0;      // the smaller of the machine's and the control group's
+  int64_t available_bytes = 0;
+  int64_t locked_memory_limit = 0;  // RLIMIT_MEMLOCK, bytes; -1: unlimited
+  std::string kernel;               // "Linux 6.1.0"
+};
+
+Machine inspect_machine();
+
+}  // namespace zinc::apps

@@ -1,0 +1,306 @@
+// zinc train: a model, a configuration and text become weights.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "apps/command.h"
+#include "apps/console.h"
+#include "apps/exit_codes.h"
+#include "apps/stop_signal.h"
+#include "comm/world.h"
+#include "core/error.h"
+#include "train/config/config.h"
+#include "train/data/token_windows.h"
+#include "train/files/atomic_file.h"
+#include "train/generate.h"
+#include "train/metrics/file_sinks.h"
+#include "train/metrics/run_folder.h"
+#include "train/metrics/tensorboard_sink.h"
+#include "train/model.h"
+#include "train/text/tokenizer.h"
+#include "train/trainer.h"
+#include "zero/gather_values.h"
+
+namespace zinc::apps {
+namespace {
+
+constexpr double kValidationFraction = 0.05;    // of the data, from its end
+constexpr int64_t kEvaluationTokens = 131'072;  // at most
+constexpr int64_t kSampleTokens = 400;
+constexpr int64_t kDefaultSequence = 256;
+
+struct Options {
+  std::string config;
+  std::string model;
+  std::vector<std::string> data;
+  std::vector<std::string> validation;
+  std::string out;
+  std::string init;
+  std::string device = "cpu";
+  std::string dtype;
+  std::string sample_prompt = "\n";
+  int64_t steps = 0;
+  int64_t seq = 0;
+  int64_t eval_every = 0;
+  int64_t save_every = 0;
+  bool force = false;
+  train::Overrides flags;
+};
+
+// What a run is made of, in the order in which it is made.
+struct Job {
+  train::ModelConfigFile model;
+  train::TokenSequence tokens;
+  bool vocabulary_replaced = false;
+  train::Config config;
+  int64_t seq = 0;
+  std::unique_ptr<train::TokenWindows> train_data;
+  std::unique_ptr<train::TokenWindows> validation_data;
+};
+
+Job prepare(const Options& options, int64_t world_size) {
+  Job job;
+  const std::string model = options.model.empty() ? options.init : options.model;
+  if (model.empty()) throw ConfigError("--model (or --init) must name a model");
+  job.model = train::find_model_config(model);
+  job.tokens = train::TokenSequence::open(options.data);
+  // Text is read as bytes: a preset's vocabulary is replaced. Trained weights keep theirs.
+  if (job.tokens.is_text() && options.init.empty() &&
+      train::vocabulary_size(job.model.config) != job.tokens.vocabulary_size()) {
+    train::set_vocabulary_size(job.model.config, job.tokens.vocabulary_size());
+    job.vocabulary_replaced = true;
+  }
+  const int64_t longest = train::max_positions(job.model.config);
+  job.seq = options.seq > 0 ? options.seq : std::min(longest, kDefaultSequence);
+  if (job.seq > longest) {
+    throw ConfigError(
+        fmt::format("--seq {} is longer than the model's {} positions", job.seq, longest));
+  }
+  train::Overrides flags = options.flags;
+  flags.total_steps = options.steps;
+  if (!options.dtype.empty()) {
+    flags.dtype = parse_dtype(options.dtype);
+    if (!flags.dtype || !is_float(*flags.dtype) || *flags.dtype == DType::f64) {
+      throw ConfigError(fmt::format("--dtype must be f32, bf16 or f16, not '{}'", options.dtype));
+    }
+  }
+  job.config = train::load_config(options.config, world_size, flags);
+  return job;
+}
+
+void open_data(Job& job, const Options& options) {
+  const int64_t vocabulary = train::vocabulary_size(job.model.config);
+  train::TokenSequence training = job.tokens;
+  train::TokenSequence validation;
+  if (options.validation.empty()) {
+    std::tie(training, validation) = job.tokens.split_tail(kValidationFraction);
+  } else {
+    validation = train::TokenSequence::open(options.validation);
+  }
+  job.train_data = std::make_unique<train::TokenWindows>(
+      training, train::TokenWindowsOptions{.seq_len = job.seq, .vocabulary_size = vocabulary});
+  job.validation_data = std::make_unique<train::TokenWindows>(
+      validation, train::TokenWindowsOptions{
+                      .seq_len = job.seq, .vocabulary_size = vocabulary, .keep_short = true});
+}
+
+double wall_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string monitor_folder(const train::MonitorConfig& monitor, const train::RunFolder& run) {
+  const std::string base = monitor.output_path.empty() ? run.path() : monitor.output_path;
+  return base + "/" + monitor.job_name;
+}
+
+std::vector<std::unique_ptr<train::MetricsSink>> open_sinks(const train::RunFolder& run,
+                                                            const train::Config& config) {
+  std::vector<std::unique_ptr<train::MetricsSink>> sinks;
+  const auto mode = train::AppendFile::Mode::create;
+  sinks.push_back(std::make_unique<train::JsonLinesSink>(run.file("metrics.jsonl"), mode));
+  sinks.push_back(std::make_unique<train::CsvSink>(run.file("metrics.csv"), mode));
+  sinks.push_back(std::make_unique<train::TensorBoardSink>(run.path(), wall_time()));
+  if (config.tensorboard.enabled) {
+    sinks.push_back(std::make_unique<train::TensorBoardSink>(
+        monitor_folder(config.tensorboard, run), wall_time()));
+  }
+  if (config.csv_monitor.enabled) {
+    sinks.push_back(
+        std::make_unique<train::CsvMonitorSink>(monitor_folder(config.csv_monitor, run)));
+  }
+  return sinks;
+}
+
+void show_head(Console& console, const Job& job, const Options& options, comm::World& world,
+               nn::Model& model) {
+  const zero::EngineConfig& engine = job.config.engine;
+  console.table(
+      "zinc train",
+      {{"model",
+        fmt::format("{} {}, {} weights, vocabulary {}", train::model_type(job.model.config),
+                    options.model, train::format_count(static_cast<double>(model.num_parameters())),
+                    model.vocab_size())},
+       {"data", job.train_data->describe()},
+       {"batch", fmt::format("{} x {} tokens x {} accumulated x {} ranks = {} tokens per step",
+                             engine.batch.micro_batch, job.seq, engine.batch.accumulation,
+                             world.size(), engine.batch.global_batch(world.size()) * job.seq)},
+       {"precision", std::string(zinc::name_of(engine.precision.dtype))},
+       {"optimizer", fmt::format("{}, lr {:g}, schedule {}", name_of(engine.optimizer.kind),
+                                 engine.optimizer.hyper.lr, name_of(engine.schedule.kind))},
+       {"zero", fmt::format("stage {}", engine.zero.stage)},
+       {"ranks", fmt::format("{} ({}), {} threads each", world.size(), world.info().source,
+                             world.context().num_threads())},
+       {"seed", fmt::format("{}", job.config.seed)},
+       {"out", options.out}});
+  if (job.vocabulary_replaced) {
+    console.line("note: text is read as bytes, so the model's vocabulary is replaced by 256");
+  }
+  for (const std::string& notice : job.config.notices) console.line("note: " + notice);
+  if (job.config.dump_state) {
+    console.line(train::resolved_json(job.config, world.size()));
+    console.line(model.tree());
+  }
+}
+
+// The same text on every rank, because every rank takes part; rank 0 shows it.
+void show_sample(Console& console, zero::Engine& engine, const Options& options, uint64_t seed) {
+  const train::ByteTokenizer tokenizer;
+  if (engine.model().vocab_size() != tokenizer.vocabulary_size()) return;
+  const std::vector<int32_t> tokens =
+      train::generate([&](const Tensor& ids) { return engine.next_logits(ids); },
+                      tokenizer.encode(options.sample_prompt),
+                      {.max_tokens = kSampleTokens,
+                       .sampling = {.temperature = 0.8, .top_k = 40},
+                       .seed = seed,
+                       .context = engine.model().max_sequence()});
+  console.line("sample:\n---\n" + tokenizer.decode(tokens) + "\n---");
+}
+
+comm::ConnectOptions connect_options(const Options& options, const train::Config& config) {
+  comm::ConnectOptions connect;
+  connect.device = parse_device(options.device);
+  connect.seed = config.seed;
+  connect.num_threads = config.num_threads;
+  connect.memory.limits[static_cast<size_t>(Tier::device)] = config.device_memory_limit;
+  return connect;
+}
+
+int train_on(comm::World& world, Job& job, const Options& options) {
+  world.communicator().set_deadline(job.config.comm_deadline);
+  const std::atomic<bool>& stop = stop_on_signals();
+  const std::unique_ptr<nn::Model> model = train::make_model(job.model.config);
+  open_data(job, options);
+  std::optional<train::FolderWeights> first_weights;
+  if (!options.init.empty()) first_weights.emplace(options.init, *model, job.model.config);
+
+  // Rank 0 makes the folder; the others must not go on when it could not.
+  std::optional<train::RunFolder> run;
+  std::exception_ptr failure;
+  if (world.is_main()) {
+    try {
+      run.emplace(train::RunFolder::create(options.out, options.force));
+      train::write_file_atomically(run->file("config.resolved.json"),
+                                   train::resolved_json(job.config, world.size()));
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+  const bool failed = zero::any_rank(world, failure != nullptr);
+  if (failure != nullptr) std::rethrow_exception(failure);
+  if (failed) return kCannotCreate;  // rank 0 says why
+
+  Console console(world.is_main(),
+                  job.config.steps_per_print > 0 ? job.config.steps_per_print : 10);
+  show_head(console, job, options, world, *model);
+  zero::Engine engine(
+      *model, job.config.engine, world,
+      {.weights = first_weights ? &*first_weights : nullptr, .total_steps = options.steps});
+  const int64_t micro_batch = job.config.engine.batch.micro_batch;
+  train::Loader loader(*job.train_data, {.micro_batch = micro_batch,
+                                         .seq_len = job.seq,
+                                         .seed = job.config.seed,
+                                         .rank = world.rank(),
+                                         .world = world.size()});
+  const train::EvaluationSet evaluation(
+      *job.validation_data, {.batch = micro_batch,
+                             .seq_len = job.seq,
+                             .max_samples = std::max<int64_t>(1, kEvaluationTokens / job.seq),
+                             .rank = world.rank(),
+                             .world = world.size()});
+  auto sinks = run ? open_sinks(*run, job.config) : decltype(open_sinks(*run, job.config)){};
+  const auto save = [&](const std::string& name) {
+    train::save_model(engine, job.model, options.out + "/" + name, name == "best");
+  };
+  train::Trainer trainer(engine, loader, &evaluation, std::move(sinks), &console,
+                         {.steps = options.steps,
+                          .eval_every = options.eval_every,
+                          .save_every = options.save_every,
+                          .save = save,
+                          .stop = &stop});
+  const train::TrainResult result = trainer.run();
+  if (!result.stopped) show_sample(console, engine, options, job.config.seed);
+  console.line(fmt::format(
+      "{} steps, {} tokens in {}{}; weights in {}/final", result.steps,
+      train::format_count(static_cast<double>(result.tokens)),
+      train::format_duration(result.seconds),
+      result.val_loss ? fmt::format(", val loss {:.4f}", *result.val_loss) : "", options.out));
+  if (result.stopped) console.line("stopped by a signal after the step under way");
+  return kDone;
+}
+
+int run_training(const Options& options) {
+  // The configuration is read before ranks are joined, so that its problems are one message.
+  const comm::RankInfo rank = comm::discover_rank();
+  std::optional<Job> job;
+  try {
+    job.emplace(prepare(options, rank.size));
+  } catch (...) {
+    if (rank.rank != 0) return describe(std::current_exception()).code;
+    throw;
+  }
+  comm::World world = comm::connect(connect_options(options, job->config));
+  return train_on(world, *job, options);
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand("train", "Train a model");
+  train::Overrides& flags = options->flags;
+  verb->add_option("--config", options->config, "DeepSpeed JSON configuration")->required();
+  verb->add_option("--model", options->model, "Preset, config.json or a folder that holds one");
+  verb->add_option("--data", options->data, "UTF-8 text, or llm.c or nanoGPT .bin files")
+      ->required();
+  verb->add_option("--validation", options->validation,
+                   "Files to evaluate on (default: the last 5 % of the data)");
+  verb->add_option("--steps", options->steps, "Optimizer steps")
+      ->required()
+      ->check(CLI::PositiveNumber);
+  verb->add_option("--seed", flags.seed, "Of weights, data order and dropout");
+  verb->add_option("--out", options->out, "Folder of the run")->required();
+  verb->add_option("--init", options->init, "Hugging Face folder with the first weights");
+  verb->add_option("--batch", flags.micro_batch, "Sequences per rank and micro-step");
+  verb->add_option("--seq", options->seq, "Tokens per sequence")->check(CLI::PositiveNumber);
+  verb->add_option("--grad-accum", flags.accumulation, "Micro-steps per optimizer step");
+  verb->add_option("--lr", flags.lr, "Learning rate");
+  verb->add_option("--weight-decay", flags.weight_decay, "Not on biases and norms");
+  verb->add_option("--warmup-steps", flags.warmup_steps, "Steps of the schedule's warm-up");
+  verb->add_option("--dtype", options->dtype, "f32, bf16 or f16");
+  verb->add_option("--device", options->device, "cpu (default)");
+  verb->add_option("--eval-every", options->eval_every, "Steps between evaluations");
+  verb->add_option("--save-every", options->save_every, "Steps between saved weights");
+  verb->add_option("--sample-prompt", options->sample_prompt,
+                   "What the sample at the end goes on from");
+  verb->add_flag("--force", options->force, "Replace an existing run in --out");
+  verb->callback([options, &action] { action = [options] { return run_training(*options); }; });
+}
+
+}  // namespace zinc::apps

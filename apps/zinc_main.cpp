@@ -1,0 +1,79 @@
+// The zinc command: zinc VERB [OPTIONS].
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "apps/command.h"
+#include "apps/exit_codes.h"
+#include "core/build_info.h"
+#include "core/edit_distance.h"
+#include "core/error.h"
+
+namespace zinc::apps {
+namespace {
+
+// Names that can stand where `unknown` stood: options of the chosen verb, or the verbs.
+std::vector<std::string> candidates(const CLI::App& app, const std::string& unknown) {
+  const CLI::App* place = &app;
+  for (const CLI::App* chosen : app.get_subcommands()) {
+    place = chosen;
+    for (const CLI::App* inner : chosen->get_subcommands()) place = inner;
+  }
+  std::vector<std::string> names;
+  if (unknown.starts_with("-")) {
+    for (const CLI::Option* option : place->get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+  } else {
+    for (const CLI::App* verb : place->get_subcommands([](const CLI::App*) { return true; })) {
+      names.push_back(verb->get_name());
+    }
+  }
+  return names;
+}
+
+int usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  std::fprintf(stderr, "zinc: %s\n", error.what());
+  for (const std::string& unknown : app.remaining(true)) {
+    const std::string nearest = nearest_name(unknown, candidates(app, unknown));
+    if (!nearest.empty()) {
+      std::fprintf(stderr, "zinc: did you mean %s?\n", nearest.c_str());
+    }
+  }
+  std::fprintf(stderr, "zinc: 'zinc --help' and 'zinc VERB --help' list what there is\n");
+  return kUsage;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("zinc trains transformers: ZeRO in native C++.", "zinc");
+  app.set_version_flag("--version", std::string(build_info().version));
+  app.require_subcommand(1);
+  Action action;
+  add_train_command(app, action);
+  add_generate_command(app, action);
+  add_report_command(app, action);
+  add_config_command(app, action);
+  add_bench_command(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& done) {
+    return app.exit(done);  // --help, --version
+  } catch (const CLI::ParseError& error) {
+    return usage_error(app, error);
+  }
+  try {
+    return action();
+  } catch (...) {
+    const Failure failure = describe(std::current_exception());
+    std::fflush(stdout);
+    std::fprintf(stderr, "zinc: %s\n", failure.message.c_str());
+    return failure.code;
+  }
+}
+
+}  // namespace
+}  // namespace zinc::apps
+
+int main(int argc, char** argv) { return zinc::apps::run(argc, argv); }

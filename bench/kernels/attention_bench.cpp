@@ -1,0 +1,166 @@
+// Attention on views into one QKV buffer, as nn::SelfAttention calls it. The ceiling is the GEMM
+// of the same model's projection; flops count visible pairs.
+#include <cmath>
+#include <string>
+
+#include "bench/arrays.h"
+#include "bench/kernels/all.h"
+#include "kernels/attention.h"
+
+namespace zinc::bench {
+namespace {
+
+struct Case {
+  int64_t B, T, H, G, D;
+  bool causal;
+};
+constexpr Case kCases[] = {
+    {4, 512, 12, 12, 64, true}, {2, 1024, 12, 12, 64, true}, {2, 1024, 12, 12, 64, false},
+    {1, 2048, 32, 8, 64, true}, {1, 1024, 32, 8, 128, true},
+};
+
+enum class Pass { forward, backward, both };
+
+// [B, T, H + 2 G, D] and the views of q, k and v in it.
+struct Qkv {
+  Array buffer;
+  View q, k, v;
+
+  Qkv(const Case& c, Array whole)
+      : buffer(std::move(whole)),
+        q(buffer.view().narrow(2, 0, c.H)),
+        k(buffer.view().narrow(2, c.H, c.G)),
+        v(buffer.view().narrow(2, c.H + c.G, c.G)) {}
+  static Shape shape(const Case& c) { return {c.B, c.T, c.H + 2 * c.G, c.D}; }
+};
+
+struct Tensors {
+  Case c;
+  Qkv in, gradient;
+  Array out, lse, dout;
+
+  Tensors(const Case& the_case, DType dtype, Array qkv, Array dout_values)
+      : c(the_case),
+        in(c, std::move(qkv)),
+        gradient(c, Array(Qkv::shape(c), dtype)),
+        out({c.B, c.T, c.H, c.D}, dtype),
+        lse({c.B, c.H, c.T}, dtype == DType::f64 ? DType::f64 : DType::f32),
+        dout(std::move(dout_values)) {}
+
+  kernels::AttentionForward forward() const {
+    return {.q = in.q, .k = in.k, .v = in.v, .out = out, .lse = lse, .mask = {.causal = c.causal}};
+  }
+  kernels::AttentionBackward backward() const {
+    return {.q = in.q,
+            .k = in.k,
+            .v = in.v,
+            .out = out,
+            .lse = lse,
+            .dout = dout,
+            .dq = gradient.q,
+            .dk = gradient.k,
+            .dv = gradient.v,
+            .mask = {.causal = c.causal}};
+  }
+};
+
+// The first group of the first batch entry against the f64 path.
+Deviation verify(const Tensors& t, DType dtype, Pass pass, StreamRef stream) {
+  const int64_t heads = t.c.H / t.c.G;
+  const auto part = [&](const View& view, int64_t count) {
+    return Array::converted(view.narrow(0, 0, 1).narrow(2, 0, count), DType::f64);
+  };
+  const Case one{1, t.c.T, heads, 1, t.c.D, t.c.causal};
+  Array qkv(Qkv::shape(one), DType::f64);
+  Tensors exact(one, DType::f64, qkv, part(t.dout.view(), heads));
+  const Array q = part(t.in.q, heads), k = part(t.in.k, 1), v = part(t.in.v, 1);
+  kernels::AttentionForward forward = exact.forward();
+  forward.q = q;
+  forward.k = k;
+  forward.v = v;
+  kernels::attention_forward(forward, stream);
+  kernels::AttentionBackward backward = exact.backward();
+  backward.q = q;
+  backward.k = k;
+  backward.v = v;
+  if (pass != Pass::forward) kernels::attention_backward(backward, stream);
+  stream->synchronize();
+  const auto got = [&](const View& view, int64_t count) {
+    return ConstView(view.narrow(0, 0, 1).narrow(2, 0, count));
+  };
+  // Probabilities, outputs, dscores and gradients are each rounded to the dtype.
+  const double rounding = dtype == DType::bf16 ? 0x1p-9 : 0x1p-24;
+  const double sums = 16 * 0x1p-24 * std::sqrt(static_cast<double>(t.c.D + t.c.T));
+  if (pass == Pass::forward) {
+    return {.relative_l2 = relative_l2({{got(t.out.view(), heads), exact.out.view()}}),
+            .tolerance = 2 * rounding + sums};
+  }
+  return {.relative_l2 = relative_l2({{got(t.gradient.q, heads), exact.gradient.q},
+                                      {got(t.gradient.k, 1), exact.gradient.k},
+                                      {got(t.gradient.v, 1), exact.gradient.v}}),
+          .tolerance = 4 * rounding + 2 * sums};
+}
+
+Instance make_instance(const Case& c, DType dtype, Pass pass, Context& context) {
+  const Tensors tensors(c, dtype, Array::uniform(Qkv::shape(c), dtype, -2, 2, 1),
+                        Array::uniform({c.B, c.T, c.H, c.D}, dtype, -1, 1, 2));
+  const StreamRef stream = context.compute();
+  kernels::attention_forward(tensors.forward(), stream);
+  stream->synchronize();
+  return {.run =
+              [=] {
+                if (pass != Pass::backward) kernels::attention_forward(tensors.forward(), stream);
+                if (pass != Pass::forward) kernels::attention_backward(tensors.backward(), stream);
+                stream->synchronize();
+              },
+          .verify = [=] { return verify(tensors, dtype, pass, stream); }};
+}
+
+// The cost needs shapes only.
+kernels::Cost cost_of(const Case& c, DType dtype, Pass pass) {
+  static std::byte place[1];
+  const auto view = [&](const Shape& shape, DType type) { return View(place, type, shape); };
+  const View q = view({c.B, c.T, c.H, c.D}, dtype), k = view({c.B, c.T, c.G, c.D}, dtype);
+  const View lse = view({c.B, c.H, c.T}, DType::f32);
+  const kernels::AttentionMask mask{.causal = c.causal};
+  const kernels::Cost forward =
+      cost(kernels::AttentionForward{.q = q, .k = k, .v = k, .out = q, .lse = lse, .mask = mask});
+  const kernels::Cost backward = cost(kernels::AttentionBackward{.q = q,
+                                                                 .k = k,
+                                                                 .v = k,
+                                                                 .out = q,
+                                                                 .lse = lse,
+                                                                 .dout = q,
+                                                                 .dq = q,
+                                                                 .dk = k,
+                                                                 .dv = k,
+                                                                 .mask = mask});
+  if (pass == Pass::forward) return forward;
+  return pass == Pass::backward ? backward : forward + backward;
+}
+
+}  // namespace
+
+void add_attention_benches(Registry& registry) {
+  const std::pair<Pass, const char*> passes[] = {
+      {Pass::forward, "forward"}, {Pass::backward, "backward"}, {Pass::both, "forward+backward"}};
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    for (const Case& c : kCases) {
+      for (const auto& [pass, name] : passes) {
+        const int64_t features = c.H * c.D;
+        registry.add({.op = "attention",
+                      .pass = name,
+                      .dtype = dtype,
+                      .shape = concat("B=", c.B, ",T=", c.T, ",H=", c.H, ",G=", c.G, ",D=", c.D,
+                                      c.causal ? ",causal" : ""),
+                      .cost = cost_of(c, dtype, pass),
+                      .ceiling = Ceiling::gemm(c.B * c.T, features, features, dtype, false, true),
+                      .make = [c, dtype, pass = pass](Context& context) {
+                        return make_instance(c, dtype, pass, context);
+                      }});
+      }
+    }
+  }
+}
+
+}  // namespace zinc::bench

@@ -1,0 +1,29 @@
+#include "bench/array_case.h"
+#include "bench/kernels/all.h"
+#include "kernels/binary.h"
+
+namespace zinc::bench {
+
+void add_binary_benches(Registry& registry) {
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    add_case(registry,
+             {.op = "binary",
+              .pass = "forward",
+              .shape = concat("rows=", kRows, ",cols=", kCols),
+              .dtype = dtype,
+              .ceiling = Ceiling::stream(2, 1),
+              .arrays = {{.shape = {kRows, kCols}, .low = -1, .high = 1},
+                         {.shape = {kRows, kCols}, .low = -1, .high = 1},
+                         {.shape = {kRows, kCols}, .low = 0, .high = 0, .compared = true}},
+              .launch =
+                  [](const std::vector<View>& v, StreamRef stream) {
+                    kernels::binary({.op = kernels::BinaryOp::add, .a = v[0], .b = v[1], .y = v[2]},
+                                    stream);
+                  },
+              .cost = {.bytes_read = 2 * kRows * kCols * size_of(dtype),
+                       .bytes_written = kRows * kCols * size_of(dtype),
+                       .flops = kRows * kCols}});
+  }
+}
+
+}  // namespace zinc::bench

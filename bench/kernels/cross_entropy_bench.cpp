@@ -1,0 +1,93 @@
+#include "bench/arrays.h"
+#include "bench/kernels/all.h"
+#include "kernels/cross_entropy.h"
+
+namespace zinc::bench {
+namespace {
+
+constexpr int64_t kRows = 1024;
+
+struct Tensors {
+  Array logits, labels, loss, lse, dloss;
+
+  Tensors(int64_t classes, DType dtype)
+      : logits(Array::uniform({kRows, classes}, dtype, -5, 5, 1)),
+        labels(Array::uniform({kRows}, DType::i64, 0, static_cast<double>(classes), 2)),
+        loss(Array::full({1}, DType::f32, 0)),
+        lse(Array::full({kRows}, DType::f32, 0)),
+        dloss(Array::full({1}, DType::f32, 1)) {}
+};
+
+Instance make_forward(int64_t classes, DType dtype, Context& context) {
+  const Tensors t(classes, dtype);
+  const StreamRef stream = context.compute();
+  return {.run =
+              [=] {
+                kernels::cross_entropy_forward(
+                    {.logits = t.logits, .labels = t.labels, .loss = t.loss, .lse = t.lse}, stream);
+                stream->synchronize();
+              },
+          .verify =
+              [=] {
+                const Array logits = Array::converted(t.logits, DType::f64);
+                const Array loss = Array::full({1}, DType::f64, 0);
+                const Array lse = Array::full({kRows}, DType::f64, 0);
+                kernels::cross_entropy_forward(
+                    {.logits = logits, .labels = t.labels, .loss = loss, .lse = lse}, stream);
+                // Sums of 50257 terms of one sign in f32.
+                return Deviation{relative_l2({{t.lse, lse}, {t.loss, loss}}), 16 * 0x1p-24};
+              }};
+}
+
+// In place, so each run turns logits into something else: verified on a copy.
+Instance make_backward(int64_t classes, DType dtype, Context& context) {
+  const Tensors t(classes, dtype);
+  const StreamRef stream = context.compute();
+  kernels::cross_entropy_forward(
+      {.logits = t.logits, .labels = t.labels, .loss = t.loss, .lse = t.lse}, stream);
+  const auto backward = [=](const View& logits, const ConstView& lse, const ConstView& dloss) {
+    kernels::cross_entropy_backward(
+        {.logits = logits, .labels = t.labels, .lse = lse, .dloss = dloss, .dlogits = logits},
+        stream);
+    stream->synchronize();
+  };
+  return {.run = [=] { backward(t.logits, t.lse, t.dloss); },
+          .verify =
+              [=] {
+                const Array fresh = Tensors(classes, dtype).logits;
+                const Array expected = Array::converted(fresh, DType::f64);
+                backward(fresh, t.lse, t.dloss);
+                backward(expected, Array::converted(t.lse, DType::f64),
+                         Array::converted(t.dloss, DType::f64));
+                const double rounding = dtype == DType::bf16 ? 0x1p-9 : 0x1p-24;
+                return Deviation{relative_l2({{fresh, expected}}), rounding + 32 * 0x1p-24};
+              }};
+}
+
+}  // namespace
+
+void add_cross_entropy_benches(Registry& registry) {
+  constexpr int64_t kClasses = 50257;
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    const int64_t bytes = kRows * kClasses * size_of(dtype);
+    const std::string shape = concat("rows=", kRows, ",classes=", kClasses);
+    registry.add(
+        {.op = "cross_entropy",
+         .pass = "forward",
+         .dtype = dtype,
+         .shape = shape,
+         .cost = {.bytes_read = bytes, .flops = 4 * kRows * kClasses},
+         .ceiling = Ceiling::stream(1, 0),
+         .make = [=](Context& context) { return make_forward(kClasses, dtype, context); }});
+    registry.add(
+        {.op = "cross_entropy",
+         .pass = "backward",
+         .dtype = dtype,
+         .shape = shape,
+         .cost = {.bytes_read = bytes, .bytes_written = bytes, .flops = 3 * kRows * kClasses},
+         .ceiling = Ceiling::stream(0, 0, 1),
+         .make = [=](Context& context) { return make_backward(kClasses, dtype, context); }});
+  }
+}
+
+}  // namespace zinc::bench

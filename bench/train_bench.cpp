@@ -1,0 +1,173 @@
+#include "bench/train_bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include "bench/ceilings.h"
+#include "core/error.h"
+#include "core/philox.h"
+#include "train/hub/model_config.h"
+#include "train/json/writer.h"
+#include "train/model.h"
+#include "zero/engine.h"
+
+namespace zinc::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
+}
+
+nn::Batch random_batch(int64_t index, const TrainBenchOptions& options, int64_t vocabulary) {
+  const RandomKey key = make_random_key(7, Purpose::test, 0, static_cast<uint64_t>(index), 0);
+  const int64_t n = options.batch * options.seq;
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i <= n; ++i) {
+    ids.push_back(key.bits(static_cast<uint64_t>(i)) % vocabulary);
+  }
+  const Shape shape{options.batch, options.seq};
+  const std::span<const int64_t> all(ids);
+  return {.input_ids = Tensor::from<int64_t>(all.first(static_cast<size_t>(n)), shape, DType::i32),
+          .labels = Tensor::from<int64_t>(all.last(static_cast<size_t>(n)), shape, DType::i32),
+          .num_targets = n,
+          .num_tokens = n,
+          .global_micro_batch = index};
+}
+
+// One product of the forward pass; backward makes two more of the same size.
+struct Product {
+  int64_t n;
+  int64_t k;
+  int64_t count;  // per forward pass
+};
+
+std::vector<Product> products_of(const train::ModelConfig& config) {
+  if (const auto* gpt2 = std::get_if<nn::Gpt2Config>(&config)) {
+    const int64_t C = gpt2->hidden_size;
+    const int64_t L = gpt2->num_layers;
+    return {{3 * C, C, L},
+            {C, C, L},
+            {gpt2->mlp_size(), C, L},
+            {C, gpt2->mlp_size(), L},
+            {gpt2->vocab_size, C, 1}};
+  }
+  const auto& llama = std::get<nn::LlamaConfig>(config);
+  const int64_t C = llama.hidden_size;
+  const int64_t L = llama.num_layers;
+  const int64_t q = llama.num_heads * llama.head_dim();
+  const int64_t kv = llama.kv_heads() * llama.head_dim();
+  return {{q, C, L},
+          {kv, C, 2 * L},
+          {C, q, L},
+          {llama.intermediate_size, C, 2 * L},
+          {C, llama.intermediate_size, L},
+          {llama.vocab_size, C, 1}};
+}
+
+// Seconds that the vendor library needs for all products of a step, and their flops.
+struct CeilingTime {
+  double seconds = 0.0;
+  double flops = 0.0;
+};
+
+CeilingTime measure_products(const train::ModelConfig& config, const TrainBenchOptions& options) {
+  constexpr int kRuns = 3;
+  CeilingTime total;
+  const int64_t m = options.batch * options.seq;
+  for (const Product& product : products_of(config)) {
+    const std::vector<Ceiling> passes{
+        Ceiling::gemm(m, product.n, product.k, options.dtype, false, true),
+        Ceiling::gemm(m, product.k, product.n, options.dtype, false, false),
+        Ceiling::gemm(product.n, product.k, m, options.dtype, true, false)};
+    for (const Ceiling& pass : passes) {
+      const std::unique_ptr<Probe> probe = make_gemm_probe(pass);
+      if (probe == nullptr) return {};
+      probe->run();
+      std::vector<double> times;
+      for (int i = 0; i < kRuns; ++i) {
+        const auto start = Clock::now();
+        probe->run();
+        times.push_back(seconds_since(start));
+      }
+      total.seconds += static_cast<double>(product.count) * median(times);
+      total.flops += static_cast<double>(product.count) * probe->work_per_run();
+    }
+  }
+  return total;
+}
+
+}  // namespace
+
+TrainBenchResult run_train_bench(comm::World& world, const TrainBenchOptions& options,
+                                 const std::function<void(double)>& on_step) {
+  require(options.steps > 0 && options.batch > 0 && options.seq > 0,
+          "train bench: steps, batch and seq must be positive");
+  const train::ModelConfigFile config = train::find_model_config(options.preset);
+  const std::unique_ptr<nn::Model> model = train::make_model(config.config);
+  zero::EngineConfig engine_config;
+  engine_config.batch.micro_batch = options.batch;
+  engine_config.precision.dtype = options.dtype;
+  engine_config.precision.check_overflow = options.dtype == DType::f16;
+  engine_config.recompute.every_blocks = options.recompute_every;
+  zero::Engine engine(*model, engine_config, world);
+
+  const CeilingTime before = measure_products(config.config, options);
+  TrainBenchResult result;
+  for (int64_t step = 0; step <= options.steps; ++step) {
+    const nn::Batch batch = random_batch(step, options, model->vocab_size());
+    const auto start = Clock::now();
+    engine.backward(engine.forward(batch));
+    result.final_loss = engine.step().loss;
+    world.context().compute()->synchronize();
+    if (step == 0) continue;
+    result.step_seconds.push_back(seconds_since(start));
+    if (on_step) on_step(result.step_seconds.back());
+  }
+  const CeilingTime after = measure_products(config.config, options);
+
+  result.median_step_seconds = median(result.step_seconds);
+  result.tokens_per_second =
+      static_cast<double>(options.batch * options.seq) / result.median_step_seconds;
+  result.flops_per_token = model->flops_per_token(options.seq);
+  result.achieved_flops = result.flops_per_token * result.tokens_per_second;
+  if (before.seconds > 0.0) {
+    result.gemm_ceiling_flops = (before.flops + after.flops) / (before.seconds + after.seconds);
+    result.ratio = result.achieved_flops / result.gemm_ceiling_flops;
+  }
+  result.peak_bytes = world.context().allocator().report().at(Tier::device).peak;
+  return result;
+}
+
+std::string json_of(const TrainBenchOptions& options, const TrainBenchResult& result) {
+  train::json::Writer json(2);
+  json.begin_object();
+  json.member("preset", options.preset);
+  json.member("dtype", name_of(options.dtype));
+  json.member("batch", options.batch);
+  json.member("seq", options.seq);
+  json.member("tokens_per_second", result.tokens_per_second);
+  json.member("flops_per_token", result.flops_per_token);
+  json.member("flops_formula", "6 x multiplied weights + 6 L H D T (causal)");
+  json.member("achieved_flops", result.achieved_flops);
+  json.member("gemm_ceiling_flops", result.gemm_ceiling_flops);
+  json.member("ratio", result.ratio);
+  json.member("median_step_seconds", result.median_step_seconds);
+  json.key("step_seconds").begin_array();
+  for (const double seconds : result.step_seconds) json.value(seconds);
+  json.end_array();
+  json.member("peak_bytes", result.peak_bytes);
+  json.member("final_loss", result.final_loss);
+  json.end_object();
+  return json.take();
+}
+
+}  // namespace zinc::bench

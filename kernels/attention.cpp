@@ -1,0 +1,172 @@
+#include "kernels/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "kernels/checks.h"
+#include "kernels/cpu/attention.h"
+
+namespace zinc::kernels {
+namespace {
+
+void require_heads(std::string_view op, std::string_view name, const ConstView& view, DType dtype,
+                   const Shape& shape) {
+  require_operand(op, name, view, dtype, shape);
+}
+
+void check_mask(std::string_view op, const cpu::AttentionProblem& p) {
+  const AttentionMask& mask = p.mask;
+  if (mask.key_lengths) {
+    require_dense_operand(op, "key_lengths", mask.key_lengths, DType::i32, Shape{p.B});
+  }
+  if (mask.key_begin) {
+    require_operand(op, "key_begin", mask.key_begin, DType::i32, Shape{p.B, p.Tq});
+  }
+  if (mask.key_end) {
+    require_operand(op, "key_end", mask.key_end, DType::i32, Shape{p.B, p.Tq});
+  }
+  if (mask.alibi_slopes) {
+    require_dense_operand(op, "alibi_slopes", mask.alibi_slopes, DType::f32, Shape{p.H});
+  }
+  if (mask.bias) {
+    require_dtype(op, "bias", mask.bias, p.wide());
+    require_computable(op, "bias", mask.bias);
+    const bool fits = mask.bias.rank() == 4 && (mask.bias.dim(0) == p.B || mask.bias.dim(0) == 1) &&
+                      (mask.bias.dim(1) == p.H || mask.bias.dim(1) == 1) &&
+                      mask.bias.dim(2) == p.Tq && mask.bias.dim(3) == p.Tk;
+    require(fits, op, ": bias must be [", p.B, " or 1, ", p.H, " or 1, ", p.Tq, ", ", p.Tk,
+            "], not ", mask.bias.shape());
+  }
+  const float probability = p.dropout.probability;
+  require(probability >= 0.0f && probability < 1.0f, op,
+          ": the dropout probability must be in [0, 1), not ", probability);
+}
+
+template <class Args>
+cpu::AttentionProblem problem_of(std::string_view op, const Args& args) {
+  require_float(op, "q", args.q);
+  require(args.q.rank() == 4, op, ": q must be [batch, queries, heads, head size], not ",
+          args.q.shape());
+  require(static_cast<bool>(args.k), op, ": k is missing");
+  require(args.k.rank() == 4, op, ": k must be [batch, keys, key heads, head size], not ",
+          args.k.shape());
+  cpu::AttentionProblem p{.B = args.q.dim(0),
+                          .Tq = args.q.dim(1),
+                          .Tk = args.k.dim(1),
+                          .H = args.q.dim(2),
+                          .G = args.k.dim(2),
+                          .D = args.q.dim(3),
+                          .dtype = args.q.dtype(),
+                          .device = args.q.device()};
+  require(p.D > 0, op, ": the head size must not be 0");
+  require(p.G > 0 && p.H % p.G == 0, op,
+          ": the query heads must be a multiple of the key heads: ", p.H, " vs ", p.G);
+  const Shape key_shape{p.B, p.Tk, p.G, p.D};
+  require_heads(op, "k", args.k, p.dtype, key_shape);
+  require_heads(op, "v", args.v, p.dtype, key_shape);
+  p.q = cpu::HeadsView(args.q);
+  p.k = cpu::HeadsView(args.k);
+  p.v = cpu::HeadsView(args.v);
+  p.scale = args.scale != 0.0 ? args.scale : 1.0 / std::sqrt(static_cast<double>(p.D));
+  p.mask = args.mask;
+  p.dropout = args.dropout;
+  check_mask(op, p);
+  return p;
+}
+
+// How many (query, key) pairs a shape has; masks that depend on values do not count.
+int64_t visible_pairs(const ConstView& q, const ConstView& k, bool causal) {
+  const int64_t queries = q.dim(1), keys = k.dim(1);
+  if (!causal) return queries * keys;
+  int64_t pairs = 0;
+  for (int64_t i = 0; i < queries; ++i) {
+    pairs += std::clamp<int64_t>(i + keys - queries + 1, 0, keys);
+  }
+  return pairs;
+}
+
+int64_t bytes_of(const ConstView& view) { return view ? view.bytes() : 0; }
+int64_t bytes_of(const AttentionMask& mask) {
+  return bytes_of(mask.key_lengths) + bytes_of(mask.key_begin) + bytes_of(mask.key_end) +
+         bytes_of(mask.alibi_slopes) + bytes_of(mask.bias);
+}
+
+void require_known_device(std::string_view op, const Device& device) {
+  require(device.is_cpu() || device.meta, op, ": this build has no kernel for ", device);
+}
+
+}  // namespace
+
+void attention_forward(const AttentionForward& args, StreamRef stream) {
+  constexpr auto kOp = "attention_forward";
+  const cpu::AttentionProblem p = problem_of(kOp, args);
+  require_heads(kOp, "out", args.out, p.dtype, args.q.shape());
+  for (const auto& [name, view] :
+       {std::pair{"q", args.q}, std::pair{"k", args.k}, std::pair{"v", args.v}}) {
+    require_apart(kOp, "out", args.out, name, view);
+  }
+  if (args.lse) require_dense_operand(kOp, "lse", args.lse, p.wide(), Shape{p.B, p.H, p.Tq});
+  require_same_device(kOp, {args.q, args.k, args.v, args.out, args.lse, p.mask.key_lengths,
+                            p.mask.key_begin, p.mask.key_end, p.mask.alibi_slopes, p.mask.bias});
+  require_known_device(kOp, p.device);
+  if (args.q.numel() == 0 || !p.device.is_cpu()) return;
+  cpu::run_attention_forward(p, cpu::HeadsView(args.out), args.lse.data(), stream);
+}
+
+void attention_backward(const AttentionBackward& args, StreamRef stream) {
+  constexpr auto kOp = "attention_backward";
+  const cpu::AttentionProblem p = problem_of(kOp, args);
+  require_heads(kOp, "out", args.out, p.dtype, args.q.shape());
+  require_heads(kOp, "dout", args.dout, p.dtype, args.q.shape());
+  require_dense_operand(kOp, "lse", args.lse, p.wide(), Shape{p.B, p.H, p.Tq});
+  require_heads(kOp, "dq", args.dq, p.dtype, args.q.shape());
+  require_heads(kOp, "dk", args.dk, p.dtype, args.k.shape());
+  require_heads(kOp, "dv", args.dv, p.dtype, args.k.shape());
+  for (const auto& [name, view] :
+       {std::pair{"dq", args.dq}, std::pair{"dk", args.dk}, std::pair{"dv", args.dv}}) {
+    for (const auto& [input_name, input] :
+         {std::pair{"q", args.q}, std::pair{"k", args.k}, std::pair{"v", args.v},
+          std::pair{"out", args.out}, std::pair{"dout", args.dout}}) {
+      require_apart(kOp, name, view, input_name, input);
+    }
+  }
+  if (args.dbias) {
+    require(static_cast<bool>(p.mask.bias), kOp, ": dbias needs a bias");
+    require_dense_operand(kOp, "dbias", args.dbias, p.wide(), p.mask.bias.shape());
+    require_apart(kOp, "dbias", args.dbias, "bias", p.mask.bias);
+  }
+  require_same_device(kOp, {args.q, args.k, args.v, args.out, args.lse, args.dout, args.dq, args.dk,
+                            args.dv, args.dbias, p.mask.key_lengths, p.mask.key_begin,
+                            p.mask.key_end, p.mask.alibi_slopes, p.mask.bias});
+  require_known_device(kOp, p.device);
+  if (p.B == 0 || p.H == 0 || !p.device.is_cpu()) return;
+  const cpu::AttentionGradients gradients{.out = cpu::HeadsView(args.out),
+                                          .dout = cpu::HeadsView(args.dout),
+                                          .lse = args.lse.data(),
+                                          .dq = cpu::HeadsView(args.dq),
+                                          .dk = cpu::HeadsView(args.dk),
+                                          .dv = cpu::HeadsView(args.dv),
+                                          .dbias = args.dbias};
+  cpu::run_attention_backward(p, gradients, stream);
+}
+
+// Two products of D multiply-adds per visible pair and head.
+Cost cost(const AttentionForward& args) {
+  const int64_t pairs = visible_pairs(args.q, args.k, args.mask.causal);
+  return {.bytes_read = args.q.bytes() + args.k.bytes() + args.v.bytes() + bytes_of(args.mask),
+          .bytes_written = args.out.bytes() + bytes_of(args.lse),
+          .flops = 2 * 2 * args.q.dim(0) * args.q.dim(2) * args.q.dim(3) * pairs};
+}
+
+// Five products.
+Cost cost(const AttentionBackward& args) {
+  const int64_t pairs = visible_pairs(args.q, args.k, args.mask.causal);
+  return {
+      .bytes_read = args.q.bytes() + args.k.bytes() + args.v.bytes() + args.out.bytes() +
+                    args.dout.bytes() + args.lse.bytes() + bytes_of(args.mask),
+      .bytes_written = args.dq.bytes() + args.dk.bytes() + args.dv.bytes() + bytes_of(args.dbias),
+      .flops = 5 * 2 * args.q.dim(0) * args.q.dim(2) * args.q.dim(3) * pairs};
+}
+
+}  // namespace zinc::kernels

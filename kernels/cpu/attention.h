@@ -1,0 +1,99 @@
+// kernels/cpu/attention.h: attention after the checks, as the CPU code sees it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/dtype.h"
+#include "core/stream.h"
+#include "core/view.h"
+#include "kernels/attention.h"
+
+namespace zinc::kernels::cpu {
+
+// Keys [begin, end) are seen.
+struct KeyRange {
+  int64_t begin, end;
+  bool empty() const { return begin >= end; }
+};
+
+// A [B, T, heads, D] tensor; strides in elements.
+struct HeadsView {
+  const void* data = nullptr;
+  int64_t batch = 0, row = 0, head = 0;
+
+  HeadsView() = default;
+  explicit HeadsView(const ConstView& view)
+      : data(view.data()), batch(view.stride(0)), row(view.stride(1)), head(view.stride(2)) {}
+  int64_t at(int64_t b, int64_t t, int64_t h) const { return b * batch + t * row + h * head; }
+};
+
+struct AttentionProblem {
+  int64_t B = 0, Tq = 0, Tk = 0, H = 0, G = 0, D = 0;
+  DType dtype = DType::f32;
+  Device device;
+  double scale = 1.0;
+  HeadsView q, k, v;
+  AttentionMask mask;
+  AttentionDropout dropout;
+
+  int64_t heads_per_group() const { return H / G; }
+  DType wide() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+  int64_t position(int64_t i) const { return i + Tk - Tq; }
+
+  KeyRange keys_of(int64_t b, int64_t i) const {
+    KeyRange range{0, Tk};
+    if (mask.causal) range.end = std::min(range.end, position(i) + 1);
+    if (mask.key_lengths) {
+      range.end = std::min<int64_t>(range.end, mask.key_lengths.data_as<int32_t>()[b]);
+    }
+    if (mask.key_begin) {
+      const int64_t at = b * mask.key_begin.stride(0) + i;
+      range.begin = std::max<int64_t>(range.begin, mask.key_begin.data_as<int32_t>()[at]);
+    }
+    if (mask.key_end) {
+      const int64_t at = b * mask.key_end.stride(0) + i;
+      range.end = std::min<int64_t>(range.end, mask.key_end.data_as<int32_t>()[at]);
+    }
+    return range;
+  }
+  // Every key that one of the queries [i, i + count) sees lies in this range.
+  KeyRange keys_of_rows(int64_t b, int64_t i, int64_t count) const {
+    KeyRange all{Tk, 0};
+    for (int64_t r = i; r < i + count; ++r) {
+      const KeyRange one = keys_of(b, r);
+      if (one.empty()) continue;
+      all = {std::min(all.begin, one.begin), std::max(all.end, one.end)};
+    }
+    return all;
+  }
+
+  // Element (b, h, i, 0) of the bias, in elements; broadcast dimensions do not count.
+  static int64_t row_of_bias(const ConstView& bias, int64_t b, int64_t h, int64_t i) {
+    return (bias.dim(0) == 1 ? 0 : b * bias.stride(0)) +
+           (bias.dim(1) == 1 ? 0 : h * bias.stride(1)) + i * bias.stride(2);
+  }
+  uint64_t dropout_element(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    return static_cast<uint64_t>(((b * H + h) * Tq + i) * Tk + j);
+  }
+  int64_t lse_at(int64_t b, int64_t h, int64_t i) const { return (b * H + h) * Tq + i; }
+};
+
+struct AttentionGradients {
+  HeadsView out, dout;
+  const void* lse = nullptr;
+  HeadsView dq, dk, dv;  // written through
+  View dbias;
+};
+
+// Each takes its workspace from the current context and queues its work on the stream.
+void run_attention_forward(const AttentionProblem& problem, const HeadsView& out, void* lse,
+                           StreamRef stream);
+void run_attention_backward(const AttentionProblem& problem, const AttentionGradients& gradients,
+                            StreamRef stream);
+
+// The f64 path: one row of scores at a time, straight from the definition. All threads.
+void attention_forward_f64(const AttentionProblem& problem, const HeadsView& out, double* lse);
+void attention_backward_f64(const AttentionProblem& problem, const AttentionGradients& gradients);
+
+}  // namespace zinc::kernels::cpu

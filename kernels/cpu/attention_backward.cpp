@@ -1,0 +1,286 @@
+// Attention backward: a task owns a key head (b, g) and adds up its dk and dv in f32 over the query
+// heads of the group and over blocks of queries, in order; dq of a block is finished on the way.
+// Where key heads are few, kSplits tasks share one, each with every kSplits-th block of queries and
+// with sums of its own, which are added in order at the end.
+#include <omp.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "core/parallel.h"
+#include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/block_convert.h"
+#include "kernels/cpu/gemm_epilogue.h"
+
+namespace zinc::kernels::cpu {
+namespace {
+
+constexpr AttentionCut kCut{.rows = 128, .cols = 256};
+constexpr int64_t kMinTasks = 16;
+
+struct BackwardProducts {
+  BlockProductPtr scores;             // S = Q K^T
+  BlockProductPtr dprobabilities;     // dP = dO V^T
+  BlockProductPtr dv;                 // dV += P^T dO
+  BlockProductPtr dk;                 // dK += dS^T Q
+  BlockProductPtr dq_first, dq_more;  // dQ = dS K, dQ += dS K
+
+  int64_t scratch_bytes() const {
+    return std::max({scores->scratch_bytes(), dprobabilities->scratch_bytes(), dv->scratch_bytes(),
+                     dk->scratch_bytes(), dq_first->scratch_bytes(), dq_more->scratch_bytes()});
+  }
+};
+
+// One thread's memory.
+struct Buffers {
+  float *scores, *dprobabilities;
+  std::byte *probabilities, *dscores;  // of the problem's dtype
+  float* dq;
+  float *dk, *dv;  // [Tk, D], unless tasks have sums of their own
+  float* delta;
+  KeyRange* keys;
+  std::byte* scratch;
+
+  Buffers(Carver& carver, const AttentionProblem& p, int64_t cols, bool own_sums,
+          int64_t scratch_bytes) {
+    scores = carver.take<float>(kCut.rows * block_stride(cols, 4));
+    dprobabilities = carver.take<float>(kCut.rows * block_stride(cols, 4));
+    if (p.dtype == DType::f32) {  // in place
+      probabilities = reinterpret_cast<std::byte*>(scores);
+      dscores = reinterpret_cast<std::byte*>(dprobabilities);
+    } else {
+      probabilities = carver.take<std::byte>(kCut.rows * block_stride(cols, 2) * 2);
+      dscores = carver.take<std::byte>(kCut.rows * block_stride(cols, 2) * 2);
+    }
+    dq = carver.take<float>(kCut.rows * p.D);
+    dk = carver.take<float>(own_sums ? 0 : p.Tk * p.D);
+    dv = carver.take<float>(own_sums ? 0 : p.Tk * p.D);
+    delta = carver.take<float>(kCut.rows);
+    keys = carver.take<KeyRange>(kCut.rows);
+    scratch = carver.take<std::byte>(scratch_bytes);
+  }
+};
+
+struct Backward {
+  AttentionProblem p;
+  AttentionGradients g;
+  int64_t cols;                 // of the largest block
+  int64_t splits;               // tasks per key head
+  bool over_batch, over_heads;  // an element of dbias is shared by batches, by heads
+  ProductsByExtent<BackwardProducts> products;
+  int64_t thread_bytes = 0;
+  std::byte* workspace = nullptr;
+  float* sums = nullptr;  // [B, G, 2 (dk, dv), splits, Tk, D] where splits > 1
+
+  Backward(Context& context, const AttentionProblem& problem, const AttentionGradients& gradients)
+      : p(problem),
+        g(gradients),
+        cols(std::min(kCut.cols, problem.Tk)),
+        splits(choose_splits()),
+        over_batch(g.dbias && g.dbias.dim(0) == 1),
+        over_heads(g.dbias && g.dbias.dim(1) == 1),
+        products(p, kCut, [&](int64_t rows, int64_t block_cols) {
+          return make(context, rows, block_cols);
+        }) {
+    Carver counter(nullptr);
+    Buffers(counter, p, cols, splits > 1, products.scratch_bytes());
+    thread_bytes = counter.used();
+  }
+
+  // From the shape alone. Tasks that share elements of dbias are not split.
+  int64_t choose_splits() const {
+    const int64_t tasks = p.B * p.G;
+    const int64_t items = p.heads_per_group() * kCut.num_row_blocks(p);
+    if (tasks >= kMinTasks || g.dbias) return 1;
+    return std::clamp<int64_t>((kMinTasks + tasks - 1) / tasks, 1, std::max<int64_t>(items, 1));
+  }
+  int64_t sums_floats() const { return splits > 1 ? p.B * p.G * 2 * splits * p.Tk * p.D : 0; }
+  float* own_sum(int64_t b, int64_t group, int64_t which, int64_t split) const {
+    return sums + (((b * p.G + group) * 2 + which) * splits + split) * p.Tk * p.D;
+  }
+  int64_t narrow_stride() const { return block_stride(cols, size_of(p.dtype)); }
+
+  BackwardProducts make(Context& context, int64_t rows, int64_t block_cols) const {
+    const BlockShape scores{.m = rows,
+                            .n = block_cols,
+                            .k = p.D,
+                            .lda = p.q.row,
+                            .ldb = p.k.row,
+                            .ldc = block_stride(cols, 4),
+                            .dtype = p.dtype,
+                            .transpose_b = true};
+    BlockShape dprobabilities = scores;
+    dprobabilities.lda = g.dout.row;
+    dprobabilities.ldb = p.v.row;
+    const BlockShape dv{.m = block_cols,
+                        .n = p.D,
+                        .k = rows,
+                        .lda = narrow_stride(),
+                        .ldb = g.dout.row,
+                        .ldc = p.D,
+                        .dtype = p.dtype,
+                        .transpose_a = true,
+                        .accumulate = true};
+    BlockShape dk = dv;
+    dk.ldb = p.q.row;
+    BlockShape dq{.m = rows,
+                  .n = p.D,
+                  .k = block_cols,
+                  .lda = narrow_stride(),
+                  .ldb = p.k.row,
+                  .ldc = p.D,
+                  .dtype = p.dtype};
+    BackwardProducts made;
+    made.scores = block_product(context, scores);
+    made.dprobabilities = block_product(context, dprobabilities);
+    made.dv = block_product(context, dv);
+    made.dk = block_product(context, dk);
+    made.dq_first = block_product(context, dq);
+    dq.accumulate = true;
+    made.dq_more = block_product(context, dq);
+    return made;
+  }
+
+  void run_block(const Buffers& buffers, int64_t b, int64_t h, int64_t row_block) const;
+  void run_key_head(const Buffers& buffers, int64_t b, int64_t group, int64_t split) const;
+  void write_sums(const float* dk, const float* dv, int64_t b, int64_t group) const;
+  void run() const;
+};
+
+// One block of queries of one head: dq, and its share of dk and dv.
+void Backward::run_block(const Buffers& buffers, int64_t b, int64_t h, int64_t row_block) const {
+  const int64_t i = row_block * kCut.rows;
+  const int64_t rows = kCut.rows_of(p, row_block);
+  const int64_t group = h / p.heads_per_group();
+  const std::byte* q = element(p.q, p.q.at(b, i, h), p.dtype);
+  const std::byte* dout = element(g.dout, g.dout.at(b, i, h), p.dtype);
+  dot_rows(dout, g.dout.row, element(g.out, g.out.at(b, i, h), p.dtype), g.out.row, p.dtype, rows,
+           p.D, buffers.delta);
+  bool first = true;
+  for (int64_t col_block = 0; col_block < kCut.num_col_blocks(p, row_block); ++col_block) {
+    const int64_t j = col_block * kCut.cols;
+    const int64_t block_cols = kCut.cols_of(p, row_block, col_block);
+    if (!keys_in_block(p, b, i, rows, j, block_cols, buffers.keys)) continue;
+    const BackwardProducts& product = products.at(rows, block_cols);
+    const std::byte* k = element(p.k, p.k.at(b, j, group), p.dtype);
+    product.scores->run(q, k, buffers.scores, buffers.scratch);
+    product.dprobabilities->run(dout, element(p.v, p.v.at(b, j, group), p.dtype),
+                                buffers.dprobabilities, buffers.scratch);
+    ScoreBlock block = score_block(p, b, h, i, rows, j, block_cols, buffers.keys);
+    block.scores = buffers.scores;
+    block.stride = block_stride(cols, 4);
+    block.probabilities = buffers.probabilities;
+    block.probabilities_stride = narrow_stride();
+    ScoreGradients gradients{.lse = static_cast<const float*>(g.lse) + p.lse_at(b, h, i),
+                             .delta = buffers.delta,
+                             .dprobabilities = buffers.dprobabilities,
+                             .dscores = buffers.dscores,
+                             .dscores_stride = narrow_stride()};
+    if (g.dbias) {
+      gradients.dbias =
+          g.dbias.data_as<float>() + AttentionProblem::row_of_bias(g.dbias, b, h, i) + j;
+      gradients.dbias_stride = g.dbias.stride(2);
+    }
+    softmax_block_backward(block, gradients);
+    product.dv->run(buffers.probabilities, dout, buffers.dv + j * p.D, buffers.scratch);
+    product.dk->run(buffers.dscores, q, buffers.dk + j * p.D, buffers.scratch);
+    const BlockProduct& dq = first ? *product.dq_first : *product.dq_more;
+    dq.run(buffers.dscores, k, buffers.dq, buffers.scratch);
+    first = false;
+  }
+  if (first) std::fill_n(buffers.dq, rows * p.D, 0.0f);
+  narrow_block(buffers.dq, rows, p.D, p.D, target_element(g.dq, g.dq.at(b, i, h), p.dtype), p.dtype,
+               g.dq.row);
+}
+
+void Backward::run_key_head(const Buffers& buffers, int64_t b, int64_t group, int64_t split) const {
+  Buffers here = buffers;
+  if (splits > 1) {
+    here.dk = own_sum(b, group, 0, split);
+    here.dv = own_sum(b, group, 1, split);
+  }
+  std::fill_n(here.dk, p.Tk * p.D, 0.0f);
+  std::fill_n(here.dv, p.Tk * p.D, 0.0f);
+  const int64_t row_blocks = kCut.num_row_blocks(p);
+  const int64_t items = p.heads_per_group() * row_blocks;
+  for (int64_t item = split; item < items; item += splits) {
+    run_block(here, b, group * p.heads_per_group() + item / row_blocks, item % row_blocks);
+  }
+  if (splits == 1) write_sums(here.dk, here.dv, b, group);
+}
+
+// Adds the splits' sums in order and rounds.
+void Backward::write_sums(const float* dk, const float* dv, int64_t b, int64_t group) const {
+  const auto write = [&](const float* sum, const HeadsView& target) {
+    finish_tile({.rows = p.Tk,
+                 .cols = p.D,
+                 .slices = sum,
+                 .slice_count = splits,
+                 .slice_step = p.Tk * p.D,
+                 .stride = p.D,
+                 .dtype = p.dtype,
+                 .c = target_element(target, target.at(b, 0, group), p.dtype),
+                 .c_stride = target.row});
+  };
+  write(dk, g.dk);
+  write(dv, g.dv);
+}
+
+void Backward::run() const {
+  if (g.dbias) {
+    float* dbias = g.dbias.data_as<float>();
+    parallel_for(g.dbias.numel(), 1 << 16,
+                 [&](int64_t begin, int64_t end) { std::fill(dbias + begin, dbias + end, 0.0f); });
+  }
+  const auto buffers = [&] {
+    Carver carver(workspace + omp_get_thread_num() * thread_bytes);
+    return Buffers(carver, p, cols, splits > 1, products.scratch_bytes());
+  };
+  if (over_batch || over_heads) {
+    // A task takes everything that adds to its elements of dbias.
+    const int64_t batches = over_batch ? 1 : p.B;
+    const int64_t groups = over_heads ? 1 : p.G;
+    parallel_for(batches * groups, 1, [&](int64_t t, int64_t) {
+      const Buffers mine = buffers();
+      for (int64_t b = over_batch ? 0 : t / groups; b < (over_batch ? p.B : t / groups + 1); ++b) {
+        for (int64_t h = over_heads ? 0 : t % groups; h < (over_heads ? p.G : t % groups + 1);
+             ++h) {
+          run_key_head(mine, b, h, 0);
+        }
+      }
+    });
+    return;
+  }
+  parallel_for(p.B * p.G * splits, 1, [&](int64_t t, int64_t) {
+    run_key_head(buffers(), t / (p.G * splits), t / splits % p.G, t % splits);
+  });
+  if (splits == 1) return;
+  parallel_for(p.B * p.G, 1, [&](int64_t t, int64_t) {
+    const int64_t b = t / p.G;
+    write_sums(own_sum(b, t % p.G, 0, 0), own_sum(b, t % p.G, 1, 0), b, t % p.G);
+  });
+}
+
+}  // namespace
+
+void run_attention_backward(const AttentionProblem& problem, const AttentionGradients& gradients,
+                            StreamRef stream) {
+  constexpr auto kLabel = "attention_backward";
+  if (problem.dtype == DType::f64) {
+    if (problem.device.meta) return;
+    stream.submit(kLabel, [=] { attention_backward_f64(problem, gradients); });
+    return;
+  }
+  Context& context = Context::current();
+  auto work = std::make_shared<Backward>(context, problem, gradients);
+  const int64_t threads_bytes = omp_get_max_threads() * work->thread_bytes;
+  const Block workspace =
+      context.allocator().allocate(threads_bytes + work->sums_floats() * int64_t{sizeof(float)},
+                                   Tier::device, Label::workspace, stream);
+  if (problem.device.meta) return;
+  work->workspace = static_cast<std::byte*>(workspace.data());
+  work->sums = reinterpret_cast<float*>(work->workspace + threads_bytes);
+  stream.submit(kLabel, [work] { work->run(); });
+}
+
+}  // namespace zinc::kernels::cpu

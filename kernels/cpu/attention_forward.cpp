@@ -1,0 +1,165 @@
+// Attention forward: parallel over (b, h, block of queries); a task goes over the blocks of keys
+// with an online softmax. Reads q once and k and v once per block of queries, writes out once.
+#include <omp.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+
+#include "core/parallel.h"
+#include "kernels/cpu/attention_blocks.h"
+
+namespace zinc::kernels::cpu {
+namespace {
+
+constexpr AttentionCut kCut{.rows = 128, .cols = 512};
+
+struct ForwardProducts {
+  BlockProductPtr scores;       // S = Q K^T
+  BlockProductPtr first, more;  // O = P V, O += P V
+
+  int64_t scratch_bytes() const {
+    return std::max({scores->scratch_bytes(), first->scratch_bytes(), more->scratch_bytes()});
+  }
+};
+
+// One thread's memory.
+struct Buffers {
+  float* scores;
+  std::byte* probabilities;
+  float* out;
+  float *max, *sum, *correction;
+  KeyRange* keys;
+  std::byte* scratch;
+
+  Buffers(Carver& carver, const AttentionProblem& p, int64_t cols, int64_t scratch_bytes) {
+    scores = carver.take<float>(kCut.rows * block_stride(cols, 4));
+    // f32 probabilities take the place of the scores.
+    probabilities = p.dtype == DType::f32
+                        ? reinterpret_cast<std::byte*>(scores)
+                        : carver.take<std::byte>(kCut.rows * block_stride(cols, 2) * 2);
+    out = carver.take<float>(kCut.rows * p.D);
+    max = carver.take<float>(kCut.rows);
+    sum = carver.take<float>(kCut.rows);
+    correction = carver.take<float>(kCut.rows);
+    keys = carver.take<KeyRange>(kCut.rows);
+    scratch = carver.take<std::byte>(scratch_bytes);
+  }
+};
+
+struct Forward {
+  AttentionProblem p;
+  HeadsView out;
+  float* lse;
+  int64_t cols;  // of the largest block
+  ProductsByExtent<ForwardProducts> products;
+  int64_t thread_bytes = 0;
+  std::byte* workspace = nullptr;
+
+  Forward(Context& context, const AttentionProblem& problem, const HeadsView& out_view,
+          float* lse_data)
+      : p(problem),
+        out(out_view),
+        lse(lse_data),
+        cols(std::min(kCut.cols, problem.Tk)),
+        products(p, kCut, [&](int64_t rows, int64_t block_cols) {
+          return make(context, rows, block_cols);
+        }) {
+    Carver counter(nullptr);
+    Buffers(counter, p, cols, products.scratch_bytes());
+    thread_bytes = counter.used();
+  }
+
+  int64_t probabilities_stride() const { return block_stride(cols, size_of(p.dtype)); }
+
+  ForwardProducts make(Context& context, int64_t rows, int64_t block_cols) const {
+    const BlockShape scores{.m = rows,
+                            .n = block_cols,
+                            .k = p.D,
+                            .lda = p.q.row,
+                            .ldb = p.k.row,
+                            .ldc = block_stride(cols, 4),
+                            .dtype = p.dtype,
+                            .transpose_b = true};
+    BlockShape values{.m = rows,
+                      .n = p.D,
+                      .k = block_cols,
+                      .lda = probabilities_stride(),
+                      .ldb = p.v.row,
+                      .ldc = p.D,
+                      .dtype = p.dtype};
+    ForwardProducts made;
+    made.scores = block_product(context, scores);
+    made.first = block_product(context, values);
+    values.accumulate = true;
+    made.more = block_product(context, values);
+    return made;
+  }
+
+  void run_block(const Buffers& buffers, int64_t b, int64_t h, int64_t row_block) const {
+    const int64_t i = row_block * kCut.rows;
+    const int64_t rows = kCut.rows_of(p, row_block);
+    const int64_t g = h / p.heads_per_group();
+    std::fill_n(buffers.max, rows, -std::numeric_limits<float>::infinity());
+    std::fill_n(buffers.sum, rows, 0.0f);
+    bool first = true;
+    for (int64_t col_block = 0; col_block < kCut.num_col_blocks(p, row_block); ++col_block) {
+      const int64_t j = col_block * kCut.cols;
+      const int64_t block_cols = kCut.cols_of(p, row_block, col_block);
+      if (!keys_in_block(p, b, i, rows, j, block_cols, buffers.keys)) continue;
+      const ForwardProducts& product = products.at(rows, block_cols);
+      product.scores->run(element(p.q, p.q.at(b, i, h), p.dtype),
+                          element(p.k, p.k.at(b, j, g), p.dtype), buffers.scores, buffers.scratch);
+      ScoreBlock block = score_block(p, b, h, i, rows, j, block_cols, buffers.keys);
+      block.scores = buffers.scores;
+      block.stride = block_stride(cols, 4);
+      block.probabilities = buffers.probabilities;
+      block.probabilities_stride = probabilities_stride();
+      softmax_block(block, buffers.max, buffers.sum, buffers.correction);
+      if (!first) scale_rows(buffers.out, rows, p.D, buffers.correction);
+      const BlockProduct& values = first ? *product.first : *product.more;
+      values.run(buffers.probabilities, element(p.v, p.v.at(b, j, g), p.dtype), buffers.out,
+                 buffers.scratch);
+      first = false;
+    }
+    if (first) std::fill_n(buffers.out, rows * p.D, 0.0f);
+    divide_rows(buffers.out, rows, p.D, buffers.sum, target_element(out, out.at(b, i, h), p.dtype),
+                p.dtype, out.row);
+    if (lse == nullptr) return;
+    for (int64_t r = 0; r < rows; ++r) {
+      lse[p.lse_at(b, h, i + r)] = buffers.sum[r] == 0.0f
+                                       ? -std::numeric_limits<float>::infinity()
+                                       : buffers.max[r] + std::log(buffers.sum[r]);
+    }
+  }
+
+  void run() const {
+    const int64_t row_blocks = kCut.num_row_blocks(p);
+    parallel_for(p.B * p.H * row_blocks, 1, [&](int64_t t, int64_t) {
+      Carver carver(workspace + omp_get_thread_num() * thread_bytes);
+      const Buffers buffers(carver, p, cols, products.scratch_bytes());
+      run_block(buffers, t / (row_blocks * p.H), t / row_blocks % p.H, t % row_blocks);
+    });
+  }
+};
+
+}  // namespace
+
+void run_attention_forward(const AttentionProblem& problem, const HeadsView& out, void* lse,
+                           StreamRef stream) {
+  constexpr auto kLabel = "attention_forward";
+  if (problem.dtype == DType::f64) {
+    if (problem.device.meta) return;
+    stream.submit(kLabel, [=] { attention_forward_f64(problem, out, static_cast<double*>(lse)); });
+    return;
+  }
+  Context& context = Context::current();
+  auto work = std::make_shared<Forward>(context, problem, out, static_cast<float*>(lse));
+  const Block workspace = context.allocator().allocate(omp_get_max_threads() * work->thread_bytes,
+                                                       Tier::device, Label::workspace, stream);
+  if (problem.device.meta) return;
+  work->workspace = static_cast<std::byte*>(workspace.data());
+  stream.submit(kLabel, [work] { work->run(); });
+}
+
+}  // namespace zinc::kernels::cpu

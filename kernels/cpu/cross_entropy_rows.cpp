@@ -1,0 +1,193 @@
+// Parallel over rows. A row is read from memory once, in blocks that stay in the first-level cache
+// between maximum and sum; with a gradient it is read again and written.
+#include "kernels/cpu/cross_entropy_rows.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/parallel.h"
+#include "kernels/cpu/highway_targets.h"
+#include "kernels/cross_entropy.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/cross_entropy_rows.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/cpu/softmax_rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace zinc::kernels::cpu {
+namespace HWY_NAMESPACE {
+
+template <class T>
+float log_sum_exp_of(const T* x, int64_t n) {
+  const RowSum row = row_sum(x, n);
+  return row.shift() + std::log(row.sum);
+}
+
+// Forward over the row, so that dx may start where x starts and be narrower.
+template <class T, class U>
+void gradient_of(const T* x, int64_t n, float lse, int64_t label, float scale, U* dx) {
+  const Lanes d;
+  const float at_label = static_cast<float>(x[label]);
+  const auto shift = hn::Set(d, lse);
+  const auto factor = hn::Set(d, scale);
+  for_each_vector(n, [&](int64_t c, auto load, auto store) HWY_ATTR {
+    store(hn::Mul(exp_lanes(hn::Sub(load(x + c), shift)), factor), dx + c);
+  });
+  dx[label] = U((std::exp(at_label - lse) - 1.0f) * scale);
+}
+
+float log_sum_exp(const void* x, DType dtype, int64_t n) {
+  switch (dtype) {
+    case DType::bf16:
+      return log_sum_exp_of(static_cast<const bf16*>(x), n);
+    case DType::f16:
+      return log_sum_exp_of(static_cast<const f16*>(x), n);
+    default:
+      return log_sum_exp_of(static_cast<const float*>(x), n);
+  }
+}
+
+void gradient(const void* x, DType dtype, int64_t n, float lse, int64_t label, float scale,
+              void* dx, DType dx_dtype) {
+  if (dtype == DType::bf16) {
+    return gradient_of(static_cast<const bf16*>(x), n, lse, label, scale, static_cast<bf16*>(dx));
+  }
+  if (dtype == DType::f16) {
+    return gradient_of(static_cast<const f16*>(x), n, lse, label, scale, static_cast<f16*>(dx));
+  }
+  const auto* from = static_cast<const float*>(x);
+  if (dx_dtype == DType::bf16) {
+    return gradient_of(from, n, lse, label, scale, static_cast<bf16*>(dx));
+  }
+  if (dx_dtype == DType::f16) {
+    return gradient_of(from, n, lse, label, scale, static_cast<f16*>(dx));
+  }
+  return gradient_of(from, n, lse, label, scale, static_cast<float*>(dx));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace zinc::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace zinc::kernels::cpu {
+namespace {
+
+HWY_EXPORT(log_sum_exp);
+HWY_EXPORT(gradient);
+
+int64_t label_at(const ConstView& labels, int64_t r) {
+  return labels.dtype() == DType::i64 ? labels.data_as<int64_t>()[r]
+                                      : int64_t{labels.data_as<int32_t>()[r]};
+}
+
+void check_labels(std::string_view op, const ConstView& labels, int64_t classes) {
+  for (int64_t r = 0; r < labels.numel(); ++r) {
+    const int64_t label = label_at(labels, r);
+    require((label >= 0 && label < classes) || label == kIgnoredLabel, op, ": label ", label,
+            " of row ", r, " is neither a class in [0, ", classes, ") nor ", kIgnoredLabel,
+            " (ignored)");
+  }
+}
+
+double log_sum_exp_f64(const double* x, int64_t n) {
+  const double max = *std::max_element(x, x + n);
+  if (std::isinf(max) && max < 0) return max;
+  double sum = 0.0;
+  for (int64_t c = 0; c < n; ++c) sum += std::exp(x[c] - max);
+  return max + std::log(sum);
+}
+
+void row_f64(const CrossEntropyRows& args, int64_t r, int64_t label, double scale) {
+  const double* x = static_cast<const double*>(args.logits) + r * args.logits_stride;
+  const double lse = args.lse != nullptr ? static_cast<const double*>(args.lse)[r]
+                                         : log_sum_exp_f64(x, args.classes);
+  if (args.lse_out != nullptr) static_cast<double*>(args.lse_out)[r] = lse;
+  if (args.row_loss != nullptr) args.row_loss[r] = lse - x[label];
+  if (args.dlogits == nullptr) return;
+  double* dx = static_cast<double*>(args.dlogits) + r * args.dlogits_stride;
+  for (int64_t c = 0; c < args.classes; ++c) {
+    dx[c] = scale * (std::exp(x[c] - lse) - (c == label ? 1.0 : 0.0));
+  }
+}
+
+float value_at(const void* x, DType dtype, int64_t i) {
+  switch (dtype) {
+    case DType::bf16:
+      return static_cast<float>(static_cast<const bf16*>(x)[i]);
+    case DType::f16:
+      return static_cast<float>(static_cast<const f16*>(x)[i]);
+    default:
+      return static_cast<const float*>(x)[i];
+  }
+}
+
+void row_f32(const CrossEntropyRows& args, int64_t r, int64_t label, float scale) {
+  const auto* x =
+      static_cast<const char*>(args.logits) + r * args.logits_stride * size_of(args.dtype);
+  const float lse = args.lse != nullptr
+                        ? static_cast<const float*>(args.lse)[r]
+                        : HWY_DYNAMIC_DISPATCH(log_sum_exp)(x, args.dtype, args.classes);
+  if (args.lse_out != nullptr) static_cast<float*>(args.lse_out)[r] = lse;
+  if (args.row_loss != nullptr) {
+    args.row_loss[r] = double{lse} - double{value_at(x, args.dtype, label)};
+  }
+  if (args.dlogits == nullptr) return;
+  auto* dx =
+      static_cast<char*>(args.dlogits) + r * args.dlogits_stride * size_of(args.dlogits_dtype);
+  HWY_DYNAMIC_DISPATCH(gradient)
+  (x, args.dtype, args.classes, lse, label, scale, dx, args.dlogits_dtype);
+}
+
+void ignored_row(const CrossEntropyRows& args, int64_t r) {
+  const bool wide = args.dtype == DType::f64;
+  if (args.lse_out != nullptr) {
+    if (wide) {
+      static_cast<double*>(args.lse_out)[r] = 0.0;
+    } else {
+      static_cast<float*>(args.lse_out)[r] = 0.0f;
+    }
+  }
+  if (args.row_loss != nullptr) args.row_loss[r] = 0.0;
+  if (args.dlogits == nullptr) return;
+  const int64_t size = size_of(args.dlogits_dtype);
+  auto* dx = static_cast<char*>(args.dlogits) + r * args.dlogits_stride * size;
+  std::fill(dx, dx + args.classes * size, char{0});
+}
+
+}  // namespace
+
+void cross_entropy_rows(std::string_view op, const CrossEntropyRows& args) {
+  check_labels(op, args.labels, args.classes);
+  const bool wide = args.dtype == DType::f64;
+  double scale = args.scale;
+  if (args.factor != nullptr) {
+    scale *= wide ? *static_cast<const double*>(args.factor)
+                  : double{*static_cast<const float*>(args.factor)};
+  }
+  parallel_for(args.rows, 1, [&](int64_t r, int64_t) {
+    const int64_t label = label_at(args.labels, r);
+    if (label == kIgnoredLabel) {
+      ignored_row(args, r);
+    } else if (wide) {
+      row_f64(args, r, label, scale);
+    } else {
+      row_f32(args, r, label, static_cast<float>(scale));
+    }
+  });
+}
+
+void sum_row_losses(const double* row_loss, int64_t rows, const View& loss) {
+  double sum = 0.0;
+  for (int64_t r = 0; r < rows; ++r) sum += row_loss[r];
+  if (loss.dtype() == DType::f64) {
+    *loss.data_as<double>() = sum;
+  } else {
+    *loss.data_as<float>() = static_cast<float>(sum);
+  }
+}
+
+}  // namespace zinc::kernels::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,40 @@
+// kernels/cpu/cross_entropy_rows.h: loss and gradient of rows of logits, for cross_entropy and
+// linear_cross_entropy.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "core/dtype.h"
+#include "core/view.h"
+
+namespace zinc::kernels::cpu {
+
+// For rows r < rows: lse, row_loss = lse - logit of the label and, where dlogits is given,
+//   dlogits = scale * (exp(logits - lse) - onehot(label)),
+// each 0 in rows whose label is ignored.
+struct CrossEntropyRows {
+  int64_t rows = 0, classes = 0;
+  DType dtype = DType::f32;  // of logits: any float
+  const void* logits = nullptr;
+  int64_t logits_stride = 0;         // elements
+  ConstView labels;                  // [rows]
+  const void* lse = nullptr;         // [rows] f32 | f64: given, or null: computed here
+  void* lse_out = nullptr;           // optional [rows] f32 | f64, where lse is null
+  double* row_loss = nullptr;        // optional [rows], where lse is null
+  void* dlogits = nullptr;           // optional
+  DType dlogits_dtype = DType::f32;  // dtype, or with f32 logits bf16 | f16
+  // Elements of dlogits_dtype. dlogits may lie in the memory of logits as long as row r of it
+  // begins where row r of logits begins.
+  int64_t dlogits_stride = 0;
+  double scale = 1.0;            // in f32 where logits are not f64
+  const void* factor = nullptr;  // optional: one f32 | f64, multiplies scale
+};
+
+// All threads. Throws InvalidArgument for a label outside [0, classes) that is not ignored.
+void cross_entropy_rows(std::string_view op, const CrossEntropyRows& args);
+
+// loss = sum of row_loss in order, rounded to the dtype of loss (f32 | f64, one element).
+void sum_row_losses(const double* row_loss, int64_t rows, const View& loss);
+
+}  // namespace zinc::kernels::cpu

@@ -1,0 +1,163 @@
+// Softmax of rows and its gradient. Parallel over rows; a row is read from memory once and stays in
+// the cache for its second pass: one read and one write of the array.
+#include "kernels/softmax.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/parallel.h"
+#include "kernels/cpu/highway_targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/softmax.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/cpu/softmax_rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace zinc::kernels::cpu {
+namespace HWY_NAMESPACE {
+
+template <class T>
+void scale_row(T* y, int64_t n, float factor) {
+  const auto factors = hn::Set(Lanes(), factor);
+  for_each_vector(n, [&](int64_t c, auto load, auto store)
+                         HWY_ATTR { store(hn::Mul(load(y + c), factors), y + c); });
+}
+
+template <class T>
+void forward_row(const T* x, T* y, int64_t n) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (n <= kSoftmaxBlock) {
+      // Exponentials are kept in y while they are summed.
+      RowSum row;
+      row.max = max_of(x, n);
+      const float sum =
+          exp_sum(x, n, 1.0f, row.shift(),
+                  [&](int64_t c, LaneVec e, auto store) HWY_ATTR { store(e, y + c); });
+      return scale_row(y, n, 1.0f / sum);
+    }
+  }
+  const RowSum row = row_sum(x, n);
+  const auto shift = hn::Set(Lanes(), row.shift());
+  const auto factor = hn::Set(Lanes(), 1.0f / row.sum);
+  for_each_vector(n, [&](int64_t c, auto load, auto store) HWY_ATTR {
+    store(hn::Mul(exp_lanes(hn::Sub(load(x + c), shift)), factor), y + c);
+  });
+}
+
+template <class T>
+void backward_row(const T* dy, const T* y, T* dx, int64_t n) {
+  const Lanes d;
+  auto sum = hn::Zero(d);
+  for_each_vector(n, [&](int64_t c, auto load, auto)
+                         HWY_ATTR { sum = hn::MulAdd(load(dy + c), load(y + c), sum); });
+  const auto dot = hn::Set(d, hn::GetLane(hn::SumOfLanes(d, sum)));
+  for_each_vector(n, [&](int64_t c, auto load, auto store) HWY_ATTR {
+    store(hn::Mul(load(y + c), hn::Sub(load(dy + c), dot)), dx + c);
+  });
+}
+
+template <class T>
+void forward_rows(const T* x, T* y, int64_t rows, int64_t n) {
+  for (int64_t r = 0; r < rows; ++r) forward_row(x + r * n, y + r * n, n);
+}
+template <class T>
+void backward_rows(const T* dy, const T* y, T* dx, int64_t rows, int64_t n) {
+  for (int64_t r = 0; r < rows; ++r) backward_row(dy + r * n, y + r * n, dx + r * n, n);
+}
+
+void forward_f32(const float* x, float* y, int64_t rows, int64_t n) { forward_rows(x, y, rows, n); }
+void forward_bf16(const bf16* x, bf16* y, int64_t rows, int64_t n) { forward_rows(x, y, rows, n); }
+void forward_f16(const f16* x, f16* y, int64_t rows, int64_t n) { forward_rows(x, y, rows, n); }
+void backward_f32(const float* dy, const float* y, float* dx, int64_t rows, int64_t n) {
+  backward_rows(dy, y, dx, rows, n);
+}
+void backward_bf16(const bf16* dy, const bf16* y, bf16* dx, int64_t rows, int64_t n) {
+  backward_rows(dy, y, dx, rows, n);
+}
+void backward_f16(const f16* dy, const f16* y, f16* dx, int64_t rows, int64_t n) {
+  backward_rows(dy, y, dx, rows, n);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace zinc::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace zinc::kernels::cpu {
+namespace {
+
+HWY_EXPORT(forward_f32);
+HWY_EXPORT(forward_bf16);
+HWY_EXPORT(forward_f16);
+HWY_EXPORT(backward_f32);
+HWY_EXPORT(backward_bf16);
+HWY_EXPORT(backward_f16);
+
+// Chunks of rows of about this many elements are a thread's turn.
+constexpr int64_t kGrain = 1 << 15;
+
+void forward(const double* x, double* y, int64_t rows, int64_t n) {
+  for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
+    const double max = *std::max_element(x, x + n);
+    double sum = 0.0;
+    for (int64_t c = 0; c < n; ++c) sum += std::exp(x[c] - max);
+    for (int64_t c = 0; c < n; ++c) y[c] = std::exp(x[c] - max) / sum;
+  }
+}
+void forward(const float* x, float* y, int64_t rows, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(forward_f32)(x, y, rows, n);
+}
+void forward(const bf16* x, bf16* y, int64_t rows, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(forward_bf16)(x, y, rows, n);
+}
+void forward(const f16* x, f16* y, int64_t rows, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(forward_f16)(x, y, rows, n);
+}
+
+void backward(const double* dy, const double* y, double* dx, int64_t rows, int64_t n) {
+  for (int64_t r = 0; r < rows; ++r, dy += n, y += n, dx += n) {
+    double dot = 0.0;
+    for (int64_t c = 0; c < n; ++c) dot += dy[c] * y[c];
+    for (int64_t c = 0; c < n; ++c) dx[c] = y[c] * (dy[c] - dot);
+  }
+}
+void backward(const float* dy, const float* y, float* dx, int64_t rows, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(backward_f32)(dy, y, dx, rows, n);
+}
+void backward(const bf16* dy, const bf16* y, bf16* dx, int64_t rows, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(backward_bf16)(dy, y, dx, rows, n);
+}
+void backward(const f16* dy, const f16* y, f16* dx, int64_t rows, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(backward_f16)(dy, y, dx, rows, n);
+}
+
+}  // namespace
+
+void softmax_forward(const SoftmaxForward& args) {
+  const int64_t n = args.x.cols();
+  dispatch_float(args.x.dtype(), [&]<class T>() {
+    const T* x = args.x.data_as<T>();
+    T* y = args.y.data_as<T>();
+    parallel_for(args.x.rows(), kGrain / n, [&](int64_t begin, int64_t end) {
+      forward(x + begin * n, y + begin * n, end - begin, n);
+    });
+  });
+}
+
+void softmax_backward(const SoftmaxBackward& args) {
+  const int64_t n = args.dy.cols();
+  dispatch_float(args.dy.dtype(), [&]<class T>() {
+    const T* dy = args.dy.data_as<T>();
+    const T* y = args.y.data_as<T>();
+    T* dx = args.dx.data_as<T>();
+    parallel_for(args.dy.rows(), kGrain / n, [&](int64_t begin, int64_t end) {
+      backward(dy + begin * n, y + begin * n, dx + begin * n, end - begin, n);
+    });
+  });
+}
+
+}  // namespace zinc::kernels::cpu
+#endif  // HWY_ONCE

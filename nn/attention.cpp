@@ -1,0 +1,42 @@
+#include "nn/attention.h"
+
+#include "core/error.h"
+#include "core/philox.h"
+
+namespace zinc::nn {
+namespace {
+
+LinearOptions projection(const SelfAttentionOptions& options, int64_t factor,
+                         const std::optional<autograd::Initializer>& initializer) {
+  return {.in = options.features,
+          .out = factor * options.features,
+          .bias = options.bias,
+          .layout = options.layout,
+          .initializer = initializer};
+}
+
+}  // namespace
+
+SelfAttention::SelfAttention(Module& parent, std::string name, const SelfAttentionOptions& options)
+    : Module(parent, std::move(name)),
+      options_(options),
+      site_(hash_text(path())),
+      c_attn_(*this, "c_attn", projection(options, 3, options.initializer)),
+      c_proj_(*this, "c_proj", projection(options, 1, options.output_initializer)),
+      resid_dropout_(*this, "resid_dropout", options.residual_dropout) {
+  require(options.heads > 0 && options.features % options.heads == 0, path(), ": ",
+          options.features, " features cannot be split into ", options.heads, " heads");
+}
+
+Tensor SelfAttention::forward(const Tensor& x, const AttentionScope& scope) {
+  const Tensor mixed = autograd::attention(
+      c_attn_.forward(x), {.num_heads = options_.heads,
+                           .causal = options_.causal,
+                           .key_lengths = scope.lengths,
+                           .key_begin = scope.document_starts,
+                           .dropout = is_training() ? options_.attention_dropout : 0.0,
+                           .site = site_});
+  return resid_dropout_.forward(c_proj_.forward(mixed));
+}
+
+}  // namespace zinc::nn

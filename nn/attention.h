@@ -1,0 +1,44 @@
+// nn/attention.h: multi-head self-attention with one packed projection.
+#pragma once
+
+#include "autograd/ops/attention.h"
+#include "nn/batch.h"
+#include "nn/dropout.h"
+#include "nn/linear.h"
+
+namespace zinc::nn {
+
+struct SelfAttentionOptions {
+  int64_t features = 0;  // C
+  int64_t heads = 0;     // H; C % H == 0
+  bool causal = true;
+  bool bias = true;
+  double attention_dropout = 0.0;
+  double residual_dropout = 0.0;
+  // GPT-2 stores its projections transposed (Conv1D).
+  autograd::WeightLayout layout = autograd::WeightLayout::out_in;
+  std::optional<autograd::Initializer> initializer;         // of c_attn
+  std::optional<autograd::Initializer> output_initializer;  // of c_proj
+};
+
+// Which tokens of a batch see each other, beside causality.
+struct AttentionScope {
+  Tensor lengths;          // [B] i32, may be undefined; see nn::Batch
+  Tensor document_starts;  // [B, T] i32, may be undefined
+};
+
+// Vaswani et al. 2017. Members "c_attn" (features -> 3 features: q, k, v) and "c_proj".
+class SelfAttention : public Module {
+ public:
+  SelfAttention(Module& parent, std::string name, const SelfAttentionOptions& options);
+  Tensor forward(const Tensor& x, const AttentionScope& scope = {});  // [B, T, C] -> [B, T, C]
+
+ private:
+  SelfAttentionOptions options_;
+  uint64_t site_;
+  Linear c_attn_;
+  Linear c_proj_;
+  Dropout resid_dropout_;
+};
+
+}  // namespace zinc::nn

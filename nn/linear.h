@@ -1,0 +1,39 @@
+// nn/linear.h: y = activation(x W^T + b).
+#pragma once
+
+#include <optional>
+
+#include "autograd/ops/linear.h"
+#include "nn/module.h"
+
+namespace zinc::nn {
+
+struct LinearOptions {
+  int64_t in = 0;
+  int64_t out = 0;
+  bool bias = true;
+  // in_out: GPT-2's Conv1D, whose weight is stored transposed.
+  autograd::WeightLayout layout = autograd::WeightLayout::out_in;
+  autograd::Activation activation = autograd::Activation::none;  // fused into the product
+  // Of the weight; absent: uniform in +-1/sqrt(in), as torch.nn.Linear. The bias starts the same
+  // way, or at zero where an initialiser is given.
+  std::optional<autograd::Initializer> initializer;
+};
+
+// Parameters "weight" [out, in] (in_out: [in, out]) and "bias" [out].
+class Linear : public Module {
+ public:
+  Linear(Module& parent, std::string name, const LinearOptions& options);
+  Tensor forward(const Tensor& x);  // [..., in] -> [..., out]
+
+  const LinearOptions& options() const { return options_; }
+  Parameter& weight() { return weight_; }
+  Parameter* bias() { return bias_ ? &*bias_ : nullptr; }
+
+ private:
+  LinearOptions options_;
+  Parameter weight_;
+  std::optional<Parameter> bias_;
+};
+
+}  // namespace zinc::nn

@@ -1,0 +1,62 @@
+#include "nn/mlp.h"
+
+#include "autograd/ops/swiglu.h"
+#include "autograd/ops/unary.h"
+
+namespace zinc::nn {
+namespace {
+
+autograd::Activation epilogue(MlpActivation activation) {
+  switch (activation) {
+    case MlpActivation::gelu_tanh:
+      return autograd::Activation::gelu_tanh;
+    case MlpActivation::gelu_erf:
+      return autograd::Activation::gelu_erf;
+    case MlpActivation::silu:
+      return autograd::Activation::silu;
+    case MlpActivation::relu:
+      return autograd::Activation::none;
+  }
+  return autograd::Activation::none;
+}
+
+LinearOptions gated(const GatedMlpOptions& options, int64_t in, int64_t out) {
+  return {.in = in, .out = out, .bias = options.bias, .initializer = options.initializer};
+}
+
+}  // namespace
+
+Mlp::Mlp(Module& parent, std::string name, const MlpOptions& options)
+    : Module(parent, std::move(name)),
+      relu_(options.activation == MlpActivation::relu),
+      c_fc_(*this, "c_fc",
+            {.in = options.features,
+             .out = options.hidden,
+             .bias = options.bias,
+             .layout = options.layout,
+             .activation = epilogue(options.activation),
+             .initializer = options.initializer}),
+      c_proj_(*this, "c_proj",
+              {.in = options.hidden,
+               .out = options.features,
+               .bias = options.bias,
+               .layout = options.layout,
+               .initializer = options.output_initializer}),
+      dropout_(*this, "dropout", options.dropout) {}
+
+Tensor Mlp::forward(const Tensor& x) {
+  const Tensor hidden = c_fc_.forward(x);
+  return dropout_.forward(c_proj_.forward(relu_ ? autograd::relu(hidden) : hidden));
+}
+
+GatedMlp::GatedMlp(Module& parent, std::string name, const GatedMlpOptions& options)
+    : Module(parent, std::move(name)),
+      gate_proj_(*this, "gate_proj", gated(options, options.features, options.hidden)),
+      up_proj_(*this, "up_proj", gated(options, options.features, options.hidden)),
+      down_proj_(*this, "down_proj", gated(options, options.hidden, options.features)) {}
+
+Tensor GatedMlp::forward(const Tensor& x) {
+  return down_proj_.forward(autograd::swiglu(gate_proj_.forward(x), up_proj_.forward(x)));
+}
+
+}  // namespace zinc::nn

@@ -1,0 +1,54 @@
+// nn/mlp.h: the position-wise feed-forward parts of transformer blocks.
+#pragma once
+
+#include "nn/dropout.h"
+#include "nn/linear.h"
+
+namespace zinc::nn {
+
+enum class MlpActivation : uint8_t { gelu_tanh, gelu_erf, silu, relu };
+
+struct MlpOptions {
+  int64_t features = 0;  // C
+  int64_t hidden = 0;
+  MlpActivation activation = MlpActivation::gelu_tanh;
+  bool bias = true;
+  double dropout = 0.0;
+  autograd::WeightLayout layout = autograd::WeightLayout::out_in;
+  std::optional<autograd::Initializer> initializer;         // of c_fc
+  std::optional<autograd::Initializer> output_initializer;  // of c_proj
+};
+
+// c_proj(activation(c_fc(x))); GPT-2's names.
+class Mlp : public Module {
+ public:
+  Mlp(Module& parent, std::string name, const MlpOptions& options);
+  Tensor forward(const Tensor& x);  // [..., C] -> [..., C]
+
+ private:
+  bool relu_;  // the one activation that is no epilogue of the product
+  Linear c_fc_;
+  Linear c_proj_;
+  Dropout dropout_;
+};
+
+struct GatedMlpOptions {
+  int64_t features = 0;  // C
+  int64_t hidden = 0;
+  bool bias = false;
+  std::optional<autograd::Initializer> initializer;
+};
+
+// down_proj(silu(gate_proj(x)) * up_proj(x)) (Shazeer 2020, SwiGLU); Llama's names.
+class GatedMlp : public Module {
+ public:
+  GatedMlp(Module& parent, std::string name, const GatedMlpOptions& options);
+  Tensor forward(const Tensor& x);
+
+ private:
+  Linear gate_proj_;
+  Linear up_proj_;
+  Linear down_proj_;
+};
+
+}  // namespace zinc::nn

@@ -1,0 +1,40 @@
+// nn/model.h: what an engine, a trainer and a generator need of a whole model.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "nn/batch.h"
+#include "nn/module.h"
+#include "tensor/tensor.h"
+
+namespace zinc::nn {
+
+class Model : public Module {
+ public:
+  // The sum of the token losses of a batch (natural logarithm), f32 scalar, differentiable. Labels
+  // of kIgnoredLabel add nothing. Never divided: the engine applies one factor at the step.
+  virtual Tensor loss(const Batch& batch) = 0;
+
+  // ids [B, T] i32 -> logits [B, V] of the position after the last token, f32. For generation.
+  virtual Tensor next_logits(const Tensor& ids) = 0;
+
+  virtual std::string_view architecture() const = 0;  // "gpt2", "llama": Hugging Face's model_type
+  virtual int64_t vocab_size() const = 0;
+  virtual int64_t max_sequence() const = 0;  // longest T
+
+  // Floating-point operations of forward and backward per token, recomputation left out:
+  // 6 per weight that is multiplied with every token, plus attention's 6 L H D T where causal
+  // (half of the full 12 L H D T). A lookup in an embedding is no multiplication.
+  virtual double flops_per_token(int64_t sequence) = 0;
+
+  // Drops the activations of every `every` blocks in forward and computes them again in backward;
+  // 0: keeps them all.
+  void set_recompute_every(int64_t every);
+  int64_t recompute_every() const { return recompute_every_; }
+
+ private:
+  int64_t recompute_every_ = 0;
+};
+
+}  // namespace zinc::nn

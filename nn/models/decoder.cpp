@@ -1,0 +1,30 @@
+#include "nn/models/decoder.h"
+
+#include "autograd/ops/cast.h"
+#include "autograd/ops/linear.h"
+#include "autograd/ops/reshape.h"
+#include "autograd/ops/split.h"
+#include "core/error.h"
+
+namespace zinc::nn {
+
+void require_sequence(const Model& model, const Tensor& ids) {
+  require(ids.rank() == 2, model.architecture(), ": token ids must be [B, T], not ", ids.shape());
+  require(ids.dim(1) >= 1 && ids.dim(1) <= model.max_sequence(), model.architecture(),
+          ": sequences must have 1 to ", model.max_sequence(), " tokens, not ", ids.dim(1));
+}
+
+Tensor last_logits(const Tensor& hidden, const autograd::Weight& head) {
+  const Tensor last = autograd::contiguous(autograd::narrow(hidden, 1, hidden.dim(1) - 1, 1));
+  const Tensor rows = autograd::reshape(last, Shape{hidden.dim(0), hidden.dim(2)});
+  return autograd::cast(autograd::linear(rows, head), DType::f32);
+}
+
+double decoder_flops_per_token(int64_t multiplied_weights, int64_t num_layers, int64_t width,
+                               int64_t sequence) {
+  return 6.0 * static_cast<double>(multiplied_weights) + 6.0 * static_cast<double>(num_layers) *
+                                                             static_cast<double>(width) *
+                                                             static_cast<double>(sequence);
+}
+
+}  // namespace zinc::nn

@@ -1,0 +1,47 @@
+// nn/models/decoder.h: what decoder-only language models have in common.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "autograd/mode.h"
+#include "autograd/recompute.h"
+#include "autograd/weight.h"
+#include "nn/model.h"
+#include "tensor/tensor.h"
+
+namespace zinc::nn {
+
+// Throws InvalidArgument unless ids is [B, T] with 1 <= T <= model.max_sequence().
+void require_sequence(const Model& model, const Tensor& ids);
+
+// The hidden states [B, T, C] of the last position through the head [V, C]: [B, V] f32.
+Tensor last_logits(const Tensor& hidden, const autograd::Weight& head);
+
+// 6 per multiplied weight, and 6 layers x width x sequence for causal attention: the two products
+// of scores and values, half of them masked out, forward once and backward twice.
+double decoder_flops_per_token(int64_t multiplied_weights, int64_t num_layers, int64_t width,
+                               int64_t sequence);
+
+// x through all blocks; in segments of `every` whose activations are computed again in backward,
+// where every > 0. forward(block, x) -> x.
+template <class Blocks, class Forward>
+Tensor run_blocks(Blocks& blocks, Tensor x, int64_t every, const Forward& forward) {
+  if (every <= 0 || !autograd::gradients_enabled()) {
+    for (auto& block : blocks) x = forward(block, x);
+    return x;
+  }
+  for (int64_t begin = 0; begin < blocks.size(); begin += every) {
+    const int64_t end = std::min(begin + every, blocks.size());
+    x = autograd::recompute(
+        [&blocks, forward, begin, end](const Tensor& in) {
+          Tensor out = in;
+          for (int64_t i = begin; i < end; ++i) out = forward(blocks[i], out);
+          return out;
+        },
+        x);
+  }
+  return x;
+}
+
+}  // namespace zinc::nn

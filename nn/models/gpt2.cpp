@@ -1,0 +1,124 @@
+#include "nn/models/gpt2.h"
+
+#include <cmath>
+
+#include "autograd/ops/binary.h"
+#include "autograd/ops/embedding.h"
+#include "autograd/ops/linear_cross_entropy.h"
+#include "core/error.h"
+#include "nn/models/decoder.h"
+
+namespace zinc::nn {
+namespace {
+
+const Gpt2Config& validated(const Gpt2Config& config) {
+  config.validate();
+  return config;
+}
+
+autograd::Initializer weights_of(const Gpt2Config& config) {
+  return autograd::Initializer::normal(config.initializer_range);
+}
+
+// Section 2.3: weights of residual projections are scaled by 1 / sqrt(number of residual layers).
+autograd::Initializer residual_weights_of(const Gpt2Config& config) {
+  return autograd::Initializer::normal(config.initializer_range /
+                                       std::sqrt(2.0 * static_cast<double>(config.num_layers)));
+}
+
+MlpActivation activation_of(const Gpt2Config& config) {
+  switch (config.activation) {
+    case Gpt2Activation::gelu_tanh:
+      return MlpActivation::gelu_tanh;
+    case Gpt2Activation::gelu_erf:
+      return MlpActivation::gelu_erf;
+    case Gpt2Activation::relu:
+      return MlpActivation::relu;
+  }
+  return MlpActivation::gelu_tanh;
+}
+
+LayerNormOptions norm_of(const Gpt2Config& config) {
+  return {.features = config.hidden_size, .eps = config.layer_norm_epsilon};
+}
+
+}  // namespace
+
+Gpt2Block::Gpt2Block(Module& parent, std::string name, const Gpt2Config& config)
+    : Module(parent, std::move(name)),
+      ln_1_(*this, "ln_1", norm_of(config)),
+      attn_(*this, "attn",
+            {.features = config.hidden_size,
+             .heads = config.num_heads,
+             .attention_dropout = config.attention_dropout,
+             .residual_dropout = config.residual_dropout,
+             .layout = autograd::WeightLayout::in_out,
+             .initializer = weights_of(config),
+             .output_initializer = residual_weights_of(config)}),
+      ln_2_(*this, "ln_2", norm_of(config)),
+      mlp_(*this, "mlp",
+           {.features = config.hidden_size,
+            .hidden = config.mlp_size(),
+            .activation = activation_of(config),
+            .dropout = config.residual_dropout,
+            .layout = autograd::WeightLayout::in_out,
+            .initializer = weights_of(config),
+            .output_initializer = residual_weights_of(config)}) {
+  mark_shard_unit();
+}
+
+Tensor Gpt2Block::forward(const Tensor& x, const AttentionScope& scope) {
+  const autograd::ResidualNorm after = ln_2_.forward(x, attn_.forward(ln_1_.forward(x), scope));
+  return autograd::add(after.sum, mlp_.forward(after.normed));
+}
+
+Gpt2::Transformer::Transformer(Module& parent, std::string name, const Gpt2Config& config)
+    : Module(parent, std::move(name)),
+      wte(*this, "wte",
+          {.count = config.vocab_size,
+           .features = config.hidden_size,
+           .initializer = weights_of(config)}),
+      wpe(*this, "wpe",
+          {.count = config.max_positions,
+           .features = config.hidden_size,
+           .initializer = weights_of(config)}),
+      drop(*this, "drop", config.embedding_dropout),
+      h(*this, "h", config.num_layers, config),
+      ln_f(*this, "ln_f", norm_of(config)) {}
+
+Gpt2::Gpt2(const Gpt2Config& config)
+    : config_(validated(config)), transformer_(*this, "transformer", config) {
+  if (!config.tie_word_embeddings) {
+    lm_head_.emplace(*this, "lm_head",
+                     LinearOptions{.in = config.hidden_size,
+                                   .out = config.vocab_size,
+                                   .bias = false,
+                                   .initializer = weights_of(config)});
+  }
+}
+
+Parameter& Gpt2::head() { return lm_head_ ? lm_head_->weight() : transformer_.wte.weight(); }
+
+Tensor Gpt2::hidden(const Tensor& ids, const AttentionScope& scope) {
+  require_sequence(*this, ids);
+  Tensor x = autograd::embedding(ids, transformer_.wte.weight(), transformer_.wpe.weight());
+  x = run_blocks(transformer_.h, transformer_.drop.forward(x), recompute_every(),
+                 [scope](Gpt2Block& block, const Tensor& in) { return block.forward(in, scope); });
+  return transformer_.ln_f.forward(x);
+}
+
+Tensor Gpt2::loss(const Batch& batch) {
+  const Tensor x = hidden(batch.input_ids, {batch.lengths, batch.document_starts});
+  return autograd::linear_cross_entropy(x, head(), batch.labels);
+}
+
+Tensor Gpt2::next_logits(const Tensor& ids) { return last_logits(hidden(ids, {}), head()); }
+
+double Gpt2::flops_per_token(int64_t sequence) {
+  // Every weight but the position table is a factor of a product; a tied wte is, in the head.
+  int64_t multiplied = num_parameters() - transformer_.wpe.weight().numel();
+  if (lm_head_) multiplied -= transformer_.wte.weight().numel();
+  return decoder_flops_per_token(multiplied, config_.num_layers, config_.hidden_size, sequence);
+}
+
+}  // namespace zinc::nn

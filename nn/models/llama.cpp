@@ -1,0 +1,160 @@
+#include "nn/models/llama.h"
+
+#include "autograd/ops/binary.h"
+#include "autograd/ops/linear_cross_entropy.h"
+#include "core/context.h"
+#include "core/error.h"
+#include "core/philox.h"
+#include "nn/models/decoder.h"
+
+namespace zinc::nn {
+namespace {
+
+const LlamaConfig& validated(const LlamaConfig& config) {
+  config.validate();
+  return config;
+}
+
+autograd::Initializer weights_of(const LlamaConfig& config) {
+  return autograd::Initializer::normal(config.initializer_range);
+}
+
+LinearOptions projection(const LlamaConfig& config, int64_t in, int64_t out) {
+  return {.in = in, .out = out, .bias = config.attention_bias, .initializer = weights_of(config)};
+}
+
+RMSNormOptions norm_of(const LlamaConfig& config) {
+  return {.features = config.hidden_size, .eps = config.rms_norm_epsilon};
+}
+
+kernels::RotaryScaling scaling_of(const RopeScaling& scaling) {
+  kernels::RotaryScaling result{.factor = scaling.factor,
+                                .low_freq_factor = scaling.low_freq_factor,
+                                .high_freq_factor = scaling.high_freq_factor};
+  switch (scaling.kind) {
+    case RopeScaling::Kind::none:
+      break;
+    case RopeScaling::Kind::linear:
+      result.kind = kernels::RotaryScaling::Kind::linear;
+      break;
+    case RopeScaling::Kind::llama3:
+      result.kind = kernels::RotaryScaling::Kind::llama3;
+      result.original_max_positions = static_cast<double>(scaling.original_max_positions);
+      break;
+  }
+  return result;
+}
+
+}  // namespace
+
+LlamaAttention::LlamaAttention(Module& parent, std::string name, const LlamaConfig& config)
+    : Module(parent, std::move(name)),
+      num_heads_(config.num_heads),
+      num_kv_heads_(config.kv_heads()),
+      head_dim_(config.head_dim()),
+      dropout_(config.attention_dropout),
+      site_(hash_text(path())),
+      q_proj_(*this, "q_proj",
+              projection(config, config.hidden_size, config.num_heads * config.head_dim())),
+      k_proj_(*this, "k_proj",
+              projection(config, config.hidden_size, config.kv_heads() * config.head_dim())),
+      v_proj_(*this, "v_proj",
+              projection(config, config.hidden_size, config.kv_heads() * config.head_dim())),
+      o_proj_(*this, "o_proj",
+              projection(config, config.num_heads * config.head_dim(), config.hidden_size)) {}
+
+Tensor LlamaAttention::forward(const Tensor& x, const autograd::RotaryTable& table,
+                               const AttentionScope& scope) {
+  const Tensor q = autograd::rotary(q_proj_.forward(x), table,
+                                    {.head_size = head_dim_, .num_heads = num_heads_});
+  const Tensor k = autograd::rotary(k_proj_.forward(x), table,
+                                    {.head_size = head_dim_, .num_heads = num_kv_heads_});
+  const Tensor mixed = autograd::attention(q, k, v_proj_.forward(x),
+                                           {.num_heads = num_heads_,
+                                            .num_kv_heads = num_kv_heads_,
+                                            .key_lengths = scope.lengths,
+                                            .key_begin = scope.document_starts,
+                                            .dropout = is_training() ? dropout_ : 0.0,
+                                            .site = site_});
+  return o_proj_.forward(mixed);
+}
+
+LlamaBlock::LlamaBlock(Module& parent, std::string name, const LlamaConfig& config)
+    : Module(parent, std::move(name)),
+      self_attn_(*this, "self_attn", config),
+      mlp_(*this, "mlp",
+           {.features = config.hidden_size,
+            .hidden = config.intermediate_size,
+            .bias = config.mlp_bias,
+            .initializer = weights_of(config)}),
+      input_layernorm_(*this, "input_layernorm", norm_of(config)),
+      post_attention_layernorm_(*this, "post_attention_layernorm", norm_of(config)) {
+  mark_shard_unit();
+}
+
+Tensor LlamaBlock::forward(const Tensor& x, const autograd::RotaryTable& table,
+                           const AttentionScope& scope) {
+  const autograd::ResidualNorm after = post_attention_layernorm_.forward(
+      x, self_attn_.forward(input_layernorm_.forward(x), table, scope));
+  return autograd::add(after.sum, mlp_.forward(after.normed));
+}
+
+Llama::Decoder::Decoder(Module& parent, std::string name, const LlamaConfig& config)
+    : Module(parent, std::move(name)),
+      embed_tokens(*this, "embed_tokens",
+                   {.count = config.vocab_size,
+                    .features = config.hidden_size,
+                    .initializer = weights_of(config)}),
+      layers(*this, "layers", config.num_layers, config),
+      norm(*this, "norm", norm_of(config)) {}
+
+Llama::Llama(const LlamaConfig& config)
+    : config_(validated(config)), model_(*this, "model", config) {
+  if (!config.tie_word_embeddings) {
+    lm_head_.emplace(*this, "lm_head",
+                     LinearOptions{.in = config.hidden_size,
+                                   .out = config.vocab_size,
+                                   .bias = false,
+                                   .initializer = weights_of(config)});
+  }
+}
+
+Parameter& Llama::head() { return lm_head_ ? lm_head_->weight() : model_.embed_tokens.weight(); }
+
+const autograd::RotaryTable& Llama::rotary_table(int64_t positions, DType dtype) {
+  const DType wanted = dtype == DType::f64 ? DType::f64 : DType::f32;
+  const bool fits = table_.cos.defined() && table_.cos.dim(0) >= positions &&
+                    table_.cos.dtype() == wanted &&
+                    table_.cos.device() == Context::current().device();
+  if (!fits) {
+    table_ = autograd::make_rotary_table(positions, config_.head_dim(), config_.rope_theta,
+                                         scaling_of(config_.rope_scaling), wanted);
+  }
+  return table_;
+}
+
+Tensor Llama::hidden(const Tensor& ids, const AttentionScope& scope) {
+  require_sequence(*this, ids);
+  const Tensor x = model_.embed_tokens.forward(ids);
+  const autograd::RotaryTable table = rotary_table(ids.dim(1), x.dtype());
+  return model_.norm.forward(run_blocks(model_.layers, x, recompute_every(),
+                                        [table, scope](LlamaBlock& block, const Tensor& in) {
+                                          return block.forward(in, table, scope);
+                                        }));
+}
+
+Tensor Llama::loss(const Batch& batch) {
+  const Tensor x = hidden(batch.input_ids, {batch.lengths, batch.document_starts});
+  return autograd::linear_cross_entropy(x, head(), batch.labels);
+}
+
+Tensor Llama::next_logits(const Tensor& ids) { return last_logits(hidden(ids, {}), head()); }
+
+double Llama::flops_per_token(int64_t sequence) {
+  int64_t multiplied = num_parameters();
+  if (lm_head_) multiplied -= model_.embed_tokens.weight().numel();
+  return decoder_flops_per_token(multiplied, config_.num_layers,
+                                 config_.num_heads * config_.head_dim(), sequence);
+}
+
+}  // namespace zinc::nn

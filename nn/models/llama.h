@@ -1,0 +1,75 @@
+// nn/models/llama.h: Llama (Touvron et al. 2023), as Hugging Face's LlamaForCausalLM.
+#pragma once
+
+#include "autograd/ops/rotary.h"
+#include "nn/attention.h"
+#include "nn/embedding.h"
+#include "nn/mlp.h"
+#include "nn/model.h"
+#include "nn/models/llama_config.h"
+#include "nn/norm.h"
+
+namespace zinc::nn {
+
+// Grouped-query attention with rotary positions. Members q_proj, k_proj, v_proj, o_proj.
+class LlamaAttention : public Module {
+ public:
+  LlamaAttention(Module& parent, std::string name, const LlamaConfig& config);
+  Tensor forward(const Tensor& x, const autograd::RotaryTable& table, const AttentionScope& scope);
+
+ private:
+  int64_t num_heads_;
+  int64_t num_kv_heads_;
+  int64_t head_dim_;
+  double dropout_;
+  uint64_t site_;
+  Linear q_proj_;
+  Linear k_proj_;
+  Linear v_proj_;
+  Linear o_proj_;
+};
+
+// x + self_attn(input_layernorm(x)), then x + mlp(post_attention_layernorm(x)).
+class LlamaBlock : public Module {
+ public:
+  LlamaBlock(Module& parent, std::string name, const LlamaConfig& config);
+  Tensor forward(const Tensor& x, const autograd::RotaryTable& table, const AttentionScope& scope);
+
+ private:
+  LlamaAttention self_attn_;
+  GatedMlp mlp_;
+  RMSNorm input_layernorm_;
+  RMSNorm post_attention_layernorm_;
+};
+
+class Llama : public Model {
+ public:
+  explicit Llama(const LlamaConfig& config);  // throws ConfigError where it is inconsistent
+
+  Tensor loss(const Batch& batch) override;
+  Tensor next_logits(const Tensor& ids) override;
+  std::string_view architecture() const override { return "llama"; }
+  int64_t vocab_size() const override { return config_.vocab_size; }
+  int64_t max_sequence() const override { return config_.max_positions; }
+  double flops_per_token(int64_t sequence) override;
+  const LlamaConfig& config() const { return config_; }
+
+ private:
+  struct Decoder : Module {
+    Decoder(Module& parent, std::string name, const LlamaConfig& config);
+    Embedding embed_tokens;
+    ModuleList<LlamaBlock> layers;
+    RMSNorm norm;
+  };
+
+  Tensor hidden(const Tensor& ids, const AttentionScope& scope);
+  const autograd::RotaryTable& rotary_table(int64_t positions, DType dtype);
+  Parameter& head();
+
+  LlamaConfig config_;
+  Decoder model_;
+  std::optional<Linear> lm_head_;  // absent where it shares embed_tokens
+  autograd::RotaryTable table_;    // of the device and length that were used last
+};
+
+}  // namespace zinc::nn

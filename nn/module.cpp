@@ -1,0 +1,246 @@
+#include "nn/module.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/error.h"
+
+namespace zinc::nn {
+namespace {
+
+std::string join_path(const std::string& parent, const std::string& name) {
+  return parent.empty() ? name : concat(parent, ".", name);
+}
+
+void append_list(std::string& text, std::string_view title, const std::vector<std::string>& names) {
+  if (names.empty()) return;
+  if (!text.empty()) text += "; ";
+  text += concat(title, " ", names.size(), ":");
+  constexpr size_t kShown = 8;
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) text += concat(" ", names[i]);
+  if (names.size() > kShown) text += " ...";
+}
+
+}  // namespace
+
+bool matches_glob(std::string_view pattern, std::string_view text) {
+  size_t p = 0;
+  size_t t = 0;
+  size_t star = std::string_view::npos;
+  size_t resume = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = t;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
+      ++p;
+      ++t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+std::string to_string(const LoadResult& result) {
+  std::string text;
+  append_list(text, "missing", result.missing);
+  append_list(text, "unexpected", result.unexpected);
+  append_list(text, "mismatched", result.mismatched);
+  return text.empty() ? "all weights loaded" : text;
+}
+
+void InitializerSource::read(const autograd::Parameter& parameter, int64_t begin, View out) const {
+  autograd::initialize_range(parameter.initializer(), seed_, parameter.name(), begin, out);
+}
+
+Module::Module(Module& parent, std::string name)
+    : name_(std::move(name)),
+      path_(join_path(parent.path_, name_)),
+      parent_(&parent),
+      training_(parent.training_) {
+  parent.check_name(name_);
+  parent.members_.emplace_back(this, nullptr);
+  parent.children_.push_back(this);
+}
+
+Module::~Module() {
+  if (parent_ == nullptr) return;
+  std::erase_if(parent_->members_, [this](const auto& member) { return member.first == this; });
+  std::erase(parent_->children_, this);
+}
+
+void Module::check_name(std::string_view name) const {
+  const std::string_view place = path_.empty() ? std::string_view("the root module") : path_;
+  require(!name.empty(), "module: a member of ", place, " needs a name");
+  require(name.find('.') == std::string_view::npos, "module: the name '", name, "' in ", place,
+          " must not contain a dot");
+  for (const auto& [module, parameter] : members_) {
+    const std::string& taken = module != nullptr ? module->name() : parameter->leaf_name();
+    require(taken != name, "module: ", place, " already has a member called '", name, "'");
+  }
+}
+
+void Module::collect(std::vector<Parameter*>& found) {
+  for (const auto& [module, parameter] : members_) {
+    if (module != nullptr) {
+      module->collect(found);
+    } else {
+      found.push_back(parameter);
+    }
+  }
+}
+
+std::vector<Parameter*> Module::parameters() {
+  std::vector<Parameter*> found;
+  collect(found);
+  return found;
+}
+
+std::vector<std::pair<std::string, Parameter*>> Module::named_parameters() {
+  std::vector<std::pair<std::string, Parameter*>> named;
+  for (Parameter* parameter : parameters()) named.emplace_back(parameter->name(), parameter);
+  return named;
+}
+
+std::vector<Module*> Module::modules() {
+  std::vector<Module*> found{this};
+  for (Module* child : children_) {
+    const std::vector<Module*> below = child->modules();
+    found.insert(found.end(), below.begin(), below.end());
+  }
+  return found;
+}
+
+int64_t Module::num_parameters() {
+  int64_t count = 0;
+  for (const Parameter* parameter : parameters()) count += parameter->numel();
+  return count;
+}
+
+int64_t Module::num_trainable_parameters() {
+  int64_t count = 0;
+  for (const Parameter* parameter : parameters()) {
+    if (parameter->requires_grad()) count += parameter->numel();
+  }
+  return count;
+}
+
+Parameter& Module::parameter(std::string_view name) {
+  std::string near;
+  for (Parameter* parameter : parameters()) {
+    if (parameter->name() == name) return *parameter;
+    const size_t dot = name.rfind('.');
+    const std::string_view leaf = dot == std::string_view::npos ? name : name.substr(dot + 1);
+    if (near.size() < 200 && parameter->leaf_name() == leaf) near += concat(" ", parameter->name());
+  }
+  throw InvalidArgument(concat("module: no parameter is called '", name, "'",
+                               near.empty() ? "" : "; there are", near));
+}
+
+void Module::set_dtype(DType dtype) {
+  for (Parameter* parameter : parameters()) parameter->set_dtype(dtype);
+}
+
+int64_t Module::set_trainable(std::string_view pattern, bool trainable) {
+  int64_t matched = 0;
+  for (Parameter* parameter : parameters()) {
+    if (!matches_glob(pattern, parameter->name())) continue;
+    parameter->set_requires_grad(trainable);
+    ++matched;
+  }
+  require(matched > 0, "module: no parameter matches '", pattern, "'");
+  return matched;
+}
+
+void Module::train(bool training) {
+  apply([training](Module& module) { module.training_ = training; });
+}
+
+void Module::apply(const std::function<void(Module&)>& function) {
+  for (Module* module : modules()) function(*module);
+}
+
+StateDict Module::state_dict() {
+  StateDict values;
+  for (Parameter* parameter : parameters()) values[parameter->name()] = parameter->data();
+  return values;
+}
+
+LoadResult Module::load_state_dict(const StateDict& values) {
+  LoadResult result;
+  std::set<std::string> known;
+  for (Parameter* parameter : parameters()) {
+    known.insert(parameter->name());
+    const auto found = values.find(parameter->name());
+    if (found == values.end()) {
+      result.missing.push_back(parameter->name());
+    } else if (!(found->second.shape() == parameter->shape())) {
+      result.mismatched.push_back(
+          concat(parameter->name(), ": ", parameter->shape(), " vs ", found->second.shape()));
+    } else {
+      parameter->data().copy_from(found->second);
+    }
+  }
+  for (const auto& [name, value] : values) {
+    if (!known.contains(name)) result.unexpected.push_back(name);
+  }
+  return result;
+}
+
+void Module::load(const WeightSource& source) {
+  std::vector<std::string> missing;
+  for (Parameter* parameter : parameters()) {
+    if (source.contains(*parameter)) {
+      Tensor& data = parameter->data();
+      source.read(*parameter, 0, data.view().reshape(Shape{parameter->numel()}));
+    } else {
+      missing.push_back(parameter->name());
+    }
+  }
+  if (!missing.empty()) {
+    throw DataError(concat("weights: ", to_string(LoadResult{.missing = missing})));
+  }
+}
+
+void Module::zero_grad() {
+  for (Parameter* parameter : parameters()) parameter->zero_grad();
+}
+
+void Module::append_tree(std::string& text, int depth) {
+  text.append(static_cast<size_t>(2 * depth), ' ');
+  text += concat(parent_ == nullptr ? std::string("model") : name_, ": ", num_parameters());
+  for (const auto& [module, parameter] : members_) {
+    if (parameter != nullptr) {
+      text += concat("  ", parameter->leaf_name(), to_string(parameter->shape()));
+      if (!parameter->requires_grad()) text += " frozen";
+    }
+  }
+  text += "\n";
+  for (Module* child : children_) child->append_tree(text, depth + 1);
+}
+
+std::string Module::tree() {
+  std::string text;
+  append_tree(text, 0);
+  return text;
+}
+
+Parameter::Parameter(Module& parent, std::string name, const Shape& shape,
+                     const autograd::Initializer& initializer)
+    : autograd::Parameter(join_path(parent.path(), name), shape, initializer),
+      parent_(&parent),
+      leaf_name_(std::move(name)) {
+  parent.check_name(leaf_name_);
+  parent.members_.emplace_back(nullptr, this);
+}
+
+Parameter::~Parameter() {
+  std::erase_if(parent_->members_, [this](const auto& member) { return member.second == this; });
+}
+
+}  // namespace zinc::nn

@@ -1,0 +1,40 @@
+#include "nn/norm.h"
+
+#include "core/error.h"
+
+namespace zinc::nn {
+
+LayerNorm::LayerNorm(Module& parent, std::string name, const LayerNormOptions& options)
+    : Module(parent, std::move(name)),
+      eps_(options.eps),
+      weight_(*this, "weight", Shape{options.features}, autograd::Initializer::ones()) {
+  require(options.features > 0, path(), ": a norm needs a positive number of features, not ",
+          options.features);
+  if (options.bias) {
+    bias_.emplace(*this, "bias", Shape{options.features}, autograd::Initializer::zeros());
+  }
+}
+
+Tensor LayerNorm::forward(const Tensor& x) {
+  return autograd::layernorm(x, weight_, bias_ ? &*bias_ : nullptr, eps_);
+}
+
+autograd::ResidualNorm LayerNorm::forward(const Tensor& x, const Tensor& residual) {
+  return autograd::residual_layernorm(x, residual, weight_, bias_ ? &*bias_ : nullptr, eps_);
+}
+
+RMSNorm::RMSNorm(Module& parent, std::string name, const RMSNormOptions& options)
+    : Module(parent, std::move(name)),
+      eps_(options.eps),
+      weight_(*this, "weight", Shape{options.features}, autograd::Initializer::ones()) {
+  require(options.features > 0, path(), ": a norm needs a positive number of features, not ",
+          options.features);
+}
+
+Tensor RMSNorm::forward(const Tensor& x) { return autograd::rmsnorm(x, weight_, eps_); }
+
+autograd::ResidualNorm RMSNorm::forward(const Tensor& x, const Tensor& residual) {
+  return autograd::residual_rmsnorm(x, residual, weight_, eps_);
+}
+
+}  // namespace zinc::nn

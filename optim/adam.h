@@ -1,0 +1,26 @@
+// optim/adam.h: Adam and AdamW as Optimizers. Formula: kernels/adamw.h.
+#pragma once
+
+#include "optim/optimizer.h"
+
+namespace zinc::optim {
+
+// Two states: "exp_avg" and "exp_avg_sq", as PyTorch names them.
+class Adam final : public Optimizer {
+ public:
+  // decoupled: AdamW (decay beside the gradient); otherwise Adam (decay inside it).
+  // bias_correction false leaves the moments as they are; PyTorch and DeepSpeed correct.
+  explicit Adam(bool decoupled, bool bias_correction = true)
+      : decoupled_(decoupled), bias_correction_(bias_correction) {}
+
+  std::string_view name() const override { return decoupled_ ? "AdamW" : "Adam"; }
+  int num_states() const override { return 2; }
+  std::string_view state_name(int i) const override;
+  void update(const Update& args, const HyperParameters& hyper, StreamRef stream) const override;
+
+ private:
+  bool decoupled_;
+  bool bias_correction_;
+};
+
+}  // namespace zinc::optim

@@ -1,0 +1,78 @@
+// optim/schedule.h: the learning rate of every update.
+//
+// n counts applied updates from 0. DeepSpeed steps its schedulers after an update and starts them
+// at -1, so that update n runs with lr(k = n - 1); that is kept for its five kinds, because
+// configurations in use rely on those numbers. Consequences: WarmupLR with minimum 0 runs its first
+// two updates at 0, WarmupCosineLR its first. zinc's own kinds and StepLR waste no update.
+//
+// With W = warmup steps, T = total steps, lr0 = the optimizer's lr, all in f64:
+//   Constant         lr0 * min(1, (n + 1) / W)
+//   Linear           n < W: as Constant; then min + (lr0 - min) * (1 - p), p = min(1, (n - W) / (T
+//   - W)) Cosine           n < W: as Constant; then min + (lr0 - min) * (1 + cos(pi p)) / 2 StepLR
+//   lr0 * gamma^floor(n / step_size)
+// For the following W = max(2, W), k = n - 1 and the warm-up's shape
+//   g(k) = ln(k + 1) / ln(W) (log) or k / W (linear):
+//   WarmupLR         k < 0: min; k < W: min + (max - min) g(k); then max
+//   WarmupDecayLR    k < W: as WarmupLR; then min + (max - min) max(0, (T - k) / max(1, T - W))
+//   WarmupCosineLR   k < 0: 0; k < W: lr0 (r + (1 - r) g(k)), r = warmup_min_ratio; then
+//                    lr0 max(0, c + (1 - c) (1 + cos(pi p)) / 2), p = min(1, (k - W + 1) / max(1, T
+//                    - W)), c = cosine_min_ratio
+//   OneCycle         see Note [OneCycle] in schedule.cpp; moves beta1 (and sets beta2 to 0.99) of
+//                    Adam and AdamW where cycle_momentum is set
+//   LRRangeTest      min * (1 + rate * i), i = (k + 1) / step_size, floored where staircase
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "optim/optimizer_config.h"
+#include "optim/schedule_config.h"
+
+namespace zinc::optim {
+
+// What a checkpoint keeps.
+struct ScheduleState {
+  int64_t updates = 0;             // applied so far
+  std::optional<double> fixed_lr;  // set by hand
+};
+
+class Schedule {
+ public:
+  // `run_updates`: the run's length, the total where the configuration has none. Throws
+  // InvalidArgument where a kind needs a total and there is none, or a value is out of its range.
+  Schedule(const ScheduleConfig& config, const OptimizerConfig& optimizer,
+           std::optional<int64_t> run_updates = std::nullopt);
+
+  // --- the formula alone
+  double lr_at(int64_t update) const;
+  std::optional<double> beta1_at(int64_t update) const;  // empty where the schedule leaves it alone
+
+  // --- the schedule of a run
+  double lr() const;  // of the next update
+  // The next update and all later ones run with `lr`, until clear_lr(). lr >= 0.
+  void set_lr(double lr);
+  void clear_lr() { state_.fixed_lr.reset(); }
+  // Writes what the next update runs with into `hyper`. A group's own lr is kept as a multiple:
+  // hyper.lr becomes lr() * group_scale.
+  void apply(HyperParameters& hyper, double group_scale = 1.0) const;
+  // After an applied (not a skipped) update.
+  void advance() { ++state_.updates; }
+
+  const ScheduleState& state() const { return state_; }
+  void set_state(const ScheduleState& state);
+
+ private:
+  double warmup_shape(int64_t k) const;
+  double deepspeed_lr(int64_t k) const;
+  int64_t cycle_length() const;
+  double one_cycle_share(int64_t k) const;
+
+  ScheduleConfig config_;
+  double base_lr_;
+  bool moves_momentum_;
+  int64_t warmup_;
+  int64_t total_;
+  ScheduleState state_;
+};
+
+}  // namespace zinc::optim

@@ -1,0 +1,352 @@
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "autograd/backward.h"
+#include "autograd/ops/binary.h"
+#include "autograd/ops/cast.h"
+#include "autograd/ops/linear.h"
+#include "autograd/ops/reduce.h"
+#include "autograd/ops/reshape.h"
+#include "autograd/ops/scale.h"
+#include "autograd/ops/split.h"
+#include "autograd/ops/unary.h"
+#include "tests/autograd/rank.h"
+
+namespace zinc::autograd {
+namespace {
+
+using testing::random_tensor;
+using testing::Rank;
+using Values = std::vector<double>;
+
+Tensor leaf(std::initializer_list<float> values) {
+  Tensor tensor = Tensor::from(values, Shape{static_cast<int64_t>(values.size())});
+  requires_grad_(tensor);
+  return tensor;
+}
+
+Values values_of(const Tensor& tensor) { return tensor.to_vector<double>(); }
+
+class Graph : public ::testing::Test {
+ protected:
+  Rank rank_;
+};
+
+TEST_F(Graph, Backward_OfAScalar_GivesTheLeafItsGradient) {
+  const Tensor x = leaf({1, 2, 3});
+  backward(sum(square(x)));
+  EXPECT_EQ(values_of(grad(x)), (Values{2, 4, 6}));
+}
+
+TEST_F(Graph, Backward_WithSeed_ScalesTheGradient) {
+  const Tensor x = leaf({1, 2, 3});
+  backward(sum(square(x)), 8.0);
+  EXPECT_EQ(values_of(grad(x)), (Values{16, 32, 48}));
+}
+
+TEST_F(Graph, Backward_WithGivenGradient_WeighsTheElements) {
+  const Tensor x = leaf({1, 2, 3});
+  backward(square(x), Tensor::from({1, 0, -1}, Shape{3}));
+  EXPECT_EQ(values_of(grad(x)), (Values{2, 0, -6}));
+}
+
+TEST_F(Graph, Gradients_AddUpOverPassesUntilZeroGrad) {
+  const Tensor x = leaf({1, 2});
+  backward(sum(x));
+  backward(sum(square(x)));
+  EXPECT_EQ(values_of(grad(x)), (Values{3, 5}));
+  zero_grad(x);
+  EXPECT_FALSE(grad(x).defined());
+  backward(sum(x));
+  EXPECT_EQ(values_of(grad(x)), (Values{1, 1}));
+}
+
+TEST_F(Graph, FanOut_AddsTheContributions) {
+  const Tensor x = leaf({3});
+  const Tensor y = scale(x, 2);
+  backward(sum(add(mul(y, y), add(y, scale(y, 10)))));  // 4 x^2 + 22 x
+  EXPECT_EQ(values_of(grad(x)), (Values{8 * 3 + 22}));
+}
+
+// Both inputs of add() receive the same gradient tensor; what one of them does to its own must not
+// reach the other.
+TEST_F(Graph, FanOut_OfASharedGradient_IsNotAddedInPlace) {
+  const Tensor x = leaf({1});
+  const Tensor y = leaf({1});
+  const Tensor a = scale(x, 1);
+  const Tensor b = scale(y, 1);
+  const Tensor more = scale(a, 5);  // recorded first: its contribution to a comes second
+  const Tensor both = add(a, b);
+  backward(sum(add(both, more)));
+  EXPECT_EQ(values_of(grad(x)), (Values{6}));
+  EXPECT_EQ(values_of(grad(y)), (Values{1}));
+}
+
+TEST_F(Graph, GradientHeldByTheUser_DoesNotChangeLater) {
+  const Tensor x = leaf({1, 1});
+  backward(sum(x));
+  const Tensor first = grad(x);
+  backward(sum(x));
+  EXPECT_EQ(values_of(first), (Values{1, 1}));
+  EXPECT_EQ(values_of(grad(x)), (Values{2, 2}));
+}
+
+TEST_F(Graph, SeedGradientOfTheUser_IsNotChanged) {
+  const Tensor x = leaf({1, 2});
+  const Tensor seed = Tensor::from({3, 4}, Shape{2});
+  const Tensor y = exp(x);
+  backward(add(tanh(y), y), seed);
+  backward(neg(x), seed);
+  EXPECT_EQ(values_of(seed), (Values{3, 4}));
+}
+
+TEST_F(Graph, SeveralForwards_BeforeTheirBackwards) {
+  const Tensor x = leaf({2});
+  const Tensor first = sum(square(x));
+  const Tensor second = sum(mul(square(x), x));
+  const Tensor third = sum(scale(x, 7));
+  backward(second);
+  EXPECT_EQ(values_of(grad(x)), (Values{12}));
+  backward(first);
+  backward(third);
+  EXPECT_EQ(values_of(grad(x)), (Values{12 + 4 + 7}));
+}
+
+TEST_F(Graph, SeveralRoots_RunTheSharedPartOnce) {
+  const Tensor x = leaf({1, 2});
+  const Tensor shared = square(x);
+  int runs = 0;
+  register_hook(shared, [&](const Tensor&) {
+    ++runs;
+    return Tensor();
+  });
+  const std::vector<BackwardRoot> roots{{sum(shared), {}},
+                                        {scale(shared, 3), Tensor::full(Shape{2}, 1)}};
+  backward(roots);
+  EXPECT_EQ(runs, 1);
+  EXPECT_EQ(values_of(grad(x)), (Values{8, 16}));
+}
+
+TEST_F(Graph, RetainGraph_LetsBackwardPassTwice) {
+  const Tensor x = leaf({1, 2});
+  const Tensor loss = sum(exp(square(x)));
+  backward(loss, 1.0, {.retain_graph = true});
+  const Values once = values_of(grad(x));
+  backward(loss);
+  const Values twice = values_of(grad(x));
+  for (size_t i = 0; i < once.size(); ++i) EXPECT_EQ(twice[i], 2 * once[i]);
+}
+
+TEST_F(Graph, SecondBackward_WithoutRetain_ThrowsAndChangesNothing) {
+  const Tensor x = leaf({1, 2});
+  const Tensor shared = square(x);
+  const Tensor first = sum(shared);
+  const Tensor second = sum(exp(shared));
+  backward(first);
+  const Values before = values_of(grad(x));
+  try {
+    backward(second);
+    FAIL() << "the graph was used up";
+  } catch (const InvalidArgument& error) {
+    EXPECT_NE(std::string(error.what()).find("retain_graph"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("square"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(values_of(grad(x)), before);
+}
+
+TEST_F(Graph, Mistakes_AreNamed) {
+  const Tensor x = leaf({1, 2});
+  const Tensor plain = Tensor::from({1, 2}, Shape{2});
+  EXPECT_THROW(backward(square(x)), InvalidArgument);   // not a scalar
+  EXPECT_THROW(backward(sum(plain)), InvalidArgument);  // no history
+  EXPECT_THROW(backward(square(x), Tensor::zeros(Shape{3})), InvalidArgument);
+  EXPECT_THROW(backward(square(x), Tensor::zeros(Shape{2}, DType::f64)), InvalidArgument);
+  EXPECT_THROW(backward(square(x), Tensor()), InvalidArgument);
+  EXPECT_THROW(add(x, cast(x, DType::bf16)), InvalidArgument);  // dtypes differ
+  EXPECT_THROW(zero_grad(plain), InvalidArgument);
+  Tensor made = square(x);
+  EXPECT_THROW(requires_grad_(made), InvalidArgument);
+  Tensor integers = Tensor::zeros(Shape{2}, DType::i64);
+  EXPECT_THROW(requires_grad_(integers), InvalidArgument);
+}
+
+TEST_F(Graph, SavedTensorThatWasOverwritten_ThrowsInBackward) {
+  Tensor x = leaf({1, 2});
+  const Tensor loss = sum(square(x));
+  x.fill(3);
+  EXPECT_THROW(backward(loss), InvalidArgument);
+}
+
+TEST_F(Graph, NoGrad_RecordsNothing) {
+  const Tensor x = leaf({1, 2});
+  {
+    const NoGrad no_grad;
+    EXPECT_FALSE(square(x).requires_grad());
+    {
+      const EnableGrad enable;
+      EXPECT_TRUE(square(x).requires_grad());
+    }
+    EXPECT_FALSE(square(x).requires_grad());
+  }
+  EXPECT_TRUE(square(x).requires_grad());
+  EXPECT_FALSE(square(x.detach()).requires_grad());
+}
+
+TEST_F(Graph, Mode_BelongsToTheContext) {
+  const NoGrad no_grad;
+  Rank other;
+  EXPECT_TRUE(gradients_enabled());
+}
+
+TEST_F(Graph, Hooks_SeeTheCompleteGradientInOrderAndMayReplaceIt) {
+  const Tensor x = leaf({1, 2});
+  const Tensor y = square(x);
+  std::vector<Values> seen;
+  register_hook(y, [&](const Tensor& gradient) {
+    seen.push_back(values_of(gradient));
+    return scale(gradient, 10);
+  });
+  register_hook(y, [&](const Tensor& gradient) {
+    seen.push_back(values_of(gradient));
+    return Tensor();
+  });
+  register_hook(x, [&](const Tensor& gradient) {
+    seen.push_back(values_of(gradient));
+    return Tensor();
+  });
+  backward(sum(add(y, scale(y, 2))));
+  ASSERT_EQ(seen.size(), 3u);
+  EXPECT_EQ(seen[0], (Values{3, 3}));
+  EXPECT_EQ(seen[1], (Values{30, 30}));
+  EXPECT_EQ(seen[2], (Values{60, 120}));
+  EXPECT_EQ(values_of(grad(x)), (Values{60, 120}));
+}
+
+TEST_F(Graph, Hook_ThatReturnsAnotherShape_Throws) {
+  const Tensor x = leaf({1, 2});
+  register_hook(x, [](const Tensor&) { return Tensor::zeros(Shape{3}); });
+  EXPECT_THROW(backward(sum(x)), InvalidArgument);
+  clear_hooks(x);
+  backward(sum(x));
+  EXPECT_EQ(values_of(grad(x)), (Values{1, 1}));
+}
+
+TEST_F(Graph, RetainGrad_KeepsTheGradientOfAResult) {
+  const Tensor x = leaf({1, 2});
+  const Tensor y = square(x);
+  EXPECT_FALSE(grad(y).defined());
+  retain_grad(y);
+  backward(sum(exp(y)));
+  const Values gradient = values_of(grad(y));
+  EXPECT_FLOAT_EQ(static_cast<float>(gradient[0]), std::exp(1.0f));
+  EXPECT_FLOAT_EQ(static_cast<float>(gradient[1]), std::exp(4.0f));
+}
+
+TEST_F(Graph, Backward_InsideAHook_RunsItsOwnPass) {
+  const Tensor x = leaf({2});
+  const Tensor other = leaf({5});
+  register_hook(x, [&](const Tensor&) {
+    const EnableGrad enable;
+    backward(sum(square(other)));
+    return Tensor();
+  });
+  backward(sum(square(x)));
+  EXPECT_EQ(values_of(grad(x)), (Values{4}));
+  EXPECT_EQ(values_of(grad(other)), (Values{10}));
+}
+
+TEST_F(Graph, OrderOfNodes_IsTheReverseOfRecording) {
+  const Tensor x = leaf({1});
+  std::vector<int> order;
+  auto watched = [&](Tensor tensor, int number) {
+    register_hook(tensor, [&order, number](const Tensor&) {
+      order.push_back(number);
+      return Tensor();
+    });
+    return tensor;
+  };
+  const Tensor a = watched(scale(x, 2), 0);
+  const Tensor b = watched(scale(x, 3), 1);
+  const Tensor c = watched(scale(b, 4), 2);
+  const Tensor d = watched(scale(a, 5), 3);
+  backward(sum(add(c, d)));
+  EXPECT_EQ(order, (std::vector<int>{3, 2, 1, 0}));
+}
+
+TEST_F(Graph, VeryLongChain_IsFreedWithoutRecursion) {
+  const Tensor x = leaf({1});
+  Tensor y = x;
+  for (int i = 0; i < 200000; ++i) y = scale(y, 1);
+  backward(sum(y));
+  EXPECT_EQ(values_of(grad(x)), (Values{1}));
+  y = {};  // overflows the stack where nodes free each other recursively
+}
+
+TEST_F(Graph, GradientMemory_IsFreedOnceUsed) {
+  Tensor x = random_tensor(Shape{1024}, 1);
+  requires_grad_(x);
+  const int64_t before = rank_.live();
+  {
+    Tensor y = x;
+    for (int i = 0; i < 8; ++i) y = tanh(y);
+    backward(sum(y));
+  }
+  EXPECT_EQ(rank_.live(), before + 4096);  // the leaf's gradient
+  zero_grad(x);
+  EXPECT_EQ(rank_.live(), before);
+}
+
+TEST_F(Graph, SavedMemory_GoesAsBackwardPasses) {
+  Tensor x = random_tensor(Shape{1024}, 1);
+  requires_grad_(x);
+  std::vector<Tensor> chain{x};
+  for (int i = 0; i < 8; ++i) chain.push_back(tanh(chain.back()));
+  const Tensor loss = sum(chain.back());
+  std::vector<int64_t> live;
+  for (size_t i = 1; i < chain.size(); ++i) {
+    register_hook(chain[i], [&](const Tensor&) {
+      live.push_back(rank_.live());
+      return Tensor();
+    });
+  }
+  chain.resize(1);
+  backward(loss);
+  ASSERT_EQ(live.size(), 8u);
+  // Every step back frees one saved result of 4096 bytes; gradients are made in place.
+  for (size_t i = 1; i < live.size(); ++i) EXPECT_EQ(live[i], live[i - 1] - 4096) << i;
+}
+
+TEST_F(Graph, SplitWithPlaces_DoesNotCopyAndMayBeRepeated) {
+  Tensor x = random_tensor(Shape{3, 8}, 2);
+  requires_grad_(x);
+  const auto parts = split(x, {4, 4}, 1);
+  EXPECT_EQ(parts[0].storage_id(), x.storage_id());
+  const Tensor loss = sum(add(square(contiguous(parts[0])), contiguous(parts[1])));
+  backward(loss, 1.0, {.retain_graph = true});
+  const Values once = values_of(grad(x));
+  backward(loss);
+  const Values twice = values_of(grad(x));
+  for (size_t i = 0; i < once.size(); ++i) EXPECT_EQ(twice[i], 2 * once[i]);
+}
+
+TEST(GraphShuffled, AnyOrderOfExecution_GivesTheSameBits) {
+  auto run = [](ContextOptions options) {
+    Rank rank(std::move(options));
+    Tensor x = random_tensor(Shape{6, 5}, 3);
+    Tensor w = random_tensor(Shape{7, 5}, 4);
+    requires_grad_(x);
+    requires_grad_(w);
+    const Tensor h = linear(x, w, {}, {.activation = Activation::silu});
+    backward(sum(mul(h, add(h, exp(h)))));
+    return std::pair(values_of(grad(x)), values_of(grad(w)));
+  };
+  const auto expected = run({.execution = ContextOptions::Execution::inline_all});
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    EXPECT_EQ(run(testing::shuffled(seed)), expected) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace zinc::autograd

@@ -1,0 +1,215 @@
+// The same bits whatever the memory strategy: stages 0 to 3 against each other, judged in f32 with
+// bf16 and f16 beside it; worlds 1 to 4, 3 included; AdamW, clipping and dropout.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "comm/local/local.h"
+#include "core/trace.h"
+#include "tests/zero/tiny_model.h"
+#include "zero/engine.h"
+
+namespace zinc::zero {
+namespace {
+
+using test::make_batch;
+using test::tiny_config;
+
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<double> norms;
+  std::vector<float> weights;  // and optimizer states
+  friend bool operator==(const Outcome&, const Outcome&) = default;
+};
+
+struct Case {
+  int world = 1;
+  int64_t accumulation = 1;
+  DType dtype = DType::f32;
+  ReduceSchedule schedule = ReduceSchedule::boundary;  // where there are several micro-batches
+};
+
+std::string describe(const Case& c) {
+  return concat("world ", c.world, " accumulation ", c.accumulation, " ", c.dtype, " ",
+                name_of(c.schedule));
+}
+
+EngineConfig config_of(const Case& c) {
+  EngineConfig config;
+  config.batch.accumulation = c.accumulation;
+  config.precision.dtype = c.dtype;
+  config.precision.check_overflow = c.dtype != DType::f32;
+  if (c.dtype == DType::f16) config.precision.loss_scale = {.dynamic = true};
+  config.gradient.clipping = 0.5;
+  if (c.accumulation > 1) config.gradient.reduce_schedule = c.schedule;
+  config.optimizer.hyper = {.lr = 1e-2, .weight_decay = 0.1};
+  config.zero.param_persistence_threshold = 100;
+  config.zero.max_reuse_distance = 0;
+  return config;
+}
+
+// A tensor of all ranks' weights and moments after `steps`, and what rank 0 saw on the way.
+Outcome run(const Case& c, const EngineConfig& config, int steps,
+            ContextOptions::Execution execution = ContextOptions::Execution::concurrent) {
+  Outcome outcome;
+  comm::ConnectOptions connect{.seed = 5, .num_threads = 1};
+  connect.execution = execution;
+  comm::run_local_ranks(c.world, connect, [&](comm::World& world) {
+    nn::Gpt2 model(tiny_config(0.1));
+    Engine engine(model, config, world);
+    for (int step = 0; step < steps; ++step) {
+      StepResult result;
+      for (int64_t micro = 0; micro < c.accumulation; ++micro) {
+        const int64_t index = (step * c.accumulation + micro) * world.size() + world.rank();
+        engine.backward(engine.forward(make_batch(index)));
+        result = engine.step();
+      }
+      if (world.rank() == 0) {
+        outcome.losses.push_back(result.loss);
+        // A skipped step's norm is not a number, which equals nothing.
+        const bool skipped = result.outcome == StepOutcome::skipped_overflow;
+        outcome.norms.push_back(skipped ? -1.0 : result.gradient_norm);
+      }
+    }
+    for (const auto& [name, parameter] : model.named_parameters()) {
+      for (const Tensor& tensor :
+           {engine.parameter(name), engine.optimizer_state(name, "exp_avg")}) {
+        const auto values = tensor.to_vector<float>();
+        if (world.rank() == 0) {
+          outcome.weights.insert(outcome.weights.end(), values.begin(), values.end());
+        }
+      }
+    }
+  });
+  return outcome;
+}
+
+class Stages : public testing::TestWithParam<Case> {};
+
+TEST_P(Stages, GiveTheSameBits) {
+  const Case c = GetParam();
+  constexpr int kSteps = 6;
+  EngineConfig config = config_of(c);
+  config.zero.stage = 0;
+  const Outcome reference = run(c, config, kSteps);
+  ASSERT_EQ(reference.losses.size(), static_cast<size_t>(kSteps));
+  for (const int stage : {1, 2, 3}) {
+    if (stage >= 2 && c.schedule == ReduceSchedule::boundary && c.accumulation > 1) continue;
+    EngineConfig sharded = config;
+    sharded.zero.stage = stage;
+    if (stage >= 2) sharded.gradient.reduce_schedule.reset();
+    EXPECT_EQ(run(c, sharded, kSteps), reference) << "stage " << stage << ", " << describe(c);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Matrix, Stages,
+    testing::Values(Case{1, 1}, Case{2, 1}, Case{3, 1}, Case{4, 1},
+                    Case{3, 2, DType::f32, ReduceSchedule::boundary},
+                    Case{2, 4, DType::f32, ReduceSchedule::micro_step},
+                    Case{3, 2, DType::f32, ReduceSchedule::micro_step}, Case{3, 1, DType::bf16},
+                    Case{2, 2, DType::bf16, ReduceSchedule::micro_step}, Case{3, 1, DType::f16},
+                    Case{2, 2, DType::bf16, ReduceSchedule::boundary}),
+    [](const auto& info) {
+      const Case& c = info.param;
+      return concat("World", c.world, "Accumulation", c.accumulation, name_of(c.dtype),
+                    c.schedule == ReduceSchedule::boundary ? "Boundary" : "MicroStep");
+    });
+
+TEST(Stage3, BucketsPrefetchReuseAndRecomputationChangeNoBit) {
+  const Case c{3, 1};
+  EngineConfig config = config_of(c);
+  config.zero.stage = 3;
+  const Outcome reference = run(c, config, 4);
+  const auto same = [&](const char* what, const auto& change) {
+    EngineConfig changed = config;
+    change(changed);
+    EXPECT_EQ(run(c, changed, 4), reference) << what;
+  };
+  same("one unit per bucket", [](EngineConfig& e) {
+    e.zero.reduce_bucket_size = 1;
+    e.zero.allgather_bucket_size = 1;
+  });
+  same("no prefetch", [](EngineConfig& e) { e.zero.prefetch_bucket_size = 0; });
+  same("nothing lives", [](EngineConfig& e) { e.zero.max_live_parameters = 0; });
+  same("everything is kept", [](EngineConfig& e) { e.zero.max_reuse_distance = 1'000'000'000; });
+  same("no overlap", [](EngineConfig& e) { e.zero.overlap_comm = false; });
+  same("everything persistent",
+       [](EngineConfig& e) { e.zero.param_persistence_threshold = 1'000'000; });
+  same("recomputation", [](EngineConfig& e) { e.recompute.every_blocks = 1; });
+  same("recomputation of pairs", [](EngineConfig& e) { e.recompute.every_blocks = 2; });
+}
+
+// Work runs as late, as early or in as random an order as events allow: a missing wait shows as a
+// wrong bit.
+TEST(Stage3, ShuffledExecutionChangesNoBit) {
+  const Case c{2, 2, DType::f32, ReduceSchedule::micro_step};
+  for (const int stage : {1, 2, 3}) {
+    EngineConfig config = config_of(c);
+    config.zero.stage = stage;
+    config.zero.overlap_comm = true;
+    const Outcome reference = run(c, config, 3);
+    EXPECT_EQ(run(c, config, 3, ContextOptions::Execution::shuffled), reference) << stage;
+  }
+}
+
+// Live bytes of weights, gradients and states fall as the stages say.
+TEST(Stages, MemoryFallsWithTheStage) {
+  std::vector<int64_t> optimizer;
+  std::vector<int64_t> parameters;
+  for (const int stage : {0, 1, 2, 3}) {
+    comm::run_local_ranks(4, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+      const Case c{4, 1};
+      EngineConfig config = config_of(c);
+      config.zero.stage = stage;
+      config.zero.param_persistence_threshold = 0;
+      nn::Gpt2 model(tiny_config());
+      Engine engine(model, config, world);
+      const MemoryReport report = world.context().allocator().report();
+      if (world.rank() != 0) return;
+      optimizer.push_back(report.at(Tier::device, Label::optimizer).live);
+      parameters.push_back(report.at(Tier::device, Label::parameters).live);
+    });
+  }
+  EXPECT_EQ(optimizer[0], 4 * optimizer[1]);
+  EXPECT_EQ(optimizer[1], optimizer[2]);
+  EXPECT_EQ(optimizer[1], optimizer[3]);
+  EXPECT_EQ(parameters[0], parameters[2]);
+  EXPECT_EQ(parameters[0], 4 * parameters[3]);
+}
+
+// The equalities above mean little if nothing is ever gathered, given back or fetched ahead.
+TEST(Stage3, GathersReleasesAndPrefetchesEveryStep) {
+  TraceRecorder trace;
+  comm::ConnectOptions connect{.seed = 5, .num_threads = 1};
+  connect.trace = &trace;
+  comm::run_local_ranks(1, connect, [&](comm::World& world) {
+    const Case c{1, 1};
+    EngineConfig config = config_of(c);
+    config.zero.stage = 3;
+    nn::Gpt2 model(tiny_config());
+    Engine engine(model, config, world);
+    for (int64_t step = 0; step < 2; ++step) {
+      trace.clear();
+      engine.backward(engine.forward(make_batch(step)));
+      engine.step();
+      world.context().synchronize();
+      int gathers = 0;
+      int prefetches = 0;
+      int releases = 0;
+      for (const TraceEvent& event : trace.events()) {
+        gathers += event.kind == TraceKind::gather ? 1 : 0;
+        prefetches += event.kind == TraceKind::prefetch ? 1 : 0;
+        releases += event.kind == TraceKind::release ? 1 : 0;
+      }
+      // Six groups, gathered for forward and again for backward.
+      EXPECT_GE(gathers + prefetches, 11) << step;
+      EXPECT_GT(prefetches, 0) << step;
+      EXPECT_EQ(releases, gathers + prefetches) << step;
+    }
+  });
+}
+
+}  // namespace
+}  // namespace zinc::zero

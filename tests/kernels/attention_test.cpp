@@ -1,0 +1,535 @@
+#include "kernels/attention.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <optional>
+#include <string>
+#include <tuple>
+
+#include "tests/kernels/cpu_context.h"
+#include "tests/kernels/host_array.h"
+
+namespace zinc::kernels {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ValuesIn;
+using namespace zinc::test;
+
+enum Feature : unsigned {
+  kCausal = 1,
+  kLengths = 2,
+  kDocuments = 4,
+  kAlibi = 8,
+  kBias = 16,        // [B, H, Tq, Tk]
+  kSharedBias = 32,  // [1, H, Tq, Tk]
+  kOneBias = 64,     // [1, 1, Tq, Tk]
+  kDropout = 128,
+  kScale = 256,
+};
+
+struct Case {
+  const char* name;
+  int64_t B, Tq, Tk, H, G, D;
+  unsigned features;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+// Blocks are 128 queries by 512 (forward) or 256 (backward) keys.
+constexpr Case kCases[] = {
+    {"OneToken", 1, 1, 1, 1, 1, 4, kCausal},
+    {"Small", 2, 5, 5, 3, 3, 8, kCausal},
+    {"Full", 2, 7, 9, 2, 2, 16, 0},
+    {"ManyBlocks", 1, 300, 300, 2, 2, 24, kCausal},
+    {"ManyKeys", 1, 140, 700, 2, 1, 16, 0},
+    {"CachedKeys", 2, 3, 200, 4, 2, 8, kCausal},
+    {"MoreQueriesThanKeys", 1, 9, 4, 2, 2, 8, kCausal},
+    {"GroupedQuery", 2, 70, 70, 6, 2, 16, kCausal},
+    {"MultiQuery", 1, 150, 150, 4, 1, 8, kCausal},
+    {"Lengths", 3, 40, 40, 2, 2, 8, kLengths},
+    {"CausalLengths", 3, 40, 40, 2, 2, 8, kCausal | kLengths},
+    {"Documents", 2, 300, 300, 2, 2, 8, kCausal | kDocuments},
+    {"FullDocuments", 2, 70, 70, 2, 2, 8, kDocuments},
+    {"Alibi", 2, 60, 60, 4, 4, 8, kCausal | kAlibi},
+    {"FullAlibi", 1, 33, 50, 4, 2, 8, kAlibi},
+    {"Bias", 2, 20, 30, 3, 3, 8, kBias},
+    {"SharedBias", 3, 140, 140, 2, 2, 8, kSharedBias},
+    {"OneBias", 2, 20, 30, 4, 2, 8, kOneBias | kCausal},
+    {"Dropout", 2, 70, 70, 2, 2, 16, kCausal | kDropout},
+    {"Scale", 2, 20, 20, 2, 2, 8, kCausal | kScale},
+    {"Everything", 2, 150, 290, 4, 2, 12,
+     kCausal | kLengths | kDocuments | kAlibi | kSharedBias | kDropout | kScale},
+    {"OddHead", 1, 65, 65, 2, 2, 5, kCausal},
+};
+
+// All tensors of a case. q, k and v lie in buffers with other data between their heads.
+struct Inputs {
+  Case c;
+  DType dtype, wide;
+  HostArray q_store, k_store, v_store, dout_store;
+  HostArray out, lse, dq, dk, dv, dbias;
+  HostArray lengths, begin, end, slopes, bias;
+  AttentionMask mask;
+  AttentionDropout dropout;
+  double scale = 0.0;
+
+  Inputs(const Case& the_case, DType type)
+      : c(the_case), dtype(type), wide(type == DType::f64 ? DType::f64 : DType::f32) {
+    q_store = HostArray::random({c.B, c.Tq, 2, c.H, c.D}, dtype, 1, -2, 2);
+    k_store = HostArray::random({c.B, c.Tk, 3, c.G, c.D}, dtype, 2, -2, 2);
+    v_store = HostArray::random({c.B, c.Tk, 3, c.G, c.D}, dtype, 3);
+    dout_store = HostArray::random({c.B, c.H, c.Tq, c.D}, dtype, 4);
+    out = HostArray({c.B, c.Tq, c.H, c.D}, dtype);
+    lse = HostArray({c.B, c.H, c.Tq}, wide);
+    dq = out;
+    dk = dv = HostArray({c.B, c.Tk, c.G, c.D}, dtype);
+    make_mask();
+  }
+
+  void make_mask() {
+    mask.causal = (c.features & kCausal) != 0;
+    if (c.features & kLengths) {
+      lengths = HostArray({c.B}, DType::i32);
+      for (int64_t b = 0; b < c.B; ++b) lengths.set(b, static_cast<double>(c.Tk * b / c.B));
+      mask.key_lengths = lengths;
+    }
+    if (c.features & kDocuments) {
+      begin = HostArray({c.B, c.Tq}, DType::i32);
+      end = begin;
+      for (int64_t b = 0; b < c.B; ++b) {
+        for (int64_t i = 0; i < c.Tq; ++i) {
+          const int64_t position = i + c.Tk - c.Tq, length = 13 + 4 * b;
+          begin.set(b * c.Tq + i, static_cast<double>(position / length * length));
+          end.set(b * c.Tq + i, static_cast<double>((position / length + 1) * length));
+        }
+      }
+      mask.key_begin = begin;
+      mask.key_end = end;
+    }
+    if (c.features & kAlibi) {
+      slopes = HostArray({c.H}, DType::f32);
+      for (int64_t h = 0; h < c.H; ++h) slopes.set(h, std::exp2(-static_cast<double>(h + 1)));
+      mask.alibi_slopes = slopes;
+    }
+    if (c.features & (kBias | kSharedBias | kOneBias)) {
+      const int64_t batches = c.features & kBias ? c.B : 1;
+      const int64_t heads = c.features & kOneBias ? 1 : c.H;
+      bias = HostArray::random({batches, heads, c.Tq, c.Tk}, wide, 5);
+      dbias = bias;
+      dbias.set_all(std::nan(""));
+      mask.bias = bias;
+    }
+    if (c.features & kDropout) {
+      dropout = {.probability = 0.25f, .key = make_random_key(7, Purpose::dropout, 1, 2, 3)};
+    }
+    if (c.features & kScale) scale = 0.3;
+  }
+
+  static View part(const HostArray& store, int64_t at, int64_t B, int64_t T, int64_t heads,
+                   int64_t D) {
+    const View& view = store.view();
+    const View one = view.narrow(2, at, 1);
+    return View(one.data(), view.dtype(), {B, T, heads, D},
+                {view.stride(0), view.stride(1), view.stride(3), 1}, kCpu, Tier::device);
+  }
+  View q() const { return part(q_store, 1, c.B, c.Tq, c.H, c.D); }
+  View k() const { return part(k_store, 2, c.B, c.Tk, c.G, c.D); }
+  View v() const { return part(v_store, 0, c.B, c.Tk, c.G, c.D); }
+  View dout() const {  // stored [B, H, Tq, D]
+    const View& view = dout_store.view();
+    return View(view.data(), dtype, {c.B, c.Tq, c.H, c.D},
+                {view.stride(0), view.stride(2), view.stride(1), 1}, kCpu, Tier::device);
+  }
+
+  // The same values in f64.
+  Inputs in_f64() const {
+    Inputs other(c, DType::f64);
+    other.q_store = q_store.as(DType::f64);
+    other.k_store = k_store.as(DType::f64);
+    other.v_store = v_store.as(DType::f64);
+    other.dout_store = dout_store.as(DType::f64);
+    if (mask.bias) {
+      other.bias = bias.as(DType::f64);
+      other.mask.bias = other.bias;
+    }
+    return other;
+  }
+
+  void forward(StreamRef stream) {
+    attention_forward({.q = q(),
+                       .k = k(),
+                       .v = v(),
+                       .out = out,
+                       .lse = lse,
+                       .scale = scale,
+                       .mask = mask,
+                       .dropout = dropout},
+                      stream);
+  }
+  void backward(StreamRef stream) {
+    AttentionBackward args{.q = q(),
+                           .k = k(),
+                           .v = v(),
+                           .out = out,
+                           .lse = lse,
+                           .dout = dout(),
+                           .dq = dq,
+                           .dk = dk,
+                           .dv = dv,
+                           .scale = scale,
+                           .mask = mask,
+                           .dropout = dropout};
+    if (mask.bias) args.dbias = dbias;
+    attention_backward(args, stream);
+  }
+};
+
+double value_of(const View& view, int64_t a, int64_t b, int64_t c, int64_t d) {
+  const int64_t at = a * view.stride(0) + b * view.stride(1) + c * view.stride(2) + d;
+  return view.data_as<double>()[at];
+}
+
+// Whether query i sees key j, from the words of the header.
+bool sees(const Inputs& x, int64_t b, int64_t i, int64_t j) {
+  if (x.mask.causal && j > i + x.c.Tk - x.c.Tq) return false;
+  if (x.mask.key_lengths && static_cast<double>(j) >= x.lengths.at(b)) return false;
+  if (x.mask.key_begin && static_cast<double>(j) < x.begin.at(b * x.c.Tq + i)) return false;
+  return !(x.mask.key_end && static_cast<double>(j) >= x.end.at(b * x.c.Tq + i));
+}
+
+// out and lse of f64 inputs with all scores of a row in memory.
+void forward_naively(const Inputs& x, HostArray& out, HostArray& lse) {
+  const Case& c = x.c;
+  const double scale = x.scale != 0.0 ? x.scale : 1.0 / std::sqrt(static_cast<double>(c.D));
+  for (int64_t b = 0; b < c.B; ++b) {
+    for (int64_t h = 0; h < c.H; ++h) {
+      const int64_t g = h / (c.H / c.G);
+      for (int64_t i = 0; i < c.Tq; ++i) {
+        double sum = 0.0;
+        std::vector<double> total(static_cast<size_t>(c.D), 0.0);
+        for (int64_t j = 0; j < c.Tk; ++j) {
+          if (!sees(x, b, i, j)) continue;
+          double s = 0.0;
+          for (int64_t d = 0; d < c.D; ++d)
+            s += value_of(x.q(), b, i, h, d) * value_of(x.k(), b, j, g, d);
+          s *= scale;
+          if (x.mask.alibi_slopes) {
+            s -= x.slopes.at(h) * static_cast<double>(std::abs(i + c.Tk - c.Tq - j));
+          }
+          if (x.mask.bias) {
+            const int64_t bb = x.bias.shape()[0] == 1 ? 0 : b, hh = x.bias.shape()[1] == 1 ? 0 : h;
+            s += x.bias.at(((bb * x.bias.shape()[1] + hh) * c.Tq + i) * c.Tk + j);
+          }
+          const double e = std::exp(s);
+          sum += e;
+          const auto element = static_cast<uint64_t>(((b * c.H + h) * c.Tq + i) * c.Tk + j);
+          const bool dropped = x.dropout.key.uniform(element) < x.dropout.probability;
+          if (dropped) continue;
+          const double kept = e / (1.0 - double{x.dropout.probability});
+          for (int64_t d = 0; d < c.D; ++d) {
+            total[static_cast<size_t>(d)] += kept * value_of(x.v(), b, j, g, d);
+          }
+        }
+        for (int64_t d = 0; d < c.D; ++d) {
+          out.set(((b * c.Tq + i) * c.H + h) * c.D + d,
+                  sum == 0.0 ? 0.0 : total[static_cast<size_t>(d)] / sum);
+        }
+        lse.set((b * c.H + h) * c.Tq + i, std::log(sum));
+      }
+    }
+  }
+}
+
+class AttentionOver : public ::testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(All, AttentionOver, ValuesIn(kCases),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST_P(AttentionOver, F64_MatchesDefinition) {
+  CpuContext context;
+  Inputs x(GetParam(), DType::f64);
+  x.forward(context.stream());
+  HostArray out = x.out, lse = x.lse;
+  forward_naively(x, out, lse);
+  // Scores of size 10 or less lose at most 1e3 epsilons between two orders of summation.
+  EXPECT_LE(relative_l2(x.out, out), 1e-13);
+  EXPECT_LE(max_relative_error(x.lse, lse, 1.0), 1e-13);
+}
+
+// <gradient, direction> against the central difference of <dout, out> along a random direction,
+// for each input.
+TEST_P(AttentionOver, F64Gradients_MatchCentralDifferences) {
+  CpuContext context;
+  Inputs x(GetParam(), DType::f64);
+  x.forward(context.stream());
+  x.backward(context.stream());
+  const double h = 1e-5;
+  const auto loss = [&] {
+    x.forward(context.stream());
+    double sum = 0.0;
+    const Case& c = x.c;
+    for (int64_t b = 0; b < c.B; ++b) {
+      for (int64_t i = 0; i < c.Tq; ++i) {
+        for (int64_t head = 0; head < c.H; ++head) {
+          for (int64_t d = 0; d < c.D; ++d) {
+            sum += value_of(x.out, b, i, head, d) * value_of(x.dout(), b, i, head, d);
+          }
+        }
+      }
+    }
+    return sum;
+  };
+  const auto check = [&](const char* name, HostArray& store, const View& input,
+                         const HostArray& gradient) {
+    const HostArray direction = HostArray::random(gradient.shape(), DType::f64, 9);
+    const HostArray before = store;
+    const auto shift = [&](double factor) {
+      double* to = input.data_as<double>();
+      const Shape& s = gradient.shape();
+      int64_t e = 0;
+      for (int64_t a = 0; a < s[0]; ++a) {
+        for (int64_t b = 0; b < s[1]; ++b) {
+          for (int64_t c = 0; c < s[2]; ++c) {
+            for (int64_t d = 0; d < s[3]; ++d, ++e) {
+              to[a * input.stride(0) + b * input.stride(1) + c * input.stride(2) + d] +=
+                  factor * direction.at(e);
+            }
+          }
+        }
+      }
+    };
+    shift(h);
+    const double up = loss();
+    shift(-2 * h);
+    const double down = loss();
+    shift(h);
+    double expected = (up - down) / (2 * h), got = 0.0, size = 0.0;
+    for (int64_t e = 0; e < gradient.numel(); ++e) {
+      got += gradient.at(e) * direction.at(e);
+      size += gradient.at(e) * gradient.at(e);
+    }
+    // Truncation is h^2 times a third derivative, rounding epsilon * |loss| / h; both are small
+    // against the length of the gradient.
+    const double scale = std::sqrt(size) + 1e-3 * std::abs(up) + 1e-3;
+    EXPECT_NEAR(got, expected, 1e-6 * scale) << name;
+  };
+  check("dq", x.q_store, x.q(), x.dq);
+  check("dk", x.k_store, x.k(), x.dk);
+  check("dv", x.v_store, x.v(), x.dv);
+  if (x.mask.bias) check("dbias", x.bias, x.bias, x.dbias);
+}
+
+TEST_P(AttentionOver, EveryType_MatchesF64) {
+  for (const DType dtype : kShortFloatDTypes) {
+    CpuContext context;
+    Inputs x(GetParam(), dtype);
+    Inputs exact = x.in_f64();
+    x.forward(context.stream());
+    x.backward(context.stream());
+    exact.forward(context.stream());
+    exact.backward(context.stream());
+    // Forward: probabilities and the output are each rounded once (2 epsilons); the f32 part
+    // loses epsilon * sqrt(D) * |score| with scores up to 16. Backward adds roundings of the output
+    // (in delta), of dscores and of the gradients.
+    const double scores =
+        16 * epsilon_of(DType::f32) * std::sqrt(static_cast<double>(x.c.D + x.c.Tk));
+    const double forward = 2 * epsilon_of(dtype) + scores;
+    EXPECT_LE(relative_l2(x.out, exact.out), forward) << to_string(dtype);
+    EXPECT_LE(max_relative_error(x.lse, exact.lse, 1.0), scores) << to_string(dtype);
+    // With one key, dq and dk are 0 up to the rounding of delta; measure against dv then.
+    const auto close = [&](const HostArray& got, const HostArray& expected, const char* name) {
+      double size = 0.0, off = 0.0, reference = 0.0;
+      for (int64_t i = 0; i < got.numel(); ++i) {
+        off += std::pow(got.at(i) - expected.at(i), 2);
+        size += std::pow(expected.at(i), 2);
+      }
+      for (int64_t i = 0; i < exact.dv.numel(); ++i) reference += std::pow(exact.dv.at(i), 2);
+      EXPECT_LE(std::sqrt(off), 2 * forward * std::sqrt(std::max(size, reference)))
+          << name << " " << to_string(dtype);
+    };
+    close(x.dq, exact.dq, "dq");
+    close(x.dk, exact.dk, "dk");
+    close(x.dv, exact.dv, "dv");
+    if (x.mask.bias) close(x.dbias, exact.dbias, "dbias");
+  }
+}
+
+TEST_P(AttentionOver, Bits_DoNotDependOnThreads) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    EXPECT_TRUE(same_bits_for_contexts([&](StreamRef stream) {
+      Inputs x(GetParam(), dtype);
+      x.forward(stream);
+      x.backward(stream);
+      std::vector<HostArray> results{x.out, x.lse, x.dq, x.dk, x.dv};
+      if (x.mask.bias) results.push_back(x.dbias);
+      return results;
+    })) << to_string(dtype);
+  }
+}
+
+TEST(Attention, QueriesThatSeeNothing_GiveZero) {
+  CpuContext context;
+  for (const DType dtype : kFloatDTypes) {
+    Inputs x({"", 2, 6, 6, 2, 2, 8, kLengths}, dtype);  // batch 0 has length 0
+    x.forward(context.stream());
+    x.backward(context.stream());
+    for (int64_t i = 0; i < x.out.numel() / 2; ++i) {
+      EXPECT_EQ(x.out.at(i), 0.0);
+      EXPECT_EQ(x.dq.at(i), 0.0);
+      EXPECT_EQ(x.dk.at(i), 0.0);
+      EXPECT_EQ(x.dv.at(i), 0.0);
+    }
+    EXPECT_EQ(x.lse.at(0), -INFINITY);
+    EXPECT_NE(x.out.at(x.out.numel() - 1), 0.0);
+  }
+}
+
+TEST(Attention, BiasOfMinusInfinity_HidesKeys) {
+  CpuContext context;
+  for (const DType dtype : kFloatDTypes) {
+    Inputs x({"", 1, 4, 5, 2, 2, 8, kBias}, dtype);
+    for (int64_t i = 0; i < x.bias.numel(); ++i) {
+      const int64_t row = i / 5 % 4, column = i % 5;
+      if (column == 2 || row == 1) x.bias.set(i, -INFINITY);
+    }
+    x.forward(context.stream());
+    x.backward(context.stream());
+    EXPECT_EQ(x.lse.at(1), -INFINITY);
+    for (int64_t d = 0; d < 16; ++d) {
+      EXPECT_EQ(x.out.at(16 + d), 0.0);     // query 1
+      EXPECT_EQ(x.dk.at(2 * 16 + d), 0.0);  // key 2
+      EXPECT_EQ(x.dv.at(2 * 16 + d), 0.0);
+      EXPECT_TRUE(std::isfinite(x.dq.at(d)));
+    }
+  }
+}
+
+TEST(Attention, NaN_IsNotHidden) {
+  CpuContext context;
+  for (const DType dtype : kFloatDTypes) {
+    Inputs x({"", 1, 40, 40, 1, 1, 8, kCausal}, dtype);
+    const View k = x.k();
+    const View row = k.narrow(1, 20, 1);
+    dispatch_float(dtype, [&]<class T>() { row.data_as<T>()[0] = T(NAN); });
+    x.forward(context.stream());
+    x.backward(context.stream());
+    EXPECT_FALSE(std::isnan(x.out.at(19 * 8)));
+    EXPECT_TRUE(std::isnan(x.out.at(20 * 8)));
+    EXPECT_TRUE(std::isnan(x.out.at(39 * 8)));
+    EXPECT_TRUE(std::isnan(x.dv.at(0)));
+  }
+}
+
+// Skipping blocks of keys that a document mask hides changes no bit: the visible part of a long
+// sequence gives what the document alone gives at the same positions.
+TEST(Attention, DocumentsInOneRow_MatchMaskedRows) {
+  CpuContext context;
+  const Case c{"", 1, 640, 640, 1, 1, 8, kCausal};
+  Inputs all(c, DType::f32), first(c, DType::f32);
+  all.begin = HostArray({1, 640}, DType::i32);
+  all.begin.set_all(0);
+  for (int64_t i = 600; i < 640; ++i) all.begin.set(i, 600);
+  all.mask.key_begin = all.begin;
+  all.forward(context.stream());
+  first.forward(context.stream());
+  for (int64_t i = 0; i < 600 * 8; ++i) ASSERT_EQ(all.out.at(i), first.out.at(i));
+  EXPECT_NE(all.out.at(620 * 8), first.out.at(620 * 8));
+}
+
+TEST(Attention, EmptyExtents_AreHandled) {
+  CpuContext context;
+  for (const DType dtype : kFloatDTypes) {
+    Inputs no_keys({"", 2, 3, 0, 2, 2, 8, 0}, dtype);
+    no_keys.forward(context.stream());
+    no_keys.backward(context.stream());
+    for (int64_t i = 0; i < no_keys.out.numel(); ++i) {
+      EXPECT_EQ(no_keys.out.at(i), 0.0);
+      EXPECT_EQ(no_keys.dq.at(i), 0.0);
+    }
+    Inputs no_queries({"", 2, 0, 3, 2, 2, 8, 0}, dtype);
+    no_queries.forward(context.stream());
+    no_queries.backward(context.stream());
+    for (int64_t i = 0; i < no_queries.dk.numel(); ++i) EXPECT_EQ(no_queries.dk.at(i), 0.0);
+    Inputs no_batch({"", 0, 3, 3, 2, 2, 8, 0}, dtype);
+    no_batch.forward(context.stream());
+    no_batch.backward(context.stream());
+  }
+}
+
+TEST(Attention, MetaDevice_TakesTheSameWorkspace) {
+  const auto peak = [](const Device& device) {
+    Context context(ContextOptions{.device = device, .num_threads = 2});
+    ContextScope scope(context);
+    Inputs x({"", 1, 300, 300, 2, 1, 24, kCausal}, DType::bf16);
+    const auto on = [&](const View& view) {
+      return View(view.data(), view.dtype(), view.shape(), view.strides(), device, Tier::device);
+    };
+    attention_forward(
+        {.q = on(x.q()), .k = on(x.k()), .v = on(x.v()), .out = on(x.out), .lse = on(x.lse)},
+        context.compute());
+    attention_backward({.q = on(x.q()),
+                        .k = on(x.k()),
+                        .v = on(x.v()),
+                        .out = on(x.out),
+                        .lse = on(x.lse),
+                        .dout = on(x.dout()),
+                        .dq = on(x.dq),
+                        .dk = on(x.dk),
+                        .dv = on(x.dv)},
+                       context.compute());
+    return context.allocator().report().at(Tier::device, Label::workspace).peak;
+  };
+  EXPECT_GT(peak(kCpu), 0);
+  EXPECT_EQ(peak(kCpu), peak(Device{.meta = true}));
+}
+
+TEST(Attention, WrongArguments_AreNamed) {
+  CpuContext context;
+  Inputs x({"", 2, 6, 6, 4, 2, 8, 0}, DType::f32);
+  const auto message = [&](const std::function<void(AttentionForward&)>& change) {
+    AttentionForward args{.q = x.q(), .k = x.k(), .v = x.v(), .out = x.out, .lse = x.lse};
+    change(args);
+    return message_of_invalid([&] { attention_forward(args, context.stream()); });
+  };
+  const HostArray short_v({2, 5, 2, 8}, DType::f32), three_heads({2, 6, 3, 8}, DType::f32);
+  const HostArray lengths({3}, DType::i32), bias({2, 3, 6, 6}, DType::f32);
+  HostArray half_lse({2, 4, 6}, DType::bf16);
+  EXPECT_THAT(message([&](auto& a) { a.k = {}; }), HasSubstr("attention_forward: k is missing"));
+  EXPECT_THAT(message([&](auto& a) { a.v = short_v; }),
+              HasSubstr("v must have shape [2, 6, 2, 8]"));
+  EXPECT_THAT(message([&](auto& a) { a.k = three_heads; }), HasSubstr("multiple of the key heads"));
+  EXPECT_THAT(message([&](auto& a) { a.lse = half_lse; }), HasSubstr("lse must be f32"));
+  EXPECT_THAT(message([&](auto& a) { a.mask.key_lengths = lengths; }), HasSubstr("key_lengths"));
+  EXPECT_THAT(message([&](auto& a) { a.mask.bias = bias; }),
+              HasSubstr("bias must be [2 or 1, 4 or 1"));
+  EXPECT_THAT(message([&](auto& a) { a.dropout.probability = 1.0f; }), HasSubstr("[0, 1)"));
+  EXPECT_THAT(message_of_invalid([&] {
+                attention_backward({.q = x.q(),
+                                    .k = x.k(),
+                                    .v = x.v(),
+                                    .out = x.out,
+                                    .lse = x.lse,
+                                    .dout = x.out,
+                                    .dq = x.dq,
+                                    .dk = x.dk,
+                                    .dv = x.dv,
+                                    .dbias = x.dq},
+                                   context.stream());
+              }),
+              HasSubstr("dbias needs a bias"));
+}
+
+TEST(Attention, Cost_CountsVisiblePairs) {
+  Inputs x({"", 1, 4, 6, 2, 1, 8, 0}, DType::bf16);
+  AttentionForward args{.q = x.q(), .k = x.k(), .v = x.v(), .out = x.out, .lse = x.lse};
+  args.mask.causal = true;
+  EXPECT_EQ(cost(args).flops, 2 * 2 * 2 * 8 * (3 + 4 + 5 + 6));
+  args.mask.causal = false;
+  EXPECT_EQ(cost(args).flops, 2 * 2 * 2 * 8 * 24);
+  EXPECT_EQ(cost(args).bytes_read, 2 * (4 * 16 + 2 * 6 * 8));
+  EXPECT_EQ(cost(args).bytes_written, 2 * 4 * 16 + 4 * 2 * 4);
+}
+
+}  // namespace
+}  // namespace zinc::kernels

@@ -1,0 +1,220 @@
+#include "train/config/config.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "core/error.h"
+
+namespace zinc::train {
+namespace {
+
+Config parse(const std::string& text, int64_t world = 1, const Overrides& flags = {}) {
+  return parse_config(text, "ds.json", world, flags);
+}
+
+std::string problems_of(const std::string& text, int64_t world = 1, const Overrides& flags = {}) {
+  try {
+    parse(text, world, flags);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no problem";
+}
+
+constexpr const char* kBatch = R"("train_micro_batch_size_per_gpu": 4)";
+
+std::string with(const std::string& members) { return concat("{", kBatch, ", ", members, "}"); }
+
+TEST(Config, BatchTriangleInfersTheThirdFromTwo) {
+  struct Row {
+    const char* text;
+    int64_t micro;
+    int64_t accumulation;
+  };
+  for (const Row& row : {
+           Row{R"({"train_batch_size": 24})", 12, 1},
+           Row{R"({"train_micro_batch_size_per_gpu": 3})", 3, 1},
+           Row{R"({"train_batch_size": 24, "train_micro_batch_size_per_gpu": 3})", 3, 4},
+           Row{R"({"train_batch_size": 24, "gradient_accumulation_steps": 6})", 2, 6},
+           Row{R"({"train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 2})", 3, 2},
+           Row{R"({"train_batch_size": 12, "train_micro_batch_size_per_gpu": 3,
+                   "gradient_accumulation_steps": 2})",
+               3, 2},
+       }) {
+    const Config config = parse(row.text, 2);
+    EXPECT_EQ(config.engine.batch.micro_batch, row.micro) << row.text;
+    EXPECT_EQ(config.engine.batch.accumulation, row.accumulation) << row.text;
+  }
+}
+
+TEST(Config, ContradictoryBatchesNameAllNumbers) {
+  EXPECT_EQ(problems_of(R"({"train_batch_size": 25, "train_micro_batch_size_per_gpu": 3})", 2),
+            "train_batch_size 25 is not train_micro_batch_size_per_gpu x "
+            "gradient_accumulation_steps x ranks = 3 x 4 x 2");
+  EXPECT_EQ(problems_of("{}"),
+            "the batch size is open: give train_micro_batch_size_per_gpu (or --batch) or "
+            "train_batch_size");
+}
+
+TEST(Config, FlagsResolveAutoAndWinOverWhatIsLeftOut) {
+  const Config config = parse(
+      R"({"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
+          "optimizer": {"type": "AdamW", "params": {"lr": "auto", "weight_decay": "auto"}},
+          "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto",
+                        "warmup_num_steps": "auto", "warmup_max_lr": "auto"}},
+          "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}})",
+      2,
+      {.micro_batch = 8,
+       .accumulation = 2,
+       .lr = 0.25,
+       .weight_decay = 0.5,
+       .warmup_steps = 7,
+       .total_steps = 100,
+       .dtype = DType::bf16,
+       .seed = 9});
+  EXPECT_EQ(config.engine.batch.micro_batch, 8);
+  EXPECT_EQ(config.engine.batch.accumulation, 2);
+  EXPECT_EQ(config.engine.optimizer.hyper.lr, 0.25);
+  EXPECT_EQ(config.engine.optimizer.hyper.weight_decay, 0.5);
+  EXPECT_EQ(config.engine.schedule.warmup_steps, 7);
+  EXPECT_EQ(config.engine.schedule.total_steps, 100);
+  EXPECT_EQ(config.engine.schedule.warmup_max_lr, 0.25);
+  EXPECT_EQ(config.engine.precision.dtype, DType::bf16);
+  EXPECT_EQ(config.seed, 9u);
+}
+
+TEST(Config, AFlagThatContradictsAFixedValueNamesBoth) {
+  EXPECT_EQ(
+      problems_of(with(R"("optimizer": {"type": "Adam", "params": {"lr": 0.1}})"), 1, {.lr = 0.2}),
+      "--lr 0.2 contradicts optimizer.params.lr 0.1 of the file; change one of them, or set "
+      "the key to \"auto\"");
+  EXPECT_EQ(problems_of(with(R"("bf16": {"enabled": true})"), 1, {.dtype = DType::f32}),
+            "--dtype f32 contradicts bf16.enabled of the file; change one of them, or set it to "
+            "\"auto\"");
+  EXPECT_EQ(
+      problems_of(with(R"("optimizer": {"type": "Adam", "params": {"lr": 0.1}})"), 1, {.lr = 0.1}),
+      "no problem");
+}
+
+TEST(Config, AllProblemsArriveTogetherWithPlaces) {
+  EXPECT_EQ(problems_of("{\n"
+                        "  \"train_batch_size\": 4,\n"
+                        "  \"gradient_cliping\": 1.0,\n"
+                        "  \"zero_optimization\": {\"stage\": 4, \"overlap_com\": true}\n"
+                        "}"),
+            "3 problems\n"
+            "ds.json:4:34: zero_optimization.stage must be between 0 and 3, not 4\n"
+            "    4 |   \"zero_optimization\": {\"stage\": 4, \"overlap_com\": true}\n"
+            "      |                                  ^\n"
+            "ds.json:4:37: unknown key zero_optimization.overlap_com; did you mean "
+            "\"overlap_comm\"?\n"
+            "    4 |   \"zero_optimization\": {\"stage\": 4, \"overlap_com\": true}\n"
+            "      |                                     ^~~~~~~~~~~~~\n"
+            "ds.json:3:3: unknown key gradient_cliping; did you mean \"gradient_clipping\"?\n"
+            "    3 |   \"gradient_cliping\": 1.0,\n"
+            "      |   ^~~~~~~~~~~~~~~~~~");
+}
+
+TEST(Config, WhatPublicFilesHoldLoads) {
+  const Config config = parse(
+      R"(// a file as people write them
+      {
+        "train_batch_size": 1e1,  # an integer
+        "fp16": {"enabled": false, "loss_scale": 0, "initial_scale_power": 32, "opt_level": "O2"},
+        "bf16": {"enabled": true},
+        "zero_optimization": {
+          "stage": 3, "sub_group_size": 0, "stage3_max_live_parameters": 0,
+          "stage3_max_reuse_distance": 0, "contiguous_gradients": true,
+          "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto",
+          "stage3_param_persistence_threshold": "auto",
+          "stage3_gather_16bit_weights_on_model_save": true,
+          "offload_optimizer": {"device": "none"},
+        },
+        "gradient_clipping": "auto", "steps_per_print": 2000, "wall_clock_breakdown": false,
+        "aio": {"block_size": 1048576, "thread_count": 1}, /* unused */
+      })",
+      1, {.hidden_size = 1024});
+  EXPECT_EQ(config.engine.batch.micro_batch, 10);
+  EXPECT_EQ(config.engine.zero.stage, 3);
+  EXPECT_EQ(config.engine.zero.max_live_parameters, 0);
+  EXPECT_EQ(config.engine.zero.reduce_bucket_size, 1024 * 1024);
+  EXPECT_EQ(config.engine.zero.param_persistence_threshold, 10240);
+  EXPECT_EQ(config.engine.gradient.clipping, 1.0);
+  EXPECT_EQ(config.engine.reduce_schedule(), zero::ReduceSchedule::micro_step);
+  EXPECT_TRUE(config.engine.overlap_comm());
+  EXPECT_FALSE(config.notices.empty());
+}
+
+TEST(Config, AdamMeansAdamWUnlessItSaysOtherwise) {
+  const auto kind = [](const std::string& optimizer) {
+    return parse(with(concat("\"optimizer\": ", optimizer))).engine.optimizer.kind;
+  };
+  EXPECT_EQ(kind(R"({"type": "Adam"})"), optim::OptimizerKind::adamw);
+  EXPECT_EQ(kind(R"({"type": "Adam", "params": {"adam_w_mode": false}})"),
+            optim::OptimizerKind::adam);
+  EXPECT_EQ(kind(R"({"type": "SGD"})"), optim::OptimizerKind::sgd);
+  EXPECT_NE(problems_of(with(R"("optimizer": {"type": "OneBitAdam"})")).find("not implemented"),
+            std::string::npos);
+}
+
+TEST(Config, RefusedKeysSayWhyAndLoadAtTheirOffValue) {
+  EXPECT_NE(problems_of(with(R"("amp": {"enabled": true})")).find("amp: Apex does not exist"),
+            std::string::npos);
+  EXPECT_EQ(problems_of(with(R"("amp": {"enabled": false}, "pipeline": {}, "elasticity": null)")),
+            "no problem");
+  EXPECT_NE(problems_of(with(R"("fp16": {"enabled": true}, "bf16": {"enabled": true})"))
+                .find("fp16 and bf16 are both enabled"),
+            std::string::npos);
+  EXPECT_NE(problems_of(with(R"("prescale_gradients": true)")).find("native"), std::string::npos);
+}
+
+TEST(Config, EveryKeyOfTheTableIsOfItsClass) {
+  for (const KeyInfo& key : config_keys()) {
+    if (key.path.find('.') != std::string_view::npos) continue;
+    const std::string on =
+        key.path.starts_with("zero") || key.path == "amp" ? "true" : "{\"x\": 1}";
+    if (key.key_class == KeyClass::refused) {
+      EXPECT_NE(problems_of(with(concat("\"", key.path, "\": ", on))).find(key.path),
+                std::string::npos)
+          << key.path;
+    }
+    if (key.key_class == KeyClass::no_effect || key.key_class == KeyClass::warning) {
+      const Config config = parse(with(concat("\"", key.path, "\": ", on)));
+      ASSERT_EQ(config.notices.size(), 1u) << key.path;
+      EXPECT_NE(config.notices[0].find(key.path), std::string::npos);
+    }
+  }
+}
+
+TEST(Config, ResolvedFilesLoadToTheSameValues) {
+  for (const std::string& members : {
+           std::string(R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 2})"),
+           std::string(R"("fp16": {"enabled": true, "loss_scale": 128})"),
+           std::string(R"("optimizer": {"type": "SGD", "params": {"momentum": 0.9}},
+                          "scheduler": {"type": "OneCycle", "params": {"cycle_max_lr": 0.1}})"),
+           std::string(R"("scheduler": {"type": "WarmupCosineLR",
+                          "params": {"total_num_steps": 50, "warmup_num_steps": 5}},
+                          "zinc": {"device_memory_limit": "2GiB", "loss_reduction":
+                          "micro_batch"}, "data_types": {"grad_accum_dtype": "fp32"})"),
+       }) {
+    const std::string first = resolved_json(parse(with(members), 2), 2);
+    EXPECT_EQ(resolved_json(parse(first, 2), 2), first) << members;
+  }
+}
+
+TEST(Config, TheDocumentIsTheTable) {
+  std::ifstream file("docs/config.md");
+  std::stringstream text;
+  text << file.rdbuf();
+  EXPECT_NE(text.str().find(config_keys_markdown()), std::string::npos)
+      << "docs/config.md must hold what `zinc config keys` prints";
+}
+
+TEST(Config, DeepBracketsAreACleanError) {
+  EXPECT_NE(problems_of(std::string(200'000, '[')).find("ds.json:1:"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace zinc::train

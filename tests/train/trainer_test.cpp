@@ -1,0 +1,111 @@
+#include "train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "comm/local/local.h"
+#include "nn/models/gpt2.h"
+
+namespace zinc::train {
+namespace {
+
+// Sequences of a short cycle: easy to learn.
+class Cycle : public Dataset {
+ public:
+  int64_t num_samples() const override { return 64; }
+  void read(int64_t index, Sample& sample) const override {
+    for (int64_t i = 0; i < 8; ++i) {
+      sample.tokens.push_back(static_cast<int32_t>((index + i) % 5));
+      sample.labels.push_back(static_cast<int32_t>((index + i + 1) % 5));
+    }
+  }
+  std::string describe() const override { return "cycle"; }
+};
+
+class Recorder : public TrainerObserver {
+ public:
+  void on_step(const StepMetrics& metrics, const Progress&) override { steps.push_back(metrics); }
+  void on_evaluation(int64_t, double val_loss, bool) override { evaluations.push_back(val_loss); }
+  std::vector<StepMetrics> steps;
+  std::vector<double> evaluations;
+};
+
+struct Ran {
+  TrainResult result;
+  Recorder recorder;
+  std::vector<std::string> saved;
+};
+
+Ran run(int world_size, int64_t micro_batch, TrainerOptions options, double lr = 1e-2) {
+  Ran ran;
+  const Cycle dataset;
+  comm::run_local_ranks(world_size, {.seed = 1, .num_threads = 1}, [&](comm::World& world) {
+    nn::Gpt2Config config;
+    config.vocab_size = 5;
+    config.max_positions = 8;
+    config.hidden_size = 16;
+    config.num_layers = 1;
+    config.num_heads = 2;
+    nn::Gpt2 model(config);
+    zero::EngineConfig engine_config;
+    engine_config.batch.micro_batch = micro_batch;
+    engine_config.optimizer.hyper.lr = lr;
+    zero::Engine engine(model, engine_config, world);
+    Loader loader(
+        dataset,
+        {.micro_batch = micro_batch, .seq_len = 8, .rank = world.rank(), .world = world.size()});
+    const EvaluationSet evaluation(
+        dataset, {.batch = 3, .seq_len = 8, .rank = world.rank(), .world = world.size()});
+    Recorder recorder;
+    TrainerOptions mine = options;
+    std::vector<std::string> saved;
+    mine.save = [&saved](const std::string& name) { saved.push_back(name); };
+    Trainer trainer(engine, loader, &evaluation, {}, &recorder, mine);
+    const TrainResult result = trainer.run();
+    if (world.rank() != 0) return;
+    ran.result = result;
+    ran.recorder = recorder;
+    ran.saved = saved;
+  });
+  return ran;
+}
+
+TEST(Trainer, LossFallsAndEveryFigureIsThere) {
+  const Ran ran = run(1, 4, {.steps = 60, .eval_every = 20, .save_every = 25});
+  ASSERT_EQ(ran.recorder.steps.size(), 60u);
+  EXPECT_LT(ran.recorder.steps.back().loss, 0.2 * ran.recorder.steps.front().loss);
+  EXPECT_EQ(ran.recorder.evaluations.size(), 3u);
+  EXPECT_EQ(ran.result.val_loss, ran.recorder.evaluations.back());
+  EXPECT_EQ(ran.recorder.steps[19].val_loss, ran.recorder.evaluations[0]);
+  for (size_t i = 0; i < ran.recorder.steps.size(); ++i) {
+    const StepMetrics& metrics = ran.recorder.steps[i];
+    EXPECT_EQ(metrics.step, static_cast<int64_t>(i + 1));
+    EXPECT_EQ(metrics.tokens, 4 * 8);
+    EXPECT_EQ(metrics.samples, static_cast<int64_t>(4 * (i + 1)));
+    EXPECT_GT(metrics.seconds, 0.0);
+    EXPECT_GT(metrics.memory.at(Tier::device).peak, 0);
+  }
+  const std::vector<std::string> names{"best",        "step-000025", "best",
+                                       "step-000050", "best",        "final"};
+  EXPECT_EQ(ran.saved, names);
+}
+
+// A learning rate of zero leaves the model as it was initialised, whatever the world trained on.
+TEST(Trainer, EvaluationIsTheSameFigureInEveryWorld) {
+  const auto evaluate = [](int world) { return *run(world, 1, {.steps = 1}, 0.0).result.val_loss; };
+  const double alone = evaluate(1);
+  EXPECT_EQ(evaluate(2), alone);
+  EXPECT_EQ(evaluate(3), alone);
+}
+
+TEST(Trainer, AStopEndsAfterTheStepUnderWayOnAllRanks) {
+  std::atomic<bool> stop{true};
+  const Ran ran = run(2, 2, {.steps = 50, .stop = &stop});
+  EXPECT_TRUE(ran.result.stopped);
+  EXPECT_EQ(ran.result.steps, 1);
+  EXPECT_EQ(ran.saved, std::vector<std::string>{"final"});
+}
+
+}  // namespace
+}  // namespace zinc::train

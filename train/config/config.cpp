@@ -1,0 +1,453 @@
+#include "train/config/config.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+
+#include "core/error.h"
+#include "train/config/fields.h"
+#include "train/json/parser.h"
+
+namespace zinc::train {
+namespace {
+
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+// The file's value where it is fixed, else the flag's; both, and different, is a problem.
+template <class T>
+std::optional<T> settle(const std::optional<T>& file, const std::optional<T>& flag,
+                        std::string_view key, std::string_view option, Findings& findings) {
+  if (file && flag && *file != *flag) {
+    findings.problem(concat(option, " ", *flag, " contradicts ", key, " ", *file,
+                            " of the file; change one of them, or set the key to \"auto\""));
+  }
+  return file ? file : flag;
+}
+
+class Reader {
+ public:
+  Reader(const json::Value& root, int64_t world_size, const Overrides& flags)
+      : world_(world_size), flags_(flags), top_(&root, "", findings_) {}
+
+  Config read() {
+    read_batches();
+    read_precision();
+    read_optimizer();
+    read_schedule();
+    read_zero();
+    read_gradients();
+    read_activations();
+    read_monitors();
+    read_own();
+    top_.finish();
+    findings_.throw_problems();
+    try {
+      zero::validate(config_.engine);
+    } catch (const ConfigError& error) {
+      findings_.problem(error.what());
+    }
+    findings_.throw_problems();
+    config_.notices = findings_.take_notices();
+    return std::move(config_);
+  }
+
+ private:
+  void read_batches();
+  void read_precision();
+  void read_loss_scale(Fields& fp16);
+  void read_optimizer();
+  void read_schedule();
+  void read_zero();
+  void read_gradients();
+  void read_activations();
+  void read_monitors();
+  void read_own();
+  MonitorConfig read_monitor(std::string_view key);
+  std::optional<DType> dtype(Fields& fields, std::string_view key);
+
+  int64_t world_;
+  const Overrides& flags_;
+  Findings findings_;
+  Fields top_;
+  Config config_;
+};
+
+// train_batch_size = micro-batch x accumulation x world; any two give the third.
+void Reader::read_batches() {
+  const auto total = top_.integer("train_batch_size", 1);
+  const auto micro = settle(top_.integer("train_micro_batch_size_per_gpu", 1), flags_.micro_batch,
+                            "train_micro_batch_size_per_gpu", "--batch", findings_);
+  const auto steps = settle(top_.integer("gradient_accumulation_steps", 1), flags_.accumulation,
+                            "gradient_accumulation_steps", "--grad-accum", findings_);
+  if (!total && !micro) {
+    findings_.problem(
+        "the batch size is open: give train_micro_batch_size_per_gpu (or --batch) or "
+        "train_batch_size");
+    return;
+  }
+  zero::BatchConfig& batch = config_.engine.batch;
+  if (micro) {
+    batch.micro_batch = *micro;
+    batch.accumulation = steps ? *steps : total ? *total / *micro / world_ : 1;
+  } else {
+    batch.accumulation = steps.value_or(1);
+    batch.micro_batch = *total / world_ / batch.accumulation;
+  }
+  if (total && batch.global_batch(world_) != *total) {
+    findings_.problem(concat("train_batch_size ", *total,
+                             " is not train_micro_batch_size_per_gpu x "
+                             "gradient_accumulation_steps x ranks = ",
+                             batch.micro_batch, " x ", batch.accumulation, " x ", world_));
+  }
+}
+
+std::optional<DType> Reader::dtype(Fields& fields, std::string_view key) {
+  const json::Value* value = fields.find(key);
+  if (value == nullptr) return std::nullopt;
+  const auto parsed = value->is_string() ? parse_dtype(value->as_string()) : std::nullopt;
+  if (!parsed || !is_float(*parsed) || *parsed == DType::f64) {
+    findings_.problem(*value, concat(key, " must be \"fp32\", \"fp16\" or \"bf16\""));
+    return std::nullopt;
+  }
+  return parsed;
+}
+
+void Reader::read_precision() {
+  zero::PrecisionConfig& precision = config_.engine.precision;
+  Fields fp16(top_.block("fp16"), "fp16", findings_);
+  const json::Value* bf16_block = top_.block("bf16");
+  if (const json::Value* old = top_.deprecated("bfloat16", "bf16")) bf16_block = old;
+  Fields bf16(bf16_block, "bf16", findings_);
+  const auto use_fp16 = fp16.boolean("enabled");
+  const auto use_bf16 = bf16.boolean("enabled");
+  read_loss_scale(fp16);
+  const bool check = bf16.boolean("check_grad_overflow").value_or(true);
+  fp16.finish();
+  bf16.finish();
+
+  std::optional<DType> fixed;
+  if (use_fp16.value_or(false) && use_bf16.value_or(false)) {
+    findings_.problem("fp16 and bf16 are both enabled; choose one");
+  } else if (use_fp16.value_or(false)) {
+    fixed = DType::f16;
+  } else if (use_bf16.value_or(false)) {
+    fixed = DType::bf16;
+  }
+  if (fixed && flags_.dtype && *fixed != *flags_.dtype) {
+    findings_.problem(concat("--dtype ", *flags_.dtype, " contradicts ",
+                             *fixed == DType::f16 ? "fp16" : "bf16",
+                             ".enabled of the file; change one of them, or set it to \"auto\""));
+  }
+  const auto refuses = [&](const std::optional<bool>& enabled, DType dtype, std::string_view key) {
+    if (enabled && !*enabled && flags_.dtype == dtype) {
+      findings_.problem(concat("--dtype ", dtype, " contradicts ", key,
+                               ".enabled false of the file; set it to \"auto\""));
+    }
+  };
+  refuses(use_fp16, DType::f16, "fp16");
+  refuses(use_bf16, DType::bf16, "bf16");
+  precision.dtype = fixed ? *fixed : flags_.dtype.value_or(DType::f32);
+  precision.check_overflow =
+      precision.dtype == DType::f16 || (precision.dtype == DType::bf16 && check);
+  if (precision.dtype != DType::f16) precision.loss_scale = {};
+}
+
+void Reader::read_loss_scale(Fields& fp16) {
+  optim::LossScaleConfig& scale = config_.engine.precision.loss_scale;
+  const double fixed = fp16.number("loss_scale", 0.0).value_or(0.0);
+  scale.dynamic = fixed == 0.0;
+  if (!scale.dynamic) scale.static_scale = fixed;
+  scale.initial_scale_power =
+      static_cast<int>(fp16.integer("initial_scale_power", -126, 126).value_or(16));
+  scale.window = fp16.integer("loss_scale_window", 1).value_or(1000);
+  scale.hysteresis = static_cast<int>(fp16.integer("hysteresis", 1, 1'000'000).value_or(2));
+  scale.consecutive_hysteresis = fp16.boolean("consecutive_hysteresis").value_or(false);
+  const json::Value* minimum = fp16.find("min_loss_scale");
+  scale.min_scale = fp16.number("min_loss_scale", 0.0).value_or(1.0);
+  if (minimum != nullptr && scale.min_scale == 0.0) {
+    findings_.problem(*minimum, "fp16.min_loss_scale must be positive");
+    scale.min_scale = 1.0;
+  }
+}
+
+void Reader::read_optimizer() {
+  optim::OptimizerConfig& optimizer = config_.engine.optimizer;
+  const json::Value* block = top_.block("optimizer");
+  Fields fields(block, "optimizer", findings_);
+  const json::Value* type = fields.find("type");
+  const std::string name = lower(fields.text("type").value_or("AdamW"));
+  Fields params(fields.block("params"), "optimizer.params", findings_);
+  const bool decoupled = params.boolean("adam_w_mode").value_or(true);
+  if (name == "adam" || name == "adamw" || name == "fusedadam" || name == "cpuadam") {
+    const bool l2 = name == "adam" && !decoupled;
+    optimizer.kind = l2 ? optim::OptimizerKind::adam : optim::OptimizerKind::adamw;
+  } else if (name == "sgd") {
+    optimizer.kind = optim::OptimizerKind::sgd;
+  } else {
+    findings_.problem(*type, concat("optimizer.type \"", name,
+                                    "\" is not implemented; there are Adam, AdamW and SGD"));
+  }
+  optim::HyperParameters& hyper = optimizer.hyper;
+  const bool sgd = optimizer.kind == optim::OptimizerKind::sgd;
+  hyper.lr = settle(params.number("lr", 0.0), flags_.lr, "optimizer.params.lr", "--lr", findings_)
+                 .value_or(1e-3);
+  hyper.weight_decay = settle(params.number("weight_decay", 0.0), flags_.weight_decay,
+                              "optimizer.params.weight_decay", "--weight-decay", findings_)
+                           .value_or(0.0);
+  hyper.eps = params.number("eps", 0.0).value_or(1e-8);
+  if (const json::Value* betas = params.find("betas")) {
+    const bool pair = betas->is_array() && betas->size() == 2 && betas->at(0).is_number() &&
+                      betas->at(1).is_number();
+    if (pair) {
+      hyper.beta1 = betas->at(0).as_double();
+      hyper.beta2 = betas->at(1).as_double();
+    }
+    if (!pair || hyper.beta1 < 0.0 || hyper.beta1 >= 1.0 || hyper.beta2 < 0.0 ||
+        hyper.beta2 >= 1.0) {
+      findings_.problem(*betas, "optimizer.params.betas must be two numbers in [0, 1)");
+    }
+  }
+  hyper.momentum = params.number("momentum", 0.0).value_or(0.0);
+  optimizer.dampening = params.number("dampening", 0.0, 1.0).value_or(0.0);
+  optimizer.nesterov = params.boolean("nesterov").value_or(false);
+  optimizer.bias_correction = params.boolean("bias_correction").value_or(true);
+  if (sgd && optimizer.nesterov && (hyper.momentum == 0.0 || optimizer.dampening != 0.0)) {
+    findings_.problem("optimizer.params.nesterov needs a momentum and no dampening");
+  }
+  params.finish();
+  fields.finish();
+}
+
+void Reader::read_schedule() {
+  optim::ScheduleConfig& schedule = config_.engine.schedule;
+  const json::Value* block = top_.block("scheduler");
+  Fields fields(block, "scheduler", findings_);
+  const std::optional<std::string> type = fields.text("type");
+  Fields params(fields.block("params"), "scheduler.params", findings_);
+  const auto warmup = [&](std::string_view key, int64_t fallback) {
+    schedule.warmup_steps = settle(params.integer(key, 0), flags_.warmup_steps,
+                                   concat("scheduler.params.", key), "--warmup-steps", findings_)
+                                .value_or(fallback);
+  };
+  const auto total = [&](std::string_view key) {
+    schedule.total_steps = params.integer(key, 1);
+    if (!schedule.total_steps) schedule.total_steps = flags_.total_steps;
+  };
+  const auto shape = [&] {
+    const auto index = params.choice("warmup_type", {"log", "linear"});
+    schedule.warmup_shape =
+        index.value_or(0) == 0 ? optim::WarmupShape::log : optim::WarmupShape::linear;
+  };
+  const std::string name = lower(type.value_or("constant"));
+  using Kind = optim::ScheduleKind;
+  if (name == "constant") {
+    schedule.kind = Kind::constant;
+    schedule.warmup_steps = flags_.warmup_steps.value_or(0);
+  } else if (name == "linear" || name == "cosine") {
+    schedule.kind = name == "linear" ? Kind::linear : Kind::cosine;
+    warmup("warmup_steps", 0);
+    total("total_steps");
+    schedule.min_lr = params.number("min_lr", 0.0).value_or(0.0);
+  } else if (name == "steplr") {
+    schedule.kind = Kind::step_lr;
+    schedule.step_size = params.integer("step_size", 1).value_or(1000);
+    schedule.gamma = params.number("gamma", 0.0).value_or(0.1);
+  } else if (name == "warmuplr" || name == "warmupdecaylr") {
+    schedule.kind = name == "warmuplr" ? Kind::warmup_lr : Kind::warmup_decay_lr;
+    warmup("warmup_num_steps", 1000);
+    shape();
+    schedule.warmup_min_lr = params.number("warmup_min_lr", 0.0).value_or(0.0);
+    schedule.warmup_max_lr = params.number("warmup_max_lr", 0.0);
+    if (!schedule.warmup_max_lr && params.is_auto("warmup_max_lr")) {
+      schedule.warmup_max_lr = config_.engine.optimizer.hyper.lr;
+    }
+    if (schedule.kind == Kind::warmup_decay_lr) total("total_num_steps");
+  } else if (name == "warmupcosinelr") {
+    schedule.kind = Kind::warmup_cosine_lr;
+    warmup("warmup_num_steps", 1000);
+    shape();
+    total("total_num_steps");
+    schedule.warmup_min_ratio = params.number("warmup_min_ratio", 0.0, 1.0).value_or(0.0);
+    schedule.cosine_min_ratio = params.number("cos_min_ratio", 0.0, 1.0).value_or(1e-4);
+  } else if (name == "onecycle") {
+    schedule.kind = Kind::one_cycle;
+    schedule.cycle_min_lr = params.number("cycle_min_lr", 0.0).value_or(0.0);
+    schedule.cycle_max_lr = params.number("cycle_max_lr", 0.0).value_or(0.001);
+    schedule.decay_lr_rate = params.number("decay_lr_rate", 0.0).value_or(0.0);
+    schedule.cycle_first_step_size = params.integer("cycle_first_step_size", 1).value_or(2000);
+    schedule.cycle_second_step_size = params.integer("cycle_second_step_size", 1);
+    schedule.cycle_first_stair_count = params.integer("cycle_first_stair_count", 0).value_or(0);
+    schedule.cycle_second_stair_count = params.integer("cycle_second_stair_count", 0);
+    schedule.decay_step_size = params.integer("decay_step_size", 0).value_or(0);
+    schedule.cycle_momentum = params.boolean("cycle_momentum").value_or(true);
+    schedule.cycle_min_mom = params.number("cycle_min_mom", 0.0, 1.0).value_or(0.8);
+    schedule.cycle_max_mom = params.number("cycle_max_mom", 0.0, 1.0).value_or(0.9);
+    schedule.decay_mom_rate = params.number("decay_mom_rate", 0.0).value_or(0.0);
+  } else if (name == "lrrangetest") {
+    schedule.kind = Kind::lr_range_test;
+    schedule.range_test_min_lr = params.number("lr_range_test_min_lr", 0.0).value_or(1e-3);
+    schedule.range_test_step_size = params.integer("lr_range_test_step_size", 1).value_or(2000);
+    schedule.range_test_step_rate = params.number("lr_range_test_step_rate", 0.0).value_or(1.0);
+    schedule.range_test_staircase = params.boolean("lr_range_test_staircase").value_or(false);
+  } else {
+    findings_.problem(*fields.find("type"),
+                      concat("scheduler.type \"", *type,
+                             "\" is not known; there are constant, linear, cosine, StepLR, "
+                             "WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle and LRRangeTest"));
+  }
+  static_cast<void>(params.find("last_batch_iteration"));
+  params.finish();
+  fields.finish();
+}
+
+void Reader::read_zero() {
+  zero::ZeroConfig& zero = config_.engine.zero;
+  const json::Value* block = top_.block("zero_optimization");
+  if (block != nullptr && block->is_bool()) {
+    findings_.notice("zero_optimization as true or false is deprecated; use {\"stage\": 1}");
+    zero.stage = block->as_bool() ? 1 : 0;
+    return;
+  }
+  Fields fields(block, "zero_optimization", findings_);
+  zero.stage = static_cast<int>(fields.integer("stage", 0, 3).value_or(0));
+  // Hugging Face's rules for sizes that are "auto".
+  const auto automatic = [&](std::string_view key, int64_t& value, double by_hidden, int power) {
+    if (!fields.is_auto(key) || !flags_.hidden_size) return;
+    const auto hidden = static_cast<double>(*flags_.hidden_size);
+    value = static_cast<int64_t>(by_hidden * (power == 2 ? hidden * hidden : hidden));
+  };
+  const auto size = [&](std::string_view key, std::string_view old, int64_t& value, int64_t min) {
+    if (!old.empty() && fields.deprecated(old, key) != nullptr) {
+      value = fields.integer(old, min).value_or(value);
+    }
+    value = fields.integer(key, min).value_or(value);
+  };
+  automatic("reduce_bucket_size", zero.reduce_bucket_size, 1.0, 2);
+  automatic("stage3_prefetch_bucket_size", zero.prefetch_bucket_size, 0.9, 2);
+  automatic("stage3_param_persistence_threshold", zero.param_persistence_threshold, 10.0, 1);
+  size("reduce_bucket_size", "", zero.reduce_bucket_size, 1);
+  size("allgather_bucket_size", "", zero.allgather_bucket_size, 1);
+  size("stage3_prefetch_bucket_size", "prefetch_bucket_size", zero.prefetch_bucket_size, 0);
+  size("stage3_param_persistence_threshold", "param_persistence_threshold",
+       zero.param_persistence_threshold, 0);
+  size("stage3_max_live_parameters", "max_live_parameters", zero.max_live_parameters, 0);
+  size("stage3_max_reuse_distance", "max_reuse_distance", zero.max_reuse_distance, 0);
+  zero.overlap_comm = fields.boolean("overlap_comm");
+  zero.ignore_unused_parameters = fields.boolean("ignore_unused_parameters").value_or(true);
+  // Offload blocks that name no device load; the others are refused by the table.
+  for (const char* key : {"offload_optimizer", "offload_param"}) {
+    const json::Value* offload = fields.find(key);
+    const json::Value* device = offload != nullptr ? offload->find("device") : nullptr;
+    if (offload == nullptr || device == nullptr || device->is_string("none")) continue;
+    findings_.problem(*offload, concat("zero_optimization.", key,
+                                       ": offload is not in this build yet; set its device to "
+                                       "\"none\""));
+  }
+  fields.finish();
+}
+
+void Reader::read_gradients() {
+  zero::GradientConfig& gradient = config_.engine.gradient;
+  gradient.clipping = top_.number("gradient_clipping", 0.0).value_or(1.0);
+  Fields types(top_.block("data_types"), "data_types", findings_);
+  gradient.accumulation_dtype = dtype(types, "grad_accum_dtype");
+  types.finish();
+  gradient.communication_dtype = dtype(top_, "communication_data_type");
+  gradient.prescale = top_.boolean("prescale_gradients").value_or(false);
+  const json::Value* factor = top_.find("gradient_predivide_factor");
+  gradient.predivide_factor = top_.number("gradient_predivide_factor", 0.0).value_or(1.0);
+  if (factor != nullptr && gradient.predivide_factor == 0.0) {
+    findings_.problem(*factor, "gradient_predivide_factor must be positive");
+    gradient.predivide_factor = 1.0;
+  }
+  if (!top_.boolean("managed_gradient_accumulation").value_or(true)) {
+    findings_.problem("managed_gradient_accumulation false: the engine counts micro-steps itself");
+  }
+  config_.engine.zero.allow_untested_optimizer =
+      top_.boolean("zero_allow_untested_optimizer").value_or(false);
+}
+
+void Reader::read_activations() {
+  Fields fields(top_.block("activation_checkpointing"), "activation_checkpointing", findings_);
+  fields.finish();
+}
+
+MonitorConfig Reader::read_monitor(std::string_view key) {
+  Fields fields(top_.block(key), std::string(key), findings_);
+  MonitorConfig monitor;
+  monitor.enabled = fields.boolean("enabled").value_or(false);
+  monitor.output_path = fields.text("output_path").value_or("");
+  monitor.job_name = fields.text("job_name").value_or(monitor.job_name);
+  fields.finish();
+  return monitor;
+}
+
+void Reader::read_monitors() {
+  config_.tensorboard = read_monitor("tensorboard");
+  config_.csv_monitor = read_monitor("csv_monitor");
+  config_.steps_per_print = top_.integer("steps_per_print", 0).value_or(0);
+  config_.dump_state = top_.boolean("dump_state").value_or(false);
+}
+
+void Reader::read_own() {
+  Fields own(top_.block("zinc"), "zinc", findings_);
+  const auto seed = own.integer("seed", 0);
+  const auto flag = flags_.seed ? std::optional(static_cast<int64_t>(*flags_.seed)) : std::nullopt;
+  config_.seed =
+      static_cast<uint64_t>(settle(seed, flag, "zinc.seed", "--seed", findings_).value_or(1234));
+  const json::Value* determinism = own.find("determinism");
+  if (own.choice("determinism", {"run", "world"}).value_or(0) == 1) {
+    findings_.problem(*determinism, "zinc.determinism \"world\" is not in this build yet");
+  }
+  zero::GradientConfig& gradient = config_.engine.gradient;
+  if (const auto index = own.choice("reduce_schedule", {"boundary", "micro_step"})) {
+    gradient.reduce_schedule =
+        *index == 0 ? zero::ReduceSchedule::boundary : zero::ReduceSchedule::micro_step;
+  }
+  if (own.choice("reduce_algorithm", {"ordered", "native"}).value_or(0) == 1) {
+    gradient.reduce_algorithm = zero::ReduceAlgorithm::native;
+  }
+  if (own.choice("loss_reduction", {"tokens", "micro_batch"}).value_or(0) == 1) {
+    gradient.loss_reduction = zero::LossReduction::micro_batch;
+  }
+  config_.engine.recompute.every_blocks = own.integer("recompute_every_blocks", 0).value_or(0);
+  config_.engine.precision.max_consecutive_skips =
+      own.integer("max_consecutive_skips", 1).value_or(100);
+  config_.num_threads = static_cast<int>(own.integer("num_threads", 0, 4096).value_or(0));
+  config_.device_memory_limit = own.bytes("device_memory_limit");
+  const double seconds = own.number("comm_deadline_seconds", 0.001).value_or(600.0);
+  config_.comm_deadline = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000.0));
+  own.finish();
+}
+
+}  // namespace
+
+Config parse_config(std::string text, std::string name, int64_t world_size,
+                    const Overrides& flags) {
+  json::Value root;
+  try {
+    root = json::parse(std::move(text), std::move(name), json::ParseOptions::config());
+  } catch (const DataError& error) {
+    throw ConfigError(error.what());
+  }
+  if (!root.is_object()) throw ConfigError("a configuration must be a JSON object");
+  return Reader(root, world_size, flags).read();
+}
+
+Config load_config(const std::string& path, int64_t world_size, const Overrides& flags) {
+  json::Value root;
+  try {
+    root = json::parse_file(path, json::ParseOptions::config());
+  } catch (const DataError& error) {
+    throw ConfigError(error.what());
+  }
+  if (!root.is_object()) throw ConfigError(concat(path, ": a configuration must be an object"));
+  return Reader(root, world_size, flags).read();
+}
+
+}  // namespace zinc::train

@@ -1,0 +1,84 @@
+// train/config/config.h: a DeepSpeed JSON configuration as typed values.
+//
+// Files may hold comments (//, #, /* */), trailing commas, integers written as 1e9, and "auto". All
+// problems of a file are reported together in one ConfigError, each as file:line:column with the
+// line and a caret; unknown keys name the nearest known one. docs/config.md lists every key and its
+// class.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "zero/engine_config.h"
+
+namespace zinc::train {
+
+// What the command line says. A flag gives a value to a key that the file leaves out or sets to
+// "auto"; a flag that contradicts a fixed value of the file is a problem of the configuration.
+struct Overrides {
+  std::optional<int64_t> micro_batch;   // --batch
+  std::optional<int64_t> accumulation;  // --grad-accum
+  std::optional<double> lr;             // --lr
+  std::optional<double> weight_decay;   // --weight-decay
+  std::optional<int64_t> warmup_steps;  // --warmup-steps
+  std::optional<int64_t> total_steps;   // --steps: for a scheduler whose total is "auto"
+  std::optional<DType> dtype;           // --dtype
+  std::optional<uint64_t> seed;         // --seed
+  std::optional<int64_t> hidden_size;   // of the model: for bucket sizes that are "auto"
+};
+
+// tensorboard, csv_monitor
+struct MonitorConfig {
+  bool enabled = false;
+  std::string output_path;  // folder; empty: the run's own
+  std::string job_name = "DeepSpeedJobName";
+};
+
+struct Config {
+  zero::EngineConfig engine{};
+  MonitorConfig tensorboard{};
+  MonitorConfig csv_monitor{};
+  int64_t steps_per_print = 0;  // steps between printed lines; 0: not given
+  bool dump_state = false;
+  // --- zinc's own, under "zinc"
+  uint64_t seed = 1234;
+  int num_threads = 0;                                      // per rank; 0: cores / local ranks
+  std::optional<int64_t> device_memory_limit;               // bytes of the device tier
+  std::chrono::milliseconds comm_deadline{10 * 60 * 1000};  // of one collective
+
+  // Lines for the user: deprecated names, keys without an effect, values that "auto" became.
+  std::vector<std::string> notices{};
+};
+
+// Throws IoError where the file cannot be read, ConfigError where it is wrong.
+Config load_config(const std::string& path, int64_t world_size, const Overrides& flags = {});
+// `name` stands in messages.
+Config parse_config(std::string text, std::string name, int64_t world_size,
+                    const Overrides& flags = {});
+
+// The configuration as a file that loads to the same values, nothing left open.
+std::string resolved_json(const Config& config, int64_t world_size);
+
+// --- the class of every known key
+enum class KeyClass : uint8_t {
+  works,
+  no_effect,   // accepted; the engine is so by design, or has no such part: one line says it
+  warning,     // accepted; something that the user may miss does not happen
+  refused,     // an error that names the reason, unless the value is its off value
+  deprecated,  // accepted under its old name
+};
+std::string_view name_of(KeyClass key_class);
+struct KeyInfo {
+  std::string_view path;  // "zero_optimization.stage"
+  KeyClass key_class = KeyClass::works;
+  std::string_view note;  // what it does, or why not
+};
+const std::vector<KeyInfo>& config_keys();
+// The table of docs/config.md, in Markdown.
+std::string config_keys_markdown();
+
+}  // namespace zinc::train

@@ -1,0 +1,237 @@
+// The class of every key that DeepSpeed 0.19 documents or reads, and of zinc's own.
+#include "core/error.h"
+#include "train/config/config.h"
+
+namespace zinc::train {
+namespace {
+
+constexpr KeyClass kWorks = KeyClass::works;
+constexpr KeyClass kNoEffect = KeyClass::no_effect;
+constexpr KeyClass kWarning = KeyClass::warning;
+constexpr KeyClass kRefused = KeyClass::refused;
+constexpr KeyClass kDeprecated = KeyClass::deprecated;
+
+}  // namespace
+
+std::string_view name_of(KeyClass key_class) {
+  switch (key_class) {
+    case KeyClass::works:
+      return "works";
+    case KeyClass::no_effect:
+      return "no effect";
+    case KeyClass::warning:
+      return "warning";
+    case KeyClass::refused:
+      return "refused";
+    case KeyClass::deprecated:
+      return "deprecated";
+  }
+  return "?";
+}
+
+const std::vector<KeyInfo>& config_keys() {
+  static const std::vector<KeyInfo> keys{
+      // --- batches
+      {"train_batch_size", kWorks, "sequences per optimizer step, all ranks"},
+      {"train_micro_batch_size_per_gpu", kWorks, "sequences per rank and micro-step"},
+      {"gradient_accumulation_steps", kWorks, "micro-steps per optimizer step"},
+      // --- optimizer and schedule
+      {"optimizer", kWorks, "absent: AdamW with its defaults"},
+      {"optimizer.type", kWorks, "Adam (AdamW unless adam_w_mode is false), AdamW, SGD"},
+      {"optimizer.legacy_fusion", kNoEffect, "there is one implementation"},
+      {"optimizer.params", kWorks, ""},
+      {"optimizer.params.lr", kWorks, ""},
+      {"optimizer.params.betas", kWorks, "[beta1, beta2]"},
+      {"optimizer.params.eps", kWorks, ""},
+      {"optimizer.params.weight_decay", kWorks, "not on biases and norms"},
+      {"optimizer.params.momentum", kWorks, "SGD"},
+      {"optimizer.params.dampening", kWorks, "SGD"},
+      {"optimizer.params.nesterov", kWorks, "SGD"},
+      {"optimizer.params.bias_correction", kWorks, "Adam and AdamW"},
+      {"optimizer.params.adam_w_mode", kWorks, "Adam: false adds the decay to the gradient"},
+      {"optimizer.params.torch_adam", kNoEffect, "there is one implementation"},
+      {"optimizer.params.amsgrad", kRefused, "AMSGrad is not implemented"},
+      {"optimizer.params.fused", kNoEffect, "the update is one pass"},
+      {"optimizer.params.foreach", kNoEffect, "the update is one pass"},
+      {"optimizer.params.max_grad_norm", kRefused, "use gradient_clipping"},
+      {"optimizer.params.freeze_step", kRefused, "1-bit optimizers are not implemented"},
+      {"scheduler", kWorks, "absent: a constant learning rate"},
+      {"scheduler.type", kWorks,
+       "WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest, StepLR, linear, cosine, "
+       "constant"},
+      {"scheduler.params", kWorks, "see optim/schedule.h"},
+      {"gradient_clipping", kWorks, "largest global norm; 0: off; default 1"},
+      // --- precision
+      {"fp16", kWorks, ""},
+      {"fp16.enabled", kWorks, "f16 weights, activations and gradients, f32 master weights"},
+      {"fp16.loss_scale", kWorks, "0: dynamic"},
+      {"fp16.initial_scale_power", kWorks, ""},
+      {"fp16.loss_scale_window", kWorks, ""},
+      {"fp16.hysteresis", kWorks, ""},
+      {"fp16.consecutive_hysteresis", kWorks, ""},
+      {"fp16.min_loss_scale", kWorks, ""},
+      {"fp16.auto_cast", kNoEffect, "inputs are token ids"},
+      {"fp16.fp16_master_weights_and_grads", kRefused, "master weights are f32"},
+      {"fp16.opt_level", kNoEffect, "a leftover of Apex"},
+      {"bf16", kWorks, ""},
+      {"bf16.enabled", kWorks, "bf16 weights, activations and gradients, f32 master weights"},
+      {"bf16.check_grad_overflow", kWorks, "default true"},
+      {"bf16.immediate_grad_update", kNoEffect, "gradients are always reduced as they come"},
+      {"bf16.bf16_master_weights_and_grads", kRefused, "master weights are f32"},
+      {"bf16.bf16_optimizer_states", kRefused, "optimizer states are f32"},
+      {"bfloat16", kDeprecated, "use bf16"},
+      {"data_types", kWorks, ""},
+      {"data_types.grad_accum_dtype", kWorks, "fp32, fp16 or bf16; see zero/gradient_policy.h"},
+      {"data_types.param_dtype", kRefused, "use fp16 or bf16"},
+      {"data_types.buffer_dtype", kNoEffect, "models have no floating-point buffers"},
+      {"communication_data_type", kWorks, "of gradients on the wire"},
+      {"seq_parallel_communication_data_type", kNoEffect, "there is no sequence parallelism"},
+      {"prescale_gradients", kWorks, "\"reduce_algorithm\": \"native\" only"},
+      {"gradient_predivide_factor", kWorks, "\"reduce_algorithm\": \"native\" only"},
+      {"gradient_allreduce_op", kRefused, "the loss decides: see zinc.loss_reduction"},
+      {"amp", kRefused, "Apex does not exist here; use fp16 or bf16"},
+      {"torch_autocast", kRefused, "use fp16 or bf16"},
+      // --- ZeRO
+      {"zero_optimization", kWorks, ""},
+      {"zero_optimization.stage", kWorks, "0 to 3"},
+      {"zero_optimization.reduce_bucket_size", kWorks, "elements"},
+      {"zero_optimization.allgather_bucket_size", kWorks, "elements"},
+      {"zero_optimization.overlap_comm", kWorks, "default: stage 3 only"},
+      {"zero_optimization.sub_group_size", kNoEffect, "the update is one pass over each segment"},
+      {"zero_optimization.stage3_prefetch_bucket_size", kWorks, "elements"},
+      {"zero_optimization.prefetch_bucket_size", kDeprecated, "use stage3_prefetch_bucket_size"},
+      {"zero_optimization.stage3_param_persistence_threshold", kWorks, "elements"},
+      {"zero_optimization.param_persistence_threshold", kDeprecated,
+       "use stage3_param_persistence_threshold"},
+      {"zero_optimization.stage3_model_persistence_threshold", kNoEffect,
+       "the layout is the same on every stage: each small parameter is persistent"},
+      {"zero_optimization.stage3_max_live_parameters", kWorks, "elements; 0 is valid"},
+      {"zero_optimization.max_live_parameters", kDeprecated, "use stage3_max_live_parameters"},
+      {"zero_optimization.stage3_max_reuse_distance", kWorks, "elements; 0 is valid"},
+      {"zero_optimization.max_reuse_distance", kDeprecated, "use stage3_max_reuse_distance"},
+      {"zero_optimization.stage3_gather_16bit_weights_on_model_save", kNoEffect,
+       "whole weights are saved on every stage"},
+      {"zero_optimization.stage3_gather_fp16_weights_on_model_save", kNoEffect,
+       "whole weights are saved on every stage"},
+      {"zero_optimization.ignore_unused_parameters", kWorks,
+       "false: a trained parameter without a gradient is an error"},
+      {"zero_optimization.contiguous_gradients", kNoEffect, "gradients always lie in one buffer"},
+      {"zero_optimization.round_robin_gradients", kNoEffect, "all ranks hold equal shards"},
+      {"zero_optimization.reduce_scatter", kNoEffect, "gradients are always reduce-scattered"},
+      {"zero_optimization.allgather_partitions", kNoEffect, "weights are always all-gathered"},
+      {"zero_optimization.use_multi_rank_bucket_allreduce", kNoEffect,
+       "gradients are always reduce-scattered"},
+      {"zero_optimization.stage3_module_granularity_threshold", kNoEffect,
+       "the unit is a transformer block"},
+      {"zero_optimization.stage3_use_all_reduce_for_fetch_params", kNoEffect,
+       "parameters are all-gathered"},
+      {"zero_optimization.stage3_allgather_sequential", kNoEffect,
+       "gathers follow the recorded schedule"},
+      {"zero_optimization.load_from_fp32_weights", kNoEffect, "master weights are always f32"},
+      {"zero_optimization.elastic_checkpoint", kNoEffect, "checkpoints fit every world size"},
+      {"zero_optimization.memory_efficient_linear", kNoEffect, "it always is"},
+      {"zero_optimization.enable_sanity_checks", kNoEffect, "the schedule is always checked"},
+      {"zero_optimization.log_trace_cache_warnings", kNoEffect, "leaving the schedule is an error"},
+      {"zero_optimization.override_module_apply", kNoEffect, "there are no Python modules"},
+      {"zero_optimization.leaf_module", kNoEffect, "the unit is a transformer block"},
+      {"zero_optimization.pipeline_loading_checkpoint", kNoEffect, "ranks read their own ranges"},
+      {"zero_optimization.grad_hooks", kNoEffect, "gradients are reduced as they come"},
+      {"zero_optimization.legacy_stage1", kRefused, "DeepSpeed removed it"},
+      {"zero_optimization.offload_optimizer", kRefused, "offload is not in this build yet"},
+      {"zero_optimization.offload_param", kRefused, "offload is not in this build yet"},
+      {"zero_optimization.cpu_offload", kRefused, "offload is not in this build yet"},
+      {"zero_optimization.cpu_offload_param", kRefused, "offload is not in this build yet"},
+      {"zero_optimization.cpu_offload_use_pin_memory", kNoEffect, "deprecated in DeepSpeed"},
+      {"zero_optimization.zenflow", kRefused, "ZenFlow is not implemented"},
+      {"zero_optimization.zero_hpz_partition_size", kNoEffect, "ZeRO++ is not implemented"},
+      {"zero_optimization.zero_quantized_weights", kRefused, "ZeRO++ is not implemented"},
+      {"zero_optimization.zero_quantized_nontrainable_weights", kRefused,
+       "ZeRO++ is not implemented"},
+      {"zero_optimization.zero_quantized_gradients", kRefused, "ZeRO++ is not implemented"},
+      {"zero_optimization.zeropp_loco_param", kRefused, "ZeRO++ is not implemented"},
+      {"zero_optimization.mics_shard_size", kNoEffect, "MiCS is not implemented"},
+      {"zero_optimization.mics_hierarchical_params_gather", kRefused, "MiCS is not implemented"},
+      {"zero_optimization.save_muon_momentum_buffer_in_memory", kNoEffect,
+       "Muon is not implemented"},
+      {"zero_allow_untested_optimizer", kWorks, "allows a client's own optimizer on stages 1 to 3"},
+      {"zero_force_ds_cpu_optimizer", kNoEffect, "nothing is offloaded"},
+      // --- activations
+      {"activation_checkpointing", kWorks, ""},
+      {"activation_checkpointing.number_checkpoints", kNoEffect, "see zinc.recompute_every_blocks"},
+      {"activation_checkpointing.partition_activations", kNoEffect,
+       "there is no tensor parallelism"},
+      {"activation_checkpointing.cpu_checkpointing", kRefused, "offload is not in this build yet"},
+      {"activation_checkpointing.contiguous_memory_optimization", kNoEffect,
+       "the allocator reuses blocks of one size"},
+      {"activation_checkpointing.synchronize_checkpoint_boundary", kNoEffect, ""},
+      {"activation_checkpointing.profile", kNoEffect, "see the trace"},
+      // --- I/O
+      {"aio", kNoEffect, "offload is not in this build yet"},
+      // --- figures
+      {"steps_per_print", kWorks, "steps between printed lines"},
+      {"wall_clock_breakdown", kWarning,
+       "not in this build yet; seconds per step are in metrics.jsonl"},
+      {"dump_state", kWorks, "prints the resolved configuration and the model at the start"},
+      {"memory_breakdown", kNoEffect, "peak_bytes is in metrics.jsonl"},
+      {"tensorboard", kWorks, ""},
+      {"tensorboard.enabled", kWorks, "writes events to output_path as well"},
+      {"tensorboard.output_path", kWorks, "empty: the run's folder"},
+      {"tensorboard.job_name", kWorks, ""},
+      {"csv_monitor", kWorks, ""},
+      {"csv_monitor.enabled", kWorks, "one file per curve, DeepSpeed's layout"},
+      {"csv_monitor.output_path", kWorks, "empty: the run's folder"},
+      {"csv_monitor.job_name", kWorks, ""},
+      {"wandb", kWarning, "Weights & Biases cannot be reached; see metrics.jsonl"},
+      {"comet", kWarning, "Comet cannot be reached; see metrics.jsonl"},
+      {"flops_profiler", kNoEffect, "model FLOP/s are always shown"},
+      {"comms_logger", kNoEffect, "see the trace"},
+      {"log_level", kNoEffect, "the library does not log"},
+      {"vocabulary_size", kNoEffect, "the model's config says it"},
+      {"dataloader_drop_last", kNoEffect, "batches are always full"},
+      {"disable_allgather", kNoEffect, ""},
+      {"graph_harvesting", kNoEffect, ""},
+      {"use_data_before_expert_parallelism", kNoEffect, ""},
+      {"sparse_gradients", kRefused, "embedding gradients are dense"},
+      {"managed_gradient_accumulation", kWorks, "false is refused: the engine counts micro-steps"},
+      // --- what zinc does not have
+      {"checkpoint", kNoEffect, "there is one checkpoint format"},
+      {"elasticity", kRefused, "elastic training is not implemented"},
+      {"pipeline", kRefused, "pipeline parallelism is not implemented"},
+      {"tensor_parallel", kRefused, "tensor parallelism is not implemented"},
+      {"sparse_attention", kRefused, "sparse attention is not implemented"},
+      {"compression_training", kRefused, "compression is not implemented"},
+      {"data_efficiency", kRefused, "data efficiency is not implemented"},
+      {"curriculum_learning", kRefused, "curriculum learning is not implemented"},
+      {"progressive_layer_drop", kRefused, "progressive layer drop is not implemented"},
+      {"eigenvalue", kRefused, "it belongs to compression, which is not implemented"},
+      {"autotuning", kRefused, "autotuning is not implemented"},
+      {"hybrid_engine", kRefused, "there is no inference engine"},
+      {"expert_parallel", kRefused, "mixture of experts is not implemented"},
+      {"compile", kNoEffect, "there is nothing to compile"},
+      {"nebula", kRefused, "Nebula is a service of Azure"},
+      // --- zinc's own
+      {"zinc", kWorks, "zinc's own settings"},
+      {"zinc.seed", kWorks, "of weights, data order and dropout"},
+      {"zinc.determinism", kWorks, "\"run\": same bits for one world size; see DESIGN"},
+      {"zinc.reduce_schedule", kWorks, "\"boundary\" (stages 0 and 1) or \"micro_step\""},
+      {"zinc.reduce_algorithm", kWorks, "\"ordered\" or \"native\""},
+      {"zinc.loss_reduction", kWorks, "\"tokens\" or \"micro_batch\" (DeepSpeed's mean of means)"},
+      {"zinc.recompute_every_blocks", kWorks,
+       "0: keep activations; n: one saved input per n blocks"},
+      {"zinc.max_consecutive_skips", kWorks, "overflows in a row that end the run"},
+      {"zinc.num_threads", kWorks, "per rank; 0: cores / local ranks"},
+      {"zinc.device_memory_limit", kWorks, "as in \"2GiB\""},
+      {"zinc.comm_deadline_seconds", kWorks, "how long a collective may wait for its peers"},
+  };
+  return keys;
+}
+
+std::string config_keys_markdown() {
+  std::string text = "| key | class | note |\n|---|---|---|\n";
+  for (const KeyInfo& key : config_keys()) {
+    text += concat("| `", key.path, "` | ", name_of(key.key_class), " | ", key.note, " |\n");
+  }
+  return text;
+}
+
+}  // namespace zinc::train

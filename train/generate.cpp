@@ -1,0 +1,35 @@
+#include "train/generate.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace zinc::train {
+
+std::vector<int32_t> generate(const NextLogits& next_logits, std::span<const int32_t> prompt,
+                              const GenerateOptions& options,
+                              const std::function<void(int32_t)>& on_token) {
+  require(!prompt.empty(), "generate: the prompt must have at least one token");
+  require(options.max_tokens >= 0,
+          "generate: max_tokens must not be negative: ", options.max_tokens);
+  require(options.context > 0, "generate: the context must be positive, not ", options.context);
+  validate(options.sampling);
+
+  std::vector<int32_t> tokens(prompt.begin(), prompt.end());
+  const auto prompt_length = static_cast<int64_t>(prompt.size());
+  for (int64_t position = 0; position < options.max_tokens; ++position) {
+    const auto seen = std::min(static_cast<int64_t>(tokens.size()), options.context);
+    const std::span<const int32_t> window(tokens.data() + tokens.size() - seen,
+                                          static_cast<size_t>(seen));
+    const Tensor logits = next_logits(Tensor::from<int32_t>(window, {1, seen}));
+    const std::vector<float> values = logits.to_vector<float>();
+    const int32_t token =
+        sample_token(values, options.sampling, sampling_key(options.seed, position));
+    if (options.stop_token && token == *options.stop_token) break;
+    tokens.push_back(token);
+    if (on_token) on_token(token);
+  }
+  return {tokens.begin() + prompt_length, tokens.end()};
+}
+
+}  // namespace zinc::train

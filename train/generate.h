@@ -1,0 +1,32 @@
+// train/generate.h: text from a model, token by token.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "tensor/tensor.h"
+#include "train/sampling.h"
+
+namespace zinc::train {
+
+struct GenerateOptions {
+  int64_t max_tokens = 256;  // new ones, >= 0
+  SamplingOptions sampling{};
+  uint64_t seed = 0;
+  std::optional<int32_t> stop_token;  // ends the text; not part of it
+  int64_t context = 0;                // the model sees at most so many tokens, > 0
+};
+
+// ids [1, T] i32 -> logits [1, V] f32 of the next token.
+using NextLogits = std::function<Tensor(const Tensor& ids)>;
+
+// The new tokens. `prompt` has at least one token; only its last `context` tokens are seen.
+// `on_token` (may be empty) is told each as it comes. A function of its arguments alone.
+std::vector<int32_t> generate(const NextLogits& next_logits, std::span<const int32_t> prompt,
+                              const GenerateOptions& options,
+                              const std::function<void(int32_t)>& on_token = {});
+
+}  // namespace zinc::train

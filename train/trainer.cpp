@@ -1,0 +1,152 @@
+#include "train/trainer.h"
+
+#include <chrono>
+#include <utility>
+
+#include "core/error.h"
+#include "zero/gather_values.h"
+
+namespace zinc::train {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double wall_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string step_name(int64_t step) {
+  std::string digits = concat(step);
+  if (digits.size() < 6) digits.insert(0, 6 - digits.size(), '0');
+  return "step-" + digits;
+}
+
+}  // namespace
+
+Trainer::Trainer(zero::Engine& engine, Loader& loader, const EvaluationSet* evaluation,
+                 std::vector<std::unique_ptr<MetricsSink>> sinks, TrainerObserver* observer,
+                 TrainerOptions options)
+    : engine_(engine),
+      loader_(loader),
+      evaluation_(evaluation),
+      sinks_(std::move(sinks)),
+      observer_(observer),
+      options_(std::move(options)) {
+  require(options_.steps > 0, "trainer: the number of steps must be positive, not ",
+          options_.steps);
+  require(options_.eval_every >= 0 && options_.save_every >= 0,
+          "trainer: eval_every and save_every must not be negative");
+}
+
+TrainResult Trainer::run() {
+  while (result_.steps < options_.steps && !result_.stopped) {
+    StepMetrics metrics = train_step();
+    ++result_.steps;
+    const bool stop = options_.stop != nullptr && options_.stop->load();
+    result_.stopped = zero::any_rank(engine_.world(), stop) && result_.steps < options_.steps;
+    const bool last = result_.stopped || result_.steps == options_.steps;
+    const auto due = [&](int64_t every) { return every > 0 && result_.steps % every == 0; };
+    // A run that was told to stop has little time: it saves and goes.
+    if (evaluation_ != nullptr && !result_.stopped && (last || due(options_.eval_every))) {
+      evaluate_and_keep_best(metrics);
+    }
+    report(metrics);
+    if (!last && due(options_.save_every)) save(step_name(result_.steps));
+  }
+  save("final");
+  return result_;
+}
+
+StepMetrics Trainer::train_step() {
+  const auto start = std::chrono::steady_clock::now();
+  zero::StepResult step;
+  int64_t tokens = 0;
+  do {
+    const nn::Batch batch = loader_.next();
+    tokens += batch.input_ids.numel();
+    if (flops_per_token_ == 0.0) {
+      flops_per_token_ = engine_.model().flops_per_token(batch.input_ids.dim(1));
+    }
+    samples_ += batch.input_ids.dim(0) * engine_.world().size();
+    engine_.backward(engine_.forward(batch));
+    step = engine_.step();
+  } while (step.outcome == zero::StepOutcome::accumulated);
+  engine_.world().context().compute()->synchronize();
+
+  StepMetrics metrics;
+  metrics.step = step.step;
+  metrics.loss = step.loss;
+  metrics.lr = step.learning_rate;
+  metrics.grad_norm = step.gradient_norm;
+  metrics.loss_scale = step.loss_scale;
+  metrics.skipped = step.outcome == zero::StepOutcome::skipped_overflow;
+  metrics.tokens = tokens * engine_.world().size();
+  metrics.seconds = seconds_since(start);
+  metrics.tokens_per_second = static_cast<double>(metrics.tokens) / metrics.seconds;
+  metrics.memory = engine_.world().context().allocator().report();
+  metrics.samples = samples_;
+  metrics.wall_time = wall_time();
+  if (result_.steps == 0) first_step_seconds_ = metrics.seconds;
+  tokens_per_step_ = metrics.tokens;
+  result_.seconds += metrics.seconds;
+  result_.tokens += metrics.tokens;
+  result_.loss = metrics.loss;
+  return metrics;
+}
+
+void Trainer::evaluate_and_keep_best(StepMetrics& metrics) {
+  const double val_loss = evaluate();
+  const bool best = !result_.best_val_loss || val_loss < *result_.best_val_loss;
+  metrics.val_loss = val_loss;
+  result_.val_loss = val_loss;
+  if (best) {
+    result_.best_val_loss = val_loss;
+    save("best");
+  }
+  if (observer_ != nullptr) observer_->on_evaluation(metrics.step, val_loss, best);
+}
+
+double Trainer::evaluate() {
+  require(evaluation_ != nullptr, "trainer: there is no evaluation set");
+  // Batch after batch in the order of their index, whoever computed them.
+  zero::Evaluation total;
+  for (int64_t round = 0; round < evaluation_->num_rounds(); ++round) {
+    for (const zero::Evaluation& part :
+         engine_.gather(engine_.evaluate(evaluation_->batch(round)))) {
+      total += part;
+    }
+  }
+  return total.mean();
+}
+
+void Trainer::report(const StepMetrics& metrics) {
+  for (const auto& sink : sinks_) sink->write(metrics);
+  if (observer_ == nullptr) return;
+  Progress progress;
+  progress.step = metrics.step;
+  progress.total_steps = options_.steps;
+  progress.epoch = loader_.epoch();
+  progress.loss = metrics.loss;
+  progress.val_loss = metrics.val_loss;
+  progress.lr = metrics.lr;
+  progress.grad_norm = metrics.grad_norm;
+  if (engine_.config().precision.dtype == DType::f16) progress.loss_scale = metrics.loss_scale;
+  progress.skipped = metrics.skipped;
+  // The first step warms caches and compiles kernels: it says nothing about speed.
+  if (result_.steps > 1) {
+    progress.seconds_per_step =
+        (result_.seconds - first_step_seconds_) / static_cast<double>(result_.steps - 1);
+    progress.tokens_per_second = static_cast<double>(tokens_per_step_) / progress.seconds_per_step;
+    progress.flops_per_second = progress.tokens_per_second * flops_per_token_;
+  }
+  progress.peak_bytes = metrics.memory.at(Tier::device).peak;
+  observer_->on_step(metrics, progress);
+}
+
+void Trainer::save(const std::string& name) {
+  if (options_.save) options_.save(name);
+}
+
+}  // namespace zinc::train

@@ -1,0 +1,85 @@
+// train/trainer.h: the loop around an engine: steps, evaluations, figures, weights.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/data/loader.h"
+#include "train/metrics/progress.h"
+#include "train/metrics/step_metrics.h"
+#include "zero/engine.h"
+
+namespace zinc::train {
+
+// What the loop tells while it runs; on every rank, although most callers listen on rank 0 only.
+class TrainerObserver {
+ public:
+  virtual ~TrainerObserver() = default;
+  virtual void on_step(const StepMetrics&, const Progress&) {}
+  virtual void on_evaluation(int64_t step, double val_loss, bool best) {
+    static_cast<void>(step);
+    static_cast<void>(val_loss);
+    static_cast<void>(best);
+  }
+};
+
+struct TrainerOptions {
+  int64_t steps = 0;       // optimizer steps of the run, > 0
+  int64_t eval_every = 0;  // steps between evaluations; 0: at the end only
+  int64_t save_every = 0;  // steps between calls of save; 0: at the end only
+  // Called on every rank: "step-000100", "best" (after an evaluation that is better than all
+  // before), "final". May be empty.
+  std::function<void(const std::string& name)> save;
+  // Becomes true (from a signal handler) when the run should end after the step under way.
+  const std::atomic<bool>* stop = nullptr;
+};
+
+struct TrainResult {
+  int64_t steps = 0;
+  double loss = 0.0;               // of the last step
+  std::optional<double> val_loss;  // of the last evaluation
+  std::optional<double> best_val_loss;
+  bool stopped = false;  // by options.stop, before all steps were done
+  double seconds = 0.0;  // of training steps, without evaluation and saving
+  int64_t tokens = 0;
+};
+
+class Trainer {
+ public:
+  // `evaluation` may be null. Everything must outlive the trainer. Throws InvalidArgument for
+  // options outside their ranges.
+  Trainer(zero::Engine& engine, Loader& loader, const EvaluationSet* evaluation,
+          std::vector<std::unique_ptr<MetricsSink>> sinks, TrainerObserver* observer,
+          TrainerOptions options);
+
+  // Collective.
+  TrainResult run();
+
+  // The mean loss over the evaluation set: the same figure in every world. Collective.
+  double evaluate();
+
+ private:
+  StepMetrics train_step();
+  void evaluate_and_keep_best(StepMetrics& metrics);
+  void report(const StepMetrics& metrics);
+  void save(const std::string& name);
+
+  zero::Engine& engine_;
+  Loader& loader_;
+  const EvaluationSet* evaluation_;
+  std::vector<std::unique_ptr<MetricsSink>> sinks_;
+  TrainerObserver* observer_;
+  TrainerOptions options_;
+  TrainResult result_;
+  double first_step_seconds_ = 0.0;
+  double flops_per_token_ = 0.0;
+  int64_t tokens_per_step_ = 0;
+  int64_t samples_ = 0;
+};
+
+}  // namespace zinc::train

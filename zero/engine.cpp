@@ -1,0 +1,425 @@
+#include "zero/engine.h"
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "autograd/backward.h"
+#include "autograd/mode.h"
+#include "core/error.h"
+#include "optim/clipping.h"
+#include "optim/factory.h"
+#include "optim/loss_scaler.h"
+#include "optim/schedule.h"
+#include "zero/gather_values.h"
+#include "zero/gradient_norm.h"
+#include "zero/parameter_source.h"
+#include "zero/resident_values.h"
+#include "zero/shard_group.h"
+#include "zero/step_schedule.h"
+#include "zero/strategy.h"
+
+namespace zinc::zero {
+namespace {
+
+// What a step sums over micro-batches on this rank.
+struct StepTotals {
+  double loss_sum = 0.0;  // tokens: of losses; micro_batch: of means
+  int64_t num_targets = 0;
+};
+
+std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
+                                                   EngineOptions& options) {
+  if (options.optimizer != nullptr) {
+    if (config.zero.stage >= 1 && !config.zero.allow_untested_optimizer) {
+      throw ConfigError(concat("a client's own optimizer (", options.optimizer->name(),
+                               ") on ZeRO stage ", config.zero.stage,
+                               " needs \"zero_allow_untested_optimizer\": true"));
+    }
+    return std::move(options.optimizer);
+  }
+  return optim::make_optimizer(config.optimizer);
+}
+
+void require_agreement(comm::World& world, uint64_t hash) {
+  if (world.size() == 1 || world.context().device().meta) return;
+  // Halves of 32 bits are exact in f64.
+  const std::array<double, 2> halves{static_cast<double>(hash >> 32),
+                                     static_cast<double>(hash & 0xffffffffu)};
+  const std::vector<double> all = gather_values(world, halves);
+  std::string differing;
+  for (int rank = 1; rank < world.size(); ++rank) {
+    const auto at = static_cast<size_t>(2 * rank);
+    if (all[at] != all[0] || all[at + 1] != all[1]) differing += concat(" ", rank);
+  }
+  if (!differing.empty()) {
+    throw CommError(concat("ranks", differing,
+                           " have another model, layout or schedule than rank 0; all ranks must be "
+                           "started with the same model and configuration"));
+  }
+}
+
+class EvaluationScope {
+ public:
+  explicit EvaluationScope(nn::Model& model) : model_(model), training_(model.is_training()) {
+    model_.train(false);
+  }
+  ~EvaluationScope() { model_.train(training_); }
+  EvaluationScope(const EvaluationScope&) = delete;
+  EvaluationScope& operator=(const EvaluationScope&) = delete;
+
+ private:
+  nn::Model& model_;
+  bool training_;
+};
+
+}  // namespace
+
+std::string_view name_of(StepOutcome outcome) {
+  switch (outcome) {
+    case StepOutcome::accumulated:
+      return "accumulated";
+    case StepOutcome::applied:
+      return "applied";
+    case StepOutcome::skipped_overflow:
+      return "skipped_overflow";
+  }
+  return "?";
+}
+
+double Loss::mean() const {
+  if (num_targets == 0) return std::numeric_limits<double>::quiet_NaN();
+  return sum.item() / static_cast<double>(num_targets);
+}
+
+double Evaluation::mean() const {
+  if (num_targets == 0) return std::numeric_limits<double>::quiet_NaN();
+  return loss_sum / static_cast<double>(num_targets);
+}
+
+class Engine::Impl {
+ public:
+  Impl(nn::Model& model, const EngineConfig& config, comm::World& world, EngineOptions options)
+      : config_(validated(config)),
+        model_(model),
+        world_(world),
+        context_(world.context()),
+        values_(model, options.weights, context_.random().seed()),
+        optimizer_(choose_optimizer(config_, options)),
+        scaler_(config_.precision.loss_scale),
+        lr_schedule_(config_.schedule, config_.optimizer, run_length(options)),
+        groups_(prepare_groups()),
+        schedule_(StepSchedule::record(model, groups_)),
+        agreed_((require_agreement(world, schedule_.hash()), true)),
+        strategy_(make_strategy(config_, strategy_inputs(options))),
+        norm_(groups_, strategy_.owned, world.communicator(), context_),
+        source_(groups_, schedule_, *strategy_.weights, *strategy_.gradients,
+                !options.dynamic_model) {
+    values_.drop_resident();
+    world.communicator().set_reduce_algorithm(config_.gradient.reduce_algorithm ==
+                                                      ReduceAlgorithm::native
+                                                  ? comm::ReduceAlgorithm::native
+                                                  : comm::ReduceAlgorithm::ordered);
+    for (nn::Parameter* parameter : model.parameters()) parameter->set_source(source_);
+  }
+
+  ~Impl() {
+    for (nn::Parameter* parameter : model_.parameters()) parameter->reset_source();
+  }
+
+  Loss forward(const nn::Batch& batch) {
+    const int64_t index =
+        batch.global_micro_batch >= 0
+            ? batch.global_micro_batch
+            : (num_steps_ * config_.batch.accumulation + forwards_) * world_.size() + world_.rank();
+    ++forwards_;
+    context_.random().set_position(static_cast<uint64_t>(num_steps_), static_cast<uint64_t>(index));
+    source_.begin(WeightStore::Phase::forward);
+    const autograd::ExpectedLossGradient expected(seed_of(batch.num_targets));
+    return {.sum = model_.loss(batch), .num_targets = batch.num_targets};
+  }
+
+  void backward(const Loss& loss) {
+    require(loss.sum.defined(), "engine.backward: the loss is empty; pass what forward() returned");
+    require(micro_step_ < config_.batch.accumulation, "engine.backward: all ",
+            config_.batch.accumulation, " micro-batches of this step are done; call step() first");
+    strategy_.gradients->begin_micro_step(micro_step_, config_.batch.accumulation);
+    autograd::backward(loss.sum, seed_of(loss.num_targets));
+    strategy_.gradients->end_micro_step();
+    totals_.loss_sum += contribution_of(loss);
+    totals_.num_targets += loss.num_targets;
+    ++micro_step_;
+    stepped_ = false;
+  }
+
+  StepResult step() {
+    require(!stepped_, "engine.step: there was no backward() since the last step()");
+    stepped_ = true;
+    if (micro_step_ < config_.batch.accumulation) return {};
+    strategy_.weights->end_passes();
+
+    strategy_.gradients->finish();
+    StepResult result = sum_totals();
+    const NormResult norm = measure_norm();
+    const double summed_norm = std::sqrt(norm.sum_of_squares);
+    const double divisor = gradient_divisor(result.num_targets);
+    result.gradient_norm = summed_norm / divisor;
+    const bool overflow = config_.precision.check_overflow && norm.nonfinite.has_value();
+    if (overflow) {
+      skip(norm, result);
+    } else {
+      apply(summed_norm, divisor, result);
+    }
+    strategy_.gradients->discard();
+    scaler_.update(overflow, result.overflow);
+    micro_step_ = 0;
+    forwards_ = 0;
+    totals_ = {};
+    return result;
+  }
+
+  Evaluation evaluate(const nn::Batch& batch) {
+    const EvaluationScope evaluation(model_);
+    const autograd::NoGrad no_grad;
+    source_.begin(WeightStore::Phase::evaluation);
+    const Tensor sum = model_.loss(batch);
+    strategy_.weights->end_passes();
+    return {.loss_sum = sum.item(), .num_targets = batch.num_targets};
+  }
+
+  Tensor next_logits(const Tensor& ids) {
+    const EvaluationScope evaluation(model_);
+    const autograd::NoGrad no_grad;
+    source_.begin(WeightStore::Phase::evaluation);
+    const Tensor logits = model_.next_logits(ids);
+    strategy_.weights->end_passes();
+    return logits;
+  }
+
+  std::vector<Evaluation> gather(const Evaluation& part) {
+    const std::array<double, 2> values{part.loss_sum, static_cast<double>(part.num_targets)};
+    const std::vector<double> all = gather_values(world_, values);
+    std::vector<Evaluation> parts;
+    for (size_t i = 0; i < all.size(); i += 2) {
+      parts.push_back({.loss_sum = all[i], .num_targets = static_cast<int64_t>(all[i + 1])});
+    }
+    return parts;
+  }
+
+  Tensor parameter(std::string_view name) {
+    const nn::Parameter& parameter = model_.parameter(name);
+    const Tensor values = host_tensor(parameter);
+    strategy_.weights->read_master(source_.table().at(parameter), flat(values));
+    return values;
+  }
+
+  Tensor optimizer_state(std::string_view name, std::string_view state) {
+    const nn::Parameter& parameter = model_.parameter(name);
+    std::string known;
+    for (int i = 0; i < optimizer_->num_states(); ++i) {
+      if (optimizer_->state_name(i) == state) {
+        const Tensor values = host_tensor(parameter);
+        strategy_.weights->read_state(source_.table().at(parameter), i, flat(values));
+        return values;
+      }
+      known += concat(" ", optimizer_->state_name(i));
+    }
+    throw InvalidArgument(concat("optimizer ", optimizer_->name(), " has no state called '", state,
+                                 "'; it has", known.empty() ? " none" : known));
+  }
+
+  void set_parameter(std::string_view name, const Tensor& values) {
+    const nn::Parameter& parameter = model_.parameter(name);
+    require(values.shape() == parameter.shape(), "parameter '", name, "' has shape ",
+            parameter.shape(), ", the values have ", values.shape());
+    strategy_.weights->write_master(source_.table().at(parameter), flat(values.clone()));
+  }
+
+  EngineConfig config_;
+  nn::Model& model_;
+  comm::World& world_;
+  Context& context_;
+  ResidentValues values_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  optim::LossScaler scaler_;
+  optim::Schedule lr_schedule_;
+  std::vector<ShardGroup> groups_;
+  StepSchedule schedule_;
+  bool agreed_;
+  Strategy strategy_;
+  GradientNorm norm_;
+  EngineParameterSource source_;
+
+  StepTotals totals_;
+  int64_t num_steps_ = 0;
+  int64_t num_applied_ = 0;
+  int64_t consecutive_skips_ = 0;
+  int64_t micro_step_ = 0;
+  int64_t forwards_ = 0;  // since the last step: numbers batches that carry no index
+  bool stepped_ = true;
+
+ private:
+  static std::optional<int64_t> run_length(const EngineOptions& options) {
+    if (options.total_steps <= 0) return std::nullopt;
+    return options.total_steps;
+  }
+
+  static const EngineConfig& validated(const EngineConfig& config) {
+    validate(config);
+    return config;
+  }
+
+  std::vector<ShardGroup> prepare_groups() {
+    model_.set_dtype(config_.precision.dtype);
+    model_.set_recompute_every(config_.recompute.every_blocks);
+    return make_shard_groups(model_, world_.size(), config_.zero.param_persistence_threshold);
+  }
+
+  StrategyInputs strategy_inputs(const EngineOptions& options) {
+    return {.groups = groups_,
+            .schedule = schedule_,
+            .communicator = world_.communicator(),
+            .context = context_,
+            .weights = values_,
+            .num_states = optimizer_->num_states(),
+            .dynamic_model = options.dynamic_model,
+            .wire_divisor = wire_divisor()};
+  }
+
+  // Gradients are kept divided by this, so that native sums in 16 bits stay in range.
+  double wire_divisor() const {
+    const GradientConfig& gradient = config_.gradient;
+    if (gradient.reduce_algorithm != ReduceAlgorithm::native) return 1.0;
+    return gradient.prescale ? static_cast<double>(world_.size()) : gradient.predivide_factor;
+  }
+
+  bool by_token() const { return config_.gradient.loss_reduction == LossReduction::tokens; }
+
+  // What backward starts with.
+  double seed_of(int64_t num_targets) const {
+    if (by_token()) return scaler_.scale();
+    return num_targets == 0 ? 0.0 : scaler_.scale() / static_cast<double>(num_targets);
+  }
+
+  double contribution_of(const Loss& loss) const {
+    if (by_token()) return loss.sum.item();
+    return loss.num_targets == 0 ? 0.0 : loss.mean();
+  }
+
+  // What the kept gradient is divided by to be the gradient of the mean loss.
+  double gradient_divisor(int64_t num_targets) const {
+    const double count = by_token()
+                             ? static_cast<double>(num_targets)
+                             : static_cast<double>(config_.batch.accumulation * world_.size());
+    require(count > 0.0, "engine.step: no micro-batch of this step has a target token");
+    return scaler_.scale() * count / wire_divisor();
+  }
+
+  StepResult sum_totals() {
+    Evaluation sum;
+    for (const Evaluation& part :
+         gather({.loss_sum = totals_.loss_sum, .num_targets = totals_.num_targets})) {
+      sum += part;
+    }
+    const double means = static_cast<double>(config_.batch.accumulation * world_.size());
+    ++num_steps_;
+    return {.step = num_steps_,
+            .loss = by_token() ? sum.mean() : sum.loss_sum / means,
+            .learning_rate = lr_schedule_.lr(),
+            .loss_scale = scaler_.scale(),
+            .num_targets = sum.num_targets};
+  }
+
+  NormResult measure_norm() {
+    std::vector<ConstView> gradients;
+    for (const UpdateSlice& slice : strategy_.weights->slices()) {
+      gradients.push_back(strategy_.gradients->gradient(slice.group, slice.range));
+    }
+    return norm_.measure(gradients);
+  }
+
+  void skip(const NormResult& norm, StepResult& result) {
+    const ShardGroup& group = groups_[static_cast<size_t>(norm.nonfinite->group)];
+    const Placement& placement = group.placements()[static_cast<size_t>(norm.nonfinite->position)];
+    result.outcome = StepOutcome::skipped_overflow;
+    result.overflow = placement.parameter->name();
+    ++consecutive_skips_;
+    if (consecutive_skips_ >= config_.precision.max_consecutive_skips) {
+      throw NumericsError(concat("the gradient was not finite for ", consecutive_skips_,
+                                 " steps in a row, last in ", result.overflow,
+                                 "; lower the learning rate, or check data and weights for NaN"));
+    }
+  }
+
+  void apply(double summed_norm, double divisor, StepResult& result) {
+    const Tensor factor = Tensor::full({1}, update_factor(summed_norm, divisor));
+    optim::HyperParameters hyper = config_.optimizer.hyper;
+    lr_schedule_.apply(hyper);
+    const double decay = hyper.weight_decay;
+    for (const UpdateSlice& slice : strategy_.weights->slices()) {
+      hyper.weight_decay = decays(slice.segment) ? decay : 0.0;
+      optimizer_->update({.weights = slice.weights,
+                          .gradient = strategy_.gradients->gradient(slice.group, slice.range),
+                          .states = slice.states,
+                          .model_weights = slice.model_weights,
+                          .factor = factor.view(),
+                          .step = num_applied_ + 1},
+                         hyper, context_.compute());
+    }
+    strategy_.weights->publish();
+    lr_schedule_.advance();
+    ++num_applied_;
+    consecutive_skips_ = 0;
+    result.outcome = StepOutcome::applied;
+  }
+
+  // A norm that is not finite passes through where the overflow check is off: the update then makes
+  // NaN, as it would without clipping.
+  double update_factor(double summed_norm, double divisor) const {
+    if (!std::isfinite(summed_norm)) return 1.0 / divisor;
+    return optim::gradient_factor(summed_norm, divisor, config_.gradient.clipping).factor;
+  }
+
+  // Host memory of the parameter's shape in the optimizer's dtype.
+  Tensor host_tensor(const nn::Parameter& parameter) const {
+    return Tensor::empty(parameter.shape(),
+                         parameter.dtype() == DType::f64 ? DType::f64 : DType::f32);
+  }
+  static View flat(const Tensor& values) { return values.view().reshape(Shape{values.numel()}); }
+};
+
+Engine::Engine(nn::Model& model, const EngineConfig& config, comm::World& world,
+               EngineOptions options)
+    : impl_(std::make_unique<Impl>(model, config, world, std::move(options))) {}
+Engine::~Engine() = default;
+
+Loss Engine::forward(const nn::Batch& batch) { return impl_->forward(batch); }
+void Engine::backward(const Loss& loss) { impl_->backward(loss); }
+StepResult Engine::step() { return impl_->step(); }
+Evaluation Engine::evaluate(const nn::Batch& batch) { return impl_->evaluate(batch); }
+std::vector<Evaluation> Engine::gather(const Evaluation& part) { return impl_->gather(part); }
+Tensor Engine::next_logits(const Tensor& ids) { return impl_->next_logits(ids); }
+const EngineConfig& Engine::config() const { return impl_->config_; }
+nn::Model& Engine::model() { return impl_->model_; }
+comm::World& Engine::world() { return impl_->world_; }
+int64_t Engine::num_steps() const { return impl_->num_steps_; }
+int64_t Engine::num_applied() const { return impl_->num_applied_; }
+int64_t Engine::num_skipped() const { return impl_->num_steps_ - impl_->num_applied_; }
+int64_t Engine::micro_step() const { return impl_->micro_step_; }
+double Engine::loss_scale() const { return impl_->scaler_.scale(); }
+double Engine::learning_rate() const { return impl_->lr_schedule_.lr(); }
+void Engine::set_learning_rate(double value) { impl_->lr_schedule_.set_lr(value); }
+void Engine::clear_learning_rate() { impl_->lr_schedule_.clear_lr(); }
+Tensor Engine::parameter(std::string_view name) { return impl_->parameter(name); }
+Tensor Engine::optimizer_state(std::string_view name, std::string_view state) {
+  return impl_->optimizer_state(name, state);
+}
+void Engine::set_parameter(std::string_view name, const Tensor& values) {
+  impl_->set_parameter(name, values);
+}
+uint64_t Engine::schedule_hash() const { return impl_->schedule_.hash(); }
+
+}  // namespace zinc::zero

@@ -1,0 +1,143 @@
+// zero/engine.h: trains a model: forward, backward, step.
+//
+//   zinc::zero::Engine engine(model, config, world);
+//   for (const Batch& batch : loader) {
+//     zinc::zero::Loss loss = engine.forward(batch);
+//     engine.backward(loss);
+//     zinc::zero::StepResult result = engine.step();
+//   }
+//
+// step() follows every backward(); it does nothing but count until `accumulation` micro-batches
+// have come together. Ranks call in lockstep: construction, step() and the calls marked collective.
+//
+// Note [Losses are summed]
+// A micro-batch's loss is a sum over its target tokens and is never divided before backward. One
+// f32 factor, made of the loss scale, the number of targets of the whole step and the clipping,
+// multiplies the summed gradient inside the optimizer's update. So the mean is over all targets of
+// the global batch, however they are spread over micro-batches and ranks. With
+// LossReduction::micro_batch each micro-batch is divided by its own targets first, and the step is
+// the mean of those means.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/world.h"
+#include "nn/model.h"
+#include "optim/optimizer.h"
+#include "zero/engine_config.h"
+
+namespace zinc::zero {
+
+// The loss of one micro-batch on this rank.
+struct Loss {
+  Tensor sum;               // f32 scalar with its graph: sum over targets
+  int64_t num_targets = 0;  // on this rank
+  double mean() const;      // waits for the compute stream; NaN without targets
+};
+
+enum class StepOutcome : uint8_t {
+  accumulated,       // not all micro-batches of the step are there yet
+  applied,           // weights have changed
+  skipped_overflow,  // a gradient was not finite: no bit of weights, states or schedule has changed
+};
+std::string_view name_of(StepOutcome outcome);
+
+struct StepResult {
+  StepOutcome outcome = StepOutcome::accumulated;
+  // The rest is of the whole step over all ranks, the same on every rank; only after a step that
+  // was applied or skipped.
+  int64_t step = 0;            // number of this optimizer step, from 1; skipped ones count
+  double loss = 0.0;           // mean, natural logarithm
+  double gradient_norm = 0.0;  // L2, of the gradient of the mean loss, before clipping
+  double learning_rate = 0.0;  // that this step used
+  double loss_scale = 1.0;     // that this step used
+  int64_t num_targets = 0;
+  std::string overflow;  // skipped: "transformer.h.3.mlp.c_fc.weight on rank 2"
+};
+
+// Sum of losses over batches and ranks; mean() is the evaluation figure.
+struct Evaluation {
+  double loss_sum = 0.0;
+  int64_t num_targets = 0;
+  double mean() const;  // NaN without targets
+  Evaluation& operator+=(const Evaluation& other) {
+    loss_sum += other.loss_sum;
+    num_targets += other.num_targets;
+    return *this;
+  }
+};
+
+struct EngineOptions {
+  // First values. Null: values that the model's parameters hold already, and their initialisers for
+  // the rest, with the world's seed.
+  const nn::WeightSource* weights = nullptr;
+  // A client's own update rule instead of config.optimizer.
+  std::unique_ptr<optim::Optimizer> optimizer;
+  // Length of the run in optimizer steps, for schedules that end; 0: not known.
+  int64_t total_steps = 0;
+  // True: the model may use its parameters in another order in every step; nothing is checked
+  // against the recorded schedule.
+  bool dynamic_model = false;
+};
+
+class Engine {
+ public:
+  // Collective. Sets the model's dtype, lays out the arenas, records the schedule, loads the
+  // weights, and becomes the source of the model's parameters until it is destroyed. Model and
+  // world must outlive it. Throws ConfigError for a configuration that cannot be run, CommError
+  // where the ranks do not agree on model, layout or schedule.
+  Engine(nn::Model& model, const EngineConfig& config, comm::World& world,
+         EngineOptions options = {});
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  Loss forward(const nn::Batch& batch);
+  void backward(const Loss& loss);
+  StepResult step();  // collective at the end of an accumulation
+
+  // The summed loss of a batch without a graph, dropout off; this rank's part.
+  Evaluation evaluate(const nn::Batch& batch);
+  // The parts of all ranks, by rank. Collective.
+  std::vector<Evaluation> gather(const Evaluation& part);
+
+  // ids [B, T] i32 -> logits [B, V] f32 of the token that follows, dropout off, without a graph.
+  // Every rank calls with the same ids where parameters are sharded.
+  Tensor next_logits(const Tensor& ids);
+
+  const EngineConfig& config() const;
+  nn::Model& model();
+  comm::World& world();
+  int64_t num_steps() const;    // optimizer steps so far, skipped ones included
+  int64_t num_applied() const;  // updates so far
+  int64_t num_skipped() const;
+  int64_t micro_step() const;  // micro-batches that the step under way has had
+  double loss_scale() const;
+  // Of the next update. A set value holds for it and all later ones, until it is cleared and the
+  // schedule goes on.
+  double learning_rate() const;
+  void set_learning_rate(double value);
+  void clear_learning_rate();
+
+  // The values that the optimizer works on (master weights), f32 (f64 for f64 models), as a tensor
+  // of the parameter's shape; collective where parameters are sharded. Throws InvalidArgument with
+  // the nearest names.
+  Tensor parameter(std::string_view name);
+  // By the optimizer's own state name: "exp_avg".
+  Tensor optimizer_state(std::string_view name, std::string_view state);
+  void set_parameter(std::string_view name, const Tensor& values);
+
+  // Agreement hash of model, layout and schedule: equal on all ranks.
+  uint64_t schedule_hash() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace zinc::zero

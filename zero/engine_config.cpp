@@ -1,0 +1,72 @@
+#include "zero/engine_config.h"
+
+#include "core/error.h"
+
+namespace zinc::zero {
+
+std::string_view name_of(Determinism value) { return value == Determinism::run ? "run" : "world"; }
+
+std::string_view name_of(ReduceSchedule value) {
+  return value == ReduceSchedule::boundary ? "boundary" : "micro_step";
+}
+
+std::string_view name_of(ReduceAlgorithm value) {
+  return value == ReduceAlgorithm::ordered ? "ordered" : "native";
+}
+
+std::string_view name_of(LossReduction value) {
+  return value == LossReduction::tokens ? "tokens" : "micro_batch";
+}
+
+std::string_view name_of(OffloadDevice value) {
+  switch (value) {
+    case OffloadDevice::none:
+      return "none";
+    case OffloadDevice::cpu:
+      return "cpu";
+    case OffloadDevice::nvme:
+      return "nvme";
+  }
+  return "?";
+}
+
+void validate(const EngineConfig& config) {
+  std::string problems;
+  const auto check = [&problems](bool good, const std::string& message) {
+    if (!good) problems += (problems.empty() ? "" : "\n") + message;
+  };
+  const GradientConfig& gradient = config.gradient;
+  const ZeroConfig& zero = config.zero;
+  check(config.batch.micro_batch > 0,
+        concat("the micro-batch must be positive, not ", config.batch.micro_batch));
+  check(config.batch.accumulation > 0,
+        concat("gradient accumulation must be positive, not ", config.batch.accumulation));
+  check(is_float(config.precision.dtype),
+        concat("the model's dtype must be a float, not ", config.precision.dtype));
+  check(config.precision.max_consecutive_skips > 0, "max_consecutive_skips must be positive");
+  check(gradient.clipping >= 0.0,
+        concat("gradient_clipping must not be negative: ", gradient.clipping));
+  check(zero.stage >= 0 && zero.stage <= 3,
+        concat("the ZeRO stage must be 0 to 3, not ", zero.stage));
+  check(zero.stage <= 1 || config.reduce_schedule() == ReduceSchedule::micro_step,
+        concat("stage ", zero.stage,
+               " reduces after every micro-batch: reduce_schedule must be micro_step"));
+  check(gradient.reduce_algorithm == ReduceAlgorithm::native ||
+            (!gradient.prescale && gradient.predivide_factor == 1.0),
+        "prescale_gradients and gradient_predivide_factor are for \"reduce_algorithm\": "
+        "\"native\" only: ordered sums are made in f32");
+  check(gradient.predivide_factor > 0.0, "gradient_predivide_factor must be positive");
+  check(zero.reduce_bucket_size > 0 && zero.allgather_bucket_size > 0,
+        "bucket sizes must be positive");
+  check(zero.param_persistence_threshold >= 0 && zero.prefetch_bucket_size >= 0 &&
+            zero.max_live_parameters >= 0 && zero.max_reuse_distance >= 0,
+        "stage 3 sizes must not be negative");
+  check(config.recompute.every_blocks >= 0, "recompute_every_blocks must not be negative");
+  check(config.determinism == Determinism::run, "determinism \"world\" is not in this build yet");
+  check(zero.offload_optimizer.device == OffloadDevice::none &&
+            zero.offload_param.device == OffloadDevice::none,
+        "offload is not in this build yet");
+  if (!problems.empty()) throw ConfigError(problems);
+}
+
+}  // namespace zinc::zero

@@ -1,0 +1,159 @@
+#include "zero/gradient_norm.h"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <tuple>
+#include <utility>
+
+#include "core/error.h"
+#include "kernels/finite_norm.h"
+#include "tensor/tensor.h"
+
+namespace zinc::zero {
+namespace {
+
+static_assert(kNormChunk == kernels::kNormChunk);
+
+// Chunks of `placement`, counted from its own start, that lie in `range` of the arena.
+Range chunks_inside(const Placement& placement, const Range& range) {
+  const Range inside = intersect(placement.range(), range);
+  if (inside.empty()) return {0, 0};
+  return {(inside.begin - placement.offset) / kNormChunk,
+          (inside.end - placement.offset + kNormChunk - 1) / kNormChunk};
+}
+
+template <class Visit>
+void for_each_piece(const ShardGroup& group, const OwnedRange& owned, const Visit& visit) {
+  for (size_t i = 0; i < group.placements().size(); ++i) {
+    const Placement& placement = group.placements()[i];
+    if (!is_trained(placement.segment)) continue;
+    const Range chunks = chunks_inside(placement, owned.range);
+    if (!chunks.empty())
+      visit(ParameterIndex{group.index(), static_cast<int>(i)}, placement, chunks);
+  }
+}
+
+}  // namespace
+
+GradientNorm::GradientNorm(const std::vector<ShardGroup>& groups,
+                           std::vector<std::vector<OwnedRange>> owned,
+                           comm::Communicator& communicator, Context& context)
+    : groups_(groups),
+      owned_(std::move(owned)),
+      nodes_(owned_.size()),
+      communicator_(communicator),
+      context_(context) {
+  bug_check(owned_.size() == 1 || static_cast<int>(owned_.size()) == communicator.size(),
+            "gradient norm: ranges of ", owned_.size(), " ranks in a world of ",
+            communicator.size());
+  for (size_t rank = 0; rank < owned_.size(); ++rank) {
+    for (const OwnedRange& piece : owned_[rank]) {
+      bug_check(piece.range.begin % kNormChunk == 0 && piece.range.end % kNormChunk == 0,
+                "gradient norm: a range that cuts a chunk");
+      for_each_piece(
+          groups_[static_cast<size_t>(piece.group)], piece,
+          [&](ParameterIndex index, const Placement&, Range chunks) {
+            for (const auto& subtree : kernels::chunk_subtrees(chunks.begin, chunks.end)) {
+              nodes_[rank].push_back({index, subtree});
+            }
+          });
+    }
+  }
+}
+
+std::vector<double> GradientNorm::measure_own(const std::vector<ConstView>& gradients) {
+  const size_t me = owned_.size() == 1 ? 0 : static_cast<size_t>(communicator_.rank());
+  bug_check(gradients.size() == owned_[me].size(), "gradient norm: ", gradients.size(),
+            " gradients for ", owned_[me].size(), " ranges");
+  std::vector<double> sums;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const OwnedRange& owned = owned_[me][i];
+    const int64_t num_chunks = kernels::num_norm_chunks(gradients[i].numel());
+    const Tensor chunk_sums = Tensor::empty({num_chunks}, DType::f64, Label::workspace);
+    const Tensor nonfinite = Tensor::empty({1}, DType::i64, Label::workspace);
+    kernels::finite_norm(
+        {.x = gradients[i], .chunk_sums = chunk_sums.view(), .first_nonfinite = nonfinite.view()},
+        context_.compute());
+    for_each_piece(
+        groups_[static_cast<size_t>(owned.group)], owned,
+        [&](ParameterIndex, const Placement& placement, Range chunks) {
+          const int64_t first = (placement.offset - owned.range.begin) / kNormChunk + chunks.begin;
+          const auto subtrees = kernels::chunk_subtrees(chunks.begin, chunks.end);
+          const Tensor partial =
+              Tensor::empty({static_cast<int64_t>(subtrees.size())}, DType::f64, Label::workspace);
+          kernels::chunk_tree_sum({.sums = chunk_sums.view().narrow(0, first, chunks.size()),
+                                   .begin = chunks.begin,
+                                   .root = false,
+                                   .out = partial.view()},
+                                  context_.compute());
+          const std::vector<double> values = partial.to_vector<double>();
+          sums.insert(sums.end(), values.begin(), values.end());
+        });
+  }
+  return sums;
+}
+
+std::vector<std::vector<double>> GradientNorm::exchange(const std::vector<double>& own) {
+  if (owned_.size() == 1) return {own};
+  size_t longest = 0;
+  for (const auto& nodes : nodes_) longest = std::max(longest, nodes.size());
+  std::vector<double> padded = own;
+  padded.resize(longest, 0.0);
+  const auto length = static_cast<int64_t>(longest);
+  const Tensor mine = Tensor::from<double>(std::span<const double>(padded), {length});
+  const Tensor all = Tensor::empty({length * communicator_.size()}, DType::f64, Label::workspace);
+  communicator_.all_gather({.shard = mine.view(), .out = all.view()}, context_.compute()).wait();
+  const std::vector<double> values = all.to_vector<double>();
+  std::vector<std::vector<double>> by_rank;
+  for (size_t rank = 0; rank < nodes_.size(); ++rank) {
+    const auto begin = values.begin() + static_cast<int64_t>(rank * longest);
+    by_rank.emplace_back(begin, begin + static_cast<int64_t>(nodes_[rank].size()));
+  }
+  return by_rank;
+}
+
+NormResult GradientNorm::measure(const std::vector<ConstView>& gradients) {
+  const std::vector<std::vector<double>> sums = exchange(measure_own(gradients));
+  if (context_.device().meta) return {.sum_of_squares = 1.0};
+
+  struct Leaf {
+    Node node;
+    double sum;
+    int rank;
+  };
+  std::vector<Leaf> leaves;
+  for (size_t rank = 0; rank < nodes_.size(); ++rank) {
+    for (size_t i = 0; i < nodes_[rank].size(); ++i) {
+      leaves.push_back({nodes_[rank][i], sums[rank][i], static_cast<int>(rank)});
+    }
+  }
+  std::stable_sort(leaves.begin(), leaves.end(), [](const Leaf& a, const Leaf& b) {
+    const auto key = [](const Leaf& leaf) {
+      return std::tuple(leaf.node.parameter.group, leaf.node.parameter.position,
+                        leaf.node.subtree.first);
+    };
+    return key(a) < key(b);
+  });
+
+  NormResult result;
+  for (size_t begin = 0; begin < leaves.size();) {
+    size_t end = begin;
+    std::vector<kernels::ChunkSubtree> subtrees;
+    std::vector<double> values;
+    for (; end < leaves.size() && leaves[end].node.parameter == leaves[begin].node.parameter;
+         ++end) {
+      subtrees.push_back(leaves[end].node.subtree);
+      values.push_back(leaves[end].sum);
+      if (!std::isfinite(leaves[end].sum) && !result.nonfinite) {
+        result.nonfinite = leaves[end].node.parameter;
+        result.nonfinite_rank = leaves[end].rank;
+      }
+    }
+    result.sum_of_squares += kernels::combine_chunk_subtrees(subtrees, values);
+    begin = end;
+  }
+  return result;
+}
+
+}  // namespace zinc::zero

@@ -1,0 +1,64 @@
+// zero/gradient_norm.h: the global norm of a step's gradient, and whether it is finite.
+//
+// Note [Norm]
+// Squares are summed in f64 per chunk of kNormChunk elements, chunks of one parameter over the
+// fixed binary tree of their indices (kernels/chunk_tree_sum.h), parameters one after the other in
+// order of declaration. Chunks never cross parameters or shard boundaries, so a rank that holds
+// part of a parameter sends the sums of its maximal subtrees, O(log) numbers, and every rank
+// finishes the same tree: the norm has the same bits for every partition.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "core/context.h"
+#include "kernels/chunk_tree_sum.h"
+#include "zero/shard_group.h"
+#include "zero/step_schedule.h"
+
+namespace zinc::zero {
+
+// A range of trained elements of one group's arena; both ends are multiples of kNormChunk.
+struct OwnedRange {
+  int group = 0;
+  Range range;
+};
+
+struct NormResult {
+  double sum_of_squares = 0.0;
+  // The first parameter (in order of declaration) with a NaN or infinity, and the lowest rank that
+  // holds such an element of it.
+  std::optional<ParameterIndex> nonfinite;
+  int nonfinite_rank = 0;
+};
+
+class GradientNorm {
+ public:
+  // owned[r]: what rank r measures; together every trained element once. One entry: every rank
+  // holds everything, and nothing is exchanged. `groups` must outlive this.
+  GradientNorm(const std::vector<ShardGroup>& groups, std::vector<std::vector<OwnedRange>> owned,
+               comm::Communicator& communicator, Context& context);
+
+  // gradients[i]: the values of the rank's i-th owned range. Waits for the compute stream;
+  // collective where ranges are spread over ranks. On a meta device: 1, finite.
+  NormResult measure(const std::vector<ConstView>& gradients);
+
+ private:
+  struct Node {
+    ParameterIndex parameter;
+    kernels::ChunkSubtree subtree;
+  };
+  std::vector<double> measure_own(const std::vector<ConstView>& gradients);
+  std::vector<std::vector<double>> exchange(const std::vector<double>& own);
+
+  const std::vector<ShardGroup>& groups_;
+  std::vector<std::vector<OwnedRange>> owned_;
+  std::vector<std::vector<Node>> nodes_;  // by rank, in the order of measure_own's result
+  comm::Communicator& communicator_;
+  Context& context_;
+};
+
+}  // namespace zinc::zero

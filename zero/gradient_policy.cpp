@@ -1,0 +1,18 @@
+#include "zero/gradient_policy.h"
+
+namespace zinc::zero {
+
+GradientPolicy GradientPolicy::choose(const EngineConfig& config) {
+  const DType model = config.precision.dtype;
+  GradientPolicy policy;
+  policy.several = config.batch.accumulation > 1;
+  policy.schedule = policy.several ? config.reduce_schedule() : ReduceSchedule::boundary;
+  policy.written = model;
+  policy.kept = policy.several && is_16bit_float(model) ? DType::f32 : model;
+  if (config.gradient.accumulation_dtype) policy.kept = *config.gradient.accumulation_dtype;
+  policy.wire = policy.schedule == ReduceSchedule::micro_step ? model : policy.kept;
+  if (config.gradient.communication_dtype) policy.wire = *config.gradient.communication_dtype;
+  return policy;
+}
+
+}  // namespace zinc::zero

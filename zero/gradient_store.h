@@ -1,0 +1,67 @@
+// zero/gradient_store.h: where gradients are written, summed and kept until the step.
+//
+// One implementation per way of keeping, chosen once when the engine is made; nothing else asks for
+// the stage. All calls come from the issuing thread. Buffers are taken when backward first needs
+// them and given back after the step, so that gradients and activations share memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "autograd/parameter.h"
+#include "comm/communicator.h"
+#include "core/context.h"
+#include "zero/gradient_policy.h"
+#include "zero/shard_group.h"
+#include "zero/step_schedule.h"
+
+namespace zinc::zero {
+
+class GradientStore {
+ public:
+  virtual ~GradientStore() = default;
+
+  // Micro-batch `index` of `count` of a step is about to run backward.
+  virtual void begin_micro_step(int64_t index, int64_t count) = 0;
+  // Where the gradient of one parameter goes; accumulate is true for every use but the first.
+  virtual autograd::GradientTarget target(ParameterIndex parameter) = 0;
+  virtual void gradient_done(ParameterIndex parameter) = 0;
+  // Parameters without a finished gradient count as zero; their groups' reductions are issued now.
+  virtual void end_micro_step() = 0;
+
+  // After the last micro-batch: the compute stream waits for all reductions.
+  virtual void finish() = 0;
+  // Elements [range) of a group's arena, part of one trained segment, after finish(): the sum over
+  // all micro-batches and ranks, of dtype policy.kept, in place for work on the compute stream
+  // until discard(). The whole segment, or where gradients are sharded this rank's shard of it.
+  virtual ConstView gradient(int group, Range range) = 0;
+  virtual void discard() = 0;  // the step is done or skipped
+};
+
+struct GradientStoreOptions {
+  GradientPolicy policy;
+  // Every rank gets the whole sum (stage 0) or only its shards (stages 1 to 3).
+  bool replicate = true;
+  int64_t bucket_numel = 500'000'000;  // elements per collective
+  bool overlap = false;                // false: every reduction is waited for at once
+  double wire_divisor = 1.0;           // native sums: divides before the wire
+  // False: a trained parameter without a gradient is an InvalidArgument, true: it counts as zero.
+  bool allow_unused = true;
+};
+
+// Sums over micro-batches are whole on every rank; ranks reduce once per step, at its last
+// micro-batch (stages 0 and 1).
+std::unique_ptr<GradientStore> make_whole_sums(const std::vector<ShardGroup>& groups,
+                                               const StepSchedule& schedule,
+                                               comm::Communicator& communicator, Context& context,
+                                               const GradientStoreOptions& options);
+
+// Every micro-batch is reduced at once; a rank keeps the sums of its own shards only (stages 2 and
+// 3, and any stage with the micro_step schedule).
+std::unique_ptr<GradientStore> make_sharded_sums(const std::vector<ShardGroup>& groups,
+                                                 const StepSchedule& schedule,
+                                                 comm::Communicator& communicator, Context& context,
+                                                 const GradientStoreOptions& options);
+
+}  // namespace zinc::zero

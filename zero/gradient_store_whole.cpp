@@ -1,0 +1,77 @@
+// Whole sums over micro-batches on every rank, reduced once per step.
+#include "core/error.h"
+#include "kernels/accumulate.h"
+#include "zero/group_gradients.h"
+
+namespace zinc::zero {
+namespace {
+
+class WholeSums : public GroupGradients {
+ public:
+  using GroupGradients::GroupGradients;
+
+  void finish() override {
+    for (GroupState& state : states()) {
+      state.work.wait_on(context().compute());
+      state.work = {};
+    }
+  }
+
+  ConstView gradient(int group, Range range) override {
+    GroupState& state = states()[static_cast<size_t>(group)];
+    bug_check(static_cast<bool>(sums(state)), "the gradient of group ", group, " is not there");
+    return part(sums(state), policy().kept, range);
+  }
+
+  void discard() override {
+    for (GroupState& state : states()) {
+      state.written.reset();
+      state.kept.reset();
+    }
+  }
+
+ protected:
+  bool keeps_written() const override { return policy().written == policy().kept; }
+  bool reduces_now() const override { return is_last(); }
+
+  void collect(const ShardGroup& group, GroupState& state) override {
+    if (keeps_written()) return;
+    if (!state.kept) state.kept = take(group.trained_numel(), policy().kept);
+    kernels::accumulate({.x = whole(state.written, policy().written),
+                         .accumulator = whole(state.kept, policy().kept),
+                         .overwrite = is_first()},
+                        context().compute());
+    state.written.reset();
+  }
+
+  void reduce(const ShardGroup& group, GroupState& state) override {
+    const StreamRef stream = begin_reduction();
+    const View values = whole(sums(state), policy().kept);
+    if (options().replicate) {
+      state.work = collectives().all_reduce(values, stream);
+      return;
+    }
+    const int rank = communicator().rank();
+    for (const Segment& segment : group.segments()) {
+      if (!is_trained(segment.kind)) continue;
+      const Range shard = segment.shard(rank, communicator().size());
+      state.work =
+          collectives().reduce_scatter(values.narrow(0, segment.offset, segment.size),
+                                       values.narrow(0, shard.begin, shard.size()), false, stream);
+    }
+  }
+
+ private:
+  Block& sums(GroupState& state) { return keeps_written() ? state.written : state.kept; }
+};
+
+}  // namespace
+
+std::unique_ptr<GradientStore> make_whole_sums(const std::vector<ShardGroup>& groups,
+                                               const StepSchedule& schedule,
+                                               comm::Communicator& communicator, Context& context,
+                                               const GradientStoreOptions& options) {
+  return std::make_unique<WholeSums>(groups, schedule, communicator, context, options);
+}
+
+}  // namespace zinc::zero

@@ -1,0 +1,124 @@
+#include "zero/group_gradients.h"
+
+#include "core/error.h"
+#include "kernels/fill.h"
+
+namespace zinc::zero {
+
+GroupGradients::GroupGradients(const std::vector<ShardGroup>& groups, const StepSchedule& schedule,
+                               comm::Communicator& communicator, Context& context,
+                               const GradientStoreOptions& options)
+    : groups_(groups),
+      order_(schedule.reduce_order()),
+      communicator_(communicator),
+      context_(context),
+      options_(options),
+      collectives_(communicator, context,
+                   {.dtype = options.policy.wire,
+                    .bucket_numel = options.bucket_numel,
+                    .divisor = options.wire_divisor}),
+      states_(groups.size()) {
+  for (const ShardGroup& group : groups) {
+    state_of(group).in_step.assign(group.placements().size(), false);
+    state_of(group).in_micro_step.assign(group.placements().size(), false);
+  }
+}
+
+void GroupGradients::begin_micro_step(int64_t index, int64_t count) {
+  first_ = index == 0;
+  last_ = index + 1 == count;
+  next_in_order_ = 0;
+  for (GroupState& state : states_) {
+    state.done = 0;
+    state.complete = false;
+    state.in_micro_step.assign(state.in_micro_step.size(), false);
+    if (first_) state.in_step.assign(state.in_step.size(), false);
+  }
+}
+
+autograd::GradientTarget GroupGradients::target(ParameterIndex parameter) {
+  const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
+  GroupState& state = state_of(group);
+  const auto position = static_cast<size_t>(parameter.position);
+  const Placement& placement = group.placements()[position];
+  if (!state.written) {
+    state.written = take(group.trained_numel(), policy().written);
+    for (const Range& gap : group.trained_gaps()) {
+      kernels::fill({.y = part(state.written, policy().written, gap)}, context_.compute());
+    }
+  }
+  const bool seen = keeps_written() ? state.in_step[position] : state.in_micro_step[position];
+  state.in_step[position] = true;
+  state.in_micro_step[position] = true;
+  return {.view = part(state.written, policy().written, placement.range())
+                      .reshape(placement.parameter->shape()),
+          .accumulate = seen};
+}
+
+void GroupGradients::gradient_done(ParameterIndex parameter) {
+  const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
+  if (++state_of(group).done == group.num_trained_parameters()) complete(group);
+}
+
+void GroupGradients::end_micro_step() {
+  for (const int index : order_) {
+    const ShardGroup& group = groups_[static_cast<size_t>(index)];
+    if (!state_of(group).complete) complete(group);
+  }
+}
+
+void GroupGradients::complete(const ShardGroup& group) {
+  GroupState& state = state_of(group);
+  state.complete = true;
+  if (group.num_trained_parameters() > 0) {
+    zero_unused(group, state);
+    collect(group, state);
+  }
+  if (reduces_now()) issue_in_order();
+}
+
+// A parameter that took no part counts as zero.
+void GroupGradients::zero_unused(const ShardGroup& group, GroupState& state) {
+  if (keeps_written() && !last_) return;  // a later micro-batch may still bring it
+  const std::vector<bool> seen = keeps_written() ? state.in_step : state.in_micro_step;
+  for (size_t i = 0; i < seen.size(); ++i) {
+    if (seen[i] || !is_trained(group.placements()[i].segment)) continue;
+    require(options_.allow_unused, "parameter '", group.placements()[i].parameter->name(),
+            "' took no part in the loss; freeze it, or set ignore_unused_parameters to true");
+    const auto unused = target({.group = group.index(), .position = static_cast<int>(i)});
+    kernels::fill({.y = unused.view}, context_.compute());
+  }
+}
+
+// Collectives follow the recorded order, whatever the order of completion on this rank.
+void GroupGradients::issue_in_order() {
+  while (next_in_order_ < order_.size()) {
+    const ShardGroup& group = groups_[static_cast<size_t>(order_[next_in_order_])];
+    GroupState& state = state_of(group);
+    if (!state.complete) return;
+    ++next_in_order_;
+    if (group.num_trained_parameters() == 0) continue;
+    reduce(group, state);
+    if (!options_.overlap) state.work.wait_on(context_.compute());
+  }
+}
+
+Block GroupGradients::take(int64_t numel, DType dtype) {
+  return context_.allocate(numel * size_of(dtype), Label::gradients);
+}
+
+View GroupGradients::whole(const Block& block, DType dtype) const {
+  return {block.data(), dtype, Shape{block.bytes() / size_of(dtype)}, context_.device()};
+}
+
+View GroupGradients::part(const Block& block, DType dtype, Range range) const {
+  return whole(block, dtype).narrow(0, range.begin, range.size());
+}
+
+StreamRef GroupGradients::begin_reduction() {
+  const StreamRef stream = context_.stream(StreamRole::reduce);
+  stream->wait(context_.compute()->record());
+  return stream;
+}
+
+}  // namespace zinc::zero

@@ -1,0 +1,80 @@
+// zero/group_gradients.h: what all gradient stores share: which parameters of a group have
+// written, and in which order groups are handed to the ranks.
+#pragma once
+
+#include <vector>
+
+#include "zero/gradient_store.h"
+#include "zero/segment_collectives.h"
+
+namespace zinc::zero {
+
+class GroupGradients : public GradientStore {
+ public:
+  GroupGradients(const std::vector<ShardGroup>& groups, const StepSchedule& schedule,
+                 comm::Communicator& communicator, Context& context,
+                 const GradientStoreOptions& options);
+
+  void begin_micro_step(int64_t index, int64_t count) override;
+  autograd::GradientTarget target(ParameterIndex parameter) override;
+  void gradient_done(ParameterIndex parameter) override;
+  void end_micro_step() override;
+
+ protected:
+  struct GroupState {
+    Block written;  // [trained_numel] policy.written: this micro-step's, or the step's where kept
+    Block kept;     // what the derived store keeps beside it
+    std::vector<bool> in_step;        // by position: has a gradient in this step
+    std::vector<bool> in_micro_step;  // in this micro-step
+    int done = 0;
+    bool complete = false;
+    comm::Work work;
+  };
+
+  // `written` stays over the micro-batches of a step, and backward adds to it.
+  virtual bool keeps_written() const = 0;
+  // All gradients of the group that this micro-step brings are issued.
+  virtual void collect(const ShardGroup&, GroupState&) {}
+  // The group's turn in the order of reductions; only where reduces_now().
+  virtual bool reduces_now() const = 0;
+  virtual void reduce(const ShardGroup& group, GroupState& state) = 0;
+
+  const std::vector<ShardGroup>& groups() const { return groups_; }
+  const std::vector<int>& order() const { return order_; }
+  GroupState& state_of(const ShardGroup& group) {
+    return states_[static_cast<size_t>(group.index())];
+  }
+  std::vector<GroupState>& states() { return states_; }
+  const GradientPolicy& policy() const { return options_.policy; }
+  const GradientStoreOptions& options() const { return options_; }
+  comm::Communicator& communicator() { return communicator_; }
+  Context& context() { return context_; }
+  bool is_first() const { return first_; }
+  bool is_last() const { return last_; }
+
+  Block take(int64_t numel, DType dtype);
+  View whole(const Block& block, DType dtype) const;
+  View part(const Block& block, DType dtype, Range range) const;
+
+  // The reduce stream, ordered behind what was issued to the compute stream.
+  StreamRef begin_reduction();
+  SegmentCollectives& collectives() { return collectives_; }
+
+ private:
+  void complete(const ShardGroup& group);
+  void zero_unused(const ShardGroup& group, GroupState& state);
+  void issue_in_order();
+
+  const std::vector<ShardGroup>& groups_;
+  const std::vector<int> order_;
+  comm::Communicator& communicator_;
+  Context& context_;
+  const GradientStoreOptions options_;
+  SegmentCollectives collectives_;
+  std::vector<GroupState> states_;
+  size_t next_in_order_ = 0;
+  bool first_ = true;
+  bool last_ = true;
+};
+
+}  // namespace zinc::zero

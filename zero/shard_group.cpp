@@ -1,0 +1,123 @@
+#include "zero/shard_group.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+
+namespace zinc::zero {
+namespace {
+
+int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+SegmentKind segment_of(const autograd::Parameter& parameter, int64_t persistence_threshold) {
+  if (!parameter.requires_grad()) return SegmentKind::frozen;
+  if (parameter.numel() <= persistence_threshold) {
+    return parameter.decays() ? SegmentKind::persistent_decay : SegmentKind::persistent_no_decay;
+  }
+  return parameter.decays() ? SegmentKind::decay : SegmentKind::no_decay;
+}
+
+}  // namespace
+
+std::string_view name_of(SegmentKind kind) {
+  static constexpr std::array<std::string_view, kNumSegmentKinds> kNames{
+      "decay", "no_decay", "persistent_decay", "persistent_no_decay", "frozen"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+Range intersect(const Range& a, const Range& b) {
+  const int64_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max(begin, std::min(a.end, b.end))};
+}
+
+ShardGroup::ShardGroup(int index, std::string name,
+                       const std::vector<autograd::Parameter*>& parameters, int world,
+                       int64_t persistence_threshold)
+    : index_(index), name_(std::move(name)), world_(world) {
+  require(!parameters.empty(), "shard group '", name_, "' has no parameters");
+  require(world > 0, "shard group '", name_, "': the world size must be positive, not ", world);
+  dtype_ = parameters.front()->dtype();
+  for (autograd::Parameter* parameter : parameters) {
+    require(parameter->dtype() == dtype_, "shard group '", name_, "': all parameters must be of ",
+            "one dtype: ", parameters.front()->name(), " is ", dtype_, ", ", parameter->name(),
+            " is ", parameter->dtype());
+    const SegmentKind kind = segment_of(*parameter, persistence_threshold);
+    placements_.push_back({.parameter = parameter, .offset = 0, .segment = kind});
+    if (is_trained(kind)) ++num_trained_parameters_;
+  }
+  for (int i = 0; i < kNumSegmentKinds; ++i) {
+    const auto kind = static_cast<SegmentKind>(i);
+    Segment segment{.kind = kind, .offset = numel_, .size = 0};
+    for (Placement& placement : placements_) {
+      if (placement.segment != kind) continue;
+      placement.offset = segment.offset + segment.size;
+      segment.size += round_up(placement.parameter->numel(), kNormChunk);
+    }
+    segment.size = round_up(segment.size, world * kShardUnit);
+    numel_ += segment.size;
+    if (is_trained(kind)) trained_numel_ = numel_;
+    if (segment.size > 0) segments_.push_back(segment);
+  }
+}
+
+const Segment& ShardGroup::segment(SegmentKind kind) const {
+  for (const Segment& segment : segments_) {
+    if (segment.kind == kind) return segment;
+  }
+  throw InvalidArgument(
+      concat("shard group '", name_, "' has no ", zero::name_of(kind), " segment"));
+}
+
+std::vector<Range> ShardGroup::trained_gaps() const {
+  std::vector<Range> taken;
+  for (const Placement& placement : placements_) {
+    if (is_trained(placement.segment)) taken.push_back(placement.range());
+  }
+  std::sort(taken.begin(), taken.end(),
+            [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  std::vector<Range> gaps;
+  int64_t position = 0;
+  for (const Range& range : taken) {
+    if (range.begin > position) gaps.push_back({position, range.begin});
+    position = std::max(position, range.end);
+  }
+  if (position < trained_numel_) gaps.push_back({position, trained_numel_});
+  return gaps;
+}
+
+std::vector<ShardGroup> make_shard_groups(nn::Module& model, int world,
+                                          int64_t persistence_threshold) {
+  const auto unit_of = [](const nn::Parameter& parameter) {
+    nn::Module* unit = nullptr;
+    for (nn::Module* module = &parameter.parent(); module != nullptr; module = module->parent()) {
+      if (module->is_shard_unit()) unit = module;
+    }
+    return unit;
+  };
+
+  std::vector<ShardGroup> groups;
+  std::vector<autograd::Parameter*> pending;
+  nn::Module* pending_unit = nullptr;
+  std::string pending_name;
+  const auto finish = [&] {
+    if (pending.empty()) return;
+    groups.emplace_back(static_cast<int>(groups.size()), pending_name, pending, world,
+                        persistence_threshold);
+    pending.clear();
+  };
+  for (nn::Parameter* parameter : model.parameters()) {
+    nn::Module* unit = unit_of(*parameter);
+    if (unit != pending_unit) finish();
+    if (pending.empty()) {
+      pending_unit = unit;
+      pending_name = unit != nullptr ? unit->path() : parameter->parent().path();
+    }
+    pending.push_back(parameter);
+  }
+  finish();
+  require(!groups.empty(), "the model has no parameters");
+  return groups;
+}
+
+}  // namespace zinc::zero

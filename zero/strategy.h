@@ -1,0 +1,46 @@
+// zero/strategy.h: the one place that turns a ZeRO stage into objects.
+//
+//   stage | model weights | master, states | gradients until the step
+//   0     | whole         | whole          | whole
+//   1     | whole         | shards         | whole until they are reduced, then shards
+//   2     | whole         | shards         | shards
+//   3     | shards        | shards         | shards
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "core/context.h"
+#include "nn/module.h"
+#include "zero/engine_config.h"
+#include "zero/gradient_norm.h"
+#include "zero/gradient_store.h"
+#include "zero/shard_group.h"
+#include "zero/step_schedule.h"
+#include "zero/weight_store.h"
+
+namespace zinc::zero {
+
+struct Strategy {
+  std::unique_ptr<WeightStore> weights;
+  std::unique_ptr<GradientStore> gradients;
+  // What each rank updates; one entry where every rank updates everything. See GradientNorm.
+  std::vector<std::vector<OwnedRange>> owned;
+};
+
+struct StrategyInputs {
+  const std::vector<ShardGroup>& groups;
+  const StepSchedule& schedule;
+  comm::Communicator& communicator;
+  Context& context;
+  const nn::WeightSource& weights;
+  int num_states = 0;          // of the optimizer
+  bool dynamic_model = false;  // the schedule says nothing about the steps to come
+  double wire_divisor = 1.0;
+};
+
+// `inputs` must outlive the strategy, but for `weights`.
+Strategy make_strategy(const EngineConfig& config, const StrategyInputs& inputs);
+
+}  // namespace zinc::zero

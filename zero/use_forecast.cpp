@@ -1,0 +1,46 @@
+#include "zero/use_forecast.h"
+
+namespace zinc::zero {
+
+void UseForecast::begin(WeightStore::Phase phase) {
+  uses_.clear();
+  numel_.assign(1, 0);
+  next_ = 0;
+  if (schedule_ == nullptr) return;
+  if (phase != WeightStore::Phase::backward) append(schedule_->forward());
+  if (phase != WeightStore::Phase::evaluation) append(schedule_->backward());
+}
+
+void UseForecast::append(const std::vector<ScheduleEntry>& entries) {
+  for (const ScheduleEntry& entry : entries) {
+    if (entry.action != ScheduleAction::acquire) continue;
+    const ShardGroup& group = groups_[static_cast<size_t>(entry.parameter.group)];
+    const Placement& placement = group.placements()[static_cast<size_t>(entry.parameter.position)];
+    uses_.push_back(entry.parameter.group);
+    numel_.push_back(numel_.back() + placement.parameter->numel());
+  }
+}
+
+void UseForecast::advance(int group) {
+  if (next_ < uses_.size() && uses_[next_] == group) ++next_;
+}
+
+int64_t UseForecast::distance(int group) const {
+  for (size_t i = next_; i < uses_.size(); ++i) {
+    if (uses_[i] == group) return numel_[i] - numel_[next_];
+  }
+  return kNever;
+}
+
+std::vector<int> UseForecast::upcoming() const {
+  std::vector<int> order;
+  std::vector<bool> seen(groups_.size(), false);
+  for (size_t i = next_; i < uses_.size() && order.size() < groups_.size(); ++i) {
+    const auto group = static_cast<size_t>(uses_[i]);
+    if (!seen[group]) order.push_back(uses_[i]);
+    seen[group] = true;
+  }
+  return order;
+}
+
+}  // namespace zinc::zero

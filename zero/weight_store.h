@@ -1,0 +1,88 @@
+// zero/weight_store.h: where model weights, master weights and optimizer states live.
+//
+// One implementation per way of sharding, chosen once when the engine is made; nothing else asks
+// for the stage. All calls come from the issuing thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "autograd/parameter.h"
+#include "comm/communicator.h"
+#include "core/context.h"
+#include "nn/module.h"
+#include "optim/optimizer.h"
+#include "zero/shard_group.h"
+#include "zero/step_schedule.h"
+
+namespace zinc::zero {
+
+// One contiguous range of trained elements that this rank updates, all of one segment.
+struct UpdateSlice {
+  int group = 0;
+  SegmentKind segment = SegmentKind::decay;
+  Range range;   // of the group's arena
+  View weights;  // [range] f32 (f64 models: f64): the values that the optimizer updates
+  std::array<View, optim::kMaxOptimizerStates> states;  // [range] dtype of weights
+  View model_weights;  // [range] 16-bit copy for the model; absent where `weights` serves it
+};
+
+class WeightStore {
+ public:
+  virtual ~WeightStore() = default;
+
+  // --- the model's side, called through the parameter source
+  // What the following pins are: a forward pass that a backward pass follows or not, or that
+  // backward pass. Ends the phase before.
+  enum class Phase : uint8_t { forward, evaluation, backward };
+  virtual void begin(Phase phase) { static_cast<void>(phase); }
+  // The whole parameter, in place for work issued to the compute stream until unpin.
+  virtual ConstView pin(ParameterIndex parameter) = 0;
+  virtual void unpin(ParameterIndex parameter) noexcept = 0;
+  // Gives back what was gathered for passes. InternalError where a parameter is still pinned.
+  virtual void end_passes() = 0;
+
+  // --- the optimizer's side
+  virtual std::vector<UpdateSlice> slices() = 0;
+  // After the update of all slices was issued: weights reach every rank that keeps them whole.
+  virtual void publish() = 0;
+
+  // --- access for files and users; collective where the values are sharded, waits
+  // What the optimizer works on (master weights where there are any), flat [numel] in memory that
+  // the host can read, f32 (f64 for f64 models).
+  virtual void read_master(ParameterIndex parameter, View out) = 0;
+  virtual void read_state(ParameterIndex parameter, int state, View out) = 0;
+  virtual void write_master(ParameterIndex parameter, ConstView values) = 0;
+};
+
+struct WeightStoreOptions {
+  int num_states = 2;                       // of the optimizer, per trained element
+  bool shard_optimizer = false;             // master weights and states: own shards only
+  int64_t bucket_numel = 500'000'000;       // elements per collective
+  bool overlap = false;                     // gathers beside compute, ahead of their use
+  int64_t prefetch_numel = 50'000'000;      // elements gathered ahead; sharded weights
+  int64_t max_live_numel = 1'000'000'000;   // elements gathered at once; sharded weights
+  int64_t max_reuse_numel = 1'000'000'000;  // kept where the next use is nearer; sharded weights
+};
+
+// First values come from `source`, converted once to f32 (f64 for f64 models) and from there to the
+// model's dtype, so that every way of sharding starts alike.
+
+// Model weights whole on every rank (stages 0 to 2).
+std::unique_ptr<WeightStore> make_whole_weights(const std::vector<ShardGroup>& groups,
+                                                comm::Communicator& communicator, Context& context,
+                                                const nn::WeightSource& source,
+                                                const WeightStoreOptions& options);
+
+// Every rank keeps its shards, and the persistent segments whole; a group is gathered for its use
+// (stage 3). `schedule` null: uses are not known in advance, nothing is gathered ahead.
+std::unique_ptr<WeightStore> make_sharded_weights(const std::vector<ShardGroup>& groups,
+                                                  const StepSchedule* schedule,
+                                                  comm::Communicator& communicator,
+                                                  Context& context, const nn::WeightSource& source,
+                                                  const WeightStoreOptions& options);
+
+}  // namespace zinc::zero

@@ -1,0 +1,357 @@
+// Every rank keeps its shards; a group is gathered into an arena of its own while it is used.
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "core/trace.h"
+#include "kernels/copy.h"
+#include "kernels/fill.h"
+#include "zero/optimizer_shards.h"
+#include "zero/segment_collectives.h"
+#include "zero/trace_span.h"
+#include "zero/use_forecast.h"
+#include "zero/weight_loading.h"
+#include "zero/weight_store.h"
+
+namespace zinc::zero {
+namespace {
+
+// What is true of a group's weights on this rank.
+enum class Residence : uint8_t {
+  sharded,    // the rank's shards only
+  gathering,  // a collective that fills the arena is under way
+  unsharded,  // the arena holds the whole group, for work on the compute stream
+};
+
+bool may_become(Residence from, Residence to) {
+  switch (from) {
+    case Residence::sharded:
+      return to == Residence::gathering;
+    case Residence::gathering:
+      return to == Residence::unsharded;
+    case Residence::unsharded:
+      return to == Residence::sharded;
+  }
+  return false;
+}
+
+class ShardedWeights : public WeightStore {
+ public:
+  ShardedWeights(const std::vector<ShardGroup>& groups, const StepSchedule* schedule,
+                 comm::Communicator& communicator, Context& context, const nn::WeightSource& source,
+                 const WeightStoreOptions& options)
+      : groups_(groups),
+        communicator_(communicator),
+        context_(context),
+        options_(options),
+        collectives_(communicator, context, {.bucket_numel = options.bucket_numel}),
+        optimizer_(groups, communicator, context, options.num_states, true),
+        forecast_(groups, schedule),
+        scheduled_(schedule != nullptr),
+        states_(groups.size()) {
+    for (const ShardGroup& group : groups_) {
+      make_buffers(group);
+      for (const Placement& placement : group.placements()) load(group, placement, source);
+    }
+  }
+
+  void begin(Phase phase) override { forecast_.begin(phase); }
+
+  ConstView pin(ParameterIndex parameter) override {
+    const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
+    const Placement& placement = group.placements()[static_cast<size_t>(parameter.position)];
+    GroupState& state = state_of(group);
+    forecast_.advance(group.index());
+    if (state.residence == Residence::sharded) {
+      make_room(group);
+      gather(group, TraceKind::gather);
+    }
+    ++state.pins;
+    ++pinned_;
+    prefetch();
+    if (state.residence == Residence::gathering) {
+      state.work.wait_on(context_.compute());
+      become(state, Residence::unsharded);
+    }
+    return arena_view(group, placement.segment, placement.range())
+        .reshape(placement.parameter->shape());
+  }
+
+  void unpin(ParameterIndex parameter) noexcept override {
+    --pinned_;
+    const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
+    GroupState& state = state_of(group);
+    if (--state.pins > 0 || !scheduled_) return;
+    if (forecast_.distance(group.index()) > reuse_limit()) reshard(group);
+  }
+
+  void end_passes() override {
+    bug_check(pinned_ == 0, pinned_, " parameters are still in use at the end of a pass");
+    for (const ShardGroup& group : groups_) {
+      GroupState& state = state_of(group);
+      if (state.residence == Residence::gathering) {
+        state.work.wait_on(context_.compute());
+        become(state, Residence::unsharded);
+      }
+      if (state.residence == Residence::unsharded) reshard(group);
+    }
+    bug_check(live_numel_ == 0, live_numel_, " elements are counted as gathered when none are");
+  }
+
+  std::vector<UpdateSlice> slices() override { return optimizer_.slices(model_of_range()); }
+
+  void publish() override {
+    const StreamRef stream = context_.stream(StreamRole::gather);
+    stream->wait(context_.compute()->record());
+    for (const ShardGroup& group : groups_) {
+      for (const Segment& segment : group.segments()) {
+        if (!is_persistent(segment.kind)) continue;
+        collectives_.all_gather(kept_view(group, segment, optimizer_.owned(segment)),
+                                kept_view(group, segment, segment.range()), stream);
+      }
+    }
+    context_.compute()->wait(stream->record());
+  }
+
+  void read_master(ParameterIndex parameter, View out) override {
+    const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
+    const Placement& placement = group.placements()[static_cast<size_t>(parameter.position)];
+    const bool master = optimizer_.has_master(group) && is_trained(placement.segment);
+    optimizer_.read(
+        group, placement,
+        [this, master](const ShardGroup& of, const Segment& segment, Range range) {
+          return master ? optimizer_.master(of, segment, range) : kept_view(of, segment, range);
+        },
+        out);
+  }
+
+  void read_state(ParameterIndex parameter, int state, View out) override {
+    const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
+    const Placement& placement = group.placements()[static_cast<size_t>(parameter.position)];
+    require(is_trained(placement.segment), "parameter '", placement.parameter->name(),
+            "' is frozen and has no optimizer state");
+    optimizer_.read(
+        group, placement,
+        [this, state](const ShardGroup& of, const Segment& segment, Range range) {
+          return optimizer_.state(of, segment, state, range);
+        },
+        out);
+  }
+
+  void write_master(ParameterIndex parameter, ConstView values) override {
+    end_passes();
+    const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
+    const Placement& placement = group.placements()[static_cast<size_t>(parameter.position)];
+    for (const Range& range : kept_ranges(group, placement)) {
+      store(group, placement, range,
+            values.narrow(0, range.begin - placement.offset, range.size()));
+    }
+    context_.compute()->synchronize();
+  }
+
+ private:
+  struct GroupState {
+    Block shards;      // [sum of own shards] of the segments that are gathered for use
+    Block persistent;  // [sum of sizes] of the persistent segments, whole
+    Block arena;       // [sum of sizes] of the segments that are gathered; while not sharded
+    Residence residence = Residence::sharded;
+    comm::Work work;
+    int pins = 0;
+  };
+
+  GroupState& state_of(const ShardGroup& group) {
+    return states_[static_cast<size_t>(group.index())];
+  }
+  const GroupState& state_of(const ShardGroup& group) const {
+    return states_[static_cast<size_t>(group.index())];
+  }
+
+  static void become(GroupState& state, Residence to) {
+    bug_check(may_become(state.residence, to), "a shard group cannot go from state ",
+              static_cast<int>(state.residence), " to ", static_cast<int>(to));
+    state.residence = to;
+  }
+
+  // Elements of the group's segments of one kind of keeping that lie before `segment`.
+  static int64_t numel_before(const ShardGroup& group, const Segment& segment) {
+    int64_t numel = 0;
+    for (const Segment& other : group.segments()) {
+      if (other.kind == segment.kind) break;
+      if (is_persistent(other.kind) == is_persistent(segment.kind)) numel += other.size;
+    }
+    return numel;
+  }
+  static int64_t numel_of(const ShardGroup& group, bool persistent) {
+    int64_t numel = 0;
+    for (const Segment& segment : group.segments()) {
+      if (is_persistent(segment.kind) == persistent) numel += segment.size;
+    }
+    return numel;
+  }
+
+  View view_of(const ShardGroup& group, const Block& block, int64_t offset, int64_t numel) const {
+    const int64_t size = block.bytes() / size_of(group.dtype());
+    return View(block.data(), group.dtype(), Shape{size}, context_.device())
+        .narrow(0, offset, numel);
+  }
+
+  // A range of what this rank keeps of a segment: all of a persistent one, else its own shard.
+  View kept_view(const ShardGroup& group, const Segment& segment, Range range) const {
+    const GroupState& state = state_of(group);
+    const int64_t before = numel_before(group, segment);
+    if (is_persistent(segment.kind)) {
+      return view_of(group, state.persistent, before + range.begin - segment.offset, range.size());
+    }
+    const int64_t start = before / communicator_.size() - optimizer_.owned(segment).begin;
+    return view_of(group, state.shards, start + range.begin, range.size());
+  }
+
+  // A range of a whole segment, while it is there.
+  View arena_view(const ShardGroup& group, SegmentKind kind, Range range) const {
+    const Segment& segment = group.segment(kind);
+    if (is_persistent(kind)) return kept_view(group, segment, range);
+    return view_of(group, state_of(group).arena,
+                   numel_before(group, segment) + range.begin - segment.offset, range.size());
+  }
+
+  ModelView model_of_range() const {
+    return [this](const ShardGroup& group, const Segment& segment, Range range) {
+      return kept_view(group, segment, range);
+    };
+  }
+
+  void make_buffers(const ShardGroup& group) {
+    GroupState& state = state_of(group);
+    const auto zeros = [&](int64_t numel) {
+      if (numel == 0) return Block();
+      Block block = context_.allocate(numel * size_of(group.dtype()), Label::parameters);
+      kernels::fill({.y = view_of(group, block, 0, numel)}, context_.compute());
+      return block;
+    };
+    state.shards = zeros(numel_of(group, false) / communicator_.size());
+    state.persistent = zeros(numel_of(group, true));
+  }
+
+  // The parts of a parameter that this rank keeps in the model's dtype.
+  std::vector<Range> kept_ranges(const ShardGroup& group, const Placement& placement) const {
+    if (is_persistent(placement.segment)) return {placement.range()};
+    const Segment& segment = group.segment(placement.segment);
+    return {intersect(placement.range(), optimizer_.owned(segment))};
+  }
+
+  void store(const ShardGroup& group, const Placement& placement, Range range, ConstView values) {
+    if (range.empty()) return;
+    const Segment& segment = group.segment(placement.segment);
+    kernels::copy({.x = values, .y = kept_view(group, segment, range)}, context_.compute());
+    if (!optimizer_.has_master(group) || !is_trained(placement.segment)) return;
+    const Range owned = intersect(range, optimizer_.owned(segment));
+    if (owned.empty()) return;
+    kernels::copy({.x = values.narrow(0, owned.begin - range.begin, owned.size()),
+                   .y = optimizer_.master(group, segment, owned)},
+                  context_.compute());
+  }
+
+  void load(const ShardGroup& group, const Placement& placement, const nn::WeightSource& source) {
+    if (placement.range().empty()) return;
+    for (const Range& range : kept_ranges(group, placement)) {
+      load_range(context_, source, placement, range,
+                 [&](Range piece, const View& values) { store(group, placement, piece, values); });
+    }
+  }
+
+  StreamRef gather_stream() {
+    if (!options_.overlap) return context_.compute();
+    const StreamRef stream = context_.stream(StreamRole::gather);
+    // The arena may be memory that work on the compute stream still uses.
+    stream->wait(context_.compute()->record());
+    return stream;
+  }
+
+  void gather(const ShardGroup& group, TraceKind kind) {
+    GroupState& state = state_of(group);
+    become(state, Residence::gathering);
+    const int64_t numel = numel_of(group, false);
+    live_numel_ += numel;
+    state.arena = context_.allocate(numel * size_of(group.dtype()), Label::parameters);
+    const StreamRef stream = gather_stream();
+    const TraceSpan span(context_.trace(), kind, stream, group.name(),
+                         numel * size_of(group.dtype()));
+    for (const Segment& segment : group.segments()) {
+      if (is_persistent(segment.kind)) continue;
+      collectives_.all_gather(kept_view(group, segment, optimizer_.owned(segment)),
+                              arena_view(group, segment.kind, segment.range()), stream);
+    }
+    state.work = comm::Work(stream->record());
+  }
+
+  void reshard(const ShardGroup& group) noexcept {
+    GroupState& state = state_of(group);
+    state.residence = Residence::sharded;  // from unsharded: callers have checked
+    state.work = {};
+    live_numel_ -= numel_of(group, false);
+    trace_mark(context_.trace(), TraceKind::release, group.name(), state.arena.bytes());
+    state.arena.reset();
+  }
+
+  int64_t reuse_limit() const {
+    return live_numel_ > options_.max_live_numel ? 0 : options_.max_reuse_numel;
+  }
+
+  // Gives back groups that nothing uses now, the one with the farthest next use first, until
+  // `group` fits under the bound or nothing is left to give.
+  void make_room(const ShardGroup& group) {
+    while (live_numel_ + numel_of(group, false) > options_.max_live_numel) {
+      const ShardGroup* farthest = nullptr;
+      for (const ShardGroup& other : groups_) {
+        const GroupState& state = state_of(other);
+        if (state.residence != Residence::unsharded || state.pins > 0) continue;
+        if (farthest == nullptr ||
+            forecast_.distance(other.index()) > forecast_.distance(farthest->index())) {
+          farthest = &other;
+        }
+      }
+      if (farthest == nullptr) return;
+      reshard(*farthest);
+    }
+  }
+
+  void prefetch() {
+    if (!options_.overlap || !scheduled_) return;
+    int64_t ahead = 0;
+    for (const int index : forecast_.upcoming()) {
+      const ShardGroup& group = groups_[static_cast<size_t>(index)];
+      const int64_t numel = numel_of(group, false);
+      const Residence residence = state_of(group).residence;
+      if (residence == Residence::unsharded) continue;
+      ahead += numel;
+      if (ahead > options_.prefetch_numel) return;
+      if (residence == Residence::gathering) continue;
+      if (live_numel_ + numel > options_.max_live_numel) return;
+      gather(group, TraceKind::prefetch);
+    }
+  }
+
+  const std::vector<ShardGroup>& groups_;
+  comm::Communicator& communicator_;
+  Context& context_;
+  const WeightStoreOptions options_;
+  SegmentCollectives collectives_;
+  OptimizerShards optimizer_;
+  UseForecast forecast_;
+  const bool scheduled_;
+  std::vector<GroupState> states_;
+  int64_t live_numel_ = 0;  // elements of arenas that are there or under way
+  int64_t pinned_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<WeightStore> make_sharded_weights(const std::vector<ShardGroup>& groups,
+                                                  const StepSchedule* schedule,
+                                                  comm::Communicator& communicator,
+                                                  Context& context, const nn::WeightSource& source,
+                                                  const WeightStoreOptions& options) {
+  return std::make_unique<ShardedWeights>(groups, schedule, communicator, context, source, options);
+}
+
+}  // namespace zinc::zero

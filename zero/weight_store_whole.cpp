@@ -1,0 +1,146 @@
+// Model weights whole on every rank; master weights and states whole or sharded.
+#include <algorithm>
+
+#include "core/error.h"
+#include "kernels/copy.h"
+#include "kernels/fill.h"
+#include "zero/optimizer_shards.h"
+#include "zero/segment_collectives.h"
+#include "zero/weight_loading.h"
+#include "zero/weight_store.h"
+
+namespace zinc::zero {
+namespace {
+
+class WholeWeights : public WeightStore {
+ public:
+  WholeWeights(const std::vector<ShardGroup>& groups, comm::Communicator& communicator,
+               Context& context, const nn::WeightSource& source, const WeightStoreOptions& options)
+      : groups_(groups),
+        communicator_(communicator),
+        context_(context),
+        options_(options),
+        optimizer_(groups, communicator, context, options.num_states, options.shard_optimizer) {
+    for (const ShardGroup& group : groups_) {
+      arenas_.push_back(
+          context.allocate(group.numel() * size_of(group.dtype()), Label::parameters));
+      kernels::fill({.y = model_view(group, {0, group.numel()})}, context.compute());
+      for (const Placement& placement : group.placements()) load(group, placement, source);
+    }
+  }
+
+  ConstView pin(ParameterIndex parameter) override {
+    ++pinned_;
+    const Placement& placement = at(parameter);
+    return model_view(group_of(parameter), placement.range()).reshape(placement.parameter->shape());
+  }
+  void unpin(ParameterIndex) noexcept override { --pinned_; }
+  void end_passes() override {
+    bug_check(pinned_ == 0, pinned_, " parameters are still in use at the end of a pass");
+  }
+
+  std::vector<UpdateSlice> slices() override { return optimizer_.slices(model_of_range()); }
+
+  void publish() override {
+    if (!options_.shard_optimizer) return;
+    SegmentCollectives collectives(communicator_, context_,
+                                   {.bucket_numel = options_.bucket_numel});
+    const StreamRef stream = context_.stream(StreamRole::gather);
+    stream->wait(context_.compute()->record());
+    for (const ShardGroup& group : groups_) {
+      for (const Segment& segment : group.segments()) {
+        if (!is_trained(segment.kind)) continue;
+        collectives.all_gather(model_view(group, optimizer_.owned(segment)),
+                               model_view(group, segment.range()), stream);
+      }
+    }
+    context_.compute()->wait(stream->record());
+  }
+
+  void read_master(ParameterIndex parameter, View out) override {
+    const ShardGroup& group = group_of(parameter);
+    const Placement& placement = at(parameter);
+    if (optimizer_.has_master(group) && is_trained(placement.segment)) {
+      optimizer_.read(
+          group, placement,
+          [this](const ShardGroup& of, const Segment& segment, Range range) {
+            return optimizer_.master(of, segment, range);
+          },
+          out);
+      return;
+    }
+    kernels::copy({.x = model_view(group, placement.range()), .y = out}, context_.compute());
+    context_.compute()->synchronize();
+  }
+
+  void read_state(ParameterIndex parameter, int state, View out) override {
+    const Placement& placement = at(parameter);
+    require(is_trained(placement.segment), "parameter '", placement.parameter->name(),
+            "' is frozen and has no optimizer state");
+    optimizer_.read(
+        group_of(parameter), placement,
+        [this, state](const ShardGroup& of, const Segment& segment, Range range) {
+          return optimizer_.state(of, segment, state, range);
+        },
+        out);
+  }
+
+  void write_master(ParameterIndex parameter, ConstView values) override {
+    store(group_of(parameter), at(parameter), at(parameter).range(), values);
+    context_.compute()->synchronize();
+  }
+
+ private:
+  const ShardGroup& group_of(ParameterIndex parameter) const {
+    return groups_[static_cast<size_t>(parameter.group)];
+  }
+  const Placement& at(ParameterIndex parameter) const {
+    return group_of(parameter).placements()[static_cast<size_t>(parameter.position)];
+  }
+  View model_view(const ShardGroup& group, Range range) const {
+    return View(arenas_[static_cast<size_t>(group.index())].data(), group.dtype(),
+                Shape{group.numel()}, context_.device())
+        .narrow(0, range.begin, range.size());
+  }
+  ModelView model_of_range() const {
+    return [this](const ShardGroup& group, const Segment&, Range range) {
+      return model_view(group, range);
+    };
+  }
+
+  // Values of a range of one parameter: to the model, and the owned part to the master weights.
+  void store(const ShardGroup& group, const Placement& placement, Range range, ConstView values) {
+    kernels::copy({.x = values, .y = model_view(group, range)}, context_.compute());
+    if (!optimizer_.has_master(group) || !is_trained(placement.segment)) return;
+    const Segment& segment = group.segment(placement.segment);
+    const Range owned = intersect(range, optimizer_.owned(segment));
+    if (owned.empty()) return;
+    kernels::copy({.x = values.narrow(0, owned.begin - range.begin, owned.size()),
+                   .y = optimizer_.master(group, segment, owned)},
+                  context_.compute());
+  }
+
+  void load(const ShardGroup& group, const Placement& placement, const nn::WeightSource& source) {
+    load_range(context_, source, placement, placement.range(),
+               [&](Range piece, const View& values) { store(group, placement, piece, values); });
+  }
+
+  const std::vector<ShardGroup>& groups_;
+  comm::Communicator& communicator_;
+  Context& context_;
+  const WeightStoreOptions options_;
+  OptimizerShards optimizer_;
+  std::vector<Block> arenas_;  // by group: [numel] of its dtype
+  int64_t pinned_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<WeightStore> make_whole_weights(const std::vector<ShardGroup>& groups,
+                                                comm::Communicator& communicator, Context& context,
+                                                const nn::WeightSource& source,
+                                                const WeightStoreOptions& options) {
+  return std::make_unique<WholeWeights>(groups, communicator, context, source, options);
+}
+
+}  // namespace zinc::zero
