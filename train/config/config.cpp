@@ -11,7 +11,6 @@
 namespace zinc::train {
 namespace {
 
-constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
 std::string lower(std::string text) {
   for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
