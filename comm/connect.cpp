@@ -73,7 +73,8 @@ World connect(ConnectOptions options) {
                       share_of(cpus, 0, 1));
   }
   check_mpi_can_serve(found);
-  MpiWorld world = join_mpi(options.shared_memory, options.deadline);
+  // At the end of a job one rank may still write its last files.
+  MpiWorld world = join_mpi(options.shared_memory, 6 * options.deadline);
   check_same_world(info, world);
   info.local_rank = world.local_rank;
   info.local_size = world.local_size;

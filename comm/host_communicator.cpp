@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -75,6 +76,19 @@ Call HostCommunicator::next_call(Terms terms, int meetings) {
   return {.terms = terms, .deadline = deadline()};
 }
 
+Call HostCommunicator::next_sum(Terms terms, int meetings) {
+  if (reduce_algorithm() == ReduceAlgorithm::ordered || !endpoint_->transport->sums_natively()) {
+    return next_call(terms, meetings);
+  }
+  require(terms.operation == Operation::all_reduce ||
+              terms.count <= std::numeric_limits<int32_t>::max(),
+          "reduce_scatter: a native sum has at most 2^31 - 1 elements per rank, not ", terms.count);
+  terms.native = 1;
+  Call call = next_call(terms, meetings);
+  call.native_order = ++last_native_;
+  return call;
+}
+
 template <class Body>
 Work HostCommunicator::issue(const char* label, const Call& call, StreamRef stream, Body body) {
   if (endpoint_->heartbeat != nullptr) endpoint_->heartbeat->issued(call.terms, endpoint_->group);
@@ -95,7 +109,7 @@ Work HostCommunicator::all_gather(const AllGather& args, StreamRef stream) {
 Work HostCommunicator::reduce_scatter(const ReduceScatter& args, StreamRef stream) {
   const int64_t room =
       workspace_bytes(Collective::reduce_scatter, args.in.bytes(), args.in.dtype());
-  const Call call = next_call(checked(args, {.rank = rank(), .size = size()}, room), 1);
+  const Call call = next_sum(checked(args, {.rank = rank(), .size = size()}, room), 1);
   return issue("reduce_scatter", call, stream, [args](Transport& transport, const Call& run) {
     run_reduce_scatter(transport, run, args);
   });
@@ -104,7 +118,7 @@ Work HostCommunicator::reduce_scatter(const ReduceScatter& args, StreamRef strea
 Work HostCommunicator::all_reduce(const AllReduce& args, StreamRef stream) {
   const int64_t room =
       workspace_bytes(Collective::all_reduce, args.inout.bytes(), args.inout.dtype());
-  const Call call = next_call(checked(args, {.rank = rank(), .size = size()}, room), 2);
+  const Call call = next_sum(checked(args, {.rank = rank(), .size = size()}, room), 2);
   return issue("all_reduce", call, stream, [args](Transport& transport, const Call& run) {
     run_all_reduce(transport, run, args);
   });
@@ -169,7 +183,7 @@ Work HostCommunicator::receive(View data, int source, int tag, StreamRef stream)
 }
 
 int64_t HostCommunicator::workspace_bytes(Collective collective, int64_t bytes, DType dtype) const {
-  return workspace_bytes_of(backend_, collective, bytes, dtype, size());
+  return workspace_bytes_of(backend_, collective, bytes, dtype, size(), reduce_algorithm());
 }
 
 std::unique_ptr<Communicator> HostCommunicator::split(int color, int key) {

@@ -50,6 +50,7 @@ class HostCommunicator final : public Communicator {
  private:
   // The next collective of the group; it consists of `meetings` exchanges.
   Call next_call(Terms terms, int meetings);
+  Call next_sum(Terms terms, int meetings);  // by the algorithm that is set
   template <class Body>
   Work issue(const char* label, const Call& call, StreamRef stream, Body body);
   template <class Body>
@@ -61,6 +62,7 @@ class HostCommunicator final : public Communicator {
   std::shared_ptr<Endpoint> endpoint_;
   uint64_t last_sequence_ = 0;
   uint64_t last_meeting_ = 0;
+  uint64_t last_native_ = 0;
   int num_splits_ = 0;
   std::map<std::pair<int, int>, uint64_t> last_sent_;  // by (peer, tag)
   std::map<std::pair<int, int>, uint64_t> last_received_;

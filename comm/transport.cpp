@@ -11,6 +11,10 @@ std::vector<int> Transport::world_ranks_of(const SplitPlan& plan) const {
   return ranks;
 }
 
+void Transport::native_sum(const Call& call, const NativeSum&) {
+  detail::throw_internal_error(concat(call.terms, ": this transport has no sums of its own"));
+}
+
 void throw_stopped(const std::string& what, const Lifeline& lifeline) {
   throw CommError(concat(what, " stopped: ", lifeline.text()));
 }

@@ -53,6 +53,16 @@ struct Exchange {
   std::span<std::byte> workspace;  // for `take`: workspace_bytes() of the backend
 };
 
+// A sum in the backend's own order. Every rank gets its block of `count` elements (scatter), or all
+// `count` of them.
+struct NativeSum {
+  const std::byte* in = nullptr;  // [size * count] (scatter); null: `out` holds the input
+  std::byte* out = nullptr;       // [count], no part of `in`
+  int64_t count = 0;
+  DType dtype = DType::f32;  // f64 | f32 | bf16 | f16
+  bool scatter = false;
+};
+
 // Who forms a group of which this rank is `index`; world_ranks is empty for a rank in no group.
 struct SplitPlan {
   std::vector<int> members;  // ranks of the parent
@@ -77,6 +87,10 @@ class Transport {
   virtual void exchange(const Call& call, const Exchange& exchange) = 0;
   virtual void send(const Message& message, const std::byte* data) = 0;
   virtual void receive(const Message& message, std::byte* data) = 0;
+
+  // Whether native_sum() may be called; the same on all ranks of the group.
+  virtual bool sums_natively() const { return false; }
+  virtual void native_sum(const Call& call, const NativeSum& sum);
 
   // Every rank's bytes, by rank, to every rank; all bring the same number of them. Blocks.
   using Agree = std::function<std::vector<std::byte>(std::span<const std::byte> mine)>;

@@ -15,7 +15,7 @@ int64_t reduce_piece_bytes(int64_t part_bytes, int size) {
 }
 
 int64_t workspace_bytes_of(std::string_view backend, Collective collective, int64_t bytes,
-                           DType dtype, int size) {
+                           DType dtype, int size, ReduceAlgorithm algorithm) {
   require(bytes >= 0, "workspace_bytes: a negative size: ", bytes);
   if (backend == "single" || backend == "local") return 0;
   require(backend == "mpi", "workspace_bytes: unknown backend '", backend,
@@ -23,7 +23,10 @@ int64_t workspace_bytes_of(std::string_view backend, Collective collective, int6
   if (collective != Collective::reduce_scatter && collective != Collective::all_reduce) return 0;
   const int64_t elements = bytes / size_of(dtype);
   const int64_t part_bytes = part_of(elements, size, 0).count * size_of(dtype);
-  return 2 * (size - 1) * reduce_piece_bytes(part_bytes, size);
+  const int64_t pieces = 2 * (size - 1) * reduce_piece_bytes(part_bytes, size);
+  const bool holds_part =
+      algorithm == ReduceAlgorithm::native && collective == Collective::reduce_scatter && size > 1;
+  return holds_part ? std::max(pieces, part_bytes) : pieces;
 }
 
 }  // namespace zinc::comm

@@ -84,7 +84,7 @@ void MpiSession::run(const std::function<void()>& work, const std::string& what,
       lock, deadline, [&] { return outcome->done || abandoned_ || state_ == State::over; });
   if (outcome->done && outcome->failure == nullptr) return;
   if (outcome->done) std::rethrow_exception(outcome->failure);
-  if (start_failure_ != nullptr) std::rethrow_exception(start_failure_);
+  if (thread_failure_ != nullptr) std::rethrow_exception(thread_failure_);
   lock.unlock();
   if (ended) throw_stopped(what, control_);
   throw CommError(concat(what, ": MPI does not come back after ", describe(deadline)));
@@ -92,7 +92,7 @@ void MpiSession::run(const std::function<void()>& work, const std::string& what,
 
 void MpiSession::post(const std::shared_ptr<WireBatch>& batch) {
   batch->done.assign(batch->messages.size(), 0);
-  batch->left = batch->native ? 1 : 0;
+  batch->left = batch->num_native_requests;
   for (const WireMessage& message : batch->messages) batch->left += WirePieces::count_of(message);
   {
     const std::lock_guard lock(mutex_);

@@ -31,6 +31,7 @@
 
 #include "comm/mpi/control_channel.h"
 #include "comm/mpi/wire_batch.h"
+#include "core/dtype.h"
 
 namespace zinc::comm {
 
@@ -53,6 +54,13 @@ class MpiSession {
   MPI_Comm world() const { return world_; }
   MPI_Comm messages() const { return messages_; }  // the same ranks; for send and receive
 
+  // Adds elements of a float dtype; to be used in the communication thread.
+  struct Adder {
+    MPI_Datatype type = MPI_DATATYPE_NULL;
+    MPI_Op op = MPI_OP_NULL;
+  };
+  Adder adder(DType dtype) const;
+
   Lifeline& lifeline() { return control_; }
   // The world's own, where that is another one: looked at before MPI is finalised.
   void set_world_lifeline(std::shared_ptr<Lifeline> lifeline);
@@ -60,7 +68,7 @@ class MpiSession {
   void set_farewell_deadline(Nanoseconds deadline);
 
   // Runs `work` in the communication thread and waits for it; rethrows. After `deadline` the thread
-  // counts as lost and CommError names `what`.
+  // counts as lost and CommError names `what`; `work` may still run, so it must own what it uses.
   void run(const std::function<void()>& work, const std::string& what, Nanoseconds deadline);
 
   // Starts the batch's messages soon. The memory they name stays until wait() has returned or
@@ -101,6 +109,9 @@ class MpiSession {
   int cpu_ranks_ = 1;
   MPI_Comm world_ = MPI_COMM_NULL;
   MPI_Comm messages_ = MPI_COMM_NULL;
+  MPI_Datatype two_bytes_ = MPI_DATATYPE_NULL;
+  MPI_Op add_bf16_ = MPI_OP_NULL;
+  MPI_Op add_f16_ = MPI_OP_NULL;
   ControlChannel control_;
 
   mutable std::mutex mutex_;
@@ -110,7 +121,7 @@ class MpiSession {
   std::deque<std::function<void()>> new_work_;
   State state_ = State::running;
   bool abandoned_ = false;  // MPI is not entered any more
-  std::exception_ptr start_failure_;
+  std::exception_ptr thread_failure_;  // of an MPI call of its own
   std::shared_ptr<Lifeline> world_lifeline_;
   Nanoseconds farewell_deadline_ = std::chrono::minutes(10);
 

@@ -26,6 +26,14 @@ constexpr milliseconds kNoticeTime{200};   // for telling the peers of a failure
 // Tags of one communicator: two per exchange, or per message number and user tag.
 constexpr int kLargestTag = (1 << 22) - 1;
 
+// MPI knows no 16-bit floats. Each addition rounds, as it does for MPI's own types.
+template <class T>
+void add_16bit(void* in, void* inout, int* count, MPI_Datatype*) {
+  const T* from = static_cast<const T*>(in);
+  T* to = static_cast<T*>(inout);
+  for (int i = 0; i < *count; ++i) to[i] = T(static_cast<float>(to[i]) + static_cast<float>(from[i]));
+}
+
 using CpuMask = std::array<uint8_t, CPU_SETSIZE>;  // 1 where a rank may run
 
 }  // namespace
@@ -39,7 +47,7 @@ void MpiSession::thread_body() {
   } catch (const std::exception& failure) {
     control_.raise(failure.what());
     const std::lock_guard lock(mutex_);
-    start_failure_ = std::current_exception();
+    thread_failure_ = std::current_exception();
     abandoned_ = true;
   }
   const std::lock_guard lock(mutex_);
@@ -74,7 +82,27 @@ void MpiSession::initialise() {
     throw CommError(
         concat("this MPI has tags up to ", *largest_tag, " only; zinc needs ", kLargestTag));
   }
+  check_mpi(MPI_Type_contiguous(2, MPI_BYTE, &two_bytes_), "MPI_Type_contiguous");
+  check_mpi(MPI_Type_commit(&two_bytes_), "MPI_Type_commit");
+  check_mpi(MPI_Op_create(add_16bit<bf16>, 1, &add_bf16_), "MPI_Op_create");
+  check_mpi(MPI_Op_create(add_16bit<f16>, 1, &add_f16_), "MPI_Op_create");
   control_.open(world_);
+}
+
+MpiSession::Adder MpiSession::adder(DType dtype) const {
+  switch (dtype) {
+    case DType::f64:
+      return {MPI_DOUBLE, MPI_SUM};
+    case DType::f32:
+      return {MPI_FLOAT, MPI_SUM};
+    case DType::bf16:
+      return {two_bytes_, add_bf16_};
+    case DType::f16:
+      return {two_bytes_, add_f16_};
+    default:
+      break;
+  }
+  detail::throw_internal_error(concat("MPI adds no ", dtype));
 }
 
 // Which ranks are on this host, and which of them may use this rank's processors (this thread has
@@ -106,6 +134,9 @@ void MpiSession::look_at_host() {
 // Communicators of groups that were split off are left to MPI_Finalize.
 void MpiSession::finalise() {
   control_.close();
+  check_mpi(MPI_Op_free(&add_bf16_), "MPI_Op_free");
+  check_mpi(MPI_Op_free(&add_f16_), "MPI_Op_free");
+  check_mpi(MPI_Type_free(&two_bytes_), "MPI_Type_free");
   check_mpi(MPI_Comm_free(&messages_), "MPI_Comm_free");
   check_mpi(MPI_Comm_free(&world_), "MPI_Comm_free");
   check_mpi(MPI_Finalize(), "MPI_Finalize");

@@ -49,10 +49,10 @@ void WirePieces::start_natives() {
       const std::shared_ptr<WireBatch> batch = *it;
       uint64_t& next = next_native_.try_emplace(batch->comm, 1).first->second;
       if (batch->order != next) continue;
-      MPI_Request request = MPI_REQUEST_NULL;
-      batch->native(&request);
-      requests_.push_back(request);
-      pieces_.push_back({batch, 0, 0});
+      for (MPI_Request request : batch->native()) {
+        requests_.push_back(request);
+        pieces_.push_back({batch, 0, 0});
+      }
       ++next;
       waiting_natives_.erase(it);
       started = true;

@@ -30,7 +30,8 @@ struct WireBatch {
   std::vector<WireMessage> messages;
   // A nonblocking collective of MPI's instead of messages. Those of one communicator are started in
   // the order of `order` = 1, 2, ..., which is that in which all ranks issued them.
-  std::function<void(MPI_Request*)> native;
+  std::function<std::vector<MPI_Request>()> native;
+  int64_t num_native_requests = 0;
   uint64_t order = 0;
 
   int64_t moved = 0;          // pieces done so far

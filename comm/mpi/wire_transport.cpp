@@ -66,7 +66,7 @@ void WireTransport::wait(const WireBatch& batch, const Call& call) {
 
 void WireTransport::exchange(const Call& call, const Exchange& exchange) {
   guarded([&] {
-    compare_terms(call, exchange);
+    compare_terms(call);
     if (exchange.take) {
       take_pieces(call, exchange);
     } else {
@@ -84,8 +84,8 @@ void WireTransport::exchange(const Call& call, const Exchange& exchange) {
   count_received(bytes_in);
 }
 
-void WireTransport::compare_terms(const Call& call, const Exchange& exchange) {
-  std::vector<Terms> terms(exchange.to.size(), call.terms);
+void WireTransport::compare_terms(const Call& call) {
+  std::vector<Terms> terms(static_cast<size_t>(size()), call.terms);
   const auto batch = std::make_shared<WireBatch>();
   batch->comm = exchanges_;
   for (int p = 0; p < size(); ++p) {
@@ -165,6 +165,41 @@ void WireTransport::take_pieces(const Call& call, const Exchange& exchange) {
     }
     exchange.take(begin, bytes, sources);
   }
+}
+
+void WireTransport::native_sum(const Call& call, const NativeSum& sum) {
+  constexpr int64_t kMost = int64_t{1} << 30;  // elements in a call; counts are ints
+  const auto batch = std::make_shared<WireBatch>();
+  batch->comm = exchanges_;
+  batch->order = call.native_order;
+  batch->num_native_requests = sum.scatter ? 1 : std::max<int64_t>(1, (sum.count + kMost - 1) / kMost);
+  batch->native = [this, sum, comm = exchanges_, calls = batch->num_native_requests] {
+    const MpiSession::Adder adder = session_->adder(sum.dtype);
+    std::vector<MPI_Request> requests(static_cast<size_t>(calls), MPI_REQUEST_NULL);
+    if (sum.scatter) {
+      check_mpi(MPI_Ireduce_scatter_block(sum.in, sum.out, static_cast<int>(sum.count), adder.type,
+                                          adder.op, comm, requests.data()),
+                "MPI_Ireduce_scatter_block");
+      return requests;
+    }
+    for (int64_t k = 0; k < calls; ++k) {
+      const auto count = static_cast<int>(std::min(kMost, sum.count - k * kMost));
+      check_mpi(MPI_Iallreduce(MPI_IN_PLACE, sum.out + k * kMost * size_of(sum.dtype), count,
+                               adder.type, adder.op, comm, &requests[static_cast<size_t>(k)]),
+                "MPI_Iallreduce");
+    }
+    return requests;
+  };
+  guarded([&] {
+    compare_terms(call);
+    session_->post(batch);
+    wait(*batch, call);
+  });
+  // What a ring moves; how MPI does it is its own affair.
+  const int64_t bytes = sum.count * size_of(sum.dtype) * (sum.scatter ? size() : 1);
+  const int64_t moved = bytes * (size() - 1) / size() * (sum.scatter ? 1 : 2);
+  count_sent(moved);
+  count_received(moved);
 }
 
 void WireTransport::send(const Message& message, const std::byte* data) {
@@ -265,14 +300,15 @@ std::shared_ptr<Transport> WireTransport::world(std::shared_ptr<MpiSession> sess
 
 std::shared_ptr<Transport> WireTransport::split(const SplitPlan& plan, const Agree&) {
   constexpr auto kDeadline = std::chrono::minutes(1);
-  std::array<MPI_Comm, 2> comms{MPI_COMM_NULL, MPI_COMM_NULL};
+  using Pair = std::array<MPI_Comm, 2>;
+  const auto comms = std::make_shared<Pair>(Pair{MPI_COMM_NULL, MPI_COMM_NULL});
+  const int color = plan.index < 0 ? MPI_UNDEFINED : plan.color;
   // All ranks have agreed on the plan, so all of their communication threads come here.
   guarded([&] {
     session_->run(
-        [&] {
-          for (MPI_Comm& comm : comms) {
-            const int color = plan.index < 0 ? MPI_UNDEFINED : plan.color;
-            check_mpi(MPI_Comm_split(exchanges_, color, plan.index, &comm), "MPI_Comm_split");
+        [comms, color, key = plan.index, parent = exchanges_] {
+          for (MPI_Comm& comm : *comms) {
+            check_mpi(MPI_Comm_split(parent, color, key, &comm), "MPI_Comm_split");
             if (comm == MPI_COMM_NULL) continue;
             check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
           }
@@ -280,7 +316,7 @@ std::shared_ptr<Transport> WireTransport::split(const SplitPlan& plan, const Agr
         "split", kDeadline);
   });
   if (plan.index < 0) return nullptr;
-  auto wire = std::make_shared<WireTransport>(session_, comms[0], comms[1], plan.index,
+  auto wire = std::make_shared<WireTransport>(session_, (*comms)[0], (*comms)[1], plan.index,
                                               world_ranks_of(plan), shared_memory_);
   if (shared_memory_) {
     if (auto shared = on_shared_memory(session_, *wire, false)) return shared;

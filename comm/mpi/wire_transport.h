@@ -26,10 +26,12 @@ class WireTransport final : public Transport {
   void exchange(const Call& call, const Exchange& exchange) override;
   void send(const Message& message, const std::byte* data) override;
   void receive(const Message& message, std::byte* data) override;
+  bool sums_natively() const override { return true; }
+  void native_sum(const Call& call, const NativeSum& sum) override;
   std::shared_ptr<Transport> split(const SplitPlan& plan, const Agree& agree) override;
 
  private:
-  void compare_terms(const Call& call, const Exchange& exchange);
+  void compare_terms(const Call& call);
   void deliver(const Call& call, const Exchange& exchange);
   void take_pieces(const Call& call, const Exchange& exchange);
   void wait(const WireBatch& batch, const Call& call);

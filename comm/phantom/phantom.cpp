@@ -75,7 +75,8 @@ class Phantom final : public Communicator {
   Work barrier(StreamRef stream) override { return queue("barrier", stream, {}); }
 
   int64_t workspace_bytes(Collective collective, int64_t bytes, DType dtype) const override {
-    return workspace_bytes_of(options_.imitates, collective, bytes, dtype, size());
+    return workspace_bytes_of(options_.imitates, collective, bytes, dtype, size(),
+                              reduce_algorithm());
   }
 
   std::unique_ptr<Communicator> split(int color, int key) override {

@@ -24,6 +24,7 @@ inline constexpr Check kChecks[] = {
     ZINC_CHECK(ReduceScatter_ItsData_TellsOrdersApart),
     ZINC_CHECK(AllReduce_AnyFloatAndSize_IsTheWrittenOutTree),
     ZINC_CHECK(AllReduce_CraftedIntegers_AreExact),
+    ZINC_CHECK(NativeSums_CraftedIntegers_AreExact),
     ZINC_CHECK(Broadcast_FromEveryRoot_CopiesItsBytes),
     ZINC_CHECK(AllToAll_AnyDTypeAndSize_TransposesBlocks),
     ZINC_CHECK(Collectives_LargeArrays_AreRight),

@@ -156,6 +156,50 @@ inline void AllReduce_CraftedIntegers_AreExact(const Rank& rank) {
   });
 }
 
+// A backend's own sums, in whatever order, where it has them: exact on small integers.
+inline void NativeSums_CraftedIntegers_AreExact(const Rank& rank) {
+  rank.group.set_reduce_algorithm(ReduceAlgorithm::native);
+  const auto total = static_cast<float>((1 << rank.size()) - 1);
+  for_every_float([&]<class T>() {
+    for (const int64_t n : kSizes) {
+      const std::vector<T> ones(static_cast<size_t>(n * rank.size()),
+                                T(static_cast<float>(1 << rank.rank())));
+      auto inout = ones;
+      GuardedWorkspace workspace(rank.group, Collective::all_reduce, view_of(inout).bytes(),
+                                 kDTypeOf<T>);
+      rank.group.all_reduce({view_of(inout), workspace.view()}, rank.reduce()).wait();
+      EXPECT_EQ(first_difference(inout, std::vector<T>(inout.size(), T(total))), -1)
+          << "all_reduce " << zinc::name_of(kDTypeOf<T>) << " n " << n;
+      auto in = ones;
+      std::vector<float> out(static_cast<size_t>(n), 0.5f);
+      GuardedWorkspace room(rank.group, Collective::reduce_scatter, view_of(in).bytes(),
+                            kDTypeOf<T>);
+      if constexpr (sizeof(T) <= 4) {
+        rank.group
+            .reduce_scatter({.in = view_of(in),
+                             .out = view_of(out),
+                             .accumulate = true,
+                             .workspace = room.view()},
+                            rank.reduce())
+            .wait();
+        EXPECT_EQ(first_difference(out, std::vector<float>(out.size(), total + 0.5f)), -1)
+            << "reduce_scatter " << zinc::name_of(kDTypeOf<T>) << " n " << n;
+      }
+      rank.group
+          .reduce_scatter({.in = view_of(in),
+                           .out = view_of(in, rank.rank() * n, n),
+                           .workspace = room.view()},
+                          rank.gather())
+          .wait();
+      auto expected = ones;
+      std::fill_n(expected.begin() + rank.rank() * n, n, T(total));
+      EXPECT_EQ(first_difference(in, expected), -1) << "in place";
+      EXPECT_TRUE(workspace.guards_hold() && room.guards_hold());
+    }
+  });
+  rank.group.set_reduce_algorithm(ReduceAlgorithm::ordered);
+}
+
 inline void Broadcast_FromEveryRoot_CopiesItsBytes(const Rank& rank) {
   for_every_dtype([&]<class T>() {
     for (int root = 0; root < rank.size(); ++root) {

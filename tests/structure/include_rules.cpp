@@ -42,7 +42,7 @@ struct Door {
 };
 
 constexpr std::array kDoors{
-    Door{"mpi\\.h", "comm/mpi/.*|tests/ranks/.*", "MPI belongs in comm/mpi/"},
+    Door{"mpi\\.h", "comm/mpi/.*|tests/ranks/.*|bench/mpi/.*", "MPI belongs in comm/mpi/"},
     Door{"nccl\\.h", "comm/nccl/.*", "NCCL belongs in comm/nccl/"},
     Door{"rapidjson/.*", "train/json/.*", "RapidJSON belongs in train/json/"},
     Door{"(oneapi/dnnl/)?dnnl.*", "kernels/cpu/gemm.*|bench/.*",
