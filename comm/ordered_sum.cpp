@@ -11,7 +11,8 @@ namespace {
 constexpr int64_t kBlock = 512;  // elements whose partial sums stay in the first-level cache
 constexpr size_t kLevels = 11;   // 2^10 ranks
 
-// body(i) for i < n. Whole blocks have a length that the compiler knows, so it makes vectors of them.
+// body(i) for i < n. Whole blocks have a length that the compiler knows, so it makes vectors of
+// them.
 template <class Body>
 void for_each(int64_t n, const Body& body) {
   if (n == kBlock) {
@@ -26,9 +27,9 @@ class Blocks {
  public:
   using Sum = AccumulatorOf<T>;
 
-  // Sources are taken in order. Bit l of the number taken so far says that partial_[l] holds the sum
-  // of a complete subtree of 2^l of them; two of one size make one of the next, left plus right. At
-  // the end those that are left over are added from the smallest up.
+  // Sources are taken in order. Bit l of the number taken so far says that partial_[l] holds the
+  // sum of a complete subtree of 2^l of them; two of one size make one of the next, left plus
+  // right. At the end those that are left over are added from the smallest up.
   void sum(std::span<const std::byte* const> sources, int64_t begin, int64_t n) {
     for (size_t r = 0; r < sources.size(); ++r) {
       const T* in = reinterpret_cast<const T*>(sources[r]) + begin;

@@ -24,8 +24,8 @@ struct RankInfo {
 // One rank: its place, its communicator, its context. A World makes its context current for the
 // constructing thread for as long as it lives; it must be destroyed by that thread. Destroyed by an
 // exception, it aborts its communicator, so that the peers hear of it at once. At the end of an MPI
-// job it waits for its peers to get there too (for six times the deadline at most) and finalises MPI;
-// after an abort it does neither.
+// job it waits for its peers to get there too (for six times the deadline at most) and finalises
+// MPI; after an abort it does neither.
 class World {
  public:
   // `binding`: the processors of the constructing thread, given back at the end; may be null.

@@ -120,7 +120,7 @@ class MpiSession {
   std::deque<std::shared_ptr<WireBatch>> new_batches_;
   std::deque<std::function<void()>> new_work_;
   State state_ = State::running;
-  bool abandoned_ = false;  // MPI is not entered any more
+  bool abandoned_ = false;             // MPI is not entered any more
   std::exception_ptr thread_failure_;  // of an MPI call of its own
   std::shared_ptr<Lifeline> world_lifeline_;
   Nanoseconds farewell_deadline_ = std::chrono::minutes(10);

@@ -31,7 +31,8 @@ template <class T>
 void add_16bit(void* in, void* inout, int* count, MPI_Datatype*) {
   const T* from = static_cast<const T*>(in);
   T* to = static_cast<T*>(inout);
-  for (int i = 0; i < *count; ++i) to[i] = T(static_cast<float>(to[i]) + static_cast<float>(from[i]));
+  for (int i = 0; i < *count; ++i)
+    to[i] = T(static_cast<float>(to[i]) + static_cast<float>(from[i]));
 }
 
 using CpuMask = std::array<uint8_t, CPU_SETSIZE>;  // 1 where a rank may run

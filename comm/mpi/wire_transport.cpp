@@ -168,11 +168,12 @@ void WireTransport::take_pieces(const Call& call, const Exchange& exchange) {
 }
 
 void WireTransport::native_sum(const Call& call, const NativeSum& sum) {
-  constexpr int64_t kMost = int64_t{1} << 30;  // elements in a call; counts are ints
+  static constexpr int64_t kMost = int64_t{1} << 30;  // elements in a call; counts are ints
   const auto batch = std::make_shared<WireBatch>();
   batch->comm = exchanges_;
   batch->order = call.native_order;
-  batch->num_native_requests = sum.scatter ? 1 : std::max<int64_t>(1, (sum.count + kMost - 1) / kMost);
+  batch->num_native_requests =
+      sum.scatter ? 1 : std::max<int64_t>(1, (sum.count + kMost - 1) / kMost);
   batch->native = [this, sum, comm = exchanges_, calls = batch->num_native_requests] {
     const MpiSession::Adder adder = session_->adder(sum.dtype);
     std::vector<MPI_Request> requests(static_cast<size_t>(calls), MPI_REQUEST_NULL);

@@ -186,10 +186,9 @@ inline void NativeSums_CraftedIntegers_AreExact(const Rank& rank) {
             << "reduce_scatter " << zinc::name_of(kDTypeOf<T>) << " n " << n;
       }
       rank.group
-          .reduce_scatter({.in = view_of(in),
-                           .out = view_of(in, rank.rank() * n, n),
-                           .workspace = room.view()},
-                          rank.gather())
+          .reduce_scatter(
+              {.in = view_of(in), .out = view_of(in, rank.rank() * n, n), .workspace = room.view()},
+              rank.gather())
           .wait();
       auto expected = ones;
       std::fill_n(expected.begin() + rank.rank() * n, n, T(total));
