@@ -1,4 +1,4 @@
-#include "mapped_bytes.h"
+#include "tests/train/mapped_bytes.h"
 
 #include <sys/mman.h>
 #include <sys/syscall.h>

@@ -7,7 +7,7 @@
 
 #include "comm/local/local.h"
 #include "comm/single/single.h"
-#include "mapped_bytes.h"
+#include "tests/train/mapped_bytes.h"
 #include "train/model.h"
 #include "train/plan/estimator.h"
 #include "train/trainer.h"
