@@ -28,6 +28,7 @@ struct Options {
   std::string json;
   int threads = 0;
   bool warm = false;
+  bool paced = false;
 };
 
 void require_cpu(const std::string& device) {
@@ -58,27 +59,43 @@ int bench_ceilings(const Options& options) {
   return kDone;
 }
 
+// Another program takes turns with us: `zinc: ready` is the word that a line is awaited.
+void wait_for_a_line() {
+  fmt::print("zinc: ready\n");
+  std::fflush(stdout);
+  int c = std::getchar();
+  while (c != EOF && c != '\n') c = std::getchar();
+}
+
 int bench_train(Options options) {
   const auto dtype = parse_dtype(options.dtype);
+  require_cpu(options.device);
   if (!dtype || !is_float(*dtype)) {
     throw ConfigError(fmt::format("--dtype must be f32, bf16 or f16, not '{}'", options.dtype));
   }
   options.train.dtype = *dtype;
   comm::World world = comm::connect({.num_threads = options.threads});
   const bool speaks = world.is_main();
-  const bench::TrainBenchResult result =
-      bench::run_train_bench(world, options.train, [speaks](double seconds) {
-        if (speaks) fmt::print("step {:8.1f} ms\n", 1e3 * seconds);
-        std::fflush(stdout);
-      });
+  bench::TrainBenchHooks hooks;
+  if (speaks && options.paced) hooks.before_step = wait_for_a_line;
+  hooks.after_step = [speaks](int stage, double seconds) {
+    if (speaks) fmt::print("stage {} step {:8.1f} ms\n", stage, 1e3 * seconds);
+    std::fflush(stdout);
+  };
+  const bench::TrainBenchResult result = bench::run_train_bench(world, options.train, hooks);
   if (!speaks) return kDone;
+  for (const bench::StageSteps& stage : result.stages) {
+    fmt::print("stage {} tokens_per_second {:.1f} ({:.3f} x stage {})\n", stage.stage,
+               stage.tokens_per_second,
+               stage.tokens_per_second / result.stages.front().tokens_per_second,
+               result.stages.front().stage);
+  }
   fmt::print(
-      "tokens_per_second {:.1f}\nflops_per_token {:.4g} (6 x multiplied weights + 6 L H D T, "
-      "causal)\nachieved {:.1f} GFLOP/s\ngemm ceiling {:.1f} GFLOP/s\nratio {:.3f}\npeak {:.1f} "
-      "MiB\n",
-      result.tokens_per_second, result.flops_per_token, result.achieved_flops / 1e9,
-      result.gemm_ceiling_flops / 1e9, result.ratio,
-      static_cast<double>(result.peak_bytes) / 0x1p20);
+      "flops_per_token {:.4g} (6 x multiplied weights + 6 L H D T, causal)\nachieved {:.1f} "
+      "GFLOP/s "
+      "per rank\ngemm ceiling {:.1f} GFLOP/s\nratio {:.3f}\npeak {:.1f} MiB\n",
+      result.flops_per_token, result.achieved_flops / 1e9, result.gemm_ceiling_flops / 1e9,
+      result.ratio, static_cast<double>(result.peak_bytes) / 0x1p20);
   if (!options.json.empty()) {
     train::write_file_atomically(options.json, bench::json_of(options.train, result) + "\n");
   }
@@ -110,11 +127,20 @@ void add_bench_command(CLI::App& app, Action& action) {
   CLI::App* train = verb->add_subcommand("train", "Training steps of a preset");
   train->add_option("--preset", options->train.preset, "Default gpt2-124m");
   train->add_option("--dtype", options->dtype, "f32, bf16 (default) or f16");
+  train->add_option("--device", options->device, "cpu (default)");
   train->add_option("--batch", options->train.batch, "Sequences (default 4)");
   train->add_option("--seq", options->train.seq, "Tokens per sequence (default 512)");
   train->add_option("--steps", options->train.steps, "Timed steps (default 5)");
   train->add_option("--recompute-every", options->train.recompute_every,
                     "Blocks per recomputed segment; 0: keep activations (default)");
+  train->add_option("--accumulation", options->train.accumulation,
+                    "Micro-batches per step (default 1)");
+  train
+      ->add_option("--stages", options->train.stages,
+                   "ZeRO stages whose steps take turns, as in 0,2,3 (default 0)")
+      ->delimiter(',')
+      ->check(CLI::Range(0, 3));
+  train->add_flag("--paced", options->paced, "Wait for a line on standard input before each step");
   train->add_option("--threads", options->threads, "0: all cores (default)");
   train->add_option("--json", options->json, "Write the results to a file");
   train->callback([options, &action] { action = [options] { return bench_train(*options); }; });

@@ -31,8 +31,13 @@ class GemmProbe final : public Probe {
     const int64_t bytes = (c.m * c.k + c.k * c.n + c.m * c.n) * size_of(dtype);
     const int64_t sets = std::clamp<int64_t>(2 * last_level_cache_bytes() / bytes + 1, 1, 8);
     for (int64_t s = 0; s < sets; ++s) {
-      arrays_.push_back(Array::uniform({c.m, c.k}, dtype, -1, 1, 1));
-      arrays_.push_back(Array::uniform({c.k, c.n}, dtype, -1, 1, 2));
+      if (s == 0) {
+        arrays_.push_back(Array::uniform({c.m, c.k}, dtype, -1, 1, 1));
+        arrays_.push_back(Array::uniform({c.k, c.n}, dtype, -1, 1, 2));
+      } else {
+        arrays_.push_back(Array::copy_of(arrays_[0]));
+        arrays_.push_back(Array::copy_of(arrays_[1]));
+      }
       arrays_.push_back(Array({c.m, c.n}, dtype));
       const auto bind = [&](const dnnl::memory::desc& desc, const Array& array) {
         return dnnl::memory(desc, engine_, array.view().data());

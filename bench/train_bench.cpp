@@ -105,40 +105,80 @@ CeilingTime measure_products(const train::ModelConfig& config, const TrainBenchO
   return total;
 }
 
+// One stage's model and engine.
+struct Candidate {
+  Candidate(const train::ModelConfig& config, const TrainBenchOptions& options, int stage,
+            comm::World& world)
+      : model(train::make_model(config)) {
+    steps.stage = stage;
+    zero::EngineConfig engine_config;
+    engine_config.zero.stage = stage;
+    engine_config.batch = {.micro_batch = options.batch, .accumulation = options.accumulation};
+    engine_config.precision.dtype = options.dtype;
+    engine_config.precision.check_overflow = options.dtype == DType::f16;
+    engine_config.recompute.every_blocks = options.recompute_every;
+    engine = std::make_unique<zero::Engine>(*model, engine_config, world);
+  }
+
+  std::unique_ptr<nn::Model> model;
+  std::unique_ptr<zero::Engine> engine;
+  StageSteps steps;
+};
+
+double run_step(Candidate& candidate, comm::World& world, const TrainBenchOptions& options,
+                int64_t step) {
+  std::vector<nn::Batch> batches;
+  const int64_t ranks = world.size();
+  for (int64_t i = 0; i < options.accumulation; ++i) {
+    const int64_t index = (step * options.accumulation + i) * ranks + world.rank();
+    batches.push_back(random_batch(index, options, candidate.model->vocab_size()));
+  }
+  const auto start = Clock::now();
+  for (const nn::Batch& batch : batches) {
+    candidate.engine->backward(candidate.engine->forward(batch));
+    candidate.steps.final_loss = candidate.engine->step().loss;
+  }
+  world.context().compute()->synchronize();
+  return seconds_since(start);
+}
+
 }  // namespace
 
 TrainBenchResult run_train_bench(comm::World& world, const TrainBenchOptions& options,
-                                 const std::function<void(double)>& on_step) {
-  require(options.steps > 0 && options.batch > 0 && options.seq > 0,
-          "train bench: steps, batch and seq must be positive");
+                                 const TrainBenchHooks& hooks) {
+  require(options.steps > 0 && options.batch > 0 && options.seq > 0 && options.accumulation > 0,
+          "train bench: steps, batch, seq and accumulation must be positive");
+  require(!options.stages.empty(), "train bench: at least one stage is needed");
   const train::ModelConfigFile config = train::find_model_config(options.preset);
-  const std::unique_ptr<nn::Model> model = train::make_model(config.config);
-  zero::EngineConfig engine_config;
-  engine_config.batch.micro_batch = options.batch;
-  engine_config.precision.dtype = options.dtype;
-  engine_config.precision.check_overflow = options.dtype == DType::f16;
-  engine_config.recompute.every_blocks = options.recompute_every;
-  zero::Engine engine(*model, engine_config, world);
+  std::vector<std::unique_ptr<Candidate>> candidates;
+  for (const int stage : options.stages) {
+    candidates.push_back(std::make_unique<Candidate>(config.config, options, stage, world));
+  }
 
   const CeilingTime before = measure_products(config.config, options);
-  TrainBenchResult result;
   for (int64_t step = 0; step <= options.steps; ++step) {
-    const nn::Batch batch = random_batch(step, options, model->vocab_size());
-    const auto start = Clock::now();
-    engine.backward(engine.forward(batch));
-    result.final_loss = engine.step().loss;
-    world.context().compute()->synchronize();
-    if (step == 0) continue;
-    result.step_seconds.push_back(seconds_since(start));
-    if (on_step) on_step(result.step_seconds.back());
+    for (const auto& candidate : candidates) {
+      if (hooks.before_step) hooks.before_step();
+      const double seconds = run_step(*candidate, world, options, step);
+      if (step == 0) continue;
+      candidate->steps.step_seconds.push_back(seconds);
+      if (hooks.after_step) hooks.after_step(candidate->steps.stage, seconds);
+    }
   }
   const CeilingTime after = measure_products(config.config, options);
 
-  result.median_step_seconds = median(result.step_seconds);
-  result.tokens_per_second =
-      static_cast<double>(options.batch * options.seq) / result.median_step_seconds;
-  result.flops_per_token = model->flops_per_token(options.seq);
-  result.achieved_flops = result.flops_per_token * result.tokens_per_second;
+  TrainBenchResult result;
+  const double tokens_of_rank =
+      static_cast<double>(options.batch * options.seq * options.accumulation);
+  for (const auto& candidate : candidates) {
+    StageSteps& steps = candidate->steps;
+    steps.median_step_seconds = median(steps.step_seconds);
+    steps.tokens_per_second = tokens_of_rank * world.size() / steps.median_step_seconds;
+    result.stages.push_back(steps);
+  }
+  result.flops_per_token = candidates.front()->model->flops_per_token(options.seq);
+  result.achieved_flops =
+      result.flops_per_token * tokens_of_rank / result.stages.front().median_step_seconds;
   if (before.seconds > 0.0) {
     result.gemm_ceiling_flops = (before.flops + after.flops) / (before.seconds + after.seconds);
     result.ratio = result.achieved_flops / result.gemm_ceiling_flops;
@@ -154,18 +194,26 @@ std::string json_of(const TrainBenchOptions& options, const TrainBenchResult& re
   json.member("dtype", name_of(options.dtype));
   json.member("batch", options.batch);
   json.member("seq", options.seq);
-  json.member("tokens_per_second", result.tokens_per_second);
+  json.member("accumulation", options.accumulation);
   json.member("flops_per_token", result.flops_per_token);
   json.member("flops_formula", "6 x multiplied weights + 6 L H D T (causal)");
   json.member("achieved_flops", result.achieved_flops);
   json.member("gemm_ceiling_flops", result.gemm_ceiling_flops);
   json.member("ratio", result.ratio);
-  json.member("median_step_seconds", result.median_step_seconds);
-  json.key("step_seconds").begin_array();
-  for (const double seconds : result.step_seconds) json.value(seconds);
-  json.end_array();
   json.member("peak_bytes", result.peak_bytes);
-  json.member("final_loss", result.final_loss);
+  json.key("stages").begin_array();
+  for (const StageSteps& stage : result.stages) {
+    json.begin_object();
+    json.member("stage", static_cast<int64_t>(stage.stage));
+    json.member("tokens_per_second", stage.tokens_per_second);
+    json.member("median_step_seconds", stage.median_step_seconds);
+    json.key("step_seconds").begin_array();
+    for (const double seconds : stage.step_seconds) json.value(seconds);
+    json.end_array();
+    json.member("final_loss", stage.final_loss);
+    json.end_object();
+  }
+  json.end_array();
   json.end_object();
   return json.take();
 }

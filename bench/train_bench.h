@@ -20,25 +20,38 @@ struct TrainBenchOptions {
   int64_t seq = 512;
   int64_t steps = 5;  // timed; one more warms up
   int64_t recompute_every = 0;
+  int64_t accumulation = 1;  // micro-batches per step
+  // One engine and one model per ZeRO stage; their steps take turns, so that their times compare.
+  std::vector<int> stages{0};
+};
+
+struct StageSteps {
+  int stage = 0;
+  std::vector<double> step_seconds;
+  double median_step_seconds = 0.0;
+  double tokens_per_second = 0.0;  // of the median step, all ranks
+  double final_loss = 0.0;
 };
 
 struct TrainBenchResult {
-  std::vector<double> step_seconds;
-  double median_step_seconds = 0.0;
-  double tokens_per_second = 0.0;  // of the median step, this rank
+  std::vector<StageSteps> stages;  // in the order of the options
   double flops_per_token = 0.0;    // model FLOP: see nn::Model::flops_per_token
-  double achieved_flops = 0.0;     // flops_per_token x tokens_per_second
+  double achieved_flops = 0.0;     // of this rank, first stage
   // What the vendor library reaches on the products of forward and backward of this model, weighted
   // by their flops, measured before and after the steps in this process.
   double gemm_ceiling_flops = 0.0;
-  double ratio = 0.0;  // achieved / ceiling; 0 where there is no vendor library
-  double final_loss = 0.0;
-  int64_t peak_bytes = 0;  // device tier
+  double ratio = 0.0;      // achieved / ceiling; 0 where there is no vendor library
+  int64_t peak_bytes = 0;  // device tier, all engines together
 };
 
-// Random tokens; AdamW; ZeRO stage 0. `on_step` is told the seconds of each timed step.
+struct TrainBenchHooks {
+  std::function<void()> before_step;  // before each step, the untimed ones too
+  std::function<void(int stage, double seconds)> after_step;  // of each timed step
+};
+
+// Random tokens; AdamW.
 TrainBenchResult run_train_bench(comm::World& world, const TrainBenchOptions& options,
-                                 const std::function<void(double)>& on_step = {});
+                                 const TrainBenchHooks& hooks = {});
 std::string json_of(const TrainBenchOptions& options, const TrainBenchResult& result);
 
 }  // namespace zinc::bench
