@@ -1,6 +1,7 @@
 #include "apps/exit_codes.h"
 
 #include <cerrno>
+#include <cstdio>
 #include <new>
 
 #include "core/error.h"
@@ -48,6 +49,12 @@ Failure describe(const std::exception_ptr& error) {
   } catch (...) {
     return {kInternal, "an error of unknown type"};
   }
+}
+
+int report(const Failure& failure) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "zinc: %s\n", failure.message.c_str());
+  return failure.code;
 }
 
 }  // namespace zinc::apps

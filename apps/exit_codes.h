@@ -28,4 +28,7 @@ struct Failure {
 // Sorts an exception of the library into the contract.
 Failure describe(const std::exception_ptr& error);
 
+// Prints "zinc: <message>" to stderr, after what stdout still holds, and returns the code.
+int report(const Failure& failure);
+
 }  // namespace zinc::apps

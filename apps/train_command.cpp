@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -196,53 +198,96 @@ comm::ConnectOptions connect_options(const Options& options, const train::Config
   return connect;
 }
 
+// `work` on every rank. Where it throws on some, the first of those says why, so that there is one
+// message, and all end with its code: nobody goes on alone, and nobody leaves before it is said,
+// because mpirun ends the job at the first rank that fails.
+template <class Work>
+std::optional<int> fails_on_a_rank(comm::World& world, Work&& work) {
+  std::optional<Failure> failure;
+  try {
+    work();
+  } catch (...) {
+    failure = describe(std::current_exception());
+  }
+  const double mine = failure ? failure->code : kDone;
+  const std::vector<double> codes = zero::gather_values(world, {&mine, 1});
+  const auto first = std::find_if(codes.begin(), codes.end(), [](double c) { return c != 0.0; });
+  if (first == codes.end()) return std::nullopt;
+  if (first - codes.begin() == world.rank()) report(*failure);
+  zero::any_rank(world, false);  // a barrier
+  return static_cast<int>(*first);
+}
+
+// What a run reads: made before its folder, so that bad input leaves none.
+struct Input {
+  std::unique_ptr<nn::Model> model;
+  std::optional<train::FolderWeights> first_weights;
+  std::unique_ptr<train::Loader> loader;
+  std::unique_ptr<train::EvaluationSet> evaluation;
+};
+
+Input open_input(Job& job, const Options& options, const comm::World& world) {
+  Input input;
+  input.model = train::make_model(job.model.config);
+  open_data(job, options);
+  if (!options.init.empty()) {
+    input.first_weights.emplace(options.init, *input.model, job.model.config);
+  }
+  const int64_t micro_batch = job.config.engine.batch.micro_batch;
+  input.loader = std::make_unique<train::Loader>(*job.train_data,
+                                                 train::LoaderOptions{.micro_batch = micro_batch,
+                                                                      .seq_len = job.seq,
+                                                                      .seed = job.config.seed,
+                                                                      .rank = world.rank(),
+                                                                      .world = world.size()});
+  input.evaluation = std::make_unique<train::EvaluationSet>(
+      *job.validation_data,
+      train::EvaluationOptions{.batch = micro_batch,
+                               .seq_len = job.seq,
+                               .max_samples = std::max<int64_t>(1, kEvaluationTokens / job.seq),
+                               .rank = world.rank(),
+                               .world = world.size()});
+  return input;
+}
+
+// What a run writes to; rank 0 only.
+struct Output {
+  std::optional<train::RunFolder> run;
+  std::vector<std::unique_ptr<train::MetricsSink>> sinks;
+};
+
+Output open_output(const Job& job, const Options& options, const comm::World& world) {
+  Output output;
+  if (!world.is_main()) return output;
+  output.run.emplace(train::RunFolder::create(options.out, options.force));
+  train::write_file_atomically(output.run->file("config.resolved.json"),
+                               train::resolved_json(job.config, world.size()));
+  output.sinks = open_sinks(*output.run, job.config);
+  return output;
+}
+
 int train_on(comm::World& world, Job& job, const Options& options) {
   world.communicator().set_deadline(job.config.comm_deadline);
   const std::atomic<bool>& stop = stop_on_signals();
-  const std::unique_ptr<nn::Model> model = train::make_model(job.model.config);
-  open_data(job, options);
-  std::optional<train::FolderWeights> first_weights;
-  if (!options.init.empty()) first_weights.emplace(options.init, *model, job.model.config);
-
-  // Rank 0 makes the folder; the others must not go on when it could not.
-  std::optional<train::RunFolder> run;
-  std::exception_ptr failure;
-  if (world.is_main()) {
-    try {
-      run.emplace(train::RunFolder::create(options.out, options.force));
-      train::write_file_atomically(run->file("config.resolved.json"),
-                                   train::resolved_json(job.config, world.size()));
-    } catch (...) {
-      failure = std::current_exception();
-    }
-  }
-  const bool failed = zero::any_rank(world, failure != nullptr);
-  if (failure != nullptr) std::rethrow_exception(failure);
-  if (failed) return kCannotCreate;  // rank 0 says why
+  std::optional<Input> input;
+  std::optional<Output> output;
+  const auto open_all = [&] { input.emplace(open_input(job, options, world)); };
+  if (const auto code = fails_on_a_rank(world, open_all)) return *code;
+  const auto make_folder = [&] { output.emplace(open_output(job, options, world)); };
+  if (const auto code = fails_on_a_rank(world, make_folder)) return *code;
 
   Console console(world.is_main(),
                   job.config.steps_per_print > 0 ? job.config.steps_per_print : 10);
-  show_head(console, job, options, world, *model);
-  zero::Engine engine(
-      *model, job.config.engine, world,
-      {.weights = first_weights ? &*first_weights : nullptr, .total_steps = options.steps});
-  const int64_t micro_batch = job.config.engine.batch.micro_batch;
-  train::Loader loader(*job.train_data, {.micro_batch = micro_batch,
-                                         .seq_len = job.seq,
-                                         .seed = job.config.seed,
-                                         .rank = world.rank(),
-                                         .world = world.size()});
-  const train::EvaluationSet evaluation(
-      *job.validation_data, {.batch = micro_batch,
-                             .seq_len = job.seq,
-                             .max_samples = std::max<int64_t>(1, kEvaluationTokens / job.seq),
-                             .rank = world.rank(),
-                             .world = world.size()});
-  auto sinks = run ? open_sinks(*run, job.config) : decltype(open_sinks(*run, job.config)){};
+  show_head(console, job, options, world, *input->model);
+  zero::Engine engine(*input->model, job.config.engine, world,
+                      {.weights = input->first_weights ? &*input->first_weights : nullptr,
+                       .total_steps = options.steps});
+  if (output->run) output->run->keep();
   const auto save = [&](const std::string& name) {
     train::save_model(engine, job.model, options.out + "/" + name, name == "best");
   };
-  train::Trainer trainer(engine, loader, &evaluation, std::move(sinks), &console,
+  train::Trainer trainer(engine, *input->loader, input->evaluation.get(), std::move(output->sinks),
+                         &console,
                          {.steps = options.steps,
                           .eval_every = options.eval_every,
                           .save_every = options.save_every,
@@ -277,18 +322,31 @@ int show_plan(const Job& job, const comm::RankInfo& rank) {
 }
 
 int run_training(const Options& options) {
-  // The configuration is read before ranks are joined, so that its problems are one message.
   const comm::RankInfo rank = comm::discover_rank();
   std::optional<Job> job;
+  std::exception_ptr problem;
   try {
     job.emplace(prepare(options, rank.size));
   } catch (...) {
-    if (rank.rank != 0) return describe(std::current_exception()).code;
-    throw;
+    problem = std::current_exception();
   }
-  if (options.dry_run) return show_plan(*job, rank);
-  comm::World world = comm::connect(connect_options(options, job->config));
-  return train_on(world, *job, options);
+  if (options.dry_run) {  // joins no ranks
+    if (problem != nullptr && rank.rank != 0) return describe(problem).code;
+    if (problem != nullptr) std::rethrow_exception(problem);
+    return show_plan(*job, rank);
+  }
+  std::optional<comm::World> world;
+  try {
+    world.emplace(
+        comm::connect(job ? connect_options(options, job->config) : comm::ConnectOptions{}));
+  } catch (...) {
+    std::rethrow_exception(problem != nullptr ? problem : std::current_exception());
+  }
+  const auto all_prepared = [&] {
+    if (problem != nullptr) std::rethrow_exception(problem);
+  };
+  if (const auto code = fails_on_a_rank(*world, all_prepared)) return *code;
+  return train_on(*world, *job, options);
 }
 
 }  // namespace

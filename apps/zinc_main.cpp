@@ -35,15 +35,14 @@ std::vector<std::string> candidates(const CLI::App& app, const std::string& unkn
 }
 
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
-  std::fprintf(stderr, "zinc: %s\n", error.what());
+  std::string message = error.what();
   for (const std::string& unknown : app.remaining(true)) {
+    message += "\n  '" + unknown + "' is not known";
     const std::string nearest = nearest_name(unknown, candidates(app, unknown));
-    if (!nearest.empty()) {
-      std::fprintf(stderr, "zinc: did you mean %s?\n", nearest.c_str());
-    }
+    if (!nearest.empty()) message += ": did you mean " + nearest + "?";
   }
-  std::fprintf(stderr, "zinc: 'zinc --help' and 'zinc VERB --help' list what there is\n");
-  return kUsage;
+  message += "\n  'zinc --help' and 'zinc VERB --help' list what there is";
+  return report({kUsage, message});
 }
 
 int run(int argc, char** argv) {
@@ -67,10 +66,7 @@ int run(int argc, char** argv) {
   try {
     return action();
   } catch (...) {
-    const Failure failure = describe(std::current_exception());
-    std::fflush(stdout);
-    std::fprintf(stderr, "zinc: %s\n", failure.message.c_str());
-    return failure.code;
+    return report(describe(std::current_exception()));
   }
 }
 

@@ -77,6 +77,17 @@ if(TARGET zinc_tests_structure)
   target_compile_definitions(zinc_tests_structure
                              PRIVATE "ZINC_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
 endif()
+if(TARGET zinc_tests_apps)
+  # They run the command itself, alone and under mpirun, in folders made as those of train's tests.
+  target_sources(zinc_tests_apps PRIVATE "${PROJECT_SOURCE_DIR}/tests/train/scratch_folder.cpp")
+  set(mpirun "")
+  if(ZINC_HAVE_MPI)
+    set(mpirun "${MPIEXEC_EXECUTABLE}")
+  endif()
+  target_compile_definitions(zinc_tests_apps PRIVATE "ZINC_COMMAND=\"$<TARGET_FILE:zinc_command>\""
+                                                     "ZINC_MPIRUN=\"${mpirun}\"")
+  add_dependencies(zinc_tests_apps zinc_command)
+endif()
 include(TestsOfHeaders)
 include(TestsOfRanks)
 include(TestsOfFuzz)

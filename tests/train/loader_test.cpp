@@ -226,13 +226,13 @@ TEST_F(LoaderTest, BrokenSample_ThrowsInItsTurnAndEverAfter) {
   }
 }
 
-// Lengths 1, 2, 3, ...; documents of two tokens.
+// Lengths 1, 2, 3, 4 and 0; documents of two tokens.
 class RaggedDataset : public Dataset {
  public:
   int64_t num_samples() const override { return 5; }
   BatchFields fields() const override { return {.lengths = true, .document_starts = true}; }
   void read(int64_t index, Sample& sample) const override {
-    for (int32_t i = 0; i <= index; ++i) {
+    for (int32_t i = 0; i <= index && index < 4; ++i) {
       sample.tokens.push_back(i + 1);
       sample.labels.push_back(i == 0 ? nn::kIgnoredLabel : i);
       sample.document_starts.push_back(i / 2 * 2);
@@ -252,6 +252,14 @@ TEST_F(LoaderTest, RaggedSamples_ArePaddedAndDescribed) {
   EXPECT_THAT(values(batch.document_starts), ElementsAre(0, 0, 2, 3, 0, 1, 1, 1, 0, 0, 0, 0));
   EXPECT_EQ(batch.num_targets, 2);
   EXPECT_EQ(batch.num_tokens, 4);
+}
+
+TEST_F(LoaderTest, EmptySample_StillHasAKeyToAttendTo) {
+  const std::vector<int64_t> indices = {4};
+  const nn::Batch batch = to_batch(collate(RaggedDataset(), indices, 2, 4));
+  EXPECT_THAT(values(batch.lengths), ElementsAre(1, 1));
+  EXPECT_EQ(batch.num_targets, 0);
+  EXPECT_EQ(batch.num_tokens, 0);
 }
 
 TEST_F(LoaderTest, SampleThatDoesNotFit_IsADataError) {

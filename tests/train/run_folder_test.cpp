@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <fstream>
 #include <optional>
 #include <thread>
 
@@ -25,6 +27,13 @@ int errno_of(auto&& body) {
   return 0;
 }
 
+// A run that has trained; ended by the destructor.
+RunFolder kept(const std::string& path, bool force) {
+  RunFolder run = RunFolder::create(path, force);
+  run.keep();
+  return run;
+}
+
 TEST(RunFolder, NewOrEmptyFolder_IsTaken) {
   const ScratchFolder folder;
   const RunFolder deep = RunFolder::create(folder / "a/b/c/", false);
@@ -32,14 +41,13 @@ TEST(RunFolder, NewOrEmptyFolder_IsTaken) {
   EXPECT_EQ(deep.file("metrics.jsonl"), folder / "a/b/c/metrics.jsonl");
   EXPECT_THAT(names_in(deep.path()), ElementsAre(".zinc-run"));
   std::filesystem::create_directory(folder / "empty");
-  EXPECT_THAT(names_in(RunFolder::create(folder / "empty", false).path()),
-              ElementsAre(".zinc-run"));
+  EXPECT_THAT(names_in(kept(folder / "empty", false).path()), ElementsAre(".zinc-run"));
   EXPECT_THAT(folder.names(), ElementsAre("a", "empty"));
 }
 
 TEST(RunFolder, ExistingRun_IsReplacedByForceOnly) {
   const ScratchFolder folder;
-  RunFolder::create(folder / "run", false);
+  kept(folder / "run", false);
   folder.write("run/metrics.jsonl", "old");
   EXPECT_EQ(message_of<IoError>([&] { RunFolder::create(folder / "run", false); }),
             "cannot create run folder '" + (folder / "run") +
@@ -68,7 +76,7 @@ TEST(RunFolder, WhatIsNoRun_IsNeverReplaced) {
 
 TEST(RunFolder, LiveRun_IsNotReplacedEvenByForce) {
   const ScratchFolder folder;
-  std::optional<RunFolder> live(RunFolder::create(folder / "run", false));
+  std::optional<RunFolder> live(kept(folder / "run", false));
   EXPECT_EQ(message_of<IoError>([&] { RunFolder::create(folder / "run", true); }),
             "cannot lock run folder '" + (folder / "run") +
                 "': Resource temporarily unavailable (errno 11); another run is writing there; "
@@ -81,13 +89,13 @@ TEST(RunFolder, ManyAtOnce_OneWins) {
   const ScratchFolder folder;
   for (int round = 0; round < 20; ++round) {
     const std::string path = folder / concat("run", round);
-    if (round % 2 == 1) RunFolder::create(path, false);  // an old run, and everybody uses force
+    if (round % 2 == 1) kept(path, false);  // an old run, and everybody uses force
     std::atomic<int> winners = 0, waiting = 4;
     std::vector<std::thread> threads;
     for (int i = 0; i < 4; ++i) {
       threads.emplace_back([&] {
         std::optional<RunFolder> mine;
-        const int error = errno_of([&] { mine.emplace(RunFolder::create(path, round % 2 == 1)); });
+        const int error = errno_of([&] { mine.emplace(kept(path, round % 2 == 1)); });
         EXPECT_TRUE(error == 0 || error == EEXIST || error == EWOULDBLOCK || error == ENOENT)
             << error;
         winners += mine.has_value();
@@ -99,6 +107,42 @@ TEST(RunFolder, ManyAtOnce_OneWins) {
     EXPECT_EQ(winners, 1) << "round " << round;
     EXPECT_THAT(names_in(path), ElementsAre(".zinc-run"));
   }
+}
+
+TEST(RunFolder, WithoutKeep_NothingIsLeft) {
+  const ScratchFolder folder;
+  {
+    const RunFolder run = RunFolder::create(folder / "run", false);
+    std::ofstream(run.file("config.resolved.json")) << "{}";
+  }
+  EXPECT_THAT(folder.names(), ElementsAre());
+}
+
+// Whoever holds the folder has it for itself: nobody replaces it between the two steps by which a
+// run takes an old folder's lock.
+TEST(RunFolder, ManyReplacements_NeverOfALiveRun) {
+  const ScratchFolder folder;
+  const std::string path = folder / "run";
+  kept(path, false);
+  std::vector<std::thread> threads;
+  std::atomic<int> held = 0;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 60; ++i) {
+        try {
+          const RunFolder mine = kept(path, true);
+          ++held;
+          const std::string name = concat("mine-", t, "-", i);
+          std::ofstream(mine.file(name)) << "x";
+          std::this_thread::sleep_for(std::chrono::microseconds(200));
+          EXPECT_THAT(names_in(path), ElementsAre(".zinc-run", name));
+        } catch (const IoError&) {
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(held, 10);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cmath>
 
 #include "core/error.h"
@@ -10,7 +11,6 @@
 
 namespace zinc::train {
 namespace {
-
 
 std::string lower(std::string text) {
   for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -444,6 +444,9 @@ Config load_config(const std::string& path, int64_t world_size, const Overrides&
     root = json::parse_file(path, json::ParseOptions::config());
   } catch (const DataError& error) {
     throw ConfigError(error.what());
+  } catch (const IoError& error) {
+    if (error.error_number() != ENOENT) throw;
+    throw ConfigError(concat("there is no configuration file '", path, "'"));
   }
   if (!root.is_object()) throw ConfigError(concat(path, ": a configuration must be an object"));
   return Reader(root, world_size, flags).read();

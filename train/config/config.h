@@ -54,7 +54,7 @@ struct Config {
   std::vector<std::string> notices{};
 };
 
-// Throws IoError where the file cannot be read, ConfigError where it is wrong.
+// Throws IoError where the file cannot be read, ConfigError where it is wrong or absent.
 Config load_config(const std::string& path, int64_t world_size, const Overrides& flags = {});
 // `name` stands in messages.
 Config parse_config(std::string text, std::string name, int64_t world_size,

@@ -92,7 +92,7 @@ int check_llmc_header(const MappedFile& map) {
                            " goes with version ", expected));
   }
   const int width = magic == kMagicUint16 ? 2 : 4;
-  if (count < 0 || map.size() - kHeaderBytes != int64_t{count} * width) {
+  if (map.size() - kHeaderBytes != int64_t{count} * width) {
     throw DataError(concat(path, ": the header announces ", count, " tokens of ", width,
                            " bytes, but ", map.size() - kHeaderBytes, " bytes follow it"));
   }

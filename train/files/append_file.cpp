@@ -20,13 +20,19 @@ AppendFile::AppendFile(std::string path, Mode mode) : path_(std::move(path)) {
 }
 
 void AppendFile::append(std::string_view bytes) {
+  int64_t end = size_;
   while (!bytes.empty()) {
     const ssize_t n = ::write(fd_.get(), bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) throw IoError("write", path_, size_, n < 0 ? errno : 0);
-    size_ += static_cast<int64_t>(n);
+    if (n <= 0) {
+      const int error = n < 0 ? errno : 0;
+      static_cast<void>(::ftruncate(fd_.get(), static_cast<off_t>(size_)) == 0);
+      throw IoError("write", path_, end, error);
+    }
+    end += static_cast<int64_t>(n);
     bytes.remove_prefix(static_cast<size_t>(n));
   }
+  size_ = end;
 }
 
 }  // namespace zinc::train

@@ -10,7 +10,8 @@
 namespace zinc::train {
 
 // Every append reaches the system before it returns, so what was appended survives the end of the
-// process. Failures are IoErrors with path and errno.
+// process. Failures are IoErrors with path and errno; what a failed append had written is taken
+// back, so that the file ends where the last whole one ended.
 class AppendFile {
  public:
   enum class Mode : uint8_t {

@@ -1,9 +1,9 @@
 #include "train/files/atomic_file.h"
 
 #include <fcntl.h>
-#include <cstdio>  // renameat2
 #include <sys/stat.h>
 #include <unistd.h>
+#include <cstdio>  // renameat2
 
 #include <atomic>
 #include <cerrno>

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "train/json/utf8.h"
+#include "train/text/utf8.h"
 
 namespace zinc::train::json {
 
@@ -166,7 +166,7 @@ class Builder {
 
   // RapidJSON lets an escaped low surrogate pass that has no high one before it.
   bool is_unicode(std::string_view text) {
-    return find_invalid_utf8(text) == std::string_view::npos ||
+    return !first_invalid_utf8(text) ||
            refuse(token(now).begin, explain(rapidjson::kParseErrorStringUnicodeSurrogateInvalid));
   }
 
@@ -306,8 +306,9 @@ rapidjson::ParseResult run(std::string_view text, Builder& builder, bool relaxed
 }
 
 void check_bytes(const Source& source) {
-  const size_t bad = find_invalid_utf8(source.text());
-  if (bad != std::string_view::npos) refuse(source, bad, "this byte is not part of UTF-8 text");
+  if (const auto bad = first_invalid_utf8(source.text())) {
+    refuse(source, static_cast<size_t>(*bad), "this byte is not part of UTF-8 text");
+  }
   const size_t nul = source.text().find('\0');
   if (nul != std::string::npos) refuse(source, nul, "a NUL byte: this is no text");
 }

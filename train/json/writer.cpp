@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "train/json/utf8.h"
+#include "train/text/utf8.h"
 
 namespace zinc::train::json {
 namespace {
@@ -51,7 +51,7 @@ bool is_flat(const Value& array) {
 void append_quoted(std::string& out, std::string_view text) {
   out += '"';
   while (!text.empty()) {
-    const size_t length = utf8_sequence_length(text);
+    const size_t length = utf8_character_length(text);
     if (length == 0) {
       out += "\xEF\xBF\xBD";
     } else if (length == 1) {

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "core/error.h"
 #include "train/files/atomic_file.h"
@@ -53,6 +54,18 @@ bool is_empty_folder(const std::string& path) {
 }
 
 }  // namespace
+
+RunFolder::RunFolder(RunFolder&& other) noexcept
+    : path_(std::move(other.path_)),
+      lock_(std::move(other.lock_)),
+      kept_(std::exchange(other.kept_, true)) {}
+
+RunFolder::~RunFolder() {
+  // Whoever replaced the folder meanwhile has a mark of its own there.
+  if (kept_ || !is_file(lock_.get(), mark_of(path_))) return;
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
 
 RunFolder RunFolder::create(std::string path, bool force) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();

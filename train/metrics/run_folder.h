@@ -6,12 +6,13 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "train/files/file_descriptor.h"
 
 namespace zinc::train {
 
-// One process at a time; made by rank 0 only.
+// One process at a time; made by rank 0 only. A run that ends before keep() leaves no folder.
 class RunFolder {
  public:
   // Makes `path` (its parents too), or takes it where it is an empty folder. Anything else is left
@@ -20,6 +21,12 @@ class RunFolder {
   // folder stands. A folder without the mark is never replaced. The folder appears at once with
   // its mark and lock, so of two runs that start together one wins.
   static RunFolder create(std::string path, bool force);
+  RunFolder(RunFolder&& other) noexcept;
+  RunFolder& operator=(RunFolder&&) = delete;
+  ~RunFolder();  // without keep(): removes the folder with all that is in it
+
+  // There is something to keep from now on: the run trains.
+  void keep() { kept_ = true; }
 
   const std::string& path() const { return path_; }
   // "<path>/<name>"
@@ -31,6 +38,7 @@ class RunFolder {
 
   std::string path_;
   FileDescriptor lock_;
+  bool kept_ = false;
 };
 
 }  // namespace zinc::train

@@ -58,6 +58,12 @@ size_t ascii_run(std::string_view text) {
 
 }  // namespace
 
+size_t utf8_character_length(std::string_view text) {
+  if (text.empty()) return 0;
+  const Piece piece = next_piece(text);
+  return piece.valid ? piece.length : 0;
+}
+
 std::optional<int64_t> first_invalid_utf8(std::string_view text) {
   size_t at = 0;
   while (at < text.size()) {

@@ -15,6 +15,9 @@ namespace zinc::train {
 std::optional<int64_t> first_invalid_utf8(std::span<const std::byte> bytes);
 std::optional<int64_t> first_invalid_utf8(std::string_view text);
 
+// Bytes of the well-formed character at the front of `text`: 1 to 4; 0 where there is none.
+size_t utf8_character_length(std::string_view text);
+
 // Well-formed text from any bytes: each maximal ill-formed part becomes one U+FFFD (the Unicode
 // standard's recommended practice, what web browsers and Python do).
 std::string replace_invalid_utf8(std::string_view bytes);

@@ -1,0 +1,323 @@
+// Bad input, as the command meets it: one message that names place and cure, the documented exit
+// code (docs/exit_codes.md), and nothing half-written.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "apps/exit_codes.h"
+#include "tests/apps/command_process.h"
+#include "tests/apps/training_folder.h"
+
+namespace zinc::apps {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using train::read_whole_file;
+
+// Lines that begin a message; those that follow are indented, or quote a file.
+std::vector<std::string> messages(const std::string& err) {
+  std::vector<std::string> found;
+  std::istringstream lines(err);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("zinc: ")) found.push_back(line);
+  }
+  return found;
+}
+
+class BadInput : public testing::Test {
+ protected:
+  // Runs, and holds the command to its contract: `says` are parts of the one message.
+  void expect_refused(const std::vector<std::string>& arguments, ExitCode code,
+                      const std::vector<std::string>& says, const CommandOptions& options = {}) {
+    const std::vector<std::string> before = folder_.tree();
+    const Ended ended = run_zinc(arguments, options);
+    EXPECT_EQ(ended.exit_code, code) << to_string(ended);
+    EXPECT_EQ(messages(ended.err).size(), 1U) << to_string(ended);
+    if (options.ranks == 1) {
+      EXPECT_TRUE(ended.err.starts_with("zinc: ")) << to_string(ended);
+    }
+    for (const std::string& part : says) EXPECT_THAT(ended.err, HasSubstr(part));
+    EXPECT_EQ(folder_.tree(), before);
+  }
+  void expect_config_refused(const std::string& config, const std::vector<std::string>& says) {
+    folder_.write("ds.json", config);
+    expect_refused(folder_.train(), kConfiguration, says);
+  }
+  void expect_data_refused(const std::string& name, const std::string& content,
+                           const std::vector<std::string>& says) {
+    const std::string path = folder_.write(name, content);
+    expect_refused(folder_.train({"--data", path}), kBadData, says);
+  }
+  // `zinc train --init` of a folder whose model.safetensors has these bytes.
+  void expect_weights_refused(const std::string& bytes, const std::vector<std::string>& says) {
+    folder_.write("init/config.json", kTinyGpt2);
+    folder_.write("init/model.safetensors", bytes);
+    expect_refused(folder_.train({"--init", folder_ / "init"}), kBadData, says);
+  }
+
+  TrainingFolder folder_;
+};
+
+TEST_F(BadInput, TheFolderOfTheseTestsTrains) {
+  const Ended ended = run_zinc(folder_.train());
+  EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
+  EXPECT_THAT(ended.err, IsEmpty());
+  EXPECT_TRUE(std::filesystem::exists(folder_.out() + "/final/model.safetensors"));
+}
+
+// --- the configuration
+
+TEST_F(BadInput, UnknownKey) {
+  expect_config_refused("{\n  \"train_batch_size\": 2,\n  \"gradient_cliping\": 1.0\n}\n",
+                        {"ds.json:3:", "gradient_cliping", "gradient_clipping"});
+}
+
+TEST_F(BadInput, MistypedKey) {
+  expect_config_refused("{\n  \"train_batch_size\": \"two\"\n}\n",
+                        {"ds.json:2:", "train_batch_size", "\"two\""});
+}
+
+TEST_F(BadInput, SeveralProblemsAreOneMessage) {
+  expect_config_refused("{\n  \"train_batch_size\": true,\n  \"bf17\": {},\n  \"fp16\": 3\n}\n",
+                        {"ds.json:2:", "ds.json:3:", "ds.json:4:", "bf16"});
+}
+
+TEST_F(BadInput, ContradictoryBatchSizes) {
+  expect_config_refused(
+      R"({"train_batch_size": 7, "train_micro_batch_size_per_gpu": 2,
+          "gradient_accumulation_steps": 2})",
+      {"train_batch_size", "7", "2"});
+}
+
+TEST_F(BadInput, FlagThatContradictsTheFile) {
+  expect_refused(folder_.train({"--batch", "3"}), kConfiguration,
+                 {"--batch 3", "train_micro_batch_size_per_gpu 2", "auto"});
+}
+
+TEST_F(BadInput, ConfigurationThatIsMissing) {
+  expect_refused(folder_.train({"--config", folder_ / "none.json"}), kConfiguration,
+                 {"none.json", "there is no"});
+}
+
+TEST_F(BadInput, DeepJsonAsConfiguration) {
+  folder_.write("deep.json", std::string(200'000, '['));
+  expect_refused(folder_.train({"--config", folder_ / "deep.json"}), kConfiguration,
+                 {"deep.json:1:", "deep"});
+  expect_refused({"config", "check", folder_ / "deep.json"}, kConfiguration, {"deep.json:1:"});
+}
+
+TEST_F(BadInput, DeepJsonAsModel) {
+  folder_.write("deep.json", std::string(200'000, '['));
+  expect_refused(folder_.train({"--model", folder_ / "deep.json"}), kBadData, {"deep.json:1:"});
+}
+
+// --- data
+
+TEST_F(BadInput, DataThatIsMissing) {
+  expect_refused(folder_.train({"--data", folder_ / "none.txt"}), kBadData,
+                 {"there is no file", "none.txt"});
+}
+
+TEST_F(BadInput, DataThatIsEmpty) { expect_data_refused("empty.txt", "", {"empty.txt", "empty"}); }
+
+TEST_F(BadInput, DataThatIsNotUtf8) {
+  expect_data_refused("latin1.txt", std::string(100, 'a') + "caf\xE9 noir" + std::string(900, 'b'),
+                      {"latin1.txt", "UTF-8", "103"});
+}
+
+TEST_F(BadInput, DataThatIsTooShort) {
+  expect_data_refused("short.txt", "In the beginning", {"short.txt", "too short", "17"});
+}
+
+TEST_F(BadInput, ShardWithABadHeader) {
+  std::string header(1024, '\0');
+  const auto put = [&](size_t word, uint32_t value) {
+    for (size_t i = 0; i < 4; ++i)
+      header[4 * word + i] = static_cast<char>((value >> (8 * i)) & 0xFF);
+  };
+  put(0, 20240520);
+  put(1, 9);
+  put(2, 100);
+  expect_data_refused("version.bin", header + std::string(200, '\0'), {"version.bin", "version"});
+  put(1, 1);
+  expect_data_refused("count.bin", header + std::string(150, '\0'),
+                      {"count.bin", "100 tokens", "150"});
+  expect_data_refused("cut.bin", header.substr(0, 512), {"cut.bin"});
+}
+
+TEST_F(BadInput, TokensOutsideTheVocabulary) {
+  std::string tokens;
+  for (int i = 0; i < 400; ++i) tokens += {'\x05', i == 200 ? '\x7F' : '\x00'};
+  const std::string path = folder_.write("tokens.bin", tokens);
+  const Ended ended = run_zinc(folder_.train({"--data", path, "--steps", "40"}));
+  EXPECT_EQ(ended.exit_code, kBadData) << to_string(ended);
+  EXPECT_EQ(messages(ended.err).size(), 1U) << to_string(ended);
+  EXPECT_THAT(ended.err, HasSubstr("tokens.bin"));
+  EXPECT_THAT(ended.err, HasSubstr("32517"));
+  EXPECT_THAT(folder_.unfinished(), IsEmpty());
+}
+
+// --- weights
+
+TEST_F(BadInput, SafetensorsWithAHugeHeader) {
+  std::string bytes = safetensors_bytes("{}", 0);
+  bytes[7] = '\x10';
+  expect_weights_refused(bytes, {"model.safetensors", "header"});
+}
+
+TEST_F(BadInput, SafetensorsWithDeepJson) {
+  expect_weights_refused(safetensors_bytes(std::string(200'000, '['), 0), {"model.safetensors"});
+}
+
+TEST_F(BadInput, SafetensorsWithOverlappingRanges) {
+  expect_weights_refused(
+      safetensors_bytes(R"({"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]},
+                            "b": {"dtype": "F32", "shape": [4], "data_offsets": [8, 24]}})",
+                        24),
+      {"model.safetensors", "\"b\"", "inside the data before it"});
+}
+
+TEST_F(BadInput, SafetensorsWithRangesOfTheWrongSize) {
+  expect_weights_refused(
+      safetensors_bytes(R"({"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 12]}})", 12),
+      {"model.safetensors", "\"a\"", "12", "16"});
+}
+
+TEST_F(BadInput, SafetensorsOfAnotherModel) {
+  expect_weights_refused(
+      safetensors_bytes(
+          R"({"transformer.wte.weight": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}})",
+          16),
+      {"transformer.wte.weight", "[256, 32]", "transformer.h.0.attn.c_attn.weight"});
+}
+
+TEST_F(BadInput, IndexThatNamesAPathOutsideItsFolder) {
+  folder_.write("init/config.json", kTinyGpt2);
+  folder_.write(
+      "secret.safetensors",
+      safetensors_bytes(R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})", 4));
+  for (const char* path :
+       {"../secret.safetensors", "/etc/passwd", "sub/../../secret.safetensors"}) {
+    folder_.write("init/model.safetensors.index.json",
+                  std::string(R"({"weight_map": {"a": ")") + path + "\"}}");
+    expect_refused(folder_.train({"--init", folder_ / "init"}), kBadData,
+                   {"model.safetensors.index.json", path});
+  }
+}
+
+TEST_F(BadInput, InitThatIsMissing) {
+  expect_refused(folder_.train({"--init", folder_ / "none"}), kBadData, {"none"});
+}
+
+TEST_F(BadInput, PromptOutsideTheVocabulary) {
+  // 67 tokens; every byte of text is one of 256.
+  expect_refused({"generate", "--model", "tests/reference/gpt2", "--prompt", "hello"}, kBadData,
+                 {"tests/reference/gpt2", "vocabulary of 67", "256"});
+}
+
+// --- the run
+
+TEST_F(BadInput, MoreRanksThanData) {
+  if (!have_mpirun()) GTEST_SKIP() << "built without MPI";
+  const std::string path = folder_.write("few.txt", std::string(60, 'a'));  // three windows of 16
+  expect_refused(folder_.train({"--data", path}), kBadData,
+                 {"few.txt", "too little data", "3 sequences", "2 ranks", "use fewer ranks"},
+                 {.ranks = 2});
+}
+
+TEST_F(BadInput, ConfigurationOfSeveralRanksIsOneMessage) {
+  if (!have_mpirun()) GTEST_SKIP() << "built without MPI";
+  expect_refused(folder_.train({"--batch", "3"}), kConfiguration, {"--batch 3"}, {.ranks = 2});
+}
+
+// The configuration and the steps fit, the weights do not.
+TEST_F(BadInput, FullDiskWhileSaving) {
+  const Ended ended = run_zinc(folder_.train(), {.largest_file = 20'000});
+  EXPECT_EQ(ended.exit_code, kIo) << to_string(ended);
+  EXPECT_EQ(messages(ended.err).size(), 1U) << to_string(ended);
+  EXPECT_THAT(ended.err, HasSubstr(folder_.out()));
+  EXPECT_THAT(ended.err, HasSubstr("model.safetensors"));
+  EXPECT_THAT(folder_.unfinished(), IsEmpty());
+  EXPECT_FALSE(std::filesystem::exists(folder_.out() + "/best"));
+  EXPECT_FALSE(std::filesystem::exists(folder_.out() + "/final"));
+}
+
+TEST_F(BadInput, FullDiskWhileWritingFigures_LeavesWholeLines) {
+  const Ended ended = run_zinc(folder_.train({"--steps", "40"}), {.largest_file = 5'000});
+  EXPECT_EQ(ended.exit_code, kIo) << to_string(ended);
+  EXPECT_EQ(messages(ended.err).size(), 1U) << to_string(ended);
+  EXPECT_THAT(ended.err, HasSubstr("metrics.jsonl"));
+  const std::string lines = read_whole_file(folder_.out() + "/metrics.jsonl");
+  EXPECT_GT(lines.size(), 3'000U);
+  EXPECT_TRUE(lines.ends_with("}\n")) << lines;
+  EXPECT_THAT(folder_.unfinished(), IsEmpty());
+}
+
+TEST_F(BadInput, FullDiskBeforeTheFirstStep_LeavesNoRunFolder) {
+  expect_refused(folder_.train(), kIo, {"config.resolved.json"}, {.largest_file = 100});
+}
+
+// A real full disk: a small file system that only this process sees.
+TEST_F(BadInput, FullFileSystemWhileSaving) {
+  std::string words;
+  for (const std::string& word : folder_.train({"--out", folder_ / "disk/run"})) {
+    words += " '" + word + "'";
+  }
+  std::filesystem::create_directory(folder_ / "disk");
+  const std::string mount = "mount -t tmpfs -o size=64k none '" + (folder_ / "disk") + "'";
+  const std::vector<std::string> own_mounts = {"unshare", "--user", "--map-root-user",
+                                               "--mount", "sh",     "-c"};
+  const auto run_script = [&](const std::string& script) {
+    std::vector<std::string> all = own_mounts;
+    all.push_back(script);
+    return CommandProcess::of_program(all).finish();
+  };
+  const Ended possible = run_script(mount);
+  if (possible.exit_code != 0) GTEST_SKIP() << "no mounts here: " << to_string(possible);
+  const Ended ended = run_script(mount + " && '" + command_path() + "'" + words +
+                                 " >/dev/null; status=$?; find '" + (folder_ / "disk/run") +
+                                 "' -mindepth 1 | sed 's|.*/||; s|events.*|events|' | sort; exit "
+                                 "$status");
+  EXPECT_EQ(ended.exit_code, kIo) << to_string(ended);
+  EXPECT_EQ(messages(ended.err).size(), 1U) << to_string(ended);
+  EXPECT_THAT(ended.err, HasSubstr("No space left on device"));
+  EXPECT_EQ(ended.out, ".zinc-run\nconfig.resolved.json\nevents\nmetrics.csv\nmetrics.jsonl\n");
+}
+
+TEST_F(BadInput, ExistingRunWithoutForce) {
+  ASSERT_EQ(run_zinc(folder_.train()).exit_code, 0);
+  const std::string figures = read_whole_file(folder_.out() + "/metrics.jsonl");
+  expect_refused(folder_.train(), kCannotCreate, {folder_.out(), "--force"});
+  EXPECT_EQ(read_whole_file(folder_.out() + "/metrics.jsonl"), figures);
+  EXPECT_EQ(run_zinc(folder_.train({"--force"})).exit_code, 0);
+  EXPECT_THAT(folder_.unfinished(), IsEmpty());
+}
+
+TEST_F(BadInput, FolderThatIsNoRun_IsLeftAloneEvenWithForce) {
+  folder_.write("run/thesis.txt", "the only copy");
+  expect_refused(folder_.train({"--force"}), kCannotCreate, {folder_.out(), "not a run"});
+  EXPECT_EQ(read_whole_file(folder_ / "run/thesis.txt"), "the only copy");
+}
+
+// --- the command line
+
+TEST_F(BadInput, UnknownFlag) {
+  expect_refused(folder_.train({"--stpes", "3"}), kUsage, {"--stpes", "did you mean --steps"});
+}
+
+TEST_F(BadInput, UnknownVerb) {
+  expect_refused({"trian"}, kUsage, {"trian", "did you mean train"});
+}
+
+TEST_F(BadInput, FlagThatIsMissing) { expect_refused({"train"}, kUsage, {"--config"}); }
+
+}  // namespace
+}  // namespace zinc::apps
