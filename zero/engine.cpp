@@ -1,6 +1,7 @@
 #include "zero/engine.h"
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <span>
@@ -25,11 +26,20 @@
 namespace zinc::zero {
 namespace {
 
-// What a step sums over micro-batches on this rank.
+// What a step collects from the micro-batches of this rank.
 struct StepTotals {
-  double loss_sum = 0.0;  // tokens: of losses; micro_batch: of means
+  std::vector<double> losses;  // tokens: sums over targets; micro_batch: means
   int64_t num_targets = 0;
 };
+
+// The sum over a binary tree of the values' positions: halves of the largest power of two below
+// their number. The tree of comm's ordered sums.
+double tree_sum(std::span<const double> values) {
+  if (values.empty()) return 0.0;
+  if (values.size() == 1) return values.front();
+  const size_t left = std::bit_floor(values.size() - 1);
+  return tree_sum(values.first(left)) + tree_sum(values.subspan(left));
+}
 
 std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
                                                    EngineOptions& options) {
@@ -105,7 +115,7 @@ class Engine::Impl {
   Impl(nn::Model& model, const EngineConfig& config, comm::World& world, EngineOptions options)
       : config_(validated(config)),
         model_(model),
-        world_(world),
+        world_(checked(world, config_)),
         context_(world.context()),
         values_(model, options.weights, context_.random().seed()),
         optimizer_(choose_optimizer(config_, options)),
@@ -151,7 +161,7 @@ class Engine::Impl {
     strategy_.gradients->begin_micro_step(micro_step_, config_.batch.accumulation);
     autograd::backward(loss.sum, seed_of(loss.num_targets));
     strategy_.gradients->end_micro_step();
-    totals_.loss_sum += contribution_of(loss);
+    totals_.losses.push_back(contribution_of(loss));
     totals_.num_targets += loss.num_targets;
     ++micro_step_;
     stepped_ = false;
@@ -289,6 +299,15 @@ class Engine::Impl {
     return config;
   }
 
+  static comm::World& checked(comm::World& world, const EngineConfig& config) {
+    if (config.determinism == Determinism::world &&
+        !std::has_single_bit(static_cast<unsigned>(world.size()))) {
+      throw ConfigError(
+          concat("\"determinism\": \"world\" needs a power of two of ranks, not ", world.size()));
+    }
+    return world;
+  }
+
   std::vector<ShardGroup> prepare_groups() {
     model_.set_dtype(config_.precision.dtype);
     model_.set_recompute_every(config_.recompute.every_blocks);
@@ -336,11 +355,21 @@ class Engine::Impl {
   }
 
   StepResult sum_totals() {
+    // By rank: its losses, then its targets. The losses of all ranks are added in the order of
+    // their global micro-batch index, so that their sum does not depend on who computed which.
+    std::vector<double> values = totals_.losses;
+    values.push_back(static_cast<double>(totals_.num_targets));
+    const std::vector<double> all = gather_values(world_, values);
+    const size_t ranks = all.size() / values.size();
+    std::vector<double> losses;
     Evaluation sum;
-    for (const Evaluation& part :
-         gather({.loss_sum = totals_.loss_sum, .num_targets = totals_.num_targets})) {
-      sum += part;
+    for (size_t micro_step = 0; micro_step + 1 < values.size(); ++micro_step) {
+      for (size_t r = 0; r < ranks; ++r) losses.push_back(all[r * values.size() + micro_step]);
     }
+    for (size_t r = 0; r < ranks; ++r) {
+      sum.num_targets += static_cast<int64_t>(all[(r + 1) * values.size() - 1]);
+    }
+    sum.loss_sum = tree_sum(losses);
     const double means = static_cast<double>(config_.batch.accumulation * world_.size());
     ++num_steps_;
     return {.step = num_steps_,

@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "comm/local/local.h"
+#include "core/error.h"
 #include "core/trace.h"
 #include "tests/zero/tiny_model.h"
 #include "zero/engine.h"
+#include "zero/shard_group.h"
 
 namespace zinc::zero {
 namespace {
@@ -152,6 +154,81 @@ TEST(Stage3, ShuffledExecutionChangesNoBit) {
     const Outcome reference = run(c, config, 3);
     EXPECT_EQ(run(c, config, 3, ContextOptions::Execution::shuffled), reference) << stage;
   }
+}
+
+// "world": only the micro-batches per step count, not how many ranks share them out.
+TEST(World, SizeChangesNoBit) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    Outcome reference;
+    for (const auto& [world, accumulation] : {std::pair{1, 4}, std::pair{2, 2}, std::pair{4, 1}}) {
+      for (const int stage : {0, 1, 2, 3}) {
+        Case c{world, accumulation, dtype, ReduceSchedule::micro_step};
+        EngineConfig config = config_of(c);
+        config.determinism = Determinism::world;
+        config.zero.stage = stage;
+        const Outcome outcome = run(c, config, 4);
+        if (reference.losses.empty()) reference = outcome;
+        EXPECT_EQ(outcome, reference) << "stage " << stage << ", " << describe(c);
+      }
+    }
+  }
+}
+
+TEST(World, OddNumbersOfMicroStepsFollowTheSameTree) {
+  Outcome reference;
+  for (const auto& [world, accumulation] : {std::pair{1, 6}, std::pair{2, 3}}) {
+    Case c{world, accumulation, DType::f32, ReduceSchedule::micro_step};
+    EngineConfig config = config_of(c);
+    config.determinism = Determinism::world;
+    config.zero.stage = 2;
+    const Outcome outcome = run(c, config, 4);
+    if (reference.losses.empty()) reference = outcome;
+    EXPECT_EQ(outcome, reference) << describe(c);
+  }
+}
+
+// Without it the world's size shows: the suite above can fail.
+TEST(World, RunModeDiffersBetweenWorlds) {
+  Case one{1, 4, DType::f32, ReduceSchedule::micro_step};
+  Case four{4, 1, DType::f32, ReduceSchedule::micro_step};
+  EXPECT_NE(run(one, config_of(one), 4), run(four, config_of(four), 4));
+}
+
+// 16-bit gradients travel once per micro-batch: gathering everything and adding it up at home would
+// send more.
+TEST(World, SendsWhatARingOfReductionsSends) {
+  comm::run_local_ranks(2, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+    Case c{2, 2, DType::bf16, ReduceSchedule::micro_step};
+    EngineConfig config = config_of(c);
+    config.determinism = Determinism::world;
+    config.zero.stage = 2;
+    nn::Gpt2 model(tiny_config());
+    Engine engine(model, config, world);
+    int64_t padded = 0;
+    for (const ShardGroup& group :
+         make_shard_groups(model, 2, config.zero.param_persistence_threshold)) {
+      padded += group.trained_numel();
+    }
+    const int64_t before = world.communicator().bytes_sent();
+    for (int64_t micro = 0; micro < 2; ++micro) {
+      engine.backward(engine.forward(make_batch(micro * 2 + world.rank())));
+      if (micro == 0) {
+        engine.step();
+        world.context().synchronize();
+        EXPECT_EQ(world.communicator().bytes_sent() - before, padded / 2 * 2);
+      }
+    }
+    engine.step();
+  });
+}
+
+TEST(World, NeedsAPowerOfTwo) {
+  comm::run_local_ranks(3, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+    EngineConfig config = config_of({3, 1});
+    config.determinism = Determinism::world;
+    nn::Gpt2 model(tiny_config());
+    EXPECT_THROW(Engine(model, config, world), ConfigError);
+  });
 }
 
 // Live bytes of weights, gradients and states fall as the stages say.

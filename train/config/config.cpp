@@ -399,9 +399,8 @@ void Reader::read_own() {
   const auto flag = flags_.seed ? std::optional(static_cast<int64_t>(*flags_.seed)) : std::nullopt;
   config_.seed =
       static_cast<uint64_t>(settle(seed, flag, "zinc.seed", "--seed", findings_).value_or(1234));
-  const json::Value* determinism = own.find("determinism");
   if (own.choice("determinism", {"run", "world"}).value_or(0) == 1) {
-    findings_.problem(*determinism, "zinc.determinism \"world\" is not in this build yet");
+    config_.engine.determinism = zero::Determinism::world;
   }
   zero::GradientConfig& gradient = config_.engine.gradient;
   if (const auto index = own.choice("reduce_schedule", {"boundary", "micro_step"})) {
