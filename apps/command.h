@@ -22,6 +22,7 @@ void add_train_command(CLI::App& app, Action& action);
 void add_generate_command(CLI::App& app, Action& action);
 void add_report_command(CLI::App& app, Action& action);
 void add_config_command(CLI::App& app, Action& action);
+void add_plan_command(CLI::App& app, Action& action);
 void add_bench_command(CLI::App& app, Action& action);
 
 }  // namespace zinc::apps

@@ -15,6 +15,8 @@
 #include "apps/command.h"
 #include "apps/console.h"
 #include "apps/exit_codes.h"
+#include "apps/machine.h"
+#include "apps/plan_verdict.h"
 #include "apps/stop_signal.h"
 #include "comm/world.h"
 #include "core/error.h"
@@ -26,6 +28,7 @@
 #include "train/metrics/run_folder.h"
 #include "train/metrics/tensorboard_sink.h"
 #include "train/model.h"
+#include "train/plan/plan.h"
 #include "train/text/tokenizer.h"
 #include "train/trainer.h"
 #include "zero/gather_values.h"
@@ -53,6 +56,7 @@ struct Options {
   int64_t eval_every = 0;
   int64_t save_every = 0;
   bool force = false;
+  bool dry_run = false;
   train::Overrides flags;
 };
 
@@ -300,13 +304,36 @@ int train_on(comm::World& world, Job& job, const Options& options) {
   return kDone;
 }
 
+// The plan of the run at hand; joins no rank and reads no data but its vocabulary.
+int show_plan(const Job& job, const comm::RankInfo& rank) {
+  if (rank.rank != 0) return kDone;
+  const Machine machine = inspect_machine();
+  const int threads = job.config.num_threads > 0
+                          ? job.config.num_threads
+                          : std::max(1, machine.cores / std::max(1, rank.local_size));
+  const train::Plan plan = train::make_plan(job.model, job.config,
+                                            {.world = rank.size,
+                                             .seq = job.seq,
+                                             .num_threads = threads,
+                                             .backend = rank.size == 1 ? "single" : "mpi"});
+  fmt::print("{}\n{}", train::describe(plan),
+             verdict(plan, job.model, job.config, machine.available_bytes, rank.local_size));
+  return kDone;
+}
+
 int run_training(const Options& options) {
+  const comm::RankInfo rank = comm::discover_rank();
   std::optional<Job> job;
   std::exception_ptr problem;
   try {
-    job.emplace(prepare(options, comm::discover_rank().size));
+    job.emplace(prepare(options, rank.size));
   } catch (...) {
     problem = std::current_exception();
+  }
+  if (options.dry_run) {  // joins no ranks
+    if (problem != nullptr && rank.rank != 0) return describe(problem).code;
+    if (problem != nullptr) std::rethrow_exception(problem);
+    return show_plan(*job, rank);
   }
   std::optional<comm::World> world;
   try {
@@ -352,6 +379,8 @@ void add_train_command(CLI::App& app, Action& action) {
   verb->add_option("--save-every", options->save_every, "Steps between saved weights");
   verb->add_option("--sample-prompt", options->sample_prompt,
                    "What the sample at the end goes on from");
+  verb->add_flag("--dry-run", options->dry_run,
+                 "Print what the run would take, as zinc plan does, and end");
   verb->add_flag("--force", options->force, "Replace an existing run in --out");
   verb->callback([options, &action] { action = [options] { return run_training(*options); }; });
 }

@@ -54,6 +54,7 @@ int run(int argc, char** argv) {
   add_generate_command(app, action);
   add_report_command(app, action);
   add_config_command(app, action);
+  add_plan_command(app, action);
   add_bench_command(app, action);
   try {
     app.parse(argc, argv);

@@ -30,7 +30,7 @@ void Block::swap(Block& other) noexcept {
 std::shared_ptr<Allocator> Allocator::create(std::unique_ptr<MemorySource> source,
                                              AllocatorOptions options) {
   require(source != nullptr, "allocator: needs a memory source");
-  return std::make_shared<CachingAllocator>(std::move(source), options);
+  return std::make_shared<CachingAllocator>(std::move(source), std::move(options));
 }
 
 Block Allocator::allocate(int64_t bytes, Tier tier, Label label, StreamRef home) {

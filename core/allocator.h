@@ -31,6 +31,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -129,6 +130,9 @@ struct AllocatorOptions {
   std::array<std::optional<int64_t>, kNumTiers> limits{};
   // Fill blocks with a NaN pattern when they are handed out and when they are freed (tests, debug).
   bool poison = false;
+  // Called when the live total of a tier is larger than ever since the last reset_peaks(), from
+  // within allocate(), with the report as it is then. Must not call the allocator.
+  std::function<void(Tier, const MemoryReport&)> on_peak{};
 };
 
 class Allocator : public std::enable_shared_from_this<Allocator> {

@@ -49,7 +49,7 @@ void wait_quietly(const Event& event) noexcept {
 }  // namespace
 
 CachingAllocator::CachingAllocator(std::unique_ptr<MemorySource> source, AllocatorOptions options)
-    : source_(std::move(source)), options_(options) {}
+    : source_(std::move(source)), options_(std::move(options)) {}
 
 CachingAllocator::~CachingAllocator() { release_cached(); }
 
@@ -207,7 +207,10 @@ void CachingAllocator::release_segment(uint32_t pool_index, uint32_t segment) no
 
 void CachingAllocator::account(Tier tier, Label label, int64_t bytes) {
   raise(report_.by_label[static_cast<size_t>(tier)][static_cast<size_t>(label)], bytes);
-  raise(report_.total[static_cast<size_t>(tier)], bytes);
+  MemoryFigures& total = report_.total[static_cast<size_t>(tier)];
+  const int64_t peak_before = total.peak;
+  raise(total, bytes);
+  if (options_.on_peak && total.peak > peak_before) options_.on_peak(tier, report_);
 }
 
 void CachingAllocator::reset_peaks() {

@@ -47,6 +47,14 @@ void FolderWeights::read(const autograd::Parameter& parameter, int64_t begin, Vi
   reader_.read(parameter.name(), parameter.shape(), begin, out);
 }
 
+void gather_model(zero::Engine& engine,
+                  const std::function<void(const std::string& name, const Tensor& values)>& take) {
+  for (const auto& [name, parameter] : engine.model().named_parameters()) {
+    const Tensor values = engine.parameter(name);
+    if (take) take(name, values);
+  }
+}
+
 void save_model(zero::Engine& engine, const ModelConfigFile& config, const std::string& folder,
                 bool replace) {
   const DType dtype = engine.config().precision.dtype;
@@ -70,10 +78,9 @@ void save_model(zero::Engine& engine, const ModelConfigFile& config, const std::
     writer.emplace(folder, config.config, dtype, specs,
                    ModelFolderOptions{.replace = replace, .original_config = config.original});
   });
-  for (const TensorSpec& spec : specs) {
-    const Tensor values = engine.parameter(spec.name);
-    attempt([&] { writer->write(spec.name, 0, values.view().reshape(Shape{values.numel()})); });
-  }
+  gather_model(engine, [&](const std::string& name, const Tensor& values) {
+    attempt([&] { writer->write(name, 0, values.view().reshape(Shape{values.numel()})); });
+  });
   attempt([&] { writer->commit(); });
   const bool failed = zero::any_rank(engine.world(), failure != nullptr);
   if (failure != nullptr) std::rethrow_exception(failure);

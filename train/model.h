@@ -1,6 +1,7 @@
 // train/model.h: models from configurations, their weights from and to Hugging Face folders.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -26,6 +27,11 @@ class FolderWeights : public nn::WeightSource {
  private:
   WeightReader reader_;
 };
+
+// Hands out every parameter of the model, in its order, on every rank: what the optimizer works on
+// (zero::Engine::parameter). Collective. `take` may be empty.
+void gather_model(zero::Engine& engine,
+                  const std::function<void(const std::string& name, const Tensor& values)>& take);
 
 // Writes the engine's weights, in the model's dtype, and config.json as a folder that transformers
 // loads. Collective; rank 0 writes, and an error of rank 0 is thrown on every rank. `replace`: an

@@ -139,6 +139,7 @@ class Engine::Impl {
             : (num_steps_ * config_.batch.accumulation + forwards_) * world_.size() + world_.rank();
     ++forwards_;
     const auto start = clock_.start();
+    activity_ = "forward";
     context_.random().set_position(static_cast<uint64_t>(num_steps_), static_cast<uint64_t>(index));
     source_.begin(WeightStore::Phase::forward);
     const autograd::ExpectedLossGradient expected(seed_of(batch.num_targets));
@@ -152,6 +153,7 @@ class Engine::Impl {
     require(micro_step_ < config_.batch.accumulation, "engine.backward: all ",
             config_.batch.accumulation, " micro-batches of this step are done; call step() first");
     const auto start = clock_.start();
+    activity_ = "backward";
     strategy_.gradients->begin_micro_step(micro_step_, config_.batch.accumulation);
     autograd::backward(loss.sum, seed_of(loss.num_targets));
     strategy_.gradients->end_micro_step();
@@ -169,9 +171,11 @@ class Engine::Impl {
     const auto start = clock_.start();
     strategy_.weights->end_passes();
 
+    activity_ = "reduction of the gradients";
     strategy_.gradients->finish();
     StepResult result = sum_totals();
     const NormResult norm = measure_norm();
+    activity_ = "optimizer step";
     const double summed_norm = std::sqrt(norm.sum_of_squares);
     const double divisor = gradient_divisor(result.num_targets);
     result.gradient_norm = summed_norm / divisor;
@@ -194,6 +198,7 @@ class Engine::Impl {
   Evaluation evaluate(const nn::Batch& batch) {
     const EvaluationScope evaluation(model_);
     const autograd::NoGrad no_grad;
+    activity_ = "evaluation";
     source_.begin(WeightStore::Phase::evaluation);
     const Tensor sum = model_.loss(batch);
     strategy_.weights->end_passes();
@@ -203,6 +208,7 @@ class Engine::Impl {
   Tensor next_logits(const Tensor& ids) {
     const EvaluationScope evaluation(model_);
     const autograd::NoGrad no_grad;
+    activity_ = "generation";
     source_.begin(WeightStore::Phase::evaluation);
     const Tensor logits = model_.next_logits(ids);
     strategy_.weights->end_passes();
@@ -221,6 +227,7 @@ class Engine::Impl {
 
   Tensor parameter(std::string_view name) {
     const nn::Parameter& parameter = model_.parameter(name);
+    activity_ = "reading of weights";
     const Tensor values = host_tensor(parameter);
     strategy_.weights->read_master(source_.table().at(parameter), flat(values));
     return values;
@@ -248,6 +255,15 @@ class Engine::Impl {
     strategy_.weights->write_master(source_.table().at(parameter), flat(values.clone()));
   }
 
+  std::string moment() const {
+    const std::string_view activity = activity_;
+    if (activity == "forward" || activity == "backward") {
+      const int64_t number = activity == "forward" ? forwards_ : micro_step_ + 1;
+      return concat(activity, " of micro-batch ", number, ", at ", source_.last_used());
+    }
+    return std::string(activity);
+  }
+
   EngineConfig config_;
   nn::Model& model_;
   comm::World& world_;
@@ -271,6 +287,7 @@ class Engine::Impl {
   int64_t micro_step_ = 0;
   int64_t forwards_ = 0;  // since the last step: numbers batches that carry no index
   bool stepped_ = true;
+  const char* activity_ = "construction";
 
  private:
   static std::optional<int64_t> run_length(const EngineOptions& options) {
@@ -432,6 +449,7 @@ Tensor Engine::optimizer_state(std::string_view name, std::string_view state) {
 void Engine::set_parameter(std::string_view name, const Tensor& values) {
   impl_->set_parameter(name, values);
 }
+std::string Engine::moment() const { return impl_->moment(); }
 uint64_t Engine::schedule_hash() const { return impl_->schedule_.hash(); }
 
 }  // namespace zinc::zero

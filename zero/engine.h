@@ -134,6 +134,10 @@ class Engine {
   Tensor optimizer_state(std::string_view name, std::string_view state);
   void set_parameter(std::string_view name, const Tensor& values);
 
+  // What the engine is at, for heartbeats, plans and messages: "backward of micro-batch 2, at
+  // transformer.h.3.mlp.c_fc.weight".
+  std::string moment() const;
+
   // Agreement hash of model, layout and schedule: equal on all ranks.
   uint64_t schedule_hash() const;
 

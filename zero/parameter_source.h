@@ -4,6 +4,7 @@
 // checked against the schedule and passed on.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "autograd/parameter.h"
@@ -34,9 +35,14 @@ class EngineParameterSource : public autograd::ParameterSource {
     weights_.begin(phase);
   }
   const ParameterTable& table() const { return table_; }
+  // The parameter that the model touched last; empty before the first.
+  std::string_view last_used() const {
+    return last_used_ ? last_used_->name() : std::string_view();
+  }
 
   autograd::ParameterGuard acquire(autograd::Parameter& parameter) override {
     const ParameterIndex index = table_.at(parameter);
+    last_used_ = &parameter;
     if (check_) cursor_->advance(ScheduleAction::acquire, index);
     return {*this, parameter, weights_.pin(index)};
   }
@@ -45,6 +51,7 @@ class EngineParameterSource : public autograd::ParameterSource {
   }
   void gradient_done(autograd::Parameter& parameter) override {
     const ParameterIndex index = table_.at(parameter);
+    last_used_ = &parameter;
     if (check_) cursor_->advance(ScheduleAction::gradient_done, index);
     gradients_.gradient_done(index);
   }
@@ -61,6 +68,7 @@ class EngineParameterSource : public autograd::ParameterSource {
 
  private:
   ParameterTable table_;
+  const autograd::Parameter* last_used_ = nullptr;
   WeightStore& weights_;
   GradientStore& gradients_;
   bool check_;

@@ -138,6 +138,12 @@ class Phantom final : public Communicator {
     check_alive();
     sent_ += traffic.sent;
     received_ += traffic.received;
+    if (options_.ledger != nullptr) {
+      PhantomTraffic& sum = (*options_.ledger)[label];
+      ++sum.calls;
+      sum.bytes_sent += traffic.sent;
+      sum.bytes_received += traffic.received;
+    }
     stream.submit(label, [] {});
     return Work(stream->record());
   }

@@ -3,14 +3,25 @@
 // Makes the checks of a real communicator, counts the bytes that it would move and moves nothing.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "comm/communicator.h"
 #include "core/device.h"
 
 namespace zinc::comm {
+
+// What one kind of call moved, summed over its calls; bytes of this rank.
+struct PhantomTraffic {
+  int64_t calls = 0;
+  int64_t bytes_sent = 0;
+  int64_t bytes_received = 0;
+};
+using PhantomLedger = std::map<std::string, PhantomTraffic, std::less<>>;  // by "all_gather", ...
 
 struct PhantomOptions {
   int rank = 0;
@@ -24,6 +35,8 @@ struct PhantomOptions {
     int key = 0;
   };
   std::function<Wish(int split, int rank)> wishes{};
+  // Gets every call's traffic, groups made by split included; may be null.
+  std::shared_ptr<PhantomLedger> ledger{};
 };
 
 // backend() is "phantom".

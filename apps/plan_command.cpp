@@ -1,0 +1,126 @@
+// zinc plan: what a run will take, before it runs.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "apps/command.h"
+#include "apps/exit_codes.h"
+#include "apps/machine.h"
+#include "apps/plan_verdict.h"
+#include "core/error.h"
+#include "train/plan/estimator.h"
+#include "train/plan/plan.h"
+
+namespace zinc::apps {
+namespace {
+
+constexpr int64_t kDefaultSequence = 256;
+
+struct Options {
+  std::string config;
+  std::string model;
+  std::string device = "cpu";
+  std::string dtype;
+  std::string format = "zinc";
+  train::PlanOptions plan;
+  train::Overrides flags;
+  int ranks_per_host = 0;
+  bool json = false;
+  // --format deepspeed without a model
+  train::EstimatorInput estimate;
+};
+
+train::ModelConfigFile model_of(const Options& options) {
+  if (options.model.empty()) throw ConfigError("--model must name a model");
+  return train::find_model_config(options.model);
+}
+
+int print_estimate(const Options& options) {
+  train::EstimatorInput input = options.estimate;
+  if (input.num_parameters == 0) {
+    const auto counts = train::count_parameters(model_of(options));
+    input.num_parameters = counts.num_parameters;
+    input.largest_layer = counts.largest_layer;
+  }
+  fmt::print("{}", train::deepspeed_estimate(input));
+  return kDone;
+}
+
+int make_plan(Options options) {
+  if (options.format == "deepspeed") return print_estimate(options);
+  const train::ModelConfigFile model = model_of(options);
+  if (options.config.empty()) throw ConfigError("--config must name a configuration");
+  if (!parse_device(options.device).is_cpu()) {
+    throw ConfigError("this build plans for the cpu only");
+  }
+  options.plan.device = parse_device(options.device);
+  const int64_t longest = train::max_positions(model.config);
+  if (options.plan.seq == 0) options.plan.seq = std::min(longest, kDefaultSequence);
+  if (options.plan.seq > longest) {
+    throw ConfigError(
+        fmt::format("--seq {} is longer than the model's {} positions", options.plan.seq, longest));
+  }
+  if (!options.dtype.empty()) {
+    options.flags.dtype = parse_dtype(options.dtype);
+    if (!options.flags.dtype || !is_float(*options.flags.dtype)) {
+      throw ConfigError(fmt::format("--dtype must be f32, bf16 or f16, not '{}'", options.dtype));
+    }
+  }
+  const train::Config config =
+      train::load_config(options.config, options.plan.world, options.flags);
+  const Machine machine = inspect_machine();
+  const int ranks_per_host =
+      options.ranks_per_host > 0 ? options.ranks_per_host : std::min(options.plan.world, 8);
+  if (options.plan.num_threads == 0) {
+    options.plan.num_threads = std::max(1, machine.cores / ranks_per_host);
+  }
+  const train::Plan plan = train::make_plan(model, config, options.plan);
+  if (options.json) {
+    fmt::print("{}\n", train::json_of(plan));
+    return kDone;
+  }
+  fmt::print("{}\n{}", train::describe(plan),
+             verdict(plan, model, config, machine.available_bytes, ranks_per_host));
+  return kDone;
+}
+
+}  // namespace
+
+void add_plan_command(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  options->plan.num_threads = 0;
+  CLI::App* verb = app.add_subcommand("plan", "The bytes and the traffic of a run, in advance");
+  train::Overrides& flags = options->flags;
+  verb->add_option("--config", options->config, "DeepSpeed JSON configuration");
+  verb->add_option("--model", options->model, "Preset, config.json or a folder that holds one");
+  verb->add_option("--world", options->plan.world, "Ranks (default 1)")
+      ->check(CLI::Range(1, 65536));
+  verb->add_option("--batch", flags.micro_batch, "Sequences per rank and micro-step");
+  verb->add_option("--seq", options->plan.seq, "Tokens per sequence")->check(CLI::PositiveNumber);
+  verb->add_option("--grad-accum", flags.accumulation, "Micro-steps per optimizer step");
+  verb->add_option("--dtype", options->dtype, "f32, bf16 or f16");
+  verb->add_option("--device", options->device, "cpu (default)");
+  verb->add_option("--threads", options->plan.num_threads,
+                   "Per rank (default: this machine's cores / ranks per host)")
+      ->check(CLI::PositiveNumber);
+  verb->add_option("--ranks-per-host", options->ranks_per_host,
+                   "That share a host's memory (default: all, at most 8)")
+      ->check(CLI::PositiveNumber);
+  verb->add_flag("--json", options->json, "Figures for programs");
+  verb->add_option(
+          "--format", options->format,
+          "zinc (default), or deepspeed: its estimator's table, which knows no activations")
+      ->check(CLI::IsMember({"zinc", "deepspeed"}));
+  verb->add_option("--params", options->estimate.num_parameters,
+                   "With --format deepspeed: weights, instead of --model");
+  verb->add_option("--largest-layer", options->estimate.largest_layer,
+                   "With --format deepspeed: weights of the largest layer");
+  verb->add_option("--gpus", options->estimate.gpus_per_node, "With --format deepspeed: per node");
+  verb->add_option("--nodes", options->estimate.num_nodes, "With --format deepspeed");
+  verb->callback([options, &action] { action = [options] { return make_plan(*options); }; });
+}
+
+}  // namespace zinc::apps

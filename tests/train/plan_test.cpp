@@ -1,0 +1,269 @@
+#include "train/plan/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <vector>
+
+#include "comm/local/local.h"
+#include "comm/single/single.h"
+#include "tests/train/mapped_bytes.h"
+#include "train/model.h"
+#include "train/plan/estimator.h"
+#include "train/trainer.h"
+
+namespace zinc::train {
+namespace {
+
+constexpr int64_t kSeq = 24;
+
+class Tokens final : public Dataset {
+ public:
+  int64_t num_samples() const override { return 512; }
+  void read(int64_t index, Sample& sample) const override {
+    for (int64_t i = 0; i < kSeq; ++i) {
+      sample.tokens.push_back(static_cast<int32_t>((index * 7 + i) % 61));
+      sample.labels.push_back(static_cast<int32_t>((index * 7 + i + 1) % 61));
+    }
+  }
+  std::string describe() const override { return "a pattern"; }
+};
+
+ModelConfigFile gpt2() {
+  nn::Gpt2Config config;
+  config.vocab_size = 61;
+  config.max_positions = 32;
+  config.hidden_size = 48;
+  config.num_layers = 3;
+  config.num_heads = 4;
+  return {.config = config};
+}
+
+ModelConfigFile llama() {
+  nn::LlamaConfig config;
+  config.vocab_size = 61;
+  config.max_positions = 32;
+  config.hidden_size = 32;
+  config.intermediate_size = 80;
+  config.num_layers = 3;
+  config.num_heads = 4;
+  config.num_kv_heads = 2;
+  return {.config = config};
+}
+
+struct Case {
+  const char* name;
+  ModelConfigFile model;
+  int stage = 0;
+  int world = 1;
+  int64_t accumulation = 1;
+  int64_t recompute_every = 0;
+  DType dtype = DType::bf16;
+  bool small_bounds = false;  // live, reuse and persistence bounds and buckets that bite
+};
+
+Config config_of(const Case& c) {
+  Config config;
+  config.seed = 5;
+  zero::EngineConfig& engine = config.engine;
+  engine.batch = {.micro_batch = 2, .accumulation = c.accumulation};
+  engine.precision.dtype = c.dtype;
+  engine.precision.check_overflow = c.dtype != DType::f32;
+  engine.zero.stage = c.stage;
+  engine.recompute.every_blocks = c.recompute_every;
+  if (c.small_bounds) {
+    engine.zero.max_live_parameters = 0;
+    engine.zero.max_reuse_distance = 0;
+    engine.zero.param_persistence_threshold = 0;
+    engine.zero.prefetch_bucket_size = 10'000;
+    engine.zero.reduce_bucket_size = 5'000;
+    engine.zero.allgather_bucket_size = 5'000;
+  }
+  return config;
+}
+
+struct Real {
+  MemoryReport memory;
+  int64_t sent = 0;  // in the second step
+  int64_t received = 0;
+};
+
+class Traffic final : public TrainerObserver {
+ public:
+  explicit Traffic(const comm::Communicator& communicator) : communicator_(communicator) {}
+  void on_step(const StepMetrics&, const Progress&) override {
+    sent.push_back(communicator_.bytes_sent());
+    received.push_back(communicator_.bytes_received());
+  }
+  std::vector<int64_t> sent;
+  std::vector<int64_t> received;
+
+ private:
+  const comm::Communicator& communicator_;
+};
+
+// What rank r of a real run took, by rank.
+std::vector<Real> run(const Case& c) {
+  std::vector<Real> ranks(static_cast<size_t>(c.world));
+  const Config config = config_of(c);
+  const Tokens data;
+  comm::run_local_ranks(c.world, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+    const auto model = make_model(c.model.config);
+    zero::Engine engine(*model, config.engine, world, {.total_steps = 3});
+    Loader loader(data, {.micro_batch = 2,
+                         .seq_len = kSeq,
+                         .seed = 5,
+                         .rank = world.rank(),
+                         .world = world.size()});
+    const EvaluationSet evaluation(data, {.batch = 2,
+                                          .seq_len = kSeq,
+                                          .max_samples = 8,
+                                          .rank = world.rank(),
+                                          .world = world.size()});
+    Traffic traffic(world.communicator());
+    Trainer trainer(engine, loader, &evaluation, {}, &traffic,
+                    {.steps = 3, .save = [&](const std::string&) { gather_model(engine, {}); }});
+    trainer.run();
+    Real& real = ranks[static_cast<size_t>(world.rank())];
+    real.memory = world.context().allocator().report();
+    real.sent = traffic.sent[1] - traffic.sent[0];
+    real.received = traffic.received[1] - traffic.received[0];
+  });
+  return ranks;
+}
+
+comm::World single_world() {
+  return comm::World({}, comm::make_single(),
+                     std::make_unique<Context>(ContextOptions{.seed = 5, .num_threads = 1}));
+}
+
+class PlanOf : public testing::TestWithParam<Case> {};
+
+TEST_P(PlanOf, IsThePeakOfTheRunToTheByte) {
+  const Case& c = GetParam();
+  const Plan plan =
+      make_plan(c.model, config_of(c), {.world = c.world, .seq = kSeq, .backend = "local"});
+  const std::vector<Real> ranks = run(c);
+  int64_t fullest = 0;
+  for (const Real& real : ranks) fullest = std::max(fullest, real.memory.at(Tier::device).peak);
+  EXPECT_EQ(plan.fullest.device_peak(), fullest);
+
+  const Real& real = ranks[static_cast<size_t>(plan.fullest.rank)];
+  for (int t = 0; t < kNumTiers; ++t) {
+    const auto tier = static_cast<Tier>(t);
+    EXPECT_EQ(plan.fullest.peaks.at(tier).peak, real.memory.at(tier).peak) << name_of(tier);
+    EXPECT_EQ(plan.fullest.peaks.reserved[static_cast<size_t>(t)].peak,
+              real.memory.reserved[static_cast<size_t>(t)].peak)
+        << name_of(tier);
+    for (int l = 0; l < kNumLabels; ++l) {
+      const auto label = static_cast<Label>(l);
+      EXPECT_EQ(plan.fullest.peaks.at(tier, label).peak, real.memory.at(tier, label).peak)
+          << name_of(tier) << " " << name_of(label);
+    }
+  }
+  EXPECT_EQ(plan.fullest.at_peak.at(Tier::device).live, plan.fullest.device_peak());
+  EXPECT_FALSE(plan.fullest.peak_moment.empty());
+
+  int64_t sent = 0, received = 0;
+  for (const auto& [name, traffic] : plan.fullest.step) {
+    sent += traffic.bytes_sent;
+    received += traffic.bytes_received;
+  }
+  EXPECT_EQ(sent, real.sent);
+  EXPECT_EQ(received, real.received);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, PlanOf,
+    testing::Values(Case{"gpt2_0_1", gpt2()}, Case{"gpt2_0_2", gpt2(), 0, 2},
+                    Case{"gpt2_1_2", gpt2(), 1, 2}, Case{"gpt2_2_2", gpt2(), 2, 2},
+                    Case{"gpt2_3_2", gpt2(), 3, 2},
+                    Case{"gpt2_3_3_bounds", gpt2(), 3, 3, 1, 0, DType::bf16, true},
+                    Case{"gpt2_2_3_bounds", gpt2(), 2, 3, 2, 0, DType::bf16, true},
+                    Case{"gpt2_1_4_accumulation", gpt2(), 1, 4, 3},
+                    Case{"gpt2_3_4_accumulation", gpt2(), 3, 4, 3},
+                    Case{"gpt2_3_2_recompute", gpt2(), 3, 2, 2, 1},
+                    Case{"gpt2_0_1_recompute", gpt2(), 0, 1, 1, 2},
+                    Case{"gpt2_0_2_f32", gpt2(), 0, 2, 2, 0, DType::f32},
+                    Case{"gpt2_3_2_f32", gpt2(), 3, 2, 1, 0, DType::f32, true},
+                    Case{"gpt2_2_2_f16", gpt2(), 2, 2, 1, 0, DType::f16},
+                    Case{"llama_0_2", llama(), 0, 2}, Case{"llama_1_3", llama(), 1, 3, 2},
+                    Case{"llama_2_2_recompute", llama(), 2, 2, 1, 1},
+                    Case{"llama_3_3_bounds", llama(), 3, 3, 2, 1, DType::bf16, true}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+// The system's view: what the process maps while the run lasts, counted outside zinc.
+TEST(Plan, ReservedBytes_AreWhatTheProcessMaps) {
+  if (!MappedBytes::works) GTEST_SKIP() << "a sanitizer owns mmap";
+  for (const Case& c : {Case{"", gpt2(), 0, 1, 2}, Case{"", llama(), 3, 1, 1, 1}}) {
+    const Plan plan =
+        make_plan(c.model, config_of(c), {.world = 1, .seq = kSeq, .backend = "single"});
+    run(c);  // libraries set themselves up
+    const Tokens data;
+    const Config config = config_of(c);
+    const MappedBytes mapped;
+    comm::World world = single_world();
+    const auto model = make_model(c.model.config);
+    zero::Engine engine(*model, config.engine, world, {.total_steps = 2});
+    Loader loader(data, {.micro_batch = 2, .seq_len = kSeq, .seed = 5, .prefetch_batches = 0});
+    Trainer trainer(engine, loader, nullptr, {}, nullptr, {.steps = 2});
+    trainer.run();
+    gather_model(engine, {});
+    EXPECT_EQ(mapped.live(), plan.fullest.peaks.reserved[0].peak);
+  }
+}
+
+TEST(Plan, OfAHugeWorldTakesNoMemoryAndNamesTheMoment) {
+  Case c{"", llama(), 3, 4096};
+  const Plan plan = make_plan(c.model, config_of(c), {.world = 4096, .seq = kSeq});
+  EXPECT_GT(plan.fullest.device_peak(), 0);
+  EXPECT_NE(plan.fullest.peak_moment.find("micro-batch"), std::string::npos)
+      << plan.fullest.peak_moment;
+  EXPECT_EQ(plan.tokens_per_step, 4096 * 2 * kSeq);
+}
+
+TEST(Plan, CheapestChange_NamesTheFirstThatFits) {
+  Case c{"", gpt2(), 0, 4};
+  const PlanOptions options{.world = 4, .seq = kSeq, .backend = "local"};
+  const auto peak_of = [&](int stage) {
+    Case changed = c;
+    changed.stage = stage;
+    return make_plan(c.model, config_of(changed), options).fullest.device_peak();
+  };
+  ASSERT_LT(peak_of(1), peak_of(0));
+  const auto change = cheapest_change(c.model, config_of(c), options, peak_of(1));
+  ASSERT_TRUE(change.has_value());
+  EXPECT_EQ(change->words, "\"stage\": 1");
+  EXPECT_EQ(change->device_peak, peak_of(1));
+  EXPECT_FALSE(cheapest_change(c.model, config_of(c), options, 1000).has_value());
+}
+
+TEST(Estimator, IsDeepSpeedsTable) {
+  // Printed by deepspeed 0.19.8, with `cpu` padded to four characters as its documentation shows.
+  EXPECT_EQ(deepspeed_estimate({.num_parameters = 2'851'000'000,
+                                .largest_layer = 32'000'000,
+                                .gpus_per_node = 8,
+                                .num_nodes = 2}),
+            "Estimated memory needed for params, optim states and gradients for a:\n"
+            "HW: Setup with 2 nodes, 8 GPUs per node.\n"
+            "SW: Model with 2851M total params.\n"
+            "  per CPU  |  per GPU |   Options\n"
+            "  254.90GB |   5.31GB | offload_optimizer=cpu \n"
+            "  127.45GB |   8.30GB | offload_optimizer=none\n"
+            "Estimated memory needed for params, optim states and gradients for a:\n"
+            "HW: Setup with 2 nodes, 8 GPUs per node.\n"
+            "SW: Model with 2851M total params, 32M largest layer params.\n"
+            "  per CPU  |  per GPU |   Options\n"
+            "   35.85GB |   0.12GB | offload_param=cpu , offload_optimizer=cpu , zero_init=1\n"
+            "  127.45GB |   0.12GB | offload_param=cpu , offload_optimizer=cpu , zero_init=0\n"
+            "   31.86GB |   0.45GB | offload_param=none, offload_optimizer=cpu , zero_init=1\n"
+            "  127.45GB |   0.45GB | offload_param=none, offload_optimizer=cpu , zero_init=0\n"
+            "    1.43GB |   3.11GB | offload_param=none, offload_optimizer=none, zero_init=1\n"
+            "  127.45GB |   3.11GB | offload_param=none, offload_optimizer=none, zero_init=0\n");
+  const ParameterCounts counts = count_parameters({.config = nn::Gpt2Config::preset("gpt2-124m")});
+  EXPECT_EQ(counts.num_parameters, 124'439'808);
+  EXPECT_EQ(counts.largest_layer, 50257 * 768);
+}
+
+}  // namespace
+}  // namespace zinc::train

@@ -1,0 +1,104 @@
+#include <fmt/format.h>
+
+#include <string>
+
+#include "train/json/writer.h"
+#include "train/metrics/progress.h"
+#include "train/plan/plan.h"
+
+namespace zinc::train {
+namespace {
+
+std::string bytes_text(int64_t bytes) {
+  return fmt::format("{:>16} ({:>10.2f} MiB)", bytes, static_cast<double>(bytes) / 0x1p20);
+}
+
+void write_figures(json::Writer& json, const RankPlan& rank) {
+  json.key("tiers").begin_array();
+  for (int t = 0; t < kNumTiers; ++t) {
+    const auto tier = static_cast<Tier>(t);
+    if (rank.peaks.at(tier).peak == 0) continue;
+    json.begin_object();
+    json.member("tier", name_of(tier));
+    json.member("peak_bytes", rank.peaks.at(tier).peak);
+    json.member("reserved_bytes", rank.peaks.reserved[static_cast<size_t>(t)].peak);
+    json.key("labels").begin_array();
+    for (int l = 0; l < kNumLabels; ++l) {
+      const auto label = static_cast<Label>(l);
+      if (rank.peaks.at(tier, label).peak == 0) continue;
+      json.begin_object();
+      json.member("label", name_of(label));
+      json.member("peak_bytes", rank.peaks.at(tier, label).peak);
+      json.member("bytes_at_peak", rank.at_peak.at(tier, label).live);
+      json.end_object();
+    }
+    json.end_array();
+    json.end_object();
+  }
+  json.end_array();
+}
+
+}  // namespace
+
+std::string describe(const Plan& plan) {
+  const RankPlan& rank = plan.fullest;
+  std::string text = fmt::format(
+      "{} weights, {} ranks, {} tokens per step\n\nrank {}, the fullest\n{:<12} {:<14} {:>31} "
+      "{:>31}\n",
+      format_count(static_cast<double>(plan.num_parameters)), plan.options.world,
+      plan.tokens_per_step, rank.rank, "tier", "label", "at the peak", "own peak");
+  for (int t = 0; t < kNumTiers; ++t) {
+    const auto tier = static_cast<Tier>(t);
+    if (rank.peaks.at(tier).peak == 0) continue;
+    for (int l = 0; l < kNumLabels; ++l) {
+      const auto label = static_cast<Label>(l);
+      if (rank.peaks.at(tier, label).peak == 0) continue;
+      text += fmt::format("{:<12} {:<14} {} {}\n", name_of(tier), name_of(label),
+                          bytes_text(rank.at_peak.at(tier, label).live),
+                          bytes_text(rank.peaks.at(tier, label).peak));
+    }
+    text +=
+        fmt::format("{:<12} {:<14} {} {}\n", name_of(tier), "total",
+                    bytes_text(rank.at_peak.at(tier).live), bytes_text(rank.peaks.at(tier).peak));
+    text += fmt::format("{:<12} {:<14} {:>31} {}\n", name_of(tier), "reserved", "",
+                        bytes_text(rank.peaks.reserved[static_cast<size_t>(t)].peak));
+  }
+  text += fmt::format("peak: {}\n\nper step and rank\n{:<16} {:>6} {:>31} {:>31}\n",
+                      rank.peak_moment, "collective", "calls", "sent", "received");
+  for (const auto& [name, traffic] : rank.step) {
+    text += fmt::format("{:<16} {:>6} {} {}\n", name, traffic.calls, bytes_text(traffic.bytes_sent),
+                        bytes_text(traffic.bytes_received));
+  }
+  text += fmt::format("{:<16} {:>6} {:>16} FLOP\n", "model", "", format_count(plan.flops_per_step));
+  return text;
+}
+
+std::string json_of(const Plan& plan) {
+  json::Writer json(2);
+  json.begin_object();
+  json.member("world", plan.options.world);
+  json.member("seq", plan.options.seq);
+  json.member("threads", plan.options.num_threads);
+  json.member("backend", plan.options.backend);
+  json.member("num_parameters", plan.num_parameters);
+  json.member("tokens_per_step", plan.tokens_per_step);
+  json.member("flops_per_step", plan.flops_per_step);
+  json.member("rank", plan.fullest.rank);
+  json.member("peak_bytes", plan.fullest.device_peak());
+  json.member("peak_moment", plan.fullest.peak_moment);
+  write_figures(json, plan.fullest);
+  json.key("collectives_per_step").begin_array();
+  for (const auto& [name, traffic] : plan.fullest.step) {
+    json.begin_object();
+    json.member("name", name);
+    json.member("calls", traffic.calls);
+    json.member("bytes_sent", traffic.bytes_sent);
+    json.member("bytes_received", traffic.bytes_received);
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+  return json.take();
+}
+
+}  // namespace zinc::train

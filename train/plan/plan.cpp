@@ -1,0 +1,190 @@
+#include "train/plan/plan.h"
+
+#include <memory>
+#include <utility>
+
+#include "comm/world.h"
+#include "core/error.h"
+#include "train/model.h"
+#include "train/trainer.h"
+
+namespace zinc::train {
+namespace {
+
+// As many samples as any world asks for, of zeros.
+class PhantomData final : public Dataset {
+ public:
+  PhantomData(int64_t num_samples, int64_t seq) : num_samples_(num_samples), seq_(seq) {}
+  int64_t num_samples() const override { return num_samples_; }
+  void read(int64_t, Sample& sample) const override {
+    sample.tokens.assign(static_cast<size_t>(seq_), 0);
+    sample.labels.assign(static_cast<size_t>(seq_), 0);
+  }
+  std::string describe() const override { return "no data"; }
+
+ private:
+  int64_t num_samples_;
+  int64_t seq_;
+};
+
+// Takes down where the engine is when memory is fullest, and what each step moves.
+class Watch final : public TrainerObserver {
+ public:
+  explicit Watch(comm::PhantomLedger& ledger) : ledger_(ledger) {}
+
+  void on_peak(Tier tier, const MemoryReport& report) {
+    if (tier != Tier::device) return;
+    plan_.at_peak = report;
+    plan_.peak_moment = engine_ == nullptr ? "construction" : engine_->moment();
+  }
+  void follow(const zero::Engine& engine) {
+    engine_ = &engine;
+    ledger_.clear();
+  }
+  void on_step(const StepMetrics& metrics, const Progress&) override {
+    if (metrics.step == 1) first_step_ = std::exchange(ledger_, {});
+    tokens_per_step_ = metrics.tokens;
+  }
+  // The last step ends where the evaluation begins.
+  void end_of_steps() { plan_.step = ledger_; }
+
+  RankPlan& plan() { return plan_; }
+  int64_t tokens_per_step() const { return tokens_per_step_; }
+
+ private:
+  comm::PhantomLedger& ledger_;
+  const zero::Engine* engine_ = nullptr;
+  comm::PhantomLedger first_step_;
+  RankPlan plan_;
+  int64_t tokens_per_step_ = 0;
+};
+
+comm::World phantom_world(const PlanOptions& options, const Config& config, int rank,
+                          std::shared_ptr<comm::PhantomLedger> ledger, Watch& watch) {
+  Device device = options.device;
+  device.meta = true;
+  ContextOptions context{.device = device,
+                         .seed = config.seed,
+                         .num_threads = options.num_threads,
+                         .execution = ContextOptions::Execution::inline_all};
+  context.memory.limits[static_cast<size_t>(Tier::device)] = config.device_memory_limit;
+  context.memory.on_peak = [&watch](Tier tier, const MemoryReport& report) {
+    watch.on_peak(tier, report);
+  };
+  auto communicator = comm::make_phantom({.rank = rank,
+                                          .size = options.world,
+                                          .imitates = options.backend,
+                                          .device = device,
+                                          .ledger = std::move(ledger)});
+  return comm::World(
+      {.rank = rank, .size = options.world, .local_rank = 0, .local_size = 1, .source = "phantom"},
+      std::move(communicator), std::make_unique<Context>(std::move(context)));
+}
+
+Plan plan_of_rank(const ModelConfigFile& model_config, const Config& config,
+                  const PlanOptions& options, int rank) {
+  constexpr int64_t kSteps = 2;
+  const auto ledger = std::make_shared<comm::PhantomLedger>();
+  Watch watch(*ledger);
+  comm::World world = phantom_world(options, config, rank, ledger, watch);
+  const std::unique_ptr<nn::Model> model = make_model(model_config.config);
+  zero::Engine engine(*model, config.engine, world, {.total_steps = kSteps});
+  watch.follow(engine);
+
+  const int64_t micro_batch = config.engine.batch.micro_batch;
+  const PhantomData data(micro_batch * options.world * config.engine.batch.accumulation * kSteps,
+                         options.seq);
+  Loader loader(data, {.micro_batch = micro_batch,
+                       .seq_len = options.seq,
+                       .seed = config.seed,
+                       .rank = rank,
+                       .world = options.world,
+                       .prefetch_batches = 0});
+  Trainer trainer(engine, loader, nullptr, {}, &watch, {.steps = kSteps});
+  trainer.run();
+  watch.end_of_steps();
+  if (options.evaluate) {
+    const EvaluationSet evaluation(data, {.batch = micro_batch,
+                                          .seq_len = options.seq,
+                                          .max_samples = micro_batch * options.world,
+                                          .rank = rank,
+                                          .world = options.world});
+    engine.gather(engine.evaluate(evaluation.batch(0)));
+  }
+  if (options.save) gather_model(engine, {});
+
+  Plan plan{.options = options,
+            .fullest = std::move(watch.plan()),
+            .num_parameters = model->num_parameters(),
+            .tokens_per_step = watch.tokens_per_step(),
+            .schedule_hash = engine.schedule_hash()};
+  plan.fullest.rank = rank;
+  plan.fullest.peaks = world.context().allocator().report();
+  plan.flops_per_step = model->flops_per_token(options.seq) *
+                        static_cast<double>(plan.tokens_per_step) / options.world;
+  return plan;
+}
+
+}  // namespace
+
+Plan make_plan(const ModelConfigFile& model, const Config& config, const PlanOptions& options) {
+  require(options.world > 0 && options.seq > 0 && options.num_threads > 0,
+          "plan: world, seq and threads must be positive");
+  Plan plan = plan_of_rank(model, config, options, 0);
+  // Shards are equal; but the last rank's may hold what is left of uneven partitions.
+  if (options.world > 1) {
+    Plan last = plan_of_rank(model, config, options, options.world - 1);
+    if (last.fullest.device_peak() > plan.fullest.device_peak()) plan = std::move(last);
+  }
+  return plan;
+}
+
+std::optional<PlanChange> cheapest_change(const ModelConfigFile& model, const Config& config,
+                                          const PlanOptions& options, int64_t bytes) {
+  struct Candidate {
+    std::string words;
+    zero::EngineConfig engine;
+  };
+  const zero::EngineConfig& now = config.engine;
+  std::vector<Candidate> candidates;
+  const auto add = [&](const std::string& words, auto&& change) {
+    Candidate candidate{words, now};
+    change(candidate.engine);
+    candidates.push_back(std::move(candidate));
+  };
+  const bool recomputes = now.recompute.every_blocks == 1;
+  for (const int stage : {1, 2, 3}) {
+    if (stage <= now.zero.stage || options.world == 1) continue;
+    if (stage == 3 && !recomputes) continue;  // recomputation is cheaper
+    add(concat("\"stage\": ", stage), [&](auto& engine) { engine.zero.stage = stage; });
+  }
+  const std::string recompute = "recomputation of every block";
+  for (int64_t batch = now.batch.micro_batch; batch >= 1; batch /= 2) {
+    const int64_t factor = now.batch.micro_batch / batch;
+    const std::string smaller = factor == 1 ? ""
+                                            : concat(", micro-batch ", batch, " with accumulation ",
+                                                     now.batch.accumulation * factor);
+    if (batch * factor != now.batch.micro_batch) continue;
+    for (int stage = now.zero.stage; stage <= 3; ++stage) {
+      if (stage > now.zero.stage && options.world == 1) break;
+      const std::string sharded = stage == now.zero.stage ? "" : concat(" and \"stage\": ", stage);
+      add(recompute + sharded + smaller, [&](auto& engine) {
+        engine.recompute.every_blocks = 1;
+        engine.zero.stage = stage;
+        engine.batch.micro_batch = batch;
+        engine.batch.accumulation *= factor;
+        if (stage >= 2) engine.gradient.reduce_schedule.reset();
+      });
+    }
+  }
+  for (const Candidate& candidate : candidates) {
+    Config changed = config;
+    changed.engine = candidate.engine;
+    changed.device_memory_limit.reset();
+    const int64_t peak = make_plan(model, changed, options).fullest.device_peak();
+    if (peak <= bytes) return PlanChange{candidate.words, peak};
+  }
+  return std::nullopt;
+}
+
+}  // namespace zinc::train

@@ -1,0 +1,70 @@
+// train/plan/plan.h: the bytes and the traffic of a run, before it runs.
+//
+// A plan is a run: model, engine, loader and trainer are the real ones, on a meta device and among
+// phantom ranks, for two steps, an evaluation and a save. So its peak is the peak that a real run
+// takes from zinc's allocators, to the byte; libraries' own memory and the program itself are not
+// in it. Takes time in proportion to the model's number of kernels, not to its size or the world's.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/phantom/phantom.h"
+#include "core/allocator.h"
+#include "train/config/config.h"
+#include "train/hub/model_config.h"
+
+namespace zinc::train {
+
+struct PlanOptions {
+  int world = 1;
+  int64_t seq = 0;              // tokens per sequence, > 0
+  int num_threads = 1;          // per rank: the CPU kernels' workspaces depend on it
+  Device device = kCpu;         // whose kernels and workspaces; its memory is not touched
+  std::string backend = "mpi";  // of the communicator: "single", "local", "mpi"
+  // Restores, samples and client code come on top where they need more than training does.
+  bool evaluate = true;
+  bool save = true;
+};
+
+// What one rank takes.
+struct RankPlan {
+  int rank = 0;
+  MemoryReport peaks;        // `peak` of every tier and label, over the whole run
+  MemoryReport at_peak;      // `live` at the moment when the device tier is fullest
+  std::string peak_moment;   // what the engine was at then
+  comm::PhantomLedger step;  // traffic of one optimizer step, after the first
+  int64_t device_peak() const { return peaks.at(Tier::device).peak; }
+};
+
+struct Plan {
+  PlanOptions options;
+  RankPlan fullest;  // the rank whose device tier is fullest
+  int64_t num_parameters = 0;
+  int64_t tokens_per_step = 0;  // of all ranks
+  double flops_per_step = 0.0;  // model FLOP of one rank: nn::Model::flops_per_token
+  uint64_t schedule_hash = 0;
+};
+
+// `config` is for options.world ranks. Throws what a run would throw: ConfigError, OutOfMemory
+// where the configuration limits a tier.
+Plan make_plan(const ModelConfigFile& model, const Config& config, const PlanOptions& options);
+
+// A change of the configuration, as words for a person: `"stage": 2`.
+struct PlanChange {
+  std::string words;
+  int64_t device_peak = 0;
+};
+// The first of these that takes at most `bytes` on the device tier, cheapest first: higher stages
+// below 3, recomputation of every block, stage 3, smaller micro-batches with more accumulation, and
+// their combinations. Empty where nothing helps.
+std::optional<PlanChange> cheapest_change(const ModelConfigFile& model, const Config& config,
+                                          const PlanOptions& options, int64_t bytes);
+
+// For people and for programs.
+std::string describe(const Plan& plan);
+std::string json_of(const Plan& plan);
+
+}  // namespace zinc::train
