@@ -20,6 +20,7 @@
 #include "zero/gather_values.h"
 #include "zero/gradient_norm.h"
 #include "zero/parameter_source.h"
+#include "zero/phase_clock.h"
 #include "zero/resident_values.h"
 #include "zero/shard_group.h"
 #include "zero/step_schedule.h"
@@ -119,6 +120,7 @@ class Engine::Impl {
         model_(model),
         world_(checked(world, config_)),
         context_(world.context()),
+        clock_(config_.wall_clock_breakdown, context_),
         values_(model, options.weights, context_.random().seed()),
         optimizer_(choose_optimizer(config_, options)),
         scaler_(config_.precision.loss_scale),
@@ -148,17 +150,21 @@ class Engine::Impl {
             ? batch.global_micro_batch
             : (num_steps_ * config_.batch.accumulation + forwards_) * world_.size() + world_.rank();
     ++forwards_;
+    const auto start = clock_.start();
     activity_ = "forward";
     context_.random().set_position(static_cast<uint64_t>(num_steps_), static_cast<uint64_t>(index));
     source_.begin(WeightStore::Phase::forward);
     const autograd::ExpectedLossGradient expected(seed_of(batch.num_targets));
-    return {.sum = model_.loss(batch), .num_targets = batch.num_targets};
+    Loss loss{.sum = model_.loss(batch), .num_targets = batch.num_targets};
+    clock_.stop(start, &PhaseSeconds::forward);
+    return loss;
   }
 
   void backward(const Loss& loss) {
     require(loss.sum.defined(), "engine.backward: the loss is empty; pass what forward() returned");
     require(micro_step_ < config_.batch.accumulation, "engine.backward: all ",
             config_.batch.accumulation, " micro-batches of this step are done; call step() first");
+    const auto start = clock_.start();
     activity_ = "backward";
     const int64_t left = no_sync_ ? 1 : 0;  // more are to come
     strategy_.gradients->begin_micro_step(
@@ -168,6 +174,7 @@ class Engine::Impl {
     totals_.losses.push_back(contribution_of(loss));
     totals_.num_targets += loss.num_targets;
     ++backwards_;
+    clock_.stop(start, &PhaseSeconds::backward);
     if (no_sync_) return;
     ++micro_step_;
     stepped_ = false;
@@ -178,6 +185,7 @@ class Engine::Impl {
     require(!stepped_, "engine.step: there was no backward() since the last step()");
     stepped_ = true;
     if (micro_step_ < config_.batch.accumulation) return {};
+    const auto start = clock_.start();
     auto [result, divisor] = reduced();
     const NormResult norm = measure_norm();
     activity_ = "optimizer step";
@@ -198,6 +206,8 @@ class Engine::Impl {
     backwards_ = 0;
     totals_ = {};
     reduced_.reset();
+    clock_.stop(start, &PhaseSeconds::step);
+    result.phases = clock_.take();
     return result;
   }
 
@@ -335,6 +345,7 @@ class Engine::Impl {
   nn::Model& model_;
   comm::World& world_;
   Context& context_;
+  PhaseClock clock_;
   ResidentValues values_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   optim::LossScaler scaler_;
@@ -389,6 +400,7 @@ class Engine::Impl {
             .communicator = world_.communicator(),
             .context = context_,
             .weights = values_,
+            .clock = clock_,
             .num_states = optimizer_->num_states(),
             .dynamic_model = options.dynamic_model,
             .wire_divisor = wire_divisor()};

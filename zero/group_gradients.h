@@ -12,7 +12,7 @@ namespace zinc::zero {
 class GroupGradients : public GradientStore {
  public:
   GroupGradients(const std::vector<ShardGroup>& groups, const StepSchedule& schedule,
-                 comm::Communicator& communicator, Context& context,
+                 comm::Communicator& communicator, Context& context, PhaseClock& clock,
                  const GradientStoreOptions& options);
 
   void begin_micro_step(int64_t index, int64_t count) override;
@@ -56,8 +56,10 @@ class GroupGradients : public GradientStore {
   View whole(const Block& block, DType dtype) const;
   View part(const Block& block, DType dtype, Range range) const;
 
-  // The reduce stream, ordered behind what was issued to the compute stream.
+  // The reduce stream, ordered behind what was issued to the compute stream. Its time counts until
+  // end_reduction(), which reduce() leaves to its caller.
   StreamRef begin_reduction();
+  void end_reduction();
   SegmentCollectives& collectives() { return collectives_; }
 
  private:
@@ -69,6 +71,7 @@ class GroupGradients : public GradientStore {
   const std::vector<int> order_;
   comm::Communicator& communicator_;
   Context& context_;
+  PhaseClock& clock_;
   const GradientStoreOptions options_;
   SegmentCollectives collectives_;
   std::vector<GroupState> states_;
