@@ -321,6 +321,8 @@ int show_plan(const Job& job, const comm::RankInfo& rank) {
   return kDone;
 }
 
+CLI::Range at_least_one() { return {int64_t{1}, int64_t{1} << 53}; }
+
 int run_training(const Options& options) {
   const comm::RankInfo rank = comm::discover_rank();
   std::optional<Job> job;
@@ -361,14 +363,12 @@ void add_train_command(CLI::App& app, Action& action) {
       ->required();
   verb->add_option("--validation", options->validation,
                    "Files to evaluate on (default: the last 5 % of the data)");
-  verb->add_option("--steps", options->steps, "Optimizer steps")
-      ->required()
-      ->check(CLI::PositiveNumber);
+  verb->add_option("--steps", options->steps, "Optimizer steps")->required()->check(at_least_one());
   verb->add_option("--seed", flags.seed, "Of weights, data order and dropout");
   verb->add_option("--out", options->out, "Folder of the run")->required();
   verb->add_option("--init", options->init, "Hugging Face folder with the first weights");
   verb->add_option("--batch", flags.micro_batch, "Sequences per rank and micro-step");
-  verb->add_option("--seq", options->seq, "Tokens per sequence")->check(CLI::PositiveNumber);
+  verb->add_option("--seq", options->seq, "Tokens per sequence")->check(at_least_one());
   verb->add_option("--grad-accum", flags.accumulation, "Micro-steps per optimizer step");
   verb->add_option("--lr", flags.lr, "Learning rate");
   verb->add_option("--weight-decay", flags.weight_decay, "Not on biases and norms");
