@@ -1,0 +1,131 @@
+// Every key of zero_optimization that works changes what it is for: read from JSON, seen in a plan.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+
+#include "core/error.h"
+#include "train/plan/plan.h"
+
+namespace zinc::train {
+namespace {
+
+constexpr int kWorld = 4;
+
+ModelConfigFile model() {
+  nn::LlamaConfig config;
+  config.vocab_size = 200;
+  config.max_positions = 32;
+  config.hidden_size = 64;
+  config.intermediate_size = 160;
+  config.num_layers = 5;
+  config.num_heads = 4;
+  config.num_kv_heads = 2;
+  return {.config = config};
+}
+
+// `zero`: members of zero_optimization; `top`: members beside it, with a comma at the end.
+RankPlan plan(const std::string& zero, const std::string& top = "") {
+  const std::string text = R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
+      "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, )" +
+                           top + R"("zero_optimization": {)" + zero + "}}";
+  const Config config = parse_config(text, "test.json", kWorld);
+  return make_plan(model(), config, {.world = kWorld, .seq = 16, .save = false}).fullest;
+}
+
+int64_t peak(const RankPlan& plan, Label label) { return plan.peaks.at(Tier::device, label).peak; }
+comm::PhantomTraffic traffic(const RankPlan& plan, const char* name) {
+  const auto found = plan.step.find(name);
+  return found == plan.step.end() ? comm::PhantomTraffic{} : found->second;
+}
+
+const char* const kStage3 = R"("stage": 3, "stage3_param_persistence_threshold": 0)";
+std::string stage_3(const std::string& more) { return kStage3 + (", " + more); }
+
+TEST(ZeroKeys, Stage_ShardsStatesThenGradientsThenParameters) {
+  const std::array<RankPlan, 4> stage = {plan(R"("stage": 0)"), plan(R"("stage": 1)"),
+                                         plan(R"("stage": 2)"),
+                                         plan(stage_3(R"("stage3_max_live_parameters": 0)"))};
+  EXPECT_EQ(peak(stage[0], Label::optimizer), kWorld * peak(stage[1], Label::optimizer));
+  EXPECT_EQ(peak(stage[1], Label::optimizer), peak(stage[3], Label::optimizer));
+  EXPECT_LT(peak(stage[2], Label::gradients), peak(stage[1], Label::gradients));
+  EXPECT_LT(peak(stage[3], Label::parameters), peak(stage[2], Label::parameters));
+}
+
+TEST(ZeroKeys, ReduceBucketSize_CutsReductions) {
+  const RankPlan usual = plan(R"("stage": 2)");
+  const RankPlan small = plan(R"("stage": 2, "reduce_bucket_size": 9000)");
+  EXPECT_GT(traffic(small, "reduce_scatter").calls, traffic(usual, "reduce_scatter").calls);
+  EXPECT_EQ(traffic(small, "reduce_scatter").bytes_sent,
+            traffic(usual, "reduce_scatter").bytes_sent);
+}
+
+TEST(ZeroKeys, AllgatherBucketSize_CutsGathers) {
+  const RankPlan usual = plan(R"("stage": 2)");
+  const RankPlan small = plan(R"("stage": 2, "allgather_bucket_size": 9000)");
+  EXPECT_GT(traffic(small, "all_gather").calls, traffic(usual, "all_gather").calls);
+}
+
+TEST(ZeroKeys, OverlapComm_GathersAhead) {
+  const RankPlan without = plan(stage_3(R"("overlap_comm": false)"));
+  const RankPlan with = plan(stage_3(R"("overlap_comm": true)"));
+  EXPECT_GT(peak(with, Label::parameters), peak(without, Label::parameters));
+}
+
+TEST(ZeroKeys, PrefetchBucketSize_BoundsWhatIsGatheredAhead) {
+  const std::string off = R"("stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": )";
+  const RankPlan none = plan(stage_3(off + "0"));
+  const RankPlan one = plan(stage_3(off + "100000"));
+  const RankPlan all = plan(stage_3(off + "100000000"));
+  EXPECT_LT(peak(none, Label::parameters), peak(one, Label::parameters));
+  EXPECT_LT(peak(one, Label::parameters), peak(all, Label::parameters));
+}
+
+TEST(ZeroKeys, ParamPersistenceThreshold_KeepsSmallParametersWhole) {
+  const std::string bounds = R"(, "stage3_max_reuse_distance": 0)";
+  const RankPlan none = plan(kStage3 + bounds);
+  const RankPlan all =
+      plan(R"("stage": 3, "stage3_param_persistence_threshold": 100000000)" + bounds);
+  // All weights are persistent: they are gathered once per step, after the update.
+  EXPECT_LT(traffic(all, "all_gather").bytes_sent, traffic(none, "all_gather").bytes_sent);
+}
+
+TEST(ZeroKeys, MaxLiveParameters_BoundsWhatIsGathered_AndZeroLoads) {
+  const RankPlan bounded = plan(stage_3(R"("stage3_max_live_parameters": 0)"));
+  const RankPlan free = plan(stage_3(R"("stage3_max_live_parameters": 1e9)"));
+  EXPECT_LT(peak(bounded, Label::parameters), peak(free, Label::parameters));
+}
+
+TEST(ZeroKeys, MaxReuseDistance_TradesMemoryForTraffic) {
+  const std::string key = R"("stage3_prefetch_bucket_size": 0, "stage3_max_reuse_distance": )";
+  const RankPlan near = plan(stage_3(key + "0"));
+  const RankPlan far = plan(stage_3(key + "1e9"));
+  EXPECT_GT(traffic(near, "all_gather").bytes_sent, traffic(far, "all_gather").bytes_sent);
+  EXPECT_LT(peak(near, Label::parameters), peak(far, Label::parameters));
+}
+
+TEST(ZeroKeys, CommunicationDataType_IsTheWire) {
+  const RankPlan narrow = plan(R"("stage": 2)");
+  const RankPlan wide = plan(R"("stage": 2)", R"("communication_data_type": "fp32", )");
+  EXPECT_EQ(traffic(wide, "reduce_scatter").bytes_sent,
+            2 * traffic(narrow, "reduce_scatter").bytes_sent);
+}
+
+TEST(ZeroKeys, GradAccumDtype_IsWhatIsKept) {
+  const std::string several = R"("gradient_accumulation_steps": 2, )";
+  const RankPlan wide = plan(R"("stage": 1)", several);
+  const RankPlan narrow =
+      plan(R"("stage": 1)", several + R"("data_types": {"grad_accum_dtype": "bf16"}, )");
+  EXPECT_LT(peak(narrow, Label::gradients), peak(wide, Label::gradients));
+}
+
+TEST(ZeroKeys, ImpossibleValuesAreErrors) {
+  for (const char* zero : {R"("stage": 4)", R"("stage": -1)", R"("reduce_bucket_size": -5)",
+                           R"("stage": 3, "stage3_max_live_parameters": -1)",
+                           R"("stage": 2, "offload_optimizer": {"device": "cpu"})"}) {
+    EXPECT_THROW(plan(zero), ConfigError) << zero;
+  }
+}
+
+}  // namespace
+}  // namespace zinc::train
