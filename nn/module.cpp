@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/edit_distance.h"
 #include "core/error.h"
 
 namespace zinc::nn {
@@ -131,15 +132,14 @@ int64_t Module::num_trainable_parameters() {
 }
 
 Parameter& Module::parameter(std::string_view name) {
-  std::string near;
+  std::vector<std::string> names;
   for (Parameter* parameter : parameters()) {
     if (parameter->name() == name) return *parameter;
-    const size_t dot = name.rfind('.');
-    const std::string_view leaf = dot == std::string_view::npos ? name : name.substr(dot + 1);
-    if (near.size() < 200 && parameter->leaf_name() == leaf) near += concat(" ", parameter->name());
+    names.push_back(parameter->name());
   }
+  const std::string near = nearest_name(name, names);
   throw InvalidArgument(concat("module: no parameter is called '", name, "'",
-                               near.empty() ? "" : "; there are", near));
+                               near.empty() ? "" : "; did you mean '" + near + "'?"));
 }
 
 void Module::set_dtype(DType dtype) {

@@ -147,6 +147,9 @@ class Engine::Impl {
   }
 
   Loss forward(const nn::Batch& batch) {
+    require(batch.input_ids.dim(0) == config_.batch.micro_batch, "engine.forward: the batch has ",
+            batch.input_ids.dim(0), " sequences, but train_micro_batch_size_per_gpu is ",
+            config_.batch.micro_batch, "; pad it, or change the configuration");
     const int64_t index =
         batch.global_micro_batch >= 0
             ? batch.global_micro_batch

@@ -48,6 +48,7 @@ std::string describe(const Case& c) {
 
 EngineConfig config_of(const Case& c) {
   EngineConfig config;
+  config.batch.micro_batch = 2;
   config.batch.accumulation = c.accumulation;
   config.precision.dtype = c.dtype;
   config.precision.check_overflow = c.dtype != DType::f32;
@@ -198,6 +199,7 @@ TEST(Recompute, InHostMemory_MovesBytesFromTheDevice) {
     MemoryReport report;
     comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
       EngineConfig config;
+      config.batch.micro_batch = 8;
       config.recompute = {.every_blocks = 1, .cpu_checkpointing = host};
       nn::Gpt2 model(tiny_config());
       Engine engine(model, config, world);

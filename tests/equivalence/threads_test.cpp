@@ -63,6 +63,7 @@ Outcome run(const Case& c, int num_threads, int64_t recompute_every, uint64_t se
   comm::run_local_ranks(1, {.seed = seed, .num_threads = num_threads}, [&](comm::World& world) {
     EXPECT_EQ(world.context().num_threads(), num_threads);
     EngineConfig config;
+    config.batch.micro_batch = kBatch;
     config.batch.accumulation = 2;
     config.precision.dtype = c.dtype;
     config.optimizer.hyper = {.lr = 3e-3, .weight_decay = 0.1};

@@ -108,6 +108,7 @@ TEST_P(Parity, HundredAdamWStepsMatch) {
     const auto model = reference.model();
     const train::FolderWeights weights(reference.folder(), *model, reference.config());
     zero::EngineConfig config;
+    config.batch.micro_batch = 3;
     config.optimizer.hyper = {
         .lr = 1e-3, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
     zero::Engine engine(*model, config, world, {.weights = &weights});

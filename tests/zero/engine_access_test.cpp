@@ -19,6 +19,7 @@ using test::tiny_config;
 
 EngineConfig config_of(int stage, int64_t accumulation = 1) {
   EngineConfig config;
+  config.batch.micro_batch = 2;
   config.zero.stage = stage;
   config.zero.param_persistence_threshold = 100;
   config.batch.accumulation = accumulation;
@@ -186,6 +187,42 @@ TEST(NoSync, IsRefusedByNameWhereGradientsAreSharded) {
     config.precision.dtype = DType::bf16;
     Engine engine(model, config, world);
     EXPECT_THROW(Engine::NoSync{engine}, InvalidArgument);
+  });
+}
+
+// The text of what a misuse throws.
+template <class Use>
+std::string misuse(const Use& use) {
+  try {
+    use();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST_P(EveryStage, Misuse_IsNamedAndLeavesTheEngineUsable) {
+  on_ranks(1, [](comm::World& world) {
+    nn::Gpt2 model(tiny_config());
+    Engine engine(model, config_of(GetParam()), world);
+    EXPECT_NE(misuse([&] { engine.step(); }).find("no backward()"), std::string::npos);
+    EXPECT_NE(misuse([&] { engine.backward({}); }).find("the loss is empty"), std::string::npos);
+    EXPECT_NE(misuse([&] { engine.forward(make_batch(0, 3)); }).find("3 sequences"),
+              std::string::npos);
+    EXPECT_NE(misuse([&] { engine.parameter("transformer.wte.wait"); }).find("did you mean"),
+              std::string::npos);
+    EXPECT_NE(misuse([&] {
+                engine.set_parameter("transformer.wte.weight", Tensor::zeros({3}));
+              }).find("has shape"),
+              std::string::npos);
+    // Values are the engine's now.
+    EXPECT_NE(misuse([&] { model.parameter("transformer.wte.weight").data(); }).find("wte.weight"),
+              std::string::npos);
+
+    engine.backward(engine.forward(make_batch(0)));
+    EXPECT_NE(misuse([&] { engine.backward(engine.forward(make_batch(1))); }).find("call step()"),
+              std::string::npos);
+    EXPECT_EQ(engine.step().outcome, StepOutcome::applied);
   });
 }
 

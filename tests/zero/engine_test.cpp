@@ -28,6 +28,7 @@ struct TrainedRun {
 
 EngineConfig config_with(int64_t accumulation = 1) {
   EngineConfig config;
+  config.batch.micro_batch = 2;
   config.batch.accumulation = accumulation;
   config.optimizer.hyper.lr = 1e-2;
   config.optimizer.hyper.weight_decay = 0.1;
@@ -335,7 +336,9 @@ nn::Batch one_target() {
 TEST(Engine, AModelThatLeavesItsScheduleIsNamed) {
   comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
     Fickle model;
-    Engine engine(model, config_with(), world);
+    EngineConfig config = config_with();
+    config.batch.micro_batch = 1;
+    Engine engine(model, config, world);
     model.turned = true;
     try {
       engine.forward(one_target());
@@ -354,6 +357,7 @@ TEST(Engine, ADynamicModelMayLeaveParametersOut) {
   comm::run_local_ranks(2, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
     Fickle model;
     EngineConfig config = config_with();
+    config.batch.micro_batch = 1;
     config.optimizer.kind = optim::OptimizerKind::sgd;
     config.optimizer.hyper = {.lr = 0.5};
     config.gradient.clipping = 0.0;
@@ -376,6 +380,7 @@ TEST(Engine, AnUnusedParameterIsAnErrorWhereTheConfigurationSaysSo) {
   comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
     Fickle model;
     EngineConfig config = config_with();
+    config.batch.micro_batch = 1;
     config.zero.ignore_unused_parameters = false;
     Engine engine(model, config, world, {.dynamic_model = true});
     model.without_b = true;

@@ -11,6 +11,7 @@ namespace {
 
 EngineConfig decaying_config() {
   EngineConfig config;
+  config.batch.micro_batch = 2;
   config.optimizer.hyper.lr = 1e-2;
   config.schedule.kind = optim::ScheduleKind::linear;
   config.schedule.total_steps = 8;

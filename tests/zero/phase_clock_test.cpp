@@ -74,6 +74,7 @@ Measured train(int stage, bool on) {
   Measured measured;
   comm::run_local_ranks(2, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
     EngineConfig config;
+    config.batch.micro_batch = 2;
     config.batch.accumulation = 2;
     config.zero.stage = stage;
     config.wall_clock_breakdown = on;

@@ -44,6 +44,7 @@ Figures measure(int stage) {
   Figures figures;
   comm::run_local_ranks(kWorld, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
     EngineConfig config;
+    config.batch.micro_batch = 2;
     config.precision.dtype = DType::bf16;
     config.zero.stage = stage;
     config.zero.param_persistence_threshold = 0;
