@@ -30,6 +30,7 @@
 #include "train/model.h"
 #include "train/plan/plan.h"
 #include "train/text/tokenizer.h"
+#include "train/trace/trace_writer.h"
 #include "train/trainer.h"
 #include "zero/gather_values.h"
 
@@ -189,12 +190,14 @@ void show_sample(Console& console, zero::Engine& engine, const Options& options,
   console.line("sample:\n---\n" + tokenizer.decode(tokens) + "\n---");
 }
 
-comm::ConnectOptions connect_options(const Options& options, const train::Config& config) {
+comm::ConnectOptions connect_options(const Options& options, const train::Config& config,
+                                     TraceRecorder* trace) {
   comm::ConnectOptions connect;
   connect.device = parse_device(options.device);
   connect.seed = config.seed;
   connect.num_threads = config.num_threads;
   connect.memory.limits[static_cast<size_t>(Tier::device)] = config.device_memory_limit;
+  connect.trace = trace;
   return connect;
 }
 
@@ -266,6 +269,29 @@ Output open_output(const Job& job, const Options& options, const comm::World& wo
   return output;
 }
 
+// Every host's first rank begins the file, the others append to it. Between hosts, appending is not
+// safe on every file system: each rank has a file of its own.
+std::optional<int> open_trace(comm::World& world, const std::string& path,
+                              std::optional<train::TraceWriter>& trace) {
+  const comm::RankInfo& rank = world.info();
+  const bool shared = rank.local_size == rank.size;
+  const std::string own = shared ? path : fmt::format("{}.rank{}", path, rank.rank);
+  const bool begins = !shared || rank.rank == 0;
+  const auto open = [&](bool now) {
+    return fails_on_a_rank(world, [&] {
+      if (now) trace.emplace(own, train::TraceWriterOptions{.rank = rank.rank, .begins = begins});
+    });
+  };
+  if (const auto code = open(begins)) return code;
+  return open(!begins);
+}
+
+void close_trace(comm::World& world, std::optional<train::TraceWriter>& trace) {
+  trace->drain(*world.context().trace());
+  zero::any_rank(world, false);  // all have drained
+  if (world.info().local_size != world.size() || world.is_main()) trace->finish();
+}
+
 int train_on(comm::World& world, Job& job, const Options& options) {
   world.communicator().set_deadline(job.config.comm_deadline);
   const std::atomic<bool>& stop = stop_on_signals();
@@ -275,6 +301,10 @@ int train_on(comm::World& world, Job& job, const Options& options) {
   if (const auto code = fails_on_a_rank(world, open_all)) return *code;
   const auto make_folder = [&] { output.emplace(open_output(job, options, world)); };
   if (const auto code = fails_on_a_rank(world, make_folder)) return *code;
+  std::optional<train::TraceWriter> trace;
+  if (!job.config.trace.empty()) {
+    if (const auto code = open_trace(world, job.config.trace, trace)) return *code;
+  }
 
   Console console(world.is_main(),
                   job.config.steps_per_print > 0 ? job.config.steps_per_print : 10);
@@ -292,8 +322,10 @@ int train_on(comm::World& world, Job& job, const Options& options) {
                           .eval_every = options.eval_every,
                           .save_every = options.save_every,
                           .save = save,
-                          .stop = &stop});
+                          .stop = &stop,
+                          .trace = trace ? &*trace : nullptr});
   const train::TrainResult result = trainer.run();
+  if (trace) close_trace(world, trace);
   if (!result.stopped) show_sample(console, engine, options, job.config.seed);
   console.line(fmt::format(
       "{} steps, {} tokens in {}{}; weights in {}/final", result.steps,
@@ -335,10 +367,12 @@ int run_training(const Options& options) {
     if (problem != nullptr) std::rethrow_exception(problem);
     return show_plan(*job, rank);
   }
+  TraceRecorder trace;  // outlives the world
+  TraceRecorder* const recorder = job && !job->config.trace.empty() ? &trace : nullptr;
   std::optional<comm::World> world;
   try {
-    world.emplace(
-        comm::connect(job ? connect_options(options, job->config) : comm::ConnectOptions{}));
+    world.emplace(comm::connect(job ? connect_options(options, job->config, recorder)
+                                    : comm::ConnectOptions{}));
   } catch (...) {
     std::rethrow_exception(problem != nullptr ? problem : std::current_exception());
   }

@@ -21,6 +21,7 @@
 #include "zero/shard_group.h"
 #include "zero/step_schedule.h"
 #include "zero/strategy.h"
+#include "zero/trace_span.h"
 
 namespace zinc::zero {
 namespace {
@@ -131,6 +132,10 @@ class Engine::Impl {
   }
 
   Loss forward(const nn::Batch& batch) {
+    if (context_.trace() != nullptr && step_begin_ns_ == 0) {
+      step_begin_ns_ = TraceRecorder::now_ns();
+    }
+    const TracePhase phase(context_.trace(), "forward");
     const int64_t index =
         batch.global_micro_batch >= 0
             ? batch.global_micro_batch
@@ -147,6 +152,7 @@ class Engine::Impl {
     require(loss.sum.defined(), "engine.backward: the loss is empty; pass what forward() returned");
     require(micro_step_ < config_.batch.accumulation, "engine.backward: all ",
             config_.batch.accumulation, " micro-batches of this step are done; call step() first");
+    const TracePhase phase(context_.trace(), "backward");
     activity_ = "backward";
     strategy_.gradients->begin_micro_step(micro_step_, config_.batch.accumulation);
     autograd::backward(loss.sum, seed_of(loss.num_targets));
@@ -158,6 +164,14 @@ class Engine::Impl {
   }
 
   StepResult step() {
+    StepResult result = step_now();
+    if (result.outcome != StepOutcome::accumulated) trace_step();
+    return result;
+  }
+
+  // Without the mark in the trace.
+  StepResult step_now() {
+    const TracePhase phase(context_.trace(), "step");
     require(!stepped_, "engine.step: there was no backward() since the last step()");
     stepped_ = true;
     if (micro_step_ < config_.batch.accumulation) return {};
@@ -188,6 +202,7 @@ class Engine::Impl {
   Evaluation evaluate(const nn::Batch& batch) {
     const EvaluationScope evaluation(model_);
     const autograd::NoGrad no_grad;
+    const TracePhase phase(context_.trace(), "evaluation");
     activity_ = "evaluation";
     source_.begin(WeightStore::Phase::evaluation);
     const Tensor sum = model_.loss(batch);
@@ -277,8 +292,21 @@ class Engine::Impl {
   int64_t forwards_ = 0;  // since the last step: numbers batches that carry no index
   bool stepped_ = true;
   const char* activity_ = "construction";
+  int64_t step_begin_ns_ = 0;  // of the step under way, with a trace
 
  private:
+  void trace_step() {
+    TraceRecorder* const recorder = context_.trace();
+    if (recorder == nullptr) return;
+    trace_memory(context_);
+    recorder->record({.kind = TraceKind::step,
+                      .name = concat("step ", num_steps_),
+                      .begin_ns = step_begin_ns_,
+                      .end_ns = TraceRecorder::now_ns(),
+                      .step = num_steps_});
+    step_begin_ns_ = 0;
+  }
+
   static std::optional<int64_t> run_length(const EngineOptions& options) {
     if (options.total_steps <= 0) return std::nullopt;
     return options.total_steps;

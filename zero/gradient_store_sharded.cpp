@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "zero/group_gradients.h"
+#include "zero/trace_span.h"
 
 namespace zinc::zero {
 namespace {
@@ -55,6 +56,8 @@ class ShardedSums : public GroupGradients {
   void reduce(const ShardGroup& group, GroupState& state) override {
     if (!state.kept) state.kept = take(group.trained_numel() / world(), policy().kept);
     const StreamRef stream = begin_reduction();
+    const TraceSpan span(context().trace(), TraceKind::reduce, stream, group.name(),
+                         sent_bytes(group, policy().wire));
     const View written = whole(state.written, policy().written);
     for (const Segment& segment : group.segments()) {
       if (!is_trained(segment.kind)) continue;
@@ -85,6 +88,8 @@ class ShardedSums : public GroupGradients {
     GroupState& state = state_of(group);
     state.written = take(group.trained_numel(), policy().kept);
     const StreamRef stream = begin_reduction();
+    const TraceSpan span(context().trace(), TraceKind::reduce, stream, group.name(),
+                         sent_bytes(group, policy().kept));
     for (const Segment& segment : group.segments()) {
       if (!is_trained(segment.kind)) continue;
       state.work = collectives().all_gather(

@@ -58,6 +58,8 @@ class GroupGradients : public GradientStore {
 
   // The reduce stream, ordered behind what was issued to the compute stream.
   StreamRef begin_reduction();
+  // What a rank sends when the group's gradients are reduced to shards, or gathered, in `dtype`.
+  int64_t sent_bytes(const ShardGroup& group, DType dtype) const;
   SegmentCollectives& collectives() { return collectives_; }
 
  private:
