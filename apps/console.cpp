@@ -54,6 +54,9 @@ void Console::on_step(const train::StepMetrics& metrics, const train::Progress& 
   const bool prints = metrics.step == 1 || metrics.step % print_every_ == 0 || metrics.skipped ||
                       metrics.val_loss || progress.step == progress.total_steps;
   if (prints) line(train::progress_line(progress));
+  if (metrics.breakdown && metrics.step % print_every_ == 0) {
+    line(train::breakdown_line(*metrics.breakdown));
+  }
   const auto now = std::chrono::steady_clock::now();
   if (!terminal_ || now - last_drawn_ < kRedrawInterval) return;
   last_drawn_ = now;

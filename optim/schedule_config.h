@@ -53,7 +53,7 @@ struct ScheduleConfig {
   int64_t cycle_first_stair_count = 0;
   std::optional<int64_t> cycle_second_stair_count;  // absent: as the first
   int64_t decay_step_size = 0;                      // updates
-  bool cycle_momentum = true;                       // beta1 (SGD: momentum) moves against the lr
+  bool cycle_momentum = true;                       // beta1 moves against the lr; SGD: nothing
   double cycle_min_mom = 0.8;
   double cycle_max_mom = 0.9;
   double decay_mom_rate = 0.0;

@@ -90,6 +90,7 @@ StepMetrics Trainer::train_step() {
   metrics.seconds = seconds_since(start);
   metrics.tokens_per_second = static_cast<double>(metrics.tokens) / metrics.seconds;
   metrics.memory = engine_.world().context().allocator().report();
+  metrics.breakdown = step.phases;
   metrics.samples = samples_;
   metrics.wall_time = wall_time();
   if (result_.steps == 0) first_step_seconds_ = metrics.seconds;

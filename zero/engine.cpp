@@ -17,6 +17,7 @@
 #include "zero/gather_values.h"
 #include "zero/gradient_norm.h"
 #include "zero/parameter_source.h"
+#include "zero/phase_clock.h"
 #include "zero/resident_values.h"
 #include "zero/shard_group.h"
 #include "zero/step_schedule.h"
@@ -108,6 +109,7 @@ class Engine::Impl {
         model_(model),
         world_(world),
         context_(world.context()),
+        clock_(config_.wall_clock_breakdown, context_),
         values_(model, options.weights, context_.random().seed()),
         optimizer_(choose_optimizer(config_, options)),
         scaler_(config_.precision.loss_scale),
@@ -141,11 +143,14 @@ class Engine::Impl {
             ? batch.global_micro_batch
             : (num_steps_ * config_.batch.accumulation + forwards_) * world_.size() + world_.rank();
     ++forwards_;
+    const auto start = clock_.start();
     activity_ = "forward";
     context_.random().set_position(static_cast<uint64_t>(num_steps_), static_cast<uint64_t>(index));
     source_.begin(WeightStore::Phase::forward);
     const autograd::ExpectedLossGradient expected(seed_of(batch.num_targets));
-    return {.sum = model_.loss(batch), .num_targets = batch.num_targets};
+    Loss loss{.sum = model_.loss(batch), .num_targets = batch.num_targets};
+    clock_.stop(start, &PhaseSeconds::forward);
+    return loss;
   }
 
   void backward(const Loss& loss) {
@@ -153,6 +158,7 @@ class Engine::Impl {
     require(micro_step_ < config_.batch.accumulation, "engine.backward: all ",
             config_.batch.accumulation, " micro-batches of this step are done; call step() first");
     const TracePhase phase(context_.trace(), "backward");
+    const auto start = clock_.start();
     activity_ = "backward";
     strategy_.gradients->begin_micro_step(micro_step_, config_.batch.accumulation);
     autograd::backward(loss.sum, seed_of(loss.num_targets));
@@ -161,6 +167,7 @@ class Engine::Impl {
     totals_.num_targets += loss.num_targets;
     ++micro_step_;
     stepped_ = false;
+    clock_.stop(start, &PhaseSeconds::backward);
   }
 
   StepResult step() {
@@ -175,6 +182,7 @@ class Engine::Impl {
     require(!stepped_, "engine.step: there was no backward() since the last step()");
     stepped_ = true;
     if (micro_step_ < config_.batch.accumulation) return {};
+    const auto start = clock_.start();
     strategy_.weights->end_passes();
 
     activity_ = "reduction of the gradients";
@@ -196,6 +204,8 @@ class Engine::Impl {
     micro_step_ = 0;
     forwards_ = 0;
     totals_ = {};
+    clock_.stop(start, &PhaseSeconds::step);
+    result.phases = clock_.take();
     return result;
   }
 
@@ -273,6 +283,7 @@ class Engine::Impl {
   nn::Model& model_;
   comm::World& world_;
   Context& context_;
+  PhaseClock clock_;
   ResidentValues values_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   optim::LossScaler scaler_;
@@ -329,6 +340,7 @@ class Engine::Impl {
             .communicator = world_.communicator(),
             .context = context_,
             .weights = values_,
+            .clock = clock_,
             .num_states = optimizer_->num_states(),
             .dynamic_model = options.dynamic_model,
             .wire_divisor = wire_divisor()};

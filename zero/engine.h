@@ -30,6 +30,7 @@
 #include "nn/model.h"
 #include "optim/optimizer.h"
 #include "zero/engine_config.h"
+#include "zero/phase_clock.h"
 
 namespace zinc::zero {
 
@@ -57,7 +58,8 @@ struct StepResult {
   double learning_rate = 0.0;  // that this step used
   double loss_scale = 1.0;     // that this step used
   int64_t num_targets = 0;
-  std::string overflow;  // skipped: "transformer.h.3.mlp.c_fc.weight on rank 2"
+  std::optional<PhaseSeconds> phases;  // of this rank; with wall_clock_breakdown
+  std::string overflow;                // skipped: "transformer.h.3.mlp.c_fc.weight on rank 2"
 };
 
 // Sum of losses over batches and ranks; mean() is the evaluation figure.

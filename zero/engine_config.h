@@ -139,6 +139,8 @@ struct EngineConfig {
   RecomputeConfig recompute{};
   AioConfig aio{};
   Determinism determinism = Determinism::run;
+  // Measures the phases of every step; each then waits for the one before.
+  bool wall_clock_breakdown = false;
   // Checks the CRC of every byte that comes back from a swap file.
   bool verify_swap = true;
 

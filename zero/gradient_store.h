@@ -13,6 +13,7 @@
 #include "comm/communicator.h"
 #include "core/context.h"
 #include "zero/gradient_policy.h"
+#include "zero/phase_clock.h"
 #include "zero/shard_group.h"
 #include "zero/step_schedule.h"
 
@@ -55,6 +56,7 @@ struct GradientStoreOptions {
 std::unique_ptr<GradientStore> make_whole_sums(const std::vector<ShardGroup>& groups,
                                                const StepSchedule& schedule,
                                                comm::Communicator& communicator, Context& context,
+                                               PhaseClock& clock,
                                                const GradientStoreOptions& options);
 
 // Every micro-batch is reduced at once; a rank keeps the sums of its own shards only (stages 2 and
@@ -62,6 +64,7 @@ std::unique_ptr<GradientStore> make_whole_sums(const std::vector<ShardGroup>& gr
 std::unique_ptr<GradientStore> make_sharded_sums(const std::vector<ShardGroup>& groups,
                                                  const StepSchedule& schedule,
                                                  comm::Communicator& communicator, Context& context,
+                                                 PhaseClock& clock,
                                                  const GradientStoreOptions& options);
 
 }  // namespace zinc::zero

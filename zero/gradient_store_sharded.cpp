@@ -95,6 +95,7 @@ class ShardedSums : public GroupGradients {
       state.work = collectives().all_gather(
           shard_of(state, segment), part(state.written, policy().kept, segment.range()), stream);
     }
+    end_reduction();
   }
 
   std::deque<std::pair<comm::Work, Block>> in_flight_;
@@ -105,8 +106,9 @@ class ShardedSums : public GroupGradients {
 std::unique_ptr<GradientStore> make_sharded_sums(const std::vector<ShardGroup>& groups,
                                                  const StepSchedule& schedule,
                                                  comm::Communicator& communicator, Context& context,
+                                                 PhaseClock& clock,
                                                  const GradientStoreOptions& options) {
-  return std::make_unique<ShardedSums>(groups, schedule, communicator, context, options);
+  return std::make_unique<ShardedSums>(groups, schedule, communicator, context, clock, options);
 }
 
 }  // namespace zinc::zero

@@ -73,8 +73,9 @@ class WholeSums : public GroupGradients {
 std::unique_ptr<GradientStore> make_whole_sums(const std::vector<ShardGroup>& groups,
                                                const StepSchedule& schedule,
                                                comm::Communicator& communicator, Context& context,
+                                               PhaseClock& clock,
                                                const GradientStoreOptions& options) {
-  return std::make_unique<WholeSums>(groups, schedule, communicator, context, options);
+  return std::make_unique<WholeSums>(groups, schedule, communicator, context, clock, options);
 }
 
 }  // namespace zinc::zero

@@ -8,11 +8,12 @@ namespace zinc::zero {
 
 GroupGradients::GroupGradients(const std::vector<ShardGroup>& groups, const StepSchedule& schedule,
                                comm::Communicator& communicator, Context& context,
-                               const GradientStoreOptions& options)
+                               PhaseClock& clock, const GradientStoreOptions& options)
     : groups_(groups),
       order_(schedule.reduce_order()),
       communicator_(communicator),
       context_(context),
+      clock_(clock),
       options_(options),
       collectives_(communicator, context,
                    {.dtype = options.policy.wire,
@@ -101,6 +102,7 @@ void GroupGradients::issue_in_order() {
     if (group.num_trained_parameters() == 0) continue;
     reduce(group, state);
     trace_memory(context_);
+    end_reduction();
     if (!options_.overlap) state.work.wait_on(context_.compute());
   }
 }
@@ -125,7 +127,10 @@ int64_t GroupGradients::sent_bytes(const ShardGroup& group, DType dtype) const {
 StreamRef GroupGradients::begin_reduction() {
   const StreamRef stream = context_.stream(StreamRole::reduce);
   stream->wait(context_.compute()->record());
+  clock_.begin_reduction(stream);
   return stream;
 }
+
+void GroupGradients::end_reduction() { clock_.end_reduction(context_.stream(StreamRole::reduce)); }
 
 }  // namespace zinc::zero

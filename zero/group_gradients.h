@@ -12,7 +12,7 @@ namespace zinc::zero {
 class GroupGradients : public GradientStore {
  public:
   GroupGradients(const std::vector<ShardGroup>& groups, const StepSchedule& schedule,
-                 comm::Communicator& communicator, Context& context,
+                 comm::Communicator& communicator, Context& context, PhaseClock& clock,
                  const GradientStoreOptions& options);
 
   void begin_micro_step(int64_t index, int64_t count) override;
@@ -56,10 +56,12 @@ class GroupGradients : public GradientStore {
   View whole(const Block& block, DType dtype) const;
   View part(const Block& block, DType dtype, Range range) const;
 
-  // The reduce stream, ordered behind what was issued to the compute stream.
+  // The reduce stream, ordered behind what was issued to the compute stream. Its time counts until
+  // end_reduction(), which reduce() leaves to its caller.
   StreamRef begin_reduction();
   // What a rank sends when the group's gradients are reduced to shards, or gathered, in `dtype`.
   int64_t sent_bytes(const ShardGroup& group, DType dtype) const;
+  void end_reduction();
   SegmentCollectives& collectives() { return collectives_; }
 
  private:
@@ -71,6 +73,7 @@ class GroupGradients : public GradientStore {
   const std::vector<int> order_;
   comm::Communicator& communicator_;
   Context& context_;
+  PhaseClock& clock_;
   const GradientStoreOptions options_;
   SegmentCollectives collectives_;
   std::vector<GroupState> states_;

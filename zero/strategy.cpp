@@ -30,7 +30,8 @@ std::unique_ptr<GradientStore> make_gradients(const EngineConfig& config,
                                      .allow_unused = config.zero.ignore_unused_parameters};
   const bool whole = config.zero.stage <= 1 && policy.schedule == ReduceSchedule::boundary;
   const auto make = whole ? make_whole_sums : make_sharded_sums;
-  return make(inputs.groups, inputs.schedule, inputs.communicator, inputs.context, options);
+  return make(inputs.groups, inputs.schedule, inputs.communicator, inputs.context, inputs.clock,
+              options);
 }
 
 std::unique_ptr<WeightStore> make_weights(const EngineConfig& config,

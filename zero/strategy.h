@@ -16,6 +16,7 @@
 #include "zero/engine_config.h"
 #include "zero/gradient_norm.h"
 #include "zero/gradient_store.h"
+#include "zero/phase_clock.h"
 #include "zero/shard_group.h"
 #include "zero/step_schedule.h"
 #include "zero/weight_store.h"
@@ -35,6 +36,7 @@ struct StrategyInputs {
   comm::Communicator& communicator;
   Context& context;
   const nn::WeightSource& weights;
+  PhaseClock& clock;
   int num_states = 0;          // of the optimizer
   bool dynamic_model = false;  // the schedule says nothing about the steps to come
   double wire_divisor = 1.0;

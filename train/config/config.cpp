@@ -390,6 +390,7 @@ void Reader::read_monitors() {
   config_.tensorboard = read_monitor("tensorboard");
   config_.csv_monitor = read_monitor("csv_monitor");
   config_.steps_per_print = top_.integer("steps_per_print", 0).value_or(0);
+  config_.engine.wall_clock_breakdown = top_.boolean("wall_clock_breakdown").value_or(false);
   config_.dump_state = top_.boolean("dump_state").value_or(false);
 }
 

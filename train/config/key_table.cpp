@@ -169,8 +169,9 @@ const std::vector<KeyInfo>& config_keys() {
       {"aio", kNoEffect, "offload is not in this build yet"},
       // --- figures
       {"steps_per_print", kWorks, "steps between printed lines"},
-      {"wall_clock_breakdown", kWarning,
-       "not in this build yet; seconds per step are in metrics.jsonl"},
+      {"wall_clock_breakdown", kWorks,
+       "prints the times of a step's phases every steps_per_print, and writes them to "
+       "metrics.jsonl"},
       {"dump_state", kWorks, "prints the resolved configuration and the model at the start"},
       {"memory_breakdown", kNoEffect, "peak_bytes is in metrics.jsonl"},
       {"tensorboard", kWorks, ""},

@@ -200,6 +200,7 @@ std::string resolved_json(const Config& config, int64_t world_size) {
   write_zero(json, config.engine);
   write_gradients(json, config.engine);
   json.member("steps_per_print", config.steps_per_print);
+  json.member("wall_clock_breakdown", config.engine.wall_clock_breakdown);
   json.member("dump_state", config.dump_state);
   write_monitor(json, "tensorboard", config.tensorboard);
   write_monitor(json, "csv_monitor", config.csv_monitor);

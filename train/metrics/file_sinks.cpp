@@ -24,6 +24,15 @@ void write_peaks(json::Writer& out, const MemoryReport& memory) {
   out.end_object();
 }
 
+void write_breakdown(json::Writer& out, const zero::PhaseSeconds& seconds) {
+  out.key("breakdown").begin_object();
+  out.member("forward", seconds.forward);
+  out.member("backward", seconds.backward);
+  out.member("gradient_reduction", seconds.gradient_reduction);
+  out.member("step", seconds.step);
+  out.end_object();
+}
+
 std::string csv_number(double value) {
   if (std::isnan(value)) return "nan";
   return concat(value);
@@ -58,6 +67,7 @@ std::string json_line(const StepMetrics& metrics) {
   out.key("peak_bytes");
   write_peaks(out, metrics.memory);
   if (metrics.val_loss) out.member("val_loss", *metrics.val_loss);
+  if (metrics.breakdown) write_breakdown(out, *metrics.breakdown);
   out.end_object();
   return out.take();
 }

@@ -72,6 +72,12 @@ std::string progress_line(const Progress& p) {
   return line;
 }
 
+std::string breakdown_line(const zero::PhaseSeconds& seconds) {
+  return fmt::format("time (ms) | fwd: {:.2f} | bwd: {:.2f} | bwd_allreduce: {:.2f} | step: {:.2f}",
+                     1e3 * seconds.forward, 1e3 * seconds.backward,
+                     1e3 * seconds.gradient_reduction, 1e3 * seconds.step);
+}
+
 std::string live_line(const Progress& p, int width) {
   constexpr int kBarColumns = 16;
   const double done =

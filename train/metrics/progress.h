@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "zero/phase_clock.h"
+
 namespace zinc::train {
 
 struct Progress {
@@ -34,6 +36,10 @@ std::string progress_line(const Progress& progress);
 // The same figures for a terminal that redraws one line, cut to `width` columns: a bar first, then
 // as many figures as fit, the most important ones first.
 std::string live_line(const Progress& progress, int width);
+
+// Times of a step's phases in milliseconds, under DeepSpeed's names:
+//   time (ms) | fwd: 12.31 | bwd: 25.07 | bwd_allreduce: 3.90 | step: 4.12
+std::string breakdown_line(const zero::PhaseSeconds& seconds);
 
 // "41 s", "3m05s", "1h27m", "2d03h".
 std::string format_duration(double seconds);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/allocator.h"
+#include "zero/phase_clock.h"
 
 namespace zinc::train {
 
@@ -16,12 +17,13 @@ struct StepMetrics {
   double lr = 0.0;         // of the first parameter group, as used in this step
   double grad_norm = 0.0;  // before clipping; not a number or infinite on a skipped step
   double loss_scale = 1.0;
-  bool skipped = false;            // an overflow: nothing was changed
-  int64_t tokens = 0;              // trained on by this step, all ranks
-  double seconds = 0.0;            // the step took
-  double tokens_per_second = 0.0;  // tokens / seconds
-  MemoryReport memory{};           // of rank 0; its peaks are printed
-  std::optional<double> val_loss;  // where an evaluation followed the step
+  bool skipped = false;                         // an overflow: nothing was changed
+  int64_t tokens = 0;                           // trained on by this step, all ranks
+  double seconds = 0.0;                         // the step took
+  double tokens_per_second = 0.0;               // tokens / seconds
+  MemoryReport memory{};                        // of rank 0; its peaks are printed
+  std::optional<double> val_loss;               // where an evaluation followed the step
+  std::optional<zero::PhaseSeconds> breakdown;  // of rank 0; with wall_clock_breakdown
 
   int64_t samples = 0;     // sequences so far, all ranks: the x axis of DeepSpeed's monitors
   double wall_time = 0.0;  // seconds since the epoch, for TensorBoard

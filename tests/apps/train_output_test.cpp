@@ -1,0 +1,65 @@
+// What `zinc train` prints and writes, beside the weights.
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/apps/command_process.h"
+#include "tests/apps/training_folder.h"
+#include "train/json/parser.h"
+
+namespace zinc::apps {
+namespace {
+
+struct Output {
+  std::vector<std::string> times;  // lines of stdout
+  std::vector<train::json::Value> metrics;
+};
+
+Output train(const std::string& members) {
+  const TrainingFolder folder;
+  folder.write("ds.json",
+               "{\"train_micro_batch_size_per_gpu\": 2, \"steps_per_print\": 2" + members + "}");
+  const Ended ended = run_zinc(folder.train({"--steps", "5"}));
+  EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
+  Output output;
+  std::istringstream text(ended.out);
+  for (std::string line; std::getline(text, line);) {
+    if (line.starts_with("time (ms) | ")) output.times.push_back(line);
+  }
+  std::istringstream figures(train::read_whole_file(folder.out() + "/metrics.jsonl"));
+  for (std::string line; std::getline(figures, line);) {
+    output.metrics.push_back(train::json::parse(line, "metrics.jsonl"));
+  }
+  return output;
+}
+
+TEST(WallClockBreakdown, IsPrintedEverySoManyStepsAndWrittenForEach) {
+  const Output output = train(", \"wall_clock_breakdown\": true");
+  EXPECT_EQ(output.times.size(), 2U);  // steps 2 and 4
+  for (const std::string& line : output.times) {
+    for (const char* name : {" fwd: ", " bwd: ", " bwd_allreduce: ", " step: "}) {
+      EXPECT_NE(line.find(name), std::string::npos) << line;
+    }
+  }
+  ASSERT_EQ(output.metrics.size(), 5U);
+  for (const auto& step : output.metrics) {
+    const auto& breakdown = step.at("breakdown");
+    const double phases = breakdown.at("forward").as_double() +
+                          breakdown.at("backward").as_double() + breakdown.at("step").as_double();
+    EXPECT_GT(breakdown.at("forward").as_double(), 0.0);
+    EXPECT_GT(breakdown.at("gradient_reduction").as_double(), 0.0);
+    EXPECT_LE(phases, step.at("seconds").as_double());
+  }
+}
+
+TEST(WallClockBreakdown, IsOffByDefault) {
+  const Output output = train("");
+  EXPECT_TRUE(output.times.empty());
+  ASSERT_EQ(output.metrics.size(), 5U);
+  for (const auto& step : output.metrics) EXPECT_EQ(step.find("breakdown"), nullptr);
+}
+
+}  // namespace
+}  // namespace zinc::apps

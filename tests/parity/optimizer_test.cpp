@@ -1,0 +1,199 @@
+// Update rules against torch.optim in f64, and schedules against DeepSpeed's own classes: stored
+// references, made by tests/reference/optim/make_vectors.py. Tests run in the source folder.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/context.h"
+#include "core/error.h"
+#include "optim/factory.h"
+#include "optim/schedule.h"
+#include "tensor/tensor.h"
+#include "train/config/config.h"
+#include "train/json/parser.h"
+#include "train/json/writer.h"
+#include "train/model.h"
+#include "train/safetensors/reader.h"
+
+namespace zinc {
+namespace {
+
+using optim::OptimizerConfig;
+using optim::OptimizerKind;
+
+std::vector<double> stored(const train::SafetensorsFile& file, const std::string& name) {
+  const train::TensorEntry* entry = file.find(name);
+  if (entry == nullptr) throw DataError("no reference called " + name);
+  std::vector<double> values(static_cast<size_t>(entry->shape.numel()));
+  file.read(*entry, 0, View(values.data(), DType::f64, Shape{entry->shape.numel()}));
+  return values;
+}
+
+// As OPTIMIZERS of the script.
+const std::map<std::string, OptimizerConfig>& cases() {
+  const optim::HyperParameters adam{
+      .lr = 2e-3, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
+  const auto with = [&](auto change) {
+    OptimizerConfig config{.kind = OptimizerKind::adamw, .hyper = adam};
+    change(config);
+    return config;
+  };
+  const optim::HyperParameters momentum{.lr = 0.05, .weight_decay = 0.1, .momentum = 0.9};
+  static const std::map<std::string, OptimizerConfig> all = {
+      {"adamw", with([](auto&) {})},
+      {"adamw_no_decay", with([](auto& c) { c.hyper.weight_decay = 0.0; })},
+      {"adamw_large_eps", with([](auto& c) { c.hyper.eps = 1e-2; })},
+      {"adam_l2", with([](auto& c) { c.kind = OptimizerKind::adam; })},
+      {"sgd", {.kind = OptimizerKind::sgd, .hyper = {.lr = 0.05, .weight_decay = 0.1}}},
+      {"sgd_momentum", {.kind = OptimizerKind::sgd, .hyper = momentum}},
+      {"sgd_dampening",
+       {.kind = OptimizerKind::sgd, .hyper = {.lr = 0.05, .momentum = 0.9}, .dampening = 0.3}},
+      {"sgd_nesterov", {.kind = OptimizerKind::sgd, .hyper = momentum, .nesterov = true}},
+  };
+  return all;
+}
+
+class TorchOptimizer : public testing::TestWithParam<std::string> {
+ protected:
+  // Largest |actual - expected| / (size + floor) over all weights and steps, and the states at the
+  // end; size is the largest value that a weight, or a gradient of a state, had.
+  double deviation(DType dtype, double floor) {
+    const auto file = train::SafetensorsFile::open("tests/reference/optim/optimizers.safetensors");
+    const auto rule = optim::make_optimizer(cases().at(GetParam()));
+    Context context({.num_threads = 1});
+    const ContextScope scope(context);
+    const std::vector<double> start = stored(file, "weights");
+    const std::vector<double> gradients = stored(file, "gradients");
+    const std::vector<double> expected = stored(file, GetParam() + ".weights");
+    const auto n = static_cast<int64_t>(start.size());
+    const auto steps = static_cast<int64_t>(gradients.size()) / n;
+    const Tensor weights = Tensor::from<double>(start, {n}, dtype);
+    // A factor of 1/4 on a gradient times 4 is exact.
+    const Tensor factor = Tensor::full({1}, 0.25, DType::f32);
+    std::vector<Tensor> states;
+    for (int i = 0; i < rule->num_states(); ++i) states.push_back(Tensor::zeros({n}, dtype));
+    double worst = 0.0;
+    const auto compare = [&](const std::vector<double>& actual, const double* reference,
+                             const std::vector<double>& path) {
+      for (int64_t i = 0; i < n; ++i) {
+        double size = std::abs(reference[i]);
+        for (int64_t step = 0; step < steps; ++step) {
+          size = std::max(size, std::abs(path[static_cast<size_t>(step * n + i)]));
+        }
+        const double apart = std::abs(actual[static_cast<size_t>(i)] - reference[i]);
+        worst = std::max(worst, apart / (size + floor));
+      }
+    };
+    for (int64_t step = 0; step < steps; ++step) {
+      std::vector<double> gradient(gradients.begin() + step * n,
+                                   gradients.begin() + (step + 1) * n);
+      for (double& value : gradient) value *= 4.0;
+      const Tensor given = Tensor::from<double>(gradient, {n}, dtype);
+      optim::Update update{.weights = weights.view(),
+                           .gradient = given.view(),
+                           .factor = factor.view(),
+                           .step = step + 1};
+      for (size_t i = 0; i < states.size(); ++i) update.states[i] = states[i].view();
+      rule->update(update, cases().at(GetParam()).hyper, context.compute());
+      context.compute()->synchronize();
+      compare(weights.to_vector<double>(), expected.data() + step * n, expected);
+    }
+    for (int i = 0; i < rule->num_states(); ++i) {
+      const std::string name = GetParam() + ".state." + std::string(rule->state_name(i));
+      compare(states[static_cast<size_t>(i)].to_vector<double>(), stored(file, name).data(),
+              gradients);
+    }
+    return worst;
+  }
+};
+
+// Twelve updates, each with a rounding that a momentum of 0.9 carries on at most tenfold: 120
+// roundings, and as many for torch's own order of operations: 240 x 2^-53 = 3e-14.
+TEST_P(TorchOptimizer, F64Matches) { EXPECT_LE(deviation(DType::f64, 1e-16), 3e-14); }
+
+// The same in f32: 120 x 2^-24 = 7e-6.
+TEST_P(TorchOptimizer, F32Matches) { EXPECT_LE(deviation(DType::f32, 1e-9), 7e-6); }
+
+INSTANTIATE_TEST_SUITE_P(Cases, TorchOptimizer,
+                         testing::Values("adamw", "adamw_no_decay", "adamw_large_eps", "adam_l2",
+                                         "sgd", "sgd_momentum", "sgd_dampening", "sgd_nesterov"),
+                         [](const auto& info) { return info.param; });
+
+// torch's parameter groups are made by hand; DeepSpeed's users leave biases and norms out of the
+// decay.
+TEST(ParameterGroups, NormsAndBiasesOfRealModelsDoNotDecay) {
+  for (const char* folder : {"tests/reference/gpt2", "tests/reference/llama"}) {
+    const auto model = train::make_model(train::read_model_config(folder).config);
+    int decaying = 0;
+    for (const auto& [name, parameter] : model->named_parameters()) {
+      const bool norm =
+          name.find("ln_") != std::string::npos || name.find("norm") != std::string::npos;
+      EXPECT_EQ(parameter->decays(), !norm && !name.ends_with(".bias")) << name;
+      decaying += parameter->decays() ? 1 : 0;
+    }
+    EXPECT_GE(decaying, 10) << folder;
+  }
+}
+
+// --- schedules, through the configuration reader
+
+struct ScheduleCase {
+  std::string text;  // of the scheduler block
+  optim::Schedule schedule;
+  std::vector<double> lrs;
+  std::vector<double> beta1;  // empty: not moved
+  std::vector<double> beta2;
+};
+
+std::vector<double> numbers(const train::json::Value& root, std::string_view key) {
+  std::vector<double> values;
+  if (const train::json::Value* list = root.find(key)) {
+    for (const auto& value : list->as_array()) values.push_back(value.as_double());
+  }
+  return values;
+}
+
+std::vector<ScheduleCase> schedule_cases() {
+  const auto root = train::json::parse_file("tests/reference/optim/schedules.json");
+  std::vector<ScheduleCase> result;
+  for (const auto& value : root.as_array()) {
+    train::json::Object config;
+    config.set("train_batch_size", 1);
+    config.set("scheduler", value.at("scheduler"));
+    train::json::Object params;
+    params.set("lr", value.at("lr"));
+    train::json::Object optimizer;
+    optimizer.set("type", "AdamW");
+    optimizer.set("params", params);
+    config.set("optimizer", optimizer);
+    const std::string text = train::json::write(config);
+    const train::Config read = train::parse_config(text, "case.json", 1);
+    result.push_back({text, optim::Schedule(read.engine.schedule, read.engine.optimizer),
+                      numbers(value, "lrs"), numbers(value, "beta1"), numbers(value, "beta2")});
+  }
+  return result;
+}
+
+TEST(Schedules, EveryUpdateRunsWithDeepSpeedsRate) {
+  size_t updates = 0;
+  for (ScheduleCase& c : schedule_cases()) {
+    for (size_t n = 0; n < c.lrs.size(); ++n, ++updates) {
+      optim::HyperParameters hyper{.beta1 = 0.9, .beta2 = 0.999};
+      c.schedule.apply(hyper);
+      // The same formula in f64, in another order of operations.
+      ASSERT_NEAR(hyper.lr, c.lrs[n], 1e-15) << c.text << " update " << n;
+      EXPECT_EQ(c.schedule.lr(), hyper.lr);
+      ASSERT_NEAR(hyper.beta1, c.beta1.empty() ? 0.9 : c.beta1[n], 1e-14)
+          << c.text << " update " << n;
+      ASSERT_EQ(hyper.beta2, c.beta2.empty() ? 0.999 : c.beta2[n]) << c.text << " update " << n;
+      c.schedule.advance();
+    }
+  }
+  EXPECT_GT(updates, 1'400U);
+}
+
+}  // namespace
+}  // namespace zinc

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Makes the stored references of the optimizer and schedule tests (tests/parity).
+
+    python3 tests/reference/optim/make_vectors.py     (from the root of the tree)
+
+Needs torch, safetensors and deepspeed 0.19; the results are kept in the repository.
+- optimizers.safetensors, all f64: weights [N], gradients [STEPS, N], and for every case below
+  <case>.weights [STEPS, N] after each update of torch.optim, and <case>.state.<name> [N] at the end.
+- schedules.json: for every case a scheduler block as DeepSpeed's configuration has it, the optimizer's
+  lr, and the lr (OneCycle: beta1 and beta2 too) with which update 0, 1, 2, ... runs. DeepSpeed's kinds
+  come from its own classes, stepped once after each update as its engine does; StepLR is torch's; linear,
+  cosine and constant are zinc's own and are written out here.
+"""
+import json
+import math
+import pathlib
+
+import torch
+from deepspeed.runtime.lr_schedules import (LRRangeTest, OneCycle, WarmupCosineLR, WarmupDecayLR,
+                                            WarmupLR)
+from safetensors.torch import save_file
+
+HERE = pathlib.Path(__file__).parent
+N, STEPS = 33, 12
+
+ADAM = {"lr": 2e-3, "betas": (0.9, 0.95), "eps": 1e-8}
+OPTIMIZERS = {
+    "adamw": (torch.optim.AdamW, {**ADAM, "weight_decay": 0.1}),
+    "adamw_no_decay": (torch.optim.AdamW, {**ADAM, "weight_decay": 0.0}),
+    "adamw_large_eps": (torch.optim.AdamW, {**ADAM, "eps": 1e-2, "weight_decay": 0.1}),
+    "adam_l2": (torch.optim.Adam, {**ADAM, "weight_decay": 0.1}),
+    "sgd": (torch.optim.SGD, {"lr": 0.05, "weight_decay": 0.1}),
+    "sgd_momentum": (torch.optim.SGD, {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.1}),
+    "sgd_dampening": (torch.optim.SGD, {"lr": 0.05, "momentum": 0.9, "dampening": 0.3}),
+    "sgd_nesterov": (torch.optim.SGD, {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.1,
+                                       "nesterov": True}),
+}
+
+
+def optimizers():
+    generator = torch.Generator().manual_seed(3)
+    start = torch.randn(N, dtype=torch.float64, generator=generator)
+    # Magnitudes from 1e-6 to 10, and exact zeros, so that eps matters for some elements.
+    scale = 10.0 ** torch.linspace(-6, 1, N, dtype=torch.float64)
+    gradients = torch.randn(STEPS, N, dtype=torch.float64, generator=generator) * scale
+    gradients[:, 5] = 0.0
+    # Exact in f32, so that one reference serves both precisions.
+    start, gradients = start.float().double(), gradients.float().double()
+    tensors = {"weights": start, "gradients": gradients}
+    for name, (kind, settings) in OPTIMIZERS.items():
+        weights = torch.nn.Parameter(start.clone())
+        optimizer = kind([weights], **settings)
+        after = []
+        for gradient in gradients:
+            weights.grad = gradient.clone()
+            optimizer.step()
+            after.append(weights.detach().clone())
+        tensors[f"{name}.weights"] = torch.stack(after)
+        for key, value in optimizer.state[weights].items():
+            if key != "step" and value is not None:
+                tensors[f"{name}.state.{key}"] = value.clone()
+    save_file(tensors, HERE / "optimizers.safetensors")
+
+
+DEEPSPEED = {c.__name__: c for c in (LRRangeTest, OneCycle, WarmupCosineLR, WarmupDecayLR, WarmupLR)}
+
+# (type, params, the optimizer's lr, updates)
+SCHEDULES = [
+    ("WarmupLR", {"warmup_num_steps": 10, "warmup_max_lr": 3e-4}, 1e-3, 16),
+    ("WarmupLR", {"warmup_num_steps": 10, "warmup_type": "linear"}, 1e-3, 16),
+    ("WarmupLR", {"warmup_num_steps": 7, "warmup_min_lr": 1e-5, "warmup_max_lr": 2e-3}, 1e-3, 12),
+    ("WarmupLR", {"warmup_num_steps": 1, "warmup_min_lr": 1e-5}, 1e-3, 6),
+    ("WarmupLR", {}, 1e-3, 1010),
+    ("WarmupDecayLR", {"warmup_num_steps": 5, "total_num_steps": 20, "warmup_max_lr": 3e-4}, 1e-3, 30),
+    ("WarmupDecayLR", {"warmup_num_steps": 5, "total_num_steps": 20, "warmup_type": "linear",
+                       "warmup_min_lr": 1e-4}, 5e-3, 30),
+    ("WarmupDecayLR", {"warmup_num_steps": 12, "total_num_steps": 8}, 1e-3, 20),
+    ("WarmupCosineLR", {"warmup_num_steps": 5, "total_num_steps": 25}, 1e-3, 40),
+    ("WarmupCosineLR", {"warmup_num_steps": 6, "total_num_steps": 20, "warmup_min_ratio": 0.1,
+                        "cos_min_ratio": 0.05, "warmup_type": "linear"}, 2e-3, 30),
+    ("OneCycle", {"cycle_min_lr": 1e-4, "cycle_max_lr": 1e-3, "cycle_first_step_size": 6}, 1e-3, 24),
+    ("OneCycle", {"cycle_min_lr": 1e-4, "cycle_max_lr": 1e-3, "cycle_first_step_size": 6,
+                  "cycle_second_step_size": 9, "decay_step_size": 4, "decay_lr_rate": 0.5,
+                  "decay_mom_rate": 0.01}, 1e-3, 32),
+    ("OneCycle", {"cycle_min_lr": 0.0, "cycle_max_lr": 1e-3, "cycle_first_step_size": 8,
+                  "cycle_first_stair_count": 4, "cycle_second_stair_count": 3,
+                  "cycle_second_step_size": 9, "cycle_min_mom": 0.85, "cycle_max_mom": 0.99},
+     1e-3, 28),
+    ("OneCycle", {"cycle_min_lr": 1e-4, "cycle_max_lr": 1e-3, "cycle_first_step_size": 5,
+                  "cycle_momentum": False, "decay_step_size": 2, "decay_lr_rate": 1.0}, 1e-3, 20),
+    ("LRRangeTest", {"lr_range_test_min_lr": 1e-4, "lr_range_test_step_size": 5,
+                     "lr_range_test_step_rate": 2.0}, 1e-3, 20),
+    ("LRRangeTest", {"lr_range_test_min_lr": 1e-4, "lr_range_test_step_size": 5,
+                     "lr_range_test_step_rate": 2.0, "lr_range_test_staircase": True}, 1e-3, 20),
+    ("LRRangeTest", {}, 1e-3, 5),
+    ("StepLR", {"step_size": 4, "gamma": 0.5}, 1e-3, 20),
+    ("linear", {"warmup_steps": 4, "total_steps": 16, "min_lr": 1e-5}, 1e-3, 22),
+    ("linear", {"warmup_steps": 0, "total_steps": 10}, 1e-3, 14),
+    ("cosine", {"warmup_steps": 4, "total_steps": 16, "min_lr": 1e-5}, 1e-3, 22),
+    ("constant", {}, 7e-4, 5),
+]
+
+
+def own(kind, params, lr0, n):
+    """zinc's kinds: a linear warm-up whose first update is not wasted, then the shape."""
+    warmup = params.get("warmup_steps", 0)
+    if n < warmup:
+        return lr0 * (n + 1) / warmup
+    if kind == "constant":
+        return lr0
+    share = min(1.0, (n - warmup) / (params["total_steps"] - warmup))
+    left = 1.0 - share if kind == "linear" else (1.0 + math.cos(math.pi * share)) / 2.0
+    low = params.get("min_lr", 0.0)
+    return low + (lr0 - low) * left
+
+
+def run(kind, params, lr0, updates):
+    case = {"scheduler": {"type": kind, "params": params}, "lr": lr0}
+    if kind in ("linear", "cosine", "constant"):
+        case["lrs"] = [own(kind, params, lr0, n) for n in range(updates)]
+        return case
+    weights = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.AdamW([weights], lr=lr0, betas=(0.9, 0.999))
+    maker = DEEPSPEED.get(kind) or torch.optim.lr_scheduler.StepLR
+    given = dict(params)
+    if kind == "StepLR":
+        optimizer.step()  # torch warns otherwise
+    schedule = maker(optimizer, **given)
+    lrs, betas = [], []
+    for _ in range(updates):
+        group = optimizer.param_groups[0]
+        lrs.append(float(group["lr"]))
+        betas.append([float(beta) for beta in group["betas"]])
+        schedule.step()
+    case["lrs"] = lrs
+    if any(pair != [0.9, 0.999] for pair in betas):
+        case["beta1"] = [pair[0] for pair in betas]
+        case["beta2"] = [pair[1] for pair in betas]
+    return case
+
+
+def schedules():
+    cases = [run(*entry) for entry in SCHEDULES]
+    lines = ",\n".join(json.dumps(case) for case in cases)
+    (HERE / "schedules.json").write_text("[\n" + lines + "\n]\n")
+
+
+if __name__ == "__main__":
+    optimizers()
+    schedules()
