@@ -3,11 +3,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -19,7 +22,9 @@
 #include "apps/plan_verdict.h"
 #include "apps/stop_signal.h"
 #include "comm/world.h"
+#include "core/crc32c.h"
 #include "core/error.h"
+#include "core/philox.h"
 #include "train/config/config.h"
 #include "train/data/token_windows.h"
 #include "train/files/atomic_file.h"
@@ -32,6 +37,7 @@
 #include "train/text/tokenizer.h"
 #include "train/trace/trace_writer.h"
 #include "train/trainer.h"
+#include "zero/agreement.h"
 #include "zero/gather_values.h"
 
 namespace zinc::apps {
@@ -198,6 +204,9 @@ comm::ConnectOptions connect_options(const Options& options, const train::Config
   connect.num_threads = config.num_threads;
   connect.memory.limits[static_cast<size_t>(Tier::device)] = config.device_memory_limit;
   connect.trace = trace;
+  // Where zinc launch looks when the job has failed.
+  if (const char* folder = std::getenv("ZINC_HEARTBEATS")) connect.heartbeat_directory = folder;
+  connect.deadline = config.comm_deadline;
   return connect;
 }
 
@@ -219,6 +228,44 @@ std::optional<int> fails_on_a_rank(comm::World& world, Work&& work) {
   if (first - codes.begin() == world.rank()) report(*failure);
   zero::any_rank(world, false);  // a barrier
   return static_cast<int>(*first);
+}
+
+// Samples of the data, spread over all of it: reading everything would take as long as reading it
+// once more.
+uint64_t hash_of_data(const train::TokenSequence& tokens) {
+  constexpr int64_t kSamples = 64;
+  constexpr int64_t kSampleTokens = 1024;
+  std::string text;
+  for (const auto& part : tokens.parts()) {
+    text += concat(part.begin, ' ', part.end, ' ');
+    std::vector<int32_t> values;
+    for (int64_t i = 0; i < kSamples; ++i) {
+      const int64_t begin = part.begin + part.num_tokens() * i / kSamples;
+      const int64_t end = std::min(begin + kSampleTokens, part.end);
+      part.file->append_to(values, begin, end, 0);
+    }
+    text += concat(crc32c(std::as_bytes(std::span(values))), ' ');
+  }
+  return hash_text(text);
+}
+
+// What every rank must have alike, before anything is done together that depends on it.
+void require_same_job(comm::World& world, const Job& job, const Options& options) {
+  const std::string flags = concat(options.steps, ' ', job.seq, ' ', options.eval_every, ' ',
+                                   options.save_every, ' ', options.init.empty());
+  uint64_t data = hash_of_data(job.tokens);
+  if (!options.validation.empty()) {
+    data ^= 31 * hash_of_data(train::TokenSequence::open(options.validation));
+  }
+  zero::require_agreement(
+      world,
+      std::array{
+          zero::Fingerprint{"configuration",
+                            hash_text(train::resolved_json(job.config, world.size()))},
+          zero::Fingerprint{"model",
+                            hash_text(train::model_config_json(job.model.config, DType::f32))},
+          zero::Fingerprint{"data", data},
+          zero::Fingerprint{"command line (steps, sequence length, intervals)", hash_text(flags)}});
 }
 
 // What a run reads: made before its folder, so that bad input leaves none.
@@ -297,6 +344,9 @@ int train_on(comm::World& world, Job& job, const Options& options) {
   const std::atomic<bool>& stop = stop_on_signals();
   std::optional<Input> input;
   std::optional<Output> output;
+  if (const auto code = fails_on_a_rank(world, [&] { require_same_job(world, job, options); })) {
+    return *code;
+  }
   const auto open_all = [&] { input.emplace(open_input(job, options, world)); };
   if (const auto code = fails_on_a_rank(world, open_all)) return *code;
   const auto make_folder = [&] { output.emplace(open_output(job, options, world)); };
@@ -353,6 +403,8 @@ int show_plan(const Job& job, const comm::RankInfo& rank) {
   return kDone;
 }
 
+CLI::Range at_least_one() { return {int64_t{1}, int64_t{1} << 53}; }
+
 int run_training(const Options& options) {
   const comm::RankInfo rank = comm::discover_rank();
   std::optional<Job> job;
@@ -395,14 +447,12 @@ void add_train_command(CLI::App& app, Action& action) {
       ->required();
   verb->add_option("--validation", options->validation,
                    "Files to evaluate on (default: the last 5 % of the data)");
-  verb->add_option("--steps", options->steps, "Optimizer steps")
-      ->required()
-      ->check(CLI::PositiveNumber);
+  verb->add_option("--steps", options->steps, "Optimizer steps")->required()->check(at_least_one());
   verb->add_option("--seed", flags.seed, "Of weights, data order and dropout");
   verb->add_option("--out", options->out, "Folder of the run")->required();
   verb->add_option("--init", options->init, "Hugging Face folder with the first weights");
   verb->add_option("--batch", flags.micro_batch, "Sequences per rank and micro-step");
-  verb->add_option("--seq", options->seq, "Tokens per sequence")->check(CLI::PositiveNumber);
+  verb->add_option("--seq", options->seq, "Tokens per sequence")->check(at_least_one());
   verb->add_option("--grad-accum", flags.accumulation, "Micro-steps per optimizer step");
   verb->add_option("--lr", flags.lr, "Learning rate");
   verb->add_option("--weight-decay", flags.weight_decay, "Not on biases and norms");

@@ -92,11 +92,17 @@ Call HostCommunicator::next_sum(Terms terms, int meetings) {
 template <class Body>
 Work HostCommunicator::issue(const char* label, const Call& call, StreamRef stream, Body body) {
   if (endpoint_->heartbeat != nullptr) endpoint_->heartbeat->issued(call.terms, endpoint_->group);
+  // One thread runs all shuffled streams of a rank. Ranks that took the collectives of two streams
+  // in different orders would wait for each other for ever.
+  const bool shuffled = stream->kind() == StreamKind::shuffled;
+  if (shuffled) stream->wait(last_shuffled_);
   stream.submit(label, [endpoint = endpoint_, call, body] {
     guarded(*endpoint, [&](Transport& transport) { body(transport, call); });
     if (endpoint->heartbeat != nullptr) endpoint->heartbeat->completed(call.terms, endpoint->group);
   });
-  return Work(stream->record());
+  Event done = stream->record();
+  if (shuffled) last_shuffled_ = done;
+  return Work(std::move(done));
 }
 
 Work HostCommunicator::all_gather(const AllGather& args, StreamRef stream) {

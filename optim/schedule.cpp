@@ -19,6 +19,8 @@ bool needs_total(ScheduleKind kind) {
          kind == ScheduleKind::warmup_decay_lr || kind == ScheduleKind::warmup_cosine_lr;
 }
 
+constexpr int64_t kMostSteps = int64_t{1} << 53;  // all integers up to it are exact in f64
+
 void check(const ScheduleConfig& config, int64_t warmup, int64_t total) {
   const std::string_view name = name_of(config.kind);
   const auto not_negative = [&](std::string_view what, double value) {
@@ -36,6 +38,13 @@ void check(const ScheduleConfig& config, int64_t warmup, int64_t total) {
   not_negative("cycle_max_lr", config.cycle_max_lr);
   not_negative("decay_lr_rate", config.decay_lr_rate);
   not_negative("lr_range_test_min_lr", config.range_test_min_lr);
+  for (const int64_t steps :
+       {warmup, total, config.step_size, config.cycle_first_step_size,
+        config.cycle_second_step_size.value_or(1), config.cycle_first_stair_count,
+        config.cycle_second_stair_count.value_or(0), config.decay_step_size,
+        config.range_test_step_size}) {
+    require(steps <= kMostSteps, name, ": at most 2^53 steps can be counted, got ", steps);
+  }
   require(config.step_size > 0, name, ": step_size must be positive, got ", config.step_size);
   require(config.cycle_first_step_size > 0 && config.cycle_second_step_size.value_or(1) > 0, name,
           ": the two halves of the cycle must be positive");

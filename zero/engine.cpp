@@ -1,7 +1,9 @@
 #include "zero/engine.h"
 
 #include <array>
+#include <bit>
 #include <cmath>
+#include <exception>
 #include <limits>
 #include <span>
 #include <utility>
@@ -10,10 +12,12 @@
 #include "autograd/backward.h"
 #include "autograd/mode.h"
 #include "core/error.h"
+#include "kernels/scale.h"
 #include "optim/clipping.h"
 #include "optim/factory.h"
 #include "optim/loss_scaler.h"
 #include "optim/schedule.h"
+#include "zero/agreement.h"
 #include "zero/gather_values.h"
 #include "zero/gradient_norm.h"
 #include "zero/parameter_source.h"
@@ -27,11 +31,20 @@
 namespace zinc::zero {
 namespace {
 
-// What a step sums over micro-batches on this rank.
+// What a step collects from the micro-batches of this rank.
 struct StepTotals {
-  double loss_sum = 0.0;  // tokens: of losses; micro_batch: of means
+  std::vector<double> losses;  // tokens: sums over targets; micro_batch: means
   int64_t num_targets = 0;
 };
+
+// The sum over a binary tree of the values' positions: halves of the largest power of two below
+// their number. The tree of comm's ordered sums.
+double tree_sum(std::span<const double> values) {
+  if (values.empty()) return 0.0;
+  if (values.size() == 1) return values.front();
+  const size_t left = std::bit_floor(values.size() - 1);
+  return tree_sum(values.first(left)) + tree_sum(values.subspan(left));
+}
 
 std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
                                                    EngineOptions& options) {
@@ -46,22 +59,9 @@ std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
   return optim::make_optimizer(config.optimizer);
 }
 
-void require_agreement(comm::World& world, uint64_t hash) {
-  if (world.size() == 1 || world.context().device().meta) return;
-  // Halves of 32 bits are exact in f64.
-  const std::array<double, 2> halves{static_cast<double>(hash >> 32),
-                                     static_cast<double>(hash & 0xffffffffu)};
-  const std::vector<double> all = gather_values(world, halves);
-  std::string differing;
-  for (int rank = 1; rank < world.size(); ++rank) {
-    const auto at = static_cast<size_t>(2 * rank);
-    if (all[at] != all[0] || all[at + 1] != all[1]) differing += concat(" ", rank);
-  }
-  if (!differing.empty()) {
-    throw CommError(concat("ranks", differing,
-                           " have another model, layout or schedule than rank 0; all ranks must be "
-                           "started with the same model and configuration"));
-  }
+bool agrees(comm::World& world, uint64_t schedule_hash) {
+  require_agreement(world, std::array{Fingerprint{"schedule or layout", schedule_hash}});
+  return true;
 }
 
 class EvaluationScope {
@@ -107,7 +107,7 @@ class Engine::Impl {
   Impl(nn::Model& model, const EngineConfig& config, comm::World& world, EngineOptions options)
       : config_(validated(config)),
         model_(model),
-        world_(world),
+        world_(checked(world, config_)),
         context_(world.context()),
         clock_(config_.wall_clock_breakdown, context_),
         values_(model, options.weights, context_.random().seed()),
@@ -116,7 +116,7 @@ class Engine::Impl {
         lr_schedule_(config_.schedule, config_.optimizer, run_length(options)),
         groups_(prepare_groups()),
         schedule_(StepSchedule::record(model, groups_)),
-        agreed_((require_agreement(world, schedule_.hash()), true)),
+        agreed_(agrees(world, schedule_.hash())),
         strategy_(make_strategy(config_, strategy_inputs(options))),
         norm_(groups_, strategy_.owned, world.communicator(), context_),
         source_(groups_, schedule_, *strategy_.weights, *strategy_.gradients,
@@ -160,14 +160,18 @@ class Engine::Impl {
     const TracePhase phase(context_.trace(), "backward");
     const auto start = clock_.start();
     activity_ = "backward";
-    strategy_.gradients->begin_micro_step(micro_step_, config_.batch.accumulation);
+    const int64_t left = no_sync_ ? 1 : 0;  // more are to come
+    strategy_.gradients->begin_micro_step(
+        backwards_, backwards_ + config_.batch.accumulation - micro_step_ + left);
     autograd::backward(loss.sum, seed_of(loss.num_targets));
     strategy_.gradients->end_micro_step();
-    totals_.loss_sum += contribution_of(loss);
+    totals_.losses.push_back(contribution_of(loss));
     totals_.num_targets += loss.num_targets;
+    ++backwards_;
+    clock_.stop(start, &PhaseSeconds::backward);
+    if (no_sync_) return;
     ++micro_step_;
     stepped_ = false;
-    clock_.stop(start, &PhaseSeconds::backward);
   }
 
   StepResult step() {
@@ -179,19 +183,17 @@ class Engine::Impl {
   // Without the mark in the trace.
   StepResult step_now() {
     const TracePhase phase(context_.trace(), "step");
+    require(!no_sync_, "engine.step: not while a NoSync lives; end it before the last backward()");
     require(!stepped_, "engine.step: there was no backward() since the last step()");
     stepped_ = true;
     if (micro_step_ < config_.batch.accumulation) return {};
     const auto start = clock_.start();
-    strategy_.weights->end_passes();
-
-    activity_ = "reduction of the gradients";
-    strategy_.gradients->finish();
-    StepResult result = sum_totals();
+    auto [result, divisor] = reduced();
     const NormResult norm = measure_norm();
     activity_ = "optimizer step";
+    ++num_steps_;
+    result.step = num_steps_;
     const double summed_norm = std::sqrt(norm.sum_of_squares);
-    const double divisor = gradient_divisor(result.num_targets);
     result.gradient_norm = summed_norm / divisor;
     const bool overflow = config_.precision.check_overflow && norm.nonfinite.has_value();
     if (overflow) {
@@ -203,11 +205,74 @@ class Engine::Impl {
     scaler_.update(overflow, result.overflow);
     micro_step_ = 0;
     forwards_ = 0;
+    backwards_ = 0;
     totals_ = {};
+    reduced_.reset();
     clock_.stop(start, &PhaseSeconds::step);
     result.phases = clock_.take();
     return result;
   }
+
+  Tensor gradient(std::string_view name) {
+    require(!stepped_ && micro_step_ == config_.batch.accumulation,
+            "engine.gradient: gradients are complete between the last backward() of a step and its "
+            "step()");
+    const nn::Parameter& parameter = model_.parameter(name);
+    const double divisor = reduced().divisor;
+    const Tensor values = host_tensor(parameter);
+    strategy_.weights->read_owned(
+        source_.table().at(parameter),
+        [this](const ShardGroup& group, const Segment&, Range range) {
+          return strategy_.gradients->gradient(group.index(), range);
+        },
+        flat(values));
+    kernels::scale({.x = flat(values), .factor = 1.0 / divisor, .y = flat(values)},
+                   context_.compute());
+    context_.compute()->synchronize();
+    return values;
+  }
+
+  void edit(const std::vector<std::string>& names,
+            const std::function<void(EditedParameters&)>& change, int modifier) {
+    require(modifier >= 0 && modifier < world_.size(), "engine.edit: rank ", modifier,
+            " is not in a world of ", world_.size());
+    require(backwards_ == 0,
+            "engine.edit: gradients of a step under way belong to the old values; "
+            "call it between steps");
+    EditedParameters values;
+    for (const std::string& name : names) values.emplace(name, parameter(name));
+    std::exception_ptr failure;
+    try {
+      change(values);
+      check_edited(names, values);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    const bool failed = any_rank(world_, failure != nullptr);
+    if (failure != nullptr) std::rethrow_exception(failure);
+    if (failed) throw InvalidArgument("engine.edit: the change failed on another rank");
+    for (const std::string& name : names) {
+      const Tensor& edited = values.find(name)->second;
+      world_.communicator()
+          .broadcast({.inout = flat(edited), .root = modifier}, context_.compute())
+          .wait();
+      set_parameter(name, edited);
+    }
+  }
+
+  void begin_no_sync() {
+    require(!no_sync_, "NoSync: there is one already");
+    require(config_.zero.stage <= 1, "NoSync: gradients are sharded on stage ", config_.zero.stage,
+            ", so every backward() has to reduce; use stage 0 or 1");
+    const GradientPolicy policy = GradientPolicy::choose(config_);
+    require(policy.schedule == ReduceSchedule::boundary,
+            "NoSync: needs \"reduce_schedule\": \"boundary\"");
+    require(policy.several || !is_16bit_float(policy.kept),
+            "NoSync: with one micro-batch per step gradients are kept in ", policy.kept,
+            "; set \"grad_accum_dtype\": \"fp32\" to add them up");
+    no_sync_ = true;
+  }
+  void end_no_sync() noexcept { no_sync_ = false; }
 
   Evaluation evaluate(const nn::Batch& batch) {
     const EvaluationScope evaluation(model_);
@@ -300,7 +365,9 @@ class Engine::Impl {
   int64_t num_applied_ = 0;
   int64_t consecutive_skips_ = 0;
   int64_t micro_step_ = 0;
-  int64_t forwards_ = 0;  // since the last step: numbers batches that carry no index
+  int64_t forwards_ = 0;   // since the last step: numbers batches that carry no index
+  int64_t backwards_ = 0;  // since the last step, uncounted ones of NoSync too
+  bool no_sync_ = false;
   bool stepped_ = true;
   const char* activity_ = "construction";
   int64_t step_begin_ns_ = 0;  // of the step under way, with a trace
@@ -326,6 +393,15 @@ class Engine::Impl {
   static const EngineConfig& validated(const EngineConfig& config) {
     validate(config);
     return config;
+  }
+
+  static comm::World& checked(comm::World& world, const EngineConfig& config) {
+    if (config.determinism == Determinism::world &&
+        !std::has_single_bit(static_cast<unsigned>(world.size()))) {
+      throw ConfigError(
+          concat("\"determinism\": \"world\" needs a power of two of ranks, not ", world.size()));
+    }
+    return world;
   }
 
   std::vector<ShardGroup> prepare_groups() {
@@ -368,23 +444,55 @@ class Engine::Impl {
 
   // What the kept gradient is divided by to be the gradient of the mean loss.
   double gradient_divisor(int64_t num_targets) const {
-    const double count = by_token()
-                             ? static_cast<double>(num_targets)
-                             : static_cast<double>(config_.batch.accumulation * world_.size());
+    const double count = by_token() ? static_cast<double>(num_targets)
+                                    : static_cast<double>(backwards_ * world_.size());
     require(count > 0.0, "engine.step: no micro-batch of this step has a target token");
     return scaler_.scale() * count / wire_divisor();
   }
 
-  StepResult sum_totals() {
-    Evaluation sum;
-    for (const Evaluation& part :
-         gather({.loss_sum = totals_.loss_sum, .num_targets = totals_.num_targets})) {
-      sum += part;
+  // The gradients of a whole step are summed over micro-batches and ranks.
+  struct Reduced {
+    StepResult result;     // what is known without the norm
+    double divisor = 1.0;  // gradient_divisor
+  };
+  const Reduced& reduced() {
+    if (reduced_) return *reduced_;
+    strategy_.weights->end_passes();
+    activity_ = "reduction of the gradients";
+    strategy_.gradients->finish();
+    Reduced reduced{.result = sum_totals()};
+    reduced.divisor = gradient_divisor(reduced.result.num_targets);
+    return reduced_.emplace(std::move(reduced));
+  }
+
+  static void check_edited(const std::vector<std::string>& names, const EditedParameters& values) {
+    for (const std::string& name : names) {
+      const auto found = values.find(name);
+      require(found != values.end(), "engine.edit: '", name, "' was taken out");
+      const View view = found->second.view();
+      require(view.is_contiguous(), "engine.edit: '", name, "' must be contiguous");
     }
-    const double means = static_cast<double>(config_.batch.accumulation * world_.size());
-    ++num_steps_;
-    return {.step = num_steps_,
-            .loss = by_token() ? sum.mean() : sum.loss_sum / means,
+    require(values.size() == names.size(), "engine.edit: names were added");
+  }
+
+  StepResult sum_totals() {
+    // By rank: its losses, then its targets. The losses of all ranks are added in the order of
+    // their global micro-batch index, so that their sum does not depend on who computed which.
+    std::vector<double> values = totals_.losses;
+    values.push_back(static_cast<double>(totals_.num_targets));
+    const std::vector<double> all = gather_values(world_, values);
+    const size_t ranks = all.size() / values.size();
+    std::vector<double> losses;
+    Evaluation sum;
+    for (size_t micro_step = 0; micro_step + 1 < values.size(); ++micro_step) {
+      for (size_t r = 0; r < ranks; ++r) losses.push_back(all[r * values.size() + micro_step]);
+    }
+    for (size_t r = 0; r < ranks; ++r) {
+      sum.num_targets += static_cast<int64_t>(all[(r + 1) * values.size() - 1]);
+    }
+    sum.loss_sum = tree_sum(losses);
+    const double means = static_cast<double>(losses.size());
+    return {.loss = by_token() ? sum.mean() : sum.loss_sum / means,
             .learning_rate = lr_schedule_.lr(),
             .loss_scale = scaler_.scale(),
             .num_targets = sum.num_targets};
@@ -446,6 +554,8 @@ class Engine::Impl {
                          parameter.dtype() == DType::f64 ? DType::f64 : DType::f32);
   }
   static View flat(const Tensor& values) { return values.view().reshape(Shape{values.numel()}); }
+
+  std::optional<Reduced> reduced_;
 };
 
 Engine::Engine(nn::Model& model, const EngineConfig& config, comm::World& world,
@@ -478,6 +588,13 @@ void Engine::set_parameter(std::string_view name, const Tensor& values) {
   impl_->set_parameter(name, values);
 }
 std::string Engine::moment() const { return impl_->moment(); }
+Tensor Engine::gradient(std::string_view name) { return impl_->gradient(name); }
+void Engine::edit(const std::vector<std::string>& names,
+                  const std::function<void(EditedParameters&)>& change, int modifier) {
+  impl_->edit(names, change, modifier);
+}
+Engine::NoSync::NoSync(Engine& engine) : engine_(engine) { engine.impl_->begin_no_sync(); }
+Engine::NoSync::~NoSync() { engine_.impl_->end_no_sync(); }
 uint64_t Engine::schedule_hash() const { return impl_->schedule_.hash(); }
 
 }  // namespace zinc::zero

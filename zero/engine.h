@@ -20,6 +20,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -133,6 +135,32 @@ class Engine {
   // By the optimizer's own state name: "exp_avg".
   Tensor optimizer_state(std::string_view name, std::string_view state);
   void set_parameter(std::string_view name, const Tensor& values);
+
+  // The gradient of the step's mean loss over all micro-batches and ranks, before clipping, f32
+  // (f64 for f64 models); from the last backward() of a step to its step(). Collective: it reduces
+  // what step() would reduce.
+  Tensor gradient(std::string_view name);
+
+  // Hands the values of `names` to `change` on every rank and writes back what it leaves on rank
+  // `modifier`, on all ranks; nothing is written where it throws on any of them. Collective;
+  // between steps only. The way to change parameters by hand, on any stage.
+  using EditedParameters = std::map<std::string, Tensor, std::less<>>;
+  void edit(const std::vector<std::string>& names,
+            const std::function<void(EditedParameters&)>& change, int modifier = 0);
+
+  // While it lives, backward() adds to this rank's gradients without counting towards the
+  // accumulation, and step() is an error; the next counted micro-batches bring the sums together.
+  // Stages 0 and 1 with reductions at the boundary; refused by name elsewhere.
+  class NoSync {
+   public:
+    explicit NoSync(Engine& engine);
+    ~NoSync();
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    Engine& engine_;
+  };
 
   // What the engine is at, for heartbeats, plans and messages: "backward of micro-batch 2, at
   // transformer.h.3.mlp.c_fc.weight".

@@ -62,7 +62,17 @@ void validate(const EngineConfig& config) {
             zero.max_live_parameters >= 0 && zero.max_reuse_distance >= 0,
         "stage 3 sizes must not be negative");
   check(config.recompute.every_blocks >= 0, "recompute_every_blocks must not be negative");
-  check(config.determinism == Determinism::run, "determinism \"world\" is not in this build yet");
+  if (config.determinism == Determinism::world) {
+    check(gradient.reduce_algorithm == ReduceAlgorithm::ordered,
+          "\"determinism\": \"world\" needs \"reduce_algorithm\": \"ordered\"");
+    check(!gradient.accumulation_dtype || *gradient.accumulation_dtype == DType::f32,
+          "\"determinism\": \"world\" keeps sums in f32: leave out grad_accum_dtype");
+    check(!gradient.reduce_schedule || *gradient.reduce_schedule == ReduceSchedule::micro_step,
+          "\"determinism\": \"world\" reduces after every micro-batch: reduce_schedule must be "
+          "micro_step");
+    check(gradient.loss_reduction == LossReduction::tokens,
+          "\"determinism\": \"world\" needs \"loss_reduction\": \"tokens\"");
+  }
   check(zero.offload_optimizer.device == OffloadDevice::none &&
             zero.offload_param.device == OffloadDevice::none,
         "offload is not in this build yet");

@@ -11,6 +11,12 @@ GradientPolicy GradientPolicy::choose(const EngineConfig& config) {
   policy.kept = policy.several && is_16bit_float(model) ? DType::f32 : model;
   if (config.gradient.accumulation_dtype) policy.kept = *config.gradient.accumulation_dtype;
   policy.wire = policy.schedule == ReduceSchedule::micro_step ? model : policy.kept;
+  if (config.determinism == Determinism::world) {
+    policy.tree_over_micro_batches = true;
+    policy.schedule = ReduceSchedule::micro_step;
+    policy.wire = model;
+    policy.kept = model == DType::f64 ? DType::f64 : DType::f32;
+  }
   if (config.gradient.communication_dtype) policy.wire = *config.gradient.communication_dtype;
   return policy;
 }

@@ -1,8 +1,11 @@
-// Every micro-batch is reduced at once into the sums of a rank's own shards.
+// Every micro-batch is reduced at once into the sums of a rank's own shards: into one running sum,
+// or into the partial sums of a tree over all micro-batches of the step.
 #include <deque>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
+#include "kernels/accumulate.h"
 #include "zero/group_gradients.h"
 #include "zero/trace_span.h"
 
@@ -47,6 +50,7 @@ class ShardedSums : public GroupGradients {
       state.written.reset();
       state.kept.reset();
     }
+    trees_.clear();
   }
 
  protected:
@@ -54,6 +58,7 @@ class ShardedSums : public GroupGradients {
   bool reduces_now() const override { return true; }
 
   void reduce(const ShardGroup& group, GroupState& state) override {
+    const bool tree = policy().tree_over_micro_batches;
     if (!state.kept) state.kept = take(group.trained_numel() / world(), policy().kept);
     const StreamRef stream = begin_reduction();
     const TraceSpan span(context().trace(), TraceKind::reduce, stream, group.name(),
@@ -61,10 +66,12 @@ class ShardedSums : public GroupGradients {
     const View written = whole(state.written, policy().written);
     for (const Segment& segment : group.segments()) {
       if (!is_trained(segment.kind)) continue;
+      const bool accumulate = !tree && !is_first();
       state.work = collectives().reduce_scatter(written.narrow(0, segment.offset, segment.size),
-                                                shard_of(state, segment), !is_first(), stream);
+                                                shard_of(state, segment), accumulate, stream);
     }
     in_flight_.emplace_back(state.work, std::exchange(state.written, Block()));
+    if (tree) add_to_tree(group, state, stream);
     while (in_flight_.size() > kMaxReductionsInFlight) retire_oldest();
   }
 
@@ -76,6 +83,37 @@ class ShardedSums : public GroupGradients {
   View shard_of(const GroupState& state, const Segment& segment) {
     const int64_t begin = shard_offset(segment);
     return part(state.kept, policy().kept, {begin, begin + segment.size / world()});
+  }
+
+  // The sum of a complete subtree of micro-steps, left to right in Tree.
+  struct Subtree {
+    int64_t micro_steps = 1;
+    Block sum;
+  };
+  using Tree = std::vector<Subtree>;
+
+  // `kept` holds this micro-step's sum over the ranks. Two subtrees of one size make one of the
+  // next; after the last micro-step those that are left over are added from the smallest up.
+  void add_to_tree(const ShardGroup& group, GroupState& state, StreamRef stream) {
+    trees_.resize(groups().size());
+    Tree& tree = trees_[static_cast<size_t>(group.index())];
+    tree.push_back({.sum = std::exchange(state.kept, Block())});
+    const auto mergeable = [&] {
+      const size_t n = tree.size();
+      return n >= 2 && (is_last() || tree[n - 2].micro_steps == tree[n - 1].micro_steps);
+    };
+    while (mergeable()) {
+      Subtree right = std::move(tree.back());
+      tree.pop_back();
+      Subtree& left = tree.back();
+      kernels::accumulate(
+          {.x = whole(right.sum, policy().kept), .accumulator = whole(left.sum, policy().kept)},
+          stream);
+      left.micro_steps += right.micro_steps;
+      state.work = comm::Work(stream->record());
+      in_flight_.emplace_back(state.work, std::move(right.sum));
+    }
+    if (is_last()) state.kept = std::move(tree.back().sum);
   }
 
   void retire_oldest() {
@@ -99,6 +137,7 @@ class ShardedSums : public GroupGradients {
   }
 
   std::deque<std::pair<comm::Work, Block>> in_flight_;
+  std::vector<Tree> trees_;  // by group
 };
 
 }  // namespace

@@ -83,14 +83,14 @@ std::vector<UpdateSlice> OptimizerShards::slices(const ModelView& model) const {
 }
 
 void OptimizerShards::read(const ShardGroup& group, const Placement& placement,
-                           const ModelView& view, View out) {
+                           const OwnedValues& values, View out) {
   const Segment& segment = group.segment(placement.segment);
   for (int rank = 0; rank < parts_; ++rank) {
     const Range inside = intersect(placement.range(), owned(segment, rank));
     if (inside.empty()) continue;
     const View target = out.narrow(0, inside.begin - placement.offset, inside.size());
     if (rank == rank_) {
-      kernels::copy({.x = view(group, segment, inside), .y = target}, context_.compute());
+      kernels::copy({.x = values(group, segment, inside), .y = target}, context_.compute());
     }
     if (parts_ > 1) {
       communicator_.broadcast({.inout = target, .root = rank}, context_.compute()).wait();

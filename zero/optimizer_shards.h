@@ -32,9 +32,10 @@ class OptimizerShards {
   View state(const ShardGroup& group, const Segment& segment, int index, Range range) const;
   std::vector<UpdateSlice> slices(const ModelView& model) const;
 
-  // The parameter's values from their owners, on every rank: flat [numel] into `out`. `view` gives
-  // an owned range. Collective where sharded; waits.
-  void read(const ShardGroup& group, const Placement& placement, const ModelView& view, View out);
+  // The parameter's values from their owners, on every rank: flat [numel] into `out`. Collective
+  // where sharded; waits.
+  void read(const ShardGroup& group, const Placement& placement, const OwnedValues& values,
+            View out);
 
  private:
   struct Buffers {

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,10 @@
 #include "zero/step_schedule.h"
 
 namespace zinc::zero {
+
+// Gives [range) of a group's arena, within what this rank owns of a segment.
+using OwnedValues =
+    std::function<ConstView(const ShardGroup& group, const Segment& segment, Range range)>;
 
 // One contiguous range of trained elements that this rank updates, all of one segment.
 struct UpdateSlice {
@@ -55,6 +60,8 @@ class WeightStore {
   // the host can read, f32 (f64 for f64 models).
   virtual void read_master(ParameterIndex parameter, View out) = 0;
   virtual void read_state(ParameterIndex parameter, int state, View out) = 0;
+  // Anything that is spread over the ranks as slices() are.
+  virtual void read_owned(ParameterIndex parameter, const OwnedValues& values, View out) = 0;
   virtual void write_master(ParameterIndex parameter, ConstView values) = 0;
 };
 

@@ -144,11 +144,20 @@ class ShardedWeights : public WeightStore {
         out);
   }
 
+  void read_owned(ParameterIndex parameter, const OwnedValues& values, View out) override {
+    const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
+    const Placement& placement = group.placements()[static_cast<size_t>(parameter.position)];
+    require(is_trained(placement.segment), "parameter '", placement.parameter->name(),
+            "' is frozen and has no gradient");
+    optimizer_.read(group, placement, values, out);
+  }
+
   void write_master(ParameterIndex parameter, ConstView values) override {
     end_passes();
     const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
     const Placement& placement = group.placements()[static_cast<size_t>(parameter.position)];
     for (const Range& range : kept_ranges(group, placement)) {
+      if (range.empty()) continue;
       store(group, placement, range,
             values.narrow(0, range.begin - placement.offset, range.size()));
     }
@@ -246,7 +255,6 @@ class ShardedWeights : public WeightStore {
   }
 
   void store(const ShardGroup& group, const Placement& placement, Range range, ConstView values) {
-    if (range.empty()) return;
     const Segment& segment = group.segment(placement.segment);
     kernels::copy({.x = values, .y = kept_view(group, segment, range)}, context_.compute());
     if (!optimizer_.has_master(group) || !is_trained(placement.segment)) return;

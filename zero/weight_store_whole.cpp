@@ -90,6 +90,14 @@ class WholeWeights : public WeightStore {
         out);
   }
 
+  void read_owned(ParameterIndex parameter, const OwnedValues& values, View out) override {
+    const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
+    const Placement& placement = group.placements()[static_cast<size_t>(parameter.position)];
+    require(is_trained(placement.segment), "parameter '", placement.parameter->name(),
+            "' is frozen and has no gradient");
+    optimizer_.read(group, placement, values, out);
+  }
+
   void write_master(ParameterIndex parameter, ConstView values) override {
     store(group_of(parameter), at(parameter), at(parameter).range(), values);
     context_.compute()->synchronize();

@@ -152,8 +152,8 @@ std::vector<int> MpiSession::missing_ranks(const WireBatch& batch,
   }
   if (batch.native) suspects = world_ranks;
   std::ranges::sort(suspects);
-  const auto repeated = std::ranges::unique(suspects);
-  suspects.erase(repeated.begin(), repeated.end());
+  // clang 14 does not compile libstdc++'s std::ranges::unique.
+  suspects.erase(std::unique(suspects.begin(), suspects.end()), suspects.end());
   const auto stop = [&] {
     const std::lock_guard lock(mutex_);
     return batch.left == 0 || failed();

@@ -317,6 +317,12 @@ TEST_F(BadInput, UnknownVerb) {
   expect_refused({"trian"}, kUsage, {"trian", "did you mean train"});
 }
 
+TEST_F(BadInput, FlagOutsideItsRange) {
+  folder_.write("ds.json", R"({"train_micro_batch_size_per_gpu": "auto"})");
+  expect_refused(folder_.train({"--batch", "0"}), kConfiguration, {"--batch must be between 1"});
+  expect_refused(folder_.train({"--steps", "0"}), kUsage, {"--steps: Value 0 not in range 1 to"});
+}
+
 TEST_F(BadInput, FlagThatIsMissing) { expect_refused({"train"}, kUsage, {"--config"}); }
 
 }  // namespace

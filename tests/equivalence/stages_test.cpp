@@ -2,13 +2,18 @@
 // bf16 and f16 beside it; worlds 1 to 4, 3 included; AdamW, clipping and dropout.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/local/local.h"
+#include "core/error.h"
 #include "core/trace.h"
 #include "tests/zero/tiny_model.h"
 #include "zero/engine.h"
+#include "zero/shard_group.h"
 
 namespace zinc::zero {
 namespace {
@@ -28,11 +33,17 @@ struct Case {
   int64_t accumulation = 1;
   DType dtype = DType::f32;
   ReduceSchedule schedule = ReduceSchedule::boundary;  // where there are several micro-batches
+  bool llama = false;                                  // else GPT-2
 };
+
+std::unique_ptr<nn::Model> make_model(const Case& c) {
+  if (c.llama) return std::make_unique<nn::Llama>(test::tiny_llama_config());
+  return std::make_unique<nn::Gpt2>(tiny_config(0.1));
+}
 
 std::string describe(const Case& c) {
   return concat("world ", c.world, " accumulation ", c.accumulation, " ", c.dtype, " ",
-                name_of(c.schedule));
+                name_of(c.schedule), c.llama ? " llama" : "");
 }
 
 EngineConfig config_of(const Case& c) {
@@ -49,20 +60,41 @@ EngineConfig config_of(const Case& c) {
   return config;
 }
 
+struct RunOptions {
+  ContextOptions::Execution execution = ContextOptions::Execution::concurrent;
+  uint64_t shuffle_seed = 0;
+  bool delays = false;  // every rank lags at another place in every step
+};
+
+// Holds up a stream, or the thread that issues work, for a time that depends on rank and step.
+void lag(comm::World& world, StreamRole role, int64_t step) {
+  const auto time = std::chrono::microseconds(300 * ((world.rank() + step) % 3));
+  world.context().stream(role).submit("lag", [time] { std::this_thread::sleep_for(time); });
+}
+
 // A tensor of all ranks' weights and moments after `steps`, and what rank 0 saw on the way.
-Outcome run(const Case& c, const EngineConfig& config, int steps,
-            ContextOptions::Execution execution = ContextOptions::Execution::concurrent) {
+Outcome run(const Case& c, const EngineConfig& config, int steps, const RunOptions& options = {}) {
   Outcome outcome;
   comm::ConnectOptions connect{.seed = 5, .num_threads = 1};
-  connect.execution = execution;
+  connect.execution = options.execution;
+  connect.shuffle_seed = options.shuffle_seed;
   comm::run_local_ranks(c.world, connect, [&](comm::World& world) {
-    nn::Gpt2 model(tiny_config(0.1));
-    Engine engine(model, config, world);
+    world.communicator().set_deadline(std::chrono::minutes(1));  // a hang is an error
+    const std::unique_ptr<nn::Model> model = make_model(c);
+    Engine engine(*model, config, world);
+    const auto maybe_lag = [&](StreamRole role, int64_t step) {
+      if (options.delays) lag(world, role, step);
+    };
     for (int step = 0; step < steps; ++step) {
       StepResult result;
       for (int64_t micro = 0; micro < c.accumulation; ++micro) {
         const int64_t index = (step * c.accumulation + micro) * world.size() + world.rank();
-        engine.backward(engine.forward(make_batch(index)));
+        maybe_lag(StreamRole::gather, step);
+        const Loss loss = engine.forward(make_batch(index));
+        maybe_lag(StreamRole::compute, step + 1);
+        maybe_lag(StreamRole::reduce, step + micro);
+        engine.backward(loss);
+        maybe_lag(StreamRole::compute, step + 2);
         result = engine.step();
       }
       if (world.rank() == 0) {
@@ -72,7 +104,7 @@ Outcome run(const Case& c, const EngineConfig& config, int steps,
         outcome.norms.push_back(skipped ? -1.0 : result.gradient_norm);
       }
     }
-    for (const auto& [name, parameter] : model.named_parameters()) {
+    for (const auto& [name, parameter] : model->named_parameters()) {
       for (const Tensor& tensor :
            {engine.parameter(name), engine.optimizer_state(name, "exp_avg")}) {
         const auto values = tensor.to_vector<float>();
@@ -110,11 +142,15 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{2, 4, DType::f32, ReduceSchedule::micro_step},
                     Case{3, 2, DType::f32, ReduceSchedule::micro_step}, Case{3, 1, DType::bf16},
                     Case{2, 2, DType::bf16, ReduceSchedule::micro_step}, Case{3, 1, DType::f16},
-                    Case{2, 2, DType::bf16, ReduceSchedule::boundary}),
+                    Case{2, 2, DType::bf16, ReduceSchedule::boundary}, Case{5, 1}, Case{6, 1},
+                    Case{7, 1}, Case{8, 1}, Case{3, 1, DType::f32, ReduceSchedule::boundary, true},
+                    Case{2, 2, DType::f32, ReduceSchedule::micro_step, true},
+                    Case{4, 1, DType::bf16, ReduceSchedule::boundary, true}),
     [](const auto& info) {
       const Case& c = info.param;
       return concat("World", c.world, "Accumulation", c.accumulation, name_of(c.dtype),
-                    c.schedule == ReduceSchedule::boundary ? "Boundary" : "MicroStep");
+                    c.schedule == ReduceSchedule::boundary ? "Boundary" : "MicroStep",
+                    c.llama ? "Llama" : "Gpt2");
     });
 
 TEST(Stage3, BucketsPrefetchReuseAndRecomputationChangeNoBit) {
@@ -150,8 +186,102 @@ TEST(Stage3, ShuffledExecutionChangesNoBit) {
     config.zero.stage = stage;
     config.zero.overlap_comm = true;
     const Outcome reference = run(c, config, 3);
-    EXPECT_EQ(run(c, config, 3, ContextOptions::Execution::shuffled), reference) << stage;
+    for (const uint64_t seed : {1, 2, 3}) {
+      EXPECT_EQ(run(c, config, 3,
+                    {.execution = ContextOptions::Execution::shuffled, .shuffle_seed = seed}),
+                reference)
+          << "stage " << stage << " seed " << seed;
+    }
   }
+}
+
+TEST(Stages, LaggingRanksChangeNoBit) {
+  for (const bool llama : {false, true}) {
+    const Case c{3, 2, DType::f32, ReduceSchedule::micro_step, llama};
+    EngineConfig config = config_of(c);
+    config.zero.stage = 0;
+    const Outcome reference = run(c, config, 3);
+    for (const int stage : {2, 3}) {
+      config.zero.stage = stage;
+      config.zero.overlap_comm = true;
+      EXPECT_EQ(run(c, config, 3, {.delays = true}), reference) << stage << describe(c);
+    }
+  }
+}
+
+// "world": only the micro-batches per step count, not how many ranks share them out.
+TEST(World, SizeChangesNoBit) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    Outcome reference;
+    for (const auto& [world, accumulation] : {std::pair{1, 4}, std::pair{2, 2}, std::pair{4, 1}}) {
+      for (const int stage : {0, 1, 2, 3}) {
+        Case c{world, accumulation, dtype, ReduceSchedule::micro_step};
+        EngineConfig config = config_of(c);
+        config.determinism = Determinism::world;
+        config.zero.stage = stage;
+        const Outcome outcome = run(c, config, 4);
+        if (reference.losses.empty()) reference = outcome;
+        EXPECT_EQ(outcome, reference) << "stage " << stage << ", " << describe(c);
+      }
+    }
+  }
+}
+
+TEST(World, OddNumbersOfMicroStepsFollowTheSameTree) {
+  Outcome reference;
+  for (const auto& [world, accumulation] : {std::pair{1, 6}, std::pair{2, 3}}) {
+    Case c{world, accumulation, DType::f32, ReduceSchedule::micro_step};
+    EngineConfig config = config_of(c);
+    config.determinism = Determinism::world;
+    config.zero.stage = 2;
+    const Outcome outcome = run(c, config, 4);
+    if (reference.losses.empty()) reference = outcome;
+    EXPECT_EQ(outcome, reference) << describe(c);
+  }
+}
+
+// Without it the world's size shows: the suite above can fail.
+TEST(World, RunModeDiffersBetweenWorlds) {
+  Case one{1, 4, DType::f32, ReduceSchedule::micro_step};
+  Case four{4, 1, DType::f32, ReduceSchedule::micro_step};
+  EXPECT_NE(run(one, config_of(one), 4), run(four, config_of(four), 4));
+}
+
+// 16-bit gradients travel once per micro-batch: gathering everything and adding it up at home would
+// send more.
+TEST(World, SendsWhatARingOfReductionsSends) {
+  comm::run_local_ranks(2, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+    Case c{2, 2, DType::bf16, ReduceSchedule::micro_step};
+    EngineConfig config = config_of(c);
+    config.determinism = Determinism::world;
+    config.zero.stage = 2;
+    nn::Gpt2 model(tiny_config());
+    Engine engine(model, config, world);
+    int64_t padded = 0;
+    for (const ShardGroup& group :
+         make_shard_groups(model, 2, config.zero.param_persistence_threshold)) {
+      padded += group.trained_numel();
+    }
+    const int64_t before = world.communicator().bytes_sent();
+    for (int64_t micro = 0; micro < 2; ++micro) {
+      engine.backward(engine.forward(make_batch(micro * 2 + world.rank())));
+      if (micro == 0) {
+        engine.step();
+        world.context().synchronize();
+        EXPECT_EQ(world.communicator().bytes_sent() - before, padded / 2 * 2);
+      }
+    }
+    engine.step();
+  });
+}
+
+TEST(World, NeedsAPowerOfTwo) {
+  comm::run_local_ranks(3, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+    EngineConfig config = config_of({3, 1});
+    config.determinism = Determinism::world;
+    nn::Gpt2 model(tiny_config());
+    EXPECT_THROW(Engine(model, config, world), ConfigError);
+  });
 }
 
 // Live bytes of weights, gradients and states fall as the stages say.

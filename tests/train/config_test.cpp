@@ -58,6 +58,39 @@ TEST(Config, ContradictoryBatchesNameAllNumbers) {
             "train_batch_size");
 }
 
+TEST(Config, ValuesThatCannotBeUsedTogetherOrAtAll_AreProblems) {
+  struct Row {
+    const char* members;
+    const char* says;
+  };
+  for (const Row& row : {
+           Row{R"("optimizer": {"type": "SGD", "params": {"dampening": 0.5}})",
+               "SGD: dampening must lie in [0, 1) and needs a momentum, got 0.5"},
+           Row{R"("scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 0}})",
+               "WarmupLR: warm-up steps must be positive, got 0"},
+           Row{R"("scheduler": {"type": "StepLR", "params": {"step_size": 9007199254740993}})",
+               "StepLR: at most 2^53 steps can be counted, got 9007199254740993"},
+           Row{R"("fp16": {"enabled": true, "loss_scale": 1e300})",
+               "loss scale: a static scale must lie in (0, 2^126], got 1e+300"},
+           Row{R"("zinc": {"comm_deadline_seconds": 1e300})", "zinc.comm_deadline_seconds must"},
+           Row{R"("zinc": {"device_memory_limit": "."})",
+               "zinc.device_memory_limit must be a size as in"},
+           Row{R"("zinc": {"device_memory_limit": "99999999999GiB"})",
+               "zinc.device_memory_limit must be a size as in"},
+           Row{R"("gradient_accumulation_steps": 1000001)",
+               "gradient_accumulation_steps must be between 1 and 1000000, not 1000001"},
+       }) {
+    EXPECT_NE(problems_of(with(row.members)).find(row.says), std::string::npos)
+        << problems_of(with(row.members));
+  }
+  EXPECT_EQ(problems_of("{}", 1, {.micro_batch = 0}),
+            "--batch must be between 1 and 1000000, not 0");
+  EXPECT_EQ(problems_of("{}", 1, {.micro_batch = 1, .accumulation = -1}),
+            "--grad-accum must be between 1 and 1000000, not -1");
+  EXPECT_EQ(problems_of("{}", 1, {.micro_batch = 1, .lr = -1.0}),
+            "AdamW: lr must not be negative, got -1");
+}
+
 TEST(Config, FlagsResolveAutoAndWinOverWhatIsLeftOut) {
   const Config config = parse(
       R"({"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",

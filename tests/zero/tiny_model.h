@@ -6,6 +6,7 @@
 
 #include "core/philox.h"
 #include "nn/models/gpt2.h"
+#include "nn/models/llama.h"
 
 namespace zinc::zero::test {
 
@@ -19,6 +20,18 @@ inline nn::Gpt2Config tiny_config(double dropout = 0.0) {
   config.embedding_dropout = dropout;
   config.attention_dropout = dropout;
   config.residual_dropout = dropout;
+  return config;
+}
+
+inline nn::LlamaConfig tiny_llama_config() {
+  nn::LlamaConfig config;
+  config.vocab_size = 37;
+  config.max_positions = 16;
+  config.hidden_size = 24;
+  config.intermediate_size = 40;
+  config.num_layers = 4;
+  config.num_heads = 4;
+  config.num_kv_heads = 2;
   return config;
 }
 

@@ -4,13 +4,21 @@
 #include <cctype>
 #include <cerrno>
 #include <cmath>
+#include <utility>
 
 #include "core/error.h"
+#include "optim/factory.h"
+#include "optim/loss_scaler.h"
+#include "optim/schedule.h"
 #include "train/config/fields.h"
 #include "train/json/parser.h"
 
 namespace zinc::train {
 namespace {
+
+// Products of the first two and any number of ranks stay within int64.
+constexpr int64_t kLargestBatch = 1'000'000;
+constexpr int64_t kLargestTotal = 1'000'000'000'000;
 
 std::string lower(std::string text) {
   for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -45,11 +53,7 @@ class Reader {
     read_own();
     top_.finish();
     findings_.throw_problems();
-    try {
-      zero::validate(config_.engine);
-    } catch (const ConfigError& error) {
-      findings_.problem(error.what());
-    }
+    check_that_it_can_be_built();
     findings_.throw_problems();
     config_.notices = findings_.take_notices();
     return std::move(config_);
@@ -67,6 +71,7 @@ class Reader {
   void read_monitors();
   void read_own();
   MonitorConfig read_monitor(std::string_view key);
+  void check_that_it_can_be_built();
   std::optional<DType> dtype(Fields& fields, std::string_view key);
 
   int64_t world_;
@@ -78,11 +83,20 @@ class Reader {
 
 // train_batch_size = micro-batch x accumulation x world; any two give the third.
 void Reader::read_batches() {
-  const auto total = top_.integer("train_batch_size", 1);
-  const auto micro = settle(top_.integer("train_micro_batch_size_per_gpu", 1), flags_.micro_batch,
-                            "train_micro_batch_size_per_gpu", "--batch", findings_);
-  const auto steps = settle(top_.integer("gradient_accumulation_steps", 1), flags_.accumulation,
-                            "gradient_accumulation_steps", "--grad-accum", findings_);
+  for (const auto& [flag, option] :
+       {std::pair(flags_.micro_batch, "--batch"), std::pair(flags_.accumulation, "--grad-accum")}) {
+    if (flag && (*flag < 1 || *flag > kLargestBatch)) {
+      findings_.problem(concat(option, " must be between 1 and ", kLargestBatch, ", not ", *flag));
+      return;
+    }
+  }
+  const auto total = top_.integer("train_batch_size", 1, kLargestTotal);
+  const auto micro =
+      settle(top_.integer("train_micro_batch_size_per_gpu", 1, kLargestBatch), flags_.micro_batch,
+             "train_micro_batch_size_per_gpu", "--batch", findings_);
+  const auto steps =
+      settle(top_.integer("gradient_accumulation_steps", 1, kLargestBatch), flags_.accumulation,
+             "gradient_accumulation_steps", "--grad-accum", findings_);
   if (!total && !micro) {
     findings_.problem(
         "the batch size is open: give train_micro_batch_size_per_gpu (or --batch) or "
@@ -400,9 +414,8 @@ void Reader::read_own() {
   const auto flag = flags_.seed ? std::optional(static_cast<int64_t>(*flags_.seed)) : std::nullopt;
   config_.seed =
       static_cast<uint64_t>(settle(seed, flag, "zinc.seed", "--seed", findings_).value_or(1234));
-  const json::Value* determinism = own.find("determinism");
   if (own.choice("determinism", {"run", "world"}).value_or(0) == 1) {
-    findings_.problem(*determinism, "zinc.determinism \"world\" is not in this build yet");
+    config_.engine.determinism = zero::Determinism::world;
   }
   zero::GradientConfig& gradient = config_.engine.gradient;
   if (const auto index = own.choice("reduce_schedule", {"boundary", "micro_step"})) {
@@ -420,10 +433,30 @@ void Reader::read_own() {
       own.integer("max_consecutive_skips", 1).value_or(100);
   config_.num_threads = static_cast<int>(own.integer("num_threads", 0, 4096).value_or(0));
   config_.device_memory_limit = own.bytes("device_memory_limit");
-  const double seconds = own.number("comm_deadline_seconds", 0.001).value_or(600.0);
+  const double seconds = own.number("comm_deadline_seconds", 0.001, 1e9).value_or(600.0);
   config_.comm_deadline = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000.0));
   config_.trace = own.text("trace").value_or("");
   own.finish();
+}
+
+// What holds for values together is checked where they are used; ask there.
+void Reader::check_that_it_can_be_built() {
+  const zero::EngineConfig& engine = config_.engine;
+  const auto attempt = [&](const auto& work) {
+    try {
+      work();
+    } catch (const ConfigError& error) {
+      findings_.problem(error.what());
+    } catch (const InvalidArgument& error) {
+      findings_.problem(error.what());
+    }
+  };
+  attempt([&] { zero::validate(engine); });
+  attempt([&] { optim::make_optimizer(engine.optimizer); });
+  attempt([&] { optim::LossScaler{engine.precision.loss_scale}; });
+  // Without --steps a total that is left open is no problem yet.
+  attempt(
+      [&] { optim::Schedule(engine.schedule, engine.optimizer, flags_.total_steps.value_or(1)); });
 }
 
 }  // namespace

@@ -172,11 +172,13 @@ std::optional<int64_t> Fields::bytes(std::string_view key) {
       {"", 1.0},    {"B", 1.0},      {"kB", 1e3},     {"MB", 1e6},     {"GB", 1e9},
       {"TB", 1e12}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
   const auto known = kUnits.find(unit);
-  if (digits == 0 || text.empty() || known == kUnits.end()) {
+  const std::optional<json::Number> number = json::Number::parse(text.substr(0, digits));
+  const double bytes = number && known != kUnits.end() ? number->to_double() * known->second : -1.0;
+  if (!(bytes >= 0.0 && bytes < 0x1p62)) {
     findings_.problem(*value, concat(path_of(key), " must be a size as in \"2GiB\" or \"500MB\""));
     return std::nullopt;
   }
-  return static_cast<int64_t>(std::stod(text) * known->second);
+  return static_cast<int64_t>(bytes);
 }
 
 const json::Value* Fields::block(std::string_view key) { return find(key); }

@@ -213,7 +213,9 @@ const std::vector<KeyInfo>& config_keys() {
       // --- zinc's own
       {"zinc", kWorks, "zinc's own settings"},
       {"zinc.seed", kWorks, "of weights, data order and dropout"},
-      {"zinc.determinism", kWorks, "\"run\": same bits for one world size; see DESIGN"},
+      {"zinc.determinism", kWorks,
+       "\"run\" (default): same bits for one world size; \"world\": for every power-of-two world "
+       "with the same micro-batches per step"},
       {"zinc.reduce_schedule", kWorks, "\"boundary\" (stages 0 and 1) or \"micro_step\""},
       {"zinc.reduce_algorithm", kWorks, "\"ordered\" or \"native\""},
       {"zinc.loss_reduction", kWorks, "\"tokens\" or \"micro_batch\" (DeepSpeed's mean of means)"},

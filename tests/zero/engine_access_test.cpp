@@ -1,0 +1,193 @@
+// Gradients, weights and states by name, and changes by hand, on every stage.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "comm/local/local.h"
+#include "core/error.h"
+#include "tests/zero/tiny_model.h"
+#include "zero/engine.h"
+
+namespace zinc::zero {
+namespace {
+
+using test::make_batch;
+using test::tiny_config;
+
+EngineConfig config_of(int stage, int64_t accumulation = 1) {
+  EngineConfig config;
+  config.zero.stage = stage;
+  config.zero.param_persistence_threshold = 100;
+  config.batch.accumulation = accumulation;
+  config.optimizer.hyper.lr = 1e-2;
+  return config;
+}
+
+template <class Body>
+void on_ranks(int world_size, const Body& body) {
+  comm::run_local_ranks(world_size, {.seed = 5, .num_threads = 1}, body);
+}
+
+class EveryStage : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Zero, EveryStage, testing::Values(0, 1, 2, 3));
+
+std::vector<float> all_gradients(int stage, int world_size, double* norm) {
+  std::vector<float> values;
+  on_ranks(world_size, [&](comm::World& world) {
+    nn::Gpt2 model(tiny_config());
+    Engine engine(model, config_of(stage), world);
+    engine.backward(engine.forward(make_batch(world.rank())));
+    for (const auto& [name, parameter] : model.named_parameters()) {
+      const Tensor gradient = engine.gradient(name);
+      EXPECT_EQ(gradient.shape(), parameter->shape());
+      const auto part = gradient.to_vector<float>();
+      if (world.rank() == 0) values.insert(values.end(), part.begin(), part.end());
+    }
+    const StepResult result = engine.step();
+    EXPECT_EQ(result.step, 1);
+    if (world.rank() == 0) *norm = result.gradient_norm;
+  });
+  return values;
+}
+
+TEST_P(EveryStage, Gradient_IsThatOfTheMeanLossOverAllRanks) {
+  double norm = 0.0;
+  double reference_norm = 0.0;
+  const std::vector<float> values = all_gradients(GetParam(), 3, &norm);
+  EXPECT_EQ(values, all_gradients(0, 3, &reference_norm));
+  double sum = 0.0;
+  for (const float value : values) sum += double{value} * double{value};
+  // The elements are divided in f32, the norm once in f64.
+  EXPECT_NEAR(std::sqrt(sum), norm, 1e-6 * norm);
+  EXPECT_EQ(norm, reference_norm);
+}
+
+TEST(Gradient, OutsideOfAStepIsAnError) {
+  on_ranks(1, [](comm::World& world) {
+    nn::Gpt2 model(tiny_config());
+    Engine engine(model, config_of(0, 2), world);
+    EXPECT_THROW(engine.gradient("transformer.wte.weight"), InvalidArgument);
+    engine.backward(engine.forward(make_batch(0)));
+    EXPECT_THROW(engine.gradient("transformer.wte.weight"), InvalidArgument);
+    engine.step();
+    engine.backward(engine.forward(make_batch(1)));
+    EXPECT_NO_THROW(engine.gradient("transformer.wte.weight"));
+    engine.step();
+    EXPECT_THROW(engine.gradient("transformer.wte.weight"), InvalidArgument);
+  });
+}
+
+TEST_P(EveryStage, Edit_WritesBackWhatTheModifierLeft) {
+  on_ranks(2, [](comm::World& world) {
+    nn::Gpt2 model(tiny_config());
+    Engine engine(model, config_of(GetParam()), world);
+    const std::vector<std::string> names{"transformer.wpe.weight", "transformer.h.1.ln_1.bias"};
+    const float before = engine.parameter("transformer.wte.weight").to_vector<float>()[0];
+    engine.edit(
+        names,
+        [&](Engine::EditedParameters& values) {
+          ASSERT_EQ(values.size(), 2u);
+          auto* data = values.find("transformer.wpe.weight")->second.view().data_as<float>();
+          data[7] = 10.0f + static_cast<float>(world.rank());
+        },
+        1);
+    const auto values = engine.parameter("transformer.wpe.weight").to_vector<float>();
+    EXPECT_EQ(values[7], 11.0f);  // of rank 1
+    EXPECT_NE(values[6], 11.0f);
+    EXPECT_EQ(engine.parameter("transformer.wte.weight").to_vector<float>()[0], before);
+    // The model computes with it: the loss of a row that uses the position changes.
+    EXPECT_TRUE(std::isfinite(engine.forward(make_batch(world.rank())).mean()));
+  });
+}
+
+TEST_P(EveryStage, Edit_ThatFailsOnARankChangesNothing) {
+  on_ranks(2, [](comm::World& world) {
+    nn::Gpt2 model(tiny_config());
+    Engine engine(model, config_of(GetParam()), world);
+    const auto before = engine.parameter("transformer.wpe.weight").to_vector<float>();
+    const auto change = [&](Engine::EditedParameters& values) {
+      values.begin()->second.view().data_as<float>()[0] = 99.0f;
+      if (world.rank() == 1) throw std::runtime_error("no");
+    };
+    EXPECT_ANY_THROW(engine.edit({"transformer.wpe.weight"}, change));
+    EXPECT_EQ(engine.parameter("transformer.wpe.weight").to_vector<float>(), before);
+  });
+}
+
+TEST(Edit, InTheMiddleOfAStepIsAnError) {
+  on_ranks(1, [](comm::World& world) {
+    nn::Gpt2 model(tiny_config());
+    Engine engine(model, config_of(3), world);
+    engine.backward(engine.forward(make_batch(0)));
+    EXPECT_THROW(engine.edit({"transformer.wpe.weight"}, [](auto&) {}), InvalidArgument);
+    engine.step();
+    EXPECT_NO_THROW(engine.edit({"transformer.wpe.weight"}, [](auto&) {}));
+    EXPECT_THROW(engine.edit({"transformer.wpe.wait"}, [](auto&) {}), InvalidArgument);
+  });
+}
+
+std::vector<float> weights_after(int stage, bool no_sync) {
+  std::vector<float> weights;
+  on_ranks(2, [&](comm::World& world) {
+    nn::Gpt2 model(tiny_config());
+    Engine engine(model, config_of(stage, no_sync ? 1 : 3), world);
+    for (int64_t step = 0; step < 3; ++step) {
+      const auto batch = [&](int64_t micro) {
+        return make_batch((step * 3 + micro) * 2 + world.rank());
+      };
+      if (no_sync) {
+        const int64_t sent = world.communicator().bytes_sent();
+        {
+          const Engine::NoSync scope(engine);
+          for (int64_t micro = 0; micro < 2; ++micro) {
+            engine.backward(engine.forward(batch(micro)));
+            EXPECT_THROW(engine.step(), InvalidArgument);
+          }
+        }
+        EXPECT_EQ(world.communicator().bytes_sent(), sent);
+        engine.backward(engine.forward(batch(2)));
+        EXPECT_EQ(engine.step().outcome, StepOutcome::applied);
+      } else {
+        for (int64_t micro = 0; micro < 3; ++micro) {
+          engine.backward(engine.forward(batch(micro)));
+          engine.step();
+        }
+      }
+    }
+    const auto values = engine.parameter("transformer.wte.weight").to_vector<float>();
+    if (world.rank() == 0) weights = values;
+  });
+  return weights;
+}
+
+TEST(NoSync, IsAccumulationByHand) {
+  for (const int stage : {0, 1}) {
+    EXPECT_EQ(weights_after(stage, true), weights_after(stage, false)) << stage;
+  }
+}
+
+TEST(NoSync, IsRefusedByNameWhereGradientsAreSharded) {
+  on_ranks(1, [](comm::World& world) {
+    for (const int stage : {2, 3}) {
+      nn::Gpt2 model(tiny_config());
+      Engine engine(model, config_of(stage), world);
+      try {
+        const Engine::NoSync scope(engine);
+        FAIL() << "stage " << stage;
+      } catch (const InvalidArgument& error) {
+        EXPECT_NE(std::string(error.what()).find(concat("stage ", stage)), std::string::npos);
+      }
+    }
+    nn::Gpt2 model(tiny_config());
+    EngineConfig config = config_of(0);
+    config.precision.dtype = DType::bf16;
+    Engine engine(model, config, world);
+    EXPECT_THROW(Engine::NoSync{engine}, InvalidArgument);
+  });
+}
+
+}  // namespace
+}  // namespace zinc::zero
