@@ -16,6 +16,8 @@ struct Mode {
   bool gradients_enabled = true;
   // Where ops save activations; null: they are kept as they are.
   SavedTensorStore* store = nullptr;
+  // Where recompute() saves its inputs while `store` is null; null: they are kept as they are.
+  SavedTensorStore* recompute_store = nullptr;
   // The gradient that the loss is expected to receive: the engine's loss scale. See
   // ops/linear_cross_entropy.h.
   double expected_loss_gradient = 1.0;

@@ -1,6 +1,7 @@
 #include "autograd/recompute.h"
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "autograd/backward.h"
@@ -34,6 +35,11 @@ class Replay final : public SavedTensorStore, public std::enable_shared_from_thi
       : fn_(std::move(fn)),
         snapshot_(Context::current().random().snapshot()),
         expected_loss_gradient_(Mode::current().expected_loss_gradient) {
+    std::optional<SavedTensorScope> scope;
+    const Mode& mode = Mode::current();
+    if (mode.store == nullptr && mode.recompute_store != nullptr) {
+      scope.emplace(*mode.recompute_store);
+    }
     for (const Tensor& input : inputs) {
       inputs_.push_back({.saved = input.defined() ? std::make_shared<SavedTensor>(input) : nullptr,
                          .requires_grad = input.requires_grad()});

@@ -21,9 +21,18 @@
 #include <span>
 #include <vector>
 
+#include "autograd/mode.h"
 #include "tensor/tensor.h"
 
 namespace zinc::autograd {
+
+// The outermost recompute() calls inside the scope save their inputs in `store`, which must outlive
+// their slots.
+class RecomputeInputScope : detail::ModeScope<SavedTensorStore*> {
+ public:
+  explicit RecomputeInputScope(SavedTensorStore* store)
+      : ModeScope(&Mode::recompute_store, store) {}
+};
 
 using TensorFunction = std::function<std::vector<Tensor>(std::span<const Tensor> inputs)>;
 

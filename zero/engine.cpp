@@ -11,6 +11,7 @@
 
 #include "autograd/backward.h"
 #include "autograd/mode.h"
+#include "autograd/recompute.h"
 #include "core/error.h"
 #include "kernels/scale.h"
 #include "optim/clipping.h"
@@ -20,6 +21,7 @@
 #include "zero/agreement.h"
 #include "zero/gather_values.h"
 #include "zero/gradient_norm.h"
+#include "zero/host_activations.h"
 #include "zero/parameter_source.h"
 #include "zero/phase_clock.h"
 #include "zero/resident_values.h"
@@ -148,7 +150,10 @@ class Engine::Impl {
     context_.random().set_position(static_cast<uint64_t>(num_steps_), static_cast<uint64_t>(index));
     source_.begin(WeightStore::Phase::forward);
     const autograd::ExpectedLossGradient expected(seed_of(batch.num_targets));
+    const autograd::RecomputeInputScope recompute(
+        config_.recompute.cpu_checkpointing ? &host_activations_ : nullptr);
     Loss loss{.sum = model_.loss(batch), .num_targets = batch.num_targets};
+    host_activations_.settle();
     clock_.stop(start, &PhaseSeconds::forward);
     return loss;
   }
@@ -359,6 +364,7 @@ class Engine::Impl {
   Strategy strategy_;
   GradientNorm norm_;
   EngineParameterSource source_;
+  HostActivations host_activations_{context_};
 
   StepTotals totals_;
   int64_t num_steps_ = 0;

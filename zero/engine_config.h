@@ -146,6 +146,7 @@ struct EngineConfig {
 
   // The value in force.
   ReduceSchedule reduce_schedule() const {
+    if (determinism == Determinism::world) return ReduceSchedule::micro_step;
     return gradient.reduce_schedule.value_or(zero.stage <= 1 ? ReduceSchedule::boundary
                                                              : ReduceSchedule::micro_step);
   }

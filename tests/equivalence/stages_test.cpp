@@ -175,6 +175,46 @@ TEST(Stage3, BucketsPrefetchReuseAndRecomputationChangeNoBit) {
        [](EngineConfig& e) { e.zero.param_persistence_threshold = 1'000'000; });
   same("recomputation", [](EngineConfig& e) { e.recompute.every_blocks = 1; });
   same("recomputation of pairs", [](EngineConfig& e) { e.recompute.every_blocks = 2; });
+  same("inputs of recomputation in host memory",
+       [](EngineConfig& e) { e.recompute = {.every_blocks = 1, .cpu_checkpointing = true}; });
+}
+
+TEST(Recompute, InHostMemory_ChangesNoBitUnderShuffledExecution) {
+  const Case c{2, 2, DType::f32, ReduceSchedule::micro_step};
+  EngineConfig config = config_of(c);
+  config.zero.stage = 3;
+  const Outcome reference = run(c, config, 3);
+  config.recompute = {.every_blocks = 1, .cpu_checkpointing = true};
+  for (const uint64_t seed : {1, 2, 3, 4, 5}) {
+    EXPECT_EQ(
+        run(c, config, 3, {.execution = ContextOptions::Execution::shuffled, .shuffle_seed = seed}),
+        reference)
+        << seed;
+  }
+}
+
+TEST(Recompute, InHostMemory_MovesBytesFromTheDevice) {
+  const auto peaks = [](bool host) {
+    MemoryReport report;
+    comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+      EngineConfig config;
+      config.recompute = {.every_blocks = 1, .cpu_checkpointing = host};
+      nn::Gpt2 model(tiny_config());
+      Engine engine(model, config, world);
+      engine.backward(engine.forward(make_batch(0, 8, 16)));
+      engine.step();
+      report = world.context().allocator().report();
+    });
+    return report;
+  };
+  const MemoryReport device = peaks(false);
+  const MemoryReport host = peaks(true);
+  EXPECT_EQ(device.at(Tier::pinned_host).peak, 0);
+  // Four blocks' inputs: [8, 16, 24] f32.
+  EXPECT_EQ(host.at(Tier::pinned_host).peak, 4 * 8 * 16 * 24 * 4);
+  EXPECT_EQ(host.at(Tier::pinned_host).live, 0);
+  EXPECT_LT(host.at(Tier::device, Label::activations).peak,
+            device.at(Tier::device, Label::activations).peak);
 }
 
 // Work runs as late, as early or in as random an order as events allow: a missing wait shows as a

@@ -60,6 +60,8 @@ struct Case {
   int64_t recompute_every = 0;
   DType dtype = DType::bf16;
   bool small_bounds = false;  // live, reuse and persistence bounds and buckets that bite
+  bool host_inputs = false;   // cpu_checkpointing
+  zero::Determinism determinism = zero::Determinism::run;
 };
 
 Config config_of(const Case& c) {
@@ -70,7 +72,8 @@ Config config_of(const Case& c) {
   engine.precision.dtype = c.dtype;
   engine.precision.check_overflow = c.dtype != DType::f32;
   engine.zero.stage = c.stage;
-  engine.recompute.every_blocks = c.recompute_every;
+  engine.recompute = {.every_blocks = c.recompute_every, .cpu_checkpointing = c.host_inputs};
+  engine.determinism = c.determinism;
   if (c.small_bounds) {
     engine.zero.max_live_parameters = 0;
     engine.zero.max_reuse_distance = 0;
@@ -187,6 +190,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"gpt2_0_2_f32", gpt2(), 0, 2, 2, 0, DType::f32},
                     Case{"gpt2_3_2_f32", gpt2(), 3, 2, 1, 0, DType::f32, true},
                     Case{"gpt2_2_2_f16", gpt2(), 2, 2, 1, 0, DType::f16},
+                    Case{"gpt2_3_2_host", gpt2(), 3, 2, 2, 1, DType::bf16, false, true},
+                    Case{"gpt2_2_2_world", gpt2(), 2, 2, 3, 0, DType::bf16, false, false,
+                         zero::Determinism::world},
                     Case{"llama_0_2", llama(), 0, 2}, Case{"llama_1_3", llama(), 1, 3, 2},
                     Case{"llama_2_2_recompute", llama(), 2, 2, 1, 1},
                     Case{"llama_3_3_bounds", llama(), 3, 3, 2, 1, DType::bf16, true}),

@@ -387,6 +387,7 @@ void Reader::read_gradients() {
 
 void Reader::read_activations() {
   Fields fields(top_.block("activation_checkpointing"), "activation_checkpointing", findings_);
+  config_.engine.recompute.cpu_checkpointing = fields.boolean("cpu_checkpointing").value_or(false);
   fields.finish();
 }
 
@@ -428,7 +429,13 @@ void Reader::read_own() {
   if (own.choice("loss_reduction", {"tokens", "micro_batch"}).value_or(0) == 1) {
     gradient.loss_reduction = zero::LossReduction::micro_batch;
   }
-  config_.engine.recompute.every_blocks = own.integer("recompute_every_blocks", 0).value_or(0);
+  zero::RecomputeConfig& recompute = config_.engine.recompute;
+  recompute.every_blocks = own.integer("recompute_every_blocks", 0).value_or(0);
+  if (recompute.cpu_checkpointing && recompute.every_blocks == 0) {
+    config_.notices.push_back(
+        "activation_checkpointing.cpu_checkpointing has no effect while "
+        "zinc.recompute_every_blocks is 0");
+  }
   config_.engine.precision.max_consecutive_skips =
       own.integer("max_consecutive_skips", 1).value_or(100);
   config_.num_threads = static_cast<int>(own.integer("num_threads", 0, 4096).value_or(0));

@@ -168,6 +168,12 @@ void write_monitor(json::Writer& json, std::string_view key, const MonitorConfig
   json.end_object();
 }
 
+void write_activations(json::Writer& json, const zero::RecomputeConfig& recompute) {
+  json.key("activation_checkpointing").begin_object();
+  json.member("cpu_checkpointing", recompute.cpu_checkpointing);
+  json.end_object();
+}
+
 void write_own(json::Writer& json, const Config& config) {
   const zero::EngineConfig& engine = config.engine;
   json.key("zinc").begin_object();
@@ -199,6 +205,7 @@ std::string resolved_json(const Config& config, int64_t world_size) {
   write_precision(json, config.engine.precision);
   write_zero(json, config.engine);
   write_gradients(json, config.engine);
+  write_activations(json, config.engine.recompute);
   json.member("steps_per_print", config.steps_per_print);
   json.member("wall_clock_breakdown", config.engine.wall_clock_breakdown);
   json.member("dump_state", config.dump_state);

@@ -1,0 +1,22 @@
+#include "core/transfer.h"
+
+#include <cstring>
+
+#include "core/error.h"
+
+namespace zinc {
+
+void transfer(const ConstView& x, const View& y, StreamRef stream) {
+  require(x.dtype() == y.dtype() && x.shape() == y.shape() && x.device() == y.device(),
+          "transfer: ", x, " to ", y, " differ in dtype, shape or device");
+  require(x.is_contiguous() && y.is_contiguous(), "transfer: views must be contiguous");
+  require(x.tier() != Tier::nvme && y.tier() != Tier::nvme,
+          "transfer: the tier nvme is reached through an offload::Storage");
+  if (x.device().meta || x.bytes() == 0) return;
+  require(x.device().is_cpu(), "transfer: this build has no copies for ", x.device());
+  stream.submit("transfer", [from = x.data(), to = y.data(), bytes = x.bytes()] {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+  });
+}
+
+}  // namespace zinc
