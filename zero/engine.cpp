@@ -136,9 +136,7 @@ class Engine::Impl {
   }
 
   Loss forward(const nn::Batch& batch) {
-    if (context_.trace() != nullptr && step_begin_ns_ == 0) {
-      step_begin_ns_ = TraceRecorder::now_ns();
-    }
+    step_trace_.begin(context_.trace());
     const TracePhase phase(context_.trace(), "forward");
     const int64_t index =
         batch.global_micro_batch >= 0
@@ -181,7 +179,7 @@ class Engine::Impl {
 
   StepResult step() {
     StepResult result = step_now();
-    if (result.outcome != StepOutcome::accumulated) trace_step();
+    if (result.outcome != StepOutcome::accumulated) step_trace_.end(context_, num_steps_);
     return result;
   }
 
@@ -376,21 +374,9 @@ class Engine::Impl {
   bool no_sync_ = false;
   bool stepped_ = true;
   const char* activity_ = "construction";
-  int64_t step_begin_ns_ = 0;  // of the step under way, with a trace
+  StepTrace step_trace_;
 
  private:
-  void trace_step() {
-    TraceRecorder* const recorder = context_.trace();
-    if (recorder == nullptr) return;
-    trace_memory(context_);
-    recorder->record({.kind = TraceKind::step,
-                      .name = concat("step ", num_steps_),
-                      .begin_ns = step_begin_ns_,
-                      .end_ns = TraceRecorder::now_ns(),
-                      .step = num_steps_});
-    step_begin_ns_ = 0;
-  }
-
   static std::optional<int64_t> run_length(const EngineOptions& options) {
     if (options.total_steps <= 0) return std::nullopt;
     return options.total_steps;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "core/error.h"
+
 namespace zinc::zero {
 
 TraceSpan::TraceSpan(TraceRecorder* recorder, TraceKind kind, StreamRef stream,
@@ -73,6 +75,22 @@ void trace_memory(Context& context) noexcept {
     }
   } catch (...) {  // a lost figure must not end a run
   }
+}
+
+void StepTrace::begin(TraceRecorder* recorder) {
+  if (recorder != nullptr && begin_ns_ == 0) begin_ns_ = TraceRecorder::now_ns();
+}
+
+void StepTrace::end(Context& context, int64_t step) {
+  TraceRecorder* const recorder = context.trace();
+  if (recorder == nullptr) return;
+  trace_memory(context);
+  recorder->record({.kind = TraceKind::step,
+                    .name = concat("step ", step),
+                    .begin_ns = begin_ns_,
+                    .end_ns = TraceRecorder::now_ns(),
+                    .step = step});
+  begin_ns_ = 0;
 }
 
 }  // namespace zinc::zero

@@ -50,4 +50,14 @@ class TracePhase {
 // The live bytes of every label of the device tier, now. Nothing without a recorder.
 void trace_memory(Context& context) noexcept;
 
+// The mark of a step, from its first forward to its end. Nothing without a recorder.
+class StepTrace {
+ public:
+  void begin(TraceRecorder* recorder);  // at every forward; the first of a step counts
+  void end(Context& context, int64_t step);
+
+ private:
+  int64_t begin_ns_ = 0;
+};
+
 }  // namespace zinc::zero
