@@ -423,6 +423,7 @@ int run_training(const Options& options) {
   TraceRecorder* const recorder = job && !job->config.trace.empty() ? &trace : nullptr;
   std::optional<comm::World> world;
   try {
+    const SignalsHeld held;
     world.emplace(comm::connect(job ? connect_options(options, job->config, recorder)
                                     : comm::ConnectOptions{}));
   } catch (...) {
