@@ -23,6 +23,8 @@ void add_generate_command(CLI::App& app, Action& action);
 void add_report_command(CLI::App& app, Action& action);
 void add_config_command(CLI::App& app, Action& action);
 void add_plan_command(CLI::App& app, Action& action);
+void add_trace_command(CLI::App& app, Action& action);
+void add_launch_command(CLI::App& app, Action& action);
 void add_bench_command(CLI::App& app, Action& action);
 
 }  // namespace zinc::apps

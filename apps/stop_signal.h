@@ -3,10 +3,24 @@
 #pragma once
 
 #include <atomic>
+#include <csignal>
 
 namespace zinc::apps {
 
 // Installs the handlers; call once.
 const std::atomic<bool>& stop_on_signals();
+
+// Threads that are started while one of these lives never take the three signals: the threads of
+// MPI and of the streams are not interrupted in what they do. Signals that come meanwhile wait.
+class SignalsHeld {
+ public:
+  SignalsHeld();
+  ~SignalsHeld();
+  SignalsHeld(const SignalsHeld&) = delete;
+  SignalsHeld& operator=(const SignalsHeld&) = delete;
+
+ private:
+  sigset_t before_{};
+};
 
 }  // namespace zinc::apps

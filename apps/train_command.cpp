@@ -3,11 +3,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -19,7 +22,9 @@
 #include "apps/plan_verdict.h"
 #include "apps/stop_signal.h"
 #include "comm/world.h"
+#include "core/crc32c.h"
 #include "core/error.h"
+#include "core/philox.h"
 #include "train/config/config.h"
 #include "train/data/token_windows.h"
 #include "train/files/atomic_file.h"
@@ -30,7 +35,9 @@
 #include "train/model.h"
 #include "train/plan/plan.h"
 #include "train/text/tokenizer.h"
+#include "train/trace/trace_writer.h"
 #include "train/trainer.h"
+#include "zero/agreement.h"
 #include "zero/gather_values.h"
 
 namespace zinc::apps {
@@ -189,12 +196,17 @@ void show_sample(Console& console, zero::Engine& engine, const Options& options,
   console.line("sample:\n---\n" + tokenizer.decode(tokens) + "\n---");
 }
 
-comm::ConnectOptions connect_options(const Options& options, const train::Config& config) {
+comm::ConnectOptions connect_options(const Options& options, const train::Config& config,
+                                     TraceRecorder* trace) {
   comm::ConnectOptions connect;
   connect.device = parse_device(options.device);
   connect.seed = config.seed;
   connect.num_threads = config.num_threads;
   connect.memory.limits[static_cast<size_t>(Tier::device)] = config.device_memory_limit;
+  connect.trace = trace;
+  // Where zinc launch looks when the job has failed.
+  if (const char* folder = std::getenv("ZINC_HEARTBEATS")) connect.heartbeat_directory = folder;
+  connect.deadline = config.comm_deadline;
   return connect;
 }
 
@@ -216,6 +228,44 @@ std::optional<int> fails_on_a_rank(comm::World& world, Work&& work) {
   if (first - codes.begin() == world.rank()) report(*failure);
   zero::any_rank(world, false);  // a barrier
   return static_cast<int>(*first);
+}
+
+// Samples of the data, spread over all of it: reading everything would take as long as reading it
+// once more.
+uint64_t hash_of_data(const train::TokenSequence& tokens) {
+  constexpr int64_t kSamples = 64;
+  constexpr int64_t kSampleTokens = 1024;
+  std::string text;
+  for (const auto& part : tokens.parts()) {
+    text += concat(part.begin, ' ', part.end, ' ');
+    std::vector<int32_t> values;
+    for (int64_t i = 0; i < kSamples; ++i) {
+      const int64_t begin = part.begin + part.num_tokens() * i / kSamples;
+      const int64_t end = std::min(begin + kSampleTokens, part.end);
+      part.file->append_to(values, begin, end, 0);
+    }
+    text += concat(crc32c(std::as_bytes(std::span(values))), ' ');
+  }
+  return hash_text(text);
+}
+
+// What every rank must have alike, before anything is done together that depends on it.
+void require_same_job(comm::World& world, const Job& job, const Options& options) {
+  const std::string flags = concat(options.steps, ' ', job.seq, ' ', options.eval_every, ' ',
+                                   options.save_every, ' ', options.init.empty());
+  uint64_t data = hash_of_data(job.tokens);
+  if (!options.validation.empty()) {
+    data ^= 31 * hash_of_data(train::TokenSequence::open(options.validation));
+  }
+  zero::require_agreement(
+      world,
+      std::array{
+          zero::Fingerprint{"configuration",
+                            hash_text(train::resolved_json(job.config, world.size()))},
+          zero::Fingerprint{"model",
+                            hash_text(train::model_config_json(job.model.config, DType::f32))},
+          zero::Fingerprint{"data", data},
+          zero::Fingerprint{"command line (steps, sequence length, intervals)", hash_text(flags)}});
 }
 
 // What a run reads: made before its folder, so that bad input leaves none.
@@ -266,15 +316,45 @@ Output open_output(const Job& job, const Options& options, const comm::World& wo
   return output;
 }
 
+// Every host's first rank begins the file, the others append to it. Between hosts, appending is not
+// safe on every file system: each rank has a file of its own.
+std::optional<int> open_trace(comm::World& world, const std::string& path,
+                              std::optional<train::TraceWriter>& trace) {
+  const comm::RankInfo& rank = world.info();
+  const bool shared = rank.local_size == rank.size;
+  const std::string own = shared ? path : fmt::format("{}.rank{}", path, rank.rank);
+  const bool begins = !shared || rank.rank == 0;
+  const auto open = [&](bool now) {
+    return fails_on_a_rank(world, [&] {
+      if (now) trace.emplace(own, train::TraceWriterOptions{.rank = rank.rank, .begins = begins});
+    });
+  };
+  if (const auto code = open(begins)) return code;
+  return open(!begins);
+}
+
+void close_trace(comm::World& world, std::optional<train::TraceWriter>& trace) {
+  trace->drain(*world.context().trace());
+  zero::any_rank(world, false);  // all have drained
+  if (world.info().local_size != world.size() || world.is_main()) trace->finish();
+}
+
 int train_on(comm::World& world, Job& job, const Options& options) {
   world.communicator().set_deadline(job.config.comm_deadline);
   const std::atomic<bool>& stop = stop_on_signals();
   std::optional<Input> input;
   std::optional<Output> output;
+  if (const auto code = fails_on_a_rank(world, [&] { require_same_job(world, job, options); })) {
+    return *code;
+  }
   const auto open_all = [&] { input.emplace(open_input(job, options, world)); };
   if (const auto code = fails_on_a_rank(world, open_all)) return *code;
   const auto make_folder = [&] { output.emplace(open_output(job, options, world)); };
   if (const auto code = fails_on_a_rank(world, make_folder)) return *code;
+  std::optional<train::TraceWriter> trace;
+  if (!job.config.trace.empty()) {
+    if (const auto code = open_trace(world, job.config.trace, trace)) return *code;
+  }
 
   Console console(world.is_main(),
                   job.config.steps_per_print > 0 ? job.config.steps_per_print : 10);
@@ -292,8 +372,10 @@ int train_on(comm::World& world, Job& job, const Options& options) {
                           .eval_every = options.eval_every,
                           .save_every = options.save_every,
                           .save = save,
-                          .stop = &stop});
+                          .stop = &stop,
+                          .trace = trace ? &*trace : nullptr});
   const train::TrainResult result = trainer.run();
+  if (trace) close_trace(world, trace);
   if (!result.stopped) show_sample(console, engine, options, job.config.seed);
   console.line(fmt::format(
       "{} steps, {} tokens in {}{}; weights in {}/final", result.steps,
@@ -337,10 +419,13 @@ int run_training(const Options& options) {
     if (problem != nullptr) std::rethrow_exception(problem);
     return show_plan(*job, rank);
   }
+  TraceRecorder trace;  // outlives the world
+  TraceRecorder* const recorder = job && !job->config.trace.empty() ? &trace : nullptr;
   std::optional<comm::World> world;
   try {
-    world.emplace(
-        comm::connect(job ? connect_options(options, job->config) : comm::ConnectOptions{}));
+    const SignalsHeld held;
+    world.emplace(comm::connect(job ? connect_options(options, job->config, recorder)
+                                    : comm::ConnectOptions{}));
   } catch (...) {
     std::rethrow_exception(problem != nullptr ? problem : std::current_exception());
   }

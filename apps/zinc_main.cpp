@@ -55,6 +55,8 @@ int run(int argc, char** argv) {
   add_report_command(app, action);
   add_config_command(app, action);
   add_plan_command(app, action);
+  add_trace_command(app, action);
+  add_launch_command(app, action);
   add_bench_command(app, action);
   try {
     app.parse(argc, argv);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "comm/cpu_share.h"
@@ -64,6 +65,8 @@ struct ConnectOptions {
   ContextOptions::Execution execution = ContextOptions::Execution::concurrent;
   uint64_t shuffle_seed = 0;
   TraceRecorder* trace = nullptr;
+  // Ranks that are threads: a recorder for each, instead of `trace` for all. May be empty.
+  std::vector<TraceRecorder*> rank_traces{};
   std::chrono::milliseconds deadline{std::chrono::minutes(10)};  // Communicator::set_deadline
   // A heartbeat file per rank is kept here (comm/heartbeat.h); empty: none.
   std::string heartbeat_directory;

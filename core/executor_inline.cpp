@@ -15,7 +15,7 @@ class InlineStream final : public Stream {
 
   void enqueue(const char* label, Task task) override {
     const uint64_t id = trace_ == nullptr ? 0 : trace_->next_id();
-    const TaskTrace record(trace_, label, lane(), id, std::exchange(waited_for_, 0));
+    const TaskTrace record(trace_, label, lane(), id, std::exchange(waited_for_, 0), trace_span());
     task();
   }
 

@@ -27,6 +27,7 @@ struct Work {
   std::shared_ptr<Outcome> after{};         // work of this graph
   std::shared_ptr<Event::State> foreign{};  // an event of another executor
   std::shared_ptr<Outcome> outcome{};
+  std::shared_ptr<TraceEvent> span{};
 };
 
 // The queue of one stream.
@@ -185,7 +186,7 @@ class ShuffledExecutor::Graph {
       if (work.foreign != nullptr) {
         wait_with_stall(*work.foreign, trace, trace_lane);
       } else if (work.after == nullptr) {
-        const TaskTrace record(trace, work.label, trace_lane, work.outcome->trace_id, 0);
+        const TaskTrace record(trace, work.label, trace_lane, work.outcome->trace_id, 0, work.span);
         work.task();
       }
     } catch (...) {
@@ -248,7 +249,7 @@ class ShuffledStream final : public Stream {
   }
 
   void enqueue(const char* label, Task task) override {
-    graph_->issue(lane_index_, {.label = label, .task = std::move(task)});
+    graph_->issue(lane_index_, {.label = label, .task = std::move(task), .span = trace_span()});
   }
 
   Event record() override {

@@ -23,6 +23,7 @@ struct Item {
   Stream::Task task{};
   std::shared_ptr<Event::State> event{};
   uint64_t trace_id = 0;
+  std::shared_ptr<TraceEvent> span{};
 };
 
 // What the stream, its thread and its events share. Items are numbered from 1; an item is completed
@@ -100,7 +101,7 @@ class WorkerQueue {
         if (producer != 0) waited_for_ = producer;
       } else {
         const TaskTrace record(trace_, item.label, lane_, item.trace_id,
-                               std::exchange(waited_for_, 0));
+                               std::exchange(waited_for_, 0), std::move(item.span));
         item.task();
       }
     } catch (...) {
@@ -171,7 +172,8 @@ class WorkerStream final : public Stream {
   void enqueue(const char* label, Task task) override {
     check_caller("enqueue");
     if (queue_->trace() != nullptr) last_task_id_ = queue_->trace()->next_id();
-    queue_->push({.label = label, .task = std::move(task), .trace_id = last_task_id_});
+    queue_->push(
+        {.label = label, .task = std::move(task), .trace_id = last_task_id_, .span = trace_span()});
   }
 
   Event record() override {

@@ -27,6 +27,7 @@
 namespace zinc {
 
 class TraceRecorder;
+struct TraceEvent;
 
 // A point in a stream's queue. A cheap value; a default-constructed event has already happened.
 class Event {
@@ -84,6 +85,11 @@ class Stream {
   virtual void synchronize() = 0;
   virtual void* native() const { return nullptr; }  // cudaStream_t on CUDA
 
+  // With a trace: what the tasks issued from now on are part of (null: nothing). Its tasks set
+  // begin, end and `waited_for` when they run; read it in a task of the stream.
+  void set_trace_span(std::shared_ptr<TraceEvent> span) { trace_span_ = std::move(span); }
+  const std::shared_ptr<TraceEvent>& trace_span() const { return trace_span_; }
+
  protected:
   Stream(StreamKind kind, std::string_view name, int lane, bool runs_at_submit = false);
 
@@ -93,6 +99,7 @@ class Stream {
   int lane_;
   std::string_view name_;
   std::shared_ptr<const void> lifetime_;
+  std::shared_ptr<TraceEvent> trace_span_;
 };
 
 // Non-owning handle, the argument of every kernel launch.

@@ -2,15 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "core/trace.h"
 
 namespace zinc {
 
-// Records a compute event from construction to destruction; nothing without a recorder.
+// Records a compute event from construction to destruction; nothing without a recorder. The first
+// task of a span gives it its begin and what it waited for, the last one its end.
 class TaskTrace {
  public:
-  TaskTrace(TraceRecorder* trace, const char* label, int lane, uint64_t id, uint64_t waited_for);
+  TaskTrace(TraceRecorder* trace, const char* label, int lane, uint64_t id, uint64_t waited_for,
+            std::shared_ptr<TraceEvent> span);
   ~TaskTrace();
   TaskTrace(const TaskTrace&) = delete;
   TaskTrace& operator=(const TaskTrace&) = delete;
@@ -21,6 +24,7 @@ class TaskTrace {
   int lane_;
   uint64_t id_;
   uint64_t waited_for_;
+  std::shared_ptr<TraceEvent> span_;
   int64_t begin_ns_;
 };
 

@@ -17,6 +17,8 @@ std::string_view name_of(TraceKind kind) {
       return "prefetch";
     case TraceKind::reduce:
       return "reduce";
+    case TraceKind::publish:
+      return "publish";
     case TraceKind::swap_in:
       return "swap_in";
     case TraceKind::swap_out:
@@ -29,6 +31,8 @@ std::string_view name_of(TraceKind kind) {
       return "io";
     case TraceKind::mark:
       return "mark";
+    case TraceKind::memory:
+      return "memory";
   }
   return "?";
 }
@@ -51,6 +55,14 @@ void TraceRecorder::record(TraceEvent event) {
 std::vector<TraceEvent> TraceRecorder::events() const {
   const std::lock_guard lock(mutex_);
   return events_;
+}
+
+std::vector<TraceEvent> TraceRecorder::take() {
+  std::vector<TraceEvent> taken;
+  const std::lock_guard lock(mutex_);
+  taken.reserve(events_.size());
+  taken.swap(events_);
+  return taken;
 }
 
 int64_t TraceRecorder::dropped() const {

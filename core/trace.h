@@ -1,6 +1,6 @@
 // core/trace.h: a bounded record of what happened when, on which lane, waiting for what.
 //
-// train/trace_writer turns it into a file that Perfetto opens. Recording is off unless a recorder
+// train/trace turns it into a file that Perfetto opens. Recording is off unless a recorder
 // is given to the Context; every call is thread-safe and costs one lock and one copy.
 #pragma once
 
@@ -18,12 +18,14 @@ enum class TraceKind : uint8_t {
   release,
   prefetch,
   reduce,
+  publish,  // the gather of updated weights after a step
   swap_in,
   swap_out,
   step,
   stall,  // time in which a stream or the host waited for `waited_for`
   io,
   mark,
+  memory,  // a figure, not a time: `bytes` live of the label `name`
 };
 std::string_view name_of(TraceKind kind);
 
@@ -36,6 +38,8 @@ struct TraceEvent {
   int64_t bytes = 0;        // moved or allocated; 0 where it means nothing
   uint64_t id = 0;          // unique within the recorder, > 0
   uint64_t waited_for = 0;  // id of the event whose end let this one begin; 0: none
+  uint64_t span = 0;        // id of the gather, reduction, ... that this task is part of; 0: none
+  int64_t step = 0;         // of kind step: its number; 0 elsewhere
 };
 
 class TraceRecorder {
@@ -46,6 +50,8 @@ class TraceRecorder {
   uint64_t next_id();
   void record(TraceEvent event);  // assigns an id where event.id is 0
   std::vector<TraceEvent> events() const;
+  // Hands out what is kept and makes room for as much again.
+  std::vector<TraceEvent> take();
   int64_t dropped() const;
   void clear();
 

@@ -36,6 +36,8 @@ Trainer::Trainer(zero::Engine& engine, Loader& loader, const EvaluationSet* eval
       options_(std::move(options)) {
   require(options_.steps > 0, "trainer: the number of steps must be positive, not ",
           options_.steps);
+  require(options_.trace == nullptr || engine_.world().context().trace() != nullptr,
+          "trainer: a trace writer needs a context with a trace recorder");
   require(options_.eval_every >= 0 && options_.save_every >= 0,
           "trainer: eval_every and save_every must not be negative");
 }
@@ -53,9 +55,11 @@ TrainResult Trainer::run() {
       evaluate_and_keep_best(metrics);
     }
     report(metrics);
+    drain_trace();
     if (!last && due(options_.save_every)) save(step_name(result_.steps));
   }
   save("final");
+  drain_trace();
   return result_;
 }
 
@@ -144,6 +148,10 @@ void Trainer::report(const StepMetrics& metrics) {
   }
   progress.peak_bytes = metrics.memory.at(Tier::device).peak;
   observer_->on_step(metrics, progress);
+}
+
+void Trainer::drain_trace() {
+  if (options_.trace != nullptr) options_.trace->drain(*engine_.world().context().trace());
 }
 
 void Trainer::save(const std::string& name) {

@@ -12,6 +12,7 @@
 #include "train/data/loader.h"
 #include "train/metrics/progress.h"
 #include "train/metrics/step_metrics.h"
+#include "train/trace/trace_writer.h"
 #include "zero/engine.h"
 
 namespace zinc::train {
@@ -37,6 +38,8 @@ struct TrainerOptions {
   std::function<void(const std::string& name)> save;
   // Becomes true (from a signal handler) when the run should end after the step under way.
   const std::atomic<bool>* stop = nullptr;
+  // Takes the events of the engine's context after every step; null: nobody does.
+  TraceWriter* trace = nullptr;
 };
 
 struct TrainResult {
@@ -66,6 +69,7 @@ class Trainer {
  private:
   StepMetrics train_step();
   void evaluate_and_keep_best(StepMetrics& metrics);
+  void drain_trace();
   void report(const StepMetrics& metrics);
   void save(const std::string& name);
 

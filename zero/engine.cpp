@@ -18,6 +18,7 @@
 #include "optim/factory.h"
 #include "optim/loss_scaler.h"
 #include "optim/schedule.h"
+#include "zero/agreement.h"
 #include "zero/gather_values.h"
 #include "zero/gradient_norm.h"
 #include "zero/host_activations.h"
@@ -27,6 +28,7 @@
 #include "zero/shard_group.h"
 #include "zero/step_schedule.h"
 #include "zero/strategy.h"
+#include "zero/trace_span.h"
 
 namespace zinc::zero {
 namespace {
@@ -59,22 +61,9 @@ std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
   return optim::make_optimizer(config.optimizer);
 }
 
-void require_agreement(comm::World& world, uint64_t hash) {
-  if (world.size() == 1 || world.context().device().meta) return;
-  // Halves of 32 bits are exact in f64.
-  const std::array<double, 2> halves{static_cast<double>(hash >> 32),
-                                     static_cast<double>(hash & 0xffffffffu)};
-  const std::vector<double> all = gather_values(world, halves);
-  std::string differing;
-  for (int rank = 1; rank < world.size(); ++rank) {
-    const auto at = static_cast<size_t>(2 * rank);
-    if (all[at] != all[0] || all[at + 1] != all[1]) differing += concat(" ", rank);
-  }
-  if (!differing.empty()) {
-    throw CommError(concat("ranks", differing,
-                           " have another model, layout or schedule than rank 0; all ranks must be "
-                           "started with the same model and configuration"));
-  }
+bool agrees(comm::World& world, uint64_t schedule_hash) {
+  require_agreement(world, std::array{Fingerprint{"schedule or layout", schedule_hash}});
+  return true;
 }
 
 class EvaluationScope {
@@ -129,7 +118,7 @@ class Engine::Impl {
         lr_schedule_(config_.schedule, config_.optimizer, run_length(options)),
         groups_(prepare_groups()),
         schedule_(StepSchedule::record(model, groups_)),
-        agreed_((require_agreement(world, schedule_.hash()), true)),
+        agreed_(agrees(world, schedule_.hash())),
         strategy_(make_strategy(config_, strategy_inputs(options))),
         norm_(groups_, strategy_.owned, world.communicator(), context_),
         source_(groups_, schedule_, *strategy_.weights, *strategy_.gradients,
@@ -150,6 +139,8 @@ class Engine::Impl {
     require(batch.input_ids.dim(0) == config_.batch.micro_batch, "engine.forward: the batch has ",
             batch.input_ids.dim(0), " sequences, but train_micro_batch_size_per_gpu is ",
             config_.batch.micro_batch, "; pad it, or change the configuration");
+    step_trace_.begin(context_.trace());
+    const TracePhase phase(context_.trace(), "forward");
     const int64_t index =
         batch.global_micro_batch >= 0
             ? batch.global_micro_batch
@@ -172,6 +163,7 @@ class Engine::Impl {
     require(loss.sum.defined(), "engine.backward: the loss is empty; pass what forward() returned");
     require(micro_step_ < config_.batch.accumulation, "engine.backward: all ",
             config_.batch.accumulation, " micro-batches of this step are done; call step() first");
+    const TracePhase phase(context_.trace(), "backward");
     const auto start = clock_.start();
     activity_ = "backward";
     const int64_t left = no_sync_ ? 1 : 0;  // more are to come
@@ -189,6 +181,14 @@ class Engine::Impl {
   }
 
   StepResult step() {
+    StepResult result = step_now();
+    if (result.outcome != StepOutcome::accumulated) step_trace_.end(context_, num_steps_);
+    return result;
+  }
+
+  // Without the mark in the trace.
+  StepResult step_now() {
+    const TracePhase phase(context_.trace(), "step");
     require(!no_sync_, "engine.step: not while a NoSync lives; end it before the last backward()");
     require(!stepped_, "engine.step: there was no backward() since the last step()");
     stepped_ = true;
@@ -283,6 +283,7 @@ class Engine::Impl {
   Evaluation evaluate(const nn::Batch& batch) {
     const EvaluationScope evaluation(model_);
     const autograd::NoGrad no_grad;
+    const TracePhase phase(context_.trace(), "evaluation");
     activity_ = "evaluation";
     source_.begin(WeightStore::Phase::evaluation);
     const Tensor sum = model_.loss(batch);
@@ -376,6 +377,7 @@ class Engine::Impl {
   bool no_sync_ = false;
   bool stepped_ = true;
   const char* activity_ = "construction";
+  StepTrace step_trace_;
 
  private:
   static std::optional<int64_t> run_length(const EngineOptions& options) {

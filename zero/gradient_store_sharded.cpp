@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "kernels/accumulate.h"
 #include "zero/group_gradients.h"
+#include "zero/trace_span.h"
 
 namespace zinc::zero {
 namespace {
@@ -60,6 +61,8 @@ class ShardedSums : public GroupGradients {
     const bool tree = policy().tree_over_micro_batches;
     if (!state.kept) state.kept = take(group.trained_numel() / world(), policy().kept);
     const StreamRef stream = begin_reduction();
+    const TraceSpan span(context().trace(), TraceKind::reduce, stream, group.name(),
+                         sent_bytes(group, policy().wire));
     const View written = whole(state.written, policy().written);
     for (const Segment& segment : group.segments()) {
       if (!is_trained(segment.kind)) continue;
@@ -123,6 +126,8 @@ class ShardedSums : public GroupGradients {
     GroupState& state = state_of(group);
     state.written = take(group.trained_numel(), policy().kept);
     const StreamRef stream = begin_reduction();
+    const TraceSpan span(context().trace(), TraceKind::reduce, stream, group.name(),
+                         sent_bytes(group, policy().kept));
     for (const Segment& segment : group.segments()) {
       if (!is_trained(segment.kind)) continue;
       state.work = collectives().all_gather(

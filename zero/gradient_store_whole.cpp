@@ -2,6 +2,7 @@
 #include "core/error.h"
 #include "kernels/accumulate.h"
 #include "zero/group_gradients.h"
+#include "zero/trace_span.h"
 
 namespace zinc::zero {
 namespace {
@@ -46,6 +47,8 @@ class WholeSums : public GroupGradients {
 
   void reduce(const ShardGroup& group, GroupState& state) override {
     const StreamRef stream = begin_reduction();
+    const TraceSpan span(context().trace(), TraceKind::reduce, stream, group.name(),
+                         (options().replicate ? 2 : 1) * sent_bytes(group, policy().wire));
     const View values = whole(sums(state), policy().kept);
     if (options().replicate) {
       state.work = collectives().all_reduce(values, stream);

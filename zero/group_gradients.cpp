@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "kernels/fill.h"
+#include "zero/trace_span.h"
 
 namespace zinc::zero {
 
@@ -100,6 +101,7 @@ void GroupGradients::issue_in_order() {
     ++next_in_order_;
     if (group.num_trained_parameters() == 0) continue;
     reduce(group, state);
+    trace_memory(context_);
     end_reduction();
     if (!options_.overlap) state.work.wait_on(context_.compute());
   }
@@ -115,6 +117,11 @@ View GroupGradients::whole(const Block& block, DType dtype) const {
 
 View GroupGradients::part(const Block& block, DType dtype, Range range) const {
   return whole(block, dtype).narrow(0, range.begin, range.size());
+}
+
+int64_t GroupGradients::sent_bytes(const ShardGroup& group, DType dtype) const {
+  const int64_t world = communicator_.size();
+  return group.trained_numel() / world * (world - 1) * size_of(dtype);
 }
 
 StreamRef GroupGradients::begin_reduction() {

@@ -59,6 +59,8 @@ class GroupGradients : public GradientStore {
   // The reduce stream, ordered behind what was issued to the compute stream. Its time counts until
   // end_reduction(), which reduce() leaves to its caller.
   StreamRef begin_reduction();
+  // What a rank sends when the group's gradients are reduced to shards, or gathered, in `dtype`.
+  int64_t sent_bytes(const ShardGroup& group, DType dtype) const;
   void end_reduction();
   SegmentCollectives& collectives() { return collectives_; }
 

@@ -55,7 +55,10 @@ class ShardedWeights : public WeightStore {
     }
   }
 
-  void begin(Phase phase) override { forecast_.begin(phase); }
+  void begin(Phase phase) override {
+    forecast_.begin(phase);
+    prefetch();
+  }
 
   ConstView pin(ParameterIndex parameter) override {
     const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
@@ -104,6 +107,9 @@ class ShardedWeights : public WeightStore {
     const StreamRef stream = context_.stream(StreamRole::gather);
     stream->wait(context_.compute()->record());
     for (const ShardGroup& group : groups_) {
+      if (numel_of(group, true) == 0) continue;
+      const TraceSpan span(context_.trace(), TraceKind::publish, stream, group.name(),
+                           sent_bytes(group, numel_of(group, true)));
       for (const Segment& segment : group.segments()) {
         if (!is_persistent(segment.kind)) continue;
         collectives_.all_gather(kept_view(group, segment, optimizer_.owned(segment)),
@@ -267,6 +273,12 @@ class ShardedWeights : public WeightStore {
     }
   }
 
+  // What a rank sends when `numel` elements of the group are gathered.
+  int64_t sent_bytes(const ShardGroup& group, int64_t numel) const {
+    const int64_t world = communicator_.size();
+    return numel / world * (world - 1) * size_of(group.dtype());
+  }
+
   StreamRef gather_stream() {
     if (!options_.overlap) return context_.compute();
     const StreamRef stream = context_.stream(StreamRole::gather);
@@ -282,14 +294,14 @@ class ShardedWeights : public WeightStore {
     live_numel_ += numel;
     state.arena = context_.allocate(numel * size_of(group.dtype()), Label::parameters);
     const StreamRef stream = gather_stream();
-    const TraceSpan span(context_.trace(), kind, stream, group.name(),
-                         numel * size_of(group.dtype()));
+    const TraceSpan span(context_.trace(), kind, stream, group.name(), sent_bytes(group, numel));
     for (const Segment& segment : group.segments()) {
       if (is_persistent(segment.kind)) continue;
       collectives_.all_gather(kept_view(group, segment, optimizer_.owned(segment)),
                               arena_view(group, segment.kind, segment.range()), stream);
     }
     state.work = comm::Work(stream->record());
+    trace_memory(context_);
   }
 
   void reshard(const ShardGroup& group) noexcept {
@@ -299,6 +311,7 @@ class ShardedWeights : public WeightStore {
     live_numel_ -= numel_of(group, false);
     trace_mark(context_.trace(), TraceKind::release, group.name(), state.arena.bytes());
     state.arena.reset();
+    trace_memory(context_);
   }
 
   int64_t reuse_limit() const {

@@ -6,6 +6,7 @@
 #include "kernels/fill.h"
 #include "zero/optimizer_shards.h"
 #include "zero/segment_collectives.h"
+#include "zero/trace_span.h"
 #include "zero/weight_loading.h"
 #include "zero/weight_store.h"
 
@@ -48,6 +49,10 @@ class WholeWeights : public WeightStore {
     const StreamRef stream = context_.stream(StreamRole::gather);
     stream->wait(context_.compute()->record());
     for (const ShardGroup& group : groups_) {
+      if (group.trained_numel() == 0) continue;
+      const int64_t world = communicator_.size();
+      const TraceSpan span(context_.trace(), TraceKind::publish, stream, group.name(),
+                           group.trained_numel() / world * (world - 1) * size_of(group.dtype()));
       for (const Segment& segment : group.segments()) {
         if (!is_trained(segment.kind)) continue;
         collectives.all_gather(model_view(group, optimizer_.owned(segment)),

@@ -163,6 +163,9 @@ void run_ranks(std::vector<std::unique_ptr<Communicator>> communicators,
       if (options.bind_threads && share.exclusive)
         binding = std::make_unique<CpuBinding>(share.cpus);
       ContextOptions context = context_options(options, static_cast<int>(share.cpus.size()));
+      if (!options.rank_traces.empty()) {
+        context.trace = options.rank_traces.at(static_cast<size_t>(rank));
+      }
       world = std::make_unique<World>(RankInfo{.rank = rank,
                                                .size = size,
                                                .local_rank = rank,

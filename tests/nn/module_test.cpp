@@ -64,8 +64,7 @@ TEST(Module, ParameterByNameOrNearestNames) {
     FAIL();
   } catch (const InvalidArgument& error) {
     EXPECT_STREQ(error.what(),
-                 "module: no parameter is called 'h.2.bias'; there are first.bias h.0.bias "
-                 "h.1.bias");
+                 "module: no parameter is called 'h.2.bias'; did you mean 'h.0.bias'?");
   }
 }
 

@@ -401,9 +401,10 @@ TEST(Engine, RanksWithDifferentModelsAreNamed) {
       nn::Gpt2 model(config);
       Engine engine(model, config_with(), world);
     });
-    FAIL() << "expected CommError";
-  } catch (const CommError& error) {
-    EXPECT_NE(std::string(error.what()).find("ranks 2 have another model"), std::string::npos)
+    FAIL() << "expected ConfigError";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("layout of rank 2 differs from that of rank 0"),
+              std::string::npos)
         << error.what();
   }
 }

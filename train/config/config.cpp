@@ -442,6 +442,7 @@ void Reader::read_own() {
   config_.device_memory_limit = own.bytes("device_memory_limit");
   const double seconds = own.number("comm_deadline_seconds", 0.001, 1e9).value_or(600.0);
   config_.comm_deadline = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000.0));
+  config_.trace = own.text("trace").value_or("");
   own.finish();
 }
 

@@ -50,6 +50,8 @@ struct Config {
   std::optional<int64_t> device_memory_limit;               // bytes of the device tier
   std::chrono::milliseconds comm_deadline{10 * 60 * 1000};  // of one collective
 
+  std::string trace;  // file of the trace; empty: none
+
   // Lines for the user: deprecated names, keys without an effect, values that "auto" became.
   std::vector<std::string> notices{};
 };

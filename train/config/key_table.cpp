@@ -226,6 +226,7 @@ const std::vector<KeyInfo>& config_keys() {
       {"zinc.num_threads", kWorks, "per rank; 0: cores / local ranks"},
       {"zinc.device_memory_limit", kWorks, "as in \"2GiB\""},
       {"zinc.comm_deadline_seconds", kWorks, "how long a collective may wait for its peers"},
+      {"zinc.trace", kWorks, "file: every gather, reduction, stall and kernel (docs/trace.md)"},
   };
   return keys;
 }

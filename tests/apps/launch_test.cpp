@@ -1,0 +1,195 @@
+// Ranks under `zinc launch` that end well, badly, or not at all.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "comm/heartbeat.h"
+#include "tests/apps/command_process.h"
+#include "tests/apps/training_folder.h"
+#include "train/trace/trace_summary.h"
+
+namespace zinc::apps {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kDeadline{2000};
+
+class Launch : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!have_mpirun()) GTEST_SKIP() << "built without MPI";
+    ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    folder_.write("ds.json",
+                  R"({"train_micro_batch_size_per_gpu": 2, "steps_per_print": 1,
+                      "zero_optimization": {"stage": 3},
+                      "zinc": {"comm_deadline_seconds": 2, "trace": ")" +
+                      trace() + R"("}})");
+  }
+
+  std::string trace() const { return folder_ / "trace.json"; }
+  std::string heartbeats() const { return folder_ / "heartbeats"; }
+
+  std::vector<std::string> words(const std::vector<std::string>& changes = {}) const {
+    std::vector<std::string> all = {"launch",    "--num_gpus",   "2",          "--mpirun",
+                                    ZINC_MPIRUN, "--heartbeats", heartbeats(), command_path()};
+    for (const std::string& word : folder_.train(changes)) all.push_back(word);
+    return all;
+  }
+
+  pid_t process_of(int rank) const {
+    const std::string text = comm::read_heartbeat(heartbeats(), rank);
+    const size_t at = text.find("process ");
+    return at == std::string::npos ? 0 : static_cast<pid_t>(std::stol(text.substr(at + 8)));
+  }
+
+  // A long run in its third step.
+  CommandProcess& start() {
+    process_.emplace(words({"--steps", "1000000"}));
+    EXPECT_TRUE(process_->wait_for_output(" 3/1000000 |"));
+    EXPECT_GT(process_of(1), 0);
+    return *process_;
+  }
+
+  TrainingFolder folder_;
+  std::optional<CommandProcess> process_;
+};
+
+TEST_F(Launch, RanksThatEndWell) {
+  const Ended ended = run_zinc(words());
+  EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
+  EXPECT_THAT(ended.out, HasSubstr("2 steps"));
+  const train::TraceSummary summary = train::summarize_trace(trace());
+  EXPECT_TRUE(summary.complete);
+  ASSERT_EQ(summary.steps.size(), 4u);
+  for (const train::StepSummary& step : summary.steps) {
+    EXPECT_EQ(step.prefetch_hit_rate(), 1.0);
+    EXPECT_GT(step.reduced_bytes, 0);
+  }
+  EXPECT_EQ(run_zinc({"trace", "summary", trace(), "--json"}).exit_code, 0);
+}
+
+TEST_F(Launch, AKilledRankEndsTheJobWithinThreeSeconds) {
+  CommandProcess& process = start();
+  const auto begin = Clock::now();
+  ASSERT_EQ(::kill(process_of(1), SIGKILL), 0);
+  const Ended ended = process.finish();
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(3));
+  EXPECT_EQ(ended.exit_code, 128 + SIGKILL) << to_string(ended);
+  EXPECT_THAT(ended.err, HasSubstr("\n  rank 0 of 2, process "));
+  EXPECT_THAT(ended.err, HasSubstr("\n  rank 1 of 2, process "));
+  // What the ranks wrote until then can be read.
+  EXPECT_FALSE(train::summarize_trace(trace()).complete);
+  EXPECT_EQ(run_zinc({"trace", "summary", trace()}).exit_code, 0);
+}
+
+TEST_F(Launch, AStoppedRankIsNamedAfterTheDeadline) {
+  CommandProcess& process = start();
+  const auto begin = Clock::now();
+  ASSERT_EQ(::kill(process_of(1), SIGSTOP), 0);
+  const Ended ended = process.finish();
+  const auto took = Clock::now() - begin;
+  EXPECT_GE(took, kDeadline);
+  EXPECT_LT(took, kDeadline + std::chrono::seconds(5));
+  EXPECT_EQ(ended.exit_code, 72) << to_string(ended);
+  EXPECT_THAT(ended.err, HasSubstr("waiting for rank 1"));
+  EXPECT_THAT(ended.err, Not(HasSubstr("waiting for rank 0")));
+}
+
+TEST_F(Launch, ASlowRankRaisesNoAlarm) {
+  CommandProcess& process = start();
+  ASSERT_EQ(::kill(process_of(1), SIGSTOP), 0);
+  std::this_thread::sleep_for(kDeadline / 2);
+  ASSERT_EQ(::kill(process_of(1), SIGCONT), 0);
+  process.send(SIGTERM);  // to zinc launch: the ranks get USR1, finish their step and save
+  const Ended ended = process.finish();
+  EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
+  EXPECT_THAT(ended.err, Not(HasSubstr("no progress")));
+  EXPECT_THAT(ended.out, HasSubstr("stopped by a signal after the step under way"));
+  EXPECT_TRUE(train::summarize_trace(trace()).complete);
+}
+
+TEST_F(Launch, AnInterruptIsASignalToFinishToo) {
+  CommandProcess& process = start();
+  process.send(SIGINT);
+  const Ended ended = process.finish();
+  EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
+  EXPECT_THAT(ended.out, HasSubstr("stopped by a signal after the step under way"));
+}
+
+TEST_F(Launch, DryRunPrintsTheCommandAndStartsNothing) {
+  const Ended ended = run_zinc({"launch", "--dry-run", "--include", "localhost:0,2",
+                                "--master_port", "4000", "zinc", "train", "--out", "a b"});
+  EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
+  EXPECT_EQ(ended.out,
+            "mpirun --bind-to none -np 2 --host localhost:2 -x CUDA_VISIBLE_DEVICES=0,2 "
+            "-x MASTER_ADDR=127.0.0.1 -x MASTER_PORT=4000 zinc train --out 'a b'\n");
+}
+
+TEST_F(Launch, MisuseHasItsExitCode) {
+  EXPECT_EQ(run_zinc({"launch"}).exit_code, 64);
+  EXPECT_EQ(run_zinc({"launch", "--inclde", "a", "zinc"}).exit_code, 64);
+  EXPECT_EQ(run_zinc({"launch", "--include", "a", "--exclude", "b", "zinc"}).exit_code, 78);
+  EXPECT_EQ(run_zinc({"launch", "--hostfile", folder_ / "none", "zinc"}).exit_code, 65);
+}
+
+// Rank 1 is started with other files than rank 0.
+class Disagreement : public Launch {
+ protected:
+  Ended run(const std::vector<std::string>& changes) const {
+    std::vector<std::string> all = {ZINC_MPIRUN, "--oversubscribe", "--bind-to", "none"};
+    for (int rank = 0; rank < 2; ++rank) {
+      if (rank == 1) all.emplace_back(":");
+      all.insert(all.end(), {"-np", "1", command_path()});
+      for (const std::string& word :
+           folder_.train(rank == 0 ? std::vector<std::string>{} : changes)) {
+        all.push_back(word);
+      }
+    }
+    return CommandProcess::of_program(all).finish();
+  }
+
+  void expect(const std::vector<std::string>& changes, const std::string& part) const {
+    const Ended ended = run(changes);
+    EXPECT_EQ(ended.exit_code, 78) << to_string(ended);
+    EXPECT_THAT(ended.err, HasSubstr("the " + part + " of rank 1 differs from that of rank 0"));
+    EXPECT_THAT(folder_.tree(), Not(testing::Contains("run"))) << "training had begun";
+  }
+};
+
+TEST_F(Disagreement, ConfigurationIsNamed) {
+  expect({"--config", folder_.write("other.json", R"({"train_micro_batch_size_per_gpu": 2,
+                                                     "zero_optimization": {"stage": 2}})")},
+         "configuration");
+}
+
+TEST_F(Disagreement, ModelIsNamed) {
+  std::string model(kTinyGpt2);
+  model.replace(model.find("\"n_layer\": 1"), 12, "\"n_layer\": 2");
+  expect({"--model", folder_.write("other.json", model)}, "model");
+}
+
+TEST_F(Disagreement, DataIsNamed) {
+  std::string text = train::read_whole_file(folder_ / "text.txt");
+  text[2000] = text[2000] == 'x' ? 'y' : 'x';
+  expect({"--data", folder_.write("other.txt", text)}, "data");
+}
+
+TEST_F(Disagreement, CommandLineIsNamed) {
+  const Ended ended = run({"--steps", "3"});
+  EXPECT_EQ(ended.exit_code, 78) << to_string(ended);
+  EXPECT_THAT(ended.err, HasSubstr("of rank 1 differs from that of rank 0"));
+}
+
+}  // namespace
+}  // namespace zinc::apps

@@ -1,0 +1,409 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "comm/local/local.h"
+#include "core/error.h"
+#include "nn/models/gpt2.h"
+#include "tests/train/scratch_folder.h"
+#include "train/json/parser.h"
+#include "train/trace/trace_summary.h"
+#include "train/trace/trace_writer.h"
+#include "train/trainer.h"
+
+namespace zinc::train {
+namespace {
+
+constexpr const char* kHead =
+    "[\n{\"name\":\"zinc\",\"ph\":\"M\",\"pid\":0,\"tid\":0,\"args\":{\"version\":1}}";
+
+std::string slice(const std::string& kind, const std::string& name, int lane, int begin, int end,
+                  const std::string& args) {
+  return concat(",\n{\"ph\":\"X\",\"cat\":\"", kind, "\",\"ts\":", begin, ",\"dur\":", end - begin,
+                ",\"pid\":0,\"tid\":", lane, ",\"name\":\"", name, "\",\"args\":{", args, "}}");
+}
+
+// Compute [100,200) and [300,400), a prefetch [150,320) that the second one waits for from 200 on,
+// a gather on demand [350,360), a reduction [390,500).
+std::string known_trace() {
+  return kHead + slice("compute", "a", 1, 100, 200, "\"id\":1") +
+         slice("compute", "copy", 2, 160, 300, "\"id\":3,\"span\":2") +
+         slice("prefetch", "prefetch h.1", 2, 150, 320,
+               "\"id\":2,\"group\":\"h.1\",\"bytes\":1000") +
+         slice("stall", "wait", 1, 200, 300, "\"id\":4,\"waited_for\":3") +
+         slice("compute", "b", 1, 300, 400, "\"id\":5,\"waited_for\":3") +
+         slice("gather", "gather h.2", 2, 350, 360, "\"id\":6,\"group\":\"h.2\",\"bytes\":10") +
+         slice("reduce", "reduce h.1", 3, 390, 500, "\"id\":7,\"group\":\"h.1\",\"bytes\":500") +
+         slice("stall", "wait", 0, 400, 450, "\"id\":8,\"waited_for\":99") +
+         slice("step", "step 3", 0, 100, 500, "\"id\":9,\"step\":3") +
+         slice("compute", "of no collective, on its lane", 2, 205, 240, "\"id\":11") +
+         slice("compute", "of a collective, on compute", 1, 250, 280, "\"id\":12,\"span\":2") +
+         slice("compute", "outside", 1, 500, 900, "\"id\":10");
+}
+
+void expect_known(const TraceSummary& summary) {
+  ASSERT_EQ(summary.steps.size(), 1u);
+  const StepSummary& step = summary.steps[0];
+  EXPECT_EQ(step.step, 3);
+  const auto near = [](double seconds, double microseconds) {
+    EXPECT_NEAR(seconds * 1e6, microseconds, 1e-6);
+  };
+  near(step.seconds, 400);
+  near(step.compute, 200);
+  near(step.communication, 170 + 10 + 110);
+  // [150,320) less compute's [150,200) and [300,320); [350,360) is covered; [390,500) less 10.
+  near(step.exposed_communication, 100 + 100);
+  near(step.stall, 150);
+  EXPECT_EQ(step.stall_by_cause.size(), 2u);
+  near(step.stall_by_cause.at("prefetch h.1"), 100);
+  near(step.stall_by_cause.at("unknown"), 50);
+  EXPECT_EQ(step.prefetch_hit_rate(), 0.5);
+  EXPECT_EQ(step.gathered_bytes, 1010);
+  EXPECT_EQ(step.reduced_bytes, 500);
+}
+
+TEST(TraceSummary, KnownTrace_GivesTheKnownFigures) {
+  const TraceSummary summary = summarize_trace_text(known_trace() + "\n]\n", "t.json");
+  EXPECT_TRUE(summary.complete);
+  expect_known(summary);
+}
+
+TEST(TraceSummary, CutTrace_LosesItsLastLineAtMost) {
+  for (const char* const end : {"", ",\n{\"ph\":\"X\",\"cat\":\"comp", ",\n", "\n"}) {
+    const TraceSummary summary = summarize_trace_text(known_trace() + end, "t.json");
+    EXPECT_FALSE(summary.complete) << end;
+    expect_known(summary);
+  }
+}
+
+TEST(TraceSummary, OtherFormsOfTheFile_GiveTheSame) {
+  expect_known(summarize_trace_text("{\"traceEvents\": " + known_trace() + "\n]}", "t.json"));
+}
+
+TEST(TraceSummary, WhatIsNoTrace_IsADataError) {
+  EXPECT_THROW(summarize_trace_text("[]", "t.json"), DataError);
+  EXPECT_THROW(summarize_trace_text("{}", "t.json"), DataError);
+  EXPECT_THROW(summarize_trace_text("", "t.json"), DataError);
+  EXPECT_THROW(summarize_trace_text("[\n", "t.json"), DataError);
+  EXPECT_THROW(summarize_trace_text(std::string(kHead) + "\n{\"ph\":7}\n]\n", "t.json"), DataError);
+  EXPECT_THROW(summarize_trace_text(std::string(kHead) + "\nnonsense\n]\n", "t.json"), DataError);
+  EXPECT_THROW(summarize_trace_text(known_trace() + "\n]\nmore", "t.json"), DataError);
+}
+
+// --- the file of a run
+
+// Collectives that take `delay` longer.
+class Delayed : public comm::Communicator {
+ public:
+  Delayed(std::unique_ptr<comm::Communicator> inner, std::chrono::microseconds delay)
+      : Communicator(inner->rank(), inner->size()), inner_(std::move(inner)), delay_(delay) {}
+
+  std::string_view backend() const override { return inner_->backend(); }
+  comm::Work all_gather(const comm::AllGather& args, StreamRef stream) override {
+    stream.submit("delay", [delay = delay_] { std::this_thread::sleep_for(delay); });
+    return inner_->all_gather(args, stream);
+  }
+  comm::Work reduce_scatter(const comm::ReduceScatter& args, StreamRef stream) override {
+    return inner_->reduce_scatter(args, stream);
+  }
+  comm::Work all_reduce(const comm::AllReduce& args, StreamRef stream) override {
+    return inner_->all_reduce(args, stream);
+  }
+  comm::Work broadcast(const comm::Broadcast& args, StreamRef stream) override {
+    return inner_->broadcast(args, stream);
+  }
+  comm::Work all_to_all(const comm::AllToAll& args, StreamRef stream) override {
+    return inner_->all_to_all(args, stream);
+  }
+  comm::Work send(ConstView data, int destination, int tag, StreamRef stream) override {
+    return inner_->send(data, destination, tag, stream);
+  }
+  comm::Work receive(View data, int source, int tag, StreamRef stream) override {
+    return inner_->receive(data, source, tag, stream);
+  }
+  comm::Work barrier(StreamRef stream) override { return inner_->barrier(stream); }
+  int64_t workspace_bytes(comm::Collective collective, int64_t bytes, DType dtype) const override {
+    return inner_->workspace_bytes(collective, bytes, dtype);
+  }
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    return inner_->split(color, key);
+  }
+  void abort(std::string_view reason) noexcept override { inner_->abort(reason); }
+  int64_t bytes_sent() const override { return inner_->bytes_sent(); }
+  int64_t bytes_received() const override { return inner_->bytes_received(); }
+
+ private:
+  std::unique_ptr<comm::Communicator> inner_;
+  std::chrono::microseconds delay_;
+};
+
+class Cycle : public Dataset {
+ public:
+  int64_t num_samples() const override { return 64; }
+  void read(int64_t index, Sample& sample) const override {
+    for (int64_t i = 0; i < 8; ++i) {
+      sample.tokens.push_back(static_cast<int32_t>((index + i) % 5));
+      sample.labels.push_back(static_cast<int32_t>((index + i + 1) % 5));
+    }
+  }
+  std::string describe() const override { return "cycle"; }
+};
+
+struct RunOptions {
+  int world = 2;
+  int64_t steps = 3;
+  int stage = 3;
+  bool overlap = true;
+  int64_t max_live = 1'000'000'000;
+  std::chrono::microseconds delay{0};
+};
+
+// Trains with a trace in `path`; returns the bytes that each rank sent in the steps.
+std::vector<int64_t> train_traced(const std::string& path, const RunOptions& options) {
+  std::vector<std::unique_ptr<TraceRecorder>> recorders;
+  comm::ConnectOptions connect{.seed = 1, .num_threads = 1};
+  std::vector<std::unique_ptr<TraceWriter>> writers;
+  std::vector<std::unique_ptr<comm::Communicator>> group;
+  for (auto& communicator : comm::make_local_group(options.world)) {
+    group.push_back(std::make_unique<Delayed>(std::move(communicator), options.delay));
+  }
+  for (int rank = 0; rank < options.world; ++rank) {
+    recorders.push_back(std::make_unique<TraceRecorder>());
+    connect.rank_traces.push_back(recorders.back().get());
+    writers.push_back(
+        std::make_unique<TraceWriter>(path, TraceWriterOptions{.rank = rank, .begins = rank == 0}));
+  }
+  const Cycle dataset;
+  std::vector<int64_t> sent(static_cast<size_t>(options.world));
+  comm::run_ranks(std::move(group), connect, [&](comm::World& world) {
+    nn::Gpt2Config config;
+    config.vocab_size = 5;
+    config.max_positions = 8;
+    config.hidden_size = 32;
+    config.num_layers = 4;
+    config.num_heads = 2;
+    nn::Gpt2 model(config);
+    zero::EngineConfig engine_config;
+    engine_config.batch.micro_batch = 2;
+    engine_config.zero.stage = options.stage;
+    engine_config.zero.overlap_comm = options.overlap;
+    engine_config.zero.max_live_parameters = options.max_live;
+    engine_config.zero.param_persistence_threshold = 0;
+    zero::Engine engine(model, engine_config, world);
+    Loader loader(dataset,
+                  {.micro_batch = 2, .seq_len = 8, .rank = world.rank(), .world = world.size()});
+    const auto rank = static_cast<size_t>(world.rank());
+    const int64_t before = world.communicator().bytes_sent();
+    Trainer trainer(engine, loader, nullptr, {}, nullptr,
+                    {.steps = options.steps, .trace = writers[rank].get()});
+    trainer.run();
+    sent[rank] = world.communicator().bytes_sent() - before;
+  });
+  return sent;
+}
+
+struct Event {
+  std::string kind;
+  std::string name;
+  int lane = 0;
+  int64_t begin_ns = 0;
+  int64_t end_ns = 0;
+  int64_t waited_for = 0;
+  int64_t span = 0;
+};
+
+int64_t ns(double microseconds) { return static_cast<int64_t>(std::llround(microseconds * 1e3)); }
+
+// Slices by rank and id, from a file read as one strict JSON document.
+std::map<int64_t, std::map<int64_t, Event>> slices_of(const std::string& path) {
+  std::map<int64_t, std::map<int64_t, Event>> ranks;
+  const json::Value root = json::parse_file(path);
+  for (const json::Value& event : root.as_array()) {
+    if (!event.at("ph").is_string("X")) continue;
+    const json::Value& args = event.at("args");
+    const auto integer = [&args](const char* key) {
+      return args.find(key) == nullptr ? 0 : args.at(key).as_int64();
+    };
+    const int64_t begin = ns(event.at("ts").as_double());
+    EXPECT_TRUE(ranks[event.at("pid").as_int64()]
+                    .emplace(args.at("id").as_int64(),
+                             Event{.kind = event.at("cat").as_string(),
+                                   .name = event.at("name").as_string(),
+                                   .lane = static_cast<int>(event.at("tid").as_int64()),
+                                   .begin_ns = begin,
+                                   .end_ns = begin + ns(event.at("dur").as_double()),
+                                   .waited_for = integer("waited_for"),
+                                   .span = integer("span")})
+                    .second)
+        << "two events with one id";
+  }
+  return ranks;
+}
+
+TEST(Trace, Stage3_EveryRankHasItsLanesAndTrueWaits) {
+  const ScratchFolder folder;
+  const std::string path = folder / "trace.json";
+  train_traced(path, {.world = 3, .delay = std::chrono::microseconds(300)});
+  std::ofstream(path, std::ios::app) << "\n]\n";
+  const auto ranks = slices_of(path);
+  ASSERT_EQ(ranks.size(), 3u);
+  for (const auto& [rank, events] : ranks) {
+    std::set<std::pair<std::string, int>> seen;
+    int64_t causes = 0;
+    for (const auto& [id, event] : events) {
+      seen.emplace(event.kind, event.lane);
+      if (event.span != 0) {
+        ASSERT_TRUE(events.contains(event.span)) << event.name;
+        const Event& span = events.at(event.span);
+        EXPECT_EQ(span.lane, event.lane);
+        EXPECT_LE(span.begin_ns, event.begin_ns);
+        // The task that records the span is its last and may end later.
+        EXPECT_TRUE(event.name == "record" || span.end_ns >= event.end_ns);
+      }
+      if (event.waited_for == 0) continue;
+      ASSERT_TRUE(events.contains(event.waited_for)) << event.name;
+      const Event& producer = events.at(event.waited_for);
+      const int64_t let_go = event.kind == "stall" ? event.end_ns : event.begin_ns;
+      EXPECT_LE(producer.end_ns, let_go) << producer.name << " before " << event.name;
+      if (event.kind == "stall" && event.lane == 1) {
+        EXPECT_NE(producer.span, 0) << producer.name;  // compute waits for collectives only
+        EXPECT_GT(producer.end_ns, event.begin_ns) << "nothing was waited for";
+        ++causes;
+      }
+    }
+    EXPECT_GT(causes, 0);
+    for (const auto& place : std::set<std::pair<std::string, int>>{{"compute", 1},
+                                                                   {"prefetch", 2},
+                                                                   {"reduce", 3},
+                                                                   {"step", 0},
+                                                                   {"mark", 0},
+                                                                   {"release", 0},
+                                                                   {"stall", 1}}) {
+      EXPECT_TRUE(seen.contains(place)) << rank << " " << place.first;
+    }
+  }
+}
+
+TEST(Trace, Stage3_EveryGatherIsAheadAndEveryByteIsThere) {
+  const ScratchFolder folder;
+  const std::string path = folder / "trace.json";
+  const RunOptions options{.world = 4, .steps = 4};
+  const std::vector<int64_t> sent = train_traced(path, options);
+  const TraceSummary summary = summarize_trace(path);
+  EXPECT_FALSE(summary.complete);  // nobody wrote the bracket
+  ASSERT_EQ(summary.steps.size(), 16u);
+  std::vector<int64_t> counted(4);
+  for (const StepSummary& step : summary.steps) {
+    EXPECT_GT(step.gathers_ahead, 0);
+    EXPECT_EQ(step.prefetch_hit_rate(), 1.0) << step.step;
+    EXPECT_GT(step.compute, 0.0);
+    EXPECT_LE(step.compute + step.exposed_communication, step.seconds * 1.001);
+    counted[static_cast<size_t>(step.rank)] += step.gathered_bytes + step.reduced_bytes;
+  }
+  for (size_t rank = 0; rank < 4; ++rank) {
+    // Beside the groups, a step gathers its loss, its norm and whether to stop: less than 4 KiB.
+    EXPECT_LE(counted[rank], sent[rank]);
+    EXPECT_GE(counted[rank], sent[rank] - options.steps * 4096);
+  }
+}
+
+// With no room ahead nothing can be prefetched, and the trace says so.
+TEST(Trace, NoLiveParametersAllowed_EveryGatherIsOnDemand) {
+  const ScratchFolder folder;
+  const std::string path = folder / "trace.json";
+  train_traced(path, {.max_live = 0});
+  for (const StepSummary& step : summarize_trace(path).steps) {
+    EXPECT_EQ(step.prefetch_hit_rate(), 0.0);
+    EXPECT_GT(step.gathers_on_demand, 0);
+  }
+}
+
+// Nanoseconds in which a prefetch and a kernel of the compute lane ran at the same time, on rank 0.
+int64_t overlap_ns(const std::string& path) {
+  int64_t sum = 0;
+  const auto ranks = slices_of(path);
+  for (const auto& [id, gather] : ranks.at(0)) {
+    if (gather.kind != "prefetch" && gather.kind != "gather") continue;
+    for (const auto& [other, kernel] : ranks.at(0)) {
+      if (kernel.kind != "compute" || kernel.lane != 1 || kernel.span != 0) continue;
+      sum += std::max<int64_t>(
+          0, std::min(gather.end_ns, kernel.end_ns) - std::max(gather.begin_ns, kernel.begin_ns));
+    }
+  }
+  return sum;
+}
+
+TEST(Trace, DelayedGathers_RunBesideComputeOnlyWithOverlap) {
+  for (const bool overlap : {true, false}) {
+    const ScratchFolder folder;
+    const std::string path = folder / "trace.json";
+    train_traced(path, {.overlap = overlap, .delay = std::chrono::milliseconds(1)});
+    std::ofstream(path, std::ios::app) << "\n]\n";
+    if (overlap) {
+      EXPECT_GT(overlap_ns(path), 0);
+    } else {
+      EXPECT_EQ(overlap_ns(path), 0);
+    }
+  }
+}
+
+TEST(TraceWriter, AFileThatCannotBeWritten_IsAnIoError) {
+  const ScratchFolder folder;
+  EXPECT_THROW(TraceWriter(folder / "no/such/folder.json", {}), IoError);
+  EXPECT_THROW(TraceWriter(folder.path(), {}), IoError);
+}
+
+TEST(TraceWriter, ArrowsLeadToTheEventThatWasWaitedFor) {
+  const ScratchFolder folder;
+  const std::string path = folder / "trace.json";
+  TraceRecorder recorder;
+  TraceWriter writer(path, {});
+  recorder.record({.kind = TraceKind::compute,
+                   .lane = 2,
+                   .name = "copy \"x\"",
+                   .begin_ns = 1000,
+                   .end_ns = 5001,
+                   .id = 7,
+                   .span = 6});
+  recorder.record({.kind = TraceKind::stall,
+                   .lane = 1,
+                   .name = "wait",
+                   .begin_ns = 2000,
+                   .end_ns = 5500,
+                   .id = 8,
+                   .waited_for = 7});
+  recorder.record({.kind = TraceKind::memory,
+                   .name = "parameters",
+                   .begin_ns = 3000,
+                   .end_ns = 3000,
+                   .bytes = 4096});
+  writer.drain(recorder);
+  EXPECT_TRUE(recorder.events().empty());
+  writer.finish();
+  std::vector<json::Value> starts;
+  std::vector<json::Value> ends;
+  int64_t live = 0;
+  const json::Value root = json::parse_file(path);
+  for (const json::Value& event : root.as_array()) {
+    if (event.at("ph").is_string("s")) starts.push_back(event);
+    if (event.at("ph").is_string("f")) ends.push_back(event);
+    if (event.at("ph").is_string("C")) live = event.at("args").at("bytes").as_int64();
+  }
+  ASSERT_EQ(starts.size(), 1u);
+  ASSERT_EQ(ends.size(), 1u);
+  EXPECT_EQ(starts[0].at("id").as_int64(), ends[0].at("id").as_int64());
+  EXPECT_EQ(starts[0].at("tid").as_int64(), 2);
+  EXPECT_EQ(starts[0].at("ts").as_double(), 5.0);
+  EXPECT_EQ(ends[0].at("tid").as_int64(), 1);
+  EXPECT_EQ(ends[0].at("ts").as_double(), 5.5);
+  EXPECT_EQ(live, 4096);
+}
+
+}  // namespace
+}  // namespace zinc::train

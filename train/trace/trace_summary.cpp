@@ -1,0 +1,308 @@
+#include "train/trace/trace_summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "core/error.h"
+#include "train/files/input_file.h"
+#include "train/json/parser.h"
+#include "train/json/writer.h"
+#include "train/metrics/progress.h"
+
+namespace zinc::train {
+namespace {
+
+constexpr int kComputeLane = 1;
+constexpr double kMicro = 1e-6;
+
+struct Slice {
+  std::string kind;
+  std::string name;
+  int lane = 0;
+  double begin = 0.0;  // microseconds, as in the file
+  double end = 0.0;
+  int64_t id = 0;
+  int64_t span = 0;
+  int64_t waited_for = 0;
+  int64_t bytes = 0;
+  int64_t step = 0;
+};
+
+struct Trace {
+  std::map<int, std::vector<Slice>> ranks;
+  int64_t num_events = 0;
+  bool complete = true;
+  bool ours = false;  // the first line that the writer puts down is there
+};
+
+int64_t integer_of(const json::Value* args, std::string_view key) {
+  const json::Value* value = args == nullptr ? nullptr : args->find(key);
+  return value == nullptr ? 0 : value->as_int64();
+}
+
+void add_event(Trace& trace, const json::Value& event) {
+  ++trace.num_events;
+  const std::string& phase = event.at("ph").as_string();
+  if (phase == "M" && event.at("name").is_string("zinc")) trace.ours = true;
+  if (phase != "X") return;
+  const json::Value* args = event.find("args");
+  Slice slice;
+  slice.kind = event.at("cat").as_string();
+  slice.name = event.at("name").as_string();
+  slice.lane = static_cast<int>(event.at("tid").as_int64(0, 1 << 20));
+  slice.begin = event.at("ts").as_double();
+  slice.end = slice.begin + event.at("dur").as_double();
+  slice.id = integer_of(args, "id");
+  slice.span = integer_of(args, "span");
+  slice.waited_for = integer_of(args, "waited_for");
+  slice.bytes = integer_of(args, "bytes");
+  slice.step = integer_of(args, "step");
+  trace.ranks[static_cast<int>(event.at("pid").as_int64(0, 1 << 24))].push_back(std::move(slice));
+}
+
+// As the writer leaves it: a bracket, then one event a line, each but the last before a comma.
+Trace parse_lines(std::string_view text, const std::string& name) {
+  Trace trace;
+  trace.complete = false;
+  int64_t number = 1;
+  size_t at = text.find('\n') + 1;
+  while (at < text.size()) {
+    ++number;
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const bool last = end == text.size();
+    std::string_view line = text.substr(at, end - at);
+    at = end + 1;
+    if (line == "]") {
+      trace.complete = true;
+      if (at < text.size()) throw DataError(name + ": there is text behind the last bracket");
+      break;
+    }
+    if (line.ends_with(",")) line.remove_suffix(1);
+    std::optional<json::Value> event;
+    try {
+      event = json::parse(std::string(line), concat(name, " (line ", number, ")"));
+    } catch (const DataError&) {
+      if (!last) throw;
+      break;  // cut in the middle of a write
+    }
+    add_event(trace, *event);
+  }
+  return trace;
+}
+
+// As other programs write it: an array, or an object that holds one.
+Trace parse_whole(std::string text, const std::string& name) {
+  const json::Value root =
+      json::parse(std::move(text), name,
+                  {.max_bytes = int64_t{1} << 30, .max_values = int64_t{256} * 1'000'000});
+  const json::Value& events = root.is_object() ? root.at("traceEvents") : root;
+  Trace trace;
+  for (const json::Value& event : events.as_array()) add_event(trace, event);
+  return trace;
+}
+
+using Intervals = std::vector<std::pair<double, double>>;
+
+// Sorted and without overlap.
+Intervals merged(Intervals intervals) {
+  std::sort(intervals.begin(), intervals.end());
+  Intervals out;
+  for (const auto& [begin, end] : intervals) {
+    if (!out.empty() && begin <= out.back().second) {
+      out.back().second = std::max(out.back().second, end);
+    } else {
+      out.emplace_back(begin, end);
+    }
+  }
+  return out;
+}
+
+double length(const Intervals& intervals) {
+  double sum = 0.0;
+  for (const auto& [begin, end] : intervals) sum += end - begin;
+  return sum;
+}
+
+double overlap(const Intervals& a, const Intervals& b) {
+  double sum = 0.0;
+  for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
+    sum += std::max(0.0, std::min(a[i].second, b[j].second) - std::max(a[i].first, b[j].first));
+    if (a[i].second < b[j].second) {
+      ++i;
+    } else {
+      ++j;
+    }
+  }
+  return sum;
+}
+
+bool is_communication(const Slice& slice) {
+  return slice.kind == "gather" || slice.kind == "prefetch" || slice.kind == "reduce" ||
+         slice.kind == "publish";
+}
+
+class RankReader {
+ public:
+  RankReader(int rank, const std::vector<Slice>& slices) : rank_(rank), slices_(slices) {
+    for (const Slice& slice : slices) {
+      if (slice.id != 0) by_id_.emplace(slice.id, &slice);
+    }
+  }
+
+  std::vector<StepSummary> steps() const {
+    std::vector<const Slice*> marks;
+    for (const Slice& slice : slices_) {
+      if (slice.kind == "step") marks.push_back(&slice);
+    }
+    const auto earlier = [](const Slice* a, const Slice* b) { return a->begin < b->begin; };
+    std::sort(marks.begin(), marks.end(), earlier);
+    std::vector<std::vector<const Slice*>> parts(marks.size());
+    for (const Slice& slice : slices_) {
+      const auto after = std::upper_bound(marks.begin(), marks.end(), &slice, earlier);
+      if (after == marks.begin()) continue;
+      const auto index = static_cast<size_t>(after - marks.begin()) - 1;
+      if (slice.begin < marks[index]->end) parts[index].push_back(&slice);
+    }
+    std::vector<StepSummary> steps;
+    for (size_t i = 0; i < marks.size(); ++i) steps.push_back(summarize(*marks[i], parts[i]));
+    return steps;
+  }
+
+ private:
+  StepSummary summarize(const Slice& mark, const std::vector<const Slice*>& slices) const {
+    StepSummary step{.rank = rank_, .step = mark.step};
+    step.seconds = (mark.end - mark.begin) * kMicro;
+    Intervals compute;
+    Intervals communication;
+    for (const Slice* slice : slices) {
+      const double end = std::min(slice->end, mark.end);
+      if (is_communication(*slice)) {
+        communication.emplace_back(slice->begin, end);
+        count(*slice, step);
+      } else if (slice->kind == "compute" && slice->lane == kComputeLane && slice->span == 0) {
+        compute.emplace_back(slice->begin, end);
+      } else if (slice->kind == "stall" && slice->lane <= kComputeLane) {
+        step.stall += (end - slice->begin) * kMicro;
+        step.stall_by_cause[cause_of(*slice)] += (end - slice->begin) * kMicro;
+      }
+    }
+    compute = merged(std::move(compute));
+    communication = merged(std::move(communication));
+    step.compute = length(compute) * kMicro;
+    step.communication = length(communication) * kMicro;
+    step.exposed_communication = step.communication - overlap(communication, compute) * kMicro;
+    return step;
+  }
+
+  static void count(const Slice& slice, StepSummary& step) {
+    if (slice.kind == "prefetch") ++step.gathers_ahead;
+    if (slice.kind == "gather") ++step.gathers_on_demand;
+    (slice.kind == "reduce" ? step.reduced_bytes : step.gathered_bytes) += slice.bytes;
+  }
+
+  const Slice* find(int64_t id) const {
+    const auto found = by_id_.find(id);
+    return found == by_id_.end() ? nullptr : found->second;
+  }
+
+  std::string cause_of(const Slice& stall) const {
+    const Slice* producer = find(stall.waited_for);
+    if (producer == nullptr) return "unknown";
+    const Slice* span = producer->span == 0 ? nullptr : find(producer->span);
+    return span == nullptr ? producer->name : span->name;
+  }
+
+  int rank_;
+  const std::vector<Slice>& slices_;
+  std::unordered_map<int64_t, const Slice*> by_id_;
+};
+
+// The first word of every cause: "gather h.3" and "gather h.4" are both gathers.
+std::map<std::string, double> by_kind(const std::map<std::string, double>& causes) {
+  std::map<std::string, double> kinds;
+  for (const auto& [cause, seconds] : causes) kinds[cause.substr(0, cause.find(' '))] += seconds;
+  return kinds;
+}
+
+}  // namespace
+
+double StepSummary::prefetch_hit_rate() const {
+  const int64_t gathers = gathers_ahead + gathers_on_demand;
+  return gathers == 0 ? 1.0 : static_cast<double>(gathers_ahead) / static_cast<double>(gathers);
+}
+
+TraceSummary summarize_trace_text(std::string text, const std::string& name) {
+  const Trace trace =
+      text.starts_with("[\n") ? parse_lines(text, name) : parse_whole(std::move(text), name);
+  if (!trace.ours) throw DataError(name + ": this is no trace of zinc");
+  TraceSummary summary;
+  summary.num_events = trace.num_events;
+  summary.complete = trace.complete;
+  for (const auto& [rank, slices] : trace.ranks) {
+    for (StepSummary& step : RankReader(rank, slices).steps()) {
+      summary.steps.push_back(std::move(step));
+    }
+  }
+  std::stable_sort(summary.steps.begin(), summary.steps.end(),
+                   [](const StepSummary& a, const StepSummary& b) { return a.step < b.step; });
+  return summary;
+}
+
+TraceSummary summarize_trace(const std::string& path) {
+  const InputFile file = InputFile::open(path);
+  std::string text(static_cast<size_t>(file.size()), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  return summarize_trace_text(std::move(text), path);
+}
+
+std::string describe(const TraceSummary& summary) {
+  std::string text = fmt::format(
+      "{:>6} {:>5} {:>10} {:>10} {:>10} {:>10} {:>10} {:>8} {:>10} {:>10}\n", "step", "rank", "ms",
+      "compute", "comm", "exposed", "stall", "ahead", "gathered", "reduced");
+  for (const StepSummary& step : summary.steps) {
+    text += fmt::format(
+        "{:>6} {:>5} {:>10.3f} {:>10.3f} {:>10.3f} {:>10.3f} {:>10.3f} {:>7.1f}% {:>10} {:>10}\n",
+        step.step, step.rank, step.seconds * 1e3, step.compute * 1e3, step.communication * 1e3,
+        step.exposed_communication * 1e3, step.stall * 1e3, step.prefetch_hit_rate() * 100.0,
+        format_bytes(step.gathered_bytes), format_bytes(step.reduced_bytes));
+    for (const auto& [kind, seconds] : by_kind(step.stall_by_cause)) {
+      text += fmt::format("{:>12} stalled {:.3f} ms for {}\n", "", seconds * 1e3, kind);
+    }
+  }
+  if (!summary.complete) text += "the run did not end by itself: its last events may be missing\n";
+  return text;
+}
+
+std::string json_of(const TraceSummary& summary) {
+  json::Writer json;
+  json.begin_object();
+  json.member("events", summary.num_events).member("complete", summary.complete);
+  json.key("steps").begin_array();
+  for (const StepSummary& step : summary.steps) {
+    json.begin_object();
+    json.member("step", step.step).member("rank", step.rank).member("seconds", step.seconds);
+    json.member("compute_seconds", step.compute);
+    json.member("communication_seconds", step.communication);
+    json.member("exposed_communication_seconds", step.exposed_communication);
+    json.member("stall_seconds", step.stall);
+    json.key("stall_seconds_by_cause").begin_object();
+    for (const auto& [cause, seconds] : step.stall_by_cause) json.member(cause, seconds);
+    json.end_object();
+    json.member("prefetch_hit_rate", step.prefetch_hit_rate());
+    json.member("gathers_ahead", step.gathers_ahead);
+    json.member("gathers_on_demand", step.gathers_on_demand);
+    json.member("gathered_bytes_sent", step.gathered_bytes);
+    json.member("reduced_bytes_sent", step.reduced_bytes);
+    json.end_object();
+  }
+  json.end_array().end_object();
+  return json.take();
+}
+
+}  // namespace zinc::train
