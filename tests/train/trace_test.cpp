@@ -42,6 +42,8 @@ std::string known_trace() {
          slice("reduce", "reduce h.1", 3, 390, 500, "\"id\":7,\"group\":\"h.1\",\"bytes\":500") +
          slice("stall", "wait", 0, 400, 450, "\"id\":8,\"waited_for\":99") +
          slice("step", "step 3", 0, 100, 500, "\"id\":9,\"step\":3") +
+         slice("compute", "of no collective, on its lane", 2, 205, 240, "\"id\":11") +
+         slice("compute", "of a collective, on compute", 1, 250, 280, "\"id\":12,\"span\":2") +
          slice("compute", "outside", 1, 500, 900, "\"id\":10");
 }
 
