@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <array>
+#include <thread>
 
 namespace zinc::apps {
 namespace {
@@ -10,30 +11,37 @@ namespace {
 constexpr std::array kStopSignals = {SIGUSR1, SIGTERM, SIGINT};
 
 std::atomic<bool> stop_requested{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may not take a lock");
 
-void on_signal(int number) {
-  if (stop_requested.exchange(true)) {
+sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : kStopSignals) sigaddset(&set, number);
+  return set;
+}
+
+void listen() {
+  const sigset_t set = stop_signals();
+  for (int number = 0; sigwait(&set, &number) == 0;) {
+    if (!stop_requested.exchange(true)) continue;
     std::signal(number, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
     std::raise(number);
   }
 }
 
 }  // namespace
 
+// No thread that computes may be interrupted: the frame of a handler was seen to break the heap in
+// the middle of a product of oneDNN. A thread of its own waits for the signals.
 const std::atomic<bool>& stop_on_signals() {
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  action.sa_flags = SA_RESTART;
-  sigemptyset(&action.sa_mask);
-  for (const int number : kStopSignals) sigaction(number, &action, nullptr);
+  const sigset_t set = stop_signals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::thread(listen).detach();
   return stop_requested;
 }
 
 SignalsHeld::SignalsHeld() {
-  sigset_t held;
-  sigemptyset(&held);
-  for (const int number : kStopSignals) sigaddset(&held, number);
+  const sigset_t held = stop_signals();
   pthread_sigmask(SIG_BLOCK, &held, &before_);
 }
 

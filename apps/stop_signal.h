@@ -7,7 +7,7 @@
 
 namespace zinc::apps {
 
-// Installs the handlers; call once.
+// Blocks the signals in this thread and those it starts later; a thread waits for them. Call once.
 const std::atomic<bool>& stop_on_signals();
 
 // Threads that are started while one of these lives never take the three signals: the threads of
