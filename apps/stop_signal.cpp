@@ -31,8 +31,8 @@ void listen() {
 
 }  // namespace
 
-// No thread that computes may be interrupted: the frame of a handler was seen to break the heap in
-// the middle of a product of oneDNN. A thread of its own waits for the signals.
+// A thread of its own waits for the signals: no thread that computes is interrupted, and what
+// follows a signal may do more than a handler may.
 const std::atomic<bool>& stop_on_signals() {
   const sigset_t set = stop_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
