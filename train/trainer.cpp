@@ -59,6 +59,8 @@ TrainResult Trainer::run() {
     if (!last && due(options_.save_every)) save(step_name(result_.steps));
   }
   save("final");
+  // What other streams are still writing down belongs to the run.
+  if (options_.trace != nullptr) engine_.world().context().synchronize();
   drain_trace();
   return result_;
 }
