@@ -61,7 +61,8 @@ int64_t FaultyQueue::reap(int64_t at_least, std::span<BlockCompletion> out,
     const int64_t error = faults_.interrupt();
     if (error != 0) return error;
   }
-  if (static_cast<int64_t>(done_.size()) < at_least) collect(1, timeout);
+  const int64_t missing = at_least - static_cast<int64_t>(done_.size());
+  if (missing > 0) collect(std::min(missing, inside_), timeout);
   if (done_.empty() && inside_ == 0 && faults_.is_released) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (faults_.is_released()) {

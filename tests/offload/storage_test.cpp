@@ -10,6 +10,7 @@
 #include <csignal>
 #include <fstream>
 #include <set>
+#include <thread>
 
 #include "tests/offload/faulty_queue.h"
 #include "tests/offload/swap_folder.h"
@@ -391,6 +392,31 @@ TEST(StorageFaults, AHungDiskIsNamedAfterTheDeadline) {
               handle.wait();
             }).error_number(),
             EIO);
+}
+
+TEST(StorageFaults, AHandleThatGoesWaitsForItsTransfer) {
+  const SwapFolder folder;
+  const File file = open_unnamed(folder.path());
+  reserve(file, kBytes);
+  std::atomic<bool> released = false;
+  std::atomic<bool> gone = false;
+  const AlignedBytes bytes(kBytes);
+  const auto storage = make_faulty_storage(
+      options_of(kShapes[1]),
+      [&] {
+        return Faults{.fate = [](const BlockIo&) { return Fate{Kind::hang}; },
+                      .is_released = [&] { return released.load(); }};
+      },
+      true);
+  std::thread user([&] {
+    { const IoHandle handle = storage->write(file, 0, bytes.span()); }
+    gone = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(gone);
+  released = true;
+  user.join();
+  EXPECT_TRUE(gone);
 }
 
 TEST(StorageFaults, ABrokenQueueEndsEverything) {
