@@ -20,7 +20,7 @@ void accumulate(const Accumulate& args, StreamRef stream) {
   require_same_device(kOp, {args.x, args.accumulator});
   require_apart(kOp, "accumulator", args.accumulator, "x", args.x);
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args.x.device(), stream, [args] { cpu::accumulate(args); });
+  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::accumulate(args); });
 }
 
 Cost cost(const Accumulate& args) {

@@ -18,7 +18,7 @@ void copy(const Copy& args, StreamRef stream) {
   require_same_device(kOp, {args.x, args.y});
   require_apart(kOp, "y", args.y, "x", args.x);
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args.x.device(), stream, [args] { cpu::copy(args); });
+  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::copy(args); });
 }
 
 Cost cost(const Copy& args) {

@@ -34,7 +34,7 @@ void fill(const Fill& args, StreamRef stream) {
   require(is_value_of(args.y.dtype(), args.value), kOp, ": ", args.value, " is no value of ",
           args.y.dtype());
   if (args.y.numel() == 0) return;
-  run_on_device(kOp, args.y.device(), stream, [args] { cpu::fill(args); });
+  run_on_device(kOp, args, args.y.device(), stream, [args] { cpu::fill(args); });
 }
 
 Cost cost(const Fill& args) { return {.bytes_written = args.y.bytes()}; }

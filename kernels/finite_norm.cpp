@@ -19,7 +19,7 @@ void finite_norm(const FiniteNorm& args, StreamRef stream) {
   require_dense_operand(kOp, "first_nonfinite", args.first_nonfinite, DType::i64, Shape{1});
   require_apart(kOp, "chunk_sums", args.chunk_sums, "x", args.x);
   require_same_device(kOp, {args.x, args.chunk_sums, args.first_nonfinite});
-  run_on_device(kOp, args.x.device(), stream, [args] { cpu::finite_norm(args); });
+  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::finite_norm(args); });
 }
 
 Cost cost(const FiniteNorm& args) {

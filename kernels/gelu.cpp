@@ -17,7 +17,7 @@ void gelu_forward(const GeluForward& args, StreamRef stream) {
   require_same_device(kOp, {args.x, args.y});
   require_same_or_apart(kOp, "y", args.y, "x", args.x);
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args.x.device(), stream, [args] { cpu::gelu_forward(args); });
+  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::gelu_forward(args); });
 }
 
 void gelu_backward(const GeluBackward& args, StreamRef stream) {
@@ -29,7 +29,7 @@ void gelu_backward(const GeluBackward& args, StreamRef stream) {
   require_same_or_apart(kOp, "dx", args.dx, "x", args.x);
   require_same_or_apart(kOp, "dx", args.dx, "dy", args.dy);
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args.x.device(), stream, [args] { cpu::gelu_backward(args); });
+  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::gelu_backward(args); });
 }
 
 // Operations of the formulas; tanh, erf and exp count as one.

@@ -19,7 +19,7 @@ void swiglu_forward(const SwiGluForward& args, StreamRef stream) {
   require_same_or_apart(kOp, "y", args.y, "gate", args.gate);
   require_same_or_apart(kOp, "y", args.y, "up", args.up);
   if (args.gate.numel() == 0) return;
-  run_on_device(kOp, args.gate.device(), stream, [args] { cpu::swiglu_forward(args); });
+  run_on_device(kOp, args, args.gate.device(), stream, [args] { cpu::swiglu_forward(args); });
 }
 
 void swiglu_backward(const SwiGluBackward& args, StreamRef stream) {
@@ -41,7 +41,7 @@ void swiglu_backward(const SwiGluBackward& args, StreamRef stream) {
     require_same_or_apart(kOp, "a gradient", out, "dy", args.dy);
   }
   if (args.gate.numel() == 0) return;
-  run_on_device(kOp, args.gate.device(), stream, [args] { cpu::swiglu_backward(args); });
+  run_on_device(kOp, args, args.gate.device(), stream, [args] { cpu::swiglu_backward(args); });
 }
 
 // Operations of the formulas; a sigmoid counts as one.
