@@ -24,7 +24,7 @@ void accumulate(const Accumulate& args, StreamRef stream) {
   require_apart(kOp, "accumulator", args.accumulator, "x", args.x);
   if (args.x.numel() == 0) return;
   run_on_device(
-      kOp, args.x.device(), stream, [args] { cpu::accumulate(args); },
+      kOp, args, args.x.device(), stream, [args] { cpu::accumulate(args); },
       [&] { cuda::accumulate(args, stream); });
 }
 

@@ -39,7 +39,7 @@ void adamw(const AdamW& args, StreamRef stream) {
   require_same_device(kOp, {args.weights, args.m, args.v});
   if (args.weights.numel() == 0) return;
   run_on_device(
-      kOp, args.weights.device(), stream, [args] { cpu::adamw(args); },
+      kOp, args, args.weights.device(), stream, [args] { cpu::adamw(args); },
       [&] { cuda::adamw(args, stream); });
 }
 

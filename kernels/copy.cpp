@@ -22,7 +22,8 @@ void copy(const Copy& args, StreamRef stream) {
   require_apart(kOp, "y", args.y, "x", args.x);
   if (args.x.numel() == 0) return;
   run_on_device(
-      kOp, args.x.device(), stream, [args] { cpu::copy(args); }, [&] { cuda::copy(args, stream); });
+      kOp, args, args.x.device(), stream, [args] { cpu::copy(args); },
+      [&] { cuda::copy(args, stream); });
 }
 
 Cost cost(const Copy& args) {

@@ -38,7 +38,8 @@ void fill(const Fill& args, StreamRef stream) {
           args.y.dtype());
   if (args.y.numel() == 0) return;
   run_on_device(
-      kOp, args.y.device(), stream, [args] { cpu::fill(args); }, [&] { cuda::fill(args, stream); });
+      kOp, args, args.y.device(), stream, [args] { cpu::fill(args); },
+      [&] { cuda::fill(args, stream); });
 }
 
 Cost cost(const Fill& args) { return {.bytes_written = args.y.bytes()}; }

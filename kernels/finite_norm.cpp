@@ -23,7 +23,7 @@ void finite_norm(const FiniteNorm& args, StreamRef stream) {
   require_apart(kOp, "chunk_sums", args.chunk_sums, "x", args.x);
   require_same_device(kOp, {args.x, args.chunk_sums, args.first_nonfinite});
   run_on_device(
-      kOp, args.x.device(), stream, [args] { cpu::finite_norm(args); },
+      kOp, args, args.x.device(), stream, [args] { cpu::finite_norm(args); },
       [&] { cuda::finite_norm(args, stream); });
 }
 

@@ -22,7 +22,7 @@ void gelu_forward(const GeluForward& args, StreamRef stream) {
   require_same_or_apart(kOp, "y", args.y, "x", args.x);
   if (args.x.numel() == 0) return;
   run_on_device(
-      kOp, args.x.device(), stream, [args] { cpu::gelu_forward(args); },
+      kOp, args, args.x.device(), stream, [args] { cpu::gelu_forward(args); },
       [&] { cuda::gelu_forward(args, stream); });
 }
 
@@ -36,7 +36,7 @@ void gelu_backward(const GeluBackward& args, StreamRef stream) {
   require_same_or_apart(kOp, "dx", args.dx, "dy", args.dy);
   if (args.x.numel() == 0) return;
   run_on_device(
-      kOp, args.x.device(), stream, [args] { cpu::gelu_backward(args); },
+      kOp, args, args.x.device(), stream, [args] { cpu::gelu_backward(args); },
       [&] { cuda::gelu_backward(args, stream); });
 }
 

@@ -23,7 +23,7 @@ void scale(const Scale& args, StreamRef stream) {
   require_same_or_apart(kOp, "y", args.y, "x", args.x);
   if (args.x.numel() == 0) return;
   run_on_device(
-      kOp, args.x.device(), stream, [args] { cpu::scale(args); },
+      kOp, args, args.x.device(), stream, [args] { cpu::scale(args); },
       [&] { cuda::scale(args, stream); });
 }
 

@@ -24,7 +24,7 @@ void swiglu_forward(const SwiGluForward& args, StreamRef stream) {
   require_same_or_apart(kOp, "y", args.y, "up", args.up);
   if (args.gate.numel() == 0) return;
   run_on_device(
-      kOp, args.gate.device(), stream, [args] { cpu::swiglu_forward(args); },
+      kOp, args, args.gate.device(), stream, [args] { cpu::swiglu_forward(args); },
       [&] { cuda::swiglu_forward(args, stream); });
 }
 
@@ -48,7 +48,7 @@ void swiglu_backward(const SwiGluBackward& args, StreamRef stream) {
   }
   if (args.gate.numel() == 0) return;
   run_on_device(
-      kOp, args.gate.device(), stream, [args] { cpu::swiglu_backward(args); },
+      kOp, args, args.gate.device(), stream, [args] { cpu::swiglu_backward(args); },
       [&] { cuda::swiglu_backward(args, stream); });
 }
 
