@@ -13,7 +13,6 @@
 #include "apps/machine.h"
 #include "bench/ceilings.h"
 #include "bench/kernel_bench.h"
-#include "bench/kernels/all.h"
 #include "bench/measure_hardware.h"
 #include "bench/train_bench.h"
 #include "comm/world.h"
@@ -46,8 +45,8 @@ int bench_kernels(Options options) {
   Context context({.num_threads = options.threads});
   const ContextScope scope(context);
   fmt::print("{}", bench::table_header());
-  const bench::KernelReport report = bench::run_kernel_benches(
-      bench::kernel_benches(), context, options.kernels, [](const bench::KernelResult& result) {
+  const bench::KernelReport report =
+      bench::run_kernel_benches(context, options.kernels, [](const bench::KernelResult& result) {
         fmt::print("{}", bench::table_row(result));
         std::fflush(stdout);
       });

@@ -19,12 +19,17 @@ std::vector<std::vector<OwnedRange>> owned_ranges(const std::vector<ShardGroup>&
   return owned;
 }
 
+bool offloads(const EngineConfig& config) {
+  return config.zero.offload_optimizer.device != OffloadDevice::none;
+}
+
 std::unique_ptr<GradientStore> make_gradients(const EngineConfig& config,
                                               const StrategyInputs& inputs) {
   const GradientPolicy policy = GradientPolicy::choose(config);
   const GradientStoreOptions options{.policy = policy,
                                      .replicate = config.zero.stage == 0,
                                      .bucket_numel = config.zero.reduce_bucket_size,
+                                     .to_host = offloads(config),
                                      .overlap = config.overlap_comm(),
                                      .wire_divisor = inputs.wire_divisor,
                                      .allow_unused = config.zero.ignore_unused_parameters};
@@ -37,13 +42,15 @@ std::unique_ptr<GradientStore> make_gradients(const EngineConfig& config,
 std::unique_ptr<WeightStore> make_weights(const EngineConfig& config,
                                           const StrategyInputs& inputs) {
   const ZeroConfig& zero = config.zero;
-  const WeightStoreOptions options{.num_states = inputs.num_states,
-                                   .shard_optimizer = zero.stage >= 1,
-                                   .bucket_numel = zero.allgather_bucket_size,
-                                   .overlap = config.overlap_comm(),
-                                   .prefetch_numel = zero.prefetch_bucket_size,
-                                   .max_live_numel = zero.max_live_parameters,
-                                   .max_reuse_numel = zero.max_reuse_distance};
+  const WeightStoreOptions options{
+      .num_states = inputs.num_states,
+      .shard_optimizer = zero.stage >= 1,
+      .bucket_numel = zero.allgather_bucket_size,
+      .optimizer_tier = offloads(config) ? Tier::pinned_host : Tier::device,
+      .overlap = config.overlap_comm(),
+      .prefetch_numel = zero.prefetch_bucket_size,
+      .max_live_numel = zero.max_live_parameters,
+      .max_reuse_numel = zero.max_reuse_distance};
   if (zero.stage < 3) {
     return make_whole_weights(inputs.groups, inputs.communicator, inputs.context, inputs.weights,
                               options);
@@ -52,15 +59,27 @@ std::unique_ptr<WeightStore> make_weights(const EngineConfig& config,
                               inputs.communicator, inputs.context, inputs.weights, options);
 }
 
+std::unique_ptr<OptimizerStep> make_step(const EngineConfig& config, const StrategyInputs& inputs,
+                                         const Strategy& strategy) {
+  if (!offloads(config)) {
+    return make_resident_step(*strategy.weights, *strategy.gradients, inputs.context);
+  }
+  constexpr int64_t kDefaultTile = 1'000'000'000;
+  const int64_t tile = config.zero.sub_group_size == 0 ? kDefaultTile : config.zero.sub_group_size;
+  return make_host_step(*strategy.weights, *strategy.gradients, inputs.context, tile);
+}
+
 }  // namespace
 
 Strategy make_strategy(const EngineConfig& config, const StrategyInputs& inputs) {
   require(config.zero.stage >= 0 && config.zero.stage <= 3, "the ZeRO stage must be 0 to 3, not ",
           config.zero.stage);
-  return {.weights = make_weights(config, inputs),
-          .gradients = make_gradients(config, inputs),
-          .owned =
-              owned_ranges(inputs.groups, config.zero.stage == 0 ? 1 : inputs.communicator.size())};
+  const int parts = config.zero.stage == 0 ? 1 : inputs.communicator.size();
+  Strategy strategy{.weights = make_weights(config, inputs),
+                    .gradients = make_gradients(config, inputs),
+                    .owned = owned_ranges(inputs.groups, parts)};
+  strategy.step = make_step(config, inputs, strategy);
+  return strategy;
 }
 
 }  // namespace zinc::zero

@@ -5,6 +5,8 @@
 //   1     | whole         | shards         | whole until they are reduced, then shards
 //   2     | whole         | shards         | shards
 //   3     | shards        | shards         | shards
+//
+// With offload_optimizer shards of master weights, states and gradients are in host memory.
 #pragma once
 
 #include <memory>
@@ -16,6 +18,7 @@
 #include "zero/engine_config.h"
 #include "zero/gradient_norm.h"
 #include "zero/gradient_store.h"
+#include "zero/optimizer_step.h"
 #include "zero/phase_clock.h"
 #include "zero/shard_group.h"
 #include "zero/step_schedule.h"
@@ -26,6 +29,7 @@ namespace zinc::zero {
 struct Strategy {
   std::unique_ptr<WeightStore> weights;
   std::unique_ptr<GradientStore> gradients;
+  std::unique_ptr<OptimizerStep> step;
   // What each rank updates; one entry where every rank updates everything. See GradientNorm.
   std::vector<std::vector<OwnedRange>> owned;
 };
