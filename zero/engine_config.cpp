@@ -77,8 +77,8 @@ void validate(const EngineConfig& config) {
   const OffloadConfig& optimizer = zero.offload_optimizer;
   check(optimizer.device == OffloadDevice::none || zero.stage >= 1,
         "offload_optimizer needs ZeRO stage 1, 2 or 3");
-  check(optimizer.device != OffloadDevice::nvme,
-        "offload_optimizer to nvme is not in this build yet");
+  check(optimizer.device != OffloadDevice::nvme || !optimizer.nvme_path.empty(),
+        "offload_optimizer to nvme needs nvme_path, a directory on the disk");
   check(optimizer.device == OffloadDevice::none || optimizer.ratio == 1.0,
         "offload_optimizer.ratio must be 1: offloading a part of the states is not implemented");
   check(zero.offload_param.device == OffloadDevice::none,

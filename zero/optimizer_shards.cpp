@@ -10,7 +10,7 @@ namespace zinc::zero {
 
 OptimizerShards::OptimizerShards(const std::vector<ShardGroup>& groups,
                                  comm::Communicator& communicator, Context& context, int num_states,
-                                 bool sharded, Tier tier)
+                                 bool sharded, Tier tier, SwappedStates* swapped)
     : groups_(groups),
       communicator_(communicator),
       context_(context),
@@ -18,12 +18,14 @@ OptimizerShards::OptimizerShards(const std::vector<ShardGroup>& groups,
       parts_(sharded ? communicator.size() : 1),
       rank_(sharded ? communicator.rank() : 0),
       tier_(tier),
+      swapped_(swapped),
       buffers_(groups.size()) {
   const auto zeros = [&](int64_t numel, DType dtype) {
     Block block = context.allocate(numel * size_of(dtype), Label::optimizer, tier_);
     kernels::fill({.y = host_memory(slice_of(block, dtype, 0, numel))}, context.compute());
     return block;
   };
+  if (swapped != nullptr) return;
   for (const ShardGroup& group : groups) {
     Buffers& buffers = buffers_[static_cast<size_t>(group.index())];
     buffers.wide = group.dtype() == DType::f64 ? DType::f64 : DType::f32;
@@ -35,7 +37,8 @@ OptimizerShards::OptimizerShards(const std::vector<ShardGroup>& groups,
 }
 
 bool OptimizerShards::has_master(const ShardGroup& group) const {
-  return static_cast<bool>(buffers_[static_cast<size_t>(group.index())].master);
+  return swapped_ != nullptr ||
+         static_cast<bool>(buffers_[static_cast<size_t>(group.index())].master);
 }
 
 Range OptimizerShards::owned(const Segment& segment, int rank) const {
@@ -53,6 +56,7 @@ View OptimizerShards::slice_of(const Block& block, DType dtype, int64_t offset,
 }
 
 View OptimizerShards::master(const ShardGroup& group, const Segment& segment, Range range) const {
+  if (swapped_ != nullptr) return swapped_->read(group, range, SwappedStates::kMasterPlane);
   const Buffers& buffers = buffers_[static_cast<size_t>(group.index())];
   const int64_t offset = offset_of(group, segment) + range.begin - owned(segment).begin;
   return slice_of(buffers.master, buffers.wide, offset, range.size());
@@ -60,11 +64,16 @@ View OptimizerShards::master(const ShardGroup& group, const Segment& segment, Ra
 
 void OptimizerShards::write_master(const ShardGroup& group, const Segment& segment, Range range,
                                    const ConstView& values) {
+  if (swapped_ != nullptr) {
+    swapped_->write(group, range, SwappedStates::kMasterPlane, values);
+    return;
+  }
   transfer(values, master(group, segment, range), context_.compute());
 }
 
 View OptimizerShards::state(const ShardGroup& group, const Segment& segment, int index,
                             Range range) const {
+  if (swapped_ != nullptr) return swapped_->read(group, range, SwappedStates::state_plane(index));
   const Buffers& buffers = buffers_[static_cast<size_t>(group.index())];
   const int64_t offset = offset_of(group, segment) + range.begin - owned(segment).begin;
   return slice_of(buffers.states[static_cast<size_t>(index)], buffers.wide, offset, range.size());
@@ -80,6 +89,11 @@ std::vector<UpdateSlice> OptimizerShards::slices(const ModelView& model) const {
       slice.segment = segment.kind;
       slice.range = owned(segment);
       const View model_weights = model(group, segment, slice.range);
+      if (swapped_ != nullptr) {
+        slice.model_weights = model_weights;
+        slices.push_back(slice);
+        continue;
+      }
       slice.weights = has_master(group) ? master(group, segment, slice.range) : model_weights;
       if (has_master(group)) slice.model_weights = model_weights;
       for (int i = 0; i < num_states_; ++i) {

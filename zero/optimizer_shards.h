@@ -11,6 +11,7 @@
 #include "comm/communicator.h"
 #include "core/context.h"
 #include "zero/shard_group.h"
+#include "zero/swapped_states.h"
 #include "zero/weight_store.h"
 
 namespace zinc::zero {
@@ -21,14 +22,17 @@ using ModelView = std::function<View(const ShardGroup& group, const Segment& seg
 class OptimizerShards {
  public:
   // `sharded`: false where every rank updates everything. `tier`: where the buffers live; off the
-  // device there are always master weights.
+  // device there are always master weights. On the tier nvme they are those of `swapped`, which
+  // must outlive this.
   OptimizerShards(const std::vector<ShardGroup>& groups, comm::Communicator& communicator,
-                  Context& context, int num_states, bool sharded, Tier tier = Tier::device);
+                  Context& context, int num_states, bool sharded, Tier tier = Tier::device,
+                  SwappedStates* swapped = nullptr);
 
   // This rank's part of a segment; the whole of it where nothing is sharded.
   Range owned(const Segment& segment) const { return owned(segment, rank_); }
   bool has_master(const ShardGroup& group) const;
-  // An owned range of the master weights: only where has_master(). In the shards' tier.
+  // An owned range of the master weights: only where has_master(). In the shards' tier; from swap
+  // space in host memory, a copy until the next call, which waits.
   View master(const ShardGroup& group, const Segment& segment, Range range) const;
   // Values of an owned range, [range] f32 (f64 for f64 models) on the device, for the master
   // weights. On the compute stream.
@@ -59,6 +63,7 @@ class OptimizerShards {
   int parts_;
   int rank_;
   Tier tier_;
+  SwappedStates* swapped_;
   std::vector<Buffers> buffers_;
 };
 

@@ -10,6 +10,7 @@
 #include "core/context.h"
 #include "optim/optimizer.h"
 #include "zero/gradient_store.h"
+#include "zero/swapped_states.h"
 #include "zero/weight_store.h"
 
 namespace zinc::zero {
@@ -37,5 +38,16 @@ std::unique_ptr<OptimizerStep> make_resident_step(WeightStore& weights, Gradient
 // they pass through two buffers of at most `tile_numel` elements, rounded up to kNormChunk.
 std::unique_ptr<OptimizerStep> make_host_step(WeightStore& weights, GradientStore& gradients,
                                               Context& context, int64_t tile_numel);
+
+struct SwapPipeline {
+  bool read_ahead = false;    // reads the next tile while one is updated
+  bool write_behind = false;  // writes a tile while the next is read and updated
+};
+
+// Weights and states in swap space, gradients in host memory, where the CPU computes tile by tile.
+// run() waits for the disk and throws IoError; weights and states are then not to be used any more.
+std::unique_ptr<OptimizerStep> make_swapped_step(WeightStore& weights, GradientStore& gradients,
+                                                 SwappedStates& states, Context& context,
+                                                 const SwapPipeline& pipeline);
 
 }  // namespace zinc::zero

@@ -6,7 +6,8 @@
 //   2     | whole         | shards         | shards
 //   3     | shards        | shards         | shards
 //
-// With offload_optimizer shards of master weights, states and gradients are in host memory.
+// With offload_optimizer the shards of gradients are in host memory; those of master weights and
+// states there too, or in swap space (nvme).
 #pragma once
 
 #include <memory>
@@ -27,6 +28,7 @@
 namespace zinc::zero {
 
 struct Strategy {
+  std::unique_ptr<SwappedStates> swapped;  // null: nothing is in swap space
   std::unique_ptr<WeightStore> weights;
   std::unique_ptr<GradientStore> gradients;
   std::unique_ptr<OptimizerStep> step;

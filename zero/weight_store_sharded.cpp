@@ -45,7 +45,8 @@ class ShardedWeights : public WeightStore {
         context_(context),
         options_(options),
         collectives_(communicator, context, {.bucket_numel = options.bucket_numel}),
-        optimizer_(groups, communicator, context, options.num_states, true, options.optimizer_tier),
+        optimizer_(groups, communicator, context, options.num_states, true, options.optimizer_tier,
+                   options.swapped),
         forecast_(groups, schedule),
         scheduled_(schedule != nullptr),
         states_(groups.size()) {

@@ -22,7 +22,7 @@ class WholeWeights : public WeightStore {
         context_(context),
         options_(options),
         optimizer_(groups, communicator, context, options.num_states, options.shard_optimizer,
-                   options.optimizer_tier) {
+                   options.optimizer_tier, options.swapped) {
     for (const ShardGroup& group : groups_) {
       arenas_.push_back(
           context.allocate(group.numel() * size_of(group.dtype()), Label::parameters));

@@ -18,11 +18,11 @@ View WeightsToDevice::buffer(int64_t numel) {
   return {blocks_[next_].data(), dtype_, Shape{numel}, context_.device(), Tier::pinned_host};
 }
 
-void WeightsToDevice::send(const ConstView& host, const View& device) {
+Event WeightsToDevice::send(const ConstView& host, const View& device) {
   const StreamRef stream = context_.stream(StreamRole::copy_in);
   stream->wait(context_.compute()->record());
   transfer(host, device, stream);
-  sent_[next_] = stream->record();
+  return sent_[next_] = stream->record();
 }
 
 void WeightsToDevice::finish() {

@@ -19,8 +19,8 @@ class WeightsToDevice {
   // The next buffer, [numel]; work issued to the compute stream may fill it.
   View buffer(int64_t numel);
   // `host`, as work issued to the compute stream before leaves it, to `device`, on the copy-in
-  // stream.
-  void send(const ConstView& host, const View& device);
+  // stream. The event: the device has them.
+  Event send(const ConstView& host, const View& device);
   // The compute stream waits for everything that was sent.
   void finish();
 

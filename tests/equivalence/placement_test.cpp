@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,9 +11,12 @@
 #include "comm/local/local.h"
 #include "core/error.h"
 #include "core/trace.h"
+#include "offload/file.h"
 #include "optim/factory.h"
+#include "tests/offload/swap_folder.h"
 #include "tests/zero/tiny_model.h"
 #include "zero/engine.h"
+#include "zero/shard_group.h"
 
 namespace zinc::zero {
 namespace {
@@ -102,6 +106,7 @@ class Placement : public testing::TestWithParam<Case> {};
 TEST_P(Placement, OfTheOptimizerChangesNoBit) {
   const Case c = GetParam();
   constexpr int kSteps = 4;
+  const offload::SwapFolder folder;
   EngineConfig config = config_of(c);
   config.zero.stage = 0;
   const Outcome reference = run(c, config, kSteps);
@@ -110,14 +115,18 @@ TEST_P(Placement, OfTheOptimizerChangesNoBit) {
     if (stage >= 2 && c.schedule == ReduceSchedule::boundary && c.accumulation > 1) continue;
     config.zero.stage = stage;
     if (stage >= 2) config.gradient.reduce_schedule.reset();
-    for (const OffloadDevice device : {OffloadDevice::cpu}) {
-      config.zero.offload_optimizer.device = device;
+    for (const OffloadDevice device : {OffloadDevice::cpu, OffloadDevice::nvme}) {
+      config.zero.offload_optimizer = {.device = device, .nvme_path = folder.path()};
+      config.aio.block_size = 4096;
       // Tiles smaller than slices, and one for everything.
-      for (const int64_t tile : {int64_t{1024}, int64_t{0}}) {
+      for (const int64_t tile : {int64_t{2048}, int64_t{0}}) {
         config.zero.sub_group_size = tile;
+        config.zero.offload_optimizer.pipeline_read = tile != 0 || stage == 3;
+        config.zero.offload_optimizer.pipeline_write = tile != 0 || stage == 2;
         EXPECT_TRUE(run(c, config, kSteps) == reference)
             << "stage " << stage << " on " << name_of(device) << ", tiles of " << tile;
       }
+      EXPECT_TRUE(folder.is_empty());
     }
   }
 }
@@ -141,12 +150,17 @@ TEST(Placement, ShuffledExecutionChangesNoBit) {
       EngineConfig config = config_of(c);
       config.zero.stage = 0;
       const Outcome reference = run(c, config, 3);
-      config.zero.offload_optimizer.device = OffloadDevice::cpu;
-      config.zero.sub_group_size = 1024;
+      const offload::SwapFolder folder;
+      config.zero.sub_group_size = 4096;
       config.zero.overlap_comm = true;
       for (const int stage : {1, 2, 3}) {
         config.zero.stage = stage;
-        for (const uint64_t seed : {1, 2, 3, 4}) {
+        config.zero.offload_optimizer = {
+            .device = stage == 1 ? OffloadDevice::cpu : OffloadDevice::nvme,
+            .nvme_path = folder.path(),
+            .pipeline_read = stage == 3,
+            .pipeline_write = accumulation == 1};
+        for (const uint64_t seed : {1, 2}) {
           EXPECT_TRUE(run(c, config, 3,
                           {.execution = ContextOptions::Execution::shuffled,
                            .shuffle_seed = seed}) == reference)
@@ -184,6 +198,49 @@ TEST(Placement, OnTheHost_NothingOfTheOptimizerIsOnTheDevice) {
     for (const TraceEvent& event : trace.events()) transfers += event.name == "transfer" ? 1 : 0;
     EXPECT_GT(transfers, 2 * 2 * 6) << stage;  // ranks, ways, groups
   }
+}
+
+int64_t bytes_written_by_process() {
+  std::ifstream in("/proc/self/io");
+  std::string key;
+  for (int64_t value = 0; in >> key >> value;) {
+    if (key == "write_bytes:") return value;
+  }
+  return -1;
+}
+
+// Master weights and two moments of every trained element cross to the disk once per step and rank,
+// past the page cache.
+TEST(Placement, OnNvme_StatesTravelOncePerStepAndAreNowhereElse) {
+  const offload::SwapFolder folder;
+  if (!offload::open_unnamed(folder.path()).is_direct()) GTEST_SKIP() << "no O_DIRECT there";
+  comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+    EngineConfig config = config_of({1, 1, DType::bf16});
+    config.zero.stage = 3;
+    config.zero.sub_group_size = 2048;
+    config.zero.offload_optimizer = {.device = OffloadDevice::nvme,
+                                     .nvme_path = folder.path(),
+                                     .pipeline_read = true,
+                                     .pipeline_write = true};
+    nn::Gpt2 model(tiny_config());
+    Engine engine(model, config, world);
+    int64_t trained = 0;
+    for (const ShardGroup& group :
+         make_shard_groups(model, 1, config.zero.param_persistence_threshold)) {
+      trained += group.trained_numel();
+    }
+    const MemoryReport report = world.context().allocator().report();
+    EXPECT_EQ(report.at(Tier::nvme, Label::optimizer).live, trained * 12);
+    EXPECT_EQ(report.at(Tier::device, Label::optimizer).peak, 0);
+    EXPECT_EQ(report.at(Tier::pinned_host, Label::optimizer).peak, 0);
+    // Three tiles of three planes, and two of 16-bit weights.
+    EXPECT_EQ(report.at(Tier::pinned_host, Label::staging).live, 3 * 2048 * 12 + 2 * 2048 * 2);
+    engine.backward(engine.forward(make_batch(0)));
+    const int64_t before = bytes_written_by_process();
+    engine.step();
+    EXPECT_GE(bytes_written_by_process() - before, trained * 12);
+    EXPECT_TRUE(folder.is_empty());
+  });
 }
 
 TEST(Placement, AClientsOwnOptimizerNeedsLeaveToComputeOnTheHost) {
