@@ -71,9 +71,8 @@ int bench_ceilings(const Options& options) {
   const auto ceilings = bench::measure_ceilings(world.context());
   if (world.is_main()) fmt::print("{}", bench::table_of(ceilings));
   if (path.empty()) return kDone;
-  const Machine machine = inspect_machine();
-  const train::Hardware hardware = bench::measure_hardware(
-      world, ceilings, {.name = fmt::format("{}, {} cores", machine.cpu_model, machine.cores)});
+  const train::Hardware hardware =
+      bench::measure_hardware(world, ceilings, {.name = inspect_machine().cpu_model});
   if (!world.is_main()) return kDone;
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (options.save && !folder.empty()) std::filesystem::create_directories(folder);
