@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "core/cuda_backend.h"
 #include "core/error.h"
 
 namespace zinc {
@@ -13,7 +14,7 @@ void transfer(const ConstView& x, const View& y, StreamRef stream) {
   require(x.tier() != Tier::nvme && y.tier() != Tier::nvme,
           "transfer: the tier nvme is reached through an offload::Storage");
   if (x.device().meta || x.bytes() == 0) return;
-  require(x.device().is_cpu(), "transfer: this build has no copies for ", x.device());
+  if (x.device().is_cuda()) return cuda_copy(y.data(), x.data(), x.bytes(), stream);
   stream.submit("transfer", [from = x.data(), to = y.data(), bytes = x.bytes()] {
     std::memcpy(to, from, static_cast<size_t>(bytes));
   });
