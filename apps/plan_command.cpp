@@ -8,6 +8,7 @@
 
 #include "apps/command.h"
 #include "apps/exit_codes.h"
+#include "apps/hardware_file.h"
 #include "apps/machine.h"
 #include "apps/plan_verdict.h"
 #include "core/error.h"
@@ -25,6 +26,7 @@ struct Options {
   std::string device = "cpu";
   std::string dtype;
   std::string format = "zinc";
+  std::string hardware;
   train::PlanOptions plan;
   train::Overrides flags;
   int ranks_per_host = 0;
@@ -77,12 +79,14 @@ int make_plan(Options options) {
   if (options.plan.num_threads == 0) {
     options.plan.num_threads = std::max(1, machine.cores / ranks_per_host);
   }
+  options.plan.ranks_per_host = ranks_per_host;
+  options.plan.hardware = find_hardware(options.hardware);
   const train::Plan plan = train::make_plan(model, config, options.plan);
   if (options.json) {
     fmt::print("{}\n", train::json_of(plan));
     return kDone;
   }
-  fmt::print("{}\n{}", train::describe(plan),
+  fmt::print("{}{}\n{}", train::describe(plan), plan.fullest.time ? "" : how_to_get_hardware(),
              verdict(plan, model, config, machine.available_bytes, ranks_per_host));
   return kDone;
 }
@@ -92,7 +96,7 @@ int make_plan(Options options) {
 void add_plan_command(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   options->plan.num_threads = 0;
-  CLI::App* verb = app.add_subcommand("plan", "The bytes and the traffic of a run, in advance");
+  CLI::App* verb = app.add_subcommand("plan", "The bytes, traffic and time of a run, in advance");
   train::Overrides& flags = options->flags;
   verb->add_option("--config", options->config, "DeepSpeed JSON configuration");
   verb->add_option("--model", options->model, "Preset, config.json or a folder that holds one");
@@ -109,6 +113,9 @@ void add_plan_command(CLI::App& app, Action& action) {
   verb->add_option("--ranks-per-host", options->ranks_per_host,
                    "That share a host's memory (default: all, at most 8)")
       ->check(CLI::PositiveNumber);
+  verb->add_option("--hardware", options->hardware,
+                   "The machine's speeds, for the time of a step (default: what `zinc bench "
+                   "ceilings --save` measured)");
   verb->add_flag("--json", options->json, "Figures for programs");
   verb->add_option(
           "--format", options->format,

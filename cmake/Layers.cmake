@@ -76,13 +76,15 @@ foreach(layer IN LISTS ZINC_LAYERS)
   if(kind STREQUAL "STATIC")
     target_link_libraries(zinc_${layer} PRIVATE fmt::fmt ${ZINC_USES_${layer}}
                                                 $<BUILD_INTERFACE:zinc_warnings>)
-    # CMake 3.25 ignores CMAKE_CUDA_STANDARD 20 with nvcc 13. The rounding of a product is part of
-    # what a kernel promises; constexpr functions of the standard library run on the device.
+    # The rounding of a product is part of what a kernel promises; constexpr functions of the
+    # standard library run on the device.
     target_compile_options(
       zinc_${layer}
-      PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;-fmad=false;--expt-relaxed-constexpr>)
+      PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;--expt-relaxed-constexpr>)
     if(layer STREQUAL "kernels" AND ZINC_HAVE_CUDA)
-      target_compile_definitions(zinc_kernels PRIVATE ZINC_HAS_CUDA_KERNELS)
+      file(GLOB dispatchers "${PROJECT_SOURCE_DIR}/kernels/*.cpp")
+      set_source_files_properties(${dispatchers} PROPERTIES COMPILE_DEFINITIONS
+                                                            ZINC_HAS_CUDA_KERNELS)
     endif()
     if(ZINC_CUDA STREQUAL "EMULATED")
       zinc_emulate_cuda(zinc_${layer})

@@ -10,7 +10,8 @@ _zinc_add_gtest(zinc_tests_emulator emulated SOURCES ${sources} LIBRARIES zinc_c
 target_compile_options(zinc_tests_emulator PRIVATE -Wno-unknown-pragmas)
 target_include_directories(zinc_tests_emulator PRIVATE "${PROJECT_SOURCE_DIR}/tests/emulator/include")
 
-target_compile_definitions(zinc_tests_kernels PRIVATE ZINC_CUDA_EMULATED)
+set_source_files_properties("${PROJECT_SOURCE_DIR}/tests/kernels/test_device_main.cpp"
+                            PROPERTIES COMPILE_DEFINITIONS ZINC_CUDA_EMULATED)
 string(REPLACE ";" ":" filter "${ZINC_EMULATED_SUITES}")
 gtest_discover_tests(
   zinc_tests_kernels

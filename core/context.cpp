@@ -47,12 +47,16 @@ Context::Context(ContextOptions options)
   if (!on_gpu && options.execution == ContextOptions::Execution::shuffled) {
     shuffled_ = std::make_unique<ShuffledExecutor>(options.shuffle_seed);
   }
+  require(options.work_log == nullptr || device_.meta,
+          "context: only on a meta device is work logged, not on ", device_);
   for (int i = 0; i < kNumStreamRoles; ++i) {
     const auto role = static_cast<StreamRole>(i);
     const std::string_view name = name_of(role);
     auto& stream = streams_[static_cast<size_t>(i)];
     if (gpu != nullptr) {
       stream = gpu->make_stream(name, i + 1, trace_);
+    } else if (options.work_log != nullptr) {
+      stream = make_logged_stream(name, i + 1, i, *options.work_log);
     } else if (shuffled_ != nullptr) {
       stream = shuffled_->make_stream(name, i + 1, trace_);
     } else if (role == StreamRole::compute || device_.meta ||

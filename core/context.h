@@ -19,6 +19,8 @@
 
 namespace zinc {
 
+class WorkLog;
+
 enum class StreamRole : uint8_t { compute, gather, reduce, copy_in, copy_out };
 inline constexpr int kNumStreamRoles = 5;
 std::string_view name_of(StreamRole role);
@@ -36,7 +38,8 @@ struct ContextOptions {
     shuffled
   } execution = Execution::concurrent;
   uint64_t shuffle_seed = 0;
-  TraceRecorder* trace = nullptr;                 // must outlive the context; null: no trace
+  TraceRecorder* trace = nullptr;  // must outlive the context; null: no trace
+  WorkLog* work_log = nullptr;     // meta devices only; must outlive the context; null: no log
   std::unique_ptr<MemorySource> memory_source{};  // null: the device's own
 };
 
@@ -62,8 +65,9 @@ class Context {
   void synchronize();  // all streams
 
   // The context's own T, default-constructed at first use: where library handles, caches and the
-  // autograd mode live. The file that defines T owns the slot. Slots go, in no particular order, when
-  // the context does: after the work of all streams, while streams and allocator are still there.
+  // autograd mode live. The file that defines T owns the slot. Slots go, in no particular order,
+  // when the context does: after the work of all streams, while streams and allocator are still
+  // there.
   template <class T>
   T& slot() {
     std::shared_ptr<void>& entry = slots_[std::type_index(typeid(T))];

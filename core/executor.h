@@ -10,12 +10,13 @@
 namespace zinc {
 
 class TraceRecorder;
+class WorkLog;
 
 // Limit of every worker queue: an issuing thread that is this far ahead blocks.
 inline constexpr int kMaxQueuedTasks = 4096;
 
-// In a trace every task is an event of kind compute on the stream's lane, a wait that blocked one of
-// kind stall: on the lane of the stream that waited, on lane 0 where the host did. `name` must
+// In a trace every task is an event of kind compute on the stream's lane, a wait that blocked one
+// of kind stall: on the lane of the stream that waited, on lane 0 where the host did. `name` must
 // outlive the stream, and the recorder the stream and its events.
 
 // Runs work at the call, in the calling thread; a wait for an event blocks the caller. With a trace
@@ -26,6 +27,12 @@ std::unique_ptr<Stream> make_inline_stream(std::string_view name, int lane, Trac
 // destructor lets issued work finish.
 std::unique_ptr<Stream> make_worker_stream(std::string_view name, int lane, TraceRecorder* trace,
                                            int num_threads);
+
+// On a meta device: runs what is submitted at the call, and writes what is noted to `log`, which
+// must outlive the stream and its events, as stream `index`. All events have happened; waiting for
+// one is written down too.
+std::unique_ptr<Stream> make_logged_stream(std::string_view name, int lane, int index,
+                                           WorkLog& log);
 
 // Test executor: a dependency graph of everything that was issued to its streams; the calling
 // thread runs it. By seed, a run mixes three orders: latest (only when a wait or query needs it),

@@ -29,6 +29,7 @@ namespace zinc {
 
 class TraceRecorder;
 struct TraceEvent;
+struct WorkCost;
 
 // A point in a stream's queue. A cheap value; a default-constructed event has already happened.
 class Event {
@@ -85,6 +86,9 @@ class Stream {
   // Blocks the calling thread until all issued work is done; rethrows what it threw.
   virtual void synchronize() = 0;
   virtual void* native() const { return nullptr; }  // cudaStream_t on CUDA
+  // What the work that is issued here would take, where a meta device runs none of it: kept by the
+  // streams of a context with a WorkLog. `label` is a string literal.
+  virtual void note(const char* label, const WorkCost& cost);
 
   // With a trace: what the tasks issued from now on are part of (null: nothing). Its tasks set
   // begin, end and `waited_for` when they run; read it in a task of the stream.

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "kernels/checks.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/launch.h"
 
 namespace zinc::kernels {
 namespace {
@@ -110,7 +111,9 @@ void attention_forward(const AttentionForward& args, StreamRef stream) {
   require_same_device(kOp, {args.q, args.k, args.v, args.out, args.lse, p.mask.key_lengths,
                             p.mask.key_begin, p.mask.key_end, p.mask.alibi_slopes, p.mask.bias});
   require_known_device(kOp, p.device);
-  if (args.q.numel() == 0 || !p.device.is_cpu()) return;
+  if (args.q.numel() == 0) return;
+  if (p.device.meta) note_kernel(kOp, cost(args), stream, WorkKind::attention, p.dtype);
+  if (!p.device.is_cpu()) return;
   cpu::run_attention_forward(p, cpu::HeadsView(args.out), args.lse.data(), stream);
 }
 
@@ -140,7 +143,9 @@ void attention_backward(const AttentionBackward& args, StreamRef stream) {
                             args.dv, args.dbias, p.mask.key_lengths, p.mask.key_begin,
                             p.mask.key_end, p.mask.alibi_slopes, p.mask.bias});
   require_known_device(kOp, p.device);
-  if (p.B == 0 || p.H == 0 || !p.device.is_cpu()) return;
+  if (p.B == 0 || p.H == 0) return;
+  if (p.device.meta) note_kernel(kOp, cost(args), stream, WorkKind::attention, p.dtype);
+  if (!p.device.is_cpu()) return;
   const cpu::AttentionGradients gradients{.out = cpu::HeadsView(args.out),
                                           .dout = cpu::HeadsView(args.dout),
                                           .lse = args.lse.data(),

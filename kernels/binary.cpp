@@ -59,7 +59,7 @@ void binary(const Binary& args, StreamRef stream) {
     require_apart(kOp, "y", args.y, "b", args.b);
   }
   if (args.a.numel() == 0) return;
-  run_on_device(kOp, args.a.device(), stream, [args] { cpu::binary(args); });
+  run_on_device(kOp, args, args.a.device(), stream, [args] { cpu::binary(args); });
 }
 
 void binary_scalar(const BinaryScalar& args, StreamRef stream) {
@@ -69,7 +69,7 @@ void binary_scalar(const BinaryScalar& args, StreamRef stream) {
   require_same_device(kOp, {args.a, args.y});
   require_same_or_apart(kOp, "y", args.y, "a", args.a);
   if (args.a.numel() == 0) return;
-  run_on_device(kOp, args.a.device(), stream, [args] { cpu::binary_scalar(args); });
+  run_on_device(kOp, args, args.a.device(), stream, [args] { cpu::binary_scalar(args); });
 }
 
 void binary_backward(const BinaryBackward& args, StreamRef stream) {
@@ -98,7 +98,7 @@ void binary_backward(const BinaryBackward& args, StreamRef stream) {
     }
   }
   require_same_device(kOp, {args.a, args.b, args.dy, args.da, args.db});
-  run_on_device(kOp, args.dy.device(), stream, [args] { cpu::binary_backward(args); });
+  run_on_device(kOp, args, args.dy.device(), stream, [args] { cpu::binary_backward(args); });
 }
 
 Cost cost(const Binary& args) {

@@ -75,7 +75,7 @@ void chunk_tree_sum(const ChunkTreeSum& args, StreamRef stream) {
   require_apart(kOp, "out", args.out, "sums", args.sums);
   require_same_device(kOp, {args.sums, args.out});
   if (nodes == 0) return;
-  run_on_device(kOp, args.sums.device(), stream, [args] { cpu::chunk_tree_sum(args); });
+  run_on_device(kOp, args, args.sums.device(), stream, [args] { cpu::chunk_tree_sum(args); });
 }
 
 Cost cost(const ChunkTreeSum& args) {

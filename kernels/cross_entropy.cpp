@@ -55,7 +55,7 @@ void cross_entropy_forward(const CrossEntropyForward& args, StreamRef stream) {
   cpu::CrossEntropyRows work = rows_of(args.logits, args.labels);
   work.lse_out = args.lse.data();
   work.row_loss = static_cast<double*>(row_loss.data());
-  run_on_device(kOp, args.logits.device(), stream, [work, loss = args.loss] {
+  run_on_device(kOp, args, args.logits.device(), stream, [work, loss = args.loss] {
     cpu::cross_entropy_rows(kOp, work);
     cpu::sum_row_losses(work.row_loss, work.rows, loss);
   });
@@ -82,7 +82,8 @@ void cross_entropy_backward(const CrossEntropyBackward& args, StreamRef stream) 
   work.dlogits_dtype = args.dlogits.dtype();
   work.dlogits_stride = args.dlogits.stride(0);
   work.factor = args.dloss.data();
-  run_on_device(kOp, args.logits.device(), stream, [work] { cpu::cross_entropy_rows(kOp, work); });
+  run_on_device(kOp, args, args.logits.device(), stream,
+                [work] { cpu::cross_entropy_rows(kOp, work); });
 }
 
 // Per element: maximum, subtraction, exponential, sum.

@@ -39,7 +39,7 @@ void dropout(const Dropout& args, StreamRef stream) {
                             .first_element = args.first_element};
   check(kOp, all);
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args.x.device(), stream, [all] { cpu::dropout_residual(all); });
+  run_on_device(kOp, args, args.x.device(), stream, [all] { cpu::dropout_residual(all); });
 }
 
 void dropout_residual(const DropoutResidual& args, StreamRef stream) {
@@ -47,7 +47,7 @@ void dropout_residual(const DropoutResidual& args, StreamRef stream) {
   require(static_cast<bool>(args.residual), kOp, ": residual is missing");
   check(kOp, args);
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args.x.device(), stream, [args] { cpu::dropout_residual(args); });
+  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::dropout_residual(args); });
 }
 
 // The integer work of the random numbers does not count.

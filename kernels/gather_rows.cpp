@@ -46,7 +46,7 @@ void gather_rows(const GatherRows& args, StreamRef stream) {
   require_rows_and_ids(kOp, args.x, args.y, args.ids);
   require_dtype(kOp, "y", args.y, args.x.dtype());
   if (args.y.numel() == 0) return;
-  run_on_device(kOp, args.x.device(), stream, [args] { cpu::gather_rows(args); });
+  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::gather_rows(args); });
 }
 
 void scatter_rows(const ScatterRows& args, StreamRef stream) {
@@ -54,7 +54,7 @@ void scatter_rows(const ScatterRows& args, StreamRef stream) {
   require_rows_and_ids(kOp, args.y, args.x, args.ids);
   require_dtype(kOp, "y", args.y, args.x.dtype());
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args.x.device(), stream, [args] { cpu::scatter_rows(args); });
+  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::scatter_rows(args); });
 }
 
 void scatter_add_rows(const ScatterAddRows& args, StreamRef stream) {
@@ -67,7 +67,7 @@ void scatter_add_rows(const ScatterAddRows& args, StreamRef stream) {
   require_workspace(kOp, args.workspace, scatter_add_rows_workspace_bytes(args.ids.numel()));
   require_same_device(kOp, {args.x, args.workspace});
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args.x.device(), stream, [args] { cpu::scatter_add_rows(args); });
+  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::scatter_add_rows(args); });
 }
 
 Cost cost(const GatherRows& args) {

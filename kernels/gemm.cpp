@@ -3,6 +3,7 @@
 #include "core/error.h"
 #include "kernels/checks.h"
 #include "kernels/cpu/matrix_product.h"
+#include "kernels/launch.h"
 
 namespace zinc::kernels {
 namespace {
@@ -80,8 +81,9 @@ void check_epilogue(const Gemm& args, const MatrixProduct& p) {
   }
 }
 
-void dispatch(const MatrixProduct& p, const char* label, StreamRef stream) {
+void dispatch(const MatrixProduct& p, const char* label, const Cost& cost, StreamRef stream) {
   if (p.m == 0 || p.n == 0 || p.batch() == 0) return;
+  if (p.device.meta) note_kernel(label, cost, stream, WorkKind::gemm, p.dtype);
   switch (p.device.kind) {
     case DeviceKind::cpu:
       return cpu::run_product(p, label, stream);
@@ -125,7 +127,7 @@ void gemm(const Gemm& args, StreamRef stream) {
     p.pre = args.pre_activation.data();
     p.pre_stride = matrix_stride(args.pre_activation);
   }
-  dispatch(p, "gemm", stream);
+  dispatch(p, "gemm", cost(args), stream);
 }
 
 Cost cost(const Gemm& args) {
@@ -162,7 +164,7 @@ void batched_gemm(const BatchedGemm& args, StreamRef stream) {
   }
   require_apart(op, "c", args.c, "a", args.a);
   require_apart(op, "c", args.c, "b", args.b);
-  dispatch(p, "batched_gemm", stream);
+  dispatch(p, "batched_gemm", cost(args), stream);
 }
 
 Cost cost(const BatchedGemm& args) {

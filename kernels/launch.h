@@ -7,11 +7,13 @@
 #include "core/device.h"
 #include "core/error.h"
 #include "core/stream.h"
+#include "core/work_log.h"
+#include "kernels/cost.h"
 
 namespace zinc::kernels {
 
-// Whether this build has the CUDA kernels, for a GPU or for the emulator. The dispatchers' library
-// alone defines it.
+// Whether this build has the CUDA kernels, for a GPU or for the emulator. The dispatchers alone are
+// compiled with the definition.
 #if defined(ZINC_HAS_CUDA_KERNELS)
 inline constexpr bool kHasCudaKernels = true;
 #else
@@ -23,13 +25,29 @@ struct NoKernel {
   void operator()() const {}
 };
 
+// A part of an op that has no arguments of its own brings its cost.
+inline const Cost& cost(const Cost& known) { return known; }
+
+// What a kernel would take, for the planner's clock. On a meta device, instead of running it.
+inline void note_kernel(const char* label, const Cost& cost, StreamRef stream,
+                        WorkKind kind = WorkKind::other, DType dtype = DType::f32) {
+  stream->note(label, {.kind = kind,
+                       .dtype = dtype,
+                       .bytes_read = cost.bytes_read,
+                       .bytes_written = cost.bytes_written,
+                       .flops = cost.flops});
+}
+
 // Queues `on_cpu` on a CPU device; calls `on_cuda`, which queues launches on `stream` itself, on a
-// CUDA device; does nothing on a meta device. `label`, a string literal, names the work in the
+// CUDA device; on a meta device notes cost(args). `label`, a string literal, names the work in the
 // trace and starts the error's message. Builds without CUDA do not refer to what `on_cuda` calls.
-template <class OnCpu, class OnCuda = NoKernel>
-void run_on_device(const char* label, Device device, StreamRef stream, OnCpu&& on_cpu,
-                   OnCuda&& on_cuda = {}) {
-  if (device.meta) return;
+template <class Args, class OnCpu, class OnCuda = NoKernel>
+void run_on_device(const char* label, const Args& args, Device device, StreamRef stream,
+                   OnCpu&& on_cpu, [[maybe_unused]] OnCuda&& on_cuda = {}) {
+  if (device.meta) {
+    note_kernel(label, cost(args), stream);
+    return;
+  }
   switch (device.kind) {
     case DeviceKind::cpu:
       stream.submit(label, std::forward<OnCpu>(on_cpu));

@@ -114,7 +114,10 @@ class ChunkSum {
   }
   void finish() const {
     if (!block_) return;
-    run_on_device(head_.op, target_.device(), stream_,
+    const Cost rounding{.bytes_read = sum_.bytes() + (head_.accumulate ? target_.bytes() : 0),
+                        .bytes_written = target_.bytes(),
+                        .flops = head_.accumulate ? target_.numel() : 0};
+    run_on_device(head_.op, rounding, target_.device(), stream_,
                   [sum = sum_, target = target_, accumulate = head_.accumulate] {
                     cpu::round_sum(sum, target, accumulate);
                   });
@@ -127,6 +130,15 @@ class ChunkSum {
   Block block_;
   View sum_;
 };
+
+int64_t bytes_of(const ConstView& view) { return view ? view.bytes() : 0; }
+
+// As cross_entropy counts them.
+Cost cost_of_rows(const cpu::HeadRows& work) {
+  return {.bytes_read = work.logits.bytes() + bytes_of(work.labels) + bytes_of(work.lse),
+          .bytes_written = bytes_of(work.dlogits) + bytes_of(work.lse_out),
+          .flops = (work.dlogits ? 7 : 4) * work.logits.numel()};
+}
 
 void run_chunks(const Head& head, StreamRef stream) {
   const int64_t rows = head.rows();
@@ -163,7 +175,7 @@ void run_chunks(const Head& head, StreamRef stream) {
     if (head.lse_out) work.lse_out = head.lse_out.narrow(0, begin, count);
     if (row_loss != nullptr) work.row_loss = row_loss + begin;
     if (head.has_gradient()) work.dlogits = dlogits;
-    run_on_device(head.op, device, stream, [work] { cpu::head_rows(work); });
+    run_on_device(head.op, cost_of_rows(work), device, stream, [work] { cpu::head_rows(work); });
     if (head.dhidden) {
       gemm({.a = dlogits, .b = head.weight, .c = head.dhidden.narrow(0, begin, count)}, stream);
     }
@@ -176,8 +188,8 @@ void run_chunks(const Head& head, StreamRef stream) {
            stream);
     }
     if (head.dbias) {
-      run_on_device(head.op, device, stream,
-                    [dlogits, sum = dbias.view(), beta = dbias.beta(chunk)] {
+      run_on_device(head.op, Cost{.bytes_read = dlogits.bytes(), .flops = dlogits.numel()}, device,
+                    stream, [dlogits, sum = dbias.view(), beta = dbias.beta(chunk)] {
                       cpu::sum_columns(dlogits, sum, beta != 0.0);
                     });
     }
@@ -185,13 +197,12 @@ void run_chunks(const Head& head, StreamRef stream) {
   dweight.finish();
   dbias.finish();
   if (row_loss != nullptr) {
-    run_on_device(head.op, device, stream, [row_loss, rows, loss = head.loss] {
+    const Cost sum{.bytes_read = rows * int64_t{sizeof(double)}, .flops = rows};
+    run_on_device(head.op, sum, device, stream, [row_loss, rows, loss = head.loss] {
       cpu::sum_row_losses(row_loss, rows, loss);
     });
   }
 }
-
-int64_t bytes_of(const ConstView& view) { return view ? view.bytes() : 0; }
 
 // `products` of N x V x C; the row work is that of cross_entropy.
 Cost head_cost(const Head& head, int64_t products) {

@@ -41,7 +41,7 @@ void permute(const Permute& args, StreamRef stream) {
   require_apart(kOp, "y", args.y, "x", args.x);
   require_same_device(kOp, {args.x, args.y});
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args.x.device(), stream, [args] { cpu::permute(args); });
+  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::permute(args); });
 }
 
 Cost cost(const Permute& args) {

@@ -44,7 +44,7 @@ void residual_norm_forward(const ResidualNormForward& args, StreamRef stream) {
   require_same_device(
       kOp, {args.x, args.residual, args.gamma, args.beta, args.sum, args.y, args.mean, args.rstd});
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args.x.device(), stream, [args] { cpu::residual_norm_forward(args); });
+  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::residual_norm_forward(args); });
 }
 
 Cost cost(const ResidualNormForward& args) {

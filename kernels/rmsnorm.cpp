@@ -36,7 +36,7 @@ void rmsnorm_forward(const RmsNormForward& args, StreamRef stream) {
   require_same_or_apart(kOp, "y", args.y, "x", args.x);
   if (args.x.numel() == 0) return;
   run_on_device(
-      kOp, args.x.device(), stream, [args] { cpu::rmsnorm_forward(args); },
+      kOp, args, args.x.device(), stream, [args] { cpu::rmsnorm_forward(args); },
       [&] { cuda::rmsnorm_forward(args, stream); });
 }
 
@@ -67,7 +67,7 @@ void rmsnorm_backward(const RmsNormBackward& args, StreamRef stream) {
   require_same_device(kOp, {args.dy, args.x, args.gamma, args.rstd, args.dresidual, args.dx,
                             args.dgamma, args.workspace});
   run_on_device(
-      kOp, args.x.device(), stream, [args] { cpu::rmsnorm_backward(args); },
+      kOp, args, args.x.device(), stream, [args] { cpu::rmsnorm_backward(args); },
       [&] { cuda::rmsnorm_backward(args, stream); });
 }
 

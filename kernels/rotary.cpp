@@ -126,7 +126,7 @@ void rotary(const Rotary& args, StreamRef stream) {
   }
   require_same_device(kOp, {args.q, args.k, args.cos, args.sin, args.positions});
   if (args.q.dim(0) * args.q.dim(1) * args.cos.cols() == 0) return;
-  run_on_device(kOp, args.q.device(), stream, [args] { cpu::rotary(args); });
+  run_on_device(kOp, args, args.q.device(), stream, [args] { cpu::rotary(args); });
 }
 
 // The elements that turn are read and written, the table's rows are read once per position.

@@ -32,7 +32,7 @@ void sgd(const Sgd& args, StreamRef stream) {
           ": nesterov needs momentum > 0 and dampening 0, not ", args.momentum, " and ",
           args.dampening);
   if (args.weights.numel() == 0) return;
-  run_on_device(kOp, args.weights.device(), stream, [args] { cpu::sgd(args); });
+  run_on_device(kOp, args, args.weights.device(), stream, [args] { cpu::sgd(args); });
 }
 
 // Operations per element as the header lists them, an fma as two.

@@ -25,7 +25,7 @@ void tree_sum(const TreeSum& args, StreamRef stream) {
                           args.in.narrow(0, r, 1).reshape(Shape{n}));
   }
   if (n == 0) return;
-  run_on_device(kOp, args.in.device(), stream, [args] { cpu::tree_sum(args); });
+  run_on_device(kOp, args, args.in.device(), stream, [args] { cpu::tree_sum(args); });
 }
 
 Cost cost(const TreeSum& args) {

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <exception>
 #include <limits>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -22,6 +21,8 @@
 #include "zero/gather_values.h"
 #include "zero/gradient_norm.h"
 #include "zero/host_activations.h"
+#include "zero/host_memory.h"
+#include "zero/loss_totals.h"
 #include "zero/parameter_source.h"
 #include "zero/phase_clock.h"
 #include "zero/resident_values.h"
@@ -33,21 +34,6 @@
 namespace zinc::zero {
 namespace {
 
-// What a step collects from the micro-batches of this rank.
-struct StepTotals {
-  std::vector<double> losses;  // tokens: sums over targets; micro_batch: means
-  int64_t num_targets = 0;
-};
-
-// The sum over a binary tree of the values' positions: halves of the largest power of two below
-// their number. The tree of comm's ordered sums.
-double tree_sum(std::span<const double> values) {
-  if (values.empty()) return 0.0;
-  if (values.size() == 1) return values.front();
-  const size_t left = std::bit_floor(values.size() - 1);
-  return tree_sum(values.first(left)) + tree_sum(values.subspan(left));
-}
-
 std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
                                                    EngineOptions& options) {
   if (options.optimizer != nullptr) {
@@ -55,6 +41,12 @@ std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
       throw ConfigError(concat("a client's own optimizer (", options.optimizer->name(),
                                ") on ZeRO stage ", config.zero.stage,
                                " needs \"zero_allow_untested_optimizer\": true"));
+    }
+    if (config.zero.offload_optimizer.device != OffloadDevice::none &&
+        config.zero.force_cpu_optimizer) {
+      throw ConfigError(concat("a client's own optimizer (", options.optimizer->name(),
+                               ") with offload_optimizer needs \"zero_force_ds_cpu_optimizer\": "
+                               "false"));
     }
     return std::move(options.optimizer);
   }
@@ -150,7 +142,7 @@ class Engine::Impl {
     activity_ = "forward";
     context_.random().set_position(static_cast<uint64_t>(num_steps_), static_cast<uint64_t>(index));
     source_.begin(WeightStore::Phase::forward);
-    const autograd::ExpectedLossGradient expected(seed_of(batch.num_targets));
+    const autograd::ExpectedLossGradient expected(totals_.seed(scaler_.scale(), batch.num_targets));
     const autograd::RecomputeInputScope recompute(
         config_.recompute.cpu_checkpointing ? &host_activations_ : nullptr);
     Loss loss{.sum = model_.loss(batch), .num_targets = batch.num_targets};
@@ -169,10 +161,9 @@ class Engine::Impl {
     const int64_t left = no_sync_ ? 1 : 0;  // more are to come
     strategy_.gradients->begin_micro_step(
         backwards_, backwards_ + config_.batch.accumulation - micro_step_ + left);
-    autograd::backward(loss.sum, seed_of(loss.num_targets));
+    autograd::backward(loss.sum, totals_.seed(scaler_.scale(), loss.num_targets));
     strategy_.gradients->end_micro_step();
-    totals_.losses.push_back(contribution_of(loss));
-    totals_.num_targets += loss.num_targets;
+    totals_.add(loss.sum.item(), loss.num_targets);
     ++backwards_;
     clock_.stop(start, &PhaseSeconds::backward);
     if (no_sync_) return;
@@ -212,7 +203,7 @@ class Engine::Impl {
     micro_step_ = 0;
     forwards_ = 0;
     backwards_ = 0;
-    totals_ = {};
+    totals_.clear();
     reduced_.reset();
     clock_.stop(start, &PhaseSeconds::step);
     result.phases = clock_.take();
@@ -367,7 +358,7 @@ class Engine::Impl {
   EngineParameterSource source_;
   HostActivations host_activations_{context_};
 
-  StepTotals totals_;
+  LossTotals totals_{config_.gradient.loss_reduction};
   int64_t num_steps_ = 0;
   int64_t num_applied_ = 0;
   int64_t consecutive_skips_ = 0;
@@ -424,40 +415,24 @@ class Engine::Impl {
     return gradient.prescale ? static_cast<double>(world_.size()) : gradient.predivide_factor;
   }
 
-  bool by_token() const { return config_.gradient.loss_reduction == LossReduction::tokens; }
-
-  // What backward starts with.
-  double seed_of(int64_t num_targets) const {
-    if (by_token()) return scaler_.scale();
-    return num_targets == 0 ? 0.0 : scaler_.scale() / static_cast<double>(num_targets);
-  }
-
-  double contribution_of(const Loss& loss) const {
-    if (by_token()) return loss.sum.item();
-    return loss.num_targets == 0 ? 0.0 : loss.mean();
-  }
-
-  // What the kept gradient is divided by to be the gradient of the mean loss.
-  double gradient_divisor(int64_t num_targets) const {
-    const double count = by_token() ? static_cast<double>(num_targets)
-                                    : static_cast<double>(backwards_ * world_.size());
-    require(count > 0.0, "engine.step: no micro-batch of this step has a target token");
-    return scaler_.scale() * count / wire_divisor();
-  }
-
   // The gradients of a whole step are summed over micro-batches and ranks.
   struct Reduced {
     StepResult result;     // what is known without the norm
-    double divisor = 1.0;  // gradient_divisor
+    double divisor = 1.0;  // of the kept gradient, to be that of the mean loss
   };
   const Reduced& reduced() {
     if (reduced_) return *reduced_;
     strategy_.weights->end_passes();
     activity_ = "reduction of the gradients";
     strategy_.gradients->finish();
-    Reduced reduced{.result = sum_totals()};
-    reduced.divisor = gradient_divisor(reduced.result.num_targets);
-    return reduced_.emplace(std::move(reduced));
+    const StepLoss loss = totals_.reduce(world_);
+    const double count = totals_.count(loss, world_.size());
+    require(count > 0.0, "engine.step: no micro-batch of this step has a target token");
+    return reduced_.emplace(Reduced{.result = {.loss = loss.mean,
+                                               .learning_rate = lr_schedule_.lr(),
+                                               .loss_scale = scaler_.scale(),
+                                               .num_targets = loss.num_targets},
+                                    .divisor = scaler_.scale() * count / wire_divisor()});
   }
 
   static void check_edited(const std::vector<std::string>& names, const EditedParameters& values) {
@@ -470,33 +445,10 @@ class Engine::Impl {
     require(values.size() == names.size(), "engine.edit: names were added");
   }
 
-  StepResult sum_totals() {
-    // By rank: its losses, then its targets. The losses of all ranks are added in the order of
-    // their global micro-batch index, so that their sum does not depend on who computed which.
-    std::vector<double> values = totals_.losses;
-    values.push_back(static_cast<double>(totals_.num_targets));
-    const std::vector<double> all = gather_values(world_, values);
-    const size_t ranks = all.size() / values.size();
-    std::vector<double> losses;
-    Evaluation sum;
-    for (size_t micro_step = 0; micro_step + 1 < values.size(); ++micro_step) {
-      for (size_t r = 0; r < ranks; ++r) losses.push_back(all[r * values.size() + micro_step]);
-    }
-    for (size_t r = 0; r < ranks; ++r) {
-      sum.num_targets += static_cast<int64_t>(all[(r + 1) * values.size() - 1]);
-    }
-    sum.loss_sum = tree_sum(losses);
-    const double means = static_cast<double>(losses.size());
-    return {.loss = by_token() ? sum.mean() : sum.loss_sum / means,
-            .learning_rate = lr_schedule_.lr(),
-            .loss_scale = scaler_.scale(),
-            .num_targets = sum.num_targets};
-  }
-
   NormResult measure_norm() {
     std::vector<ConstView> gradients;
     for (const UpdateSlice& slice : strategy_.weights->slices()) {
-      gradients.push_back(strategy_.gradients->gradient(slice.group, slice.range));
+      gradients.push_back(host_memory(strategy_.gradients->gradient(slice.group, slice.range)));
     }
     return norm_.measure(gradients);
   }
@@ -518,17 +470,10 @@ class Engine::Impl {
     const Tensor factor = Tensor::full({1}, update_factor(summed_norm, divisor));
     optim::HyperParameters hyper = config_.optimizer.hyper;
     lr_schedule_.apply(hyper);
-    const double decay = hyper.weight_decay;
-    for (const UpdateSlice& slice : strategy_.weights->slices()) {
-      hyper.weight_decay = decays(slice.segment) ? decay : 0.0;
-      optimizer_->update({.weights = slice.weights,
-                          .gradient = strategy_.gradients->gradient(slice.group, slice.range),
-                          .states = slice.states,
-                          .model_weights = slice.model_weights,
-                          .factor = factor.view(),
-                          .step = num_applied_ + 1},
-                         hyper, context_.compute());
-    }
+    strategy_.step->run({.optimizer = *optimizer_,
+                         .hyper = hyper,
+                         .factor = factor.view(),
+                         .step = num_applied_ + 1});
     strategy_.weights->publish();
     lr_schedule_.advance();
     ++num_applied_;

@@ -45,7 +45,8 @@ class ShardedWeights : public WeightStore {
         context_(context),
         options_(options),
         collectives_(communicator, context, {.bucket_numel = options.bucket_numel}),
-        optimizer_(groups, communicator, context, options.num_states, true),
+        optimizer_(groups, communicator, context, options.num_states, true, options.optimizer_tier,
+                   options.swapped),
         forecast_(groups, schedule),
         scheduled_(schedule != nullptr),
         states_(groups.size()) {
@@ -260,9 +261,8 @@ class ShardedWeights : public WeightStore {
     if (!optimizer_.has_master(group) || !is_trained(placement.segment)) return;
     const Range owned = intersect(range, optimizer_.owned(segment));
     if (owned.empty()) return;
-    kernels::copy({.x = values.narrow(0, owned.begin - range.begin, owned.size()),
-                   .y = optimizer_.master(group, segment, owned)},
-                  context_.compute());
+    optimizer_.write_master(group, segment, owned,
+                            values.narrow(0, owned.begin - range.begin, owned.size()));
   }
 
   void load(const ShardGroup& group, const Placement& placement, const nn::WeightSource& source) {

@@ -21,7 +21,8 @@ class WholeWeights : public WeightStore {
         communicator_(communicator),
         context_(context),
         options_(options),
-        optimizer_(groups, communicator, context, options.num_states, options.shard_optimizer) {
+        optimizer_(groups, communicator, context, options.num_states, options.shard_optimizer,
+                   options.optimizer_tier, options.swapped) {
     for (const ShardGroup& group : groups_) {
       arenas_.push_back(
           context.allocate(group.numel() * size_of(group.dtype()), Label::parameters));
@@ -128,9 +129,8 @@ class WholeWeights : public WeightStore {
     const Segment& segment = group.segment(placement.segment);
     const Range owned = intersect(range, optimizer_.owned(segment));
     if (owned.empty()) return;
-    kernels::copy({.x = values.narrow(0, owned.begin - range.begin, owned.size()),
-                   .y = optimizer_.master(group, segment, owned)},
-                  context_.compute());
+    optimizer_.write_master(group, segment, owned,
+                            values.narrow(0, owned.begin - range.begin, owned.size()));
   }
 
   void load(const ShardGroup& group, const Placement& placement, const nn::WeightSource& source) {

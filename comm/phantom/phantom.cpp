@@ -11,6 +11,7 @@
 #include "comm/partition.h"
 #include "comm/workspace.h"
 #include "core/error.h"
+#include "core/work_log.h"
 
 namespace zinc::comm {
 namespace {
@@ -144,6 +145,10 @@ class Phantom final : public Communicator {
       sum.bytes_sent += traffic.sent;
       sum.bytes_received += traffic.received;
     }
+    stream->note(label, {.kind = WorkKind::collective,
+                         .bytes_read = traffic.received,
+                         .bytes_written = traffic.sent,
+                         .ranks = size()});
     stream.submit(label, [] {});
     return Work(stream->record());
   }

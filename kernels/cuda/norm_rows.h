@@ -97,6 +97,7 @@ inline void store_column_sums(const char* op, const float* partials, int64_t cou
   if (!out) return;
   constexpr int kThreads = 128;
   const int64_t cols = out.numel();
+  if (cols == 0) return;
   dispatch_device_float(op, out.dtype(), [&]<class T>() {
     launch(column_sum_kernel<T>, dim3(static_cast<unsigned>(packs_of(cols, kThreads))),
            dim3(kThreads), 0, stream, partials, count, cols, accumulate, out.data_as<T>());

@@ -255,7 +255,7 @@ void rmsnorm_backward(const RmsNormBackward& args, StreamRef stream) {
         norm_backward_workspace_bytes(rows, 1, DType::f32) / int64_t{sizeof(float)};
     const int64_t most = args.dgamma ? column_sum_blocks(rows, workspace_rows, 1)
                                      : std::min(kMaxGrid, packs_of(rows, shape.rows_at_a_time));
-    const int64_t per_block = rows_per_block(rows, most);
+    const int64_t per_block = std::max<int64_t>(1, rows_per_block(rows, most));
     const int64_t blocks = packs_of(rows, per_block);
     float* partials = args.dgamma ? static_cast<float*>(args.workspace.data()) : nullptr;
     const BackwardArgs<T> kernel_args{
@@ -272,6 +272,7 @@ void rmsnorm_backward(const RmsNormBackward& args, StreamRef stream) {
         can_read_packs({args.dy, args.x, args.dresidual, args.gamma, args.dx})};
     const dim3 grid(static_cast<unsigned>(blocks));
     dispatch_packs(shape.packs_per_thread, [&]<int kPacks>() {
+      if (args.x.numel() == 0) return;
       if constexpr (kPacks == 0) {
         launch(backward_long_kernel<T>, grid, shape.block, 0, stream, kernel_args);
       } else {

@@ -32,7 +32,7 @@ GuardedBytes::GuardedBytes(size_t bytes, size_t misalignment) {
       ::operator new(bytes + misalignment + 2 * kGuard, std::align_val_t(kGuard)));
   std::memset(all, static_cast<int>(kCanary), bytes + misalignment + 2 * kGuard);
   data_ =
-      std::unique_ptr<std::byte[], Free>(all + kGuard + misalignment, Free{bytes, misalignment});
+      std::unique_ptr<std::byte[], Free>(all + kGuard + misalignment, Free(bytes, misalignment));
 #if defined(__SANITIZE_ADDRESS__)
   ASAN_POISON_MEMORY_REGION(all, kGuard + misalignment);
   ASAN_POISON_MEMORY_REGION(data_.get() + bytes, kGuard);

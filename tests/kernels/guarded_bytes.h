@@ -10,7 +10,7 @@ namespace zinc::test {
 // stops the program; without it a write outside fails the test that runs when they are freed.
 class GuardedBytes {
  public:
-  GuardedBytes() = default;
+  GuardedBytes() {}
   // The address is a multiple of 256, plus `misalignment`.
   explicit GuardedBytes(size_t bytes, size_t misalignment = 0);
 
@@ -21,6 +21,8 @@ class GuardedBytes {
 
  private:
   struct Free {
+    Free() {}  // g++ takes a defaulted one for deleted here
+    Free(size_t bytes_, size_t misalignment_) : bytes(bytes_), misalignment(misalignment_) {}
     size_t bytes = 0;
     size_t misalignment = 0;
     void operator()(std::byte* data) const;

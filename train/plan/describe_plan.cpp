@@ -38,6 +38,34 @@ void write_figures(json::Writer& json, const RankPlan& rank) {
   json.end_array();
 }
 
+void write_time(json::Writer& json, const Plan& plan) {
+  if (!plan.fullest.time) return;
+  const StepTime& time = *plan.fullest.time;
+  json.key("time").begin_object();
+  json.member("hardware", plan.options.hardware->name);
+  json.member("hardware_source", plan.options.hardware->source);
+  json.member("step_seconds", time.step_seconds);
+  json.member("compute_seconds", time.compute_seconds);
+  json.member("communication_seconds", time.communication_seconds);
+  json.member("exposed_communication_seconds", time.exposed_seconds());
+  json.member("tokens_per_second", *plan.tokens_per_second());
+  json.end_object();
+}
+
+std::string describe_time(const Plan& plan) {
+  if (!plan.fullest.time) return "";
+  const StepTime& time = *plan.fullest.time;
+  const Hardware& hardware = *plan.options.hardware;
+  const auto row = [](std::string_view name, double seconds) {
+    return fmt::format("{:<24} {:>12.3f} ms\n", name, 1e3 * seconds);
+  };
+  return fmt::format("\ntime of a step on {} ({})\n", hardware.name,
+                     hardware.source == "measured" ? "measured" : "by its specification") +
+         row("compute", time.compute_seconds) + row("communication", time.communication_seconds) +
+         row("exposed communication", time.exposed_seconds()) + row("step", time.step_seconds) +
+         fmt::format("{:<24} {:>12.1f} tokens/s\n", "all ranks", *plan.tokens_per_second());
+}
+
 }  // namespace
 
 std::string describe(const Plan& plan) {
@@ -69,8 +97,10 @@ std::string describe(const Plan& plan) {
     text += fmt::format("{:<16} {:>6} {} {}\n", name, traffic.calls, bytes_text(traffic.bytes_sent),
                         bytes_text(traffic.bytes_received));
   }
-  text += fmt::format("{:<16} {:>6} {:>16} FLOP\n", "model", "", format_count(plan.flops_per_step));
-  return text;
+  text += fmt::format("{:<16} {:>6} {}\n{:<16} {:>6} {:>16} FLOP\n{:<16} {:>6} {:>16} FLOP\n",
+                      "I/O", 0, bytes_text(0), "model", "", format_count(plan.flops_per_step),
+                      "kernels", "", format_count(static_cast<double>(rank.kernel_flops)));
+  return text + describe_time(plan);
 }
 
 std::string json_of(const Plan& plan) {
@@ -83,6 +113,8 @@ std::string json_of(const Plan& plan) {
   json.member("num_parameters", plan.num_parameters);
   json.member("tokens_per_step", plan.tokens_per_step);
   json.member("flops_per_step", plan.flops_per_step);
+  json.member("kernel_flops_per_step", plan.fullest.kernel_flops);
+  json.member("io_bytes_per_step", 0);
   json.member("rank", plan.fullest.rank);
   json.member("peak_bytes", plan.fullest.device_peak());
   json.member("peak_moment", plan.fullest.peak_moment);
@@ -97,6 +129,7 @@ std::string json_of(const Plan& plan) {
     json.end_object();
   }
   json.end_array();
+  write_time(json, plan);
   json.end_object();
   return json.take();
 }

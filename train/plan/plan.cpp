@@ -5,6 +5,7 @@
 
 #include "comm/world.h"
 #include "core/error.h"
+#include "core/work_log.h"
 #include "train/model.h"
 #include "train/trainer.h"
 
@@ -30,7 +31,7 @@ class PhantomData final : public Dataset {
 // Takes down where the engine is when memory is fullest, and what each step moves.
 class Watch final : public TrainerObserver {
  public:
-  explicit Watch(comm::PhantomLedger& ledger) : ledger_(ledger) {}
+  Watch(comm::PhantomLedger& ledger, WorkLog& log) : ledger_(ledger), log_(log) {}
 
   void on_peak(Tier tier, const MemoryReport& report) {
     if (tier != Tier::device) return;
@@ -42,17 +43,22 @@ class Watch final : public TrainerObserver {
     ledger_.clear();
   }
   void on_step(const StepMetrics& metrics, const Progress&) override {
+    log_.mark("step");
     if (metrics.step == 1) first_step_ = std::exchange(ledger_, {});
     tokens_per_step_ = metrics.tokens;
   }
   // The last step ends where the evaluation begins.
-  void end_of_steps() { plan_.step = ledger_; }
+  void end_of_steps() {
+    plan_.step = ledger_;
+    log_.stop();
+  }
 
   RankPlan& plan() { return plan_; }
   int64_t tokens_per_step() const { return tokens_per_step_; }
 
  private:
   comm::PhantomLedger& ledger_;
+  WorkLog& log_;
   const zero::Engine* engine_ = nullptr;
   comm::PhantomLedger first_step_;
   RankPlan plan_;
@@ -60,13 +66,14 @@ class Watch final : public TrainerObserver {
 };
 
 comm::World phantom_world(const PlanOptions& options, const Config& config, int rank,
-                          std::shared_ptr<comm::PhantomLedger> ledger, Watch& watch) {
+                          std::shared_ptr<comm::PhantomLedger> ledger, Watch& watch, WorkLog& log) {
   Device device = options.device;
   device.meta = true;
   ContextOptions context{.device = device,
                          .seed = config.seed,
                          .num_threads = options.num_threads,
-                         .execution = ContextOptions::Execution::inline_all};
+                         .execution = ContextOptions::Execution::inline_all,
+                         .work_log = &log};
   context.memory.limits[static_cast<size_t>(Tier::device)] = config.device_memory_limit;
   context.memory.on_peak = [&watch](Tier tier, const MemoryReport& report) {
     watch.on_peak(tier, report);
@@ -81,12 +88,27 @@ comm::World phantom_world(const PlanOptions& options, const Config& config, int 
       std::move(communicator), std::make_unique<Context>(std::move(context)));
 }
 
+// The second of the log's two steps.
+void time_step(const WorkLog& log, const PlanOptions& options, RankPlan& rank) {
+  int64_t marks = 0;
+  for (const WorkLog::Entry& entry : log.entries()) {
+    if (entry.action == WorkLog::Action::mark) ++marks;
+    if (marks == 1) rank.kernel_flops += entry.cost.flops;
+  }
+  bug_check(marks == 2, "plan: ", marks, " steps were logged, not 2");
+  if (!options.hardware) return;
+  const RankSpeed speed(*options.hardware, options.num_threads, options.ranks_per_host);
+  const std::vector<PlayedMoment> steps = play(log, speed);
+  rank.time = between(steps[0], steps[1]);
+}
+
 Plan plan_of_rank(const ModelConfigFile& model_config, const Config& config,
                   const PlanOptions& options, int rank) {
   constexpr int64_t kSteps = 2;
   const auto ledger = std::make_shared<comm::PhantomLedger>();
-  Watch watch(*ledger);
-  comm::World world = phantom_world(options, config, rank, ledger, watch);
+  WorkLog log;
+  Watch watch(*ledger, log);
+  comm::World world = phantom_world(options, config, rank, ledger, watch, log);
   const std::unique_ptr<nn::Model> model = make_model(model_config.config);
   zero::Engine engine(*model, config.engine, world, {.total_steps = kSteps});
   watch.follow(engine);
@@ -122,6 +144,7 @@ Plan plan_of_rank(const ModelConfigFile& model_config, const Config& config,
   plan.fullest.peaks = world.context().allocator().report();
   plan.flops_per_step = model->flops_per_token(options.seq) *
                         static_cast<double>(plan.tokens_per_step) / options.world;
+  time_step(log, options, plan.fullest);
   return plan;
 }
 
@@ -139,6 +162,11 @@ Plan make_plan(const ModelConfigFile& model, const Config& config, const PlanOpt
   return plan;
 }
 
+std::optional<double> Plan::tokens_per_second() const {
+  if (!fullest.time) return std::nullopt;
+  return static_cast<double>(tokens_per_step) / fullest.time->step_seconds;
+}
+
 std::optional<PlanChange> cheapest_change(const ModelConfigFile& model, const Config& config,
                                           const PlanOptions& options, int64_t bytes) {
   struct Candidate {
@@ -146,6 +174,8 @@ std::optional<PlanChange> cheapest_change(const ModelConfigFile& model, const Co
     zero::EngineConfig engine;
   };
   const zero::EngineConfig& now = config.engine;
+  PlanOptions bytes_only = options;
+  bytes_only.hardware.reset();
   std::vector<Candidate> candidates;
   const auto add = [&](const std::string& words, auto&& change) {
     Candidate candidate{words, now};
@@ -181,7 +211,7 @@ std::optional<PlanChange> cheapest_change(const ModelConfigFile& model, const Co
     Config changed = config;
     changed.engine = candidate.engine;
     changed.device_memory_limit.reset();
-    const int64_t peak = make_plan(model, changed, options).fullest.device_peak();
+    const int64_t peak = make_plan(model, changed, bytes_only).fullest.device_peak();
     if (peak <= bytes) return PlanChange{candidate.words, peak};
   }
   return std::nullopt;

@@ -1,9 +1,11 @@
-// train/plan/plan.h: the bytes and the traffic of a run, before it runs.
+// train/plan/plan.h: the bytes, the traffic and the time of a run, before it runs.
 //
 // A plan is a run: model, engine, loader and trainer are the real ones, on a meta device and among
 // phantom ranks, for two steps, an evaluation and a save. So its peak is the peak that a real run
 // takes from zinc's allocators, to the byte; libraries' own memory and the program itself are not
-// in it. Takes time in proportion to the model's number of kernels, not to its size or the world's.
+// in it. The time of a step comes from what the run issues, played through at the speeds of a
+// hardware file (train/plan/playback.h): a model, not a promise. Takes time in proportion to the
+// model's number of kernels, not to its size or the world's.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +17,8 @@
 #include "core/allocator.h"
 #include "train/config/config.h"
 #include "train/hub/model_config.h"
+#include "train/plan/hardware.h"
+#include "train/plan/playback.h"
 
 namespace zinc::train {
 
@@ -27,15 +31,19 @@ struct PlanOptions {
   // Restores, samples and client code come on top where they need more than training does.
   bool evaluate = true;
   bool save = true;
+  int ranks_per_host = 1;              // that share a host; for the time alone
+  std::optional<Hardware> hardware{};  // whose times are wanted
 };
 
 // What one rank takes.
 struct RankPlan {
   int rank = 0;
-  MemoryReport peaks;        // `peak` of every tier and label, over the whole run
-  MemoryReport at_peak;      // `live` at the moment when the device tier is fullest
-  std::string peak_moment;   // what the engine was at then
-  comm::PhantomLedger step;  // traffic of one optimizer step, after the first
+  MemoryReport peaks;            // `peak` of every tier and label, over the whole run
+  MemoryReport at_peak;          // `live` at the moment when the device tier is fullest
+  std::string peak_moment;       // what the engine was at then
+  comm::PhantomLedger step;      // traffic of one optimizer step, after the first
+  int64_t kernel_flops = 0;      // of that step: all kernels, recomputation included
+  std::optional<StepTime> time;  // of that step, where the plan was given the hardware
   int64_t device_peak() const { return peaks.at(Tier::device).peak; }
 };
 
@@ -45,6 +53,8 @@ struct Plan {
   int64_t num_parameters = 0;
   int64_t tokens_per_step = 0;  // of all ranks
   double flops_per_step = 0.0;  // model FLOP of one rank: nn::Model::flops_per_token
+  // Absent where there is no time.
+  std::optional<double> tokens_per_second() const;
   uint64_t schedule_hash = 0;
 };
 

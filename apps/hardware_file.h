@@ -1,0 +1,22 @@
+// apps/hardware_file.h: where the figures of this machine lie.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "train/plan/hardware.h"
+
+namespace zinc::apps {
+
+// $ZINC_HARDWARE, or zinc/hardware.json in $XDG_CONFIG_HOME, or in ~/.config; empty where no
+// variable says where that is.
+std::string own_hardware_path();
+
+// The file at `path`; where that is empty, the machine's own, or nothing where there is none.
+// Throws DataError and IoError as train::read_hardware does, also for an own file that is broken.
+std::optional<train::Hardware> find_hardware(const std::string& path);
+
+// How to get the times that a plan without a hardware file does not have.
+std::string how_to_get_hardware();
+
+}  // namespace zinc::apps

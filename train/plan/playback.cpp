@@ -1,0 +1,157 @@
+#include "train/plan/playback.h"
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <limits>
+
+#include "core/context.h"
+#include "core/error.h"
+
+namespace zinc::train {
+namespace {
+
+constexpr int kCompute = static_cast<int>(StreamRole::compute);
+
+class Player {
+ public:
+  Player(const WorkLog& log, const RankSpeed& speed) : log_(log), speed_(speed) {}
+
+  std::vector<PlayedMoment> run() {
+    while (true) {
+      while (settle()) {
+      }
+      if (!advance()) break;
+    }
+    bug_check(next_ == log_.entries().size(), "the run that is played through waits for ever, at ",
+              "entry ", next_, " of ", log_.entries().size());
+    return std::move(moments_);
+  }
+
+ private:
+  struct Item {
+    bool is_wait = false;
+    int source = 0;      // of a wait
+    int64_t count = 0;   // likewise
+    bool kernel = true;  // of work: no collective
+    double left = 0.0;   // seconds, alone on the machine
+  };
+  struct Queue {
+    std::deque<Item> items;
+    int64_t done = 0;
+  };
+
+  Queue& queue(int stream) { return queues_[static_cast<size_t>(stream)]; }
+  bool has_done(int stream, int64_t count) { return queue(stream).done >= count; }
+
+  // Everything that takes no time; false where there was nothing.
+  bool settle() {
+    bool moved = false;
+    for (Queue& stream : queues_) {
+      while (!stream.items.empty()) {
+        const Item& head = stream.items.front();
+        if (head.is_wait ? !has_done(head.source, head.count) : head.left > 0.0) break;
+        stream.items.pop_front();
+        ++stream.done;
+        moved = true;
+      }
+    }
+    const auto& entries = log_.entries();
+    while (next_ < entries.size() && has_done(host_source_, host_count_)) {
+      issue(entries[next_++]);
+      moved = true;
+    }
+    return moved;
+  }
+
+  void issue(const WorkLog::Entry& entry) {
+    switch (entry.action) {
+      case WorkLog::Action::mark:
+        totals_.label = entry.label;
+        totals_.seconds = now_;
+        moments_.push_back(totals_);
+        return;
+      case WorkLog::Action::host_wait:
+        return block_host(entry.source, entry.count);
+      case WorkLog::Action::wait:
+        queue(entry.stream)
+            .items.push_back({.is_wait = true, .source = entry.source, .count = entry.count});
+        break;
+      case WorkLog::Action::work:
+        queue(entry.stream).items.push_back(work(entry));
+        break;
+    }
+    ++issued_[static_cast<size_t>(entry.stream)];
+    // An inline stream: the call returns when the work is done.
+    if (entry.stream == kCompute && speed_.host_computes()) {
+      block_host(kCompute, issued_[kCompute]);
+    }
+  }
+
+  Item work(const WorkLog::Entry& entry) {
+    const int threads = entry.stream == kCompute ? speed_.threads() : 1;
+    const double seconds = speed_.seconds(entry.label, entry.cost, threads);
+    const bool kernel = entry.cost.kind != WorkKind::collective;
+    if (!kernel) totals_.communication += seconds;
+    if (kernel && entry.stream == kCompute) totals_.compute += seconds;
+    totals_.flops += entry.cost.flops;
+    return {.kernel = kernel, .left = seconds};
+  }
+
+  void block_host(int source, int64_t count) {
+    host_source_ = source;
+    host_count_ = count;
+  }
+
+  bool is_busy(int stream) {
+    const Queue& of = queue(stream);
+    return !of.items.empty() && !of.items.front().is_wait;
+  }
+
+  // To the next end of a piece of work; false where none is under way.
+  bool advance() {
+    double busy_threads = 0.0;
+    double shortest = std::numeric_limits<double>::infinity();
+    for (int s = 0; s < kNumStreamRoles; ++s) {
+      if (!is_busy(s)) continue;
+      const Item& head = queue(s).items.front();
+      busy_threads += s == kCompute && head.kernel ? speed_.threads() : 1;
+      shortest = std::min(shortest, head.left);
+    }
+    if (busy_threads == 0.0) return false;
+    const double cores = speed_.cores();
+    const double rate = cores == 0.0 ? 1.0 : std::min(1.0, cores / busy_threads);
+    for (int s = 0; s < kNumStreamRoles; ++s) {
+      if (!is_busy(s)) continue;
+      Item& head = queue(s).items.front();
+      head.left = head.left <= shortest ? 0.0 : head.left - shortest;
+    }
+    now_ += shortest / rate;
+    return true;
+  }
+
+  const WorkLog& log_;
+  const RankSpeed& speed_;
+  std::array<Queue, kNumStreamRoles> queues_{};
+  std::array<int64_t, kNumStreamRoles> issued_{};
+  size_t next_ = 0;
+  int host_source_ = 0;
+  int64_t host_count_ = 0;
+  double now_ = 0.0;
+  PlayedMoment totals_;
+  std::vector<PlayedMoment> moments_;
+};
+
+}  // namespace
+
+std::vector<PlayedMoment> play(const WorkLog& log, const RankSpeed& speed) {
+  return Player(log, speed).run();
+}
+
+StepTime between(const PlayedMoment& begin, const PlayedMoment& end) {
+  return {.step_seconds = end.seconds - begin.seconds,
+          .compute_seconds = end.compute - begin.compute,
+          .communication_seconds = end.communication - begin.communication};
+}
+
+}  // namespace zinc::train

@@ -1,0 +1,46 @@
+// train/plan/playback.h: the time of a run, played through from what it would issue.
+//
+// Every stream does its work in order, each piece as long as RankSpeed says; it begins when the
+// stream is free, its waits are over and the host has issued it. So communication overlaps with
+// compute exactly where the engine's own events allow it. On a CPU the issuing thread computes
+// itself, and the streams of a rank share its cores: where more threads are busy than there are
+// cores, all of them go on more slowly, in proportion. On a GPU the host issues ahead of the
+// device, in no time, until it waits for a result; kernels and copies between devices do not slow
+// each other down.
+//
+// Not modelled: caches (every kernel reads and writes memory), ranks that are slower than others,
+// reading data, what the host itself does between kernels on a GPU.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "core/work_log.h"
+#include "train/plan/hardware.h"
+
+namespace zinc::train {
+
+// What happened until a mark of the log.
+struct PlayedMoment {
+  std::string_view label;
+  double seconds = 0.0;        // on the clock
+  double compute = 0.0;        // kernels of the compute stream, each alone on the machine
+  double communication = 0.0;  // collectives of all streams, likewise
+  int64_t flops = 0;           // of all kernels
+};
+
+// One moment for each mark. Throws ConfigError as RankSpeed does.
+std::vector<PlayedMoment> play(const WorkLog& log, const RankSpeed& speed);
+
+// A step of one rank.
+struct StepTime {
+  double step_seconds = 0.0;
+  double compute_seconds = 0.0;
+  double communication_seconds = 0.0;
+  // What communication adds to the step: its length beyond that of its compute.
+  double exposed_seconds() const { return step_seconds - compute_seconds; }
+};
+StepTime between(const PlayedMoment& begin, const PlayedMoment& end);
+
+}  // namespace zinc::train

@@ -1,0 +1,64 @@
+#include "zero/loss_totals.h"
+
+#include <bit>
+#include <limits>
+#include <span>
+
+#include "zero/gather_values.h"
+
+namespace zinc::zero {
+namespace {
+
+// The sum over a binary tree of the values' positions: halves of the largest power of two below
+// their number. The tree of comm's ordered sums.
+double tree_sum(std::span<const double> values) {
+  if (values.empty()) return 0.0;
+  if (values.size() == 1) return values.front();
+  const size_t left = std::bit_floor(values.size() - 1);
+  return tree_sum(values.first(left)) + tree_sum(values.subspan(left));
+}
+
+}  // namespace
+
+double LossTotals::seed(double loss_scale, int64_t num_targets) const {
+  if (by_token()) return loss_scale;
+  return num_targets == 0 ? 0.0 : loss_scale / static_cast<double>(num_targets);
+}
+
+void LossTotals::add(double sum, int64_t num_targets) {
+  const double mean = num_targets == 0 ? 0.0 : sum / static_cast<double>(num_targets);
+  losses_.push_back(by_token() ? sum : mean);
+  num_targets_ += num_targets;
+}
+
+StepLoss LossTotals::reduce(comm::World& world) const {
+  // By rank: its losses, then its targets.
+  std::vector<double> values = losses_;
+  values.push_back(static_cast<double>(num_targets_));
+  const std::vector<double> all = gather_values(world, values);
+  const size_t ranks = all.size() / values.size();
+  std::vector<double> losses;
+  StepLoss step;
+  for (size_t micro_step = 0; micro_step + 1 < values.size(); ++micro_step) {
+    for (size_t r = 0; r < ranks; ++r) losses.push_back(all[r * values.size() + micro_step]);
+  }
+  for (size_t r = 0; r < ranks; ++r) {
+    step.num_targets += static_cast<int64_t>(all[(r + 1) * values.size() - 1]);
+  }
+  const auto terms =
+      static_cast<double>(by_token() ? step.num_targets : static_cast<int64_t>(losses.size()));
+  step.mean = terms == 0.0 ? std::numeric_limits<double>::quiet_NaN() : tree_sum(losses) / terms;
+  return step;
+}
+
+double LossTotals::count(const StepLoss& loss, int world) const {
+  if (by_token()) return static_cast<double>(loss.num_targets);
+  return static_cast<double>(static_cast<int64_t>(losses_.size()) * world);
+}
+
+void LossTotals::clear() {
+  losses_.clear();
+  num_targets_ = 0;
+}
+
+}  // namespace zinc::zero

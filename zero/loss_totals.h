@@ -1,0 +1,48 @@
+// zero/loss_totals.h: the losses of one step, and what its gradient is divided by.
+//
+// See Note [Losses are summed] in zero/engine.h.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "comm/world.h"
+#include "zero/engine_config.h"
+
+namespace zinc::zero {
+
+// Of a whole step over all ranks.
+struct StepLoss {
+  double mean = 0.0;  // natural logarithm; NaN without targets
+  int64_t num_targets = 0;
+};
+
+class LossTotals {
+ public:
+  explicit LossTotals(LossReduction reduction) : reduction_(reduction) {}
+
+  // The gradient with which the backward pass of a micro-batch starts.
+  double seed(double loss_scale, int64_t num_targets) const;
+
+  // One micro-batch of this rank. sum: over its targets.
+  void add(double sum, int64_t num_targets);
+
+  // Losses are added in the order of their global micro-batch index, so that the sum does not
+  // depend on who computed which. Collective; every rank has added as many.
+  StepLoss reduce(comm::World& world) const;
+
+  // What the summed gradient of the step is divided by to be that of the mean loss, but for the
+  // loss scale. 0 where no micro-batch has a target.
+  double count(const StepLoss& loss, int world) const;
+
+  void clear();
+
+ private:
+  bool by_token() const { return reduction_ == LossReduction::tokens; }
+
+  LossReduction reduction_;
+  std::vector<double> losses_;  // tokens: sums over targets; micro_batch: means
+  int64_t num_targets_ = 0;
+};
+
+}  // namespace zinc::zero
