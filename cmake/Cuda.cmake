@@ -1,11 +1,12 @@
-# The CUDA toolkit, cuDNN and NCCL. ZINC_CUDA=EMULATED takes neither: Emulator.cmake.
+# The CUDA toolkit, cuDNN and NCCL. ZINC_CUDA=EMULATED takes neither: Emulator.cmake. As long as no
+# command runs on a GPU, AUTO does not look for them: nvcc would only make every build slower.
 set(ZINC_CUDA_ARCHITECTURES 90a CACHE STRING "GPUs the device code is built for, as in 80;90a")
 
 set(_zinc_cuda_found FALSE)
 if(ZINC_CUDA STREQUAL "EMULATED")
   set(_zinc_cuda_found TRUE)
   set(CUDAToolkit_VERSION "emulated")
-elseif(NOT ZINC_CUDA STREQUAL "OFF")
+elseif(ZINC_CUDA STREQUAL "ON")
   include(CheckLanguage)
   check_language(CUDA)
   find_package(CUDAToolkit QUIET)

@@ -87,10 +87,12 @@ Block::Block(Size3 grid, Size3 block, Size3 index, size_t dynamic_shared_bytes, 
       threads_(block.count()),
       dynamic_shared_(dynamic_shared_bytes),
       shared_bytes_(dynamic_shared_bytes) {
+  warp_order_ = shuffle_.below(2) == 0 ? 0 : shuffle_.next() | 1;
   int i = 0;
   for (Thread& thread : threads_) {
     const auto at = static_cast<unsigned>(i);
     thread.index = i;
+    thread.warp_rank = Shuffle(warp_order_ + static_cast<uint64_t>(i / kWarpSize)).next();
     thread.ids.thread = Size3(at % block.x, at / block.x % block.y, at / (block.x * block.y));
     thread.ids.block = index;
     thread.ids.block_size = block;
@@ -132,7 +134,7 @@ void Block::run(const std::function<void()>& body) {
         fail(std::current_exception());
       }
     }
-    const size_t at = shuffle_.below(ready_.size());
+    const size_t at = pick();
     running_ = ready_[at];
     ready_[at] = ready_.back();
     ready_.pop_back();
@@ -155,6 +157,19 @@ void Block::run(const std::function<void()>& body) {
       });
   if (!intact)
     throw Fault("block " + text_of(threads_[0].ids.block) + " wrote outside its shared memory");
+}
+
+// Half of the blocks run any thread that can go on; in the others some warps are ahead of the rest
+// until they have to wait, as on a GPU: only then does a missing barrier behind a warp's
+// collectives show.
+size_t Block::pick() {
+  const size_t any = shuffle_.below(ready_.size());
+  if (warp_order_ == 0) return any;
+  size_t best = any;
+  for (size_t i = 0; i < ready_.size(); ++i) {
+    if (ready_[i]->warp_rank < ready_[best]->warp_rank) best = i;
+  }
+  return best;
 }
 
 void Block::suspend() {

@@ -88,6 +88,7 @@ class Block {
     Fiber fiber;
     ThreadIds ids;
     int index = 0;
+    uint64_t warp_rank = 0;
     Wait wait;
     int barrier_count = 0;  // what the last barrier gave
     std::vector<AsyncCopy> open_group;
@@ -95,6 +96,7 @@ class Block {
   };
   struct Unwind {};  // leaves a fiber after another one failed
 
+  size_t pick();  // index in ready_ of the thread that runs next
   void suspend();
   void fail(std::exception_ptr failure);
   void make_ready(Thread& thread);
@@ -104,6 +106,7 @@ class Block {
 
   Size3 block_size_;
   Shuffle shuffle_;
+  uint64_t warp_order_ = 0;  // seed of an order in which warps have precedence; 0: none has
   std::vector<Thread> threads_;
   std::vector<Thread*> ready_;
   Thread* running_ = nullptr;
