@@ -12,8 +12,7 @@
 // An exception thrown by enqueued work is kept and thrown again at every later synchronize() of the
 // stream and wait of an event recorded after it; work issued to a failed stream is dropped, and a
 // stream that waits for such an event fails with the same exception. On an inline stream work
-// throws at the call and the stream does not fail. The streams of a GPU fail together
-// (core/cuda_backend.h).
+// throws at the call and the stream does not fail.
 //
 // One thread issues to a stream and to all streams that share its executor.
 #pragma once
