@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "tests/emulator/grid.h"
+#include "tests/emulator/include/cuda_runtime_api.h"
 
 #define ZINC_CUDA_EMULATED 1
 
