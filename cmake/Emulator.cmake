@@ -2,7 +2,7 @@
 # library core, so that a build for the emulator links like one for a GPU.
 
 # Suites of tests/kernels that run on the emulated device too, beside the CPU.
-set(ZINC_EMULATED_SUITES "Fill.*" "Copy.*" "RmsNorm*" "LayerNorm.ShortFloats*" "LayerNorm.WithoutBeta*" "LayerNorm.RowFar*" "Gelu*" "SwiGlu*" "Scale.*" "Accumulate.*" "AdamW.*" "FiniteNorm.*")
+set(ZINC_EMULATED_SUITES "Fill.*" "Copy.*" "RmsNorm*" "LayerNorm*" "ResidualNorm.*" "Binary*" "Reduce*" "Gelu*" "SwiGlu*" "Scale.*" "Accumulate.*" "AdamW.*" "FiniteNorm.*" "Unary*" "*SoftmaxOf.*" "Softmax.*" "*CrossEntropyOf.*" "CrossEntropy.*" "Embedding*" "GatherRows.*" "Scatter*" "Rotary*" "Dropout*" "Permute.*" "Concat.*" "Sgd.*" "TreeSum.*" "ChunkTreeSum.*")
 
 if(ZINC_CUDA STREQUAL "EMULATED")
   find_package(boost_context CONFIG QUIET)

@@ -117,6 +117,7 @@ INSTANTIATE_TEST_SUITE_P(All, HeadOf, ValuesIn(kFloatDTypes),
 
 TEST_P(HeadOf, OneChunk_MatchesTheSeparateOps) {
   const DType dtype = GetParam();
+  const DeviceScope scope(device_for(dtype));
   CpuContext context;
   for (const double scale : {1.0, 1024.0}) {
     Head head(50, 24, 700, dtype), exact = head.in_f64(), recomputed = head;
@@ -137,6 +138,7 @@ TEST_P(HeadOf, OneChunk_MatchesTheSeparateOps) {
 
 TEST_P(HeadOf, AccumulatedGradients_AreAdded) {
   const DType dtype = GetParam();
+  const DeviceScope scope(device_for(dtype));
   CpuContext context;
   Head fresh(50, 24, 300, dtype, wide_of(dtype)), added(50, 24, 300, dtype, dtype);
   fresh.with_gradient(1.0, false, context.stream());

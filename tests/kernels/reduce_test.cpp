@@ -26,12 +26,14 @@ Shape reduced(ReduceOver over, const Shape& shape) {
 }
 
 HostArray forward(ReduceOp op, ReduceOver over, const HostArray& x, DType out) {
+  const test::DeviceScope scope(test::device_for(x.dtype()));
   HostArray y(reduced(over, x.shape()), out);
   reduce({.op = op, .over = over, .x = x, .y = y}, test::test_stream());
   return y;
 }
 
 HostArray backward(ReduceOp op, ReduceOver over, const HostArray& x, const HostArray& dy) {
+  const test::DeviceScope scope(test::device_for(x.dtype()));
   HostArray dx(x.shape(), x.dtype());
   reduce_backward({.op = op, .over = over, .dy = dy, .x = x, .dx = dx}, test::test_stream());
   return dx;
@@ -91,6 +93,7 @@ HostArray expected_sums(const HostArray& x, ReduceOver over, bool mean, DType ou
 
 TEST(Reduce, SumAndMean_FollowTheStatedOrderBitForBit) {
   for (const DType dtype : test::kFloatDTypes) {
+    const test::DeviceScope scope(test::device_for(dtype));
     for (const ReduceOver over : kOvers) {
       for (const Shape& shape : {Shape{1, 1}, Shape{3, 17}, Shape{2, 2, 1025}, Shape{129, 3},
                                  Shape{1, 40'000}, Shape{1000, 65}, Shape{7, 0}, Shape{0, 7}}) {
@@ -119,6 +122,7 @@ TEST(Reduce, MeanOfNothing_IsNaN) {
 
 TEST(Reduce, Maximum_FindsItAnywhereAndKeepsNaN) {
   for (const DType dtype : test::kFloatDTypes) {
+    const test::DeviceScope scope(test::device_for(dtype));
     for (const ReduceOver over : kOvers) {
       for (const Shape& shape : {Shape{1, 1}, Shape{3, 17}, Shape{70, 131}, Shape{2, 1025}}) {
         const HostArray x = HostArray::random(shape, dtype, 2, -3.0, -1.0);
