@@ -21,7 +21,7 @@ namespace {
 
 void check(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw CudaError(concat("cuBLASLt: ", what, ": ", cublasGetStatusString(status)));
+  throw CudaError(concat("cuBLASLt: ", what, ": ", cublasLtGetStatusString(status)));
 }
 
 template <class Handle, cublasStatus_t (*Destroy)(Handle)>
