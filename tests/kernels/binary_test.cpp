@@ -192,6 +192,18 @@ TEST(BinaryBackward, BroadcastGradient_AccumulatesAndTakesF32) {
   for (int64_t j = 0; j < 5; ++j) EXPECT_EQ(narrow.at(j), -199.0);
 }
 
+TEST(BinaryBackward, GradientOfTheSameShape_AccumulatesAndTakesF32) {
+  const HostArray a = HostArray::full(Shape{3, 21}, DType::bf16, 3.0);
+  const HostArray dy = HostArray::full(Shape{3, 21}, DType::bf16, 2.0);
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    HostArray db = HostArray::full(Shape{3, 21}, dtype, 0.5);
+    binary_backward(
+        {.op = BinaryOp::mul, .a = a, .b = a, .dy = dy, .db = db, .accumulate_db = true},
+        test::test_stream());
+    for (int64_t i = 0; i < db.numel(); ++i) ASSERT_EQ(db.at(i), 6.5);
+  }
+}
+
 TEST(BinaryBackward, Ties_GoToTheFirst) {
   const HostArray a = HostArray::full(Shape{4}, DType::f32, 2.0);
   const HostArray dy = HostArray::full(Shape{4}, DType::f32, 3.0);

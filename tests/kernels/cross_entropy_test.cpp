@@ -201,6 +201,25 @@ TEST(CrossEntropy, LabelsOutsideTheClasses_AreNamed) {
   }
 }
 
+// The loss is the f64 sum of the rows' losses in their order.
+TEST(CrossEntropy, ManyRows_AddUpInTheirOrder) {
+  CpuContext context;
+  const HostArray logits = HostArray::random({700, 3}, DType::f32, 6, -4, 4);
+  const HostArray labels = labels_for(700, 3, DType::i32);
+  HostArray loss({1}, DType::f32), lse({700}, DType::f32);
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    set_schedule_seed(seed);
+    cross_entropy_forward({.logits = logits, .labels = labels, .loss = loss, .lse = lse},
+                          context.stream());
+    double sum = 0.0;
+    for (int64_t r = 0; r < 700; ++r) {
+      const auto label = static_cast<int64_t>(labels.at(r));
+      if (label >= 0) sum += lse.at(r) - logits.at(r * 3 + label);
+    }
+    ASSERT_EQ(loss.at(0), double(float(sum)));
+  }
+}
+
 TEST(CrossEntropy, NoRows_GiveNoLoss) {
   CpuContext context;
   const HostArray logits({0, 6}, DType::f32), labels({0}, DType::i64);

@@ -88,6 +88,7 @@ struct Head {
 
 // The head as separate ops in f64: logits of all rows, then cross_entropy.
 void compose(Head& head, double scale, StreamRef stream) {
+  const DeviceScope scope(kCpu);
   HostArray logits({head.N, head.V}, DType::f64);
   gemm({.a = head.hidden, .b = head.weight, .bias = head.bias, .c = logits, .transpose_b = true},
        stream);
@@ -180,6 +181,7 @@ TEST(LinearCrossEntropy, LogitsOfTheWholeBatch_NeverExist) {
 }
 
 TEST(LinearCrossEntropy, F64Gradients_MatchCentralDifferences) {
+  const DeviceScope scope(kCpu);
   CpuContext context;
   Head head(6, 5, 11, DType::f64);
   head.with_gradient(1.0, false, context.stream());

@@ -123,6 +123,24 @@ TEST(Rotary, Inverse_IsTheGradient) {
   }
 }
 
+TEST(Rotary, Inverse_TurnsBack) {
+  for (const DType dtype : test::kFloatDTypes) {
+    const test::DeviceScope scope(test::device_for(dtype));
+    for (const RotaryLayout layout : kLayouts) {
+      const HostArray x = HostArray::random(Shape{2, 9, 2, 24}, dtype, 8);
+      const Table t = make_table(9, 20, dtype);
+      HostArray y = x;
+      rotary({.q = y, .cos = t.cos, .sin = t.sin, .layout = layout}, test::test_stream());
+      EXPECT_GT(test::relative_l2(y, x), 0.1);
+      rotary({.q = y, .cos = t.cos, .sin = t.sin, .layout = layout, .inverse = true},
+             test::test_stream());
+      // Two turns, each with one rounding to dtype and a few of the accumulator's.
+      const double wide = test::epsilon_of(dtype == DType::f64 ? DType::f64 : DType::f32);
+      EXPECT_LE(test::relative_l2(y, x), 2 * (test::epsilon_of(dtype) + 4 * wide));
+    }
+  }
+}
+
 TEST(Rotary, ViewsIntoOneQkvBuffer_SameBitsAsArraysOfTheirOwn) {
   const int64_t heads = 4, kv = 2, head = 16;
   const HostArray qkv = HostArray::random(Shape{2, 6, (heads + 2 * kv) * head}, DType::bf16, 6);
