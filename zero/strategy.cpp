@@ -57,10 +57,11 @@ std::unique_ptr<WeightStore> make_weights(const EngineConfig& config,
 Strategy make_strategy(const EngineConfig& config, const StrategyInputs& inputs) {
   require(config.zero.stage >= 0 && config.zero.stage <= 3, "the ZeRO stage must be 0 to 3, not ",
           config.zero.stage);
-  return {.weights = make_weights(config, inputs),
-          .gradients = make_gradients(config, inputs),
-          .owned =
-              owned_ranges(inputs.groups, config.zero.stage == 0 ? 1 : inputs.communicator.size())};
+  return {
+      .weights = make_weights(config, inputs),
+      .gradients = make_gradients(config, inputs),
+      .owned = owned_ranges(inputs.groups, config.zero.stage == 0 ? 1 : inputs.communicator.size()),
+      .uses_are_collective = config.zero.stage == 3};
 }
 
 }  // namespace zinc::zero
