@@ -3,14 +3,17 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 
 #include "apps/command.h"
 #include "apps/exit_codes.h"
+#include "apps/hardware_file.h"
+#include "apps/machine.h"
 #include "bench/ceilings.h"
 #include "bench/kernel_bench.h"
-#include "bench/kernels/all.h"
+#include "bench/measure_hardware.h"
 #include "bench/train_bench.h"
 #include "comm/world.h"
 #include "core/context.h"
@@ -29,6 +32,7 @@ struct Options {
   int threads = 0;
   bool warm = false;
   bool paced = false;
+  bool save = false;
 };
 
 void require_cpu(const std::string& device) {
@@ -41,8 +45,8 @@ int bench_kernels(Options options) {
   Context context({.num_threads = options.threads});
   const ContextScope scope(context);
   fmt::print("{}", bench::table_header());
-  const bench::KernelReport report = bench::run_kernel_benches(
-      bench::kernel_benches(), context, options.kernels, [](const bench::KernelResult& result) {
+  const bench::KernelReport report =
+      bench::run_kernel_benches(context, options.kernels, [](const bench::KernelResult& result) {
         fmt::print("{}", bench::table_row(result));
         std::fflush(stdout);
       });
@@ -52,10 +56,25 @@ int bench_kernels(Options options) {
   return kInternal;
 }
 
+// Ranks of one host measure together what each gets of it.
 int bench_ceilings(const Options& options) {
-  Context context({.num_threads = options.threads});
-  const ContextScope scope(context);
-  fmt::print("{}", bench::table_of(bench::measure_ceilings(context)));
+  std::string path = options.json;
+  if (options.save && path.empty()) path = own_hardware_path();
+  if (options.save && path.empty()) {
+    throw ConfigError("--save needs HOME, XDG_CONFIG_HOME or ZINC_HARDWARE; or give --json FILE");
+  }
+  comm::World world = comm::connect({.num_threads = options.threads});
+  const auto ceilings = bench::measure_ceilings(world.context());
+  if (world.is_main()) fmt::print("{}", bench::table_of(ceilings));
+  if (path.empty()) return kDone;
+  const Machine machine = inspect_machine();
+  const train::Hardware hardware = bench::measure_hardware(
+      world, ceilings, {.name = fmt::format("{}, {} cores", machine.cpu_model, machine.cores)});
+  if (!world.is_main()) return kDone;
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (options.save && !folder.empty()) std::filesystem::create_directories(folder);
+  train::write_file_atomically(path, train::json_of(hardware));
+  fmt::print("\n{}written to {}\n", train::json_of(hardware), path);
   return kDone;
 }
 
@@ -121,6 +140,8 @@ void add_bench_command(CLI::App& app, Action& action) {
 
   CLI::App* ceilings = verb->add_subcommand("ceilings", "What this machine can do at best");
   ceilings->add_option("--threads", options->threads, "0: all cores (default)");
+  ceilings->add_option("--json", options->json, "Write a hardware file for zinc plan");
+  ceilings->add_flag("--save", options->save, "Write it where zinc plan looks for it");
   ceilings->callback(
       [options, &action] { action = [options] { return bench_ceilings(*options); }; });
 

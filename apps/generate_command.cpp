@@ -10,6 +10,7 @@
 #include "autograd/mode.h"
 #include "core/context.h"
 #include "core/error.h"
+#include "train/cached_logits.h"
 #include "train/generate.h"
 #include "train/model.h"
 #include "train/text/tokenizer.h"
@@ -59,7 +60,8 @@ int generate(const Options& options) {
     std::fflush(stdout);
   };
   show(options.prompt);
-  train::generate([&](const Tensor& ids) { return model->next_logits(ids); }, prompt, settings,
+  train::CachedLogits cached(*model);
+  train::generate([&](const Tensor& ids) { return cached(ids); }, prompt, settings,
                   [&](int32_t token) { show(decoder.push(token)); });
   show(decoder.finish() + "\n");
   return kDone;

@@ -18,6 +18,7 @@
 #include "apps/command.h"
 #include "apps/console.h"
 #include "apps/exit_codes.h"
+#include "apps/hardware_file.h"
 #include "apps/machine.h"
 #include "apps/plan_verdict.h"
 #include "apps/stop_signal.h"
@@ -58,6 +59,7 @@ struct Options {
   std::string device = "cpu";
   std::string dtype;
   std::string sample_prompt = "\n";
+  std::string hardware;
   int64_t steps = 0;
   int64_t seq = 0;
   int64_t eval_every = 0;
@@ -345,6 +347,35 @@ void close_trace(comm::World& world, std::optional<train::TraceWriter>& trace) {
   if (world.info().local_size != world.size() || world.is_main()) trace->finish();
 }
 
+train::PlanOptions plan_options(const Job& job, const comm::RankInfo& rank, int threads,
+                                std::optional<train::Hardware> hardware) {
+  return {.world = rank.size,
+          .seq = job.seq,
+          .num_threads = threads,
+          .backend = rank.size == 1 ? "single" : "mpi",
+          .ranks_per_host = std::max(1, rank.local_size),
+          .hardware = std::move(hardware)};
+}
+
+// What a step should take, where the machine's speeds are known; rank 0 only. A file that nobody
+// asked for stops no run.
+std::optional<train::StepTime> predict(const Job& job, const Options& options, comm::World& world,
+                                       std::string& problem) {
+  if (!world.is_main()) return std::nullopt;
+  try {
+    std::optional<train::Hardware> hardware = find_hardware(options.hardware);
+    if (!hardware) return std::nullopt;
+    return train::make_plan(
+               job.model, job.config,
+               plan_options(job, world.info(), world.context().num_threads(), std::move(hardware)))
+        .fullest.time;
+  } catch (const Error& error) {
+    if (!options.hardware.empty()) throw;
+    problem = error.what();
+    return std::nullopt;
+  }
+}
+
 int train_on(comm::World& world, Job& job, const Options& options) {
   world.communicator().set_deadline(job.config.comm_deadline);
   const std::atomic<bool>& stop = stop_on_signals();
@@ -355,6 +386,10 @@ int train_on(comm::World& world, Job& job, const Options& options) {
   }
   const auto open_all = [&] { input.emplace(open_input(job, options, world)); };
   if (const auto code = fails_on_a_rank(world, open_all)) return *code;
+  std::optional<train::StepTime> predicted;
+  std::string problem;
+  const auto predict_time = [&] { predicted = predict(job, options, world, problem); };
+  if (const auto code = fails_on_a_rank(world, predict_time)) return *code;
   const auto make_folder = [&] { output.emplace(open_output(job, options, world)); };
   if (const auto code = fails_on_a_rank(world, make_folder)) return *code;
   std::optional<train::TraceWriter> trace;
@@ -365,6 +400,7 @@ int train_on(comm::World& world, Job& job, const Options& options) {
   Console console(world.is_main(),
                   job.config.steps_per_print > 0 ? job.config.steps_per_print : 10);
   show_head(console, job, options, world, *input->model);
+  if (!problem.empty()) console.line("note: no predicted time: " + problem);
   zero::Engine engine(*input->model, job.config.engine, world,
                       {.weights = input->first_weights ? &*input->first_weights : nullptr,
                        .total_steps = options.steps});
@@ -396,23 +432,26 @@ int train_on(comm::World& world, Job& job, const Options& options) {
       train::format_count(static_cast<double>(result.tokens)),
       train::format_duration(result.seconds),
       result.val_loss ? fmt::format(", val loss {:.4f}", *result.val_loss) : "", options.out));
+  if (predicted && result.seconds_per_step > 0.0) {
+    console.line(
+        fmt::format("step time: measured {:.1f} ms, predicted {:.1f} ms ({:.2f} of measured)",
+                    1e3 * result.seconds_per_step, 1e3 * predicted->step_seconds,
+                    predicted->step_seconds / result.seconds_per_step));
+  }
   if (result.stopped) console.line("stopped by a signal after the step under way");
   return kDone;
 }
 
 // The plan of the run at hand; joins no rank and reads no data but its vocabulary.
-int show_plan(const Job& job, const comm::RankInfo& rank) {
+int show_plan(const Job& job, const Options& options, const comm::RankInfo& rank) {
   if (rank.rank != 0) return kDone;
   const Machine machine = inspect_machine();
   const int threads = job.config.num_threads > 0
                           ? job.config.num_threads
                           : std::max(1, machine.cores / std::max(1, rank.local_size));
-  const train::Plan plan = train::make_plan(job.model, job.config,
-                                            {.world = rank.size,
-                                             .seq = job.seq,
-                                             .num_threads = threads,
-                                             .backend = rank.size == 1 ? "single" : "mpi"});
-  fmt::print("{}\n{}", train::describe(plan),
+  const train::Plan plan = train::make_plan(
+      job.model, job.config, plan_options(job, rank, threads, find_hardware(options.hardware)));
+  fmt::print("{}{}\n{}", train::describe(plan), plan.fullest.time ? "" : how_to_get_hardware(),
              verdict(plan, job.model, job.config, machine.available_bytes, rank.local_size));
   return kDone;
 }
@@ -431,7 +470,7 @@ int run_training(const Options& options) {
   if (options.dry_run) {  // joins no ranks
     if (problem != nullptr && rank.rank != 0) return describe(problem).code;
     if (problem != nullptr) std::rethrow_exception(problem);
-    return show_plan(*job, rank);
+    return show_plan(*job, options, rank);
   }
   TraceRecorder trace;  // outlives the world
   TraceRecorder* const recorder = job && !job->config.trace.empty() ? &trace : nullptr;
@@ -478,6 +517,9 @@ void add_train_command(CLI::App& app, Action& action) {
   verb->add_option("--save-every", options->save_every, "Steps between saved weights");
   verb->add_option("--sample-prompt", options->sample_prompt,
                    "What the sample at the end goes on from");
+  verb->add_option("--hardware", options->hardware,
+                   "The machine's speeds: a step's predicted time is printed beside the measured "
+                   "one (default: what `zinc bench ceilings --save` measured)");
   verb->add_flag("--dry-run", options->dry_run,
                  "Print what the run would take, as zinc plan does, and end");
   verb->add_flag("--force", options->force, "Replace an existing run in --out");

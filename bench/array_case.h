@@ -42,11 +42,7 @@ double case_tolerance(DType dtype);
 
 void add_case(Registry& registry, const ArrayCase& array_case);
 
-// Columns of a gpt2-124m activation, and so many tokens that one array (48 MiB in bf16) is larger
-// than the caches.
-inline constexpr int64_t kRows = 32768;
+// Columns of a gpt2-124m activation.
 inline constexpr int64_t kCols = 768;
-// Elements of a flat range of weights or gradients, larger than any cache.
-inline constexpr int64_t kFlat = int64_t{1} << 25;
 
 }  // namespace zinc::bench

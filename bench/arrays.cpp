@@ -1,5 +1,7 @@
 #include "bench/arrays.h"
 
+#include <sys/mman.h>
+
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -14,6 +16,7 @@ namespace zinc::bench {
 namespace {
 
 constexpr int64_t kPage = 4096;
+constexpr int64_t kHugePage = int64_t{2} << 20;
 constexpr int64_t kGrain = 1 << 16;
 
 template <class Body>
@@ -116,9 +119,13 @@ Squares compare_rows(const ConstView& got, const ConstView& expected) {
 }  // namespace
 
 Array::Array(const Shape& shape, DType dtype) {
-  const int64_t bytes = (shape.numel() * size_of(dtype) / kPage + 1) * kPage;
-  void* data = std::aligned_alloc(kPage, static_cast<size_t>(bytes));
+  const int64_t size = shape.numel() * size_of(dtype);
+  const int64_t unit = size < kHugePage ? kPage : kHugePage;
+  const int64_t bytes = (size / unit + 1) * unit;
+  void* data = std::aligned_alloc(static_cast<size_t>(unit), static_cast<size_t>(bytes));
   if (data == nullptr) throw std::bad_alloc();
+  // As zinc's allocator does.
+  if (unit == kHugePage) madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);
   storage_ = std::shared_ptr<void>(data, [](void* p) { std::free(p); });
   auto* page = static_cast<char*>(data);
   parallel_for(bytes, kPage * 64, [&](int64_t begin, int64_t end) {

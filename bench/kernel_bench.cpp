@@ -8,6 +8,7 @@
 #include <regex>
 
 #include "bench/ceilings.h"
+#include "bench/kernels/all.h"
 #include "bench/samples.h"
 #include "core/error.h"
 #include "kernels/cpu/block_product.h"
@@ -65,12 +66,28 @@ std::string json_row(const KernelResult& r) {
       R"({{"op": "{}", "pass": "{}", "dtype": "{}", "shape": "{}", "samples": {}, )"
       R"("median_us": {}, "p95_us": {}, "min_us": {}, "noise_percent": {}, "bytes": {}, )"
       R"("flops": {}, "gb_per_s": {}, "gflop_per_s": {}, "ceiling": "{}", "ceiling_value": {}, )"
-      R"("percent_of_ceiling": {}, "relative_error": {}, "tolerance": {}, "verified": {}}})",
+      R"("percent_of_ceiling": {}, "in_cache_gb_per_s": {}, "percent_of_bound": {}, "relative_error": {}, "tolerance": {}, "verified": {}}})",
       escaped(r.op), escaped(r.pass), r.dtype, escaped(r.shape), r.samples, number(r.median_us),
       number(r.p95_us), number(r.min_us), number(r.noise_percent), r.bytes, r.flops,
       number(r.gb_per_s), number(r.gflop_per_s), r.ceiling, number(r.ceiling_value),
-      number(r.percent_of_ceiling), number(r.deviation.relative_l2), number(r.deviation.tolerance),
-      r.verified());
+      number(r.percent_of_ceiling), number(r.in_cache_gb_per_s), number(r.percent_of_bound),
+      number(r.deviation.relative_l2), number(r.deviation.tolerance), r.verified());
+}
+
+// GB/s of an entry whose arrays stay in the cache, on one thread.
+double one_thread_gb_per_s(const Entry& entry) {
+  constexpr int kRunsPerSample = 8;
+  constexpr double kSeconds = 0.02;
+  Context alone({.num_threads = 1});
+  const ContextScope scope(alone);
+  const Instance instance = entry.make(alone);
+  const auto several = [&] {
+    for (int i = 0; i < kRunsPerSample; ++i) instance.run();
+  };
+  several();
+  Samples times;
+  while (times.total_seconds() < kSeconds) times.add(seconds_of(several));
+  return static_cast<double>(entry.cost.bytes()) * kRunsPerSample / times.median() * 1e-9;
 }
 
 }  // namespace
@@ -80,7 +97,8 @@ bool KernelReport::all_verified() const {
                      [](const KernelResult& r) { return r.verified(); });
 }
 
-KernelResult run_entry(const Entry& entry, Context& context, const KernelBenchOptions& options) {
+KernelResult run_entry(const Entry& entry, const Entry& in_cache, Context& context,
+                       const KernelBenchOptions& options) {
   const ContextScope scope(context);
   KernelResult result{.op = entry.op,
                       .pass = entry.pass,
@@ -123,11 +141,15 @@ KernelResult run_entry(const Entry& entry, Context& context, const KernelBenchOp
     result.ceiling_value = ceilings.median() * 1e-9;
     result.percent_of_ceiling = ratios.median() * 100.0;
   }
+  if (entry.ceiling.kind == Ceiling::Kind::stream) {
+    result.in_cache_gb_per_s = one_thread_gb_per_s(in_cache) * context.num_threads();
+    const double bound = std::min(result.ceiling_value, result.in_cache_gb_per_s);
+    result.percent_of_bound = 100.0 * result.gb_per_s / bound;
+  }
   return result;
 }
 
-KernelReport run_kernel_benches(const Registry& registry, Context& context,
-                                const KernelBenchOptions& options,
+KernelReport run_kernel_benches(Context& context, const KernelBenchOptions& options,
                                 const std::function<void(const KernelResult&)>& on_result) {
   KernelReport report{.cpu = cpu_model(),
                       .threads = context.num_threads(),
@@ -139,11 +161,14 @@ KernelReport run_kernel_benches(const Registry& registry, Context& context,
     require(false, "bench: the filter \"", options.filter,
             "\" is no regular expression: ", error.what());
   }
-  for (const Entry& entry : registry.entries()) {
+  const Registry registry = kernel_benches(Extent::memory);
+  const Registry in_cache = kernel_benches(Extent::cache);
+  for (size_t i = 0; i < registry.entries().size(); ++i) {
+    const Entry& entry = registry.entries()[i];
     const std::string name =
         concat(entry.op, " ", entry.pass, " ", to_string(entry.dtype), " ", entry.shape);
     if (!std::regex_search(name, filter)) continue;
-    report.results.push_back(run_entry(entry, context, options));
+    report.results.push_back(run_entry(entry, in_cache.entries()[i], context, options));
     if (on_result) on_result(report.results.back());
   }
   require(!report.results.empty(), "bench: no entry matches the filter \"", options.filter, "\"");
@@ -152,19 +177,23 @@ KernelReport run_kernel_benches(const Registry& registry, Context& context,
 
 std::string table_header() {
   return fmt::format(
-      "{:<26} {:<17} {:<5} {:<34} {:>10} {:>10} {:>6} {:>8} {:>9} {:>16} {:>6}  {}\n", "op", "pass",
-      "dtype", "shape", "median us", "p95 us", "noise", "GB/s", "GFLOP/s", "ceiling", "%", "check");
+      "{:<26} {:<17} {:<5} {:<34} {:>10} {:>10} {:>6} {:>8} {:>9} {:>16} {:>6} {:>8} {:>7}  {}\n",
+      "op", "pass", "dtype", "shape", "median us", "p95 us", "noise", "GB/s", "GFLOP/s", "ceiling",
+      "%", "in cache", "% bound", "check");
 }
 
 std::string table_row(const KernelResult& r) {
   const std::string ceiling =
       r.ceiling.empty() ? "-" : fmt::format("{} {:.1f}", r.ceiling, r.ceiling_value);
   const std::string percent = r.ceiling.empty() ? "-" : fmt::format("{:.0f}", r.percent_of_ceiling);
+  const bool streams = r.in_cache_gb_per_s > 0.0;
   return fmt::format(
-      "{:<26} {:<17} {:<5} {:<34} {:>10.1f} {:>10.1f} {:>5.1f}% {:>8.1f} {:>9.1f} {:>16} {:>6}  "
+      "{:<26} {:<17} {:<5} {:<34} {:>10.1f} {:>10.1f} {:>5.1f}% {:>8.1f} {:>9.1f} {:>16} {:>6} "
+      "{:>8} {:>7}  "
       "{}\n",
       r.op, r.pass, r.dtype, r.shape, r.median_us, r.p95_us, r.noise_percent, r.gb_per_s,
-      r.gflop_per_s, ceiling, percent,
+      r.gflop_per_s, ceiling, percent, streams ? fmt::format("{:.1f}", r.in_cache_gb_per_s) : "-",
+      streams ? fmt::format("{:.0f}", r.percent_of_bound) : "-",
       r.verified()
           ? fmt::format("ok {:.1e}", r.deviation.relative_l2)
           : fmt::format("WRONG {:.1e} > {:.1e}", r.deviation.relative_l2, r.deviation.tolerance));

@@ -30,6 +30,10 @@ struct KernelResult {
   std::string ceiling;                       // "stream", "gemm" or ""
   double ceiling_value = 0.0;       // GB/s or GFLOP/s, median of the probe run between the samples
   double percent_of_ceiling = 0.0;  // median over pairs of neighbouring samples
+  // Memory-bound ops: GB/s of one thread on arrays that lie in its cache, times the threads. What
+  // arithmetic alone allows; where it is below the stream ceiling, arithmetic is the bound.
+  double in_cache_gb_per_s = 0.0;
+  double percent_of_bound = 0.0;  // of the lower of ceiling_value and in_cache_gb_per_s
   Deviation deviation;
   bool verified() const { return deviation.ok(); }
 };
@@ -43,12 +47,13 @@ struct KernelReport {
 };
 
 // One entry: makes instances, verifies one, times all with the ceiling's probe between them.
-KernelResult run_entry(const Entry& entry, Context& context, const KernelBenchOptions& options);
+// `in_cache` is the same entry of Extent::cache.
+KernelResult run_entry(const Entry& entry, const Entry& in_cache, Context& context,
+                       const KernelBenchOptions& options);
 
-// All entries that the filter finds. `on_result` sees each as it comes. Throws InvalidArgument for
-// a filter that is no regular expression or finds nothing.
-KernelReport run_kernel_benches(const Registry& registry, Context& context,
-                                const KernelBenchOptions& options,
+// All entries of bench/kernels/ that the filter finds. `on_result` sees each as it comes. Throws
+// InvalidArgument for a filter that is no regular expression or finds nothing.
+KernelReport run_kernel_benches(Context& context, const KernelBenchOptions& options,
                                 const std::function<void(const KernelResult&)>& on_result = {});
 
 std::string table_header();

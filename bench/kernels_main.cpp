@@ -10,7 +10,6 @@
 
 #include "bench/ceilings.h"
 #include "bench/kernel_bench.h"
-#include "bench/kernels/all.h"
 #include "core/error.h"
 
 namespace {
@@ -59,7 +58,7 @@ int run(const Arguments& args) {
   }
   fmt::print("{}", table_header());
   const KernelReport report =
-      run_kernel_benches(kernel_benches(), context, args.options, [](const KernelResult& result) {
+      run_kernel_benches(context, args.options, [](const KernelResult& result) {
         fmt::print("{}", table_row(result));
         std::fflush(stdout);
       });

@@ -83,12 +83,26 @@ struct Entry {
   double scratch_bytes = 0.0;  // beside cost.bytes(), for choosing the number of instances
 };
 
+// How large the arrays of memory-bound cases are.
+enum class Extent : uint8_t {
+  memory,  // an array of a case (48 MiB in bf16) is larger than the caches
+  cache,   // all arrays of a case together fit into the second-level cache of one core
+};
+
 class Registry {
  public:
+  explicit Registry(Extent extent = Extent::memory) : extent_(extent) {}
+  Extent extent() const { return extent_; }
+  // Tokens of an activation with 768 columns.
+  int64_t rows() const { return extent_ == Extent::memory ? 32768 : 64; }
+  // Elements of a flat range of weights or gradients.
+  int64_t flat() const { return int64_t{1} << (extent_ == Extent::memory ? 25 : 15); }
+
   void add(Entry entry) { entries_.push_back(std::move(entry)); }
   const std::vector<Entry>& entries() const { return entries_; }
 
  private:
+  Extent extent_;
   std::vector<Entry> entries_;
 };
 

@@ -147,6 +147,9 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   // gives them back. `home` must be alive; it waits for the events of Note [Stream order of
   // memory].
   Block allocate(int64_t bytes, Tier tier, Label label, StreamRef home);
+  // Bytes that the rank took from storage on the tier nvme, or gave back (negative): counted beside
+  // the blocks, so that one report has all tiers.
+  virtual void count_storage(Label label, int64_t bytes) = 0;
   virtual MemoryReport report() const = 0;
   virtual void reset_peaks() = 0;
   // Gives segments without live blocks back to the source, after it waited for the work that was

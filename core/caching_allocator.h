@@ -17,6 +17,7 @@ class CachingAllocator final : public Allocator {
   CachingAllocator(std::unique_ptr<MemorySource> source, AllocatorOptions options);
   ~CachingAllocator() override;
 
+  void count_storage(Label label, int64_t bytes) override { account(Tier::nvme, label, bytes); }
   MemoryReport report() const override { return report_; }
   void reset_peaks() override;
   void release_cached() noexcept override;

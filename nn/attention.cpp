@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "core/philox.h"
+#include "nn/kv_cache.h"
 
 namespace zinc::nn {
 namespace {
@@ -29,13 +30,22 @@ SelfAttention::SelfAttention(Module& parent, std::string name, const SelfAttenti
 }
 
 Tensor SelfAttention::forward(const Tensor& x, const AttentionScope& scope) {
-  const Tensor mixed = autograd::attention(
-      c_attn_.forward(x), {.num_heads = options_.heads,
-                           .causal = options_.causal,
-                           .key_lengths = scope.lengths,
-                           .key_begin = scope.document_starts,
-                           .dropout = is_training() ? options_.attention_dropout : 0.0,
-                           .site = site_});
+  const Tensor qkv = c_attn_.forward(x);
+  const autograd::AttentionOptions how{.num_heads = options_.heads,
+                                       .causal = options_.causal,
+                                       .key_lengths = scope.lengths,
+                                       .key_begin = scope.document_starts,
+                                       .dropout = is_training() ? options_.attention_dropout : 0.0,
+                                       .site = site_};
+  Tensor mixed;
+  if (scope.cache == nullptr) {
+    mixed = autograd::attention(qkv, how);
+  } else {
+    const int64_t width = options_.features;
+    const KvCache::Seen seen =
+        scope.cache->extend(qkv.narrow_view(2, width, width), qkv.narrow_view(2, 2 * width, width));
+    mixed = autograd::attention(qkv.narrow_view(2, 0, width), seen.keys, seen.values, how);
+  }
   return resid_dropout_.forward(c_proj_.forward(mixed));
 }
 

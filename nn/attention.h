@@ -8,6 +8,8 @@
 
 namespace zinc::nn {
 
+class KvCache;
+
 struct SelfAttentionOptions {
   int64_t features = 0;  // C
   int64_t heads = 0;     // H; C % H == 0
@@ -23,8 +25,9 @@ struct SelfAttentionOptions {
 
 // Which tokens of a batch see each other, beside causality.
 struct AttentionScope {
-  Tensor lengths;          // [B] i32, may be undefined; see nn::Batch
-  Tensor document_starts;  // [B, T] i32, may be undefined
+  Tensor lengths;            // [B] i32, may be undefined; see nn::Batch
+  Tensor document_starts;    // [B, T] i32, may be undefined
+  KvCache* cache = nullptr;  // the tokens go on from those in there, and join them
 };
 
 // Vaswani et al. 2017. Members "c_attn" (features -> 3 features: q, k, v) and "c_proj".

@@ -10,4 +10,8 @@ void Model::set_recompute_every(int64_t every) {
   recompute_every_ = every;
 }
 
+Tensor Model::next_logits(const Tensor&, KvCache&) {
+  throw InvalidArgument(concat("model: ", architecture(), " does not generate with a cache"));
+}
+
 }  // namespace zinc::nn

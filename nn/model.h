@@ -10,6 +10,8 @@
 
 namespace zinc::nn {
 
+class KvCache;
+
 class Model : public Module {
  public:
   // The sum of the token losses of a batch (natural logarithm), f32 scalar, differentiable. Labels
@@ -18,6 +20,10 @@ class Model : public Module {
 
   // ids [B, T] i32 -> logits [B, V] of the position after the last token, f32. For generation.
   virtual Tensor next_logits(const Tensor& ids) = 0;
+
+  // The same after the tokens that the cache has seen, which ids [B, T] go on from; the cache has
+  // seen them too then. Without gradients. Throws InvalidArgument for models without it.
+  virtual Tensor next_logits(const Tensor& ids, KvCache& cache);
 
   virtual std::string_view architecture() const = 0;  // "gpt2", "llama": Hugging Face's model_type
   virtual int64_t vocab_size() const = 0;

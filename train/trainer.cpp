@@ -98,6 +98,10 @@ StepMetrics Trainer::train_step() {
   if (result_.steps == 0) first_step_seconds_ = metrics.seconds;
   tokens_per_step_ = metrics.tokens;
   result_.seconds += metrics.seconds;
+  if (result_.steps > 0) {
+    result_.seconds_per_step =
+        (result_.seconds - first_step_seconds_) / static_cast<double>(result_.steps);
+  }
   result_.tokens += metrics.tokens;
   result_.loss = metrics.loss;
   return metrics;
@@ -143,8 +147,7 @@ void Trainer::report(const StepMetrics& metrics) {
   progress.skipped = metrics.skipped;
   // The first step warms caches and compiles kernels: it says nothing about speed.
   if (result_.steps > 1) {
-    progress.seconds_per_step =
-        (result_.seconds - first_step_seconds_) / static_cast<double>(result_.steps - 1);
+    progress.seconds_per_step = result_.seconds_per_step;
     progress.tokens_per_second = static_cast<double>(tokens_per_step_) / progress.seconds_per_step;
     progress.flops_per_second = progress.tokens_per_second * flops_per_token_;
   }

@@ -50,6 +50,7 @@ struct TrainResult {
   bool stopped = false;  // by options.stop, before all steps were done
   double seconds = 0.0;  // of training steps, without evaluation and saving
   int64_t tokens = 0;
+  double seconds_per_step = 0.0;  // mean without the first step, which warms up; 0 below two steps
 };
 
 class Trainer {

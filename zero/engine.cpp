@@ -21,6 +21,7 @@
 #include "zero/gather_values.h"
 #include "zero/gradient_norm.h"
 #include "zero/host_activations.h"
+#include "zero/host_memory.h"
 #include "zero/lockstep.h"
 #include "zero/loss_totals.h"
 #include "zero/own_weights.h"
@@ -42,6 +43,12 @@ std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
       throw ConfigError(concat("a client's own optimizer (", options.optimizer->name(),
                                ") on ZeRO stage ", config.zero.stage,
                                " needs \"zero_allow_untested_optimizer\": true"));
+    }
+    if (config.zero.offload_optimizer.device != OffloadDevice::none &&
+        config.zero.force_cpu_optimizer) {
+      throw ConfigError(concat("a client's own optimizer (", options.optimizer->name(),
+                               ") with offload_optimizer needs \"zero_force_ds_cpu_optimizer\": "
+                               "false"));
     }
     return std::move(options.optimizer);
   }
@@ -464,7 +471,7 @@ class Engine::Impl {
   NormResult measure_norm() {
     std::vector<ConstView> gradients;
     for (const UpdateSlice& slice : strategy_.weights->slices()) {
-      gradients.push_back(strategy_.gradients->gradient(slice.group, slice.range));
+      gradients.push_back(host_memory(strategy_.gradients->gradient(slice.group, slice.range)));
     }
     return norm_.measure(gradients);
   }
@@ -486,17 +493,10 @@ class Engine::Impl {
     const Tensor factor = Tensor::full({1}, update_factor(summed_norm, divisor));
     optim::HyperParameters hyper = config_.optimizer.hyper;
     lr_schedule_.apply(hyper);
-    const double decay = hyper.weight_decay;
-    for (const UpdateSlice& slice : strategy_.weights->slices()) {
-      hyper.weight_decay = decays(slice.segment) ? decay : 0.0;
-      optimizer_->update({.weights = slice.weights,
-                          .gradient = strategy_.gradients->gradient(slice.group, slice.range),
-                          .states = slice.states,
-                          .model_weights = slice.model_weights,
-                          .factor = factor.view(),
-                          .step = num_applied_ + 1},
-                         hyper, context_.compute());
-    }
+    strategy_.step->run({.optimizer = *optimizer_,
+                         .hyper = hyper,
+                         .factor = factor.view(),
+                         .step = num_applied_ + 1});
     strategy_.weights->publish();
     lr_schedule_.advance();
     ++num_applied_;

@@ -73,9 +73,16 @@ void validate(const EngineConfig& config) {
     check(gradient.loss_reduction == LossReduction::tokens,
           "\"determinism\": \"world\" needs \"loss_reduction\": \"tokens\"");
   }
-  check(zero.offload_optimizer.device == OffloadDevice::none &&
-            zero.offload_param.device == OffloadDevice::none,
-        "offload is not in this build yet");
+  check(zero.sub_group_size >= 0, "sub_group_size must not be negative");
+  const OffloadConfig& optimizer = zero.offload_optimizer;
+  check(optimizer.device == OffloadDevice::none || zero.stage >= 1,
+        "offload_optimizer needs ZeRO stage 1, 2 or 3");
+  check(optimizer.device != OffloadDevice::nvme || !optimizer.nvme_path.empty(),
+        "offload_optimizer to nvme needs nvme_path, a directory on the disk");
+  check(optimizer.device == OffloadDevice::none || optimizer.ratio == 1.0,
+        "offload_optimizer.ratio must be 1: offloading a part of the states is not implemented");
+  check(zero.offload_param.device == OffloadDevice::none,
+        "offload_param is not in this build yet; offload_optimizer is");
   if (!problems.empty()) throw ConfigError(problems);
 }
 

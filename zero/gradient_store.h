@@ -36,6 +36,7 @@ class GradientStore {
   // Elements [range) of a group's arena, part of one trained segment, after finish(): the sum over
   // all micro-batches and ranks, of dtype policy.kept, in place for work on the compute stream
   // until discard(). The whole segment, or where gradients are sharded this rank's shard of it.
+  // With to_host in the tier pinned_host.
   virtual ConstView gradient(int group, Range range) = 0;
   virtual void discard() = 0;  // the step is done or skipped
 };
@@ -45,8 +46,11 @@ struct GradientStoreOptions {
   // Every rank gets the whole sum (stage 0) or only its shards (stages 1 to 3).
   bool replicate = true;
   int64_t bucket_numel = 500'000'000;  // elements per collective
-  bool overlap = false;                // false: every reduction is waited for at once
-  double wire_divisor = 1.0;           // native sums: divides before the wire
+  // A group's sums travel to host memory on the copy-out stream as soon as they are complete, and
+  // their memory on the device is given back; not with `replicate`.
+  bool to_host = false;
+  bool overlap = false;       // false: every reduction is waited for at once
+  double wire_divisor = 1.0;  // native sums: divides before the wire
   // False: a trained parameter without a gradient is an InvalidArgument, true: it counts as zero.
   bool allow_unused = true;
 };

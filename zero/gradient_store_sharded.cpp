@@ -33,22 +33,15 @@ class ShardedSums : public GroupGradients {
     GroupState& state = states()[static_cast<size_t>(group)];
     if (options().replicate) return part(state.written, policy().kept, range);
     const ShardGroup& of = groups()[static_cast<size_t>(group)];
-    for (const Segment& segment : of.segments()) {
-      const Range shard = segment.shard(communicator().rank(), communicator().size());
-      const Range inside = intersect(shard, range);
-      if (inside.empty()) continue;
-      bug_check(inside == range, "a gradient beyond the rank's shard was asked for");
-      const int64_t offset = shard_offset(segment) + range.begin - shard.begin;
-      return part(state.kept, policy().kept, {offset, offset + range.size()});
-    }
-    throw InternalError(concat("no trained shard of group ", of.name(), " holds [", range.begin,
-                               ", ", range.end, ")"));
+    if (options().to_host) return host_gradient(of, range);
+    return part(state.kept, policy().kept, place_in_shards(of, range));
   }
 
   void discard() override {
     for (GroupState& state : states()) {
       state.written.reset();
       state.kept.reset();
+      state.host.reset();
     }
     trees_.clear();
   }
@@ -72,6 +65,10 @@ class ShardedSums : public GroupGradients {
     }
     in_flight_.emplace_back(state.work, std::exchange(state.written, Block()));
     if (tree) add_to_tree(group, state, stream);
+    if (options().to_host && is_last()) {
+      send_to_host(group, state, [&](const Segment& segment) { return shard_of(state, segment); });
+      in_flight_.emplace_back(state.work, std::exchange(state.kept, Block()));
+    }
     while (in_flight_.size() > kMaxReductionsInFlight) retire_oldest();
   }
 

@@ -15,10 +15,12 @@ class WholeSums : public GroupGradients {
     for (GroupState& state : states()) {
       state.work.wait_on(context().compute());
       state.work = {};
+      if (options().to_host) sums(state).reset();
     }
   }
 
   ConstView gradient(int group, Range range) override {
+    if (options().to_host) return host_gradient(groups()[static_cast<size_t>(group)], range);
     GroupState& state = states()[static_cast<size_t>(group)];
     bug_check(static_cast<bool>(sums(state)), "the gradient of group ", group, " is not there");
     return part(sums(state), policy().kept, range);
@@ -28,6 +30,7 @@ class WholeSums : public GroupGradients {
     for (GroupState& state : states()) {
       state.written.reset();
       state.kept.reset();
+      state.host.reset();
     }
   }
 
@@ -61,6 +64,12 @@ class WholeSums : public GroupGradients {
       state.work =
           collectives().reduce_scatter(values.narrow(0, segment.offset, segment.size),
                                        values.narrow(0, shard.begin, shard.size()), false, stream);
+    }
+    if (options().to_host) {
+      send_to_host(group, state, [&](const Segment& segment) -> ConstView {
+        const Range shard = segment.shard(rank, communicator().size());
+        return values.narrow(0, shard.begin, shard.size());
+      });
     }
   }
 

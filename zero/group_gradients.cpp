@@ -1,6 +1,9 @@
 #include "zero/group_gradients.h"
 
+#include <cstddef>
+
 #include "core/error.h"
+#include "core/transfer.h"
 #include "kernels/fill.h"
 #include "zero/trace_span.h"
 
@@ -129,6 +132,48 @@ StreamRef GroupGradients::begin_reduction() {
   stream->wait(context_.compute()->record());
   clock_.begin_reduction(stream);
   return stream;
+}
+
+void GroupGradients::send_to_host(const ShardGroup& group, GroupState& state,
+                                  const std::function<ConstView(const Segment&)>& shard) {
+  const int64_t bytes = group.trained_numel() / communicator_.size() * size_of(policy().kept);
+  state.host = context_.allocate(bytes, Label::gradients, Tier::pinned_host);
+  const StreamRef stream = context_.stream(StreamRole::copy_out);
+  // The block may be memory that work on the compute stream still uses.
+  stream->wait(context_.compute()->record());
+  stream->wait(context_.stream(StreamRole::reduce)->record());
+  for (const Segment& segment : group.segments()) {
+    if (!is_trained(segment.kind)) continue;
+    const Range own = segment.shard(communicator_.rank(), communicator_.size());
+    const Range place = place_in_shards(group, own);
+    const View host(
+        static_cast<std::byte*>(state.host.data()) + place.begin * size_of(policy().kept),
+        policy().kept, Shape{place.size()}, context_.device(), Tier::pinned_host);
+    transfer(shard(segment), host, stream);
+  }
+  state.work = comm::Work(stream->record());
+}
+
+Range GroupGradients::place_in_shards(const ShardGroup& group, Range range) {
+  for (const Segment& segment : group.segments()) {
+    const Range own = segment.shard(communicator_.rank(), communicator_.size());
+    const Range inside = intersect(own, range);
+    if (inside.empty()) continue;
+    bug_check(inside == range, "a gradient beyond the rank's shard was asked for");
+    const int64_t begin = segment.offset / communicator_.size() + range.begin - own.begin;
+    return {begin, begin + range.size()};
+  }
+  throw InternalError(concat("no trained shard of group ", group.name(), " holds [", range.begin,
+                             ", ", range.end, ")"));
+}
+
+ConstView GroupGradients::host_gradient(const ShardGroup& group, Range range) {
+  const Block& host = state_of(group).host;
+  bug_check(static_cast<bool>(host), "the gradient of group ", group.name(), " is not there");
+  const Range place = place_in_shards(group, range);
+  return ConstView(host.data(), policy().kept, Shape{host.bytes() / size_of(policy().kept)},
+                   context_.device(), Tier::pinned_host)
+      .narrow(0, place.begin, place.size());
 }
 
 void GroupGradients::end_reduction() { clock_.end_reduction(context_.stream(StreamRole::reduce)); }

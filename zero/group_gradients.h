@@ -2,6 +2,7 @@
 // written, and in which order groups are handed to the ranks.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "zero/gradient_store.h"
@@ -24,6 +25,7 @@ class GroupGradients : public GradientStore {
   struct GroupState {
     Block written;  // [trained_numel] policy.written: this micro-step's, or the step's where kept
     Block kept;     // what the derived store keeps beside it
+    Block host;     // [trained_numel / world] policy.kept, in host memory: the step's sums
     std::vector<bool> in_step;        // by position: has a gradient in this step
     std::vector<bool> in_micro_step;  // in this micro-step
     int done = 0;
@@ -62,6 +64,14 @@ class GroupGradients : public GradientStore {
   // What a rank sends when the group's gradients are reduced to shards, or gathered, in `dtype`.
   int64_t sent_bytes(const ShardGroup& group, DType dtype) const;
   void end_reduction();
+
+  // Where to_host: copies this rank's shards of the group's sums to state.host, behind what was
+  // issued to the reduce stream; state.work becomes the copies. `shard` gives one on the device.
+  void send_to_host(const ShardGroup& group, GroupState& state,
+                    const std::function<ConstView(const Segment&)>& shard);
+  // Where part of this rank's shard of a segment lies when shards lie one after the other.
+  Range place_in_shards(const ShardGroup& group, Range range);
+  ConstView host_gradient(const ShardGroup& group, Range range);
   SegmentCollectives& collectives() { return collectives_; }
 
  private:

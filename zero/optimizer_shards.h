@@ -11,6 +11,7 @@
 #include "comm/communicator.h"
 #include "core/context.h"
 #include "zero/shard_group.h"
+#include "zero/swapped_states.h"
 #include "zero/weight_store.h"
 
 namespace zinc::zero {
@@ -20,15 +21,23 @@ using ModelView = std::function<View(const ShardGroup& group, const Segment& seg
 
 class OptimizerShards {
  public:
-  // `parts`: the world size, or 1 where every rank updates everything.
+  // `sharded`: false where every rank updates everything. `tier`: where the buffers live; off the
+  // device there are always master weights. On the tier nvme they are those of `swapped`, which
+  // must outlive this.
   OptimizerShards(const std::vector<ShardGroup>& groups, comm::Communicator& communicator,
-                  Context& context, int num_states, bool sharded);
+                  Context& context, int num_states, bool sharded, Tier tier = Tier::device,
+                  SwappedStates* swapped = nullptr);
 
   // This rank's part of a segment; the whole of it where nothing is sharded.
   Range owned(const Segment& segment) const { return owned(segment, rank_); }
   bool has_master(const ShardGroup& group) const;
-  // An owned range of the master weights: only where has_master().
+  // An owned range of the master weights: only where has_master(). In the shards' tier; from swap
+  // space in host memory, a copy until the next call, which waits.
   View master(const ShardGroup& group, const Segment& segment, Range range) const;
+  // Values of an owned range, [range] f32 (f64 for f64 models) on the device, for the master
+  // weights. On the compute stream.
+  void write_master(const ShardGroup& group, const Segment& segment, Range range,
+                    const ConstView& values);
   View state(const ShardGroup& group, const Segment& segment, int index, Range range) const;
   std::vector<UpdateSlice> slices(const ModelView& model) const;
 
@@ -53,6 +62,8 @@ class OptimizerShards {
   int num_states_;
   int parts_;
   int rank_;
+  Tier tier_;
+  SwappedStates* swapped_;
   std::vector<Buffers> buffers_;
 };
 

@@ -19,12 +19,17 @@ std::vector<std::vector<OwnedRange>> owned_ranges(const std::vector<ShardGroup>&
   return owned;
 }
 
+bool offloads(const EngineConfig& config) {
+  return config.zero.offload_optimizer.device != OffloadDevice::none;
+}
+
 std::unique_ptr<GradientStore> make_gradients(const EngineConfig& config,
                                               const StrategyInputs& inputs) {
   const GradientPolicy policy = GradientPolicy::choose(config);
   const GradientStoreOptions options{.policy = policy,
                                      .replicate = config.zero.stage == 0,
                                      .bucket_numel = config.zero.reduce_bucket_size,
+                                     .to_host = offloads(config),
                                      .overlap = config.overlap_comm(),
                                      .wire_divisor = inputs.wire_divisor,
                                      .allow_unused = config.zero.ignore_unused_parameters};
@@ -34,12 +39,46 @@ std::unique_ptr<GradientStore> make_gradients(const EngineConfig& config,
               options);
 }
 
-std::unique_ptr<WeightStore> make_weights(const EngineConfig& config,
-                                          const StrategyInputs& inputs) {
+Tier optimizer_tier(const EngineConfig& config) {
+  switch (config.zero.offload_optimizer.device) {
+    case OffloadDevice::none:
+      return Tier::device;
+    case OffloadDevice::cpu:
+      return Tier::pinned_host;
+    case OffloadDevice::nvme:
+      return Tier::nvme;
+  }
+  return Tier::device;
+}
+
+int64_t tile_numel(const EngineConfig& config) {
+  constexpr int64_t kDefaultTile = 1'000'000'000;
+  return config.zero.sub_group_size == 0 ? kDefaultTile : config.zero.sub_group_size;
+}
+
+std::unique_ptr<SwappedStates> make_swapped(const EngineConfig& config,
+                                            const StrategyInputs& inputs) {
+  if (optimizer_tier(config) != Tier::nvme) return nullptr;
+  const SwapSettings settings{.directory = config.zero.offload_optimizer.nvme_path,
+                              .storage = {.block_size = config.aio.block_size,
+                                          .queue_depth = config.aio.queue_depth,
+                                          .threads = config.aio.threads,
+                                          .single_submit = config.aio.single_submit,
+                                          .overlap_events = config.aio.overlap_events},
+                              .tile_numel = tile_numel(config),
+                              .verify = config.verify_swap};
+  return std::make_unique<SwappedStates>(inputs.groups, inputs.communicator, inputs.context,
+                                         inputs.num_states, settings);
+}
+
+std::unique_ptr<WeightStore> make_weights(const EngineConfig& config, const StrategyInputs& inputs,
+                                          SwappedStates* swapped) {
   const ZeroConfig& zero = config.zero;
   const WeightStoreOptions options{.num_states = inputs.num_states,
                                    .shard_optimizer = zero.stage >= 1,
                                    .bucket_numel = zero.allgather_bucket_size,
+                                   .optimizer_tier = optimizer_tier(config),
+                                   .swapped = swapped,
                                    .overlap = config.overlap_comm(),
                                    .prefetch_numel = zero.prefetch_bucket_size,
                                    .max_live_numel = zero.max_live_parameters,
@@ -52,16 +91,34 @@ std::unique_ptr<WeightStore> make_weights(const EngineConfig& config,
                               inputs.communicator, inputs.context, inputs.weights, options);
 }
 
+std::unique_ptr<OptimizerStep> make_step(const EngineConfig& config, const StrategyInputs& inputs,
+                                         const Strategy& strategy) {
+  if (!offloads(config)) {
+    return make_resident_step(*strategy.weights, *strategy.gradients, inputs.context);
+  }
+  if (strategy.swapped != nullptr) {
+    const OffloadConfig& offload = config.zero.offload_optimizer;
+    return make_swapped_step(
+        *strategy.weights, *strategy.gradients, *strategy.swapped, inputs.context,
+        {.read_ahead = offload.pipeline_read, .write_behind = offload.pipeline_write});
+  }
+  return make_host_step(*strategy.weights, *strategy.gradients, inputs.context, tile_numel(config));
+}
+
 }  // namespace
 
 Strategy make_strategy(const EngineConfig& config, const StrategyInputs& inputs) {
   require(config.zero.stage >= 0 && config.zero.stage <= 3, "the ZeRO stage must be 0 to 3, not ",
           config.zero.stage);
-  return {
-      .weights = make_weights(config, inputs),
-      .gradients = make_gradients(config, inputs),
-      .owned = owned_ranges(inputs.groups, config.zero.stage == 0 ? 1 : inputs.communicator.size()),
-      .uses_are_collective = config.zero.stage == 3};
+  const int parts = config.zero.stage == 0 ? 1 : inputs.communicator.size();
+  Strategy strategy;
+  strategy.swapped = make_swapped(config, inputs);
+  strategy.weights = make_weights(config, inputs, strategy.swapped.get());
+  strategy.gradients = make_gradients(config, inputs);
+  strategy.owned = owned_ranges(inputs.groups, parts);
+  strategy.step = make_step(config, inputs, strategy);
+  strategy.uses_are_collective = config.zero.stage == 3;
+  return strategy;
 }
 
 }  // namespace zinc::zero

@@ -5,6 +5,9 @@
 //   1     | whole         | shards         | whole until they are reduced, then shards
 //   2     | whole         | shards         | shards
 //   3     | shards        | shards         | shards
+//
+// With offload_optimizer the shards of gradients are in host memory; those of master weights and
+// states there too, or in swap space (nvme).
 #pragma once
 
 #include <memory>
@@ -16,6 +19,7 @@
 #include "zero/engine_config.h"
 #include "zero/gradient_norm.h"
 #include "zero/gradient_store.h"
+#include "zero/optimizer_step.h"
 #include "zero/phase_clock.h"
 #include "zero/shard_group.h"
 #include "zero/step_schedule.h"
@@ -24,8 +28,10 @@
 namespace zinc::zero {
 
 struct Strategy {
+  std::unique_ptr<SwappedStates> swapped;  // null: nothing is in swap space
   std::unique_ptr<WeightStore> weights;
   std::unique_ptr<GradientStore> gradients;
+  std::unique_ptr<OptimizerStep> step;
   // What each rank updates; one entry where every rank updates everything. See GradientNorm.
   std::vector<std::vector<OwnedRange>> owned;
   bool uses_are_collective = false;  // the first use of a group gathers it

@@ -18,6 +18,7 @@
 #include "optim/optimizer.h"
 #include "zero/shard_group.h"
 #include "zero/step_schedule.h"
+#include "zero/swapped_states.h"
 
 namespace zinc::zero {
 
@@ -29,10 +30,11 @@ using OwnedValues =
 struct UpdateSlice {
   int group = 0;
   SegmentKind segment = SegmentKind::decay;
-  Range range;   // of the group's arena
-  View weights;  // [range] f32 (f64 models: f64): the values that the optimizer updates
-  std::array<View, optim::kMaxOptimizerStates> states;  // [range] dtype of weights
-  View model_weights;  // [range] 16-bit copy for the model; absent where `weights` serves it
+  Range range;  // of the group's arena
+  // [range] f32 (f64 models: f64): the values that the optimizer updates; absent in swap space
+  View weights;
+  std::array<View, optim::kMaxOptimizerStates> states;  // [range] dtype and tier of weights
+  View model_weights;  // [range] the model's copy, on the device; absent where `weights` serves it
 };
 
 class WeightStore {
@@ -72,6 +74,8 @@ struct WeightStoreOptions {
   int num_states = 2;                       // of the optimizer, per trained element
   bool shard_optimizer = false;             // master weights and states: own shards only
   int64_t bucket_numel = 500'000'000;       // elements per collective
+  Tier optimizer_tier = Tier::device;       // of master weights and states
+  SwappedStates* swapped = nullptr;         // where they are with the tier nvme; outlives the store
   bool overlap = false;                     // gathers beside compute, ahead of their use
   int64_t prefetch_numel = 50'000'000;      // elements gathered ahead; sharded weights
   int64_t max_live_numel = 1'000'000'000;   // elements gathered at once; sharded weights

@@ -6,6 +6,7 @@
 #include "core/trace.h"
 #include "kernels/copy.h"
 #include "kernels/fill.h"
+#include "zero/host_memory.h"
 #include "zero/optimizer_shards.h"
 #include "zero/segment_collectives.h"
 #include "zero/trace_span.h"
@@ -45,7 +46,8 @@ class ShardedWeights : public WeightStore {
         context_(context),
         options_(options),
         collectives_(communicator, context, {.bucket_numel = options.bucket_numel}),
-        optimizer_(groups, communicator, context, options.num_states, true),
+        optimizer_(groups, communicator, context, options.num_states, true, options.optimizer_tier,
+                   options.swapped),
         forecast_(groups, schedule),
         scheduled_(schedule != nullptr),
         states_(groups.size()) {
@@ -134,7 +136,8 @@ class ShardedWeights : public WeightStore {
     const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
     const Placement& placement = group.placements()[static_cast<size_t>(parameter.position)];
     const Segment& segment = group.segment(placement.segment);
-    kernels::copy({.x = master_view(group, segment, range), .y = out}, context_.compute());
+    kernels::copy({.x = host_memory(master_view(group, segment, range)), .y = out},
+                  context_.compute());
     context_.compute()->synchronize();
   }
 
@@ -268,9 +271,8 @@ class ShardedWeights : public WeightStore {
     if (!optimizer_.has_master(group) || !is_trained(placement.segment)) return;
     const Range owned = intersect(range, optimizer_.owned(segment));
     if (owned.empty()) return;
-    kernels::copy({.x = values.narrow(0, owned.begin - range.begin, owned.size()),
-                   .y = optimizer_.master(group, segment, owned)},
-                  context_.compute());
+    optimizer_.write_master(group, segment, owned,
+                            values.narrow(0, owned.begin - range.begin, owned.size()));
   }
 
   void load(const ShardGroup& group, const Placement& placement, const nn::WeightSource& source) {

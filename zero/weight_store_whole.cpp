@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "kernels/copy.h"
 #include "kernels/fill.h"
+#include "zero/host_memory.h"
 #include "zero/optimizer_shards.h"
 #include "zero/segment_collectives.h"
 #include "zero/trace_span.h"
@@ -21,7 +22,8 @@ class WholeWeights : public WeightStore {
         communicator_(communicator),
         context_(context),
         options_(options),
-        optimizer_(groups, communicator, context, options.num_states, options.shard_optimizer) {
+        optimizer_(groups, communicator, context, options.num_states, options.shard_optimizer,
+                   options.optimizer_tier, options.swapped) {
     for (const ShardGroup& group : groups_) {
       arenas_.push_back(
           context.allocate(group.numel() * size_of(group.dtype()), Label::parameters));
@@ -82,10 +84,10 @@ class WholeWeights : public WeightStore {
     const ShardGroup& group = group_of(parameter);
     const Segment& segment = group.segment(at(parameter).segment);
     const bool master = optimizer_.has_master(group) && is_trained(segment.kind);
-    kernels::copy(
-        {.x = master ? optimizer_.master(group, segment, range) : model_view(group, range),
-         .y = out},
-        context_.compute());
+    kernels::copy({.x = host_memory(master ? optimizer_.master(group, segment, range)
+                                           : model_view(group, range)),
+                   .y = out},
+                  context_.compute());
     context_.compute()->synchronize();
   }
 
@@ -133,9 +135,8 @@ class WholeWeights : public WeightStore {
     const Segment& segment = group.segment(placement.segment);
     const Range owned = intersect(range, optimizer_.owned(segment));
     if (owned.empty()) return;
-    kernels::copy({.x = values.narrow(0, owned.begin - range.begin, owned.size()),
-                   .y = optimizer_.master(group, segment, owned)},
-                  context_.compute());
+    optimizer_.write_master(group, segment, owned,
+                            values.narrow(0, owned.begin - range.begin, owned.size()));
   }
 
   void load(const ShardGroup& group, const Placement& placement, const nn::WeightSource& source) {

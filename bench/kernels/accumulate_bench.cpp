@@ -9,19 +9,22 @@ void add_accumulate_benches(Registry& registry) {
     add_case(registry,
              {.op = "accumulate",
               .pass = "forward",
-              .shape = concat("n=", kFlat),
+              .shape = concat("n=", registry.flat()),
               .dtype = dtype,
               .ceiling = Ceiling::stream(1, 0, 1),
-              .arrays =
-                  {{.shape = {kFlat}, .low = -1, .high = 1},
-                   {.shape = {kFlat}, .low = -1, .high = 1, .compared = true, .fixed = DType::f32}},
+              .arrays = {{.shape = {registry.flat()}, .low = -1, .high = 1},
+                         {.shape = {registry.flat()},
+                          .low = -1,
+                          .high = 1,
+                          .compared = true,
+                          .fixed = DType::f32}},
               .launch =
                   [](const std::vector<View>& v, StreamRef stream) {
                     kernels::accumulate({.x = v[0], .accumulator = v[1]}, stream);
                   },
-              .cost = {.bytes_read = kFlat * size_of(dtype) + 4 * kFlat,
-                       .bytes_written = 4 * kFlat,
-                       .flops = kFlat}});
+              .cost = {.bytes_read = registry.flat() * size_of(dtype) + 4 * registry.flat(),
+                       .bytes_written = 4 * registry.flat(),
+                       .flops = registry.flat()}});
   }
 }
 

@@ -5,7 +5,7 @@
 
 namespace zinc::bench {
 
-// Every entry of every op, in the order of all.cpp.
-Registry kernel_benches();
+// Every entry of every op, in the order of all.cpp, with arrays of this extent.
+Registry kernel_benches(Extent extent = Extent::memory);
 
 }  // namespace zinc::bench

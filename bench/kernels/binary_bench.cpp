@@ -6,23 +6,24 @@ namespace zinc::bench {
 
 void add_binary_benches(Registry& registry) {
   for (const DType dtype : {DType::bf16, DType::f32}) {
-    add_case(registry,
-             {.op = "binary",
-              .pass = "forward",
-              .shape = concat("rows=", kRows, ",cols=", kCols),
-              .dtype = dtype,
-              .ceiling = Ceiling::stream(2, 1),
-              .arrays = {{.shape = {kRows, kCols}, .low = -1, .high = 1},
-                         {.shape = {kRows, kCols}, .low = -1, .high = 1},
-                         {.shape = {kRows, kCols}, .low = 0, .high = 0, .compared = true}},
-              .launch =
-                  [](const std::vector<View>& v, StreamRef stream) {
-                    kernels::binary({.op = kernels::BinaryOp::add, .a = v[0], .b = v[1], .y = v[2]},
-                                    stream);
-                  },
-              .cost = {.bytes_read = 2 * kRows * kCols * size_of(dtype),
-                       .bytes_written = kRows * kCols * size_of(dtype),
-                       .flops = kRows * kCols}});
+    add_case(
+        registry,
+        {.op = "binary",
+         .pass = "forward",
+         .shape = concat("rows=", registry.rows(), ",cols=", kCols),
+         .dtype = dtype,
+         .ceiling = Ceiling::stream(2, 1),
+         .arrays = {{.shape = {registry.rows(), kCols}, .low = -1, .high = 1},
+                    {.shape = {registry.rows(), kCols}, .low = -1, .high = 1},
+                    {.shape = {registry.rows(), kCols}, .low = 0, .high = 0, .compared = true}},
+         .launch =
+             [](const std::vector<View>& v, StreamRef stream) {
+               kernels::binary({.op = kernels::BinaryOp::add, .a = v[0], .b = v[1], .y = v[2]},
+                               stream);
+             },
+         .cost = {.bytes_read = 2 * registry.rows() * kCols * size_of(dtype),
+                  .bytes_written = registry.rows() * kCols * size_of(dtype),
+                  .flops = registry.rows() * kCols}});
   }
 }
 

@@ -10,16 +10,18 @@ void add_chunk_tree_sum_benches(Registry& registry) {
         registry,
         {.op = "chunk_tree_sum",
          .pass = "forward",
-         .shape = concat("n=", kFlat),
+         .shape = concat("n=", registry.flat()),
          .dtype = dtype,
          .ceiling = {},
-         .arrays = {{.shape = {kFlat / 1024}, .low = 0, .high = 1, .fixed = DType::f64},
+         .arrays = {{.shape = {registry.flat() / 1024}, .low = 0, .high = 1, .fixed = DType::f64},
                     {.shape = {1}, .low = 0, .high = 0, .compared = true, .fixed = DType::f64}},
          .launch =
              [](const std::vector<View>& v, StreamRef stream) {
                kernels::chunk_tree_sum({.sums = v[0], .out = v[1]}, stream);
              },
-         .cost = {.bytes_read = kFlat / 128, .bytes_written = 8, .flops = kFlat / 1024}});
+         .cost = {.bytes_read = registry.flat() / 128,
+                  .bytes_written = 8,
+                  .flops = registry.flat() / 1024}});
   }
 }
 

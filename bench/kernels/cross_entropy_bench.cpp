@@ -5,21 +5,21 @@
 namespace zinc::bench {
 namespace {
 
-constexpr int64_t kRows = 1024;
+constexpr int64_t kClasses = 50257;
 
 struct Tensors {
   Array logits, labels, loss, lse, dloss;
 
-  Tensors(int64_t classes, DType dtype)
-      : logits(Array::uniform({kRows, classes}, dtype, -5, 5, 1)),
-        labels(Array::uniform({kRows}, DType::i64, 0, static_cast<double>(classes), 2)),
+  Tensors(int64_t rows, DType dtype)
+      : logits(Array::uniform({rows, kClasses}, dtype, -5, 5, 1)),
+        labels(Array::uniform({rows}, DType::i64, 0, static_cast<double>(kClasses), 2)),
         loss(Array::full({1}, DType::f32, 0)),
-        lse(Array::full({kRows}, DType::f32, 0)),
+        lse(Array::full({rows}, DType::f32, 0)),
         dloss(Array::full({1}, DType::f32, 1)) {}
 };
 
-Instance make_forward(int64_t classes, DType dtype, Context& context) {
-  const Tensors t(classes, dtype);
+Instance make_forward(int64_t rows, DType dtype, Context& context) {
+  const Tensors t(rows, dtype);
   const StreamRef stream = context.compute();
   return {.run =
               [=] {
@@ -31,7 +31,7 @@ Instance make_forward(int64_t classes, DType dtype, Context& context) {
               [=] {
                 const Array logits = Array::converted(t.logits, DType::f64);
                 const Array loss = Array::full({1}, DType::f64, 0);
-                const Array lse = Array::full({kRows}, DType::f64, 0);
+                const Array lse = Array::full({rows}, DType::f64, 0);
                 kernels::cross_entropy_forward(
                     {.logits = logits, .labels = t.labels, .loss = loss, .lse = lse}, stream);
                 // Sums of 50257 terms of one sign in f32.
@@ -40,8 +40,8 @@ Instance make_forward(int64_t classes, DType dtype, Context& context) {
 }
 
 // In place, so each run turns logits into something else: verified on a copy.
-Instance make_backward(int64_t classes, DType dtype, Context& context) {
-  const Tensors t(classes, dtype);
+Instance make_backward(int64_t rows, DType dtype, Context& context) {
+  const Tensors t(rows, dtype);
   const StreamRef stream = context.compute();
   kernels::cross_entropy_forward(
       {.logits = t.logits, .labels = t.labels, .loss = t.loss, .lse = t.lse}, stream);
@@ -54,7 +54,7 @@ Instance make_backward(int64_t classes, DType dtype, Context& context) {
   return {.run = [=] { backward(t.logits, t.lse, t.dloss); },
           .verify =
               [=] {
-                const Array fresh = Tensors(classes, dtype).logits;
+                const Array fresh = Tensors(rows, dtype).logits;
                 const Array expected = Array::converted(fresh, DType::f64);
                 backward(fresh, t.lse, t.dloss);
                 backward(expected, Array::converted(t.lse, DType::f64),
@@ -67,26 +67,25 @@ Instance make_backward(int64_t classes, DType dtype, Context& context) {
 }  // namespace
 
 void add_cross_entropy_benches(Registry& registry) {
-  constexpr int64_t kClasses = 50257;
+  const int64_t rows = registry.rows() / 32;
   for (const DType dtype : {DType::bf16, DType::f32}) {
-    const int64_t bytes = kRows * kClasses * size_of(dtype);
-    const std::string shape = concat("rows=", kRows, ",classes=", kClasses);
-    registry.add(
-        {.op = "cross_entropy",
-         .pass = "forward",
-         .dtype = dtype,
-         .shape = shape,
-         .cost = {.bytes_read = bytes, .flops = 4 * kRows * kClasses},
-         .ceiling = Ceiling::stream(1, 0),
-         .make = [=](Context& context) { return make_forward(kClasses, dtype, context); }});
+    const int64_t bytes = rows * kClasses * size_of(dtype);
+    const std::string shape = concat("rows=", rows, ",classes=", kClasses);
+    registry.add({.op = "cross_entropy",
+                  .pass = "forward",
+                  .dtype = dtype,
+                  .shape = shape,
+                  .cost = {.bytes_read = bytes, .flops = 4 * rows * kClasses},
+                  .ceiling = Ceiling::stream(1, 0),
+                  .make = [=](Context& context) { return make_forward(rows, dtype, context); }});
     registry.add(
         {.op = "cross_entropy",
          .pass = "backward",
          .dtype = dtype,
          .shape = shape,
-         .cost = {.bytes_read = bytes, .bytes_written = bytes, .flops = 3 * kRows * kClasses},
+         .cost = {.bytes_read = bytes, .bytes_written = bytes, .flops = 3 * rows * kClasses},
          .ceiling = Ceiling::stream(0, 0, 1),
-         .make = [=](Context& context) { return make_backward(kClasses, dtype, context); }});
+         .make = [=](Context& context) { return make_backward(rows, dtype, context); }});
   }
 }
 

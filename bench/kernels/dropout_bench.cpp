@@ -7,25 +7,26 @@ namespace zinc::bench {
 
 void add_dropout_benches(Registry& registry) {
   for (const DType dtype : {DType::bf16, DType::f32}) {
-    add_case(registry,
-             {.op = "dropout",
-              .pass = "forward",
-              .shape = concat("rows=", kRows, ",cols=", kCols),
-              .dtype = dtype,
-              .ceiling = Ceiling::stream(1, 1),
-              .arrays = {{.shape = {kRows, kCols}, .low = -1, .high = 1},
-                         {.shape = {kRows, kCols}, .low = 0, .high = 0, .compared = true}},
-              .launch =
-                  [](const std::vector<View>& v, StreamRef stream) {
-                    kernels::dropout({.x = v[0],
-                                      .y = v[1],
-                                      .p = 0.1,
-                                      .key = make_random_key(1, Purpose::test, 0, 0, 0)},
-                                     stream);
-                  },
-              .cost = {.bytes_read = kRows * kCols * size_of(dtype),
-                       .bytes_written = kRows * kCols * size_of(dtype),
-                       .flops = kRows * kCols}});
+    add_case(
+        registry,
+        {.op = "dropout",
+         .pass = "forward",
+         .shape = concat("rows=", registry.rows(), ",cols=", kCols),
+         .dtype = dtype,
+         .ceiling = Ceiling::stream(1, 1),
+         .arrays = {{.shape = {registry.rows(), kCols}, .low = -1, .high = 1},
+                    {.shape = {registry.rows(), kCols}, .low = 0, .high = 0, .compared = true}},
+         .launch =
+             [](const std::vector<View>& v, StreamRef stream) {
+               kernels::dropout({.x = v[0],
+                                 .y = v[1],
+                                 .p = 0.1,
+                                 .key = make_random_key(1, Purpose::test, 0, 0, 0)},
+                                stream);
+             },
+         .cost = {.bytes_read = registry.rows() * kCols * size_of(dtype),
+                  .bytes_written = registry.rows() * kCols * size_of(dtype),
+                  .flops = registry.rows() * kCols}});
   }
 }
 

@@ -6,22 +6,26 @@ namespace zinc::bench {
 
 void add_gather_rows_benches(Registry& registry) {
   for (const DType dtype : {DType::bf16, DType::f32}) {
-    add_case(registry,
-             {.op = "gather_rows",
-              .pass = "forward",
-              .shape = concat("rows=", kRows, ",of=32768,cols=", kCols),
-              .dtype = dtype,
-              .ceiling = Ceiling::stream(1, 1),
-              .arrays = {{.shape = {32768, kCols}, .low = -1, .high = 1},
-                         {.shape = {kRows}, .low = 0, .high = 32768, .fixed = DType::i32},
-                         {.shape = {kRows, kCols}, .low = 0, .high = 0, .compared = true}},
-              .launch =
-                  [](const std::vector<View>& v, StreamRef stream) {
-                    kernels::gather_rows({.x = v[0], .ids = v[1], .y = v[2]}, stream);
-                  },
-              .cost = {.bytes_read = kRows * kCols * size_of(dtype) + 4 * kRows,
-                       .bytes_written = kRows * kCols * size_of(dtype),
-                       .flops = 0}});
+    add_case(
+        registry,
+        {.op = "gather_rows",
+         .pass = "forward",
+         .shape = concat("rows=", registry.rows(), ",of=", registry.rows(), ",cols=", kCols),
+         .dtype = dtype,
+         .ceiling = Ceiling::stream(1, 1),
+         .arrays = {{.shape = {registry.rows(), kCols}, .low = -1, .high = 1},
+                    {.shape = {registry.rows()},
+                     .low = 0,
+                     .high = static_cast<double>(registry.rows()),
+                     .fixed = DType::i32},
+                    {.shape = {registry.rows(), kCols}, .low = 0, .high = 0, .compared = true}},
+         .launch =
+             [](const std::vector<View>& v, StreamRef stream) {
+               kernels::gather_rows({.x = v[0], .ids = v[1], .y = v[2]}, stream);
+             },
+         .cost = {.bytes_read = registry.rows() * kCols * size_of(dtype) + 4 * registry.rows(),
+                  .bytes_written = registry.rows() * kCols * size_of(dtype),
+                  .flops = 0}});
   }
 }
 

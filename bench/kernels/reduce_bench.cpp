@@ -10,19 +10,19 @@ void add_reduce_benches(Registry& registry) {
         registry,
         {.op = "reduce",
          .pass = "forward",
-         .shape = concat("rows=", kRows, ",cols=", kCols),
+         .shape = concat("rows=", registry.rows(), ",cols=", kCols),
          .dtype = dtype,
          .ceiling = Ceiling::stream(1, 0),
-         .arrays = {{.shape = {kRows, kCols}, .low = 0, .high = 1},
+         .arrays = {{.shape = {registry.rows(), kCols}, .low = 0, .high = 1},
                     {.shape = {kCols}, .low = 0, .high = 0, .compared = true, .fixed = DType::f32}},
          .launch =
              [](const std::vector<View>& v, StreamRef stream) {
                kernels::reduce({.over = kernels::ReduceOver::leading, .x = v[0], .y = v[1]},
                                stream);
              },
-         .cost = {.bytes_read = kRows * kCols * size_of(dtype),
+         .cost = {.bytes_read = registry.rows() * kCols * size_of(dtype),
                   .bytes_written = 4 * kCols,
-                  .flops = kRows * kCols}});
+                  .flops = registry.rows() * kCols}});
   }
 }
 

@@ -6,31 +6,32 @@ namespace zinc::bench {
 
 void add_residual_norm_benches(Registry& registry) {
   for (const DType dtype : {DType::bf16, DType::f32}) {
-    add_case(registry,
-             {.op = "residual_norm",
-              .pass = "forward",
-              .shape = concat("rows=", kRows, ",cols=", kCols),
-              .dtype = dtype,
-              .ceiling = Ceiling::stream(2, 2),
-              .arrays = {{.shape = {kRows, kCols}, .low = -1, .high = 1},
-                         {.shape = {kRows, kCols}, .low = -1, .high = 1},
-                         {.shape = {kCols}, .low = -1, .high = 1},
-                         {.shape = {kCols}, .low = -1, .high = 1},
-                         {.shape = {kRows, kCols}, .low = 0, .high = 0, .compared = true},
-                         {.shape = {kRows, kCols}, .low = 0, .high = 0, .compared = true}},
-              .launch =
-                  [](const std::vector<View>& v, StreamRef stream) {
-                    kernels::residual_norm_forward({.x = v[0],
-                                                    .residual = v[1],
-                                                    .gamma = v[2],
-                                                    .beta = v[3],
-                                                    .sum = v[4],
-                                                    .y = v[5]},
-                                                   stream);
-                  },
-              .cost = {.bytes_read = 2 * kRows * kCols * size_of(dtype),
-                       .bytes_written = 2 * kRows * kCols * size_of(dtype),
-                       .flops = 9 * kRows * kCols}});
+    add_case(
+        registry,
+        {.op = "residual_norm",
+         .pass = "forward",
+         .shape = concat("rows=", registry.rows(), ",cols=", kCols),
+         .dtype = dtype,
+         .ceiling = Ceiling::stream(2, 2),
+         .arrays = {{.shape = {registry.rows(), kCols}, .low = -1, .high = 1},
+                    {.shape = {registry.rows(), kCols}, .low = -1, .high = 1},
+                    {.shape = {kCols}, .low = -1, .high = 1},
+                    {.shape = {kCols}, .low = -1, .high = 1},
+                    {.shape = {registry.rows(), kCols}, .low = 0, .high = 0, .compared = true},
+                    {.shape = {registry.rows(), kCols}, .low = 0, .high = 0, .compared = true}},
+         .launch =
+             [](const std::vector<View>& v, StreamRef stream) {
+               kernels::residual_norm_forward({.x = v[0],
+                                               .residual = v[1],
+                                               .gamma = v[2],
+                                               .beta = v[3],
+                                               .sum = v[4],
+                                               .y = v[5]},
+                                              stream);
+             },
+         .cost = {.bytes_read = 2 * registry.rows() * kCols * size_of(dtype),
+                  .bytes_written = 2 * registry.rows() * kCols * size_of(dtype),
+                  .flops = 9 * registry.rows() * kCols}});
   }
 }
 

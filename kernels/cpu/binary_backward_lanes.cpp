@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/binary_broadcast.h"
 #include "kernels/cpu/highway_targets.h"
+#include "kernels/cpu/row_ids.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/binary_backward_lanes.cpp"
 #include <hwy/foreach_target.h>
@@ -135,6 +136,11 @@ void backward_repeated(const BinaryBackward& args) {
         [=](int64_t r, int64_t j, auto load) HWY_ATTR {
           const int64_t at = r * n + begin + j;
           return gradient_of_b(op, load(a + at), load(b + begin + j), load(dy + at));
+        },
+        [&](int64_t r) {
+          const int64_t bytes = (end - begin) * static_cast<int64_t>(sizeof(T));
+          prefetch_row(reinterpret_cast<const std::byte*>(dy + r * n + begin), bytes);
+          if (a != dy) prefetch_row(reinterpret_cast<const std::byte*>(a + r * n + begin), bytes);
         },
         sum);
     for (int64_t j = begin; j < end; ++j) store_sum(db[j], sum[j - begin], args.accumulate_db);

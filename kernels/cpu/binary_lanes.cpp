@@ -49,7 +49,8 @@ void with_many(const Binary& args) {
   walk_vectors(
       RowWalk<3>(shape, {args.a.strides(), broadcast_strides(args.b, shape), args.y.strides()}),
       [=](const auto& at, auto load, auto store)
-          HWY_ATTR { store(value<kOp>(load(a + at[0]), load(b + at[1])), y + at[2]); });
+          HWY_ATTR { store(value<kOp>(load(a + at[0]), load(b + at[1])), y + at[2]); },
+      outputs_past_caches(args.a, args.b, args.y));
 }
 
 void binary_vectors(const Binary& args) {

@@ -15,11 +15,15 @@ inline constexpr int64_t kMaxColumnTurn = 512;
 inline constexpr int64_t kColumnSumRows = 64;  // rows that are added one after the other
 inline constexpr int kColumnSumLevels = 40;    // of the tree over blocks of rows
 
-// Columns of a thread's turn on vectors: enough turns for several threads, long runs of a row each.
-// Columns do not mix, so bits do not depend on it.
+// Columns of a thread's turn on vectors: a turn for every thread, and runs of a row as long as that
+// allows. Columns do not mix, so bits do not depend on it.
 inline int64_t column_turn(int64_t cols) {
-  const int64_t eighth = (cols / 8 + kColumnBlock - 1) / kColumnBlock * kColumnBlock;
-  return std::clamp(eighth, kColumnBlock, kMaxColumnTurn);
+  const int64_t threads = omp_in_parallel() != 0 ? 1 : omp_get_max_threads();
+  const int64_t share = (cols + threads - 1) / threads;
+  const int64_t turns = (share + kMaxColumnTurn - 1) / kMaxColumnTurn;  // of one thread
+  const int64_t even = (share + turns - 1) / turns;
+  const int64_t whole = (even + kColumnBlock - 1) / kColumnBlock * kColumnBlock;
+  return std::clamp(whole, kColumnBlock, kMaxColumnTurn);
 }
 
 // sum[j] = sum over r of term(r, first_col + j), for j < cols <= kColumnBlock.

@@ -19,14 +19,16 @@ namespace zinc::kernels::cpu {
 namespace HWY_NAMESPACE {
 
 // sum[j] += term(r, j) for the rows [begin, end), in their order; four at a time, so that sums are
-// loaded and stored once for four rows.
-template <class Term>
+// loaded and stored once for four rows. `ahead(r)` may ask the cache for row r.
+template <class Term, class Ahead>
 HWY_INLINE void add_rows_of_columns(int64_t begin, int64_t end, int64_t cols, const Term& term,
-                                    float* sum) {
+                                    const Ahead& ahead, float* sum) {
+  constexpr int64_t kRowsAhead = 16;
   const auto so_far = [=](int64_t j, auto load)
                           HWY_ATTR { return load(static_cast<const float*>(sum) + j); };
   int64_t r = begin;
   for (; r + 4 <= end; r += 4) {
+    for (int64_t k = 0; k < 4; ++k) ahead(r + kRowsAhead + k);
     for_each_vector(cols, [&](int64_t j, auto load, auto store) HWY_ATTR {
       auto s = hn::Add(so_far(j, load), term(r, j, load));
       s = hn::Add(s, term(r + 1, j, load));
@@ -41,9 +43,14 @@ HWY_INLINE void add_rows_of_columns(int64_t begin, int64_t end, int64_t cols, co
   }
 }
 
-// sum[j] = sum over r of term(r, j, load) for j < cols <= kMaxColumnTurn.
-template <class Term>
-void sum_columns_lanes(int64_t rows, int64_t cols, const Term& term, float* sum) {
+// sum[j] = sum over r of term(r, j, load) for j < cols <= kMaxColumnTurn. ahead(r), r < rows, asks
+// the cache for what the terms of row r read: parts of rows are no stream to the hardware.
+template <class Term, class Ahead>
+void sum_columns_lanes(int64_t rows, int64_t cols, const Term& term, const Ahead& ahead,
+                       float* sum) {
+  const auto bounded = [&](int64_t r) HWY_ATTR {
+    if (r < rows) ahead(r);
+  };
   HWY_ALIGN float partial[kColumnSumLevels][kMaxColumnTurn];
   const auto add = [cols](const float* left, float* right) HWY_ATTR {
     for_each_vector(cols, [=](int64_t j, auto load, auto store) HWY_ATTR {
@@ -58,7 +65,8 @@ void sum_columns_lanes(int64_t rows, int64_t cols, const Term& term, float* sum)
     const int64_t begin = block * kColumnSumRows;
     for_each_vector(cols, [&](int64_t j, auto load, auto store)
                               HWY_ATTR { store(term(begin, j, load), mine + j); });
-    add_rows_of_columns(begin + 1, std::min(rows, begin + kColumnSumRows), cols, term, mine);
+    add_rows_of_columns(begin + 1, std::min(rows, begin + kColumnSumRows), cols, term, bounded,
+                        mine);
     for (int l = 0; l < level; ++l) add(partial[l], mine);
   }
   const float* total = nullptr;

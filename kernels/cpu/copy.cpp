@@ -1,7 +1,6 @@
 #include "kernels/copy.h"
 
-#include <cstring>
-
+#include "kernels/cpu/past_caches.h"
 #include "kernels/cpu/row_walk.h"
 
 namespace zinc::kernels::cpu {
@@ -38,23 +37,25 @@ To converted(From x) {
   }
 }
 
-void copy_bytes(const Copy& args) {
+void copy_plainly(const Copy& args) {
   const int64_t size = size_of(args.x.dtype());
   const auto* x = static_cast<const std::byte*>(args.x.data());
   auto* y = static_cast<std::byte*>(args.y.data());
-  parallel_elements(
-      args.x.shape(),
-      [&](const auto& at, int64_t n) {
-        std::memcpy(y + at[1] * size, x + at[0] * size, static_cast<size_t>(n * size));
-      },
-      args.x, args.y);
+  const bool past = past_caches(args.y);
+  const RowWalk<2> walk(args.x.shape(), {args.x.strides(), args.y.strides()});
+  parallel_for(walk.total(), kElementGrain, [&](int64_t begin, int64_t end) {
+    walk.run(begin, end, [&](const auto& at, int64_t n) {
+      copy_bytes(y + at[1] * size, x + at[0] * size, n * size, past);
+    });
+    if (past) flush_past_caches();
+  });
 }
 
 }  // namespace
 
 void copy(const Copy& args) {
   const auto is_short = [](DType dtype) { return is_float(dtype) && dtype != DType::f64; };
-  if (args.x.dtype() == args.y.dtype()) return copy_bytes(args);
+  if (args.x.dtype() == args.y.dtype()) return copy_plainly(args);
   if (is_short(args.x.dtype()) && is_short(args.y.dtype())) return convert_lanes(args);
   dispatch_any(args.x.dtype(), [&]<class From>() {
     dispatch_any(args.y.dtype(), [&]<class To>() {

@@ -13,6 +13,7 @@
 
 #include "core/parallel.h"
 #include "kernels/cpu/lanes-inl.h"
+#include "kernels/cpu/past_caches.h"
 #include "kernels/cpu/short_float.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -33,54 +34,40 @@ void fill_words(const RandomKey& key, uint64_t first_block, int64_t blocks, uint
   }
 }
 #else
-using Words = hn::Rebind<uint32_t, Lanes>;
-using WordVec = hn::Vec<Words>;
-
-struct Product {
-  WordVec low;
-  WordVec high;
-};
-
-// 32 x 32 -> 64 bits in every lane, from the products of the even and of the odd lanes.
-HWY_INLINE Product multiply(WordVec a, WordVec factor) {
-  const Words d;
-  const auto even = hn::MulEven(a, factor);
-  const hn::DFromV<decltype(even)> wide;
-  const auto odd_lanes = hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(wide, a)));
-  const auto odd = hn::MulEven(odd_lanes, factor);
-  return {hn::OddEven(hn::BitCast(d, hn::ShiftLeft<32>(odd)), hn::BitCast(d, even)),
-          hn::OddEven(hn::BitCast(d, odd), hn::BitCast(d, hn::ShiftRight<32>(even)))};
-}
-
 // The words of the blocks [first_block, first_block + blocks), rounded up to whole vectors. The
-// rounds are those of philox4x32 in core/philox.h.
+// rounds are those of philox4x32 in core/philox.h. A lane of 64 bits holds one word of a block in
+// its low half; the high half may hold anything, because a product reads low halves only. So a
+// round is two products, two shifts and two exclusive ors of three.
 void fill_words(const RandomKey& key, uint64_t first_block, int64_t blocks, uint32_t* words) {
-  const Words d;
-  const auto set = [d](uint64_t value)
-                       HWY_ATTR { return hn::Set(d, static_cast<uint32_t>(value)); };
-  const auto m0 = set(0xD2511F53u);
-  const auto m1 = set(0xCD9E8D57u);
-  for (int64_t i = 0; i < blocks; i += lane_count()) {
-    const uint64_t first = first_block + static_cast<uint64_t>(i);
-    auto c0 = hn::Iota(d, static_cast<uint32_t>(first));
-    // A lane whose low half has wrapped round carries into the high half.
-    const auto carry = hn::IfThenElseZero(hn::Lt(c0, set(first)), set(1));
-    auto c1 = hn::Add(set(first >> 32), carry);
-    auto c2 = set(key.counter_high);
-    auto c3 = set(key.counter_high >> 32);
-    auto k0 = set(key.key);
-    auto k1 = set(key.key >> 32);
+  const hn::Repartition<uint64_t, Lanes> d;
+  const hn::Repartition<uint32_t, Lanes> halves;
+  const auto multiply = [=](auto a, auto factor) HWY_ATTR {
+    return hn::MulEven(hn::BitCast(halves, a), hn::BitCast(halves, factor));
+  };
+  const auto m0 = hn::Set(d, uint64_t{0xD2511F53u});
+  const auto m1 = hn::Set(d, uint64_t{0xCD9E8D57u});
+  const auto low = hn::Set(d, uint64_t{0xFFFFFFFFu});
+  const auto step = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = 0; i < blocks; i += step) {
+    auto c0 = hn::Iota(d, first_block + static_cast<uint64_t>(i));
+    auto c1 = hn::ShiftRight<32>(c0);
+    auto c2 = hn::Set(d, key.counter_high);
+    auto c3 = hn::ShiftRight<32>(c2);
+    auto k0 = static_cast<uint32_t>(key.key);
+    auto k1 = static_cast<uint32_t>(key.key >> 32);
     for (int round = 0; round < 10; ++round) {
-      const Product p0 = multiply(c0, m0);
-      const Product p1 = multiply(c2, m1);
-      c0 = hn::Xor(p1.high, hn::Xor(c1, k0));
-      c2 = hn::Xor(p0.high, hn::Xor(c3, k1));
-      c1 = p1.low;
-      c3 = p0.low;
-      k0 = hn::Add(k0, set(0x9E3779B9u));
-      k1 = hn::Add(k1, set(0xBB67AE85u));
+      const auto p0 = multiply(c0, m0);
+      const auto p1 = multiply(c2, m1);
+      c0 = hn::Xor(hn::ShiftRight<32>(p1), hn::Xor(c1, hn::Set(d, uint64_t{k0})));
+      c2 = hn::Xor(hn::ShiftRight<32>(p0), hn::Xor(c3, hn::Set(d, uint64_t{k1})));
+      c1 = p1;
+      c3 = p0;
+      k0 += 0x9E3779B9u;
+      k1 += 0xBB67AE85u;
     }
-    hn::StoreInterleaved4(c0, c1, c2, c3, d, words + 4 * i);
+    const auto first_two = hn::Or(hn::And(c0, low), hn::ShiftLeft<32>(c1));
+    const auto last_two = hn::Or(hn::And(c2, low), hn::ShiftLeft<32>(c3));
+    hn::StoreInterleaved2(first_two, last_two, d, reinterpret_cast<uint64_t*>(words + 4 * i));
   }
 }
 #endif
@@ -92,6 +79,7 @@ struct DropoutRun {
   T* y;
   float factor;
   uint32_t threshold;
+  bool past_caches;
 };
 
 // n <= kRun elements, whose words are given.
@@ -107,12 +95,18 @@ void drop_run(const DropoutRun<T>& run, const uint32_t* words, int64_t n) {
     return hn::IfThenZeroElse(hn::RebindMask(d, hn::Lt(word, threshold)), hn::Mul(x, factor));
   };
   if (run.residual == nullptr) {
-    for_each_vector(n, [&](int64_t i, auto load, auto store)
-                           HWY_ATTR { store(kept(i, load(run.x + i)), run.y + i); });
+    for_each_vector(
+        n,
+        [&](int64_t i, auto load, auto store)
+            HWY_ATTR { store(kept(i, load(run.x + i)), run.y + i); },
+        run.past_caches);
   } else {
-    for_each_vector(n, [&](int64_t i, auto load, auto store) HWY_ATTR {
-      store(hn::Add(load(run.residual + i), kept(i, load(run.x + i))), run.y + i);
-    });
+    for_each_vector(
+        n,
+        [&](int64_t i, auto load, auto store) HWY_ATTR {
+          store(hn::Add(load(run.residual + i), kept(i, load(run.x + i))), run.y + i);
+        },
+        run.past_caches);
   }
 }
 
@@ -122,7 +116,10 @@ void drop(const DropoutResidual& args) {
                             .residual = args.residual ? args.residual.data_as<T>() : nullptr,
                             .y = args.y.data_as<T>(),
                             .factor = dropout_factor<float>(args.p),
-                            .threshold = dropout_threshold(args.p)};
+                            .threshold = dropout_threshold(args.p),
+                            .past_caches = args.residual
+                                               ? past_caches(args.y, args.x, args.residual)
+                                               : past_caches(args.y, args.x)};
   parallel_for(args.x.numel(), 4 * kRun, [&](int64_t begin, int64_t end) {
     HWY_ALIGN uint32_t words[kWords];
     for (int64_t i = begin; i < end; i += kRun) {
@@ -136,6 +133,7 @@ void drop(const DropoutResidual& args) {
       if (run.residual != nullptr) run.residual += i;
       drop_run(run, words + skipped, n);
     }
+    if (whole.past_caches) flush_past_caches();
   });
 }
 

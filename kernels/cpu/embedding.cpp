@@ -1,19 +1,18 @@
 #include "kernels/embedding.h"
 
 #include <algorithm>
-#include <cstring>
 
+#include "kernels/cpu/past_caches.h"
 #include "kernels/cpu/row_adding.h"
 #include "kernels/cpu/row_ids.h"
 
 namespace zinc::kernels::cpu {
 namespace {
 
-void copy_row(const EmbeddingForward& args, int64_t row, int64_t i) {
+void copy_row(const EmbeddingForward& args, int64_t row, int64_t i, bool past) {
   const int64_t bytes = args.table.dim(1) * size_of(args.table.dtype());
-  std::memcpy(static_cast<std::byte*>(args.y.data()) + i * bytes,
-              static_cast<const std::byte*>(args.table.data()) + row * bytes,
-              static_cast<size_t>(bytes));
+  copy_bytes(static_cast<std::byte*>(args.y.data()) + i * bytes,
+             static_cast<const std::byte*>(args.table.data()) + row * bytes, bytes, past);
 }
 
 void add_position(const EmbeddingForward& args, int64_t row, int64_t position, int64_t i) {
@@ -36,17 +35,24 @@ void embedding_forward(const EmbeddingForward& args) {
     require_rows(kOp, "positions", args.positions, args.position_table.dim(0));
   }
   const int64_t grain = std::max<int64_t>(1, (1 << 14) / args.table.dim(1));
+  const bool past = past_caches(args.y);
+  const auto* table = static_cast<const std::byte*>(args.table.data());
+  const int64_t row_bytes = args.table.dim(1) * size_of(args.table.dtype());
   parallel_for(args.ids.numel(), grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = id_at(args.ids, i);
+      if (i + kRowsAhead < end) {
+        prefetch_row(table + id_at(args.ids, i + kRowsAhead) * row_bytes, row_bytes);
+      }
       if (!args.position_table) {
-        copy_row(args, row, i);
+        copy_row(args, row, i, past);
         continue;
       }
       const int64_t position =
           args.positions ? id_at(args.positions, i) : args.start + i % args.sequence_length;
       add_position(args, row, position, i);
     }
+    if (past) flush_past_caches();
   });
 }
 

@@ -1,8 +1,9 @@
 #include "kernels/fill.h"
 
 #include <algorithm>
-#include <cstring>
+#include <array>
 
+#include "kernels/cpu/past_caches.h"
 #include "kernels/cpu/row_walk.h"
 
 namespace zinc::kernels::cpu {
@@ -11,8 +12,24 @@ namespace {
 template <class T>
 void run(const View& y, T value) {
   T* data = static_cast<T*>(y.data());
+  if (!past_caches(y)) {
+    parallel_elements(
+        y.shape(), [&](const auto& at, int64_t n) { std::fill_n(data + at[0], n, value); }, y);
+    return;
+  }
+  std::array<T, 2048> pattern;
+  pattern.fill(value);
+  constexpr auto kPattern = static_cast<int64_t>(pattern.size());
   parallel_elements(
-      y.shape(), [&](const auto& at, int64_t n) { std::fill_n(data + at[0], n, value); }, y);
+      y.shape(),
+      [&](const auto& at, int64_t n) {
+        for (int64_t i = 0; i < n; i += kPattern) {
+          const int64_t bytes = std::min(kPattern, n - i) * static_cast<int64_t>(sizeof(T));
+          copy_bytes(data + at[0] + i, pattern.data(), bytes, true);
+        }
+        flush_past_caches();
+      },
+      y);
 }
 
 }  // namespace

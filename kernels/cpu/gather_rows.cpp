@@ -1,7 +1,6 @@
 #include "kernels/gather_rows.h"
 
-#include <cstring>
-
+#include "kernels/cpu/past_caches.h"
 #include "kernels/cpu/row_adding.h"
 #include "kernels/cpu/row_ids.h"
 
@@ -17,18 +16,22 @@ int64_t stride_of_rows(const ConstView& view) {
 template <class Table, class List>
 void copy_rows(const ConstView& ids, int64_t row_bytes, Table* table, int64_t table_stride,
                List* list, int64_t list_stride) {
+  const bool past = past_caches(ids.numel() * row_bytes);
   const int64_t grain = std::max<int64_t>(1, (1 << 15) / (row_bytes + 1));
   parallel_for(ids.numel(), grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
+      if (std::is_const_v<Table> && i + kRowsAhead < end) {
+        prefetch_row(table + id_at(ids, i + kRowsAhead) * table_stride, row_bytes);
+      }
       auto* row = table + id_at(ids, i) * table_stride;
       auto* mine = list + i * list_stride;
-      const auto bytes = static_cast<size_t>(row_bytes);
       if constexpr (std::is_const_v<Table>) {
-        std::memcpy(mine, row, bytes);
+        copy_bytes(mine, row, row_bytes, past);
       } else {
-        std::memcpy(row, mine, bytes);
+        copy_bytes(row, mine, row_bytes, past);
       }
     }
+    if (past) flush_past_caches();
   });
 }
 

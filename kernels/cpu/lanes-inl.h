@@ -13,6 +13,7 @@
 #define ZINC_KERNELS_CPU_LANES_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cmath>
@@ -65,19 +66,29 @@ HWY_INLINE LaneVec load_lanes(const f16* from) {
 }
 
 HWY_INLINE void store_lanes(LaneVec value, float* to) { hn::StoreU(value, Lanes(), to); }
-HWY_INLINE void store_lanes(LaneVec value, bf16* to) {
+// The bits of the lanes as bf16, in a vector of half the size.
+HWY_INLINE hn::Vec<hn::Rebind<uint16_t, Lanes>> bf16_bits(LaneVec value) {
   const hn::Rebind<uint16_t, Lanes> narrow;
   const hn::Rebind<uint32_t, Lanes> wide;
-  const hn::Rebind<int32_t, Lanes> wide_signed;
   const auto bits = hn::BitCast(wide, value);
-  const auto high = hn::ShiftRight<16>(bits);
-  const auto odd = hn::And(high, hn::Set(wide, 1u));
-  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(wide, 0x7fffu))));
-  const auto quiet = hn::Or(high, hn::Set(wide, 0x0040u));
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(wide, 1u));
+  const auto rounded = hn::Add(hn::Add(bits, hn::Set(wide, 0x7fffu)), odd);
+  const auto quiet = hn::Or(bits, hn::Set(wide, 0x00400000u));
   const auto is_nan = hn::RebindMask(wide, hn::IsNaN(value));
+  // The upper halves of the words are the result.
   const auto result = hn::IfThenElse(is_nan, quiet, rounded);
-  hn::StoreU(hn::DemoteTo(narrow, hn::BitCast(wide_signed, result)), narrow,
-             reinterpret_cast<uint16_t*>(to));
+#if ZINC_PORTABLE_LANES
+  const hn::Rebind<int32_t, Lanes> wide_signed;
+  const auto low = hn::BitCast(wide_signed, hn::ShiftRight<16>(result));
+  return hn::DemoteTo(narrow, low);
+#else
+  const hn::Repartition<uint16_t, Lanes> halves;
+  const auto parts = hn::BitCast(halves, result);
+  return hn::LowerHalf(narrow, hn::ConcatOdd(halves, parts, parts));
+#endif
+}
+HWY_INLINE void store_lanes(LaneVec value, bf16* to) {
+  hn::StoreU(bf16_bits(value), hn::Rebind<uint16_t, Lanes>(), reinterpret_cast<uint16_t*>(to));
 }
 HWY_INLINE void store_lanes(LaneVec value, f16* to) {
 #if ZINC_PORTABLE_LANES
@@ -94,6 +105,19 @@ HWY_INLINE void store_lanes(LaneVec value, f16* to) {
   hn::StoreU(hn::DemoteTo(narrow, one_nan), narrow, reinterpret_cast<hwy::float16_t*>(to));
 #endif
 }
+
+// As store_lanes(), past the caches where `to` is aligned to the vector (see past_caches.h). The
+// thread calls hwy::FlushStream() before others may read.
+HWY_INLINE void stream_lanes(LaneVec value, float* to) {
+  if (reinterpret_cast<uintptr_t>(to) % sizeof(value) != 0) return store_lanes(value, to);
+  hn::Stream(value, Lanes(), to);
+}
+HWY_INLINE void stream_lanes(LaneVec value, bf16* to) {
+  const auto bits = bf16_bits(value);
+  if (reinterpret_cast<uintptr_t>(to) % sizeof(bits) != 0) return store_lanes(value, to);
+  hn::Stream(bits, hn::Rebind<uint16_t, Lanes>(), reinterpret_cast<uint16_t*>(to));
+}
+HWY_INLINE void stream_lanes(LaneVec value, f16* to) { store_lanes(value, to); }
 
 // The first `count` < lane_count() lanes.
 template <class T>
@@ -124,15 +148,22 @@ HWY_INLINE LaneVec fma_lanes(LaneVec a, LaneVec b, LaneVec c) {
 }
 
 // Calls body(begin, load, store) for every vector of [0, n), where load(pointer) and
-// store(value, pointer) are the above for whole vectors and for the tail.
+// store(value, pointer) are the above for whole vectors and for the tail; `past_caches` chooses
+// stream_lanes().
 template <class Body>
-HWY_INLINE void for_each_vector(int64_t n, Body&& body) {
+HWY_INLINE void for_each_vector(int64_t n, Body&& body, bool past_caches = false) {
   const int64_t lanes = lane_count();
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) {
     body(
         i, [](const auto* from) HWY_ATTR { return load_lanes(from); },
-        [](LaneVec value, auto* to) HWY_ATTR { store_lanes(value, to); });
+        [past_caches](LaneVec value, auto* to) HWY_ATTR {
+          if (past_caches) {
+            stream_lanes(value, to);
+          } else {
+            store_lanes(value, to);
+          }
+        });
   }
   if (i < n) {
     const int64_t count = n - i;

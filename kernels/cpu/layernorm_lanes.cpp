@@ -5,6 +5,7 @@
 #include "kernels/checks.h"
 #include "kernels/cpu/highway_targets.h"
 #include "kernels/cpu/norm_rows.h"
+#include "kernels/cpu/past_caches.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/layernorm_lanes.cpp"
 #include <hwy/foreach_target.h>
@@ -29,14 +30,16 @@ void forward(const LayerNormForward& args) {
   const int64_t x_stride = row_stride("layernorm", "x", args.x);
   const int64_t y_stride = row_stride("layernorm", "y", args.y);
   const auto eps = static_cast<float>(args.eps);
+  const bool past = past_caches(args.y, args.x);
   parallel_for(args.x.rows(), norm_row_grain(cols), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const T* row = x + r * x_stride;
       const RowStatistics s = layer_statistics(row, cols, eps);
-      layer_normalise(row, s, gamma, beta, y + r * y_stride, cols);
+      layer_normalise(row, s, gamma, beta, y + r * y_stride, cols, past);
       if (mean != nullptr) mean[r] = s.mean;
       if (rstd != nullptr) rstd[r] = s.rstd;
     }
+    if (past) flush_past_caches();
   });
 }
 
@@ -51,6 +54,8 @@ void backward(const LayerNormBackward& args) {
   const int64_t dx_stride = row_stride("layernorm", "dx", args.dx);
   const int64_t residual_stride =
       args.dresidual ? row_stride("layernorm", "dresidual", args.dresidual) : 0;
+  const bool past = args.dresidual ? past_caches(args.dx, args.dy, args.x, args.dresidual)
+                                   : past_caches(args.dx, args.dy, args.x);
   const auto row_at = [&](int64_t r) {
     return NormGradientRow<T>{
         .dy = args.dy.data_as<T>() + r * dy_stride,
@@ -59,7 +64,8 @@ void backward(const LayerNormBackward& args) {
         .dresidual = args.dresidual ? args.dresidual.data_as<T>() + r * residual_stride : nullptr,
         .dx = args.dx.data_as<T>() + r * dx_stride,
         .cols = cols,
-        .statistics = {mean[r], rstd[r]}};
+        .statistics = {mean[r], rstd[r]},
+        .past_caches = past};
   };
   if (!args.dgamma && !args.dbeta) {
     parallel_for(rows, norm_row_grain(cols), [&](int64_t begin, int64_t end) {
@@ -67,6 +73,7 @@ void backward(const LayerNormBackward& args) {
         const NormGradientRow<T> row = row_at(r);
         norm_gradient_apply<true>(row, norm_gradient_sums<false, true>(row, nullptr, nullptr));
       }
+      if (past) flush_past_caches();
     });
     return;
   }

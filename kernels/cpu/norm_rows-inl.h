@@ -44,31 +44,40 @@ RowStatistics rms_statistics(const T* x, int64_t cols, float eps) {
   return {0.0f, 1.0f / std::sqrt(squares / static_cast<float>(cols) + eps)};
 }
 
-// beta may be null.
+// beta may be null. `past_caches` as in for_each_vector().
 template <class T>
 void layer_normalise(const T* x, const RowStatistics& s, const T* gamma, const T* beta, T* y,
-                     int64_t cols) {
+                     int64_t cols, bool past_caches) {
   const auto mean = hn::Set(Lanes(), s.mean);
   const auto rstd = hn::Set(Lanes(), s.rstd);
   if (beta == nullptr) {
-    for_each_vector(cols, [=](int64_t i, auto load, auto store) HWY_ATTR {
-      const auto h = hn::Mul(hn::Sub(load(x + i), mean), rstd);
-      store(hn::Mul(h, load(gamma + i)), y + i);
-    });
+    for_each_vector(
+        cols,
+        [=](int64_t i, auto load, auto store) HWY_ATTR {
+          const auto h = hn::Mul(hn::Sub(load(x + i), mean), rstd);
+          store(hn::Mul(h, load(gamma + i)), y + i);
+        },
+        past_caches);
   } else {
-    for_each_vector(cols, [=](int64_t i, auto load, auto store) HWY_ATTR {
-      const auto h = hn::Mul(hn::Sub(load(x + i), mean), rstd);
-      store(hn::MulAdd(h, load(gamma + i), load(beta + i)), y + i);
-    });
+    for_each_vector(
+        cols,
+        [=](int64_t i, auto load, auto store) HWY_ATTR {
+          const auto h = hn::Mul(hn::Sub(load(x + i), mean), rstd);
+          store(hn::MulAdd(h, load(gamma + i), load(beta + i)), y + i);
+        },
+        past_caches);
   }
 }
 
 template <class T>
-void rms_normalise(const T* x, const RowStatistics& s, const T* gamma, T* y, int64_t cols) {
+void rms_normalise(const T* x, const RowStatistics& s, const T* gamma, T* y, int64_t cols,
+                   bool past_caches) {
   const auto rstd = hn::Set(Lanes(), s.rstd);
-  for_each_vector(cols, [=](int64_t i, auto load, auto store) HWY_ATTR {
-    store(hn::Mul(hn::Mul(load(x + i), rstd), load(gamma + i)), y + i);
-  });
+  for_each_vector(
+      cols,
+      [=](int64_t i, auto load, auto store)
+          HWY_ATTR { store(hn::Mul(hn::Mul(load(x + i), rstd), load(gamma + i)), y + i); },
+      past_caches);
 }
 
 // One row of a backward pass.
@@ -81,6 +90,7 @@ struct NormGradientRow {
   T* dx;
   int64_t cols;
   RowStatistics statistics;
+  bool past_caches;  // for dx
 };
 
 // sum(g) and sum(g * h), and dgamma += dy * h, dbeta += dy where wanted (null: not).
@@ -126,12 +136,16 @@ void norm_gradient_apply(const NormGradientRow<T>& row, const NormGradientSums& 
     return hn::Mul(rstd, hn::NegMulAdd(h, mean_gh, g));
   };
   if (row.dresidual == nullptr) {
-    for_each_vector(row.cols, [&](int64_t i, auto load, auto store)
-                                  HWY_ATTR { store(gradient(i, load), row.dx + i); });
+    for_each_vector(
+        row.cols,
+        [&](int64_t i, auto load, auto store) HWY_ATTR { store(gradient(i, load), row.dx + i); },
+        row.past_caches);
   } else {
-    for_each_vector(row.cols, [&](int64_t i, auto load, auto store) HWY_ATTR {
-      store(hn::Add(gradient(i, load), load(row.dresidual + i)), row.dx + i);
-    });
+    for_each_vector(
+        row.cols,
+        [&](int64_t i, auto load, auto store)
+            HWY_ATTR { store(hn::Add(gradient(i, load), load(row.dresidual + i)), row.dx + i); },
+        row.past_caches);
   }
 }
 

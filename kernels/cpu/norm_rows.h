@@ -8,6 +8,7 @@
 #include "core/parallel.h"
 #include "core/view.h"
 #include "kernels/cpu/norm_blocks.h"
+#include "kernels/cpu/past_caches.h"
 
 namespace zinc::kernels::cpu {
 
@@ -47,6 +48,7 @@ void norm_backward_rows(int64_t rows, int64_t cols, void* workspace, bool has_be
         if (has_beta) fold(partials.dbeta_run, partials.dbeta_total, cols);
       }
     }
+    flush_past_caches();  // of what `row` stored
   });
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/parallel.h"
+#include "kernels/cpu/past_caches.h"
 
 namespace zinc::kernels::cpu {
 namespace {
@@ -67,10 +68,18 @@ Plan make_plan(const Permute& args) {
 constexpr int64_t kTile = 32;
 
 template <class T>
-void copy_tile(const T* x, T* y, const Axis& row, const Axis& column, int64_t rows, int64_t cols) {
+void copy_tile(const T* x, T* y, const Axis& row, const Axis& column, int64_t rows, int64_t cols,
+               bool past) {
   if (column.x_step == 1) {
+    const int64_t bytes = cols * static_cast<int64_t>(sizeof(T));
     for (int64_t r = 0; r < rows; ++r) {
-      std::memcpy(y + r * row.y_step, x + r * row.x_step, static_cast<size_t>(cols) * sizeof(T));
+      T* to = y + r * row.y_step;
+      const T* from = x + r * row.x_step;
+      if (past) {
+        copy_bytes(to, from, bytes, true);
+      } else {
+        std::memcpy(to, from, static_cast<size_t>(bytes));
+      }
     }
     return;
   }
@@ -94,6 +103,10 @@ void run(const Permute& args) {
   const int64_t tile_size =
       std::min(plan.row.extent, kTile) * std::min(plan.column.extent, tile_cols);
   const int64_t grain = std::max<int64_t>(1, (1 << 14) / (tile_size + 1));
+  // A shorter run is not worth a call that cannot be inlined.
+  constexpr int64_t kLongRun = 1024;
+  const bool past = straight && past_caches(args.y) &&
+                    plan.column.extent * static_cast<int64_t>(sizeof(T)) >= kLongRun;
   parallel_for(tiles, grain, [&](int64_t begin, int64_t end) {
     for (int64_t tile = begin; tile < end; ++tile) {
       const int64_t col = (tile % col_tiles) * tile_cols;
@@ -108,8 +121,9 @@ void run(const Permute& args) {
         rest /= axis.extent;
       }
       copy_tile(x + x_at, y + y_at, plan.row, plan.column, std::min(kTile, plan.row.extent - row),
-                std::min(tile_cols, plan.column.extent - col));
+                std::min(tile_cols, plan.column.extent - col), past);
     }
+    if (past) flush_past_caches();
   });
 }
 

@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/highway_targets.h"
 #include "kernels/cpu/reduce_matrix.h"
+#include "kernels/cpu/row_ids.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/reduce_lanes.cpp"
 #include <hwy/foreach_target.h>
@@ -56,6 +57,10 @@ void sum_leading(const Reduce& args, const ReduceMatrix& m) {
         m.rows, end - begin,
         [first = x + begin, stride = m.stride](int64_t r, int64_t j, auto load)
             HWY_ATTR { return load(first + r * stride + j); },
+        [&](int64_t r) {
+          prefetch_row(reinterpret_cast<const std::byte*>(x + begin + r * m.stride),
+                       (end - begin) * static_cast<int64_t>(sizeof(T)));
+        },
         sum);
     for (int64_t j = begin; j < end; ++j) {
       store_reduced(y[j], sum[j - begin] / divisor, args.accumulate);

@@ -6,6 +6,7 @@
 #include "kernels/checks.h"
 #include "kernels/cpu/highway_targets.h"
 #include "kernels/cpu/norm_rows.h"
+#include "kernels/cpu/past_caches.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/residual_norm_lanes.cpp"
 #include <hwy/foreach_target.h>
@@ -24,6 +25,9 @@ void add_rows(const T* x, const T* residual, T* sum, int64_t cols) {
                             HWY_ATTR { store(hn::Add(load(x + i), load(residual + i)), sum + i); });
 }
 
+// Columns of a sum that is kept in the cache for its norm while it is stored past the caches.
+constexpr int64_t kKeptColumns = 4096;
+
 template <class T>
 void forward(const ResidualNormForward& args) {
   const T* x = args.x.data_as<T>();
@@ -40,22 +44,27 @@ void forward(const ResidualNormForward& args) {
   const int64_t sum_stride = row_stride("residual_norm", "sum", args.sum);
   const int64_t y_stride = row_stride("residual_norm", "y", args.y);
   const auto eps = static_cast<float>(args.eps);
+  const bool past = past_caches(args.y, args.x, args.residual, args.sum);
+  const bool keeps = past && cols <= kKeptColumns && past_caches(args.sum, args.x, args.residual);
   const bool layer = args.kind == NormKind::layer;
   parallel_for(args.x.rows(), norm_row_grain(cols), [&](int64_t begin, int64_t end) {
+    T kept[kKeptColumns];
     for (int64_t r = begin; r < end; ++r) {
-      T* row = sum + r * sum_stride;
+      T* row = keeps ? kept : sum + r * sum_stride;
       T* out = y + r * y_stride;
       add_rows(x + r * x_stride, residual + r * residual_stride, row, cols);
       const RowStatistics s =
           layer ? layer_statistics(row, cols, eps) : rms_statistics(row, cols, eps);
       if (layer) {
-        layer_normalise(row, s, gamma, beta, out, cols);
+        layer_normalise(row, s, gamma, beta, out, cols, past);
       } else {
-        rms_normalise(row, s, gamma, out, cols);
+        rms_normalise(row, s, gamma, out, cols, past);
       }
+      if (keeps) copy_bytes(sum + r * sum_stride, kept, cols * size_of(args.x.dtype()), true);
       if (mean != nullptr) mean[r] = s.mean;
       if (rstd != nullptr) rstd[r] = s.rstd;
     }
+    if (past) flush_past_caches();
   });
 }
 

@@ -5,6 +5,7 @@
 #include "kernels/checks.h"
 #include "kernels/cpu/highway_targets.h"
 #include "kernels/cpu/norm_rows.h"
+#include "kernels/cpu/past_caches.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/rmsnorm_lanes.cpp"
 #include <hwy/foreach_target.h>
@@ -27,13 +28,15 @@ void forward(const RmsNormForward& args) {
   const int64_t x_stride = row_stride("rmsnorm", "x", args.x);
   const int64_t y_stride = row_stride("rmsnorm", "y", args.y);
   const auto eps = static_cast<float>(args.eps);
+  const bool past = past_caches(args.y, args.x);
   parallel_for(args.x.rows(), norm_row_grain(cols), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const T* row = x + r * x_stride;
       const RowStatistics s = rms_statistics(row, cols, eps);
-      rms_normalise(row, s, gamma, y + r * y_stride, cols);
+      rms_normalise(row, s, gamma, y + r * y_stride, cols, past);
       if (rstd != nullptr) rstd[r] = s.rstd;
     }
+    if (past) flush_past_caches();
   });
 }
 
@@ -47,6 +50,8 @@ void backward(const RmsNormBackward& args) {
   const int64_t dx_stride = row_stride("rmsnorm", "dx", args.dx);
   const int64_t residual_stride =
       args.dresidual ? row_stride("rmsnorm", "dresidual", args.dresidual) : 0;
+  const bool past = args.dresidual ? past_caches(args.dx, args.dy, args.x, args.dresidual)
+                                   : past_caches(args.dx, args.dy, args.x);
   const auto row_at = [&](int64_t r) {
     return NormGradientRow<T>{
         .dy = args.dy.data_as<T>() + r * dy_stride,
@@ -55,7 +60,8 @@ void backward(const RmsNormBackward& args) {
         .dresidual = args.dresidual ? args.dresidual.data_as<T>() + r * residual_stride : nullptr,
         .dx = args.dx.data_as<T>() + r * dx_stride,
         .cols = cols,
-        .statistics = {0.0f, rstd[r]}};
+        .statistics = {0.0f, rstd[r]},
+        .past_caches = past};
   };
   if (!args.dgamma) {
     parallel_for(rows, norm_row_grain(cols), [&](int64_t begin, int64_t end) {
@@ -63,6 +69,7 @@ void backward(const RmsNormBackward& args) {
         const NormGradientRow<T> row = row_at(r);
         norm_gradient_apply<false>(row, norm_gradient_sums<false, false>(row, nullptr, nullptr));
       }
+      if (past) flush_past_caches();
     });
     return;
   }

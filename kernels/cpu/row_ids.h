@@ -2,6 +2,7 @@
 // them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -31,6 +32,15 @@ std::span<const RowPlace> order_by_row(const ConstView& ids, int64_t rows, const
 // The part of `order` with first <= row < last.
 std::span<const RowPlace> places_of_rows(std::span<const RowPlace> order, int64_t first,
                                          int64_t last);
+
+// Rows lie anywhere in a table, so the hardware foresees none of them: an op asks for the row that
+// it reads kRowsAhead later.
+inline constexpr int64_t kRowsAhead = 2;
+
+inline void prefetch_row(const std::byte* row, int64_t bytes) {
+  constexpr int64_t kLineBytes = 64;
+  for (int64_t b = 0; b < bytes; b += kLineBytes) __builtin_prefetch(row + b, 0, 2);
+}
 
 }  // namespace cpu
 }  // namespace zinc::kernels

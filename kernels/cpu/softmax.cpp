@@ -8,6 +8,7 @@
 
 #include "core/parallel.h"
 #include "kernels/cpu/highway_targets.h"
+#include "kernels/cpu/past_caches.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/softmax.cpp"
 #include <hwy/foreach_target.h>
@@ -19,76 +20,91 @@ HWY_BEFORE_NAMESPACE();
 namespace zinc::kernels::cpu {
 namespace HWY_NAMESPACE {
 
-// Columns of a 16-bit row whose exponentials are kept in f32 between their sum and the division.
+// Columns of a row whose exponentials are kept in f32 between their sum and the division.
 constexpr int64_t kKeptColumns = 4096;
 
-// Exponentials are kept (in y itself where it is f32) and scaled once their sum is known.
+// Exponentials are kept (in y itself where the row is long and f32) and scaled once their sum is
+// known.
 template <class T>
-void forward_keeping(const T* x, T* y, float* kept, int64_t n) {
+void forward_keeping(const T* x, T* y, float* kept, int64_t n, bool past) {
   RowSum row;
   row.max = max_of(x, n);
   const float sum = exp_sum(x, n, 1.0f, row.shift(),
                             [&](int64_t c, LaneVec e, auto store) HWY_ATTR { store(e, kept + c); });
   const auto factor = hn::Set(Lanes(), 1.0f / sum);
-  for_each_vector(n, [&](int64_t c, auto load, auto store)
-                         HWY_ATTR { store(hn::Mul(load(kept + c), factor), y + c); });
+  for_each_vector(
+      n,
+      [&](int64_t c, auto load, auto store)
+          HWY_ATTR { store(hn::Mul(load(kept + c), factor), y + c); },
+      past);
 }
 
 // Exponentials are computed twice.
 template <class T>
-void forward_again(const T* x, T* y, int64_t n) {
+void forward_again(const T* x, T* y, int64_t n, bool past) {
   const RowSum row = row_sum(x, n);
   const auto shift = hn::Set(Lanes(), row.shift());
   const auto factor = hn::Set(Lanes(), 1.0f / row.sum);
-  for_each_vector(n, [&](int64_t c, auto load, auto store) HWY_ATTR {
-    store(hn::Mul(exp_bounded_lanes(hn::Sub(load(x + c), shift)), factor), y + c);
-  });
+  for_each_vector(
+      n,
+      [&](int64_t c, auto load, auto store) HWY_ATTR {
+        store(hn::Mul(exp_bounded_lanes(hn::Sub(load(x + c), shift)), factor), y + c);
+      },
+      past);
 }
 
 template <class T>
-void forward_row(const T* x, T* y, int64_t n) {
-  if constexpr (std::is_same_v<T, float>) {
-    forward_keeping(x, y, y, n);
-  } else if (n <= kKeptColumns) {
+void forward_row(const T* x, T* y, int64_t n, bool past) {
+  if (n <= kKeptColumns) {
     float kept[kKeptColumns];
-    forward_keeping(x, y, kept, n);
+    forward_keeping(x, y, kept, n, past);
+  } else if constexpr (std::is_same_v<T, float>) {
+    forward_keeping(x, y, y, n, false);
   } else {
-    forward_again(x, y, n);
+    forward_again(x, y, n, past);
   }
 }
 
 template <class T>
-void backward_row(const T* dy, const T* y, T* dx, int64_t n) {
+void backward_row(const T* dy, const T* y, T* dx, int64_t n, bool past) {
   const Lanes d;
   auto sum = hn::Zero(d);
   for_each_vector(n, [&](int64_t c, auto load, auto)
                          HWY_ATTR { sum = hn::MulAdd(load(dy + c), load(y + c), sum); });
   const auto dot = hn::Set(d, hn::GetLane(hn::SumOfLanes(d, sum)));
-  for_each_vector(n, [&](int64_t c, auto load, auto store) HWY_ATTR {
-    store(hn::Mul(load(y + c), hn::Sub(load(dy + c), dot)), dx + c);
-  });
+  for_each_vector(
+      n,
+      [&](int64_t c, auto load, auto store)
+          HWY_ATTR { store(hn::Mul(load(y + c), hn::Sub(load(dy + c), dot)), dx + c); },
+      past);
 }
 
 template <class T>
-void forward_rows(const T* x, T* y, int64_t rows, int64_t n) {
-  for (int64_t r = 0; r < rows; ++r) forward_row(x + r * n, y + r * n, n);
+void forward_rows(const T* x, T* y, int64_t rows, int64_t n, bool past) {
+  for (int64_t r = 0; r < rows; ++r) forward_row(x + r * n, y + r * n, n, past);
 }
 template <class T>
-void backward_rows(const T* dy, const T* y, T* dx, int64_t rows, int64_t n) {
-  for (int64_t r = 0; r < rows; ++r) backward_row(dy + r * n, y + r * n, dx + r * n, n);
+void backward_rows(const T* dy, const T* y, T* dx, int64_t rows, int64_t n, bool past) {
+  for (int64_t r = 0; r < rows; ++r) backward_row(dy + r * n, y + r * n, dx + r * n, n, past);
 }
 
-void forward_f32(const float* x, float* y, int64_t rows, int64_t n) { forward_rows(x, y, rows, n); }
-void forward_bf16(const bf16* x, bf16* y, int64_t rows, int64_t n) { forward_rows(x, y, rows, n); }
-void forward_f16(const f16* x, f16* y, int64_t rows, int64_t n) { forward_rows(x, y, rows, n); }
-void backward_f32(const float* dy, const float* y, float* dx, int64_t rows, int64_t n) {
-  backward_rows(dy, y, dx, rows, n);
+void forward_f32(const float* x, float* y, int64_t rows, int64_t n, bool past) {
+  forward_rows(x, y, rows, n, past);
 }
-void backward_bf16(const bf16* dy, const bf16* y, bf16* dx, int64_t rows, int64_t n) {
-  backward_rows(dy, y, dx, rows, n);
+void forward_bf16(const bf16* x, bf16* y, int64_t rows, int64_t n, bool past) {
+  forward_rows(x, y, rows, n, past);
 }
-void backward_f16(const f16* dy, const f16* y, f16* dx, int64_t rows, int64_t n) {
-  backward_rows(dy, y, dx, rows, n);
+void forward_f16(const f16* x, f16* y, int64_t rows, int64_t n, bool past) {
+  forward_rows(x, y, rows, n, past);
+}
+void backward_f32(const float* dy, const float* y, float* dx, int64_t rows, int64_t n, bool past) {
+  backward_rows(dy, y, dx, rows, n, past);
+}
+void backward_bf16(const bf16* dy, const bf16* y, bf16* dx, int64_t rows, int64_t n, bool past) {
+  backward_rows(dy, y, dx, rows, n, past);
+}
+void backward_f16(const f16* dy, const f16* y, f16* dx, int64_t rows, int64_t n, bool past) {
+  backward_rows(dy, y, dx, rows, n, past);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -109,7 +125,7 @@ HWY_EXPORT(backward_f16);
 // Chunks of rows of about this many elements are a thread's turn.
 constexpr int64_t kGrain = 1 << 15;
 
-void forward(const double* x, double* y, int64_t rows, int64_t n) {
+void forward(const double* x, double* y, int64_t rows, int64_t n, bool /*past*/) {
   for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
     const double max = *std::max_element(x, x + n);
     double sum = 0.0;
@@ -117,31 +133,32 @@ void forward(const double* x, double* y, int64_t rows, int64_t n) {
     for (int64_t c = 0; c < n; ++c) y[c] = std::exp(x[c] - max) / sum;
   }
 }
-void forward(const float* x, float* y, int64_t rows, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(forward_f32)(x, y, rows, n);
+void forward(const float* x, float* y, int64_t rows, int64_t n, bool past) {
+  HWY_DYNAMIC_DISPATCH(forward_f32)(x, y, rows, n, past);
 }
-void forward(const bf16* x, bf16* y, int64_t rows, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(forward_bf16)(x, y, rows, n);
+void forward(const bf16* x, bf16* y, int64_t rows, int64_t n, bool past) {
+  HWY_DYNAMIC_DISPATCH(forward_bf16)(x, y, rows, n, past);
 }
-void forward(const f16* x, f16* y, int64_t rows, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(forward_f16)(x, y, rows, n);
+void forward(const f16* x, f16* y, int64_t rows, int64_t n, bool past) {
+  HWY_DYNAMIC_DISPATCH(forward_f16)(x, y, rows, n, past);
 }
 
-void backward(const double* dy, const double* y, double* dx, int64_t rows, int64_t n) {
+void backward(const double* dy, const double* y, double* dx, int64_t rows, int64_t n,
+              bool /*past*/) {
   for (int64_t r = 0; r < rows; ++r, dy += n, y += n, dx += n) {
     double dot = 0.0;
     for (int64_t c = 0; c < n; ++c) dot += dy[c] * y[c];
     for (int64_t c = 0; c < n; ++c) dx[c] = y[c] * (dy[c] - dot);
   }
 }
-void backward(const float* dy, const float* y, float* dx, int64_t rows, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(backward_f32)(dy, y, dx, rows, n);
+void backward(const float* dy, const float* y, float* dx, int64_t rows, int64_t n, bool past) {
+  HWY_DYNAMIC_DISPATCH(backward_f32)(dy, y, dx, rows, n, past);
 }
-void backward(const bf16* dy, const bf16* y, bf16* dx, int64_t rows, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(backward_bf16)(dy, y, dx, rows, n);
+void backward(const bf16* dy, const bf16* y, bf16* dx, int64_t rows, int64_t n, bool past) {
+  HWY_DYNAMIC_DISPATCH(backward_bf16)(dy, y, dx, rows, n, past);
 }
-void backward(const f16* dy, const f16* y, f16* dx, int64_t rows, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(backward_f16)(dy, y, dx, rows, n);
+void backward(const f16* dy, const f16* y, f16* dx, int64_t rows, int64_t n, bool past) {
+  HWY_DYNAMIC_DISPATCH(backward_f16)(dy, y, dx, rows, n, past);
 }
 
 }  // namespace
@@ -151,8 +168,10 @@ void softmax_forward(const SoftmaxForward& args) {
   dispatch_float(args.x.dtype(), [&]<class T>() {
     const T* x = args.x.data_as<T>();
     T* y = args.y.data_as<T>();
+    const bool past = past_caches(args.y, args.x);
     parallel_for(args.x.rows(), kGrain / n, [&](int64_t begin, int64_t end) {
-      forward(x + begin * n, y + begin * n, end - begin, n);
+      forward(x + begin * n, y + begin * n, end - begin, n, past);
+      if (past) flush_past_caches();
     });
   });
 }
@@ -163,8 +182,10 @@ void softmax_backward(const SoftmaxBackward& args) {
     const T* dy = args.dy.data_as<T>();
     const T* y = args.y.data_as<T>();
     T* dx = args.dx.data_as<T>();
+    const bool past = past_caches(args.dx, args.dy, args.y);
     parallel_for(args.dy.rows(), kGrain / n, [&](int64_t begin, int64_t end) {
-      backward(dy + begin * n, y + begin * n, dx + begin * n, end - begin, n);
+      backward(dy + begin * n, y + begin * n, dx + begin * n, end - begin, n, past);
+      if (past) flush_past_caches();
     });
   });
 }

@@ -14,6 +14,18 @@ void require_sequence(const Model& model, const Tensor& ids) {
           ": sequences must have 1 to ", model.max_sequence(), " tokens, not ", ids.dim(1));
 }
 
+void require_room(const Model& model, const Tensor& ids, const KvCache& cache) {
+  require_sequence(model, ids);
+  const int64_t last = cache.length() + ids.dim(1);
+  require(last <= cache.capacity() && last <= model.max_sequence(), model.architecture(), ": ",
+          ids.dim(1), " tokens after ", cache.length(), " in the cache are more than its ",
+          cache.capacity(), " or the model's ", model.max_sequence(), " positions");
+}
+
+int64_t start_of(const AttentionScope& scope) {
+  return scope.cache == nullptr ? 0 : scope.cache->length();
+}
+
 Tensor last_logits(const Tensor& hidden, const autograd::Weight& head) {
   const Tensor last = autograd::contiguous(autograd::narrow(hidden, 1, hidden.dim(1) - 1, 1));
   const Tensor rows = autograd::reshape(last, Shape{hidden.dim(0), hidden.dim(2)});

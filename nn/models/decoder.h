@@ -7,6 +7,8 @@
 #include "autograd/mode.h"
 #include "autograd/recompute.h"
 #include "autograd/weight.h"
+#include "nn/attention.h"
+#include "nn/kv_cache.h"
 #include "nn/model.h"
 #include "tensor/tensor.h"
 
@@ -14,6 +16,12 @@ namespace zinc::nn {
 
 // Throws InvalidArgument unless ids is [B, T] with 1 <= T <= model.max_sequence().
 void require_sequence(const Model& model, const Tensor& ids);
+
+// Throws InvalidArgument unless the cache has room for ids [B, T], and the model positions.
+void require_room(const Model& model, const Tensor& ids, const KvCache& cache);
+
+// The position of the first token of a pass.
+int64_t start_of(const AttentionScope& scope);
 
 // The hidden states [B, T, C] of the last position through the head [V, C]: [B, V] f32.
 Tensor last_logits(const Tensor& hidden, const autograd::Weight& head);

@@ -101,7 +101,8 @@ Parameter& Gpt2::head() { return lm_head_ ? lm_head_->weight() : transformer_.wt
 
 Tensor Gpt2::hidden(const Tensor& ids, const AttentionScope& scope) {
   require_sequence(*this, ids);
-  Tensor x = autograd::embedding(ids, transformer_.wte.weight(), transformer_.wpe.weight());
+  Tensor x = autograd::embedding(ids, transformer_.wte.weight(), transformer_.wpe.weight(),
+                                 {.start = start_of(scope)});
   x = run_blocks(transformer_.h, transformer_.drop.forward(x), recompute_every(),
                  [scope](Gpt2Block& block, const Tensor& in) { return block.forward(in, scope); });
   return transformer_.ln_f.forward(x);
@@ -113,6 +114,13 @@ Tensor Gpt2::loss(const Batch& batch) {
 }
 
 Tensor Gpt2::next_logits(const Tensor& ids) { return last_logits(hidden(ids, {}), head()); }
+
+Tensor Gpt2::next_logits(const Tensor& ids, KvCache& cache) {
+  require_room(*this, ids, cache);
+  const Tensor logits = last_logits(hidden(ids, {.cache = &cache}), head());
+  cache.advance(ids.dim(1));
+  return logits;
+}
 
 double Gpt2::flops_per_token(int64_t sequence) {
   // Every weight but the position table is a factor of a product; a tied wte is, in the head.

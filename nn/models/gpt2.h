@@ -29,6 +29,7 @@ class Gpt2 : public Model {
 
   Tensor loss(const Batch& batch) override;
   Tensor next_logits(const Tensor& ids) override;
+  Tensor next_logits(const Tensor& ids, KvCache& cache) override;
   std::string_view architecture() const override { return "gpt2"; }
   int64_t vocab_size() const override { return config_.vocab_size; }
   int64_t max_sequence() const override { return config_.max_positions; }

@@ -1,5 +1,7 @@
 #include "nn/models/llama.h"
 
+#include <utility>
+
 #include "autograd/ops/binary.h"
 #include "autograd/ops/linear_cross_entropy.h"
 #include "core/context.h"
@@ -65,11 +67,18 @@ LlamaAttention::LlamaAttention(Module& parent, std::string name, const LlamaConf
 
 Tensor LlamaAttention::forward(const Tensor& x, const autograd::RotaryTable& table,
                                const AttentionScope& scope) {
-  const Tensor q = autograd::rotary(q_proj_.forward(x), table,
-                                    {.head_size = head_dim_, .num_heads = num_heads_});
-  const Tensor k = autograd::rotary(k_proj_.forward(x), table,
-                                    {.head_size = head_dim_, .num_heads = num_kv_heads_});
-  const Tensor mixed = autograd::attention(q, k, v_proj_.forward(x),
+  const int64_t start = start_of(scope);
+  const Tensor q = autograd::rotary(
+      q_proj_.forward(x), table, {.head_size = head_dim_, .num_heads = num_heads_, .start = start});
+  Tensor k = autograd::rotary(k_proj_.forward(x), table,
+                              {.head_size = head_dim_, .num_heads = num_kv_heads_, .start = start});
+  Tensor v = v_proj_.forward(x);
+  if (scope.cache != nullptr) {
+    KvCache::Seen seen = scope.cache->extend(k, v);
+    k = std::move(seen.keys);
+    v = std::move(seen.values);
+  }
+  const Tensor mixed = autograd::attention(q, k, v,
                                            {.num_heads = num_heads_,
                                             .num_kv_heads = num_kv_heads_,
                                             .key_lengths = scope.lengths,
@@ -136,7 +145,8 @@ const autograd::RotaryTable& Llama::rotary_table(int64_t positions, DType dtype)
 Tensor Llama::hidden(const Tensor& ids, const AttentionScope& scope) {
   require_sequence(*this, ids);
   const Tensor x = model_.embed_tokens.forward(ids);
-  const autograd::RotaryTable table = rotary_table(ids.dim(1), x.dtype());
+  const int64_t positions = scope.cache == nullptr ? ids.dim(1) : scope.cache->capacity();
+  const autograd::RotaryTable table = rotary_table(positions, x.dtype());
   return model_.norm.forward(run_blocks(model_.layers, x, recompute_every(),
                                         [table, scope](LlamaBlock& block, const Tensor& in) {
                                           return block.forward(in, table, scope);
@@ -149,6 +159,13 @@ Tensor Llama::loss(const Batch& batch) {
 }
 
 Tensor Llama::next_logits(const Tensor& ids) { return last_logits(hidden(ids, {}), head()); }
+
+Tensor Llama::next_logits(const Tensor& ids, KvCache& cache) {
+  require_room(*this, ids, cache);
+  const Tensor logits = last_logits(hidden(ids, {.cache = &cache}), head());
+  cache.advance(ids.dim(1));
+  return logits;
+}
 
 double Llama::flops_per_token(int64_t sequence) {
   int64_t multiplied = num_parameters();

@@ -63,6 +63,7 @@ struct Case {
   bool small_bounds = false;  // live, reuse and persistence bounds and buckets that bite
   bool host_inputs = false;   // cpu_checkpointing
   zero::Determinism determinism = zero::Determinism::run;
+  zero::OffloadDevice optimizer = zero::OffloadDevice::none;
 };
 
 Config config_of(const Case& c) {
@@ -75,6 +76,11 @@ Config config_of(const Case& c) {
   engine.zero.stage = c.stage;
   engine.recompute = {.every_blocks = c.recompute_every, .cpu_checkpointing = c.host_inputs};
   engine.determinism = c.determinism;
+  engine.zero.offload_optimizer = {.device = c.optimizer,
+                                   .nvme_path = testing::TempDir(),
+                                   .pipeline_read = c.world != 2,
+                                   .pipeline_write = c.world != 3};
+  if (c.world == 1) engine.zero.sub_group_size = 2048;
   if (c.small_bounds) {
     engine.zero.max_live_parameters = 0;
     engine.zero.max_reuse_distance = 0;
@@ -197,6 +203,20 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"gpt2_3_2_host", gpt2(), 3, 2, 2, 1, DType::bf16, false, true},
                     Case{"gpt2_2_2_world", gpt2(), 2, 2, 3, 0, DType::bf16, false, false,
                          zero::Determinism::world},
+                    Case{"gpt2_1_1_cpu", gpt2(), 1, 1, 1, 0, DType::bf16, false, false,
+                         zero::Determinism::run, zero::OffloadDevice::cpu},
+                    Case{"gpt2_1_2_cpu", gpt2(), 1, 2, 2, 0, DType::f32, false, false,
+                         zero::Determinism::run, zero::OffloadDevice::cpu},
+                    Case{"gpt2_2_3_cpu", gpt2(), 2, 3, 2, 0, DType::bf16, true, false,
+                         zero::Determinism::run, zero::OffloadDevice::cpu},
+                    Case{"llama_3_2_cpu", llama(), 3, 2, 2, 1, DType::bf16, false, true,
+                         zero::Determinism::world, zero::OffloadDevice::cpu},
+                    Case{"gpt2_1_1_nvme", gpt2(), 1, 1, 1, 0, DType::bf16, false, false,
+                         zero::Determinism::run, zero::OffloadDevice::nvme},
+                    Case{"gpt2_2_2_nvme", gpt2(), 2, 2, 2, 0, DType::f32, false, false,
+                         zero::Determinism::run, zero::OffloadDevice::nvme},
+                    Case{"gpt2_3_3_nvme", gpt2(), 3, 3, 1, 0, DType::bf16, true, false,
+                         zero::Determinism::run, zero::OffloadDevice::nvme},
                     Case{"llama_0_2", llama(), 0, 2}, Case{"llama_1_3", llama(), 1, 3, 2},
                     Case{"llama_2_2_recompute", llama(), 2, 2, 1, 1},
                     Case{"llama_3_3_bounds", llama(), 3, 3, 2, 1, DType::bf16, true}),

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cerrno>
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 #include "core/error.h"
@@ -48,6 +49,7 @@ class Reader {
     read_schedule();
     read_zero();
     read_gradients();
+    read_aio();
     read_activations();
     read_monitors();
     read_own();
@@ -66,6 +68,8 @@ class Reader {
   void read_optimizer();
   void read_schedule();
   void read_zero();
+  void read_offload(Fields& zero, const char* key, zero::OffloadConfig& offload);
+  void read_aio();
   void read_gradients();
   void read_activations();
   void read_monitors();
@@ -352,14 +356,54 @@ void Reader::read_zero() {
   size("stage3_max_reuse_distance", "max_reuse_distance", zero.max_reuse_distance, 0);
   zero.overlap_comm = fields.boolean("overlap_comm");
   zero.ignore_unused_parameters = fields.boolean("ignore_unused_parameters").value_or(true);
-  // Offload blocks that name no device load; the others are refused by the table.
-  for (const char* key : {"offload_optimizer", "offload_param"}) {
-    const json::Value* offload = fields.find(key);
-    const json::Value* device = offload != nullptr ? offload->find("device") : nullptr;
-    if (offload == nullptr || device == nullptr || device->is_string("none")) continue;
-    findings_.problem(*offload, concat("zero_optimization.", key,
-                                       ": offload is not in this build yet; set its device to "
-                                       "\"none\""));
+  size("sub_group_size", "", zero.sub_group_size, 0);
+  for (const auto& [old, key, offload] :
+       {std::tuple{"cpu_offload", "offload_optimizer", &zero.offload_optimizer},
+        std::tuple{"cpu_offload_param", "offload_param", &zero.offload_param}}) {
+    if (fields.deprecated(old, key) != nullptr && fields.boolean(old).value_or(false)) {
+      offload->device = zero::OffloadDevice::cpu;
+    }
+    read_offload(fields, key, *offload);
+  }
+  fields.finish();
+}
+
+void Reader::read_offload(Fields& zero, const char* key, zero::OffloadConfig& offload) {
+  Fields fields(zero.block(key), concat("zero_optimization.", key), findings_);
+  const bool param = std::string_view(key) == "offload_param";
+  const auto device = fields.choice("device", {"none", "cpu", "nvme"});
+  if (device) offload.device = static_cast<zero::OffloadDevice>(*device);
+  offload.nvme_path = fields.text("nvme_path").value_or("");
+  offload.pin_memory = fields.boolean("pin_memory").value_or(offload.pin_memory);
+  offload.buffer_count = fields.integer("buffer_count", 1).value_or(offload.buffer_count);
+  if (param) {
+    offload.buffer_size = fields.integer("buffer_size", 1).value_or(offload.buffer_size);
+    offload.max_in_cpu = fields.integer("max_in_cpu", 0).value_or(offload.max_in_cpu);
+  } else {
+    offload.pipeline_read = fields.boolean("pipeline_read").value_or(false);
+    offload.pipeline_write = fields.boolean("pipeline_write").value_or(false);
+    offload.fast_init = fields.boolean("fast_init").value_or(false);
+    offload.ratio = fields.number("ratio", 0.0, 1.0).value_or(1.0);
+  }
+  fields.finish();
+}
+
+// DeepSpeed knows three names for the number of threads.
+void Reader::read_aio() {
+  zero::AioConfig& aio = config_.engine.aio;
+  const json::Value* block = top_.block("aio");
+  Fields fields(block, "aio", findings_);
+  aio.block_size = fields.integer("block_size", 4096).value_or(aio.block_size);
+  aio.queue_depth = static_cast<int>(fields.integer("queue_depth", 1, 65536).value_or(8));
+  for (const char* key : {"intra_op_parallelism", "thread_count", "num_threads"}) {
+    const auto threads = fields.integer(key, 1, 1024);
+    if (threads) aio.threads = static_cast<int>(*threads);
+  }
+  aio.single_submit = fields.boolean("single_submit").value_or(false);
+  aio.overlap_events = fields.boolean("overlap_events").value_or(true);
+  if (aio.block_size % 4096 != 0) {
+    findings_.problem(*block,
+                      concat("aio.block_size must be a multiple of 4096, not ", aio.block_size));
   }
   fields.finish();
 }
@@ -383,6 +427,8 @@ void Reader::read_gradients() {
   }
   config_.engine.zero.allow_untested_optimizer =
       top_.boolean("zero_allow_untested_optimizer").value_or(false);
+  config_.engine.zero.force_cpu_optimizer =
+      top_.boolean("zero_force_ds_cpu_optimizer").value_or(true);
 }
 
 void Reader::read_activations() {
@@ -440,6 +486,11 @@ void Reader::read_own() {
       own.integer("max_consecutive_skips", 1).value_or(100);
   config_.num_threads = static_cast<int>(own.integer("num_threads", 0, 4096).value_or(0));
   config_.device_memory_limit = own.bytes("device_memory_limit");
+  config_.engine.verify_swap = own.boolean("verify_swap").value_or(true);
+  if (!config_.engine.verify_swap) {
+    config_.notices.push_back(
+        "zinc.verify_swap is false: bytes that a disk gives back changed are not noticed");
+  }
   const double seconds = own.number("comm_deadline_seconds", 0.001, 1e9).value_or(600.0);
   config_.comm_deadline = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000.0));
   config_.trace = own.text("trace").value_or("");

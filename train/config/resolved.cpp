@@ -129,6 +129,18 @@ void write_schedule(json::Writer& json, const optim::ScheduleConfig& schedule) {
   json.end_object().end_object();
 }
 
+void write_offload(json::Writer& json, std::string_view key, const zero::OffloadConfig& offload) {
+  if (offload.device == zero::OffloadDevice::none) return;
+  json.key(key).begin_object();
+  json.member("device", zero::name_of(offload.device));
+  if (!offload.nvme_path.empty()) json.member("nvme_path", offload.nvme_path);
+  if (key == "offload_optimizer") {
+    json.member("pipeline_read", offload.pipeline_read);
+    json.member("pipeline_write", offload.pipeline_write);
+  }
+  json.end_object();
+}
+
 void write_zero(json::Writer& json, const zero::EngineConfig& engine) {
   const zero::ZeroConfig& zero = engine.zero;
   json.key("zero_optimization").begin_object();
@@ -141,6 +153,19 @@ void write_zero(json::Writer& json, const zero::EngineConfig& engine) {
   json.member("stage3_max_live_parameters", zero.max_live_parameters);
   json.member("stage3_max_reuse_distance", zero.max_reuse_distance);
   json.member("ignore_unused_parameters", zero.ignore_unused_parameters);
+  json.member("sub_group_size", zero.sub_group_size);
+  write_offload(json, "offload_optimizer", zero.offload_optimizer);
+  write_offload(json, "offload_param", zero.offload_param);
+  json.end_object();
+}
+
+void write_aio(json::Writer& json, const zero::AioConfig& aio) {
+  json.key("aio").begin_object();
+  json.member("block_size", aio.block_size);
+  json.member("queue_depth", aio.queue_depth);
+  json.member("intra_op_parallelism", aio.threads);
+  json.member("single_submit", aio.single_submit);
+  json.member("overlap_events", aio.overlap_events);
   json.end_object();
 }
 
@@ -187,6 +212,7 @@ void write_own(json::Writer& json, const Config& config) {
   json.member("num_threads", config.num_threads);
   if (config.device_memory_limit) json.member("device_memory_limit", *config.device_memory_limit);
   json.member("comm_deadline_seconds", static_cast<double>(config.comm_deadline.count()) / 1000.0);
+  json.member("verify_swap", engine.verify_swap);
   if (!config.trace.empty()) json.member("trace", config.trace);
   json.end_object();
 }
@@ -209,6 +235,7 @@ std::string resolved_json(const Config& config, int64_t world_size) {
   json.member("steps_per_print", config.steps_per_print);
   json.member("wall_clock_breakdown", config.engine.wall_clock_breakdown);
   json.member("dump_state", config.dump_state);
+  write_aio(json, config.engine.aio);
   write_monitor(json, "tensorboard", config.tensorboard);
   write_monitor(json, "csv_monitor", config.csv_monitor);
   write_own(json, config);

@@ -1,0 +1,26 @@
+// bench/measure_hardware.h: this machine's hardware file (train/plan/hardware.h).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/ceilings.h"
+#include "comm/world.h"
+#include "train/plan/hardware.h"
+
+namespace zinc::bench {
+
+struct MeasureOptions {
+  std::string name;      // of the machine
+  double seconds = 5.0;  // about, of the kernels
+};
+
+// Called by every rank of the world, all on one host; they measure at the same time, and a CPU
+// host's rates are the sums of what its ranks get. A world of one measures the collectives between
+// two threads of its own. Where a product has no library to set the ceiling (f16 on a CPU, builds
+// without one) zinc's own kernel does; attention and the other kernels always are zinc's own.
+// `ceilings` is what measure_ceilings() gave on this rank.
+train::Hardware measure_hardware(comm::World& world, const std::vector<CeilingFigure>& ceilings,
+                                 const MeasureOptions& options);
+
+}  // namespace zinc::bench

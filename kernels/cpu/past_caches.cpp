@@ -1,0 +1,49 @@
+#include "kernels/cpu/past_caches.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/highway_targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/past_caches.cpp"
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace zinc::kernels::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+void copy_streaming(uint8_t* to, const uint8_t* from, int64_t bytes) {
+  const hn::ScalableTag<uint8_t> d;
+  const auto width = static_cast<int64_t>(hn::Lanes(d));
+  const auto misaligned = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to)) & (width - 1);
+  int64_t i = misaligned == 0 ? 0 : std::min(width - misaligned, bytes);
+  std::memcpy(to, from, static_cast<size_t>(i));
+  for (; i + width <= bytes; i += width) hn::Stream(hn::LoadU(d, from + i), d, to + i);
+  std::memcpy(to + i, from + i, static_cast<size_t>(bytes - i));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace zinc::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace zinc::kernels::cpu {
+
+HWY_EXPORT(copy_streaming);
+
+void copy_bytes(void* to, const void* from, int64_t bytes, bool past_caches) {
+  if (!past_caches) {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+    return;
+  }
+  HWY_DYNAMIC_DISPATCH(copy_streaming)
+  (static_cast<uint8_t*>(to), static_cast<const uint8_t*>(from), bytes);
+}
+
+void flush_past_caches() { hwy::FlushStream(); }
+
+}  // namespace zinc::kernels::cpu
+#endif

@@ -1,0 +1,80 @@
+// offload/storage_worker.h: one thread of a storage: cuts its parts into blocks, keeps its queue
+// full, and judges what comes back.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "offload/operation.h"
+
+namespace zinc::offload {
+
+class Storage::Worker {
+ public:
+  // A run of bytes of one transfer.
+  struct Part {
+    std::shared_ptr<IoHandle::Operation> operation;
+    std::byte* data = nullptr;
+    int64_t bytes = 0;
+    int64_t offset = 0;
+  };
+
+  Worker(const StorageOptions& options, std::unique_ptr<BlockQueue> queue,
+         std::shared_ptr<Progress> progress);
+  ~Worker();  // lets everything finish that was given
+
+  void give(Part part);
+
+ private:
+  // A block under way; `io` is what is left of it.
+  struct Slot {
+    BlockIo io;
+    std::shared_ptr<IoHandle::Operation> operation;
+    int64_t bytes = 0;  // of the whole block
+    int refusals = 0;   // in a row, without a byte transferred
+    bool reread = false;
+  };
+
+  void run();
+  bool take_parts();  // waits for work where there is none; false: the end
+  void cut_blocks();
+  void drop_failed();  // the rest of a failed transfer is of no use
+  void submit_ready();
+  void refused(int64_t error);
+  void reap();
+  void judge(const BlockCompletion& completion);
+  void resume(Slot& slot, int64_t transferred);
+  void retry(Slot& slot, int error);
+  void release(Slot& slot);
+  void fail(Slot& slot, int error, const std::string& hint);
+  void give_up(int error);
+
+  static Slot& slot_of(BlockIo* io) { return *reinterpret_cast<Slot*>(io); }
+
+  const StorageOptions options_;
+  std::unique_ptr<BlockQueue> queue_;
+  const std::shared_ptr<Progress> progress_;
+
+  std::mutex mutex_;
+  std::condition_variable given_;
+  std::deque<Part> inbox_;
+  bool stop_ = false;
+
+  // The thread's own.
+  std::deque<Part> parts_;
+  std::vector<Slot> slots_;
+  std::vector<Slot*> free_;
+  std::deque<BlockIo*> ready_;  // to be submitted
+  std::vector<BlockIo*> batch_;
+  std::vector<BlockCompletion> completions_;
+  int64_t in_flight_ = 0;
+  int submit_refusals_ = 0;  // in a row, with nothing in flight
+  int broken_ = 0;           // errno that ended the queue
+
+  std::thread thread_;
+};
+
+}  // namespace zinc::offload

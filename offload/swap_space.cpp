@@ -1,0 +1,100 @@
+#include "offload/swap_space.h"
+
+#include <cerrno>
+#include <utility>
+
+#include "core/allocator.h"
+#include "core/crc32c.h"
+#include "core/error.h"
+
+namespace zinc::offload {
+
+SwapSpace::SwapSpace(Storage& storage, const SwapOptions& options)
+    : storage_(storage),
+      verify_(options.verify),
+      file_(open_unnamed(options.directory, options.naming)) {
+  for (const int64_t bytes : options.extent_bytes) {
+    require(bytes > 0, "swap space: an extent of ", bytes, " bytes");
+    const int64_t rounded = (bytes + kIoAlignment - 1) / kIoAlignment * kIoAlignment;
+    extents_.push_back({.offset = bytes_, .bytes = rounded});
+    bytes_ += rounded;
+  }
+  reserve(file_, bytes_);
+}
+
+SwapSpace::Extent& SwapSpace::extent_at(int extent) {
+  bug_check(extent >= 0 && extent < num_extents(), "swap extent ", extent, " of ", num_extents());
+  return extents_[static_cast<size_t>(extent)];
+}
+
+int64_t SwapSpace::bytes_of(int extent) const {
+  return extents_.at(static_cast<size_t>(extent)).bytes;
+}
+
+SwapSpace::Transfer SwapSpace::write(int index, std::span<const std::byte> data) {
+  Extent& extent = extent_at(index);
+  bug_check(!extent.busy, "swap extent ", index, " is written while a transfer is under way");
+  bug_check(static_cast<int64_t>(data.size()) == extent.bytes, "swap extent ", index, " has ",
+            extent.bytes, " bytes, not ", data.size());
+  Transfer transfer;
+  transfer.space_ = this;
+  transfer.kind_ = IoKind::write;
+  transfer.extent_ = index;
+  // The write goes first: the sum is made while the disk works.
+  transfer.handle_ = storage_.write(file_, extent.offset, data);
+  extent.busy = true;
+  extent.lost = true;  // until it is known to have ended well
+  if (verify_) extent.crc = crc32c(data);
+  return transfer;
+}
+
+SwapSpace::Transfer SwapSpace::read(int index, std::span<std::byte> data) {
+  Extent& extent = extent_at(index);
+  bug_check(!extent.busy, "swap extent ", index, " is read while a transfer is under way");
+  bug_check(!extent.lost, "swap extent ", index, " is read, but no write of it was completed");
+  bug_check(static_cast<int64_t>(data.size()) == extent.bytes, "swap extent ", index, " has ",
+            extent.bytes, " bytes, not ", data.size());
+  Transfer transfer;
+  transfer.space_ = this;
+  transfer.extent_ = index;
+  transfer.data_ = data;
+  transfer.handle_ = storage_.read(file_, extent.offset, data);
+  extent.busy = true;
+  return transfer;
+}
+
+void SwapSpace::Transfer::wait() {
+  if (!handle_) return;
+  Extent& extent = space_->extent_at(extent_);
+  try {
+    handle_.wait();
+  } catch (const IoError& error) {
+    if (error.error_number() == ETIMEDOUT) throw;  // still under way
+    extent.busy = false;
+    handle_ = {};
+    throw;
+  }
+  extent.busy = false;
+  handle_ = {};
+  if (kind_ == IoKind::write) {
+    extent.lost = false;
+    ++extent.generation;
+    space_->bytes_written_ += extent.bytes;
+  } else {
+    space_->bytes_read_ += extent.bytes;
+    if (space_->verify_) space_->check(extent, data_);
+  }
+}
+
+void SwapSpace::check(const Extent& extent, std::span<std::byte> data) {
+  if (crc32c(data) == extent.crc) return;
+  storage_.read(file_, extent.offset, data).wait();
+  const uint32_t found = crc32c(data);
+  if (found == extent.crc) return;
+  throw IoError("read", file_.path(), extent.offset, EIO,
+                concat("the ", extent.bytes, " bytes there are not those of write number ",
+                       extent.generation, ": their CRC-32C is ", found, " instead of ", extent.crc,
+                       "; the disk or its driver is at fault, use another nvme_path"));
+}
+
+}  // namespace zinc::offload

@@ -1,0 +1,88 @@
+// offload/swap_space.h: bytes that a run keeps on NVMe, and gets back as it left them.
+//
+// One unnamed file per space, reserved at start: two runs on one directory never meet, no write
+// runs out of space, and nothing is left when the process ends, however it ends.
+//
+// Note [Swap integrity]
+// For every extent the space keeps in memory how often it was written and the CRC-32C of what was
+// written last. A read compares before any byte is used, so that flipped bits are found as well as
+// a write that the disk lost, left half done or put in another place. A read that does not agree is
+// repeated once; then it is an IoError that names file, offset and both sums.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "offload/storage.h"
+
+namespace zinc::offload {
+
+struct SwapOptions {
+  std::string directory;
+  std::vector<int64_t> extent_bytes;  // > 0, by extent
+  bool verify = true;                 // false: no CRC is made or compared
+  Unnamed naming = Unnamed::automatic;
+};
+
+class SwapSpace {
+ public:
+  // What is under way between one extent and memory. Destruction waits.
+  class Transfer {
+   public:
+    Transfer() = default;
+    bool query() const { return handle_.query(); }
+    // Throws IoError; a read's bytes may be used after it only. A write that failed, or that nobody
+    // waited for, leaves its extent without a value.
+    void wait();
+
+   private:
+    friend class SwapSpace;
+    SwapSpace* space_ = nullptr;
+    IoKind kind_ = IoKind::read;
+    int extent_ = 0;
+    std::span<std::byte> data_;
+    IoHandle handle_;
+  };
+
+  // Opens and reserves the file. `storage` must outlive the space. Throws IoError.
+  SwapSpace(Storage& storage, const SwapOptions& options);
+
+  // `data`: the whole extent, rounded up to kIoAlignment, at a multiple of that; untouched until
+  // the transfer is over. One transfer of an extent at a time, and no read before a write was
+  // waited for: anything else is an InternalError. One thread.
+  Transfer write(int extent, std::span<const std::byte> data);
+  Transfer read(int extent, std::span<std::byte> data);
+
+  int num_extents() const { return static_cast<int>(extents_.size()); }
+  int64_t bytes_of(int extent) const;  // rounded up
+  int64_t bytes() const { return bytes_; }
+  int64_t bytes_read() const { return bytes_read_; }
+  int64_t bytes_written() const { return bytes_written_; }
+  const File& file() const { return file_; }
+  bool verifies() const { return verify_; }
+
+ private:
+  struct Extent {
+    int64_t offset = 0;
+    int64_t bytes = 0;
+    uint64_t generation = 0;  // writes that were waited for
+    uint32_t crc = 0;
+    bool busy = false;
+    bool lost = true;  // nothing was written yet, or the last write failed
+  };
+  Extent& extent_at(int extent);
+  void check(const Extent& extent, std::span<std::byte> data);
+
+  Storage& storage_;
+  const bool verify_;
+  std::vector<Extent> extents_;
+  int64_t bytes_ = 0;
+  int64_t bytes_read_ = 0;
+  int64_t bytes_written_ = 0;
+  File file_;
+};
+
+}  // namespace zinc::offload

@@ -1,0 +1,90 @@
+// Where the figures of a machine come from, and what the commands make of them.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "tests/apps/command_process.h"
+#include "tests/apps/training_folder.h"
+#include "train/json/parser.h"
+#include "train/plan/hardware.h"
+
+namespace zinc::apps {
+namespace {
+
+// A thousand times as fast as any CPU, with a launch of 0.1 s: the step is its kernels' number.
+std::string slow_launches(double launch_seconds) {
+  train::Hardware hardware{.name = "slow to launch",
+                           .source = "specification",
+                           .threads = 1,
+                           .read_bytes_per_second = 1e15,
+                           .write_bytes_per_second = 1e15,
+                           .gemm = {.f32 = 1e18},
+                           .attention = {.f32 = 1e18},
+                           .other_flops = 1e18,
+                           .launch_seconds = launch_seconds};
+  hardware.same_host.all_gather = {.alpha_seconds = 1e-6, .bytes_per_second = 1e9};
+  hardware.same_host.reduce_scatter = hardware.same_host.all_gather;
+  return train::json_of(hardware);
+}
+
+std::string line_with(const std::string& text, const std::string& words) {
+  const size_t at = text.find(words);
+  if (at == std::string::npos) return "";
+  return text.substr(at, text.find('\n', at) - at);
+}
+
+double number_after(const std::string& text, const std::string& words) {
+  const size_t at = text.find(words);
+  EXPECT_NE(at, std::string::npos) << words << " in:\n" << text;
+  return at == std::string::npos ? 0.0 : std::stod(text.substr(at + words.size()));
+}
+
+TEST(Hardware, Train_PrintsThePredictedTimeBesideTheMeasuredOne) {
+  const TrainingFolder folder;
+  folder.write("hw.json", slow_launches(0.5));
+  const Ended ended = run_zinc(folder.train({"--steps", "3", "--hardware", folder / "hw.json"}));
+  ASSERT_EQ(ended.exit_code, 0) << to_string(ended);
+  const std::string line = line_with(ended.out, "step time: ");
+  const double measured = number_after(line, "measured ");
+  const double predicted = number_after(line, "predicted ");
+  EXPECT_GT(measured, 0.0);
+  const std::string steps = train::read_whole_file(folder.out() + "/metrics.jsonl");
+  EXPECT_LT(measured, 1e3 * number_after(steps, "\"seconds\":") + 1e3);  // milliseconds
+  // The same number of kernels at a tenth of the launch.
+  folder.write("faster.json", slow_launches(0.05));
+  const auto dry = [&](const std::string& file) {
+    const Ended plan = run_zinc(folder.train({"--dry-run", "--hardware", folder / file}));
+    EXPECT_EQ(plan.exit_code, 0) << to_string(plan);
+    return number_after(plan.out, "\nstep ");
+  };
+  EXPECT_NEAR(dry("hw.json"), predicted, 1e-3 * predicted);
+  EXPECT_NEAR(dry("faster.json"), predicted / 10, 1e-3 * predicted);
+  EXPECT_GT(predicted, 20 * 500.0);  // a step of GPT-2 has more than twenty kernels
+}
+
+TEST(Hardware, FileThatIsBroken_EndsTheRunBeforeItBegins) {
+  const TrainingFolder folder;
+  folder.write("hw.json", "{\"format\": \"zinc hardware 1\"}");
+  const Ended ended = run_zinc(folder.train({"--hardware", folder / "hw.json"}));
+  EXPECT_EQ(ended.exit_code, 65) << to_string(ended);
+  EXPECT_NE(ended.err.find("\"name\" is missing"), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("zinc bench ceilings"), std::string::npos) << ended.err;
+  EXPECT_FALSE(std::filesystem::exists(folder.out()));
+}
+
+TEST(Hardware, Plan_ReadsTheStoredExample) {
+  const TrainingFolder folder;
+  const std::string example = "examples/hardware/h200-node.json";
+  const auto plan = [&](const std::string& world) {
+    return run_zinc({"plan", "--config", folder / "ds.json", "--model", folder / "model.json",
+                     "--world", world, "--seq", "16", "--hardware", example});
+  };
+  const Ended fits = plan("16");
+  ASSERT_EQ(fits.exit_code, 0) << to_string(fits);
+  EXPECT_NE(fits.out.find("by its specification"), std::string::npos) << fits.out;
+  EXPECT_GT(number_after(fits.out, "all ranks"), 0.0);
+}
+
+}  // namespace
+}  // namespace zinc::apps

@@ -1,0 +1,265 @@
+// The same bits wherever optimizer states live: device and host memory, on stages 1 to 3, against
+// stage 0 with everything on the device.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/local/local.h"
+#include "core/error.h"
+#include "core/trace.h"
+#include "offload/file.h"
+#include "optim/factory.h"
+#include "tests/offload/swap_folder.h"
+#include "tests/zero/tiny_model.h"
+#include "zero/engine.h"
+#include "zero/shard_group.h"
+
+namespace zinc::zero {
+namespace {
+
+using test::make_batch;
+using test::tiny_config;
+
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<double> norms;
+  std::vector<float> values;  // weights, states, and gradients of the last step
+  friend bool operator==(const Outcome&, const Outcome&) = default;
+};
+
+struct Case {
+  int world = 1;
+  int64_t accumulation = 1;
+  DType dtype = DType::f32;
+  ReduceSchedule schedule = ReduceSchedule::boundary;
+  Determinism determinism = Determinism::run;
+};
+
+EngineConfig config_of(const Case& c) {
+  EngineConfig config;
+  config.batch.micro_batch = 2;
+  config.batch.accumulation = c.accumulation;
+  config.precision.dtype = c.dtype;
+  config.precision.check_overflow = c.dtype != DType::f32;
+  // f16: the first steps overflow, so that skipped steps are met too.
+  if (c.dtype == DType::f16) config.precision.loss_scale = {.dynamic = true};
+  config.gradient.clipping = 0.5;
+  if (c.accumulation > 1) config.gradient.reduce_schedule = c.schedule;
+  config.determinism = c.determinism;
+  config.optimizer.hyper = {.lr = 1e-2, .weight_decay = 0.1};
+  config.zero.param_persistence_threshold = 100;
+  config.zero.max_reuse_distance = 0;
+  return config;
+}
+
+struct RunOptions {
+  ContextOptions::Execution execution = ContextOptions::Execution::concurrent;
+  uint64_t shuffle_seed = 0;
+};
+
+Outcome run(const Case& c, const EngineConfig& config, int steps, const RunOptions& options = {}) {
+  Outcome outcome;
+  comm::ConnectOptions connect{.seed = 5, .num_threads = 1};
+  connect.execution = options.execution;
+  connect.shuffle_seed = options.shuffle_seed;
+  // Memory that is used too early or too late shows as NaN. Not where work is shuffled: the host
+  // fills fresh memory of the loader without a wait for the poison, which then comes after it.
+  connect.memory.poison = options.execution != ContextOptions::Execution::shuffled;
+  comm::run_local_ranks(c.world, connect, [&](comm::World& world) {
+    world.communicator().set_deadline(std::chrono::minutes(1));
+    nn::Gpt2 model(tiny_config(0.1));
+    Engine engine(model, config, world);
+    const auto take = [&](const Tensor& tensor) {
+      const auto values = tensor.to_vector<float>();
+      if (world.rank() != 0) return;
+      outcome.values.insert(outcome.values.end(), values.begin(), values.end());
+    };
+    for (int step = 0; step < steps; ++step) {
+      for (int64_t micro = 0; micro < c.accumulation; ++micro) {
+        const int64_t index = (step * c.accumulation + micro) * world.size() + world.rank();
+        engine.backward(engine.forward(make_batch(index)));
+        if (step + 1 == steps && micro + 1 == c.accumulation) {
+          take(engine.gradient("transformer.h.1.mlp.c_fc.weight"));
+        }
+        const StepResult result = engine.step();
+        if (world.rank() != 0 || result.outcome == StepOutcome::accumulated) continue;
+        const bool skipped = result.outcome == StepOutcome::skipped_overflow;
+        outcome.losses.push_back(result.loss);
+        outcome.norms.push_back(skipped ? -1.0 : result.gradient_norm);
+      }
+    }
+    for (const auto& [name, parameter] : model.named_parameters()) {
+      take(engine.parameter(name));
+      take(engine.optimizer_state(name, "exp_avg"));
+      take(engine.optimizer_state(name, "exp_avg_sq"));
+    }
+  });
+  return outcome;
+}
+
+class Placement : public testing::TestWithParam<Case> {};
+
+TEST_P(Placement, OfTheOptimizerChangesNoBit) {
+  const Case c = GetParam();
+  constexpr int kSteps = 4;
+  const offload::SwapFolder folder;
+  EngineConfig config = config_of(c);
+  config.zero.stage = 0;
+  const Outcome reference = run(c, config, kSteps);
+  ASSERT_EQ(reference.losses.size(), static_cast<size_t>(kSteps));
+  for (const int stage : {1, 2, 3}) {
+    if (stage >= 2 && c.schedule == ReduceSchedule::boundary && c.accumulation > 1) continue;
+    config.zero.stage = stage;
+    if (stage >= 2) config.gradient.reduce_schedule.reset();
+    for (const OffloadDevice device : {OffloadDevice::cpu, OffloadDevice::nvme}) {
+      config.zero.offload_optimizer = {.device = device, .nvme_path = folder.path()};
+      config.aio.block_size = 4096;
+      // Tiles smaller than slices, and one for everything.
+      for (const int64_t tile : {int64_t{2048}, int64_t{0}}) {
+        config.zero.sub_group_size = tile;
+        config.zero.offload_optimizer.pipeline_read = tile != 0 || stage == 3;
+        config.zero.offload_optimizer.pipeline_write = tile != 0 || stage == 2;
+        EXPECT_TRUE(run(c, config, kSteps) == reference)
+            << "stage " << stage << " on " << name_of(device) << ", tiles of " << tile;
+      }
+      EXPECT_TRUE(folder.is_empty());
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Matrix, Placement,
+    testing::Values(Case{1}, Case{2}, Case{3, 2}, Case{1, 1, DType::bf16}, Case{2, 1, DType::f16},
+                    Case{2, 2, DType::bf16, ReduceSchedule::micro_step},
+                    Case{2, 3, DType::f32, ReduceSchedule::micro_step, Determinism::world}),
+    [](const auto& info) {
+      const Case& c = info.param;
+      return concat("World", c.world, "Accumulation", c.accumulation, name_of(c.dtype),
+                    c.schedule == ReduceSchedule::boundary ? "Boundary" : "MicroStep",
+                    c.determinism == Determinism::world ? "World" : "");
+    });
+
+TEST(Placement, ShuffledExecutionChangesNoBit) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const int64_t accumulation : {1, 2}) {
+      const Case c{2, accumulation, dtype, ReduceSchedule::micro_step};
+      EngineConfig config = config_of(c);
+      config.zero.stage = 0;
+      const Outcome reference = run(c, config, 3);
+      const offload::SwapFolder folder;
+      config.zero.sub_group_size = 4096;
+      config.zero.overlap_comm = true;
+      for (const int stage : {1, 2, 3}) {
+        config.zero.stage = stage;
+        config.zero.offload_optimizer = {
+            .device = stage == 1 ? OffloadDevice::cpu : OffloadDevice::nvme,
+            .nvme_path = folder.path(),
+            .pipeline_read = stage == 3,
+            .pipeline_write = accumulation == 1};
+        for (const uint64_t seed : {1, 2}) {
+          EXPECT_TRUE(run(c, config, 3,
+                          {.execution = ContextOptions::Execution::shuffled,
+                           .shuffle_seed = seed}) == reference)
+              << "stage " << stage << " seed " << seed << " " << name_of(dtype);
+        }
+      }
+    }
+  }
+}
+
+// Equal bits mean little if nothing has moved: no byte of states is on the device, and gradients
+// and weights cross in every step.
+TEST(Placement, OnTheHost_NothingOfTheOptimizerIsOnTheDevice) {
+  for (const int stage : {1, 2, 3}) {
+    TraceRecorder trace;
+    comm::ConnectOptions connect{.seed = 5, .num_threads = 1};
+    connect.trace = &trace;
+    comm::run_local_ranks(2, connect, [&](comm::World& world) {
+      EngineConfig config = config_of({2, 1, DType::bf16});
+      config.zero.stage = stage;
+      config.zero.offload_optimizer.device = OffloadDevice::cpu;
+      nn::Gpt2 model(tiny_config());
+      Engine engine(model, config, world);
+      const Allocator& memory = world.context().allocator();
+      EXPECT_EQ(memory.report().at(Tier::device, Label::optimizer).peak, 0);
+      EXPECT_GT(memory.report().at(Tier::pinned_host, Label::optimizer).live, 0);
+      engine.backward(engine.forward(make_batch(world.rank())));
+      world.context().synchronize();
+      EXPECT_GT(memory.report().at(Tier::pinned_host, Label::gradients).live, 0);
+      engine.step();
+      EXPECT_EQ(memory.report().at(Tier::pinned_host, Label::gradients).live, 0);
+      EXPECT_EQ(memory.report().at(Tier::device, Label::gradients).live, 0);
+    });
+    int transfers = 0;
+    for (const TraceEvent& event : trace.events()) transfers += event.name == "transfer" ? 1 : 0;
+    EXPECT_GT(transfers, 2 * 2 * 6) << stage;  // ranks, ways, groups
+  }
+}
+
+int64_t bytes_written_by_process() {
+  std::ifstream in("/proc/self/io");
+  std::string key;
+  for (int64_t value = 0; in >> key >> value;) {
+    if (key == "write_bytes:") return value;
+  }
+  return -1;
+}
+
+// Master weights and two moments of every trained element cross to the disk once per step and rank,
+// past the page cache.
+TEST(Placement, OnNvme_StatesTravelOncePerStepAndAreNowhereElse) {
+  const offload::SwapFolder folder;
+  if (!offload::open_unnamed(folder.path()).is_direct()) GTEST_SKIP() << "no O_DIRECT there";
+  comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+    EngineConfig config = config_of({1, 1, DType::bf16});
+    config.zero.stage = 3;
+    config.zero.sub_group_size = 2048;
+    config.zero.offload_optimizer = {.device = OffloadDevice::nvme,
+                                     .nvme_path = folder.path(),
+                                     .pipeline_read = true,
+                                     .pipeline_write = true};
+    nn::Gpt2 model(tiny_config());
+    Engine engine(model, config, world);
+    int64_t trained = 0;
+    for (const ShardGroup& group :
+         make_shard_groups(model, 1, config.zero.param_persistence_threshold)) {
+      trained += group.trained_numel();
+    }
+    const MemoryReport report = world.context().allocator().report();
+    EXPECT_EQ(report.at(Tier::nvme, Label::optimizer).live, trained * 12);
+    EXPECT_EQ(report.at(Tier::device, Label::optimizer).peak, 0);
+    EXPECT_EQ(report.at(Tier::pinned_host, Label::optimizer).peak, 0);
+    // Three tiles of three planes, and two of 16-bit weights.
+    EXPECT_EQ(report.at(Tier::pinned_host, Label::staging).live, 3 * 2048 * 12 + 2 * 2048 * 2);
+    engine.backward(engine.forward(make_batch(0)));
+    const int64_t before = bytes_written_by_process();
+    engine.step();
+    EXPECT_GE(bytes_written_by_process() - before, trained * 12);
+    EXPECT_TRUE(folder.is_empty());
+  });
+}
+
+TEST(Placement, AClientsOwnOptimizerNeedsLeaveToComputeOnTheHost) {
+  comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+    EngineConfig config = config_of({});
+    config.zero.stage = 1;
+    config.zero.allow_untested_optimizer = true;
+    config.zero.offload_optimizer.device = OffloadDevice::cpu;
+    const auto make = [&] {
+      nn::Gpt2 model(tiny_config());
+      EngineOptions options;
+      options.optimizer = optim::make_optimizer(config.optimizer);
+      Engine engine(model, config, world, std::move(options));
+    };
+    EXPECT_THROW(make(), ConfigError);
+    config.zero.force_cpu_optimizer = false;
+    make();
+  });
+}
+
+}  // namespace
+}  // namespace zinc::zero

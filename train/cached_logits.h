@@ -1,0 +1,29 @@
+// train/cached_logits.h: the next token's logits with keys and values kept from call to call.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "nn/kv_cache.h"
+#include "nn/model.h"
+
+namespace zinc::train {
+
+// A NextLogits for generate(). Ids that begin with all that were seen before cost a pass over the
+// new ones alone; others (another text, or a window that has slid: every position is another then)
+// a pass over all. One sequence at a time, without gradients.
+class CachedLogits {
+ public:
+  explicit CachedLogits(nn::Model& model) : model_(model), cache_(model.max_sequence()) {}
+
+  Tensor operator()(const Tensor& ids);                         // [1, T] i32 -> [1, V] f32
+  int64_t tokens_computed() const { return tokens_computed_; }  // of all calls
+
+ private:
+  nn::Model& model_;
+  nn::KvCache cache_;
+  std::vector<int64_t> seen_;
+  int64_t tokens_computed_ = 0;
+};
+
+}  // namespace zinc::train

@@ -1,0 +1,53 @@
+// zero/optimizer_step.h: the update of a rank's slices, wherever weights and states live.
+//
+// Every element's update depends on that element alone, so slices are cut into tiles and tiles
+// travel between tiers without changing a bit.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "core/context.h"
+#include "optim/optimizer.h"
+#include "zero/gradient_store.h"
+#include "zero/swapped_states.h"
+#include "zero/weight_store.h"
+
+namespace zinc::zero {
+
+struct StepArguments {
+  const optim::Optimizer& optimizer;
+  optim::HyperParameters hyper;  // weight decay for what decays
+  ConstView factor;              // [1] f32: optim::Update
+  int64_t step = 1;              // optim::Update
+};
+
+class OptimizerStep {
+ public:
+  virtual ~OptimizerStep() = default;
+  // Issues the update of all slices; work issued to the compute stream afterwards sees new weights.
+  virtual void run(const StepArguments& args) = 0;
+};
+
+// States on the device.
+std::unique_ptr<OptimizerStep> make_resident_step(WeightStore& weights, GradientStore& gradients,
+                                                  Context& context);
+
+// Weights, states and gradients in host memory, where the CPU computes; updated weights travel to
+// the device on the copy-in stream while the next tile is computed. Where the model has 16 bits
+// they pass through two buffers of at most `tile_numel` elements, rounded up to kNormChunk.
+std::unique_ptr<OptimizerStep> make_host_step(WeightStore& weights, GradientStore& gradients,
+                                              Context& context, int64_t tile_numel);
+
+struct SwapPipeline {
+  bool read_ahead = false;    // reads the next tile while one is updated
+  bool write_behind = false;  // writes a tile while the next is read and updated
+};
+
+// Weights and states in swap space, gradients in host memory, where the CPU computes tile by tile.
+// run() waits for the disk and throws IoError; weights and states are then not to be used any more.
+std::unique_ptr<OptimizerStep> make_swapped_step(WeightStore& weights, GradientStore& gradients,
+                                                 SwappedStates& states, Context& context,
+                                                 const SwapPipeline& pipeline);
+
+}  // namespace zinc::zero

@@ -1,0 +1,126 @@
+// The update where states live in swap space: a pipeline over tiles of reading ahead, computing on
+// the host and writing behind, over as many buffers as these overlap.
+//
+// Note [Buffers of the swapped step]
+// Tile i uses buffer i mod n, with n = 1, one more to read ahead, one more to write behind. Before
+// a tile is read into a buffer, the write of the tile that was there has been waited for, and so
+// has the copy of its weights to the device.
+#include <algorithm>
+
+#include "zero/host_memory.h"
+#include "zero/optimizer_step.h"
+#include "zero/weights_to_device.h"
+
+namespace zinc::zero {
+namespace {
+
+class SwappedStep final : public OptimizerStep {
+ public:
+  SwappedStep(WeightStore& weights, GradientStore& gradients, SwappedStates& states,
+              Context& context, const SwapPipeline& pipeline)
+      : weights_(weights),
+        gradients_(gradients),
+        states_(states),
+        context_(context),
+        pipeline_(pipeline),
+        buffers_(1 + (pipeline.read_ahead ? 1 : 0) + (pipeline.write_behind ? 1 : 0)),
+        to_device_(context, narrow_numel(), model_dtype()) {
+    states.settle();
+    for (Buffer& buffer : buffers_) {
+      buffer.memory =
+          context.allocate(states.largest_tile_bytes(), Label::staging, Tier::pinned_host);
+    }
+  }
+
+  void run(const StepArguments& args) override {
+    states_.settle();
+    const std::vector<UpdateSlice> slices = weights_.slices();
+    const size_t count = states_.tiles().size();
+    for (size_t i = 0; i < count; ++i) {
+      Buffer& buffer = buffer_of(i);
+      if (i == 0 || !pipeline_.read_ahead) start_read(i);
+      buffer.transfer.wait();
+      if (pipeline_.read_ahead && i + 1 < count) start_read(i + 1);
+      update(args, slices, i);
+      // The disk takes what the update leaves.
+      context_.compute()->synchronize();
+      buffer.transfer = states_.start_write(i, buffer.memory);
+      if (!pipeline_.write_behind) buffer.transfer.wait();
+    }
+    for (Buffer& buffer : buffers_) buffer.transfer.wait();
+    to_device_.finish();
+  }
+
+ private:
+  struct Buffer {
+    Block memory;
+    Event sent;  // weights that travel from here have left
+    offload::SwapSpace::Transfer transfer;
+  };
+
+  Buffer& buffer_of(size_t tile) { return buffers_[tile % buffers_.size()]; }
+
+  void start_read(size_t tile) {
+    Buffer& buffer = buffer_of(tile);
+    buffer.transfer.wait();
+    buffer.sent.wait();
+    context_.compute()->synchronize();
+    buffer.transfer = states_.start_read(tile, buffer.memory);
+  }
+
+  void update(const StepArguments& args, const std::vector<UpdateSlice>& slices, size_t index) {
+    const SwappedStates::Tile& tile = states_.tiles()[index];
+    const auto slice = std::find_if(slices.begin(), slices.end(), [&](const UpdateSlice& s) {
+      return s.group == tile.group && s.segment == tile.segment;
+    });
+    const View model =
+        slice->model_weights.narrow(0, tile.range.begin - slice->range.begin, tile.range.size());
+    optim::HyperParameters hyper = args.hyper;
+    if (!decays(tile.segment)) hyper.weight_decay = 0.0;
+    Buffer& buffer = buffer_of(index);
+    const View weights = states_.plane(tile, buffer.memory, SwappedStates::kMasterPlane);
+    const bool is_narrow = model.dtype() != weights.dtype();
+    const View narrow = is_narrow ? to_device_.buffer(tile.range.size()) : View();
+    optim::Update update{.weights = host_memory(weights),
+                         .gradient = host_memory(gradients_.gradient(tile.group, tile.range)),
+                         .model_weights = host_memory(narrow),
+                         .factor = args.factor,
+                         .step = args.step};
+    for (int i = 0; i < args.optimizer.num_states(); ++i) {
+      update.states[static_cast<size_t>(i)] =
+          host_memory(states_.plane(tile, buffer.memory, SwappedStates::state_plane(i)));
+    }
+    args.optimizer.update(update, hyper, context_.compute());
+    buffer.sent = to_device_.send(is_narrow ? narrow : weights, model);
+  }
+
+  int64_t narrow_numel() const {
+    int64_t largest = 0;
+    for (const SwappedStates::Tile& tile : states_.tiles()) {
+      if (model_dtype() != tile.dtype) largest = std::max(largest, tile.range.size());
+    }
+    return largest;
+  }
+  DType model_dtype() const {
+    const std::vector<UpdateSlice> slices = weights_.slices();
+    return slices.empty() ? DType::f32 : slices.front().model_weights.dtype();
+  }
+
+  WeightStore& weights_;
+  GradientStore& gradients_;
+  SwappedStates& states_;
+  Context& context_;
+  const SwapPipeline pipeline_;
+  std::vector<Buffer> buffers_;
+  WeightsToDevice to_device_;
+};
+
+}  // namespace
+
+std::unique_ptr<OptimizerStep> make_swapped_step(WeightStore& weights, GradientStore& gradients,
+                                                 SwappedStates& states, Context& context,
+                                                 const SwapPipeline& pipeline) {
+  return std::make_unique<SwappedStep>(weights, gradients, states, context, pipeline);
+}
+
+}  // namespace zinc::zero
