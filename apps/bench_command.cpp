@@ -12,6 +12,7 @@
 #include "apps/hardware_file.h"
 #include "apps/machine.h"
 #include "bench/ceilings.h"
+#include "bench/io_bench.h"
 #include "bench/kernel_bench.h"
 #include "bench/measure_hardware.h"
 #include "bench/train_bench.h"
@@ -26,6 +27,9 @@ namespace {
 struct Options {
   bench::KernelBenchOptions kernels;
   bench::TrainBenchOptions train;
+  bench::IoBenchOptions io;
+  int64_t file_mib = 256;
+  bool no_fio = false;
   std::string device = "cpu";
   std::string dtype = "bf16";
   std::string json;
@@ -67,14 +71,26 @@ int bench_ceilings(const Options& options) {
   const auto ceilings = bench::measure_ceilings(world.context());
   if (world.is_main()) fmt::print("{}", bench::table_of(ceilings));
   if (path.empty()) return kDone;
-  const Machine machine = inspect_machine();
-  const train::Hardware hardware = bench::measure_hardware(
-      world, ceilings, {.name = fmt::format("{}, {} cores", machine.cpu_model, machine.cores)});
+  const train::Hardware hardware =
+      bench::measure_hardware(world, ceilings, {.name = inspect_machine().cpu_model});
   if (!world.is_main()) return kDone;
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (options.save && !folder.empty()) std::filesystem::create_directories(folder);
   train::write_file_atomically(path, train::json_of(hardware));
   fmt::print("\n{}written to {}\n", train::json_of(hardware), path);
+  return kDone;
+}
+
+int bench_io(Options options) {
+  options.io.file_bytes = options.file_mib << 20;
+  options.io.fio = !options.no_fio;
+  fmt::print("{}", bench::io_table_header());
+  const bench::IoBenchReport report =
+      bench::run_io_bench(options.io, [](const bench::IoBenchResult& result) {
+        fmt::print("{}", bench::io_table_row(result));
+        std::fflush(stdout);
+      });
+  fmt::print("\nhighest mixed rate:\n{}", bench::aio_section(report));
   return kDone;
 }
 
@@ -144,6 +160,24 @@ void add_bench_command(CLI::App& app, Action& action) {
   ceilings->add_flag("--save", options->save, "Write it where zinc plan looks for it");
   ceilings->callback(
       [options, &action] { action = [options] { return bench_ceilings(*options); }; });
+
+  CLI::App* io = verb->add_subcommand("io", "Reads and writes of a directory's disk, beside fio");
+  io->add_option("--path", options->io.directory, "A directory on the disk (default .)");
+  io->add_option("--mib", options->file_mib, "Size of the file (default 256)")
+      ->check(CLI::Range(1, 1 << 20));
+  io->add_option("--repetitions", options->io.repetitions, "Per row (default 3)")
+      ->check(CLI::Range(1, 1000));
+  io->add_option("--block-sizes", options->io.block_sizes, "Bytes, as in 1048576,8388608")
+      ->delimiter(',')
+      ->check(CLI::Range(4096, 1 << 30));
+  io->add_option("--queue-depths", options->io.queue_depths, "As in 8,32")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 4096));
+  io->add_option("--threads", options->io.threads, "As in 1,2")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 64));
+  io->add_flag("--no-fio", options->no_fio, "Do not run fio");
+  io->callback([options, &action] { action = [options] { return bench_io(*options); }; });
 
   CLI::App* train = verb->add_subcommand("train", "Training steps of a preset");
   train->add_option("--preset", options->train.preset, "Default gpt2-124m");

@@ -174,7 +174,7 @@ train::Hardware measure_hardware(comm::World& world, const std::vector<CeilingFi
   const std::vector<double> all = zero::gather_values(world, mine);
   std::array<double, 10> figures{};
   for (size_t i = 0; i < all.size(); ++i) figures[i % figures.size()] += all[i];
-  return {.name = options.name,
+  return {.name = concat(options.name, ", ", figures[9], " threads"),
           .source = "measured",
           .device = DeviceKind::cpu,
           .threads = static_cast<int>(figures[9]),

@@ -11,7 +11,7 @@
 namespace zinc::bench {
 
 struct MeasureOptions {
-  std::string name;      // of the machine
+  std::string name;      // of the processor
   double seconds = 5.0;  // about, of the kernels
 };
 

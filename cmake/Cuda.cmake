@@ -1,33 +1,32 @@
-# The CUDA toolkit, cuDNN and NCCL. As long as the tree has no CUDA source, AUTO does not look for
-# them: enabling the language costs seconds of configure time.
-
-set(_zinc_cuda_sources "")
-foreach(layer IN ITEMS core kernels comm offload zero)
-  file(GLOB_RECURSE _zinc_found CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${layer}/*.cu"
-       "${PROJECT_SOURCE_DIR}/${layer}/cuda/*.cpp")
-  list(APPEND _zinc_cuda_sources ${_zinc_found})
-endforeach()
+# The CUDA toolkit, cuDNN and NCCL. ZINC_CUDA=EMULATED takes neither: Emulator.cmake. As long as no
+# command runs on a GPU, AUTO does not look for them: nvcc would only make every build slower.
+set(ZINC_CUDA_ARCHITECTURES 90a CACHE STRING "GPUs the device code is built for, as in 80;90a")
 
 set(_zinc_cuda_found FALSE)
-if(ZINC_CUDA STREQUAL "ON" OR (ZINC_CUDA STREQUAL "AUTO" AND _zinc_cuda_sources))
+if(ZINC_CUDA STREQUAL "EMULATED")
+  set(_zinc_cuda_found TRUE)
+  set(CUDAToolkit_VERSION "emulated")
+elseif(ZINC_CUDA STREQUAL "ON")
   include(CheckLanguage)
   check_language(CUDA)
   find_package(CUDAToolkit QUIET)
-  if(CMAKE_CUDA_COMPILER AND TARGET CUDA::cudart AND TARGET CUDA::cublasLt)
-    if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-      set(CMAKE_CUDA_ARCHITECTURES 80 90
-          CACHE STRING "GPU architectures the device code is built for")
-    endif()
+  if(CMAKE_CUDA_COMPILER AND TARGET CUDA::cudart)
+    set(CMAKE_CUDA_ARCHITECTURES ${ZINC_CUDA_ARCHITECTURES})
     enable_language(CUDA)
+    # CMake 3.25 does not know that nvcc 13 speaks C++20.
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+      set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+    endif()
     set(_zinc_cuda_found TRUE)
   endif()
 endif()
 _zinc_optional(CUDA CUDA _zinc_cuda_found "${CUDAToolkit_VERSION}"
-               "the CUDA toolkit with nvcc, cudart and cublasLt")
+               "the CUDA toolkit with nvcc and cudart")
 
 set(_zinc_CUDNN_found FALSE)
 set(_zinc_NCCL_found FALSE)
-if(ZINC_HAVE_CUDA)
+if(ZINC_HAVE_CUDA AND NOT ZINC_CUDA STREQUAL "EMULATED")
   find_path(CUDNN_INCLUDE_DIR NAMES cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
   find_library(CUDNN_LIBRARY NAMES cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
   find_path(NCCL_INCLUDE_DIR NAMES nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})

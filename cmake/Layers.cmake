@@ -37,9 +37,11 @@ endif()
 if(ZINC_HAVE_PCRE2)
   list(APPEND ZINC_USES_train zinc::pcre2)
 endif()
-if(ZINC_HAVE_CUDA)
+if(ZINC_CUDA STREQUAL "EMULATED")
+  list(APPEND ZINC_USES_core $<BUILD_INTERFACE:Boost::context>)
+elseif(ZINC_HAVE_CUDA)
   list(APPEND ZINC_USES_core CUDA::cudart)
-  list(APPEND ZINC_USES_kernels CUDA::cudart CUDA::cublasLt)
+  list(APPEND ZINC_USES_kernels CUDA::cudart)
 endif()
 
 foreach(layer IN LISTS ZINC_LAYERS)
@@ -48,7 +50,7 @@ foreach(layer IN LISTS ZINC_LAYERS)
   list(REMOVE_ITEM candidates "${PROJECT_SOURCE_DIR}/apps/zinc_main.cpp")
   zinc_select_sources(sources ${candidates})
   if(layer STREQUAL "core")
-    list(APPEND sources ${ZINC_BUILD_INFO_SOURCES})
+    list(APPEND sources ${ZINC_BUILD_INFO_SOURCES} ${ZINC_EMULATOR_SOURCES})
   endif()
   set(kind STATIC)
   set(scope PUBLIC)
@@ -74,8 +76,19 @@ foreach(layer IN LISTS ZINC_LAYERS)
   if(kind STREQUAL "STATIC")
     target_link_libraries(zinc_${layer} PRIVATE fmt::fmt ${ZINC_USES_${layer}}
                                                 $<BUILD_INTERFACE:zinc_warnings>)
-    # CMake 3.25 ignores CMAKE_CUDA_STANDARD 20 with nvcc 13.
-    target_compile_options(zinc_${layer} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;-fmad=false>)
+    # The rounding of a product is part of what a kernel promises; constexpr functions of the
+    # standard library run on the device.
+    target_compile_options(
+      zinc_${layer}
+      PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;--expt-relaxed-constexpr>)
+    if(layer STREQUAL "kernels" AND ZINC_HAVE_CUDA)
+      file(GLOB dispatchers "${PROJECT_SOURCE_DIR}/kernels/*.cpp")
+      set_source_files_properties(${dispatchers} PROPERTIES COMPILE_DEFINITIONS
+                                                            ZINC_HAS_CUDA_KERNELS)
+    endif()
+    if(ZINC_CUDA STREQUAL "EMULATED")
+      zinc_emulate_cuda(zinc_${layer})
+    endif()
   endif()
 endforeach()
 

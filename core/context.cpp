@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "core/cuda_backend.h"
 #include "core/error.h"
 
 namespace zinc {
@@ -34,12 +35,16 @@ Context::Context(ContextOptions options)
       num_threads_(options.num_threads > 0 ? options.num_threads : omp_get_max_threads()),
       trace_(options.trace),
       random_(options.seed) {
-  require(device_.is_cpu() || device_.meta, "context: this build has no CUDA; use device cpu");
+  const bool on_gpu = device_.is_cuda() && !device_.meta;
+  if (on_gpu) use_cuda_device(device_);
   if (options.memory_source == nullptr) {
-    options.memory_source = device_.meta ? make_meta_memory_source() : make_host_memory_source();
+    options.memory_source = device_.meta ? make_meta_memory_source()
+                            : on_gpu     ? make_cuda_memory_source(device_)
+                                         : make_host_memory_source();
   }
   allocator_ = Allocator::create(std::move(options.memory_source), options.memory);
-  if (options.execution == ContextOptions::Execution::shuffled) {
+  const std::unique_ptr<CudaStreams> gpu = on_gpu ? make_cuda_streams(device_) : nullptr;
+  if (!on_gpu && options.execution == ContextOptions::Execution::shuffled) {
     shuffled_ = std::make_unique<ShuffledExecutor>(options.shuffle_seed);
   }
   require(options.work_log == nullptr || device_.meta,
@@ -48,7 +53,9 @@ Context::Context(ContextOptions options)
     const auto role = static_cast<StreamRole>(i);
     const std::string_view name = name_of(role);
     auto& stream = streams_[static_cast<size_t>(i)];
-    if (options.work_log != nullptr) {
+    if (gpu != nullptr) {
+      stream = gpu->make_stream(name, i + 1, trace_);
+    } else if (options.work_log != nullptr) {
       stream = make_logged_stream(name, i + 1, i, *options.work_log);
     } else if (shuffled_ != nullptr) {
       stream = shuffled_->make_stream(name, i + 1, trace_);
@@ -90,6 +97,7 @@ ContextScope::ContextScope(Context& context)
     : previous_(std::exchange(current_context, &context)),
       previous_threads_(omp_get_max_threads()) {
   omp_set_num_threads(context.num_threads());
+  if (context.device().is_cuda() && !context.device().meta) use_cuda_device(context.device());
 }
 
 ContextScope::~ContextScope() {

@@ -8,6 +8,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "core/host_device.h"
+
 namespace zinc {
 
 // bfloat16: 1 sign, 8 exponent, 7 mantissa bits.
@@ -15,10 +17,12 @@ struct bf16 {
   uint16_t bits = 0;
 
   bf16() = default;
-  explicit bf16(float value) : bits(round_from(value)) {}
-  explicit operator float() const { return std::bit_cast<float>(uint32_t{bits} << 16); }
+  ZINC_HOST_DEVICE explicit bf16(float value) : bits(round_from(value)) {}
+  ZINC_HOST_DEVICE explicit operator float() const {
+    return std::bit_cast<float>(uint32_t{bits} << 16);
+  }
 
-  static uint16_t round_from(float value) {
+  ZINC_HOST_DEVICE static uint16_t round_from(float value) {
     const uint32_t u = std::bit_cast<uint32_t>(value);
     if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((u >> 16) | 0x0040u);
     return static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
@@ -30,10 +34,10 @@ struct f16 {
   uint16_t bits = 0;
 
   f16() = default;
-  explicit f16(float value) : bits(round_from(value)) {}
-  explicit operator float() const { return widen(bits); }
+  ZINC_HOST_DEVICE explicit f16(float value) : bits(round_from(value)) {}
+  ZINC_HOST_DEVICE explicit operator float() const { return widen(bits); }
 
-  static uint16_t round_from(float value) {
+  ZINC_HOST_DEVICE static uint16_t round_from(float value) {
     const uint32_t u = std::bit_cast<uint32_t>(value);
     const uint16_t sign = static_cast<uint16_t>((u >> 16) & 0x8000u);
     const uint32_t magnitude = u & 0x7fffffffu;
@@ -49,7 +53,7 @@ struct f16 {
     return static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
   }
 
-  static float widen(uint16_t half) {
+  ZINC_HOST_DEVICE static float widen(uint16_t half) {
     const uint32_t sign = uint32_t{half & 0x8000u} << 16;
     const uint32_t magnitude = half & 0x7fffu;
     if (magnitude >= 0x7c00u) {

@@ -11,11 +11,7 @@
 #include <cstdint>
 #include <string_view>
 
-#if defined(__CUDACC__)
-#define ZINC_HOST_DEVICE __host__ __device__
-#else
-#define ZINC_HOST_DEVICE
-#endif
+#include "core/host_device.h"
 
 namespace zinc {
 

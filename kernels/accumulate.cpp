@@ -8,6 +8,9 @@ namespace zinc::kernels {
 namespace cpu {
 void accumulate(const Accumulate& args);
 }  // namespace cpu
+namespace cuda {
+void accumulate(const Accumulate& args, StreamRef stream);
+}  // namespace cuda
 
 void accumulate(const Accumulate& args, StreamRef stream) {
   constexpr auto kOp = "accumulate";
@@ -20,7 +23,9 @@ void accumulate(const Accumulate& args, StreamRef stream) {
   require_same_device(kOp, {args.x, args.accumulator});
   require_apart(kOp, "accumulator", args.accumulator, "x", args.x);
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::accumulate(args); });
+  run_on_device(
+      kOp, args, args.x.device(), stream, [args] { cpu::accumulate(args); },
+      [&] { cuda::accumulate(args, stream); });
 }
 
 Cost cost(const Accumulate& args) {

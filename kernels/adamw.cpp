@@ -8,6 +8,9 @@ namespace zinc::kernels {
 namespace cpu {
 void adamw(const AdamW& args);
 }  // namespace cpu
+namespace cuda {
+void adamw(const AdamW& args, StreamRef stream);
+}  // namespace cuda
 
 namespace {
 
@@ -35,7 +38,9 @@ void adamw(const AdamW& args, StreamRef stream) {
   require(args.eps >= 0.0, kOp, ": eps must not be negative: ", args.eps);
   require_same_device(kOp, {args.weights, args.m, args.v});
   if (args.weights.numel() == 0) return;
-  run_on_device(kOp, args, args.weights.device(), stream, [args] { cpu::adamw(args); });
+  run_on_device(
+      kOp, args, args.weights.device(), stream, [args] { cpu::adamw(args); },
+      [&] { cuda::adamw(args, stream); });
 }
 
 // Operations per element as the header lists them, an fma as two.

@@ -8,6 +8,9 @@ namespace zinc::kernels {
 namespace cpu {
 void copy(const Copy& args);
 }  // namespace cpu
+namespace cuda {
+void copy(const Copy& args, StreamRef stream);
+}  // namespace cuda
 
 void copy(const Copy& args, StreamRef stream) {
   constexpr auto kOp = "copy";
@@ -18,7 +21,9 @@ void copy(const Copy& args, StreamRef stream) {
   require_same_device(kOp, {args.x, args.y});
   require_apart(kOp, "y", args.y, "x", args.x);
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::copy(args); });
+  run_on_device(
+      kOp, args, args.x.device(), stream, [args] { cpu::copy(args); },
+      [&] { cuda::copy(args, stream); });
 }
 
 Cost cost(const Copy& args) {

@@ -27,6 +27,9 @@ bool is_value_of(DType dtype, double value) {
 namespace cpu {
 void fill(const Fill& args);
 }  // namespace cpu
+namespace cuda {
+void fill(const Fill& args, StreamRef stream);
+}  // namespace cuda
 
 void fill(const Fill& args, StreamRef stream) {
   constexpr auto kOp = "fill";
@@ -34,7 +37,9 @@ void fill(const Fill& args, StreamRef stream) {
   require(is_value_of(args.y.dtype(), args.value), kOp, ": ", args.value, " is no value of ",
           args.y.dtype());
   if (args.y.numel() == 0) return;
-  run_on_device(kOp, args, args.y.device(), stream, [args] { cpu::fill(args); });
+  run_on_device(
+      kOp, args, args.y.device(), stream, [args] { cpu::fill(args); },
+      [&] { cuda::fill(args, stream); });
 }
 
 Cost cost(const Fill& args) { return {.bytes_written = args.y.bytes()}; }

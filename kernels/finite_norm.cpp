@@ -8,6 +8,9 @@ namespace zinc::kernels {
 namespace cpu {
 void finite_norm(const FiniteNorm& args);
 }  // namespace cpu
+namespace cuda {
+void finite_norm(const FiniteNorm& args, StreamRef stream);
+}  // namespace cuda
 
 void finite_norm(const FiniteNorm& args, StreamRef stream) {
   constexpr auto kOp = "finite_norm";
@@ -19,7 +22,9 @@ void finite_norm(const FiniteNorm& args, StreamRef stream) {
   require_dense_operand(kOp, "first_nonfinite", args.first_nonfinite, DType::i64, Shape{1});
   require_apart(kOp, "chunk_sums", args.chunk_sums, "x", args.x);
   require_same_device(kOp, {args.x, args.chunk_sums, args.first_nonfinite});
-  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::finite_norm(args); });
+  run_on_device(
+      kOp, args, args.x.device(), stream, [args] { cpu::finite_norm(args); },
+      [&] { cuda::finite_norm(args, stream); });
 }
 
 Cost cost(const FiniteNorm& args) {

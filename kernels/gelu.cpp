@@ -9,6 +9,10 @@ namespace cpu {
 void gelu_forward(const GeluForward& args);
 void gelu_backward(const GeluBackward& args);
 }  // namespace cpu
+namespace cuda {
+void gelu_forward(const GeluForward& args, StreamRef stream);
+void gelu_backward(const GeluBackward& args, StreamRef stream);
+}  // namespace cuda
 
 void gelu_forward(const GeluForward& args, StreamRef stream) {
   constexpr auto kOp = "gelu_forward";
@@ -17,7 +21,9 @@ void gelu_forward(const GeluForward& args, StreamRef stream) {
   require_same_device(kOp, {args.x, args.y});
   require_same_or_apart(kOp, "y", args.y, "x", args.x);
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::gelu_forward(args); });
+  run_on_device(
+      kOp, args, args.x.device(), stream, [args] { cpu::gelu_forward(args); },
+      [&] { cuda::gelu_forward(args, stream); });
 }
 
 void gelu_backward(const GeluBackward& args, StreamRef stream) {
@@ -29,7 +35,9 @@ void gelu_backward(const GeluBackward& args, StreamRef stream) {
   require_same_or_apart(kOp, "dx", args.dx, "x", args.x);
   require_same_or_apart(kOp, "dx", args.dx, "dy", args.dy);
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::gelu_backward(args); });
+  run_on_device(
+      kOp, args, args.x.device(), stream, [args] { cpu::gelu_backward(args); },
+      [&] { cuda::gelu_backward(args, stream); });
 }
 
 // Operations of the formulas; tanh, erf and exp count as one.

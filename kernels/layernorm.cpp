@@ -10,6 +10,9 @@ namespace cpu {
 void layernorm_forward(const LayerNormForward& args);
 void layernorm_backward(const LayerNormBackward& args);
 }  // namespace cpu
+namespace cuda {
+void layernorm_forward(const LayerNormForward& args, StreamRef stream);
+}  // namespace cuda
 
 namespace {
 
@@ -38,7 +41,9 @@ void layernorm_forward(const LayerNormForward& args, StreamRef stream) {
   require_same_device(kOp, {args.x, args.gamma, args.beta, args.y, args.mean, args.rstd});
   require_same_or_apart(kOp, "y", args.y, "x", args.x);
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::layernorm_forward(args); });
+  run_on_device(
+      kOp, args, args.x.device(), stream, [args] { cpu::layernorm_forward(args); },
+      [&] { cuda::layernorm_forward(args, stream); });
 }
 
 void layernorm_backward(const LayerNormBackward& args, StreamRef stream) {

@@ -10,6 +10,10 @@ namespace cpu {
 void rmsnorm_forward(const RmsNormForward& args);
 void rmsnorm_backward(const RmsNormBackward& args);
 }  // namespace cpu
+namespace cuda {
+void rmsnorm_forward(const RmsNormForward& args, StreamRef stream);
+void rmsnorm_backward(const RmsNormBackward& args, StreamRef stream);
+}  // namespace cuda
 
 namespace {
 
@@ -31,7 +35,9 @@ void rmsnorm_forward(const RmsNormForward& args, StreamRef stream) {
   require_same_device(kOp, {args.x, args.gamma, args.y, args.rstd});
   require_same_or_apart(kOp, "y", args.y, "x", args.x);
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::rmsnorm_forward(args); });
+  run_on_device(
+      kOp, args, args.x.device(), stream, [args] { cpu::rmsnorm_forward(args); },
+      [&] { cuda::rmsnorm_forward(args, stream); });
 }
 
 void rmsnorm_backward(const RmsNormBackward& args, StreamRef stream) {
@@ -60,7 +66,9 @@ void rmsnorm_backward(const RmsNormBackward& args, StreamRef stream) {
   require_same_or_apart(kOp, "dx", args.dx, "x", args.x);
   require_same_device(kOp, {args.dy, args.x, args.gamma, args.rstd, args.dresidual, args.dx,
                             args.dgamma, args.workspace});
-  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::rmsnorm_backward(args); });
+  run_on_device(
+      kOp, args, args.x.device(), stream, [args] { cpu::rmsnorm_backward(args); },
+      [&] { cuda::rmsnorm_backward(args, stream); });
 }
 
 // Operations of the formulas, per element; the square root of a row does not count.

@@ -8,6 +8,9 @@ namespace zinc::kernels {
 namespace cpu {
 void scale(const Scale& args);
 }  // namespace cpu
+namespace cuda {
+void scale(const Scale& args, StreamRef stream);
+}  // namespace cuda
 
 void scale(const Scale& args, StreamRef stream) {
   constexpr auto kOp = "scale";
@@ -19,7 +22,9 @@ void scale(const Scale& args, StreamRef stream) {
   require_same_device(kOp, {args.x, args.y, args.device_factor});
   require_same_or_apart(kOp, "y", args.y, "x", args.x);
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::scale(args); });
+  run_on_device(
+      kOp, args, args.x.device(), stream, [args] { cpu::scale(args); },
+      [&] { cuda::scale(args, stream); });
 }
 
 Cost cost(const Scale& args) {

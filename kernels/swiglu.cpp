@@ -9,6 +9,10 @@ namespace cpu {
 void swiglu_forward(const SwiGluForward& args);
 void swiglu_backward(const SwiGluBackward& args);
 }  // namespace cpu
+namespace cuda {
+void swiglu_forward(const SwiGluForward& args, StreamRef stream);
+void swiglu_backward(const SwiGluBackward& args, StreamRef stream);
+}  // namespace cuda
 
 void swiglu_forward(const SwiGluForward& args, StreamRef stream) {
   constexpr auto kOp = "swiglu_forward";
@@ -19,7 +23,9 @@ void swiglu_forward(const SwiGluForward& args, StreamRef stream) {
   require_same_or_apart(kOp, "y", args.y, "gate", args.gate);
   require_same_or_apart(kOp, "y", args.y, "up", args.up);
   if (args.gate.numel() == 0) return;
-  run_on_device(kOp, args, args.gate.device(), stream, [args] { cpu::swiglu_forward(args); });
+  run_on_device(
+      kOp, args, args.gate.device(), stream, [args] { cpu::swiglu_forward(args); },
+      [&] { cuda::swiglu_forward(args, stream); });
 }
 
 void swiglu_backward(const SwiGluBackward& args, StreamRef stream) {
@@ -41,7 +47,9 @@ void swiglu_backward(const SwiGluBackward& args, StreamRef stream) {
     require_same_or_apart(kOp, "a gradient", out, "dy", args.dy);
   }
   if (args.gate.numel() == 0) return;
-  run_on_device(kOp, args, args.gate.device(), stream, [args] { cpu::swiglu_backward(args); });
+  run_on_device(
+      kOp, args, args.gate.device(), stream, [args] { cpu::swiglu_backward(args); },
+      [&] { cuda::swiglu_backward(args, stream); });
 }
 
 // Operations of the formulas; a sigmoid counts as one.

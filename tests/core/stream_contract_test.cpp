@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/cuda_backend.h"
 #include "core/error.h"
 #include "core/executor.h"
 #include "core/trace.h"
@@ -54,7 +55,16 @@ class AnyOrderExecutor final : public Executor {
   ShuffledExecutor executor_;
 };
 
+class CudaExecutor final : public Executor {
+  std::unique_ptr<Stream> make_stream(std::string_view name, int lane,
+                                      TraceRecorder* trace) override {
+    return streams_->make_stream(name, lane, trace);
+  }
+  std::unique_ptr<CudaStreams> streams_ = make_cuda_streams({.kind = DeviceKind::cuda});
+};
+
 std::unique_ptr<Executor> make_executor(const std::string& kind) {
+  if (kind == "cuda") return std::make_unique<CudaExecutor>();
   if (kind == "inline") return std::make_unique<InlineExecutor>();
   if (kind == "worker") return std::make_unique<WorkerExecutor>();
   if (kind == "latest") return std::make_unique<AnyOrderExecutor>(Order::latest);
@@ -74,15 +84,31 @@ class StreamContract : public testing::TestWithParam<std::string> {
   int last_lane_ = 0;
 };
 
-INSTANTIATE_TEST_SUITE_P(Executors, StreamContract,
-                         testing::Values("inline", "worker", "latest", "earliest", "random",
-                                         "by_seed"),
+// Executors whose work does not throw at the call; CUDA's where there is a GPU, or an emulated one.
+std::vector<std::string> queued_executors() {
+  std::vector<std::string> kinds{"worker", "latest", "earliest", "random", "by_seed"};
+  if (!cuda_devices().empty()) kinds.emplace_back("cuda");
+  return kinds;
+}
+std::vector<std::string> all_executors() {
+  std::vector<std::string> kinds = queued_executors();
+  kinds.emplace_back("inline");
+  return kinds;
+}
+
+INSTANTIATE_TEST_SUITE_P(Executors, StreamContract, testing::ValuesIn(all_executors()),
                          [](const auto& info) { return info.param; });
 
 // Streams whose work does not throw at the call.
 class QueuedStreamContract : public StreamContract {};
 
-INSTANTIATE_TEST_SUITE_P(Executors, QueuedStreamContract,
+INSTANTIATE_TEST_SUITE_P(Executors, QueuedStreamContract, testing::ValuesIn(queued_executors()),
+                         [](const auto& info) { return info.param; });
+
+// Streams that fail one by one; those of a GPU fail together (core/cuda_backend.h).
+class OwnFailures : public StreamContract {};
+
+INSTANTIATE_TEST_SUITE_P(Executors, OwnFailures,
                          testing::Values("worker", "latest", "earliest", "random", "by_seed"),
                          [](const auto& info) { return info.param; });
 
@@ -232,7 +258,7 @@ TEST_P(QueuedStreamContract, Failure_IsThrownAgainByEveryLaterWait) {
   EXPECT_FALSE(ran);
 }
 
-TEST_P(QueuedStreamContract, Failure_OfAWaitedStream_FailsTheWaiter) {
+TEST_P(OwnFailures, Failure_OfAWaitedStream_FailsTheWaiter) {
   const auto a = stream("a");
   const auto b = stream("b");
   const auto c = stream("c");
@@ -248,7 +274,7 @@ TEST_P(QueuedStreamContract, Failure_OfAWaitedStream_FailsTheWaiter) {
   EXPECT_TRUE(ran_beside);
 }
 
-TEST_P(QueuedStreamContract, Failure_BeforeTheEvent_LeavesEarlierEventsGood) {
+TEST_P(OwnFailures, Failure_BeforeTheEvent_LeavesEarlierEventsGood) {
   const auto s = stream("s");
   int value = 0;
   s->enqueue("set", [&] { value = 1; });

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <fstream>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -198,6 +199,52 @@ TEST(Placement, OnTheHost_NothingOfTheOptimizerIsOnTheDevice) {
     for (const TraceEvent& event : trace.events()) transfers += event.name == "transfer" ? 1 : 0;
     EXPECT_GT(transfers, 2 * 2 * 6) << stage;  // ranks, ways, groups
   }
+}
+
+TEST(Placement, ValuesReadAndSetBetweenStepsAreThoseOfTheDevice) {
+  const offload::SwapFolder folder;
+  const auto values = [&](OffloadDevice device) {
+    std::vector<float> seen;
+    comm::run_local_ranks(2, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+      EngineConfig config = config_of({2, 1, DType::bf16});
+      config.zero.stage = 2;
+      config.zero.sub_group_size = 2048;
+      config.zero.offload_optimizer = {.device = device, .nvme_path = folder.path()};
+      nn::Gpt2 model(tiny_config());
+      Engine engine(model, config, world);
+      const auto look = [&] {
+        for (const char* name :
+             {"transformer.h.1.mlp.c_fc.weight", "transformer.h.1.ln_1.weight"}) {
+          for (const Tensor& tensor :
+               {engine.parameter(name), engine.optimizer_state(name, "exp_avg_sq")}) {
+            const auto found = tensor.to_vector<float>();
+            if (world.rank() == 0) seen.insert(seen.end(), found.begin(), found.end());
+          }
+        }
+      };
+      for (int64_t step = 0; step < 3; ++step) {
+        look();
+        engine.backward(engine.forward(make_batch(step * 2 + world.rank())));
+        engine.step();
+        look();
+        engine.edit({"transformer.h.1.mlp.c_fc.weight", "transformer.h.2.ln_2.bias"},
+                    [&](Engine::EditedParameters& edited) {
+                      for (auto& [name, tensor] : edited) {
+                        auto numbers = tensor.to_vector<float>();
+                        for (float& number : numbers) number *= 1.25f;
+                        tensor = Tensor::from<float>(std::span<const float>(numbers),
+                                                     tensor.shape(), DType::f32);
+                      }
+                    });
+      }
+      look();
+    });
+    return seen;
+  };
+  const std::vector<float> reference = values(OffloadDevice::none);
+  EXPECT_GT(reference.size(), 10'000u);
+  EXPECT_TRUE(values(OffloadDevice::cpu) == reference);
+  EXPECT_TRUE(values(OffloadDevice::nvme) == reference);
 }
 
 int64_t bytes_written_by_process() {

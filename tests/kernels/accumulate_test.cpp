@@ -14,6 +14,7 @@ using testing::HasSubstr;
 TEST(Accumulate, EveryPairOfDTypes_AddsInF32AndRoundsOnce) {
   for (const DType from : test::kFloatDTypes) {
     for (const DType to : test::kFloatDTypes) {
+      const test::DeviceScope scope(test::device_for(to));
       if (from == DType::f64 && to != DType::f64) continue;
       for (const int64_t n : test::kOddSizes) {
         for (const bool overwrite : {false, true}) {

@@ -67,6 +67,7 @@ TEST(AdamW, EveryDTypeAndMode_FollowsTheStatedOperationsBitForBit) {
   const HostArray factor = HostArray::full(Shape{1}, DType::f32, 0.37);
   for (const DType gradient_dtype : test::kFloatDTypes) {
     const DType dtype = gradient_dtype == DType::f64 ? DType::f64 : DType::f32;
+    const test::DeviceScope scope(test::device_for(dtype));
     for (const DType model : {DType::bf16, DType::f16, DType::f32}) {
       for (const int64_t n : test::kOddSizes) {
         for (const WeightDecay mode : {WeightDecay::decoupled, WeightDecay::l2}) {
@@ -93,6 +94,7 @@ TEST(AdamW, EveryDTypeAndMode_FollowsTheStatedOperationsBitForBit) {
 }
 
 TEST(AdamW, FirstStep_MovesByTheLearningRateAgainstTheSign) {
+  const test::DeviceScope scope(test::device_for(DType::f64));
   // With m = v = 0 the corrected moments are g and g^2: the step is lr * g / (|g| + eps).
   State s{HostArray::of({1.0, 1.0, 1.0}, Shape{3}, DType::f64),
           HostArray::full(Shape{3}, DType::f64, 0.0), HostArray::full(Shape{3}, DType::f64, 0.0),
@@ -117,6 +119,7 @@ TEST(AdamW, ManySteps_MatchTheFormulaInF64) {
     const HostArray gradient = HostArray::random(Shape{n}, DType::f32, 100 + uint64_t(t));
     const HostArray exact = gradient.as(DType::f64);
     for (auto [state, g] : {std::pair{&narrow, &gradient}, {&wide, &exact}}) {
+      const test::DeviceScope scope(test::device_for(g->dtype()));
       AdamW args = args_of(*state, *g);
       args.step = t;
       args.weight_decay = 0.01;

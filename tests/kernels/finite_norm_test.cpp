@@ -20,6 +20,7 @@ struct Result {
 };
 
 Result run(const HostArray& x) {
+  const test::DeviceScope scope(test::device_for(x.dtype()));
   HostArray sums(Shape{num_norm_chunks(x.numel())}, DType::f64);
   HostArray first(Shape{1}, DType::i64);
   finite_norm({.x = x, .chunk_sums = sums, .first_nonfinite = first}, test::test_stream());

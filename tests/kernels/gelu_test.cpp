@@ -17,12 +17,14 @@ using testing::HasSubstr;
 constexpr GeluKind kKinds[] = {GeluKind::erf, GeluKind::tanh};
 
 HostArray forward(GeluKind kind, const HostArray& x) {
+  const test::DeviceScope scope(test::device_for(x.dtype()));
   HostArray y(x.shape(), x.dtype());
   gelu_forward({.kind = kind, .x = x, .y = y}, test::test_stream());
   return y;
 }
 
 HostArray backward(GeluKind kind, const HostArray& x, const HostArray& dy) {
+  const test::DeviceScope scope(test::device_for(x.dtype()));
   HostArray dx(x.shape(), x.dtype());
   gelu_backward({.kind = kind, .x = x, .dy = dy, .dx = dx}, test::test_stream());
   return dx;
@@ -94,6 +96,7 @@ TEST(GeluBackward, F64_MatchesCentralDifferences) {
 TEST(Gelu, StridedViewsInPlaceAndThreads_SameBits) {
   for (const GeluKind kind : kKinds) {
     for (const DType dtype : test::kFloatDTypes) {
+      const test::DeviceScope scope(test::device_for(dtype));
       const HostArray x = HostArray::random(Shape{300, 131}, dtype, 5, -3.0, 3.0);
       const HostArray expected = forward(kind, x);
       HostArray inout = x.with_padding(3);

@@ -11,6 +11,8 @@
 #include "core/shape.h"
 #include "core/stream.h"
 #include "core/view.h"
+#include "tests/kernels/guarded_bytes.h"
+#include "tests/kernels/test_device.h"
 
 namespace zinc::test {
 
@@ -23,8 +25,8 @@ inline constexpr int64_t kOddSizes[] = {0, 1, 3, 17, 1023, 1025};
 // Half the distance from 1 to the next value: the largest relative error of one rounding.
 double epsilon_of(DType dtype);
 
-// An array on the heap, exactly as large as needed, so that AddressSanitizer sees each access
-// outside it. Fresh elements hold a NaN (floats) or a large number. Copies are deep.
+// An array on the heap between canaries; its views are on device() at the time they are taken.
+// Fresh elements hold a NaN (floats) or a large number. Copies are deep.
 class HostArray {
  public:
   HostArray() = default;
@@ -44,9 +46,9 @@ class HostArray {
   HostArray as(DType dtype) const;                // same layout, values rounded
   HostArray with_padding(int64_t padding) const;  // same values, other layout
 
-  const View& view() const { return view_; }
-  operator View() const { return view_; }       // NOLINT(google-explicit-constructor)
-  operator ConstView() const { return view_; }  // NOLINT(google-explicit-constructor)
+  View view() const;
+  operator View() const { return view(); }       // NOLINT(google-explicit-constructor)
+  operator ConstView() const { return view(); }  // NOLINT(google-explicit-constructor)
   const Shape& shape() const { return view_.shape(); }
   DType dtype() const { return view_.dtype(); }
   int64_t numel() const { return view_.numel(); }
@@ -61,7 +63,7 @@ class HostArray {
  private:
   int64_t offset(int64_t i) const;  // in elements
 
-  std::unique_ptr<std::byte[]> storage_;
+  GuardedBytes storage_;
   int64_t storage_bytes_ = 0;
   View view_;
 };
@@ -82,7 +84,8 @@ StreamRef test_stream();
 
 // Runs `body` under 1, 2 and 4 OpenMP threads and restores the count.
 void for_thread_counts(const std::function<void(int num_threads)>& body);
-// `make` returns the same bytes for 1, 2 and 4 threads.
+// `make` returns the same bytes for 1, 2 and 4 threads; on a CUDA device, in kNumSchedules
+// schedules.
 bool same_for_all_thread_counts(const std::function<std::vector<HostArray>()>& make);
 
 // Calls `body`, which must throw InvalidArgument, and returns its message; "" where nothing came.

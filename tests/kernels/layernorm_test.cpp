@@ -33,6 +33,7 @@ struct Result {
 };
 
 Result forward(const HostArray& x, const HostArray& gamma, const HostArray& beta) {
+  const test::DeviceScope scope(test::device_for(x.dtype()));
   const DType statistic = statistic_of(x.dtype());
   Result r{HostArray(x.shape(), x.dtype()), HostArray(Shape{x.shape().rows()}, statistic),
            HostArray(Shape{x.shape().rows()}, statistic)};
@@ -124,6 +125,7 @@ TEST(LayerNorm, RowFarFromZero_KeepsItsVariance) {
 
 TEST(LayerNorm, WithoutBetaAndStatistics_SameValues) {
   for (const DType dtype : test::kFloatDTypes) {
+    const test::DeviceScope scope(test::device_for(dtype));
     const Inputs in = make_inputs(4, 70, dtype);
     const HostArray zero = HostArray::full(Shape{70}, dtype, 0.0);
     HostArray y(in.x.shape(), dtype);

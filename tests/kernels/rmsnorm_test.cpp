@@ -34,6 +34,7 @@ struct Result {
 };
 
 Result forward(const HostArray& x, const HostArray& gamma) {
+  const test::DeviceScope scope(test::device_for(x.dtype()));
   Result r{HostArray(x.shape(), x.dtype()),
            HostArray(Shape{x.shape().rows()}, statistic_of(x.dtype()))};
   rmsnorm_forward({.x = x, .gamma = gamma, .y = r.y, .rstd = r.rstd, .eps = kEps},
@@ -52,6 +53,7 @@ HostArray workspace_for(const HostArray& x) {
 }
 
 Gradients backward(const Inputs& in, const Result& saved, DType sums) {
+  const test::DeviceScope scope(test::device_for(in.x.dtype()));
   Gradients d{HostArray(in.x.shape(), in.x.dtype()), HostArray(Shape{in.x.shape().cols()}, sums)};
   const HostArray workspace = workspace_for(in.x);
   rmsnorm_backward({.dy = in.dy,
@@ -84,7 +86,7 @@ TEST(RmsNorm, F64_FollowsTheFormula) {
 
 TEST(RmsNorm, ShortFloats_AreTheF64ResultOfTheRoundedArguments) {
   for (const DType dtype : test::kShortFloatDTypes) {
-    for (const int64_t cols : {1, 3, 17, 96, 768, 1023, 1025}) {
+    for (const int64_t cols : {1, 3, 17, 96, 768, 1023, 1025, 4096, 16500}) {
       const Inputs in = make_inputs(5, cols, dtype);
       const Result got = forward(in.x, in.gamma);
       const Result expected = forward(in.x.as(DType::f64), in.gamma.as(DType::f64));
@@ -113,7 +115,10 @@ TEST(RmsNormBackward, F64_MatchesCentralDifferences) {
 
 TEST(RmsNormBackward, ShortFloats_AreTheF64ResultOfTheRoundedArguments) {
   for (const DType dtype : test::kShortFloatDTypes) {
-    for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 17}, {3, 1025}, {700, 96}}) {
+    // On a GPU: a row in a warp, rows one after the other in a block, and a row in more than the
+    // registers of a block.
+    for (const auto& [rows, cols] :
+         {std::pair<int64_t, int64_t>{1, 17}, {40, 1025}, {700, 96}, {2, 8200}, {3, 16500}}) {
       const Inputs in = make_inputs(rows, cols, dtype);
       const Inputs wide{in.x.as(DType::f64), in.gamma.as(DType::f64), in.dy.as(DType::f64)};
       const Gradients got = backward(in, forward(in.x, in.gamma), dtype);
@@ -129,6 +134,7 @@ TEST(RmsNormBackward, ShortFloats_AreTheF64ResultOfTheRoundedArguments) {
 
 TEST(RmsNormBackward, ResidualGradientAndAccumulation) {
   for (const DType dtype : test::kFloatDTypes) {
+    const test::DeviceScope scope(test::device_for(dtype));
     const Inputs in = make_inputs(40, 70, dtype);
     const Result saved = forward(in.x, in.gamma);
     const DType sums = statistic_of(dtype);
@@ -161,6 +167,7 @@ TEST(RmsNormBackward, ResidualGradientAndAccumulation) {
 
 TEST(RmsNorm, StridedRowsInPlaceAndWithoutStatistics_SameBits) {
   for (const DType dtype : test::kFloatDTypes) {
+    const test::DeviceScope scope(test::device_for(dtype));
     const Inputs in = make_inputs(6, 131, dtype);
     const Result expected = forward(in.x, in.gamma);
     HostArray inout = in.x.with_padding(5);
@@ -175,7 +182,7 @@ TEST(RmsNorm, StridedRowsInPlaceAndWithoutStatistics_SameBits) {
 
 TEST(RmsNorm, ManyRows_SameBitsForAllThreadCounts) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    const Inputs in = make_inputs(1500, 130, dtype);
+    const Inputs in = make_inputs(test::runs_on_cuda() ? 260 : 1500, 130, dtype);
     EXPECT_TRUE(test::same_for_all_thread_counts([&] {
       const Result r = forward(in.x, in.gamma);
       const Gradients d = backward(in, r, dtype);

@@ -14,6 +14,7 @@ using testing::HasSubstr;
 TEST(Scale, EveryDType_MultipliesByBothFactorsAndRoundsOnce) {
   const HostArray device_factor = HostArray::full(Shape{1}, DType::f32, 0.3);
   for (const DType dtype : test::kFloatDTypes) {
+    const test::DeviceScope scope(test::device_for(dtype));
     for (const int64_t n : test::kOddSizes) {
       const HostArray x = HostArray::random(Shape{2, n}, dtype, 1);
       HostArray y = HostArray::strided(Shape{2, n}, dtype, 3);

@@ -15,6 +15,7 @@ using test::HostArray;
 using testing::HasSubstr;
 
 HostArray forward(const HostArray& gate, const HostArray& up) {
+  const test::DeviceScope scope(test::device_for(gate.dtype()));
   HostArray y(gate.shape(), gate.dtype());
   swiglu_forward({.gate = gate, .up = up, .y = y}, test::test_stream());
   return y;
@@ -26,6 +27,7 @@ struct Gradients {
 };
 
 Gradients backward(const HostArray& dy, const HostArray& gate, const HostArray& up) {
+  const test::DeviceScope scope(test::device_for(gate.dtype()));
   Gradients d{HostArray(gate.shape(), gate.dtype()), HostArray(gate.shape(), gate.dtype())};
   swiglu_backward({.dy = dy, .gate = gate, .up = up, .dgate = d.gate, .dup = d.up},
                   test::test_stream());
@@ -33,6 +35,7 @@ Gradients backward(const HostArray& dy, const HostArray& gate, const HostArray& 
 }
 
 TEST(SwiGlu, F64_IsSiluTimesUp) {
+  const test::DeviceScope scope(kCpu);
   const HostArray gate = HostArray::random(Shape{7, 19}, DType::f64, 1, -5.0, 5.0);
   const HostArray up = HostArray::random(gate.shape(), DType::f64, 2);
   HostArray silu(gate.shape(), DType::f64);
@@ -79,6 +82,7 @@ TEST(SwiGluBackward, F64_MatchesCentralDifferences) {
 
 TEST(SwiGlu, HalvesOfOneBuffer_SameBitsAsTwoArrays) {
   for (const DType dtype : test::kFloatDTypes) {
+    const test::DeviceScope scope(test::device_for(dtype));
     const HostArray both = HostArray::random(Shape{2, 33, 2 * 70}, dtype, 9, -3.0, 3.0);
     const View left = both.view().narrow(-1, 0, 70);
     const View right = both.view().narrow(-1, 70, 70);

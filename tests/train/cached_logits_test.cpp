@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "autograd/mode.h"
@@ -132,6 +133,17 @@ TEST_P(CachedModel, Misuse_IsNamed) {
   const Tensor five = Tensor::zeros({1, 5}, DType::i32);
   EXPECT_THROW(model_->next_logits(five, small), InvalidArgument);
   EXPECT_THROW(nn::KvCache(0), InvalidArgument);
+  const Tensor rows = Tensor::zeros({1, 5, 8});
+  try {
+    small.extend(rows, rows);
+    FAIL() << "no error";
+  } catch (const InvalidArgument& error) {
+    EXPECT_NE(std::string(error.what()).find("its capacity of 4"), std::string::npos)
+        << error.what();
+  }
+  const autograd::EnableGrad enabled;
+  const Tensor row = Tensor::zeros({1, 1, 8});
+  EXPECT_THROW(small.extend(row, row), InvalidArgument);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CachedModel,

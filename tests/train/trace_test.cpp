@@ -82,6 +82,16 @@ TEST(TraceSummary, CutTrace_LosesItsLastLineAtMost) {
   }
 }
 
+// A rank was killed in the middle of a write, and another one wrote on.
+TEST(TraceSummary, LineCutInTheMiddleOfAnUnfinishedTrace_IsLeftOut) {
+  const std::string cut = ",\n{\"ph\":\"X\",\"cat\":\"compute\",\"ts\":7,\"pid\":0,\"tid\":2";
+  const std::string more = slice("compute", "later", 1, 900, 950, "\"id\":13");
+  expect_known(summarize_trace_text(known_trace() + cut + more, "t.json"));
+  EXPECT_THROW(summarize_trace_text(known_trace() + cut + more + "\n]\n", "t.json"), DataError);
+  // One rank leaves one such line.
+  EXPECT_THROW(summarize_trace_text(known_trace() + cut + more + cut + more, "t.json"), DataError);
+}
+
 TEST(TraceSummary, OtherFormsOfTheFile_GiveTheSame) {
   expect_known(summarize_trace_text("{\"traceEvents\": " + known_trace() + "\n]}", "t.json"));
 }

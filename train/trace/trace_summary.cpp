@@ -66,11 +66,14 @@ void add_event(Trace& trace, const json::Value& event) {
   trace.ranks[static_cast<int>(event.at("pid").as_int64(0, 1 << 24))].push_back(std::move(slice));
 }
 
-// As the writer leaves it: a bracket, then one event a line, each but the last before a comma.
+// As the writer leaves it: a bracket, then one event a line, each but the last before a comma. The
+// file of a run that was killed may hold a torn line for each of its ranks.
 Trace parse_lines(std::string_view text, const std::string& name) {
   Trace trace;
   trace.complete = false;
+  const bool ended = text.ends_with("\n]\n") || text.ends_with("\n]");
   int64_t number = 1;
+  size_t torn = 0;
   size_t at = text.find('\n') + 1;
   while (at < text.size()) {
     ++number;
@@ -88,8 +91,8 @@ Trace parse_lines(std::string_view text, const std::string& name) {
     try {
       event = json::parse(std::string(line), concat(name, " (line ", number, ")"));
     } catch (const DataError&) {
-      if (!last) throw;
-      break;  // cut in the middle of a write
+      if (!last && (ended || ++torn > trace.ranks.size())) throw;
+      continue;  // cut in the middle of a write
     }
     add_event(trace, *event);
   }

@@ -34,8 +34,8 @@ struct TraceSummary {
   bool complete = true;  // false: the run did not end by itself, its last bracket is missing
 };
 
-// Throws IoError where the file cannot be read, DataError where it holds no trace of zinc. The last
-// line of an unfinished file may be cut.
+// Throws IoError where the file cannot be read, DataError where it holds no trace of zinc. In an
+// unfinished file one line of each rank may be cut.
 TraceSummary summarize_trace(const std::string& path);
 // `name` stands in messages.
 TraceSummary summarize_trace_text(std::string text, const std::string& name);

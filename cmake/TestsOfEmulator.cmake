@@ -1,0 +1,25 @@
+# ZINC_CUDA=EMULATED: the emulator's own tests, and the kernel tests on the emulated device; label
+# `emulated`. The same binaries and tests as on the CPU, told to run on the other device.
+
+if(NOT ZINC_CUDA STREQUAL "EMULATED")
+  return()
+endif()
+
+file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/emulator/*_test.cpp")
+_zinc_add_gtest(zinc_tests_emulator emulated SOURCES ${sources} LIBRARIES zinc_core)
+target_compile_options(zinc_tests_emulator PRIVATE -Wno-unknown-pragmas)
+target_include_directories(zinc_tests_emulator PRIVATE "${PROJECT_SOURCE_DIR}/tests/emulator/include")
+
+set_source_files_properties("${PROJECT_SOURCE_DIR}/tests/kernels/test_device_main.cpp"
+                            PROPERTIES COMPILE_DEFINITIONS ZINC_CUDA_EMULATED)
+string(REPLACE ";" ":" filter "${ZINC_EMULATED_SUITES}")
+gtest_discover_tests(
+  zinc_tests_kernels
+  TEST_PREFIX "emulated."
+  TEST_FILTER "${filter}"
+  EXTRA_ARGS --device=cuda
+  WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
+  NO_PRETTY_VALUES
+  DISCOVERY_MODE PRE_TEST
+  DISCOVERY_TIMEOUT 60
+  PROPERTIES LABELS emulated TIMEOUT 300)

@@ -1,0 +1,67 @@
+#include "core/cuda/status.h"
+#include "core/cuda_backend.h"
+
+namespace zinc {
+namespace {
+
+int64_t attribute(cudaDeviceAttr which, int device) {
+  int value = 0;
+  cuda::check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
+  return value;
+}
+
+CudaDeviceInfo info_of(int index) {
+  cudaDeviceProp properties;
+  cuda::check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
+  return {
+      .name = properties.name,
+      .major = static_cast<int>(attribute(cudaDevAttrComputeCapabilityMajor, index)),
+      .minor = static_cast<int>(attribute(cudaDevAttrComputeCapabilityMinor, index)),
+      .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
+      .num_multiprocessors = static_cast<int>(attribute(cudaDevAttrMultiProcessorCount, index))};
+}
+
+}  // namespace
+
+std::vector<CudaDeviceInfo> cuda_devices() {
+  int count = 0;
+  std::vector<CudaDeviceInfo> devices;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    cudaGetLastError();
+    return devices;
+  }
+  try {
+    for (int i = 0; i < count; ++i) devices.push_back(info_of(i));
+  } catch (const CudaError&) {
+    devices.clear();
+  }
+  return devices;
+}
+
+std::string why_no_cuda_device() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  cudaGetLastError();
+  if (status == cudaErrorInsufficientDriver) {
+    return "the NVIDIA driver is older than this build's CUDA runtime: update the driver";
+  }
+  if (status != cudaSuccess && status != cudaErrorNoDevice) {
+    return concat("CUDA finds no device: ", cudaGetErrorString(status));
+  }
+  if (count > 0) return "";
+  return "no NVIDIA GPU is visible: check nvidia-smi and CUDA_VISIBLE_DEVICES, or use device cpu";
+}
+
+void use_cuda_device(Device device) {
+  const std::string why = why_no_cuda_device();
+  if (!why.empty()) throw CudaError(concat(device, ": ", why));
+  int count = 0;
+  cuda::check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  if (device.index >= count) {
+    throw CudaError(
+        concat(device, ": this machine has ", count, " GPU(s); the last one is cuda:", count - 1));
+  }
+  cuda::check(cudaSetDevice(device.index), concat("cudaSetDevice(", device.index, ")"));
+}
+
+}  // namespace zinc

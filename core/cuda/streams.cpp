@@ -1,0 +1,202 @@
+#include <exception>
+#include <mutex>
+#include <utility>
+
+#include "core/cuda/status.h"
+#include "core/cuda_backend.h"
+#include "core/stall.h"
+#include "core/task_trace.h"
+
+namespace zinc {
+namespace {
+
+// What all streams of a device share; events and host tasks hold it after the streams are gone.
+class Shared {
+ public:
+  explicit Shared(Device device) : device_(device) {}
+  ~Shared() {
+    for (const cudaEvent_t event : free_events_) cudaEventDestroy(event);
+  }
+  Shared(const Shared&) = delete;
+  Shared& operator=(const Shared&) = delete;
+
+  Device device() const { return device_; }
+
+  void fail(std::exception_ptr failure) {
+    const std::lock_guard lock(mutex_);
+    if (failure_ == nullptr) failure_ = std::move(failure);
+  }
+  bool has_failed() const {
+    const std::lock_guard lock(mutex_);
+    return failure_ != nullptr;
+  }
+  // Throws the first failure, that of `status` among them.
+  void check(cudaError_t status, std::string_view what) {
+    try {
+      cuda::check(status, what);
+    } catch (...) {
+      fail(std::current_exception());
+    }
+    const std::lock_guard lock(mutex_);
+    if (failure_ != nullptr) std::rethrow_exception(failure_);
+  }
+
+  cudaEvent_t take_event() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!free_events_.empty()) {
+        const cudaEvent_t event = free_events_.back();
+        free_events_.pop_back();
+        return event;
+      }
+    }
+    cudaEvent_t event = nullptr;
+    cuda::check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+    return event;
+  }
+  void give_event(cudaEvent_t event) {
+    const std::lock_guard lock(mutex_);
+    free_events_.push_back(event);
+  }
+
+ private:
+  const Device device_;
+  mutable std::mutex mutex_;
+  std::exception_ptr failure_;
+  std::vector<cudaEvent_t> free_events_;
+};
+
+class CudaEvent final : public Event::State {
+ public:
+  CudaEvent(std::shared_ptr<Shared> shared, TraceRecorder* trace, uint64_t trace_id)
+      : shared_(std::move(shared)),
+        event_(shared_->take_event()),
+        trace_(trace),
+        trace_id_(trace_id) {}
+  ~CudaEvent() override { shared_->give_event(event_); }
+
+  bool query() override {
+    const cudaError_t status = cudaEventQuery(event_);
+    if (status == cudaErrorNotReady) {
+      cudaGetLastError();
+      return false;
+    }
+    if (status != cudaSuccess) {
+      cudaGetLastError();
+      shared_->fail(std::make_exception_ptr(
+          CudaError(concat(shared_->device(), ": ", cudaGetErrorString(status)))));
+    }
+    return true;
+  }
+  void wait() override { shared_->check(cudaEventSynchronize(event_), "waiting for the GPU"); }
+  uint64_t trace_id() const override { return trace_id_; }
+  TraceRecorder* trace() const override { return trace_; }
+
+  cudaEvent_t native() const { return event_; }
+
+ private:
+  std::shared_ptr<Shared> shared_;
+  cudaEvent_t event_;
+  TraceRecorder* trace_;
+  uint64_t trace_id_;
+};
+
+// A task on its way through the driver.
+struct HostTask {
+  std::shared_ptr<Shared> shared;
+  Stream::Task task;
+  const char* label;
+  TraceRecorder* trace;
+  int lane;
+  uint64_t trace_id;
+  std::shared_ptr<TraceEvent> span;
+};
+
+void run_host_task(void* data) {
+  const std::unique_ptr<HostTask> call(static_cast<HostTask*>(data));
+  if (call->shared->has_failed()) return;
+  try {
+    const TaskTrace record(call->trace, call->label, call->lane, call->trace_id, 0, call->span);
+    call->task();
+  } catch (...) {
+    call->shared->fail(std::current_exception());
+  }
+}
+
+class CudaStream final : public Stream {
+ public:
+  CudaStream(std::shared_ptr<Shared> shared, std::string_view name, int lane, TraceRecorder* trace)
+      : Stream(StreamKind::cuda, name, lane), shared_(std::move(shared)), trace_(trace) {
+    use_cuda_device(shared_->device());
+    cuda::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  }
+  ~CudaStream() override {
+    cudaStreamSynchronize(stream_);
+    cudaStreamDestroy(stream_);
+  }
+
+  void enqueue(const char* label, Task task) override {
+    if (trace_ != nullptr) last_trace_id_ = trace_->next_id();
+    auto call = std::make_unique<HostTask>(HostTask{.shared = shared_,
+                                                    .task = std::move(task),
+                                                    .label = label,
+                                                    .trace = trace_,
+                                                    .lane = lane(),
+                                                    .trace_id = last_trace_id_,
+                                                    .span = trace_span()});
+    cuda::check(cudaLaunchHostFunc(stream_, run_host_task, call.get()), label);
+    call.release();  // run_host_task owns it now
+  }
+
+  Event record() override {
+    auto event = std::make_shared<CudaEvent>(shared_, trace_, last_trace_id_);
+    cuda::check(cudaEventRecord(event->native(), stream_), "cudaEventRecord");
+    return Event(std::move(event));
+  }
+
+  void wait(const Event& event) override {
+    if (event.state() == nullptr) return;
+    if (const auto* own = dynamic_cast<const CudaEvent*>(event.state().get())) {
+      cuda::check(cudaStreamWaitEvent(stream_, own->native(), 0), "cudaStreamWaitEvent");
+      return;
+    }
+    try {
+      wait_with_stall(*event.state(), trace_, lane());
+    } catch (...) {
+      shared_->fail(std::current_exception());
+    }
+  }
+
+  void synchronize() override {
+    shared_->check(cudaStreamSynchronize(stream_), concat("stream ", name()));
+  }
+  void* native() const override { return stream_; }
+
+ private:
+  std::shared_ptr<Shared> shared_;
+  TraceRecorder* trace_;
+  cudaStream_t stream_ = nullptr;
+  uint64_t last_trace_id_ = 0;
+};
+
+class StreamsOfDevice final : public CudaStreams {
+ public:
+  explicit StreamsOfDevice(Device device) : shared_(std::make_shared<Shared>(device)) {
+    use_cuda_device(device);
+  }
+  std::unique_ptr<Stream> make_stream(std::string_view name, int lane,
+                                      TraceRecorder* trace) override {
+    return std::make_unique<CudaStream>(shared_, name, lane, trace);
+  }
+
+ private:
+  std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace
+
+std::unique_ptr<CudaStreams> make_cuda_streams(Device device) {
+  return std::make_unique<StreamsOfDevice>(device);
+}
+
+}  // namespace zinc

@@ -1,0 +1,62 @@
+// core/cuda_backend.h: NVIDIA GPUs as devices: streams, memory, copies. No CUDA type is named here;
+// core/cuda/ implements it, and a build without CUDA has none of it but the errors.
+//
+// In a build for the emulator (ZINC_CUDA=EMULATED) the same sources run on an emulated CUDA
+// runtime: tests/emulator/runtime.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/allocator.h"
+#include "core/device.h"
+#include "core/stream.h"
+
+namespace zinc {
+
+class TraceRecorder;
+
+struct CudaDeviceInfo {
+  std::string name;          // "NVIDIA H200"
+  int major = 0, minor = 0;  // compute capability
+  int64_t memory_bytes = 0;  // of the device
+  int num_multiprocessors = 0;
+  bool has_bf16() const { return major >= 8; }
+};
+
+// The GPUs that this process sees; empty where there is none, or no driver, or no CUDA in this
+// build. Never throws.
+std::vector<CudaDeviceInfo> cuda_devices();
+// Why cuda_devices() is empty, and the cure; empty where it is not.
+std::string why_no_cuda_device();
+
+// Makes the device that of the calling thread's CUDA calls. Throws CudaError with the reason and
+// the cure where there is no such device.
+void use_cuda_device(Device device);
+
+// Makes streams of one device. Their kernels and copies run on the GPU; host tasks (enqueue) run in
+// a thread of the CUDA driver and must not call CUDA. As CUDA's own errors do, a failure belongs to
+// the device: what a host task threw, or the first CUDA error, is thrown again by every later
+// synchronize() and event wait of all streams from here, and host tasks that come later are
+// dropped. wait() for an event of another executor blocks the calling thread. Kernels and copies
+// are not yet lines of a trace; host tasks are.
+class CudaStreams {
+ public:
+  virtual ~CudaStreams() = default;
+  // Throws CudaError. `name` must outlive the stream, the recorder the stream and its events.
+  virtual std::unique_ptr<Stream> make_stream(std::string_view name, int lane,
+                                              TraceRecorder* trace) = 0;
+};
+std::unique_ptr<CudaStreams> make_cuda_streams(Device device);
+
+// Device memory for Tier::device and pinned, portable host memory for Tier::pinned_host. acquire()
+// throws CudaError for any failure but exhaustion.
+std::unique_ptr<MemorySource> make_cuda_memory_source(Device device);
+
+// Between any two places of device and pinned memory, in the order of `stream`, a stream of CUDA.
+void cuda_copy(void* to, const void* from, int64_t bytes, StreamRef stream);
+
+}  // namespace zinc

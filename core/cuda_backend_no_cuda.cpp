@@ -1,0 +1,18 @@
+#include "core/cuda_backend.h"
+#include "core/error.h"
+
+namespace zinc {
+namespace {
+
+constexpr auto kNoCuda = "this build has no CUDA: configure with -DZINC_CUDA=ON, or use device cpu";
+
+}  // namespace
+
+std::vector<CudaDeviceInfo> cuda_devices() { return {}; }
+std::string why_no_cuda_device() { return kNoCuda; }
+void use_cuda_device(Device) { throw CudaError(kNoCuda); }
+std::unique_ptr<CudaStreams> make_cuda_streams(Device) { throw CudaError(kNoCuda); }
+std::unique_ptr<MemorySource> make_cuda_memory_source(Device) { throw CudaError(kNoCuda); }
+void cuda_copy(void*, const void*, int64_t, StreamRef) { throw CudaError(kNoCuda); }
+
+}  // namespace zinc

@@ -1,0 +1,179 @@
+// kernels/cuda/elementwise.h: out_k[i] = f_k(in_0[i], in_1[i], ...) over views of one shape whose
+// outer strides are free. Each element is read and written once, 16 bytes at a time where alignment
+// allows; the values do not depend on it.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "core/shape.h"
+#include "core/view.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/pack.h"
+
+namespace zinc::kernels::cuda {
+
+// N views of one shape as rows of contiguous elements: dimensions that lie without a gap in all of
+// them are merged, so that contiguous views are one row.
+template <int N>
+struct ElementSpace {
+  int64_t cols = 1;
+  int64_t rows = 1;
+  int outer = 0;  // dimensions of the rows, innermost first
+  int64_t extent[kMaxRank] = {};
+  int64_t stride[kMaxRank][N] = {};
+  bool aligned = true;
+};
+
+template <size_t N>
+ElementSpace<static_cast<int>(N)> element_space(const std::array<ConstView, N>& views) {
+  ElementSpace<static_cast<int>(N)> space;
+  const Shape& shape = views[0].shape();
+  space.cols = shape.cols();
+  const auto joins = [&](int d, int64_t extent, const int64_t* inner) {
+    for (size_t v = 0; v < N; ++v) {
+      if (views[v].stride(d) != extent * (inner == nullptr ? 1 : inner[v])) return false;
+    }
+    return true;
+  };
+  for (int d = shape.rank() - 2; d >= 0; --d) {
+    if (shape[d] == 1) continue;
+    space.rows *= shape[d];
+    if (space.outer == 0 && joins(d, space.cols, nullptr)) {
+      space.cols *= shape[d];
+      space.rows = 1;
+    } else if (space.outer > 0 &&
+               joins(d, space.extent[space.outer - 1], space.stride[space.outer - 1])) {
+      space.extent[space.outer - 1] *= shape[d];
+    } else {
+      space.extent[space.outer] = shape[d];
+      for (size_t v = 0; v < N; ++v) space.stride[space.outer][v] = views[v].stride(d);
+      ++space.outer;
+    }
+  }
+  for (size_t v = 0; v < N; ++v) {
+    space.aligned = space.aligned && is_aligned_for_packs(views[v], 0);
+    for (int d = 0; d < space.outer; ++d) {
+      space.aligned = space.aligned && is_aligned_for_packs(views[v], space.stride[d][v]);
+    }
+  }
+  return space;
+}
+
+// Elements [first, first + kCount) of n as f32; those beyond n read 0. kCount is a multiple of
+// kPack<T>, `first` of kCount.
+template <int kCount, class T>
+__device__ __forceinline__ void load_floats(const T* from, int64_t first, int64_t n, bool aligned,
+                                            float (&out)[kCount]) {
+  static_assert(kCount % kPack<T> == 0);
+#pragma unroll
+  for (int p = 0; p < kCount / kPack<T>; ++p) {
+    const Pack<T> pack = load_pack(from, first / kPack<T> + p, n, aligned);
+#pragma unroll
+    for (int i = 0; i < kPack<T>; ++i) out[p * kPack<T> + i] = static_cast<float>(pack.at[i]);
+  }
+}
+template <int kCount, class T>
+__device__ __forceinline__ void store_floats(T* to, int64_t first, int64_t n, bool aligned,
+                                             const float (&values)[kCount]) {
+  static_assert(kCount % kPack<T> == 0);
+#pragma unroll
+  for (int p = 0; p < kCount / kPack<T>; ++p) {
+    Pack<T> pack;
+#pragma unroll
+    for (int i = 0; i < kPack<T>; ++i) pack.at[i] = T(values[p * kPack<T> + i]);
+    store_pack(to, first / kPack<T> + p, n, aligned, pack);
+  }
+}
+
+// Of run `item`, where every row has `per_row` runs: where its row begins in each view; returns the
+// number of the run in its row.
+template <int N>
+__device__ __forceinline__ int64_t locate(const ElementSpace<N>& space, int64_t item,
+                                          int64_t per_row, int64_t (&offset)[N]) {
+  if (space.outer == 0) return item;
+  int64_t row = item / per_row;
+  const int64_t run = item - row * per_row;
+  for (int d = 0; d < space.outer; ++d) {
+    const int64_t index = row % space.extent[d];
+    row /= space.extent[d];
+    for (int v = 0; v < N; ++v) offset[v] += index * space.stride[d][v];
+  }
+  return run;
+}
+
+inline constexpr int kMapThreads = 256;
+inline constexpr int64_t kMaxMapBlocks = 132 * 32;
+
+template <class Out, int kOuts>
+struct Outputs {
+  Out* at[kOuts];
+};
+
+// `function(in, out)` is called per element with float in[sizeof...(In)] and float out[kOuts];
+// views 0 to kOuts - 1 of the space are the outputs, the inputs follow.
+template <int kCount, class Function, class Out, int kOuts, class... In>
+__global__ void __launch_bounds__(kMapThreads)
+    map_kernel(ElementSpace<kOuts + static_cast<int>(sizeof...(In))> space, Function function,
+               Outputs<Out, kOuts> out, const In*... in) {
+  constexpr int kIns = static_cast<int>(sizeof...(In));
+  function.begin();
+  const int64_t per_row = (space.cols + kCount - 1) / kCount;
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t item = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; item < per_row * space.rows;
+       item += step) {
+    int64_t offset[kOuts + kIns] = {};
+    const int64_t first = locate(space, item, per_row, offset) * kCount;
+    float values[kIns][kCount];
+    int view = 0;  // a comma fold goes from left to right
+    ((load_floats(in + offset[kOuts + view], first, space.cols, space.aligned, values[view]),
+      ++view),
+     ...);
+    float results[kOuts][kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      float arguments[kIns];
+      float made[kOuts];
+#pragma unroll
+      for (int v = 0; v < kIns; ++v) arguments[v] = values[v][i];
+      function(arguments, made);
+#pragma unroll
+      for (int v = 0; v < kOuts; ++v) results[v][i] = made[v];
+    }
+#pragma unroll
+    for (int v = 0; v < kOuts; ++v) {
+      store_floats(out.at[v] + offset[v], first, space.cols, space.aligned, results[v]);
+    }
+  }
+}
+
+// A map whose function needs nothing before its first element.
+struct PlainFunction {
+  __device__ __forceinline__ void begin() {}
+};
+
+// Queues the map of `function` over at least one element. All views have one shape; `Out` and `In`
+// are their types.
+template <class Out, class... In, class Function, size_t kOuts, size_t kIns>
+void launch_map(Function function, const std::array<View, kOuts>& outs,
+                const std::array<ConstView, kIns>& ins, StreamRef stream) {
+  static_assert(sizeof...(In) == kIns);
+  constexpr int kCount = std::max({kPack<Out>, kPack<In>...});
+  std::array<ConstView, kOuts + kIns> views;
+  std::copy(outs.begin(), outs.end(), views.begin());
+  std::copy(ins.begin(), ins.end(), views.begin() + kOuts);
+  const auto space = element_space(views);
+  const int64_t items = packs_of(space.cols, kCount) * space.rows;
+  const int64_t blocks = std::min(kMaxMapBlocks, packs_of(items, kMapThreads));
+  Outputs<Out, static_cast<int>(kOuts)> out;
+  for (size_t v = 0; v < kOuts; ++v) out.at[v] = outs[v].template data_as<Out>();
+  [&]<size_t... kView>(std::index_sequence<kView...>) {
+    launch(map_kernel<kCount, Function, Out, static_cast<int>(kOuts), In...>,
+           dim3(static_cast<unsigned>(blocks)), dim3(kMapThreads), 0, stream, space, function, out,
+           ins[kView].template data_as<In>()...);
+  }
+  (std::make_index_sequence<kIns>());
+}
+
+}  // namespace zinc::kernels::cuda

@@ -1,0 +1,107 @@
+// kernels/cuda/norm_rows.h: how the norms' kernels share out rows, columns and partial sums.
+//
+// A row belongs to a group of blockDim.x threads: one warp where the row is short (then a block has
+// blockDim.y rows at a time), the whole block where it is long. Thread t of the group holds the
+// packs t, t + blockDim.x, ... of its row, at most `kPacks` of them in registers; kPacks = 0 is for
+// rows that are longer still, whose packs are read again where they are needed.
+//
+// Column sums (dgamma, dbeta): block b of a fixed number of blocks takes a contiguous run of rows
+// and leaves one row of partial sums in the workspace; a second kernel adds those in order. No
+// atomics: the order of every sum is a function of the shape.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/pack.h"
+#include "kernels/cuda/warp.h"
+
+namespace zinc::kernels::cuda {
+
+// Rows of [cols] elements of T. `stride` in elements.
+template <class T>
+struct Rows {
+  T* data = nullptr;  // null: absent
+  int64_t stride = 0;
+  __device__ __forceinline__ T* operator[](int64_t row) const { return data + row * stride; }
+};
+
+inline constexpr int kWarpRowPacks = 4;  // per lane, in a warp's row
+inline constexpr int kWarpRowsPerBlock = 8;
+inline constexpr int kMaxBlockThreads = 512;
+
+struct RowShape {
+  dim3 block;
+  int packs_per_thread = 0;  // 1, 2, 4; 0: not held in registers
+  int64_t rows_at_a_time = 1;
+};
+
+inline RowShape row_shape(int64_t cols, int pack) {
+  const int64_t packs = packs_of(cols, pack);
+  const auto held = [](int64_t per_thread) {
+    return per_thread <= 1 ? 1 : per_thread <= 2 ? 2 : per_thread <= 4 ? 4 : 0;
+  };
+  if (packs <= kWarp * kWarpRowPacks) {
+    return {dim3(kWarp, kWarpRowsPerBlock), held(packs_of(packs, kWarp)), kWarpRowsPerBlock};
+  }
+  // Two packs a thread: enough loads in flight without too many registers.
+  const int64_t threads =
+      std::min<int64_t>(kMaxBlockThreads, (packs_of(packs, 2) + kWarp - 1) / kWarp * kWarp);
+  return {dim3(static_cast<unsigned>(threads)), held(packs_of(packs, threads)), 1};
+}
+
+// Calls `body.template operator()<kPacks>()`.
+template <class Body>
+void dispatch_packs(int packs_per_thread, Body&& body) {
+  switch (packs_per_thread) {
+    case 1:
+      return body.template operator()<1>();
+    case 2:
+      return body.template operator()<2>();
+    case 4:
+      return body.template operator()<4>();
+    default:
+      return body.template operator()<0>();
+  }
+}
+
+// The sum over the threads of a row's group; all of them get it.
+__device__ __forceinline__ float row_sum(float value) {
+  return blockDim.x == kWarp ? warp_sum(value) : block_sum(value);
+}
+
+// --- Column sums
+// -----------------------------------------------------------------------------------
+
+// Rows of partial sums that fit the workspace of norm_backward_workspace_bytes, for `sums` sums.
+inline int64_t column_sum_blocks(int64_t rows, int64_t workspace_rows, int64_t sums) {
+  return std::max<int64_t>(1, std::min(workspace_rows / sums, rows));
+}
+inline int64_t rows_per_block(int64_t rows, int64_t blocks) { return (rows + blocks - 1) / blocks; }
+
+// out[c] = (accumulate ? out[c] : 0) + partials[0][c] + partials[1][c] + ...
+template <class T>
+__global__ void column_sum_kernel(const float* partials, int64_t count, int64_t cols,
+                                  bool accumulate, T* out) {
+  const int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (c >= cols) return;
+  float sum = 0.0f;
+  for (int64_t k = 0; k < count; ++k) sum += partials[k * cols + c];
+  out[c] = T(accumulate ? static_cast<float>(out[c]) + sum : sum);
+}
+
+// Stores the sums in a target of any of the dtypes; does nothing where it is absent.
+inline void store_column_sums(const char* op, const float* partials, int64_t count, const View& out,
+                              bool accumulate, StreamRef stream) {
+  if (!out) return;
+  constexpr int kThreads = 128;
+  const int64_t cols = out.numel();
+  if (cols == 0) return;
+  dispatch_device_float(op, out.dtype(), [&]<class T>() {
+    launch(column_sum_kernel<T>, dim3(static_cast<unsigned>(packs_of(cols, kThreads))),
+           dim3(kThreads), 0, stream, partials, count, cols, accumulate, out.data_as<T>());
+  });
+}
+
+}  // namespace zinc::kernels::cuda

@@ -1,0 +1,30 @@
+// y = x * (factor * device_factor): a map (elementwise.h); 2 arrays of traffic.
+#include "kernels/scale.h"
+
+#include "kernels/cuda/elementwise.h"
+
+namespace zinc::kernels::cuda {
+namespace {
+
+struct Times {
+  float factor;
+  const float* device_factor;
+  __device__ __forceinline__ void begin() {
+    if (device_factor != nullptr) factor *= *device_factor;
+  }
+  __device__ __forceinline__ void operator()(const float (&in)[1], float (&out)[1]) const {
+    out[0] = in[0] * factor;
+  }
+};
+
+}  // namespace
+
+void scale(const Scale& args, StreamRef stream) {
+  dispatch_device_float("scale", args.x.dtype(), [&]<class T>() {
+    const Times times{static_cast<float>(args.factor),
+                      args.device_factor ? args.device_factor.data_as<float>() : nullptr};
+    launch_map<T, T>(times, std::array<View, 1>{args.y}, std::array<ConstView, 1>{args.x}, stream);
+  });
+}
+
+}  // namespace zinc::kernels::cuda

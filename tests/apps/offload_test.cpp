@@ -1,0 +1,89 @@
+// Offload as a user meets it: `zinc train` with states on the host and on NVMe, and disks that
+// cannot take them.
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+
+#include <filesystem>
+#include <string>
+
+#include "apps/exit_codes.h"
+#include "tests/apps/command_process.h"
+#include "tests/apps/training_folder.h"
+
+namespace zinc::apps {
+namespace {
+
+std::string config_with(const std::string& zero) {
+  return R"({"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true},
+             "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "steps_per_print": 1,
+             "zero_optimization": {)" +
+         zero + "}}";
+}
+
+std::string nvme_in(const std::string& path) {
+  return R"("stage": 2, "sub_group_size": 4096, "offload_optimizer": {"device": "nvme",
+            "pipeline_read": true, "pipeline_write": true, "nvme_path": ")" +
+         path + R"("})";
+}
+
+std::string weights_of(const TrainingFolder& folder) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.out())) {
+    if (entry.path().extension() == ".safetensors") {
+      return train::read_whole_file(entry.path().string());
+    }
+  }
+  return {};
+}
+
+TEST(Offload, TrainedWeightsAreTheSameFile) {
+  std::string reference;
+  for (const char* device : {"none", "cpu", "nvme"}) {
+    const TrainingFolder folder;
+    const std::string swap = folder / "swap";
+    std::filesystem::create_directory(swap);
+    folder.write("ds.json",
+                 config_with(device == std::string("none") ? R"("stage": 0)"
+                             : device == std::string("cpu")
+                                 ? R"("stage": 1, "offload_optimizer": {"device": "cpu"})"
+                                 : nvme_in(swap)));
+    const Ended ended = run_zinc(folder.train());
+    EXPECT_EQ(ended.exit_code, kDone) << to_string(ended);
+    EXPECT_TRUE(std::filesystem::is_empty(swap));
+    const std::string weights = weights_of(folder);
+    EXPECT_GT(weights.size(), 10'000u);
+    if (reference.empty()) reference = weights;
+    EXPECT_TRUE(weights == reference) << device;
+  }
+}
+
+TEST(Offload, ADirectoryThatIsNotThereIsAnIoError) {
+  const TrainingFolder folder;
+  folder.write("ds.json", config_with(nvme_in(folder / "none")));
+  const Ended ended = run_zinc(folder.train());
+  EXPECT_EQ(ended.exit_code, kIo) << to_string(ended);
+  EXPECT_NE(ended.err.find(folder / "none"), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("nvme_path"), std::string::npos) << ended.err;
+}
+
+TEST(Offload, ADiskThatIsTooSmallIsAnIoErrorAtTheStart) {
+  const TrainingFolder folder;
+  const std::string swap = folder / "swap";
+  std::filesystem::create_directory(swap);
+  if (::mount("tmpfs", swap.c_str(), "tmpfs", 0, "size=64k") != 0) GTEST_SKIP() << "may not mount";
+  folder.write("ds.json", config_with(nvme_in(swap)));
+  const Ended ended = run_zinc(folder.train());
+  ::umount2(swap.c_str(), MNT_DETACH);
+  EXPECT_EQ(ended.exit_code, kIo) << to_string(ended);
+  EXPECT_NE(ended.err.find("bytes of swap are needed"), std::string::npos) << ended.err;
+}
+
+TEST(Offload, NvmeWithoutAPathIsAConfigurationError) {
+  const TrainingFolder folder;
+  folder.write("ds.json", config_with(R"("stage": 1, "offload_optimizer": {"device": "nvme"})"));
+  const Ended ended = run_zinc(folder.train());
+  EXPECT_EQ(ended.exit_code, kConfiguration) << to_string(ended);
+  EXPECT_NE(ended.err.find("nvme_path"), std::string::npos) << ended.err;
+}
+
+}  // namespace
+}  // namespace zinc::apps

@@ -1,0 +1,319 @@
+#include "tests/emulator/block.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <new>
+#include <string>
+#include <utility>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace zinc::emulator {
+namespace {
+
+thread_local Block* current_block = nullptr;
+
+std::string place_of(const std::source_location& where) {
+  return std::string(where.file_name()) + ":" + std::to_string(where.line());
+}
+
+bool same_place(const std::source_location& a, const std::source_location& b) {
+  return a.line() == b.line() && a.column() == b.column() &&
+         std::strcmp(a.file_name(), b.file_name()) == 0;
+}
+
+std::string text_of(const Size3& index) {
+  return "(" + std::to_string(index.x) + ", " + std::to_string(index.y) + ", " +
+         std::to_string(index.z) + ")";
+}
+
+constexpr int kPoison = 0xff;
+constexpr int kCanary = 0xa5;
+
+void poison([[maybe_unused]] void* data, [[maybe_unused]] size_t bytes) {
+  std::memset(data, kPoison, bytes);
+#if defined(__SANITIZE_ADDRESS__)
+  ASAN_POISON_MEMORY_REGION(data, bytes);
+#endif
+}
+
+void lift_poison([[maybe_unused]] void* data, [[maybe_unused]] size_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  ASAN_UNPOISON_MEMORY_REGION(data, bytes);
+#endif
+}
+
+}  // namespace
+
+SharedMemory::SharedMemory(size_t bytes) : bytes_(bytes) {
+  all_ =
+      static_cast<std::byte*>(::operator new(bytes + 2 * kAlignment, std::align_val_t(kAlignment)));
+  std::memset(all_, kCanary, bytes + 2 * kAlignment);
+  std::memset(data(), kPoison, bytes);
+#if defined(__SANITIZE_ADDRESS__)
+  ASAN_POISON_MEMORY_REGION(all_, kAlignment);
+  ASAN_POISON_MEMORY_REGION(data() + bytes, kAlignment);
+#endif
+}
+
+SharedMemory::~SharedMemory() {
+  lift_poison(all_, bytes_ + 2 * kAlignment);
+  ::operator delete(all_, std::align_val_t(kAlignment));
+}
+
+std::byte* SharedMemory::data() const { return all_ + kAlignment; }
+
+bool SharedMemory::contains(const void* address, size_t bytes) const {
+  const auto* at = static_cast<const std::byte*>(address);
+  return at >= data() && at + bytes <= data() + bytes_;
+}
+
+bool SharedMemory::is_intact() const {
+#if defined(__SANITIZE_ADDRESS__)
+  return true;  // a write there would have stopped the program
+#else
+  const auto is_canary = [](std::byte value) { return value == std::byte{kCanary}; };
+  return std::all_of(all_, data(), is_canary) &&
+         std::all_of(data() + bytes_, data() + bytes_ + kAlignment, is_canary);
+#endif
+}
+
+Block::Block(Size3 grid, Size3 block, Size3 index, size_t dynamic_shared_bytes, uint64_t seed)
+    : block_size_(block),
+      shuffle_(seed),
+      threads_(block.count()),
+      dynamic_shared_(dynamic_shared_bytes),
+      shared_bytes_(dynamic_shared_bytes) {
+  warp_order_ = shuffle_.below(2) == 0 ? 0 : shuffle_.next() | 1;
+  int i = 0;
+  for (Thread& thread : threads_) {
+    const auto at = static_cast<unsigned>(i);
+    thread.index = i;
+    thread.warp_rank = Shuffle(warp_order_ + static_cast<uint64_t>(i / kWarpSize)).next();
+    thread.ids.thread = Size3(at % block.x, at / block.x % block.y, at / (block.x * block.y));
+    thread.ids.block = index;
+    thread.ids.block_size = block;
+    thread.ids.grid_size = grid;
+    thread.ids.lane = i % kWarpSize;
+    ++i;
+  }
+}
+
+Block& Block::current() {
+  if (current_block == nullptr) throw Fault("device code was called outside a kernel");
+  return *current_block;
+}
+
+void Block::run(const std::function<void()>& body) {
+  for (Thread& thread : threads_) {
+    ready_.push_back(&thread);
+    thread.fiber.start([this, &body, &thread] {
+      try {
+        body();
+        if (!thread.open_group.empty() || !thread.groups.empty()) {
+          throw Fault("thread " + text_of(thread.ids.thread) +
+                      " ends with asynchronous copies that it has not waited for");
+        }
+      } catch (const Unwind&) {
+      } catch (...) {
+        thread.wait = Wait{};
+        fail(std::current_exception());
+      }
+    });
+  }
+  current_block = this;
+  size_t left = threads_.size();
+  while (left > 0) {
+    if (ready_.empty()) {
+      try {
+        throw_stuck();
+      } catch (...) {
+        fail(std::current_exception());
+      }
+    }
+    const size_t at = pick();
+    running_ = ready_[at];
+    ready_[at] = ready_.back();
+    ready_.pop_back();
+    running_->fiber.resume();
+    if (running_->fiber.finished()) --left;
+  }
+  running_ = nullptr;
+  current_block = nullptr;
+  // Copies that nobody waited for keep their destination poisoned.
+  for (const Thread& thread : threads_) {
+    for (const AsyncCopy& copy : thread.open_group) lift_poison(copy.destination, copy.bytes);
+    for (const auto& group : thread.groups) {
+      for (const AsyncCopy& copy : group) lift_poison(copy.destination, copy.bytes);
+    }
+  }
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+  const bool intact =
+      dynamic_shared_.is_intact() && std::ranges::all_of(static_shared_, [](const auto& entry) {
+        return entry.second.is_intact();
+      });
+  if (!intact)
+    throw Fault("block " + text_of(threads_[0].ids.block) + " wrote outside its shared memory");
+}
+
+// Half of the blocks run any thread that can go on; in the others some warps are ahead of the rest
+// until they have to wait, as on a GPU: only then does a missing barrier behind a warp's
+// collectives show.
+size_t Block::pick() {
+  const size_t any = shuffle_.below(ready_.size());
+  if (warp_order_ == 0) return any;
+  size_t best = any;
+  for (size_t i = 0; i < ready_.size(); ++i) {
+    if (ready_[i]->warp_rank < ready_[best]->warp_rank) best = i;
+  }
+  return best;
+}
+
+void Block::suspend() {
+  running_->fiber.suspend();
+  if (failure_ != nullptr) throw Unwind{};
+}
+
+void Block::make_ready(Thread& thread) {
+  thread.wait = Wait{};
+  ready_.push_back(&thread);
+}
+
+// Wakes every thread that waits, to leave its kernel.
+void Block::fail(std::exception_ptr failure) {
+  if (failure_ == nullptr) failure_ = std::move(failure);
+  for (Thread& thread : threads_) {
+    if (thread.wait.what != nullptr) make_ready(thread);
+  }
+}
+
+void Block::throw_stuck() const {
+  std::string text =
+      "block " + text_of(threads_[0].ids.block) + ": threads wait for others that do not come:";
+  std::map<std::string, std::pair<int, const Thread*>> places;
+  int ended = 0;
+  for (const Thread& thread : threads_) {
+    if (thread.wait.what == nullptr) {
+      ++ended;
+      continue;
+    }
+    auto& [count, first] =
+        places[std::string(thread.wait.what) + " at " + place_of(thread.wait.where)];
+    if (count++ == 0) first = &thread;
+  }
+  for (const auto& [place, who] : places) {
+    text += " " + std::to_string(who.first) + " in " + place + " (the first is thread " +
+            text_of(who.second->ids.thread) + ");";
+  }
+  throw Fault(text + " " + std::to_string(ended) + " have ended");
+}
+
+void Block::warp_collective(const char* what, std::source_location where, uint32_t mask,
+                            const void* in, void* out, Combine combine) {
+  if (failure_ != nullptr) throw Unwind{};
+  Thread& self = *running_;
+  if ((mask >> self.ids.lane & 1u) == 0) {
+    throw Fault(place_of(where) + ": " + what + ": the calling lane " +
+                std::to_string(self.ids.lane) + " is not in its mask");
+  }
+  self.wait = {what, where, mask, in, out, combine};
+  const size_t first = static_cast<size_t>(self.index - self.ids.lane);
+  const void* ins[kWarpSize] = {};
+  void* outs[kWarpSize] = {};
+  for (int lane = 0; lane < kWarpSize; ++lane) {
+    if ((mask >> lane & 1u) == 0) continue;
+    const size_t at = first + static_cast<size_t>(lane);
+    if (at >= threads_.size()) {
+      throw Fault(place_of(where) + ": " + what + ": its mask names lane " + std::to_string(lane) +
+                  ", which the block does not have");
+    }
+    const Wait& other = threads_[at].wait;
+    // Comes later, or never: then the block gets stuck and says so.
+    if (other.what != what || other.mask != mask || other.combine != combine ||
+        !same_place(other.where, where)) {
+      suspend();
+      return;
+    }
+    ins[lane] = other.in;
+    outs[lane] = other.out;
+  }
+  combine(ins, outs, mask);
+  for (int lane = 0; lane < kWarpSize; ++lane) {
+    if ((mask >> lane & 1u) != 0) make_ready(threads_[first + static_cast<size_t>(lane)]);
+  }
+  suspend();  // the last to come has no head start
+}
+
+int Block::barrier(std::source_location where, bool predicate) {
+  if (failure_ != nullptr) throw Unwind{};
+  Thread& self = *running_;
+  static constexpr char kWhat[] = "__syncthreads";
+  self.wait = {kWhat, where, 0, nullptr, nullptr, nullptr};
+  ++at_barrier_;
+  predicates_ += predicate ? 1 : 0;
+  if (at_barrier_ == static_cast<int>(threads_.size())) {
+    for (const Thread& thread : threads_) {
+      if (!same_place(thread.wait.where, where)) {
+        throw Fault("threads " + text_of(self.ids.thread) + " and " + text_of(thread.ids.thread) +
+                    " of a block met in different barriers: " + place_of(where) + " and " +
+                    place_of(thread.wait.where));
+      }
+    }
+    const int count = std::exchange(predicates_, 0);
+    at_barrier_ = 0;
+    for (Thread& thread : threads_) {
+      thread.barrier_count = count;
+      make_ready(thread);
+    }
+  }
+  suspend();
+  return self.barrier_count;
+}
+
+void* Block::static_shared(const void* site, size_t bytes, size_t alignment) {
+  const auto found = static_shared_.find(site);
+  if (found != static_shared_.end()) return found->second.data();
+  static_bytes_ += bytes;
+  shared_bytes_ += bytes;
+  if (static_bytes_ > kDefaultSharedBytes || shared_bytes_ > kMaxSharedBytes) {
+    throw Fault("a block's shared memory is too large: " + std::to_string(static_bytes_) +
+                " bytes static, " + std::to_string(shared_bytes_) + " in all");
+  }
+  if (alignment > SharedMemory::kAlignment) throw Fault("a shared variable is aligned too much");
+  return static_shared_.try_emplace(site, bytes).first->second.data();
+}
+
+bool Block::in_shared(const void* address, size_t bytes) const {
+  return dynamic_shared_.contains(address, bytes) ||
+         std::ranges::any_of(static_shared_, [&](const auto& entry) {
+           return entry.second.contains(address, bytes);
+         });
+}
+
+void Block::copy_async(void* destination, const void* source, size_t bytes, size_t source_bytes) {
+  if (!in_shared(destination, bytes)) throw Fault("cp.async writes outside shared memory");
+  if (source_bytes > bytes) throw Fault("cp.async reads more bytes than it writes");
+  poison(destination, bytes);
+  running_->open_group.push_back({destination, source, bytes, source_bytes});
+}
+
+void Block::commit_copies() { running_->groups.push_back(std::exchange(running_->open_group, {})); }
+
+void Block::wait_copies(int pending) {
+  while (static_cast<int>(running_->groups.size()) > pending) {
+    for (const AsyncCopy& copy : running_->groups.front()) complete(copy);
+    running_->groups.pop_front();
+  }
+}
+
+void Block::complete(const AsyncCopy& copy) {
+  lift_poison(copy.destination, copy.bytes);
+  auto* to = static_cast<std::byte*>(copy.destination);
+  if (copy.source_bytes > 0) std::memcpy(to, copy.source, copy.source_bytes);
+  std::memset(to + copy.source_bytes, 0, copy.bytes - copy.source_bytes);
+}
+
+}  // namespace zinc::emulator

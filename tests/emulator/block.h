@@ -1,0 +1,122 @@
+// tests/emulator/block.h: one block of a grid while it runs on an OS thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <map>
+#include <vector>
+
+#include "tests/emulator/fiber.h"
+#include "tests/emulator/grid.h"
+
+namespace zinc::emulator {
+
+// SplitMix64.
+class Shuffle {
+ public:
+  explicit Shuffle(uint64_t seed) : state_(seed) {}
+  uint64_t below(uint64_t n) { return next() % n; }
+  uint64_t next() {
+    state_ += 0x9E3779B97F4A7C15u;
+    uint64_t x = state_;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+  }
+
+ private:
+  uint64_t state_;
+};
+
+// Poisoned memory between canaries, which the address sanitizer watches where there is one.
+class SharedMemory {
+ public:
+  explicit SharedMemory(size_t bytes);
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  std::byte* data() const;  // aligned to kAlignment
+  bool contains(const void* address, size_t bytes) const;
+  bool is_intact() const;
+
+  static constexpr size_t kAlignment = 1024;
+
+ private:
+  size_t bytes_ = 0;
+  std::byte* all_ = nullptr;  // guard, bytes_, guard
+};
+
+class Block {
+ public:
+  Block(Size3 grid, Size3 block, Size3 index, size_t dynamic_shared_bytes, uint64_t seed);
+
+  void run(const std::function<void()>& body);
+
+  // Of the calling fiber's block; throws Fault outside a kernel.
+  static Block& current();
+
+  const ThreadIds& thread_ids() const { return running_->ids; }
+  void warp_collective(const char* what, std::source_location where, uint32_t mask, const void* in,
+                       void* out, Combine combine);
+  int barrier(std::source_location where, bool predicate);
+  void* dynamic_shared() { return dynamic_shared_.data(); }
+  void* static_shared(const void* site, size_t bytes, size_t alignment);
+  void copy_async(void* destination, const void* source, size_t bytes, size_t source_bytes);
+  void commit_copies();
+  void wait_copies(int pending);
+
+ private:
+  struct AsyncCopy {
+    void* destination;
+    const void* source;
+    size_t bytes;
+    size_t source_bytes;
+  };
+  // Where a thread waits, and what for.
+  struct Wait {
+    const char* what = nullptr;  // null: it does not wait
+    std::source_location where;
+    uint32_t mask = 0;
+    const void* in = nullptr;
+    void* out = nullptr;
+    Combine combine = nullptr;
+  };
+  struct Thread {
+    Fiber fiber;
+    ThreadIds ids;
+    int index = 0;
+    uint64_t warp_rank = 0;
+    Wait wait;
+    int barrier_count = 0;  // what the last barrier gave
+    std::vector<AsyncCopy> open_group;
+    std::deque<std::vector<AsyncCopy>> groups;
+  };
+  struct Unwind {};  // leaves a fiber after another one failed
+
+  size_t pick();  // index in ready_ of the thread that runs next
+  void suspend();
+  void fail(std::exception_ptr failure);
+  void make_ready(Thread& thread);
+  void complete(const AsyncCopy& copy);
+  [[noreturn]] void throw_stuck() const;
+  bool in_shared(const void* address, size_t bytes) const;
+
+  Size3 block_size_;
+  Shuffle shuffle_;
+  uint64_t warp_order_ = 0;  // seed of an order in which warps have precedence; 0: none has
+  std::vector<Thread> threads_;
+  std::vector<Thread*> ready_;
+  Thread* running_ = nullptr;
+  std::exception_ptr failure_;
+  int at_barrier_ = 0;
+  int predicates_ = 0;
+  SharedMemory dynamic_shared_;
+  std::map<const void*, SharedMemory> static_shared_;
+  size_t shared_bytes_ = 0;
+  size_t static_bytes_ = 0;
+};
+
+}  // namespace zinc::emulator

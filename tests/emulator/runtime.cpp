@@ -1,0 +1,249 @@
+#include "tests/emulator/runtime.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/executor.h"
+#include "tests/emulator/include/cuda_runtime_api.h"
+
+namespace zinc::emulator {
+
+struct RuntimeStream {
+  std::shared_ptr<ShuffledExecutor> executor;
+  std::unique_ptr<Stream> queue;
+};
+
+struct RuntimeEvent {
+  Event event;
+};
+
+namespace {
+
+constexpr int64_t kDefaultMemory = int64_t{4} << 30;
+
+// The memory that the runtime knows: all else is pageable.
+class Memory {
+ public:
+  cudaError_t take(void** data, size_t bytes, bool on_device) {
+    const std::lock_guard lock(mutex_);
+    const auto size = static_cast<int64_t>(bytes);
+    if (on_device && used_ + size > limit_) return cudaErrorMemoryAllocation;
+    constexpr size_t kAlignment = 4096;
+    const size_t whole = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    *data = std::aligned_alloc(kAlignment, whole == 0 ? kAlignment : whole);
+    if (*data == nullptr) return cudaErrorMemoryAllocation;
+    std::memset(*data, 0xff, whole);
+    if (on_device) used_ += size;
+    ranges_[static_cast<char*>(*data)] = {bytes, on_device};
+    return cudaSuccess;
+  }
+  cudaError_t give(void* data, bool on_device) {
+    const std::lock_guard lock(mutex_);
+    const auto found = ranges_.find(static_cast<char*>(data));
+    if (found == ranges_.end() || found->second.on_device != on_device) {
+      return cudaErrorInvalidValue;
+    }
+    if (on_device) used_ -= static_cast<int64_t>(found->second.bytes);
+    ranges_.erase(found);
+    std::free(data);
+    return cudaSuccess;
+  }
+  // All bytes are of one range that was taken here.
+  bool knows(const void* data, size_t bytes) const {
+    const std::lock_guard lock(mutex_);
+    const auto* first = static_cast<const char*>(data);
+    auto next = ranges_.upper_bound(const_cast<char*>(first));
+    if (next == ranges_.begin()) return false;
+    --next;
+    return first + bytes <= next->first + next->second.bytes;
+  }
+  void set_limit(int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    limit_ = bytes;
+  }
+
+ private:
+  struct Range {
+    size_t bytes = 0;
+    bool on_device = false;
+  };
+  mutable std::mutex mutex_;
+  std::map<char*, Range> ranges_;
+  int64_t used_ = 0;
+  int64_t limit_ = kDefaultMemory;
+};
+
+Memory& memory() {
+  static Memory all;
+  return all;
+}
+
+std::atomic<int64_t> device_synchronizations{0};
+std::atomic<int> num_devices{1};
+thread_local std::shared_ptr<ShuffledExecutor> thread_executor;
+
+ShuffledExecutor& executor_of_thread() {
+  if (thread_executor == nullptr) thread_executor = std::make_shared<ShuffledExecutor>(0);
+  return *thread_executor;
+}
+
+// Work of the emulated device never fails: what a kernel or a host task throws is kept by the
+// stream class that issued it.
+template <class Call>
+cudaError_t without_failure(Call&& call) {
+  try {
+    call();
+  } catch (...) {
+    return cudaErrorLaunchFailure;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t synchronize_device() {
+  ++device_synchronizations;
+  return without_failure([] { executor_of_thread().drain(); });
+}
+
+}  // namespace
+
+void set_runtime_seed(uint64_t seed) {
+  if (thread_executor != nullptr) thread_executor->drain();
+  thread_executor = std::make_shared<ShuffledExecutor>(seed);
+}
+int64_t num_device_synchronizations() { return device_synchronizations; }
+void set_device_memory_bytes(int64_t bytes) { memory().set_limit(bytes); }
+void set_num_devices(int count) { num_devices = count; }
+
+}  // namespace zinc::emulator
+
+using namespace zinc::emulator;  // NOLINT: this file is the other side of a C interface
+
+const char* cudaGetErrorString(cudaError_t status) {
+  switch (status) {
+    case cudaSuccess:
+      return "no error";
+    case cudaErrorInvalidValue:
+      return "invalid argument";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorInsufficientDriver:
+      return "the driver is too old for the runtime";
+    case cudaErrorNoDevice:
+      return "no device is found";
+    case cudaErrorInvalidDevice:
+      return "invalid device number";
+    case cudaErrorInvalidResourceHandle:
+      return "invalid handle";
+    case cudaErrorNotReady:
+      return "not ready";
+    case cudaErrorLaunchFailure:
+      return "a kernel failed";
+  }
+  return "unknown error";
+}
+
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = num_devices;
+  return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+  return device >= 0 && device < num_devices ? cudaSuccess : cudaErrorInvalidDevice;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (cudaSetDevice(device) != cudaSuccess) return cudaErrorInvalidDevice;
+  std::strcpy(properties->name, "emulated GPU");
+  properties->totalGlobalMem = static_cast<size_t>(kDefaultMemory);
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  if (cudaSetDevice(device) != cudaSuccess) return cudaErrorInvalidDevice;
+  constexpr int kMultiprocessors = 4;
+  *value = attribute == cudaDevAttrMultiProcessorCount      ? kMultiprocessors
+           : attribute == cudaDevAttrComputeCapabilityMajor ? 9
+                                                            : 0;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() { return synchronize_device(); }
+
+cudaError_t cudaMalloc(void** data, size_t bytes) { return memory().take(data, bytes, true); }
+cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
+  return memory().take(data, bytes, false);
+}
+cudaError_t cudaFree(void* data) {
+  if (data == nullptr) return cudaSuccess;
+  synchronize_device();
+  return memory().give(data, true);
+}
+cudaError_t cudaFreeHost(void* data) {
+  if (data == nullptr) return cudaSuccess;
+  synchronize_device();
+  return memory().give(data, false);
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  if (!memory().knows(from, bytes)) {
+    const auto* first = static_cast<const char*>(from);
+    stream->queue->enqueue("copy", [to, staged = std::vector<char>(first, first + bytes)] {
+      std::memcpy(to, staged.data(), staged.size());
+    });
+  } else {
+    stream->queue->enqueue("copy", [=] { std::memcpy(to, from, bytes); });
+  }
+  return memory().knows(to, bytes) ? cudaSuccess : cudaStreamSynchronize(stream);
+}
+cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t stream) {
+  if (!memory().knows(data, bytes)) return cudaErrorInvalidValue;
+  stream->queue->enqueue("set", [=] { std::memset(data, value, bytes); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  auto made = std::make_unique<RuntimeStream>();
+  made->queue = executor_of_thread().make_stream("cuda", 0, nullptr);
+  made->executor = thread_executor;
+  *stream = made.release();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  return without_failure([&] { stream->queue->synchronize(); });
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  stream->queue->wait(event->event);
+  return cudaSuccess;
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  stream->queue->enqueue("host function", [=] { function(data); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new RuntimeEvent();
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  event->event = stream->queue->record();
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return event->event.query() ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return without_failure([&] { event->event.wait(); });
+}

@@ -1,0 +1,32 @@
+// tests/emulator/runtime.h: an emulated GPU behind the CUDA runtime's host interface.
+//
+// Streams are queues of the shuffled executor (core/executor.h): what was issued runs as late, as
+// early or in as random an order as streams and events allow, by seed. So a missing event wait, or
+// memory that is used again too early, shows as a wrong value. CUDA's own rules hold:
+//   memory      device memory is poisoned when it is new; cudaFree and cudaFreeHost wait for the
+//               whole device
+//   copies      from pageable memory the bytes are read at the call; to pageable memory the call
+//               returns when they have arrived; between device and pinned memory they run in the
+//               stream's order
+//   events      a wait for an event that was never recorded does nothing; a later record does not
+//               move a wait that was issued before it
+// Streams, events and their waits belong to the thread that made the streams: every thread has a
+// device of its own, so that ranks can be threads.
+#pragma once
+
+#include <cstdint>
+
+namespace zinc::emulator {
+
+// The calling thread's device: waits for its work and starts afresh with this seed, for the streams
+// that are made from now on.
+void set_runtime_seed(uint64_t seed);
+// Calls of cudaDeviceSynchronize, cudaFree and cudaFreeHost so far, in all threads: each stops the
+// whole device.
+int64_t num_device_synchronizations();
+// Bytes that cudaMalloc gives out at most, in all threads together; beyond it memory is exhausted.
+void set_device_memory_bytes(int64_t bytes);
+// GPUs that cudaGetDeviceCount finds: 1 unless a test says otherwise.
+void set_num_devices(int count);
+
+}  // namespace zinc::emulator

@@ -1,0 +1,217 @@
+// core/cuda on the emulated runtime: what a GPU would do, and that mistakes show.
+#include "tests/emulator/runtime.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "core/context.h"
+#include "core/cuda_backend.h"
+#include "core/error.h"
+#include "core/transfer.h"
+#include "tests/emulator/include/cuda_runtime_api.h"
+
+namespace zinc {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr Device kGpu{.kind = DeviceKind::cuda};
+constexpr int kSeeds = 20;
+
+cudaStream_t native(StreamRef stream) { return static_cast<cudaStream_t>(stream->native()); }
+
+class EmulatedRuntime : public testing::Test {
+ protected:
+  ~EmulatedRuntime() override {
+    emulator::set_num_devices(1);
+    emulator::set_device_memory_bytes(int64_t{4} << 30);
+  }
+};
+
+TEST_F(EmulatedRuntime, Device_IsFoundAndDescribed) {
+  const std::vector<CudaDeviceInfo> devices = cuda_devices();
+  ASSERT_EQ(devices.size(), 1u);
+  EXPECT_EQ(devices[0].name, "emulated GPU");
+  EXPECT_TRUE(devices[0].has_bf16());
+  EXPECT_EQ(why_no_cuda_device(), "");
+}
+
+TEST_F(EmulatedRuntime, NoSuchDevice_IsNamedWithTheCure) {
+  const auto message = [](Device device) -> std::string {
+    try {
+      use_cuda_device(device);
+    } catch (const CudaError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message({.kind = DeviceKind::cuda, .index = 1}), HasSubstr("the last one is cuda:0"));
+  emulator::set_num_devices(0);
+  EXPECT_TRUE(cuda_devices().empty());
+  EXPECT_THAT(message(kGpu), HasSubstr("no NVIDIA GPU is visible"));
+}
+
+// A value travels host -> device on one stream and back on another.
+int round_trip(uint64_t seed, bool with_wait) {
+  emulator::set_runtime_seed(seed);
+  Context context({.device = kGpu});
+  const ContextScope scope(context);
+  const StreamRef in = context.stream(StreamRole::copy_in);
+  const StreamRef out = context.stream(StreamRole::copy_out);
+  const Block device = context.allocator().allocate(4, Tier::device, Label::staging, in);
+  const Block host = context.allocator().allocate(4, Tier::pinned_host, Label::staging, in);
+  const Block back = context.allocator().allocate(4, Tier::pinned_host, Label::staging, out);
+  const int value = 42;
+  std::memcpy(host.data(), &value, 4);
+  cuda_copy(device.data(), host.data(), 4, in);
+  if (with_wait) out->wait(in->record());
+  cuda_copy(back.data(), device.data(), 4, out);
+  out->synchronize();
+  int result = 0;
+  std::memcpy(&result, back.data(), 4);
+  return result;
+}
+
+TEST_F(EmulatedRuntime, EventWait_OrdersStreamsUnderEverySeed) {
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) EXPECT_EQ(round_trip(seed, true), 42) << seed;
+}
+
+TEST_F(EmulatedRuntime, MissingEventWait_ShowsWithinTwentySeeds) {
+  int wrong = 0;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) wrong += round_trip(seed, false) != 42;
+  EXPECT_GT(wrong, 0);
+}
+
+TEST_F(EmulatedRuntime, WaitForAnEvent_IsNotMovedByALaterRecord) {
+  int not_yet = 0;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    emulator::set_runtime_seed(seed);
+    const auto streams = make_cuda_streams(kGpu);
+    const auto a = streams->make_stream("a", 1, nullptr);
+    const auto b = streams->make_stream("b", 2, nullptr);
+    cudaEvent_t event = nullptr;
+    cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    cudaEventRecord(event, native(*a));
+    cudaStreamWaitEvent(native(*b), event, 0);
+    bool ran = false;
+    a->enqueue("late", [&] { ran = true; });
+    cudaEventRecord(event, native(*a));
+    b->synchronize();  // under every seed `late` would have run if the wait had moved
+    not_yet += ran ? 0 : 1;
+    a->synchronize();
+    cudaEventDestroy(event);
+    EXPECT_TRUE(ran);
+  }
+  EXPECT_GT(not_yet, 0);
+}
+
+TEST_F(EmulatedRuntime, PageableCopies_TakeTheBytesAtTheCallAndBringThemBeforeTheReturn) {
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    emulator::set_runtime_seed(seed);
+    Context context({.device = kGpu});
+    const Block device = context.allocate(4, Label::staging);
+    int value = 7;
+    cuda_copy(device.data(), &value, 4, context.compute());
+    value = 8;
+    int back = 0;
+    cuda_copy(&back, device.data(), 4, context.compute());
+    EXPECT_EQ(back, 7);
+  }
+}
+
+TEST_F(EmulatedRuntime, PinnedSource_IsReadWhenTheCopyRuns) {
+  int changed = 0;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    emulator::set_runtime_seed(seed);
+    Context context({.device = kGpu});
+    const Block host = context.allocate(4, Label::staging, Tier::pinned_host);
+    const Block device = context.allocate(4, Label::staging);
+    int value = 7;
+    std::memcpy(host.data(), &value, 4);
+    cuda_copy(device.data(), host.data(), 4, context.compute());
+    value = 8;
+    std::memcpy(host.data(), &value, 4);  // too early: nothing waited for the copy
+    int back = 0;
+    cuda_copy(&back, device.data(), 4, context.compute());
+    changed += back == 8;
+  }
+  EXPECT_GT(changed, 0);
+}
+
+TEST_F(EmulatedRuntime, FreshDeviceMemory_IsPoisoned) {
+  void* data = nullptr;
+  ASSERT_EQ(cudaMalloc(&data, 16), cudaSuccess);
+  float value = 0;
+  std::memcpy(&value, data, 4);
+  EXPECT_TRUE(std::isnan(value));
+  const int64_t before = emulator::num_device_synchronizations();
+  EXPECT_EQ(cudaFree(data), cudaSuccess);
+  EXPECT_EQ(emulator::num_device_synchronizations(), before + 1);
+}
+
+TEST_F(EmulatedRuntime, ExhaustedDevice_IsOutOfMemoryWithTheTable) {
+  emulator::set_device_memory_bytes(int64_t{64} << 20);
+  Context context({.device = kGpu});
+  try {
+    const Block block = context.allocate(int64_t{65} << 20, Label::parameters);
+    FAIL() << "allocated";
+  } catch (const OutOfMemory& error) {
+    EXPECT_THAT(error.what(), HasSubstr("parameters"));
+  }
+  EXPECT_NO_THROW(context.allocate(1024, Label::parameters));
+}
+
+TEST_F(EmulatedRuntime, RepeatedSteps_DoNotStopTheDevice) {
+  Context context({.device = kGpu});
+  const auto step = [&] {
+    const Block a = context.allocate(3 << 20, Label::activations);
+    const Block b = context.allocate(1 << 10, Label::activations, Tier::pinned_host);
+    cuda_copy(a.data(), b.data(), 1 << 10, context.compute());
+  };
+  step();
+  const int64_t before = emulator::num_device_synchronizations();
+  for (int i = 0; i < 5; ++i) step();
+  EXPECT_EQ(emulator::num_device_synchronizations(), before);
+}
+
+TEST_F(EmulatedRuntime, Poison_ReachesBothTiers) {
+  Context context({.device = kGpu, .memory = {.poison = true}});
+  for (const Tier tier : {Tier::device, Tier::pinned_host}) {
+    const Block block = context.allocate(8, Label::staging, tier);
+    context.synchronize();
+    EXPECT_EQ(*static_cast<uint64_t*>(block.data()), ~uint64_t{0});
+  }
+}
+
+TEST_F(EmulatedRuntime, Transfer_CopiesBetweenTiers) {
+  Context context({.device = kGpu});
+  const Block host = context.allocate(16, Label::staging, Tier::pinned_host);
+  const Block device = context.allocate(16, Label::staging);
+  const View x(host.data(), DType::f32, Shape{4}, kGpu, Tier::pinned_host);
+  const View y(device.data(), DType::f32, Shape{4}, kGpu, Tier::device);
+  x.data_as<float>()[3] = 1.5f;
+  transfer(x, y, context.compute());
+  float back[4] = {};
+  cuda_copy(back, device.data(), 16, context.compute());
+  EXPECT_EQ(back[3], 1.5f);
+}
+
+TEST_F(EmulatedRuntime, FailedHostTask_FailsEveryStreamOfTheDevice) {
+  const auto streams = make_cuda_streams(kGpu);
+  const auto a = streams->make_stream("a", 1, nullptr);
+  const auto b = streams->make_stream("b", 2, nullptr);
+  a->enqueue("fails", [] { throw DataError("a torn page"); });
+  EXPECT_THROW(a->synchronize(), DataError);
+  bool ran = false;
+  b->enqueue("later", [&] { ran = true; });
+  EXPECT_THROW(b->synchronize(), DataError);
+  EXPECT_FALSE(ran);
+}
+
+}  // namespace
+}  // namespace zinc

@@ -1,0 +1,37 @@
+// tests/kernels/test_device.h: the device that the kernel tests run on.
+//
+// The tests run on the CPU; `zinc_tests_kernels --device=cuda` runs them on the CUDA kernels, in a
+// build for the emulator. There the arrays of tests/kernels/host_array.h are device memory.
+#pragma once
+
+#include <cstdint>
+
+#include "core/device.h"
+#include "core/dtype.h"
+
+namespace zinc::test {
+
+// The device of every HostArray's view that is taken now.
+Device device();
+// Where a test computes with this dtype: f64, the oracle, on the CPU, the others where the tests
+// run.
+Device device_for(DType dtype);
+bool runs_on_cuda();
+
+// device() for a scope.
+class DeviceScope {
+ public:
+  explicit DeviceScope(Device device);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  Device before_;
+};
+
+// Orders in which a kernel's threads and blocks run from now on; nothing on the CPU.
+void set_schedule_seed(uint64_t seed);
+inline constexpr int kNumSchedules = 20;
+
+}  // namespace zinc::test

@@ -1,0 +1,50 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <string_view>
+
+#include "tests/kernels/test_device.h"
+
+#if defined(ZINC_CUDA_EMULATED)
+#include "tests/emulator/grid.h"
+#endif
+
+namespace zinc::test {
+namespace {
+
+Device test_device = kCpu;
+Device current_device = kCpu;
+
+}  // namespace
+
+Device device() { return current_device; }
+Device device_for(DType dtype) { return dtype == DType::f64 ? kCpu : test_device; }
+bool runs_on_cuda() { return test_device.is_cuda(); }
+
+DeviceScope::DeviceScope(Device device) : before_(current_device) { current_device = device; }
+DeviceScope::~DeviceScope() { current_device = before_; }
+
+#if defined(ZINC_CUDA_EMULATED)
+void set_schedule_seed(uint64_t seed) { emulator::set_seed(seed); }
+#else
+void set_schedule_seed(uint64_t) {}
+#endif
+
+}  // namespace zinc::test
+
+int main(int argc, char** argv) {
+  testing::InitGoogleMock(&argc, argv);
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view flag = argv[i];
+    if (flag == "--device=cuda") {
+      zinc::test::test_device = {.kind = zinc::DeviceKind::cuda, .index = 0};
+      zinc::test::current_device = zinc::test::test_device;
+    } else if (flag != "--device=cpu") {
+      std::fprintf(stderr, "unknown argument %s; --device=cpu and --device=cuda are known\n",
+                   argv[i]);
+      return 64;
+    }
+  }
+  return RUN_ALL_TESTS();
+}
