@@ -6,6 +6,7 @@
 
 #include "comm/local/local.h"
 #include "core/error.h"
+#include "tests/offload/swap_folder.h"
 #include "tests/train/scratch_folder.h"
 #include "tests/zero/tiny_model.h"
 #include "train/hub/model_folder.h"
@@ -29,16 +30,21 @@ zero::EngineConfig config_of(int stage, DType dtype) {
 }
 
 // One step of training with a frozen block, so that every kind of segment is there.
-void train_and(int world_size, int stage, DType dtype,
+void train_and(int world_size, const zero::EngineConfig& config,
                const std::function<void(comm::World&, zero::Engine&)>& work) {
   comm::run_local_ranks(world_size, {.seed = 4, .num_threads = 1}, [&](comm::World& world) {
     nn::Gpt2 model(tiny_config());
     model.freeze("transformer.h.1.*");
-    zero::Engine engine(model, config_of(stage, dtype), world);
+    zero::Engine engine(model, config, world);
     engine.backward(engine.forward(make_batch(world.rank())));
     engine.step();
     work(world, engine);
   });
+}
+
+void train_and(int world_size, int stage, DType dtype,
+               const std::function<void(comm::World&, zero::Engine&)>& work) {
+  train_and(world_size, config_of(stage, dtype), work);
 }
 
 // Name and content of every file.
@@ -95,6 +101,31 @@ TEST_P(SaveModel, ByAllRanks_GivesTheBytesThatOneRankWritesFromGatheredWeights) 
 INSTANTIATE_TEST_SUITE_P(Worlds, SaveModel,
                          testing::Values(std::tuple(1, DType::bf16), std::tuple(3, DType::bf16),
                                          std::tuple(2, DType::f32), std::tuple(4, DType::f16)));
+
+// Master weights come from host memory, or from the disk in the tiles that they are swapped in.
+TEST(SaveModel, WithAnOffloadedOptimizer_GivesTheBytesOfStage0) {
+  const offload::SwapFolder swap;
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    const ScratchFolder folder;
+    const auto save = [&](const zero::EngineConfig& config, const std::string& name) {
+      train_and(2, config, [&](comm::World&, zero::Engine& engine) {
+        save_model(engine, model_config(), folder / name, {.max_shard_bytes = kShardBytes});
+      });
+      return files_in(folder / name);
+    };
+    const auto reference = save(config_of(0, dtype), "whole");
+    for (const int stage : {1, 2, 3}) {
+      for (const auto device : {zero::OffloadDevice::cpu, zero::OffloadDevice::nvme}) {
+        SCOPED_TRACE(concat("stage ", stage, " ", dtype, " on ", zero::name_of(device)));
+        zero::EngineConfig config = config_of(stage, dtype);
+        config.zero.offload_optimizer = {.device = device, .nvme_path = swap.path()};
+        config.zero.sub_group_size = 1024;
+        config.aio.block_size = 4096;
+        EXPECT_EQ(save(config, concat(stage, zero::name_of(device))), reference);
+      }
+    }
+  }
+}
 
 TEST(OwnWeights, AreOnOneRankEach_AndMoveNoWeight) {
   for (int stage = 0; stage <= 3; ++stage) {
