@@ -51,7 +51,11 @@ int generate(const Options& options) {
   model->eval();
 
   train::GenerateOptions settings = options.generate;
-  settings.context = model->max_sequence();
+  if (settings.context > model->max_sequence()) {
+    throw ConfigError(concat("--context ", settings.context, " is longer than the model's ",
+                             model->max_sequence(), " positions"));
+  }
+  if (settings.context == 0) settings.context = model->max_sequence();
   if (options.stop_token >= 0) settings.stop_token = options.stop_token;
   const autograd::NoGrad no_grad;
   train::StreamingDecoder decoder(tokenizer);
@@ -77,6 +81,9 @@ void add_generate_command(CLI::App& app, Action& action) {
   verb->add_option("--prompt", options->prompt, "Text to go on from (default: a line break)");
   verb->add_option("--tokens", options->generate.max_tokens, "New tokens (default 256)")
       ->check(CLI::NonNegativeNumber);
+  verb->add_option("--context", options->generate.context,
+                   "The model sees the last so many tokens (default: all its positions)")
+      ->check(CLI::PositiveNumber);
   verb->add_option("--temperature", options->generate.sampling.temperature,
                    "0: always the most likely token (default 1)");
   verb->add_option("--top-k", options->generate.sampling.top_k,

@@ -177,6 +177,13 @@ void show_head(Console& console, const Job& job, const Options& options, comm::W
   if (job.vocabulary_replaced) {
     console.line("note: text is read as bytes, so the model's vocabulary is replaced by 256");
   }
+  const int64_t positions = train::max_positions(job.model.config);
+  if (options.init.empty() && job.seq < positions && train::learns_positions(job.model.config)) {
+    console.line(fmt::format(
+        "note: positions {0} to {1} of the model are never trained; --seq {2} would train "
+        "them all, zinc generate --context {0} stays below them",
+        job.seq, positions - 1, positions));
+  }
   for (const std::string& notice : job.config.notices) console.line("note: " + notice);
   if (job.config.dump_state) {
     console.line(train::resolved_json(job.config, world.size()));
@@ -184,8 +191,10 @@ void show_head(Console& console, const Job& job, const Options& options, comm::W
   }
 }
 
-// The same text on every rank, because every rank takes part; rank 0 shows it.
-void show_sample(Console& console, zero::Engine& engine, const Options& options, uint64_t seed) {
+// The same text on every rank, because every rank takes part; rank 0 shows it. The model sees
+// `context` tokens at most: it may know nothing of longer text.
+void show_sample(Console& console, zero::Engine& engine, const Options& options, uint64_t seed,
+                 int64_t context) {
   const train::ByteTokenizer tokenizer;
   if (engine.model().vocab_size() != tokenizer.vocabulary_size()) return;
   const std::vector<int32_t> tokens =
@@ -194,7 +203,7 @@ void show_sample(Console& console, zero::Engine& engine, const Options& options,
                       {.max_tokens = kSampleTokens,
                        .sampling = {.temperature = 0.8, .top_k = 40},
                        .seed = seed,
-                       .context = engine.model().max_sequence()});
+                       .context = context});
   console.line("sample:\n---\n" + tokenizer.decode(tokens) + "\n---");
 }
 
@@ -426,7 +435,7 @@ int train_on(comm::World& world, Job& job, const Options& options) {
     return failed.code;
   }
   if (trace) close_trace(world, trace);
-  if (!result.stopped) show_sample(console, engine, options, job.config.seed);
+  if (!result.stopped) show_sample(console, engine, options, job.config.seed, job.seq);
   console.line(fmt::format(
       "{} steps, {} tokens in {}{}; weights in {}/final", result.steps,
       train::format_count(static_cast<double>(result.tokens)),

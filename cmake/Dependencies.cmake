@@ -32,7 +32,7 @@ macro(_zinc_optional name label found version package)
   endif()
 endmacro()
 
-foreach(name IN ITEMS CUDA CUDNN NCCL MPI ONEDNN AIO PCRE2)
+foreach(name IN ITEMS CUDA CUBLASLT CUDNN NCCL MPI ONEDNN AIO PCRE2)
   set(ZINC_${name} AUTO CACHE STRING "Use ${name}: AUTO, ON or OFF")
   set_property(CACHE ZINC_${name} PROPERTY STRINGS AUTO ON OFF)
   string(TOUPPER "${ZINC_${name}}" ZINC_${name})

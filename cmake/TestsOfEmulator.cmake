@@ -12,7 +12,7 @@ target_include_directories(zinc_tests_emulator PRIVATE "${PROJECT_SOURCE_DIR}/te
 
 set_source_files_properties("${PROJECT_SOURCE_DIR}/tests/kernels/test_device_main.cpp"
                             PROPERTIES COMPILE_DEFINITIONS ZINC_CUDA_EMULATED)
-string(REPLACE ";" ":" filter "${ZINC_EMULATED_SUITES}")
+string(REPLACE ";" ":" filter "${ZINC_EMULATED_SUITES}-${ZINC_EMULATED_EXCEPT}")
 gtest_discover_tests(
   zinc_tests_kernels
   TEST_PREFIX "emulated."

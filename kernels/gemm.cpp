@@ -1,14 +1,14 @@
 #include "kernels/gemm.h"
 
+#include "core/context.h"
 #include "core/error.h"
 #include "kernels/checks.h"
-#include "kernels/cpu/matrix_product.h"
+#include "kernels/cuda/gemm.h"
 #include "kernels/launch.h"
+#include "kernels/matrix_product.h"
 
 namespace zinc::kernels {
 namespace {
-
-using cpu::MatrixProduct;
 
 int64_t matrix_stride(const ConstView& view) { return view.stride(view.rank() - 2); }
 
@@ -81,6 +81,18 @@ void check_epilogue(const Gemm& args, const MatrixProduct& p) {
   }
 }
 
+// The workspace does not depend on what this build has, so that it can plan for a GPU.
+void run_on_cuda(const MatrixProduct& p, const char* label, StreamRef stream) {
+  const Block workspace = Context::current().allocator().allocate(
+      cuda::workspace_bytes(p), Tier::device, Label::workspace, stream);
+  if (p.device.meta) return;
+  if constexpr (kHasCudaKernels) {
+    cuda::run_product(p, static_cast<std::byte*>(workspace.data()), stream);
+  } else {
+    require(false, label, ": this build has no kernel for ", p.device);
+  }
+}
+
 void dispatch(const MatrixProduct& p, const char* label, const Cost& cost, StreamRef stream) {
   if (p.m == 0 || p.n == 0 || p.batch() == 0) return;
   if (p.device.meta) note_kernel(label, cost, stream, WorkKind::gemm, p.dtype);
@@ -88,8 +100,7 @@ void dispatch(const MatrixProduct& p, const char* label, const Cost& cost, Strea
     case DeviceKind::cpu:
       return cpu::run_product(p, label, stream);
     case DeviceKind::cuda:
-      require(p.device.meta, label, ": this build has no kernel for ", p.device);
-      return;
+      return run_on_cuda(p, label, stream);
   }
 }
 

@@ -15,7 +15,7 @@
 #include "kernels/cpu/block_product.h"
 #include "kernels/cpu/gemm_epilogue.h"
 #include "kernels/cpu/gemm_plan.h"
-#include "kernels/cpu/matrix_product.h"
+#include "kernels/matrix_product.h"
 
 namespace zinc::kernels::cpu {
 namespace {

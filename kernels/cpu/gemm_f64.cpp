@@ -6,7 +6,7 @@
 #include <numbers>
 
 #include "core/parallel.h"
-#include "kernels/cpu/matrix_product.h"
+#include "kernels/matrix_product.h"
 
 namespace zinc::kernels::cpu {
 namespace {

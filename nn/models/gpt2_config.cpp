@@ -19,7 +19,7 @@ const std::array<Preset, 5>& presets() {
   static const std::array<Preset, 5> table = {{
       {"tiny",
        {.vocab_size = 256,
-        .max_positions = 256,
+        .max_positions = 128,
         .hidden_size = 192,
         .num_layers = 4,
         .num_heads = 6}},

@@ -61,5 +61,42 @@ TEST(WallClockBreakdown, IsOffByDefault) {
   for (const auto& step : output.metrics) EXPECT_EQ(step.find("breakdown"), nullptr);
 }
 
+// The tiny GPT-2 of these tests has 16 positions.
+TEST(UntrainedPositions, AreNamed_AndGenerateStaysBelowThemOnRequest) {
+  const TrainingFolder folder;
+  const std::string note = "positions 8 to 15 of the model are never trained";
+  const Ended shorter = run_zinc(folder.train({"--seq", "8"}));
+  EXPECT_EQ(shorter.exit_code, 0) << to_string(shorter);
+  EXPECT_NE(shorter.out.find(note), std::string::npos) << to_string(shorter);
+
+  const std::string model = folder.out() + "/final";
+  const auto text = [&](const std::string& prompt, const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"generate", "--model",   model, "--prompt",
+                                      prompt,     "--tokens",  "8",   "--temperature",
+                                      "0.9",      "--threads", "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Ended ended = run_zinc(words);
+    EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
+    return ended.out.substr(prompt.size());
+  };
+  const std::string prompt = "And the evening and ";
+  const std::string seen = prompt.substr(prompt.size() - 8);
+  EXPECT_EQ(text(prompt, {"--context", "8"}), text(seen, {"--context", "8"}));
+  const Ended longer = run_zinc({"generate", "--model", model, "--context", "17"});
+  EXPECT_EQ(longer.exit_code, 78) << to_string(longer);
+  EXPECT_NE(longer.err.find("--context 17"), std::string::npos) << to_string(longer);
+}
+
+TEST(UntrainedPositions, AreNotNamedWhereAllAreTrainedOrWeightsAreGiven) {
+  const TrainingFolder folder;
+  const Ended whole = run_zinc(folder.train({"--seq", "16"}));
+  EXPECT_EQ(whole.exit_code, 0) << to_string(whole);
+  EXPECT_EQ(whole.out.find("never trained"), std::string::npos) << whole.out;
+  const Ended further = run_zinc(folder.train(
+      {"--seq", "8", "--init", folder.out() + "/final", "--out", folder.out() + "-2"}));
+  EXPECT_EQ(further.exit_code, 0) << to_string(further);
+  EXPECT_EQ(further.out.find("never trained"), std::string::npos) << further.out;
+}
+
 }  // namespace
 }  // namespace zinc::apps

@@ -60,7 +60,9 @@ double tolerance(DType out, int64_t k) {
   return epsilon_of(out) + 4.0 * accumulator * std::sqrt(static_cast<double>(k) + 1.0);
 }
 
-class GemmOver : public ::testing::TestWithParam<std::tuple<Extents, DType, bool, bool>> {};
+class GemmOver : public ::testing::TestWithParam<std::tuple<Extents, DType, bool, bool>> {
+  const DeviceScope scope_{device_for(std::get<1>(GetParam()))};
+};
 
 TEST_P(GemmOver, RandomInputs_MatchDefinition) {
   const auto [e, dtype, ta, tb] = GetParam();
@@ -92,7 +94,9 @@ INSTANTIATE_TEST_SUITE_P(All, GemmOver,
                          Combine(ValuesIn(kExtents), ValuesIn(kFloatDTypes), Values(false, true),
                                  Values(false, true)));
 
-class GemmOfType : public ::testing::TestWithParam<DType> {};
+class GemmOfType : public ::testing::TestWithParam<DType> {
+  const DeviceScope scope_{device_for(GetParam())};
+};
 INSTANTIATE_TEST_SUITE_P(All, GemmOfType, ValuesIn(kFloatDTypes),
                          [](const auto& test) { return to_string(test.param); });
 
@@ -384,6 +388,25 @@ TEST(Gemm, Bits_DoNotDependOnThreads) {
   }
 }
 
+// Edges of tiles and slices, small enough for all of a GPU's schedules.
+TEST(Gemm, Bits_DoNotDependOnSchedules) {
+  const Extents e{70, 66, 75};
+  const HostArray a = HostArray::random({e.m, e.k}, DType::bf16, 17);
+  const HostArray b = HostArray::random({e.n, e.k}, DType::bf16, 18);
+  CpuContext context;
+  EXPECT_TRUE(same_for_all_thread_counts([&] {
+    HostArray c = HostArray::full({e.m, e.n}, DType::bf16, 0.5);
+    gemm({.a = a,
+          .b = b,
+          .c = c,
+          .transpose_b = true,
+          .beta = 1.0,
+          .activation = Activation::gelu_tanh},
+         context.stream());
+    return std::vector<HostArray>{c};
+  }));
+}
+
 TEST(Gemm, OnAnotherStream_GivesTheSameBits) {
   CpuContext context;
   const HostArray a = HostArray::random({600, 700}, DType::bf16, 19);
@@ -439,17 +462,18 @@ TEST(Gemm, WrongArguments_AreNamed) {
               }),
               HasSubstr("must not overlap"));
   EXPECT_THAT(message([&](Gemm& g) {
-                g.c = View(g.c.data(), DType::f32, {4, 5}, {2, 1}, kCpu, Tier::device);
+                g.c = View(g.c.data(), DType::f32, {4, 5}, {2, 1}, device(), Tier::device);
               }),
               HasSubstr("rows of c overlap"));
   EXPECT_THAT(message([&](Gemm& g) {
-                g.c = View(g.c.data(), DType::f32, {4, 5}, kCpu, Tier::pinned_host);
+                g.c = View(g.c.data(), DType::f32, {4, 5}, device(), Tier::pinned_host);
               }),
               HasSubstr("pinned_host"));
-  EXPECT_THAT(message([&](Gemm& g) {
-                g.c = View(g.c.data(), DType::f32, {4, 5}, Device{.kind = DeviceKind::cuda});
-              }),
-              HasSubstr("one device"));
+  EXPECT_THAT(
+      message([&](Gemm& g) {
+        g.c = View(g.c.data(), DType::f32, {4, 5}, Device{.kind = DeviceKind::cuda, .index = 1});
+      }),
+      HasSubstr("one device"));
 }
 
 TEST(Gemm, Cost_CountsEveryOperandOnce) {
@@ -466,20 +490,22 @@ TEST(Gemm, Cost_CountsEveryOperandOnce) {
 TEST(BatchedGemm, StridedAndRepeatedBatches_MatchSingleProducts) {
   CpuContext context;
   for (const DType dtype : kFloatDTypes) {
+    const DeviceScope scope(device_for(dtype));
     // a: [B, T, H, D] seen as [B, H, T, D]; b: one [D, N] for all.
     const int64_t B = 2, T = 19, H = 3, D = 24, N = 35;
     const HostArray buffer = HostArray::random({B, T, H, D}, dtype, 21);
     const HostArray b = HostArray::random({D, N}, dtype, 22);
     HostArray c({B, H, T, N}, dtype);
     const ConstView a_view(buffer.view().data(), dtype, {B, H, T, D}, {T * H * D, D, H * D, 1},
-                           kCpu, Tier::device);
-    const ConstView b_view(b.view().data(), dtype, {B, H, D, N}, {0, 0, N, 1}, kCpu, Tier::device);
+                           device(), Tier::device);
+    const ConstView b_view(b.view().data(), dtype, {B, H, D, N}, {0, 0, N, 1}, device(),
+                           Tier::device);
     batched_gemm({.a = a_view, .b = b_view, .c = c, .alpha = 0.5}, context.stream());
     for (int64_t i = 0; i < B; ++i) {
       for (int64_t h = 0; h < H; ++h) {
         HostArray one({T, N}, dtype);
         const View a_one = buffer.view().narrow(0, i, 1).narrow(2, h, 1);
-        gemm({.a = View(a_one.data(), dtype, {T, D}, {H * D, 1}, kCpu, Tier::device),
+        gemm({.a = View(a_one.data(), dtype, {T, D}, {H * D, 1}, device(), Tier::device),
               .b = b,
               .c = one,
               .alpha = 0.5},
@@ -502,6 +528,7 @@ TEST(BatchedGemm, TransposesAndAccumulation_MatchDefinition) {
   CpuContext context;
   const Extents e{30, 21, 50};
   for (const DType dtype : kFloatDTypes) {
+    const DeviceScope scope(device_for(dtype));
     for (const bool ta : {false, true}) {
       for (const bool tb : {false, true}) {
         const Shape a_shape = stored(e.m, e.k, ta), b_shape = stored(e.k, e.n, tb);

@@ -9,7 +9,8 @@ foreach(row IN ITEMS "core/a.cpp||" "kernels/cpu/gemm_onednn.cpp|ON|onednn"
                      "comm/no_mpi.cpp|OFF|mpi" "comm/mpi/exchange.cpp|ON|mpi"
                      "comm/nccl/exchange.cpp|ON|nccl" "offload/aio_storage.cpp|ON|aio"
                      "offload/storage_no_aio.cpp|OFF|aio" "kernels/cuda/softmax.cu|ON|cuda"
-                     "kernels/cuda/attention_cudnn.cpp|ON|cudnn" "kernels/softmax.cu|ON|cuda"
+                     "kernels/cuda/attention_cudnn.cpp|ON|cudnn" "kernels/cuda/gemm_cublaslt.cpp|ON|cublaslt"
+                     "kernels/cuda/gemm_no_cublaslt.cpp|OFF|cublaslt" "kernels/softmax.cu|ON|cuda"
                      "tests/kernels/softmax_cuda_test.cpp|ON|cuda" "tests/kernels/softmax_test.cpp||"
                      "train/tokenizer_pcre2.cpp|ON|pcre2" "train/cudamp.cpp||" "train/nompi.cpp||")
   string(REGEX MATCH "^([^|]*)\\|([^|]*)\\|([^|]*)$" unused "${row}")

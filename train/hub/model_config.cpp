@@ -46,6 +46,9 @@ void set_vocabulary_size(ModelConfig& config, int64_t size) {
 int64_t max_positions(const ModelConfig& config) {
   return on(config, [](const auto& c) { return c.max_positions; });
 }
+bool learns_positions(const ModelConfig& config) {
+  return std::holds_alternative<nn::Gpt2Config>(config);
+}
 bool ties_word_embeddings(const ModelConfig& config) {
   return on(config, [](const auto& c) { return c.tie_word_embeddings; });
 }

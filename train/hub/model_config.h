@@ -26,6 +26,9 @@ int64_t num_parameters(const ModelConfig& config);
 int64_t vocabulary_size(const ModelConfig& config);
 void set_vocabulary_size(ModelConfig& config, int64_t size);
 int64_t max_positions(const ModelConfig& config);
+// Whether each position has trained weights of its own, so that text longer than what the model was
+// trained on is beyond it.
+bool learns_positions(const ModelConfig& config);
 bool ties_word_embeddings(const ModelConfig& config);
 const std::vector<int64_t>& eos_tokens(const ModelConfig& config);
 

@@ -1,4 +1,4 @@
-// kernels/cpu/matrix_product.h: what gemm and batched_gemm hand to the CPU code once checked.
+// kernels/matrix_product.h: what gemm and batched_gemm hand to a device's code once checked.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 #include "core/view.h"
 #include "kernels/gemm.h"
 
-namespace zinc::kernels::cpu {
+namespace zinc::kernels {
 
 // A batch of products of one shape; the fields are those of Gemm, pointers stand at element (0, 0)
 // of batch index 0.
@@ -39,13 +39,13 @@ struct MatrixProduct {
   std::array<int64_t, kMaxRank> batch_extent{};
   std::array<int64_t, kMaxRank> a_step{}, b_step{}, c_step{};
 
-  int64_t batch() const {
+  constexpr int64_t batch() const {
     int64_t count = 1;
     for (int i = 0; i < batch_rank; ++i) count *= batch_extent[static_cast<size_t>(i)];
     return count;
   }
   // Elements from batch index 0 to batch index i.
-  int64_t offset(int64_t i, const std::array<int64_t, kMaxRank>& step) const {
+  constexpr int64_t offset(int64_t i, const std::array<int64_t, kMaxRank>& step) const {
     int64_t offset = 0;
     for (int d = batch_rank - 1; d >= 0; --d) {
       const auto at = static_cast<size_t>(d);
@@ -56,6 +56,8 @@ struct MatrixProduct {
   }
 };
 
+namespace cpu {
+
 // All extents > 0 but k. Takes its workspace from the current context and queues the work; on a
 // meta device it takes the workspace only.
 void run_product(const MatrixProduct& product, const char* label, StreamRef stream);
@@ -63,4 +65,5 @@ void run_product(const MatrixProduct& product, const char* label, StreamRef stre
 // The f64 path, plain loops; all threads.
 void run_product_f64(const MatrixProduct& product);
 
-}  // namespace zinc::kernels::cpu
+}  // namespace cpu
+}  // namespace zinc::kernels

@@ -1,0 +1,48 @@
+// kernels/cuda/gemm.h: matrix products on a GPU, once checked: the library where it takes the
+// product, kernels of our own for the rest.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/stream.h"
+#include "kernels/matrix_product.h"
+
+namespace zinc::kernels::cuda {
+
+// Cap of the library's workspace: an algorithm that needs more is not chosen. Every product takes
+// it, the emulator's and a meta device's too, so that a plan does not depend on the build.
+inline constexpr int64_t kLibraryWorkspaceBytes = int64_t{32} << 20;
+
+// Where the product is summed before the epilogue: the library adds a bias of the dtype of c only,
+// and what it writes must not be read by the epilogue under another name.
+inline bool needs_f32_product(const MatrixProduct& p) {
+  return (p.bias != nullptr && p.bias_dtype != p.c_dtype) || (p.x != nullptr && p.x == p.c);
+}
+inline int64_t workspace_bytes(const MatrixProduct& p) {
+  return kLibraryWorkspaceBytes +
+         (needs_f32_product(p) ? p.m * p.n * int64_t{sizeof(float)} : int64_t{0});
+}
+
+// All extents > 0 but k; f32, bf16 and f16. `workspace` holds workspace_bytes(p), aligned to 256.
+// Queues the work.
+void run_product(const MatrixProduct& p, std::byte* workspace, StreamRef stream);
+
+// gemm_kernel.cu: every product, one pass over c. Sums in the order of k.
+void run_own_product(const MatrixProduct& p, StreamRef stream);
+// The epilogue of `product` ([M, N] f32: alpha op(A) op(B)), or, where that is null, the activation
+// of what c or pre_activation holds.
+void run_epilogue(const MatrixProduct& p, const float* product, StreamRef stream);
+
+// The library's part of a product.
+struct LibraryProduct {
+  MatrixProduct p;    // no activation and no x; a bias has the dtype of c
+  void* d = nullptr;  // receives z; c is added where beta is not 0
+  int64_t d_stride = 0;
+  std::byte* workspace = nullptr;  // kLibraryWorkspaceBytes
+};
+// gemm_cublaslt.cpp; without the library: false, and nothing is done. Also false for what the
+// library refuses.
+bool run_library_product(const LibraryProduct& product, StreamRef stream);
+
+}  // namespace zinc::kernels::cuda

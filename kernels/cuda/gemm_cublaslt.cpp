@@ -1,0 +1,245 @@
+// cuBLASLt behind the door of matrix products. Its matrices are column-major: a row-major C = A B
+// is, read that way, C^T = B^T A^T, so that the library's first operand is b, its m is our n, and
+// its bias, one number per row, is ours, one per column.
+//
+// An algorithm is the heuristic's first choice within kLibraryWorkspaceBytes, asked once per kind
+// of product and kept: the same in every run with this GPU and library. Split sums are allowed in
+// f32 alone, so that a result is rounded once.
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <tuple>
+
+#include "core/context.h"
+#include "core/error.h"
+#include "kernels/cuda/gemm.h"
+
+namespace zinc::kernels::cuda {
+namespace {
+
+void check(cublasStatus_t status, const char* what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw CudaError(concat("cuBLASLt: ", what, ": ", cublasLtGetStatusString(status)));
+}
+
+template <class Handle, cublasStatus_t (*Destroy)(Handle)>
+struct Destroyer {
+  using pointer = Handle;
+  void operator()(Handle handle) const { Destroy(handle); }
+};
+using Operation = std::unique_ptr<cublasLtMatmulDesc_t,
+                                  Destroyer<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>>;
+using Layout = std::unique_ptr<cublasLtMatrixLayout_t,
+                               Destroyer<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>>;
+using Preference =
+    std::unique_ptr<cublasLtMatmulPreference_t,
+                    Destroyer<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>>;
+using Handle = std::unique_ptr<cublasLtHandle_t, Destroyer<cublasLtHandle_t, cublasLtDestroy>>;
+
+// All that the choice of an algorithm may depend on.
+using Key = std::tuple<int64_t, int64_t, int64_t, DType, DType, bool, bool, std::array<int64_t, 8>,
+                       bool, bool, std::array<uint32_t, 4>>;
+
+// The context's handle and choices. An algorithm that is absent stands for "none fits".
+struct Library {
+  Handle handle;
+  std::map<Key, std::unique_ptr<cublasLtMatmulAlgo_t>> chosen;
+
+  Library() {
+    cublasLtHandle_t made = nullptr;
+    check(cublasLtCreate(&made), "cublasLtCreate");
+    handle.reset(made);
+  }
+};
+
+cudaDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::bf16:
+      return CUDA_R_16BF;
+    case DType::f16:
+      return CUDA_R_16F;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
+template <class Value>
+void set(const Operation& operation, cublasLtMatmulDescAttributes_t attribute, Value value) {
+  check(cublasLtMatmulDescSetAttribute(operation.get(), attribute, &value, sizeof(value)),
+        "cublasLtMatmulDescSetAttribute");
+}
+template <class Value>
+void set(const Layout& layout, cublasLtMatrixLayoutAttribute_t attribute, Value value) {
+  check(cublasLtMatrixLayoutSetAttribute(layout.get(), attribute, &value, sizeof(value)),
+        "cublasLtMatrixLayoutSetAttribute");
+}
+template <class Value>
+void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute,
+         Value value) {
+  check(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof(value)),
+        "cublasLtMatmulPreferenceSetAttribute");
+}
+
+// A stored row-major [rows, cols]: column-major [cols, rows].
+Layout layout_of(DType dtype, int64_t rows, int64_t cols, int64_t stride, int64_t batch,
+                 int64_t batch_stride) {
+  cublasLtMatrixLayout_t made = nullptr;
+  check(cublasLtMatrixLayoutCreate(&made, type_of(dtype), static_cast<uint64_t>(cols),
+                                   static_cast<uint64_t>(rows), std::max(stride, cols)),
+        "cublasLtMatrixLayoutCreate");
+  Layout layout(made);
+  if (batch > 1) {
+    set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(batch));
+    set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, batch_stride);
+  }
+  return layout;
+}
+
+// The batch as `outer` calls of `inner` products that lie a constant stride apart.
+struct Batches {
+  int64_t outer = 1, inner = 1;
+  int64_t a_step = 0, b_step = 0, c_step = 0;  // of inner
+};
+
+Batches batches_of(const MatrixProduct& p) {
+  Batches batches;
+  int d = p.batch_rank - 1;
+  for (; d >= 0; --d) {
+    const auto at = static_cast<size_t>(d);
+    const int64_t extent = p.batch_extent[at];
+    if (extent == 1) continue;
+    const bool first = batches.inner == 1;
+    const auto joins = [&](int64_t step, int64_t inner_step) {
+      return step == inner_step * batches.inner;
+    };
+    if (first) {
+      batches.a_step = p.a_step[at];
+      batches.b_step = p.b_step[at];
+      batches.c_step = p.c_step[at];
+    } else if (!joins(p.a_step[at], batches.a_step) || !joins(p.b_step[at], batches.b_step) ||
+               !joins(p.c_step[at], batches.c_step)) {
+      break;
+    }
+    batches.inner *= extent;
+  }
+  for (; d >= 0; --d) batches.outer *= p.batch_extent[static_cast<size_t>(d)];
+  return batches;
+}
+
+// Bytes, at most 16, that the address is a multiple of. Blocks of the allocator are aligned to 256,
+// so this follows from where a view begins in its block.
+uint32_t alignment_of(const void* data) {
+  uint32_t alignment = 16;
+  while (reinterpret_cast<uintptr_t>(data) % alignment != 0) alignment /= 2;
+  return alignment;
+}
+
+struct Call {
+  Operation operation;
+  Layout a, b, c, d;  // ours: the library's first operand is b
+};
+
+Call make_call(const LibraryProduct& product, const Batches& batches) {
+  const MatrixProduct& p = product.p;
+  Call call;
+  cublasLtMatmulDesc_t made = nullptr;
+  check(cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+        "cublasLtMatmulDescCreate");
+  call.operation.reset(made);
+  set(call.operation, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(call.operation, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+  if (p.bias != nullptr) {
+    set(call.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(call.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+    set(call.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.bias_dtype));
+  }
+  const auto operand = [&](bool transposed, int64_t rows, int64_t cols, int64_t stride,
+                           int64_t step) {
+    return layout_of(p.dtype, transposed ? cols : rows, transposed ? rows : cols, stride,
+                     batches.inner, step);
+  };
+  call.a = operand(p.transpose_a, p.m, p.k, p.lda, batches.a_step);
+  call.b = operand(p.transpose_b, p.k, p.n, p.ldb, batches.b_step);
+  call.c = layout_of(p.c_dtype, p.m, p.n, p.ldc, batches.inner, batches.c_step);
+  call.d = layout_of(p.c_dtype, p.m, p.n, product.d_stride, batches.inner, batches.c_step);
+  return call;
+}
+
+std::unique_ptr<cublasLtMatmulAlgo_t> choose(const Library& library, const Call& call,
+                                             const std::array<uint32_t, 4>& alignment) {
+  cublasLtMatmulPreference_t made = nullptr;
+  check(cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate");
+  const Preference preference(made);
+  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+      static_cast<uint64_t>(kLibraryWorkspaceBytes));
+  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment[1]);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment[0]);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment[2]);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment[3]);
+  cublasLtMatmulHeuristicResult_t result{};
+  int found = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      library.handle.get(), call.operation.get(), call.b.get(), call.a.get(), call.c.get(),
+      call.d.get(), preference.get(), 1, &result, &found);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
+    return nullptr;
+  }
+  check(status, "cublasLtMatmulAlgoGetHeuristic");
+  if (found == 0 || result.state != CUBLAS_STATUS_SUCCESS) return nullptr;
+  return std::make_unique<cublasLtMatmulAlgo_t>(result.algo);
+}
+
+const void* moved(const void* from, int64_t elements, DType dtype) {
+  return static_cast<const std::byte*>(from) + elements * size_of(dtype);
+}
+
+}  // namespace
+
+bool run_library_product(const LibraryProduct& product, StreamRef stream) {
+  const MatrixProduct& p = product.p;
+  if (p.k == 0 || stream->kind() != StreamKind::cuda) return false;
+  auto& library = Context::current().slot<Library>();
+  const Batches batches = batches_of(p);
+  const bool in_place = product.d == p.c;
+  const std::array<uint32_t, 4> alignment{alignment_of(p.a), alignment_of(p.b), alignment_of(p.c),
+                                          alignment_of(product.d)};
+  const Key key{p.m,
+                p.n,
+                p.k,
+                p.dtype,
+                p.c_dtype,
+                p.transpose_a,
+                p.transpose_b,
+                {p.lda, p.ldb, p.ldc, product.d_stride, batches.inner, batches.a_step,
+                 batches.b_step, batches.c_step},
+                p.bias != nullptr,
+                in_place,
+                alignment};
+  const Call call = make_call(product, batches);
+  auto found = library.chosen.find(key);
+  if (found == library.chosen.end()) {
+    found = library.chosen.emplace(key, choose(library, call, alignment)).first;
+  }
+  if (found->second == nullptr) return false;
+  const auto alpha = static_cast<float>(p.alpha);
+  const auto beta = static_cast<float>(p.beta);
+  for (int64_t i = 0; i < batches.outer; ++i) {
+    const int64_t index = i * batches.inner;
+    auto* d = const_cast<void*>(moved(product.d, p.offset(index, p.c_step), p.c_dtype));
+    check(cublasLtMatmul(library.handle.get(), call.operation.get(), &alpha,
+                         moved(p.b, p.offset(index, p.b_step), p.dtype), call.b.get(),
+                         moved(p.a, p.offset(index, p.a_step), p.dtype), call.a.get(), &beta,
+                         moved(p.c, p.offset(index, p.c_step), p.c_dtype), call.c.get(), d,
+                         call.d.get(), found->second.get(), product.workspace,
+                         static_cast<size_t>(kLibraryWorkspaceBytes),
+                         static_cast<cudaStream_t>(stream->native())),
+          "cublasLtMatmul");
+  }
+  return true;
+}
+
+}  // namespace zinc::kernels::cuda

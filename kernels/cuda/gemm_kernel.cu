@@ -1,0 +1,198 @@
+// Matrix products in f32: what cuBLASLt does not take, and all products on the emulator. A block of
+// 64 threads computes a tile of 64 x 64 from slices of 32 of k in shared memory, each thread 8 x 8
+// of it; every element is the sum over k in order, so that bits depend on the values alone. Bytes
+// moved: a read once per 64 columns, b once per 64 rows; c once.
+#include "core/error.h"
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/shared.h"
+
+namespace zinc::kernels::cuda {
+namespace {
+
+constexpr int kTile = 64;   // rows and columns of a block
+constexpr int kSlice = 32;  // of k
+constexpr int kEach = 8;    // rows and columns of a thread
+constexpr int kSide = kTile / kEach;
+constexpr int kThreads = kSide * kSide;
+constexpr int64_t kMaxBatches = 65535;  // of one launch; a block goes on with more
+constexpr int64_t kMaxEpilogueBlocks = 132 * 16;
+
+__device__ __forceinline__ float value_of(Activation kind, float z) {
+  switch (kind) {
+    case Activation::gelu_tanh:
+      return GeluTanh::value(z);
+    case Activation::gelu_erf:
+      return GeluErf::value(z);
+    case Activation::silu:
+      return Silu::value(z);
+    case Activation::none:
+      break;
+  }
+  return z;
+}
+
+__device__ __forceinline__ float slope_of(Activation kind, float x) {
+  switch (kind) {
+    case Activation::gelu_tanh:
+      return GeluTanh::slope(x);
+    case Activation::gelu_erf:
+      return GeluErf::slope(x);
+    case Activation::silu:
+      return Silu::slope(x);
+    case Activation::none:
+      break;
+  }
+  return 1.0f;
+}
+
+// Note [Rounding of the pre-activation] in kernels/gemm.h.
+template <class TC>
+__device__ __forceinline__ void store_activated(const MatrixProduct& p, TC* c, int64_t i, int64_t j,
+                                                TC z) {
+  if (p.pre != nullptr) static_cast<TC*>(p.pre)[i * p.pre_stride + j] = z;
+  if (p.x != nullptr) {
+    const float x = static_cast<float>(static_cast<const TC*>(p.x)[i * p.x_stride + j]);
+    z = TC(static_cast<float>(z) * slope_of(p.activation, x));
+  } else if (p.activation != Activation::none) {
+    z = TC(value_of(p.activation, static_cast<float>(z)));
+  }
+  c[i * p.ldc + j] = z;
+}
+
+// Element (i, j) of a product whose alpha op(A) op(B) is `sum`.
+template <class T, class TC>
+__device__ __forceinline__ void finish(const MatrixProduct& p, TC* c, int64_t i, int64_t j,
+                                       float sum) {
+  if (p.beta != 0.0) {
+    sum += static_cast<float>(p.beta) * static_cast<float>(c[i * p.ldc + j]);
+  }
+  if (p.bias != nullptr) {
+    sum += p.bias_dtype == DType::f32 ? static_cast<const float*>(p.bias)[j]
+                                      : static_cast<float>(static_cast<const T*>(p.bias)[j]);
+  }
+  store_activated(p, c, i, j, TC(sum));
+}
+
+// Copies rows [row, row + 64) and k [first, first + 32) of op(A) (or of op(B) transposed) into
+// tile[k][row], zeros beyond the matrix. `k_is_row`: the stored rows run over k.
+template <class T>
+__device__ __forceinline__ void load_slice(float (&tile)[kSlice][kTile], const T* from,
+                                           int64_t stride, bool k_is_row, int64_t row, int64_t rows,
+                                           int64_t first, int64_t k, int thread) {
+  const int64_t rows_here = rows - row < kTile ? rows - row : kTile;
+  const int64_t k_here = k - first < kSlice ? k - first : kSlice;
+  for (int e = thread; e < kSlice * kTile; e += kThreads) {
+    // Neighbouring threads take neighbouring elements of a stored row.
+    const int at = k_is_row ? e % kTile : e / kSlice;
+    const int deep = k_is_row ? e / kTile : e % kSlice;
+    float value = 0.0f;
+    if (at < rows_here && deep < k_here) {
+      value = static_cast<float>(k_is_row ? from[(first + deep) * stride + row + at]
+                                          : from[(row + at) * stride + first + deep]);
+    }
+    tile[deep][at] = value;
+  }
+}
+
+template <class T, class TC>
+__global__ void __launch_bounds__(kThreads)
+    product_kernel(MatrixProduct p, int64_t batches, int64_t tiles_n) {
+  ZINC_SHARED(float, a_tile, [kSlice][kTile]);
+  ZINC_SHARED(float, b_tile, [kSlice][kTile]);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int64_t row = int64_t{blockIdx.x} / tiles_n * kTile;
+  const int64_t column = int64_t{blockIdx.x} % tiles_n * kTile;
+  const int my_row = thread / kSide * kEach;
+  const int my_column = thread % kSide * kEach;
+  const int64_t batch_step = gridDim.z;
+  for (int64_t batch = blockIdx.z; batch < batches; batch += batch_step) {
+    const T* a = static_cast<const T*>(p.a) + p.offset(batch, p.a_step);
+    const T* b = static_cast<const T*>(p.b) + p.offset(batch, p.b_step);
+    TC* c = static_cast<TC*>(p.c) + p.offset(batch, p.c_step);
+    float sum[kEach][kEach] = {};
+    for (int64_t first = 0; first < p.k; first += kSlice) {
+      load_slice(a_tile, a, p.lda, p.transpose_a, row, p.m, first, p.k, thread);
+      load_slice(b_tile, b, p.ldb, !p.transpose_b, column, p.n, first, p.k, thread);
+      __syncthreads();
+      const int deep = p.k - first < kSlice ? static_cast<int>(p.k - first) : kSlice;
+      for (int d = 0; d < deep; ++d) {
+        float left[kEach], right[kEach];
+#pragma unroll
+        for (int i = 0; i < kEach; ++i) {
+          left[i] = a_tile[d][my_row + i];
+          right[i] = b_tile[d][my_column + i];
+        }
+#pragma unroll
+        for (int i = 0; i < kEach; ++i) {
+#pragma unroll
+          for (int j = 0; j < kEach; ++j) sum[i][j] += left[i] * right[j];
+        }
+      }
+      __syncthreads();
+    }
+    for (int i = 0; i < kEach; ++i) {
+      for (int j = 0; j < kEach; ++j) {
+        const int64_t r = row + my_row + i;
+        const int64_t at = column + my_column + j;
+        if (r >= p.m || at >= p.n) continue;
+        finish<T, TC>(p, c, r, at, static_cast<float>(p.alpha) * sum[i][j]);
+      }
+    }
+  }
+}
+
+template <class T, class TC>
+__global__ void __launch_bounds__(kThreads) epilogue_kernel(MatrixProduct p, const float* product) {
+  TC* c = static_cast<TC*>(p.c);
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t e = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; e < p.m * p.n; e += step) {
+    const int64_t i = e / p.n;
+    const int64_t j = e % p.n;
+    if (product != nullptr) {
+      finish<T, TC>(p, c, i, j, product[e]);
+    } else {
+      const TC z =
+          p.pre != nullptr ? static_cast<const TC*>(p.pre)[i * p.pre_stride + j] : c[i * p.ldc + j];
+      store_activated(p, c, i, j, z);
+    }
+  }
+}
+
+// Calls body.operator()<T, TC>() for the dtypes of a and c.
+template <class Body>
+void dispatch_product(const MatrixProduct& p, Body&& body) {
+  dispatch_device_float("gemm", p.dtype, [&]<class T>() {
+    if (p.c_dtype == DType::f32) {
+      body.template operator()<T, float>();
+    } else {
+      body.template operator()<T, T>();
+    }
+  });
+}
+
+}  // namespace
+
+void run_own_product(const MatrixProduct& p, StreamRef stream) {
+  const int64_t tiles_m = (p.m + kTile - 1) / kTile;
+  const int64_t tiles_n = (p.n + kTile - 1) / kTile;
+  require(tiles_m * tiles_n <= 0x7fffffff, "gemm: a product of ", p.m, " x ", p.n,
+          " is too large for one launch");
+  const int64_t batches = p.batch();
+  const dim3 grid(static_cast<unsigned>(tiles_m * tiles_n), 1,
+                  static_cast<unsigned>(batches < kMaxBatches ? batches : kMaxBatches));
+  dispatch_product(p, [&]<class T, class TC>() {
+    launch(product_kernel<T, TC>, grid, dim3(kThreads), 0, stream, p, batches, tiles_n);
+  });
+}
+
+void run_epilogue(const MatrixProduct& p, const float* product, StreamRef stream) {
+  const int64_t blocks = (p.m * p.n + kThreads - 1) / kThreads;
+  const dim3 grid(static_cast<unsigned>(blocks < kMaxEpilogueBlocks ? blocks : kMaxEpilogueBlocks));
+  dispatch_product(p, [&]<class T, class TC>() {
+    launch(epilogue_kernel<T, TC>, grid, dim3(kThreads), 0, stream, p, product);
+  });
+}
+
+}  // namespace zinc::kernels::cuda
