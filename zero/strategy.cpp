@@ -117,6 +117,7 @@ Strategy make_strategy(const EngineConfig& config, const StrategyInputs& inputs)
   strategy.gradients = make_gradients(config, inputs);
   strategy.owned = owned_ranges(inputs.groups, parts);
   strategy.step = make_step(config, inputs, strategy);
+  strategy.uses_are_collective = config.zero.stage == 3;
   return strategy;
 }
 

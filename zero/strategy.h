@@ -34,6 +34,7 @@ struct Strategy {
   std::unique_ptr<OptimizerStep> step;
   // What each rank updates; one entry where every rank updates everything. See GradientNorm.
   std::vector<std::vector<OwnedRange>> owned;
+  bool uses_are_collective = false;  // the first use of a group gathers it
 };
 
 struct StrategyInputs {

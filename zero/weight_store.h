@@ -62,6 +62,9 @@ class WeightStore {
   // the host can read, f32 (f64 for f64 models).
   virtual void read_master(ParameterIndex parameter, View out) = 0;
   virtual void read_state(ParameterIndex parameter, int state, View out) = 0;
+  // What read_master() gives of [range) of the parameter's arena, which lies in this rank's shard
+  // of its segment: flat [range.size()]. Every rank has its shard on every stage: not collective.
+  virtual void read_own(ParameterIndex parameter, Range range, View out) = 0;
   // Anything that is spread over the ranks as slices() are.
   virtual void read_owned(ParameterIndex parameter, const OwnedValues& values, View out) = 0;
   virtual void write_master(ParameterIndex parameter, ConstView values) = 0;

@@ -6,6 +6,7 @@
 #include "core/trace.h"
 #include "kernels/copy.h"
 #include "kernels/fill.h"
+#include "zero/host_memory.h"
 #include "zero/optimizer_shards.h"
 #include "zero/segment_collectives.h"
 #include "zero/trace_span.h"
@@ -123,22 +124,26 @@ class ShardedWeights : public WeightStore {
   void read_master(ParameterIndex parameter, View out) override {
     const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
     const Placement& placement = group.placements()[static_cast<size_t>(parameter.position)];
-    const bool master = optimizer_.has_master(group) && is_trained(placement.segment);
     optimizer_.read(
         group, placement,
-        [this, master](const ShardGroup& of, const Segment& segment, Range range) {
-          return master ? optimizer_.master(of, segment, range) : kept_view(of, segment, range);
+        [this](const ShardGroup& of, const Segment& segment, Range range) {
+          return master_view(of, segment, range);
         },
         out);
   }
 
-  void read_state(ParameterIndex parameter, int state, View out) override {
+  void read_own(ParameterIndex parameter, Range range, View out) override {
     const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
     const Placement& placement = group.placements()[static_cast<size_t>(parameter.position)];
-    require(is_trained(placement.segment), "parameter '", placement.parameter->name(),
-            "' is frozen and has no optimizer state");
-    optimizer_.read(
-        group, placement,
+    const Segment& segment = group.segment(placement.segment);
+    kernels::copy({.x = host_memory(master_view(group, segment, range)), .y = out},
+                  context_.compute());
+    context_.compute()->synchronize();
+  }
+
+  void read_state(ParameterIndex parameter, int state, View out) override {
+    read_owned(
+        parameter,
         [this, state](const ShardGroup& of, const Segment& segment, Range range) {
           return optimizer_.state(of, segment, state, range);
         },
@@ -148,8 +153,7 @@ class ShardedWeights : public WeightStore {
   void read_owned(ParameterIndex parameter, const OwnedValues& values, View out) override {
     const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
     const Placement& placement = group.placements()[static_cast<size_t>(parameter.position)];
-    require(is_trained(placement.segment), "parameter '", placement.parameter->name(),
-            "' is frozen and has no gradient");
+    require_trained(placement);
     optimizer_.read(group, placement, values, out);
   }
 
@@ -220,6 +224,12 @@ class ShardedWeights : public WeightStore {
     }
     const int64_t start = before / communicator_.size() - optimizer_.owned(segment).begin;
     return view_of(group, state.shards, start + range.begin, range.size());
+  }
+
+  // What the optimizer works on, of an owned range; what the model has, of a frozen one.
+  View master_view(const ShardGroup& group, const Segment& segment, Range range) const {
+    const bool master = optimizer_.has_master(group) && is_trained(segment.kind);
+    return master ? optimizer_.master(group, segment, range) : kept_view(group, segment, range);
   }
 
   // A range of a whole segment, while it is there.

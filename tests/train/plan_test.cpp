@@ -8,6 +8,7 @@
 #include "comm/local/local.h"
 #include "comm/single/single.h"
 #include "tests/train/mapped_bytes.h"
+#include "tests/train/scratch_folder.h"
 #include "train/model.h"
 #include "train/plan/estimator.h"
 #include "train/trainer.h"
@@ -116,6 +117,7 @@ std::vector<Real> run(const Case& c) {
   std::vector<Real> ranks(static_cast<size_t>(c.world));
   const Config config = config_of(c);
   const Tokens data;
+  const ScratchFolder folder;
   comm::run_local_ranks(c.world, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
     const auto model = make_model(c.model.config);
     zero::Engine engine(*model, config.engine, world, {.total_steps = 3});
@@ -131,7 +133,9 @@ std::vector<Real> run(const Case& c) {
                                           .world = world.size()});
     Traffic traffic(world.communicator());
     Trainer trainer(engine, loader, &evaluation, {}, &traffic,
-                    {.steps = 3, .save = [&](const std::string&) { gather_model(engine, {}); }});
+                    {.steps = 3, .save = [&](const std::string& name) {
+                       save_model(engine, c.model, folder / name);
+                     }});
     trainer.run();
     Real& real = ranks[static_cast<size_t>(world.rank())];
     real.memory = world.context().allocator().report();
@@ -234,7 +238,7 @@ TEST(Plan, ReservedBytes_AreWhatTheProcessMaps) {
     Loader loader(data, {.micro_batch = 2, .seq_len = kSeq, .seed = 5, .prefetch_batches = 0});
     Trainer trainer(engine, loader, nullptr, {}, nullptr, {.steps = 2});
     trainer.run();
-    gather_model(engine, {});
+    engine.read_own_weights({});
     EXPECT_EQ(mapped.live(), plan.fullest.peaks.reserved[0].peak);
   }
 }
