@@ -86,6 +86,7 @@ Memory& memory() {
 
 std::atomic<int64_t> device_synchronizations{0};
 std::atomic<int> num_devices{1};
+std::atomic<int> compute_capability{9};
 std::atomic<uint64_t> default_seed{0};
 std::atomic<ShuffledExecutor::Order> default_order{ShuffledExecutor::Order::by_seed};
 std::atomic<bool> ignores_stream_waits{false};
@@ -128,6 +129,7 @@ void set_default_schedule(uint64_t seed, ShuffledExecutor::Order order) {
 void set_ignores_stream_waits(bool ignores) { ignores_stream_waits = ignores; }
 int64_t num_device_synchronizations() { return device_synchronizations; }
 void set_device_memory_bytes(int64_t bytes) { memory().set_limit(bytes); }
+void set_compute_capability(int major) { compute_capability = major; }
 void set_num_devices(int count) { num_devices = count; }
 
 }  // namespace zinc::emulator
@@ -177,7 +179,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   if (cudaSetDevice(device) != cudaSuccess) return cudaErrorInvalidDevice;
   constexpr int kMultiprocessors = 4;
   *value = attribute == cudaDevAttrMultiProcessorCount      ? kMultiprocessors
-           : attribute == cudaDevAttrComputeCapabilityMajor ? 9
+           : attribute == cudaDevAttrComputeCapabilityMajor ? compute_capability.load()
                                                             : 0;
   return cudaSuccess;
 }

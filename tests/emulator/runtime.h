@@ -36,5 +36,7 @@ int64_t num_device_synchronizations();
 void set_device_memory_bytes(int64_t bytes);
 // GPUs that cudaGetDeviceCount finds: 1 unless a test says otherwise.
 void set_num_devices(int count);
+// Their compute capability: 9.0 unless a test says otherwise.
+void set_compute_capability(int major);
 
 }  // namespace zinc::emulator
