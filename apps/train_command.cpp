@@ -229,6 +229,7 @@ std::optional<int> fails_on_a_rank(comm::World& world, Work&& work) {
   std::optional<Failure> failure;
   try {
     work();
+  } catch (const PeerFailed&) {  // the other rank's message is the one
   } catch (...) {
     failure = describe(std::current_exception());
   }
@@ -240,6 +241,11 @@ std::optional<int> fails_on_a_rank(comm::World& world, Work&& work) {
   zero::any_rank(world, false);  // a barrier
   return static_cast<int>(*first);
 }
+
+// Saving failed on a rank, and the message is out.
+struct SavingFailed {
+  int code;
+};
 
 // Samples of the data, spread over all of it: reading everything would take as long as reading it
 // once more.
@@ -409,7 +415,10 @@ int train_on(comm::World& world, Job& job, const Options& options) {
                        .total_steps = options.steps});
   if (output->run) output->run->keep();
   const auto save = [&](const std::string& name) {
-    train::save_model(engine, job.model, options.out + "/" + name, name == "best");
+    const auto code = fails_on_a_rank(world, [&] {
+      train::save_model(engine, job.model, options.out + "/" + name, {.replace = name == "best"});
+    });
+    if (code) throw SavingFailed{*code};
   };
   train::Trainer trainer(engine, *input->loader, input->evaluation.get(), std::move(output->sinks),
                          &console,
@@ -419,7 +428,12 @@ int train_on(comm::World& world, Job& job, const Options& options) {
                           .save = save,
                           .stop = &stop,
                           .trace = trace ? &*trace : nullptr});
-  const train::TrainResult result = trainer.run();
+  train::TrainResult result;
+  try {
+    result = trainer.run();
+  } catch (const SavingFailed& failed) {
+    return failed.code;
+  }
   if (trace) close_trace(world, trace);
   if (!result.stopped) show_sample(console, engine, options, job.config.seed, job.seq);
   console.line(fmt::format(

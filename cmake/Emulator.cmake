@@ -2,7 +2,7 @@
 # library core, so that a build for the emulator links like one for a GPU.
 
 # Suites of tests/kernels that run on the emulated device too, beside the CPU.
-set(ZINC_EMULATED_SUITES "Fill.*" "Copy.*" "RmsNorm*" "LayerNorm.ShortFloats*" "LayerNorm.WithoutBeta*" "LayerNorm.RowFar*" "Gelu*" "SwiGlu*" "Scale.*" "Accumulate.*" "AdamW.*" "FiniteNorm.*" "*GemmO*" "Gemm.*" "BatchedGemm.*")
+set(ZINC_EMULATED_SUITES "Fill.*" "Copy.*" "RmsNorm*" "LayerNorm.ShortFloats*" "LayerNorm.WithoutBeta*" "LayerNorm.RowFar*" "Gelu*" "SwiGlu*" "Scale.*" "Accumulate.*" "AdamW.*" "FiniteNorm.*" "*GemmO*" "Gemm.*" "BatchedGemm.*" "Attention*" "*AttentionOver.EveryType*")
 # Of those: silu alone has no kernel yet; large products, whose schedules a test of its own covers.
 set(ZINC_EMULATED_EXCEPT "*FusedActivation_IsTheOp*" "Gemm.Bits_DoNotDependOnThreads")
 

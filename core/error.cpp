@@ -26,6 +26,9 @@ IoError::IoError(std::string_view operation, std::string path, int64_t offset, i
       offset_(offset),
       error_number_(error_number) {}
 
+PeerFailed::PeerFailed(std::string_view operation, int rank)
+    : Error(concat(operation, ": rank ", rank, " failed; its message says why")), rank_(rank) {}
+
 namespace detail {
 
 void throw_invalid_argument(std::string message) { throw InvalidArgument(std::move(message)); }

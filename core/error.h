@@ -69,6 +69,16 @@ class IoError : public Error {
   int error_number_;
 };
 
+// Work that ranks do together failed on another one, whose own error says why.
+class PeerFailed : public Error {
+ public:
+  PeerFailed(std::string_view operation, int rank);
+  int rank() const { return rank_; }
+
+ private:
+  int rank_;
+};
+
 // An allocation would exceed its limit, or the system has no memory left (limit_bytes() is -1 where
 // zinc was given no limit). what() carries the label table of the allocator.
 class OutOfMemory : public Error {

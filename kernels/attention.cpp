@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/context.h"
 #include "core/error.h"
+#include "kernels/attention_problem.h"
 #include "kernels/checks.h"
-#include "kernels/cpu/attention.h"
+#include "kernels/cuda/attention.h"
 #include "kernels/launch.h"
 
 namespace zinc::kernels {
@@ -16,7 +18,7 @@ void require_heads(std::string_view op, std::string_view name, const ConstView& 
   require_operand(op, name, view, dtype, shape);
 }
 
-void check_mask(std::string_view op, const cpu::AttentionProblem& p) {
+void check_mask(std::string_view op, const AttentionProblem& p) {
   const AttentionMask& mask = p.mask;
   if (mask.key_lengths) {
     require_dense_operand(op, "key_lengths", mask.key_lengths, DType::i32, Shape{p.B});
@@ -45,30 +47,30 @@ void check_mask(std::string_view op, const cpu::AttentionProblem& p) {
 }
 
 template <class Args>
-cpu::AttentionProblem problem_of(std::string_view op, const Args& args) {
+AttentionProblem problem_of(std::string_view op, const Args& args) {
   require_float(op, "q", args.q);
   require(args.q.rank() == 4, op, ": q must be [batch, queries, heads, head size], not ",
           args.q.shape());
   require(static_cast<bool>(args.k), op, ": k is missing");
   require(args.k.rank() == 4, op, ": k must be [batch, keys, key heads, head size], not ",
           args.k.shape());
-  cpu::AttentionProblem p{.B = args.q.dim(0),
-                          .Tq = args.q.dim(1),
-                          .Tk = args.k.dim(1),
-                          .H = args.q.dim(2),
-                          .G = args.k.dim(2),
-                          .D = args.q.dim(3),
-                          .dtype = args.q.dtype(),
-                          .device = args.q.device()};
+  AttentionProblem p{.B = args.q.dim(0),
+                     .Tq = args.q.dim(1),
+                     .Tk = args.k.dim(1),
+                     .H = args.q.dim(2),
+                     .G = args.k.dim(2),
+                     .D = args.q.dim(3),
+                     .dtype = args.q.dtype(),
+                     .device = args.q.device()};
   require(p.D > 0, op, ": the head size must not be 0");
   require(p.G > 0 && p.H % p.G == 0, op,
           ": the query heads must be a multiple of the key heads: ", p.H, " vs ", p.G);
   const Shape key_shape{p.B, p.Tk, p.G, p.D};
   require_heads(op, "k", args.k, p.dtype, key_shape);
   require_heads(op, "v", args.v, p.dtype, key_shape);
-  p.q = cpu::HeadsView(args.q);
-  p.k = cpu::HeadsView(args.k);
-  p.v = cpu::HeadsView(args.v);
+  p.q = HeadsView(args.q);
+  p.k = HeadsView(args.k);
+  p.v = HeadsView(args.v);
   p.scale = args.scale != 0.0 ? args.scale : 1.0 / std::sqrt(static_cast<double>(p.D));
   p.mask = args.mask;
   p.dropout = args.dropout;
@@ -93,15 +95,33 @@ int64_t bytes_of(const AttentionMask& mask) {
          bytes_of(mask.alibi_slopes) + bytes_of(mask.bias);
 }
 
-void require_known_device(std::string_view op, const Device& device) {
-  require(device.is_cpu() || device.meta, op, ": this build has no kernel for ", device);
+void run_forward_on_cuda(const AttentionProblem& p, const HeadsView& out, void* lse,
+                         StreamRef stream) {
+  if (p.device.meta) return;
+  if constexpr (kHasCudaKernels) {
+    cuda::run_attention_forward(p, out, static_cast<float*>(lse), stream);
+  } else {
+    require(false, "attention_forward: this build has no kernel for ", p.device);
+  }
+}
+
+void run_backward_on_cuda(const AttentionProblem& p, const AttentionGradients& gradients,
+                          StreamRef stream) {
+  const Block workspace = Context::current().allocator().allocate(
+      cuda::attention_backward_workspace_bytes(p), Tier::device, Label::workspace, stream);
+  if (p.device.meta) return;
+  if constexpr (kHasCudaKernels) {
+    cuda::run_attention_backward(p, gradients, static_cast<float*>(workspace.data()), stream);
+  } else {
+    require(false, "attention_backward: this build has no kernel for ", p.device);
+  }
 }
 
 }  // namespace
 
 void attention_forward(const AttentionForward& args, StreamRef stream) {
   constexpr auto kOp = "attention_forward";
-  const cpu::AttentionProblem p = problem_of(kOp, args);
+  const AttentionProblem p = problem_of(kOp, args);
   require_heads(kOp, "out", args.out, p.dtype, args.q.shape());
   for (const auto& [name, view] :
        {std::pair{"q", args.q}, std::pair{"k", args.k}, std::pair{"v", args.v}}) {
@@ -110,16 +130,16 @@ void attention_forward(const AttentionForward& args, StreamRef stream) {
   if (args.lse) require_dense_operand(kOp, "lse", args.lse, p.wide(), Shape{p.B, p.H, p.Tq});
   require_same_device(kOp, {args.q, args.k, args.v, args.out, args.lse, p.mask.key_lengths,
                             p.mask.key_begin, p.mask.key_end, p.mask.alibi_slopes, p.mask.bias});
-  require_known_device(kOp, p.device);
   if (args.q.numel() == 0) return;
   if (p.device.meta) note_kernel(kOp, cost(args), stream, WorkKind::attention, p.dtype);
-  if (!p.device.is_cpu()) return;
-  cpu::run_attention_forward(p, cpu::HeadsView(args.out), args.lse.data(), stream);
+  const HeadsView out(args.out);
+  if (p.device.is_cuda()) return run_forward_on_cuda(p, out, args.lse.data(), stream);
+  cpu::run_attention_forward(p, out, args.lse.data(), stream);
 }
 
 void attention_backward(const AttentionBackward& args, StreamRef stream) {
   constexpr auto kOp = "attention_backward";
-  const cpu::AttentionProblem p = problem_of(kOp, args);
+  const AttentionProblem p = problem_of(kOp, args);
   require_heads(kOp, "out", args.out, p.dtype, args.q.shape());
   require_heads(kOp, "dout", args.dout, p.dtype, args.q.shape());
   require_dense_operand(kOp, "lse", args.lse, p.wide(), Shape{p.B, p.H, p.Tq});
@@ -142,17 +162,16 @@ void attention_backward(const AttentionBackward& args, StreamRef stream) {
   require_same_device(kOp, {args.q, args.k, args.v, args.out, args.lse, args.dout, args.dq, args.dk,
                             args.dv, args.dbias, p.mask.key_lengths, p.mask.key_begin,
                             p.mask.key_end, p.mask.alibi_slopes, p.mask.bias});
-  require_known_device(kOp, p.device);
   if (p.B == 0 || p.H == 0) return;
   if (p.device.meta) note_kernel(kOp, cost(args), stream, WorkKind::attention, p.dtype);
-  if (!p.device.is_cpu()) return;
-  const cpu::AttentionGradients gradients{.out = cpu::HeadsView(args.out),
-                                          .dout = cpu::HeadsView(args.dout),
-                                          .lse = args.lse.data(),
-                                          .dq = cpu::HeadsView(args.dq),
-                                          .dk = cpu::HeadsView(args.dk),
-                                          .dv = cpu::HeadsView(args.dv),
-                                          .dbias = args.dbias};
+  const AttentionGradients gradients{.out = HeadsView(args.out),
+                                     .dout = HeadsView(args.dout),
+                                     .lse = args.lse.data(),
+                                     .dq = HeadsView(args.dq),
+                                     .dk = HeadsView(args.dk),
+                                     .dv = HeadsView(args.dv),
+                                     .dbias = args.dbias};
+  if (p.device.is_cuda()) return run_backward_on_cuda(p, gradients, stream);
   cpu::run_attention_backward(p, gradients, stream);
 }
 

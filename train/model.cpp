@@ -1,6 +1,5 @@
 #include "train/model.h"
 
-#include <cerrno>
 #include <exception>
 #include <optional>
 #include <utility>
@@ -18,6 +17,16 @@ namespace {
 std::string_view embedding_name(const ModelConfig& config) {
   return std::holds_alternative<nn::Gpt2Config>(config) ? "transformer.wte.weight"
                                                         : "model.embed_tokens.weight";
+}
+
+// Every rank has checked that it wrote no element twice.
+void require_complete(comm::World& world, const ModelFolderWriter& writer,
+                      const std::string& folder) {
+  const auto mine = static_cast<double>(writer.num_written());
+  double written = 0.0;
+  for (const double part : zero::gather_values(world, {&mine, 1})) written += part;
+  bug_check(static_cast<int64_t>(written) == writer.num_elements(), folder, ": all ranks wrote ",
+            static_cast<int64_t>(written), " elements, the model has ", writer.num_elements());
 }
 
 }  // namespace
@@ -47,44 +56,44 @@ void FolderWeights::read(const autograd::Parameter& parameter, int64_t begin, Vi
   reader_.read(parameter.name(), parameter.shape(), begin, out);
 }
 
-void gather_model(zero::Engine& engine,
-                  const std::function<void(const std::string& name, const Tensor& values)>& take) {
-  for (const auto& [name, parameter] : engine.model().named_parameters()) {
-    const Tensor values = engine.parameter(name);
-    if (take) take(name, values);
-  }
-}
-
 void save_model(zero::Engine& engine, const ModelConfigFile& config, const std::string& folder,
-                bool replace) {
+                const SaveOptions& options) {
+  comm::World& world = engine.world();
   const DType dtype = engine.config().precision.dtype;
-  const bool writes = engine.world().is_main();
   std::vector<TensorSpec> specs;
   for (const auto& [name, parameter] : engine.model().named_parameters()) {
     specs.push_back({.name = name, .dtype = dtype, .shape = parameter->shape()});
   }
-  // Every rank takes part in the gathering, whatever becomes of rank 0's file.
-  std::exception_ptr failure;
   std::optional<ModelFolderWriter> writer;
-  const auto attempt = [&](const auto& work) {
-    if (!writes || failure != nullptr) return;
+  const auto together = [&](const auto& work) {
+    std::exception_ptr failure;
     try {
       work();
     } catch (...) {
       failure = std::current_exception();
     }
+    zero::require_all_succeeded(world, "save the weights", failure);
   };
-  attempt([&] {
+  together([&] {
+    if (!world.is_main()) return;
     writer.emplace(folder, config.config, dtype, specs,
-                   ModelFolderOptions{.replace = replace, .original_config = config.original});
+                   ModelFolderOptions{.replace = options.replace,
+                                      .max_shard_bytes = options.max_shard_bytes,
+                                      .original_config = config.original,
+                                      .shared = true});
   });
-  gather_model(engine, [&](const std::string& name, const Tensor& values) {
-    attempt([&] { writer->write(name, 0, values.view().reshape(Shape{values.numel()})); });
+  const std::string path = zero::share_text(world, writer ? writer->path() : std::string());
+  together([&] {
+    if (!writer) writer.emplace(ModelFolderWriter::join(path, specs, options.max_shard_bytes));
+    engine.read_own_weights([&](const std::string& name, int64_t begin, ConstView values) {
+      writer->write(name, begin, values);
+    });
+    writer->sync();
   });
-  attempt([&] { writer->commit(); });
-  const bool failed = zero::any_rank(engine.world(), failure != nullptr);
-  if (failure != nullptr) std::rethrow_exception(failure);
-  if (failed) throw IoError("write the weights to", folder, -1, EIO, "rank 0 says why");
+  require_complete(world, *writer, folder);
+  together([&] {
+    if (world.is_main()) writer->commit();
+  });
 }
 
 }  // namespace zinc::train

@@ -1,13 +1,14 @@
 // train/model.h: models from configurations, their weights from and to Hugging Face folders.
 #pragma once
 
-#include <functional>
+#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "nn/model.h"
 #include "train/hub/model_config.h"
 #include "train/hub/weight_reader.h"
+#include "train/safetensors/folder.h"
 #include "zero/engine.h"
 
 namespace zinc::train {
@@ -28,15 +29,17 @@ class FolderWeights : public nn::WeightSource {
   WeightReader reader_;
 };
 
-// Hands out every parameter of the model, in its order, on every rank: what the optimizer works on
-// (zero::Engine::parameter). Collective. `take` may be empty.
-void gather_model(zero::Engine& engine,
-                  const std::function<void(const std::string& name, const Tensor& values)>& take);
+struct SaveOptions {
+  bool replace = false;  // an existing folder of that name
+  int64_t max_shard_bytes = kDefaultShardBytes;
+};
 
 // Writes the engine's weights, in the model's dtype, and config.json as a folder that transformers
-// loads. Collective; rank 0 writes, and an error of rank 0 is thrown on every rank. `replace`: an
-// existing folder of that name.
+// loads: the same bytes on every stage and in every world. Collective. Each rank writes its own
+// byte ranges into the same files, so that none gathers anything: all ranks need one shared file
+// system. The folder appears at once when all have written and synced. Where a rank fails, nothing
+// is left, it throws its error, and the others throw PeerFailed.
 void save_model(zero::Engine& engine, const ModelConfigFile& config, const std::string& folder,
-                bool replace);
+                const SaveOptions& options = {});
 
 }  // namespace zinc::train

@@ -22,7 +22,9 @@
 #include "zero/gradient_norm.h"
 #include "zero/host_activations.h"
 #include "zero/host_memory.h"
+#include "zero/lockstep.h"
 #include "zero/loss_totals.h"
+#include "zero/own_weights.h"
 #include "zero/parameter_source.h"
 #include "zero/phase_clock.h"
 #include "zero/resident_values.h"
@@ -114,7 +116,7 @@ class Engine::Impl {
         strategy_(make_strategy(config_, strategy_inputs(options))),
         norm_(groups_, strategy_.owned, world.communicator(), context_),
         source_(groups_, schedule_, *strategy_.weights, *strategy_.gradients,
-                !options.dynamic_model) {
+                !options.dynamic_model, lockstep(options)) {
     values_.drop_resident();
     world.communicator().set_reduce_algorithm(config_.gradient.reduce_algorithm ==
                                                       ReduceAlgorithm::native
@@ -142,11 +144,13 @@ class Engine::Impl {
     activity_ = "forward";
     context_.random().set_position(static_cast<uint64_t>(num_steps_), static_cast<uint64_t>(index));
     source_.begin(WeightStore::Phase::forward);
+    const EngineParameterSource::Pass pass(source_);
     const autograd::ExpectedLossGradient expected(totals_.seed(scaler_.scale(), batch.num_targets));
     const autograd::RecomputeInputScope recompute(
         config_.recompute.cpu_checkpointing ? &host_activations_ : nullptr);
     Loss loss{.sum = model_.loss(batch), .num_targets = batch.num_targets};
     host_activations_.settle();
+    pass.end();
     clock_.stop(start, &PhaseSeconds::forward);
     return loss;
   }
@@ -161,7 +165,9 @@ class Engine::Impl {
     const int64_t left = no_sync_ ? 1 : 0;  // more are to come
     strategy_.gradients->begin_micro_step(
         backwards_, backwards_ + config_.batch.accumulation - micro_step_ + left);
+    const EngineParameterSource::Pass pass(source_);
     autograd::backward(loss.sum, totals_.seed(scaler_.scale(), loss.num_targets));
+    pass.end();
     strategy_.gradients->end_micro_step();
     totals_.add(loss.sum.item(), loss.num_targets);
     ++backwards_;
@@ -277,7 +283,9 @@ class Engine::Impl {
     const TracePhase phase(context_.trace(), "evaluation");
     activity_ = "evaluation";
     source_.begin(WeightStore::Phase::evaluation);
+    const EngineParameterSource::Pass pass(source_);
     const Tensor sum = model_.loss(batch);
+    pass.end();
     strategy_.weights->end_passes();
     return {.loss_sum = sum.item(), .num_targets = batch.num_targets};
   }
@@ -287,7 +295,9 @@ class Engine::Impl {
     const autograd::NoGrad no_grad;
     activity_ = "generation";
     source_.begin(WeightStore::Phase::evaluation);
+    const EngineParameterSource::Pass pass(source_);
     const Tensor logits = model_.next_logits(ids);
+    pass.end();
     strategy_.weights->end_passes();
     return logits;
   }
@@ -332,6 +342,11 @@ class Engine::Impl {
     strategy_.weights->write_master(source_.table().at(parameter), flat(values.clone()));
   }
 
+  void read_own_weights(const TakeWeights& take) {
+    activity_ = "reading of weights";
+    zero::read_own_weights(groups_, *strategy_.weights, world_.communicator(), context_, take);
+  }
+
   std::string moment() const {
     const std::string_view activity = activity_;
     if (activity == "forward" || activity == "backward") {
@@ -355,6 +370,7 @@ class Engine::Impl {
   bool agreed_;
   Strategy strategy_;
   GradientNorm norm_;
+  std::optional<Lockstep> lockstep_;
   EngineParameterSource source_;
   HostActivations host_activations_{context_};
 
@@ -394,6 +410,13 @@ class Engine::Impl {
     model_.set_dtype(config_.precision.dtype);
     model_.set_recompute_every(config_.recompute.every_blocks);
     return make_shard_groups(model_, world_.size(), config_.zero.param_persistence_threshold);
+  }
+
+  Lockstep* lockstep(const EngineOptions& options) {
+    if (options.dynamic_model && strategy_.uses_are_collective && world_.size() > 1) {
+      lockstep_.emplace(groups_, world_);
+    }
+    return lockstep_ ? &*lockstep_ : nullptr;
   }
 
   StrategyInputs strategy_inputs(const EngineOptions& options) {
@@ -527,6 +550,7 @@ Tensor Engine::optimizer_state(std::string_view name, std::string_view state) {
 void Engine::set_parameter(std::string_view name, const Tensor& values) {
   impl_->set_parameter(name, values);
 }
+void Engine::read_own_weights(const TakeWeights& take) { impl_->read_own_weights(take); }
 std::string Engine::moment() const { return impl_->moment(); }
 Tensor Engine::gradient(std::string_view name) { return impl_->gradient(name); }
 void Engine::edit(const std::vector<std::string>& names,

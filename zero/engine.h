@@ -85,7 +85,9 @@ struct EngineOptions {
   // Length of the run in optimizer steps, for schedules that end; 0: not known.
   int64_t total_steps = 0;
   // True: the model may use its parameters in another order in every step; nothing is checked
-  // against the recorded schedule.
+  // against the recorded schedule. Where parameters are sharded (stage 3), every rank has to use
+  // the same shard groups in the same order: this is checked, and takes a round between the ranks
+  // per use.
   bool dynamic_model = false;
 };
 
@@ -135,6 +137,13 @@ class Engine {
   // By the optimizer's own state name: "exp_avg".
   Tensor optimizer_state(std::string_view name, std::string_view state);
   void set_parameter(std::string_view name, const Tensor& values);
+
+  // Hands out this rank's part of the weights, as parameter() gives them, piece by piece: flat
+  // elements [begin, begin + values.numel()) of a parameter in memory that is valid during the
+  // call. On every stage each element of the model is in the part of exactly one rank. An empty
+  // `take` is allowed: the memory is taken and nothing is handed out. Not collective; waits.
+  using TakeWeights = std::function<void(const std::string& name, int64_t begin, ConstView values)>;
+  void read_own_weights(const TakeWeights& take);
 
   // The gradient of the step's mean loss over all micro-batches and ranks, before clipping, f32
   // (f64 for f64 models); from the last backward() of a step to its step(). Collective: it reduces

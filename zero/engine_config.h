@@ -119,9 +119,8 @@ struct ZeroConfig {
       100'000;  // elements: smaller parameters stay whole; stage 3
   // Elements in persistent parameters at most; stage 3.
   int64_t model_persistence_threshold = std::numeric_limits<int64_t>::max();
-  int64_t max_live_parameters = 1'000'000'000;      // elements; 0 is valid; stage 3
-  int64_t max_reuse_distance = 1'000'000'000;       // elements; 0 is valid; stage 3
-  bool gather_16bit_weights_on_model_save = false;  // stage 3
+  int64_t max_live_parameters = 1'000'000'000;  // elements; 0 is valid; stage 3
+  int64_t max_reuse_distance = 1'000'000'000;   // elements; 0 is valid; stage 3
   bool ignore_unused_parameters = true;
   bool allow_untested_optimizer = false;  // a client's own optimizer with stages 1-3
   bool force_cpu_optimizer = true;        // refuse a client's own optimizer with offload

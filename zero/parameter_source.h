@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "autograd/parameter.h"
+#include "core/error.h"
 #include "zero/gradient_store.h"
+#include "zero/lockstep.h"
 #include "zero/shard_group.h"
 #include "zero/step_schedule.h"
 #include "zero/weight_store.h"
@@ -17,16 +19,34 @@ namespace zinc::zero {
 
 class EngineParameterSource : public autograd::ParameterSource {
  public:
-  // All arguments must outlive this. `check`: compare every use with the schedule.
+  // All arguments must outlive this. `check`: compare every use with the schedule. `lockstep`: with
+  // the other ranks; may be null.
   EngineParameterSource(const std::vector<ShardGroup>& groups, const StepSchedule& schedule,
-                        WeightStore& weights, GradientStore& gradients, bool check)
+                        WeightStore& weights, GradientStore& gradients, bool check,
+                        Lockstep* lockstep)
       : table_(groups),
         weights_(weights),
         gradients_(gradients),
         check_(check),
+        lockstep_(lockstep),
         forward_(groups, "forward", schedule.forward()),
         backward_(groups, "backward", schedule.backward()),
         cursor_(&forward_) {}
+
+  // A pass that the engine runs. Parameters can be used while one lives, and nowhere else.
+  class Pass {
+   public:
+    explicit Pass(EngineParameterSource& source) : source_(source) { ++source_.passes_; }
+    ~Pass() { --source_.passes_; }
+    Pass(const Pass&) = delete;
+    Pass& operator=(const Pass&) = delete;
+    void end() const {
+      if (source_.lockstep_ != nullptr) source_.lockstep_->end();
+    }
+
+   private:
+    EngineParameterSource& source_;
+  };
 
   // A forward pass begins.
   void begin(WeightStore::Phase phase) {
@@ -41,12 +61,15 @@ class EngineParameterSource : public autograd::ParameterSource {
   }
 
   autograd::ParameterGuard acquire(autograd::Parameter& parameter) override {
+    require_pass(parameter);
     const ParameterIndex index = table_.at(parameter);
     last_used_ = &parameter;
     if (check_) cursor_->advance(ScheduleAction::acquire, index);
+    if (lockstep_ != nullptr) lockstep_->use(index.group);
     return {*this, parameter, weights_.pin(index)};
   }
   autograd::GradientTarget gradient(autograd::Parameter& parameter) override {
+    require_pass(parameter);
     return gradients_.target(table_.at(parameter));
   }
   void gradient_done(autograd::Parameter& parameter) override {
@@ -67,11 +90,19 @@ class EngineParameterSource : public autograd::ParameterSource {
   }
 
  private:
+  void require_pass(const autograd::Parameter& parameter) const {
+    require(passes_ > 0, "parameter '", parameter.name(),
+            "' belongs to an engine: call engine.forward(), backward(), evaluate() or "
+            "next_logits(), not the module itself");
+  }
+
   ParameterTable table_;
+  int passes_ = 0;
   const autograd::Parameter* last_used_ = nullptr;
   WeightStore& weights_;
   GradientStore& gradients_;
   bool check_;
+  Lockstep* lockstep_;
   ScheduleCursor forward_;
   ScheduleCursor backward_;
   ScheduleCursor* cursor_;

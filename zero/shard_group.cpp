@@ -26,6 +26,11 @@ std::string_view name_of(SegmentKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
+void require_trained(const Placement& placement) {
+  require(is_trained(placement.segment), "parameter '", placement.parameter->name(),
+          "' is frozen: it has neither gradient nor optimizer state");
+}
+
 Range intersect(const Range& a, const Range& b) {
   const int64_t begin = std::max(a.begin, b.begin);
   return {begin, std::max(begin, std::min(a.end, b.end))};

@@ -68,6 +68,9 @@ struct Placement {
   Range range() const { return {offset, offset + parameter->numel()}; }
 };
 
+// Throws InvalidArgument for a frozen parameter: it has neither gradient nor optimizer states.
+void require_trained(const Placement& placement);
+
 struct Segment {
   SegmentKind kind = SegmentKind::decay;
   int64_t offset = 0;  // elements from the start of the arena

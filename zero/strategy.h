@@ -28,12 +28,13 @@
 namespace zinc::zero {
 
 struct Strategy {
-  std::unique_ptr<SwappedStates> swapped;  // null: nothing is in swap space
+  std::unique_ptr<SwappedShards> swapped;  // null: nothing is in swap space
   std::unique_ptr<WeightStore> weights;
   std::unique_ptr<GradientStore> gradients;
   std::unique_ptr<OptimizerStep> step;
   // What each rank updates; one entry where every rank updates everything. See GradientNorm.
   std::vector<std::vector<OwnedRange>> owned;
+  bool uses_are_collective = false;  // the first use of a group gathers it
 };
 
 struct StrategyInputs {

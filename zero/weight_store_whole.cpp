@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "kernels/copy.h"
 #include "kernels/fill.h"
+#include "zero/host_memory.h"
 #include "zero/optimizer_shards.h"
 #include "zero/segment_collectives.h"
 #include "zero/trace_span.h"
@@ -43,6 +44,10 @@ class WholeWeights : public WeightStore {
 
   std::vector<UpdateSlice> slices() override { return optimizer_.slices(model_of_range()); }
 
+  void take_updated(int, Range, const ConstView&) override {
+    bug_check(false, "whole weights are on the device");
+  }
+
   void publish() override {
     if (!options_.shard_optimizer) return;
     SegmentCollectives collectives(communicator_, context_,
@@ -79,12 +84,20 @@ class WholeWeights : public WeightStore {
     context_.compute()->synchronize();
   }
 
+  void read_own(ParameterIndex parameter, Range range, View out) override {
+    const ShardGroup& group = group_of(parameter);
+    const Segment& segment = group.segment(at(parameter).segment);
+    const bool master = optimizer_.has_master(group) && is_trained(segment.kind);
+    kernels::copy({.x = host_memory(master ? optimizer_.master(group, segment, range)
+                                           : model_view(group, range)),
+                   .y = out},
+                  context_.compute());
+    context_.compute()->synchronize();
+  }
+
   void read_state(ParameterIndex parameter, int state, View out) override {
-    const Placement& placement = at(parameter);
-    require(is_trained(placement.segment), "parameter '", placement.parameter->name(),
-            "' is frozen and has no optimizer state");
-    optimizer_.read(
-        group_of(parameter), placement,
+    read_owned(
+        parameter,
         [this, state](const ShardGroup& of, const Segment& segment, Range range) {
           return optimizer_.state(of, segment, state, range);
         },
@@ -92,11 +105,8 @@ class WholeWeights : public WeightStore {
   }
 
   void read_owned(ParameterIndex parameter, const OwnedValues& values, View out) override {
-    const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
-    const Placement& placement = group.placements()[static_cast<size_t>(parameter.position)];
-    require(is_trained(placement.segment), "parameter '", placement.parameter->name(),
-            "' is frozen and has no gradient");
-    optimizer_.read(group, placement, values, out);
+    require_trained(at(parameter));
+    optimizer_.read(group_of(parameter), at(parameter), values, out);
   }
 
   void write_master(ParameterIndex parameter, ConstView values) override {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/context.h"
-#include "kernels/cpu/attention.h"
+#include "kernels/attention_problem.h"
 #include "kernels/cpu/attention_rows.h"
 #include "kernels/cpu/block_product.h"
 

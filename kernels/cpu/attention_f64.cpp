@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/parallel.h"
-#include "kernels/cpu/attention.h"
+#include "kernels/attention_problem.h"
 
 namespace zinc::kernels::cpu {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "core/dtype.h"
 #include "core/philox.h"
-#include "kernels/cpu/attention.h"
+#include "kernels/attention_problem.h"
 
 namespace zinc::kernels::cpu {
 

@@ -292,6 +292,36 @@ TEST_F(BadInput, FullFileSystemWhileSaving) {
   EXPECT_EQ(ended.out, ".zinc-run\nconfig.resolved.json\nevents\nmetrics.csv\nmetrics.jsonl\n");
 }
 
+// Rank 1 sees another folder of that name: its ranges cannot reach the files that rank 0 made.
+TEST_F(BadInput, RanksWithoutASharedFileSystem) {
+  if (!have_mpirun()) GTEST_SKIP() << "built without MPI";
+  std::filesystem::create_directory(folder_ / "disk");
+  const std::string mount = "mount -t tmpfs -o size=64k none '" + (folder_ / "disk") + "'";
+  if (CommandProcess::of_program({"unshare", "--user", "--map-root-user", "--mount", "true"})
+          .finish()
+          .exit_code != 0) {
+    GTEST_SKIP() << "no mounts here";
+  }
+  std::string words = "'" + command_path() + "'";
+  for (const std::string& word : folder_.train({"--out", folder_ / "disk/run"})) {
+    words += " '" + word + "'";
+  }
+  folder_.write("alone.sh", mount + " && exec " + words + "\n");
+  folder_.write("rank.sh",
+                "if [ \"$OMPI_COMM_WORLD_RANK\" = 1 ]; then\n"
+                "  exec unshare --user --map-root-user --mount sh '" +
+                    (folder_ / "alone.sh") + "'\nfi\nexec " + words + "\n");
+  const Ended ended =
+      CommandProcess::of_program({ZINC_MPIRUN, "--oversubscribe", "--bind-to", "none",
+                                  "--allow-run-as-root", "-np", "2", "sh", folder_ / "rank.sh"})
+          .finish();
+  EXPECT_EQ(ended.exit_code, kIo) << to_string(ended);
+  EXPECT_EQ(messages(ended.err).size(), 1U) << to_string(ended);
+  EXPECT_THAT(ended.err, HasSubstr("all ranks need one shared file system"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "disk/run/final"));
+  EXPECT_THAT(folder_.unfinished(), IsEmpty());
+}
+
 TEST_F(BadInput, ExistingRunWithoutForce) {
   ASSERT_EQ(run_zinc(folder_.train()).exit_code, 0);
   const std::string figures = read_whole_file(folder_.out() + "/metrics.jsonl");

@@ -37,7 +37,7 @@ struct Case {
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
-// Blocks are 128 queries by 512 (forward) or 256 (backward) keys.
+// Blocks are 128 queries by 512 (forward) or 256 (backward) keys; 32 by 32 on CUDA.
 constexpr Case kCases[] = {
     {"OneToken", 1, 1, 1, 1, 1, 4, kCausal},
     {"Small", 2, 5, 5, 3, 3, 8, kCausal},
@@ -85,6 +85,7 @@ struct Inputs {
     lse = HostArray({c.B, c.H, c.Tq}, wide);
     dq = out;
     dk = dv = HostArray({c.B, c.Tk, c.G, c.D}, dtype);
+    const DeviceScope scope(device_for(dtype));
     make_mask();
   }
 
@@ -132,7 +133,7 @@ struct Inputs {
     const View& view = store.view();
     const View one = view.narrow(2, at, 1);
     return View(one.data(), view.dtype(), {B, T, heads, D},
-                {view.stride(0), view.stride(1), view.stride(3), 1}, kCpu, Tier::device);
+                {view.stride(0), view.stride(1), view.stride(3), 1}, device(), Tier::device);
   }
   View q() const { return part(q_store, 1, c.B, c.Tq, c.H, c.D); }
   View k() const { return part(k_store, 2, c.B, c.Tk, c.G, c.D); }
@@ -140,7 +141,7 @@ struct Inputs {
   View dout() const {  // stored [B, H, Tq, D]
     const View& view = dout_store.view();
     return View(view.data(), dtype, {c.B, c.Tq, c.H, c.D},
-                {view.stride(0), view.stride(2), view.stride(1), 1}, kCpu, Tier::device);
+                {view.stride(0), view.stride(2), view.stride(1), 1}, device(), Tier::device);
   }
 
   // The same values in f64.
@@ -151,6 +152,7 @@ struct Inputs {
     other.v_store = v_store.as(DType::f64);
     other.dout_store = dout_store.as(DType::f64);
     if (mask.bias) {
+      const DeviceScope scope(kCpu);
       other.bias = bias.as(DType::f64);
       other.mask.bias = other.bias;
     }
@@ -158,6 +160,7 @@ struct Inputs {
   }
 
   void forward(StreamRef stream) {
+    const DeviceScope scope(device_for(dtype));
     attention_forward({.q = q(),
                        .k = k(),
                        .v = v(),
@@ -169,6 +172,7 @@ struct Inputs {
                       stream);
   }
   void backward(StreamRef stream) {
+    const DeviceScope scope(device_for(dtype));
     AttentionBackward args{.q = q(),
                            .k = k(),
                            .v = v(),
@@ -368,6 +372,19 @@ TEST_P(AttentionOver, Bits_DoNotDependOnThreads) {
   }
 }
 
+// Small enough for all of a GPU's schedules.
+TEST(Attention, Bits_DoNotDependOnSchedules) {
+  CpuContext context;
+  EXPECT_TRUE(same_for_all_thread_counts([&] {
+    Inputs x({"", 1, 40, 70, 2, 1, 12, kCausal | kLengths | kAlibi | kOneBias | kDropout},
+             DType::bf16);
+    x.lengths.set(0, 65);
+    x.forward(context.stream());
+    x.backward(context.stream());
+    return std::vector<HostArray>{x.out, x.lse, x.dq, x.dk, x.dv, x.dbias};
+  }));
+}
+
 TEST(Attention, QueriesThatSeeNothing_GiveZero) {
   CpuContext context;
   for (const DType dtype : kFloatDTypes) {
@@ -435,6 +452,28 @@ TEST(Attention, DocumentsInOneRow_MatchMaskedRows) {
   first.forward(context.stream());
   for (int64_t i = 0; i < 600 * 8; ++i) ASSERT_EQ(all.out.at(i), first.out.at(i));
   EXPECT_NE(all.out.at(620 * 8), first.out.at(620 * 8));
+}
+
+// Head sizes at the edges of those that CUDA kernels are made for.
+TEST(Attention, LargeHeads_MatchF64) {
+  for (const int64_t D : {33, 64, 96, 128, 200, 256}) {
+    for (const DType dtype : kShortFloatDTypes) {
+      CpuContext context;
+      Inputs x({"", 1, 40, 40, 2, 1, D, kCausal}, dtype);
+      Inputs exact = x.in_f64();
+      for (Inputs* one : {&x, &exact}) {
+        one->forward(context.stream());
+        one->backward(context.stream());
+      }
+      // As in EveryType_MatchesF64; scores grow like sqrt(D).
+      const double bound = 2 * epsilon_of(dtype) + 16 * epsilon_of(DType::f32) * std::sqrt(D + 40.);
+      EXPECT_LE(relative_l2(x.out, exact.out), bound) << D;
+      EXPECT_LE(relative_l2(x.dv, exact.dv), 2 * bound) << D;
+      // Probabilities sum to 1 up to their rounding, which meets scores' differences.
+      EXPECT_LE(relative_l2(x.dq, exact.dq), 4 * bound) << D;
+      EXPECT_LE(relative_l2(x.dk, exact.dk), 4 * bound) << D;
+    }
+  }
 }
 
 TEST(Attention, EmptyExtents_AreHandled) {

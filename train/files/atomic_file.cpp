@@ -82,17 +82,36 @@ AtomicFile::AtomicFile(std::string path, int64_t reserve_bytes) : path_(std::mov
   }
 }
 
+AtomicFile AtomicFile::create_shared(std::string path, int64_t reserve_bytes) {
+  FileDescriptor fd(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+  if (!fd) throw IoError("create", path, -1, errno);
+  if (reserve_bytes > 0) reserve_space(fd.get(), path, reserve_bytes);
+  return {std::move(path), std::move(fd)};
+}
+
+AtomicFile AtomicFile::open_shared(std::string path) {
+  FileDescriptor fd(::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd) {
+    const std::string_view hint =
+        errno == ENOENT ? "another rank created it: all ranks need one shared file system" : "";
+    throw IoError("open", path, -1, errno, hint);
+  }
+  return {std::move(path), std::move(fd)};
+}
+
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
     : path_(std::move(other.path_)),
       temporary_path_(std::exchange(other.temporary_path_, {})),
-      fd_(std::move(other.fd_)) {}
+      fd_(std::move(other.fd_)),
+      committed_(other.committed_) {}
 
 AtomicFile::~AtomicFile() {
   if (!temporary_path_.empty()) ::unlink(temporary_path_.c_str());
 }
 
 void AtomicFile::write(int64_t offset, std::span<const std::byte> bytes) {
-  require(!temporary_path_.empty(), "write: '", path_, "' is already committed");
+  require(!committed_, "write: '", path_, "' is already committed");
   size_t done = 0;
   while (done < bytes.size()) {
     const ssize_t n = ::pwrite(fd_.get(), bytes.data() + done, bytes.size() - done,
@@ -106,9 +125,11 @@ void AtomicFile::write(int64_t offset, std::span<const std::byte> bytes) {
 }
 
 void AtomicFile::commit() {
-  require(!temporary_path_.empty(), "commit: '", path_, "' is already committed");
+  require(!committed_, "commit: '", path_, "' is already committed");
   // A failed fsync is final: the kernel may have dropped the pages, a second call would lie.
   if (::fsync(fd_.get()) != 0) throw IoError("sync", path_, -1, errno);
+  committed_ = true;
+  if (temporary_path_.empty()) return;  // shared
   if (::rename(temporary_path_.c_str(), path_.c_str()) != 0) {
     throw IoError("rename a complete file to", path_, -1, errno);
   }

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "train/files/file_descriptor.h"
 
@@ -22,6 +23,11 @@ class AtomicFile {
   // The file gets mode 0666 less the umask. `reserve_bytes` > 0: the file has that size from the
   // start and its space is claimed, so that a full disk shows here and not half-way.
   explicit AtomicFile(std::string path, int64_t reserve_bytes = 0);
+  // A file that several processes write, in a folder that nobody reads yet (AtomicFolder): it has
+  // its own name from the start. One process creates it, then the others open it. commit() syncs
+  // what this process wrote; that the file appears whole, or not at all, is the folder's work.
+  static AtomicFile create_shared(std::string path, int64_t reserve_bytes);
+  static AtomicFile open_shared(std::string path);
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&&) = delete;
   ~AtomicFile();
@@ -32,9 +38,12 @@ class AtomicFile {
   void commit();
 
  private:
+  AtomicFile(std::string path, FileDescriptor fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+
   std::string path_;
-  std::string temporary_path_;  // empty once committed
+  std::string temporary_path_;  // empty once committed, and where the file is shared
   FileDescriptor fd_;
+  bool committed_ = false;
 };
 
 // Writes a small file in one go.

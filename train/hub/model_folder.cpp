@@ -27,16 +27,32 @@ ModelFolderWriter::ModelFolderWriter(std::string target, const ModelConfig& conf
                                      std::span<const TensorSpec> parameters,
                                      const ModelFolderOptions& options)
     : folder_(std::move(target)), replace_(options.replace) {
-  weights_ = std::make_unique<SafetensorsFolderWriter>(folder_.path(), parameters,
-                                                       options.max_shard_bytes);
-  write_file_atomically(folder_.path() + "/config.json",
+  weights_ = std::make_unique<SafetensorsFolderWriter>(
+      path(), parameters, options.max_shard_bytes,
+      options.shared ? WriterRole::creator : WriterRole::alone);
+  write_file_atomically(path() + "/config.json",
                         model_config_json(config, dtype, options.original_config));
-  if (!options.tokenizer_folder.empty()) copy_tokenizer(options.tokenizer_folder, folder_.path());
+  if (!options.tokenizer_folder.empty()) copy_tokenizer(options.tokenizer_folder, path());
+}
+
+ModelFolderWriter ModelFolderWriter::join(const std::string& path,
+                                          std::span<const TensorSpec> parameters,
+                                          int64_t max_shard_bytes) {
+  ModelFolderWriter writer;
+  writer.weights_ = std::make_unique<SafetensorsFolderWriter>(path, parameters, max_shard_bytes,
+                                                              WriterRole::joiner);
+  return writer;
+}
+
+void ModelFolderWriter::sync() {
+  weights_->commit();
+  synced_ = true;
 }
 
 void ModelFolderWriter::commit() {
-  weights_->commit();
-  folder_.commit(replace_);
+  require(folder_.has_value(), "model folder: the process that made it commits it");
+  if (!synced_) sync();
+  folder_->commit(replace_);
 }
 
 }  // namespace zinc::train

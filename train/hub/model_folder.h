@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,25 +23,41 @@ struct ModelFolderOptions {
   // A folder whose tokenizer files (tokenizer.json, tokenizer_config.json, special_tokens_map.json,
   // vocab.json, merges.txt, tokenizer.model, generation_config.json) are copied; empty: none.
   std::string tokenizer_folder{};
+  bool shared = false;  // other processes join and write weights too
 };
 
 // config.json, the weights (one file, or several and an index) and the tokenizer's files. The
 // folder appears at commit(), complete and durable; without it nothing is left. Parameters arrive
 // range by range in any order; see train/safetensors/writer.h.
+//
+// Several processes: one makes it with `shared`, the others join its path(); each writes its own
+// ranges and calls sync(); when all have, and have written everything, the first one calls
+// commit().
 class ModelFolderWriter {
  public:
   // `dtype` of the weights goes into config.json; `parameters` have names and dtypes of their own.
   ModelFolderWriter(std::string target, const ModelConfig& config, DType dtype,
                     std::span<const TensorSpec> parameters, const ModelFolderOptions& options = {});
+  // Joins the process whose path() this is; the rest as it was given there.
+  static ModelFolderWriter join(const std::string& path, std::span<const TensorSpec> parameters,
+                                int64_t max_shard_bytes = kDefaultShardBytes);
 
   void write(std::string_view parameter, int64_t begin, ConstView values) {
     weights_->write(parameter, begin, values);
   }
-  void commit();
+  // Where the folder lies until the commit.
+  const std::string& path() const { return folder_->path(); }
+  int64_t num_written() const { return weights_->num_written(); }  // elements, by this process
+  int64_t num_elements() const { return weights_->total_parameters(); }
+  void sync();    // what this process wrote is durable; no more writes
+  void commit();  // not by one that joined
 
  private:
-  AtomicFolder folder_;
-  bool replace_;
+  ModelFolderWriter() = default;
+
+  std::optional<AtomicFolder> folder_;  // absent where joined
+  bool replace_ = false;
+  bool synced_ = false;
   std::unique_ptr<SafetensorsFolderWriter> weights_;
 };
 

@@ -133,7 +133,7 @@ Plan plan_of_rank(const ModelConfigFile& model_config, const Config& config,
                                           .world = options.world});
     engine.gather(engine.evaluate(evaluation.batch(0)));
   }
-  if (options.save) gather_model(engine, {});
+  if (options.save) engine.read_own_weights({});
 
   Plan plan{.options = options,
             .fullest = std::move(watch.plan()),

@@ -123,8 +123,8 @@ std::vector<std::vector<size_t>> plan_shards(std::span<const TensorSpec> tensors
 
 SafetensorsFolderWriter::SafetensorsFolderWriter(std::string folder,
                                                  std::span<const TensorSpec> tensors,
-                                                 int64_t max_shard_bytes)
-    : folder_(std::move(folder)) {
+                                                 int64_t max_shard_bytes, WriterRole role)
+    : folder_(std::move(folder)), role_(role) {
   const std::vector<std::vector<size_t>> shards = plan_shards(tensors, max_shard_bytes);
   files_.reserve(shards.size());  // a writer is not moved once it exists
   for (const std::vector<size_t>& shard : shards) {
@@ -139,7 +139,8 @@ SafetensorsFolderWriter::SafetensorsFolderWriter(std::string folder,
       total_parameters_ += tensors[i].shape.numel();
       total_bytes_ += tensors[i].shape.numel() * size_of(tensors[i].dtype);
     }
-    files_.emplace_back(concat(folder_, '/', name), members);
+    files_.emplace_back(concat(folder_, '/', name), members, SafetensorsMetadata{{"format", "pt"}},
+                        role_);
   }
 }
 
@@ -149,9 +150,15 @@ void SafetensorsFolderWriter::write(std::string_view name, int64_t begin, ConstV
   files_[found->second].write(name, begin, values);
 }
 
+int64_t SafetensorsFolderWriter::num_written() const {
+  int64_t sum = 0;
+  for (const SafetensorsWriter& file : files_) sum += file.num_written();
+  return sum;
+}
+
 void SafetensorsFolderWriter::commit() {
   for (SafetensorsWriter& file : files_) file.commit();
-  if (files_.size() == 1) return;
+  if (files_.size() == 1 || role_ == WriterRole::joiner) return;
   json::Writer out(2);
   out.begin_object().key("metadata").begin_object();
   out.member("total_parameters", total_parameters_).member("total_size", total_bytes_).end_object();

@@ -53,13 +53,17 @@ inline constexpr int64_t kDefaultShardBytes = int64_t{5} * 1000 * 1000 * 1000;
 class SafetensorsFolderWriter {
  public:
   SafetensorsFolderWriter(std::string folder, std::span<const TensorSpec> tensors,
-                          int64_t max_shard_bytes = kDefaultShardBytes);
+                          int64_t max_shard_bytes = kDefaultShardBytes,
+                          WriterRole role = WriterRole::alone);
 
   void write(std::string_view name, int64_t begin, ConstView values);
-  void commit();
+  int64_t num_written() const;                                    // elements, by this process
+  int64_t total_parameters() const { return total_parameters_; }  // elements
+  void commit();  // a joiner leaves the index to the creator
 
  private:
   std::string folder_;
+  WriterRole role_;
   std::vector<SafetensorsWriter> files_;
   std::map<std::string, size_t, std::less<>> file_of_;
   int64_t total_bytes_ = 0;

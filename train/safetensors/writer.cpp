@@ -1,6 +1,7 @@
 #include "train/safetensors/writer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 #include "train/safetensors/convert.h"
@@ -14,15 +15,29 @@ std::span<const std::byte> bytes_of(ConstView view) {
   return {static_cast<const std::byte*>(view.data()), static_cast<size_t>(view.bytes())};
 }
 
+AtomicFile open_file(std::string path, int64_t bytes, WriterRole role) {
+  switch (role) {
+    case WriterRole::alone:
+      break;
+    case WriterRole::creator:
+      return AtomicFile::create_shared(std::move(path), bytes);
+    case WriterRole::joiner:
+      return AtomicFile::open_shared(std::move(path));
+  }
+  return AtomicFile(std::move(path), bytes);
+}
+
 }  // namespace
 
 SafetensorsWriter::SafetensorsWriter(std::string path, std::span<const TensorSpec> tensors,
-                                     const SafetensorsMetadata& metadata)
-    : layout_(safetensors_layout(tensors, metadata)), file_(std::move(path), layout_.file_bytes) {
+                                     const SafetensorsMetadata& metadata, WriterRole role)
+    : role_(role),
+      layout_(safetensors_layout(tensors, metadata)),
+      file_(open_file(std::move(path), layout_.file_bytes, role)) {
   for (const TensorEntry& entry : layout_.tensors) {
     index_.emplace(entry.name, Progress{.entry = &entry, .written = {}});
   }
-  file_.write(0, std::as_bytes(std::span(layout_.prefix)));
+  if (role_ != WriterRole::joiner) file_.write(0, std::as_bytes(std::span(layout_.prefix)));
 }
 
 void SafetensorsWriter::mark(Progress& progress, int64_t begin, int64_t end) {
@@ -57,6 +72,7 @@ void SafetensorsWriter::write(std::string_view name, int64_t begin, ConstView va
           "safetensors: ", entry.name, " is ", *entry.dtype, ", not ", values.dtype());
   if (count == 0) return;
   mark(found->second, begin, begin + count);
+  num_written_ += count;
 
   const int64_t size = size_of(*entry.dtype);
   if (values.dtype() == *entry.dtype) {
@@ -76,6 +92,11 @@ void SafetensorsWriter::write(std::string_view name, int64_t begin, ConstView va
 }
 
 void SafetensorsWriter::commit() {
+  if (role_ == WriterRole::alone) require_everything();
+  file_.commit();
+}
+
+void SafetensorsWriter::require_everything() const {
   for (const auto& [name, progress] : index_) {
     const int64_t all = progress.entry->shape.numel();
     int64_t covered = 0;
@@ -85,7 +106,6 @@ void SafetensorsWriter::commit() {
     require(covered == all, "safetensors: ", path(), ": ", name, " was not written from element ",
             covered, " of ", all, " on");
   }
-  file_.commit();
 }
 
 }  // namespace zinc::train

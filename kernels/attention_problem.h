@@ -1,4 +1,4 @@
-// kernels/cpu/attention.h: attention after the checks, as the CPU code sees it.
+// kernels/attention_problem.h: attention after the checks, as a device's code sees it.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include "core/view.h"
 #include "kernels/attention.h"
 
-namespace zinc::kernels::cpu {
+namespace zinc::kernels {
 
 // Keys [begin, end) are seen.
 struct KeyRange {
@@ -86,6 +86,8 @@ struct AttentionGradients {
   View dbias;
 };
 
+namespace cpu {
+
 // Each takes its workspace from the current context and queues its work on the stream.
 void run_attention_forward(const AttentionProblem& problem, const HeadsView& out, void* lse,
                            StreamRef stream);
@@ -96,4 +98,5 @@ void run_attention_backward(const AttentionProblem& problem, const AttentionGrad
 void attention_forward_f64(const AttentionProblem& problem, const HeadsView& out, double* lse);
 void attention_backward_f64(const AttentionProblem& problem, const AttentionGradients& gradients);
 
-}  // namespace zinc::kernels::cpu
+}  // namespace cpu
+}  // namespace zinc::kernels

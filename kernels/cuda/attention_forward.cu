@@ -1,0 +1,138 @@
+// Flash attention, forward (kernels/attention.h). A block takes 32 queries of one head and walks
+// over the keys they may see, 32 at a time, with a running maximum and sum per row (Dao et al.,
+// algorithm 1). Sums in f32, in the order of the keys: bits depend on the shape and the values
+// alone; tiles that nobody sees change none. Bytes moved: q and out once, k and v once per 32
+// queries of a head.
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_tile.h"
+
+namespace zinc::kernels::cuda {
+namespace {
+
+template <class T>
+struct ForwardArgs {
+  AttentionShape shape;
+  HeadRows<const T> q, k, v;
+  HeadRows<T> out;
+  float* lse;
+};
+
+// What a thread knows of its row.
+struct RowState {
+  int64_t b, h, i;
+  Keys keys;
+  float max = -INFINITY;
+  float sum = 0.0f;
+};
+
+// Weights of one tile of keys, exp(s - max), into `weights` (this thread's of its row), and the
+// factor by which what was summed before shrinks. `scores`: of the same keys, this thread's.
+template <class T>
+__device__ __forceinline__ float weigh_tile(const AttentionShape& shape, RowState& row,
+                                            int64_t first, const float (&scores)[kTileRows / 4],
+                                            float* weights) {
+  float max = row.max;
+#pragma unroll
+  for (int n = 0; n < kTileRows / kRowThreads; ++n) max = fmaxf(max, scores[n]);
+  max = row_reduce(max, [](float a, float b) { return fmaxf(a, b); });
+  const float base = max == -INFINITY ? 0.0f : max;
+  const float shrink = expf(row.max - base);
+  float sum = 0.0f;
+#pragma unroll
+  for (int n = 0; n < kTileRows / kRowThreads; ++n) {
+    const int c = static_cast<int>(threadIdx.x) % kRowThreads + n * kRowThreads;
+    const int64_t j = first + c;
+    if (j < row.keys.begin || j >= row.keys.end) continue;
+    const float weight = expf(scores[n] - base);
+    sum += weight;
+    weights[c] = rounded<T>(weight * shape.kept(row.b, row.h, row.i, j));
+  }
+  row.sum = row.sum * shrink + row_reduce(sum, Add{});
+  row.max = max;
+  return shrink;
+}
+
+template <class T, int kStride>
+__global__ void __launch_bounds__(kAttentionThreads) forward_kernel(ForwardArgs<T> args) {
+  constexpr int kEach = (kStride - 1) / kRowThreads;
+  const AttentionShape& shape = args.shape;
+  float* q_tile = dynamic_shared<float>();
+  float* k_tile = q_tile + kTileRows * kStride;
+  float* v_tile = k_tile + kTileRows * kStride;
+  float* weights = v_tile + kTileRows * kStride;
+  const int r = static_cast<int>(threadIdx.x) / kRowThreads;
+  const int part = static_cast<int>(threadIdx.x) % kRowThreads;
+  RowState row{.b = blockIdx.z, .h = blockIdx.y, .i = int64_t{blockIdx.x} * kTileRows + r};
+  const int64_t first_row = row.i - r;
+  const int64_t g = row.h / (shape.H / shape.G);
+  row.keys = row.i < shape.Tq ? shape.keys_of(row.b, row.i) : Keys{0, 0};
+  load_tile<T, kStride>(q_tile, args.q, row.b, row.h, first_row, shape.Tq, shape.D, shape.aligned);
+  float out[kEach] = {};
+  int64_t limit = shape.Tk;
+  if (shape.causal) {
+    const int64_t last = first_row + kTileRows + shape.Tk - shape.Tq;
+    limit = last < limit ? last : limit;
+  }
+  float* mine = weights + r * kScoreStride;
+  for (int64_t first = 0; first < limit; first += kTileRows) {
+    const bool sees =
+        row.keys.begin < first + kTileRows && row.keys.end > first && row.keys.begin < row.keys.end;
+    if (__syncthreads_or(sees ? 1 : 0) == 0) continue;
+    load_tile<T, kStride>(k_tile, args.k, row.b, g, first, shape.Tk, shape.D, shape.aligned);
+    load_tile<T, kStride>(v_tile, args.v, row.b, g, first, shape.Tk, shape.D, shape.aligned);
+    __syncthreads();
+    float scores[kTileRows / kRowThreads];
+#pragma unroll
+    for (int n = 0; n < kTileRows / kRowThreads; ++n) {
+      const int c = part + n * kRowThreads;
+      const int64_t j = first + c;
+      scores[n] = -INFINITY;
+      if (j < row.keys.begin || j >= row.keys.end) continue;
+      const float product = dot_rows<kStride>(q_tile + r * kStride, k_tile + c * kStride);
+      scores[n] = shape.score(row.b, row.h, row.i, j, product);
+    }
+    const float shrink = weigh_tile<T>(shape, row, first, scores, mine);
+    __syncwarp();
+#pragma unroll
+    for (int n = 0; n < kEach; ++n) out[n] *= shrink;
+    // Weights of keys that the row does not see are not written, and not read.
+    const int64_t begin = row.keys.begin > first ? row.keys.begin - first : 0;
+    const int64_t end = row.keys.end - first < kTileRows ? row.keys.end - first : kTileRows;
+    for (int64_t c = begin; c < end; ++c) {
+      const float weight = mine[c];
+#pragma unroll
+      for (int n = 0; n < kEach; ++n) {
+        out[n] += weight * v_tile[c * kStride + part + n * kRowThreads];
+      }
+    }
+  }
+  if (row.i >= shape.Tq) return;
+  T* to = args.out.at(row.b, row.i, row.h);
+  const bool empty = row.sum == 0.0f;
+#pragma unroll
+  for (int n = 0; n < kEach; ++n) {
+    const int d = part + n * kRowThreads;
+    if (d < shape.D) to[d] = T(empty ? 0.0f : out[n] / row.sum);
+  }
+  if (args.lse != nullptr && part == 0) {
+    args.lse[(row.b * shape.H + row.h) * shape.Tq + row.i] =
+        empty ? -INFINITY : row.max + logf(row.sum);
+  }
+}
+
+}  // namespace
+
+void run_attention_forward(const AttentionProblem& p, const HeadsView& out, float* lse,
+                           StreamRef stream) {
+  constexpr auto kOp = "attention_forward";
+  const AttentionShape shape = attention_shape(kOp, p);
+  const dim3 grid(tiles_of(p.Tq), static_cast<unsigned>(p.H), static_cast<unsigned>(p.B));
+  dispatch_attention(kOp, p, [&]<class T, int kStride>() {
+    constexpr size_t kShared = kTileRows * (3 * kStride + kScoreStride) * sizeof(float);
+    launch(forward_kernel<T, kStride>, grid, dim3(kAttentionThreads), kShared, stream,
+           ForwardArgs<T>{shape, rows_of<T>(p.q), rows_of<T>(p.k), rows_of<T>(p.v),
+                          written_rows_of<T>(out), lse});
+  });
+}
+
+}  // namespace zinc::kernels::cuda

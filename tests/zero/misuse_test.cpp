@@ -1,0 +1,164 @@
+// Misuse that only an engine can see: named on every rank that it concerns, never a hang.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "autograd/backward.h"
+#include "autograd/ops/linear.h"
+#include "autograd/ops/reduce.h"
+#include "comm/local/local.h"
+#include "core/error.h"
+#include "tests/zero/tiny_model.h"
+#include "zero/engine.h"
+
+namespace zinc::zero {
+namespace {
+
+using test::make_batch;
+using test::tiny_config;
+using testing::HasSubstr;
+
+EngineConfig config_of(int stage, int64_t micro_batch) {
+  EngineConfig config;
+  config.batch.micro_batch = micro_batch;
+  config.zero.stage = stage;
+  config.zero.param_persistence_threshold = 0;
+  return config;
+}
+
+template <class Use>
+std::string refusal(const Use& use) {
+  try {
+    use();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "(no error)";
+}
+
+class Misuse : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Stages, Misuse, testing::Values(0, 1, 2, 3));
+
+TEST_P(Misuse, AModuleRunOutsideTheEngine) {
+  comm::run_local_ranks(2, {.seed = 5, .num_threads = 1}, [](comm::World& world) {
+    world.communicator().set_deadline(std::chrono::seconds(20));
+    nn::Gpt2 model(tiny_config());
+    Engine engine(model, config_of(GetParam(), 2), world);
+    const char* const cure = "belongs to an engine: call engine.forward()";
+    EXPECT_THAT(refusal([&] { model.loss(make_batch(0)); }), HasSubstr(cure));
+    const Loss loss = engine.forward(make_batch(0));
+    EXPECT_THAT(refusal([&] { autograd::backward(loss.sum); }), HasSubstr(cure));
+    EXPECT_THAT(refusal([&] { model.next_logits(make_batch(0).input_ids); }), HasSubstr(cure));
+    engine.backward(engine.forward(make_batch(0)));
+    EXPECT_EQ(engine.step().outcome, StepOutcome::applied);
+  });
+}
+
+struct Layer : nn::Module {
+  Layer(nn::Module& parent, const std::string& name) : Module(parent, name) { mark_shard_unit(); }
+  nn::Parameter weight{*this, "weight", {4, 4}, autograd::Initializer::normal(1.0)};
+};
+
+// Three groups of one size, of which a rank may skip one.
+struct Skipping : nn::Model {
+  Tensor loss(const nn::Batch&) override {
+    Tensor x = Tensor::full({2, 4}, 1.0);
+    const std::array layers{&first, &second, &third};
+    for (int i = 0; i < 3; ++i) {
+      if (i != skipped) x = autograd::linear(x, layers[static_cast<size_t>(i)]->weight);
+    }
+    return autograd::sum(x);
+  }
+  Tensor next_logits(const Tensor&) override { return {}; }
+  std::string_view architecture() const override { return "skipping"; }
+  int64_t vocab_size() const override { return 1; }
+  int64_t max_sequence() const override { return 4; }
+  double flops_per_token(int64_t) override { return 0.0; }
+  Layer first{*this, "first"};
+  Layer second{*this, "second"};
+  Layer third{*this, "third"};
+  int skipped = -1;
+};
+
+nn::Batch one_target() {
+  return {.input_ids = Tensor::zeros({1, 1}, DType::i32),
+          .labels = Tensor::zeros({1, 1}, DType::i32),
+          .num_targets = 1,
+          .num_tokens = 1,
+          .global_micro_batch = 0};
+}
+
+TEST(SkippedGroup, WhereParametersAreSharded_IsNamedOnEveryRank) {
+  for (int skipped = 0; skipped < 3; ++skipped) {
+    SCOPED_TRACE(skipped);
+    std::array<std::string, 3> messages;
+    comm::run_local_ranks(3, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+      world.communicator().set_deadline(std::chrono::seconds(20));
+      Skipping model;
+      Engine engine(model, config_of(3, 1), world, {.dynamic_model = true});
+      engine.backward(engine.forward(one_target()));
+      engine.step();
+      if (world.rank() == 1) model.skipped = skipped;
+      messages[static_cast<size_t>(world.rank())] =
+          refusal([&] { engine.backward(engine.forward(one_target())); });
+    });
+    const std::array names{"first", "second", "third"};
+    const auto index = static_cast<size_t>(skipped);
+    const std::string other =
+        skipped == 2 ? "rank 1 ends its pass" : std::string("rank 1 uses ") + names[index + 1];
+    for (const std::string& message : messages) {
+      EXPECT_EQ(message, messages[0]);
+      EXPECT_THAT(message, HasSubstr("a shard group is skipped on some ranks"));
+      EXPECT_THAT(message, HasSubstr(std::string("rank 0 uses ") + names[index]));
+      EXPECT_THAT(message, HasSubstr(other));
+    }
+  }
+}
+
+// The groups are reduced in one order on all ranks: what a rank skips counts as zero there.
+TEST(SkippedGroup, WhereParametersAreWhole_CountsAsZero) {
+  for (int stage = 0; stage <= 2; ++stage) {
+    SCOPED_TRACE(stage);
+    comm::run_local_ranks(2, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+      world.communicator().set_deadline(std::chrono::seconds(20));
+      Skipping model;
+      Engine engine(model, config_of(stage, 1), world, {.dynamic_model = true});
+      engine.backward(engine.forward(one_target()));
+      const auto both = engine.gradient("third.weight").to_vector<float>();
+      engine.step();
+      model.skipped = world.rank() == 1 ? 2 : -1;
+      engine.backward(engine.forward(one_target()));
+      const auto one = engine.gradient("third.weight").to_vector<float>();
+      EXPECT_NE(one, std::vector<float>(16, 0.0f));
+      EXPECT_NE(one, both);
+      EXPECT_EQ(engine.step().outcome, StepOutcome::applied);
+      model.skipped = 2;
+      engine.backward(engine.forward(one_target()));
+      EXPECT_EQ(engine.gradient("third.weight").to_vector<float>(), std::vector<float>(16, 0.0f));
+      engine.step();
+    });
+  }
+}
+
+// A rank that leaves a recorded schedule stops the job: it says so itself, its peers lose it.
+TEST(SkippedGroup, OfARecordedSchedule_IsNamedByTheRankThatLeftIt) {
+  try {
+    comm::run_local_ranks(2, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+      world.communicator().set_deadline(std::chrono::seconds(20));
+      Skipping model;
+      Engine engine(model, config_of(3, 1), world);
+      if (world.rank() == 1) model.skipped = 1;
+      engine.backward(engine.forward(one_target()));
+    });
+    FAIL() << "nothing was thrown";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("use of third.weight instead of use of second.weight"));
+  }
+}
+
+}  // namespace
+}  // namespace zinc::zero

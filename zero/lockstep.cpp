@@ -1,0 +1,29 @@
+#include "zero/lockstep.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/error.h"
+#include "zero/gather_values.h"
+
+namespace zinc::zero {
+
+void Lockstep::use(int group) {
+  if (group != kEnd && group == last_) return;
+  last_ = group;
+  const double mine = group;
+  const std::vector<double> all = gather_values(world_, {&mine, 1});
+  if (std::all_of(all.begin(), all.end(), [&](double code) { return code == mine; })) return;
+  std::string places;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const int at = static_cast<int>(all[rank]);
+    places +=
+        concat(rank == 0 ? "rank " : ", rank ", rank, at == kEnd ? " ends its pass" : " uses ",
+               at == kEnd ? std::string() : groups_[static_cast<size_t>(at)].name());
+  }
+  throw InvalidArgument(concat("a shard group is skipped on some ranks: ", places,
+                               ". Where parameters are sharded (stage 3), every rank has to use "
+                               "the same groups in the same order"));
+}
+
+}  // namespace zinc::zero

@@ -1,0 +1,38 @@
+#include "zero/own_weights.h"
+
+#include <algorithm>
+
+namespace zinc::zero {
+namespace {
+
+constexpr int64_t kPieceNumel = int64_t{1} << 20;
+
+}  // namespace
+
+void read_own_weights(
+    const std::vector<ShardGroup>& groups, WeightStore& weights,
+    const comm::Communicator& communicator, Context& context,
+    const std::function<void(const std::string& name, int64_t begin, ConstView values)>& take) {
+  for (const ShardGroup& group : groups) {
+    const DType wide = group.dtype() == DType::f64 ? DType::f64 : DType::f32;
+    int position = -1;
+    for (const Placement& placement : group.placements()) {
+      ++position;
+      if (placement.range().empty()) continue;
+      const Range own = intersect(
+          placement.range(),
+          group.segment(placement.segment).shard(communicator.rank(), communicator.size()));
+      if (own.empty()) continue;
+      const Block room =
+          context.allocate(std::min(own.size(), kPieceNumel) * size_of(wide), Label::staging);
+      for (int64_t begin = own.begin; begin < own.end; begin += kPieceNumel) {
+        const Range piece{begin, std::min(begin + kPieceNumel, own.end)};
+        const View values(room.data(), wide, Shape{piece.size()}, context.device());
+        weights.read_own({group.index(), position}, piece, values);
+        if (take) take(placement.parameter->name(), piece.begin - placement.offset, values);
+      }
+    }
+  }
+}
+
+}  // namespace zinc::zero
