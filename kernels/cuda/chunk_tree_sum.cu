@@ -29,8 +29,8 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
     const int64_t left = width - base;
     fold_shared_tree(leaves, index, static_cast<int>(left < kThreads ? left : kThreads), Add{});
+    // Thread 0 alone reads this leaf, and writes it in the next round: no barrier is needed.
     if (index == 0) tree.push(leaves[0], Add{});
-    __syncthreads();  // before the next leaves are written
   }
   if (index == 0) out[blockIdx.x] = tree.total(0.0, Add{});
 }

@@ -7,7 +7,8 @@
 //   anything.
 // A row is folded by groups of 16 / kCount threads, each of which takes a block of 1024 elements;
 // its threads hold the 16 lanes. A block of columns, 64 bytes wide, is folded by 64 rows of
-// threads, each of which takes 64 rows of the matrix.
+// threads, each of which takes 64 rows of the matrix. The thread that reads the root of a tree in
+// shared memory is the one that writes there in the next round: no barrier stands between.
 #pragma once
 
 #include <algorithm>
@@ -127,7 +128,6 @@ __global__ void __launch_bounds__(kSumThreads)
                        static_cast<int>(left < groups ? left : groups), fold);
       if (threadIdx.x == 0 && one_round) total = mine[0];
       if (threadIdx.x == 0 && !one_round) tree.push(mine[0], fold);
-      __syncthreads();  // before the next sums are written
     }
     if (threadIdx.x == 0 && !one_round) total = tree.total(0.0f, fold);
     if (threadIdx.x == 0 && r < rows) target.store(r, total);
@@ -179,7 +179,6 @@ __global__ void __launch_bounds__(kSumThreads)
                                                                                  fold);
       }
     }
-    __syncthreads();  // before the next sums are written
   }
   if (part != 0) return;
   for (int i = 0; i < kCount; ++i) {

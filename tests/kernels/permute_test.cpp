@@ -78,6 +78,14 @@ TEST(Permute, HeadsOfAttention_SameForAllThreadCounts) {
   }));
 }
 
+// More tiles than a grid has blocks.
+TEST(Permute, ManySmallMatrices_AreTransposed) {
+  const HostArray x = HostArray::random(Shape{9000, 2, 3}, DType::f32, 4);
+  HostArray y(Shape{9000, 3, 2}, DType::f32);
+  permute({.x = x, .order = {0, 2, 1}, .y = y}, test::test_stream());
+  expect_permuted(x, {0, 2, 1}, y);
+}
+
 TEST(Permute, BadArgumentsCostAndMetaDevice) {
   HostArray x(Shape{2, 3}, DType::f32);
   HostArray y(Shape{3, 2}, DType::f32);

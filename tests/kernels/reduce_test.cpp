@@ -217,6 +217,19 @@ TEST(ReduceBackward, EqualMaxima_GradientGoesToTheFirst) {
             (std::vector<double>{0, 7, 0, 0, 0, 0}));
 }
 
+// More rows than a grid has blocks, each longer than a warp's part.
+TEST(ReduceBackward, MaximaOfManyRows_EachFindItsPlace) {
+  const int64_t rows = 4500, cols = 140;
+  HostArray x = HostArray::full(Shape{rows, cols}, DType::f32, 1.0);
+  const auto place = [=](int64_t r) { return r * 37 % cols; };
+  for (int64_t r = 0; r < rows; ++r) x.set(r * cols + place(r), 2.0);
+  const HostArray dx =
+      backward(ReduceOp::max, ReduceOver::last, x, HostArray::full(Shape{rows}, DType::f32, 3.0));
+  for (int64_t i = 0; i < dx.numel(); ++i) {
+    ASSERT_EQ(dx.at(i), i % cols == place(i / cols) ? 3.0 : 0.0);
+  }
+}
+
 TEST(Reduce, LargeArray_SameBitsForAllThreadCounts) {
   const HostArray x =
       HostArray::random(test::runs_on_cuda() ? Shape{300, 130} : Shape{1100, 300}, DType::f32, 8);
