@@ -31,7 +31,7 @@ Clock::time_point IoHandle::Operation::limit() const {
 
 void IoHandle::Operation::wait_or_give_up() noexcept {
   std::unique_lock lock(mutex_);
-  while (bytes_left_ != 0 && Clock::now() < limit()) {
+  while (bytes_left_ != 0) {
     over_.wait_until(lock, limit(), [this] { return bytes_left_ == 0; });
   }
   if (bytes_left_ == 0) return;
