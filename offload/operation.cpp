@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/trace.h"
 
 namespace zinc::offload {
 
@@ -17,7 +18,9 @@ void IoHandle::Operation::fail(const std::exception_ptr& error, int64_t bytes) {
     failed_ = true;
   }
   bytes_left_ -= bytes;
-  if (bytes_left_ == 0) over_.notify_all();
+  if (bytes_left_ != 0) return;
+  over_ns_ = TraceRecorder::now_ns();
+  over_.notify_all();
 }
 
 bool IoHandle::Operation::query() {
@@ -31,7 +34,7 @@ Clock::time_point IoHandle::Operation::limit() const {
 
 void IoHandle::Operation::wait_or_give_up() noexcept {
   std::unique_lock lock(mutex_);
-  while (bytes_left_ != 0) {
+  while (bytes_left_ != 0 && Clock::now() < limit()) {
     over_.wait_until(lock, limit(), [this] { return bytes_left_ == 0; });
   }
   if (bytes_left_ == 0) return;
@@ -61,6 +64,8 @@ IoHandle& IoHandle::operator=(IoHandle&& other) noexcept {
 IoHandle::~IoHandle() {
   if (operation_ != nullptr) operation_->wait_or_give_up();
 }
+
+int64_t IoHandle::over_ns() const { return operation_ == nullptr ? 0 : operation_->over_ns(); }
 
 bool IoHandle::query() const { return operation_ == nullptr || operation_->query(); }
 

@@ -50,6 +50,7 @@ class IoHandle::Operation {
   bool has_failed() const { return failed_; }
 
   bool query();
+  int64_t over_ns() const { return over_ns_; }  // steady clock; 0 until it is over
   // Until it is over or, after the deadline, given up.
   void wait_or_give_up() noexcept;
   void wait();
@@ -66,6 +67,7 @@ class IoHandle::Operation {
   int64_t bytes_left_;
   std::exception_ptr error_;
   std::atomic<bool> failed_{false};
+  std::atomic<int64_t> over_ns_{0};
   const std::chrono::milliseconds deadline_;
   const Clock::time_point started_;
   const std::shared_ptr<Progress> progress_;

@@ -99,7 +99,7 @@ std::unique_ptr<Storage> make_storage(const StorageOptions& options) {
     try {
       return make_aio_storage(options);
     } catch (const IoError& error) {
-      reason = "x"; (void)error;
+      reason = error.what();
     }
   }
   auto storage = make_posix_storage(options);

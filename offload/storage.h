@@ -51,6 +51,8 @@ class IoHandle {
   // False for one that was default-constructed or moved from.
   explicit operator bool() const { return operation_ != nullptr; }
   bool query() const;  // true once the transfer is over, well or not
+  // When it was over, as TraceRecorder::now_ns(); 0 until then.
+  int64_t over_ns() const;
   // Waits until the transfer is over. Throws IoError: file, offset of the block, errno (0 where the
   // file ended), and free space where that is the cause; ETIMEDOUT after the deadline, with the
   // transfer still under way.
