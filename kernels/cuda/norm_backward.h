@@ -205,8 +205,8 @@ void launch_norm_backward(const NormBackward& args, StreamRef stream) {
   dispatch_device_float(args.op, args.x.dtype(), [&]<class T>() {
     const int64_t rows = args.x.rows();
     const int64_t cols = args.x.cols();
-    // More packs would spill the sums of the columns.
-    const RowShape shape = row_shape(cols, kPack<T>, 2);
+    constexpr int kMostPacks = 2;  // more would spill the sums of the columns
+    const RowShape shape = row_shape(cols, kPack<T>, kMostPacks);
     // The same blocks whichever of the sums are wanted: their order is that of the shape.
     constexpr int64_t kSums = kLayer ? 2 : 1;
     const bool has_sums = args.dgamma || args.dbeta;
@@ -235,16 +235,14 @@ void launch_norm_backward(const NormBackward& args, StreamRef stream) {
         can_read_packs({args.dy, args.x, args.dresidual, args.gamma, args.dx})};
     const dim3 grid(static_cast<unsigned>(blocks));
     if (args.x.numel() > 0) {
-      switch (shape.packs_per_thread) {
-        case 1:
-          launch(norm_backward_kernel<kLayer, T, 1>, grid, shape.block, 0, stream, kernel_args);
-          break;
-        case 2:
-          launch(norm_backward_kernel<kLayer, T, 2>, grid, shape.block, 0, stream, kernel_args);
-          break;
-        default:
+      dispatch_packs<kMostPacks>(shape.packs_per_thread, [&]<int kPacks>() {
+        if constexpr (kPacks == 0) {
           launch(norm_backward_long_kernel<kLayer, T>, grid, shape.block, 0, stream, kernel_args);
-      }
+        } else {
+          launch(norm_backward_kernel<kLayer, T, kPacks>, grid, shape.block, 0, stream,
+                 kernel_args);
+        }
+      });
     }
     store_column_sums(args.op, dgamma, blocks, args.dgamma, args.accumulate_dgamma, stream);
     store_column_sums(args.op, dbeta, blocks, args.dbeta, args.accumulate_dbeta, stream);

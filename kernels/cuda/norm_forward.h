@@ -153,7 +153,9 @@ void launch_norm_forward(const NormForward& args, StreamRef stream) {
   dispatch_device_float(args.op, args.x.dtype(), [&]<class T>() {
     const int64_t rows = args.x.rows();
     const int64_t cols = args.x.cols();
-    const RowShape shape = row_shape(cols, kPack<T>, 4);
+    // More packs would spill.
+    constexpr int kMostPacks = kLayer && sizeof(T) == 2 ? 2 : 4;
+    const RowShape shape = row_shape(cols, kPack<T>, kMostPacks);
     const int64_t blocks = std::min(kMaxRowBlocks, packs_of(rows, shape.rows_at_a_time));
     const NormForwardArgs<T> kernel_args{
         rows_of<T>(args.x),
@@ -168,7 +170,7 @@ void launch_norm_forward(const NormForward& args, StreamRef stream) {
         cols,
         static_cast<float>(args.eps),
         can_read_packs({args.x, args.residual, args.sum, args.gamma, args.beta, args.y})};
-    dispatch_packs(shape.packs_per_thread, [&]<int kPacks>() {
+    dispatch_packs<kMostPacks>(shape.packs_per_thread, [&]<int kPacks>() {
       launch(norm_forward_kernel<kLayer, T, kPacks>, dim3(static_cast<unsigned>(blocks)),
              shape.block, 0, stream, kernel_args);
     });

@@ -72,19 +72,22 @@ inline RowShape row_shape(int64_t cols, int pack, int most_packs) {
   return {dim3(static_cast<unsigned>(threads)), held(packs_of(packs, threads)), 1};
 }
 
-// Calls `body.template operator()<kPacks>()`.
-template <class Body>
+// Calls `body.template operator()<kPacks>()` for the `packs_per_thread` of row_shape(..., kMost).
+template <int kMost, class Body>
 void dispatch_packs(int packs_per_thread, Body&& body) {
   switch (packs_per_thread) {
     case 1:
       return body.template operator()<1>();
     case 2:
-      return body.template operator()<2>();
+      if constexpr (kMost >= 2) return body.template operator()<2>();
+      break;
     case 4:
-      return body.template operator()<4>();
+      if constexpr (kMost >= 4) return body.template operator()<4>();
+      break;
     default:
-      return body.template operator()<0>();
+      break;
   }
+  return body.template operator()<0>();
 }
 
 // Over the threads of a row's group; all of them get it.

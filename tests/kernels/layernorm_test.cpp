@@ -96,7 +96,7 @@ TEST(LayerNorm, F64_FollowsTheFormula) {
 
 TEST(LayerNorm, ShortFloats_AreTheF64ResultOfTheRoundedArguments) {
   for (const DType dtype : test::kShortFloatDTypes) {
-    for (const int64_t cols : {3, 17, 96, 768, 1023, 1025}) {
+    for (const int64_t cols : {3, 17, 96, 768, 1023, 1025, 9001}) {
       const Inputs in = make_inputs(5, cols, dtype);
       const Result got = forward(in.x, in.gamma, in.beta);
       const Result expected =
@@ -187,7 +187,8 @@ TEST(LayerNormBackward, F64_MatchesCentralDifferences) {
 
 TEST(LayerNormBackward, ShortFloats_AreTheF64ResultOfTheRoundedArguments) {
   for (const DType dtype : test::kShortFloatDTypes) {
-    for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 17}, {3, 1025}, {700, 96}}) {
+    for (const auto& [rows, cols] :
+         {std::pair<int64_t, int64_t>{1, 17}, {3, 1025}, {700, 96}, {40, 9001}}) {
       const Inputs in = make_inputs(rows, cols, dtype);
       const Inputs wide{in.x.as(DType::f64), in.gamma.as(DType::f64), in.beta.as(DType::f64),
                         in.dy.as(DType::f64)};

@@ -75,7 +75,8 @@ TEST(ResidualNorm, EqualsTheCompositionBitForBit) {
     for (const DType dtype : test::kFloatDTypes) {
       const test::DeviceScope scope(test::device_for(dtype));
       for (const int64_t rows : {0, 1, 70}) {
-        for (const int64_t cols : {1, 3, 17, 130, 768, 1023, 1025}) {
+        for (const int64_t cols : {1, 3, 17, 130, 768, 1023, 1025, 16500}) {
+          if (rows > 1 && cols > 2000) continue;
           const Inputs in = make_inputs(rows, cols, dtype);
           const Result got = fused(kind, in);
           const Result expected = composed(kind, in);
