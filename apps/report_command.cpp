@@ -11,6 +11,7 @@
 #include "apps/exit_codes.h"
 #include "apps/machine.h"
 #include "core/build_info.h"
+#include "offload/storage.h"
 #include "train/json/value.h"
 #include "train/json/writer.h"
 #include "train/metrics/progress.h"
@@ -66,6 +67,10 @@ std::vector<Line> machine_lines() {
     lines[3].cure = "kernels need FMA (x86-64-v3); without it the plain loops run, slowly";
   }
   const int64_t locked = machine.locked_memory_limit;
+  const std::unique_ptr<offload::Storage> storage = offload::make_storage({});
+  const bool asynchronous = storage->way() == "libaio";
+  lines.push_back({"swap files", storage->way(), asynchronous,
+                   asynchronous ? "" : "offload to NVMe is slower this way"});
   lines.push_back({"lockable memory", locked < 0 ? "unlimited" : train::format_bytes(locked)});
   return lines;
 }

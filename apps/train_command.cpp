@@ -27,6 +27,8 @@
 #include "core/device_checks.h"
 #include "core/error.h"
 #include "core/philox.h"
+#include "offload/file.h"
+#include "offload/storage.h"
 #include "train/config/config.h"
 #include "train/data/token_windows.h"
 #include "train/files/atomic_file.h"
@@ -155,6 +157,27 @@ std::vector<std::unique_ptr<train::MetricsSink>> open_sinks(const train::RunFold
   return sinks;
 }
 
+// What carries the blocks of swap files, where that is not libaio past the page cache.
+void note_swap(Console& console, const zero::EngineConfig& engine) {
+  for (const zero::OffloadConfig* place :
+       {&engine.zero.offload_optimizer, &engine.zero.offload_param}) {
+    if (place->device != zero::OffloadDevice::nvme) continue;
+    try {
+      const std::unique_ptr<offload::Storage> storage = offload::make_storage(
+          {.queue_depth = engine.aio.queue_depth, .threads = engine.aio.threads});
+      if (storage->way() != "libaio") {
+        console.line(fmt::format("note: {} goes through a {}", place->nvme_path, storage->way()));
+      }
+      if (!offload::open_unnamed(place->nvme_path).is_direct()) {
+        console.line(fmt::format("note: {} has no O_DIRECT: swapped bytes pass the page cache",
+                                 place->nvme_path));
+      }
+    } catch (const IoError&) {  // the engine meets it too, and says so on the rank that it is about
+    }
+  }
+  if (!engine.verify_swap) console.line("note: swapped bytes are not verified (\"verify_swap\")");
+}
+
 void show_head(Console& console, const Job& job, const Options& options, comm::World& world,
                nn::Model& model) {
   const zero::EngineConfig& engine = job.config.engine;
@@ -186,6 +209,7 @@ void show_head(Console& console, const Job& job, const Options& options, comm::W
         "them all, zinc generate --context {0} stays below them",
         job.seq, positions - 1, positions));
   }
+  if (world.is_main()) note_swap(console, engine);
   for (const std::string& notice : job.config.notices) console.line("note: " + notice);
   if (job.config.dump_state) {
     console.line(train::resolved_json(job.config, world.size()));

@@ -13,12 +13,14 @@ namespace {
 
 class AioQueue final : public BlockQueue {
  public:
-  explicit AioQueue(int depth) : blocks_(static_cast<size_t>(depth)), events_(blocks_.size()) {
+  explicit AioQueue(int depth) {
     const int result = io_setup(depth, &context_);
     if (result != 0) {
       throw IoError("io_setup", concat("(", depth, " requests)"), -1, -result,
                     "lower aio.queue_depth or aio.intra_op_parallelism, or raise fs.aio-max-nr");
     }
+    blocks_.resize(static_cast<size_t>(depth));
+    events_.resize(blocks_.size());
     for (iocb& block : blocks_) free_.push_back(&block);
   }
   // Waits in the kernel for what is in flight.

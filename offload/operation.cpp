@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/trace.h"
 
 namespace zinc::offload {
 
@@ -17,7 +18,9 @@ void IoHandle::Operation::fail(const std::exception_ptr& error, int64_t bytes) {
     failed_ = true;
   }
   bytes_left_ -= bytes;
-  if (bytes_left_ == 0) over_.notify_all();
+  if (bytes_left_ != 0) return;
+  over_ns_ = TraceRecorder::now_ns();
+  over_.notify_all();
 }
 
 bool IoHandle::Operation::query() {
@@ -25,21 +28,29 @@ bool IoHandle::Operation::query() {
   return bytes_left_ == 0;
 }
 
-void IoHandle::Operation::wait_until_over() noexcept {
+Clock::time_point IoHandle::Operation::limit() const {
+  return std::max(started_, Clock::time_point(Clock::duration(progress_->last.load()))) + deadline_;
+}
+
+void IoHandle::Operation::wait_or_give_up() noexcept {
   std::unique_lock lock(mutex_);
-  over_.wait(lock, [this] { return bytes_left_ == 0; });
+  while (bytes_left_ != 0 && Clock::now() < limit()) {
+    over_.wait_until(lock, limit(), [this] { return bytes_left_ == 0; });
+  }
+  if (bytes_left_ == 0) return;
+  lock.unlock();
+  const std::lock_guard giving(progress_->giving);
+  progress_->given_up = true;
 }
 
 void IoHandle::Operation::wait() {
   std::unique_lock lock(mutex_);
   while (bytes_left_ != 0) {
-    const Clock::time_point last{Clock::duration(progress_->last.load())};
-    const Clock::time_point limit = std::max(started_, last) + deadline_;
-    if (Clock::now() >= limit) {
-      throw IoError(kind_ == IoKind::read ? "read" : "write", file_->path(), offset_, ETIMEDOUT,
+    if (Clock::now() >= limit()) {
+      throw IoError(kind_ == IoKind::read ? "read" : "write", path_, offset_, ETIMEDOUT,
                     concat("the disk has not answered for ", deadline_.count(), " ms"));
     }
-    over_.wait_until(lock, limit, [this] { return bytes_left_ == 0; });
+    over_.wait_until(lock, limit(), [this] { return bytes_left_ == 0; });
   }
   if (error_ != nullptr) std::rethrow_exception(error_);
 }
@@ -51,8 +62,10 @@ IoHandle& IoHandle::operator=(IoHandle&& other) noexcept {
 }
 
 IoHandle::~IoHandle() {
-  if (operation_ != nullptr) operation_->wait_until_over();
+  if (operation_ != nullptr) operation_->wait_or_give_up();
 }
+
+int64_t IoHandle::over_ns() const { return operation_ == nullptr ? 0 : operation_->over_ns(); }
 
 bool IoHandle::query() const { return operation_ == nullptr || operation_->query(); }
 

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <string>
 
 #include "offload/storage.h"
 
@@ -12,18 +13,25 @@ namespace zinc::offload {
 
 using Clock = std::chrono::steady_clock;
 
-// When a block last came back, over all workers of a storage.
+// What the workers of a storage, its transfers and their handles know of the disk.
 struct Progress {
-  std::atomic<Clock::rep> last{0};
+  std::atomic<Clock::rep> last{0};  // when a block last came back
   void mark() { last = Clock::now().time_since_epoch().count(); }
+
+  // A handle went while its transfer was hung: nothing is given to the disk any more, because
+  // nobody keeps file and memory. Held by a worker while it gives.
+  std::mutex giving;
+  std::atomic<bool> given_up{false};
 };
 
 class IoHandle::Operation {
  public:
   Operation(IoKind kind, const File& file, int64_t offset, int64_t bytes,
-            std::chrono::milliseconds deadline, std::shared_ptr<const Progress> progress)
+            std::chrono::milliseconds deadline, std::shared_ptr<Progress> progress)
       : kind_(kind),
-        file_(&file),
+        path_(file.path()),
+        fd_(file.fd()),
+        alignment_(file.alignment()),
         offset_(offset),
         bytes_left_(bytes),
         deadline_(deadline),
@@ -31,7 +39,10 @@ class IoHandle::Operation {
         progress_(std::move(progress)) {}
 
   IoKind kind() const { return kind_; }
-  const File& file() const { return *file_; }
+  // Of the file, which may be gone where the transfer was given up.
+  const std::string& path() const { return path_; }
+  int fd() const { return fd_; }
+  int64_t alignment() const { return alignment_; }
 
   // For the workers: `bytes` of it are over. The first error is kept.
   void finish(int64_t bytes);
@@ -39,21 +50,27 @@ class IoHandle::Operation {
   bool has_failed() const { return failed_; }
 
   bool query();
-  void wait_until_over() noexcept;
+  int64_t over_ns() const { return over_ns_; }  // steady clock; 0 until it is over
+  // Until it is over or, after the deadline, given up.
+  void wait_or_give_up() noexcept;
   void wait();
 
  private:
+  Clock::time_point limit() const;
   const IoKind kind_;
-  const File* const file_;
+  const std::string path_;
+  const int fd_;
+  const int64_t alignment_;
   const int64_t offset_;
   std::mutex mutex_;
   std::condition_variable over_;
   int64_t bytes_left_;
   std::exception_ptr error_;
   std::atomic<bool> failed_{false};
+  std::atomic<int64_t> over_ns_{0};
   const std::chrono::milliseconds deadline_;
   const Clock::time_point started_;
-  const std::shared_ptr<const Progress> progress_;
+  const std::shared_ptr<Progress> progress_;
 };
 
 }  // namespace zinc::offload

@@ -33,7 +33,9 @@ Storage::Storage(const StorageOptions& options, const QueueFactory& make_queue)
   }
 }
 
-Storage::~Storage() = default;
+Storage::~Storage() {
+  for (std::unique_ptr<Worker>& worker : shared_->workers) Worker::end(std::move(worker));
+}
 
 const StorageOptions& Storage::options() const { return shared_->options; }
 
@@ -77,8 +79,10 @@ IoHandle Storage::start(IoKind kind, const File& file, int64_t offset, std::byte
 }
 
 std::unique_ptr<Storage> make_aio_storage(const StorageOptions& options) {
-  return std::make_unique<Storage>(
+  auto storage = std::make_unique<Storage>(
       options, [](const StorageOptions& o) { return make_aio_queue(o.queue_depth); });
+  storage->way_ = "libaio";
+  return storage;
 }
 
 std::unique_ptr<Storage> make_posix_storage(const StorageOptions& options) {
@@ -90,12 +94,17 @@ std::unique_ptr<Storage> make_posix_storage(const StorageOptions& options) {
 }
 
 std::unique_ptr<Storage> make_storage(const StorageOptions& options) {
-  if (!has_aio()) return make_posix_storage(options);
-  try {
-    return make_aio_storage(options);
-  } catch (const IoError&) {
-    return make_posix_storage(options);
+  std::string reason = "this build is without libaio";
+  if (has_aio()) {
+    try {
+      return make_aio_storage(options);
+    } catch (const IoError& error) {
+      reason = error.what();
+    }
   }
+  auto storage = make_posix_storage(options);
+  storage->way_ += ", because " + reason;
+  return storage;
 }
 
 }  // namespace zinc::offload

@@ -8,7 +8,11 @@
 //
 // Note [Memory of transfers]
 // The memory of a transfer belongs to the caller and stays untouched until the transfer is over.
-// IoHandle's destructor waits for that, so memory that outlives the handle is safe on every path.
+// IoHandle's destructor waits for that, so memory that outlives the handle is safe on every path
+// but one: where the disk does not answer within the deadline, the destructor gives up, and the
+// storage with it. Nothing is given to the disk any more, every later transfer fails with
+// ETIMEDOUT, and the disk may still write to the memory of what was under way: the process should
+// end.
 #pragma once
 
 #include <chrono>
@@ -17,6 +21,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "offload/block_queue.h"
 #include "offload/file.h"
@@ -41,11 +46,13 @@ class IoHandle {
   explicit IoHandle(std::shared_ptr<Operation> operation) : operation_(std::move(operation)) {}
   IoHandle(IoHandle&&) noexcept = default;
   IoHandle& operator=(IoHandle&& other) noexcept;  // waits for what it held
-  ~IoHandle();                                     // waits; what failed is lost
+  ~IoHandle();  // waits, at most for the deadline; what failed is lost
 
   // False for one that was default-constructed or moved from.
   explicit operator bool() const { return operation_ != nullptr; }
   bool query() const;  // true once the transfer is over, well or not
+  // When it was over, as TraceRecorder::now_ns(); 0 until then.
+  int64_t over_ns() const;
   // Waits until the transfer is over. Throws IoError: file, offset of the block, errno (0 where the
   // file ended), and free space where that is the cause; ETIMEDOUT after the deadline, with the
   // transfer still under way.
@@ -55,7 +62,8 @@ class IoHandle {
   std::shared_ptr<Operation> operation_;
 };
 
-// Thread-safe. Must outlive no handle: the destructor lets everything finish that was started.
+// Thread-safe. Must outlive no handle: the destructor lets everything finish that was started, or
+// leaves it to a thread of its own where the storage was given up.
 class Storage {
  public:
   // Makes one queue per worker; called by the constructor.
@@ -73,13 +81,19 @@ class Storage {
   IoHandle write(const File& file, int64_t offset, std::span<const std::byte> data);
 
   const StorageOptions& options() const;
+  // How blocks reach the system: "libaio", "thread pool". Where that is not what was wanted, why:
+  // "thread pool, because libaio ...".
+  const std::string& way() const { return way_; }
 
  private:
+  friend std::unique_ptr<Storage> make_aio_storage(const StorageOptions& options);
+  friend std::unique_ptr<Storage> make_storage(const StorageOptions& options);
   class Worker;
   struct Shared;
   IoHandle start(IoKind kind, const File& file, int64_t offset, std::byte* data, int64_t bytes);
 
   std::unique_ptr<Shared> shared_;
+  std::string way_ = "thread pool";
 };
 
 // libaio. Throws InvalidArgument in a build without it.

@@ -30,16 +30,42 @@ Storage::Worker::Worker(const StorageOptions& options, std::unique_ptr<BlockQueu
       completions_(slots_.size()) {
   static_assert(offsetof(Slot, io) == 0, "slot_of()");
   for (Slot& slot : slots_) free_.push_back(&slot);
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::thread([this] {
+    run();
+    leave();
+  });
 }
 
 Storage::Worker::~Worker() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+void Storage::Worker::end(std::unique_ptr<Worker> worker) {
+  std::unique_lock lock(worker->mutex_);
+  worker->stop_ = true;
+  worker->given_.notify_one();
+  const auto over = [&] { return worker->ended_; };
+  while (!over() && !worker->progress_->given_up) {
+    worker->has_ended_.wait_for(lock, kReapSlice, over);
   }
-  given_.notify_one();
-  thread_.join();
+  if (over() || worker->has_ended_.wait_for(lock, 3 * kReapSlice, over)) {
+    lock.unlock();
+    return;
+  }
+  worker->thread_.detach();
+  worker->left_alone_ = true;
+  lock.unlock();
+  static_cast<void>(worker.release());
+}
+
+void Storage::Worker::leave() {
+  queue_.reset();  // waits for what is in flight, perhaps for ever
+  std::unique_lock lock(mutex_);
+  ended_ = true;
+  has_ended_.notify_all();
+  if (!left_alone_) return;
+  lock.unlock();
+  delete this;
 }
 
 void Storage::Worker::give(Part part) {
@@ -52,6 +78,11 @@ void Storage::Worker::give(Part part) {
 
 void Storage::Worker::run() {
   while (take_parts()) {
+    if (progress_->given_up) {
+      if (broken_ == 0) broken_ = ETIMEDOUT;
+      const std::lock_guard lock(mutex_);
+      if (stop_) return;
+    }
     cut_blocks();
     submit_ready();
     if (in_flight_ > 0) reap();
@@ -78,7 +109,7 @@ void Storage::Worker::cut_blocks() {
       std::exception_ptr error;
       if (broken_ != 0) {
         error = std::make_exception_ptr(
-            IoError("use the queue of", part.operation->file().path(), part.offset, broken_));
+            IoError("use the queue of", part.operation->path(), part.offset, broken_));
       }
       part.operation->fail(error, part.bytes);
       parts_.pop_front();
@@ -89,7 +120,7 @@ void Storage::Worker::cut_blocks() {
     free_.pop_back();
     const int64_t bytes = std::min(part.bytes, options_.block_size);
     slot = {.io = {.kind = part.operation->kind(),
-                   .fd = part.operation->file().fd(),
+                   .fd = part.operation->fd(),
                    .data = part.data,
                    .bytes = bytes,
                    .offset = part.offset},
@@ -117,7 +148,11 @@ void Storage::Worker::submit_ready() {
   for (drop_failed(); !ready_.empty(); drop_failed()) {
     const size_t count = options_.single_submit ? 1 : ready_.size();
     batch_.assign(ready_.begin(), ready_.begin() + static_cast<std::ptrdiff_t>(count));
-    const int64_t taken = queue_->submit(batch_);
+    int64_t taken = -ETIMEDOUT;
+    {
+      const std::lock_guard giving(progress_->giving);
+      if (!progress_->given_up) taken = queue_->submit(batch_);
+    }
     if (taken > 0) {
       ready_.erase(ready_.begin(), ready_.begin() + taken);
       in_flight_ += taken;
@@ -189,7 +224,7 @@ void Storage::Worker::judge(const BlockCompletion& completion) {
 
 // Direct transfers go on at an aligned place: bytes after it are transferred once more.
 void Storage::Worker::resume(Slot& slot, int64_t transferred) {
-  const int64_t alignment = slot.operation->file().alignment();
+  const int64_t alignment = slot.operation->alignment();
   const int64_t kept = transferred / alignment * alignment;
   if (kept == 0) {
     if (slot.refusals >= kMostRefusals) {
@@ -220,8 +255,8 @@ void Storage::Worker::release(Slot& slot) {
 
 void Storage::Worker::fail(Slot& slot, int error, const std::string& hint) {
   const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  const std::string& path = slot.operation->file().path();
-  const std::string cause = full && hint.empty() ? free_space(slot.operation->file().fd()) : hint;
+  const std::string& path = slot.operation->path();
+  const std::string cause = full && hint.empty() ? free_space(slot.operation->fd()) : hint;
   slot.operation->fail(
       std::make_exception_ptr(IoError(slot.io.kind == IoKind::read ? "read" : "write", path,
                                       slot.io.offset, error, cause)),

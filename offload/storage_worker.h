@@ -24,7 +24,10 @@ class Storage::Worker {
 
   Worker(const StorageOptions& options, std::unique_ptr<BlockQueue> queue,
          std::shared_ptr<Progress> progress);
-  ~Worker();  // lets everything finish that was given
+  // Lets everything finish that was given. A worker of a storage that was given up, whose thread
+  // hangs in the system, is left to that thread.
+  static void end(std::unique_ptr<Worker> worker);
+  ~Worker();
 
   void give(Part part);
 
@@ -39,6 +42,7 @@ class Storage::Worker {
   };
 
   void run();
+  void leave();       // the thread's last act
   bool take_parts();  // waits for work where there is none; false: the end
   void cut_blocks();
   void drop_failed();  // the rest of a failed transfer is of no use
@@ -62,6 +66,9 @@ class Storage::Worker {
   std::condition_variable given_;
   std::deque<Part> inbox_;
   bool stop_ = false;
+  std::condition_variable has_ended_;
+  bool ended_ = false;
+  bool left_alone_ = false;  // the thread deletes the worker
 
   // The thread's own.
   std::deque<Part> parts_;

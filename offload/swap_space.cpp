@@ -1,5 +1,6 @@
 #include "offload/swap_space.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -12,6 +13,7 @@ namespace zinc::offload {
 SwapSpace::SwapSpace(Storage& storage, const SwapOptions& options)
     : storage_(storage),
       verify_(options.verify),
+      trace_(options.trace),
       file_(open_unnamed(options.directory, options.naming)) {
   for (const int64_t bytes : options.extent_bytes) {
     require(bytes > 0, "swap space: an extent of ", bytes, " bytes");
@@ -31,7 +33,8 @@ int64_t SwapSpace::bytes_of(int extent) const {
   return extents_.at(static_cast<size_t>(extent)).bytes;
 }
 
-SwapSpace::Transfer SwapSpace::write(int index, std::span<const std::byte> data) {
+SwapSpace::Transfer SwapSpace::write(int index, std::span<const std::byte> data,
+                                     std::string_view name) {
   Extent& extent = extent_at(index);
   bug_check(!extent.busy, "swap extent ", index, " is written while a transfer is under way");
   bug_check(static_cast<int64_t>(data.size()) == extent.bytes, "swap extent ", index, " has ",
@@ -40,6 +43,10 @@ SwapSpace::Transfer SwapSpace::write(int index, std::span<const std::byte> data)
   transfer.space_ = this;
   transfer.kind_ = IoKind::write;
   transfer.extent_ = index;
+  if (trace_ != nullptr) {
+    transfer.begin_ns_ = TraceRecorder::now_ns();
+    transfer.name_ = name;
+  }
   // The write goes first: the sum is made while the disk works.
   transfer.handle_ = storage_.write(file_, extent.offset, data);
   extent.busy = true;
@@ -48,7 +55,7 @@ SwapSpace::Transfer SwapSpace::write(int index, std::span<const std::byte> data)
   return transfer;
 }
 
-SwapSpace::Transfer SwapSpace::read(int index, std::span<std::byte> data) {
+SwapSpace::Transfer SwapSpace::read(int index, std::span<std::byte> data, std::string_view name) {
   Extent& extent = extent_at(index);
   bug_check(!extent.busy, "swap extent ", index, " is read while a transfer is under way");
   bug_check(!extent.lost, "swap extent ", index, " is read, but no write of it was completed");
@@ -57,6 +64,10 @@ SwapSpace::Transfer SwapSpace::read(int index, std::span<std::byte> data) {
   Transfer transfer;
   transfer.space_ = this;
   transfer.extent_ = index;
+  if (trace_ != nullptr) {
+    transfer.begin_ns_ = TraceRecorder::now_ns();
+    transfer.name_ = name;
+  }
   transfer.data_ = data;
   transfer.handle_ = storage_.read(file_, extent.offset, data);
   extent.busy = true;
@@ -66,8 +77,10 @@ SwapSpace::Transfer SwapSpace::read(int index, std::span<std::byte> data) {
 void SwapSpace::Transfer::wait() {
   if (!handle_) return;
   Extent& extent = space_->extent_at(extent_);
+  const int64_t wait_begin = space_->trace_ == nullptr ? 0 : TraceRecorder::now_ns();
   try {
     handle_.wait();
+    if (space_->trace_ != nullptr) space_->record(*this, wait_begin);
   } catch (const IoError& error) {
     if (error.error_number() == ETIMEDOUT) throw;  // still under way
     extent.busy = false;
@@ -84,6 +97,29 @@ void SwapSpace::Transfer::wait() {
     space_->bytes_read_ += extent.bytes;
     if (space_->verify_) space_->check(extent, data_);
   }
+}
+
+void SwapSpace::record(const Transfer& transfer, int64_t wait_begin_ns) {
+  const bool read = transfer.kind_ == IoKind::read;
+  const int64_t over = transfer.handle_.over_ns();
+  // Transfers under way together stand one after the other: slices of a lane do not cross.
+  int64_t& lane_end = lane_end_ns_[read ? 0 : 1];
+  const int64_t begin = std::min(over, std::max(transfer.begin_ns_, lane_end));
+  lane_end = std::max(lane_end, over);
+  const uint64_t id = trace_->next_id();
+  trace_->record({.kind = read ? TraceKind::swap_in : TraceKind::swap_out,
+                  .lane = read ? kReadLane : kWriteLane,
+                  .name = transfer.name_,
+                  .begin_ns = begin,
+                  .end_ns = over,
+                  .bytes = bytes_of(transfer.extent_),
+                  .id = id});
+  if (over <= wait_begin_ns) return;  // nobody had to wait
+  trace_->record({.kind = TraceKind::stall,
+                  .name = read ? "wait for a read" : "wait for a write",
+                  .begin_ns = wait_begin_ns,
+                  .end_ns = over,
+                  .waited_for = id});
 }
 
 void SwapSpace::check(const Extent& extent, std::span<std::byte> data) {

@@ -14,8 +14,10 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/trace.h"
 #include "offload/storage.h"
 
 namespace zinc::offload {
@@ -25,7 +27,12 @@ struct SwapOptions {
   std::vector<int64_t> extent_bytes;  // > 0, by extent
   bool verify = true;                 // false: no CRC is made or compared
   Unnamed naming = Unnamed::automatic;
+  // Null: nothing is recorded. Transfers stand on these lanes, waits for them on lane 0.
+  TraceRecorder* trace = nullptr;
 };
+
+inline constexpr int kReadLane = 16;
+inline constexpr int kWriteLane = 17;
 
 class SwapSpace {
  public:
@@ -44,6 +51,8 @@ class SwapSpace {
     IoKind kind_ = IoKind::read;
     int extent_ = 0;
     std::span<std::byte> data_;
+    int64_t begin_ns_ = 0;
+    std::string name_;
     IoHandle handle_;
   };
 
@@ -53,8 +62,9 @@ class SwapSpace {
   // `data`: the whole extent, rounded up to kIoAlignment, at a multiple of that; untouched until
   // the transfer is over. One transfer of an extent at a time, and no read before a write was
   // waited for: anything else is an InternalError. One thread.
-  Transfer write(int extent, std::span<const std::byte> data);
-  Transfer read(int extent, std::span<std::byte> data);
+  // `name` is for the trace.
+  Transfer write(int extent, std::span<const std::byte> data, std::string_view name = {});
+  Transfer read(int extent, std::span<std::byte> data, std::string_view name = {});
 
   int num_extents() const { return static_cast<int>(extents_.size()); }
   int64_t bytes_of(int extent) const;  // rounded up
@@ -75,9 +85,12 @@ class SwapSpace {
   };
   Extent& extent_at(int extent);
   void check(const Extent& extent, std::span<std::byte> data);
+  void record(const Transfer& transfer, int64_t wait_begin_ns);
 
   Storage& storage_;
   const bool verify_;
+  TraceRecorder* const trace_;
+  int64_t lane_end_ns_[2] = {0, 0};  // of the trace: reads, writes
   std::vector<Extent> extents_;
   int64_t bytes_ = 0;
   int64_t bytes_read_ = 0;

@@ -40,8 +40,8 @@ ParameterShards::ParameterShards(const std::vector<ShardGroup>& groups,
   }
   if (tiles.empty()) return;
   buffers_.resize(std::min(static_cast<size_t>(options.buffer_count), tiles.size()));
-  swapped_ = std::make_unique<SwappedShards>(std::move(tiles), 1, Label::parameters, context,
-                                             options.swap);
+  swapped_ = std::make_unique<SwappedShards>(groups, std::move(tiles), 1, Label::parameters,
+                                             context, options.swap);
   for (Buffer& buffer : buffers_) {
     buffer.memory =
         context.allocate(swapped_->largest_tile_bytes(), Label::staging, Tier::pinned_host);

@@ -71,7 +71,7 @@ std::unique_ptr<SwappedShards> make_swapped(const EngineConfig& config,
   const OffloadConfig& offload = config.zero.offload_optimizer;
   if (tier_of(offload) != Tier::nvme) return nullptr;
   return std::make_unique<SwappedShards>(
-      optimizer_tiles(inputs.groups, inputs.communicator, tile_numel(config)),
+      inputs.groups, optimizer_tiles(inputs.groups, inputs.communicator, tile_numel(config)),
       1 + inputs.num_states, Label::optimizer, inputs.context, swap_settings(config, offload));
 }
 

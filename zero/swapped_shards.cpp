@@ -52,10 +52,16 @@ std::vector<Tile> parameter_tiles(const ShardGroup& group, const comm::Communica
   return tiles;
 }
 
-SwappedShards::SwappedShards(std::vector<Tile> tiles, int num_planes, Label label, Context& context,
+SwappedShards::SwappedShards(const std::vector<ShardGroup>& groups, std::vector<Tile> tiles,
+                             int num_planes, Label label, Context& context,
                              const SwapSettings& settings)
-    : context_(context), num_planes_(num_planes), label_(label), tiles_(std::move(tiles)) {
-  offload::SwapOptions swap{.directory = settings.directory, .verify = settings.verify};
+    : groups_(groups),
+      context_(context),
+      num_planes_(num_planes),
+      label_(label),
+      tiles_(std::move(tiles)) {
+  offload::SwapOptions swap{
+      .directory = settings.directory, .verify = settings.verify, .trace = context.trace()};
   for (const Tile& tile : tiles_) {
     swap.extent_bytes.push_back(bytes_of(tile));
     bytes_ += bytes_of(tile);
@@ -163,14 +169,16 @@ void SwappedShards::settle() {
 offload::SwapSpace::Transfer SwappedShards::start_read(size_t tile, const Block& memory) {
   bytes_read_ += bytes_of(tiles_[tile]);
   if (space_ == nullptr) return {};
-  return space_->read(static_cast<int>(tile), bytes_in(memory, bytes_of(tiles_[tile])));
+  return space_->read(static_cast<int>(tile), bytes_in(memory, bytes_of(tiles_[tile])),
+                      groups_[static_cast<size_t>(tiles_[tile].group)].name());
 }
 
 offload::SwapSpace::Transfer SwappedShards::start_write(size_t tile, const Block& memory) {
   written_[tile] = true;
   bytes_written_ += bytes_of(tiles_[tile]);
   if (space_ == nullptr) return {};
-  return space_->write(static_cast<int>(tile), bytes_in(memory, bytes_of(tiles_[tile])));
+  return space_->write(static_cast<int>(tile), bytes_in(memory, bytes_of(tiles_[tile])),
+                       groups_[static_cast<size_t>(tiles_[tile].group)].name());
 }
 
 }  // namespace zinc::zero

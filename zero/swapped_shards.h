@@ -51,8 +51,8 @@ class SwappedShards {
 
   // Takes the space. Values are zero until they are written. Throws IoError.
   // `label`: what is counted on the tier nvme.
-  SwappedShards(std::vector<Tile> tiles, int num_planes, Label label, Context& context,
-                const SwapSettings& settings);
+  SwappedShards(const std::vector<ShardGroup>& groups, std::vector<Tile> tiles, int num_planes,
+                Label label, Context& context, const SwapSettings& settings);
   ~SwappedShards();
 
   const std::vector<Tile>& tiles() const { return tiles_; }
@@ -85,6 +85,7 @@ class SwappedShards {
   void load(size_t tile);
   void flush();
 
+  const std::vector<ShardGroup>& groups_;
   Context& context_;
   const int num_planes_;
   const Label label_;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "apps/exit_codes.h"
+#include "offload/file.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
 
@@ -75,6 +76,22 @@ TEST(Offload, ADiskThatIsTooSmallIsAnIoErrorAtTheStart) {
   ::umount2(swap.c_str(), MNT_DETACH);
   EXPECT_EQ(ended.exit_code, kIo) << to_string(ended);
   EXPECT_NE(ended.err.find("bytes of swap are needed"), std::string::npos) << ended.err;
+}
+
+TEST(Offload, AFileSystemWithoutODirectTrainsAndIsNamed) {
+  const TrainingFolder folder;
+  const std::string swap = folder / "swap";
+  std::filesystem::create_directory(swap);
+  if (::mount("ramfs", swap.c_str(), "ramfs", 0, nullptr) != 0) GTEST_SKIP() << "may not mount";
+  folder.write("ds.json", config_with(R"("stage": 3, "offload_param": {"device": "nvme",
+      "max_in_cpu": 0, "nvme_path": ")" +
+                                      swap + R"("})"));
+  const bool is_direct = offload::open_unnamed(swap).is_direct();
+  const Ended ended = run_zinc(folder.train());
+  ::umount2(swap.c_str(), MNT_DETACH);
+  EXPECT_EQ(ended.exit_code, kDone) << to_string(ended);
+  const bool is_named = ended.out.find(swap + " has no O_DIRECT") != std::string::npos;
+  EXPECT_EQ(is_named, !is_direct) << to_string(ended);
 }
 
 TEST(Offload, NvmeWithoutAPathIsAConfigurationError) {

@@ -2,6 +2,7 @@
 // states on all three, against stage 0 with everything on the device.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "core/error.h"
 #include "core/trace.h"
 #include "offload/file.h"
+#include "offload/swap_space.h"
 #include "tests/equivalence/placement_run.h"
 #include "tests/offload/swap_folder.h"
 #include "zero/shard_group.h"
@@ -106,12 +108,35 @@ TEST(ParameterPlacement, ShuffledExecutionChangesNoBit) {
   }
 }
 
+int64_t bytes_on_lane(const TraceRecorder& trace, int lane) {
+  int64_t bytes = 0;
+  int64_t end = 0;
+  const std::vector<TraceEvent> events = trace.events();
+  for (const TraceEvent& event : events) {
+    if (event.lane != lane) continue;
+    EXPECT_TRUE(event.begin_ns >= end || event.end_ns <= end);
+    EXPECT_GE(event.end_ns, event.begin_ns);
+    end = std::max(end, event.end_ns);
+    bytes += event.bytes;
+  }
+  for (const TraceEvent& stall : events) {
+    if (stall.name != "wait for a read" && stall.name != "wait for a write") continue;
+    EXPECT_EQ(std::count_if(events.begin(), events.end(),
+                            [&](const TraceEvent& event) { return event.id == stall.waited_for; }),
+              1);
+  }
+  return bytes;
+}
+
 // Of 16-bit parameters only what is gathered and what is small is on the device; every byte comes
 // from the disk once per pass and goes back once per step, past the page cache.
 TEST(ParameterPlacement, OnNvme_ParametersTravelAndAreNowhereElse) {
   const offload::SwapFolder folder;
   if (!offload::open_unnamed(folder.path()).is_direct()) GTEST_SKIP() << "no O_DIRECT there";
-  comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+  TraceRecorder trace;
+  comm::ConnectOptions connect{.seed = 5, .num_threads = 1};
+  connect.trace = &trace;
+  comm::run_local_ranks(1, connect, [&](comm::World& world) {
     EngineConfig config =
         placed(config_of({1, 1, DType::bf16}), OffloadDevice::none, OffloadDevice::nvme, folder);
     config.zero.overlap_comm = false;
@@ -134,11 +159,16 @@ TEST(ParameterPlacement, OnNvme_ParametersTravelAndAreNowhereElse) {
     EXPECT_EQ(memory.report().at(Tier::pinned_host, Label::parameters).peak, 0);
     EXPECT_EQ(memory.report().at(Tier::pinned_host, Label::staging).live, 2 * 2048 * 2);
     const int64_t read = bytes_of_process("read_bytes:");
+    trace.clear();
     engine.backward(engine.forward(make_batch(0)));
     EXPECT_GE(bytes_of_process("read_bytes:") - read, 2 * swapped * 2);
     EXPECT_EQ(memory.report().at(Tier::device, Label::parameters).peak, (kept + largest) * 2);
+    // The trace has every transfer, one after the other on its lane, and each wait for one.
+    EXPECT_EQ(bytes_on_lane(trace, offload::kReadLane), 2 * swapped * 2);
+    EXPECT_EQ(bytes_on_lane(trace, offload::kWriteLane), 0);
     const int64_t written = bytes_of_process("write_bytes:");
     engine.step();
+    EXPECT_EQ(bytes_on_lane(trace, offload::kWriteLane), swapped * 2);
     EXPECT_GE(bytes_of_process("write_bytes:") - written, swapped * 2);
     EXPECT_TRUE(folder.is_empty());
   });

@@ -394,6 +394,52 @@ TEST(StorageFaults, AHungDiskIsNamedAfterTheDeadline) {
             EIO);
 }
 
+// A disk that never answers: handle, file, memory and storage all go, in the order in which an
+// exception unwinds them, and what is asked afterwards is refused. Nothing of this waits for ever.
+TEST(StorageFaults, ADiskThatNeverAnswersIsGivenUp) {
+  for (const bool aio : {true, false}) {
+    const SwapFolder folder;
+    const auto released = std::make_shared<std::atomic<bool>>(false);
+    const auto begin = std::chrono::steady_clock::now();
+    {
+      StorageOptions options = options_of(kShapes[1]);
+      options.deadline = std::chrono::milliseconds(100);
+      const AlignedBytes bytes(kBytes);
+      const auto storage = make_faulty_storage(
+          options,
+          [&] {
+            return Faults{.fate = [](const BlockIo&) { return Fate{Kind::hang}; },
+                          .is_released = [released] { return released->load(); }};
+          },
+          aio);
+      {
+        const File file = open_unnamed(folder.path());
+        reserve(file, kBytes);
+        IoHandle handle = storage->write(file, 0, bytes.span());
+        EXPECT_EQ(io_error_of([&] { handle.wait(); }).error_number(), ETIMEDOUT);
+        IoHandle forgotten = storage->read(file, 0, bytes.span());
+      }
+      const File other = open_unnamed(folder.path());
+      reserve(other, kBytes);
+      IoHandle later = storage->write(other, 0, bytes.span());
+      EXPECT_EQ(io_error_of([&] { later.wait(); }).error_number(), ETIMEDOUT);
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+    *released = true;  // the thread that was left alone ends
+  }
+}
+
+// What the system has no room for is said, not hidden.
+TEST(Storage, WithoutRoomForRequests_SaysWhyThreadsAreUsed) {
+  if (!has_aio()) GTEST_SKIP() << "no libaio";
+  EXPECT_EQ(make_storage({.queue_depth = 4})->way(), "libaio");
+  EXPECT_EQ(make_posix_storage({})->way(), "thread pool");
+  // More than fs.aio-max-nr, or than the system's own bound.
+  const auto storage = make_storage({.queue_depth = 1 << 30, .threads = 1});
+  EXPECT_EQ(storage->way().find("thread pool, because "), 0u) << storage->way();
+  EXPECT_NE(storage->way().find("fs.aio-max-nr"), std::string::npos) << storage->way();
+}
+
 TEST(StorageFaults, AHandleThatGoesWaitsForItsTransfer) {
   const SwapFolder folder;
   const File file = open_unnamed(folder.path());

@@ -9,6 +9,9 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <iterator>
 #include <random>
 
 #include "tests/offload/faulty_queue.h"
@@ -241,6 +244,67 @@ TEST(SwapSpace, DirectoriesThatCannotBeUsedAreNamed) {
     EXPECT_EQ(read_only.error_number(), EROFS);
     EXPECT_NE(std::string(read_only.what()).find("may write"), std::string::npos);
   }
+}
+
+// A file system of its own on a loop device, where the machine allows.
+class LoopMount {
+ public:
+  LoopMount(const SwapFolder& folder, const std::string& kind, int64_t bytes)
+      : path_(folder.path() + "/" + kind) {
+    const std::string image = path_ + ".image";
+    { const File file = open_named(image); }
+    std::filesystem::resize_file(image, static_cast<uint64_t>(bytes));
+    std::filesystem::create_directory(path_);
+    works_ = std::system(("{ mkfs." + kind + " -q " + image + " && mount -o loop " + image + " " +
+                          path_ + "; } >/dev/null 2>&1")
+                             .c_str()) == 0;
+  }
+  ~LoopMount() {
+    if (works_) ::umount2(path_.c_str(), MNT_DETACH);
+  }
+  LoopMount(const LoopMount&) = delete;
+  LoopMount& operator=(const LoopMount&) = delete;
+  bool works() const { return works_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  bool works_ = false;
+};
+
+TEST(SwapSpace, RealFileSystems_HoldSwapPastThePageCacheOrNameWhatIsMissing) {
+  int tried = 0;
+  for (const auto& [kind, mib] : {std::pair{"ext4", 32}, std::pair{"xfs", 320}}) {
+    const SwapFolder folder;
+    const LoopMount disk(folder, kind, int64_t{mib} << 20);
+    if (!disk.works()) continue;
+    ++tried;
+    const auto storage = make_storage({.block_size = 4 * kPage, .threads = 2});
+    const auto entries = [&] {
+      return std::distance(std::filesystem::directory_iterator(disk.path()), {});
+    };
+    const auto before = entries();
+    {
+      SwapSpace space(*storage, {.directory = disk.path(), .extent_bytes = {1 << 20, 3 << 20}});
+      EXPECT_TRUE(space.file().is_direct()) << kind;
+      for (uint64_t round = 1; round <= 2; ++round) {
+        for (int i = 0; i < 2; ++i) {
+          const AlignedBytes bytes(space.bytes_of(i)), found(space.bytes_of(i));
+          bytes.fill_from(round * 2 + static_cast<uint64_t>(i));
+          space.write(i, bytes.span()).wait();
+          space.read(i, found.span()).wait();
+          EXPECT_TRUE(bytes == found) << kind;
+        }
+      }
+      EXPECT_EQ(entries(), before) << kind;
+    }
+    const IoError full = io_error_of([&] {
+      SwapSpace(*storage, {.directory = disk.path(), .extent_bytes = {int64_t{mib} << 20}});
+    });
+    EXPECT_EQ(full.error_number(), ENOSPC) << kind;
+    EXPECT_NE(std::string(full.what()).find("bytes of swap are needed"), std::string::npos);
+  }
+  if (tried == 0) GTEST_SKIP() << "may not make or mount file systems";
 }
 
 TEST(SwapSpace, TwoRunsInOneDirectoryNeverMeet) {

@@ -30,7 +30,8 @@ std::string slice(const std::string& kind, const std::string& name, int lane, in
 }
 
 // Compute [100,200) and [300,400), a prefetch [150,320) that the second one waits for from 200 on,
-// a gather on demand [350,360), a reduction [390,500).
+// a gather on demand [350,360), a reduction [390,500); transfers with NVMe [110,180) and [450,480),
+// and a copy from the host that is none.
 std::string known_trace() {
   return kHead + slice("compute", "a", 1, 100, 200, "\"id\":1") +
          slice("compute", "copy", 2, 160, 300, "\"id\":3,\"span\":2") +
@@ -40,6 +41,10 @@ std::string known_trace() {
          slice("compute", "b", 1, 300, 400, "\"id\":5,\"waited_for\":3") +
          slice("gather", "gather h.2", 2, 350, 360, "\"id\":6,\"group\":\"h.2\",\"bytes\":10") +
          slice("reduce", "reduce h.1", 3, 390, 500, "\"id\":7,\"group\":\"h.1\",\"bytes\":500") +
+         slice("swap_in", "swap_in h.1", 16, 110, 140, "\"id\":13,\"bytes\":4096") +
+         slice("swap_in", "swap_in h.2", 16, 140, 180, "\"id\":14,\"bytes\":4096") +
+         slice("swap_out", "swap_out h.1", 17, 450, 480, "\"id\":15,\"bytes\":100") +
+         slice("swap_in", "swap_in h.1", 4, 185, 190, "\"id\":16,\"bytes\":7") +
          slice("stall", "wait", 0, 400, 450, "\"id\":8,\"waited_for\":99") +
          slice("step", "step 3", 0, 100, 500, "\"id\":9,\"step\":3") +
          slice("compute", "of no collective, on its lane", 2, 205, 240, "\"id\":11") +
@@ -66,6 +71,9 @@ void expect_known(const TraceSummary& summary) {
   EXPECT_EQ(step.prefetch_hit_rate(), 0.5);
   EXPECT_EQ(step.gathered_bytes, 1010);
   EXPECT_EQ(step.reduced_bytes, 500);
+  near(step.swap, 70 + 30);
+  EXPECT_EQ(step.swapped_in_bytes, 2 * 4096);
+  EXPECT_EQ(step.swapped_out_bytes, 100);
 }
 
 TEST(TraceSummary, KnownTrace_GivesTheKnownFigures) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "offload/swap_space.h"
 #include "train/files/input_file.h"
 #include "train/json/parser.h"
 #include "train/json/writer.h"
@@ -150,6 +151,11 @@ bool is_communication(const Slice& slice) {
          slice.kind == "publish";
 }
 
+// From or to the disk; copies between host and device have the same kinds on other lanes.
+bool is_disk_transfer(const Slice& slice) {
+  return slice.lane == offload::kReadLane || slice.lane == offload::kWriteLane;
+}
+
 class RankReader {
  public:
   RankReader(int rank, const std::vector<Slice>& slices) : rank_(rank), slices_(slices) {
@@ -183,11 +189,15 @@ class RankReader {
     step.seconds = (mark.end - mark.begin) * kMicro;
     Intervals compute;
     Intervals communication;
+    Intervals swap;
     for (const Slice* slice : slices) {
       const double end = std::min(slice->end, mark.end);
       if (is_communication(*slice)) {
         communication.emplace_back(slice->begin, end);
         count(*slice, step);
+      } else if (is_disk_transfer(*slice)) {
+        swap.emplace_back(slice->begin, end);
+        (slice->kind == "swap_in" ? step.swapped_in_bytes : step.swapped_out_bytes) += slice->bytes;
       } else if (slice->kind == "compute" && slice->lane == kComputeLane && slice->span == 0) {
         compute.emplace_back(slice->begin, end);
       } else if (slice->kind == "stall" && slice->lane <= kComputeLane) {
@@ -197,6 +207,7 @@ class RankReader {
     }
     compute = merged(std::move(compute));
     communication = merged(std::move(communication));
+    step.swap = length(merged(std::move(swap))) * kMicro;
     step.compute = length(compute) * kMicro;
     step.communication = length(communication) * kMicro;
     step.exposed_communication = step.communication - overlap(communication, compute) * kMicro;
@@ -274,6 +285,11 @@ std::string describe(const TraceSummary& summary) {
         step.step, step.rank, step.seconds * 1e3, step.compute * 1e3, step.communication * 1e3,
         step.exposed_communication * 1e3, step.stall * 1e3, step.prefetch_hit_rate() * 100.0,
         format_bytes(step.gathered_bytes), format_bytes(step.reduced_bytes));
+    if (step.swapped_in_bytes + step.swapped_out_bytes > 0) {
+      text += fmt::format("{:>12} swapped {} in and {} out in {:.3f} ms\n", "",
+                          format_bytes(step.swapped_in_bytes), format_bytes(step.swapped_out_bytes),
+                          step.swap * 1e3);
+    }
     for (const auto& [kind, seconds] : by_kind(step.stall_by_cause)) {
       text += fmt::format("{:>12} stalled {:.3f} ms for {}\n", "", seconds * 1e3, kind);
     }
@@ -302,6 +318,9 @@ std::string json_of(const TraceSummary& summary) {
     json.member("gathers_on_demand", step.gathers_on_demand);
     json.member("gathered_bytes_sent", step.gathered_bytes);
     json.member("reduced_bytes_sent", step.reduced_bytes);
+    json.member("swap_seconds", step.swap);
+    json.member("swapped_in_bytes", step.swapped_in_bytes);
+    json.member("swapped_out_bytes", step.swapped_out_bytes);
     json.end_object();
   }
   json.end_array().end_object();

@@ -23,6 +23,9 @@ struct StepSummary {
   int64_t gathers_on_demand = 0;  // started when it was
   int64_t gathered_bytes = 0;     // sent by this rank: gathers and published weights
   int64_t reduced_bytes = 0;      // sent by this rank for gradients
+  double swap = 0.0;              // at least one transfer from or to NVMe was under way
+  int64_t swapped_in_bytes = 0;   // read from NVMe
+  int64_t swapped_out_bytes = 0;  // written to it
 
   // 1 where nothing was gathered.
   double prefetch_hit_rate() const;

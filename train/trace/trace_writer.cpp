@@ -11,6 +11,7 @@
 
 #include "core/context.h"
 #include "core/error.h"
+#include "offload/swap_space.h"
 #include "train/json/writer.h"
 
 namespace zinc::train {
@@ -109,6 +110,11 @@ void TraceWriter::add_lanes() {
     const std::string_view name =
         lane == 0 ? std::string_view("host") : name_of(static_cast<StreamRole>(lane - 1));
     describe("thread_name", lane, "name", concat("\"", name, "\""));
+    describe("thread_sort_index", lane, "sort_index", concat(lane));
+  }
+  for (const auto& [lane, name] : {std::pair{offload::kReadLane, "\"swap reads\""},
+                                   std::pair{offload::kWriteLane, "\"swap writes\""}}) {
+    describe("thread_name", lane, "name", name);
     describe("thread_sort_index", lane, "sort_index", concat(lane));
   }
 }
