@@ -76,6 +76,16 @@ struct Evaluation {
   }
 };
 
+// Bytes that this rank has moved between host memory and the disk.
+struct SwapTraffic {
+  int64_t bytes_read = 0;
+  int64_t bytes_written = 0;
+  SwapTraffic operator-(const SwapTraffic& other) const {
+    return {bytes_read - other.bytes_read, bytes_written - other.bytes_written};
+  }
+  friend bool operator==(const SwapTraffic&, const SwapTraffic&) = default;
+};
+
 struct EngineOptions {
   // First values. Null: values that the model's parameters hold already, and their initialisers for
   // the rest, with the world's seed.
@@ -170,6 +180,9 @@ class Engine {
    private:
     Engine& engine_;
   };
+
+  // Since construction, its own included; on a meta device what would have been moved.
+  SwapTraffic swap_traffic() const;
 
   // What the engine is at, for heartbeats, plans and messages: "backward of micro-batch 2, at
   // transformer.h.3.mlp.c_fc.weight".

@@ -128,13 +128,19 @@ void SwappedStates::settle() {
 }
 
 offload::SwapSpace::Transfer SwappedStates::start_read(size_t tile, const Block& memory) {
-  if (space_ == nullptr) return {};
+  if (space_ == nullptr) {
+    meta_read_ += bytes_of(tiles_[tile]);
+    return {};
+  }
   return space_->read(static_cast<int>(tile), bytes_in(memory, bytes_of(tiles_[tile])));
 }
 
 offload::SwapSpace::Transfer SwappedStates::start_write(size_t tile, const Block& memory) {
   written_[tile] = true;
-  if (space_ == nullptr) return {};
+  if (space_ == nullptr) {
+    meta_written_ += bytes_of(tiles_[tile]);
+    return {};
+  }
   return space_->write(static_cast<int>(tile), bytes_in(memory, bytes_of(tiles_[tile])));
 }
 

@@ -65,8 +65,11 @@ class SwappedStates {
   offload::SwapSpace::Transfer start_read(size_t tile, const Block& memory);
   offload::SwapSpace::Transfer start_write(size_t tile, const Block& memory);
 
-  int64_t bytes_read() const { return space_ == nullptr ? 0 : space_->bytes_read(); }
-  int64_t bytes_written() const { return space_ == nullptr ? 0 : space_->bytes_written(); }
+  // Moved so far; on a meta device asked for so far.
+  int64_t bytes_read() const { return space_ == nullptr ? meta_read_ : space_->bytes_read(); }
+  int64_t bytes_written() const {
+    return space_ == nullptr ? meta_written_ : space_->bytes_written();
+  }
 
  private:
   // Makes `tile` the one in the cache.
@@ -84,6 +87,8 @@ class SwappedStates {
   Block values_;  // what read() gave
   int64_t cached_ = -1;
   bool changed_ = false;
+  int64_t meta_read_ = 0;
+  int64_t meta_written_ = 0;
 };
 
 }  // namespace zinc::zero
