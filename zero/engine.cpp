@@ -356,9 +356,8 @@ class Engine::Impl {
   }
 
   SwapTraffic swap_traffic() const {
-    const SwappedStates* swapped = strategy_.swapped.get();
-    if (swapped == nullptr) return {};
-    return {.bytes_read = swapped->bytes_read(), .bytes_written = swapped->bytes_written()};
+    const SwapTraffic parameters = strategy_.weights->swap_traffic();
+    return strategy_.swapped ? parameters + strategy_.swapped->traffic() : parameters;
   }
 
   std::string moment() const {

@@ -33,6 +33,7 @@
 #include "optim/optimizer.h"
 #include "zero/engine_config.h"
 #include "zero/phase_clock.h"
+#include "zero/swap_traffic.h"
 
 namespace zinc::zero {
 
@@ -74,16 +75,6 @@ struct Evaluation {
     num_targets += other.num_targets;
     return *this;
   }
-};
-
-// Bytes that this rank has moved between host memory and the disk.
-struct SwapTraffic {
-  int64_t bytes_read = 0;
-  int64_t bytes_written = 0;
-  SwapTraffic operator-(const SwapTraffic& other) const {
-    return {bytes_read - other.bytes_read, bytes_written - other.bytes_written};
-  }
-  friend bool operator==(const SwapTraffic&, const SwapTraffic&) = default;
 };
 
 struct EngineOptions {
@@ -181,7 +172,7 @@ class Engine {
     Engine& engine_;
   };
 
-  // Since construction, its own included; on a meta device what would have been moved.
+  // Since construction began; on a meta device what would have been moved.
   SwapTraffic swap_traffic() const;
 
   // What the engine is at, for heartbeats, plans and messages: "backward of micro-batch 2, at

@@ -84,8 +84,12 @@ void validate(const EngineConfig& config) {
         "offload_optimizer to nvme needs nvme_path, a directory on the disk");
   check(optimizer.device == OffloadDevice::none || optimizer.ratio == 1.0,
         "offload_optimizer.ratio must be 1: offloading a part of the states is not implemented");
-  check(zero.offload_param.device == OffloadDevice::none,
-        "offload_param is not in this build yet; offload_optimizer is");
+  const OffloadConfig& param = zero.offload_param;
+  check(param.device == OffloadDevice::none || zero.stage == 3, "offload_param needs ZeRO stage 3");
+  check(param.device != OffloadDevice::nvme || !param.nvme_path.empty(),
+        "offload_param to nvme needs nvme_path, a directory on the disk");
+  check(param.buffer_count > 0 && param.buffer_size > 0 && param.max_in_cpu >= 0,
+        "offload_param's buffers must be positive, and max_in_cpu not negative");
   if (!problems.empty()) throw ConfigError(problems);
 }
 

@@ -10,7 +10,7 @@ namespace zinc::zero {
 
 OptimizerShards::OptimizerShards(const std::vector<ShardGroup>& groups,
                                  comm::Communicator& communicator, Context& context, int num_states,
-                                 bool sharded, Tier tier, SwappedStates* swapped)
+                                 bool sharded, Tier tier, SwappedShards* swapped, bool own_master)
     : groups_(groups),
       communicator_(communicator),
       context_(context),
@@ -30,7 +30,7 @@ OptimizerShards::OptimizerShards(const std::vector<ShardGroup>& groups,
     Buffers& buffers = buffers_[static_cast<size_t>(group.index())];
     buffers.wide = group.dtype() == DType::f64 ? DType::f64 : DType::f32;
     const int64_t numel = group.trained_numel() / parts_;
-    if (group.dtype() != buffers.wide || tier_ != Tier::device)
+    if (group.dtype() != buffers.wide || tier_ != Tier::device || own_master)
       buffers.master = zeros(numel, buffers.wide);
     for (int i = 0; i < num_states; ++i) buffers.states.push_back(zeros(numel, buffers.wide));
   }
@@ -56,7 +56,7 @@ View OptimizerShards::slice_of(const Block& block, DType dtype, int64_t offset,
 }
 
 View OptimizerShards::master(const ShardGroup& group, const Segment& segment, Range range) const {
-  if (swapped_ != nullptr) return swapped_->read(group, range, SwappedStates::kMasterPlane);
+  if (swapped_ != nullptr) return swapped_->read(group, range, SwappedShards::kMasterPlane);
   const Buffers& buffers = buffers_[static_cast<size_t>(group.index())];
   const int64_t offset = offset_of(group, segment) + range.begin - owned(segment).begin;
   return slice_of(buffers.master, buffers.wide, offset, range.size());
@@ -65,7 +65,7 @@ View OptimizerShards::master(const ShardGroup& group, const Segment& segment, Ra
 void OptimizerShards::write_master(const ShardGroup& group, const Segment& segment, Range range,
                                    const ConstView& values) {
   if (swapped_ != nullptr) {
-    swapped_->write(group, range, SwappedStates::kMasterPlane, values);
+    swapped_->write(group, range, SwappedShards::kMasterPlane, values);
     return;
   }
   transfer(values, master(group, segment, range), context_.compute());
@@ -73,7 +73,7 @@ void OptimizerShards::write_master(const ShardGroup& group, const Segment& segme
 
 View OptimizerShards::state(const ShardGroup& group, const Segment& segment, int index,
                             Range range) const {
-  if (swapped_ != nullptr) return swapped_->read(group, range, SwappedStates::state_plane(index));
+  if (swapped_ != nullptr) return swapped_->read(group, range, SwappedShards::state_plane(index));
   const Buffers& buffers = buffers_[static_cast<size_t>(group.index())];
   const int64_t offset = offset_of(group, segment) + range.begin - owned(segment).begin;
   return slice_of(buffers.states[static_cast<size_t>(index)], buffers.wide, offset, range.size());
@@ -89,6 +89,8 @@ std::vector<UpdateSlice> OptimizerShards::slices(const ModelView& model) const {
       slice.segment = segment.kind;
       slice.range = owned(segment);
       const View model_weights = model(group, segment, slice.range);
+      slice.model_tier = model_weights ? model_weights.tier() : Tier::nvme;
+      slice.model_dtype = group.dtype();
       if (swapped_ != nullptr) {
         slice.model_weights = model_weights;
         slices.push_back(slice);

@@ -11,7 +11,7 @@
 #include "comm/communicator.h"
 #include "core/context.h"
 #include "zero/shard_group.h"
-#include "zero/swapped_states.h"
+#include "zero/swapped_shards.h"
 #include "zero/weight_store.h"
 
 namespace zinc::zero {
@@ -22,11 +22,11 @@ using ModelView = std::function<View(const ShardGroup& group, const Segment& seg
 class OptimizerShards {
  public:
   // `sharded`: false where every rank updates everything. `tier`: where the buffers live; off the
-  // device there are always master weights. On the tier nvme they are those of `swapped`, which
-  // must outlive this.
+  // device, or with `own_master`, there are always master weights. On the tier nvme they are those
+  // of `swapped`, which must outlive this.
   OptimizerShards(const std::vector<ShardGroup>& groups, comm::Communicator& communicator,
                   Context& context, int num_states, bool sharded, Tier tier = Tier::device,
-                  SwappedStates* swapped = nullptr);
+                  SwappedShards* swapped = nullptr, bool own_master = false);
 
   // This rank's part of a segment; the whole of it where nothing is sharded.
   Range owned(const Segment& segment) const { return owned(segment, rank_); }
@@ -63,7 +63,7 @@ class OptimizerShards {
   int parts_;
   int rank_;
   Tier tier_;
-  SwappedStates* swapped_;
+  SwappedShards* swapped_;
   std::vector<Buffers> buffers_;
 };
 

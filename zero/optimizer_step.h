@@ -10,7 +10,7 @@
 #include "core/context.h"
 #include "optim/optimizer.h"
 #include "zero/gradient_store.h"
-#include "zero/swapped_states.h"
+#include "zero/swapped_shards.h"
 #include "zero/weight_store.h"
 
 namespace zinc::zero {
@@ -29,12 +29,18 @@ class OptimizerStep {
   virtual void run(const StepArguments& args) = 0;
 };
 
-// States on the device.
-std::unique_ptr<OptimizerStep> make_resident_step(WeightStore& weights, GradientStore& gradients,
-                                                  Context& context);
+// `tile_numel` of updates that go tile by tile.
+inline int64_t whole_chunks(int64_t tile_numel) {
+  return (tile_numel + kNormChunk - 1) / kNormChunk * kNormChunk;
+}
 
-// Weights, states and gradients in host memory, where the CPU computes; updated weights travel to
-// the device on the copy-in stream while the next tile is computed. Where the model has 16 bits
+// States on the device. Where the model's copy is elsewhere its new values leave tile by tile, in
+// 16 bits through two buffers of at most `tile_numel` elements.
+std::unique_ptr<OptimizerStep> make_resident_step(WeightStore& weights, GradientStore& gradients,
+                                                  Context& context, int64_t tile_numel);
+
+// Weights, states and gradients in host memory, where the CPU computes; updated weights travel on
+// a copy stream while the next tile is computed. Where the model has 16 bits
 // they pass through two buffers of at most `tile_numel` elements, rounded up to kNormChunk.
 std::unique_ptr<OptimizerStep> make_host_step(WeightStore& weights, GradientStore& gradients,
                                               Context& context, int64_t tile_numel);
@@ -47,7 +53,7 @@ struct SwapPipeline {
 // Weights and states in swap space, gradients in host memory, where the CPU computes tile by tile.
 // run() waits for the disk and throws IoError; weights and states are then not to be used any more.
 std::unique_ptr<OptimizerStep> make_swapped_step(WeightStore& weights, GradientStore& gradients,
-                                                 SwappedStates& states, Context& context,
+                                                 SwappedShards& states, Context& context,
                                                  const SwapPipeline& pipeline);
 
 }  // namespace zinc::zero

@@ -39,8 +39,8 @@ std::unique_ptr<GradientStore> make_gradients(const EngineConfig& config,
               options);
 }
 
-Tier optimizer_tier(const EngineConfig& config) {
-  switch (config.zero.offload_optimizer.device) {
+Tier tier_of(const OffloadConfig& offload) {
+  switch (offload.device) {
     case OffloadDevice::none:
       return Tier::device;
     case OffloadDevice::cpu:
@@ -56,28 +56,42 @@ int64_t tile_numel(const EngineConfig& config) {
   return config.zero.sub_group_size == 0 ? kDefaultTile : config.zero.sub_group_size;
 }
 
-std::unique_ptr<SwappedStates> make_swapped(const EngineConfig& config,
+SwapSettings swap_settings(const EngineConfig& config, const OffloadConfig& offload) {
+  return {.directory = offload.nvme_path,
+          .storage = {.block_size = config.aio.block_size,
+                      .queue_depth = config.aio.queue_depth,
+                      .threads = config.aio.threads,
+                      .single_submit = config.aio.single_submit,
+                      .overlap_events = config.aio.overlap_events},
+          .verify = config.verify_swap};
+}
+
+std::unique_ptr<SwappedShards> make_swapped(const EngineConfig& config,
                                             const StrategyInputs& inputs) {
-  if (optimizer_tier(config) != Tier::nvme) return nullptr;
-  const SwapSettings settings{.directory = config.zero.offload_optimizer.nvme_path,
-                              .storage = {.block_size = config.aio.block_size,
-                                          .queue_depth = config.aio.queue_depth,
-                                          .threads = config.aio.threads,
-                                          .single_submit = config.aio.single_submit,
-                                          .overlap_events = config.aio.overlap_events},
-                              .tile_numel = tile_numel(config),
-                              .verify = config.verify_swap};
-  return std::make_unique<SwappedStates>(inputs.groups, inputs.communicator, inputs.context,
-                                         inputs.num_states, settings);
+  const OffloadConfig& offload = config.zero.offload_optimizer;
+  if (tier_of(offload) != Tier::nvme) return nullptr;
+  return std::make_unique<SwappedShards>(
+      optimizer_tiles(inputs.groups, inputs.communicator, tile_numel(config)),
+      1 + inputs.num_states, Label::optimizer, inputs.context, swap_settings(config, offload));
+}
+
+ParameterShardOptions parameter_shards(const EngineConfig& config) {
+  const OffloadConfig& offload = config.zero.offload_param;
+  return {.tier = tier_of(offload),
+          .swap = swap_settings(config, offload),
+          .buffer_count = offload.buffer_count,
+          .buffer_numel = offload.buffer_size,
+          .max_in_host = offload.max_in_cpu};
 }
 
 std::unique_ptr<WeightStore> make_weights(const EngineConfig& config, const StrategyInputs& inputs,
-                                          SwappedStates* swapped) {
+                                          SwappedShards* swapped) {
   const ZeroConfig& zero = config.zero;
   const WeightStoreOptions options{.num_states = inputs.num_states,
                                    .shard_optimizer = zero.stage >= 1,
                                    .bucket_numel = zero.allgather_bucket_size,
-                                   .optimizer_tier = optimizer_tier(config),
+                                   .optimizer_tier = tier_of(config.zero.offload_optimizer),
+                                   .parameters = parameter_shards(config),
                                    .swapped = swapped,
                                    .overlap = config.overlap_comm(),
                                    .prefetch_numel = zero.prefetch_bucket_size,
@@ -94,7 +108,8 @@ std::unique_ptr<WeightStore> make_weights(const EngineConfig& config, const Stra
 std::unique_ptr<OptimizerStep> make_step(const EngineConfig& config, const StrategyInputs& inputs,
                                          const Strategy& strategy) {
   if (!offloads(config)) {
-    return make_resident_step(*strategy.weights, *strategy.gradients, inputs.context);
+    return make_resident_step(*strategy.weights, *strategy.gradients, inputs.context,
+                              tile_numel(config));
   }
   if (strategy.swapped != nullptr) {
     const OffloadConfig& offload = config.zero.offload_optimizer;

@@ -28,7 +28,7 @@
 namespace zinc::zero {
 
 struct Strategy {
-  std::unique_ptr<SwappedStates> swapped;  // null: nothing is in swap space
+  std::unique_ptr<SwappedShards> swapped;  // null: nothing is in swap space
   std::unique_ptr<WeightStore> weights;
   std::unique_ptr<GradientStore> gradients;
   std::unique_ptr<OptimizerStep> step;

@@ -9,14 +9,14 @@
 
 #include "zero/host_memory.h"
 #include "zero/optimizer_step.h"
-#include "zero/weights_to_device.h"
+#include "zero/updated_weights.h"
 
 namespace zinc::zero {
 namespace {
 
 class SwappedStep final : public OptimizerStep {
  public:
-  SwappedStep(WeightStore& weights, GradientStore& gradients, SwappedStates& states,
+  SwappedStep(WeightStore& weights, GradientStore& gradients, SwappedShards& states,
               Context& context, const SwapPipeline& pipeline)
       : weights_(weights),
         gradients_(gradients),
@@ -24,7 +24,7 @@ class SwappedStep final : public OptimizerStep {
         context_(context),
         pipeline_(pipeline),
         buffers_(1 + (pipeline.read_ahead ? 1 : 0) + (pipeline.write_behind ? 1 : 0)),
-        to_device_(context, narrow_numel(), model_dtype()) {
+        updated_(weights, context, Tier::pinned_host, largest_tile()) {
     states.settle();
     for (Buffer& buffer : buffers_) {
       buffer.memory =
@@ -48,7 +48,7 @@ class SwappedStep final : public OptimizerStep {
       if (!pipeline_.write_behind) buffer.transfer.wait();
     }
     for (Buffer& buffer : buffers_) buffer.transfer.wait();
-    to_device_.finish();
+    updated_.finish();
   }
 
  private:
@@ -69,18 +69,16 @@ class SwappedStep final : public OptimizerStep {
   }
 
   void update(const StepArguments& args, const std::vector<UpdateSlice>& slices, size_t index) {
-    const SwappedStates::Tile& tile = states_.tiles()[index];
+    const Tile& tile = states_.tiles()[index];
     const auto slice = std::find_if(slices.begin(), slices.end(), [&](const UpdateSlice& s) {
       return s.group == tile.group && s.segment == tile.segment;
     });
-    const View model =
-        slice->model_weights.narrow(0, tile.range.begin - slice->range.begin, tile.range.size());
     optim::HyperParameters hyper = args.hyper;
     if (!decays(tile.segment)) hyper.weight_decay = 0.0;
     Buffer& buffer = buffer_of(index);
-    const View weights = states_.plane(tile, buffer.memory, SwappedStates::kMasterPlane);
-    const bool is_narrow = model.dtype() != weights.dtype();
-    const View narrow = is_narrow ? to_device_.buffer(tile.range.size()) : View();
+    const View weights = states_.plane(tile, buffer.memory, SwappedShards::kMasterPlane);
+    const bool is_narrow = UpdatedWeights::is_narrow(*slice);
+    const View narrow = is_narrow ? updated_.buffer(*slice, tile.range.size()) : View();
     optim::Update update{.weights = host_memory(weights),
                          .gradient = host_memory(gradients_.gradient(tile.group, tile.range)),
                          .model_weights = host_memory(narrow),
@@ -88,37 +86,31 @@ class SwappedStep final : public OptimizerStep {
                          .step = args.step};
     for (int i = 0; i < args.optimizer.num_states(); ++i) {
       update.states[static_cast<size_t>(i)] =
-          host_memory(states_.plane(tile, buffer.memory, SwappedStates::state_plane(i)));
+          host_memory(states_.plane(tile, buffer.memory, SwappedShards::state_plane(i)));
     }
     args.optimizer.update(update, hyper, context_.compute());
-    buffer.sent = to_device_.send(is_narrow ? narrow : weights, model);
+    buffer.sent = updated_.send(is_narrow ? narrow : weights, *slice, tile.range);
   }
 
-  int64_t narrow_numel() const {
+  int64_t largest_tile() const {
     int64_t largest = 0;
-    for (const SwappedStates::Tile& tile : states_.tiles()) {
-      if (model_dtype() != tile.dtype) largest = std::max(largest, tile.range.size());
-    }
+    for (const Tile& tile : states_.tiles()) largest = std::max(largest, tile.range.size());
     return largest;
-  }
-  DType model_dtype() const {
-    const std::vector<UpdateSlice> slices = weights_.slices();
-    return slices.empty() ? DType::f32 : slices.front().model_weights.dtype();
   }
 
   WeightStore& weights_;
   GradientStore& gradients_;
-  SwappedStates& states_;
+  SwappedShards& states_;
   Context& context_;
   const SwapPipeline pipeline_;
   std::vector<Buffer> buffers_;
-  WeightsToDevice to_device_;
+  UpdatedWeights updated_;
 };
 
 }  // namespace
 
 std::unique_ptr<OptimizerStep> make_swapped_step(WeightStore& weights, GradientStore& gradients,
-                                                 SwappedStates& states, Context& context,
+                                                 SwappedShards& states, Context& context,
                                                  const SwapPipeline& pipeline) {
   return std::make_unique<SwappedStep>(weights, gradients, states, context, pipeline);
 }

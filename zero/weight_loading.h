@@ -9,7 +9,7 @@ namespace zinc::zero {
 
 // Reads elements [range) (of the arena) of a parameter, in f32 (f64 for f64 models), piece by piece
 // through a small staging buffer, and hands each piece over: store(piece of the arena, values).
-// Waits. On a meta device it takes the buffer and reads nothing.
+// Waits. On a meta device nothing is read and one piece is handed over.
 template <class Store>
 void load_range(Context& context, const nn::WeightSource& source, const Placement& placement,
                 Range range, const Store& store) {
@@ -18,7 +18,14 @@ void load_range(Context& context, const nn::WeightSource& source, const Placemen
   const DType wide = placement.parameter->dtype() == DType::f64 ? DType::f64 : DType::f32;
   const Block room =
       context.allocate(std::min(range.size(), kPieceNumel) * size_of(wide), Label::staging);
-  if (context.device().meta) return;
+  if (context.device().meta) {
+    // For what store() allocates; every piece takes as much.
+    const Range piece{range.begin, std::min(range.begin + kPieceNumel, range.end)};
+    store(piece, View(room.data(), wide, Shape{piece.size()}, context.device()));
+    return;
+  }
+  // The host fills the room next, and what was issued for its memory before comes first.
+  context.compute()->synchronize();
   for (int64_t begin = range.begin; begin < range.end; begin += kPieceNumel) {
     const Range piece{begin, std::min(begin + kPieceNumel, range.end)};
     const View values(room.data(), wide, Shape{piece.size()}, context.device());

@@ -16,9 +16,10 @@
 #include "core/context.h"
 #include "nn/module.h"
 #include "optim/optimizer.h"
+#include "zero/parameter_shards.h"
 #include "zero/shard_group.h"
 #include "zero/step_schedule.h"
-#include "zero/swapped_states.h"
+#include "zero/swapped_shards.h"
 
 namespace zinc::zero {
 
@@ -34,7 +35,11 @@ struct UpdateSlice {
   // [range] f32 (f64 models: f64): the values that the optimizer updates; absent in swap space
   View weights;
   std::array<View, optim::kMaxOptimizerStates> states;  // [range] dtype and tier of weights
-  View model_weights;  // [range] the model's copy, on the device; absent where `weights` serves it
+  // Where the model's copy lives, in its dtype: nvme: it is handed to take_updated().
+  Tier model_tier = Tier::device;
+  DType model_dtype = DType::f32;
+  // [range] that copy, on device or host; absent where `weights` serves it
+  View model_weights;
 };
 
 class WeightStore {
@@ -54,6 +59,9 @@ class WeightStore {
 
   // --- the optimizer's side
   virtual std::vector<UpdateSlice> slices() = 0;
+  // Updated values of a range of a slice with model_tier nvme, in model_dtype and any tier that is
+  // memory, as work issued to the compute stream leaves them. In ascending order. Throws IoError.
+  virtual void take_updated(int group, Range range, const ConstView& values) = 0;
   // After the update of all slices was issued: weights reach every rank that keeps them whole.
   virtual void publish() = 0;
 
@@ -68,6 +76,9 @@ class WeightStore {
   // Anything that is spread over the ranks as slices() are.
   virtual void read_owned(ParameterIndex parameter, const OwnedValues& values, View out) = 0;
   virtual void write_master(ParameterIndex parameter, ConstView values) = 0;
+
+  // Of the model's own weights, where they lie in swap space.
+  virtual SwapTraffic swap_traffic() const { return {}; }
 };
 
 struct WeightStoreOptions {
@@ -75,7 +86,8 @@ struct WeightStoreOptions {
   bool shard_optimizer = false;             // master weights and states: own shards only
   int64_t bucket_numel = 500'000'000;       // elements per collective
   Tier optimizer_tier = Tier::device;       // of master weights and states
-  SwappedStates* swapped = nullptr;         // where they are with the tier nvme; outlives the store
+  ParameterShardOptions parameters{};       // sharded weights: where the shards live
+  SwappedShards* swapped = nullptr;         // where they are with the tier nvme; outlives the store
   bool overlap = false;                     // gathers beside compute, ahead of their use
   int64_t prefetch_numel = 50'000'000;      // elements gathered ahead; sharded weights
   int64_t max_live_numel = 1'000'000'000;   // elements gathered at once; sharded weights

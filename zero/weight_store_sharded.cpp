@@ -1,4 +1,5 @@
-// Every rank keeps its shards; a group is gathered into an arena of its own while it is used.
+// Every rank keeps its shards, on any tier; a group is gathered into an arena of its own, on the
+// device, while it is used.
 #include <algorithm>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "kernels/fill.h"
 #include "zero/host_memory.h"
 #include "zero/optimizer_shards.h"
+#include "zero/parameter_shards.h"
 #include "zero/segment_collectives.h"
 #include "zero/trace_span.h"
 #include "zero/use_forecast.h"
@@ -46,8 +48,9 @@ class ShardedWeights : public WeightStore {
         context_(context),
         options_(options),
         collectives_(communicator, context, {.bucket_numel = options.bucket_numel}),
+        shards_(groups, communicator, context, options.parameters),
         optimizer_(groups, communicator, context, options.num_states, true, options.optimizer_tier,
-                   options.swapped),
+                   options.swapped, offloads()),
         forecast_(groups, schedule),
         scheduled_(schedule != nullptr),
         states_(groups.size()) {
@@ -55,10 +58,13 @@ class ShardedWeights : public WeightStore {
       make_buffers(group);
       for (const Placement& placement : group.placements()) load(group, placement, source);
     }
+    shards_.settle();
   }
 
   void begin(Phase phase) override {
     forecast_.begin(phase);
+    shards_.settle();
+    read_ahead();
     prefetch();
   }
 
@@ -73,6 +79,7 @@ class ShardedWeights : public WeightStore {
     }
     ++state.pins;
     ++pinned_;
+    read_ahead();
     prefetch();
     if (state.residence == Residence::gathering) {
       state.work.wait_on(context_.compute());
@@ -105,7 +112,15 @@ class ShardedWeights : public WeightStore {
 
   std::vector<UpdateSlice> slices() override { return optimizer_.slices(model_of_range()); }
 
+  void take_updated(int group, Range range, const ConstView& values) override {
+    shards_.take_updated(groups_[static_cast<size_t>(group)], range, values);
+  }
+
   void publish() override {
+    shards_.finish_update();
+    // The disk need not rest until the next forward pass.
+    forecast_.begin(Phase::forward);
+    read_ahead();
     const StreamRef stream = context_.stream(StreamRole::gather);
     stream->wait(context_.compute()->record());
     for (const ShardGroup& group : groups_) {
@@ -150,6 +165,8 @@ class ShardedWeights : public WeightStore {
         out);
   }
 
+  SwapTraffic swap_traffic() const override { return shards_.traffic(); }
+
   void read_owned(ParameterIndex parameter, const OwnedValues& values, View out) override {
     const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
     const Placement& placement = group.placements()[static_cast<size_t>(parameter.position)];
@@ -171,7 +188,6 @@ class ShardedWeights : public WeightStore {
 
  private:
   struct GroupState {
-    Block shards;      // [sum of own shards] of the segments that are gathered for use
     Block persistent;  // [sum of sizes] of the persistent segments, whole
     Block arena;       // [sum of sizes] of the segments that are gathered; while not sharded
     Residence residence = Residence::sharded;
@@ -215,21 +231,22 @@ class ShardedWeights : public WeightStore {
         .narrow(0, offset, numel);
   }
 
-  // A range of what this rank keeps of a segment: all of a persistent one, else its own shard.
+  bool offloads() const { return options_.parameters.tier != Tier::device; }
+
+  // A range of what this rank keeps of a segment: all of a persistent one, else its own shard; the
+  // latter in its tier, not in swap space.
   View kept_view(const ShardGroup& group, const Segment& segment, Range range) const {
-    const GroupState& state = state_of(group);
-    const int64_t before = numel_before(group, segment);
-    if (is_persistent(segment.kind)) {
-      return view_of(group, state.persistent, before + range.begin - segment.offset, range.size());
-    }
-    const int64_t start = before / communicator_.size() - optimizer_.owned(segment).begin;
-    return view_of(group, state.shards, start + range.begin, range.size());
+    if (!is_persistent(segment.kind)) return shards_.view(group, segment, range);
+    return view_of(group, state_of(group).persistent,
+                   numel_before(group, segment) + range.begin - segment.offset, range.size());
   }
 
   // What the optimizer works on, of an owned range; what the model has, of a frozen one.
-  View master_view(const ShardGroup& group, const Segment& segment, Range range) const {
+  View master_view(const ShardGroup& group, const Segment& segment, Range range) {
     const bool master = optimizer_.has_master(group) && is_trained(segment.kind);
-    return master ? optimizer_.master(group, segment, range) : kept_view(group, segment, range);
+    if (master) return optimizer_.master(group, segment, range);
+    if (is_persistent(segment.kind)) return kept_view(group, segment, range);
+    return shards_.read(group, segment, range);
   }
 
   // A range of a whole segment, while it is there.
@@ -242,20 +259,17 @@ class ShardedWeights : public WeightStore {
 
   ModelView model_of_range() const {
     return [this](const ShardGroup& group, const Segment& segment, Range range) {
-      return kept_view(group, segment, range);
+      const bool is_swapped = !is_persistent(segment.kind) && shards_.tier_of(group) == Tier::nvme;
+      return is_swapped ? View() : kept_view(group, segment, range);
     };
   }
 
   void make_buffers(const ShardGroup& group) {
-    GroupState& state = state_of(group);
-    const auto zeros = [&](int64_t numel) {
-      if (numel == 0) return Block();
-      Block block = context_.allocate(numel * size_of(group.dtype()), Label::parameters);
-      kernels::fill({.y = view_of(group, block, 0, numel)}, context_.compute());
-      return block;
-    };
-    state.shards = zeros(numel_of(group, false) / communicator_.size());
-    state.persistent = zeros(numel_of(group, true));
+    const int64_t numel = numel_of(group, true);
+    if (numel == 0) return;
+    Block& block = state_of(group).persistent;
+    block = context_.allocate(numel * size_of(group.dtype()), Label::parameters);
+    kernels::fill({.y = view_of(group, block, 0, numel)}, context_.compute());
   }
 
   // The parts of a parameter that this rank keeps in the model's dtype.
@@ -267,7 +281,11 @@ class ShardedWeights : public WeightStore {
 
   void store(const ShardGroup& group, const Placement& placement, Range range, ConstView values) {
     const Segment& segment = group.segment(placement.segment);
-    kernels::copy({.x = values, .y = kept_view(group, segment, range)}, context_.compute());
+    if (is_persistent(segment.kind)) {
+      kernels::copy({.x = values, .y = kept_view(group, segment, range)}, context_.compute());
+    } else {
+      shards_.write(group, segment, range, values);
+    }
     if (!optimizer_.has_master(group) || !is_trained(placement.segment)) return;
     const Range owned = intersect(range, optimizer_.owned(segment));
     if (owned.empty()) return;
@@ -297,6 +315,33 @@ class ShardedWeights : public WeightStore {
     return stream;
   }
 
+  // The rank's shards from their tier to their place in the arena.
+  void bring(const ShardGroup& group, StreamRef stream) {
+    const StreamRef copies = options_.overlap ? context_.stream(StreamRole::copy_in) : stream;
+    copies->wait(context_.compute()->record());  // as in gather_stream()
+    {
+      const TraceSpan span(context_.trace(), TraceKind::swap_in, copies, group.name(), 0);
+      shards_.bring(
+          group,
+          [&](const Segment& segment) {
+            return arena_view(group, segment.kind, optimizer_.owned(segment));
+          },
+          copies);
+    }
+    stream->wait(copies->record());
+  }
+
+  void read_ahead() {
+    if (!offloads() || !scheduled_) return;
+    std::vector<int> wanted;
+    for (const int group : forecast_.upcoming()) {
+      if (states_[static_cast<size_t>(group)].residence == Residence::sharded) {
+        wanted.push_back(group);
+      }
+    }
+    shards_.read_ahead(wanted);
+  }
+
   void gather(const ShardGroup& group, TraceKind kind) {
     GroupState& state = state_of(group);
     become(state, Residence::gathering);
@@ -304,11 +349,14 @@ class ShardedWeights : public WeightStore {
     live_numel_ += numel;
     state.arena = context_.allocate(numel * size_of(group.dtype()), Label::parameters);
     const StreamRef stream = gather_stream();
+    if (offloads()) bring(group, stream);
     const TraceSpan span(context_.trace(), kind, stream, group.name(), sent_bytes(group, numel));
     for (const Segment& segment : group.segments()) {
       if (is_persistent(segment.kind)) continue;
-      collectives_.all_gather(kept_view(group, segment, optimizer_.owned(segment)),
-                              arena_view(group, segment.kind, segment.range()), stream);
+      const Range own = optimizer_.owned(segment);
+      collectives_.all_gather(
+          offloads() ? arena_view(group, segment.kind, own) : kept_view(group, segment, own),
+          arena_view(group, segment.kind, segment.range()), stream);
     }
     state.work = comm::Work(stream->record());
     trace_memory(context_);
@@ -367,6 +415,7 @@ class ShardedWeights : public WeightStore {
   Context& context_;
   const WeightStoreOptions options_;
   SegmentCollectives collectives_;
+  ParameterShards shards_;
   OptimizerShards optimizer_;
   UseForecast forecast_;
   const bool scheduled_;

@@ -44,6 +44,10 @@ class WholeWeights : public WeightStore {
 
   std::vector<UpdateSlice> slices() override { return optimizer_.slices(model_of_range()); }
 
+  void take_updated(int, Range, const ConstView&) override {
+    bug_check(false, "whole weights are on the device");
+  }
+
   void publish() override {
     if (!options_.shard_optimizer) return;
     SegmentCollectives collectives(communicator_, context_,

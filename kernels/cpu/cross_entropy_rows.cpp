@@ -7,6 +7,7 @@
 
 #include "core/parallel.h"
 #include "kernels/cpu/highway_targets.h"
+#include "kernels/cpu/past_caches.h"
 #include "kernels/cross_entropy.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/cross_entropy_rows.cpp"
@@ -27,14 +28,17 @@ float log_sum_exp_of(const T* x, int64_t n) {
 
 // Forward over the row, so that dx may start where x starts and be narrower.
 template <class T, class U>
-void gradient_of(const T* x, int64_t n, float lse, int64_t label, float scale, U* dx) {
+void gradient_of(const T* x, int64_t n, float lse, int64_t label, float scale, U* dx, bool past) {
   const Lanes d;
   const float at_label = static_cast<float>(x[label]);
   const auto shift = hn::Set(d, lse);
   const auto factor = hn::Set(d, scale);
-  for_each_vector(n, [&](int64_t c, auto load, auto store) HWY_ATTR {
-    store(hn::Mul(exp_bounded_lanes(hn::Sub(load(x + c), shift)), factor), dx + c);
-  });
+  for_each_vector(
+      n,
+      [&](int64_t c, auto load, auto store) HWY_ATTR {
+        store(hn::Mul(exp_bounded_lanes(hn::Sub(load(x + c), shift)), factor), dx + c);
+      },
+      past);
   dx[label] = U((std::exp(at_label - lse) - 1.0f) * scale);
 }
 
@@ -50,21 +54,23 @@ float log_sum_exp(const void* x, DType dtype, int64_t n) {
 }
 
 void gradient(const void* x, DType dtype, int64_t n, float lse, int64_t label, float scale,
-              void* dx, DType dx_dtype) {
+              void* dx, DType dx_dtype, bool past) {
   if (dtype == DType::bf16) {
-    return gradient_of(static_cast<const bf16*>(x), n, lse, label, scale, static_cast<bf16*>(dx));
+    return gradient_of(static_cast<const bf16*>(x), n, lse, label, scale, static_cast<bf16*>(dx),
+                       past);
   }
   if (dtype == DType::f16) {
-    return gradient_of(static_cast<const f16*>(x), n, lse, label, scale, static_cast<f16*>(dx));
+    return gradient_of(static_cast<const f16*>(x), n, lse, label, scale, static_cast<f16*>(dx),
+                       past);
   }
   const auto* from = static_cast<const float*>(x);
   if (dx_dtype == DType::bf16) {
-    return gradient_of(from, n, lse, label, scale, static_cast<bf16*>(dx));
+    return gradient_of(from, n, lse, label, scale, static_cast<bf16*>(dx), past);
   }
   if (dx_dtype == DType::f16) {
-    return gradient_of(from, n, lse, label, scale, static_cast<f16*>(dx));
+    return gradient_of(from, n, lse, label, scale, static_cast<f16*>(dx), past);
   }
-  return gradient_of(from, n, lse, label, scale, static_cast<float*>(dx));
+  return gradient_of(from, n, lse, label, scale, static_cast<float*>(dx), past);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -124,7 +130,7 @@ float value_at(const void* x, DType dtype, int64_t i) {
   }
 }
 
-void row_f32(const CrossEntropyRows& args, int64_t r, int64_t label, float scale) {
+void row_f32(const CrossEntropyRows& args, int64_t r, int64_t label, float scale, bool past) {
   const auto* x =
       static_cast<const char*>(args.logits) + r * args.logits_stride * size_of(args.dtype);
   const float lse = args.lse != nullptr
@@ -138,7 +144,7 @@ void row_f32(const CrossEntropyRows& args, int64_t r, int64_t label, float scale
   auto* dx =
       static_cast<char*>(args.dlogits) + r * args.dlogits_stride * size_of(args.dlogits_dtype);
   HWY_DYNAMIC_DISPATCH(gradient)
-  (x, args.dtype, args.classes, lse, label, scale, dx, args.dlogits_dtype);
+  (x, args.dtype, args.classes, lse, label, scale, dx, args.dlogits_dtype, past);
 }
 
 void ignored_row(const CrossEntropyRows& args, int64_t r) {
@@ -167,6 +173,8 @@ void cross_entropy_rows(std::string_view op, const CrossEntropyRows& args) {
     scale *= wide ? *static_cast<const double*>(args.factor)
                   : double{*static_cast<const float*>(args.factor)};
   }
+  const bool past = args.dlogits != nullptr && args.dlogits != args.logits &&
+                    past_caches(args.rows * args.classes * size_of(args.dlogits_dtype));
   parallel_for(args.rows, 1, [&](int64_t r, int64_t) {
     const int64_t label = label_at(args.labels, r);
     if (label == kIgnoredLabel) {
@@ -174,8 +182,9 @@ void cross_entropy_rows(std::string_view op, const CrossEntropyRows& args) {
     } else if (wide) {
       row_f64(args, r, label, scale);
     } else {
-      row_f32(args, r, label, static_cast<float>(scale));
+      row_f32(args, r, label, static_cast<float>(scale), past);
     }
+    if (past) flush_past_caches();
   });
 }
 

@@ -25,6 +25,11 @@ void copy_streaming(uint8_t* to, const uint8_t* from, int64_t bytes) {
   std::memcpy(to + i, from + i, static_cast<size_t>(bytes - i));
 }
 
+void copy_runs_streaming(uint8_t* to, int64_t to_step, const uint8_t* from, int64_t from_step,
+                         int64_t count, int64_t bytes) {
+  for (int64_t r = 0; r < count; ++r) copy_streaming(to + r * to_step, from + r * from_step, bytes);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace zinc::kernels::cpu
 HWY_AFTER_NAMESPACE();
@@ -33,6 +38,7 @@ HWY_AFTER_NAMESPACE();
 namespace zinc::kernels::cpu {
 
 HWY_EXPORT(copy_streaming);
+HWY_EXPORT(copy_runs_streaming);
 
 void copy_bytes(void* to, const void* from, int64_t bytes, bool past_caches) {
   if (!past_caches) {
@@ -41,6 +47,19 @@ void copy_bytes(void* to, const void* from, int64_t bytes, bool past_caches) {
   }
   HWY_DYNAMIC_DISPATCH(copy_streaming)
   (static_cast<uint8_t*>(to), static_cast<const uint8_t*>(from), bytes);
+}
+
+void copy_runs(void* to, int64_t to_step, const void* from, int64_t from_step, int64_t count,
+               int64_t bytes, bool past_caches) {
+  auto* target = static_cast<uint8_t*>(to);
+  const auto* source = static_cast<const uint8_t*>(from);
+  if (past_caches) {
+    HWY_DYNAMIC_DISPATCH(copy_runs_streaming)(target, to_step, source, from_step, count, bytes);
+    return;
+  }
+  for (int64_t r = 0; r < count; ++r) {
+    std::memcpy(target + r * to_step, source + r * from_step, static_cast<size_t>(bytes));
+  }
 }
 
 void flush_past_caches() { hwy::FlushStream(); }

@@ -25,6 +25,9 @@ bool past_caches(const View& output, const Inputs&... inputs) {
 // memcpy with the choice made by the caller, who calls flush_past_caches() on the same thread
 // before others may read.
 void copy_bytes(void* to, const void* from, int64_t bytes, bool past_caches);
+// `count` runs of `bytes` bytes, their starts so many bytes apart.
+void copy_runs(void* to, int64_t to_step, const void* from, int64_t from_step, int64_t count,
+               int64_t bytes, bool past_caches);
 void flush_past_caches();
 
 }  // namespace zinc::kernels::cpu

@@ -1,7 +1,6 @@
 #include "kernels/permute.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "core/parallel.h"
 #include "kernels/cpu/past_caches.h"
@@ -21,7 +20,7 @@ struct Plan {
   int num_outer = 0;
   int64_t outer_count = 1;
   Axis column;  // innermost of y
-  Axis row;     // innermost of x; extent 1 where that is `column` too
+  Axis row;     // innermost of x; where that is `column` too, the next of y
 };
 
 // The axes of y, neighbours merged where both views step evenly over them.
@@ -49,7 +48,7 @@ Plan make_plan(const Permute& args) {
   const int count = merged_axes(args, axes);
   Plan plan;
   plan.column = axes[static_cast<size_t>(count - 1)];
-  int row = -1;
+  int row = plan.column.x_step == 1 ? count - 2 : -1;
   for (int d = 0; d + 1 < count; ++d) {
     if (plan.column.x_step != 1 && axes[static_cast<size_t>(d)].x_step == 1) row = d;
   }
@@ -71,16 +70,8 @@ template <class T>
 void copy_tile(const T* x, T* y, const Axis& row, const Axis& column, int64_t rows, int64_t cols,
                bool past) {
   if (column.x_step == 1) {
-    const int64_t bytes = cols * static_cast<int64_t>(sizeof(T));
-    for (int64_t r = 0; r < rows; ++r) {
-      T* to = y + r * row.y_step;
-      const T* from = x + r * row.x_step;
-      if (past) {
-        copy_bytes(to, from, bytes, true);
-      } else {
-        std::memcpy(to, from, static_cast<size_t>(bytes));
-      }
-    }
+    constexpr auto kSize = static_cast<int64_t>(sizeof(T));
+    copy_runs(y, row.y_step * kSize, x, row.x_step * kSize, rows, cols * kSize, past);
     return;
   }
   for (int64_t r = 0; r < rows; ++r) {
@@ -103,7 +94,7 @@ void run(const Permute& args) {
   const int64_t tile_size =
       std::min(plan.row.extent, kTile) * std::min(plan.column.extent, tile_cols);
   const int64_t grain = std::max<int64_t>(1, (1 << 14) / (tile_size + 1));
-  // A shorter run is not worth a call that cannot be inlined.
+  // Shorter runs were not faster past the caches.
   constexpr int64_t kLongRun = 1024;
   const bool past = straight && past_caches(args.y) &&
                     plan.column.extent * static_cast<int64_t>(sizeof(T)) >= kLongRun;

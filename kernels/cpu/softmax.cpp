@@ -11,6 +11,7 @@
 #include "kernels/cpu/past_caches.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/softmax.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -24,13 +25,16 @@ namespace HWY_NAMESPACE {
 constexpr int64_t kKeptColumns = 4096;
 
 // Exponentials are kept (in y itself where the row is long and f32) and scaled once their sum is
-// known.
+// known. Memory works on `next`, as long as x, meanwhile.
 template <class T>
-void forward_keeping(const T* x, T* y, float* kept, int64_t n, bool past) {
+void forward_keeping(const T* x, const T* next, T* y, float* kept, int64_t n, bool past) {
   RowSum row;
   row.max = max_of(x, n);
-  const float sum = exp_sum(x, n, 1.0f, row.shift(),
-                            [&](int64_t c, LaneVec e, auto store) HWY_ATTR { store(e, kept + c); });
+  const float sum =
+      exp_sum(x, n, 1.0f, row.shift(), [&](int64_t c, LaneVec e, auto store) HWY_ATTR {
+        hwy::Prefetch(next + c);
+        store(e, kept + c);
+      });
   const auto factor = hn::Set(Lanes(), 1.0f / sum);
   for_each_vector(
       n,
@@ -54,18 +58,6 @@ void forward_again(const T* x, T* y, int64_t n, bool past) {
 }
 
 template <class T>
-void forward_row(const T* x, T* y, int64_t n, bool past) {
-  if (n <= kKeptColumns) {
-    float kept[kKeptColumns];
-    forward_keeping(x, y, kept, n, past);
-  } else if constexpr (std::is_same_v<T, float>) {
-    forward_keeping(x, y, y, n, false);
-  } else {
-    forward_again(x, y, n, past);
-  }
-}
-
-template <class T>
 void backward_row(const T* dy, const T* y, T* dx, int64_t n, bool past) {
   const Lanes d;
   auto sum = hn::Zero(d);
@@ -81,7 +73,17 @@ void backward_row(const T* dy, const T* y, T* dx, int64_t n, bool past) {
 
 template <class T>
 void forward_rows(const T* x, T* y, int64_t rows, int64_t n, bool past) {
-  for (int64_t r = 0; r < rows; ++r) forward_row(x + r * n, y + r * n, n, past);
+  float kept[kKeptColumns];
+  for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
+    const T* next = r + 1 < rows ? x + n : x;
+    if (n <= kKeptColumns) {
+      forward_keeping(x, next, y, kept, n, past);
+    } else if constexpr (std::is_same_v<T, float>) {
+      forward_keeping(x, next, y, y, n, false);
+    } else {
+      forward_again(x, y, n, past);
+    }
+  }
 }
 template <class T>
 void backward_rows(const T* dy, const T* y, T* dx, int64_t rows, int64_t n, bool past) {

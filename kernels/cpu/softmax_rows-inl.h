@@ -9,6 +9,7 @@
 #define ZINC_KERNELS_CPU_SOFTMAX_ROWS_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -86,7 +87,13 @@ HWY_INLINE RowSum row_sum(const T* x, int64_t n) {
     const RowSum before = row;
     row.max = std::max(before.max, max_of(x + begin, count));
     const float keep = row.max == before.max ? 1.0f : std::exp(before.max - row.max);
-    row.sum = before.sum * keep + exp_sum(x + begin, count, 1.0f, row.shift(), [](auto&&...) {});
+    // Memory works on the next block while this one is computed on.
+    const T* next = x + std::min(begin + kSoftmaxBlock, n - 1);
+    const int64_t ahead = n - 1 - begin - kSoftmaxBlock;
+    row.sum = before.sum * keep +
+              exp_sum(x + begin, count, 1.0f, row.shift(), [=](int64_t c, LaneVec, auto) HWY_ATTR {
+                if (c < ahead) hwy::Prefetch(next + c);
+              });
   }
   return row;
 }

@@ -14,93 +14,15 @@
 #include "core/trace.h"
 #include "offload/file.h"
 #include "optim/factory.h"
+#include "tests/equivalence/placement_run.h"
 #include "tests/offload/swap_folder.h"
-#include "tests/zero/tiny_model.h"
 #include "zero/engine.h"
 #include "zero/shard_group.h"
 
 namespace zinc::zero {
 namespace {
 
-using test::make_batch;
-using test::tiny_config;
-
-struct Outcome {
-  std::vector<double> losses;
-  std::vector<double> norms;
-  std::vector<float> values;  // weights, states, and gradients of the last step
-  friend bool operator==(const Outcome&, const Outcome&) = default;
-};
-
-struct Case {
-  int world = 1;
-  int64_t accumulation = 1;
-  DType dtype = DType::f32;
-  ReduceSchedule schedule = ReduceSchedule::boundary;
-  Determinism determinism = Determinism::run;
-};
-
-EngineConfig config_of(const Case& c) {
-  EngineConfig config;
-  config.batch.micro_batch = 2;
-  config.batch.accumulation = c.accumulation;
-  config.precision.dtype = c.dtype;
-  config.precision.check_overflow = c.dtype != DType::f32;
-  // f16: the first steps overflow, so that skipped steps are met too.
-  if (c.dtype == DType::f16) config.precision.loss_scale = {.dynamic = true};
-  config.gradient.clipping = 0.5;
-  if (c.accumulation > 1) config.gradient.reduce_schedule = c.schedule;
-  config.determinism = c.determinism;
-  config.optimizer.hyper = {.lr = 1e-2, .weight_decay = 0.1};
-  config.zero.param_persistence_threshold = 100;
-  config.zero.max_reuse_distance = 0;
-  return config;
-}
-
-struct RunOptions {
-  ContextOptions::Execution execution = ContextOptions::Execution::concurrent;
-  uint64_t shuffle_seed = 0;
-};
-
-Outcome run(const Case& c, const EngineConfig& config, int steps, const RunOptions& options = {}) {
-  Outcome outcome;
-  comm::ConnectOptions connect{.seed = 5, .num_threads = 1};
-  connect.execution = options.execution;
-  connect.shuffle_seed = options.shuffle_seed;
-  // Memory that is used too early or too late shows as NaN. Not where work is shuffled: the host
-  // fills fresh memory of the loader without a wait for the poison, which then comes after it.
-  connect.memory.poison = options.execution != ContextOptions::Execution::shuffled;
-  comm::run_local_ranks(c.world, connect, [&](comm::World& world) {
-    world.communicator().set_deadline(std::chrono::minutes(1));
-    nn::Gpt2 model(tiny_config(0.1));
-    Engine engine(model, config, world);
-    const auto take = [&](const Tensor& tensor) {
-      const auto values = tensor.to_vector<float>();
-      if (world.rank() != 0) return;
-      outcome.values.insert(outcome.values.end(), values.begin(), values.end());
-    };
-    for (int step = 0; step < steps; ++step) {
-      for (int64_t micro = 0; micro < c.accumulation; ++micro) {
-        const int64_t index = (step * c.accumulation + micro) * world.size() + world.rank();
-        engine.backward(engine.forward(make_batch(index)));
-        if (step + 1 == steps && micro + 1 == c.accumulation) {
-          take(engine.gradient("transformer.h.1.mlp.c_fc.weight"));
-        }
-        const StepResult result = engine.step();
-        if (world.rank() != 0 || result.outcome == StepOutcome::accumulated) continue;
-        const bool skipped = result.outcome == StepOutcome::skipped_overflow;
-        outcome.losses.push_back(result.loss);
-        outcome.norms.push_back(skipped ? -1.0 : result.gradient_norm);
-      }
-    }
-    for (const auto& [name, parameter] : model.named_parameters()) {
-      take(engine.parameter(name));
-      take(engine.optimizer_state(name, "exp_avg"));
-      take(engine.optimizer_state(name, "exp_avg_sq"));
-    }
-  });
-  return outcome;
-}
+using namespace test;
 
 class Placement : public testing::TestWithParam<Case> {};
 
@@ -247,15 +169,6 @@ TEST(Placement, ValuesReadAndSetBetweenStepsAreThoseOfTheDevice) {
   EXPECT_TRUE(values(OffloadDevice::nvme) == reference);
 }
 
-int64_t bytes_written_by_process() {
-  std::ifstream in("/proc/self/io");
-  std::string key;
-  for (int64_t value = 0; in >> key >> value;) {
-    if (key == "write_bytes:") return value;
-  }
-  return -1;
-}
-
 // Master weights and two moments of every trained element cross to the disk once per step and rank,
 // past the page cache.
 TEST(Placement, OnNvme_StatesTravelOncePerStepAndAreNowhereElse) {
@@ -283,9 +196,9 @@ TEST(Placement, OnNvme_StatesTravelOncePerStepAndAreNowhereElse) {
     // Three tiles of three planes, and two of 16-bit weights.
     EXPECT_EQ(report.at(Tier::pinned_host, Label::staging).live, 3 * 2048 * 12 + 2 * 2048 * 2);
     engine.backward(engine.forward(make_batch(0)));
-    const int64_t before = bytes_written_by_process();
+    const int64_t before = bytes_of_process("write_bytes:");
     engine.step();
-    EXPECT_GE(bytes_written_by_process() - before, trained * 12);
+    EXPECT_GE(bytes_of_process("write_bytes:") - before, trained * 12);
     EXPECT_TRUE(folder.is_empty());
   });
 }

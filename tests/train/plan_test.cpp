@@ -64,6 +64,7 @@ struct Case {
   bool host_inputs = false;   // cpu_checkpointing
   zero::Determinism determinism = zero::Determinism::run;
   zero::OffloadDevice optimizer = zero::OffloadDevice::none;
+  zero::OffloadDevice parameters = zero::OffloadDevice::none;
 };
 
 Config config_of(const Case& c) {
@@ -80,6 +81,11 @@ Config config_of(const Case& c) {
                                    .nvme_path = testing::TempDir(),
                                    .pipeline_read = c.world != 2,
                                    .pipeline_write = c.world != 3};
+  engine.zero.offload_param = {.device = c.parameters,
+                               .nvme_path = testing::TempDir(),
+                               .buffer_count = 3,
+                               .buffer_size = 4096,
+                               .max_in_cpu = c.world == 2 ? 10'000 : 0};
   if (c.world == 1) engine.zero.sub_group_size = 2048;
   if (c.small_bounds) {
     engine.zero.max_live_parameters = 0;
@@ -197,38 +203,48 @@ TEST_P(PlanOf, IsThePeakOfTheRunToTheByte) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, PlanOf,
-    testing::Values(Case{"gpt2_0_1", gpt2()}, Case{"gpt2_0_2", gpt2(), 0, 2},
-                    Case{"gpt2_1_2", gpt2(), 1, 2}, Case{"gpt2_2_2", gpt2(), 2, 2},
-                    Case{"gpt2_3_2", gpt2(), 3, 2},
-                    Case{"gpt2_3_3_bounds", gpt2(), 3, 3, 1, 0, DType::bf16, true},
-                    Case{"gpt2_2_3_bounds", gpt2(), 2, 3, 2, 0, DType::bf16, true},
-                    Case{"gpt2_1_4_accumulation", gpt2(), 1, 4, 3},
-                    Case{"gpt2_3_4_accumulation", gpt2(), 3, 4, 3},
-                    Case{"gpt2_3_2_recompute", gpt2(), 3, 2, 2, 1},
-                    Case{"gpt2_0_1_recompute", gpt2(), 0, 1, 1, 2},
-                    Case{"gpt2_0_2_f32", gpt2(), 0, 2, 2, 0, DType::f32},
-                    Case{"gpt2_3_2_f32", gpt2(), 3, 2, 1, 0, DType::f32, true},
-                    Case{"gpt2_2_2_f16", gpt2(), 2, 2, 1, 0, DType::f16},
-                    Case{"gpt2_3_2_host", gpt2(), 3, 2, 2, 1, DType::bf16, false, true},
-                    Case{"gpt2_2_2_world", gpt2(), 2, 2, 3, 0, DType::bf16, false, false,
-                         zero::Determinism::world},
-                    Case{"gpt2_1_1_cpu", gpt2(), 1, 1, 1, 0, DType::bf16, false, false,
-                         zero::Determinism::run, zero::OffloadDevice::cpu},
-                    Case{"gpt2_1_2_cpu", gpt2(), 1, 2, 2, 0, DType::f32, false, false,
-                         zero::Determinism::run, zero::OffloadDevice::cpu},
-                    Case{"gpt2_2_3_cpu", gpt2(), 2, 3, 2, 0, DType::bf16, true, false,
-                         zero::Determinism::run, zero::OffloadDevice::cpu},
-                    Case{"llama_3_2_cpu", llama(), 3, 2, 2, 1, DType::bf16, false, true,
-                         zero::Determinism::world, zero::OffloadDevice::cpu},
-                    Case{"gpt2_1_1_nvme", gpt2(), 1, 1, 1, 0, DType::bf16, false, false,
-                         zero::Determinism::run, zero::OffloadDevice::nvme},
-                    Case{"gpt2_2_2_nvme", gpt2(), 2, 2, 2, 0, DType::f32, false, false,
-                         zero::Determinism::run, zero::OffloadDevice::nvme},
-                    Case{"gpt2_3_3_nvme", gpt2(), 3, 3, 1, 0, DType::bf16, true, false,
-                         zero::Determinism::run, zero::OffloadDevice::nvme},
-                    Case{"llama_0_2", llama(), 0, 2}, Case{"llama_1_3", llama(), 1, 3, 2},
-                    Case{"llama_2_2_recompute", llama(), 2, 2, 1, 1},
-                    Case{"llama_3_3_bounds", llama(), 3, 3, 2, 1, DType::bf16, true}),
+    testing::Values(
+        Case{"gpt2_0_1", gpt2()}, Case{"gpt2_0_2", gpt2(), 0, 2}, Case{"gpt2_1_2", gpt2(), 1, 2},
+        Case{"gpt2_2_2", gpt2(), 2, 2}, Case{"gpt2_3_2", gpt2(), 3, 2},
+        Case{"gpt2_3_3_bounds", gpt2(), 3, 3, 1, 0, DType::bf16, true},
+        Case{"gpt2_2_3_bounds", gpt2(), 2, 3, 2, 0, DType::bf16, true},
+        Case{"gpt2_1_4_accumulation", gpt2(), 1, 4, 3},
+        Case{"gpt2_3_4_accumulation", gpt2(), 3, 4, 3},
+        Case{"gpt2_3_2_recompute", gpt2(), 3, 2, 2, 1},
+        Case{"gpt2_0_1_recompute", gpt2(), 0, 1, 1, 2},
+        Case{"gpt2_0_2_f32", gpt2(), 0, 2, 2, 0, DType::f32},
+        Case{"gpt2_3_2_f32", gpt2(), 3, 2, 1, 0, DType::f32, true},
+        Case{"gpt2_2_2_f16", gpt2(), 2, 2, 1, 0, DType::f16},
+        Case{"gpt2_3_2_host", gpt2(), 3, 2, 2, 1, DType::bf16, false, true},
+        Case{"gpt2_2_2_world", gpt2(), 2, 2, 3, 0, DType::bf16, false, false,
+             zero::Determinism::world},
+        Case{"gpt2_1_1_cpu", gpt2(), 1, 1, 1, 0, DType::bf16, false, false, zero::Determinism::run,
+             zero::OffloadDevice::cpu},
+        Case{"gpt2_1_2_cpu", gpt2(), 1, 2, 2, 0, DType::f32, false, false, zero::Determinism::run,
+             zero::OffloadDevice::cpu},
+        Case{"gpt2_2_3_cpu", gpt2(), 2, 3, 2, 0, DType::bf16, true, false, zero::Determinism::run,
+             zero::OffloadDevice::cpu},
+        Case{"llama_3_2_cpu", llama(), 3, 2, 2, 1, DType::bf16, false, true,
+             zero::Determinism::world, zero::OffloadDevice::cpu},
+        Case{"gpt2_1_1_nvme", gpt2(), 1, 1, 1, 0, DType::bf16, false, false, zero::Determinism::run,
+             zero::OffloadDevice::nvme},
+        Case{"gpt2_2_2_nvme", gpt2(), 2, 2, 2, 0, DType::f32, false, false, zero::Determinism::run,
+             zero::OffloadDevice::nvme},
+        Case{"gpt2_3_3_nvme", gpt2(), 3, 3, 1, 0, DType::bf16, true, false, zero::Determinism::run,
+             zero::OffloadDevice::nvme},
+        Case{"params_cpu", gpt2(), 3, 2, 2, 0, DType::bf16, false, false, zero::Determinism::run,
+             zero::OffloadDevice::none, zero::OffloadDevice::cpu},
+        Case{"params_nvme", gpt2(), 3, 2, 1, 0, DType::bf16, true, false, zero::Determinism::run,
+             zero::OffloadDevice::none, zero::OffloadDevice::nvme},
+        Case{"params_nvme_states_cpu", llama(), 3, 3, 2, 1, DType::f32, true, true,
+             zero::Determinism::run, zero::OffloadDevice::cpu, zero::OffloadDevice::nvme},
+        Case{"params_cpu_states_nvme", gpt2(), 3, 1, 1, 0, DType::bf16, true, false,
+             zero::Determinism::run, zero::OffloadDevice::nvme, zero::OffloadDevice::cpu},
+        Case{"all_nvme", gpt2(), 3, 2, 2, 1, DType::bf16, false, false, zero::Determinism::run,
+             zero::OffloadDevice::nvme, zero::OffloadDevice::nvme},
+        Case{"llama_0_2", llama(), 0, 2}, Case{"llama_1_3", llama(), 1, 3, 2},
+        Case{"llama_2_2_recompute", llama(), 2, 2, 1, 1},
+        Case{"llama_3_3_bounds", llama(), 3, 3, 2, 1, DType::bf16, true}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // The system's view: what the process maps while the run lasts, counted outside zinc.

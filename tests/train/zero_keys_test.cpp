@@ -196,7 +196,8 @@ TEST(ZeroKeys, ImpossibleValuesAreErrors) {
   for (const char* zero : {R"("stage": 4)", R"("stage": -1)", R"("reduce_bucket_size": -5)",
                            R"("stage": 3, "stage3_max_live_parameters": -1)",
                            R"("stage": 0, "offload_optimizer": {"device": "cpu"})",
-                           R"("stage": 3, "offload_param": {"device": "cpu"})",
+                           R"("stage": 2, "offload_param": {"device": "cpu"})",
+                           R"("stage": 3, "offload_param": {"device": "nvme"})",
                            R"("stage": 2, "offload_optimizer": {"device": "tape"})",
                            R"("stage": 2, "offload_optimizer": {"device": "cpu", "ratio": 0.5})"}) {
     EXPECT_THROW(plan(zero), ConfigError) << zero;

@@ -137,6 +137,10 @@ void write_offload(json::Writer& json, std::string_view key, const zero::Offload
   if (key == "offload_optimizer") {
     json.member("pipeline_read", offload.pipeline_read);
     json.member("pipeline_write", offload.pipeline_write);
+  } else if (offload.device == zero::OffloadDevice::nvme) {
+    json.member("buffer_count", offload.buffer_count);
+    json.member("buffer_size", offload.buffer_size);
+    json.member("max_in_cpu", offload.max_in_cpu);
   }
   json.end_object();
 }

@@ -1,8 +1,8 @@
-// zero/swapped_states.h: master weights and optimizer states in swap space.
+// zero/swapped_shards.h: what a rank keeps of its shards in swap space.
 //
-// A rank's owned range of every trained segment is cut into tiles. A tile's values lie together:
-// the master weights first, then one state after the other (its planes), so that the step moves a
-// tile with one read and one write. Whole tiles are what is read, changed and written.
+// Shards are cut into tiles. A tile's values lie together, one plane after the other: of optimizer
+// states the master weights first, then one state after the other; of parameters the one plane. So
+// a tile moves with one read or one write. Whole tiles are what is read, changed and written.
 #pragma once
 
 #include <cstdint>
@@ -16,37 +16,49 @@
 #include "offload/storage.h"
 #include "offload/swap_space.h"
 #include "zero/shard_group.h"
+#include "zero/swap_traffic.h"
 
 namespace zinc::zero {
 
 struct SwapSettings {
   std::string directory;
   offload::StorageOptions storage;
-  int64_t tile_numel = 1'000'000'000;  // elements at most; rounded up to kNormChunk
   bool verify = true;
 };
 
+// One run of elements of one segment.
+struct Tile {
+  int group = 0;
+  SegmentKind segment = SegmentKind::decay;
+  Range range;  // of the group's arena
+  DType dtype = DType::f32;
+  int64_t plane_bytes() const { return range.size() * size_of(dtype); }
+};
+
+// A rank's shards of the trained segments, for its master weights and states: f32 (f64 models:
+// f64). Tiles of at most `most` elements, rounded up to kNormChunk.
+std::vector<Tile> optimizer_tiles(const std::vector<ShardGroup>& groups,
+                                  const comm::Communicator& communicator, int64_t most);
+// A rank's shards of one group's segments that are gathered for use, in the model's dtype. `most`
+// is rounded up to kShardUnit.
+std::vector<Tile> parameter_tiles(const ShardGroup& group, const comm::Communicator& communicator,
+                                  int64_t most);
+
 // One thread: that which issues work. Host tier; on a meta device nothing is opened or moved.
-class SwappedStates {
+class SwappedShards {
  public:
-  struct Tile {
-    int group = 0;
-    SegmentKind segment = SegmentKind::decay;
-    Range range;  // of the group's arena
-    DType dtype = DType::f32;
-    int64_t plane_bytes() const { return range.size() * size_of(dtype); }
-  };
   static constexpr int kMasterPlane = 0;
   static constexpr int state_plane(int state) { return 1 + state; }
 
   // Takes the space. Values are zero until they are written. Throws IoError.
-  SwappedStates(const std::vector<ShardGroup>& groups, const comm::Communicator& communicator,
-                Context& context, int num_states, const SwapSettings& settings);
-  ~SwappedStates();
+  // `label`: what is counted on the tier nvme.
+  SwappedShards(std::vector<Tile> tiles, int num_planes, Label label, Context& context,
+                const SwapSettings& settings);
+  ~SwappedShards();
 
   const std::vector<Tile>& tiles() const { return tiles_; }
   int num_planes() const { return num_planes_; }
-  int64_t bytes_of(const Tile& tile) const { return num_planes_ * tile.plane_bytes(); }
+  int64_t bytes_of(const Tile& tile) const;  // of all planes, in whole pages
   int64_t largest_tile_bytes() const;
   // One plane of a tile that lies in host memory.
   View plane(const Tile& tile, const Block& memory, int index) const;
@@ -65,10 +77,10 @@ class SwappedStates {
   offload::SwapSpace::Transfer start_read(size_t tile, const Block& memory);
   offload::SwapSpace::Transfer start_write(size_t tile, const Block& memory);
 
-  // Moved so far; on a meta device asked for so far.
-  int64_t bytes_read() const { return space_ == nullptr ? meta_read_ : space_->bytes_read(); }
-  int64_t bytes_written() const {
-    return space_ == nullptr ? meta_written_ : space_->bytes_written();
+  // Bytes of whole tiles that moved; on a meta device those that would have.
+  SwapTraffic traffic() const {
+    if (space_ == nullptr) return planned_;
+    return {.bytes_read = space_->bytes_read(), .bytes_written = space_->bytes_written()};
   }
 
  private:
@@ -78,17 +90,17 @@ class SwappedStates {
 
   Context& context_;
   const int num_planes_;
+  const Label label_;
   std::vector<Tile> tiles_;
   std::vector<bool> written_;  // by tile: the space holds values
   int64_t bytes_ = 0;          // of the space
+  SwapTraffic planned_;        // on a meta device
   std::unique_ptr<offload::Storage> storage_;
   std::unique_ptr<offload::SwapSpace> space_;
   Block cache_;
   Block values_;  // what read() gave
   int64_t cached_ = -1;
   bool changed_ = false;
-  int64_t meta_read_ = 0;
-  int64_t meta_written_ = 0;
 };
 
 }  // namespace zinc::zero
