@@ -13,12 +13,12 @@
 namespace zinc::zero {
 namespace {
 
-using test::Case;
-using test::config_of;
-using test::describe;
-using test::Outcome;
-using test::run;
-using test::RunOptions;
+using training::Case;
+using training::config_of;
+using training::describe;
+using training::Outcome;
+using training::run;
+using training::RunOptions;
 
 constexpr int kSteps = 20;
 

@@ -13,13 +13,13 @@
 namespace zinc::zero {
 namespace {
 
-using test::Case;
-using test::config_of;
-using test::describe;
 using test::make_batch;
-using test::Outcome;
-using test::run;
 using test::tiny_config;
+using training::Case;
+using training::config_of;
+using training::describe;
+using training::Outcome;
+using training::run;
 
 class Stages : public testing::TestWithParam<Case> {};
 

@@ -13,7 +13,7 @@
 #include "tests/zero/tiny_model.h"
 #include "zero/engine.h"
 
-namespace zinc::zero::test {
+namespace zinc::zero::training {
 
 struct Outcome {
   std::vector<double> losses;
@@ -32,7 +32,7 @@ struct Case {
 
 inline std::unique_ptr<nn::Model> make_model(const Case& c) {
   if (c.llama) return std::make_unique<nn::Llama>(test::tiny_llama_config());
-  return std::make_unique<nn::Gpt2>(tiny_config(0.1));
+  return std::make_unique<nn::Gpt2>(test::tiny_config(0.1));
 }
 
 inline std::string describe(const Case& c) {
@@ -81,7 +81,7 @@ inline Outcome train(const Case& c, const EngineConfig& config, int steps, comm:
     for (int64_t micro = 0; micro < c.accumulation; ++micro) {
       const int64_t index = (step * c.accumulation + micro) * world.size() + world.rank();
       maybe_lag(StreamRole::gather, step);
-      const Loss loss = engine.forward(make_batch(index));
+      const Loss loss = engine.forward(test::make_batch(index));
       maybe_lag(StreamRole::compute, step + 1);
       maybe_lag(StreamRole::reduce, step + micro);
       engine.backward(loss);
@@ -117,4 +117,4 @@ inline Outcome run(const Case& c, const EngineConfig& config, int steps,
   return outcome;
 }
 
-}  // namespace zinc::zero::test
+}  // namespace zinc::zero::training

@@ -10,10 +10,10 @@
 namespace zinc::zero {
 namespace {
 
-using test::Case;
-using test::config_of;
-using test::Outcome;
-using test::train;
+using training::Case;
+using training::config_of;
+using training::Outcome;
+using training::train;
 
 // The world of this process: MPI can be joined once.
 class Job : public testing::Environment {
@@ -44,7 +44,7 @@ TEST_P(StagesOfProcesses, GiveTheSameBitsAsThreads) {
   config.zero.stage = 0;
   const Outcome reference = train(c, config, kSteps, world);
   ASSERT_EQ(reference.losses.size(), static_cast<size_t>(kSteps));
-  EXPECT_TRUE(test::run(c, config, kSteps) == reference) << "ranks as threads";
+  EXPECT_TRUE(training::run(c, config, kSteps) == reference) << "ranks as threads";
   for (const int stage : {1, 2, 3}) {
     config.zero.stage = stage;
     config.zero.overlap_comm = true;
