@@ -9,6 +9,7 @@
 #include "apps/exit_codes.h"
 #include "autograd/mode.h"
 #include "core/context.h"
+#include "core/device_checks.h"
 #include "core/error.h"
 #include "train/cached_logits.h"
 #include "train/generate.h"
@@ -24,6 +25,7 @@ struct Options {
   train::GenerateOptions generate{};
   int stop_token = -1;
   std::string dtype = "f32";
+  std::string device = "cpu";
   int num_threads = 0;
 };
 
@@ -32,8 +34,11 @@ int generate(const Options& options) {
   if (!dtype || !is_float(*dtype)) {
     throw ConfigError(concat("--dtype must be f32, bf16 or f16, not '", options.dtype, "'"));
   }
-  Context context(
-      {.num_threads = options.num_threads, .execution = ContextOptions::Execution::inline_all});
+  const Device device = parse_device(options.device);
+  require_device(device, *dtype);
+  Context context({.device = device,
+                   .num_threads = options.num_threads,
+                   .execution = ContextOptions::Execution::inline_all});
   const ContextScope scope(context);
   const train::ModelConfigFile config = train::read_model_config(options.model);
   const std::unique_ptr<nn::Model> model = train::make_model(config.config);
@@ -93,6 +98,7 @@ void add_generate_command(CLI::App& app, Action& action) {
   verb->add_option("--seed", options->generate.seed, "Same seed, same text (default 0)");
   verb->add_option("--stop-token", options->stop_token, "A token that ends the text");
   verb->add_option("--dtype", options->dtype, "f32 (default), bf16 or f16");
+  verb->add_option("--device", options->device, "cpu (default), cuda or cuda:<i>");
   verb->add_option("--threads", options->num_threads, "0: all cores (default)");
   verb->callback([options, &action] { action = [options] { return generate(*options); }; });
 }

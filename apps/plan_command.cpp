@@ -55,9 +55,6 @@ int make_plan(Options options) {
   if (options.format == "deepspeed") return print_estimate(options);
   const train::ModelConfigFile model = model_of(options);
   if (options.config.empty()) throw ConfigError("--config must name a configuration");
-  if (!parse_device(options.device).is_cpu()) {
-    throw ConfigError("this build plans for the cpu only");
-  }
   options.plan.device = parse_device(options.device);
   const int64_t longest = train::max_positions(model.config);
   if (options.plan.seq == 0) options.plan.seq = std::min(longest, kDefaultSequence);
@@ -106,7 +103,7 @@ void add_plan_command(CLI::App& app, Action& action) {
   verb->add_option("--seq", options->plan.seq, "Tokens per sequence")->check(CLI::PositiveNumber);
   verb->add_option("--grad-accum", flags.accumulation, "Micro-steps per optimizer step");
   verb->add_option("--dtype", options->dtype, "f32, bf16 or f16");
-  verb->add_option("--device", options->device, "cpu (default)");
+  verb->add_option("--device", options->device, "cpu (default) or cuda; needs no GPU");
   verb->add_option("--threads", options->plan.num_threads,
                    "Per rank (default: this machine's cores / ranks per host)")
       ->check(CLI::PositiveNumber);

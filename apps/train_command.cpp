@@ -24,6 +24,7 @@
 #include "apps/stop_signal.h"
 #include "comm/world.h"
 #include "core/crc32c.h"
+#include "core/device_checks.h"
 #include "core/error.h"
 #include "core/philox.h"
 #include "train/config/config.h"
@@ -107,6 +108,7 @@ Job prepare(const Options& options, int64_t world_size) {
     }
   }
   job.config = train::load_config(options.config, world_size, flags);
+  require_device(parse_device(options.device), job.config.engine.precision.dtype);
   return job;
 }
 
@@ -211,6 +213,7 @@ comm::ConnectOptions connect_options(const Options& options, const train::Config
                                      TraceRecorder* trace) {
   comm::ConnectOptions connect;
   connect.device = parse_device(options.device);
+  connect.spread_devices = options.device == "cuda";
   connect.seed = config.seed;
   connect.num_threads = config.num_threads;
   connect.memory.limits[static_cast<size_t>(Tier::device)] = config.device_memory_limit;
@@ -356,11 +359,12 @@ void close_trace(comm::World& world, std::optional<train::TraceWriter>& trace) {
   if (world.info().local_size != world.size() || world.is_main()) trace->finish();
 }
 
-train::PlanOptions plan_options(const Job& job, const comm::RankInfo& rank, int threads,
-                                std::optional<train::Hardware> hardware) {
+train::PlanOptions plan_options(const Job& job, const Options& options, const comm::RankInfo& rank,
+                                int threads, std::optional<train::Hardware> hardware) {
   return {.world = rank.size,
           .seq = job.seq,
           .num_threads = threads,
+          .device = parse_device(options.device),
           .backend = rank.size == 1 ? "single" : "mpi",
           .ranks_per_host = std::max(1, rank.local_size),
           .hardware = std::move(hardware)};
@@ -374,9 +378,9 @@ std::optional<train::StepTime> predict(const Job& job, const Options& options, c
   try {
     std::optional<train::Hardware> hardware = find_hardware(options.hardware);
     if (!hardware) return std::nullopt;
-    return train::make_plan(
-               job.model, job.config,
-               plan_options(job, world.info(), world.context().num_threads(), std::move(hardware)))
+    return train::make_plan(job.model, job.config,
+                            plan_options(job, options, world.info(), world.context().num_threads(),
+                                         std::move(hardware)))
         .fullest.time;
   } catch (const Error& error) {
     if (!options.hardware.empty()) throw;
@@ -458,8 +462,9 @@ int show_plan(const Job& job, const Options& options, const comm::RankInfo& rank
   const int threads = job.config.num_threads > 0
                           ? job.config.num_threads
                           : std::max(1, machine.cores / std::max(1, rank.local_size));
-  const train::Plan plan = train::make_plan(
-      job.model, job.config, plan_options(job, rank, threads, find_hardware(options.hardware)));
+  const train::Plan plan =
+      train::make_plan(job.model, job.config,
+                       plan_options(job, options, rank, threads, find_hardware(options.hardware)));
   fmt::print("{}{}\n{}", train::describe(plan), plan.fullest.time ? "" : how_to_get_hardware(),
              verdict(plan, job.model, job.config, machine.available_bytes, rank.local_size));
   return kDone;
@@ -521,7 +526,8 @@ void add_train_command(CLI::App& app, Action& action) {
   verb->add_option("--weight-decay", flags.weight_decay, "Not on biases and norms");
   verb->add_option("--warmup-steps", flags.warmup_steps, "Steps of the schedule's warm-up");
   verb->add_option("--dtype", options->dtype, "f32, bf16 or f16");
-  verb->add_option("--device", options->device, "cpu (default)");
+  verb->add_option("--device", options->device,
+                   "cpu (default); cuda: a GPU for each rank of a host; cuda:<i>");
   verb->add_option("--eval-every", options->eval_every, "Steps between evaluations");
   verb->add_option("--save-every", options->save_every, "Steps between saved weights");
   verb->add_option("--sample-prompt", options->sample_prompt,

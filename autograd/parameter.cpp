@@ -4,6 +4,7 @@
 
 #include "autograd/resident_source.h"
 #include "core/context.h"
+#include "core/transfer.h"
 
 namespace zinc::autograd {
 
@@ -71,6 +72,14 @@ Tensor& Parameter::data() {
   if (!tensor.device().meta) {
     const View flat = tensor.view().reshape(Shape{numel()});
     Context& context = Context::current();
+    if (tensor.device().is_cuda()) {
+      std::vector<std::byte> values(static_cast<size_t>(flat.bytes()));
+      initialize_range(initializer_, context.random().seed(), name_, 0,
+                       View(values.data(), dtype_, flat.shape(), kCpu));
+      upload(values.data(), flat, context.compute());
+      data_ = std::move(tensor);
+      return *data_;
+    }
     context.compute().submit(
         "initialize", [initializer = initializer_, seed = context.random().seed(), name = name_,
                        flat] { initialize_range(initializer, seed, name, 0, flat); });

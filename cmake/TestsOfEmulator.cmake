@@ -1,6 +1,12 @@
 # ZINC_CUDA=EMULATED: the emulator's own tests, and the kernel tests on the emulated device; label
 # `emulated`. The same binaries and tests as on the CPU, told to run on the other device.
 
+# Builds its own copy of the tree for the emulator, once per mutant: about an hour on two cores.
+add_test(NAME soak.cuda_mutants
+         COMMAND sh "${PROJECT_SOURCE_DIR}/tests/soak/cuda_mutants.sh" "${PROJECT_SOURCE_DIR}"
+                 "${PROJECT_BINARY_DIR}/mutants")
+set_tests_properties(soak.cuda_mutants PROPERTIES LABELS slow TIMEOUT 14400)
+
 if(NOT ZINC_CUDA STREQUAL "EMULATED")
   return()
 endif()

@@ -92,16 +92,19 @@ Call HostCommunicator::next_sum(Terms terms, int meetings) {
 template <class Body>
 Work HostCommunicator::issue(const char* label, const Call& call, StreamRef stream, Body body) {
   if (endpoint_->heartbeat != nullptr) endpoint_->heartbeat->issued(call.terms, endpoint_->group);
-  // One thread runs all shuffled streams of a rank. Ranks that took the collectives of two streams
-  // in different orders would wait for each other for ever.
-  const bool shuffled = stream->kind() == StreamKind::shuffled;
-  if (shuffled) stream->wait(last_shuffled_);
+  // Note [Host tasks in a GPU's streams]
+  // One thread runs all shuffled streams of a rank, and one thread of CUDA's driver may run the
+  // host tasks of all streams. Ranks that took the collectives of two streams in different orders
+  // would wait for each other for ever.
+  const bool one_thread =
+      stream->kind() == StreamKind::shuffled || stream->kind() == StreamKind::cuda;
+  if (one_thread) stream->wait(last_in_one_thread_);
   stream.submit(label, [endpoint = endpoint_, call, body] {
     guarded(*endpoint, [&](Transport& transport) { body(transport, call); });
     if (endpoint->heartbeat != nullptr) endpoint->heartbeat->completed(call.terms, endpoint->group);
   });
   Event done = stream->record();
-  if (shuffled) last_shuffled_ = done;
+  if (one_thread) last_in_one_thread_ = done;
   return Work(std::move(done));
 }
 

@@ -64,7 +64,7 @@ class HostCommunicator final : public Communicator {
   uint64_t last_meeting_ = 0;
   uint64_t last_native_ = 0;
   int num_splits_ = 0;
-  Event last_shuffled_;  // the last collective that was issued to a shuffled stream
+  Event last_in_one_thread_;                           // Note [Host tasks in a GPU's streams]
   std::map<std::pair<int, int>, uint64_t> last_sent_;  // by (peer, tag)
   std::map<std::pair<int, int>, uint64_t> last_received_;
 };

@@ -3,6 +3,7 @@
 #include <exception>
 #include <utility>
 
+#include "comm/staged_communicator.h"
 #include "core/error.h"
 
 namespace zinc::comm {
@@ -20,6 +21,8 @@ World::World(RankInfo info, std::unique_ptr<Communicator> communicator,
           "world: rank ", info_.rank, " of ", info_.size, " was given the communicator of rank ",
           communicator_->rank(), " of ", communicator_->size());
   scope_ = std::make_unique<ContextScope>(*context_);
+  const Device device = context_->device();
+  if (device.is_cuda()) communicator_ = make_staged(std::move(communicator_), device);
 }
 
 World::~World() {

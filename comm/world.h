@@ -54,6 +54,9 @@ class World {
 
 struct ConnectOptions {
   Device device = kCpu;
+  // A rank that is a process takes the GPU of its place among the ranks of its host instead of
+  // `device`, from the first again where there are fewer GPUs than ranks.
+  bool spread_devices = false;
   uint64_t seed = 0;
   // OpenMP threads per rank; 0: the processors that this rank may use, divided among the ranks of
   // the host that may use them too.

@@ -1,6 +1,7 @@
 #include "core/transfer.h"
 
 #include <cstring>
+#include <vector>
 
 #include "core/cuda_backend.h"
 #include "core/error.h"
@@ -23,6 +24,35 @@ void transfer(const ConstView& x, const View& y, StreamRef stream) {
   stream.submit("transfer", [from = x.data(), to = y.data(), bytes = x.bytes()] {
     std::memcpy(to, from, static_cast<size_t>(bytes));
   });
+}
+
+void upload(const void* from, const View& y, StreamRef stream) {
+  require(y.is_contiguous() && y.tier() != Tier::nvme, "upload: ", y, " must be contiguous memory");
+  if (y.bytes() == 0 || y.device().meta) return;
+  // CUDA reads pageable memory before the call returns.
+  if (y.device().is_cuda()) return cuda_copy(y.data(), from, y.bytes(), stream);
+  const auto size = static_cast<size_t>(y.bytes());
+  if (stream->kind() == StreamKind::immediate) {
+    stream.submit("upload", [=, to = y.data()] { std::memcpy(to, from, size); });
+    return;
+  }
+  const auto* bytes = static_cast<const std::byte*>(from);
+  stream->enqueue("upload", [held = std::vector<std::byte>(bytes, bytes + size), to = y.data()] {
+    std::memcpy(to, held.data(), held.size());
+  });
+}
+
+void download(const ConstView& x, void* to, StreamRef stream) {
+  require(x.is_contiguous() && x.tier() != Tier::nvme, "download: ", x,
+          " must be contiguous memory");
+  if (x.bytes() == 0 || x.device().meta) return;
+  if (x.device().is_cuda() && x.tier() == Tier::device) {
+    cuda_copy(to, x.data(), x.bytes(), stream);
+    stream->synchronize();
+    return;
+  }
+  stream->synchronize();
+  std::memcpy(to, x.data(), static_cast<size_t>(x.bytes()));
 }
 
 }  // namespace zinc

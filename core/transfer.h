@@ -11,4 +11,12 @@ namespace zinc {
 // Throws InvalidArgument.
 void transfer(const ConstView& x, const View& y, StreamRef stream);
 
+// Between memory of the host that zinc's allocator does not know and a view, contiguous and in any
+// tier that is memory; nothing on a meta device.
+//
+// y = the y.bytes() bytes at `from`, in the order of `stream`; `from` may be reused at return.
+void upload(const void* from, const View& y, StreamRef stream);
+// The bytes at `to` = x, after the work that was issued to `stream`; waits for it.
+void download(const ConstView& x, void* to, StreamRef stream);
+
 }  // namespace zinc

@@ -10,6 +10,11 @@ void binary(const Binary& args);
 void binary_scalar(const BinaryScalar& args);
 void binary_backward(const BinaryBackward& args);
 }  // namespace cpu
+namespace cuda {
+void binary(const Binary& args, StreamRef stream);
+void binary_scalar(const BinaryScalar& args, StreamRef stream);
+void binary_backward(const BinaryBackward& args, StreamRef stream);
+}  // namespace cuda
 
 namespace {
 
@@ -59,7 +64,9 @@ void binary(const Binary& args, StreamRef stream) {
     require_apart(kOp, "y", args.y, "b", args.b);
   }
   if (args.a.numel() == 0) return;
-  run_on_device(kOp, args, args.a.device(), stream, [args] { cpu::binary(args); });
+  run_on_device(
+      kOp, args, args.a.device(), stream, [args] { cpu::binary(args); },
+      [&] { cuda::binary(args, stream); });
 }
 
 void binary_scalar(const BinaryScalar& args, StreamRef stream) {
@@ -69,7 +76,9 @@ void binary_scalar(const BinaryScalar& args, StreamRef stream) {
   require_same_device(kOp, {args.a, args.y});
   require_same_or_apart(kOp, "y", args.y, "a", args.a);
   if (args.a.numel() == 0) return;
-  run_on_device(kOp, args, args.a.device(), stream, [args] { cpu::binary_scalar(args); });
+  run_on_device(
+      kOp, args, args.a.device(), stream, [args] { cpu::binary_scalar(args); },
+      [&] { cuda::binary_scalar(args, stream); });
 }
 
 void binary_backward(const BinaryBackward& args, StreamRef stream) {
@@ -98,7 +107,9 @@ void binary_backward(const BinaryBackward& args, StreamRef stream) {
     }
   }
   require_same_device(kOp, {args.a, args.b, args.dy, args.da, args.db});
-  run_on_device(kOp, args, args.dy.device(), stream, [args] { cpu::binary_backward(args); });
+  run_on_device(
+      kOp, args, args.dy.device(), stream, [args] { cpu::binary_backward(args); },
+      [&] { cuda::binary_backward(args, stream); });
 }
 
 Cost cost(const Binary& args) {

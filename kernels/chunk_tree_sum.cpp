@@ -11,6 +11,9 @@ namespace zinc::kernels {
 namespace cpu {
 void chunk_tree_sum(const ChunkTreeSum& args);
 }  // namespace cpu
+namespace cuda {
+void chunk_tree_sum(const ChunkTreeSum& args, StreamRef stream);
+}  // namespace cuda
 
 std::vector<ChunkSubtree> chunk_subtrees(int64_t begin, int64_t end) {
   require(begin >= 0 && begin <= end, "chunk_subtrees: [", begin, ", ", end, ") is no range");
@@ -75,7 +78,9 @@ void chunk_tree_sum(const ChunkTreeSum& args, StreamRef stream) {
   require_apart(kOp, "out", args.out, "sums", args.sums);
   require_same_device(kOp, {args.sums, args.out});
   if (nodes == 0) return;
-  run_on_device(kOp, args, args.sums.device(), stream, [args] { cpu::chunk_tree_sum(args); });
+  run_on_device(
+      kOp, args, args.sums.device(), stream, [args] { cpu::chunk_tree_sum(args); },
+      [&] { cuda::chunk_tree_sum(args, stream); });
 }
 
 Cost cost(const ChunkTreeSum& args) {

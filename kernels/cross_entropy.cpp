@@ -3,6 +3,7 @@
 #include "core/context.h"
 #include "kernels/checks.h"
 #include "kernels/cpu/cross_entropy_rows.h"
+#include "kernels/cuda/cross_entropy_rows.h"
 #include "kernels/launch.h"
 
 namespace zinc::kernels {
@@ -55,10 +56,16 @@ void cross_entropy_forward(const CrossEntropyForward& args, StreamRef stream) {
   cpu::CrossEntropyRows work = rows_of(args.logits, args.labels);
   work.lse_out = args.lse.data();
   work.row_loss = static_cast<double*>(row_loss.data());
-  run_on_device(kOp, args, args.logits.device(), stream, [work, loss = args.loss] {
-    cpu::cross_entropy_rows(kOp, work);
-    cpu::sum_row_losses(work.row_loss, work.rows, loss);
-  });
+  run_on_device(
+      kOp, args, args.logits.device(), stream,
+      [work, loss = args.loss] {
+        cpu::cross_entropy_rows(kOp, work);
+        cpu::sum_row_losses(work.row_loss, work.rows, loss);
+      },
+      [&] {
+        cuda::cross_entropy_rows(kOp, work, stream);
+        cuda::sum_row_losses(work.row_loss, work.rows, args.loss, stream);
+      });
 }
 
 void cross_entropy_backward(const CrossEntropyBackward& args, StreamRef stream) {
@@ -82,8 +89,9 @@ void cross_entropy_backward(const CrossEntropyBackward& args, StreamRef stream) 
   work.dlogits_dtype = args.dlogits.dtype();
   work.dlogits_stride = args.dlogits.stride(0);
   work.factor = args.dloss.data();
-  run_on_device(kOp, args, args.logits.device(), stream,
-                [work] { cpu::cross_entropy_rows(kOp, work); });
+  run_on_device(
+      kOp, args, args.logits.device(), stream, [work] { cpu::cross_entropy_rows(kOp, work); },
+      [&] { cuda::cross_entropy_rows(kOp, work, stream); });
 }
 
 // Per element: maximum, subtraction, exponential, sum.

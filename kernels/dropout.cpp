@@ -8,6 +8,9 @@ namespace zinc::kernels {
 namespace cpu {
 void dropout_residual(const DropoutResidual& args);
 }  // namespace cpu
+namespace cuda {
+void dropout_residual(const DropoutResidual& args, StreamRef stream);
+}  // namespace cuda
 
 namespace {
 
@@ -39,7 +42,9 @@ void dropout(const Dropout& args, StreamRef stream) {
                             .first_element = args.first_element};
   check(kOp, all);
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args, args.x.device(), stream, [all] { cpu::dropout_residual(all); });
+  run_on_device(
+      kOp, args, args.x.device(), stream, [all] { cpu::dropout_residual(all); },
+      [&] { cuda::dropout_residual(all, stream); });
 }
 
 void dropout_residual(const DropoutResidual& args, StreamRef stream) {
@@ -47,7 +52,9 @@ void dropout_residual(const DropoutResidual& args, StreamRef stream) {
   require(static_cast<bool>(args.residual), kOp, ": residual is missing");
   check(kOp, args);
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::dropout_residual(args); });
+  run_on_device(
+      kOp, args, args.x.device(), stream, [args] { cpu::dropout_residual(args); },
+      [&] { cuda::dropout_residual(args, stream); });
 }
 
 // The integer work of the random numbers does not count.

@@ -12,6 +12,10 @@ namespace cpu {
 void embedding_forward(const EmbeddingForward& args);
 void embedding_backward(const EmbeddingBackward& args);
 }  // namespace cpu
+namespace cuda {
+void embedding_forward(const EmbeddingForward& args, StreamRef stream);
+void embedding_backward(const EmbeddingBackward& args, StreamRef stream);
+}  // namespace cuda
 
 namespace {
 
@@ -67,7 +71,9 @@ void embedding_forward(const EmbeddingForward& args, StreamRef stream) {
   }
   require_same_device(kOp, {args.ids, args.table, args.position_table, args.positions, args.y});
   if (args.y.numel() == 0) return;
-  run_on_device(kOp, args, args.table.device(), stream, [args] { cpu::embedding_forward(args); });
+  run_on_device(
+      kOp, args, args.table.device(), stream, [args] { cpu::embedding_forward(args); },
+      [&] { cuda::embedding_forward(args, stream); });
 }
 
 void embedding_backward(const EmbeddingBackward& args, StreamRef stream) {
@@ -82,7 +88,9 @@ void embedding_backward(const EmbeddingBackward& args, StreamRef stream) {
   require_apart(kOp, "dtable", args.dtable, "dy", args.dy);
   require_same_device(kOp, {args.ids, args.dy, args.dtable, args.workspace});
   if (args.dtable.numel() == 0) return;
-  run_on_device(kOp, args, args.dtable.device(), stream, [args] { cpu::embedding_backward(args); });
+  run_on_device(
+      kOp, args, args.dtable.device(), stream, [args] { cpu::embedding_backward(args); },
+      [&] { cuda::embedding_backward(args, stream); });
 }
 
 // A row of a table counts once per token that names it.

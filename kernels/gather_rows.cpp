@@ -13,6 +13,11 @@ void gather_rows(const GatherRows& args);
 void scatter_rows(const ScatterRows& args);
 void scatter_add_rows(const ScatterAddRows& args);
 }  // namespace cpu
+namespace cuda {
+void gather_rows(const GatherRows& args, StreamRef stream);
+void scatter_rows(const ScatterRows& args, StreamRef stream);
+void scatter_add_rows(const ScatterAddRows& args, StreamRef stream);
+}  // namespace cuda
 
 namespace {
 
@@ -46,7 +51,9 @@ void gather_rows(const GatherRows& args, StreamRef stream) {
   require_rows_and_ids(kOp, args.x, args.y, args.ids);
   require_dtype(kOp, "y", args.y, args.x.dtype());
   if (args.y.numel() == 0) return;
-  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::gather_rows(args); });
+  run_on_device(
+      kOp, args, args.x.device(), stream, [args] { cpu::gather_rows(args); },
+      [&] { cuda::gather_rows(args, stream); });
 }
 
 void scatter_rows(const ScatterRows& args, StreamRef stream) {
@@ -54,7 +61,9 @@ void scatter_rows(const ScatterRows& args, StreamRef stream) {
   require_rows_and_ids(kOp, args.y, args.x, args.ids);
   require_dtype(kOp, "y", args.y, args.x.dtype());
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::scatter_rows(args); });
+  run_on_device(
+      kOp, args, args.x.device(), stream, [args] { cpu::scatter_rows(args); },
+      [&] { cuda::scatter_rows(args, stream); });
 }
 
 void scatter_add_rows(const ScatterAddRows& args, StreamRef stream) {
@@ -67,7 +76,9 @@ void scatter_add_rows(const ScatterAddRows& args, StreamRef stream) {
   require_workspace(kOp, args.workspace, scatter_add_rows_workspace_bytes(args.ids.numel()));
   require_same_device(kOp, {args.x, args.workspace});
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::scatter_add_rows(args); });
+  run_on_device(
+      kOp, args, args.x.device(), stream, [args] { cpu::scatter_add_rows(args); },
+      [&] { cuda::scatter_add_rows(args, stream); });
 }
 
 Cost cost(const GatherRows& args) {

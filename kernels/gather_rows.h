@@ -33,7 +33,8 @@ struct ScatterAddRows {
 int64_t scatter_add_rows_workspace_bytes(int64_t num_rows);
 
 // Asynchronous on `stream`. Deterministic. An id outside [0, V) is an InvalidArgument from the
-// stream that names the first such place; y is then not written.
+// stream that names the first such place; y is then not written. On a GPU that row alone is not
+// written, but for gather_rows, where it becomes the bits 0xff.. (NaN).
 void gather_rows(const GatherRows& args, StreamRef stream);
 void scatter_rows(const ScatterRows& args, StreamRef stream);
 void scatter_add_rows(const ScatterAddRows& args, StreamRef stream);

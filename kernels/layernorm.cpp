@@ -12,6 +12,7 @@ void layernorm_backward(const LayerNormBackward& args);
 }  // namespace cpu
 namespace cuda {
 void layernorm_forward(const LayerNormForward& args, StreamRef stream);
+void layernorm_backward(const LayerNormBackward& args, StreamRef stream);
 }  // namespace cuda
 
 namespace {
@@ -75,7 +76,9 @@ void layernorm_backward(const LayerNormBackward& args, StreamRef stream) {
   require_same_or_apart(kOp, "dx", args.dx, "x", args.x);
   require_same_device(kOp, {args.dy, args.x, args.gamma, args.mean, args.rstd, args.dresidual,
                             args.dx, args.dgamma, args.dbeta, args.workspace});
-  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::layernorm_backward(args); });
+  run_on_device(
+      kOp, args, args.x.device(), stream, [args] { cpu::layernorm_backward(args); },
+      [&] { cuda::layernorm_backward(args, stream); });
 }
 
 // Operations of the formulas, per element; the square root of a row does not count.

@@ -7,6 +7,7 @@
 #include "core/context.h"
 #include "kernels/checks.h"
 #include "kernels/cpu/linear_cross_entropy.h"
+#include "kernels/cuda/cross_entropy_rows.h"
 #include "kernels/gemm.h"
 #include "kernels/launch.h"
 
@@ -117,10 +118,12 @@ class ChunkSum {
     const Cost rounding{.bytes_read = sum_.bytes() + (head_.accumulate ? target_.bytes() : 0),
                         .bytes_written = target_.bytes(),
                         .flops = head_.accumulate ? target_.numel() : 0};
-    run_on_device(head_.op, rounding, target_.device(), stream_,
-                  [sum = sum_, target = target_, accumulate = head_.accumulate] {
-                    cpu::round_sum(sum, target, accumulate);
-                  });
+    run_on_device(
+        head_.op, rounding, target_.device(), stream_,
+        [sum = sum_, target = target_, accumulate = head_.accumulate] {
+          cpu::round_sum(sum, target, accumulate);
+        },
+        [&] { cuda::round_sum(head_.op, sum_, target_, head_.accumulate, stream_); });
   }
 
  private:
@@ -175,7 +178,9 @@ void run_chunks(const Head& head, StreamRef stream) {
     if (head.lse_out) work.lse_out = head.lse_out.narrow(0, begin, count);
     if (row_loss != nullptr) work.row_loss = row_loss + begin;
     if (head.has_gradient()) work.dlogits = dlogits;
-    run_on_device(head.op, cost_of_rows(work), device, stream, [work] { cpu::head_rows(work); });
+    run_on_device(
+        head.op, cost_of_rows(work), device, stream, [work] { cpu::head_rows(work); },
+        [&] { cuda::cross_entropy_rows(head.op, cpu::rows_of(work), stream); });
     if (head.dhidden) {
       gemm({.a = dlogits, .b = head.weight, .c = head.dhidden.narrow(0, begin, count)}, stream);
     }
@@ -188,19 +193,22 @@ void run_chunks(const Head& head, StreamRef stream) {
            stream);
     }
     if (head.dbias) {
-      run_on_device(head.op, Cost{.bytes_read = dlogits.bytes(), .flops = dlogits.numel()}, device,
-                    stream, [dlogits, sum = dbias.view(), beta = dbias.beta(chunk)] {
-                      cpu::sum_columns(dlogits, sum, beta != 0.0);
-                    });
+      const Cost sums{.bytes_read = dlogits.bytes(), .flops = dlogits.numel()};
+      const bool adds = dbias.beta(chunk) != 0.0;
+      run_on_device(
+          head.op, sums, device, stream,
+          [dlogits, sum = dbias.view(), adds] { cpu::sum_columns(dlogits, sum, adds); },
+          [&] { cuda::sum_columns(head.op, dlogits, dbias.view(), adds, stream); });
     }
   }
   dweight.finish();
   dbias.finish();
   if (row_loss != nullptr) {
     const Cost sum{.bytes_read = rows * int64_t{sizeof(double)}, .flops = rows};
-    run_on_device(head.op, sum, device, stream, [row_loss, rows, loss = head.loss] {
-      cpu::sum_row_losses(row_loss, rows, loss);
-    });
+    run_on_device(
+        head.op, sum, device, stream,
+        [row_loss, rows, loss = head.loss] { cpu::sum_row_losses(row_loss, rows, loss); },
+        [&] { cuda::sum_row_losses(row_loss, rows, head.loss, stream); });
   }
 }
 

@@ -8,6 +8,9 @@ namespace zinc::kernels {
 namespace cpu {
 void permute(const Permute& args);
 }  // namespace cpu
+namespace cuda {
+void permute(const Permute& args, StreamRef stream);
+}  // namespace cuda
 
 std::array<int, kMaxRank> inverse_order(const std::array<int, kMaxRank>& order, int rank) {
   std::array<int, kMaxRank> inverse{};
@@ -41,7 +44,9 @@ void permute(const Permute& args, StreamRef stream) {
   require_apart(kOp, "y", args.y, "x", args.x);
   require_same_device(kOp, {args.x, args.y});
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::permute(args); });
+  run_on_device(
+      kOp, args, args.x.device(), stream, [args] { cpu::permute(args); },
+      [&] { cuda::permute(args, stream); });
 }
 
 Cost cost(const Permute& args) {

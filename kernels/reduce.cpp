@@ -9,6 +9,10 @@ namespace cpu {
 void reduce(const Reduce& args);
 void reduce_backward(const ReduceBackward& args);
 }  // namespace cpu
+namespace cuda {
+void reduce(const Reduce& args, StreamRef stream);
+void reduce_backward(const ReduceBackward& args, StreamRef stream);
+}  // namespace cuda
 
 namespace {
 
@@ -63,7 +67,9 @@ void reduce(const Reduce& args, StreamRef stream) {
   require_same_device(kOp, {args.x, args.y});
   if (args.y.numel() == 0) return;
   require(args.op != ReduceOp::max || args.x.numel() > 0, kOp, ": no maximum of no elements");
-  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::reduce(args); });
+  run_on_device(
+      kOp, args, args.x.device(), stream, [args] { cpu::reduce(args); },
+      [&] { cuda::reduce(args, stream); });
 }
 
 void reduce_backward(const ReduceBackward& args, StreamRef stream) {
@@ -85,7 +91,9 @@ void reduce_backward(const ReduceBackward& args, StreamRef stream) {
   require_apart(kOp, "dx", args.dx, "dy", args.dy);
   require_same_device(kOp, {args.dx, args.dy});
   if (args.dx.numel() == 0) return;
-  run_on_device(kOp, args, args.dx.device(), stream, [args] { cpu::reduce_backward(args); });
+  run_on_device(
+      kOp, args, args.dx.device(), stream, [args] { cpu::reduce_backward(args); },
+      [&] { cuda::reduce_backward(args, stream); });
 }
 
 Cost cost(const Reduce& args) {

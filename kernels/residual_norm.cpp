@@ -8,6 +8,9 @@ namespace zinc::kernels {
 namespace cpu {
 void residual_norm_forward(const ResidualNormForward& args);
 }  // namespace cpu
+namespace cuda {
+void residual_norm_forward(const ResidualNormForward& args, StreamRef stream);
+}  // namespace cuda
 
 namespace {
 
@@ -44,7 +47,9 @@ void residual_norm_forward(const ResidualNormForward& args, StreamRef stream) {
   require_same_device(
       kOp, {args.x, args.residual, args.gamma, args.beta, args.sum, args.y, args.mean, args.rstd});
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::residual_norm_forward(args); });
+  run_on_device(
+      kOp, args, args.x.device(), stream, [args] { cpu::residual_norm_forward(args); },
+      [&] { cuda::residual_norm_forward(args, stream); });
 }
 
 Cost cost(const ResidualNormForward& args) {

@@ -11,6 +11,9 @@ namespace zinc::kernels {
 namespace cpu {
 void rotary(const Rotary& args);
 }  // namespace cpu
+namespace cuda {
+void rotary(const Rotary& args, StreamRef stream);
+}  // namespace cuda
 
 namespace {
 
@@ -126,7 +129,9 @@ void rotary(const Rotary& args, StreamRef stream) {
   }
   require_same_device(kOp, {args.q, args.k, args.cos, args.sin, args.positions});
   if (args.q.dim(0) * args.q.dim(1) * args.cos.cols() == 0) return;
-  run_on_device(kOp, args, args.q.device(), stream, [args] { cpu::rotary(args); });
+  run_on_device(
+      kOp, args, args.q.device(), stream, [args] { cpu::rotary(args); },
+      [&] { cuda::rotary(args, stream); });
 }
 
 // The elements that turn are read and written, the table's rows are read once per position.

@@ -58,7 +58,7 @@ struct Rotary {
 };
 
 // Asynchronous on `stream`. Computed in f32 (f64), rounded once. Deterministic. A position outside
-// the table is an InvalidArgument from the stream.
+// the table is an InvalidArgument from the stream; on a GPU its token becomes NaN.
 void rotary(const Rotary& args, StreamRef stream);
 Cost cost(const Rotary& args);
 

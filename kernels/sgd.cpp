@@ -8,6 +8,9 @@ namespace zinc::kernels {
 namespace cpu {
 void sgd(const Sgd& args);
 }  // namespace cpu
+namespace cuda {
+void sgd(const Sgd& args, StreamRef stream);
+}  // namespace cuda
 
 namespace {
 
@@ -32,7 +35,9 @@ void sgd(const Sgd& args, StreamRef stream) {
           ": nesterov needs momentum > 0 and dampening 0, not ", args.momentum, " and ",
           args.dampening);
   if (args.weights.numel() == 0) return;
-  run_on_device(kOp, args, args.weights.device(), stream, [args] { cpu::sgd(args); });
+  run_on_device(
+      kOp, args, args.weights.device(), stream, [args] { cpu::sgd(args); },
+      [&] { cuda::sgd(args, stream); });
 }
 
 // Operations per element as the header lists them, an fma as two.

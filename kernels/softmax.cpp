@@ -9,6 +9,10 @@ namespace cpu {
 void softmax_forward(const SoftmaxForward& args);
 void softmax_backward(const SoftmaxBackward& args);
 }  // namespace cpu
+namespace cuda {
+void softmax_forward(const SoftmaxForward& args, StreamRef stream);
+void softmax_backward(const SoftmaxBackward& args, StreamRef stream);
+}  // namespace cuda
 
 void softmax_forward(const SoftmaxForward& args, StreamRef stream) {
   constexpr auto kOp = "softmax_forward";
@@ -18,7 +22,9 @@ void softmax_forward(const SoftmaxForward& args, StreamRef stream) {
   require_same_device(kOp, {args.x, args.y});
   require_same_or_apart(kOp, "y", args.y, "x", args.x);
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::softmax_forward(args); });
+  run_on_device(
+      kOp, args, args.x.device(), stream, [args] { cpu::softmax_forward(args); },
+      [&] { cuda::softmax_forward(args, stream); });
 }
 
 void softmax_backward(const SoftmaxBackward& args, StreamRef stream) {
@@ -31,7 +37,9 @@ void softmax_backward(const SoftmaxBackward& args, StreamRef stream) {
   require_same_or_apart(kOp, "dx", args.dx, "dy", args.dy);
   require_same_or_apart(kOp, "dx", args.dx, "y", args.y);
   if (args.dy.numel() == 0) return;
-  run_on_device(kOp, args, args.dy.device(), stream, [args] { cpu::softmax_backward(args); });
+  run_on_device(
+      kOp, args, args.dy.device(), stream, [args] { cpu::softmax_backward(args); },
+      [&] { cuda::softmax_backward(args, stream); });
 }
 
 // Per element: maximum, subtraction, exponential, sum, scale.

@@ -8,6 +8,9 @@ namespace zinc::kernels {
 namespace cpu {
 void tree_sum(const TreeSum& args);
 }  // namespace cpu
+namespace cuda {
+void tree_sum(const TreeSum& args, StreamRef stream);
+}  // namespace cuda
 
 void tree_sum(const TreeSum& args, StreamRef stream) {
   constexpr auto kOp = "tree_sum";
@@ -25,7 +28,9 @@ void tree_sum(const TreeSum& args, StreamRef stream) {
                           args.in.narrow(0, r, 1).reshape(Shape{n}));
   }
   if (n == 0) return;
-  run_on_device(kOp, args, args.in.device(), stream, [args] { cpu::tree_sum(args); });
+  run_on_device(
+      kOp, args, args.in.device(), stream, [args] { cpu::tree_sum(args); },
+      [&] { cuda::tree_sum(args, stream); });
 }
 
 Cost cost(const TreeSum& args) {

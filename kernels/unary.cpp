@@ -9,6 +9,10 @@ namespace cpu {
 void unary(const Unary& args);
 void unary_backward(const UnaryBackward& args);
 }  // namespace cpu
+namespace cuda {
+void unary(const Unary& args, StreamRef stream);
+void unary_backward(const UnaryBackward& args, StreamRef stream);
+}  // namespace cuda
 
 std::string_view name_of(UnaryOp op) {
   switch (op) {
@@ -47,7 +51,9 @@ void unary(const Unary& args, StreamRef stream) {
   require_same_device(kOp, {args.x, args.y});
   require_same_or_apart(kOp, "y", args.y, "x", args.x);
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::unary(args); });
+  run_on_device(
+      kOp, args, args.x.device(), stream, [args] { cpu::unary(args); },
+      [&] { cuda::unary(args, stream); });
 }
 
 void unary_backward(const UnaryBackward& args, StreamRef stream) {
@@ -59,7 +65,9 @@ void unary_backward(const UnaryBackward& args, StreamRef stream) {
   require_same_or_apart(kOp, "dx", args.dx, "x", args.x);
   require_same_or_apart(kOp, "dx", args.dx, "dy", args.dy);
   if (args.x.numel() == 0) return;
-  run_on_device(kOp, args, args.x.device(), stream, [args] { cpu::unary_backward(args); });
+  run_on_device(
+      kOp, args, args.x.device(), stream, [args] { cpu::unary_backward(args); },
+      [&] { cuda::unary_backward(args, stream); });
 }
 
 Cost cost(const Unary& args) {

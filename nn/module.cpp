@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <set>
 
+#include "core/context.h"
 #include "core/edit_distance.h"
 #include "core/error.h"
+#include "core/transfer.h"
 
 namespace zinc::nn {
 namespace {
@@ -197,7 +199,14 @@ void Module::load(const WeightSource& source) {
   for (Parameter* parameter : parameters()) {
     if (source.contains(*parameter)) {
       Tensor& data = parameter->data();
-      source.read(*parameter, 0, data.view().reshape(Shape{parameter->numel()}));
+      const View flat = data.view().reshape(Shape{parameter->numel()});
+      if (flat.device().is_cuda()) {
+        std::vector<std::byte> values(static_cast<size_t>(flat.bytes()));
+        source.read(*parameter, 0, View(values.data(), flat.dtype(), flat.shape(), kCpu));
+        upload(values.data(), flat, Context::current().compute());
+      } else {
+        source.read(*parameter, 0, flat);
+      }
     } else {
       missing.push_back(parameter->name());
     }

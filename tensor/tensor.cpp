@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/transfer.h"
 #include "kernels/copy.h"
 #include "kernels/fill.h"
 #include "tensor/tensor_storage.h"
@@ -90,7 +91,11 @@ Tensor Tensor::from(std::span<const T> values, const Shape& shape, DType dtype) 
   if (tensor.device().meta || count == 0) return tensor;
   dispatch_any(dtype, [&]<class To>() {
     void* out = tensor.view_.data();
-    if (stream->kind() == StreamKind::immediate) {
+    if (tensor.device().is_cuda()) {
+      std::vector<To> converted(values.size());
+      convert_all<T, To>(values.data(), count, converted.data());
+      upload(converted.data(), tensor.view_, stream);
+    } else if (stream->kind() == StreamKind::immediate) {
       convert_all<T, To>(values.data(), count, out);
     } else {
       stream->enqueue("tensor_from", [held = std::vector<T>(values.begin(), values.end()), out] {
@@ -186,6 +191,15 @@ std::vector<T> Tensor::to_vector() const {
   if (count == 0) return values;
   dispatch_any(v.dtype(), [&]<class From>() {
     const From* data = v.data_as<From>();
+    std::vector<From> span;  // of a GPU: everything between the first element and the last
+    if (v.device().is_cuda() && v.tier() == Tier::device) {
+      int64_t last = 0;
+      for (int d = 0; d < v.rank(); ++d) last += (v.dim(d) - 1) * v.stride(d);
+      span.resize(static_cast<size_t>(last + 1));
+      download(ConstView(data, v.dtype(), Shape{last + 1}, v.device()), span.data(),
+               Context::current().compute());
+      data = span.data();
+    }
     auto append = [&](int64_t offset) { values.push_back(convert<T>(data[offset])); };
     for_each_offset(v, 0, 0, append);
   });

@@ -1,6 +1,9 @@
 #include "zero/own_weights.h"
 
 #include <algorithm>
+#include <cstddef>
+
+#include "core/transfer.h"
 
 namespace zinc::zero {
 namespace {
@@ -15,6 +18,13 @@ void read_own_weights(
     const std::function<void(const std::string& name, int64_t begin, ConstView values)>& take) {
   for (const ShardGroup& group : groups) {
     const DType wide = group.dtype() == DType::f64 ? DType::f64 : DType::f32;
+    std::vector<std::byte> copy;
+    const auto in_host = [&](const View& values) -> ConstView {
+      if (context.device().meta || context.device().is_cpu()) return values;
+      copy.resize(static_cast<size_t>(values.bytes()));
+      download(values, copy.data(), context.compute());
+      return {copy.data(), values.dtype(), values.shape(), kCpu};
+    };
     int position = -1;
     for (const Placement& placement : group.placements()) {
       ++position;
@@ -29,7 +39,8 @@ void read_own_weights(
         const Range piece{begin, std::min(begin + kPieceNumel, own.end)};
         const View values(room.data(), wide, Shape{piece.size()}, context.device());
         weights.read_own({group.index(), position}, piece, values);
-        if (take) take(placement.parameter->name(), piece.begin - placement.offset, values);
+        if (take)
+          take(placement.parameter->name(), piece.begin - placement.offset, in_host(values));
       }
     }
   }

@@ -2,6 +2,7 @@
 
 #include "core/context.h"
 #include "core/error.h"
+#include "core/transfer.h"
 #include "kernels/copy.h"
 
 namespace zinc::zero {
@@ -32,7 +33,13 @@ void ResidentValues::read(const autograd::Parameter& parameter, int64_t begin, V
   }
   const View values = found->second.view().reshape(Shape{parameter.numel()});
   Context& context = Context::current();
-  kernels::copy({.x = values.narrow(0, begin, out.numel()), .y = out}, context.compute());
+  const View part = values.narrow(0, begin, out.numel());
+  if (part.device().is_cuda()) {
+    const Tensor converted = Tensor::empty(out.shape(), out.dtype(), Label::staging);
+    kernels::copy({.x = part, .y = converted.view()}, context.compute());
+    return download(converted.view(), out.data(), context.compute());
+  }
+  kernels::copy({.x = part, .y = out}, context.compute());
   context.compute()->synchronize();
 }
 

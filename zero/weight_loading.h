@@ -1,11 +1,25 @@
 // zero/weight_loading.h: the first values of a range of a parameter.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
 #include "core/context.h"
+#include "core/transfer.h"
 #include "nn/module.h"
 #include "zero/shard_group.h"
 
 namespace zinc::zero {
+
+// source.read() to memory of the context's device, which may not be the host's.
+inline void read_values(Context& context, const nn::WeightSource& source,
+                        const autograd::Parameter& parameter, int64_t begin, const View& out) {
+  if (context.device().is_cpu()) return source.read(parameter, begin, out);
+  std::vector<std::byte> values(static_cast<size_t>(out.bytes()));
+  source.read(parameter, begin, View(values.data(), out.dtype(), out.shape(), kCpu));
+  upload(values.data(), out, context.compute());
+}
 
 // Reads elements [range) (of the arena) of a parameter, in f32 (f64 for f64 models), piece by piece
 // through a small staging buffer, and hands each piece over: store(piece of the arena, values).
@@ -29,7 +43,7 @@ void load_range(Context& context, const nn::WeightSource& source, const Placemen
   for (int64_t begin = range.begin; begin < range.end; begin += kPieceNumel) {
     const Range piece{begin, std::min(begin + kPieceNumel, range.end)};
     const View values(room.data(), wide, Shape{piece.size()}, context.device());
-    source.read(*placement.parameter, piece.begin - placement.offset, values);
+    read_values(context, source, *placement.parameter, piece.begin - placement.offset, values);
     store(piece, values);
     context.compute()->synchronize();
   }

@@ -9,22 +9,24 @@
 
 namespace zinc::kernels::cpu {
 
-void head_rows(const HeadRows& args) {
-  cross_entropy_rows(args.op, {.rows = args.logits.dim(0),
-                               .classes = args.logits.dim(1),
-                               .dtype = args.logits.dtype(),
-                               .logits = args.logits.data(),
-                               .logits_stride = args.logits.stride(0),
-                               .labels = args.labels,
-                               .lse = args.lse.data(),
-                               .lse_out = args.lse_out.data(),
-                               .row_loss = args.row_loss,
-                               .dlogits = args.dlogits.data(),
-                               .dlogits_dtype = args.dlogits.dtype(),
-                               .dlogits_stride = args.dlogits ? args.dlogits.stride(0) : 0,
-                               .scale = args.scale,
-                               .factor = args.factor.data()});
+CrossEntropyRows rows_of(const HeadRows& args) {
+  return {.rows = args.logits.dim(0),
+          .classes = args.logits.dim(1),
+          .dtype = args.logits.dtype(),
+          .logits = args.logits.data(),
+          .logits_stride = args.logits.stride(0),
+          .labels = args.labels,
+          .lse = args.lse.data(),
+          .lse_out = args.lse_out.data(),
+          .row_loss = args.row_loss,
+          .dlogits = args.dlogits.data(),
+          .dlogits_dtype = args.dlogits.dtype(),
+          .dlogits_stride = args.dlogits ? args.dlogits.stride(0) : 0,
+          .scale = args.scale,
+          .factor = args.factor.data()};
 }
+
+void head_rows(const HeadRows& args) { cross_entropy_rows(args.op, rows_of(args)); }
 
 void sum_columns(const ConstView& x, const View& sum, bool accumulate) {
   constexpr int64_t kColumns = 512;

@@ -20,6 +20,7 @@ struct HeadRows {
   double* row_loss = nullptr;
   View dlogits;  // [rows, classes] any float; in the memory of logits
 };
+CrossEntropyRows rows_of(const HeadRows& args);
 void head_rows(const HeadRows& args);
 
 // sum[c] = (accumulate ? sum[c] : 0) + sum over rows in order of x[r, c]. x: any float, free row

@@ -10,12 +10,6 @@
 namespace zinc::kernels::cuda {
 namespace {
 
-struct Same : PlainFunction {
-  __device__ __forceinline__ void operator()(const float (&in)[1], float (&out)[1]) const {
-    out[0] = in[0];
-  }
-};
-
 template <class Bits>
 __global__ void __launch_bounds__(kMapThreads)
     bits_kernel(ElementSpace<2> space, Bits* y, const Bits* x) {
@@ -102,8 +96,8 @@ void copy(const Copy& args, StreamRef stream) {
   if (is_short(args.x.dtype()) && is_short(args.y.dtype())) {
     return dispatch_device_float("copy", args.x.dtype(), [&]<class From>() {
       dispatch_device_float("copy", args.y.dtype(), [&]<class To>() {
-        launch_map<To, From>(Same{}, std::array<View, 1>{args.y}, std::array<ConstView, 1>{args.x},
-                             stream);
+        launch_map<To, From>(Identity{}, std::array<View, 1>{args.y},
+                             std::array<ConstView, 1>{args.x}, stream);
       });
     });
   }

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/checks.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/pack.h"
 #include "kernels/cuda/warp.h"
@@ -27,9 +28,27 @@ struct Rows {
   __device__ __forceinline__ T* operator[](int64_t row) const { return data + row * stride; }
 };
 
-inline constexpr int kWarpRowPacks = 4;  // per lane, in a warp's row
 inline constexpr int kWarpRowsPerBlock = 8;
 inline constexpr int kMaxBlockThreads = 512;
+inline constexpr int64_t kMaxRowBlocks =
+    132 * 16;  // enough to fill any GPU; each goes on with more rows
+
+template <class T>
+Rows<const T> rows_of(const ConstView& view) {
+  if (!view) return {};
+  return {view.data_as<T>(), row_stride("norm", "rows", view)};
+}
+template <class T>
+Rows<T> rows_of(const View& view) {
+  if (!view) return {};
+  return {view.data_as<T>(), row_stride("norm", "rows", view)};
+}
+
+inline bool can_read_packs(std::initializer_list<ConstView> views) {
+  return std::all_of(views.begin(), views.end(), [](const ConstView& view) {
+    return !view || is_aligned_for_packs(view, row_stride("norm", "rows", view));
+  });
+}
 
 struct RowShape {
   dim3 block;
@@ -37,12 +56,14 @@ struct RowShape {
   int64_t rows_at_a_time = 1;
 };
 
-inline RowShape row_shape(int64_t cols, int pack) {
+// `most_packs`, 1, 2 or 4: that a thread may hold.
+inline RowShape row_shape(int64_t cols, int pack, int most_packs) {
   const int64_t packs = packs_of(cols, pack);
-  const auto held = [](int64_t per_thread) {
-    return per_thread <= 1 ? 1 : per_thread <= 2 ? 2 : per_thread <= 4 ? 4 : 0;
+  const auto held = [most_packs](int64_t per_thread) {
+    const int count = per_thread <= 1 ? 1 : per_thread <= 2 ? 2 : 4;
+    return per_thread <= most_packs ? count : 0;
   };
-  if (packs <= kWarp * kWarpRowPacks) {
+  if (packs <= kWarp * most_packs) {
     return {dim3(kWarp, kWarpRowsPerBlock), held(packs_of(packs, kWarp)), kWarpRowsPerBlock};
   }
   // Two packs a thread: enough loads in flight without too many registers.
@@ -51,28 +72,30 @@ inline RowShape row_shape(int64_t cols, int pack) {
   return {dim3(static_cast<unsigned>(threads)), held(packs_of(packs, threads)), 1};
 }
 
-// Calls `body.template operator()<kPacks>()`.
-template <class Body>
+// Calls `body.template operator()<kPacks>()` for the `packs_per_thread` of row_shape(..., kMost).
+template <int kMost, class Body>
 void dispatch_packs(int packs_per_thread, Body&& body) {
   switch (packs_per_thread) {
     case 1:
       return body.template operator()<1>();
     case 2:
-      return body.template operator()<2>();
+      if constexpr (kMost >= 2) return body.template operator()<2>();
+      break;
     case 4:
-      return body.template operator()<4>();
+      if constexpr (kMost >= 4) return body.template operator()<4>();
+      break;
     default:
-      return body.template operator()<0>();
+      break;
   }
+  return body.template operator()<0>();
 }
 
-// The sum over the threads of a row's group; all of them get it.
-__device__ __forceinline__ float row_sum(float value) {
-  return blockDim.x == kWarp ? warp_sum(value) : block_sum(value);
+// Over the threads of a row's group; all of them get it.
+template <class Fold>
+__device__ __forceinline__ float row_reduce(float value, float neutral, Fold fold) {
+  return blockDim.x == kWarp ? warp_reduce(value, fold) : block_reduce(value, neutral, fold);
 }
-
-// --- Column sums
-// -----------------------------------------------------------------------------------
+__device__ __forceinline__ float row_sum(float value) { return row_reduce(value, 0.0f, Add{}); }
 
 // Rows of partial sums that fit the workspace of norm_backward_workspace_bytes, for `sums` sums.
 inline int64_t column_sum_blocks(int64_t rows, int64_t workspace_rows, int64_t sums) {

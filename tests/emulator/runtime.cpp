@@ -86,10 +86,16 @@ Memory& memory() {
 
 std::atomic<int64_t> device_synchronizations{0};
 std::atomic<int> num_devices{1};
+std::atomic<int> compute_capability{9};
+std::atomic<uint64_t> default_seed{0};
+std::atomic<ShuffledExecutor::Order> default_order{ShuffledExecutor::Order::by_seed};
+std::atomic<bool> ignores_stream_waits{false};
 thread_local std::shared_ptr<ShuffledExecutor> thread_executor;
 
 ShuffledExecutor& executor_of_thread() {
-  if (thread_executor == nullptr) thread_executor = std::make_shared<ShuffledExecutor>(0);
+  if (thread_executor == nullptr) {
+    thread_executor = std::make_shared<ShuffledExecutor>(default_seed, default_order);
+  }
   return *thread_executor;
 }
 
@@ -116,8 +122,14 @@ void set_runtime_seed(uint64_t seed) {
   if (thread_executor != nullptr) thread_executor->drain();
   thread_executor = std::make_shared<ShuffledExecutor>(seed);
 }
+void set_default_schedule(uint64_t seed, ShuffledExecutor::Order order) {
+  default_seed = seed;
+  default_order = order;
+}
+void set_ignores_stream_waits(bool ignores) { ignores_stream_waits = ignores; }
 int64_t num_device_synchronizations() { return device_synchronizations; }
 void set_device_memory_bytes(int64_t bytes) { memory().set_limit(bytes); }
+void set_compute_capability(int major) { compute_capability = major; }
 void set_num_devices(int count) { num_devices = count; }
 
 }  // namespace zinc::emulator
@@ -167,7 +179,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   if (cudaSetDevice(device) != cudaSuccess) return cudaErrorInvalidDevice;
   constexpr int kMultiprocessors = 4;
   *value = attribute == cudaDevAttrMultiProcessorCount      ? kMultiprocessors
-           : attribute == cudaDevAttrComputeCapabilityMajor ? 9
+           : attribute == cudaDevAttrComputeCapabilityMajor ? compute_capability.load()
                                                             : 0;
   return cudaSuccess;
 }
@@ -221,7 +233,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return without_failure([&] { stream->queue->synchronize(); });
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  stream->queue->wait(event->event);
+  if (!ignores_stream_waits) stream->queue->wait(event->event);
   return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {

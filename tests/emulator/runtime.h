@@ -16,11 +16,19 @@
 
 #include <cstdint>
 
+#include "core/executor.h"
+
 namespace zinc::emulator {
 
 // The calling thread's device: waits for its work and starts afresh with this seed, for the streams
 // that are made from now on.
 void set_runtime_seed(uint64_t seed);
+// Of the devices of threads that have none yet: seed 0 and Order::by_seed unless a test says
+// otherwise.
+void set_default_schedule(uint64_t seed,
+                          ShuffledExecutor::Order order = ShuffledExecutor::Order::by_seed);
+// A planted mistake, in all threads: cudaStreamWaitEvent does nothing.
+void set_ignores_stream_waits(bool ignores);
 // Calls of cudaDeviceSynchronize, cudaFree and cudaFreeHost so far, in all threads: each stops the
 // whole device.
 int64_t num_device_synchronizations();
@@ -28,5 +36,7 @@ int64_t num_device_synchronizations();
 void set_device_memory_bytes(int64_t bytes);
 // GPUs that cudaGetDeviceCount finds: 1 unless a test says otherwise.
 void set_num_devices(int count);
+// Their compute capability: 9.0 unless a test says otherwise.
+void set_compute_capability(int major);
 
 }  // namespace zinc::emulator

@@ -11,6 +11,7 @@
 
 #include "core/context.h"
 #include "core/cuda_backend.h"
+#include "core/device_checks.h"
 #include "core/error.h"
 #include "core/transfer.h"
 #include "tests/emulator/include/cuda_runtime_api.h"
@@ -29,6 +30,7 @@ class EmulatedRuntime : public testing::Test {
  protected:
   ~EmulatedRuntime() override {
     emulator::set_num_devices(1);
+    emulator::set_compute_capability(9);
     emulator::set_device_memory_bytes(int64_t{4} << 30);
   }
 };
@@ -54,6 +56,27 @@ TEST_F(EmulatedRuntime, NoSuchDevice_IsNamedWithTheCure) {
   emulator::set_num_devices(0);
   EXPECT_TRUE(cuda_devices().empty());
   EXPECT_THAT(message(kGpu), HasSubstr("no NVIDIA GPU is visible"));
+}
+
+TEST_F(EmulatedRuntime, DeviceThatCannotDoTheWork_IsRefusedWithTheReason) {
+  const auto message = [](Device device, DType dtype) -> std::string {
+    try {
+      require_device(device, dtype);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message(kGpu, DType::bf16), "");
+  EXPECT_EQ(message(kCpu, DType::f64), "");
+  EXPECT_THAT(message(kGpu, DType::f64), HasSubstr("on the CPU alone"));
+  EXPECT_THAT(message({.kind = DeviceKind::cuda, .index = 1}, DType::f32),
+              HasSubstr("has 1 GPU(s); the last one is cuda:0"));
+  emulator::set_compute_capability(7);
+  EXPECT_THAT(message(kGpu, DType::bf16), HasSubstr("does not compute in bf16"));
+  EXPECT_EQ(message(kGpu, DType::f16), "");
+  emulator::set_num_devices(0);
+  EXPECT_THAT(message(kGpu, DType::f32), HasSubstr("no NVIDIA GPU is visible"));
 }
 
 // A value travels host -> device on one stream and back on another.

@@ -20,6 +20,7 @@ constexpr BinaryOp kOps[] = {BinaryOp::add, BinaryOp::sub, BinaryOp::mul,
                              BinaryOp::div, BinaryOp::max, BinaryOp::min};
 
 HostArray forward(BinaryOp op, const HostArray& a, const HostArray& b) {
+  const test::DeviceScope scope(test::device_for(a.dtype()));
   HostArray y(a.shape(), a.dtype());
   binary({.op = op, .a = a, .b = b, .y = y}, test::test_stream());
   return y;
@@ -53,6 +54,7 @@ HostArray right_hand(const Shape& shape, DType dtype, uint64_t seed) {
 TEST(Binary, EveryOpDtypeAndBroadcast_IsTheRoundedExactResult) {
   for (const BinaryOp op : kOps) {
     for (const DType dtype : test::kFloatDTypes) {
+      const test::DeviceScope scope(test::device_for(dtype));
       for (const int64_t n : test::kOddSizes) {
         const HostArray a = HostArray::random(Shape{2, 3, n}, dtype, 1);
         for (const Shape& shape : {Shape{2, 3, n}, Shape{3, n}, Shape{n}, Shape{1}, Shape{}}) {
@@ -77,6 +79,7 @@ TEST(Binary, EveryOpDtypeAndBroadcast_IsTheRoundedExactResult) {
 TEST(Binary, Scalar_EqualsOneElement) {
   for (const BinaryOp op : kOps) {
     for (const DType dtype : test::kFloatDTypes) {
+      const test::DeviceScope scope(test::device_for(dtype));
       const HostArray a = HostArray::random(Shape{3, 17}, dtype, 3).with_padding(2);
       const HostArray b = HostArray::full(Shape{}, dtype, 0.75);
       HostArray y = HostArray::strided(Shape{3, 17}, dtype, 5);
@@ -88,6 +91,7 @@ TEST(Binary, Scalar_EqualsOneElement) {
 
 TEST(Binary, StridedViewsAndInPlace_SameBits) {
   for (const DType dtype : test::kFloatDTypes) {
+    const test::DeviceScope scope(test::device_for(dtype));
     const HostArray a = HostArray::random(Shape{4, 5, 33}, dtype, 4);
     const HostArray b = HostArray::random(Shape{4, 5, 33}, dtype, 5);
     const HostArray expected = forward(BinaryOp::sub, a, b);
@@ -109,6 +113,7 @@ TEST(Binary, StridedViewsAndInPlace_SameBits) {
 TEST(Binary, MaximumAndMinimum_PassNaNOn) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const DType dtype : test::kFloatDTypes) {
+    const test::DeviceScope scope(test::device_for(dtype));
     const HostArray a = HostArray::of({nan, 1.0, nan}, Shape{3}, dtype);
     const HostArray b = HostArray::of({1.0, nan, nan}, Shape{3}, dtype);
     for (const BinaryOp op : {BinaryOp::max, BinaryOp::min}) {
@@ -124,6 +129,7 @@ struct Gradients {
 };
 
 Gradients backward(BinaryOp op, const HostArray& a, const HostArray& b, const HostArray& dy) {
+  const test::DeviceScope scope(test::device_for(a.dtype()));
   Gradients d{HostArray(a.shape(), a.dtype()), HostArray(b.shape(), b.dtype())};
   binary_backward({.op = op, .a = a, .b = b, .dy = dy, .da = d.a, .db = d.b}, test::test_stream());
   return d;
@@ -184,6 +190,18 @@ TEST(BinaryBackward, BroadcastGradient_AccumulatesAndTakesF32) {
   binary_backward({.op = BinaryOp::sub, .b = b, .dy = dy, .db = narrow, .accumulate_db = true},
                   test::test_stream());
   for (int64_t j = 0; j < 5; ++j) EXPECT_EQ(narrow.at(j), -199.0);
+}
+
+TEST(BinaryBackward, GradientOfTheSameShape_AccumulatesAndTakesF32) {
+  const HostArray a = HostArray::full(Shape{3, 21}, DType::bf16, 3.0);
+  const HostArray dy = HostArray::full(Shape{3, 21}, DType::bf16, 2.0);
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    HostArray db = HostArray::full(Shape{3, 21}, dtype, 0.5);
+    binary_backward(
+        {.op = BinaryOp::mul, .a = a, .b = a, .dy = dy, .db = db, .accumulate_db = true},
+        test::test_stream());
+    for (int64_t i = 0; i < db.numel(); ++i) ASSERT_EQ(db.at(i), 6.5);
+  }
 }
 
 TEST(BinaryBackward, Ties_GoToTheFirst) {

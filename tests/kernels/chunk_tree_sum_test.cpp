@@ -28,7 +28,7 @@ double root_of(const HostArray& sums) {
 }
 
 TEST(ChunkTreeSum, Root_IsTheTreeOfIndices) {
-  for (const int64_t n : {0, 1, 2, 3, 5, 7, 8, 17, 64, 1000, 1023, 1025}) {
+  for (const int64_t n : {0, 1, 2, 3, 5, 7, 8, 17, 64, 1000, 1023, 1025, 5000}) {
     const HostArray sums = HostArray::random(Shape{n}, DType::f64, 1);
     EXPECT_EQ(root_of(sums), tree(sums.values())) << n;
   }

@@ -25,6 +25,7 @@ HostArray run(const HostArray& x, double p, int64_t first = 0) {
 
 TEST(Dropout, EveryDTypeSizeAndStart_IsTheMaskOfTheKey) {
   for (const DType dtype : test::kFloatDTypes) {
+    const test::DeviceScope scope(test::device_for(dtype));
     for (const int64_t n : test::kOddSizes) {
       for (const int64_t first : {int64_t{0}, int64_t{1}, int64_t{6}, int64_t{1} << 40}) {
         for (const double p : {0.0, 0.1, 0.5, 0.9}) {
@@ -65,6 +66,7 @@ TEST(Dropout, ShareOfZeros_IsP) {
 
 TEST(Dropout, EdgeProbabilities) {
   for (const DType dtype : test::kFloatDTypes) {
+    const test::DeviceScope scope(test::device_for(dtype));
     const HostArray x = HostArray::random(Shape{1025}, dtype, 2);
     EXPECT_TRUE(test::same_bits(run(x, 0.0), x));
     EXPECT_TRUE(test::same_bits(run(x, 1.0), HostArray::full(Shape{1025}, dtype, 0.0)));
@@ -74,6 +76,7 @@ TEST(Dropout, EdgeProbabilities) {
 TEST(Dropout, DroppedElement_IsZeroWhateverItWas) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const DType dtype : test::kFloatDTypes) {
+    const test::DeviceScope scope(test::device_for(dtype));
     const HostArray y = run(HostArray::full(Shape{100}, dtype, nan), 0.5);
     const HostArray z = run(HostArray::full(Shape{100}, dtype, -1.0), 0.5);
     for (int64_t i = 0; i < 100; ++i) {
@@ -115,6 +118,7 @@ TEST(Dropout, Backward_IsTheSameCallOnTheGradient) {
 
 TEST(DropoutResidual, EqualsTheCompositionBitForBit) {
   for (const DType dtype : test::kFloatDTypes) {
+    const test::DeviceScope scope(test::device_for(dtype));
     for (const int64_t n : test::kOddSizes) {
       const HostArray x = HostArray::random(Shape{n}, dtype, 6);
       const HostArray residual = HostArray::random(Shape{n}, dtype, 7);

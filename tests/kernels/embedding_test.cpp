@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "core/executor.h"
 #include "kernels/reduce.h"
 #include "tests/kernels/gradient_check.h"
@@ -53,6 +55,7 @@ HostArray expected_gradient(const HostArray& ids, const HostArray& dy, const Hos
 
 TEST(Embedding, EveryDType_CopiesRowsAndAddsPositions) {
   for (const DType dtype : test::kFloatDTypes) {
+    const test::DeviceScope scope(test::device_for(dtype));
     for (const DType id_dtype : {DType::i32, DType::i64}) {
       for (const int64_t cols : {1, 3, 17, 130}) {
         const HostArray table = HostArray::random(Shape{50, cols}, dtype, 1);
@@ -90,6 +93,7 @@ TEST(Embedding, EveryDType_CopiesRowsAndAddsPositions) {
 
 TEST(EmbeddingBackward, EveryDType_SumsInTheOrderOfTokensBitForBit) {
   for (const DType dtype : test::kFloatDTypes) {
+    const test::DeviceScope scope(test::device_for(dtype));
     for (const DType out : {dtype, DType::f32}) {
       if (dtype == DType::f64 && out != dtype) continue;
       for (const auto& [tokens, rows, cols] : {std::tuple<int64_t, int64_t, int64_t>{0, 5, 3},
@@ -122,6 +126,7 @@ TEST(EmbeddingBackward, EveryDType_SumsInTheOrderOfTokensBitForBit) {
 }
 
 TEST(EmbeddingBackward, F64_MatchesCentralDifferences) {
+  const test::DeviceScope scope(kCpu);
   const HostArray table = HostArray::random(Shape{6, 5}, DType::f64, 8);
   const HostArray ids = random_ids(11, 6, DType::i64, 9);
   const HostArray dy = HostArray::random(Shape{11, 5}, DType::f64, 10);
@@ -175,6 +180,16 @@ TEST(Embedding, IdOutsideTheTable_IsNamed) {
   HostArray y(Shape{3, 3}, DType::f32);
   for (const double bad : {-1.0, 5.0}) {
     const HostArray ids = HostArray::of({1, bad, bad}, Shape{3}, DType::i64);
+    if (test::runs_on_cuda()) {  // Note [Indices outside their range on a GPU]
+      embedding_forward({.ids = ids, .table = table, .y = y}, test::test_stream());
+      for (int64_t i = 0; i < y.numel(); ++i) EXPECT_EQ(std::isnan(y.at(i)), i >= 3);
+      HostArray dtable(Shape{5, 3}, DType::f32);
+      const HostArray dy = HostArray::full(Shape{3, 3}, DType::f32, 2.0);
+      embedding_backward({.ids = ids, .dy = dy, .dtable = dtable, .workspace = workspace_for(3)},
+                         test::test_stream());
+      for (int64_t i = 0; i < 15; ++i) EXPECT_EQ(dtable.at(i), i / 3 == 1 ? 2.0 : 0.0);
+      continue;
+    }
     const std::string expected =
         "ids[1] is " + std::to_string(static_cast<int>(bad)) + ", outside [0, 5)";
     EXPECT_THAT(test::message_of_invalid([&] {

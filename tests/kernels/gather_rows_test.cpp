@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/kernels/gradient_check.h"
 #include "tests/kernels/host_array.h"
 
@@ -48,6 +50,7 @@ TEST(ScatterRows, WritesTheNamedRowsAndNoOthers) {
 }
 
 TEST(ScatterAddRows, IsTheGradientOfGather) {
+  const test::DeviceScope scope(kCpu);
   const HostArray x = HostArray::random(Shape{6, 5}, DType::f64, 4);
   const HostArray ids = HostArray::random(Shape{11}, DType::i32, 5, 0.0, 6.0);
   const HostArray dy = HostArray::random(Shape{11, 5}, DType::f64, 6);
@@ -89,10 +92,7 @@ TEST(ScatterAddRows, ManyRows_SameBitsForAllThreadCounts) {
   }));
 }
 
-TEST(GatherRows, BadArgumentsCostAndMetaDevice) {
-  HostArray x(Shape{5, 3}, DType::f32);
-  HostArray y(Shape{2, 3}, DType::f32);
-  const HostArray ids = HostArray::of({1, 9}, Shape{2}, DType::i32);
+void expect_bad_id_is_named(const HostArray& x, const HostArray& ids, const HostArray& y) {
   EXPECT_THAT(test::message_of_invalid(
                   [&] { gather_rows({.x = x, .ids = ids, .y = y}, test::test_stream()); }),
               HasSubstr("gather_rows: ids[1] is 9, outside [0, 5)"));
@@ -104,6 +104,33 @@ TEST(GatherRows, BadArgumentsCostAndMetaDevice) {
                                  test::test_stream());
               }),
               HasSubstr("scatter_add_rows: ids[1] is 9"));
+}
+
+// Note [Indices outside their range on a GPU]
+TEST(GatherRows, BadIdOnAGpu_TouchesNoRow) {
+  if (!test::runs_on_cuda()) return;
+  const HostArray ids = HostArray::of({1, 9}, Shape{2}, DType::i32);
+  const HostArray table = HostArray::full(Shape{5, 3}, DType::f32, 2.0);
+  HostArray y(Shape{2, 3}, DType::f32);
+  gather_rows({.x = table, .ids = ids, .y = y}, test::test_stream());
+  for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(std::isnan(y.at(i)), i >= 3);
+  const HostArray rows = HostArray::full(Shape{2, 3}, DType::f32, 1.0);
+  HostArray scattered = table;
+  scatter_rows({.x = rows, .ids = ids, .y = scattered}, test::test_stream());
+  HostArray added = table;
+  scatter_add_rows({.x = rows, .ids = ids, .y = added, .workspace = workspace_for(2)},
+                   test::test_stream());
+  for (int64_t i = 0; i < 15; ++i) {
+    EXPECT_EQ(scattered.at(i), i / 3 == 1 ? 1.0 : 2.0);
+    EXPECT_EQ(added.at(i), i / 3 == 1 ? 3.0 : 2.0);
+  }
+}
+
+TEST(GatherRows, BadArgumentsCostAndMetaDevice) {
+  HostArray x(Shape{5, 3}, DType::f32);
+  HostArray y(Shape{2, 3}, DType::f32);
+  const HostArray ids = HostArray::of({1, 9}, Shape{2}, DType::i32);
+  if (!test::runs_on_cuda()) expect_bad_id_is_named(x, ids, y);
   EXPECT_THAT(test::message_of_invalid([&] {
                 gather_rows({.x = x, .ids = ids, .y = HostArray(Shape{3, 3}, DType::f32)},
                             test::test_stream());

@@ -54,6 +54,7 @@ HostArray workspace_for(const HostArray& x) {
 }
 
 Gradients backward(const Inputs& in, const Result& saved, DType sums) {
+  const test::DeviceScope scope(test::device_for(in.x.dtype()));
   const Shape cols{in.x.shape().cols()};
   Gradients d{HostArray(in.x.shape(), in.x.dtype()), HostArray(cols, sums), HostArray(cols, sums)};
   const HostArray workspace = workspace_for(in.x);
@@ -95,7 +96,7 @@ TEST(LayerNorm, F64_FollowsTheFormula) {
 
 TEST(LayerNorm, ShortFloats_AreTheF64ResultOfTheRoundedArguments) {
   for (const DType dtype : test::kShortFloatDTypes) {
-    for (const int64_t cols : {3, 17, 96, 768, 1023, 1025}) {
+    for (const int64_t cols : {3, 17, 96, 768, 1023, 1025, 9001}) {
       const Inputs in = make_inputs(5, cols, dtype);
       const Result got = forward(in.x, in.gamma, in.beta);
       const Result expected =
@@ -136,6 +137,7 @@ TEST(LayerNorm, WithoutBetaAndStatistics_SameValues) {
 
 TEST(LayerNorm, StridedRowsAndInPlace_SameBits) {
   for (const DType dtype : test::kFloatDTypes) {
+    const test::DeviceScope scope(test::device_for(dtype));
     const Inputs in = make_inputs(6, 131, dtype);
     const Result expected = forward(in.x, in.gamma, in.beta);
     HostArray inout = in.x.with_padding(5);
@@ -185,7 +187,8 @@ TEST(LayerNormBackward, F64_MatchesCentralDifferences) {
 
 TEST(LayerNormBackward, ShortFloats_AreTheF64ResultOfTheRoundedArguments) {
   for (const DType dtype : test::kShortFloatDTypes) {
-    for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 17}, {3, 1025}, {700, 96}}) {
+    for (const auto& [rows, cols] :
+         {std::pair<int64_t, int64_t>{1, 17}, {3, 1025}, {700, 96}, {40, 9001}}) {
       const Inputs in = make_inputs(rows, cols, dtype);
       const Inputs wide{in.x.as(DType::f64), in.gamma.as(DType::f64), in.beta.as(DType::f64),
                         in.dy.as(DType::f64)};
@@ -210,6 +213,7 @@ TEST(LayerNormBackward, ShortFloats_AreTheF64ResultOfTheRoundedArguments) {
 
 TEST(LayerNormBackward, ResidualGradient_IsAddedBeforeRounding) {
   for (const DType dtype : test::kFloatDTypes) {
+    const test::DeviceScope scope(test::device_for(dtype));
     const Inputs in = make_inputs(5, 70, dtype);
     const Result saved = forward(in.x, in.gamma, in.beta);
     const HostArray past = HostArray::random(in.x.shape(), dtype, 5);
@@ -242,6 +246,7 @@ TEST(LayerNormBackward, ResidualGradient_IsAddedBeforeRounding) {
 
 TEST(LayerNormBackward, ParameterGradients_AccumulateEachByItsOwnFlag) {
   for (const DType dtype : test::kFloatDTypes) {
+    const test::DeviceScope scope(test::device_for(dtype));
     const Inputs in = make_inputs(40, 33, dtype);
     const Result saved = forward(in.x, in.gamma, in.beta);
     const DType sums = statistic_of(dtype);
@@ -278,7 +283,7 @@ TEST(LayerNormBackward, NoRows_GivesZeroParameterGradients) {
 
 TEST(LayerNorm, ManyRows_SameBitsForAllThreadCounts) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    const Inputs in = make_inputs(1500, 130, dtype);
+    const Inputs in = make_inputs(test::runs_on_cuda() ? 260 : 1500, 130, dtype);
     EXPECT_TRUE(test::same_for_all_thread_counts([&] {
       const Result r = forward(in.x, in.gamma, in.beta);
       const Gradients d = backward(in, r, dtype);

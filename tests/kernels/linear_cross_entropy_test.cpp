@@ -88,6 +88,7 @@ struct Head {
 
 // The head as separate ops in f64: logits of all rows, then cross_entropy.
 void compose(Head& head, double scale, StreamRef stream) {
+  const DeviceScope scope(kCpu);
   HostArray logits({head.N, head.V}, DType::f64);
   gemm({.a = head.hidden, .b = head.weight, .bias = head.bias, .c = logits, .transpose_b = true},
        stream);
@@ -117,6 +118,7 @@ INSTANTIATE_TEST_SUITE_P(All, HeadOf, ValuesIn(kFloatDTypes),
 
 TEST_P(HeadOf, OneChunk_MatchesTheSeparateOps) {
   const DType dtype = GetParam();
+  const DeviceScope scope(device_for(dtype));
   CpuContext context;
   for (const double scale : {1.0, 1024.0}) {
     Head head(50, 24, 700, dtype), exact = head.in_f64(), recomputed = head;
@@ -137,6 +139,7 @@ TEST_P(HeadOf, OneChunk_MatchesTheSeparateOps) {
 
 TEST_P(HeadOf, AccumulatedGradients_AreAdded) {
   const DType dtype = GetParam();
+  const DeviceScope scope(device_for(dtype));
   CpuContext context;
   Head fresh(50, 24, 300, dtype, wide_of(dtype)), added(50, 24, 300, dtype, dtype);
   fresh.with_gradient(1.0, false, context.stream());
@@ -178,6 +181,7 @@ TEST(LinearCrossEntropy, LogitsOfTheWholeBatch_NeverExist) {
 }
 
 TEST(LinearCrossEntropy, F64Gradients_MatchCentralDifferences) {
+  const DeviceScope scope(kCpu);
   CpuContext context;
   Head head(6, 5, 11, DType::f64);
   head.with_gradient(1.0, false, context.stream());

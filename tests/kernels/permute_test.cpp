@@ -36,7 +36,10 @@ TEST(Permute, EveryOrderOfUpToFiveDimensions) {
   for (const Shape& shape : {Shape{5}, Shape{33, 65}, Shape{3, 40, 7}, Shape{2, 3, 33, 5},
                              Shape{2, 1, 35, 3, 4}, Shape{2, 3, 0, 4}}) {
     Order order{0, 1, 2, 3, 4, 5};
+    int number = 0;
     do {
+      // Launches on the emulator are slow: of five dimensions every seventh order.
+      if (test::runs_on_cuda() && shape.rank() == 5 && number++ % 7 != 0) continue;
       const HostArray x = HostArray::random(shape, DType::f32, 1);
       HostArray y(permuted_shape(shape, order), DType::f32);
       permute({.x = x, .order = order, .y = y}, test::test_stream());
@@ -63,12 +66,12 @@ TEST(Permute, EveryDTypeWithStrides_Transposes) {
 }
 
 TEST(Permute, HeadsOfAttention_SameForAllThreadCounts) {
-  const HostArray x = HostArray::random(Shape{2, 130, 12, 64}, DType::bf16, 3);
+  const HostArray x = HostArray::random(Shape{2, 130, 2, 64}, DType::bf16, 3);
   EXPECT_TRUE(test::same_for_all_thread_counts([&] {
-    HostArray y(Shape{2, 12, 130, 64}, DType::bf16);
+    HostArray y(Shape{2, 2, 130, 64}, DType::bf16);
     permute({.x = x, .order = {0, 2, 1, 3}, .y = y}, test::test_stream());
     expect_permuted(x, {0, 2, 1, 3}, y);
-    HostArray z(Shape{2, 12, 64, 130}, DType::bf16);
+    HostArray z(Shape{2, 2, 64, 130}, DType::bf16);
     permute({.x = x, .order = {0, 2, 3, 1}, .y = z}, test::test_stream());
     expect_permuted(x, {0, 2, 3, 1}, z);
     return std::vector<HostArray>{y, z};

@@ -73,8 +73,10 @@ Result composed(NormKind kind, const Inputs& in) {
 TEST(ResidualNorm, EqualsTheCompositionBitForBit) {
   for (const NormKind kind : kKinds) {
     for (const DType dtype : test::kFloatDTypes) {
+      const test::DeviceScope scope(test::device_for(dtype));
       for (const int64_t rows : {0, 1, 70}) {
-        for (const int64_t cols : {1, 3, 17, 130, 768, 1023, 1025}) {
+        for (const int64_t cols : {1, 3, 17, 130, 768, 1023, 1025, 16500}) {
+          if (rows > 1 && cols > 2000) continue;
           const Inputs in = make_inputs(rows, cols, dtype);
           const Result got = fused(kind, in);
           const Result expected = composed(kind, in);
@@ -91,6 +93,7 @@ TEST(ResidualNorm, EqualsTheCompositionBitForBit) {
 TEST(ResidualNorm, OutputsInThePlaceOfInputsAndStrides_SameBits) {
   for (const NormKind kind : kKinds) {
     for (const DType dtype : test::kFloatDTypes) {
+      const test::DeviceScope scope(test::device_for(dtype));
       const Inputs in = make_inputs(9, 131, dtype);
       const Result expected = fused(kind, in);
       for (const bool sum_over_x : {true, false}) {
@@ -113,7 +116,7 @@ TEST(ResidualNorm, OutputsInThePlaceOfInputsAndStrides_SameBits) {
 
 TEST(ResidualNorm, ManyRows_SameBitsForAllThreadCounts) {
   for (const NormKind kind : kKinds) {
-    const Inputs in = make_inputs(1500, 130, DType::bf16);
+    const Inputs in = make_inputs(test::runs_on_cuda() ? 260 : 1500, 130, DType::bf16);
     EXPECT_TRUE(test::same_for_all_thread_counts([&] {
       const Result r = fused(kind, in);
       return std::vector<HostArray>{r.sum, r.y, r.mean, r.rstd};

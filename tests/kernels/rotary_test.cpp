@@ -26,6 +26,7 @@ Table make_table(int64_t positions, int64_t rotary_dims, DType dtype, double the
   const DType table_dtype = dtype == DType::f64 ? DType::f64 : DType::f32;
   Table t{HostArray(Shape{positions, rotary_dims / 2}, table_dtype),
           HostArray(Shape{positions, rotary_dims / 2}, table_dtype)};
+  const test::DeviceScope host(kCpu);
   fill_rotary_table(rotary_frequencies(rotary_dims, theta), first, t.cos, t.sin);
   return t;
 }
@@ -57,6 +58,7 @@ std::vector<int64_t> counted_positions(int64_t batch, int64_t length, int64_t st
 
 TEST(Rotary, EveryDTypeLayoutAndPartialDims_IsTheRotationByItsDefinition) {
   for (const DType dtype : test::kFloatDTypes) {
+    const test::DeviceScope scope(test::device_for(dtype));
     for (const RotaryLayout layout : kLayouts) {
       for (const auto& [head, rotary_dims] :
            {std::pair<int64_t, int64_t>{2, 2}, {6, 6}, {64, 64}, {80, 32}, {34, 34}}) {
@@ -88,18 +90,23 @@ TEST(Rotary, EveryDTypeLayoutAndPartialDims_IsTheRotationByItsDefinition) {
 }
 
 TEST(Rotary, GivenPositions_SelectRowsOfTheTable) {
-  for (const DType ids : {DType::i32, DType::i64}) {
-    const HostArray positions = HostArray::of({4, 0, 1, 0, 1, 2}, Shape{2, 3}, ids);
-    const HostArray q = HostArray::random(Shape{2, 3, 2, 8}, DType::f64, 3);
-    const Table t = make_table(5, 8, DType::f64);
-    HostArray got = q;
-    rotary({.q = got, .cos = t.cos, .sin = t.sin, .positions = positions}, test::test_stream());
-    const HostArray expected = turned(q, {4, 0, 1, 0, 1, 2}, 8, RotaryLayout::half_split, 10000.0);
-    EXPECT_LE(test::relative_l2(got, expected), 1e-15);
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    const test::DeviceScope scope(test::device_for(dtype));
+    for (const DType ids : {DType::i32, DType::i64}) {
+      const HostArray positions = HostArray::of({4, 0, 1, 0, 1, 2}, Shape{2, 3}, ids);
+      const HostArray q = HostArray::random(Shape{2, 3, 2, 8}, dtype, 3);
+      const Table t = make_table(5, 8, dtype);
+      HostArray got = q;
+      rotary({.q = got, .cos = t.cos, .sin = t.sin, .positions = positions}, test::test_stream());
+      const HostArray expected =
+          turned(q.as(DType::f64), {4, 0, 1, 0, 1, 2}, 8, RotaryLayout::half_split, 10000.0);
+      EXPECT_LE(test::relative_l2(got, expected), dtype == DType::f64 ? 1e-15 : 5 * 0x1p-24);
+    }
   }
 }
 
 TEST(Rotary, Inverse_IsTheGradient) {
+  const test::DeviceScope scope(kCpu);
   for (const RotaryLayout layout : kLayouts) {
     const HostArray x = HostArray::random(Shape{1, 3, 2, 8}, DType::f64, 4);
     const HostArray dy = HostArray::random(x.shape(), DType::f64, 5);
@@ -116,13 +123,31 @@ TEST(Rotary, Inverse_IsTheGradient) {
   }
 }
 
+TEST(Rotary, Inverse_TurnsBack) {
+  for (const DType dtype : test::kFloatDTypes) {
+    const test::DeviceScope scope(test::device_for(dtype));
+    for (const RotaryLayout layout : kLayouts) {
+      const HostArray x = HostArray::random(Shape{2, 9, 2, 24}, dtype, 8);
+      const Table t = make_table(9, 20, dtype);
+      HostArray y = x;
+      rotary({.q = y, .cos = t.cos, .sin = t.sin, .layout = layout}, test::test_stream());
+      EXPECT_GT(test::relative_l2(y, x), 0.1);
+      rotary({.q = y, .cos = t.cos, .sin = t.sin, .layout = layout, .inverse = true},
+             test::test_stream());
+      // Two turns, each with one rounding to dtype and a few of the accumulator's.
+      const double wide = test::epsilon_of(dtype == DType::f64 ? DType::f64 : DType::f32);
+      EXPECT_LE(test::relative_l2(y, x), 2 * (test::epsilon_of(dtype) + 4 * wide));
+    }
+  }
+}
+
 TEST(Rotary, ViewsIntoOneQkvBuffer_SameBitsAsArraysOfTheirOwn) {
   const int64_t heads = 4, kv = 2, head = 16;
   const HostArray qkv = HostArray::random(Shape{2, 6, (heads + 2 * kv) * head}, DType::bf16, 6);
   const auto view_of = [&](const HostArray& buffer, int64_t first, int64_t count) {
     const View part = buffer.view().narrow(-1, first * head, count * head);
     return View(part.data(), part.dtype(), Shape{2, 6, count, head},
-                Strides{part.stride(0), part.stride(1), head, 1}, kCpu, Tier::device);
+                Strides{part.stride(0), part.stride(1), head, 1}, part.device(), Tier::device);
   };
   const Table t = make_table(6, head, DType::bf16);
   HostArray inout = qkv;
@@ -215,8 +240,14 @@ TEST(Rotary, BadArguments_NameWhatIsWrong) {
               HasSubstr("10 rotary dimensions does not fit heads of 8"));
   EXPECT_THAT(message({.q = q, .cos = t.cos, .sin = t.sin, .start = 1}),
               HasSubstr("positions 1 to 4 are outside the table of 4"));
-  EXPECT_THAT(message({.q = q, .cos = t.cos, .sin = t.sin, .positions = positions}),
-              HasSubstr("position 7 of token 2 is outside"));
+  if (test::runs_on_cuda()) {  // Note [Indices outside their range on a GPU]
+    q.set_all(1.0);
+    EXPECT_EQ(message({.q = q, .cos = t.cos, .sin = t.sin, .positions = positions}), "");
+    for (int64_t i = 0; i < q.numel(); ++i) EXPECT_EQ(std::isnan(q.at(i)), i / 16 == 2) << i;
+  } else {
+    EXPECT_THAT(message({.q = q, .cos = t.cos, .sin = t.sin, .positions = positions}),
+                HasSubstr("position 7 of token 2 is outside"));
+  }
   EXPECT_THAT(test::message_of_invalid([] { rotary_frequencies(7, 10000.0); }), HasSubstr("even"));
 }
 

@@ -46,6 +46,7 @@ TEST(Sgd, EveryDTypeAndVariant_FollowsTheStatedOperationsBitForBit) {
         Variant{0.9, 0, 0.1, true, false}, Variant{0.9, 0, 0, true, true}}) {
     for (const DType gradient_dtype : test::kFloatDTypes) {
       const DType dtype = gradient_dtype == DType::f64 ? DType::f64 : DType::f32;
+      const test::DeviceScope scope(test::device_for(dtype));
       for (const int64_t n : test::kOddSizes) {
         const HostArray w = HostArray::random(Shape{n}, dtype, 1);
         const HostArray u = HostArray::random(Shape{n}, dtype, 2);

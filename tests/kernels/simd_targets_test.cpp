@@ -121,7 +121,9 @@ Results rounded_ops(DType dtype) {
   const HostArray dy = HostArray::random(shape, dtype, 2);
   const HostArray gamma = HostArray::random(Shape{131}, dtype, 3, 0.5, 1.5);
   Results out;
-  const auto add = [&](const Shape& extents, DType type) { return out.emplace_back(extents, type).view(); };
+  const auto add = [&](const Shape& extents, DType type) {
+    return out.emplace_back(extents, type).view();
+  };
   for (const UnaryOp op : {UnaryOp::exp, UnaryOp::log, UnaryOp::tanh, UnaryOp::silu}) {
     unary({.op = op, .x = x, .y = add(shape, dtype)}, stream);
     unary_backward({.op = op, .x = x, .dy = dy, .dx = add(shape, dtype)}, stream);
@@ -196,7 +198,8 @@ TEST(SimdTargets, OtherOps_SameBitsWhereMultiplyAddIsFusedAndCloseElsewhere) {
           EXPECT_TRUE(test::same_bits(now[i], first[i])) << name << " " << name_of(dtype) << i;
         } else {
           // Other roundings of f32, then at most one step of the dtype on a few elements.
-          EXPECT_LE(test::relative_l2(now[i], first[i]), 0.1 * test::epsilon_of(dtype) + 64 * 0x1p-24)
+          EXPECT_LE(test::relative_l2(now[i], first[i]),
+                    0.1 * test::epsilon_of(dtype) + 64 * 0x1p-24)
               << name << " " << name_of(dtype) << i;
         }
       }

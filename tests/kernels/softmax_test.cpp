@@ -41,6 +41,7 @@ double tolerance(DType dtype, int64_t n) {
 
 TEST_P(SoftmaxOf, Forward_MatchesDefinition) {
   const DType dtype = GetParam();
+  const DeviceScope scope(device_for(dtype));
   for (const int64_t n : kColumns) {
     const HostArray x = HostArray::random({3, n}, dtype, 1, -5, 5);
     HostArray y({3, n}, dtype);
@@ -52,6 +53,7 @@ TEST_P(SoftmaxOf, Forward_MatchesDefinition) {
 
 TEST_P(SoftmaxOf, InPlace_GivesTheSameBits) {
   const DType dtype = GetParam();
+  const DeviceScope scope(device_for(dtype));
   for (const int64_t n : kColumns) {
     HostArray x = HostArray::random({4, n}, dtype, 2, -5, 5), y({4, n}, dtype);
     softmax_forward({.x = x, .y = y}, test_stream());
@@ -62,6 +64,7 @@ TEST_P(SoftmaxOf, InPlace_GivesTheSameBits) {
 
 TEST_P(SoftmaxOf, LargeAndInfiniteValues_AreHandled) {
   const DType dtype = GetParam();
+  const DeviceScope scope(device_for(dtype));
   HostArray x = HostArray::full({4, 3000}, dtype, -INFINITY), y({4, 3000}, dtype);
   x.set(2500, 60000.0);  // row 0: one finite value, in the second block
   for (int64_t c = 0; c < 3000; ++c) x.set(3000 + c, 60000.0);  // row 1: all equal
@@ -77,15 +80,20 @@ TEST_P(SoftmaxOf, LargeAndInfiniteValues_AreHandled) {
 // The gradient of <w, softmax(x)> against central differences (f64), and against f64 (the others).
 TEST_P(SoftmaxOf, Backward_MatchesDifferences) {
   const DType dtype = GetParam();
+  const DeviceScope scope(device_for(dtype));
   for (const int64_t n : kColumns) {
     if (dtype == DType::f64 && n > 100) continue;
     const HostArray x = HostArray::random({2, n}, DType::f64, 3, -2, 2);
     const HostArray w = HostArray::random({2, n}, dtype, 4);
     HostArray y64({2, n}, DType::f64), dx({2, n}, dtype);
-    softmax_forward({.x = x, .y = y64}, test_stream());
+    {
+      const DeviceScope oracle(kCpu);
+      softmax_forward({.x = x, .y = y64}, test_stream());
+    }
     const HostArray y = y64.as(dtype);
     softmax_backward({.dy = w, .y = y, .dx = dx}, test_stream());
     if (dtype != DType::f64) {
+      const DeviceScope oracle(kCpu);
       HostArray expected({2, n}, DType::f64);
       const HostArray w64 = w.as(DType::f64), rounded_y = y.as(DType::f64);
       softmax_backward({.dy = w64, .y = rounded_y, .dx = expected}, test_stream());
@@ -115,6 +123,7 @@ TEST_P(SoftmaxOf, Backward_MatchesDifferences) {
 
 TEST_P(SoftmaxOf, Bits_DoNotDependOnThreads) {
   const DType dtype = GetParam();
+  const DeviceScope scope(device_for(dtype));
   EXPECT_TRUE(same_for_all_thread_counts([&] {
     const HostArray x = HostArray::random({70, 1025}, dtype, 5, -5, 5);
     HostArray y(x.shape(), dtype), dx(x.shape(), dtype);

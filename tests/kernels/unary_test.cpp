@@ -33,12 +33,14 @@ HostArray argument(UnaryOp op, const Shape& shape, DType dtype, uint64_t seed) {
 }
 
 HostArray forward(UnaryOp op, const HostArray& x) {
+  const test::DeviceScope scope(test::device_for(x.dtype()));
   HostArray y(x.shape(), x.dtype());
   unary({.op = op, .x = x, .y = y}, test::test_stream());
   return y;
 }
 
 HostArray backward(UnaryOp op, const HostArray& x, const HostArray& dy) {
+  const test::DeviceScope scope(test::device_for(x.dtype()));
   HostArray dx(x.shape(), x.dtype());
   unary_backward({.op = op, .x = x, .dy = dy, .dx = dx}, test::test_stream());
   return dx;
@@ -105,6 +107,7 @@ TEST(Unary, ShortFloats_AreTheF64ValueOfTheRoundedArgument) {
 TEST(Unary, StridedViewsAndInPlace_SameBitsAsContiguous) {
   for (const UnaryOp op : {UnaryOp::tanh, UnaryOp::neg}) {
     for (const DType dtype : test::kFloatDTypes) {
+      const test::DeviceScope scope(test::device_for(dtype));
       const HostArray x = argument(op, Shape{3, 5, 19}, dtype, 3);
       const HostArray expected = forward(op, x);
       const HostArray x_padded = x.with_padding(4);
@@ -122,6 +125,7 @@ TEST(Unary, EdgeValues_FollowIeee) {
   const double inf = std::numeric_limits<double>::infinity();
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const DType dtype : test::kFloatDTypes) {
+    const test::DeviceScope scope(test::device_for(dtype));
     const HostArray x = HostArray::of({inf, -inf, nan, 0.0, -0.0, 100.0, -100.0}, Shape{7}, dtype);
     for (const UnaryOp op : kOps) {
       const HostArray y = forward(op, x);
@@ -169,6 +173,7 @@ TEST(UnaryBackward, ShortFloats_AreTheF64ValueOfTheRoundedArguments) {
 
 TEST(UnaryBackward, Kinks_HaveTheStatedGradient) {
   for (const DType dtype : test::kFloatDTypes) {
+    const test::DeviceScope scope(test::device_for(dtype));
     const HostArray zero = HostArray::full(Shape{1}, dtype, 0.0);
     const HostArray huge =
         HostArray::full(Shape{1}, dtype, std::numeric_limits<double>::infinity());

@@ -86,7 +86,7 @@ comm::World phantom_world(const PlanOptions& options, const Config& config, int 
   auto communicator = comm::make_phantom({.rank = rank,
                                           .size = options.world,
                                           .imitates = options.backend,
-                                          .device = device,
+                                          .device = {.meta = true},  // staged where it is a GPU
                                           .ledger = std::move(ledger)});
   return comm::World(
       {.rank = rank, .size = options.world, .local_rank = 0, .local_size = 1, .source = "phantom"},

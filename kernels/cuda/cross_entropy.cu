@@ -1,0 +1,179 @@
+// Loss and gradient of rows of logits; a warp or a block per row. Traffic: logits in once without a
+// gradient, dlogits out with one; logits are then read a second time where lse was not given.
+#include "kernels/cuda/cross_entropy_rows.h"
+
+#include "kernels/cross_entropy.h"
+#include "kernels/cuda/indices.h"
+#include "kernels/cuda/softmax_rows.h"
+
+namespace zinc::kernels::cuda {
+namespace {
+
+template <class T, class U>
+struct RowsArgs {
+  const T* logits;
+  int64_t logits_stride;
+  Indices labels;
+  const float* lse;  // null: computed
+  float* lse_out;    // may be null
+  double* row_loss;  // may be null
+  U* dlogits;        // null: no gradient
+  int64_t dlogits_stride;
+  const float* factor;  // null: 1
+  double scale;
+  int64_t rows, classes;
+  bool aligned;
+};
+
+// Every thread of the group reads its part of a run of columns before any thread writes: dlogits
+// may be narrower than logits and begin where they do.
+template <class T, class U>
+__device__ __forceinline__ void store_gradient(const RowsArgs<T, U>& args, int64_t r, int64_t label,
+                                               float lse, float at_label, float scale) {
+  constexpr int kCount = kPack < T >> kPack<U> ? kPack<T> : kPack<U>;
+  const T* x = args.logits + r * args.logits_stride;
+  U* dx = args.dlogits + r * args.dlogits_stride;
+  const int64_t step = int64_t{blockDim.x} * kCount;
+  const float slope_at_label = (expf(at_label - lse) - 1.0f) * scale;
+  for (int64_t base = 0; base < args.classes; base += step) {
+    const int64_t first = base + int64_t{threadIdx.x} * kCount;
+    float values[kCount];
+    if (first < args.classes) {
+      load_floats(x, first, args.classes, args.aligned, values);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        values[i] = first + i == label ? slope_at_label : expf(values[i] - lse) * scale;
+      }
+    }
+    if constexpr (sizeof(U) < sizeof(T)) {
+      if (blockDim.x == kWarp) {
+        __syncwarp();
+      } else {
+        __syncthreads();
+      }
+    }
+    if (first < args.classes) store_floats(dx, first, args.classes, args.aligned, values);
+  }
+}
+
+template <class T, class U>
+__device__ __forceinline__ void store_constant(const RowsArgs<T, U>& args, int64_t r, float value) {
+  constexpr int kCount = kPack<U>;
+  float values[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) values[i] = value;
+  const int64_t step = int64_t{blockDim.x} * kCount;
+  for (int64_t first = int64_t{threadIdx.x} * kCount; first < args.classes; first += step) {
+    store_floats(args.dlogits + r * args.dlogits_stride, first, args.classes, args.aligned, values);
+  }
+}
+
+template <class T, class U>
+__global__ void __launch_bounds__(kMaxBlockThreads) rows_kernel(RowsArgs<T, U> args) {
+  double scale = args.scale;
+  if (args.factor != nullptr) scale *= double{*args.factor};
+  for (int64_t r = int64_t{blockIdx.x} * blockDim.y + threadIdx.y; r < args.rows;
+       r += int64_t{gridDim.x} * blockDim.y) {
+    const int64_t label = args.labels[r];
+    const T* x = args.logits + r * args.logits_stride;
+    if (!is_row(label, args.classes)) {
+      const float nothing = label == kIgnoredLabel ? 0.0f : NAN;
+      if (threadIdx.x == 0) {
+        if (args.lse_out != nullptr) args.lse_out[r] = nothing;
+        if (args.row_loss != nullptr) args.row_loss[r] = nothing;
+      }
+      if (args.dlogits != nullptr) store_constant(args, r, nothing);
+      continue;
+    }
+    const auto at_label = static_cast<float>(x[label]);
+    float lse = 0.0f;
+    if (args.lse != nullptr) {
+      lse = args.lse[r];
+      // Nobody writes the row before all have read the label's logit.
+      if (blockDim.x == kWarp) {
+        __syncwarp();
+      } else {
+        __syncthreads();
+      }
+    } else {
+      const ExpSum sum = exp_sum_of_row(x, args.classes, args.aligned);
+      lse = sum.shift() + logf(sum.sum);
+    }
+    if (threadIdx.x == 0) {
+      if (args.lse_out != nullptr) args.lse_out[r] = lse;
+      if (args.row_loss != nullptr) args.row_loss[r] = double{lse} - double{at_label};
+    }
+    if (args.dlogits == nullptr) continue;
+    store_gradient(args, r, label, lse, at_label, static_cast<float>(scale));
+  }
+}
+
+// In the order of the rows: one thread adds what the block has fetched.
+constexpr int kLossThreads = 256;
+__global__ void __launch_bounds__(kLossThreads)
+    sum_losses_kernel(const double* row_loss, int64_t rows, float* loss) {
+  ZINC_SHARED(double, fetched, [kLossThreads]);
+  double sum = 0.0;
+  for (int64_t base = 0; base < rows; base += kLossThreads) {
+    const int64_t r = base + threadIdx.x;
+    if (r < rows) fetched[threadIdx.x] = row_loss[r];
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      const int64_t count = rows - base < kLossThreads ? rows - base : kLossThreads;
+      for (int64_t i = 0; i < count; ++i) sum += fetched[i];
+    }
+    __syncthreads();  // before the next are fetched
+  }
+  if (threadIdx.x == 0) *loss = static_cast<float>(sum);
+}
+
+bool is_aligned(const void* rows, int64_t stride_bytes) {
+  return reinterpret_cast<uintptr_t>(rows) % 16 == 0 && stride_bytes % 16 == 0;
+}
+
+template <class T, class U>
+void launch_rows(const cpu::CrossEntropyRows& args, StreamRef stream) {
+  const RowShape shape = row_shape(args.classes, kPack<T>, 4);
+  const int64_t blocks = std::min(kMaxRowBlocks, packs_of(args.rows, shape.rows_at_a_time));
+  const bool aligned = is_aligned(args.logits, args.logits_stride * int64_t{sizeof(T)}) &&
+                       (args.dlogits == nullptr ||
+                        is_aligned(args.dlogits, args.dlogits_stride * int64_t{sizeof(U)}));
+  const RowsArgs<T, U> kernel_args{static_cast<const T*>(args.logits),
+                                   args.logits_stride,
+                                   Indices(args.labels),
+                                   static_cast<const float*>(args.lse),
+                                   static_cast<float*>(args.lse_out),
+                                   args.row_loss,
+                                   static_cast<U*>(args.dlogits),
+                                   args.dlogits_stride,
+                                   static_cast<const float*>(args.factor),
+                                   args.scale,
+                                   args.rows,
+                                   args.classes,
+                                   aligned};
+  launch(rows_kernel<T, U>, dim3(static_cast<unsigned>(blocks)), shape.block, 0, stream,
+         kernel_args);
+}
+
+}  // namespace
+
+void cross_entropy_rows(const char* op, const cpu::CrossEntropyRows& args, StreamRef stream) {
+  if (args.rows == 0) return;
+  dispatch_device_float(op, args.dtype, [&]<class T>() {
+    if (args.dlogits == nullptr || args.dlogits_dtype == args.dtype) {
+      return launch_rows<T, T>(args, stream);
+    }
+    if constexpr (std::is_same_v<T, float>) {
+      if (args.dlogits_dtype == DType::bf16) return launch_rows<T, bf16>(args, stream);
+      if (args.dlogits_dtype == DType::f16) return launch_rows<T, f16>(args, stream);
+    }
+    bug_check(false, op, ": dlogits of ", args.dlogits_dtype, " for logits of ", args.dtype);
+  });
+}
+
+void sum_row_losses(const double* row_loss, int64_t rows, const View& loss, StreamRef stream) {
+  launch(sum_losses_kernel, dim3(1), dim3(kLossThreads), 0, stream, row_loss, rows,
+         loss.data_as<float>());
+}
+
+}  // namespace zinc::kernels::cuda

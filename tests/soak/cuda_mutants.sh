@@ -1,0 +1,80 @@
+#!/bin/sh
+# Whether the kernel tests notice one-line faults in CUDA kernels: applies each mutant of
+# cuda_mutants.txt to a copy of the tree, builds the kernel tests for the emulator and runs the
+# mutant's tests on it; a mutant that they pass, or that hangs them for no longer than the limit,
+# survives. Prints a table and the share that was killed.
+#
+# usage: cuda_mutants.sh SOURCE SCRATCH [FIRST [LAST]]    exit status 1 under 95 %
+set -eu
+source=$(cd "$1" && pwd)
+mkdir -p "$2"
+scratch=$(cd "$2" && pwd)
+first=${3:-1}
+last=${4:-100000}
+limit_s=300
+tree=$scratch/tree
+list=$source/tests/soak/cuda_mutants.txt
+
+mkdir -p "$tree"
+(cd "$source" && git ls-files -z | tar --null -T - -cf -) | tar -xf - -C "$tree" --skip-old-files
+(cd "$source" && git ls-files) | while IFS= read -r file; do
+  cmp -s "$source/$file" "$tree/$file" || cp "$source/$file" "$tree/$file"
+done
+launcher=""
+if command -v ccache >/dev/null 2>&1; then launcher=-DCMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
+(cd "$tree" && cmake --preset emulated -DZINC_BENCH=OFF -DZINC_EXAMPLES=OFF $launcher) >"$scratch/configure.log"
+build() { nice -n 5 ninja -C "$tree/build/emulated" zinc_tests_kernels >"$scratch/build.log" 2>&1; }
+build || { cat "$scratch/build.log"; exit 70; }
+
+# Replaces a part of one line; the part must be there exactly once, or N times with "N:".
+mutate() { # mutate FILE OLD NEW >MUTANT
+  OLD=$2 NEW=$3 awk '
+    BEGIN {
+      old = ENVIRON["OLD"]; new = ENVIRON["NEW"]; wanted = 0
+      if (match(old, /^[0-9]+:/)) { wanted = substr(old, 1, RLENGTH - 1) + 0; old = substr(old, RLENGTH + 1) }
+      gsub(/\\\|/, "|", old); gsub(/\\\|/, "|", new); gsub(/\\n/, "\n", new)
+    }
+    {
+      at = index($0, old)
+      if (at > 0 && (++seen == wanted || wanted == 0)) {
+        print substr($0, 1, at - 1) new substr($0, at + length(old)); done++
+      } else print
+    }
+    END { if (done != 1) exit 3 }' "$1"
+}
+
+number=0
+tried=0
+killed=0
+: >"$scratch/survivors.txt"
+sed 's/\\|/\x01/g' "$list" | grep -v '^#' >"$scratch/list.txt"
+while IFS='|' read -r file tests old new; do
+  number=$((number + 1))
+  if [ "$number" -lt "$first" ] || [ "$number" -gt "$last" ]; then continue; fi
+  file=$(echo "$file" | sed 's/^ *//; s/ *$//')
+  tests=$(echo "$tests" | sed 's/^ *//; s/ *$//')
+  old=$(printf '%s' "$old" | sed 's/^ *//; s/ *$//' | tr '\001' '|')
+  new=$(printf '%s' "$new" | sed 's/^ *//; s/ *$//' | tr '\001' '|')
+  if ! mutate "$source/$file" "$old" "$new" >"$scratch/mutant"; then
+    echo "$number $file: not one line has: $old"
+    exit 65
+  fi
+  cp "$scratch/mutant" "$tree/$file"
+  tried=$((tried + 1))
+  if ! build; then
+    result="does not compile"
+  elif timeout "$limit_s" "$tree/build/emulated/zinc_tests_kernels" --device=cuda --gtest_fail_fast \
+      --gtest_brief=1 --gtest_filter="$tests" >"$scratch/test.log" 2>&1 </dev/null; then
+    result="SURVIVED"
+  else
+    result="killed"
+    killed=$((killed + 1))
+  fi
+  if [ "$result" != killed ]; then echo "$number $file: $old -> $new: $result" >>"$scratch/survivors.txt"; fi
+  printf '%3d  %-9s %s: %s -> %s\n' "$number" "$result" "$file" "$old" "$new"
+  cp "$source/$file" "$tree/$file"
+done <"$scratch/list.txt"
+
+echo "$killed of $tried mutants killed"
+cat "$scratch/survivors.txt"
+[ $((killed * 100)) -ge $((tried * 95)) ]
