@@ -10,7 +10,7 @@ include(GoogleTest)
 
 add_custom_target(zinc_tests)
 
-# One binary, its tests registered when ctest runs. Suites whose name contains "slow" (any case) get
+# One binary, its tests registered when ctest runs. Suites whose name contains "slow" or "Slow" get
 # the label slow, the others `label`.
 function(_zinc_add_gtest name label)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "SOURCES;LIBRARIES")
@@ -18,7 +18,7 @@ function(_zinc_add_gtest name label)
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} GTest::gmock_main fmt::fmt zinc_warnings)
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   add_dependencies(zinc_tests ${name})
-  set(slow "*Slow*:*slow*")
+  set(slow "*Slow*.*:*slow*.*")
   # Names must be unique over all binaries: CTest sets the properties of a test by its name.
   string(REGEX REPLACE "^zinc_tests_" "" prefix "${name}")
   set(common TEST_PREFIX "${prefix}." WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}" NO_PRETTY_VALUES

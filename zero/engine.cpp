@@ -74,6 +74,14 @@ class EvaluationScope {
   bool training_;
 };
 
+int64_t recompute_every(nn::Model& model, const RecomputeConfig& recompute) {
+  if (recompute.num_checkpoints == 0) return recompute.every_blocks;
+  const auto modules = model.modules();
+  const int64_t blocks = std::count_if(modules.begin(), modules.end(),
+                                       [](const nn::Module* m) { return m->is_shard_unit(); });
+  return std::max<int64_t>(1, (blocks + recompute.num_checkpoints - 1) / recompute.num_checkpoints);
+}
+
 }  // namespace
 
 std::string_view name_of(StepOutcome outcome) {
@@ -347,6 +355,11 @@ class Engine::Impl {
     zero::read_own_weights(groups_, *strategy_.weights, world_.communicator(), context_, take);
   }
 
+  SwapTraffic swap_traffic() const {
+    const SwapTraffic parameters = strategy_.weights->swap_traffic();
+    return strategy_.swapped ? parameters + strategy_.swapped->traffic() : parameters;
+  }
+
   std::string moment() const {
     const std::string_view activity = activity_;
     if (activity == "forward" || activity == "backward") {
@@ -408,7 +421,7 @@ class Engine::Impl {
 
   std::vector<ShardGroup> prepare_groups() {
     model_.set_dtype(config_.precision.dtype);
-    model_.set_recompute_every(config_.recompute.every_blocks);
+    model_.set_recompute_every(recompute_every(model_, config_.recompute));
     return make_shard_groups(model_, world_.size(), config_.zero.param_persistence_threshold);
   }
 
@@ -551,6 +564,7 @@ void Engine::set_parameter(std::string_view name, const Tensor& values) {
   impl_->set_parameter(name, values);
 }
 void Engine::read_own_weights(const TakeWeights& take) { impl_->read_own_weights(take); }
+SwapTraffic Engine::swap_traffic() const { return impl_->swap_traffic(); }
 std::string Engine::moment() const { return impl_->moment(); }
 Tensor Engine::gradient(std::string_view name) { return impl_->gradient(name); }
 void Engine::edit(const std::vector<std::string>& names,

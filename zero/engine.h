@@ -33,6 +33,7 @@
 #include "optim/optimizer.h"
 #include "zero/engine_config.h"
 #include "zero/phase_clock.h"
+#include "zero/swap_traffic.h"
 
 namespace zinc::zero {
 
@@ -170,6 +171,9 @@ class Engine {
    private:
     Engine& engine_;
   };
+
+  // Since construction began; on a meta device what would have been moved.
+  SwapTraffic swap_traffic() const;
 
   // What the engine is at, for heartbeats, plans and messages: "backward of micro-batch 2, at
   // transformer.h.3.mlp.c_fc.weight".

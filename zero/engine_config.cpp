@@ -62,6 +62,9 @@ void validate(const EngineConfig& config) {
             zero.max_live_parameters >= 0 && zero.max_reuse_distance >= 0,
         "stage 3 sizes must not be negative");
   check(config.recompute.every_blocks >= 0, "recompute_every_blocks must not be negative");
+  check(config.recompute.num_checkpoints >= 0, "number_checkpoints must not be negative");
+  check(config.recompute.num_checkpoints == 0 || config.recompute.every_blocks == 0,
+        "number_checkpoints and recompute_every_blocks say the same in two ways: give one");
   if (config.determinism == Determinism::world) {
     check(gradient.reduce_algorithm == ReduceAlgorithm::ordered,
           "\"determinism\": \"world\" needs \"reduce_algorithm\": \"ordered\"");

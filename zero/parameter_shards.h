@@ -63,8 +63,7 @@ class ParameterShards {
   // All updated values are in swap space. Throws IoError.
   void finish_update();
 
-  int64_t bytes_read() const { return swapped_ == nullptr ? 0 : swapped_->bytes_read(); }
-  int64_t bytes_written() const { return swapped_ == nullptr ? 0 : swapped_->bytes_written(); }
+  SwapTraffic traffic() const { return swapped_ ? swapped_->traffic() : SwapTraffic{}; }
 
  private:
   static constexpr int kNone = -1;

@@ -54,12 +54,15 @@ ShardGroup::ShardGroup(int index, std::string name,
   for (int i = 0; i < kNumSegmentKinds; ++i) {
     const auto kind = static_cast<SegmentKind>(i);
     Segment segment{.kind = kind, .offset = numel_, .size = 0};
+    bool used = false;
     for (Placement& placement : placements_) {
       if (placement.segment != kind) continue;
+      used = true;
       placement.offset = segment.offset + segment.size;
       segment.size += round_up(placement.parameter->numel(), kNormChunk);
     }
-    segment.size = round_up(segment.size, world * kShardUnit);
+    // Of parameters without elements there is a segment, too.
+    if (used) segment.size = round_up(std::max<int64_t>(segment.size, 1), world * kShardUnit);
     numel_ += segment.size;
     if (is_trained(kind)) trained_numel_ = numel_;
     if (segment.size > 0) segments_.push_back(segment);

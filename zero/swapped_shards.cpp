@@ -167,7 +167,7 @@ void SwappedShards::settle() {
 }
 
 offload::SwapSpace::Transfer SwappedShards::start_read(size_t tile, const Block& memory) {
-  bytes_read_ += bytes_of(tiles_[tile]);
+  planned_.bytes_read += bytes_of(tiles_[tile]);
   if (space_ == nullptr) return {};
   return space_->read(static_cast<int>(tile), bytes_in(memory, bytes_of(tiles_[tile])),
                       groups_[static_cast<size_t>(tiles_[tile].group)].name());
@@ -175,7 +175,7 @@ offload::SwapSpace::Transfer SwappedShards::start_read(size_t tile, const Block&
 
 offload::SwapSpace::Transfer SwappedShards::start_write(size_t tile, const Block& memory) {
   written_[tile] = true;
-  bytes_written_ += bytes_of(tiles_[tile]);
+  planned_.bytes_written += bytes_of(tiles_[tile]);
   if (space_ == nullptr) return {};
   return space_->write(static_cast<int>(tile), bytes_in(memory, bytes_of(tiles_[tile])),
                        groups_[static_cast<size_t>(tiles_[tile].group)].name());

@@ -16,6 +16,7 @@
 #include "offload/storage.h"
 #include "offload/swap_space.h"
 #include "zero/shard_group.h"
+#include "zero/swap_traffic.h"
 
 namespace zinc::zero {
 
@@ -76,9 +77,11 @@ class SwappedShards {
   offload::SwapSpace::Transfer start_read(size_t tile, const Block& memory);
   offload::SwapSpace::Transfer start_write(size_t tile, const Block& memory);
 
-  // Bytes of whole tiles whose transfers were started; on a meta device too.
-  int64_t bytes_read() const { return bytes_read_; }
-  int64_t bytes_written() const { return bytes_written_; }
+  // Bytes of whole tiles that moved; on a meta device those that would have.
+  SwapTraffic traffic() const {
+    if (space_ == nullptr) return planned_;
+    return {.bytes_read = space_->bytes_read(), .bytes_written = space_->bytes_written()};
+  }
 
  private:
   // Makes `tile` the one in the cache.
@@ -92,8 +95,7 @@ class SwappedShards {
   std::vector<Tile> tiles_;
   std::vector<bool> written_;  // by tile: the space holds values
   int64_t bytes_ = 0;          // of the space
-  int64_t bytes_read_ = 0;
-  int64_t bytes_written_ = 0;
+  SwapTraffic planned_;        // on a meta device
   std::unique_ptr<offload::Storage> storage_;
   std::unique_ptr<offload::SwapSpace> space_;
   Block cache_;

@@ -76,6 +76,9 @@ class WeightStore {
   // Anything that is spread over the ranks as slices() are.
   virtual void read_owned(ParameterIndex parameter, const OwnedValues& values, View out) = 0;
   virtual void write_master(ParameterIndex parameter, ConstView values) = 0;
+
+  // Of the model's own weights, where they lie in swap space.
+  virtual SwapTraffic swap_traffic() const { return {}; }
 };
 
 struct WeightStoreOptions {

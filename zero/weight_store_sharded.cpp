@@ -165,6 +165,8 @@ class ShardedWeights : public WeightStore {
         out);
   }
 
+  SwapTraffic swap_traffic() const override { return shards_.traffic(); }
+
   void read_owned(ParameterIndex parameter, const OwnedValues& values, View out) override {
     const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
     const Placement& placement = group.placements()[static_cast<size_t>(parameter.position)];

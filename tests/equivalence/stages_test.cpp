@@ -2,17 +2,12 @@
 // bf16 and f16 beside it; worlds 1 to 4, 3 included; AdamW, clipping and dropout.
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <memory>
-#include <string>
-#include <thread>
 #include <vector>
 
 #include "comm/local/local.h"
 #include "core/error.h"
 #include "core/trace.h"
-#include "tests/zero/tiny_model.h"
-#include "zero/engine.h"
+#include "tests/equivalence/training_run.h"
 #include "zero/shard_group.h"
 
 namespace zinc::zero {
@@ -20,103 +15,11 @@ namespace {
 
 using test::make_batch;
 using test::tiny_config;
-
-struct Outcome {
-  std::vector<double> losses;
-  std::vector<double> norms;
-  std::vector<float> weights;  // and optimizer states
-  friend bool operator==(const Outcome&, const Outcome&) = default;
-};
-
-struct Case {
-  int world = 1;
-  int64_t accumulation = 1;
-  DType dtype = DType::f32;
-  ReduceSchedule schedule = ReduceSchedule::boundary;  // where there are several micro-batches
-  bool llama = false;                                  // else GPT-2
-};
-
-std::unique_ptr<nn::Model> make_model(const Case& c) {
-  if (c.llama) return std::make_unique<nn::Llama>(test::tiny_llama_config());
-  return std::make_unique<nn::Gpt2>(tiny_config(0.1));
-}
-
-std::string describe(const Case& c) {
-  return concat("world ", c.world, " accumulation ", c.accumulation, " ", c.dtype, " ",
-                name_of(c.schedule), c.llama ? " llama" : "");
-}
-
-EngineConfig config_of(const Case& c) {
-  EngineConfig config;
-  config.batch.micro_batch = 2;
-  config.batch.accumulation = c.accumulation;
-  config.precision.dtype = c.dtype;
-  config.precision.check_overflow = c.dtype != DType::f32;
-  if (c.dtype == DType::f16) config.precision.loss_scale = {.dynamic = true};
-  config.gradient.clipping = 0.5;
-  if (c.accumulation > 1) config.gradient.reduce_schedule = c.schedule;
-  config.optimizer.hyper = {.lr = 1e-2, .weight_decay = 0.1};
-  config.zero.param_persistence_threshold = 100;
-  config.zero.max_reuse_distance = 0;
-  return config;
-}
-
-struct RunOptions {
-  ContextOptions::Execution execution = ContextOptions::Execution::concurrent;
-  uint64_t shuffle_seed = 0;
-  bool delays = false;  // every rank lags at another place in every step
-};
-
-// Holds up a stream, or the thread that issues work, for a time that depends on rank and step.
-void lag(comm::World& world, StreamRole role, int64_t step) {
-  const auto time = std::chrono::microseconds(300 * ((world.rank() + step) % 3));
-  world.context().stream(role).submit("lag", [time] { std::this_thread::sleep_for(time); });
-}
-
-// A tensor of all ranks' weights and moments after `steps`, and what rank 0 saw on the way.
-Outcome run(const Case& c, const EngineConfig& config, int steps, const RunOptions& options = {}) {
-  Outcome outcome;
-  comm::ConnectOptions connect{.seed = 5, .num_threads = 1};
-  connect.execution = options.execution;
-  connect.shuffle_seed = options.shuffle_seed;
-  comm::run_local_ranks(c.world, connect, [&](comm::World& world) {
-    world.communicator().set_deadline(std::chrono::minutes(1));  // a hang is an error
-    const std::unique_ptr<nn::Model> model = make_model(c);
-    Engine engine(*model, config, world);
-    const auto maybe_lag = [&](StreamRole role, int64_t step) {
-      if (options.delays) lag(world, role, step);
-    };
-    for (int step = 0; step < steps; ++step) {
-      StepResult result;
-      for (int64_t micro = 0; micro < c.accumulation; ++micro) {
-        const int64_t index = (step * c.accumulation + micro) * world.size() + world.rank();
-        maybe_lag(StreamRole::gather, step);
-        const Loss loss = engine.forward(make_batch(index));
-        maybe_lag(StreamRole::compute, step + 1);
-        maybe_lag(StreamRole::reduce, step + micro);
-        engine.backward(loss);
-        maybe_lag(StreamRole::compute, step + 2);
-        result = engine.step();
-      }
-      if (world.rank() == 0) {
-        outcome.losses.push_back(result.loss);
-        // A skipped step's norm is not a number, which equals nothing.
-        const bool skipped = result.outcome == StepOutcome::skipped_overflow;
-        outcome.norms.push_back(skipped ? -1.0 : result.gradient_norm);
-      }
-    }
-    for (const auto& [name, parameter] : model->named_parameters()) {
-      for (const Tensor& tensor :
-           {engine.parameter(name), engine.optimizer_state(name, "exp_avg")}) {
-        const auto values = tensor.to_vector<float>();
-        if (world.rank() == 0) {
-          outcome.weights.insert(outcome.weights.end(), values.begin(), values.end());
-        }
-      }
-    }
-  });
-  return outcome;
-}
+using training::Case;
+using training::config_of;
+using training::describe;
+using training::Outcome;
+using training::run;
 
 class Stages : public testing::TestWithParam<Case> {};
 

@@ -102,19 +102,24 @@ struct Real {
   MemoryReport memory;
   int64_t sent = 0;  // in the second step
   int64_t received = 0;
+  zero::SwapTraffic swap;
 };
 
 class Traffic final : public TrainerObserver {
  public:
-  explicit Traffic(const comm::Communicator& communicator) : communicator_(communicator) {}
+  explicit Traffic(zero::Engine& engine)
+      : engine_(engine), communicator_(engine.world().communicator()) {}
   void on_step(const StepMetrics&, const Progress&) override {
     sent.push_back(communicator_.bytes_sent());
     received.push_back(communicator_.bytes_received());
+    swap.push_back(engine_.swap_traffic());
   }
   std::vector<int64_t> sent;
   std::vector<int64_t> received;
+  std::vector<zero::SwapTraffic> swap;
 
  private:
+  const zero::Engine& engine_;
   const comm::Communicator& communicator_;
 };
 
@@ -137,7 +142,7 @@ std::vector<Real> run(const Case& c) {
                                           .max_samples = 8,
                                           .rank = world.rank(),
                                           .world = world.size()});
-    Traffic traffic(world.communicator());
+    Traffic traffic(engine);
     Trainer trainer(engine, loader, &evaluation, {}, &traffic,
                     {.steps = 3, .save = [&](const std::string& name) {
                        save_model(engine, c.model, folder / name);
@@ -147,6 +152,7 @@ std::vector<Real> run(const Case& c) {
     real.memory = world.context().allocator().report();
     real.sent = traffic.sent[1] - traffic.sent[0];
     real.received = traffic.received[1] - traffic.received[0];
+    real.swap = traffic.swap[1] - traffic.swap[0];
   });
   return ranks;
 }
@@ -190,6 +196,9 @@ TEST_P(PlanOf, IsThePeakOfTheRunToTheByte) {
   }
   EXPECT_EQ(sent, real.sent);
   EXPECT_EQ(received, real.received);
+  EXPECT_EQ(plan.fullest.swap.bytes_read, real.swap.bytes_read);
+  EXPECT_EQ(plan.fullest.swap.bytes_written, real.swap.bytes_written);
+  EXPECT_EQ(real.swap.bytes_read > 0, real.memory.at(Tier::nvme).peak > 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(

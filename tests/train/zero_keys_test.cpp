@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <optional>
 #include <string>
 
 #include "core/error.h"
@@ -25,12 +26,19 @@ ModelConfigFile model() {
 }
 
 // `zero`: members of zero_optimization; `top`: members beside it, with a comma at the end.
-RankPlan plan(const std::string& zero, const std::string& top = "") {
+Config config_with(const std::string& zero, const std::string& top = "") {
   const std::string text = R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
       "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, )" +
                            top + R"("zero_optimization": {)" + zero + "}}";
-  const Config config = parse_config(text, "test.json", kWorld);
-  return make_plan(model(), config, {.world = kWorld, .seq = 16, .save = false}).fullest;
+  return parse_config(text, "test.json", kWorld);
+}
+
+Plan whole_plan(const Config& config, bool save) {
+  return make_plan(model(), config, {.world = kWorld, .seq = 16, .save = save});
+}
+
+RankPlan plan(const std::string& zero, const std::string& top = "") {
+  return whole_plan(config_with(zero, top), false).fullest;
 }
 
 int64_t peak(const RankPlan& plan, Label label) { return plan.peaks.at(Tier::device, label).peak; }
@@ -117,6 +125,71 @@ TEST(ZeroKeys, GradAccumDtype_IsWhatIsKept) {
   const RankPlan narrow =
       plan(R"("stage": 1)", several + R"("data_types": {"grad_accum_dtype": "bf16"}, )");
   EXPECT_LT(peak(narrow, Label::gradients), peak(wide, Label::gradients));
+}
+
+TEST(ZeroKeys, NumberCheckpoints_IsHowManyInputsAreSaved) {
+  const auto with = [](const std::string& top) {
+    return json_of(whole_plan(config_with(R"("stage": 2)", top), false));
+  };
+  const auto checkpoints = [&](const std::string& number) {
+    return with(R"("activation_checkpointing": {"number_checkpoints": )" + number + "}, ");
+  };
+  const auto every = [&](const std::string& blocks) {
+    return with(R"("zinc": {"recompute_every_blocks": )" + blocks + "}, ");
+  };
+  // Five blocks.
+  EXPECT_EQ(checkpoints("null"), every("0"));
+  EXPECT_EQ(checkpoints("1"), every("5"));
+  EXPECT_EQ(checkpoints("2"), every("3"));
+  EXPECT_EQ(checkpoints("4"), every("2"));
+  EXPECT_EQ(checkpoints("5"), every("1"));
+  EXPECT_EQ(checkpoints("99"), every("1"));
+  const std::array<std::string, 4> all{every("0"), every("1"), every("2"), every("3")};
+  for (size_t i = 0; i < all.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) EXPECT_NE(all[i], all[j]) << i << " and " << j;
+  }
+  EXPECT_THROW(with(R"("activation_checkpointing": {"number_checkpoints": 2},
+                       "zinc": {"recompute_every_blocks": 2}, )"),
+               ConfigError);
+  EXPECT_THROW(checkpoints("0"), ConfigError);
+}
+
+// What the table says has no effect leaves every value that the engine is told, every byte, and
+// every transfer as they are; of MiCS, ZeRO++ and stage3_gather_16bit_weights_on_model_save, too.
+TEST(ZeroKeys, WithoutEffect_ChangeNothing) {
+  const std::string prefix = "zero_optimization.";
+  const auto members = [](const std::string& path, const std::string& value) {
+    const auto dot = path.find('.');
+    if (dot == std::string::npos) return stage_3(concat("\"", path, "\": ", value));
+    const std::string device = path.starts_with("offload_param") ? "none" : "cpu";
+    const std::string more =
+        value.empty() ? "" : concat(", \"", path.substr(dot + 1), "\": ", value);
+    return stage_3(
+        concat("\"", path.substr(0, dot), "\": {\"device\": \"", device, "\"", more, "}"));
+  };
+  int checked = 0;
+  for (const KeyInfo& key : config_keys()) {
+    if (key.key_class != KeyClass::no_effect || !key.path.starts_with(prefix)) continue;
+    const std::string path(key.path.substr(prefix.size()));
+    const bool nested = path.find('.') != std::string::npos;
+    const Config without = config_with(nested ? members(path, "") : kStage3);
+    const std::string reference = json_of(whole_plan(without, true));
+    int loaded = 0;
+    for (const char* value : {"true", "false", "2", "3"}) {
+      std::optional<Config> config;
+      try {
+        config = config_with(members(path, value));
+      } catch (const ConfigError&) {
+        continue;  // another kind of value
+      }
+      ++loaded;
+      EXPECT_EQ(resolved_json(*config, kWorld), resolved_json(without, kWorld)) << path << value;
+      EXPECT_EQ(json_of(whole_plan(*config, true)), reference) << path << " " << value;
+    }
+    EXPECT_GE(loaded, 2) << path;
+    ++checked;
+  }
+  EXPECT_GE(checked, 25);
 }
 
 TEST(ZeroKeys, ImpossibleValuesAreErrors) {

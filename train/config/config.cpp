@@ -433,7 +433,9 @@ void Reader::read_gradients() {
 
 void Reader::read_activations() {
   Fields fields(top_.block("activation_checkpointing"), "activation_checkpointing", findings_);
-  config_.engine.recompute.cpu_checkpointing = fields.boolean("cpu_checkpointing").value_or(false);
+  zero::RecomputeConfig& recompute = config_.engine.recompute;
+  recompute.cpu_checkpointing = fields.boolean("cpu_checkpointing").value_or(false);
+  recompute.num_checkpoints = fields.integer("number_checkpoints", 1).value_or(0);
   fields.finish();
 }
 
@@ -477,10 +479,11 @@ void Reader::read_own() {
   }
   zero::RecomputeConfig& recompute = config_.engine.recompute;
   recompute.every_blocks = own.integer("recompute_every_blocks", 0).value_or(0);
-  if (recompute.cpu_checkpointing && recompute.every_blocks == 0) {
+  if (recompute.cpu_checkpointing && recompute.every_blocks == 0 &&
+      recompute.num_checkpoints == 0) {
     config_.notices.push_back(
-        "activation_checkpointing.cpu_checkpointing has no effect while "
-        "zinc.recompute_every_blocks is 0");
+        "activation_checkpointing.cpu_checkpointing has no effect without number_checkpoints or "
+        "zinc.recompute_every_blocks");
   }
   config_.engine.precision.max_consecutive_skips =
       own.integer("max_consecutive_skips", 1).value_or(100);

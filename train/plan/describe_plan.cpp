@@ -97,9 +97,11 @@ std::string describe(const Plan& plan) {
     text += fmt::format("{:<16} {:>6} {} {}\n", name, traffic.calls, bytes_text(traffic.bytes_sent),
                         bytes_text(traffic.bytes_received));
   }
-  text += fmt::format("{:<16} {:>6} {}\n{:<16} {:>6} {:>16} FLOP\n{:<16} {:>6} {:>16} FLOP\n",
-                      "I/O", 0, bytes_text(0), "model", "", format_count(plan.flops_per_step),
-                      "kernels", "", format_count(static_cast<double>(rank.kernel_flops)));
+  text +=
+      fmt::format("{:<16} {:>6} {} {}\n{:<16} {:>6} {:>16} FLOP\n{:<16} {:>6} {:>16} FLOP\n",
+                  "disk", "", bytes_text(rank.swap.bytes_written), bytes_text(rank.swap.bytes_read),
+                  "model", "", format_count(plan.flops_per_step), "kernels", "",
+                  format_count(static_cast<double>(rank.kernel_flops)));
   return text + describe_time(plan);
 }
 
@@ -114,7 +116,9 @@ std::string json_of(const Plan& plan) {
   json.member("tokens_per_step", plan.tokens_per_step);
   json.member("flops_per_step", plan.flops_per_step);
   json.member("kernel_flops_per_step", plan.fullest.kernel_flops);
-  json.member("io_bytes_per_step", 0);
+  json.member("io_bytes_per_step", plan.fullest.swap.bytes_read + plan.fullest.swap.bytes_written);
+  json.member("io_bytes_read_per_step", plan.fullest.swap.bytes_read);
+  json.member("io_bytes_written_per_step", plan.fullest.swap.bytes_written);
   json.member("rank", plan.fullest.rank);
   json.member("peak_bytes", plan.fullest.device_peak());
   json.member("peak_moment", plan.fullest.peak_moment);

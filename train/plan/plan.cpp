@@ -44,12 +44,16 @@ class Watch final : public TrainerObserver {
   }
   void on_step(const StepMetrics& metrics, const Progress&) override {
     log_.mark("step");
-    if (metrics.step == 1) first_step_ = std::exchange(ledger_, {});
+    if (metrics.step == 1) {
+      first_step_ = std::exchange(ledger_, {});
+      swapped_ = engine_->swap_traffic();
+    }
     tokens_per_step_ = metrics.tokens;
   }
   // The last step ends where the evaluation begins.
   void end_of_steps() {
     plan_.step = ledger_;
+    plan_.swap = engine_->swap_traffic() - swapped_;
     log_.stop();
   }
 
@@ -61,6 +65,7 @@ class Watch final : public TrainerObserver {
   WorkLog& log_;
   const zero::Engine* engine_ = nullptr;
   comm::PhantomLedger first_step_;
+  zero::SwapTraffic swapped_;  // until the end of the first step
   RankPlan plan_;
   int64_t tokens_per_step_ = 0;
 };
@@ -200,6 +205,7 @@ std::optional<PlanChange> cheapest_change(const ModelConfigFile& model, const Co
       const std::string sharded = stage == now.zero.stage ? "" : concat(" and \"stage\": ", stage);
       add(recompute + sharded + smaller, [&](auto& engine) {
         engine.recompute.every_blocks = 1;
+        engine.recompute.num_checkpoints = 0;
         engine.zero.stage = stage;
         engine.batch.micro_batch = batch;
         engine.batch.accumulation *= factor;

@@ -19,6 +19,7 @@
 #include "train/hub/model_config.h"
 #include "train/plan/hardware.h"
 #include "train/plan/playback.h"
+#include "zero/engine.h"
 
 namespace zinc::train {
 
@@ -42,6 +43,7 @@ struct RankPlan {
   MemoryReport at_peak;          // `live` at the moment when the device tier is fullest
   std::string peak_moment;       // what the engine was at then
   comm::PhantomLedger step;      // traffic of one optimizer step, after the first
+  zero::SwapTraffic swap;        // of the same step, with the disk
   int64_t kernel_flops = 0;      // of that step: all kernels, recomputation included
   std::optional<StepTime> time;  // of that step, where the plan was given the hardware
   int64_t device_peak() const { return peaks.at(Tier::device).peak; }

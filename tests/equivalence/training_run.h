@@ -1,0 +1,120 @@
+// tests/equivalence/training_run.h: a short training of a tiny model, and everything that must not
+// depend on how memory is used.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/local/local.h"
+#include "core/error.h"
+#include "tests/zero/tiny_model.h"
+#include "zero/engine.h"
+
+namespace zinc::zero::training {
+
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<double> norms;
+  std::vector<float> weights;  // and optimizer states
+  friend bool operator==(const Outcome&, const Outcome&) = default;
+};
+
+struct Case {
+  int world = 1;
+  int64_t accumulation = 1;
+  DType dtype = DType::f32;
+  ReduceSchedule schedule = ReduceSchedule::boundary;  // where there are several micro-batches
+  bool llama = false;                                  // else GPT-2
+};
+
+inline std::unique_ptr<nn::Model> make_model(const Case& c) {
+  if (c.llama) return std::make_unique<nn::Llama>(test::tiny_llama_config());
+  return std::make_unique<nn::Gpt2>(test::tiny_config(0.1));
+}
+
+inline std::string describe(const Case& c) {
+  return concat("world ", c.world, " accumulation ", c.accumulation, " ", c.dtype, " ",
+                name_of(c.schedule), c.llama ? " llama" : "");
+}
+
+inline EngineConfig config_of(const Case& c) {
+  EngineConfig config;
+  config.batch.micro_batch = 2;
+  config.batch.accumulation = c.accumulation;
+  config.precision.dtype = c.dtype;
+  config.precision.check_overflow = c.dtype != DType::f32;
+  if (c.dtype == DType::f16) config.precision.loss_scale = {.dynamic = true};
+  config.gradient.clipping = 0.5;
+  if (c.accumulation > 1) config.gradient.reduce_schedule = c.schedule;
+  config.optimizer.hyper = {.lr = 1e-2, .weight_decay = 0.1};
+  config.zero.param_persistence_threshold = 100;
+  config.zero.max_reuse_distance = 0;
+  return config;
+}
+
+struct RunOptions {
+  ContextOptions::Execution execution = ContextOptions::Execution::concurrent;
+  uint64_t shuffle_seed = 0;
+  bool delays = false;  // every rank lags at another place in every step
+};
+
+// Holds up a stream, or the thread that issues work, for a time that depends on rank and step.
+inline void lag(comm::World& world, StreamRole role, int64_t step) {
+  const auto time = std::chrono::microseconds(300 * ((world.rank() + step) % 3));
+  world.context().stream(role).submit("lag", [time] { std::this_thread::sleep_for(time); });
+}
+
+// What this rank sees of a training with `config`. Collective.
+inline Outcome train(const Case& c, const EngineConfig& config, int steps, comm::World& world,
+                     bool delays = false) {
+  Outcome outcome;
+  const std::unique_ptr<nn::Model> model = make_model(c);
+  Engine engine(*model, config, world);
+  const auto maybe_lag = [&](StreamRole role, int64_t step) {
+    if (delays) lag(world, role, step);
+  };
+  for (int step = 0; step < steps; ++step) {
+    StepResult result;
+    for (int64_t micro = 0; micro < c.accumulation; ++micro) {
+      const int64_t index = (step * c.accumulation + micro) * world.size() + world.rank();
+      maybe_lag(StreamRole::gather, step);
+      const Loss loss = engine.forward(test::make_batch(index));
+      maybe_lag(StreamRole::compute, step + 1);
+      maybe_lag(StreamRole::reduce, step + micro);
+      engine.backward(loss);
+      maybe_lag(StreamRole::compute, step + 2);
+      result = engine.step();
+    }
+    outcome.losses.push_back(result.loss);
+    // A skipped step's norm is not a number, which equals nothing.
+    const bool skipped = result.outcome == StepOutcome::skipped_overflow;
+    outcome.norms.push_back(skipped ? -1.0 : result.gradient_norm);
+  }
+  for (const auto& [name, parameter] : model->named_parameters()) {
+    for (const Tensor& tensor : {engine.parameter(name), engine.optimizer_state(name, "exp_avg")}) {
+      const auto values = tensor.to_vector<float>();
+      outcome.weights.insert(outcome.weights.end(), values.begin(), values.end());
+    }
+  }
+  return outcome;
+}
+
+// What rank 0 sees where ranks are threads.
+inline Outcome run(const Case& c, const EngineConfig& config, int steps,
+                   const RunOptions& options = {}) {
+  Outcome outcome;
+  comm::ConnectOptions connect{.seed = 5, .num_threads = 1};
+  connect.execution = options.execution;
+  connect.shuffle_seed = options.shuffle_seed;
+  comm::run_local_ranks(c.world, connect, [&](comm::World& world) {
+    world.communicator().set_deadline(std::chrono::minutes(1));  // a hang is an error
+    Outcome mine = train(c, config, steps, world, options.delays);
+    if (world.is_main()) outcome = std::move(mine);
+  });
+  return outcome;
+}
+
+}  // namespace zinc::zero::training
