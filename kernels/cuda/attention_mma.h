@@ -151,6 +151,34 @@ __device__ __forceinline__ void for_each_score(Body&& body) {
   }
 }
 
+// Which elements of a lane's scores dropout keeps; all of them where there is none.
+template <int kRowTiles, int kCols>
+struct KeptScores {
+  static_assert(kCols <= 128);
+  uint32_t bits[kRowTiles][2];  // two per n
+
+  // `kept(row, column)`: what dropout multiplies with. A loop over n keeps the code small.
+  template <class Kept>
+  __device__ __forceinline__ KeptScores(bool has_dropout, Kept&& kept) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+    for (int r = 0; r < 2 * kRowTiles; ++r) bits[r / 2][r % 2] = has_dropout ? 0 : ~0u;
+    if (!has_dropout) return;
+#pragma unroll 1
+    for (int e = 0; e < kCols / 4; ++e) {
+      const int column = e / 2 * 8 + lane % kRowLanes * 2 + e % 2;
+#pragma unroll
+      for (int r = 0; r < 2 * kRowTiles; ++r) {
+        const bool keep = kept(r * 8 + lane / kRowLanes, column) != 0.0f;
+        bits[r / 2][r % 2] |= (keep ? 1u : 0u) << e;
+      }
+    }
+  }
+  __device__ __forceinline__ bool at(int m, int n, int e) const {
+    return (bits[m][e / 2] >> (2 * n + e % 2) & 1u) != 0;
+  }
+};
+
 // Rows of a warp, times `factor` of their own, to rows [first, limit) of (b, h) from element
 // `first_d` on, through the warp's part of a tile that nobody reads any more.
 template <int kD, int kOut, int kRowTiles, class T>

@@ -77,6 +77,10 @@ __global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
     multiply_rows<kD, kRowTiles, kKeys>(scores, own_q, k_tile);
     multiply_rows<kD, kRowTiles, kKeys>(dweights, own_dout, k_tile + kKeys * kD);
     const bool all = row_keys.all_see(static_cast<int>(first), kKeys);
+    const KeptScores<kRowTiles, kKeys> kept(
+        !kPlain && shape.dropout != 0.0f, [&](int row, int column) {
+          return shape.kept(b, h, first_row + warp_row + row, first + column);
+        });
     for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int row, int column) {
       float& score = scores[m][n][e];
       if (!all && !row_keys.sees(m, e / 2, static_cast<int>(first) + column)) {
@@ -85,9 +89,8 @@ __global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
       }
       float dweight = dweights[m][n][e];
       if constexpr (!kPlain) {
-        const int64_t i = first_row + warp_row + row, j = first + column;
-        score = shape.score(b, h, i, j, score);
-        dweight *= shape.kept(b, h, i, j);
+        score = shape.score(b, h, first_row + warp_row + row, first + column, score);
+        dweight *= kept.at(m, n, e) ? shape.keep_factor : 0.0f;
       }
       score = fast_exp2(fmaf(score, factor, -lse[m][e / 2])) * (dweight - delta[m][e / 2]);
     });
@@ -163,33 +166,38 @@ __global__ void __launch_bounds__(kMmaThreads) dkv_kernel(BackwardArgs<T> args) 
   const int warp_row = tid / kWarp * 16 * kRowTiles;
   const int first_key = static_cast<int>(first_row) + warp_row;
   const Keys queries = queries_of_keys(shape, b, first_row, kRows);
-  const int64_t first_tile = queries.begin / kQueries;
-  const int64_t tiles =
-      queries.begin < queries.end ? (queries.end + kQueries - 1) / kQueries - first_tile : 0;
-  const int64_t steps = heads * tiles;
-  const auto copy_queries = [&](int64_t step) {
-    const int64_t h = g * heads + step / tiles, first = (first_tile + step % tiles) * kQueries;
-    T* tile = stages + step % 2 * 2 * kTile;
-    copy_rows_async<kD, kQueries>(tile, args.q, b, h, first, queries, shape.D);
-    copy_rows_async<kD, kQueries>(tile + kTile, args.dout, b, h, first, queries, shape.D);
+  const int first_tile = static_cast<int>(queries.begin / kQueries);
+  const int end_tile = queries.begin < queries.end
+                           ? static_cast<int>((queries.end + kQueries - 1) / kQueries)
+                           : first_tile;
+  const int end_head = static_cast<int>((g + 1) * heads);
+  const auto copy_queries = [&](int h, int tile, int stage) {
+    const int64_t first = int64_t{tile} * kQueries;
+    T* to = stages + stage * 2 * kTile;
+    copy_rows_async<kD, kQueries>(to, args.q, b, h, first, queries, shape.D);
+    copy_rows_async<kD, kQueries>(to + kTile, args.dout, b, h, first, queries, shape.D);
     commit_copies();
     return tid < kQueries ? walked_query(args, b, h, first + tid) : WalkedQuery{};
   };
   copy_rows_async<kD, kRows>(k_tile, args.k, b, g, first_row, Keys{0, shape.Tk}, shape.D);
   copy_rows_async<kD, kRows>(v_tile, args.v, b, g, first_row, Keys{0, shape.Tk}, shape.D);
   commit_copies();
+  int h = static_cast<int>(g * heads), tile = first_tile, next_h = h, next_tile = tile;
   WalkedQuery next{};
-  if (steps > 0) next = copy_queries(0);
+  if (tile < end_tile) next = copy_queries(h, tile, 0);
   T* own_k = k_tile + warp_row * kD;
   T* own_v = v_tile + warp_row * kD;
   const float factor = score_factor<kPlain>(shape);
   Fragments<kRowTiles, kSums> dk = {}, dv = {};
-  for (int64_t step = 0; step < steps; ++step) {
-    WalkedQuery* mine = walked + step % 2 * kQueries;
+  for (int stage = 0; tile < end_tile && h < end_head; h = next_h, tile = next_tile, stage ^= 1) {
+    WalkedQuery* mine = walked + stage * kQueries;
     if (tid < kQueries) mine[tid] = next;
     wait_copies<0>();
     __syncthreads();  // nor does anybody use the other stage any more
-    if (step + 1 < steps) next = copy_queries(step + 1);
+    const bool last_tile = tile + 1 == end_tile;
+    next_h = last_tile ? h + 1 : h;
+    next_tile = last_tile ? first_tile : tile + 1;
+    if (next_h < end_head) next = copy_queries(next_h, next_tile, stage ^ 1);
     int any = 0, all = 1;
     for (int i = lane; i < kQueries; i += kWarp) {
       any |= mine[i].begin < first_key + 16 * kRowTiles && mine[i].end > first_key ? 1 : 0;
@@ -197,10 +205,15 @@ __global__ void __launch_bounds__(kMmaThreads) dkv_kernel(BackwardArgs<T> args) 
     }
     if (__any_sync(kFullWarp, any) == 0) continue;
     const bool all_see = __all_sync(kFullWarp, all) != 0;
-    const T* q_tile = stages + step % 2 * 2 * kTile;
+    const T* q_tile = stages + stage * 2 * kTile;
     Fragments<kRowTiles, kQueries> scores, dweights;
     multiply_rows<kD, kRowTiles, kQueries>(scores, own_k, q_tile);
     multiply_rows<kD, kRowTiles, kQueries>(dweights, own_v, q_tile + kTile);
+    const int64_t first_query = int64_t{tile} * kQueries;
+    const KeptScores<kRowTiles, kQueries> kept(
+        !kPlain && shape.dropout != 0.0f, [&](int row, int column) {
+          return shape.kept(b, h, first_query + column, first_key + row);
+        });
     for_each_score<kRowTiles, kQueries>([&](int m, int n, int e, int row, int column) {
       float& score = scores[m][n][e];
       float& dweight = dweights[m][n][e];
@@ -209,16 +222,14 @@ __global__ void __launch_bounds__(kMmaThreads) dkv_kernel(BackwardArgs<T> args) 
         score = dweight = 0.0f;
         return;
       }
-      float kept = 1.0f;
+      float keep = 1.0f;
       if constexpr (!kPlain) {
-        const int64_t h = g * heads + step / tiles;
-        const int64_t i = (first_tile + step % tiles) * kQueries + column, j = first_key + row;
-        score = shape.score(b, h, i, j, score);
-        kept = shape.kept(b, h, i, j);
+        score = shape.score(b, h, first_query + column, first_key + row, score);
+        keep = kept.at(m, n, e) ? shape.keep_factor : 0.0f;
       }
       const float weight = fast_exp2(fmaf(score, factor, -query.lse));
-      score = weight * kept;
-      dweight = weight * (kept * dweight - query.delta);
+      score = weight * keep;
+      dweight = weight * (keep * dweight - query.delta);
     });
     Weights<kRowTiles, kQueries> weights;
     round_to<T, kRowTiles, kQueries>(weights, scores);

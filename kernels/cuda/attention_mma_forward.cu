@@ -120,11 +120,12 @@ __global__ void __launch_bounds__(kMmaThreads) forward_kernel(ForwardArgs<T> arg
     }
     softmax.template weigh<kKeys, kD>(scores, out, factor);
     if constexpr (!kPlain) {
-      if (shape.dropout != 0.0f) {
-        for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int row, int column) {
-          scores[m][n][e] *= shape.kept(b, h, first_row + warp_row + row, first + column);
-        });
-      }
+      const KeptScores<kRowTiles, kKeys> kept(shape.dropout != 0.0f, [&](int row, int column) {
+        return shape.kept(b, h, first_row + warp_row + row, first + column);
+      });
+      for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int, int) {
+        scores[m][n][e] *= kept.at(m, n, e) ? shape.keep_factor : 0.0f;
+      });
     }
     Weights<kRowTiles, kKeys> weights;
     round_to<T, kRowTiles, kKeys>(weights, scores);
