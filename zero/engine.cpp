@@ -494,6 +494,9 @@ class Engine::Impl {
     const Placement& placement = group.placements()[static_cast<size_t>(norm.nonfinite->position)];
     result.outcome = StepOutcome::skipped_overflow;
     result.overflow = placement.parameter->name();
+    if (strategy_.owned.size() > 1) {
+      result.overflow += concat(", in the shard of rank ", norm.nonfinite_rank);
+    }
     ++consecutive_skips_;
     if (consecutive_skips_ >= config_.precision.max_consecutive_skips) {
       throw NumericsError(concat("the gradient was not finite for ", consecutive_skips_,

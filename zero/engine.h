@@ -62,7 +62,9 @@ struct StepResult {
   double loss_scale = 1.0;     // that this step used
   int64_t num_targets = 0;
   std::optional<PhaseSeconds> phases;  // of this rank; with wall_clock_breakdown
-  std::string overflow;                // skipped: "transformer.h.3.mlp.c_fc.weight on rank 2"
+  // Skipped: the first parameter whose gradient is not finite, and where gradients are sharded who
+  // keeps it: "transformer.h.3.mlp.c_fc.weight, in the shard of rank 2".
+  std::string overflow;
 };
 
 // Sum of losses over batches and ranks; mean() is the evaluation figure.
