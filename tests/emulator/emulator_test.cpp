@@ -413,6 +413,7 @@ std::vector<std::string> copy_and_load(bool wait, bool barrier) {
         const int at = tid % 32 / 4 * 8 + tid % 4 * 2;
         if (bits != bf16(static_cast<float>(at)).bits) right = false;
       }
+      __syncthreads();  // the copies are not complete before all have read
       kernels::cuda::wait_copies<0>();
     });
     return right;
