@@ -13,6 +13,7 @@
 
 #if defined(ZINC_CUDA_EMULATED)
 #include "tests/emulator/grid.h"
+#include "tests/emulator/tensor_core.h"
 #endif
 
 namespace zinc::test {
@@ -33,13 +34,29 @@ DeviceScope::DeviceScope(Device device) : before_(current_device) {
 }
 DeviceScope::~DeviceScope() { current_device = before_; }
 
-void set_schedule_seed([[maybe_unused]] uint64_t seed) {
 #if defined(ZINC_CUDA_EMULATED)
-  // What was launched belongs to the order before.
+namespace {
+
+// What was launched belongs to the time before.
+void finish_launches() {
   if (TestGpu::current() != nullptr) TestGpu::current()->synchronize();
-  emulator::set_seed(seed);
-#endif
 }
+
+}  // namespace
+
+void set_schedule_seed(uint64_t seed) {
+  finish_launches();
+  emulator::set_seed(seed);
+}
+TensorCoreUse tensor_core_use() {
+  finish_launches();
+  const emulator::TensorCoreUse use = emulator::tensor_core_use();
+  return {use.products, use.bank_conflicts};
+}
+#else
+void set_schedule_seed(uint64_t) {}
+TensorCoreUse tensor_core_use() { return {}; }
+#endif
 
 }  // namespace zinc::test
 
