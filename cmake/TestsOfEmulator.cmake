@@ -33,6 +33,16 @@ gtest_discover_tests(
   DISCOVERY_TIMEOUT 60
   PROPERTIES LABELS ${label} TIMEOUT 300)
 
+# One binary with every test that runs on a GPU, for `./run gpu-check` and `./run bundle`: those of
+# the kernels, and all files *_cuda_test.cpp. It reads no source file when it runs.
+file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/kernels/*.cpp"
+     "${PROJECT_SOURCE_DIR}/tests/*/*_cuda_test.cpp")
+list(FILTER sources EXCLUDE REGEX "(simd_targets|past_caches)_test\\.cpp$|/emulator/")
+zinc_select_sources(sources ${sources})
+add_executable(zinc_gpu_tests EXCLUDE_FROM_ALL ${sources})
+target_link_libraries(zinc_gpu_tests PRIVATE zinc zinc_bench GTest::gmock fmt::fmt zinc_warnings)
+file(WRITE "${PROJECT_BINARY_DIR}/gpu_tests_filter.txt" "*Cuda*:*Gpu*:${filter}\n")
+
 if(NOT ZINC_CUDA STREQUAL "EMULATED")
   return()
 endif()

@@ -43,5 +43,7 @@ struct TensorCoreUse {
   uint64_t bank_conflicts = 0;
 };
 TensorCoreUse tensor_core_use();
+// False on the CPU and on a GPU, where nothing counts.
+bool counts_tensor_cores();
 
 }  // namespace zinc::test

@@ -53,8 +53,10 @@ TensorCoreUse tensor_core_use() {
   const emulator::TensorCoreUse use = emulator::tensor_core_use();
   return {use.products, use.bank_conflicts};
 }
+bool counts_tensor_cores() { return runs_on_cuda(); }
 #else
 void set_schedule_seed(uint64_t) {}
+bool counts_tensor_cores() { return false; }
 TensorCoreUse tensor_core_use() { return {}; }
 #endif
 
