@@ -3,14 +3,17 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "comm/local/local.h"
 #include "core/error.h"
 #include "tests/zero/tiny_model.h"
+#include "tests/zero/tiny_training.h"
 #include "zero/engine.h"
 
 namespace zinc::zero::training {
@@ -41,24 +44,15 @@ inline std::string describe(const Case& c) {
 }
 
 inline EngineConfig config_of(const Case& c) {
-  EngineConfig config;
-  config.batch.micro_batch = 2;
-  config.batch.accumulation = c.accumulation;
-  config.precision.dtype = c.dtype;
-  config.precision.check_overflow = c.dtype != DType::f32;
-  if (c.dtype == DType::f16) config.precision.loss_scale = {.dynamic = true};
-  config.gradient.clipping = 0.5;
-  if (c.accumulation > 1) config.gradient.reduce_schedule = c.schedule;
-  config.optimizer.hyper = {.lr = 1e-2, .weight_decay = 0.1};
-  config.zero.param_persistence_threshold = 100;
-  config.zero.max_reuse_distance = 0;
-  return config;
+  return test::training_config(c.accumulation, c.dtype, c.schedule);
 }
 
 struct RunOptions {
   ContextOptions::Execution execution = ContextOptions::Execution::concurrent;
   uint64_t shuffle_seed = 0;
   bool delays = false;  // every rank lags at another place in every step
+  // Put around the communicator of each rank.
+  std::function<std::unique_ptr<comm::Communicator>(std::unique_ptr<comm::Communicator>)> decorate;
 };
 
 // Holds up a stream, or the thread that issues work, for a time that depends on rank and step.
@@ -109,7 +103,11 @@ inline Outcome run(const Case& c, const EngineConfig& config, int steps,
   comm::ConnectOptions connect{.seed = 5, .num_threads = 1};
   connect.execution = options.execution;
   connect.shuffle_seed = options.shuffle_seed;
-  comm::run_local_ranks(c.world, connect, [&](comm::World& world) {
+  std::vector<std::unique_ptr<comm::Communicator>> ranks = comm::make_local_group(c.world);
+  if (options.decorate) {
+    for (auto& rank : ranks) rank = options.decorate(std::move(rank));
+  }
+  comm::run_ranks(std::move(ranks), connect, [&](comm::World& world) {
     world.communicator().set_deadline(std::chrono::minutes(1));  // a hang is an error
     Outcome mine = train(c, config, steps, world, options.delays);
     if (world.is_main()) outcome = std::move(mine);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,12 +14,14 @@
 #include "comm/local/local.h"
 #include "core/error.h"
 #include "tests/zero/tiny_model.h"
+#include "tests/zero/tiny_training.h"
 #include "zero/engine.h"
 
 namespace zinc::zero {
 namespace {
 
 using test::make_batch;
+using test::one_target;
 using test::tiny_config;
 using testing::HasSubstr;
 
@@ -58,13 +61,38 @@ TEST_P(Misuse, AModuleRunOutsideTheEngine) {
   });
 }
 
+// Wherever they are, values change in engine.edit() and by steps alone.
+TEST_P(Misuse, AParameterChangedOutsideOfTheEditScope) {
+  comm::run_local_ranks(2, {.seed = 5, .num_threads = 1}, [](comm::World& world) {
+    nn::Gpt2 model(tiny_config());
+    Engine engine(model, config_of(GetParam(), 2), world);
+    const std::vector<float> before = test::weights_of(engine);
+    nn::Parameter& parameter = model.parameter("transformer.wpe.weight");
+    for (const auto& use : std::vector<std::function<void()>>{
+             [&] { parameter.data().fill(1.0); },
+             [&] {
+               model.load_state_dict({{"transformer.wpe.weight", Tensor::zeros({16, 24})}});
+             }}) {
+      EXPECT_THAT(refusal(use), testing::AllOf(HasSubstr("'transformer.wpe.weight'"),
+                                               HasSubstr("engine.edit() changes them")));
+    }
+    const char* const late = "cannot change once it has values";
+    EXPECT_THAT(refusal([&] { model.set_dtype(DType::bf16); }), HasSubstr(late));
+    EXPECT_THAT(refusal([&] { model.freeze("transformer.wpe.weight"); }), HasSubstr(late));
+    EXPECT_TRUE(test::weights_of(engine) == before);
+    engine.edit({"transformer.wpe.weight"},
+                [](Engine::EditedParameters& values) { values.begin()->second.fill(1.0); });
+    EXPECT_FALSE(test::weights_of(engine) == before);
+  });
+}
+
 struct Layer : nn::Module {
   Layer(nn::Module& parent, const std::string& name) : Module(parent, name) { mark_shard_unit(); }
   nn::Parameter weight{*this, "weight", {4, 4}, autograd::Initializer::normal(1.0)};
 };
 
 // Three groups of one size, of which a rank may skip one.
-struct Skipping : nn::Model {
+struct Skipping : test::LossOnly {
   Tensor loss(const nn::Batch&) override {
     Tensor x = Tensor::full({2, 4}, 1.0);
     const std::array layers{&first, &second, &third};
@@ -73,24 +101,11 @@ struct Skipping : nn::Model {
     }
     return autograd::sum(x);
   }
-  Tensor next_logits(const Tensor&) override { return {}; }
-  std::string_view architecture() const override { return "skipping"; }
-  int64_t vocab_size() const override { return 1; }
-  int64_t max_sequence() const override { return 4; }
-  double flops_per_token(int64_t) override { return 0.0; }
   Layer first{*this, "first"};
   Layer second{*this, "second"};
   Layer third{*this, "third"};
   int skipped = -1;
 };
-
-nn::Batch one_target() {
-  return {.input_ids = Tensor::zeros({1, 1}, DType::i32),
-          .labels = Tensor::zeros({1, 1}, DType::i32),
-          .num_targets = 1,
-          .num_tokens = 1,
-          .global_micro_batch = 0};
-}
 
 TEST(SkippedGroup, WhereParametersAreSharded_IsNamedOnEveryRank) {
   for (int skipped = 0; skipped < 3; ++skipped) {
