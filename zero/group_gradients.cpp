@@ -70,6 +70,7 @@ void GroupGradients::end_micro_step() {
     const ShardGroup& group = groups_[static_cast<size_t>(index)];
     if (!state_of(group).complete) complete(group);
   }
+  if (reduces_now()) issue_in_order();
 }
 
 void GroupGradients::complete(const ShardGroup& group) {
@@ -79,7 +80,7 @@ void GroupGradients::complete(const ShardGroup& group) {
     zero_unused(group, state);
     collect(group, state);
   }
-  if (reduces_now()) issue_in_order();
+  if (reduces_now() && !options_.after_backward) issue_in_order();
 }
 
 // A parameter that took no part counts as zero.

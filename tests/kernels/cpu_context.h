@@ -34,7 +34,7 @@ class CpuContext {
   }
   Context& operator*() { return *current_for(device()); }
   Context* operator->() { return current_for(device()); }
-  // Another one, where the elements that views were taken of are there too.
+  // Another one.
   StreamRef other_stream() {
     return runs_on_cuda() ? TestGpu::current()->other_stream() : cpu_.stream(StreamRole::gather);
   }

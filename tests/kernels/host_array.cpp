@@ -180,8 +180,11 @@ View HostArray::view() const {
     if (on_device_ == nullptr) {
       on_device_ = std::make_unique<DeviceBytes>(storage_.bytes());
     }
-    if (!device_is_newer_) gpu.copy(on_device_->get(), storage_.get(), storage_bytes_);
-    if (!device_is_newer_) fetched_at_ = gpu.num_launches();
+    if (!device_is_newer_) {
+      gpu.copy(on_device_->get(), storage_.get(), storage_bytes_);
+      gpu.synchronize();  // a test may launch on a stream of its own
+      fetched_at_ = gpu.num_launches();
+    }
     device_is_newer_ = true;
     data = on_device_->get();
   } else {

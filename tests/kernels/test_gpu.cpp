@@ -18,16 +18,12 @@ namespace zinc::test {
 // What is launched is seen here: kernels ask for native() on a GPU and enqueue() on the emulator.
 class CountingStream final : public Stream {
  public:
-  // What is launched waits for `uploads`; null: that is this stream.
-  CountingStream(Stream& on_device, uint64_t& num_launches, Stream* uploads)
-      : Stream(StreamKind::cuda, "test", 0),
-        on_device_(on_device),
-        num_launches_(num_launches),
-        uploads_(uploads) {}
+  CountingStream(Stream& on_device, uint64_t& num_launches)
+      : Stream(StreamKind::cuda, "test", 0), on_device_(on_device), num_launches_(num_launches) {}
   ~CountingStream() override { on_device_.synchronize(); }
 
   void enqueue(const char* label, Task task) override {
-    begin_launch();
+    ++num_launches_;
     if (device().is_cuda()) return on_device_.enqueue(label, std::move(task));
     on_device_.synchronize();
     task();
@@ -36,19 +32,13 @@ class CountingStream final : public Stream {
   void wait(const Event& event) override { on_device_.wait(event); }
   void synchronize() override { on_device_.synchronize(); }
   void* native() const override {
-    begin_launch();
+    ++num_launches_;
     return on_device_.native();
   }
 
  private:
-  void begin_launch() const {
-    ++num_launches_;
-    if (uploads_ != nullptr) on_device_.wait(uploads_->record());
-  }
-
   Stream& on_device_;
   uint64_t& num_launches_;
-  Stream* uploads_;
 };
 
 namespace {
@@ -66,9 +56,8 @@ TestGpu::TestGpu(Device device)
     : streams_(make_cuda_streams(device)),
       device_stream_(streams_->make_stream("test", 0, nullptr)),
       other_device_stream_(streams_->make_stream("other", 0, nullptr)),
-      stream_(std::make_unique<CountingStream>(*device_stream_, num_launches_, nullptr)),
-      other_stream_(std::make_unique<CountingStream>(*other_device_stream_, num_launches_,
-                                                     device_stream_.get())),
+      stream_(std::make_unique<CountingStream>(*device_stream_, num_launches_)),
+      other_stream_(std::make_unique<CountingStream>(*other_device_stream_, num_launches_)),
       allocator_(Allocator::create(make_cuda_memory_source(device))) {
   current_gpu = this;
 }
