@@ -23,13 +23,16 @@ class GradientStore {
  public:
   virtual ~GradientStore() = default;
 
-  // Micro-batch `index` of `count` of a step is about to run backward.
-  virtual void begin_micro_step(int64_t index, int64_t count) = 0;
+  // Micro-batches [index, index + together) of the `count` of a step are about to run backward,
+  // side by side; more than one only where every micro-batch is reduced.
+  virtual void begin_micro_steps(int64_t index, int64_t together, int64_t count) = 0;
+  // What follows is of the i-th of them; of the first at the beginning.
+  virtual void enter(int64_t i) = 0;
   // Where the gradient of one parameter goes; accumulate is true for every use but the first.
   virtual autograd::GradientTarget target(ParameterIndex parameter) = 0;
   virtual void gradient_done(ParameterIndex parameter) = 0;
   // Parameters without a finished gradient count as zero; their groups' reductions are issued now.
-  virtual void end_micro_step() = 0;
+  virtual void end_micro_steps() = 0;
 
   // After the last micro-batch: the compute stream waits for all reductions.
   virtual void finish() = 0;
