@@ -66,7 +66,8 @@ void Parameter::zero_grad() { grad_.reset(); }
 
 Tensor& Parameter::data() {
   require(source_ == &resident_source(), "parameter '", name_,
-          "': its values are kept by another source; acquire() them there");
+          "': its values are kept by another source; acquire() them there (of an engine: "
+          "engine.parameter() reads them, engine.edit() changes them)");
   if (data_.has_value()) return *data_;
   Tensor tensor = Tensor::empty(shape_, dtype_, Label::parameters);
   if (!tensor.device().meta) {

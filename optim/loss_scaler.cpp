@@ -47,7 +47,7 @@ void LossScaler::update(bool overflow, std::string_view culprit) {
     }
     if (state_.scale <= config_.min_scale) {
       throw NumericsError(
-          concat("step ", step, ": the gradient is not finite",
+          concat("step ", step + 1, ": the gradient is not finite",
                  culprit.empty() ? "" : concat(" (first: ", culprit, ")"),
                  ". Current loss scale already at minimum (", state_.scale,
                  ") - cannot decrease scale anymore. Train in bf16, or lower the learning rate"));

@@ -30,6 +30,7 @@
 #include "zero/step_schedule.h"
 #include "zero/strategy.h"
 #include "zero/trace_span.h"
+#include "zero/update_rules.h"
 #include "zero/vertical_passes.h"
 
 namespace zinc::zero {
@@ -87,7 +88,8 @@ class Engine::Impl {
         lr_schedule_(config_.schedule, config_.optimizer, run_length(options)),
         groups_(prepare_groups(model, config_, world.size())),
         schedule_(StepSchedule::record(model, groups_, config_.batches_together())),
-        agreed_(agrees(world, schedule_.hash())),
+        rules_(model, groups_, std::move(options.parameter_groups), config_.optimizer.hyper),
+        agreed_(agrees(world, schedule_.hash(), rules_.hash())),
         strategy_(make_strategy(config_, strategy_inputs(options))),
         norm_(groups_, strategy_.owned, world.communicator(), context_),
         source_(groups_, schedule_, *strategy_.weights, *strategy_.gradients,
@@ -353,6 +355,7 @@ class Engine::Impl {
   optim::Schedule lr_schedule_;
   std::vector<ShardGroup> groups_;
   StepSchedule schedule_;
+  UpdateRules rules_;
   bool agreed_;
   Strategy strategy_;
   GradientNorm norm_;
@@ -506,6 +509,9 @@ class Engine::Impl {
     const Placement& placement = group.placements()[static_cast<size_t>(norm.nonfinite->position)];
     result.outcome = StepOutcome::skipped_overflow;
     result.overflow = placement.parameter->name();
+    if (strategy_.owned.size() > 1) {
+      result.overflow += concat(", in the shard of rank ", norm.nonfinite_rank);
+    }
     ++consecutive_skips_;
     if (consecutive_skips_ >= config_.precision.max_consecutive_skips) {
       throw NumericsError(concat("the gradient was not finite for ", consecutive_skips_,
@@ -516,10 +522,9 @@ class Engine::Impl {
 
   void apply(double summed_norm, double divisor, StepResult& result) {
     const Tensor factor = Tensor::full({1}, update_factor(summed_norm, divisor));
-    optim::HyperParameters hyper = config_.optimizer.hyper;
-    lr_schedule_.apply(hyper);
+    rules_.follow(lr_schedule_);
     strategy_.step->run({.optimizer = *optimizer_,
-                         .hyper = hyper,
+                         .rules = rules_,
                          .factor = factor.view(),
                          .step = num_applied_ + 1});
     strategy_.weights->publish();

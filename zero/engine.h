@@ -32,6 +32,7 @@
 #include "comm/world.h"
 #include "nn/model.h"
 #include "optim/optimizer.h"
+#include "optim/parameter_groups.h"
 #include "zero/engine_config.h"
 #include "zero/phase_clock.h"
 #include "zero/swap_traffic.h"
@@ -63,7 +64,9 @@ struct StepResult {
   double loss_scale = 1.0;     // that this step used
   int64_t num_targets = 0;
   std::optional<PhaseSeconds> phases;  // of this rank; with wall_clock_breakdown
-  std::string overflow;                // skipped: "transformer.h.3.mlp.c_fc.weight on rank 2"
+  // Skipped: the first parameter whose gradient is not finite, and where gradients are sharded who
+  // keeps it: "transformer.h.3.mlp.c_fc.weight, in the shard of rank 2".
+  std::string overflow;
 };
 
 // Sum of losses over batches and ranks; mean() is the evaluation figure.
@@ -84,6 +87,10 @@ struct EngineOptions {
   const nn::WeightSource* weights = nullptr;
   // A client's own update rule instead of config.optimizer.
   std::unique_ptr<optim::Optimizer> optimizer;
+  // Parameters with hyper-parameters of their own, each trained one in one group; empty: with those
+  // of config.optimizer, and no weight decay where Parameter::decays() says so. A schedule moves
+  // the groups' learning rates in proportion.
+  std::vector<optim::ParameterGroup> parameter_groups;
   // Length of the run in optimizer steps, for schedules that end; 0: not known.
   int64_t total_steps = 0;
   // True: the model may use its parameters in another order in every step; nothing is checked

@@ -55,8 +55,10 @@ std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
   return optim::make_optimizer(config.optimizer);
 }
 
-bool agrees(comm::World& world, uint64_t schedule_hash) {
-  require_agreement(world, std::array{Fingerprint{"schedule or layout", schedule_hash}});
+bool agrees(comm::World& world, uint64_t schedule, uint64_t parameter_groups) {
+  require_agreement(world,
+                    std::array{Fingerprint{"schedule or layout", schedule},
+                               Fingerprint{"split into parameter groups", parameter_groups}});
   return true;
 }
 

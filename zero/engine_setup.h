@@ -26,7 +26,7 @@ std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
 // configuration asks for what the model cannot do.
 std::vector<ShardGroup> prepare_groups(nn::Model& model, const EngineConfig& config, int world);
 
-// True, or CommError where the ranks' schedules differ. Collective.
-bool agrees(comm::World& world, uint64_t schedule_hash);
+// True, or CommError where the ranks' hashes differ. Collective.
+bool agrees(comm::World& world, uint64_t schedule, uint64_t parameter_groups);
 
 }  // namespace zinc::zero

@@ -30,8 +30,6 @@ class HostStep final : public OptimizerStep {
  private:
   void update(const StepArguments& args, const UpdateSlice& slice, int64_t begin, int64_t numel) {
     const Range range{slice.range.begin + begin, slice.range.begin + begin + numel};
-    optim::HyperParameters hyper = args.hyper;
-    if (!decays(slice.segment)) hyper.weight_decay = 0.0;
     const View weights = slice.weights.narrow(0, begin, numel);
     const View narrow = UpdatedWeights::is_narrow(slice) ? updated_.buffer(slice, numel) : View();
     optim::Update update{.weights = host_memory(weights),
@@ -43,7 +41,7 @@ class HostStep final : public OptimizerStep {
       const auto s = static_cast<size_t>(i);
       update.states[s] = host_memory(slice.states[s].narrow(0, begin, numel));
     }
-    args.optimizer.update(update, hyper, context_.compute());
+    args.rules.update(args.optimizer, update, slice.group, range, context_.compute());
     updated_.send(narrow ? narrow : weights, slice, range);
   }
 

@@ -43,8 +43,6 @@ class ResidentStep final : public OptimizerStep {
 
   void update(const StepArguments& args, const UpdateSlice& slice, Range range,
               const View& model_weights) {
-    optim::HyperParameters hyper = args.hyper;
-    if (!decays(slice.segment)) hyper.weight_decay = 0.0;
     const int64_t begin = range.begin - slice.range.begin;
     optim::Update update{.weights = slice.weights.narrow(0, begin, range.size()),
                          .gradient = gradients_.gradient(slice.group, range),
@@ -55,7 +53,7 @@ class ResidentStep final : public OptimizerStep {
       const auto s = static_cast<size_t>(i);
       update.states[s] = slice.states[s].narrow(0, begin, range.size());
     }
-    args.optimizer.update(update, hyper, context_.compute());
+    args.rules.update(args.optimizer, update, slice.group, range, context_.compute());
   }
 
   WeightStore& weights_;

@@ -11,15 +11,16 @@
 #include "optim/optimizer.h"
 #include "zero/gradient_store.h"
 #include "zero/swapped_shards.h"
+#include "zero/update_rules.h"
 #include "zero/weight_store.h"
 
 namespace zinc::zero {
 
 struct StepArguments {
   const optim::Optimizer& optimizer;
-  optim::HyperParameters hyper;  // weight decay for what decays
-  ConstView factor;              // [1] f32: optim::Update
-  int64_t step = 1;              // optim::Update
+  const UpdateRules& rules;
+  ConstView factor;  // [1] f32: optim::Update
+  int64_t step = 1;  // optim::Update
 };
 
 class OptimizerStep {

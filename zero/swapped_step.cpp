@@ -73,8 +73,6 @@ class SwappedStep final : public OptimizerStep {
     const auto slice = std::find_if(slices.begin(), slices.end(), [&](const UpdateSlice& s) {
       return s.group == tile.group && s.segment == tile.segment;
     });
-    optim::HyperParameters hyper = args.hyper;
-    if (!decays(tile.segment)) hyper.weight_decay = 0.0;
     Buffer& buffer = buffer_of(index);
     const View weights = states_.plane(tile, buffer.memory, SwappedShards::kMasterPlane);
     const bool is_narrow = UpdatedWeights::is_narrow(*slice);
@@ -88,7 +86,7 @@ class SwappedStep final : public OptimizerStep {
       update.states[static_cast<size_t>(i)] =
           host_memory(states_.plane(tile, buffer.memory, SwappedShards::state_plane(i)));
     }
-    args.optimizer.update(update, hyper, context_.compute());
+    args.rules.update(args.optimizer, update, tile.group, tile.range, context_.compute());
     buffer.sent = updated_.send(is_narrow ? narrow : weights, *slice, tile.range);
   }
 

@@ -9,6 +9,7 @@
 #include "comm/local/local.h"
 #include "tests/offload/swap_folder.h"
 #include "tests/zero/tiny_model.h"
+#include "tests/zero/tiny_training.h"
 #include "zero/engine.h"
 
 namespace zinc::zero::test {
@@ -29,19 +30,8 @@ struct Case {
 };
 
 inline EngineConfig config_of(const Case& c) {
-  EngineConfig config;
-  config.batch.micro_batch = 2;
-  config.batch.accumulation = c.accumulation;
-  config.precision.dtype = c.dtype;
-  config.precision.check_overflow = c.dtype != DType::f32;
-  // f16: the first steps overflow, so that skipped steps are met too.
-  if (c.dtype == DType::f16) config.precision.loss_scale = {.dynamic = true};
-  config.gradient.clipping = 0.5;
-  if (c.accumulation > 1) config.gradient.reduce_schedule = c.schedule;
+  EngineConfig config = training_config(c.accumulation, c.dtype, c.schedule);
   config.determinism = c.determinism;
-  config.optimizer.hyper = {.lr = 1e-2, .weight_decay = 0.1};
-  config.zero.param_persistence_threshold = 100;
-  config.zero.max_reuse_distance = 0;
   return config;
 }
 

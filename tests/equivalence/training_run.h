@@ -11,6 +11,7 @@
 #include "comm/local/local.h"
 #include "core/error.h"
 #include "tests/zero/tiny_model.h"
+#include "tests/zero/tiny_training.h"
 #include "zero/engine.h"
 
 namespace zinc::zero::training {
@@ -41,18 +42,7 @@ inline std::string describe(const Case& c) {
 }
 
 inline EngineConfig config_of(const Case& c) {
-  EngineConfig config;
-  config.batch.micro_batch = 2;
-  config.batch.accumulation = c.accumulation;
-  config.precision.dtype = c.dtype;
-  config.precision.check_overflow = c.dtype != DType::f32;
-  if (c.dtype == DType::f16) config.precision.loss_scale = {.dynamic = true};
-  config.gradient.clipping = 0.5;
-  if (c.accumulation > 1) config.gradient.reduce_schedule = c.schedule;
-  config.optimizer.hyper = {.lr = 1e-2, .weight_decay = 0.1};
-  config.zero.param_persistence_threshold = 100;
-  config.zero.max_reuse_distance = 0;
-  return config;
+  return test::training_config(c.accumulation, c.dtype, c.schedule);
 }
 
 struct RunOptions {

@@ -12,12 +12,15 @@
 #include "core/error.h"
 #include "kernels/adamw.h"
 #include "tests/zero/tiny_model.h"
+#include "tests/zero/tiny_training.h"
 
 namespace zinc::zero {
 namespace {
 
 using test::make_batch;
+using test::one_target;
 using test::tiny_config;
+using test::weights_of;
 
 struct TrainedRun {
   std::vector<double> losses;
@@ -33,13 +36,6 @@ EngineConfig config_with(int64_t accumulation = 1) {
   config.optimizer.hyper.lr = 1e-2;
   config.optimizer.hyper.weight_decay = 0.1;
   return config;
-}
-
-void append_weights(Engine& engine, std::vector<float>& weights) {
-  for (const auto& [name, parameter] : engine.model().named_parameters()) {
-    const auto values = engine.parameter(name).to_vector<float>();
-    weights.insert(weights.end(), values.begin(), values.end());
-  }
 }
 
 // Trains tiny GPT-2 with ranks as threads and returns rank 0's view.
@@ -61,13 +57,8 @@ TrainedRun train(int world_size, const EngineConfig& config, int steps = 4, doub
       run.losses.push_back(result.loss);
       run.norms.push_back(result.gradient_norm);
     }
-    if (world.rank() == 0)
-      append_weights(engine, run.weights);
-    else {
-      std::vector<float> others;
-      append_weights(engine, others);
-      EXPECT_FALSE(others.empty());
-    }
+    const std::vector<float> weights = weights_of(engine);
+    if (world.is_main()) run.weights = weights;
   });
   return run;
 }
@@ -198,8 +189,7 @@ TEST(Engine, OverflowSkipsTheStepAndChangesNoWeight) {
     config.precision.loss_scale = {.dynamic = true, .initial_scale_power = 24, .hysteresis = 1};
     nn::Gpt2 model(tiny_config());
     Engine engine(model, config, world);
-    std::vector<float> before;
-    append_weights(engine, before);
+    const std::vector<float> before = weights_of(engine);
     int skipped = 0;
     StepResult result;
     for (int64_t step = 0; step < 40; ++step) {
@@ -213,17 +203,13 @@ TEST(Engine, OverflowSkipsTheStepAndChangesNoWeight) {
       EXPECT_FALSE(result.overflow.empty());
       EXPECT_EQ(engine.loss_scale(), scale / 2);
       EXPECT_EQ(engine.learning_rate(), lr);
-      std::vector<float> after;
-      append_weights(engine, after);
-      EXPECT_EQ(after, before);
+      EXPECT_EQ(weights_of(engine), before);
     }
     EXPECT_GT(skipped, 0);
     EXPECT_EQ(result.outcome, StepOutcome::applied);
     EXPECT_EQ(engine.num_applied(), 1);
     EXPECT_EQ(engine.num_skipped(), skipped);
-    std::vector<float> after;
-    append_weights(engine, after);
-    EXPECT_NE(after, before);
+    EXPECT_NE(weights_of(engine), before);
   });
 }
 
@@ -302,7 +288,7 @@ TEST(Engine, CallsOutOfOrderAreRefused) {
 }
 
 // Uses its two weights in an order that can be turned round, and can leave one out.
-struct Fickle : nn::Model {
+struct Fickle : test::LossOnly {
   Tensor loss(const nn::Batch&) override {
     Tensor x = Tensor::full({2, 4}, 1.0);
     if (turned) {
@@ -314,24 +300,11 @@ struct Fickle : nn::Model {
     }
     return autograd::sum(x);
   }
-  Tensor next_logits(const Tensor&) override { return {}; }
-  std::string_view architecture() const override { return "fickle"; }
-  int64_t vocab_size() const override { return 1; }
-  int64_t max_sequence() const override { return 4; }
-  double flops_per_token(int64_t) override { return 0.0; }
   nn::Parameter a{*this, "a", {4, 4}, autograd::Initializer::normal(1.0)};
   nn::Parameter b{*this, "b", {4, 4}, autograd::Initializer::normal(1.0)};
   bool turned = false;
   bool without_b = false;
 };
-
-nn::Batch one_target() {
-  return {.input_ids = Tensor::zeros({1, 1}, DType::i32),
-          .labels = Tensor::zeros({1, 1}, DType::i32),
-          .num_targets = 1,
-          .num_tokens = 1,
-          .global_micro_batch = 0};
-}
 
 TEST(Engine, AModelThatLeavesItsScheduleIsNamed) {
   comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {

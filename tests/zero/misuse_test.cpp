@@ -13,12 +13,14 @@
 #include "comm/local/local.h"
 #include "core/error.h"
 #include "tests/zero/tiny_model.h"
+#include "tests/zero/tiny_training.h"
 #include "zero/engine.h"
 
 namespace zinc::zero {
 namespace {
 
 using test::make_batch;
+using test::one_target;
 using test::tiny_config;
 using testing::HasSubstr;
 
@@ -64,7 +66,7 @@ struct Layer : nn::Module {
 };
 
 // Three groups of one size, of which a rank may skip one.
-struct Skipping : nn::Model {
+struct Skipping : test::LossOnly {
   Tensor loss(const nn::Batch&) override {
     Tensor x = Tensor::full({2, 4}, 1.0);
     const std::array layers{&first, &second, &third};
@@ -73,24 +75,11 @@ struct Skipping : nn::Model {
     }
     return autograd::sum(x);
   }
-  Tensor next_logits(const Tensor&) override { return {}; }
-  std::string_view architecture() const override { return "skipping"; }
-  int64_t vocab_size() const override { return 1; }
-  int64_t max_sequence() const override { return 4; }
-  double flops_per_token(int64_t) override { return 0.0; }
   Layer first{*this, "first"};
   Layer second{*this, "second"};
   Layer third{*this, "third"};
   int skipped = -1;
 };
-
-nn::Batch one_target() {
-  return {.input_ids = Tensor::zeros({1, 1}, DType::i32),
-          .labels = Tensor::zeros({1, 1}, DType::i32),
-          .num_targets = 1,
-          .num_tokens = 1,
-          .global_micro_batch = 0};
-}
 
 TEST(SkippedGroup, WhereParametersAreSharded_IsNamedOnEveryRank) {
   for (int skipped = 0; skipped < 3; ++skipped) {
