@@ -1,4 +1,4 @@
-#include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/attention_shape.h"
 
 namespace zinc::kernels::cuda {
 

@@ -25,13 +25,19 @@ struct Max {
     return a > b ? a : b;
   }
 };
+struct Min {
+  template <class T>
+  __device__ __forceinline__ T operator()(T a, T b) const {
+    return a < b ? a : b;
+  }
+};
 
-// Every lane gets the result; all 32 lanes take part. A butterfly: commutative folds give all lanes
-// the same bits.
-template <class T, class Fold>
+// Over each kLanes neighbouring lanes; all 32 lanes of the warp take part and get the result. A
+// butterfly: commutative folds give all lanes the same bits.
+template <int kLanes = kWarp, class T, class Fold>
 __device__ __forceinline__ T warp_reduce(T value, Fold fold) {
 #pragma unroll
-  for (int width = kWarp / 2; width > 0; width /= 2) {
+  for (int width = kLanes / 2; width > 0; width /= 2) {
     value = fold(value, __shfl_xor_sync(kFullWarp, value, width));
   }
   return value;

@@ -265,6 +265,16 @@ TEST_F(BadInput, FullDiskBeforeTheFirstStep_LeavesNoRunFolder) {
   expect_refused(folder_.train(), kIo, {"config.resolved.json"}, {.largest_file = 100});
 }
 
+TEST_F(BadInput, TraceThatCannotBeWritten) {
+  const auto refuse = [&](const std::string& path) {
+    folder_.write("ds.json",
+                  R"({"train_micro_batch_size_per_gpu": 2, "zinc": {"trace": ")" + path + "\"}}");
+    expect_refused(folder_.train(), kIo, {path});
+  };
+  refuse(folder_ / "no/such/folder.json");
+  refuse(folder_.path());
+}
+
 // A real full disk: a small file system that only this process sees.
 TEST_F(BadInput, FullFileSystemWhileSaving) {
   std::string words;

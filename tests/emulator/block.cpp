@@ -293,8 +293,12 @@ bool Block::in_shared(const void* address, size_t bytes) const {
          });
 }
 
+void Block::require_shared(const void* address, size_t bytes, const char* what) const {
+  if (!in_shared(address, bytes)) throw Fault(std::string(what) + " outside shared memory");
+}
+
 void Block::copy_async(void* destination, const void* source, size_t bytes, size_t source_bytes) {
-  if (!in_shared(destination, bytes)) throw Fault("cp.async writes outside shared memory");
+  require_shared(destination, bytes, "cp.async writes");
   if (source_bytes > bytes) throw Fault("cp.async reads more bytes than it writes");
   poison(destination, bytes);
   running_->open_group.push_back({destination, source, bytes, source_bytes});

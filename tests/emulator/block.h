@@ -64,6 +64,8 @@ class Block {
   int barrier(std::source_location where, bool predicate);
   void* dynamic_shared() { return dynamic_shared_.data(); }
   void* static_shared(const void* site, size_t bytes, size_t alignment);
+  // Throws Fault where the bytes are not all shared memory of this block.
+  void require_shared(const void* address, size_t bytes, const char* what) const;
   void copy_async(void* destination, const void* source, size_t bytes, size_t source_bytes);
   void commit_copies();
   void wait_copies(int pending);

@@ -6,11 +6,13 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/async_copy.h"
 #include "kernels/cuda/pack.h"
 #include "kernels/cuda/shared.h"
+#include "kernels/cuda/tensor_core.h"
 #include "kernels/cuda/warp.h"
 
 namespace zinc::emulator {
@@ -292,6 +294,146 @@ TEST(Emulator, CopiesThatNobodyWaitsFor_AreAFault) {
   ASSERT_EQ(found.size(), size_t{kSeeds});
   EXPECT_THAT(found[0], HasSubstr("has not waited for"));
 }
+
+// --- ldmatrix and mma ----------------------------------------------------------------------------
+
+// [16, 16] * [16, 8] of small whole numbers: exact in any order. b is stored by rows, to be read
+// transposed, or by columns.
+template <class T>
+void multiply_small_matrices(bool b_by_rows) {
+  const auto a_at = [](int row, int k) { return (row * 5 + k * 3) % 7 - 3; };
+  const auto b_at = [](int k, int column) { return (k * 2 + column * 3) % 9 - 4; };
+  alignas(16) T a[16][16], b[16][16] = {};
+  for (int i = 0; i < 256; ++i) {
+    const int row = i / 16, column = i % 16;
+    a[row][column] = T(static_cast<float>(a_at(row, column)));
+    // Columns 8 to 15 of b go unused.
+    const int value = b_by_rows ? b_at(row, column) : b_at(column, row % 8);
+    b[row][column] = T(static_cast<float>(value));
+  }
+  float out[16][8] = {};
+  run_grid(1, 32, 0, [&] {
+    ZINC_SHARED(T, tile, [2][16][16]);
+    const int lane = static_cast<int>(threadIdx.x);
+    for (int i = lane; i < 256; i += 32) {
+      tile[0][i / 16][i % 16] = a[i / 16][i % 16];
+      tile[1][i / 16][i % 16] = b[i / 16][i % 16];
+    }
+    __syncwarp();
+    uint32_t left[4], right[4];
+    kernels::cuda::load_matrices(left, &tile[0][lane % 16][lane / 16 * 8]);
+    if (b_by_rows) {
+      kernels::cuda::load_matrices_transposed(right, &tile[1][lane % 16][lane / 16 * 8]);
+    } else {
+      kernels::cuda::load_matrices(right, &tile[1][lane % 8 + lane / 16 * 8][lane / 8 % 2 * 8]);
+    }
+    float sum[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+    kernels::cuda::multiply_add<T>(sum, left, right[0], right[1]);
+    for (int e = 0; e < 4; ++e) out[lane / 4 + e / 2 * 8][lane % 4 * 2 + e % 2] = sum[e];
+  });
+  for (int row = 0; row < 16; ++row) {
+    for (int column = 0; column < 8; ++column) {
+      int expected = 1;
+      for (int k = 0; k < 16; ++k) expected += a_at(row, k) * b_at(k, column);
+      EXPECT_EQ(out[row][column], static_cast<float>(expected)) << row << " " << column;
+    }
+  }
+}
+
+TEST(Emulator, ProductsOfTensorCores_MatchLoops) {
+  multiply_small_matrices<bf16>(false);
+  multiply_small_matrices<bf16>(true);
+  multiply_small_matrices<f16>(false);
+  multiply_small_matrices<f16>(true);
+}
+
+TEST(Emulator, DivergentProduct_IsNamed) {
+  const auto found = failures([&] {
+    run_grid(1, 32, 0, [&] {
+      float sum[4] = {};
+      if (threadIdx.x % 2 == 0) kernels::cuda::multiply_add<bf16>(sum, {0, 0, 0, 0}, 0, 0);
+    });
+    return true;
+  });
+  ASSERT_EQ(found.size(), size_t{kSeeds});
+  EXPECT_THAT(found[0], HasSubstr("16 in mma at "));
+}
+
+// The failures of a warp that reads matrices whose rows lie `stride` bytes apart, `shift` bytes
+// behind the beginning of 1 KiB of shared memory, and how many rows met another one's banks.
+std::pair<std::vector<std::string>, uint64_t> read_matrices(int stride, int shift) {
+  const uint64_t before = tensor_core_use().bank_conflicts;
+  auto found = failures([&] {
+    run_grid(1, 32, 1024, [&] {
+      auto* bytes = kernels::cuda::dynamic_shared<std::byte>();
+      const int lane = static_cast<int>(threadIdx.x);
+      uint32_t values[4];
+      kernels::cuda::load_matrices(values, bytes + shift + lane % 8 * stride);
+    });
+    return true;
+  });
+  return {found, tensor_core_use().bank_conflicts - before};
+}
+
+TEST(Emulator, MatricesOutsideSharedMemoryOrMisaligned_AreFaults) {
+  EXPECT_THAT(read_matrices(16, 1024 - 7 * 16 - 16).first, testing::IsEmpty());
+  const auto outside = read_matrices(16, 1024 - 7 * 16).first;
+  ASSERT_EQ(outside.size(), size_t{kSeeds});
+  EXPECT_THAT(outside[0], HasSubstr("ldmatrix reads outside shared memory"));
+  const auto misaligned = read_matrices(16, 8).first;
+  ASSERT_EQ(misaligned.size(), size_t{kSeeds});
+  EXPECT_THAT(misaligned[0], HasSubstr("ldmatrix: the address is not aligned to 16 bytes"));
+}
+
+TEST(Emulator, BankConflictsOfMatrices_AreCounted) {
+  EXPECT_EQ(read_matrices(16, 0).second, 0u);
+  EXPECT_EQ(read_matrices(80, 0).second, 0u);
+  EXPECT_EQ(read_matrices(0, 0).second, 0u);  // one address: a broadcast
+  EXPECT_EQ(read_matrices(128, 0).second, uint64_t{kSeeds} * 4 * 7);
+  EXPECT_EQ(read_matrices(32, 0).second, uint64_t{kSeeds} * 4 * 4);
+}
+
+// One warp copies a tile, another reads it with ldmatrix.
+std::vector<std::string> copy_and_load(bool wait, bool barrier) {
+  return failures([&] {
+    alignas(16) static bf16 source[8 * 8];
+    for (int i = 0; i < 64; ++i) source[i] = bf16(static_cast<float>(i));
+    bool right = true;
+    run_grid(1, 64, 0, [&] {
+      ZINC_SHARED(bf16, tile, [8 * 8]);
+      const int tid = static_cast<int>(threadIdx.x);
+      if (tid < 8) kernels::cuda::copy_async_16(tile + 8 * tid, source + 8 * tid);
+      kernels::cuda::commit_copies();
+      if (wait) kernels::cuda::wait_copies<0>();
+      if (barrier) __syncthreads();
+      if (tid >= 32) {
+        uint32_t values[4];
+        kernels::cuda::load_matrices(values, tile + tid % 8 * 8);
+        const auto bits = static_cast<uint16_t>(values[0] & 0xffffu);
+        const int at = tid % 32 / 4 * 8 + tid % 4 * 2;
+        if (bits != bf16(static_cast<float>(at)).bits) right = false;
+      }
+      __syncthreads();  // the copies are not complete before all have read
+      kernels::cuda::wait_copies<0>();
+    });
+    return right;
+  });
+}
+
+TEST(Emulator, MatricesOfCopies_ComeAfterWaitAndBarrier) {
+  EXPECT_THAT(copy_and_load(true, true), testing::IsEmpty());
+}
+#if !defined(__SANITIZE_ADDRESS__)
+TEST(Emulator, MatricesOfCopiesWithoutWaitOrBarrier_ArePoison) {
+  EXPECT_THAT(copy_and_load(false, true), testing::SizeIs(size_t{kSeeds}));
+  EXPECT_THAT(copy_and_load(true, false), testing::SizeIs(testing::Ge(1u)));
+}
+#else
+TEST(EmulatorDeathTest, MatricesOfCopiesWithoutWait_StopUnderTheSanitizer) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(copy_and_load(false, true), "AddressSanitizer: use-after-poison");
+}
+#endif
 
 }  // namespace
 }  // namespace zinc::emulator

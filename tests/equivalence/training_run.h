@@ -3,9 +3,11 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "comm/local/local.h"
@@ -49,6 +51,8 @@ struct RunOptions {
   ContextOptions::Execution execution = ContextOptions::Execution::concurrent;
   uint64_t shuffle_seed = 0;
   bool delays = false;  // every rank lags at another place in every step
+  // Put around the communicator of each rank.
+  std::function<std::unique_ptr<comm::Communicator>(std::unique_ptr<comm::Communicator>)> decorate;
 };
 
 // Holds up a stream, or the thread that issues work, for a time that depends on rank and step.
@@ -99,7 +103,11 @@ inline Outcome run(const Case& c, const EngineConfig& config, int steps,
   comm::ConnectOptions connect{.seed = 5, .num_threads = 1};
   connect.execution = options.execution;
   connect.shuffle_seed = options.shuffle_seed;
-  comm::run_local_ranks(c.world, connect, [&](comm::World& world) {
+  std::vector<std::unique_ptr<comm::Communicator>> ranks = comm::make_local_group(c.world);
+  if (options.decorate) {
+    for (auto& rank : ranks) rank = options.decorate(std::move(rank));
+  }
+  comm::run_ranks(std::move(ranks), connect, [&](comm::World& world) {
     world.communicator().set_deadline(std::chrono::minutes(1));  // a hang is an error
     Outcome mine = train(c, config, steps, world, options.delays);
     if (world.is_main()) outcome = std::move(mine);

@@ -8,6 +8,7 @@
 #include <string>
 #include <tuple>
 
+#include "tests/kernels/attention_inputs.h"
 #include "tests/kernels/cpu_context.h"
 #include "tests/kernels/host_array.h"
 
@@ -18,26 +19,8 @@ using ::testing::HasSubstr;
 using ::testing::ValuesIn;
 using namespace zinc::test;
 
-enum Feature : unsigned {
-  kCausal = 1,
-  kLengths = 2,
-  kDocuments = 4,
-  kAlibi = 8,
-  kBias = 16,        // [B, H, Tq, Tk]
-  kSharedBias = 32,  // [1, H, Tq, Tk]
-  kOneBias = 64,     // [1, 1, Tq, Tk]
-  kDropout = 128,
-  kScale = 256,
-};
-
-struct Case {
-  const char* name;
-  int64_t B, Tq, Tk, H, G, D;
-  unsigned features;
-};
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
-
-// Blocks are 128 queries by 512 (forward) or 256 (backward) keys; 32 by 32 on CUDA.
+// Blocks are 128 queries by 512 (forward) or 256 (backward) keys; on CUDA 32 by 32, on tensor cores
+// 128 by 64 and 32 by 128 (backward).
 constexpr Case kCases[] = {
     {"OneToken", 1, 1, 1, 1, 1, 4, kCausal},
     {"Small", 2, 5, 5, 3, 3, 8, kCausal},
@@ -62,132 +45,6 @@ constexpr Case kCases[] = {
     {"Everything", 2, 150, 290, 4, 2, 12,
      kCausal | kLengths | kDocuments | kAlibi | kSharedBias | kDropout | kScale},
     {"OddHead", 1, 65, 65, 2, 2, 5, kCausal},
-};
-
-// All tensors of a case. q, k and v lie in buffers with other data between their heads.
-struct Inputs {
-  Case c;
-  DType dtype, wide;
-  HostArray q_store, k_store, v_store, dout_store;
-  HostArray out, lse, dq, dk, dv, dbias;
-  HostArray lengths, begin, end, slopes, bias;
-  AttentionMask mask;
-  AttentionDropout dropout;
-  double scale = 0.0;
-
-  Inputs(const Case& the_case, DType type)
-      : c(the_case), dtype(type), wide(type == DType::f64 ? DType::f64 : DType::f32) {
-    q_store = HostArray::random({c.B, c.Tq, 2, c.H, c.D}, dtype, 1, -2, 2);
-    k_store = HostArray::random({c.B, c.Tk, 3, c.G, c.D}, dtype, 2, -2, 2);
-    v_store = HostArray::random({c.B, c.Tk, 3, c.G, c.D}, dtype, 3);
-    dout_store = HostArray::random({c.B, c.H, c.Tq, c.D}, dtype, 4);
-    out = HostArray({c.B, c.Tq, c.H, c.D}, dtype);
-    lse = HostArray({c.B, c.H, c.Tq}, wide);
-    dq = out;
-    dk = dv = HostArray({c.B, c.Tk, c.G, c.D}, dtype);
-    const DeviceScope scope(device_for(dtype));
-    make_mask();
-  }
-
-  void make_mask() {
-    mask.causal = (c.features & kCausal) != 0;
-    if (c.features & kLengths) {
-      lengths = HostArray({c.B}, DType::i32);
-      for (int64_t b = 0; b < c.B; ++b) lengths.set(b, static_cast<double>(c.Tk * b / c.B));
-      mask.key_lengths = lengths;
-    }
-    if (c.features & kDocuments) {
-      begin = HostArray({c.B, c.Tq}, DType::i32);
-      end = begin;
-      for (int64_t b = 0; b < c.B; ++b) {
-        for (int64_t i = 0; i < c.Tq; ++i) {
-          const int64_t position = i + c.Tk - c.Tq, length = 13 + 4 * b;
-          begin.set(b * c.Tq + i, static_cast<double>(position / length * length));
-          end.set(b * c.Tq + i, static_cast<double>((position / length + 1) * length));
-        }
-      }
-      mask.key_begin = begin;
-      mask.key_end = end;
-    }
-    if (c.features & kAlibi) {
-      slopes = HostArray({c.H}, DType::f32);
-      for (int64_t h = 0; h < c.H; ++h) slopes.set(h, std::exp2(-static_cast<double>(h + 1)));
-      mask.alibi_slopes = slopes;
-    }
-    if (c.features & (kBias | kSharedBias | kOneBias)) {
-      const int64_t batches = c.features & kBias ? c.B : 1;
-      const int64_t heads = c.features & kOneBias ? 1 : c.H;
-      bias = HostArray::random({batches, heads, c.Tq, c.Tk}, wide, 5);
-      dbias = bias;
-      dbias.set_all(std::nan(""));
-      mask.bias = bias;
-    }
-    if (c.features & kDropout) {
-      dropout = {.probability = 0.25f, .key = make_random_key(7, Purpose::dropout, 1, 2, 3)};
-    }
-    if (c.features & kScale) scale = 0.3;
-  }
-
-  static View part(const HostArray& store, int64_t at, int64_t B, int64_t T, int64_t heads,
-                   int64_t D) {
-    const View& view = store.view();
-    const View one = view.narrow(2, at, 1);
-    return View(one.data(), view.dtype(), {B, T, heads, D},
-                {view.stride(0), view.stride(1), view.stride(3), 1}, device(), Tier::device);
-  }
-  View q() const { return part(q_store, 1, c.B, c.Tq, c.H, c.D); }
-  View k() const { return part(k_store, 2, c.B, c.Tk, c.G, c.D); }
-  View v() const { return part(v_store, 0, c.B, c.Tk, c.G, c.D); }
-  View dout() const {  // stored [B, H, Tq, D]
-    const View& view = dout_store.view();
-    return View(view.data(), dtype, {c.B, c.Tq, c.H, c.D},
-                {view.stride(0), view.stride(2), view.stride(1), 1}, device(), Tier::device);
-  }
-
-  // The same values in f64.
-  Inputs in_f64() const {
-    Inputs other(c, DType::f64);
-    other.q_store = q_store.as(DType::f64);
-    other.k_store = k_store.as(DType::f64);
-    other.v_store = v_store.as(DType::f64);
-    other.dout_store = dout_store.as(DType::f64);
-    if (mask.bias) {
-      const DeviceScope scope(kCpu);
-      other.bias = bias.as(DType::f64);
-      other.mask.bias = other.bias;
-    }
-    return other;
-  }
-
-  void forward(StreamRef stream) {
-    const DeviceScope scope(device_for(dtype));
-    attention_forward({.q = q(),
-                       .k = k(),
-                       .v = v(),
-                       .out = out,
-                       .lse = lse,
-                       .scale = scale,
-                       .mask = mask,
-                       .dropout = dropout},
-                      stream);
-  }
-  void backward(StreamRef stream) {
-    const DeviceScope scope(device_for(dtype));
-    AttentionBackward args{.q = q(),
-                           .k = k(),
-                           .v = v(),
-                           .out = out,
-                           .lse = lse,
-                           .dout = dout(),
-                           .dq = dq,
-                           .dk = dk,
-                           .dv = dv,
-                           .scale = scale,
-                           .mask = mask,
-                           .dropout = dropout};
-    if (mask.bias) args.dbias = dbias;
-    attention_backward(args, stream);
-  }
 };
 
 double value_of(const View& view, int64_t a, int64_t b, int64_t c, int64_t d) {
@@ -383,6 +240,14 @@ TEST(Attention, Bits_DoNotDependOnSchedules) {
     x.backward(context.stream());
     return std::vector<HostArray>{x.out, x.lse, x.dq, x.dk, x.dv, x.dbias};
   }));
+  // On tensor cores.
+  EXPECT_TRUE(same_for_all_thread_counts([&] {
+    Inputs x({"", 1, 40, 140, 2, 1, 16, kCausal | kDocuments}, DType::bf16);
+    x.make_documents_of(50);
+    x.forward(context.stream());
+    x.backward(context.stream());
+    return std::vector<HostArray>{x.out, x.lse, x.dq, x.dk, x.dv};
+  }));
 }
 
 TEST(Attention, QueriesThatSeeNothing_GiveZero) {
@@ -452,29 +317,6 @@ TEST(Attention, DocumentsInOneRow_MatchMaskedRows) {
   first.forward(context.stream());
   for (int64_t i = 0; i < 600 * 8; ++i) ASSERT_EQ(all.out.at(i), first.out.at(i));
   EXPECT_NE(all.out.at(620 * 8), first.out.at(620 * 8));
-}
-
-// Head sizes at the edges of those that CUDA kernels are made for.
-TEST(Attention, LargeHeads_MatchF64) {
-  for (const int64_t D : {33, 64, 96, 128, 200, 256}) {
-    for (const DType dtype : kShortFloatDTypes) {
-      CpuContext context;
-      Inputs x({"", 1, 40, 40, 2, 1, D, kCausal}, dtype);
-      Inputs exact = x.in_f64();
-      for (Inputs* one : {&x, &exact}) {
-        one->forward(context.stream());
-        one->backward(context.stream());
-      }
-      // As in EveryType_MatchesF64; scores grow like sqrt(D).
-      const double scores = std::sqrt(static_cast<double>(D) + 40.0);
-      const double bound = 2 * epsilon_of(dtype) + 16 * epsilon_of(DType::f32) * scores;
-      EXPECT_LE(relative_l2(x.out, exact.out), bound) << D;
-      EXPECT_LE(relative_l2(x.dv, exact.dv), 2 * bound) << D;
-      // Probabilities sum to 1 up to their rounding, which meets scores' differences.
-      EXPECT_LE(relative_l2(x.dq, exact.dq), 4 * bound) << D;
-      EXPECT_LE(relative_l2(x.dk, exact.dk), 4 * bound) << D;
-    }
-  }
 }
 
 TEST(Attention, EmptyExtents_AreHandled) {

@@ -34,4 +34,11 @@ class DeviceScope {
 void set_schedule_seed(uint64_t seed);
 inline constexpr int kNumSchedules = 20;
 
+// What all kernels so far have done on tensor cores, where the device can tell; zeros on the CPU.
+struct TensorCoreUse {
+  uint64_t products = 0;
+  uint64_t bank_conflicts = 0;
+};
+TensorCoreUse tensor_core_use();
+
 }  // namespace zinc::test

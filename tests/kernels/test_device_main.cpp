@@ -8,6 +8,7 @@
 
 #if defined(ZINC_CUDA_EMULATED)
 #include "tests/emulator/grid.h"
+#include "tests/emulator/tensor_core.h"
 #endif
 
 namespace zinc::test {
@@ -27,8 +28,13 @@ DeviceScope::~DeviceScope() { current_device = before_; }
 
 #if defined(ZINC_CUDA_EMULATED)
 void set_schedule_seed(uint64_t seed) { emulator::set_seed(seed); }
+TensorCoreUse tensor_core_use() {
+  const emulator::TensorCoreUse use = emulator::tensor_core_use();
+  return {use.products, use.bank_conflicts};
+}
 #else
 void set_schedule_seed(uint64_t) {}
+TensorCoreUse tensor_core_use() { return {}; }
 #endif
 
 }  // namespace zinc::test

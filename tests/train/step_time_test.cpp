@@ -148,8 +148,8 @@ WorkLog gather_after_kernel() {
 }
 
 TEST(Playback, CpuHost_IssuesOnlyWhenItsOwnComputeIsDone) {
-  // Two threads of compute on a rank's two cores, so the gather of 2-5 makes three on two: the 2 s of
-  // the second kernel last 3, and then 1 s of the gather is left.
+  // Two threads of compute on a rank's two cores, so the gather of 2-5 makes three on two: the 2 s
+  // of the second kernel last 3, and then 1 s of the gather is left.
   Hardware hardware = round_hardware(DeviceKind::cpu, 4);
   hardware.gemm.f32 = 20.0;  // of four threads
   const auto moments = play(gather_after_kernel(), RankSpeed(hardware, 2, 2));

@@ -11,6 +11,7 @@
 #include "comm/local/local.h"
 #include "core/error.h"
 #include "nn/models/gpt2.h"
+#include "tests/comm/forwarding_communicator.h"
 #include "tests/train/scratch_folder.h"
 #include "train/json/parser.h"
 #include "train/trace/trace_summary.h"
@@ -116,49 +117,29 @@ TEST(TraceSummary, WhatIsNoTrace_IsADataError) {
 
 // --- the file of a run
 
-// Collectives that take `delay` longer.
-class Delayed : public comm::Communicator {
+// Gathers and reductions that take longer.
+class Delayed : public comm::ForwardingCommunicator {
  public:
-  Delayed(std::unique_ptr<comm::Communicator> inner, std::chrono::microseconds delay)
-      : Communicator(inner->rank(), inner->size()), inner_(std::move(inner)), delay_(delay) {}
+  Delayed(std::unique_ptr<comm::Communicator> inner, std::chrono::microseconds gather,
+          std::chrono::microseconds reduce)
+      : ForwardingCommunicator(std::move(inner)), gather_(gather), reduce_(reduce) {}
 
-  std::string_view backend() const override { return inner_->backend(); }
   comm::Work all_gather(const comm::AllGather& args, StreamRef stream) override {
-    stream.submit("delay", [delay = delay_] { std::this_thread::sleep_for(delay); });
-    return inner_->all_gather(args, stream);
+    sleep(gather_, stream);
+    return ForwardingCommunicator::all_gather(args, stream);
   }
   comm::Work reduce_scatter(const comm::ReduceScatter& args, StreamRef stream) override {
-    return inner_->reduce_scatter(args, stream);
+    sleep(reduce_, stream);
+    return ForwardingCommunicator::reduce_scatter(args, stream);
   }
-  comm::Work all_reduce(const comm::AllReduce& args, StreamRef stream) override {
-    return inner_->all_reduce(args, stream);
-  }
-  comm::Work broadcast(const comm::Broadcast& args, StreamRef stream) override {
-    return inner_->broadcast(args, stream);
-  }
-  comm::Work all_to_all(const comm::AllToAll& args, StreamRef stream) override {
-    return inner_->all_to_all(args, stream);
-  }
-  comm::Work send(ConstView data, int destination, int tag, StreamRef stream) override {
-    return inner_->send(data, destination, tag, stream);
-  }
-  comm::Work receive(View data, int source, int tag, StreamRef stream) override {
-    return inner_->receive(data, source, tag, stream);
-  }
-  comm::Work barrier(StreamRef stream) override { return inner_->barrier(stream); }
-  int64_t workspace_bytes(comm::Collective collective, int64_t bytes, DType dtype) const override {
-    return inner_->workspace_bytes(collective, bytes, dtype);
-  }
-  std::unique_ptr<Communicator> split(int color, int key) override {
-    return inner_->split(color, key);
-  }
-  void abort(std::string_view reason) noexcept override { inner_->abort(reason); }
-  int64_t bytes_sent() const override { return inner_->bytes_sent(); }
-  int64_t bytes_received() const override { return inner_->bytes_received(); }
 
  private:
-  std::unique_ptr<comm::Communicator> inner_;
-  std::chrono::microseconds delay_;
+  static void sleep(std::chrono::microseconds time, StreamRef stream) {
+    stream.submit("delay", [time] { std::this_thread::sleep_for(time); });
+  }
+
+  std::chrono::microseconds gather_;
+  std::chrono::microseconds reduce_;
 };
 
 class Cycle : public Dataset {
@@ -179,7 +160,8 @@ struct RunOptions {
   int stage = 3;
   bool overlap = true;
   int64_t max_live = 1'000'000'000;
-  std::chrono::microseconds delay{0};
+  std::chrono::microseconds delay{0};         // of gathers
+  std::chrono::microseconds reduce_delay{0};  // of reductions
 };
 
 // Trains with a trace in `path`; returns the bytes that each rank sent in the steps.
@@ -189,7 +171,8 @@ std::vector<int64_t> train_traced(const std::string& path, const RunOptions& opt
   std::vector<std::unique_ptr<TraceWriter>> writers;
   std::vector<std::unique_ptr<comm::Communicator>> group;
   for (auto& communicator : comm::make_local_group(options.world)) {
-    group.push_back(std::make_unique<Delayed>(std::move(communicator), options.delay));
+    group.push_back(
+        std::make_unique<Delayed>(std::move(communicator), options.delay, options.reduce_delay));
   }
   for (int rank = 0; rank < options.world; ++rank) {
     recorders.push_back(std::make_unique<TraceRecorder>());
@@ -342,34 +325,48 @@ TEST(Trace, NoLiveParametersAllowed_EveryGatherIsOnDemand) {
   }
 }
 
-// Nanoseconds in which a prefetch and a kernel of the compute lane ran at the same time, on rank 0.
-int64_t overlap_ns(const std::string& path) {
+// Nanoseconds in which an event of one of `kinds` and a kernel of the compute lane ran at the same
+// time, on rank 0.
+int64_t overlap_ns(const std::string& path, const std::set<std::string>& kinds) {
   int64_t sum = 0;
   const auto ranks = slices_of(path);
-  for (const auto& [id, gather] : ranks.at(0)) {
-    if (gather.kind != "prefetch" && gather.kind != "gather") continue;
+  for (const auto& [id, transfer] : ranks.at(0)) {
+    if (!kinds.contains(transfer.kind)) continue;
     for (const auto& [other, kernel] : ranks.at(0)) {
       if (kernel.kind != "compute" || kernel.lane != 1 || kernel.span != 0) continue;
-      sum += std::max<int64_t>(
-          0, std::min(gather.end_ns, kernel.end_ns) - std::max(gather.begin_ns, kernel.begin_ns));
+      sum += std::max<int64_t>(0, std::min(transfer.end_ns, kernel.end_ns) -
+                                      std::max(transfer.begin_ns, kernel.begin_ns));
     }
   }
   return sum;
 }
 
-TEST(Trace, DelayedGathers_RunBesideComputeOnlyWithOverlap) {
-  const auto overlap_of = [](bool overlap) {
+void expect_overlap_where_configured(RunOptions options, const std::set<std::string>& kinds) {
+  const auto overlap_of = [&](bool overlap) {
     const ScratchFolder folder;
     const std::string path = folder / "trace.json";
-    train_traced(path, {.overlap = overlap, .delay = std::chrono::milliseconds(2)});
+    options.overlap = overlap;
+    train_traced(path, options);
     std::ofstream(path, std::ios::app) << "\n]\n";
-    return overlap_ns(path);
+    return overlap_ns(path, kinds);
   };
   EXPECT_EQ(overlap_of(false), 0);
   // A busy machine may run the two threads one after the other once, not every time.
   int64_t overlap = 0;
   for (int attempt = 0; attempt < 20 && overlap == 0; ++attempt) overlap = overlap_of(true);
   EXPECT_GT(overlap, 0);
+}
+
+TEST(Trace, DelayedGathers_RunBesideComputeOnlyWithOverlap) {
+  expect_overlap_where_configured({.delay = std::chrono::milliseconds(2)}, {"gather", "prefetch"});
+}
+
+TEST(Trace, DelayedReductions_RunBesideComputeOnlyWithOverlap) {
+  for (const int stage : {1, 2, 3}) {
+    SCOPED_TRACE(stage);
+    expect_overlap_where_configured({.stage = stage, .reduce_delay = std::chrono::milliseconds(2)},
+                                    {"reduce"});
+  }
 }
 
 TEST(TraceWriter, AFileThatCannotBeWritten_IsAnIoError) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,31 @@ TEST_P(Misuse, AModuleRunOutsideTheEngine) {
     EXPECT_THAT(refusal([&] { model.next_logits(make_batch(0).input_ids); }), HasSubstr(cure));
     engine.backward(engine.forward(make_batch(0)));
     EXPECT_EQ(engine.step().outcome, StepOutcome::applied);
+  });
+}
+
+// Wherever they are, values change in engine.edit() and by steps alone.
+TEST_P(Misuse, AParameterChangedOutsideOfTheEditScope) {
+  comm::run_local_ranks(2, {.seed = 5, .num_threads = 1}, [](comm::World& world) {
+    nn::Gpt2 model(tiny_config());
+    Engine engine(model, config_of(GetParam(), 2), world);
+    const std::vector<float> before = test::weights_of(engine);
+    nn::Parameter& parameter = model.parameter("transformer.wpe.weight");
+    for (const auto& use : std::vector<std::function<void()>>{
+             [&] { parameter.data().fill(1.0); },
+             [&] {
+               model.load_state_dict({{"transformer.wpe.weight", Tensor::zeros({16, 24})}});
+             }}) {
+      EXPECT_THAT(refusal(use), testing::AllOf(HasSubstr("'transformer.wpe.weight'"),
+                                               HasSubstr("engine.edit() changes them")));
+    }
+    const char* const late = "cannot change once it has values";
+    EXPECT_THAT(refusal([&] { model.set_dtype(DType::bf16); }), HasSubstr(late));
+    EXPECT_THAT(refusal([&] { model.freeze("transformer.wpe.weight"); }), HasSubstr(late));
+    EXPECT_TRUE(test::weights_of(engine) == before);
+    engine.edit({"transformer.wpe.weight"},
+                [](Engine::EditedParameters& values) { values.begin()->second.fill(1.0); });
+    EXPECT_FALSE(test::weights_of(engine) == before);
   });
 }
 

@@ -15,6 +15,7 @@
 
 #include "tests/emulator/grid.h"
 #include "tests/emulator/include/cuda_runtime_api.h"
+#include "tests/emulator/tensor_core.h"
 
 #define ZINC_CUDA_EMULATED 1
 

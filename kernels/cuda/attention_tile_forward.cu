@@ -1,9 +1,9 @@
-// Flash attention, forward (kernels/attention.h). A block takes 32 queries of one head and walks
-// over the keys they may see, 32 at a time, with a running maximum and sum per row (Dao et al.,
-// algorithm 1). Sums in f32, in the order of the keys: bits depend on the shape and the values
+// Flash attention in f32, forward (kernels/attention.h). A block takes 32 queries of one head and
+// walks over the keys they may see, 32 at a time, with a running maximum and sum per row (Dao et
+// al., algorithm 1). Sums in f32, in the order of the keys: bits depend on the shape and the values
 // alone; tiles that nobody sees change none. Bytes moved: q and out once, k and v once per 32
 // queries of a head.
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_tile.h"
 
 namespace zinc::kernels::cuda {
@@ -34,7 +34,7 @@ __device__ __forceinline__ float weigh_tile(const AttentionShape& shape, RowStat
   float max = row.max;
 #pragma unroll
   for (int n = 0; n < kTileRows / kRowThreads; ++n) max = fmaxf(max, scores[n]);
-  max = row_reduce(max, [](float a, float b) { return fmaxf(a, b); });
+  max = warp_reduce<kRowThreads>(max, [](float a, float b) { return fmaxf(a, b); });
   const float base = max == -INFINITY ? 0.0f : max;
   const float shrink = expf(row.max - base);
   float sum = 0.0f;
@@ -47,7 +47,7 @@ __device__ __forceinline__ float weigh_tile(const AttentionShape& shape, RowStat
     sum += weight;
     weights[c] = rounded<T>(weight * shape.kept(row.b, row.h, row.i, j));
   }
-  row.sum = row.sum * shrink + row_reduce(sum, Add{});
+  row.sum = row.sum * shrink + warp_reduce<kRowThreads>(sum, Add{});
   row.max = max;
   return shrink;
 }
@@ -122,12 +122,10 @@ __global__ void __launch_bounds__(kAttentionThreads) forward_kernel(ForwardArgs<
 
 }  // namespace
 
-void run_attention_forward(const AttentionProblem& p, const HeadsView& out, float* lse,
-                           StreamRef stream) {
-  constexpr auto kOp = "attention_forward";
-  const AttentionShape shape = attention_shape(kOp, p);
+void tile_attention_forward(const AttentionProblem& p, const AttentionShape& shape,
+                            const HeadsView& out, float* lse, StreamRef stream) {
   const dim3 grid(tiles_of(p.Tq), static_cast<unsigned>(p.H), static_cast<unsigned>(p.B));
-  dispatch_attention(kOp, p, [&]<class T, int kStride>() {
+  dispatch_tile_attention(p, [&]<class T, int kStride>() {
     constexpr size_t kShared = kTileRows * (3 * kStride + kScoreStride) * sizeof(float);
     launch(forward_kernel<T, kStride>, grid, dim3(kAttentionThreads), kShared, stream,
            ForwardArgs<T>{shape, rows_of<T>(p.q), rows_of<T>(p.k), rows_of<T>(p.v),

@@ -1,0 +1,279 @@
+// Flash attention on tensor cores, backward, bf16 and f16 (kernels/attention.h; Dao, 2023,
+// "FlashAttention-2", algorithm 2): scores are computed again, probabilities from lse. Two kernels,
+// neither of which adds to what another block writes, so that every sum has one order, at the price
+// of two products more than one kernel with atomic additions would need: dq, a block per tile of
+// queries of a head, over the keys that they see; dk and dv, a block per tile of keys of a key
+// head, over the queries of its heads, with the keys as rows and the queries as columns. Scores,
+// sums and dscores in f32; probabilities and dscores are rounded before they meet a tile. What is 0
+// behind a mask still meets the values there: a NaN reaches all rows of a tile. Bytes moved: q,
+// dout, dq once and k, v once per tile of queries; k, v, dk, dv once and q, dout once per tile of
+// keys.
+#include "kernels/cuda/attention_backward.h"
+#include "kernels/cuda/attention_kernels.h"
+#include "kernels/cuda/attention_mma.h"
+
+namespace zinc::kernels::cuda {
+namespace {
+
+// Rows of a warp over 16, and rows of a walked tile: what fits the registers of a thread.
+template <int kD>
+inline constexpr int kQueryTiles = kD <= 128 ? 2 : 1;
+template <int kD>
+inline constexpr int kKeysOf = kD <= 64    ? 64
+                               : kD == 128 ? 32
+                                           : 16;
+template <int kD>
+inline constexpr int kKeyTiles = kD <= 64 ? 2 : 1;
+template <int kD>
+inline constexpr int kQueriesOf = kD <= 64    ? 32
+                                  : kD == 128 ? 64
+                                              : 16;
+// A block sums this part of the elements of dk and dv.
+template <int kD>
+inline constexpr int kSumsOf = kD <= 128 ? kD : 128;
+
+template <class T, int kD, bool kPlain>
+__global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
+  constexpr int kRowTiles = kQueryTiles<kD>, kKeys = kKeysOf<kD>, kRows = kOwnRows<kRowTiles>;
+  const AttentionShape& shape = args.shape;
+  T* q_tile = dynamic_shared<T>();
+  T* dout_tile = q_tile + kRows * kD;
+  T* stages = dout_tile + kRows * kD;  // of each: keys, values
+  const int64_t b = blockIdx.z, h = blockIdx.y, g = h / (shape.H / shape.G);
+  const int64_t first_row = int64_t{gridDim.x - 1 - blockIdx.x} * kRows;
+  const int warp_row = static_cast<int>(threadIdx.x) / kWarp * 16 * kRowTiles;
+  const int lane_row = static_cast<int>(threadIdx.x) % kWarp / kRowLanes;
+  const Keys keys = keys_of_rows(shape, b, first_row, kRows);
+  const auto copy_keys = [&](int64_t first, int stage) {
+    T* tile = stages + stage * 2 * kKeys * kD;
+    copy_rows_async<kD, kKeys>(tile, args.k, b, g, first, keys, shape.D);
+    copy_rows_async<kD, kKeys>(tile + kKeys * kD, args.v, b, g, first, keys, shape.D);
+    commit_copies();
+  };
+  copy_rows_async<kD, kRows>(q_tile, args.q, b, h, first_row, Keys{0, shape.Tq}, shape.D);
+  copy_rows_async<kD, kRows>(dout_tile, args.dout, b, h, first_row, Keys{0, shape.Tq}, shape.D);
+  int64_t first = keys.begin / kKeys * kKeys;
+  copy_keys(first, 0);
+  RowKeys<kRowTiles> row_keys(shape, b, first_row + warp_row);
+  float lse[kRowTiles][2], delta[kRowTiles][2];
+#pragma unroll
+  for (int r = 0; r < 2 * kRowTiles; ++r) {
+    const Query query = query_of(args, b, h, first_row + warp_row + r * 8 + lane_row);
+    lse[r / 2][r % 2] = query.lse * kLog2E;
+    delta[r / 2][r % 2] = query.delta;
+    if (query.lse == -INFINITY) row_keys.end[r / 2][r % 2] = row_keys.begin[r / 2][r % 2] = 0;
+  }
+  T* own_q = q_tile + warp_row * kD;
+  const T* own_dout = dout_tile + warp_row * kD;
+  const float factor = score_factor<kPlain>(shape);
+  Fragments<kRowTiles, kD> dq = {};
+  for (int stage = 0; first < keys.end; first += kKeys, stage ^= 1) {
+    wait_copies<0>();
+    __syncthreads();  // nor does anybody use the other stage any more
+    if (first + kKeys < keys.end) copy_keys(first + kKeys, stage ^ 1);
+    if (!row_keys.any_sees(static_cast<int>(first), kKeys)) continue;
+    const T* k_tile = stages + stage * 2 * kKeys * kD;
+    Fragments<kRowTiles, kKeys> scores, dweights;
+    multiply_rows<kD, kRowTiles, kKeys>(scores, own_q, k_tile);
+    multiply_rows<kD, kRowTiles, kKeys>(dweights, own_dout, k_tile + kKeys * kD);
+    const bool all = row_keys.all_see(static_cast<int>(first), kKeys);
+    const KeptScores<kRowTiles, kKeys> kept(
+        !kPlain && shape.dropout != 0.0f, [&](int row, int column) {
+          return shape.kept(b, h, first_row + warp_row + row, first + column);
+        });
+    for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int row, int column) {
+      float& score = scores[m][n][e];
+      if (!all && !row_keys.sees(m, e / 2, static_cast<int>(first) + column)) {
+        score = 0.0f;
+        return;
+      }
+      float dweight = dweights[m][n][e];
+      if constexpr (!kPlain) {
+        score = shape.score(b, h, first_row + warp_row + row, first + column, score);
+        dweight *= kept.at(m, n, e) ? shape.keep_factor : 0.0f;
+      }
+      score = fast_exp2(fmaf(score, factor, -lse[m][e / 2])) * (dweight - delta[m][e / 2]);
+    });
+    Weights<kRowTiles, kKeys> dscores;
+    round_to<T, kRowTiles, kKeys>(dscores, scores);
+    add_weighted_rows<kD, kD, kRowTiles, kKeys>(dq, dscores, k_tile);
+  }
+  wait_copies<0>();
+  __syncthreads();  // where there is no key, the copies of others may still come
+  float scale[kRowTiles][2];
+#pragma unroll
+  for (int r = 0; r < 2 * kRowTiles; ++r) scale[r / 2][r % 2] = shape.scale;
+  store_rows<kD, kD, kRowTiles>(own_q, dq, scale, args.dq, b, h, first_row + warp_row, shape.Tq,
+                                shape.D, args.dq_aligned);
+}
+
+// What a walked query needs, in shared memory.
+struct alignas(16) WalkedQuery {
+  float lse;  // to base 2
+  float delta;
+  int begin, end;  // of the keys that it sees
+
+  __device__ __forceinline__ bool sees(int j) const { return j >= begin && j < end; }
+};
+
+template <class T>
+__device__ __forceinline__ WalkedQuery walked_query(const BackwardArgs<T>& args, int64_t b,
+                                                    int64_t h, int64_t i) {
+  const Query query = query_of(args, b, h, i);
+  const bool none = query.keys.begin >= query.keys.end;
+  return {query.lse * kLog2E, query.delta, none ? 0 : static_cast<int>(query.keys.begin),
+          none ? 0 : static_cast<int>(query.keys.end)};
+}
+
+// Every query that sees one of the keys [first, first + count) lies in it. All threads of the
+// block.
+__device__ __forceinline__ Keys queries_of_keys(const AttentionShape& shape, int64_t b,
+                                                int64_t first, int count) {
+  Keys all{0, shape.Tq};
+  if (shape.causal) {
+    const int64_t begin = first - (shape.Tk - shape.Tq);
+    all.begin = begin > 0 ? begin : 0;
+  }
+  if (shape.key_lengths != nullptr && shape.key_lengths[b] <= first) all.end = 0;
+  if (shape.key_begin != nullptr || shape.key_end != nullptr) {
+    int64_t begin = shape.Tq, end = 0;
+    for (int64_t i = all.begin + static_cast<int>(threadIdx.x); i < all.end; i += kMmaThreads) {
+      const Keys keys = shape.keys_of(b, i);
+      if (keys.begin >= first + count || keys.end <= first || keys.begin >= keys.end) continue;
+      begin = i < begin ? i : begin;
+      end = i + 1;
+    }
+    all.begin = block_reduce(begin, shape.Tq, Min{});
+    all.end = block_reduce(end, int64_t{0}, Max{});
+  }
+  return all;
+}
+
+template <class T, int kD, bool kPlain>
+__global__ void __launch_bounds__(kMmaThreads) dkv_kernel(BackwardArgs<T> args) {
+  constexpr int kRowTiles = kKeyTiles<kD>, kQueries = kQueriesOf<kD>;
+  constexpr int kRows = kOwnRows<kRowTiles>, kSums = kSumsOf<kD>, kParts = kD / kSums;
+  constexpr int kTile = kQueries * kD;
+  const AttentionShape& shape = args.shape;
+  T* k_tile = dynamic_shared<T>();
+  T* v_tile = k_tile + kRows * kD;
+  T* stages = v_tile + kRows * kD;  // of each: queries, their gradients
+  auto* walked = reinterpret_cast<WalkedQuery*>(stages + 4 * kTile);  // of both stages
+  const int tid = static_cast<int>(threadIdx.x), lane = tid % kWarp;
+  const int64_t b = blockIdx.z, g = blockIdx.y, heads = shape.H / shape.G;
+  const int first_d = static_cast<int>(blockIdx.x) % kParts * kSums;
+  const int64_t first_row = int64_t{blockIdx.x} / kParts * kRows;
+  const int warp_row = tid / kWarp * 16 * kRowTiles;
+  const int first_key = static_cast<int>(first_row) + warp_row;
+  const Keys queries = queries_of_keys(shape, b, first_row, kRows);
+  const int first_tile = static_cast<int>(queries.begin / kQueries);
+  const int end_tile = queries.begin < queries.end
+                           ? static_cast<int>((queries.end + kQueries - 1) / kQueries)
+                           : first_tile;
+  const int end_head = static_cast<int>((g + 1) * heads);
+  const auto copy_queries = [&](int h, int tile, int stage) {
+    const int64_t first = int64_t{tile} * kQueries;
+    T* to = stages + stage * 2 * kTile;
+    copy_rows_async<kD, kQueries>(to, args.q, b, h, first, queries, shape.D);
+    copy_rows_async<kD, kQueries>(to + kTile, args.dout, b, h, first, queries, shape.D);
+    commit_copies();
+    return tid < kQueries ? walked_query(args, b, h, first + tid) : WalkedQuery{};
+  };
+  copy_rows_async<kD, kRows>(k_tile, args.k, b, g, first_row, Keys{0, shape.Tk}, shape.D);
+  copy_rows_async<kD, kRows>(v_tile, args.v, b, g, first_row, Keys{0, shape.Tk}, shape.D);
+  commit_copies();
+  int h = static_cast<int>(g * heads), tile = first_tile, next_h = h, next_tile = tile;
+  WalkedQuery next{};
+  if (tile < end_tile) next = copy_queries(h, tile, 0);
+  T* own_k = k_tile + warp_row * kD;
+  T* own_v = v_tile + warp_row * kD;
+  const float factor = score_factor<kPlain>(shape);
+  Fragments<kRowTiles, kSums> dk = {}, dv = {};
+  for (int stage = 0; tile < end_tile && h < end_head; h = next_h, tile = next_tile, stage ^= 1) {
+    WalkedQuery* mine = walked + stage * kQueries;
+    if (tid < kQueries) mine[tid] = next;
+    wait_copies<0>();
+    __syncthreads();  // nor does anybody use the other stage any more
+    const bool last_tile = tile + 1 == end_tile;
+    next_h = last_tile ? h + 1 : h;
+    next_tile = last_tile ? first_tile : tile + 1;
+    if (next_h < end_head) next = copy_queries(next_h, next_tile, stage ^ 1);
+    int any = 0, all = 1;
+    for (int i = lane; i < kQueries; i += kWarp) {
+      any |= mine[i].begin < first_key + 16 * kRowTiles && mine[i].end > first_key ? 1 : 0;
+      all &= mine[i].begin <= first_key && mine[i].end >= first_key + 16 * kRowTiles ? 1 : 0;
+    }
+    if (__any_sync(kFullWarp, any) == 0) continue;
+    const bool all_see = __all_sync(kFullWarp, all) != 0;
+    const T* q_tile = stages + stage * 2 * kTile;
+    Fragments<kRowTiles, kQueries> scores, dweights;
+    multiply_rows<kD, kRowTiles, kQueries>(scores, own_k, q_tile);
+    multiply_rows<kD, kRowTiles, kQueries>(dweights, own_v, q_tile + kTile);
+    const int64_t first_query = int64_t{tile} * kQueries;
+    const KeptScores<kRowTiles, kQueries> kept(
+        !kPlain && shape.dropout != 0.0f, [&](int row, int column) {
+          return shape.kept(b, h, first_query + column, first_key + row);
+        });
+    for_each_score<kRowTiles, kQueries>([&](int m, int n, int e, int row, int column) {
+      float& score = scores[m][n][e];
+      float& dweight = dweights[m][n][e];
+      const WalkedQuery query = mine[column];
+      if (!all_see && !query.sees(first_key + row)) {
+        score = dweight = 0.0f;
+        return;
+      }
+      float keep = 1.0f;
+      if constexpr (!kPlain) {
+        score = shape.score(b, h, first_query + column, first_key + row, score);
+        keep = kept.at(m, n, e) ? shape.keep_factor : 0.0f;
+      }
+      const float weight = fast_exp2(fmaf(score, factor, -query.lse));
+      score = weight * keep;
+      dweight = weight * (keep * dweight - query.delta);
+    });
+    Weights<kRowTiles, kQueries> weights;
+    round_to<T, kRowTiles, kQueries>(weights, scores);
+    add_weighted_rows<kD, kSums, kRowTiles, kQueries>(dv, weights, q_tile + kTile, first_d);
+    round_to<T, kRowTiles, kQueries>(weights, dweights);
+    add_weighted_rows<kD, kSums, kRowTiles, kQueries>(dk, weights, q_tile, first_d);
+  }
+  wait_copies<0>();
+  __syncthreads();  // where there is no query, the copies of others may still come
+  float scale[kRowTiles][2], one[kRowTiles][2];
+#pragma unroll
+  for (int r = 0; r < 2 * kRowTiles; ++r) {
+    scale[r / 2][r % 2] = shape.scale;
+    one[r / 2][r % 2] = 1.0f;
+  }
+  store_rows<kD, kSums, kRowTiles>(own_k, dk, scale, args.dk, b, g, first_key, shape.Tk, shape.D,
+                                   args.dk_aligned, first_d);
+  store_rows<kD, kSums, kRowTiles>(own_v, dv, one, args.dv, b, g, first_key, shape.Tk, shape.D,
+                                   args.dv_aligned, first_d);
+}
+
+}  // namespace
+
+void mma_attention_backward(const AttentionProblem& p, const AttentionShape& shape,
+                            const AttentionGradients& gradients, const float* delta,
+                            StreamRef stream) {
+  const auto B = static_cast<unsigned>(p.B);
+  dispatch_mma(p, shape, [&]<class T, int kD, bool kPlain>() {
+    const auto args = backward_args<T>(p, shape, gradients, delta);
+    if (p.Tq > 0) {
+      constexpr int kRows = kOwnRows<kQueryTiles<kD>>;
+      launch(dq_kernel<T, kD, kPlain>, dim3(blocks_of(p.Tq, kRows), static_cast<unsigned>(p.H), B),
+             dim3(kMmaThreads), (2 * kRows + 4 * kKeysOf<kD>)*kD * sizeof(T), stream, args);
+    }
+    if (p.Tk > 0) {
+      constexpr int kRows = kOwnRows<kKeyTiles<kD>>, kQueries = kQueriesOf<kD>;
+      constexpr unsigned kParts = kD / kSumsOf<kD>;
+      launch(dkv_kernel<T, kD, kPlain>,
+             dim3(blocks_of(p.Tk, kRows) * kParts, static_cast<unsigned>(p.G), B),
+             dim3(kMmaThreads),
+             (2 * kRows + 4 * kQueries) * kD * sizeof(T) + 2 * kQueries * sizeof(WalkedQuery),
+             stream, args);
+    }
+  });
+}
+
+}  // namespace zinc::kernels::cuda
