@@ -37,8 +37,9 @@ struct SwapRun {
 };
 
 struct SwapBenchResult {
-  // "memory", "memory vertical", "horizontal", "vertical", "unverified": the first two with states
-  // and parameters in host memory, the others on NVMe, the last vertical and without CRC.
+  // "memory" and "memory vertical": states and parameters in host memory. On NVMe: "horizontal" and
+  // "vertical", where updates begin during backward; vertical too: "clipped", where the update
+  // follows backward, and "unverified", without CRC.
   std::vector<SwapRun> runs;
   double mixed_bytes_per_second = 0.0;  // of the disk: measured before and after, the mean
 
@@ -47,7 +48,8 @@ struct SwapBenchResult {
     return static_cast<double>(bytes) / mixed_bytes_per_second;
   }
   double vertical_gain() const;    // step of horizontal / vertical
-  double update_overhead() const;  // vertical: update / max(disk, update in memory)
+  double update_overhead() const;  // clipped: update / max(disk, update in memory)
+  double overlap_gain() const;     // step of clipped / vertical
   double step_overhead() const;    // vertical: step / max(disk, step in memory)
   double crc_cost() const;         // vertical / unverified - 1
 };

@@ -3,7 +3,6 @@
 #include <array>
 #include <cmath>
 #include <exception>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -15,7 +14,9 @@
 #include "optim/clipping.h"
 #include "optim/loss_scaler.h"
 #include "optim/schedule.h"
+#include "zero/edited_parameters.h"
 #include "zero/engine_setup.h"
+#include "zero/evaluation_scope.h"
 #include "zero/gather_values.h"
 #include "zero/gradient_norm.h"
 #include "zero/host_activations.h"
@@ -34,45 +35,6 @@
 #include "zero/vertical_passes.h"
 
 namespace zinc::zero {
-namespace {
-
-class EvaluationScope {
- public:
-  explicit EvaluationScope(nn::Model& model) : model_(model), training_(model.is_training()) {
-    model_.train(false);
-  }
-  ~EvaluationScope() { model_.train(training_); }
-  EvaluationScope(const EvaluationScope&) = delete;
-  EvaluationScope& operator=(const EvaluationScope&) = delete;
-
- private:
-  nn::Model& model_;
-  bool training_;
-};
-
-}  // namespace
-
-std::string_view name_of(StepOutcome outcome) {
-  switch (outcome) {
-    case StepOutcome::accumulated:
-      return "accumulated";
-    case StepOutcome::applied:
-      return "applied";
-    case StepOutcome::skipped_overflow:
-      return "skipped_overflow";
-  }
-  return "?";
-}
-
-double Loss::mean() const {
-  if (num_targets == 0) return std::numeric_limits<double>::quiet_NaN();
-  return sum.item() / static_cast<double>(num_targets);
-}
-
-double Evaluation::mean() const {
-  if (num_targets == 0) return std::numeric_limits<double>::quiet_NaN();
-  return loss_sum / static_cast<double>(num_targets);
-}
 
 class Engine::Impl {
  public:
@@ -136,6 +98,9 @@ class Engine::Impl {
     const auto start = clock_.start();
     enter("backward", micro_step_ + 1);
     const int64_t left = no_sync_ ? 1 : 0;  // more are to come
+    if (hands_over_ && !no_sync_ && micro_step_ + 1 == config_.batch.accumulation) {
+      begin_update(std::array{loss.num_targets});
+    }
     strategy_.gradients->begin_micro_steps(
         backwards_, 1, backwards_ + config_.batch.accumulation - micro_step_ + left);
     const EngineParameterSource::Pass pass(source_);
@@ -155,7 +120,10 @@ class Engine::Impl {
             "engine.run_passes: ", batches.size(), " batches instead of ",
             config_.batches_together());
     if (config_.batches_together() == 1) {
-      backward(forward(batches.front()));
+      const Loss loss = forward(batches.front());
+      hands_over_ = true;
+      backward(loss);
+      hands_over_ = false;
     } else {
       run_side_by_side(batches);
     }
@@ -262,6 +230,7 @@ class Engine::Impl {
   void end_no_sync() noexcept { no_sync_ = false; }
 
   Evaluation evaluate(const nn::Batch& batch) {
+    require_no_update();
     const EvaluationScope evaluation(model_);
     const autograd::NoGrad no_grad;
     const TracePhase phase(context_.trace(), "evaluation");
@@ -275,6 +244,7 @@ class Engine::Impl {
   }
 
   Tensor next_logits(const Tensor& ids) {
+    require_no_update();
     const EvaluationScope evaluation(model_);
     const autograd::NoGrad no_grad;
     activity_ = "generation";
@@ -296,7 +266,15 @@ class Engine::Impl {
     return parts;
   }
 
+  // See Note [Updates during backward].
+  void require_no_update() const {
+    require(!factor_.defined(),
+            "engine: weights are under update since run_passes(); call step() first, or forward() "
+            "and backward() instead");
+  }
+
   Tensor parameter(std::string_view name) {
+    require_no_update();
     const nn::Parameter& parameter = model_.parameter(name);
     activity_ = "reading of weights";
     const Tensor values = host_tensor(parameter);
@@ -305,6 +283,7 @@ class Engine::Impl {
   }
 
   Tensor optimizer_state(std::string_view name, std::string_view state) {
+    require_no_update();
     const nn::Parameter& parameter = model_.parameter(name);
     std::string known;
     for (int i = 0; i < optimizer_->num_states(); ++i) {
@@ -320,6 +299,7 @@ class Engine::Impl {
   }
 
   void set_parameter(std::string_view name, const Tensor& values) {
+    require_no_update();
     const nn::Parameter& parameter = model_.parameter(name);
     require(values.shape() == parameter.shape(), "parameter '", name, "' has shape ",
             parameter.shape(), ", the values have ", values.shape());
@@ -327,6 +307,7 @@ class Engine::Impl {
   }
 
   void read_own_weights(const TakeWeights& take) {
+    require_no_update();
     activity_ = "reading of weights";
     zero::read_own_weights(groups_, *strategy_.weights, world_.communicator(), context_, take);
   }
@@ -375,6 +356,8 @@ class Engine::Impl {
   const char* activity_ = "construction";
   int64_t entered_ = 0;  // micro-batch of the activity, from 1
   StepTrace step_trace_;
+  bool hands_over_ = false;  // run_passes(): the update may begin during backward
+  Tensor factor_;            // of the update under way: [1] f32
 
  private:
   // Checks a batch that goes forward, and gives the key of its random numbers.
@@ -419,6 +402,9 @@ class Engine::Impl {
     const TracePhase phase(context_.trace(), "backward");
     const auto start = clock_.start();
     const auto count = static_cast<int64_t>(batches.size());
+    std::vector<int64_t> targets;
+    for (const nn::Batch& batch : batches) targets.push_back(batch.num_targets);
+    begin_update(targets);
     strategy_.gradients->begin_micro_steps(0, count, count);
     const EngineParameterSource::Pass pass(source_);
     passes.backward([this](int64_t i) {
@@ -483,17 +469,7 @@ class Engine::Impl {
                                                .learning_rate = lr_schedule_.lr(),
                                                .loss_scale = scaler_.scale(),
                                                .num_targets = loss.num_targets},
-                                    .divisor = scaler_.scale() * count / wire_divisor()});
-  }
-
-  static void check_edited(const std::vector<std::string>& names, const EditedParameters& values) {
-    for (const std::string& name : names) {
-      const auto found = values.find(name);
-      require(found != values.end(), "engine.edit: '", name, "' was taken out");
-      const View view = found->second.view();
-      require(view.is_contiguous(), "engine.edit: '", name, "' must be contiguous");
-    }
-    require(values.size() == names.size(), "engine.edit: names were added");
+                                    .divisor = divisor_of(count)});
   }
 
   NormResult measure_norm() {
@@ -520,13 +496,32 @@ class Engine::Impl {
     }
   }
 
-  void apply(double summed_norm, double divisor, StepResult& result) {
-    const Tensor factor = Tensor::full({1}, update_factor(summed_norm, divisor));
+  // See Note [Updates during backward]. `coming`: targets of this rank's last micro-batches.
+  void begin_update(std::span<const int64_t> coming) {
+    if (!strategy_.updates_during_backward) return;
+    const double count = totals_.count_with(world_, coming);
+    require(count > 0.0, "engine.backward: no micro-batch of this step has a target token");
+    factor_ = Tensor::full({1}, update_factor(0.0, divisor_of(count)));
     rules_.follow(lr_schedule_);
-    strategy_.step->run({.optimizer = *optimizer_,
-                         .rules = rules_,
-                         .factor = factor.view(),
-                         .step = num_applied_ + 1});
+    strategy_.step->begin(step_arguments());
+  }
+
+  double divisor_of(double count) const { return scaler_.scale() * count / wire_divisor(); }
+
+  StepArguments step_arguments() const {
+    return {.optimizer = *optimizer_,
+            .rules = rules_,
+            .factor = factor_.view(),
+            .step = num_applied_ + 1};
+  }
+
+  void apply(double summed_norm, double divisor, StepResult& result) {
+    if (!factor_.defined()) {
+      factor_ = Tensor::full({1}, update_factor(summed_norm, divisor));
+      rules_.follow(lr_schedule_);
+    }
+    strategy_.step->run(step_arguments());
+    factor_ = {};
     strategy_.weights->publish();
     lr_schedule_.advance();
     ++num_applied_;
@@ -572,8 +567,14 @@ int64_t Engine::num_skipped() const { return impl_->num_steps_ - impl_->num_appl
 int64_t Engine::micro_step() const { return impl_->micro_step_; }
 double Engine::loss_scale() const { return impl_->scaler_.scale(); }
 double Engine::learning_rate() const { return impl_->lr_schedule_.lr(); }
-void Engine::set_learning_rate(double value) { impl_->lr_schedule_.set_lr(value); }
-void Engine::clear_learning_rate() { impl_->lr_schedule_.clear_lr(); }
+void Engine::set_learning_rate(double value) {
+  impl_->require_no_update();
+  impl_->lr_schedule_.set_lr(value);
+}
+void Engine::clear_learning_rate() {
+  impl_->require_no_update();
+  impl_->lr_schedule_.clear_lr();
+}
 Tensor Engine::parameter(std::string_view name) { return impl_->parameter(name); }
 Tensor Engine::optimizer_state(std::string_view name, std::string_view state) {
   return impl_->optimizer_state(name, state);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -42,6 +43,12 @@ class GradientStore {
   // With to_host in the tier pinned_host.
   virtual ConstView gradient(int group, Range range) = 0;
   virtual void discard() = 0;  // the step is done or skipped
+
+  // Calls `complete` for each trained group when the last reduction of its sums was issued.
+  using Complete = std::function<void(int group)>;
+  virtual void on_complete(Complete complete) = 0;
+  // The compute stream waits for the sums of such a group, which gradient() then gives.
+  virtual void await(int group) = 0;
 };
 
 struct GradientStoreOptions {

@@ -130,6 +130,7 @@ void GroupGradients::issue(const ShardGroup& group, GroupState& state) {
   trace_memory(context_);
   end_reduction();
   if (!options_.overlap) state.work.wait_on(context_.compute());
+  if (is_last() && on_complete_) on_complete_(group.index());
 }
 
 Block GroupGradients::take(int64_t numel, DType dtype) {

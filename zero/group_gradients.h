@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "zero/gradient_store.h"
@@ -21,6 +22,10 @@ class GroupGradients : public GradientStore {
   autograd::GradientTarget target(ParameterIndex parameter) override;
   void gradient_done(ParameterIndex parameter) override;
   void end_micro_steps() override;
+  void on_complete(Complete complete) override { on_complete_ = std::move(complete); }
+  void await(int group) override {
+    states_[static_cast<size_t>(group)].work.wait_on(context_.compute());
+  }
 
  protected:
   struct MicroStep {
@@ -95,6 +100,7 @@ class GroupGradients : public GradientStore {
   PhaseClock& clock_;
   const GradientStoreOptions options_;
   SegmentCollectives collectives_;
+  Complete on_complete_;
   std::vector<GroupState> states_;
   size_t next_in_order_ = 0;    // group whose reduction comes next
   size_t next_micro_step_ = 0;  // of those side by side
