@@ -30,14 +30,21 @@ TEST(SwapBench, RunsAgreeAndVerticalMovesParametersOnce) {
                                                     ++steps;
                                                     EXPECT_GT(seconds, 0.0);
                                                   });
-    ASSERT_EQ(result.runs.size(), 5u);
-    EXPECT_EQ(steps, 5);
-    for (const SwapRun& run : result.runs) EXPECT_EQ(run.loss, result.runs.front().loss);
+    ASSERT_EQ(result.runs.size(), 6u);
+    EXPECT_EQ(steps, 6);
+    for (const SwapRun& run : result.runs) {
+      if (run.name == "clipped") continue;
+      EXPECT_EQ(run.loss, result.runs.front().loss) << run.name;
+    }
     EXPECT_EQ(result.at("memory").passes_bytes + result.at("memory").update_bytes, 0);
     const SwapRun& horizontal = result.at("horizontal");
     const SwapRun& vertical = result.at("vertical");
-    EXPECT_GT(horizontal.passes_bytes, 3 * vertical.passes_bytes);
-    EXPECT_EQ(horizontal.update_bytes, vertical.update_bytes);
+    EXPECT_GT(horizontal.passes_bytes + horizontal.update_bytes,
+              vertical.passes_bytes + vertical.update_bytes);
+    const SwapRun& clipped = result.at("clipped");
+    EXPECT_EQ(clipped.passes_bytes + clipped.update_bytes,
+              vertical.passes_bytes + vertical.update_bytes);
+    EXPECT_LT(clipped.passes_bytes, vertical.passes_bytes);
     EXPECT_GT(result.mixed_bytes_per_second, 0.0);
     EXPECT_NE(describe(result).find("horizontal / vertical"), std::string::npos);
   });
