@@ -5,7 +5,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "apps/command.h"
 #include "apps/exit_codes.h"
@@ -20,7 +22,9 @@
 #include "comm/world.h"
 #include "core/context.h"
 #include "core/error.h"
+#include "core/trace.h"
 #include "train/files/atomic_file.h"
+#include "train/trace/trace_writer.h"
 
 namespace zinc::apps {
 namespace {
@@ -35,6 +39,8 @@ struct Options {
   std::string device = "cpu";
   std::string dtype = "bf16";
   std::string json;
+  std::string trace;
+  std::vector<std::string> determinism{"run"};
   int threads = 0;
   bool warm = false;
   bool paced = false;
@@ -122,21 +128,39 @@ int bench_train(Options options) {
     throw ConfigError(fmt::format("--dtype must be f32, bf16 or f16, not '{}'", options.dtype));
   }
   options.train.dtype = *dtype;
-  comm::World world = comm::connect({.num_threads = options.threads});
+  options.train.determinism.clear();
+  for (const std::string& word : options.determinism) {
+    options.train.determinism.push_back(word == "world" ? zero::Determinism::world
+                                                        : zero::Determinism::run);
+  }
+  TraceRecorder recorder;
+  comm::ConnectOptions connect{.num_threads = options.threads};
+  if (!options.trace.empty()) connect.trace = &recorder;
+  comm::World world = comm::connect(connect);
   const bool speaks = world.is_main();
   bench::TrainBenchHooks hooks;
+  std::optional<train::TraceWriter> trace;
+  if (!options.trace.empty()) {
+    trace.emplace(fmt::format("{}.rank{}", options.trace, world.rank()),
+                  train::TraceWriterOptions{.rank = world.rank()});
+    hooks.in_step = [&] { trace->drain(recorder); };
+  }
   if (speaks && options.paced) hooks.before_step = wait_for_a_line;
-  hooks.after_step = [speaks](int stage, double seconds) {
-    if (speaks) fmt::print("stage {} step {:8.1f} ms\n", stage, 1e3 * seconds);
+  hooks.after_step = [speaks](const bench::StageSteps& steps, double seconds) {
+    if (speaks) {
+      fmt::print("stage {} step {:8.1f} ms, {}\n", steps.stage, 1e3 * seconds,
+                 zero::name_of(steps.determinism));
+    }
     std::fflush(stdout);
   };
   const bench::TrainBenchResult result = bench::run_train_bench(world, options.train, hooks);
   if (!speaks) return kDone;
+  const bench::StageSteps& first = result.stages.front();
   for (const bench::StageSteps& stage : result.stages) {
-    fmt::print("stage {} tokens_per_second {:.1f} ({:.3f} x stage {})\n", stage.stage,
-               stage.tokens_per_second,
-               stage.tokens_per_second / result.stages.front().tokens_per_second,
-               result.stages.front().stage);
+    fmt::print("stage {} {} tokens_per_second {:.1f} ({:.3f} x stage {} {})\n", stage.stage,
+               zero::name_of(stage.determinism), stage.tokens_per_second,
+               stage.tokens_per_second / first.tokens_per_second, first.stage,
+               zero::name_of(first.determinism));
   }
   fmt::print(
       "flops_per_token {:.4g} (6 x multiplied weights + 6 L H D T, causal)\nachieved {:.1f} "
@@ -226,6 +250,12 @@ void add_bench_command(CLI::App& app, Action& action) {
                    "ZeRO stages whose steps take turns, as in 0,2,3 (default 0)")
       ->delimiter(',')
       ->check(CLI::Range(0, 3));
+  train
+      ->add_option("--determinism", options->determinism,
+                   "run or world, or both: each stage once with each (default run)")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"run", "world"}));
+  train->add_option("--trace", options->trace, "Write a trace to FILE.rank<r> while measuring");
   train->add_flag("--paced", options->paced, "Wait for a line on standard input before each step");
   train->add_option("--threads", options->threads, "0: all cores (default)");
   train->add_option("--json", options->json, "Write the results to a file");

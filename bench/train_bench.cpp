@@ -89,14 +89,16 @@ CeilingTime measure_products(const train::ModelConfig& config, const TrainBenchO
   return total;
 }
 
-// One stage's model and engine.
+// One model and engine.
 struct Candidate {
   Candidate(const train::ModelConfig& config, const TrainBenchOptions& options, int stage,
-            comm::World& world)
+            zero::Determinism determinism, comm::World& world)
       : model(train::make_model(config)) {
     steps.stage = stage;
+    steps.determinism = determinism;
     zero::EngineConfig engine_config;
     engine_config.zero.stage = stage;
+    engine_config.determinism = determinism;
     engine_config.batch = {.micro_batch = options.batch, .accumulation = options.accumulation};
     engine_config.precision.dtype = options.dtype;
     engine_config.precision.check_overflow = options.dtype == DType::f16;
@@ -110,7 +112,7 @@ struct Candidate {
 };
 
 double run_step(Candidate& candidate, comm::World& world, const TrainBenchOptions& options,
-                int64_t step) {
+                const TrainBenchHooks& hooks, int64_t step) {
   std::vector<nn::Batch> batches;
   const int64_t ranks = world.size();
   for (int64_t i = 0; i < options.accumulation; ++i) {
@@ -124,6 +126,7 @@ double run_step(Candidate& candidate, comm::World& world, const TrainBenchOption
     candidate.steps.final_loss = candidate.engine->step().loss;
   }
   world.context().compute()->synchronize();
+  if (hooks.in_step) hooks.in_step();
   return seconds_since(start);
 }
 
@@ -133,21 +136,25 @@ TrainBenchResult run_train_bench(comm::World& world, const TrainBenchOptions& op
                                  const TrainBenchHooks& hooks) {
   require(options.steps > 0 && options.batch > 0 && options.seq > 0 && options.accumulation > 0,
           "train bench: steps, batch, seq and accumulation must be positive");
-  require(!options.stages.empty(), "train bench: at least one stage is needed");
+  require(!options.stages.empty() && !options.determinism.empty(),
+          "train bench: at least one stage and one determinism are needed");
   const train::ModelConfigFile config = train::find_model_config(options.preset);
   std::vector<std::unique_ptr<Candidate>> candidates;
   for (const int stage : options.stages) {
-    candidates.push_back(std::make_unique<Candidate>(config.config, options, stage, world));
+    for (const zero::Determinism determinism : options.determinism) {
+      candidates.push_back(
+          std::make_unique<Candidate>(config.config, options, stage, determinism, world));
+    }
   }
 
   const CeilingTime before = measure_products(config.config, options);
   for (int64_t step = 0; step <= options.steps; ++step) {
     for (const auto& candidate : candidates) {
       if (hooks.before_step) hooks.before_step();
-      const double seconds = run_step(*candidate, world, options, step);
+      const double seconds = run_step(*candidate, world, options, hooks, step);
       if (step == 0) continue;
       candidate->steps.step_seconds.push_back(seconds);
-      if (hooks.after_step) hooks.after_step(candidate->steps.stage, seconds);
+      if (hooks.after_step) hooks.after_step(candidate->steps, seconds);
     }
   }
   const CeilingTime after = measure_products(config.config, options);
@@ -190,6 +197,7 @@ std::string json_of(const TrainBenchOptions& options, const TrainBenchResult& re
   for (const StageSteps& stage : result.stages) {
     json.begin_object();
     json.member("stage", static_cast<int64_t>(stage.stage));
+    json.member("determinism", zero::name_of(stage.determinism));
     json.member("tokens_per_second", stage.tokens_per_second);
     json.member("median_step_seconds", stage.median_step_seconds);
     json.key("step_seconds").begin_array();

@@ -10,6 +10,7 @@
 
 #include "comm/world.h"
 #include "core/dtype.h"
+#include "zero/engine_config.h"
 
 namespace zinc::bench {
 
@@ -21,12 +22,15 @@ struct TrainBenchOptions {
   int64_t steps = 5;  // timed; one more warms up
   int64_t recompute_every = 0;
   int64_t accumulation = 1;  // micro-batches per step
-  // One engine and one model per ZeRO stage; their steps take turns, so that their times compare.
+  // One engine and one model per ZeRO stage and determinism; their steps take turns, so that their
+  // times compare.
   std::vector<int> stages{0};
+  std::vector<zero::Determinism> determinism{zero::Determinism::run};
 };
 
 struct StageSteps {
   int stage = 0;
+  zero::Determinism determinism = zero::Determinism::run;
   std::vector<double> step_seconds;
   double median_step_seconds = 0.0;
   double tokens_per_second = 0.0;  // of the median step, all ranks
@@ -34,7 +38,7 @@ struct StageSteps {
 };
 
 struct TrainBenchResult {
-  std::vector<StageSteps> stages;  // in the order of the options
+  std::vector<StageSteps> stages;  // in the order of the options: by stage, then determinism
   double flops_per_token = 0.0;    // model FLOP: see nn::Model::flops_per_token
   double achieved_flops = 0.0;     // of this rank, first stage
   // What the vendor library reaches on the products of forward and backward of this model, weighted
@@ -46,7 +50,8 @@ struct TrainBenchResult {
 
 struct TrainBenchHooks {
   std::function<void()> before_step;  // before each step, the untimed ones too
-  std::function<void(int stage, double seconds)> after_step;  // of each timed step
+  std::function<void()> in_step;      // at the end of each step, within its time
+  std::function<void(const StageSteps& candidate, double seconds)> after_step;  // of each timed one
 };
 
 // Random tokens; AdamW.

@@ -39,8 +39,9 @@ void use_cuda_device(Device device);
 
 // Makes streams of one device. Their kernels and copies run on the GPU; host tasks (enqueue) run in
 // a thread of the CUDA driver and must not call CUDA. As CUDA's own errors do, a failure belongs to
-// the device: what a host task threw, or the first CUDA error, is thrown again by every later
-// synchronize() and event wait of all streams from here, and host tasks that come later are
+// the device: what a host task threw, a bad index that a kernel met (core/index_fault.h), or the
+// first CUDA error, is thrown again by every later synchronize() and event wait of all streams from
+// here, and host tasks that come later are
 // dropped. wait() for an event of another executor blocks the calling thread. Kernels and copies
 // are not yet lines of a trace; host tasks are.
 class CudaStreams {

@@ -5,7 +5,8 @@
 // Rows in f32, the sum over rows in f64 in row order, rounded once (all in f64 for f64).
 // Deterministic. A label that is neither -100 nor in [0, V) throws InvalidArgument, naming row and
 // label, from the work itself (at the call on an inline stream, else at the next synchronize); on a
-// GPU it makes the loss and the row's gradient NaN.
+// GPU it makes the loss and the row's gradient NaN, and the error comes from the next wait for the
+// device.
 #pragma once
 
 #include <cstdint>

@@ -37,7 +37,8 @@ int64_t embedding_backward_workspace_bytes(int64_t num_tokens);
 
 // Asynchronous on `stream`. Deterministic: no bit depends on the number of threads. An id or
 // position outside its table is an InvalidArgument from the stream that names the first such place;
-// on a GPU its row of y is NaN and its gradient is dropped.
+// on a GPU its row of y is NaN, its gradient is dropped, and the error (of any such place) comes
+// from the next wait for the device.
 void embedding_forward(const EmbeddingForward& args, StreamRef stream);
 void embedding_backward(const EmbeddingBackward& args, StreamRef stream);
 Cost cost(const EmbeddingForward& args);

@@ -34,7 +34,8 @@ int64_t scatter_add_rows_workspace_bytes(int64_t num_rows);
 
 // Asynchronous on `stream`. Deterministic. An id outside [0, V) is an InvalidArgument from the
 // stream that names the first such place; y is then not written. On a GPU that row alone is not
-// written, but for gather_rows, where it becomes the bits 0xff.. (NaN).
+// written, but for gather_rows, where it becomes the bits 0xff.. (NaN), and the error, of any such
+// place, comes from the next wait for the device.
 void gather_rows(const GatherRows& args, StreamRef stream);
 void scatter_rows(const ScatterRows& args, StreamRef stream);
 void scatter_add_rows(const ScatterAddRows& args, StreamRef stream);

@@ -58,7 +58,8 @@ struct Rotary {
 };
 
 // Asynchronous on `stream`. Computed in f32 (f64), rounded once. Deterministic. A position outside
-// the table is an InvalidArgument from the stream; on a GPU its token becomes NaN.
+// the table is an InvalidArgument from the stream; on a GPU its token becomes NaN, and the error
+// comes from the next wait for the device.
 void rotary(const Rotary& args, StreamRef stream);
 Cost cost(const Rotary& args);
 

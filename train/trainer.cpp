@@ -91,6 +91,7 @@ StepMetrics Trainer::train_step() {
   metrics.grad_norm = step.gradient_norm;
   metrics.loss_scale = step.loss_scale;
   metrics.skipped = step.outcome == zero::StepOutcome::skipped_overflow;
+  metrics.overflow = step.overflow;
   metrics.tokens = tokens * engine_.world().size();
   metrics.seconds = seconds_since(start);
   metrics.tokens_per_second = static_cast<double>(metrics.tokens) / metrics.seconds;

@@ -96,7 +96,7 @@ struct EngineOptions {
   // True: the model may use its parameters in another order in every step; nothing is checked
   // against the recorded schedule. Where parameters are sharded (stage 3), every rank has to use
   // the same shard groups in the same order: this is checked, and takes a round between the ranks
-  // per use.
+  // per use; and gradients are whole until the end of a backward pass.
   bool dynamic_model = false;
 };
 

@@ -113,7 +113,6 @@ struct RecomputeConfig {
   // Another way to say it: as many saved inputs in the whole model, at most; 0: not said.
   int64_t num_checkpoints = 0;
   bool cpu_checkpointing = false;  // saved inputs in the host tier
-  bool contiguous_memory = false;  // saved inputs in one buffer
 };
 
 struct ZeroConfig {

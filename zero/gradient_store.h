@@ -59,7 +59,11 @@ struct GradientStoreOptions {
   // A group's sums travel to host memory on the copy-out stream as soon as they are complete, and
   // their memory on the device is given back; not with `replicate`.
   bool to_host = false;
-  bool overlap = false;       // false: every reduction is waited for at once
+  bool overlap = false;  // false: every reduction is waited for at once
+  // Reductions are issued when backward has ended. Where ranks also gather in backward, and a group
+  // may be complete early on one and late on another, nothing else keeps their collectives in one
+  // order.
+  bool after_backward = false;
   double wire_divisor = 1.0;  // native sums: divides before the wire
   // False: a trained parameter without a gradient is an InvalidArgument, true: it counts as zero.
   bool allow_unused = true;

@@ -81,6 +81,7 @@ void GroupGradients::end_micro_steps() {
     }
   }
   current_ = 0;
+  if (reduces_now()) issue_in_order();
 }
 
 void GroupGradients::complete(const ShardGroup& group) {
@@ -90,7 +91,7 @@ void GroupGradients::complete(const ShardGroup& group) {
     zero_unused(group, state);
     collect(group, state);
   }
-  if (reduces_now()) issue_in_order();
+  if (reduces_now() && !options_.after_backward) issue_in_order();
 }
 
 // A parameter that took no part counts as zero.

@@ -7,6 +7,13 @@
 #include "zero/gather_values.h"
 
 namespace zinc::zero {
+namespace {
+
+std::string name_of(const ShardGroup& group) {
+  return group.name().empty() ? "the parameters of the model itself" : group.name();
+}
+
+}  // namespace
 
 void Lockstep::use(int group) {
   if (group != kEnd && group == last_) return;
@@ -19,7 +26,7 @@ void Lockstep::use(int group) {
     const int at = static_cast<int>(all[rank]);
     places +=
         concat(rank == 0 ? "rank " : ", rank ", rank, at == kEnd ? " ends its pass" : " uses ",
-               at == kEnd ? std::string() : groups_[static_cast<size_t>(at)].name());
+               at == kEnd ? std::string() : name_of(groups_[static_cast<size_t>(at)]));
   }
   throw InvalidArgument(concat("a shard group is skipped on some ranks: ", places,
                                ". Where parameters are sharded (stage 3), every rank has to use "

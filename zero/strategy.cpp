@@ -28,13 +28,15 @@ bool offloads(const EngineConfig& config) {
 std::unique_ptr<GradientStore> make_gradients(const EngineConfig& config,
                                               const StrategyInputs& inputs) {
   const GradientPolicy policy = GradientPolicy::choose(config);
-  const GradientStoreOptions options{.policy = policy,
-                                     .replicate = config.zero.stage == 0,
-                                     .bucket_numel = config.zero.reduce_bucket_size,
-                                     .to_host = offloads(config),
-                                     .overlap = config.overlap_comm(),
-                                     .wire_divisor = inputs.wire_divisor,
-                                     .allow_unused = config.zero.ignore_unused_parameters};
+  const GradientStoreOptions options{
+      .policy = policy,
+      .replicate = config.zero.stage == 0,
+      .bucket_numel = config.zero.reduce_bucket_size,
+      .to_host = offloads(config),
+      .overlap = config.overlap_comm(),
+      .after_backward = inputs.dynamic_model && config.zero.stage == 3,
+      .wire_divisor = inputs.wire_divisor,
+      .allow_unused = config.zero.ignore_unused_parameters};
   const bool whole = config.zero.stage <= 1 && policy.schedule == ReduceSchedule::boundary;
   const auto make = whole ? make_whole_sums : make_sharded_sums;
   return make(inputs.groups, inputs.schedule, inputs.communicator, inputs.context, inputs.clock,

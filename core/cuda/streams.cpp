@@ -1,9 +1,12 @@
+#include <atomic>
 #include <exception>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include "core/cuda/status.h"
 #include "core/cuda_backend.h"
+#include "core/index_fault.h"
 #include "core/stall.h"
 #include "core/task_trace.h"
 
@@ -13,9 +16,15 @@ namespace {
 // What all streams of a device share; events and host tasks hold it after the streams are gone.
 class Shared {
  public:
-  explicit Shared(Device device) : device_(device) {}
+  explicit Shared(Device device) : device_(device) {
+    use_cuda_device(device);
+    void* place = nullptr;
+    cuda::check(cudaHostAlloc(&place, sizeof(IndexFault), cudaHostAllocPortable), "cudaHostAlloc");
+    index_fault_ = new (place) IndexFault();
+  }
   ~Shared() {
     for (const cudaEvent_t event : free_events_) cudaEventDestroy(event);
+    cudaFreeHost(index_fault_);
   }
   Shared(const Shared&) = delete;
   Shared& operator=(const Shared&) = delete;
@@ -30,10 +39,12 @@ class Shared {
     const std::lock_guard lock(mutex_);
     return failure_ != nullptr;
   }
-  // Throws the first failure, that of `status` among them.
+  IndexFault* index_fault() const { return index_fault_; }
+  // Throws the first failure, that of `status` and what kernels recorded among them.
   void check(cudaError_t status, std::string_view what) {
     try {
       cuda::check(status, what);
+      check_indices();
     } catch (...) {
       fail(std::current_exception());
     }
@@ -60,7 +71,16 @@ class Shared {
   }
 
  private:
+  void check_indices() const {
+    const IndexFault& fault = *index_fault_;
+    const std::atomic_ref<uint32_t> state(index_fault_->state);
+    if (state.load(std::memory_order_acquire) != IndexFault::kComplete) return;
+    require(false, fault.op, ": ", fault.name, "[", fault.place, "] is ", fault.index,
+            ", outside [0, ", fault.rows, ")");
+  }
+
   const Device device_;
+  IndexFault* index_fault_ = nullptr;
   mutable std::mutex mutex_;
   std::exception_ptr failure_;
   std::vector<cudaEvent_t> free_events_;
@@ -171,6 +191,7 @@ class CudaStream final : public Stream {
     shared_->check(cudaStreamSynchronize(stream_), concat("stream ", name()));
   }
   void* native() const override { return stream_; }
+  IndexFault* index_fault() const { return shared_->index_fault(); }
 
  private:
   std::shared_ptr<Shared> shared_;
@@ -181,9 +202,7 @@ class CudaStream final : public Stream {
 
 class StreamsOfDevice final : public CudaStreams {
  public:
-  explicit StreamsOfDevice(Device device) : shared_(std::make_shared<Shared>(device)) {
-    use_cuda_device(device);
-  }
+  explicit StreamsOfDevice(Device device) : shared_(std::make_shared<Shared>(device)) {}
   std::unique_ptr<Stream> make_stream(std::string_view name, int lane,
                                       TraceRecorder* trace) override {
     return std::make_unique<CudaStream>(shared_, name, lane, trace);
@@ -194,6 +213,11 @@ class StreamsOfDevice final : public CudaStreams {
 };
 
 }  // namespace
+
+IndexFault* index_fault_of(StreamRef stream) {
+  const auto* own = dynamic_cast<const CudaStream*>(&*stream);
+  return own == nullptr ? nullptr : own->index_fault();
+}
 
 std::unique_ptr<CudaStreams> make_cuda_streams(Device device) {
   return std::make_unique<StreamsOfDevice>(device);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/binary_functions.h"
 #include "kernels/cpu/binary_broadcast.h"
 #include "kernels/cpu/column_sum.h"
 #include "kernels/cpu/op_dispatch.h"
@@ -17,61 +18,6 @@ void binary_backward_lanes(const BinaryBackward& args);
 namespace {
 
 template <BinaryOp kOp>
-double value(double a, double b) {
-  switch (kOp) {
-    case BinaryOp::add:
-      return a + b;
-    case BinaryOp::sub:
-      return a - b;
-    case BinaryOp::mul:
-      return a * b;
-    case BinaryOp::div:
-      return a / b;
-    case BinaryOp::max:
-      return a >= b || a != a ? a : b;
-    case BinaryOp::min:
-      return a <= b || a != a ? a : b;
-  }
-}
-
-// The gradient of a at one element.
-template <BinaryOp kOp>
-double gradient_a(double a, double b, double dy) {
-  switch (kOp) {
-    case BinaryOp::add:
-    case BinaryOp::sub:
-      return dy;
-    case BinaryOp::mul:
-      return dy * b;
-    case BinaryOp::div:
-      return dy / b;
-    case BinaryOp::max:
-      return b > a ? 0.0 : dy;
-    case BinaryOp::min:
-      return b < a ? 0.0 : dy;
-  }
-}
-
-// The contribution of one element to the gradient of b.
-template <BinaryOp kOp>
-double gradient_b(double a, double b, double dy) {
-  switch (kOp) {
-    case BinaryOp::add:
-      return dy;
-    case BinaryOp::sub:
-      return -dy;
-    case BinaryOp::mul:
-      return dy * a;
-    case BinaryOp::div:
-      return -(dy * (a / b)) / b;
-    case BinaryOp::max:
-      return b > a ? dy : 0.0;
-    case BinaryOp::min:
-      return b < a ? dy : 0.0;
-  }
-}
-
-template <BinaryOp kOp>
 void forward(const Binary& args) {
   const double* a = args.a.data_as<double>();
   const double* b = args.b.data_as<double>();
@@ -82,7 +28,7 @@ void forward(const Binary& args) {
     parallel_elements(
         shape,
         [&](const auto& at, int64_t n) {
-          for (int64_t i = 0; i < n; ++i) y[at[1] + i] = value<kOp>(a[at[0] + i], right);
+          for (int64_t i = 0; i < n; ++i) y[at[1] + i] = value_of(kOp, a[at[0] + i], right);
         },
         args.a, args.y);
     return;
@@ -92,7 +38,7 @@ void forward(const Binary& args) {
   parallel_for(shape.numel(), kElementGrain, [&](int64_t begin, int64_t end) {
     walk.run(begin, end, [&](const auto& at, int64_t n) {
       for (int64_t i = 0; i < n; ++i) {
-        y[at[2] + i] = value<kOp>(a[at[0] + i], b[at[1] + i]);
+        y[at[2] + i] = value_of(kOp, a[at[0] + i], b[at[1] + i]);
       }
     });
   });
@@ -130,8 +76,8 @@ void backward_b(const BinaryBackward& args) {
   const double* dy = args.dy.data_as<double>();
   double* db = args.db.data_as<double>();
   const auto term = [=](int64_t ia, int64_t ib, int64_t idy) {
-    if constexpr (kLinear) return gradient_b<kOp>(0.0, 0.0, dy[idy]);
-    return gradient_b<kOp>(a[ia], b[ib], dy[idy]);
+    if constexpr (kLinear) return gradient_of_b(kOp, 0.0, 0.0, dy[idy]);
+    return gradient_of_b(kOp, a[ia], b[ib], dy[idy]);
   };
   const Shape& shape = args.dy.shape();
   if (args.b.shape() == shape) {
@@ -169,10 +115,10 @@ void backward_a(const BinaryBackward& args) {
       for (int64_t i = 0; i < n; ++i) {
         const double d = dy[at[2] + i];
         if constexpr (kLinear) {
-          da[at[3] + i] = gradient_a<kOp>(0.0, 0.0, d);
+          da[at[3] + i] = gradient_of_a(kOp, 0.0, 0.0, d);
         } else {
           const double right_value = b[one ? 0 : at[1] + i];
-          da[at[3] + i] = gradient_a<kOp>(a[at[0] + i], right_value, d);
+          da[at[3] + i] = gradient_of_a(kOp, a[at[0] + i], right_value, d);
         }
       }
     });
@@ -194,7 +140,7 @@ void binary_scalar(const BinaryScalar& args) {
     parallel_elements(
         args.a.shape(),
         [&](const auto& at, int64_t n) {
-          for (int64_t i = 0; i < n; ++i) y[at[1] + i] = value<kOp>(a[at[0] + i], args.b);
+          for (int64_t i = 0; i < n; ++i) y[at[1] + i] = value_of(kOp, a[at[0] + i], args.b);
         },
         args.a, args.y);
   });

@@ -3,7 +3,6 @@
 
 #include "kernels/cpu/binary_broadcast.h"
 #include "kernels/cpu/highway_targets.h"
-#include "kernels/cpu/row_ids.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/binary_backward_lanes.cpp"
 #include <hwy/foreach_target.h>
@@ -129,22 +128,12 @@ void backward_repeated(const BinaryBackward& args) {
   const T* b = args.b.data_as<T>();
   const T* dy = args.dy.data_as<T>();
   Target* db = args.db.data_as<Target>();
-  parallel_for(n, column_turn(n), [&](int64_t begin, int64_t end) {
-    float sum[kMaxColumnTurn];
-    sum_columns_lanes(
-        args.dy.numel() / n, end - begin,
-        [=](int64_t r, int64_t j, auto load) HWY_ATTR {
-          const int64_t at = r * n + begin + j;
-          return gradient_of_b(op, load(a + at), load(b + begin + j), load(dy + at));
-        },
-        [&](int64_t r) {
-          const int64_t bytes = (end - begin) * static_cast<int64_t>(sizeof(T));
-          prefetch_row(reinterpret_cast<const std::byte*>(dy + r * n + begin), bytes);
-          if (a != dy) prefetch_row(reinterpret_cast<const std::byte*>(a + r * n + begin), bytes);
-        },
-        sum);
-    for (int64_t j = begin; j < end; ++j) store_sum(db[j], sum[j - begin], args.accumulate_db);
-  });
+  parallel_sum_columns(
+      args.dy.numel() / n, n,
+      [=](int64_t r, int64_t j, auto load) HWY_ATTR {
+        return gradient_of_b(op, load(a + r * n + j), load(b + j), load(dy + r * n + j));
+      },
+      [&](int64_t j, float sum) { store_sum(db[j], sum, args.accumulate_db); });
 }
 
 void binary_backward_vectors(const BinaryBackward& args) {

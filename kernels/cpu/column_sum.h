@@ -11,9 +11,11 @@
 namespace zinc::kernels::cpu {
 
 inline constexpr int64_t kColumnBlock = 64;  // columns of a thread's turn in the f64 path
-inline constexpr int64_t kMaxColumnTurn = 512;
+inline constexpr int64_t kMaxColumnTurn = 1024;
 inline constexpr int64_t kColumnSumRows = 64;  // rows that are added one after the other
-inline constexpr int kColumnSumLevels = 40;    // of the tree over blocks of rows
+inline constexpr int kColumnSumLevels = 32;    // of the tree over blocks of rows
+inline constexpr int64_t kMinColumnRuns = 8;   // runs of rows below which threads share the columns
+inline constexpr int64_t kMaxColumnRuns = 32;
 
 // Columns of a thread's turn on vectors: a turn for every thread, and runs of a row as long as that
 // allows. Columns do not mix, so bits do not depend on it.
@@ -24,6 +26,13 @@ inline int64_t column_turn(int64_t cols) {
   const int64_t even = (share + turns - 1) / turns;
   const int64_t whole = (even + kColumnBlock - 1) / kColumnBlock * kColumnBlock;
   return std::clamp(whole, kColumnBlock, kMaxColumnTurn);
+}
+
+// Rows of one of the runs that threads share: a subtree of the sum, so bits do not depend on it.
+inline int64_t column_sum_run(int64_t rows) {
+  int64_t run = kColumnSumRows;
+  while ((rows + run - 1) / run > kMaxColumnRuns) run *= 2;
+  return run;
 }
 
 // sum[j] = sum over r of term(r, first_col + j), for j < cols <= kColumnBlock.

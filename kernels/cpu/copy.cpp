@@ -43,12 +43,13 @@ void copy_plainly(const Copy& args) {
   auto* y = static_cast<std::byte*>(args.y.data());
   const bool past = past_caches(args.y);
   const RowWalk<2> walk(args.x.shape(), {args.x.strides(), args.y.strides()});
-  parallel_for(walk.total(), kElementGrain, [&](int64_t begin, int64_t end) {
-    walk.run(begin, end, [&](const auto& at, int64_t n) {
-      copy_bytes(y + at[1] * size, x + at[0] * size, n * size, past);
-    });
-    if (past) flush_past_caches();
-  });
+  parallel_for(walk.total(), past_caches_grain(kElementGrain, past),
+               [&](int64_t begin, int64_t end) {
+                 walk.run(begin, end, [&](const auto& at, int64_t n) {
+                   copy_bytes(y + at[1] * size, x + at[0] * size, n * size, past);
+                 });
+                 if (past) flush_past_caches();
+               });
 }
 
 }  // namespace

@@ -21,7 +21,8 @@ namespace HWY_NAMESPACE {
 // vector starts in view v, load and store are those of for_each_vector.
 template <size_t N, class Body>
 void walk_vectors(const RowWalk<N>& walk, const Body& body, bool past_caches = false) {
-  parallel_for(walk.total(), kElementGrain, [&](int64_t begin, int64_t end) HWY_ATTR {
+  const int64_t grain = past_caches_grain(kElementGrain, past_caches);
+  parallel_for(walk.total(), grain, [&](int64_t begin, int64_t end) HWY_ATTR {
     walk.run(begin, end, [&](const std::array<int64_t, N>& at, int64_t n) HWY_ATTR {
       for_each_vector(
           n,

@@ -34,15 +34,16 @@ void embedding_forward(const EmbeddingForward& args) {
   if (args.position_table && args.positions) {
     require_rows(kOp, "positions", args.positions, args.position_table.dim(0));
   }
-  const int64_t grain = std::max<int64_t>(1, (1 << 14) / args.table.dim(1));
   const bool past = past_caches(args.y);
+  const int64_t grain = std::max<int64_t>(1, past_caches_grain(1 << 14, past) / args.table.dim(1));
   const auto* table = static_cast<const std::byte*>(args.table.data());
   const int64_t row_bytes = args.table.dim(1) * size_of(args.table.dtype());
+  const int64_t ahead = rows_ahead(row_bytes);
   parallel_for(args.ids.numel(), grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = id_at(args.ids, i);
-      if (i + kRowsAhead < end) {
-        prefetch_row(table + id_at(args.ids, i + kRowsAhead) * row_bytes, row_bytes);
+      if (i + ahead < end) {
+        prefetch_row(table + id_at(args.ids, i + ahead) * row_bytes, row_bytes);
       }
       if (!args.position_table) {
         copy_row(args, row, i, past);

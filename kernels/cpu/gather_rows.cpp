@@ -17,11 +17,12 @@ template <class Table, class List>
 void copy_rows(const ConstView& ids, int64_t row_bytes, Table* table, int64_t table_stride,
                List* list, int64_t list_stride) {
   const bool past = past_caches(ids.numel() * row_bytes);
-  const int64_t grain = std::max<int64_t>(1, (1 << 15) / (row_bytes + 1));
+  const int64_t grain = std::max<int64_t>(1, past_caches_grain(1 << 15, past) / (row_bytes + 1));
+  const int64_t ahead = rows_ahead(row_bytes);
   parallel_for(ids.numel(), grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      if (std::is_const_v<Table> && i + kRowsAhead < end) {
-        prefetch_row(table + id_at(ids, i + kRowsAhead) * table_stride, row_bytes);
+      if (std::is_const_v<Table> && i + ahead < end) {
+        prefetch_row(table + id_at(ids, i + ahead) * table_stride, row_bytes);
       }
       auto* row = table + id_at(ids, i) * table_stride;
       auto* mine = list + i * list_stride;

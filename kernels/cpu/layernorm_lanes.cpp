@@ -31,10 +31,10 @@ void forward(const LayerNormForward& args) {
   const int64_t y_stride = row_stride("layernorm", "y", args.y);
   const auto eps = static_cast<float>(args.eps);
   const bool past = past_caches(args.y, args.x);
-  parallel_for(args.x.rows(), norm_row_grain(cols), [&](int64_t begin, int64_t end) {
+  parallel_for(args.x.rows(), norm_row_grain(cols, past), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const T* row = x + r * x_stride;
-      const RowStatistics s = layer_statistics(row, cols, eps);
+      const RowStatistics s = layer_statistics(row, cols, eps, r + 1 < end ? row + x_stride : row);
       layer_normalise(row, s, gamma, beta, y + r * y_stride, cols, past);
       if (mean != nullptr) mean[r] = s.mean;
       if (rstd != nullptr) rstd[r] = s.rstd;
@@ -68,7 +68,7 @@ void backward(const LayerNormBackward& args) {
         .past_caches = past};
   };
   if (!args.dgamma && !args.dbeta) {
-    parallel_for(rows, norm_row_grain(cols), [&](int64_t begin, int64_t end) {
+    parallel_for(rows, norm_row_grain(cols, past), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         const NormGradientRow<T> row = row_at(r);
         norm_gradient_apply<true>(row, norm_gradient_sums<false, true>(row, nullptr, nullptr));

@@ -22,13 +22,17 @@ struct RowStatistics {
   float rstd = 0.0f;
 };
 
+// Memory works on `next` (and `next2`, null: none), as long as x, while the squares are summed.
 template <class T>
-RowStatistics layer_statistics(const T* x, int64_t cols, float eps) {
+RowStatistics layer_statistics(const T* x, int64_t cols, float eps, const T* next,
+                               const T* next2 = nullptr) {
   const auto count = static_cast<float>(cols);
   const float mean =
       sum_lanes(cols, [=](int64_t i, auto load) HWY_ATTR { return load(x + i); }) / count;
   const auto mean_lanes = hn::Set(Lanes(), mean);
   const float squares = sum_lanes(cols, [=](int64_t i, auto load) HWY_ATTR {
+    hwy::Prefetch(next + i);
+    if (next2 != nullptr) hwy::Prefetch(next2 + i);
     const auto centred = hn::Sub(load(x + i), mean_lanes);
     return hn::Mul(centred, centred);
   });

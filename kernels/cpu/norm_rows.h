@@ -13,8 +13,8 @@
 namespace zinc::kernels::cpu {
 
 // Rows of a thread's turn in a forward pass.
-inline int64_t norm_row_grain(int64_t cols) {
-  return std::max<int64_t>(1, (int64_t{1} << 14) / (cols + 1));
+inline int64_t norm_row_grain(int64_t cols, bool past_caches = false) {
+  return std::max<int64_t>(1, past_caches_grain(int64_t{1} << 14, past_caches) / (cols + 1));
 }
 
 // Where one block of rows sums its part of dgamma and dbeta; each [cols].

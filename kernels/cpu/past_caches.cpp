@@ -20,14 +20,26 @@ void copy_streaming(uint8_t* to, const uint8_t* from, int64_t bytes) {
   const auto width = static_cast<int64_t>(hn::Lanes(d));
   const auto misaligned = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to)) & (width - 1);
   int64_t i = misaligned == 0 ? 0 : std::min(width - misaligned, bytes);
-  std::memcpy(to, from, static_cast<size_t>(i));
+  if (i > 0) std::memcpy(to, from, static_cast<size_t>(i));
   for (; i + width <= bytes; i += width) hn::Stream(hn::LoadU(d, from + i), d, to + i);
-  std::memcpy(to + i, from + i, static_cast<size_t>(bytes - i));
+  if (i < bytes) std::memcpy(to + i, from + i, static_cast<size_t>(bytes - i));
 }
 
 void copy_runs_streaming(uint8_t* to, int64_t to_step, const uint8_t* from, int64_t from_step,
                          int64_t count, int64_t bytes) {
-  for (int64_t r = 0; r < count; ++r) copy_streaming(to + r * to_step, from + r * from_step, bytes);
+  const hn::ScalableTag<uint8_t> d;
+  const auto width = static_cast<int64_t>(hn::Lanes(d));
+  const auto start = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to));
+  if (((start | to_step | bytes) & (width - 1)) != 0) {
+    for (int64_t r = 0; r < count; ++r) {
+      copy_streaming(to + r * to_step, from + r * from_step, bytes);
+    }
+    return;
+  }
+  // Short runs of whole vectors: a call and its tests for each would take as long as the memory.
+  for (int64_t r = 0; r < count; ++r, to += to_step, from += from_step) {
+    for (int64_t i = 0; i < bytes; i += width) hn::Stream(hn::LoadU(d, from + i), d, to + i);
+  }
 }
 
 }  // namespace HWY_NAMESPACE

@@ -30,4 +30,10 @@ void copy_runs(void* to, int64_t to_step, const void* from, int64_t from_step, i
                int64_t bytes, bool past_caches);
 void flush_past_caches();
 
+// The turn of a thread of a loop whose turns each end with a flush: a flush waits until all that
+// was stored has arrived.
+inline int64_t past_caches_grain(int64_t grain, bool past_caches) {
+  return past_caches ? 8 * grain : grain;
+}
+
 }  // namespace zinc::kernels::cpu

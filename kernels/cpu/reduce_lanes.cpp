@@ -3,7 +3,6 @@
 
 #include "kernels/cpu/highway_targets.h"
 #include "kernels/cpu/reduce_matrix.h"
-#include "kernels/cpu/row_ids.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/reduce_lanes.cpp"
 #include <hwy/foreach_target.h>
@@ -51,21 +50,11 @@ void sum_leading(const Reduce& args, const ReduceMatrix& m) {
   const T* x = args.x.data_as<T>();
   Target* y = args.y.data_as<Target>();
   const float divisor = args.op == ReduceOp::mean ? static_cast<float>(m.rows) : 1.0f;
-  parallel_for(m.cols, column_turn(m.cols), [&](int64_t begin, int64_t end) {
-    float sum[kMaxColumnTurn];
-    sum_columns_lanes(
-        m.rows, end - begin,
-        [first = x + begin, stride = m.stride](int64_t r, int64_t j, auto load)
-            HWY_ATTR { return load(first + r * stride + j); },
-        [&](int64_t r) {
-          prefetch_row(reinterpret_cast<const std::byte*>(x + begin + r * m.stride),
-                       (end - begin) * static_cast<int64_t>(sizeof(T)));
-        },
-        sum);
-    for (int64_t j = begin; j < end; ++j) {
-      store_reduced(y[j], sum[j - begin] / divisor, args.accumulate);
-    }
-  });
+  parallel_sum_columns(
+      m.rows, m.cols,
+      [=, stride = m.stride](int64_t r, int64_t j, auto load)
+          HWY_ATTR { return load(x + r * stride + j); },
+      [&](int64_t j, float sum) { store_reduced(y[j], sum / divisor, args.accumulate); });
 }
 
 HWY_INLINE LaneVec larger_lanes(LaneVec a, LaneVec b) {

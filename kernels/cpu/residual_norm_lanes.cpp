@@ -47,14 +47,16 @@ void forward(const ResidualNormForward& args) {
   const bool past = past_caches(args.y, args.x, args.residual, args.sum);
   const bool keeps = past && cols <= kKeptColumns && past_caches(args.sum, args.x, args.residual);
   const bool layer = args.kind == NormKind::layer;
-  parallel_for(args.x.rows(), norm_row_grain(cols), [&](int64_t begin, int64_t end) {
+  parallel_for(args.x.rows(), norm_row_grain(cols, past), [&](int64_t begin, int64_t end) {
     T kept[kKeptColumns];
     for (int64_t r = begin; r < end; ++r) {
       T* row = keeps ? kept : sum + r * sum_stride;
       T* out = y + r * y_stride;
       add_rows(x + r * x_stride, residual + r * residual_stride, row, cols);
-      const RowStatistics s =
-          layer ? layer_statistics(row, cols, eps) : rms_statistics(row, cols, eps);
+      const int64_t next = r + 1 < end ? r + 1 : r;
+      const RowStatistics s = layer ? layer_statistics(row, cols, eps, x + next * x_stride,
+                                                       residual + next * residual_stride)
+                                    : rms_statistics(row, cols, eps);
       if (layer) {
         layer_normalise(row, s, gamma, beta, out, cols, past);
       } else {

@@ -29,7 +29,7 @@ void forward(const RmsNormForward& args) {
   const int64_t y_stride = row_stride("rmsnorm", "y", args.y);
   const auto eps = static_cast<float>(args.eps);
   const bool past = past_caches(args.y, args.x);
-  parallel_for(args.x.rows(), norm_row_grain(cols), [&](int64_t begin, int64_t end) {
+  parallel_for(args.x.rows(), norm_row_grain(cols, past), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const T* row = x + r * x_stride;
       const RowStatistics s = rms_statistics(row, cols, eps);
@@ -64,7 +64,7 @@ void backward(const RmsNormBackward& args) {
         .past_caches = past};
   };
   if (!args.dgamma) {
-    parallel_for(rows, norm_row_grain(cols), [&](int64_t begin, int64_t end) {
+    parallel_for(rows, norm_row_grain(cols, past), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         const NormGradientRow<T> row = row_at(r);
         norm_gradient_apply<false>(row, norm_gradient_sums<false, false>(row, nullptr, nullptr));

@@ -2,6 +2,7 @@
 // them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -34,12 +35,15 @@ std::span<const RowPlace> places_of_rows(std::span<const RowPlace> order, int64_
                                          int64_t last);
 
 // Rows lie anywhere in a table, so the hardware foresees none of them: an op asks for the row that
-// it reads kRowsAhead later.
-inline constexpr int64_t kRowsAhead = 2;
+// it reads this many rows later.
+inline int64_t rows_ahead(int64_t row_bytes) {
+  return std::clamp<int64_t>((int64_t{8} << 10) / (row_bytes + 1), 2, 8);
+}
 
 inline void prefetch_row(const std::byte* row, int64_t bytes) {
   constexpr int64_t kLineBytes = 64;
   for (int64_t b = 0; b < bytes; b += kLineBytes) __builtin_prefetch(row + b, 0, 2);
+  asm volatile("");  // GCC drops calls of functions that only prefetch, as without effect
 }
 
 }  // namespace cpu

@@ -21,11 +21,13 @@ HWY_BEFORE_NAMESPACE();
 namespace zinc::kernels::cpu {
 namespace HWY_NAMESPACE {
 
-// Columns of a row whose exponentials are kept in f32 between their sum and the division.
-constexpr int64_t kKeptColumns = 4096;
+// Columns of a row whose exponentials are kept in f32 between their sum and the division. A long
+// f32 row keeps them in y: so much is then in flight that room of its own costs more than it saves.
+constexpr int64_t kKeptColumns = 65536;
+constexpr int64_t kKeptColumnsF32 = 4096;
 
-// Exponentials are kept (in y itself where the row is long and f32) and scaled once their sum is
-// known. Memory works on `next`, as long as x, meanwhile.
+// Exponentials are kept and scaled once their sum is known. Memory works on `next`, as long as x,
+// meanwhile.
 template <class T>
 void forward_keeping(const T* x, const T* next, T* y, float* kept, int64_t n, bool past) {
   RowSum row;
@@ -57,8 +59,9 @@ void forward_again(const T* x, T* y, int64_t n, bool past) {
       past);
 }
 
+// Memory works on the next row of both while dx is computed.
 template <class T>
-void backward_row(const T* dy, const T* y, T* dx, int64_t n, bool past) {
+void backward_row(const T* dy, const T* y, T* dx, int64_t n, int64_t next, bool past) {
   const Lanes d;
   auto sum = hn::Zero(d);
   for_each_vector(n, [&](int64_t c, auto load, auto)
@@ -66,8 +69,11 @@ void backward_row(const T* dy, const T* y, T* dx, int64_t n, bool past) {
   const auto dot = hn::Set(d, hn::GetLane(hn::SumOfLanes(d, sum)));
   for_each_vector(
       n,
-      [&](int64_t c, auto load, auto store)
-          HWY_ATTR { store(hn::Mul(load(y + c), hn::Sub(load(dy + c), dot)), dx + c); },
+      [&](int64_t c, auto load, auto store) HWY_ATTR {
+        hwy::Prefetch(dy + next + c);
+        hwy::Prefetch(y + next + c);
+        store(hn::Mul(load(y + c), hn::Sub(load(dy + c), dot)), dx + c);
+      },
       past);
 }
 
@@ -76,7 +82,7 @@ void forward_rows(const T* x, T* y, int64_t rows, int64_t n, bool past) {
   float kept[kKeptColumns];
   for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
     const T* next = r + 1 < rows ? x + n : x;
-    if (n <= kKeptColumns) {
+    if (n <= (std::is_same_v<T, float> ? kKeptColumnsF32 : kKeptColumns)) {
       forward_keeping(x, next, y, kept, n, past);
     } else if constexpr (std::is_same_v<T, float>) {
       forward_keeping(x, next, y, y, n, false);
@@ -87,7 +93,9 @@ void forward_rows(const T* x, T* y, int64_t rows, int64_t n, bool past) {
 }
 template <class T>
 void backward_rows(const T* dy, const T* y, T* dx, int64_t rows, int64_t n, bool past) {
-  for (int64_t r = 0; r < rows; ++r) backward_row(dy + r * n, y + r * n, dx + r * n, n, past);
+  for (int64_t r = 0; r < rows; ++r) {
+    backward_row(dy + r * n, y + r * n, dx + r * n, n, r + 1 < rows ? n : 0, past);
+  }
 }
 
 void forward_f32(const float* x, float* y, int64_t rows, int64_t n, bool past) {
@@ -171,10 +179,11 @@ void softmax_forward(const SoftmaxForward& args) {
     const T* x = args.x.data_as<T>();
     T* y = args.y.data_as<T>();
     const bool past = past_caches(args.y, args.x);
-    parallel_for(args.x.rows(), kGrain / n, [&](int64_t begin, int64_t end) {
-      forward(x + begin * n, y + begin * n, end - begin, n, past);
-      if (past) flush_past_caches();
-    });
+    parallel_for(args.x.rows(), past_caches_grain(kGrain, past) / n,
+                 [&](int64_t begin, int64_t end) {
+                   forward(x + begin * n, y + begin * n, end - begin, n, past);
+                   if (past) flush_past_caches();
+                 });
   });
 }
 
@@ -185,10 +194,11 @@ void softmax_backward(const SoftmaxBackward& args) {
     const T* y = args.y.data_as<T>();
     T* dx = args.dx.data_as<T>();
     const bool past = past_caches(args.dx, args.dy, args.y);
-    parallel_for(args.dy.rows(), kGrain / n, [&](int64_t begin, int64_t end) {
-      backward(dy + begin * n, y + begin * n, dx + begin * n, end - begin, n, past);
-      if (past) flush_past_caches();
-    });
+    parallel_for(args.dy.rows(), past_caches_grain(kGrain, past) / n,
+                 [&](int64_t begin, int64_t end) {
+                   backward(dy + begin * n, y + begin * n, dx + begin * n, end - begin, n, past);
+                   if (past) flush_past_caches();
+                 });
   });
 }
 

@@ -180,7 +180,7 @@ struct KeptScores {
 };
 
 // Rows of a warp, times `factor` of their own, to rows [first, limit) of (b, h) from element
-// `first_d` on, through the warp's part of a tile that nobody reads any more.
+// `first_d` on, through the warp's part of a tile that nobody reads any more: behind a barrier.
 template <int kD, int kOut, int kRowTiles, class T>
 __device__ __forceinline__ void store_rows(T* own, const Fragments<kRowTiles, kOut>& values,
                                            const float (&factor)[kRowTiles][2],
@@ -189,7 +189,6 @@ __device__ __forceinline__ void store_rows(T* own, const Fragments<kRowTiles, kO
                                            int first_d = 0) {
   constexpr int kChunks = kOut / 8;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  __syncwarp();  // behind the reads of the tile
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll

@@ -50,6 +50,25 @@ __device__ __forceinline__ float dot_rows(const float* x, const float* y) {
   return sum;
 }
 
+// Which of the rows of the tile that begins at `first` a row sees.
+__device__ __forceinline__ Keys keys_in_tile(const Keys& keys, int64_t first) {
+  return {keys.begin > first ? keys.begin - first : 0,
+          keys.end - first < kTileRows ? keys.end - first : int64_t{kTileRows}};
+}
+
+// sum += weights[c] * tile row c over the rows that a thread's row sees; the thread has every
+// fourth element of them.
+template <int kStride, int kEach>
+__device__ __forceinline__ void add_tile_rows(float (&sum)[kEach], const float* weights,
+                                              const float* tile, const Keys& seen) {
+  const int part = static_cast<int>(threadIdx.x) % kRowThreads;
+  for (int64_t c = seen.begin; c < seen.end; ++c) {
+    const float weight = weights[c];
+#pragma unroll
+    for (int n = 0; n < kEach; ++n) sum[n] += weight * tile[c * kStride + part + n * kRowThreads];
+  }
+}
+
 // Rounded to T and back.
 template <class T>
 __device__ __forceinline__ float rounded(float value) {

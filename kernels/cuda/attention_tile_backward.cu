@@ -29,28 +29,21 @@ __global__ void __launch_bounds__(kAttentionThreads) dq_kernel(BackwardArgs<T> a
   float dq[kEach] = {};
   float* mine = dscores + r * kScoreStride;
   for (int64_t first = 0; first < shape.Tk; first += kTileRows) {
-    const int64_t begin = query.keys.begin > first ? query.keys.begin - first : 0;
-    const int64_t end = query.keys.end - first < kTileRows ? query.keys.end - first : kTileRows;
-    if (__syncthreads_or(begin < end ? 1 : 0) == 0) continue;
+    const Keys seen = keys_in_tile(query.keys, first);
+    if (__syncthreads_or(seen.begin < seen.end ? 1 : 0) == 0) continue;
     load_tile<T, kStride>(k_tile, args.k, b, g, first, shape.Tk, shape.D, shape.aligned);
     load_tile<T, kStride>(v_tile, args.v, b, g, first, shape.Tk, shape.D, shape.aligned);
     __syncthreads();
     for (int n = 0; n < kTileThreadScores; ++n) {
       const int c = part + n * kRowThreads;
-      if (c < begin || c >= end) continue;
+      if (c < seen.begin || c >= seen.end) continue;
       mine[c] =
           pair_of<kStride>(shape, query, first + c, q_tile + r * kStride, k_tile + c * kStride,
                            v_tile + c * kStride, dout_tile + r * kStride)
               .dscore;
     }
     __syncwarp();
-    for (int64_t c = begin; c < end; ++c) {
-      const float dscore = mine[c];
-#pragma unroll
-      for (int n = 0; n < kEach; ++n) {
-        dq[n] += dscore * k_tile[c * kStride + part + n * kRowThreads];
-      }
-    }
+    add_tile_rows<kStride>(dq, mine, k_tile, seen);
   }
   if (query.i >= shape.Tq) return;
   T* to = args.dq.at(b, query.i, h);

@@ -96,15 +96,7 @@ __global__ void __launch_bounds__(kAttentionThreads) forward_kernel(ForwardArgs<
 #pragma unroll
     for (int n = 0; n < kEach; ++n) out[n] *= shrink;
     // Weights of keys that the row does not see are not written, and not read.
-    const int64_t begin = row.keys.begin > first ? row.keys.begin - first : 0;
-    const int64_t end = row.keys.end - first < kTileRows ? row.keys.end - first : kTileRows;
-    for (int64_t c = begin; c < end; ++c) {
-      const float weight = mine[c];
-#pragma unroll
-      for (int n = 0; n < kEach; ++n) {
-        out[n] += weight * v_tile[c * kStride + part + n * kRowThreads];
-      }
-    }
+    add_tile_rows<kStride>(out, mine, v_tile, keys_in_tile(row.keys, first));
   }
   if (row.i >= shape.Tq) return;
   T* to = args.out.at(row.b, row.i, row.h);

@@ -3,60 +3,11 @@
 // value, not a template argument: it is the same for all threads, and memory sets the pace.
 #include "kernels/binary.h"
 
+#include "kernels/binary_functions.h"
 #include "kernels/cuda/sums.h"
 
 namespace zinc::kernels::cuda {
 namespace {
-
-__device__ __forceinline__ float value_of(BinaryOp op, float a, float b) {
-  switch (op) {
-    case BinaryOp::add:
-      return a + b;
-    case BinaryOp::sub:
-      return a - b;
-    case BinaryOp::mul:
-      return a * b;
-    case BinaryOp::div:
-      return a / b;
-    case BinaryOp::max:
-      return a >= b || a != a ? a : b;
-    case BinaryOp::min:
-      break;
-  }
-  return a <= b || a != a ? a : b;
-}
-
-__device__ __forceinline__ float gradient_of_a(BinaryOp op, float a, float b, float dy) {
-  switch (op) {
-    case BinaryOp::mul:
-      return dy * b;
-    case BinaryOp::div:
-      return dy / b;
-    case BinaryOp::max:
-      return b > a ? 0.0f : dy;
-    case BinaryOp::min:
-      return b < a ? 0.0f : dy;
-    default:
-      return dy;
-  }
-}
-
-__device__ __forceinline__ float gradient_of_b(BinaryOp op, float a, float b, float dy) {
-  switch (op) {
-    case BinaryOp::sub:
-      return -dy;
-    case BinaryOp::mul:
-      return dy * a;
-    case BinaryOp::div:
-      return -(dy * (a / b)) / b;
-    case BinaryOp::max:
-      return b > a ? dy : 0.0f;
-    case BinaryOp::min:
-      return b < a ? dy : 0.0f;
-    default:
-      return dy;
-  }
-}
 
 constexpr bool is_linear(BinaryOp op) { return op == BinaryOp::add || op == BinaryOp::sub; }
 

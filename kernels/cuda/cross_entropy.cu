@@ -22,6 +22,7 @@ struct RowsArgs {
   const float* factor;  // null: 1
   double scale;
   int64_t rows, classes;
+  TableRows label_rows;
   bool aligned;
 };
 
@@ -76,7 +77,7 @@ __global__ void __launch_bounds__(kMaxBlockThreads) rows_kernel(RowsArgs<T, U> a
        r += int64_t{gridDim.x} * blockDim.y) {
     const int64_t label = args.labels[r];
     const T* x = args.logits + r * args.logits_stride;
-    if (!is_row(label, args.classes)) {
+    if (label == kIgnoredLabel || !args.label_rows.has(label, r)) {
       const float nothing = label == kIgnoredLabel ? 0.0f : NAN;
       if (threadIdx.x == 0) {
         if (args.lse_out != nullptr) args.lse_out[r] = nothing;
@@ -132,7 +133,7 @@ bool is_aligned(const void* rows, int64_t stride_bytes) {
 }
 
 template <class T, class U>
-void launch_rows(const cpu::CrossEntropyRows& args, StreamRef stream) {
+void launch_rows(const char* op, const cpu::CrossEntropyRows& args, StreamRef stream) {
   const RowShape shape = row_shape(args.classes, kPack<T>, 4);
   const int64_t blocks = std::min(kMaxRowBlocks, packs_of(args.rows, shape.rows_at_a_time));
   const bool aligned = is_aligned(args.logits, args.logits_stride * int64_t{sizeof(T)}) &&
@@ -150,6 +151,7 @@ void launch_rows(const cpu::CrossEntropyRows& args, StreamRef stream) {
                                    args.scale,
                                    args.rows,
                                    args.classes,
+                                   TableRows(args.classes, op, "labels", stream),
                                    aligned};
   launch(rows_kernel<T, U>, dim3(static_cast<unsigned>(blocks)), shape.block, 0, stream,
          kernel_args);
@@ -161,11 +163,11 @@ void cross_entropy_rows(const char* op, const cpu::CrossEntropyRows& args, Strea
   if (args.rows == 0) return;
   dispatch_device_float(op, args.dtype, [&]<class T>() {
     if (args.dlogits == nullptr || args.dlogits_dtype == args.dtype) {
-      return launch_rows<T, T>(args, stream);
+      return launch_rows<T, T>(op, args, stream);
     }
     if constexpr (std::is_same_v<T, float>) {
-      if (args.dlogits_dtype == DType::bf16) return launch_rows<T, bf16>(args, stream);
-      if (args.dlogits_dtype == DType::f16) return launch_rows<T, f16>(args, stream);
+      if (args.dlogits_dtype == DType::bf16) return launch_rows<T, bf16>(op, args, stream);
+      if (args.dlogits_dtype == DType::f16) return launch_rows<T, f16>(op, args, stream);
     }
     bug_check(false, op, ": dlogits of ", args.dlogits_dtype, " for logits of ", args.dtype);
   });

@@ -17,9 +17,9 @@ template <class T>
 struct Lookup {
   Indices ids, positions;
   const T* table;
-  int64_t rows;
+  TableRows rows;
   const T* position_table;  // null: none
-  int64_t position_rows;
+  TableRows position_rows;
   int64_t start, sequence_length;
   T* y;
   int64_t tokens, cols;
@@ -42,8 +42,8 @@ __global__ void __launch_bounds__(kMapThreads) lookup_kernel(Lookup<T> args) {
           args.positions.is_absent() ? args.start + i % args.sequence_length : args.positions[i];
     }
     float values[kCount];
-    if (!is_row(row, args.rows) ||
-        (args.position_table != nullptr && !is_row(position, args.position_rows))) {
+    if (!args.rows.has(row, i) ||
+        (args.position_table != nullptr && !args.position_rows.has(position, i))) {
 #pragma unroll
       for (int k = 0; k < kCount; ++k) values[k] = NAN;
     } else {
@@ -63,16 +63,17 @@ __global__ void __launch_bounds__(kMapThreads) lookup_kernel(Lookup<T> args) {
 }  // namespace
 
 void embedding_forward(const EmbeddingForward& args, StreamRef stream) {
-  dispatch_device_float("embedding_forward", args.table.dtype(), [&]<class T>() {
+  constexpr auto kOp = "embedding_forward";
+  dispatch_device_float(kOp, args.table.dtype(), [&]<class T>() {
     const int64_t cols = args.table.dim(1);
     const int64_t tokens = args.ids.numel();
     const ConstView& places = args.position_table;
     const Lookup<T> lookup{Indices(args.ids),
                            Indices(args.positions),
                            args.table.data_as<T>(),
-                           args.table.dim(0),
+                           TableRows(args.table.dim(0), kOp, "ids", stream),
                            places ? places.data_as<T>() : nullptr,
-                           places ? places.dim(0) : 0,
+                           TableRows(places ? places.dim(0) : 0, kOp, "positions", stream),
                            args.start,
                            args.sequence_length,
                            args.y.data_as<T>(),

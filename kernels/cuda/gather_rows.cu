@@ -12,7 +12,8 @@ namespace {
 template <class Bits>
 struct RowCopies {
   Indices ids;
-  int64_t count, rows, cols;
+  TableRows rows;
+  int64_t count, cols;
   Bits* table;
   int64_t table_stride;
   Bits* list;
@@ -31,7 +32,7 @@ __global__ void __launch_bounds__(kMapThreads) copy_rows_kernel(RowCopies<Bits> 
     const int64_t row = args.ids[i];
     Bits* mine = args.list + i * args.list_stride;
     Bits* place = args.table + row * args.table_stride;
-    const bool found = is_row(row, args.rows);
+    const bool found = args.rows.has(row, i);
     if constexpr (kGather) {
       Pack<Bits> pack;
       if (found) {
@@ -56,16 +57,17 @@ template <bool kGather, class Bits>
 void copy_rows(const ConstView& ids, const ConstView& table, const ConstView& list,
                StreamRef stream) {
   // Only the side that the op overwrites is written.
-  const RowCopies<Bits> copies{Indices(ids),
-                               ids.numel(),
-                               table.dim(0),
-                               table.dim(1),
-                               static_cast<Bits*>(const_cast<void*>(table.data())),
-                               stride_of_rows(table),
-                               static_cast<Bits*>(const_cast<void*>(list.data())),
-                               stride_of_rows(list),
-                               is_aligned_for_packs(table, stride_of_rows(table)) &&
-                                   is_aligned_for_packs(list, stride_of_rows(list))};
+  const RowCopies<Bits> copies{
+      Indices(ids),
+      TableRows(table.dim(0), kGather ? "gather_rows" : "scatter_rows", "ids", stream),
+      ids.numel(),
+      table.dim(1),
+      static_cast<Bits*>(const_cast<void*>(table.data())),
+      stride_of_rows(table),
+      static_cast<Bits*>(const_cast<void*>(list.data())),
+      stride_of_rows(list),
+      is_aligned_for_packs(table, stride_of_rows(table)) &&
+          is_aligned_for_packs(list, stride_of_rows(list))};
   const int64_t items = copies.count * packs_of(copies.cols, kPack<Bits>);
   const int64_t blocks = std::min(kMaxMapBlocks, packs_of(items, kMapThreads));
   launch(copy_rows_kernel<kGather, Bits>, dim3(static_cast<unsigned>(blocks)), dim3(kMapThreads), 0,

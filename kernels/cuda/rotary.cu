@@ -15,7 +15,8 @@ struct RotaryArgs {
   int64_t stride[3];  // of B, T and the heads
   int64_t length, heads, tokens;
   const float *cos, *sin;
-  int64_t pairs, table_rows, start;
+  int64_t pairs, start;
+  TableRows table_rows;
   Indices positions;
   bool half_split, inverse;
   bool aligned;  // heads and tables
@@ -46,7 +47,7 @@ __global__ void __launch_bounds__(kMapThreads) rotary_kernel(RotaryArgs<T> args)
     float a[kCount], c[kCount], cos[kCount], sin[kCount];
     load_floats(low, j, low_end, args.aligned, a);
     load_floats(high, j, high_end, args.aligned, c);
-    if (is_row(position, args.table_rows)) {
+    if (args.table_rows.has(position, token)) {
       load_floats(args.cos + position * args.pairs, j, args.pairs, args.aligned, cos);
       load_floats(args.sin + position * args.pairs, j, args.pairs, args.aligned, sin);
     } else {
@@ -89,8 +90,8 @@ void turn(const View& x, const Rotary& args, StreamRef stream) {
                                   args.cos.data_as<float>(),
                                   args.sin.data_as<float>(),
                                   pairs,
-                                  args.cos.dim(0),
                                   args.start,
+                                  TableRows(args.cos.dim(0), "rotary", "positions", stream),
                                   Indices(args.positions),
                                   half_split,
                                   args.inverse,

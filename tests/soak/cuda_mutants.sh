@@ -1,8 +1,8 @@
 #!/bin/sh
-# Whether the kernel tests notice one-line faults in CUDA kernels: applies each mutant of
-# cuda_mutants.txt to a copy of the tree, builds the kernel tests for the emulator and runs the
-# mutant's tests on it; a mutant that they pass, or that hangs them for no longer than the limit,
-# survives. Prints a table and the share that was killed.
+# Whether the tests notice one-line faults in CUDA kernels and in the code of streams: applies each
+# mutant of cuda_mutants.txt to a copy of the tree, builds its tests for the emulator (those of the
+# kernels, unless it names others) and runs them; a mutant that they pass, or that hangs them for no
+# longer than the limit, survives. Prints a table and the share that was killed.
 #
 # usage: cuda_mutants.sh SOURCE SCRATCH [FIRST [LAST]]    exit status 1 under 95 %
 set -eu
@@ -23,8 +23,15 @@ done
 launcher=""
 if command -v ccache >/dev/null 2>&1; then launcher=-DCMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
 (cd "$tree" && cmake --preset emulated -DZINC_BENCH=OFF -DZINC_EXAMPLES=OFF $launcher) >"$scratch/configure.log"
-build() { nice -n 5 ninja -C "$tree/build/emulated" zinc_tests_kernels >"$scratch/build.log" 2>&1; }
-build || { cat "$scratch/build.log"; exit 70; }
+# build LAYER, run_tests LAYER FILTER: of tests/LAYER.
+build() { nice -n 5 ninja -C "$tree/build/emulated" "zinc_tests_$1" >"$scratch/build.log" 2>&1; }
+run_tests() {
+  device=""
+  if [ "$1" = kernels ]; then device=--device=cuda; fi
+  timeout "$limit_s" "$tree/build/emulated/zinc_tests_$1" $device --gtest_fail_fast --gtest_brief=1 \
+    --gtest_filter="$2" >"$scratch/test.log" 2>&1 </dev/null
+}
+build kernels || { cat "$scratch/build.log"; exit 70; }
 
 # Replaces a part of one line; the part must be there exactly once, or N times with "N:".
 mutate() { # mutate FILE OLD NEW >MUTANT
@@ -61,10 +68,11 @@ while IFS='|' read -r file tests old new; do
   fi
   cp "$scratch/mutant" "$tree/$file"
   tried=$((tried + 1))
-  if ! build; then
+  layer=kernels
+  case $tests in @*) layer=${tests%% *} && layer=${layer#@} && tests=${tests#* } ;; esac
+  if ! build "$layer"; then
     result="does not compile"
-  elif timeout "$limit_s" "$tree/build/emulated/zinc_tests_kernels" --device=cuda --gtest_fail_fast \
-      --gtest_brief=1 --gtest_filter="$tests" >"$scratch/test.log" 2>&1 </dev/null; then
+  elif run_tests "$layer" "$tests"; then
     result="SURVIVED"
   else
     result="killed"

@@ -87,10 +87,12 @@ TEST(JsonLine, WhatIsNoNumber_IsNull) {
   m.loss = std::nan("");
   m.grad_norm = std::numeric_limits<double>::infinity();
   m.skipped = true;
+  m.overflow = "h.3.mlp.c_fc.weight";
   const json::Value line = json::parse(json_line(m), "line");
   EXPECT_TRUE(line.at("loss").is_null());
   EXPECT_TRUE(line.at("grad_norm").is_null());
   EXPECT_TRUE(line.at("skipped").as_bool());
+  EXPECT_EQ(line.at("overflow").as_string(), "h.3.mlp.c_fc.weight");
 }
 
 TEST(JsonLinesSink, AppendsALineAStepAtOnce) {

@@ -133,6 +133,18 @@ TEST(ZeroKeys, GradAccumDtype_IsWhatIsKept) {
   EXPECT_LT(peak(narrow, Label::gradients), peak(wide, Label::gradients));
 }
 
+TEST(ZeroKeys, SubGroupSize_BoundsTheBuffersOfAnUpdate) {
+  const std::string offload =
+      R"("stage": 2, "offload_optimizer": {"device": "cpu"}, "sub_group_size": )";
+  const RankPlan small = plan(offload + "4096");
+  const RankPlan large = plan(offload + "1e9");
+  const auto staging = [](const RankPlan& of) {
+    return of.peaks.at(Tier::pinned_host, Label::staging).peak;
+  };
+  EXPECT_EQ(staging(small), 2 * 4096 * 2);  // two buffers in bf16
+  EXPECT_GT(staging(large), staging(small));
+}
+
 TEST(ZeroKeys, NumberCheckpoints_IsHowManyInputsAreSaved) {
   const auto with = [](const std::string& top) {
     return json_of(whole_plan(config_with(R"("stage": 2)", top), false));
@@ -221,6 +233,23 @@ TEST(ZeroKeys, WithoutEffect_ChangeNothing) {
     ++checked;
   }
   EXPECT_GE(checked, 25);
+}
+
+TEST(ZeroKeys, OfActivationCheckpointing_WithoutEffectChangeNothing) {
+  const auto with = [](const std::string& more) {
+    return config_with(kStage3,
+                       R"("activation_checkpointing": {"number_checkpoints": 1)" + more + "}, ");
+  };
+  const Config without = with("");
+  const std::string reference = json_of(whole_plan(without, true));
+  const std::vector<float> run = trained(without);
+  for (const char* key : {"partition_activations", "contiguous_memory_optimization",
+                          "synchronize_checkpoint_boundary", "profile"}) {
+    const Config config = with(concat(", \"", key, "\": true"));
+    ASSERT_EQ(config.notices.size(), without.notices.size() + 1) << key;
+    EXPECT_EQ(json_of(whole_plan(config, true)), reference) << key;
+    EXPECT_TRUE(trained(config) == run) << key;
+  }
 }
 
 TEST(ZeroKeys, ImpossibleValuesAreErrors) {

@@ -294,7 +294,7 @@ struct Fickle : test::LossOnly {
     if (turned) {
       x = autograd::linear(autograd::linear(x, b), a);
     } else if (without_b) {
-      x = autograd::linear(x, a);
+      x = autograd::linear(autograd::linear(x, a), a);
     } else {
       x = autograd::linear(autograd::linear(x, a), b);
     }
@@ -326,27 +326,40 @@ TEST(Engine, AModelThatLeavesItsScheduleIsNamed) {
   });
 }
 
-TEST(Engine, ADynamicModelMayLeaveParametersOut) {
-  comm::run_local_ranks(2, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
-    Fickle model;
-    EngineConfig config = config_with();
-    config.batch.micro_batch = 1;
-    config.optimizer.kind = optim::OptimizerKind::sgd;
-    config.optimizer.hyper = {.lr = 0.5};
-    config.gradient.clipping = 0.0;
-    Engine engine(model, config, world, {.dynamic_model = true});
-    const auto before = engine.parameter("b").to_vector<float>();
-    // Unused on rank 1: counts as zero there, so the step is half of rank 0's gradient.
-    model.without_b = world.rank() == 1;
-    engine.backward(engine.forward(one_target()));
-    engine.step();
-    EXPECT_NE(engine.parameter("b").to_vector<float>(), before);
-    const auto between = engine.parameter("b").to_vector<float>();
-    model.without_b = true;
-    engine.backward(engine.forward(one_target()));
-    engine.step();
-    EXPECT_EQ(engine.parameter("b").to_vector<float>(), between);
-  });
+// Both parameters are of one group, which every rank uses.
+TEST(Engine, ADynamicModelMayLeaveParametersOut_OnEveryStage) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    SCOPED_TRACE(stage);
+    comm::run_local_ranks(2, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+      Fickle model;
+      EngineConfig config = config_with();
+      config.batch.micro_batch = 1;
+      config.optimizer.kind = optim::OptimizerKind::sgd;
+      config.optimizer.hyper = {.lr = 0.5};
+      config.gradient.clipping = 0.0;
+      config.zero.stage = stage;
+      config.zero.param_persistence_threshold = 0;
+      Engine engine(model, config, world, {.dynamic_model = true});
+      const auto train = [&] {
+        engine.backward(engine.forward(one_target()));
+        const auto gradient = engine.gradient("b").to_vector<float>();
+        engine.step();
+        return gradient;
+      };
+      const auto both = train();
+      const auto before = engine.parameter("b").to_vector<float>();
+      // Unused on rank 1: counts as zero there, so the gradient is half of rank 0's.
+      model.without_b = world.rank() == 1;
+      const auto half = train();
+      EXPECT_NE(half, std::vector<float>(16, 0.0f));
+      EXPECT_NE(half, both);
+      EXPECT_NE(engine.parameter("b").to_vector<float>(), before);
+      const auto between = engine.parameter("b").to_vector<float>();
+      model.without_b = true;
+      EXPECT_EQ(train(), std::vector<float>(16, 0.0f));
+      EXPECT_EQ(engine.parameter("b").to_vector<float>(), between);
+    });
+  }
 }
 
 TEST(Engine, AnUnusedParameterIsAnErrorWhereTheConfigurationSaysSo) {

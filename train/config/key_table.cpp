@@ -188,7 +188,9 @@ const std::vector<KeyInfo>& config_keys() {
       {"activation_checkpointing.cpu_checkpointing", kWorks,
        "saved inputs of recomputed blocks in host memory; see number_checkpoints"},
       {"activation_checkpointing.contiguous_memory_optimization", kNoEffect,
-       "the allocator reuses blocks of one size"},
+       "DeepSpeed packs the slices of partition_activations with it; a saved input here is the "
+       "block's "
+       "own input, kept whole and without a copy"},
       {"activation_checkpointing.synchronize_checkpoint_boundary", kNoEffect, ""},
       {"activation_checkpointing.profile", kNoEffect, "see the trace"},
       // --- I/O

@@ -61,6 +61,7 @@ std::string json_line(const StepMetrics& metrics) {
   out.member("grad_norm", metrics.grad_norm);
   out.member("loss_scale", metrics.loss_scale);
   out.member("skipped", metrics.skipped);
+  if (metrics.skipped) out.member("overflow", metrics.overflow);
   out.member("tokens", metrics.tokens);
   out.member("seconds", metrics.seconds);
   out.member("tokens_per_second", metrics.tokens_per_second);

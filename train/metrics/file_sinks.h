@@ -13,8 +13,9 @@
 namespace zinc::train {
 
 // One JSON object per step, on a line: step, loss, lr, grad_norm, loss_scale, skipped, tokens,
-// seconds, tokens_per_second, peak_bytes {tier: {label: bytes, ..., total: bytes}, ...} and, where
-// there was an evaluation, val_loss. What is no number (an overflow's norm) is null.
+// seconds, tokens_per_second, peak_bytes {tier: {label: bytes, ..., total: bytes}, ...}; on a
+// skipped step overflow, and where there was an evaluation val_loss. What is no number (an
+// overflow's norm) is null.
 std::string json_line(const StepMetrics& metrics);
 
 class JsonLinesSink final : public MetricsSink {

@@ -18,6 +18,7 @@ struct StepMetrics {
   double grad_norm = 0.0;  // before clipping; not a number or infinite on a skipped step
   double loss_scale = 1.0;
   bool skipped = false;                         // an overflow: nothing was changed
+  std::string overflow;                         // skipped: where, as in zero::StepResult
   int64_t tokens = 0;                           // trained on by this step, all ranks
   double seconds = 0.0;                         // the step took
   double tokens_per_second = 0.0;               // tokens / seconds
