@@ -23,14 +23,15 @@ namespace {
 constexpr int kWorld = 4;
 constexpr int64_t kPiece = int64_t{1} << 20;  // elements of a parameter that are read at a time
 
-// 5.0 million weights. The embedding's shard is larger than a piece.
+// 5 million weights. A rank's part of the embedding is larger than a piece.
 nn::LlamaConfig model_config() {
   nn::LlamaConfig config;
-  config.vocab_size = 9000;
+  config.vocab_size = 17'000;
   config.max_positions = 16;
   config.hidden_size = 256;
   config.intermediate_size = 512;
-  config.num_layers = 4;
+  config.num_layers = 1;
+  config.tie_word_embeddings = true;
   config.num_heads = 4;
   config.num_kv_heads = 4;
   return config;
