@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "core/error.h"
+
 namespace zinc::apps {
 
 std::string own_hardware_path() {
@@ -21,12 +23,23 @@ std::string own_hardware_path() {
   return "";
 }
 
-std::optional<train::Hardware> find_hardware(const std::string& path) {
-  if (!path.empty()) return train::read_hardware(path);
+std::optional<train::Hardware> find_hardware(const std::string& path, DeviceKind device) {
+  if (!path.empty()) {
+    train::Hardware given = train::read_hardware(path);
+    if (given.device != device) {
+      throw ConfigError(fmt::format(
+          "--hardware {} is about the device '{}', the run about '{}': give another file, or "
+          "--device",
+          path, to_string(Device{.kind = given.device}), to_string(Device{.kind = device})));
+    }
+    return given;
+  }
   const std::string own = own_hardware_path();
   std::error_code ignored;
   if (own.empty() || !std::filesystem::exists(own, ignored)) return std::nullopt;
-  return train::read_hardware(own);
+  train::Hardware hardware = train::read_hardware(own);
+  if (hardware.device != device) return std::nullopt;
+  return hardware;
 }
 
 std::string how_to_get_hardware() {

@@ -77,14 +77,14 @@ int make_plan(Options options) {
     options.plan.num_threads = std::max(1, machine.cores / ranks_per_host);
   }
   options.plan.ranks_per_host = ranks_per_host;
-  options.plan.hardware = find_hardware(options.hardware);
+  options.plan.hardware = find_hardware(options.hardware, options.plan.device.kind);
   const train::Plan plan = train::make_plan(model, config, options.plan);
   if (options.json) {
     fmt::print("{}\n", train::json_of(plan));
     return kDone;
   }
   fmt::print("{}{}\n{}", train::describe(plan), plan.fullest.time ? "" : how_to_get_hardware(),
-             verdict(plan, model, config, machine.available_bytes, ranks_per_host));
+             verdict(plan, model, config, room_for(options.plan.device, ranks_per_host)));
   return kDone;
 }
 

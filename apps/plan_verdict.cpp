@@ -1,22 +1,42 @@
 #include "apps/plan_verdict.h"
 
+#include <vector>
+
 #include <fmt/format.h>
+
+#include "apps/machine.h"
+#include "core/cuda_backend.h"
 
 namespace zinc::apps {
 
+namespace {
+
+double mib(int64_t bytes) { return static_cast<double>(bytes) / 0x1p20; }
+
+}  // namespace
+
+Room room_for(Device device, int ranks_per_host) {
+  if (device.is_cuda()) {
+    const std::vector<CudaDeviceInfo> devices = cuda_devices();
+    if (devices.empty()) return {};
+    const CudaDeviceInfo& first = devices.front();
+    return {first.memory_bytes,
+            fmt::format("{} has {:.0f} MiB", first.name, mib(first.memory_bytes))};
+  }
+  const int64_t bytes = inspect_machine().available_bytes;
+  return {bytes / ranks_per_host,
+          fmt::format("this machine has {:.0f} MiB free, {:.0f} for each of {} ranks", mib(bytes),
+                      mib(bytes / ranks_per_host), ranks_per_host)};
+}
+
 std::string verdict(const train::Plan& plan, const train::ModelConfigFile& model,
-                    const train::Config& config, int64_t available_bytes, int ranks_per_host) {
-  const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / 0x1p20; };
-  const int64_t share = available_bytes / ranks_per_host;
+                    const train::Config& config, const Room& room) {
+  if (room.bytes == 0) return "";
   // Segments are what the system sees; a run reserves a little more than it hands out.
   const int64_t peak = plan.fullest.peaks.reserved[static_cast<size_t>(Tier::device)].peak;
-  const std::string machine = fmt::format(
-      "this machine has {:.0f} MiB free, {:.0f} for each of {} "
-      "ranks",
-      mib(available_bytes), mib(share), ranks_per_host);
-  if (peak <= share) return fmt::format("fits: {}\n", machine);
-  std::string text = fmt::format("does not fit: {}\n", machine);
-  const auto change = train::cheapest_change(model, config, plan.options, share);
+  if (peak <= room.bytes) return fmt::format("fits: {}\n", room.words);
+  std::string text = fmt::format("does not fit: {}\n", room.words);
+  const auto change = train::cheapest_change(model, config, plan.options, room.bytes);
   if (change) {
     text += fmt::format("would fit with {}: {:.0f} MiB per rank\n", change->words,
                         mib(change->device_peak));

@@ -4,12 +4,22 @@
 #include <cstdint>
 #include <string>
 
+#include "core/device.h"
 #include "train/plan/plan.h"
 
 namespace zinc::apps {
 
-// Lines for a person. `available_bytes`: of the host that `ranks_per_host` ranks share.
+// What a rank may take of the device tier here.
+struct Room {
+  int64_t bytes = 0;  // 0: not known
+  std::string words;  // where that comes from
+};
+// Of the host that `ranks_per_host` ranks share, or of the first GPU, one for each rank; nothing is
+// known of a GPU where this process sees none.
+Room room_for(Device device, int ranks_per_host);
+
+// Lines for a person; none where nothing is known of the room.
 std::string verdict(const train::Plan& plan, const train::ModelConfigFile& model,
-                    const train::Config& config, int64_t available_bytes, int ranks_per_host);
+                    const train::Config& config, const Room& room);
 
 }  // namespace zinc::apps

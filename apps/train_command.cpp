@@ -10,6 +10,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <tuple>
@@ -110,7 +111,10 @@ Job prepare(const Options& options, int64_t world_size) {
     }
   }
   job.config = train::load_config(options.config, world_size, flags);
-  require_device(parse_device(options.device), job.config.engine.precision.dtype);
+  // A plan needs no GPU.
+  if (!options.dry_run) {
+    require_device(parse_device(options.device), job.config.engine.precision.dtype);
+  }
   return job;
 }
 
@@ -159,9 +163,11 @@ std::vector<std::unique_ptr<train::MetricsSink>> open_sinks(const train::RunFold
 
 // What carries the blocks of swap files, where that is not libaio past the page cache.
 void note_swap(Console& console, const zero::EngineConfig& engine) {
+  std::set<std::string> noted;
   for (const zero::OffloadConfig* place :
        {&engine.zero.offload_optimizer, &engine.zero.offload_param}) {
     if (place->device != zero::OffloadDevice::nvme) continue;
+    if (!noted.insert(place->nvme_path).second) continue;
     try {
       const std::unique_ptr<offload::Storage> storage = offload::make_storage(
           {.queue_depth = engine.aio.queue_depth, .threads = engine.aio.threads});
@@ -400,7 +406,8 @@ std::optional<train::StepTime> predict(const Job& job, const Options& options, c
                                        std::string& problem) {
   if (!world.is_main()) return std::nullopt;
   try {
-    std::optional<train::Hardware> hardware = find_hardware(options.hardware);
+    std::optional<train::Hardware> hardware =
+        find_hardware(options.hardware, parse_device(options.device).kind);
     if (!hardware) return std::nullopt;
     return train::make_plan(job.model, job.config,
                             plan_options(job, options, world.info(), world.context().num_threads(),
@@ -486,11 +493,13 @@ int show_plan(const Job& job, const Options& options, const comm::RankInfo& rank
   const int threads = job.config.num_threads > 0
                           ? job.config.num_threads
                           : std::max(1, machine.cores / std::max(1, rank.local_size));
-  const train::Plan plan =
-      train::make_plan(job.model, job.config,
-                       plan_options(job, options, rank, threads, find_hardware(options.hardware)));
+  const train::Plan plan = train::make_plan(
+      job.model, job.config,
+      plan_options(job, options, rank, threads,
+                   find_hardware(options.hardware, parse_device(options.device).kind)));
   fmt::print("{}{}\n{}", train::describe(plan), plan.fullest.time ? "" : how_to_get_hardware(),
-             verdict(plan, job.model, job.config, machine.available_bytes, rank.local_size));
+             verdict(plan, job.model, job.config,
+                     room_for(parse_device(options.device), rank.local_size)));
   return kDone;
 }
 

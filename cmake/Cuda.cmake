@@ -1,5 +1,5 @@
-# The CUDA toolkit, cuDNN and NCCL. ZINC_CUDA=EMULATED takes neither: Emulator.cmake. As long as no
-# command runs on a GPU, AUTO does not look for them: nvcc would only make every build slower.
+# The CUDA toolkit, cuDNN and NCCL. ZINC_CUDA=EMULATED takes neither: Emulator.cmake. AUTO does
+# not look for them: what has not run on a GPU yet should not be in the build of who did not ask.
 set(ZINC_CUDA_ARCHITECTURES 90a CACHE STRING "GPUs the device code is built for, as in 80;90a")
 
 set(_zinc_cuda_found FALSE)

@@ -84,6 +84,11 @@ foreach(layer IN LISTS ZINC_LAYERS)
     target_compile_options(
       zinc_${layer}
       PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;--expt-relaxed-constexpr>)
+    # Sanitizers blow the vector loops up: one set of them, of any machine of the last ten years.
+    if(layer STREQUAL "kernels" AND ZINC_SANITIZE AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+      target_compile_options(zinc_kernels PRIVATE -march=skylake)
+      target_compile_definitions(zinc_kernels PRIVATE HWY_COMPILE_ONLY_STATIC)
+    endif()
     if(layer STREQUAL "kernels" AND ZINC_HAVE_CUDA)
       file(GLOB dispatchers "${PROJECT_SOURCE_DIR}/kernels/*.cpp")
       set_source_files_properties(${dispatchers} PROPERTIES COMPILE_DEFINITIONS

@@ -102,6 +102,9 @@ ContextScope::ContextScope(Context& context)
 
 ContextScope::~ContextScope() {
   current_context = previous_;
+  if (previous_ != nullptr && previous_->device().is_cuda() && !previous_->device().meta) {
+    use_cuda_device(previous_->device());
+  }
   omp_set_num_threads(previous_threads_);
 }
 

@@ -30,8 +30,9 @@ struct ContextOptions {
   uint64_t seed = 0;
   int num_threads = 0;  // OpenMP threads of compute; 0: what OpenMP would take
   AllocatorOptions memory{};
-  // CPU only; on a GPU all streams are CUDA's. inline: all streams run at the call. concurrent: compute inline, every other role a
-  // worker thread. shuffled: the test executor with `shuffle_seed`.
+  // CPU only; on a GPU all streams are CUDA's. inline: all streams run at the call. concurrent:
+  // compute inline, every other role a worker thread. shuffled: the test executor with
+  // `shuffle_seed`.
   enum class Execution : uint8_t {
     inline_all,
     concurrent,

@@ -23,7 +23,6 @@ struct CudaDeviceInfo {
   std::string name;          // "NVIDIA H200"
   int major = 0, minor = 0;  // compute capability
   int64_t memory_bytes = 0;  // of the device
-  int num_multiprocessors = 0;
   int64_t l2_bytes = 0;  // second-level cache
   int64_t clock_hz = 0;  // highest of the multiprocessors
   int64_t memory_clock_hz = 0;

@@ -37,8 +37,6 @@ Storage::~Storage() {
   for (std::unique_ptr<Worker>& worker : shared_->workers) Worker::end(std::move(worker));
 }
 
-const StorageOptions& Storage::options() const { return shared_->options; }
-
 IoHandle Storage::read(const File& file, int64_t offset, std::span<std::byte> data) {
   return start(IoKind::read, file, offset, data.data(), static_cast<int64_t>(data.size()));
 }

@@ -80,7 +80,6 @@ class Storage {
   IoHandle read(const File& file, int64_t offset, std::span<std::byte> data);
   IoHandle write(const File& file, int64_t offset, std::span<const std::byte> data);
 
-  const StorageOptions& options() const;
   // How blocks reach the system: "libaio", "thread pool". Where that is not what was wanted, why:
   // "thread pool, because libaio ...".
   const std::string& way() const { return way_; }

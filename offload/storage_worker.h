@@ -47,7 +47,6 @@ class Storage::Worker {
   void cut_blocks();
   void drop_failed();  // the rest of a failed transfer is of no use
   void submit_ready();
-  void refused(int64_t error);
   void reap();
   void judge(const BlockCompletion& completion);
   void resume(Slot& slot, int64_t transferred);

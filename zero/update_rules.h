@@ -21,7 +21,7 @@ class UpdateRules {
   // `groups`: the client's, which then hold every trained parameter of the model exactly once;
   // empty: those that decay and those that do not, with `hyper`. The learning rate of a group is
   // that of the schedule times the group's own over that of `hyper`. Throws InvalidArgument with
-  // the parameter's name; the shard groups must outlive this.
+  // the parameter's name.
   UpdateRules(nn::Module& model, const std::vector<ShardGroup>& shard_groups,
               std::vector<optim::ParameterGroup> groups, const optim::HyperParameters& hyper);
 

@@ -17,7 +17,6 @@ CudaDeviceInfo info_of(int index) {
           .major = static_cast<int>(attribute(cudaDevAttrComputeCapabilityMajor, index)),
           .minor = static_cast<int>(attribute(cudaDevAttrComputeCapabilityMinor, index)),
           .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
-          .num_multiprocessors = static_cast<int>(attribute(cudaDevAttrMultiProcessorCount, index)),
           .l2_bytes = attribute(cudaDevAttrL2CacheSize, index),
           .clock_hz = 1000 * attribute(cudaDevAttrClockRate, index),
           .memory_clock_hz = 1000 * attribute(cudaDevAttrMemoryClockRate, index),

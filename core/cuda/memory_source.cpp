@@ -21,7 +21,7 @@ class CudaMemorySource final : public MemorySource {
     }
     cuda::check(status,
                 concat("allocating ", bytes, " bytes of the tier ", tier, " for ", device_));
-    bug_check(reinterpret_cast<uintptr_t>(data) % kBlockAlignment == 0,
+    bug_check(reinterpret_cast<uintptr_t>(data) % kIoAlignment == 0,
               "CUDA's memory is not aligned");
     return data;
   }

@@ -7,8 +7,8 @@
 namespace zinc::kernels::cuda {
 namespace {
 
-// The only place where a kernel is chosen. By shape, dtype and layout alone, so that backward and
-// every rank choose alike.
+// The only place where a kernel is chosen: by shape, dtype, strides and alignment, so that every
+// rank and every run of a program choose alike. Backward needs dout aligned too.
 bool takes_tensor_cores(const AttentionProblem& p, const AttentionShape& shape) {
   constexpr int64_t kMaxTokens = int64_t{1} << 30;  // positions are 32-bit numbers there
   return is_16bit_float(p.dtype) && p.D % 8 == 0 && shape.aligned && p.Tq < kMaxTokens &&

@@ -78,12 +78,41 @@ TEST(Hardware, Plan_ReadsTheStoredExample) {
   const std::string example = "examples/hardware/h200-node.json";
   const auto plan = [&](const std::string& world) {
     return run_zinc({"plan", "--config", folder / "ds.json", "--model", folder / "model.json",
-                     "--world", world, "--seq", "16", "--hardware", example});
+                     "--world", world, "--seq", "16", "--device", "cuda", "--hardware", example});
   };
   const Ended fits = plan("16");
   ASSERT_EQ(fits.exit_code, 0) << to_string(fits);
   EXPECT_NE(fits.out.find("by its specification"), std::string::npos) << fits.out;
   EXPECT_GT(number_after(fits.out, "all ranks"), 0.0);
+}
+
+TEST(Hardware, OfAnotherKindOfDevice_IsRefusedWhereItWasAskedFor) {
+  const TrainingFolder folder;
+  const Ended ended =
+      run_zinc(folder.train({"--dry-run", "--hardware", "examples/hardware/h200-node.json"}));
+  EXPECT_EQ(ended.exit_code, 64) << to_string(ended);
+  EXPECT_NE(ended.err.find("is about the device 'cuda:0', the run about 'cpu'"), std::string::npos)
+      << ended.err;
+}
+
+TEST(DryRun, OfAGpu_NeedsNoneAndDoesNotCompareItWithThisMachinesMemory) {
+  const TrainingFolder folder;
+  const Ended cpu = run_zinc(folder.train({"--dry-run"}));
+  const Ended cuda = run_zinc(folder.train({"--dry-run", "--device", "cuda"}));
+  ASSERT_EQ(cpu.exit_code, 0) << to_string(cpu);
+  ASSERT_EQ(cuda.exit_code, 0) << to_string(cuda);
+  EXPECT_NE(cpu.out.find("this machine has"), std::string::npos) << cpu.out;
+  EXPECT_EQ(cuda.out.find("this machine has"), std::string::npos) << cuda.out;
+}
+
+TEST(DryRun, OffloadOnAGpu_IsRefusedByName) {
+  const TrainingFolder folder;
+  folder.write("ds.json", R"({"train_micro_batch_size_per_gpu": 2,
+                              "zero_optimization": {"stage": 2,
+                                                    "offload_optimizer": {"device": "cpu"}}})");
+  const Ended ended = run_zinc(folder.train({"--dry-run", "--device", "cuda"}));
+  EXPECT_EQ(ended.exit_code, 64) << to_string(ended);
+  EXPECT_NE(ended.err.find("do not work on a GPU yet"), std::string::npos) << ended.err;
 }
 
 }  // namespace

@@ -182,7 +182,7 @@ const std::vector<KeyInfo>& config_keys() {
       // --- activations
       {"activation_checkpointing", kWorks, ""},
       {"activation_checkpointing.number_checkpoints", kWorks,
-       "null: keeps activations; n: n saved inputs, of every ceil(blocks / n)-th block"},
+       "null: keeps activations; n: at most n saved inputs, of every ceil(blocks / n)-th block"},
       {"activation_checkpointing.partition_activations", kNoEffect,
        "there is no tensor parallelism"},
       {"activation_checkpointing.cpu_checkpointing", kWorks,
