@@ -90,6 +90,8 @@ View ParameterShards::view(const ShardGroup& group, const Segment& segment, Rang
 
 View ParameterShards::read(const ShardGroup& group, const Segment& segment, Range range) {
   if (tier_of(group) != Tier::nvme) return view(group, segment, range);
+  // What was read ahead stays, but an extent has one transfer at a time.
+  for (Buffer& buffer : buffers_) buffer.transfer.wait();
   return swapped_->read(group, range, 0);
 }
 

@@ -41,7 +41,7 @@ class ParameterShards {
   // An own range of a segment where it lies: not on the tier nvme.
   View view(const ShardGroup& group, const Segment& segment, Range range) const;
   // The values of an own range; from swap space in host memory, a copy until the next call, which
-  // waits.
+  // waits, also for what is read ahead.
   View read(const ShardGroup& group, const Segment& segment, Range range);
   // `values`: [range.size()] on the device, of any float dtype. On the compute stream; waits where
   // the shard is not on the device.
