@@ -83,6 +83,8 @@ class ParameterShards {
   // A buffer without a tile: one that is free, else one whose values are the least needed.
   Buffer& free_buffer(const ShardGroup& group);
   void start_read(Buffer& buffer, int tile);
+  // Waits for the buffer's transfer. Where that failed, no tile's values are there.
+  void finish(Buffer& buffer);
   void write_behind(Buffer& buffer);
   void forget();  // what was read ahead
 
