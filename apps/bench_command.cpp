@@ -9,17 +9,17 @@
 #include <string>
 #include <vector>
 
-#include "apps/command.h"
+#include "apps/bench_command.h"
 #include "apps/exit_codes.h"
 #include "apps/hardware_file.h"
 #include "apps/machine.h"
 #include "bench/ceilings.h"
 #include "bench/io_bench.h"
-#include "bench/kernel_bench.h"
 #include "bench/measure_hardware.h"
 #include "bench/train_bench.h"
 #include "comm/world.h"
 #include "core/context.h"
+#include "core/device_checks.h"
 #include "core/error.h"
 #include "core/trace.h"
 #include "train/files/atomic_file.h"
@@ -29,7 +29,6 @@ namespace zinc::apps {
 namespace {
 
 struct Options {
-  bench::KernelBenchOptions kernels;
   bench::TrainBenchOptions train;
   bench::IoBenchOptions io;
   int64_t file_mib = 256;
@@ -40,31 +39,9 @@ struct Options {
   std::string trace;
   std::vector<std::string> determinism{"run"};
   int threads = 0;
-  bool warm = false;
   bool paced = false;
   bool save = false;
 };
-
-void require_cpu(const std::string& device) {
-  if (!parse_device(device).is_cpu()) throw ConfigError("this build benches the cpu only");
-}
-
-int bench_kernels(Options options) {
-  require_cpu(options.device);
-  options.kernels.cold = !options.warm;
-  Context context({.num_threads = options.threads});
-  const ContextScope scope(context);
-  fmt::print("{}", bench::table_header());
-  const bench::KernelReport report =
-      bench::run_kernel_benches(context, options.kernels, [](const bench::KernelResult& result) {
-        fmt::print("{}", bench::table_row(result));
-        std::fflush(stdout);
-      });
-  if (!options.json.empty()) train::write_file_atomically(options.json, bench::json_of(report));
-  if (report.all_verified()) return kDone;
-  fmt::print(stderr, "zinc: a kernel deviates from its f64 path\n");
-  return kInternal;
-}
 
 // Ranks of one host measure together what each gets of it.
 int bench_ceilings(const Options& options) {
@@ -73,10 +50,15 @@ int bench_ceilings(const Options& options) {
   if (options.save && path.empty()) {
     throw ConfigError("--save needs HOME, XDG_CONFIG_HOME or ZINC_HARDWARE; or give --json FILE");
   }
-  comm::World world = comm::connect({.num_threads = options.threads});
+  comm::World world = comm::connect({.device = parse_device(options.device),
+                                     .spread_devices = options.device == "cuda",
+                                     .num_threads = options.threads});
   const auto ceilings = bench::measure_ceilings(world.context());
   if (world.is_main()) fmt::print("{}", bench::table_of(ceilings));
   if (path.empty()) return kDone;
+  if (world.context().device().is_cuda()) {
+    throw ConfigError("a hardware file is written for the cpu only");
+  }
   const train::Hardware hardware =
       bench::measure_hardware(world, ceilings, {.name = inspect_machine().cpu_model});
   if (!world.is_main()) return kDone;
@@ -110,18 +92,20 @@ void wait_for_a_line() {
 
 int bench_train(Options options) {
   const auto dtype = parse_dtype(options.dtype);
-  require_cpu(options.device);
   if (!dtype || !is_float(*dtype)) {
     throw ConfigError(fmt::format("--dtype must be f32, bf16 or f16, not '{}'", options.dtype));
   }
   options.train.dtype = *dtype;
+  require_device(parse_device(options.device), *dtype);
   options.train.determinism.clear();
   for (const std::string& word : options.determinism) {
     options.train.determinism.push_back(word == "world" ? zero::Determinism::world
                                                         : zero::Determinism::run);
   }
   TraceRecorder recorder;
-  comm::ConnectOptions connect{.num_threads = options.threads};
+  comm::ConnectOptions connect{.device = parse_device(options.device),
+                               .spread_devices = options.device == "cuda",
+                               .num_threads = options.threads};
   if (!options.trace.empty()) connect.trace = &recorder;
   comm::World world = comm::connect(connect);
   const bool speaks = world.is_main();
@@ -168,17 +152,11 @@ void add_bench_command(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("bench", "Time kernels and training beside the machine");
   verb->require_subcommand(1);
 
-  CLI::App* kernels = verb->add_subcommand("kernels", "Verify and time every kernel");
-  kernels->add_option("--filter", options->kernels.filter,
-                      "Regular expression on \"op pass dtype shape\"");
-  kernels->add_option("--device", options->device, "cpu (default)");
-  kernels->add_option("--json", options->json, "Write the results to a file");
-  kernels->add_option("--threads", options->threads, "0: all cores (default)");
-  kernels->add_option("--seconds", options->kernels.min_seconds, "Per kernel (default 0.3)");
-  kernels->add_flag("--warm", options->warm, "Let data stay in the caches");
-  kernels->callback([options, &action] { action = [options] { return bench_kernels(*options); }; });
+  add_bench_kernels_command(*verb, action);
+  add_bench_comm_command(*verb, action);
 
   CLI::App* ceilings = verb->add_subcommand("ceilings", "What this machine can do at best");
+  ceilings->add_option("--device", options->device, "cpu (default), cuda or cuda:<i>");
   ceilings->add_option("--threads", options->threads, "0: all cores (default)");
   ceilings->add_option("--json", options->json, "Write a hardware file for zinc plan");
   ceilings->add_flag("--save", options->save, "Write it where zinc plan looks for it");
@@ -206,7 +184,7 @@ void add_bench_command(CLI::App& app, Action& action) {
   CLI::App* train = verb->add_subcommand("train", "Training steps of a preset");
   train->add_option("--preset", options->train.preset, "Default gpt2-124m");
   train->add_option("--dtype", options->dtype, "f32, bf16 (default) or f16");
-  train->add_option("--device", options->device, "cpu (default)");
+  train->add_option("--device", options->device, "cpu (default), cuda or cuda:<i>");
   train->add_option("--batch", options->train.batch, "Sequences (default 4)");
   train->add_option("--seq", options->train.seq, "Tokens per sequence (default 512)");
   train->add_option("--steps", options->train.steps, "Timed steps (default 5)");

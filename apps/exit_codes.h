@@ -8,6 +8,7 @@ namespace zinc::apps {
 
 enum ExitCode : int {
   kDone = 0,
+  kRegression = 1,  // `zinc bench kernels compare`: a kernel is slower or deviates now
   kUsage = 64,
   kBadData = 65,   // data, weights or a checkpoint do not hold what they have to
   kInternal = 70,  // a defect of zinc

@@ -11,6 +11,7 @@
 #include "apps/exit_codes.h"
 #include "apps/machine.h"
 #include "core/build_info.h"
+#include "core/cuda_backend.h"
 #include "offload/storage.h"
 #include "train/json/value.h"
 #include "train/json/writer.h"
@@ -61,6 +62,15 @@ std::vector<Line> machine_lines() {
       {"memory", fmt::format("{}, {} available", train::format_bytes(machine.memory_bytes),
                              train::format_bytes(machine.available_bytes))},
   };
+  for (const CudaDeviceInfo& gpu : cuda_devices()) {
+    lines.push_back(
+        {"gpu", fmt::format("{}, {}, compute capability {}.{}", gpu.name,
+                            train::format_bytes(gpu.memory_bytes), gpu.major, gpu.minor)});
+  }
+  if (!cuda_versions().empty()) {
+    const std::string why = why_no_cuda_device();
+    lines.push_back({"CUDA driver", why.empty() ? cuda_versions() : "no GPU", why.empty(), why});
+  }
   const bool fma = std::find(machine.isa.begin(), machine.isa.end(), "fma") != machine.isa.end();
   if (!fma) {
     lines[3].good = false;

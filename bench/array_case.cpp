@@ -20,13 +20,14 @@ std::vector<View> views_of(const std::vector<Array>& arrays) {
   return views;
 }
 
-Deviation compare(const ArrayCase& array_case, const Buffers& buffers, StreamRef stream) {
+Deviation compare(const ArrayCase& array_case, const Buffers& buffers) {
   std::vector<Array> wide;
   for (size_t i = 0; i < array_case.arrays.size(); ++i) {
     const View& before = buffers.before[i].view();
     wide.push_back(is_fixed_integer(array_case.arrays[i]) ? Array::copy_of(before)
                                                           : Array::converted(before, DType::f64));
   }
+  const StreamRef stream = Context::current().compute();
   array_case.launch(views_of(wide), stream);
   stream->synchronize();
   double worst = 0.0;
@@ -50,12 +51,8 @@ Instance make_instance(const ArrayCase& array_case, Context& context) {
     buffers->before.push_back(Array::copy_of(buffers->arrays.back().view()));
   }
   const StreamRef stream = context.compute();
-  return {.run =
-              [=, launch = array_case.launch] {
-                launch(views_of(buffers->arrays), stream);
-                stream->synchronize();
-              },
-          .verify = [=] { return compare(array_case, *buffers, stream); }};
+  return {.run = [=, launch = array_case.launch] { launch(views_of(buffers->arrays), stream); },
+          .verify = [=] { return compare(array_case, *buffers); }};
 }
 
 }  // namespace

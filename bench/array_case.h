@@ -42,7 +42,4 @@ double case_tolerance(DType dtype);
 
 void add_case(Registry& registry, const ArrayCase& array_case);
 
-// Columns of a gpt2-124m activation.
-inline constexpr int64_t kCols = 768;
-
 }  // namespace zinc::bench

@@ -8,9 +8,11 @@
 #include <limits>
 #include <new>
 
+#include "core/context.h"
 #include "core/error.h"
 #include "core/parallel.h"
 #include "core/philox.h"
+#include "core/transfer.h"
 
 namespace zinc::bench {
 namespace {
@@ -64,22 +66,6 @@ void for_each_row(const ConstView& view, Body&& body) {
   });
 }
 
-Array made_by(const ConstView& view, DType dtype) {
-  Array made(view.shape(), dtype);
-  dispatch_any(view.dtype(), [&]<class From>() {
-    const From* from = view.data_as<From>();
-    dispatch_any(dtype, [&]<class To>() {
-      To* to = made.view().template data_as<To>();
-      for_each_row(view, [&](int64_t offset, int64_t first) {
-        for (int64_t c = 0; c < view.cols(); ++c) {
-          to[first + c] = narrow<To>(widen(from[offset + c]));
-        }
-      });
-    });
-  });
-  return made;
-}
-
 struct Squares {
   double off = 0.0, size = 0.0;
 };
@@ -118,7 +104,41 @@ Squares compare_rows(const ConstView& got, const ConstView& expected) {
 
 }  // namespace
 
+OnHost::OnHost(const ConstView& view) : view_(view) {
+  if (view.device().is_cpu() || view.numel() == 0) return;
+  Context& here = Context::current();
+  Context* gpu = here.device().is_cuda() ? &here : here.slot<BenchedGpu>().context;
+  bug_check(gpu != nullptr, "bench: no context is known for an array on ", view.device());
+  int64_t elements = 1;
+  for (int i = 0; i < view.rank(); ++i) elements += (view.dim(i) - 1) * view.stride(i);
+  bytes_.resize(static_cast<size_t>(elements * size_of(view.dtype())));
+  const ConstView all(view.data(), DType::u8, Shape{static_cast<int64_t>(bytes_.size())},
+                      view.device(), view.tier());
+  download(all, bytes_.data(), gpu->compute());
+  view_ = ConstView(bytes_.data(), view.dtype(), view.shape(), view.strides(), kCpu, Tier::device);
+}
+
+Array Array::placed() const {
+  const Context* context = Context::current_or_null();
+  if (context == nullptr || context->device().is_cpu()) return *this;
+  Array there(view_.shape(), view_.dtype());
+  upload(view_.data(), there.view_, Context::current().compute());
+  return there;
+}
+
 Array::Array(const Shape& shape, DType dtype) {
+  Context* context = Context::current_or_null();
+  if (context == nullptr || context->device().is_cpu()) {
+    *this = Array(shape, dtype, HostMemory{});
+    return;
+  }
+  auto block =
+      std::make_shared<Block>(context->allocate(shape.numel() * size_of(dtype), Label::workspace));
+  view_ = View(block->data(), dtype, shape, context->device());
+  storage_ = std::move(block);
+}
+
+Array::Array(const Shape& shape, DType dtype, HostMemory) {
   const int64_t size = shape.numel() * size_of(dtype);
   const int64_t unit = size < kHugePage ? kPage : kHugePage;
   const int64_t bytes = (size / unit + 1) * unit;
@@ -135,7 +155,7 @@ Array::Array(const Shape& shape, DType dtype) {
 }
 
 Array Array::uniform(const Shape& shape, DType dtype, double low, double high, uint64_t seed) {
-  Array made(shape, dtype);
+  Array made(shape, dtype, HostMemory{});
   const RandomKey key = make_random_key(seed, Purpose::test, 0, 0, 0);
   dispatch_any(dtype, [&]<class T>() {
     T* to = made.view().template data_as<T>();
@@ -152,18 +172,36 @@ Array Array::uniform(const Shape& shape, DType dtype, double low, double high, u
       }
     });
   });
-  return made;
+  return made.placed();
 }
 
 Array Array::full(const Shape& shape, DType dtype, double value) {
-  Array made(shape, dtype);
+  Array made(shape, dtype, HostMemory{});
   dispatch_any(dtype, [&]<class T>() {
     T* to = made.view().template data_as<T>();
     parallel_for(shape.numel(), kGrain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) to[i] = narrow<T>(value);
     });
   });
-  return made;
+  return made.placed();
+}
+
+Array Array::made_by(const ConstView& any_view, DType dtype) {
+  const OnHost host(any_view);
+  const ConstView& view = host.view();
+  Array made(view.shape(), dtype, HostMemory{});
+  dispatch_any(view.dtype(), [&]<class From>() {
+    const From* from = view.data_as<From>();
+    dispatch_any(dtype, [&]<class To>() {
+      To* to = made.view().template data_as<To>();
+      for_each_row(view, [&](int64_t offset, int64_t first) {
+        for (int64_t c = 0; c < view.cols(); ++c) {
+          to[first + c] = narrow<To>(widen(from[offset + c]));
+        }
+      });
+    });
+  });
+  return made.placed();
 }
 
 Array Array::copy_of(const ConstView& view) { return made_by(view, view.dtype()); }
@@ -172,7 +210,7 @@ Array Array::converted(const ConstView& view, DType dtype) { return made_by(view
 double relative_l2(std::initializer_list<std::pair<ConstView, ConstView>> got_and_expected) {
   Squares total;
   for (const auto& [got, expected] : got_and_expected) {
-    const Squares one = compare_rows(got, expected);
+    const Squares one = compare_rows(OnHost(got).view(), OnHost(expected).view());
     total.off += one.off;
     total.size += one.size;
   }

@@ -1,6 +1,8 @@
-// bench/arrays.h: owned host arrays with reproducible contents, for benches.
+// bench/arrays.h: owned arrays with reproducible contents, for benches, on the device of the
+// context that is current when they are made.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -9,12 +11,29 @@
 #include <vector>
 
 #include "bench/registry.h"
+#include "core/context.h"
 #include "core/shape.h"
 #include "core/view.h"
 
 namespace zinc::bench {
 
-// Owns one contiguous array on the CPU; a cheap handle, copies share the bytes. 4 KiB aligned.
+// The f64 path of a GPU's bench runs on the CPU, in a context that knows this one of the GPU.
+struct BenchedGpu {
+  Context* context = nullptr;  // a slot of the CPU's context
+};
+
+// A view's elements where the CPU reads them: the view itself, or a copy from the GPU.
+class OnHost {
+ public:
+  explicit OnHost(const ConstView& view);
+  const ConstView& view() const { return view_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+  ConstView view_;
+};
+
+// Owns one contiguous array; a cheap handle, copies share the bytes. 4 KiB aligned on the CPU.
 class Array {
  public:
   Array(const Shape& shape, DType dtype);  // uninitialised, but every page touched
@@ -23,14 +42,20 @@ class Array {
   // integers of that range.
   static Array uniform(const Shape& shape, DType dtype, double low, double high, uint64_t seed);
   static Array full(const Shape& shape, DType dtype, double value);
-  static Array copy_of(const ConstView& view);                 // contiguous, same dtype
-  static Array converted(const ConstView& view, DType dtype);  // contiguous, rounded
+  // Contiguous; of a view on any device.
+  static Array copy_of(const ConstView& view);
+  static Array converted(const ConstView& view, DType dtype);  // rounded
 
   const View& view() const { return view_; }
   operator View() const { return view_; }       // NOLINT(google-explicit-constructor)
   operator ConstView() const { return view_; }  // NOLINT(google-explicit-constructor)
 
  private:
+  struct HostMemory {};
+  Array(const Shape& shape, DType dtype, HostMemory);
+  static Array made_by(const ConstView& view, DType dtype);
+  Array placed() const;  // this one, or what it holds on the current context's GPU
+
   std::shared_ptr<void> storage_;
   View view_;
 };

@@ -2,17 +2,40 @@
 
 #include <fmt/format.h>
 
+#include "bench/device_clock.h"
 #include "bench/samples.h"
+#include "core/cuda_backend.h"
 
 namespace zinc::bench {
+
+namespace {
+
+std::unique_ptr<Probe> stream_probe(int reads, int writes, int updates, int64_t bytes) {
+  return Context::current().device().is_cuda()
+             ? make_cuda_stream_probe(reads, writes, updates, bytes)
+             : make_stream_probe(reads, writes, updates, bytes);
+}
+std::unique_ptr<Probe> gemm_probe(const Ceiling& ceiling) {
+  return Context::current().device().is_cuda() ? make_cuda_gemm_probe(ceiling)
+                                               : make_gemm_probe(ceiling);
+}
+
+}  // namespace
+
+int64_t last_level_cache_bytes(const Device& device) {
+  if (device.is_cpu()) return last_level_cache_bytes();
+  const std::vector<CudaDeviceInfo> gpus = cuda_devices();
+  const auto index = static_cast<size_t>(device.index);
+  return index < gpus.size() ? gpus[index].l2_bytes : 0;
+}
 
 std::unique_ptr<Probe> make_probe(const Entry& entry) {
   const Ceiling& c = entry.ceiling;
   switch (c.kind) {
     case Ceiling::Kind::stream:
-      return make_stream_probe(c.reads, c.writes, c.updates, entry.cost.bytes());
+      return stream_probe(c.reads, c.writes, c.updates, entry.cost.bytes());
     case Ceiling::Kind::gemm:
-      return make_gemm_probe(c);
+      return gemm_probe(c);
     case Ceiling::Kind::none:
       break;
   }
@@ -22,10 +45,11 @@ std::unique_ptr<Probe> make_probe(const Entry& entry) {
 namespace {
 
 CeilingFigure measure(std::string name, std::string unit, Probe& probe, double seconds) {
+  DeviceClock clock(Context::current());
   Samples samples;
   probe.run();
   while (samples.total_seconds() < seconds || samples.count() < 3) {
-    samples.add(seconds_of([&] { probe.run(); }));
+    samples.add(clock.seconds_of([&] { probe.run(); }));
   }
   const double work = probe.work_per_run() * 1e-9;
   return {std::move(name), std::move(unit), work / samples.median(), work / samples.minimum()};
@@ -48,11 +72,11 @@ constexpr GemmShape kStepShapes[] = {
 std::vector<CeilingFigure> measure_ceilings(Context& context, double seconds) {
   const ContextScope scope(context);
   std::vector<CeilingFigure> figures;
-  constexpr int64_t kStreamBytes = int64_t{256} << 20;
+  const int64_t stream_bytes = int64_t{256} << (context.device().is_cuda() ? 23 : 20);
   const int patterns[][3] = {{1, 0, 0}, {0, 1, 0}, {1, 1, 0}, {2, 1, 0}, {0, 0, 1}, {1, 1, 3}};
   const double each = seconds / (std::size(patterns) + 2 * std::size(kStepShapes));
   for (const auto& [reads, writes, updates] : patterns) {
-    const auto probe = make_stream_probe(reads, writes, updates, kStreamBytes);
+    const auto probe = stream_probe(reads, writes, updates, stream_bytes);
     figures.push_back(
         measure(fmt::format("stream read {} write {} update {}", reads, writes, updates), "GB/s",
                 *probe, each));
@@ -60,7 +84,7 @@ std::vector<CeilingFigure> measure_ceilings(Context& context, double seconds) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const GemmShape& s : kStepShapes) {
       const auto probe =
-          make_gemm_probe(Ceiling::gemm(s.m, s.n, s.k, dtype, s.transpose_a, s.transpose_b));
+          gemm_probe(Ceiling::gemm(s.m, s.n, s.k, dtype, s.transpose_a, s.transpose_b));
       if (probe == nullptr) continue;
       figures.push_back(
           measure(fmt::format("gemm {} {}x{}x{} {}{}", to_string(dtype), s.m, s.n, s.k,

@@ -15,7 +15,9 @@ namespace zinc::bench {
 class Probe {
  public:
   virtual ~Probe() = default;
-  virtual void run() = 0;                   // once, with the calling thread's OpenMP threads
+  // Once: on the CPU with the calling thread's OpenMP threads, on a GPU queued on the compute
+  // stream of the context in which the probe was made.
+  virtual void run() = 0;
   virtual double work_per_run() const = 0;  // bytes (stream) or flops (gemm)
 };
 
@@ -29,7 +31,12 @@ std::unique_ptr<Probe> make_stream_probe(int reads, int writes, int updates, int
 // built in.
 std::unique_ptr<Probe> make_gemm_probe(const Ceiling& ceiling);
 
-// The probe of an entry's ceiling; null for Kind::none.
+// The same on the current context's GPU. The product is a bare cuBLASLt call by the fastest of the
+// algorithms that the library names (tried once).
+std::unique_ptr<Probe> make_cuda_stream_probe(int reads, int writes, int updates, int64_t bytes);
+std::unique_ptr<Probe> make_cuda_gemm_probe(const Ceiling& ceiling);
+
+// The probe of an entry's ceiling on the current context's device; null for Kind::none.
 std::unique_ptr<Probe> make_probe(const Entry& entry);
 
 // Figures of the machine for `zinc bench ceilings`.
@@ -39,11 +46,14 @@ struct CeilingFigure {
   double median = 0.0;
   double best = 0.0;
 };
-// Stream patterns and the GEMM shapes of a gpt2-124m training step. Takes about `seconds`.
+// Stream patterns and the GEMM shapes of a gpt2-124m training step, of the context's device. Takes
+// about `seconds`.
 std::vector<CeilingFigure> measure_ceilings(Context& context, double seconds = 5.0);
 std::string table_of(const std::vector<CeilingFigure>& figures);
 
 // Bytes of the largest cache that a core reaches; 64 MiB where the system does not tell.
 int64_t last_level_cache_bytes();
+// Of the GPU's second level.
+int64_t last_level_cache_bytes(const Device& device);
 
 }  // namespace zinc::bench

@@ -1,15 +1,19 @@
 #include "bench/kernel_bench.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <fstream>
+#include <memory>
 #include <regex>
 
+#include "bench/arrays.h"
 #include "bench/ceilings.h"
+#include "bench/device_clock.h"
 #include "bench/kernels/all.h"
 #include "bench/samples.h"
+#include "core/build_info.h"
+#include "core/cuda_backend.h"
 #include "core/error.h"
 #include "kernels/cpu/block_product.h"
 
@@ -18,12 +22,16 @@ namespace {
 
 constexpr int64_t kMaxInstances = 16;
 constexpr double kMaxInstanceBytes = 4e9;  // of all instances together
+// On a GPU so many runs make a sample that it lasts this long: what lies between events is then
+// longer than their resolution, and launches hide behind runs.
+constexpr double kDeviceSampleSeconds = 5e-4;
+constexpr int kMaxRunsPerSample = 64;
 
 // Enough to go through twice the caches before an instance comes again.
-int64_t num_instances(const Entry& entry, bool cold) {
+int64_t num_instances(const Entry& entry, const Device& device, bool cold) {
   if (!cold) return 1;
   const double each = static_cast<double>(entry.cost.bytes()) + entry.scratch_bytes;
-  const double wanted = 2.0 * static_cast<double>(last_level_cache_bytes()) / each + 1.0;
+  const double wanted = 2.0 * static_cast<double>(last_level_cache_bytes(device)) / each + 1.0;
   const double allowed = std::max(1.0, kMaxInstanceBytes / each);
   return std::clamp<int64_t>(static_cast<int64_t>(std::min(wanted, allowed)), 1, kMaxInstances);
 }
@@ -49,29 +57,40 @@ std::string cpu_model() {
   return "unknown";
 }
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-  }
-  return out;
+const CudaDeviceInfo* info_of(const std::vector<CudaDeviceInfo>& gpus, const Device& device) {
+  const auto index = static_cast<size_t>(device.index);
+  return device.is_cuda() && index < gpus.size() ? &gpus[index] : nullptr;
 }
 
-std::string json_row(const KernelResult& r) {
-  const auto number = [](double value) {
-    return std::isfinite(value) ? concat(value) : std::string("null");
-  };
-  return fmt::format(
-      R"({{"op": "{}", "pass": "{}", "dtype": "{}", "shape": "{}", "samples": {}, )"
-      R"("median_us": {}, "p95_us": {}, "min_us": {}, "noise_percent": {}, "bytes": {}, )"
-      R"("flops": {}, "gb_per_s": {}, "gflop_per_s": {}, "ceiling": "{}", "ceiling_value": {}, )"
-      R"("percent_of_ceiling": {}, "in_cache_gb_per_s": {}, "percent_of_bound": {}, "relative_error": {}, "tolerance": {}, "verified": {}}})",
-      escaped(r.op), escaped(r.pass), r.dtype, escaped(r.shape), r.samples, number(r.median_us),
-      number(r.p95_us), number(r.min_us), number(r.noise_percent), r.bytes, r.flops,
-      number(r.gb_per_s), number(r.gflop_per_s), r.ceiling, number(r.ceiling_value),
-      number(r.percent_of_ceiling), number(r.in_cache_gb_per_s), number(r.percent_of_bound),
-      number(r.deviation.relative_l2), number(r.deviation.tolerance), r.verified());
+// What nvidia-smi says, on one line; "" where there is none.
+std::string clocks_of(const Device& device) {
+  if (!device.is_cuda()) return "";
+  const std::string command = concat(
+      "nvidia-smi --query-gpu=clocks.sm,clocks.mem,power.draw,power.limit,temperature.gpu "
+      "--format=csv,noheader -i ",
+      device.index, " 2>/dev/null");
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  char line[256] = "";
+  if (pipe == nullptr || std::fgets(line, sizeof line, pipe.get()) == nullptr) return "";
+  std::string text = line;
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+BenchedMachine machine_of(Context& context) {
+  const std::vector<CudaDeviceInfo> gpus = cuda_devices();
+  const CudaDeviceInfo* gpu = info_of(gpus, context.device());
+  const BuildInfo build = build_info();
+  BenchedMachine machine{
+      .cpu = cpu_model(),
+      .threads = context.num_threads(),
+      .library = gpu != nullptr ? "cuBLASLt" : kernels::cpu::block_product_library(),
+      .versions = concat("zinc ", build.version, " (", build.git_revision, "), ", build.compiler)};
+  if (gpu != nullptr) {
+    machine.gpu = gpu->name;
+    machine.versions += concat(", CUDA ", cuda_versions());
+  }
+  return machine;
 }
 
 // GB/s of an entry whose arrays stay in the cache, on one thread.
@@ -90,6 +109,61 @@ double one_thread_gb_per_s(const Entry& entry) {
   return static_cast<double>(entry.cost.bytes()) * kRunsPerSample / times.median() * 1e-9;
 }
 
+Deviation verify(const Instance& instance, Context& context) {
+  instance.run();
+  context.synchronize();
+  if (context.device().is_cpu()) return instance.verify();
+  Context oracle({.num_threads = context.num_threads()});
+  oracle.slot<BenchedGpu>().context = &context;
+  const ContextScope scope(oracle);
+  return instance.verify();
+}
+
+struct Times {
+  Samples seconds;   // of a run
+  Samples ceilings;  // work per second of the probe
+  Samples ratios;
+  int runs_per_sample = 1;
+};
+
+Times measure(const std::vector<Instance>& instances, Probe* probe, double work, Context& context,
+              const KernelBenchOptions& options) {
+  Times times;
+  DeviceClock clock(context);
+  size_t next = 0, turns = 1;
+  const auto run = [&] {
+    for (size_t i = 0; i < turns; ++i) instances[next++ % instances.size()].run();
+  };
+  turns = instances.size();
+  clock.seconds_of(run);
+  if (clock.counts_on_device()) {
+    const double each = clock.seconds_of(run) / static_cast<double>(turns);
+    times.runs_per_sample = static_cast<int>(
+        std::clamp(kDeviceSampleSeconds / std::max(each, 1e-9), 1.0, double{kMaxRunsPerSample}));
+  }
+  turns = static_cast<size_t>(times.runs_per_sample);
+  const auto per_run = [&](double seconds) { return seconds / times.runs_per_sample; };
+  const auto run_probe = [&] {
+    for (size_t i = 0; i < turns; ++i) probe->run();
+  };
+  if (probe != nullptr) clock.seconds_of(run_probe);
+  double total = 0.0;
+  while (static_cast<int>(times.seconds.count()) < options.max_samples) {
+    const bool enough = total >= options.min_seconds &&
+                        static_cast<int>(times.seconds.count()) >= options.min_samples;
+    // Noise that does not fall is the machine's own: ten times as long is all it gets.
+    const bool quiet = options.max_noise <= 0.0 || times.seconds.noise() <= options.max_noise ||
+                       total >= 10 * options.min_seconds;
+    if (enough && quiet) break;
+    times.seconds.add(per_run(clock.seconds_of(run)));
+    total += times.seconds.last() * times.runs_per_sample;
+    if (probe == nullptr) continue;
+    times.ceilings.add(probe->work_per_run() / per_run(clock.seconds_of(run_probe)));
+    times.ratios.add(work / times.seconds.last() / times.ceilings.last());
+  }
+  return times;
+}
+
 }  // namespace
 
 bool KernelReport::all_verified() const {
@@ -97,117 +171,118 @@ bool KernelReport::all_verified() const {
                      [](const KernelResult& r) { return r.verified(); });
 }
 
-KernelResult run_entry(const Entry& entry, const Entry& in_cache, Context& context,
+KernelResult run_entry(const Entry& entry, const Entry* in_cache, Context& context,
                        const KernelBenchOptions& options) {
   const ContextScope scope(context);
   KernelResult result{.op = entry.op,
                       .pass = entry.pass,
                       .dtype = to_string(entry.dtype),
                       .shape = entry.shape,
+                      .device = to_string(context.device()),
+                      .cold = options.cold,
                       .bytes = entry.cost.bytes(),
-                      .flops = entry.cost.flops};
+                      .flops = entry.cost.flops,
+                      .was_verified = options.verify};
   std::vector<Instance> instances;
-  for (int64_t i = 0; i < num_instances(entry, options.cold); ++i) {
+  for (int64_t i = 0; i < num_instances(entry, context.device(), options.cold); ++i) {
     instances.push_back(entry.make(context));
   }
-  instances.front().run();
-  result.deviation = instances.front().verify();
+  if (options.verify) result.deviation = verify(instances.front(), context);
   const auto probe = make_probe(entry);
   const double work = entry.ceiling.kind == Ceiling::Kind::gemm
                           ? static_cast<double>(entry.cost.flops)
                           : static_cast<double>(entry.cost.bytes());
-  for (const Instance& instance : instances) instance.run();
-  if (probe != nullptr) probe->run();
-  Samples times, ceilings, ratios;
-  for (size_t i = 0; static_cast<int>(times.count()) < options.max_samples; ++i) {
-    const bool enough = times.total_seconds() >= options.min_seconds &&
-                        static_cast<int>(times.count()) >= options.min_samples;
-    if (enough) break;
-    times.add(seconds_of(instances[i % instances.size()].run));
-    const double rate = work / times.last();
-    if (probe == nullptr) continue;
-    ceilings.add(probe->work_per_run() / seconds_of([&] { probe->run(); }));
-    ratios.add(rate / ceilings.last());
-  }
-  result.samples = static_cast<int>(times.count());
-  result.median_us = times.median() * 1e6;
-  result.p95_us = times.quantile(0.95) * 1e6;
-  result.min_us = times.minimum() * 1e6;
-  result.noise_percent = times.noise() * 100.0;
-  result.gb_per_s = static_cast<double>(result.bytes) / times.median() * 1e-9;
-  result.gflop_per_s = static_cast<double>(result.flops) / times.median() * 1e-9;
+  const Times times = measure(instances, probe.get(), work, context, options);
+  const double median = times.seconds.median();
+  result.samples = static_cast<int>(times.seconds.count());
+  result.runs_per_sample = times.runs_per_sample;
+  result.median_us = median * 1e6;
+  result.mean_us = times.seconds.total_seconds() / result.samples * 1e6;
+  result.p95_us = times.seconds.quantile(0.95) * 1e6;
+  result.min_us = times.seconds.minimum() * 1e6;
+  result.noise_percent = times.seconds.noise() * 100.0;
+  result.gb_per_s = static_cast<double>(result.bytes) / median * 1e-9;
+  result.gflop_per_s = static_cast<double>(result.flops) / median * 1e-9;
   if (probe != nullptr) {
     result.ceiling = name_of(entry.ceiling.kind);
-    result.ceiling_value = ceilings.median() * 1e-9;
-    result.percent_of_ceiling = ratios.median() * 100.0;
+    result.ceiling_value = times.ceilings.median() * 1e-9;
+    result.percent_of_ceiling = times.ratios.median() * 100.0;
   }
-  if (entry.ceiling.kind == Ceiling::Kind::stream) {
-    result.in_cache_gb_per_s = one_thread_gb_per_s(in_cache) * context.num_threads();
+  const std::vector<CudaDeviceInfo> gpus = cuda_devices();
+  if (const CudaDeviceInfo* gpu = info_of(gpus, context.device())) {
+    const double spec = gpu->spec_bandwidth();
+    if (spec > 0.0) result.percent_of_spec = 1e11 * result.gb_per_s / spec;
+  }
+  if (entry.ceiling.kind == Ceiling::Kind::stream && in_cache != nullptr) {
+    result.in_cache_gb_per_s = one_thread_gb_per_s(*in_cache) * context.num_threads();
     const double bound = std::min(result.ceiling_value, result.in_cache_gb_per_s);
     result.percent_of_bound = 100.0 * result.gb_per_s / bound;
   }
   return result;
 }
 
+namespace {
+
+Extent extent_of(const KernelBenchOptions& options, const Device& device) {
+  return options.extent.value_or(device.is_cuda() ? Extent::gpu : Extent::memory);
+}
+
+bool is_chosen(const Entry& entry, const KernelBenchOptions& options, const std::regex& filter) {
+  const auto holds = [](const auto& wanted, const auto& value) {
+    return wanted.empty() || std::find(wanted.begin(), wanted.end(), value) != wanted.end();
+  };
+  return holds(options.dtypes, entry.dtype) && holds(options.passes, entry.pass) &&
+         std::regex_search(
+             concat(entry.op, " ", entry.pass, " ", to_string(entry.dtype), " ", entry.shape),
+             filter);
+}
+
+std::regex regex_of(const std::string& filter) {
+  try {
+    return std::regex(filter);
+  } catch (const std::regex_error& error) {
+    throw InvalidArgument(
+        concat("bench: the filter \"", filter, "\" is no regular expression: ", error.what()));
+  }
+}
+
+}  // namespace
+
+std::vector<Entry> chosen_entries(const KernelBenchOptions& options, const Device& device) {
+  const std::regex filter = regex_of(options.filter);
+  std::vector<Entry> chosen;
+  const Registry registry = kernel_benches(extent_of(options, device), options.model);
+  for (const Entry& entry : registry.entries()) {
+    if (is_chosen(entry, options, filter)) chosen.push_back(entry);
+  }
+  require(!chosen.empty(), "bench: no entry matches the filter \"", options.filter, "\"");
+  return chosen;
+}
+
 KernelReport run_kernel_benches(Context& context, const KernelBenchOptions& options,
                                 const std::function<void(const KernelResult&)>& on_result) {
-  KernelReport report{.cpu = cpu_model(),
-                      .threads = context.num_threads(),
-                      .library = kernels::cpu::block_product_library()};
-  std::regex filter;
-  try {
-    filter = std::regex(options.filter);
-  } catch (const std::regex_error& error) {
-    require(false, "bench: the filter \"", options.filter,
-            "\" is no regular expression: ", error.what());
+  KernelReport report{.machine = machine_of(context), .preset = options.model.name};
+  const std::string before = clocks_of(context.device());
+  const std::vector<Entry> entries = chosen_entries(options, context.device());
+  std::vector<Entry> in_cache;
+  if (context.device().is_cpu()) {
+    // The same entries in the same order: shapes differ, so the filter cannot choose them.
+    const Registry all = kernel_benches(extent_of(options, context.device()), options.model);
+    const Registry small = kernel_benches(Extent::cache, options.model);
+    const std::regex filter = regex_of(options.filter);
+    for (size_t i = 0; i < all.entries().size(); ++i) {
+      if (is_chosen(all.entries()[i], options, filter)) in_cache.push_back(small.entries()[i]);
+    }
   }
-  const Registry registry = kernel_benches(Extent::memory);
-  const Registry in_cache = kernel_benches(Extent::cache);
-  for (size_t i = 0; i < registry.entries().size(); ++i) {
-    const Entry& entry = registry.entries()[i];
-    const std::string name =
-        concat(entry.op, " ", entry.pass, " ", to_string(entry.dtype), " ", entry.shape);
-    if (!std::regex_search(name, filter)) continue;
-    report.results.push_back(run_entry(entry, in_cache.entries()[i], context, options));
+  for (size_t i = 0; i < entries.size(); ++i) {
+    report.results.push_back(
+        run_entry(entries[i], in_cache.empty() ? nullptr : &in_cache[i], context, options));
+    context.synchronize();
     if (on_result) on_result(report.results.back());
   }
-  require(!report.results.empty(), "bench: no entry matches the filter \"", options.filter, "\"");
+  const std::string after = clocks_of(context.device());
+  if (!before.empty()) report.machine.clocks = concat(before, " before; ", after, " after");
   return report;
-}
-
-std::string table_header() {
-  return fmt::format(
-      "{:<26} {:<17} {:<5} {:<34} {:>10} {:>10} {:>6} {:>8} {:>9} {:>16} {:>6} {:>8} {:>7}  {}\n",
-      "op", "pass", "dtype", "shape", "median us", "p95 us", "noise", "GB/s", "GFLOP/s", "ceiling",
-      "%", "in cache", "% bound", "check");
-}
-
-std::string table_row(const KernelResult& r) {
-  const std::string ceiling =
-      r.ceiling.empty() ? "-" : fmt::format("{} {:.1f}", r.ceiling, r.ceiling_value);
-  const std::string percent = r.ceiling.empty() ? "-" : fmt::format("{:.0f}", r.percent_of_ceiling);
-  const bool streams = r.in_cache_gb_per_s > 0.0;
-  return fmt::format(
-      "{:<26} {:<17} {:<5} {:<34} {:>10.1f} {:>10.1f} {:>5.1f}% {:>8.1f} {:>9.1f} {:>16} {:>6} "
-      "{:>8} {:>7}  "
-      "{}\n",
-      r.op, r.pass, r.dtype, r.shape, r.median_us, r.p95_us, r.noise_percent, r.gb_per_s,
-      r.gflop_per_s, ceiling, percent, streams ? fmt::format("{:.1f}", r.in_cache_gb_per_s) : "-",
-      streams ? fmt::format("{:.0f}", r.percent_of_bound) : "-",
-      r.verified()
-          ? fmt::format("ok {:.1e}", r.deviation.relative_l2)
-          : fmt::format("WRONG {:.1e} > {:.1e}", r.deviation.relative_l2, r.deviation.tolerance));
-}
-
-std::string json_of(const KernelReport& report) {
-  std::string out =
-      fmt::format("{{\"cpu\": \"{}\", \"threads\": {}, \"gemm_library\": \"{}\",\n \"results\": [",
-                  escaped(report.cpu), report.threads, escaped(report.library));
-  for (size_t i = 0; i < report.results.size(); ++i) {
-    out += i == 0 ? "\n  " : ",\n  ";
-    out += json_row(report.results[i]);
-  }
-  return out + "\n]}\n";
 }
 
 }  // namespace zinc::bench

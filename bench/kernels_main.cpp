@@ -10,6 +10,7 @@
 
 #include "bench/ceilings.h"
 #include "bench/kernel_bench.h"
+#include "bench/kernel_report.h"
 #include "core/error.h"
 
 namespace {

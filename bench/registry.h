@@ -10,9 +10,11 @@
 // `verify` in the same process before it times anything.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -31,10 +33,10 @@ struct Deviation {
 
 // One set of buffers, kept alive by the closures.
 struct Instance {
-  // Runs the op once and returns when it is done. On the context's compute stream.
+  // Queues the op once on the context's compute stream.
   std::function<void()> run;
-  // Called once, after one run: compares the outputs with the f64 path. Ops that update their
-  // inputs keep a copy of them in the closure.
+  // Called once, after one run is done: compares the outputs with the f64 path. The current context
+  // is one of the CPU. Ops that update their inputs keep a copy of them in the closure.
   std::function<Deviation()> verify;
 };
 
@@ -87,22 +89,45 @@ struct Entry {
 enum class Extent : uint8_t {
   memory,  // an array of a case (48 MiB in bf16) is larger than the caches
   cache,   // all arrays of a case together fit into the second-level cache of one core
+  gpu,     // an array of a case (96 MiB in bf16) is larger than a GPU's second-level cache
 };
+
+// The sizes of a model that shapes are made of.
+struct ModelShape {
+  std::string name = "gpt2-124m";
+  int64_t hidden = 768, intermediate = 3072;
+  int64_t heads = 12, kv_heads = 12, head_dim = 64;
+  int64_t vocabulary = 50257;
+  int64_t seq = 1024;
+  bool gated = false;  // SwiGLU and RMSNorm
+};
+// gpt2-124m, gpt2-1.5b, llama-1b, llama-8b; throws ConfigError for another name.
+ModelShape shape_of_preset(std::string_view preset);
 
 class Registry {
  public:
-  explicit Registry(Extent extent = Extent::memory) : extent_(extent) {}
+  explicit Registry(Extent extent = Extent::memory, ModelShape model = {})
+      : extent_(extent), model_(std::move(model)) {}
   Extent extent() const { return extent_; }
-  // Tokens of an activation with 768 columns.
-  int64_t rows() const { return extent_ == Extent::memory ? 32768 : 64; }
+  const ModelShape& model() const { return model_; }
+  // Columns of an activation.
+  int64_t cols() const { return model_.hidden; }
+  // Tokens of one: a multiple of 64 whose activation has about the bytes of gpt2-124m's.
+  int64_t rows() const {
+    const int64_t rows = extent_ == Extent::cache ? 64 : extent_ == Extent::gpu ? 65536 : 32768;
+    return std::max<int64_t>(rows * 768 / cols() / 64 * 64, 64);
+  }
   // Elements of a flat range of weights or gradients.
-  int64_t flat() const { return int64_t{1} << (extent_ == Extent::memory ? 25 : 15); }
+  int64_t flat() const {
+    return int64_t{1} << (extent_ == Extent::cache ? 15 : extent_ == Extent::gpu ? 26 : 25);
+  }
 
   void add(Entry entry) { entries_.push_back(std::move(entry)); }
   const std::vector<Entry>& entries() const { return entries_; }
 
  private:
   Extent extent_;
+  ModelShape model_;
   std::vector<Entry> entries_;
 };
 

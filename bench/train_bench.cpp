@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "bench/ceilings.h"
+#include "bench/device_clock.h"
 #include "core/error.h"
 #include "core/philox.h"
 #include "train/hub/model_config.h"
@@ -82,6 +83,8 @@ struct CeilingTime {
 CeilingTime measure_products(const train::ModelConfig& config, const TrainBenchOptions& options) {
   constexpr int kRuns = 3;
   CeilingTime total;
+  const bool on_gpu = Context::current().device().is_cuda();
+  DeviceClock clock(Context::current());
   const int64_t m = options.batch * options.seq;
   for (const Product& product : products_of(config)) {
     const std::vector<Ceiling> passes{
@@ -89,14 +92,13 @@ CeilingTime measure_products(const train::ModelConfig& config, const TrainBenchO
         Ceiling::gemm(m, product.k, product.n, options.dtype, false, false),
         Ceiling::gemm(product.n, product.k, m, options.dtype, true, false)};
     for (const Ceiling& pass : passes) {
-      const std::unique_ptr<Probe> probe = make_gemm_probe(pass);
+      const std::unique_ptr<Probe> probe =
+          on_gpu ? make_cuda_gemm_probe(pass) : make_gemm_probe(pass);
       if (probe == nullptr) return {};
       probe->run();
       std::vector<double> times;
       for (int i = 0; i < kRuns; ++i) {
-        const auto start = Clock::now();
-        probe->run();
-        times.push_back(seconds_since(start));
+        times.push_back(clock.seconds_of([&] { probe->run(); }));
       }
       total.seconds += static_cast<double>(product.count) * median(times);
       total.flops += static_cast<double>(product.count) * probe->work_per_run();

@@ -1,6 +1,7 @@
 # Benches, the zinc command and the examples.
 
-file(GLOB_RECURSE bench_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/bench/*.cpp")
+file(GLOB_RECURSE bench_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/bench/*.cpp"
+     "${PROJECT_SOURCE_DIR}/bench/*.cu")
 zinc_select_sources(bench_sources ${bench_sources})
 set(bench_mains ${bench_sources})
 list(FILTER bench_mains INCLUDE REGEX "_main\\.cpp$")
@@ -11,6 +12,16 @@ if(bench_sources)
   target_link_libraries(zinc_bench PUBLIC zinc PRIVATE fmt::fmt hwy::hwy zinc_warnings)
   if(ZINC_HAVE_ONEDNN)
     target_link_libraries(zinc_bench PRIVATE zinc::onednn)
+  endif()
+  if(ZINC_CUDA STREQUAL "EMULATED")
+    zinc_emulate_cuda(zinc_bench)
+  elseif(ZINC_HAVE_CUDA)
+    target_compile_options(zinc_bench
+                           PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
+    target_link_libraries(zinc_bench PRIVATE CUDA::cudart)
+    if(ZINC_HAVE_CUBLASLT)
+      target_link_libraries(zinc_bench PRIVATE CUDA::cublasLt)
+    endif()
   endif()
   get_target_property(apps_kind zinc_apps TYPE)
   if(apps_kind STREQUAL "STATIC_LIBRARY")

@@ -7,6 +7,42 @@ add_test(NAME soak.cuda_mutants
                  "${PROJECT_BINARY_DIR}/mutants")
 set_tests_properties(soak.cuda_mutants PROPERTIES LABELS slow TIMEOUT 14400)
 
+# The kernel tests on the device: `emulated.` of an emulated build, `gpu.` of one for a GPU.
+if(NOT ZINC_HAVE_CUDA)
+  return()
+endif()
+string(REPLACE ";" ":" filter "${ZINC_EMULATED_SUITES}-${ZINC_EMULATED_EXCEPT}")
+set(prefix gpu)
+set(label cuda)
+if(ZINC_CUDA STREQUAL "EMULATED")
+  set(prefix emulated)
+  set(label emulated)
+  set_source_files_properties(
+    "${PROJECT_SOURCE_DIR}/tests/kernels/test_device_main.cpp"
+    "${PROJECT_SOURCE_DIR}/tests/kernels/test_gpu.cpp" PROPERTIES COMPILE_DEFINITIONS
+                                                                  ZINC_CUDA_EMULATED)
+endif()
+gtest_discover_tests(
+  zinc_tests_kernels
+  TEST_PREFIX "${prefix}."
+  TEST_FILTER "${filter}"
+  EXTRA_ARGS --device=cuda
+  WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
+  NO_PRETTY_VALUES
+  DISCOVERY_MODE PRE_TEST
+  DISCOVERY_TIMEOUT 60
+  PROPERTIES LABELS ${label} TIMEOUT 300)
+
+# One binary with every test that runs on a GPU, for `./run gpu-check` and `./run bundle`: those of
+# the kernels, and all files *_cuda_test.cpp. It reads no source file when it runs.
+file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/kernels/*.cpp"
+     "${PROJECT_SOURCE_DIR}/tests/*/*_cuda_test.cpp")
+list(FILTER sources EXCLUDE REGEX "(simd_targets|past_caches)_test\\.cpp$|/emulator/")
+zinc_select_sources(sources ${sources})
+add_executable(zinc_gpu_tests EXCLUDE_FROM_ALL ${sources})
+target_link_libraries(zinc_gpu_tests PRIVATE zinc zinc_bench GTest::gmock fmt::fmt zinc_warnings)
+file(WRITE "${PROJECT_BINARY_DIR}/gpu_tests_filter.txt" "*Cuda*:*Gpu*:${filter}\n")
+
 if(NOT ZINC_CUDA STREQUAL "EMULATED")
   return()
 endif()
@@ -15,17 +51,3 @@ file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/emulator/*_test
 _zinc_add_gtest(zinc_tests_emulator emulated SOURCES ${sources} LIBRARIES zinc_core)
 target_compile_options(zinc_tests_emulator PRIVATE -Wno-unknown-pragmas)
 target_include_directories(zinc_tests_emulator PRIVATE "${PROJECT_SOURCE_DIR}/tests/emulator/include")
-
-set_source_files_properties("${PROJECT_SOURCE_DIR}/tests/kernels/test_device_main.cpp"
-                            PROPERTIES COMPILE_DEFINITIONS ZINC_CUDA_EMULATED)
-string(REPLACE ";" ":" filter "${ZINC_EMULATED_SUITES}-${ZINC_EMULATED_EXCEPT}")
-gtest_discover_tests(
-  zinc_tests_kernels
-  TEST_PREFIX "emulated."
-  TEST_FILTER "${filter}"
-  EXTRA_ARGS --device=cuda
-  WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
-  NO_PRETTY_VALUES
-  DISCOVERY_MODE PRE_TEST
-  DISCOVERY_TIMEOUT 60
-  PROPERTIES LABELS emulated TIMEOUT 300)

@@ -24,6 +24,14 @@ struct CudaDeviceInfo {
   int major = 0, minor = 0;  // compute capability
   int64_t memory_bytes = 0;  // of the device
   int num_multiprocessors = 0;
+  int64_t l2_bytes = 0;  // second-level cache
+  int64_t clock_hz = 0;  // highest of the multiprocessors
+  int64_t memory_clock_hz = 0;
+  int64_t memory_bus_bits = 0;
+  // Bytes per second by the data sheet: two transfers per clock. 0 where the driver does not say.
+  double spec_bandwidth() const {
+    return 2.0 * static_cast<double>(memory_clock_hz) * static_cast<double>(memory_bus_bits) / 8;
+  }
   bool has_bf16() const { return major >= 8; }
 };
 
@@ -32,6 +40,9 @@ struct CudaDeviceInfo {
 std::vector<CudaDeviceInfo> cuda_devices();
 // Why cuda_devices() is empty, and the cure; empty where it is not.
 std::string why_no_cuda_device();
+
+// "driver 13.0, runtime 13.0"; empty in a build without CUDA.
+std::string cuda_versions();
 
 // Makes the device that of the calling thread's CUDA calls. Throws CudaError with the reason and
 // the cure where there is no such device.
@@ -56,6 +67,17 @@ std::unique_ptr<CudaStreams> make_cuda_streams(Device device);
 // Device memory for Tier::device and pinned, portable host memory for Tier::pinned_host. acquire()
 // throws CudaError for any failure but exhaustion.
 std::unique_ptr<MemorySource> make_cuda_memory_source(Device device);
+
+// How long a stream takes from one point of its queue to another, by the GPU's own clock.
+class CudaTimer {
+ public:
+  virtual ~CudaTimer() = default;
+  virtual void start(StreamRef stream) = 0;
+  virtual void stop(StreamRef stream) = 0;
+  virtual double seconds() = 0;  // waits for what was issued before stop()
+};
+// Throws CudaError.
+std::unique_ptr<CudaTimer> make_cuda_timer(Device device);
 
 // Between any two places of device and pinned memory, in the order of `stream`, a stream of CUDA.
 void cuda_copy(void* to, const void* from, int64_t bytes, StreamRef stream);

@@ -10,9 +10,11 @@ constexpr auto kNoCuda = "this build has no CUDA: configure with -DZINC_CUDA=ON,
 
 std::vector<CudaDeviceInfo> cuda_devices() { return {}; }
 std::string why_no_cuda_device() { return kNoCuda; }
+std::string cuda_versions() { return ""; }
 void use_cuda_device(Device) { throw CudaError(kNoCuda); }
 std::unique_ptr<CudaStreams> make_cuda_streams(Device) { throw CudaError(kNoCuda); }
 std::unique_ptr<MemorySource> make_cuda_memory_source(Device) { throw CudaError(kNoCuda); }
+std::unique_ptr<CudaTimer> make_cuda_timer(Device) { throw CudaError(kNoCuda); }
 void cuda_copy(void*, const void*, int64_t, StreamRef) { throw CudaError(kNoCuda); }
 
 }  // namespace zinc

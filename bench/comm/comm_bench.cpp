@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <functional>
 
 #include "core/error.h"
+#include "core/transfer.h"
 
 namespace zinc::bench {
 namespace {
@@ -31,12 +31,14 @@ class Case {
   Case(comm::World& world, int64_t bytes, DType dtype)
       : group_(world.communicator()),
         stream_(world.context().stream(StreamRole::gather)),
+        device_(world.context().device()),
         dtype_(dtype),
         count_(bytes / size_of(dtype) / world.size()),
         whole_(memory(world, count_ * world.size(), dtype)),
         other_(memory(world, count_ * world.size(), dtype)),
         part_(memory(world, count_, dtype)),
-        workspace_(memory(world, workspace_bytes(), DType::u8)) {}
+        workspace_(memory(world, workspace_bytes(), DType::u8)),
+        flag_(memory(world, 1, DType::u8)) {}
 
   int64_t bytes() const { return view(whole_, count_ * group_.size()).bytes(); }
 
@@ -58,8 +60,18 @@ class Case {
     }
   }
 
+  // What rank 0 has.
+  void agree(std::vector<uint8_t>& flag) {
+    const View one(flag_.data(), DType::u8, Shape{1}, device_);
+    upload(flag.data(), one, stream_);
+    group_.broadcast({one, 0}, stream_).wait();
+    download(one, flag.data(), stream_);
+  }
   void barrier() { group_.barrier(stream_).wait(); }
-  void copy() { std::memcpy(other_.data(), whole_.data(), static_cast<size_t>(bytes())); }
+  void copy() {
+    transfer(view(whole_, count_ * group_.size()), view(other_, count_ * group_.size()), stream_);
+    stream_->synchronize();
+  }
 
   // Every rank brings ones: sums are the world's size, copies are ones.
   void check(Collective collective) {
@@ -74,36 +86,45 @@ class Case {
     const Block& result = in_part ? part_ : in_other ? other_ : whole_;
     const int64_t n = in_part ? count_ : count_ * group_.size();
     dispatch_float(dtype_, [&]<class T>() {
-      const T* values = static_cast<const T*>(result.data());
+      std::vector<T> values(static_cast<size_t>(n));
+      download(view(result, n), values.data(), stream_);
       for (int64_t i = 0; i < n; ++i) {
-        bug_check(static_cast<float>(values[i]) == expected, comm::name_of(collective),
-                  ": element ", i, " of ", n, " is wrong");
+        bug_check(static_cast<float>(values[static_cast<size_t>(i)]) == expected,
+                  comm::name_of(collective), ": element ", i, " of ", n, " is wrong");
       }
     });
     // Sums of sums would reach infinity while they are timed.
-    std::memset(whole_.data(), 0, static_cast<size_t>(bytes()));
+    fill(whole_, count_ * group_.size(), 0.0f);
   }
 
  private:
   static Block memory(comm::World& world, int64_t n, DType dtype) {
     return world.context().allocate(n * size_of(dtype), Label::communication);
   }
-  View view(const Block& block, int64_t n) const { return View(block.data(), dtype_, Shape{n}); }
-  View workspace() const { return View(workspace_.data(), DType::u8, Shape{workspace_bytes()}); }
+  View view(const Block& block, int64_t n) const {
+    return View(block.data(), dtype_, Shape{n}, device_);
+  }
+  View workspace() const {
+    return View(workspace_.data(), DType::u8, Shape{workspace_bytes()}, device_);
+  }
   int64_t workspace_bytes() const {
     return group_.workspace_bytes(Collective::all_reduce, count_ * group_.size() * size_of(dtype_),
                                   dtype_);
   }
-  void fill(Block& block, int64_t n) const {
-    dispatch_float(dtype_,
-                   [&]<class T>() { std::fill_n(static_cast<T*>(block.data()), n, T(1.0f)); });
+  void fill(const Block& block, int64_t n, float value = 1.0f) const {
+    dispatch_float(dtype_, [&]<class T>() {
+      const std::vector<T> values(static_cast<size_t>(n), T(value));
+      upload(values.data(), view(block, n), stream_);
+    });
+    stream_->synchronize();
   }
 
   comm::Communicator& group_;
   StreamRef stream_;
+  Device device_;
   DType dtype_;
   int64_t count_;  // elements of a rank's part
-  Block whole_, other_, part_, workspace_;
+  Block whole_, other_, part_, workspace_, flag_;
 };
 
 // What part of the bytes crosses between ranks.
@@ -120,8 +141,7 @@ double bus_factor(Collective collective, int size) {
 }
 
 // The median time of `step` between barriers. How often is rank 0's decision.
-std::vector<double> time_steps(Case& one, comm::World& world, double seconds,
-                               const std::function<void()>& step) {
+std::vector<double> time_steps(Case& one, double seconds, const std::function<void()>& step) {
   std::vector<double> times;
   std::vector<uint8_t> go_on(1, 1);
   const auto begin = Clock::now();
@@ -132,10 +152,7 @@ std::vector<double> time_steps(Case& one, comm::World& world, double seconds,
     step();
     times.push_back(seconds_since(started));
     go_on[0] = times.size() < 5 || (seconds_since(begin) < seconds && times.size() < 10'000);
-    world.communicator()
-        .broadcast({View(go_on.data(), DType::u8, Shape{1}), 0},
-                   world.context().stream(StreamRole::gather))
-        .wait();
+    one.agree(go_on);
   }
   return times;
 }
@@ -149,11 +166,10 @@ std::vector<CommBenchRow> run_comm_bench(comm::World& world, const CommBenchOpti
                                     Collective::all_to_all};
   for (int64_t bytes = options.min_bytes; bytes <= options.max_bytes; bytes *= 4) {
     Case one(world, bytes, options.dtype);
-    const double copy_seconds =
-        median(time_steps(one, world, options.seconds / 4, [&] { one.copy(); }));
+    const double copy_seconds = median(time_steps(one, options.seconds / 4, [&] { one.copy(); }));
     for (const Collective collective : collectives) {
       one.check(collective);
-      const auto times = time_steps(one, world, options.seconds, [&] { one.run(collective); });
+      const auto times = time_steps(one, options.seconds, [&] { one.run(collective); });
       CommBenchRow row{.collective = std::string(comm::name_of(collective)),
                        .bytes = one.bytes(),
                        .runs = static_cast<int64_t>(times.size()),

@@ -10,20 +10,21 @@ void add_binary_benches(Registry& registry) {
         registry,
         {.op = "binary",
          .pass = "forward",
-         .shape = concat("rows=", registry.rows(), ",cols=", kCols),
+         .shape = concat("rows=", registry.rows(), ",cols=", registry.cols()),
          .dtype = dtype,
          .ceiling = Ceiling::stream(2, 1),
-         .arrays = {{.shape = {registry.rows(), kCols}, .low = -1, .high = 1},
-                    {.shape = {registry.rows(), kCols}, .low = -1, .high = 1},
-                    {.shape = {registry.rows(), kCols}, .low = 0, .high = 0, .compared = true}},
+         .arrays =
+             {{.shape = {registry.rows(), registry.cols()}, .low = -1, .high = 1},
+              {.shape = {registry.rows(), registry.cols()}, .low = -1, .high = 1},
+              {.shape = {registry.rows(), registry.cols()}, .low = 0, .high = 0, .compared = true}},
          .launch =
              [](const std::vector<View>& v, StreamRef stream) {
                kernels::binary({.op = kernels::BinaryOp::add, .a = v[0], .b = v[1], .y = v[2]},
                                stream);
              },
-         .cost = {.bytes_read = 2 * registry.rows() * kCols * size_of(dtype),
-                  .bytes_written = registry.rows() * kCols * size_of(dtype),
-                  .flops = registry.rows() * kCols}});
+         .cost = {.bytes_read = 2 * registry.rows() * registry.cols() * size_of(dtype),
+                  .bytes_written = registry.rows() * registry.cols() * size_of(dtype),
+                  .flops = registry.rows() * registry.cols()}});
   }
 }
 

@@ -11,11 +11,12 @@ void add_dropout_benches(Registry& registry) {
         registry,
         {.op = "dropout",
          .pass = "forward",
-         .shape = concat("rows=", registry.rows(), ",cols=", kCols),
+         .shape = concat("rows=", registry.rows(), ",cols=", registry.cols()),
          .dtype = dtype,
          .ceiling = Ceiling::stream(1, 1),
-         .arrays = {{.shape = {registry.rows(), kCols}, .low = -1, .high = 1},
-                    {.shape = {registry.rows(), kCols}, .low = 0, .high = 0, .compared = true}},
+         .arrays =
+             {{.shape = {registry.rows(), registry.cols()}, .low = -1, .high = 1},
+              {.shape = {registry.rows(), registry.cols()}, .low = 0, .high = 0, .compared = true}},
          .launch =
              [](const std::vector<View>& v, StreamRef stream) {
                kernels::dropout({.x = v[0],
@@ -24,9 +25,9 @@ void add_dropout_benches(Registry& registry) {
                                  .key = make_random_key(1, Purpose::test, 0, 0, 0)},
                                 stream);
              },
-         .cost = {.bytes_read = registry.rows() * kCols * size_of(dtype),
-                  .bytes_written = registry.rows() * kCols * size_of(dtype),
-                  .flops = registry.rows() * kCols}});
+         .cost = {.bytes_read = registry.rows() * registry.cols() * size_of(dtype),
+                  .bytes_written = registry.rows() * registry.cols() * size_of(dtype),
+                  .flops = registry.rows() * registry.cols()}});
   }
 }
 

@@ -1,6 +1,8 @@
 // Matrix products of a gpt2-124m training step on 2048 tokens, bf16 and f32.
 #include <cmath>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "bench/arrays.h"
 #include "bench/kernels/all.h"
@@ -41,6 +43,26 @@ constexpr Product kProducts[] = {
     {"head-w", 50257, 768, 512, true, false, 0.0, false},
 };
 
+// The products of another model, on as many tokens as a micro-batch of it has.
+std::vector<Product> products_of(const Registry& registry) {
+  const ModelShape& m = registry.model();
+  if (m.name == ModelShape{}.name && registry.extent() != Extent::gpu) {
+    return {std::begin(kProducts), std::end(kProducts)};
+  }
+  const int64_t tokens = 4 * m.seq, C = m.hidden;
+  const int64_t qkv = (m.heads + 2 * m.kv_heads) * m.head_dim;
+  const int64_t up = m.gated ? 2 * m.intermediate : m.intermediate;
+  std::vector<Product> products;
+  for (const auto& [n, k] : {std::pair{qkv, C}, {C, C}, {up, C}, {C, m.intermediate}}) {
+    products.push_back({"forward", tokens, n, k, false, true, 0.0, false});
+    products.push_back({"backward-x", tokens, k, n, false, false, 0.0, false});
+    products.push_back({"backward-w", n, k, tokens, true, false, 0.0, false});
+  }
+  if (!m.gated) products.push_back({"forward+gelu", tokens, up, C, false, true, 0.0, true});
+  products.push_back({"head", 2048, m.vocabulary, C, false, true, 0.0, false});
+  return products;
+}
+
 Shape stored(int64_t rows, int64_t cols, bool transposed) {
   return transposed ? Shape{cols, rows} : Shape{rows, cols};
 }
@@ -63,7 +85,7 @@ kernels::Gemm arguments(const Product& p, const View& a, const View& b, const Vi
 
 // The first rows of the result against the f64 path.
 Deviation verify_rows(const Product& p, DType dtype, const Array& a, const Array& b,
-                      const Array& bias, const Array& before, const Array& c, StreamRef stream) {
+                      const Array& bias, const Array& before, const Array& c) {
   const int64_t rows = std::min<int64_t>(p.m, 16);
   const Array wide_a =
       Array::converted(a.view().narrow(p.transpose_a ? 1 : 0, 0, rows), DType::f64);
@@ -71,8 +93,8 @@ Deviation verify_rows(const Product& p, DType dtype, const Array& a, const Array
   const Array wide_bias = Array::converted(bias, DType::f64);
   const Array expected = Array::converted(before.view().narrow(0, 0, rows), DType::f64);
   const Array pre({rows, p.n}, DType::f64);
-  kernels::gemm(arguments(p, wide_a, wide_b, wide_bias, expected, pre), stream);
-  stream->synchronize();
+  kernels::gemm(arguments(p, wide_a, wide_b, wide_bias, expected, pre),
+                Context::current().compute());
   // One rounding to the output's dtype, and sqrt(k) roundings of partial sums in f32.
   const double rounding = dtype == DType::bf16 ? 0x1p-9 : 0x1p-24;
   return {.relative_l2 = relative_l2({{c.view().narrow(0, 0, rows), expected}}),
@@ -87,19 +109,15 @@ Instance make_instance(const Product& p, DType dtype, Context& context) {
   const Array before = Array::copy_of(c.view().narrow(0, 0, std::min<int64_t>(p.m, 16)));
   const Array pre(p.fused ? Shape{p.m, p.n} : Shape{0, 0}, dtype);
   const StreamRef stream = context.compute();
-  return {.run =
-              [=] {
-                kernels::gemm(arguments(p, a, b, bias, c, pre), stream);
-                stream->synchronize();
-              },
-          .verify = [=] { return verify_rows(p, dtype, a, b, bias, before, c, stream); }};
+  return {.run = [=] { kernels::gemm(arguments(p, a, b, bias, c, pre), stream); },
+          .verify = [=] { return verify_rows(p, dtype, a, b, bias, before, c); }};
 }
 
 }  // namespace
 
 void add_gemm_benches(Registry& registry) {
   for (const DType dtype : {DType::bf16, DType::f32}) {
-    for (const Product& p : kProducts) {
+    for (const Product& p : products_of(registry)) {
       const char transposes[] = {p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', '\0'};
       const int64_t size = size_of(dtype);
       const int64_t c_bytes = p.m * p.n * size;

@@ -6,23 +6,26 @@ namespace zinc::bench {
 
 void add_reduce_benches(Registry& registry) {
   for (const DType dtype : {DType::bf16, DType::f32}) {
-    add_case(
-        registry,
-        {.op = "reduce",
-         .pass = "forward",
-         .shape = concat("rows=", registry.rows(), ",cols=", kCols),
-         .dtype = dtype,
-         .ceiling = Ceiling::stream(1, 0),
-         .arrays = {{.shape = {registry.rows(), kCols}, .low = 0, .high = 1},
-                    {.shape = {kCols}, .low = 0, .high = 0, .compared = true, .fixed = DType::f32}},
-         .launch =
-             [](const std::vector<View>& v, StreamRef stream) {
-               kernels::reduce({.over = kernels::ReduceOver::leading, .x = v[0], .y = v[1]},
-                               stream);
-             },
-         .cost = {.bytes_read = registry.rows() * kCols * size_of(dtype),
-                  .bytes_written = 4 * kCols,
-                  .flops = registry.rows() * kCols}});
+    add_case(registry,
+             {.op = "reduce",
+              .pass = "forward",
+              .shape = concat("rows=", registry.rows(), ",cols=", registry.cols()),
+              .dtype = dtype,
+              .ceiling = Ceiling::stream(1, 0),
+              .arrays = {{.shape = {registry.rows(), registry.cols()}, .low = 0, .high = 1},
+                         {.shape = {registry.cols()},
+                          .low = 0,
+                          .high = 0,
+                          .compared = true,
+                          .fixed = DType::f32}},
+              .launch =
+                  [](const std::vector<View>& v, StreamRef stream) {
+                    kernels::reduce({.over = kernels::ReduceOver::leading, .x = v[0], .y = v[1]},
+                                    stream);
+                  },
+              .cost = {.bytes_read = registry.rows() * registry.cols() * size_of(dtype),
+                       .bytes_written = 4 * registry.cols(),
+                       .flops = registry.rows() * registry.cols()}});
   }
 }
 

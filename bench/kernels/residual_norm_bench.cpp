@@ -10,15 +10,16 @@ void add_residual_norm_benches(Registry& registry) {
         registry,
         {.op = "residual_norm",
          .pass = "forward",
-         .shape = concat("rows=", registry.rows(), ",cols=", kCols),
+         .shape = concat("rows=", registry.rows(), ",cols=", registry.cols()),
          .dtype = dtype,
          .ceiling = Ceiling::stream(2, 2),
-         .arrays = {{.shape = {registry.rows(), kCols}, .low = -1, .high = 1},
-                    {.shape = {registry.rows(), kCols}, .low = -1, .high = 1},
-                    {.shape = {kCols}, .low = -1, .high = 1},
-                    {.shape = {kCols}, .low = -1, .high = 1},
-                    {.shape = {registry.rows(), kCols}, .low = 0, .high = 0, .compared = true},
-                    {.shape = {registry.rows(), kCols}, .low = 0, .high = 0, .compared = true}},
+         .arrays =
+             {{.shape = {registry.rows(), registry.cols()}, .low = -1, .high = 1},
+              {.shape = {registry.rows(), registry.cols()}, .low = -1, .high = 1},
+              {.shape = {registry.cols()}, .low = -1, .high = 1},
+              {.shape = {registry.cols()}, .low = -1, .high = 1},
+              {.shape = {registry.rows(), registry.cols()}, .low = 0, .high = 0, .compared = true},
+              {.shape = {registry.rows(), registry.cols()}, .low = 0, .high = 0, .compared = true}},
          .launch =
              [](const std::vector<View>& v, StreamRef stream) {
                kernels::residual_norm_forward({.x = v[0],
@@ -29,9 +30,9 @@ void add_residual_norm_benches(Registry& registry) {
                                                .y = v[5]},
                                               stream);
              },
-         .cost = {.bytes_read = 2 * registry.rows() * kCols * size_of(dtype),
-                  .bytes_written = 2 * registry.rows() * kCols * size_of(dtype),
-                  .flops = 9 * registry.rows() * kCols}});
+         .cost = {.bytes_read = 2 * registry.rows() * registry.cols() * size_of(dtype),
+                  .bytes_written = 2 * registry.rows() * registry.cols() * size_of(dtype),
+                  .flops = 9 * registry.rows() * registry.cols()}});
   }
 }
 

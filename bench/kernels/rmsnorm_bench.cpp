@@ -10,39 +10,41 @@ void add_rmsnorm_benches(Registry& registry) {
         registry,
         {.op = "rmsnorm",
          .pass = "forward",
-         .shape = concat("rows=", registry.rows(), ",cols=", kCols),
+         .shape = concat("rows=", registry.rows(), ",cols=", registry.cols()),
          .dtype = dtype,
          .ceiling = Ceiling::stream(1, 1),
-         .arrays = {{.shape = {registry.rows(), kCols}, .low = -1, .high = 1},
-                    {.shape = {kCols}, .low = -1, .high = 1},
-                    {.shape = {registry.rows(), kCols}, .low = 0, .high = 0, .compared = true}},
+         .arrays =
+             {{.shape = {registry.rows(), registry.cols()}, .low = -1, .high = 1},
+              {.shape = {registry.cols()}, .low = -1, .high = 1},
+              {.shape = {registry.rows(), registry.cols()}, .low = 0, .high = 0, .compared = true}},
          .launch =
              [](const std::vector<View>& v, StreamRef stream) {
                kernels::rmsnorm_forward({.x = v[0], .gamma = v[1], .y = v[2]}, stream);
              },
-         .cost = {.bytes_read = registry.rows() * kCols * size_of(dtype),
-                  .bytes_written = registry.rows() * kCols * size_of(dtype),
-                  .flops = 4 * registry.rows() * kCols}});
+         .cost = {.bytes_read = registry.rows() * registry.cols() * size_of(dtype),
+                  .bytes_written = registry.rows() * registry.cols() * size_of(dtype),
+                  .flops = 4 * registry.rows() * registry.cols()}});
     add_case(
         registry,
         {.op = "rmsnorm",
          .pass = "backward",
-         .shape = concat("rows=", registry.rows(), ",cols=", kCols),
+         .shape = concat("rows=", registry.rows(), ",cols=", registry.cols()),
          .dtype = dtype,
          .ceiling = Ceiling::stream(2, 1),
-         .arrays = {{.shape = {registry.rows(), kCols}, .low = -1, .high = 1},
-                    {.shape = {registry.rows(), kCols}, .low = -1, .high = 1},
-                    {.shape = {kCols}, .low = -1, .high = 1},
-                    {.shape = {registry.rows()}, .low = 1, .high = 2, .fixed = DType::f32},
-                    {.shape = {registry.rows(), kCols}, .low = 0, .high = 0, .compared = true}},
+         .arrays =
+             {{.shape = {registry.rows(), registry.cols()}, .low = -1, .high = 1},
+              {.shape = {registry.rows(), registry.cols()}, .low = -1, .high = 1},
+              {.shape = {registry.cols()}, .low = -1, .high = 1},
+              {.shape = {registry.rows()}, .low = 1, .high = 2, .fixed = DType::f32},
+              {.shape = {registry.rows(), registry.cols()}, .low = 0, .high = 0, .compared = true}},
          .launch =
              [](const std::vector<View>& v, StreamRef stream) {
                kernels::rmsnorm_backward(
                    {.dy = v[0], .x = v[1], .gamma = v[2], .rstd = v[3], .dx = v[4]}, stream);
              },
-         .cost = {.bytes_read = 2 * registry.rows() * kCols * size_of(dtype),
-                  .bytes_written = registry.rows() * kCols * size_of(dtype),
-                  .flops = 8 * registry.rows() * kCols}});
+         .cost = {.bytes_read = 2 * registry.rows() * registry.cols() * size_of(dtype),
+                  .bytes_written = registry.rows() * registry.cols() * size_of(dtype),
+                  .flops = 8 * registry.rows() * registry.cols()}});
   }
 }
 

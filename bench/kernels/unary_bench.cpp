@@ -10,36 +10,38 @@ void add_unary_benches(Registry& registry) {
         registry,
         {.op = "unary",
          .pass = "forward",
-         .shape = concat("rows=", registry.rows(), ",cols=", kCols),
+         .shape = concat("rows=", registry.rows(), ",cols=", registry.cols()),
          .dtype = dtype,
          .ceiling = Ceiling::stream(1, 1),
-         .arrays = {{.shape = {registry.rows(), kCols}, .low = -4, .high = 4},
-                    {.shape = {registry.rows(), kCols}, .low = 0, .high = 0, .compared = true}},
+         .arrays =
+             {{.shape = {registry.rows(), registry.cols()}, .low = -4, .high = 4},
+              {.shape = {registry.rows(), registry.cols()}, .low = 0, .high = 0, .compared = true}},
          .launch =
              [](const std::vector<View>& v, StreamRef stream) {
                kernels::unary({.op = kernels::UnaryOp::silu, .x = v[0], .y = v[1]}, stream);
              },
-         .cost = {.bytes_read = registry.rows() * kCols * size_of(dtype),
-                  .bytes_written = registry.rows() * kCols * size_of(dtype),
-                  .flops = 4 * registry.rows() * kCols}});
+         .cost = {.bytes_read = registry.rows() * registry.cols() * size_of(dtype),
+                  .bytes_written = registry.rows() * registry.cols() * size_of(dtype),
+                  .flops = 4 * registry.rows() * registry.cols()}});
     add_case(
         registry,
         {.op = "unary",
          .pass = "backward",
-         .shape = concat("rows=", registry.rows(), ",cols=", kCols),
+         .shape = concat("rows=", registry.rows(), ",cols=", registry.cols()),
          .dtype = dtype,
          .ceiling = Ceiling::stream(2, 1),
-         .arrays = {{.shape = {registry.rows(), kCols}, .low = -4, .high = 4},
-                    {.shape = {registry.rows(), kCols}, .low = -1, .high = 1},
-                    {.shape = {registry.rows(), kCols}, .low = 0, .high = 0, .compared = true}},
+         .arrays =
+             {{.shape = {registry.rows(), registry.cols()}, .low = -4, .high = 4},
+              {.shape = {registry.rows(), registry.cols()}, .low = -1, .high = 1},
+              {.shape = {registry.rows(), registry.cols()}, .low = 0, .high = 0, .compared = true}},
          .launch =
              [](const std::vector<View>& v, StreamRef stream) {
                kernels::unary_backward(
                    {.op = kernels::UnaryOp::silu, .x = v[0], .dy = v[1], .dx = v[2]}, stream);
              },
-         .cost = {.bytes_read = 2 * registry.rows() * kCols * size_of(dtype),
-                  .bytes_written = registry.rows() * kCols * size_of(dtype),
-                  .flops = 6 * registry.rows() * kCols}});
+         .cost = {.bytes_read = 2 * registry.rows() * registry.cols() * size_of(dtype),
+                  .bytes_written = registry.rows() * registry.cols() * size_of(dtype),
+                  .flops = 6 * registry.rows() * registry.cols()}});
   }
 }
 

@@ -13,12 +13,15 @@ int64_t attribute(cudaDeviceAttr which, int device) {
 CudaDeviceInfo info_of(int index) {
   cudaDeviceProp properties;
   cuda::check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
-  return {
-      .name = properties.name,
-      .major = static_cast<int>(attribute(cudaDevAttrComputeCapabilityMajor, index)),
-      .minor = static_cast<int>(attribute(cudaDevAttrComputeCapabilityMinor, index)),
-      .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
-      .num_multiprocessors = static_cast<int>(attribute(cudaDevAttrMultiProcessorCount, index))};
+  return {.name = properties.name,
+          .major = static_cast<int>(attribute(cudaDevAttrComputeCapabilityMajor, index)),
+          .minor = static_cast<int>(attribute(cudaDevAttrComputeCapabilityMinor, index)),
+          .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
+          .num_multiprocessors = static_cast<int>(attribute(cudaDevAttrMultiProcessorCount, index)),
+          .l2_bytes = attribute(cudaDevAttrL2CacheSize, index),
+          .clock_hz = 1000 * attribute(cudaDevAttrClockRate, index),
+          .memory_clock_hz = 1000 * attribute(cudaDevAttrMemoryClockRate, index),
+          .memory_bus_bits = attribute(cudaDevAttrGlobalMemoryBusWidth, index)};
 }
 
 }  // namespace
@@ -43,6 +46,10 @@ std::string why_no_cuda_device() {
   const cudaError_t status = cudaGetDeviceCount(&count);
   cudaGetLastError();
   if (status == cudaErrorInsufficientDriver) {
+    int driver = 0;
+    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+      return "no NVIDIA driver is installed: install one, or use device cpu";
+    }
     return "the NVIDIA driver is older than this build's CUDA runtime: update the driver";
   }
   if (status != cudaSuccess && status != cudaErrorNoDevice) {
@@ -50,6 +57,14 @@ std::string why_no_cuda_device() {
   }
   if (count > 0) return "";
   return "no NVIDIA GPU is visible: check nvidia-smi and CUDA_VISIBLE_DEVICES, or use device cpu";
+}
+
+std::string cuda_versions() {
+  int driver = 0, runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  const auto text = [](int version) { return concat(version / 1000, ".", version % 1000 / 10); };
+  return concat("driver ", text(driver), ", runtime ", text(runtime));
 }
 
 void use_cuda_device(Device device) {

@@ -212,11 +212,44 @@ class StreamsOfDevice final : public CudaStreams {
   std::shared_ptr<Shared> shared_;
 };
 
+// Events with a clock; those that order streams have none.
+class TimerOfEvents final : public CudaTimer {
+ public:
+  explicit TimerOfEvents(Device device) {
+    use_cuda_device(device);
+    cuda::check(cudaEventCreateWithFlags(&begin_, cudaEventDefault), "cudaEventCreate");
+    cuda::check(cudaEventCreateWithFlags(&end_, cudaEventDefault), "cudaEventCreate");
+  }
+  ~TimerOfEvents() override {
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+  }
+  void start(StreamRef stream) override { record(begin_, stream); }
+  void stop(StreamRef stream) override { record(end_, stream); }
+  double seconds() override {
+    cuda::check(cudaEventSynchronize(end_), "cudaEventSynchronize");
+    float milliseconds = 0.0f;
+    cuda::check(cudaEventElapsedTime(&milliseconds, begin_, end_), "cudaEventElapsedTime");
+    return 1e-3 * static_cast<double>(milliseconds);
+  }
+
+ private:
+  static void record(cudaEvent_t event, StreamRef stream) {
+    cuda::check(cudaEventRecord(event, static_cast<cudaStream_t>(stream->native())),
+                "cudaEventRecord");
+  }
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
 }  // namespace
 
 IndexFault* index_fault_of(StreamRef stream) {
   const auto* own = dynamic_cast<const CudaStream*>(&*stream);
   return own == nullptr ? nullptr : own->index_fault();
+}
+
+std::unique_ptr<CudaTimer> make_cuda_timer(Device device) {
+  return std::make_unique<TimerOfEvents>(device);
 }
 
 std::unique_ptr<CudaStreams> make_cuda_streams(Device device) {

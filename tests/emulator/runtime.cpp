@@ -1,6 +1,7 @@
 #include "tests/emulator/runtime.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -21,6 +22,8 @@ struct RuntimeStream {
 
 struct RuntimeEvent {
   Event event;
+  bool has_clock = false;
+  std::chrono::steady_clock::time_point when;  // the event came, on the host's clock
 };
 
 namespace {
@@ -162,6 +165,13 @@ const char* cudaGetErrorString(cudaError_t status) {
 
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 
+constexpr int kCudaVersion = 13000;
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = kCudaVersion;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(version); }
+
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = num_devices;
   return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
@@ -241,8 +251,9 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
   return cudaSuccess;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   *event = new RuntimeEvent();
+  (*event)->has_clock = (flags & cudaEventDisableTiming) == 0;
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -250,6 +261,9 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (event->has_clock) {
+    stream->queue->enqueue("clock", [event] { event->when = std::chrono::steady_clock::now(); });
+  }
   event->event = stream->queue->record();
   return cudaSuccess;
 }
@@ -258,4 +272,10 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return without_failure([&] { event->event.wait(); });
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  if (!begin->has_clock || !end->has_clock) return cudaErrorInvalidResourceHandle;
+  if (!begin->event.query() || !end->event.query()) return cudaErrorNotReady;
+  *milliseconds = std::chrono::duration<float, std::milli>(end->when - begin->when).count();
+  return cudaSuccess;
 }

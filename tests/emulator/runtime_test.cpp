@@ -110,6 +110,24 @@ TEST_F(EmulatedRuntime, MissingEventWait_ShowsWithinTwentySeeds) {
   EXPECT_GT(wrong, 0);
 }
 
+TEST_F(EmulatedRuntime, HostWaitForAnEvent_SeesWhatCameBefore) {
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    emulator::set_runtime_seed(seed);
+    Context context({.device = kGpu});
+    const ContextScope scope(context);
+    const StreamRef stream = context.stream(StreamRole::copy_out);
+    const Block from = context.allocator().allocate(4, Tier::pinned_host, Label::staging, stream);
+    const Block to = context.allocator().allocate(4, Tier::pinned_host, Label::staging, stream);
+    const int value = 42, before = 0;
+    std::memcpy(from.data(), &value, 4);
+    std::memcpy(to.data(), &before, 4);
+    cuda_copy(to.data(), from.data(), 4, stream);
+    stream->record().wait();
+    EXPECT_EQ(std::memcmp(to.data(), &value, 4), 0) << seed;
+    stream->synchronize();
+  }
+}
+
 TEST_F(EmulatedRuntime, WaitForAnEvent_IsNotMovedByALaterRecord) {
   int not_yet = 0;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {

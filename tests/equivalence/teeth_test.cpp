@@ -112,20 +112,5 @@ TEST(Teeth, WaitsLeftOut_ShowUnderShuffledExecution) {
   }
 }
 
-// As under shuffled execution, but by the clock: the reductions are late.
-TEST(Teeth, WaitsLeftOut_ShowWhereReductionsAreLate) {
-  const Case c{3, 1};
-  for (const int stage : {2, 3}) {
-    const Outcome reference = run(c, sharded(c, stage), kSteps);
-    RunOptions options = with_fault<SkippedWaits>(5);
-    options.delays = true;
-    bool found = false;
-    for (int attempt = 0; attempt < 20 && !found; ++attempt) {
-      found = !(run(c, sharded(c, stage), kSteps, options) == reference);
-    }
-    EXPECT_TRUE(found) << "stage " << stage;
-  }
-}
-
 }  // namespace
 }  // namespace zinc::zero

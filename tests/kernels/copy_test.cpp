@@ -42,7 +42,7 @@ TEST(Copy, BetweenAllDTypesSizesAndStrides_ConvertsAsHostArraysDo) {
 // Every bit pattern of one 16-bit format, with NaN payloads and denormals.
 HostArray all_patterns(DType dtype) {
   HostArray x(Shape{65536}, dtype);
-  auto* bits = static_cast<uint16_t*>(x.view().data());
+  auto* bits = static_cast<uint16_t*>(x.on_host().data());
   for (int i = 0; i < 65536; ++i) bits[i] = static_cast<uint16_t>(i);
   return x;
 }
@@ -54,9 +54,9 @@ TEST(Copy, EveryShortFloatToF32AndBack_IsThatOfFloat16H) {
     copy({.x = x, .y = wide}, test::test_stream());
     HostArray back(x.shape(), dtype);
     copy({.x = wide, .y = back}, test::test_stream());
-    const auto* patterns = static_cast<const uint16_t*>(x.view().data());
-    const auto* got_wide = static_cast<const uint32_t*>(wide.view().data());
-    const auto* got_back = static_cast<const uint16_t*>(back.view().data());
+    const auto* patterns = static_cast<const uint16_t*>(x.on_host().data());
+    const auto* got_wide = static_cast<const uint32_t*>(wide.on_host().data());
+    const auto* got_back = static_cast<const uint16_t*>(back.on_host().data());
     for (int i = 0; i < 65536; ++i) {
       float value = 0.0f;
       uint16_t again = 0;
@@ -87,11 +87,11 @@ TEST(Copy, F32OfEveryExponentToShortFloats_RoundsAsFloat16H) {
   }
   const auto n = static_cast<int64_t>(patterns.size());
   HostArray x(Shape{n}, DType::f32);
-  std::memcpy(x.view().data(), patterns.data(), patterns.size() * 4);
+  std::memcpy(x.on_host().data(), patterns.data(), patterns.size() * 4);
   for (const DType dtype : {DType::bf16, DType::f16}) {
     HostArray y(Shape{n}, dtype);
     copy({.x = x, .y = y}, test::test_stream());
-    const auto* got = static_cast<const uint16_t*>(y.view().data());
+    const auto* got = static_cast<const uint16_t*>(y.on_host().data());
     for (size_t i = 0; i < patterns.size(); ++i) {
       const auto value = std::bit_cast<float>(patterns[i]);
       const uint16_t expected =

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "core/context.h"
@@ -9,21 +10,46 @@
 
 namespace zinc::test {
 
-// A CPU context of `num_threads` threads, made current for its lifetime. Freed and fresh memory is
-// poisoned, so a kernel that reads workspace it has not written gives NaN.
+// A CPU context of `num_threads` threads, made current for its lifetime; where the tests run on a
+// GPU also one of that, and the one of device() is current. Freed and fresh memory is poisoned, so
+// a kernel that reads workspace it has not written gives NaN.
 class CpuContext {
  public:
-  explicit CpuContext(int num_threads = 2)
-      : context_(ContextOptions{.num_threads = num_threads, .memory = {.poison = true}}),
-        scope_(context_) {}
+  explicit CpuContext(int num_threads = 2) : before_(innermost_), cpu_(options(num_threads, kCpu)) {
+    if (runs_on_cuda()) gpu_.emplace(options(num_threads, device_for(DType::f32)));
+    innermost_ = this;
+    scope_.emplace(*current_for(device()));
+  }
+  ~CpuContext() {
+    if (runs_on_cuda()) test_stream()->synchronize();
+    innermost_ = before_;
+  }
+  CpuContext(const CpuContext&) = delete;
+  CpuContext& operator=(const CpuContext&) = delete;
 
-  Context& operator*() { return context_; }
-  Context* operator->() { return &context_; }
-  StreamRef stream() { return context_.compute(); }
+  // Null where no CpuContext is there.
+  static Context* current_for(const Device& device) {
+    if (innermost_ == nullptr) return nullptr;
+    return device.is_cuda() ? &*innermost_->gpu_ : &innermost_->cpu_;
+  }
+  Context& operator*() { return *current_for(device()); }
+  Context* operator->() { return current_for(device()); }
+  // Another one.
+  StreamRef other_stream() {
+    return runs_on_cuda() ? TestGpu::current()->other_stream() : cpu_.stream(StreamRole::gather);
+  }
+  StreamRef stream() { return runs_on_cuda() ? test_stream() : cpu_.compute(); }
 
  private:
-  Context context_;
-  ContextScope scope_;
+  static ContextOptions options(int num_threads, Device device) {
+    return {.device = device, .num_threads = num_threads, .memory = {.poison = true}};
+  }
+  static inline CpuContext* innermost_ = nullptr;
+
+  CpuContext* before_;
+  Context cpu_;
+  std::optional<Context> gpu_;
+  std::optional<ContextScope> scope_;
 };
 
 // `make(stream)` returns the same bytes under contexts of 1, 2 and 4 threads, and twice in a row;

@@ -36,7 +36,7 @@ TEST(Fill, EveryDType_WritesTheRoundedValueAndNoPadding) {
 TEST(Fill, LargeIntegers_AreExact) {
   HostArray y(Shape{2}, DType::i64);
   fill({.y = y, .value = -0x1p63}, test::test_stream());
-  EXPECT_EQ(*y.view().data_as<int64_t>(), INT64_MIN);
+  EXPECT_EQ(*y.on_host().data_as<int64_t>(), INT64_MIN);
 }
 
 TEST(Fill, BadArgumentsCostAndMetaDevice) {

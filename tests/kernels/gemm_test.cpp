@@ -413,7 +413,7 @@ TEST(Gemm, OnAnotherStream_GivesTheSameBits) {
   const HostArray b = HostArray::random({700, 500}, DType::bf16, 20);
   HostArray here({600, 500}, DType::bf16), there = here;
   gemm({.a = a, .b = b, .c = here}, context.stream());
-  StreamRef worker = context->stream(StreamRole::gather);
+  StreamRef worker = context.other_stream();
   gemm({.a = a, .b = b, .c = there}, worker);
   worker->synchronize();
   EXPECT_TRUE(same_bits(here, there));

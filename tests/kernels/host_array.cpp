@@ -85,8 +85,8 @@ double epsilon_of(DType dtype) {
 namespace {
 
 GuardedBytes allocate(int64_t bytes) {
-  // On the CPU no more aligned than the heap gives it.
-  return GuardedBytes(static_cast<size_t>(std::max<int64_t>(bytes, 1)), runs_on_cuda() ? 0 : 16);
+  // No more aligned than the heap gives it.
+  return GuardedBytes(static_cast<size_t>(std::max<int64_t>(bytes, 1)), 16);
 }
 
 }  // namespace
@@ -141,6 +141,9 @@ HostArray::HostArray(const HostArray& other) { *this = other; }
 
 HostArray& HostArray::operator=(const HostArray& other) {
   if (this == &other) return *this;
+  other.fetch();
+  on_device_.reset();
+  device_is_newer_ = false;
   storage_bytes_ = other.storage_bytes_;
   const auto size = static_cast<size_t>(std::max<int64_t>(storage_bytes_, 1));
   storage_ = allocate(storage_bytes_);
@@ -159,6 +162,7 @@ HostArray HostArray::as(DType dtype) const {
 }
 
 HostArray HostArray::with_padding(int64_t padding) const {
+  fetch();
   HostArray result = strided(shape(), dtype(), padding);
   for (int64_t i = 0; i < numel(); ++i) {
     std::memcpy(result.storage_.get() + result.offset(i) * size_of(dtype()),
@@ -170,7 +174,38 @@ HostArray HostArray::with_padding(int64_t padding) const {
 
 View HostArray::view() const {
   if (!view_) return view_;
-  return View(view_.data(), view_.dtype(), view_.shape(), view_.strides(), device(), Tier::device);
+  void* data = view_.data();
+  if (device().is_cuda()) {
+    TestGpu& gpu = *TestGpu::current();
+    if (on_device_ == nullptr) {
+      on_device_ = std::make_unique<DeviceBytes>(storage_.bytes());
+    }
+    if (!device_is_newer_) {
+      gpu.copy(on_device_->get(), storage_.get(), storage_bytes_);
+      gpu.synchronize();  // a test may launch on a stream of its own
+      fetched_at_ = gpu.num_launches();
+    }
+    device_is_newer_ = true;
+    data = on_device_->get();
+  } else {
+    on_host();
+  }
+  return View(data, view_.dtype(), view_.shape(), view_.strides(), device(), Tier::device);
+}
+
+View HostArray::on_host() const {
+  fetch();
+  device_is_newer_ = false;
+  return view_;
+}
+
+void HostArray::fetch() const {
+  if (!device_is_newer_) return;
+  TestGpu& gpu = *TestGpu::current();
+  if (fetched_at_ == gpu.num_launches()) return;
+  gpu.copy(storage_.get(), on_device_->get(), storage_bytes_);
+  gpu.synchronize();
+  fetched_at_ = gpu.num_launches();
 }
 
 int64_t HostArray::offset(int64_t i) const {
@@ -182,8 +217,18 @@ int64_t HostArray::offset(int64_t i) const {
   return result;
 }
 
-double HostArray::at(int64_t i) const { return load(storage_.get(), dtype(), offset(i)); }
-void HostArray::set(int64_t i, double value) { store(storage_.get(), dtype(), offset(i), value); }
+double HostArray::at(int64_t i) const {
+  fetch();
+  return load(storage_.get(), dtype(), offset(i));
+}
+void HostArray::set(int64_t i, double value) {
+  fetch();
+  store(storage_.get(), dtype(), offset(i), value);
+  if (!device_is_newer_) return;
+  // A view that is out sees it too.
+  const int64_t at = offset(i) * size_of(dtype());
+  TestGpu::current()->copy(on_device_->get() + at, storage_.get() + at, size_of(dtype()));
+}
 void HostArray::set_all(double value) {
   for (int64_t i = 0; i < numel(); ++i) set(i, value);
 }
@@ -195,6 +240,7 @@ std::vector<double> HostArray::values() const {
 }
 
 std::vector<std::byte> HostArray::bytes() const {
+  fetch();
   return {storage_.get(), storage_.get() + storage_bytes_};
 }
 
@@ -233,6 +279,7 @@ View meta_view(const Shape& shape, DType dtype, int place) {
 }
 
 StreamRef test_stream() {
+  if (TestGpu::current() != nullptr) return TestGpu::current()->stream();
   static const std::unique_ptr<Stream> stream = make_inline_stream("test", 0, nullptr);
   return *stream;
 }

@@ -13,6 +13,7 @@
 #include "core/view.h"
 #include "tests/kernels/guarded_bytes.h"
 #include "tests/kernels/test_device.h"
+#include "tests/kernels/test_gpu.h"
 
 namespace zinc::test {
 
@@ -26,7 +27,9 @@ inline constexpr int64_t kOddSizes[] = {0, 1, 3, 17, 1023, 1025};
 double epsilon_of(DType dtype);
 
 // An array on the heap between canaries; its views are on device() at the time they are taken.
-// Fresh elements hold a NaN (floats) or a large number. Copies are deep.
+// Where that is a GPU, the array has device memory too: it gets the elements when a view is taken,
+// and everything that is read here comes from there, after the work that was launched on
+// test_stream(). Fresh elements hold a NaN (floats) or a large number. Copies are deep.
 class HostArray {
  public:
   HostArray() = default;
@@ -59,13 +62,19 @@ class HostArray {
   std::vector<double> values() const;  // row-major
   // The whole buffer with its padding.
   std::vector<std::byte> bytes() const;
+  // The elements in host memory, to read, and to write before the next view is taken.
+  View on_host() const;
 
  private:
   int64_t offset(int64_t i) const;  // in elements
+  void fetch() const;               // makes storage_ what the device has
 
   GuardedBytes storage_;
   int64_t storage_bytes_ = 0;
   View view_;
+  mutable std::unique_ptr<DeviceBytes> on_device_;
+  mutable bool device_is_newer_ = false;  // a view of on_device_ is out
+  mutable uint64_t fetched_at_ = 0;       // launches that storage_ has seen
 };
 
 // Equal shape, dtype and bits of every element.
@@ -79,7 +88,7 @@ double max_relative_error(const HostArray& got, const HostArray& expected, doubl
 // A view on a meta device; views with different `place` do not overlap. Touching it is a fault.
 View meta_view(const Shape& shape, DType dtype, int place = 1);
 
-// A stream that runs work at the call.
+// A stream that runs work at the call; the GPU's where the tests run on one.
 StreamRef test_stream();
 
 // Runs `body` under 1, 2 and 4 OpenMP threads and restores the count.

@@ -1,11 +1,13 @@
 // tests/kernels/test_device.h: the device that the kernel tests run on.
 //
-// The tests run on the CPU; `zinc_tests_kernels --device=cuda` runs them on the CUDA kernels, in a
-// build for the emulator. There the arrays of tests/kernels/host_array.h are device memory.
+// The tests run on the CPU; `zinc_tests_kernels --device=cuda` runs them on the CUDA kernels, of a
+// GPU or of the emulator. There the arrays of tests/kernels/host_array.h have device memory too.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
+#include "core/context.h"
 #include "core/device.h"
 #include "core/dtype.h"
 
@@ -18,7 +20,7 @@ Device device();
 Device device_for(DType dtype);
 bool runs_on_cuda();
 
-// device() for a scope.
+// device() for a scope, and where a CpuContext is there, its context for that device.
 class DeviceScope {
  public:
   explicit DeviceScope(Device device);
@@ -28,9 +30,10 @@ class DeviceScope {
 
  private:
   Device before_;
+  std::optional<ContextScope> scope_;
 };
 
-// Orders in which a kernel's threads and blocks run from now on; nothing on the CPU.
+// Orders in which a kernel's threads and blocks run from now on; nothing on the CPU and on a GPU.
 void set_schedule_seed(uint64_t seed);
 inline constexpr int kNumSchedules = 20;
 
@@ -40,5 +43,7 @@ struct TensorCoreUse {
   uint64_t bank_conflicts = 0;
 };
 TensorCoreUse tensor_core_use();
+// False on the CPU and on a GPU, where nothing counts.
+bool counts_tensor_cores();
 
 }  // namespace zinc::test

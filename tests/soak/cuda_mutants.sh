@@ -20,6 +20,10 @@ mkdir -p "$tree"
 (cd "$source" && git ls-files) | while IFS= read -r file; do
   cmp -s "$source/$file" "$tree/$file" || cp "$source/$file" "$tree/$file"
 done
+# What the source has no more: sources are found by their place.
+(cd "$source" && git ls-files) | sort >"$scratch/files.txt"
+(cd "$tree" && find . -path ./build -prune -o -type f -print | sed 's|^\./||') | sort |
+  comm -13 "$scratch/files.txt" - | (cd "$tree" && xargs -r rm -f --)
 launcher=""
 if command -v ccache >/dev/null 2>&1; then launcher=-DCMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
 (cd "$tree" && cmake --preset emulated -DZINC_BENCH=OFF -DZINC_EXAMPLES=OFF $launcher) >"$scratch/configure.log"

@@ -18,8 +18,10 @@ expect 64 "did you mean 'test'" tset
 expect 64 "did you mean 'build'" biuld
 expect 64 "did you mean 'bench'" bnch
 expect 64 "did you mean 'soak'" soka
+expect 64 "did you mean 'bundle'" bundel
 expect 0 "usage: ./run VERB" help
 expect 0 "usage: ./run VERB" --help
 command -v nvidia-smi >/dev/null 2>&1 || expect 69 "needs an NVIDIA GPU, and none is visible" gpu-check
-for verb in train test soak build bench gpu-check; do expect 0 "^  $verb" help; done
+command -v nvidia-smi >/dev/null 2>&1 || expect 69 "needs an NVIDIA GPU, and none is visible" gpu-bench
+for verb in train test soak build bench gpu-check gpu-bench bundle; do expect 0 "^  $verb" help; done
 exit "$failed"

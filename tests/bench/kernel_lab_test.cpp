@@ -1,0 +1,154 @@
+// The kernel lab on the CPU: what it writes it reads, and what it says of two runs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+#include "bench/kernel_bench.h"
+#include "bench/kernel_compare.h"
+#include "bench/kernel_report.h"
+#include "bench/roofline.h"
+#include "core/error.h"
+#include "train/files/atomic_file.h"
+
+namespace zinc::bench {
+namespace {
+
+using testing::HasSubstr;
+
+KernelResult result(const char* op, double median_us, double noise_percent) {
+  return {.op = op,
+          .pass = "forward",
+          .dtype = "bf16",
+          .shape = "rows=64,cols=768",
+          .device = "cpu",
+          .samples = 7,
+          .median_us = median_us,
+          .noise_percent = noise_percent,
+          .bytes = 4000,
+          .flops = 2000,
+          .gb_per_s = 4.0 / median_us,
+          .gflop_per_s = 2.0 / median_us,
+          .ceiling = "stream",
+          .ceiling_value = 0.1,
+          .percent_of_ceiling = 4000.0 / median_us,
+          .deviation = {.relative_l2 = 1e-4, .tolerance = 1e-3}};
+}
+
+Verdict verdict_of(const KernelResult& before, const KernelResult& after,
+                   const CompareOptions& options = {}) {
+  return compare({.results = {before}}, {.results = {after}}, options).at(0).verdict;
+}
+
+TEST(KernelCompare, AChangeCountsBeyondTheNoiseOfBothRuns) {
+  EXPECT_EQ(verdict_of(result("gelu", 100, 0.1), result("gelu", 102.9, 0.1)), Verdict::same);
+  EXPECT_EQ(verdict_of(result("gelu", 100, 0.1), result("gelu", 103.1, 0.1)), Verdict::slower);
+  EXPECT_EQ(verdict_of(result("gelu", 100, 0.1), result("gelu", 96.0, 0.1)), Verdict::faster);
+  // 3 * hypot(3, 4) = 15 percent.
+  EXPECT_EQ(verdict_of(result("gelu", 100, 3), result("gelu", 114.9, 4)), Verdict::same);
+  EXPECT_EQ(verdict_of(result("gelu", 100, 3), result("gelu", 115.1, 4)), Verdict::slower);
+  EXPECT_EQ(verdict_of(result("gelu", 100, 3), result("gelu", 84.9, 4)), Verdict::faster);
+}
+
+TEST(KernelCompare, ByCeiling_TimesThatMoveWithTheMachineAreNoChange) {
+  const KernelResult before = result("gelu", 100, 0.1);
+  KernelResult after = result("gelu", 150, 0.1);
+  after.percent_of_ceiling = before.percent_of_ceiling;
+  EXPECT_EQ(verdict_of(before, after), Verdict::slower);
+  EXPECT_EQ(verdict_of(before, after, {.by_ceiling = true}), Verdict::same);
+}
+
+TEST(KernelCompare, RowsThatAreGoneNewOrWrongAreNamed) {
+  KernelResult wrong = result("silu", 50, 0.1);
+  wrong.deviation.relative_l2 = 1.0;
+  const auto all = compare({.results = {result("gelu", 1, 0), result("silu", 50, 0.1)}},
+                           {.results = {result("tanh", 1, 0), wrong}});
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[0].verdict, Verdict::only_after);
+  EXPECT_EQ(all[1].verdict, Verdict::now_wrong);
+  EXPECT_EQ(all[2].verdict, Verdict::only_before);
+  EXPECT_TRUE(has_regression(all));
+  EXPECT_FALSE(has_regression({all[0], all[2]}));
+  EXPECT_THAT(table_of(all), HasSubstr("WRONG NOW"));
+}
+
+TEST(KernelReport, Json_IsReadAsItWasWritten) {
+  KernelReport report{.machine = {.cpu = "a \"cpu\"", .threads = 2, .library = "oneDNN"},
+                      .preset = "llama-1b",
+                      .results = {result("gelu", 12.25, 0.5), result("silu", 3, 1)}};
+  report.results[1].cold = false;
+  report.results[1].deviation.relative_l2 = std::numeric_limits<double>::quiet_NaN();
+  const auto path =
+      std::filesystem::temp_directory_path() / concat("zinc_kernel_report_", ::getpid(), ".json");
+  train::write_file_atomically(path.string(), json_of(report));
+  const KernelReport again = read_kernel_report(path.string());
+  std::filesystem::remove(path);
+  EXPECT_EQ(json_of(again), json_of(report));
+  EXPECT_EQ(again.machine.cpu, "a \"cpu\"");
+  EXPECT_EQ(again.results[0].median_us, 12.25);
+  EXPECT_TRUE(again.results[0].verified());
+  EXPECT_FALSE(again.results[1].verified());
+  const std::string csv = csv_of(report);
+  EXPECT_THAT(csv, HasSubstr("op,pass,dtype,shape,"));
+  EXPECT_THAT(csv, HasSubstr("gelu,forward,bf16,\"rows=64,cols=768\","));
+  EXPECT_THAT(markdown_of(report), HasSubstr("| gelu | forward | bf16 |"));
+}
+
+TEST(Roofline, AllowsTheLowerOfBothRoofs) {
+  KernelResult gemm = result("gemm", 10, 0.1);
+  gemm.flops = 4'000'000;
+  gemm.gflop_per_s = 300;
+  gemm.ceiling = "gemm";
+  gemm.ceiling_value = 400;
+  const KernelReport report{.results = {result("gelu", 100, 0.1), gemm}};
+  const Roof roof = roof_of(report);
+  EXPECT_EQ(roof.gb_per_s, 0.1);
+  EXPECT_EQ(roof.gflop_per_s, 400);
+  // 0.5 flops per byte at 0.1 GB/s allow 0.05 GFLOP/s; 0.02 were reached.
+  const std::string text = roofline_text(report, roof);
+  EXPECT_THAT(text, testing::ContainsRegex("gelu.* 0\\.500 .* 0\\.0 .* 0\\.1 +40  memory"));
+  EXPECT_THAT(text, testing::ContainsRegex("gemm.* 300\\.0 .* 100\\.0 +300  memory"));
+  const std::string svg = roofline_svg(report, roof);
+  EXPECT_THAT(svg, testing::StartsWith("<svg "));
+  EXPECT_THAT(svg, HasSubstr("<title>gemm forward bf16"));
+  EXPECT_THROW(roof_of({}), InvalidArgument);
+  EXPECT_EQ(roof_of(report, 7, 9).gb_per_s, 7);
+}
+
+TEST(KernelBench, PresetsShapeTheEntries) {
+  KernelBenchOptions options{.filter = "^(rmsnorm|rotary)", .model = shape_of_preset("llama-8b")};
+  std::string shapes;
+  for (const Entry& entry : chosen_entries(options, kCpu)) shapes += entry.shape + "\n";
+  EXPECT_THAT(shapes, HasSubstr("cols=4096"));
+  EXPECT_THAT(shapes, HasSubstr(",32,128"));
+  options.passes = {"backward"};
+  options.dtypes = {DType::bf16};
+  EXPECT_EQ(chosen_entries(options, kCpu).size(), 1u);
+  options.filter = "nothing of this name";
+  EXPECT_THROW(chosen_entries(options, kCpu), InvalidArgument);
+  options.filter = "(";
+  EXPECT_THROW(chosen_entries(options, kCpu), InvalidArgument);
+  EXPECT_THROW(shape_of_preset("gpt5"), ConfigError);
+}
+
+TEST(KernelBench, SmallArrays_AreVerifiedAndTimed) {
+  Context context({.num_threads = 1});
+  const KernelReport report = run_kernel_benches(context, {.filter = "^(gelu|adamw) .*bf16",
+                                                           .extent = Extent::cache,
+                                                           .min_seconds = 0.001,
+                                                           .min_samples = 3});
+  ASSERT_EQ(report.results.size(), 3u);
+  EXPECT_TRUE(report.all_verified());
+  for (const KernelResult& r : report.results) {
+    EXPECT_GE(r.samples, 3) << r.name();
+    EXPECT_GT(r.percent_of_ceiling, 0.0) << r.name();
+    EXPECT_LE(r.min_us, r.median_us) << r.name();
+  }
+}
+
+}  // namespace
+}  // namespace zinc::bench
