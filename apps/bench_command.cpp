@@ -16,6 +16,7 @@
 #include "bench/ceilings.h"
 #include "bench/io_bench.h"
 #include "bench/measure_hardware.h"
+#include "bench/swap_bench.h"
 #include "bench/train_bench.h"
 #include "comm/world.h"
 #include "core/context.h"
@@ -31,6 +32,7 @@ namespace {
 struct Options {
   bench::TrainBenchOptions train;
   bench::IoBenchOptions io;
+  bench::SwapBenchOptions swap;
   int64_t file_mib = 256;
   bool no_fio = false;
   std::string device = "cpu";
@@ -79,6 +81,17 @@ int bench_io(Options options) {
         std::fflush(stdout);
       });
   fmt::print("\nhighest mixed rate:\n{}", bench::aio_section(report));
+  return kDone;
+}
+
+int bench_swap(const Options& options) {
+  comm::World world = comm::connect({.num_threads = options.threads});
+  const bench::SwapBenchResult result =
+      bench::run_swap_bench(world, options.swap, [&](const std::string& name, double seconds) {
+        if (world.is_main()) fmt::print("{:<16} step {:8.1f} ms\n", name, 1e3 * seconds);
+        std::fflush(stdout);
+      });
+  if (world.is_main()) fmt::print("\n{}", bench::describe(result));
   return kDone;
 }
 
@@ -180,6 +193,24 @@ void add_bench_command(CLI::App& app, Action& action) {
       ->check(CLI::Range(1, 64));
   io->add_flag("--no-fio", options->no_fio, "Do not run fio");
   io->callback([options, &action] { action = [options] { return bench_io(*options); }; });
+
+  CLI::App* swap = verb->add_subcommand(
+      "swap", "Training with parameters and states on NVMe, both schedules, beside memory");
+  swap->add_option("--path", options->swap.directory, "A directory on the disk (default .)");
+  swap->add_option("--preset", options->swap.preset, "Default gpt2-124m");
+  swap->add_option("--batch", options->swap.batch, "Sequences per micro-batch (default 1)");
+  swap->add_option("--seq", options->swap.seq, "Tokens per sequence (default 64)");
+  swap->add_option("--accumulation", options->swap.accumulation,
+                   "Micro-batches per step (default 8)");
+  swap->add_option("--steps", options->swap.steps, "Timed steps of each (default 3)");
+  swap->add_option("--block-size", options->swap.storage.block_size, "aio.block_size")
+      ->check(CLI::Range(4096, 1 << 30));
+  swap->add_option("--queue-depth", options->swap.storage.queue_depth, "aio.queue_depth")
+      ->check(CLI::Range(1, 4096));
+  swap->add_option("--io-threads", options->swap.storage.threads, "aio.intra_op_parallelism")
+      ->check(CLI::Range(1, 64));
+  swap->add_option("--threads", options->threads, "0: all cores (default)");
+  swap->callback([options, &action] { action = [options] { return bench_swap(*options); }; });
 
   CLI::App* train = verb->add_subcommand("train", "Training steps of a preset");
   train->add_option("--preset", options->train.preset, "Default gpt2-124m");

@@ -61,7 +61,10 @@ class BackwardEngine {
   explicit BackwardEngine(const BackwardOptions& options) : options_(options) {}
 
   void add_root(const Tensor& value, Tensor gradient);
-  void run();
+  void add_seed(const Tensor& value, double seed);
+  void start();
+  // Runs the nodes with a sequence number above `sequence`; ends the pass after the last.
+  void run_above(int64_t sequence);
 
   // --- used by BackwardPass
   Tensor place_of(const Edge& edge);
@@ -88,6 +91,7 @@ class BackwardEngine {
   const BackwardOptions options_;
   std::vector<BackwardRoot> roots_;
   std::vector<std::shared_ptr<Node>> order_;
+  size_t next_ = 0;  // in order_
   std::unordered_map<const Node*, Arriving> arriving_;
   std::unordered_map<Parameter*, Contributions> contributions_;
   std::vector<ParameterSource*> sources_;  // in the order in which the pass meets them
@@ -140,12 +144,24 @@ void BackwardEngine::collect() {
   }
 }
 
-void BackwardEngine::run() {
+void BackwardEngine::add_seed(const Tensor& value, double seed) {
+  require(value.numel() == 1, "backward: a value of shape ", value.shape(),
+          " needs a gradient of the same shape; only one with a single element can do without");
+  add_root(value, Tensor::full(value.shape(), seed, value.dtype()));
+}
+
+void BackwardEngine::start() {
   const NoGrad no_grad;
   collect();
   for (BackwardRoot& root : roots_) deliver(edge_of(root.value), std::move(root.gradient));
   for (ParameterSource* source : sources_) source->backward_begin();
-  for (const auto& node : order_) run_node(*node);
+}
+
+void BackwardEngine::run_above(int64_t sequence) {
+  const NoGrad no_grad;
+  if (next_ == order_.size()) return;
+  while (next_ < order_.size() && order_[next_]->sequence() > sequence) run_node(*order_[next_++]);
+  if (next_ < order_.size()) return;
   for (ParameterSource* source : sources_) source->backward_end();
 }
 
@@ -327,23 +343,36 @@ GradientTarget BackwardPass::weight_gradient(int weight) {
 void backward(std::span<const BackwardRoot> roots, const BackwardOptions& options) {
   BackwardEngine engine(options);
   for (const BackwardRoot& root : roots) engine.add_root(root.value, root.gradient);
-  engine.run();
+  engine.start();
+  engine.run_above(0);
 }
 
 void backward(const Tensor& value, const Tensor& gradient, const BackwardOptions& options) {
   require(gradient.defined(), "backward: the gradient is undefined");
   BackwardEngine engine(options);
   engine.add_root(value, gradient);
-  engine.run();
+  engine.start();
+  engine.run_above(0);
 }
 
 void backward(const Tensor& value, double seed, const BackwardOptions& options) {
-  require(value.numel() == 1, "backward: a value of shape ", value.shape(),
-          " needs a gradient of the same shape; only one with a single element can do without");
   BackwardEngine engine(options);
-  engine.add_root(value, Tensor::full(value.shape(), seed, value.dtype()));
-  engine.run();
+  engine.add_seed(value, seed);
+  engine.start();
+  engine.run_above(0);
 }
+
+int64_t last_recorded() { return Mode::current().last_sequence; }
+
+BackwardInParts::BackwardInParts(const Tensor& value, double seed)
+    : engine_(std::make_unique<BackwardEngine>(BackwardOptions{})) {
+  engine_->add_seed(value, seed);
+  engine_->start();
+}
+BackwardInParts::~BackwardInParts() = default;
+BackwardInParts::BackwardInParts(BackwardInParts&&) noexcept = default;
+BackwardInParts& BackwardInParts::operator=(BackwardInParts&&) noexcept = default;
+void BackwardInParts::run_back_to(int64_t mark) { engine_->run_above(mark); }
 
 void requires_grad_(Tensor& tensor) {
   require(is_float(tensor.dtype()), "requires_grad_: only floats have gradients, not ",

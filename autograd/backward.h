@@ -7,6 +7,8 @@
 // and gradients are freed as soon as their last use is queued.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <span>
 
 #include "autograd/node.h"
@@ -31,6 +33,27 @@ struct BackwardRoot {
 };
 // One pass from several values; a shared part of their graphs runs once.
 void backward(std::span<const BackwardRoot> roots, const BackwardOptions& options = {});
+
+// The number of the node that was recorded last under the current context; 0: none yet.
+int64_t last_recorded();
+
+// A backward pass that stops on its way, so that the passes of several graphs can take turns: each
+// does what backward(value, seed) does. Sources hear backward_begin() at construction.
+class BackwardInParts {
+ public:
+  // `value`: one element.
+  BackwardInParts(const Tensor& value, double seed);
+  ~BackwardInParts();
+  BackwardInParts(BackwardInParts&&) noexcept;
+  BackwardInParts& operator=(BackwardInParts&&) noexcept;
+
+  // Runs the nodes of the graph that were recorded after last_recorded() gave `mark` and have not
+  // run yet. 0: all that are left, which ends the pass.
+  void run_back_to(int64_t mark);
+
+ private:
+  std::unique_ptr<class BackwardEngine> engine_;
+};
 
 // --- leaf tensors: those that no op has made
 // Makes a float tensor a leaf whose gradient is kept. Handles that were copied before do not

@@ -6,8 +6,8 @@
 
 #include "bench/ceilings.h"
 #include "bench/device_clock.h"
+#include "bench/random_batch.h"
 #include "core/error.h"
-#include "core/philox.h"
 #include "train/hub/model_config.h"
 #include "train/json/writer.h"
 #include "train/model.h"
@@ -26,22 +26,6 @@ double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t middle = values.size() / 2;
   return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
-}
-
-nn::Batch random_batch(int64_t index, const TrainBenchOptions& options, int64_t vocabulary) {
-  const RandomKey key = make_random_key(7, Purpose::test, 0, static_cast<uint64_t>(index), 0);
-  const int64_t n = options.batch * options.seq;
-  std::vector<int64_t> ids;
-  for (int64_t i = 0; i <= n; ++i) {
-    ids.push_back(key.bits(static_cast<uint64_t>(i)) % vocabulary);
-  }
-  const Shape shape{options.batch, options.seq};
-  const std::span<const int64_t> all(ids);
-  return {.input_ids = Tensor::from<int64_t>(all.first(static_cast<size_t>(n)), shape, DType::i32),
-          .labels = Tensor::from<int64_t>(all.last(static_cast<size_t>(n)), shape, DType::i32),
-          .num_targets = n,
-          .num_tokens = n,
-          .global_micro_batch = index};
 }
 
 // One product of the forward pass; backward makes two more of the same size.
@@ -135,7 +119,8 @@ double run_step(Candidate& candidate, comm::World& world, const TrainBenchOption
   const int64_t ranks = world.size();
   for (int64_t i = 0; i < options.accumulation; ++i) {
     const int64_t index = (step * options.accumulation + i) * ranks + world.rank();
-    batches.push_back(random_batch(index, options, candidate.model->vocab_size()));
+    batches.push_back(
+        random_batch(index, options.batch, options.seq, candidate.model->vocab_size()));
   }
   const auto start = Clock::now();
   for (const nn::Batch& batch : batches) {

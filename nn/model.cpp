@@ -1,5 +1,7 @@
 #include "nn/model.h"
 
+#include <utility>
+
 #include "core/error.h"
 
 namespace zinc::nn {
@@ -8,6 +10,18 @@ void Model::set_recompute_every(int64_t every) {
   require(every >= 0,
           "model: the number of blocks per recomputed segment must not be negative: ", every);
   recompute_every_ = every;
+}
+
+Tensor Model::stage(int64_t index, const Batch& batch, Tensor x) {
+  require(index == 0 && !x.defined(), "model: ", architecture(), " has one stage, the whole loss");
+  return loss(batch);
+}
+
+Tensor Model::loss_of_stages(const Batch& batch) {
+  Tensor x;
+  const int64_t count = num_stages();
+  for (int64_t index = 0; index < count; ++index) x = stage(index, batch, std::move(x));
+  return x;
 }
 
 Tensor Model::next_logits(const Tensor&, KvCache&) {

@@ -18,6 +18,12 @@ class Model : public Module {
   // of kIgnoredLabel add nothing. Never divided: the engine applies one factor at the step.
   virtual Tensor loss(const Batch& batch) = 0;
 
+  // loss() in stages, for passes that take several batches side by side, layer by layer. Stage 0
+  // takes an undefined x, every other one what the stage before gave for the batch; the last gives
+  // the loss. 1: the model does not say its stages, and the one is loss().
+  virtual int64_t num_stages() { return 1; }
+  virtual Tensor stage(int64_t index, const Batch& batch, Tensor x);
+
   // ids [B, T] i32 -> logits [B, V] of the position after the last token, f32. For generation.
   virtual Tensor next_logits(const Tensor& ids) = 0;
 
@@ -38,6 +44,10 @@ class Model : public Module {
   // 0: keeps them all.
   void set_recompute_every(int64_t every);
   int64_t recompute_every() const { return recompute_every_; }
+
+ protected:
+  // loss() of a model that says its stages.
+  Tensor loss_of_stages(const Batch& batch);
 
  private:
   int64_t recompute_every_ = 0;

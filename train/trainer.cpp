@@ -70,13 +70,16 @@ StepMetrics Trainer::train_step() {
   zero::StepResult step;
   int64_t tokens = 0;
   do {
-    const nn::Batch batch = loader_.next();
-    tokens += batch.input_ids.numel();
-    if (flops_per_token_ == 0.0) {
-      flops_per_token_ = engine_.model().flops_per_token(batch.input_ids.dim(1));
+    std::vector<nn::Batch> batches;
+    for (int64_t i = 0; i < engine_.config().batches_together(); ++i) {
+      const nn::Batch& batch = batches.emplace_back(loader_.next());
+      tokens += batch.input_ids.numel();
+      if (flops_per_token_ == 0.0) {
+        flops_per_token_ = engine_.model().flops_per_token(batch.input_ids.dim(1));
+      }
+      samples_ += batch.input_ids.dim(0) * engine_.world().size();
     }
-    samples_ += batch.input_ids.dim(0) * engine_.world().size();
-    engine_.backward(engine_.forward(batch));
+    engine_.run_passes(batches);
     step = engine_.step();
   } while (step.outcome == zero::StepOutcome::accumulated);
   engine_.world().context().compute()->synchronize();

@@ -1,10 +1,8 @@
 #include "zero/engine.h"
 
 #include <array>
-#include <bit>
 #include <cmath>
 #include <exception>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -14,10 +12,11 @@
 #include "core/error.h"
 #include "kernels/scale.h"
 #include "optim/clipping.h"
-#include "optim/factory.h"
 #include "optim/loss_scaler.h"
 #include "optim/schedule.h"
-#include "zero/agreement.h"
+#include "zero/edited_parameters.h"
+#include "zero/engine_setup.h"
+#include "zero/evaluation_scope.h"
 #include "zero/gather_values.h"
 #include "zero/gradient_norm.h"
 #include "zero/host_activations.h"
@@ -33,81 +32,9 @@
 #include "zero/strategy.h"
 #include "zero/trace_span.h"
 #include "zero/update_rules.h"
+#include "zero/vertical_passes.h"
 
 namespace zinc::zero {
-namespace {
-
-std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
-                                                   EngineOptions& options) {
-  if (options.optimizer != nullptr) {
-    if (config.zero.stage >= 1 && !config.zero.allow_untested_optimizer) {
-      throw ConfigError(concat("a client's own optimizer (", options.optimizer->name(),
-                               ") on ZeRO stage ", config.zero.stage,
-                               " needs \"zero_allow_untested_optimizer\": true"));
-    }
-    if (config.zero.offload_optimizer.device != OffloadDevice::none &&
-        config.zero.force_cpu_optimizer) {
-      throw ConfigError(concat("a client's own optimizer (", options.optimizer->name(),
-                               ") with offload_optimizer needs \"zero_force_ds_cpu_optimizer\": "
-                               "false"));
-    }
-    return std::move(options.optimizer);
-  }
-  return optim::make_optimizer(config.optimizer);
-}
-
-bool agrees(comm::World& world, uint64_t schedule, uint64_t parameter_groups) {
-  require_agreement(world,
-                    std::array{Fingerprint{"schedule or layout", schedule},
-                               Fingerprint{"split into parameter groups", parameter_groups}});
-  return true;
-}
-
-class EvaluationScope {
- public:
-  explicit EvaluationScope(nn::Model& model) : model_(model), training_(model.is_training()) {
-    model_.train(false);
-  }
-  ~EvaluationScope() { model_.train(training_); }
-  EvaluationScope(const EvaluationScope&) = delete;
-  EvaluationScope& operator=(const EvaluationScope&) = delete;
-
- private:
-  nn::Model& model_;
-  bool training_;
-};
-
-int64_t recompute_every(nn::Model& model, const RecomputeConfig& recompute) {
-  if (recompute.num_checkpoints == 0) return recompute.every_blocks;
-  const auto modules = model.modules();
-  const int64_t blocks = std::count_if(modules.begin(), modules.end(),
-                                       [](const nn::Module* m) { return m->is_shard_unit(); });
-  return std::max<int64_t>(1, (blocks + recompute.num_checkpoints - 1) / recompute.num_checkpoints);
-}
-
-}  // namespace
-
-std::string_view name_of(StepOutcome outcome) {
-  switch (outcome) {
-    case StepOutcome::accumulated:
-      return "accumulated";
-    case StepOutcome::applied:
-      return "applied";
-    case StepOutcome::skipped_overflow:
-      return "skipped_overflow";
-  }
-  return "?";
-}
-
-double Loss::mean() const {
-  if (num_targets == 0) return std::numeric_limits<double>::quiet_NaN();
-  return sum.item() / static_cast<double>(num_targets);
-}
-
-double Evaluation::mean() const {
-  if (num_targets == 0) return std::numeric_limits<double>::quiet_NaN();
-  return loss_sum / static_cast<double>(num_targets);
-}
 
 class Engine::Impl {
  public:
@@ -121,8 +48,8 @@ class Engine::Impl {
         optimizer_(choose_optimizer(config_, options)),
         scaler_(config_.precision.loss_scale),
         lr_schedule_(config_.schedule, config_.optimizer, run_length(options)),
-        groups_(prepare_groups()),
-        schedule_(StepSchedule::record(model, groups_)),
+        groups_(prepare_groups(model, config_, world.size())),
+        schedule_(StepSchedule::record(model, groups_, config_.batches_together())),
         rules_(model, groups_, std::move(options.parameter_groups), config_.optimizer.hyper),
         agreed_(agrees(world, schedule_.hash(), rules_.hash())),
         strategy_(make_strategy(config_, strategy_inputs(options))),
@@ -142,19 +69,15 @@ class Engine::Impl {
   }
 
   Loss forward(const nn::Batch& batch) {
-    require(batch.input_ids.dim(0) == config_.batch.micro_batch, "engine.forward: the batch has ",
-            batch.input_ids.dim(0), " sequences, but train_micro_batch_size_per_gpu is ",
-            config_.batch.micro_batch, "; pad it, or change the configuration");
+    require(config_.batches_together() == 1,
+            "engine.forward: \"schedule\": \"vertical\" takes all micro-batches of a step "
+            "together; call engine.run_passes()");
     step_trace_.begin(context_.trace());
     const TracePhase phase(context_.trace(), "forward");
-    const int64_t index =
-        batch.global_micro_batch >= 0
-            ? batch.global_micro_batch
-            : (num_steps_ * config_.batch.accumulation + forwards_) * world_.size() + world_.rank();
-    ++forwards_;
+    const uint64_t index = take_in(batch);
     const auto start = clock_.start();
-    activity_ = "forward";
-    context_.random().set_position(static_cast<uint64_t>(num_steps_), static_cast<uint64_t>(index));
+    enter("forward", forwards_);
+    context_.random().set_position(static_cast<uint64_t>(num_steps_), index);
     source_.begin(WeightStore::Phase::forward);
     const EngineParameterSource::Pass pass(source_);
     const autograd::ExpectedLossGradient expected(totals_.seed(scaler_.scale(), batch.num_targets));
@@ -173,20 +96,37 @@ class Engine::Impl {
             config_.batch.accumulation, " micro-batches of this step are done; call step() first");
     const TracePhase phase(context_.trace(), "backward");
     const auto start = clock_.start();
-    activity_ = "backward";
+    enter("backward", micro_step_ + 1);
     const int64_t left = no_sync_ ? 1 : 0;  // more are to come
-    strategy_.gradients->begin_micro_step(
-        backwards_, backwards_ + config_.batch.accumulation - micro_step_ + left);
+    if (hands_over_ && !no_sync_ && micro_step_ + 1 == config_.batch.accumulation) {
+      begin_update(std::array{loss.num_targets});
+    }
+    strategy_.gradients->begin_micro_steps(
+        backwards_, 1, backwards_ + config_.batch.accumulation - micro_step_ + left);
     const EngineParameterSource::Pass pass(source_);
     autograd::backward(loss.sum, totals_.seed(scaler_.scale(), loss.num_targets));
     pass.end();
-    strategy_.gradients->end_micro_step();
+    strategy_.gradients->end_micro_steps();
     totals_.add(loss.sum.item(), loss.num_targets);
     ++backwards_;
     clock_.stop(start, &PhaseSeconds::backward);
     if (no_sync_) return;
     ++micro_step_;
     stepped_ = false;
+  }
+
+  void run_passes(std::span<const nn::Batch> batches) {
+    require(static_cast<int64_t>(batches.size()) == config_.batches_together(),
+            "engine.run_passes: ", batches.size(), " batches instead of ",
+            config_.batches_together());
+    if (config_.batches_together() == 1) {
+      const Loss loss = forward(batches.front());
+      hands_over_ = true;
+      backward(loss);
+      hands_over_ = false;
+    } else {
+      run_side_by_side(batches);
+    }
   }
 
   StepResult step() {
@@ -288,6 +228,7 @@ class Engine::Impl {
   void end_no_sync() noexcept { no_sync_ = false; }
 
   Evaluation evaluate(const nn::Batch& batch) {
+    require_no_update();
     const EvaluationScope evaluation(model_);
     const autograd::NoGrad no_grad;
     const TracePhase phase(context_.trace(), "evaluation");
@@ -301,6 +242,7 @@ class Engine::Impl {
   }
 
   Tensor next_logits(const Tensor& ids) {
+    require_no_update();
     const EvaluationScope evaluation(model_);
     const autograd::NoGrad no_grad;
     activity_ = "generation";
@@ -322,7 +264,15 @@ class Engine::Impl {
     return parts;
   }
 
+  // See Note [Updates during backward].
+  void require_no_update() const {
+    require(!factor_.defined(),
+            "engine: weights are under update since run_passes(); call step() first, or forward() "
+            "and backward() instead");
+  }
+
   Tensor parameter(std::string_view name) {
+    require_no_update();
     const nn::Parameter& parameter = model_.parameter(name);
     activity_ = "reading of weights";
     const Tensor values = host_tensor(parameter);
@@ -331,6 +281,7 @@ class Engine::Impl {
   }
 
   Tensor optimizer_state(std::string_view name, std::string_view state) {
+    require_no_update();
     const nn::Parameter& parameter = model_.parameter(name);
     std::string known;
     for (int i = 0; i < optimizer_->num_states(); ++i) {
@@ -352,6 +303,7 @@ class Engine::Impl {
 
   void set_parameter(std::string_view name, const Tensor& values) {
     require_between_steps("set_parameter");
+    require_no_update();
     const nn::Parameter& parameter = model_.parameter(name);
     require(values.shape() == parameter.shape(), "parameter '", name, "' has shape ",
             parameter.shape(), ", the values have ", values.shape());
@@ -359,6 +311,7 @@ class Engine::Impl {
   }
 
   void read_own_weights(const TakeWeights& take) {
+    require_no_update();
     activity_ = "reading of weights";
     zero::read_own_weights(groups_, *strategy_.weights, world_.communicator(), context_, take);
   }
@@ -371,8 +324,7 @@ class Engine::Impl {
   std::string moment() const {
     const std::string_view activity = activity_;
     if (activity == "forward" || activity == "backward") {
-      const int64_t number = activity == "forward" ? forwards_ : micro_step_ + 1;
-      return concat(activity, " of micro-batch ", number, ", at ", source_.last_used());
+      return concat(activity, " of micro-batch ", entered_, ", at ", source_.last_used());
     }
     return std::string(activity);
   }
@@ -406,32 +358,76 @@ class Engine::Impl {
   bool no_sync_ = false;
   bool stepped_ = true;
   const char* activity_ = "construction";
+  int64_t entered_ = 0;  // micro-batch of the activity, from 1
   StepTrace step_trace_;
+  bool hands_over_ = false;  // run_passes(): the update may begin during backward
+  Tensor factor_;            // of the update under way: [1] f32
 
  private:
+  // Checks a batch that goes forward, and gives the key of its random numbers.
+  uint64_t take_in(const nn::Batch& batch) {
+    require(batch.input_ids.dim(0) == config_.batch.micro_batch, "engine.forward: the batch has ",
+            batch.input_ids.dim(0), " sequences, but train_micro_batch_size_per_gpu is ",
+            config_.batch.micro_batch, "; pad it, or change the configuration");
+    const int64_t next = num_steps_ * config_.batch.accumulation + forwards_++;
+    return static_cast<uint64_t>(batch.global_micro_batch >= 0
+                                     ? batch.global_micro_batch
+                                     : next * world_.size() + world_.rank());
+  }
+
+  void enter(const char* activity, int64_t micro_batch) {
+    activity_ = activity;
+    entered_ = micro_batch;
+  }
+
+  void run_side_by_side(std::span<const nn::Batch> batches) {
+    require(stepped_ && backwards_ == 0,
+            "engine.run_passes: all micro-batches of this step are done; call step() first");
+    step_trace_.begin(context_.trace());
+    std::vector<SideBySide> micro_batches;
+    for (const nn::Batch& batch : batches) {
+      micro_batches.push_back({.batch = &batch,
+                               .global_micro_batch = take_in(batch),
+                               .seed = totals_.seed(scaler_.scale(), batch.num_targets)});
+    }
+    VerticalPasses passes(model_, static_cast<uint64_t>(num_steps_), micro_batches);
+    source_.begin(WeightStore::Phase::forward);
+    {
+      const TracePhase phase(context_.trace(), "forward");
+      const auto start = clock_.start();
+      const EngineParameterSource::Pass pass(source_);
+      const autograd::RecomputeInputScope recompute(
+          config_.recompute.cpu_checkpointing ? &host_activations_ : nullptr);
+      passes.forward([this](int64_t i) { enter("forward", i + 1); });
+      host_activations_.settle();
+      pass.end();
+      clock_.stop(start, &PhaseSeconds::forward);
+    }
+    const TracePhase phase(context_.trace(), "backward");
+    const auto start = clock_.start();
+    const auto count = static_cast<int64_t>(batches.size());
+    std::vector<int64_t> targets;
+    for (const nn::Batch& batch : batches) targets.push_back(batch.num_targets);
+    begin_update(targets);
+    strategy_.gradients->begin_micro_steps(0, count, count);
+    const EngineParameterSource::Pass pass(source_);
+    passes.backward([this](int64_t i) {
+      enter("backward", i + 1);
+      strategy_.gradients->enter(i);
+    });
+    pass.end();
+    strategy_.gradients->end_micro_steps();
+    for (int64_t i = 0; i < count; ++i) {
+      totals_.add(passes.loss(i).item(), batches[static_cast<size_t>(i)].num_targets);
+    }
+    micro_step_ = backwards_ = count;
+    stepped_ = false;
+    clock_.stop(start, &PhaseSeconds::backward);
+  }
+
   static std::optional<int64_t> run_length(const EngineOptions& options) {
     if (options.total_steps <= 0) return std::nullopt;
     return options.total_steps;
-  }
-
-  static const EngineConfig& validated(const EngineConfig& config) {
-    validate(config);
-    return config;
-  }
-
-  static comm::World& checked(comm::World& world, const EngineConfig& config) {
-    if (config.determinism == Determinism::world &&
-        !std::has_single_bit(static_cast<unsigned>(world.size()))) {
-      throw ConfigError(
-          concat("\"determinism\": \"world\" needs a power of two of ranks, not ", world.size()));
-    }
-    return world;
-  }
-
-  std::vector<ShardGroup> prepare_groups() {
-    model_.set_dtype(config_.precision.dtype);
-    model_.set_recompute_every(recompute_every(model_, config_.recompute));
-    return make_shard_groups(model_, world_.size(), config_.zero.param_persistence_threshold);
   }
 
   Lockstep* lockstep(const EngineOptions& options) {
@@ -477,17 +473,7 @@ class Engine::Impl {
                                                .learning_rate = lr_schedule_.lr(),
                                                .loss_scale = scaler_.scale(),
                                                .num_targets = loss.num_targets},
-                                    .divisor = scaler_.scale() * count / wire_divisor()});
-  }
-
-  static void check_edited(const std::vector<std::string>& names, const EditedParameters& values) {
-    for (const std::string& name : names) {
-      const auto found = values.find(name);
-      require(found != values.end(), "engine.edit: '", name, "' was taken out");
-      const View view = found->second.view();
-      require(view.is_contiguous(), "engine.edit: '", name, "' must be contiguous");
-    }
-    require(values.size() == names.size(), "engine.edit: names were added");
+                                    .divisor = divisor_of(count)});
   }
 
   NormResult measure_norm() {
@@ -514,13 +500,32 @@ class Engine::Impl {
     }
   }
 
-  void apply(double summed_norm, double divisor, StepResult& result) {
-    const Tensor factor = Tensor::full({1}, update_factor(summed_norm, divisor));
+  // See Note [Updates during backward]. `coming`: targets of this rank's last micro-batches.
+  void begin_update(std::span<const int64_t> coming) {
+    if (!strategy_.updates_during_backward) return;
+    const double count = totals_.count_with(world_, coming);
+    require(count > 0.0, "engine.backward: no micro-batch of this step has a target token");
+    factor_ = Tensor::full({1}, update_factor(0.0, divisor_of(count)));
     rules_.follow(lr_schedule_);
-    strategy_.step->run({.optimizer = *optimizer_,
-                         .rules = rules_,
-                         .factor = factor.view(),
-                         .step = num_applied_ + 1});
+    strategy_.step->begin(step_arguments());
+  }
+
+  double divisor_of(double count) const { return scaler_.scale() * count / wire_divisor(); }
+
+  StepArguments step_arguments() const {
+    return {.optimizer = *optimizer_,
+            .rules = rules_,
+            .factor = factor_.view(),
+            .step = num_applied_ + 1};
+  }
+
+  void apply(double summed_norm, double divisor, StepResult& result) {
+    if (!factor_.defined()) {
+      factor_ = Tensor::full({1}, update_factor(summed_norm, divisor));
+      rules_.follow(lr_schedule_);
+    }
+    strategy_.step->run(step_arguments());
+    factor_ = {};
     strategy_.weights->publish();
     lr_schedule_.advance();
     ++num_applied_;
@@ -552,6 +557,7 @@ Engine::~Engine() = default;
 
 Loss Engine::forward(const nn::Batch& batch) { return impl_->forward(batch); }
 void Engine::backward(const Loss& loss) { impl_->backward(loss); }
+void Engine::run_passes(std::span<const nn::Batch> batches) { impl_->run_passes(batches); }
 StepResult Engine::step() { return impl_->step(); }
 Evaluation Engine::evaluate(const nn::Batch& batch) { return impl_->evaluate(batch); }
 std::vector<Evaluation> Engine::gather(const Evaluation& part) { return impl_->gather(part); }
@@ -565,8 +571,14 @@ int64_t Engine::num_skipped() const { return impl_->num_steps_ - impl_->num_appl
 int64_t Engine::micro_step() const { return impl_->micro_step_; }
 double Engine::loss_scale() const { return impl_->scaler_.scale(); }
 double Engine::learning_rate() const { return impl_->lr_schedule_.lr(); }
-void Engine::set_learning_rate(double value) { impl_->lr_schedule_.set_lr(value); }
-void Engine::clear_learning_rate() { impl_->lr_schedule_.clear_lr(); }
+void Engine::set_learning_rate(double value) {
+  impl_->require_no_update();
+  impl_->lr_schedule_.set_lr(value);
+}
+void Engine::clear_learning_rate() {
+  impl_->require_no_update();
+  impl_->lr_schedule_.clear_lr();
+}
 Tensor Engine::parameter(std::string_view name) { return impl_->parameter(name); }
 Tensor Engine::optimizer_state(std::string_view name, std::string_view state) {
   return impl_->optimizer_state(name, state);

@@ -24,6 +24,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -114,6 +115,12 @@ class Engine {
   Loss forward(const nn::Batch& batch);
   void backward(const Loss& loss);
   StepResult step();  // collective at the end of an accumulation
+
+  // forward() and backward() of as many batches as config().batches_together() says: of one, or
+  // with PassOrder::vertical of all micro-batches of the step, which pass in no other way. Where
+  // nothing can stop the step (no clipping, no overflow check) and states are on NVMe, the update
+  // begins during the last of them: learning rate and weights are out of reach then until step().
+  void run_passes(std::span<const nn::Batch> batches);
 
   // The summed loss of a batch without a graph, dropout off; this rank's part.
   Evaluation evaluate(const nn::Batch& batch);

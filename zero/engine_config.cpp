@@ -30,6 +30,10 @@ std::string_view name_of(OffloadDevice value) {
   return "?";
 }
 
+std::string_view name_of(PassOrder value) {
+  return value == PassOrder::horizontal ? "horizontal" : "vertical";
+}
+
 void validate(const EngineConfig& config) {
   std::string problems;
   const auto check = [&problems](bool good, const std::string& message) {
@@ -76,6 +80,10 @@ void validate(const EngineConfig& config) {
     check(gradient.loss_reduction == LossReduction::tokens,
           "\"determinism\": \"world\" needs \"loss_reduction\": \"tokens\"");
   }
+  check(config.pass_order == PassOrder::horizontal || !gradient.reduce_schedule ||
+            *gradient.reduce_schedule == ReduceSchedule::micro_step,
+        "\"schedule\": \"vertical\" reduces after every micro-batch: reduce_schedule must be "
+        "micro_step");
   check(zero.sub_group_size >= 0, "sub_group_size must not be negative");
   const OffloadConfig& optimizer = zero.offload_optimizer;
   check(optimizer.device == OffloadDevice::none || zero.stage >= 1,

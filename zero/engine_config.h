@@ -55,12 +55,18 @@ enum class LossReduction : uint8_t {
   micro_batch,  // DeepSpeed's: the mean of the micro-batches' means
 };
 enum class OffloadDevice : uint8_t { none, cpu, nvme };
+// In which order the micro-batches of a step go through the model's layers.
+enum class PassOrder : uint8_t {
+  horizontal,  // one micro-batch through all layers after the other
+  vertical,    // all micro-batches through a layer before the next one: zero/vertical_passes.h
+};
 
 std::string_view name_of(Determinism value);      // "run", "world"
 std::string_view name_of(ReduceSchedule value);   // "boundary", "micro_step"
 std::string_view name_of(ReduceAlgorithm value);  // "ordered", "native"
 std::string_view name_of(LossReduction value);    // "tokens", "micro_batch"
 std::string_view name_of(OffloadDevice value);    // "none", "cpu", "nvme"
+std::string_view name_of(PassOrder value);        // "horizontal", "vertical"
 
 struct GradientConfig {
   double clipping = 1.0;  // largest global L2 norm of the step's gradient; 0: off
@@ -139,14 +145,21 @@ struct EngineConfig {
   RecomputeConfig recompute{};
   AioConfig aio{};
   Determinism determinism = Determinism::run;
+  PassOrder pass_order = PassOrder::horizontal;
   // Measures the phases of every step; each then waits for the one before.
   bool wall_clock_breakdown = false;
   // Checks the CRC of every byte that comes back from a swap file.
   bool verify_swap = true;
 
+  // Micro-batches that go through the model side by side: 1, or all of a step.
+  int64_t batches_together() const {
+    return pass_order == PassOrder::vertical ? batch.accumulation : 1;
+  }
   // The value in force.
   ReduceSchedule reduce_schedule() const {
-    if (determinism == Determinism::world) return ReduceSchedule::micro_step;
+    if (determinism == Determinism::world || pass_order == PassOrder::vertical) {
+      return ReduceSchedule::micro_step;
+    }
     return gradient.reduce_schedule.value_or(zero.stage <= 1 ? ReduceSchedule::boundary
                                                              : ReduceSchedule::micro_step);
   }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -23,13 +24,16 @@ class GradientStore {
  public:
   virtual ~GradientStore() = default;
 
-  // Micro-batch `index` of `count` of a step is about to run backward.
-  virtual void begin_micro_step(int64_t index, int64_t count) = 0;
+  // Micro-batches [index, index + together) of the `count` of a step are about to run backward,
+  // side by side; more than one only where every micro-batch is reduced.
+  virtual void begin_micro_steps(int64_t index, int64_t together, int64_t count) = 0;
+  // What follows is of the i-th of them; of the first at the beginning.
+  virtual void enter(int64_t i) = 0;
   // Where the gradient of one parameter goes; accumulate is true for every use but the first.
   virtual autograd::GradientTarget target(ParameterIndex parameter) = 0;
   virtual void gradient_done(ParameterIndex parameter) = 0;
   // Parameters without a finished gradient count as zero; their groups' reductions are issued now.
-  virtual void end_micro_step() = 0;
+  virtual void end_micro_steps() = 0;
 
   // After the last micro-batch: the compute stream waits for all reductions.
   virtual void finish() = 0;
@@ -39,6 +43,12 @@ class GradientStore {
   // With to_host in the tier pinned_host.
   virtual ConstView gradient(int group, Range range) = 0;
   virtual void discard() = 0;  // the step is done or skipped
+
+  // Calls `complete` for each trained group when the last reduction of its sums was issued.
+  using Complete = std::function<void(int group)>;
+  virtual void on_complete(Complete complete) = 0;
+  // The compute stream waits for the sums of such a group, which gradient() then gives.
+  virtual void await(int group) = 0;
 };
 
 struct GradientStoreOptions {

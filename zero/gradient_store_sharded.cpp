@@ -31,7 +31,7 @@ class ShardedSums : public GroupGradients {
 
   ConstView gradient(int group, Range range) override {
     GroupState& state = states()[static_cast<size_t>(group)];
-    if (options().replicate) return part(state.written, policy().kept, range);
+    if (options().replicate) return part(now(state).written, policy().kept, range);
     const ShardGroup& of = groups()[static_cast<size_t>(group)];
     if (options().to_host) return host_gradient(of, range);
     return part(state.kept, policy().kept, place_in_shards(of, range));
@@ -39,7 +39,7 @@ class ShardedSums : public GroupGradients {
 
   void discard() override {
     for (GroupState& state : states()) {
-      state.written.reset();
+      for (MicroStep& micro_step : state.micro_steps) micro_step.written.reset();
       state.kept.reset();
       state.host.reset();
     }
@@ -56,14 +56,14 @@ class ShardedSums : public GroupGradients {
     const StreamRef stream = begin_reduction();
     const TraceSpan span(context().trace(), TraceKind::reduce, stream, group.name(),
                          sent_bytes(group, policy().wire));
-    const View written = whole(state.written, policy().written);
+    const View written = whole(now(state).written, policy().written);
     for (const Segment& segment : group.segments()) {
       if (!is_trained(segment.kind)) continue;
       const bool accumulate = !tree && !is_first();
       state.work = collectives().reduce_scatter(written.narrow(0, segment.offset, segment.size),
                                                 shard_of(state, segment), accumulate, stream);
     }
-    in_flight_.emplace_back(state.work, std::exchange(state.written, Block()));
+    in_flight_.emplace_back(state.work, std::exchange(now(state).written, Block()));
     if (tree) add_to_tree(group, state, stream);
     if (options().to_host && is_last()) {
       send_to_host(group, state, [&](const Segment& segment) { return shard_of(state, segment); });
@@ -121,14 +121,15 @@ class ShardedSums : public GroupGradients {
   void gather(const ShardGroup& group) {
     if (group.num_trained_parameters() == 0) return;
     GroupState& state = state_of(group);
-    state.written = take(group.trained_numel(), policy().kept);
+    now(state).written = take(group.trained_numel(), policy().kept);
     const StreamRef stream = begin_reduction();
     const TraceSpan span(context().trace(), TraceKind::reduce, stream, group.name(),
                          sent_bytes(group, policy().kept));
     for (const Segment& segment : group.segments()) {
       if (!is_trained(segment.kind)) continue;
       state.work = collectives().all_gather(
-          shard_of(state, segment), part(state.written, policy().kept, segment.range()), stream);
+          shard_of(state, segment), part(now(state).written, policy().kept, segment.range()),
+          stream);
     }
     end_reduction();
   }

@@ -28,7 +28,7 @@ class WholeSums : public GroupGradients {
 
   void discard() override {
     for (GroupState& state : states()) {
-      state.written.reset();
+      now(state).written.reset();
       state.kept.reset();
       state.host.reset();
     }
@@ -41,11 +41,11 @@ class WholeSums : public GroupGradients {
   void collect(const ShardGroup& group, GroupState& state) override {
     if (keeps_written()) return;
     if (!state.kept) state.kept = take(group.trained_numel(), policy().kept);
-    kernels::accumulate({.x = whole(state.written, policy().written),
+    kernels::accumulate({.x = whole(now(state).written, policy().written),
                          .accumulator = whole(state.kept, policy().kept),
                          .overwrite = is_first()},
                         context().compute());
-    state.written.reset();
+    now(state).written.reset();
   }
 
   void reduce(const ShardGroup& group, GroupState& state) override {
@@ -74,7 +74,7 @@ class WholeSums : public GroupGradients {
   }
 
  private:
-  Block& sums(GroupState& state) { return keeps_written() ? state.written : state.kept; }
+  Block& sums(GroupState& state) { return keeps_written() ? now(state).written : state.kept; }
 };
 
 }  // namespace

@@ -25,57 +25,68 @@ GroupGradients::GroupGradients(const std::vector<ShardGroup>& groups, const Step
       states_(groups.size()) {
   for (const ShardGroup& group : groups) {
     state_of(group).in_step.assign(group.placements().size(), false);
-    state_of(group).in_micro_step.assign(group.placements().size(), false);
+    state_of(group).micro_steps.resize(1);
   }
 }
 
-void GroupGradients::begin_micro_step(int64_t index, int64_t count) {
-  first_ = index == 0;
-  last_ = index + 1 == count;
+void GroupGradients::begin_micro_steps(int64_t index, int64_t together, int64_t count) {
+  bug_check(together == 1 || !keeps_written(), "sums kept over micro-batches are made one by one");
+  begin_ = index;
+  count_ = count;
+  current_ = 0;
   next_in_order_ = 0;
+  next_micro_step_ = 0;
   for (GroupState& state : states_) {
-    state.done = 0;
-    state.complete = false;
-    state.in_micro_step.assign(state.in_micro_step.size(), false);
-    if (first_) state.in_step.assign(state.in_step.size(), false);
+    state.micro_steps.resize(static_cast<size_t>(together));
+    for (MicroStep& micro_step : state.micro_steps) {
+      micro_step.done = 0;
+      micro_step.complete = false;
+      micro_step.seen.assign(state.in_step.size(), false);
+    }
+    if (index == 0) state.in_step.assign(state.in_step.size(), false);
   }
 }
 
 autograd::GradientTarget GroupGradients::target(ParameterIndex parameter) {
   const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
   GroupState& state = state_of(group);
+  MicroStep& micro_step = now(state);
   const auto position = static_cast<size_t>(parameter.position);
   const Placement& placement = group.placements()[position];
-  if (!state.written) {
-    state.written = take(group.trained_numel(), policy().written);
+  if (!micro_step.written) {
+    micro_step.written = take(group.trained_numel(), policy().written);
     for (const Range& gap : group.trained_gaps()) {
-      kernels::fill({.y = part(state.written, policy().written, gap)}, context_.compute());
+      kernels::fill({.y = part(micro_step.written, policy().written, gap)}, context_.compute());
     }
   }
-  const bool seen = keeps_written() ? state.in_step[position] : state.in_micro_step[position];
+  const bool seen = keeps_written() ? state.in_step[position] : micro_step.seen[position];
   state.in_step[position] = true;
-  state.in_micro_step[position] = true;
-  return {.view = part(state.written, policy().written, placement.range())
+  micro_step.seen[position] = true;
+  return {.view = part(micro_step.written, policy().written, placement.range())
                       .reshape(placement.parameter->shape()),
           .accumulate = seen};
 }
 
 void GroupGradients::gradient_done(ParameterIndex parameter) {
   const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
-  if (++state_of(group).done == group.num_trained_parameters()) complete(group);
+  if (++now(state_of(group)).done == group.num_trained_parameters()) complete(group);
 }
 
-void GroupGradients::end_micro_step() {
+void GroupGradients::end_micro_steps() {
   for (const int index : order_) {
     const ShardGroup& group = groups_[static_cast<size_t>(index)];
-    if (!state_of(group).complete) complete(group);
+    GroupState& state = state_of(group);
+    for (current_ = 0; current_ < state.micro_steps.size(); ++current_) {
+      if (!now(state).complete) complete(group);
+    }
   }
+  current_ = 0;
   if (reduces_now()) issue_in_order();
 }
 
 void GroupGradients::complete(const ShardGroup& group) {
   GroupState& state = state_of(group);
-  state.complete = true;
+  now(state).complete = true;
   if (group.num_trained_parameters() > 0) {
     zero_unused(group, state);
     collect(group, state);
@@ -85,8 +96,8 @@ void GroupGradients::complete(const ShardGroup& group) {
 
 // A parameter that took no part counts as zero.
 void GroupGradients::zero_unused(const ShardGroup& group, GroupState& state) {
-  if (keeps_written() && !last_) return;  // a later micro-batch may still bring it
-  const std::vector<bool> seen = keeps_written() ? state.in_step : state.in_micro_step;
+  if (keeps_written() && !is_last()) return;  // a later micro-batch may still bring it
+  const std::vector<bool> seen = keeps_written() ? state.in_step : now(state).seen;
   for (size_t i = 0; i < seen.size(); ++i) {
     if (seen[i] || !is_trained(group.placements()[i].segment)) continue;
     require(options_.allow_unused, "parameter '", group.placements()[i].parameter->name(),
@@ -96,19 +107,31 @@ void GroupGradients::zero_unused(const ShardGroup& group, GroupState& state) {
   }
 }
 
-// Collectives follow the recorded order, whatever the order of completion on this rank.
+// Collectives follow the recorded order, whatever the order of completion on this rank: group by
+// group, and in a group one micro-batch after the other.
 void GroupGradients::issue_in_order() {
-  while (next_in_order_ < order_.size()) {
+  const size_t entered = current_;
+  for (; next_in_order_ < order_.size(); ++next_in_order_, next_micro_step_ = 0) {
     const ShardGroup& group = groups_[static_cast<size_t>(order_[next_in_order_])];
     GroupState& state = state_of(group);
-    if (!state.complete) return;
-    ++next_in_order_;
-    if (group.num_trained_parameters() == 0) continue;
-    reduce(group, state);
-    trace_memory(context_);
-    end_reduction();
-    if (!options_.overlap) state.work.wait_on(context_.compute());
+    for (; next_micro_step_ < state.micro_steps.size(); ++next_micro_step_) {
+      current_ = next_micro_step_;
+      const bool complete = now(state).complete;
+      if (complete && group.num_trained_parameters() > 0) issue(group, state);
+      if (complete) continue;
+      current_ = entered;
+      return;
+    }
   }
+  current_ = entered;
+}
+
+void GroupGradients::issue(const ShardGroup& group, GroupState& state) {
+  reduce(group, state);
+  trace_memory(context_);
+  end_reduction();
+  if (!options_.overlap) state.work.wait_on(context_.compute());
+  if (is_last() && on_complete_) on_complete_(group.index());
 }
 
 Block GroupGradients::take(int64_t numel, DType dtype) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "zero/gradient_store.h"
@@ -16,24 +17,33 @@ class GroupGradients : public GradientStore {
                  comm::Communicator& communicator, Context& context, PhaseClock& clock,
                  const GradientStoreOptions& options);
 
-  void begin_micro_step(int64_t index, int64_t count) override;
+  void begin_micro_steps(int64_t index, int64_t together, int64_t count) override;
+  void enter(int64_t i) override { current_ = static_cast<size_t>(i); }
   autograd::GradientTarget target(ParameterIndex parameter) override;
   void gradient_done(ParameterIndex parameter) override;
-  void end_micro_step() override;
+  void end_micro_steps() override;
+  void on_complete(Complete complete) override { on_complete_ = std::move(complete); }
+  void await(int group) override {
+    states_[static_cast<size_t>(group)].work.wait_on(context_.compute());
+  }
 
  protected:
-  struct GroupState {
-    Block written;  // [trained_numel] policy.written: this micro-step's, or the step's where kept
-    Block kept;     // what the derived store keeps beside it
-    Block host;     // [trained_numel / world] policy.kept, in host memory: the step's sums
-    std::vector<bool> in_step;        // by position: has a gradient in this step
-    std::vector<bool> in_micro_step;  // in this micro-step
+  struct MicroStep {
+    Block written;           // [trained_numel] policy.written; of the step where keeps_written()
+    std::vector<bool> seen;  // by position: has a gradient
     int done = 0;
     bool complete = false;
+  };
+  struct GroupState {
+    std::vector<MicroStep> micro_steps;  // that run side by side
+    Block kept;                          // what the derived store keeps beside them
+    Block host;  // [trained_numel / world] policy.kept, in host memory: the step's sums
+    std::vector<bool> in_step;  // by position: has a gradient in this step
     comm::Work work;
   };
 
-  // `written` stays over the micro-batches of a step, and backward adds to it.
+  // `written` stays over the micro-batches of a step, and backward adds to it; they do not run side
+  // by side.
   virtual bool keeps_written() const = 0;
   // All gradients of the group that this micro-step brings are issued.
   virtual void collect(const ShardGroup&, GroupState&) {}
@@ -47,12 +57,15 @@ class GroupGradients : public GradientStore {
     return states_[static_cast<size_t>(group.index())];
   }
   std::vector<GroupState>& states() { return states_; }
+  // Of the micro-step that is being worked on.
+  MicroStep& now(GroupState& state) const { return state.micro_steps[current_]; }
   const GradientPolicy& policy() const { return options_.policy; }
   const GradientStoreOptions& options() const { return options_; }
   comm::Communicator& communicator() { return communicator_; }
   Context& context() { return context_; }
-  bool is_first() const { return first_; }
-  bool is_last() const { return last_; }
+  // Of the micro-step that is being worked on.
+  bool is_first() const { return begin_ + static_cast<int64_t>(current_) == 0; }
+  bool is_last() const { return begin_ + static_cast<int64_t>(current_) + 1 == count_; }
 
   Block take(int64_t numel, DType dtype);
   View whole(const Block& block, DType dtype) const;
@@ -78,6 +91,7 @@ class GroupGradients : public GradientStore {
   void complete(const ShardGroup& group);
   void zero_unused(const ShardGroup& group, GroupState& state);
   void issue_in_order();
+  void issue(const ShardGroup& group, GroupState& state);
 
   const std::vector<ShardGroup>& groups_;
   const std::vector<int> order_;
@@ -86,10 +100,13 @@ class GroupGradients : public GradientStore {
   PhaseClock& clock_;
   const GradientStoreOptions options_;
   SegmentCollectives collectives_;
+  Complete on_complete_;
   std::vector<GroupState> states_;
-  size_t next_in_order_ = 0;
-  bool first_ = true;
-  bool last_ = true;
+  size_t next_in_order_ = 0;    // group whose reduction comes next
+  size_t next_micro_step_ = 0;  // of those side by side
+  size_t current_ = 0;          // of those side by side
+  int64_t begin_ = 0;           // the first of them, of the step's
+  int64_t count_ = 1;           // of the step
 };
 
 }  // namespace zinc::zero

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <limits>
+#include <numeric>
 #include <span>
 
 #include "zero/gather_values.h"
@@ -54,6 +55,14 @@ StepLoss LossTotals::reduce(comm::World& world) const {
 double LossTotals::count(const StepLoss& loss, int world) const {
   if (by_token()) return static_cast<double>(loss.num_targets);
   return static_cast<double>(static_cast<int64_t>(losses_.size()) * world);
+}
+
+double LossTotals::count_with(comm::World& world, std::span<const int64_t> coming) const {
+  if (!by_token()) return static_cast<double>((losses_.size() + coming.size()) * world.size());
+  const int64_t own = std::accumulate(coming.begin(), coming.end(), num_targets_);
+  const auto value = static_cast<double>(own);
+  const std::vector<double> all = gather_values(world, {&value, 1});
+  return std::accumulate(all.begin(), all.end(), 0.0);
 }
 
 void LossTotals::clear() {

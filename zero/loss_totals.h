@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "comm/world.h"
@@ -34,6 +35,10 @@ class LossTotals {
   // What the summed gradient of the step is divided by to be that of the mean loss, but for the
   // loss scale. 0 where no micro-batch has a target.
   double count(const StepLoss& loss, int world) const;
+
+  // What count() will give once micro-batches with these targets on this rank have been added: the
+  // last of the step. Collective where ranks may differ in it.
+  double count_with(comm::World& world, std::span<const int64_t> coming) const;
 
   void clear();
 

@@ -28,6 +28,15 @@ class OptimizerStep {
   virtual ~OptimizerStep() = default;
   // Issues the update of all slices; work issued to the compute stream afterwards sees new weights.
   virtual void run(const StepArguments& args) = 0;
+
+  // Note [Updates during backward]
+  // Where nothing can stop a step or change its factor (no clipping, no overflow check), the update
+  // of a group begins while backward goes on below it: begin() before the last backward pass,
+  // ready() for each group when its sums are complete, run() with the same arguments for the rest.
+  // ready() issues updates of groups that were ready before, and does not wait for the disk.
+  virtual bool can_begin() const { return false; }
+  virtual void begin(const StepArguments&) {}
+  virtual void ready(int group) { static_cast<void>(group); }
 };
 
 // `tile_numel` of updates that go tile by tile.

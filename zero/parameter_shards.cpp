@@ -42,9 +42,12 @@ ParameterShards::ParameterShards(const std::vector<ShardGroup>& groups,
   buffers_.resize(std::min(static_cast<size_t>(options.buffer_count), tiles.size()));
   swapped_ = std::make_unique<SwappedShards>(groups, std::move(tiles), 1, Label::parameters,
                                              context, options.swap);
-  for (Buffer& buffer : buffers_) {
-    buffer.memory =
-        context.allocate(swapped_->largest_tile_bytes(), Label::staging, Tier::pinned_host);
+  if (options.updates_during_passes) update_buffers_.resize(2);
+  for (std::vector<Buffer>* buffers : {&buffers_, &update_buffers_}) {
+    for (Buffer& buffer : *buffers) {
+      buffer.memory =
+          context.allocate(swapped_->largest_tile_bytes(), Label::staging, Tier::pinned_host);
+    }
   }
   context.compute()->synchronize();  // before the disk touches the memory
 }
@@ -204,19 +207,32 @@ void ParameterShards::take_updated(const ShardGroup& group, Range range, const C
     const Tile& tile = swapped_->tiles()[static_cast<size_t>(index)];
     const Range inside = intersect(tile.range, range);
     if (inside.empty()) continue;
-    Buffer* buffer = holder_of(index);
-    if (buffer == nullptr || !buffer->is_update) {
-      if (buffer == nullptr) buffer = &free_buffer(group);
-      buffer->transfer.wait();
-      buffer->tile = index;
-      buffer->is_update = true;
-    }
+    Buffer& buffer = update_buffer(group, index);
     transfer(values.narrow(0, inside.begin - range.begin, inside.size()),
-             swapped_->plane(tile, buffer->memory, 0)
+             swapped_->plane(tile, buffer.memory, 0)
                  .narrow(0, inside.begin - tile.range.begin, inside.size()),
              context_.compute());
-    if (inside.end == tile.range.end) write_behind(*buffer);
+    if (inside.end == tile.range.end) write_behind(buffer);
   }
+}
+
+ParameterShards::Buffer& ParameterShards::update_buffer(const ShardGroup& group, int tile) {
+  Buffer* buffer = nullptr;
+  if (update_buffers_.empty()) {
+    buffer = holder_of(tile);
+    if (buffer != nullptr && buffer->is_update) return *buffer;
+    if (buffer == nullptr) buffer = &free_buffer(group);
+  } else {
+    for (Buffer& open : update_buffers_) {
+      if (open.is_update && open.tile == tile) return open;
+    }
+    buffer = &update_buffers_[next_update_++ % update_buffers_.size()];
+    bug_check(!buffer->is_update, "a tile of parameters was updated in part");
+  }
+  buffer->transfer.wait();
+  buffer->tile = tile;
+  buffer->is_update = true;
+  return *buffer;
 }
 
 void ParameterShards::write_behind(Buffer& buffer) {
@@ -227,9 +243,11 @@ void ParameterShards::write_behind(Buffer& buffer) {
 }
 
 void ParameterShards::finish_update() {
-  for (Buffer& buffer : buffers_) {
-    bug_check(!buffer.is_update, "a tile of parameters was updated in part");
-    buffer.transfer.wait();
+  for (std::vector<Buffer>* buffers : {&buffers_, &update_buffers_}) {
+    for (Buffer& buffer : *buffers) {
+      bug_check(!buffer.is_update, "a tile of parameters was updated in part");
+      buffer.transfer.wait();
+    }
   }
 }
 

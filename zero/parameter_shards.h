@@ -28,6 +28,8 @@ struct ParameterShardOptions {
   int64_t buffer_count = 5;
   int64_t buffer_numel = 100'000'000;  // elements of a tile at most
   int64_t max_in_host = 0;             // elements: the first groups that fit stay in host memory
+  // take_updated() comes while shards are read for use, and gets two buffers of its own.
+  bool updates_during_passes = false;
 };
 
 // One thread: that which issues work.
@@ -82,6 +84,7 @@ class ParameterShards {
   Buffer* holder_of(int tile);
   // A buffer without a tile: one that is free, else one whose values are the least needed.
   Buffer& free_buffer(const ShardGroup& group);
+  Buffer& update_buffer(const ShardGroup& group, int tile);
   void start_read(Buffer& buffer, int tile);
   // Waits for the buffer's transfer. Where that failed, no tile's values are there.
   void finish(Buffer& buffer);
@@ -96,6 +99,8 @@ class ParameterShards {
   std::vector<std::vector<int>> tiles_;  // by group
   std::unique_ptr<SwappedShards> swapped_;
   std::vector<Buffer> buffers_;
+  std::vector<Buffer> update_buffers_;  // empty: updates use buffers_
+  size_t next_update_ = 0;
 };
 
 }  // namespace zinc::zero

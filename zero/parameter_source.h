@@ -31,6 +31,7 @@ class EngineParameterSource : public autograd::ParameterSource {
         lockstep_(lockstep),
         forward_(groups, "forward", schedule.forward()),
         backward_(groups, "backward", schedule.backward()),
+        evaluation_(groups, "forward", schedule.evaluation()),
         cursor_(&forward_) {}
 
   // A pass that the engine runs. Parameters can be used while one lives, and nowhere else.
@@ -50,8 +51,8 @@ class EngineParameterSource : public autograd::ParameterSource {
 
   // A forward pass begins.
   void begin(WeightStore::Phase phase) {
-    forward_.restart();
-    cursor_ = &forward_;
+    cursor_ = phase == WeightStore::Phase::evaluation ? &evaluation_ : &forward_;
+    cursor_->restart();
     weights_.begin(phase);
   }
   const ParameterTable& table() const { return table_; }
@@ -105,6 +106,7 @@ class EngineParameterSource : public autograd::ParameterSource {
   Lockstep* lockstep_;
   ScheduleCursor forward_;
   ScheduleCursor backward_;
+  ScheduleCursor evaluation_;
   ScheduleCursor* cursor_;
 };
 

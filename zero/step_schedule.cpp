@@ -7,6 +7,7 @@
 #include "core/context.h"
 #include "core/error.h"
 #include "core/philox.h"
+#include "zero/vertical_passes.h"
 
 namespace zinc::zero {
 namespace {
@@ -118,7 +119,8 @@ ParameterIndex ParameterTable::at(const autograd::Parameter& parameter) const {
   return found->second;
 }
 
-StepSchedule StepSchedule::record(nn::Model& model, const std::vector<ShardGroup>& groups) {
+StepSchedule StepSchedule::record(nn::Model& model, const std::vector<ShardGroup>& groups,
+                                  int64_t together) {
   Device device = Context::current().device();
   device.meta = true;
   Context context({.device = device,
@@ -138,8 +140,17 @@ StepSchedule StepSchedule::record(nn::Model& model, const std::vector<ShardGroup
   StepSchedule schedule;
   {
     const Tensor loss = model.loss(batch);
+    schedule.evaluation_ = std::exchange(recorder.entries, {});
+    schedule.forward_ = schedule.evaluation_;
+    if (together == 1) autograd::backward(loss);
+    schedule.backward_ = std::exchange(recorder.entries, {});
+  }
+  if (together > 1) {
+    VerticalPasses passes(
+        model, 0, std::vector<SideBySide>(static_cast<size_t>(together), {.batch = &batch}));
+    passes.forward([](int64_t) {});
     schedule.forward_ = std::exchange(recorder.entries, {});
-    autograd::backward(loss);
+    passes.backward([](int64_t) {});
     schedule.backward_ = std::exchange(recorder.entries, {});
   }
   schedule.reduce_order_ = order_of_completion(groups, schedule.backward_);

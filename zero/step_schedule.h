@@ -45,12 +45,15 @@ struct ScheduleEntry {
 
 class StepSchedule {
  public:
-  // Runs `model` on a meta device with a batch of one short sequence. The model's parameters get
-  // their present sources back.
-  static StepSchedule record(nn::Model& model, const std::vector<ShardGroup>& groups);
+  // Runs `model` on a meta device with batches of one short sequence, `together` of them side by
+  // side (zero/vertical_passes.h). The model's parameters get their present sources back.
+  static StepSchedule record(nn::Model& model, const std::vector<ShardGroup>& groups,
+                             int64_t together = 1);
 
   const std::vector<ScheduleEntry>& forward() const { return forward_; }
   const std::vector<ScheduleEntry>& backward() const { return backward_; }
+  // A forward pass of one batch.
+  const std::vector<ScheduleEntry>& evaluation() const { return evaluation_; }
   // Groups in the order in which the last of their gradients is done; groups whose parameters are
   // not all used come last, by descending index. Every trained group once.
   const std::vector<int>& reduce_order() const { return reduce_order_; }
@@ -60,6 +63,7 @@ class StepSchedule {
  private:
   std::vector<ScheduleEntry> forward_;
   std::vector<ScheduleEntry> backward_;
+  std::vector<ScheduleEntry> evaluation_;
   std::vector<int> reduce_order_;
   uint64_t hash_ = 0;
 };

@@ -1,5 +1,7 @@
 #include "zero/strategy.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace zinc::zero {
@@ -77,28 +79,43 @@ std::unique_ptr<SwappedShards> make_swapped(const EngineConfig& config,
       1 + inputs.num_states, Label::optimizer, inputs.context, swap_settings(config, offload));
 }
 
-ParameterShardOptions parameter_shards(const EngineConfig& config) {
+// See Note [Updates during backward]. A frozen part of a group may be gathered after the group's
+// gradients are complete: then nothing begins early.
+bool updates_during_backward(const EngineConfig& config, const StrategyInputs& inputs) {
+  const auto frozen = [](const Segment& segment) { return !is_trained(segment.kind); };
+  const bool has_frozen =
+      std::any_of(inputs.groups.begin(), inputs.groups.end(), [&](const ShardGroup& group) {
+        return std::any_of(group.segments().begin(), group.segments().end(), frozen);
+      });
+  return tier_of(config.zero.offload_optimizer) == Tier::nvme && !has_frozen &&
+         !inputs.dynamic_model && config.gradient.clipping == 0.0 &&
+         !config.precision.check_overflow && config.precision.dtype != DType::f16;
+}
+
+ParameterShardOptions parameter_shards(const EngineConfig& config, bool updates_during_passes) {
   const OffloadConfig& offload = config.zero.offload_param;
   return {.tier = tier_of(offload),
           .swap = swap_settings(config, offload),
           .buffer_count = offload.buffer_count,
           .buffer_numel = offload.buffer_size,
-          .max_in_host = offload.max_in_cpu};
+          .max_in_host = offload.max_in_cpu,
+          .updates_during_passes = updates_during_passes};
 }
 
 std::unique_ptr<WeightStore> make_weights(const EngineConfig& config, const StrategyInputs& inputs,
                                           SwappedShards* swapped) {
   const ZeroConfig& zero = config.zero;
-  const WeightStoreOptions options{.num_states = inputs.num_states,
-                                   .shard_optimizer = zero.stage >= 1,
-                                   .bucket_numel = zero.allgather_bucket_size,
-                                   .optimizer_tier = tier_of(config.zero.offload_optimizer),
-                                   .parameters = parameter_shards(config),
-                                   .swapped = swapped,
-                                   .overlap = config.overlap_comm(),
-                                   .prefetch_numel = zero.prefetch_bucket_size,
-                                   .max_live_numel = zero.max_live_parameters,
-                                   .max_reuse_numel = zero.max_reuse_distance};
+  const WeightStoreOptions options{
+      .num_states = inputs.num_states,
+      .shard_optimizer = zero.stage >= 1,
+      .bucket_numel = zero.allgather_bucket_size,
+      .optimizer_tier = tier_of(config.zero.offload_optimizer),
+      .parameters = parameter_shards(config, updates_during_backward(config, inputs)),
+      .swapped = swapped,
+      .overlap = config.overlap_comm(),
+      .prefetch_numel = zero.prefetch_bucket_size,
+      .max_live_numel = zero.max_live_parameters,
+      .max_reuse_numel = zero.max_reuse_distance};
   if (zero.stage < 3) {
     return make_whole_weights(inputs.groups, inputs.communicator, inputs.context, inputs.weights,
                               options);
@@ -135,6 +152,12 @@ Strategy make_strategy(const EngineConfig& config, const StrategyInputs& inputs)
   strategy.owned = owned_ranges(inputs.groups, parts);
   strategy.step = make_step(config, inputs, strategy);
   strategy.uses_are_collective = config.zero.stage == 3;
+  strategy.updates_during_backward =
+      updates_during_backward(config, inputs) && strategy.step->can_begin();
+  if (strategy.updates_during_backward) {
+    strategy.gradients->on_complete(
+        [step = strategy.step.get()](int group) { step->ready(group); });
+  }
   return strategy;
 }
 

@@ -35,6 +35,8 @@ struct Strategy {
   // What each rank updates; one entry where every rank updates everything. See GradientNorm.
   std::vector<std::vector<OwnedRange>> owned;
   bool uses_are_collective = false;  // the first use of a group gathers it
+  // The engine may call step->begin() before the last backward pass of a step.
+  bool updates_during_backward = false;
 };
 
 struct StrategyInputs {

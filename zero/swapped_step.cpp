@@ -2,10 +2,12 @@
 // the host and writing behind, over as many buffers as these overlap.
 //
 // Note [Buffers of the swapped step]
-// Tile i uses buffer i mod n, with n = 1, one more to read ahead, one more to write behind. Before
-// a tile is read into a buffer, the write of the tile that was there has been waited for, and so
-// has the copy of its weights to the device.
+// Tiles queue in their order, or in that in which their groups' gradients were complete; the i-th
+// of the queue uses buffer i mod n, with n = 1, one more to read ahead, one more to write behind.
+// Before a tile is read into a buffer, the write of the tile that was there has been waited for,
+// and so has the copy of its weights to the device.
 #include <algorithm>
+#include <optional>
 
 #include "zero/host_memory.h"
 #include "zero/optimizer_step.h"
@@ -32,23 +34,40 @@ class SwappedStep final : public OptimizerStep {
     }
   }
 
-  void run(const StepArguments& args) override {
+  bool can_begin() const override { return true; }
+
+  void begin(const StepArguments& args) override {
     states_.settle();
-    const std::vector<UpdateSlice> slices = weights_.slices();
-    const size_t count = states_.tiles().size();
-    for (size_t i = 0; i < count; ++i) {
-      Buffer& buffer = buffer_of(i);
-      if (i == 0 || !pipeline_.read_ahead) start_read(i);
-      buffer.transfer.wait();
-      if (pipeline_.read_ahead && i + 1 < count) start_read(i + 1);
-      update(args, slices, i);
-      // The disk takes what the update leaves.
-      context_.compute()->synchronize();
-      buffer.transfer = states_.start_write(i, buffer.memory);
-      if (!pipeline_.write_behind) buffer.transfer.wait();
+    slices_ = weights_.slices();
+    args_.emplace(args);
+    queue_.clear();
+    next_read_ = 0;
+    next_update_ = 0;
+    latest_.reset();
+  }
+
+  void ready(int group) override {
+    if (!args_) return;
+    // Its sums are still on their way: their turn comes with the next group's.
+    if (latest_) {
+      gradients_.await(*latest_);
+      push(*latest_);
     }
+    latest_ = group;
+    while (next_update_ < queue_.size() && is_there(next_update_)) advance();
+  }
+
+  void run(const StepArguments& args) override {
+    if (!args_) begin(args);
+    std::vector<bool> queued(states_.tiles().size(), false);
+    for (const size_t tile : queue_) queued[tile] = true;
+    for (size_t i = 0; i < queued.size(); ++i) {
+      if (!queued[i]) queue_.push_back(i);
+    }
+    while (next_update_ < queue_.size()) advance();
     for (Buffer& buffer : buffers_) buffer.transfer.wait();
     updated_.finish();
+    args_.reset();
   }
 
  private:
@@ -58,22 +77,48 @@ class SwappedStep final : public OptimizerStep {
     offload::SwapSpace::Transfer transfer;
   };
 
-  Buffer& buffer_of(size_t tile) { return buffers_[tile % buffers_.size()]; }
+  // By place in the queue.
+  Buffer& buffer_of(size_t place) { return buffers_[place % buffers_.size()]; }
 
-  void start_read(size_t tile) {
-    Buffer& buffer = buffer_of(tile);
+  void push(int group) {
+    for (size_t i = 0; i < states_.tiles().size(); ++i) {
+      if (states_.tiles()[i].group == group) queue_.push_back(i);
+    }
+    if (next_read_ == next_update_) start_read();
+  }
+
+  bool is_there(size_t place) { return place < next_read_ && buffer_of(place).transfer.query(); }
+
+  // Updates the next tile.
+  void advance() {
+    const size_t place = next_update_++;
+    if (place == next_read_) start_read();
+    Buffer& buffer = buffer_of(place);
+    buffer.transfer.wait();
+    if (pipeline_.read_ahead) start_read();
+    update(*args_, slices_, queue_[place], buffer);
+    // The disk takes what the update leaves.
+    context_.compute()->synchronize();
+    buffer.transfer = states_.start_write(queue_[place], buffer.memory);
+    if (!pipeline_.write_behind) buffer.transfer.wait();
+  }
+
+  void start_read() {
+    if (next_read_ == queue_.size()) return;
+    const size_t place = next_read_++;
+    Buffer& buffer = buffer_of(place);
     buffer.transfer.wait();
     buffer.sent.wait();
     context_.compute()->synchronize();
-    buffer.transfer = states_.start_read(tile, buffer.memory);
+    buffer.transfer = states_.start_read(queue_[place], buffer.memory);
   }
 
-  void update(const StepArguments& args, const std::vector<UpdateSlice>& slices, size_t index) {
+  void update(const StepArguments& args, const std::vector<UpdateSlice>& slices, size_t index,
+              Buffer& buffer) {
     const Tile& tile = states_.tiles()[index];
     const auto slice = std::find_if(slices.begin(), slices.end(), [&](const UpdateSlice& s) {
       return s.group == tile.group && s.segment == tile.segment;
     });
-    Buffer& buffer = buffer_of(index);
     const View weights = states_.plane(tile, buffer.memory, SwappedShards::kMasterPlane);
     const bool is_narrow = UpdatedWeights::is_narrow(*slice);
     const View narrow = is_narrow ? updated_.buffer(*slice, tile.range.size()) : View();
@@ -102,6 +147,12 @@ class SwappedStep final : public OptimizerStep {
   Context& context_;
   const SwapPipeline pipeline_;
   std::vector<Buffer> buffers_;
+  std::optional<StepArguments> args_;  // while a step is under way
+  std::vector<UpdateSlice> slices_;
+  std::vector<size_t> queue_;  // tiles
+  size_t next_read_ = 0;       // places in the queue
+  size_t next_update_ = 0;
+  std::optional<int> latest_;  // the group that was ready last
   UpdatedWeights updated_;
 };
 

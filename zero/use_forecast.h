@@ -24,7 +24,7 @@ class UseForecast {
   void advance(int group);
 
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-  // Elements that are used before `group` is used again; kNever: not in these passes.
+  // Elements that are gathered for use before `group` is used again; kNever: not in these passes.
   int64_t distance(int group) const;
   // Other groups in the order of their next use, the nearest first; each once.
   std::vector<int> upcoming() const;
@@ -34,8 +34,9 @@ class UseForecast {
 
   const std::vector<ShardGroup>& groups_;
   const StepSchedule* schedule_;
-  std::vector<int> uses_;       // groups, in order
-  std::vector<int64_t> numel_;  // of the parameters used before each use, and after the last
+  std::vector<int> uses_;        // groups, in order
+  std::vector<int64_t> numel_;   // of the parameters used before each use, and after the last
+  std::vector<size_t> run_end_;  // by use: where the uses of its group in a row end
   size_t next_ = 0;
 };
 

@@ -31,24 +31,34 @@ Tensor last_logits(const Tensor& hidden, const autograd::Weight& head);
 double decoder_flops_per_token(int64_t multiplied_weights, int64_t num_layers, int64_t width,
                                int64_t sequence);
 
-// x through all blocks; in segments of `every` whose activations are computed again in backward,
-// where every > 0. forward(block, x) -> x.
+// Blocks go in segments of `every` whose activations are computed again in backward, where
+// every > 0; else one by one, and everything is kept.
+inline int64_t num_segments(int64_t num_blocks, int64_t every) {
+  const int64_t length = std::max<int64_t>(every, 1);
+  return (num_blocks + length - 1) / length;
+}
+
+// x through one segment. forward(block, x) -> x.
+template <class Blocks, class Forward>
+Tensor run_segment(Blocks& blocks, int64_t segment, const Tensor& x, int64_t every,
+                   const Forward& forward) {
+  if (every <= 0) return forward(blocks[segment], x);
+  const int64_t begin = segment * every;
+  const int64_t end = std::min(begin + every, blocks.size());
+  return autograd::recompute(
+      [&blocks, forward, begin, end](const Tensor& in) {
+        Tensor out = in;
+        for (int64_t i = begin; i < end; ++i) out = forward(blocks[i], out);
+        return out;
+      },
+      x);
+}
+
+// x through all segments.
 template <class Blocks, class Forward>
 Tensor run_blocks(Blocks& blocks, Tensor x, int64_t every, const Forward& forward) {
-  if (every <= 0 || !autograd::gradients_enabled()) {
-    for (auto& block : blocks) x = forward(block, x);
-    return x;
-  }
-  for (int64_t begin = 0; begin < blocks.size(); begin += every) {
-    const int64_t end = std::min(begin + every, blocks.size());
-    x = autograd::recompute(
-        [&blocks, forward, begin, end](const Tensor& in) {
-          Tensor out = in;
-          for (int64_t i = begin; i < end; ++i) out = forward(blocks[i], out);
-          return out;
-        },
-        x);
-  }
+  const int64_t count = num_segments(blocks.size(), every);
+  for (int64_t i = 0; i < count; ++i) x = run_segment(blocks, i, x, every, forward);
   return x;
 }
 

@@ -42,6 +42,10 @@ LayerNormOptions norm_of(const Gpt2Config& config) {
   return {.features = config.hidden_size, .eps = config.layer_norm_epsilon};
 }
 
+auto through(const AttentionScope& scope) {
+  return [scope](Gpt2Block& block, const Tensor& in) { return block.forward(in, scope); };
+}
+
 }  // namespace
 
 Gpt2Block::Gpt2Block(Module& parent, std::string name, const Gpt2Config& config)
@@ -99,17 +103,26 @@ Gpt2::Gpt2(const Gpt2Config& config)
 
 Parameter& Gpt2::head() { return lm_head_ ? lm_head_->weight() : transformer_.wte.weight(); }
 
-Tensor Gpt2::hidden(const Tensor& ids, const AttentionScope& scope) {
+Tensor Gpt2::embed(const Tensor& ids, const AttentionScope& scope) {
   require_sequence(*this, ids);
-  Tensor x = autograd::embedding(ids, transformer_.wte.weight(), transformer_.wpe.weight(),
-                                 {.start = start_of(scope)});
-  x = run_blocks(transformer_.h, transformer_.drop.forward(x), recompute_every(),
-                 [scope](Gpt2Block& block, const Tensor& in) { return block.forward(in, scope); });
+  return transformer_.drop.forward(autograd::embedding(
+      ids, transformer_.wte.weight(), transformer_.wpe.weight(), {.start = start_of(scope)}));
+}
+
+Tensor Gpt2::hidden(const Tensor& ids, const AttentionScope& scope) {
+  const Tensor x = run_blocks(transformer_.h, embed(ids, scope), recompute_every(), through(scope));
   return transformer_.ln_f.forward(x);
 }
 
-Tensor Gpt2::loss(const Batch& batch) {
-  const Tensor x = hidden(batch.input_ids, {batch.lengths, batch.document_starts});
+int64_t Gpt2::num_stages() { return 2 + num_segments(transformer_.h.size(), recompute_every()); }
+
+Tensor Gpt2::stage(int64_t index, const Batch& batch, Tensor x) {
+  const AttentionScope scope{batch.lengths, batch.document_starts};
+  if (index == 0) return embed(batch.input_ids, scope);
+  if (index + 1 < num_stages()) {
+    return run_segment(transformer_.h, index - 1, x, recompute_every(), through(scope));
+  }
+  x = transformer_.ln_f.forward(x);
   return autograd::linear_cross_entropy(x, head(), batch.labels);
 }
 

@@ -27,7 +27,9 @@ class Gpt2 : public Model {
  public:
   explicit Gpt2(const Gpt2Config& config);  // throws ConfigError where the config is inconsistent
 
-  Tensor loss(const Batch& batch) override;
+  Tensor loss(const Batch& batch) override { return loss_of_stages(batch); }
+  int64_t num_stages() override;  // the embedding, every segment of blocks, the head
+  Tensor stage(int64_t index, const Batch& batch, Tensor x) override;
   Tensor next_logits(const Tensor& ids) override;
   Tensor next_logits(const Tensor& ids, KvCache& cache) override;
   std::string_view architecture() const override { return "gpt2"; }
@@ -46,6 +48,7 @@ class Gpt2 : public Model {
     LayerNorm ln_f;
   };
 
+  Tensor embed(const Tensor& ids, const AttentionScope& scope);
   Tensor hidden(const Tensor& ids, const AttentionScope& scope);  // after ln_f
   Parameter& head();
 

@@ -29,6 +29,12 @@ RMSNormOptions norm_of(const LlamaConfig& config) {
   return {.features = config.hidden_size, .eps = config.rms_norm_epsilon};
 }
 
+auto through(const autograd::RotaryTable& table, const AttentionScope& scope) {
+  return [table, scope](LlamaBlock& block, const Tensor& in) {
+    return block.forward(in, table, scope);
+  };
+}
+
 kernels::RotaryScaling scaling_of(const RopeScaling& scaling) {
   kernels::RotaryScaling result{.factor = scaling.factor,
                                 .low_freq_factor = scaling.low_freq_factor,
@@ -142,19 +148,28 @@ const autograd::RotaryTable& Llama::rotary_table(int64_t positions, DType dtype)
   return table_;
 }
 
-Tensor Llama::hidden(const Tensor& ids, const AttentionScope& scope) {
+Tensor Llama::embed(const Tensor& ids) {
   require_sequence(*this, ids);
-  const Tensor x = model_.embed_tokens.forward(ids);
-  const int64_t positions = scope.cache == nullptr ? ids.dim(1) : scope.cache->capacity();
-  const autograd::RotaryTable table = rotary_table(positions, x.dtype());
-  return model_.norm.forward(run_blocks(model_.layers, x, recompute_every(),
-                                        [table, scope](LlamaBlock& block, const Tensor& in) {
-                                          return block.forward(in, table, scope);
-                                        }));
+  return model_.embed_tokens.forward(ids);
 }
 
-Tensor Llama::loss(const Batch& batch) {
-  const Tensor x = hidden(batch.input_ids, {batch.lengths, batch.document_starts});
+Tensor Llama::hidden(const Tensor& ids, const AttentionScope& scope) {
+  const Tensor x = embed(ids);
+  const int64_t positions = scope.cache == nullptr ? ids.dim(1) : scope.cache->capacity();
+  return model_.norm.forward(run_blocks(model_.layers, x, recompute_every(),
+                                        through(rotary_table(positions, x.dtype()), scope)));
+}
+
+int64_t Llama::num_stages() { return 2 + num_segments(model_.layers.size(), recompute_every()); }
+
+Tensor Llama::stage(int64_t index, const Batch& batch, Tensor x) {
+  if (index == 0) return embed(batch.input_ids);
+  if (index + 1 < num_stages()) {
+    const autograd::RotaryTable& table = rotary_table(x.dim(1), x.dtype());
+    return run_segment(model_.layers, index - 1, x, recompute_every(),
+                       through(table, {batch.lengths, batch.document_starts}));
+  }
+  x = model_.norm.forward(x);
   return autograd::linear_cross_entropy(x, head(), batch.labels);
 }
 

@@ -46,7 +46,9 @@ class Llama : public Model {
  public:
   explicit Llama(const LlamaConfig& config);  // throws ConfigError where it is inconsistent
 
-  Tensor loss(const Batch& batch) override;
+  Tensor loss(const Batch& batch) override { return loss_of_stages(batch); }
+  int64_t num_stages() override;  // the embedding, every segment of layers, the head
+  Tensor stage(int64_t index, const Batch& batch, Tensor x) override;
   Tensor next_logits(const Tensor& ids) override;
   Tensor next_logits(const Tensor& ids, KvCache& cache) override;
   std::string_view architecture() const override { return "llama"; }
@@ -63,6 +65,7 @@ class Llama : public Model {
     RMSNorm norm;
   };
 
+  Tensor embed(const Tensor& ids);
   Tensor hidden(const Tensor& ids, const AttentionScope& scope);
   const autograd::RotaryTable& rotary_table(int64_t positions, DType dtype);
   Parameter& head();

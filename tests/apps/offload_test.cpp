@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 
+#include <csignal>
 #include <filesystem>
 #include <string>
 
@@ -55,6 +56,27 @@ TEST(Offload, TrainedWeightsAreTheSameFile) {
     if (reference.empty()) reference = weights;
     EXPECT_TRUE(weights == reference) << device;
   }
+}
+
+// The other run swaps in every step and is killed while this one trains.
+TEST(Offload, TwoRunsShareADirectory_AndAKilledOneLeavesNothing) {
+  const TrainingFolder folder;
+  const std::string swap = folder / "swap";
+  std::filesystem::create_directory(swap);
+  folder.write("ds.json", config_with(nvme_in(swap)));
+  const Ended alone = run_zinc(folder.train());
+  ASSERT_EQ(alone.exit_code, kDone) << to_string(alone);
+  const std::string weights = weights_of(folder);
+
+  CommandProcess endless(folder.train({"--steps", "1000000", "--out", folder / "endless"}));
+  ASSERT_TRUE(endless.wait_for_output("step "));
+  EXPECT_TRUE(std::filesystem::is_empty(swap));
+  const Ended beside = run_zinc(folder.train({"--force"}));
+  EXPECT_EQ(beside.exit_code, kDone) << to_string(beside);
+  EXPECT_TRUE(weights_of(folder) == weights);
+  endless.send(SIGKILL);
+  EXPECT_NE(endless.finish().exit_code, kDone);
+  EXPECT_TRUE(std::filesystem::is_empty(swap));
 }
 
 TEST(Offload, ADirectoryThatIsNotThereIsAnIoError) {

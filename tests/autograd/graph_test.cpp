@@ -331,6 +331,29 @@ TEST_F(Graph, SplitWithPlaces_DoesNotCopyAndMayBeRepeated) {
   for (size_t i = 0; i < once.size(); ++i) EXPECT_EQ(twice[i], 2 * once[i]);
 }
 
+TEST_F(Graph, BackwardInParts_StopsAtTheMarkAndEndsAsOnePassDoes) {
+  const auto graph = [](const Tensor& x, int64_t& mark) {
+    const Tensor middle = square(x);
+    mark = last_recorded();
+    return sum(square(middle));
+  };
+  const Tensor x = leaf({1, 2, 3});
+  const Tensor y = leaf({4, 5});
+  int64_t mark_x = 0;
+  int64_t mark_y = 0;
+  BackwardInParts of_x(graph(x, mark_x), 2.0);
+  BackwardInParts of_y(graph(y, mark_y), 1.0);
+  of_x.run_back_to(mark_x);
+  of_y.run_back_to(mark_y);
+  EXPECT_FALSE(grad(x).defined());
+  of_x.run_back_to(0);
+  EXPECT_EQ(values_of(grad(x)), (Values{8, 64, 216}));
+  EXPECT_FALSE(grad(y).defined());
+  of_y.run_back_to(0);
+  of_y.run_back_to(0);
+  EXPECT_EQ(values_of(grad(y)), (Values{256, 500}));
+}
+
 TEST(GraphShuffled, AnyOrderOfExecution_GivesTheSameBits) {
   auto run = [](ContextOptions options) {
     Rank rank(std::move(options));

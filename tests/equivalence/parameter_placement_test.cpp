@@ -20,27 +20,6 @@ namespace {
 
 using namespace test;
 
-constexpr OffloadDevice kDevices[] = {OffloadDevice::none, OffloadDevice::cpu, OffloadDevice::nvme};
-
-// Everything moves: buffers smaller than a group's shard, nothing kept in host memory.
-EngineConfig placed(EngineConfig config, OffloadDevice optimizer, OffloadDevice parameters,
-                    const offload::SwapFolder& folder) {
-  config.zero.stage = 3;
-  config.gradient.reduce_schedule.reset();
-  config.zero.sub_group_size = 2048;
-  config.zero.offload_optimizer = {.device = optimizer,
-                                   .nvme_path = folder.path(),
-                                   .pipeline_read = true,
-                                   .pipeline_write = true};
-  config.zero.offload_param = {.device = parameters,
-                               .nvme_path = folder.path(),
-                               .buffer_count = 2,
-                               .buffer_size = 2048,
-                               .max_in_cpu = 0};
-  config.aio.block_size = 4096;
-  return config;
-}
-
 class ParameterPlacement : public testing::TestWithParam<Case> {};
 
 TEST_P(ParameterPlacement, ChangesNoBit) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/local/local.h"
+#include "tests/offload/swap_folder.h"
 #include "tests/zero/tiny_model.h"
 #include "tests/zero/tiny_training.h"
 #include "zero/engine.h"
@@ -34,6 +35,28 @@ inline EngineConfig config_of(const Case& c) {
   return config;
 }
 
+inline constexpr OffloadDevice kDevices[] = {OffloadDevice::none, OffloadDevice::cpu,
+                                             OffloadDevice::nvme};
+
+// Everything moves: buffers smaller than a group's shard, nothing kept in host memory.
+inline EngineConfig placed(EngineConfig config, OffloadDevice optimizer, OffloadDevice parameters,
+                           const offload::SwapFolder& folder) {
+  config.zero.stage = 3;
+  config.gradient.reduce_schedule.reset();
+  config.zero.sub_group_size = 2048;
+  config.zero.offload_optimizer = {.device = optimizer,
+                                   .nvme_path = folder.path(),
+                                   .pipeline_read = true,
+                                   .pipeline_write = true};
+  config.zero.offload_param = {.device = parameters,
+                               .nvme_path = folder.path(),
+                               .buffer_count = 2,
+                               .buffer_size = 2048,
+                               .max_in_cpu = 0};
+  config.aio.block_size = 4096;
+  return config;
+}
+
 struct RunOptions {
   ContextOptions::Execution execution = ContextOptions::Execution::concurrent;
   uint64_t shuffle_seed = 0;
@@ -56,10 +79,15 @@ inline Outcome run(const Case& c, const EngineConfig& config, int steps,
       outcome.values.insert(outcome.values.end(), values.begin(), values.end());
     };
     for (int step = 0; step < steps; ++step) {
-      for (int64_t micro = 0; micro < c.accumulation; ++micro) {
-        const int64_t index = (step * c.accumulation + micro) * world.size() + world.rank();
-        engine.backward(engine.forward(make_batch(index)));
-        if (step + 1 == steps && micro + 1 == c.accumulation) {
+      const int64_t together = config.batches_together();
+      for (int64_t micro = 0; micro < c.accumulation; micro += together) {
+        std::vector<nn::Batch> batches;
+        for (int64_t i = 0; i < together; ++i) {
+          const int64_t index = step * c.accumulation + micro + i;
+          batches.push_back(make_batch(index * world.size() + world.rank()));
+        }
+        engine.run_passes(batches);
+        if (step + 1 == steps && micro + together == c.accumulation) {
           take(engine.gradient("transformer.h.1.mlp.c_fc.weight"));
         }
         const StepResult result = engine.step();

@@ -180,6 +180,17 @@ TEST(Config, WhatPublicFilesHoldLoads) {
   EXPECT_FALSE(config.notices.empty());
 }
 
+TEST(Config, TheVerticalScheduleReducesAfterEveryMicroBatch) {
+  const Config config =
+      parse(with(R"("gradient_accumulation_steps": 4, "zinc": {"schedule": "vertical"})"));
+  EXPECT_EQ(config.engine.pass_order, zero::PassOrder::vertical);
+  EXPECT_EQ(config.engine.batches_together(), 4);
+  EXPECT_EQ(config.engine.reduce_schedule(), zero::ReduceSchedule::micro_step);
+  EXPECT_EQ(parse(with(R"("steps_per_print": 1)")).engine.pass_order, zero::PassOrder::horizontal);
+  EXPECT_THROW(parse(with(R"("zinc": {"schedule": "vertical", "reduce_schedule": "boundary"})")),
+               ConfigError);
+}
+
 TEST(Config, AdamMeansAdamWUnlessItSaysOtherwise) {
   const auto kind = [](const std::string& optimizer) {
     return parse(with(concat("\"optimizer\": ", optimizer))).engine.optimizer.kind;

@@ -65,6 +65,7 @@ struct Case {
   zero::Determinism determinism = zero::Determinism::run;
   zero::OffloadDevice optimizer = zero::OffloadDevice::none;
   zero::OffloadDevice parameters = zero::OffloadDevice::none;
+  zero::PassOrder order = zero::PassOrder::horizontal;
 };
 
 Config config_of(const Case& c) {
@@ -77,6 +78,7 @@ Config config_of(const Case& c) {
   engine.zero.stage = c.stage;
   engine.recompute = {.every_blocks = c.recompute_every, .cpu_checkpointing = c.host_inputs};
   engine.determinism = c.determinism;
+  engine.pass_order = c.order;
   engine.zero.offload_optimizer = {.device = c.optimizer,
                                    .nvme_path = testing::TempDir(),
                                    .pipeline_read = c.world != 2,
@@ -242,6 +244,12 @@ INSTANTIATE_TEST_SUITE_P(
              zero::Determinism::run, zero::OffloadDevice::nvme, zero::OffloadDevice::cpu},
         Case{"all_nvme", gpt2(), 3, 2, 2, 1, DType::bf16, false, false, zero::Determinism::run,
              zero::OffloadDevice::nvme, zero::OffloadDevice::nvme},
+        Case{"vertical_all_nvme", gpt2(), 3, 2, 3, 1, DType::bf16, true, true,
+             zero::Determinism::run, zero::OffloadDevice::nvme, zero::OffloadDevice::nvme,
+             zero::PassOrder::vertical},
+        Case{"vertical_states_cpu", llama(), 1, 2, 3, 0, DType::f32, false, false,
+             zero::Determinism::run, zero::OffloadDevice::cpu, zero::OffloadDevice::none,
+             zero::PassOrder::vertical},
         Case{"llama_0_2", llama(), 0, 2}, Case{"llama_1_3", llama(), 1, 3, 2},
         Case{"llama_2_2_recompute", llama(), 2, 2, 1, 1},
         Case{"llama_3_3_bounds", llama(), 3, 3, 2, 1, DType::bf16, true}),

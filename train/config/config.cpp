@@ -471,6 +471,9 @@ void Reader::read_own() {
     gradient.reduce_schedule =
         *index == 0 ? zero::ReduceSchedule::boundary : zero::ReduceSchedule::micro_step;
   }
+  if (own.choice("schedule", {"horizontal", "vertical"}).value_or(0) == 1) {
+    config_.engine.pass_order = zero::PassOrder::vertical;
+  }
   if (own.choice("reduce_algorithm", {"ordered", "native"}).value_or(0) == 1) {
     gradient.reduce_algorithm = zero::ReduceAlgorithm::native;
   }

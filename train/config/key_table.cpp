@@ -253,6 +253,10 @@ const std::vector<KeyInfo>& config_keys() {
        "\"run\" (default): same bits for one world size; \"world\": for every power-of-two world "
        "with the same micro-batches per step"},
       {"zinc.reduce_schedule", kWorks, "\"boundary\" (stages 0 and 1) or \"micro_step\""},
+      {"zinc.schedule", kWorks,
+       "\"horizontal\" (default) or \"vertical\": all micro-batches through a layer before the "
+       "next; "
+       "reduces after every micro-batch"},
       {"zinc.reduce_algorithm", kWorks, "\"ordered\" or \"native\""},
       {"zinc.loss_reduction", kWorks, "\"tokens\" or \"micro_batch\" (DeepSpeed's mean of means)"},
       {"zinc.recompute_every_blocks", kWorks,

@@ -1,0 +1,26 @@
+#include "bench/random_batch.h"
+
+#include <span>
+#include <vector>
+
+#include "core/philox.h"
+
+namespace zinc::bench {
+
+nn::Batch random_batch(int64_t index, int64_t batch, int64_t seq, int64_t vocabulary) {
+  const RandomKey key = make_random_key(7, Purpose::test, 0, static_cast<uint64_t>(index), 0);
+  const int64_t n = batch * seq;
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i <= n; ++i) {
+    ids.push_back(key.bits(static_cast<uint64_t>(i)) % vocabulary);
+  }
+  const Shape shape{batch, seq};
+  const std::span<const int64_t> all(ids);
+  return {.input_ids = Tensor::from<int64_t>(all.first(static_cast<size_t>(n)), shape, DType::i32),
+          .labels = Tensor::from<int64_t>(all.last(static_cast<size_t>(n)), shape, DType::i32),
+          .num_targets = n,
+          .num_tokens = n,
+          .global_micro_batch = index};
+}
+
+}  // namespace zinc::bench

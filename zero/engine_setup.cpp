@@ -1,0 +1,75 @@
+#include "zero/engine_setup.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <utility>
+
+#include "core/error.h"
+#include "optim/factory.h"
+#include "zero/agreement.h"
+
+namespace zinc::zero {
+namespace {
+
+int64_t recompute_every(nn::Model& model, const RecomputeConfig& recompute) {
+  if (recompute.num_checkpoints == 0) return recompute.every_blocks;
+  const auto modules = model.modules();
+  const int64_t blocks = std::count_if(modules.begin(), modules.end(),
+                                       [](const nn::Module* m) { return m->is_shard_unit(); });
+  return std::max<int64_t>(1, (blocks + recompute.num_checkpoints - 1) / recompute.num_checkpoints);
+}
+
+}  // namespace
+
+const EngineConfig& validated(const EngineConfig& config) {
+  validate(config);
+  return config;
+}
+
+comm::World& checked(comm::World& world, const EngineConfig& config) {
+  if (config.determinism == Determinism::world &&
+      !std::has_single_bit(static_cast<unsigned>(world.size()))) {
+    throw ConfigError(
+        concat("\"determinism\": \"world\" needs a power of two of ranks, not ", world.size()));
+  }
+  return world;
+}
+
+std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
+                                                   EngineOptions& options) {
+  if (options.optimizer != nullptr) {
+    if (config.zero.stage >= 1 && !config.zero.allow_untested_optimizer) {
+      throw ConfigError(concat("a client's own optimizer (", options.optimizer->name(),
+                               ") on ZeRO stage ", config.zero.stage,
+                               " needs \"zero_allow_untested_optimizer\": true"));
+    }
+    if (config.zero.offload_optimizer.device != OffloadDevice::none &&
+        config.zero.force_cpu_optimizer) {
+      throw ConfigError(concat("a client's own optimizer (", options.optimizer->name(),
+                               ") with offload_optimizer needs \"zero_force_ds_cpu_optimizer\": "
+                               "false"));
+    }
+    return std::move(options.optimizer);
+  }
+  return optim::make_optimizer(config.optimizer);
+}
+
+bool agrees(comm::World& world, uint64_t schedule, uint64_t parameter_groups) {
+  require_agreement(world,
+                    std::array{Fingerprint{"schedule or layout", schedule},
+                               Fingerprint{"split into parameter groups", parameter_groups}});
+  return true;
+}
+
+std::vector<ShardGroup> prepare_groups(nn::Model& model, const EngineConfig& config, int world) {
+  model.set_dtype(config.precision.dtype);
+  model.set_recompute_every(recompute_every(model, config.recompute));
+  if (config.pass_order == PassOrder::vertical && model.num_stages() == 1) {
+    throw ConfigError(concat("\"schedule\": \"vertical\" needs a model that says its stages, and ",
+                             model.architecture(), " does not: override num_stages() and stage()"));
+  }
+  return make_shard_groups(model, world, config.zero.param_persistence_threshold);
+}
+
+}  // namespace zinc::zero

@@ -1,0 +1,32 @@
+// zero/engine_setup.h: what an engine checks and decides before it lays anything out.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "comm/world.h"
+#include "nn/model.h"
+#include "optim/optimizer.h"
+#include "zero/engine.h"
+#include "zero/shard_group.h"
+
+namespace zinc::zero {
+
+// The configuration itself, once it is checked. Throws ConfigError.
+const EngineConfig& validated(const EngineConfig& config);
+// The world itself, where the configuration can be run in it. Throws ConfigError.
+comm::World& checked(comm::World& world, const EngineConfig& config);
+
+// A client's own, taken out of the options, or the configured one. Throws ConfigError.
+std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
+                                                   EngineOptions& options);
+
+// Sets the model's dtype and recomputation, and cuts it into groups. Throws ConfigError where the
+// configuration asks for what the model cannot do.
+std::vector<ShardGroup> prepare_groups(nn::Model& model, const EngineConfig& config, int world);
+
+// True, or CommError where the ranks' hashes differ. Collective.
+bool agrees(comm::World& world, uint64_t schedule, uint64_t parameter_groups);
+
+}  // namespace zinc::zero
