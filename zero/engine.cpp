@@ -297,13 +297,12 @@ class Engine::Impl {
   }
 
   void require_between_steps(const char* call) const {
-    require(backwards_ == 0, "engine.", call,
+    require(backwards_ == 0 && !factor_.defined(), "engine.", call,
             ": gradients of a step under way belong to the old values; call it between steps");
   }
 
   void set_parameter(std::string_view name, const Tensor& values) {
     require_between_steps("set_parameter");
-    require_no_update();
     const nn::Parameter& parameter = model_.parameter(name);
     require(values.shape() == parameter.shape(), "parameter '", name, "' has shape ",
             parameter.shape(), ", the values have ", values.shape());
