@@ -2,12 +2,27 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <thread>
 #include <utility>
 
 #include "core/error.h"
 #include "core/trace.h"
 
 namespace zinc::offload {
+namespace {
+
+// Beyond the deadline: a call of the system that takes requests returns long before.
+constexpr std::chrono::milliseconds kLongestGiving{200};
+
+}  // namespace
+
+void Progress::give_up() noexcept {
+  given_up = true;
+  const auto limit = Clock::now() + kLongestGiving;
+  while (num_giving_ > 0 && Clock::now() < limit) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
 
 void IoHandle::Operation::finish(int64_t bytes) { fail(nullptr, bytes); }
 
@@ -39,8 +54,7 @@ void IoHandle::Operation::wait_or_give_up() noexcept {
   }
   if (bytes_left_ == 0) return;
   lock.unlock();
-  const std::lock_guard giving(progress_->giving);
-  progress_->given_up = true;
+  progress_->give_up();
 }
 
 void IoHandle::Operation::wait() {

@@ -19,9 +19,30 @@ struct Progress {
   void mark() { last = Clock::now().time_since_epoch().count(); }
 
   // A handle went while its transfer was hung: nothing is given to the disk any more, because
-  // nobody keeps file and memory. Held by a worker while it gives.
-  std::mutex giving;
+  // nobody keeps file and memory.
   std::atomic<bool> given_up{false};
+  // Sets given_up and waits for the workers that are giving, but not for long: the system may hang
+  // there too.
+  void give_up() noexcept;
+
+  // A worker's while it gives to the disk.
+  class Giving {
+   public:
+    explicit Giving(Progress& progress) : progress_(progress) { ++progress_.num_giving_; }
+    ~Giving() { --progress_.num_giving_; }
+    Giving(const Giving&) = delete;
+    Giving& operator=(const Giving&) = delete;
+    // False: it must not.
+    bool is_allowed() const { return !progress_.given_up; }
+
+   private:
+    Progress& progress_;
+  };
+
+ private:
+  // Sequentially consistent, as given_up is: a worker counts itself before it looks at given_up,
+  // and give_up() sets that before it looks at the count.
+  std::atomic<int> num_giving_{0};
 };
 
 class IoHandle::Operation {

@@ -11,8 +11,8 @@
 // IoHandle's destructor waits for that, so memory that outlives the handle is safe on every path
 // but one: where the disk does not answer within the deadline, the destructor gives up, and the
 // storage with it. Nothing is given to the disk any more, every later transfer fails with
-// ETIMEDOUT, and the disk may still write to the memory of what was under way: the process should
-// end.
+// ETIMEDOUT, and the disk may still write to the memory of what was under way, which includes what
+// a call of the system hangs on: the process should end.
 #pragma once
 
 #include <chrono>

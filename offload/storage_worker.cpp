@@ -150,8 +150,8 @@ void Storage::Worker::submit_ready() {
     batch_.assign(ready_.begin(), ready_.begin() + static_cast<std::ptrdiff_t>(count));
     int64_t taken = -ETIMEDOUT;
     {
-      const std::lock_guard giving(progress_->giving);
-      if (!progress_->given_up) taken = queue_->submit(batch_);
+      const Progress::Giving giving(*progress_);
+      if (giving.is_allowed()) taken = queue_->submit(batch_);
     }
     if (taken > 0) {
       ready_.erase(ready_.begin(), ready_.begin() + taken);

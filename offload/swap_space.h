@@ -41,6 +41,8 @@ class SwapSpace {
    public:
     Transfer() = default;
     bool query() const { return handle_.query(); }
+    // Nothing was started, or wait() has come to an end, well or not: the memory may be reused.
+    bool is_over() const { return !handle_; }
     // Throws IoError; a read's bytes may be used after it only. A write that failed, or that nobody
     // waited for, leaves its extent without a value.
     void wait();

@@ -191,9 +191,7 @@ class Engine::Impl {
             const std::function<void(EditedParameters&)>& change, int modifier) {
     require(modifier >= 0 && modifier < world_.size(), "engine.edit: rank ", modifier,
             " is not in a world of ", world_.size());
-    require(backwards_ == 0,
-            "engine.edit: gradients of a step under way belong to the old values; "
-            "call it between steps");
+    require_between_steps("edit");
     EditedParameters values;
     for (const std::string& name : names) values.emplace(name, parameter(name));
     std::exception_ptr failure;
@@ -298,8 +296,13 @@ class Engine::Impl {
                                  "'; it has", known.empty() ? " none" : known));
   }
 
+  void require_between_steps(const char* call) const {
+    require(backwards_ == 0 && !factor_.defined(), "engine.", call,
+            ": gradients of a step under way belong to the old values; call it between steps");
+  }
+
   void set_parameter(std::string_view name, const Tensor& values) {
-    require_no_update();
+    require_between_steps("set_parameter");
     const nn::Parameter& parameter = model_.parameter(name);
     require(values.shape() == parameter.shape(), "parameter '", name, "' has shape ",
             parameter.shape(), ", the values have ", values.shape());

@@ -151,6 +151,8 @@ class Engine {
   Tensor parameter(std::string_view name);
   // By the optimizer's own state name: "exp_avg".
   Tensor optimizer_state(std::string_view name, std::string_view state);
+  // On every rank, with the same values; between steps only, as edit(): gradients under way belong
+  // to the old values. Throws InvalidArgument.
   void set_parameter(std::string_view name, const Tensor& values);
 
   // Hands out this rank's part of the weights, as parameter() gives them, piece by piece: flat

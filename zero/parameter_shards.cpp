@@ -93,6 +93,8 @@ View ParameterShards::view(const ShardGroup& group, const Segment& segment, Rang
 
 View ParameterShards::read(const ShardGroup& group, const Segment& segment, Range range) {
   if (tier_of(group) != Tier::nvme) return view(group, segment, range);
+  // What was read ahead stays, but an extent has one transfer at a time.
+  for (Buffer& buffer : buffers_) finish(buffer);
   return swapped_->read(group, range, 0);
 }
 
@@ -140,15 +142,24 @@ ParameterShards::Buffer& ParameterShards::free_buffer(const ShardGroup& group) {
   }
   if (chosen == nullptr) chosen = &buffers_.front();
   bug_check(!chosen->is_update, "a tile of parameters was updated in part");
-  chosen->transfer.wait();
+  finish(*chosen);
   chosen->left.wait();
   chosen->tile = kNone;
   return *chosen;
 }
 
 void ParameterShards::start_read(Buffer& buffer, int tile) {
-  buffer.tile = tile;
   buffer.transfer = swapped_->start_read(static_cast<size_t>(tile), buffer.memory);
+  buffer.tile = tile;
+}
+
+void ParameterShards::finish(Buffer& buffer) {
+  try {
+    buffer.transfer.wait();
+  } catch (...) {
+    if (buffer.transfer.is_over()) buffer.tile = kNone;
+    throw;
+  }
 }
 
 void ParameterShards::read_ahead(const std::vector<int>& groups) {
@@ -181,7 +192,7 @@ void ParameterShards::bring(const ShardGroup& group, const Place& place, StreamR
       buffer = &free_buffer(group);
       start_read(*buffer, index);
     }
-    buffer->transfer.wait();
+    finish(*buffer);
     const Segment& segment = group.segment(tile.segment);
     const View target =
         place(segment).narrow(0, tile.range.begin - own(segment).begin, tile.range.size());
@@ -242,7 +253,7 @@ void ParameterShards::finish_update() {
 
 void ParameterShards::forget() {
   for (Buffer& buffer : buffers_) {
-    buffer.transfer.wait();
+    finish(buffer);
     buffer.tile = kNone;
   }
 }

@@ -43,7 +43,7 @@ class ParameterShards {
   // An own range of a segment where it lies: not on the tier nvme.
   View view(const ShardGroup& group, const Segment& segment, Range range) const;
   // The values of an own range; from swap space in host memory, a copy until the next call, which
-  // waits.
+  // waits, also for what is read ahead.
   View read(const ShardGroup& group, const Segment& segment, Range range);
   // `values`: [range.size()] on the device, of any float dtype. On the compute stream; waits where
   // the shard is not on the device.
@@ -86,6 +86,8 @@ class ParameterShards {
   Buffer& free_buffer(const ShardGroup& group);
   Buffer& update_buffer(const ShardGroup& group, int tile);
   void start_read(Buffer& buffer, int tile);
+  // Waits for the buffer's transfer. Where that failed, no tile's values are there.
+  void finish(Buffer& buffer);
   void write_behind(Buffer& buffer);
   void forget();  // what was read ahead
 

@@ -77,14 +77,15 @@ class ShardedWeights : public WeightStore {
       make_room(group);
       gather(group, TraceKind::gather);
     }
-    ++state.pins;
-    ++pinned_;
     read_ahead();
     prefetch();
     if (state.residence == Residence::gathering) {
       state.work.wait_on(context_.compute());
       become(state, Residence::unsharded);
     }
+    // Last: no unpin() follows a pin() that throws.
+    ++state.pins;
+    ++pinned_;
     return arena_view(group, placement.segment, placement.range())
         .reshape(placement.parameter->shape());
   }
@@ -344,13 +345,25 @@ class ShardedWeights : public WeightStore {
 
   void gather(const ShardGroup& group, TraceKind kind) {
     GroupState& state = state_of(group);
-    become(state, Residence::gathering);
     const int64_t numel = numel_of(group, false);
-    live_numel_ += numel;
     state.arena = context_.allocate(numel * size_of(group.dtype()), Label::parameters);
+    become(state, Residence::gathering);
+    live_numel_ += numel;
+    try {
+      fill(group, kind);
+    } catch (...) {
+      abandon(group);
+      throw;
+    }
+    trace_memory(context_);
+  }
+
+  void fill(const ShardGroup& group, TraceKind kind) {
+    GroupState& state = state_of(group);
     const StreamRef stream = gather_stream();
     if (offloads()) bring(group, stream);
-    const TraceSpan span(context_.trace(), kind, stream, group.name(), sent_bytes(group, numel));
+    const TraceSpan span(context_.trace(), kind, stream, group.name(),
+                         sent_bytes(group, numel_of(group, false)));
     for (const Segment& segment : group.segments()) {
       if (is_persistent(segment.kind)) continue;
       const Range own = optimizer_.owned(segment);
@@ -359,12 +372,23 @@ class ShardedWeights : public WeightStore {
           arena_view(group, segment.kind, segment.range()), stream);
     }
     state.work = comm::Work(stream->record());
-    trace_memory(context_);
+  }
+
+  // A gather that failed: what it issued is over before the arena's memory is used again.
+  void abandon(const ShardGroup& group) noexcept {
+    for (const StreamRole role : {StreamRole::copy_in, StreamRole::gather}) {
+      try {
+        context_.compute()->wait(context_.stream(role)->record());
+      } catch (...) {
+        // The stream has failed, and says so at its next use.
+      }
+    }
+    reshard(group);
   }
 
   void reshard(const ShardGroup& group) noexcept {
     GroupState& state = state_of(group);
-    state.residence = Residence::sharded;  // from unsharded: callers have checked
+    state.residence = Residence::sharded;  // callers have checked where from
     state.work = {};
     live_numel_ -= numel_of(group, false);
     trace_mark(context_.trace(), TraceKind::release, group.name(), state.arena.bytes());

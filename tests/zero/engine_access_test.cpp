@@ -32,6 +32,17 @@ void on_ranks(int world_size, const Body& body) {
   comm::run_local_ranks(world_size, {.seed = 5, .num_threads = 1}, body);
 }
 
+// The text of what a misuse throws.
+template <class Use>
+std::string misuse(const Use& use) {
+  try {
+    use();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
 class EveryStage : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Zero, EveryStage, testing::Values(0, 1, 2, 3));
 
@@ -130,6 +141,26 @@ TEST(Edit, InTheMiddleOfAStepIsAnError) {
   });
 }
 
+// What a step under way has made of the old values would be lost, or the new values.
+TEST_P(EveryStage, SetParameter_InTheMiddleOfAStep_IsNamedAndChangesNothing) {
+  on_ranks(2, [](comm::World& world) {
+    nn::Gpt2 model(tiny_config());
+    Engine engine(model, config_of(GetParam(), 2), world);
+    const char* const name = "transformer.wpe.weight";
+    const Tensor values = Tensor::full({16, 24}, 0.5);
+    const auto before = engine.parameter(name).to_vector<float>();
+    for (int64_t micro = 0; micro < 2; ++micro) {
+      engine.backward(engine.forward(make_batch(2 * micro + world.rank())));
+      EXPECT_NE(misuse([&] { engine.set_parameter(name, values); }).find("between steps"),
+                std::string::npos);
+      EXPECT_EQ(engine.parameter(name).to_vector<float>(), before);
+      engine.step();
+    }
+    engine.set_parameter(name, values);
+    EXPECT_EQ(engine.parameter(name).to_vector<float>(), values.to_vector<float>());
+  });
+}
+
 std::vector<float> weights_after(int stage, bool no_sync) {
   std::vector<float> weights;
   on_ranks(2, [&](comm::World& world) {
@@ -188,17 +219,6 @@ TEST(NoSync, IsRefusedByNameWhereGradientsAreSharded) {
     Engine engine(model, config, world);
     EXPECT_THROW(Engine::NoSync{engine}, InvalidArgument);
   });
-}
-
-// The text of what a misuse throws.
-template <class Use>
-std::string misuse(const Use& use) {
-  try {
-    use();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 TEST_P(EveryStage, Misuse_IsNamedAndLeavesTheEngineUsable) {

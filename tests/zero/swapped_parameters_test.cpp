@@ -1,0 +1,234 @@
+// Parameters on NVMe: what is done with them between passes, and passes that fail.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "comm/local/local.h"
+#include "core/error.h"
+#include "tests/offload/swap_folder.h"
+#include "tests/zero/tiny_model.h"
+#include "tests/zero/tiny_training.h"
+#include "zero/engine.h"
+
+namespace zinc::zero {
+namespace {
+
+using test::make_batch;
+using test::tiny_config;
+
+// Two buffers, each smaller than a group's shard; one block is gathered ahead, none stays.
+EngineConfig swapped_config(const offload::SwapFolder& folder, bool overlap = true) {
+  EngineConfig config = test::training_config(1, DType::f32, ReduceSchedule::boundary);
+  config.zero.stage = 3;
+  config.zero.overlap_comm = overlap;
+  config.zero.prefetch_bucket_size = 12'000;  // no two blocks
+  config.zero.offload_param = {.device = OffloadDevice::nvme,
+                               .nvme_path = folder.path(),
+                               .buffer_count = 2,
+                               .buffer_size = 2048,
+                               .max_in_cpu = 0};
+  config.aio.block_size = 4096;
+  return config;
+}
+
+comm::ConnectOptions poisoned() {
+  comm::ConnectOptions connect{.seed = 5, .num_threads = 1};
+  connect.memory.poison = true;  // memory that nothing was brought to shows as NaN
+  return connect;
+}
+
+void train_step(Engine& engine, int64_t index) {
+  engine.backward(engine.forward(make_batch(index)));
+  engine.step();
+}
+
+// The parts that read_own_weights() hands out are those of what parameter() gives.
+void expect_own_weights(Engine& engine) {
+  struct Part {
+    int64_t begin;
+    std::vector<float> values;
+  };
+  std::multimap<std::string, Part> parts;
+  engine.read_own_weights([&](const std::string& name, int64_t begin, ConstView values) {
+    const float* data = values.data_as<float>();
+    parts.emplace(name, Part{begin, {data, data + values.numel()}});
+  });
+  EXPECT_FALSE(parts.empty());
+  for (const auto& [name, parameter] : engine.model().named_parameters()) {
+    const std::vector<float> whole = engine.parameter(name).to_vector<float>();
+    const auto [first, last] = parts.equal_range(name);
+    for (auto part = first; part != last; ++part) {
+      const auto at = whole.begin() + part->second.begin;
+      const std::vector<float>& values = part->second.values;
+      EXPECT_TRUE(std::equal(values.begin(), values.end(), at)) << name;
+    }
+  }
+}
+
+// All weights after two steps, each followed by reading them where `reads`.
+std::vector<float> train_partly_frozen(int world_size, const EngineConfig& config, bool reads) {
+  std::vector<float> weights;
+  comm::run_local_ranks(world_size, poisoned(), [&](comm::World& world) {
+    world.communicator().set_deadline(std::chrono::minutes(1));
+    nn::Gpt2Config shape = tiny_config();
+    shape.num_layers = 2;
+    nn::Gpt2 model(shape);
+    model.freeze("transformer.wte.weight");
+    model.freeze("transformer.h.0.*");
+    Engine engine(model, config, world);
+    for (int64_t step = 0; step < 2; ++step) {
+      train_step(engine, step * world.size() + world.rank());
+      if (reads) expect_own_weights(engine);
+    }
+    const std::vector<float> values = test::weights_of(engine);
+    if (world.rank() == 0) weights = values;
+  });
+  return weights;
+}
+
+// The first tiles of the next pass, frozen ones, are on their way to memory then.
+TEST(SwappedParameters, FrozenOnes_AreReadRightAfterAStep) {
+  const offload::SwapFolder folder;
+  for (const int world_size : {1, 2}) {
+    EngineConfig on_device = swapped_config(folder);
+    on_device.zero.offload_param.device = OffloadDevice::none;
+    const std::vector<float> right = train_partly_frozen(world_size, on_device, false);
+    EXPECT_EQ(train_partly_frozen(world_size, swapped_config(folder), true), right) << world_size;
+  }
+}
+
+// While it lives, the bytes of one page of the swap file in `folder` are wrong.
+class DamagedPage {
+ public:
+  DamagedPage(const offload::SwapFolder& folder, int64_t page)
+      : fd_(open_swap_file(folder)), offset_(page * kPage) {
+    EXPECT_EQ(::pread(fd_, bytes_.data(), bytes_.size(), offset_), kPage);
+    std::array<char, kPage> wrong = bytes_;
+    for (char& byte : wrong) byte = static_cast<char>(~byte);
+    write(wrong);
+  }
+  ~DamagedPage() {
+    write(bytes_);
+    ::close(fd_);
+  }
+  DamagedPage(const DamagedPage&) = delete;
+  DamagedPage& operator=(const DamagedPage&) = delete;
+
+  static int64_t pages_in(const offload::SwapFolder& folder) {
+    const int fd = open_swap_file(folder);
+    const auto bytes = ::lseek(fd, 0, SEEK_END);
+    ::close(fd);
+    return bytes / kPage;
+  }
+
+ private:
+  static constexpr int64_t kPage = 4096;
+
+  // The file has no name: by the descriptor that the engine has of it. Not direct.
+  static int open_swap_file(const offload::SwapFolder& folder) {
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code gone;
+      const std::string file = std::filesystem::read_symlink(entry.path(), gone).string();
+      if (file.starts_with(folder.path())) return ::open(entry.path().c_str(), O_RDWR | O_CLOEXEC);
+    }
+    ADD_FAILURE() << "no file in " << folder.path();
+    return -1;
+  }
+  void write(const std::array<char, kPage>& bytes) const {
+    EXPECT_EQ(::pwrite(fd_, bytes.data(), bytes.size(), offset_), kPage);
+    EXPECT_EQ(::fdatasync(fd_), 0);  // a direct read finds it
+  }
+
+  int fd_;
+  int64_t offset_;
+  std::array<char, kPage> bytes_;
+};
+
+double loss_of(Engine& engine) { return engine.evaluate(make_batch(7)).loss_sum; }
+
+// A step after what failed, then all weights.
+std::vector<float> weights_after(Engine& engine) {
+  train_step(engine, 1);
+  return test::weights_of(engine);
+}
+
+// A pass that failed leaves nothing behind: what it brought in part is brought anew. `fail` gets an
+// engine after a step, makes passes of it throw, and repeats them.
+template <class Fail>
+void expect_nothing_left(const EngineConfig& config, const comm::ConnectOptions& connect,
+                         const Fail& fail) {
+  std::vector<float> right;
+  std::vector<float> found;
+  for (const bool fails : {false, true}) {
+    comm::run_local_ranks(1, connect, [&](comm::World& world) {
+      nn::Gpt2Config shape = tiny_config();
+      shape.num_layers = 2;
+      nn::Gpt2 model(shape);
+      Engine engine(model, config, world);
+      train_step(engine, 0);
+      const double loss = loss_of(engine);
+      if (fails) fail(world, engine, loss);
+      (fails ? found : right) = weights_after(engine);
+    });
+  }
+  EXPECT_TRUE(found == right);
+}
+
+TEST(SwappedParameters, AfterAReadOfWrongBytes_TheNextPassHasTheRightOnes) {
+  for (const bool overlap : {false, true}) {
+    const offload::SwapFolder folder;
+    expect_nothing_left(swapped_config(folder, overlap), poisoned(),
+                        [&](comm::World&, Engine& engine, double loss) {
+                          const int64_t pages = DamagedPage::pages_in(folder);
+                          EXPECT_GT(pages, 8);
+                          for (int64_t page = 0; page < pages; page += 9) {
+                            {
+                              const DamagedPage damaged(folder, page);
+                              EXPECT_THROW(loss_of(engine), IoError) << page;
+                            }
+                            EXPECT_EQ(loss_of(engine), loss) << page;
+                          }
+                        });
+  }
+}
+
+TEST(SwappedParameters, AfterMemoryRanOut_TheNextPassHasTheRightValues) {
+  constexpr int64_t kLimit = int64_t{64} << 20;
+  for (const bool overlap : {false, true}) {
+    const offload::SwapFolder folder;
+    comm::ConnectOptions connect = poisoned();
+    connect.memory.limits[static_cast<size_t>(Tier::device)] = kLimit;
+    expect_nothing_left(
+        swapped_config(folder, overlap), connect,
+        [](comm::World& world, Engine& engine, double loss) {
+          Context& context = world.context();
+          // From no room at all to room for all that a pass takes.
+          bool failed = true;
+          for (int64_t room = 0; failed; room += 20000) {
+            {
+              const int64_t live = context.allocator().report().at(Tier::device).live;
+              const Block rest = context.allocate(kLimit - live - room, Label::workspace);
+              try {
+                failed = false;
+                loss_of(engine);
+              } catch (const OutOfMemory&) {
+                failed = true;
+              }
+            }
+            EXPECT_EQ(loss_of(engine), loss) << room;
+          }
+        });
+  }
+}
+
+}  // namespace
+}  // namespace zinc::zero
