@@ -6,6 +6,9 @@ add_test(NAME soak.cuda_mutants
          COMMAND sh "${PROJECT_SOURCE_DIR}/tests/soak/cuda_mutants.sh" "${PROJECT_SOURCE_DIR}"
                  "${PROJECT_BINARY_DIR}/mutants")
 set_tests_properties(soak.cuda_mutants PROPERTIES LABELS slow TIMEOUT 14400)
+add_test(NAME structure.cuda_mutants_apply
+         COMMAND sh "${PROJECT_SOURCE_DIR}/tests/soak/cuda_mutants.sh" --check "${PROJECT_SOURCE_DIR}"
+                 "${PROJECT_BINARY_DIR}/mutants_check")
 
 # The kernel tests on the device: `emulated.` of an emulated build, `gpu.` of one for a GPU.
 if(NOT ZINC_HAVE_CUDA)

@@ -90,7 +90,7 @@ TEST(Hardware, OfAnotherKindOfDevice_IsRefusedWhereItWasAskedFor) {
   const TrainingFolder folder;
   const Ended ended =
       run_zinc(folder.train({"--dry-run", "--hardware", "examples/hardware/h200-node.json"}));
-  EXPECT_EQ(ended.exit_code, 64) << to_string(ended);
+  EXPECT_EQ(ended.exit_code, 78) << to_string(ended);
   EXPECT_NE(ended.err.find("is about the device 'cuda:0', the run about 'cpu'"), std::string::npos)
       << ended.err;
 }
@@ -111,7 +111,7 @@ TEST(DryRun, OffloadOnAGpu_IsRefusedByName) {
                               "zero_optimization": {"stage": 2,
                                                     "offload_optimizer": {"device": "cpu"}}})");
   const Ended ended = run_zinc(folder.train({"--dry-run", "--device", "cuda"}));
-  EXPECT_EQ(ended.exit_code, 64) << to_string(ended);
+  EXPECT_EQ(ended.exit_code, 78) << to_string(ended);
   EXPECT_NE(ended.err.find("do not work on a GPU yet"), std::string::npos) << ended.err;
 }
 
