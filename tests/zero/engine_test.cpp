@@ -346,13 +346,16 @@ TEST(Engine, ADynamicModelMayLeaveParametersOut_OnEveryStage) {
         engine.step();
         return gradient;
       };
-      const auto both = train();
+      engine.set_learning_rate(0.0);  // the next gradient is that of the same weights
+      auto both = train();
+      engine.clear_learning_rate();
       const auto before = engine.parameter("b").to_vector<float>();
       // Unused on rank 1: counts as zero there, so the gradient is half of rank 0's.
       model.without_b = world.rank() == 1;
       const auto half = train();
       EXPECT_NE(half, std::vector<float>(16, 0.0f));
-      EXPECT_NE(half, both);
+      for (float& value : both) value /= 2;
+      EXPECT_EQ(half, both);
       EXPECT_NE(engine.parameter("b").to_vector<float>(), before);
       const auto between = engine.parameter("b").to_vector<float>();
       model.without_b = true;

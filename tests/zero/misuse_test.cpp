@@ -142,14 +142,16 @@ TEST(SkippedGroup, WhereParametersAreWhole_CountsAsZero) {
       world.communicator().set_deadline(std::chrono::seconds(20));
       Skipping model;
       Engine engine(model, config_of(stage, 1), world, {.dynamic_model = true});
+      engine.set_learning_rate(0.0);  // the next gradient is that of the same weights
       engine.backward(engine.forward(one_target()));
-      const auto both = engine.gradient("third.weight").to_vector<float>();
+      auto both = engine.gradient("third.weight").to_vector<float>();
       engine.step();
       model.skipped = world.rank() == 1 ? 2 : -1;
       engine.backward(engine.forward(one_target()));
       const auto one = engine.gradient("third.weight").to_vector<float>();
       EXPECT_NE(one, std::vector<float>(16, 0.0f));
-      EXPECT_NE(one, both);
+      for (float& value : both) value /= 2;
+      EXPECT_EQ(one, both);
       EXPECT_EQ(engine.step().outcome, StepOutcome::applied);
       model.skipped = 2;
       engine.backward(engine.forward(one_target()));
