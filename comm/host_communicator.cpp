@@ -92,17 +92,24 @@ Call HostCommunicator::next_sum(Terms terms, int meetings) {
 template <class Body>
 Work HostCommunicator::issue(const char* label, const Call& call, StreamRef stream, Body body) {
   if (endpoint_->heartbeat != nullptr) endpoint_->heartbeat->issued(call.terms, endpoint_->group);
-  // Note [Host tasks in a GPU's streams]
-  // One thread runs all shuffled streams of a rank, and one thread of CUDA's driver may run the
-  // host tasks of all streams. Ranks that took the collectives of two streams in different orders
-  // would wait for each other for ever.
-  const bool one_thread =
-      stream->kind() == StreamKind::shuffled || stream->kind() == StreamKind::cuda;
-  if (one_thread) stream->wait(last_in_one_thread_);
-  stream.submit(label, [endpoint = endpoint_, call, body] {
+  const auto meet = [endpoint = endpoint_, call, body] {
     guarded(*endpoint, [&](Transport& transport) { body(transport, call); });
     if (endpoint->heartbeat != nullptr) endpoint->heartbeat->completed(call.terms, endpoint->group);
-  });
+  };
+  // Note [Host tasks in a GPU's streams]
+  // One thread of CUDA's driver may run the host tasks of all streams, also of ranks that are
+  // threads of one process: none of these tasks may wait for another, so the caller meets the other
+  // ranks itself.
+  if (stream->kind() == StreamKind::cuda) {
+    stream->synchronize();
+    meet();
+    return Work(stream->record());
+  }
+  // One thread runs all shuffled streams of a rank. Ranks that took the collectives of two streams
+  // in different orders would wait for each other for ever.
+  const bool one_thread = stream->kind() == StreamKind::shuffled;
+  if (one_thread) stream->wait(last_in_one_thread_);
+  stream.submit(label, meet);
   Event done = stream->record();
   if (one_thread) last_in_one_thread_ = done;
   return Work(std::move(done));
