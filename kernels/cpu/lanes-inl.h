@@ -16,6 +16,7 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -147,13 +148,27 @@ HWY_INLINE LaneVec fma_lanes(LaneVec a, LaneVec b, LaneVec c) {
 #endif
 }
 
+// Elements before the first at which a vector of T is aligned; 0 where none is.
+template <class T>
+HWY_INLINE int64_t head_of(const T* to) {
+  const auto bytes = static_cast<uintptr_t>(lane_count()) * sizeof(T);
+  const uintptr_t missing = (bytes - reinterpret_cast<uintptr_t>(to) % bytes) % bytes;
+  return missing % sizeof(T) == 0 ? static_cast<int64_t>(missing / sizeof(T)) : 0;
+}
+
 // Calls body(begin, load, store) for every vector of [0, n), where load(pointer) and
 // store(value, pointer) are the above for whole vectors and for the tail; `past_caches` chooses
-// stream_lanes().
+// stream_lanes(). `head` elements, fewer than a vector, come first, by themselves.
 template <class Body>
-HWY_INLINE void for_each_vector(int64_t n, Body&& body, bool past_caches = false) {
+HWY_INLINE void for_each_vector(int64_t n, Body&& body, bool past_caches = false,
+                                int64_t head = 0) {
   const int64_t lanes = lane_count();
-  int64_t i = 0;
+  int64_t i = std::min(head, n);
+  if (i > 0) {
+    body(
+        0, [i](const auto* from) HWY_ATTR { return load_some_lanes(from, i); },
+        [i](LaneVec value, auto* to) HWY_ATTR { store_some_lanes(value, to, i); });
+  }
   for (; i + lanes <= n; i += lanes) {
     body(
         i, [](const auto* from) HWY_ATTR { return load_lanes(from); },

@@ -42,7 +42,7 @@ void forward_keeping(const T* x, const T* next, T* y, float* kept, int64_t n, bo
       n,
       [&](int64_t c, auto load, auto store)
           HWY_ATTR { store(hn::Mul(load(kept + c), factor), y + c); },
-      past);
+      past, head_of(y));
 }
 
 // Exponentials are computed twice.
@@ -56,7 +56,7 @@ void forward_again(const T* x, T* y, int64_t n, bool past) {
       [&](int64_t c, auto load, auto store) HWY_ATTR {
         store(hn::Mul(exp_bounded_lanes(hn::Sub(load(x + c), shift)), factor), y + c);
       },
-      past);
+      past, head_of(y));
 }
 
 // Memory works on the next row of both while dx is computed.
@@ -74,7 +74,7 @@ void backward_row(const T* dy, const T* y, T* dx, int64_t n, int64_t next, bool 
         hwy::Prefetch(y + next + c);
         store(hn::Mul(load(y + c), hn::Sub(load(dy + c), dot)), dx + c);
       },
-      past);
+      past, head_of(dx));
 }
 
 template <class T>
