@@ -197,6 +197,23 @@ const void* moved(const void* from, int64_t elements, DType dtype) {
   return static_cast<const std::byte*>(from) + elements * size_of(dtype);
 }
 
+// Of a, b, c and d in every call: the outer batches begin at other addresses than the first.
+using Alignment = std::array<uint32_t, 4>;
+Alignment alignment_of_all(const LibraryProduct& product, const Batches& batches) {
+  const MatrixProduct& p = product.p;
+  Alignment least{16, 16, 16, 16};
+  for (int64_t i = 0; i < batches.outer; ++i) {
+    const int64_t index = i * batches.inner;
+    const int64_t c_at = p.offset(index, p.c_step);
+    const Alignment here{alignment_of(moved(p.a, p.offset(index, p.a_step), p.dtype)),
+                         alignment_of(moved(p.b, p.offset(index, p.b_step), p.dtype)),
+                         alignment_of(moved(p.c, c_at, p.c_dtype)),
+                         alignment_of(moved(product.d, c_at, p.c_dtype))};
+    for (size_t k = 0; k < least.size(); ++k) least[k] = std::min(least[k], here[k]);
+  }
+  return least;
+}
+
 }  // namespace
 
 bool run_library_product(const LibraryProduct& product, StreamRef stream) {
@@ -205,8 +222,7 @@ bool run_library_product(const LibraryProduct& product, StreamRef stream) {
   auto& library = Context::current().slot<Library>();
   const Batches batches = batches_of(p);
   const bool in_place = product.d == p.c;
-  const std::array<uint32_t, 4> alignment{alignment_of(p.a), alignment_of(p.b), alignment_of(p.c),
-                                          alignment_of(product.d)};
+  const Alignment alignment = alignment_of_all(product, batches);
   const Key key{p.m,
                 p.n,
                 p.k,
