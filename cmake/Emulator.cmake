@@ -25,7 +25,7 @@ endif()
 # file, so that all others are compiled as in a build without CUDA, and found in the compiler's cache.
 function(zinc_emulate_cuda target)
   get_target_property(sources ${target} SOURCES)
-  list(FILTER sources INCLUDE REGEX "\\.cu$|/cuda/")
+  list(FILTER sources INCLUDE REGEX "\\.cu$|/cuda/|/nccl/")
   list(FILTER sources EXCLUDE REGEX "\\$<")
   set_source_files_properties(${sources} PROPERTIES INCLUDE_DIRECTORIES
                                                     "${PROJECT_SOURCE_DIR}/tests/emulator/include")
