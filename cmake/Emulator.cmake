@@ -1,5 +1,5 @@
 # ZINC_CUDA=EMULATED: the .cu files are compiled as C++ against tests/emulator, whose sources join the
-# library core, so that a build for the emulator links like one for a GPU.
+# library core, so that a build for the emulator links like one for a GPU. NCCL is emulated with it.
 
 # Suites of tests/kernels that run on the emulated device too, beside the CPU.
 set(ZINC_EMULATED_SUITES

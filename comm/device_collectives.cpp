@@ -39,14 +39,15 @@ Seat seat_of(Device device) {
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
   keep(seat.boot, boot);
+  if (!device.is_cuda()) return seat;
   const std::vector<CudaDeviceInfo> gpus = cuda_devices();
   const auto index = static_cast<size_t>(device.index);
   if (index < gpus.size()) keep(seat.bus, gpus[index].bus_id);
   return seat;
 }
 
-// Which ranks share a GPU; empty: none. The same on every rank.
-std::string shared_gpu(Communicator& host, Device device) {
+// Why these ranks have no GPU each; empty: they have. The same on every rank.
+std::string lack_of_gpus(Communicator& host, Device device) {
   const Seat mine = seat_of(device);
   std::vector<Seat> seats(static_cast<size_t>(host.size()));
   const auto stream = make_inline_stream("seats", 0, nullptr);
@@ -57,6 +58,7 @@ std::string shared_gpu(Communicator& host, Device device) {
                   *stream)
       .wait();
   for (size_t r = 0; r < seats.size(); ++r) {
+    if (seats[r].bus[0] == '\0') return concat("rank ", r, " has no GPU");
     std::vector<int> ranks;
     for (size_t other = r; other < seats.size(); ++other) {
       if (seats[other] == seats[r]) ranks.push_back(static_cast<int>(other));
@@ -70,9 +72,20 @@ std::string shared_gpu(Communicator& host, Device device) {
 
 }  // namespace
 
+DeviceCollectives parse_device_collectives(std::string_view name) {
+  if (name == "auto") return DeviceCollectives::automatic;
+  if (name == "mpi") return DeviceCollectives::staged;
+  if (name == "nccl") return DeviceCollectives::nccl;
+  throw ConfigError(concat("collectives between GPUs: auto, mpi or nccl, not '", name, "'"));
+}
+
 ChosenCollectives serve_device(std::unique_ptr<Communicator> host, Device device,
                                DeviceCollectives wish) {
   if (wish == DeviceCollectives::given) return {.communicator = std::move(host)};
+  if (wish == DeviceCollectives::absent) {
+    if (host->size() > 1 && built_with_nccl()) lack_of_gpus(*host, device);
+    return {.communicator = std::move(host)};
+  }
   if (host->size() == 1) return {.communicator = make_staged(std::move(host), device)};
   auto* const of_host = dynamic_cast<HostCommunicator*>(host.get());
   std::string obstacle;
@@ -81,7 +94,7 @@ ChosenCollectives serve_device(std::unique_ptr<Communicator> host, Device device
   } else if (!built_with_nccl()) {
     obstacle = "this build has no NCCL";
   } else {
-    obstacle = shared_gpu(*host, device);
+    obstacle = lack_of_gpus(*host, device);
   }
   if (obstacle.empty()) {
     host.release();

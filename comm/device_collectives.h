@@ -1,8 +1,10 @@
 // comm/device_collectives.h: which communicator serves the GPUs of a world's ranks.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "comm/communicator.h"
 #include "core/device.h"
@@ -14,11 +16,14 @@ enum class DeviceCollectives : uint8_t {
   staged,     // the host's communicator, through pinned memory
   nccl,       // an error where it cannot serve
   given,      // the communicator serves the device as it is
+  absent,     // this rank has no GPU where its peers do: it takes part in their choice
 };
+// "auto", "mpi" (staged) or "nccl"; throws ConfigError for another name.
+DeviceCollectives parse_device_collectives(std::string_view name);
 
 struct ChosenCollectives {
   std::unique_ptr<Communicator> communicator;
-  std::string how;  // "NCCL 2.28.9", "staged through host memory: ..."; empty for one rank
+  std::string how{};  // "NCCL 2.28.9", "staged through host memory: ..."; empty for one rank
 };
 
 // Collective over `host`, whose ranks agree on what they find, unless `wish` leaves no choice.

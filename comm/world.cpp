@@ -23,7 +23,7 @@ World::World(RankInfo info, std::unique_ptr<Communicator> communicator,
           communicator_->rank(), " of ", communicator_->size());
   scope_ = std::make_unique<ContextScope>(*context_);
   const Device device = context_->device();
-  if (!device.is_cuda()) return;
+  if (!device.is_cuda() && collectives != DeviceCollectives::absent) return;
   ChosenCollectives chosen = serve_device(std::move(communicator_), device, collectives);
   communicator_ = std::move(chosen.communicator);
   device_collectives_ = std::move(chosen.how);

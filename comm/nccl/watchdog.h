@@ -36,11 +36,11 @@ struct Watched {
 // A collective or message under way.
 struct Flight {
   Terms terms;
-  std::string message;  // a message's description; empty: a collective
-  std::shared_ptr<const Watched> group;
+  std::string message{};  // a message's description; empty: a collective
+  std::shared_ptr<const Watched> group{};
   std::chrono::nanoseconds deadline{};
-  Event begun;                // this rank's stream has come to it
-  std::optional<Event> done;  // absent while it is being queued
+  Event begun{};                // this rank's stream has come to it
+  std::optional<Event> done{};  // absent while it is being queued
 };
 
 class Watchdog {
