@@ -132,6 +132,14 @@ void run_backward_on_cuda(const AttentionProblem& p, const AttentionGradients& g
 
 }  // namespace
 
+LibraryAttention::Opened open_attention_library() {
+  if constexpr (kHasCudaKernels) {
+    return cuda::open_cudnn();
+  } else {
+    return {.library = nullptr, .why_not = "this build has no CUDA"};
+  }
+}
+
 void attention_forward(const AttentionForward& args, StreamRef stream) {
   constexpr auto kOp = "attention_forward";
   const AttentionProblem p = problem_of(kOp, args);

@@ -120,6 +120,7 @@ class LibraryAttention {
   // What a person should know: a library that was asked and is missing, refused or wrong.
   const std::vector<std::string>& notes() const { return notes_; }
   size_t num_plans() const { return plans_.size(); }
+  int64_t num_runs() const { return num_runs_; }  // problems that the library has taken
 
  private:
   void note(std::string line);
@@ -135,7 +136,11 @@ class LibraryAttention {
   std::map<AttentionKey, std::string> checked_;                   // of a kind: how it differs
   std::map<AttentionKey, std::unique_ptr<AttentionPlan>> plans_;  // null: refused
   std::vector<std::string> notes_;
+  int64_t num_runs_ = 0;
 };
+
+// This build's library, with a handle on the calling thread's GPU, or why there is none.
+LibraryAttention::Opened open_attention_library();
 
 // The kind of a key: the small problem that stands for it in the check.
 AttentionKey kind_of(const AttentionKey& key);

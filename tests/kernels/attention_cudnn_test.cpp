@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/attention.h"
+#include "tests/kernels/cpu_context.h"
+#include "tests/kernels/test_device.h"
 
 namespace zinc::kernels::cuda {
 namespace {
@@ -56,6 +58,32 @@ TEST_F(CudnnGraph, AWrongGraphIsRefusedInItsOwnWords) {
   key.H = 3;
   key.G = 2;
   EXPECT_THAT(why_no_cudnn_graph(key), HasSubstr("cuDNN: "));
+}
+
+// What the start-up check says on this machine; a kind that the library refuses is no error.
+TEST(CudnnOnAGpu, WhatItTakesAgreesWithOurKernels) {
+  if (!test::runs_on_cuda()) GTEST_SKIP() << "needs a GPU";
+  test::CpuContext context;
+  const LibraryAttention::Opened opened = open_cudnn();
+  if (opened.library == nullptr) GTEST_SKIP() << opened.why_not;
+  const Block workspace =
+      Context::current().allocate(kAttentionPlanBytes + kAttentionCheckBytes, Label::workspace);
+  int taken = 0;
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (const int64_t head_size : {64, 128}) {
+      for (const bool causal : {false, true}) {
+        const AttentionKey kind = key_of(dtype, 4, 2, head_size, causal, false);
+        if (opened.library->make_plan(kind).plan == nullptr) continue;
+        ++taken;
+        EXPECT_EQ(
+            check_attention_library(*opened.library, kind,
+                                    static_cast<std::byte*>(workspace.data()), context.stream()),
+            "")
+            << name_of(dtype) << ", head size " << head_size << (causal ? ", causal" : "");
+      }
+    }
+  }
+  EXPECT_GT(taken, 0) << opened.library->name() << " takes nothing";
 }
 
 }  // namespace
