@@ -197,12 +197,19 @@ void add_bench_command(CLI::App& app, Action& action) {
   CLI::App* swap = verb->add_subcommand(
       "swap", "Training with parameters and states on NVMe, both schedules, beside memory");
   swap->add_option("--path", options->swap.directory, "A directory on the disk (default .)");
-  swap->add_option("--preset", options->swap.preset, "Default gpt2-124m");
+  swap->add_option("--preset", options->swap.preset, "Default: four blocks of GPT-2 1024 wide");
   swap->add_option("--batch", options->swap.batch, "Sequences per micro-batch (default 1)");
-  swap->add_option("--seq", options->swap.seq, "Tokens per sequence (default 64)");
+  swap->add_option("--seq", options->swap.seq, "Tokens per sequence (default 8)");
   swap->add_option("--accumulation", options->swap.accumulation,
                    "Micro-batches per step (default 8)");
-  swap->add_option("--steps", options->swap.steps, "Timed steps of each (default 3)");
+  swap->add_option("--steps", options->swap.steps, "Timed steps of each at most (default 7)")
+      ->check(CLI::Range(1, 1000));
+  swap->add_option("--limit", options->swap.limit_seconds,
+                   "Seconds after which no further round of steps begins (default 40)");
+  swap->add_option("--runs", options->swap.runs,
+                   "Only these, as in horizontal,vertical (default all)")
+      ->delimiter(',')
+      ->check(CLI::IsMember(bench::swap_bench_runs()));
   swap->add_option("--block-size", options->swap.storage.block_size, "aio.block_size")
       ->check(CLI::Range(4096, 1 << 30));
   swap->add_option("--queue-depth", options->swap.storage.queue_depth, "aio.queue_depth")

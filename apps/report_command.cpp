@@ -13,6 +13,7 @@
 #include "comm/nccl/nccl_communicator.h"
 #include "core/build_info.h"
 #include "core/cuda_backend.h"
+#include "kernels/attention_library.h"
 #include "offload/storage.h"
 #include "train/json/value.h"
 #include "train/json/writer.h"
@@ -72,6 +73,10 @@ std::vector<Line> machine_lines() {
     const std::string why = why_no_cuda_device();
     if (comm::built_with_nccl()) lines.push_back({"NCCL library", comm::nccl_version()});
     lines.push_back({"CUDA driver", why.empty() ? cuda_versions() : "no GPU", why.empty(), why});
+    const auto attention = kernels::open_attention_library();
+    lines.push_back({"attention library",
+                     attention.library != nullptr ? attention.library->name() : "own kernels only",
+                     attention.library != nullptr, attention.why_not});
   }
   const bool fma = std::find(machine.isa.begin(), machine.isa.end(), "fma") != machine.isa.end();
   if (!fma) {

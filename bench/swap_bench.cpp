@@ -12,6 +12,7 @@
 #include "train/hub/model_config.h"
 #include "train/model.h"
 #include "zero/engine.h"
+#include "zero/gather_values.h"
 
 namespace zinc::bench {
 namespace {
@@ -49,11 +50,33 @@ zero::EngineConfig engine_config(const SwapBenchOptions& options, OffloadDevice 
   return config;
 }
 
+// Weights in the initialisers' range that cost next to nothing to make: an engine's first seconds
+// would go into normal numbers otherwise. Gains and biases have their initialisers' values.
+class QuickWeights final : public nn::WeightSource {
+ public:
+  bool contains(const autograd::Parameter&) const override { return true; }
+  void read(const autograd::Parameter& parameter, int64_t begin, View out) const override {
+    if (parameter.shape().rank() <= 1) return vectors_.read(parameter, begin, out);
+    dispatch_float(out.dtype(), [&]<class T>() {
+      T* values = static_cast<T*>(out.data());
+      for (int64_t i = 0; i < out.numel(); ++i) {
+        const uint32_t mixed = static_cast<uint32_t>(begin + i) * 2654435761u;
+        values[i] = T(0.04f * (static_cast<float>(mixed >> 8) * 0x1p-24f - 0.5f));
+      }
+    });
+  }
+
+ private:
+  nn::InitializerSource vectors_{0};
+};
+
 class Candidate {
  public:
-  Candidate(std::string name, const train::ModelConfig& model, const zero::EngineConfig& config,
-            comm::World& world)
-      : name_(std::move(name)), model_(train::make_model(model)), engine_(*model_, config, world) {}
+  Candidate(std::string name, const train::ModelConfig& model, const nn::WeightSource& weights,
+            const zero::EngineConfig& config, comm::World& world)
+      : model_(train::make_model(model)), engine_(*model_, config, world, {.weights = &weights}) {
+    run_.name = std::move(name);
+  }
 
   void run_step(int64_t step, const SwapBenchOptions& options) {
     comm::World& world = engine_.world();
@@ -80,21 +103,12 @@ class Candidate {
     }
     run_.update_bytes = bytes() - before - run_.passes_bytes;
     if (step == 0) return;
-    passes_.add(passes);
-    update_.add(update);
-    step_.add(passes + update);
+    run_.passes_seconds.push_back(passes);
+    run_.update_seconds.push_back(update);
+    run_.step_seconds.push_back(passes + update);
   }
 
-  double last() const { return step_.count() == 0 ? 0.0 : step_.last(); }
-  const std::string& name() const { return name_; }
-  SwapRun result() const {
-    SwapRun run = run_;
-    run.name = name_;
-    run.passes_seconds = passes_.median();
-    run.update_seconds = update_.median();
-    run.step_seconds = step_.median();
-    return run;
-  }
+  const SwapRun& run() const { return run_; }
 
  private:
   int64_t bytes() const {
@@ -102,17 +116,43 @@ class Candidate {
     return traffic.bytes_read + traffic.bytes_written;
   }
 
-  std::string name_;
   std::unique_ptr<nn::Model> model_;
   zero::Engine engine_;
   SwapRun run_;
-  Samples passes_, update_, step_;
 };
+
+std::unique_ptr<Candidate> make_candidate(const std::string& name, const train::ModelConfig& model,
+                                          const SwapBenchOptions& options, comm::World& world) {
+  const auto make = [&](OffloadDevice device, PassOrder order, bool verify = true,
+                        double clipping = 0.0) {
+    return std::make_unique<Candidate>(name, model, QuickWeights(),
+                                       engine_config(options, device, order, verify, clipping),
+                                       world);
+  };
+  if (name == "memory") return make(OffloadDevice::cpu, PassOrder::horizontal);
+  if (name == "memory vertical") return make(OffloadDevice::cpu, PassOrder::vertical);
+  if (name == "horizontal") return make(OffloadDevice::nvme, PassOrder::horizontal);
+  if (name == "vertical") return make(OffloadDevice::nvme, PassOrder::vertical);
+  if (name == "clipped") return make(OffloadDevice::nvme, PassOrder::vertical, true, 1.0);
+  if (name == "unverified") return make(OffloadDevice::nvme, PassOrder::vertical, false);
+  throw InvalidArgument(concat("swap bench: there is no run called '", name,
+                               "'; there are memory, memory vertical, horizontal, vertical, "
+                               "clipped and unverified"));
+}
+
+train::ModelConfig model_of(const SwapBenchOptions& options) {
+  if (!options.preset.empty()) return train::find_model_config(options.preset).config;
+  return nn::Gpt2Config{.vocab_size = 512,
+                        .max_positions = options.seq,
+                        .hidden_size = 1024,
+                        .num_layers = 4,
+                        .num_heads = 16};
+}
 
 double mixed_rate(const SwapBenchOptions& options) {
   const IoBenchReport report = run_io_bench({.directory = options.directory,
                                              .file_bytes = options.probe_bytes,
-                                             .repetitions = 3,
+                                             .repetitions = 1,
                                              .block_sizes = {options.storage.block_size},
                                              .queue_depths = {options.storage.queue_depth},
                                              .threads = {options.storage.threads},
@@ -121,89 +161,127 @@ double mixed_rate(const SwapBenchOptions& options) {
   return report.best().zinc.mixed;
 }
 
+double median(const std::vector<double>& values) {
+  Samples samples;
+  for (const double value : values) samples.add(value);
+  return samples.median();
+}
+
+// Of what `of` gives for each timed step.
+template <class Of>
+double median_over(size_t steps, const Of& of) {
+  std::vector<double> values;
+  for (size_t i = 0; i < steps; ++i) values.push_back(of(i));
+  return median(values);
+}
+
+std::optional<double> ratio_of(const SwapRun* above, const SwapRun* below) {
+  if (above == nullptr || below == nullptr) return std::nullopt;
+  return median_over(above->step_seconds.size(),
+                     [&](size_t i) { return above->step_seconds[i] / below->step_seconds[i]; });
+}
+
 }  // namespace
 
-const SwapRun& SwapBenchResult::at(const std::string& name) const {
+std::vector<std::string> swap_bench_runs() {
+  return {"memory", "memory vertical", "horizontal", "vertical", "clipped", "unverified"};
+}
+
+const SwapRun* SwapBenchResult::find(const std::string& name) const {
   const auto found =
       std::find_if(runs.begin(), runs.end(), [&](const SwapRun& run) { return run.name == name; });
-  require(found != runs.end(), "swap bench: there is no run called ", name);
-  return *found;
+  return found == runs.end() ? nullptr : &*found;
 }
 
-double SwapBenchResult::vertical_gain() const {
-  return at("horizontal").step_seconds / at("vertical").step_seconds;
+std::optional<double> SwapBenchResult::vertical_gain() const {
+  return ratio_of(find("horizontal"), find("vertical"));
 }
 
-double SwapBenchResult::update_overhead() const {
-  const SwapRun& run = at("clipped");
-  return run.update_seconds /
-         std::max(disk_seconds(run.update_bytes), at("memory vertical").update_seconds);
+std::optional<double> SwapBenchResult::update_overhead() const {
+  const SwapRun* run = find("clipped");
+  const SwapRun* memory = find("memory vertical");
+  if (run == nullptr || memory == nullptr) return std::nullopt;
+  return median_over(run->update_seconds.size(), [&](size_t i) {
+    const double disk = static_cast<double>(run->update_bytes) / mixed_bytes_per_second[i];
+    return run->update_seconds[i] / std::max(disk, memory->update_seconds[i]);
+  });
 }
 
-double SwapBenchResult::step_overhead() const {
-  const SwapRun& run = at("vertical");
-  return run.step_seconds / std::max(disk_seconds(run.passes_bytes + run.update_bytes),
-                                     at("memory vertical").step_seconds);
+std::optional<double> SwapBenchResult::step_overhead() const {
+  const SwapRun* run = find("vertical");
+  const SwapRun* memory = find("memory vertical");
+  if (run == nullptr || memory == nullptr) return std::nullopt;
+  return median_over(run->step_seconds.size(), [&](size_t i) {
+    const double disk =
+        static_cast<double>(run->passes_bytes + run->update_bytes) / mixed_bytes_per_second[i];
+    return run->step_seconds[i] / std::max(disk, memory->step_seconds[i]);
+  });
 }
 
-double SwapBenchResult::overlap_gain() const {
-  return at("clipped").step_seconds / at("vertical").step_seconds;
+std::optional<double> SwapBenchResult::overlap_gain() const {
+  return ratio_of(find("clipped"), find("vertical"));
 }
 
-double SwapBenchResult::crc_cost() const {
-  return at("vertical").step_seconds / at("unverified").step_seconds - 1.0;
+std::optional<double> SwapBenchResult::crc_cost() const {
+  const std::optional<double> ratio = ratio_of(find("vertical"), find("unverified"));
+  if (!ratio) return std::nullopt;
+  return *ratio - 1.0;
 }
 
 SwapBenchResult run_swap_bench(comm::World& world, const SwapBenchOptions& options,
                                const std::function<void(const std::string&, double)>& after_step) {
   require(options.steps > 0 && options.batch > 0 && options.seq > 0 && options.accumulation > 0,
           "swap bench: steps, batch, seq and accumulation must be positive");
-  const train::ModelConfigFile model = train::find_model_config(options.preset);
-  std::vector<std::unique_ptr<Candidate>> candidates;
-  const auto add = [&](const char* name, OffloadDevice device, PassOrder order, bool verify = true,
-                       double clipping = 0.0) {
-    candidates.push_back(std::make_unique<Candidate>(
-        name, model.config, engine_config(options, device, order, verify, clipping), world));
-  };
-  add("memory", OffloadDevice::cpu, PassOrder::horizontal);
-  add("memory vertical", OffloadDevice::cpu, PassOrder::vertical);
-  add("horizontal", OffloadDevice::nvme, PassOrder::horizontal);
-  add("vertical", OffloadDevice::nvme, PassOrder::vertical);
-  add("clipped", OffloadDevice::nvme, PassOrder::vertical, true, 1.0);
-  add("unverified", OffloadDevice::nvme, PassOrder::vertical, false);
-
-  const double before = mixed_rate(options);
-  for (int64_t step = 0; step <= options.steps; ++step) {
-    for (const auto& candidate : candidates) {
-      candidate->run_step(step, options);
-      if (step > 0 && after_step) after_step(candidate->name(), candidate->last());
-    }
-  }
   SwapBenchResult result;
-  result.mixed_bytes_per_second = 0.5 * (before + mixed_rate(options));
-  for (const auto& candidate : candidates) result.runs.push_back(candidate->result());
+  std::vector<std::unique_ptr<Candidate>> candidates;
+  result.seconds += seconds_of([&] {
+    const train::ModelConfig model = model_of(options);
+    for (const std::string& name : options.runs.empty() ? swap_bench_runs() : options.runs) {
+      candidates.push_back(make_candidate(name, model, options, world));
+    }
+  });
+  double round_seconds = 0.0;
+  // A round that would end too late is not begun; one is always timed.
+  for (int64_t step = 0; step <= options.steps; ++step) {
+    const bool late = result.seconds + round_seconds > options.limit_seconds;
+    if (zero::any_rank(world, step > 1 && late)) break;
+    round_seconds = seconds_of([&] {
+      if (step > 0) result.mixed_bytes_per_second.push_back(mixed_rate(options));
+      for (const auto& candidate : candidates) {
+        candidate->run_step(step, options);
+        if (step == 0 || !after_step) continue;
+        after_step(candidate->run().name, candidate->run().step_seconds.back());
+      }
+    });
+    result.seconds += round_seconds;
+  }
+  for (const auto& candidate : candidates) result.runs.push_back(candidate->run());
   return result;
 }
 
 std::string describe(const SwapBenchResult& result) {
   constexpr double kMiB = 0x1p20;
+  const double rate = median(result.mixed_bytes_per_second);
   std::string text = fmt::format("{:<16} {:>11} {:>11} {:>11} {:>11} {:>11} {:>8}\n", "", "passes",
                                  "update", "step", "swapped", "at the disk", "loss");
   for (const SwapRun& run : result.runs) {
-    const int64_t bytes = run.passes_bytes + run.update_bytes;
+    const auto bytes = static_cast<double>(run.passes_bytes + run.update_bytes);
     text += fmt::format(
         "{:<16} {:>8.1f} ms {:>8.1f} ms {:>8.1f} ms {:>7.1f} MiB {:>8.1f} ms {:>8.4f}\n", run.name,
-        1e3 * run.passes_seconds, 1e3 * run.update_seconds, 1e3 * run.step_seconds,
-        static_cast<double>(bytes) / kMiB, 1e3 * result.disk_seconds(bytes), run.loss);
+        1e3 * median(run.passes_seconds), 1e3 * median(run.update_seconds),
+        1e3 * median(run.step_seconds), bytes / kMiB, 1e3 * bytes / rate, run.loss);
   }
-  return text + fmt::format(
-                    "disk, mixed      {:8.1f} MiB/s\nhorizontal / vertical {:.2f}\n"
-                    "update / max(disk, update in memory) {:.2f}\n"
-                    "step / max(disk, step in memory)     {:.2f}\nupdate after / during backward   "
-                    "    {:.2f}\nCRC costs {:.1f} % of a step\n",
-                    result.mixed_bytes_per_second / kMiB, result.vertical_gain(),
-                    result.update_overhead(), result.step_overhead(), result.overlap_gain(),
-                    1e2 * result.crc_cost());
+  text += fmt::format("medians of {} timed steps; disk, mixed: {:.1f} MiB/s; {:.1f} s in all\n",
+                      result.mixed_bytes_per_second.size(), rate / kMiB, result.seconds);
+  const auto line = [&](const char* name, std::optional<double> value) {
+    if (value) text += fmt::format("{:<37} {:6.3f}\n", name, *value);
+  };
+  line("horizontal / vertical", result.vertical_gain());
+  line("update / max(disk, update in memory)", result.update_overhead());
+  line("step / max(disk, step in memory)", result.step_overhead());
+  line("update after / during backward", result.overlap_gain());
+  line("CRC, share of a step", result.crc_cost());
+  return text;
 }
 
 }  // namespace zinc::bench

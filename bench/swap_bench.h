@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,46 +16,55 @@ namespace zinc::bench {
 
 struct SwapBenchOptions {
   std::string directory = ".";
-  std::string preset = "gpt2-124m";
+  // A preset or a config.json. Empty: four GPT-2 blocks 1024 wide, 51 M weights, which a disk of
+  // some GB/s moves in about the time in which two cores compute.
+  std::string preset;
   DType dtype = DType::bf16;
   int64_t batch = 1;  // sequences per micro-batch
-  int64_t seq = 64;
-  int64_t accumulation = 8;  // micro-batches per step
-  int64_t steps = 3;         // timed; one more warms up
+  int64_t seq = 8;
+  int64_t accumulation = 8;       // micro-batches per step
+  int64_t steps = 7;              // timed at most; one more warms up
+  double limit_seconds = 40.0;    // no further round of steps is begun when it would end after this
+  std::vector<std::string> runs;  // of swap_bench_runs(), in this order; empty: all
   offload::StorageOptions storage{.queue_depth = 32};
-  int64_t probe_bytes = int64_t{256} << 20;  // of the file whose mixed rate is measured
+  int64_t probe_bytes = int64_t{128} << 20;  // of the file whose mixed rate is measured
 };
 
-// Of one configuration; medians of the timed steps.
+// Of one configuration.
 struct SwapRun {
   std::string name;
-  double passes_seconds = 0.0;  // forward and backward of all micro-batches
-  double update_seconds = 0.0;  // the optimizer step
-  double step_seconds = 0.0;    // both
-  int64_t passes_bytes = 0;     // read and written per step, by forward and backward
-  int64_t update_bytes = 0;     // by the optimizer step
-  double loss = 0.0;            // of the last step
+  // By timed step.
+  std::vector<double> passes_seconds;  // forward and backward of all micro-batches
+  std::vector<double> update_seconds;  // the optimizer step
+  std::vector<double> step_seconds;    // both
+  int64_t passes_bytes = 0;            // read and written per step, by forward and backward
+  int64_t update_bytes = 0;            // by the optimizer step
+  double loss = 0.0;                   // of the last step
 };
+
+// "memory" and "memory vertical": states and parameters in host memory. On NVMe: "horizontal" and
+// "vertical", where updates begin during backward; vertical too: "clipped", where the update
+// follows backward, and "unverified", without CRC.
+std::vector<std::string> swap_bench_runs();
 
 struct SwapBenchResult {
-  // "memory" and "memory vertical": states and parameters in host memory. On NVMe: "horizontal" and
-  // "vertical", where updates begin during backward; vertical too: "clipped", where the update
-  // follows backward, and "unverified", without CRC.
   std::vector<SwapRun> runs;
-  double mixed_bytes_per_second = 0.0;  // of the disk: measured before and after, the mean
+  std::vector<double> mixed_bytes_per_second;  // of the disk, by timed step: measured before it
+  double seconds = 0.0;                        // of the whole bench
 
-  const SwapRun& at(const std::string& name) const;
-  double disk_seconds(int64_t bytes) const {
-    return static_cast<double>(bytes) / mixed_bytes_per_second;
-  }
-  double vertical_gain() const;    // step of horizontal / vertical
-  double update_overhead() const;  // clipped: update / max(disk, update in memory)
-  double overlap_gain() const;     // step of clipped / vertical
-  double step_overhead() const;    // vertical: step / max(disk, step in memory)
-  double crc_cost() const;         // vertical / unverified - 1
+  // Null where it was not asked for.
+  const SwapRun* find(const std::string& name) const;
+  // Medians over the timed steps of what one step gives; none where a run that it compares is not
+  // there.
+  std::optional<double> vertical_gain() const;    // step of horizontal / vertical
+  std::optional<double> update_overhead() const;  // clipped: update / max(disk, update in memory)
+  std::optional<double> overlap_gain() const;     // step of clipped / vertical
+  std::optional<double> step_overhead() const;    // vertical: step / max(disk, step in memory)
+  std::optional<double> crc_cost() const;         // vertical / unverified - 1
 };
 
-// Steps of all runs take turns. Random tokens; AdamW without clipping. Throws IoError.
+// Steps of all runs take turns, and with them the probe of the disk. Random tokens; AdamW without
+// clipping. Throws IoError.
 SwapBenchResult run_swap_bench(comm::World& world, const SwapBenchOptions& options,
                                const std::function<void(const std::string&, double)>& after_step);
 std::string describe(const SwapBenchResult& result);

@@ -52,13 +52,6 @@ uint32_t advance_with_table(const std::byte* data, size_t size, uint32_t state) 
   return state;
 }
 
-#if defined(__x86_64__)
-
-// The instruction has a latency of three cycles and starts every cycle: three lanes side by side
-// keep it busy. Lanes are joined by the map that appends kLaneBytes zero bytes to what a remainder
-// stands for. It is linear over bits, so a table per byte of the remainder holds it.
-constexpr size_t kLaneBytes = 1024;
-using ShiftTables = std::array<std::array<uint32_t, 256>, 4>;
 using BitMatrix = std::array<uint32_t, 32>;  // the images of the 32 bits
 
 constexpr uint32_t apply(const BitMatrix& matrix, uint32_t state) {
@@ -69,18 +62,38 @@ constexpr uint32_t apply(const BitMatrix& matrix, uint32_t state) {
   return image;
 }
 
-constexpr ShiftTables make_shift_tables() {
-  BitMatrix matrix{};
-  for (size_t bit = 0; bit < 32; ++bit) {  // one zero byte
+// `first`, then `second`.
+constexpr BitMatrix chain(const BitMatrix& first, const BitMatrix& second) {
+  BitMatrix both{};
+  for (size_t bit = 0; bit < 32; ++bit) both[bit] = apply(second, first[bit]);
+  return both;
+}
+
+// What `bytes` zero bytes do to the remainder.
+constexpr BitMatrix zero_bytes(uint64_t bytes) {
+  BitMatrix result{};
+  BitMatrix power{};  // of 1, 2, 4, ... zero bytes
+  for (size_t bit = 0; bit < 32; ++bit) {
     const uint32_t state = 1u << bit;
-    matrix[bit] = (state >> 8) ^ kTables[0][state & 0xffu];
+    result[bit] = state;
+    power[bit] = (state >> 8) ^ kTables[0][state & 0xffu];
   }
-  static_assert(std::has_single_bit(kLaneBytes));
-  for (size_t bytes = 1; bytes < kLaneBytes; bytes *= 2) {
-    BitMatrix twice{};
-    for (size_t bit = 0; bit < 32; ++bit) twice[bit] = apply(matrix, matrix[bit]);
-    matrix = twice;
+  for (; bytes > 0; bytes /= 2) {
+    if (bytes % 2 == 1) result = chain(result, power);
+    power = chain(power, power);
   }
+  return result;
+}
+
+#if defined(__x86_64__)
+
+// The instruction has a latency of three cycles and starts every cycle: three lanes side by side
+// keep it busy. Lanes are joined by the map that appends kLaneBytes zero bytes to what a remainder
+// stands for. It is linear over bits, so a table per byte of the remainder holds it.
+constexpr size_t kLaneBytes = 1024;
+using ShiftTables = std::array<std::array<uint32_t, 256>, 4>;
+constexpr ShiftTables make_shift_tables() {
+  const BitMatrix matrix = zero_bytes(kLaneBytes);
   ShiftTables tables{};
   for (size_t k = 0; k < tables.size(); ++k) {
     for (uint32_t b = 0; b < 256; ++b) tables[k][b] = apply(matrix, b << (8 * k));
@@ -127,6 +140,13 @@ __attribute__((target("sse4.2"))) uint32_t advance_with_instruction(const std::b
 #endif
 
 }  // namespace
+
+Crc32cJoin::Crc32cJoin(int64_t later_bytes)
+    : shift_(zero_bytes(static_cast<uint64_t>(later_bytes))) {}
+
+uint32_t Crc32cJoin::operator()(uint32_t earlier, uint32_t later) const {
+  return apply(shift_, earlier) ^ later;
+}
 
 uint32_t crc32c_by_table(std::span<const std::byte> data, uint32_t crc) {
   return ~advance_with_table(data.data(), data.size(), ~crc);

@@ -2,6 +2,7 @@
 // event files, checkpoints and swap space. Hardware instruction where the CPU has one.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -12,5 +13,16 @@ namespace zinc {
 uint32_t crc32c(std::span<const std::byte> data, uint32_t crc = 0);
 // The same without the instruction: what a CPU that has none runs.
 uint32_t crc32c_by_table(std::span<const std::byte> data, uint32_t crc = 0);
+
+// Joins checksums of neighbours that were made apart, where the later has `later_bytes` bytes:
+// join(crc32c(a), crc32c(b)) == crc32c(a followed by b).
+class Crc32cJoin {
+ public:
+  explicit Crc32cJoin(int64_t later_bytes);
+  uint32_t operator()(uint32_t earlier, uint32_t later) const;
+
+ private:
+  std::array<uint32_t, 32> shift_;  // what the later bytes, were they zero, make of each bit
+};
 
 }  // namespace zinc

@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/crc32c.h"
 #include "core/error.h"
 #include "core/trace.h"
 
@@ -36,6 +37,26 @@ void IoHandle::Operation::fail(const std::exception_ptr& error, int64_t bytes) {
   if (bytes_left_ != 0) return;
   over_ns_ = TraceRecorder::now_ns();
   over_.notify_all();
+}
+
+void IoHandle::Operation::expect_checksums(int64_t block_bytes) {
+  block_bytes_ = block_bytes;
+  checksums_.resize(static_cast<size_t>((bytes_ + block_bytes - 1) / block_bytes));
+}
+
+// Workers have blocks of their own; what they leave here is seen behind the mutex of finish().
+void IoHandle::Operation::add_checksum(int64_t offset, std::span<const std::byte> data) {
+  if (checksums_.empty()) return;
+  checksums_[static_cast<size_t>((offset - offset_) / block_bytes_)] = zinc::crc32c(data);
+}
+
+uint32_t IoHandle::Operation::crc32c() const {
+  if (checksums_.empty()) return 0;
+  const int64_t rest = bytes_ - (static_cast<int64_t>(checksums_.size()) - 1) * block_bytes_;
+  const Crc32cJoin join(block_bytes_);
+  uint32_t sum = checksums_.front();
+  for (size_t i = 1; i + 1 < checksums_.size(); ++i) sum = join(sum, checksums_[i]);
+  return checksums_.size() == 1 ? sum : Crc32cJoin(rest)(sum, checksums_.back());
 }
 
 bool IoHandle::Operation::query() {
@@ -86,5 +107,7 @@ bool IoHandle::query() const { return operation_ == nullptr || operation_->query
 void IoHandle::wait() {
   if (operation_ != nullptr) operation_->wait();
 }
+
+uint32_t IoHandle::crc32c() const { return operation_ == nullptr ? 0 : operation_->crc32c(); }
 
 }  // namespace zinc::offload

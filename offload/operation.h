@@ -5,7 +5,9 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "offload/storage.h"
 
@@ -25,7 +27,7 @@ struct Progress {
   // there too.
   void give_up() noexcept;
 
-  // A worker's while it gives to the disk.
+  // A worker's while it gives to the disk, or reads the memory of a transfer.
   class Giving {
    public:
     explicit Giving(Progress& progress) : progress_(progress) { ++progress_.num_giving_; }
@@ -54,6 +56,7 @@ class IoHandle::Operation {
         fd_(file.fd()),
         alignment_(file.alignment()),
         offset_(offset),
+        bytes_(bytes),
         bytes_left_(bytes),
         deadline_(deadline),
         started_(Clock::now()),
@@ -70,6 +73,12 @@ class IoHandle::Operation {
   void fail(const std::exception_ptr& error, int64_t bytes);
   bool has_failed() const { return failed_; }
 
+  // Before it is given to workers: each block is to be added, before its bytes are finished.
+  void expect_checksums(int64_t block_bytes);
+  // Does nothing where none are expected. `data`: the whole block that lies at `offset`.
+  void add_checksum(int64_t offset, std::span<const std::byte> data);
+  uint32_t crc32c() const;  // once it is over, and well
+
   bool query();
   int64_t over_ns() const { return over_ns_; }  // steady clock; 0 until it is over
   // Until it is over or, after the deadline, given up.
@@ -83,6 +92,9 @@ class IoHandle::Operation {
   const int fd_;
   const int64_t alignment_;
   const int64_t offset_;
+  const int64_t bytes_;
+  int64_t block_bytes_ = 0;          // of a checksum, but for the last
+  std::vector<uint32_t> checksums_;  // by block; empty: none are made
   std::mutex mutex_;
   std::condition_variable over_;
   int64_t bytes_left_;

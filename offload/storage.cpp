@@ -37,18 +37,21 @@ Storage::~Storage() {
   for (std::unique_ptr<Worker>& worker : shared_->workers) Worker::end(std::move(worker));
 }
 
-IoHandle Storage::read(const File& file, int64_t offset, std::span<std::byte> data) {
-  return start(IoKind::read, file, offset, data.data(), static_cast<int64_t>(data.size()));
+IoHandle Storage::read(const File& file, int64_t offset, std::span<std::byte> data,
+                       Checksum checksum) {
+  return start(IoKind::read, file, offset, data.data(), static_cast<int64_t>(data.size()),
+               checksum);
 }
 
-IoHandle Storage::write(const File& file, int64_t offset, std::span<const std::byte> data) {
+IoHandle Storage::write(const File& file, int64_t offset, std::span<const std::byte> data,
+                        Checksum checksum) {
   // The system's calls take the memory of both kinds through one pointer; a write only reads it.
   return start(IoKind::write, file, offset, const_cast<std::byte*>(data.data()),
-               static_cast<int64_t>(data.size()));
+               static_cast<int64_t>(data.size()), checksum);
 }
 
 IoHandle Storage::start(IoKind kind, const File& file, int64_t offset, std::byte* data,
-                        int64_t bytes) {
+                        int64_t bytes, Checksum checksum) {
   const auto alignment = static_cast<uint64_t>(file.alignment());
   require(offset >= 0, "storage: offset ", offset, " of '", file.path(), "'");
   require((reinterpret_cast<uintptr_t>(data) | static_cast<uint64_t>(offset) |
@@ -58,9 +61,10 @@ IoHandle Storage::start(IoKind kind, const File& file, int64_t offset, std::byte
           "storage: address, offset ", offset, " and size ", bytes, " for '", file.path(),
           "' must be multiples of ", file.alignment());
   if (bytes == 0) return {};
+  const int64_t block = shared_->options.block_size;
   auto operation = std::make_shared<IoHandle::Operation>(
       kind, file, offset, bytes, shared_->options.deadline, shared_->progress);
-  const int64_t block = shared_->options.block_size;
+  if (checksum == Checksum::crc32c) operation->expect_checksums(block);
   const auto workers = static_cast<int64_t>(shared_->workers.size());
   const int64_t blocks = (bytes + block - 1) / block;
   const int64_t share = (blocks + workers - 1) / workers * block;

@@ -38,6 +38,9 @@ struct StorageOptions {
   std::chrono::milliseconds deadline = std::chrono::minutes(2);
 };
 
+// Whether a transfer's CRC-32C is made on its way, by the threads that wait for the disk.
+enum class Checksum : uint8_t { none, crc32c };
+
 class IoHandle {
  public:
   class Operation;
@@ -57,6 +60,8 @@ class IoHandle {
   // file ended), and free space where that is the cause; ETIMEDOUT after the deadline, with the
   // transfer still under way.
   void wait();
+  // After wait(): of all bytes, where the transfer was started with Checksum::crc32c; else 0.
+  uint32_t crc32c() const;
 
  private:
   std::shared_ptr<Operation> operation_;
@@ -77,8 +82,10 @@ class Storage {
   // `file` must live until the transfer is over. Throws InvalidArgument where a direct file's
   // alignment is not kept. Order between transfers: only that a transfer started after another one
   // was waited for comes after it.
-  IoHandle read(const File& file, int64_t offset, std::span<std::byte> data);
-  IoHandle write(const File& file, int64_t offset, std::span<const std::byte> data);
+  IoHandle read(const File& file, int64_t offset, std::span<std::byte> data,
+                Checksum checksum = Checksum::none);
+  IoHandle write(const File& file, int64_t offset, std::span<const std::byte> data,
+                 Checksum checksum = Checksum::none);
 
   // How blocks reach the system: "libaio", "thread pool". Where that is not what was wanted, why:
   // "thread pool, because libaio ...".
@@ -89,7 +96,8 @@ class Storage {
   friend std::unique_ptr<Storage> make_storage(const StorageOptions& options);
   class Worker;
   struct Shared;
-  IoHandle start(IoKind kind, const File& file, int64_t offset, std::byte* data, int64_t bytes);
+  IoHandle start(IoKind kind, const File& file, int64_t offset, std::byte* data, int64_t bytes,
+                 Checksum checksum);
 
   std::unique_ptr<Shared> shared_;
   std::string way_ = "thread pool";

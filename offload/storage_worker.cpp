@@ -125,7 +125,9 @@ void Storage::Worker::cut_blocks() {
                    .bytes = bytes,
                    .offset = part.offset},
             .operation = part.operation,
-            .bytes = bytes};
+            .data = part.data,
+            .bytes = bytes,
+            .offset = part.offset};
     ready_.push_back(&slot.io);
     part.data += bytes;
     part.offset += bytes;
@@ -197,6 +199,12 @@ void Storage::Worker::judge(const BlockCompletion& completion) {
     fail(slot, EOVERFLOW, "the system reports more bytes than were asked for");
   } else if (result == slot.io.bytes) {
     progress_->mark();
+    {
+      const Progress::Giving giving(*progress_);  // the memory is there as long as for the disk
+      if (giving.is_allowed()) {
+        slot.operation->add_checksum(slot.offset, {slot.data, static_cast<size_t>(slot.bytes)});
+      }
+    }
     slot.operation->finish(slot.bytes);
     release(slot);
   } else if (result > 0) {

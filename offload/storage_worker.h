@@ -36,8 +36,11 @@ class Storage::Worker {
   struct Slot {
     BlockIo io;
     std::shared_ptr<IoHandle::Operation> operation;
-    int64_t bytes = 0;  // of the whole block
-    int refusals = 0;   // in a row, without a byte transferred
+    // Of the whole block.
+    std::byte* data = nullptr;
+    int64_t bytes = 0;
+    int64_t offset = 0;
+    int refusals = 0;  // in a row, without a byte transferred
     bool reread = false;
   };
 

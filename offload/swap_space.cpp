@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "core/allocator.h"
-#include "core/crc32c.h"
 #include "core/error.h"
 
 namespace zinc::offload {
@@ -47,11 +46,9 @@ SwapSpace::Transfer SwapSpace::write(int index, std::span<const std::byte> data,
     transfer.begin_ns_ = TraceRecorder::now_ns();
     transfer.name_ = name;
   }
-  // The write goes first: the sum is made while the disk works.
-  transfer.handle_ = storage_.write(file_, extent.offset, data);
+  transfer.handle_ = storage_.write(file_, extent.offset, data, checksum());
   extent.busy = true;
   extent.lost = true;  // until it is known to have ended well
-  if (verify_) extent.crc = crc32c(data);
   return transfer;
 }
 
@@ -69,7 +66,7 @@ SwapSpace::Transfer SwapSpace::read(int index, std::span<std::byte> data, std::s
     transfer.name_ = name;
   }
   transfer.data_ = data;
-  transfer.handle_ = storage_.read(file_, extent.offset, data);
+  transfer.handle_ = storage_.read(file_, extent.offset, data, checksum());
   extent.busy = true;
   return transfer;
 }
@@ -88,14 +85,16 @@ void SwapSpace::Transfer::wait() {
     throw;
   }
   extent.busy = false;
+  const uint32_t crc = handle_.crc32c();
   handle_ = {};
   if (kind_ == IoKind::write) {
     extent.lost = false;
+    extent.crc = crc;
     ++extent.generation;
     space_->bytes_written_ += extent.bytes;
   } else {
     space_->bytes_read_ += extent.bytes;
-    if (space_->verify_) space_->check(extent, data_);
+    if (space_->verify_) space_->check(extent, data_, crc);
   }
 }
 
@@ -122,10 +121,11 @@ void SwapSpace::record(const Transfer& transfer, int64_t wait_begin_ns) {
                   .waited_for = id});
 }
 
-void SwapSpace::check(const Extent& extent, std::span<std::byte> data) {
-  if (crc32c(data) == extent.crc) return;
-  storage_.read(file_, extent.offset, data).wait();
-  const uint32_t found = crc32c(data);
+void SwapSpace::check(const Extent& extent, std::span<std::byte> data, uint32_t found) {
+  if (found == extent.crc) return;
+  IoHandle again = storage_.read(file_, extent.offset, data, checksum());
+  again.wait();
+  found = again.crc32c();
   if (found == extent.crc) return;
   throw IoError("read", file_.path(), extent.offset, EIO,
                 concat("the ", extent.bytes, " bytes there are not those of write number ",

@@ -86,7 +86,9 @@ class SwapSpace {
     bool lost = true;  // nothing was written yet, or the last write failed
   };
   Extent& extent_at(int extent);
-  void check(const Extent& extent, std::span<std::byte> data);
+  // `found`: the CRC of what was read.
+  void check(const Extent& extent, std::span<std::byte> data, uint32_t found);
+  Checksum checksum() const { return verify_ ? Checksum::crc32c : Checksum::none; }
   void record(const Transfer& transfer, int64_t wait_begin_ns);
 
   Storage& storage_;

@@ -47,6 +47,10 @@ class GradientStore {
   // Calls `complete` for each trained group when the last reduction of its sums was issued.
   using Complete = std::function<void(int group)>;
   virtual void on_complete(Complete complete) = 0;
+  // Calls `moment` after every gradient_done().
+  virtual void on_gradient(std::function<void()> moment) = 0;
+  // Whether the sums of a group that is complete are there; makes progress.
+  virtual bool has_arrived(int group) = 0;
   // The compute stream waits for the sums of such a group, which gradient() then gives.
   virtual void await(int group) = 0;
 };

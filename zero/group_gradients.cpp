@@ -70,6 +70,7 @@ autograd::GradientTarget GroupGradients::target(ParameterIndex parameter) {
 void GroupGradients::gradient_done(ParameterIndex parameter) {
   const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
   if (++now(state_of(group)).done == group.num_trained_parameters()) complete(group);
+  if (on_gradient_) on_gradient_();
 }
 
 void GroupGradients::end_micro_steps() {

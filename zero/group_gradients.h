@@ -23,6 +23,8 @@ class GroupGradients : public GradientStore {
   void gradient_done(ParameterIndex parameter) override;
   void end_micro_steps() override;
   void on_complete(Complete complete) override { on_complete_ = std::move(complete); }
+  void on_gradient(std::function<void()> moment) override { on_gradient_ = std::move(moment); }
+  bool has_arrived(int group) override { return states_[static_cast<size_t>(group)].work.query(); }
   void await(int group) override {
     states_[static_cast<size_t>(group)].work.wait_on(context_.compute());
   }
@@ -101,6 +103,7 @@ class GroupGradients : public GradientStore {
   const GradientStoreOptions options_;
   SegmentCollectives collectives_;
   Complete on_complete_;
+  std::function<void()> on_gradient_;
   std::vector<GroupState> states_;
   size_t next_in_order_ = 0;    // group whose reduction comes next
   size_t next_micro_step_ = 0;  // of those side by side

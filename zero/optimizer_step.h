@@ -32,11 +32,13 @@ class OptimizerStep {
   // Note [Updates during backward]
   // Where nothing can stop a step or change its factor (no clipping, no overflow check), the update
   // of a group begins while backward goes on below it: begin() before the last backward pass,
-  // ready() for each group when its sums are complete, run() with the same arguments for the rest.
-  // ready() issues updates of groups that were ready before, and does not wait for the disk.
+  // ready() for each group when the last reduction of its sums was issued, advance() as often as
+  // there is a moment, run() with the same arguments for the rest. advance() issues the updates for
+  // which everything is there; it waits for nothing.
   virtual bool can_begin() const { return false; }
   virtual void begin(const StepArguments&) {}
   virtual void ready(int group) { static_cast<void>(group); }
+  virtual void advance() {}
 };
 
 // `tile_numel` of updates that go tile by tile.
@@ -61,9 +63,11 @@ struct SwapPipeline {
 };
 
 // Weights and states in swap space, gradients in host memory, where the CPU computes tile by tile.
-// run() waits for the disk and throws IoError; weights and states are then not to be used any more.
+// `order`: all trained groups, as their gradients are complete. run() waits for the disk and throws
+// IoError; weights and states are then not to be used any more.
 std::unique_ptr<OptimizerStep> make_swapped_step(WeightStore& weights, GradientStore& gradients,
                                                  SwappedShards& states, Context& context,
+                                                 const std::vector<int>& order,
                                                  const SwapPipeline& pipeline);
 
 }  // namespace zinc::zero

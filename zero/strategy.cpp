@@ -134,6 +134,7 @@ std::unique_ptr<OptimizerStep> make_step(const EngineConfig& config, const Strat
     const OffloadConfig& offload = config.zero.offload_optimizer;
     return make_swapped_step(
         *strategy.weights, *strategy.gradients, *strategy.swapped, inputs.context,
+        inputs.schedule.reduce_order(),
         {.read_ahead = offload.pipeline_read, .write_behind = offload.pipeline_write});
   }
   return make_host_step(*strategy.weights, *strategy.gradients, inputs.context, tile_numel(config));
@@ -157,6 +158,7 @@ Strategy make_strategy(const EngineConfig& config, const StrategyInputs& inputs)
   if (strategy.updates_during_backward) {
     strategy.gradients->on_complete(
         [step = strategy.step.get()](int group) { step->ready(group); });
+    strategy.gradients->on_gradient([step = strategy.step.get()] { step->advance(); });
   }
   return strategy;
 }

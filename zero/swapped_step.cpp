@@ -2,13 +2,14 @@
 // the host and writing behind, over as many buffers as these overlap.
 //
 // Note [Buffers of the swapped step]
-// Tiles queue in their order, or in that in which their groups' gradients were complete; the i-th
-// of the queue uses buffer i mod n, with n = 1, one more to read ahead, one more to write behind.
-// Before a tile is read into a buffer, the write of the tile that was there has been waited for,
-// and so has the copy of its weights to the device.
+// Tiles queue in the order in which their groups' gradients are complete; the i-th of the queue
+// uses buffer i mod n, with n = 1, one more to read ahead, one more to write behind. States do not
+// wait for gradients: tiles are read as buffers come free. Before a tile is read into a buffer, the
+// write of the tile that was there is over, and so is the copy of its weights to the device.
 #include <algorithm>
 #include <optional>
 
+#include "core/error.h"
 #include "zero/host_memory.h"
 #include "zero/optimizer_step.h"
 #include "zero/updated_weights.h"
@@ -19,7 +20,7 @@ namespace {
 class SwappedStep final : public OptimizerStep {
  public:
   SwappedStep(WeightStore& weights, GradientStore& gradients, SwappedShards& states,
-              Context& context, const SwapPipeline& pipeline)
+              Context& context, const std::vector<int>& order, const SwapPipeline& pipeline)
       : weights_(weights),
         gradients_(gradients),
         states_(states),
@@ -28,6 +29,12 @@ class SwappedStep final : public OptimizerStep {
         buffers_(1 + (pipeline.read_ahead ? 1 : 0) + (pipeline.write_behind ? 1 : 0)),
         updated_(weights, context, Tier::pinned_host, largest_tile()) {
     states.settle();
+    for (const int group : order) {
+      for (size_t i = 0; i < states.tiles().size(); ++i) {
+        if (states.tiles()[i].group == group) queue_.push_back(i);
+      }
+    }
+    bug_check(queue_.size() == states.tiles().size(), "a tile of the optimizer has no turn");
     for (Buffer& buffer : buffers_) {
       buffer.memory =
           context.allocate(states.largest_tile_bytes(), Label::staging, Tier::pinned_host);
@@ -40,31 +47,32 @@ class SwappedStep final : public OptimizerStep {
     states_.settle();
     slices_ = weights_.slices();
     args_.emplace(args);
-    queue_.clear();
     next_read_ = 0;
     next_update_ = 0;
-    latest_.reset();
+    ready_.clear();
+    start_reads();
   }
 
   void ready(int group) override {
+    if (args_) ready_.push_back(group);
+  }
+
+  void advance() override {
     if (!args_) return;
-    // Its sums are still on their way: their turn comes with the next group's.
-    if (latest_) {
-      gradients_.await(*latest_);
-      push(*latest_);
+    start_reads();
+    while (next_update_ < queue_.size() && is_there(next_update_)) {
+      gradients_.await(tile_at(next_update_).group);
+      update_next();
     }
-    latest_ = group;
-    while (next_update_ < queue_.size() && is_there(next_update_)) advance();
   }
 
   void run(const StepArguments& args) override {
     if (!args_) begin(args);
-    std::vector<bool> queued(states_.tiles().size(), false);
-    for (const size_t tile : queue_) queued[tile] = true;
-    for (size_t i = 0; i < queued.size(); ++i) {
-      if (!queued[i]) queue_.push_back(i);
+    while (next_update_ < queue_.size()) {
+      start_reads();
+      if (next_read_ == next_update_) start_read();
+      update_next();
     }
-    while (next_update_ < queue_.size()) advance();
     for (Buffer& buffer : buffers_) buffer.transfer.wait();
     updated_.finish();
     args_.reset();
@@ -75,36 +83,43 @@ class SwappedStep final : public OptimizerStep {
     Block memory;
     Event sent;  // weights that travel from here have left
     offload::SwapSpace::Transfer transfer;
+    bool is_free() const { return transfer.query() && sent.query(); }
   };
 
   // By place in the queue.
   Buffer& buffer_of(size_t place) { return buffers_[place % buffers_.size()]; }
+  const Tile& tile_at(size_t place) const { return states_.tiles()[queue_[place]]; }
 
-  void push(int group) {
-    for (size_t i = 0; i < states_.tiles().size(); ++i) {
-      if (states_.tiles()[i].group == group) queue_.push_back(i);
-    }
-    if (next_read_ == next_update_) start_read();
+  bool is_there(size_t place) {
+    const int group = tile_at(place).group;
+    return place < next_read_ && std::find(ready_.begin(), ready_.end(), group) != ready_.end() &&
+           buffer_of(place).transfer.query() && gradients_.has_arrived(group);
   }
 
-  bool is_there(size_t place) { return place < next_read_ && buffer_of(place).transfer.query(); }
-
-  // Updates the next tile.
-  void advance() {
-    const size_t place = next_update_++;
-    if (place == next_read_) start_read();
+  // Waits for its states, not for its gradient.
+  void update_next() {
+    const size_t place = next_update_;
     Buffer& buffer = buffer_of(place);
     buffer.transfer.wait();
-    if (pipeline_.read_ahead) start_read();
+    if (pipeline_.read_ahead) start_reads();
     update(*args_, slices_, queue_[place], buffer);
     // The disk takes what the update leaves.
     context_.compute()->synchronize();
     buffer.transfer = states_.start_write(queue_[place], buffer.memory);
+    ++next_update_;
     if (!pipeline_.write_behind) buffer.transfer.wait();
   }
 
+  // As far as buffers are free.
+  void start_reads() {
+    const size_t most = pipeline_.read_ahead ? buffers_.size() : 1;
+    while (next_read_ < std::min(next_update_ + most, queue_.size()) &&
+           buffer_of(next_read_).is_free()) {
+      start_read();
+    }
+  }
+
   void start_read() {
-    if (next_read_ == queue_.size()) return;
     const size_t place = next_read_++;
     Buffer& buffer = buffer_of(place);
     buffer.transfer.wait();
@@ -152,7 +167,7 @@ class SwappedStep final : public OptimizerStep {
   std::vector<size_t> queue_;  // tiles
   size_t next_read_ = 0;       // places in the queue
   size_t next_update_ = 0;
-  std::optional<int> latest_;  // the group that was ready last
+  std::vector<int> ready_;  // groups, of this step
   UpdatedWeights updated_;
 };
 
@@ -160,8 +175,9 @@ class SwappedStep final : public OptimizerStep {
 
 std::unique_ptr<OptimizerStep> make_swapped_step(WeightStore& weights, GradientStore& gradients,
                                                  SwappedShards& states, Context& context,
+                                                 const std::vector<int>& order,
                                                  const SwapPipeline& pipeline) {
-  return std::make_unique<SwappedStep>(weights, gradients, states, context, pipeline);
+  return std::make_unique<SwappedStep>(weights, gradients, states, context, order, pipeline);
 }
 
 }  // namespace zinc::zero

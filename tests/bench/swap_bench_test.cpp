@@ -6,6 +6,7 @@
 #include <string>
 
 #include "comm/local/local.h"
+#include "core/error.h"
 #include "tests/offload/swap_folder.h"
 
 namespace zinc::bench {
@@ -36,19 +37,41 @@ TEST(SwapBench, RunsAgreeAndVerticalMovesParametersOnce) {
       if (run.name == "clipped") continue;
       EXPECT_EQ(run.loss, result.runs.front().loss) << run.name;
     }
-    EXPECT_EQ(result.at("memory").passes_bytes + result.at("memory").update_bytes, 0);
-    const SwapRun& horizontal = result.at("horizontal");
-    const SwapRun& vertical = result.at("vertical");
-    EXPECT_GT(horizontal.passes_bytes + horizontal.update_bytes,
-              vertical.passes_bytes + vertical.update_bytes);
-    const SwapRun& clipped = result.at("clipped");
-    EXPECT_EQ(clipped.passes_bytes + clipped.update_bytes,
-              vertical.passes_bytes + vertical.update_bytes);
-    EXPECT_LT(clipped.passes_bytes, vertical.passes_bytes);
-    EXPECT_GT(result.mixed_bytes_per_second, 0.0);
+    const auto bytes = [&](const char* name) {
+      const SwapRun* run = result.find(name);
+      return run->passes_bytes + run->update_bytes;
+    };
+    EXPECT_EQ(bytes("memory"), 0);
+    EXPECT_GT(bytes("horizontal"), bytes("vertical"));
+    EXPECT_EQ(bytes("clipped"), bytes("vertical"));
+    EXPECT_LT(result.find("clipped")->passes_bytes, result.find("vertical")->passes_bytes);
+    EXPECT_GT(result.mixed_bytes_per_second.at(0), 0.0);
+    EXPECT_GT(result.vertical_gain().value(), 0.0);
+    EXPECT_GT(result.update_overhead().value(), 0.0);
+    EXPECT_GT(result.step_overhead().value(), 0.0);
     EXPECT_NE(describe(result).find("horizontal / vertical"), std::string::npos);
   });
   EXPECT_TRUE(folder.is_empty());
+}
+
+TEST(SwapBench, ALimitLeavesOneTimedRound_AndRunsCanBeChosen) {
+  const offload::SwapFolder folder;
+  comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+    SwapBenchOptions options{.directory = folder.path(),
+                             .preset = "tiny",
+                             .seq = 4,
+                             .accumulation = 2,
+                             .limit_seconds = 0.0,
+                             .runs = {"memory", "vertical"},
+                             .probe_bytes = 1 << 20};
+    const SwapBenchResult result = run_swap_bench(world, options, {});
+    EXPECT_EQ(result.find("vertical")->step_seconds.size(), 1u);
+    EXPECT_EQ(result.find("horizontal"), nullptr);
+    EXPECT_FALSE(result.vertical_gain().has_value());
+    EXPECT_FALSE(result.crc_cost().has_value());
+    options.runs = {"diagonal"};
+    EXPECT_THROW(run_swap_bench(world, options, {}), InvalidArgument);
+  });
 }
 
 }  // namespace

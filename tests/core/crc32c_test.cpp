@@ -110,5 +110,16 @@ TEST_P(Crc32c, AnySplit_GivesTheSameValue) {
   }
 }
 
+TEST(Crc32cJoin, OfParts_IsThatOfTheWhole) {
+  std::vector<std::byte> bytes(5000);
+  std::mt19937 random(3);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  const std::span<const std::byte> all(bytes);
+  for (const size_t cut : {0, 1, 7, 1024, 4096, 4999, 5000}) {
+    const Crc32cJoin join(static_cast<int64_t>(bytes.size() - cut));
+    EXPECT_EQ(join(crc32c(all.first(cut)), crc32c(all.subspan(cut))), crc32c(all)) << cut;
+  }
+}
+
 }  // namespace
 }  // namespace zinc

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 
+#include "core/crc32c.h"
 #include "offload/storage.h"
 #include "tests/offload/swap_folder.h"
 
@@ -36,9 +37,13 @@ inline constexpr std::array kShapes{Shape{1, 1, false, true}, Shape{8, 1, false,
 inline void expect_round_trip(Storage& storage, const File& file, int64_t bytes = kBytes) {
   const AlignedBytes written(bytes), found(bytes, 0);
   written.fill_from(7);
-  storage.write(file, 0, written.span()).wait();
-  storage.read(file, 0, found.span()).wait();
+  IoHandle write = storage.write(file, 0, written.span(), Checksum::crc32c);
+  write.wait();
+  IoHandle read = storage.read(file, 0, found.span(), Checksum::crc32c);
+  read.wait();
   EXPECT_TRUE(written == found);
+  EXPECT_EQ(write.crc32c(), crc32c(written.span()));
+  EXPECT_EQ(read.crc32c(), crc32c(written.span()));
 }
 
 }  // namespace zinc::offload
