@@ -35,14 +35,14 @@ Clique::Clique(CliqueOptions options) : options_(std::move(options)) {
                "ncclCommInitRankConfig");
     settle("NCCL's start");
   } catch (...) {
-    abort();
+    break_off();
     release_token();
     throw;
   }
 }
 
 Clique::~Clique() {
-  abort();
+  break_off();
   release_token();
 }
 
@@ -107,7 +107,7 @@ void Clique::close() {
   check_nccl(ncclCommDestroy(std::exchange(comm_, nullptr)), "ncclCommDestroy");
 }
 
-void Clique::abort() noexcept {
+void Clique::break_off() noexcept {
   const std::lock_guard lock(mutex_);
   if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
 }

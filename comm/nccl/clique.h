@@ -43,7 +43,7 @@ class Clique {
   void close();
 
   // Any thread. Collectives under way end; every later run() throws.
-  void abort() noexcept;
+  void break_off() noexcept;
   // What has failed since, as far as NCCL knows; empty: nothing.
   std::string fault();
 

@@ -162,7 +162,7 @@ void Watchdog::give_up(const std::string& why) noexcept {
     cliques.swap(cliques_);
   }
   for (const auto& known : cliques) {
-    if (const std::shared_ptr<Clique> clique = known.lock()) clique->abort();
+    if (const std::shared_ptr<Clique> clique = known.lock()) clique->break_off();
   }
 }
 
