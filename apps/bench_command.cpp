@@ -13,6 +13,7 @@
 #include "apps/exit_codes.h"
 #include "apps/hardware_file.h"
 #include "apps/machine.h"
+#include "apps/swap_preflight.h"
 #include "bench/ceilings.h"
 #include "bench/io_bench.h"
 #include "bench/measure_hardware.h"
@@ -39,6 +40,7 @@ struct Options {
   std::string dtype = "bf16";
   std::string json;
   std::string trace;
+  std::string disk;
   std::vector<std::string> determinism{"run"};
   int threads = 0;
   bool paced = false;
@@ -61,9 +63,10 @@ int bench_ceilings(const Options& options) {
   if (world.context().device().is_cuda()) {
     throw ConfigError("a hardware file is written for the cpu only");
   }
-  const train::Hardware hardware =
+  train::Hardware hardware =
       bench::measure_hardware(world, ceilings, {.name = inspect_machine().cpu_model});
   if (!world.is_main()) return kDone;
+  if (!options.disk.empty()) hardware.disk = probe_disk(options.disk, {.queue_depth = 32});
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (options.save && !folder.empty()) std::filesystem::create_directories(folder);
   train::write_file_atomically(path, train::json_of(hardware));
@@ -172,6 +175,8 @@ void add_bench_command(CLI::App& app, Action& action) {
   ceilings->add_option("--device", options->device, "cpu (default), cuda or cuda:<i>");
   ceilings->add_option("--threads", options->threads, "0: all cores (default)");
   ceilings->add_option("--json", options->json, "Write a hardware file for zinc plan");
+  ceilings->add_option("--disk", options->disk,
+                       "A directory for swap files: its disk's speed goes into the hardware file");
   ceilings->add_flag("--save", options->save, "Write it where zinc plan looks for it");
   ceilings->callback(
       [options, &action] { action = [options] { return bench_ceilings(*options); }; });
