@@ -370,6 +370,8 @@ TEST(HardwareFile, WhatIsWritten_IsReadBack) {
   EXPECT_EQ(read.threads, 6);
   EXPECT_EQ(read.gemm.bf16, 20.0);
   EXPECT_EQ(read.gemm.f16, 0.0);
+  EXPECT_EQ(read.disk->read_bytes_per_second, 3.0);
+  EXPECT_EQ(read.disk->write_bytes_per_second, 2.0);
   EXPECT_EQ(read.same_host.reduce_scatter.alpha_seconds, 1e-5);
   EXPECT_EQ(read.between_hosts->all_gather.bytes_per_second, 5.0);
 }
