@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -31,6 +32,9 @@ struct Options {
   std::string verify = "ref";
   std::string arrays;
   std::string json, csv, markdown;
+  std::string shape, timer = "event", imported;
+  std::vector<std::string> sweeps;
+  bool without_baseline = false;
   int threads = 0;
   bool warm = false;
   // compare and roofline
@@ -45,6 +49,12 @@ Device prepare(Options& options) {
   options.run.cold = !options.warm && options.cache == "cold";
   options.run.verify = options.verify == "ref";
   if (options.arrays == "small") options.run.extent = bench::Extent::cache;
+  if (!options.shape.empty() || !options.sweeps.empty()) {
+    options.run.shapes = bench::free_shapes(options.shape, options.sweeps);
+  }
+  if (options.timer == "graph") options.run.timer = bench::KernelTimer::graph;
+  if (!options.imported.empty()) options.run.imported = bench::read_baselines(options.imported);
+  options.run.baseline = !options.without_baseline;
   for (const std::string& name : options.dtypes) {
     const auto dtype = parse_dtype(name);
     if (!dtype || !is_float(*dtype)) {
@@ -67,6 +77,16 @@ void write_if_named(const std::string& path, const std::string& text) {
   if (!path.empty()) train::write_file_atomically(path, text);
 }
 
+// Each reason once.
+std::vector<std::string> missing_baselines(const bench::KernelReport& report) {
+  std::vector<std::string> lines;
+  for (const bench::KernelResult& r : report.results) {
+    const bool is_new = std::find(lines.begin(), lines.end(), r.baseline_missing) == lines.end();
+    if (!r.baseline_missing.empty() && is_new) lines.push_back(r.baseline_missing);
+  }
+  return lines;
+}
+
 int run(Options options) {
   const Device device = prepare(options);
   Context context({.device = device, .num_threads = options.threads});
@@ -77,6 +97,7 @@ int run(Options options) {
         fmt::print("{}", bench::table_row(result));
         std::fflush(stdout);
       });
+  for (const std::string& line : missing_baselines(report)) fmt::print("{}\n", line);
   write_if_named(options.json, bench::json_of(report));
   write_if_named(options.csv, bench::csv_of(report));
   write_if_named(options.markdown, bench::markdown_of(report));
@@ -112,6 +133,14 @@ void add_choice(CLI::App& verb, Options& options) {
   verb.add_option("--dtype", options.dtypes, "As in bf16,f32; all by default")->delimiter(',');
   verb.add_option("--pass", options.run.passes, "As in forward,backward; all by default")
       ->delimiter(',');
+  verb.add_option(
+      "--shape", options.shape,
+      "Instead of the preset's, as in rows=8192,cols=4096 or B=4,T=2048,H=32,G=8,D=128; "
+      "entries without these extents are left out");
+  verb.add_option("--sweep", options.sweeps,
+                  "One extent over a range, as in cols=1024:16384:x2 or T=512:2048:+512; may be "
+                  "given again")
+      ->allow_extra_args(false);
   verb.add_option("--arrays", options.arrays,
                   "small: a few rows, to see that a kernel is right; default: beyond the caches")
       ->check(CLI::IsMember({"small"}));
@@ -131,6 +160,13 @@ void add_run_options(CLI::App& verb, Options& options) {
   verb.add_option("--samples", options.run.min_samples, "At least (default 5)")
       ->check(CLI::Range(1, 1000));
   verb.add_option("--threads", options.threads, "0: all cores (default)");
+  verb.add_option("--timer", options.timer,
+                  "On a GPU: event (default), or graph: a CUDA graph of the runs of a sample")
+      ->check(CLI::IsMember({"event", "graph"}));
+  verb.add_option("--import", options.imported,
+                  "CSV of others' figures to compare with: op,pass,dtype,shape,median_us[,name]");
+  verb.add_flag("--no-baseline", options.without_baseline,
+                "Do not time what others have for the same (cuDNN's attention)");
   verb.add_option("--json", options.json, "Write the results to a file");
   verb.add_option("--csv", options.csv, "The same, a line per kernel");
   verb.add_option("--md", options.markdown, "The same, a table in Markdown");

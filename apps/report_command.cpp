@@ -12,6 +12,7 @@
 #include "apps/machine.h"
 #include "core/build_info.h"
 #include "core/cuda_backend.h"
+#include "kernels/attention_library.h"
 #include "offload/storage.h"
 #include "train/json/value.h"
 #include "train/json/writer.h"
@@ -70,6 +71,10 @@ std::vector<Line> machine_lines() {
   if (!cuda_versions().empty()) {
     const std::string why = why_no_cuda_device();
     lines.push_back({"CUDA driver", why.empty() ? cuda_versions() : "no GPU", why.empty(), why});
+    const auto attention = kernels::open_attention_library();
+    lines.push_back({"attention library",
+                     attention.library != nullptr ? attention.library->name() : "own kernels only",
+                     attention.library != nullptr, attention.why_not});
   }
   const bool fma = std::find(machine.isa.begin(), machine.isa.end(), "fma") != machine.isa.end();
   if (!fma) {

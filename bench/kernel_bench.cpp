@@ -124,6 +124,7 @@ struct Times {
   Samples ceilings;  // work per second of the probe
   Samples ratios;
   int runs_per_sample = 1;
+  std::vector<CudaKernelUse> kernels;
 };
 
 Times measure(const std::vector<Instance>& instances, Probe* probe, double work, Context& context,
@@ -131,9 +132,11 @@ Times measure(const std::vector<Instance>& instances, Probe* probe, double work,
   Times times;
   DeviceClock clock(context);
   size_t next = 0, turns = 1;
-  const auto run = [&] {
+  std::unique_ptr<CudaGraph> graph;
+  const auto run_each = [&] {
     for (size_t i = 0; i < turns; ++i) instances[next++ % instances.size()].run();
   };
+  const auto run = [&] { graph != nullptr ? graph->launch(context.compute()) : run_each(); };
   turns = instances.size();
   clock.seconds_of(run);
   if (clock.counts_on_device()) {
@@ -141,7 +144,18 @@ Times measure(const std::vector<Instance>& instances, Probe* probe, double work,
     times.runs_per_sample = static_cast<int>(
         std::clamp(kDeviceSampleSeconds / std::max(each, 1e-9), 1.0, double{kMaxRunsPerSample}));
   }
+  if (options.timer == KernelTimer::graph) {
+    require(clock.counts_on_device(), "bench: a CUDA graph needs a GPU: --device cuda");
+    // Whole rounds, so that a graph that is launched again finds cold arrays too.
+    const auto sets = static_cast<int>(instances.size());
+    times.runs_per_sample = (times.runs_per_sample + sets - 1) / sets * sets;
+  }
   turns = static_cast<size_t>(times.runs_per_sample);
+  if (options.timer == KernelTimer::graph) {
+    graph = record_cuda_graph(context.compute(), run_each);
+    times.kernels = graph->kernels();
+    clock.seconds_of(run);
+  }
   const auto per_run = [&](double seconds) { return seconds / times.runs_per_sample; };
   const auto run_probe = [&] {
     for (size_t i = 0; i < turns; ++i) probe->run();
@@ -162,6 +176,32 @@ Times measure(const std::vector<Instance>& instances, Probe* probe, double work,
     times.ratios.add(work / times.seconds.last() / times.ceilings.last());
   }
   return times;
+}
+
+// The entry's own baseline and what was imported: the faster counts.
+void compare_with_others(const Entry& entry, Context& context, const KernelBenchOptions& options,
+                         KernelResult& result) {
+  if (const auto found = options.imported.find(result.name()); found != options.imported.end()) {
+    result.baseline = found->second.name;
+    result.baseline_us = found->second.median_us;
+  }
+  if (options.baseline && entry.make_baseline && context.device().is_cuda()) {
+    try {
+      std::vector<Instance> instances;
+      for (int64_t i = 0; i < num_instances(entry, context.device(), options.cold); ++i) {
+        instances.push_back(entry.make_baseline(context));
+      }
+      const Times times = measure(instances, nullptr, 0.0, context, options);
+      const double median_us = times.seconds.median() * 1e6;
+      if (result.baseline_us == 0.0 || median_us < result.baseline_us) {
+        result.baseline = entry.baseline;
+        result.baseline_us = median_us;
+      }
+    } catch (const CudaError& error) {
+      result.baseline_missing = concat(entry.baseline, ": ", error.what());
+    }
+  }
+  if (result.baseline_us > 0.0) result.speed_to_baseline = result.baseline_us / result.median_us;
 }
 
 }  // namespace
@@ -208,6 +248,15 @@ KernelResult run_entry(const Entry& entry, const Entry* in_cache, Context& conte
     result.ceiling_value = times.ceilings.median() * 1e-9;
     result.percent_of_ceiling = times.ratios.median() * 100.0;
   }
+  const bool counts_on_device = context.device().is_cuda();
+  result.timer = options.timer == KernelTimer::graph ? "graph"
+                 : counts_on_device                  ? "events"
+                                                     : "host";
+  for (const CudaKernelUse& kernel : times.kernels) {
+    result.registers = std::max(result.registers, kernel.registers);
+    result.spilled_bytes = std::max(result.spilled_bytes, kernel.spilled_bytes);
+  }
+  compare_with_others(entry, context, options, result);
   const std::vector<CudaDeviceInfo> gpus = cuda_devices();
   if (const CudaDeviceInfo* gpu = info_of(gpus, context.device())) {
     const double spec = gpu->spec_bandwidth();
@@ -251,11 +300,17 @@ std::regex regex_of(const std::string& filter) {
 std::vector<Entry> chosen_entries(const KernelBenchOptions& options, const Device& device) {
   const std::regex filter = regex_of(options.filter);
   std::vector<Entry> chosen;
-  const Registry registry = kernel_benches(extent_of(options, device), options.model);
-  for (const Entry& entry : registry.entries()) {
-    if (is_chosen(entry, options, filter)) chosen.push_back(entry);
+  const std::vector<FreeShape> of_the_model(1);
+  for (const FreeShape& shape : options.shapes.empty() ? of_the_model : options.shapes) {
+    const Registry registry = kernel_benches(extent_of(options, device), options.model, shape);
+    for (const Entry& entry : registry.entries()) {
+      if (has_extents(entry.shape, shape) && is_chosen(entry, options, filter)) {
+        chosen.push_back(entry);
+      }
+    }
   }
-  require(!chosen.empty(), "bench: no entry matches the filter \"", options.filter, "\"");
+  require(!chosen.empty(), "bench: no entry matches the filter \"", options.filter, "\"",
+          options.shapes.empty() ? "" : " and has the extents that --shape and --sweep name");
   return chosen;
 }
 
@@ -265,7 +320,7 @@ KernelReport run_kernel_benches(Context& context, const KernelBenchOptions& opti
   const std::string before = clocks_of(context.device());
   const std::vector<Entry> entries = chosen_entries(options, context.device());
   std::vector<Entry> in_cache;
-  if (context.device().is_cpu()) {
+  if (context.device().is_cpu() && options.shapes.empty()) {
     // The same entries in the same order: shapes differ, so the filter cannot choose them.
     const Registry all = kernel_benches(extent_of(options, context.device()), options.model);
     const Registry small = kernel_benches(Extent::cache, options.model);

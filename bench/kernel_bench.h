@@ -8,23 +8,35 @@
 #include <string>
 #include <vector>
 
+#include "bench/baselines.h"
+#include "bench/free_shape.h"
 #include "bench/registry.h"
 #include "core/context.h"
 
 namespace zinc::bench {
+
+// What a sample is timed by.
+enum class KernelTimer : uint8_t {
+  automatic,  // host on the CPU, events on a GPU
+  graph,      // GPU: events around one launch of a CUDA graph of all runs of the sample
+};
 
 struct KernelBenchOptions {
   std::string filter;         // ECMAScript regular expression searched in "op pass dtype shape"
   std::vector<DType> dtypes;  // empty: all
   std::vector<std::string> passes;
   ModelShape model;
-  std::optional<Extent> extent;  // absent: memory on the CPU, gpu on a GPU
-  double min_seconds = 0.3;      // of kernel time per entry
-  double max_noise = 0.0;        // go on until the noise is at most this share, 0: do not care
+  std::vector<FreeShape> shapes;  // one after another, instead of the model's; empty: the model's
+  std::optional<Extent> extent;   // absent: memory on the CPU, gpu on a GPU
+  double min_seconds = 0.3;       // of kernel time per entry
+  double max_noise = 0.0;         // go on until the noise is at most this share, 0: do not care
   int min_samples = 5;
   int max_samples = 1000;
   bool cold = true;    // go round enough instances to fill the caches twice
   bool verify = true;  // against the f64 path
+  KernelTimer timer = KernelTimer::automatic;
+  bool baseline = true;  // time an entry's baseline too, where this machine has it
+  Baselines imported;    // figures of others
 };
 
 struct KernelResult {
@@ -46,6 +58,15 @@ struct KernelResult {
   // bound.
   double in_cache_gb_per_s = 0.0;
   double percent_of_bound = 0.0;  // of the lower of ceiling_value and in_cache_gb_per_s
+  std::string timer;              // "host", "events", "graph"
+  // With a graph: the most that one of the kernels takes of a thread; 0 elsewhere.
+  int registers = 0;
+  int64_t spilled_bytes = 0;
+  // The fastest that somebody else takes for the same; "" and 0 where nothing is known.
+  std::string baseline;
+  double baseline_us = 0.0;
+  double speed_to_baseline = 0.0;  // baseline_us / median_us: above 1 where ours is faster
+  std::string baseline_missing;    // why this machine has not got the entry's
   Deviation deviation;
   bool was_verified = true;  // false: nothing was compared
   bool verified() const { return !was_verified || deviation.ok(); }

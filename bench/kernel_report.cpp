@@ -34,6 +34,13 @@ void visit_fields(Result& r, Visit&& visit) {
   visit("percent_of_spec", r.percent_of_spec);
   visit("in_cache_gb_per_s", r.in_cache_gb_per_s);
   visit("percent_of_bound", r.percent_of_bound);
+  visit("timer", r.timer);
+  visit("registers", r.registers);
+  visit("spilled_bytes", r.spilled_bytes);
+  visit("baseline", r.baseline);
+  visit("baseline_us", r.baseline_us);
+  visit("speed_to_baseline", r.speed_to_baseline);
+  visit("baseline_missing", r.baseline_missing);
   visit("was_verified", r.was_verified);
   visit("relative_error", r.deviation.relative_l2);
   visit("tolerance", r.deviation.tolerance);
@@ -73,13 +80,17 @@ std::string percent_of_ceiling(const KernelResult& r) {
   return fmt::format("{:.0f}{}", r.percent_of_ceiling, r.percent_of_ceiling > 105.0 ? " (!)" : "");
 }
 
+std::string speed_to_baseline(const KernelResult& r) {
+  return r.baseline.empty() ? "-" : fmt::format("{:.2f} x {}", r.speed_to_baseline, r.baseline);
+}
+
 }  // namespace
 
 std::string table_header() {
   return fmt::format(
       "{:<26} {:<17} {:<5} {:<34} {:>10} {:>10} {:>6} {:>8} {:>9} {:>16} {:>8} {:>8} {:>7}  {}\n",
       "op", "pass", "dtype", "shape", "median us", "p95 us", "noise", "GB/s", "GFLOP/s", "ceiling",
-      "%", "in cache", "% bound", "check");
+      "%", "in cache", "% bound", "check, speed to others");
 }
 
 std::string table_row(const KernelResult& r) {
@@ -92,7 +103,8 @@ std::string table_row(const KernelResult& r) {
       r.op, r.pass, r.dtype, r.shape, r.median_us, r.p95_us, r.noise_percent, r.gb_per_s,
       r.gflop_per_s, ceiling, percent_of_ceiling(r),
       streams ? fmt::format("{:.1f}", r.in_cache_gb_per_s) : "-",
-      streams ? fmt::format("{:.0f}", r.percent_of_bound) : "-", check_of(r));
+      streams ? fmt::format("{:.0f}", r.percent_of_bound) : "-",
+      check_of(r) + (r.baseline.empty() ? "" : "  " + speed_to_baseline(r)));
 }
 
 std::string json_of(const KernelReport& report) {
@@ -117,7 +129,13 @@ KernelReport read_kernel_report(const std::string& path) {
   const train::json::Value file = train::json::parse_file(path);
   KernelReport report;
   const auto reader = [](const train::json::Value& from) {
-    return [&from](const char* name, auto& value) { read(from.at(name), value); };
+    return [&from](const char* name, auto& value) {
+      // Reports from before there were baselines are still read.
+      const std::string_view field = name;
+      const bool is_late = field == "timer" || field == "registers" || field == "spilled_bytes" ||
+                           field.find("baseline") != std::string_view::npos;
+      if (!is_late || from.find(name) != nullptr) read(from.at(name), value);
+    };
   };
   visit_machine(report.machine, reader(file));
   read(file.at("preset"), report.preset);
@@ -150,17 +168,20 @@ std::string markdown_of(const KernelReport& report) {
       "{}; {}, {} threads; GEMM by {}; {}{}{}\n\n"
       "| op | pass | dtype | shape | median us | p95 us | noise % | GB/s | GFLOP/s | ceiling | % "
       "of "
-      "ceiling | % of spec | check |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+      "ceiling | % of spec | speed to others | check "
+      "|\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
       m.gpu.empty() ? "CPU" : m.gpu, m.cpu, m.threads, m.library, m.versions,
       m.clocks.empty() ? "" : "; SM clock, memory clock, power, its limit, degrees: ", m.clocks);
   for (const KernelResult& r : report.results) {
     text += fmt::format(
-        "| {} | {} | {} | {} | {:.1f} | {:.1f} | {:.1f} | {:.1f} | {:.1f} | {} | {} | {} | {} |\n",
+        "| {} | {} | {} | {} | {:.1f} | {:.1f} | {:.1f} | {:.1f} | {:.1f} | {} | {} | {} | {} | {} "
+        "|\n",
         r.op, r.pass, r.dtype, r.shape, r.median_us, r.p95_us, r.noise_percent, r.gb_per_s,
         r.gflop_per_s,
         r.ceiling.empty() ? "-" : fmt::format("{} {:.0f}", r.ceiling, r.ceiling_value),
         percent_of_ceiling(r),
-        r.percent_of_spec > 0.0 ? fmt::format("{:.0f}", r.percent_of_spec) : "-", check_of(r));
+        r.percent_of_spec > 0.0 ? fmt::format("{:.0f}", r.percent_of_spec) : "-",
+        speed_to_baseline(r), check_of(r));
   }
   return text;
 }

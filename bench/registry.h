@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/free_shape.h"
 #include "core/context.h"
 #include "core/dtype.h"
 #include "kernels/cost.h"
@@ -83,6 +84,10 @@ struct Entry {
   Ceiling ceiling;
   std::function<Instance(Context&)> make;
   double scratch_bytes = 0.0;  // beside cost.bytes(), for choosing the number of instances
+  // Somebody else's kernel on the same arrays; absent where there is none. Throws CudaError where
+  // this machine has not got it.
+  std::string baseline;  // whose, as in "cuDNN"
+  std::function<Instance(Context&)> make_baseline;
 };
 
 // How large the arrays of memory-bound cases are.
@@ -106,20 +111,29 @@ ModelShape shape_of_preset(std::string_view preset);
 
 class Registry {
  public:
-  explicit Registry(Extent extent = Extent::memory, ModelShape model = {})
-      : extent_(extent), model_(std::move(model)) {}
+  explicit Registry(Extent extent = Extent::memory, ModelShape model = {}, FreeShape given = {})
+      : extent_(extent), model_(std::move(model)), given_(std::move(given)) {}
+  // What a person asked for, or `otherwise`. An entry's shape names every extent that it takes from
+  // here, as in "rows=64": by that the entries are found which have it.
+  int64_t given(const std::string& name, int64_t otherwise) const {
+    const auto found = given_.find(name);
+    return found == given_.end() ? otherwise : found->second;
+  }
+  bool is_given(const std::string& name) const { return given_.contains(name); }
   Extent extent() const { return extent_; }
   const ModelShape& model() const { return model_; }
   // Columns of an activation.
-  int64_t cols() const { return model_.hidden; }
+  int64_t cols() const { return given("cols", model_.hidden); }
   // Tokens of one: a multiple of 64 whose activation has about the bytes of gpt2-124m's.
   int64_t rows() const {
     const int64_t rows = extent_ == Extent::cache ? 64 : extent_ == Extent::gpu ? 65536 : 32768;
-    return std::max<int64_t>(rows * 768 / cols() / 64 * 64, 64);
+    return given("rows", std::max<int64_t>(rows * 768 / cols() / 64 * 64, 64));
   }
   // Elements of a flat range of weights or gradients.
   int64_t flat() const {
-    return int64_t{1} << (extent_ == Extent::cache ? 15 : extent_ == Extent::gpu ? 26 : 25);
+    return given("n", int64_t{1} << (extent_ == Extent::cache ? 15
+                                     : extent_ == Extent::gpu ? 26
+                                                              : 25));
   }
 
   void add(Entry entry) { entries_.push_back(std::move(entry)); }
@@ -128,6 +142,7 @@ class Registry {
  private:
   Extent extent_;
   ModelShape model_;
+  FreeShape given_;
   std::vector<Entry> entries_;
 };
 

@@ -45,6 +45,11 @@ elseif(ZINC_HAVE_CUDA)
   if(ZINC_HAVE_CUBLASLT)
     list(APPEND ZINC_USES_kernels CUDA::cublasLt)
   endif()
+  if(ZINC_HAVE_CUDNN)
+    set_source_files_properties("${PROJECT_SOURCE_DIR}/kernels/cuda/attention_cudnn.cpp"
+                                PROPERTIES INCLUDE_DIRECTORIES "${CUDNN_INCLUDE_DIR}")
+    list(APPEND ZINC_USES_kernels ${CMAKE_DL_LIBS})
+  endif()
 endif()
 
 foreach(layer IN LISTS ZINC_LAYERS)

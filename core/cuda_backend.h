@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,8 +24,8 @@ struct CudaDeviceInfo {
   std::string name;          // "NVIDIA H200"
   int major = 0, minor = 0;  // compute capability
   int64_t memory_bytes = 0;  // of the device
-  int64_t l2_bytes = 0;  // second-level cache
-  int64_t clock_hz = 0;  // highest of the multiprocessors
+  int64_t l2_bytes = 0;      // second-level cache
+  int64_t clock_hz = 0;      // highest of the multiprocessors
   int64_t memory_clock_hz = 0;
   int64_t memory_bus_bits = 0;
   // Bytes per second by the data sheet: two transfers per clock. 0 where the driver does not say.
@@ -77,6 +78,27 @@ class CudaTimer {
 };
 // Throws CudaError.
 std::unique_ptr<CudaTimer> make_cuda_timer(Device device);
+
+// What one thread of a kernel takes, and one block.
+struct CudaKernelUse {
+  std::string name;  // mangled
+  int registers = 0;
+  int64_t spilled_bytes = 0;  // local memory of a thread: spills and arrays
+  int64_t shared_bytes = 0;   // of a block, static
+};
+
+// What a stream was told, to be told again at once.
+class CudaGraph {
+ public:
+  virtual ~CudaGraph() = default;
+  virtual void launch(StreamRef stream) = 0;  // asynchronous; memory that it names must live on
+  // Of the kernels that CUDA's runtime knows, in no order, each once.
+  virtual std::vector<CudaKernelUse> kernels() const = 0;
+};
+// Records what `body` queues on `stream`, which does not run then; it may neither wait for the
+// stream nor take memory from the system, so let it run once before. Throws CudaError; the
+// emulator records nothing and says so.
+std::unique_ptr<CudaGraph> record_cuda_graph(StreamRef stream, const std::function<void()>& body);
 
 // Between any two places of device and pinned memory, in the order of `stream`, a stream of CUDA.
 void cuda_copy(void* to, const void* from, int64_t bytes, StreamRef stream);

@@ -5,6 +5,7 @@
 
 #include "core/context.h"
 #include "core/error.h"
+#include "kernels/attention_library.h"
 #include "kernels/attention_problem.h"
 #include "kernels/checks.h"
 #include "kernels/cuda/attention.h"
@@ -97,9 +98,21 @@ int64_t bytes_of(const AttentionMask& mask) {
 
 void run_forward_on_cuda(const AttentionProblem& p, const HeadsView& out, void* lse,
                          StreamRef stream) {
+  auto& library = Context::current().slot<LibraryAttention>();
+  const int64_t bytes = library.workspace_bytes(p);
+  Block workspace;
+  if (bytes > 0) {
+    workspace =
+        Context::current().allocator().allocate(bytes, Tier::device, Label::workspace, stream);
+  }
   if (p.device.meta) return;
   if constexpr (kHasCudaKernels) {
-    cuda::run_attention_forward(p, out, static_cast<float*>(lse), stream);
+    auto* sums = static_cast<float*>(lse);
+    if (bytes > 0 && library.run_forward(p, out, sums, static_cast<std::byte*>(workspace.data()),
+                                         stream, cuda::attention_backend())) {
+      return;
+    }
+    cuda::run_attention_forward(p, out, sums, stream);
   } else {
     require(false, "attention_forward: this build has no kernel for ", p.device);
   }
@@ -118,6 +131,14 @@ void run_backward_on_cuda(const AttentionProblem& p, const AttentionGradients& g
 }
 
 }  // namespace
+
+LibraryAttention::Opened open_attention_library() {
+  if constexpr (kHasCudaKernels) {
+    return cuda::open_cudnn();
+  } else {
+    return {.library = nullptr, .why_not = "this build has no CUDA"};
+  }
+}
 
 void attention_forward(const AttentionForward& args, StreamRef stream) {
   constexpr auto kOp = "attention_forward";

@@ -32,8 +32,8 @@ void add_swiglu_benches(Registry& registry);
 void add_tree_sum_benches(Registry& registry);
 void add_unary_benches(Registry& registry);
 
-Registry kernel_benches(Extent extent, const ModelShape& model) {
-  Registry registry(extent, model);
+Registry kernel_benches(Extent extent, const ModelShape& model, const FreeShape& given) {
+  Registry registry(extent, model, given);
   add_accumulate_benches(registry);
   add_adamw_benches(registry);
   add_attention_benches(registry);

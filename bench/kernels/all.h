@@ -6,6 +6,6 @@
 namespace zinc::bench {
 
 // Every entry of every op, in the order of all.cpp, with arrays of this extent.
-Registry kernel_benches(Extent extent, const ModelShape& model = {});
+Registry kernel_benches(Extent extent, const ModelShape& model = {}, const FreeShape& given = {});
 
 }  // namespace zinc::bench

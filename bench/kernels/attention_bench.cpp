@@ -1,12 +1,16 @@
 // Attention on views into one QKV buffer, as nn::SelfAttention calls it. The ceiling is the GEMM
 // of the same model's projection; flops count visible pairs.
+#include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/arrays.h"
 #include "bench/kernels/all.h"
+#include "core/error.h"
 #include "kernels/attention.h"
+#include "kernels/attention_library.h"
 
 namespace zinc::bench {
 namespace {
@@ -22,6 +26,16 @@ constexpr Case kCases[] = {
 
 std::vector<Case> cases_of(const Registry& registry) {
   const ModelShape& m = registry.model();
+  if (registry.is_given("B") || registry.is_given("T") || registry.is_given("H") ||
+      registry.is_given("G") || registry.is_given("D")) {
+    const int64_t tokens = registry.given("T", m.seq), heads = registry.given("H", m.heads);
+    const int64_t groups = registry.given("G", std::min(m.kv_heads, heads));
+    require(heads % groups == 0, "bench: H must be a multiple of G: ", heads, " vs ", groups);
+    const int64_t batch = registry.given("B", std::max<int64_t>(2048 / tokens, 1));
+    const int64_t size = registry.given("D", m.head_dim);
+    return {{batch, tokens, heads, groups, size, true},
+            {batch, tokens, heads, groups, size, false}};
+  }
   if (m.name == ModelShape{}.name && registry.extent() != Extent::gpu) {
     return {std::begin(kCases), std::end(kCases)};
   }
@@ -115,6 +129,31 @@ Deviation verify(const Tensors& t, DType dtype, Pass pass) {
           .tolerance = 4 * rounding + 2 * sums};
 }
 
+// Forward by the vendor's library, which must take it.
+Instance make_library_instance(const Case& c, DType dtype, Context& context) {
+  const Tensors tensors(c, dtype, Array::uniform(Qkv::shape(c), dtype, -2, 2, 1),
+                        Array({0}, dtype));
+  auto& library = context.slot<kernels::LibraryAttention>();
+  const auto run = [&library, tensors, stream = context.compute()] {
+    const kernels::AttentionChoice before = library.choice();
+    library.choose(kernels::AttentionChoice::library);
+    try {
+      kernels::attention_forward(tensors.forward(), stream);
+    } catch (...) {
+      library.choose(before);
+      throw;
+    }
+    library.choose(before);
+  };
+  const int64_t runs = library.num_runs();
+  run();
+  if (library.num_runs() == runs) {
+    throw CudaError(library.notes().empty() ? "the library does not take this"
+                                            : library.notes().back());
+  }
+  return {.run = run, .verify = {}};
+}
+
 Instance make_instance(const Case& c, DType dtype, Pass pass, Context& context) {
   const Tensors tensors(c, dtype, Array::uniform(Qkv::shape(c), dtype, -2, 2, 1),
                         Array::uniform({c.B, c.T, c.H, c.D}, dtype, -1, 1, 2));
@@ -161,16 +200,23 @@ void add_attention_benches(Registry& registry) {
     for (const Case& c : cases_of(registry)) {
       for (const auto& [pass, name] : passes) {
         const int64_t features = c.H * c.D;
-        registry.add({.op = "attention",
-                      .pass = name,
-                      .dtype = dtype,
-                      .shape = concat("B=", c.B, ",T=", c.T, ",H=", c.H, ",G=", c.G, ",D=", c.D,
-                                      c.causal ? ",causal" : ""),
-                      .cost = cost_of(c, dtype, pass),
-                      .ceiling = Ceiling::gemm(c.B * c.T, features, features, dtype, false, true),
-                      .make = [c, dtype, pass = pass](Context& context) {
-                        return make_instance(c, dtype, pass, context);
-                      }});
+        Entry entry{.op = "attention",
+                    .pass = name,
+                    .dtype = dtype,
+                    .shape = concat("B=", c.B, ",T=", c.T, ",H=", c.H, ",G=", c.G, ",D=", c.D,
+                                    c.causal ? ",causal" : ""),
+                    .cost = cost_of(c, dtype, pass),
+                    .ceiling = Ceiling::gemm(c.B * c.T, features, features, dtype, false, true),
+                    .make = [c, dtype, pass = pass](Context& context) {
+                      return make_instance(c, dtype, pass, context);
+                    }};
+        if (pass == Pass::forward && is_16bit_float(dtype)) {
+          entry.baseline = "cuDNN";
+          entry.make_baseline = [c, dtype](Context& context) {
+            return make_library_instance(c, dtype, context);
+          };
+        }
+        registry.add(std::move(entry));
       }
     }
   }

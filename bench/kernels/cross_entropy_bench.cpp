@@ -76,9 +76,9 @@ Instance make_backward(int64_t rows, int64_t classes, DType dtype, Context& cont
 }  // namespace
 
 void add_cross_entropy_benches(Registry& registry) {
-  const int64_t classes = registry.model().vocabulary;
-  const int64_t rows =
-      std::max<int64_t>(registry.rows() * registry.cols() / 768 / 32 * 50257 / classes, 1);
+  const int64_t classes = registry.given("classes", registry.model().vocabulary);
+  const int64_t rows = registry.given(
+      "rows", std::max<int64_t>(registry.rows() * registry.cols() / 768 / 32 * 50257 / classes, 1));
   for (const DType dtype : {DType::bf16, DType::f32}) {
     const int64_t bytes = rows * classes * size_of(dtype);
     const std::string shape = concat("rows=", rows, ",classes=", classes);

@@ -46,6 +46,13 @@ constexpr Product kProducts[] = {
 // The products of another model, on as many tokens as a micro-batch of it has.
 std::vector<Product> products_of(const Registry& registry) {
   const ModelShape& m = registry.model();
+  if (registry.is_given("M") || registry.is_given("N") || registry.is_given("K")) {
+    const int64_t rows = registry.given("M", 4 * m.seq), cols = registry.given("N", m.hidden);
+    const int64_t sum = registry.given("K", m.hidden);
+    return {{"forward", rows, cols, sum, false, true, 0.0, false},
+            {"backward-x", rows, cols, sum, false, false, 0.0, false},
+            {"backward-w", rows, cols, sum, true, false, 0.0, false}};
+  }
   if (m.name == ModelShape{}.name && registry.extent() != Extent::gpu) {
     return {std::begin(kProducts), std::end(kProducts)};
   }

@@ -1,3 +1,6 @@
+#include <utility>
+#include <vector>
+
 #include "bench/arrays.h"
 #include "bench/kernels/all.h"
 #include "kernels/softmax.h"
@@ -39,12 +42,18 @@ Instance make_backward(const Shape& shape, DType dtype, Context& context) {
               }};
 }
 
+// Rows of attention scores and of logits.
+std::vector<std::pair<int64_t, int64_t>> shapes_of(const Registry& registry) {
+  if (registry.is_given("cols")) return {{registry.rows(), registry.cols()}};
+  return {{registry.rows(), 1024},
+          {registry.given("rows", registry.rows() / 32), registry.model().vocabulary}};
+}
+
 }  // namespace
 
 void add_softmax_benches(Registry& registry) {
   for (const DType dtype : {DType::bf16, DType::f32}) {
-    for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{registry.rows(), 1024},
-                                     {registry.rows() / 32, registry.model().vocabulary}}) {
+    for (const auto& [rows, cols] : shapes_of(registry)) {
       const Shape shape{rows, cols};
       const int64_t bytes = rows * cols * size_of(dtype);
       const std::string name = concat("rows=", rows, ",cols=", cols);

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "core/stream.h"
+#include "kernels/attention_library.h"
 #include "kernels/attention_problem.h"
 
 namespace zinc::kernels::cuda {
@@ -11,6 +13,19 @@ namespace zinc::kernels::cuda {
 // Queues the work. f32, bf16 and f16; head sizes up to 256; throws InvalidArgument for others.
 void run_attention_forward(const AttentionProblem& p, const HeadsView& out, float* lse,
                            StreamRef stream);
+
+// attention_cudnn.cpp: opens cuDNN, which is looked for when it is first asked;
+// attention_no_cudnn.cpp says that this build cannot.
+LibraryAttention::Opened open_cudnn();
+// "" where the library that is found accepts the graph of this problem, which needs no GPU.
+std::string why_no_cudnn_graph(const AttentionKey& key);
+// attention_library_check.cpp: out and lse of a small problem by run_attention_forward() and by the
+// library, twice.
+std::string check_attention_library(AttentionLibrary& library, const AttentionKey& kind,
+                                    std::byte* workspace, StreamRef stream);
+inline LibraryAttention::Backend attention_backend() {
+  return {.open = open_cudnn, .check = check_attention_library};
+}
 
 // <dout, out> of every query, f32.
 inline int64_t attention_backward_workspace_bytes(const AttentionProblem& p) {

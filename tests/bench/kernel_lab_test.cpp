@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <limits>
 
+#include "bench/baselines.h"
+#include "bench/free_shape.h"
 #include "bench/kernel_bench.h"
 #include "bench/kernel_compare.h"
 #include "bench/kernel_report.h"
@@ -148,6 +150,143 @@ TEST(KernelBench, SmallArrays_AreVerifiedAndTimed) {
     EXPECT_GT(r.percent_of_ceiling, 0.0) << r.name();
     EXPECT_LE(r.min_us, r.median_us) << r.name();
   }
+}
+
+TEST(FreeShapes, SweepsAreCombinedInOrder) {
+  using testing::ElementsAre;
+  EXPECT_THAT(free_shapes("", {}), ElementsAre(FreeShape{}));
+  EXPECT_THAT(free_shapes("rows=64,cols=8", {}), ElementsAre(FreeShape{{"rows", 64}, {"cols", 8}}));
+  EXPECT_THAT(
+      free_shapes("rows=64", {"cols=16:70:x2"}),
+      ElementsAre(FreeShape{{"rows", 64}, {"cols", 16}}, FreeShape{{"rows", 64}, {"cols", 32}},
+                  FreeShape{{"rows", 64}, {"cols", 64}}));
+  EXPECT_THAT(free_shapes("", {"M=1:2:+1", "N=5:9:+4"}),
+              ElementsAre(FreeShape{{"M", 1}, {"N", 5}}, FreeShape{{"M", 1}, {"N", 9}},
+                          FreeShape{{"M", 2}, {"N", 5}}, FreeShape{{"M", 2}, {"N", 9}}));
+}
+
+TEST(FreeShapes, WhatCannotBeReadIsNamed) {
+  for (const char* shape : {"rows", "rows=", "=3", "rows=0", "rows=-1", "rows=1,", "rows=1,rows=2",
+                            "rows=9999999999999999999", "rows=1.5"}) {
+    EXPECT_THROW(free_shapes(shape, {}), ConfigError) << shape;
+  }
+  for (const char* sweep : {"cols", "cols=1:2", "cols=2:1:x2", "cols=1:2:x1", "cols=1:2:+0",
+                            "cols=1:2:*2", "cols=1:257:+1", "=1:2:x2"}) {
+    EXPECT_THROW(free_shapes("", {sweep}), ConfigError) << sweep;
+  }
+  EXPECT_THROW(free_shapes("cols=1", {"cols=1:2:x2"}), ConfigError);
+  EXPECT_THROW(free_shapes("", {"M=1:20:+1", "N=1:20:+1"}), ConfigError);
+}
+
+TEST(FreeShapes, EntriesHaveThem_OthersAreLeftOut) {
+  const auto names = [](const char* filter, const FreeShape& shape) {
+    std::vector<std::string> found;
+    for (const Entry& e : chosen_entries({.filter = filter, .shapes = {shape}}, kCpu)) {
+      found.push_back(e.op + " " + e.pass + " " + e.shape);
+    }
+    return found;
+  };
+  using testing::ElementsAre;
+  EXPECT_THAT(names("^(gelu|scale|softmax) forward bf16", {{"rows", 96}, {"cols", 48}}),
+              ElementsAre("gelu forward rows=96,cols=48", "softmax forward rows=96,cols=48"));
+  EXPECT_THAT(names("^(gelu|scale) forward bf16", {{"n", 1000}}),
+              ElementsAre("scale forward n=1000"));
+  EXPECT_THAT(names("^gemm .* bf16", {{"M", 8}, {"N", 16}, {"K", 32}}),
+              ElementsAre("gemm forward M=8,N=16,K=32,NT", "gemm backward-x M=8,N=16,K=32,NN",
+                          "gemm backward-w M=8,N=16,K=32,TN"));
+  EXPECT_THAT(
+      names("^attention forward bf16", {{"B", 1}, {"T", 64}, {"H", 4}, {"G", 2}, {"D", 16}}),
+      ElementsAre("attention forward B=1,T=64,H=4,G=2,D=16,causal",
+                  "attention forward B=1,T=64,H=4,G=2,D=16"));
+  EXPECT_THROW(names("^gelu", {{"M", 8}}), InvalidArgument);
+  EXPECT_THROW(names("^attention", {{"H", 6}, {"G", 4}}), InvalidArgument);
+}
+
+TEST(FreeShapes, AreVerifiedAndTimed) {
+  Context context({.num_threads = 1});
+  const KernelReport report =
+      run_kernel_benches(context, {.filter = "^gelu forward bf16",
+                                   .shapes = free_shapes("rows=33", {"cols=24:48:x2"}),
+                                   .min_seconds = 0.0,
+                                   .min_samples = 2,
+                                   .max_samples = 2});
+  ASSERT_EQ(report.results.size(), 2u);
+  EXPECT_TRUE(report.all_verified());
+  EXPECT_EQ(report.results[0].shape, "rows=33,cols=24");
+  EXPECT_EQ(report.results[1].bytes, 2 * 33 * 48 * 2);
+  EXPECT_EQ(report.results[0].timer, "host");
+}
+
+TEST(KernelBench, AGraphNeedsAGpu) {
+  Context context({.num_threads = 1});
+  EXPECT_THROW(run_kernel_benches(context, {.filter = "^gelu forward bf16",
+                                            .extent = Extent::cache,
+                                            .min_samples = 1,
+                                            .timer = KernelTimer::graph}),
+               InvalidArgument);
+}
+
+class ImportedBaselines : public testing::Test {
+ protected:
+  ~ImportedBaselines() override { std::filesystem::remove(path_); }
+  Baselines read(const std::string& text) {
+    train::write_file_atomically(path_.string(), text);
+    return read_baselines(path_.string());
+  }
+  std::string error_of(const std::string& text) {
+    try {
+      read(text);
+    } catch (const DataError& error) {
+      return error.what();
+    }
+    return "";
+  }
+  std::filesystem::path path_ =
+      std::filesystem::temp_directory_path() / concat("zinc_others_", ::getpid(), ".csv");
+};
+
+TEST_F(ImportedBaselines, TheFastestOfAKernelIsCompared) {
+  const Baselines others = read(
+      "name,op,pass,dtype,shape,median_us\n"
+      "A,gelu,forward,bf16,\"rows=33,cols=24\",40\n"
+      "B,gelu,forward,bf16,\"rows=33,cols=24\",20.5\r\n\n"
+      "C,gelu,forward,f32,n=1,7\n");
+  ASSERT_EQ(others.size(), 2u);
+  Context context({.num_threads = 1});
+  const KernelReport report =
+      run_kernel_benches(context, {.filter = "^gelu .* bf16",
+                                   .shapes = free_shapes("rows=33,cols=24", {}),
+                                   .min_seconds = 0.0,
+                                   .min_samples = 2,
+                                   .max_samples = 2,
+                                   .imported = others});
+  ASSERT_EQ(report.results.size(), 2u);
+  EXPECT_EQ(report.results[0].baseline, "B");
+  EXPECT_DOUBLE_EQ(report.results[0].speed_to_baseline, 20.5 / report.results[0].median_us);
+  EXPECT_EQ(report.results[1].baseline, "");
+  EXPECT_THAT(table_row(report.results[0]), HasSubstr(" x B"));
+  EXPECT_THAT(markdown_of(report), HasSubstr(" x B |"));
+}
+
+TEST_F(ImportedBaselines, OurOwnCsvIsRead) {
+  const KernelReport report{.results = {result("gelu", 12.5, 0.5)}};
+  const Baselines others = read(csv_of(report));
+  ASSERT_EQ(others.size(), 1u);
+  EXPECT_EQ(others.begin()->first, "gelu forward bf16 rows=64,cols=768");
+  EXPECT_EQ(others.begin()->second.median_us, 12.5);
+  EXPECT_EQ(others.begin()->second.name, path_.stem().string());
+}
+
+TEST_F(ImportedBaselines, WhatCannotBeReadIsNamedWithItsLine) {
+  EXPECT_THAT(error_of(""), HasSubstr("empty"));
+  EXPECT_THAT(error_of("op,pass,dtype,median_us\n"),
+              HasSubstr(":1: the heading has no column \"shape\""));
+  const std::string heading = "op,pass,dtype,shape,median_us\n";
+  EXPECT_THAT(error_of(heading + "a,b,c,d\n"), HasSubstr(":2: 4 fields"));
+  EXPECT_THAT(error_of(heading + "a,b,c,d,fast\n"), HasSubstr(":2: median_us is \"fast\""));
+  EXPECT_THAT(error_of(heading + "a,b,c,d,-1\n"), HasSubstr("not a time"));
+  EXPECT_THAT(error_of(heading + "a,b,c,\"d,1\n"), HasSubstr("quote"));
+  EXPECT_THROW(read_baselines("/no/such/file.csv"), DataError);
 }
 
 }  // namespace

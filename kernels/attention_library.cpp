@@ -1,0 +1,146 @@
+#include "kernels/attention_library.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+
+namespace zinc::kernels {
+namespace {
+
+constexpr int64_t kMaxHeadSize = 256;
+
+// What the graphs that we build can say: no documents, biases or dropout; the diagonal of a causal
+// mask begins at the first key.
+bool can_say(const AttentionProblem& p) {
+  const AttentionMask& mask = p.mask;
+  return is_16bit_float(p.dtype) && p.D % 8 == 0 && p.D <= kMaxHeadSize && p.Tq > 0 && p.Tk > 0 &&
+         !mask.key_begin && !mask.key_end && !mask.alibi_slopes && !mask.bias &&
+         p.dropout.probability == 0.0f && (!mask.causal || p.Tq == p.Tk);
+}
+
+// Not known of a meta device's views: there the library is asked, and memory counted, all the same.
+bool is_aligned(const AttentionProblem& p, const HeadsView& out) {
+  const auto fits = [&](const HeadsView& view) {
+    const auto is_multiple = [&](int64_t stride) { return stride * size_of(p.dtype) % 16 == 0; };
+    return reinterpret_cast<uintptr_t>(view.data) % 16 == 0 && is_multiple(view.batch) &&
+           is_multiple(view.row) && is_multiple(view.head);
+  };
+  return fits(p.q) && fits(p.k) && fits(p.v) && fits(out);
+}
+
+std::string text_of(const AttentionKey& key) {
+  return concat(to_string(key.dtype), ", head size ", key.D, key.causal ? ", causal" : "",
+                key.lengths ? ", lengths" : "", key.H != key.G ? ", grouped" : "");
+}
+
+}  // namespace
+
+std::span<const AttentionRule> attention_table() { return {}; }
+
+AttentionKey::AttentionKey(const AttentionProblem& p, const HeadsView& out, bool with_lse)
+    : B(p.B),
+      Tq(p.Tq),
+      Tk(p.Tk),
+      H(p.H),
+      G(p.G),
+      D(p.D),
+      dtype(p.dtype),
+      causal(p.mask.causal),
+      lengths(static_cast<bool>(p.mask.key_lengths)),
+      lse(with_lse) {
+  size_t at = 0;
+  for (const HeadsView* view : {&p.q, &p.k, &p.v, &out}) {
+    for (const int64_t stride : {view->batch, view->row, view->head}) strides[at++] = stride;
+  }
+}
+
+// q, k and v in one buffer, as training has them; a length that no tile divides.
+AttentionKey kind_of(const AttentionKey& key) {
+  AttentionKey kind = key;
+  kind.B = 2;
+  kind.G = key.H == key.G ? 2 : 1;
+  kind.H = 2;
+  kind.Tq = kind.Tk = 136;
+  kind.lse = true;
+  const int64_t row = (kind.H + 2 * kind.G) * kind.D;
+  for (size_t i = 0; i < 9; i += 3) {
+    kind.strides[i] = kind.Tq * row;
+    kind.strides[i + 1] = row;
+    kind.strides[i + 2] = kind.D;
+  }
+  kind.strides[9] = kind.Tq * kind.H * kind.D;
+  kind.strides[10] = kind.H * kind.D;
+  kind.strides[11] = kind.D;
+  return kind;
+}
+
+int64_t LibraryAttention::workspace_bytes(const AttentionProblem& p) const {
+  constexpr int64_t kBytes = kAttentionPlanBytes + kAttentionCheckBytes;
+  if (choice_ == AttentionChoice::own || !can_say(p)) return 0;
+  if (choice_ == AttentionChoice::library) return kBytes;
+  const bool in_table = std::any_of(table_.begin(), table_.end(), [&](const AttentionRule& rule) {
+    return rule.dtype == p.dtype && rule.head_size == p.D && rule.causal == p.mask.causal &&
+           p.Tk >= rule.min_keys && !p.mask.key_lengths;
+  });
+  return in_table ? kBytes : 0;
+}
+
+void LibraryAttention::note(std::string line) {
+  if (std::find(notes_.begin(), notes_.end(), line) == notes_.end()) {
+    notes_.push_back(std::move(line));
+  }
+}
+
+bool LibraryAttention::open(const Backend& backend) {
+  if (!was_opened_) {
+    was_opened_ = true;
+    opened_ = backend.open();
+    if (opened_.library == nullptr) {
+      note(concat("attention runs on zinc's own kernels: ", opened_.why_not));
+    }
+  }
+  if (opened_.library == nullptr && choice_ == AttentionChoice::library) {
+    throw CudaError(concat("attention: the library was chosen by name: ", opened_.why_not));
+  }
+  return opened_.library != nullptr;
+}
+
+bool LibraryAttention::agrees(const AttentionKey& key, std::byte* workspace, StreamRef stream,
+                              const Backend& backend) {
+  const AttentionKey kind = kind_of(key);
+  auto found = checked_.find(kind);
+  if (found == checked_.end()) {
+    found = checked_.emplace(kind, backend.check(*opened_.library, kind, workspace, stream)).first;
+  }
+  if (found->second.empty()) return true;
+  const std::string line = concat(opened_.library->name(), " differs from zinc's own attention (",
+                                  text_of(kind), "): ", found->second);
+  if (choice_ == AttentionChoice::library) throw CudaError(line);
+  note(line + "; own kernels take it");
+  return false;
+}
+
+bool LibraryAttention::run_forward(const AttentionProblem& p, const HeadsView& out, float* lse,
+                                   std::byte* workspace, StreamRef stream, const Backend& device) {
+  const Backend backend{.open = backend_.open ? backend_.open : device.open,
+                        .check = backend_.check ? backend_.check : device.check};
+  if (!open(backend) || !is_aligned(p, out)) return false;
+  const AttentionKey key(p, out, lse != nullptr);
+  auto found = plans_.find(key);
+  if (found == plans_.end()) {
+    if (plans_.size() >= kMaxPlans) plans_.clear();
+    AttentionLibrary::MadePlan made = opened_.library->make_plan(key);
+    if (made.plan == nullptr) {
+      note(concat(opened_.library->name(), " does not take attention of ", text_of(key), ": ",
+                  made.why_not, "; own kernels do"));
+    }
+    found = plans_.emplace(key, std::move(made.plan)).first;
+  }
+  if (found->second == nullptr || !agrees(key, workspace, stream, backend)) return false;
+  found->second->run(p, out, lse, workspace, stream);
+  ++num_runs_;
+  return true;
+}
+
+}  // namespace zinc::kernels

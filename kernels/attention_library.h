@@ -1,0 +1,148 @@
+// kernels/attention_library.h: a vendor's fused attention beside our own kernels, on a GPU: who
+// takes which problem, and the check without which nobody does.
+//
+// The library is asked where the context's choice says so: by the table, or by name. Before its
+// first plan of a kind (dtype, head size, mask, grouping) runs, a small problem of that kind is
+// computed by both; where they differ by more than the tolerance, or two runs of the library differ
+// in a bit, our own kernels take that kind for good, and notes() has a line about it. Everything
+// here depends on shapes, strides, alignment, GPU and library alone, so that every rank and every
+// run choose alike.
+//
+// Forward only. Of the libraries that were looked at (cuDNN 9.19 and 9.26) none accepts its
+// backward operation for sm_90, and none promises the same bits twice; what backward needs from
+// forward is the same for both: out, and lse as a natural logarithm.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/stream.h"
+#include "kernels/attention_problem.h"
+
+namespace zinc::kernels {
+
+// All that a plan depends on; equal keys may share one.
+struct AttentionKey {
+  int64_t B = 0, Tq = 0, Tk = 0, H = 0, G = 0, D = 0;
+  DType dtype = DType::f32;
+  bool causal = false, lengths = false, lse = false;
+  std::array<int64_t, 12> strides{};  // batch, row and head of q, k, v and out
+
+  AttentionKey() = default;
+  AttentionKey(const AttentionProblem& p, const HeadsView& out, bool with_lse);
+  auto operator<=>(const AttentionKey&) const = default;
+};
+
+class AttentionPlan {
+ public:
+  virtual ~AttentionPlan() = default;
+  // Queues the work of a problem with the plan's key. `lse` is null where the key has none;
+  // `workspace` holds kAttentionPlanBytes, aligned to 256.
+  virtual void run(const AttentionProblem& p, const HeadsView& out, float* lse,
+                   std::byte* workspace, StreamRef stream) = 0;
+};
+
+class AttentionLibrary {
+ public:
+  struct MadePlan {
+    std::unique_ptr<AttentionPlan> plan;
+    std::string why_not;  // where there is no plan
+  };
+  virtual ~AttentionLibrary() = default;
+  virtual std::string name() const = 0;  // with its version
+  // No plan takes more workspace than kAttentionPlanBytes or sums in an order that may change.
+  virtual MadePlan make_plan(const AttentionKey& key) = 0;
+};
+
+// Whose kernels a context's attention takes.
+enum class AttentionChoice : uint8_t {
+  by_table,  // the default
+  own,
+  library,  // by name: wherever it can; an error where it is missing or wrong
+};
+
+// One line of the table: the library is faster for this dtype, head size and mask, without lengths,
+// from so many keys on.
+struct AttentionRule {
+  DType dtype = DType::bf16;
+  int64_t head_size = 0;
+  bool causal = true;
+  int64_t min_keys = 0;
+};
+// A line stands here when `zinc bench kernels` has measured it on a GPU ("cuDNN" among its
+// baselines). None has been: the table is empty.
+std::span<const AttentionRule> attention_table();
+
+// A problem that is asked takes this workspace, so that a plan does not depend on the build: the
+// library's own, and the arrays of the check behind it.
+inline constexpr int64_t kAttentionPlanBytes = int64_t{16} << 20;
+inline constexpr int64_t kAttentionCheckBytes = int64_t{4} << 20;
+
+// The context's slot.
+class LibraryAttention {
+ public:
+  struct Opened {
+    std::shared_ptr<AttentionLibrary> library;
+    std::string why_not;  // where there is none, with the cure
+  };
+  // "" where the library agrees with our own kernels on a small problem of the key's kind, else how
+  // it differs. May wait for the stream; `workspace` holds both parts.
+  using Check = std::function<std::string(AttentionLibrary& library, const AttentionKey& kind,
+                                          std::byte* workspace, StreamRef stream)>;
+  struct Backend {
+    std::function<Opened()> open;
+    Check check;
+  };
+  static constexpr size_t kMaxPlans = 256;  // then all are dropped and made again
+
+  void choose(AttentionChoice choice) { choice_ = choice; }
+  AttentionChoice choice() const { return choice_; }
+  void set_table(std::span<const AttentionRule> table) { table_ = table; }
+  // What is given replaces the device's own.
+  void set_backend(Backend backend) { backend_ = std::move(backend); }
+
+  // By shape, dtype and mask alone: the workspace to allocate, 0 where the library is not asked.
+  int64_t workspace_bytes(const AttentionProblem& p) const;
+  // False: nothing is done, our own kernels take it. `device` is what is used where
+  // set_backend() gave nothing. Waits for the stream at the first problem of a kind. Throws
+  // CudaError where the library was chosen by name and is missing, or differs from our own kernels.
+  bool run_forward(const AttentionProblem& p, const HeadsView& out, float* lse,
+                   std::byte* workspace, StreamRef stream, const Backend& device);
+
+  // What a person should know: a library that was asked and is missing, refused or wrong.
+  const std::vector<std::string>& notes() const { return notes_; }
+  size_t num_plans() const { return plans_.size(); }
+  int64_t num_runs() const { return num_runs_; }  // problems that the library has taken
+
+ private:
+  void note(std::string line);
+  bool open(const Backend& backend);
+  bool agrees(const AttentionKey& key, std::byte* workspace, StreamRef stream,
+              const Backend& backend);
+
+  AttentionChoice choice_ = AttentionChoice::by_table;
+  std::span<const AttentionRule> table_ = attention_table();
+  Backend backend_;
+  bool was_opened_ = false;
+  Opened opened_;
+  std::map<AttentionKey, std::string> checked_;                   // of a kind: how it differs
+  std::map<AttentionKey, std::unique_ptr<AttentionPlan>> plans_;  // null: refused
+  std::vector<std::string> notes_;
+  int64_t num_runs_ = 0;
+};
+
+// This build's library, with a handle on the calling thread's GPU, or why there is none.
+LibraryAttention::Opened open_attention_library();
+
+// The kind of a key: the small problem that stands for it in the check.
+AttentionKey kind_of(const AttentionKey& key);
+
+}  // namespace zinc::kernels
