@@ -47,6 +47,14 @@ struct Options {
   bool save = false;
 };
 
+DType float_dtype(const std::string& name) {
+  const auto dtype = parse_dtype(name);
+  if (!dtype || !is_float(*dtype)) {
+    throw ConfigError(fmt::format("--dtype must be f32, bf16 or f16, not '{}'", name));
+  }
+  return *dtype;
+}
+
 // Ranks of one host measure together what each gets of it.
 int bench_ceilings(const Options& options) {
   std::string path = options.json;
@@ -87,7 +95,8 @@ int bench_io(Options options) {
   return kDone;
 }
 
-int bench_swap(const Options& options) {
+int bench_swap(Options options) {
+  options.swap.dtype = float_dtype(options.dtype);
   comm::World world = comm::connect({.num_threads = options.threads});
   const bench::SwapBenchResult result =
       bench::run_swap_bench(world, options.swap, [&](const std::string& name, double seconds) {
@@ -107,12 +116,8 @@ void wait_for_a_line() {
 }
 
 int bench_train(Options options) {
-  const auto dtype = parse_dtype(options.dtype);
-  if (!dtype || !is_float(*dtype)) {
-    throw ConfigError(fmt::format("--dtype must be f32, bf16 or f16, not '{}'", options.dtype));
-  }
-  options.train.dtype = *dtype;
-  require_device(parse_device(options.device), *dtype);
+  options.train.dtype = float_dtype(options.dtype);
+  require_device(parse_device(options.device), options.train.dtype);
   options.train.determinism.clear();
   for (const std::string& word : options.determinism) {
     options.train.determinism.push_back(word == "world" ? zero::Determinism::world
@@ -203,6 +208,7 @@ void add_bench_command(CLI::App& app, Action& action) {
       "swap", "Training with parameters and states on NVMe, both schedules, beside memory");
   swap->add_option("--path", options->swap.directory, "A directory on the disk (default .)");
   swap->add_option("--preset", options->swap.preset, "Default: four blocks of GPT-2 1024 wide");
+  swap->add_option("--dtype", options->dtype, "f32, bf16 (default) or f16");
   swap->add_option("--batch", options->swap.batch, "Sequences per micro-batch (default 1)");
   swap->add_option("--seq", options->swap.seq, "Tokens per sequence (default 8)");
   swap->add_option("--accumulation", options->swap.accumulation,
