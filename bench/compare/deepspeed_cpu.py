@@ -5,7 +5,7 @@
 
 For every stage both programs train GPT-2 on random tokens with one configuration file: `mpirun -n 2
 zinc train` and two processes under torch's launcher with DeepSpeed's CPU accelerator (gloo). They take
-turns, stage by stage. Reported: tokens/s of the median step after the first, and the peak resident
+turns, stage by stage. Reported: tokens/s of the median step after the warm-up, and the peak resident
 memory of a rank. Fewer blocks (--layers) than GPT-2's twelve keep the run short.
 """
 
@@ -98,7 +98,9 @@ def run_zinc(args, folder, config):
             file.write(struct.pack("<256i", 20240520, 1, count, *([0] * 253)))
             file.write(struct.pack(f"<{count}H", *(draw.randrange(VOCABULARY) for _ in range(count))))
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-    command = ["mpirun", "--oversubscribe", "-n", "2", "/usr/bin/time", "-f", "rss %M", args.zinc, "train",
+    peaks = [os.path.join(folder, f"rss.{rank}") for rank in range(2)]
+    timed = 'exec /usr/bin/time -f %M -o "$0.$OMPI_COMM_WORLD_RANK" "$@"'
+    command = ["mpirun", "--oversubscribe", "-n", "2", "sh", "-c", timed, os.path.join(folder, "rss"), args.zinc, "train",
                "--config", config, "--model", model, "--data", data, "--seq", str(args.seq),
                "--steps", str(args.steps), "--out", out, "--force"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
@@ -106,8 +108,7 @@ def run_zinc(args, folder, config):
         raise RuntimeError("zinc failed:\n" + done.stderr[-3000:])
     with open(os.path.join(out, "metrics.jsonl")) as file:
         seconds = [json.loads(line)["seconds"] for line in file]
-    peaks = [int(line.split()[1]) for line in done.stderr.splitlines() if line.startswith("rss ")]
-    return {"seconds": seconds, "rss_kib": max(peaks)}
+    return {"seconds": seconds, "rss_kib": max(int(open(peak).read()) for peak in peaks)}
 
 
 def main():
@@ -117,7 +118,8 @@ def main():
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--seq", type=int, default=256)
     parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=9)
+    parser.add_argument("--warmup", type=int, default=3, help="steps that do not count")
     parser.add_argument("--json")
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--config", help=argparse.SUPPRESS)
@@ -137,7 +139,8 @@ def main():
             row = {"stage": stage}
             for name, run in (("zinc", run_zinc), ("deepspeed", run_deepspeed)):
                 found = run(args, folder, config)
-                row[name] = {"tokens_per_second": tokens / statistics.median(found["seconds"][1:]),
+                row[name] = {"seconds": found["seconds"],
+                             "tokens_per_second": tokens / statistics.median(found["seconds"][args.warmup:]),
                              "peak_rss_mib": found["rss_kib"] / 1024}
                 report.setdefault("deepspeed", found.get("deepspeed"))
             row["speedup"] = row["zinc"]["tokens_per_second"] / row["deepspeed"]["tokens_per_second"]

@@ -64,7 +64,7 @@ Plan make_plan(const Permute& args) {
 }
 
 constexpr int64_t kTile = 32;
-constexpr int64_t kStraightBytes = 4096;  // of a tile of runs that are copied as they are
+constexpr int64_t kStraightBytes = 1024;  // of a tile of runs that are copied as they are
 
 // The loops over tiles, outermost first, and the size of a tile. Steps are those of whole tiles.
 struct TileLoops {

@@ -45,6 +45,10 @@ void sum_rows(const Reduce& args, const ReduceMatrix& m) {
   });
 }
 
+// Additions between the loads keep the hardware from reading ahead far enough: rows are asked for
+// this much earlier, into the second-level cache. (Into the first it gained half as much.)
+constexpr int64_t kRowsAhead = 8;
+
 template <class T, class Target>
 void sum_leading(const Reduce& args, const ReduceMatrix& m) {
   const T* x = args.x.data_as<T>();
@@ -52,8 +56,10 @@ void sum_leading(const Reduce& args, const ReduceMatrix& m) {
   const float divisor = args.op == ReduceOp::mean ? static_cast<float>(m.rows) : 1.0f;
   parallel_sum_columns(
       m.rows, m.cols,
-      [=, stride = m.stride](int64_t r, int64_t j, auto load)
-          HWY_ATTR { return load(x + r * stride + j); },
+      [=, stride = m.stride](int64_t r, int64_t j, auto load) HWY_ATTR {
+        __builtin_prefetch(x + (r + kRowsAhead) * stride + j, 0, 2);
+        return load(x + r * stride + j);
+      },
       [&](int64_t j, float sum) { store_reduced(y[j], sum / divisor, args.accumulate); });
 }
 

@@ -29,7 +29,8 @@ constexpr int64_t kKeptColumnsF32 = 4096;
 // Exponentials are kept and scaled once their sum is known. Memory works on `next`, as long as x,
 // meanwhile.
 template <class T>
-void forward_keeping(const T* x, const T* next, T* y, float* kept, int64_t n, bool past) {
+HWY_INLINE void forward_keeping(const T* x, const T* next, T* y, float* kept, int64_t n,
+                                bool past) {
   RowSum row;
   row.max = max_of(x, n);
   const float sum =
@@ -59,9 +60,9 @@ void forward_again(const T* x, T* y, int64_t n, bool past) {
       past, head_of(y));
 }
 
-// Memory works on the next row of both while dx is computed.
+// Fetching the next row here would only compete with the second pass for the second-level cache.
 template <class T>
-void backward_row(const T* dy, const T* y, T* dx, int64_t n, int64_t next, bool past) {
+void backward_row(const T* dy, const T* y, T* dx, int64_t n, bool past) {
   const Lanes d;
   auto sum = hn::Zero(d);
   for_each_vector(n, [&](int64_t c, auto load, auto)
@@ -69,11 +70,8 @@ void backward_row(const T* dy, const T* y, T* dx, int64_t n, int64_t next, bool 
   const auto dot = hn::Set(d, hn::GetLane(hn::SumOfLanes(d, sum)));
   for_each_vector(
       n,
-      [&](int64_t c, auto load, auto store) HWY_ATTR {
-        hwy::Prefetch(dy + next + c);
-        hwy::Prefetch(y + next + c);
-        store(hn::Mul(load(y + c), hn::Sub(load(dy + c), dot)), dx + c);
-      },
+      [&](int64_t c, auto load, auto store)
+          HWY_ATTR { store(hn::Mul(load(y + c), hn::Sub(load(dy + c), dot)), dx + c); },
       past, head_of(dx));
 }
 
@@ -94,7 +92,7 @@ void forward_rows(const T* x, T* y, int64_t rows, int64_t n, bool past) {
 template <class T>
 void backward_rows(const T* dy, const T* y, T* dx, int64_t rows, int64_t n, bool past) {
   for (int64_t r = 0; r < rows; ++r) {
-    backward_row(dy + r * n, y + r * n, dx + r * n, n, r + 1 < rows ? n : 0, past);
+    backward_row(dy + r * n, y + r * n, dx + r * n, n, past);
   }
 }
 
