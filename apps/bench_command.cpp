@@ -13,6 +13,7 @@
 #include "apps/exit_codes.h"
 #include "apps/hardware_file.h"
 #include "apps/machine.h"
+#include "apps/swap_preflight.h"
 #include "bench/ceilings.h"
 #include "bench/io_bench.h"
 #include "bench/measure_hardware.h"
@@ -39,11 +40,20 @@ struct Options {
   std::string dtype = "bf16";
   std::string json;
   std::string trace;
+  std::string disk;
   std::vector<std::string> determinism{"run"};
   int threads = 0;
   bool paced = false;
   bool save = false;
 };
+
+DType float_dtype(const std::string& name) {
+  const auto dtype = parse_dtype(name);
+  if (!dtype || !is_float(*dtype)) {
+    throw ConfigError(fmt::format("--dtype must be f32, bf16 or f16, not '{}'", name));
+  }
+  return *dtype;
+}
 
 // Ranks of one host measure together what each gets of it.
 int bench_ceilings(const Options& options) {
@@ -61,9 +71,10 @@ int bench_ceilings(const Options& options) {
   if (world.context().device().is_cuda()) {
     throw ConfigError("a hardware file is written for the cpu only");
   }
-  const train::Hardware hardware =
+  train::Hardware hardware =
       bench::measure_hardware(world, ceilings, {.name = inspect_machine().cpu_model});
   if (!world.is_main()) return kDone;
+  if (!options.disk.empty()) hardware.disk = probe_disk(options.disk, {.queue_depth = 32});
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (options.save && !folder.empty()) std::filesystem::create_directories(folder);
   train::write_file_atomically(path, train::json_of(hardware));
@@ -84,7 +95,8 @@ int bench_io(Options options) {
   return kDone;
 }
 
-int bench_swap(const Options& options) {
+int bench_swap(Options options) {
+  options.swap.dtype = float_dtype(options.dtype);
   comm::World world = comm::connect({.num_threads = options.threads});
   const bench::SwapBenchResult result =
       bench::run_swap_bench(world, options.swap, [&](const std::string& name, double seconds) {
@@ -104,12 +116,8 @@ void wait_for_a_line() {
 }
 
 int bench_train(Options options) {
-  const auto dtype = parse_dtype(options.dtype);
-  if (!dtype || !is_float(*dtype)) {
-    throw ConfigError(fmt::format("--dtype must be f32, bf16 or f16, not '{}'", options.dtype));
-  }
-  options.train.dtype = *dtype;
-  require_device(parse_device(options.device), *dtype);
+  options.train.dtype = float_dtype(options.dtype);
+  require_device(parse_device(options.device), options.train.dtype);
   options.train.determinism.clear();
   for (const std::string& word : options.determinism) {
     options.train.determinism.push_back(word == "world" ? zero::Determinism::world
@@ -172,6 +180,8 @@ void add_bench_command(CLI::App& app, Action& action) {
   ceilings->add_option("--device", options->device, "cpu (default), cuda or cuda:<i>");
   ceilings->add_option("--threads", options->threads, "0: all cores (default)");
   ceilings->add_option("--json", options->json, "Write a hardware file for zinc plan");
+  ceilings->add_option("--disk", options->disk,
+                       "A directory for swap files: its disk's speed goes into the hardware file");
   ceilings->add_flag("--save", options->save, "Write it where zinc plan looks for it");
   ceilings->callback(
       [options, &action] { action = [options] { return bench_ceilings(*options); }; });
@@ -198,6 +208,7 @@ void add_bench_command(CLI::App& app, Action& action) {
       "swap", "Training with parameters and states on NVMe, both schedules, beside memory");
   swap->add_option("--path", options->swap.directory, "A directory on the disk (default .)");
   swap->add_option("--preset", options->swap.preset, "Default: four blocks of GPT-2 1024 wide");
+  swap->add_option("--dtype", options->dtype, "f32, bf16 (default) or f16");
   swap->add_option("--batch", options->swap.batch, "Sequences per micro-batch (default 1)");
   swap->add_option("--seq", options->swap.seq, "Tokens per sequence (default 8)");
   swap->add_option("--accumulation", options->swap.accumulation,

@@ -10,7 +10,6 @@
 #include <exception>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <tuple>
@@ -23,13 +22,12 @@
 #include "apps/machine.h"
 #include "apps/plan_verdict.h"
 #include "apps/stop_signal.h"
+#include "apps/swap_preflight.h"
 #include "comm/world.h"
 #include "core/crc32c.h"
 #include "core/device_checks.h"
 #include "core/error.h"
 #include "core/philox.h"
-#include "offload/file.h"
-#include "offload/storage.h"
 #include "train/config/config.h"
 #include "train/data/token_windows.h"
 #include "train/files/atomic_file.h"
@@ -162,29 +160,6 @@ std::vector<std::unique_ptr<train::MetricsSink>> open_sinks(const train::RunFold
   return sinks;
 }
 
-// What carries the blocks of swap files, where that is not libaio past the page cache.
-void note_swap(Console& console, const zero::EngineConfig& engine) {
-  std::set<std::string> noted;
-  for (const zero::OffloadConfig* place :
-       {&engine.zero.offload_optimizer, &engine.zero.offload_param}) {
-    if (place->device != zero::OffloadDevice::nvme) continue;
-    if (!noted.insert(place->nvme_path).second) continue;
-    try {
-      const std::unique_ptr<offload::Storage> storage = offload::make_storage(
-          {.queue_depth = engine.aio.queue_depth, .threads = engine.aio.threads});
-      if (storage->way() != "libaio") {
-        console.line(fmt::format("note: {} goes through a {}", place->nvme_path, storage->way()));
-      }
-      if (!offload::open_unnamed(place->nvme_path).is_direct()) {
-        console.line(fmt::format("note: {} has no O_DIRECT: swapped bytes pass the page cache",
-                                 place->nvme_path));
-      }
-    } catch (const IoError&) {  // the engine meets it too, and says so on the rank that it is about
-    }
-  }
-  if (!engine.verify_swap) console.line("note: swapped bytes are not verified (\"verify_swap\")");
-}
-
 void show_head(Console& console, const Job& job, const Options& options, comm::World& world,
                nn::Model& model) {
   const zero::EngineConfig& engine = job.config.engine;
@@ -219,7 +194,9 @@ void show_head(Console& console, const Job& job, const Options& options, comm::W
         "them all, zinc generate --context {0} stays below them",
         job.seq, positions - 1, positions));
   }
-  if (world.is_main()) note_swap(console, engine);
+  if (world.is_main()) {
+    for (const std::string& note : swap_notes(engine)) console.line("note: " + note);
+  }
   for (const std::string& notice : job.config.notices) console.line("note: " + notice);
   if (job.config.dump_state) {
     console.line(train::resolved_json(job.config, world.size()));
@@ -415,24 +392,37 @@ train::PlanOptions plan_options(const Job& job, const Options& options, const co
           .hardware = std::move(hardware)};
 }
 
-// What a step should take, where the machine's speeds are known; rank 0 only. A file that nobody
-// asked for stops no run.
-std::optional<train::StepTime> predict(const Job& job, const Options& options, comm::World& world,
-                                       std::string& problem) {
-  if (!world.is_main()) return std::nullopt;
-  try {
-    std::optional<train::Hardware> hardware =
-        find_hardware(options.hardware, parse_device(options.device).kind);
-    if (!hardware) return std::nullopt;
+// What the run's plan says before it begins; rank 0 only.
+struct Forecast {
+  std::optional<train::StepTime> time;  // of a step, where the machine's speeds are known
+  std::string swap;                     // a line, where the run swaps
+  std::string problem;  // with the hardware file: one that nobody asked for stops no run
+};
+
+Forecast forecast(const Job& job, const Options& options, comm::World& world) {
+  Forecast result;
+  if (!world.is_main()) return result;
+  std::optional<train::Hardware> hardware;
+  const auto plan = [&] {
     return train::make_plan(job.model, job.config,
                             plan_options(job, options, world.info(), world.communicator().backend(),
-                                         world.context().num_threads(), std::move(hardware)))
-        .fullest.time;
+                                         world.context().num_threads(), hardware));
+  };
+  std::optional<train::Plan> made;
+  try {
+    hardware = find_hardware(options.hardware, parse_device(options.device).kind);
+    if (hardware) made = plan();
   } catch (const Error& error) {
     if (!options.hardware.empty()) throw;
-    problem = error.what();
-    return std::nullopt;
+    result.problem = error.what();
+    hardware.reset();
   }
+  if (made) result.time = made->fullest.time;
+  if (!swaps(job.config.engine)) return result;
+  if (!made) made = plan();
+  result.swap = expected_swap(*made, job.config.engine,
+                              hardware ? hardware->disk : std::optional<train::Disk>());
+  return result;
 }
 
 int train_on(comm::World& world, Job& job, const Options& options) {
@@ -445,10 +435,9 @@ int train_on(comm::World& world, Job& job, const Options& options) {
   }
   const auto open_all = [&] { input.emplace(open_input(job, options, world)); };
   if (const auto code = fails_on_a_rank(world, open_all)) return *code;
-  std::optional<train::StepTime> predicted;
-  std::string problem;
-  const auto predict_time = [&] { predicted = predict(job, options, world, problem); };
-  if (const auto code = fails_on_a_rank(world, predict_time)) return *code;
+  Forecast expected;
+  const auto look_ahead = [&] { expected = forecast(job, options, world); };
+  if (const auto code = fails_on_a_rank(world, look_ahead)) return *code;
   const auto make_folder = [&] { output.emplace(open_output(job, options, world)); };
   if (const auto code = fails_on_a_rank(world, make_folder)) return *code;
   std::optional<train::TraceWriter> trace;
@@ -459,7 +448,8 @@ int train_on(comm::World& world, Job& job, const Options& options) {
   Console console(world.is_main(),
                   job.config.steps_per_print > 0 ? job.config.steps_per_print : 10);
   show_head(console, job, options, world, *input->model);
-  if (!problem.empty()) console.line("note: no predicted time: " + problem);
+  if (!expected.problem.empty()) console.line("note: no predicted time: " + expected.problem);
+  if (!expected.swap.empty()) console.line(expected.swap);
   zero::Engine engine(*input->model, job.config.engine, world,
                       {.weights = input->first_weights ? &*input->first_weights : nullptr,
                        .total_steps = options.steps});
@@ -491,11 +481,11 @@ int train_on(comm::World& world, Job& job, const Options& options) {
       train::format_count(static_cast<double>(result.tokens)),
       train::format_duration(result.seconds),
       result.val_loss ? fmt::format(", val loss {:.4f}", *result.val_loss) : "", options.out));
-  if (predicted && result.seconds_per_step > 0.0) {
+  if (expected.time && result.seconds_per_step > 0.0) {
     console.line(
         fmt::format("step time: measured {:.1f} ms, predicted {:.1f} ms ({:.2f} of measured)",
-                    1e3 * result.seconds_per_step, 1e3 * predicted->step_seconds,
-                    predicted->step_seconds / result.seconds_per_step));
+                    1e3 * result.seconds_per_step, 1e3 * expected.time->step_seconds,
+                    expected.time->step_seconds / result.seconds_per_step));
   }
   if (result.stopped) console.line("stopped by a signal after the step under way");
   return kDone;

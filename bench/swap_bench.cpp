@@ -87,7 +87,7 @@ class Candidate {
                        options.batch, options.seq, model_->vocab_size()));
     }
     const auto together = static_cast<size_t>(engine_.config().batches_together());
-    const int64_t before = bytes();
+    const zero::SwapTraffic before = engine_.swap_traffic();
     double passes = 0.0;
     double update = 0.0;
     for (size_t i = 0; i < batches.size(); i += together) {
@@ -95,24 +95,26 @@ class Candidate {
         engine_.run_passes(std::span(batches).subspan(i, together));
         world.context().compute()->synchronize();
       });
-      run_.passes_bytes = bytes() - before;
+      run_.passes_bytes = bytes(engine_.swap_traffic() - before);
       update += seconds_of([&] {
         run_.loss = engine_.step().loss;
         world.context().compute()->synchronize();
       });
     }
-    run_.update_bytes = bytes() - before - run_.passes_bytes;
+    const zero::SwapTraffic moved = engine_.swap_traffic() - before;
+    run_.update_bytes = bytes(moved) - run_.passes_bytes;
     if (step == 0) return;
     run_.passes_seconds.push_back(passes);
     run_.update_seconds.push_back(update);
     run_.step_seconds.push_back(passes + update);
+    run_.busy_seconds.push_back(1e-9 * static_cast<double>(moved.busy_ns));
+    run_.stall_seconds.push_back(1e-9 * static_cast<double>(moved.stall_ns));
   }
 
   const SwapRun& run() const { return run_; }
 
  private:
-  int64_t bytes() const {
-    const zero::SwapTraffic traffic = engine_.swap_traffic();
+  static int64_t bytes(const zero::SwapTraffic& traffic) {
     return traffic.bytes_read + traffic.bytes_written;
   }
 
@@ -262,14 +264,16 @@ SwapBenchResult run_swap_bench(comm::World& world, const SwapBenchOptions& optio
 std::string describe(const SwapBenchResult& result) {
   constexpr double kMiB = 0x1p20;
   const double rate = median(result.mixed_bytes_per_second);
-  std::string text = fmt::format("{:<16} {:>11} {:>11} {:>11} {:>11} {:>11} {:>8}\n", "", "passes",
-                                 "update", "step", "swapped", "at the disk", "loss");
+  std::string text =
+      fmt::format("{:<16} {:>10} {:>10} {:>10} {:>11} {:>10} {:>10} {:>10} {:>8}\n", "ms", "passes",
+                  "update", "step", "swapped MiB", "at the disk", "under way", "waited", "loss");
   for (const SwapRun& run : result.runs) {
     const auto bytes = static_cast<double>(run.passes_bytes + run.update_bytes);
     text += fmt::format(
-        "{:<16} {:>8.1f} ms {:>8.1f} ms {:>8.1f} ms {:>7.1f} MiB {:>8.1f} ms {:>8.4f}\n", run.name,
-        1e3 * median(run.passes_seconds), 1e3 * median(run.update_seconds),
-        1e3 * median(run.step_seconds), bytes / kMiB, 1e3 * bytes / rate, run.loss);
+        "{:<16} {:>10.1f} {:>10.1f} {:>10.1f} {:>11.1f} {:>11.1f} {:>10.1f} {:>10.1f} {:>8.4f}\n",
+        run.name, 1e3 * median(run.passes_seconds), 1e3 * median(run.update_seconds),
+        1e3 * median(run.step_seconds), bytes / kMiB, 1e3 * bytes / rate,
+        1e3 * median(run.busy_seconds), 1e3 * median(run.stall_seconds), run.loss);
   }
   text += fmt::format("medians of {} timed steps; disk, mixed: {:.1f} MiB/s; {:.1f} s in all\n",
                       result.mixed_bytes_per_second.size(), rate / kMiB, result.seconds);

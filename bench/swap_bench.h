@@ -37,6 +37,8 @@ struct SwapRun {
   std::vector<double> passes_seconds;  // forward and backward of all micro-batches
   std::vector<double> update_seconds;  // the optimizer step
   std::vector<double> step_seconds;    // both
+  std::vector<double> busy_seconds;    // of both: a transfer was under way
+  std::vector<double> stall_seconds;   // of both: training waited for one
   int64_t passes_bytes = 0;            // read and written per step, by forward and backward
   int64_t update_bytes = 0;            // by the optimizer step
   double loss = 0.0;                   // of the last step

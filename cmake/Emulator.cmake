@@ -11,6 +11,29 @@ set(ZINC_EMULATED_SUITES
 # Of those: large products, whose schedules a test of its own covers; heads of many classes.
 set(ZINC_EMULATED_EXCEPT "Gemm.Bits_DoNotDependOnThreads" "LinearCrossEntropy.SeveralChunks*"
                          "LinearCrossEntropy.LogitsOfTheWholeBatch*")
+# Under a sanitizer, which is ten times as slow, every op once: not the equality of bits over schedules,
+# the large cases, and the hundreds of small products whose code Gemm.* and GemmOfType run too.
+if(ZINC_SANITIZE)
+  list(
+    APPEND
+    ZINC_EMULATED_EXCEPT
+    "*SameBits*"
+    "*Bits_DoNotDependOn*"
+    "Reduce.*BitForBit"
+    "EmbeddingBackward.*BitForBit"
+    "ResidualNorm.EqualsTheComposition*"
+    "*ManyRows*"
+    "*LargeHeads*"
+    "*GemmOver*"
+    "*CentralDifferences*"
+    "*EveryOrderOf*"
+    "*ManySmallMatrices*"
+    "*EveryOpDtypeAndBroadcast*"
+    "*EveryType_MatchesF64/Many*"
+    "*EveryType_MatchesF64/*Documents"
+    "*EveryType_MatchesF64/SharedBias"
+    "*EveryType_MatchesF64/Everything")
+endif()
 
 if(ZINC_CUDA STREQUAL "EMULATED")
   find_package(boost_context CONFIG QUIET)

@@ -13,6 +13,7 @@ SwapSpace::SwapSpace(Storage& storage, const SwapOptions& options)
     : storage_(storage),
       verify_(options.verify),
       trace_(options.trace),
+      clock_(options.clock),
       file_(open_unnamed(options.directory, options.naming)) {
   for (const int64_t bytes : options.extent_bytes) {
     require(bytes > 0, "swap space: an extent of ", bytes, " bytes");
@@ -42,10 +43,8 @@ SwapSpace::Transfer SwapSpace::write(int index, std::span<const std::byte> data,
   transfer.space_ = this;
   transfer.kind_ = IoKind::write;
   transfer.extent_ = index;
-  if (trace_ != nullptr) {
-    transfer.begin_ns_ = TraceRecorder::now_ns();
-    transfer.name_ = name;
-  }
+  transfer.begin_ns_ = TraceRecorder::now_ns();
+  if (trace_ != nullptr) transfer.name_ = name;
   transfer.handle_ = storage_.write(file_, extent.offset, data, checksum());
   extent.busy = true;
   extent.lost = true;  // until it is known to have ended well
@@ -61,10 +60,8 @@ SwapSpace::Transfer SwapSpace::read(int index, std::span<std::byte> data, std::s
   Transfer transfer;
   transfer.space_ = this;
   transfer.extent_ = index;
-  if (trace_ != nullptr) {
-    transfer.begin_ns_ = TraceRecorder::now_ns();
-    transfer.name_ = name;
-  }
+  transfer.begin_ns_ = TraceRecorder::now_ns();
+  if (trace_ != nullptr) transfer.name_ = name;
   transfer.data_ = data;
   transfer.handle_ = storage_.read(file_, extent.offset, data, checksum());
   extent.busy = true;
@@ -74,10 +71,13 @@ SwapSpace::Transfer SwapSpace::read(int index, std::span<std::byte> data, std::s
 void SwapSpace::Transfer::wait() {
   if (!handle_) return;
   Extent& extent = space_->extent_at(extent_);
-  const int64_t wait_begin = space_->trace_ == nullptr ? 0 : TraceRecorder::now_ns();
+  const int64_t wait_begin = TraceRecorder::now_ns();
   try {
     handle_.wait();
     if (space_->trace_ != nullptr) space_->record(*this, wait_begin);
+    if (space_->clock_ != nullptr) {
+      space_->clock_->add(begin_ns_, handle_.over_ns(), wait_begin);
+    }
   } catch (const IoError& error) {
     if (error.error_number() == ETIMEDOUT) throw;  // still under way
     extent.busy = false;

@@ -19,6 +19,7 @@
 
 #include "core/trace.h"
 #include "offload/storage.h"
+#include "offload/swap_clock.h"
 
 namespace zinc::offload {
 
@@ -29,6 +30,8 @@ struct SwapOptions {
   Unnamed naming = Unnamed::automatic;
   // Null: nothing is recorded. Transfers stand on these lanes, waits for them on lane 0.
   TraceRecorder* trace = nullptr;
+  // Null: nothing is timed. Must outlive the space.
+  SwapClock* clock = nullptr;
 };
 
 inline constexpr int kReadLane = 16;
@@ -94,6 +97,7 @@ class SwapSpace {
   Storage& storage_;
   const bool verify_;
   TraceRecorder* const trace_;
+  SwapClock* const clock_;
   int64_t lane_end_ns_[2] = {0, 0};  // of the trace: reads, writes
   std::vector<Extent> extents_;
   int64_t bytes_ = 0;

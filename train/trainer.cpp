@@ -67,6 +67,7 @@ TrainResult Trainer::run() {
 
 StepMetrics Trainer::train_step() {
   const auto start = std::chrono::steady_clock::now();
+  const zero::SwapTraffic swapped = engine_.swap_traffic();
   zero::StepResult step;
   int64_t tokens = 0;
   do {
@@ -97,6 +98,8 @@ StepMetrics Trainer::train_step() {
   metrics.tokens_per_second = static_cast<double>(metrics.tokens) / metrics.seconds;
   metrics.memory = engine_.world().context().allocator().report();
   metrics.breakdown = step.phases;
+  const zero::SwapTraffic swap = engine_.swap_traffic() - swapped;
+  if (swap != zero::SwapTraffic{}) metrics.swap = swap;
   metrics.samples = samples_;
   metrics.wall_time = wall_time();
   if (result_.steps == 0) first_step_seconds_ = metrics.seconds;
@@ -155,6 +158,7 @@ void Trainer::report(const StepMetrics& metrics) {
     progress.tokens_per_second = static_cast<double>(tokens_per_step_) / progress.seconds_per_step;
     progress.flops_per_second = progress.tokens_per_second * flops_per_token_;
   }
+  progress.swap = metrics.swap;
   progress.peak_bytes = metrics.memory.at(Tier::device).peak;
   observer_->on_step(metrics, progress);
 }

@@ -315,11 +315,6 @@ class Engine::Impl {
     zero::read_own_weights(groups_, *strategy_.weights, world_.communicator(), context_, take);
   }
 
-  SwapTraffic swap_traffic() const {
-    const SwapTraffic parameters = strategy_.weights->swap_traffic();
-    return strategy_.swapped ? parameters + strategy_.swapped->traffic() : parameters;
-  }
-
   std::string moment() const {
     const std::string_view activity = activity_;
     if (activity == "forward" || activity == "backward") {
@@ -586,7 +581,7 @@ void Engine::set_parameter(std::string_view name, const Tensor& values) {
   impl_->set_parameter(name, values);
 }
 void Engine::read_own_weights(const TakeWeights& take) { impl_->read_own_weights(take); }
-SwapTraffic Engine::swap_traffic() const { return impl_->swap_traffic(); }
+SwapTraffic Engine::swap_traffic() const { return impl_->strategy_.swap_traffic(); }
 std::string Engine::moment() const { return impl_->moment(); }
 Tensor Engine::gradient(std::string_view name) { return impl_->gradient(name); }
 void Engine::edit(const std::vector<std::string>& names,

@@ -60,23 +60,27 @@ int64_t tile_numel(const EngineConfig& config) {
   return config.zero.sub_group_size == 0 ? kDefaultTile : config.zero.sub_group_size;
 }
 
-SwapSettings swap_settings(const EngineConfig& config, const OffloadConfig& offload) {
+SwapSettings swap_settings(const EngineConfig& config, const OffloadConfig& offload,
+                           offload::SwapClock* clock) {
   return {.directory = offload.nvme_path,
           .storage = {.block_size = config.aio.block_size,
                       .queue_depth = config.aio.queue_depth,
                       .threads = config.aio.threads,
                       .single_submit = config.aio.single_submit,
                       .overlap_events = config.aio.overlap_events},
-          .verify = config.verify_swap};
+          .verify = config.verify_swap,
+          .clock = clock};
 }
 
 std::unique_ptr<SwappedShards> make_swapped(const EngineConfig& config,
-                                            const StrategyInputs& inputs) {
+                                            const StrategyInputs& inputs,
+                                            offload::SwapClock* clock) {
   const OffloadConfig& offload = config.zero.offload_optimizer;
   if (tier_of(offload) != Tier::nvme) return nullptr;
   return std::make_unique<SwappedShards>(
       inputs.groups, optimizer_tiles(inputs.groups, inputs.communicator, tile_numel(config)),
-      1 + inputs.num_states, Label::optimizer, inputs.context, swap_settings(config, offload));
+      1 + inputs.num_states, Label::optimizer, inputs.context,
+      swap_settings(config, offload, clock));
 }
 
 // See Note [Updates during backward]. A frozen part of a group may be gathered after the group's
@@ -92,10 +96,11 @@ bool updates_during_backward(const EngineConfig& config, const StrategyInputs& i
          !config.precision.check_overflow && config.precision.dtype != DType::f16;
 }
 
-ParameterShardOptions parameter_shards(const EngineConfig& config, bool updates_during_passes) {
+ParameterShardOptions parameter_shards(const EngineConfig& config, bool updates_during_passes,
+                                       offload::SwapClock* clock) {
   const OffloadConfig& offload = config.zero.offload_param;
   return {.tier = tier_of(offload),
-          .swap = swap_settings(config, offload),
+          .swap = swap_settings(config, offload, clock),
           .buffer_count = offload.buffer_count,
           .buffer_numel = offload.buffer_size,
           .max_in_host = offload.max_in_cpu,
@@ -103,15 +108,16 @@ ParameterShardOptions parameter_shards(const EngineConfig& config, bool updates_
 }
 
 std::unique_ptr<WeightStore> make_weights(const EngineConfig& config, const StrategyInputs& inputs,
-                                          SwappedShards* swapped) {
+                                          const Strategy& strategy) {
   const ZeroConfig& zero = config.zero;
   const WeightStoreOptions options{
       .num_states = inputs.num_states,
       .shard_optimizer = zero.stage >= 1,
       .bucket_numel = zero.allgather_bucket_size,
       .optimizer_tier = tier_of(config.zero.offload_optimizer),
-      .parameters = parameter_shards(config, updates_during_backward(config, inputs)),
-      .swapped = swapped,
+      .parameters = parameter_shards(config, updates_during_backward(config, inputs),
+                                     strategy.swap_clock.get()),
+      .swapped = strategy.swapped.get(),
       .overlap = config.overlap_comm(),
       .prefetch_numel = zero.prefetch_bucket_size,
       .max_live_numel = zero.max_live_parameters,
@@ -142,13 +148,22 @@ std::unique_ptr<OptimizerStep> make_step(const EngineConfig& config, const Strat
 
 }  // namespace
 
+SwapTraffic Strategy::swap_traffic() const {
+  SwapTraffic all = weights->swap_traffic();
+  if (swapped) all = all + swapped->traffic();
+  all.busy_ns = swap_clock->busy_ns();
+  all.stall_ns = swap_clock->stall_ns();
+  return all;
+}
+
 Strategy make_strategy(const EngineConfig& config, const StrategyInputs& inputs) {
   require(config.zero.stage >= 0 && config.zero.stage <= 3, "the ZeRO stage must be 0 to 3, not ",
           config.zero.stage);
   const int parts = config.zero.stage == 0 ? 1 : inputs.communicator.size();
   Strategy strategy;
-  strategy.swapped = make_swapped(config, inputs);
-  strategy.weights = make_weights(config, inputs, strategy.swapped.get());
+  strategy.swap_clock = std::make_unique<offload::SwapClock>();
+  strategy.swapped = make_swapped(config, inputs, strategy.swap_clock.get());
+  strategy.weights = make_weights(config, inputs, strategy);
   strategy.gradients = make_gradients(config, inputs);
   strategy.owned = owned_ranges(inputs.groups, parts);
   strategy.step = make_step(config, inputs, strategy);

@@ -28,6 +28,7 @@
 namespace zinc::zero {
 
 struct Strategy {
+  std::unique_ptr<offload::SwapClock> swap_clock;
   std::unique_ptr<SwappedShards> swapped;  // null: nothing is in swap space
   std::unique_ptr<WeightStore> weights;
   std::unique_ptr<GradientStore> gradients;
@@ -37,6 +38,9 @@ struct Strategy {
   bool uses_are_collective = false;  // the first use of a group gathers it
   // The engine may call step->begin() before the last backward pass of a step.
   bool updates_during_backward = false;
+
+  // Since construction began, of states and parameters together.
+  SwapTraffic swap_traffic() const;
 };
 
 struct StrategyInputs {

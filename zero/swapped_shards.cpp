@@ -60,8 +60,10 @@ SwappedShards::SwappedShards(const std::vector<ShardGroup>& groups, std::vector<
       num_planes_(num_planes),
       label_(label),
       tiles_(std::move(tiles)) {
-  offload::SwapOptions swap{
-      .directory = settings.directory, .verify = settings.verify, .trace = context.trace()};
+  offload::SwapOptions swap{.directory = settings.directory,
+                            .verify = settings.verify,
+                            .trace = context.trace(),
+                            .clock = settings.clock};
   for (const Tile& tile : tiles_) {
     swap.extent_bytes.push_back(bytes_of(tile));
     bytes_ += bytes_of(tile);

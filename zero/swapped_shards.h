@@ -24,6 +24,7 @@ struct SwapSettings {
   std::string directory;
   offload::StorageOptions storage;
   bool verify = true;
+  offload::SwapClock* clock = nullptr;  // null: nothing is timed
 };
 
 // One run of elements of one segment.
@@ -80,7 +81,10 @@ class SwappedShards {
   // Bytes of whole tiles that moved; on a meta device those that would have.
   SwapTraffic traffic() const {
     if (space_ == nullptr) return planned_;
-    return {.bytes_read = space_->bytes_read(), .bytes_written = space_->bytes_written()};
+    SwapTraffic moved;
+    moved.bytes_read = space_->bytes_read();
+    moved.bytes_written = space_->bytes_written();
+    return moved;
   }
 
  private:

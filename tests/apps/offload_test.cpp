@@ -37,7 +37,18 @@ std::string weights_of(const TrainingFolder& folder) {
   return {};
 }
 
-TEST(Offload, TrainedWeightsAreTheSameFile) {
+// What swapping should take, and what it took.
+void expect_swap_figures(const Ended& ended, const TrainingFolder& folder, bool swaps) {
+  const auto says = [&](const std::string& text, const std::string& words) {
+    EXPECT_EQ(text.find(words) != std::string::npos, swaps) << words << " in\n" << text;
+  };
+  says(ended.out, "swap per step and rank: ");
+  says(ended.out, "GB/s (measured now)");
+  says(ended.out, " | swap ");
+  says(train::read_whole_file(folder.out() + "/metrics.jsonl"), "\"stall_seconds\"");
+}
+
+TEST(Offload, TrainedWeightsAreTheSameFile_AndSwapIsTimed) {
   std::string reference;
   for (const char* device : {"none", "cpu", "nvme"}) {
     const TrainingFolder folder;
@@ -51,6 +62,7 @@ TEST(Offload, TrainedWeightsAreTheSameFile) {
     const Ended ended = run_zinc(folder.train());
     EXPECT_EQ(ended.exit_code, kDone) << to_string(ended);
     EXPECT_TRUE(std::filesystem::is_empty(swap));
+    expect_swap_figures(ended, folder, device == std::string("nvme"));
     const std::string weights = weights_of(folder);
     EXPECT_GT(weights.size(), 10'000u);
     if (reference.empty()) reference = weights;

@@ -45,6 +45,8 @@ TEST(SwapBench, RunsAgreeAndVerticalMovesParametersOnce) {
     EXPECT_GT(bytes("horizontal"), bytes("vertical"));
     EXPECT_EQ(bytes("clipped"), bytes("vertical"));
     EXPECT_LT(result.find("clipped")->passes_bytes, result.find("vertical")->passes_bytes);
+    EXPECT_EQ(result.find("memory")->busy_seconds.at(0), 0.0);
+    EXPECT_GT(result.find("vertical")->busy_seconds.at(0), 0.0);
     EXPECT_GT(result.mixed_bytes_per_second.at(0), 0.0);
     EXPECT_GT(result.vertical_gain().value(), 0.0);
     EXPECT_GT(result.update_overhead().value(), 0.0);

@@ -71,6 +71,34 @@ TEST(SwapSpace, GivesBackEveryExtent) {
   EXPECT_EQ(space.bytes_read(), 3 * 9 * kPage);
 }
 
+TEST(SwapClock, CountsWhatIsUnderWayOnceAndWhatIsWaitedFor) {
+  SwapClock clock;
+  clock.add(100, 200, 150);  // waited for 50
+  clock.add(150, 260, 210);  // 60 more under way, 50 more waited for
+  clock.add(180, 190, 300);  // beside others, and over before anyone waited
+  EXPECT_EQ(clock.busy_ns(), 160);
+  EXPECT_EQ(clock.stall_ns(), 100);
+  clock.add(1000, 1001, 2000);
+  EXPECT_EQ(clock.busy_ns(), 161);
+}
+
+TEST(SwapSpace, IsTimedFromTheStartOfATransferToItsEnd) {
+  const SwapFolder folder;
+  const auto storage = make_storage({});
+  SwapClock clock;
+  SwapOptions options = options_in(folder, {1 << 20});
+  options.clock = &clock;
+  SwapSpace space(*storage, options);
+  const AlignedBytes bytes(1 << 20);
+  const int64_t before = TraceRecorder::now_ns();
+  space.write(0, bytes.span()).wait();
+  space.read(0, bytes.span()).wait();
+  const int64_t all = TraceRecorder::now_ns() - before;
+  EXPECT_GT(clock.busy_ns(), 0);
+  EXPECT_LE(clock.busy_ns(), all);
+  EXPECT_LE(clock.stall_ns(), clock.busy_ns());
+}
+
 TEST(SwapSpace, HasNoNameAndIsPrivate) {
   const SwapFolder folder;
   const auto storage = make_storage({});

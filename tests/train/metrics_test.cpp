@@ -67,6 +67,18 @@ TEST(JsonLine, HasTheFieldsInOrder) {
   EXPECT_EQ(peaks.at("nvme").at("staging").as_int64(), 0);
 }
 
+TEST(JsonLine, SaysWhatWasSwapped) {
+  StepMetrics m = example();
+  m.swap = zero::SwapTraffic{
+      .bytes_read = 4096, .bytes_written = 8192, .busy_ns = 250'000'000, .stall_ns = 125'000'000};
+  const json::Value line = json::parse(json_line(m), "line");
+  const json::Value& swap = line.at("swap");
+  EXPECT_EQ(swap.at("bytes_read").as_int64(), 4096);
+  EXPECT_EQ(swap.at("bytes_written").as_int64(), 8192);
+  EXPECT_DOUBLE_EQ(swap.at("busy_seconds").as_double(), 0.25);
+  EXPECT_DOUBLE_EQ(swap.at("stall_seconds").as_double(), 0.125);
+}
+
 TEST(JsonLine, Numbers_ReadBackToTheSameBits) {
   StepMetrics m = example();
   for (const double value : {0.1 + 0.2, 5e-324, 1.7976931348623157e308, 1.0 / 3, 100.0, 1e22, -0.0,

@@ -35,6 +35,10 @@ TEST(ProgressLine, ShowsWhatIsKnown) {
             "step   120/37256 | epoch 0.01 | loss 3.7812 | val 3.5000 | gnorm 0.870 | lr 1.00e-04 "
             "| 142.3 ms | 57.6k tok/s | 1.23TFLOP/s | 41.2% MFU | mem 18.4 GiB | scale 32768 | "
             "ETA 1h28m");
+  p = example();
+  p.swap = zero::SwapTraffic{.busy_ns = 80'100'000, .stall_ns = 12'000'000};
+  EXPECT_NE(progress_line(p).find("57.6k tok/s | swap 80.1 ms, waited 12.0 ms | mem"),
+            std::string::npos);
   p = {.step = 1, .total_steps = 5, .loss = 11.0, .peak_bytes = 512};
   p.skipped = true;
   EXPECT_EQ(progress_line(p),

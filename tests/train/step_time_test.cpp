@@ -298,6 +298,47 @@ TEST(Plan, TimeModel_ChangesNoByte) {
   EXPECT_GT(with.fullest.kernel_flops, 0);
 }
 
+// States on NVMe: read, updated and written once per step.
+TEST(Plan, SlowDisk_IsWhatAStepTakes) {
+  Config config;
+  config.engine.batch = {.micro_batch = 2, .accumulation = 1};
+  config.engine.precision.dtype = DType::f32;
+  config.engine.zero.stage = 3;
+  config.engine.zero.offload_optimizer = {.device = zero::OffloadDevice::nvme, .nvme_path = "/d"};
+  nn::Gpt2Config model;
+  model.vocab_size = kVocabulary;
+  model.max_positions = 32;
+  model.hidden_size = kWidth;
+  model.num_layers = 2;
+  model.num_heads = 4;
+  const auto plan = [&](std::optional<Disk> disk, int ranks_per_host) {
+    Hardware hardware = fast_hardware();
+    hardware.disk = disk;
+    return make_plan(
+        {.config = model}, config,
+        {.seq = 24, .backend = "single", .ranks_per_host = ranks_per_host, .hardware = hardware});
+  };
+  const Plan without = plan({}, 1);
+  const zero::SwapTraffic& swap = without.fullest.swap;
+  ASSERT_GT(swap.bytes_read, 0);
+  EXPECT_FALSE(without.fullest.time->swap_seconds);
+  EXPECT_NE(describe(without).find("no time without \"disk\""), std::string::npos);
+  const double played = without.fullest.time->step_seconds;
+  const auto reads = static_cast<double>(swap.bytes_read);
+  const auto writes = static_cast<double>(swap.bytes_written);
+  // A disk that takes a hundred times as long as the rest, and one that takes a hundredth.
+  for (const double factor : {100.0, 0.01}) {
+    const Disk disk{.read_bytes_per_second = reads / (0.75 * factor * played),
+                    .write_bytes_per_second = writes / (0.25 * factor * played)};
+    const StepTime time = *plan(disk, 1).fullest.time;
+    EXPECT_NEAR(*time.swap_seconds, factor * played, 1e-9 * factor * played);
+    EXPECT_NEAR(time.step_seconds, std::max(factor, 1.0) * played, 1e-9 * factor * played);
+    EXPECT_NEAR(time.exposed_seconds(), without.fullest.time->exposed_seconds(), 1e-6 * played);
+    EXPECT_NEAR(*plan(disk, 2).fullest.time->swap_seconds, 2 * factor * played,
+                1e-9 * factor * played);
+  }
+}
+
 // --- the file
 
 std::string message_of(const std::string& text) {
@@ -322,12 +363,15 @@ TEST(HardwareFile, WhatIsWritten_IsReadBack) {
       CollectiveLinks{.all_gather = {.alpha_seconds = 0.25, .bytes_per_second = 5.0},
                       .reduce_scatter = {.alpha_seconds = 0.125, .bytes_per_second = 1.0}};
   hardware.same_host.reduce_scatter.alpha_seconds = 1e-5;
+  hardware.disk = Disk{.read_bytes_per_second = 3.0, .write_bytes_per_second = 2.0};
   const std::string text = json_of(hardware);
   const Hardware read = parse_hardware(json::parse(text, "hardware.json"));
   EXPECT_EQ(json_of(read), text);
   EXPECT_EQ(read.threads, 6);
   EXPECT_EQ(read.gemm.bf16, 20.0);
   EXPECT_EQ(read.gemm.f16, 0.0);
+  EXPECT_EQ(read.disk->read_bytes_per_second, 3.0);
+  EXPECT_EQ(read.disk->write_bytes_per_second, 2.0);
   EXPECT_EQ(read.same_host.reduce_scatter.alpha_seconds, 1e-5);
   EXPECT_EQ(read.between_hosts->all_gather.bytes_per_second, 5.0);
 }

@@ -38,6 +38,15 @@ std::string csv_number(double value) {
   return concat(value);
 }
 
+void write_swap(json::Writer& out, const zero::SwapTraffic& swap) {
+  out.key("swap").begin_object();
+  out.member("bytes_read", swap.bytes_read);
+  out.member("bytes_written", swap.bytes_written);
+  out.member("busy_seconds", 1e-9 * static_cast<double>(swap.busy_ns));
+  out.member("stall_seconds", 1e-9 * static_cast<double>(swap.stall_ns));
+  out.end_object();
+}
+
 }  // namespace
 
 std::vector<Scalar> scalars(const StepMetrics& metrics) {
@@ -69,6 +78,7 @@ std::string json_line(const StepMetrics& metrics) {
   write_peaks(out, metrics.memory);
   if (metrics.val_loss) out.member("val_loss", *metrics.val_loss);
   if (metrics.breakdown) write_breakdown(out, *metrics.breakdown);
+  if (metrics.swap) write_swap(out, *metrics.swap);
   out.end_object();
   return out.take();
 }

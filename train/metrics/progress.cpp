@@ -66,6 +66,11 @@ std::string progress_line(const Progress& p) {
   if (p.tokens_per_second > 0.0) line += " | " + speed(p);
   if (p.flops_per_second) line += " | " + format_count(*p.flops_per_second) + "FLOP/s";
   if (p.flops_utilisation) line += fmt::format(" | {:.1f}% MFU", 100.0 * *p.flops_utilisation);
+  if (p.swap) {
+    line += fmt::format(" | swap {:.1f} ms, waited {:.1f} ms",
+                        1e-6 * static_cast<double>(p.swap->busy_ns),
+                        1e-6 * static_cast<double>(p.swap->stall_ns));
+  }
   line += " | mem " + format_bytes(p.peak_bytes);
   if (p.loss_scale) line += fmt::format(" | scale {:g}", *p.loss_scale);
   if (p.seconds_per_step > 0.0) line += " | " + remaining(p);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "zero/phase_clock.h"
+#include "zero/swap_traffic.h"
 
 namespace zinc::train {
 
@@ -23,13 +24,15 @@ struct Progress {
   double tokens_per_second = 0.0;           // 0: not known yet
   std::optional<double> flops_per_second;   // model FLOP/s
   std::optional<double> flops_utilisation;  // part of the peak that is reached, where it is known
+  std::optional<zero::SwapTraffic> swap;    // of the step, where it swaps
   int64_t peak_bytes = 0;                   // device tier
 };
 
 // One line without a newline, fixed columns, for logs and pipes:
 //   step   120/37256 | epoch 0.01 | loss 3.7812 | gnorm 0.870 | lr 1.00e-04 | 142.3 ms |
 //   57.6k tok/s | 41.2% MFU | mem 18.4 GiB | ETA 1h27m
-// val_loss, FLOP/s, MFU, scale and times appear where they are known. A skipped step says so in
+// val_loss, FLOP/s, MFU, scale and times appear where they are known; with offload to NVMe
+// "swap 80.1 ms, waited 12.0 ms" comes after the speed. A skipped step says so in
 // place of its norm.
 std::string progress_line(const Progress& progress);
 

@@ -8,6 +8,7 @@
 
 #include "core/allocator.h"
 #include "zero/phase_clock.h"
+#include "zero/swap_traffic.h"
 
 namespace zinc::train {
 
@@ -25,6 +26,7 @@ struct StepMetrics {
   MemoryReport memory{};                        // of rank 0; its peaks are printed
   std::optional<double> val_loss;               // where an evaluation followed the step
   std::optional<zero::PhaseSeconds> breakdown;  // of rank 0; with wall_clock_breakdown
+  std::optional<zero::SwapTraffic> swap;        // of rank 0 in this step; where it swaps
 
   int64_t samples = 0;     // sequences so far, all ranks: the x axis of DeepSpeed's monitors
   double wall_time = 0.0;  // seconds since the epoch, for TensorBoard

@@ -48,6 +48,10 @@ void write_time(json::Writer& json, const Plan& plan) {
   json.member("compute_seconds", time.compute_seconds);
   json.member("communication_seconds", time.communication_seconds);
   json.member("exposed_communication_seconds", time.exposed_seconds());
+  if (time.swap_seconds) {
+    json.member("swap_seconds", *time.swap_seconds);
+    json.member("exposed_swap_seconds", time.exposed_swap_seconds);
+  }
   json.member("tokens_per_second", *plan.tokens_per_second());
   json.end_object();
 }
@@ -59,10 +63,17 @@ std::string describe_time(const Plan& plan) {
   const auto row = [](std::string_view name, double seconds) {
     return fmt::format("{:<24} {:>12.3f} ms\n", name, 1e3 * seconds);
   };
+  std::string swap;
+  if (time.swap_seconds) {
+    swap = row("disk", *time.swap_seconds) + row("exposed disk", time.exposed_swap_seconds);
+  } else if (plan.fullest.swap != zero::SwapTraffic{}) {
+    swap = "disk: no time without \"disk\" in the hardware file (zinc bench ceilings --disk DIR)\n";
+  }
   return fmt::format("\ntime of a step on {} ({})\n", hardware.name,
                      hardware.source == "measured" ? "measured" : "by its specification") +
          row("compute", time.compute_seconds) + row("communication", time.communication_seconds) +
-         row("exposed communication", time.exposed_seconds()) + row("step", time.step_seconds) +
+         row("exposed communication", time.exposed_seconds()) + swap +
+         row("step", time.step_seconds) +
          fmt::format("{:<24} {:>12.1f} tokens/s\n", "all ranks", *plan.tokens_per_second());
 }
 

@@ -148,6 +148,13 @@ Hardware parse_hardware(const json::Value& root) {
     hardware.between_hosts = links_of(*between);
   }
   links.finish();
+  if (const json::Value* disk = section.optional("disk")) {
+    Section figures(*disk);
+    hardware.disk =
+        Disk{.read_bytes_per_second = figures.rate("read_bytes_per_second", "bytes per second"),
+             .write_bytes_per_second = figures.rate("write_bytes_per_second", "bytes per second")};
+    figures.finish();
+  }
   section.finish();
   return hardware;
 }
@@ -176,6 +183,12 @@ std::string json_of(const Hardware& hardware) {
   write_links(json, "same_host", hardware.same_host);
   if (hardware.between_hosts) write_links(json, "between_hosts", *hardware.between_hosts);
   json.end_object();
+  if (hardware.disk) {
+    json.key("disk").begin_object();
+    json.member("read_bytes_per_second", hardware.disk->read_bytes_per_second);
+    json.member("write_bytes_per_second", hardware.disk->write_bytes_per_second);
+    json.end_object();
+  }
   json.end_object();
   return json.take() + "\n";
 }

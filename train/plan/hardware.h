@@ -27,6 +27,16 @@ struct CollectiveLinks {
   Link reduce_scatter;  // its sum included
 };
 
+// A disk that does nothing else; what is read and written takes turns.
+struct Disk {
+  double read_bytes_per_second = 0.0;
+  double write_bytes_per_second = 0.0;
+  double seconds(int64_t bytes_read, int64_t bytes_written) const {
+    return static_cast<double>(bytes_read) / read_bytes_per_second +
+           static_cast<double>(bytes_written) / write_bytes_per_second;
+  }
+};
+
 // Of the dtypes that a product may have; f64 takes f32's.
 struct DTypeRates {
   double f32 = 0.0, bf16 = 0.0, f16 = 0.0;  // FLOP/s; 0: not given
@@ -48,6 +58,7 @@ struct Hardware {
   double launch_seconds = 0.0;
   CollectiveLinks same_host;
   std::optional<CollectiveLinks> between_hosts;
+  std::optional<Disk> disk;  // for swap files; the ranks of a host share it
 };
 
 // Throws DataError, which names the place, the key and what it must be; IoError where there is no

@@ -1,5 +1,6 @@
 #include "train/plan/plan.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -107,7 +108,14 @@ void time_step(const WorkLog& log, const PlanOptions& options, RankPlan& rank) {
   if (!options.hardware) return;
   const RankSpeed speed(*options.hardware, options.num_threads, options.ranks_per_host);
   const std::vector<PlayedMoment> steps = play(log, speed);
-  rank.time = between(steps[0], steps[1]);
+  StepTime time = between(steps[0], steps[1]);
+  if (rank.swap != zero::SwapTraffic{} && options.hardware->disk) {
+    time.swap_seconds = options.ranks_per_host * options.hardware->disk->seconds(
+                                                     rank.swap.bytes_read, rank.swap.bytes_written);
+    time.exposed_swap_seconds = std::max(0.0, *time.swap_seconds - time.step_seconds);
+    time.step_seconds += time.exposed_swap_seconds;
+  }
+  rank.time = time;
 }
 
 Plan plan_of_rank(const ModelConfigFile& model_config, const Config& config,

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -38,8 +39,12 @@ struct StepTime {
   double step_seconds = 0.0;
   double compute_seconds = 0.0;
   double communication_seconds = 0.0;
+  // The disk's, alone: where the run swaps and the hardware file knows the disk. Not played: swap
+  // is taken to overlap with everything else, so a step lasts as long as the longer of the two.
+  std::optional<double> swap_seconds;
+  double exposed_swap_seconds = 0.0;  // that swap adds to step_seconds
   // What communication adds to the step: its length beyond that of its compute.
-  double exposed_seconds() const { return step_seconds - compute_seconds; }
+  double exposed_seconds() const { return step_seconds - exposed_swap_seconds - compute_seconds; }
 };
 StepTime between(const PlayedMoment& begin, const PlayedMoment& end);
 

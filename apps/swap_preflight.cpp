@@ -1,0 +1,98 @@
+#include "apps/swap_preflight.h"
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <set>
+#include <span>
+
+#include "bench/samples.h"
+#include "core/error.h"
+#include "offload/file.h"
+#include "offload/storage.h"
+#include "train/metrics/progress.h"
+
+namespace zinc::apps {
+namespace {
+
+std::set<std::string> swap_folders(const zero::EngineConfig& engine) {
+  std::set<std::string> folders;
+  for (const zero::OffloadConfig* place :
+       {&engine.zero.offload_optimizer, &engine.zero.offload_param}) {
+    if (place->device == zero::OffloadDevice::nvme) folders.insert(place->nvme_path);
+  }
+  return folders;
+}
+
+}  // namespace
+
+bool swaps(const zero::EngineConfig& engine) { return !swap_folders(engine).empty(); }
+
+std::vector<std::string> swap_notes(const zero::EngineConfig& engine) {
+  std::vector<std::string> notes;
+  for (const std::string& folder : swap_folders(engine)) {
+    try {
+      const std::unique_ptr<offload::Storage> storage = offload::make_storage(
+          {.queue_depth = engine.aio.queue_depth, .threads = engine.aio.threads});
+      if (storage->way() != "libaio") {
+        notes.push_back(fmt::format("{} goes through a {}", folder, storage->way()));
+      }
+      if (!offload::open_unnamed(folder).is_direct()) {
+        notes.push_back(
+            fmt::format("{} has no O_DIRECT: swapped bytes pass the page cache", folder));
+      }
+    } catch (const IoError&) {  // the engine meets it too, and says so on the rank that it is about
+    }
+  }
+  if (!engine.verify_swap) notes.emplace_back("swapped bytes are not verified (\"verify_swap\")");
+  return notes;
+}
+
+train::Disk probe_disk(const std::string& directory, const zero::AioConfig& aio) {
+  constexpr size_t kProbeBytes = size_t{64} << 20;
+  const offload::File file = offload::open_unnamed(directory);  // a killed run leaves none
+  offload::reserve(file, kProbeBytes);
+  const auto storage = offload::make_storage({.block_size = aio.block_size,
+                                              .queue_depth = aio.queue_depth,
+                                              .threads = aio.threads,
+                                              .single_submit = aio.single_submit,
+                                              .overlap_events = aio.overlap_events});
+  const std::unique_ptr<void, void (*)(void*)> memory(std::aligned_alloc(4096, kProbeBytes),
+                                                      std::free);
+  std::memset(memory.get(), 0x5a, kProbeBytes);
+  const std::span<std::byte> bytes(static_cast<std::byte*>(memory.get()), kProbeBytes);
+  const auto write = [&] { storage->write(file, 0, bytes).wait(); };
+  write();  // the first one also changes the file system's own records
+  constexpr auto kBytes = static_cast<double>(kProbeBytes);
+  const double write_seconds = bench::seconds_of(write);
+  const double read_seconds = bench::seconds_of([&] { storage->read(file, 0, bytes).wait(); });
+  return {.read_bytes_per_second = kBytes / read_seconds,
+          .write_bytes_per_second = kBytes / write_seconds};
+}
+
+std::string expected_swap(const train::Plan& plan, const zero::EngineConfig& engine,
+                          std::optional<train::Disk> disk) {
+  const zero::SwapTraffic& swap = plan.fullest.swap;
+  const std::string bytes =
+      fmt::format("swap per step and rank: {} read, {} written",
+                  train::format_bytes(swap.bytes_read), train::format_bytes(swap.bytes_written));
+  const char* source = "by the hardware file";
+  if (!disk) {
+    try {
+      disk = probe_disk(*swap_folders(engine).begin(), engine.aio);
+      source = "measured now";
+    } catch (const IoError&) {  // the engine meets it too
+      return bytes;
+    }
+  }
+  const double seconds =
+      plan.options.ranks_per_host * disk->seconds(swap.bytes_read, swap.bytes_written);
+  return bytes + fmt::format("; {:.1f} ms at {:.2f} and {:.2f} GB/s ({})", 1e3 * seconds,
+                             disk->read_bytes_per_second / 1e9, disk->write_bytes_per_second / 1e9,
+                             source);
+}
+
+}  // namespace zinc::apps
