@@ -19,6 +19,7 @@ namespace {
 struct Options {
   bench::CommBenchOptions bench;
   std::string device = "cpu";
+  std::string comm = "auto";
   std::string dtype = "f32";
   std::string json;
   int ranks = 0;
@@ -28,8 +29,9 @@ struct Options {
 void measure(comm::World& world, const Options& options) {
   const auto rows = bench::run_comm_bench(world, options.bench);
   if (!world.is_main()) return;
-  fmt::print("{} ranks, backend {}, {}, {}\n{}", world.size(), world.communicator().backend(),
-             options.device, options.dtype, bench::to_table(rows));
+  const std::string& how = world.device_collectives();
+  fmt::print("{} ranks, backend {}{}{}, {}, {}\n{}", world.size(), world.communicator().backend(),
+             how.empty() ? "" : ", ", how, options.device, options.dtype, bench::to_table(rows));
   if (!options.json.empty()) train::write_file_atomically(options.json, bench::to_json(rows));
 }
 
@@ -39,9 +41,11 @@ int run(Options options) {
     throw ConfigError(fmt::format("--dtype must be f32, bf16 or f16, not '{}'", options.dtype));
   }
   options.bench.dtype = *dtype;
-  const comm::ConnectOptions connect{.device = parse_device(options.device),
-                                     .spread_devices = options.device == "cuda",
-                                     .shared_memory = !options.wire};
+  const comm::ConnectOptions connect{
+      .device = parse_device(options.device),
+      .spread_devices = options.device == "cuda",
+      .device_collectives = comm::parse_device_collectives(options.comm),
+      .shared_memory = !options.wire};
   if (options.ranks > 0) {
     comm::run_local_ranks(options.ranks, connect,
                           [&](comm::World& world) { measure(world, options); });
@@ -61,6 +65,7 @@ void add_bench_comm_command(CLI::App& bench_verb, Action& action) {
   verb->add_option("--ranks", options->ranks, "Ranks as threads of this process")
       ->check(CLI::Range(1, 64));
   verb->add_option("--device", options->device, "cpu (default), cuda or cuda:<i>");
+  verb->add_option("--comm", options->comm, "Between GPUs: auto (default), mpi or nccl");
   verb->add_option("--dtype", options->dtype, "f32 (default), bf16 or f16");
   verb->add_option("--min", options->bench.min_bytes, "Of the larger buffer (default 1024)");
   verb->add_option("--max", options->bench.max_bytes, "Sizes grow by 4 (default 64 MiB)");

@@ -10,6 +10,7 @@
 #include "apps/command.h"
 #include "apps/exit_codes.h"
 #include "apps/machine.h"
+#include "comm/nccl/nccl_communicator.h"
 #include "core/build_info.h"
 #include "core/cuda_backend.h"
 #include "kernels/attention_library.h"
@@ -70,6 +71,7 @@ std::vector<Line> machine_lines() {
   }
   if (!cuda_versions().empty()) {
     const std::string why = why_no_cuda_device();
+    if (comm::built_with_nccl()) lines.push_back({"NCCL library", comm::nccl_version()});
     lines.push_back({"CUDA driver", why.empty() ? cuda_versions() : "no GPU", why.empty(), why});
     const auto attention = kernels::open_attention_library();
     lines.push_back({"attention library",

@@ -59,6 +59,7 @@ struct Options {
   std::string out;
   std::string init;
   std::string device = "cpu";
+  std::string comm = "auto";
   std::string dtype;
   std::string sample_prompt = "\n";
   std::string hardware;
@@ -180,6 +181,9 @@ void show_head(Console& console, const Job& job, const Options& options, comm::W
                              world.context().num_threads())},
        {"seed", fmt::format("{}", job.config.seed)},
        {"out", options.out}});
+  if (!world.device_collectives().empty()) {
+    console.line("collectives: " + world.device_collectives());
+  }
   if (job.vocabulary_replaced) {
     console.line("note: text is read as bytes, so the model's vocabulary is replaced by 256");
   }
@@ -221,6 +225,7 @@ comm::ConnectOptions connect_options(const Options& options, const train::Config
   comm::ConnectOptions connect;
   connect.device = parse_device(options.device);
   connect.spread_devices = options.device == "cuda";
+  connect.device_collectives = comm::parse_device_collectives(options.comm);
   connect.seed = config.seed;
   connect.num_threads = config.num_threads;
   connect.memory.limits[static_cast<size_t>(Tier::device)] = config.device_memory_limit;
@@ -229,6 +234,13 @@ comm::ConnectOptions connect_options(const Options& options, const train::Config
   if (const char* folder = std::getenv("ZINC_HEARTBEATS")) connect.heartbeat_directory = folder;
   connect.deadline = config.comm_deadline;
   return connect;
+}
+
+// Of a rank that has nothing to train: it joins to say so.
+comm::ConnectOptions without_job(const Options& options) {
+  const bool peers_choose = options.device.starts_with("cuda") && options.comm != "mpi";
+  return {.device_collectives =
+              peers_choose ? comm::DeviceCollectives::absent : comm::DeviceCollectives::automatic};
 }
 
 // `work` on every rank. Where it throws on some, the first of those says why, so that there is one
@@ -366,13 +378,16 @@ void close_trace(comm::World& world, std::optional<train::TraceWriter>& trace) {
   if (world.info().local_size != world.size() || world.is_main()) trace->finish();
 }
 
+// `backend`: of the world at hand; empty: what --comm asks for.
 train::PlanOptions plan_options(const Job& job, const Options& options, const comm::RankInfo& rank,
-                                int threads, std::optional<train::Hardware> hardware) {
+                                std::string_view backend, int threads,
+                                std::optional<train::Hardware> hardware) {
+  if (backend.empty()) backend = options.comm == "nccl" ? "nccl" : "mpi";
   return {.world = rank.size,
           .seq = job.seq,
           .num_threads = threads,
           .device = parse_device(options.device),
-          .backend = rank.size == 1 ? "single" : "mpi",
+          .backend = rank.size == 1 ? "single" : std::string(backend),
           .ranks_per_host = std::max(1, rank.local_size),
           .hardware = std::move(hardware)};
 }
@@ -389,9 +404,9 @@ Forecast forecast(const Job& job, const Options& options, comm::World& world) {
   if (!world.is_main()) return result;
   std::optional<train::Hardware> hardware;
   const auto plan = [&] {
-    return train::make_plan(
-        job.model, job.config,
-        plan_options(job, options, world.info(), world.context().num_threads(), hardware));
+    return train::make_plan(job.model, job.config,
+                            plan_options(job, options, world.info(), world.communicator().backend(),
+                                         world.context().num_threads(), hardware));
   };
   const auto attempt = [&](const auto& body) {  // a run needs no forecast unless it asked for one
     try {
@@ -489,7 +504,7 @@ int show_plan(const Job& job, const Options& options, const comm::RankInfo& rank
                           : std::max(1, machine.cores / std::max(1, rank.local_size));
   const train::Plan plan = train::make_plan(
       job.model, job.config,
-      plan_options(job, options, rank, threads,
+      plan_options(job, options, rank, "", threads,
                    find_hardware(options.hardware, parse_device(options.device).kind)));
   fmt::print("{}{}\n{}", train::describe(plan), plan.fullest.time ? "" : how_to_get_hardware(),
              verdict(plan, job.model, job.config,
@@ -519,7 +534,7 @@ int run_training(const Options& options) {
   try {
     const SignalsHeld held;
     world.emplace(comm::connect(job ? connect_options(options, job->config, recorder)
-                                    : comm::ConnectOptions{}));
+                                    : without_job(options)));
   } catch (...) {
     std::rethrow_exception(problem != nullptr ? problem : std::current_exception());
   }
@@ -555,6 +570,8 @@ void add_train_command(CLI::App& app, Action& action) {
   verb->add_option("--dtype", options->dtype, "f32, bf16 or f16");
   verb->add_option("--device", options->device,
                    "cpu (default); cuda: a GPU for each rank of a host; cuda:<i>");
+  verb->add_option("--comm", options->comm,
+                   "Between GPUs: auto (default: nccl where each rank has its own), mpi or nccl");
   verb->add_option("--eval-every", options->eval_every, "Steps between evaluations");
   verb->add_option("--save-every", options->save_every, "Steps between saved weights");
   verb->add_option("--sample-prompt", options->sample_prompt,

@@ -1,4 +1,4 @@
-# The CUDA toolkit, cuDNN and NCCL. ZINC_CUDA=EMULATED takes neither: Emulator.cmake. AUTO does
+# The CUDA toolkit, cuDNN and NCCL. ZINC_CUDA=EMULATED takes none of them: Emulator.cmake. AUTO does
 # not look for them: what has not run on a GPU yet should not be in the build of who did not ask.
 set(ZINC_CUDA_ARCHITECTURES 90a CACHE STRING "GPUs the device code is built for, as in 80;90a")
 
@@ -58,4 +58,14 @@ _zinc_optional(CUBLASLT cuBLASLt _zinc_CUBLASLT_found "${CUDAToolkit_VERSION}"
                "cuBLAS of the CUDA toolkit in use")
 _zinc_optional(CUDNN cuDNN _zinc_CUDNN_found "${_zinc_cudnn_version}"
                "cuDNN 9.15 or later for the CUDA toolkit in use")
-_zinc_optional(NCCL NCCL _zinc_NCCL_found "found" "libnccl-dev for the CUDA toolkit in use")
+set(_zinc_NCCL_version "")
+if(ZINC_CUDA STREQUAL "EMULATED")
+  set(_zinc_NCCL_found TRUE)
+  set(_zinc_NCCL_version "emulated")
+elseif(_zinc_NCCL_found)
+  file(STRINGS "${NCCL_INCLUDE_DIR}/nccl.h" lines REGEX "^#define NCCL_(MAJOR|MINOR|PATCH) ")
+  string(REGEX REPLACE ".*MAJOR +([0-9]+).*MINOR +([0-9]+).*PATCH +([0-9]+).*" "\\1.\\2.\\3"
+                       _zinc_NCCL_version "${lines}")
+endif()
+_zinc_optional(NCCL NCCL _zinc_NCCL_found "${_zinc_NCCL_version}"
+               "libnccl-dev for the CUDA toolkit in use")

@@ -82,9 +82,9 @@ std::string_view name_of(Collective collective);
 // Tags of messages are in [0, kNumMessageTags).
 inline constexpr int kNumMessageTags = 1024;
 
-// Sums over ranks that the backend performs in its own order, or the ordered tree. Only mpi between
-// hosts has sums of its own; the other backends take the tree for both. A native reduce_scatter has
-// at most 2^31 - 1 elements per rank.
+// Sums over ranks that the backend performs in its own order, or the ordered tree. Only nccl, and
+// mpi between hosts, have sums of their own; the other backends take the tree for both. A native
+// reduce_scatter of mpi has at most 2^31 - 1 elements per rank.
 enum class ReduceAlgorithm : uint8_t { ordered, native };
 
 class Communicator {

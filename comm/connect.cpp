@@ -9,7 +9,6 @@
 #include "comm/rank_discovery.h"
 #include "comm/single/single.h"
 #include "comm/world.h"
-#include "core/cuda_backend.h"
 #include "core/error.h"
 
 namespace zinc::comm {
@@ -49,20 +48,17 @@ void check_same_world(const RankInfo& info, const MpiWorld& world) {
                              : ": start the ranks with mpirun alone"));
 }
 
-World make_world(ConnectOptions options, RankInfo info, std::string_view backend,
+World make_world(const ConnectOptions& options, RankInfo info, std::string_view backend,
                  std::unique_ptr<Communicator> communicator, const CpuShare& share) {
-  if (options.spread_devices && options.device.is_cuda()) {
-    const auto gpus = static_cast<int>(cuda_devices().size());
-    if (gpus > 0) options.device.index = static_cast<int16_t>(info.local_rank % gpus);
-  }
   communicator->set_deadline(options.deadline);
   std::unique_ptr<CpuBinding> binding;
   if (options.bind_threads && share.exclusive && backend != "single") {
     binding = std::make_unique<CpuBinding>(share.cpus);
   }
-  auto context =
-      std::make_unique<Context>(context_options(options, static_cast<int>(share.cpus.size())));
-  return World(std::move(info), std::move(communicator), std::move(context), std::move(binding));
+  auto context = std::make_unique<Context>(
+      context_options(options, info.local_rank, static_cast<int>(share.cpus.size())));
+  return World(std::move(info), std::move(communicator), std::move(context), std::move(binding),
+               options.device_collectives);
 }
 
 }  // namespace

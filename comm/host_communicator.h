@@ -46,6 +46,7 @@ class HostCommunicator final : public Communicator {
   void abort(std::string_view reason) noexcept override;
   int64_t bytes_sent() const override { return endpoint_->transport->bytes_sent(); }
   int64_t bytes_received() const override { return endpoint_->transport->bytes_received(); }
+  const std::shared_ptr<Endpoint>& endpoint() const { return endpoint_; }
 
  private:
   // The next collective of the group; it consists of `meetings` exchanges.

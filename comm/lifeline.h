@@ -50,4 +50,9 @@ class WaitingMark {
   Lifeline& lifeline_;
 };
 
+// Of `suspects` (ranks of the world) those that do not wait themselves; all of them where each one
+// does. Takes as long as waiting_among().
+std::vector<int> missing_among(Lifeline& lifeline, const std::vector<int>& suspects,
+                               const std::function<bool()>& stop);
+
 }  // namespace zinc::comm

@@ -19,8 +19,11 @@ inline constexpr int64_t kPieceBudgetBytes = int64_t{32} << 20;  // of all peers
 // Bytes of a part that a rank receives from one peer at a time; a multiple of 64.
 int64_t reduce_piece_bytes(int64_t part_bytes, int size);
 
-// A native reduce_scatter of mpi needs room for the part as well. Communicator::workspace_bytes of
-// the backend "single", "local" or "mpi". Throws InvalidArgument for another name.
+// nccl has the pieces of all ranks side by side, its own among them: a multiple of 64.
+int64_t nccl_piece_bytes(int64_t part_bytes, int size);
+
+// A native reduce_scatter needs room for the part as well. Communicator::workspace_bytes of the
+// backend "single", "local", "mpi" or "nccl". Throws InvalidArgument for another name.
 int64_t workspace_bytes_of(std::string_view backend, Collective collective, int64_t bytes,
                            DType dtype, int size,
                            ReduceAlgorithm algorithm = ReduceAlgorithm::ordered);

@@ -3,13 +3,14 @@
 #include <exception>
 #include <utility>
 
-#include "comm/staged_communicator.h"
+#include "core/cuda_backend.h"
 #include "core/error.h"
 
 namespace zinc::comm {
 
 World::World(RankInfo info, std::unique_ptr<Communicator> communicator,
-             std::unique_ptr<Context> context, std::unique_ptr<CpuBinding> binding)
+             std::unique_ptr<Context> context, std::unique_ptr<CpuBinding> binding,
+             DeviceCollectives collectives)
     : info_(std::move(info)),
       exceptions_at_start_(std::uncaught_exceptions()),
       binding_(std::move(binding)),
@@ -22,7 +23,10 @@ World::World(RankInfo info, std::unique_ptr<Communicator> communicator,
           communicator_->rank(), " of ", communicator_->size());
   scope_ = std::make_unique<ContextScope>(*context_);
   const Device device = context_->device();
-  if (device.is_cuda()) communicator_ = make_staged(std::move(communicator_), device);
+  if (!device.is_cuda() && collectives != DeviceCollectives::absent) return;
+  ChosenCollectives chosen = serve_device(std::move(communicator_), device, collectives);
+  communicator_ = std::move(chosen.communicator);
+  device_collectives_ = std::move(chosen.how);
 }
 
 World::~World() {
@@ -33,9 +37,13 @@ World::~World() {
 
 World::World(World&&) noexcept = default;
 
-ContextOptions context_options(const ConnectOptions& options, int num_cpus) {
+ContextOptions context_options(const ConnectOptions& options, int local_rank, int num_cpus) {
   ContextOptions context;
   context.device = options.device;
+  if (options.spread_devices && options.device.is_cuda()) {
+    const auto gpus = static_cast<int>(cuda_devices().size());
+    if (gpus > 0) context.device.index = static_cast<int16_t>(local_rank % gpus);
+  }
   context.seed = options.seed;
   context.num_threads = options.num_threads > 0 ? options.num_threads : num_cpus;
   context.memory = options.memory;

@@ -9,6 +9,7 @@
 
 #include "comm/communicator.h"
 #include "comm/cpu_share.h"
+#include "comm/device_collectives.h"
 #include "core/context.h"
 
 namespace zinc::comm {
@@ -29,9 +30,11 @@ struct RankInfo {
 // MPI; after an abort it does neither.
 class World {
  public:
-  // `binding`: the processors of the constructing thread, given back at the end; may be null.
+  // `binding`: the processors of the constructing thread, given back at the end; may be null. On a
+  // GPU the ranks of `communicator` meet to choose what serves them: serve_device().
   World(RankInfo info, std::unique_ptr<Communicator> communicator, std::unique_ptr<Context> context,
-        std::unique_ptr<CpuBinding> binding = nullptr);
+        std::unique_ptr<CpuBinding> binding = nullptr,
+        DeviceCollectives collectives = DeviceCollectives::automatic);
   ~World();
   World(World&&) noexcept;
   World& operator=(World&&) = delete;
@@ -42,9 +45,12 @@ class World {
   bool is_main() const { return info_.rank == 0; }
   Communicator& communicator() const { return *communicator_; }
   Context& context() const { return *context_; }
+  // Of several ranks on GPUs: what carries their collectives, and why; else empty.
+  const std::string& device_collectives() const { return device_collectives_; }
 
  private:
   RankInfo info_;
+  std::string device_collectives_;
   int exceptions_at_start_;
   std::unique_ptr<CpuBinding> binding_;
   std::unique_ptr<Context> context_;
@@ -54,9 +60,10 @@ class World {
 
 struct ConnectOptions {
   Device device = kCpu;
-  // A rank that is a process takes the GPU of its place among the ranks of its host instead of
-  // `device`, from the first again where there are fewer GPUs than ranks.
+  // A rank takes the GPU of its place among the ranks of its host instead of `device`, from the
+  // first again where there are fewer GPUs than ranks.
   bool spread_devices = false;
+  DeviceCollectives device_collectives = DeviceCollectives::automatic;
   uint64_t seed = 0;
   // OpenMP threads per rank; 0: the processors that this rank may use, divided among the ranks of
   // the host that may use them too.
@@ -77,8 +84,9 @@ struct ConnectOptions {
   bool shared_memory = true;
 };
 
-// The context of one rank; `num_cpus` is what num_threads = 0 stands for.
-ContextOptions context_options(const ConnectOptions& options, int num_cpus);
+// The context of the rank at `local_rank` of its host; `num_cpus` is what num_threads = 0 stands
+// for.
+ContextOptions context_options(const ConnectOptions& options, int local_rank, int num_cpus);
 
 // Reads the launcher's environment (torchrun-style variables, mpirun, srun, or none: the first that
 // is there) and joins the group. The only place below apps/ that reads environment variables.

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -28,6 +29,7 @@ struct CudaDeviceInfo {
   int64_t clock_hz = 0;      // highest of the multiprocessors
   int64_t memory_clock_hz = 0;
   int64_t memory_bus_bits = 0;
+  std::string bus_id;  // "0000:17:00.0": which GPU of the host it is
   // Bytes per second by the data sheet: two transfers per clock. 0 where the driver does not say.
   double spec_bandwidth() const {
     return 2.0 * static_cast<double>(memory_clock_hz) * static_cast<double>(memory_bus_bits) / 8;
@@ -63,6 +65,11 @@ class CudaStreams {
                                               TraceRecorder* trace) = 0;
 };
 std::unique_ptr<CudaStreams> make_cuda_streams(Device device);
+
+// Fails the device of `stream`, a stream of CUDA, from outside: every later synchronize() and event
+// wait of its streams throws what the call was given, unless they had failed before. The function
+// may be called by any thread, also when the stream is gone.
+std::function<void(std::exception_ptr)> failure_of_device(StreamRef stream);
 
 // Device memory for Tier::device and pinned, portable host memory for Tier::pinned_host. acquire()
 // throws CudaError for any failure but exhaustion.

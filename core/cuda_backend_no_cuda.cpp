@@ -15,6 +15,7 @@ void use_cuda_device(Device) { throw CudaError(kNoCuda); }
 std::unique_ptr<CudaStreams> make_cuda_streams(Device) { throw CudaError(kNoCuda); }
 std::unique_ptr<MemorySource> make_cuda_memory_source(Device) { throw CudaError(kNoCuda); }
 std::unique_ptr<CudaTimer> make_cuda_timer(Device) { throw CudaError(kNoCuda); }
+std::function<void(std::exception_ptr)> failure_of_device(StreamRef) { throw CudaError(kNoCuda); }
 std::unique_ptr<CudaGraph> record_cuda_graph(StreamRef, const std::function<void()>&) {
   throw CudaError(kNoCuda);
 }

@@ -155,14 +155,13 @@ void run_ranks(std::vector<std::unique_ptr<Communicator>> communicators,
   FirstFailure failure;
   const auto run_rank = [&](int rank, std::unique_ptr<Communicator> communicator) {
     communicator->set_deadline(options.deadline);
-    Communicator& group = *communicator;
     std::unique_ptr<World> world;
     try {
       const CpuShare share = share_of(cpus, rank, size);
       std::unique_ptr<CpuBinding> binding;
       if (options.bind_threads && share.exclusive)
         binding = std::make_unique<CpuBinding>(share.cpus);
-      ContextOptions context = context_options(options, static_cast<int>(share.cpus.size()));
+      ContextOptions context = context_options(options, rank, static_cast<int>(share.cpus.size()));
       if (!options.rank_traces.empty()) {
         context.trace = options.rank_traces.at(static_cast<size_t>(rank));
       }
@@ -173,11 +172,13 @@ void run_ranks(std::vector<std::unique_ptr<Communicator>> communicators,
                                                .source = "threads"},
                                       std::move(communicator),
                                       std::make_unique<Context>(std::move(context)),
-                                      std::move(binding));
+                                      std::move(binding), options.device_collectives);
       body(*world);
     } catch (...) {
       failure.keep(rank);
-      group.abort(reason_of_current_exception());
+      // Where the world could not be made of it, the communicator is gone, and its peers know.
+      Communicator* const group = world == nullptr ? communicator.get() : &world->communicator();
+      if (group != nullptr) group->abort(reason_of_current_exception());
     }
   };
   std::vector<std::thread> threads;

@@ -158,12 +158,8 @@ std::vector<int> MpiSession::missing_ranks(const WireBatch& batch,
     const std::lock_guard lock(mutex_);
     return batch.left == 0 || failed();
   };
-  const std::vector<int> waiting = lifeline().waiting_among(suspects, stop);
-  std::vector<int> missing;
-  for (const int r : suspects) {
-    if (r != rank_ && std::ranges::find(waiting, r) == waiting.end()) missing.push_back(r);
-  }
-  return missing.empty() ? suspects : missing;
+  std::erase(suspects, rank_);
+  return missing_among(lifeline(), suspects, stop);
 }
 
 void MpiSession::give_up(const char* reason) noexcept {

@@ -26,7 +26,7 @@ using PhantomLedger = std::map<std::string, PhantomTraffic, std::less<>>;  // by
 struct PhantomOptions {
   int rank = 0;
   int size = 1;
-  std::string imitates = "mpi";  // whose workspace_bytes() it gives: single, local, mpi
+  std::string imitates = "mpi";  // whose workspace_bytes() it gives: single, local, mpi, nccl
   Device device{.kind = DeviceKind::cpu, .index = 0, .meta = true};
   // What rank r would pass to the n-th split (from 0). Without it a split gives a group of all
   // ranks where the colour is not negative.

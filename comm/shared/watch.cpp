@@ -54,14 +54,9 @@ void Watch::expire(const std::function<bool()>& ready) const {
     if (r != transport_.rank() && behind_(r)) suspects.push_back(transport_.world_rank(r));
   }
   const auto stop = [&] { return ready() || transport_.lifeline().raised(); };
-  const std::vector<int> waiting = transport_.lifeline().waiting_among(suspects, stop);
+  const std::vector<int> missing = missing_among(transport_.lifeline(), suspects, stop);
   if (ready()) return;  // this rank was the one that was asleep
   if (transport_.lifeline().raised()) throw_stopped(what_(), transport_.lifeline());
-  std::vector<int> missing;
-  for (const int r : suspects) {
-    if (std::ranges::find(waiting, r) == waiting.end()) missing.push_back(r);
-  }
-  if (missing.empty()) missing = suspects;
   fail(concat("no progress for ", describe(deadline_), ": waiting for ", name_ranks(missing)));
 }
 

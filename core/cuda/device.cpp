@@ -10,6 +10,12 @@ int64_t attribute(cudaDeviceAttr which, int device) {
   return value;
 }
 
+std::string bus_id_of(int index) {
+  char text[32] = "";
+  cuda::check(cudaDeviceGetPCIBusId(text, sizeof text, index), "cudaDeviceGetPCIBusId");
+  return text;
+}
+
 CudaDeviceInfo info_of(int index) {
   cudaDeviceProp properties;
   cuda::check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
@@ -20,7 +26,8 @@ CudaDeviceInfo info_of(int index) {
           .l2_bytes = attribute(cudaDevAttrL2CacheSize, index),
           .clock_hz = 1000 * attribute(cudaDevAttrClockRate, index),
           .memory_clock_hz = 1000 * attribute(cudaDevAttrMemoryClockRate, index),
-          .memory_bus_bits = attribute(cudaDevAttrGlobalMemoryBusWidth, index)};
+          .memory_bus_bits = attribute(cudaDevAttrGlobalMemoryBusWidth, index),
+          .bus_id = bus_id_of(index)};
 }
 
 }  // namespace

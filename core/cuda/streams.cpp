@@ -192,6 +192,7 @@ class CudaStream final : public Stream {
   }
   void* native() const override { return stream_; }
   IndexFault* index_fault() const { return shared_->index_fault(); }
+  const std::shared_ptr<Shared>& shared() const { return shared_; }
 
  private:
   std::shared_ptr<Shared> shared_;
@@ -246,6 +247,12 @@ class TimerOfEvents final : public CudaTimer {
 IndexFault* index_fault_of(StreamRef stream) {
   const auto* own = dynamic_cast<const CudaStream*>(&*stream);
   return own == nullptr ? nullptr : own->index_fault();
+}
+
+std::function<void(std::exception_ptr)> failure_of_device(StreamRef stream) {
+  const auto* own = dynamic_cast<const CudaStream*>(&*stream);
+  bug_check(own != nullptr, "failure_of_device: not a stream of CUDA");
+  return [shared = own->shared()](std::exception_ptr why) { shared->fail(std::move(why)); };
 }
 
 std::unique_ptr<CudaTimer> make_cuda_timer(Device device) {

@@ -17,8 +17,31 @@ struct TreeSumArgs {
   bool accumulate, aligned;
 };
 
-template <int kCount>
-__device__ __forceinline__ void add_left(const float (&left)[kCount], float (&sum)[kCount]) {
+template <int kCount, class T, class Sum>
+__device__ __forceinline__ void load(const T* from, int64_t first, int64_t n, bool aligned,
+                                     Sum (&out)[kCount]) {
+  if constexpr (sizeof(Sum) == sizeof(float)) {
+    load_floats(from, first, n, aligned, out);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) out[i] = first + i < n ? from[first + i] : Sum();
+  }
+}
+template <int kCount, class T, class Sum>
+__device__ __forceinline__ void store(T* to, int64_t first, int64_t n, bool aligned,
+                                      const Sum (&values)[kCount]) {
+  if constexpr (sizeof(Sum) == sizeof(float)) {
+    store_floats(to, first, n, aligned, values);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (first + i < n) to[first + i] = values[i];
+    }
+  }
+}
+
+template <int kCount, class Sum>
+__device__ __forceinline__ void add_left(const Sum (&left)[kCount], Sum (&sum)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) sum[i] = left[i] + sum[i];
 }
@@ -26,14 +49,15 @@ __device__ __forceinline__ void add_left(const float (&left)[kCount], float (&su
 // Fewer than 2^kLevels arrays.
 template <int kLevels, class T, class Target>
 __global__ void __launch_bounds__(kMapThreads) tree_sum_kernel(TreeSumArgs<T, Target> args) {
+  using Sum = AccumulatorOf<T>;
   constexpr int kCount = kPack < T >> kPack<Target> ? kPack<T> : kPack<Target>;
   const int64_t step = int64_t{gridDim.x} * blockDim.x * kCount;
   for (int64_t first = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kCount; first < args.n;
        first += step) {
-    float partial[kLevels][kCount];
+    Sum partial[kLevels][kCount];
     for (int64_t r = 0; r < args.count; ++r) {
-      float sum[kCount];
-      load_floats(args.in + r * args.stride, first, args.n, args.aligned, sum);
+      Sum sum[kCount];
+      load(args.in + r * args.stride, first, args.n, args.aligned, sum);
       bool rises = true;
 #pragma unroll
       for (int level = 0; level < kLevels; ++level) {
@@ -46,7 +70,7 @@ __global__ void __launch_bounds__(kMapThreads) tree_sum_kernel(TreeSumArgs<T, Ta
         }
       }
     }
-    float total[kCount];
+    Sum total[kCount] = {};
     bool found = false;
 #pragma unroll
     for (int level = 0; level < kLevels; ++level) {
@@ -58,37 +82,42 @@ __global__ void __launch_bounds__(kMapThreads) tree_sum_kernel(TreeSumArgs<T, Ta
       found = true;
     }
     if (args.accumulate) {
-      float before[kCount];
-      load_floats(args.out, first, args.n, args.aligned, before);
+      Sum before[kCount];
+      load(args.out, first, args.n, args.aligned, before);
       add_left(before, total);
     }
-    store_floats(args.out, first, args.n, args.aligned, total);
+    store(args.out, first, args.n, args.aligned, total);
+  }
+}
+
+template <class T, class Target>
+void sum_arrays(const TreeSum& args, StreamRef stream) {
+  constexpr int kCount = std::max(kPack<T>, kPack<Target>);
+  const int64_t stride = row_stride("tree_sum", "in", args.in);
+  const TreeSumArgs<T, Target> kernel_args{
+      args.in.data_as<T>(),
+      stride,
+      args.in.dim(0),
+      args.in.dim(1),
+      args.out.data_as<Target>(),
+      args.accumulate,
+      is_aligned_for_packs(args.in, stride) && is_aligned_for_packs(args.out, 0)};
+  const dim3 blocks(static_cast<unsigned>(
+      std::min(kMaxMapBlocks, packs_of(packs_of(kernel_args.n, kCount), kMapThreads))));
+  if (kernel_args.count < 16) {
+    launch(tree_sum_kernel<4, T, Target>, blocks, dim3(kMapThreads), 0, stream, kernel_args);
+  } else {
+    launch(tree_sum_kernel<11, T, Target>, blocks, dim3(kMapThreads), 0, stream, kernel_args);
   }
 }
 
 }  // namespace
 
 void tree_sum(const TreeSum& args, StreamRef stream) {
+  if (args.in.dtype() == DType::f64) return sum_arrays<double, double>(args, stream);
   dispatch_device_float("tree_sum", args.in.dtype(), [&]<class T>() {
-    dispatch_sum_target<T>(args.out.dtype(), [&]<class Target>() {
-      constexpr int kCount = std::max(kPack<T>, kPack<Target>);
-      const int64_t stride = row_stride("tree_sum", "in", args.in);
-      const TreeSumArgs<T, Target> kernel_args{
-          args.in.data_as<T>(),
-          stride,
-          args.in.dim(0),
-          args.in.dim(1),
-          args.out.data_as<Target>(),
-          args.accumulate,
-          is_aligned_for_packs(args.in, stride) && is_aligned_for_packs(args.out, 0)};
-      const dim3 blocks(static_cast<unsigned>(
-          std::min(kMaxMapBlocks, packs_of(packs_of(kernel_args.n, kCount), kMapThreads))));
-      if (kernel_args.count < 16) {
-        launch(tree_sum_kernel<4, T, Target>, blocks, dim3(kMapThreads), 0, stream, kernel_args);
-      } else {
-        launch(tree_sum_kernel<11, T, Target>, blocks, dim3(kMapThreads), 0, stream, kernel_args);
-      }
-    });
+    dispatch_sum_target<T>(args.out.dtype(),
+                           [&]<class Target>() { sum_arrays<T, Target>(args, stream); });
   });
 }
 

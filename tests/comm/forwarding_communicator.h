@@ -13,7 +13,10 @@ namespace zinc::comm {
 class ForwardingCommunicator : public Communicator {
  public:
   explicit ForwardingCommunicator(std::unique_ptr<Communicator> inner)
-      : Communicator(inner->rank(), inner->size()), inner_(std::move(inner)) {}
+      : Communicator(inner->rank(), inner->size()), inner_(std::move(inner)) {
+    set_deadline(inner_->deadline());
+    set_reduce_algorithm(inner_->reduce_algorithm());
+  }
 
   std::string_view backend() const override { return inner_->backend(); }
   Work all_gather(const AllGather& args, StreamRef stream) override {

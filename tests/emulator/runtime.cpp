@@ -2,12 +2,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "core/executor.h"
@@ -15,13 +17,32 @@
 
 namespace zinc::emulator {
 
-struct RuntimeStream {
-  std::shared_ptr<ShuffledExecutor> executor;
-  std::unique_ptr<Stream> queue;
+class RuntimeStream {
+ public:
+  RuntimeStream(std::shared_ptr<ShuffledExecutor> executor, std::unique_ptr<Stream> lane)
+      : executor_(std::move(executor)), lane_(std::move(lane)) {}
+  ~RuntimeStream() { queue(); }
+
+  const ShuffledExecutor* executor() const { return executor_.get(); }
+  // With what was put off before.
+  Stream* queue() {
+    for (Stream::Task& task : std::exchange(put_off_, {}))
+      lane_->enqueue("put off", std::move(task));
+    return lane_.get();
+  }
+  void put_off(Stream::Task task) { put_off_.push_back(std::move(task)); }
+
+ private:
+  std::shared_ptr<ShuffledExecutor> executor_;
+  std::unique_ptr<Stream> lane_;
+  std::vector<Stream::Task> put_off_;
 };
 
 struct RuntimeEvent {
   Event event;
+  // For threads other than that of the streams, which cannot make them progress.
+  const ShuffledExecutor* executor = nullptr;
+  std::shared_ptr<std::atomic<bool>> reached;
   bool has_clock = false;
   std::chrono::steady_clock::time_point when;  // the event came, on the host's clock
 };
@@ -94,6 +115,7 @@ std::atomic<uint64_t> default_seed{0};
 std::atomic<ShuffledExecutor::Order> default_order{ShuffledExecutor::Order::by_seed};
 std::atomic<bool> ignores_stream_waits{false};
 thread_local std::shared_ptr<ShuffledExecutor> thread_executor;
+thread_local int thread_device = 0;
 
 ShuffledExecutor& executor_of_thread() {
   if (thread_executor == nullptr) {
@@ -114,6 +136,8 @@ cudaError_t without_failure(Call&& call) {
   return cudaSuccess;
 }
 
+bool is_device(int device) { return device >= 0 && device < num_devices; }
+
 cudaError_t synchronize_device() {
   ++device_synchronizations;
   return without_failure([] { executor_of_thread().drain(); });
@@ -129,6 +153,7 @@ void set_default_schedule(uint64_t seed, ShuffledExecutor::Order order) {
   default_seed = seed;
   default_order = order;
 }
+void put_off(RuntimeStream* stream, Stream::Task task) { stream->put_off(std::move(task)); }
 void set_ignores_stream_waits(bool ignores) { ignores_stream_waits = ignores; }
 int64_t num_device_synchronizations() { return device_synchronizations; }
 void set_device_memory_bytes(int64_t bytes) { memory().set_limit(bytes); }
@@ -177,16 +202,27 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
-  return device >= 0 && device < num_devices ? cudaSuccess : cudaErrorInvalidDevice;
+  if (!is_device(device)) return cudaErrorInvalidDevice;
+  thread_device = device;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = thread_device;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
+  if (!is_device(device)) return cudaErrorInvalidDevice;
+  std::snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0", device + 1);
+  return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  if (cudaSetDevice(device) != cudaSuccess) return cudaErrorInvalidDevice;
+  if (!is_device(device)) return cudaErrorInvalidDevice;
   std::strcpy(properties->name, "emulated GPU");
   properties->totalGlobalMem = static_cast<size_t>(kDefaultMemory);
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  if (cudaSetDevice(device) != cudaSuccess) return cudaErrorInvalidDevice;
+  if (!is_device(device)) return cudaErrorInvalidDevice;
   constexpr int kMultiprocessors = 4;
   *value = attribute == cudaDevAttrMultiProcessorCount      ? kMultiprocessors
            : attribute == cudaDevAttrComputeCapabilityMajor ? compute_capability.load()
@@ -214,25 +250,23 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
                             cudaStream_t stream) {
   if (!memory().knows(from, bytes)) {
     const auto* first = static_cast<const char*>(from);
-    stream->queue->enqueue("copy", [to, staged = std::vector<char>(first, first + bytes)] {
+    stream->queue()->enqueue("copy", [to, staged = std::vector<char>(first, first + bytes)] {
       std::memcpy(to, staged.data(), staged.size());
     });
   } else {
-    stream->queue->enqueue("copy", [=] { std::memcpy(to, from, bytes); });
+    stream->queue()->enqueue("copy", [=] { std::memcpy(to, from, bytes); });
   }
   return memory().knows(to, bytes) ? cudaSuccess : cudaStreamSynchronize(stream);
 }
 cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t stream) {
   if (!memory().knows(data, bytes)) return cudaErrorInvalidValue;
-  stream->queue->enqueue("set", [=] { std::memset(data, value, bytes); });
+  stream->queue()->enqueue("set", [=] { std::memset(data, value, bytes); });
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  auto made = std::make_unique<RuntimeStream>();
-  made->queue = executor_of_thread().make_stream("cuda", 0, nullptr);
-  made->executor = thread_executor;
-  *stream = made.release();
+  std::unique_ptr<zinc::Stream> lane = executor_of_thread().make_stream("cuda", 0, nullptr);
+  *stream = std::make_unique<RuntimeStream>(thread_executor, std::move(lane)).release();
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
@@ -240,14 +274,14 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return without_failure([&] { stream->queue->synchronize(); });
+  return without_failure([&] { stream->queue()->synchronize(); });
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  if (!ignores_stream_waits) stream->queue->wait(event->event);
+  if (!ignores_stream_waits) stream->queue()->wait(event->event);
   return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
-  stream->queue->enqueue("host function", [=] { function(data); });
+  stream->queue()->enqueue("host function", [=] { function(data); });
   return cudaSuccess;
 }
 
@@ -262,12 +296,18 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (event->has_clock) {
-    stream->queue->enqueue("clock", [event] { event->when = std::chrono::steady_clock::now(); });
+    stream->queue()->enqueue("clock", [event] { event->when = std::chrono::steady_clock::now(); });
   }
-  event->event = stream->queue->record();
+  event->executor = stream->executor();
+  event->reached = std::make_shared<std::atomic<bool>>(false);
+  stream->queue()->enqueue("event", [reached = event->reached] { *reached = true; });
+  event->event = stream->queue()->record();
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (event->executor != nullptr && event->executor != thread_executor.get()) {
+    return *event->reached ? cudaSuccess : cudaErrorNotReady;
+  }
   return event->event.query() ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {

@@ -9,7 +9,8 @@
 //               returns when they have arrived; between device and pinned memory they run in the
 //               stream's order
 //   events      a wait for an event that was never recorded does nothing; a later record does not
-//               move a wait that was issued before it
+//               move a wait that was issued before it; any thread may query one, but only that of
+//               the streams makes them progress
 // Streams, events and their waits belong to the thread that made the streams: every thread has a
 // device of its own, so that ranks can be threads.
 #pragma once
@@ -19,6 +20,12 @@
 #include "core/executor.h"
 
 namespace zinc::emulator {
+
+class RuntimeStream;  // cudaStream_t
+
+// Queues a task that may wait for another GPU: not before the next call for its stream, so that the
+// thread that queues it never waits in this one, whatever the order.
+void put_off(RuntimeStream* stream, Stream::Task task);
 
 // The calling thread's device: waits for its work and starts afresh with this seed, for the streams
 // that are made from now on.

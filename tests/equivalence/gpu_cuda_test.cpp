@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comm/local/local.h"
+#include "core/cuda_backend.h"
 #include "core/error.h"
 #include "tests/zero/tiny_model.h"
 #include "train/model.h"
@@ -55,6 +56,7 @@ struct Case {
   bool llama = false;
   DType dtype = DType::f32;
   int64_t accumulation = 1;
+  bool nccl = false;  // a GPU for every rank; else all share the first one
 };
 
 std::unique_ptr<nn::Model> make_model(const Case& c) {
@@ -90,6 +92,9 @@ Outcome run(const Case& c, int stage, int steps, Device device = kGpu) {
   Outcome outcome;
   comm::ConnectOptions connect{.device = device, .seed = 5, .num_threads = 1};
   connect.deadline = std::chrono::minutes(1);  // a hang is an error
+  connect.spread_devices = c.nccl;
+  connect.device_collectives =
+      c.nccl ? comm::DeviceCollectives::nccl : comm::DeviceCollectives::staged;
   comm::run_local_ranks(c.world, connect, [&](comm::World& world) {
     const std::unique_ptr<nn::Model> model = make_model(c);
     zero::Engine engine(*model, config_of(c, stage), world);
@@ -120,13 +125,27 @@ Outcome run(const Case& c, int stage, int steps, Device device = kGpu) {
 
 class GpuStages : public testing::TestWithParam<Case> {
  protected:
-  ~GpuStages() override { choose(kSchedules[0]); }
+  ~GpuStages() override {
+    choose(kSchedules[0]);
+#if defined(ZINC_CUDA_EMULATED)
+    emulator::set_num_devices(1);
+#endif
+  }
 };
 
 TEST_P(GpuStages, GiveTheSameBitsUnderEverySchedule) {
   const Case c = GetParam();
   constexpr int kSteps = 2;
   std::optional<Outcome> reference;
+  if (c.nccl) {
+#if defined(ZINC_CUDA_EMULATED)
+    emulator::set_num_devices(c.world);
+#endif
+    if (static_cast<int>(cuda_devices().size()) < c.world) GTEST_SKIP() << "needs more GPUs";
+    Case staged = c;
+    staged.nccl = false;
+    reference = run(staged, 0, kSteps);
+  }
   for (const int stage : {0, 1, 2, 3}) {
     for (const Schedule& schedule : kSchedules) {
       choose(schedule);
@@ -140,12 +159,14 @@ TEST_P(GpuStages, GiveTheSameBitsUnderEverySchedule) {
 
 INSTANTIATE_TEST_SUITE_P(Reduced, GpuStages,
                          testing::Values(Case{1}, Case{2}, Case{2, true},
-                                         Case{1, false, DType::bf16, 2},
-                                         Case{2, false, DType::f16}),
+                                         Case{1, false, DType::bf16, 2}, Case{2, false, DType::f16},
+                                         Case{3, false, DType::f32, 1, true},
+                                         Case{2, true, DType::bf16, 1, true}),
                          [](const auto& info) {
                            const Case& c = info.param;
                            return concat("World", c.world, c.llama ? "Llama" : "Gpt2",
-                                         name_of(c.dtype), "Accumulation", c.accumulation);
+                                         name_of(c.dtype), "Accumulation", c.accumulation,
+                                         c.nccl ? "Nccl" : "");
                          });
 
 // Two steps in f32: the rounding of sums in another order, a few thousand epsilons at most after
@@ -213,7 +234,16 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
   shape.num_layers = 2;
   shape.num_heads = 4;
   const train::ModelConfigFile model{.config = shape};
-  for (const auto& [stage, world] : {std::pair{0, 1}, std::pair{3, 2}}) {
+  struct Run {
+    int stage;
+    int world;
+    bool nccl;
+  };
+  for (const auto& [stage, world, nccl] : {Run{0, 1, false}, Run{3, 2, false}, Run{3, 2, true}}) {
+#if defined(ZINC_CUDA_EMULATED)
+    if (nccl) emulator::set_num_devices(world);
+#endif
+    if (nccl && static_cast<int>(cuda_devices().size()) < world) continue;
     train::Config config;
     config.seed = 5;
     config.engine.batch = {.micro_batch = 2, .accumulation = 1};
@@ -221,29 +251,31 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
     config.engine.precision.check_overflow = true;
     config.engine.zero.stage = stage;
     const train::Plan plan = train::make_plan(
-        model, config, {.world = world, .seq = kSeq, .device = kGpu, .backend = "local"});
+        model, config,
+        {.world = world, .seq = kSeq, .device = kGpu, .backend = nccl ? "nccl" : "local"});
     std::vector<MemoryReport> reports(static_cast<size_t>(world));
     const Tokens data;
-    comm::run_local_ranks(
-        world, {.device = kGpu, .seed = 5, .num_threads = 1}, [&](comm::World& ranks) {
-          const auto built = train::make_model(model.config);
-          zero::Engine engine(*built, config.engine, ranks, {.total_steps = 2});
-          train::Loader loader(data, {.micro_batch = 2,
-                                      .seq_len = kSeq,
-                                      .seed = 5,
-                                      .rank = ranks.rank(),
-                                      .world = ranks.size()});
-          const train::EvaluationSet evaluation(data, {.batch = 2,
-                                                       .seq_len = kSeq,
-                                                       .max_samples = 4,
-                                                       .rank = ranks.rank(),
-                                                       .world = ranks.size()});
-          train::Trainer trainer(
-              engine, loader, &evaluation, {}, nullptr,
-              {.steps = 2, .save = [&](const std::string&) { engine.read_own_weights({}); }});
-          trainer.run();
-          reports[static_cast<size_t>(ranks.rank())] = ranks.context().allocator().report();
-        });
+    const comm::ConnectOptions connect{
+        .device = kGpu, .spread_devices = nccl, .seed = 5, .num_threads = 1};
+    comm::run_local_ranks(world, connect, [&](comm::World& ranks) {
+      const auto built = train::make_model(model.config);
+      zero::Engine engine(*built, config.engine, ranks, {.total_steps = 2});
+      train::Loader loader(data, {.micro_batch = 2,
+                                  .seq_len = kSeq,
+                                  .seed = 5,
+                                  .rank = ranks.rank(),
+                                  .world = ranks.size()});
+      const train::EvaluationSet evaluation(data, {.batch = 2,
+                                                   .seq_len = kSeq,
+                                                   .max_samples = 4,
+                                                   .rank = ranks.rank(),
+                                                   .world = ranks.size()});
+      train::Trainer trainer(
+          engine, loader, &evaluation, {}, nullptr,
+          {.steps = 2, .save = [&](const std::string&) { engine.read_own_weights({}); }});
+      trainer.run();
+      reports[static_cast<size_t>(ranks.rank())] = ranks.context().allocator().report();
+    });
     const MemoryReport& real = reports[static_cast<size_t>(plan.fullest.rank)];
     for (const Tier tier : {Tier::device, Tier::pinned_host}) {
       EXPECT_EQ(plan.fullest.peaks.at(tier).peak, real.at(tier).peak)
@@ -251,6 +283,9 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
       const auto at = static_cast<size_t>(tier);
       EXPECT_EQ(plan.fullest.peaks.reserved[at].peak, real.reserved[at].peak) << name_of(tier);
     }
+#if defined(ZINC_CUDA_EMULATED)
+    emulator::set_num_devices(1);
+#endif
   }
 }
 

@@ -44,7 +44,6 @@ HostArray expected_sum(const HostArray& in, DType out_dtype, const HostArray* be
 
 TEST(TreeSum, AnyCountAndSize_EqualsTheTreeOfIndicesBitForBit) {
   for (const DType dtype : test::kFloatDTypes) {
-    const test::DeviceScope scope(test::device_for(dtype));
     for (const int64_t count : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 64, 100}) {
       for (const int64_t n : {1, 3, 17, 511, 513, 1025}) {
         const HostArray in = HostArray::random(Shape{count, n}, dtype, 1).with_padding(n % 3);

@@ -84,14 +84,17 @@ comm::World phantom_world(const PlanOptions& options, const Config& config, int 
   context.memory.on_peak = [&watch](Tier tier, const MemoryReport& report) {
     watch.on_peak(tier, report);
   };
+  // nccl serves the GPU itself, the others are staged where there is one.
+  const bool is_nccl = options.backend == "nccl";
   auto communicator = comm::make_phantom({.rank = rank,
                                           .size = options.world,
                                           .imitates = options.backend,
-                                          .device = {.meta = true},  // staged where it is a GPU
+                                          .device = is_nccl ? device : Device{.meta = true},
                                           .ledger = std::move(ledger)});
   return comm::World(
       {.rank = rank, .size = options.world, .local_rank = 0, .local_size = 1, .source = "phantom"},
-      std::move(communicator), std::make_unique<Context>(std::move(context)));
+      std::move(communicator), std::make_unique<Context>(std::move(context)), nullptr,
+      is_nccl ? comm::DeviceCollectives::given : comm::DeviceCollectives::staged);
 }
 
 // The second of the log's two steps.

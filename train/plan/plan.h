@@ -28,7 +28,7 @@ struct PlanOptions {
   int64_t seq = 0;              // tokens per sequence, > 0
   int num_threads = 1;          // per rank: the CPU kernels' workspaces depend on it
   Device device = kCpu;         // whose kernels and workspaces; its memory is not touched
-  std::string backend = "mpi";  // of the communicator: "single", "local", "mpi"
+  std::string backend = "mpi";  // of the communicator: "single", "local", "mpi", "nccl"
   // Restores, samples and client code come on top where they need more than training does.
   bool evaluate = true;
   bool save = true;

@@ -6,7 +6,7 @@
 #include <cstddef>
 
 namespace zinc::emulator {
-struct RuntimeStream;
+class RuntimeStream;
 struct RuntimeEvent;
 }  // namespace zinc::emulator
 
@@ -50,6 +50,8 @@ cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaDeviceSynchronize();

@@ -1,0 +1,116 @@
+#include "comm/device_collectives.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "comm/call.h"
+#include "comm/host_communicator.h"
+#include "comm/nccl/nccl_communicator.h"
+#include "comm/staged_communicator.h"
+#include "core/cuda_backend.h"
+#include "core/error.h"
+#include "core/executor.h"
+
+namespace zinc::comm {
+namespace {
+
+// Where a rank's GPU is, as all ranks see it.
+struct Seat {
+  std::array<char, 64> host{};
+  std::array<char, 40> boot{};  // two hosts may have one name
+  std::array<char, 24> bus{};
+  friend bool operator==(const Seat&, const Seat&) = default;
+};
+
+template <size_t N>
+void keep(std::array<char, N>& to, const std::string& text) {
+  std::memcpy(to.data(), text.data(), std::min(N - 1, text.size()));
+}
+
+Seat seat_of(Device device) {
+  Seat seat;
+  gethostname(seat.host.data(), seat.host.size() - 1);
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  keep(seat.boot, boot);
+  if (!device.is_cuda()) return seat;
+  const std::vector<CudaDeviceInfo> gpus = cuda_devices();
+  const auto index = static_cast<size_t>(device.index);
+  if (index < gpus.size()) keep(seat.bus, gpus[index].bus_id);
+  return seat;
+}
+
+// Why these ranks have no GPU each; empty: they have. The same on every rank.
+std::string lack_of_gpus(Communicator& host, Device device) {
+  const Seat mine = seat_of(device);
+  std::vector<Seat> seats(static_cast<size_t>(host.size()));
+  const auto stream = make_inline_stream("seats", 0, nullptr);
+  constexpr auto kBytes = int64_t{sizeof(Seat)};
+  Seat copy = mine;
+  host.all_gather({.shard = View(&copy, DType::u8, Shape{kBytes}),
+                   .out = View(seats.data(), DType::u8, Shape{kBytes * host.size()})},
+                  *stream)
+      .wait();
+  for (size_t r = 0; r < seats.size(); ++r) {
+    if (seats[r].bus[0] == '\0') return concat("rank ", r, " has no GPU");
+    std::vector<int> ranks;
+    for (size_t other = r; other < seats.size(); ++other) {
+      if (seats[other] == seats[r]) ranks.push_back(static_cast<int>(other));
+    }
+    if (ranks.size() < 2) continue;
+    return concat(name_ranks(ranks), " share the GPU ", seats[r].bus.data(), " of ",
+                  seats[r].host.data());
+  }
+  return "";
+}
+
+}  // namespace
+
+DeviceCollectives parse_device_collectives(std::string_view name) {
+  if (name == "auto") return DeviceCollectives::automatic;
+  if (name == "mpi") return DeviceCollectives::staged;
+  if (name == "nccl") return DeviceCollectives::nccl;
+  throw ConfigError(concat("collectives between GPUs: auto, mpi or nccl, not '", name, "'"));
+}
+
+ChosenCollectives serve_device(std::unique_ptr<Communicator> host, Device device,
+                               DeviceCollectives wish) {
+  if (wish == DeviceCollectives::given) return {.communicator = std::move(host)};
+  if (wish == DeviceCollectives::absent) {
+    if (host->size() > 1 && built_with_nccl()) lack_of_gpus(*host, device);
+    return {.communicator = std::move(host)};
+  }
+  if (host->size() == 1) return {.communicator = make_staged(std::move(host), device)};
+  auto* const of_host = dynamic_cast<HostCommunicator*>(host.get());
+  std::string obstacle;
+  if (wish == DeviceCollectives::staged || of_host == nullptr) {
+    obstacle = "as asked";
+  } else if (!built_with_nccl()) {
+    obstacle = "this build has no NCCL";
+  } else {
+    obstacle = lack_of_gpus(*host, device);
+  }
+  if (obstacle.empty()) {
+    host.release();
+    return {.communicator = make_nccl(std::unique_ptr<HostCommunicator>(of_host), device),
+            .how = concat("NCCL ", nccl_version())};
+  }
+  if (wish == DeviceCollectives::nccl) {
+    throw CommError(concat(
+        "NCCL cannot serve these ranks: ", obstacle,
+        built_with_nccl() ? ": start one rank per GPU, or have the host's memory carry "
+                            "collectives (--comm mpi)"
+                          : ": install libnccl-dev for the CUDA toolkit in use and configure "
+                            "again, or have the host's memory carry collectives (--comm mpi)"));
+  }
+  return {.communicator = make_staged(std::move(host), device),
+          .how = concat("staged through host memory: ", obstacle)};
+}
+
+}  // namespace zinc::comm

@@ -1,0 +1,34 @@
+// comm/device_collectives.h: which communicator serves the GPUs of a world's ranks.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "comm/communicator.h"
+#include "core/device.h"
+
+namespace zinc::comm {
+
+enum class DeviceCollectives : uint8_t {
+  automatic,  // nccl where every rank has a GPU of its own and the build has NCCL, else staged
+  staged,     // the host's communicator, through pinned memory
+  nccl,       // an error where it cannot serve
+  given,      // the communicator serves the device as it is
+  absent,     // this rank has no GPU where its peers do: it takes part in their choice
+};
+// "auto", "mpi" (staged) or "nccl"; throws ConfigError for another name.
+DeviceCollectives parse_device_collectives(std::string_view name);
+
+struct ChosenCollectives {
+  std::unique_ptr<Communicator> communicator;
+  std::string how{};  // "NCCL 2.28.9", "staged through host memory: ..."; empty for one rank
+};
+
+// Collective over `host`, whose ranks agree on what they find, unless `wish` leaves no choice.
+// Throws CommError with the cure where NCCL was asked for and cannot serve, before it is started.
+ChosenCollectives serve_device(std::unique_ptr<Communicator> host, Device device,
+                               DeviceCollectives wish);
+
+}  // namespace zinc::comm

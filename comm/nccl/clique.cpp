@@ -1,0 +1,128 @@
+#include "comm/nccl/clique.h"
+
+#include <cuda_runtime_api.h>
+
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "comm/call.h"
+#include "comm/nccl/checked.h"
+#include "comm/transport.h"
+#include "core/cuda/status.h"
+#include "core/cuda_backend.h"
+
+namespace zinc::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+}  // namespace
+
+ncclUniqueId new_clique_id() {
+  ncclUniqueId id;
+  check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  return id;
+}
+
+Clique::Clique(CliqueOptions options) : options_(std::move(options)) {
+  use_cuda_device(options_.device);
+  cuda::check(cudaMalloc(&token_, static_cast<size_t>(options_.size)), "memory for NCCL's barrier");
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  try {
+    check_nccl(ncclCommInitRankConfig(&comm_, options_.size, options_.id, options_.rank, &config),
+               "ncclCommInitRankConfig");
+    settle("NCCL's start");
+  } catch (...) {
+    break_off();
+    release_token();
+    throw;
+  }
+}
+
+Clique::~Clique() {
+  break_off();
+  release_token();
+}
+
+void Clique::release_token() noexcept {
+  if (token_ != nullptr) cudaFree(token_);
+  token_ = nullptr;
+}
+
+void Clique::run(std::string_view what, const std::function<void(ncclComm_t)>& calls) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (comm_ == nullptr) throw CommError(concat(what, ": NCCL was aborted"));
+    check_nccl(ncclGroupStart(), "ncclGroupStart");
+    try {
+      calls(comm_);
+    } catch (...) {
+      ncclGroupEnd();
+      throw;
+    }
+    check_nccl(ncclGroupEnd(), concat(what, ": ncclGroupEnd"), comm_);
+  }
+  settle(what);
+}
+
+void Clique::settle(std::string_view what) {
+  constexpr auto kFirstPause = std::chrono::microseconds(20);
+  constexpr auto kLongestPause = std::chrono::microseconds(2000);
+  const auto expires = Clock::now() + options_.deadline;
+  std::optional<WaitingMark> mark;
+  for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (options_.lifeline->raised()) throw_stopped(std::string(what), *options_.lifeline);
+      if (comm_ == nullptr) throw CommError(concat(what, ": NCCL was aborted"));
+      ncclResult_t state = ncclSuccess;
+      check_nccl(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", comm_);
+      if (state == ncclSuccess) return;
+      check_nccl(state, what, comm_);
+    }
+    if (!mark) mark.emplace(*options_.lifeline);
+    options_.lifeline->beat();
+    if (Clock::now() >= expires) {
+      const std::vector<int> missing = missing_among(*options_.lifeline, options_.others,
+                                                     [&] { return options_.lifeline->raised(); });
+      if (options_.lifeline->raised()) continue;
+      throw CommError(concat(what, ": no progress for ", describe(options_.deadline),
+                             ": waiting for ", name_ranks(missing)));
+    }
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+void Clique::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (comm_ == nullptr) return;
+    check_nccl(ncclCommFinalize(comm_), "ncclCommFinalize", comm_);
+  }
+  settle("NCCL's end");
+  const std::lock_guard lock(mutex_);
+  if (comm_ == nullptr) return;
+  check_nccl(ncclCommDestroy(std::exchange(comm_, nullptr)), "ncclCommDestroy");
+}
+
+void Clique::break_off() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
+}
+
+std::string Clique::fault() {
+  const std::lock_guard lock(mutex_);
+  if (comm_ == nullptr) return "";
+  ncclResult_t state = ncclSuccess;
+  try {
+    check_nccl(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", comm_);
+    check_nccl(state, "NCCL", comm_);
+  } catch (const CommError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace zinc::comm

@@ -1,0 +1,66 @@
+// comm/nccl/clique.h: what NCCL calls a communicator, that of one group of ranks, on this rank.
+#pragma once
+
+#include <nccl.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/lifeline.h"
+#include "core/device.h"
+
+namespace zinc::comm {
+
+struct CliqueOptions {
+  ncclUniqueId id{};
+  int rank = 0;
+  int size = 1;
+  Device device;
+  std::chrono::nanoseconds deadline{};
+  std::vector<int> others;  // the other members' ranks in the world
+  std::shared_ptr<Lifeline> lifeline;
+};
+
+class Clique {
+ public:
+  // Collective over the members; blocks until all of them have come. Throws CommError, naming those
+  // that have not at the deadline.
+  explicit Clique(CliqueOptions options);
+  ~Clique();  // aborts where close() was not called
+  Clique(const Clique&) = delete;
+  Clique& operator=(const Clique&) = delete;
+
+  // Runs `calls` as one group of NCCL. At return NCCL has queued all of it. `what` names the
+  // operation in errors. One thread.
+  void run(std::string_view what, const std::function<void(ncclComm_t)>& calls);
+
+  // Leaves the clique when the device has done its work; collective.
+  void close();
+
+  // Any thread. Collectives under way end; every later run() throws.
+  void break_off() noexcept;
+  // What has failed since, as far as NCCL knows; empty: nothing.
+  std::string fault();
+
+  void* token() const { return token_; }  // device memory, one byte for each member
+
+ private:
+  // Waits for what NCCL does in the background.
+  void settle(std::string_view what);
+  void release_token() noexcept;
+
+  CliqueOptions options_;
+  std::mutex mutex_;  // of comm_: a thread that watches may abort it at any time
+  ncclComm_t comm_ = nullptr;
+  void* token_ = nullptr;
+};
+
+// A new clique's name, made by one member and carried to the others.
+ncclUniqueId new_clique_id();
+
+}  // namespace zinc::comm
