@@ -65,6 +65,10 @@ int bench_ceilings(const Options& options) {
   comm::World world = comm::connect({.device = parse_device(options.device),
                                      .spread_devices = options.device == "cuda",
                                      .num_threads = options.threads});
+  std::optional<train::Disk> disk;  // first: a folder that cannot be used costs no measurement
+  if (world.is_main() && !options.disk.empty()) {
+    disk = probe_disk(options.disk, {.queue_depth = 32});
+  }
   const auto ceilings = bench::measure_ceilings(world.context());
   if (world.is_main()) fmt::print("{}", bench::table_of(ceilings));
   if (path.empty()) return kDone;
@@ -74,7 +78,7 @@ int bench_ceilings(const Options& options) {
   train::Hardware hardware =
       bench::measure_hardware(world, ceilings, {.name = inspect_machine().cpu_model});
   if (!world.is_main()) return kDone;
-  if (!options.disk.empty()) hardware.disk = probe_disk(options.disk, {.queue_depth = 32});
+  hardware.disk = disk;
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (options.save && !folder.empty()) std::filesystem::create_directories(folder);
   train::write_file_atomically(path, train::json_of(hardware));

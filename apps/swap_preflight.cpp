@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <set>
 #include <span>
 
@@ -62,6 +64,7 @@ train::Disk probe_disk(const std::string& directory, const zero::AioConfig& aio)
                                               .overlap_events = aio.overlap_events});
   const std::unique_ptr<void, void (*)(void*)> memory(std::aligned_alloc(4096, kProbeBytes),
                                                       std::free);
+  if (memory == nullptr) throw std::bad_alloc();
   std::memset(memory.get(), 0x5a, kProbeBytes);
   const std::span<std::byte> bytes(static_cast<std::byte*>(memory.get()), kProbeBytes);
   const auto write = [&] { storage->write(file, 0, bytes).wait(); };
@@ -73,26 +76,30 @@ train::Disk probe_disk(const std::string& directory, const zero::AioConfig& aio)
           .write_bytes_per_second = kBytes / write_seconds};
 }
 
-std::string expected_swap(const train::Plan& plan, const zero::EngineConfig& engine,
-                          std::optional<train::Disk> disk) {
+std::optional<SwapDisk> swap_disk(const zero::EngineConfig& engine,
+                                  const std::optional<train::Hardware>& hardware) {
+  if (!swaps(engine)) return std::nullopt;
+  if (hardware && hardware->disk) return SwapDisk{*hardware->disk, "by the hardware file"};
+  const std::string folder = *swap_folders(engine).begin();
+  try {
+    return SwapDisk{probe_disk(folder, engine.aio), "measured now in " + folder};
+  } catch (const IoError& error) {
+    if (error.error_number() == ETIMEDOUT) throw;
+    return std::nullopt;
+  }
+}
+
+std::string expected_swap(const train::Plan& plan, const std::optional<SwapDisk>& disk) {
   const zero::SwapTraffic& swap = plan.fullest.swap;
   const std::string bytes =
       fmt::format("swap per step and rank: {} read, {} written",
                   train::format_bytes(swap.bytes_read), train::format_bytes(swap.bytes_written));
-  const char* source = "by the hardware file";
-  if (!disk) {
-    try {
-      disk = probe_disk(*swap_folders(engine).begin(), engine.aio);
-      source = "measured now";
-    } catch (const IoError&) {  // the engine meets it too
-      return bytes;
-    }
-  }
+  if (!disk) return bytes;
   const double seconds =
-      plan.options.ranks_per_host * disk->seconds(swap.bytes_read, swap.bytes_written);
+      plan.options.ranks_per_host * disk->speed.seconds(swap.bytes_read, swap.bytes_written);
   return bytes + fmt::format("; {:.1f} ms at {:.2f} and {:.2f} GB/s ({})", 1e3 * seconds,
-                             disk->read_bytes_per_second / 1e9, disk->write_bytes_per_second / 1e9,
-                             source);
+                             disk->speed.read_bytes_per_second / 1e9,
+                             disk->speed.write_bytes_per_second / 1e9, disk->source);
 }
 
 }  // namespace zinc::apps

@@ -19,10 +19,18 @@ std::vector<std::string> swap_notes(const zero::EngineConfig& engine);
 // Throws IoError.
 train::Disk probe_disk(const std::string& directory, const zero::AioConfig& aio);
 
-// "swap per step and rank: 1.2 GiB read, 1.1 GiB written; 1.10 s at 2.1 and 3.0 GB/s (measured
-// now)". `disk`: what the hardware file says; without, the disk is probed, and there is no time
-// where that fails. The ranks of a host share the disk.
-std::string expected_swap(const train::Plan& plan, const zero::EngineConfig& engine,
-                          std::optional<train::Disk> disk);
+struct SwapDisk {
+  train::Disk speed;
+  std::string source;  // "by the hardware file", "measured now in /swap"
+};
+// What the hardware file says of the disk, else a probe of the (alphabetically first) swap folder.
+// None where nothing is swapped or the folder cannot be used: the engine meets that too. Throws
+// IoError (ETIMEDOUT): the disk hangs.
+std::optional<SwapDisk> swap_disk(const zero::EngineConfig& engine,
+                                  const std::optional<train::Hardware>& hardware);
+
+// "swap per step and rank: 1.2 GiB read, 1.1 GiB written; 1100.0 ms at 2.10 and 3.00 GB/s (measured
+// now in /swap)"; no time without a disk. All bytes are charged to it, of all ranks of the host.
+std::string expected_swap(const train::Plan& plan, const std::optional<SwapDisk>& disk);
 
 }  // namespace zinc::apps

@@ -408,20 +408,24 @@ Forecast forecast(const Job& job, const Options& options, comm::World& world) {
                             plan_options(job, options, world.info(), world.communicator().backend(),
                                          world.context().num_threads(), hardware));
   };
-  std::optional<train::Plan> made;
-  try {
-    hardware = find_hardware(options.hardware, parse_device(options.device).kind);
-    if (hardware) made = plan();
-  } catch (const Error& error) {
-    if (!options.hardware.empty()) throw;
-    result.problem = error.what();
-    hardware.reset();
-  }
-  if (made) result.time = made->fullest.time;
-  if (!swaps(job.config.engine)) return result;
-  if (!made) made = plan();
-  result.swap = expected_swap(*made, job.config.engine,
-                              hardware ? hardware->disk : std::optional<train::Disk>());
+  const auto attempt = [&](const auto& body) {  // a run needs no forecast unless it asked for one
+    try {
+      body();
+    } catch (const Error& error) {
+      if (!options.hardware.empty()) throw;
+      result.problem = error.what();
+    }
+  };
+  attempt([&] { hardware = find_hardware(options.hardware, parse_device(options.device).kind); });
+  const bool timed = hardware.has_value();
+  const std::optional<SwapDisk> disk = swap_disk(job.config.engine, hardware);
+  if (timed && disk) hardware->disk = disk->speed;
+  if (!timed && !swaps(job.config.engine)) return result;
+  attempt([&] {
+    const train::Plan made = plan();
+    if (timed) result.time = made.fullest.time;
+    if (swaps(job.config.engine)) result.swap = expected_swap(made, disk);
+  });
   return result;
 }
 

@@ -15,6 +15,9 @@ namespace {
 // Beyond the deadline: a call of the system that takes requests returns long before.
 constexpr std::chrono::milliseconds kLongestGiving{200};
 
+// How long a wait sleeps at a time.
+constexpr std::chrono::milliseconds kTurn{1000};
+
 }  // namespace
 
 void Progress::give_up() noexcept {
@@ -45,9 +48,8 @@ void IoHandle::Operation::expect_checksums(int64_t block_bytes) {
 }
 
 // Workers have blocks of their own; what they leave here is seen behind the mutex of finish().
-void IoHandle::Operation::add_checksum(int64_t offset, std::span<const std::byte> data) {
-  if (checksums_.empty()) return;
-  checksums_[static_cast<size_t>((offset - offset_) / block_bytes_)] = zinc::crc32c(data);
+void IoHandle::Operation::add_checksum(int64_t offset, uint32_t crc) {
+  checksums_[static_cast<size_t>((offset - offset_) / block_bytes_)] = crc;
 }
 
 uint32_t IoHandle::Operation::crc32c() const {
@@ -68,24 +70,35 @@ Clock::time_point IoHandle::Operation::limit() const {
   return std::max(started_, Clock::time_point(Clock::duration(progress_->last.load()))) + deadline_;
 }
 
+// A process that was stopped (Ctrl-Z, a frozen group) is not a disk that hangs: its workers get a
+// moment to see what came meanwhile, and what this thread overslept does not count.
+bool IoHandle::Operation::is_over_in_time(std::unique_lock<std::mutex>& lock) {
+  const auto moment = Clock::now() + std::min<Clock::duration>(deadline_, kTurn);
+  Clock::duration overslept{0};
+  while (bytes_left_ != 0) {
+    const auto now = Clock::now();
+    const auto end = std::max(limit() + overslept, moment);
+    if (now >= end) return false;
+    const auto turn = std::min(end, now + kTurn);
+    over_.wait_until(lock, turn, [this] { return bytes_left_ == 0; });
+    const auto late = Clock::now() - turn;
+    if (late > kTurn) overslept += late;
+  }
+  return true;
+}
+
 void IoHandle::Operation::wait_or_give_up() noexcept {
   std::unique_lock lock(mutex_);
-  while (bytes_left_ != 0 && Clock::now() < limit()) {
-    over_.wait_until(lock, limit(), [this] { return bytes_left_ == 0; });
-  }
-  if (bytes_left_ == 0) return;
+  if (is_over_in_time(lock)) return;
   lock.unlock();
   progress_->give_up();
 }
 
 void IoHandle::Operation::wait() {
   std::unique_lock lock(mutex_);
-  while (bytes_left_ != 0) {
-    if (Clock::now() >= limit()) {
-      throw IoError(kind_ == IoKind::read ? "read" : "write", path_, offset_, ETIMEDOUT,
-                    concat("the disk has not answered for ", deadline_.count(), " ms"));
-    }
-    over_.wait_until(lock, limit(), [this] { return bytes_left_ == 0; });
+  if (!is_over_in_time(lock)) {
+    throw IoError(kind_ == IoKind::read ? "read" : "write", path_, offset_, ETIMEDOUT,
+                  concat("the disk has not answered for ", deadline_.count(), " ms"));
   }
   if (error_ != nullptr) std::rethrow_exception(error_);
 }

@@ -75,8 +75,9 @@ class IoHandle::Operation {
 
   // Before it is given to workers: each block is to be added, before its bytes are finished.
   void expect_checksums(int64_t block_bytes);
-  // Does nothing where none are expected. `data`: the whole block that lies at `offset`.
-  void add_checksum(int64_t offset, std::span<const std::byte> data);
+  // Of the whole block that lies at `offset`.
+  void add_checksum(int64_t offset, uint32_t crc);
+  bool expects_checksums() const { return !checksums_.empty(); }
   uint32_t crc32c() const;  // once it is over, and well
 
   bool query();
@@ -87,6 +88,8 @@ class IoHandle::Operation {
 
  private:
   Clock::time_point limit() const;
+  // Waits until it is over; false: the deadline has passed.
+  bool is_over_in_time(std::unique_lock<std::mutex>& lock);
   const IoKind kind_;
   const std::string path_;
   const int fd_;

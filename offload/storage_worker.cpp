@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "core/crc32c.h"
 #include "core/error.h"
 
 namespace zinc::offload {
@@ -14,6 +15,7 @@ namespace {
 constexpr int kMostRefusals = 12;
 constexpr std::chrono::milliseconds kLongestPause{200};
 constexpr std::chrono::milliseconds kReapSlice{200};
+constexpr size_t kChecksumPiece = size_t{1} << 20;  // far below what give_up() waits for
 
 std::chrono::milliseconds pause_after(int refusals) {
   return std::min(kLongestPause, std::chrono::milliseconds(1 << std::min(refusals, 10)));
@@ -199,11 +201,9 @@ void Storage::Worker::judge(const BlockCompletion& completion) {
     fail(slot, EOVERFLOW, "the system reports more bytes than were asked for");
   } else if (result == slot.io.bytes) {
     progress_->mark();
-    {
-      const Progress::Giving giving(*progress_);  // the memory is there as long as for the disk
-      if (giving.is_allowed()) {
-        slot.operation->add_checksum(slot.offset, {slot.data, static_cast<size_t>(slot.bytes)});
-      }
+    if (slot.operation->expects_checksums() && !add_checksum(slot)) {
+      fail(slot, ETIMEDOUT, "the storage was given up");
+      return;
     }
     slot.operation->finish(slot.bytes);
     release(slot);
@@ -228,6 +228,21 @@ void Storage::Worker::judge(const BlockCompletion& completion) {
       fail(slot, error, {});
     }
   }
+}
+
+// False: the storage was given up, so that the memory may be gone.
+bool Storage::Worker::add_checksum(const Slot& slot) {
+  std::span<const std::byte> rest(slot.data, static_cast<size_t>(slot.bytes));
+  uint32_t crc = 0;
+  while (!rest.empty()) {
+    const auto piece = rest.first(std::min(rest.size(), kChecksumPiece));
+    const Progress::Giving giving(*progress_);
+    if (!giving.is_allowed()) return false;
+    crc = crc32c(piece, crc);
+    rest = rest.subspan(piece.size());
+  }
+  slot.operation->add_checksum(slot.offset, crc);
+  return true;
 }
 
 // Direct transfers go on at an aligned place: bytes after it are transferred once more.

@@ -52,6 +52,7 @@ class Storage::Worker {
   void submit_ready();
   void reap();
   void judge(const BlockCompletion& completion);
+  bool add_checksum(const Slot& slot);
   void resume(Slot& slot, int64_t transferred);
   void retry(Slot& slot, int error);
   void release(Slot& slot);

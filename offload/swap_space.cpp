@@ -33,12 +33,23 @@ int64_t SwapSpace::bytes_of(int extent) const {
   return extents_.at(static_cast<size_t>(extent)).bytes;
 }
 
+SwapSpace::Extent& SwapSpace::free_extent(IoKind kind, int index, size_t bytes) {
+  Extent& extent = extent_at(index);
+  const char* what = kind == IoKind::read ? "read" : "write";
+  if (extent.use->hung) {
+    throw IoError(what, file_.path(), extent.offset, ETIMEDOUT,
+                  "an earlier transfer of these bytes has not come back");
+  }
+  bug_check(!extent.use->busy, "swap extent ", index, ": ", what,
+            " while another transfer is under way");
+  bug_check(static_cast<int64_t>(bytes) == extent.bytes, "swap extent ", index, " has ",
+            extent.bytes, " bytes, not ", bytes);
+  return extent;
+}
+
 SwapSpace::Transfer SwapSpace::write(int index, std::span<const std::byte> data,
                                      std::string_view name) {
-  Extent& extent = extent_at(index);
-  bug_check(!extent.busy, "swap extent ", index, " is written while a transfer is under way");
-  bug_check(static_cast<int64_t>(data.size()) == extent.bytes, "swap extent ", index, " has ",
-            extent.bytes, " bytes, not ", data.size());
+  Extent& extent = free_extent(IoKind::write, index, data.size());
   Transfer transfer;
   transfer.space_ = this;
   transfer.kind_ = IoKind::write;
@@ -46,17 +57,14 @@ SwapSpace::Transfer SwapSpace::write(int index, std::span<const std::byte> data,
   transfer.begin_ns_ = TraceRecorder::now_ns();
   if (trace_ != nullptr) transfer.name_ = name;
   transfer.handle_ = storage_.write(file_, extent.offset, data, checksum());
-  extent.busy = true;
+  transfer.hold_ = Hold(extent.use);
   extent.lost = true;  // until it is known to have ended well
   return transfer;
 }
 
 SwapSpace::Transfer SwapSpace::read(int index, std::span<std::byte> data, std::string_view name) {
-  Extent& extent = extent_at(index);
-  bug_check(!extent.busy, "swap extent ", index, " is read while a transfer is under way");
+  Extent& extent = free_extent(IoKind::read, index, data.size());
   bug_check(!extent.lost, "swap extent ", index, " is read, but no write of it was completed");
-  bug_check(static_cast<int64_t>(data.size()) == extent.bytes, "swap extent ", index, " has ",
-            extent.bytes, " bytes, not ", data.size());
   Transfer transfer;
   transfer.space_ = this;
   transfer.extent_ = index;
@@ -64,7 +72,7 @@ SwapSpace::Transfer SwapSpace::read(int index, std::span<std::byte> data, std::s
   if (trace_ != nullptr) transfer.name_ = name;
   transfer.data_ = data;
   transfer.handle_ = storage_.read(file_, extent.offset, data, checksum());
-  extent.busy = true;
+  transfer.hold_ = Hold(extent.use);
   return transfer;
 }
 
@@ -79,14 +87,17 @@ void SwapSpace::Transfer::wait() {
       space_->clock_->add(begin_ns_, handle_.over_ns(), wait_begin);
     }
   } catch (const IoError& error) {
-    if (error.error_number() == ETIMEDOUT) throw;  // still under way
-    extent.busy = false;
+    if (error.error_number() == ETIMEDOUT && !handle_.query()) {
+      hold_.mark_hung();
+      throw;
+    }
     handle_ = {};
+    hold_ = {};
     throw;
   }
-  extent.busy = false;
   const uint32_t crc = handle_.crc32c();
   handle_ = {};
+  hold_ = {};
   if (kind_ == IoKind::write) {
     extent.lost = false;
     extent.crc = crc;

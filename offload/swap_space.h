@@ -12,9 +12,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/trace.h"
@@ -38,8 +40,33 @@ inline constexpr int kReadLane = 16;
 inline constexpr int kWriteLane = 17;
 
 class SwapSpace {
+  // Whether a transfer of an extent is under way. Its own, as a transfer may outlive the space.
+  struct Use {
+    bool busy = false;
+    bool hung = false;  // it was waited for in vain
+  };
+  // The transfer's hold on its extent.
+  class Hold {
+   public:
+    Hold() = default;
+    explicit Hold(std::shared_ptr<Use> use) : use_(std::move(use)) { use_->busy = true; }
+    Hold(Hold&&) = default;
+    Hold& operator=(Hold&& other) noexcept {
+      Hold taken(std::move(other));
+      use_.swap(taken.use_);
+      return *this;
+    }
+    ~Hold() {
+      if (use_ != nullptr) *use_ = {};
+    }
+    void mark_hung() const { use_->hung = true; }
+
+   private:
+    std::shared_ptr<Use> use_;
+  };
+
  public:
-  // What is under way between one extent and memory. Destruction waits.
+  // What is under way between one extent and memory. Destruction waits, as an IoHandle's does.
   class Transfer {
    public:
     Transfer() = default;
@@ -58,7 +85,8 @@ class SwapSpace {
     std::span<std::byte> data_;
     int64_t begin_ns_ = 0;
     std::string name_;
-    IoHandle handle_;
+    Hold hold_;
+    IoHandle handle_;  // goes first
   };
 
   // Opens and reserves the file. `storage` must outlive the space. Throws IoError.
@@ -66,7 +94,8 @@ class SwapSpace {
 
   // `data`: the whole extent, rounded up to kIoAlignment, at a multiple of that; untouched until
   // the transfer is over. One transfer of an extent at a time, and no read before a write was
-  // waited for: anything else is an InternalError. One thread.
+  // waited for: anything else is an InternalError; but where the transfer under way has hung, an
+  // IoError (ETIMEDOUT). One thread.
   // `name` is for the trace.
   Transfer write(int extent, std::span<const std::byte> data, std::string_view name = {});
   Transfer read(int extent, std::span<std::byte> data, std::string_view name = {});
@@ -85,10 +114,12 @@ class SwapSpace {
     int64_t bytes = 0;
     uint64_t generation = 0;  // writes that were waited for
     uint32_t crc = 0;
-    bool busy = false;
+    std::shared_ptr<Use> use = std::make_shared<Use>();
     bool lost = true;  // nothing was written yet, or the last write failed
   };
   Extent& extent_at(int extent);
+  // The extent, which must be free for a transfer of so many bytes.
+  Extent& free_extent(IoKind kind, int extent, size_t bytes);
   // `found`: the CRC of what was read.
   void check(const Extent& extent, std::span<std::byte> data, uint32_t found);
   Checksum checksum() const { return verify_ ? Checksum::crc32c : Checksum::none; }

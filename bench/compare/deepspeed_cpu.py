@@ -128,6 +128,8 @@ def main():
     if args.rank:
         deepspeed_rank(args)
         return
+    if args.steps <= args.warmup:
+        parser.error("--steps must be more than --warmup")
 
     report = {"batch": args.batch, "seq": args.seq, "layers": args.layers, "ranks": 2, "stages": []}
     tokens = 2 * args.batch * args.seq

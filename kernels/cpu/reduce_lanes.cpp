@@ -56,8 +56,8 @@ void sum_leading(const Reduce& args, const ReduceMatrix& m) {
   const float divisor = args.op == ReduceOp::mean ? static_cast<float>(m.rows) : 1.0f;
   parallel_sum_columns(
       m.rows, m.cols,
-      [=, stride = m.stride](int64_t r, int64_t j, auto load) HWY_ATTR {
-        __builtin_prefetch(x + (r + kRowsAhead) * stride + j, 0, 2);
+      [=, stride = m.stride, last = m.rows - 1](int64_t r, int64_t j, auto load) HWY_ATTR {
+        __builtin_prefetch(x + std::min(r + kRowsAhead, last) * stride + j, 0, 2);
         return load(x + r * stride + j);
       },
       [&](int64_t j, float sum) { store_reduced(y[j], sum / divisor, args.accumulate); });

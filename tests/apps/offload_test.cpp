@@ -43,7 +43,7 @@ void expect_swap_figures(const Ended& ended, const TrainingFolder& folder, bool 
     EXPECT_EQ(text.find(words) != std::string::npos, swaps) << words << " in\n" << text;
   };
   says(ended.out, "swap per step and rank: ");
-  says(ended.out, "GB/s (measured now)");
+  says(ended.out, "GB/s (measured now in ");
   says(ended.out, " | swap ");
   says(train::read_whole_file(folder.out() + "/metrics.jsonl"), "\"stall_seconds\"");
 }

@@ -44,7 +44,7 @@ TEST(SwapBench, RunsAgreeAndVerticalMovesParametersOnce) {
     EXPECT_EQ(bytes("memory"), 0);
     EXPECT_GT(bytes("horizontal"), bytes("vertical"));
     EXPECT_EQ(bytes("clipped"), bytes("vertical"));
-    EXPECT_LT(result.find("clipped")->passes_bytes, result.find("vertical")->passes_bytes);
+    EXPECT_LE(result.find("clipped")->passes_bytes, result.find("vertical")->passes_bytes);
     EXPECT_EQ(result.find("memory")->busy_seconds.at(0), 0.0);
     EXPECT_GT(result.find("vertical")->busy_seconds.at(0), 0.0);
     EXPECT_GT(result.mixed_bytes_per_second.at(0), 0.0);

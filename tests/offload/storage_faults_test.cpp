@@ -193,6 +193,28 @@ TEST(StorageFaults, AHungDiskIsNamedAfterTheDeadline) {
             EIO);
 }
 
+// As after a process was stopped: what came back meanwhile is seen first.
+TEST(StorageFaults, AnAnswerThatCameWhileNobodyWaited_IsNotTooLate) {
+  const SwapFolder folder;
+  const File file = open_unnamed(folder.path());
+  reserve(file, kBytes);
+  std::atomic<bool> released = false;
+  StorageOptions options = options_of(kShapes[1]);
+  options.deadline = std::chrono::milliseconds(100);
+  const AlignedBytes bytes(kBytes);
+  const auto storage = make_faulty_storage(
+      options,
+      [&] {
+        return Faults{.fate = [](const BlockIo&) { return Fate{Kind::hang}; },
+                      .is_released = [&] { return released.load(); }};
+      },
+      true);
+  IoHandle handle = storage->write(file, 0, bytes.span());
+  std::this_thread::sleep_for(2 * options.deadline);
+  released = true;  // the workers see it after the wait has begun
+  EXPECT_EQ(io_error_of([&] { handle.wait(); }).error_number(), EIO);
+}
+
 // A disk that never answers: handle, file, memory and storage all go, in the order in which an
 // exception unwinds them, and what is asked afterwards is refused. Nothing of this waits for ever.
 TEST(StorageFaults, ADiskThatNeverAnswersIsGivenUp) {

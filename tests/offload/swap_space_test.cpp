@@ -7,7 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -235,6 +237,47 @@ TEST(SwapSpace, TwoTransfersOfOneExtentAtOnceAreRefused) {
   space.write(1, bytes.span()).wait();
   transfer.wait();
   space.read(0, bytes.span()).wait();
+}
+
+// Its handle goes with a disk that answers, so the extent is as free as after a write that failed.
+TEST(SwapSpace, ATransferThatNobodyWaitedFor_FreesItsExtent) {
+  const SwapFolder folder;
+  const auto storage = make_storage({.block_size = kPage});
+  SwapSpace space(*storage, options_in(folder, {kPage}));
+  const AlignedBytes bytes(kPage);
+  static_cast<void>(space.write(0, bytes.span()));
+  space.write(0, bytes.span()).wait();
+  static_cast<void>(space.read(0, bytes.span()));
+  space.read(0, bytes.span()).wait();
+}
+
+TEST(SwapSpace, AnExtentWhoseTransferHangs_SaysSo) {
+  const SwapFolder folder;
+  std::atomic<bool> released = false;
+  StorageOptions options{.block_size = kPage};
+  options.deadline = std::chrono::milliseconds(50);
+  const auto storage = make_faulty_storage(
+      options,
+      [&] {
+        return Faults{.fate = [](const BlockIo&) { return Fate{Kind::hang}; },
+                      .is_released = [&] { return released.load(); }};
+      },
+      true);
+  SwapSpace space(*storage, options_in(folder, {kPage}));
+  const AlignedBytes bytes(kPage);
+  const AlignedBytes others(kPage);
+  SwapSpace::Transfer hung = space.write(0, bytes.span());
+  EXPECT_EQ(io_error_of([&] { hung.wait(); }).error_number(), ETIMEDOUT);
+  EXPECT_FALSE(hung.is_over());
+  const IoError error = io_error_of([&] { static_cast<void>(space.write(0, others.span())); });
+  EXPECT_EQ(error.error_number(), ETIMEDOUT);
+  EXPECT_EQ(error.path(), space.file().path());
+  released = true;
+  while (!hung.query()) {
+  }
+  EXPECT_EQ(io_error_of([&] { hung.wait(); }).error_number(), EIO);
+  EXPECT_TRUE(hung.is_over());
+  EXPECT_EQ(io_error_of([&] { space.write(0, bytes.span()).wait(); }).error_number(), EIO);
 }
 
 TEST(SwapSpace, TooLittleSpaceIsNamedAtStart) {
