@@ -23,6 +23,7 @@
 #include "apps/plan_verdict.h"
 #include "apps/stop_signal.h"
 #include "apps/swap_preflight.h"
+#include "comm/device_collectives.h"
 #include "comm/world.h"
 #include "core/crc32c.h"
 #include "core/device_checks.h"
@@ -382,12 +383,16 @@ void close_trace(comm::World& world, std::optional<train::TraceWriter>& trace) {
 train::PlanOptions plan_options(const Job& job, const Options& options, const comm::RankInfo& rank,
                                 std::string_view backend, int threads,
                                 std::optional<train::Hardware> hardware) {
-  if (backend.empty()) backend = options.comm == "nccl" ? "nccl" : "mpi";
+  const Device device = parse_device(options.device);
+  const std::string planned = comm::planned_backend(comm::parse_device_collectives(options.comm),
+                                                    device, options.device == "cuda");
   return {.world = rank.size,
           .seq = job.seq,
           .num_threads = threads,
-          .device = parse_device(options.device),
-          .backend = rank.size == 1 ? "single" : std::string(backend),
+          .device = device,
+          .backend = rank.size == 1    ? "single"
+                     : backend.empty() ? planned
+                                       : std::string(backend),
           .ranks_per_host = std::max(1, rank.local_size),
           .hardware = std::move(hardware)};
 }

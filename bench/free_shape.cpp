@@ -59,6 +59,7 @@ Sweep sweep_of(std::string_view text) {
   Sweep sweep{.name = std::string(text.substr(0, equals)), .values = {}};
   for (int64_t value = first; value <= last; value = range[2][0] == 'x' ? value * by : value + by) {
     sweep.values.push_back(value);
+    if (range[2][0] == 'x' && value > last / by) break;
     if (sweep.values.size() > kMaxShapes) {
       throw ConfigError(concat("bench: the sweep \"", text, "\" has more than 256 shapes"));
     }

@@ -25,6 +25,7 @@ struct Seat {
   std::array<char, 64> host{};
   std::array<char, 40> boot{};  // two hosts may have one name
   std::array<char, 24> bus{};
+  bool absent = false;
   friend bool operator==(const Seat&, const Seat&) = default;
 };
 
@@ -46,9 +47,15 @@ Seat seat_of(Device device) {
   return seat;
 }
 
-// Why these ranks have no GPU each; empty: they have. The same on every rank.
-std::string lack_of_gpus(Communicator& host, Device device) {
-  const Seat mine = seat_of(device);
+// Why NCCL cannot serve these ranks; empty: it can. The same on every rank.
+struct Obstacle {
+  std::string text;
+  bool absent = false;  // a rank that will say itself what ails it
+};
+
+Obstacle find_obstacle(Communicator& host, Device device, bool absent) {
+  Seat mine = seat_of(device);
+  mine.absent = absent;
   std::vector<Seat> seats(static_cast<size_t>(host.size()));
   const auto stream = make_inline_stream("seats", 0, nullptr);
   constexpr auto kBytes = int64_t{sizeof(Seat)};
@@ -58,16 +65,19 @@ std::string lack_of_gpus(Communicator& host, Device device) {
                   *stream)
       .wait();
   for (size_t r = 0; r < seats.size(); ++r) {
-    if (seats[r].bus[0] == '\0') return concat("rank ", r, " has no GPU");
+    if (seats[r].absent) return {concat("rank ", r, " cannot go on"), true};
+  }
+  for (size_t r = 0; r < seats.size(); ++r) {
+    if (seats[r].bus[0] == '\0') return {concat("rank ", r, " has no GPU")};
     std::vector<int> ranks;
     for (size_t other = r; other < seats.size(); ++other) {
       if (seats[other] == seats[r]) ranks.push_back(static_cast<int>(other));
     }
     if (ranks.size() < 2) continue;
-    return concat(name_ranks(ranks), " share the GPU ", seats[r].bus.data(), " of ",
-                  seats[r].host.data());
+    return {concat(name_ranks(ranks), " share the GPU ", seats[r].bus.data(), " of ",
+                   seats[r].host.data())};
   }
-  return "";
+  return {};
 }
 
 }  // namespace
@@ -79,38 +89,44 @@ DeviceCollectives parse_device_collectives(std::string_view name) {
   throw ConfigError(concat("collectives between GPUs: auto, mpi or nccl, not '", name, "'"));
 }
 
+std::string planned_backend(DeviceCollectives wish, Device device, bool spread) {
+  const bool nccl = wish == DeviceCollectives::nccl ||
+                    (wish == DeviceCollectives::automatic && spread && built_with_nccl());
+  return device.is_cuda() && nccl ? "nccl" : "mpi";
+}
+
 ChosenCollectives serve_device(std::unique_ptr<Communicator> host, Device device,
                                DeviceCollectives wish) {
   if (wish == DeviceCollectives::given) return {.communicator = std::move(host)};
   if (wish == DeviceCollectives::absent) {
-    if (host->size() > 1 && built_with_nccl()) lack_of_gpus(*host, device);
+    if (host->size() > 1 && built_with_nccl()) find_obstacle(*host, device, true);
     return {.communicator = std::move(host)};
   }
   if (host->size() == 1) return {.communicator = make_staged(std::move(host), device)};
   auto* const of_host = dynamic_cast<HostCommunicator*>(host.get());
-  std::string obstacle;
+  Obstacle obstacle;
   if (wish == DeviceCollectives::staged || of_host == nullptr) {
-    obstacle = "as asked";
+    obstacle.text = "as asked";
   } else if (!built_with_nccl()) {
-    obstacle = "this build has no NCCL";
+    obstacle.text = "this build has no NCCL";
   } else {
-    obstacle = lack_of_gpus(*host, device);
+    obstacle = find_obstacle(*host, device, false);
   }
-  if (obstacle.empty()) {
+  if (obstacle.text.empty()) {
     host.release();
     return {.communicator = make_nccl(std::unique_ptr<HostCommunicator>(of_host), device),
             .how = concat("NCCL ", nccl_version())};
   }
-  if (wish == DeviceCollectives::nccl) {
+  if (wish == DeviceCollectives::nccl && !obstacle.absent) {
     throw CommError(concat(
-        "NCCL cannot serve these ranks: ", obstacle,
+        "NCCL cannot serve these ranks: ", obstacle.text,
         built_with_nccl() ? ": start one rank per GPU, or have the host's memory carry "
                             "collectives (--comm mpi)"
                           : ": install libnccl-dev for the CUDA toolkit in use and configure "
                             "again, or have the host's memory carry collectives (--comm mpi)"));
   }
   return {.communicator = make_staged(std::move(host), device),
-          .how = concat("staged through host memory: ", obstacle)};
+          .how = concat("staged through host memory: ", obstacle.text)};
 }
 
 }  // namespace zinc::comm

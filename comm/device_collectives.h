@@ -16,10 +16,14 @@ enum class DeviceCollectives : uint8_t {
   staged,     // the host's communicator, through pinned memory
   nccl,       // an error where it cannot serve
   given,      // the communicator serves the device as it is
-  absent,     // this rank has no GPU where its peers do: it takes part in their choice
+  absent,     // this rank cannot go on: its peers stay on the host's communicator to hear why
 };
 // "auto", "mpi" (staged) or "nccl"; throws ConfigError for another name.
 DeviceCollectives parse_device_collectives(std::string_view name);
+
+// The backend that a plan of several ranks assumes: "nccl" or "mpi". `spread`: every rank gets a GPU
+// of its own.
+std::string planned_backend(DeviceCollectives wish, Device device, bool spread);
 
 struct ChosenCollectives {
   std::unique_ptr<Communicator> communicator;

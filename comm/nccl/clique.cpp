@@ -72,6 +72,7 @@ void Clique::settle(std::string_view what) {
   constexpr auto kLongestPause = std::chrono::microseconds(2000);
   const auto expires = Clock::now() + options_.deadline;
   std::optional<WaitingMark> mark;
+  std::optional<std::vector<int>> missing;  // once it is too late
   for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     {
       const std::lock_guard lock(mutex_);
@@ -84,12 +85,14 @@ void Clique::settle(std::string_view what) {
     }
     if (!mark) mark.emplace(*options_.lifeline);
     options_.lifeline->beat();
-    if (Clock::now() >= expires) {
-      const std::vector<int> missing = missing_among(*options_.lifeline, options_.others,
-                                                     [&] { return options_.lifeline->raised(); });
-      if (options_.lifeline->raised()) continue;
+    if (missing) {
       throw CommError(concat(what, ": no progress for ", describe(options_.deadline),
-                             ": waiting for ", name_ranks(missing)));
+                             ": waiting for ", name_ranks(*missing)));
+    }
+    if (Clock::now() >= expires) {
+      missing = missing_among(*options_.lifeline, options_.others,
+                              [&] { return options_.lifeline->raised(); });
+      continue;  // it may have ended meanwhile, or this rank was the one that slept
     }
     std::this_thread::sleep_for(pause);
   }

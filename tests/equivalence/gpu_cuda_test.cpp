@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comm/local/local.h"
+#include "comm/nccl/nccl_communicator.h"
 #include "core/cuda_backend.h"
 #include "core/error.h"
 #include "tests/zero/tiny_model.h"
@@ -141,6 +142,7 @@ TEST_P(GpuStages, GiveTheSameBitsUnderEverySchedule) {
 #if defined(ZINC_CUDA_EMULATED)
     emulator::set_num_devices(c.world);
 #endif
+    if (!comm::built_with_nccl()) GTEST_SKIP() << "this build has no NCCL";
     if (static_cast<int>(cuda_devices().size()) < c.world) GTEST_SKIP() << "needs more GPUs";
     Case staged = c;
     staged.nccl = false;
@@ -243,6 +245,7 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
 #if defined(ZINC_CUDA_EMULATED)
     if (nccl) emulator::set_num_devices(world);
 #endif
+    if (nccl && !comm::built_with_nccl()) continue;
     if (nccl && static_cast<int>(cuda_devices().size()) < world) continue;
     train::Config config;
     config.seed = 5;
