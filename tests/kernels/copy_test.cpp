@@ -39,6 +39,21 @@ TEST(Copy, BetweenAllDTypesSizesAndStrides_ConvertsAsHostArraysDo) {
   }
 }
 
+TEST(Copy, APartOfTwoDimensions_IsFoundInBoth) {
+  const HostArray x = HostArray::random(Shape{3, 6, 7, 16}, DType::f32, 1);
+  const ConstView part = x.view().narrow(1, 1, 4).narrow(2, 2, 5);
+  for (const DType to : {DType::f32, DType::bf16}) {
+    HostArray y(Shape{3, 4, 5, 16}, to);
+    copy({.x = part, .y = y}, test::test_stream());
+    HostArray expected(y.shape(), to);
+    for (int64_t i = 0; i < y.numel(); ++i) {
+      const int64_t at = ((i / 320 * 6 + i / 80 % 4 + 1) * 7 + i / 16 % 5 + 2) * 16 + i % 16;
+      expected.set(i, x.at(at));
+    }
+    EXPECT_TRUE(test::same_bits(y, expected)) << name_of(to);
+  }
+}
+
 // Every bit pattern of one 16-bit format, with NaN payloads and denormals.
 HostArray all_patterns(DType dtype) {
   HostArray x(Shape{65536}, dtype);
