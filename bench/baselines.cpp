@@ -1,6 +1,7 @@
 #include "bench/baselines.h"
 
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <utility>
@@ -50,7 +51,7 @@ Baselines read_baselines(const std::string& path) {
   for (std::string line; std::getline(file, line);) {
     ++number;
     if (line.size() > kMaxLine) throw wrong("the line is too long");
-    if (line.empty()) continue;
+    if (line.empty() || line == "\r") continue;
     if (!split(line, fields)) throw wrong("a quote is not closed");
     if (column.empty()) {
       for (size_t i = 0; i < fields.size(); ++i) column.emplace(fields[i], i);
@@ -69,7 +70,8 @@ Baselines read_baselines(const std::string& path) {
     const std::string& text = at("median_us");
     double microseconds = 0.0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), microseconds);
-    if (error != std::errc() || end != text.data() + text.size() || !(microseconds > 0.0)) {
+    if (error != std::errc() || end != text.data() + text.size() || !(microseconds > 0.0) ||
+        !std::isfinite(microseconds)) {
       throw wrong(concat("median_us is \"", text, "\", not a time"));
     }
     Baseline one{
@@ -79,6 +81,7 @@ Baselines read_baselines(const std::string& path) {
         baselines[concat(at("op"), " ", at("pass"), " ", at("dtype"), " ", at("shape"))];
     if (kept.median_us == 0.0 || one.median_us < kept.median_us) kept = std::move(one);
   }
+  if (file.bad()) throw DataError(concat(path, ": cannot be read"));
   if (column.empty()) throw wrong("the file is empty");
   return baselines;
 }

@@ -285,6 +285,7 @@ TEST_F(ImportedBaselines, WhatCannotBeReadIsNamedWithItsLine) {
   EXPECT_THAT(error_of(heading + "a,b,c,d\n"), HasSubstr(":2: 4 fields"));
   EXPECT_THAT(error_of(heading + "a,b,c,d,fast\n"), HasSubstr(":2: median_us is \"fast\""));
   EXPECT_THAT(error_of(heading + "a,b,c,d,-1\n"), HasSubstr("not a time"));
+  EXPECT_THAT(error_of(heading + "a,b,c,d,inf\n"), HasSubstr("not a time"));
   EXPECT_THAT(error_of(heading + "a,b,c,\"d,1\n"), HasSubstr("quote"));
   EXPECT_THROW(read_baselines("/no/such/file.csv"), DataError);
 }
