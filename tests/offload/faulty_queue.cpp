@@ -87,4 +87,15 @@ std::unique_ptr<Storage> make_faulty_storage(const StorageOptions& options,
   });
 }
 
+std::unique_ptr<Storage> make_hung_storage(const StorageOptions& options,
+                                           const std::atomic<bool>& released) {
+  return make_faulty_storage(
+      options,
+      [&released] {
+        return Faults{.fate = [](const BlockIo&) { return Fate{Fate::Kind::hang}; },
+                      .is_released = [&released] { return released.load(); }};
+      },
+      true);
+}
+
 }  // namespace zinc::offload

@@ -1,6 +1,7 @@
 // A queue in front of another that does to requests what systems and disks may do.
 #pragma once
 
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -63,5 +64,8 @@ class FaultyQueue final : public BlockQueue {
 // Storage over faulty queues; each worker's queue has the faults that `make` gives.
 std::unique_ptr<Storage> make_faulty_storage(const StorageOptions& options,
                                              const std::function<Faults()>& make, bool aio);
+// Where every block hangs until `released`, then ends with EIO.
+std::unique_ptr<Storage> make_hung_storage(const StorageOptions& options,
+                                           const std::atomic<bool>& released);
 
 }  // namespace zinc::offload

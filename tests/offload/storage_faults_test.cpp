@@ -172,13 +172,7 @@ TEST(StorageFaults, AHungDiskIsNamedAfterTheDeadline) {
   StorageOptions options = options_of(kShapes[1]);
   options.deadline = std::chrono::milliseconds(50);
   const AlignedBytes bytes(kBytes);
-  const auto storage = make_faulty_storage(
-      options,
-      [&] {
-        return Faults{.fate = [](const BlockIo&) { return Fate{Kind::hang}; },
-                      .is_released = [&] { return released.load(); }};
-      },
-      true);
+  const auto storage = make_hung_storage(options, released);
   IoHandle handle = storage->write(file, 0, bytes.span());
   const IoError error = io_error_of([&] { handle.wait(); });
   EXPECT_EQ(error.error_number(), ETIMEDOUT);
@@ -202,13 +196,7 @@ TEST(StorageFaults, AnAnswerThatCameWhileNobodyWaited_IsNotTooLate) {
   StorageOptions options = options_of(kShapes[1]);
   options.deadline = std::chrono::milliseconds(100);
   const AlignedBytes bytes(kBytes);
-  const auto storage = make_faulty_storage(
-      options,
-      [&] {
-        return Faults{.fate = [](const BlockIo&) { return Fate{Kind::hang}; },
-                      .is_released = [&] { return released.load(); }};
-      },
-      true);
+  const auto storage = make_hung_storage(options, released);
   IoHandle handle = storage->write(file, 0, bytes.span());
   std::this_thread::sleep_for(2 * options.deadline);
   released = true;  // the workers see it after the wait has begun

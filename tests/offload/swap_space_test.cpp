@@ -256,13 +256,7 @@ TEST(SwapSpace, AnExtentWhoseTransferHangs_SaysSo) {
   std::atomic<bool> released = false;
   StorageOptions options{.block_size = kPage};
   options.deadline = std::chrono::milliseconds(50);
-  const auto storage = make_faulty_storage(
-      options,
-      [&] {
-        return Faults{.fate = [](const BlockIo&) { return Fate{Kind::hang}; },
-                      .is_released = [&] { return released.load(); }};
-      },
-      true);
+  const auto storage = make_hung_storage(options, released);
   SwapSpace space(*storage, options_in(folder, {kPage}));
   const AlignedBytes bytes(kPage);
   const AlignedBytes others(kPage);
