@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/baselines.h"
 #include "bench/free_shape.h"
+#include "bench/imported_results.h"
 #include "bench/registry.h"
 #include "core/context.h"
 

@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <limits>
 
-#include "bench/baselines.h"
 #include "bench/free_shape.h"
+#include "bench/imported_results.h"
 #include "bench/kernel_bench.h"
 #include "bench/kernel_compare.h"
 #include "bench/kernel_report.h"

@@ -246,13 +246,7 @@ TEST(StorageFaults, AHandleThatGoesWaitsForItsTransfer) {
   std::atomic<bool> released = false;
   std::atomic<bool> gone = false;
   const AlignedBytes bytes(kBytes);
-  const auto storage = make_faulty_storage(
-      options_of(kShapes[1]),
-      [&] {
-        return Faults{.fate = [](const BlockIo&) { return Fate{Kind::hang}; },
-                      .is_released = [&] { return released.load(); }};
-      },
-      true);
+  const auto storage = make_hung_storage(options_of(kShapes[1]), released);
   std::thread user([&] {
     { const IoHandle handle = storage->write(file, 0, bytes.span()); }
     gone = true;

@@ -1,4 +1,4 @@
-// bench/baselines.h: figures of others for the kernel bench, read from a CSV file.
+// bench/imported_results.h: figures of others for the kernel bench, read from a CSV file.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-#include "bench/baselines.h"
+#include "bench/imported_results.h"
 
 #include <charconv>
 #include <cmath>
