@@ -49,11 +49,19 @@ zero::EngineConfig config_of(zero::OffloadDevice device) {
 }
 
 // Bytes of the process's heap in use; the allocators of the ranks map memory of their own. 0 where
-// a sanitizer owns the heap.
+// the address sanitizer owns the heap: the C library's own was never set up there, and threads that
+// ask for it at once crash.
 int64_t heap_bytes() {
+#ifdef __SANITIZE_ADDRESS__
+  return 0;
+#else
   const struct mallinfo2 info = ::mallinfo2();
   return static_cast<int64_t>(info.uordblks + info.hblkhd);
+#endif
 }
+
+// Ranks read in turn, so that what is on the heap when one looks is what the engines keep.
+std::mutex one_reader;
 
 // Passes on what is read and looks at memory whenever something is.
 class Watched : public nn::WeightSource {
@@ -65,6 +73,7 @@ class Watched : public nn::WeightSource {
   }
   void read(const autograd::Parameter& parameter, int64_t begin, View out) const override {
     EXPECT_LE(out.numel(), kPiece) << parameter.name();
+    const std::lock_guard<std::mutex> lock(one_reader);
     source_.read(parameter, begin, out);
     elements_ += out.numel();
     heap_ = std::max(heap_, heap_bytes() - heap_before_);
@@ -113,8 +122,8 @@ void make_engine(comm::World& world, nn::Model& model, const nn::WeightSource& s
   // Each element is read by one rank; padding is read by none.
   EXPECT_LE(watched.elements(), shard);
   EXPECT_GT(watched.elements(), shard / 2);
-  // Of all ranks together. A chunk of a file each, and tables; the weights are 20 MB.
-  EXPECT_LT(watched.heap(), kWorld * int64_t{1'200'000});
+  // Tables, of all ranks together; the weights are 20 MB.
+  EXPECT_LT(watched.heap(), kWorld * int64_t{500'000});
 }
 
 class Construction : public testing::TestWithParam<zero::OffloadDevice> {};
