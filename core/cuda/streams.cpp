@@ -255,6 +255,13 @@ std::function<void(std::exception_ptr)> failure_of_device(StreamRef stream) {
   return [shared = own->shared()](std::exception_ptr why) { shared->fail(std::move(why)); };
 }
 
+std::unique_ptr<Stream> make_stream_beside(StreamRef stream, std::string_view name, int lane,
+                                           TraceRecorder* trace) {
+  const auto* own = dynamic_cast<const CudaStream*>(&*stream);
+  bug_check(own != nullptr, "make_stream_beside: not a stream of CUDA");
+  return std::make_unique<CudaStream>(own->shared(), name, lane, trace);
+}
+
 std::unique_ptr<CudaTimer> make_cuda_timer(Device device) {
   return std::make_unique<TimerOfEvents>(device);
 }
