@@ -19,13 +19,13 @@
 #include "zero/evaluation_scope.h"
 #include "zero/gather_values.h"
 #include "zero/gradient_norm.h"
-#include "zero/host_activations.h"
 #include "zero/lockstep.h"
 #include "zero/loss_totals.h"
 #include "zero/own_weights.h"
 #include "zero/parameter_source.h"
 #include "zero/phase_clock.h"
 #include "zero/resident_values.h"
+#include "zero/saved_inputs.h"
 #include "zero/shard_group.h"
 #include "zero/step_schedule.h"
 #include "zero/strategy.h"
@@ -80,10 +80,9 @@ class Engine::Impl {
     source_.begin(WeightStore::Phase::forward);
     const EngineParameterSource::Pass pass(source_);
     const autograd::ExpectedLossGradient expected(totals_.seed(scaler_.scale(), batch.num_targets));
-    const autograd::RecomputeInputScope recompute(
-        config_.recompute.cpu_checkpointing ? &host_activations_ : nullptr);
+    const autograd::RecomputeInputScope recompute(saved_inputs_.store());
     Loss loss{.sum = model_.loss(batch), .num_targets = batch.num_targets};
-    host_activations_.settle();
+    saved_inputs_.settle();
     pass.end();
     clock_.stop(start, &PhaseSeconds::forward);
     return loss;
@@ -339,7 +338,7 @@ class Engine::Impl {
   GradientNorm norm_;
   std::optional<Lockstep> lockstep_;
   EngineParameterSource source_;
-  HostActivations host_activations_{context_};
+  SavedInputs saved_inputs_{context_, config_.recompute, model_, config_.batches_together()};
 
   LossTotals totals_{config_.gradient.loss_reduction};
   int64_t num_steps_ = 0;
@@ -389,10 +388,9 @@ class Engine::Impl {
       const TracePhase phase(context_.trace(), "forward");
       const auto start = clock_.start();
       const EngineParameterSource::Pass pass(source_);
-      const autograd::RecomputeInputScope recompute(
-          config_.recompute.cpu_checkpointing ? &host_activations_ : nullptr);
+      const autograd::RecomputeInputScope recompute(saved_inputs_.store());
       passes.forward([this](int64_t i) { enter("forward", i + 1); });
-      host_activations_.settle();
+      saved_inputs_.settle();
       pass.end();
       clock_.stop(start, &PhaseSeconds::forward);
     }

@@ -26,6 +26,9 @@ std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
 // configuration asks for what the model cannot do.
 std::vector<ShardGroup> prepare_groups(nn::Model& model, const EngineConfig& config, int world);
 
+// Transformer blocks: what recomputation counts.
+int64_t num_blocks(nn::Model& model);
+
 // True, or CommError where the ranks' hashes differ. Collective.
 bool agrees(comm::World& world, uint64_t schedule, uint64_t parameter_groups);
 
