@@ -1,7 +1,5 @@
 #include "zero/host_stream.h"
 
-#include <omp.h>
-
 #include <memory>
 
 #include "core/cuda_backend.h"
@@ -22,9 +20,8 @@ StreamRef host_stream(Context& context) {
   if (!context.device().is_cuda() || context.device().meta) return context.compute();
   std::unique_ptr<Stream>& stream = context.slot<HostStream>().stream;
   if (stream == nullptr) {
-    stream = make_stream_beside(context.compute(), "host_work", kHostStreamLane, context.trace());
-    stream->enqueue("threads", [n = context.num_threads()] { omp_set_num_threads(n); });
-    stream->synchronize();
+    stream = make_stream_beside(context.compute(), "host_work", kHostStreamLane, context.trace(),
+                                context.num_threads());
   }
   return *stream;
 }

@@ -262,7 +262,7 @@ TEST_F(EmulatedRuntime, TransferInTheHost_IsATaskOfTheStream) {
 TEST_F(EmulatedRuntime, FailedHostTask_FailsEveryStreamOfTheDevice) {
   const auto streams = make_cuda_streams(kGpu);
   const auto a = streams->make_stream("a", 1, nullptr);
-  const auto b = make_stream_beside(*a, "b", 2, nullptr);
+  const auto b = make_stream_beside(*a, "b", 2, nullptr, 1);
   a->enqueue("fails", [] { throw DataError("a torn page"); });
   EXPECT_THROW(a->synchronize(), DataError);
   bool ran = false;
