@@ -149,6 +149,9 @@ struct EngineConfig {
   PassOrder pass_order = PassOrder::horizontal;
   // Measures the phases of every step; each then waits for the one before.
   bool wall_clock_breakdown = false;
+  // Updates of states on NVMe go on beside backward, or beside the next forward pass where clipping
+  // or the overflow check decide over a step; not with wall_clock_breakdown. False: within step().
+  bool overlap_update = true;
   // Checks the CRC of every byte that comes back from a swap file.
   bool verify_swap = true;
 

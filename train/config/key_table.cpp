@@ -262,6 +262,8 @@ const std::vector<KeyInfo>& config_keys() {
       {"zinc.max_consecutive_skips", kWorks, "overflows in a row that end the run"},
       {"zinc.num_threads", kWorks, "per rank; 0: cores / local ranks"},
       {"zinc.device_memory_limit", kWorks, "as in \"2GiB\""},
+      {"zinc.overlap_update", kWorks,
+       "false: updates of states on NVMe stay within their step (docs/offload.md)"},
       {"zinc.verify_swap", kWorks, "false: what a disk gives back is not checked by CRC"},
       {"zinc.comm_deadline_seconds", kWorks, "how long a collective may wait for its peers"},
       {"zinc.trace", kWorks, "file: every gather, reduction, stall and kernel (docs/trace.md)"},
