@@ -61,9 +61,10 @@ class ParameterShards {
   void bring(const ShardGroup& group, const Place& place, StreamRef stream);
 
   // Updated values of an own range of a group on the tier nvme, in device or host memory as work
-  // issued to the compute stream leaves them. Ranges come in ascending order within a tile, and all
-  // of a tile before the next of the same group. Throws IoError.
-  void take_updated(const ShardGroup& group, Range range, const ConstView& values);
+  // issued to `stream` leaves them. Ranges come in ascending order within a tile, and all of a tile
+  // before the next of the same group. Throws IoError.
+  void take_updated(const ShardGroup& group, Range range, const ConstView& values,
+                    StreamRef stream);
   // No tile that is trained is read from swap space before its new values were written.
   void expect_updates();
   // All updated values are in swap space. Throws IoError.
@@ -93,7 +94,7 @@ class ParameterShards {
   void start_read(Buffer& buffer, int tile);
   // Waits for the buffer's transfer. Where that failed, no tile's values are there.
   void finish(Buffer& buffer);
-  void write_behind(Buffer& buffer);
+  void write_behind(Buffer& buffer, StreamRef stream);
   // Waits for the buffer's transfer; new values that it wrote may be read then.
   void land(Buffer& buffer);
   // The tile has values to read. True: waits for its write, which was started.

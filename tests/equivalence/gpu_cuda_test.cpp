@@ -14,6 +14,8 @@
 #include "comm/nccl/nccl_communicator.h"
 #include "core/cuda_backend.h"
 #include "core/error.h"
+#include "tests/equivalence/gpu_schedules.h"
+#include "tests/offload/swap_folder.h"
 #include "tests/zero/tiny_model.h"
 #include "train/model.h"
 #include "train/plan/plan.h"
@@ -29,28 +31,6 @@ namespace {
 using zero::test::make_batch;
 
 constexpr Device kGpu{.kind = DeviceKind::cuda};
-
-// How streams run ahead of each other; on a GPU there is no choice.
-struct Schedule {
-  const char* name;
-#if defined(ZINC_CUDA_EMULATED)
-  ShuffledExecutor::Order order;
-#endif
-  uint64_t seed;
-};
-#if defined(ZINC_CUDA_EMULATED)
-using Order = ShuffledExecutor::Order;
-constexpr Schedule kSchedules[] = {{"earliest", Order::earliest, 0},
-                                   {"latest", Order::latest, 0},
-                                   {"random", Order::random, 1},
-                                   {"mixed", Order::by_seed, 2}};
-void choose(const Schedule& schedule) {
-  emulator::set_default_schedule(schedule.seed, schedule.order);
-}
-#else
-constexpr Schedule kSchedules[] = {{"first", 0}, {"second", 1}};
-void choose(const Schedule&) {}
-#endif
 
 struct Case {
   int world = 1;
@@ -239,9 +219,16 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
   struct Run {
     int stage;
     int world;
-    bool nccl;
+    bool nccl = false;
+    zero::OffloadDevice optimizer = zero::OffloadDevice::none;
+    zero::OffloadDevice parameters = zero::OffloadDevice::none;
   };
-  for (const auto& [stage, world, nccl] : {Run{0, 1, false}, Run{3, 2, false}, Run{3, 2, true}}) {
+  constexpr auto kHost = zero::OffloadDevice::cpu;
+  constexpr auto kNvme = zero::OffloadDevice::nvme;
+  const offload::SwapFolder folder;
+  for (const auto& [stage, world, nccl, optimizer, parameters] :
+       {Run{0, 1}, Run{3, 2}, Run{3, 2, true}, Run{1, 2, false, kHost},
+        Run{3, 2, true, kHost, kNvme}, Run{3, 1, false, kNvme, kHost}}) {
 #if defined(ZINC_CUDA_EMULATED)
     if (nccl) emulator::set_num_devices(world);
 #endif
@@ -253,6 +240,15 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
     config.engine.precision.dtype = DType::bf16;
     config.engine.precision.check_overflow = true;
     config.engine.zero.stage = stage;
+    config.engine.zero.sub_group_size = 2048;
+    config.engine.zero.offload_optimizer = {
+        .device = optimizer, .nvme_path = folder.path(), .pipeline_read = true};
+    config.engine.zero.offload_param = {.device = parameters,
+                                        .nvme_path = folder.path(),
+                                        .buffer_count = 2,
+                                        .buffer_size = 2048,
+                                        .max_in_cpu = 0};
+    config.engine.aio.block_size = 4096;
     const train::Plan plan = train::make_plan(
         model, config,
         {.world = world, .seq = kSeq, .device = kGpu, .backend = nccl ? "nccl" : "local"});
@@ -280,9 +276,10 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
       reports[static_cast<size_t>(ranks.rank())] = ranks.context().allocator().report();
     });
     const MemoryReport& real = reports[static_cast<size_t>(plan.fullest.rank)];
-    for (const Tier tier : {Tier::device, Tier::pinned_host}) {
+    for (const Tier tier : {Tier::device, Tier::pinned_host, Tier::nvme}) {
       EXPECT_EQ(plan.fullest.peaks.at(tier).peak, real.at(tier).peak)
-          << "stage " << stage << ", " << name_of(tier);
+          << "stage " << stage << ", " << name_of(tier) << ", optimizer " << name_of(optimizer)
+          << ", parameters " << name_of(parameters);
       const auto at = static_cast<size_t>(tier);
       EXPECT_EQ(plan.fullest.peaks.reserved[at].peak, real.reserved[at].peak) << name_of(tier);
     }

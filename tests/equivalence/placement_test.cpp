@@ -199,6 +199,7 @@ TEST(Placement, OnNvme_StatesTravelOncePerStepAndAreNowhereElse) {
     const int64_t before = bytes_of_process("write_bytes:");
     engine.step();
     engine.finish_update();
+    EXPECT_EQ(world.context().allocator().report().at(Tier::pinned_host, Label::gradients).live, 0);
     EXPECT_GE(bytes_of_process("write_bytes:") - before, trained * 12);
     EXPECT_TRUE(folder.is_empty());
   });
