@@ -54,7 +54,7 @@ class Engine::Impl {
         strategy_(make_strategy(config_, strategy_inputs(options))),
         norm_(groups_, strategy_.owned, world.communicator(), context_),
         source_(groups_, schedule_, *strategy_.weights, *strategy_.gradients,
-                !options.dynamic_model, lockstep(options)) {
+                !options.dynamic_model, lockstep(options), strategy_.late.get()) {
     values_.drop_resident();
     world.communicator().set_reduce_algorithm(config_.gradient.reduce_algorithm ==
                                                       ReduceAlgorithm::native
@@ -154,7 +154,7 @@ class Engine::Impl {
     } else {
       apply(summed_norm, divisor, result);
     }
-    strategy_.gradients->discard();
+    if (overflow || strategy_.late == nullptr) strategy_.gradients->discard();
     scaler_.update(overflow, result.overflow);
     micro_step_ = 0;
     forwards_ = 0;
@@ -190,6 +190,7 @@ class Engine::Impl {
     require(modifier >= 0 && modifier < world_.size(), "engine.edit: rank ", modifier,
             " is not in a world of ", world_.size());
     require_between_steps("edit");
+    finish_update();
     EditedParameters values;
     for (const std::string& name : names) values.emplace(name, parameter(name));
     std::exception_ptr failure;
@@ -213,14 +214,7 @@ class Engine::Impl {
 
   void begin_no_sync() {
     require(!no_sync_, "NoSync: there is one already");
-    require(config_.zero.stage <= 1, "NoSync: gradients are sharded on stage ", config_.zero.stage,
-            ", so every backward() has to reduce; use stage 0 or 1");
-    const GradientPolicy policy = GradientPolicy::choose(config_);
-    require(policy.schedule == ReduceSchedule::boundary,
-            "NoSync: needs \"reduce_schedule\": \"boundary\"");
-    require(policy.several || !is_16bit_float(policy.kept),
-            "NoSync: with one micro-batch per step gradients are kept in ", policy.kept,
-            "; set \"grad_accum_dtype\": \"fp32\" to add them up");
+    require_sums_without_sync(config_);
     no_sync_ = true;
   }
   void end_no_sync() noexcept { no_sync_ = false; }
@@ -253,6 +247,7 @@ class Engine::Impl {
   }
 
   std::vector<Evaluation> gather(const Evaluation& part) {
+    finish_update();
     const std::array<double, 2> values{part.loss_sum, static_cast<double>(part.num_targets)};
     const std::vector<double> all = gather_values(world_, values);
     std::vector<Evaluation> parts;
@@ -269,8 +264,13 @@ class Engine::Impl {
             "and backward() instead");
   }
 
+  void finish_update() {
+    if (strategy_.late != nullptr) strategy_.late->finish();
+  }
+
   Tensor parameter(std::string_view name) {
     require_no_update();
+    finish_update();
     const nn::Parameter& parameter = model_.parameter(name);
     activity_ = "reading of weights";
     const Tensor values = host_tensor(parameter);
@@ -280,6 +280,7 @@ class Engine::Impl {
 
   Tensor optimizer_state(std::string_view name, std::string_view state) {
     require_no_update();
+    finish_update();
     const nn::Parameter& parameter = model_.parameter(name);
     std::string known;
     for (int i = 0; i < optimizer_->num_states(); ++i) {
@@ -301,6 +302,7 @@ class Engine::Impl {
 
   void set_parameter(std::string_view name, const Tensor& values) {
     require_between_steps("set_parameter");
+    finish_update();
     const nn::Parameter& parameter = model_.parameter(name);
     require(values.shape() == parameter.shape(), "parameter '", name, "' has shape ",
             parameter.shape(), ", the values have ", values.shape());
@@ -309,6 +311,7 @@ class Engine::Impl {
 
   void read_own_weights(const TakeWeights& take) {
     require_no_update();
+    if (strategy_.late != nullptr) strategy_.late->finish_own();
     activity_ = "reading of weights";
     zero::read_own_weights(groups_, *strategy_.weights, world_.communicator(), context_, take);
   }
@@ -440,12 +443,7 @@ class Engine::Impl {
             .wire_divisor = wire_divisor()};
   }
 
-  // Gradients are kept divided by this, so that native sums in 16 bits stay in range.
-  double wire_divisor() const {
-    const GradientConfig& gradient = config_.gradient;
-    if (gradient.reduce_algorithm != ReduceAlgorithm::native) return 1.0;
-    return gradient.prescale ? static_cast<double>(world_.size()) : gradient.predivide_factor;
-  }
+  double wire_divisor() const { return zero::wire_divisor(config_.gradient, world_.size()); }
 
   // The gradients of a whole step are summed over micro-batches and ranks.
   struct Reduced {
@@ -515,9 +513,14 @@ class Engine::Impl {
       factor_ = Tensor::full({1}, update_factor(summed_norm, divisor));
       rules_.follow(lr_schedule_);
     }
-    strategy_.step->run(step_arguments());
-    factor_ = {};
-    strategy_.weights->publish();
+    if (strategy_.late != nullptr) {
+      strategy_.late->begin(step_arguments(), factor_);
+      factor_ = {};
+    } else {
+      strategy_.step->run(step_arguments());
+      factor_ = {};
+      strategy_.weights->publish();
+    }
     lr_schedule_.advance();
     ++num_applied_;
     consecutive_skips_ = 0;
@@ -577,6 +580,7 @@ Tensor Engine::optimizer_state(std::string_view name, std::string_view state) {
 void Engine::set_parameter(std::string_view name, const Tensor& values) {
   impl_->set_parameter(name, values);
 }
+void Engine::finish_update() { impl_->finish_update(); }
 void Engine::read_own_weights(const TakeWeights& take) { impl_->read_own_weights(take); }
 SwapTraffic Engine::swap_traffic() const { return impl_->strategy_.swap_traffic(); }
 std::string Engine::moment() const { return impl_->moment(); }

@@ -18,6 +18,12 @@ const EngineConfig& validated(const EngineConfig& config);
 // The world itself, where the configuration can be run in it. Throws ConfigError.
 comm::World& checked(comm::World& world, const EngineConfig& config);
 
+// InvalidArgument where backward() cannot add to sums that no other rank sees yet.
+void require_sums_without_sync(const EngineConfig& config);
+
+// Gradients are kept divided by this, so that native sums in 16 bits stay in range.
+double wire_divisor(const GradientConfig& gradient, int world);
+
 // A client's own, taken out of the options, or the configured one. Throws ConfigError.
 std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
                                                    EngineOptions& options);

@@ -85,6 +85,11 @@ void GroupGradients::end_micro_steps() {
   if (reduces_now()) issue_in_order();
 }
 
+void GroupGradients::discard() {
+  clear();
+  for (GroupState& state : states_) state.host.reset();
+}
+
 void GroupGradients::complete(const ShardGroup& group) {
   GroupState& state = state_of(group);
   now(state).complete = true;

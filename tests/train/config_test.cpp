@@ -191,6 +191,20 @@ TEST(Config, TheVerticalScheduleReducesAfterEveryMicroBatch) {
                ConfigError);
 }
 
+TEST(Config, StatesThatTravelAreThoseInHostMemory) {
+  const auto step = [](const std::string& device, const std::string& value) {
+    return parse(with(concat("\"zinc\": {\"offload_step\": \"", value,
+                             "\"}, \"zero_optimization\": {\"stage\": 1, \"offload_optimizer\": "
+                             "{\"device\": \"",
+                             device, "\", \"nvme_path\": \"/tmp\"}}")))
+        .engine.offload_step;
+  };
+  EXPECT_EQ(step("cpu", "device"), zero::OffloadStep::device);
+  EXPECT_EQ(step("nvme", "host"), zero::OffloadStep::host);
+  EXPECT_THROW(step("nvme", "device"), ConfigError);
+  EXPECT_THROW(step("none", "device"), ConfigError);
+}
+
 TEST(Config, AdamMeansAdamWUnlessItSaysOtherwise) {
   const auto kind = [](const std::string& optimizer) {
     return parse(with(concat("\"optimizer\": ", optimizer))).engine.optimizer.kind;
@@ -240,12 +254,17 @@ TEST(Config, ResolvedFilesLoadToTheSameValues) {
                           "scheduler": {"type": "OneCycle", "params": {"cycle_max_lr": 0.1}})"),
            std::string(R"("scheduler": {"type": "WarmupCosineLR",
                           "params": {"total_num_steps": 50, "warmup_num_steps": 5}},
-                          "zinc": {"device_memory_limit": "2GiB", "loss_reduction":
-                          "micro_batch"}, "data_types": {"grad_accum_dtype": "fp32"})"),
+                          "zinc": {"device_memory_limit": "2GiB", "overlap_update": false,
+                          "loss_reduction": "micro_batch"}, "data_types": {"grad_accum_dtype": "fp32"})"),
        }) {
     const std::string first = resolved_json(parse(with(members), 2), 2);
     EXPECT_EQ(resolved_json(parse(first, 2), 2), first) << members;
   }
+}
+
+TEST(Config, UpdatesOverlapPassesUnlessTheFileSaysNo) {
+  EXPECT_TRUE(parse(with(R"("zinc": {})"), 2).engine.overlap_update);
+  EXPECT_FALSE(parse(with(R"("zinc": {"overlap_update": false})"), 2).engine.overlap_update);
 }
 
 TEST(Config, TheDocumentIsTheTable) {

@@ -67,6 +67,7 @@ struct Case {
   zero::OffloadDevice parameters = zero::OffloadDevice::none;
   zero::PassOrder order = zero::PassOrder::horizontal;
   bool contiguous_inputs = false;  // contiguous_memory_optimization
+  zero::OffloadStep step = zero::OffloadStep::host;
 };
 
 Config config_of(const Case& c) {
@@ -82,6 +83,7 @@ Config config_of(const Case& c) {
                       .contiguous_memory_optimization = c.contiguous_inputs};
   engine.determinism = c.determinism;
   engine.pass_order = c.order;
+  engine.offload_step = c.step;
   engine.zero.offload_optimizer = {.device = c.optimizer,
                                    .nvme_path = testing::TempDir(),
                                    .pipeline_read = c.world != 2,
@@ -105,16 +107,19 @@ Config config_of(const Case& c) {
 
 struct Real {
   MemoryReport memory;
-  int64_t sent = 0;  // in the second step
+  int64_t sent = 0;  // in one step
   int64_t received = 0;
   zero::SwapTraffic swap;
 };
 
+// The update of the first of four steps ends beside the second; then comes one that is measured,
+// from the end of an update to the end of the next; and that of the fourth ends on its own.
 class Traffic final : public TrainerObserver {
  public:
   explicit Traffic(zero::Engine& engine)
       : engine_(engine), communicator_(engine.world().communicator()) {}
-  void on_step(const StepMetrics&, const Progress&) override {
+  void on_step(const StepMetrics& metrics, const Progress&) override {
+    if (metrics.step == 2 || metrics.step == 3) engine_.finish_update();
     sent.push_back(communicator_.bytes_sent());
     received.push_back(communicator_.bytes_received());
     swap.push_back(engine_.swap_traffic());
@@ -124,7 +129,7 @@ class Traffic final : public TrainerObserver {
   std::vector<zero::SwapTraffic> swap;
 
  private:
-  const zero::Engine& engine_;
+  zero::Engine& engine_;
   const comm::Communicator& communicator_;
 };
 
@@ -136,7 +141,7 @@ std::vector<Real> run(const Case& c) {
   const ScratchFolder folder;
   comm::run_local_ranks(c.world, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
     const auto model = make_model(c.model.config);
-    zero::Engine engine(*model, config.engine, world, {.total_steps = 3});
+    zero::Engine engine(*model, config.engine, world, {.total_steps = 4});
     Loader loader(data, {.micro_batch = 2,
                          .seq_len = kSeq,
                          .seed = 5,
@@ -149,15 +154,15 @@ std::vector<Real> run(const Case& c) {
                                           .world = world.size()});
     Traffic traffic(engine);
     Trainer trainer(engine, loader, &evaluation, {}, &traffic,
-                    {.steps = 3, .save = [&](const std::string& name) {
+                    {.steps = 4, .save = [&](const std::string& name) {
                        save_model(engine, c.model, folder / name);
                      }});
     trainer.run();
     Real& real = ranks[static_cast<size_t>(world.rank())];
     real.memory = world.context().allocator().report();
-    real.sent = traffic.sent[1] - traffic.sent[0];
-    real.received = traffic.received[1] - traffic.received[0];
-    real.swap = traffic.swap[1] - traffic.swap[0];
+    real.sent = traffic.sent[2] - traffic.sent[1];
+    real.received = traffic.received[2] - traffic.received[1];
+    real.swap = traffic.swap[2] - traffic.swap[1];
   });
   return ranks;
 }
@@ -236,6 +241,9 @@ INSTANTIATE_TEST_SUITE_P(
              zero::OffloadDevice::cpu},
         Case{"llama_3_2_cpu", llama(), 3, 2, 2, 1, DType::bf16, false, true,
              zero::Determinism::world, zero::OffloadDevice::cpu},
+        Case{"streamed", gpt2(), 3, 1, 1, 0, DType::bf16, true, false, zero::Determinism::run,
+             zero::OffloadDevice::cpu, zero::OffloadDevice::cpu, zero::PassOrder::horizontal, false,
+             zero::OffloadStep::device},
         Case{"gpt2_1_1_nvme", gpt2(), 1, 1, 1, 0, DType::bf16, false, false, zero::Determinism::run,
              zero::OffloadDevice::nvme},
         Case{"gpt2_2_2_nvme", gpt2(), 2, 2, 2, 0, DType::f32, false, false, zero::Determinism::run,

@@ -476,6 +476,9 @@ void Reader::read_own() {
   if (own.choice("schedule", {"horizontal", "vertical"}).value_or(0) == 1) {
     config_.engine.pass_order = zero::PassOrder::vertical;
   }
+  if (own.choice("offload_step", {"host", "device"}).value_or(0) == 1) {
+    config_.engine.offload_step = zero::OffloadStep::device;
+  }
   if (own.choice("reduce_algorithm", {"ordered", "native"}).value_or(0) == 1) {
     gradient.reduce_algorithm = zero::ReduceAlgorithm::native;
   }
@@ -496,6 +499,7 @@ void Reader::read_own() {
       own.integer("max_consecutive_skips", 1).value_or(100);
   config_.num_threads = static_cast<int>(own.integer("num_threads", 0, 4096).value_or(0));
   config_.device_memory_limit = own.bytes("device_memory_limit");
+  config_.engine.overlap_update = own.boolean("overlap_update").value_or(true);
   config_.engine.verify_swap = own.boolean("verify_swap").value_or(true);
   if (!config_.engine.verify_swap) {
     config_.notices.push_back(

@@ -255,6 +255,9 @@ const std::vector<KeyInfo>& config_keys() {
        "\"horizontal\" (default) or \"vertical\": all micro-batches through a layer before the "
        "next; "
        "reduces after every micro-batch"},
+      {"zinc.offload_step", kWorks,
+       "\"host\" (default) or \"device\": with offload_optimizer to the cpu, which of them "
+       "updates"},
       {"zinc.reduce_algorithm", kWorks, "\"ordered\" or \"native\""},
       {"zinc.loss_reduction", kWorks, "\"tokens\" or \"micro_batch\" (DeepSpeed's mean of means)"},
       {"zinc.recompute_every_blocks", kWorks,
@@ -262,6 +265,8 @@ const std::vector<KeyInfo>& config_keys() {
       {"zinc.max_consecutive_skips", kWorks, "overflows in a row that end the run"},
       {"zinc.num_threads", kWorks, "per rank; 0: cores / local ranks"},
       {"zinc.device_memory_limit", kWorks, "as in \"2GiB\""},
+      {"zinc.overlap_update", kWorks,
+       "false: updates of states on NVMe stay within their step (docs/offload.md)"},
       {"zinc.verify_swap", kWorks, "false: what a disk gives back is not checked by CRC"},
       {"zinc.comm_deadline_seconds", kWorks, "how long a collective may wait for its peers"},
       {"zinc.trace", kWorks, "file: every gather, reduction, stall and kernel (docs/trace.md)"},

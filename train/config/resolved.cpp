@@ -212,6 +212,7 @@ void write_own(json::Writer& json, const Config& config) {
   json.member("determinism", zero::name_of(engine.determinism));
   json.member("reduce_schedule", zero::name_of(engine.reduce_schedule()));
   json.member("schedule", zero::name_of(engine.pass_order));
+  json.member("offload_step", zero::name_of(engine.offload_step));
   json.member("reduce_algorithm", zero::name_of(engine.gradient.reduce_algorithm));
   json.member("loss_reduction", zero::name_of(engine.gradient.loss_reduction));
   json.member("recompute_every_blocks", engine.recompute.every_blocks);
@@ -219,6 +220,7 @@ void write_own(json::Writer& json, const Config& config) {
   json.member("num_threads", config.num_threads);
   if (config.device_memory_limit) json.member("device_memory_limit", *config.device_memory_limit);
   json.member("comm_deadline_seconds", static_cast<double>(config.comm_deadline.count()) / 1000.0);
+  json.member("overlap_update", engine.overlap_update);
   json.member("verify_swap", engine.verify_swap);
   if (!config.trace.empty()) json.member("trace", config.trace);
   json.end_object();
