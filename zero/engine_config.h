@@ -148,6 +148,9 @@ struct EngineConfig {
   PassOrder pass_order = PassOrder::horizontal;
   // Measures the phases of every step; each then waits for the one before.
   bool wall_clock_breakdown = false;
+  // On a GPU: records the passes of a micro-batch once and launches them as one CUDA graph after
+  // that; zero/recorded_passes.h says what it takes.
+  bool cuda_graph = false;
   // Checks the CRC of every byte that comes back from a swap file.
   bool verify_swap = true;
 

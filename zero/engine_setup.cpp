@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <string>
 #include <utility>
 
 #include "core/error.h"
 #include "optim/factory.h"
 #include "zero/agreement.h"
+#include "zero/gradient_policy.h"
 
 namespace zinc::zero {
 namespace {
@@ -40,6 +42,9 @@ comm::World& checked(comm::World& world, const EngineConfig& config) {
         "offload_optimizer and offload_param do not work on a GPU yet: leave them out, or take "
         "--device cpu");
   }
+  if (config.cuda_graph && !world.context().device().is_cuda()) {
+    throw ConfigError("\"cuda_graph\": true needs a GPU: leave it out, or take --device cuda");
+  }
   return world;
 }
 
@@ -60,6 +65,37 @@ std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
     return std::move(options.optimizer);
   }
   return optim::make_optimizer(config.optimizer);
+}
+
+std::unique_ptr<RecordedPasses> make_recorded_passes(const EngineConfig& config, bool dynamic_model,
+                                                     Context& context, GradientStore& gradients) {
+  if (!config.cuda_graph) return nullptr;
+  if (dynamic_model) {
+    throw ConfigError(
+        "\"cuda_graph\": true does not work with a dynamic model: its code would not run again");
+  }
+  return std::make_unique<RecordedPasses>(context, gradients);
+}
+
+int state_index(const optim::Optimizer& optimizer, std::string_view state) {
+  std::string known;
+  for (int i = 0; i < optimizer.num_states(); ++i) {
+    if (optimizer.state_name(i) == state) return i;
+    known += concat(" ", optimizer.state_name(i));
+  }
+  throw InvalidArgument(concat("optimizer ", optimizer.name(), " has no state called '", state,
+                               "'; it has", known.empty() ? " none" : known));
+}
+
+void require_no_sync_works(const EngineConfig& config) {
+  require(config.zero.stage <= 1, "NoSync: gradients are sharded on stage ", config.zero.stage,
+          ", so every backward() has to reduce; use stage 0 or 1");
+  const GradientPolicy policy = GradientPolicy::choose(config);
+  require(policy.schedule == ReduceSchedule::boundary,
+          "NoSync: needs \"reduce_schedule\": \"boundary\"");
+  require(policy.several || !is_16bit_float(policy.kept),
+          "NoSync: with one micro-batch per step gradients are kept in ", policy.kept,
+          "; set \"grad_accum_dtype\": \"fp32\" to add them up");
 }
 
 bool agrees(comm::World& world, uint64_t schedule, uint64_t parameter_groups) {

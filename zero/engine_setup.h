@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "comm/world.h"
 #include "nn/model.h"
 #include "optim/optimizer.h"
 #include "zero/engine.h"
+#include "zero/recorded_passes.h"
 #include "zero/shard_group.h"
 
 namespace zinc::zero {
@@ -25,6 +27,16 @@ std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
 // Sets the model's dtype and recomputation, and cuts it into groups. Throws ConfigError where the
 // configuration asks for what the model cannot do.
 std::vector<ShardGroup> prepare_groups(nn::Model& model, const EngineConfig& config, int world);
+
+// Null without "cuda_graph". Throws ConfigError for a dynamic model.
+std::unique_ptr<RecordedPasses> make_recorded_passes(const EngineConfig& config, bool dynamic_model,
+                                                     Context& context, GradientStore& gradients);
+
+// The number of a state by its name; throws InvalidArgument with all names.
+int state_index(const optim::Optimizer& optimizer, std::string_view state);
+
+// Throws InvalidArgument where gradients cannot be added up without reducing them.
+void require_no_sync_works(const EngineConfig& config);
 
 // True, or CommError where the ranks' hashes differ. Collective.
 bool agrees(comm::World& world, uint64_t schedule, uint64_t parameter_groups);

@@ -27,6 +27,7 @@ class WholeSums : public GroupGradients {
   }
 
   void discard() override {
+    if (options().stays) return;
     for (GroupState& state : states()) {
       now(state).written.reset();
       state.kept.reset();

@@ -21,7 +21,10 @@ class GroupGradients : public GradientStore {
   void enter(int64_t i) override { current_ = static_cast<size_t>(i); }
   autograd::GradientTarget target(ParameterIndex parameter) override;
   void gradient_done(ParameterIndex parameter) override;
+  void complete_micro_steps() override;
   void end_micro_steps() override;
+  GradientProgress progress() const override;
+  void resume(const GradientProgress& progress) override;
   void on_complete(Complete complete) override { on_complete_ = std::move(complete); }
   void on_gradient(std::function<void()> moment) override { on_gradient_ = std::move(moment); }
   bool has_arrived(int group) override { return states_[static_cast<size_t>(group)].work.query(); }

@@ -3,6 +3,7 @@
 // at any time: a missing wait or an early reuse of memory shows as a wrong bit.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "comm/nccl/nccl_communicator.h"
 #include "core/cuda_backend.h"
 #include "core/error.h"
+#include "tests/equivalence/gpu_schedules.h"
 #include "tests/zero/tiny_model.h"
 #include "train/model.h"
 #include "train/plan/plan.h"
@@ -26,31 +28,11 @@
 namespace zinc {
 namespace {
 
+using test::choose;
+using test::kGpu;
+using test::kSchedules;
+using test::Schedule;
 using zero::test::make_batch;
-
-constexpr Device kGpu{.kind = DeviceKind::cuda};
-
-// How streams run ahead of each other; on a GPU there is no choice.
-struct Schedule {
-  const char* name;
-#if defined(ZINC_CUDA_EMULATED)
-  ShuffledExecutor::Order order;
-#endif
-  uint64_t seed;
-};
-#if defined(ZINC_CUDA_EMULATED)
-using Order = ShuffledExecutor::Order;
-constexpr Schedule kSchedules[] = {{"earliest", Order::earliest, 0},
-                                   {"latest", Order::latest, 0},
-                                   {"random", Order::random, 1},
-                                   {"mixed", Order::by_seed, 2}};
-void choose(const Schedule& schedule) {
-  emulator::set_default_schedule(schedule.seed, schedule.order);
-}
-#else
-constexpr Schedule kSchedules[] = {{"first", 0}, {"second", 1}};
-void choose(const Schedule&) {}
-#endif
 
 struct Case {
   int world = 1;
@@ -240,8 +222,11 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
     int stage;
     int world;
     bool nccl;
+    int64_t graph_of = 0;  // micro-batches, each as a CUDA graph
   };
-  for (const auto& [stage, world, nccl] : {Run{0, 1, false}, Run{3, 2, false}, Run{3, 2, true}}) {
+  for (const auto& [stage, world, nccl, graph_of] :
+       {Run{0, 1, false}, Run{3, 2, false}, Run{3, 2, true}, Run{0, 1, false, 1},
+        Run{1, 2, false, 4}}) {
 #if defined(ZINC_CUDA_EMULATED)
     if (nccl) emulator::set_num_devices(world);
 #endif
@@ -249,7 +234,8 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
     if (nccl && static_cast<int>(cuda_devices().size()) < world) continue;
     train::Config config;
     config.seed = 5;
-    config.engine.batch = {.micro_batch = 2, .accumulation = 1};
+    config.engine.batch = {.micro_batch = 2, .accumulation = std::max<int64_t>(graph_of, 1)};
+    config.engine.cuda_graph = graph_of > 0;
     config.engine.precision.dtype = DType::bf16;
     config.engine.precision.check_overflow = true;
     config.engine.zero.stage = stage;
@@ -277,6 +263,7 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
           engine, loader, &evaluation, {}, nullptr,
           {.steps = 2, .save = [&](const std::string&) { engine.read_own_weights({}); }});
       trainer.run();
+      EXPECT_EQ(engine.graph_use().launched, graph_of);
       reports[static_cast<size_t>(ranks.rank())] = ranks.context().allocator().report();
     });
     const MemoryReport& real = reports[static_cast<size_t>(plan.fullest.rank)];
