@@ -16,6 +16,7 @@
 namespace zinc::bench {
 namespace {
 
+using offload::Checksum;
 using offload::File;
 using offload::IoHandle;
 using offload::Storage;
@@ -60,13 +61,13 @@ class NamedFile {
 
 enum class Mode : uint8_t { read, write, mixed };
 
-double run_zinc(Storage& storage, const File& file, const Memory& memory, int64_t bytes,
-                Mode mode) {
+double run_zinc(Storage& storage, const File& file, const Memory& memory, int64_t bytes, Mode mode,
+                Checksum checksum = Checksum::none) {
   const double seconds = seconds_of([&] {
     if (mode == Mode::read) {
-      storage.read(file, 0, memory.part(0, bytes)).wait();
+      storage.read(file, 0, memory.part(0, bytes), checksum).wait();
     } else if (mode == Mode::write) {
-      storage.write(file, 0, memory.part(0, bytes)).wait();
+      storage.write(file, 0, memory.part(0, bytes), checksum).wait();
     } else {
       IoHandle in = storage.read(file, 0, memory.part(0, bytes / 2));
       IoHandle out = storage.write(file, bytes / 2, memory.part(bytes / 2, bytes / 2));
@@ -104,22 +105,28 @@ std::optional<double> run_fio(const std::string& path, const offload::StorageOpt
 IoBenchResult measure(const IoBenchOptions& options, const offload::StorageOptions& shape,
                       const NamedFile& file, const Memory& memory, bool fio) {
   const auto storage = offload::make_storage(shape);
-  Samples read, write, mixed, fio_read, fio_write;
+  Samples read, write, mixed, checked_read, checked_write, fio_read, fio_write;
   const int64_t bytes = options.file_bytes;
   const auto beside = [&](Samples& samples, bool writes) {
     if (!fio) return;
     if (const auto rate = run_fio(file.path(), shape, bytes, writes)) samples.add(*rate);
   };
   for (int i = 0; i < options.repetitions; ++i) {
-    write.add(run_zinc(*storage, file.file(), memory, bytes, Mode::write));
+    const auto run = [&](Mode mode, Checksum checksum = Checksum::none) {
+      return run_zinc(*storage, file.file(), memory, bytes, mode, checksum);
+    };
+    write.add(run(Mode::write));
+    checked_write.add(run(Mode::write, Checksum::crc32c));
     beside(fio_write, true);
-    read.add(run_zinc(*storage, file.file(), memory, bytes, Mode::read));
+    read.add(run(Mode::read));
+    checked_read.add(run(Mode::read, Checksum::crc32c));
     beside(fio_read, false);
-    mixed.add(run_zinc(*storage, file.file(), memory, bytes, Mode::mixed));
+    mixed.add(run(Mode::mixed));
   }
   IoBenchResult result{
       .options = shape,
       .zinc = {.read = read.median(), .write = write.median(), .mixed = mixed.median()},
+      .checked = {.read = checked_read.median(), .write = checked_write.median()},
       .fio = {}};
   if (fio_read.count() > 0 && fio_write.count() > 0) {
     result.fio = IoRates{.read = fio_read.median(), .write = fio_write.median()};
@@ -165,15 +172,18 @@ IoBenchReport run_io_bench(const IoBenchOptions& options,
 
 std::string io_table_header() {
   return fmt::format(
-      "{:>10} {:>6} {:>8} | {:>8} {:>8} {:>8} GB/s | {:>8} {:>8} GB/s | {:>6} {:>6}\n", "block KiB",
-      "depth", "threads", "read", "write", "mixed", "fio read", "write", "r/fio", "w/fio");
+      "{:>10} {:>6} {:>8} | {:>8} {:>8} {:>8} GB/s | {:>6} {:>6} | {:>8} {:>8} GB/s | {:>6} "
+      "{:>6}\n",
+      "block KiB", "depth", "threads", "read", "write", "mixed", "r crc", "w crc", "fio read",
+      "write", "r/fio", "w/fio");
 }
 
 std::string io_table_row(const IoBenchResult& result) {
-  std::string row = fmt::format("{:>10} {:>6} {:>8} | {:>8.2f} {:>8.2f} {:>8.2f}      |",
-                                result.options.block_size >> 10, result.options.queue_depth,
-                                result.options.threads, gigabytes(result.zinc.read),
-                                gigabytes(result.zinc.write), gigabytes(result.zinc.mixed));
+  std::string row = fmt::format(
+      "{:>10} {:>6} {:>8} | {:>8.2f} {:>8.2f} {:>8.2f}      | {:>6.3f} {:>6.3f} |",
+      result.options.block_size >> 10, result.options.queue_depth, result.options.threads,
+      gigabytes(result.zinc.read), gigabytes(result.zinc.write), gigabytes(result.zinc.mixed),
+      result.checked.read / result.zinc.read, result.checked.write / result.zinc.write);
   if (!result.fio) return row + "\n";
   return row + fmt::format(" {:>8.2f} {:>8.2f}      | {:>6.3f} {:>6.3f}\n",
                            gigabytes(result.fio->read), gigabytes(result.fio->write),

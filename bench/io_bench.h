@@ -1,5 +1,5 @@
 // bench/io_bench.h: what storage moves per second on a directory's disk, by block size, queue depth
-// and threads, beside fio on the same file.
+// and threads, with and without checksums, beside fio on the same file.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +34,7 @@ struct IoRates {
 struct IoBenchResult {
   offload::StorageOptions options;
   IoRates zinc;
+  IoRates checked;             // with a CRC of every byte; `mixed` is not measured
   std::optional<IoRates> fio;  // `mixed` is not measured
 };
 

@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "comm/ordered_sum.h"
 #include "comm/partition.h"
+#include "kernels/tree_sum.h"
 
 namespace zinc::comm {
 namespace {
@@ -77,12 +77,12 @@ void reduce_parts(Transport& transport, const Call& call, const Reduction& args)
   exchange.workspace = {bytes_of(args.workspace), static_cast<size_t>(args.workspace.bytes())};
   exchange.take = [&args, element](int64_t first, int64_t bytes,
                                    std::span<const std::byte* const> sources) {
-    ordered_sum({.sources = sources,
-                 .dtype = args.dtype,
-                 .n = bytes / element,
-                 .out = args.out + first / element * size_of(args.out_dtype),
-                 .out_dtype = args.out_dtype,
-                 .accumulate = args.accumulate});
+    kernels::tree_sum_on_host({.in = sources,
+                               .dtype = args.dtype,
+                               .n = bytes / element,
+                               .out = args.out + first / element * size_of(args.out_dtype),
+                               .out_dtype = args.out_dtype,
+                               .accumulate = args.accumulate});
   };
   transport.exchange(call, exchange);
 }
@@ -106,12 +106,12 @@ void run_reduce_scatter(Transport& transport, const Call& call, const ReduceScat
                                 .dtype = args.in.dtype(),
                                 .scatter = true});
     const std::byte* const sources[] = {sum};
-    ordered_sum({.sources = sources,
-                 .dtype = args.in.dtype(),
-                 .n = args.out.numel(),
-                 .out = bytes_of(args.out),
-                 .out_dtype = args.out.dtype(),
-                 .accumulate = args.accumulate});
+    kernels::tree_sum_on_host({.in = sources,
+                               .dtype = args.in.dtype(),
+                               .n = args.out.numel(),
+                               .out = bytes_of(args.out),
+                               .out_dtype = args.out.dtype(),
+                               .accumulate = args.accumulate});
     return;
   }
   reduce_parts(transport, call,

@@ -7,6 +7,7 @@ namespace zinc::kernels {
 
 namespace cpu {
 void tree_sum(const TreeSum& args);
+void tree_sum_of_range(const HostTreeSum& args, int64_t begin, int64_t end);
 }  // namespace cpu
 namespace cuda {
 void tree_sum(const TreeSum& args, StreamRef stream);
@@ -31,6 +32,12 @@ void tree_sum(const TreeSum& args, StreamRef stream) {
   run_on_device(
       kOp, args, args.in.device(), stream, [args] { cpu::tree_sum(args); },
       [&] { cuda::tree_sum(args, stream); });
+}
+
+void tree_sum_on_host(const HostTreeSum& args) {
+  const auto count = static_cast<int64_t>(args.in.size());
+  bug_check(count >= 1 && count <= kMaxTreeSumArrays, "tree_sum_on_host of ", count, " arrays");
+  cpu::tree_sum_of_range(args, 0, args.n);
 }
 
 Cost cost(const TreeSum& args) {

@@ -6,7 +6,9 @@
 // result is rounded once to the dtype of `out`.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "core/stream.h"
 #include "core/view.h"
@@ -27,5 +29,18 @@ struct TreeSum {
 // give the same bits. Deterministic.
 void tree_sum(const TreeSum& args, StreamRef stream);
 Cost cost(const TreeSum& args);
+
+// The same sum of arrays at any addresses in host memory.
+struct HostTreeSum {
+  std::span<const std::byte* const> in;  // 1 to kMaxTreeSumArrays of [n], f64 | f32 | bf16 | f16
+  DType dtype = DType::f32;
+  int64_t n = 0;
+  std::byte* out = nullptr;      // [n]; may be one of the arrays, and no other overlap
+  DType out_dtype = DType::f32;  // `dtype` or f32
+  bool accumulate = false;
+};
+
+// In the calling thread, done at return. Bits equal those of tree_sum().
+void tree_sum_on_host(const HostTreeSum& args);
 
 }  // namespace zinc::kernels

@@ -17,7 +17,6 @@
 #include "zero/engine_setup.h"
 #include "zero/evaluation_scope.h"
 #include "zero/gradient_norm.h"
-#include "zero/host_activations.h"
 #include "zero/host_memory.h"
 #include "zero/lockstep.h"
 #include "zero/loss_totals.h"
@@ -26,6 +25,7 @@
 #include "zero/phase_clock.h"
 #include "zero/recorded_passes.h"
 #include "zero/resident_values.h"
+#include "zero/saved_inputs.h"
 #include "zero/shard_group.h"
 #include "zero/step_schedule.h"
 #include "zero/strategy.h"
@@ -82,10 +82,9 @@ class Engine::Impl {
     source_.begin(WeightStore::Phase::forward);
     const EngineParameterSource::Pass pass(source_);
     const autograd::ExpectedLossGradient expected(totals_.seed(scaler_.scale(), batch.num_targets));
-    const autograd::RecomputeInputScope recompute(
-        config_.recompute.cpu_checkpointing ? &host_activations_ : nullptr);
+    const autograd::RecomputeInputScope recompute(saved_inputs_.store());
     Loss loss{.sum = model_.loss(batch), .num_targets = batch.num_targets};
-    host_activations_.settle();
+    saved_inputs_.settle();
     pass.end();
     clock_.stop(start, &PhaseSeconds::forward);
     return loss;
@@ -301,7 +300,7 @@ class Engine::Impl {
   std::optional<Lockstep> lockstep_;
   EngineParameterSource source_;
   std::unique_ptr<RecordedPasses> recorded_;  // null without "cuda_graph"
-  HostActivations host_activations_{context_};
+  SavedInputs saved_inputs_{context_, config_.recompute, model_, config_.batches_together()};
 
   LossTotals totals_{config_.gradient.loss_reduction};
   int64_t num_steps_ = 0;
@@ -387,10 +386,9 @@ class Engine::Impl {
       const TracePhase phase(context_.trace(), "forward");
       const auto start = clock_.start();
       const EngineParameterSource::Pass pass(source_);
-      const autograd::RecomputeInputScope recompute(
-          config_.recompute.cpu_checkpointing ? &host_activations_ : nullptr);
+      const autograd::RecomputeInputScope recompute(saved_inputs_.store());
       passes.forward([this](int64_t i) { enter("forward", i + 1); });
-      host_activations_.settle();
+      saved_inputs_.settle();
       pass.end();
       clock_.stop(start, &PhaseSeconds::forward);
     }

@@ -54,6 +54,10 @@ void check_graph(const EngineConfig& config, const Check& check) {
         graph + "does not work with offload_optimizer");
   check(!config.recompute.cpu_checkpointing,
         graph + "does not work with cpu_checkpointing: inputs would leave for the host");
+  check(!config.recompute.contiguous_memory_optimization,
+        graph +
+            "does not work with contiguous_memory_optimization: the memory of passes is kept "
+            "already");
   check(!config.wall_clock_breakdown,
         graph + "does not work with wall_clock_breakdown: a launch has no phases");
 }

@@ -112,7 +112,8 @@ struct RecomputeConfig {
   int64_t every_blocks = 0;  // 0: off; n: one saved input per n transformer blocks
   // Another way to say it: as many saved inputs in the whole model, at most; 0: not said.
   int64_t num_checkpoints = 0;
-  bool cpu_checkpointing = false;  // saved inputs in the host tier
+  bool cpu_checkpointing = false;               // saved inputs in the host tier
+  bool contiguous_memory_optimization = false;  // saved inputs side by side in one allocation
 };
 
 struct ZeroConfig {

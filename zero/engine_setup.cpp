@@ -12,13 +12,18 @@
 #include "zero/gradient_policy.h"
 
 namespace zinc::zero {
+
+int64_t num_blocks(nn::Model& model) {
+  const auto modules = model.modules();
+  return std::count_if(modules.begin(), modules.end(),
+                       [](const nn::Module* module) { return module->is_shard_unit(); });
+}
+
 namespace {
 
 int64_t recompute_every(nn::Model& model, const RecomputeConfig& recompute) {
   if (recompute.num_checkpoints == 0) return recompute.every_blocks;
-  const auto modules = model.modules();
-  const int64_t blocks = std::count_if(modules.begin(), modules.end(),
-                                       [](const nn::Module* m) { return m->is_shard_unit(); });
+  const int64_t blocks = num_blocks(model);
   return std::max<int64_t>(1, (blocks + recompute.num_checkpoints - 1) / recompute.num_checkpoints);
 }
 

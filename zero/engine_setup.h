@@ -38,6 +38,9 @@ int state_index(const optim::Optimizer& optimizer, std::string_view state);
 // Throws InvalidArgument where gradients cannot be added up without reducing them.
 void require_no_sync_works(const EngineConfig& config);
 
+// Transformer blocks: what recomputation counts.
+int64_t num_blocks(nn::Model& model);
+
 // True, or CommError where the ranks' hashes differ. Collective.
 bool agrees(comm::World& world, uint64_t schedule, uint64_t parameter_groups);
 

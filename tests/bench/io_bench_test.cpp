@@ -21,6 +21,8 @@ TEST(IoBench, MeasuresEveryRowNamesTheBestAndLeavesNothing) {
   const IoBenchReport report = run_io_bench(options, [&](const IoBenchResult& result) {
     ++rows;
     EXPECT_GT(result.zinc.worst(), 0.0);
+    EXPECT_GT(result.checked.read, 0.0);
+    EXPECT_GT(result.checked.write, 0.0);
     EXPECT_FALSE(result.fio.has_value());
   });
   EXPECT_EQ(rows, 4);

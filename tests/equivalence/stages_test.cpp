@@ -81,45 +81,78 @@ TEST(Stage3, BucketsPrefetchReuseAndRecomputationChangeNoBit) {
   same("recomputation of pairs", [](EngineConfig& e) { e.recompute.every_blocks = 2; });
   same("inputs of recomputation in host memory",
        [](EngineConfig& e) { e.recompute = {.every_blocks = 1, .cpu_checkpointing = true}; });
+  same("inputs of recomputation side by side", [](EngineConfig& e) {
+    e.recompute = {.every_blocks = 1, .contiguous_memory_optimization = true};
+  });
 }
 
-TEST(Recompute, InHostMemory_ChangesNoBitUnderShuffledExecution) {
+struct InputsIn {
+  const char* name;
+  bool host;
+  bool contiguous;
+};
+
+class SavedInputsOf : public testing::TestWithParam<InputsIn> {
+ protected:
+  static RecomputeConfig config() {
+    return {.every_blocks = 1,
+            .cpu_checkpointing = GetParam().host,
+            .contiguous_memory_optimization = GetParam().contiguous};
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Recomputation, SavedInputsOf,
+                         testing::Values(InputsIn{"HostMemory", true, false},
+                                         InputsIn{"HostMemorySideBySide", true, true},
+                                         InputsIn{"DeviceSideBySide", false, true}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(SavedInputsOf, ChangeNoBitUnderShuffledExecution) {
   const Case c{2, 2, DType::f32, ReduceSchedule::micro_step};
-  EngineConfig config = config_of(c);
-  config.zero.stage = 3;
-  const Outcome reference = run(c, config, 3);
-  config.recompute = {.every_blocks = 1, .cpu_checkpointing = true};
+  EngineConfig plain = config_of(c);
+  plain.zero.stage = 3;
+  const Outcome reference = run(c, plain, 3);
+  EngineConfig changed = plain;
+  changed.recompute = config();
   for (const uint64_t seed : {1, 2, 3, 4, 5}) {
-    EXPECT_EQ(
-        run(c, config, 3, {.execution = ContextOptions::Execution::shuffled, .shuffle_seed = seed}),
-        reference)
+    EXPECT_EQ(run(c, changed, 3,
+                  {.execution = ContextOptions::Execution::shuffled, .shuffle_seed = seed}),
+              reference)
         << seed;
   }
 }
 
-TEST(Recompute, InHostMemory_MovesBytesFromTheDevice) {
-  const auto peaks = [](bool host) {
-    MemoryReport report;
-    comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
-      EngineConfig config;
-      config.batch.micro_batch = 8;
-      config.recompute = {.every_blocks = 1, .cpu_checkpointing = host};
-      nn::Gpt2 model(tiny_config());
-      Engine engine(model, config, world);
+// What a training of two steps took, and what of it was there at its end.
+MemoryReport memory_of(const RecomputeConfig& recompute) {
+  MemoryReport report;
+  comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+    EngineConfig config;
+    config.batch.micro_batch = 8;
+    config.recompute = recompute;
+    nn::Gpt2 model(tiny_config());
+    Engine engine(model, config, world);
+    for (int step = 0; step < 2; ++step) {
       engine.backward(engine.forward(make_batch(0, 8, 16)));
       engine.step();
-      report = world.context().allocator().report();
-    });
-    return report;
-  };
-  const MemoryReport device = peaks(false);
-  const MemoryReport host = peaks(true);
-  EXPECT_EQ(device.at(Tier::pinned_host).peak, 0);
-  // Four blocks' inputs: [8, 16, 24] f32.
-  EXPECT_EQ(host.at(Tier::pinned_host).peak, 4 * 8 * 16 * 24 * 4);
-  EXPECT_EQ(host.at(Tier::pinned_host).live, 0);
-  EXPECT_LT(host.at(Tier::device, Label::activations).peak,
-            device.at(Tier::device, Label::activations).peak);
+    }
+    report = world.context().allocator().report();
+  });
+  return report;
+}
+
+TEST_P(SavedInputsOf, LieWhereTheConfigurationSays) {
+  constexpr int64_t kInputs = 4 * 8 * 16 * 24 * 4;  // of four blocks: [8, 16, 24] f32
+  const MemoryReport kept = memory_of({.every_blocks = 1});
+  const MemoryReport report = memory_of(config());
+  EXPECT_EQ(kept.at(Tier::pinned_host).peak, 0);
+  EXPECT_EQ(report.at(Tier::pinned_host).peak, GetParam().host ? kInputs : 0);
+  if (GetParam().host) {
+    EXPECT_LT(report.at(Tier::device, Label::activations).peak,
+              kept.at(Tier::device, Label::activations).peak);
+  }
+  // Kept for the next step, or given back.
+  const Tier tier = GetParam().host ? Tier::pinned_host : Tier::device;
+  EXPECT_EQ(report.at(tier, Label::activations).live, GetParam().contiguous ? kInputs : 0);
 }
 
 // Work runs as late, as early or in as random an order as events allow: a missing wait shows as a

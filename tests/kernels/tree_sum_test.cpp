@@ -101,6 +101,49 @@ TEST(TreeSum, OutputIsARowOfTheInput) {
   }
 }
 
+template <class T, class Out>
+void expect_sum_on_host(size_t count, size_t n, bool accumulate) {
+  // Apart, in falling order, at addresses that are multiples of the element's size only.
+  std::vector<T> memory(count * (n + 3));
+  std::vector<const std::byte*> in(count);
+  for (size_t i = 0; i < memory.size(); ++i) {
+    memory[i] = T(static_cast<AccumulatorOf<T>>(static_cast<int>(i * 37 % 101) - 50) / 7);
+  }
+  const auto start = [&](size_t r) { return memory.data() + (count - 1 - r) * (n + 3) + 1; };
+  for (size_t r = 0; r < count; ++r) in[r] = reinterpret_cast<const std::byte*>(start(r));
+  std::vector<Out> out(n + 2, Out(AccumulatorOf<T>{3}));
+  const auto value = [](Out element) { return static_cast<AccumulatorOf<Out>>(element); };
+  tree_sum_on_host({.in = in,
+                    .dtype = kDTypeOf<T>,
+                    .n = static_cast<int64_t>(n),
+                    .out = reinterpret_cast<std::byte*>(out.data() + 1),
+                    .out_dtype = kDTypeOf<Out>,
+                    .accumulate = accumulate});
+  for (size_t i = 0; i < n; ++i) {
+    std::vector<AccumulatorOf<T>> leaf;
+    for (size_t r = 0; r < count; ++r) leaf.push_back(static_cast<AccumulatorOf<T>>(start(r)[i]));
+    const auto sum = tree(leaf) + (accumulate ? AccumulatorOf<T>{3} : AccumulatorOf<T>{0});
+    ASSERT_EQ(value(out[i + 1]), value(Out(sum)))
+        << name_of(kDTypeOf<T>) << " count " << count << " n " << n << " at " << i;
+  }
+  EXPECT_EQ(value(out.front()), 3);
+  EXPECT_EQ(value(out.back()), 3);
+}
+
+TEST(HostTreeSum, OfArraysAnywhere_EqualsTheTreeOfIndices) {
+  for (const size_t count : {1, 2, 3, 4, 5, 8, 11}) {
+    for (const size_t n : {1, 17, 511, 1025}) {
+      for (const bool accumulate : {false, true}) {
+        expect_sum_on_host<double, double>(count, n, accumulate);
+        expect_sum_on_host<float, float>(count, n, accumulate);
+        expect_sum_on_host<bf16, bf16>(count, n, accumulate);
+        expect_sum_on_host<bf16, float>(count, n, accumulate);
+        expect_sum_on_host<f16, f16>(count, n, accumulate);
+      }
+    }
+  }
+}
+
 TEST(TreeSum, NoElements_DoesNothing) {
   HostArray in(Shape{3, 0}, DType::f32);
   HostArray out(Shape{0}, DType::f32);

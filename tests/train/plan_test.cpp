@@ -66,6 +66,7 @@ struct Case {
   zero::OffloadDevice optimizer = zero::OffloadDevice::none;
   zero::OffloadDevice parameters = zero::OffloadDevice::none;
   zero::PassOrder order = zero::PassOrder::horizontal;
+  bool contiguous_inputs = false;  // contiguous_memory_optimization
 };
 
 Config config_of(const Case& c) {
@@ -76,7 +77,9 @@ Config config_of(const Case& c) {
   engine.precision.dtype = c.dtype;
   engine.precision.check_overflow = c.dtype != DType::f32;
   engine.zero.stage = c.stage;
-  engine.recompute = {.every_blocks = c.recompute_every, .cpu_checkpointing = c.host_inputs};
+  engine.recompute = {.every_blocks = c.recompute_every,
+                      .cpu_checkpointing = c.host_inputs,
+                      .contiguous_memory_optimization = c.contiguous_inputs};
   engine.determinism = c.determinism;
   engine.pass_order = c.order;
   engine.zero.offload_optimizer = {.device = c.optimizer,
@@ -162,6 +165,11 @@ std::vector<Real> run(const Case& c) {
 comm::World single_world() {
   return comm::World({}, comm::make_single(),
                      std::make_unique<Context>(ContextOptions{.seed = 5, .num_threads = 1}));
+}
+
+Case side_by_side(Case c) {
+  c.contiguous_inputs = true;
+  return c;
 }
 
 class PlanOf : public testing::TestWithParam<Case> {};
@@ -250,6 +258,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"vertical_states_cpu", llama(), 1, 2, 3, 0, DType::f32, false, false,
              zero::Determinism::run, zero::OffloadDevice::cpu, zero::OffloadDevice::none,
              zero::PassOrder::vertical},
+        side_by_side(Case{"gpt2_3_2_side_by_side", gpt2(), 3, 2, 2, 1}),
+        side_by_side(Case{"llama_1_2_host_side_by_side", llama(), 1, 2, 1, 2, DType::bf16, false,
+                          true}),
         Case{"llama_0_2", llama(), 0, 2}, Case{"llama_1_3", llama(), 1, 3, 2},
         Case{"llama_2_2_recompute", llama(), 2, 2, 1, 1},
         Case{"llama_3_3_bounds", llama(), 3, 3, 2, 1, DType::bf16, true}),

@@ -172,6 +172,18 @@ TEST(ZeroKeys, NumberCheckpoints_IsHowManyInputsAreSaved) {
   EXPECT_THROW(checkpoints("0"), ConfigError);
 }
 
+TEST(ZeroKeys, ContiguousMemoryOptimization_KeepsThePlacesOfAllInputs) {
+  const auto live = [](const std::string& more) {
+    const std::string keys =
+        R"("activation_checkpointing": {"cpu_checkpointing": true, "number_checkpoints": 2)";
+    const RankPlan of = plan(R"("stage": 2)", keys + more + "}, ");
+    EXPECT_GT(of.peaks.at(Tier::pinned_host, Label::activations).peak, 0);
+    return of.peaks.at(Tier::pinned_host, Label::activations).live;
+  };
+  EXPECT_EQ(live(""), 0);
+  EXPECT_GT(live(R"(, "contiguous_memory_optimization": true)"), 0);
+}
+
 // The losses and weights of a short training with a configuration, two ranks.
 std::vector<float> trained(const Config& config) {
   std::vector<float> values;
@@ -243,8 +255,7 @@ TEST(ZeroKeys, OfActivationCheckpointing_WithoutEffectChangeNothing) {
   const Config without = with("");
   const std::string reference = json_of(whole_plan(without, true));
   const std::vector<float> run = trained(without);
-  for (const char* key : {"partition_activations", "contiguous_memory_optimization",
-                          "synchronize_checkpoint_boundary", "profile"}) {
+  for (const char* key : {"partition_activations", "synchronize_checkpoint_boundary", "profile"}) {
     const Config config = with(concat(", \"", key, "\": true"));
     ASSERT_EQ(config.notices.size(), without.notices.size() + 1) << key;
     EXPECT_EQ(json_of(whole_plan(config, true)), reference) << key;

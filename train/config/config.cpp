@@ -435,6 +435,8 @@ void Reader::read_activations() {
   Fields fields(top_.block("activation_checkpointing"), "activation_checkpointing", findings_);
   zero::RecomputeConfig& recompute = config_.engine.recompute;
   recompute.cpu_checkpointing = fields.boolean("cpu_checkpointing").value_or(false);
+  recompute.contiguous_memory_optimization =
+      fields.boolean("contiguous_memory_optimization").value_or(false);
   recompute.num_checkpoints = fields.integer("number_checkpoints", 1).value_or(0);
   fields.finish();
 }
@@ -482,12 +484,14 @@ void Reader::read_own() {
   }
   zero::RecomputeConfig& recompute = config_.engine.recompute;
   recompute.every_blocks = own.integer("recompute_every_blocks", 0).value_or(0);
-  if (recompute.cpu_checkpointing && recompute.every_blocks == 0 &&
-      recompute.num_checkpoints == 0) {
-    config_.notices.push_back(
-        "activation_checkpointing.cpu_checkpointing has no effect without number_checkpoints or "
-        "zinc.recompute_every_blocks");
-  }
+  const auto needs_recomputation = [&](bool asked, std::string_view key) {
+    if (!asked || recompute.every_blocks != 0 || recompute.num_checkpoints != 0) return;
+    config_.notices.push_back(concat("activation_checkpointing.", key,
+                                     " has no effect without number_checkpoints or "
+                                     "zinc.recompute_every_blocks"));
+  };
+  needs_recomputation(recompute.cpu_checkpointing, "cpu_checkpointing");
+  needs_recomputation(recompute.contiguous_memory_optimization, "contiguous_memory_optimization");
   config_.engine.precision.max_consecutive_skips =
       own.integer("max_consecutive_skips", 1).value_or(100);
   config_.num_threads = static_cast<int>(own.integer("num_threads", 0, 4096).value_or(0));

@@ -187,10 +187,8 @@ const std::vector<KeyInfo>& config_keys() {
        "there is no tensor parallelism"},
       {"activation_checkpointing.cpu_checkpointing", kWorks,
        "saved inputs of recomputed blocks in host memory; see number_checkpoints"},
-      {"activation_checkpointing.contiguous_memory_optimization", kNoEffect,
-       "DeepSpeed packs the slices of partition_activations with it; a saved input here is the "
-       "block's "
-       "own input, kept whole and without a copy"},
+      {"activation_checkpointing.contiguous_memory_optimization", kWorks,
+       "saved inputs side by side in one allocation that is kept from step to step"},
       {"activation_checkpointing.synchronize_checkpoint_boundary", kNoEffect, ""},
       {"activation_checkpointing.profile", kNoEffect, "see the trace"},
       // --- I/O

@@ -200,6 +200,7 @@ void write_monitor(json::Writer& json, std::string_view key, const MonitorConfig
 void write_activations(json::Writer& json, const zero::RecomputeConfig& recompute) {
   json.key("activation_checkpointing").begin_object();
   json.member("cpu_checkpointing", recompute.cpu_checkpointing);
+  json.member("contiguous_memory_optimization", recompute.contiguous_memory_optimization);
   if (recompute.num_checkpoints > 0) json.member("number_checkpoints", recompute.num_checkpoints);
   json.end_object();
 }

@@ -1,0 +1,85 @@
+#include "zero/input_places.h"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <vector>
+
+namespace zinc::zero {
+namespace {
+
+constexpr int64_t kBytes = 1000;  // places begin at multiples of 256
+
+int64_t live(Context& context) { return context.allocator().report().at(Tier::device).live; }
+
+TEST(InputPlaces, LieSideBySideInOneBlock) {
+  Context context(ContextOptions{});
+  InputPlaces places(context, Tier::device, 3);
+  std::vector<InputPlaces::Place> taken;
+  for (int i = 0; i < 3; ++i) taken.push_back(places.take(kBytes));
+  for (int i = 1; i < 3; ++i) {
+    EXPECT_EQ(static_cast<std::byte*>(taken[static_cast<size_t>(i)].data) -
+                  static_cast<std::byte*>(taken[0].data),
+              1024 * i);
+  }
+  EXPECT_EQ(live(context), 3 * 1024);
+}
+
+TEST(InputPlaces, AreKeptAndHandedOutAgain) {
+  Context context(ContextOptions{});
+  InputPlaces places(context, Tier::device, 2);
+  InputPlaces::Place first = places.take(kBytes);
+  const void* const data = first.data;
+  const InputPlaces::Place second = places.take(kBytes);
+  first.owner.reset();
+  EXPECT_EQ(live(context), 2 * 1024);
+  EXPECT_EQ(places.take(kBytes).data, data);
+}
+
+TEST(InputPlaces, OfAnotherSize_TakeTheRoomOfThoseThatNobodyHas) {
+  Context context(ContextOptions{});
+  InputPlaces places(context, Tier::device, 2);
+  places.take(kBytes);
+  InputPlaces::Place larger = places.take(4 * kBytes);
+  EXPECT_EQ(live(context), 2 * 4096);
+  const InputPlaces::Place small = places.take(kBytes);  // the larger is still there
+  EXPECT_EQ(live(context), 2 * 4096 + 2 * 1024);
+  larger.owner.reset();
+  const InputPlaces::Place other = places.take(kBytes);
+  EXPECT_EQ(live(context), 2 * 1024);
+  EXPECT_NE(other.data, small.data);
+}
+
+TEST(InputPlaces, BeyondTheirNumber_ComeInASecondBlock) {
+  Context context(ContextOptions{});
+  InputPlaces places(context, Tier::device, 1);
+  const InputPlaces::Place first = places.take(kBytes);
+  const InputPlaces::Place second = places.take(kBytes);
+  EXPECT_NE(first.data, second.data);
+  EXPECT_EQ(live(context), 2 * 1024);
+}
+
+TEST(InputPlaces, MayOutliveWhatHandedThemOut) {
+  Context context(ContextOptions{});
+  InputPlaces::Place place;
+  {
+    InputPlaces places(context, Tier::device, 2);
+    place = places.take(kBytes);
+  }
+  EXPECT_EQ(live(context), 2 * 1024);
+  place.owner.reset();
+  EXPECT_EQ(live(context), 0);
+}
+
+TEST(InputPlaces, WithoutANumber_AreBlocksOfTheirOwn) {
+  Context context(ContextOptions{});
+  InputPlaces places(context, Tier::pinned_host, 0);
+  EXPECT_FALSE(places.contiguous());
+  InputPlaces::Place place = places.take(kBytes);
+  EXPECT_EQ(context.allocator().report().at(Tier::pinned_host).live, 1024);
+  place.owner.reset();
+  EXPECT_EQ(context.allocator().report().at(Tier::pinned_host).live, 0);
+}
+
+}  // namespace
+}  // namespace zinc::zero
