@@ -124,7 +124,7 @@ TEST_P(GpuStages, GiveTheSameBitsUnderEverySchedule) {
 #if defined(ZINC_CUDA_EMULATED)
     emulator::set_num_devices(c.world);
 #endif
-    if (!comm::built_with_nccl()) GTEST_SKIP() << "this build has no NCCL";
+    if (!comm::why_no_nccl().empty()) GTEST_SKIP() << comm::why_no_nccl();
     if (static_cast<int>(cuda_devices().size()) < c.world) GTEST_SKIP() << "needs more GPUs";
     Case staged = c;
     staged.nccl = false;
@@ -230,7 +230,7 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
 #if defined(ZINC_CUDA_EMULATED)
     if (nccl) emulator::set_num_devices(world);
 #endif
-    if (nccl && !comm::built_with_nccl()) continue;
+    if (nccl && !comm::why_no_nccl().empty()) continue;
     if (nccl && static_cast<int>(cuda_devices().size()) < world) continue;
     train::Config config;
     config.seed = 5;
