@@ -87,7 +87,7 @@ int make_plan(Options options) {
     fmt::print("{}\n", train::json_of(plan));
     return kDone;
   }
-  fmt::print("{}{}\n{}", train::describe(plan), plan.fullest.time ? "" : how_to_get_hardware(),
+  fmt::print("{}{}\n{}", train::describe(plan), plan.options.hardware ? "" : how_to_get_hardware(),
              verdict(plan, model, config, room_for(options.plan.device, ranks_per_host)));
   return kDone;
 }

@@ -511,7 +511,7 @@ int show_plan(const Job& job, const Options& options, const comm::RankInfo& rank
       job.model, job.config,
       plan_options(job, options, rank, "", threads,
                    find_hardware(options.hardware, parse_device(options.device).kind)));
-  fmt::print("{}{}\n{}", train::describe(plan), plan.fullest.time ? "" : how_to_get_hardware(),
+  fmt::print("{}{}\n{}", train::describe(plan), plan.options.hardware ? "" : how_to_get_hardware(),
              verdict(plan, job.model, job.config,
                      room_for(parse_device(options.device), rank.local_size)));
   return kDone;

@@ -13,6 +13,9 @@ std::string why_no_cuda_device() { return kNoCuda; }
 std::string cuda_versions() { return ""; }
 void use_cuda_device(Device) { throw CudaError(kNoCuda); }
 std::unique_ptr<CudaStreams> make_cuda_streams(Device) { throw CudaError(kNoCuda); }
+std::unique_ptr<Stream> make_stream_beside(StreamRef, std::string_view, int, TraceRecorder*, int) {
+  throw CudaError(kNoCuda);
+}
 std::unique_ptr<MemorySource> make_cuda_memory_source(Device) { throw CudaError(kNoCuda); }
 std::unique_ptr<CudaTimer> make_cuda_timer(Device) { throw CudaError(kNoCuda); }
 std::function<void(std::exception_ptr)> failure_of_device(StreamRef) { throw CudaError(kNoCuda); }

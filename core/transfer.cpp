@@ -20,7 +20,9 @@ void transfer(const ConstView& x, const View& y, StreamRef stream) {
     stream->note("transfer", {.bytes_read = x.bytes(), .bytes_written = y.bytes()});
     return;
   }
-  if (x.device().is_cuda()) return cuda_copy(y.data(), x.data(), x.bytes(), stream);
+  // CUDA copies from host to host in the calling thread.
+  const bool in_host = x.tier() == Tier::pinned_host && y.tier() == Tier::pinned_host;
+  if (x.device().is_cuda() && !in_host) return cuda_copy(y.data(), x.data(), x.bytes(), stream);
   stream.submit("transfer", [from = x.data(), to = y.data(), bytes = x.bytes()] {
     std::memcpy(to, from, static_cast<size_t>(bytes));
   });

@@ -17,7 +17,6 @@
 #include "zero/engine_setup.h"
 #include "zero/evaluation_scope.h"
 #include "zero/gradient_norm.h"
-#include "zero/host_memory.h"
 #include "zero/lockstep.h"
 #include "zero/loss_totals.h"
 #include "zero/own_weights.h"
@@ -468,7 +467,7 @@ class Engine::Impl {
   NormResult measure_norm() {
     std::vector<ConstView> gradients;
     for (const UpdateSlice& slice : strategy_.weights->slices()) {
-      gradients.push_back(host_memory(strategy_.gradients->gradient(slice.group, slice.range)));
+      gradients.push_back(strategy_.gradients->gradient(slice.group, slice.range));
     }
     return norm_.measure(gradients);
   }

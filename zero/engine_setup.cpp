@@ -40,13 +40,6 @@ comm::World& checked(comm::World& world, const EngineConfig& config) {
     throw ConfigError(
         concat("\"determinism\": \"world\" needs a power of two of ranks, not ", world.size()));
   }
-  const ZeroConfig& zero = config.zero;
-  if (world.context().device().is_cuda() && (zero.offload_optimizer.device != OffloadDevice::none ||
-                                             zero.offload_param.device != OffloadDevice::none)) {
-    throw ConfigError(
-        "offload_optimizer and offload_param do not work on a GPU yet: leave them out, or take "
-        "--device cpu");
-  }
   if (config.cuda_graph && !world.context().device().is_cuda()) {
     throw ConfigError("\"cuda_graph\": true needs a GPU: leave it out, or take --device cuda");
   }

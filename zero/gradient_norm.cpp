@@ -7,8 +7,11 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/transfer.h"
 #include "kernels/finite_norm.h"
 #include "tensor/tensor.h"
+#include "zero/host_memory.h"
+#include "zero/host_stream.h"
 
 namespace zinc::zero {
 namespace {
@@ -62,6 +65,15 @@ GradientNorm::GradientNorm(const std::vector<ShardGroup>& groups,
   }
 }
 
+GradientNorm::Room GradientNorm::take(const ConstView& like, int64_t numel, DType dtype) {
+  const bool on_gpu = context_.device().is_cuda();
+  const Tier tier = on_gpu ? like.tier() : Tier::device;  // a CPU computes in its own arena
+  Room room;
+  room.block = context_.allocate(numel * size_of(dtype), Label::workspace, tier);
+  room.view = host_memory(View(room.block.data(), dtype, Shape{numel}, context_.device(), tier));
+  return room;
+}
+
 std::vector<double> GradientNorm::measure_own(const std::vector<ConstView>& gradients) {
   const size_t me = owned_.size() == 1 ? 0 : static_cast<size_t>(communicator_.rank());
   bug_check(gradients.size() == owned_[me].size(), "gradient norm: ", gradients.size(),
@@ -70,24 +82,30 @@ std::vector<double> GradientNorm::measure_own(const std::vector<ConstView>& grad
   for (size_t i = 0; i < gradients.size(); ++i) {
     const OwnedRange& owned = owned_[me][i];
     const int64_t num_chunks = kernels::num_norm_chunks(gradients[i].numel());
-    const Tensor chunk_sums = Tensor::empty({num_chunks}, DType::f64, Label::workspace);
-    const Tensor nonfinite = Tensor::empty({1}, DType::i64, Label::workspace);
-    kernels::finite_norm(
-        {.x = gradients[i], .chunk_sums = chunk_sums.view(), .first_nonfinite = nonfinite.view()},
-        context_.compute());
+    const bool on_host = gradients[i].tier() == Tier::pinned_host;
+    const StreamRef stream = on_host ? host_stream(context_) : context_.compute();
+    const Room chunk_sums = take(gradients[i], num_chunks, DType::f64);
+    const Room nonfinite = take(gradients[i], 1, DType::i64);
+    order(context_.compute(), stream);
+    kernels::finite_norm({.x = host_memory(gradients[i]),
+                          .chunk_sums = chunk_sums.view,
+                          .first_nonfinite = nonfinite.view},
+                         stream);
     for_each_piece(
         groups_[static_cast<size_t>(owned.group)], owned,
         [&](ParameterIndex, const Placement& placement, Range chunks) {
           const int64_t first = (placement.offset - owned.range.begin) / kNormChunk + chunks.begin;
           const auto subtrees = kernels::chunk_subtrees(chunks.begin, chunks.end);
-          const Tensor partial =
-              Tensor::empty({static_cast<int64_t>(subtrees.size())}, DType::f64, Label::workspace);
-          kernels::chunk_tree_sum({.sums = chunk_sums.view().narrow(0, first, chunks.size()),
+          const Room partial =
+              take(gradients[i], static_cast<int64_t>(subtrees.size()), DType::f64);
+          order(context_.compute(), stream);
+          kernels::chunk_tree_sum({.sums = chunk_sums.view.narrow(0, first, chunks.size()),
                                    .begin = chunks.begin,
                                    .root = false,
-                                   .out = partial.view()},
-                                  context_.compute());
-          const std::vector<double> values = partial.to_vector<double>();
+                                   .out = partial.view},
+                                  stream);
+          std::vector<double> values(subtrees.size());
+          download(partial.view, values.data(), stream);
           sums.insert(sums.end(), values.begin(), values.end());
         });
   }

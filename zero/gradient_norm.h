@@ -42,8 +42,9 @@ class GradientNorm {
   GradientNorm(const std::vector<ShardGroup>& groups, std::vector<std::vector<OwnedRange>> owned,
                comm::Communicator& communicator, Context& context);
 
-  // gradients[i]: the values of the rank's i-th owned range. Waits for the compute stream;
-  // collective where ranges are spread over ranks. On a meta device: 1, finite.
+  // gradients[i]: the values of the rank's i-th owned range, on the device or in host memory, where
+  // the CPU measures them. Waits for the compute stream; collective where ranges are spread over
+  // ranks. On a meta device: 1, finite.
   NormResult measure(const std::vector<ConstView>& gradients);
 
  private:
@@ -51,6 +52,12 @@ class GradientNorm {
     ParameterIndex parameter;
     kernels::ChunkSubtree subtree;
   };
+  struct Room {
+    Block block;
+    View view;
+  };
+  // For what a kernel leaves that reads `like`: where that lies.
+  Room take(const ConstView& like, int64_t numel, DType dtype);
   std::vector<double> measure_own(const std::vector<ConstView>& gradients);
   std::vector<std::vector<double>> exchange(const std::vector<double>& own);
 

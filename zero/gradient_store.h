@@ -67,8 +67,8 @@ class GradientStore {
   virtual void on_gradient(std::function<void()> moment) = 0;
   // Whether the sums of a group that is complete are there; makes progress.
   virtual bool has_arrived(int group) = 0;
-  // The compute stream waits for the sums of such a group, which gradient() then gives.
-  virtual void await(int group) = 0;
+  // `stream` waits for the sums of such a group, which gradient() then gives.
+  virtual void await(int group, StreamRef stream) = 0;
 };
 
 struct GradientStoreOptions {

@@ -28,8 +28,8 @@ class GroupGradients : public GradientStore {
   void on_complete(Complete complete) override { on_complete_ = std::move(complete); }
   void on_gradient(std::function<void()> moment) override { on_gradient_ = std::move(moment); }
   bool has_arrived(int group) override { return states_[static_cast<size_t>(group)].work.query(); }
-  void await(int group) override {
-    states_[static_cast<size_t>(group)].work.wait_on(context_.compute());
+  void await(int group, StreamRef stream) override {
+    states_[static_cast<size_t>(group)].work.wait_on(stream);
   }
 
  protected:

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "zero/host_memory.h"
+#include "zero/host_stream.h"
 #include "zero/optimizer_step.h"
 #include "zero/updated_weights.h"
 
@@ -15,33 +16,36 @@ class HostStep final : public OptimizerStep {
         gradients_(gradients),
         context_(context),
         tile_numel_(tile_numel),
-        updated_(weights, context, Tier::pinned_host, tile_numel) {}
+        updated_(weights, context, Tier::pinned_host, tile_numel),
+        factor_(context) {}
 
   void run(const StepArguments& args) override {
+    const ConstView factor = factor_.take(args.factor);
     for (const UpdateSlice& slice : weights_.slices()) {
       for (int64_t begin = 0; begin < slice.range.size(); begin += tile_numel_) {
         const int64_t numel = std::min(tile_numel_, slice.range.size() - begin);
-        update(args, slice, begin, numel);
+        update(args, factor, slice, begin, numel);
       }
     }
     updated_.finish();
   }
 
  private:
-  void update(const StepArguments& args, const UpdateSlice& slice, int64_t begin, int64_t numel) {
+  void update(const StepArguments& args, const ConstView& factor, const UpdateSlice& slice,
+              int64_t begin, int64_t numel) {
     const Range range{slice.range.begin + begin, slice.range.begin + begin + numel};
     const View weights = slice.weights.narrow(0, begin, numel);
     const View narrow = UpdatedWeights::is_narrow(slice) ? updated_.buffer(slice, numel) : View();
     optim::Update update{.weights = host_memory(weights),
                          .gradient = host_memory(gradients_.gradient(slice.group, range)),
                          .model_weights = host_memory(narrow),
-                         .factor = args.factor,
+                         .factor = factor,
                          .step = args.step};
     for (int i = 0; i < args.optimizer.num_states(); ++i) {
       const auto s = static_cast<size_t>(i);
       update.states[s] = host_memory(slice.states[s].narrow(0, begin, numel));
     }
-    args.rules.update(args.optimizer, update, slice.group, range, context_.compute());
+    args.rules.update(args.optimizer, update, slice.group, range, updated_.stream());
     updated_.send(narrow ? narrow : weights, slice, range);
   }
 
@@ -50,6 +54,7 @@ class HostStep final : public OptimizerStep {
   Context& context_;
   const int64_t tile_numel_;
   UpdatedWeights updated_;
+  HostFactor factor_;
 };
 
 }  // namespace

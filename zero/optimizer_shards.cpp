@@ -2,9 +2,9 @@
 
 #include "core/error.h"
 #include "core/transfer.h"
-#include "kernels/copy.h"
 #include "kernels/fill.h"
 #include "zero/host_memory.h"
+#include "zero/host_stream.h"
 
 namespace zinc::zero {
 
@@ -115,8 +115,7 @@ void OptimizerShards::read(const ShardGroup& group, const Placement& placement,
     if (inside.empty()) continue;
     const View target = out.narrow(0, inside.begin - placement.offset, inside.size());
     if (rank == rank_) {
-      kernels::copy({.x = host_memory(values(group, segment, inside)), .y = target},
-                    context_.compute());
+      copy_to_device(values(group, segment, inside), target, context_);
     }
     if (parts_ > 1) {
       communicator_.broadcast({.inout = target, .root = rank}, context_.compute()).wait();

@@ -202,7 +202,8 @@ void ParameterShards::bring(const ShardGroup& group, const Place& place, StreamR
   }
 }
 
-void ParameterShards::take_updated(const ShardGroup& group, Range range, const ConstView& values) {
+void ParameterShards::take_updated(const ShardGroup& group, Range range, const ConstView& values,
+                                   StreamRef stream) {
   for (const int index : tiles_[static_cast<size_t>(group.index())]) {
     const Tile& tile = swapped_->tiles()[static_cast<size_t>(index)];
     const Range inside = intersect(tile.range, range);
@@ -211,8 +212,8 @@ void ParameterShards::take_updated(const ShardGroup& group, Range range, const C
     transfer(values.narrow(0, inside.begin - range.begin, inside.size()),
              swapped_->plane(tile, buffer.memory, 0)
                  .narrow(0, inside.begin - tile.range.begin, inside.size()),
-             context_.compute());
-    if (inside.end == tile.range.end) write_behind(buffer);
+             stream);
+    if (inside.end == tile.range.end) write_behind(buffer, stream);
   }
 }
 
@@ -235,8 +236,8 @@ ParameterShards::Buffer& ParameterShards::update_buffer(const ShardGroup& group,
   return *buffer;
 }
 
-void ParameterShards::write_behind(Buffer& buffer) {
-  context_.compute()->synchronize();  // the disk takes what the copies leave
+void ParameterShards::write_behind(Buffer& buffer, StreamRef stream) {
+  stream->synchronize();  // the disk takes what the copies leave
   buffer.transfer = swapped_->start_write(static_cast<size_t>(buffer.tile), buffer.memory);
   buffer.is_update = false;
   buffer.tile = kNone;

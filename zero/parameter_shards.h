@@ -59,9 +59,10 @@ class ParameterShards {
   void bring(const ShardGroup& group, const Place& place, StreamRef stream);
 
   // Updated values of an own range of a group on the tier nvme, in device or host memory as work
-  // issued to the compute stream leaves them. Ranges come in ascending order within a tile, and all
-  // of a tile before the next of the same group. Throws IoError.
-  void take_updated(const ShardGroup& group, Range range, const ConstView& values);
+  // issued to `stream` leaves them. Ranges come in ascending order within a tile, and all of a tile
+  // before the next of the same group. Throws IoError.
+  void take_updated(const ShardGroup& group, Range range, const ConstView& values,
+                    StreamRef stream);
   // All updated values are in swap space. Throws IoError.
   void finish_update();
 
@@ -88,7 +89,7 @@ class ParameterShards {
   void start_read(Buffer& buffer, int tile);
   // Waits for the buffer's transfer. Where that failed, no tile's values are there.
   void finish(Buffer& buffer);
-  void write_behind(Buffer& buffer);
+  void write_behind(Buffer& buffer, StreamRef stream);
   void forget();  // what was read ahead
 
   const std::vector<ShardGroup>& groups_;

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "zero/host_memory.h"
+#include "zero/host_stream.h"
 #include "zero/optimizer_step.h"
 #include "zero/updated_weights.h"
 
@@ -27,7 +28,8 @@ class SwappedStep final : public OptimizerStep {
         context_(context),
         pipeline_(pipeline),
         buffers_(1 + (pipeline.read_ahead ? 1 : 0) + (pipeline.write_behind ? 1 : 0)),
-        updated_(weights, context, Tier::pinned_host, largest_tile()) {
+        updated_(weights, context, Tier::pinned_host, largest_tile()),
+        factor_(context) {
     states.settle();
     for (const int group : order) {
       for (size_t i = 0; i < states.tiles().size(); ++i) {
@@ -39,6 +41,7 @@ class SwappedStep final : public OptimizerStep {
       buffer.memory =
           context.allocate(states.largest_tile_bytes(), Label::staging, Tier::pinned_host);
     }
+    context.compute()->synchronize();  // before the disk touches the memory
   }
 
   bool can_begin() const override { return true; }
@@ -47,6 +50,7 @@ class SwappedStep final : public OptimizerStep {
     states_.settle();
     slices_ = weights_.slices();
     args_.emplace(args);
+    args_->factor = factor_.take(args.factor);
     next_read_ = 0;
     next_update_ = 0;
     ready_.clear();
@@ -61,13 +65,14 @@ class SwappedStep final : public OptimizerStep {
     if (!args_) return;
     start_reads();
     while (next_update_ < queue_.size() && is_there(next_update_)) {
-      gradients_.await(tile_at(next_update_).group);
+      gradients_.await(tile_at(next_update_).group, host());
       update_next();
     }
   }
 
   void run(const StepArguments& args) override {
     if (!args_) begin(args);
+    order(context_.compute(), host());  // which has waited for the gradients
     while (next_update_ < queue_.size()) {
       start_reads();
       if (next_read_ == next_update_) start_read();
@@ -86,6 +91,7 @@ class SwappedStep final : public OptimizerStep {
     bool is_free() const { return transfer.query() && sent.query(); }
   };
 
+  StreamRef host() const { return updated_.stream(); }
   // By place in the queue.
   Buffer& buffer_of(size_t place) { return buffers_[place % buffers_.size()]; }
   const Tile& tile_at(size_t place) const { return states_.tiles()[queue_[place]]; }
@@ -104,7 +110,7 @@ class SwappedStep final : public OptimizerStep {
     if (pipeline_.read_ahead) start_reads();
     update(*args_, slices_, queue_[place], buffer);
     // The disk takes what the update leaves.
-    context_.compute()->synchronize();
+    host()->synchronize();
     buffer.transfer = states_.start_write(queue_[place], buffer.memory);
     ++next_update_;
     if (!pipeline_.write_behind) buffer.transfer.wait();
@@ -124,7 +130,7 @@ class SwappedStep final : public OptimizerStep {
     Buffer& buffer = buffer_of(place);
     buffer.transfer.wait();
     buffer.sent.wait();
-    context_.compute()->synchronize();
+    host()->synchronize();
     buffer.transfer = states_.start_read(queue_[place], buffer.memory);
   }
 
@@ -146,7 +152,7 @@ class SwappedStep final : public OptimizerStep {
       update.states[static_cast<size_t>(i)] =
           host_memory(states_.plane(tile, buffer.memory, SwappedShards::state_plane(i)));
     }
-    args.rules.update(args.optimizer, update, tile.group, tile.range, context_.compute());
+    args.rules.update(args.optimizer, update, tile.group, tile.range, host());
     buffer.sent = updated_.send(is_narrow ? narrow : weights, *slice, tile.range);
   }
 
@@ -169,6 +175,7 @@ class SwappedStep final : public OptimizerStep {
   size_t next_update_ = 0;
   std::vector<int> ready_;  // groups, of this step
   UpdatedWeights updated_;
+  HostFactor factor_;
 };
 
 }  // namespace

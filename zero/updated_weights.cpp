@@ -3,12 +3,16 @@
 #include <algorithm>
 
 #include "core/transfer.h"
+#include "zero/host_stream.h"
 
 namespace zinc::zero {
 
 UpdatedWeights::UpdatedWeights(WeightStore& weights, Context& context, Tier tier,
                                int64_t tile_numel)
-    : weights_(weights), context_(context), tier_(tier) {
+    : weights_(weights),
+      context_(context),
+      tier_(tier),
+      stream_(tier == Tier::device ? context.compute() : host_stream(context)) {
   int64_t bytes = 0;
   for (const UpdateSlice& slice : weights.slices()) {
     const bool stays = slice.model_tier == Tier::device && tier == Tier::device;
@@ -25,24 +29,25 @@ bool UpdatedWeights::is_narrow(const UpdateSlice& slice) {
 
 View UpdatedWeights::buffer(const UpdateSlice& slice, int64_t numel) {
   next_ = 1 - next_;
-  context_.compute()->wait(sent_[next_]);
+  stream_->wait(sent_[next_]);
   return {blocks_[next_].data(), slice.model_dtype, Shape{numel}, context_.device(), tier_};
 }
 
 Event UpdatedWeights::send(const ConstView& values, const UpdateSlice& slice, Range range) {
   if (slice.model_tier == Tier::nvme) {
-    weights_.take_updated(slice.group, range, values);
-    return sent_[next_] = context_.compute()->record();
+    weights_.take_updated(slice.group, range, values, stream_);
+    return sent_[next_] = stream_->record();
   }
   const bool to_device = slice.model_tier == Tier::device;
   const StreamRef stream = context_.stream(to_device ? StreamRole::copy_in : StreamRole::copy_out);
-  stream->wait(context_.compute()->record());
+  order(stream_, stream);
   transfer(values, slice.model_weights.narrow(0, range.begin - slice.range.begin, range.size()),
            stream);
   return sent_[next_] = stream->record();
 }
 
 void UpdatedWeights::finish() {
+  order(stream_, context_.compute());
   context_.compute()->wait(context_.stream(StreamRole::copy_in)->record());
   context_.compute()->wait(context_.stream(StreamRole::copy_out)->record());
 }

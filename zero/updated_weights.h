@@ -21,18 +21,22 @@ class UpdatedWeights {
 
   static bool is_narrow(const UpdateSlice& slice);
 
-  // The next buffer, [numel]; work issued to the compute stream may fill it. `slice` is narrow.
+  // Where the update is computed: host_stream() where it leaves its result in host memory.
+  StreamRef stream() const { return stream_; }
+
+  // The next buffer, [numel]; work issued to stream() may fill it. `slice` is narrow.
   View buffer(const UpdateSlice& slice, int64_t numel);
-  // `values` of [range), as work issued to the compute stream before leaves them, to the model's
-  // copy. The event: `values` may change again. Throws IoError.
+  // `values` of [range), as work issued to stream() before leaves them, to the model's copy. The
+  // event: `values` may change again. Throws IoError.
   Event send(const ConstView& values, const UpdateSlice& slice, Range range);
-  // The compute stream waits for everything that was sent.
+  // The compute stream waits for everything that was computed and sent.
   void finish();
 
  private:
   WeightStore& weights_;
   Context& context_;
   Tier tier_;
+  StreamRef stream_;
   std::array<Block, 2> blocks_;
   std::array<Event, 2> sent_;
   size_t next_ = 0;

@@ -60,8 +60,8 @@ class WeightStore {
   // --- the optimizer's side
   virtual std::vector<UpdateSlice> slices() = 0;
   // Updated values of a range of a slice with model_tier nvme, in model_dtype and any tier that is
-  // memory, as work issued to the compute stream leaves them. In ascending order. Throws IoError.
-  virtual void take_updated(int group, Range range, const ConstView& values) = 0;
+  // memory, as work issued to `stream` leaves them. In ascending order. Throws IoError.
+  virtual void take_updated(int group, Range range, const ConstView& values, StreamRef stream) = 0;
   // After the update of all slices was issued: weights reach every rank that keeps them whole.
   virtual void publish() = 0;
 

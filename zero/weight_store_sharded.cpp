@@ -7,7 +7,7 @@
 #include "core/trace.h"
 #include "kernels/copy.h"
 #include "kernels/fill.h"
-#include "zero/host_memory.h"
+#include "zero/host_stream.h"
 #include "zero/optimizer_shards.h"
 #include "zero/parameter_shards.h"
 #include "zero/segment_collectives.h"
@@ -113,8 +113,8 @@ class ShardedWeights : public WeightStore {
 
   std::vector<UpdateSlice> slices() override { return optimizer_.slices(model_of_range()); }
 
-  void take_updated(int group, Range range, const ConstView& values) override {
-    shards_.take_updated(groups_[static_cast<size_t>(group)], range, values);
+  void take_updated(int group, Range range, const ConstView& values, StreamRef stream) override {
+    shards_.take_updated(groups_[static_cast<size_t>(group)], range, values, stream);
   }
 
   void publish() override {
@@ -152,8 +152,7 @@ class ShardedWeights : public WeightStore {
     const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
     const Placement& placement = group.placements()[static_cast<size_t>(parameter.position)];
     const Segment& segment = group.segment(placement.segment);
-    kernels::copy({.x = host_memory(master_view(group, segment, range)), .y = out},
-                  context_.compute());
+    copy_to_device(master_view(group, segment, range), out, context_);
     context_.compute()->synchronize();
   }
 

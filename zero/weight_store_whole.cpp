@@ -4,7 +4,7 @@
 #include "core/error.h"
 #include "kernels/copy.h"
 #include "kernels/fill.h"
-#include "zero/host_memory.h"
+#include "zero/host_stream.h"
 #include "zero/optimizer_shards.h"
 #include "zero/segment_collectives.h"
 #include "zero/trace_span.h"
@@ -44,7 +44,7 @@ class WholeWeights : public WeightStore {
 
   std::vector<UpdateSlice> slices() override { return optimizer_.slices(model_of_range()); }
 
-  void take_updated(int, Range, const ConstView&) override {
+  void take_updated(int, Range, const ConstView&, StreamRef) override {
     bug_check(false, "whole weights are on the device");
   }
 
@@ -88,10 +88,8 @@ class WholeWeights : public WeightStore {
     const ShardGroup& group = group_of(parameter);
     const Segment& segment = group.segment(at(parameter).segment);
     const bool master = optimizer_.has_master(group) && is_trained(segment.kind);
-    kernels::copy({.x = host_memory(master ? optimizer_.master(group, segment, range)
-                                           : model_view(group, range)),
-                   .y = out},
-                  context_.compute());
+    copy_to_device(master ? optimizer_.master(group, segment, range) : model_view(group, range),
+                   out, context_);
     context_.compute()->synchronize();
   }
 

@@ -1,3 +1,5 @@
+#include <omp.h>
+
 #include <atomic>
 #include <exception>
 #include <mutex>
@@ -359,6 +361,17 @@ std::function<void(std::exception_ptr)> failure_of_device(StreamRef stream) {
   const auto* own = dynamic_cast<const CudaStream*>(&*stream);
   bug_check(own != nullptr, "failure_of_device: not a stream of CUDA");
   return [shared = own->shared()](std::exception_ptr why) { shared->fail(std::move(why)); };
+}
+
+std::unique_ptr<Stream> make_stream_beside(StreamRef stream, std::string_view name, int lane,
+                                           TraceRecorder* trace, int num_threads) {
+  const auto* own = dynamic_cast<const CudaStream*>(&*stream);
+  bug_check(own != nullptr, "make_stream_beside: not a stream of CUDA");
+  auto beside = std::make_unique<CudaStream>(own->shared(), name, lane, trace);
+  // One thread of the driver runs the host tasks.
+  beside->enqueue("threads", [num_threads] { omp_set_num_threads(num_threads); });
+  beside->synchronize();
+  return beside;
 }
 
 std::unique_ptr<CudaTimer> make_cuda_timer(Device device) {

@@ -15,6 +15,7 @@
 #include "core/device_checks.h"
 #include "core/error.h"
 #include "core/kept_memory.h"
+#include "core/trace.h"
 #include "core/transfer.h"
 #include "tests/emulator/include/cuda_runtime_api.h"
 
@@ -244,10 +245,26 @@ TEST_F(EmulatedRuntime, Transfer_CopiesBetweenTiers) {
   EXPECT_EQ(back[3], 1.5f);
 }
 
+// CUDA would copy in the calling thread; a task of the stream stands in the trace.
+TEST_F(EmulatedRuntime, TransferInTheHost_IsATaskOfTheStream) {
+  TraceRecorder trace;
+  Context context({.device = kGpu, .trace = &trace});
+  const Block block = context.allocate(8, Label::staging, Tier::pinned_host);
+  const View both(block.data(), DType::f32, Shape{2}, kGpu, Tier::pinned_host);
+  context.compute()->synchronize();
+  both.data_as<float>()[0] = 1.5f;
+  const StreamRef stream = context.stream(StreamRole::copy_out);
+  transfer(both.narrow(0, 0, 1), both.narrow(0, 1, 1), stream);
+  stream->synchronize();
+  EXPECT_EQ(both.data_as<float>()[1], 1.5f);
+  ASSERT_EQ(trace.events().size(), 1u);
+  EXPECT_EQ(trace.events()[0].name, "transfer");
+}
+
 TEST_F(EmulatedRuntime, FailedHostTask_FailsEveryStreamOfTheDevice) {
   const auto streams = make_cuda_streams(kGpu);
   const auto a = streams->make_stream("a", 1, nullptr);
-  const auto b = streams->make_stream("b", 2, nullptr);
+  const auto b = make_stream_beside(*a, "b", 2, nullptr, 1);
   a->enqueue("fails", [] { throw DataError("a torn page"); });
   EXPECT_THROW(a->synchronize(), DataError);
   bool ran = false;

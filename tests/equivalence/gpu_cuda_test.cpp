@@ -16,6 +16,7 @@
 #include "core/cuda_backend.h"
 #include "core/error.h"
 #include "tests/equivalence/gpu_schedules.h"
+#include "tests/offload/swap_folder.h"
 #include "tests/zero/tiny_model.h"
 #include "train/model.h"
 #include "train/plan/plan.h"
@@ -28,11 +29,9 @@
 namespace zinc {
 namespace {
 
-using test::choose;
-using test::kGpu;
-using test::kSchedules;
-using test::Schedule;
 using zero::test::make_batch;
+
+constexpr Device kGpu{.kind = DeviceKind::cuda};
 
 struct Case {
   int world = 1;
@@ -221,12 +220,18 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
   struct Run {
     int stage;
     int world;
-    bool nccl;
+    bool nccl = false;
+    zero::OffloadDevice optimizer = zero::OffloadDevice::none;
+    zero::OffloadDevice parameters = zero::OffloadDevice::none;
     int64_t graph_of = 0;  // micro-batches, each as a CUDA graph
   };
-  for (const auto& [stage, world, nccl, graph_of] :
-       {Run{0, 1, false}, Run{3, 2, false}, Run{3, 2, true}, Run{0, 1, false, 1},
-        Run{1, 2, false, 4}}) {
+  constexpr auto kHost = zero::OffloadDevice::cpu;
+  constexpr auto kNvme = zero::OffloadDevice::nvme;
+  const offload::SwapFolder folder;
+  for (const auto& [stage, world, nccl, optimizer, parameters, graph_of] :
+       {Run{0, 1}, Run{3, 2}, Run{3, 2, true}, Run{1, 2, false, kHost},
+        Run{3, 2, true, kHost, kNvme}, Run{3, 1, false, kNvme, kHost},
+        Run{.stage = 0, .world = 1, .graph_of = 1}, Run{.stage = 1, .world = 2, .graph_of = 4}}) {
 #if defined(ZINC_CUDA_EMULATED)
     if (nccl) emulator::set_num_devices(world);
 #endif
@@ -239,6 +244,15 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
     config.engine.precision.dtype = DType::bf16;
     config.engine.precision.check_overflow = true;
     config.engine.zero.stage = stage;
+    config.engine.zero.sub_group_size = 2048;
+    config.engine.zero.offload_optimizer = {
+        .device = optimizer, .nvme_path = folder.path(), .pipeline_read = true};
+    config.engine.zero.offload_param = {.device = parameters,
+                                        .nvme_path = folder.path(),
+                                        .buffer_count = 2,
+                                        .buffer_size = 2048,
+                                        .max_in_cpu = 0};
+    config.engine.aio.block_size = 4096;
     const train::Plan plan = train::make_plan(
         model, config,
         {.world = world, .seq = kSeq, .device = kGpu, .backend = nccl ? "nccl" : "local"});
@@ -267,9 +281,10 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
       reports[static_cast<size_t>(ranks.rank())] = ranks.context().allocator().report();
     });
     const MemoryReport& real = reports[static_cast<size_t>(plan.fullest.rank)];
-    for (const Tier tier : {Tier::device, Tier::pinned_host}) {
+    for (const Tier tier : {Tier::device, Tier::pinned_host, Tier::nvme}) {
       EXPECT_EQ(plan.fullest.peaks.at(tier).peak, real.at(tier).peak)
-          << "stage " << stage << ", " << name_of(tier);
+          << "stage " << stage << ", " << name_of(tier) << ", optimizer " << name_of(optimizer)
+          << ", parameters " << name_of(parameters);
       const auto at = static_cast<size_t>(tier);
       EXPECT_EQ(plan.fullest.peaks.reserved[at].peak, real.reserved[at].peak) << name_of(tier);
     }

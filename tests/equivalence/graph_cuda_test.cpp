@@ -19,12 +19,10 @@
 namespace zinc {
 namespace {
 
-using test::choose;
-using test::kGpu;
-using test::kSchedules;
-using test::Schedule;
 using testing::HasSubstr;
 using zero::test::make_batch;
+
+constexpr Device kGpu{.kind = DeviceKind::cuda};
 
 struct Case {
   const char* name;

@@ -58,6 +58,7 @@ inline EngineConfig placed(EngineConfig config, OffloadDevice optimizer, Offload
 }
 
 struct RunOptions {
+  Device device = kCpu;
   ContextOptions::Execution execution = ContextOptions::Execution::concurrent;
   uint64_t shuffle_seed = 0;
 };
@@ -65,7 +66,7 @@ struct RunOptions {
 inline Outcome run(const Case& c, const EngineConfig& config, int steps,
                    const RunOptions& options = {}) {
   Outcome outcome;
-  comm::ConnectOptions connect{.seed = 5, .num_threads = 1};
+  comm::ConnectOptions connect{.device = options.device, .seed = 5, .num_threads = 1};
   connect.execution = options.execution;
   connect.shuffle_seed = options.shuffle_seed;
   connect.memory.poison = true;  // memory that is used too early or too late shows as NaN

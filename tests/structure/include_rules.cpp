@@ -48,7 +48,8 @@ constexpr std::array kDoors{
     Door{"(oneapi/dnnl/)?dnnl.*", "kernels/cpu/gemm.*|bench/.*",
          "oneDNN belongs in kernels/cpu/gemm*"},
     Door{"omp\\.h",
-         "core/parallel\\.h|core/context\\.cpp|core/executor_worker\\.cpp|kernels/cpu/.*|"
+         "core/parallel\\.h|core/context\\.cpp|core/executor_worker\\.cpp|core/cuda/"
+         "streams\\.cpp|kernels/cpu/.*|"
          "bench/.*|tests/.*",
          "OpenMP belongs in core/parallel.h and kernels/cpu/"},
     Door{"hwy/.*", "kernels/cpu/.*|bench/.*", "Highway belongs in kernels/cpu/"},

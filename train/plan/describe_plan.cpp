@@ -57,6 +57,7 @@ void write_time(json::Writer& json, const Plan& plan) {
 }
 
 std::string describe_time(const Plan& plan) {
+  if (!plan.fullest.no_time.empty()) return fmt::format("no time: {}\n", plan.fullest.no_time);
   if (!plan.fullest.time) return "";
   const StepTime& time = *plan.fullest.time;
   const Hardware& hardware = *plan.options.hardware;

@@ -98,7 +98,8 @@ comm::World phantom_world(const PlanOptions& options, const Config& config, int 
 }
 
 // The second of the log's two steps.
-void time_step(const WorkLog& log, const PlanOptions& options, RankPlan& rank) {
+void time_step(const WorkLog& log, const PlanOptions& options, const zero::ZeroConfig& zero,
+               RankPlan& rank) {
   int64_t marks = 0;
   for (const WorkLog::Entry& entry : log.entries()) {
     if (entry.action == WorkLog::Action::mark) ++marks;
@@ -106,6 +107,11 @@ void time_step(const WorkLog& log, const PlanOptions& options, RankPlan& rank) {
   }
   bug_check(marks == 2, "plan: ", marks, " steps were logged, not 2");
   if (!options.hardware) return;
+  if (options.device.is_cuda() && (zero.offload_optimizer.device != zero::OffloadDevice::none ||
+                                   zero.offload_param.device != zero::OffloadDevice::none)) {
+    rank.no_time = "a GPU's hardware file does not say how fast its host is, which offload needs";
+    return;
+  }
   const RankSpeed speed(*options.hardware, options.num_threads, options.ranks_per_host);
   const std::vector<PlayedMoment> steps = play(log, speed);
   StepTime time = between(steps[0], steps[1]);
@@ -160,7 +166,7 @@ Plan plan_of_rank(const ModelConfigFile& model_config, const Config& config,
   plan.fullest.peaks = world.context().allocator().report();
   plan.flops_per_step = model->flops_per_token(options.seq) *
                         static_cast<double>(plan.tokens_per_step) / options.world;
-  time_step(log, options, plan.fullest);
+  time_step(log, options, config.engine.zero, plan.fullest);
   return plan;
 }
 

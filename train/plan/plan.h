@@ -46,6 +46,7 @@ struct RankPlan {
   zero::SwapTraffic swap;        // of the same step, with the disk
   int64_t kernel_flops = 0;      // of that step: all kernels, recomputation included
   std::optional<StepTime> time;  // of that step, where the plan was given the hardware
+  std::string no_time;           // why there is none although it was
   int64_t device_peak() const { return peaks.at(Tier::device).peak; }
 };
 

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "offload/swap_space.h"
 #include "train/json/writer.h"
+#include "zero/host_stream.h"
 
 namespace zinc::train {
 namespace {
@@ -113,7 +114,8 @@ void TraceWriter::add_lanes() {
     describe("thread_sort_index", lane, "sort_index", concat(lane));
   }
   for (const auto& [lane, name] : {std::pair{offload::kReadLane, "\"swap reads\""},
-                                   std::pair{offload::kWriteLane, "\"swap writes\""}}) {
+                                   std::pair{offload::kWriteLane, "\"swap writes\""},
+                                   std::pair{zero::kHostStreamLane, "\"host_work\""}}) {
     describe("thread_name", lane, "name", name);
     describe("thread_sort_index", lane, "sort_index", concat(lane));
   }

@@ -1,0 +1,126 @@
+// The same bits on a GPU wherever states and parameters live, against stage 0 with everything on
+// the device. On the emulator under several schedules of its streams, see gpu_cuda_test.cpp.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/local/local.h"
+#include "core/error.h"
+#include "tests/equivalence/gpu_schedules.h"
+#include "tests/equivalence/placement_run.h"
+#include "tests/offload/swap_folder.h"
+#include "zero/engine.h"
+
+namespace zinc::zero {
+namespace {
+
+using namespace test;
+
+constexpr RunOptions kOnGpu{.device = {.kind = DeviceKind::cuda}};
+
+struct Places {
+  int stage = 1;
+  OffloadDevice optimizer = OffloadDevice::cpu;
+  OffloadDevice parameters = OffloadDevice::none;
+  PassOrder order = PassOrder::horizontal;
+};
+
+struct PlacedCase {
+  Case run;
+  std::vector<Places> places;
+};
+
+class GpuPlacement : public testing::TestWithParam<PlacedCase> {
+ protected:
+  ~GpuPlacement() override { choose(kSchedules[0]); }
+};
+
+TEST_P(GpuPlacement, ChangesNoBitUnderAnySchedule) {
+  const Case& c = GetParam().run;
+  constexpr int kSteps = 2;
+  EngineConfig config = config_of(c);
+  config.zero.stage = 0;
+  config.zero.overlap_comm = true;
+  config.precision.loss_scale.initial_scale_power = 8;  // no step is skipped
+  const Outcome reference = run(c, config, kSteps, kOnGpu);
+  ASSERT_EQ(reference.losses.size(), static_cast<size_t>(kSteps));
+  const offload::SwapFolder folder;
+  size_t next = 0;
+  for (const Places& p : GetParam().places) {
+    EngineConfig moved = placed(config, p.optimizer, p.parameters, folder);
+    moved.zero.stage = p.stage;
+    moved.zero.max_reuse_distance = 0;
+    moved.pass_order = p.order;
+    const Schedule& schedule = kSchedules[next++ % std::size(kSchedules)];
+    choose(schedule);
+    EXPECT_TRUE(run(c, moved, kSteps, kOnGpu) == reference)
+        << "stage " << p.stage << ", optimizer " << name_of(p.optimizer) << ", parameters "
+        << name_of(p.parameters) << ", schedule " << schedule.name;
+    EXPECT_TRUE(folder.is_empty());
+  }
+}
+
+constexpr auto kNone = OffloadDevice::none;
+constexpr auto kHost = OffloadDevice::cpu;
+constexpr auto kNvme = OffloadDevice::nvme;
+constexpr auto kVertical = PassOrder::vertical;
+
+INSTANTIATE_TEST_SUITE_P(
+    Reduced, GpuPlacement,
+    testing::Values(PlacedCase{{1}, {{1, kHost}, {3, kNvme, kNvme}, {3, kNone, kHost}}},
+                    PlacedCase{{2, 1, DType::bf16}, {{1, kNvme}, {3, kHost, kNvme}}},
+                    PlacedCase{
+                        {1, 2, DType::bf16, ReduceSchedule::micro_step},
+                        {{3, kNvme, kNvme, kVertical}, {2, kHost}, {3, kHost, kHost, kVertical}}},
+                    PlacedCase{{1, 1, DType::f16}, {{3, kNvme, kHost}}}),
+    [](const auto& info) {
+      const Case& c = info.param.run;
+      return concat("World", c.world, "Accumulation", c.accumulation, name_of(c.dtype));
+    });
+
+// Equal bits mean little if nothing has moved.
+TEST(GpuPlacement, StatesGradientsAndParametersLeaveTheDevice) {
+  const auto report = [](OffloadDevice optimizer, OffloadDevice parameters) {
+    MemoryReport report;
+    const offload::SwapFolder folder;
+    const Case c{1, 1, DType::bf16};
+    comm::run_local_ranks(
+        1, {.device = kOnGpu.device, .seed = 5, .num_threads = 1}, [&](comm::World& world) {
+          EngineConfig config = placed(config_of(c), optimizer, parameters, folder);
+          config.zero.max_reuse_distance = 0;
+          nn::Gpt2 model(tiny_config());
+          Engine engine(model, config, world);
+          engine.backward(engine.forward(make_batch(0)));
+          report = world.context().allocator().report();
+          engine.step();
+          EXPECT_EQ(
+              world.context().allocator().report().at(Tier::pinned_host, Label::gradients).live, 0);
+        });
+    return report;
+  };
+  const auto live = [](const MemoryReport& report, Tier tier, Label label) {
+    return report.at(tier, label).live;
+  };
+  const MemoryReport resident = report(kNone, kNone);
+  const MemoryReport host = report(kHost, kHost);
+  const MemoryReport disk = report(kNvme, kNvme);
+  const int64_t states = live(resident, Tier::device, Label::optimizer);
+  const int64_t gradients = live(resident, Tier::device, Label::gradients);
+  for (const MemoryReport* moved : {&host, &disk}) {
+    EXPECT_EQ(moved->at(Tier::device, Label::optimizer).peak, 0);
+    EXPECT_LT(live(*moved, Tier::device, Label::gradients), gradients);
+    EXPECT_GT(live(*moved, Tier::pinned_host, Label::gradients), gradients / 2);
+    EXPECT_LT(live(*moved, Tier::device, Label::parameters),
+              live(resident, Tier::device, Label::parameters));
+    // What is left is one group's at a time.
+    EXPECT_LT(moved->at(Tier::device).peak, resident.at(Tier::device).peak - states);
+  }
+  EXPECT_EQ(live(host, Tier::pinned_host, Label::optimizer), states);
+  EXPECT_EQ(live(disk, Tier::nvme, Label::optimizer), states);
+  EXPECT_GT(live(disk, Tier::nvme, Label::parameters), 0);
+}
+
+}  // namespace
+}  // namespace zinc::zero
