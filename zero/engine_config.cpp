@@ -30,6 +30,10 @@ std::string_view name_of(OffloadDevice value) {
   return "?";
 }
 
+std::string_view name_of(OffloadStep value) {
+  return value == OffloadStep::host ? "host" : "device";
+}
+
 std::string_view name_of(PassOrder value) {
   return value == PassOrder::horizontal ? "horizontal" : "vertical";
 }
@@ -120,6 +124,10 @@ void validate(const EngineConfig& config) {
         "offload_optimizer needs ZeRO stage 1, 2 or 3");
   check(optimizer.device != OffloadDevice::nvme || !optimizer.nvme_path.empty(),
         "offload_optimizer to nvme needs nvme_path, a directory on the disk");
+  check(config.offload_step == OffloadStep::host || optimizer.device == OffloadDevice::cpu,
+        concat("\"offload_step\": \"device\" needs offload_optimizer with \"device\": \"cpu\", not "
+               "\"",
+               name_of(optimizer.device), "\""));
   check(optimizer.device == OffloadDevice::none || optimizer.ratio == 1.0,
         "offload_optimizer.ratio must be 1: offloading a part of the states is not implemented");
   const OffloadConfig& param = zero.offload_param;

@@ -55,6 +55,11 @@ enum class LossReduction : uint8_t {
   micro_batch,  // DeepSpeed's: the mean of the micro-batches' means
 };
 enum class OffloadDevice : uint8_t { none, cpu, nvme };
+// Where the update of states in host memory is computed.
+enum class OffloadStep : uint8_t {
+  host,    // by the CPU, in place
+  device,  // tiles of them travel there and back
+};
 // In which order the micro-batches of a step go through the model's layers.
 enum class PassOrder : uint8_t {
   horizontal,  // one micro-batch through all layers after the other
@@ -66,6 +71,7 @@ std::string_view name_of(ReduceSchedule value);   // "boundary", "micro_step"
 std::string_view name_of(ReduceAlgorithm value);  // "ordered", "native"
 std::string_view name_of(LossReduction value);    // "tokens", "micro_batch"
 std::string_view name_of(OffloadDevice value);    // "none", "cpu", "nvme"
+std::string_view name_of(OffloadStep value);      // "host", "device"
 std::string_view name_of(PassOrder value);        // "horizontal", "vertical"
 
 struct GradientConfig {
@@ -147,6 +153,7 @@ struct EngineConfig {
   AioConfig aio{};
   Determinism determinism = Determinism::run;
   PassOrder pass_order = PassOrder::horizontal;
+  OffloadStep offload_step = OffloadStep::host;
   // Measures the phases of every step; each then waits for the one before.
   bool wall_clock_breakdown = false;
   // On a GPU: records the passes of a micro-batch once and launches them as one CUDA graph after

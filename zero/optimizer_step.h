@@ -57,6 +57,14 @@ std::unique_ptr<OptimizerStep> make_resident_step(WeightStore& weights, Gradient
 std::unique_ptr<OptimizerStep> make_host_step(WeightStore& weights, GradientStore& gradients,
                                               Context& context, int64_t tile_numel);
 
+// Weights, states and gradients in host memory, where the device computes: tiles of at most
+// `tile_numel` elements, rounded up to kNormChunk, travel there, and weights and states back, on
+// the copy streams. Over two buffers on the device for weights, `num_states` states and the
+// gradient of a tile.
+std::unique_ptr<OptimizerStep> make_streamed_step(WeightStore& weights, GradientStore& gradients,
+                                                  Context& context, int num_states,
+                                                  int64_t tile_numel);
+
 struct SwapPipeline {
   bool read_ahead = false;    // reads the next tile while one is updated
   bool write_behind = false;  // writes a tile while the next is read and updated

@@ -144,6 +144,10 @@ std::unique_ptr<OptimizerStep> make_step(const EngineConfig& config, const Strat
         inputs.schedule.reduce_order(),
         {.read_ahead = offload.pipeline_read, .write_behind = offload.pipeline_write});
   }
+  if (config.offload_step == OffloadStep::device) {
+    return make_streamed_step(*strategy.weights, *strategy.gradients, inputs.context,
+                              inputs.num_states, tile_numel(config));
+  }
   return make_host_step(*strategy.weights, *strategy.gradients, inputs.context, tile_numel(config));
 }
 

@@ -25,6 +25,7 @@ struct Places {
   OffloadDevice optimizer = OffloadDevice::cpu;
   OffloadDevice parameters = OffloadDevice::none;
   PassOrder order = PassOrder::horizontal;
+  OffloadStep step = OffloadStep::host;
 };
 
 struct PlacedCase {
@@ -53,6 +54,7 @@ TEST_P(GpuPlacement, ChangesNoBitUnderAnySchedule) {
     moved.zero.stage = p.stage;
     moved.zero.max_reuse_distance = 0;
     moved.pass_order = p.order;
+    moved.offload_step = p.step;
     const Schedule& schedule = kSchedules[next++ % std::size(kSchedules)];
     choose(schedule);
     EXPECT_TRUE(run(c, moved, kSteps, kOnGpu) == reference)
@@ -65,16 +67,20 @@ TEST_P(GpuPlacement, ChangesNoBitUnderAnySchedule) {
 constexpr auto kNone = OffloadDevice::none;
 constexpr auto kHost = OffloadDevice::cpu;
 constexpr auto kNvme = OffloadDevice::nvme;
+constexpr auto kHorizontal = PassOrder::horizontal;
 constexpr auto kVertical = PassOrder::vertical;
+constexpr auto kStreamed = OffloadStep::device;
 
 INSTANTIATE_TEST_SUITE_P(
     Reduced, GpuPlacement,
-    testing::Values(PlacedCase{{1}, {{1, kHost}, {3, kNvme, kNvme}, {3, kNone, kHost}}},
-                    PlacedCase{{2, 1, DType::bf16}, {{1, kNvme}, {3, kHost, kNvme}}},
-                    PlacedCase{
-                        {1, 2, DType::bf16, ReduceSchedule::micro_step},
-                        {{3, kNvme, kNvme, kVertical}, {2, kHost}, {3, kHost, kHost, kVertical}}},
-                    PlacedCase{{1, 1, DType::f16}, {{3, kNvme, kHost}}}),
+    testing::Values(
+        PlacedCase{{1}, {{1, kHost}, {3, kNvme, kNvme}, {3, kNone, kHost}}},
+        PlacedCase{{2, 1, DType::bf16},
+                   {{1, kNvme}, {3, kHost, kNvme}, {2, kHost, kNone, kHorizontal, kStreamed}}},
+        PlacedCase{{1, 2, DType::bf16, ReduceSchedule::micro_step},
+                   {{3, kNvme, kNvme, kVertical}, {2, kHost}, {3, kHost, kHost, kVertical}}},
+        PlacedCase{{1, 1, DType::f16},
+                   {{3, kNvme, kHost}, {3, kHost, kHost, kHorizontal, kStreamed}}}),
     [](const auto& info) {
       const Case& c = info.param.run;
       return concat("World", c.world, "Accumulation", c.accumulation, name_of(c.dtype));

@@ -66,6 +66,36 @@ INSTANTIATE_TEST_SUITE_P(
                     c.determinism == Determinism::world ? "World" : "");
     });
 
+TEST(Placement, UpdateOfStatesThatTravelChangesNoBit) {
+  const offload::SwapFolder folder;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const Case c{2, 1, dtype, ReduceSchedule::micro_step};
+    EngineConfig config = config_of(c);
+    config.zero.stage = 0;
+    const Outcome reference = run(c, config, 2);
+    struct Way {
+      int stage;
+      OffloadDevice parameters;
+      int64_t tile;
+      ContextOptions::Execution execution;
+    };
+    constexpr auto kConcurrent = ContextOptions::Execution::concurrent;
+    constexpr auto kShuffled = ContextOptions::Execution::shuffled;
+    for (const Way& way :
+         {Way{1, OffloadDevice::none, 0, kConcurrent}, Way{2, OffloadDevice::none, 2048, kShuffled},
+          Way{3, OffloadDevice::cpu, 2048, kShuffled},
+          Way{3, OffloadDevice::nvme, 2048, kConcurrent}}) {
+      EngineConfig moved = placed(config, OffloadDevice::cpu, way.parameters, folder);
+      moved.zero.stage = way.stage;
+      moved.zero.sub_group_size = way.tile;
+      moved.offload_step = OffloadStep::device;
+      EXPECT_TRUE(run(c, moved, 2, {.execution = way.execution, .shuffle_seed = 1}) == reference)
+          << "stage " << way.stage << ", parameters " << name_of(way.parameters) << ", "
+          << name_of(dtype);
+    }
+  }
+}
+
 TEST(Placement, ShuffledExecutionChangesNoBit) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const int64_t accumulation : {1, 2}) {

@@ -191,6 +191,20 @@ TEST(Config, TheVerticalScheduleReducesAfterEveryMicroBatch) {
                ConfigError);
 }
 
+TEST(Config, StatesThatTravelAreThoseInHostMemory) {
+  const auto step = [](const std::string& device, const std::string& value) {
+    return parse(with(concat("\"zinc\": {\"offload_step\": \"", value,
+                             "\"}, \"zero_optimization\": {\"stage\": 1, \"offload_optimizer\": "
+                             "{\"device\": \"",
+                             device, "\", \"nvme_path\": \"/tmp\"}}")))
+        .engine.offload_step;
+  };
+  EXPECT_EQ(step("cpu", "device"), zero::OffloadStep::device);
+  EXPECT_EQ(step("nvme", "host"), zero::OffloadStep::host);
+  EXPECT_THROW(step("nvme", "device"), ConfigError);
+  EXPECT_THROW(step("none", "device"), ConfigError);
+}
+
 TEST(Config, AdamMeansAdamWUnlessItSaysOtherwise) {
   const auto kind = [](const std::string& optimizer) {
     return parse(with(concat("\"optimizer\": ", optimizer))).engine.optimizer.kind;

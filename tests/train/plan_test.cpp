@@ -67,6 +67,7 @@ struct Case {
   zero::OffloadDevice parameters = zero::OffloadDevice::none;
   zero::PassOrder order = zero::PassOrder::horizontal;
   bool contiguous_inputs = false;  // contiguous_memory_optimization
+  zero::OffloadStep step = zero::OffloadStep::host;
 };
 
 Config config_of(const Case& c) {
@@ -82,6 +83,7 @@ Config config_of(const Case& c) {
                       .contiguous_memory_optimization = c.contiguous_inputs};
   engine.determinism = c.determinism;
   engine.pass_order = c.order;
+  engine.offload_step = c.step;
   engine.zero.offload_optimizer = {.device = c.optimizer,
                                    .nvme_path = testing::TempDir(),
                                    .pipeline_read = c.world != 2,
@@ -236,6 +238,9 @@ INSTANTIATE_TEST_SUITE_P(
              zero::OffloadDevice::cpu},
         Case{"llama_3_2_cpu", llama(), 3, 2, 2, 1, DType::bf16, false, true,
              zero::Determinism::world, zero::OffloadDevice::cpu},
+        Case{"streamed", gpt2(), 3, 1, 1, 0, DType::bf16, true, false, zero::Determinism::run,
+             zero::OffloadDevice::cpu, zero::OffloadDevice::cpu, zero::PassOrder::horizontal, false,
+             zero::OffloadStep::device},
         Case{"gpt2_1_1_nvme", gpt2(), 1, 1, 1, 0, DType::bf16, false, false, zero::Determinism::run,
              zero::OffloadDevice::nvme},
         Case{"gpt2_2_2_nvme", gpt2(), 2, 2, 2, 0, DType::f32, false, false, zero::Determinism::run,

@@ -255,6 +255,9 @@ const std::vector<KeyInfo>& config_keys() {
        "\"horizontal\" (default) or \"vertical\": all micro-batches through a layer before the "
        "next; "
        "reduces after every micro-batch"},
+      {"zinc.offload_step", kWorks,
+       "\"host\" (default) or \"device\": with offload_optimizer to the cpu, which of them "
+       "updates"},
       {"zinc.reduce_algorithm", kWorks, "\"ordered\" or \"native\""},
       {"zinc.loss_reduction", kWorks, "\"tokens\" or \"micro_batch\" (DeepSpeed's mean of means)"},
       {"zinc.recompute_every_blocks", kWorks,
