@@ -46,7 +46,8 @@ struct SwapRun {
 
 // "memory" and "memory vertical": states and parameters in host memory. On NVMe: "horizontal" and
 // "vertical", where updates begin during backward; vertical too: "clipped", where the update
-// follows backward, and "unverified", without CRC.
+// follows backward, "late", clipped as well, where it ends beside the next forward pass, and
+// "unverified", without CRC.
 std::vector<std::string> swap_bench_runs();
 
 struct SwapBenchResult {
@@ -61,6 +62,7 @@ struct SwapBenchResult {
   std::optional<double> vertical_gain() const;    // step of horizontal / vertical
   std::optional<double> update_overhead() const;  // clipped: update / max(disk, update in memory)
   std::optional<double> overlap_gain() const;     // step of clipped / vertical
+  std::optional<double> late_gain() const;        // step of clipped / late
   std::optional<double> step_overhead() const;    // vertical: step / max(disk, step in memory)
   std::optional<double> crc_cost() const;         // vertical / unverified - 1
 };

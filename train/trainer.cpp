@@ -58,6 +58,7 @@ TrainResult Trainer::run() {
     drain_trace();
     if (!last && due(options_.save_every)) save(step_name(result_.steps));
   }
+  engine_.finish_update();
   save("final");
   // What other streams are still writing down belongs to the run.
   if (options_.trace != nullptr) engine_.world().context().synchronize();

@@ -53,7 +53,7 @@ class Engine::Impl {
         strategy_(make_strategy(config_, strategy_inputs(options))),
         norm_(groups_, strategy_.owned, world.communicator(), context_),
         source_(groups_, schedule_, *strategy_.weights, *strategy_.gradients,
-                !options.dynamic_model, lockstep(options)),
+                !options.dynamic_model, lockstep(options), strategy_.late.get()),
         recorded_(
             make_recorded_passes(config_, options.dynamic_model, context_, *strategy_.gradients)) {
     values_.drop_resident();
@@ -155,7 +155,7 @@ class Engine::Impl {
     } else {
       apply(summed_norm, divisor, result);
     }
-    strategy_.gradients->discard();
+    if (overflow || strategy_.late == nullptr) strategy_.gradients->discard();
     scaler_.update(overflow, result.overflow);
     micro_step_ = 0;
     forwards_ = 0;
@@ -189,6 +189,7 @@ class Engine::Impl {
   void edit(const std::vector<std::string>& names,
             const std::function<void(EditedParameters&)>& change, int modifier) {
     require_between_steps("edit");
+    finish_update();
     edit_parameters(
         world_, names, change, modifier,
         [this](const std::string& name) { return parameter(name); },
@@ -197,7 +198,7 @@ class Engine::Impl {
 
   void begin_no_sync() {
     require(!no_sync_, "NoSync: there is one already");
-    require_no_sync_works(config_);
+    require_sums_without_sync(config_);
     no_sync_ = true;
   }
   void end_no_sync() noexcept { no_sync_ = false; }
@@ -229,6 +230,11 @@ class Engine::Impl {
     return logits;
   }
 
+  std::vector<Evaluation> gather(const Evaluation& part) {
+    finish_update();
+    return gather_evaluations(world_, part);
+  }
+
   // See Note [Updates during backward].
   void require_no_update() const {
     require(!factor_.defined(),
@@ -236,8 +242,13 @@ class Engine::Impl {
             "and backward() instead");
   }
 
+  void finish_update() {
+    if (strategy_.late != nullptr) strategy_.late->finish();
+  }
+
   Tensor parameter(std::string_view name) {
     require_no_update();
+    finish_update();
     const nn::Parameter& parameter = model_.parameter(name);
     activity_ = "reading of weights";
     const Tensor values = host_tensor(parameter);
@@ -247,6 +258,7 @@ class Engine::Impl {
 
   Tensor optimizer_state(std::string_view name, std::string_view state) {
     require_no_update();
+    finish_update();
     const nn::Parameter& parameter = model_.parameter(name);
     const Tensor values = host_tensor(parameter);
     strategy_.weights->read_state(source_.table().at(parameter), state_index(*optimizer_, state),
@@ -261,6 +273,7 @@ class Engine::Impl {
 
   void set_parameter(std::string_view name, const Tensor& values) {
     require_between_steps("set_parameter");
+    finish_update();
     const nn::Parameter& parameter = model_.parameter(name);
     require(values.shape() == parameter.shape(), "parameter '", name, "' has shape ",
             parameter.shape(), ", the values have ", values.shape());
@@ -269,6 +282,7 @@ class Engine::Impl {
 
   void read_own_weights(const TakeWeights& take) {
     require_no_update();
+    if (strategy_.late != nullptr) strategy_.late->finish_own();
     activity_ = "reading of weights";
     zero::read_own_weights(groups_, *strategy_.weights, world_.communicator(), context_, take);
   }
@@ -437,12 +451,7 @@ class Engine::Impl {
             .wire_divisor = wire_divisor()};
   }
 
-  // Gradients are kept divided by this, so that native sums in 16 bits stay in range.
-  double wire_divisor() const {
-    const GradientConfig& gradient = config_.gradient;
-    if (gradient.reduce_algorithm != ReduceAlgorithm::native) return 1.0;
-    return gradient.prescale ? static_cast<double>(world_.size()) : gradient.predivide_factor;
-  }
+  double wire_divisor() const { return zero::wire_divisor(config_.gradient, world_.size()); }
 
   // The gradients of a whole step are summed over micro-batches and ranks.
   struct Reduced {
@@ -512,9 +521,14 @@ class Engine::Impl {
       factor_ = Tensor::full({1}, update_factor(summed_norm, divisor));
       rules_.follow(lr_schedule_);
     }
-    strategy_.step->run(step_arguments());
-    factor_ = {};
-    strategy_.weights->publish();
+    if (strategy_.late != nullptr) {
+      strategy_.late->begin(step_arguments(), factor_);
+      factor_ = {};
+    } else {
+      strategy_.step->run(step_arguments());
+      factor_ = {};
+      strategy_.weights->publish();
+    }
     lr_schedule_.advance();
     ++num_applied_;
     consecutive_skips_ = 0;
@@ -573,6 +587,7 @@ Tensor Engine::optimizer_state(std::string_view name, std::string_view state) {
 void Engine::set_parameter(std::string_view name, const Tensor& values) {
   impl_->set_parameter(name, values);
 }
+void Engine::finish_update() { impl_->finish_update(); }
 void Engine::read_own_weights(const TakeWeights& take) { impl_->read_own_weights(take); }
 SwapTraffic Engine::swap_traffic() const { return impl_->strategy_.swap_traffic(); }
 std::string Engine::moment() const { return impl_->moment(); }

@@ -120,7 +120,13 @@ class Engine {
 
   Loss forward(const nn::Batch& batch);
   void backward(const Loss& loss);
-  StepResult step();  // collective at the end of an accumulation
+  // Collective at the end of an accumulation. Where states are on NVMe and clipping or the overflow
+  // check decide over the step, its update ends beside the next forward pass, which is collective
+  // then on stages 1 to 3; so is every call that reads or writes weights or states, or evaluates,
+  // and waits for that end. What a disk does to the update is an IoError of theirs.
+  StepResult step();
+  // Waits for the end of the last step's update. Collective.
+  void finish_update();
 
   // forward() and backward() of as many batches as config().batches_together() says: of one, or
   // with PassOrder::vertical of all micro-batches of the step, which pass in no other way. Where

@@ -159,6 +159,9 @@ struct EngineConfig {
   // On a GPU: records the passes of a micro-batch once and launches them as one CUDA graph after
   // that; zero/recorded_passes.h says what it takes.
   bool cuda_graph = false;
+  // Updates of states on NVMe go on beside backward, or beside the next forward pass where clipping
+  // or the overflow check decide over a step; not with wall_clock_breakdown. False: within step().
+  bool overlap_update = true;
   // Checks the CRC of every byte that comes back from a swap file.
   bool verify_swap = true;
 

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "zero/engine.h"
+#include "zero/evaluation_scope.h"
 #include "zero/gather_values.h"
 
 namespace zinc::zero {
@@ -28,9 +29,9 @@ double Evaluation::mean() const {
   return loss_sum / static_cast<double>(num_targets);
 }
 
-std::vector<Evaluation> Engine::gather(const Evaluation& part) {
+std::vector<Evaluation> gather_evaluations(comm::World& world, const Evaluation& part) {
   const std::array<double, 2> values{part.loss_sum, static_cast<double>(part.num_targets)};
-  const std::vector<double> all = gather_values(world(), values);
+  const std::vector<double> all = gather_values(world, values);
   std::vector<Evaluation> parts;
   for (size_t i = 0; i < all.size(); i += 2) {
     parts.push_back({.loss_sum = all[i], .num_targets = static_cast<int64_t>(all[i + 1])});

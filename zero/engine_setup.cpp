@@ -46,6 +46,22 @@ comm::World& checked(comm::World& world, const EngineConfig& config) {
   return world;
 }
 
+void require_sums_without_sync(const EngineConfig& config) {
+  require(config.zero.stage <= 1, "NoSync: gradients are sharded on stage ", config.zero.stage,
+          ", so every backward() has to reduce; use stage 0 or 1");
+  const GradientPolicy policy = GradientPolicy::choose(config);
+  require(policy.schedule == ReduceSchedule::boundary,
+          "NoSync: needs \"reduce_schedule\": \"boundary\"");
+  require(policy.several || !is_16bit_float(policy.kept),
+          "NoSync: with one micro-batch per step gradients are kept in ", policy.kept,
+          "; set \"grad_accum_dtype\": \"fp32\" to add them up");
+}
+
+double wire_divisor(const GradientConfig& gradient, int world) {
+  if (gradient.reduce_algorithm != ReduceAlgorithm::native) return 1.0;
+  return gradient.prescale ? static_cast<double>(world) : gradient.predivide_factor;
+}
+
 std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
                                                    EngineOptions& options) {
   if (options.optimizer != nullptr) {
@@ -83,17 +99,6 @@ int state_index(const optim::Optimizer& optimizer, std::string_view state) {
   }
   throw InvalidArgument(concat("optimizer ", optimizer.name(), " has no state called '", state,
                                "'; it has", known.empty() ? " none" : known));
-}
-
-void require_no_sync_works(const EngineConfig& config) {
-  require(config.zero.stage <= 1, "NoSync: gradients are sharded on stage ", config.zero.stage,
-          ", so every backward() has to reduce; use stage 0 or 1");
-  const GradientPolicy policy = GradientPolicy::choose(config);
-  require(policy.schedule == ReduceSchedule::boundary,
-          "NoSync: needs \"reduce_schedule\": \"boundary\"");
-  require(policy.several || !is_16bit_float(policy.kept),
-          "NoSync: with one micro-batch per step gradients are kept in ", policy.kept,
-          "; set \"grad_accum_dtype\": \"fp32\" to add them up");
 }
 
 bool agrees(comm::World& world, uint64_t schedule, uint64_t parameter_groups) {

@@ -20,6 +20,12 @@ const EngineConfig& validated(const EngineConfig& config);
 // The world itself, where the configuration can be run in it. Throws ConfigError.
 comm::World& checked(comm::World& world, const EngineConfig& config);
 
+// InvalidArgument where backward() cannot add to sums that no other rank sees yet.
+void require_sums_without_sync(const EngineConfig& config);
+
+// Gradients are kept divided by this, so that native sums in 16 bits stay in range.
+double wire_divisor(const GradientConfig& gradient, int world);
+
 // A client's own, taken out of the options, or the configured one. Throws ConfigError.
 std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
                                                    EngineOptions& options);
@@ -34,9 +40,6 @@ std::unique_ptr<RecordedPasses> make_recorded_passes(const EngineConfig& config,
 
 // The number of a state by its name; throws InvalidArgument with all names.
 int state_index(const optim::Optimizer& optimizer, std::string_view state);
-
-// Throws InvalidArgument where gradients cannot be added up without reducing them.
-void require_no_sync_works(const EngineConfig& config);
 
 // Transformer blocks: what recomputation counts.
 int64_t num_blocks(nn::Model& model);

@@ -59,6 +59,9 @@ class GradientStore {
   // With to_host in the tier pinned_host.
   virtual ConstView gradient(int group, Range range) = 0;
   virtual void discard() = 0;  // the step is done or skipped
+  // Where to_host: the step goes on with what is there alone, group by group.
+  virtual void discard_all_but_host() = 0;
+  virtual void discard_host(int group) = 0;
 
   // Calls `complete` for each trained group when the last reduction of its sums was issued.
   using Complete = std::function<void(int group)>;

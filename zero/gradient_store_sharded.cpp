@@ -37,16 +37,15 @@ class ShardedSums : public GroupGradients {
     return part(state.kept, policy().kept, place_in_shards(of, range));
   }
 
-  void discard() override {
+ protected:
+  void clear() override {
     for (GroupState& state : states()) {
       for (MicroStep& micro_step : state.micro_steps) micro_step.written.reset();
       state.kept.reset();
-      state.host.reset();
     }
     trees_.clear();
   }
 
- protected:
   bool keeps_written() const override { return false; }
   bool reduces_now() const override { return true; }
 

@@ -26,16 +26,15 @@ class WholeSums : public GroupGradients {
     return part(sums(state), policy().kept, range);
   }
 
-  void discard() override {
+ protected:
+  void clear() override {
     if (options().stays) return;
     for (GroupState& state : states()) {
       now(state).written.reset();
       state.kept.reset();
-      state.host.reset();
     }
   }
 
- protected:
   bool keeps_written() const override { return policy().written == policy().kept; }
   bool reduces_now() const override { return is_last(); }
 

@@ -114,6 +114,11 @@ void GroupGradients::resume(const GradientProgress& progress) {
   }
 }
 
+void GroupGradients::discard() {
+  clear();
+  for (GroupState& state : states_) state.host.reset();
+}
+
 void GroupGradients::complete(const ShardGroup& group) {
   GroupState& state = state_of(group);
   now(state).complete = true;

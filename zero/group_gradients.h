@@ -25,6 +25,9 @@ class GroupGradients : public GradientStore {
   void end_micro_steps() override;
   GradientProgress progress() const override;
   void resume(const GradientProgress& progress) override;
+  void discard() override;
+  void discard_all_but_host() override { clear(); }
+  void discard_host(int group) override { states_[static_cast<size_t>(group)].host.reset(); }
   void on_complete(Complete complete) override { on_complete_ = std::move(complete); }
   void on_gradient(std::function<void()> moment) override { on_gradient_ = std::move(moment); }
   bool has_arrived(int group) override { return states_[static_cast<size_t>(group)].work.query(); }
@@ -55,6 +58,8 @@ class GroupGradients : public GradientStore {
   // The group's turn in the order of reductions; only where reduces_now().
   virtual bool reduces_now() const = 0;
   virtual void reduce(const ShardGroup& group, GroupState& state) = 0;
+  // Gives back what the step has taken on the device.
+  virtual void clear() = 0;
 
   const std::vector<ShardGroup>& groups() const { return groups_; }
   const std::vector<int>& order() const { return order_; }

@@ -39,6 +39,16 @@ class OptimizerStep {
   virtual void begin(const StepArguments&) {}
   virtual void ready(int group) { static_cast<void>(group); }
   virtual void advance() {}
+
+  // Note [Updates beside the next forward pass]
+  // Where the norm or the overflow check of all gradients decides over a step, its update goes on
+  // beside the forward pass that follows: defer() in the place of run(), advance() as often as
+  // there is a moment, finish() before a group's weights are used, run() with the same arguments
+  // for the rest. Groups are updated in the order in which that pass uses them.
+  virtual bool can_defer() const { return false; }
+  virtual void defer(const StepArguments&) {}
+  // Issues what is left up to the end of this group's updates, like run().
+  virtual void finish(int group) { static_cast<void>(group); }
 };
 
 // `tile_numel` of updates that go tile by tile.
@@ -65,17 +75,22 @@ std::unique_ptr<OptimizerStep> make_streamed_step(WeightStore& weights, Gradient
                                                   Context& context, int num_states,
                                                   int64_t tile_numel);
 
+// All trained groups, and perhaps others.
+struct UpdateOrders {
+  std::vector<int> by_gradient;  // as their gradients are complete
+  std::vector<int> by_use;       // as a forward pass uses them
+};
+
 struct SwapPipeline {
   bool read_ahead = false;    // reads the next tile while one is updated
   bool write_behind = false;  // writes a tile while the next is read and updated
 };
 
 // Weights and states in swap space, gradients in host memory, where the CPU computes tile by tile.
-// `order`: all trained groups, as their gradients are complete. run() waits for the disk and throws
-// IoError; weights and states are then not to be used any more.
+// run() waits for the disk and throws IoError; weights and states are then not to be used any more.
 std::unique_ptr<OptimizerStep> make_swapped_step(WeightStore& weights, GradientStore& gradients,
                                                  SwappedShards& states, Context& context,
-                                                 const std::vector<int>& order,
+                                                 const UpdateOrders& orders,
                                                  const SwapPipeline& pipeline);
 
 }  // namespace zinc::zero

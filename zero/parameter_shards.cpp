@@ -1,6 +1,7 @@
 #include "zero/parameter_shards.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 #include "core/transfer.h"
@@ -39,6 +40,7 @@ ParameterShards::ParameterShards(const std::vector<ShardGroup>& groups,
     kernels::fill({.y = host_memory(all)}, context.compute());
   }
   if (tiles.empty()) return;
+  outdated_.assign(tiles.size(), false);
   buffers_.resize(std::min(static_cast<size_t>(options.buffer_count), tiles.size()));
   swapped_ = std::make_unique<SwappedShards>(groups, std::move(tiles), 1, Label::parameters,
                                              context, options.swap);
@@ -150,6 +152,7 @@ ParameterShards::Buffer& ParameterShards::free_buffer(const ShardGroup& group) {
 
 void ParameterShards::start_read(Buffer& buffer, int tile) {
   buffer.transfer = swapped_->start_read(static_cast<size_t>(tile), buffer.memory);
+  buffer.written = kNone;
   buffer.tile = tile;
 }
 
@@ -167,6 +170,7 @@ void ParameterShards::read_ahead(const std::vector<int>& groups) {
   for (const int index : groups) {
     for (const int tile : tiles_[static_cast<size_t>(index)]) {
       if (holder_of(tile) != nullptr) continue;
+      if (!is_current(tile, false)) return;
       const auto free = std::find_if(buffers_.begin(), buffers_.end(), [](const Buffer& buffer) {
         return buffer.tile == kNone && buffer.left.query();
       });
@@ -189,6 +193,7 @@ void ParameterShards::bring(const ShardGroup& group, const Place& place, StreamR
     const Tile& tile = swapped_->tiles()[static_cast<size_t>(index)];
     Buffer* buffer = holder_of(index);
     if (buffer == nullptr) {
+      bug_check(is_current(index, true), "parameters of ", group.name(), " were not updated");
       buffer = &free_buffer(group);
       start_read(*buffer, index);
     }
@@ -230,7 +235,7 @@ ParameterShards::Buffer& ParameterShards::update_buffer(const ShardGroup& group,
     buffer = &update_buffers_[next_update_++ % update_buffers_.size()];
     bug_check(!buffer->is_update, "a tile of parameters was updated in part");
   }
-  buffer->transfer.wait();
+  land(*buffer);
   buffer->tile = tile;
   buffer->is_update = true;
   return *buffer;
@@ -240,14 +245,38 @@ void ParameterShards::write_behind(Buffer& buffer, StreamRef stream) {
   stream->synchronize();  // the disk takes what the copies leave
   buffer.transfer = swapped_->start_write(static_cast<size_t>(buffer.tile), buffer.memory);
   buffer.is_update = false;
-  buffer.tile = kNone;
+  buffer.written = std::exchange(buffer.tile, kNone);
+}
+
+void ParameterShards::land(Buffer& buffer) {
+  buffer.transfer.wait();
+  const int tile = std::exchange(buffer.written, kNone);
+  if (tile != kNone) outdated_[static_cast<size_t>(tile)] = false;
+}
+
+bool ParameterShards::is_current(int tile, bool wait) {
+  for (Buffer& buffer : update_buffers_) {
+    if (buffer.written == tile && (wait || buffer.transfer.query())) land(buffer);
+  }
+  return !outdated_[static_cast<size_t>(tile)];
+}
+
+void ParameterShards::expect_updates() {
+  bug_check(swapped_ == nullptr || !update_buffers_.empty(),
+            "updates have no buffers of their own");
+  // What was read ahead is old.
+  forget();
+  if (swapped_ == nullptr) return;
+  for (size_t tile = 0; tile < outdated_.size(); ++tile) {
+    outdated_[tile] = is_trained(swapped_->tiles()[tile].segment);
+  }
 }
 
 void ParameterShards::finish_update() {
   for (std::vector<Buffer>* buffers : {&buffers_, &update_buffers_}) {
     for (Buffer& buffer : *buffers) {
       bug_check(!buffer.is_update, "a tile of parameters was updated in part");
-      buffer.transfer.wait();
+      land(buffer);
     }
   }
 }

@@ -6,7 +6,8 @@
 // Reads are started in the order of the schedule as buffers come free; bring() waits for those of
 // one group and copies them to the device, after which their buffers are free again. After an
 // update the same buffers collect new values, tile by tile in ascending order, and are written
-// behind.
+// behind. Where updates go on while shards are read for use, a tile is read once its new values
+// have been written.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,8 @@ struct ParameterShardOptions {
   int64_t buffer_count = 5;
   int64_t buffer_numel = 100'000'000;  // elements of a tile at most
   int64_t max_in_host = 0;             // elements: the first groups that fit stay in host memory
-  // take_updated() comes while shards are read for use, and gets two buffers of its own.
+  // take_updated() comes while shards are read for use, in forward or in backward, and gets two
+  // buffers of its own.
   bool updates_during_passes = false;
 };
 
@@ -63,6 +65,8 @@ class ParameterShards {
   // before the next of the same group. Throws IoError.
   void take_updated(const ShardGroup& group, Range range, const ConstView& values,
                     StreamRef stream);
+  // No tile that is trained is read from swap space before its new values were written.
+  void expect_updates();
   // All updated values are in swap space. Throws IoError.
   void finish_update();
 
@@ -74,6 +78,7 @@ class ParameterShards {
     Block memory;
     int tile = kNone;  // whose values are here or on their way
     bool is_update = false;
+    int written = kNone;  // tile whose new values are on their way to the disk
     offload::SwapSpace::Transfer transfer;
     Event left;  // what was copied from here has left
   };
@@ -90,6 +95,10 @@ class ParameterShards {
   // Waits for the buffer's transfer. Where that failed, no tile's values are there.
   void finish(Buffer& buffer);
   void write_behind(Buffer& buffer, StreamRef stream);
+  // Waits for the buffer's transfer; new values that it wrote may be read then.
+  void land(Buffer& buffer);
+  // The tile has values to read. True: waits for its write, which was started.
+  bool is_current(int tile, bool wait);
   void forget();  // what was read ahead
 
   const std::vector<ShardGroup>& groups_;
@@ -102,6 +111,7 @@ class ParameterShards {
   std::vector<Buffer> buffers_;
   std::vector<Buffer> update_buffers_;  // empty: updates use buffers_
   size_t next_update_ = 0;
+  std::vector<bool> outdated_;  // by tile
 };
 
 }  // namespace zinc::zero

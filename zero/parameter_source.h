@@ -10,6 +10,7 @@
 #include "autograd/parameter.h"
 #include "core/error.h"
 #include "zero/gradient_store.h"
+#include "zero/late_update.h"
 #include "zero/lockstep.h"
 #include "zero/shard_group.h"
 #include "zero/step_schedule.h"
@@ -20,15 +21,16 @@ namespace zinc::zero {
 class EngineParameterSource : public autograd::ParameterSource {
  public:
   // All arguments must outlive this. `check`: compare every use with the schedule. `lockstep`: with
-  // the other ranks; may be null.
+  // the other ranks; may be null, as `late` may.
   EngineParameterSource(const std::vector<ShardGroup>& groups, const StepSchedule& schedule,
                         WeightStore& weights, GradientStore& gradients, bool check,
-                        Lockstep* lockstep)
+                        Lockstep* lockstep, LateUpdate* late)
       : table_(groups),
         weights_(weights),
         gradients_(gradients),
         check_(check),
         lockstep_(lockstep),
+        late_(late),
         forward_(groups, "forward", schedule.forward()),
         backward_(groups, "backward", schedule.backward()),
         evaluation_(groups, "forward", schedule.evaluation()),
@@ -42,6 +44,7 @@ class EngineParameterSource : public autograd::ParameterSource {
     Pass(const Pass&) = delete;
     Pass& operator=(const Pass&) = delete;
     void end() const {
+      if (source_.late_ != nullptr) source_.late_->use_all();
       if (source_.lockstep_ != nullptr) source_.lockstep_->end();
     }
 
@@ -53,6 +56,7 @@ class EngineParameterSource : public autograd::ParameterSource {
   void begin(WeightStore::Phase phase) {
     cursor_ = phase == WeightStore::Phase::evaluation ? &evaluation_ : &forward_;
     cursor_->restart();
+    if (late_ != nullptr && phase == WeightStore::Phase::evaluation) late_->finish();
     weights_.begin(phase);
   }
   const ParameterTable& table() const { return table_; }
@@ -67,6 +71,7 @@ class EngineParameterSource : public autograd::ParameterSource {
     last_used_ = &parameter;
     if (check_) cursor_->advance(ScheduleAction::acquire, index);
     if (lockstep_ != nullptr) lockstep_->use(index.group);
+    if (late_ != nullptr) late_->use(index.group);
     return {*this, parameter, weights_.pin(index)};
   }
   autograd::GradientTarget gradient(autograd::Parameter& parameter) override {
@@ -104,6 +109,7 @@ class EngineParameterSource : public autograd::ParameterSource {
   GradientStore& gradients_;
   bool check_;
   Lockstep* lockstep_;
+  LateUpdate* late_;
   ScheduleCursor forward_;
   ScheduleCursor backward_;
   ScheduleCursor evaluation_;

@@ -166,6 +166,20 @@ StepSchedule StepSchedule::record(nn::Model& model, const std::vector<ShardGroup
   return schedule;
 }
 
+std::vector<int> StepSchedule::use_order(int num_groups) const {
+  std::vector<int> order;
+  std::vector<bool> seen(static_cast<size_t>(num_groups), false);
+  const auto add = [&](int group) {
+    if (!seen[static_cast<size_t>(group)]) order.push_back(group);
+    seen[static_cast<size_t>(group)] = true;
+  };
+  for (const ScheduleEntry& entry : forward_) {
+    if (entry.action == ScheduleAction::acquire) add(entry.parameter.group);
+  }
+  for (int group = 0; group < num_groups; ++group) add(group);
+  return order;
+}
+
 void ScheduleCursor::advance(ScheduleAction action, ParameterIndex parameter) {
   const ScheduleEntry actual{action, parameter};
   const auto describe = [this](const ScheduleEntry& entry) {

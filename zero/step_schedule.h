@@ -57,6 +57,8 @@ class StepSchedule {
   // Groups in the order in which the last of their gradients is done; groups whose parameters are
   // not all used come last, by descending index. Every trained group once.
   const std::vector<int>& reduce_order() const { return reduce_order_; }
+  // All `num_groups` groups: those that a forward pass uses, by their first use, then the rest.
+  std::vector<int> use_order(int num_groups) const;
   // Of the entries and of the layout of all groups (names, offsets, sizes, dtypes).
   uint64_t hash() const { return hash_; }
 

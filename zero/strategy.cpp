@@ -84,6 +84,12 @@ std::unique_ptr<SwappedShards> make_swapped(const EngineConfig& config,
       swap_settings(config, offload, clock));
 }
 
+// Where the disk has the states, and phases are not told apart by waiting for each.
+bool updates_beside_passes(const EngineConfig& config, const StrategyInputs& inputs) {
+  return tier_of(config.zero.offload_optimizer) == Tier::nvme && config.overlap_update &&
+         !inputs.dynamic_model && !config.wall_clock_breakdown;
+}
+
 // See Note [Updates during backward]. A frozen part of a group may be gathered after the group's
 // gradients are complete: then nothing begins early.
 bool updates_during_backward(const EngineConfig& config, const StrategyInputs& inputs) {
@@ -92,8 +98,7 @@ bool updates_during_backward(const EngineConfig& config, const StrategyInputs& i
       std::any_of(inputs.groups.begin(), inputs.groups.end(), [&](const ShardGroup& group) {
         return std::any_of(group.segments().begin(), group.segments().end(), frozen);
       });
-  return tier_of(config.zero.offload_optimizer) == Tier::nvme && !has_frozen &&
-         !inputs.dynamic_model && config.gradient.clipping == 0.0 &&
+  return updates_beside_passes(config, inputs) && !has_frozen && config.gradient.clipping == 0.0 &&
          !config.precision.check_overflow && config.precision.dtype != DType::f16;
 }
 
@@ -116,7 +121,7 @@ std::unique_ptr<WeightStore> make_weights(const EngineConfig& config, const Stra
       .shard_optimizer = zero.stage >= 1,
       .bucket_numel = zero.allgather_bucket_size,
       .optimizer_tier = tier_of(config.zero.offload_optimizer),
-      .parameters = parameter_shards(config, updates_during_backward(config, inputs),
+      .parameters = parameter_shards(config, updates_beside_passes(config, inputs),
                                      strategy.swap_clock.get()),
       .swapped = strategy.swapped.get(),
       .overlap = config.overlap_comm(),
@@ -131,6 +136,10 @@ std::unique_ptr<WeightStore> make_weights(const EngineConfig& config, const Stra
                               inputs.communicator, inputs.context, inputs.weights, options);
 }
 
+std::vector<int> use_order(const StrategyInputs& inputs) {
+  return inputs.schedule.use_order(static_cast<int>(inputs.groups.size()));
+}
+
 std::unique_ptr<OptimizerStep> make_step(const EngineConfig& config, const StrategyInputs& inputs,
                                          const Strategy& strategy) {
   if (!offloads(config)) {
@@ -141,7 +150,7 @@ std::unique_ptr<OptimizerStep> make_step(const EngineConfig& config, const Strat
     const OffloadConfig& offload = config.zero.offload_optimizer;
     return make_swapped_step(
         *strategy.weights, *strategy.gradients, *strategy.swapped, inputs.context,
-        inputs.schedule.reduce_order(),
+        {.by_gradient = inputs.schedule.reduce_order(), .by_use = use_order(inputs)},
         {.read_ahead = offload.pipeline_read, .write_behind = offload.pipeline_write});
   }
   if (config.offload_step == OffloadStep::device) {
@@ -179,6 +188,11 @@ Strategy make_strategy(const EngineConfig& config, const StrategyInputs& inputs)
     strategy.gradients->on_complete(
         [step = strategy.step.get()](int group) { step->ready(group); });
     strategy.gradients->on_gradient([step = strategy.step.get()] { step->advance(); });
+  }
+  if (!strategy.updates_during_backward && updates_beside_passes(config, inputs) &&
+      strategy.step->can_defer()) {
+    strategy.late = std::make_unique<LateUpdate>(use_order(inputs), *strategy.weights,
+                                                 *strategy.gradients, *strategy.step);
   }
   return strategy;
 }

@@ -19,6 +19,7 @@
 #include "zero/engine_config.h"
 #include "zero/gradient_norm.h"
 #include "zero/gradient_store.h"
+#include "zero/late_update.h"
 #include "zero/optimizer_step.h"
 #include "zero/phase_clock.h"
 #include "zero/shard_group.h"
@@ -38,6 +39,9 @@ struct Strategy {
   bool uses_are_collective = false;  // the first use of a group gathers it
   // The engine may call step->begin() before the last backward pass of a step.
   bool updates_during_backward = false;
+  // Takes the place of step->run(): see Note [Updates beside the next forward pass]. Null: an
+  // update ends within its step.
+  std::unique_ptr<LateUpdate> late;
 
   // Since construction began, of states and parameters together.
   SwapTraffic swap_traffic() const;

@@ -2,10 +2,11 @@
 // the host and writing behind, over as many buffers as these overlap.
 //
 // Note [Buffers of the swapped step]
-// Tiles queue in the order in which their groups' gradients are complete; the i-th of the queue
-// uses buffer i mod n, with n = 1, one more to read ahead, one more to write behind. States do not
-// wait for gradients: tiles are read as buffers come free. Before a tile is read into a buffer, the
-// write of the tile that was there is over, and so is the copy of its weights to the device.
+// Tiles queue in the order in which their groups' gradients are complete, or in which the next
+// forward pass uses them; the i-th of the queue uses buffer i mod n, with n = 1, one more to read
+// ahead, one more to write behind. States do not wait for gradients: tiles are read as buffers come
+// free. Before a tile is read into a buffer, the write of the tile that was there is over, and so
+// is the copy of its weights to the device.
 #include <algorithm>
 #include <optional>
 
@@ -21,22 +22,18 @@ namespace {
 class SwappedStep final : public OptimizerStep {
  public:
   SwappedStep(WeightStore& weights, GradientStore& gradients, SwappedShards& states,
-              Context& context, const std::vector<int>& order, const SwapPipeline& pipeline)
+              Context& context, const UpdateOrders& orders, const SwapPipeline& pipeline)
       : weights_(weights),
         gradients_(gradients),
         states_(states),
         context_(context),
         pipeline_(pipeline),
         buffers_(1 + (pipeline.read_ahead ? 1 : 0) + (pipeline.write_behind ? 1 : 0)),
+        by_gradient_(tiles_in(orders.by_gradient)),
+        by_use_(tiles_in(orders.by_use)),
         updated_(weights, context, Tier::pinned_host, largest_tile()),
         factor_(context) {
     states.settle();
-    for (const int group : order) {
-      for (size_t i = 0; i < states.tiles().size(); ++i) {
-        if (states.tiles()[i].group == group) queue_.push_back(i);
-      }
-    }
-    bug_check(queue_.size() == states.tiles().size(), "a tile of the optimizer has no turn");
     for (Buffer& buffer : buffers_) {
       buffer.memory =
           context.allocate(states.largest_tile_bytes(), Label::staging, Tier::pinned_host);
@@ -44,17 +41,25 @@ class SwappedStep final : public OptimizerStep {
     context.compute()->synchronize();  // before the disk touches the memory
   }
 
-  bool can_begin() const override { return true; }
+  ~SwappedStep() override {
+    // An update that is given up: its weights may still be on their way from the buffers.
+    try {
+      updated_.finish();
+    } catch (...) {
+      // The stream has failed, and says so at its next use.
+    }
+  }
 
-  void begin(const StepArguments& args) override {
-    states_.settle();
-    slices_ = weights_.slices();
-    args_.emplace(args);
-    args_->factor = factor_.take(args.factor);
-    next_read_ = 0;
-    next_update_ = 0;
-    ready_.clear();
-    start_reads();
+  bool can_begin() const override { return true; }
+  bool can_defer() const override { return true; }
+
+  void begin(const StepArguments& args) override { start(args, by_gradient_); }
+
+  void defer(const StepArguments& args) override {
+    start(args, by_use_);
+    order(context_.compute(), host());  // which has waited for the gradients
+    for (const Tile& tile : states_.tiles()) ready(tile.group);
+    advance();
   }
 
   void ready(int group) override {
@@ -70,14 +75,19 @@ class SwappedStep final : public OptimizerStep {
     }
   }
 
+  void finish(int group) override {
+    size_t end = next_update_;
+    for (size_t place = end; place < queue_.size(); ++place) {
+      if (tile_at(place).group == group) end = place + 1;
+    }
+    update_until(end);
+    updated_.finish();
+  }
+
   void run(const StepArguments& args) override {
     if (!args_) begin(args);
     order(context_.compute(), host());  // which has waited for the gradients
-    while (next_update_ < queue_.size()) {
-      start_reads();
-      if (next_read_ == next_update_) start_read();
-      update_next();
-    }
+    update_until(queue_.size());
     for (Buffer& buffer : buffers_) buffer.transfer.wait();
     updated_.finish();
     args_.reset();
@@ -90,6 +100,38 @@ class SwappedStep final : public OptimizerStep {
     offload::SwapSpace::Transfer transfer;
     bool is_free() const { return transfer.query() && sent.query(); }
   };
+
+  std::vector<size_t> tiles_in(const std::vector<int>& order) const {
+    std::vector<size_t> queue;
+    for (const int group : order) {
+      for (size_t i = 0; i < states_.tiles().size(); ++i) {
+        if (states_.tiles()[i].group == group) queue.push_back(i);
+      }
+    }
+    bug_check(queue.size() == states_.tiles().size(), "a tile of the optimizer has no turn");
+    return queue;
+  }
+
+  void start(const StepArguments& args, const std::vector<size_t>& queue) {
+    bug_check(!args_, "an update begins before the one before it has ended");
+    states_.settle();
+    slices_ = weights_.slices();
+    args_.emplace(args);
+    args_->factor = factor_.take(args.factor);
+    queue_ = queue;
+    next_read_ = 0;
+    next_update_ = 0;
+    ready_.clear();
+    start_reads();
+  }
+
+  void update_until(size_t end) {
+    while (next_update_ < end) {
+      start_reads();
+      if (next_read_ == next_update_) start_read();
+      update_next();
+    }
+  }
 
   StreamRef host() const { return updated_.stream(); }
   // By place in the queue.
@@ -170,7 +212,9 @@ class SwappedStep final : public OptimizerStep {
   std::vector<Buffer> buffers_;
   std::optional<StepArguments> args_;  // while a step is under way
   std::vector<UpdateSlice> slices_;
-  std::vector<size_t> queue_;  // tiles
+  const std::vector<size_t> by_gradient_;  // tiles
+  const std::vector<size_t> by_use_;
+  std::vector<size_t> queue_;  // of the step under way: one of these
   size_t next_read_ = 0;       // places in the queue
   size_t next_update_ = 0;
   std::vector<int> ready_;  // groups, of this step
@@ -182,9 +226,9 @@ class SwappedStep final : public OptimizerStep {
 
 std::unique_ptr<OptimizerStep> make_swapped_step(WeightStore& weights, GradientStore& gradients,
                                                  SwappedShards& states, Context& context,
-                                                 const std::vector<int>& order,
+                                                 const UpdateOrders& orders,
                                                  const SwapPipeline& pipeline) {
-  return std::make_unique<SwappedStep>(weights, gradients, states, context, order, pipeline);
+  return std::make_unique<SwappedStep>(weights, gradients, states, context, orders, pipeline);
 }
 
 }  // namespace zinc::zero

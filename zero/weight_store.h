@@ -65,6 +65,14 @@ class WeightStore {
   // After the update of all slices was issued: weights reach every rank that keeps them whole.
   virtual void publish() = 0;
 
+  // In the place of publish() where the update goes on beside the next forward pass: see
+  // Note [Updates beside the next forward pass]. From expect_updates() on no group is gathered or
+  // used until its slices were updated and publish_group() was called for it, in one order on all
+  // ranks; after the last group comes settle_updates(), which waits. Throws IoError.
+  virtual void expect_updates() {}
+  virtual void publish_group(int group) = 0;
+  virtual void settle_updates() {}
+
   // --- access for files and users; collective where the values are sharded, waits
   // What the optimizer works on (master weights where there are any), flat [numel] in memory that
   // the host can read, f32 (f64 for f64 models).

@@ -1,6 +1,7 @@
 // Every rank keeps its shards, on any tier; a group is gathered into an arena of its own, on the
 // device, while it is used.
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "core/error.h"
@@ -122,20 +123,20 @@ class ShardedWeights : public WeightStore {
     // The disk need not rest until the next forward pass.
     forecast_.begin(Phase::forward);
     read_ahead();
-    const StreamRef stream = context_.stream(StreamRole::gather);
-    stream->wait(context_.compute()->record());
-    for (const ShardGroup& group : groups_) {
-      if (numel_of(group, true) == 0) continue;
-      const TraceSpan span(context_.trace(), TraceKind::publish, stream, group.name(),
-                           sent_bytes(group, numel_of(group, true)));
-      for (const Segment& segment : group.segments()) {
-        if (!is_persistent(segment.kind)) continue;
-        collectives_.all_gather(kept_view(group, segment, optimizer_.owned(segment)),
-                                kept_view(group, segment, segment.range()), stream);
-      }
-    }
-    context_.compute()->wait(stream->record());
+    publish(groups_);
   }
+
+  void expect_updates() override {
+    shards_.expect_updates();
+    for (GroupState& state : states_) state.is_outdated = true;
+  }
+
+  void publish_group(int group) override {
+    states_[static_cast<size_t>(group)].is_outdated = false;
+    publish(std::span(groups_).subspan(static_cast<size_t>(group), 1));
+  }
+
+  void settle_updates() override { shards_.finish_update(); }
 
   void read_master(ParameterIndex parameter, View out) override {
     const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
@@ -193,7 +194,24 @@ class ShardedWeights : public WeightStore {
     Residence residence = Residence::sharded;
     comm::Work work;
     int pins = 0;
+    bool is_outdated = false;  // its update was not published yet
   };
+
+  void publish(std::span<const ShardGroup> groups) {
+    const StreamRef stream = context_.stream(StreamRole::gather);
+    stream->wait(context_.compute()->record());
+    for (const ShardGroup& group : groups) {
+      if (numel_of(group, true) == 0) continue;
+      const TraceSpan span(context_.trace(), TraceKind::publish, stream, group.name(),
+                           sent_bytes(group, numel_of(group, true)));
+      for (const Segment& segment : group.segments()) {
+        if (!is_persistent(segment.kind)) continue;
+        collectives_.all_gather(kept_view(group, segment, optimizer_.owned(segment)),
+                                kept_view(group, segment, segment.range()), stream);
+      }
+    }
+    context_.compute()->wait(stream->record());
+  }
 
   GroupState& state_of(const ShardGroup& group) {
     return states_[static_cast<size_t>(group.index())];
@@ -344,6 +362,7 @@ class ShardedWeights : public WeightStore {
 
   void gather(const ShardGroup& group, TraceKind kind) {
     GroupState& state = state_of(group);
+    bug_check(!state.is_outdated, "group ", group.name(), " is gathered before its update");
     const int64_t numel = numel_of(group, false);
     state.arena = context_.allocate(numel * size_of(group.dtype()), Label::parameters);
     become(state, Residence::gathering);
@@ -425,6 +444,8 @@ class ShardedWeights : public WeightStore {
       const int64_t numel = numel_of(group, false);
       const Residence residence = state_of(group).residence;
       if (residence == Residence::unsharded) continue;
+      // How far an update has come differs between ranks; what is published does not.
+      if (state_of(group).is_outdated) return;
       ahead += numel;
       if (ahead > options_.prefetch_numel) return;
       if (residence == Residence::gathering) continue;

@@ -1,5 +1,6 @@
 // Model weights whole on every rank; master weights and states whole or sharded.
 #include <algorithm>
+#include <span>
 
 #include "core/error.h"
 #include "kernels/copy.h"
@@ -48,24 +49,9 @@ class WholeWeights : public WeightStore {
     bug_check(false, "whole weights are on the device");
   }
 
-  void publish() override {
-    if (!options_.shard_optimizer) return;
-    SegmentCollectives collectives(communicator_, context_,
-                                   {.bucket_numel = options_.bucket_numel});
-    const StreamRef stream = context_.stream(StreamRole::gather);
-    stream->wait(context_.compute()->record());
-    for (const ShardGroup& group : groups_) {
-      if (group.trained_numel() == 0) continue;
-      const int64_t world = communicator_.size();
-      const TraceSpan span(context_.trace(), TraceKind::publish, stream, group.name(),
-                           group.trained_numel() / world * (world - 1) * size_of(group.dtype()));
-      for (const Segment& segment : group.segments()) {
-        if (!is_trained(segment.kind)) continue;
-        collectives.all_gather(model_view(group, optimizer_.owned(segment)),
-                               model_view(group, segment.range()), stream);
-      }
-    }
-    context_.compute()->wait(stream->record());
+  void publish() override { publish(groups_); }
+  void publish_group(int group) override {
+    publish(std::span(groups_).subspan(static_cast<size_t>(group), 1));
   }
 
   void read_master(ParameterIndex parameter, View out) override {
@@ -113,6 +99,26 @@ class WholeWeights : public WeightStore {
   }
 
  private:
+  void publish(std::span<const ShardGroup> groups) {
+    if (!options_.shard_optimizer) return;
+    SegmentCollectives collectives(communicator_, context_,
+                                   {.bucket_numel = options_.bucket_numel});
+    const StreamRef stream = context_.stream(StreamRole::gather);
+    stream->wait(context_.compute()->record());
+    for (const ShardGroup& group : groups) {
+      if (group.trained_numel() == 0) continue;
+      const int64_t world = communicator_.size();
+      const TraceSpan span(context_.trace(), TraceKind::publish, stream, group.name(),
+                           group.trained_numel() / world * (world - 1) * size_of(group.dtype()));
+      for (const Segment& segment : group.segments()) {
+        if (!is_trained(segment.kind)) continue;
+        collectives.all_gather(model_view(group, optimizer_.owned(segment)),
+                               model_view(group, segment.range()), stream);
+      }
+    }
+    context_.compute()->wait(stream->record());
+  }
+
   const ShardGroup& group_of(ParameterIndex parameter) const {
     return groups_[static_cast<size_t>(parameter.group)];
   }

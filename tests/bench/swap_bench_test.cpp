@@ -31,10 +31,10 @@ TEST(SwapBench, RunsAgreeAndVerticalMovesParametersOnce) {
                                                     ++steps;
                                                     EXPECT_GT(seconds, 0.0);
                                                   });
-    ASSERT_EQ(result.runs.size(), 6u);
-    EXPECT_EQ(steps, 6);
+    ASSERT_EQ(result.runs.size(), 7u);
+    EXPECT_EQ(steps, 7);
     for (const SwapRun& run : result.runs) {
-      if (run.name == "clipped") continue;
+      if (run.name == "clipped" || run.name == "late") continue;
       EXPECT_EQ(run.loss, result.runs.front().loss) << run.name;
     }
     const auto bytes = [&](const char* name) {
@@ -45,6 +45,8 @@ TEST(SwapBench, RunsAgreeAndVerticalMovesParametersOnce) {
     EXPECT_GT(bytes("horizontal"), bytes("vertical"));
     EXPECT_EQ(bytes("clipped"), bytes("vertical"));
     EXPECT_LE(result.find("clipped")->passes_bytes, result.find("vertical")->passes_bytes);
+    EXPECT_GT(bytes("late"), 0);
+    EXPECT_GT(result.late_gain().value(), 0.0);
     EXPECT_EQ(result.find("memory")->busy_seconds.at(0), 0.0);
     EXPECT_GT(result.find("vertical")->busy_seconds.at(0), 0.0);
     EXPECT_GT(result.mixed_bytes_per_second.at(0), 0.0);

@@ -101,6 +101,7 @@ TEST(GpuPlacement, StatesGradientsAndParametersLeaveTheDevice) {
           engine.backward(engine.forward(make_batch(0)));
           report = world.context().allocator().report();
           engine.step();
+          engine.finish_update();
           EXPECT_EQ(
               world.context().allocator().report().at(Tier::pinned_host, Label::gradients).live, 0);
         });

@@ -228,6 +228,8 @@ TEST(Placement, OnNvme_StatesTravelOncePerStepAndAreNowhereElse) {
     engine.backward(engine.forward(make_batch(0)));
     const int64_t before = bytes_of_process("write_bytes:");
     engine.step();
+    engine.finish_update();
+    EXPECT_EQ(world.context().allocator().report().at(Tier::pinned_host, Label::gradients).live, 0);
     EXPECT_GE(bytes_of_process("write_bytes:") - before, trained * 12);
     EXPECT_TRUE(folder.is_empty());
   });

@@ -254,12 +254,17 @@ TEST(Config, ResolvedFilesLoadToTheSameValues) {
                           "scheduler": {"type": "OneCycle", "params": {"cycle_max_lr": 0.1}})"),
            std::string(R"("scheduler": {"type": "WarmupCosineLR",
                           "params": {"total_num_steps": 50, "warmup_num_steps": 5}},
-                          "zinc": {"device_memory_limit": "2GiB", "loss_reduction":
-                          "micro_batch"}, "data_types": {"grad_accum_dtype": "fp32"})"),
+                          "zinc": {"device_memory_limit": "2GiB", "overlap_update": false,
+                          "loss_reduction": "micro_batch"}, "data_types": {"grad_accum_dtype": "fp32"})"),
        }) {
     const std::string first = resolved_json(parse(with(members), 2), 2);
     EXPECT_EQ(resolved_json(parse(first, 2), 2), first) << members;
   }
+}
+
+TEST(Config, UpdatesOverlapPassesUnlessTheFileSaysNo) {
+  EXPECT_TRUE(parse(with(R"("zinc": {})"), 2).engine.overlap_update);
+  EXPECT_FALSE(parse(with(R"("zinc": {"overlap_update": false})"), 2).engine.overlap_update);
 }
 
 TEST(Config, TheDocumentIsTheTable) {

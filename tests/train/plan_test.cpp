@@ -107,16 +107,19 @@ Config config_of(const Case& c) {
 
 struct Real {
   MemoryReport memory;
-  int64_t sent = 0;  // in the second step
+  int64_t sent = 0;  // in one step
   int64_t received = 0;
   zero::SwapTraffic swap;
 };
 
+// The update of the first of four steps ends beside the second; then comes one that is measured,
+// from the end of an update to the end of the next; and that of the fourth ends on its own.
 class Traffic final : public TrainerObserver {
  public:
   explicit Traffic(zero::Engine& engine)
       : engine_(engine), communicator_(engine.world().communicator()) {}
-  void on_step(const StepMetrics&, const Progress&) override {
+  void on_step(const StepMetrics& metrics, const Progress&) override {
+    if (metrics.step == 2 || metrics.step == 3) engine_.finish_update();
     sent.push_back(communicator_.bytes_sent());
     received.push_back(communicator_.bytes_received());
     swap.push_back(engine_.swap_traffic());
@@ -126,7 +129,7 @@ class Traffic final : public TrainerObserver {
   std::vector<zero::SwapTraffic> swap;
 
  private:
-  const zero::Engine& engine_;
+  zero::Engine& engine_;
   const comm::Communicator& communicator_;
 };
 
@@ -138,7 +141,7 @@ std::vector<Real> run(const Case& c) {
   const ScratchFolder folder;
   comm::run_local_ranks(c.world, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
     const auto model = make_model(c.model.config);
-    zero::Engine engine(*model, config.engine, world, {.total_steps = 3});
+    zero::Engine engine(*model, config.engine, world, {.total_steps = 4});
     Loader loader(data, {.micro_batch = 2,
                          .seq_len = kSeq,
                          .seed = 5,
@@ -151,15 +154,15 @@ std::vector<Real> run(const Case& c) {
                                           .world = world.size()});
     Traffic traffic(engine);
     Trainer trainer(engine, loader, &evaluation, {}, &traffic,
-                    {.steps = 3, .save = [&](const std::string& name) {
+                    {.steps = 4, .save = [&](const std::string& name) {
                        save_model(engine, c.model, folder / name);
                      }});
     trainer.run();
     Real& real = ranks[static_cast<size_t>(world.rank())];
     real.memory = world.context().allocator().report();
-    real.sent = traffic.sent[1] - traffic.sent[0];
-    real.received = traffic.received[1] - traffic.received[0];
-    real.swap = traffic.swap[1] - traffic.swap[0];
+    real.sent = traffic.sent[2] - traffic.sent[1];
+    real.received = traffic.received[2] - traffic.received[1];
+    real.swap = traffic.swap[2] - traffic.swap[1];
   });
   return ranks;
 }

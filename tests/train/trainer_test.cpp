@@ -6,6 +6,7 @@
 
 #include "comm/local/local.h"
 #include "nn/models/gpt2.h"
+#include "tests/offload/swap_folder.h"
 
 namespace zinc::train {
 namespace {
@@ -69,6 +70,31 @@ Ran run(int world_size, int64_t micro_batch, TrainerOptions options, double lr =
     ran.saved = saved;
   });
   return ran;
+}
+
+// Where the next forward pass would end the update, there is none after the last step.
+TEST(Trainer, TheLastUpdateEndsWithTheRun) {
+  const Cycle dataset;
+  const offload::SwapFolder folder;
+  comm::run_local_ranks(1, {.seed = 1, .num_threads = 1}, [&](comm::World& world) {
+    nn::Gpt2Config config;
+    config.vocab_size = 5;
+    config.max_positions = 8;
+    config.hidden_size = 16;
+    config.num_layers = 1;
+    config.num_heads = 2;
+    nn::Gpt2 model(config);
+    zero::EngineConfig engine_config;
+    engine_config.zero.stage = 1;
+    engine_config.zero.offload_optimizer = {.device = zero::OffloadDevice::nvme,
+                                            .nvme_path = folder.path()};
+    zero::Engine engine(model, engine_config, world);
+    Loader loader(dataset, {.micro_batch = 1, .seq_len = 8, .rank = 0, .world = 1});
+    Trainer(engine, loader, nullptr, {}, nullptr, {.steps = 1}).run();
+    const MemoryReport report = world.context().allocator().report();
+    EXPECT_GT(report.at(Tier::pinned_host, Label::gradients).peak, 0);
+    EXPECT_EQ(report.at(Tier::pinned_host, Label::gradients).live, 0);
+  });
 }
 
 TEST(Trainer, LossFallsAndEveryFigureIsThere) {

@@ -201,6 +201,56 @@ TEST(SwappedParameters, AfterAReadOfWrongBytes_TheNextPassHasTheRightOnes) {
   }
 }
 
+EngineConfig late_config(const offload::SwapFolder& folder) {
+  EngineConfig config = swapped_config(folder);
+  config.zero.offload_param = {};
+  config.zero.sub_group_size = 2048;
+  config.zero.offload_optimizer = {.device = OffloadDevice::nvme,
+                                   .nvme_path = folder.path(),
+                                   .pipeline_read = true,
+                                   .pipeline_write = true};
+  return config;
+}
+
+// What the disk does to an update that ends beside the next forward pass.
+TEST(SwappedStates, WrongBytes_AreTheErrorOfWhoeverNeedsThem) {
+  const offload::SwapFolder folder;
+  comm::run_local_ranks(1, poisoned(), [&](comm::World& world) {
+    nn::Gpt2 model(tiny_config());
+    Engine engine(model, late_config(folder), world);
+    engine.backward(engine.forward(make_batch(0)));
+    // Of the last tile: its read comes after the step, or with its end where the disk is fast.
+    const DamagedPage damaged(folder, DamagedPage::pages_in(folder) - 1);
+    EXPECT_THROW(
+        {
+          engine.step();
+          engine.forward(make_batch(1));
+        },
+        IoError);
+    EXPECT_THROW(engine.forward(make_batch(1)), IoError);
+    EXPECT_THROW(engine.finish_update(), IoError);
+  });
+}
+
+TEST(SwappedStates, AnEngineThatGoesInTheMiddleOfAnUpdateLeavesNothing) {
+  for (const uint64_t seed : {0, 1}) {
+    const offload::SwapFolder folder;
+    comm::ConnectOptions connect = poisoned();
+    if (seed > 0) connect.execution = ContextOptions::Execution::shuffled;
+    connect.shuffle_seed = seed;
+    comm::run_local_ranks(1, connect, [&](comm::World& world) {
+      nn::Gpt2 model(tiny_config());
+      {
+        Engine engine(model, late_config(folder), world);
+        train_step(engine, 0);
+      }
+      EXPECT_EQ(world.context().allocator().report().at(Tier::pinned_host).live, 0);
+      EXPECT_EQ(world.context().allocator().report().at(Tier::device).live, 0);
+    });
+    EXPECT_TRUE(folder.is_empty());
+  }
+}
+
 TEST(SwappedParameters, AfterMemoryRanOut_TheNextPassHasTheRightValues) {
   constexpr int64_t kLimit = int64_t{64} << 20;
   for (const bool overlap : {false, true}) {

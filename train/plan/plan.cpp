@@ -29,7 +29,8 @@ class PhantomData final : public Dataset {
   int64_t seq_;
 };
 
-// Takes down where the engine is when memory is fullest, and what each step moves.
+// Takes down where the engine is when memory is fullest, and what each step moves: what follows the
+// end of one to the end of the next.
 class Watch final : public TrainerObserver {
  public:
   Watch(comm::PhantomLedger& ledger, WorkLog& log) : ledger_(ledger), log_(log) {}
@@ -49,13 +50,12 @@ class Watch final : public TrainerObserver {
       first_step_ = std::exchange(ledger_, {});
       swapped_ = engine_->swap_traffic();
     }
+    if (metrics.step == 2) {
+      plan_.step = ledger_;
+      plan_.swap = engine_->swap_traffic() - swapped_;
+      log_.stop();
+    }
     tokens_per_step_ = metrics.tokens;
-  }
-  // The last step ends where the evaluation begins.
-  void end_of_steps() {
-    plan_.step = ledger_;
-    plan_.swap = engine_->swap_traffic() - swapped_;
-    log_.stop();
   }
 
   RankPlan& plan() { return plan_; }
@@ -146,7 +146,6 @@ Plan plan_of_rank(const ModelConfigFile& model_config, const Config& config,
                        .prefetch_batches = 0});
   Trainer trainer(engine, loader, nullptr, {}, &watch, {.steps = kSteps});
   trainer.run();
-  watch.end_of_steps();
   if (options.evaluate) {
     const EvaluationSet evaluation(data, {.batch = micro_batch,
                                           .seq_len = options.seq,
