@@ -427,11 +427,6 @@ class Engine::Impl {
     clock_.stop(start, &PhaseSeconds::backward);
   }
 
-  static std::optional<int64_t> run_length(const EngineOptions& options) {
-    if (options.total_steps <= 0) return std::nullopt;
-    return options.total_steps;
-  }
-
   Lockstep* lockstep(const EngineOptions& options) {
     if (options.dynamic_model && strategy_.uses_are_collective && world_.size() > 1) {
       lockstep_.emplace(groups_, world_);
@@ -542,11 +537,6 @@ class Engine::Impl {
     return optim::gradient_factor(summed_norm, divisor, config_.gradient.clipping).factor;
   }
 
-  // Host memory of the parameter's shape in the optimizer's dtype.
-  Tensor host_tensor(const nn::Parameter& parameter) const {
-    return Tensor::empty(parameter.shape(),
-                         parameter.dtype() == DType::f64 ? DType::f64 : DType::f32);
-  }
   static View flat(const Tensor& values) { return values.view().reshape(Shape{values.numel()}); }
 
   std::optional<Reduced> reduced_;

@@ -118,4 +118,14 @@ std::vector<ShardGroup> prepare_groups(nn::Model& model, const EngineConfig& con
   return make_shard_groups(model, world, config.zero.param_persistence_threshold);
 }
 
+std::optional<int64_t> run_length(const EngineOptions& options) {
+  if (options.total_steps <= 0) return std::nullopt;
+  return options.total_steps;
+}
+
+Tensor host_tensor(const nn::Parameter& parameter) {
+  return Tensor::empty(parameter.shape(),
+                       parameter.dtype() == DType::f64 ? DType::f64 : DType::f32);
+}
+
 }  // namespace zinc::zero

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -46,5 +47,10 @@ int64_t num_blocks(nn::Model& model);
 
 // True, or CommError where the ranks' hashes differ. Collective.
 bool agrees(comm::World& world, uint64_t schedule, uint64_t parameter_groups);
+
+// Absent where it is not known.
+std::optional<int64_t> run_length(const EngineOptions& options);
+// Host memory of the parameter's shape in the optimizer's dtype.
+Tensor host_tensor(const nn::Parameter& parameter);
 
 }  // namespace zinc::zero
