@@ -71,7 +71,9 @@ std::vector<Line> machine_lines() {
   }
   if (!cuda_versions().empty()) {
     const std::string why = why_no_cuda_device();
-    if (comm::built_with_nccl()) lines.push_back({"NCCL library", comm::nccl_version()});
+    const std::string no_nccl = comm::why_no_nccl();
+    lines.push_back({"NCCL library", no_nccl.empty() ? comm::nccl_version() : "missing",
+                     no_nccl.empty(), no_nccl});
     lines.push_back({"CUDA driver", why.empty() ? cuda_versions() : "no GPU", why.empty(), why});
     const auto attention = kernels::open_attention_library();
     lines.push_back({"attention library",

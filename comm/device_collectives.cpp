@@ -26,6 +26,7 @@ struct Seat {
   std::array<char, 40> boot{};  // two hosts may have one name
   std::array<char, 24> bus{};
   bool absent = false;
+  bool has_nccl = false;  // the library is there
   friend bool operator==(const Seat&, const Seat&) = default;
 };
 
@@ -50,12 +51,14 @@ Seat seat_of(Device device) {
 // Why NCCL cannot serve these ranks; empty: it can. The same on every rank.
 struct Obstacle {
   std::string text;
+  std::string cure = "start one rank per GPU";
   bool absent = false;  // a rank that will say itself what ails it
 };
 
 Obstacle find_obstacle(Communicator& host, Device device, bool absent) {
   Seat mine = seat_of(device);
   mine.absent = absent;
+  mine.has_nccl = why_no_nccl().empty();
   std::vector<Seat> seats(static_cast<size_t>(host.size()));
   const auto stream = make_inline_stream("seats", 0, nullptr);
   constexpr auto kBytes = int64_t{sizeof(Seat)};
@@ -65,10 +68,14 @@ Obstacle find_obstacle(Communicator& host, Device device, bool absent) {
                   *stream)
       .wait();
   for (size_t r = 0; r < seats.size(); ++r) {
-    if (seats[r].absent) return {concat("rank ", r, " cannot go on"), true};
+    if (seats[r].absent) return {.text = concat("rank ", r, " cannot go on"), .absent = true};
   }
   for (size_t r = 0; r < seats.size(); ++r) {
     if (seats[r].bus[0] == '\0') return {concat("rank ", r, " has no GPU")};
+    if (!seats[r].has_nccl) {
+      return {concat("rank ", r, " finds no NCCL"),
+              "install it on that host (there, zinc report names what is missing)"};
+    }
     std::vector<int> ranks;
     for (size_t other = r; other < seats.size(); ++other) {
       if (seats[other] == seats[r]) ranks.push_back(static_cast<int>(other));
@@ -108,7 +115,8 @@ ChosenCollectives serve_device(std::unique_ptr<Communicator> host, Device device
   if (wish == DeviceCollectives::staged || of_host == nullptr) {
     obstacle.text = "as asked";
   } else if (!built_with_nccl()) {
-    obstacle.text = "this build has no NCCL";
+    obstacle = {"this build has no NCCL",
+                "install libnccl-dev for the CUDA toolkit in use and configure again"};
   } else {
     obstacle = find_obstacle(*host, device, false);
   }
@@ -118,12 +126,8 @@ ChosenCollectives serve_device(std::unique_ptr<Communicator> host, Device device
             .how = concat("NCCL ", nccl_version())};
   }
   if (wish == DeviceCollectives::nccl && !obstacle.absent) {
-    throw CommError(concat(
-        "NCCL cannot serve these ranks: ", obstacle.text,
-        built_with_nccl() ? ": start one rank per GPU, or have the host's memory carry "
-                            "collectives (--comm mpi)"
-                          : ": install libnccl-dev for the CUDA toolkit in use and configure "
-                            "again, or have the host's memory carry collectives (--comm mpi)"));
+    throw CommError(concat("NCCL cannot serve these ranks: ", obstacle.text, ": ", obstacle.cure,
+                           ", or have the host's memory carry collectives (--comm mpi)"));
   }
   return {.communicator = make_staged(std::move(host), device),
           .how = concat("staged through host memory: ", obstacle.text)};

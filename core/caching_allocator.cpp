@@ -51,7 +51,10 @@ void wait_quietly(const Event& event) noexcept {
 CachingAllocator::CachingAllocator(std::unique_ptr<MemorySource> source, AllocatorOptions options)
     : source_(std::move(source)), options_(std::move(options)) {}
 
-CachingAllocator::~CachingAllocator() { release_cached(); }
+CachingAllocator::~CachingAllocator() {
+  drop_kept();
+  release_cached();
+}
 
 Allocator::Allocation CachingAllocator::do_allocate(int64_t bytes, Tier tier, Label label,
                                                     StreamRef home_stream) {
@@ -84,6 +87,7 @@ Allocator::Allocation CachingAllocator::do_allocate(int64_t bytes, Tier tier, La
   const uint32_t range = pool.ranges.take(candidate, size, home);
   pool.taken[range] = {.bytes = accounted, .label = label};
   account(tier, label, accounted);
+  if (keeps_) handed_out_[pool_index].push_back(span_of(pool, range));
   const uint64_t handle = uint64_t{range} * kNumPools + pool_index;
   std::byte* const data = pool.bases[pool.ranges.segment_of(range)] + pool.ranges.offset_of(range);
   if (options_.poison) {
@@ -180,6 +184,7 @@ void CachingAllocator::wait_before_reuse(Pool& pool, const RangePool::Candidate&
 }
 
 void CachingAllocator::release_cached() noexcept {
+  if (keeps_) return;
   for (uint32_t p = 0; p < kNumPools; ++p) {
     for (uint32_t segment = 0; segment < pools_[p].ranges.num_segments(); ++segment) {
       if (pools_[p].ranges.segment_bytes(segment) > 0 && pools_[p].ranges.is_unused(segment)) {

@@ -22,6 +22,12 @@ class CachingAllocator final : public Allocator {
   void reset_peaks() override;
   void release_cached() noexcept override;
 
+  // See core/kept_memory.h. At most one at a time; nothing is given back to the source while one is
+  // open.
+  void open_kept();
+  void close_kept();
+  void drop_kept() noexcept;
+
  private:
   // Small and large segments of the two tiers that are memory.
   static constexpr uint32_t kNumPools = 4;
@@ -54,6 +60,15 @@ class CachingAllocator final : public Allocator {
   void wait_before_reuse(Pool& pool, const RangePool::Candidate& candidate, uint32_t home);
   void release_segment(uint32_t pool, uint32_t segment) noexcept;
   void account(Tier tier, Label label, int64_t bytes);
+  // Bytes [begin, end) of a segment.
+  struct Span {
+    uint32_t segment = 0;
+    int64_t begin = 0, end = 0;
+  };
+  Span span_of(const Pool& pool, uint32_t range) const;
+  void keep_free_part(uint32_t pool, const Span& span);
+  // Takes a part of a free range, and no other byte; returns the range that it is then.
+  uint32_t take_part(Pool& pool, uint32_t range, int64_t begin, int64_t end);
 
   std::unique_ptr<MemorySource> source_;
   AllocatorOptions options_;
@@ -61,6 +76,9 @@ class CachingAllocator final : public Allocator {
   std::vector<Home> homes_;
   uint32_t last_home_ = 0;
   MemoryReport report_;
+  bool keeps_ = false;                                   // an open KeptMemory
+  std::array<std::vector<Span>, kNumPools> handed_out_;  // since it was opened
+  std::vector<uint64_t> kept_;                           // handles
 };
 
 }  // namespace zinc

@@ -98,17 +98,18 @@ struct CudaKernelUse {
   int64_t shared_bytes = 0;   // of a block, static
 };
 
-// What a stream was told, to be told again at once.
+// What a stream was told, to be told again at once. It lives until its last launch is done.
 class CudaGraph {
  public:
   virtual ~CudaGraph() = default;
   virtual void launch(StreamRef stream) = 0;  // asynchronous; memory that it names must live on
-  // Of the kernels that CUDA's runtime knows, in no order, each once.
+  // Of the kernels that CUDA's runtime knows, in no order, each once; the emulator knows none.
   virtual std::vector<CudaKernelUse> kernels() const = 0;
 };
-// Records what `body` queues on `stream`, which does not run then; it may neither wait for the
-// stream nor take memory from the system, so let it run once before. Throws CudaError; the
-// emulator records nothing and says so.
+// Records what `body` queues on `stream`, which does not run then; let it run once before, so that
+// libraries have loaded what they need. Throws what `body` throws, and CudaError with the reason
+// where it does what a launch cannot repeat: waits of the host, host tasks, copies from or to
+// pageable memory. Memory that it takes from an allocator and gives back: core/kept_memory.h.
 std::unique_ptr<CudaGraph> record_cuda_graph(StreamRef stream, const std::function<void()>& body);
 
 // Between any two places of device and pinned memory, in the order of `stream`, a stream of CUDA.

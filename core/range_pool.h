@@ -56,6 +56,7 @@ class RangePool {
   uint32_t first_range(uint32_t segment) const { return segments_[segment].first; }
   uint32_t next_range(uint32_t range) const { return ranges_[range].next; }
 
+  bool is_free(uint32_t range) const { return !ranges_[range].taken; }
   uint32_t segment_of(uint32_t range) const { return ranges_[range].segment; }
   int64_t offset_of(uint32_t range) const { return ranges_[range].offset; }
   int64_t size_of(uint32_t range) const { return ranges_[range].size; }

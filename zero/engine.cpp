@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cmath>
-#include <exception>
 #include <utility>
 #include <vector>
 
@@ -17,13 +16,13 @@
 #include "zero/edited_parameters.h"
 #include "zero/engine_setup.h"
 #include "zero/evaluation_scope.h"
-#include "zero/gather_values.h"
 #include "zero/gradient_norm.h"
 #include "zero/lockstep.h"
 #include "zero/loss_totals.h"
 #include "zero/own_weights.h"
 #include "zero/parameter_source.h"
 #include "zero/phase_clock.h"
+#include "zero/recorded_passes.h"
 #include "zero/resident_values.h"
 #include "zero/saved_inputs.h"
 #include "zero/shard_group.h"
@@ -54,7 +53,9 @@ class Engine::Impl {
         strategy_(make_strategy(config_, strategy_inputs(options))),
         norm_(groups_, strategy_.owned, world.communicator(), context_),
         source_(groups_, schedule_, *strategy_.weights, *strategy_.gradients,
-                !options.dynamic_model, lockstep(options), strategy_.late.get()) {
+                !options.dynamic_model, lockstep(options), strategy_.late.get()),
+        recorded_(
+            make_recorded_passes(config_, options.dynamic_model, context_, *strategy_.gradients)) {
     values_.drop_resident();
     world.communicator().set_reduce_algorithm(config_.gradient.reduce_algorithm ==
                                                       ReduceAlgorithm::native
@@ -90,8 +91,7 @@ class Engine::Impl {
 
   void backward(const Loss& loss) {
     require(loss.sum.defined(), "engine.backward: the loss is empty; pass what forward() returned");
-    require(micro_step_ < config_.batch.accumulation, "engine.backward: all ",
-            config_.batch.accumulation, " micro-batches of this step are done; call step() first");
+    require_room("backward");
     const TracePhase phase(context_.trace(), "backward");
     const auto start = clock_.start();
     enter("backward", micro_step_ + 1);
@@ -99,8 +99,7 @@ class Engine::Impl {
     if (hands_over_ && !no_sync_ && micro_step_ + 1 == config_.batch.accumulation) {
       begin_update(std::array{loss.num_targets});
     }
-    strategy_.gradients->begin_micro_steps(
-        backwards_, 1, backwards_ + config_.batch.accumulation - micro_step_ + left);
+    strategy_.gradients->begin_micro_steps(backwards_, 1, num_backwards() + left);
     const EngineParameterSource::Pass pass(source_);
     autograd::backward(loss.sum, totals_.seed(scaler_.scale(), loss.num_targets));
     pass.end();
@@ -117,7 +116,9 @@ class Engine::Impl {
     require(static_cast<int64_t>(batches.size()) == config_.batches_together(),
             "engine.run_passes: ", batches.size(), " batches instead of ",
             config_.batches_together());
-    if (config_.batches_together() == 1) {
+    if (recorded_ != nullptr && !no_sync_) {
+      run_recorded(batches.front());
+    } else if (config_.batches_together() == 1) {
       const Loss loss = forward(batches.front());
       hands_over_ = true;
       backward(loss);
@@ -187,29 +188,12 @@ class Engine::Impl {
 
   void edit(const std::vector<std::string>& names,
             const std::function<void(EditedParameters&)>& change, int modifier) {
-    require(modifier >= 0 && modifier < world_.size(), "engine.edit: rank ", modifier,
-            " is not in a world of ", world_.size());
     require_between_steps("edit");
     finish_update();
-    EditedParameters values;
-    for (const std::string& name : names) values.emplace(name, parameter(name));
-    std::exception_ptr failure;
-    try {
-      change(values);
-      check_edited(names, values);
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    const bool failed = any_rank(world_, failure != nullptr);
-    if (failure != nullptr) std::rethrow_exception(failure);
-    if (failed) throw InvalidArgument("engine.edit: the change failed on another rank");
-    for (const std::string& name : names) {
-      const Tensor& edited = values.find(name)->second;
-      world_.communicator()
-          .broadcast({.inout = flat(edited), .root = modifier}, context_.compute())
-          .wait();
-      set_parameter(name, edited);
-    }
+    edit_parameters(
+        world_, names, change, modifier,
+        [this](const std::string& name) { return parameter(name); },
+        [this](const std::string& name, const Tensor& values) { set_parameter(name, values); });
   }
 
   void begin_no_sync() {
@@ -248,13 +232,7 @@ class Engine::Impl {
 
   std::vector<Evaluation> gather(const Evaluation& part) {
     finish_update();
-    const std::array<double, 2> values{part.loss_sum, static_cast<double>(part.num_targets)};
-    const std::vector<double> all = gather_values(world_, values);
-    std::vector<Evaluation> parts;
-    for (size_t i = 0; i < all.size(); i += 2) {
-      parts.push_back({.loss_sum = all[i], .num_targets = static_cast<int64_t>(all[i + 1])});
-    }
-    return parts;
+    return gather_evaluations(world_, part);
   }
 
   // See Note [Updates during backward].
@@ -282,17 +260,10 @@ class Engine::Impl {
     require_no_update();
     finish_update();
     const nn::Parameter& parameter = model_.parameter(name);
-    std::string known;
-    for (int i = 0; i < optimizer_->num_states(); ++i) {
-      if (optimizer_->state_name(i) == state) {
-        const Tensor values = host_tensor(parameter);
-        strategy_.weights->read_state(source_.table().at(parameter), i, flat(values));
-        return values;
-      }
-      known += concat(" ", optimizer_->state_name(i));
-    }
-    throw InvalidArgument(concat("optimizer ", optimizer_->name(), " has no state called '", state,
-                                 "'; it has", known.empty() ? " none" : known));
+    const Tensor values = host_tensor(parameter);
+    strategy_.weights->read_state(source_.table().at(parameter), state_index(*optimizer_, state),
+                                  flat(values));
+    return values;
   }
 
   void require_between_steps(const char* call) const {
@@ -341,6 +312,7 @@ class Engine::Impl {
   GradientNorm norm_;
   std::optional<Lockstep> lockstep_;
   EngineParameterSource source_;
+  std::unique_ptr<RecordedPasses> recorded_;  // null without "cuda_graph"
   SavedInputs saved_inputs_{context_, config_.recompute, model_, config_.batches_together()};
 
   LossTotals totals_{config_.gradient.loss_reduction};
@@ -373,6 +345,42 @@ class Engine::Impl {
   void enter(const char* activity, int64_t micro_batch) {
     activity_ = activity;
     entered_ = micro_batch;
+  }
+
+  void require_room(const char* call) const {
+    require(micro_step_ < config_.batch.accumulation, "engine.", call, ": all ",
+            config_.batch.accumulation, " micro-batches of this step are done; call step() first");
+  }
+  // Of this step, as far as is known.
+  int64_t num_backwards() const { return backwards_ + config_.batch.accumulation - micro_step_; }
+
+  // See Note [Recorded passes].
+  void run_recorded(const nn::Batch& batch) {
+    require_room("run_passes");
+    step_trace_.begin(context_.trace());
+    const TracePhase phase(context_.trace(), "forward and backward");
+    const uint64_t index = take_in(batch);
+    enter("recorded passes", forwards_);
+    context_.random().set_position(static_cast<uint64_t>(num_steps_), index);
+    const double seed = totals_.seed(scaler_.scale(), batch.num_targets);
+    const RecordedPasses::Kind kind{
+        .first = backwards_ == 0, .last = backwards_ + 1 == num_backwards(), .seed = seed};
+    strategy_.gradients->begin_micro_steps(backwards_, 1, num_backwards());
+    const Tensor sum = recorded_->run(batch, kind, [&](const nn::Batch& inputs) {
+      source_.begin(WeightStore::Phase::forward);
+      const EngineParameterSource::Pass pass(source_);
+      const autograd::ExpectedLossGradient expected(seed);
+      const Tensor loss = model_.loss(inputs);
+      autograd::backward(loss, seed);
+      pass.end();
+      strategy_.gradients->complete_micro_steps();
+      return loss;
+    });
+    strategy_.gradients->end_micro_steps();
+    totals_.add(sum.item(), batch.num_targets);
+    ++backwards_;
+    ++micro_step_;
+    stepped_ = false;
   }
 
   void run_side_by_side(std::span<const nn::Batch> batches) {
@@ -417,11 +425,6 @@ class Engine::Impl {
     micro_step_ = backwards_ = count;
     stepped_ = false;
     clock_.stop(start, &PhaseSeconds::backward);
-  }
-
-  static std::optional<int64_t> run_length(const EngineOptions& options) {
-    if (options.total_steps <= 0) return std::nullopt;
-    return options.total_steps;
   }
 
   Lockstep* lockstep(const EngineOptions& options) {
@@ -534,11 +537,6 @@ class Engine::Impl {
     return optim::gradient_factor(summed_norm, divisor, config_.gradient.clipping).factor;
   }
 
-  // Host memory of the parameter's shape in the optimizer's dtype.
-  Tensor host_tensor(const nn::Parameter& parameter) const {
-    return Tensor::empty(parameter.shape(),
-                         parameter.dtype() == DType::f64 ? DType::f64 : DType::f32);
-  }
   static View flat(const Tensor& values) { return values.view().reshape(Shape{values.numel()}); }
 
   std::optional<Reduced> reduced_;
@@ -554,7 +552,6 @@ void Engine::backward(const Loss& loss) { impl_->backward(loss); }
 void Engine::run_passes(std::span<const nn::Batch> batches) { impl_->run_passes(batches); }
 StepResult Engine::step() { return impl_->step(); }
 Evaluation Engine::evaluate(const nn::Batch& batch) { return impl_->evaluate(batch); }
-std::vector<Evaluation> Engine::gather(const Evaluation& part) { return impl_->gather(part); }
 Tensor Engine::next_logits(const Tensor& ids) { return impl_->next_logits(ids); }
 const EngineConfig& Engine::config() const { return impl_->config_; }
 nn::Model& Engine::model() { return impl_->model_; }
@@ -591,6 +588,11 @@ void Engine::edit(const std::vector<std::string>& names,
 }
 Engine::NoSync::NoSync(Engine& engine) : engine_(engine) { engine.impl_->begin_no_sync(); }
 Engine::NoSync::~NoSync() { engine_.impl_->end_no_sync(); }
+GraphUse Engine::graph_use() const {
+  const auto& recorded = impl_->recorded_;
+  if (recorded == nullptr) return {};
+  return {.recorded = recorded->num_recorded(), .launched = recorded->num_launched()};
+}
 uint64_t Engine::schedule_hash() const { return impl_->schedule_.hash(); }
 
 }  // namespace zinc::zero

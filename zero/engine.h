@@ -81,6 +81,12 @@ struct Evaluation {
   }
 };
 
+// Of the passes of micro-batches, with "cuda_graph": zero/recorded_passes.h.
+struct GraphUse {
+  int64_t recorded = 0;
+  int64_t launched = 0;
+};
+
 struct EngineOptions {
   // First values. Null: values that the model's parameters hold already, and their initialisers for
   // the rest, with the world's seed.
@@ -196,6 +202,9 @@ class Engine {
 
   // Since construction began; on a meta device what would have been moved.
   SwapTraffic swap_traffic() const;
+
+  // Of run_passes(); forward() and backward() record nothing.
+  GraphUse graph_use() const;
 
   // What the engine is at, for heartbeats, plans and messages: "backward of micro-batch 2, at
   // transformer.h.3.mlp.c_fc.weight".

@@ -38,6 +38,36 @@ std::string_view name_of(PassOrder value) {
   return value == PassOrder::horizontal ? "horizontal" : "vertical";
 }
 
+namespace {
+
+// See Note [Recorded passes].
+template <class Check>
+void check_graph(const EngineConfig& config, const Check& check) {
+  const std::string graph = "\"cuda_graph\": true ";
+  check(config.zero.stage <= 1,
+        graph + "needs ZeRO stage 0 or 1: on stages 2 and 3 ranks communicate inside a pass");
+  check(config.reduce_schedule() == ReduceSchedule::boundary,
+        graph +
+            "needs \"reduce_schedule\": \"boundary\", which \"determinism\": \"world\" and "
+            "\"schedule\": \"vertical\" exclude");
+  check(config.gradient.loss_reduction == LossReduction::tokens,
+        graph +
+            "needs \"loss_reduction\": \"tokens\": a micro-batch's own mean divides by another "
+            "number each time");
+  check(config.zero.offload_optimizer.device == OffloadDevice::none,
+        graph + "does not work with offload_optimizer");
+  check(!config.recompute.cpu_checkpointing,
+        graph + "does not work with cpu_checkpointing: inputs would leave for the host");
+  check(!config.recompute.contiguous_memory_optimization,
+        graph +
+            "does not work with contiguous_memory_optimization: the memory of passes is kept "
+            "already");
+  check(!config.wall_clock_breakdown,
+        graph + "does not work with wall_clock_breakdown: a launch has no phases");
+}
+
+}  // namespace
+
 void validate(const EngineConfig& config) {
   std::string problems;
   const auto check = [&problems](bool good, const std::string& message) {
@@ -106,6 +136,7 @@ void validate(const EngineConfig& config) {
         "offload_param to nvme needs nvme_path, a directory on the disk");
   check(param.buffer_count > 0 && param.buffer_size > 0 && param.max_in_cpu >= 0,
         "offload_param's buffers must be positive, and max_in_cpu not negative");
+  if (config.cuda_graph) check_graph(config, check);
   if (!problems.empty()) throw ConfigError(problems);
 }
 

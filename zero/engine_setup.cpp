@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <string>
 #include <utility>
 
 #include "core/error.h"
@@ -38,6 +39,9 @@ comm::World& checked(comm::World& world, const EngineConfig& config) {
       !std::has_single_bit(static_cast<unsigned>(world.size()))) {
     throw ConfigError(
         concat("\"determinism\": \"world\" needs a power of two of ranks, not ", world.size()));
+  }
+  if (config.cuda_graph && !world.context().device().is_cuda()) {
+    throw ConfigError("\"cuda_graph\": true needs a GPU: leave it out, or take --device cuda");
   }
   return world;
 }
@@ -77,6 +81,26 @@ std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
   return optim::make_optimizer(config.optimizer);
 }
 
+std::unique_ptr<RecordedPasses> make_recorded_passes(const EngineConfig& config, bool dynamic_model,
+                                                     Context& context, GradientStore& gradients) {
+  if (!config.cuda_graph) return nullptr;
+  if (dynamic_model) {
+    throw ConfigError(
+        "\"cuda_graph\": true does not work with a dynamic model: its code would not run again");
+  }
+  return std::make_unique<RecordedPasses>(context, gradients);
+}
+
+int state_index(const optim::Optimizer& optimizer, std::string_view state) {
+  std::string known;
+  for (int i = 0; i < optimizer.num_states(); ++i) {
+    if (optimizer.state_name(i) == state) return i;
+    known += concat(" ", optimizer.state_name(i));
+  }
+  throw InvalidArgument(concat("optimizer ", optimizer.name(), " has no state called '", state,
+                               "'; it has", known.empty() ? " none" : known));
+}
+
 bool agrees(comm::World& world, uint64_t schedule, uint64_t parameter_groups) {
   require_agreement(world,
                     std::array{Fingerprint{"schedule or layout", schedule},
@@ -92,6 +116,16 @@ std::vector<ShardGroup> prepare_groups(nn::Model& model, const EngineConfig& con
                              model.architecture(), " does not: override num_stages() and stage()"));
   }
   return make_shard_groups(model, world, config.zero.param_persistence_threshold);
+}
+
+std::optional<int64_t> run_length(const EngineOptions& options) {
+  if (options.total_steps <= 0) return std::nullopt;
+  return options.total_steps;
+}
+
+Tensor host_tensor(const nn::Parameter& parameter) {
+  return Tensor::empty(parameter.shape(),
+                       parameter.dtype() == DType::f64 ? DType::f64 : DType::f32);
 }
 
 }  // namespace zinc::zero

@@ -3,12 +3,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "comm/world.h"
 #include "nn/model.h"
 #include "optim/optimizer.h"
 #include "zero/engine.h"
+#include "zero/recorded_passes.h"
 #include "zero/shard_group.h"
 
 namespace zinc::zero {
@@ -32,10 +35,22 @@ std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
 // configuration asks for what the model cannot do.
 std::vector<ShardGroup> prepare_groups(nn::Model& model, const EngineConfig& config, int world);
 
+// Null without "cuda_graph". Throws ConfigError for a dynamic model.
+std::unique_ptr<RecordedPasses> make_recorded_passes(const EngineConfig& config, bool dynamic_model,
+                                                     Context& context, GradientStore& gradients);
+
+// The number of a state by its name; throws InvalidArgument with all names.
+int state_index(const optim::Optimizer& optimizer, std::string_view state);
+
 // Transformer blocks: what recomputation counts.
 int64_t num_blocks(nn::Model& model);
 
 // True, or CommError where the ranks' hashes differ. Collective.
 bool agrees(comm::World& world, uint64_t schedule, uint64_t parameter_groups);
+
+// Absent where it is not known.
+std::optional<int64_t> run_length(const EngineOptions& options);
+// Host memory of the parameter's shape in the optimizer's dtype.
+Tensor host_tensor(const nn::Parameter& parameter);
 
 }  // namespace zinc::zero

@@ -1,6 +1,11 @@
 // zero/evaluation_scope.h: a model that evaluates while the scope lives: dropout is off.
 #pragma once
 
+#include <vector>
+
+#include "comm/world.h"
+#include "zero/engine.h"
+
 #include "nn/model.h"
 
 namespace zinc::zero {
@@ -18,5 +23,8 @@ class EvaluationScope {
   nn::Model& model_;
   bool training_;
 };
+
+// One from every rank, by rank. Collective.
+std::vector<Evaluation> gather_evaluations(comm::World& world, const Evaluation& part);
 
 }  // namespace zinc::zero

@@ -20,6 +20,16 @@
 
 namespace zinc::zero {
 
+// Of every group: which parameters have written in the micro-steps under way, by position.
+struct GradientProgress {
+  struct Group {
+    std::vector<bool> in_step, seen;
+    int done = 0;
+    bool complete = false;
+  };
+  std::vector<Group> groups;
+};
+
 class GradientStore {
  public:
   virtual ~GradientStore() = default;
@@ -32,8 +42,14 @@ class GradientStore {
   // Where the gradient of one parameter goes; accumulate is true for every use but the first.
   virtual autograd::GradientTarget target(ParameterIndex parameter) = 0;
   virtual void gradient_done(ParameterIndex parameter) = 0;
-  // Parameters without a finished gradient count as zero; their groups' reductions are issued now.
+  // Parameters without a finished gradient count as zero.
+  virtual void complete_micro_steps() = 0;
+  // Completes what is not complete yet, and issues the reductions that were not issued before.
   virtual void end_micro_steps() = 0;
+  // What one micro-step did between begin_micro_steps() and complete_micro_steps(), and its place:
+  // for work that is recorded then and queued again without these calls. With `stays` alone.
+  virtual GradientProgress progress() const = 0;
+  virtual void resume(const GradientProgress& progress) = 0;
 
   // After the last micro-batch: the compute stream waits for all reductions.
   virtual void finish() = 0;
@@ -71,6 +87,8 @@ struct GradientStoreOptions {
   // may be complete early on one and late on another, nothing else keeps their collectives in one
   // order.
   bool after_backward = false;
+  // Sums stay where they are for the next step.
+  bool stays = false;
   double wire_divisor = 1.0;  // native sums: divides before the wire
   // False: a trained parameter without a gradient is an InvalidArgument, true: it counts as zero.
   bool allow_unused = true;

@@ -28,6 +28,7 @@ class WholeSums : public GroupGradients {
 
  protected:
   void clear() override {
+    if (options().stays) return;
     for (GroupState& state : states()) {
       now(state).written.reset();
       state.kept.reset();

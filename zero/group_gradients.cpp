@@ -73,7 +73,7 @@ void GroupGradients::gradient_done(ParameterIndex parameter) {
   if (on_gradient_) on_gradient_();
 }
 
-void GroupGradients::end_micro_steps() {
+void GroupGradients::complete_micro_steps() {
   for (const int index : order_) {
     const ShardGroup& group = groups_[static_cast<size_t>(index)];
     GroupState& state = state_of(group);
@@ -82,7 +82,36 @@ void GroupGradients::end_micro_steps() {
     }
   }
   current_ = 0;
+}
+
+void GroupGradients::end_micro_steps() {
+  complete_micro_steps();
   if (reduces_now()) issue_in_order();
+}
+
+GradientProgress GroupGradients::progress() const {
+  GradientProgress made;
+  for (const GroupState& state : states_) {
+    const MicroStep& micro_step = state.micro_steps.front();
+    made.groups.push_back({.in_step = state.in_step,
+                           .seen = micro_step.seen,
+                           .done = micro_step.done,
+                           .complete = micro_step.complete});
+  }
+  return made;
+}
+
+void GroupGradients::resume(const GradientProgress& progress) {
+  bug_check(options_.stays && progress.groups.size() == states_.size(),
+            "gradients that do not stay cannot be written again");
+  for (size_t g = 0; g < states_.size(); ++g) {
+    const GradientProgress::Group& from = progress.groups[g];
+    MicroStep& micro_step = states_[g].micro_steps.front();
+    states_[g].in_step = from.in_step;
+    micro_step.seen = from.seen;
+    micro_step.done = from.done;
+    micro_step.complete = from.complete;
+  }
 }
 
 void GroupGradients::discard() {

@@ -21,7 +21,10 @@ class GroupGradients : public GradientStore {
   void enter(int64_t i) override { current_ = static_cast<size_t>(i); }
   autograd::GradientTarget target(ParameterIndex parameter) override;
   void gradient_done(ParameterIndex parameter) override;
+  void complete_micro_steps() override;
   void end_micro_steps() override;
+  GradientProgress progress() const override;
+  void resume(const GradientProgress& progress) override;
   void discard() override;
   void discard_all_but_host() override { clear(); }
   void discard_host(int group) override { states_[static_cast<size_t>(group)].host.reset(); }

@@ -34,7 +34,8 @@ std::unique_ptr<GradientStore> make_gradients(const EngineConfig& config,
       .bucket_numel = config.zero.reduce_bucket_size,
       .to_host = offloads(config),
       .overlap = config.overlap_comm(),
-      .after_backward = inputs.dynamic_model && config.zero.stage == 3,
+      .after_backward = (inputs.dynamic_model && config.zero.stage == 3) || config.cuda_graph,
+      .stays = config.cuda_graph,
       .wire_divisor = inputs.wire_divisor,
       .allow_unused = config.zero.ignore_unused_parameters};
   const bool whole = config.zero.stage <= 1 && policy.schedule == ReduceSchedule::boundary;

@@ -1,6 +1,7 @@
 # Read by gpu-check and gpu-bench: finds a GPU, and the libraries of CUDA, cuDNN and NCCL that the
 # programs in $bin need, in the toolkit's folder or in those of Python packages. Sets
-# LD_LIBRARY_PATH; ends with 69 and says what is missing and where it comes from.
+# LD_LIBRARY_PATH; ends with 69 and says what is missing and where it comes from. cuDNN and NCCL may
+# be missing: what needs them is skipped, and named.
 
 say() { printf '%s\n' "$name: $*" >&2; }
 fail() {
@@ -51,10 +52,10 @@ use_cuda_libraries() {
   for program in "$@"; do
     missing=$(ldd "$program" 2>&1 | awk '/not found/ { print $1 }' | sort -u | tr '\n' ' ')
     if [ -n "$missing" ]; then
-      fail 69 "$(basename "$program") needs $missing: install the CUDA toolkit (libcudart, libcublasLt)," \
-        "cuDNN 9 (libcudnn) or NCCL 2 (libnccl) of CUDA 13, as a toolkit or as the Python packages" \
-        "nvidia-cuda-runtime, nvidia-cublas, nvidia-cudnn-cu13, nvidia-nccl-cu13, or name their" \
-        "folders, joined by ':', in ZINC_CUDA_LIBRARIES"
+      fail 69 "$(basename "$program") needs $missing: install the CUDA toolkit (libcudart, libcublasLt)" \
+        "of CUDA 13, as a toolkit or as the Python packages nvidia-cuda-runtime and nvidia-cublas," \
+        "or name their folders, joined by ':', in ZINC_CUDA_LIBRARIES"
     fi
   done
+  "$bin/zinc" report 2>/dev/null | grep -A 1 -E '^  -- +(NCCL|attention) library' >&2 || true
 }

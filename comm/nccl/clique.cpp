@@ -8,6 +8,7 @@
 
 #include "comm/call.h"
 #include "comm/nccl/checked.h"
+#include "comm/nccl/library.h"
 #include "comm/transport.h"
 #include "core/cuda/status.h"
 #include "core/cuda_backend.h"
@@ -21,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 
 ncclUniqueId new_clique_id() {
   ncclUniqueId id;
-  check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  check_nccl(nccl().get_unique_id(&id), "ncclGetUniqueId");
   return id;
 }
 
@@ -31,7 +32,7 @@ Clique::Clique(CliqueOptions options) : options_(std::move(options)) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   try {
-    check_nccl(ncclCommInitRankConfig(&comm_, options_.size, options_.id, options_.rank, &config),
+    check_nccl(nccl().init_rank_config(&comm_, options_.size, options_.id, options_.rank, &config),
                "ncclCommInitRankConfig");
     settle("NCCL's start");
   } catch (...) {
@@ -55,14 +56,14 @@ void Clique::run(std::string_view what, const std::function<void(ncclComm_t)>& c
   {
     const std::lock_guard lock(mutex_);
     if (comm_ == nullptr) throw CommError(concat(what, ": NCCL was aborted"));
-    check_nccl(ncclGroupStart(), "ncclGroupStart");
+    check_nccl(nccl().group_start(), "ncclGroupStart");
     try {
       calls(comm_);
     } catch (...) {
-      ncclGroupEnd();
+      nccl().group_end();
       throw;
     }
-    check_nccl(ncclGroupEnd(), concat(what, ": ncclGroupEnd"), comm_);
+    check_nccl(nccl().group_end(), concat(what, ": ncclGroupEnd"), comm_);
   }
   settle(what);
 }
@@ -79,7 +80,7 @@ void Clique::settle(std::string_view what) {
       if (options_.lifeline->raised()) throw_stopped(std::string(what), *options_.lifeline);
       if (comm_ == nullptr) throw CommError(concat(what, ": NCCL was aborted"));
       ncclResult_t state = ncclSuccess;
-      check_nccl(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", comm_);
+      check_nccl(nccl().get_async_error(comm_, &state), "ncclCommGetAsyncError", comm_);
       if (state == ncclSuccess) return;
       check_nccl(state, what, comm_);
     }
@@ -102,17 +103,17 @@ void Clique::close() {
   {
     const std::lock_guard lock(mutex_);
     if (comm_ == nullptr) return;
-    check_nccl(ncclCommFinalize(comm_), "ncclCommFinalize", comm_);
+    check_nccl(nccl().finalize(comm_), "ncclCommFinalize", comm_);
   }
   settle("NCCL's end");
   const std::lock_guard lock(mutex_);
   if (comm_ == nullptr) return;
-  check_nccl(ncclCommDestroy(std::exchange(comm_, nullptr)), "ncclCommDestroy");
+  check_nccl(nccl().destroy(std::exchange(comm_, nullptr)), "ncclCommDestroy");
 }
 
 void Clique::break_off() noexcept {
   const std::lock_guard lock(mutex_);
-  if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
+  if (comm_ != nullptr) nccl().abort(std::exchange(comm_, nullptr));
 }
 
 std::string Clique::fault() {
@@ -120,7 +121,7 @@ std::string Clique::fault() {
   if (comm_ == nullptr) return "";
   ncclResult_t state = ncclSuccess;
   try {
-    check_nccl(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", comm_);
+    check_nccl(nccl().get_async_error(comm_, &state), "ncclCommGetAsyncError", comm_);
     check_nccl(state, "NCCL", comm_);
   } catch (const CommError& error) {
     return error.what();

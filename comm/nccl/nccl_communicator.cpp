@@ -8,6 +8,7 @@
 #include "comm/arguments.h"
 #include "comm/nccl/checked.h"
 #include "comm/nccl/clique.h"
+#include "comm/nccl/library.h"
 #include "comm/nccl/watchdog.h"
 #include "comm/partition.h"
 #include "comm/workspace.h"
@@ -94,8 +95,8 @@ class Nccl final : public Communicator {
       count(bytes * (size() - 1), bytes * (size() - 1));
       if (bytes == 0) return;
       clique_->run(what, [&](ncclComm_t comm) {
-        check_nccl(ncclAllGather(args.shard.data(), args.out.data(), static_cast<size_t>(bytes),
-                                 ncclUint8, comm, native(stream)),
+        check_nccl(nccl().all_gather(args.shard.data(), args.out.data(), static_cast<size_t>(bytes),
+                                     ncclUint8, comm, native(stream)),
                    "ncclAllGather", comm);
       });
     });
@@ -185,7 +186,7 @@ class Nccl final : public Communicator {
       if (size() == 1) return;
       auto* token = static_cast<std::byte*>(clique_->token());
       clique_->run(what, [&](ncclComm_t comm) {
-        check_nccl(ncclAllGather(token + rank(), token, 1, ncclUint8, comm, native(stream)),
+        check_nccl(nccl().all_gather(token + rank(), token, 1, ncclUint8, comm, native(stream)),
                    "ncclAllGather", comm);
       });
     });
@@ -219,16 +220,16 @@ class Nccl final : public Communicator {
     void send(const ConstView& data, int peer) const {
       if (data.bytes() == 0) return;
       of.sent_ += data.bytes();
-      check_nccl(
-          ncclSend(data.data(), static_cast<size_t>(data.bytes()), ncclUint8, peer, comm, stream),
-          "ncclSend", comm);
+      check_nccl(nccl().send(data.data(), static_cast<size_t>(data.bytes()), ncclUint8, peer, comm,
+                             stream),
+                 "ncclSend", comm);
     }
     void receive(const View& data, int peer) const {
       if (data.bytes() == 0) return;
       of.received_ += data.bytes();
-      check_nccl(
-          ncclRecv(data.data(), static_cast<size_t>(data.bytes()), ncclUint8, peer, comm, stream),
-          "ncclRecv", comm);
+      check_nccl(nccl().recv(data.data(), static_cast<size_t>(data.bytes()), ncclUint8, peer, comm,
+                             stream),
+                 "ncclRecv", comm);
     }
   };
 
@@ -397,8 +398,8 @@ class Nccl final : public Communicator {
     const View sum(direct ? args.out.data() : args.workspace.data(), args.in.dtype(), Shape{1, n},
                    family_->device);
     clique_->run(what, [&](ncclComm_t comm) {
-      check_nccl(ncclReduceScatter(args.in.data(), sum.data(), static_cast<size_t>(n),
-                                   type_of(sum.dtype()), ncclSum, comm, native(stream)),
+      check_nccl(nccl().reduce_scatter(args.in.data(), sum.data(), static_cast<size_t>(n),
+                                       type_of(sum.dtype()), ncclSum, comm, native(stream)),
                  "ncclReduceScatter", comm);
     });
     if (direct) return;
@@ -412,8 +413,8 @@ class Nccl final : public Communicator {
     count(moved, moved);
     if (n == 0) return;
     clique_->run(what, [&](ncclComm_t comm) {
-      check_nccl(ncclAllReduce(whole.data(), whole.data(), static_cast<size_t>(n),
-                               type_of(whole.dtype()), ncclSum, comm, native(stream)),
+      check_nccl(nccl().all_reduce(whole.data(), whole.data(), static_cast<size_t>(n),
+                                   type_of(whole.dtype()), ncclSum, comm, native(stream)),
                  "ncclAllReduce", comm);
     });
   }
@@ -431,10 +432,12 @@ class Nccl final : public Communicator {
 }  // namespace
 
 bool built_with_nccl() { return true; }
+std::string why_no_nccl() { return nccl_or_missing().missing; }
 
 std::string nccl_version() {
+  if (!why_no_nccl().empty()) return "";
   int version = 0;
-  check_nccl(ncclGetVersion(&version), "ncclGetVersion");
+  check_nccl(nccl().get_version(&version), "ncclGetVersion");
   return concat(version / 10000, ".", version % 10000 / 100, ".", version % 100);
 }
 

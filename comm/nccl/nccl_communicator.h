@@ -12,7 +12,10 @@
 namespace zinc::comm {
 
 bool built_with_nccl();
-// Of the library that is loaded, as in "2.28.9"; empty in a build without NCCL.
+// Why this process cannot use NCCL, and the cure: the build has none, or this machine; empty where
+// it can. The library is opened when it is first asked for.
+std::string why_no_nccl();
+// Of the library that is loaded, as in "2.28.9"; empty where there is none.
 std::string nccl_version();
 
 // The backend "nccl". Collective over `host`, whose ranks meet through it for what is not data: the

@@ -1,29 +1,27 @@
-// Graphs of what a stream was told. The emulator has none of CUDA's functions for them.
+// Graphs of what a stream was told.
 #include <cuda_runtime.h>
 
+#include <memory>
 #include <set>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "core/cuda/recording.h"
 #include "core/cuda/status.h"
 #include "core/cuda_backend.h"
 
 namespace zinc {
 
-#if defined(ZINC_CUDA_EMULATED)
-
-std::unique_ptr<CudaGraph> record_cuda_graph(StreamRef, const std::function<void()>&) {
-  throw CudaError("the emulator records no CUDA graphs; they need a GPU");
-}
-
-#else
-
 namespace {
 
 class RecordedGraph final : public CudaGraph {
  public:
-  explicit RecordedGraph(cudaGraph_t recorded) {
-    list_kernels(recorded);
-    cuda::check(cudaGraphInstantiate(&graph_, recorded, 0), "cudaGraphInstantiate");
+  explicit RecordedGraph(cuda::Recorded recorded) : tasks_(std::move(recorded.tasks)) {
+    const std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, cudaError_t (*)(cudaGraph_t)> owned(
+        recorded.graph, cudaGraphDestroy);
+    list_kernels(recorded.graph);
+    cuda::check(cudaGraphInstantiate(&graph_, recorded.graph, 0), "cudaGraphInstantiate");
   }
   ~RecordedGraph() override { cudaGraphExecDestroy(graph_); }
   RecordedGraph(const RecordedGraph&) = delete;
@@ -37,6 +35,9 @@ class RecordedGraph final : public CudaGraph {
  private:
   // Kernels of the driver's interface have no entry in the runtime's: they are left out.
   void list_kernels(cudaGraph_t recorded) {
+#if defined(ZINC_CUDA_EMULATED)
+    static_cast<void>(recorded);
+#else
     size_t count = 0;
     cuda::check(cudaGraphGetNodes(recorded, nullptr, &count), "cudaGraphGetNodes");
     std::vector<cudaGraphNode_t> nodes(count);
@@ -60,8 +61,10 @@ class RecordedGraph final : public CudaGraph {
                           .spilled_bytes = static_cast<int64_t>(use.localSizeBytes),
                           .shared_bytes = static_cast<int64_t>(use.sharedSizeBytes)});
     }
+#endif
   }
 
+  std::vector<std::shared_ptr<void>> tasks_;
   std::vector<CudaKernelUse> kernels_;
   cudaGraphExec_t graph_ = nullptr;
 };
@@ -69,23 +72,7 @@ class RecordedGraph final : public CudaGraph {
 }  // namespace
 
 std::unique_ptr<CudaGraph> record_cuda_graph(StreamRef stream, const std::function<void()>& body) {
-  auto* const native = static_cast<cudaStream_t>(stream->native());
-  cuda::check(cudaStreamBeginCapture(native, cudaStreamCaptureModeThreadLocal),
-              "cudaStreamBeginCapture");
-  cudaGraph_t recorded = nullptr;
-  try {
-    body();
-  } catch (...) {
-    cudaStreamEndCapture(native, &recorded);
-    if (recorded != nullptr) cudaGraphDestroy(recorded);
-    cudaGetLastError();
-    throw;
-  }
-  cuda::check(cudaStreamEndCapture(native, &recorded), "cudaStreamEndCapture");
-  const std::unique_ptr<CUgraph_st, cudaError_t (*)(cudaGraph_t)> owned(recorded, cudaGraphDestroy);
-  return std::make_unique<RecordedGraph>(recorded);
+  return std::make_unique<RecordedGraph>(cuda::record(stream, body));
 }
-
-#endif
 
 }  // namespace zinc

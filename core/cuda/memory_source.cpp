@@ -1,8 +1,22 @@
+#include "core/cuda/recording.h"
 #include "core/cuda/status.h"
 #include "core/cuda_backend.h"
 
 namespace zinc {
 namespace {
+
+// Taking memory disturbs no graph that another call of this thread is recording; CUDA asks to be
+// told so.
+class CaptureMayGoOn {
+ public:
+  CaptureMayGoOn() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~CaptureMayGoOn() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  CaptureMayGoOn(const CaptureMayGoOn&) = delete;
+  CaptureMayGoOn& operator=(const CaptureMayGoOn&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
 
 class CudaMemorySource final : public MemorySource {
  public:
@@ -12,6 +26,7 @@ class CudaMemorySource final : public MemorySource {
     use_cuda_device(device_);
     const auto size = static_cast<size_t>((bytes + kIoAlignment - 1) / kIoAlignment * kIoAlignment);
     void* data = nullptr;
+    const CaptureMayGoOn mode;
     const cudaError_t status = tier == Tier::device
                                    ? cudaMalloc(&data, size)
                                    : cudaHostAlloc(&data, size, cudaHostAllocPortable);
@@ -44,6 +59,16 @@ class CudaMemorySource final : public MemorySource {
   Device device_;
 };
 
+// A graph that is launched later would find other bytes, or none.
+void require_lasting(const void* data) {
+  cudaPointerAttributes attributes{};
+  cuda::check(cudaPointerGetAttributes(&attributes, data), "cudaPointerGetAttributes");
+  if (attributes.type == cudaMemoryTypeUnregistered) {
+    throw CudaError(
+        "a copy between the GPU and pageable host memory cannot be part of a CUDA graph");
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<MemorySource> make_cuda_memory_source(Device device) {
@@ -53,6 +78,10 @@ std::unique_ptr<MemorySource> make_cuda_memory_source(Device device) {
 
 void cuda_copy(void* to, const void* from, int64_t bytes, StreamRef stream) {
   bug_check(stream->kind() == StreamKind::cuda, "a copy of the GPU on a stream that is not CUDA's");
+  if (cuda::is_recording(stream)) {
+    require_lasting(from);
+    require_lasting(to);
+  }
   cuda::check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault,
                               static_cast<cudaStream_t>(stream->native())),
               "cudaMemcpyAsync");

@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "core/cuda/recording.h"
 #include "core/cuda/status.h"
 #include "core/cuda_backend.h"
 #include "core/index_fault.h"
@@ -97,7 +98,20 @@ class CudaEvent final : public Event::State {
         trace_id_(trace_id) {}
   ~CudaEvent() override { shared_->give_event(event_); }
 
+  void record(cudaStream_t stream) {
+    cuda::check(cudaEventRecord(event_, stream), "cudaEventRecord");
+    is_recorded_ = true;
+  }
+  // Of work that is being recorded and may never run, so that nothing can wait for it.
+  bool is_recorded() const { return is_recorded_; }
+  void require_recorded() const {
+    if (!is_recorded_) {
+      throw CudaError("work that is being recorded cannot be waited for: it has not run");
+    }
+  }
+
   bool query() override {
+    if (!is_recorded_) return false;
     const cudaError_t status = cudaEventQuery(event_);
     if (status == cudaErrorNotReady) {
       cudaGetLastError();
@@ -110,7 +124,10 @@ class CudaEvent final : public Event::State {
     }
     return true;
   }
-  void wait() override { shared_->check(cudaEventSynchronize(event_), "waiting for the GPU"); }
+  void wait() override {
+    require_recorded();
+    shared_->check(cudaEventSynchronize(event_), "waiting for the GPU");
+  }
   uint64_t trace_id() const override { return trace_id_; }
   TraceRecorder* trace() const override { return trace_; }
 
@@ -119,6 +136,7 @@ class CudaEvent final : public Event::State {
  private:
   std::shared_ptr<Shared> shared_;
   cudaEvent_t event_;
+  std::atomic<bool> is_recorded_ = false;
   TraceRecorder* trace_;
   uint64_t trace_id_;
 };
@@ -134,16 +152,27 @@ struct HostTask {
   std::shared_ptr<TraceEvent> span;
 };
 
-void run_host_task(void* data) {
-  const std::unique_ptr<HostTask> call(static_cast<HostTask*>(data));
-  if (call->shared->has_failed()) return;
+void run_task(const HostTask& call) {
+  if (call.shared->has_failed()) return;
   try {
-    const TaskTrace record(call->trace, call->label, call->lane, call->trace_id, 0, call->span);
-    call->task();
+    const TaskTrace record(call.trace, call.label, call.lane, call.trace_id, 0, call.span);
+    call.task();
   } catch (...) {
-    call->shared->fail(std::current_exception());
+    call.shared->fail(std::current_exception());
   }
 }
+
+void run_host_task(void* data) {
+  const std::unique_ptr<HostTask> call(static_cast<HostTask*>(data));
+  run_task(*call);
+}
+
+#if defined(ZINC_CUDA_EMULATED)
+// The label of kernels/cuda/launch.h: the emulator's kernels are host tasks.
+constexpr std::string_view kKernel = "cuda kernel";
+// Of a graph, which keeps the task.
+void run_recorded_task(void* data) { run_task(*static_cast<const HostTask*>(data)); }
+#endif
 
 class CudaStream final : public Stream {
  public:
@@ -166,20 +195,27 @@ class CudaStream final : public Stream {
                                                     .lane = lane(),
                                                     .trace_id = last_trace_id_,
                                                     .span = trace_span()});
+    if (is_recording()) return record_task(std::move(call));
     cuda::check(cudaLaunchHostFunc(stream_, run_host_task, call.get()), label);
     call.release();  // run_host_task owns it now
   }
 
   Event record() override {
+    if (is_recording()) return Event(recorded_);
     auto event = std::make_shared<CudaEvent>(shared_, trace_, last_trace_id_);
-    cuda::check(cudaEventRecord(event->native(), stream_), "cudaEventRecord");
+    event->record(stream_);
     return Event(std::move(event));
   }
 
   void wait(const Event& event) override {
-    if (event.state() == nullptr) return;
-    if (const auto* own = dynamic_cast<const CudaEvent*>(event.state().get())) {
-      cuda::check(cudaStreamWaitEvent(stream_, own->native(), 0), "cudaStreamWaitEvent");
+    if (event.state() == nullptr || event.state() == recorded_) return;
+    if (const auto own = std::dynamic_pointer_cast<CudaEvent>(event.state())) {
+      own->require_recorded();
+      if (is_recording()) {
+        awaited_.push_back(own);
+      } else {
+        cuda::check(cudaStreamWaitEvent(stream_, own->native(), 0), "cudaStreamWaitEvent");
+      }
       return;
     }
     try {
@@ -190,17 +226,55 @@ class CudaStream final : public Stream {
   }
 
   void synchronize() override {
+    if (is_recording()) {
+      throw CudaError(concat("stream ", name(),
+                             " records a CUDA graph: the host cannot wait for it meanwhile"));
+    }
     shared_->check(cudaStreamSynchronize(stream_), concat("stream ", name()));
   }
+
+  // See core/cuda/recording.h.
+  bool is_recording() const { return recorded_ != nullptr; }
+  void begin_recording() {
+    bug_check(!is_recording(), "a stream that records already");
+    auto event = std::make_shared<CudaEvent>(shared_, trace_, last_trace_id_);
+    cuda::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
+                "cudaStreamBeginCapture");
+    recorded_ = std::move(event);
+  }
+  cuda::Recorded end_recording() {
+    cuda::Recorded made{.tasks = std::exchange(tasks_, {})};
+    const cudaError_t status = cudaStreamEndCapture(stream_, &made.graph);
+    const std::shared_ptr<CudaEvent> recorded = std::exchange(recorded_, nullptr);
+    for (const auto& event : std::exchange(awaited_, {})) wait(Event(event));
+    recorded->record(stream_);
+    cuda::check(status, "cudaStreamEndCapture");
+    return made;
+  }
+
   void* native() const override { return stream_; }
   IndexFault* index_fault() const { return shared_->index_fault(); }
   const std::shared_ptr<Shared>& shared() const { return shared_; }
 
  private:
+  void record_task(std::unique_ptr<HostTask> call) {
+#if defined(ZINC_CUDA_EMULATED)
+    if (call->label == kKernel) {
+      cuda::check(cudaLaunchHostFunc(stream_, run_recorded_task, call.get()), call->label);
+      tasks_.emplace_back(std::move(call));
+      return;
+    }
+#endif
+    throw CudaError(concat(call->label, ": a task of the host cannot be part of a CUDA graph"));
+  }
+
   std::shared_ptr<Shared> shared_;
   TraceRecorder* trace_;
   cudaStream_t stream_ = nullptr;
   uint64_t last_trace_id_ = 0;
+  std::shared_ptr<CudaEvent> recorded_;              // the end of the recording under way
+  std::vector<std::shared_ptr<CudaEvent>> awaited_;  // by the recording
+  std::vector<std::shared_ptr<void>> tasks_;         // of the recording
 };
 
 class StreamsOfDevice final : public CudaStreams {
@@ -245,6 +319,38 @@ class TimerOfEvents final : public CudaTimer {
 };
 
 }  // namespace
+
+namespace cuda {
+namespace {
+
+CudaStream& own(StreamRef stream) {
+  auto* const found = dynamic_cast<CudaStream*>(&*stream);
+  bug_check(found != nullptr, "a graph of a stream that is not CUDA's");
+  return *found;
+}
+
+}  // namespace
+
+bool is_recording(StreamRef stream) { return own(stream).is_recording(); }
+
+Recorded record(StreamRef stream, const std::function<void()>& body) {
+  CudaStream& recording = own(stream);
+  recording.begin_recording();
+  try {
+    body();
+  } catch (...) {
+    try {
+      const Recorded lost = recording.end_recording();
+      cudaGraphDestroy(lost.graph);
+    } catch (const CudaError&) {
+      // A broken recording has no graph; what broke it is thrown on.
+    }
+    throw;
+  }
+  return recording.end_recording();
+}
+
+}  // namespace cuda
 
 IndexFault* index_fault_of(StreamRef stream) {
   const auto* own = dynamic_cast<const CudaStream*>(&*stream);

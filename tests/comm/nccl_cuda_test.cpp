@@ -74,7 +74,7 @@ TEST(GpuNccl, MemoryOfTheDevice_IsGatheredAndSummedInOrder) {
   emulator::set_num_devices(3);
 #endif
   const int world_size = std::min(4, static_cast<int>(cuda_devices().size()));
-  if (world_size < 2 || !built_with_nccl()) GTEST_SKIP() << "needs two GPUs and NCCL";
+  if (world_size < 2 || !why_no_nccl().empty()) GTEST_SKIP() << "needs two GPUs and NCCL";
   constexpr int64_t kElements = 10'007;
   run_local_ranks(world_size, options_of(seconds(60)), [&](World& world) {
     EXPECT_EQ(world.communicator().backend(), "nccl");

@@ -17,6 +17,15 @@
 
 namespace zinc::emulator {
 
+// What a stream was told while it captured. Launched work holds the tasks.
+struct RuntimeGraph {
+  struct Piece {
+    const char* label;
+    Stream::Task task;
+  };
+  std::shared_ptr<std::vector<Piece>> pieces = std::make_shared<std::vector<Piece>>();
+};
+
 class RuntimeStream {
  public:
   RuntimeStream(std::shared_ptr<ShuffledExecutor> executor, std::unique_ptr<Stream> lane)
@@ -31,15 +40,30 @@ class RuntimeStream {
     return lane_.get();
   }
   void put_off(Stream::Task task) { put_off_.push_back(std::move(task)); }
+  // Queues the task, or keeps it where the stream captures.
+  void issue(const char* label, Stream::Task task) {
+    if (is_capturing()) {
+      capture_->pieces->push_back({label, std::move(task)});
+    } else {
+      queue()->enqueue(label, std::move(task));
+    }
+  }
+
+  bool is_capturing() const { return capture_ != nullptr; }
+  void begin_capture() { capture_ = std::make_unique<RuntimeGraph>(); }
+  std::unique_ptr<RuntimeGraph> end_capture() { return std::move(capture_); }
+  const RuntimeGraph* capture() const { return capture_.get(); }
 
  private:
   std::shared_ptr<ShuffledExecutor> executor_;
   std::unique_ptr<Stream> lane_;
   std::vector<Stream::Task> put_off_;
+  std::unique_ptr<RuntimeGraph> capture_;
 };
 
 struct RuntimeEvent {
   Event event;
+  const RuntimeGraph* captured = nullptr;  // by which it was recorded instead
   // For threads other than that of the streams, which cannot make them progress.
   const ShuffledExecutor* executor = nullptr;
   std::shared_ptr<std::atomic<bool>> reached;
@@ -80,12 +104,16 @@ class Memory {
   }
   // All bytes are of one range that was taken here.
   bool knows(const void* data, size_t bytes) const {
+    return kind_of(data, bytes) != cudaMemoryTypeUnregistered;
+  }
+  cudaMemoryType kind_of(const void* data, size_t bytes) const {
     const std::lock_guard lock(mutex_);
     const auto* first = static_cast<const char*>(data);
     auto next = ranges_.upper_bound(const_cast<char*>(first));
-    if (next == ranges_.begin()) return false;
+    if (next == ranges_.begin()) return cudaMemoryTypeUnregistered;
     --next;
-    return first + bytes <= next->first + next->second.bytes;
+    if (first + bytes > next->first + next->second.bytes) return cudaMemoryTypeUnregistered;
+    return next->second.on_device ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
   }
   void set_limit(int64_t bytes) {
     const std::lock_guard lock(mutex_);
@@ -116,6 +144,8 @@ std::atomic<ShuffledExecutor::Order> default_order{ShuffledExecutor::Order::by_s
 std::atomic<bool> ignores_stream_waits{false};
 thread_local std::shared_ptr<ShuffledExecutor> thread_executor;
 thread_local int thread_device = 0;
+thread_local int thread_captures = 0;  // under way, of streams of this thread
+thread_local cudaStreamCaptureMode thread_capture_mode = cudaStreamCaptureModeGlobal;
 
 ShuffledExecutor& executor_of_thread() {
   if (thread_executor == nullptr) {
@@ -136,6 +166,11 @@ cudaError_t without_failure(Call&& call) {
   return cudaSuccess;
 }
 
+// Calls that CUDA calls unsafe, as they may wait for work that only a launch would do.
+bool breaks_capture() {
+  return thread_captures > 0 && thread_capture_mode != cudaStreamCaptureModeRelaxed;
+}
+
 bool is_device(int device) { return device >= 0 && device < num_devices; }
 
 cudaError_t synchronize_device() {
@@ -153,6 +188,7 @@ void set_default_schedule(uint64_t seed, ShuffledExecutor::Order order) {
   default_seed = seed;
   default_order = order;
 }
+bool is_capturing(const RuntimeStream* stream) { return stream->is_capturing(); }
 void put_off(RuntimeStream* stream, Stream::Task task) { stream->put_off(std::move(task)); }
 void set_ignores_stream_waits(bool ignores) { ignores_stream_waits = ignores; }
 int64_t num_device_synchronizations() { return device_synchronizations; }
@@ -182,8 +218,16 @@ const char* cudaGetErrorString(cudaError_t status) {
       return "invalid handle";
     case cudaErrorNotReady:
       return "not ready";
+    case cudaErrorIllegalState:
+      return "the stream captures already, or does not";
     case cudaErrorLaunchFailure:
       return "a kernel failed";
+    case cudaErrorStreamCaptureUnsupported:
+      return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureIsolation:
+      return "dependency created on uncaptured work in another stream";
+    case cudaErrorCapturedEvent:
+      return "operation not permitted on an event last recorded in a capturing stream";
   }
   return "unknown error";
 }
@@ -229,18 +273,28 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
                                                             : 0;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceSynchronize() { return synchronize_device(); }
+cudaError_t cudaDeviceSynchronize() {
+  return breaks_capture() ? cudaErrorStreamCaptureUnsupported : synchronize_device();
+}
 
-cudaError_t cudaMalloc(void** data, size_t bytes) { return memory().take(data, bytes, true); }
+cudaError_t cudaMalloc(void** data, size_t bytes) {
+  return breaks_capture() ? cudaErrorStreamCaptureUnsupported : memory().take(data, bytes, true);
+}
 cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
-  return memory().take(data, bytes, false);
+  return breaks_capture() ? cudaErrorStreamCaptureUnsupported : memory().take(data, bytes, false);
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* data) {
+  attributes->type = memory().kind_of(data, 1);
+  return cudaSuccess;
 }
 cudaError_t cudaFree(void* data) {
+  if (breaks_capture()) return cudaErrorStreamCaptureUnsupported;
   if (data == nullptr) return cudaSuccess;
   synchronize_device();
   return memory().give(data, true);
 }
 cudaError_t cudaFreeHost(void* data) {
+  if (breaks_capture()) return cudaErrorStreamCaptureUnsupported;
   if (data == nullptr) return cudaSuccess;
   synchronize_device();
   return memory().give(data, false);
@@ -248,19 +302,23 @@ cudaError_t cudaFreeHost(void* data) {
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
+  // CUDA captures the address of pageable memory, and every launch reads what is there then.
+  if (stream->is_capturing() && !(memory().knows(from, bytes) && memory().knows(to, bytes))) {
+    return cudaErrorStreamCaptureUnsupported;
+  }
   if (!memory().knows(from, bytes)) {
     const auto* first = static_cast<const char*>(from);
     stream->queue()->enqueue("copy", [to, staged = std::vector<char>(first, first + bytes)] {
       std::memcpy(to, staged.data(), staged.size());
     });
   } else {
-    stream->queue()->enqueue("copy", [=] { std::memcpy(to, from, bytes); });
+    stream->issue("copy", [=] { std::memcpy(to, from, bytes); });
   }
   return memory().knows(to, bytes) ? cudaSuccess : cudaStreamSynchronize(stream);
 }
 cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t stream) {
   if (!memory().knows(data, bytes)) return cudaErrorInvalidValue;
-  stream->queue()->enqueue("set", [=] { std::memset(data, value, bytes); });
+  stream->issue("set", [=] { std::memset(data, value, bytes); });
   return cudaSuccess;
 }
 
@@ -274,14 +332,17 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (stream->is_capturing()) return cudaErrorStreamCaptureUnsupported;
   return without_failure([&] { stream->queue()->synchronize(); });
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  if (!ignores_stream_waits) stream->queue()->wait(event->event);
+  // Forks and joins of a capture are CUDA's, not the emulator's: it captures one stream.
+  if (event->captured != stream->capture()) return cudaErrorStreamCaptureIsolation;
+  if (!ignores_stream_waits && !stream->is_capturing()) stream->queue()->wait(event->event);
   return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
-  stream->queue()->enqueue("host function", [=] { function(data); });
+  stream->issue("host function", [=] { function(data); });
   return cudaSuccess;
 }
 
@@ -295,6 +356,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  event->captured = stream->capture();
+  if (stream->is_capturing()) return cudaSuccess;
   if (event->has_clock) {
     stream->queue()->enqueue("clock", [event] { event->when = std::chrono::steady_clock::now(); });
   }
@@ -305,12 +368,16 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (event->captured != nullptr) return cudaErrorCapturedEvent;
+  if (breaks_capture()) return cudaErrorStreamCaptureUnsupported;
   if (event->executor != nullptr && event->executor != thread_executor.get()) {
     return *event->reached ? cudaSuccess : cudaErrorNotReady;
   }
   return event->event.query() ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (event->captured != nullptr) return cudaErrorCapturedEvent;
+  if (breaks_capture()) return cudaErrorStreamCaptureUnsupported;
   return without_failure([&] { event->event.wait(); });
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
@@ -319,3 +386,39 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
   *milliseconds = std::chrono::duration<float, std::milli>(end->when - begin->when).count();
   return cudaSuccess;
 }
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  std::swap(*mode, thread_capture_mode);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  if (stream->is_capturing() || mode != cudaStreamCaptureModeThreadLocal) {
+    return cudaErrorIllegalState;
+  }
+  stream->begin_capture();
+  ++thread_captures;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  if (!stream->is_capturing()) return cudaErrorIllegalState;
+  --thread_captures;
+  *graph = stream->end_capture().release();
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
+  *made = std::make_unique<RuntimeGraph>(*graph).release();
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  if (stream->is_capturing()) return cudaErrorStreamCaptureUnsupported;
+  for (size_t i = 0; i < graph->pieces->size(); ++i) {
+    stream->queue()->enqueue((*graph->pieces)[i].label,
+                             [pieces = graph->pieces, i] { (*pieces)[i].task(); });
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) { return cudaGraphDestroy(graph); }

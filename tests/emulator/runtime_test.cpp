@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "core/cuda_backend.h"
 #include "core/device_checks.h"
 #include "core/error.h"
+#include "core/kept_memory.h"
 #include "core/trace.h"
 #include "core/transfer.h"
 #include "tests/emulator/include/cuda_runtime_api.h"
@@ -269,6 +271,100 @@ TEST_F(EmulatedRuntime, FailedHostTask_FailsEveryStreamOfTheDevice) {
   b->enqueue("later", [&] { ran = true; });
   EXPECT_THROW(b->synchronize(), DataError);
   EXPECT_FALSE(ran);
+}
+
+// A captured stream does nothing; every launch does what it was told, in the stream's order.
+TEST_F(EmulatedRuntime, Graph_RepeatsWhatWasRecorded) {
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    emulator::set_runtime_seed(seed);
+    Context context({.device = kGpu});
+    const ContextScope scope(context);
+    const StreamRef stream = context.compute();
+    const Block pinned = context.allocate(4, Label::workspace, Tier::pinned_host);
+    const Block device = context.allocate(8, Label::workspace);
+    auto* const value = static_cast<int32_t*>(pinned.data());
+    auto* const target = static_cast<int32_t*>(device.data());
+    *value = 1;
+    const std::unique_ptr<CudaGraph> graph = record_cuda_graph(stream, [&] {
+      cuda_copy(target, value, 4, stream);
+      cuda_copy(target + 1, target, 4, stream);
+    });
+    stream->synchronize();
+    EXPECT_NE(target[1], 1) << "it ran while it was recorded";
+    for (const int32_t next : {2, 3}) {
+      *value = next;
+      graph->launch(stream);
+      stream->synchronize();
+      EXPECT_EQ(target[1], next);
+    }
+  }
+}
+
+TEST_F(EmulatedRuntime, WhatAGraphCannotRepeat_IsRefused) {
+  Context context({.device = kGpu});
+  const ContextScope scope(context);
+  const StreamRef stream = context.compute();
+  const StreamRef other = context.stream(StreamRole::copy_in);
+  const Block block = context.allocate(8, Label::workspace);
+  std::vector<char> pageable(8);
+  Event inside;
+  const auto message = [&](const std::function<void()>& body) -> std::string {
+    try {
+      record_cuda_graph(stream, body);
+    } catch (const CudaError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message([&] { stream->synchronize(); }), HasSubstr("the host cannot wait"));
+  EXPECT_THAT(message([&] { stream->enqueue("a sum on the host", [] {}); }),
+              HasSubstr("a sum on the host: a task of the host cannot be part"));
+  EXPECT_THAT(message([&] { cuda_copy(block.data(), pageable.data(), 8, stream); }),
+              HasSubstr("pageable host memory cannot be part"));
+  EXPECT_THAT(message([&] { stream->record().wait(); }), HasSubstr("cannot be waited for"));
+  EXPECT_THAT(message([&] { other->wait(stream->record()); }), HasSubstr("cannot be waited for"));
+  EXPECT_EQ(message([&] {
+              inside = stream->record();
+              EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorStreamCaptureUnsupported);
+            }),
+            "");
+  other->wait(inside);  // of a recording that has ended, like any other
+  context.synchronize();
+}
+
+// Memory may be new, or come from another stream, while a stream records.
+TEST_F(EmulatedRuntime, MemoryTakenInARecording_WaitsForItsLastUseOutside) {
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    emulator::set_runtime_seed(seed);
+    Context context({.device = kGpu});
+    const ContextScope scope(context);
+    const StreamRef stream = context.compute();
+    const StreamRef other = context.stream(StreamRole::copy_in);
+    constexpr int64_t kBytes = int64_t{3} << 20;
+    Block source = context.allocate(kBytes, Label::workspace, Tier::pinned_host);
+    std::memset(source.data(), 7, kBytes);
+    Block block = context.allocator().allocate(kBytes, Tier::device, Label::workspace, other);
+    void* const place = block.data();
+    cuda_copy(place, source.data(), kBytes, other);
+    Block result = context.allocate(kBytes, Label::workspace, Tier::pinned_host);
+    cuda_copy(result.data(), place, kBytes, other);
+    block.reset();
+    KeptMemory kept(context.allocator());
+    kept.open();
+    const Block zeros = context.allocate(kBytes, Label::workspace, Tier::pinned_host);
+    std::memset(zeros.data(), 0, kBytes);
+    const std::unique_ptr<CudaGraph> graph = record_cuda_graph(stream, [&] {
+      const Block again = context.allocate(kBytes, Label::workspace);
+      ASSERT_EQ(again.data(), place);
+      cuda_copy(again.data(), zeros.data(), kBytes, stream);
+      const Block fresh = context.allocate(int64_t{40} << 20, Label::workspace);
+      cuda_copy(fresh.data(), again.data(), kBytes, stream);
+    });
+    kept.close();
+    graph->launch(stream);
+    context.synchronize();
+    EXPECT_EQ(static_cast<char*>(result.data())[kBytes - 1], 7) << "seed " << seed;
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // at any time: a missing wait or an early reuse of memory shows as a wrong bit.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -122,7 +123,7 @@ TEST_P(GpuStages, GiveTheSameBitsUnderEverySchedule) {
 #if defined(ZINC_CUDA_EMULATED)
     emulator::set_num_devices(c.world);
 #endif
-    if (!comm::built_with_nccl()) GTEST_SKIP() << "this build has no NCCL";
+    if (!comm::why_no_nccl().empty()) GTEST_SKIP() << comm::why_no_nccl();
     if (static_cast<int>(cuda_devices().size()) < c.world) GTEST_SKIP() << "needs more GPUs";
     Case staged = c;
     staged.nccl = false;
@@ -222,21 +223,24 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
     bool nccl = false;
     zero::OffloadDevice optimizer = zero::OffloadDevice::none;
     zero::OffloadDevice parameters = zero::OffloadDevice::none;
+    int64_t graph_of = 0;  // micro-batches, each as a CUDA graph
   };
   constexpr auto kHost = zero::OffloadDevice::cpu;
   constexpr auto kNvme = zero::OffloadDevice::nvme;
   const offload::SwapFolder folder;
-  for (const auto& [stage, world, nccl, optimizer, parameters] :
+  for (const auto& [stage, world, nccl, optimizer, parameters, graph_of] :
        {Run{0, 1}, Run{3, 2}, Run{3, 2, true}, Run{1, 2, false, kHost},
-        Run{3, 2, true, kHost, kNvme}, Run{3, 1, false, kNvme, kHost}}) {
+        Run{3, 2, true, kHost, kNvme}, Run{3, 1, false, kNvme, kHost},
+        Run{.stage = 0, .world = 1, .graph_of = 1}, Run{.stage = 1, .world = 2, .graph_of = 4}}) {
 #if defined(ZINC_CUDA_EMULATED)
     if (nccl) emulator::set_num_devices(world);
 #endif
-    if (nccl && !comm::built_with_nccl()) continue;
+    if (nccl && !comm::why_no_nccl().empty()) continue;
     if (nccl && static_cast<int>(cuda_devices().size()) < world) continue;
     train::Config config;
     config.seed = 5;
-    config.engine.batch = {.micro_batch = 2, .accumulation = 1};
+    config.engine.batch = {.micro_batch = 2, .accumulation = std::max<int64_t>(graph_of, 1)};
+    config.engine.cuda_graph = graph_of > 0;
     config.engine.precision.dtype = DType::bf16;
     config.engine.precision.check_overflow = true;
     config.engine.zero.stage = stage;
@@ -273,6 +277,7 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
           engine, loader, &evaluation, {}, nullptr,
           {.steps = 2, .save = [&](const std::string&) { engine.read_own_weights({}); }});
       trainer.run();
+      EXPECT_EQ(engine.graph_use().launched, graph_of);
       reports[static_cast<size_t>(ranks.rank())] = ranks.context().allocator().report();
     });
     const MemoryReport& real = reports[static_cast<size_t>(plan.fullest.rank)];

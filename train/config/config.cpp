@@ -499,6 +499,7 @@ void Reader::read_own() {
       own.integer("max_consecutive_skips", 1).value_or(100);
   config_.num_threads = static_cast<int>(own.integer("num_threads", 0, 4096).value_or(0));
   config_.device_memory_limit = own.bytes("device_memory_limit");
+  config_.engine.cuda_graph = own.boolean("cuda_graph").value_or(false);
   config_.engine.overlap_update = own.boolean("overlap_update").value_or(true);
   config_.engine.verify_swap = own.boolean("verify_swap").value_or(true);
   if (!config_.engine.verify_swap) {

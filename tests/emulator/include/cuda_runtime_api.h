@@ -8,10 +8,13 @@
 namespace zinc::emulator {
 class RuntimeStream;
 struct RuntimeEvent;
+struct RuntimeGraph;
 }  // namespace zinc::emulator
 
 using cudaStream_t = zinc::emulator::RuntimeStream*;
 using cudaEvent_t = zinc::emulator::RuntimeEvent*;
+using cudaGraph_t = zinc::emulator::RuntimeGraph*;
+using cudaGraphExec_t = zinc::emulator::RuntimeGraph*;
 using cudaHostFn_t = void (*)(void* data);
 
 enum cudaError_t {
@@ -22,8 +25,25 @@ enum cudaError_t {
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
   cudaErrorInvalidResourceHandle = 400,
+  cudaErrorIllegalState = 401,
   cudaErrorNotReady = 600,
   cudaErrorLaunchFailure = 719,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureIsolation = 905,
+  cudaErrorCapturedEvent = 907,
+};
+enum cudaMemoryType {
+  cudaMemoryTypeUnregistered = 0,
+  cudaMemoryTypeHost = 1,
+  cudaMemoryTypeDevice = 2
+};
+struct cudaPointerAttributes {
+  cudaMemoryType type;
+};
+enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal = 0,
+  cudaStreamCaptureModeThreadLocal = 1,
+  cudaStreamCaptureModeRelaxed = 2,
 };
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 enum cudaDeviceAttr {
@@ -73,3 +93,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* data);
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph,
+                                 unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph);

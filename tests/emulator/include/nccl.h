@@ -5,6 +5,8 @@
 
 #include <cstddef>
 
+#define ZINC_NCCL_EMULATED 1
+
 #include "tests/emulator/include/cuda_runtime_api.h"
 
 namespace zinc::emulator {

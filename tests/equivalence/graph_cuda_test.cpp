@@ -1,0 +1,193 @@
+// Passes that are recorded once and launched as CUDA graphs, against the same passes as ever.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/local/local.h"
+#include "core/error.h"
+#include "tests/equivalence/gpu_schedules.h"
+#include "tests/zero/tiny_model.h"
+#include "zero/engine.h"
+
+namespace zinc {
+namespace {
+
+using testing::HasSubstr;
+using zero::test::make_batch;
+
+constexpr Device kGpu{.kind = DeviceKind::cuda};
+
+struct Case {
+  const char* name;
+  int stage = 0;
+  int world = 1;
+  bool llama = false;
+  DType dtype = DType::f32;
+  int64_t accumulation = 1;
+  int64_t recompute_every = 0;
+  bool every_schedule = false;  // of streams; else the one that mixes the others
+};
+
+zero::EngineConfig config_of(const Case& c, bool graph) {
+  zero::EngineConfig config;
+  config.batch = {.micro_batch = 2, .accumulation = c.accumulation};
+  config.precision.dtype = c.dtype;
+  config.precision.check_overflow = c.dtype != DType::f32;
+  if (c.dtype == DType::f16) {
+    // Doubles after every step.
+    config.precision.loss_scale = {.dynamic = true, .initial_scale_power = 8, .window = 1};
+  }
+  config.gradient.clipping = 0.5;
+  config.optimizer.hyper = {.lr = 1e-2, .weight_decay = 0.1};
+  config.zero.stage = c.stage;
+  config.recompute.every_blocks = c.recompute_every;
+  config.cuda_graph = graph;
+  return config;
+}
+
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<double> norms;
+  std::vector<double> evaluations;
+  std::vector<float> weights;  // and first moments
+  zero::GraphUse use;
+  bool operator==(const Outcome& other) const {
+    return losses == other.losses && norms == other.norms && evaluations == other.evaluations &&
+           weights == other.weights;
+  }
+};
+
+void train(const Case& c, bool graph, int steps, comm::World& world, Outcome& outcome) {
+  std::unique_ptr<nn::Model> model;
+  if (c.llama) {
+    model = std::make_unique<nn::Llama>(zero::test::tiny_llama_config());
+  } else {
+    model = std::make_unique<nn::Gpt2>(zero::test::tiny_config());
+  }
+  zero::Engine engine(*model, config_of(c, graph), world);
+  for (int step = 0; step < steps; ++step) {
+    zero::StepResult result;
+    for (int64_t micro = 0; micro < c.accumulation; ++micro) {
+      const int64_t index = (step * c.accumulation + micro) * world.size() + world.rank();
+      const nn::Batch batch = make_batch(index);
+      engine.run_passes({&batch, 1});
+      result = engine.step();
+    }
+    outcome.losses.push_back(result.loss);
+    const bool skipped = result.outcome == zero::StepOutcome::skipped_overflow;
+    outcome.norms.push_back(skipped ? -1.0 : result.gradient_norm);
+    // Takes memory between launches.
+    outcome.evaluations.push_back(engine.evaluate(make_batch(1000 + step)).loss_sum);
+  }
+  for (const auto& [name, parameter] : model->named_parameters()) {
+    for (const Tensor& tensor : {engine.parameter(name), engine.optimizer_state(name, "exp_avg")}) {
+      const auto values = tensor.to_vector<float>();
+      outcome.weights.insert(outcome.weights.end(), values.begin(), values.end());
+    }
+  }
+  outcome.use = engine.graph_use();
+}
+
+Outcome run(const Case& c, bool graph, int steps) {
+  Outcome outcome;
+  comm::ConnectOptions connect{.device = kGpu, .seed = 5, .num_threads = 1};
+  connect.deadline = std::chrono::minutes(1);  // a hang is an error
+  connect.device_collectives = comm::DeviceCollectives::staged;
+  comm::run_local_ranks(c.world, connect, [&](comm::World& world) {
+    Outcome mine;
+    train(c, graph, steps, world, mine);
+    if (world.is_main()) outcome = std::move(mine);
+  });
+  return outcome;
+}
+
+class GpuGraphs : public testing::TestWithParam<Case> {
+ protected:
+  ~GpuGraphs() override { choose(kSchedules[0]); }
+};
+
+TEST_P(GpuGraphs, GiveTheBitsOfPassesThatRun) {
+  const Case c = GetParam();
+  constexpr int kSteps = 3;
+  const Outcome reference = run(c, false, kSteps);
+  EXPECT_EQ(reference.use.recorded, 0);
+  for (const Schedule& schedule : kSchedules) {
+    if (!c.every_schedule && &schedule != std::end(kSchedules) - 1) continue;
+    choose(schedule);
+    const Outcome outcome = run(c, true, kSteps);
+    EXPECT_EQ(outcome, reference) << schedule.name;
+    EXPECT_EQ(outcome.use.launched, (kSteps - 1) * c.accumulation);
+    const int64_t kinds = std::min<int64_t>(c.accumulation, 3);
+    if (c.dtype == DType::f16) {
+      EXPECT_GT(outcome.use.recorded, kinds) << "the scale changes";
+    } else {
+      EXPECT_EQ(outcome.use.recorded, kinds);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Reduced, GpuGraphs,
+    testing::Values(Case{.name = "Gpt2", .every_schedule = true},
+                    Case{.name = "Several", .accumulation = 3},
+                    Case{.name = "ChangingScale", .dtype = DType::f16},
+                    Case{.name = "Recomputed", .llama = true, .recompute_every = 1},
+                    Case{.name = "SharedStates",
+                         .stage = 1,
+                         .world = 2,
+                         .llama = true,
+                         .dtype = DType::bf16,
+                         .accumulation = 2}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(GpuGraphs, WhatCannotBeRecorded_IsRefusedByName) {
+  comm::ConnectOptions connect{.device = kGpu, .seed = 5, .num_threads = 1};
+  const auto message = [&](const std::function<void(zero::EngineConfig&)>& change,
+                           double dropout = 0.0, int64_t longer = 0) {
+    std::string text;
+    comm::run_local_ranks(1, connect, [&](comm::World& world) {
+      try {
+        zero::EngineConfig config = config_of({}, true);
+        change(config);
+        nn::Gpt2 model(zero::test::tiny_config(dropout));
+        zero::Engine engine(model, config, world, {.dynamic_model = longer < 0});
+        for (int64_t step = 0; step < 3; ++step) {
+          const nn::Batch batch = make_batch(step, 2, 9 + step * longer);
+          engine.run_passes({&batch, 1});
+          engine.step();
+        }
+      } catch (const Error& error) {
+        text = error.what();
+      }
+    });
+    return text;
+  };
+  const auto nothing = [](zero::EngineConfig&) {};
+  EXPECT_EQ(message(nothing), "");
+  EXPECT_THAT(message(nothing, 0.1), HasSubstr("does not work with dropout"));
+  EXPECT_THAT(message(nothing, 0.0, 1), HasSubstr("batches of one shape: input_ids was"));
+  EXPECT_THAT(message(nothing, 0.0, -1), HasSubstr("a dynamic model"));
+  EXPECT_THAT(message([](auto& config) { config.zero.stage = 2; }), HasSubstr("stage 0 or 1"));
+  EXPECT_THAT(message([](auto& config) { config.determinism = zero::Determinism::world; }),
+              HasSubstr("\"boundary\""));
+  EXPECT_THAT(message([](auto& config) { config.wall_clock_breakdown = true; }),
+              HasSubstr("wall_clock_breakdown"));
+  EXPECT_THAT(message([](auto& config) { config.recompute.cpu_checkpointing = true; }),
+              HasSubstr("cpu_checkpointing"));
+  EXPECT_THAT(message([](auto& config) {
+                config.gradient.loss_reduction = zero::LossReduction::micro_batch;
+              }),
+              HasSubstr("loss_reduction"));
+  connect.device = kCpu;
+  EXPECT_THAT(message(nothing), HasSubstr("needs a GPU"));
+}
+
+}  // namespace
+}  // namespace zinc

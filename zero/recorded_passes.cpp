@@ -1,0 +1,98 @@
+#include "zero/recorded_passes.h"
+
+#include <utility>
+
+#include "core/error.h"
+
+namespace zinc::zero {
+namespace {
+
+// Puts `batch`'s tensor where the graph reads it.
+void place_tensor(const char* name, const Tensor& from, Tensor& to, bool first) {
+  if (first && from.defined()) to = Tensor::empty(from.shape(), from.dtype());
+  require(from.defined() == to.defined() && (!from.defined() || from.shape() == to.shape()),
+          "\"cuda_graph\": true needs batches of one shape: ", name, " was ",
+          to.defined() ? to_string(to.shape()) : "absent", " and is ",
+          from.defined() ? to_string(from.shape()) : "absent");
+  if (from.defined()) to.copy_from(from);
+}
+
+}  // namespace
+
+RecordedPasses::RecordedPasses(Context& context, GradientStore& gradients)
+    : context_(context), gradients_(gradients), memory_(context.allocator()) {}
+
+RecordedPasses::~RecordedPasses() {
+  try {
+    forget();
+  } catch (...) {
+    // The stream's failure is thrown where it is waited for; graphs go in any case.
+  }
+}
+
+Tensor RecordedPasses::run(const nn::Batch& batch, const Kind& kind, const Passes& passes) {
+  if (!is_warm_) {
+    Tensor loss = passes(batch).detach();
+    require_no_random_numbers();
+    is_warm_ = kind.last;
+    return loss;
+  }
+  place(batch);
+  if (!graphs_.empty() && graphs_.begin()->first.seed != kind.seed) forget();
+  auto found = graphs_.find(kind);
+  if (found == graphs_.end()) {
+    found = graphs_.emplace(kind, record(passes)).first;
+  } else if (context_.device().meta) {
+    record(passes);  // what it takes is the same; a plan's log wants to see it
+  } else {
+    gradients_.resume(found->second.progress);
+  }
+  Recorded& recorded = found->second;
+  if (recorded.graph != nullptr) recorded.graph->launch(context_.compute());
+  ++num_launched_;
+  return recorded.loss;
+}
+
+void RecordedPasses::place(const nn::Batch& batch) {
+  const bool first = !inputs_.input_ids.defined();
+  place_tensor("input_ids", batch.input_ids, inputs_.input_ids, first);
+  place_tensor("labels", batch.labels, inputs_.labels, first);
+  place_tensor("lengths", batch.lengths, inputs_.lengths, first);
+  place_tensor("document_starts", batch.document_starts, inputs_.document_starts, first);
+}
+
+RecordedPasses::Recorded RecordedPasses::record(const Passes& passes) {
+  Recorded made;
+  const auto run = [&] { made.loss = passes(inputs_).detach(); };
+  memory_.open();
+  try {
+    if (context_.device().meta) {
+      run();
+    } else {
+      made.graph = record_cuda_graph(context_.compute(), run);
+    }
+    require_no_random_numbers();
+  } catch (...) {
+    memory_.close();
+    throw;
+  }
+  memory_.close();
+  made.progress = gradients_.progress();
+  ++num_recorded_;
+  return made;
+}
+
+void RecordedPasses::require_no_random_numbers() const {
+  if (context_.random().snapshot().calls.empty()) return;
+  throw ConfigError(
+      "\"cuda_graph\": true does not work with dropout: its random numbers are keyed by step and "
+      "micro-batch, which a recorded launch would repeat; set the model's dropout to 0, or leave "
+      "cuda_graph out");
+}
+
+void RecordedPasses::forget() {
+  context_.compute()->synchronize();
+  graphs_.clear();
+}
+
+}  // namespace zinc::zero

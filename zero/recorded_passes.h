@@ -1,0 +1,81 @@
+// zero/recorded_passes.h: forward and backward of a micro-batch as a CUDA graph.
+//
+// Note [Recorded passes]
+// The first step runs as ever: libraries load what they need, and the sums of gradients find their
+// place. From then on the passes of a micro-batch are recorded once per kind and launched as one
+// graph for every later micro-batch of that kind, while the model's code does not run. So all that
+// a kernel takes by value must be the same at every launch:
+//   batches     are copied to a place of their own first; their shapes must not change
+//   addresses   weights and sums stay where they are; the memory of all else is kept for the graph
+//               (core/kept_memory.h), which all kinds share
+//   the loss's gradient, which is the loss scale: part of the kind; a new scale records anew
+//   random numbers, keyed by step and micro-batch on the host: a model that draws any is refused
+// The optimizer's step, the gradient's norm and the reductions between ranks are not recorded:
+// learning rate, bias corrections, clipping and the scale that unscales stay the host's. Stages 0
+// and 1 with reductions at the boundary have no communication inside a pass.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "core/context.h"
+#include "core/cuda_backend.h"
+#include "core/kept_memory.h"
+#include "nn/batch.h"
+#include "zero/gradient_store.h"
+
+namespace zinc::zero {
+
+class RecordedPasses {
+ public:
+  // What besides the batch tells the passes of one micro-batch from another's.
+  struct Kind {
+    bool first = true, last = true;  // of its step
+    double seed = 1.0;               // gradient of the loss
+    friend auto operator<=>(const Kind&, const Kind&) = default;
+  };
+  // Forward and backward of the batch, gradients complete; gives the loss.
+  using Passes = std::function<Tensor(const nn::Batch&)>;
+
+  // Both must outlive this.
+  RecordedPasses(Context& context, GradientStore& gradients);
+  ~RecordedPasses();  // waits for the compute stream
+  RecordedPasses(const RecordedPasses&) = delete;
+  RecordedPasses& operator=(const RecordedPasses&) = delete;
+
+  // Between begin_micro_steps() and end_micro_steps(), with the random state at the micro-batch.
+  // Queues what `passes` would; the loss, f32 without a history, is in place for the compute stream
+  // until the next call. Throws ConfigError for a model that draws random numbers, InvalidArgument
+  // for a batch of other shapes, and what record_cuda_graph() throws.
+  Tensor run(const nn::Batch& batch, const Kind& kind, const Passes& passes);
+
+  int64_t num_recorded() const { return num_recorded_; }
+  int64_t num_launched() const { return num_launched_; }
+
+ private:
+  struct Recorded {
+    std::unique_ptr<CudaGraph> graph;  // null on a meta device
+    Tensor loss;
+    GradientProgress progress;
+  };
+
+  void place(const nn::Batch& batch);
+  // Runs or records the passes; what they take and give back is kept.
+  Recorded record(const Passes& passes);
+  void require_no_random_numbers() const;
+  void forget();
+
+  Context& context_;
+  GradientStore& gradients_;
+  KeptMemory memory_;
+  bool is_warm_ = false;
+  nn::Batch inputs_;
+  std::map<Kind, Recorded> graphs_;
+  int64_t num_recorded_ = 0;
+  int64_t num_launched_ = 0;
+};
+
+}  // namespace zinc::zero
