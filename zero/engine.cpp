@@ -552,6 +552,7 @@ void Engine::backward(const Loss& loss) { impl_->backward(loss); }
 void Engine::run_passes(std::span<const nn::Batch> batches) { impl_->run_passes(batches); }
 StepResult Engine::step() { return impl_->step(); }
 Evaluation Engine::evaluate(const nn::Batch& batch) { return impl_->evaluate(batch); }
+std::vector<Evaluation> Engine::gather(const Evaluation& part) { return impl_->gather(part); }
 Tensor Engine::next_logits(const Tensor& ids) { return impl_->next_logits(ids); }
 const EngineConfig& Engine::config() const { return impl_->config_; }
 nn::Model& Engine::model() { return impl_->model_; }
