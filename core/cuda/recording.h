@@ -23,6 +23,7 @@ struct Recorded {
 
 // What `body` queues on `stream`. Throws what `body` threw, or CudaError.
 Recorded record(StreamRef stream, const std::function<void()>& body);
+// False for a stream that is not of core/cuda.
 bool is_recording(StreamRef stream);
 
 }  // namespace zinc::cuda

@@ -331,7 +331,10 @@ CudaStream& own(StreamRef stream) {
 
 }  // namespace
 
-bool is_recording(StreamRef stream) { return own(stream).is_recording(); }
+bool is_recording(StreamRef stream) {
+  const auto* found = dynamic_cast<const CudaStream*>(&*stream);
+  return found != nullptr && found->is_recording();
+}
 
 Recorded record(StreamRef stream, const std::function<void()>& body) {
   CudaStream& recording = own(stream);
