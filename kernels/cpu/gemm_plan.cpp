@@ -6,21 +6,22 @@ namespace zinc::kernels::cpu {
 namespace {
 
 // Note [Tile sizes]
-// Measured on Zen 4 in bf16 on the shapes of GPT-2 with 512 tokens, where an uncut product runs at
-// 205 to 215 GFLOP/s: 256 x 768 is within 4 % of it for every transpose; 512 x 384, as large, loses
-// 7 to 10 % in gradients of weights. Multiples of 48 columns are what oneDNN's AVX-512 kernels
-// like. To reach kMinTasks the sum over k is cut first where its slices stay long: their f32
-// partial sums cost less than packing operands once more for smaller tiles does (long: 3 % against
-// 18 of a head's backward pass; slices of 1024: nothing that shows). Then n is halved, then m.
-constexpr int64_t kTileM = 256;
-constexpr int64_t kTileN = 768;
+// 512 x 384 runs within a few percent of an uncut product in f32 and bf16, for every transpose
+// (measured on Zen 4; a multiple of 48 in n is what oneDNN's AVX-512 kernels like, 336 or 240
+// columns lose 10 to 20 %). More tiles than that are cut only to reach kMinTasks, first along m,
+// which loses 3 %, then along n, then along k, which costs f32 partial sums. Where k is so long
+// that slices of kLongSliceK are enough of them, k is cut instead: lower tiles would read all of B
+// once more each, and against such slices partial sums are nothing (gradient of a head's input,
+// 512 x 768 x 50257, one thread, bf16: 177 -> 200 GFLOP/s).
+constexpr int64_t kTileM = 512;
+constexpr int64_t kTileN = 384;
 constexpr int64_t kMinTileM = 128;
 constexpr int64_t kMinTileN = 96;
 constexpr int64_t kUnitM = 16;
 constexpr int64_t kUnitN = 48;
 constexpr int64_t kMinTasks = 16;
-constexpr int64_t kLongSliceK = 2048;
 constexpr int64_t kMinSliceK = 1024;
+constexpr int64_t kLongSliceK = 4096;
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -36,25 +37,22 @@ GemmPlan plan_gemm(int64_t m, int64_t n, int64_t k, int64_t batch) {
   GemmPlan plan{.m = m, .n = n, .k = k};
   int64_t m_parts = divide_up(m, kTileM);
   int64_t n_parts = divide_up(n, kTileN);
-  int64_t slices = 1;
-  const auto missing = [&](int64_t tasks) { return m_parts * n_parts * slices < tasks; };
-  const auto slice = [&](int64_t least) {
-    const int64_t wanted = divide_up(min_tasks, m_parts * n_parts);
-    slices = std::max<int64_t>(1, std::min(wanted, k / least));
-  };
-  if (missing(min_tasks)) slice(kLongSliceK);
-  if (missing(min_tasks)) n_parts = std::max(n_parts, std::min(2 * n_parts, n / (kTileN / 2)));
-  if (missing(min_tasks)) slice(kMinSliceK);
-  if (missing(min_tasks / 2)) {
+  const int64_t long_slices = divide_up(min_tasks, m_parts * n_parts);
+  const bool is_long = long_slices > 1 && k / long_slices >= kLongSliceK;
+  if (!is_long && m_parts * n_parts < min_tasks) {
     m_parts = std::max(m_parts, std::min(divide_up(min_tasks, n_parts), m / kMinTileM));
   }
-  if (missing(min_tasks / 2)) {
+  if (!is_long && m_parts * n_parts < min_tasks / 2) {
     n_parts = std::max(n_parts, std::min(divide_up(min_tasks, m_parts), n / kMinTileN));
   }
   plan.tile_m = tile_for(m, m_parts, kUnitM);
   plan.tile_n = tile_for(n, n_parts, kUnitN);
   plan.m_tiles = divide_up(m, plan.tile_m);
   plan.n_tiles = divide_up(n, plan.tile_n);
+  int64_t slices = is_long ? long_slices : 1;
+  if (!is_long && plan.tiles() < min_tasks / 2) {
+    slices = std::max<int64_t>(1, std::min(divide_up(min_tasks, plan.tiles()), k / kMinSliceK));
+  }
   plan.slice_k = slices == 1 ? k : divide_up(divide_up(k, slices), 64) * 64;
   plan.k_slices = k == 0 ? 1 : divide_up(k, plan.slice_k);
   return plan;
