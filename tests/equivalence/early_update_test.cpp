@@ -30,28 +30,7 @@ EngineConfig unstoppable(const Case& c) {
 class EarlyUpdate : public testing::TestWithParam<Case> {};
 
 TEST_P(EarlyUpdate, ChangesNoBit) {
-  const Case c = GetParam();
-  const offload::SwapFolder folder;
-  EngineConfig config = unstoppable(c);
-  config.zero.stage = 0;
-  const Outcome reference = run(c, config, 2);
-  for (const OffloadDevice parameters : kDevices) {
-    EngineConfig changed = placed(config, OffloadDevice::nvme, parameters, folder);
-    for (const bool pipeline : {true, false}) {
-      changed.zero.offload_optimizer.pipeline_read = pipeline;
-      changed.zero.offload_optimizer.pipeline_write = pipeline;
-      changed.pass_order = pipeline ? PassOrder::vertical : PassOrder::horizontal;
-      EXPECT_TRUE(run(c, changed, 2) == reference)
-          << "parameters on " << name_of(parameters) << ", pipeline " << pipeline;
-    }
-    changed.zero.overlap_comm = true;
-    for (const uint64_t seed : {1, 2}) {
-      EXPECT_TRUE(run(c, changed, 2,
-                      {.execution = ContextOptions::Execution::shuffled, .shuffle_seed = seed}) ==
-                  reference)
-          << "parameters on " << name_of(parameters) << ", seed " << seed;
-    }
-  }
+  expect_bits_of_stage_0(GetParam(), unstoppable(GetParam()), 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Matrix, EarlyUpdate,

@@ -1,6 +1,8 @@
 // tests/equivalence/placement_run.h: a short training whose every value is looked at.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <chrono>
 #include <fstream>
 #include <string>
@@ -115,6 +117,31 @@ inline int64_t bytes_of_process(const char* wanted) {
     if (key == wanted) return value;
   }
   return -1;
+}
+
+// `config` with states on NVMe, and parameters on each device in turn, against itself on stage 0:
+// both schedules, with tiles read ahead and written behind and without, and shuffled execution.
+inline void expect_bits_of_stage_0(const Case& c, EngineConfig config, int steps) {
+  const offload::SwapFolder folder;
+  config.zero.stage = 0;
+  const Outcome reference = run(c, config, steps);
+  for (const OffloadDevice parameters : kDevices) {
+    EngineConfig changed = placed(config, OffloadDevice::nvme, parameters, folder);
+    for (const bool pipeline : {true, false}) {
+      changed.zero.offload_optimizer.pipeline_read = pipeline;
+      changed.zero.offload_optimizer.pipeline_write = pipeline;
+      changed.pass_order = pipeline ? PassOrder::vertical : PassOrder::horizontal;
+      EXPECT_TRUE(run(c, changed, steps) == reference)
+          << "parameters on " << name_of(parameters) << ", pipeline " << pipeline;
+    }
+    changed.zero.overlap_comm = true;
+    for (const uint64_t seed : {1, 2}) {
+      EXPECT_TRUE(run(c, changed, steps,
+                      {.execution = ContextOptions::Execution::shuffled, .shuffle_seed = seed}) ==
+                  reference)
+          << "parameters on " << name_of(parameters) << ", seed " << seed;
+    }
+  }
 }
 
 }  // namespace zinc::zero::test
