@@ -26,6 +26,10 @@ std::set<std::string> swap_folders(const zero::EngineConfig& engine) {
        {&engine.zero.offload_optimizer, &engine.zero.offload_param}) {
     if (place->device == zero::OffloadDevice::nvme) folders.insert(place->nvme_path);
   }
+  const zero::RecomputeConfig& recompute = engine.recompute;
+  if (recompute.is_on() && recompute.inputs_on() == zero::OffloadDevice::nvme) {
+    folders.insert(recompute.offload.nvme_path);
+  }
   return folders;
 }
 

@@ -81,6 +81,9 @@ if(TARGET zinc_tests_structure)
   target_compile_definitions(zinc_tests_structure
                              PRIVATE "ZINC_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
 endif()
+if(TARGET zinc_tests_zero)
+  target_sources(zinc_tests_zero PRIVATE "${PROJECT_SOURCE_DIR}/tests/offload/faulty_queue.cpp")
+endif()
 if(TARGET zinc_tests_apps)
   # They run the command itself, alone and under mpirun, in folders made as those of train's tests.
   target_sources(zinc_tests_apps PRIVATE "${PROJECT_SOURCE_DIR}/tests/train/scratch_folder.cpp")

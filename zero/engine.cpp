@@ -313,7 +313,7 @@ class Engine::Impl {
   std::optional<Lockstep> lockstep_;
   EngineParameterSource source_;
   std::unique_ptr<RecordedPasses> recorded_;  // null without "cuda_graph"
-  SavedInputs saved_inputs_{context_, config_.recompute, model_, config_.batches_together()};
+  SavedInputs saved_inputs_{context_, config_, model_, strategy_.swap_clock.get()};
 
   LossTotals totals_{config_.gradient.loss_reduction};
   int64_t num_steps_ = 0;
@@ -580,7 +580,9 @@ void Engine::set_parameter(std::string_view name, const Tensor& values) {
 }
 void Engine::finish_update() { impl_->finish_update(); }
 void Engine::read_own_weights(const TakeWeights& take) { impl_->read_own_weights(take); }
-SwapTraffic Engine::swap_traffic() const { return impl_->strategy_.swap_traffic(); }
+SwapTraffic Engine::swap_traffic() const {
+  return impl_->strategy_.swap_traffic() + impl_->saved_inputs_.traffic();
+}
 std::string Engine::moment() const { return impl_->moment(); }
 Tensor Engine::gradient(std::string_view name) { return impl_->gradient(name); }
 void Engine::edit(const std::vector<std::string>& names,
@@ -589,11 +591,7 @@ void Engine::edit(const std::vector<std::string>& names,
 }
 Engine::NoSync::NoSync(Engine& engine) : engine_(engine) { engine.impl_->begin_no_sync(); }
 Engine::NoSync::~NoSync() { engine_.impl_->end_no_sync(); }
-GraphUse Engine::graph_use() const {
-  const auto& recorded = impl_->recorded_;
-  if (recorded == nullptr) return {};
-  return {.recorded = recorded->num_recorded(), .launched = recorded->num_launched()};
-}
+GraphUse Engine::graph_use() const { return zero::graph_use(impl_->recorded_.get()); }
 uint64_t Engine::schedule_hash() const { return impl_->schedule_.hash(); }
 
 }  // namespace zinc::zero

@@ -56,8 +56,10 @@ void check_graph(const EngineConfig& config, const Check& check) {
             "number each time");
   check(config.zero.offload_optimizer.device == OffloadDevice::none,
         graph + "does not work with offload_optimizer");
-  check(!config.recompute.cpu_checkpointing,
-        graph + "does not work with cpu_checkpointing: inputs would leave for the host");
+  check(config.recompute.inputs_on() == OffloadDevice::none,
+        graph +
+            "does not work with cpu_checkpointing or activation_offload: inputs would leave for "
+            "the host");
   check(!config.recompute.contiguous_memory_optimization,
         graph +
             "does not work with contiguous_memory_optimization: the memory of passes is kept "
@@ -103,6 +105,13 @@ void validate(const EngineConfig& config) {
   check(config.recompute.num_checkpoints >= 0, "number_checkpoints must not be negative");
   check(config.recompute.num_checkpoints == 0 || config.recompute.every_blocks == 0,
         "number_checkpoints and recompute_every_blocks say the same in two ways: give one");
+  const OffloadConfig& inputs = config.recompute.offload;
+  check(inputs.device != OffloadDevice::nvme || !inputs.nvme_path.empty(),
+        "activation_offload to nvme needs nvme_path, a directory on the disk");
+  check(inputs.device != OffloadDevice::nvme || !config.recompute.cpu_checkpointing,
+        "cpu_checkpointing keeps saved inputs in host memory, activation_offload on nvme: give "
+        "one");
+  check(inputs.buffer_count > 0, "activation_offload's buffer_count must be positive");
   if (config.determinism == Determinism::world) {
     check(gradient.reduce_algorithm == ReduceAlgorithm::ordered,
           "\"determinism\": \"world\" needs \"reduce_algorithm\": \"ordered\"");

@@ -90,11 +90,11 @@ struct GradientConfig {
   LossReduction loss_reduction = LossReduction::tokens;
 };
 
-// A tier for optimizer states or parameters.
+// A tier for optimizer states, parameters or saved inputs.
 struct OffloadConfig {
   OffloadDevice device = OffloadDevice::none;
   std::string nvme_path;               // directory; needed for nvme
-  int64_t buffer_count = 4;            // staging buffers; parameters: default 5
+  int64_t buffer_count = 4;            // staging buffers, not of states; parameters: default 5
   int64_t buffer_size = 100'000'000;   // elements per staging buffer; parameters only
   int64_t max_in_cpu = 1'000'000'000;  // elements kept in host memory with nvme; parameters only
   bool pin_memory = true;
@@ -120,6 +120,14 @@ struct RecomputeConfig {
   int64_t num_checkpoints = 0;
   bool cpu_checkpointing = false;               // saved inputs in the host tier
   bool contiguous_memory_optimization = false;  // saved inputs side by side in one allocation
+  OffloadConfig offload{};                      // saved inputs in another tier
+
+  bool is_on() const { return every_blocks != 0 || num_checkpoints != 0; }
+  // The tier of saved inputs.
+  OffloadDevice inputs_on() const {
+    const bool in_host_memory = offload.device == OffloadDevice::none && cpu_checkpointing;
+    return in_host_memory ? OffloadDevice::cpu : offload.device;
+  }
 };
 
 struct ZeroConfig {

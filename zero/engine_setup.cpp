@@ -91,6 +91,11 @@ std::unique_ptr<RecordedPasses> make_recorded_passes(const EngineConfig& config,
   return std::make_unique<RecordedPasses>(context, gradients);
 }
 
+GraphUse graph_use(const RecordedPasses* passes) {
+  if (passes == nullptr) return {};
+  return {.recorded = passes->num_recorded(), .launched = passes->num_launched()};
+}
+
 int state_index(const optim::Optimizer& optimizer, std::string_view state) {
   std::string known;
   for (int i = 0; i < optimizer.num_states(); ++i) {

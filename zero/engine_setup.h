@@ -39,6 +39,9 @@ std::vector<ShardGroup> prepare_groups(nn::Model& model, const EngineConfig& con
 std::unique_ptr<RecordedPasses> make_recorded_passes(const EngineConfig& config, bool dynamic_model,
                                                      Context& context, GradientStore& gradients);
 
+// What an engine says of them; nothing where they are null.
+GraphUse graph_use(const RecordedPasses* passes);
+
 // The number of a state by its name; throws InvalidArgument with all names.
 int state_index(const optim::Optimizer& optimizer, std::string_view state);
 

@@ -61,18 +61,6 @@ int64_t tile_numel(const EngineConfig& config) {
   return config.zero.sub_group_size == 0 ? kDefaultTile : config.zero.sub_group_size;
 }
 
-SwapSettings swap_settings(const EngineConfig& config, const OffloadConfig& offload,
-                           offload::SwapClock* clock) {
-  return {.directory = offload.nvme_path,
-          .storage = {.block_size = config.aio.block_size,
-                      .queue_depth = config.aio.queue_depth,
-                      .threads = config.aio.threads,
-                      .single_submit = config.aio.single_submit,
-                      .overlap_events = config.aio.overlap_events},
-          .verify = config.verify_swap,
-          .clock = clock};
-}
-
 std::unique_ptr<SwappedShards> make_swapped(const EngineConfig& config,
                                             const StrategyInputs& inputs,
                                             offload::SwapClock* clock) {

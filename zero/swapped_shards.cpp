@@ -10,10 +10,6 @@
 namespace zinc::zero {
 namespace {
 
-std::span<std::byte> bytes_in(const Block& memory, int64_t bytes) {
-  return {static_cast<std::byte*>(memory.data()), static_cast<size_t>(bytes)};
-}
-
 void cut(const ShardGroup& group, const Segment& segment, const comm::Communicator& communicator,
          DType dtype, int64_t most, std::vector<Tile>& tiles) {
   require(most > 0, "swap space: tiles of ", most, " elements");
@@ -55,33 +51,15 @@ std::vector<Tile> parameter_tiles(const ShardGroup& group, const comm::Communica
 SwappedShards::SwappedShards(const std::vector<ShardGroup>& groups, std::vector<Tile> tiles,
                              int num_planes, Label label, Context& context,
                              const SwapSettings& settings)
-    : groups_(groups),
-      context_(context),
-      num_planes_(num_planes),
-      label_(label),
-      tiles_(std::move(tiles)) {
-  offload::SwapOptions swap{.directory = settings.directory,
-                            .verify = settings.verify,
-                            .trace = context.trace(),
-                            .clock = settings.clock};
-  for (const Tile& tile : tiles_) {
-    swap.extent_bytes.push_back(bytes_of(tile));
-    bytes_ += bytes_of(tile);
-  }
+    : groups_(groups), context_(context), num_planes_(num_planes), tiles_(std::move(tiles)) {
+  std::vector<int64_t> extent_bytes;
+  for (const Tile& tile : tiles_) extent_bytes.push_back(bytes_of(tile));
   written_.assign(tiles_.size(), false);
-  if (!context.device().meta) {
-    storage_ = offload::make_storage(settings.storage);
-    space_ = std::make_unique<offload::SwapSpace>(*storage_, swap);
-    bug_check(space_->bytes() == bytes_, "tiles do not fill whole pages of swap");
-  }
-  context_.allocator().count_storage(label_, bytes_);
+  extents_ = std::make_unique<SwapExtents>(extent_bytes, label, context, settings);
 }
 
-SwappedShards::~SwappedShards() { context_.allocator().count_storage(label_, -bytes_); }
-
 int64_t SwappedShards::bytes_of(const Tile& tile) const {
-  const int64_t bytes = num_planes_ * tile.plane_bytes();
-  return (bytes + kIoAlignment - 1) / kIoAlignment * kIoAlignment;
+  return whole_pages(num_planes_ * tile.plane_bytes());
 }
 
 int64_t SwappedShards::largest_tile_bytes() const {
@@ -169,18 +147,16 @@ void SwappedShards::settle() {
 }
 
 offload::SwapSpace::Transfer SwappedShards::start_read(size_t tile, const Block& memory) {
-  planned_.bytes_read += bytes_of(tiles_[tile]);
-  if (space_ == nullptr) return {};
-  return space_->read(static_cast<int>(tile), bytes_in(memory, bytes_of(tiles_[tile])),
-                      groups_[static_cast<size_t>(tiles_[tile].group)].name());
+  return extents_->start_read(tile, memory, name_of_group(tile));
 }
 
 offload::SwapSpace::Transfer SwappedShards::start_write(size_t tile, const Block& memory) {
   written_[tile] = true;
-  planned_.bytes_written += bytes_of(tiles_[tile]);
-  if (space_ == nullptr) return {};
-  return space_->write(static_cast<int>(tile), bytes_in(memory, bytes_of(tiles_[tile])),
-                       groups_[static_cast<size_t>(tiles_[tile].group)].name());
+  return extents_->start_write(tile, memory, name_of_group(tile));
+}
+
+const std::string& SwappedShards::name_of_group(size_t tile) const {
+  return groups_[static_cast<size_t>(tiles_[tile].group)].name();
 }
 
 }  // namespace zinc::zero

@@ -13,19 +13,12 @@
 #include "comm/communicator.h"
 #include "core/context.h"
 #include "core/view.h"
-#include "offload/storage.h"
 #include "offload/swap_space.h"
 #include "zero/shard_group.h"
+#include "zero/swap_extents.h"
 #include "zero/swap_traffic.h"
 
 namespace zinc::zero {
-
-struct SwapSettings {
-  std::string directory;
-  offload::StorageOptions storage;
-  bool verify = true;
-  offload::SwapClock* clock = nullptr;  // null: nothing is timed
-};
 
 // One run of elements of one segment.
 struct Tile {
@@ -55,7 +48,6 @@ class SwappedShards {
   // `label`: what is counted on the tier nvme.
   SwappedShards(const std::vector<ShardGroup>& groups, std::vector<Tile> tiles, int num_planes,
                 Label label, Context& context, const SwapSettings& settings);
-  ~SwappedShards();
 
   const std::vector<Tile>& tiles() const { return tiles_; }
   int num_planes() const { return num_planes_; }
@@ -79,29 +71,20 @@ class SwappedShards {
   offload::SwapSpace::Transfer start_write(size_t tile, const Block& memory);
 
   // Bytes of whole tiles that moved; on a meta device those that would have.
-  SwapTraffic traffic() const {
-    if (space_ == nullptr) return planned_;
-    SwapTraffic moved;
-    moved.bytes_read = space_->bytes_read();
-    moved.bytes_written = space_->bytes_written();
-    return moved;
-  }
+  SwapTraffic traffic() const { return extents_->traffic(); }
 
  private:
   // Makes `tile` the one in the cache.
   void load(size_t tile);
   void flush();
+  const std::string& name_of_group(size_t tile) const;
 
   const std::vector<ShardGroup>& groups_;
   Context& context_;
   const int num_planes_;
-  const Label label_;
   std::vector<Tile> tiles_;
-  std::vector<bool> written_;  // by tile: the space holds values
-  int64_t bytes_ = 0;          // of the space
-  SwapTraffic planned_;        // on a meta device
-  std::unique_ptr<offload::Storage> storage_;
-  std::unique_ptr<offload::SwapSpace> space_;
+  std::vector<bool> written_;             // by tile: the space holds values
+  std::unique_ptr<SwapExtents> extents_;  // one per tile
   Block cache_;
   Block values_;  // what read() gave
   int64_t cached_ = -1;

@@ -15,11 +15,17 @@
 namespace zinc::apps {
 namespace {
 
-std::string config_with(const std::string& zero) {
+std::string config_with(const std::string& zero, const std::string& own = "") {
   return R"({"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true},
              "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "steps_per_print": 1,
              "zero_optimization": {)" +
-         zero + "}}";
+         zero + "}, \"zinc\": {" + own + "}}";
+}
+
+std::string inputs_in(const std::string& path) {
+  return R"("recompute_every_blocks": 1,
+            "activation_offload": {"device": "nvme", "buffer_count": 1, "nvme_path": ")" +
+         path + R"("})";
 }
 
 std::string nvme_in(const std::string& path) {
@@ -50,19 +56,20 @@ void expect_swap_figures(const Ended& ended, const TrainingFolder& folder, bool 
 
 TEST(Offload, TrainedWeightsAreTheSameFile_AndSwapIsTimed) {
   std::string reference;
-  for (const char* device : {"none", "cpu", "nvme"}) {
+  for (const std::string device : {"none", "cpu", "nvme", "inputs"}) {
     const TrainingFolder folder;
     const std::string swap = folder / "swap";
     std::filesystem::create_directory(swap);
-    folder.write("ds.json",
-                 config_with(device == std::string("none") ? R"("stage": 0)"
-                             : device == std::string("cpu")
-                                 ? R"("stage": 1, "offload_optimizer": {"device": "cpu"})"
-                                 : nvme_in(swap)));
+    folder.write(
+        "ds.json",
+        config_with(device == "cpu"    ? R"("stage": 1, "offload_optimizer": {"device": "cpu"})"
+                    : device == "nvme" ? nvme_in(swap)
+                                       : R"("stage": 0)",
+                    device == "inputs" ? inputs_in(swap) : ""));
     const Ended ended = run_zinc(folder.train());
     EXPECT_EQ(ended.exit_code, kDone) << to_string(ended);
     EXPECT_TRUE(std::filesystem::is_empty(swap));
-    expect_swap_figures(ended, folder, device == std::string("nvme"));
+    expect_swap_figures(ended, folder, device == "nvme" || device == "inputs");
     const std::string weights = weights_of(folder);
     EXPECT_GT(weights.size(), 10'000u);
     if (reference.empty()) reference = weights;

@@ -26,6 +26,7 @@ struct Places {
   OffloadDevice parameters = OffloadDevice::none;
   PassOrder order = PassOrder::horizontal;
   OffloadStep step = OffloadStep::host;
+  OffloadDevice inputs = OffloadDevice::none;  // of recomputation
 };
 
 struct PlacedCase {
@@ -55,11 +56,17 @@ TEST_P(GpuPlacement, ChangesNoBitUnderAnySchedule) {
     moved.zero.max_reuse_distance = 0;
     moved.pass_order = p.order;
     moved.offload_step = p.step;
+    if (p.inputs != OffloadDevice::none) {
+      moved.recompute = {
+          .every_blocks = 1,
+          .offload = {.device = p.inputs, .nvme_path = folder.path(), .buffer_count = 2}};
+    }
     const Schedule& schedule = kSchedules[next++ % std::size(kSchedules)];
     choose(schedule);
     EXPECT_TRUE(run(c, moved, kSteps, kOnGpu) == reference)
         << "stage " << p.stage << ", optimizer " << name_of(p.optimizer) << ", parameters "
-        << name_of(p.parameters) << ", schedule " << schedule.name;
+        << name_of(p.parameters) << ", inputs " << name_of(p.inputs) << ", schedule "
+        << schedule.name;
     EXPECT_TRUE(folder.is_empty());
   }
 }
@@ -73,14 +80,17 @@ constexpr auto kStreamed = OffloadStep::device;
 
 INSTANTIATE_TEST_SUITE_P(
     Reduced, GpuPlacement,
-    testing::Values(
-        PlacedCase{{1}, {{1, kHost}, {3, kNvme, kNvme}, {3, kNone, kHost}}},
-        PlacedCase{{2, 1, DType::bf16},
-                   {{1, kNvme}, {3, kHost, kNvme}, {2, kHost, kNone, kHorizontal, kStreamed}}},
-        PlacedCase{{1, 2, DType::bf16, ReduceSchedule::micro_step},
-                   {{3, kNvme, kNvme, kVertical}, {2, kHost}, {3, kHost, kHost, kVertical}}},
-        PlacedCase{{1, 1, DType::f16},
-                   {{3, kNvme, kHost}, {3, kHost, kHost, kHorizontal, kStreamed}}}),
+    testing::Values(PlacedCase{{1}, {{1, kHost}, {3, kNvme, kNvme}, {3, kNone, kHost}}},
+                    PlacedCase{
+                        {2, 1, DType::bf16},
+                        {{1, kNvme}, {3, kHost, kNvme}, {2, kHost, kNone, kHorizontal, kStreamed}}},
+                    PlacedCase{{1, 2, DType::bf16, ReduceSchedule::micro_step},
+                               {{3, kNvme, kNvme, kVertical, OffloadStep::host, kNvme},
+                                {2, kHost},
+                                {2, kHost, kNone, kHorizontal, OffloadStep::host, kNvme},
+                                {3, kHost, kHost, kVertical}}},
+                    PlacedCase{{1, 1, DType::f16},
+                               {{3, kNvme, kHost}, {3, kHost, kHost, kHorizontal, kStreamed}}}),
     [](const auto& info) {
       const Case& c = info.param.run;
       return concat("World", c.world, "Accumulation", c.accumulation, name_of(c.dtype));

@@ -68,6 +68,7 @@ struct Case {
   zero::PassOrder order = zero::PassOrder::horizontal;
   bool contiguous_inputs = false;  // contiguous_memory_optimization
   zero::OffloadStep step = zero::OffloadStep::host;
+  zero::OffloadDevice inputs = zero::OffloadDevice::none;
 };
 
 Config config_of(const Case& c) {
@@ -78,9 +79,11 @@ Config config_of(const Case& c) {
   engine.precision.dtype = c.dtype;
   engine.precision.check_overflow = c.dtype != DType::f32;
   engine.zero.stage = c.stage;
-  engine.recompute = {.every_blocks = c.recompute_every,
-                      .cpu_checkpointing = c.host_inputs,
-                      .contiguous_memory_optimization = c.contiguous_inputs};
+  engine.recompute = {
+      .every_blocks = c.recompute_every,
+      .cpu_checkpointing = c.host_inputs,
+      .contiguous_memory_optimization = c.contiguous_inputs,
+      .offload = {.device = c.inputs, .nvme_path = testing::TempDir(), .buffer_count = 2}};
   engine.determinism = c.determinism;
   engine.pass_order = c.order;
   engine.offload_step = c.step;
@@ -177,6 +180,11 @@ Case side_by_side(Case c) {
   return c;
 }
 
+Case inputs_on_nvme(Case c) {
+  c.inputs = zero::OffloadDevice::nvme;
+  return c;
+}
+
 class PlanOf : public testing::TestWithParam<Case> {};
 
 TEST_P(PlanOf, IsThePeakOfTheRunToTheByte) {
@@ -269,6 +277,13 @@ INSTANTIATE_TEST_SUITE_P(
         side_by_side(Case{"gpt2_3_2_side_by_side", gpt2(), 3, 2, 2, 1}),
         side_by_side(Case{"llama_1_2_host_side_by_side", llama(), 1, 2, 1, 2, DType::bf16, false,
                           true}),
+        inputs_on_nvme(Case{"inputs_nvme", gpt2(), 0, 1, 2, 1}),
+        inputs_on_nvme(Case{"all_and_inputs_nvme", gpt2(), 3, 2, 2, 1, DType::bf16, true, false,
+                            zero::Determinism::run, zero::OffloadDevice::nvme,
+                            zero::OffloadDevice::nvme}),
+        inputs_on_nvme(Case{"vertical_inputs_nvme", llama(), 3, 2, 3, 1, DType::bf16, true, false,
+                            zero::Determinism::run, zero::OffloadDevice::cpu,
+                            zero::OffloadDevice::nvme, zero::PassOrder::vertical}),
         Case{"llama_0_2", llama(), 0, 2}, Case{"llama_1_3", llama(), 1, 3, 2},
         Case{"llama_2_2_recompute", llama(), 2, 2, 1, 1},
         Case{"llama_3_3_bounds", llama(), 3, 3, 2, 1, DType::bf16, true}),

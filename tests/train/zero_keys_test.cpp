@@ -184,6 +184,32 @@ TEST(ZeroKeys, ContiguousMemoryOptimization_KeepsThePlacesOfAllInputs) {
   EXPECT_GT(live(R"(, "contiguous_memory_optimization": true)"), 0);
 }
 
+TEST(ZeroKeys, ActivationOffload_SaysWhereInputsWait) {
+  constexpr const char* kCheckpoints =
+      R"("activation_checkpointing": {"number_checkpoints": 5, "cpu_checkpointing": )";
+  const auto peaks = [&](bool cpu_checkpointing, const std::string& offload) {
+    return plan(R"("stage": 2)", concat(kCheckpoints, cpu_checkpointing ? "true" : "false",
+                                        R"(}, "zinc": {"activation_offload": {)", offload, "}}, "))
+        .peaks;
+  };
+  const auto on_nvme = [&](int buffers) {
+    return peaks(false,
+                 concat(R"("device": "nvme", "nvme_path": "/d", "buffer_count": )", buffers));
+  };
+  const MemoryReport host = peaks(true, "");
+  const int64_t inputs = host.at(Tier::pinned_host, Label::activations).peak;
+  EXPECT_GT(inputs, 0);
+  EXPECT_EQ(peaks(false, R"("device": "cpu")").at(Tier::pinned_host).peak, inputs);
+  EXPECT_EQ(peaks(true, R"("device": "none")").at(Tier::pinned_host).peak, inputs);
+  EXPECT_EQ(on_nvme(2).at(Tier::pinned_host, Label::activations).peak, 0);
+  EXPECT_GE(on_nvme(2).at(Tier::nvme, Label::activations).peak, inputs);
+  // Five inputs, and buffers for two or for one.
+  EXPECT_EQ(on_nvme(2).at(Tier::pinned_host).peak, 2 * on_nvme(1).at(Tier::pinned_host).peak);
+  EXPECT_THROW(peaks(false, R"("device": "nvme")"), ConfigError);
+  EXPECT_THROW(peaks(true, R"("device": "nvme", "nvme_path": "/d")"), ConfigError);
+  EXPECT_THROW(peaks(false, R"("device": "cpu", "pin_memory": true)"), ConfigError);
+}
+
 // The losses and weights of a short training with a configuration, two ranks.
 std::vector<float> trained(const Config& config) {
   std::vector<float> values;

@@ -1,19 +1,15 @@
 // Parameters on NVMe: what is done with them between passes, and passes that fail.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <filesystem>
 #include <map>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "comm/local/local.h"
 #include "core/error.h"
+#include "tests/offload/damaged_page.h"
 #include "tests/offload/swap_folder.h"
 #include "tests/zero/tiny_model.h"
 #include "tests/zero/tiny_training.h"
@@ -22,6 +18,7 @@
 namespace zinc::zero {
 namespace {
 
+using offload::DamagedPage;
 using test::make_batch;
 using test::tiny_config;
 
@@ -105,53 +102,6 @@ TEST(SwappedParameters, FrozenOnes_AreReadRightAfterAStep) {
     EXPECT_EQ(train_partly_frozen(world_size, swapped_config(folder), true), right) << world_size;
   }
 }
-
-// While it lives, the bytes of one page of the swap file in `folder` are wrong.
-class DamagedPage {
- public:
-  DamagedPage(const offload::SwapFolder& folder, int64_t page)
-      : fd_(open_swap_file(folder)), offset_(page * kPage) {
-    EXPECT_EQ(::pread(fd_, bytes_.data(), bytes_.size(), offset_), kPage);
-    std::array<char, kPage> wrong = bytes_;
-    for (char& byte : wrong) byte = static_cast<char>(~byte);
-    write(wrong);
-  }
-  ~DamagedPage() {
-    write(bytes_);
-    ::close(fd_);
-  }
-  DamagedPage(const DamagedPage&) = delete;
-  DamagedPage& operator=(const DamagedPage&) = delete;
-
-  static int64_t pages_in(const offload::SwapFolder& folder) {
-    const int fd = open_swap_file(folder);
-    const auto bytes = ::lseek(fd, 0, SEEK_END);
-    ::close(fd);
-    return bytes / kPage;
-  }
-
- private:
-  static constexpr int64_t kPage = 4096;
-
-  // The file has no name: by the descriptor that the engine has of it. Not direct.
-  static int open_swap_file(const offload::SwapFolder& folder) {
-    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-      std::error_code gone;
-      const std::string file = std::filesystem::read_symlink(entry.path(), gone).string();
-      if (file.starts_with(folder.path())) return ::open(entry.path().c_str(), O_RDWR | O_CLOEXEC);
-    }
-    ADD_FAILURE() << "no file in " << folder.path();
-    return -1;
-  }
-  void write(const std::array<char, kPage>& bytes) const {
-    EXPECT_EQ(::pwrite(fd_, bytes.data(), bytes.size(), offset_), kPage);
-    EXPECT_EQ(::fdatasync(fd_), 0);  // a direct read finds it
-  }
-
-  int fd_;
-  int64_t offset_;
-  std::array<char, kPage> bytes_;
-};
 
 double loss_of(Engine& engine) { return engine.evaluate(make_batch(7)).loss_sum; }
 

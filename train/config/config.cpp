@@ -68,7 +68,9 @@ class Reader {
   void read_optimizer();
   void read_schedule();
   void read_zero();
-  void read_offload(Fields& zero, const char* key, zero::OffloadConfig& offload);
+  enum class Offloaded : uint8_t { optimizer, parameters, inputs };
+  void read_offload(const json::Value* block, std::string path, Offloaded what,
+                    zero::OffloadConfig& offload);
   void read_aio();
   void read_gradients();
   void read_activations();
@@ -357,29 +359,33 @@ void Reader::read_zero() {
   zero.overlap_comm = fields.boolean("overlap_comm");
   zero.ignore_unused_parameters = fields.boolean("ignore_unused_parameters").value_or(true);
   size("sub_group_size", "", zero.sub_group_size, 0);
-  for (const auto& [old, key, offload] :
-       {std::tuple{"cpu_offload", "offload_optimizer", &zero.offload_optimizer},
-        std::tuple{"cpu_offload_param", "offload_param", &zero.offload_param}}) {
+  for (const auto& [old, key, what, offload] :
+       {std::tuple{"cpu_offload", "offload_optimizer", Offloaded::optimizer,
+                   &zero.offload_optimizer},
+        std::tuple{"cpu_offload_param", "offload_param", Offloaded::parameters,
+                   &zero.offload_param}}) {
     if (fields.deprecated(old, key) != nullptr && fields.boolean(old).value_or(false)) {
       offload->device = zero::OffloadDevice::cpu;
     }
-    read_offload(fields, key, *offload);
+    read_offload(fields.block(key), concat("zero_optimization.", key), what, *offload);
   }
   fields.finish();
 }
 
-void Reader::read_offload(Fields& zero, const char* key, zero::OffloadConfig& offload) {
-  Fields fields(zero.block(key), concat("zero_optimization.", key), findings_);
-  const bool param = std::string_view(key) == "offload_param";
+void Reader::read_offload(const json::Value* block, std::string path, Offloaded what,
+                          zero::OffloadConfig& offload) {
+  Fields fields(block, std::move(path), findings_);
   const auto device = fields.choice("device", {"none", "cpu", "nvme"});
   if (device) offload.device = static_cast<zero::OffloadDevice>(*device);
   offload.nvme_path = fields.text("nvme_path").value_or("");
-  offload.pin_memory = fields.boolean("pin_memory").value_or(offload.pin_memory);
   offload.buffer_count = fields.integer("buffer_count", 1).value_or(offload.buffer_count);
-  if (param) {
+  if (what != Offloaded::inputs) {
+    offload.pin_memory = fields.boolean("pin_memory").value_or(offload.pin_memory);
+  }
+  if (what == Offloaded::parameters) {
     offload.buffer_size = fields.integer("buffer_size", 1).value_or(offload.buffer_size);
     offload.max_in_cpu = fields.integer("max_in_cpu", 0).value_or(offload.max_in_cpu);
-  } else {
+  } else if (what == Offloaded::optimizer) {
     offload.pipeline_read = fields.boolean("pipeline_read").value_or(false);
     offload.pipeline_write = fields.boolean("pipeline_write").value_or(false);
     offload.fast_init = fields.boolean("fast_init").value_or(false);
@@ -488,13 +494,25 @@ void Reader::read_own() {
   zero::RecomputeConfig& recompute = config_.engine.recompute;
   recompute.every_blocks = own.integer("recompute_every_blocks", 0).value_or(0);
   const auto needs_recomputation = [&](bool asked, std::string_view key) {
-    if (!asked || recompute.every_blocks != 0 || recompute.num_checkpoints != 0) return;
-    config_.notices.push_back(concat("activation_checkpointing.", key,
-                                     " has no effect without number_checkpoints or "
-                                     "zinc.recompute_every_blocks"));
+    if (!asked || recompute.is_on()) return;
+    config_.notices.push_back(
+        concat(key,
+               " has no effect without activation_checkpointing.number_checkpoints or "
+               "zinc.recompute_every_blocks"));
   };
-  needs_recomputation(recompute.cpu_checkpointing, "cpu_checkpointing");
-  needs_recomputation(recompute.contiguous_memory_optimization, "contiguous_memory_optimization");
+  read_offload(own.block("activation_offload"), "zinc.activation_offload", Offloaded::inputs,
+               recompute.offload);
+  const bool on_nvme = recompute.inputs_on() == zero::OffloadDevice::nvme;
+  needs_recomputation(recompute.cpu_checkpointing, "activation_checkpointing.cpu_checkpointing");
+  needs_recomputation(recompute.contiguous_memory_optimization && !on_nvme,
+                      "activation_checkpointing.contiguous_memory_optimization");
+  needs_recomputation(recompute.offload.device != zero::OffloadDevice::none,
+                      "zinc.activation_offload");
+  if (on_nvme && recompute.contiguous_memory_optimization) {
+    config_.notices.push_back(
+        "activation_checkpointing.contiguous_memory_optimization has nothing to do with "
+        "zinc.activation_offload to nvme: its buffers and its space are made once and kept");
+  }
   config_.engine.precision.max_consecutive_skips =
       own.integer("max_consecutive_skips", 1).value_or(100);
   config_.num_threads = static_cast<int>(own.integer("num_threads", 0, 4096).value_or(0));

@@ -139,8 +139,10 @@ void write_offload(json::Writer& json, std::string_view key, const zero::Offload
     json.member("pipeline_write", offload.pipeline_write);
   } else if (offload.device == zero::OffloadDevice::nvme) {
     json.member("buffer_count", offload.buffer_count);
-    json.member("buffer_size", offload.buffer_size);
-    json.member("max_in_cpu", offload.max_in_cpu);
+    if (key == "offload_param") {
+      json.member("buffer_size", offload.buffer_size);
+      json.member("max_in_cpu", offload.max_in_cpu);
+    }
   }
   json.end_object();
 }
@@ -216,6 +218,7 @@ void write_own(json::Writer& json, const Config& config) {
   json.member("reduce_algorithm", zero::name_of(engine.gradient.reduce_algorithm));
   json.member("loss_reduction", zero::name_of(engine.gradient.loss_reduction));
   json.member("recompute_every_blocks", engine.recompute.every_blocks);
+  write_offload(json, "activation_offload", engine.recompute.offload);
   json.member("max_consecutive_skips", engine.precision.max_consecutive_skips);
   json.member("num_threads", config.num_threads);
   if (config.device_memory_limit) json.member("device_memory_limit", *config.device_memory_limit);

@@ -1,0 +1,65 @@
+// Wrong bytes in a swap file.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+#include "tests/offload/swap_folder.h"
+
+namespace zinc::offload {
+
+// While it lives, the bytes of one page of the swap file in `folder` are wrong.
+class DamagedPage {
+ public:
+  DamagedPage(const SwapFolder& folder, int64_t page)
+      : fd_(open_swap_file(folder)), offset_(page * kPage) {
+    EXPECT_EQ(::pread(fd_, bytes_.data(), bytes_.size(), offset_), kPage);
+    std::array<char, kPage> wrong = bytes_;
+    for (char& byte : wrong) byte = static_cast<char>(~byte);
+    write(wrong);
+  }
+  ~DamagedPage() {
+    write(bytes_);
+    ::close(fd_);
+  }
+  DamagedPage(const DamagedPage&) = delete;
+  DamagedPage& operator=(const DamagedPage&) = delete;
+
+  static int64_t pages_in(const SwapFolder& folder) {
+    const int fd = open_swap_file(folder);
+    const auto bytes = ::lseek(fd, 0, SEEK_END);
+    ::close(fd);
+    return bytes / kPage;
+  }
+
+ private:
+  static constexpr int64_t kPage = 4096;
+
+  // The file has no name: by the descriptor that the engine has of it. Not direct.
+  static int open_swap_file(const SwapFolder& folder) {
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code gone;
+      const std::string file = std::filesystem::read_symlink(entry.path(), gone).string();
+      if (file.starts_with(folder.path())) return ::open(entry.path().c_str(), O_RDWR | O_CLOEXEC);
+    }
+    ADD_FAILURE() << "no file in " << folder.path();
+    return -1;
+  }
+  void write(const std::array<char, kPage>& bytes) const {
+    EXPECT_EQ(::pwrite(fd_, bytes.data(), bytes.size(), offset_), kPage);
+    EXPECT_EQ(::fdatasync(fd_), 0);  // a direct read finds it
+  }
+
+  int fd_;
+  int64_t offset_;
+  std::array<char, kPage> bytes_;
+};
+
+}  // namespace zinc::offload
