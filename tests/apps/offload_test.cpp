@@ -58,6 +58,9 @@ TEST(Offload, TrainedWeightsAreTheSameFile_AndSwapIsTimed) {
   std::string reference;
   for (const std::string device : {"none", "cpu", "nvme", "inputs"}) {
     const TrainingFolder folder;
+    std::string two_blocks(kTinyGpt2);
+    two_blocks.replace(two_blocks.find("\"n_layer\": 1"), 12, "\"n_layer\": 2");
+    folder.write("model.json", two_blocks);
     const std::string swap = folder / "swap";
     std::filesystem::create_directory(swap);
     folder.write(
