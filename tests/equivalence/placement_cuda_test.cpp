@@ -26,6 +26,7 @@ struct Places {
   OffloadDevice parameters = OffloadDevice::none;
   PassOrder order = PassOrder::horizontal;
   OffloadStep step = OffloadStep::host;
+  double ratio = 1.0;
   OffloadDevice inputs = OffloadDevice::none;  // of recomputation
 };
 
@@ -56,6 +57,7 @@ TEST_P(GpuPlacement, ChangesNoBitUnderAnySchedule) {
     moved.zero.max_reuse_distance = 0;
     moved.pass_order = p.order;
     moved.offload_step = p.step;
+    moved.zero.offload_optimizer.ratio = p.ratio;
     if (p.inputs != OffloadDevice::none) {
       moved.recompute = {
           .every_blocks = 1,
@@ -65,8 +67,8 @@ TEST_P(GpuPlacement, ChangesNoBitUnderAnySchedule) {
     choose(schedule);
     EXPECT_TRUE(run(c, moved, kSteps, kOnGpu) == reference)
         << "stage " << p.stage << ", optimizer " << name_of(p.optimizer) << ", parameters "
-        << name_of(p.parameters) << ", inputs " << name_of(p.inputs) << ", schedule "
-        << schedule.name;
+        << name_of(p.parameters) << ", ratio " << p.ratio << ", inputs " << name_of(p.inputs)
+        << ", schedule " << schedule.name;
     EXPECT_TRUE(folder.is_empty());
   }
 }
@@ -76,6 +78,7 @@ constexpr auto kHost = OffloadDevice::cpu;
 constexpr auto kNvme = OffloadDevice::nvme;
 constexpr auto kHorizontal = PassOrder::horizontal;
 constexpr auto kVertical = PassOrder::vertical;
+constexpr auto kByHost = OffloadStep::host;
 constexpr auto kStreamed = OffloadStep::device;
 
 INSTANTIATE_TEST_SUITE_P(
@@ -85,15 +88,22 @@ INSTANTIATE_TEST_SUITE_P(
                         {2, 1, DType::bf16},
                         {{1, kNvme}, {3, kHost, kNvme}, {2, kHost, kNone, kHorizontal, kStreamed}}},
                     PlacedCase{{1, 2, DType::bf16, ReduceSchedule::micro_step},
-                               {{3, kNvme, kNvme, kVertical, OffloadStep::host, kNvme},
+                               {{3, kNvme, kNvme, kVertical, kByHost, 1.0, kNvme},
                                 {2, kHost},
-                                {2, kHost, kNone, kHorizontal, OffloadStep::host, kNvme},
+                                {2, kHost, kNone, kHorizontal, kByHost, 1.0, kNvme},
                                 {3, kHost, kHost, kVertical}}},
                     PlacedCase{{1, 1, DType::f16},
-                               {{3, kNvme, kHost}, {3, kHost, kHost, kHorizontal, kStreamed}}}),
+                               {{3, kNvme, kHost}, {3, kHost, kHost, kHorizontal, kStreamed}}},
+                    PlacedCase{{2},
+                               {{1, kHost, kNone, kHorizontal, kByHost, 0.4},
+                                {3, kHost, kHost, kHorizontal, kStreamed, 0.3}}},
+                    PlacedCase{{1, 2, DType::bf16, ReduceSchedule::micro_step},
+                               {{3, kHost, kNvme, kVertical, kByHost, 0.4},
+                                {2, kHost, kNone, kVertical, kStreamed, 0.9}}}),
     [](const auto& info) {
       const Case& c = info.param.run;
-      return concat("World", c.world, "Accumulation", c.accumulation, name_of(c.dtype));
+      return concat("World", c.world, "Accumulation", c.accumulation, name_of(c.dtype),
+                    info.param.places.front().ratio < 1.0 ? "Split" : "");
     });
 
 // Equal bits mean little if nothing has moved.
