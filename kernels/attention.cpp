@@ -10,6 +10,7 @@
 #include "kernels/checks.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/launch.h"
+#include "kernels/random_counter.h"
 
 namespace zinc::kernels {
 namespace {
@@ -45,6 +46,7 @@ void check_mask(std::string_view op, const AttentionProblem& p) {
   const float probability = p.dropout.probability;
   require(probability >= 0.0f && probability < 1.0f, op,
           ": the dropout probability must be in [0, 1), not ", probability);
+  require_counter(op, p.dropout.counter, p.device);
 }
 
 template <class Args>
