@@ -2,8 +2,8 @@
 //
 // What an op draws is keyed by step and micro-batch, which a recorded kernel would repeat. So while
 // RecordedDraws are the mode's, the ops of dropout give their kernels the place of that part of the
-// key on the device (kernels/random_counter.h), and set_position() writes it there before a launch:
-// the same numbers as without a recording.
+// key on the device (kernels/cuda/random_counter.h), and set_position() writes it there before a
+// launch: the same numbers as without a recording.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,6 @@
 #include "kernels/checks.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/launch.h"
-#include "kernels/random_counter.h"
 
 namespace zinc::kernels {
 namespace {

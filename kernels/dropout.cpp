@@ -2,7 +2,6 @@
 
 #include "kernels/checks.h"
 #include "kernels/launch.h"
-#include "kernels/random_counter.h"
 
 namespace zinc::kernels {
 

@@ -1,6 +1,6 @@
 #include "kernels/cuda/attention_shape.h"
 
-#include "kernels/random_counter.h"
+#include "kernels/cuda/random_counter.h"
 
 namespace zinc::kernels::cuda {
 

@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/dropout_threshold.h"
 #include "kernels/cuda/elementwise.h"
-#include "kernels/random_counter.h"
+#include "kernels/cuda/random_counter.h"
 
 namespace zinc::kernels::cuda {
 namespace {
