@@ -256,7 +256,7 @@ Plan plan_with(int world, int64_t prefetch_numel, std::optional<Hardware> hardwa
                     .seq = 24,
                     .num_threads = 1,
                     .device = {.kind = device},
-                    .backend = world == 1 ? "single" : "mpi",
+                    .backend = world == 1 ? "single" : "nccl",
                     .ranks_per_host = world,
                     .hardware = std::move(hardware)});
 }

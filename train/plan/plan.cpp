@@ -125,9 +125,10 @@ void time_step(const WorkLog& log, const PlanOptions& options, RankPlan& rank) {
   const RankSpeed speed(hardware, options.num_threads, options.ranks_per_host);
   const bool offloaded = is_offloaded(log, speed);
   if (offloaded && !hardware.host && options.device.is_cuda()) {
-    rank.no_time = concat("the hardware file of '", hardware.name,
-                          "' has no \"host\", which says how fast offload is on a GPU; `zinc bench "
-                          "ceilings --device cuda --json FILE` measures it");
+    rank.no_time =
+        concat("the hardware file of '", hardware.name,
+               "' has no \"host\": how fast a GPU's host and the way there are; `zinc bench "
+               "ceilings --device cuda --json FILE` measures it");
     return;
   }
   const std::vector<PlayedMoment> steps = play(log, speed);
