@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "kernels/cpu/bf16_product.h"
 #include "kernels/cpu/block_product.h"
 #include "kernels/cpu/highway_targets.h"
 #undef HWY_TARGET_INCLUDE
@@ -172,6 +173,7 @@ class HighwayProduct final : public BlockProduct {
 
 BlockProductPtr block_product(Context&, const BlockShape& shape) {
   bug_check(shape.dtype != DType::f64 && is_float(shape.dtype), "block product of ", shape.dtype);
+  if (shape.dtype == DType::bf16 && has_bf16_dot()) return make_bf16_product(shape);
   return std::make_shared<const HighwayProduct>(shape);
 }
 
