@@ -117,6 +117,10 @@ ZINC_BF16_DOT void pack_right_transposed(const uint16_t* from, int64_t stride, i
     for (int64_t part = 0; part < kPanelCols; part += 16) {
       const int64_t rows = cols - c - part;
       for (int64_t p = 0; p < pairs; p += 16) {
+        for (int64_t r = 16; r < 32; ++r) {
+          _mm_prefetch(reinterpret_cast<const char*>(from + (c + part + r) * stride + 2 * p),
+                       _MM_HINT_T1);
+        }
         transpose(from + (c + part) * stride + 2 * p, stride, rows, k - 2 * p,
                   to + c * pairs + p * kPanelCols + part);
       }

@@ -125,14 +125,16 @@ class Bf16Product final : public BlockProduct {
 
   int64_t scratch_bytes() const override { return right_bytes() + left_bytes(); }
 
-  void run(const void* a, const void* b, float* c, std::byte* scratch) const override {
+  void run(const void* a, const void* b, float* c, std::byte* scratch, bool same_b) const override {
     const auto* left = static_cast<const uint16_t*>(a);
     const auto* right = static_cast<const uint16_t*>(b);
     auto* right_panels = reinterpret_cast<Bf16Pair*>(scratch);
     auto* left_panels = reinterpret_cast<Bf16Pair*>(scratch + right_bytes());
     for (int64_t k = 0; k < shape_.k; k += part_) {
       const int64_t depth = std::min(part_, shape_.k - k);
-      if (shape_.transpose_b) {
+      if (same_b && part_ >= shape_.k) {
+        // The panels of the whole b are still there.
+      } else if (shape_.transpose_b) {
         pack_right_transposed(right + k, shape_.ldb, shape_.n, depth, right_panels);
       } else {
         pack_right(right + k * shape_.ldb, shape_.ldb, shape_.n, depth, right_panels);

@@ -161,7 +161,7 @@ class HighwayProduct final : public BlockProduct {
   int64_t scratch_bytes() const override {
     return (kPackedAFloats + packed_b_floats(shape_)) * static_cast<int64_t>(sizeof(float));
   }
-  void run(const void* a, const void* b, float* c, std::byte* scratch) const override {
+  void run(const void* a, const void* b, float* c, std::byte* scratch, bool) const override {
     HWY_DYNAMIC_DISPATCH(multiply)(shape_, a, b, c, reinterpret_cast<float*>(scratch));
   }
 

@@ -133,7 +133,7 @@ class OneDnnProduct final : public BlockProduct {
            widened_b_bytes();
   }
 
-  void run(const void* a, const void* b, float* c, std::byte* scratch) const override {
+  void run(const void* a, const void* b, float* c, std::byte* scratch, bool) const override {
     if (widens()) {
       auto* wide_a = reinterpret_cast<float*>(scratch);
       auto* wide_b = reinterpret_cast<float*>(scratch + widened_a_bytes());
