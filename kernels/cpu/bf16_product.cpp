@@ -15,14 +15,11 @@
 namespace zinc::kernels::cpu {
 namespace {
 
-// Note [Parts along k]
-// A part's panels of the right operand, for the 384 columns of a tile of gemm, fit into a second-
-// level cache of 1 MiB: 384 x 768 x 2 bytes. Parts are equal as far as that goes.
-constexpr int64_t kMaxPart = 768;
+// Parts are as equal as this goes.
 constexpr int64_t kPartUnit = 32;
 
 int64_t part_of(int64_t k) {
-  const int64_t parts = (k + kMaxPart - 1) / kMaxPart;
+  const int64_t parts = (k + kBf16Part - 1) / kBf16Part;
   return ((k + parts - 1) / parts + kPartUnit - 1) / kPartUnit * kPartUnit;
 }
 
@@ -186,13 +183,13 @@ class Bf16Product final : public BlockProduct {
 
 }  // namespace
 
-bool has_bf16_dot() {
-  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512bf16");
+bool is_bf16_product(DType dtype) {
+  return dtype == DType::bf16 && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bf16");
 }
 
 BlockProductPtr make_bf16_product(const BlockShape& shape) {
-  bug_check(shape.dtype == DType::bf16 && has_bf16_dot(), "bf16 block product of ", shape.dtype);
+  bug_check(is_bf16_product(shape.dtype), "bf16 block product of ", shape.dtype);
   return std::make_shared<const Bf16Product>(shape);
 }
 
@@ -202,7 +199,7 @@ BlockProductPtr make_bf16_product(const BlockShape& shape) {
 
 namespace zinc::kernels::cpu {
 
-bool has_bf16_dot() { return false; }
+bool is_bf16_product(DType) { return false; }
 
 BlockProductPtr make_bf16_product(const BlockShape&) {
   bug_check(false, "bf16 block product without AVX512-BF16");

@@ -5,10 +5,14 @@
 
 namespace zinc::kernels::cpu {
 
-// Whether this CPU, and the compiler, have what make_bf16_product() needs.
-bool has_bf16_dot();
+// Whether block products of this dtype are of this kind: bf16, where the CPU has the instruction.
+bool is_bf16_product(DType dtype);
 
-// A product of bf16 operands; only where has_bf16_dot(). An element is a sum of fixed parts along
+// Most that is packed along k at once: panels of the right operand for 384 columns then fit into a
+// second-level cache of 1 MiB.
+inline constexpr int64_t kBf16Part = 768;
+
+// Only where is_bf16_product(shape.dtype). An element is a sum of fixed parts along
 // k, each part a chain of dot products of two: its bits hang on k alone, not on the block's
 // extents. Subnormal products and sums count as zero, as the instruction has it.
 BlockProductPtr make_bf16_product(const BlockShape& shape);

@@ -14,6 +14,7 @@
 #include "core/context.h"
 #include "core/error.h"
 #include "core/parallel.h"
+#include "kernels/cpu/bf16_product.h"
 #include "kernels/cpu/block_product.h"
 #include "kernels/cpu/gemm_epilogue.h"
 #include "kernels/cpu/gemm_plan.h"
@@ -188,6 +189,9 @@ void run_product(const MatrixProduct& product, const char* label, StreamRef stre
   auto work = std::make_shared<Work>();
   work->p = product;
   work->plan = plan_gemm(product.m, product.n, product.k, product.batch());
+  if (is_bf16_product(product.dtype)) {
+    work->plan = retile(work->plan, product.batch(), product.transpose_a, omp_get_max_threads());
+  }
   work->direct = goes_straight_to_c(product, work->plan);
   work->num_threads = omp_get_max_threads();
   work->buffer_stride = tile_stride(work->plan.tile_n);

@@ -173,7 +173,7 @@ class HighwayProduct final : public BlockProduct {
 
 BlockProductPtr block_product(Context&, const BlockShape& shape) {
   bug_check(shape.dtype != DType::f64 && is_float(shape.dtype), "block product of ", shape.dtype);
-  if (shape.dtype == DType::bf16 && has_bf16_dot()) return make_bf16_product(shape);
+  if (is_bf16_product(shape.dtype)) return make_bf16_product(shape);
   return std::make_shared<const HighwayProduct>(shape);
 }
 
