@@ -9,6 +9,7 @@
 
 namespace zinc::autograd {
 
+class RecordedDraws;
 class SavedTensorStore;
 
 // Lives in a slot of the Context. Scopes change it; ops read it.
@@ -24,6 +25,8 @@ struct Mode {
   // Where ops queue their kernels instead of the compute stream; null: the compute stream. Only a
   // replay that has nothing left to save sets it, to a stream that drops work.
   Stream* stream = nullptr;
+  // Where the keys of random numbers lie while work is recorded; null: kernels take them by value.
+  RecordedDraws* draws = nullptr;
   int64_t last_sequence = 0;  // of the newest node
 
   static Mode& current() { return Context::current().slot<Mode>(); }
@@ -72,6 +75,12 @@ class EnableGrad : detail::ModeScope<bool> {
 class ExpectedLossGradient : detail::ModeScope<double> {
  public:
   explicit ExpectedLossGradient(double value) : ModeScope(&Mode::expected_loss_gradient, value) {}
+};
+
+// Ops draw random numbers through `draws` inside the scope.
+class DrawScope : detail::ModeScope<RecordedDraws*> {
+ public:
+  explicit DrawScope(RecordedDraws* draws) : ModeScope(&Mode::draws, draws) {}
 };
 
 }  // namespace zinc::autograd

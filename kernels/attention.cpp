@@ -45,6 +45,7 @@ void check_mask(std::string_view op, const AttentionProblem& p) {
   const float probability = p.dropout.probability;
   require(probability >= 0.0f && probability < 1.0f, op,
           ": the dropout probability must be in [0, 1), not ", probability);
+  require_counter(op, p.dropout.counter, p.device);
 }
 
 template <class Args>

@@ -41,6 +41,7 @@ struct AttentionMask {
 struct AttentionDropout {
   float probability = 0.0f;  // [0, 1)
   RandomKey key;
+  ConstView counter{};  // [1] i64 on a GPU, may be absent: takes the place of key.counter_high
 };
 
 struct AttentionForward {

@@ -68,6 +68,14 @@ void require_row_statistic(std::string_view op, std::string_view name, const Con
           view.numel());
 }
 
+void require_counter(std::string_view op, const ConstView& counter, Device device) {
+  if (!counter) return;
+  require(device.is_cuda(), op, ": a counter in memory is for a GPU, not for ", device);
+  require(counter.dtype() == DType::i64 && counter.shape() == Shape{1} &&
+              counter.device() == device && counter.tier() == Tier::device,
+          op, ": the counter must be [1] i64 on ", device, ", not ", counter);
+}
+
 void require_workspace(std::string_view op, const ConstView& view, int64_t bytes) {
   if (bytes == 0) return;
   require(static_cast<bool>(view), op, ": workspace is missing, ", bytes, " bytes are needed");

@@ -26,6 +26,8 @@ void require_sum_target(std::string_view op, std::string_view name, const ConstV
 // A value per row, saved by a forward pass: present, contiguous, `rows` elements of any shape.
 void require_row_statistic(std::string_view op, std::string_view name, const ConstView& view,
                            DType dtype, int64_t rows);
+// Of random numbers (kernels/dropout.h), may be absent: [1] i64 on `device`, a GPU.
+void require_counter(std::string_view op, const ConstView& counter, Device device);
 // u8, contiguous, aligned to 8, at least `bytes`; not needed when `bytes` is 0.
 void require_workspace(std::string_view op, const ConstView& view, int64_t bytes);
 

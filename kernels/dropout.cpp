@@ -28,6 +28,7 @@ void check(const char* op, const DropoutResidual& args) {
           ": first_element must not be negative: ", args.first_element);
   require_same_or_apart(op, "y", args.y, "x", args.x);
   require_same_device(op, {args.x, args.residual, args.y});
+  require_counter(op, args.counter, args.x.device());
 }
 
 }  // namespace
@@ -39,7 +40,8 @@ void dropout(const Dropout& args, StreamRef stream) {
                             .y = args.y,
                             .p = args.p,
                             .key = args.key,
-                            .first_element = args.first_element};
+                            .first_element = args.first_element,
+                            .counter = args.counter};
   check(kOp, all);
   if (args.x.numel() == 0) return;
   run_on_device(

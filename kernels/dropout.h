@@ -17,6 +17,9 @@ struct Dropout {
   double p = 0;  // probability of a zero, in [0, 1]; 0 copies, 1 writes zeros
   RandomKey key;
   int64_t first_element = 0;  // place of x[0] in the stream of random numbers
+  // [1] i64 on a GPU, may be absent: takes the place of key.counter_high, for work that is recorded
+  // and launched again.
+  ConstView counter{};
 };
 
 // y[i] = residual[i] + dropout(x)[i], rounded once.
@@ -27,6 +30,7 @@ struct DropoutResidual {
   double p = 0;        // as above
   RandomKey key;
   int64_t first_element = 0;
+  ConstView counter{};  // [1] i64
 };
 
 // Asynchronous on `stream`. Deterministic: bits depend on key and element alone. A dropped element

@@ -128,8 +128,12 @@ void validate(const EngineConfig& config) {
         concat("\"offload_step\": \"device\" needs offload_optimizer with \"device\": \"cpu\", not "
                "\"",
                name_of(optimizer.device), "\""));
-  check(optimizer.device == OffloadDevice::none || optimizer.ratio == 1.0,
-        "offload_optimizer.ratio must be 1: offloading a part of the states is not implemented");
+  check(optimizer.ratio >= 0.0 && optimizer.ratio <= 1.0,
+        concat("offload_optimizer.ratio must be between 0 and 1, not ", optimizer.ratio));
+  check(
+      optimizer.device != OffloadDevice::nvme || optimizer.ratio == 1.0,
+      "offload_optimizer.ratio below 1 needs \"device\": \"cpu\": with \"nvme\" all states are in "
+      "swap space");
   const OffloadConfig& param = zero.offload_param;
   check(param.device == OffloadDevice::none || zero.stage == 3, "offload_param needs ZeRO stage 3");
   check(param.device != OffloadDevice::nvme || !param.nvme_path.empty(),

@@ -101,7 +101,9 @@ struct OffloadConfig {
   bool pipeline_read = false;   // optimizer only: read the next sub-group during the step
   bool pipeline_write = false;  // optimizer only: write the previous sub-group during the step
   bool fast_init = false;       // optimizer only
-  double ratio = 1.0;           // optimizer only, [0, 1]: part of the states that is offloaded
+  // Optimizer to the cpu only, [0, 1]: the share of the elements whose master weights and states
+  // are there; see Note [Split states].
+  double ratio = 1.0;
 };
 
 // libaio under the nvme tier.

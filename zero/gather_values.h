@@ -13,7 +13,7 @@
 namespace zinc::zero {
 
 // Every rank's `values` (as many on each), rank after rank, on every rank. Collective; blocks the
-// host. On a meta device: zeros.
+// host where there are several ranks. On a meta device every rank has this one's values.
 std::vector<double> gather_values(comm::World& world, std::span<const double> values);
 // True on every rank where it is true on one. Collective.
 bool any_rank(comm::World& world, bool value);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -35,6 +36,10 @@ void for_each_piece(const ShardGroup& group, const OwnedRange& owned, const Visi
     if (!chunks.empty())
       visit(ParameterIndex{group.index(), static_cast<int>(i)}, placement, chunks);
   }
+}
+
+int64_t num_subtrees(const Range& chunks) {
+  return static_cast<int64_t>(kernels::chunk_subtrees(chunks.begin, chunks.end).size());
 }
 
 }  // namespace
@@ -74,40 +79,69 @@ GradientNorm::Room GradientNorm::take(const ConstView& like, int64_t numel, DTyp
   return room;
 }
 
+void GradientNorm::queue_sums(const OwnedRange& owned, const ConstView& gradient, const View& out,
+                              StreamRef stream) {
+  const Room chunk_sums = take(gradient, kernels::num_norm_chunks(gradient.numel()), DType::f64);
+  const Room nonfinite = take(gradient, 1, DType::i64);
+  order(context_.compute(), stream);
+  kernels::finite_norm({.x = host_memory(gradient),
+                        .chunk_sums = chunk_sums.view,
+                        .first_nonfinite = nonfinite.view},
+                       stream);
+  int64_t done = 0;
+  for_each_piece(groups_[static_cast<size_t>(owned.group)], owned,
+                 [&](ParameterIndex, const Placement& placement, Range chunks) {
+                   const int64_t first =
+                       (placement.offset - owned.range.begin) / kNormChunk + chunks.begin;
+                   const int64_t count = num_subtrees(chunks);
+                   kernels::chunk_tree_sum({.sums = chunk_sums.view.narrow(0, first, chunks.size()),
+                                            .begin = chunks.begin,
+                                            .root = false,
+                                            .out = out.narrow(0, done, count)},
+                                           stream);
+                   done += count;
+                 });
+  order(stream, context_.compute());  // before the rooms have another owner
+}
+
 std::vector<double> GradientNorm::measure_own(const std::vector<ConstView>& gradients) {
   const size_t me = owned_.size() == 1 ? 0 : static_cast<size_t>(communicator_.rank());
   bug_check(gradients.size() == owned_[me].size(), "gradient norm: ", gradients.size(),
             " gradients for ", owned_[me].size(), " ranges");
-  std::vector<double> sums;
+  // Sums of one tier lie side by side, so that the host waits for each tier once.
+  struct Part {
+    size_t gradient = 0;
+    int64_t first = 0, count = 0;
+  };
+  std::map<Tier, std::vector<Part>> parts;
+  std::vector<double> sums(nodes_[me].size());
+  int64_t first = 0;
   for (size_t i = 0; i < gradients.size(); ++i) {
-    const OwnedRange& owned = owned_[me][i];
-    const int64_t num_chunks = kernels::num_norm_chunks(gradients[i].numel());
-    const bool on_host = gradients[i].tier() == Tier::pinned_host;
-    const StreamRef stream = on_host ? host_stream(context_) : context_.compute();
-    const Room chunk_sums = take(gradients[i], num_chunks, DType::f64);
-    const Room nonfinite = take(gradients[i], 1, DType::i64);
-    order(context_.compute(), stream);
-    kernels::finite_norm({.x = host_memory(gradients[i]),
-                          .chunk_sums = chunk_sums.view,
-                          .first_nonfinite = nonfinite.view},
-                         stream);
+    int64_t count = 0;
     for_each_piece(
-        groups_[static_cast<size_t>(owned.group)], owned,
-        [&](ParameterIndex, const Placement& placement, Range chunks) {
-          const int64_t first = (placement.offset - owned.range.begin) / kNormChunk + chunks.begin;
-          const auto subtrees = kernels::chunk_subtrees(chunks.begin, chunks.end);
-          const Room partial =
-              take(gradients[i], static_cast<int64_t>(subtrees.size()), DType::f64);
-          order(context_.compute(), stream);
-          kernels::chunk_tree_sum({.sums = chunk_sums.view.narrow(0, first, chunks.size()),
-                                   .begin = chunks.begin,
-                                   .root = false,
-                                   .out = partial.view},
-                                  stream);
-          std::vector<double> values(subtrees.size());
-          download(partial.view, values.data(), stream);
-          sums.insert(sums.end(), values.begin(), values.end());
-        });
+        groups_[static_cast<size_t>(owned_[me][i].group)], owned_[me][i],
+        [&](ParameterIndex, const Placement&, Range chunks) { count += num_subtrees(chunks); });
+    parts[gradients[i].tier()].push_back({i, first, count});
+    first += count;
+  }
+  for (const auto& [tier, of_tier] : parts) {
+    const StreamRef stream = tier == Tier::pinned_host ? host_stream(context_) : context_.compute();
+    int64_t total = 0;
+    for (const Part& part : of_tier) total += part.count;
+    const Room room = take(gradients[of_tier.front().gradient], total, DType::f64);
+    int64_t at = 0;
+    for (const Part& part : of_tier) {
+      queue_sums(owned_[me][part.gradient], gradients[part.gradient],
+                 room.view.narrow(0, at, part.count), stream);
+      at += part.count;
+    }
+    std::vector<double> values(static_cast<size_t>(total));
+    download(room.view, values.data(), stream);
+    at = 0;
+    for (const Part& part : of_tier) {
+      std::copy_n(values.begin() + at, part.count, sums.begin() + part.first);
+      at += part.count;
+    }
   }
   return sums;
 }

@@ -43,8 +43,8 @@ class GradientNorm {
                comm::Communicator& communicator, Context& context);
 
   // gradients[i]: the values of the rank's i-th owned range, on the device or in host memory, where
-  // the CPU measures them. Waits for the compute stream; collective where ranges are spread over
-  // ranks. On a meta device: 1, finite.
+  // the CPU measures them. Waits for the compute stream once, and once for host memory; collective
+  // where ranges are spread over ranks. On a meta device: 1, finite.
   NormResult measure(const std::vector<ConstView>& gradients);
 
  private:
@@ -58,6 +58,10 @@ class GradientNorm {
   };
   // For what a kernel leaves that reads `like`: where that lies.
   Room take(const ConstView& like, int64_t numel, DType dtype);
+  // Queues the sums of every subtree in `owned`, whose values `gradient` holds, side by side to
+  // `out`.
+  void queue_sums(const OwnedRange& owned, const ConstView& gradient, const View& out,
+                  StreamRef stream);
   std::vector<double> measure_own(const std::vector<ConstView>& gradients);
   std::vector<std::vector<double>> exchange(const std::vector<double>& own);
 

@@ -16,6 +16,7 @@
 #include "zero/gradient_policy.h"
 #include "zero/phase_clock.h"
 #include "zero/shard_group.h"
+#include "zero/state_split.h"
 #include "zero/step_schedule.h"
 
 namespace zinc::zero {
@@ -56,10 +57,10 @@ class GradientStore {
   // Elements [range) of a group's arena, part of one trained segment, after finish(): the sum over
   // all micro-batches and ranks, of dtype policy.kept, in place for work on the compute stream
   // until discard(). The whole segment, or where gradients are sharded this rank's shard of it.
-  // With to_host in the tier pinned_host.
+  // In the tier pinned_host where `split` says that it is off the device, all of it or nothing.
   virtual ConstView gradient(int group, Range range) = 0;
   virtual void discard() = 0;  // the step is done or skipped
-  // Where to_host: the step goes on with what is there alone, group by group.
+  // Where all is off the device: the step goes on with what is there alone, group by group.
   virtual void discard_all_but_host() = 0;
   virtual void discard_host(int group) = 0;
 
@@ -79,9 +80,10 @@ struct GradientStoreOptions {
   // Every rank gets the whole sum (stage 0) or only its shards (stages 1 to 3).
   bool replicate = true;
   int64_t bucket_numel = 500'000'000;  // elements per collective
-  // A group's sums travel to host memory on the copy-out stream as soon as they are complete, and
-  // their memory on the device is given back; not with `replicate`.
-  bool to_host = false;
+  // What is off the device: its sums travel to host memory on the copy-out stream as soon as they
+  // are complete. The memory that a group's sums take on the device is given back where none of
+  // them stays. Nothing with `replicate`.
+  StateSplit split;
   bool overlap = false;  // false: every reduction is waited for at once
   // Reductions are issued when backward has ended. Where ranks also gather in backward, and a group
   // may be complete early on one and late on another, nothing else keeps their collectives in one

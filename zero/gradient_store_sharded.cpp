@@ -33,8 +33,9 @@ class ShardedSums : public GroupGradients {
     GroupState& state = states()[static_cast<size_t>(group)];
     if (options().replicate) return part(now(state).written, policy().kept, range);
     const ShardGroup& of = groups()[static_cast<size_t>(group)];
-    if (options().to_host) return host_gradient(of, range);
-    return part(state.kept, policy().kept, place_in_shards(of, range));
+    const StateSplit::Piece piece = piece_of(of, range);
+    if (piece.tier != Tier::device) return host_gradient(of, piece);
+    return part(state.kept, policy().kept, {piece.place, piece.place + range.size()});
   }
 
  protected:
@@ -64,9 +65,10 @@ class ShardedSums : public GroupGradients {
     }
     in_flight_.emplace_back(state.work, std::exchange(now(state).written, Block()));
     if (tree) add_to_tree(group, state, stream);
-    if (options().to_host && is_last()) {
+    if (leaves_device(group) && is_last()) {
       send_to_host(group, state, [&](const Segment& segment) { return shard_of(state, segment); });
-      in_flight_.emplace_back(state.work, std::exchange(state.kept, Block()));
+      in_flight_.emplace_back(
+          state.work, keeps_on_device(group) ? Block() : std::exchange(state.kept, Block()));
     }
     while (in_flight_.size() > kMaxReductionsInFlight) retire_oldest();
   }

@@ -12,15 +12,20 @@ class WholeSums : public GroupGradients {
   using GroupGradients::GroupGradients;
 
   void finish() override {
-    for (GroupState& state : states()) {
+    for (const ShardGroup& group : groups()) {
+      GroupState& state = state_of(group);
       state.work.wait_on(context().compute());
       state.work = {};
-      if (options().to_host) sums(state).reset();
+      if (leaves_device(group) && !keeps_on_device(group)) sums(state).reset();
     }
   }
 
   ConstView gradient(int group, Range range) override {
-    if (options().to_host) return host_gradient(groups()[static_cast<size_t>(group)], range);
+    const ShardGroup& of = groups()[static_cast<size_t>(group)];
+    if (leaves_device(of)) {
+      const StateSplit::Piece piece = piece_of(of, range);
+      if (piece.tier != Tier::device) return host_gradient(of, piece);
+    }
     GroupState& state = states()[static_cast<size_t>(group)];
     bug_check(static_cast<bool>(sums(state)), "the gradient of group ", group, " is not there");
     return part(sums(state), policy().kept, range);
@@ -65,7 +70,7 @@ class WholeSums : public GroupGradients {
           collectives().reduce_scatter(values.narrow(0, segment.offset, segment.size),
                                        values.narrow(0, shard.begin, shard.size()), false, stream);
     }
-    if (options().to_host) {
+    if (leaves_device(group)) {
       send_to_host(group, state, [&](const Segment& segment) -> ConstView {
         const Range shard = segment.shard(rank, communicator().size());
         return values.narrow(0, shard.begin, shard.size());

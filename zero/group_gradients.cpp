@@ -193,46 +193,57 @@ StreamRef GroupGradients::begin_reduction() {
   return stream;
 }
 
+bool GroupGradients::keeps_on_device(const ShardGroup& group) const {
+  return options_.split.numel(group, Tier::device) > 0;
+}
+
+bool GroupGradients::leaves_device(const ShardGroup& group) const {
+  return options_.split.numel(group, Tier::device) < group.trained_numel() / options_.split.parts();
+}
+
 void GroupGradients::send_to_host(const ShardGroup& group, GroupState& state,
                                   const std::function<ConstView(const Segment&)>& shard) {
-  const int64_t bytes = group.trained_numel() / communicator_.size() * size_of(policy().kept);
-  state.host = context_.allocate(bytes, Label::gradients, Tier::pinned_host);
+  const int64_t numel =
+      group.trained_numel() / communicator_.size() - options_.split.numel(group, Tier::device);
+  state.host =
+      context_.allocate(numel * size_of(policy().kept), Label::gradients, Tier::pinned_host);
   const StreamRef stream = context_.stream(StreamRole::copy_out);
   // The block may be memory that work on the compute stream still uses.
   stream->wait(context_.compute()->record());
   stream->wait(context_.stream(StreamRole::reduce)->record());
+  const View host(state.host.data(), policy().kept, Shape{numel}, context_.device(),
+                  Tier::pinned_host);
   for (const Segment& segment : group.segments()) {
     if (!is_trained(segment.kind)) continue;
     const Range own = segment.shard(communicator_.rank(), communicator_.size());
-    const Range place = place_in_shards(group, own);
-    const View host(
-        static_cast<std::byte*>(state.host.data()) + place.begin * size_of(policy().kept),
-        policy().kept, Shape{place.size()}, context_.device(), Tier::pinned_host);
-    transfer(shard(segment), host, stream);
+    const ConstView sums = shard(segment);
+    for (const StateSplit::Piece& piece : options_.split.pieces(group, segment, own)) {
+      if (piece.tier == Tier::device) continue;
+      transfer(sums.narrow(0, piece.range.begin - own.begin, piece.range.size()),
+               host.narrow(0, piece.place, piece.range.size()), stream);
+    }
   }
   state.work = comm::Work(stream->record());
 }
 
-Range GroupGradients::place_in_shards(const ShardGroup& group, Range range) {
+StateSplit::Piece GroupGradients::piece_of(const ShardGroup& group, Range range) {
   for (const Segment& segment : group.segments()) {
     const Range own = segment.shard(communicator_.rank(), communicator_.size());
     const Range inside = intersect(own, range);
     if (inside.empty()) continue;
     bug_check(inside == range, "a gradient beyond the rank's shard was asked for");
-    const int64_t begin = segment.offset / communicator_.size() + range.begin - own.begin;
-    return {begin, begin + range.size()};
+    return options_.split.piece(group, segment, range);
   }
   throw InternalError(concat("no trained shard of group ", group.name(), " holds [", range.begin,
                              ", ", range.end, ")"));
 }
 
-ConstView GroupGradients::host_gradient(const ShardGroup& group, Range range) {
+ConstView GroupGradients::host_gradient(const ShardGroup& group, const StateSplit::Piece& piece) {
   const Block& host = state_of(group).host;
   bug_check(static_cast<bool>(host), "the gradient of group ", group.name(), " is not there");
-  const Range place = place_in_shards(group, range);
   return ConstView(host.data(), policy().kept, Shape{host.bytes() / size_of(policy().kept)},
                    context_.device(), Tier::pinned_host)
-      .narrow(0, place.begin, place.size());
+      .narrow(0, piece.place, piece.range.size());
 }
 
 void GroupGradients::end_reduction() { clock_.end_reduction(context_.stream(StreamRole::reduce)); }

@@ -45,7 +45,7 @@ class GroupGradients : public GradientStore {
   struct GroupState {
     std::vector<MicroStep> micro_steps;  // that run side by side
     Block kept;                          // what the derived store keeps beside them
-    Block host;  // [trained_numel / world] policy.kept, in host memory: the step's sums
+    Block host;  // policy.kept, in host memory: the step's sums of what is off the device
     std::vector<bool> in_step;  // by position: has a gradient in this step
     comm::Work work;
   };
@@ -88,13 +88,17 @@ class GroupGradients : public GradientStore {
   int64_t sent_bytes(const ShardGroup& group, DType dtype) const;
   void end_reduction();
 
-  // Where to_host: copies this rank's shards of the group's sums to state.host, behind what was
-  // issued to the reduce stream; state.work becomes the copies. `shard` gives one on the device.
+  // Whether some of this rank's sums of the group leave for host memory; whether some stay.
+  bool leaves_device(const ShardGroup& group) const;
+  bool keeps_on_device(const ShardGroup& group) const;
+  // Where it leaves_device(): copies that part of this rank's shards of the group's sums to
+  // state.host, behind what was issued to the reduce stream; state.work becomes the copies. `shard`
+  // gives one on the device.
   void send_to_host(const ShardGroup& group, GroupState& state,
                     const std::function<ConstView(const Segment&)>& shard);
-  // Where part of this rank's shard of a segment lies when shards lie one after the other.
-  Range place_in_shards(const ShardGroup& group, Range range);
-  ConstView host_gradient(const ShardGroup& group, Range range);
+  // Part of this rank's shard of a segment, in one tier.
+  StateSplit::Piece piece_of(const ShardGroup& group, Range range);
+  ConstView host_gradient(const ShardGroup& group, const StateSplit::Piece& piece);
   SegmentCollectives& collectives() { return collectives_; }
 
  private:

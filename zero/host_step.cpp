@@ -1,5 +1,6 @@
 // The update where states live in host memory: the CPU computes, weights travel back.
 #include <algorithm>
+#include <utility>
 
 #include "zero/host_memory.h"
 #include "zero/host_stream.h"
@@ -11,17 +12,21 @@ namespace {
 
 class HostStep final : public OptimizerStep {
  public:
-  HostStep(WeightStore& weights, GradientStore& gradients, Context& context, int64_t tile_numel)
+  HostStep(WeightStore& weights, GradientStore& gradients, Context& context, int64_t tile_numel,
+           std::unique_ptr<OptimizerStep> beside)
       : weights_(weights),
         gradients_(gradients),
         context_(context),
         tile_numel_(tile_numel),
-        updated_(weights, context, Tier::pinned_host, tile_numel),
-        factor_(context) {}
+        updated_(weights, weights.slices_in(Tier::pinned_host), context, Tier::pinned_host,
+                 tile_numel),
+        factor_(context),
+        beside_(std::move(beside)) {}
 
   void run(const StepArguments& args) override {
     const ConstView factor = factor_.take(args.factor);
-    for (const UpdateSlice& slice : weights_.slices()) {
+    beside_->run(args);
+    for (const UpdateSlice& slice : weights_.slices_in(Tier::pinned_host)) {
       for (int64_t begin = 0; begin < slice.range.size(); begin += tile_numel_) {
         const int64_t numel = std::min(tile_numel_, slice.range.size() - begin);
         update(args, factor, slice, begin, numel);
@@ -55,13 +60,16 @@ class HostStep final : public OptimizerStep {
   const int64_t tile_numel_;
   UpdatedWeights updated_;
   HostFactor factor_;
+  std::unique_ptr<OptimizerStep> beside_;
 };
 
 }  // namespace
 
 std::unique_ptr<OptimizerStep> make_host_step(WeightStore& weights, GradientStore& gradients,
-                                              Context& context, int64_t tile_numel) {
-  return std::make_unique<HostStep>(weights, gradients, context, whole_chunks(tile_numel));
+                                              Context& context, int64_t tile_numel,
+                                              std::unique_ptr<OptimizerStep> beside) {
+  return std::make_unique<HostStep>(weights, gradients, context, whole_chunks(tile_numel),
+                                    std::move(beside));
 }
 
 }  // namespace zinc::zero

@@ -1,5 +1,8 @@
 #include "zero/optimizer_shards.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "core/error.h"
 #include "core/transfer.h"
 #include "kernels/fill.h"
@@ -8,58 +11,78 @@
 
 namespace zinc::zero {
 
+namespace {
+
+DType wide_of(const ShardGroup& group) {
+  return group.dtype() == DType::f64 ? DType::f64 : DType::f32;
+}
+
+}  // namespace
+
 OptimizerShards::OptimizerShards(const std::vector<ShardGroup>& groups,
                                  comm::Communicator& communicator, Context& context, int num_states,
-                                 bool sharded, Tier tier, SwappedShards* swapped, bool own_master)
+                                 StateSplit split, SwappedShards* swapped, bool own_master)
     : groups_(groups),
       communicator_(communicator),
       context_(context),
       num_states_(num_states),
-      parts_(sharded ? communicator.size() : 1),
-      rank_(sharded ? communicator.rank() : 0),
-      tier_(tier),
+      split_(std::move(split)),
+      rank_(split_.parts() > 1 ? communicator.rank() : 0),
       swapped_(swapped),
       buffers_(groups.size()) {
-  const auto zeros = [&](int64_t numel, DType dtype) {
-    Block block = context.allocate(numel * size_of(dtype), Label::optimizer, tier_);
-    kernels::fill({.y = host_memory(slice_of(block, dtype, 0, numel))}, context.compute());
-    return block;
-  };
   if (swapped != nullptr) return;
   for (const ShardGroup& group : groups) {
-    Buffers& buffers = buffers_[static_cast<size_t>(group.index())];
-    buffers.wide = group.dtype() == DType::f64 ? DType::f64 : DType::f32;
-    const int64_t numel = group.trained_numel() / parts_;
-    if (group.dtype() != buffers.wide || tier_ != Tier::device || own_master)
-      buffers.master = zeros(numel, buffers.wide);
-    for (int i = 0; i < num_states; ++i) buffers.states.push_back(zeros(numel, buffers.wide));
+    for (const Tier tier : {Tier::device, Tier::pinned_host}) {
+      const int64_t numel = split_.numel(group, tier);
+      if (numel == 0) continue;
+      const auto zeros = [&] {
+        Block block = context.allocate(numel * size_of(wide_of(group)), Label::optimizer, tier);
+        kernels::fill({.y = host_memory(view_of(block, group, {tier, {0, numel}, 0}))},
+                      context.compute());
+        return block;
+      };
+      Buffers& buffers = buffers_[static_cast<size_t>(group.index())][static_cast<size_t>(tier)];
+      if (group.dtype() != wide_of(group) || tier != Tier::device || own_master)
+        buffers.master = zeros();
+      for (int i = 0; i < num_states; ++i) buffers.states.push_back(zeros());
+    }
   }
 }
 
+const OptimizerShards::Buffers& OptimizerShards::buffers_of(const ShardGroup& group,
+                                                            Tier tier) const {
+  return buffers_[static_cast<size_t>(group.index())][static_cast<size_t>(tier)];
+}
+
 bool OptimizerShards::has_master(const ShardGroup& group) const {
-  return swapped_ != nullptr ||
-         static_cast<bool>(buffers_[static_cast<size_t>(group.index())].master);
+  const ByTier& tiers = buffers_[static_cast<size_t>(group.index())];
+  return swapped_ != nullptr || std::any_of(tiers.begin(), tiers.end(), [](const Buffers& buffers) {
+           return static_cast<bool>(buffers.master);
+         });
+}
+
+bool OptimizerShards::has_master(const ShardGroup& group, const Segment& segment,
+                                 Range range) const {
+  if (swapped_ != nullptr) return true;
+  return static_cast<bool>(buffers_of(group, split_.piece(group, segment, range).tier).master);
 }
 
 Range OptimizerShards::owned(const Segment& segment, int rank) const {
-  return segment.shard(rank, parts_);
+  return segment.shard(rank, split_.parts());
 }
 
-int64_t OptimizerShards::offset_of(const ShardGroup&, const Segment& segment) const {
-  return segment.offset / parts_;
-}
-
-View OptimizerShards::slice_of(const Block& block, DType dtype, int64_t offset,
-                               int64_t numel) const {
-  return View(block.data(), dtype, Shape{block.bytes() / size_of(dtype)}, context_.device(), tier_)
-      .narrow(0, offset, numel);
+View OptimizerShards::view_of(const Block& block, const ShardGroup& group,
+                              const StateSplit::Piece& piece) const {
+  const DType dtype = wide_of(group);
+  return View(block.data(), dtype, Shape{block.bytes() / size_of(dtype)}, context_.device(),
+              piece.tier)
+      .narrow(0, piece.place, piece.range.size());
 }
 
 View OptimizerShards::master(const ShardGroup& group, const Segment& segment, Range range) const {
   if (swapped_ != nullptr) return swapped_->read(group, range, SwappedShards::kMasterPlane);
-  const Buffers& buffers = buffers_[static_cast<size_t>(group.index())];
-  const int64_t offset = offset_of(group, segment) + range.begin - owned(segment).begin;
-  return slice_of(buffers.master, buffers.wide, offset, range.size());
+  const StateSplit::Piece piece = split_.piece(group, segment, range);
+  return view_of(buffers_of(group, piece.tier).master, group, piece);
 }
 
 void OptimizerShards::write_master(const ShardGroup& group, const Segment& segment, Range range,
@@ -68,56 +91,69 @@ void OptimizerShards::write_master(const ShardGroup& group, const Segment& segme
     swapped_->write(group, range, SwappedShards::kMasterPlane, values);
     return;
   }
-  transfer(values, master(group, segment, range), context_.compute());
+  for (const StateSplit::Piece& piece : split_.pieces(group, segment, range)) {
+    const Block& master = buffers_of(group, piece.tier).master;
+    if (!master) continue;
+    transfer(values.narrow(0, piece.range.begin - range.begin, piece.range.size()),
+             view_of(master, group, piece), context_.compute());
+  }
 }
 
 View OptimizerShards::state(const ShardGroup& group, const Segment& segment, int index,
                             Range range) const {
   if (swapped_ != nullptr) return swapped_->read(group, range, SwappedShards::state_plane(index));
-  const Buffers& buffers = buffers_[static_cast<size_t>(group.index())];
-  const int64_t offset = offset_of(group, segment) + range.begin - owned(segment).begin;
-  return slice_of(buffers.states[static_cast<size_t>(index)], buffers.wide, offset, range.size());
+  const StateSplit::Piece piece = split_.piece(group, segment, range);
+  return view_of(buffers_of(group, piece.tier).states[static_cast<size_t>(index)], group, piece);
 }
 
 std::vector<UpdateSlice> OptimizerShards::slices(const ModelView& model) const {
   std::vector<UpdateSlice> slices;
+  const auto add = [&](const ShardGroup& group, const Segment& segment,
+                       const StateSplit::Piece& piece) {
+    UpdateSlice& slice = slices.emplace_back();
+    slice.group = group.index();
+    slice.segment = segment.kind;
+    slice.range = piece.range;
+    slice.tier = piece.tier;
+    const View model_weights = model(group, segment, piece.range);
+    slice.model_tier = model_weights ? model_weights.tier() : Tier::nvme;
+    slice.model_dtype = group.dtype();
+    const bool has_own = has_master(group, segment, piece.range);
+    if (has_own) slice.model_weights = model_weights;
+    if (swapped_ != nullptr) return;
+    slice.weights = has_own ? master(group, segment, piece.range) : model_weights;
+    for (int i = 0; i < num_states_; ++i) {
+      slice.states[static_cast<size_t>(i)] = state(group, segment, i, piece.range);
+    }
+  };
   for (const ShardGroup& group : groups_) {
     for (const Segment& segment : group.segments()) {
       if (!is_trained(segment.kind)) continue;
-      UpdateSlice slice;
-      slice.group = group.index();
-      slice.segment = segment.kind;
-      slice.range = owned(segment);
-      const View model_weights = model(group, segment, slice.range);
-      slice.model_tier = model_weights ? model_weights.tier() : Tier::nvme;
-      slice.model_dtype = group.dtype();
-      if (swapped_ != nullptr) {
-        slice.model_weights = model_weights;
-        slices.push_back(slice);
-        continue;
+      for (const auto& piece : split_.pieces(group, segment, owned(segment))) {
+        add(group, segment, piece);
       }
-      slice.weights = has_master(group) ? master(group, segment, slice.range) : model_weights;
-      if (has_master(group)) slice.model_weights = model_weights;
-      for (int i = 0; i < num_states_; ++i) {
-        slice.states[static_cast<size_t>(i)] = state(group, segment, i, slice.range);
-      }
-      slices.push_back(slice);
     }
   }
   return slices;
 }
 
+void OptimizerShards::copy_own(const ShardGroup& group, const Segment& segment, Range range,
+                               const OwnedValues& values, const View& out) {
+  for (const auto& piece : split_.pieces(group, segment, range)) {
+    copy_to_device(values(group, segment, piece.range),
+                   out.narrow(0, piece.range.begin - range.begin, piece.range.size()), context_);
+  }
+}
+
 void OptimizerShards::read(const ShardGroup& group, const Placement& placement,
                            const OwnedValues& values, View out) {
   const Segment& segment = group.segment(placement.segment);
-  for (int rank = 0; rank < parts_; ++rank) {
+  for (int rank = 0; rank < split_.parts(); ++rank) {
     const Range inside = intersect(placement.range(), owned(segment, rank));
     if (inside.empty()) continue;
     const View target = out.narrow(0, inside.begin - placement.offset, inside.size());
-    if (rank == rank_) {
-      copy_to_device(values(group, segment, inside), target, context_);
-    }
-    if (parts_ > 1) {
+    if (rank == rank_) copy_own(group, segment, inside, values, target);
+    if (split_.parts() > 1) {
       communicator_.broadcast({.inout = target, .root = rank}, context_.compute()).wait();
     }
   }

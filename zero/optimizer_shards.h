@@ -4,6 +4,7 @@
 // of a group lie one after the other in flat buffers, so that each is one contiguous slice.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "comm/communicator.h"
 #include "core/context.h"
 #include "zero/shard_group.h"
+#include "zero/state_split.h"
 #include "zero/swapped_shards.h"
 #include "zero/weight_store.h"
 
@@ -21,50 +23,56 @@ using ModelView = std::function<View(const ShardGroup& group, const Segment& seg
 
 class OptimizerShards {
  public:
-  // `sharded`: false where every rank updates everything. `tier`: where the buffers live; off the
-  // device, or with `own_master`, there are always master weights. On the tier nvme they are those
-  // of `swapped`, which must outlive this.
+  // `split`: who owns what, and where it lives; off the device, or with `own_master`, there are
+  // always master weights. On the tier nvme they are those of `swapped`, which must outlive this.
   OptimizerShards(const std::vector<ShardGroup>& groups, comm::Communicator& communicator,
-                  Context& context, int num_states, bool sharded, Tier tier = Tier::device,
+                  Context& context, int num_states, StateSplit split,
                   SwappedShards* swapped = nullptr, bool own_master = false);
 
   // This rank's part of a segment; the whole of it where nothing is sharded.
   Range owned(const Segment& segment) const { return owned(segment, rank_); }
+  // Of anything in the group; of a trained range in one tier.
   bool has_master(const ShardGroup& group) const;
-  // An owned range of the master weights: only where has_master(). In the shards' tier; from swap
-  // space in host memory, a copy until the next call, which waits.
+  bool has_master(const ShardGroup& group, const Segment& segment, Range range) const;
+  // An owned range of the master weights in one tier: only where has_master(). From swap space in
+  // host memory, a copy until the next call, which waits.
   View master(const ShardGroup& group, const Segment& segment, Range range) const;
   // Values of an owned range, [range] f32 (f64 for f64 models) on the device, for the master
-  // weights. On the compute stream.
+  // weights where there are any. On the compute stream.
   void write_master(const ShardGroup& group, const Segment& segment, Range range,
                     const ConstView& values);
+  // In one tier.
   View state(const ShardGroup& group, const Segment& segment, int index, Range range) const;
   std::vector<UpdateSlice> slices(const ModelView& model) const;
 
+  // Values of an owned range to `out` on the device, in pieces of one tier each. On the compute
+  // stream.
+  void copy_own(const ShardGroup& group, const Segment& segment, Range range,
+                const OwnedValues& values, const View& out);
   // The parameter's values from their owners, on every rank: flat [numel] into `out`. Collective
   // where sharded; waits.
   void read(const ShardGroup& group, const Placement& placement, const OwnedValues& values,
             View out);
 
  private:
+  // Of a group, in one tier.
   struct Buffers {
-    DType wide = DType::f32;
     Block master;
     std::vector<Block> states;
   };
+  using ByTier = std::array<Buffers, kNumTiers>;
   Range owned(const Segment& segment, int rank) const;
-  int64_t offset_of(const ShardGroup& group, const Segment& segment) const;
-  View slice_of(const Block& block, DType dtype, int64_t offset, int64_t numel) const;
+  const Buffers& buffers_of(const ShardGroup& group, Tier tier) const;
+  View view_of(const Block& block, const ShardGroup& group, const StateSplit::Piece& piece) const;
 
   const std::vector<ShardGroup>& groups_;
   comm::Communicator& communicator_;
   Context& context_;
   int num_states_;
-  int parts_;
+  const StateSplit split_;
   int rank_;
-  Tier tier_;
   SwappedShards* swapped_;
-  std::vector<Buffers> buffers_;
+  std::vector<ByTier> buffers_;  // by group
 };
 
 }  // namespace zinc::zero

@@ -14,10 +14,10 @@ class ResidentStep final : public OptimizerStep {
         gradients_(gradients),
         context_(context),
         tile_numel_(tile_numel),
-        updated_(weights, context, Tier::device, tile_numel) {}
+        updated_(weights, weights.slices_in(Tier::device), context, Tier::device, tile_numel) {}
 
   void run(const StepArguments& args) override {
-    for (const UpdateSlice& slice : weights_.slices()) {
+    for (const UpdateSlice& slice : weights_.slices_in(Tier::device)) {
       if (slice.model_tier == Tier::device) {
         update(args, slice, slice.range, slice.model_weights);
       } else {

@@ -56,24 +56,27 @@ inline int64_t whole_chunks(int64_t tile_numel) {
   return (tile_numel + kNormChunk - 1) / kNormChunk * kNormChunk;
 }
 
-// States on the device. Where the model's copy is elsewhere its new values leave tile by tile, in
-// 16 bits through two buffers of at most `tile_numel` elements.
+// Updates states that are on the device. Where the model's copy is elsewhere its new values leave
+// tile by tile, in 16 bits through two buffers of at most `tile_numel` elements.
 std::unique_ptr<OptimizerStep> make_resident_step(WeightStore& weights, GradientStore& gradients,
                                                   Context& context, int64_t tile_numel);
 
-// Weights, states and gradients in host memory, where the CPU computes; updated weights travel on
-// a copy stream while the next tile is computed. Where the model has 16 bits
-// they pass through two buffers of at most `tile_numel` elements, rounded up to kNormChunk.
+// Updates weights and states in host memory, gradients there too, where the CPU computes; updated
+// weights travel on a copy stream while the next tile is computed. Where the model has 16 bits they
+// pass through two buffers of at most `tile_numel` elements, rounded up to kNormChunk. `beside`
+// updates the rest, on the device: see Note [Split states].
 std::unique_ptr<OptimizerStep> make_host_step(WeightStore& weights, GradientStore& gradients,
-                                              Context& context, int64_t tile_numel);
+                                              Context& context, int64_t tile_numel,
+                                              std::unique_ptr<OptimizerStep> beside);
 
-// Weights, states and gradients in host memory, where the device computes: tiles of at most
+// The same where the device computes: tiles of at most
 // `tile_numel` elements, rounded up to kNormChunk, travel there, and weights and states back, on
 // the copy streams. Over two buffers on the device for weights, `num_states` states and the
 // gradient of a tile.
 std::unique_ptr<OptimizerStep> make_streamed_step(WeightStore& weights, GradientStore& gradients,
                                                   Context& context, int num_states,
-                                                  int64_t tile_numel);
+                                                  int64_t tile_numel,
+                                                  std::unique_ptr<OptimizerStep> beside);
 
 // All trained groups, and perhaps others.
 struct UpdateOrders {

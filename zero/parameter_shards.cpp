@@ -214,10 +214,12 @@ void ParameterShards::take_updated(const ShardGroup& group, Range range, const C
     const Range inside = intersect(tile.range, range);
     if (inside.empty()) continue;
     Buffer& buffer = update_buffer(group, index);
+    stream->wait(buffer.filled);  // perhaps from another stream: Note [Split states]
     transfer(values.narrow(0, inside.begin - range.begin, inside.size()),
              swapped_->plane(tile, buffer.memory, 0)
                  .narrow(0, inside.begin - tile.range.begin, inside.size()),
              stream);
+    buffer.filled = stream->record();
     if (inside.end == tile.range.end) write_behind(buffer, stream);
   }
 }

@@ -78,6 +78,7 @@ class ParameterShards {
     Block memory;
     int tile = kNone;  // whose values are here or on their way
     bool is_update = false;
+    Event filled;         // what an update has left here so far
     int written = kNone;  // tile whose new values are on their way to the disk
     offload::SwapSpace::Transfer transfer;
     Event left;  // what was copied from here has left

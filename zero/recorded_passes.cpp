@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "autograd/mode.h"
 #include "core/error.h"
 
 namespace zinc::zero {
@@ -32,12 +33,12 @@ RecordedPasses::~RecordedPasses() {
 
 Tensor RecordedPasses::run(const nn::Batch& batch, const Kind& kind, const Passes& passes) {
   if (!is_warm_) {
-    Tensor loss = passes(batch).detach();
-    require_no_random_numbers();
+    Tensor loss = run_first(batch, passes);
     is_warm_ = kind.last;
     return loss;
   }
   place(batch);
+  draws_->set_position(context_.random());
   if (!graphs_.empty() && graphs_.begin()->first.seed != kind.seed) forget();
   auto found = graphs_.find(kind);
   if (found == graphs_.end()) {
@@ -53,6 +54,13 @@ Tensor RecordedPasses::run(const nn::Batch& batch, const Kind& kind, const Passe
   return recorded.loss;
 }
 
+Tensor RecordedPasses::run_first(const nn::Batch& batch, const Passes& passes) {
+  Tensor loss = passes(batch).detach();
+  if (!draws_) draws_.emplace(context_.random());
+  require_same_draws();
+  return loss;
+}
+
 void RecordedPasses::place(const nn::Batch& batch) {
   const bool first = !inputs_.input_ids.defined();
   place_tensor("input_ids", batch.input_ids, inputs_.input_ids, first);
@@ -64,6 +72,7 @@ void RecordedPasses::place(const nn::Batch& batch) {
 RecordedPasses::Recorded RecordedPasses::record(const Passes& passes) {
   Recorded made;
   const auto run = [&] { made.loss = passes(inputs_).detach(); };
+  const autograd::DrawScope draws(&*draws_);
   memory_.open();
   try {
     if (context_.device().meta) {
@@ -71,7 +80,12 @@ RecordedPasses::Recorded RecordedPasses::record(const Passes& passes) {
     } else {
       made.graph = record_cuda_graph(context_.compute(), run);
     }
-    require_no_random_numbers();
+    require_same_draws();
+    if (!draws_->were_all_placed()) {
+      throw ConfigError(
+          "\"cuda_graph\": true works with the random numbers of dropout and attention alone: the "
+          "model draws others, which every launch would repeat; leave cuda_graph out");
+    }
   } catch (...) {
     memory_.close();
     throw;
@@ -82,12 +96,11 @@ RecordedPasses::Recorded RecordedPasses::record(const Passes& passes) {
   return made;
 }
 
-void RecordedPasses::require_no_random_numbers() const {
-  if (context_.random().snapshot().calls.empty()) return;
+void RecordedPasses::require_same_draws() const {
+  if (draws_->are_those_of(context_.random())) return;
   throw ConfigError(
-      "\"cuda_graph\": true does not work with dropout: its random numbers are keyed by step and "
-      "micro-batch, which a recorded launch would repeat; set the model's dropout to 0, or leave "
-      "cuda_graph out");
+      "\"cuda_graph\": true needs a model that draws as many random numbers at the same places in "
+      "every micro-batch; this one does not: leave cuda_graph out");
 }
 
 void RecordedPasses::forget() {

@@ -9,7 +9,8 @@
 //   addresses   weights and sums stay where they are; the memory of all else is kept for the graph
 //               (core/kept_memory.h), which all kinds share
 //   the loss's gradient, which is the loss scale: part of the kind; a new scale records anew
-//   random numbers, keyed by step and micro-batch on the host: a model that draws any is refused
+//   random numbers, keyed by step and micro-batch: kernels read that part of the key on the device,
+//               where it is written before each launch (autograd/recorded_draws.h)
 // The optimizer's step, the gradient's norm and the reductions between ranks are not recorded:
 // learning rate, bias corrections, clipping and the scale that unscales stay the host's. Stages 0
 // and 1 with reductions at the boundary have no communication inside a pass.
@@ -20,7 +21,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 
+#include "autograd/recorded_draws.h"
 #include "core/context.h"
 #include "core/cuda_backend.h"
 #include "core/kept_memory.h"
@@ -48,8 +51,9 @@ class RecordedPasses {
 
   // Between begin_micro_steps() and end_micro_steps(), with the random state at the micro-batch.
   // Queues what `passes` would; the loss, f32 without a history, is in place for the compute stream
-  // until the next call. Throws ConfigError for a model that draws random numbers, InvalidArgument
-  // for a batch of other shapes, and what record_cuda_graph() throws.
+  // until the next call. Throws ConfigError for a model that draws other random numbers from one
+  // micro-batch to the next, or by other ops than those of autograd, InvalidArgument for a batch of
+  // other shapes, and what record_cuda_graph() throws.
   Tensor run(const nn::Batch& batch, const Kind& kind, const Passes& passes);
 
   int64_t num_recorded() const { return num_recorded_; }
@@ -65,13 +69,15 @@ class RecordedPasses {
   void place(const nn::Batch& batch);
   // Runs or records the passes; what they take and give back is kept.
   Recorded record(const Passes& passes);
-  void require_no_random_numbers() const;
+  Tensor run_first(const nn::Batch& batch, const Passes& passes);
+  void require_same_draws() const;
   void forget();
 
   Context& context_;
   GradientStore& gradients_;
   KeptMemory memory_;
   bool is_warm_ = false;
+  std::optional<autograd::RecordedDraws> draws_;
   nn::Batch inputs_;
   std::map<Kind, Recorded> graphs_;
   int64_t num_recorded_ = 0;

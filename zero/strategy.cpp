@@ -1,38 +1,39 @@
 #include "zero/strategy.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 
 namespace zinc::zero {
 namespace {
 
+// As WeightStore::slices() has them on each rank.
 std::vector<std::vector<OwnedRange>> owned_ranges(const std::vector<ShardGroup>& groups,
-                                                  int parts) {
-  std::vector<std::vector<OwnedRange>> owned(static_cast<size_t>(parts));
-  for (int part = 0; part < parts; ++part) {
+                                                  const StateSplit& split) {
+  std::vector<std::vector<OwnedRange>> owned(static_cast<size_t>(split.parts()));
+  for (int part = 0; part < split.parts(); ++part) {
     for (const ShardGroup& group : groups) {
       for (const Segment& segment : group.segments()) {
         if (!is_trained(segment.kind)) continue;
-        owned[static_cast<size_t>(part)].push_back({group.index(), segment.shard(part, parts)});
+        for (const auto& piece : split.pieces(group, segment, segment.shard(part, split.parts()))) {
+          owned[static_cast<size_t>(part)].push_back({group.index(), piece.range});
+        }
       }
     }
   }
   return owned;
 }
 
-bool offloads(const EngineConfig& config) {
-  return config.zero.offload_optimizer.device != OffloadDevice::none;
-}
-
 std::unique_ptr<GradientStore> make_gradients(const EngineConfig& config,
-                                              const StrategyInputs& inputs) {
+                                              const StrategyInputs& inputs,
+                                              const StateSplit& split) {
   const GradientPolicy policy = GradientPolicy::choose(config);
   const GradientStoreOptions options{
       .policy = policy,
       .replicate = config.zero.stage == 0,
       .bucket_numel = config.zero.reduce_bucket_size,
-      .to_host = offloads(config),
+      .split = split,
       .overlap = config.overlap_comm(),
       .after_backward = (inputs.dynamic_model && config.zero.stage == 3) || config.cuda_graph,
       .stays = config.cuda_graph,
@@ -114,13 +115,13 @@ ParameterShardOptions parameter_shards(const EngineConfig& config, bool updates_
 }
 
 std::unique_ptr<WeightStore> make_weights(const EngineConfig& config, const StrategyInputs& inputs,
-                                          const Strategy& strategy) {
+                                          const StateSplit& split, const Strategy& strategy) {
   const ZeroConfig& zero = config.zero;
   const WeightStoreOptions options{
+      .split = split,
       .num_states = inputs.num_states,
       .shard_optimizer = zero.stage >= 1,
       .bucket_numel = zero.allgather_bucket_size,
-      .optimizer_tier = tier_of(config.zero.offload_optimizer),
       .parameters = parameter_shards(config, updates_beside_passes(config, inputs),
                                      strategy.swap_clock.get()),
       .swapped = strategy.swapped.get(),
@@ -141,11 +142,7 @@ std::vector<int> use_order(const StrategyInputs& inputs) {
 }
 
 std::unique_ptr<OptimizerStep> make_step(const EngineConfig& config, const StrategyInputs& inputs,
-                                         const Strategy& strategy) {
-  if (!offloads(config)) {
-    return make_resident_step(*strategy.weights, *strategy.gradients, inputs.context,
-                              tile_numel(config));
-  }
+                                         const StateSplit& split, const Strategy& strategy) {
   if (strategy.swapped != nullptr) {
     const OffloadConfig& offload = config.zero.offload_optimizer;
     return make_swapped_step(
@@ -153,11 +150,15 @@ std::unique_ptr<OptimizerStep> make_step(const EngineConfig& config, const Strat
         {.by_gradient = inputs.schedule.reduce_order(), .by_use = use_order(inputs)},
         {.read_ahead = offload.pipeline_read, .write_behind = offload.pipeline_write});
   }
+  auto resident = make_resident_step(*strategy.weights, *strategy.gradients, inputs.context,
+                                     tile_numel(config));
+  if (!split.leaves_device()) return resident;
   if (config.offload_step == OffloadStep::device) {
     return make_streamed_step(*strategy.weights, *strategy.gradients, inputs.context,
-                              inputs.num_states, tile_numel(config));
+                              inputs.num_states, tile_numel(config), std::move(resident));
   }
-  return make_host_step(*strategy.weights, *strategy.gradients, inputs.context, tile_numel(config));
+  return make_host_step(*strategy.weights, *strategy.gradients, inputs.context, tile_numel(config),
+                        std::move(resident));
 }
 
 }  // namespace
@@ -173,14 +174,16 @@ SwapTraffic Strategy::swap_traffic() const {
 Strategy make_strategy(const EngineConfig& config, const StrategyInputs& inputs) {
   require(config.zero.stage >= 0 && config.zero.stage <= 3, "the ZeRO stage must be 0 to 3, not ",
           config.zero.stage);
-  const int parts = config.zero.stage == 0 ? 1 : inputs.communicator.size();
+  const OffloadConfig& offload = config.zero.offload_optimizer;
+  const StateSplit split(inputs.groups, config.zero.stage == 0 ? 1 : inputs.communicator.size(),
+                         tier_of(offload), offload.ratio);
   Strategy strategy;
   strategy.swap_clock = std::make_unique<offload::SwapClock>();
   strategy.swapped = make_swapped(config, inputs, strategy.swap_clock.get());
-  strategy.weights = make_weights(config, inputs, strategy);
-  strategy.gradients = make_gradients(config, inputs);
-  strategy.owned = owned_ranges(inputs.groups, parts);
-  strategy.step = make_step(config, inputs, strategy);
+  strategy.weights = make_weights(config, inputs, split, strategy);
+  strategy.gradients = make_gradients(config, inputs, split);
+  strategy.owned = owned_ranges(inputs.groups, split);
+  strategy.step = make_step(config, inputs, split, strategy);
   strategy.uses_are_collective = config.zero.stage == 3;
   strategy.updates_during_backward =
       updates_during_backward(config, inputs) && strategy.step->can_begin();

@@ -4,6 +4,7 @@
 // Over two buffers: while one tile is updated the next one comes, and the one before leaves.
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "core/transfer.h"
 #include "kernels/copy.h"
@@ -17,15 +18,16 @@ namespace {
 class StreamedStep final : public OptimizerStep {
  public:
   StreamedStep(WeightStore& weights, GradientStore& gradients, Context& context, int num_states,
-               int64_t tile_numel)
+               int64_t tile_numel, std::unique_ptr<OptimizerStep> beside)
       : weights_(weights),
         gradients_(gradients),
         context_(context),
         num_states_(num_states),
         tile_numel_(tile_numel),
-        updated_(weights, context, Tier::device, tile_numel) {
+        updated_(weights, weights.slices_in(Tier::pinned_host), context, Tier::device, tile_numel),
+        beside_(std::move(beside)) {
     int64_t bytes = 0;
-    for (const UpdateSlice& slice : weights.slices()) {
+    for (const UpdateSlice& slice : weights.slices_in(Tier::pinned_host)) {
       // Weights, states, and a gradient that is at most as wide.
       bytes = std::max(bytes, std::min(tile_numel, slice.range.size()) * (2 + num_states) *
                                   size_of(slice.weights.dtype()));
@@ -36,7 +38,8 @@ class StreamedStep final : public OptimizerStep {
   void run(const StepArguments& args) override {
     // Gradients are in place for the compute stream, and it may still use the buffers' memory.
     order(context_.compute(), context_.stream(StreamRole::copy_in));
-    for (const UpdateSlice& slice : weights_.slices()) {
+    beside_->run(args);
+    for (const UpdateSlice& slice : weights_.slices_in(Tier::pinned_host)) {
       for (int64_t begin = slice.range.begin; begin < slice.range.end; begin += tile_numel_) {
         update(args, slice, {begin, std::min(begin + tile_numel_, slice.range.end)});
       }
@@ -110,15 +113,17 @@ class StreamedStep final : public OptimizerStep {
   std::array<Buffer, 2> buffers_;
   size_t next_ = 0;
   UpdatedWeights updated_;
+  std::unique_ptr<OptimizerStep> beside_;
 };
 
 }  // namespace
 
 std::unique_ptr<OptimizerStep> make_streamed_step(WeightStore& weights, GradientStore& gradients,
                                                   Context& context, int num_states,
-                                                  int64_t tile_numel) {
+                                                  int64_t tile_numel,
+                                                  std::unique_ptr<OptimizerStep> beside) {
   return std::make_unique<StreamedStep>(weights, gradients, context, num_states,
-                                        whole_chunks(tile_numel));
+                                        whole_chunks(tile_numel), std::move(beside));
 }
 
 }  // namespace zinc::zero

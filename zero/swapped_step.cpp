@@ -31,7 +31,7 @@ class SwappedStep final : public OptimizerStep {
         buffers_(1 + (pipeline.read_ahead ? 1 : 0) + (pipeline.write_behind ? 1 : 0)),
         by_gradient_(tiles_in(orders.by_gradient)),
         by_use_(tiles_in(orders.by_use)),
-        updated_(weights, context, Tier::pinned_host, largest_tile()),
+        updated_(weights, weights.slices(), context, Tier::pinned_host, largest_tile()),
         factor_(context) {
     states.settle();
     for (Buffer& buffer : buffers_) {

@@ -7,14 +7,14 @@
 
 namespace zinc::zero {
 
-UpdatedWeights::UpdatedWeights(WeightStore& weights, Context& context, Tier tier,
-                               int64_t tile_numel)
+UpdatedWeights::UpdatedWeights(WeightStore& weights, const std::vector<UpdateSlice>& slices,
+                               Context& context, Tier tier, int64_t tile_numel)
     : weights_(weights),
       context_(context),
       tier_(tier),
       stream_(tier == Tier::device ? context.compute() : host_stream(context)) {
   int64_t bytes = 0;
-  for (const UpdateSlice& slice : weights.slices()) {
+  for (const UpdateSlice& slice : slices) {
     const bool stays = slice.model_tier == Tier::device && tier == Tier::device;
     if (!is_narrow(slice) || stays) continue;
     bytes = std::max(bytes, std::min(tile_numel, slice.range.size()) * size_of(slice.model_dtype));

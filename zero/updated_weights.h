@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "core/context.h"
 #include "core/view.h"
@@ -15,9 +16,10 @@ namespace zinc::zero {
 // after what it held has arrived.
 class UpdatedWeights {
  public:
-  // For updates of at most `tile_numel` elements at a time that leave their result in `tier`.
-  // Buffers where a slice has 16-bit weights elsewhere. `weights` must outlive this.
-  UpdatedWeights(WeightStore& weights, Context& context, Tier tier, int64_t tile_numel);
+  // For updates of `slices`, at most `tile_numel` elements at a time, that leave their result in
+  // `tier`. Buffers where a slice has 16-bit weights elsewhere. `weights` must outlive this.
+  UpdatedWeights(WeightStore& weights, const std::vector<UpdateSlice>& slices, Context& context,
+                 Tier tier, int64_t tile_numel);
 
   static bool is_narrow(const UpdateSlice& slice);
 

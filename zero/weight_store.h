@@ -18,6 +18,7 @@
 #include "optim/optimizer.h"
 #include "zero/parameter_shards.h"
 #include "zero/shard_group.h"
+#include "zero/state_split.h"
 #include "zero/step_schedule.h"
 #include "zero/swapped_shards.h"
 
@@ -31,7 +32,8 @@ using OwnedValues =
 struct UpdateSlice {
   int group = 0;
   SegmentKind segment = SegmentKind::decay;
-  Range range;  // of the group's arena
+  Range range;               // of the group's arena
+  Tier tier = Tier::device;  // of weights and states
   // [range] f32 (f64 models: f64): the values that the optimizer updates; absent in swap space
   View weights;
   std::array<View, optim::kMaxOptimizerStates> states;  // [range] dtype and tier of weights
@@ -59,6 +61,12 @@ class WeightStore {
 
   // --- the optimizer's side
   virtual std::vector<UpdateSlice> slices() = 0;
+  // Those of one tier.
+  std::vector<UpdateSlice> slices_in(Tier tier) {
+    std::vector<UpdateSlice> found = slices();
+    std::erase_if(found, [tier](const UpdateSlice& slice) { return slice.tier != tier; });
+    return found;
+  }
   // Updated values of a range of a slice with model_tier nvme, in model_dtype and any tier that is
   // memory, as work issued to `stream` leaves them. In ascending order. Throws IoError.
   virtual void take_updated(int group, Range range, const ConstView& values, StreamRef stream) = 0;
@@ -90,10 +98,10 @@ class WeightStore {
 };
 
 struct WeightStoreOptions {
+  StateSplit split;                         // of master weights and states
   int num_states = 2;                       // of the optimizer, per trained element
   bool shard_optimizer = false;             // master weights and states: own shards only
   int64_t bucket_numel = 500'000'000;       // elements per collective
-  Tier optimizer_tier = Tier::device;       // of master weights and states
   ParameterShardOptions parameters{};       // sharded weights: where the shards live
   SwappedShards* swapped = nullptr;         // where they are with the tier nvme; outlives the store
   bool overlap = false;                     // gathers beside compute, ahead of their use

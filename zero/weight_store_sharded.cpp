@@ -50,7 +50,7 @@ class ShardedWeights : public WeightStore {
         options_(options),
         collectives_(communicator, context, {.bucket_numel = options.bucket_numel}),
         shards_(groups, communicator, context, options.parameters),
-        optimizer_(groups, communicator, context, options.num_states, true, options.optimizer_tier,
+        optimizer_(groups, communicator, context, options.num_states, options.split,
                    options.swapped, offloads()),
         forecast_(groups, schedule),
         scheduled_(schedule != nullptr),
@@ -153,7 +153,12 @@ class ShardedWeights : public WeightStore {
     const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
     const Placement& placement = group.placements()[static_cast<size_t>(parameter.position)];
     const Segment& segment = group.segment(placement.segment);
-    copy_to_device(master_view(group, segment, range), out, context_);
+    optimizer_.copy_own(
+        group, segment, range,
+        [this](const ShardGroup& of, const Segment& in, Range piece) {
+          return master_view(of, in, piece);
+        },
+        out);
     context_.compute()->synchronize();
   }
 
@@ -259,9 +264,10 @@ class ShardedWeights : public WeightStore {
                    numel_before(group, segment) + range.begin - segment.offset, range.size());
   }
 
-  // What the optimizer works on, of an owned range; what the model has, of a frozen one.
+  // What the optimizer works on, of an owned range in one tier; what the model has, of a frozen
+  // one.
   View master_view(const ShardGroup& group, const Segment& segment, Range range) {
-    const bool master = optimizer_.has_master(group) && is_trained(segment.kind);
+    const bool master = is_trained(segment.kind) && optimizer_.has_master(group, segment, range);
     if (master) return optimizer_.master(group, segment, range);
     if (is_persistent(segment.kind)) return kept_view(group, segment, range);
     return shards_.read(group, segment, range);

@@ -23,8 +23,8 @@ class WholeWeights : public WeightStore {
         communicator_(communicator),
         context_(context),
         options_(options),
-        optimizer_(groups, communicator, context, options.num_states, options.shard_optimizer,
-                   options.optimizer_tier, options.swapped) {
+        optimizer_(groups, communicator, context, options.num_states, options.split,
+                   options.swapped) {
     for (const ShardGroup& group : groups_) {
       arenas_.push_back(
           context.allocate(group.numel() * size_of(group.dtype()), Label::parameters));
@@ -61,7 +61,7 @@ class WholeWeights : public WeightStore {
       optimizer_.read(
           group, placement,
           [this](const ShardGroup& of, const Segment& segment, Range range) {
-            return optimizer_.master(of, segment, range);
+            return master_view(of, segment, range);
           },
           out);
       return;
@@ -73,9 +73,12 @@ class WholeWeights : public WeightStore {
   void read_own(ParameterIndex parameter, Range range, View out) override {
     const ShardGroup& group = group_of(parameter);
     const Segment& segment = group.segment(at(parameter).segment);
-    const bool master = optimizer_.has_master(group) && is_trained(segment.kind);
-    copy_to_device(master ? optimizer_.master(group, segment, range) : model_view(group, range),
-                   out, context_);
+    optimizer_.copy_own(
+        group, segment, range,
+        [this](const ShardGroup& of, const Segment& in, Range piece) {
+          return master_view(of, in, piece);
+        },
+        out);
     context_.compute()->synchronize();
   }
 
@@ -129,6 +132,12 @@ class WholeWeights : public WeightStore {
     return View(arenas_[static_cast<size_t>(group.index())].data(), group.dtype(),
                 Shape{group.numel()}, context_.device())
         .narrow(0, range.begin, range.size());
+  }
+  // What the optimizer works on, of an owned range in one tier; what the model has, of a frozen
+  // one.
+  View master_view(const ShardGroup& group, const Segment& segment, Range range) const {
+    const bool master = is_trained(segment.kind) && optimizer_.has_master(group, segment, range);
+    return master ? optimizer_.master(group, segment, range) : model_view(group, range);
   }
   ModelView model_of_range() const {
     return [this](const ShardGroup& group, const Segment&, Range range) {

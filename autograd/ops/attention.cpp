@@ -4,6 +4,7 @@
 
 #include "autograd/backward_pass.h"
 #include "autograd/node.h"
+#include "autograd/recorded_draws.h"
 #include "autograd/view_shapes.h"
 #include "kernels/attention.h"
 
@@ -36,12 +37,14 @@ kernels::AttentionMask mask_of(bool causal, const Tensor& key_lengths, const Ten
 // ones), out, lse, key_lengths, key_begin, key_end, alibi_slopes, bias.
 class AttentionNode final : public Node {
  public:
-  AttentionNode(const AttentionOptions& options, const Heads& heads, bool packed, RandomKey key)
+  AttentionNode(const AttentionOptions& options, const Heads& heads, bool packed, const Draw& drawn)
       : heads_(heads),
         packed_(packed),
         causal_(options.causal),
         scale_(options.scale),
-        dropout_{.probability = static_cast<float>(options.dropout), .key = key} {
+        dropout_{.probability = static_cast<float>(options.dropout),
+                 .key = drawn.key,
+                 .counter = drawn.counter} {
     has_ = {options.key_lengths.defined(), options.key_begin.defined(), options.key_end.defined(),
             options.alibi_slopes.defined(), options.bias.defined()};
   }
@@ -134,14 +137,12 @@ Tensor attention_of(const Tensor& q, const Tensor& k, const Tensor& v, bool pack
   const Heads heads = count_heads(options, q.dim(-1), packed);
   require(options.dropout >= 0 && options.dropout < 1, "attention: dropout must be in [0, 1), not ",
           options.dropout);
-  RandomKey key;
-  if (options.dropout > 0) {
-    key = Context::current().random().next(Purpose::dropout, options.site);
-  }
+  Draw drawn;
+  if (options.dropout > 0) drawn = draw(options.site);
   bool records = needs_gradient(q, options.bias);
   if (!packed) records = records || needs_gradient(k, v);
   // The node also knows where the heads are; without gradients it goes at the end.
-  auto node = make_node<AttentionNode>(options, heads, packed, key);
+  auto node = make_node<AttentionNode>(options, heads, packed, drawn);
   Tensor out = Tensor::empty(Shape{q.dim(0), q.dim(1), heads.queries * heads.size}, q.dtype());
   Tensor lse;
   if (records) {

@@ -5,6 +5,7 @@
 #include "autograd/backward_pass.h"
 #include "autograd/node.h"
 #include "autograd/ops/binary.h"
+#include "autograd/recorded_draws.h"
 #include "kernels/dropout.h"
 
 namespace zinc::autograd {
@@ -13,8 +14,8 @@ namespace {
 // Inputs: x and, where there is one, the residual.
 class DropoutNode final : public Node {
  public:
-  DropoutNode(double probability, RandomKey key, bool has_residual)
-      : probability_(probability), key_(key), has_residual_(has_residual) {}
+  DropoutNode(double probability, const Draw& drawn, bool has_residual)
+      : probability_(probability), drawn_(drawn), has_residual_(has_residual) {}
   std::string_view name() const override { return has_residual_ ? "dropout_residual" : "dropout"; }
 
   // dx = dropout(dy) under the same key; dresidual = dy
@@ -23,7 +24,11 @@ class DropoutNode final : public Node {
     if (has_residual_ && pass.needs(1)) pass.give(1, dy);
     if (!pass.needs(0)) return;
     Tensor dx = dy.is_sole_owner() ? dy : pass.gradient_memory(0);
-    kernels::dropout({.x = dy.view(), .y = dx.view(), .p = probability_, .key = key_},
+    kernels::dropout({.x = dy.view(),
+                      .y = dx.view(),
+                      .p = probability_,
+                      .key = drawn_.key,
+                      .counter = drawn_.counter},
                      compute_stream());
     dy = {};
     pass.give(0, std::move(dx));
@@ -31,26 +36,30 @@ class DropoutNode final : public Node {
 
  private:
   double probability_;
-  RandomKey key_;
+  Draw drawn_;
   bool has_residual_;
 };
 
-RandomKey draw_key(std::string_view op, const DropoutOptions& options) {
+Draw draw_mask(std::string_view op, const DropoutOptions& options) {
   require(options.probability >= 0 && options.probability <= 1, op,
           ": the probability must be in [0, 1], not ", options.probability);
-  return Context::current().random().next(Purpose::dropout, options.site);
+  return draw(options.site);
 }
 
 }  // namespace
 
 Tensor dropout(const Tensor& x, const DropoutOptions& options) {
   if (options.probability == 0) return x;
-  const RandomKey key = draw_key("dropout", options);
+  const Draw drawn = draw_mask("dropout", options);
   Tensor y = Tensor::empty(x.shape(), x.dtype());
-  kernels::dropout({.x = x.view(), .y = y.view(), .p = options.probability, .key = key},
+  kernels::dropout({.x = x.view(),
+                    .y = y.view(),
+                    .p = options.probability,
+                    .key = drawn.key,
+                    .counter = drawn.counter},
                    compute_stream());
   if (needs_gradient(x)) {
-    auto node = make_node<DropoutNode>(options.probability, key, false);
+    auto node = make_node<DropoutNode>(options.probability, drawn, false);
     node->add_input(x);
     node->set_output(y);
   }
@@ -62,16 +71,17 @@ Tensor dropout_residual(const Tensor& x, const Tensor& residual, const DropoutOp
           "dropout_residual: x and residual differ: ", x.dtype(), x.shape(), " vs ",
           residual.dtype(), residual.shape());
   if (options.probability == 0) return add(residual, x);
-  const RandomKey key = draw_key("dropout_residual", options);
+  const Draw drawn = draw_mask("dropout_residual", options);
   Tensor y = Tensor::empty(x.shape(), x.dtype());
   kernels::dropout_residual({.x = x.view(),
                              .residual = residual.view(),
                              .y = y.view(),
                              .p = options.probability,
-                             .key = key},
+                             .key = drawn.key,
+                             .counter = drawn.counter},
                             compute_stream());
   if (needs_gradient(x, residual)) {
-    auto node = make_node<DropoutNode>(options.probability, key, true);
+    auto node = make_node<DropoutNode>(options.probability, drawn, true);
     node->add_input(x);
     node->add_input(residual);
     node->set_output(y);

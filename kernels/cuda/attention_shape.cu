@@ -1,5 +1,7 @@
 #include "kernels/cuda/attention_shape.h"
 
+#include "kernels/cuda/random_counter.h"
+
 namespace zinc::kernels::cuda {
 
 AttentionShape attention_shape(const char* op, const AttentionProblem& p) {
@@ -32,6 +34,7 @@ AttentionShape attention_shape(const char* op, const AttentionProblem& p) {
           .dropout = p.dropout.probability,
           .keep_factor = static_cast<float>(1.0 / (1.0 - double{p.dropout.probability})),
           .dropout_key = p.dropout.key,
+          .dropout_counter = counter_of(p.dropout.counter),
           .aligned = can_read_packs(p.q, p.dtype) && can_read_packs(p.k, p.dtype) &&
                      can_read_packs(p.v, p.dtype)};
 }

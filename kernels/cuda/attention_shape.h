@@ -31,7 +31,8 @@ struct AttentionShape {
   float dropout;
   float keep_factor;
   RandomKey dropout_key;
-  bool aligned;  // rows of every input can be read by packs
+  const uint64_t* dropout_counter;  // null: that of the key
+  bool aligned;                     // rows of every input can be read by packs
 
   __device__ Keys keys_of(int64_t b, int64_t i) const {
     Keys keys{0, Tk};
@@ -58,7 +59,9 @@ struct AttentionShape {
   __device__ float kept(int64_t b, int64_t h, int64_t i, int64_t j) const {
     if (dropout == 0.0f) return 1.0f;
     const auto element = static_cast<uint64_t>(((b * H + h) * Tq + i) * Tk + j);
-    return dropout_key.uniform(element) < dropout ? 0.0f : keep_factor;
+    const RandomKey key{dropout_key.key,
+                        dropout_counter != nullptr ? *dropout_counter : dropout_key.counter_high};
+    return key.uniform(element) < dropout ? 0.0f : keep_factor;
   }
 };
 

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/dropout_threshold.h"
 #include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/random_counter.h"
 
 namespace zinc::kernels::cuda {
 namespace {
@@ -15,6 +16,7 @@ struct DropoutArgs {
   T* y;
   int64_t n;
   RandomKey key;
+  const uint64_t* counter;  // null: that of the key
   uint64_t first_element;
   uint32_t threshold;
   float factor;
@@ -27,6 +29,7 @@ __global__ void __launch_bounds__(kMapThreads) dropout_kernel(DropoutArgs<T> arg
   const int64_t step = int64_t{gridDim.x} * blockDim.x * kCount;
   // Element i of the run is word `shift + i` of the blocks that it lies in, four to a block.
   const int shift = static_cast<int>(args.first_element % 4);
+  const uint64_t counter = args.counter != nullptr ? *args.counter : args.key.counter_high;
   for (int64_t first = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kCount; first < args.n;
        first += step) {
     float x[kCount];
@@ -35,7 +38,7 @@ __global__ void __launch_bounds__(kMapThreads) dropout_kernel(DropoutArgs<T> arg
 #pragma unroll
     for (int b = 0; b <= kCount / 4; ++b) {
       if (b == kCount / 4 && shift == 0) break;
-      const PhiloxBlock words = philox4x32(block + b, args.key.counter_high, args.key.key);
+      const PhiloxBlock words = philox4x32(block + b, counter, args.key.key);
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
         const int word = shift + i - 4 * b;
@@ -64,6 +67,7 @@ void dropout_residual(const DropoutResidual& args, StreamRef stream) {
                                      args.y.data_as<T>(),
                                      args.x.numel(),
                                      args.key,
+                                     counter_of(args.counter),
                                      static_cast<uint64_t>(args.first_element),
                                      cpu::dropout_threshold(args.p),
                                      cpu::dropout_factor<float>(args.p),

@@ -137,6 +137,7 @@ Memory& memory() {
 }
 
 std::atomic<int64_t> device_synchronizations{0};
+std::atomic<int64_t> host_waits{0};
 std::atomic<int> num_devices{1};
 std::atomic<int> compute_capability{9};
 std::atomic<uint64_t> default_seed{0};
@@ -192,6 +193,7 @@ bool is_capturing(const RuntimeStream* stream) { return stream->is_capturing(); 
 void put_off(RuntimeStream* stream, Stream::Task task) { stream->put_off(std::move(task)); }
 void set_ignores_stream_waits(bool ignores) { ignores_stream_waits = ignores; }
 int64_t num_device_synchronizations() { return device_synchronizations; }
+int64_t num_host_waits() { return host_waits; }
 void set_device_memory_bytes(int64_t bytes) { memory().set_limit(bytes); }
 void set_compute_capability(int major) { compute_capability = major; }
 void set_num_devices(int count) { num_devices = count; }
@@ -333,6 +335,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (stream->is_capturing()) return cudaErrorStreamCaptureUnsupported;
+  ++host_waits;
   return without_failure([&] { stream->queue()->synchronize(); });
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
@@ -378,6 +381,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (event->captured != nullptr) return cudaErrorCapturedEvent;
   if (breaks_capture()) return cudaErrorStreamCaptureUnsupported;
+  ++host_waits;
   return without_failure([&] { event->event.wait(); });
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {

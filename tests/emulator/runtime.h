@@ -44,6 +44,9 @@ void set_ignores_stream_waits(bool ignores);
 // Calls of cudaDeviceSynchronize, cudaFree and cudaFreeHost so far, in all threads: each stops the
 // whole device.
 int64_t num_device_synchronizations();
+// Calls in which the host waits for a stream or an event so far, copies to pageable memory among
+// them, in all threads.
+int64_t num_host_waits();
 // Bytes that cudaMalloc gives out at most, in all threads together; beyond it memory is exhausted.
 void set_device_memory_bytes(int64_t bytes);
 // GPUs that cudaGetDeviceCount finds: 1 unless a test says otherwise.

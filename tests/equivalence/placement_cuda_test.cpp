@@ -26,6 +26,7 @@ struct Places {
   OffloadDevice parameters = OffloadDevice::none;
   PassOrder order = PassOrder::horizontal;
   OffloadStep step = OffloadStep::host;
+  double ratio = 1.0;
 };
 
 struct PlacedCase {
@@ -55,11 +56,12 @@ TEST_P(GpuPlacement, ChangesNoBitUnderAnySchedule) {
     moved.zero.max_reuse_distance = 0;
     moved.pass_order = p.order;
     moved.offload_step = p.step;
+    moved.zero.offload_optimizer.ratio = p.ratio;
     const Schedule& schedule = kSchedules[next++ % std::size(kSchedules)];
     choose(schedule);
     EXPECT_TRUE(run(c, moved, kSteps, kOnGpu) == reference)
         << "stage " << p.stage << ", optimizer " << name_of(p.optimizer) << ", parameters "
-        << name_of(p.parameters) << ", schedule " << schedule.name;
+        << name_of(p.parameters) << ", ratio " << p.ratio << ", schedule " << schedule.name;
     EXPECT_TRUE(folder.is_empty());
   }
 }
@@ -69,6 +71,7 @@ constexpr auto kHost = OffloadDevice::cpu;
 constexpr auto kNvme = OffloadDevice::nvme;
 constexpr auto kHorizontal = PassOrder::horizontal;
 constexpr auto kVertical = PassOrder::vertical;
+constexpr auto kByHost = OffloadStep::host;
 constexpr auto kStreamed = OffloadStep::device;
 
 INSTANTIATE_TEST_SUITE_P(
@@ -80,10 +83,17 @@ INSTANTIATE_TEST_SUITE_P(
         PlacedCase{{1, 2, DType::bf16, ReduceSchedule::micro_step},
                    {{3, kNvme, kNvme, kVertical}, {2, kHost}, {3, kHost, kHost, kVertical}}},
         PlacedCase{{1, 1, DType::f16},
-                   {{3, kNvme, kHost}, {3, kHost, kHost, kHorizontal, kStreamed}}}),
+                   {{3, kNvme, kHost}, {3, kHost, kHost, kHorizontal, kStreamed}}},
+        PlacedCase{{2},
+                   {{1, kHost, kNone, kHorizontal, kByHost, 0.4},
+                    {3, kHost, kHost, kHorizontal, kStreamed, 0.3}}},
+        PlacedCase{{1, 2, DType::bf16, ReduceSchedule::micro_step},
+                   {{3, kHost, kNvme, kVertical, kByHost, 0.4},
+                    {2, kHost, kNone, kVertical, kStreamed, 0.9}}}),
     [](const auto& info) {
       const Case& c = info.param.run;
-      return concat("World", c.world, "Accumulation", c.accumulation, name_of(c.dtype));
+      return concat("World", c.world, "Accumulation", c.accumulation, name_of(c.dtype),
+                    info.param.places.front().ratio < 1.0 ? "Split" : "");
     });
 
 // Equal bits mean little if nothing has moved.

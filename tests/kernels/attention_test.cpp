@@ -250,6 +250,29 @@ TEST(Attention, Bits_DoNotDependOnSchedules) {
   }));
 }
 
+// In the kernels of tensor cores and in those without.
+TEST(Attention, CounterOnTheDevice_TakesThePlaceOfTheKeys) {
+  if (!runs_on_cuda()) GTEST_SKIP() << "a counter in memory is for a GPU";
+  CpuContext context;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const Case c{"", 1, 20, 40, 2, 1, 16, kCausal | kDropout};
+    Inputs by_key(c, dtype), by_counter(c, dtype);
+    by_key.dropout.key.counter_high = 12345;
+    const HostArray counter = HostArray::of({12345.0}, Shape{1}, DType::i64);
+    by_counter.dropout.counter = counter;
+    for (Inputs* x : {&by_key, &by_counter}) {
+      x->forward(context.stream());
+      x->backward(context.stream());
+    }
+    for (const auto array : {&Inputs::out, &Inputs::dq, &Inputs::dk, &Inputs::dv}) {
+      const HostArray& expected = by_key.*array;
+      for (int64_t i = 0; i < expected.numel(); ++i) {
+        ASSERT_EQ((by_counter.*array).at(i), expected.at(i)) << name_of(dtype) << " " << i;
+      }
+    }
+  }
+}
+
 TEST(Attention, QueriesThatSeeNothing_GiveZero) {
   CpuContext context;
   for (const DType dtype : kFloatDTypes) {

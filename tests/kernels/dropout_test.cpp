@@ -48,6 +48,24 @@ TEST(Dropout, EveryDTypeSizeAndStart_IsTheMaskOfTheKey) {
   }
 }
 
+// What a GPU reads when the kernel runs counts, not what it was told before.
+TEST(Dropout, CounterOnTheDevice_TakesThePlaceOfTheKeys) {
+  const HostArray x = HostArray::random(Shape{1000}, DType::bf16, 1);
+  const HostArray counter = HostArray::of({12345.0}, Shape{1}, DType::i64);
+  const HostArray y(x.shape(), x.dtype());
+  const Dropout by_counter{.x = x, .y = y, .p = 0.3, .key = kKey, .counter = counter};
+  if (!test::runs_on_cuda()) {
+    EXPECT_THAT([&] { dropout(by_counter, test::test_stream()); },
+                testing::ThrowsMessage<InvalidArgument>(HasSubstr("is for a GPU")));
+    return;
+  }
+  dropout(by_counter, test::test_stream());
+  const HostArray expected(x.shape(), x.dtype());
+  dropout({.x = x, .y = expected, .p = 0.3, .key = {.key = kKey.key, .counter_high = 12345}},
+          test::test_stream());
+  for (int64_t i = 0; i < x.numel(); ++i) ASSERT_EQ(y.at(i), expected.at(i)) << i;
+}
+
 TEST(Dropout, ShareOfZeros_IsP) {
   const int64_t n = 100'000;
   const HostArray ones = HostArray::full(Shape{n}, DType::f32, 1.0);

@@ -68,6 +68,7 @@ struct Case {
   zero::PassOrder order = zero::PassOrder::horizontal;
   bool contiguous_inputs = false;  // contiguous_memory_optimization
   zero::OffloadStep step = zero::OffloadStep::host;
+  double ratio = 1.0;
 };
 
 Config config_of(const Case& c) {
@@ -87,7 +88,8 @@ Config config_of(const Case& c) {
   engine.zero.offload_optimizer = {.device = c.optimizer,
                                    .nvme_path = testing::TempDir(),
                                    .pipeline_read = c.world != 2,
-                                   .pipeline_write = c.world != 3};
+                                   .pipeline_write = c.world != 3,
+                                   .ratio = c.ratio};
   engine.zero.offload_param = {.device = c.parameters,
                                .nvme_path = testing::TempDir(),
                                .buffer_count = 3,
@@ -174,6 +176,12 @@ comm::World single_world() {
 
 Case side_by_side(Case c) {
   c.contiguous_inputs = true;
+  return c;
+}
+
+Case split(Case c, double ratio) {
+  c.ratio = ratio;
+  c.optimizer = zero::OffloadDevice::cpu;
   return c;
 }
 
@@ -266,6 +274,14 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"vertical_states_cpu", llama(), 1, 2, 3, 0, DType::f32, false, false,
              zero::Determinism::run, zero::OffloadDevice::cpu, zero::OffloadDevice::none,
              zero::PassOrder::vertical},
+        split(Case{"gpt2_1_2_split", gpt2(), 1, 2, 2}, 0.4),
+        split(Case{"gpt2_2_1_split", gpt2(), 2, 1, 1, 0, DType::f32}, 0.3),
+        split(Case{"llama_3_3_split_bounds", llama(), 3, 3, 2, 1, DType::bf16, true}, 0.4),
+        split(Case{"gpt2_2_2_split_to_nothing", gpt2(), 2, 2}, 0.0),
+        split(Case{"gpt2_3_1_split_streamed", gpt2(), 3, 1, 3, 0, DType::bf16, true, false,
+                   zero::Determinism::run, zero::OffloadDevice::cpu, zero::OffloadDevice::nvme,
+                   zero::PassOrder::vertical, false, zero::OffloadStep::device},
+              0.3),
         side_by_side(Case{"gpt2_3_2_side_by_side", gpt2(), 3, 2, 2, 1}),
         side_by_side(Case{"llama_1_2_host_side_by_side", llama(), 1, 2, 1, 2, DType::bf16, false,
                           true}),

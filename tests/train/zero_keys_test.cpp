@@ -13,6 +13,7 @@
 #include "tests/zero/tiny_model.h"
 #include "tests/zero/tiny_training.h"
 #include "train/plan/plan.h"
+#include "zero/shard_group.h"
 
 namespace zinc::train {
 namespace {
@@ -143,6 +144,29 @@ TEST(ZeroKeys, SubGroupSize_BoundsTheBuffersOfAnUpdate) {
   };
   EXPECT_EQ(staging(small), 2 * 4096 * 2);  // two buffers in bf16
   EXPECT_GT(staging(large), staging(small));
+}
+
+TEST(ZeroKeys, Ratio_IsTheShareOfTheStatesInHostMemory) {
+  const auto with = [](const std::string& device) {
+    return plan(R"("stage": 2, "offload_optimizer": {"device": )" + device + "}");
+  };
+  const auto of_host = [](const RankPlan& of, Label label) {
+    return of.peaks.at(Tier::pinned_host, label).peak;
+  };
+  const RankPlan none = with(R"("none")");
+  const int64_t states = peak(none, Label::optimizer);
+  for (const char* ratio : {"0", "0.25", "0.75", "1"}) {
+    const RankPlan split = with(concat(R"("cpu", "ratio": )", ratio));
+    const int64_t host = of_host(split, Label::optimizer);
+    EXPECT_EQ(host + peak(split, Label::optimizer), states) << ratio;
+    const double share = std::stod(ratio) * static_cast<double>(states);
+    EXPECT_GE(static_cast<double>(host), share);
+    EXPECT_LT(static_cast<double>(host), share + 12.0 * zero::kNormChunk);
+    EXPECT_EQ(of_host(split, Label::gradients), host / 12 * 2) << ratio;  // in bf16
+  }
+  const RankPlan nothing = with(R"("cpu", "ratio": 0)");
+  EXPECT_EQ(nothing.device_peak(), none.device_peak());
+  EXPECT_EQ(nothing.peaks.at(Tier::pinned_host).peak, none.peaks.at(Tier::pinned_host).peak);
 }
 
 TEST(ZeroKeys, NumberCheckpoints_IsHowManyInputsAreSaved) {
@@ -290,7 +314,11 @@ TEST(ZeroKeys, ImpossibleValuesAreErrors) {
                "offload_param needs ZeRO stage 3"},
            Row{R"("stage": 3, "offload_param": {"device": "nvme"})", "needs nvme_path"},
            Row{R"("stage": 2, "offload_optimizer": {"device": "tape"})", "device"},
-           Row{R"("stage": 2, "offload_optimizer": {"device": "cpu", "ratio": 0.5})", "ratio"},
+           Row{R"("stage": 2, "offload_optimizer": {"device": "cpu", "ratio": 1.5})",
+               "ratio must be between 0 and 1"},
+           Row{R"("stage": 2, "offload_optimizer": {"device": "nvme", "nvme_path": "/tmp",
+                  "ratio": 0.5})",
+               "ratio below 1 needs"},
        }) {
     try {
       plan(row.zero);

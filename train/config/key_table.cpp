@@ -151,7 +151,8 @@ const std::vector<KeyInfo>& config_keys() {
        "writes a tile while the next is updated"},
       {"zero_optimization.offload_optimizer.fast_init", kNoEffect,
        "first values always go tile by tile"},
-      {"zero_optimization.offload_optimizer.ratio", kWorks, "1; anything else is refused"},
+      {"zero_optimization.offload_optimizer.ratio", kWorks,
+       "0 to 1, with \"device\": \"cpu\": the share of the states that leaves the device"},
       {"zero_optimization.offload_param", kWorks, "stage 3"},
       {"zero_optimization.offload_param.device", kWorks, "\"none\", \"cpu\" or \"nvme\""},
       {"zero_optimization.offload_param.nvme_path", kWorks, "a directory"},
@@ -267,8 +268,7 @@ const std::vector<KeyInfo>& config_keys() {
       {"zinc.device_memory_limit", kWorks, "as in \"2GiB\""},
       {"zinc.cuda_graph", kWorks,
        "true: forward and backward of a micro-batch as one CUDA graph (docs/gpu.md); stages 0 and "
-       "1 "
-       "on a GPU, without dropout"},
+       "1 on a GPU"},
       {"zinc.overlap_update", kWorks,
        "false: updates of states on NVMe stay within their step (docs/offload.md)"},
       {"zinc.verify_swap", kWorks, "false: what a disk gives back is not checked by CRC"},

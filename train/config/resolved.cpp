@@ -137,6 +137,7 @@ void write_offload(json::Writer& json, std::string_view key, const zero::Offload
   if (key == "offload_optimizer") {
     json.member("pipeline_read", offload.pipeline_read);
     json.member("pipeline_write", offload.pipeline_write);
+    json.member("ratio", offload.ratio);
   } else if (offload.device == zero::OffloadDevice::nvme) {
     json.member("buffer_count", offload.buffer_count);
     json.member("buffer_size", offload.buffer_size);

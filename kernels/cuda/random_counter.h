@@ -1,0 +1,19 @@
+// kernels/cuda/random_counter.h: the part of a random key that lies on the device.
+//
+// Work that is recorded and launched again (a CUDA graph) repeats what a kernel took by value. So a
+// kernel that draws random numbers may be told where key.counter_high lies instead: it is read when
+// the kernel runs.
+#pragma once
+
+#include <cstdint>
+
+#include "core/view.h"
+
+namespace zinc::kernels::cuda {
+
+// What a kernel takes; null where there is none.
+inline const uint64_t* counter_of(const ConstView& counter) {
+  return counter ? reinterpret_cast<const uint64_t*>(counter.data_as<int64_t>()) : nullptr;
+}
+
+}  // namespace zinc::kernels::cuda
