@@ -1,8 +1,7 @@
 #include "comm/nccl/library.h"
 
-#include <dlfcn.h>
-
 #include "core/error.h"
+#include "core/shared_library.h"
 
 namespace zinc::comm {
 namespace {
@@ -12,20 +11,13 @@ NcclFunctions load() {
 #if defined(ZINC_NCCL_EMULATED)
 #define ZINC_NCCL_FUNCTION(member, name) nccl.member = &name
 #else
-  void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    nccl.missing = concat("NCCL is not found (", dlerror(),
-                          "): install it, as the package nvidia-nccl-cu13 for one, and name its "
-                          "folder in LD_LIBRARY_PATH");
-    return nccl;
-  }
-  const auto find = [&]<class Function>(Function& member, const char* name) {
-    member = reinterpret_cast<Function>(dlsym(library, name));
-    if (member == nullptr && nccl.missing.empty()) {
-      nccl.missing = concat("libnccl.so.2 has no ", name, ": update NCCL to 2.14 or later");
-    }
-  };
-#define ZINC_NCCL_FUNCTION(member, name) find(nccl.member, #name)
+  SharedLibrary library({.file = "libnccl.so.2",
+                         .what = "NCCL",
+                         .cure =
+                             "install it, as the package nvidia-nccl-cu13 for one, and name its "
+                             "folder in LD_LIBRARY_PATH",
+                         .newer = "update NCCL to 2.14 or later"});
+#define ZINC_NCCL_FUNCTION(member, name) library.find(nccl.member, #name)
 #endif
   ZINC_NCCL_FUNCTION(get_version, ncclGetVersion);
   ZINC_NCCL_FUNCTION(get_unique_id, ncclGetUniqueId);
@@ -44,6 +36,9 @@ NcclFunctions load() {
   ZINC_NCCL_FUNCTION(send, ncclSend);
   ZINC_NCCL_FUNCTION(recv, ncclRecv);
 #undef ZINC_NCCL_FUNCTION
+#if !defined(ZINC_NCCL_EMULATED)
+  nccl.missing = library.missing();
+#endif
   return nccl;
 }
 

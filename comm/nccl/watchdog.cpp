@@ -1,5 +1,6 @@
 #include "comm/nccl/watchdog.h"
 
+#include <future>
 #include <utility>
 
 #include "comm/transport.h"
@@ -10,6 +11,7 @@ namespace zinc::comm {
 namespace {
 
 constexpr auto kLookInterval = std::chrono::milliseconds(10);
+constexpr auto kTableTime = std::chrono::seconds(2);
 
 std::string describe(const Flight& flight) {
   return flight.message.empty() ? to_string(flight.terms) : flight.message;
@@ -148,12 +150,28 @@ void Watchdog::expire(const Flight& flight) {
   give_up(text);
 }
 
+// Read by a thread of its own: a folder that hangs must not hold up the abort.
+std::string Watchdog::heartbeats() const {
+  if (heartbeat_ == nullptr) return "";
+  const auto read = std::make_shared<std::promise<std::string>>();
+  std::future<std::string> table = read->get_future();
+  std::thread([read, heartbeat = heartbeat_] {
+    try {
+      read->set_value(heartbeat->table());
+    } catch (...) {
+      read->set_exception(std::current_exception());
+    }
+  }).detach();
+  if (table.wait_for(kTableTime) != std::future_status::ready) {
+    return "\nheartbeats: their folder does not answer";
+  }
+  return concat("\nheartbeats:\n", table.get());
+}
+
 void Watchdog::give_up(const std::string& why) noexcept {
   if (gave_up_.exchange(true)) return;
   try {
-    const std::string table =
-        heartbeat_ == nullptr ? "" : concat("\nheartbeats:\n", heartbeat_->table());
-    fail_(std::make_exception_ptr(CommError(why + table)));
+    fail_(std::make_exception_ptr(CommError(why + heartbeats())));
   } catch (...) {  // out of memory: the abort counts, not its text
   }
   std::vector<std::weak_ptr<Clique>> cliques;

@@ -5,7 +5,6 @@
 // A plan is the first that the heuristics propose within kAttentionPlanBytes whose engine does not
 // say that its results may change from run to run: the same in every run with this GPU and library.
 #include <cudnn.h>
-#include <dlfcn.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/shared_library.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/fill.h"
 
@@ -49,34 +49,26 @@ struct Functions {
   decltype(&cudnnBackendFinalize) finalize = nullptr;
   decltype(&cudnnBackendExecute) execute = nullptr;
 
-  // What is missing; "" where nothing is. The library is never closed: its own threads and exit
-  // handlers may outlive us.
+  // What is missing; "" where nothing is.
   std::string load() {
-    void* library = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) {
-      return concat("cuDNN 9 is not found (", dlerror(),
-                    "): install it, as the package nvidia-cudnn-cu13 for one, and name its folder "
-                    "in LD_LIBRARY_PATH");
-    }
-    std::string missing;
-    const auto find = [&](auto& function, const char* name) {
-      function =
-          reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-      if (function == nullptr && missing.empty()) missing = concat("libcudnn.so.9 has no ", name);
-    };
-    find(version, "cudnnGetVersion");
-    find(create, "cudnnCreate");
-    find(destroy, "cudnnDestroy");
-    find(set_stream, "cudnnSetStream");
-    find(error_string, "cudnnGetErrorString");
-    find(last_error, "cudnnGetLastErrorString");
-    find(create_descriptor, "cudnnBackendCreateDescriptor");
-    find(destroy_descriptor, "cudnnBackendDestroyDescriptor");
-    find(set_attribute, "cudnnBackendSetAttribute");
-    find(get_attribute, "cudnnBackendGetAttribute");
-    find(finalize, "cudnnBackendFinalize");
-    find(execute, "cudnnBackendExecute");
-    return missing;
+    SharedLibrary library({.file = "libcudnn.so.9",
+                           .what = "cuDNN 9",
+                           .cure = "install it, as the package nvidia-cudnn-cu13 for one, and name "
+                                   "its folder in LD_LIBRARY_PATH",
+                           .newer = "update cuDNN to 9.15 or later"});
+    library.find(version, "cudnnGetVersion");
+    library.find(create, "cudnnCreate");
+    library.find(destroy, "cudnnDestroy");
+    library.find(set_stream, "cudnnSetStream");
+    library.find(error_string, "cudnnGetErrorString");
+    library.find(last_error, "cudnnGetLastErrorString");
+    library.find(create_descriptor, "cudnnBackendCreateDescriptor");
+    library.find(destroy_descriptor, "cudnnBackendDestroyDescriptor");
+    library.find(set_attribute, "cudnnBackendSetAttribute");
+    library.find(get_attribute, "cudnnBackendGetAttribute");
+    library.find(finalize, "cudnnBackendFinalize");
+    library.find(execute, "cudnnBackendExecute");
+    return library.missing();
   }
 
   // Throws CudaError with the library's own words.
