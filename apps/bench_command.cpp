@@ -21,6 +21,7 @@
 #include "bench/train_bench.h"
 #include "comm/world.h"
 #include "core/context.h"
+#include "core/cuda_backend.h"
 #include "core/device_checks.h"
 #include "core/error.h"
 #include "core/trace.h"
@@ -55,6 +56,11 @@ DType float_dtype(const std::string& name) {
   return *dtype;
 }
 
+std::string processor_of(const Device& device) {
+  if (device.is_cpu()) return inspect_machine().cpu_model;
+  return cuda_devices().at(static_cast<size_t>(device.index)).name;
+}
+
 // Ranks of one host measure together what each gets of it.
 int bench_ceilings(const Options& options) {
   std::string path = options.json;
@@ -72,11 +78,8 @@ int bench_ceilings(const Options& options) {
   const auto ceilings = bench::measure_ceilings(world.context());
   if (world.is_main()) fmt::print("{}", bench::table_of(ceilings));
   if (path.empty()) return kDone;
-  if (world.context().device().is_cuda()) {
-    throw ConfigError("a hardware file is written for the cpu only");
-  }
   train::Hardware hardware =
-      bench::measure_hardware(world, ceilings, {.name = inspect_machine().cpu_model});
+      bench::measure_hardware(world, ceilings, {.name = processor_of(world.context().device())});
   if (!world.is_main()) return kDone;
   hardware.disk = disk;
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();

@@ -11,7 +11,7 @@
 #include "apps/hardware_file.h"
 #include "apps/machine.h"
 #include "apps/plan_verdict.h"
-#include "comm/device_collectives.h"
+#include "apps/run_forecast.h"
 #include "core/error.h"
 #include "train/plan/estimator.h"
 #include "train/plan/plan.h"
@@ -79,16 +79,15 @@ int make_plan(Options options) {
     options.plan.num_threads = std::max(1, machine.cores / ranks_per_host);
   }
   options.plan.ranks_per_host = ranks_per_host;
-  options.plan.backend = comm::planned_backend(comm::parse_device_collectives(options.comm),
-                                               options.plan.device, options.device == "cuda");
+  options.plan.backend = planned_backend(options.device, options.comm);
   options.plan.hardware = find_hardware(options.hardware, options.plan.device.kind);
+  options.plan.device_room = room_for(options.plan.device, ranks_per_host).bytes;
   const train::Plan plan = train::make_plan(model, config, options.plan);
   if (options.json) {
     fmt::print("{}\n", train::json_of(plan));
     return kDone;
   }
-  fmt::print("{}{}\n{}", train::describe(plan), plan.options.hardware ? "" : how_to_get_hardware(),
-             verdict(plan, model, config, room_for(options.plan.device, ranks_per_host)));
+  print_plan(plan, model, config, ranks_per_host);
   return kDone;
 }
 
@@ -108,8 +107,7 @@ void add_plan_command(CLI::App& app, Action& action) {
   verb->add_option("--grad-accum", flags.accumulation, "Micro-steps per optimizer step");
   verb->add_option("--dtype", options->dtype, "f32, bf16 or f16");
   verb->add_option("--device", options->device, "cpu (default) or cuda; needs no GPU");
-  verb->add_option("--comm", options->comm,
-                   "Between GPUs: auto (default: nccl where this build has it), mpi or nccl");
+  verb->add_option("--comm", options->comm, std::string(comm_help()));
   verb->add_option("--threads", options->plan.num_threads,
                    "Per rank (default: this machine's cores / ranks per host)")
       ->check(CLI::PositiveNumber);

@@ -33,6 +33,11 @@ std::set<std::string> swap_folders(const zero::EngineConfig& engine) {
 
 bool swaps(const zero::EngineConfig& engine) { return !swap_folders(engine).empty(); }
 
+bool offloads(const zero::EngineConfig& engine) {
+  return engine.zero.offload_optimizer.device != zero::OffloadDevice::none ||
+         engine.zero.offload_param.device != zero::OffloadDevice::none;
+}
+
 std::vector<std::string> swap_notes(const zero::EngineConfig& engine) {
   std::vector<std::string> notes;
   for (const std::string& folder : swap_folders(engine)) {
@@ -100,6 +105,22 @@ std::string expected_swap(const train::Plan& plan, const std::optional<SwapDisk>
   return bytes + fmt::format("; {:.1f} ms at {:.2f} and {:.2f} GB/s ({})", 1e3 * seconds,
                              disk->speed.read_bytes_per_second / 1e9,
                              disk->speed.write_bytes_per_second / 1e9, disk->source);
+}
+
+std::string expected_copies(const train::Plan& plan) {
+  const train::RankPlan& rank = plan.fullest;
+  std::string text = fmt::format("host memory per step and rank: {} to the device, {} back",
+                                 train::format_bytes(rank.copies.to_device),
+                                 train::format_bytes(rank.copies.to_host));
+  if (!rank.time || !plan.options.hardware->host) return text;
+  const train::HostRates& host = *plan.options.hardware->host;
+  const train::OffloadTime& time = rank.time->offload;
+  text += fmt::format("; {:.1f} ms at {:.2f} GB/s and {:.1f} ms at {:.2f} GB/s",
+                      1e3 * time.to_device, host.to_device_bytes_per_second / 1e9,
+                      1e3 * time.to_host, host.to_host_bytes_per_second / 1e9);
+  if (time.on_host > 0.0)
+    text += fmt::format(", {:.1f} ms computed by the host", 1e3 * time.on_host);
+  return text + " (by the hardware file)";
 }
 
 }  // namespace zinc::apps

@@ -1,4 +1,4 @@
-// apps/swap_preflight.h: what is said of swap files before a run begins.
+// apps/swap_preflight.h: what is said of swap files and host memory before a run begins.
 #pragma once
 
 #include <optional>
@@ -11,6 +11,8 @@
 namespace zinc::apps {
 
 bool swaps(const zero::EngineConfig& engine);
+// Whether states, gradients or parameters pass between host memory and device.
+bool offloads(const zero::EngineConfig& engine);
 
 // Notes about what carries the blocks of swap files, where that is not libaio past the page cache.
 std::vector<std::string> swap_notes(const zero::EngineConfig& engine);
@@ -32,5 +34,10 @@ std::optional<SwapDisk> swap_disk(const zero::EngineConfig& engine,
 // "swap per step and rank: 1.2 GiB read, 1.1 GiB written; 1100.0 ms at 2.10 and 3.00 GB/s (measured
 // now in /swap)"; no time without a disk. All bytes are charged to it, of all ranks of the host.
 std::string expected_swap(const train::Plan& plan, const std::optional<SwapDisk>& disk);
+
+// "host memory per step and rank: 1.2 GiB to the device, 0.9 GiB back; 23.4 ms at 55.0 GB/s and
+// 17.6 ms at 55.0 GB/s, 40.1 ms computed by the host (by the hardware file)"; no times where the
+// file has no "host", or there is none.
+std::string expected_copies(const train::Plan& plan);
 
 }  // namespace zinc::apps

@@ -4,7 +4,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -18,9 +17,8 @@
 #include "apps/command.h"
 #include "apps/console.h"
 #include "apps/exit_codes.h"
-#include "apps/hardware_file.h"
-#include "apps/machine.h"
-#include "apps/plan_verdict.h"
+#include "apps/run_forecast.h"
+#include "apps/run_output.h"
 #include "apps/stop_signal.h"
 #include "apps/swap_preflight.h"
 #include "comm/device_collectives.h"
@@ -31,13 +29,8 @@
 #include "core/philox.h"
 #include "train/config/config.h"
 #include "train/data/token_windows.h"
-#include "train/files/atomic_file.h"
 #include "train/generate.h"
-#include "train/metrics/file_sinks.h"
-#include "train/metrics/run_folder.h"
-#include "train/metrics/tensorboard_sink.h"
 #include "train/model.h"
-#include "train/plan/plan.h"
 #include "train/text/tokenizer.h"
 #include "train/trace/trace_writer.h"
 #include "train/trainer.h"
@@ -132,33 +125,6 @@ void open_data(Job& job, const Options& options) {
   job.validation_data = std::make_unique<train::TokenWindows>(
       validation, train::TokenWindowsOptions{
                       .seq_len = job.seq, .vocabulary_size = vocabulary, .keep_short = true});
-}
-
-double wall_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-std::string monitor_folder(const train::MonitorConfig& monitor, const train::RunFolder& run) {
-  const std::string base = monitor.output_path.empty() ? run.path() : monitor.output_path;
-  return base + "/" + monitor.job_name;
-}
-
-std::vector<std::unique_ptr<train::MetricsSink>> open_sinks(const train::RunFolder& run,
-                                                            const train::Config& config) {
-  std::vector<std::unique_ptr<train::MetricsSink>> sinks;
-  const auto mode = train::AppendFile::Mode::create;
-  sinks.push_back(std::make_unique<train::JsonLinesSink>(run.file("metrics.jsonl"), mode));
-  sinks.push_back(std::make_unique<train::CsvSink>(run.file("metrics.csv"), mode));
-  sinks.push_back(std::make_unique<train::TensorBoardSink>(run.path(), wall_time()));
-  if (config.tensorboard.enabled) {
-    sinks.push_back(std::make_unique<train::TensorBoardSink>(
-        monitor_folder(config.tensorboard, run), wall_time()));
-  }
-  if (config.csv_monitor.enabled) {
-    sinks.push_back(
-        std::make_unique<train::CsvMonitorSink>(monitor_folder(config.csv_monitor, run)));
-  }
-  return sinks;
 }
 
 void show_head(Console& console, const Job& job, const Options& options, comm::World& world,
@@ -340,22 +306,6 @@ Input open_input(Job& job, const Options& options, const comm::World& world) {
   return input;
 }
 
-// What a run writes to; rank 0 only.
-struct Output {
-  std::optional<train::RunFolder> run;
-  std::vector<std::unique_ptr<train::MetricsSink>> sinks;
-};
-
-Output open_output(const Job& job, const Options& options, const comm::World& world) {
-  Output output;
-  if (!world.is_main()) return output;
-  output.run.emplace(train::RunFolder::create(options.out, options.force));
-  train::write_file_atomically(output.run->file("config.resolved.json"),
-                               train::resolved_json(job.config, world.size()));
-  output.sinks = open_sinks(*output.run, job.config);
-  return output;
-}
-
 // Every host's first rank begins the file, the others append to it. Between hosts, appending is not
 // safe on every file system: each rank has a file of its own.
 std::optional<int> open_trace(comm::World& world, const std::string& path,
@@ -379,75 +329,31 @@ void close_trace(comm::World& world, std::optional<train::TraceWriter>& trace) {
   if (world.info().local_size != world.size() || world.is_main()) trace->finish();
 }
 
-// `backend`: of the world at hand; empty: what --comm asks for.
-train::PlanOptions plan_options(const Job& job, const Options& options, const comm::RankInfo& rank,
-                                std::string_view backend, int threads,
-                                std::optional<train::Hardware> hardware) {
-  const Device device = parse_device(options.device);
-  const std::string planned = comm::planned_backend(comm::parse_device_collectives(options.comm),
-                                                    device, options.device == "cuda");
-  return {.world = rank.size,
+PlannedRun planned(const Job& job, const Options& options) {
+  return {.model = job.model,
+          .config = job.config,
           .seq = job.seq,
-          .num_threads = threads,
-          .device = device,
-          .backend = rank.size == 1    ? "single"
-                     : backend.empty() ? planned
-                                       : std::string(backend),
-          .ranks_per_host = std::max(1, rank.local_size),
-          .hardware = std::move(hardware)};
-}
-
-// What the run's plan says before it begins; rank 0 only.
-struct Forecast {
-  std::optional<train::StepTime> time;  // of a step, where the machine's speeds are known
-  std::string swap;                     // a line, where the run swaps
-  std::string problem;  // with the hardware file: one that nobody asked for stops no run
-};
-
-Forecast forecast(const Job& job, const Options& options, comm::World& world) {
-  Forecast result;
-  if (!world.is_main()) return result;
-  std::optional<train::Hardware> hardware;
-  const auto plan = [&] {
-    return train::make_plan(job.model, job.config,
-                            plan_options(job, options, world.info(), world.communicator().backend(),
-                                         world.context().num_threads(), hardware));
-  };
-  const auto attempt = [&](const auto& body) {  // a run needs no forecast unless it asked for one
-    try {
-      body();
-    } catch (const Error& error) {
-      if (!options.hardware.empty()) throw;
-      result.problem = error.what();
-    }
-  };
-  attempt([&] { hardware = find_hardware(options.hardware, parse_device(options.device).kind); });
-  const bool timed = hardware.has_value();
-  const std::optional<SwapDisk> disk = swap_disk(job.config.engine, hardware);
-  if (timed && disk) hardware->disk = disk->speed;
-  if (!timed && !swaps(job.config.engine)) return result;
-  attempt([&] {
-    const train::Plan made = plan();
-    if (timed) result.time = made.fullest.time;
-    if (swaps(job.config.engine)) result.swap = expected_swap(made, disk);
-  });
-  return result;
+          .device = options.device,
+          .comm = options.comm,
+          .hardware = options.hardware};
 }
 
 int train_on(comm::World& world, Job& job, const Options& options) {
   world.communicator().set_deadline(job.config.comm_deadline);
   const std::atomic<bool>& stop = stop_on_signals();
   std::optional<Input> input;
-  std::optional<Output> output;
+  std::optional<RunOutput> output;
   if (const auto code = fails_on_a_rank(world, [&] { require_same_job(world, job, options); })) {
     return *code;
   }
   const auto open_all = [&] { input.emplace(open_input(job, options, world)); };
   if (const auto code = fails_on_a_rank(world, open_all)) return *code;
   Forecast expected;
-  const auto look_ahead = [&] { expected = forecast(job, options, world); };
+  const auto look_ahead = [&] { expected = forecast(planned(job, options), world); };
   if (const auto code = fails_on_a_rank(world, look_ahead)) return *code;
-  const auto make_folder = [&] { output.emplace(open_output(job, options, world)); };
+  const zero::OffloadStep choice = share_choice(expected, world);
+  if (choice != zero::OffloadStep::automatic) job.config.engine.offload_step = choice;
+  const auto make_folder = [&] { output.emplace(open_output(job.config, options.out, options.force, world)); };
   if (const auto code = fails_on_a_rank(world, make_folder)) return *code;
   std::optional<train::TraceWriter> trace;
   if (!job.config.trace.empty()) {
@@ -458,7 +364,7 @@ int train_on(comm::World& world, Job& job, const Options& options) {
                   job.config.steps_per_print > 0 ? job.config.steps_per_print : 10);
   show_head(console, job, options, world, *input->model);
   if (!expected.problem.empty()) console.line("note: no predicted time: " + expected.problem);
-  if (!expected.swap.empty()) console.line(expected.swap);
+  for (const std::string& line : expected.lines) console.line(line);
   zero::Engine engine(*input->model, job.config.engine, world,
                       {.weights = input->first_weights ? &*input->first_weights : nullptr,
                        .total_steps = options.steps});
@@ -500,23 +406,6 @@ int train_on(comm::World& world, Job& job, const Options& options) {
   return kDone;
 }
 
-// The plan of the run at hand; joins no rank and reads no data but its vocabulary.
-int show_plan(const Job& job, const Options& options, const comm::RankInfo& rank) {
-  if (rank.rank != 0) return kDone;
-  const Machine machine = inspect_machine();
-  const int threads = job.config.num_threads > 0
-                          ? job.config.num_threads
-                          : std::max(1, machine.cores / std::max(1, rank.local_size));
-  const train::Plan plan = train::make_plan(
-      job.model, job.config,
-      plan_options(job, options, rank, "", threads,
-                   find_hardware(options.hardware, parse_device(options.device).kind)));
-  fmt::print("{}{}\n{}", train::describe(plan), plan.options.hardware ? "" : how_to_get_hardware(),
-             verdict(plan, job.model, job.config,
-                     room_for(parse_device(options.device), rank.local_size)));
-  return kDone;
-}
-
 CLI::Range at_least_one() { return {int64_t{1}, int64_t{1} << 53}; }
 
 int run_training(const Options& options) {
@@ -531,7 +420,8 @@ int run_training(const Options& options) {
   if (options.dry_run) {  // joins no ranks
     if (problem != nullptr && rank.rank != 0) return describe(problem).code;
     if (problem != nullptr) std::rethrow_exception(problem);
-    return show_plan(*job, options, rank);
+    if (rank.rank == 0) print_plan(planned(*job, options), rank);
+    return kDone;
   }
   TraceRecorder trace;  // outlives the world
   TraceRecorder* const recorder = job && !job->config.trace.empty() ? &trace : nullptr;
@@ -575,8 +465,7 @@ void add_train_command(CLI::App& app, Action& action) {
   verb->add_option("--dtype", options->dtype, "f32, bf16 or f16");
   verb->add_option("--device", options->device,
                    "cpu (default); cuda: a GPU for each rank of a host; cuda:<i>");
-  verb->add_option("--comm", options->comm,
-                   "Between GPUs: auto (default: nccl where each rank has its own), mpi or nccl");
+  verb->add_option("--comm", options->comm, std::string(comm_help()));
   verb->add_option("--eval-every", options->eval_every, "Steps between evaluations");
   verb->add_option("--save-every", options->save_every, "Steps between saved weights");
   verb->add_option("--sample-prompt", options->sample_prompt,

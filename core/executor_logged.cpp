@@ -43,6 +43,7 @@ class LoggedStream final : public Stream {
   }
   void synchronize() override { log_.host_wait(index_, log_.issued(index_)); }
   void note(const char* label, const WorkCost& cost) override { log_.work(index_, label, cost); }
+  WorkLog& log() const { return log_; }
 
  private:
   const int index_;
@@ -54,6 +55,13 @@ class LoggedStream final : public Stream {
 std::unique_ptr<Stream> make_logged_stream(std::string_view name, int lane, int index,
                                            WorkLog& log) {
   return std::make_unique<LoggedStream>(name, lane, index, log);
+}
+
+std::unique_ptr<Stream> make_logged_stream_beside(StreamRef stream, std::string_view name,
+                                                  int lane) {
+  const auto* logged = dynamic_cast<const LoggedStream*>(stream.operator->());
+  if (logged == nullptr) return nullptr;
+  return std::make_unique<LoggedStream>(name, lane, kHostStream, logged->log());
 }
 
 }  // namespace zinc

@@ -8,6 +8,16 @@
 #include "core/work_log.h"
 
 namespace zinc {
+namespace {
+
+WorkPlace place_of(Tier from, Tier to) {
+  const bool from_host = from == Tier::pinned_host;
+  const bool to_host = to == Tier::pinned_host;
+  if (from_host) return to_host ? WorkPlace::host : WorkPlace::to_device;
+  return to_host ? WorkPlace::to_host : WorkPlace::device;
+}
+
+}  // namespace
 
 void transfer(const ConstView& x, const View& y, StreamRef stream) {
   require(x.dtype() == y.dtype() && x.shape() == y.shape() && x.device() == y.device(),
@@ -17,7 +27,9 @@ void transfer(const ConstView& x, const View& y, StreamRef stream) {
           "transfer: the tier nvme is reached through an offload::Storage");
   if (x.bytes() == 0) return;
   if (x.device().meta) {
-    stream->note("transfer", {.bytes_read = x.bytes(), .bytes_written = y.bytes()});
+    stream->note("transfer", {.place = place_of(x.tier(), y.tier()),
+                              .bytes_read = x.bytes(),
+                              .bytes_written = y.bytes()});
     return;
   }
   // CUDA copies from host to host in the calling thread.

@@ -7,19 +7,30 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <vector>
 
 #include "core/dtype.h"
+#include "core/stream.h"
 
 namespace zinc {
 
 // Which of a machine's rates the arithmetic runs at.
 enum class WorkKind : uint8_t { gemm, attention, other, collective };
 
-// What one kernel or collective takes, whatever the implementation.
+// Whose memory the bytes are in: on a GPU that decides over the rate.
+enum class WorkPlace : uint8_t {
+  device,
+  host,       // kernels of the CPU, copies within host memory; on a CPU rank all kernels
+  to_device,  // a copy from host memory
+  to_host,    // a copy to host memory
+};
+
+// What one kernel, copy or collective takes, whatever the implementation.
 struct WorkCost {
   WorkKind kind = WorkKind::other;
+  WorkPlace place = WorkPlace::device;
   DType dtype = DType::f32;   // of the operands of a gemm or of attention
   int64_t bytes_read = 0;     // collective: received by this rank
   int64_t bytes_written = 0;  // collective: sent by this rank
@@ -27,7 +38,10 @@ struct WorkCost {
   int ranks = 1;  // that take part in a collective
 };
 
-// Streams are numbered as StreamRole is. One thread writes to a log.
+// The number of the stream on which a GPU's host computes; the others' are those of StreamRole.
+inline constexpr int kHostStream = 5;
+
+// Streams are numbered. One thread writes to a log.
 class WorkLog {
  public:
   enum class Action : uint8_t {
@@ -63,5 +77,10 @@ class WorkLog {
   std::vector<int64_t> issued_;  // by stream
   bool stopped_ = false;
 };
+
+// One more stream for the log of `stream`, with the number kHostStream; null where that is no
+// stream of a context with a WorkLog. `name` must outlive it.
+std::unique_ptr<Stream> make_logged_stream_beside(StreamRef stream, std::string_view name,
+                                                  int lane);
 
 }  // namespace zinc

@@ -153,7 +153,7 @@ void attention_forward(const AttentionForward& args, StreamRef stream) {
   require_same_device(kOp, {args.q, args.k, args.v, args.out, args.lse, p.mask.key_lengths,
                             p.mask.key_begin, p.mask.key_end, p.mask.alibi_slopes, p.mask.bias});
   if (args.q.numel() == 0) return;
-  if (p.device.meta) note_kernel(kOp, cost(args), stream, WorkKind::attention, p.dtype);
+  if (p.device.meta) note_kernel(kOp, cost(args), p.device, stream, WorkKind::attention, p.dtype);
   const HeadsView out(args.out);
   if (p.device.is_cuda()) return run_forward_on_cuda(p, out, args.lse.data(), stream);
   cpu::run_attention_forward(p, out, args.lse.data(), stream);
@@ -185,7 +185,7 @@ void attention_backward(const AttentionBackward& args, StreamRef stream) {
                             args.dv, args.dbias, p.mask.key_lengths, p.mask.key_begin,
                             p.mask.key_end, p.mask.alibi_slopes, p.mask.bias});
   if (p.B == 0 || p.H == 0) return;
-  if (p.device.meta) note_kernel(kOp, cost(args), stream, WorkKind::attention, p.dtype);
+  if (p.device.meta) note_kernel(kOp, cost(args), p.device, stream, WorkKind::attention, p.dtype);
   const AttentionGradients gradients{.out = HeadsView(args.out),
                                      .dout = HeadsView(args.dout),
                                      .lse = args.lse.data(),

@@ -95,7 +95,7 @@ void run_on_cuda(const MatrixProduct& p, const char* label, StreamRef stream) {
 
 void dispatch(const MatrixProduct& p, const char* label, const Cost& cost, StreamRef stream) {
   if (p.m == 0 || p.n == 0 || p.batch() == 0) return;
-  if (p.device.meta) note_kernel(label, cost, stream, WorkKind::gemm, p.dtype);
+  if (p.device.meta) note_kernel(label, cost, p.device, stream, WorkKind::gemm, p.dtype);
   switch (p.device.kind) {
     case DeviceKind::cpu:
       return cpu::run_product(p, label, stream);

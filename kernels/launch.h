@@ -29,9 +29,10 @@ struct NoKernel {
 inline const Cost& cost(const Cost& known) { return known; }
 
 // What a kernel would take, for the planner's clock. On a meta device, instead of running it.
-inline void note_kernel(const char* label, const Cost& cost, StreamRef stream,
+inline void note_kernel(const char* label, const Cost& cost, Device device, StreamRef stream,
                         WorkKind kind = WorkKind::other, DType dtype = DType::f32) {
   stream->note(label, {.kind = kind,
+                       .place = device.is_cpu() ? WorkPlace::host : WorkPlace::device,
                        .dtype = dtype,
                        .bytes_read = cost.bytes_read,
                        .bytes_written = cost.bytes_written,
@@ -45,7 +46,7 @@ template <class Args, class OnCpu, class OnCuda = NoKernel>
 void run_on_device(const char* label, const Args& args, Device device, StreamRef stream,
                    OnCpu&& on_cpu, [[maybe_unused]] OnCuda&& on_cuda = {}) {
   if (device.meta) {
-    note_kernel(label, cost(args), stream);
+    note_kernel(label, cost(args), device, stream);
     return;
   }
   switch (device.kind) {

@@ -31,6 +31,7 @@ std::string_view name_of(OffloadDevice value) {
 }
 
 std::string_view name_of(OffloadStep value) {
+  if (value == OffloadStep::automatic) return "auto";
   return value == OffloadStep::host ? "host" : "device";
 }
 
@@ -124,10 +125,14 @@ void validate(const EngineConfig& config) {
         "offload_optimizer needs ZeRO stage 1, 2 or 3");
   check(optimizer.device != OffloadDevice::nvme || !optimizer.nvme_path.empty(),
         "offload_optimizer to nvme needs nvme_path, a directory on the disk");
-  check(config.offload_step == OffloadStep::host || optimizer.device == OffloadDevice::cpu,
+  check(config.offload_step != OffloadStep::device || optimizer.device == OffloadDevice::cpu,
         concat("\"offload_step\": \"device\" needs offload_optimizer with \"device\": \"cpu\", not "
                "\"",
-               name_of(optimizer.device), "\""));
+               name_of(optimizer.device), "\"",
+               optimizer.device == OffloadDevice::nvme
+                   ? ": the disk is slower than the CPU's update of what it brings, and two more "
+                     "copies would not help; leave offload_step out"
+                   : ""));
   check(optimizer.ratio >= 0.0 && optimizer.ratio <= 1.0,
         concat("offload_optimizer.ratio must be between 0 and 1, not ", optimizer.ratio));
   check(

@@ -57,8 +57,9 @@ enum class LossReduction : uint8_t {
 enum class OffloadDevice : uint8_t { none, cpu, nvme };
 // Where the update of states in host memory is computed.
 enum class OffloadStep : uint8_t {
-  host,    // by the CPU, in place
-  device,  // tiles of them travel there and back
+  automatic,  // the plan of a run chooses (train/plan/offload_choice.h); the engine itself: host
+  host,       // by the CPU, in place
+  device,     // tiles of them travel there and back
 };
 // In which order the micro-batches of a step go through the model's layers.
 enum class PassOrder : uint8_t {
@@ -71,7 +72,7 @@ std::string_view name_of(ReduceSchedule value);   // "boundary", "micro_step"
 std::string_view name_of(ReduceAlgorithm value);  // "ordered", "native"
 std::string_view name_of(LossReduction value);    // "tokens", "micro_batch"
 std::string_view name_of(OffloadDevice value);    // "none", "cpu", "nvme"
-std::string_view name_of(OffloadStep value);      // "host", "device"
+std::string_view name_of(OffloadStep value);      // "auto", "host", "device"
 std::string_view name_of(PassOrder value);        // "horizontal", "vertical"
 
 struct GradientConfig {
@@ -129,8 +130,9 @@ struct ZeroConfig {
   int64_t reduce_bucket_size = 500'000'000;     // elements, > 0
   int64_t allgather_bucket_size = 500'000'000;  // elements, > 0
   std::optional<bool> overlap_comm;             // absent: true on stage 3 only
-  int64_t sub_group_size = 1'000'000'000;       // elements of an optimizer tile; 0: the default
-  int64_t prefetch_bucket_size = 50'000'000;    // elements; stage 3
+  // Elements of an optimizer tile; 0: 1e9, or 2^23 where tiles pass through the device.
+  int64_t sub_group_size = 0;
+  int64_t prefetch_bucket_size = 50'000'000;  // elements; stage 3
   int64_t param_persistence_threshold =
       100'000;  // elements: smaller parameters stay whole; stage 3
   // Elements in persistent parameters at most; stage 3.
@@ -155,7 +157,7 @@ struct EngineConfig {
   AioConfig aio{};
   Determinism determinism = Determinism::run;
   PassOrder pass_order = PassOrder::horizontal;
-  OffloadStep offload_step = OffloadStep::host;
+  OffloadStep offload_step = OffloadStep::automatic;
   // Measures the phases of every step; each then waits for the one before.
   bool wall_clock_breakdown = false;
   // On a GPU: records the passes of a micro-batch once and launches them as one CUDA graph after

@@ -4,11 +4,15 @@
 
 #include "core/cuda_backend.h"
 #include "core/transfer.h"
+#include "core/work_log.h"
 #include "kernels/copy.h"
 #include "zero/host_memory.h"
 
 namespace zinc::zero {
 namespace {
+
+static_assert(kHostStream == kNumStreamRoles);
+constexpr std::string_view kName = "host_work";
 
 struct HostStream {
   std::unique_ptr<Stream> stream;
@@ -17,10 +21,13 @@ struct HostStream {
 }  // namespace
 
 StreamRef host_stream(Context& context) {
-  if (!context.device().is_cuda() || context.device().meta) return context.compute();
+  if (!context.device().is_cuda()) return context.compute();
   std::unique_ptr<Stream>& stream = context.slot<HostStream>().stream;
-  if (stream == nullptr) {
-    stream = make_stream_beside(context.compute(), "host_work", kHostStreamLane, context.trace(),
+  if (stream == nullptr && context.device().meta) {
+    stream = make_logged_stream_beside(context.compute(), kName, kHostStreamLane);
+    if (stream == nullptr) return context.compute();
+  } else if (stream == nullptr) {
+    stream = make_stream_beside(context.compute(), kName, kHostStreamLane, context.trace(),
                                 context.num_threads());
   }
   return *stream;

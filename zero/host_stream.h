@@ -11,8 +11,8 @@ inline constexpr int kHostStreamLane = kNumStreamRoles + 1;
 
 // The stream of the CPU's kernels on views of host_memory(). On a GPU one of its own, made at the
 // first call: its tasks run in a thread of CUDA's driver, with the context's OpenMP threads, beside
-// the device's work and behind the events it waits for; the thread that issues them goes on. Else
-// the compute stream.
+// the device's work and behind the events it waits for; the thread that issues them goes on; on a
+// meta GPU with a WorkLog a stream of that. Else the compute stream.
 StreamRef host_stream(Context& context);
 
 // What is issued to `later` from now on runs after what was issued to `earlier`.

@@ -25,6 +25,8 @@ std::string slow_launches(double launch_seconds) {
                            .launch_seconds = launch_seconds};
   hardware.same_host.all_gather = {.alpha_seconds = 1e-6, .bytes_per_second = 1e9};
   hardware.same_host.reduce_scatter = hardware.same_host.all_gather;
+  hardware.host =
+      train::HostRates{.to_device_bytes_per_second = 2e9, .to_host_bytes_per_second = 3e9};
   return train::json_of(hardware);
 }
 
@@ -105,17 +107,52 @@ TEST(DryRun, OfAGpu_NeedsNoneAndDoesNotCompareItWithThisMachinesMemory) {
   EXPECT_EQ(cuda.out.find("this machine has"), std::string::npos) << cuda.out;
 }
 
-// The hardware file of a GPU says nothing of its host.
-TEST(DryRun, OffloadOnAGpu_IsPlannedWithoutTime) {
+constexpr const char* kOffloaded = R"({"train_micro_batch_size_per_gpu": 2, "steps_per_print": 1,
+    "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})";
+
+TEST(DryRun, OffloadOnAGpu_HasATimeWhereTheFileKnowsTheHost) {
   const TrainingFolder folder;
-  folder.write("ds.json", R"({"train_micro_batch_size_per_gpu": 2,
-                              "zero_optimization": {"stage": 2,
-                                                    "offload_optimizer": {"device": "cpu"}}})");
-  const Ended ended = run_zinc(folder.train(
-      {"--dry-run", "--device", "cuda", "--hardware", "examples/hardware/h200-node.json"}));
-  ASSERT_EQ(ended.exit_code, 0) << to_string(ended);
-  EXPECT_NE(ended.out.find("no time: "), std::string::npos) << ended.out;
-  EXPECT_EQ(ended.out.find("time of a step"), std::string::npos) << ended.out;
+  folder.write("ds.json", kOffloaded);
+  const std::string example = "examples/hardware/h200-node.json";
+  const auto plan = [&](const std::string& file) {
+    const Ended ended =
+        run_zinc(folder.train({"--dry-run", "--device", "cuda", "--hardware", file}));
+    EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
+    return ended.out;
+  };
+  const std::string known = plan(example);
+  EXPECT_GT(number_after(known, "copies to the device"), 0.0);
+  EXPECT_GT(number_after(known, "\nstep "), 0.0);
+  EXPECT_NE(line_with(known, "offload_step: ").find(" ms a step where "), std::string::npos);
+  train::Hardware hardware = train::read_hardware(example);
+  hardware.host.reset();
+  folder.write("unknown.json", train::json_of(hardware));
+  const std::string unknown = plan(folder / "unknown.json");
+  EXPECT_NE(line_with(unknown, "no time: ").find("\"host\""), std::string::npos) << unknown;
+  EXPECT_NE(line_with(unknown, "offload_step: ").find("host, because"), std::string::npos);
+  EXPECT_EQ(unknown.find("time of a step"), std::string::npos) << unknown;
+}
+
+TEST(Hardware, TrainSaysWhoUpdatesAndWhatTravels) {
+  const TrainingFolder folder;
+  folder.write("ds.json", kOffloaded);
+  folder.write("hw.json", slow_launches(1e-3));
+  const auto run = [&](const std::vector<std::string>& more, const std::string& why,
+                       const std::string& copies) {
+    const Ended ended = run_zinc(folder.train(more));
+    ASSERT_EQ(ended.exit_code, 0) << to_string(ended);
+    const std::string choice = line_with(ended.out, "offload_step: ");
+    EXPECT_EQ(choice.substr(0, 19), "offload_step: host,") << ended.out;
+    EXPECT_NE(choice.find(why), std::string::npos) << choice;
+    EXPECT_NE(line_with(ended.out, "host memory per step and rank: ").find(copies),
+              std::string::npos)
+        << ended.out;
+    EXPECT_NE(train::read_whole_file(folder.out() + "/config.resolved.json")
+                  .find("\"offload_step\": \"host\""),
+              std::string::npos);
+  };
+  run({}, "no hardware file", " back");
+  run({"--hardware", folder / "hw.json", "--force"}, "where the device takes", " ms at 2.00 GB/s");
 }
 
 }  // namespace

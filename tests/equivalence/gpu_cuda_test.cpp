@@ -245,14 +245,16 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
     zero::OffloadDevice optimizer = zero::OffloadDevice::none;
     zero::OffloadDevice parameters = zero::OffloadDevice::none;
     int64_t graph_of = 0;  // micro-batches, each as a CUDA graph
+    double ratio = 1.0;
   };
   constexpr auto kHost = zero::OffloadDevice::cpu;
   constexpr auto kNvme = zero::OffloadDevice::nvme;
   const offload::SwapFolder folder;
-  for (const auto& [stage, world, nccl, optimizer, parameters, graph_of] :
+  for (const auto& [stage, world, nccl, optimizer, parameters, graph_of, ratio] :
        {Run{0, 1}, Run{3, 2}, Run{3, 2, true}, Run{1, 2, false, kHost},
         Run{3, 2, true, kHost, kNvme}, Run{3, 1, false, kNvme, kHost},
-        Run{.stage = 0, .world = 1, .graph_of = 1}, Run{.stage = 1, .world = 2, .graph_of = 4}}) {
+        Run{.stage = 0, .world = 1, .graph_of = 1}, Run{.stage = 1, .world = 2, .graph_of = 4},
+        Run{.stage = 2, .world = 1, .optimizer = kHost, .ratio = 0.4}}) {
 #if defined(ZINC_CUDA_EMULATED)
     if (nccl) emulator::set_num_devices(world);
 #endif
@@ -270,7 +272,7 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
     config.engine.zero.sub_group_size = 2048;
     config.engine.zero.param_persistence_threshold = 100;  // else all of this model's stay
     config.engine.zero.offload_optimizer = {
-        .device = optimizer, .nvme_path = folder.path(), .pipeline_read = true};
+        .device = optimizer, .nvme_path = folder.path(), .pipeline_read = true, .ratio = ratio};
     config.engine.zero.offload_param = {.device = parameters,
                                         .nvme_path = folder.path(),
                                         .buffer_count = 2,

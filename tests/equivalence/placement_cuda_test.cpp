@@ -2,16 +2,19 @@
 // the device. On the emulator under several schedules of its streams, see gpu_cuda_test.cpp.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "comm/local/local.h"
 #include "core/error.h"
+#include "core/trace.h"
 #include "tests/equivalence/gpu_schedules.h"
 #include "tests/equivalence/placement_run.h"
 #include "tests/offload/swap_folder.h"
 #include "zero/engine.h"
+#include "zero/host_stream.h"
 
 namespace zinc::zero {
 namespace {
@@ -88,13 +91,52 @@ INSTANTIATE_TEST_SUITE_P(
                    {{1, kHost, kNone, kHorizontal, kByHost, 0.4},
                     {3, kHost, kHost, kHorizontal, kStreamed, 0.3}}},
         PlacedCase{{1, 2, DType::bf16, ReduceSchedule::micro_step},
-                   {{3, kHost, kNvme, kVertical, kByHost, 0.4},
-                    {2, kHost, kNone, kVertical, kStreamed, 0.9}}}),
+                   {{2, kHost, kNone, kVertical, kStreamed, 0.9},
+                    {3, kHost, kNvme, kVertical, kByHost, 0.4}}}),
     [](const auto& info) {
       const Case& c = info.param.run;
       return concat("World", c.world, "Accumulation", c.accumulation, name_of(c.dtype),
                     info.param.places.front().ratio < 1.0 ? "Split" : "");
     });
+
+#if defined(ZINC_CUDA_EMULATED)
+// The device's update and the CPU's wait for the same factor, not for each other: where work runs
+// as late as it may, one stream or another, kernels of the one come between tiles of the other.
+TEST(GpuPlacement, OfSplitStates_DeviceAndHostUpdateSideBySide) {
+  int interleaved = 0;
+  for (const uint64_t seed : {1, 2, 4}) {
+    choose({"latest", ShuffledExecutor::Order::latest, seed});
+    TraceRecorder trace;
+    comm::ConnectOptions connect{.device = kOnGpu.device, .seed = 5, .num_threads = 1};
+    connect.trace = &trace;
+    comm::run_local_ranks(1, connect, [&](comm::World& world) {
+      EngineConfig config = config_of({});
+      config.zero.stage = 1;
+      config.zero.sub_group_size = 2048;
+      config.zero.offload_optimizer = {.device = kHost, .nvme_path = {}, .ratio = 0.5};
+      nn::Gpt2 model(tiny_config());
+      Engine engine(model, config, world);
+      engine.backward(engine.forward(make_batch(0)));
+      engine.step();
+      world.context().synchronize();
+    });
+    std::vector<TraceEvent> host;
+    std::vector<TraceEvent> device;
+    for (const TraceEvent& event : trace.events()) {
+      if (event.lane == kHostStreamLane && event.name == "adamw") host.push_back(event);
+      if (event.lane == 1 + static_cast<int>(StreamRole::compute) && event.name == "cuda kernel") {
+        device.push_back(event);
+      }
+    }
+    ASSERT_GT(host.size(), 2u);
+    interleaved += std::any_of(device.begin(), device.end(), [&](const TraceEvent& event) {
+      return event.begin_ns >= host.front().end_ns && event.end_ns <= host.back().begin_ns;
+    });
+  }
+  choose(kSchedules[0]);
+  EXPECT_GT(interleaved, 0);
+}
+#endif
 
 // Equal bits mean little if nothing has moved.
 TEST(GpuPlacement, StatesGradientsAndParametersLeaveTheDevice) {

@@ -200,6 +200,10 @@ TEST(Config, StatesThatTravelAreThoseInHostMemory) {
         .engine.offload_step;
   };
   EXPECT_EQ(step("cpu", "device"), zero::OffloadStep::device);
+  EXPECT_EQ(step("cpu", "host"), zero::OffloadStep::host);
+  EXPECT_EQ(step("nvme", "auto"), zero::OffloadStep::automatic);
+  EXPECT_EQ(parse(with(R"("steps_per_print": 1)")).engine.offload_step,
+            zero::OffloadStep::automatic);
   EXPECT_EQ(step("nvme", "host"), zero::OffloadStep::host);
   EXPECT_THROW(step("nvme", "device"), ConfigError);
   EXPECT_THROW(step("none", "device"), ConfigError);

@@ -67,7 +67,7 @@ struct Case {
   zero::OffloadDevice parameters = zero::OffloadDevice::none;
   zero::PassOrder order = zero::PassOrder::horizontal;
   bool contiguous_inputs = false;  // contiguous_memory_optimization
-  zero::OffloadStep step = zero::OffloadStep::host;
+  zero::OffloadStep step = zero::OffloadStep::automatic;
   double ratio = 1.0;
 };
 
@@ -252,6 +252,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"streamed", gpt2(), 3, 1, 1, 0, DType::bf16, true, false, zero::Determinism::run,
              zero::OffloadDevice::cpu, zero::OffloadDevice::cpu, zero::PassOrder::horizontal, false,
              zero::OffloadStep::device},
+        Case{"streamed_default_tile", llama(), 2, 2, 2, 0, DType::bf16, false, false,
+             zero::Determinism::run, zero::OffloadDevice::cpu, zero::OffloadDevice::none,
+             zero::PassOrder::horizontal, false, zero::OffloadStep::device},
         Case{"gpt2_1_1_nvme", gpt2(), 1, 1, 1, 0, DType::bf16, false, false, zero::Determinism::run,
              zero::OffloadDevice::nvme},
         Case{"gpt2_2_2_nvme", gpt2(), 2, 2, 2, 0, DType::f32, false, false, zero::Determinism::run,

@@ -236,7 +236,8 @@ TEST(WorkLog, Recomputation_AddsAForwardOfTheBlocks) {
 
 // --- the plan
 
-Plan plan_with(int world, int64_t prefetch_numel, std::optional<Hardware> hardware) {
+Plan plan_with(int world, int64_t prefetch_numel, std::optional<Hardware> hardware,
+               DeviceKind device = DeviceKind::cuda) {
   nn::Gpt2Config model;
   model.vocab_size = kVocabulary;
   model.max_positions = 32;
@@ -254,7 +255,8 @@ Plan plan_with(int world, int64_t prefetch_numel, std::optional<Hardware> hardwa
                    {.world = world,
                     .seq = 24,
                     .num_threads = 1,
-                    .backend = world == 1 ? "single" : "mpi",
+                    .device = {.kind = device},
+                    .backend = world == 1 ? "single" : "nccl",
                     .ranks_per_host = world,
                     .hardware = std::move(hardware)});
 }
@@ -281,7 +283,7 @@ TEST(Plan, Prefetch_HidesGathersBehindCompute) {
 }
 
 TEST(Plan, OneRank_ExposesNoCommunication) {
-  const Plan plan = plan_with(1, 0, round_hardware(DeviceKind::cpu, 1));
+  const Plan plan = plan_with(1, 0, round_hardware(DeviceKind::cpu, 1), DeviceKind::cpu);
   ASSERT_TRUE(plan.fullest.time);
   EXPECT_EQ(plan.fullest.time->communication_seconds, 0.0);
   EXPECT_NEAR(plan.fullest.time->exposed_seconds(), 0.0,
@@ -314,9 +316,16 @@ TEST(Plan, SlowDisk_IsWhatAStepTakes) {
   const auto plan = [&](std::optional<Disk> disk, int ranks_per_host) {
     Hardware hardware = fast_hardware();
     hardware.disk = disk;
-    return make_plan(
-        {.config = model}, config,
-        {.seq = 24, .backend = "single", .ranks_per_host = ranks_per_host, .hardware = hardware});
+    hardware.host = HostRates{.threads = 1,
+                              .to_device_bytes_per_second = 1e12,
+                              .to_host_bytes_per_second = 1e12,
+                              .update_bytes_per_second = 1e30};  // also of two ranks
+    return make_plan({.config = model}, config,
+                     {.seq = 24,
+                      .device = {.kind = DeviceKind::cuda},
+                      .backend = "single",
+                      .ranks_per_host = ranks_per_host,
+                      .hardware = hardware});
   };
   const Plan without = plan({}, 1);
   const zero::SwapTraffic& swap = without.fullest.swap;

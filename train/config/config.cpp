@@ -476,8 +476,8 @@ void Reader::read_own() {
   if (own.choice("schedule", {"horizontal", "vertical"}).value_or(0) == 1) {
     config_.engine.pass_order = zero::PassOrder::vertical;
   }
-  if (own.choice("offload_step", {"host", "device"}).value_or(0) == 1) {
-    config_.engine.offload_step = zero::OffloadStep::device;
+  if (const auto index = own.choice("offload_step", {"auto", "host", "device"})) {
+    config_.engine.offload_step = static_cast<zero::OffloadStep>(*index);
   }
   if (own.choice("reduce_algorithm", {"ordered", "native"}).value_or(0) == 1) {
     gradient.reduce_algorithm = zero::ReduceAlgorithm::native;

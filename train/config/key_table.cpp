@@ -98,7 +98,8 @@ const std::vector<KeyInfo>& config_keys() {
       {"zero_optimization.allgather_bucket_size", kWorks, "elements"},
       {"zero_optimization.overlap_comm", kWorks, "default: stage 3 only"},
       {"zero_optimization.sub_group_size", kWorks,
-       "elements of an offloaded update that are in a buffer at once; 0: the default"},
+       "elements of an offloaded update that are in a buffer at once; 0 (default): 1e9, or 2^23 "
+       "with \"offload_step\": \"device\""},
       {"zero_optimization.stage3_prefetch_bucket_size", kWorks, "elements"},
       {"zero_optimization.prefetch_bucket_size", kDeprecated, "use stage3_prefetch_bucket_size"},
       {"zero_optimization.stage3_param_persistence_threshold", kWorks, "elements"},
@@ -257,8 +258,9 @@ const std::vector<KeyInfo>& config_keys() {
        "next; "
        "reduces after every micro-batch"},
       {"zinc.offload_step", kWorks,
-       "\"host\" (default) or \"device\": with offload_optimizer to the cpu, which of them "
-       "updates"},
+       "\"auto\" (default), \"host\" or \"device\": with offload_optimizer to the cpu, which of "
+       "them "
+       "updates; auto: what the hardware file makes faster (docs/offload.md)"},
       {"zinc.reduce_algorithm", kWorks, "\"ordered\" or \"native\""},
       {"zinc.loss_reduction", kWorks, "\"tokens\" or \"micro_batch\" (DeepSpeed's mean of means)"},
       {"zinc.recompute_every_blocks", kWorks,

@@ -38,6 +38,15 @@ void write_figures(json::Writer& json, const RankPlan& rank) {
   json.end_array();
 }
 
+void write_choice(json::Writer& json, const OffloadChoice& choice) {
+  json.key("offload_step").begin_object();
+  json.member("chosen", zero::name_of(choice.step));
+  if (choice.host_seconds) json.member("host_step_seconds", *choice.host_seconds);
+  if (choice.device_seconds) json.member("device_step_seconds", *choice.device_seconds);
+  json.member("why", choice.why);
+  json.end_object();
+}
+
 void write_time(json::Writer& json, const Plan& plan) {
   if (!plan.fullest.time) return;
   const StepTime& time = *plan.fullest.time;
@@ -48,6 +57,12 @@ void write_time(json::Writer& json, const Plan& plan) {
   json.member("compute_seconds", time.compute_seconds);
   json.member("communication_seconds", time.communication_seconds);
   json.member("exposed_communication_seconds", time.exposed_seconds());
+  if (time.offload != OffloadTime{}) {
+    json.member("copies_to_device_seconds", time.offload.to_device);
+    json.member("copies_to_host_seconds", time.offload.to_host);
+    json.member("host_seconds", time.offload.on_host);
+    json.member("exposed_offload_seconds", time.exposed_offload_seconds);
+  }
   if (time.swap_seconds) {
     json.member("swap_seconds", *time.swap_seconds);
     json.member("exposed_swap_seconds", time.exposed_swap_seconds);
@@ -64,6 +79,13 @@ std::string describe_time(const Plan& plan) {
   const auto row = [](std::string_view name, double seconds) {
     return fmt::format("{:<24} {:>12.3f} ms\n", name, 1e3 * seconds);
   };
+  std::string offload;
+  if (time.offload != OffloadTime{}) {
+    offload = row("copies to the device", time.offload.to_device) +
+              row("copies to the host", time.offload.to_host);
+    if (time.offload.on_host > 0.0) offload += row("computed by the host", time.offload.on_host);
+    offload += row("exposed of these", time.exposed_offload_seconds);
+  }
   std::string swap;
   if (time.swap_seconds) {
     swap = row("disk", *time.swap_seconds) + row("exposed disk", time.exposed_swap_seconds);
@@ -73,7 +95,7 @@ std::string describe_time(const Plan& plan) {
   return fmt::format("\ntime of a step on {} ({})\n", hardware.name,
                      hardware.source == "measured" ? "measured" : "by its specification") +
          row("compute", time.compute_seconds) + row("communication", time.communication_seconds) +
-         row("exposed communication", time.exposed_seconds()) + swap +
+         row("exposed communication", time.exposed_seconds()) + offload + swap +
          row("step", time.step_seconds) +
          fmt::format("{:<24} {:>12.1f} tokens/s\n", "all ranks", *plan.tokens_per_second());
 }
@@ -109,11 +131,16 @@ std::string describe(const Plan& plan) {
     text += fmt::format("{:<16} {:>6} {} {}\n", name, traffic.calls, bytes_text(traffic.bytes_sent),
                         bytes_text(traffic.bytes_received));
   }
+  if (rank.copies != CopyTraffic{}) {
+    text += fmt::format("{:<16} {:>6} {} {}\n", "host memory", "", bytes_text(rank.copies.to_host),
+                        bytes_text(rank.copies.to_device));
+  }
   text +=
       fmt::format("{:<16} {:>6} {} {}\n{:<16} {:>6} {:>16} FLOP\n{:<16} {:>6} {:>16} FLOP\n",
                   "disk", "", bytes_text(rank.swap.bytes_written), bytes_text(rank.swap.bytes_read),
                   "model", "", format_count(plan.flops_per_step), "kernels", "",
                   format_count(static_cast<double>(rank.kernel_flops)));
+  if (plan.offload_choice) text += describe(*plan.offload_choice) + "\n";
   return text + describe_time(plan);
 }
 
@@ -131,6 +158,9 @@ std::string json_of(const Plan& plan) {
   json.member("io_bytes_per_step", plan.fullest.swap.bytes_read + plan.fullest.swap.bytes_written);
   json.member("io_bytes_read_per_step", plan.fullest.swap.bytes_read);
   json.member("io_bytes_written_per_step", plan.fullest.swap.bytes_written);
+  json.member("bytes_to_device_per_step", plan.fullest.copies.to_device);
+  json.member("bytes_to_host_per_step", plan.fullest.copies.to_host);
+  if (plan.offload_choice) write_choice(json, *plan.offload_choice);
   json.member("rank", plan.fullest.rank);
   json.member("peak_bytes", plan.fullest.device_peak());
   json.member("peak_moment", plan.fullest.peak_moment);

@@ -77,6 +77,30 @@ CollectiveLinks links_of(const json::Value& value) {
   return links;
 }
 
+HostRates host_rates_of(const json::Value& value, DeviceKind device) {
+  Section section(value);
+  HostRates host;
+  host.to_device_bytes_per_second = section.rate("to_device_bytes_per_second", "bytes per second");
+  host.to_host_bytes_per_second = section.rate("to_host_bytes_per_second", "bytes per second");
+  if (device == DeviceKind::cuda) {
+    host.threads = static_cast<int>(section.required("threads").as_int64(1, 1 << 20));
+    host.update_bytes_per_second = section.rate("update_bytes_per_second", "bytes per second");
+  }
+  section.finish();
+  return host;
+}
+
+void write_host_rates(json::Writer& json, const HostRates& host, DeviceKind device) {
+  json.key("host").begin_object();
+  json.member("to_device_bytes_per_second", host.to_device_bytes_per_second);
+  json.member("to_host_bytes_per_second", host.to_host_bytes_per_second);
+  if (device == DeviceKind::cuda) {
+    json.member("threads", host.threads);
+    json.member("update_bytes_per_second", host.update_bytes_per_second);
+  }
+  json.end_object();
+}
+
 DTypeRates rates_of(const json::Value& value) {
   Section section(value);
   DTypeRates rates;
@@ -155,6 +179,9 @@ Hardware parse_hardware(const json::Value& root) {
              .write_bytes_per_second = figures.rate("write_bytes_per_second", "bytes per second")};
     figures.finish();
   }
+  if (const json::Value* host = section.optional("host")) {
+    hardware.host = host_rates_of(*host, hardware.device);
+  }
   section.finish();
   return hardware;
 }
@@ -189,6 +216,7 @@ std::string json_of(const Hardware& hardware) {
     json.member("write_bytes_per_second", hardware.disk->write_bytes_per_second);
     json.end_object();
   }
+  if (hardware.host) write_host_rates(json, *hardware.host, hardware.device);
   json.end_object();
   return json.take() + "\n";
 }
@@ -221,6 +249,27 @@ double RankSpeed::collective_seconds(const Link CollectiveLinks::*link, double b
   return seconds + part(*hardware_.between_hosts, far);
 }
 
+bool RankSpeed::is_offload(const WorkCost& cost) const {
+  if (cost.kind == WorkKind::collective || cost.place == WorkPlace::device) return false;
+  return cost.place != WorkPlace::host || !host_computes();
+}
+
+double RankSpeed::offload_seconds(const WorkCost& cost) const {
+  if (!hardware_.host) {
+    throw ConfigError(concat("the hardware file of '", hardware_.name, "' has no \"host\", which ",
+                             "offload on a GPU needs for its time", kCure));
+  }
+  const HostRates& host = *hardware_.host;
+  if (cost.place == WorkPlace::host) {
+    return static_cast<double>(cost.bytes_read + cost.bytes_written) * ranks_per_host_ /
+           host.update_bytes_per_second;
+  }
+  const bool comes = cost.place == WorkPlace::to_device;
+  return hardware_.launch_seconds +
+         static_cast<double>(cost.bytes_written) /
+             (comes ? host.to_device_bytes_per_second : host.to_host_bytes_per_second);
+}
+
 double RankSpeed::seconds(std::string_view label, const WorkCost& cost, int threads) const {
   if (cost.kind == WorkKind::collective) {
     const auto bytes = static_cast<double>(std::max(cost.bytes_read, cost.bytes_written));
@@ -233,6 +282,8 @@ double RankSpeed::seconds(std::string_view label, const WorkCost& cost, int thre
     }
     return collective_seconds(gather, bytes, cost.ranks);
   }
+  // A CPU's file may lack the link: then a copy is a kernel of the device.
+  if (is_offload(cost) && (hardware_.host || !host_computes())) return offload_seconds(cost);
   double rate = hardware_.other_flops;
   if (cost.kind != WorkKind::other) {
     const bool gemm = cost.kind == WorkKind::gemm;

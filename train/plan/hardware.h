@@ -37,6 +37,17 @@ struct Disk {
   }
 };
 
+// What lies beside a device: the memory of its host, and the way there. On a CPU rank's device that
+// is a copy from one arena to another, and the host computes as the device does.
+struct HostRates {
+  int threads = 0;  // cuda only: that were measured together, of all ranks
+  // Of copies of one rank from and to pinned memory, while all ranks copy.
+  double to_device_bytes_per_second = 0.0;
+  double to_host_bytes_per_second = 0.0;
+  // cuda only: what AdamW by the CPU reads and writes of host memory together, of the whole host.
+  double update_bytes_per_second = 0.0;
+};
+
 // Of the dtypes that a product may have; f64 takes f32's.
 struct DTypeRates {
   double f32 = 0.0, bf16 = 0.0, f16 = 0.0;  // FLOP/s; 0: not given
@@ -58,7 +69,8 @@ struct Hardware {
   double launch_seconds = 0.0;
   CollectiveLinks same_host;
   std::optional<CollectiveLinks> between_hosts;
-  std::optional<Disk> disk;  // for swap files; the ranks of a host share it
+  std::optional<Disk> disk;       // for swap files; the ranks of a host share it
+  std::optional<HostRates> host;  // where offload has to have a time on a GPU
 };
 
 // Throws DataError, which names the place, the key and what it must be; IoError where there is no
@@ -75,15 +87,21 @@ class RankSpeed {
   RankSpeed(const Hardware& hardware, int threads, int ranks_per_host);
 
   // max(bytes / bandwidth, flops / rate) + launch for a kernel, alpha and beta for a collective,
-  // alone on the machine. `threads` of the stream that does it.
+  // bytes / link for a copy between host and device (where a CPU's file has no link, as a kernel),
+  // bytes / rate of updates for what a GPU's host computes; alone on the machine. `threads` of the
+  // stream that does it.
   double seconds(std::string_view label, const WorkCost& cost, int threads) const;
 
   int threads() const { return threads_; }
   // Of this rank's streams together; 0: streams do not take turns on cores (GPU).
   double cores() const { return cores_; }
   bool host_computes() const { return hardware_.device == DeviceKind::cpu; }
+  // Whether this is there because something lies in host memory: copies, and what a GPU's host
+  // computes.
+  bool is_offload(const WorkCost& cost) const;
 
  private:
+  double offload_seconds(const WorkCost& cost) const;
   double collective_seconds(const Link CollectiveLinks::*link, double bytes, int ranks) const;
 
   Hardware hardware_;

@@ -1,5 +1,7 @@
 #include "train/plan/plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -98,23 +100,43 @@ comm::World phantom_world(const PlanOptions& options, const Config& config, int 
 }
 
 // The second of the log's two steps.
-void time_step(const WorkLog& log, const PlanOptions& options, const zero::ZeroConfig& zero,
-               RankPlan& rank) {
+void count_step(const WorkLog& log, RankPlan& rank) {
   int64_t marks = 0;
   for (const WorkLog::Entry& entry : log.entries()) {
     if (entry.action == WorkLog::Action::mark) ++marks;
-    if (marks == 1) rank.kernel_flops += entry.cost.flops;
+    if (marks != 1) continue;
+    rank.kernel_flops += entry.cost.flops;
+    if (entry.cost.place == WorkPlace::to_device) rank.copies.to_device += entry.cost.bytes_written;
+    if (entry.cost.place == WorkPlace::to_host) rank.copies.to_host += entry.cost.bytes_written;
   }
   bug_check(marks == 2, "plan: ", marks, " steps were logged, not 2");
+}
+
+bool is_offloaded(const WorkLog& log, const RankSpeed& speed) {
+  return std::ranges::any_of(log.entries(), [&](const WorkLog::Entry& entry) {
+    return entry.action == WorkLog::Action::work && speed.is_offload(entry.cost);
+  });
+}
+
+// Of the same step.
+void time_step(const WorkLog& log, const PlanOptions& options, RankPlan& rank) {
   if (!options.hardware) return;
-  if (options.device.is_cuda() && (zero.offload_optimizer.device != zero::OffloadDevice::none ||
-                                   zero.offload_param.device != zero::OffloadDevice::none)) {
-    rank.no_time = "a GPU's hardware file does not say how fast its host is, which offload needs";
+  const Hardware& hardware = *options.hardware;
+  const RankSpeed speed(hardware, options.num_threads, options.ranks_per_host);
+  const bool offloaded = is_offloaded(log, speed);
+  if (offloaded && !hardware.host && options.device.is_cuda()) {
+    rank.no_time =
+        concat("the hardware file of '", hardware.name,
+               "' has no \"host\": how fast a GPU's host and the way there are; `zinc bench "
+               "ceilings --device cuda --json FILE` measures it");
     return;
   }
-  const RankSpeed speed(*options.hardware, options.num_threads, options.ranks_per_host);
   const std::vector<PlayedMoment> steps = play(log, speed);
   StepTime time = between(steps[0], steps[1]);
+  if (offloaded) {
+    const std::vector<PlayedMoment> without = play(log, speed, true);
+    time.exposed_offload_seconds = time.step_seconds - between(without[0], without[1]).step_seconds;
+  }
   if (rank.swap != zero::SwapTraffic{} && options.hardware->disk) {
     time.swap_seconds = options.ranks_per_host * options.hardware->disk->seconds(
                                                      rank.swap.bytes_read, rank.swap.bytes_written);
@@ -165,15 +187,13 @@ Plan plan_of_rank(const ModelConfigFile& model_config, const Config& config,
   plan.fullest.peaks = world.context().allocator().report();
   plan.flops_per_step = model->flops_per_token(options.seq) *
                         static_cast<double>(plan.tokens_per_step) / options.world;
-  time_step(log, options, config.engine.zero, plan.fullest);
+  count_step(log, plan.fullest);
+  time_step(log, options, plan.fullest);
   return plan;
 }
 
-}  // namespace
-
-Plan make_plan(const ModelConfigFile& model, const Config& config, const PlanOptions& options) {
-  require(options.world > 0 && options.seq > 0 && options.num_threads > 0,
-          "plan: world, seq and threads must be positive");
+Plan plan_as_configured(const ModelConfigFile& model, const Config& config,
+                        const PlanOptions& options) {
   Plan plan = plan_of_rank(model, config, options, 0);
   // Shards are equal; but the last rank's may hold what is left of uneven partitions.
   if (options.world > 1) {
@@ -181,6 +201,58 @@ Plan make_plan(const ModelConfigFile& model, const Config& config, const PlanOpt
     if (last.fullest.device_peak() > plan.fullest.device_peak()) plan = std::move(last);
   }
   return plan;
+}
+
+// What is in the way of the update on the device whose plan this would be; empty: nothing.
+std::string why_not_on_device(const Plan& device) {
+  const int64_t room = device.options.device_room;
+  const int64_t bytes = device.fullest.peaks.reserved[static_cast<size_t>(Tier::device)].peak;
+  if (room == 0 || bytes <= room) return "";
+  return fmt::format("because its buffers do not fit on the device: {} of {} bytes", bytes, room);
+}
+
+Plan plan_of_choice(const ModelConfigFile& model, const Config& config,
+                    const PlanOptions& options) {
+  Config way = config;
+  way.engine.offload_step = zero::OffloadStep::host;
+  Plan host = plan_as_configured(model, way, options);
+  OffloadChoice choice;
+  if (!host.fullest.time) {
+    choice.why = options.hardware ? concat("because ", host.fullest.no_time)
+                                  : "because there is no hardware file to choose by";
+    host.offload_choice = choice;
+    return host;
+  }
+  choice.host_seconds = host.fullest.time->step_seconds;
+  way.engine.offload_step = zero::OffloadStep::device;
+  try {
+    Plan device = plan_as_configured(model, way, options);
+    choice.device_seconds = device.fullest.time->step_seconds;
+    const double ms[] = {1e3 * *choice.host_seconds, 1e3 * *choice.device_seconds};
+    choice.why = why_not_on_device(device);
+    if (choice.why.empty() && ms[1] < ms[0]) {
+      choice.step = zero::OffloadStep::device;
+      choice.why = fmt::format("{:.3f} ms a step where the host takes {:.3f} ms", ms[1], ms[0]);
+      device.offload_choice = choice;
+      return device;
+    }
+    if (choice.why.empty()) {
+      choice.why = fmt::format("{:.3f} ms a step where the device takes {:.3f} ms", ms[0], ms[1]);
+    }
+  } catch (const OutOfMemory&) {
+    choice.why = "because the buffers of the device's way are beyond the limit of its memory";
+  }
+  host.offload_choice = choice;
+  return host;
+}
+
+}  // namespace
+
+Plan make_plan(const ModelConfigFile& model, const Config& config, const PlanOptions& options) {
+  require(options.world > 0 && options.seq > 0 && options.num_threads > 0,
+          "plan: world, seq and threads must be positive");
+  return leaves_offload_step_open(config.engine) ? plan_of_choice(model, config, options)
+                                                 : plan_as_configured(model, config, options);
 }
 
 std::optional<double> Plan::tokens_per_second() const {

@@ -18,6 +18,7 @@
 #include "train/config/config.h"
 #include "train/hub/model_config.h"
 #include "train/plan/hardware.h"
+#include "train/plan/offload_choice.h"
 #include "train/plan/playback.h"
 #include "zero/engine.h"
 
@@ -34,6 +35,15 @@ struct PlanOptions {
   bool save = true;
   int ranks_per_host = 1;              // that share a host; for the time alone
   std::optional<Hardware> hardware{};  // whose times are wanted
+  // Bytes that a rank may reserve on the device, for the choice of an offload_step; 0: not known.
+  int64_t device_room = 0;
+};
+
+// Bytes between host memory and device in one step.
+struct CopyTraffic {
+  int64_t to_device = 0;
+  int64_t to_host = 0;
+  friend bool operator==(const CopyTraffic&, const CopyTraffic&) = default;
 };
 
 // What one rank takes.
@@ -44,6 +54,7 @@ struct RankPlan {
   std::string peak_moment;       // what the engine was at then
   comm::PhantomLedger step;      // traffic of one optimizer step, after the first
   zero::SwapTraffic swap;        // of the same step, with the disk
+  CopyTraffic copies;            // likewise
   int64_t kernel_flops = 0;      // of that step: all kernels, recomputation included
   std::optional<StepTime> time;  // of that step, where the plan was given the hardware
   std::string no_time;           // why there is none although it was
@@ -56,13 +67,15 @@ struct Plan {
   int64_t num_parameters = 0;
   int64_t tokens_per_step = 0;  // of all ranks
   double flops_per_step = 0.0;  // model FLOP of one rank: nn::Model::flops_per_token
+  std::optional<OffloadChoice> offload_choice{};  // where the configuration leaves it open
   // Absent where there is no time.
   std::optional<double> tokens_per_second() const;
   uint64_t schedule_hash = 0;
 };
 
-// `config` is for options.world ranks. Throws what a run would throw: ConfigError, OutOfMemory
-// where the configuration limits a tier.
+// `config` is for options.world ranks; an offload_step that it leaves open is chosen, and the plan
+// is that of the choice. Throws what a run would throw: ConfigError, OutOfMemory where the
+// configuration limits a tier.
 Plan make_plan(const ModelConfigFile& model, const Config& config, const PlanOptions& options);
 
 // A change of the configuration, as words for a person: `"stage": 2`.

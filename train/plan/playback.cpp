@@ -12,10 +12,12 @@ namespace zinc::train {
 namespace {
 
 constexpr int kCompute = static_cast<int>(StreamRole::compute);
+constexpr int kNumStreams = kNumStreamRoles + 1;  // with a GPU's host
 
 class Player {
  public:
-  Player(const WorkLog& log, const RankSpeed& speed) : log_(log), speed_(speed) {}
+  Player(const WorkLog& log, const RankSpeed& speed, bool free_offload)
+      : log_(log), speed_(speed), free_offload_(free_offload) {}
 
   std::vector<PlayedMoment> run() {
     while (true) {
@@ -33,7 +35,7 @@ class Player {
     bool is_wait = false;
     int source = 0;      // of a wait
     int64_t count = 0;   // likewise
-    bool kernel = true;  // of work: no collective
+    bool kernel = true;  // of work: no collective, no copy from or to host memory
     double left = 0.0;   // seconds, alone on the machine
   };
   struct Queue {
@@ -90,12 +92,21 @@ class Player {
 
   Item work(const WorkLog::Entry& entry) {
     const int threads = entry.stream == kCompute ? speed_.threads() : 1;
-    const double seconds = speed_.seconds(entry.label, entry.cost, threads);
-    const bool kernel = entry.cost.kind != WorkKind::collective;
-    if (!kernel) totals_.communication += seconds;
+    const bool offload = speed_.is_offload(entry.cost);
+    const double seconds =
+        offload && free_offload_ ? 0.0 : speed_.seconds(entry.label, entry.cost, threads);
+    const bool kernel = entry.cost.kind != WorkKind::collective && !offload;
+    if (entry.cost.kind == WorkKind::collective) totals_.communication += seconds;
+    if (offload) offload_of(entry.cost.place) += seconds;
     if (kernel && entry.stream == kCompute) totals_.compute += seconds;
     totals_.flops += entry.cost.flops;
     return {.kernel = kernel, .left = seconds};
+  }
+
+  double& offload_of(WorkPlace place) {
+    OffloadTime& offload = totals_.offload;
+    if (place == WorkPlace::host) return offload.on_host;
+    return place == WorkPlace::to_device ? offload.to_device : offload.to_host;
   }
 
   void block_host(int source, int64_t count) {
@@ -112,7 +123,7 @@ class Player {
   bool advance() {
     double busy_threads = 0.0;
     double shortest = std::numeric_limits<double>::infinity();
-    for (int s = 0; s < kNumStreamRoles; ++s) {
+    for (int s = 0; s < kNumStreams; ++s) {
       if (!is_busy(s)) continue;
       const Item& head = queue(s).items.front();
       busy_threads += s == kCompute && head.kernel ? speed_.threads() : 1;
@@ -121,7 +132,7 @@ class Player {
     if (busy_threads == 0.0) return false;
     const double cores = speed_.cores();
     const double rate = cores == 0.0 ? 1.0 : std::min(1.0, cores / busy_threads);
-    for (int s = 0; s < kNumStreamRoles; ++s) {
+    for (int s = 0; s < kNumStreams; ++s) {
       if (!is_busy(s)) continue;
       Item& head = queue(s).items.front();
       head.left = head.left <= shortest ? 0.0 : head.left - shortest;
@@ -132,8 +143,9 @@ class Player {
 
   const WorkLog& log_;
   const RankSpeed& speed_;
-  std::array<Queue, kNumStreamRoles> queues_{};
-  std::array<int64_t, kNumStreamRoles> issued_{};
+  const bool free_offload_;
+  std::array<Queue, kNumStreams> queues_{};
+  std::array<int64_t, kNumStreams> issued_{};
   size_t next_ = 0;
   int host_source_ = 0;
   int64_t host_count_ = 0;
@@ -144,14 +156,17 @@ class Player {
 
 }  // namespace
 
-std::vector<PlayedMoment> play(const WorkLog& log, const RankSpeed& speed) {
-  return Player(log, speed).run();
+std::vector<PlayedMoment> play(const WorkLog& log, const RankSpeed& speed, bool free_offload) {
+  return Player(log, speed, free_offload).run();
 }
 
 StepTime between(const PlayedMoment& begin, const PlayedMoment& end) {
   return {.step_seconds = end.seconds - begin.seconds,
           .compute_seconds = end.compute - begin.compute,
-          .communication_seconds = end.communication - begin.communication};
+          .communication_seconds = end.communication - begin.communication,
+          .offload = {.to_device = end.offload.to_device - begin.offload.to_device,
+                      .to_host = end.offload.to_host - begin.offload.to_host,
+                      .on_host = end.offload.on_host - begin.offload.on_host}};
 }
 
 }  // namespace zinc::train

@@ -8,10 +8,14 @@
 // device, in no time, until it waits for a result; kernels and copies between devices do not slow
 // each other down.
 //
+// Copies between host and device have the link of their direction to themselves; what a GPU's host
+// computes for offload has a stream of its own beside the device.
+//
 // Not modelled: caches (every kernel reads and writes memory), ranks that are slower than others,
 // reading data, what the host itself does between kernels on a GPU.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -22,17 +26,28 @@
 
 namespace zinc::train {
 
+// What moves between host and device, and what a GPU's host computes, each as if alone.
+struct OffloadTime {
+  double to_device = 0.0;
+  double to_host = 0.0;
+  double on_host = 0.0;
+  friend bool operator==(const OffloadTime&, const OffloadTime&) = default;
+};
+
 // What happened until a mark of the log.
 struct PlayedMoment {
   std::string_view label;
   double seconds = 0.0;        // on the clock
   double compute = 0.0;        // kernels of the compute stream, each alone on the machine
   double communication = 0.0;  // collectives of all streams, likewise
+  OffloadTime offload;         // likewise
   int64_t flops = 0;           // of all kernels
 };
 
-// One moment for each mark. Throws ConfigError as RankSpeed does.
-std::vector<PlayedMoment> play(const WorkLog& log, const RankSpeed& speed);
+// One moment for each mark. `free_offload`: as if what is_offload() names took no time. Throws
+// ConfigError as RankSpeed does.
+std::vector<PlayedMoment> play(const WorkLog& log, const RankSpeed& speed,
+                               bool free_offload = false);
 
 // A step of one rank.
 struct StepTime {
@@ -43,8 +58,14 @@ struct StepTime {
   // is taken to overlap with everything else, so a step lasts as long as the longer of the two.
   std::optional<double> swap_seconds;
   double exposed_swap_seconds = 0.0;  // that swap adds to step_seconds
-  // What communication adds to the step: its length beyond that of its compute.
-  double exposed_seconds() const { return step_seconds - exposed_swap_seconds - compute_seconds; }
+  OffloadTime offload;
+  double exposed_offload_seconds = 0.0;  // that it adds to step_seconds
+  // What communication adds to the step: its length beyond that of all else.
+  double exposed_seconds() const {
+    const double rest =
+        step_seconds - exposed_swap_seconds - exposed_offload_seconds - compute_seconds;
+    return std::max(0.0, rest);  // sums in another order
+  }
 };
 StepTime between(const PlayedMoment& begin, const PlayedMoment& end);
 

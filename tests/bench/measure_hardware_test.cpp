@@ -1,0 +1,31 @@
+// What `zinc bench ceilings --json` measures, with sizes that end at once: every key is there, and
+// the file can be read.
+#include <gtest/gtest.h>
+
+#include "tests/bench/measured_hardware.h"
+
+namespace zinc::bench {
+namespace {
+
+TEST(MeasureHardware, OfACpu_HasEveryKeyAndTheCopiesBetweenItsArenas) {
+  const train::Hardware hardware = measured_in_small(kCpu);
+  EXPECT_EQ(hardware.device, DeviceKind::cpu);
+  EXPECT_EQ(hardware.threads, 1);
+  EXPECT_EQ(hardware.host->update_bytes_per_second, 0.0);  // the host computes as the device does
+}
+
+TEST(HostRates, CopyTwiceAsLargeTakesNoLessTime) {
+  Context context({.num_threads = 1});
+  // 64 KiB and 16 MiB: the larger one is 256 times the work, so time grows; a rate that forgot its
+  // bytes would be 256 times as high.
+  const auto rate = [&](int64_t bytes) {
+    return measure_host_rates(context, {.bytes = bytes, .seconds = 0.0}).to_host_bytes_per_second;
+  };
+  const double small = rate(int64_t{64} << 10);
+  const double large = rate(int64_t{16} << 20);
+  EXPECT_LT(static_cast<double>(int64_t{64} << 10) / small,
+            static_cast<double>(int64_t{16} << 20) / large);
+}
+
+}  // namespace
+}  // namespace zinc::bench
