@@ -4,7 +4,8 @@
 // cut into blocks by the shape alone and computes each block by a BlockProduct. A product is made
 // by the issuing thread and may then run on any number of threads at once. It never spawns threads,
 // so a block's bits depend on its shape, strides, dtype, the ISA and the library version alone.
-// Two implementations: oneDNN (gemm_onednn.cpp) and Highway loops (gemm_no_onednn.cpp).
+// Three implementations: AVX512-BF16 loops for bf16 where the CPU has them (bf16_product.cpp), else
+// oneDNN (gemm_onednn.cpp) or, in a build without it, Highway loops (gemm_no_onednn.cpp).
 #pragma once
 
 #include <cstddef>
@@ -36,8 +37,13 @@ class BlockProduct {
   virtual ~BlockProduct() = default;
   // Bytes that one running call needs for itself, aligned to 64.
   virtual int64_t scratch_bytes() const = 0;
-  // Thread-safe.
-  virtual void run(const void* a, const void* b, float* c, std::byte* scratch) const = 0;
+  // Thread-safe. `same_b`: the last product that ran on this scratch had the same b, n and k, and
+  // differed from this one in a and m at most; what was copied of b there may be used again.
+  virtual void run(const void* a, const void* b, float* c, std::byte* scratch,
+                   bool same_b) const = 0;
+  void run(const void* a, const void* b, float* c, std::byte* scratch) const {
+    run(a, b, c, scratch, false);
+  }
 };
 
 using BlockProductPtr = std::shared_ptr<const BlockProduct>;

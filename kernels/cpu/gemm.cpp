@@ -8,10 +8,13 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "core/context.h"
 #include "core/error.h"
 #include "core/parallel.h"
+#include "kernels/cpu/bf16_product.h"
 #include "kernels/cpu/block_product.h"
 #include "kernels/cpu/gemm_epilogue.h"
 #include "kernels/cpu/gemm_plan.h"
@@ -66,7 +69,7 @@ struct Work {
             .rows = std::min(plan.tile_m, p.m - i),
             .cols = std::min(plan.tile_n, p.n - j)};
   }
-  void multiply(const Tile& tile, int64_t slice, float* to) const;
+  void multiply(const Tile& tile, int64_t slice, bool same_b, float* to) const;
   void finish(const Tile& tile, const float* slices) const;
   void run() const;
 };
@@ -77,7 +80,7 @@ Pointer* advance(Pointer* pointer, int64_t elements, DType dtype) {
   return pointer == nullptr ? nullptr : static_cast<Byte*>(pointer) + elements * size_of(dtype);
 }
 
-void Work::multiply(const Tile& tile, int64_t slice, float* to) const {
+void Work::multiply(const Tile& tile, int64_t slice, bool same_b, float* to) const {
   const int64_t q = slice * plan.slice_k;
   const bool last_m = tile.rows != plan.tile_m;
   const bool last_n = tile.cols != plan.tile_n;
@@ -86,7 +89,7 @@ void Work::multiply(const Tile& tile, int64_t slice, float* to) const {
   const int64_t b_at = p.transpose_b ? tile.j * p.ldb + q : q * p.ldb + tile.j;
   const auto& product = products[static_cast<size_t>(last_m * 4 + last_n * 2 + last_k)];
   product->run(advance(p.a, p.offset(tile.index, p.a_step) + a_at, p.dtype),
-               advance(p.b, p.offset(tile.index, p.b_step) + b_at, p.dtype), to, scratch());
+               advance(p.b, p.offset(tile.index, p.b_step) + b_at, p.dtype), to, scratch(), same_b);
 }
 
 void Work::finish(const Tile& tile, const float* slices) const {
@@ -119,19 +122,24 @@ void Work::run() const {
   }
   if (plan.k_slices > 1) {
     parallel_for(tiles * plan.k_slices, 1, [&](int64_t t, int64_t) {
-      multiply(tile(t / plan.k_slices), t % plan.k_slices, buffer(t));
+      multiply(tile(t / plan.k_slices), t % plan.k_slices, false, buffer(t));
     });
     parallel_for(tiles, 1, [&](int64_t t, int64_t) { finish(tile(t), buffer(t * plan.k_slices)); });
     return;
   }
+  // A thread's tiles follow each other, along m first.
+  std::vector<int64_t> last_column(static_cast<size_t>(num_threads), -1);
   parallel_for(tiles, 1, [&](int64_t t, int64_t) {
     const Tile here = tile(t);
+    const int64_t column = t / plan.m_tiles;
+    const bool same_b =
+        std::exchange(last_column[static_cast<size_t>(omp_get_thread_num())], column) == column;
     if (direct) {
       float* c = static_cast<float*>(p.c) + p.offset(here.index, p.c_step);
-      multiply(here, 0, c + here.i * p.ldc + here.j);
+      multiply(here, 0, same_b, c + here.i * p.ldc + here.j);
     } else {
       float* sums = buffer(omp_get_thread_num());
-      multiply(here, 0, sums);
+      multiply(here, 0, same_b, sums);
       finish(here, sums);
     }
   });
@@ -181,6 +189,9 @@ void run_product(const MatrixProduct& product, const char* label, StreamRef stre
   auto work = std::make_shared<Work>();
   work->p = product;
   work->plan = plan_gemm(product.m, product.n, product.k, product.batch());
+  if (is_bf16_product(product.dtype)) {
+    work->plan = retile(work->plan, product.batch(), product.transpose_a, omp_get_max_threads());
+  }
   work->direct = goes_straight_to_c(product, work->plan);
   work->num_threads = omp_get_max_threads();
   work->buffer_stride = tile_stride(work->plan.tile_n);

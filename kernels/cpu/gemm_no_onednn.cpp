@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "kernels/cpu/bf16_product.h"
 #include "kernels/cpu/block_product.h"
 #include "kernels/cpu/highway_targets.h"
 #undef HWY_TARGET_INCLUDE
@@ -160,7 +161,7 @@ class HighwayProduct final : public BlockProduct {
   int64_t scratch_bytes() const override {
     return (kPackedAFloats + packed_b_floats(shape_)) * static_cast<int64_t>(sizeof(float));
   }
-  void run(const void* a, const void* b, float* c, std::byte* scratch) const override {
+  void run(const void* a, const void* b, float* c, std::byte* scratch, bool) const override {
     HWY_DYNAMIC_DISPATCH(multiply)(shape_, a, b, c, reinterpret_cast<float*>(scratch));
   }
 
@@ -172,6 +173,7 @@ class HighwayProduct final : public BlockProduct {
 
 BlockProductPtr block_product(Context&, const BlockShape& shape) {
   bug_check(shape.dtype != DType::f64 && is_float(shape.dtype), "block product of ", shape.dtype);
+  if (is_bf16_product(shape.dtype)) return make_bf16_product(shape);
   return std::make_shared<const HighwayProduct>(shape);
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/bf16_product.h"
+
 namespace zinc::kernels::cpu {
 namespace {
 
@@ -22,6 +24,18 @@ constexpr int64_t kUnitN = 48;
 constexpr int64_t kMinTasks = 16;
 constexpr int64_t kMinSliceK = 1024;
 constexpr int64_t kLongSliceK = 4096;
+
+// Note [Tiles of packed products]
+// bf16_product packs B once for a column of tiles if all of k fits into one part, else once for
+// each tile. So tiles are low where it does, and their sums are still in the second-level cache
+// when the epilogue reads them, and high where it does not. A transposed A is packed for each tile:
+// then wide tiles pack it seldom. Of the CPU's peak, one thread, Zen 4, products of GPT-2 124M with
+// 512 tokens, in one run with tiles of 512 x 384 for all: 0.83 -> 0.86, 0.78 -> 0.85, 0.82 -> 0.86.
+constexpr int64_t kLowTileM = 128;
+constexpr int64_t kHighTileM = 512;
+constexpr int64_t kNarrowTileN = 192;
+constexpr int64_t kWideTileN = 768;
+constexpr int64_t kTasksPerThread = 8;  // more than that even out by themselves
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -55,6 +69,24 @@ GemmPlan plan_gemm(int64_t m, int64_t n, int64_t k, int64_t batch) {
   }
   plan.slice_k = slices == 1 ? k : divide_up(divide_up(k, slices), 64) * 64;
   plan.k_slices = k == 0 ? 1 : divide_up(k, plan.slice_k);
+  return plan;
+}
+
+GemmPlan retile(GemmPlan plan, int64_t batch, bool transpose_a, int64_t threads) {
+  if (plan.k_slices > 1) return plan;
+  const bool is_low = !transpose_a && plan.k <= kBf16Part;
+  int64_t m_parts = divide_up(plan.m, is_low ? kLowTileM : kHighTileM);
+  int64_t n_parts = divide_up(plan.n, transpose_a ? kWideTileN : kNarrowTileN);
+  const auto tasks = [&] { return batch * m_parts * n_parts; };
+  while (tasks() < threads && n_parts < plan.n / kMinTileN) ++n_parts;
+  while (tasks() < kTasksPerThread * threads && tasks() % threads != 0 &&
+         m_parts < plan.m / kMinTileM) {
+    ++m_parts;
+  }
+  plan.tile_m = tile_for(plan.m, m_parts, kUnitM);
+  plan.tile_n = tile_for(plan.n, n_parts, kUnitN);
+  plan.m_tiles = divide_up(plan.m, plan.tile_m);
+  plan.n_tiles = divide_up(plan.n, plan.tile_n);
   return plan;
 }
 

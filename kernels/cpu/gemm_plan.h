@@ -20,6 +20,10 @@ struct GemmPlan {
 // tasks, so each is cut less.
 GemmPlan plan_gemm(int64_t m, int64_t n, int64_t k, int64_t batch = 1);
 
+// The same slices in other tiles, which suit `threads` and a product of the kind of bf16_product.h:
+// there an element's bits hang on its slice alone, so that tiles may follow the thread count.
+GemmPlan retile(GemmPlan plan, int64_t batch, bool transpose_a, int64_t threads);
+
 // Floats from one row of a tile's buffer to the next: an odd number of cache lines, because rows
 // at powers of two would share few sets of the first-level cache.
 int64_t tile_stride(int64_t tile_n);

@@ -17,14 +17,21 @@
 
 #include "kernels/cpu/softmax_rows-inl.h"
 
+#ifndef ZINC_KERNELS_CPU_SOFTMAX_ONCE
+#define ZINC_KERNELS_CPU_SOFTMAX_ONCE
+namespace zinc::kernels::cpu {
+
+// Columns of a row whose exponentials are kept in f32 between their sum and the division, and of an
+// f32 row from which on rows are computed in turns.
+inline constexpr int64_t kKeptColumns = 65536;
+inline constexpr int64_t kKeptColumnsF32 = 4096;
+
+}  // namespace zinc::kernels::cpu
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace zinc::kernels::cpu {
 namespace HWY_NAMESPACE {
-
-// Columns of a row whose exponentials are kept in f32 between their sum and the division. A long
-// f32 row keeps them in y: so much is then in flight that room of its own costs more than it saves.
-constexpr int64_t kKeptColumns = 65536;
-constexpr int64_t kKeptColumnsF32 = 4096;
 
 // Exponentials are kept and scaled once their sum is known. Memory works on `next`, as long as x,
 // meanwhile.
@@ -44,6 +51,57 @@ HWY_INLINE void forward_keeping(const T* x, const T* next, T* y, float* kept, in
       [&](int64_t c, auto load, auto store)
           HWY_ATTR { store(hn::Mul(load(kept + c), factor), y + c); },
       past, head_of(y));
+}
+
+// Note [Long rows in turns]
+// A long row's maximum, its exponentials and their scaling each take about as long as memory takes
+// for the row. So while the exponentials of a row are computed those of the row before are scaled
+// and stored, and the next row is fetched: memory reads and writes all the time.
+inline void forward_in_turns(const float* x, float* y, int64_t rows, int64_t n, bool past) {
+  float room[2][kKeptColumns];
+  const int64_t lanes = lane_count();
+  float factor_before = 0.0f;
+  for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
+    const float* next = r + 1 < rows ? x + n : x;
+    float* kept = room[r % 2];
+    const float* before = room[(r + 1) % 2];
+    float* y_before = r > 0 ? y - n : y;
+    const int64_t head = r > 0 && past ? head_of(y_before) : 0;
+    const int64_t end = r > 0 ? n - lanes : -1;
+    const auto factors = hn::Set(Lanes(), factor_before);
+    RowSum row;
+    row.max = max_of(x, n);
+    const float sum =
+        exp_sum(x, n, 1.0f, row.shift(), [&](int64_t c, LaneVec e, auto store) HWY_ATTR {
+          hwy::Prefetch(next + c);
+          store(e, kept + c);
+          const int64_t b = c + head;
+          if (b <= end) {
+            const auto scaled = hn::Mul(load_lanes(before + b), factors);
+            if (past) {
+              stream_lanes(scaled, y_before + b);
+            } else {
+              store_lanes(scaled, y_before + b);
+            }
+          }
+        });
+    if (r > 0) {
+      const int64_t done = head + (n - head) / lanes * lanes;
+      for (int64_t c = 0; c < head; ++c) y_before[c] = before[c] * factor_before;
+      for (int64_t c = done; c < n; ++c) y_before[c] = before[c] * factor_before;
+    }
+    factor_before = 1.0f / sum;
+  }
+  if (rows > 0) {
+    const float* before = room[(rows + 1) % 2];
+    const auto factors = hn::Set(Lanes(), factor_before);
+    y -= n;
+    for_each_vector(
+        n,
+        [&](int64_t c, auto load, auto store)
+            HWY_ATTR { store(hn::Mul(load(before + c), factors), y + c); },
+        past, head_of(y));
+  }
 }
 
 // Exponentials are computed twice.
@@ -77,13 +135,14 @@ void backward_row(const T* dy, const T* y, T* dx, int64_t n, bool past) {
 
 template <class T>
 void forward_rows(const T* x, T* y, int64_t rows, int64_t n, bool past) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (n > kKeptColumnsF32 && n <= kKeptColumns) return forward_in_turns(x, y, rows, n, past);
+  }
   float kept[kKeptColumns];
   for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
     const T* next = r + 1 < rows ? x + n : x;
     if (n <= (std::is_same_v<T, float> ? kKeptColumnsF32 : kKeptColumns)) {
       forward_keeping(x, next, y, kept, n, past);
-    } else if constexpr (std::is_same_v<T, float>) {
-      forward_keeping(x, next, y, y, n, false);
     } else {
       forward_again(x, y, n, past);
     }
@@ -130,8 +189,15 @@ HWY_EXPORT(backward_f32);
 HWY_EXPORT(backward_bf16);
 HWY_EXPORT(backward_f16);
 
-// Chunks of rows of about this many elements are a thread's turn.
+// Chunks of rows of about this many elements are a thread's turn. A chunk of long rows that go past
+// the caches has rows enough that the first read and the last write do not count.
 constexpr int64_t kGrain = 1 << 15;
+constexpr int64_t kLongRowsPast = 32;
+
+int64_t rows_of_a_turn(int64_t n, bool past) {
+  const int64_t rows = past_caches_grain(kGrain, past) / n;
+  return past && n > kKeptColumnsF32 ? std::max(rows, kLongRowsPast) : rows;
+}
 
 void forward(const double* x, double* y, int64_t rows, int64_t n, bool /*past*/) {
   for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
@@ -177,11 +243,10 @@ void softmax_forward(const SoftmaxForward& args) {
     const T* x = args.x.data_as<T>();
     T* y = args.y.data_as<T>();
     const bool past = past_caches(args.y, args.x);
-    parallel_for(args.x.rows(), past_caches_grain(kGrain, past) / n,
-                 [&](int64_t begin, int64_t end) {
-                   forward(x + begin * n, y + begin * n, end - begin, n, past);
-                   if (past) flush_past_caches();
-                 });
+    parallel_for(args.x.rows(), rows_of_a_turn(n, past), [&](int64_t begin, int64_t end) {
+      forward(x + begin * n, y + begin * n, end - begin, n, past);
+      if (past) flush_past_caches();
+    });
   });
 }
 

@@ -270,6 +270,7 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
     config.engine.precision.check_overflow = true;
     config.engine.zero.stage = stage;
     config.engine.zero.sub_group_size = 2048;
+    config.engine.zero.param_persistence_threshold = 100;  // else all of this model's stay
     config.engine.zero.offload_optimizer = {
         .device = optimizer, .nvme_path = folder.path(), .pipeline_read = true, .ratio = ratio};
     config.engine.zero.offload_param = {.device = parameters,

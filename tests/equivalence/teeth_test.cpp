@@ -101,12 +101,16 @@ TEST(Teeth, WaitsLeftOut_ShowUnderShuffledExecution) {
   const Case c{3, 1};
   for (const int stage : {2, 3}) {
     const Outcome reference = run(c, sharded(c, stage), kSteps);
-    RunOptions options = with_fault<SkippedWaits>(5);
-    options.execution = ContextOptions::Execution::shuffled;
+    // Memory that a reduction gave back, and that is waited for when it is taken again, covers most
+    // of what is left out: one run in 30 to 60 shows it.
     bool found = false;
-    for (uint64_t seed = 1; seed <= 20 && !found; ++seed) {
-      options.shuffle_seed = seed;
-      found = !(run(c, sharded(c, stage), kSteps, options) == reference);
+    for (const int first : {3, 1, 5, 8}) {
+      RunOptions options = with_fault<SkippedWaits>(first);
+      options.execution = ContextOptions::Execution::shuffled;
+      for (uint64_t seed = 1; seed <= 20 && !found; ++seed) {
+        options.shuffle_seed = seed;
+        found = !(run(c, sharded(c, stage), kSteps, options) == reference);
+      }
     }
     EXPECT_TRUE(found) << "stage " << stage;
   }

@@ -156,6 +156,25 @@ TEST(PastCaches, RowsFromAnywhere_ArriveWhole) {
   }
 }
 
+// Rows so long that one is stored while the next is computed, alone and in turns of several.
+TEST(PastCaches, LongRowsOfSoftmax_ArriveWhole) {
+  constexpr int64_t kLong = 5003;
+  const int64_t rows = kPastCachesBytes / (kLong * 4) + 3;
+  const HostArray flat = random_rows(rows * kLong / kCols + 1, DType::f32, 1);
+  const View x(flat.view().data(), DType::f32, Shape{rows, kLong}, kCpu);
+  HostArray y(Shape{rows, kLong}, DType::f32), single(Shape{1, kLong}, DType::f32);
+  ASSERT_TRUE(past_caches(y.view(), x));
+  test::CpuContext context;
+  softmax_forward({.x = x, .y = y}, context.stream());
+  for (int64_t r = 0; r < rows; r = r + 1 < rows && r > 70 ? std::min(r + 37, rows - 1) : r + 1) {
+    softmax_forward({.x = x.narrow(0, r, 1), .y = single}, context.stream());
+    ASSERT_EQ(std::memcmp(y.view().data_as<float>() + r * kLong, single.view().data(),
+                          static_cast<size_t>(kLong * 4)),
+              0)
+        << r;
+  }
+}
+
 TEST(PastCaches, LongRunsOfAPermutation_ArriveWhole) {
   const int64_t n = kPastCachesBytes / (4 * kCols * 4) + 1;
   const HostArray x = random_rows(4 * n, DType::f32, 1);
