@@ -39,7 +39,8 @@ bool swaps(const zero::EngineConfig& engine) { return !swap_folders(engine).empt
 
 bool offloads(const zero::EngineConfig& engine) {
   return engine.zero.offload_optimizer.device != zero::OffloadDevice::none ||
-         engine.zero.offload_param.device != zero::OffloadDevice::none;
+         engine.zero.offload_param.device != zero::OffloadDevice::none ||
+         (engine.recompute.is_on() && engine.recompute.inputs_on() != zero::OffloadDevice::none);
 }
 
 std::vector<std::string> swap_notes(const zero::EngineConfig& engine) {

@@ -353,7 +353,9 @@ int train_on(comm::World& world, Job& job, const Options& options) {
   if (const auto code = fails_on_a_rank(world, look_ahead)) return *code;
   const zero::OffloadStep choice = share_choice(expected, world);
   if (choice != zero::OffloadStep::automatic) job.config.engine.offload_step = choice;
-  const auto make_folder = [&] { output.emplace(open_output(job.config, options.out, options.force, world)); };
+  const auto make_folder = [&] {
+    output.emplace(open_output(job.config, options.out, options.force, world));
+  };
   if (const auto code = fails_on_a_rank(world, make_folder)) return *code;
   std::optional<train::TraceWriter> trace;
   if (!job.config.trace.empty()) {

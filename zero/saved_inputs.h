@@ -4,10 +4,11 @@
 // copy-out stream beside the forward pass, and its device memory is given back as soon as the copy
 // is done and no later than kMostOnTheWay saves after it; it comes back on the copy-in stream when
 // backward asks for it. "activation_offload" to nvme: host memory is only where it passes through,
-// see Note [Inputs on NVMe]; space and buffers are made for the first input and kept from step to
-// step. "contiguous_memory_optimization": copied to places of one allocation, which is made and
-// kept likewise, so that what lives longest in a step leaves no gaps among what comes and goes
-// (DeepSpeed, runtime/activation_checkpointing); there is nothing to do for it on NVMe.
+// see Note [Inputs on NVMe]; space and buffers are made for the first input of a size, as models
+// save them, and kept from step to step. "contiguous_memory_optimization": copied to places of one
+// allocation, which is made and kept likewise, so that what lives longest in a step leaves no gaps
+// among what comes and goes (DeepSpeed, runtime/activation_checkpointing); there is nothing to do
+// for it on NVMe.
 #pragma once
 
 #include <deque>

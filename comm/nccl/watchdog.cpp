@@ -153,19 +153,23 @@ void Watchdog::expire(const Flight& flight) {
 // Read by a thread of its own: a folder that hangs must not hold up the abort.
 std::string Watchdog::heartbeats() const {
   if (heartbeat_ == nullptr) return "";
-  const auto read = std::make_shared<std::promise<std::string>>();
-  std::future<std::string> table = read->get_future();
-  std::thread([read, heartbeat = heartbeat_] {
-    try {
-      read->set_value(heartbeat->table());
-    } catch (...) {
-      read->set_exception(std::current_exception());
+  try {
+    const auto read = std::make_shared<std::promise<std::string>>();
+    std::future<std::string> table = read->get_future();
+    std::thread([read, heartbeat = heartbeat_] {
+      try {
+        read->set_value(heartbeat->table());
+      } catch (...) {
+        read->set_exception(std::current_exception());
+      }
+    }).detach();
+    if (table.wait_for(kTableTime) != std::future_status::ready) {
+      return "\nheartbeats: their folder does not answer";
     }
-  }).detach();
-  if (table.wait_for(kTableTime) != std::future_status::ready) {
-    return "\nheartbeats: their folder does not answer";
+    return concat("\nheartbeats:\n", table.get());
+  } catch (const std::exception&) {  // not even a thread can be had: the text goes without them
+    return "\nheartbeats: cannot be read";
   }
-  return concat("\nheartbeats:\n", table.get());
 }
 
 void Watchdog::give_up(const std::string& why) noexcept {

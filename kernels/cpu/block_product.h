@@ -1,7 +1,8 @@
 // kernels/cpu/block_product.h: the GEMM door: one block of a matrix product on the calling thread.
 //
 // Everything on the CPU that multiplies matrices of f32, bf16 or f16 (gemm, attention, the head) is
-// cut into blocks by the shape alone and computes each block by a BlockProduct. A product is made
+// cut into blocks by the shape (where bits_hang_on_k_alone() by the threads too) and computes each
+// block by a BlockProduct. A product is made
 // by the issuing thread and may then run on any number of threads at once. It never spawns threads,
 // so a block's bits depend on its shape, strides, dtype, the ISA and the library version alone.
 // Three implementations: AVX512-BF16 loops for bf16 where the CPU has them (bf16_product.cpp), else
@@ -51,7 +52,11 @@ using BlockProductPtr = std::shared_ptr<const BlockProduct>;
 // From the context's cache (a Context slot), or made now. Call it on the issuing thread.
 BlockProductPtr block_product(Context& context, const BlockShape& shape);
 
-// "oneDNN 2.6.3" or "Highway".
+// Whether products of this dtype are those of bf16_product.h: an element's bits hang on its slice
+// of k alone, not on the extents of its block.
+bool bits_hang_on_k_alone(DType dtype);
+
+// What multiplies, as in "oneDNN 2.6.3, bf16: own AVX512-BF16" or "Highway".
 std::string block_product_library();
 
 }  // namespace zinc::kernels::cpu

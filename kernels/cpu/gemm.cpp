@@ -14,7 +14,6 @@
 #include "core/context.h"
 #include "core/error.h"
 #include "core/parallel.h"
-#include "kernels/cpu/bf16_product.h"
 #include "kernels/cpu/block_product.h"
 #include "kernels/cpu/gemm_epilogue.h"
 #include "kernels/cpu/gemm_plan.h"
@@ -51,11 +50,12 @@ struct Work {
   int64_t workspace_bytes() const {
     return num_threads * scratch_bytes + num_buffers() * buffer_bytes;
   }
-  std::byte* scratch() const {
+  int thread() const {
     const int thread = omp_get_thread_num();
     bug_check(thread < num_threads, "gemm: runs on more threads than it was issued for");
-    return workspace + thread * scratch_bytes;
+    return thread;
   }
+  std::byte* scratch() const { return workspace + thread() * scratch_bytes; }
   float* buffer(int64_t i) const {
     return reinterpret_cast<float*>(workspace + num_threads * scratch_bytes + i * buffer_bytes);
   }
@@ -132,13 +132,12 @@ void Work::run() const {
   parallel_for(tiles, 1, [&](int64_t t, int64_t) {
     const Tile here = tile(t);
     const int64_t column = t / plan.m_tiles;
-    const bool same_b =
-        std::exchange(last_column[static_cast<size_t>(omp_get_thread_num())], column) == column;
+    const bool same_b = std::exchange(last_column[static_cast<size_t>(thread())], column) == column;
     if (direct) {
       float* c = static_cast<float*>(p.c) + p.offset(here.index, p.c_step);
       multiply(here, 0, same_b, c + here.i * p.ldc + here.j);
     } else {
-      float* sums = buffer(omp_get_thread_num());
+      float* sums = buffer(thread());
       multiply(here, 0, same_b, sums);
       finish(here, sums);
     }
@@ -189,7 +188,7 @@ void run_product(const MatrixProduct& product, const char* label, StreamRef stre
   auto work = std::make_shared<Work>();
   work->p = product;
   work->plan = plan_gemm(product.m, product.n, product.k, product.batch());
-  if (is_bf16_product(product.dtype)) {
+  if (bits_hang_on_k_alone(product.dtype)) {
     work->plan = retile(work->plan, product.batch(), product.transpose_a, omp_get_max_threads());
   }
   work->direct = goes_straight_to_c(product, work->plan);

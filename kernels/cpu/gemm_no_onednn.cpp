@@ -171,13 +171,17 @@ class HighwayProduct final : public BlockProduct {
 
 }  // namespace
 
+bool bits_hang_on_k_alone(DType dtype) { return is_bf16_product(dtype); }
+
 BlockProductPtr block_product(Context&, const BlockShape& shape) {
   bug_check(shape.dtype != DType::f64 && is_float(shape.dtype), "block product of ", shape.dtype);
-  if (is_bf16_product(shape.dtype)) return make_bf16_product(shape);
+  if (bits_hang_on_k_alone(shape.dtype)) return make_bf16_product(shape);
   return std::make_shared<const HighwayProduct>(shape);
 }
 
-std::string block_product_library() { return "Highway"; }
+std::string block_product_library() {
+  return bits_hang_on_k_alone(DType::bf16) ? "Highway, bf16: own AVX512-BF16" : "Highway";
+}
 
 }  // namespace zinc::kernels::cpu
 #endif  // HWY_ONCE

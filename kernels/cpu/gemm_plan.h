@@ -1,4 +1,5 @@
-// kernels/cpu/gemm_plan.h: how a matrix product is cut into tasks, from its shape alone.
+// kernels/cpu/gemm_plan.h: how a matrix product is cut into tasks: slices of k by the shape alone,
+// tiles too unless retile() is asked.
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,8 @@
 // the cache for its second pass: one read and one write of the array.
 #include "kernels/softmax.h"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -189,14 +191,16 @@ HWY_EXPORT(backward_f32);
 HWY_EXPORT(backward_bf16);
 HWY_EXPORT(backward_f16);
 
-// Chunks of rows of about this many elements are a thread's turn. A chunk of long rows that go past
-// the caches has rows enough that the first read and the last write do not count.
+// Chunks of rows of about this many elements are a thread's turn. Where long rows go past the
+// caches in turns, a chunk has rows enough that the first read and the last write do not count, as
+// long as every thread has one.
 constexpr int64_t kGrain = 1 << 15;
 constexpr int64_t kLongRowsPast = 32;
 
-int64_t rows_of_a_turn(int64_t n, bool past) {
-  const int64_t rows = past_caches_grain(kGrain, past) / n;
-  return past && n > kKeptColumnsF32 ? std::max(rows, kLongRowsPast) : rows;
+int64_t rows_of_a_turn(int64_t rows, int64_t n, bool in_turns, bool past) {
+  const int64_t usual = past_caches_grain(kGrain, past) / n;
+  if (!past || !in_turns || n <= kKeptColumnsF32 || n > kKeptColumns) return usual;
+  return std::max(usual, std::min(kLongRowsPast, rows / omp_get_max_threads()));
 }
 
 void forward(const double* x, double* y, int64_t rows, int64_t n, bool /*past*/) {
@@ -243,10 +247,11 @@ void softmax_forward(const SoftmaxForward& args) {
     const T* x = args.x.data_as<T>();
     T* y = args.y.data_as<T>();
     const bool past = past_caches(args.y, args.x);
-    parallel_for(args.x.rows(), rows_of_a_turn(n, past), [&](int64_t begin, int64_t end) {
-      forward(x + begin * n, y + begin * n, end - begin, n, past);
-      if (past) flush_past_caches();
-    });
+    parallel_for(args.x.rows(), rows_of_a_turn(args.x.rows(), n, std::is_same_v<T, float>, past),
+                 [&](int64_t begin, int64_t end) {
+                   forward(x + begin * n, y + begin * n, end - begin, n, past);
+                   if (past) flush_past_caches();
+                 });
   });
 }
 

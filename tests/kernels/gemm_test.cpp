@@ -524,6 +524,26 @@ TEST(BatchedGemm, StridedAndRepeatedBatches_MatchSingleProducts) {
   }
 }
 
+// Tiles of one column follow each other, then those of the next product with another b.
+TEST(BatchedGemm, EachProductHasItsOwnB) {
+  CpuContext context(1);
+  const int64_t B = 2, m = 300, n = 40, k = 70;
+  for (const DType dtype : kShortFloatDTypes) {
+    const HostArray a = HostArray::random({B, m, k}, dtype, 23);
+    const HostArray b = HostArray::random({B, k, n}, dtype, 24);
+    HostArray c({B, m, n}, DType::f32);
+    batched_gemm({.a = a, .b = b, .c = c}, context.stream());
+    for (int64_t i = 0; i < B; ++i) {
+      HostArray one({m, n}, DType::f32);
+      gemm({.a = a.view().narrow(0, i, 1).reshape({m, k}),
+            .b = b.view().narrow(0, i, 1).reshape({k, n}),
+            .c = one},
+           context.stream());
+      for (int64_t x = 0; x < m * n; ++x) ASSERT_NEAR(c.at(i * m * n + x), one.at(x), 1e-3) << i;
+    }
+  }
+}
+
 TEST(BatchedGemm, TransposesAndAccumulation_MatchDefinition) {
   CpuContext context;
   const Extents e{30, 21, 50};
