@@ -15,7 +15,7 @@
 #include <immintrin.h>
 #pragma GCC diagnostic pop
 
-#define ZINC_BF16_DOT __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
+#define ZINC_BF16_DOT __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
 
 namespace zinc::kernels::cpu {
 

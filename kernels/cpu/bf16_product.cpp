@@ -35,7 +35,42 @@ struct TileOfSums {
   int64_t ldc;
   int64_t rows, cols;
   bool accumulate;
+  // Null: the sums stay in c. Else they leave rounded, and c is only read, where it accumulates.
+  uint16_t* rounded;
+  int64_t ld_rounded;
+  const void* bias;  // of the first column; null: none
+  DType bias_dtype;
 };
+
+// The first `count` of 16.
+__mmask16 first_lanes(int64_t count) {
+  return count >= 16 ? 0xffff : static_cast<__mmask16>((1u << count) - 1);
+}
+
+// Round to nearest even, bit for bit as core/float16.h. The instruction would take subnormals for
+// zero.
+ZINC_BF16_DOT inline __m256i round_to_bf16(__m512 x) {
+  constexpr int kSubnormal = 0x20;
+  const __mmask16 subnormal = _mm512_fpclass_ps_mask(x, kSubnormal);
+  const auto rounded = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x));
+  if (subnormal == 0) [[likely]] {
+    return rounded;
+  }
+  const __m512i bits = _mm512_castps_si512(x);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i up = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+  return _mm256_mask_blend_epi16(subnormal, rounded,
+                                 _mm512_cvtepi32_epi16(_mm512_srli_epi32(up, 16)));
+}
+
+ZINC_BF16_DOT inline __m512 load_bias(const TileOfSums& t, int64_t column, __mmask16 mask) {
+  if (t.bias_dtype == DType::f32) {
+    return _mm512_maskz_loadu_ps(mask, static_cast<const float*>(t.bias) + column);
+  }
+  const __m256i bits =
+      _mm256_maskz_loadu_epi16(mask, static_cast<const uint16_t*>(t.bias) + column);
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
 
 // For `Vectors` x 16 columns. kPacked: row_step and pair_step are those of a panel.
 template <int Vectors, bool kPacked>
@@ -52,7 +87,10 @@ ZINC_BF16_DOT void sum_tile(const TileOfSums& t) {
   }
   for (int64_t r = 0; r < t.rows; ++r) {
     for (int v = 0; v < Vectors; ++v) {
-      _mm_prefetch(reinterpret_cast<const char*>(t.c + r * t.ldc + 16 * v), _MM_HINT_T0);
+      const void* to = t.rounded != nullptr
+                           ? static_cast<const void*>(t.rounded + r * t.ld_rounded + 16 * v)
+                           : t.c + r * t.ldc + 16 * v;
+      _mm_prefetch(to, _MM_HINT_T0);
     }
   }
   const Bf16Pair* right = t.right;
@@ -89,17 +127,22 @@ ZINC_BF16_DOT void sum_tile(const TileOfSums& t) {
       }
     }
   }
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-    if (r >= t.rows) continue;
 #pragma GCC unroll 3
-    for (int v = 0; v < Vectors; ++v) {
-      const int64_t left = t.cols - 16 * v;
-      const __mmask16 mask = left >= 16 ? 0xffff : static_cast<__mmask16>((1u << left) - 1);
+  for (int v = 0; v < Vectors; ++v) {
+    const __mmask16 mask = first_lanes(t.cols - 16 * v);
+    const __m512 bias = t.bias != nullptr ? load_bias(t, 16 * v, mask) : _mm512_setzero_ps();
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      if (r >= t.rows) continue;
       float* to = t.c + r * t.ldc + 16 * v;
       __m512 sum = sums[r][v];
       if (t.accumulate) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, to), sum);
-      _mm512_mask_storeu_ps(to, mask, sum);
+      if (t.rounded == nullptr) {
+        _mm512_mask_storeu_ps(to, mask, sum);
+      } else {
+        if (t.bias != nullptr) sum = _mm512_add_ps(sum, bias);
+        _mm256_mask_storeu_epi16(t.rounded + r * t.ld_rounded + 16 * v, mask, round_to_bf16(sum));
+      }
     }
   }
 }
@@ -123,6 +166,17 @@ class Bf16Product final : public BlockProduct {
   int64_t scratch_bytes() const override { return right_bytes() + left_bytes(); }
 
   void run(const void* a, const void* b, float* c, std::byte* scratch, bool same_b) const override {
+    run_parts(a, b, c, scratch, same_b, nullptr);
+  }
+  void run_rounded(const void* a, const void* b, float* sums, std::byte* scratch, bool same_b,
+                   const RoundedOutput& to) const override {
+    bug_check(!shape_.accumulate, "bf16 block product: a rounded one does not accumulate");
+    run_parts(a, b, sums, scratch, same_b, &to);
+  }
+
+ private:
+  void run_parts(const void* a, const void* b, float* c, std::byte* scratch, bool same_b,
+                 const RoundedOutput* to) const {
     const auto* left = static_cast<const uint16_t*>(a);
     const auto* right = static_cast<const uint16_t*>(b);
     auto* right_panels = reinterpret_cast<Bf16Pair*>(scratch);
@@ -139,11 +193,11 @@ class Bf16Product final : public BlockProduct {
       if (shape_.transpose_a) {
         pack_left_transposed(left + k * shape_.lda, shape_.lda, shape_.m, depth, left_panels);
       }
-      sum_part(left + k, depth, left_panels, right_panels, k > 0 || shape_.accumulate, c);
+      sum_part(left + k, depth, left_panels, right_panels, k > 0 || shape_.accumulate, c,
+               k + part_ >= shape_.k ? to : nullptr);
     }
   }
 
- private:
   static int64_t whole_lines(int64_t pairs) { return (pairs * 4 + 63) / 64 * 64; }
   int64_t right_bytes() const { return whole_lines(panel_pairs(shape_.n, kPanelCols, part_)); }
   int64_t left_bytes() const {
@@ -152,7 +206,8 @@ class Bf16Product final : public BlockProduct {
 
   // `left`: the part of an untransposed left operand.
   void sum_part(const uint16_t* left, int64_t depth, const Bf16Pair* left_panels,
-                const Bf16Pair* right_panels, bool accumulate, float* c) const {
+                const Bf16Pair* right_panels, bool accumulate, float* c,
+                const RoundedOutput* to) const {
     const int64_t pairs = pairs_of(depth);
     for (int64_t i = 0; i < shape_.m; i += kPanelRows) {
       for (int64_t j = 0; j < shape_.n; j += kPanelCols) {
@@ -162,6 +217,14 @@ class Bf16Product final : public BlockProduct {
                         .rows = std::min(kPanelRows, shape_.m - i),
                         .cols = std::min(kPanelCols, shape_.n - j),
                         .accumulate = accumulate};
+        if (to != nullptr) {
+          tile.rounded = static_cast<uint16_t*>(to->c) + i * to->ldc + j;
+          tile.ld_rounded = to->ldc;
+          tile.bias_dtype = to->bias_dtype;
+          if (to->bias != nullptr) {
+            tile.bias = static_cast<const char*>(to->bias) + j * size_of(to->bias_dtype);
+          }
+        }
         if (shape_.transpose_a) {
           tile.left = reinterpret_cast<const char*>(left_panels + i * pairs);
           tile.pairs = pairs;
@@ -185,7 +248,8 @@ class Bf16Product final : public BlockProduct {
 
 bool is_bf16_product(DType dtype) {
   return dtype == DType::bf16 && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bf16");
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512bf16");
 }
 
 BlockProductPtr make_bf16_product(const BlockShape& shape) {

@@ -16,6 +16,7 @@
 
 #include "core/context.h"
 #include "core/dtype.h"
+#include "core/error.h"
 
 namespace zinc::kernels::cpu {
 
@@ -33,6 +34,14 @@ struct BlockShape {
   friend bool operator==(const BlockShape&, const BlockShape&) = default;
 };
 
+// Where a product leaves its sums as bf16: c[i, j] = round(sum + bias[j]).
+struct RoundedOutput {
+  void* c = nullptr;
+  int64_t ldc = 0;
+  const void* bias = nullptr;  // [n] of bias_dtype: f32 or bf16; null: none
+  DType bias_dtype = DType::f32;
+};
+
 class BlockProduct {
  public:
   virtual ~BlockProduct() = default;
@@ -45,6 +54,13 @@ class BlockProduct {
   void run(const void* a, const void* b, float* c, std::byte* scratch) const {
     run(a, b, c, scratch, false);
   }
+  // As run(), not accumulating, with the output rounded from registers; `sums`, of ldc, is scratch.
+  // Only where rounds_its_output().
+  virtual void run_rounded(const void* /*a*/, const void* /*b*/, float* /*sums*/,
+                           std::byte* /*scratch*/, bool /*same_b*/,
+                           const RoundedOutput& /*to*/) const {
+    bug_check(false, "block product: this kind does not round its output");
+  }
 };
 
 using BlockProductPtr = std::shared_ptr<const BlockProduct>;
@@ -55,6 +71,7 @@ BlockProductPtr block_product(Context& context, const BlockShape& shape);
 // Whether products of this dtype are those of bf16_product.h: an element's bits hang on its slice
 // of k alone, not on the extents of its block.
 bool bits_hang_on_k_alone(DType dtype);
+inline bool rounds_its_output(DType dtype) { return bits_hang_on_k_alone(dtype); }
 
 // What multiplies, as in "oneDNN 2.6.3, bf16: own AVX512-BF16" or "Highway".
 std::string block_product_library();

@@ -35,7 +35,8 @@ struct Work {
   GemmPlan plan;
   // By whether m, n and k are those of the last tile or slice. Null: does not occur.
   std::array<BlockProductPtr, 8> products;
-  bool direct = false;  // products go straight to C
+  bool direct = false;   // products go straight to C
+  bool rounded = false;  // products write C rounded, with its bias
   int64_t buffer_stride = 0, buffer_bytes = 0;
   int64_t scratch_bytes = 0;
   int num_threads = 1;
@@ -69,8 +70,12 @@ struct Work {
             .rows = std::min(plan.tile_m, p.m - i),
             .cols = std::min(plan.tile_n, p.n - j)};
   }
-  void multiply(const Tile& tile, int64_t slice, bool same_b, float* to) const;
+  // A tile of one slice, to `sums` or, where products are rounded, to C.
+  void multiply(const Tile& tile, int64_t slice, bool same_b, float* sums) const;
   void finish(const Tile& tile, const float* slices) const;
+  int64_t c_at(const Tile& tile) const {
+    return p.offset(tile.index, p.c_step) + tile.i * p.ldc + tile.j;
+  }
   void run() const;
 };
 
@@ -80,7 +85,7 @@ Pointer* advance(Pointer* pointer, int64_t elements, DType dtype) {
   return pointer == nullptr ? nullptr : static_cast<Byte*>(pointer) + elements * size_of(dtype);
 }
 
-void Work::multiply(const Tile& tile, int64_t slice, bool same_b, float* to) const {
+void Work::multiply(const Tile& tile, int64_t slice, bool same_b, float* sums) const {
   const int64_t q = slice * plan.slice_k;
   const bool last_m = tile.rows != plan.tile_m;
   const bool last_n = tile.cols != plan.tile_n;
@@ -88,12 +93,17 @@ void Work::multiply(const Tile& tile, int64_t slice, bool same_b, float* to) con
   const int64_t a_at = p.transpose_a ? q * p.lda + tile.i : tile.i * p.lda + q;
   const int64_t b_at = p.transpose_b ? tile.j * p.ldb + q : q * p.ldb + tile.j;
   const auto& product = products[static_cast<size_t>(last_m * 4 + last_n * 2 + last_k)];
-  product->run(advance(p.a, p.offset(tile.index, p.a_step) + a_at, p.dtype),
-               advance(p.b, p.offset(tile.index, p.b_step) + b_at, p.dtype), to, scratch(), same_b);
+  const auto* a = advance(p.a, p.offset(tile.index, p.a_step) + a_at, p.dtype);
+  const auto* b = advance(p.b, p.offset(tile.index, p.b_step) + b_at, p.dtype);
+  if (!rounded) return product->run(a, b, sums, scratch(), same_b);
+  product->run_rounded(a, b, sums, scratch(), same_b,
+                       {.c = advance(p.c, c_at(tile), p.c_dtype),
+                        .ldc = p.ldc,
+                        .bias = advance(p.bias, tile.j, p.bias_dtype),
+                        .bias_dtype = p.bias_dtype});
 }
 
 void Work::finish(const Tile& tile, const float* slices) const {
-  const int64_t c_at = p.offset(tile.index, p.c_step) + tile.i * p.ldc + tile.j;
   finish_tile({.rows = tile.rows,
                .cols = tile.cols,
                .slices = slices,
@@ -110,7 +120,7 @@ void Work::finish(const Tile& tile, const float* slices) const {
                .x_stride = p.x_stride,
                .pre = advance(p.pre, tile.i * p.pre_stride + tile.j, p.c_dtype),
                .pre_stride = p.pre_stride,
-               .c = advance(p.c, c_at, p.c_dtype),
+               .c = advance(p.c, c_at(tile), p.c_dtype),
                .c_stride = p.ldc});
 }
 
@@ -134,12 +144,11 @@ void Work::run() const {
     const int64_t column = t / plan.m_tiles;
     const bool same_b = std::exchange(last_column[static_cast<size_t>(thread())], column) == column;
     if (direct) {
-      float* c = static_cast<float*>(p.c) + p.offset(here.index, p.c_step);
-      multiply(here, 0, same_b, c + here.i * p.ldc + here.j);
+      multiply(here, 0, same_b, static_cast<float*>(p.c) + c_at(here));
     } else {
       float* sums = buffer(thread());
       multiply(here, 0, same_b, sums);
-      finish(here, sums);
+      if (!rounded) finish(here, sums);
     }
   });
 }
@@ -148,6 +157,12 @@ void Work::run() const {
 bool goes_straight_to_c(const MatrixProduct& p, const GemmPlan& plan) {
   return p.c_dtype == DType::f32 && plan.k_slices == 1 && p.k > 0 && p.alpha == 1.0 &&
          (p.beta == 0.0 || p.beta == 1.0) && p.bias == nullptr && p.activation == Activation::none;
+}
+
+// Whether rounding, and adding a bias, is all that is left to do to a product before it is C.
+bool is_rounded_by_product(const MatrixProduct& p, const GemmPlan& plan) {
+  return rounds_its_output(p.dtype) && p.c_dtype == DType::bf16 && plan.k_slices == 1 && p.k > 0 &&
+         p.alpha == 1.0 && p.beta == 0.0 && p.activation == Activation::none;
 }
 
 void make_products(Context& context, Work& work) {
@@ -192,6 +207,7 @@ void run_product(const MatrixProduct& product, const char* label, StreamRef stre
     work->plan = retile(work->plan, product.batch(), product.transpose_a, omp_get_max_threads());
   }
   work->direct = goes_straight_to_c(product, work->plan);
+  work->rounded = is_rounded_by_product(product, work->plan);
   work->num_threads = omp_get_max_threads();
   work->buffer_stride = tile_stride(work->plan.tile_n);
   work->buffer_bytes = work->plan.tile_m * work->buffer_stride * int64_t{sizeof(float)};

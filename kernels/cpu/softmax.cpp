@@ -55,54 +55,83 @@ HWY_INLINE void forward_keeping(const T* x, const T* next, T* y, float* kept, in
       past, head_of(y));
 }
 
+// What the kept exponentials of a row still lack: a factor for each block of kSoftmaxBlock, which
+// were summed against the maximum of the blocks so far.
+class BlockFactors {
+ public:
+  // Block `block` begins with this as the largest element so far.
+  void begin(int64_t block, const RowSum& row) { shifts_[block] = row.shift(); }
+  void finish(int64_t n, const RowSum& row) {
+    for (int64_t k = 0; k * kSoftmaxBlock < n; ++k) {
+      factors_[k] = std::exp(shifts_[k] - row.shift()) / row.sum;
+    }
+  }
+  float of_block(int64_t block) const { return factors_[block]; }
+  float of(int64_t column) const { return factors_[column / kSoftmaxBlock]; }
+  // Of a vector that begins in `block`, less than a vector before its end or not.
+  HWY_INLINE LaneVec of_vector(int64_t block, int64_t column) const {
+    const Lanes d;
+    const int64_t left = (block + 1) * kSoftmaxBlock - column;
+    const auto first = hn::Set(d, factors_[block]);
+    if (left >= lane_count()) return first;
+    const auto inside = hn::FirstN(d, static_cast<size_t>(left));
+    return hn::IfThenElse(inside, first, hn::Set(d, factors_[block + 1]));
+  }
+
+ private:
+  float shifts_[kKeptColumns / kSoftmaxBlock] = {};
+  float factors_[kKeptColumns / kSoftmaxBlock + 1] = {};
+};
+
 // Note [Long rows in turns]
-// A long row's maximum, its exponentials and their scaling each take about as long as memory takes
-// for the row. So while the exponentials of a row are computed those of the row before are scaled
-// and stored, and the next row is fetched: memory reads and writes all the time.
+// A long row's exponentials and their scaling each take about as long as memory takes for the row.
+// So while those of a row are computed, a block at a time, those of the row before are scaled and
+// stored, and take its place in `kept`. Memory reads and writes all the time, and `kept` is all
+// that the second-level cache has to hold.
 inline void forward_in_turns(const float* x, float* y, int64_t rows, int64_t n, bool past) {
-  float room[2][kKeptColumns];
+  // Elements that lie that far ahead are asked for.
+  constexpr int64_t kAhead = 4096;
+  float kept[kKeptColumns];
+  BlockFactors factors;
   const int64_t lanes = lane_count();
-  float factor_before = 0.0f;
+  const float* last = x + rows * n - 1;
   for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
-    const float* next = r + 1 < rows ? x + n : x;
-    float* kept = room[r % 2];
-    const float* before = room[(r + 1) % 2];
     float* y_before = r > 0 ? y - n : y;
     const int64_t head = r > 0 && past ? head_of(y_before) : 0;
     const int64_t end = r > 0 ? n - lanes : -1;
-    const auto factors = hn::Set(Lanes(), factor_before);
-    RowSum row;
-    row.max = max_of(x, n);
-    const float sum =
-        exp_sum(x, n, 1.0f, row.shift(), [&](int64_t c, LaneVec e, auto store) HWY_ATTR {
-          hwy::Prefetch(next + c);
-          store(e, kept + c);
-          const int64_t b = c + head;
-          if (b <= end) {
-            const auto scaled = hn::Mul(load_lanes(before + b), factors);
-            if (past) {
-              stream_lanes(scaled, y_before + b);
-            } else {
-              store_lanes(scaled, y_before + b);
-            }
-          }
-        });
     if (r > 0) {
       const int64_t done = head + (n - head) / lanes * lanes;
-      for (int64_t c = 0; c < head; ++c) y_before[c] = before[c] * factor_before;
-      for (int64_t c = done; c < n; ++c) y_before[c] = before[c] * factor_before;
+      for (int64_t c = 0; c < head; ++c) y_before[c] = kept[c] * factors.of(c);
+      for (int64_t c = done; c < n; ++c) y_before[c] = kept[c] * factors.of(c);
     }
-    factor_before = 1.0f / sum;
+    RowSum row;
+    for (int64_t begin = 0, block = 0; begin < n; begin += kSoftmaxBlock, ++block) {
+      const auto emit = [&](int64_t i, LaneVec e, auto store) HWY_ATTR {
+        const int64_t c = begin + i;
+        if (const int64_t b = c + head; b <= end) {
+          const auto scaled = hn::Mul(load_lanes(kept + b), factors.of_vector(block, b));
+          if (past) {
+            stream_lanes(scaled, y_before + b);
+          } else {
+            store_lanes(scaled, y_before + b);
+          }
+        }
+        store(e, kept + c);
+        hwy::Prefetch(std::min(x + c + kAhead, last));
+      };
+      add_block(
+          x + begin, std::min(kSoftmaxBlock, n - begin), row, [&] { factors.begin(block, row); },
+          emit);
+    }
+    factors.finish(n, row);
   }
-  if (rows > 0) {
-    const float* before = room[(rows + 1) % 2];
-    const auto factors = hn::Set(Lanes(), factor_before);
-    y -= n;
-    for_each_vector(
-        n,
-        [&](int64_t c, auto load, auto store)
-            HWY_ATTR { store(hn::Mul(load(before + c), factors), y + c); },
-        past, head_of(y));
+  for (int64_t begin = 0; rows > 0 && begin < n; begin += kSoftmaxBlock) {
+    const auto factor = hn::Set(Lanes(), factors.of(begin));
+    const float* from = kept + begin;
+    float* to = y - n + begin;
+    for_each_vector(std::min(kSoftmaxBlock, n - begin),
+                    [&](int64_t c, auto load, auto store)
+                        HWY_ATTR { store(hn::Mul(load(from + c), factor), to + c); });
   }
 }
 

@@ -79,21 +79,30 @@ HWY_INLINE float exp_sum(const T* x, int64_t n, float scale, float shift, const 
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(s0, s1)));
 }
 
+// Adds the next `n` <= kSoftmaxBlock elements to the sum of a row, whose maximum may grow:
+// `shifted()` is called when it is known, then `emit` sees their exponentials against it.
+template <class T, class Shifted, class Emit>
+HWY_INLINE void add_block(const T* x, int64_t n, RowSum& row, const Shifted& shifted,
+                          const Emit& emit) {
+  const float before = row.max;
+  row.max = std::max(before, max_of(x, n));
+  const float keep = row.max == before ? 1.0f : std::exp(before - row.max);
+  shifted();
+  row.sum = row.sum * keep + exp_sum(x, n, 1.0f, row.shift(), emit);
+}
+
 template <class T>
 HWY_INLINE RowSum row_sum(const T* x, int64_t n) {
   RowSum row;
   for (int64_t begin = 0; begin < n; begin += kSoftmaxBlock) {
-    const int64_t count = std::min(kSoftmaxBlock, n - begin);
-    const RowSum before = row;
-    row.max = std::max(before.max, max_of(x + begin, count));
-    const float keep = row.max == before.max ? 1.0f : std::exp(before.max - row.max);
     // Memory works on the next block while this one is computed on.
     const T* next = x + std::min(begin + kSoftmaxBlock, n - 1);
     const int64_t ahead = n - 1 - begin - kSoftmaxBlock;
-    row.sum = before.sum * keep +
-              exp_sum(x + begin, count, 1.0f, row.shift(), [=](int64_t c, LaneVec, auto) HWY_ATTR {
-                if (c < ahead) hwy::Prefetch(next + c);
-              });
+    add_block(
+        x + begin, std::min(kSoftmaxBlock, n - begin), row, [] {},
+        [=](int64_t c, LaneVec, auto) HWY_ATTR {
+          if (c < ahead) hwy::Prefetch(next + c);
+        });
   }
   return row;
 }
