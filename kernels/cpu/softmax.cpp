@@ -68,14 +68,11 @@ class BlockFactors {
   }
   float of_block(int64_t block) const { return factors_[block]; }
   float of(int64_t column) const { return factors_[column / kSoftmaxBlock]; }
-  // Of a vector that begins in `block`, less than a vector before its end or not.
-  HWY_INLINE LaneVec of_vector(int64_t block, int64_t column) const {
+  // Of a vector of which `left` elements, fewer than all, still lie in `block`.
+  HWY_INLINE LaneVec across(int64_t block, int64_t left) const {
     const Lanes d;
-    const int64_t left = (block + 1) * kSoftmaxBlock - column;
-    const auto first = hn::Set(d, factors_[block]);
-    if (left >= lane_count()) return first;
-    const auto inside = hn::FirstN(d, static_cast<size_t>(left));
-    return hn::IfThenElse(inside, first, hn::Set(d, factors_[block + 1]));
+    return hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(left)), hn::Set(d, factors_[block]),
+                          hn::Set(d, factors_[block + 1]));
   }
 
  private:
@@ -98,7 +95,6 @@ inline void forward_in_turns(const float* x, float* y, int64_t rows, int64_t n, 
   for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
     float* y_before = r > 0 ? y - n : y;
     const int64_t head = r > 0 && past ? head_of(y_before) : 0;
-    const int64_t end = r > 0 ? n - lanes : -1;
     if (r > 0) {
       const int64_t done = head + (n - head) / lanes * lanes;
       for (int64_t c = 0; c < head; ++c) y_before[c] = kept[c] * factors.of(c);
@@ -106,22 +102,28 @@ inline void forward_in_turns(const float* x, float* y, int64_t rows, int64_t n, 
     }
     RowSum row;
     for (int64_t begin = 0, block = 0; begin < n; begin += kSoftmaxBlock, ++block) {
+      const int64_t count = std::min(kSoftmaxBlock, n - begin);
+      const float* from = kept + begin + head;
+      float* to = y_before + begin + head;
+      const int64_t end = r > 0 ? n - lanes - begin - head : -1;
+      const auto factor = hn::Set(Lanes(), factors.of_block(block));
+      const int64_t last_ahead = std::min(kAhead + count, last - x - begin);
       const auto emit = [&](int64_t i, LaneVec e, auto store) HWY_ATTR {
-        const int64_t c = begin + i;
-        if (const int64_t b = c + head; b <= end) {
-          const auto scaled = hn::Mul(load_lanes(kept + b), factors.of_vector(block, b));
+        if (i <= end) {
+          const int64_t left = kSoftmaxBlock - head - i;
+          const auto of_these = left >= lanes ? factor : factors.across(block, left);
+          const auto scaled = hn::Mul(load_lanes(from + i), of_these);
           if (past) {
-            stream_lanes(scaled, y_before + b);
+            stream_lanes(scaled, to + i);
           } else {
-            store_lanes(scaled, y_before + b);
+            store_lanes(scaled, to + i);
           }
         }
-        store(e, kept + c);
-        hwy::Prefetch(std::min(x + c + kAhead, last));
+        store(e, kept + begin + i);
+        hwy::Prefetch(x + begin + std::min(i + kAhead, last_ahead));
       };
       add_block(
-          x + begin, std::min(kSoftmaxBlock, n - begin), row, [&] { factors.begin(block, row); },
-          emit);
+          x + begin, count, row, [&] { factors.begin(block, row); }, emit);
     }
     factors.finish(n, row);
   }
