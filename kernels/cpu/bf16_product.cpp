@@ -2,7 +2,8 @@
 //
 // The right operand of a part along k is packed once for the block, into panels of 48 columns, and
 // so is a transposed left one, into panels of 8 rows; an untransposed one is read where it lies.
-// A tile of 8 x 48 sums stays in 24 registers while its two panels run past it.
+// A tile of 8 x 48 sums stays in 24 registers while its two panels run past it, and where bias and
+// rounding are all that is left to do, they are done there.
 #include "kernels/cpu/bf16_product.h"
 
 #include "core/error.h"

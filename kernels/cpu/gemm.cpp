@@ -1,8 +1,8 @@
 // Matrix products of f32, bf16 and f16 on the CPU.
 //
 // Parallel over tiles of C (and slices of k) as gemm_plan cuts them; a task is one block product
-// and then, unless slices wait to be summed, the tile's epilogue out of the cache. Compulsory
-// traffic only, beside partial sums in f32 where there are slices.
+// and then, unless slices wait to be summed or the product wrote C itself, the tile's epilogue out
+// of the cache. Compulsory traffic only, beside partial sums in f32 where there are slices.
 #include <omp.h>
 
 #include <algorithm>
