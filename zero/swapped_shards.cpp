@@ -105,6 +105,7 @@ View SwappedShards::read(const ShardGroup& group, Range range, int index) {
   bug_check(tile != tiles_.end(), "elements of group ", group.name(),
             " are not in this swap space");
   const DType dtype = tile->dtype;
+  values_.reset();  // before the next ones: what is taken depends on this call alone
   values_ = context_.allocate(range.size() * size_of(dtype), Label::staging, Tier::pinned_host);
   const View values(values_.data(), dtype, Shape{range.size()}, context_.device(),
                     Tier::pinned_host);
