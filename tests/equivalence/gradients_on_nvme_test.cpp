@@ -104,6 +104,33 @@ TEST(GradientsOnNvme, KeptIn16BitsOverMicroBatches_ChangeNoBit) {
   EXPECT_TRUE(run(c, gradients_on_nvme(config, folder), 3) == reference);
 }
 
+// Also of those that an update reads which has begun in backward.
+TEST(GradientsOnNvme, AreGivenBetweenBackwardAndStep) {
+  const offload::SwapFolder folder;
+  const auto gradients = [&](GradientOffload place) {
+    std::vector<float> seen;
+    comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+      EngineConfig config = gradients_on_nvme(config_of({}), folder);
+      config.gradient.clipping = 0.0;
+      config.gradient_offload = place;
+      nn::Gpt2 model(tiny_config());
+      Engine engine(model, config, world);
+      for (int64_t step = 0; step < 3; ++step) {
+        engine.run_passes(std::vector{make_batch(step)});
+        for (const auto& [name, parameter] : model.named_parameters()) {
+          const auto values = engine.gradient(name).to_vector<float>();
+          seen.insert(seen.end(), values.begin(), values.end());
+        }
+        engine.step();
+      }
+    });
+    return seen;
+  };
+  const std::vector<float> reference = gradients(GradientOffload::host);
+  EXPECT_GT(reference.size(), 10'000u);
+  EXPECT_TRUE(gradients(GradientOffload::nvme) == reference);
+}
+
 struct Moved {
   SwapTraffic swap;  // of the second of two steps
   int64_t process_wrote = 0;
