@@ -92,6 +92,12 @@ class Steps {
   int64_t live(Tier tier) { return context_.allocator().report().at(tier).live; }
 
  private:
+  static nn::Gpt2Config two_blocks() {
+    nn::Gpt2Config config = test::tiny_config();
+    config.num_layers = 2;
+    return config;
+  }
+
   void add(const ShardGroup& group, int micro) {
     if (group.num_trained_parameters() == 0) return;
     const Tensor arena = Tensor::empty({group.trained_numel()}, DType::f32, Label::gradients);
@@ -115,7 +121,7 @@ class Steps {
   Context context_;
   ContextScope scope_;
   std::unique_ptr<comm::Communicator> communicator_ = comm::make_single();
-  nn::Gpt2 model_{test::tiny_config()};
+  nn::Gpt2 model_{two_blocks()};
   std::vector<ShardGroup> groups_;
   std::vector<int> order_;
   std::unique_ptr<SwappedGradients> sums_;
@@ -190,7 +196,7 @@ TEST(SwappedGradients, OnABadDisk_AreRightOrAnIoError) {
     const auto random = std::make_shared<std::mt19937>(seed);
     const auto on = std::make_shared<std::atomic<bool>>(true);
     Steps steps({.fate = [=](const offload::BlockIo&) -> Fate {
-      if (!*on || (*random)() % 200 != 0) return {};
+      if (!*on || (*random)() % 100 != 0) return {};
       switch ((*random)() % 5) {
         case 0:
           return {Fate::Kind::answer, -EIO};
@@ -213,7 +219,7 @@ TEST(SwappedGradients, OnABadDisk_AreRightOrAnIoError) {
     *on = false;
     expect_a_right_step_soon(steps);
   }
-  EXPECT_GT(failed, 2);
+  EXPECT_GT(failed, 0);
   EXPECT_LT(failed, 12);
 }
 
