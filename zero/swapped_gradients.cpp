@@ -62,6 +62,7 @@ Event SwappedGradients::send(int group, const OnDevice& sums) {
   for (const size_t tile : tiles_of(group)) {
     Outgoing& buffer = outgoing_[next_outgoing_++ % outgoing_.size()];
     land(buffer);
+    if (Outgoing* const held = holder_of(tile)) land(*held);  // of a pass that was given up
     transfer(sums(tiles()[tile]), values(tile, buffer.memory), stream);
     buffer.filled = stream->record();
     buffer.tile = tile;
