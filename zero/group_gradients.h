@@ -95,10 +95,10 @@ class GroupGradients : public GradientStore {
   // Whether some of this rank's sums of the group leave for host memory; whether some stay.
   bool leaves_device(const ShardGroup& group) const;
   bool keeps_on_device(const ShardGroup& group) const;
+  using Shard = std::function<View(const Segment&)>;
   // Where it leaves_device(): copies that part of this rank's shards of the group's sums to
   // state.host, behind what was issued to the reduce stream; state.work becomes the copies. `shard`
   // gives one on the device. Where sums go to swap space, all of them leave for that instead.
-  using Shard = std::function<View(const Segment&)>;
   void send_off(const ShardGroup& group, GroupState& state, const Shard& shard);
   // The group's sums of the micro-steps before, from swap space to the device; `stream` waits.
   void bring_back(const ShardGroup& group, const Shard& shard, StreamRef stream);
