@@ -62,6 +62,7 @@ class Engine::Impl {
                                                   ? comm::ReduceAlgorithm::native
                                                   : comm::ReduceAlgorithm::ordered);
     for (nn::Parameter* parameter : model.parameters()) parameter->set_source(source_);
+    strategy_.measures_with(norm_);
   }
 
   ~Impl() {
@@ -143,7 +144,7 @@ class Engine::Impl {
     if (micro_step_ < config_.batch.accumulation) return {};
     const auto start = clock_.start();
     auto [result, divisor] = reduced();
-    const NormResult norm = measure_norm();
+    const NormResult norm = strategy_.measure(norm_, context_);
     activity_ = "optimizer step";
     ++num_steps_;
     result.step = num_steps_;
@@ -173,6 +174,7 @@ class Engine::Impl {
             "step()");
     const nn::Parameter& parameter = model_.parameter(name);
     const double divisor = reduced().divisor;
+    strategy_.step->settle_gradients();
     const Tensor values = host_tensor(parameter);
     strategy_.weights->read_owned(
         source_.table().at(parameter),
@@ -466,14 +468,6 @@ class Engine::Impl {
                                                .loss_scale = scaler_.scale(),
                                                .num_targets = loss.num_targets},
                                     .divisor = divisor_of(count)});
-  }
-
-  NormResult measure_norm() {
-    std::vector<ConstView> gradients;
-    for (const UpdateSlice& slice : strategy_.weights->slices()) {
-      gradients.push_back(strategy_.gradients->gradient(slice.group, slice.range));
-    }
-    return norm_.measure(gradients);
   }
 
   void skip(const NormResult& norm, StepResult& result) {

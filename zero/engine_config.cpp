@@ -35,6 +35,10 @@ std::string_view name_of(OffloadStep value) {
   return value == OffloadStep::host ? "host" : "device";
 }
 
+std::string_view name_of(GradientOffload value) {
+  return value == GradientOffload::host ? "host" : "nvme";
+}
+
 std::string_view name_of(PassOrder value) {
   return value == PassOrder::horizontal ? "horizontal" : "vertical";
 }
@@ -67,6 +71,27 @@ void check_graph(const EngineConfig& config, const Check& check) {
             "already");
   check(!config.wall_clock_breakdown,
         graph + "does not work with wall_clock_breakdown: a launch has no phases");
+}
+
+}  // namespace
+
+namespace {
+
+// See Note [Gradients on NVMe].
+template <class Check>
+void check_gradient_offload(const EngineConfig& config, const Check& check) {
+  const std::string offload = "\"gradient_offload\": \"nvme\" ";
+  const OffloadDevice optimizer = config.zero.offload_optimizer.device;
+  check(optimizer == OffloadDevice::nvme,
+        concat(offload, "needs offload_optimizer with \"device\": \"nvme\", not \"",
+               name_of(optimizer),
+               "\": its nvme_path takes the gradients, and the update reads them with the states"));
+  check(config.determinism != Determinism::world ||
+            config.batch.accumulation == config.batches_together(),
+        offload +
+            "does not work with \"determinism\": \"world\" and gradient accumulation, which keep "
+            "several partial sums of every gradient between micro-batches: add \"schedule\": "
+            "\"vertical\", or leave gradient_offload out");
 }
 
 }  // namespace
@@ -154,6 +179,7 @@ void validate(const EngineConfig& config) {
         "offload_param to nvme needs nvme_path, a directory on the disk");
   check(param.buffer_count > 0 && param.buffer_size > 0 && param.max_in_cpu >= 0,
         "offload_param's buffers must be positive, and max_in_cpu not negative");
+  if (config.gradient_offload == GradientOffload::nvme) check_gradient_offload(config, check);
   if (config.cuda_graph) check_graph(config, check);
   if (!problems.empty()) throw ConfigError(problems);
 }

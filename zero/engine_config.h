@@ -61,6 +61,11 @@ enum class OffloadStep : uint8_t {
   host,       // by the CPU, in place
   device,     // tiles of them travel there and back
 };
+// Where reduced gradients wait for the update of states on NVMe.
+enum class GradientOffload : uint8_t {
+  host,
+  nvme,  // and for the next micro-batch: zero/swapped_gradients.h
+};
 // In which order the micro-batches of a step go through the model's layers.
 enum class PassOrder : uint8_t {
   horizontal,  // one micro-batch through all layers after the other
@@ -73,6 +78,7 @@ std::string_view name_of(ReduceAlgorithm value);  // "ordered", "native"
 std::string_view name_of(LossReduction value);    // "tokens", "micro_batch"
 std::string_view name_of(OffloadDevice value);    // "none", "cpu", "nvme"
 std::string_view name_of(OffloadStep value);      // "auto", "host", "device"
+std::string_view name_of(GradientOffload value);  // "host", "nvme"
 std::string_view name_of(PassOrder value);        // "horizontal", "vertical"
 
 struct GradientConfig {
@@ -166,6 +172,7 @@ struct EngineConfig {
   Determinism determinism = Determinism::run;
   PassOrder pass_order = PassOrder::horizontal;
   OffloadStep offload_step = OffloadStep::automatic;
+  GradientOffload gradient_offload = GradientOffload::host;
   // Measures the phases of every step; each then waits for the one before.
   bool wall_clock_breakdown = false;
   // On a GPU: records the passes of a micro-batch once and launches them as one CUDA graph after

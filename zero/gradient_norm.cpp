@@ -70,7 +70,7 @@ GradientNorm::GradientNorm(const std::vector<ShardGroup>& groups,
   }
 }
 
-GradientNorm::Room GradientNorm::take(const ConstView& like, int64_t numel, DType dtype) {
+GradientNorm::Room GradientNorm::take_room(const ConstView& like, int64_t numel, DType dtype) {
   const bool on_gpu = context_.device().is_cuda();
   const Tier tier = on_gpu ? like.tier() : Tier::device;  // a CPU computes in its own arena
   Room room;
@@ -79,14 +79,27 @@ GradientNorm::Room GradientNorm::take(const ConstView& like, int64_t numel, DTyp
   return room;
 }
 
-void GradientNorm::queue_sums(const OwnedRange& owned, const ConstView& gradient, const View& out,
-                              StreamRef stream) {
-  const Room chunk_sums = take(gradient, kernels::num_norm_chunks(gradient.numel()), DType::f64);
-  const Room nonfinite = take(gradient, 1, DType::i64);
-  order(context_.compute(), stream);
+size_t GradientNorm::own_index() const {
+  return owned_.size() == 1 ? 0 : static_cast<size_t>(communicator_.rank());
+}
+
+const std::vector<OwnedRange>& GradientNorm::own() const { return owned_[own_index()]; }
+
+int64_t GradientNorm::num_sums(const OwnedRange& owned) const {
+  int64_t count = 0;
+  for_each_piece(
+      groups_[static_cast<size_t>(owned.group)], owned,
+      [&](ParameterIndex, const Placement&, Range chunks) { count += num_subtrees(chunks); });
+  return count;
+}
+
+void GradientNorm::queue_sums(const OwnedRange& owned, const ConstView& gradient,
+                              const Rooms& rooms, const View& out, StreamRef stream) {
+  const View chunk_sums =
+      rooms.chunk_sums.view.narrow(0, 0, kernels::num_norm_chunks(gradient.numel()));
   kernels::finite_norm({.x = host_memory(gradient),
-                        .chunk_sums = chunk_sums.view,
-                        .first_nonfinite = nonfinite.view},
+                        .chunk_sums = chunk_sums,
+                        .first_nonfinite = rooms.nonfinite.view},
                        stream);
   int64_t done = 0;
   for_each_piece(groups_[static_cast<size_t>(owned.group)], owned,
@@ -94,33 +107,28 @@ void GradientNorm::queue_sums(const OwnedRange& owned, const ConstView& gradient
                    const int64_t first =
                        (placement.offset - owned.range.begin) / kNormChunk + chunks.begin;
                    const int64_t count = num_subtrees(chunks);
-                   kernels::chunk_tree_sum({.sums = chunk_sums.view.narrow(0, first, chunks.size()),
+                   kernels::chunk_tree_sum({.sums = chunk_sums.narrow(0, first, chunks.size()),
                                             .begin = chunks.begin,
                                             .root = false,
                                             .out = out.narrow(0, done, count)},
                                            stream);
                    done += count;
                  });
-  order(stream, context_.compute());  // before the rooms have another owner
 }
 
 std::vector<double> GradientNorm::measure_own(const std::vector<ConstView>& gradients) {
-  const size_t me = owned_.size() == 1 ? 0 : static_cast<size_t>(communicator_.rank());
-  bug_check(gradients.size() == owned_[me].size(), "gradient norm: ", gradients.size(),
-            " gradients for ", owned_[me].size(), " ranges");
+  bug_check(gradients.size() == own().size(), "gradient norm: ", gradients.size(),
+            " gradients for ", own().size(), " ranges");
   // Sums of one tier lie side by side, so that the host waits for each tier once.
   struct Part {
     size_t gradient = 0;
     int64_t first = 0, count = 0;
   };
   std::map<Tier, std::vector<Part>> parts;
-  std::vector<double> sums(nodes_[me].size());
+  std::vector<double> sums(nodes_[own_index()].size());
   int64_t first = 0;
   for (size_t i = 0; i < gradients.size(); ++i) {
-    int64_t count = 0;
-    for_each_piece(
-        groups_[static_cast<size_t>(owned_[me][i].group)], owned_[me][i],
-        [&](ParameterIndex, const Placement&, Range chunks) { count += num_subtrees(chunks); });
+    const int64_t count = num_sums(own()[i]);
     parts[gradients[i].tier()].push_back({i, first, count});
     first += count;
   }
@@ -128,11 +136,16 @@ std::vector<double> GradientNorm::measure_own(const std::vector<ConstView>& grad
     const StreamRef stream = tier == Tier::pinned_host ? host_stream(context_) : context_.compute();
     int64_t total = 0;
     for (const Part& part : of_tier) total += part.count;
-    const Room room = take(gradients[of_tier.front().gradient], total, DType::f64);
+    const Room room = take_room(gradients[of_tier.front().gradient], total, DType::f64);
     int64_t at = 0;
     for (const Part& part : of_tier) {
-      queue_sums(owned_[me][part.gradient], gradients[part.gradient],
-                 room.view.narrow(0, at, part.count), stream);
+      const ConstView& gradient = gradients[part.gradient];
+      const Rooms rooms{take_room(gradient, kernels::num_norm_chunks(gradient.numel()), DType::f64),
+                        take_room(gradient, 1, DType::i64)};
+      order(context_.compute(), stream);
+      queue_sums(own()[part.gradient], gradient, rooms, room.view.narrow(0, at, part.count),
+                 stream);
+      order(stream, context_.compute());  // before the rooms have another owner
       at += part.count;
     }
     std::vector<double> values(static_cast<size_t>(total));
@@ -166,7 +179,41 @@ std::vector<std::vector<double>> GradientNorm::exchange(const std::vector<double
 }
 
 NormResult GradientNorm::measure(const std::vector<ConstView>& gradients) {
-  const std::vector<std::vector<double>> sums = exchange(measure_own(gradients));
+  return combine(exchange(measure_own(gradients)));
+}
+
+void GradientNorm::expect_pieces() {
+  int64_t longest = 0;
+  int64_t total = 0;
+  for (const OwnedRange& piece : own()) {
+    longest = std::max(longest, piece.range.size());
+    first_sums_.push_back(total);
+    total += num_sums(piece);
+  }
+  const ConstView on_device;
+  piece_rooms_ = {take_room(on_device, kernels::num_norm_chunks(longest), DType::f64),
+                  take_room(on_device, 1, DType::i64)};
+  piece_sums_ = take_room(on_device, total, DType::f64);
+}
+
+void GradientNorm::take(int group, Range range, const ConstView& gradient, StreamRef stream) {
+  const auto piece = std::find_if(own().begin(), own().end(), [&](const OwnedRange& owned) {
+    return owned.group == group && owned.range == range;
+  });
+  bug_check(piece != own().end(), "gradient norm: a range of group ", group, " of another rank");
+  const int64_t first = first_sums_[static_cast<size_t>(piece - own().begin())];
+  queue_sums(*piece, gradient, piece_rooms_, piece_sums_.view.narrow(0, first, num_sums(*piece)),
+             stream);
+  piece_queued_ = stream->record();
+}
+
+NormResult GradientNorm::measure_taken(StreamRef stream) {
+  std::vector<double> sums(nodes_[own_index()].size());
+  download(piece_sums_.view, sums.data(), stream);
+  return combine(exchange(sums));
+}
+
+NormResult GradientNorm::combine(const std::vector<std::vector<double>>& sums) const {
   if (context_.device().meta) return {.sum_of_squares = 1.0};
 
   struct Leaf {

@@ -41,11 +41,23 @@ class GradientNorm {
   // holds everything, and nothing is exchanged. `groups` must outlive this.
   GradientNorm(const std::vector<ShardGroup>& groups, std::vector<std::vector<OwnedRange>> owned,
                comm::Communicator& communicator, Context& context);
+  // Pieces may still be measured on another stream than that of the rooms.
+  ~GradientNorm() { context_.compute()->wait(piece_queued_); }
+  GradientNorm(const GradientNorm&) = delete;
+  GradientNorm& operator=(const GradientNorm&) = delete;
 
   // gradients[i]: the values of the rank's i-th owned range, on the device or in host memory, where
   // the CPU measures them. Waits for the compute stream once, and once for host memory; collective
   // where ranges are spread over ranks. On a meta device: 1, finite.
   NormResult measure(const std::vector<ConstView>& gradients);
+
+  // The same piece by piece, for values that do not stay: take() for each of the rank's owned
+  // ranges, on the device as work issued to `stream` leaves it, which is always the same stream;
+  // then measure_taken(). expect_pieces() comes once before and takes the room for them on the
+  // device.
+  void expect_pieces();
+  void take(int group, Range range, const ConstView& gradient, StreamRef stream);
+  NormResult measure_taken(StreamRef stream);
 
  private:
   struct Node {
@@ -57,19 +69,34 @@ class GradientNorm {
     View view;
   };
   // For what a kernel leaves that reads `like`: where that lies.
-  Room take(const ConstView& like, int64_t numel, DType dtype);
+  Room take_room(const ConstView& like, int64_t numel, DType dtype);
+  // What a kernel leaves on its way to the sums.
+  struct Rooms {
+    Room chunk_sums;
+    Room nonfinite;
+  };
+  // This rank's part.
+  const std::vector<OwnedRange>& own() const;
+  size_t own_index() const;
+  int64_t num_sums(const OwnedRange& owned) const;
   // Queues the sums of every subtree in `owned`, whose values `gradient` holds, side by side to
   // `out`.
-  void queue_sums(const OwnedRange& owned, const ConstView& gradient, const View& out,
-                  StreamRef stream);
+  void queue_sums(const OwnedRange& owned, const ConstView& gradient, const Rooms& rooms,
+                  const View& out, StreamRef stream);
   std::vector<double> measure_own(const std::vector<ConstView>& gradients);
   std::vector<std::vector<double>> exchange(const std::vector<double>& own);
+  // `sums`: by rank.
+  NormResult combine(const std::vector<std::vector<double>>& sums) const;
 
   const std::vector<ShardGroup>& groups_;
   std::vector<std::vector<OwnedRange>> owned_;
   std::vector<std::vector<Node>> nodes_;  // by rank, in the order of measure_own's result
   comm::Communicator& communicator_;
   Context& context_;
+  Rooms piece_rooms_;  // empty before expect_pieces()
+  Room piece_sums_;
+  Event piece_queued_;               // the last one
+  std::vector<int64_t> first_sums_;  // by own range: its place there
 };
 
 }  // namespace zinc::zero

@@ -18,6 +18,7 @@
 #include "zero/shard_group.h"
 #include "zero/state_split.h"
 #include "zero/step_schedule.h"
+#include "zero/swapped_gradients.h"
 
 namespace zinc::zero {
 
@@ -57,7 +58,8 @@ class GradientStore {
   // Elements [range) of a group's arena, part of one trained segment, after finish(): the sum over
   // all micro-batches and ranks, of dtype policy.kept, in place for work on the compute stream
   // until discard(). The whole segment, or where gradients are sharded this rank's shard of it.
-  // In the tier pinned_host where `split` says that it is off the device, all of it or nothing.
+  // In the tier pinned_host where `split` says that it is off the device, all of it or nothing;
+  // from swap space a copy there until the next call, which waits. Throws IoError.
   virtual ConstView gradient(int group, Range range) = 0;
   virtual void discard() = 0;  // the step is done or skipped
   // Where all is off the device: the step goes on with what is there alone, group by group.
@@ -69,9 +71,14 @@ class GradientStore {
   virtual void on_complete(Complete complete) = 0;
   // Calls `moment` after every gradient_done().
   virtual void on_gradient(std::function<void()> moment) = 0;
-  // Whether the sums of a group that is complete are there; makes progress.
+  // Only where sums go to swap space: calls `sums` with each shard of the step's sums, as
+  // gradient() names it, while it is on the device, as work issued to `stream` leaves it.
+  using Sums = std::function<void(int group, Range range, const ConstView& sums, StreamRef stream)>;
+  virtual void on_sums(Sums sums) = 0;
+  // Whether the sums of a group that is complete are there; makes progress. Throws IoError.
   virtual bool has_arrived(int group) = 0;
-  // `stream` waits for the sums of such a group, which gradient() then gives.
+  // `stream` waits for the sums of such a group, which gradient() then gives; the calling thread
+  // does where they go to swap space. Throws IoError.
   virtual void await(int group, StreamRef stream) = 0;
 };
 
@@ -84,6 +91,9 @@ struct GradientStoreOptions {
   // are complete. The memory that a group's sums take on the device is given back where none of
   // them stays. Nothing with `replicate`.
   StateSplit split;
+  // Null: what is off the device is in host memory. Else all sums go there, and come back for the
+  // next micro-batches: Note [Gradients on NVMe].
+  SwappedGradients* swapped = nullptr;
   bool overlap = false;  // false: every reduction is waited for at once
   // Reductions are issued when backward has ended. Where ranks also gather in backward, and a group
   // may be complete early on one and late on another, nothing else keeps their collectives in one

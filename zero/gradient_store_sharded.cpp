@@ -21,6 +21,7 @@ class ShardedSums : public GroupGradients {
 
   void finish() override {
     while (!in_flight_.empty()) retire_oldest();
+    await_swap();
     if (!options().replicate) return;
     for (const int index : order()) gather(groups()[static_cast<size_t>(index)]);
     for (GroupState& state : states()) {
@@ -52,8 +53,11 @@ class ShardedSums : public GroupGradients {
 
   void reduce(const ShardGroup& group, GroupState& state) override {
     const bool tree = policy().tree_over_micro_batches;
+    const Shard shard = [&](const Segment& segment) { return shard_of(state, segment); };
+    const bool returns = !state.kept && !tree && !is_first();
     if (!state.kept) state.kept = take(group.trained_numel() / world(), policy().kept);
     const StreamRef stream = begin_reduction();
+    if (returns) bring_back(group, shard, stream);
     const TraceSpan span(context().trace(), TraceKind::reduce, stream, group.name(),
                          sent_bytes(group, policy().wire));
     const View written = whole(now(state).written, policy().written);
@@ -65,8 +69,8 @@ class ShardedSums : public GroupGradients {
     }
     in_flight_.emplace_back(state.work, std::exchange(now(state).written, Block()));
     if (tree) add_to_tree(group, state, stream);
-    if (leaves_device(group) && is_last()) {
-      send_to_host(group, state, [&](const Segment& segment) { return shard_of(state, segment); });
+    if (leaves_device(group) && leaves_now()) {
+      send_off(group, state, shard);
       in_flight_.emplace_back(
           state.work, keeps_on_device(group) ? Block() : std::exchange(state.kept, Block()));
     }

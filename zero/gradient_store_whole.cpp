@@ -18,6 +18,7 @@ class WholeSums : public GroupGradients {
       state.work = {};
       if (leaves_device(group) && !keeps_on_device(group)) sums(state).reset();
     }
+    await_swap();
   }
 
   ConstView gradient(int group, Range range) override {
@@ -71,7 +72,7 @@ class WholeSums : public GroupGradients {
                                        values.narrow(0, shard.begin, shard.size()), false, stream);
     }
     if (leaves_device(group)) {
-      send_to_host(group, state, [&](const Segment& segment) -> ConstView {
+      send_off(group, state, [&](const Segment& segment) {
         const Range shard = segment.shard(rank, communicator().size());
         return values.narrow(0, shard.begin, shard.size());
       });

@@ -34,6 +34,7 @@ void GroupGradients::begin_micro_steps(int64_t index, int64_t together, int64_t 
   begin_ = index;
   count_ = count;
   current_ = 0;
+  together_ = static_cast<size_t>(together);
   next_in_order_ = 0;
   next_micro_step_ = 0;
   for (GroupState& state : states_) {
@@ -45,6 +46,7 @@ void GroupGradients::begin_micro_steps(int64_t index, int64_t together, int64_t 
     }
     if (index == 0) state.in_step.assign(state.in_step.size(), false);
   }
+  if (options_.swapped != nullptr) options_.swapped->begin(index == 0);
 }
 
 autograd::GradientTarget GroupGradients::target(ParameterIndex parameter) {
@@ -70,6 +72,7 @@ autograd::GradientTarget GroupGradients::target(ParameterIndex parameter) {
 void GroupGradients::gradient_done(ParameterIndex parameter) {
   const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
   if (++now(state_of(group)).done == group.num_trained_parameters()) complete(group);
+  if (options_.swapped != nullptr) options_.swapped->advance();
   if (on_gradient_) on_gradient_();
 }
 
@@ -115,8 +118,26 @@ void GroupGradients::resume(const GradientProgress& progress) {
 }
 
 void GroupGradients::discard() {
-  clear();
+  discard_all_but_host();
   for (GroupState& state : states_) state.host.reset();
+}
+
+void GroupGradients::discard_all_but_host() {
+  clear();
+  if (options_.swapped != nullptr) options_.swapped->forget();
+}
+
+bool GroupGradients::has_arrived(int group) {
+  if (options_.swapped != nullptr) return options_.swapped->has_arrived(group);
+  return states_[static_cast<size_t>(group)].work.query();
+}
+
+void GroupGradients::await(int group, StreamRef stream) {
+  if (options_.swapped != nullptr) {
+    options_.swapped->await(group);
+  } else {
+    states_[static_cast<size_t>(group)].work.wait_on(stream);
+  }
 }
 
 void GroupGradients::complete(const ShardGroup& group) {
@@ -201,8 +222,41 @@ bool GroupGradients::leaves_device(const ShardGroup& group) const {
   return options_.split.numel(group, Tier::device) < group.trained_numel() / options_.split.parts();
 }
 
-void GroupGradients::send_to_host(const ShardGroup& group, GroupState& state,
-                                  const std::function<ConstView(const Segment&)>& shard) {
+void GroupGradients::send_off(const ShardGroup& group, GroupState& state, const Shard& shard) {
+  if (options_.swapped != nullptr) {
+    send_to_swap(group, state, shard);
+  } else {
+    send_to_host(group, state, shard);
+  }
+}
+
+SwappedGradients::OnDevice GroupGradients::tile_of(const ShardGroup& group, const Shard& shard) {
+  return [this, &group, &shard](const Tile& tile) {
+    const Segment& segment = group.segment(tile.segment);
+    const Range own = segment.shard(communicator_.rank(), communicator_.size());
+    return shard(segment).narrow(0, tile.range.begin - own.begin, tile.range.size());
+  };
+}
+
+void GroupGradients::send_to_swap(const ShardGroup& group, GroupState& state, const Shard& shard) {
+  for (const Segment& segment : group.segments()) {
+    if (!is_last() || !on_sums_ || !is_trained(segment.kind)) continue;
+    on_sums_(group.index(), segment.shard(communicator_.rank(), communicator_.size()),
+             shard(segment), context_.stream(StreamRole::reduce));
+  }
+  state.work = comm::Work(options_.swapped->send(group.index(), tile_of(group, shard)));
+}
+
+void GroupGradients::bring_back(const ShardGroup& group, const Shard& shard, StreamRef stream) {
+  bug_check(options_.swapped != nullptr, "the sums of group ", group.name(), " are not there");
+  stream->wait(options_.swapped->bring(group.index(), tile_of(group, shard)));
+}
+
+void GroupGradients::await_swap() {
+  if (options_.swapped != nullptr) options_.swapped->await_all();
+}
+
+void GroupGradients::send_to_host(const ShardGroup& group, GroupState& state, const Shard& shard) {
   const int64_t numel =
       group.trained_numel() / communicator_.size() - options_.split.numel(group, Tier::device);
   state.host =
@@ -239,6 +293,7 @@ StateSplit::Piece GroupGradients::piece_of(const ShardGroup& group, Range range)
 }
 
 ConstView GroupGradients::host_gradient(const ShardGroup& group, const StateSplit::Piece& piece) {
+  if (options_.swapped != nullptr) return options_.swapped->read(group, piece.range);
   const Block& host = state_of(group).host;
   bug_check(static_cast<bool>(host), "the gradient of group ", group.name(), " is not there");
   return ConstView(host.data(), policy().kept, Shape{host.bytes() / size_of(policy().kept)},

@@ -26,14 +26,13 @@ class GroupGradients : public GradientStore {
   GradientProgress progress() const override;
   void resume(const GradientProgress& progress) override;
   void discard() override;
-  void discard_all_but_host() override { clear(); }
+  void discard_all_but_host() override;
   void discard_host(int group) override { states_[static_cast<size_t>(group)].host.reset(); }
   void on_complete(Complete complete) override { on_complete_ = std::move(complete); }
   void on_gradient(std::function<void()> moment) override { on_gradient_ = std::move(moment); }
-  bool has_arrived(int group) override { return states_[static_cast<size_t>(group)].work.query(); }
-  void await(int group, StreamRef stream) override {
-    states_[static_cast<size_t>(group)].work.wait_on(stream);
-  }
+  void on_sums(Sums sums) override { on_sums_ = std::move(sums); }
+  bool has_arrived(int group) override;
+  void await(int group, StreamRef stream) override;
 
  protected:
   struct MicroStep {
@@ -76,6 +75,11 @@ class GroupGradients : public GradientStore {
   // Of the micro-step that is being worked on.
   bool is_first() const { return begin_ + static_cast<int64_t>(current_) == 0; }
   bool is_last() const { return begin_ + static_cast<int64_t>(current_) + 1 == count_; }
+  // Whether what leaves the device does so after this micro-step: to host memory after the step's
+  // last, to swap space after the last of those side by side.
+  bool leaves_now() const {
+    return options_.swapped != nullptr ? current_ + 1 == together_ : is_last();
+  }
 
   Block take(int64_t numel, DType dtype);
   View whole(const Block& block, DType dtype) const;
@@ -91,17 +95,25 @@ class GroupGradients : public GradientStore {
   // Whether some of this rank's sums of the group leave for host memory; whether some stay.
   bool leaves_device(const ShardGroup& group) const;
   bool keeps_on_device(const ShardGroup& group) const;
+  using Shard = std::function<View(const Segment&)>;
   // Where it leaves_device(): copies that part of this rank's shards of the group's sums to
   // state.host, behind what was issued to the reduce stream; state.work becomes the copies. `shard`
-  // gives one on the device.
-  void send_to_host(const ShardGroup& group, GroupState& state,
-                    const std::function<ConstView(const Segment&)>& shard);
+  // gives one on the device. Where sums go to swap space, all of them leave for that instead.
+  void send_off(const ShardGroup& group, GroupState& state, const Shard& shard);
+  // The group's sums of the micro-steps before, from swap space to the device; `stream` waits.
+  void bring_back(const ShardGroup& group, const Shard& shard, StreamRef stream);
+  // All that left for swap space is there.
+  void await_swap();
   // Part of this rank's shard of a segment, in one tier.
   StateSplit::Piece piece_of(const ShardGroup& group, Range range);
   ConstView host_gradient(const ShardGroup& group, const StateSplit::Piece& piece);
   SegmentCollectives& collectives() { return collectives_; }
 
  private:
+  void send_to_host(const ShardGroup& group, GroupState& state, const Shard& shard);
+  void send_to_swap(const ShardGroup& group, GroupState& state, const Shard& shard);
+  // A tile's part of what `shard` gives.
+  SwappedGradients::OnDevice tile_of(const ShardGroup& group, const Shard& shard);
   void complete(const ShardGroup& group);
   void zero_unused(const ShardGroup& group, GroupState& state);
   void issue_in_order();
@@ -116,10 +128,12 @@ class GroupGradients : public GradientStore {
   SegmentCollectives collectives_;
   Complete on_complete_;
   std::function<void()> on_gradient_;
+  Sums on_sums_;
   std::vector<GroupState> states_;
   size_t next_in_order_ = 0;    // group whose reduction comes next
   size_t next_micro_step_ = 0;  // of those side by side
   size_t current_ = 0;          // of those side by side
+  size_t together_ = 1;         // their number
   int64_t begin_ = 0;           // the first of them, of the step's
   int64_t count_ = 1;           // of the step
 };

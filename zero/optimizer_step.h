@@ -49,6 +49,9 @@ class OptimizerStep {
   virtual void defer(const StepArguments&) {}
   // Issues what is left up to the end of this group's updates, like run().
   virtual void finish(int group) { static_cast<void>(group); }
+  // Of an update that has begun: waits for the gradients that it reads ahead, so that they can be
+  // read by others. Throws IoError.
+  virtual void settle_gradients() {}
 };
 
 // `tile_numel` of updates that go tile by tile.
@@ -89,11 +92,13 @@ struct SwapPipeline {
   bool write_behind = false;  // writes a tile while the next is read and updated
 };
 
-// Weights and states in swap space, gradients in host memory, where the CPU computes tile by tile.
-// run() waits for the disk and throws IoError; weights and states are then not to be used any more.
+// Weights and states in swap space, gradients in host memory or, with `swapped_gradients`, in tiles
+// of the same ranges in swap space too, where the CPU computes tile by tile. run() waits for the
+// disk and throws IoError; weights and states are then not to be used any more.
 std::unique_ptr<OptimizerStep> make_swapped_step(WeightStore& weights, GradientStore& gradients,
-                                                 SwappedShards& states, Context& context,
-                                                 const UpdateOrders& orders,
+                                                 SwappedShards& states,
+                                                 SwappedGradients* swapped_gradients,
+                                                 Context& context, const UpdateOrders& orders,
                                                  const SwapPipeline& pipeline);
 
 }  // namespace zinc::zero

@@ -25,22 +25,28 @@ std::vector<std::vector<OwnedRange>> owned_ranges(const std::vector<ShardGroup>&
   return owned;
 }
 
+// Whole sums of several micro-batches, reduced once per step: see make_whole_sums().
+bool keeps_whole_sums(const EngineConfig& config) {
+  return config.zero.stage <= 1 &&
+         GradientPolicy::choose(config).schedule == ReduceSchedule::boundary;
+}
+
 std::unique_ptr<GradientStore> make_gradients(const EngineConfig& config,
-                                              const StrategyInputs& inputs,
-                                              const StateSplit& split) {
+                                              const StrategyInputs& inputs, const StateSplit& split,
+                                              SwappedGradients* swapped) {
   const GradientPolicy policy = GradientPolicy::choose(config);
   const GradientStoreOptions options{
       .policy = policy,
       .replicate = config.zero.stage == 0,
       .bucket_numel = config.zero.reduce_bucket_size,
       .split = split,
+      .swapped = swapped,
       .overlap = config.overlap_comm(),
       .after_backward = (inputs.dynamic_model && config.zero.stage == 3) || config.cuda_graph,
       .stays = config.cuda_graph,
       .wire_divisor = inputs.wire_divisor,
       .allow_unused = config.zero.ignore_unused_parameters};
-  const bool whole = config.zero.stage <= 1 && policy.schedule == ReduceSchedule::boundary;
-  const auto make = whole ? make_whole_sums : make_sharded_sums;
+  const auto make = keeps_whole_sums(config) ? make_whole_sums : make_sharded_sums;
   return make(inputs.groups, inputs.schedule, inputs.communicator, inputs.context, inputs.clock,
               options);
 }
@@ -75,6 +81,20 @@ std::unique_ptr<SwappedShards> make_swapped(const EngineConfig& config,
       inputs.groups, optimizer_tiles(inputs.groups, inputs.communicator, tile_numel(config)),
       1 + inputs.num_states, Label::optimizer, inputs.context,
       swap_settings(config, offload, clock));
+}
+
+std::unique_ptr<SwappedGradients> make_swapped_gradients(const EngineConfig& config,
+                                                         const StrategyInputs& inputs,
+                                                         offload::SwapClock* clock) {
+  if (config.gradient_offload != GradientOffload::nvme) return nullptr;
+  return std::make_unique<SwappedGradients>(
+      inputs.groups, inputs.communicator, inputs.context,
+      SwappedGradientsOptions{.tile_numel = tile_numel(config),
+                              .dtype = GradientPolicy::choose(config).kept,
+                              .order = inputs.schedule.reduce_order(),
+                              .returns = config.batch.accumulation > config.batches_together() &&
+                                         !keeps_whole_sums(config),
+                              .swap = swap_settings(config, config.zero.offload_optimizer, clock)});
 }
 
 // Where the disk has the states, and phases are not told apart by waiting for each.
@@ -138,7 +158,8 @@ std::unique_ptr<OptimizerStep> make_step(const EngineConfig& config, const Strat
   if (strategy.swapped != nullptr) {
     const OffloadConfig& offload = config.zero.offload_optimizer;
     return make_swapped_step(
-        *strategy.weights, *strategy.gradients, *strategy.swapped, inputs.context,
+        *strategy.weights, *strategy.gradients, *strategy.swapped, strategy.swapped_gradients.get(),
+        inputs.context,
         {.by_gradient = inputs.schedule.reduce_order(), .by_use = use_order(inputs)},
         {.read_ahead = offload.pipeline_read, .write_behind = offload.pipeline_write});
   }
@@ -155,9 +176,27 @@ std::unique_ptr<OptimizerStep> make_step(const EngineConfig& config, const Strat
 
 }  // namespace
 
+void Strategy::measures_with(GradientNorm& norm) {
+  if (swapped_gradients == nullptr) return;
+  norm.expect_pieces();
+  gradients->on_sums([&norm](int group, Range range, const ConstView& sums, StreamRef stream) {
+    norm.take(group, range, sums, stream);
+  });
+}
+
+NormResult Strategy::measure(GradientNorm& norm, Context& context) {
+  if (swapped_gradients != nullptr) return norm.measure_taken(context.stream(StreamRole::reduce));
+  std::vector<ConstView> sums;
+  for (const UpdateSlice& slice : weights->slices()) {
+    sums.push_back(gradients->gradient(slice.group, slice.range));
+  }
+  return norm.measure(sums);
+}
+
 SwapTraffic Strategy::swap_traffic() const {
   SwapTraffic all = weights->swap_traffic();
   if (swapped) all = all + swapped->traffic();
+  if (swapped_gradients) all = all + swapped_gradients->traffic();
   all.busy_ns = swap_clock->busy_ns();
   all.stall_ns = swap_clock->stall_ns();
   return all;
@@ -172,8 +211,9 @@ Strategy make_strategy(const EngineConfig& config, const StrategyInputs& inputs)
   Strategy strategy;
   strategy.swap_clock = std::make_unique<offload::SwapClock>();
   strategy.swapped = make_swapped(config, inputs, strategy.swap_clock.get());
+  strategy.swapped_gradients = make_swapped_gradients(config, inputs, strategy.swap_clock.get());
   strategy.weights = make_weights(config, inputs, split, strategy);
-  strategy.gradients = make_gradients(config, inputs, split);
+  strategy.gradients = make_gradients(config, inputs, split, strategy.swapped_gradients.get());
   strategy.owned = owned_ranges(inputs.groups, split);
   strategy.step = make_step(config, inputs, split, strategy);
   strategy.uses_are_collective = config.zero.stage == 3;

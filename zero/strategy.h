@@ -6,7 +6,8 @@
 //   2     | whole         | shards         | shards
 //   3     | shards        | shards         | shards
 //
-// With offload_optimizer the shards of gradients are in host memory; those of master weights and
+// With offload_optimizer the shards of gradients are in host memory, or with gradient_offload in
+// swap space; those of master weights and
 // states there too, or in swap space (nvme). With a ratio below 1 part of all three stays on the
 // device: Note [Split states].
 #pragma once
@@ -31,7 +32,8 @@ namespace zinc::zero {
 
 struct Strategy {
   std::unique_ptr<offload::SwapClock> swap_clock;
-  std::unique_ptr<SwappedShards> swapped;  // null: nothing is in swap space
+  std::unique_ptr<SwappedShards> swapped;               // null: nothing is in swap space
+  std::unique_ptr<SwappedGradients> swapped_gradients;  // null: they are not in swap space
   std::unique_ptr<WeightStore> weights;
   std::unique_ptr<GradientStore> gradients;
   std::unique_ptr<OptimizerStep> step;
@@ -44,7 +46,12 @@ struct Strategy {
   // update ends within its step.
   std::unique_ptr<LateUpdate> late;
 
-  // Since construction began, of states and parameters together.
+  // The norm of the step's gradients: of shards that are kept within reach after the last
+  // reduction, of those that go to swap space as they leave. measures_with() comes once before.
+  void measures_with(GradientNorm& norm);
+  NormResult measure(GradientNorm& norm, Context& context);
+
+  // Since construction began, of states, gradients and parameters together.
   SwapTraffic swap_traffic() const;
 };
 

@@ -54,6 +54,9 @@ SwappedShards::SwappedShards(const std::vector<ShardGroup>& groups, std::vector<
     : groups_(groups), context_(context), num_planes_(num_planes), tiles_(std::move(tiles)) {
   std::vector<int64_t> extent_bytes;
   for (const Tile& tile : tiles_) extent_bytes.push_back(bytes_of(tile));
+  for (const ShardGroup& group : groups) {
+    names_.push_back(concat(label == Label::gradients ? "gradients of " : "", group.name()));
+  }
   written_.assign(tiles_.size(), false);
   extents_ = std::make_unique<SwapExtents>(extent_bytes, label, context, settings);
 }
@@ -102,6 +105,7 @@ View SwappedShards::read(const ShardGroup& group, Range range, int index) {
   bug_check(tile != tiles_.end(), "elements of group ", group.name(),
             " are not in this swap space");
   const DType dtype = tile->dtype;
+  values_.reset();  // before the next ones: what is taken depends on this call alone
   values_ = context_.allocate(range.size() * size_of(dtype), Label::staging, Tier::pinned_host);
   const View values(values_.data(), dtype, Shape{range.size()}, context_.device(),
                     Tier::pinned_host);
@@ -141,6 +145,11 @@ void SwappedShards::settle() {
     changed_ = true;
     flush();
   }
+  forget();
+}
+
+void SwappedShards::forget() {
+  bug_check(!changed_, "values that were not written to swap space are forgotten");
   cached_ = -1;
   cache_.reset();
   values_.reset();
@@ -156,7 +165,7 @@ offload::SwapSpace::Transfer SwappedShards::start_write(size_t tile, const Block
 }
 
 const std::string& SwappedShards::name_of_group(size_t tile) const {
-  return groups_[static_cast<size_t>(tiles_[tile].group)].name();
+  return names_[static_cast<size_t>(tiles_[tile].group)];
 }
 
 }  // namespace zinc::zero

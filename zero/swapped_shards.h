@@ -45,7 +45,7 @@ class SwappedShards {
   static constexpr int state_plane(int state) { return 1 + state; }
 
   // Takes the space. Values are zero until they are written. Throws IoError.
-  // `label`: what is counted on the tier nvme.
+  // `label`: what is counted on the tier nvme, and for gradients named in the trace.
   SwappedShards(const std::vector<ShardGroup>& groups, std::vector<Tile> tiles, int num_planes,
                 Label label, Context& context, const SwapSettings& settings);
 
@@ -64,6 +64,8 @@ class SwappedShards {
   // Everything written by write() is in the space, and its buffers are given back. Comes before
   // transfers of whole tiles.
   void settle();
+  // The buffers alone are given back: nothing was written by write().
+  void forget();
 
   // Whole tiles, from and to memory of bytes_of(tile) that no other work touches meanwhile; the
   // transfer is waited for by the caller.
@@ -83,6 +85,7 @@ class SwappedShards {
   Context& context_;
   const int num_planes_;
   std::vector<Tile> tiles_;
+  std::vector<std::string> names_;        // by group, for the trace
   std::vector<bool> written_;             // by tile: the space holds values
   std::unique_ptr<SwapExtents> extents_;  // one per tile
   Block cache_;

@@ -5,8 +5,9 @@
 // Tiles queue in the order in which their groups' gradients are complete, or in which the next
 // forward pass uses them; the i-th of the queue uses buffer i mod n, with n = 1, one more to read
 // ahead, one more to write behind. States do not wait for gradients: tiles are read as buffers come
-// free. Before a tile is read into a buffer, the write of the tile that was there is over, and so
-// is the copy of its weights to the device.
+// free. Gradients that are in swap space are read into a buffer beside that of the tile's states,
+// once these are on their way and the gradients are there. Before a tile is read into a buffer, the
+// write of the tile that was there is over, and so is the copy of its weights to the device.
 #include <algorithm>
 #include <optional>
 
@@ -22,10 +23,12 @@ namespace {
 class SwappedStep final : public OptimizerStep {
  public:
   SwappedStep(WeightStore& weights, GradientStore& gradients, SwappedShards& states,
-              Context& context, const UpdateOrders& orders, const SwapPipeline& pipeline)
+              SwappedGradients* swapped_gradients, Context& context, const UpdateOrders& orders,
+              const SwapPipeline& pipeline)
       : weights_(weights),
         gradients_(gradients),
         states_(states),
+        swapped_gradients_(swapped_gradients),
         context_(context),
         pipeline_(pipeline),
         buffers_(1 + (pipeline.read_ahead ? 1 : 0) + (pipeline.write_behind ? 1 : 0)),
@@ -37,6 +40,9 @@ class SwappedStep final : public OptimizerStep {
     for (Buffer& buffer : buffers_) {
       buffer.memory =
           context.allocate(states.largest_tile_bytes(), Label::staging, Tier::pinned_host);
+      if (swapped_gradients == nullptr) continue;
+      buffer.gradient = context.allocate(swapped_gradients->largest_tile_bytes(), Label::staging,
+                                         Tier::pinned_host);
     }
     context.compute()->synchronize();  // before the disk touches the memory
   }
@@ -58,7 +64,7 @@ class SwappedStep final : public OptimizerStep {
   void defer(const StepArguments& args) override {
     start(args, by_use_);
     order(context_.compute(), host());  // which has waited for the gradients
-    for (const Tile& tile : states_.tiles()) ready(tile.group);
+    all_are_ready();
     advance();
   }
 
@@ -69,6 +75,7 @@ class SwappedStep final : public OptimizerStep {
   void advance() override {
     if (!args_) return;
     start_reads();
+    start_gradient_reads();
     while (next_update_ < queue_.size() && is_there(next_update_)) {
       gradients_.await(tile_at(next_update_).group, host());
       update_next();
@@ -87,17 +94,25 @@ class SwappedStep final : public OptimizerStep {
   void run(const StepArguments& args) override {
     if (!args_) begin(args);
     order(context_.compute(), host());  // which has waited for the gradients
+    all_are_ready();
     update_until(queue_.size());
     for (Buffer& buffer : buffers_) buffer.transfer.wait();
     updated_.finish();
     args_.reset();
   }
 
+  void settle_gradients() override {
+    for (Buffer& buffer : buffers_) buffer.gradient_transfer.wait();
+  }
+
  private:
   struct Buffer {
     Block memory;
-    Event sent;  // weights that travel from here have left
+    Block gradient;             // where they are in swap space
+    bool has_gradient = false;  // of the tile, or it is on its way
+    Event sent;                 // weights that travel from here have left
     offload::SwapSpace::Transfer transfer;
+    offload::SwapSpace::Transfer gradient_transfer;
     bool is_free() const { return transfer.query() && sent.query(); }
   };
 
@@ -125,6 +140,14 @@ class SwappedStep final : public OptimizerStep {
     start_reads();
   }
 
+  void all_are_ready() {
+    for (const Tile& tile : states_.tiles()) ready(tile.group);
+  }
+
+  bool is_ready(int group) const {
+    return std::find(ready_.begin(), ready_.end(), group) != ready_.end();
+  }
+
   void update_until(size_t end) {
     while (next_update_ < end) {
       start_reads();
@@ -140,16 +163,21 @@ class SwappedStep final : public OptimizerStep {
 
   bool is_there(size_t place) {
     const int group = tile_at(place).group;
-    return place < next_read_ && std::find(ready_.begin(), ready_.end(), group) != ready_.end() &&
-           buffer_of(place).transfer.query() && gradients_.has_arrived(group);
+    const Buffer& buffer = buffer_of(place);
+    return place < next_read_ && is_ready(group) && buffer.transfer.query() &&
+           gradients_.has_arrived(group) &&
+           (swapped_gradients_ == nullptr ||
+            (buffer.has_gradient && buffer.gradient_transfer.query()));
   }
 
   // Waits for its states, not for its gradient.
   void update_next() {
     const size_t place = next_update_;
     Buffer& buffer = buffer_of(place);
+    take_gradient(place);
     buffer.transfer.wait();
     if (pipeline_.read_ahead) start_reads();
+    start_gradient_reads();
     update(*args_, slices_, queue_[place], buffer);
     // The disk takes what the update leaves.
     host()->synchronize();
@@ -174,6 +202,41 @@ class SwappedStep final : public OptimizerStep {
     buffer.sent.wait();
     host()->synchronize();
     buffer.transfer = states_.start_read(queue_[place], buffer.memory);
+    buffer.has_gradient = false;
+  }
+
+  // Of the tiles whose states are there or on their way, as far as gradients have arrived.
+  void start_gradient_reads() {
+    if (swapped_gradients_ == nullptr) return;
+    for (size_t place = next_update_; place < next_read_; ++place) {
+      const int group = tile_at(place).group;
+      if (buffer_of(place).has_gradient || !is_ready(group) || !gradients_.has_arrived(group)) {
+        continue;
+      }
+      start_gradient_read(place);
+    }
+  }
+
+  void start_gradient_read(size_t place) {
+    Buffer& buffer = buffer_of(place);
+    buffer.gradient_transfer = swapped_gradients_->start_read(queue_[place], buffer.gradient);
+    buffer.has_gradient = true;
+  }
+
+  void take_gradient(size_t place) {
+    if (swapped_gradients_ == nullptr) return;
+    Buffer& buffer = buffer_of(place);
+    if (!buffer.has_gradient) {
+      gradients_.await(tile_at(place).group, host());
+      start_gradient_read(place);
+    }
+    buffer.gradient_transfer.wait();
+  }
+
+  ConstView gradient_of(size_t index, const Buffer& buffer) {
+    if (swapped_gradients_ != nullptr) return swapped_gradients_->values(index, buffer.gradient);
+    const Tile& tile = states_.tiles()[index];
+    return gradients_.gradient(tile.group, tile.range);
   }
 
   void update(const StepArguments& args, const std::vector<UpdateSlice>& slices, size_t index,
@@ -186,7 +249,7 @@ class SwappedStep final : public OptimizerStep {
     const bool is_narrow = UpdatedWeights::is_narrow(*slice);
     const View narrow = is_narrow ? updated_.buffer(*slice, tile.range.size()) : View();
     optim::Update update{.weights = host_memory(weights),
-                         .gradient = host_memory(gradients_.gradient(tile.group, tile.range)),
+                         .gradient = host_memory(gradient_of(index, buffer)),
                          .model_weights = host_memory(narrow),
                          .factor = args.factor,
                          .step = args.step};
@@ -207,6 +270,7 @@ class SwappedStep final : public OptimizerStep {
   WeightStore& weights_;
   GradientStore& gradients_;
   SwappedShards& states_;
+  SwappedGradients* swapped_gradients_;  // null: they are in host memory
   Context& context_;
   const SwapPipeline pipeline_;
   std::vector<Buffer> buffers_;
@@ -225,10 +289,12 @@ class SwappedStep final : public OptimizerStep {
 }  // namespace
 
 std::unique_ptr<OptimizerStep> make_swapped_step(WeightStore& weights, GradientStore& gradients,
-                                                 SwappedShards& states, Context& context,
-                                                 const UpdateOrders& orders,
+                                                 SwappedShards& states,
+                                                 SwappedGradients* swapped_gradients,
+                                                 Context& context, const UpdateOrders& orders,
                                                  const SwapPipeline& pipeline) {
-  return std::make_unique<SwappedStep>(weights, gradients, states, context, orders, pipeline);
+  return std::make_unique<SwappedStep>(weights, gradients, states, swapped_gradients, context,
+                                       orders, pipeline);
 }
 
 }  // namespace zinc::zero

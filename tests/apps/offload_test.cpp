@@ -56,7 +56,7 @@ void expect_swap_figures(const Ended& ended, const TrainingFolder& folder, bool 
 
 TEST(Offload, TrainedWeightsAreTheSameFile_AndSwapIsTimed) {
   std::string reference;
-  for (const std::string device : {"none", "cpu", "nvme", "inputs"}) {
+  for (const std::string device : {"none", "cpu", "nvme", "gradients", "inputs"}) {
     const TrainingFolder folder;
     std::string two_blocks(kTinyGpt2);
     two_blocks.replace(two_blocks.find("\"n_layer\": 1"), 12, "\"n_layer\": 2");
@@ -65,14 +65,16 @@ TEST(Offload, TrainedWeightsAreTheSameFile_AndSwapIsTimed) {
     std::filesystem::create_directory(swap);
     folder.write(
         "ds.json",
-        config_with(device == "cpu"    ? R"("stage": 1, "offload_optimizer": {"device": "cpu"})"
-                    : device == "nvme" ? nvme_in(swap)
-                                       : R"("stage": 0)",
-                    device == "inputs" ? inputs_in(swap) : ""));
+        config_with(device == "cpu" ? R"("stage": 1, "offload_optimizer": {"device": "cpu"})"
+                    : device == "nvme" || device == "gradients" ? nvme_in(swap)
+                                                                : R"("stage": 0)",
+                    device == "inputs"      ? inputs_in(swap)
+                    : device == "gradients" ? R"("gradient_offload": "nvme")"
+                                            : ""));
     const Ended ended = run_zinc(folder.train());
     EXPECT_EQ(ended.exit_code, kDone) << to_string(ended);
     EXPECT_TRUE(std::filesystem::is_empty(swap));
-    expect_swap_figures(ended, folder, device == "nvme" || device == "inputs");
+    expect_swap_figures(ended, folder, device != "none" && device != "cpu");
     const std::string weights = weights_of(folder);
     EXPECT_GT(weights.size(), 10'000u);
     if (reference.empty()) reference = weights;

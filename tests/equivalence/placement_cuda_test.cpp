@@ -31,6 +31,7 @@ struct Places {
   OffloadStep step = OffloadStep::host;
   double ratio = 1.0;
   OffloadDevice inputs = OffloadDevice::none;  // of recomputation
+  GradientOffload gradients = GradientOffload::host;
 };
 
 struct PlacedCase {
@@ -60,6 +61,7 @@ TEST_P(GpuPlacement, ChangesNoBitUnderAnySchedule) {
     moved.zero.max_reuse_distance = 0;
     moved.pass_order = p.order;
     moved.offload_step = p.step;
+    moved.gradient_offload = p.gradients;
     moved.zero.offload_optimizer.ratio = p.ratio;
     if (p.inputs != OffloadDevice::none) {
       moved.recompute = {
@@ -71,7 +73,7 @@ TEST_P(GpuPlacement, ChangesNoBitUnderAnySchedule) {
     EXPECT_TRUE(run(c, moved, kSteps, kOnGpu) == reference)
         << "stage " << p.stage << ", optimizer " << name_of(p.optimizer) << ", parameters "
         << name_of(p.parameters) << ", ratio " << p.ratio << ", inputs " << name_of(p.inputs)
-        << ", schedule " << schedule.name;
+        << ", gradients " << name_of(p.gradients) << ", schedule " << schedule.name;
     EXPECT_TRUE(folder.is_empty());
   }
 }
@@ -83,15 +85,19 @@ constexpr auto kHorizontal = PassOrder::horizontal;
 constexpr auto kVertical = PassOrder::vertical;
 constexpr auto kByHost = OffloadStep::host;
 constexpr auto kStreamed = OffloadStep::device;
+constexpr auto kSwapped = GradientOffload::nvme;
 
 INSTANTIATE_TEST_SUITE_P(
     Reduced, GpuPlacement,
     testing::Values(PlacedCase{{1}, {{1, kHost}, {3, kNvme, kNvme}, {3, kNone, kHost}}},
-                    PlacedCase{
-                        {2, 1, DType::bf16},
-                        {{1, kNvme}, {3, kHost, kNvme}, {2, kHost, kNone, kHorizontal, kStreamed}}},
+                    PlacedCase{{2, 1, DType::bf16},
+                               {{1, kNvme},
+                                {3, kNvme, kNone, kHorizontal, kByHost, 1.0, kNone, kSwapped},
+                                {3, kHost, kNvme},
+                                {2, kHost, kNone, kHorizontal, kStreamed}}},
                     PlacedCase{{1, 2, DType::bf16, ReduceSchedule::micro_step},
                                {{3, kNvme, kNvme, kVertical, kByHost, 1.0, kNvme},
+                                {2, kNvme, kNone, kHorizontal, kByHost, 1.0, kNone, kSwapped},
                                 {2, kHost},
                                 {2, kHost, kNone, kHorizontal, kByHost, 1.0, kNvme},
                                 {3, kHost, kHost, kVertical}}},

@@ -5,21 +5,25 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "tests/offload/swap_folder.h"
 
 namespace zinc::offload {
 
-// While it lives, the bytes of one page of the swap file in `folder` are wrong.
+// While it lives, the bytes of one page of a swap file in `folder` are wrong. `file`: which of
+// those that are open, in the order in which they were opened.
 class DamagedPage {
  public:
-  DamagedPage(const SwapFolder& folder, int64_t page)
-      : fd_(open_swap_file(folder)), offset_(page * kPage) {
+  DamagedPage(const SwapFolder& folder, int64_t page, size_t file = 0)
+      : fd_(open_swap_file(folder, file)), offset_(page * kPage) {
     EXPECT_EQ(::pread(fd_, bytes_.data(), bytes_.size(), offset_), kPage);
     std::array<char, kPage> wrong = bytes_;
     for (char& byte : wrong) byte = static_cast<char>(~byte);
@@ -32,8 +36,8 @@ class DamagedPage {
   DamagedPage(const DamagedPage&) = delete;
   DamagedPage& operator=(const DamagedPage&) = delete;
 
-  static int64_t pages_in(const SwapFolder& folder) {
-    const int fd = open_swap_file(folder);
+  static int64_t pages_in(const SwapFolder& folder, size_t file = 0) {
+    const int fd = open_swap_file(folder, file);
     const auto bytes = ::lseek(fd, 0, SEEK_END);
     ::close(fd);
     return bytes / kPage;
@@ -43,13 +47,18 @@ class DamagedPage {
   static constexpr int64_t kPage = 4096;
 
   // The file has no name: by the descriptor that the engine has of it. Not direct.
-  static int open_swap_file(const SwapFolder& folder) {
+  static int open_swap_file(const SwapFolder& folder, size_t file) {
+    std::vector<int> found;
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
       std::error_code gone;
-      const std::string file = std::filesystem::read_symlink(entry.path(), gone).string();
-      if (file.starts_with(folder.path())) return ::open(entry.path().c_str(), O_RDWR | O_CLOEXEC);
+      const std::string name = std::filesystem::read_symlink(entry.path(), gone).string();
+      if (name.starts_with(folder.path())) found.push_back(std::stoi(entry.path().filename()));
     }
-    ADD_FAILURE() << "no file in " << folder.path();
+    std::sort(found.begin(), found.end());
+    if (file < found.size()) {
+      return ::open(("/proc/self/fd/" + std::to_string(found[file])).c_str(), O_RDWR | O_CLOEXEC);
+    }
+    ADD_FAILURE() << "no file " << file << " in " << folder.path();
     return -1;
   }
   void write(const std::array<char, kPage>& bytes) const {

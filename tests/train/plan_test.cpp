@@ -70,6 +70,7 @@ struct Case {
   zero::OffloadStep step = zero::OffloadStep::automatic;
   double ratio = 1.0;
   zero::OffloadDevice inputs = zero::OffloadDevice::none;
+  zero::GradientOffload gradients = zero::GradientOffload::host;
 };
 
 Config config_of(const Case& c) {
@@ -88,6 +89,7 @@ Config config_of(const Case& c) {
   engine.determinism = c.determinism;
   engine.pass_order = c.order;
   engine.offload_step = c.step;
+  engine.gradient_offload = c.gradients;
   engine.zero.offload_optimizer = {.device = c.optimizer,
                                    .nvme_path = testing::TempDir(),
                                    .pipeline_read = c.world != 2,
@@ -190,6 +192,12 @@ Case split(Case c, double ratio) {
 
 Case inputs_on_nvme(Case c) {
   c.inputs = zero::OffloadDevice::nvme;
+  return c;
+}
+
+Case gradients_on_nvme(Case c) {
+  c.gradients = zero::GradientOffload::nvme;
+  c.optimizer = zero::OffloadDevice::nvme;
   return c;
 }
 
@@ -303,6 +311,15 @@ INSTANTIATE_TEST_SUITE_P(
         inputs_on_nvme(Case{"vertical_inputs_nvme", llama(), 3, 2, 3, 1, DType::bf16, true, false,
                             zero::Determinism::run, zero::OffloadDevice::cpu,
                             zero::OffloadDevice::nvme, zero::PassOrder::vertical}),
+        gradients_on_nvme(Case{"gradients_nvme", gpt2(), 2, 1}),
+        gradients_on_nvme(Case{"gradients_nvme_accumulation", gpt2(), 2, 2, 3}),
+        gradients_on_nvme(Case{"gradients_nvme_boundary", llama(), 1, 2, 2, 0, DType::f32}),
+        gradients_on_nvme(inputs_on_nvme(Case{
+            "everything_nvme", gpt2(), 3, 3, 2, 1, DType::bf16, true, false, zero::Determinism::run,
+            zero::OffloadDevice::nvme, zero::OffloadDevice::nvme})),
+        gradients_on_nvme(Case{"vertical_gradients_nvme", llama(), 3, 2, 3, 1, DType::bf16, true,
+                               false, zero::Determinism::world, zero::OffloadDevice::nvme,
+                               zero::OffloadDevice::nvme, zero::PassOrder::vertical}),
         Case{"llama_0_2", llama(), 0, 2}, Case{"llama_1_3", llama(), 1, 3, 2},
         Case{"llama_2_2_recompute", llama(), 2, 2, 1, 1},
         Case{"llama_3_3_bounds", llama(), 3, 3, 2, 1, DType::bf16, true}),

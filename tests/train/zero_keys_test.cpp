@@ -234,6 +234,27 @@ TEST(ZeroKeys, ActivationOffload_SaysWhereInputsWait) {
   EXPECT_THROW(peaks(false, R"("device": "cpu", "pin_memory": true)"), ConfigError);
 }
 
+TEST(ZeroKeys, GradientOffload_SaysWhereGradientsWait) {
+  const auto peaks = [](const std::string& device, const std::string& own) {
+    return plan(
+               R"("stage": 2, "sub_group_size": 4096, "offload_optimizer": {"nvme_path": "/d", "device": ")" +
+                   device + "\"}",
+               R"("zinc": {)" + own + "}, ")
+        .peaks;
+  };
+  const MemoryReport host = peaks("nvme", "");
+  const MemoryReport nvme = peaks("nvme", R"("gradient_offload": "nvme")");
+  const int64_t gradients = host.at(Tier::pinned_host, Label::gradients).peak;
+  EXPECT_GT(gradients, 0);
+  EXPECT_EQ(peaks("nvme", R"("gradient_offload": "host")").at(Tier::pinned_host).peak,
+            host.at(Tier::pinned_host).peak);
+  EXPECT_EQ(nvme.at(Tier::pinned_host, Label::gradients).peak, 0);
+  EXPECT_GE(nvme.at(Tier::nvme, Label::gradients).peak, gradients);
+  EXPECT_LT(nvme.at(Tier::pinned_host).peak, host.at(Tier::pinned_host).peak);
+  EXPECT_THROW(peaks("cpu", R"("gradient_offload": "nvme")"), ConfigError);
+  EXPECT_THROW(peaks("nvme", R"("gradient_offload": "cpu")"), ConfigError);
+}
+
 // The losses and weights of a short training with a configuration, two ranks.
 std::vector<float> trained(const Config& config) {
   std::vector<float> values;

@@ -485,6 +485,9 @@ void Reader::read_own() {
   if (const auto index = own.choice("offload_step", {"auto", "host", "device"})) {
     config_.engine.offload_step = static_cast<zero::OffloadStep>(*index);
   }
+  if (own.choice("gradient_offload", {"host", "nvme"}).value_or(0) == 1) {
+    config_.engine.gradient_offload = zero::GradientOffload::nvme;
+  }
   if (own.choice("reduce_algorithm", {"ordered", "native"}).value_or(0) == 1) {
     gradient.reduce_algorithm = zero::ReduceAlgorithm::native;
   }

@@ -261,6 +261,9 @@ const std::vector<KeyInfo>& config_keys() {
        "\"auto\" (default), \"host\" or \"device\": with offload_optimizer to the cpu, which of "
        "them "
        "updates; auto: what the hardware file makes faster (docs/offload.md)"},
+      {"zinc.gradient_offload", kWorks,
+       "\"host\" (default) or \"nvme\": with offload_optimizer to nvme, where reduced gradients "
+       "wait for the update, and for the next micro-batch (docs/offload.md)"},
       {"zinc.reduce_algorithm", kWorks, "\"ordered\" or \"native\""},
       {"zinc.loss_reduction", kWorks, "\"tokens\" or \"micro_batch\" (DeepSpeed's mean of means)"},
       {"zinc.recompute_every_blocks", kWorks,

@@ -216,6 +216,7 @@ void write_own(json::Writer& json, const Config& config) {
   json.member("reduce_schedule", zero::name_of(engine.reduce_schedule()));
   json.member("schedule", zero::name_of(engine.pass_order));
   json.member("offload_step", zero::name_of(engine.offload_step));
+  json.member("gradient_offload", zero::name_of(engine.gradient_offload));
   json.member("reduce_algorithm", zero::name_of(engine.gradient.reduce_algorithm));
   json.member("loss_reduction", zero::name_of(engine.gradient.loss_reduction));
   json.member("recompute_every_blocks", engine.recompute.every_blocks);
