@@ -80,39 +80,55 @@ GradientNorm::Room GradientNorm::take(const ConstView& like, int64_t numel, DTyp
 }
 
 void GradientNorm::queue_sums(const OwnedRange& owned, const ConstView& gradient, const View& out,
-                              StreamRef stream) {
-  const Room chunk_sums = take(gradient, kernels::num_norm_chunks(gradient.numel()), DType::f64);
-  const Room nonfinite = take(gradient, 1, DType::i64);
-  order(context_.compute(), stream);
-  kernels::finite_norm({.x = host_memory(gradient),
-                        .chunk_sums = chunk_sums.view,
-                        .first_nonfinite = nonfinite.view},
-                       stream);
+                              const Queued& to) {
+  const View sums = to.chunk_sums.view.narrow(0, 0, kernels::num_norm_chunks(gradient.numel()));
+  kernels::finite_norm(
+      {.x = host_memory(gradient), .chunk_sums = sums, .first_nonfinite = to.nonfinite.view},
+      to.stream);
   int64_t done = 0;
   for_each_piece(groups_[static_cast<size_t>(owned.group)], owned,
                  [&](ParameterIndex, const Placement& placement, Range chunks) {
                    const int64_t first =
                        (placement.offset - owned.range.begin) / kNormChunk + chunks.begin;
                    const int64_t count = num_subtrees(chunks);
-                   kernels::chunk_tree_sum({.sums = chunk_sums.view.narrow(0, first, chunks.size()),
+                   kernels::chunk_tree_sum({.sums = sums.narrow(0, first, chunks.size()),
                                             .begin = chunks.begin,
                                             .root = false,
                                             .out = out.narrow(0, done, count)},
-                                           stream);
+                                           to.stream);
                    done += count;
                  });
-  order(stream, context_.compute());  // before the rooms have another owner
+}
+
+GradientNorm::Queued GradientNorm::queue_tier(Tier tier, std::vector<Part> parts,
+                                              const std::vector<OwnedRange>& owned,
+                                              const std::vector<ConstView>& gradients) {
+  int64_t total = 0;
+  int64_t most_chunks = 0;
+  for (const Part& part : parts) {
+    total += part.count;
+    most_chunks = std::max(most_chunks, kernels::num_norm_chunks(gradients[part.gradient].numel()));
+  }
+  const ConstView& like = gradients[parts.front().gradient];
+  Queued queued{.parts = std::move(parts),
+                .stream = tier == Tier::pinned_host ? host_stream(context_) : context_.compute(),
+                .sums = take(like, total, DType::f64),
+                .chunk_sums = take(like, most_chunks, DType::f64),
+                .nonfinite = take(like, 1, DType::i64)};
+  order(context_.compute(), queued.stream);
+  int64_t at = 0;
+  for (const Part& part : queued.parts) {
+    queue_sums(owned[part.gradient], gradients[part.gradient],
+               queued.sums.view.narrow(0, at, part.count), queued);
+    at += part.count;
+  }
+  return queued;
 }
 
 std::vector<double> GradientNorm::measure_own(const std::vector<ConstView>& gradients) {
   const size_t me = owned_.size() == 1 ? 0 : static_cast<size_t>(communicator_.rank());
   bug_check(gradients.size() == owned_[me].size(), "gradient norm: ", gradients.size(),
             " gradients for ", owned_[me].size(), " ranges");
-  // Sums of one tier lie side by side, so that the host waits for each tier once.
-  struct Part {
-    size_t gradient = 0;
-    int64_t first = 0, count = 0;
-  };
   std::map<Tier, std::vector<Part>> parts;
   std::vector<double> sums(nodes_[me].size());
   int64_t first = 0;
@@ -124,23 +140,18 @@ std::vector<double> GradientNorm::measure_own(const std::vector<ConstView>& grad
     parts[gradients[i].tier()].push_back({i, first, count});
     first += count;
   }
-  for (const auto& [tier, of_tier] : parts) {
-    const StreamRef stream = tier == Tier::pinned_host ? host_stream(context_) : context_.compute();
-    int64_t total = 0;
-    for (const Part& part : of_tier) total += part.count;
-    const Room room = take(gradients[of_tier.front().gradient], total, DType::f64);
-    int64_t at = 0;
-    for (const Part& part : of_tier) {
-      queue_sums(owned_[me][part.gradient], gradients[part.gradient],
-                 room.view.narrow(0, at, part.count), stream);
-      at += part.count;
-    }
-    std::vector<double> values(static_cast<size_t>(total));
-    download(room.view, values.data(), stream);
-    at = 0;
-    for (const Part& part : of_tier) {
-      std::copy_n(values.begin() + at, part.count, sums.begin() + part.first);
-      at += part.count;
+  // The host's before the device's: it waits for what the compute stream was given before.
+  std::vector<Queued> queued;
+  for (auto tier = parts.rbegin(); tier != parts.rend(); ++tier) {
+    queued.push_back(queue_tier(tier->first, std::move(tier->second), owned_[me], gradients));
+  }
+  for (const Queued& of_tier : queued) {
+    std::vector<double> values(static_cast<size_t>(of_tier.sums.view.numel()));
+    download(of_tier.sums.view, values.data(), of_tier.stream);
+    const double* from = values.data();
+    for (const Part& part : of_tier.parts) {
+      std::copy_n(from, part.count, sums.begin() + part.first);
+      from += part.count;
     }
   }
   return sums;

@@ -43,8 +43,8 @@ class GradientNorm {
                comm::Communicator& communicator, Context& context);
 
   // gradients[i]: the values of the rank's i-th owned range, on the device or in host memory, where
-  // the CPU measures them. Waits for the compute stream once, and once for host memory; collective
-  // where ranges are spread over ranks. On a meta device: 1, finite.
+  // the CPU measures them, on a GPU beside the device. Waits for the compute stream once, and once
+  // for host memory; collective where ranges are spread over ranks. On a meta device: 1, finite.
   NormResult measure(const std::vector<ConstView>& gradients);
 
  private:
@@ -56,12 +56,25 @@ class GradientNorm {
     Block block;
     View view;
   };
+  // Owned ranges of one tier: their sums lie side by side, so that the host waits for a tier once.
+  struct Part {
+    size_t gradient = 0;           // of measure()
+    int64_t first = 0, count = 0;  // of the rank's sums
+  };
+  struct Queued {
+    std::vector<Part> parts;
+    StreamRef stream;
+    // Until the stream was waited for.
+    Room sums, chunk_sums, nonfinite;
+  };
   // For what a kernel leaves that reads `like`: where that lies.
   Room take(const ConstView& like, int64_t numel, DType dtype);
+  Queued queue_tier(Tier tier, std::vector<Part> parts, const std::vector<OwnedRange>& owned,
+                    const std::vector<ConstView>& gradients);
   // Queues the sums of every subtree in `owned`, whose values `gradient` holds, side by side to
-  // `out`.
+  // `out`; `to` gives room and stream.
   void queue_sums(const OwnedRange& owned, const ConstView& gradient, const View& out,
-                  StreamRef stream);
+                  const Queued& to);
   std::vector<double> measure_own(const std::vector<ConstView>& gradients);
   std::vector<std::vector<double>> exchange(const std::vector<double>& own);
 

@@ -141,6 +141,7 @@ int64_t kept_elements(const Plan& plan) {
 TEST(Plan, OfAGpuWhoseHostUpdates_CountsAndTimesWhatMoves) {
   Config config = offloaded(zero::OffloadDevice::cpu);
   config.engine.offload_step = zero::OffloadStep::host;
+  config.engine.overlap_update = false;
   const Plan plan = plan_of(config, round_gpu());
   ASSERT_TRUE(plan.fullest.time) << plan.fullest.no_time;
   const int64_t n = kept_elements(plan);
@@ -185,6 +186,74 @@ TEST(Plan, OfAGpuWithADisk_TimesEveryTier) {
                    static_cast<double>(plan.fullest.swap.bytes_read) +
                        static_cast<double>(plan.fullest.swap.bytes_written));
   EXPECT_GT(plan.fullest.time->exposed_swap_seconds, 0.0);
+}
+
+// --- updates beside passes
+
+enum class When : uint8_t { late, early };
+
+struct Beside {
+  StepTime within;  // the update stays in its step
+  StepTime beside;  // by default
+  double updates;   // what the host updates in a step, alone
+};
+
+// A host that takes as long for the update of a step as the device for a forward pass, with links
+// and collectives that take `share` of that.
+Beside times_of(When when, int stage, int world, double share, Device device) {
+  Config config = offloaded(zero::OffloadDevice::cpu);
+  config.engine.offload_step = zero::OffloadStep::host;
+  config.engine.zero.stage = stage;
+  config.engine.zero.param_persistence_threshold = 0;
+  config.engine.zero.max_reuse_distance = 0;
+  config.engine.gradient.clipping = when == When::late ? 1.0 : 0.0;
+  nn::Gpt2Config model;
+  model.vocab_size = kVocabulary;
+  model.max_positions = 32;
+  model.hidden_size = kWidth;
+  model.num_layers = 8;
+  model.num_heads = 4;
+  Hardware hardware = round_gpu();
+  hardware.device = device.kind;
+  hardware.threads = device.is_cuda() ? 0 : 4;
+  hardware.read_bytes_per_second = hardware.write_bytes_per_second = 1e9;
+  const auto plan = [&](std::optional<bool> overlap) {
+    config.engine.overlap_update = overlap;
+    return make_plan({.config = model}, config,
+                     {.world = world,
+                      .seq = 16,
+                      .device = device,
+                      .backend = world == 1 ? "single" : "nccl",
+                      .hardware = hardware});
+  };
+  Plan first = plan(false);
+  const double forward = first.fullest.time->compute_seconds / 3.0;
+  const double elements = static_cast<double>(kept_elements(first));
+  hardware.host->update_bytes_per_second = 28.0 * elements / forward;
+  hardware.host->to_device_bytes_per_second = 4.0 * elements / (share * forward);
+  hardware.host->to_host_bytes_per_second = hardware.host->to_device_bytes_per_second;
+  hardware.same_host.all_gather = {.alpha_seconds = 1e-12,
+                                   .bytes_per_second = 4.0 * elements / (share * forward)};
+  hardware.same_host.reduce_scatter = hardware.same_host.all_gather;
+  return {.within = *plan(false).fullest.time,
+          .beside = *plan(std::nullopt).fullest.time,
+          .updates = forward};
+}
+
+TEST(Plan, OfUpdatesBesidePasses_HidesThem) {
+  for (const When when : {When::late, When::early}) {
+    for (const auto& [stage, world] : {std::pair{1, 1}, std::pair{2, 2}, std::pair{3, 2}}) {
+      const Beside times = times_of(when, stage, world, 0.2, {.kind = DeviceKind::cuda});
+      printf(
+          "when %d stage %d world %d within %.4f beside %.4f updates %.4f compute %.4f comm %.4f\n",
+          (int)when, stage, world, times.within.step_seconds, times.beside.step_seconds,
+          times.updates, times.within.compute_seconds, times.within.communication_seconds);
+      EXPECT_LT(times.beside.step_seconds, times.within.step_seconds - 0.6 * times.updates)
+          << "stage " << stage << ", world " << world;
+      EXPECT_DOUBLE_EQ(times.beside.offload.on_host, times.within.offload.on_host);
+      EXPECT_DOUBLE_EQ(times.beside.compute_seconds, times.within.compute_seconds);
+    }
+  }
 }
 
 TEST(OffloadChoice, IsTheShorterStepAndItsPlan) {

@@ -1,0 +1,146 @@
+// On a GPU the host updates states in its memory beside what the device does: the bits of stage 0
+// with everything on the device, under several schedules of the emulator's streams.
+#include <algorithm>
+
+#include "core/trace.h"
+#include "tests/equivalence/gpu_schedules.h"
+#include "tests/equivalence/host_update_run.h"
+#include "zero/host_stream.h"
+
+namespace zinc::zero {
+namespace {
+
+using namespace test;
+
+constexpr Device kGpu{.kind = DeviceKind::cuda};
+constexpr auto kNone = OffloadDevice::none;
+constexpr auto kHost = OffloadDevice::cpu;
+constexpr auto kNvme = OffloadDevice::nvme;
+constexpr auto kHorizontal = PassOrder::horizontal;
+constexpr auto kVertical = PassOrder::vertical;
+constexpr auto kMicroStep = ReduceSchedule::micro_step;
+
+class GpuHostUpdate : public testing::TestWithParam<HostUpdateCase> {
+ protected:
+  ~GpuHostUpdate() override { choose(kSchedules[0]); }
+};
+
+TEST_P(GpuHostUpdate, BesidePasses_ChangesNoBitUnderAnySchedule) {
+  const HostUpdateCase& c = GetParam();
+  const int steps = c.run.dtype == DType::f16 ? 4 : 3;  // f16: the first ones are skipped
+  EngineConfig config = host_update_config(c);
+  config.zero.stage = 0;
+  const Outcome reference = run(c.run, config, steps, {.device = kGpu});
+  ASSERT_EQ(reference.losses.size(), static_cast<size_t>(steps));
+  const offload::SwapFolder folder;
+  for (const HostUpdateWay& way : c.ways) {
+    EngineConfig moved = host_update_config(c, way, folder);
+    moved.overlap_update.reset();  // a GPU's default
+    for (const Schedule& schedule : kSchedules) {
+      choose(schedule);
+      EXPECT_TRUE(run(c.run, moved, steps, {.device = kGpu}) == reference)
+          << words_of(way) << ", schedule " << schedule.name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Reduced, GpuHostUpdate,
+    testing::Values(
+        HostUpdateCase{{1, 1, DType::f16}, false, {{1}, {3, kHost, kHorizontal, 1.0, kHost}}},
+        HostUpdateCase{
+            {2, 2, DType::bf16, kMicroStep}, false, {{2, kNone, kVertical, 0.4}, {3, kNvme}}},
+        HostUpdateCase{{2, 1, DType::f32}, true, {{1}, {3, kHost}}},
+        HostUpdateCase{{1, 2, DType::bf16, kMicroStep},
+                       true,
+                       {{2, kNone, kHorizontal, 0.4, kHost}, {3, kNvme, kVertical}}}),
+    [](const auto& info) { return name_of(info.param); });
+
+TEST(GpuHostUpdate, ValuesSeenBetweenStepsAreThoseOfTheDevice) {
+  const offload::SwapFolder folder;
+  const HostUpdateCase c{{2, 1, DType::bf16}};
+  EngineConfig config = host_update_config(c);
+  config.zero.stage = 0;
+  const std::vector<float> reference = seen_between_steps(config, kGpu);
+  const EngineConfig moved = host_update_config(c, {.stage = 3}, folder);
+  for (const Schedule& schedule : kSchedules) {
+    choose(schedule);
+    EXPECT_TRUE(seen_between_steps(moved, kGpu) == reference) << schedule.name;
+  }
+  choose(kSchedules[0]);
+}
+
+TEST(GpuHostUpdate, ThatFails_IsTheErrorOfEveryCallAfterIt) {
+  const offload::SwapFolder folder;
+  expect_error_of_a_late_update(host_update_config({{1, 1, DType::bf16}}, {}, folder), kGpu);
+}
+
+#if defined(ZINC_CUDA_EMULATED)
+// Updates by the host that ran after the device had begun the passes beside which they may lie, and
+// before it had ended them. `passes`: runs these; the step that is updated came before, or ends
+// with them.
+struct Seen {
+  int64_t all = 0;
+  int64_t beside = 0;
+};
+
+Seen updates_beside_kernels(bool is_early, std::optional<bool> overlap, const Schedule& schedule) {
+  choose(schedule);
+  const offload::SwapFolder folder;
+  TraceRecorder trace;
+  comm::ConnectOptions connect{.device = kGpu, .seed = 5, .num_threads = 1};
+  connect.trace = &trace;
+  comm::run_local_ranks(1, connect, [&](comm::World& world) {
+    EngineConfig config = host_update_config({{1, 1, DType::bf16}, is_early}, {}, folder);
+    config.overlap_update = overlap;
+    nn::Gpt2 model(tiny_config());
+    Engine engine(model, config, world);
+    engine.run_passes(std::vector{make_batch(0)});
+    engine.step();
+    if (is_early) {
+      world.context().synchronize();
+      trace.clear();
+      engine.run_passes(std::vector{make_batch(1)});
+      engine.step();
+    } else {
+      trace.clear();
+      engine.forward(make_batch(1));
+    }
+    world.context().synchronize();
+  });
+  choose(kSchedules[0]);
+  std::vector<TraceEvent> host;
+  std::vector<TraceEvent> device;
+  for (const TraceEvent& event : trace.events()) {
+    if (event.lane == kHostStreamLane && event.name == "adamw") host.push_back(event);
+    if (event.lane == 1 + static_cast<int>(StreamRole::compute) && event.name == "cuda kernel") {
+      device.push_back(event);
+    }
+  }
+  Seen seen{.all = static_cast<int64_t>(host.size())};
+  if (device.empty()) return seen;
+  seen.beside = std::count_if(host.begin(), host.end(), [&](const TraceEvent& event) {
+    return event.begin_ns >= device.front().end_ns && event.end_ns <= device.back().begin_ns;
+  });
+  return seen;
+}
+
+TEST(GpuHostUpdate, TheTraceShowsItBesideKernelsOfThePasses) {
+  for (const bool is_early : {false, true}) {
+    Seen with;
+    Seen without;
+    for (const uint64_t seed : {1, 2, 4}) {
+      const Schedule latest{"latest", ShuffledExecutor::Order::latest, seed};
+      with.beside += updates_beside_kernels(is_early, std::nullopt, latest).beside;
+      const Seen within = updates_beside_kernels(is_early, false, latest);
+      without.all += within.all;
+      without.beside += within.beside;
+    }
+    EXPECT_GT(with.beside, 0) << is_early;
+    EXPECT_EQ(without.beside, 0) << is_early;
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace zinc::zero
