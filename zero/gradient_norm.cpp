@@ -100,9 +100,8 @@ void GradientNorm::queue_sums(const OwnedRange& owned, const ConstView& gradient
                  });
 }
 
-GradientNorm::Queued GradientNorm::queue_tier(Tier tier, std::vector<Part> parts,
-                                              const std::vector<OwnedRange>& owned,
-                                              const std::vector<ConstView>& gradients) {
+GradientNorm::Queued GradientNorm::take_tier(Tier tier, std::vector<Part> parts,
+                                             const std::vector<ConstView>& gradients) {
   int64_t total = 0;
   int64_t most_chunks = 0;
   for (const Part& part : parts) {
@@ -110,19 +109,11 @@ GradientNorm::Queued GradientNorm::queue_tier(Tier tier, std::vector<Part> parts
     most_chunks = std::max(most_chunks, kernels::num_norm_chunks(gradients[part.gradient].numel()));
   }
   const ConstView& like = gradients[parts.front().gradient];
-  Queued queued{.parts = std::move(parts),
-                .stream = tier == Tier::pinned_host ? host_stream(context_) : context_.compute(),
-                .sums = take(like, total, DType::f64),
-                .chunk_sums = take(like, most_chunks, DType::f64),
-                .nonfinite = take(like, 1, DType::i64)};
-  order(context_.compute(), queued.stream);
-  int64_t at = 0;
-  for (const Part& part : queued.parts) {
-    queue_sums(owned[part.gradient], gradients[part.gradient],
-               queued.sums.view.narrow(0, at, part.count), queued);
-    at += part.count;
-  }
-  return queued;
+  return {.parts = std::move(parts),
+          .stream = tier == Tier::pinned_host ? host_stream(context_) : context_.compute(),
+          .sums = take(like, total, DType::f64),
+          .chunk_sums = take(like, most_chunks, DType::f64),
+          .nonfinite = take(like, 1, DType::i64)};
 }
 
 std::vector<double> GradientNorm::measure_own(const std::vector<ConstView>& gradients) {
@@ -140,10 +131,20 @@ std::vector<double> GradientNorm::measure_own(const std::vector<ConstView>& grad
     parts[gradients[i].tier()].push_back({i, first, count});
     first += count;
   }
-  // The host's before the device's: it waits for what the compute stream was given before.
+  // The host's before the device's: it waits for what the compute stream was given before. All
+  // memory first: what is queued is waited for before it is given back.
   std::vector<Queued> queued;
   for (auto tier = parts.rbegin(); tier != parts.rend(); ++tier) {
-    queued.push_back(queue_tier(tier->first, std::move(tier->second), owned_[me], gradients));
+    queued.push_back(take_tier(tier->first, std::move(tier->second), gradients));
+  }
+  for (const Queued& of_tier : queued) {
+    order(context_.compute(), of_tier.stream);
+    int64_t at = 0;
+    for (const Part& part : of_tier.parts) {
+      queue_sums(owned_[me][part.gradient], gradients[part.gradient],
+                 of_tier.sums.view.narrow(0, at, part.count), of_tier);
+      at += part.count;
+    }
   }
   for (const Queued& of_tier : queued) {
     std::vector<double> values(static_cast<size_t>(of_tier.sums.view.numel()));

@@ -69,8 +69,7 @@ class GradientNorm {
   };
   // For what a kernel leaves that reads `like`: where that lies.
   Room take(const ConstView& like, int64_t numel, DType dtype);
-  Queued queue_tier(Tier tier, std::vector<Part> parts, const std::vector<OwnedRange>& owned,
-                    const std::vector<ConstView>& gradients);
+  Queued take_tier(Tier tier, std::vector<Part> parts, const std::vector<ConstView>& gradients);
   // Queues the sums of every subtree in `owned`, whose values `gradient` holds, side by side to
   // `out`; `to` gives room and stream.
   void queue_sums(const OwnedRange& owned, const ConstView& gradient, const View& out,

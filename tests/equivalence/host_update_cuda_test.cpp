@@ -27,33 +27,35 @@ class GpuHostUpdate : public testing::TestWithParam<HostUpdateCase> {
 
 TEST_P(GpuHostUpdate, BesidePasses_ChangesNoBitUnderAnySchedule) {
   const HostUpdateCase& c = GetParam();
-  const int steps = c.run.dtype == DType::f16 ? 4 : 3;  // f16: the first ones are skipped
+  const int steps = c.run.dtype == DType::f16 ? 4 : 2;  // f16: the first ones are skipped
   EngineConfig config = host_update_config(c);
   config.zero.stage = 0;
   const Outcome reference = run(c.run, config, steps, {.device = kGpu});
-  ASSERT_EQ(reference.losses.size(), static_cast<size_t>(steps));
+  ASSERT_TRUE(reference == reference);  // no NaN
   const offload::SwapFolder folder;
+  size_t next = c.is_early ? 1 : 0;
   for (const HostUpdateWay& way : c.ways) {
     EngineConfig moved = host_update_config(c, way, folder);
     moved.overlap_update.reset();  // a GPU's default
-    for (const Schedule& schedule : kSchedules) {
-      choose(schedule);
-      EXPECT_TRUE(run(c.run, moved, steps, {.device = kGpu}) == reference)
-          << words_of(way) << ", schedule " << schedule.name;
-    }
+    const Schedule& schedule = kSchedules[next++ % std::size(kSchedules)];
+    choose(schedule);
+    EXPECT_TRUE(run(c.run, moved, steps, {.device = kGpu}) == reference)
+        << words_of(way) << ", schedule " << schedule.name;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Reduced, GpuHostUpdate,
-    testing::Values(
-        HostUpdateCase{{1, 1, DType::f16}, false, {{1}, {3, kHost, kHorizontal, 1.0, kHost}}},
-        HostUpdateCase{
-            {2, 2, DType::bf16, kMicroStep}, false, {{2, kNone, kVertical, 0.4}, {3, kNvme}}},
-        HostUpdateCase{{2, 1, DType::f32}, true, {{1}, {3, kHost}}},
-        HostUpdateCase{{1, 2, DType::bf16, kMicroStep},
-                       true,
-                       {{2, kNone, kHorizontal, 0.4, kHost}, {3, kNvme, kVertical}}}),
+    testing::Values(HostUpdateCase{{2, 1, DType::f16}, false, {{1}, {3, kHost}}},
+                    HostUpdateCase{
+                        {1, 2, DType::bf16, kMicroStep},
+                        false,
+                        {{2, kNone, kVertical, 0.4}, {1}, {3, kHost, kHorizontal, 1.0, kHost}}},
+                    HostUpdateCase{{2, 1, DType::bf16}, false, {{3, kNvme}, {3}}},
+                    HostUpdateCase{{1, 1, DType::f32}, true, {{1}, {3, kHost}, {3, kNvme}}},
+                    HostUpdateCase{{1, 2, DType::bf16, kMicroStep},
+                                   true,
+                                   {{2, kNone, kHorizontal, 0.4, kHost}, {2, kNone, kVertical}}}),
     [](const auto& info) { return name_of(info.param); });
 
 TEST(GpuHostUpdate, ValuesSeenBetweenStepsAreThoseOfTheDevice) {
@@ -63,10 +65,8 @@ TEST(GpuHostUpdate, ValuesSeenBetweenStepsAreThoseOfTheDevice) {
   config.zero.stage = 0;
   const std::vector<float> reference = seen_between_steps(config, kGpu);
   const EngineConfig moved = host_update_config(c, {.stage = 3}, folder);
-  for (const Schedule& schedule : kSchedules) {
-    choose(schedule);
-    EXPECT_TRUE(seen_between_steps(moved, kGpu) == reference) << schedule.name;
-  }
+  choose(kSchedules[1]);
+  EXPECT_TRUE(seen_between_steps(moved, kGpu) == reference);
   choose(kSchedules[0]);
 }
 
@@ -76,13 +76,12 @@ TEST(GpuHostUpdate, ThatFails_IsTheErrorOfEveryCallAfterIt) {
 }
 
 #if defined(ZINC_CUDA_EMULATED)
-// Updates by the host that ran after the device had begun the passes beside which they may lie, and
-// before it had ended them. `passes`: runs these; the step that is updated came before, or ends
-// with them.
 struct Seen {
-  int64_t all = 0;
-  int64_t beside = 0;
+  int64_t all = 0;     // updates by the host
+  int64_t beside = 0;  // of these, after the first and before the last kernel of the device
 };
+
+// The step that is updated came before the passes that are looked at, or ends with them.
 
 Seen updates_beside_kernels(bool is_early, std::optional<bool> overlap, const Schedule& schedule) {
   choose(schedule);
