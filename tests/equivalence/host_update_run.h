@@ -93,13 +93,14 @@ inline void expect_own_weights_of_parameters(Engine& engine) {
   }
 }
 
-// What a client sees of a training on two ranks who looks after each step in another way, so that
-// each way meets an update under way.
-inline std::vector<float> seen_between_steps(const EngineConfig& config, Device device) {
+// What a client sees of a training who looks after each step in another way, so that each way meets
+// an update under way; six ways in all.
+inline std::vector<float> seen_between_steps(const EngineConfig& config, Device device, int ranks,
+                                             int steps) {
   std::vector<float> seen;
   comm::ConnectOptions connect{.device = device, .seed = 5, .num_threads = 1};
   connect.memory.poison = true;
-  comm::run_local_ranks(2, connect, [&](comm::World& world) {
+  comm::run_local_ranks(ranks, connect, [&](comm::World& world) {
     world.communicator().set_deadline(std::chrono::minutes(1));
     nn::Gpt2 model(tiny_config());
     Engine engine(model, config, world);
@@ -107,7 +108,7 @@ inline std::vector<float> seen_between_steps(const EngineConfig& config, Device 
       if (world.rank() == 0) seen.insert(seen.end(), values.begin(), values.end());
     };
     const std::string name = "transformer.h.3.mlp.c_fc.weight";
-    for (int step = 0; step < 6; ++step) {
+    for (int step = 0; step < steps; ++step) {
       engine.backward(engine.forward(make_batch(2 * step + world.rank())));
       take(engine.gradient(name).to_vector<float>());
       engine.step();
