@@ -54,6 +54,8 @@ inline EngineConfig host_update_config(const HostUpdateCase& c, const HostUpdate
   config.zero.stage = way.stage;
   config.gradient.reduce_schedule = config_of(c.run).gradient.reduce_schedule;
   config.zero.overlap_comm = true;
+  // Groups that are gathered alone, and groups of which parts are published.
+  if (way.order == PassOrder::horizontal) config.zero.param_persistence_threshold = 0;
   config.zero.offload_optimizer.ratio = way.ratio;
   config.pass_order = way.order;
   config.overlap_update = true;
