@@ -83,7 +83,7 @@ class Candidate {
   // has ended, and leaves to nobody else what it leaves behind.
   void run_turn(int64_t step, const SwapBenchOptions& options) {
     const zero::EngineConfig& config = engine_.config();
-    const bool is_late = config.overlap_update && config.gradient.clipping > 0.0;
+    const bool is_late = config.overlap_update.value_or(true) && config.gradient.clipping > 0.0;
     if (is_late) run_step(0, options);
     run_step(step, options);
     engine_.finish_update();

@@ -59,7 +59,8 @@ void upload(const void* from, const View& y, StreamRef stream) {
 void download(const ConstView& x, void* to, StreamRef stream) {
   require(x.is_contiguous() && x.tier() != Tier::nvme, "download: ", x,
           " must be contiguous memory");
-  if (x.bytes() == 0 || x.device().meta) return;
+  if (x.bytes() == 0) return;
+  if (x.device().meta) return stream->synchronize();
   if (x.device().is_cuda() && x.tier() == Tier::device) {
     cuda_copy(to, x.data(), x.bytes(), stream);
     stream->synchronize();

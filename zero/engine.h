@@ -120,18 +120,20 @@ class Engine {
 
   Loss forward(const nn::Batch& batch);
   void backward(const Loss& loss);
-  // Collective at the end of an accumulation. Where states are on NVMe and clipping or the overflow
-  // check decide over the step, its update ends beside the next forward pass, which is collective
-  // then on stages 1 to 3; so is every call that reads or writes weights or states, or evaluates,
-  // and waits for that end. What a disk does to the update is an IoError of theirs.
+  // Collective at the end of an accumulation. Where the host updates states beside passes (see
+  // EngineConfig::overlap_update) and clipping or the overflow check decide over the step, its
+  // update ends beside the next forward pass, which is collective then on stages 1 to 3; so is
+  // every call that reads or writes weights or states, or evaluates, and waits for that end. What
+  // goes wrong with the update is an error of theirs: of a disk, an IoError.
   StepResult step();
   // Waits for the end of the last step's update. Collective.
   void finish_update();
 
   // forward() and backward() of as many batches as config().batches_together() says: of one, or
   // with PassOrder::vertical of all micro-batches of the step, which pass in no other way. Where
-  // nothing can stop the step (no clipping, no overflow check) and states are on NVMe, the update
-  // begins during the last of them: learning rate and weights are out of reach then until step().
+  // nothing can stop the step (no clipping, no overflow check) and the host updates states beside
+  // passes, the update begins during the last of them: learning rate and weights are out of reach
+  // then until step().
   void run_passes(std::span<const nn::Batch> batches);
 
   // The summed loss of a batch without a graph, dropout off; this rank's part.

@@ -178,9 +178,11 @@ struct EngineConfig {
   // On a GPU: records the passes of a micro-batch once and launches them as one CUDA graph after
   // that; zero/recorded_passes.h says what it takes.
   bool cuda_graph = false;
-  // Updates of states on NVMe go on beside backward, or beside the next forward pass where clipping
-  // or the overflow check decide over a step; not with wall_clock_breakdown. False: within step().
-  bool overlap_update = true;
+  // Updates of states that the host computes, from NVMe or in its memory, go on beside backward, or
+  // beside the next forward pass where clipping or the overflow check decide over a step; not with
+  // wall_clock_breakdown. False: within step(). Absent: true where somebody else is at work then
+  // than the rank's own compute, that is on NVMe, and on a GPU.
+  std::optional<bool> overlap_update;
   // Checks the CRC of every byte that comes back from a swap file.
   bool verify_swap = true;
 

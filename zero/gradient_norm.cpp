@@ -116,14 +116,25 @@ void GradientNorm::queue_sums(const OwnedRange& owned, const ConstView& gradient
                  });
 }
 
+GradientNorm::Queued GradientNorm::take_tier(Tier tier, std::vector<Part> parts,
+                                             const std::vector<ConstView>& gradients) {
+  int64_t total = 0;
+  int64_t most_chunks = 0;
+  for (const Part& part : parts) {
+    total += part.count;
+    most_chunks = std::max(most_chunks, kernels::num_norm_chunks(gradients[part.gradient].numel()));
+  }
+  const ConstView& like = gradients[parts.front().gradient];
+  return {.parts = std::move(parts),
+          .stream = tier == Tier::pinned_host ? host_stream(context_) : context_.compute(),
+          .sums = take_room(like, total, DType::f64),
+          .rooms = {.chunk_sums = take_room(like, most_chunks, DType::f64),
+                    .nonfinite = take_room(like, 1, DType::i64)}};
+}
+
 std::vector<double> GradientNorm::measure_own(const std::vector<ConstView>& gradients) {
   bug_check(gradients.size() == own().size(), "gradient norm: ", gradients.size(),
             " gradients for ", own().size(), " ranges");
-  // Sums of one tier lie side by side, so that the host waits for each tier once.
-  struct Part {
-    size_t gradient = 0;
-    int64_t first = 0, count = 0;
-  };
   std::map<Tier, std::vector<Part>> parts;
   std::vector<double> sums(nodes_[own_index()].size());
   int64_t first = 0;
@@ -132,28 +143,28 @@ std::vector<double> GradientNorm::measure_own(const std::vector<ConstView>& grad
     parts[gradients[i].tier()].push_back({i, first, count});
     first += count;
   }
-  for (const auto& [tier, of_tier] : parts) {
-    const StreamRef stream = tier == Tier::pinned_host ? host_stream(context_) : context_.compute();
-    int64_t total = 0;
-    for (const Part& part : of_tier) total += part.count;
-    const Room room = take_room(gradients[of_tier.front().gradient], total, DType::f64);
+  // The host's before the device's: it waits for what the compute stream was given before. All
+  // memory first: what is queued is waited for before it is given back.
+  std::vector<Queued> queued;
+  for (auto tier = parts.rbegin(); tier != parts.rend(); ++tier) {
+    queued.push_back(take_tier(tier->first, std::move(tier->second), gradients));
+  }
+  for (const Queued& of_tier : queued) {
+    order(context_.compute(), of_tier.stream);
     int64_t at = 0;
-    for (const Part& part : of_tier) {
-      const ConstView& gradient = gradients[part.gradient];
-      const Rooms rooms{take_room(gradient, kernels::num_norm_chunks(gradient.numel()), DType::f64),
-                        take_room(gradient, 1, DType::i64)};
-      order(context_.compute(), stream);
-      queue_sums(own()[part.gradient], gradient, rooms, room.view.narrow(0, at, part.count),
-                 stream);
-      order(stream, context_.compute());  // before the rooms have another owner
+    for (const Part& part : of_tier.parts) {
+      queue_sums(own()[part.gradient], gradients[part.gradient], of_tier.rooms,
+                 of_tier.sums.view.narrow(0, at, part.count), of_tier.stream);
       at += part.count;
     }
-    std::vector<double> values(static_cast<size_t>(total));
-    download(room.view, values.data(), stream);
-    at = 0;
-    for (const Part& part : of_tier) {
-      std::copy_n(values.begin() + at, part.count, sums.begin() + part.first);
-      at += part.count;
+  }
+  for (const Queued& of_tier : queued) {
+    std::vector<double> values(static_cast<size_t>(of_tier.sums.view.numel()));
+    download(of_tier.sums.view, values.data(), of_tier.stream);
+    const double* from = values.data();
+    for (const Part& part : of_tier.parts) {
+      std::copy_n(from, part.count, sums.begin() + part.first);
+      from += part.count;
     }
   }
   return sums;

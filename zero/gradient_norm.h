@@ -47,8 +47,8 @@ class GradientNorm {
   GradientNorm& operator=(const GradientNorm&) = delete;
 
   // gradients[i]: the values of the rank's i-th owned range, on the device or in host memory, where
-  // the CPU measures them. Waits for the compute stream once, and once for host memory; collective
-  // where ranges are spread over ranks. On a meta device: 1, finite.
+  // the CPU measures them, on a GPU beside the device. Waits for the compute stream once, and once
+  // for host memory; collective where ranges are spread over ranks. On a meta device: 1, finite.
   NormResult measure(const std::vector<ConstView>& gradients);
 
   // The same piece by piece, for values that do not stay: take() for each of the rank's owned
@@ -75,10 +75,23 @@ class GradientNorm {
     Room chunk_sums;
     Room nonfinite;
   };
+  // Owned ranges of one tier: their sums lie side by side, so that the host waits for a tier once.
+  struct Part {
+    size_t gradient = 0;           // of measure()
+    int64_t first = 0, count = 0;  // of the rank's sums
+  };
+  struct Queued {
+    std::vector<Part> parts;
+    StreamRef stream;
+    // Until the stream was waited for.
+    Room sums;
+    Rooms rooms;
+  };
   // This rank's part.
   const std::vector<OwnedRange>& own() const;
   size_t own_index() const;
   int64_t num_sums(const OwnedRange& owned) const;
+  Queued take_tier(Tier tier, std::vector<Part> parts, const std::vector<ConstView>& gradients);
   // Queues the sums of every subtree in `owned`, whose values `gradient` holds, side by side to
   // `out`.
   void queue_sums(const OwnedRange& owned, const ConstView& gradient, const Rooms& rooms,

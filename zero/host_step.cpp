@@ -1,5 +1,10 @@
 // The update where states live in host memory: the CPU computes, weights travel back.
+//
+// On a GPU the CPU computes in a queue of its own (host_stream()), so that a whole update may be
+// issued before any of it has run: whoever needs a group's weights waits for that group's events.
 #include <algorithm>
+#include <deque>
+#include <optional>
 #include <utility>
 
 #include "zero/host_memory.h"
@@ -9,6 +14,10 @@
 
 namespace zinc::zero {
 namespace {
+
+// Enough to keep the CPU at work while the device computes a small group; more would let copies of
+// other things wait behind those of weights that are not needed yet.
+constexpr size_t kGroupsAhead = 2;
 
 class HostStep final : public OptimizerStep {
  public:
@@ -23,34 +32,92 @@ class HostStep final : public OptimizerStep {
         factor_(context),
         beside_(std::move(beside)) {}
 
-  void run(const StepArguments& args) override {
-    const ConstView factor = factor_.take(args.factor);
-    beside_->run(args);
-    for (const UpdateSlice& slice : weights_.slices_in(Tier::pinned_host)) {
-      for (int64_t begin = 0; begin < slice.range.size(); begin += tile_numel_) {
-        const int64_t numel = std::min(tile_numel_, slice.range.size() - begin);
-        update(args, factor, slice, begin, numel);
-      }
+  ~HostStep() override {
+    // An update that is given up: it still reads and writes memory that is given back next.
+    try {
+      updated_.finish();
+    } catch (...) {
+      // The stream has failed, and says so at its next use.
     }
+  }
+
+  bool can_begin() const override { return true; }
+  bool can_defer() const override { return true; }
+  size_t groups_ahead() const override { return kGroupsAhead; }
+
+  void begin(const StepArguments& args) override { start(args); }
+
+  void ready(int group) override {
+    if (args_) ready_.push_back(group);
+  }
+
+  void advance() override {
+    while (!ready_.empty() && (never_waits_ || gradients_.has_arrived(ready_.front()))) {
+      gradients_.await(ready_.front(), updated_.stream());
+      update_group(ready_.front());
+      ready_.pop_front();
+    }
+  }
+
+  void defer(const StepArguments& args) override {
+    start(args);
+    update_beside();
+  }
+
+  std::vector<Event> finish(int group) override {
+    update_group(group);
+    return updated_.sent();
+  }
+
+  void run(const StepArguments& args) override {
+    if (!args_) start(args);
+    order(context_.compute(), updated_.stream());  // which has waited for the gradients
+    update_beside();
+    while (!left_.empty()) update_group(left_.front().group);
     updated_.finish();
+    ready_.clear();
+    args_.reset();
   }
 
  private:
-  void update(const StepArguments& args, const ConstView& factor, const UpdateSlice& slice,
-              int64_t begin, int64_t numel) {
+  void start(const StepArguments& args) {
+    args_.emplace(args);
+    host_factor_ = factor_.take(args.factor);
+    left_ = weights_.slices_in(Tier::pinned_host);
+    is_beside_left_ = true;
+    const auto is_swapped = [](const UpdateSlice& slice) { return slice.model_tier == Tier::nvme; };
+    never_waits_ = updated_.stream() != context_.compute() &&
+                   std::none_of(left_.begin(), left_.end(), is_swapped);
+  }
+
+  void update_beside() {
+    if (std::exchange(is_beside_left_, false)) beside_->run(*args_);
+  }
+
+  void update_group(int group) {
+    for (const UpdateSlice& slice : left_) {
+      if (slice.group != group) continue;
+      for (int64_t begin = 0; begin < slice.range.size(); begin += tile_numel_) {
+        update(slice, begin, std::min(tile_numel_, slice.range.size() - begin));
+      }
+    }
+    std::erase_if(left_, [group](const UpdateSlice& slice) { return slice.group == group; });
+  }
+
+  void update(const UpdateSlice& slice, int64_t begin, int64_t numel) {
     const Range range{slice.range.begin + begin, slice.range.begin + begin + numel};
     const View weights = slice.weights.narrow(0, begin, numel);
     const View narrow = UpdatedWeights::is_narrow(slice) ? updated_.buffer(slice, numel) : View();
     optim::Update update{.weights = host_memory(weights),
                          .gradient = host_memory(gradients_.gradient(slice.group, range)),
                          .model_weights = host_memory(narrow),
-                         .factor = factor,
-                         .step = args.step};
-    for (int i = 0; i < args.optimizer.num_states(); ++i) {
+                         .factor = host_factor_,
+                         .step = args_->step};
+    for (int i = 0; i < args_->optimizer.num_states(); ++i) {
       const auto s = static_cast<size_t>(i);
       update.states[s] = host_memory(slice.states[s].narrow(0, begin, numel));
     }
-    args.rules.update(args.optimizer, update, slice.group, range, updated_.stream());
+    args_->rules.update(args_->optimizer, update, slice.group, range, updated_.stream());
     updated_.send(narrow ? narrow : weights, slice, range);
   }
 
@@ -61,6 +128,12 @@ class HostStep final : public OptimizerStep {
   UpdatedWeights updated_;
   HostFactor factor_;
   std::unique_ptr<OptimizerStep> beside_;
+  std::optional<StepArguments> args_;  // while a step is under way
+  ConstView host_factor_;              // of that step
+  std::vector<UpdateSlice> left_;      // likewise: not updated yet
+  bool is_beside_left_ = false;
+  std::deque<int> ready_;     // groups
+  bool never_waits_ = false;  // the issuing thread goes on before an update has run
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "zero/late_update.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/error.h"
@@ -7,13 +8,16 @@
 namespace zinc::zero {
 
 LateUpdate::LateUpdate(std::vector<int> order, WeightStore& weights, GradientStore& gradients,
-                       OptimizerStep& step)
+                       OptimizerStep& step, StreamRef compute)
     : order_(std::move(order)),
       places_(order_.size()),
       weights_(weights),
       gradients_(gradients),
       step_(step),
-      next_use_(order_.size()) {
+      compute_(compute),
+      next_publish_(order_.size()),
+      next_use_(order_.size()),
+      published_(order_.size()) {
   for (size_t place = 0; place < order_.size(); ++place) {
     places_[static_cast<size_t>(order_[place])] = place;
   }
@@ -35,12 +39,23 @@ void LateUpdate::begin(const StepArguments& args, Tensor factor) {
   guarded([&] {
     args_.emplace(args);
     factor_ = std::move(factor);
+    next_publish_ = 0;
     next_use_ = 0;
     arrived_ = false;
-    gradients_.discard_all_but_host();
     weights_.expect_updates();
     step_.defer(args);
+    gradients_.discard_all_but_host();
+    publish_until(step_.groups_ahead());
   });
+}
+
+void LateUpdate::publish_until(size_t end) {
+  for (; next_publish_ < std::min(end, order_.size()); ++next_publish_) {
+    const int group = order_[next_publish_];
+    std::vector<Event>& events = published_[next_publish_];
+    if (!arrived_) events = step_.finish(group);
+    events.push_back(weights_.publish_group(group, events));
+  }
 }
 
 void LateUpdate::use(int group) {
@@ -48,11 +63,12 @@ void LateUpdate::use(int group) {
   guarded([&] {
     const size_t place = places_[static_cast<size_t>(group)];
     for (; next_use_ <= place; ++next_use_) {
-      const int next = order_[next_use_];
-      if (!arrived_) step_.finish(next);
-      gradients_.discard_host(next);
-      weights_.publish_group(next);
+      publish_until(next_use_ + 1);
+      for (const Event& event : published_[next_use_]) compute_->wait(event);
+      published_[next_use_].clear();
+      gradients_.discard_host(order_[next_use_]);
     }
+    publish_until(place + 1 + step_.groups_ahead());
     if (!arrived_) step_.advance();
     end_where_done();
   });

@@ -1,8 +1,9 @@
 // zero/late_update.h: an update that goes on beside the forward pass after its step.
 //
 // See Note [Updates beside the next forward pass]. Collectives of it are issued in the recorded
-// order of first uses, whenever that is, so that ranks agree on them however far each has come: a
-// rank that needs a group brings all groups before it to the others too.
+// order of first uses, at a use of one of them, so that ranks agree on them however far each has
+// come: a rank that needs a group brings all groups before it to the others too, and as many behind
+// it as the step says.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ class LateUpdate {
  public:
   // `order`: all groups, as a forward pass uses them first. The rest must outlive this.
   LateUpdate(std::vector<int> order, WeightStore& weights, GradientStore& gradients,
-             OptimizerStep& step);
+             OptimizerStep& step, StreamRef compute);
 
   // In the place of OptimizerStep::run(), WeightStore::publish() and GradientStore::discard(). What
   // `args` refers to stays as it is until the end; `factor` is the tensor behind it.
@@ -39,6 +40,8 @@ class LateUpdate {
  private:
   template <class Work>
   void guarded(const Work& work);
+  // Issues what is left of the first `end` groups, and publishes them.
+  void publish_until(size_t end);
   void end_where_done();
 
   const std::vector<int> order_;
@@ -46,10 +49,13 @@ class LateUpdate {
   WeightStore& weights_;
   GradientStore& gradients_;
   OptimizerStep& step_;
+  StreamRef compute_;
   std::optional<StepArguments> args_;  // while an update is under way
   Tensor factor_;
-  size_t next_use_ = 0;  // in order_: groups before it were used, and published
-  bool arrived_ = true;  // all values of this rank
+  size_t next_publish_ = 0;                    // in order_: groups before it were published
+  size_t next_use_ = 0;                        // likewise: were used
+  std::vector<std::vector<Event>> published_;  // by place in order_: until the use
+  bool arrived_ = true;                        // all values of this rank
   std::exception_ptr failure_;
 };
 

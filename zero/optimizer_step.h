@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "core/context.h"
 #include "optim/optimizer.h"
@@ -47,8 +48,14 @@ class OptimizerStep {
   // for the rest. Groups are updated in the order in which that pass uses them.
   virtual bool can_defer() const { return false; }
   virtual void defer(const StepArguments&) {}
-  // Issues what is left up to the end of this group's updates, like run().
-  virtual void finish(int group) { static_cast<void>(group); }
+  // Issues what is left up to the end of this group's updates. New weights of the group are where
+  // the model's copy lives behind all of these events.
+  virtual std::vector<Event> finish(int group) {
+    static_cast<void>(group);
+    return {};
+  }
+  // Groups behind the one in use whose finish() may come with it: none where it waits.
+  virtual size_t groups_ahead() const { return 0; }
   // Of an update that has begun: waits for the gradients that it reads ahead, so that they can be
   // read by others. Throws IoError.
   virtual void settle_gradients() {}
@@ -65,9 +72,10 @@ std::unique_ptr<OptimizerStep> make_resident_step(WeightStore& weights, Gradient
                                                   Context& context, int64_t tile_numel);
 
 // Updates weights and states in host memory, gradients there too, where the CPU computes; updated
-// weights travel on a copy stream while the next tile is computed. Where the model has 16 bits they
-// pass through two buffers of at most `tile_numel` elements, rounded up to kNormChunk. `beside`
-// updates the rest, on the device: see Note [Split states].
+// weights travel on a copy stream while the next tile is computed. On a GPU the CPU is at it beside
+// the device: an update that has begun or was deferred waits for nothing but gradients. Where the
+// model has 16 bits they pass through two buffers of at most `tile_numel` elements, rounded up to
+// kNormChunk. `beside` updates the rest, on the device: see Note [Split states].
 std::unique_ptr<OptimizerStep> make_host_step(WeightStore& weights, GradientStore& gradients,
                                               Context& context, int64_t tile_numel,
                                               std::unique_ptr<OptimizerStep> beside);

@@ -97,10 +97,23 @@ std::unique_ptr<SwappedGradients> make_swapped_gradients(const EngineConfig& con
                               .swap = swap_settings(config, config.zero.offload_optimizer, clock)});
 }
 
-// Where the disk has the states, and phases are not told apart by waiting for each.
+// Where the host computes the update, and phases are not told apart by waiting for each. A tile of
+// parameters on NVMe that is updated in two places is updated in one go: Note [Split states].
 bool updates_beside_passes(const EngineConfig& config, const StrategyInputs& inputs) {
-  return tier_of(config.zero.offload_optimizer) == Tier::nvme && config.overlap_update &&
-         !inputs.dynamic_model && !config.wall_clock_breakdown;
+  if (inputs.dynamic_model || config.wall_clock_breakdown) return false;
+  const OffloadConfig& states = config.zero.offload_optimizer;
+  switch (states.device) {
+    case OffloadDevice::none:
+      return false;
+    case OffloadDevice::nvme:
+      return config.overlap_update.value_or(true);
+    case OffloadDevice::cpu:
+      break;
+  }
+  const bool swaps_parts =
+      states.ratio < 1.0 && config.zero.offload_param.device == OffloadDevice::nvme;
+  return states.ratio > 0.0 && config.offload_step != OffloadStep::device && !swaps_parts &&
+         config.overlap_update.value_or(inputs.context.device().is_cuda());
 }
 
 // See Note [Updates during backward]. A frozen part of a group may be gathered after the group's
@@ -226,8 +239,9 @@ Strategy make_strategy(const EngineConfig& config, const StrategyInputs& inputs)
   }
   if (!strategy.updates_during_backward && updates_beside_passes(config, inputs) &&
       strategy.step->can_defer()) {
-    strategy.late = std::make_unique<LateUpdate>(use_order(inputs), *strategy.weights,
-                                                 *strategy.gradients, *strategy.step);
+    strategy.late =
+        std::make_unique<LateUpdate>(use_order(inputs), *strategy.weights, *strategy.gradients,
+                                     *strategy.step, inputs.context.compute());
   }
   return strategy;
 }

@@ -82,13 +82,13 @@ class SwappedStep final : public OptimizerStep {
     }
   }
 
-  void finish(int group) override {
+  std::vector<Event> finish(int group) override {
     size_t end = next_update_;
     for (size_t place = end; place < queue_.size(); ++place) {
       if (tile_at(place).group == group) end = place + 1;
     }
     update_until(end);
-    updated_.finish();
+    return updated_.sent();
   }
 
   void run(const StepArguments& args) override {

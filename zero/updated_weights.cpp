@@ -36,20 +36,29 @@ View UpdatedWeights::buffer(const UpdateSlice& slice, int64_t numel) {
 Event UpdatedWeights::send(const ConstView& values, const UpdateSlice& slice, Range range) {
   if (slice.model_tier == Tier::nvme) {
     weights_.take_updated(slice.group, range, values, stream_);
-    return sent_[next_] = stream_->record();
+    return lanes_[2] = sent_[next_] = stream_->record();
   }
   const bool to_device = slice.model_tier == Tier::device;
   const StreamRef stream = context_.stream(to_device ? StreamRole::copy_in : StreamRole::copy_out);
   order(stream_, stream);
   transfer(values, slice.model_weights.narrow(0, range.begin - slice.range.begin, range.size()),
            stream);
-  return sent_[next_] = stream->record();
+  return lanes_[to_device ? 0 : 1] = sent_[next_] = stream->record();
+}
+
+std::vector<Event> UpdatedWeights::sent() const {
+  std::vector<Event> events;
+  for (const Event& event : lanes_) {
+    if (event.state() != nullptr) events.push_back(event);
+  }
+  return events;
 }
 
 void UpdatedWeights::finish() {
   order(stream_, context_.compute());
   context_.compute()->wait(context_.stream(StreamRole::copy_in)->record());
   context_.compute()->wait(context_.stream(StreamRole::copy_out)->record());
+  lanes_ = {};
 }
 
 }  // namespace zinc::zero

@@ -31,6 +31,8 @@ class UpdatedWeights {
   // `values` of [range), as work issued to stream() before leaves them, to the model's copy. The
   // event: `values` may change again. Throws IoError.
   Event send(const ConstView& values, const UpdateSlice& slice, Range range);
+  // Everything that was sent until now is where it belongs behind all of these.
+  std::vector<Event> sent() const;
   // The compute stream waits for everything that was computed and sent.
   void finish();
 
@@ -40,7 +42,8 @@ class UpdatedWeights {
   Tier tier_;
   StreamRef stream_;
   std::array<Block, 2> blocks_;
-  std::array<Event, 2> sent_;
+  std::array<Event, 2> sent_;   // by buffer
+  std::array<Event, 3> lanes_;  // the last that was sent to the device, to the host, to swap space
   size_t next_ = 0;
 };
 

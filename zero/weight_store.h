@@ -75,10 +75,12 @@ class WeightStore {
 
   // In the place of publish() where the update goes on beside the next forward pass: see
   // Note [Updates beside the next forward pass]. From expect_updates() on no group is gathered or
-  // used until its slices were updated and publish_group() was called for it, in one order on all
-  // ranks; after the last group comes settle_updates(), which waits. Throws IoError.
+  // used until publish_group() was called for it, in one order on all ranks; after the last group
+  // comes settle_updates(), which waits. Throws IoError.
   virtual void expect_updates() {}
-  virtual void publish_group(int group) = 0;
+  // The update of the group's slices was issued and is over behind `updated`; work issued to the
+  // compute stream may use the group behind these and the result.
+  virtual Event publish_group(int group, const std::vector<Event>& updated) = 0;
   virtual void settle_updates() {}
 
   // --- access for files and users; collective where the values are sharded, waits

@@ -123,7 +123,7 @@ class ShardedWeights : public WeightStore {
     // The disk need not rest until the next forward pass.
     forecast_.begin(Phase::forward);
     read_ahead();
-    publish(groups_);
+    context_.compute()->wait(publish(groups_, {}));
   }
 
   void expect_updates() override {
@@ -131,9 +131,11 @@ class ShardedWeights : public WeightStore {
     for (GroupState& state : states_) state.is_outdated = true;
   }
 
-  void publish_group(int group) override {
-    states_[static_cast<size_t>(group)].is_outdated = false;
-    publish(std::span(groups_).subspan(static_cast<size_t>(group), 1));
+  Event publish_group(int group, const std::vector<Event>& updated) override {
+    GroupState& state = states_[static_cast<size_t>(group)];
+    state.is_outdated = false;
+    state.updated = updated;
+    return publish(std::span(groups_).subspan(static_cast<size_t>(group), 1), updated);
   }
 
   void settle_updates() override { shards_.finish_update(); }
@@ -199,14 +201,19 @@ class ShardedWeights : public WeightStore {
     Residence residence = Residence::sharded;
     comm::Work work;
     int pins = 0;
-    bool is_outdated = false;  // its update was not published yet
+    bool is_outdated = false;    // its update was not published yet
+    std::vector<Event> updated;  // that a gather waits for
   };
 
-  void publish(std::span<const ShardGroup> groups) {
+  // An event that has happened where nothing is kept whole.
+  Event publish(std::span<const ShardGroup> groups, const std::vector<Event>& updated) {
+    const auto stays = [](const ShardGroup& group) { return numel_of(group, true) > 0; };
+    if (std::none_of(groups.begin(), groups.end(), stays)) return {};
     const StreamRef stream = context_.stream(StreamRole::gather);
     stream->wait(context_.compute()->record());
+    for (const Event& event : updated) stream->wait(event);
     for (const ShardGroup& group : groups) {
-      if (numel_of(group, true) == 0) continue;
+      if (!stays(group)) continue;
       const TraceSpan span(context_.trace(), TraceKind::publish, stream, group.name(),
                            sent_bytes(group, numel_of(group, true)));
       for (const Segment& segment : group.segments()) {
@@ -215,7 +222,7 @@ class ShardedWeights : public WeightStore {
                                 kept_view(group, segment, segment.range()), stream);
       }
     }
-    context_.compute()->wait(stream->record());
+    return stream->record();
   }
 
   GroupState& state_of(const ShardGroup& group) {
@@ -343,6 +350,7 @@ class ShardedWeights : public WeightStore {
   void bring(const ShardGroup& group, StreamRef stream) {
     const StreamRef copies = options_.overlap ? context_.stream(StreamRole::copy_in) : stream;
     copies->wait(context_.compute()->record());  // as in gather_stream()
+    for (const Event& event : state_of(group).updated) copies->wait(event);
     {
       const TraceSpan span(context_.trace(), TraceKind::swap_in, copies, group.name(), 0);
       shards_.bring(
@@ -385,7 +393,9 @@ class ShardedWeights : public WeightStore {
   void fill(const ShardGroup& group, TraceKind kind) {
     GroupState& state = state_of(group);
     const StreamRef stream = gather_stream();
+    for (const Event& event : state.updated) stream->wait(event);
     if (offloads()) bring(group, stream);
+    state.updated.clear();
     const TraceSpan span(context_.trace(), kind, stream, group.name(),
                          sent_bytes(group, numel_of(group, false)));
     for (const Segment& segment : group.segments()) {

@@ -49,9 +49,9 @@ class WholeWeights : public WeightStore {
     bug_check(false, "whole weights are on the device");
   }
 
-  void publish() override { publish(groups_); }
-  void publish_group(int group) override {
-    publish(std::span(groups_).subspan(static_cast<size_t>(group), 1));
+  void publish() override { context_.compute()->wait(publish(groups_, {})); }
+  Event publish_group(int group, const std::vector<Event>& updated) override {
+    return publish(std::span(groups_).subspan(static_cast<size_t>(group), 1), updated);
   }
 
   void read_master(ParameterIndex parameter, View out) override {
@@ -102,12 +102,13 @@ class WholeWeights : public WeightStore {
   }
 
  private:
-  void publish(std::span<const ShardGroup> groups) {
-    if (!options_.shard_optimizer) return;
+  Event publish(std::span<const ShardGroup> groups, const std::vector<Event>& updated) {
+    if (!options_.shard_optimizer) return {};
     SegmentCollectives collectives(communicator_, context_,
                                    {.bucket_numel = options_.bucket_numel});
     const StreamRef stream = context_.stream(StreamRole::gather);
     stream->wait(context_.compute()->record());
+    for (const Event& event : updated) stream->wait(event);
     for (const ShardGroup& group : groups) {
       if (group.trained_numel() == 0) continue;
       const int64_t world = communicator_.size();
@@ -119,7 +120,7 @@ class WholeWeights : public WeightStore {
                                model_view(group, segment.range()), stream);
       }
     }
-    context_.compute()->wait(stream->record());
+    return stream->record();
   }
 
   const ShardGroup& group_of(ParameterIndex parameter) const {

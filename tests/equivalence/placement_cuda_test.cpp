@@ -130,6 +130,7 @@ TEST(GpuPlacement, OfSplitStates_DeviceAndHostUpdateSideBySide) {
       config.zero.stage = 1;
       config.zero.sub_group_size = 2048;
       config.zero.offload_optimizer = {.device = kHost, .nvme_path = {}, .ratio = 0.5};
+      config.overlap_update = false;
       nn::Gpt2 model(tiny_config());
       Engine engine(model, config, world);
       engine.backward(engine.forward(make_batch(0)));

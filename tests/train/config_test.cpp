@@ -266,9 +266,13 @@ TEST(Config, ResolvedFilesLoadToTheSameValues) {
   }
 }
 
-TEST(Config, UpdatesOverlapPassesUnlessTheFileSaysNo) {
-  EXPECT_TRUE(parse(with(R"("zinc": {})"), 2).engine.overlap_update);
-  EXPECT_FALSE(parse(with(R"("zinc": {"overlap_update": false})"), 2).engine.overlap_update);
+TEST(Config, UpdatesOverlapPassesAsTheFileSays) {
+  EXPECT_FALSE(parse(with(R"("zinc": {})"), 2).engine.overlap_update.has_value());
+  for (const bool value : {false, true}) {
+    const std::string members =
+        concat(R"("zinc": {"overlap_update": )", value ? "true" : "false", "}");
+    EXPECT_EQ(parse(with(members), 2).engine.overlap_update, value);
+  }
 }
 
 TEST(Config, TheDocumentIsTheTable) {

@@ -2,7 +2,9 @@
 // the two ways of an update.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
 #include "core/context.h"
 #include "core/error.h"
@@ -141,6 +143,7 @@ int64_t kept_elements(const Plan& plan) {
 TEST(Plan, OfAGpuWhoseHostUpdates_CountsAndTimesWhatMoves) {
   Config config = offloaded(zero::OffloadDevice::cpu);
   config.engine.offload_step = zero::OffloadStep::host;
+  config.engine.overlap_update = false;
   const Plan plan = plan_of(config, round_gpu());
   ASSERT_TRUE(plan.fullest.time) << plan.fullest.no_time;
   const int64_t n = kept_elements(plan);
@@ -185,6 +188,93 @@ TEST(Plan, OfAGpuWithADisk_TimesEveryTier) {
                    static_cast<double>(plan.fullest.swap.bytes_read) +
                        static_cast<double>(plan.fullest.swap.bytes_written));
   EXPECT_GT(plan.fullest.time->exposed_swap_seconds, 0.0);
+}
+
+// --- updates beside passes
+
+enum class When : uint8_t { late, early };
+
+struct Rates {
+  double update = 1.0;  // how long the host is at the update of a step, in forward passes
+  double copies = 0.2;  // likewise: the weights on their way to the device, and all gathers of them
+};
+
+struct Beside {
+  StepTime within;  // the update stays in its step
+  StepTime beside;  // by default
+  double forward = 0.0;
+};
+
+Beside times_of(When when, int stage, int world, const Rates& rates) {
+  Config config = offloaded(zero::OffloadDevice::cpu);
+  config.engine.offload_step = zero::OffloadStep::host;
+  config.engine.zero.stage = stage;
+  config.engine.zero.param_persistence_threshold = 0;
+  config.engine.zero.max_reuse_distance = 0;
+  config.engine.gradient.clipping = when == When::late ? 1.0 : 0.0;
+  nn::Gpt2Config model;
+  model.vocab_size = kVocabulary;
+  model.max_positions = 32;
+  model.hidden_size = kWidth;
+  model.num_layers = 8;
+  model.num_heads = 4;
+  Hardware hardware = round_gpu();
+  hardware.read_bytes_per_second = hardware.write_bytes_per_second = 1e9;
+  const auto plan = [&](std::optional<bool> overlap) {
+    config.engine.overlap_update = overlap;
+    return make_plan({.config = model}, config,
+                     {.world = world,
+                      .seq = 16,
+                      .device = {.kind = DeviceKind::cuda},
+                      .backend = world == 1 ? "single" : "nccl",
+                      .ranks_per_host = world,
+                      .hardware = hardware});
+  };
+  const Plan measured = plan(false);
+  const double forward = measured.fullest.time->compute_seconds / 3.0;
+  const auto elements = static_cast<double>(kept_elements(measured));  // of one rank
+  hardware.host->update_bytes_per_second = 28.0 * elements * world / (rates.update * forward);
+  hardware.host->to_device_bytes_per_second = 4.0 * elements / (rates.copies * forward);
+  hardware.host->to_host_bytes_per_second = hardware.host->to_device_bytes_per_second;
+  hardware.same_host.all_gather = {.alpha_seconds = 1e-12,
+                                   .bytes_per_second = 4.0 * elements / (rates.copies * forward)};
+  hardware.same_host.reduce_scatter = hardware.same_host.all_gather;
+  return {.within = *plan(false).fullest.time,
+          .beside = *plan(std::nullopt).fullest.time,
+          .forward = forward};
+}
+
+constexpr std::pair<int, int> kStagesAndWorlds[] = {{1, 1}, {2, 2}, {3, 2}};
+
+// As far as there are passes beside which they may lie: but for those of the group that is used
+// first, and the passes of the last.
+TEST(Plan, OfUpdatesBesidePasses_HidesThem) {
+  for (const When when : {When::late, When::early}) {
+    for (const auto& [stage, world] : kStagesAndWorlds) {
+      for (const Rates& rates : {Rates{1.0, 0.2}, Rates{5.0, 0.01}}) {
+        const Beside times = times_of(when, stage, world, rates);
+        const double passes = times.forward * (when == When::late ? 1.0 : 2.0);
+        const double hidden = std::min(passes, rates.update * times.forward);
+        EXPECT_LT(times.beside.step_seconds, times.within.step_seconds - 0.75 * hidden)
+            << "stage " << stage << ", world " << world << ", update " << rates.update;
+        EXPECT_NEAR(times.beside.offload.on_host, times.within.offload.on_host, 1e-9 * hidden);
+        EXPECT_NEAR(times.beside.compute_seconds, times.within.compute_seconds, 1e-9 * hidden);
+      }
+    }
+  }
+}
+
+TEST(Plan, OfUpdatesBesidePasses_IsNeverTheLongerOne) {
+  for (const When when : {When::late, When::early}) {
+    for (const auto& [stage, world] : kStagesAndWorlds) {
+      for (const Rates& rates : {Rates{0.01, 0.01}, Rates{0.01, 2.0}, Rates{5.0, 2.0}}) {
+        const Beside times = times_of(when, stage, world, rates);
+        EXPECT_LT(times.beside.step_seconds, times.within.step_seconds)
+            << "stage " << stage << ", world " << world << ", update " << rates.update
+            << ", copies " << rates.copies;
+      }
+    }
+  }
 }
 
 TEST(OffloadChoice, IsTheShorterStepAndItsPlan) {

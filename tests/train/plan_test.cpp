@@ -71,6 +71,8 @@ struct Case {
   double ratio = 1.0;
   zero::OffloadDevice inputs = zero::OffloadDevice::none;
   zero::GradientOffload gradients = zero::GradientOffload::host;
+  std::optional<bool> overlap{};
+  double clipping = 0.0;
 };
 
 Config config_of(const Case& c) {
@@ -88,6 +90,8 @@ Config config_of(const Case& c) {
       .offload = {.device = c.inputs, .nvme_path = testing::TempDir(), .buffer_count = 2}};
   engine.determinism = c.determinism;
   engine.pass_order = c.order;
+  engine.overlap_update = c.overlap;
+  engine.gradient.clipping = c.clipping;
   engine.offload_step = c.step;
   engine.gradient_offload = c.gradients;
   engine.zero.offload_optimizer = {.device = c.optimizer,
@@ -198,6 +202,17 @@ Case inputs_on_nvme(Case c) {
 Case gradients_on_nvme(Case c) {
   c.gradients = zero::GradientOffload::nvme;
   c.optimizer = zero::OffloadDevice::nvme;
+  return c;
+}
+
+Case beside_forward(Case c) {
+  c.overlap = true;
+  c.clipping = 1.0;
+  return c;
+}
+
+Case beside_backward(Case c) {
+  c.overlap = true;
   return c;
 }
 
@@ -320,6 +335,13 @@ INSTANTIATE_TEST_SUITE_P(
         gradients_on_nvme(Case{"vertical_gradients_nvme", llama(), 3, 2, 3, 1, DType::bf16, true,
                                false, zero::Determinism::world, zero::OffloadDevice::nvme,
                                zero::OffloadDevice::nvme, zero::PassOrder::vertical}),
+        beside_forward(split(Case{"gpt2_1_2_beside_forward", gpt2(), 1, 2, 2}, 1.0)),
+        beside_forward(split(
+            Case{"llama_3_3_beside_forward", llama(), 3, 3, 2, 1, DType::bf16, true, true}, 0.4)),
+        beside_backward(split(Case{"gpt2_2_1_beside_backward", gpt2(), 2, 1, 2, 0, DType::f32},
+                              1.0)),
+        beside_backward(split(
+            Case{"llama_3_2_beside_backward", llama(), 3, 2, 2, 1, DType::f32, true, true}, 0.4)),
         Case{"llama_0_2", llama(), 0, 2}, Case{"llama_1_3", llama(), 1, 3, 2},
         Case{"llama_2_2_recompute", llama(), 2, 2, 1, 1},
         Case{"llama_3_3_bounds", llama(), 3, 3, 2, 1, DType::bf16, true}),

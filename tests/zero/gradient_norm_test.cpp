@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "comm/local/local.h"
+#include "comm/single/single.h"
+#include "core/work_log.h"
 #include "nn/module.h"
 
 namespace zinc::zero {
@@ -106,6 +109,41 @@ TEST(GradientNorm, NamesTheFirstNonFiniteParameterAndItsRank) {
     EXPECT_EQ(result.nonfinite->position, 3);
     EXPECT_EQ(result.nonfinite_rank, 1);
   });
+}
+
+// Two halves of a gradient, in host memory and on a GPU: the host waits for neither before both are
+// queued, and neither stream for the other.
+TEST(GradientNorm, OfTwoTiers_IsMeasuredSideBySide) {
+  WorkLog log;
+  Context context({.device = {.kind = DeviceKind::cuda, .index = 0, .meta = true},
+                   .num_threads = 1,
+                   .execution = ContextOptions::Execution::inline_all,
+                   .work_log = &log});
+  const ContextScope scope(context);
+  Model model;
+  const auto groups = make_shard_groups(model, 1, 0);
+  const int64_t half = groups[0].segments()[0].size / 2 / kNormChunk * kNormChunk;
+  const Block device = context.allocate(half * 4, Label::gradients);
+  const Block host = context.allocate(half * 4, Label::gradients, Tier::pinned_host);
+  const auto communicator = comm::make_single();
+  GradientNorm norm(groups, {{{0, {0, half}}, {0, {half, 2 * half}}}}, *communicator, context);
+  norm.measure({View(device.data(), DType::f32, Shape{half}, context.device()),
+                View(host.data(), DType::f32, Shape{half}, context.device(), Tier::pinned_host)});
+  const auto is_norm = [](const WorkLog::Entry& entry) { return entry.label == "finite_norm"; };
+  const auto& entries = log.entries();
+  const auto first = std::find_if(entries.begin(), entries.end(), is_norm);
+  const auto last = std::find_if(entries.rbegin(), entries.rend(), is_norm).base();
+  ASSERT_EQ(std::count_if(first, last, is_norm), 2);
+  EXPECT_NE(first->stream, (last - 1)->stream);
+  EXPECT_TRUE(std::all_of(first, last, [](const WorkLog::Entry& entry) {
+    return entry.action == WorkLog::Action::work;
+  }));
+  // Then it waits for both.
+  EXPECT_EQ(std::count_if(last, entries.end(),
+                          [](const WorkLog::Entry& entry) {
+                            return entry.action == WorkLog::Action::host_wait;
+                          }),
+            2);
 }
 
 }  // namespace

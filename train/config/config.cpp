@@ -521,7 +521,7 @@ void Reader::read_own() {
   config_.num_threads = static_cast<int>(own.integer("num_threads", 0, 4096).value_or(0));
   config_.device_memory_limit = own.bytes("device_memory_limit");
   config_.engine.cuda_graph = own.boolean("cuda_graph").value_or(false);
-  config_.engine.overlap_update = own.boolean("overlap_update").value_or(true);
+  config_.engine.overlap_update = own.boolean("overlap_update");
   config_.engine.verify_swap = own.boolean("verify_swap").value_or(true);
   if (!config_.engine.verify_swap) {
     config_.notices.push_back(

@@ -282,7 +282,8 @@ const std::vector<KeyInfo>& config_keys() {
        "true: forward and backward of a micro-batch as one CUDA graph (docs/gpu.md); stages 0 and "
        "1 on a GPU"},
       {"zinc.overlap_update", kWorks,
-       "false: updates of states on NVMe stay within their step (docs/offload.md)"},
+       "updates by the host beside backward or the next forward pass; default: of states on NVMe, "
+       "and on a GPU of those in host memory (docs/offload.md)"},
       {"zinc.verify_swap", kWorks, "false: what a disk gives back is not checked by CRC"},
       {"zinc.comm_deadline_seconds", kWorks, "how long a collective may wait for its peers"},
       {"zinc.trace", kWorks, "file: every gather, reduction, stall and kernel (docs/trace.md)"},

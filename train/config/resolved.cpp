@@ -226,7 +226,7 @@ void write_own(json::Writer& json, const Config& config) {
   if (config.device_memory_limit) json.member("device_memory_limit", *config.device_memory_limit);
   json.member("comm_deadline_seconds", static_cast<double>(config.comm_deadline.count()) / 1000.0);
   json.member("cuda_graph", engine.cuda_graph);
-  json.member("overlap_update", engine.overlap_update);
+  if (engine.overlap_update) json.member("overlap_update", *engine.overlap_update);
   json.member("verify_swap", engine.verify_swap);
   if (!config.trace.empty()) json.member("trace", config.trace);
   json.end_object();
