@@ -106,6 +106,13 @@ int state_index(const optim::Optimizer& optimizer, std::string_view state) {
                                "'; it has", known.empty() ? " none" : known));
 }
 
+void require_progress(int64_t skipped, int64_t allowed, std::string_view culprit) {
+  if (skipped < allowed) return;
+  throw NumericsError(concat("the gradient was not finite for ", skipped,
+                             " steps in a row, last in ", culprit,
+                             "; lower the learning rate, or check data and weights for NaN"));
+}
+
 bool agrees(comm::World& world, uint64_t schedule, uint64_t parameter_groups) {
   require_agreement(world,
                     std::array{Fingerprint{"schedule or layout", schedule},

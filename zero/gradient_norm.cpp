@@ -68,6 +68,32 @@ GradientNorm::GradientNorm(const std::vector<ShardGroup>& groups,
           });
     }
   }
+  for (size_t rank = 0; rank < nodes_.size(); ++rank) {
+    for (size_t i = 0; i < nodes_[rank].size(); ++i) {
+      leaves_.push_back({nodes_[rank][i], static_cast<int>(rank), i});
+    }
+  }
+  std::stable_sort(leaves_.begin(), leaves_.end(), [](const Leaf& a, const Leaf& b) {
+    const auto key = [](const Leaf& leaf) {
+      return std::tuple(leaf.node.parameter.group, leaf.node.parameter.position,
+                        leaf.node.subtree.first);
+    };
+    return key(a) < key(b);
+  });
+}
+
+int64_t GradientNorm::longest() const {
+  size_t most = 0;
+  for (const auto& nodes : nodes_) most = std::max(most, nodes.size());
+  return static_cast<int64_t>(most);
+}
+
+int64_t GradientNorm::num_nodes(const OwnedRange& owned) const {
+  int64_t count = 0;
+  for_each_piece(
+      groups_[static_cast<size_t>(owned.group)], owned,
+      [&](ParameterIndex, const Placement&, Range chunks) { count += num_subtrees(chunks); });
+  return count;
 }
 
 GradientNorm::Room GradientNorm::take(const ConstView& like, int64_t numel, DType dtype) {
@@ -105,7 +131,7 @@ void GradientNorm::queue_sums(const OwnedRange& owned, const ConstView& gradient
 }
 
 std::vector<double> GradientNorm::measure_own(const std::vector<ConstView>& gradients) {
-  const size_t me = owned_.size() == 1 ? 0 : static_cast<size_t>(communicator_.rank());
+  const size_t me = this->me();
   bug_check(gradients.size() == owned_[me].size(), "gradient norm: ", gradients.size(),
             " gradients for ", owned_[me].size(), " ranges");
   // Sums of one tier lie side by side, so that the host waits for each tier once.
@@ -117,10 +143,7 @@ std::vector<double> GradientNorm::measure_own(const std::vector<ConstView>& grad
   std::vector<double> sums(nodes_[me].size());
   int64_t first = 0;
   for (size_t i = 0; i < gradients.size(); ++i) {
-    int64_t count = 0;
-    for_each_piece(
-        groups_[static_cast<size_t>(owned_[me][i].group)], owned_[me][i],
-        [&](ParameterIndex, const Placement&, Range chunks) { count += num_subtrees(chunks); });
+    const int64_t count = num_nodes(owned_[me][i]);
     parts[gradients[i].tier()].push_back({i, first, count});
     first += count;
   }
@@ -148,18 +171,16 @@ std::vector<double> GradientNorm::measure_own(const std::vector<ConstView>& grad
 
 std::vector<std::vector<double>> GradientNorm::exchange(const std::vector<double>& own) {
   if (owned_.size() == 1) return {own};
-  size_t longest = 0;
-  for (const auto& nodes : nodes_) longest = std::max(longest, nodes.size());
+  const int64_t length = longest();
   std::vector<double> padded = own;
-  padded.resize(longest, 0.0);
-  const auto length = static_cast<int64_t>(longest);
+  padded.resize(static_cast<size_t>(length), 0.0);
   const Tensor mine = Tensor::from<double>(std::span<const double>(padded), {length});
   const Tensor all = Tensor::empty({length * communicator_.size()}, DType::f64, Label::workspace);
   communicator_.all_gather({.shard = mine.view(), .out = all.view()}, context_.compute()).wait();
   const std::vector<double> values = all.to_vector<double>();
   std::vector<std::vector<double>> by_rank;
   for (size_t rank = 0; rank < nodes_.size(); ++rank) {
-    const auto begin = values.begin() + static_cast<int64_t>(rank * longest);
+    const auto begin = values.begin() + static_cast<int64_t>(rank) * length;
     by_rank.emplace_back(begin, begin + static_cast<int64_t>(nodes_[rank].size()));
   }
   return by_rank;
@@ -169,43 +190,54 @@ NormResult GradientNorm::measure(const std::vector<ConstView>& gradients) {
   const std::vector<std::vector<double>> sums = exchange(measure_own(gradients));
   if (context_.device().meta) return {.sum_of_squares = 1.0};
 
-  struct Leaf {
-    Node node;
-    double sum;
-    int rank;
-  };
-  std::vector<Leaf> leaves;
-  for (size_t rank = 0; rank < nodes_.size(); ++rank) {
-    for (size_t i = 0; i < nodes_[rank].size(); ++i) {
-      leaves.push_back({nodes_[rank][i], sums[rank][i], static_cast<int>(rank)});
-    }
-  }
-  std::stable_sort(leaves.begin(), leaves.end(), [](const Leaf& a, const Leaf& b) {
-    const auto key = [](const Leaf& leaf) {
-      return std::tuple(leaf.node.parameter.group, leaf.node.parameter.position,
-                        leaf.node.subtree.first);
-    };
-    return key(a) < key(b);
-  });
-
-  NormResult result;
-  for (size_t begin = 0; begin < leaves.size();) {
+  double sum_of_squares = 0.0;
+  int64_t first_nonfinite = -1;
+  for (size_t begin = 0; begin < leaves_.size();) {
     size_t end = begin;
     std::vector<kernels::ChunkSubtree> subtrees;
     std::vector<double> values;
-    for (; end < leaves.size() && leaves[end].node.parameter == leaves[begin].node.parameter;
+    for (; end < leaves_.size() && leaves_[end].node.parameter == leaves_[begin].node.parameter;
          ++end) {
-      subtrees.push_back(leaves[end].node.subtree);
-      values.push_back(leaves[end].sum);
-      if (!std::isfinite(leaves[end].sum) && !result.nonfinite) {
-        result.nonfinite = leaves[end].node.parameter;
-        result.nonfinite_rank = leaves[end].rank;
+      const Leaf& leaf = leaves_[end];
+      subtrees.push_back(leaf.node.subtree);
+      values.push_back(sums[static_cast<size_t>(leaf.rank)][leaf.place]);
+      if (!std::isfinite(values.back()) && first_nonfinite < 0) {
+        first_nonfinite = static_cast<int64_t>(end);
       }
     }
-    result.sum_of_squares += kernels::combine_chunk_subtrees(subtrees, values);
+    sum_of_squares += kernels::combine_chunk_subtrees(subtrees, values);
     begin = end;
   }
+  return result(sum_of_squares, first_nonfinite);
+}
+
+void GradientNorm::queue(const std::vector<ConstView>& gradients, const View& sums) {
+  const std::vector<OwnedRange>& owned = owned_[me()];
+  bug_check(gradients.size() == owned.size(), "gradient norm: ", gradients.size(),
+            " gradients for ", owned.size(), " ranges");
+  int64_t done = 0;
+  for (size_t i = 0; i < owned.size(); ++i) {
+    const int64_t count = num_nodes(owned[i]);
+    queue_sums(owned[i], gradients[i], sums.narrow(0, done, count), context_.compute());
+    done += count;
+  }
+}
+
+NormResult GradientNorm::result(double sum_of_squares, int64_t first_nonfinite) const {
+  NormResult result{.sum_of_squares = sum_of_squares};
+  if (first_nonfinite < 0) return result;
+  const Leaf& leaf = leaves_[static_cast<size_t>(first_nonfinite)];
+  result.nonfinite = leaf.node.parameter;
+  result.nonfinite_rank = leaf.rank;
   return result;
+}
+
+std::string GradientNorm::culprit(const NormResult& norm) const {
+  const ShardGroup& group = groups_[static_cast<size_t>(norm.nonfinite->group)];
+  const auto& placement = group.placements()[static_cast<size_t>(norm.nonfinite->position)];
+  std::string name = placement.parameter->name();
+  if (is_spread()) name += concat(", in the shard of rank ", norm.nonfinite_rank);
+  return name;
 }
 
 }  // namespace zinc::zero

@@ -37,6 +37,17 @@ struct NormResult {
 
 class GradientNorm {
  public:
+  struct Node {
+    ParameterIndex parameter;
+    kernels::ChunkSubtree subtree;
+  };
+  // A node of the tree of a parameter, the place-th of its rank's.
+  struct Leaf {
+    Node node;
+    int rank = 0;
+    size_t place = 0;
+  };
+
   // owned[r]: what rank r measures; together every trained element once. One entry: every rank
   // holds everything, and nothing is exchanged. `groups` must outlive this.
   GradientNorm(const std::vector<ShardGroup>& groups, std::vector<std::vector<OwnedRange>> owned,
@@ -47,11 +58,22 @@ class GradientNorm {
   // where ranges are spread over ranks. On a meta device: 1, finite.
   NormResult measure(const std::vector<ConstView>& gradients);
 
+  // For a norm that is finished elsewhere. Queues the sums of this rank's nodes to `sums`, [as
+  // many] f64, on the compute stream; every gradient is on the device.
+  void queue(const std::vector<ConstView>& gradients, const View& sums);
+  // The nodes of all ranks in the order of the sum: by parameter, then by place in it.
+  const std::vector<Leaf>& leaves() const { return leaves_; }
+  // Nodes of the rank that has most, and of this one.
+  int64_t longest() const;
+  int64_t num_own() const { return static_cast<int64_t>(nodes_[me()].size()); }
+  bool is_spread() const { return owned_.size() > 1; }
+  // With the leaf that is not finite, or -1.
+  NormResult result(double sum_of_squares, int64_t first_nonfinite) const;
+
+  // Of a gradient that is not finite: "transformer.h.3.mlp.c_fc.weight, in the shard of rank 2".
+  std::string culprit(const NormResult& norm) const;
+
  private:
-  struct Node {
-    ParameterIndex parameter;
-    kernels::ChunkSubtree subtree;
-  };
   struct Room {
     Block block;
     View view;
@@ -65,9 +87,13 @@ class GradientNorm {
   std::vector<double> measure_own(const std::vector<ConstView>& gradients);
   std::vector<std::vector<double>> exchange(const std::vector<double>& own);
 
+  size_t me() const { return is_spread() ? static_cast<size_t>(communicator_.rank()) : 0; }
+  int64_t num_nodes(const OwnedRange& owned) const;
+
   const std::vector<ShardGroup>& groups_;
   std::vector<std::vector<OwnedRange>> owned_;
   std::vector<std::vector<Node>> nodes_;  // by rank, in the order of measure_own's result
+  std::vector<Leaf> leaves_;
   comm::Communicator& communicator_;
   Context& context_;
 };
