@@ -92,49 +92,62 @@ double DeviceVerdict::count() const {
 // Targets are words; losses, in f32, lie two in a word.
 int64_t DeviceVerdict::num_headers() const { return num_placed_ + (num_placed_ + 1) / 2; }
 
-void DeviceVerdict::place() {
+bool DeviceVerdict::place() {
   const auto batches = static_cast<int64_t>(batches_.size());
-  if (batches == num_placed_) return;
+  if (batches == num_placed_) return false;
   num_placed_ = batches;
-  const int64_t bytes = (num_headers() + norm_.longest()) * kWord;
+  const int64_t bytes = words() * kWord;
   const int64_t out_bytes =
       static_cast<int64_t>(sizeof(kernels::StepVerdict)) + num_ranks() * num_headers() * kWord;
   own_ = take(bytes);
   if (num_ranks() > 1) gathered_ = take(bytes * num_ranks());
   out_ = take(out_bytes);
   host_ = take(out_bytes, Tier::pinned_host);
+  return true;
 }
 
-void DeviceVerdict::queue(const std::vector<ConstView>& gradients) {
-  place();
+bool DeviceVerdict::bring() {
+  const bool moved = place();
   const StreamRef stream = context_.compute();
-  const Device device = context_.device();
   std::vector<int64_t> targets;
   for (const MicroBatch& batch : batches_) targets.push_back(batch.num_targets);
-  upload(targets.data(), part(own_, device, 0, DType::i64, num_placed_), stream);
-  const View losses = part(own_, device, num_placed_ * kWord, DType::f32, num_placed_);
+  upload(targets.data(), part(own_, context_.device(), 0, DType::i64, num_placed_), stream);
+  const View losses = part(own_, context_.device(), num_placed_ * kWord, DType::f32, num_placed_);
   for (size_t i = 0; i < batches_.size(); ++i) {
     transfer(batches_[i].sum.view().reshape(Shape{1}), losses.narrow(0, static_cast<int64_t>(i), 1),
              stream);
   }
-  norm_.queue(gradients, part(own_, device, num_headers() * kWord, DType::f64, norm_.num_own()));
-  const int64_t words = num_headers() + norm_.longest();
-  View all = part(own_, device, 0, DType::f64, words);
-  if (num_ranks() > 1) {
-    const View gathered = part(gathered_, device, 0, DType::f64, words * num_ranks());
-    world_.communicator().all_gather({.shard = all, .out = gathered}, stream).wait_on(stream);
-    all = gathered;
-  }
+  return moved;
+}
+
+void DeviceVerdict::measure(const std::vector<ConstView>& gradients) {
+  norm_.queue(gradients,
+              part(own_, context_.device(), num_headers() * kWord, DType::f64, norm_.num_own()));
+}
+
+void DeviceVerdict::gather() {
+  if (num_ranks() == 1) return;
+  const StreamRef stream = context_.compute();
+  const Device device = context_.device();
+  world_.communicator()
+      .all_gather({.shard = part(own_, device, 0, DType::f64, words()),
+                   .out = part(gathered_, device, 0, DType::f64, words() * num_ranks())},
+                  stream)
+      .wait_on(stream);
+}
+
+void DeviceVerdict::decide() {
+  const Device device = context_.device();
   int64_t at = 0;
   const auto of_tree = [&](int64_t numel) {
     const View view = part(tree_, device, at * kWord, DType::i64, numel);
     at += numel;
     return view;
   };
-  const View out = part(out_, device, 0, DType::u8, out_.bytes());
   kernels::decide_step(
-      {.gathered = all,
-       .words = words,
+      {.gathered =
+           part(num_ranks() > 1 ? gathered_ : own_, device, 0, DType::f64, words() * num_ranks()),
+       .words = words(),
        .num_headers = num_headers(),
        .num_batches = num_placed_,
        .longest = norm_.longest(),
@@ -148,9 +161,14 @@ void DeviceVerdict::queue(const std::vector<ConstView>& gradients) {
        .rules = rules_,
        .leaves = part(leaves_, device, 0, DType::f64, num_leaves_),
        .scale = part(state_, device, 0, DType::u8, state_.bytes()),
-       .out = out},
-      stream);
-  transfer(out, part(host_, device, 0, DType::u8, host_.bytes(), Tier::pinned_host), stream);
+       .out = part(out_, device, 0, DType::u8, out_.bytes())},
+      context_.compute());
+}
+
+void DeviceVerdict::send() {
+  const Device device = context_.device();
+  transfer(part(out_, device, 0, DType::u8, out_.bytes()),
+           part(host_, device, 0, DType::u8, host_.bytes(), Tier::pinned_host), context_.compute());
 }
 
 ConstView DeviceVerdict::factor() const {

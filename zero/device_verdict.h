@@ -38,9 +38,15 @@ class DeviceVerdict {
   // Of what was added, over all ranks: LossTotals::count(). Collective; waits.
   double count() const;
 
-  // Queues the verdict over a step with these gradients. Collective.
-  void queue(const std::vector<ConstView>& gradients);
-  // Where the verdict is, for work on the compute stream until the next queue().
+  // The verdict over a step, on the compute stream, in this order. measure() and decide() queue
+  // the same work in every step with as many micro-batches.
+  // Losses and targets to where they are read. True: places are others than in the step before.
+  bool bring();
+  void measure(const std::vector<ConstView>& gradients);
+  void gather();  // collective
+  void decide();
+  void send();  // to the host, when the update is queued
+  // Where the verdict is, for work on the compute stream until the next bring().
   ConstView factor() const;  // [1] f32
   ConstView skip() const;    // [1] i32
 
@@ -59,7 +65,8 @@ class DeviceVerdict {
   };
   int num_ranks() const { return world_.size(); }
   int64_t num_headers() const;  // words of a rank before its sums
-  void place();                 // of a step with as many micro-batches as were added
+  bool place();  // of a step with as many micro-batches as were added; true: elsewhere
+  int64_t words() const { return num_headers() + norm_.longest(); }  // that a rank sends
   Block take(int64_t bytes, Tier tier = Tier::device) const;
   void upload_tree();
 

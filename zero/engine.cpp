@@ -31,6 +31,7 @@
 #include "zero/strategy.h"
 #include "zero/trace_span.h"
 #include "zero/update_rules.h"
+#include "zero/verdict_step.h"
 #include "zero/vertical_passes.h"
 
 namespace zinc::zero {
@@ -468,14 +469,9 @@ class Engine::Impl {
 
   // See Note [Verdict on the device].
   StepResult step_by_verdict() {
-    sums_.end_gradients();
-    verdict_->queue(sums_.gradients());
-    activity_ = "optimizer step";
     rules_.follow(lr_schedule_);
-    strategy_.step->run(step_arguments(verdict_->factor(), verdict_->skip()));
-    strategy_.weights->publish();
-    strategy_.gradients->discard();
-    const auto [verdict, loss] = verdict_->read(sums_.totals());
+    VerdictStep step{*verdict_, strategy_, rules_, *optimizer_, recorded_.get()};
+    const auto [verdict, loss] = step.run(sums_, num_applied_ + 1);
     StepSums::require_targets(verdict.count);
     StepResult result =
         begin_result(loss, std::sqrt(verdict.sum_of_squares) / divisor_of(verdict.count));
@@ -502,16 +498,15 @@ class Engine::Impl {
     StepSums::require_targets(count);
     factor_ = Tensor::full({1}, factor_of(0.0, divisor_of(count)));
     rules_.follow(lr_schedule_);
-    strategy_.step->begin(step_arguments(factor_.view()));
+    strategy_.step->begin(step_arguments());
   }
 
   double divisor_of(double count) const { return scaler_.scale() * count / wire_divisor(); }
 
-  StepArguments step_arguments(const ConstView& factor, const ConstView& skip = {}) const {
+  StepArguments step_arguments() const {
     return {.optimizer = *optimizer_,
             .rules = rules_,
-            .factor = factor,
-            .skip = skip,
+            .factor = factor_.view(),
             .step = num_applied_ + 1};
   }
 
@@ -521,10 +516,10 @@ class Engine::Impl {
       rules_.follow(lr_schedule_);
     }
     if (strategy_.late != nullptr) {
-      strategy_.late->begin(step_arguments(factor_.view()), factor_);
+      strategy_.late->begin(step_arguments(), factor_);
       factor_ = {};
     } else {
-      strategy_.step->run(step_arguments(factor_.view()));
+      strategy_.step->run(step_arguments());
       factor_ = {};
       strategy_.weights->publish();
     }

@@ -93,7 +93,9 @@ std::unique_ptr<RecordedPasses> make_recorded_passes(const EngineConfig& config,
 
 GraphUse graph_use(const RecordedPasses* passes) {
   if (passes == nullptr) return {};
-  return {.recorded = passes->num_recorded(), .launched = passes->num_launched()};
+  return {.recorded = passes->num_recorded(),
+          .launched = passes->num_launched(),
+          .step_parts = passes->num_step_parts_launched()};
 }
 
 int state_index(const optim::Optimizer& optimizer, std::string_view state) {

@@ -276,8 +276,8 @@ const std::vector<KeyInfo>& config_keys() {
       {"zinc.num_threads", kWorks, "per rank; 0: cores / local ranks"},
       {"zinc.device_memory_limit", kWorks, "as in \"2GiB\""},
       {"zinc.cuda_graph", kWorks,
-       "true: forward and backward of a micro-batch as one CUDA graph (docs/gpu.md); stages 0 and "
-       "1 on a GPU"},
+       "true: forward and backward of a micro-batch as one CUDA graph, the step as two "
+       "(docs/gpu.md); stages 0 to 2 on a GPU"},
       {"zinc.overlap_update", kWorks,
        "false: updates of states on NVMe stay within their step (docs/offload.md)"},
       {"zinc.verify_swap", kWorks, "false: what a disk gives back is not checked by CRC"},
