@@ -58,6 +58,7 @@ zero::EngineConfig config_of(const Case& c, bool graph) {
   config.schedule.kind = optim::ScheduleKind::linear;  // another learning rate in every step
   config.schedule.total_steps = 8;
   config.zero.stage = c.stage;
+  config.zero.overlap_comm = true;
   config.recompute.every_blocks = c.recompute_every;
   config.cuda_graph = graph;
   return config;
