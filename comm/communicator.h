@@ -97,6 +97,10 @@ class Communicator {
   int size() const { return size_; }
   virtual std::string_view backend() const = 0;  // "single", "local", "mpi", "nccl", "phantom"
 
+  // Whether a collective queued on a stream of a GPU leaves the host alone: no call waits for work
+  // that was queued before it.
+  virtual bool follows_streams() const { return false; }
+
   virtual Work all_gather(const AllGather& args, StreamRef stream) = 0;
   virtual Work reduce_scatter(const ReduceScatter& args, StreamRef stream) = 0;
   virtual Work all_reduce(const AllReduce& args, StreamRef stream) = 0;

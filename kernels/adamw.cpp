@@ -1,6 +1,10 @@
 #include "kernels/adamw.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "kernels/checks.h"
+#include "kernels/cpu/adamw_scalars.h"
 #include "kernels/launch.h"
 
 namespace zinc::kernels {
@@ -37,10 +41,27 @@ void adamw(const AdamW& args, StreamRef stream) {
           args.beta2);
   require(args.eps >= 0.0, kOp, ": eps must not be negative: ", args.eps);
   require_same_device(kOp, {args.weights, args.m, args.v});
+  if (args.scalars) {
+    require(dtype == DType::f32, kOp, ": scalars on the device are for f32 weights, not ", dtype);
+    require_operand(kOp, "scalars", args.scalars, DType::f32, Shape{kNumAdamWScalars});
+    require_same_device(kOp, {args.weights, args.scalars});
+  }
   if (args.weights.numel() == 0) return;
   run_on_device(
       kOp, args, args.weights.device(), stream, [args] { cpu::adamw(args); },
       [&] { cuda::adamw(args, stream); });
+}
+
+void adamw_scalars(const AdamW& args, std::span<float> scalars) {
+  require(scalars.size() == static_cast<size_t>(kNumAdamWScalars), "adamw_scalars: room for ",
+          scalars.size(), " of ", kNumAdamWScalars);
+  AdamW without_views = args;
+  without_views.factor = {};
+  without_views.scalars = {};
+  const auto k = cpu::adamw_scalars<float>(without_views);
+  const float values[] = {k.b1, k.c1, k.b2, k.c2, k.a, k.s, k.eps, k.decay, k.l2};
+  static_assert(std::size(values) == kNumAdamWScalars);
+  std::copy(std::begin(values), std::end(values), scalars.begin());
 }
 
 // Operations per element as the header lists them, an fma as two.

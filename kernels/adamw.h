@@ -20,6 +20,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "core/stream.h"
 #include "core/view.h"
@@ -39,7 +40,10 @@ struct AdamW {
   View model_weights{};  // [n] bf16 | f16 | f32, overwrites; may be absent
   ConstView factor{};    // [1] f32 on the device: multiplies the gradient; absent: 1
   ConstView skip{};      // [1] i32 on the device, may be absent: non-zero leaves every bit as it is
-  int64_t step = 1;      // number of this update, from 1
+  // [kNumAdamWScalars] f32 on the device, may be absent: what adamw_scalars() gave; the members
+  // below are then not read. For f32 weights.
+  ConstView scalars{};
+  int64_t step = 1;  // number of this update, from 1
   double lr = 1e-3;
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -50,6 +54,11 @@ struct AdamW {
 
 // All views contiguous. Asynchronous on `stream`. Element i depends on element i alone.
 void adamw(const AdamW& args, StreamRef stream);
+
+inline constexpr int64_t kNumAdamWScalars = 9;
+// The scalars of the note for f32 weights, b1 to decay and those of the mode; reads no view. So an
+// update that is queued once can run with another learning rate and step each time.
+void adamw_scalars(const AdamW& args, std::span<float> scalars);
 Cost cost(const AdamW& args);
 
 }  // namespace zinc::kernels

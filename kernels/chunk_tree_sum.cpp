@@ -28,39 +28,49 @@ std::vector<ChunkSubtree> chunk_subtrees(int64_t begin, int64_t end) {
   return nodes;
 }
 
-double combine_chunk_subtrees(std::span<const ChunkSubtree> nodes, std::span<const double> sums) {
-  constexpr auto kOp = "combine_chunk_subtrees";
-  require(nodes.size() == sums.size(), kOp, ": ", nodes.size(), " subtrees and ", sums.size(),
-          " sums");
+std::vector<SubtreeMerge> chunk_subtree_merges(std::span<const ChunkSubtree> nodes) {
   // Two neighbours of one width whose left one starts at a multiple of twice that width make one.
-  std::vector<ChunkSubtree> open;
-  std::vector<double> value;
+  struct Open {
+    ChunkSubtree tree;
+    int64_t node;
+  };
+  std::vector<Open> open;
+  std::vector<SubtreeMerge> merges;
   int64_t next = 0;
   for (size_t i = 0; i < nodes.size(); ++i) {
     const ChunkSubtree& node = nodes[i];
     require(node.first == next && node.width > 0 &&
                 std::has_single_bit(static_cast<uint64_t>(node.width)) &&
                 node.first % node.width == 0,
-            kOp, ": the subtree of ", node.width, " leaves from ", node.first,
+            "combine_chunk_subtrees: the subtree of ", node.width, " leaves from ", node.first,
             " does not continue at leaf ", next);
     next = node.first + node.width;
-    open.push_back(node);
-    value.push_back(sums[i]);
+    open.push_back({node, static_cast<int64_t>(i)});
     while (open.size() >= 2) {
-      ChunkSubtree& left = open[open.size() - 2];
-      if (left.width != open.back().width || left.first % (2 * left.width) != 0) break;
-      left.width *= 2;
+      Open& left = open[open.size() - 2];
+      if (left.tree.width != open.back().tree.width ||
+          left.tree.first % (2 * left.tree.width) != 0) {
+        break;
+      }
+      left.tree.width *= 2;
+      merges.push_back({left.node, open.back().node});
       open.pop_back();
-      const double right = value.back();
-      value.pop_back();
-      value.back() = value.back() + right;
     }
   }
   // What is left has falling widths: the absent leaves are on the right of each.
-  if (value.empty()) return 0.0;
-  double total = value.back();
-  for (size_t i = value.size() - 1; i > 0; --i) total = value[i - 1] + total;
-  return total;
+  for (size_t i = open.size(); i > 1; --i) merges.push_back({open[i - 2].node, open[i - 1].node});
+  return merges;
+}
+
+double combine_chunk_subtrees(std::span<const ChunkSubtree> nodes, std::span<const double> sums) {
+  require(nodes.size() == sums.size(), "combine_chunk_subtrees: ", nodes.size(), " subtrees and ",
+          sums.size(), " sums");
+  std::vector<double> value(sums.begin(), sums.end());
+  for (const SubtreeMerge& merge : chunk_subtree_merges(nodes)) {
+    double& left = value[static_cast<size_t>(merge.left)];
+    left = left + value[static_cast<size_t>(merge.right)];
+  }
+  return value.empty() ? 0.0 : value.front();
 }
 
 void chunk_tree_sum(const ChunkTreeSum& args, StreamRef stream) {

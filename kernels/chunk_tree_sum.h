@@ -40,6 +40,14 @@ struct ChunkTreeSum {
 void chunk_tree_sum(const ChunkTreeSum& args, StreamRef stream);
 Cost cost(const ChunkTreeSum& args);
 
+// A sum of two nodes: that of node `left` becomes that of left + right.
+struct SubtreeMerge {
+  int64_t left = 0;
+  int64_t right = 0;
+};
+// What makes one sum of the nodes, in that of node 0, in order. `nodes` as below.
+std::vector<SubtreeMerge> chunk_subtree_merges(std::span<const ChunkSubtree> nodes);
+
 // The sum over the whole tree. `nodes` are disjoint subtrees in order of `first` that together
 // cover [0, number of leaves), `sums` their sums. Host memory; synchronous; 0 for no nodes.
 double combine_chunk_subtrees(std::span<const ChunkSubtree> nodes, std::span<const double> sums);

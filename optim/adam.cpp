@@ -3,7 +3,6 @@
 #include <limits>
 
 #include "core/error.h"
-#include "kernels/adamw.h"
 
 namespace zinc::optim {
 
@@ -12,24 +11,35 @@ std::string_view Adam::state_name(int i) const {
   return i == 0 ? "exp_avg" : "exp_avg_sq";
 }
 
-void Adam::update(const Update& args, const HyperParameters& hyper, StreamRef stream) const {
+kernels::AdamW Adam::rule(const HyperParameters& hyper, int64_t step) const {
   // beta^step underflows to exactly 0 at the far end, which makes both corrections exactly 1.
   constexpr int64_t kNoCorrection = std::numeric_limits<int64_t>::max();
-  kernels::adamw({.weights = args.weights,
-                  .gradient = args.gradient,
-                  .m = args.states[0],
-                  .v = args.states[1],
-                  .model_weights = args.model_weights,
-                  .factor = args.factor,
-                  .skip = args.skip,
-                  .step = bias_correction_ ? args.step : kNoCorrection,
-                  .lr = hyper.lr,
-                  .beta1 = hyper.beta1,
-                  .beta2 = hyper.beta2,
-                  .eps = hyper.eps,
-                  .weight_decay = hyper.weight_decay,
-                  .mode = decoupled_ ? kernels::WeightDecay::decoupled : kernels::WeightDecay::l2},
-                 stream);
+  return {.step = bias_correction_ ? step : kNoCorrection,
+          .lr = hyper.lr,
+          .beta1 = hyper.beta1,
+          .beta2 = hyper.beta2,
+          .eps = hyper.eps,
+          .weight_decay = hyper.weight_decay,
+          .mode = decoupled_ ? kernels::WeightDecay::decoupled : kernels::WeightDecay::l2};
+}
+
+int64_t Adam::num_scalars() const { return kernels::kNumAdamWScalars; }
+
+void Adam::scalars(const HyperParameters& hyper, int64_t step, std::span<float> values) const {
+  kernels::adamw_scalars(rule(hyper, step), values);
+}
+
+void Adam::update(const Update& args, const HyperParameters& hyper, StreamRef stream) const {
+  kernels::AdamW update = rule(hyper, args.step);
+  update.weights = args.weights;
+  update.gradient = args.gradient;
+  update.m = args.states[0];
+  update.v = args.states[1];
+  update.model_weights = args.model_weights;
+  update.factor = args.factor;
+  update.skip = args.skip;
+  update.scalars = args.scalars;
+  kernels::adamw(update, stream);
 }
 
 }  // namespace zinc::optim

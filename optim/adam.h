@@ -1,6 +1,7 @@
 // optim/adam.h: Adam and AdamW as Optimizers. Formula: kernels/adamw.h.
 #pragma once
 
+#include "kernels/adamw.h"
 #include "optim/optimizer.h"
 
 namespace zinc::optim {
@@ -16,9 +17,13 @@ class Adam final : public Optimizer {
   std::string_view name() const override { return decoupled_ ? "AdamW" : "Adam"; }
   int num_states() const override { return 2; }
   std::string_view state_name(int i) const override;
+  int64_t num_scalars() const override;
+  void scalars(const HyperParameters& hyper, int64_t step, std::span<float> values) const override;
   void update(const Update& args, const HyperParameters& hyper, StreamRef stream) const override;
 
  private:
+  kernels::AdamW rule(const HyperParameters& hyper, int64_t step) const;
+
   bool decoupled_;
   bool bias_correction_;
 };

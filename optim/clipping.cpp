@@ -1,9 +1,9 @@
 #include "optim/clipping.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
+#include "kernels/step_rules.h"
 
 namespace zinc::optim {
 
@@ -13,9 +13,8 @@ GradientFactor gradient_factor(double summed_norm, double divisor, double clippi
   require(clipping >= 0.0, "gradient factor: clipping must not be negative, got ", clipping);
   GradientFactor result{.factor = 0.0F, .norm = summed_norm / divisor, .clipped = false};
   if (!std::isfinite(summed_norm)) return result;
-  const double f = clipping > 0.0 ? std::max(1.0, (result.norm + 1e-6) / clipping) : 1.0;
-  result.clipped = f > 1.0;
-  result.factor = static_cast<float>(1.0 / (divisor * f));
+  result.clipped = kernels::clipping_divisor(result.norm, clipping) > 1.0;
+  result.factor = kernels::update_factor(summed_norm, divisor, clipping);
   return result;
 }
 

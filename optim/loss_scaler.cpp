@@ -33,34 +33,28 @@ LossScaler::LossScaler(const LossScaleConfig& config) : config_(config) {
   state_.hysteresis = config.hysteresis;
 }
 
+kernels::LossScaleRules LossScaler::rules() const {
+  return {.dynamic = config_.dynamic,
+          .consecutive_hysteresis = config_.consecutive_hysteresis,
+          .hysteresis = config_.hysteresis,
+          .window = config_.window,
+          .min_scale = config_.min_scale};
+}
+
 void LossScaler::update(bool overflow, std::string_view culprit) {
-  const int64_t step = state_.steps++;
-  if (!config_.dynamic) {
-    if (overflow) state_.last_overflow = step;
-    return;
-  }
-  if (overflow) {
-    state_.last_overflow = step;
-    if (state_.hysteresis > 1) {
-      --state_.hysteresis;
-      return;
-    }
-    if (state_.scale <= config_.min_scale) {
-      throw NumericsError(
-          concat("step ", step + 1, ": the gradient is not finite",
-                 culprit.empty() ? "" : concat(" (first: ", culprit, ")"),
-                 ". Current loss scale already at minimum (", state_.scale,
-                 ") - cannot decrease scale anymore. Train in bf16, or lower the learning rate"));
-    }
-    state_.scale = std::max(state_.scale / 2.0, config_.min_scale);
-    return;
-  }
-  if (config_.consecutive_hysteresis) state_.hysteresis = config_.hysteresis;
-  const int64_t clean = step - state_.last_overflow - 1;
-  if (clean > 0 && clean % config_.window == 0) {
-    state_.hysteresis = config_.hysteresis;
-    state_.scale = std::min(state_.scale * 2.0, kMaxLossScale);
-  }
+  LossScalerState next = state_;
+  const bool at_minimum = !kernels::advance_loss_scale(rules(), overflow, next);
+  follow(next, at_minimum, culprit);
+}
+
+void LossScaler::follow(const LossScalerState& next, bool at_minimum, std::string_view culprit) {
+  state_ = next;
+  if (!at_minimum) return;
+  throw NumericsError(
+      concat("step ", state_.steps, ": the gradient is not finite",
+             culprit.empty() ? "" : concat(" (first: ", culprit, ")"),
+             ". Current loss scale already at minimum (", state_.scale,
+             ") - cannot decrease scale anymore. Train in bf16, or lower the learning rate"));
 }
 
 void LossScaler::set_state(const LossScalerState& state) {

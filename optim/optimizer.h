@@ -37,6 +37,9 @@ struct Update {
   View model_weights;                            // [n] bf16 | f16 copy of the result; may be absent
   ConstView factor;  // [1] f32 on the device: multiplies the gradient (1 / loss scale, count, clip)
   ConstView skip;    // [1] i32 on the device, may be absent: non-zero leaves every bit as it is
+  // [num_scalars()] f32 on the device, may be absent: what scalars() gave for hyper-parameters and
+  // step, which are then not read
+  ConstView scalars;
   int64_t step = 1;  // number of this update, from 1: for bias corrections (computed in f64)
 };
 
@@ -46,6 +49,14 @@ class Optimizer {
   virtual std::string_view name() const = 0;  // "AdamW"
   virtual int num_states() const = 0;
   virtual std::string_view state_name(int i) const = 0;  // checkpoint names: "exp_avg"
+  // All that a step changes in update()'s kernels, for work that is queued once and runs in many
+  // steps; 0: there is no such form, and Update::scalars is always absent. For f32 weights.
+  virtual int64_t num_scalars() const { return 0; }
+  virtual void scalars(const HyperParameters& hyper, int64_t step, std::span<float> values) const {
+    static_cast<void>(hyper);
+    static_cast<void>(step);
+    static_cast<void>(values);
+  }
   // Asynchronous on `stream`; deterministic; element i depends on element i alone.
   virtual void update(const Update& args, const HyperParameters& hyper, StreamRef stream) const = 0;
 };

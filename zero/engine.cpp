@@ -10,15 +10,15 @@
 #include "autograd/recompute.h"
 #include "core/error.h"
 #include "kernels/scale.h"
-#include "optim/clipping.h"
+#include "kernels/step_rules.h"
 #include "optim/loss_scaler.h"
 #include "optim/schedule.h"
+#include "zero/device_verdict.h"
 #include "zero/edited_parameters.h"
 #include "zero/engine_setup.h"
 #include "zero/evaluation_scope.h"
 #include "zero/gradient_norm.h"
 #include "zero/lockstep.h"
-#include "zero/loss_totals.h"
 #include "zero/own_weights.h"
 #include "zero/parameter_source.h"
 #include "zero/phase_clock.h"
@@ -27,9 +27,11 @@
 #include "zero/saved_inputs.h"
 #include "zero/shard_group.h"
 #include "zero/step_schedule.h"
+#include "zero/step_sums.h"
 #include "zero/strategy.h"
 #include "zero/trace_span.h"
 #include "zero/update_rules.h"
+#include "zero/verdict_step.h"
 #include "zero/vertical_passes.h"
 
 namespace zinc::zero {
@@ -43,6 +45,7 @@ class Engine::Impl {
         context_(world.context()),
         clock_(config_.wall_clock_breakdown, context_),
         values_(model, options.weights, context_.random().seed()),
+        is_clients_(options.optimizer != nullptr),
         optimizer_(choose_optimizer(config_, options)),
         scaler_(config_.precision.loss_scale),
         lr_schedule_(config_.schedule, config_.optimizer, run_length(options)),
@@ -52,6 +55,7 @@ class Engine::Impl {
         agreed_(agrees(world, schedule_.hash(), rules_.hash())),
         strategy_(make_strategy(config_, strategy_inputs(options))),
         norm_(groups_, strategy_.owned, world.communicator(), context_),
+        verdict_(make_device_verdict(config_, is_clients_, norm_, scaler_, world)),
         source_(groups_, schedule_, *strategy_.weights, *strategy_.gradients,
                 !options.dynamic_model, lockstep(options), strategy_.late.get()),
         recorded_(
@@ -81,7 +85,7 @@ class Engine::Impl {
     context_.random().set_position(static_cast<uint64_t>(num_steps_), index);
     source_.begin(WeightStore::Phase::forward);
     const EngineParameterSource::Pass pass(source_);
-    const autograd::ExpectedLossGradient expected(totals_.seed(scaler_.scale(), batch.num_targets));
+    const autograd::ExpectedLossGradient expected(seed_of(batch.num_targets));
     const autograd::RecomputeInputScope recompute(saved_inputs_.store());
     Loss loss{.sum = model_.loss(batch), .num_targets = batch.num_targets};
     saved_inputs_.settle();
@@ -102,10 +106,10 @@ class Engine::Impl {
     }
     strategy_.gradients->begin_micro_steps(backwards_, 1, num_backwards() + left);
     const EngineParameterSource::Pass pass(source_);
-    autograd::backward(loss.sum, totals_.seed(scaler_.scale(), loss.num_targets));
+    autograd::backward(loss.sum, seed_of(loss.num_targets));
     pass.end();
     strategy_.gradients->end_micro_steps();
-    totals_.add(loss.sum.item(), loss.num_targets);
+    sums_.add(loss.sum, loss.num_targets);
     ++backwards_;
     clock_.stop(start, &PhaseSeconds::backward);
     if (no_sync_) return;
@@ -143,26 +147,10 @@ class Engine::Impl {
     stepped_ = true;
     if (micro_step_ < config_.batch.accumulation) return {};
     const auto start = clock_.start();
-    auto [result, divisor] = reduced();
-    const NormResult norm = strategy_.measure(norm_, context_);
-    activity_ = "optimizer step";
-    ++num_steps_;
-    result.step = num_steps_;
-    const double summed_norm = std::sqrt(norm.sum_of_squares);
-    result.gradient_norm = summed_norm / divisor;
-    const bool overflow = config_.precision.check_overflow && norm.nonfinite.has_value();
-    if (overflow) {
-      skip(norm, result);
-    } else {
-      apply(summed_norm, divisor, result);
-    }
-    if (overflow || strategy_.late == nullptr) strategy_.gradients->discard();
-    scaler_.update(overflow, result.overflow);
-    micro_step_ = 0;
-    forwards_ = 0;
-    backwards_ = 0;
-    totals_.clear();
-    reduced_.reset();
+    activity_ = "reduction of the gradients";
+    StepResult result = verdict_ != nullptr ? step_by_verdict() : step_by_norm();
+    micro_step_ = forwards_ = backwards_ = 0;
+    sums_.clear();
     clock_.stop(start, &PhaseSeconds::step);
     result.phases = clock_.take();
     return result;
@@ -173,7 +161,8 @@ class Engine::Impl {
             "engine.gradient: gradients are complete between the last backward() of a step and its "
             "step()");
     const nn::Parameter& parameter = model_.parameter(name);
-    const double divisor = reduced().divisor;
+    sums_.end_gradients();
+    const double divisor = divisor_of(sums_.count());
     strategy_.step->settle_gradients();
     const Tensor values = host_tensor(parameter);
     strategy_.weights->read_owned(
@@ -206,30 +195,13 @@ class Engine::Impl {
   void end_no_sync() noexcept { no_sync_ = false; }
 
   Evaluation evaluate(const nn::Batch& batch) {
-    require_no_update();
-    const EvaluationScope evaluation(model_);
-    const autograd::NoGrad no_grad;
     const TracePhase phase(context_.trace(), "evaluation");
-    activity_ = "evaluation";
-    source_.begin(WeightStore::Phase::evaluation);
-    const EngineParameterSource::Pass pass(source_);
-    const Tensor sum = model_.loss(batch);
-    pass.end();
-    strategy_.weights->end_passes();
+    const Tensor sum = evaluated("evaluation", [&] { return model_.loss(batch); });
     return {.loss_sum = sum.item(), .num_targets = batch.num_targets};
   }
 
   Tensor next_logits(const Tensor& ids) {
-    require_no_update();
-    const EvaluationScope evaluation(model_);
-    const autograd::NoGrad no_grad;
-    activity_ = "generation";
-    source_.begin(WeightStore::Phase::evaluation);
-    const EngineParameterSource::Pass pass(source_);
-    const Tensor logits = model_.next_logits(ids);
-    pass.end();
-    strategy_.weights->end_passes();
-    return logits;
+    return evaluated("generation", [&] { return model_.next_logits(ids); });
   }
 
   std::vector<Evaluation> gather(const Evaluation& part) {
@@ -303,6 +275,7 @@ class Engine::Impl {
   Context& context_;
   PhaseClock clock_;
   ResidentValues values_;
+  const bool is_clients_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   optim::LossScaler scaler_;
   optim::Schedule lr_schedule_;
@@ -312,12 +285,13 @@ class Engine::Impl {
   bool agreed_;
   Strategy strategy_;
   GradientNorm norm_;
+  std::unique_ptr<DeviceVerdict> verdict_;  // null: the host decides
   std::optional<Lockstep> lockstep_;
   EngineParameterSource source_;
   std::unique_ptr<RecordedPasses> recorded_;  // null without "cuda_graph"
   SavedInputs saved_inputs_{context_, config_, model_, strategy_.swap_clock.get()};
 
-  LossTotals totals_{config_.gradient.loss_reduction};
+  StepSums sums_{config_.gradient.loss_reduction, strategy_, verdict_.get(), world_};
   int64_t num_steps_ = 0;
   int64_t num_applied_ = 0;
   int64_t consecutive_skips_ = 0;
@@ -344,6 +318,20 @@ class Engine::Impl {
                                      : next * world_.size() + world_.rank());
   }
 
+  template <class Compute>
+  Tensor evaluated(const char* activity, const Compute& compute) {
+    require_no_update();
+    const EvaluationScope evaluation(model_);
+    const autograd::NoGrad no_grad;
+    activity_ = activity;
+    source_.begin(WeightStore::Phase::evaluation);
+    const EngineParameterSource::Pass pass(source_);
+    Tensor result = compute();
+    pass.end();
+    strategy_.weights->end_passes();
+    return result;
+  }
+
   void enter(const char* activity, int64_t micro_batch) {
     activity_ = activity;
     entered_ = micro_batch;
@@ -364,7 +352,7 @@ class Engine::Impl {
     const uint64_t index = take_in(batch);
     enter("recorded passes", forwards_);
     context_.random().set_position(static_cast<uint64_t>(num_steps_), index);
-    const double seed = totals_.seed(scaler_.scale(), batch.num_targets);
+    const double seed = seed_of(batch.num_targets);
     const RecordedPasses::Kind kind{
         .first = backwards_ == 0, .last = backwards_ + 1 == num_backwards(), .seed = seed};
     strategy_.gradients->begin_micro_steps(backwards_, 1, num_backwards());
@@ -379,7 +367,7 @@ class Engine::Impl {
       return loss;
     });
     strategy_.gradients->end_micro_steps();
-    totals_.add(sum.item(), batch.num_targets);
+    sums_.add(sum, batch.num_targets);
     ++backwards_;
     ++micro_step_;
     stepped_ = false;
@@ -393,7 +381,7 @@ class Engine::Impl {
     for (const nn::Batch& batch : batches) {
       micro_batches.push_back({.batch = &batch,
                                .global_micro_batch = take_in(batch),
-                               .seed = totals_.seed(scaler_.scale(), batch.num_targets)});
+                               .seed = seed_of(batch.num_targets)});
     }
     VerticalPasses passes(model_, static_cast<uint64_t>(num_steps_), micro_batches);
     source_.begin(WeightStore::Phase::forward);
@@ -422,7 +410,7 @@ class Engine::Impl {
     pass.end();
     strategy_.gradients->end_micro_steps();
     for (int64_t i = 0; i < count; ++i) {
-      totals_.add(passes.loss(i).item(), batches[static_cast<size_t>(i)].num_targets);
+      sums_.add(passes.loss(i), batches[static_cast<size_t>(i)].num_targets);
     }
     micro_step_ = backwards_ = count;
     stepped_ = false;
@@ -448,50 +436,69 @@ class Engine::Impl {
             .wire_divisor = wire_divisor()};
   }
 
+  double seed_of(int64_t num_targets) const {
+    return sums_.totals().seed(scaler_.scale(), num_targets);
+  }
   double wire_divisor() const { return zero::wire_divisor(config_.gradient, world_.size()); }
 
-  // The gradients of a whole step are summed over micro-batches and ranks.
-  struct Reduced {
-    StepResult result;     // what is known without the norm
-    double divisor = 1.0;  // of the kept gradient, to be that of the mean loss
-  };
-  const Reduced& reduced() {
-    if (reduced_) return *reduced_;
-    strategy_.weights->end_passes();
-    activity_ = "reduction of the gradients";
-    strategy_.gradients->finish();
-    const StepLoss loss = totals_.reduce(world_);
-    const double count = totals_.count(loss, world_.size());
-    require(count > 0.0, "engine.step: no micro-batch of this step has a target token");
-    return reduced_.emplace(Reduced{.result = {.loss = loss.mean,
-                                               .learning_rate = lr_schedule_.lr(),
-                                               .loss_scale = scaler_.scale(),
-                                               .num_targets = loss.num_targets},
-                                    .divisor = divisor_of(count)});
+  StepResult step_by_norm() {
+    sums_.end_gradients();
+    const double divisor = divisor_of(sums_.count());
+    const NormResult norm = strategy_.measure(norm_);
+    const double summed_norm = std::sqrt(norm.sum_of_squares);
+    StepResult result = begin_result(sums_.loss(), summed_norm / divisor);
+    const bool overflow = config_.precision.check_overflow && norm.nonfinite.has_value();
+    if (overflow) {
+      skip(norm, result);
+    } else {
+      apply(summed_norm, divisor);
+      count_applied(result);
+    }
+    if (overflow || strategy_.late == nullptr) strategy_.gradients->discard();
+    scaler_.update(overflow, result.overflow);
+    return result;
+  }
+
+  StepResult begin_result(const StepLoss& loss, double gradient_norm) {
+    activity_ = "optimizer step";
+    return {.step = ++num_steps_,
+            .loss = loss.mean,
+            .gradient_norm = gradient_norm,
+            .learning_rate = lr_schedule_.lr(),
+            .loss_scale = scaler_.scale(),
+            .num_targets = loss.num_targets};
+  }
+
+  // See Note [Verdict on the device].
+  StepResult step_by_verdict() {
+    rules_.follow(lr_schedule_);
+    VerdictStep step{*verdict_, strategy_, rules_, *optimizer_, recorded_.get()};
+    const auto [verdict, loss] = step.run(sums_, num_applied_ + 1);
+    StepSums::require_targets(verdict.count);
+    StepResult result =
+        begin_result(loss, std::sqrt(verdict.sum_of_squares) / divisor_of(verdict.count));
+    if (verdict.skip != 0) {
+      skip(norm_.result(verdict.sum_of_squares, verdict.first_nonfinite), result);
+    } else {
+      count_applied(result);
+    }
+    scaler_.follow(verdict.scale, verdict.at_minimum != 0, result.overflow);
+    return result;
   }
 
   void skip(const NormResult& norm, StepResult& result) {
-    const ShardGroup& group = groups_[static_cast<size_t>(norm.nonfinite->group)];
-    const Placement& placement = group.placements()[static_cast<size_t>(norm.nonfinite->position)];
     result.outcome = StepOutcome::skipped_overflow;
-    result.overflow = placement.parameter->name();
-    if (strategy_.owned.size() > 1) {
-      result.overflow += concat(", in the shard of rank ", norm.nonfinite_rank);
-    }
-    ++consecutive_skips_;
-    if (consecutive_skips_ >= config_.precision.max_consecutive_skips) {
-      throw NumericsError(concat("the gradient was not finite for ", consecutive_skips_,
-                                 " steps in a row, last in ", result.overflow,
-                                 "; lower the learning rate, or check data and weights for NaN"));
-    }
+    result.overflow = norm_.culprit(norm);
+    require_progress(++consecutive_skips_, config_.precision.max_consecutive_skips,
+                     result.overflow);
   }
 
   // See Note [Updates during backward]. `coming`: targets of this rank's last micro-batches.
   void begin_update(std::span<const int64_t> coming) {
     if (!strategy_.updates_during_backward) return;
-    const double count = totals_.count_with(world_, coming);
-    require(count > 0.0, "engine.backward: no micro-batch of this step has a target token");
-    factor_ = Tensor::full({1}, update_factor(0.0, divisor_of(count)));
+    const double count = sums_.totals().count_with(world_, coming);
+    StepSums::require_targets(count);
+    factor_ = Tensor::full({1}, factor_of(0.0, divisor_of(count)));
     rules_.follow(lr_schedule_);
     strategy_.step->begin(step_arguments());
   }
@@ -505,9 +512,9 @@ class Engine::Impl {
             .step = num_applied_ + 1};
   }
 
-  void apply(double summed_norm, double divisor, StepResult& result) {
+  void apply(double summed_norm, double divisor) {
     if (!factor_.defined()) {
-      factor_ = Tensor::full({1}, update_factor(summed_norm, divisor));
+      factor_ = Tensor::full({1}, factor_of(summed_norm, divisor));
       rules_.follow(lr_schedule_);
     }
     if (strategy_.late != nullptr) {
@@ -518,22 +525,20 @@ class Engine::Impl {
       factor_ = {};
       strategy_.weights->publish();
     }
+  }
+
+  void count_applied(StepResult& result) {
     lr_schedule_.advance();
     ++num_applied_;
     consecutive_skips_ = 0;
     result.outcome = StepOutcome::applied;
   }
 
-  // A norm that is not finite passes through where the overflow check is off: the update then makes
-  // NaN, as it would without clipping.
-  double update_factor(double summed_norm, double divisor) const {
-    if (!std::isfinite(summed_norm)) return 1.0 / divisor;
-    return optim::gradient_factor(summed_norm, divisor, config_.gradient.clipping).factor;
+  double factor_of(double summed_norm, double divisor) const {
+    return kernels::update_factor(summed_norm, divisor, config_.gradient.clipping);
   }
 
   static View flat(const Tensor& values) { return values.view().reshape(Shape{values.numel()}); }
-
-  std::optional<Reduced> reduced_;
 };
 
 Engine::Engine(nn::Model& model, const EngineConfig& config, comm::World& world,

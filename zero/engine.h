@@ -85,6 +85,7 @@ struct Evaluation {
 struct GraphUse {
   int64_t recorded = 0;
   int64_t launched = 0;
+  int64_t step_parts = 0;  // launched: two of each step but the first, where steps are recorded
 };
 
 struct EngineOptions {

@@ -49,12 +49,12 @@ namespace {
 template <class Check>
 void check_graph(const EngineConfig& config, const Check& check) {
   const std::string graph = "\"cuda_graph\": true ";
-  check(config.zero.stage <= 1,
-        graph + "needs ZeRO stage 0 or 1: on stages 2 and 3 ranks communicate inside a pass");
-  check(config.reduce_schedule() == ReduceSchedule::boundary,
-        graph +
-            "needs \"reduce_schedule\": \"boundary\", which \"determinism\": \"world\" and "
-            "\"schedule\": \"vertical\" exclude");
+  check(config.zero.stage <= 2,
+        graph + "needs ZeRO stage 0, 1 or 2: on stage 3 ranks communicate inside a pass");
+  check(config.zero.stage == 2 || config.reduce_schedule() == ReduceSchedule::boundary,
+        graph + "needs \"reduce_schedule\": \"boundary\" on stages 0 and 1");
+  check(config.determinism != Determinism::world && config.pass_order == PassOrder::horizontal,
+        graph + "does not work with \"determinism\": \"world\" or \"schedule\": \"vertical\"");
   check(config.gradient.loss_reduction == LossReduction::tokens,
         graph +
             "needs \"loss_reduction\": \"tokens\": a micro-batch's own mean divides by another "

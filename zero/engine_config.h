@@ -175,8 +175,8 @@ struct EngineConfig {
   GradientOffload gradient_offload = GradientOffload::host;
   // Measures the phases of every step; each then waits for the one before.
   bool wall_clock_breakdown = false;
-  // On a GPU: records the passes of a micro-batch once and launches them as one CUDA graph after
-  // that; zero/recorded_passes.h says what it takes.
+  // On a GPU: records the passes of a micro-batch, and the step, once and launches them as CUDA
+  // graphs after that; zero/recorded_passes.h says what it takes.
   bool cuda_graph = false;
   // Updates of states that the host computes, from NVMe or in its memory, go on beside backward, or
   // beside the next forward pass where clipping or the overflow check decide over a step; not with

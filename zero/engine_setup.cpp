@@ -93,7 +93,9 @@ std::unique_ptr<RecordedPasses> make_recorded_passes(const EngineConfig& config,
 
 GraphUse graph_use(const RecordedPasses* passes) {
   if (passes == nullptr) return {};
-  return {.recorded = passes->num_recorded(), .launched = passes->num_launched()};
+  return {.recorded = passes->num_recorded(),
+          .launched = passes->num_launched(),
+          .step_parts = passes->num_step_parts_launched()};
 }
 
 int state_index(const optim::Optimizer& optimizer, std::string_view state) {
@@ -104,6 +106,13 @@ int state_index(const optim::Optimizer& optimizer, std::string_view state) {
   }
   throw InvalidArgument(concat("optimizer ", optimizer.name(), " has no state called '", state,
                                "'; it has", known.empty() ? " none" : known));
+}
+
+void require_progress(int64_t skipped, int64_t allowed, std::string_view culprit) {
+  if (skipped < allowed) return;
+  throw NumericsError(concat("the gradient was not finite for ", skipped,
+                             " steps in a row, last in ", culprit,
+                             "; lower the learning rate, or check data and weights for NaN"));
 }
 
 bool agrees(comm::World& world, uint64_t schedule, uint64_t parameter_groups) {

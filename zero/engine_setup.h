@@ -45,6 +45,9 @@ GraphUse graph_use(const RecordedPasses* passes);
 // The number of a state by its name; throws InvalidArgument with all names.
 int state_index(const optim::Optimizer& optimizer, std::string_view state);
 
+// NumericsError after that many skipped steps in a row; `culprit` was not finite in the last.
+void require_progress(int64_t skipped, int64_t allowed, std::string_view culprit);
+
 // Transformer blocks: what recomputation counts.
 int64_t num_blocks(nn::Model& model);
 

@@ -68,6 +68,32 @@ GradientNorm::GradientNorm(const std::vector<ShardGroup>& groups,
           });
     }
   }
+  for (size_t rank = 0; rank < nodes_.size(); ++rank) {
+    for (size_t i = 0; i < nodes_[rank].size(); ++i) {
+      leaves_.push_back({nodes_[rank][i], static_cast<int>(rank), i});
+    }
+  }
+  std::stable_sort(leaves_.begin(), leaves_.end(), [](const Leaf& a, const Leaf& b) {
+    const auto key = [](const Leaf& leaf) {
+      return std::tuple(leaf.node.parameter.group, leaf.node.parameter.position,
+                        leaf.node.subtree.first);
+    };
+    return key(a) < key(b);
+  });
+}
+
+int64_t GradientNorm::longest() const {
+  size_t most = 0;
+  for (const auto& nodes : nodes_) most = std::max(most, nodes.size());
+  return static_cast<int64_t>(most);
+}
+
+int64_t GradientNorm::num_nodes(const OwnedRange& owned) const {
+  int64_t count = 0;
+  for_each_piece(
+      groups_[static_cast<size_t>(owned.group)], owned,
+      [&](ParameterIndex, const Placement&, Range chunks) { count += num_subtrees(chunks); });
+  return count;
 }
 
 GradientNorm::Room GradientNorm::take_room(const ConstView& like, int64_t numel, DType dtype) {
@@ -77,20 +103,6 @@ GradientNorm::Room GradientNorm::take_room(const ConstView& like, int64_t numel,
   room.block = context_.allocate(numel * size_of(dtype), Label::workspace, tier);
   room.view = host_memory(View(room.block.data(), dtype, Shape{numel}, context_.device(), tier));
   return room;
-}
-
-size_t GradientNorm::own_index() const {
-  return owned_.size() == 1 ? 0 : static_cast<size_t>(communicator_.rank());
-}
-
-const std::vector<OwnedRange>& GradientNorm::own() const { return owned_[own_index()]; }
-
-int64_t GradientNorm::num_sums(const OwnedRange& owned) const {
-  int64_t count = 0;
-  for_each_piece(
-      groups_[static_cast<size_t>(owned.group)], owned,
-      [&](ParameterIndex, const Placement&, Range chunks) { count += num_subtrees(chunks); });
-  return count;
 }
 
 void GradientNorm::queue_sums(const OwnedRange& owned, const ConstView& gradient,
@@ -136,10 +148,10 @@ std::vector<double> GradientNorm::measure_own(const std::vector<ConstView>& grad
   bug_check(gradients.size() == own().size(), "gradient norm: ", gradients.size(),
             " gradients for ", own().size(), " ranges");
   std::map<Tier, std::vector<Part>> parts;
-  std::vector<double> sums(nodes_[own_index()].size());
+  std::vector<double> sums(nodes_[me()].size());
   int64_t first = 0;
   for (size_t i = 0; i < gradients.size(); ++i) {
-    const int64_t count = num_sums(own()[i]);
+    const int64_t count = num_nodes(own()[i]);
     parts[gradients[i].tier()].push_back({i, first, count});
     first += count;
   }
@@ -172,18 +184,16 @@ std::vector<double> GradientNorm::measure_own(const std::vector<ConstView>& grad
 
 std::vector<std::vector<double>> GradientNorm::exchange(const std::vector<double>& own) {
   if (owned_.size() == 1) return {own};
-  size_t longest = 0;
-  for (const auto& nodes : nodes_) longest = std::max(longest, nodes.size());
+  const int64_t length = longest();
   std::vector<double> padded = own;
-  padded.resize(longest, 0.0);
-  const auto length = static_cast<int64_t>(longest);
+  padded.resize(static_cast<size_t>(length), 0.0);
   const Tensor mine = Tensor::from<double>(std::span<const double>(padded), {length});
   const Tensor all = Tensor::empty({length * communicator_.size()}, DType::f64, Label::workspace);
   communicator_.all_gather({.shard = mine.view(), .out = all.view()}, context_.compute()).wait();
   const std::vector<double> values = all.to_vector<double>();
   std::vector<std::vector<double>> by_rank;
   for (size_t rank = 0; rank < nodes_.size(); ++rank) {
-    const auto begin = values.begin() + static_cast<int64_t>(rank * longest);
+    const auto begin = values.begin() + static_cast<int64_t>(rank) * length;
     by_rank.emplace_back(begin, begin + static_cast<int64_t>(nodes_[rank].size()));
   }
   return by_rank;
@@ -199,7 +209,7 @@ void GradientNorm::expect_pieces() {
   for (const OwnedRange& piece : own()) {
     longest = std::max(longest, piece.range.size());
     first_sums_.push_back(total);
-    total += num_sums(piece);
+    total += num_nodes(piece);
   }
   const ConstView on_device;
   piece_rooms_ = {take_room(on_device, kernels::num_norm_chunks(longest), DType::f64),
@@ -213,57 +223,74 @@ void GradientNorm::take(int group, Range range, const ConstView& gradient, Strea
   });
   bug_check(piece != own().end(), "gradient norm: a range of group ", group, " of another rank");
   const int64_t first = first_sums_[static_cast<size_t>(piece - own().begin())];
-  queue_sums(*piece, gradient, piece_rooms_, piece_sums_.view.narrow(0, first, num_sums(*piece)),
+  queue_sums(*piece, gradient, piece_rooms_, piece_sums_.view.narrow(0, first, num_nodes(*piece)),
              stream);
   piece_queued_ = stream->record();
 }
 
-NormResult GradientNorm::measure_taken(StreamRef stream) {
-  std::vector<double> sums(nodes_[own_index()].size());
-  download(piece_sums_.view, sums.data(), stream);
+NormResult GradientNorm::measure_taken() {
+  std::vector<double> sums(nodes_[me()].size());
+  download(piece_sums_.view, sums.data(), context_.stream(StreamRole::reduce));
   return combine(exchange(sums));
 }
 
 NormResult GradientNorm::combine(const std::vector<std::vector<double>>& sums) const {
   if (context_.device().meta) return {.sum_of_squares = 1.0};
 
-  struct Leaf {
-    Node node;
-    double sum;
-    int rank;
-  };
-  std::vector<Leaf> leaves;
-  for (size_t rank = 0; rank < nodes_.size(); ++rank) {
-    for (size_t i = 0; i < nodes_[rank].size(); ++i) {
-      leaves.push_back({nodes_[rank][i], sums[rank][i], static_cast<int>(rank)});
-    }
-  }
-  std::stable_sort(leaves.begin(), leaves.end(), [](const Leaf& a, const Leaf& b) {
-    const auto key = [](const Leaf& leaf) {
-      return std::tuple(leaf.node.parameter.group, leaf.node.parameter.position,
-                        leaf.node.subtree.first);
-    };
-    return key(a) < key(b);
-  });
-
-  NormResult result;
-  for (size_t begin = 0; begin < leaves.size();) {
+  double sum_of_squares = 0.0;
+  int64_t first_nonfinite = -1;
+  for (size_t begin = 0; begin < leaves_.size();) {
     size_t end = begin;
     std::vector<kernels::ChunkSubtree> subtrees;
     std::vector<double> values;
-    for (; end < leaves.size() && leaves[end].node.parameter == leaves[begin].node.parameter;
+    for (; end < leaves_.size() && leaves_[end].node.parameter == leaves_[begin].node.parameter;
          ++end) {
-      subtrees.push_back(leaves[end].node.subtree);
-      values.push_back(leaves[end].sum);
-      if (!std::isfinite(leaves[end].sum) && !result.nonfinite) {
-        result.nonfinite = leaves[end].node.parameter;
-        result.nonfinite_rank = leaves[end].rank;
+      const Leaf& leaf = leaves_[end];
+      subtrees.push_back(leaf.node.subtree);
+      values.push_back(sums[static_cast<size_t>(leaf.rank)][leaf.place]);
+      if (!std::isfinite(values.back()) && first_nonfinite < 0) {
+        first_nonfinite = static_cast<int64_t>(end);
       }
     }
-    result.sum_of_squares += kernels::combine_chunk_subtrees(subtrees, values);
+    sum_of_squares += kernels::combine_chunk_subtrees(subtrees, values);
     begin = end;
   }
+  return result(sum_of_squares, first_nonfinite);
+}
+
+void GradientNorm::queue(const std::vector<ConstView>& gradients, const View& sums) {
+  bug_check(gradients.size() == own().size(), "gradient norm: ", gradients.size(),
+            " gradients for ", own().size(), " ranges");
+  int64_t most_chunks = 0;
+  for (const ConstView& gradient : gradients) {
+    most_chunks = std::max(most_chunks, kernels::num_norm_chunks(gradient.numel()));
+  }
+  const ConstView on_device;
+  const Rooms rooms{take_room(on_device, most_chunks, DType::f64),
+                    take_room(on_device, 1, DType::i64)};
+  int64_t done = 0;
+  for (size_t i = 0; i < own().size(); ++i) {
+    const int64_t count = num_nodes(own()[i]);
+    queue_sums(own()[i], gradients[i], rooms, sums.narrow(0, done, count), context_.compute());
+    done += count;
+  }
+}
+
+NormResult GradientNorm::result(double sum_of_squares, int64_t first_nonfinite) const {
+  NormResult result{.sum_of_squares = sum_of_squares};
+  if (first_nonfinite < 0) return result;
+  const Leaf& leaf = leaves_[static_cast<size_t>(first_nonfinite)];
+  result.nonfinite = leaf.node.parameter;
+  result.nonfinite_rank = leaf.rank;
   return result;
+}
+
+std::string GradientNorm::culprit(const NormResult& norm) const {
+  const ShardGroup& group = groups_[static_cast<size_t>(norm.nonfinite->group)];
+  const auto& placement = group.placements()[static_cast<size_t>(norm.nonfinite->position)];
+  std::string name = placement.parameter->name();
+  if (is_spread()) name += concat(", in the shard of rank ", norm.nonfinite_rank);
+  return name;
 }
 
 }  // namespace zinc::zero

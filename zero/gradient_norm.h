@@ -37,6 +37,17 @@ struct NormResult {
 
 class GradientNorm {
  public:
+  struct Node {
+    ParameterIndex parameter;
+    kernels::ChunkSubtree subtree;
+  };
+  // A node of the tree of a parameter, the place-th of its rank's.
+  struct Leaf {
+    Node node;
+    int rank = 0;
+    size_t place = 0;
+  };
+
   // owned[r]: what rank r measures; together every trained element once. One entry: every rank
   // holds everything, and nothing is exchanged. `groups` must outlive this.
   GradientNorm(const std::vector<ShardGroup>& groups, std::vector<std::vector<OwnedRange>> owned,
@@ -52,18 +63,28 @@ class GradientNorm {
   NormResult measure(const std::vector<ConstView>& gradients);
 
   // The same piece by piece, for values that do not stay: take() for each of the rank's owned
-  // ranges, on the device as work issued to `stream` leaves it, which is always the same stream;
-  // then measure_taken(). expect_pieces() comes once before and takes the room for them on the
-  // device.
+  // ranges, on the device as work issued to `stream`, the reduce stream, leaves it; then
+  // measure_taken(). expect_pieces() comes once before and takes the room for them on the device.
   void expect_pieces();
   void take(int group, Range range, const ConstView& gradient, StreamRef stream);
-  NormResult measure_taken(StreamRef stream);
+  NormResult measure_taken();
+
+  // For a norm that is finished elsewhere. Queues the sums of this rank's nodes to `sums`, [as
+  // many] f64, on the compute stream; every gradient is on the device.
+  void queue(const std::vector<ConstView>& gradients, const View& sums);
+  // The nodes of all ranks in the order of the sum: by parameter, then by place in it.
+  const std::vector<Leaf>& leaves() const { return leaves_; }
+  // Nodes of the rank that has most, and of this one.
+  int64_t longest() const;
+  int64_t num_own() const { return static_cast<int64_t>(nodes_[me()].size()); }
+  bool is_spread() const { return owned_.size() > 1; }
+  // With the leaf that is not finite, or -1.
+  NormResult result(double sum_of_squares, int64_t first_nonfinite) const;
+
+  // Of a gradient that is not finite: "transformer.h.3.mlp.c_fc.weight, in the shard of rank 2".
+  std::string culprit(const NormResult& norm) const;
 
  private:
-  struct Node {
-    ParameterIndex parameter;
-    kernels::ChunkSubtree subtree;
-  };
   struct Room {
     Block block;
     View view;
@@ -87,10 +108,6 @@ class GradientNorm {
     Room sums;
     Rooms rooms;
   };
-  // This rank's part.
-  const std::vector<OwnedRange>& own() const;
-  size_t own_index() const;
-  int64_t num_sums(const OwnedRange& owned) const;
   Queued take_tier(Tier tier, std::vector<Part> parts, const std::vector<ConstView>& gradients);
   // Queues the sums of every subtree in `owned`, whose values `gradient` holds, side by side to
   // `out`.
@@ -101,9 +118,14 @@ class GradientNorm {
   // `sums`: by rank.
   NormResult combine(const std::vector<std::vector<double>>& sums) const;
 
+  size_t me() const { return is_spread() ? static_cast<size_t>(communicator_.rank()) : 0; }
+  const std::vector<OwnedRange>& own() const { return owned_[me()]; }
+  int64_t num_nodes(const OwnedRange& owned) const;
+
   const std::vector<ShardGroup>& groups_;
   std::vector<std::vector<OwnedRange>> owned_;
   std::vector<std::vector<Node>> nodes_;  // by rank, in the order of measure_own's result
+  std::vector<Leaf> leaves_;
   comm::Communicator& communicator_;
   Context& context_;
   Rooms piece_rooms_;  // empty before expect_pieces()

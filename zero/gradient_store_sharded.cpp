@@ -19,6 +19,12 @@ class ShardedSums : public GroupGradients {
  public:
   using GroupGradients::GroupGradients;
 
+  void begin_micro_steps(int64_t index, int64_t together, int64_t count) override {
+    // What stays is written again.
+    while (options().stays && !in_flight_.empty()) retire_oldest();
+    GroupGradients::begin_micro_steps(index, together, count);
+  }
+
   void finish() override {
     while (!in_flight_.empty()) retire_oldest();
     await_swap();
@@ -41,6 +47,7 @@ class ShardedSums : public GroupGradients {
 
  protected:
   void clear() override {
+    if (options().stays) return;
     for (GroupState& state : states()) {
       for (MicroStep& micro_step : state.micro_steps) micro_step.written.reset();
       state.kept.reset();
@@ -67,7 +74,8 @@ class ShardedSums : public GroupGradients {
       state.work = collectives().reduce_scatter(written.narrow(0, segment.offset, segment.size),
                                                 shard_of(state, segment), accumulate, stream);
     }
-    in_flight_.emplace_back(state.work, std::exchange(now(state).written, Block()));
+    in_flight_.emplace_back(state.work,
+                            options().stays ? Block() : std::exchange(now(state).written, Block()));
     if (tree) add_to_tree(group, state, stream);
     if (leaves_device(group) && leaves_now()) {
       send_off(group, state, shard);

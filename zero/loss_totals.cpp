@@ -26,25 +26,32 @@ double LossTotals::seed(double loss_scale, int64_t num_targets) const {
   return num_targets == 0 ? 0.0 : loss_scale / static_cast<double>(num_targets);
 }
 
+double LossTotals::term(double sum, int64_t num_targets) const {
+  if (by_token()) return sum;
+  return num_targets == 0 ? 0.0 : sum / static_cast<double>(num_targets);
+}
+
 void LossTotals::add(double sum, int64_t num_targets) {
-  const double mean = num_targets == 0 ? 0.0 : sum / static_cast<double>(num_targets);
-  losses_.push_back(by_token() ? sum : mean);
+  losses_.push_back(term(sum, num_targets));
   num_targets_ += num_targets;
 }
 
 StepLoss LossTotals::reduce(comm::World& world) const {
-  // By rank: its losses, then its targets.
   std::vector<double> values = losses_;
   values.push_back(static_cast<double>(num_targets_));
-  const std::vector<double> all = gather_values(world, values);
-  const size_t ranks = all.size() / values.size();
+  return combine(gather_values(world, values), losses_.size());
+}
+
+StepLoss LossTotals::combine(std::span<const double> by_rank, size_t num_batches) const {
+  const size_t length = num_batches + 1;
+  const size_t ranks = by_rank.size() / length;
   std::vector<double> losses;
   StepLoss step;
-  for (size_t micro_step = 0; micro_step + 1 < values.size(); ++micro_step) {
-    for (size_t r = 0; r < ranks; ++r) losses.push_back(all[r * values.size() + micro_step]);
+  for (size_t micro_step = 0; micro_step < num_batches; ++micro_step) {
+    for (size_t r = 0; r < ranks; ++r) losses.push_back(by_rank[r * length + micro_step]);
   }
   for (size_t r = 0; r < ranks; ++r) {
-    step.num_targets += static_cast<int64_t>(all[(r + 1) * values.size() - 1]);
+    step.num_targets += static_cast<int64_t>(by_rank[(r + 1) * length - 1]);
   }
   const auto terms =
       static_cast<double>(by_token() ? step.num_targets : static_cast<int64_t>(losses.size()));

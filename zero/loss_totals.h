@@ -31,6 +31,10 @@ class LossTotals {
   // Losses are added in the order of their global micro-batch index, so that the sum does not
   // depend on who computed which. Collective; every rank has added as many.
   StepLoss reduce(comm::World& world) const;
+  // The same of what each rank would have added: by rank its losses, then its targets.
+  StepLoss combine(std::span<const double> by_rank, size_t num_batches) const;
+  // A loss as add() keeps it.
+  double term(double sum, int64_t num_targets) const;
 
   // What the summed gradient of the step is divided by to be that of the mean loss, but for the
   // loss scale. 0 where no micro-batch has a target.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/error.h"
 #include "zero/updated_weights.h"
 
 namespace zinc::zero {
@@ -30,6 +31,7 @@ class ResidentStep final : public OptimizerStep {
  private:
   // The model's copy is not on the device.
   void update_in_tiles(const StepArguments& args, const UpdateSlice& slice) {
+    bug_check(!args.skip, "a skipped update would send what is in the buffer");
     for (int64_t begin = slice.range.begin; begin < slice.range.end; begin += tile_numel_) {
       const Range tile{begin, std::min(begin + tile_numel_, slice.range.end)};
       const bool is_narrow = UpdatedWeights::is_narrow(slice);
@@ -48,6 +50,7 @@ class ResidentStep final : public OptimizerStep {
                          .gradient = gradients_.gradient(slice.group, range),
                          .model_weights = model_weights,
                          .factor = args.factor,
+                         .skip = args.skip,
                          .step = args.step};
     for (int i = 0; i < args.optimizer.num_states(); ++i) {
       const auto s = static_cast<size_t>(i);

@@ -21,6 +21,7 @@ struct StepArguments {
   const optim::Optimizer& optimizer;
   const UpdateRules& rules;
   ConstView factor;  // [1] f32: optim::Update
+  ConstView skip{};  // [1] i32, may be absent: optim::Update; resident states alone take one
   int64_t step = 1;  // optim::Update
 };
 

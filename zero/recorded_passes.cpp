@@ -26,6 +26,7 @@ RecordedPasses::RecordedPasses(Context& context, GradientStore& gradients)
 RecordedPasses::~RecordedPasses() {
   try {
     forget();
+    forget_step();
   } catch (...) {
     // The stream's failure is thrown where it is waited for; graphs go in any case.
   }
@@ -94,6 +95,39 @@ RecordedPasses::Recorded RecordedPasses::record(const Passes& passes) {
   made.progress = gradients_.progress();
   ++num_recorded_;
   return made;
+}
+
+void RecordedPasses::run_step(StepPart part, const std::function<void()>& work) {
+  RecordedPart& of = step_parts_[static_cast<size_t>(part)];
+  if (!of.is_warm) {
+    work();
+    of.is_warm = true;
+    return;
+  }
+  const bool meta = context_.device().meta;
+  if (meta || of.graph == nullptr) {
+    memory_.open();
+    try {
+      if (meta) {
+        work();
+      } else {
+        of.graph = record_cuda_graph(context_.compute(), work);
+      }
+    } catch (...) {
+      memory_.close();
+      throw;
+    }
+    memory_.close();
+  }
+  if (of.graph != nullptr) of.graph->launch(context_.compute());
+  ++num_step_parts_launched_;
+}
+
+void RecordedPasses::forget_step() {
+  for (RecordedPart& part : step_parts_) {
+    if (part.graph != nullptr) context_.compute()->synchronize();
+    part.graph.reset();
+  }
 }
 
 void RecordedPasses::require_same_draws() const {

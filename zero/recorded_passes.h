@@ -11,11 +11,19 @@
 //   the loss's gradient, which is the loss scale: part of the kind; a new scale records anew
 //   random numbers, keyed by step and micro-batch: kernels read that part of the key on the device,
 //               where it is written before each launch (autograd/recorded_draws.h)
-// The optimizer's step, the gradient's norm and the reductions between ranks are not recorded:
-// learning rate, bias corrections, clipping and the scale that unscales stay the host's. Stages 0
-// and 1 with reductions at the boundary have no communication inside a pass.
+// Reductions between ranks are not recorded. On stages 0 to 2 there is no communication inside a
+// pass: reductions begin when its launch is queued, and the next launch waits for them where they
+// read what it writes.
+//
+// Note [Recorded step]
+// Where the verdict over a step is the device's (Note [Verdict on the device]) and the optimizer
+// takes its scalars from there, the step is recorded too, in two parts with the gather between
+// ranks between them: the sums of squares, and the verdict with the update and its way to the host.
+// Norm, factor, skip and loss scale never leave the device; learning rate and bias corrections are
+// written where the kernels read them before each launch. The first step runs as ever.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <functional>
@@ -56,8 +64,15 @@ class RecordedPasses {
   // other shapes, and what record_cuda_graph() throws.
   Tensor run(const nn::Batch& batch, const Kind& kind, const Passes& passes);
 
+  // A part of a step: what `work` queues is recorded the second time and launched from then on.
+  enum class StepPart : uint8_t { norm, update };
+  void run_step(StepPart part, const std::function<void()>& work);
+  // The parts are recorded anew: what they name has moved. Waits for the compute stream.
+  void forget_step();
+
   int64_t num_recorded() const { return num_recorded_; }
   int64_t num_launched() const { return num_launched_; }
+  int64_t num_step_parts_launched() const { return num_step_parts_launched_; }
 
  private:
   struct Recorded {
@@ -82,6 +97,12 @@ class RecordedPasses {
   std::map<Kind, Recorded> graphs_;
   int64_t num_recorded_ = 0;
   int64_t num_launched_ = 0;
+  struct RecordedPart {
+    bool is_warm = false;
+    std::unique_ptr<CudaGraph> graph;
+  };
+  std::array<RecordedPart, 2> step_parts_;
+  int64_t num_step_parts_launched_ = 0;
 };
 
 }  // namespace zinc::zero

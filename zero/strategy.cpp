@@ -197,13 +197,16 @@ void Strategy::measures_with(GradientNorm& norm) {
   });
 }
 
-NormResult Strategy::measure(GradientNorm& norm, Context& context) {
-  if (swapped_gradients != nullptr) return norm.measure_taken(context.stream(StreamRole::reduce));
+NormResult Strategy::measure(GradientNorm& norm) const {
+  return swapped_gradients != nullptr ? norm.measure_taken() : norm.measure(kept_gradients());
+}
+
+std::vector<ConstView> Strategy::kept_gradients() const {
   std::vector<ConstView> sums;
   for (const UpdateSlice& slice : weights->slices()) {
     sums.push_back(gradients->gradient(slice.group, slice.range));
   }
-  return norm.measure(sums);
+  return sums;
 }
 
 SwapTraffic Strategy::swap_traffic() const {

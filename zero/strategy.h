@@ -49,7 +49,9 @@ struct Strategy {
   // The norm of the step's gradients: of shards that are kept within reach after the last
   // reduction, of those that go to swap space as they leave. measures_with() comes once before.
   void measures_with(GradientNorm& norm);
-  NormResult measure(GradientNorm& norm, Context& context);
+  NormResult measure(GradientNorm& norm) const;
+  // Of this rank's slices, in their order: sums that are within reach after the last reduction.
+  std::vector<ConstView> kept_gradients() const;
 
   // Since construction began, of states, gradients and parameters together.
   SwapTraffic swap_traffic() const;

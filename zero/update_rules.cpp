@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/philox.h"
+#include "core/transfer.h"
 
 namespace zinc::zero {
 namespace {
@@ -84,6 +85,19 @@ void UpdateRules::follow(const optim::Schedule& schedule) {
   }
 }
 
+void UpdateRules::bring_scalars(const optim::Optimizer& optimizer, int64_t step) {
+  const auto each = static_cast<size_t>(optimizer.num_scalars());
+  if (!scalars_.defined()) {
+    scalars_ = Tensor::empty({static_cast<int64_t>(groups_.size()), optimizer.num_scalars()},
+                             DType::f32, Label::workspace);
+  }
+  std::vector<float> values(groups_.size() * each);
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    optimizer.scalars(hyper_[i], step, std::span(values).subspan(i * each, each));
+  }
+  upload(values.data(), scalars_.view(), Context::current().compute());
+}
+
 void UpdateRules::update(const optim::Optimizer& optimizer, const optim::Update& whole,
                          int shard_group, Range range, StreamRef stream) const {
   for (const Piece& piece : pieces_[static_cast<size_t>(shard_group)]) {
@@ -94,6 +108,10 @@ void UpdateRules::update(const optim::Optimizer& optimizer, const optim::Update&
     part.weights = part_of(whole.weights, begin, inside.size());
     part.gradient = part_of(whole.gradient, begin, inside.size());
     part.model_weights = part_of(whole.model_weights, begin, inside.size());
+    if (scalars_.defined()) {
+      const auto group = static_cast<int64_t>(piece.group);
+      part.scalars = scalars_.view().narrow(0, group, 1).reshape(Shape{scalars_.dim(1)});
+    }
     for (View& state : part.states) state = part_of(state, begin, inside.size());
     optimizer.update(part, hyper_[piece.group], stream);
   }

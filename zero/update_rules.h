@@ -8,10 +8,12 @@
 #include <span>
 #include <vector>
 
+#include "core/context.h"
 #include "nn/module.h"
 #include "optim/optimizer.h"
 #include "optim/parameter_groups.h"
 #include "optim/schedule.h"
+#include "tensor/tensor.h"
 #include "zero/shard_group.h"
 
 namespace zinc::zero {
@@ -27,6 +29,11 @@ class UpdateRules {
 
   // For the updates of the next step.
   void follow(const optim::Schedule& schedule);
+
+  // For an optimizer with scalars: brings those of the step-th step, for which follow() was called,
+  // to device memory, from which all updates take them from now on; on the compute stream. So an
+  // update that is recorded follows later steps.
+  void bring_scalars(const optim::Optimizer& optimizer, int64_t step);
 
   // `whole` updates [range) of a shard group's arena, within one segment. Issues it, as one update
   // per parameter group that it meets.
@@ -46,6 +53,7 @@ class UpdateRules {
   std::vector<double> lr_scales_;              // by group
   std::vector<optim::HyperParameters> hyper_;  // by group, of the next step
   std::vector<std::vector<Piece>> pieces_;     // by shard group, in order
+  Tensor scalars_;                             // [groups, num_scalars] f32, or undefined
 };
 
 }  // namespace zinc::zero

@@ -28,6 +28,7 @@ void add_rotary_benches(Registry& registry);
 void add_scale_benches(Registry& registry);
 void add_sgd_benches(Registry& registry);
 void add_softmax_benches(Registry& registry);
+void add_step_verdict_benches(Registry& registry);
 void add_swiglu_benches(Registry& registry);
 void add_tree_sum_benches(Registry& registry);
 void add_unary_benches(Registry& registry);
@@ -59,6 +60,7 @@ Registry kernel_benches(Extent extent, const ModelShape& model, const FreeShape&
   add_scale_benches(registry);
   add_sgd_benches(registry);
   add_softmax_benches(registry);
+  add_step_verdict_benches(registry);
   add_swiglu_benches(registry);
   add_tree_sum_benches(registry);
   add_unary_benches(registry);

@@ -87,6 +87,7 @@ class Nccl final : public Communicator {
   }
 
   std::string_view backend() const override { return "nccl"; }
+  bool follows_streams() const override { return true; }
 
   Work all_gather(const AllGather& args, StreamRef stream) override {
     return issue(checked(args, facts()), stream, [&](const std::string& what) {

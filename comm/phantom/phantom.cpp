@@ -22,6 +22,7 @@ class Phantom final : public Communicator {
       : Communicator(options.rank, options.size), options_(std::move(options)) {}
 
   std::string_view backend() const override { return "phantom"; }
+  bool follows_streams() const override { return options_.imitates == "nccl"; }
 
   Work all_gather(const AllGather& args, StreamRef stream) override {
     const Terms terms = checked(args, facts());

@@ -13,14 +13,20 @@ struct AdamWScalars {
   A factor, b1, c1, b2, c2, a, s, eps, decay, l2;
 };
 
-// Reads `factor` from device memory: called on the stream.
+// Reads `factor` and `scalars` from device memory: called on the stream.
 template <class A>
 AdamWScalars<A> adamw_scalars(const AdamW& args) {
+  const A factor = args.factor ? A(*args.factor.data_as<float>()) : A(1);
+  if (args.scalars) {
+    const float* k = args.scalars.data_as<float>();
+    return {factor,  A(k[0]), A(k[1]), A(k[2]), A(k[3]),
+            A(k[4]), A(k[5]), A(k[6]), A(k[7]), A(k[8])};
+  }
   const auto step = static_cast<double>(args.step);
   const double correction1 = 1.0 - std::pow(args.beta1, step);
   const double correction2 = 1.0 - std::pow(args.beta2, step);
   const bool decoupled = args.mode == WeightDecay::decoupled;
-  return {.factor = args.factor ? A(*args.factor.data_as<float>()) : A(1),
+  return {.factor = factor,
           .b1 = static_cast<A>(args.beta1),
           .c1 = static_cast<A>(1.0 - args.beta1),
           .b2 = static_cast<A>(args.beta2),

@@ -10,9 +10,11 @@
 namespace zinc::kernels::cuda {
 namespace {
 
+// In the order of adamw_scalars().
 struct Update {
   float b1, c1, b2, c2, a, s, eps, decay, l2;
 };
+static_assert(sizeof(Update) == kNumAdamWScalars * sizeof(float));
 
 template <class Gradient, class Model>
 struct Operands {
@@ -20,15 +22,17 @@ struct Operands {
   const Gradient* gradient;
   float* m;
   float* v;
-  Model* model_weights;  // may be null
-  const float* factor;   // may be null: 1
-  const int32_t* skip;   // may be null: 0
+  Model* model_weights;   // may be null
+  const float* factor;    // may be null: 1
+  const int32_t* skip;    // may be null: 0
+  const Update* scalars;  // may be null: the kernel's argument
 };
 
 template <int kCount, class Gradient, class Model>
 __global__ void __launch_bounds__(kMapThreads)
     adamw_kernel(Operands<Gradient, Model> at, int64_t n, Update k, bool aligned) {
   if (at.skip != nullptr && *at.skip != 0) return;
+  if (at.scalars != nullptr) k = *at.scalars;
   const float factor = at.factor != nullptr ? *at.factor : 1.0f;
   const int64_t step = int64_t{gridDim.x} * blockDim.x * kCount;
   for (int64_t first = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kCount; first < n;
@@ -62,6 +66,7 @@ void adamw(const AdamW& args, StreamRef stream) {
   // `factor` is read by the kernel: the host does not touch device memory.
   AdamW without_factor = args;
   without_factor.factor = {};
+  without_factor.scalars = {};
   const auto scalars = cpu::adamw_scalars<float>(without_factor);
   const Update update{scalars.b1, scalars.c1,  scalars.b2,    scalars.c2, scalars.a,
                       scalars.s,  scalars.eps, scalars.decay, scalars.l2};
@@ -84,7 +89,9 @@ void adamw(const AdamW& args, StreamRef stream) {
               args.v.data_as<float>(),
               args.model_weights ? args.model_weights.data_as<Model>() : nullptr,
               args.factor ? args.factor.data_as<float>() : nullptr,
-              args.skip ? args.skip.data_as<int32_t>() : nullptr};
+              args.skip ? args.skip.data_as<int32_t>() : nullptr,
+              args.scalars ? reinterpret_cast<const Update*>(args.scalars.data_as<float>())
+                           : nullptr};
           const int64_t blocks =
               std::min(kMaxMapBlocks, packs_of(packs_of(n, kCount), kMapThreads));
           launch(adamw_kernel<kCount, Gradient, Model>, dim3(static_cast<unsigned>(blocks)),

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "comm/local/local.h"
+#include "comm/nccl/nccl_communicator.h"
+#include "core/cuda_backend.h"
 #include "core/error.h"
 #include "tests/equivalence/gpu_schedules.h"
 #include "tests/zero/tiny_model.h"
@@ -34,6 +36,8 @@ struct Case {
   int64_t recompute_every = 0;
   double dropout = 0.0;
   bool every_schedule = false;  // of streams; else the one that mixes the others
+  bool nccl = false;            // a GPU for every rank; else all share the first one
+  bool sgd = false;
 };
 
 zero::EngineConfig config_of(const Case& c, bool graph) {
@@ -47,7 +51,14 @@ zero::EngineConfig config_of(const Case& c, bool graph) {
   }
   config.gradient.clipping = 0.5;
   config.optimizer.hyper = {.lr = 1e-2, .weight_decay = 0.1};
+  if (c.sgd) {
+    config.optimizer.kind = optim::OptimizerKind::sgd;
+    config.optimizer.hyper.momentum = 0.9;
+  }
+  config.schedule.kind = optim::ScheduleKind::linear;  // another learning rate in every step
+  config.schedule.total_steps = 8;
   config.zero.stage = c.stage;
+  config.zero.overlap_comm = true;
   config.recompute.every_blocks = c.recompute_every;
   config.cuda_graph = graph;
   return config;
@@ -88,7 +99,8 @@ void train(const Case& c, bool graph, int steps, comm::World& world, Outcome& ou
     outcome.evaluations.push_back(engine.evaluate(make_batch(1000 + step)).loss_sum);
   }
   for (const auto& [name, parameter] : model->named_parameters()) {
-    for (const Tensor& tensor : {engine.parameter(name), engine.optimizer_state(name, "exp_avg")}) {
+    const char* state = c.sgd ? "momentum_buffer" : "exp_avg";
+    for (const Tensor& tensor : {engine.parameter(name), engine.optimizer_state(name, state)}) {
       const auto values = tensor.to_vector<float>();
       outcome.weights.insert(outcome.weights.end(), values.begin(), values.end());
     }
@@ -100,7 +112,9 @@ Outcome run(const Case& c, bool graph, int steps) {
   Outcome outcome;
   comm::ConnectOptions connect{.device = kGpu, .seed = 5, .num_threads = 1};
   connect.deadline = std::chrono::minutes(1);  // a hang is an error
-  connect.device_collectives = comm::DeviceCollectives::staged;
+  connect.spread_devices = c.nccl;
+  connect.device_collectives =
+      c.nccl ? comm::DeviceCollectives::nccl : comm::DeviceCollectives::staged;
   comm::run_local_ranks(c.world, connect, [&](comm::World& world) {
     Outcome mine;
     train(c, graph, steps, world, mine);
@@ -111,12 +125,24 @@ Outcome run(const Case& c, bool graph, int steps) {
 
 class GpuGraphs : public testing::TestWithParam<Case> {
  protected:
-  ~GpuGraphs() override { choose(kSchedules[0]); }
+  ~GpuGraphs() override {
+    choose(kSchedules[0]);
+#if defined(ZINC_CUDA_EMULATED)
+    emulator::set_num_devices(1);
+#endif
+  }
 };
 
 TEST_P(GpuGraphs, GiveTheBitsOfPassesThatRun) {
   const Case c = GetParam();
   constexpr int kSteps = 3;
+  if (c.nccl) {
+#if defined(ZINC_CUDA_EMULATED)
+    emulator::set_num_devices(c.world);
+#endif
+    if (!comm::why_no_nccl().empty()) GTEST_SKIP() << comm::why_no_nccl();
+    if (static_cast<int>(cuda_devices().size()) < c.world) GTEST_SKIP() << "needs more GPUs";
+  }
   const Outcome reference = run(c, false, kSteps);
   EXPECT_EQ(reference.use.recorded, 0);
   for (const Schedule& schedule : kSchedules) {
@@ -125,6 +151,8 @@ TEST_P(GpuGraphs, GiveTheBitsOfPassesThatRun) {
     const Outcome outcome = run(c, true, kSteps);
     EXPECT_EQ(outcome, reference) << schedule.name;
     EXPECT_EQ(outcome.use.launched, (kSteps - 1) * c.accumulation);
+    const bool records_step = !c.sgd && (c.world == 1 || c.nccl);
+    EXPECT_EQ(outcome.use.step_parts, records_step ? 2 * (kSteps - 1) : 0);
     const int64_t kinds = std::min<int64_t>(c.accumulation, 3);
     if (c.dtype == DType::f16) {
       EXPECT_GT(outcome.use.recorded, kinds) << "the scale changes";
@@ -136,21 +164,31 @@ TEST_P(GpuGraphs, GiveTheBitsOfPassesThatRun) {
 
 INSTANTIATE_TEST_SUITE_P(
     Reduced, GpuGraphs,
-    testing::Values(Case{.name = "Gpt2", .every_schedule = true},
-                    Case{.name = "Several", .accumulation = 3},
-                    Case{.name = "ChangingScale", .dtype = DType::f16},
-                    Case{.name = "Dropout",
-                         .dtype = DType::bf16,
-                         .accumulation = 2,
-                         .recompute_every = 1,
-                         .dropout = 0.2},
-                    Case{.name = "Recomputed", .llama = true, .recompute_every = 1},
-                    Case{.name = "SharedStates",
-                         .stage = 1,
-                         .world = 2,
-                         .llama = true,
-                         .dtype = DType::bf16,
-                         .accumulation = 2}),
+    testing::Values(
+        Case{.name = "Gpt2", .every_schedule = true}, Case{.name = "Several", .accumulation = 3},
+        Case{.name = "ChangingScale", .dtype = DType::f16},
+        Case{.name = "Dropout",
+             .dtype = DType::bf16,
+             .accumulation = 2,
+             .recompute_every = 1,
+             .dropout = 0.2},
+        Case{.name = "Recomputed", .llama = true, .recompute_every = 1},
+        Case{.name = "SharedStates",
+             .stage = 1,
+             .world = 2,
+             .llama = true,
+             .dtype = DType::bf16,
+             .accumulation = 2},
+        Case{.name = "Sgd", .sgd = true},
+        Case{.name = "SharedStatesNccl", .stage = 1, .world = 2, .nccl = true},
+        Case{.name = "SharedGradients", .stage = 2, .dtype = DType::bf16, .accumulation = 3},
+        Case{.name = "SharedGradientsOfTwo",
+             .stage = 2,
+             .world = 2,
+             .llama = true,
+             .dtype = DType::f16,
+             .accumulation = 2},
+        Case{.name = "SharedGradientsNccl", .stage = 2, .world = 2, .nccl = true}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // Draws a random number that no op of autograd draws, or one that others do not.
@@ -213,9 +251,13 @@ TEST(GpuGraphs, WhatCannotBeRecorded_IsRefusedByName) {
   EXPECT_EQ(message(nothing), "");
   EXPECT_THAT(message(nothing, 1), HasSubstr("batches of one shape: input_ids was"));
   EXPECT_THAT(message(nothing, -1), HasSubstr("a dynamic model"));
-  EXPECT_THAT(message([](auto& config) { config.zero.stage = 2; }), HasSubstr("stage 0 or 1"));
+  EXPECT_THAT(message([](auto& config) { config.zero.stage = 3; }), HasSubstr("stage 0, 1 or 2"));
   EXPECT_THAT(message([](auto& config) { config.determinism = zero::Determinism::world; }),
-              HasSubstr("\"boundary\""));
+              HasSubstr("\"determinism\": \"world\""));
+  EXPECT_THAT(message([](auto& config) {
+                config.gradient.reduce_schedule = zero::ReduceSchedule::micro_step;
+              }),
+              HasSubstr("\"boundary\" on stages 0 and 1"));
   EXPECT_THAT(message([](auto& config) { config.wall_clock_breakdown = true; }),
               HasSubstr("wall_clock_breakdown"));
   EXPECT_THAT(message([](auto& config) { config.recompute.cpu_checkpointing = true; }),

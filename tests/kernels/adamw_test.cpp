@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "tests/kernels/host_array.h"
 
@@ -91,6 +92,37 @@ TEST(AdamW, EveryDTypeAndMode_FollowsTheStatedOperationsBitForBit) {
       }
     }
   }
+}
+
+TEST(AdamW, ScalarsOnTheDevice_TakeThePlaceOfTheMembers) {
+  for (const WeightDecay mode : {WeightDecay::decoupled, WeightDecay::l2}) {
+    const State before = make_state(1025, DType::f32, DType::bf16);
+    State after = before;
+    const HostArray gradient = HostArray::random(Shape{1025}, DType::bf16, 4);
+    AdamW args = args_of(after, gradient);
+    args.step = 7;
+    args.weight_decay = 0.1;
+    args.mode = mode;
+    std::vector<float> values(kNumAdamWScalars);
+    adamw_scalars(args, values);
+    const HostArray scalars = HostArray::of(std::vector<double>(values.begin(), values.end()),
+                                            Shape{kNumAdamWScalars}, DType::f32);
+    AdamW by_device = args;
+    by_device.scalars = scalars;
+    by_device.step = 1;
+    by_device.lr = 1e9;
+    by_device.weight_decay = 0.0;
+    by_device.beta1 = 0.1;
+    adamw(by_device, test::test_stream());
+    expect_step<float>(before, after, gradient, 1.0f, args);
+  }
+  State wide = make_state(4, DType::f64, DType::f32);
+  const HostArray gradient = HostArray::random(Shape{4}, DType::f64, 4);
+  AdamW args = args_of(wide, gradient);
+  const HostArray scalars(Shape{kNumAdamWScalars}, DType::f32);
+  args.scalars = scalars;
+  EXPECT_THAT(test::message_of_invalid([&] { adamw(args, test::test_stream()); }),
+              HasSubstr("scalars on the device are for f32 weights, not f64"));
 }
 
 TEST(AdamW, FirstStep_MovesByTheLearningRateAgainstTheSign) {
