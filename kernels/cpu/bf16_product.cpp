@@ -45,7 +45,7 @@ struct TileOfSums {
 
 // The first `count` of 16.
 __mmask16 first_lanes(int64_t count) {
-  return count >= 16 ? 0xffff : static_cast<__mmask16>((1u << count) - 1);
+  return static_cast<__mmask16>(count >= 16 ? 0xffffu : (1u << count) - 1);
 }
 
 // Round to nearest even, bit for bit as core/float16.h. The instruction would take subnormals for
