@@ -1,6 +1,5 @@
 // kernels/step_rules.h: what becomes of an optimizer step, by the same functions on host and
-// device, so that the bits are the same: the loss scale's rules (optim/loss_scaler.h) and the
-// factor of the update (optim/clipping.h).
+// device, so that the bits are the same: the loss scale's rules and the factor of the update.
 #pragma once
 
 #include <cstdint>
@@ -56,15 +55,20 @@ ZINC_HOST_DEVICE inline bool advance_loss_scale(const LossScaleRules& rules, boo
 
 ZINC_HOST_DEVICE inline bool is_finite_number(double value) { return value - value == 0.0; }
 
-// What clipping to `clipping` (0: off) divides by besides the divisor.
+// What clipping to c = `clipping` (0: off) divides by: max(1, (norm + 1e-6) / c), DeepSpeed's form
+// of Pascanu et al., ICML 2013, algorithm 1. A norm up to c - 1e-6 is left alone, a larger one
+// becomes c norm / (norm + 1e-6).
 ZINC_HOST_DEVICE inline double clipping_divisor(double norm, double clipping) {
   if (!(clipping > 0.0)) return 1.0;
   const double f = (norm + 1e-6) / clipping;
   return 1.0 < f ? f : 1.0;
 }
 
-// That of optim::gradient_factor(). A norm that is not finite passes through where the overflow
-// check is off: the update then makes NaN, as it would without clipping.
+// What turns a summed gradient into that of the step. A backward pass leaves the sum over
+// micro-batches and ranks of gradients of scaled losses; divisor = loss scale x count (tokens or
+// micro-batches) makes it their mean, of the norm summed_norm / divisor, which is then clipped.
+// Computed in f64, rounded once. A norm that is not finite passes through where the overflow check
+// is off: the update then makes NaN, as it would without clipping.
 ZINC_HOST_DEVICE inline float update_factor(double summed_norm, double divisor, double clipping) {
   if (!is_finite_number(summed_norm)) return static_cast<float>(1.0 / divisor);
   return static_cast<float>(1.0 / (divisor * clipping_divisor(summed_norm / divisor, clipping)));

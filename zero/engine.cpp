@@ -161,6 +161,7 @@ class Engine::Impl {
             "engine.gradient: gradients are complete between the last backward() of a step and its "
             "step()");
     const nn::Parameter& parameter = model_.parameter(name);
+    activity_ = "reduction of the gradients";
     sums_.end_gradients();
     const double divisor = divisor_of(sums_.count());
     strategy_.step->settle_gradients();
@@ -518,8 +519,8 @@ class Engine::Impl {
       rules_.follow(lr_schedule_);
     }
     if (strategy_.late != nullptr) {
-      strategy_.late->begin(step_arguments(), factor_);
-      factor_ = {};
+      const StepArguments args = step_arguments();
+      strategy_.late->begin(args, std::exchange(factor_, {}));
     } else {
       strategy_.step->run(step_arguments());
       factor_ = {};

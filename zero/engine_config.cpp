@@ -73,10 +73,6 @@ void check_graph(const EngineConfig& config, const Check& check) {
         graph + "does not work with wall_clock_breakdown: a launch has no phases");
 }
 
-}  // namespace
-
-namespace {
-
 // See Note [Gradients on NVMe].
 template <class Check>
 void check_gradient_offload(const EngineConfig& config, const Check& check) {

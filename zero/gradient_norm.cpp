@@ -82,6 +82,15 @@ GradientNorm::GradientNorm(const std::vector<ShardGroup>& groups,
   });
 }
 
+GradientNorm::~GradientNorm() {
+  // Pieces may still be measured on another stream than that of the rooms.
+  try {
+    context_.compute()->wait(piece_queued_);
+  } catch (...) {
+    // That stream has failed, and says so at its next use.
+  }
+}
+
 int64_t GradientNorm::longest() const {
   size_t most = 0;
   for (const auto& nodes : nodes_) most = std::max(most, nodes.size());

@@ -52,8 +52,7 @@ class GradientNorm {
   // holds everything, and nothing is exchanged. `groups` must outlive this.
   GradientNorm(const std::vector<ShardGroup>& groups, std::vector<std::vector<OwnedRange>> owned,
                comm::Communicator& communicator, Context& context);
-  // Pieces may still be measured on another stream than that of the rooms.
-  ~GradientNorm() { context_.compute()->wait(piece_queued_); }
+  ~GradientNorm();
   GradientNorm(const GradientNorm&) = delete;
   GradientNorm& operator=(const GradientNorm&) = delete;
 

@@ -81,6 +81,8 @@ class HostStep final : public OptimizerStep {
 
  private:
   void start(const StepArguments& args) {
+    bug_check(!args_, "host step: an update is under way");
+    ready_.clear();
     args_.emplace(args);
     host_factor_ = factor_.take(args.factor);
     left_ = weights_.slices_in(Tier::pinned_host);

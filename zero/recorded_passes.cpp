@@ -139,6 +139,7 @@ void RecordedPasses::require_same_draws() const {
 
 void RecordedPasses::forget() {
   context_.compute()->synchronize();
+  forget_step();  // which has memory in common with the passes
   graphs_.clear();
 }
 

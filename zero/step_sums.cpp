@@ -1,7 +1,5 @@
 #include "zero/step_sums.h"
 
-#include <utility>
-
 #include "core/error.h"
 
 namespace zinc::zero {
@@ -15,9 +13,10 @@ void StepSums::add(const Tensor& sum, int64_t num_targets) {
 }
 
 void StepSums::end_gradients() {
-  if (std::exchange(gradients_ended_, true)) return;
+  if (gradients_ended_) return;
   strategy_.weights->end_passes();
   strategy_.gradients->finish();
+  gradients_ended_ = true;
 }
 
 double StepSums::count() {

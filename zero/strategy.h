@@ -7,9 +7,8 @@
 //   3     | shards        | shards         | shards
 //
 // With offload_optimizer the shards of gradients are in host memory, or with gradient_offload in
-// swap space; those of master weights and
-// states there too, or in swap space (nvme). With a ratio below 1 part of all three stays on the
-// device: Note [Split states].
+// swap space; those of master weights and states there too, or in swap space (nvme). With a ratio
+// below 1 part of all three stays on the device: Note [Split states].
 #pragma once
 
 #include <memory>

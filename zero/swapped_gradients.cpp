@@ -43,8 +43,15 @@ SwappedGradients::SwappedGradients(const std::vector<ShardGroup>& groups,
 
 SwappedGradients::~SwappedGradients() {
   // Copies are on other streams than that of the memory.
-  for (const Outgoing& buffer : outgoing_) context_.compute()->wait(buffer.filled);
-  for (const Incoming& buffer : incoming_) context_.compute()->wait(buffer.left);
+  const auto let_end = [&](const Event& copy) {
+    try {
+      context_.compute()->wait(copy);
+    } catch (...) {
+      // Its stream has failed, and says so at its next use.
+    }
+  };
+  for (const Outgoing& buffer : outgoing_) let_end(buffer.filled);
+  for (const Incoming& buffer : incoming_) let_end(buffer.left);
 }
 
 std::vector<size_t> SwappedGradients::tiles_of(int group) const {

@@ -60,10 +60,10 @@ HWY_INLINE void forward_keeping(const T* x, const T* next, T* y, float* kept, in
 class BlockFactors {
  public:
   // Block `block` begins with this as the largest element so far.
-  void begin(int64_t block, const RowSum& row) { shifts_[block] = row.shift(); }
+  void begin(int64_t block, const RowSum& row) { largest_[block] = row.max; }
   void finish(int64_t n, const RowSum& row) {
     for (int64_t k = 0; k * kSoftmaxBlock < n; ++k) {
-      factors_[k] = std::exp(shifts_[k] - row.shift()) / row.sum;
+      factors_[k] = std::exp(largest_[k] - row.shift()) / row.sum;
     }
   }
   float of_block(int64_t block) const { return factors_[block]; }
@@ -76,7 +76,7 @@ class BlockFactors {
   }
 
  private:
-  float shifts_[kKeptColumns / kSoftmaxBlock] = {};
+  float largest_[kKeptColumns / kSoftmaxBlock] = {};
   float factors_[kKeptColumns / kSoftmaxBlock + 1] = {};
 };
 

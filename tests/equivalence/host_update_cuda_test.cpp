@@ -82,7 +82,6 @@ struct Seen {
 };
 
 // The step that is updated came before the passes that are looked at, or ends with them.
-
 Seen updates_beside_kernels(bool is_early, std::optional<bool> overlap, const Schedule& schedule) {
   choose(schedule);
   const offload::SwapFolder folder;

@@ -195,6 +195,32 @@ TEST(GpuVerdict, AnOverflowAtTheMinimum_AndTooManySkips_AreNamed) {
 }
 
 #if defined(ZINC_CUDA_EMULATED)
+// Three times for the loss of each micro-batch (before, in and after its copy to the host) and
+// twice for the norm, however many parameters there are.
+TEST(GpuVerdict, AStepThatTheHostDecides_WaitsForLossesAndNorm) {
+  for (const int64_t layers : {1, 3}) {
+    comm::run_local_ranks(
+        1, {.device = kGpu, .seed = 5, .num_threads = 1}, [&](comm::World& world) {
+          nn::Gpt2Config shape = zero::test::tiny_config();
+          shape.num_layers = layers;
+          nn::Gpt2 model(shape);
+          const zero::EngineConfig config = config_of({.name = "", .stage = 1});
+          zero::EngineOptions options;
+          options.optimizer = optim::make_optimizer(config.optimizer);
+          zero::Engine engine(model, config, world, std::move(options));
+          for (int64_t step = 0; step < 2; ++step) {  // libraries settle in the first
+            const int64_t before = emulator::num_host_waits();
+            for (int64_t micro = 0; micro < 2; ++micro) {
+              engine.backward(engine.forward(make_batch(2 * step + micro)));
+              engine.step();
+            }
+            if (step == 0) continue;
+            EXPECT_EQ(emulator::num_host_waits() - before, 2 * 3 + 2) << layers << " layers";
+          }
+        });
+  }
+}
+
 // However many parameters and ranks there are: each waits once, when its step is queued.
 TEST(GpuVerdict, AStepWaitsOnce_AtItsEnd) {
   for (const int world : {1, 2}) {

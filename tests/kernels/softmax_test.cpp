@@ -77,6 +77,21 @@ TEST_P(SoftmaxOf, LargeAndInfiniteValues_AreHandled) {
   EXPECT_TRUE(std::isnan(y.at(3 * 3000)));
 }
 
+TEST_P(SoftmaxOf, ALongRowThatBeginsWithInfinities_IsThatOfItsRest) {
+  const DType dtype = GetParam();
+  const DeviceScope scope(device_for(dtype));
+  constexpr int64_t kLong = 5000;  // blocks of -infinity, then values far below zero
+  HostArray x = HostArray::full({2, kLong}, dtype, -INFINITY), y({2, kLong}, dtype);
+  for (int64_t c = 4500; c < kLong; ++c) x.set(c, -200.0);
+  x.set(kLong + 10, -200.0);
+  softmax_forward({.x = x, .y = y}, test_stream());
+  EXPECT_EQ(y.at(0), 0.0);
+  EXPECT_EQ(y.at(4499), 0.0);
+  EXPECT_NEAR(y.at(4500), 1.0 / 500, 1.0 / 500 * tolerance(dtype, 500));
+  EXPECT_EQ(y.at(kLong + 10), 1.0);
+  EXPECT_EQ(y.at(2 * kLong - 1), 0.0);
+}
+
 // The gradient of <w, softmax(x)> against central differences (f64), and against f64 (the others).
 TEST_P(SoftmaxOf, Backward_MatchesDifferences) {
   const DType dtype = GetParam();

@@ -188,6 +188,25 @@ TEST(StepVerdict, FirstLeafThatIsNotFinite_SkipsAndHalvesTheScale) {
   }
 }
 
+// More parameters, leaves and micro-batches than a block of the GPU has threads.
+TEST(StepVerdict, ManyParameters_TakeMoreThanOneTurn) {
+  Problem problem{.chunks = std::vector<int64_t>(600, 1), .ranks = 2};
+  problem.chunks[17] = 300;
+  problem.targets.assign(2, std::vector<int64_t>(700, 2));
+  problem.scale.scale = 8.0;
+  double sum = 0.0;
+  const Answer answer = run(problem, sum);
+  EXPECT_EQ(answer.verdict.sum_of_squares, sum);
+  EXPECT_EQ(answer.verdict.count, 2.0 * 2 * 700);
+  EXPECT_EQ(answer.verdict.first_nonfinite, -1);
+  EXPECT_EQ(answer.headers[699], 2);
+  for (const int64_t leaf : {300, 599}) {
+    problem.bad = std::numeric_limits<double>::infinity();
+    problem.bad_leaf = leaf;
+    EXPECT_EQ(run(problem, sum).verdict.first_nonfinite, leaf);
+  }
+}
+
 TEST(StepVerdict, WithoutATarget_SkipsAndLeavesTheScale) {
   Problem problem{.targets = {{0, 0}}};
   problem.rules = {.dynamic = true, .window = 1};
