@@ -66,7 +66,6 @@ class BlockFactors {
       factors_[k] = std::exp(largest_[k] - row.shift()) / row.sum;
     }
   }
-  float of_block(int64_t block) const { return factors_[block]; }
   float of(int64_t column) const { return factors_[column / kSoftmaxBlock]; }
   // Of a vector of which `left` elements, fewer than all, still lie in `block`.
   HWY_INLINE LaneVec across(int64_t block, int64_t left) const {
@@ -106,7 +105,7 @@ inline void forward_in_turns(const float* x, float* y, int64_t rows, int64_t n, 
       const float* from = kept + begin + head;
       float* to = y_before + begin + head;
       const int64_t end = r > 0 ? n - lanes - begin - head : -1;
-      const auto factor = hn::Set(Lanes(), factors.of_block(block));
+      const auto factor = hn::Set(Lanes(), factors.of(begin));
       const int64_t last_ahead = std::min(kAhead + count, last - x - begin);
       const auto emit = [&](int64_t i, LaneVec e, auto store) HWY_ATTR {
         if (i <= end) {
