@@ -163,9 +163,11 @@ void Backward::run_block(const Buffers& buffers, int64_t b, int64_t h, int64_t r
     if (!keys_in_block(p, b, i, rows, j, block_cols, buffers.keys)) continue;
     const BackwardProducts& product = products.at(rows, block_cols);
     const std::byte* k = element(p.k, p.k.at(b, j, group), p.dtype);
-    product.scores->run(q, k, buffers.scores, buffers.scratch);
-    product.dprobabilities->run(dout, element(p.v, p.v.at(b, j, group), p.dtype),
-                                buffers.dprobabilities, buffers.scratch);
+    const CausalCut of_scores = causal_cut(p, CausalCut::Plane::c, i, j);
+    const CausalCut of_probabilities = causal_cut(p, CausalCut::Plane::a, i, j);
+    product.scores->run_causal(q, k, buffers.scores, buffers.scratch, of_scores);
+    product.dprobabilities->run_causal(dout, element(p.v, p.v.at(b, j, group), p.dtype),
+                                       buffers.dprobabilities, buffers.scratch, of_scores);
     ScoreBlock block = score_block(p, b, h, i, rows, j, block_cols, buffers.keys);
     block.scores = buffers.scores;
     block.stride = block_stride(cols, 4);
@@ -182,10 +184,12 @@ void Backward::run_block(const Buffers& buffers, int64_t b, int64_t h, int64_t r
       gradients.dbias_stride = g.dbias.stride(2);
     }
     softmax_block_backward(block, gradients);
-    product.dv->run(buffers.probabilities, dout, buffers.dv + j * p.D, buffers.scratch);
-    product.dk->run(buffers.dscores, q, buffers.dk + j * p.D, buffers.scratch);
+    product.dv->run_causal(buffers.probabilities, dout, buffers.dv + j * p.D, buffers.scratch,
+                           of_probabilities);
+    product.dk->run_causal(buffers.dscores, q, buffers.dk + j * p.D, buffers.scratch,
+                           of_probabilities);
     const BlockProduct& dq = first ? *product.dq_first : *product.dq_more;
-    dq.run(buffers.dscores, k, buffers.dq, buffers.scratch);
+    dq.run_causal(buffers.dscores, k, buffers.dq, buffers.scratch, of_probabilities);
     first = false;
   }
   if (first) std::fill_n(buffers.dq, rows * p.D, 0.0f);

@@ -112,6 +112,13 @@ inline bool keys_in_block(const AttentionProblem& p, int64_t b, int64_t i, int64
   return any;
 }
 
+// How the causal mask cuts the block of queries from i on and keys from j on.
+inline CausalCut causal_cut(const AttentionProblem& p, CausalCut::Plane plane, int64_t i,
+                            int64_t j) {
+  if (!p.mask.causal) return {};
+  return {.plane = plane, .diagonal = p.position(i) - j};
+}
+
 // The fields of a ScoreBlock that the position in the problem decides.
 inline ScoreBlock score_block(const AttentionProblem& p, int64_t b, int64_t h, int64_t i,
                               int64_t rows, int64_t j, int64_t cols, const KeyRange* keys) {

@@ -108,8 +108,9 @@ struct Forward {
       const int64_t block_cols = kCut.cols_of(p, row_block, col_block);
       if (!keys_in_block(p, b, i, rows, j, block_cols, buffers.keys)) continue;
       const ForwardProducts& product = products.at(rows, block_cols);
-      product.scores->run(element(p.q, p.q.at(b, i, h), p.dtype),
-                          element(p.k, p.k.at(b, j, g), p.dtype), buffers.scores, buffers.scratch);
+      product.scores->run_causal(element(p.q, p.q.at(b, i, h), p.dtype),
+                                 element(p.k, p.k.at(b, j, g), p.dtype), buffers.scores,
+                                 buffers.scratch, causal_cut(p, CausalCut::Plane::c, i, j));
       ScoreBlock block = score_block(p, b, h, i, rows, j, block_cols, buffers.keys);
       block.scores = buffers.scores;
       block.stride = block_stride(cols, 4);
@@ -118,8 +119,8 @@ struct Forward {
       softmax_block(block, buffers.max, buffers.sum, buffers.correction);
       if (!first) scale_rows(buffers.out, rows, p.D, buffers.correction);
       const BlockProduct& values = first ? *product.first : *product.more;
-      values.run(buffers.probabilities, element(p.v, p.v.at(b, j, g), p.dtype), buffers.out,
-                 buffers.scratch);
+      values.run_causal(buffers.probabilities, element(p.v, p.v.at(b, j, g), p.dtype), buffers.out,
+                        buffers.scratch, causal_cut(p, CausalCut::Plane::a, i, j));
       first = false;
     }
     if (first) std::fill_n(buffers.out, rows * p.D, 0.0f);

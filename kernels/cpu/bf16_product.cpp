@@ -167,17 +167,21 @@ class Bf16Product final : public BlockProduct {
   int64_t scratch_bytes() const override { return right_bytes() + left_bytes(); }
 
   void run(const void* a, const void* b, float* c, std::byte* scratch, bool same_b) const override {
-    run_parts(a, b, c, scratch, same_b, nullptr);
+    run_parts(a, b, c, scratch, same_b, {}, nullptr);
+  }
+  void run_causal(const void* a, const void* b, float* c, std::byte* scratch,
+                  const CausalCut& cut) const override {
+    run_parts(a, b, c, scratch, false, cut, nullptr);
   }
   void run_rounded(const void* a, const void* b, float* sums, std::byte* scratch, bool same_b,
                    const RoundedOutput& to) const override {
     bug_check(!shape_.accumulate, "bf16 block product: a rounded one does not accumulate");
-    run_parts(a, b, sums, scratch, same_b, &to);
+    run_parts(a, b, sums, scratch, same_b, {}, &to);
   }
 
  private:
   void run_parts(const void* a, const void* b, float* c, std::byte* scratch, bool same_b,
-                 const RoundedOutput* to) const {
+                 const CausalCut& cut, const RoundedOutput* to) const {
     const auto* left = static_cast<const uint16_t*>(a);
     const auto* right = static_cast<const uint16_t*>(b);
     auto* right_panels = reinterpret_cast<Bf16Pair*>(scratch);
@@ -194,7 +198,7 @@ class Bf16Product final : public BlockProduct {
       if (shape_.transpose_a) {
         pack_left_transposed(left + k * shape_.lda, shape_.lda, shape_.m, depth, left_panels);
       }
-      sum_part(left + k, depth, left_panels, right_panels, k > 0 || shape_.accumulate, c,
+      sum_part(left + k, k, depth, left_panels, right_panels, k > 0 || shape_.accumulate, c, cut,
                k + part_ >= shape_.k ? to : nullptr);
     }
   }
@@ -205,18 +209,19 @@ class Bf16Product final : public BlockProduct {
     return shape_.transpose_a ? whole_lines(panel_pairs(shape_.m, kPanelRows, part_)) : 0;
   }
 
-  // `left`: the part of an untransposed left operand.
-  void sum_part(const uint16_t* left, int64_t depth, const Bf16Pair* left_panels,
-                const Bf16Pair* right_panels, bool accumulate, float* c,
+  // `left`: the part of an untransposed left operand, which begins at k.
+  void sum_part(const uint16_t* left, int64_t k, int64_t depth, const Bf16Pair* left_panels,
+                const Bf16Pair* right_panels, bool accumulate, float* c, const CausalCut& cut,
                 const RoundedOutput* to) const {
     const int64_t pairs = pairs_of(depth);
     for (int64_t i = 0; i < shape_.m; i += kPanelRows) {
-      for (int64_t j = 0; j < shape_.n; j += kPanelCols) {
+      const Seen seen = seen_by(cut, i, k, depth);
+      for (int64_t j = 0; j < seen.cols; j += kPanelCols) {
         TileOfSums tile{.right = right_panels + j * pairs,
                         .c = c + i * shape_.ldc + j,
                         .ldc = shape_.ldc,
                         .rows = std::min(kPanelRows, shape_.m - i),
-                        .cols = std::min(kPanelCols, shape_.n - j),
+                        .cols = std::min(kPanelCols, seen.cols - j),
                         .accumulate = accumulate};
         if (to != nullptr) {
           tile.rounded = static_cast<uint16_t*>(to->c) + i * to->ldc + j;
@@ -227,18 +232,38 @@ class Bf16Product final : public BlockProduct {
           }
         }
         if (shape_.transpose_a) {
-          tile.left = reinterpret_cast<const char*>(left_panels + i * pairs);
-          tile.pairs = pairs;
+          tile.left =
+              reinterpret_cast<const char*>(left_panels + i * pairs + seen.begin / 2 * kPanelRows);
+          tile.right += seen.begin / 2 * kPanelCols;
+          tile.pairs = pairs - seen.begin / 2;
           sum_tile<true>(tile);
         } else {
           tile.left = reinterpret_cast<const char*>(left + i * shape_.lda);
           tile.row_step = shape_.lda * 2;
-          tile.pairs = depth / 2;
-          tile.has_half = depth % 2 != 0;
+          tile.pairs = seen.end < depth ? pairs_of(seen.end) : depth / 2;
+          tile.has_half = seen.end == depth && depth % 2 != 0;
           sum_tile<false>(tile);
         }
       }
     }
+  }
+
+  // What counts for kPanelRows rows of c: columns of c before `cols`, and of the `depth` elements
+  // along k those in [begin, end).
+  struct Seen {
+    int64_t cols, begin, end;
+  };
+  Seen seen_by(const CausalCut& cut, int64_t i, int64_t k, int64_t depth) const {
+    Seen seen{.cols = shape_.n, .begin = 0, .end = depth};
+    const int64_t last = std::min(i + kPanelRows, shape_.m) - 1;
+    if (cut.plane == CausalCut::Plane::c) {
+      seen.cols = std::min(seen.cols, last + cut.diagonal + 1);
+    } else if (cut.plane == CausalCut::Plane::a && shape_.transpose_a) {
+      seen.begin = std::clamp<int64_t>(i - cut.diagonal - k, 0, depth);
+    } else if (cut.plane == CausalCut::Plane::a) {
+      seen.end = std::clamp<int64_t>(last + cut.diagonal + 1 - k, 0, depth);
+    }
+    return seen;
   }
 
   BlockShape shape_;

@@ -42,6 +42,18 @@ struct RoundedOutput {
   DType bias_dtype = DType::f32;
 };
 
+// A plane of the product, queries by keys, of which query r sees the keys up to r + diagonal (which
+// may be negative). What is not seen is left out where that saves time, to the same values as long
+// as b is finite: of c it holds whatever was there, in a there are zeros.
+struct CausalCut {
+  enum class Plane : uint8_t {
+    none,
+    c,  // [m queries, n keys]
+    a,  // [m queries, k keys]; transposed, [k queries, m keys] as stored
+  } plane = Plane::none;
+  int64_t diagonal = 0;
+};
+
 class BlockProduct {
  public:
   virtual ~BlockProduct() = default;
@@ -53,6 +65,10 @@ class BlockProduct {
                    bool same_b) const = 0;
   void run(const void* a, const void* b, float* c, std::byte* scratch) const {
     run(a, b, c, scratch, false);
+  }
+  virtual void run_causal(const void* a, const void* b, float* c, std::byte* scratch,
+                          const CausalCut& /*cut*/) const {
+    run(a, b, c, scratch);
   }
   // As run(), not accumulating, with the output rounded from registers; `sums`, of ldc, is scratch.
   // Only where rounds_its_output().
