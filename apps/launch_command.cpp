@@ -189,10 +189,12 @@ void add_launch_command(CLI::App& app, Action& action) {
   verb->add_flag("--dry-run", options->dry_run, "Print the mpirun command and end");
   verb->footer(
       "The program and its arguments follow the options: zinc launch --num_gpus 2 zinc train ...");
-  verb->callback([options, verb, &action] {
-    options->mpirun.program = verb->remaining();
+  // CLI11 hands the words behind a "--" to the program's own parser.
+  verb->preparse_callback([&app](size_t) { app.allow_extras(); });
+  verb->callback([options, verb, &app, &action] {
     auto& program = options->mpirun.program;
-    if (!program.empty() && program.front() == "--") program.erase(program.begin());
+    program = verb->remaining();
+    if (program.empty()) program = app.remaining();
     if (program.empty()) throw CLI::RequiredError("a program to start");
     if (program.front().starts_with("-")) {
       throw CLI::ExtrasError("zinc launch", {program.front()});

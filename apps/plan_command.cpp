@@ -3,6 +3,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <memory>
 #include <string>
 
@@ -91,6 +93,23 @@ int make_plan(Options options) {
   return kDone;
 }
 
+// A count of weights as people write it, 1500000000, 1.5e9 or 1.5B (K, M, B), in digits. What is
+// none, or is not whole, comes back as it was, for the parser to refuse.
+std::string count_in_digits(const std::string& text) {
+  constexpr double kMax = 1e15;
+  char* end = nullptr;
+  double count = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  if (end == text.c_str()) return text;
+  if (unit == "K" || unit == "M" || unit == "B") {
+    count *= unit == "K" ? 1e3 : unit == "M" ? 1e6 : 1e9;
+  } else if (!unit.empty()) {
+    return text;
+  }
+  if (!(std::abs(count) <= kMax) || count != std::round(count)) return text;
+  return fmt::format("{}", static_cast<int64_t>(count));
+}
+
 }  // namespace
 
 void add_plan_command(CLI::App& app, Action& action) {
@@ -122,10 +141,13 @@ void add_plan_command(CLI::App& app, Action& action) {
           "--format", options->format,
           "zinc (default), or deepspeed: its estimator's table, which knows no activations")
       ->check(CLI::IsMember({"zinc", "deepspeed"}));
-  verb->add_option("--params", options->estimate.num_parameters,
-                   "With --format deepspeed: weights, instead of --model");
+  verb->add_option(
+          "--params", options->estimate.num_parameters,
+          "With --format deepspeed: weights, instead of --model, as in 2851000000 or 2.851B")
+      ->transform(count_in_digits);
   verb->add_option("--largest-layer", options->estimate.largest_layer,
-                   "With --format deepspeed: weights of the largest layer");
+                   "With --format deepspeed: weights of the largest layer, as in 32M")
+      ->transform(count_in_digits);
   verb->add_option("--gpus", options->estimate.gpus_per_node, "With --format deepspeed: per node");
   verb->add_option("--nodes", options->estimate.num_nodes, "With --format deepspeed");
   verb->callback([options, &action] { action = [options] { return make_plan(*options); }; });

@@ -107,6 +107,20 @@ TEST(DryRun, OfAGpu_NeedsNoneAndDoesNotCompareItWithThisMachinesMemory) {
   EXPECT_EQ(cuda.out.find("this machine has"), std::string::npos) << cuda.out;
 }
 
+TEST(Estimate, CountsOfWeights_MayBeWrittenShort) {
+  const auto estimate = [](const std::string& params) {
+    return run_zinc(
+        {"plan", "--format", "deepspeed", "--params", params, "--largest-layer", "32M"});
+  };
+  const Ended digits = estimate("2851000000");
+  ASSERT_EQ(digits.exit_code, 0) << to_string(digits);
+  EXPECT_EQ(estimate("2.851B").out, digits.out);
+  EXPECT_EQ(estimate("2.851e9").out, digits.out);
+  for (const char* none : {"1.5", "1T", "B", "1e30"}) {
+    EXPECT_EQ(estimate(none).exit_code, 64) << none;
+  }
+}
+
 constexpr const char* kOffloaded = R"({"train_micro_batch_size_per_gpu": 2, "steps_per_print": 1,
     "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})";
 

@@ -136,6 +136,13 @@ TEST_F(Launch, DryRunPrintsTheCommandAndStartsNothing) {
             "-x MASTER_ADDR=127.0.0.1 -x MASTER_PORT=4000 zinc train --out 'a b'\n");
 }
 
+TEST_F(Launch, TheProgramMayStandBehindTwoDashes) {
+  const Ended ended =
+      run_zinc({"launch", "--dry-run", "--num_gpus", "2", "--", "zinc", "train", "--", "--out"});
+  EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
+  EXPECT_THAT(ended.out, testing::EndsWith(" zinc train -- --out\n"));
+}
+
 TEST_F(Launch, MisuseHasItsExitCode) {
   EXPECT_EQ(run_zinc({"launch"}).exit_code, 64);
   EXPECT_EQ(run_zinc({"launch", "--inclde", "a", "zinc"}).exit_code, 64);
