@@ -55,10 +55,6 @@ void check_graph(const EngineConfig& config, const Check& check) {
         graph + "needs \"reduce_schedule\": \"boundary\" on stages 0 and 1");
   check(config.determinism != Determinism::world && config.pass_order == PassOrder::horizontal,
         graph + "does not work with \"determinism\": \"world\" or \"schedule\": \"vertical\"");
-  check(config.gradient.loss_reduction == LossReduction::tokens,
-        graph +
-            "needs \"loss_reduction\": \"tokens\": a micro-batch's own mean divides by another "
-            "number each time");
   check(config.zero.offload_optimizer.device == OffloadDevice::none,
         graph + "does not work with offload_optimizer");
   check(config.recompute.inputs_on() == OffloadDevice::none,

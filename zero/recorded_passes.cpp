@@ -25,14 +25,15 @@ RecordedPasses::RecordedPasses(Context& context, GradientStore& gradients)
 
 RecordedPasses::~RecordedPasses() {
   try {
-    forget();
-    forget_step();
+    context_.compute()->synchronize();
   } catch (...) {
     // The stream's failure is thrown where it is waited for; graphs go in any case.
   }
 }
 
-Tensor RecordedPasses::run(const nn::Batch& batch, const Kind& kind, const Passes& passes) {
+Tensor RecordedPasses::run(const nn::Batch& batch, const Kind& kind, double seed,
+                           const Passes& passes) {
+  seed_.set(seed);
   if (!is_warm_) {
     Tensor loss = run_first(batch, passes);
     is_warm_ = kind.last;
@@ -40,7 +41,6 @@ Tensor RecordedPasses::run(const nn::Batch& batch, const Kind& kind, const Passe
   }
   place(batch);
   draws_->set_position(context_.random());
-  if (!graphs_.empty() && graphs_.begin()->first.seed != kind.seed) forget();
   auto found = graphs_.find(kind);
   if (found == graphs_.end()) {
     found = graphs_.emplace(kind, record(passes)).first;
@@ -56,7 +56,7 @@ Tensor RecordedPasses::run(const nn::Batch& batch, const Kind& kind, const Passe
 }
 
 Tensor RecordedPasses::run_first(const nn::Batch& batch, const Passes& passes) {
-  Tensor loss = passes(batch).detach();
+  Tensor loss = passes(batch, seed_).detach();
   if (!draws_) draws_.emplace(context_.random());
   require_same_draws();
   return loss;
@@ -72,7 +72,7 @@ void RecordedPasses::place(const nn::Batch& batch) {
 
 RecordedPasses::Recorded RecordedPasses::record(const Passes& passes) {
   Recorded made;
-  const auto run = [&] { made.loss = passes(inputs_).detach(); };
+  const auto run = [&] { made.loss = passes(inputs_, seed_).detach(); };
   const autograd::DrawScope draws(&*draws_);
   memory_.open();
   try {
@@ -135,12 +135,6 @@ void RecordedPasses::require_same_draws() const {
   throw ConfigError(
       "\"cuda_graph\": true needs a model that draws as many random numbers at the same places in "
       "every micro-batch; this one does not: leave cuda_graph out");
-}
-
-void RecordedPasses::forget() {
-  context_.compute()->synchronize();
-  forget_step();  // which has memory in common with the passes
-  graphs_.clear();
 }
 
 }  // namespace zinc::zero

@@ -32,12 +32,14 @@ struct Case {
   int world = 1;
   bool llama = false;
   DType dtype = DType::f32;
+  int scale_power = 8;  // f16; 14 overflows
   int64_t accumulation = 1;
   int64_t recompute_every = 0;
   double dropout = 0.0;
   bool every_schedule = false;  // of streams; else the one that mixes the others
   bool nccl = false;            // a GPU for every rank; else all share the first one
   bool sgd = false;
+  bool means = false;  // of each micro-batch's own targets, which differ in number
 };
 
 zero::EngineConfig config_of(const Case& c, bool graph) {
@@ -46,10 +48,12 @@ zero::EngineConfig config_of(const Case& c, bool graph) {
   config.precision.dtype = c.dtype;
   config.precision.check_overflow = c.dtype != DType::f32;
   if (c.dtype == DType::f16) {
-    // Doubles after every step.
-    config.precision.loss_scale = {.dynamic = true, .initial_scale_power = 8, .window = 1};
+    // Doubles after steps, and halves after those that overflow.
+    config.precision.loss_scale = {
+        .dynamic = true, .initial_scale_power = c.scale_power, .window = 1};
   }
   config.gradient.clipping = 0.5;
+  if (c.means) config.gradient.loss_reduction = zero::LossReduction::micro_batch;
   config.optimizer.hyper = {.lr = 1e-2, .weight_decay = 0.1};
   if (c.sgd) {
     config.optimizer.kind = optim::OptimizerKind::sgd;
@@ -66,13 +70,14 @@ zero::EngineConfig config_of(const Case& c, bool graph) {
 
 struct Outcome {
   std::vector<double> losses;
+  std::vector<double> scales;
   std::vector<double> norms;
   std::vector<double> evaluations;
   std::vector<float> weights;  // and first moments
   zero::GraphUse use;
   bool operator==(const Outcome& other) const {
-    return losses == other.losses && norms == other.norms && evaluations == other.evaluations &&
-           weights == other.weights;
+    return losses == other.losses && scales == other.scales && norms == other.norms &&
+           evaluations == other.evaluations && weights == other.weights;
   }
 };
 
@@ -93,6 +98,7 @@ void train(const Case& c, bool graph, int steps, comm::World& world, Outcome& ou
       result = engine.step();
     }
     outcome.losses.push_back(result.loss);
+    outcome.scales.push_back(result.loss_scale);
     const bool skipped = result.outcome == zero::StepOutcome::skipped_overflow;
     outcome.norms.push_back(skipped ? -1.0 : result.gradient_norm);
     // Takes memory between launches.
@@ -153,12 +159,8 @@ TEST_P(GpuGraphs, GiveTheBitsOfPassesThatRun) {
     EXPECT_EQ(outcome.use.launched, (kSteps - 1) * c.accumulation);
     const bool records_step = !c.sgd && (c.world == 1 || c.nccl);
     EXPECT_EQ(outcome.use.step_parts, records_step ? 2 * (kSteps - 1) : 0);
-    const int64_t kinds = std::min<int64_t>(c.accumulation, 3);
-    if (c.dtype == DType::f16) {
-      EXPECT_GT(outcome.use.recorded, kinds) << "the scale changes";
-    } else {
-      EXPECT_EQ(outcome.use.recorded, kinds);
-    }
+    EXPECT_EQ(outcome.use.recorded, std::min<int64_t>(c.accumulation, 3));
+    EXPECT_EQ(c.dtype == DType::f16, outcome.scales[1] != outcome.scales[2]);
   }
 }
 
@@ -166,7 +168,14 @@ INSTANTIATE_TEST_SUITE_P(
     Reduced, GpuGraphs,
     testing::Values(
         Case{.name = "Gpt2", .every_schedule = true}, Case{.name = "Several", .accumulation = 3},
-        Case{.name = "ChangingScale", .dtype = DType::f16},
+        Case{.name = "RisingScale", .dtype = DType::f16},
+        Case{.name = "FallingScale", .dtype = DType::f16, .scale_power = 14},
+        Case{.name = "Means",
+             .world = 2,
+             .dtype = DType::bf16,
+             .accumulation = 2,
+             .recompute_every = 1,
+             .means = true},
         Case{.name = "Dropout",
              .dtype = DType::bf16,
              .accumulation = 2,
@@ -272,10 +281,6 @@ TEST(GpuGraphs, WhatCannotBeRecorded_IsRefusedByName) {
                 config.zero.offload_optimizer.device = zero::OffloadDevice::cpu;
               }),
               HasSubstr("does not work with offload_optimizer"));
-  EXPECT_THAT(message([](auto& config) {
-                config.gradient.loss_reduction = zero::LossReduction::micro_batch;
-              }),
-              HasSubstr("loss_reduction"));
   connect.device = kCpu;
   EXPECT_THAT(message(nothing), HasSubstr("needs a GPU"));
 }
