@@ -59,7 +59,7 @@ class Engine::Impl {
         source_(groups_, schedule_, *strategy_.weights, *strategy_.gradients,
                 !options.dynamic_model, lockstep(options), strategy_.late.get()),
         recorded_(
-            make_recorded_passes(config_, options.dynamic_model, context_, *strategy_.gradients)) {
+            make_recorded_passes(config_, options.dynamic_model, world, *strategy_.gradients)) {
     values_.drop_resident();
     world.communicator().set_reduce_algorithm(config_.gradient.reduce_algorithm ==
                                                       ReduceAlgorithm::native
@@ -363,6 +363,7 @@ class Engine::Impl {
       const Tensor loss = model_.loss(inputs);
       autograd::backward(loss, seed.gradient());
       pass.end();
+      strategy_.weights->end_passes();
       strategy_.gradients->complete_micro_steps();
       return loss;
     };

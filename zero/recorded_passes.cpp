@@ -20,8 +20,12 @@ void place_tensor(const char* name, const Tensor& from, Tensor& to, bool first) 
 
 }  // namespace
 
-RecordedPasses::RecordedPasses(Context& context, GradientStore& gradients)
-    : context_(context), gradients_(gradients), memory_(context.allocator()) {}
+RecordedPasses::RecordedPasses(Context& context, GradientStore& gradients,
+                               comm::Communicator& communicator)
+    : context_(context),
+      gradients_(gradients),
+      communicator_(communicator),
+      memory_(context.allocator()) {}
 
 RecordedPasses::~RecordedPasses() {
   try {
@@ -79,7 +83,7 @@ RecordedPasses::Recorded RecordedPasses::record(const Passes& passes) {
     if (context_.device().meta) {
       run();
     } else {
-      made.graph = record_cuda_graph(context_.compute(), run);
+      made.graph = communicator_.record(context_.compute(), run);
     }
     require_same_draws();
     if (!draws_->were_all_placed()) {

@@ -12,9 +12,10 @@
 //               on the device, where it is written before each launch (autograd/recorded_seed.h)
 //   random numbers, keyed by step and micro-batch: kernels read that part of the key on the device,
 //               where it is written before each launch (autograd/recorded_draws.h)
-// Reductions between ranks are not recorded. On stages 0 to 2 there is no communication inside a
-// pass: reductions begin when its launch is queued, and the next launch waits for them where they
-// read what it writes.
+// On stage 3 gathers are part of the graph, ahead of their use on the gather stream as ever, and so
+// are the arenas that they fill (Note [Streams of a recording] in core/cuda/recording.h); a pass
+// begins and ends with all groups sharded. Reductions between ranks are not recorded: they begin
+// when the launch is queued, and the next launch waits for them where they read what it writes.
 //
 // Note [Recorded step]
 // Where the verdict over a step is the device's (Note [Verdict on the device]) and the optimizer
@@ -34,6 +35,7 @@
 
 #include "autograd/recorded_draws.h"
 #include "autograd/recorded_seed.h"
+#include "comm/communicator.h"
 #include "core/context.h"
 #include "core/cuda_backend.h"
 #include "core/kept_memory.h"
@@ -53,8 +55,8 @@ class RecordedPasses {
   // seed.
   using Passes = std::function<Tensor(const nn::Batch&, const autograd::RecordedSeed&)>;
 
-  // Both must outlive this.
-  RecordedPasses(Context& context, GradientStore& gradients);
+  // All must outlive this.
+  RecordedPasses(Context& context, GradientStore& gradients, comm::Communicator& communicator);
   ~RecordedPasses();  // waits for the compute stream
   RecordedPasses(const RecordedPasses&) = delete;
   RecordedPasses& operator=(const RecordedPasses&) = delete;
@@ -91,6 +93,7 @@ class RecordedPasses {
 
   Context& context_;
   GradientStore& gradients_;
+  comm::Communicator& communicator_;
   KeptMemory memory_;
   bool is_warm_ = false;
   autograd::RecordedSeed seed_;
