@@ -10,7 +10,15 @@
 namespace zinc::autograd {
 
 class RecordedDraws;
+class RecordedSeed;
 class SavedTensorStore;
+
+// The gradient that a loss is expected to receive: by value, or where it lies while work is
+// recorded.
+struct LossGradient {
+  double value = 1.0;
+  const RecordedSeed* recorded = nullptr;  // instead of the value
+};
 
 // Lives in a slot of the Context. Scopes change it; ops read it.
 struct Mode {
@@ -19,9 +27,8 @@ struct Mode {
   SavedTensorStore* store = nullptr;
   // Where recompute() saves its inputs while `store` is null; null: they are kept as they are.
   SavedTensorStore* recompute_store = nullptr;
-  // The gradient that the loss is expected to receive: the engine's loss scale. See
-  // ops/linear_cross_entropy.h.
-  double expected_loss_gradient = 1.0;
+  // The engine's loss scale. See ops/linear_cross_entropy.h.
+  LossGradient expected_loss_gradient;
   // Where ops queue their kernels instead of the compute stream; null: the compute stream. Only a
   // replay that has nothing left to save sets it, to a stream that drops work.
   Stream* stream = nullptr;
@@ -72,9 +79,11 @@ class EnableGrad : detail::ModeScope<bool> {
 };
 
 // What backward will be called with on the loss that is computed inside the scope.
-class ExpectedLossGradient : detail::ModeScope<double> {
+class ExpectedLossGradient : detail::ModeScope<LossGradient> {
  public:
-  explicit ExpectedLossGradient(double value) : ModeScope(&Mode::expected_loss_gradient, value) {}
+  explicit ExpectedLossGradient(const LossGradient& gradient)
+      : ModeScope(&Mode::expected_loss_gradient, gradient) {}
+  explicit ExpectedLossGradient(double value) : ExpectedLossGradient(LossGradient{value}) {}
 };
 
 // Ops draw random numbers through `draws` inside the scope.

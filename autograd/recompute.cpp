@@ -89,7 +89,7 @@ class Replay final : public SavedTensorStore, public std::enable_shared_from_thi
 
   TensorFunction fn_;
   RandomState::Snapshot snapshot_;
-  double expected_loss_gradient_;
+  LossGradient expected_loss_gradient_;
   std::vector<Input> inputs_;
   const std::vector<Tensor>* first_inputs_ = nullptr;
   std::vector<Save> saves_;  // of the first run, in order

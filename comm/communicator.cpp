@@ -18,4 +18,9 @@ std::string_view name_of(Collective collective) {
   return "?";
 }
 
+std::unique_ptr<CudaGraph> Communicator::record(StreamRef stream,
+                                                const std::function<void()>& body) {
+  return record_cuda_graph(stream, body);
+}
+
 }  // namespace zinc::comm

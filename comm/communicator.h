@@ -26,9 +26,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string_view>
 
+#include "core/cuda_backend.h"
 #include "core/stream.h"
 #include "core/view.h"
 
@@ -112,6 +114,12 @@ class Communicator {
   virtual Work send(ConstView data, int destination, int tag, StreamRef stream) = 0;
   virtual Work receive(View data, int source, int tag, StreamRef stream) = 0;
   virtual Work barrier(StreamRef stream) = 0;
+
+  // What `body` queues as a CUDA graph: record_cuda_graph(), with collectives of this communicator
+  // in it, where follows_streams() or it has one rank. A launch counts as one collective: ranks
+  // launch alike, it comes in the order of issue, and the deadline is that of the launch as a
+  // whole. This object must outlive the graph. Elsewhere a collective throws CudaError.
+  virtual std::unique_ptr<CudaGraph> record(StreamRef stream, const std::function<void()>& body);
 
   // Bytes of workspace for a collective over `bytes` bytes of its larger buffer (`in` of
   // reduce_scatter, `inout` of all_reduce) of `dtype`.

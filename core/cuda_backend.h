@@ -98,7 +98,8 @@ struct CudaKernelUse {
   int64_t shared_bytes = 0;   // of a block, static
 };
 
-// What a stream was told, to be told again at once. It lives until its last launch is done.
+// What streams were told, to be told again at once. It lives until its last launch is done, and the
+// streams live on.
 class CudaGraph {
  public:
   virtual ~CudaGraph() = default;
@@ -106,11 +107,14 @@ class CudaGraph {
   // Of the kernels that CUDA's runtime knows, in no order, each once; the emulator knows none.
   virtual std::vector<CudaKernelUse> kernels() const = 0;
 };
-// Records what `body` queues on `stream`, which does not run then; let it run once before, so that
-// libraries have loaded what they need. Throws what `body` throws, and CudaError with the reason
-// where it does what a launch cannot repeat: waits of the host, host tasks, copies from or to
-// pageable memory. Memory that it takes from an allocator and gives back: core/kept_memory.h.
+// Records what `body` queues on `stream`, and on other streams of the device once they have waited
+// for an event of it, which does not run then; let it run once before, so that libraries have
+// loaded what they need. Throws what `body` throws, and CudaError with the reason where it does
+// what a launch cannot repeat: waits of the host, host tasks, copies from or to pageable memory.
+// Memory that it takes from an allocator and gives back: core/kept_memory.h.
 std::unique_ptr<CudaGraph> record_cuda_graph(StreamRef stream, const std::function<void()>& body);
+// Whether what is queued on `stream` now is recorded.
+bool is_recording(StreamRef stream);
 
 // Between any two places of device and pinned memory, in the order of `stream`, a stream of CUDA.
 void cuda_copy(void* to, const void* from, int64_t bytes, StreamRef stream);

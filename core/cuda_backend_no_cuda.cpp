@@ -22,6 +22,7 @@ std::function<void(std::exception_ptr)> failure_of_device(StreamRef) { throw Cud
 std::unique_ptr<CudaGraph> record_cuda_graph(StreamRef, const std::function<void()>&) {
   throw CudaError(kNoCuda);
 }
+bool is_recording(StreamRef) { return false; }
 void cuda_copy(void*, const void*, int64_t, StreamRef) { throw CudaError(kNoCuda); }
 
 }  // namespace zinc

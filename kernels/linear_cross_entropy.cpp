@@ -22,8 +22,9 @@ constexpr int64_t kChunkUnit = 64;
 struct Head {
   const char* op = nullptr;
   ConstView hidden, weight, bias, labels;
-  View loss, lse_out;    // computed, with a forward
-  ConstView lse, dloss;  // given, without
+  View loss, lse_out;  // computed, with a forward
+  ConstView lse;       // given, without
+  ConstView dloss;     // on the device, multiplies loss_scale
   View dhidden, dweight, dbias;
   bool accumulate = false;
   double loss_scale = 1.0;
@@ -253,6 +254,7 @@ Head head_of(const LinearCrossEntropyWithGradient& args) {
           .bias = args.bias,
           .labels = args.labels,
           .loss = args.loss,
+          .dloss = args.device_loss_scale,
           .dhidden = args.dhidden,
           .dweight = args.dweight,
           .dbias = args.dbias,
@@ -292,6 +294,7 @@ void linear_cross_entropy_with_gradient(const LinearCrossEntropyWithGradient& ar
   const Head head = head_of(args);
   check(head);
   check_scalar(head, "loss", args.loss);
+  if (args.device_loss_scale) check_scalar(head, "device_loss_scale", args.device_loss_scale);
   run_chunks(head, stream);
 }
 Cost cost(const LinearCrossEntropyWithGradient& args) {

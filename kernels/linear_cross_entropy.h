@@ -61,7 +61,9 @@ struct LinearCrossEntropyWithGradient {
   View loss;                               // one element, f32 (f64 for f64); not scaled
   View dhidden, dweight, dbias;            // as in backward
   bool accumulate_dweight = false;
-  double loss_scale = 1.0;  // the upstream gradient that is put into the gradients
+  // The upstream gradient that is put into the gradients: loss_scale * device_loss_scale[0].
+  double loss_scale = 1.0;
+  ConstView device_loss_scale{};  // one element, f32 (f64 for f64), read on the stream; absent: 1
 };
 void linear_cross_entropy_with_gradient(const LinearCrossEntropyWithGradient& args,
                                         StreamRef stream);

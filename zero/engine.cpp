@@ -59,7 +59,7 @@ class Engine::Impl {
         source_(groups_, schedule_, *strategy_.weights, *strategy_.gradients,
                 !options.dynamic_model, lockstep(options), strategy_.late.get()),
         recorded_(
-            make_recorded_passes(config_, options.dynamic_model, context_, *strategy_.gradients)) {
+            make_recorded_passes(config_, options.dynamic_model, world, *strategy_.gradients)) {
     values_.drop_resident();
     world.communicator().set_reduce_algorithm(config_.gradient.reduce_algorithm ==
                                                       ReduceAlgorithm::native
@@ -353,20 +353,21 @@ class Engine::Impl {
     const uint64_t index = take_in(batch);
     enter("recorded passes", forwards_);
     context_.random().set_position(static_cast<uint64_t>(num_steps_), index);
-    const double seed = seed_of(batch.num_targets);
-    const RecordedPasses::Kind kind{
-        .first = backwards_ == 0, .last = backwards_ + 1 == num_backwards(), .seed = seed};
+    const RecordedPasses::Kind kind{.first = backwards_ == 0,
+                                    .last = backwards_ + 1 == num_backwards()};
     strategy_.gradients->begin_micro_steps(backwards_, 1, num_backwards());
-    const Tensor sum = recorded_->run(batch, kind, [&](const nn::Batch& inputs) {
+    const auto passes = [&](const nn::Batch& inputs, const autograd::RecordedSeed& seed) {
       source_.begin(WeightStore::Phase::forward);
       const EngineParameterSource::Pass pass(source_);
-      const autograd::ExpectedLossGradient expected(seed);
+      const autograd::ExpectedLossGradient expected({.recorded = &seed});
       const Tensor loss = model_.loss(inputs);
-      autograd::backward(loss, seed);
+      autograd::backward(loss, seed.gradient());
       pass.end();
+      strategy_.weights->end_passes();
       strategy_.gradients->complete_micro_steps();
       return loss;
-    });
+    };
+    const Tensor sum = recorded_->run(batch, kind, seed_of(batch.num_targets), passes);
     strategy_.gradients->end_micro_steps();
     sums_.add(sum, batch.num_targets);
     ++backwards_;

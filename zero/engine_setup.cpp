@@ -43,6 +43,14 @@ comm::World& checked(comm::World& world, const EngineConfig& config) {
   if (config.cuda_graph && !world.context().device().is_cuda()) {
     throw ConfigError("\"cuda_graph\": true needs a GPU: leave it out, or take --device cuda");
   }
+  if (config.cuda_graph && config.zero.stage == 3 && world.size() > 1 &&
+      !world.communicator().follows_streams()) {
+    throw ConfigError(
+        concat("\"cuda_graph\": true on stage 3 needs NCCL, and a GPU for every rank: ranks gather "
+               "inside a pass, and collectives of ",
+               world.communicator().backend(),
+               " go through the host, which no graph can hold; or take stage 0, 1 or 2"));
+  }
   return world;
 }
 
@@ -82,13 +90,13 @@ std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
 }
 
 std::unique_ptr<RecordedPasses> make_recorded_passes(const EngineConfig& config, bool dynamic_model,
-                                                     Context& context, GradientStore& gradients) {
+                                                     comm::World& world, GradientStore& gradients) {
   if (!config.cuda_graph) return nullptr;
   if (dynamic_model) {
     throw ConfigError(
         "\"cuda_graph\": true does not work with a dynamic model: its code would not run again");
   }
-  return std::make_unique<RecordedPasses>(context, gradients);
+  return std::make_unique<RecordedPasses>(world.context(), gradients, world.communicator());
 }
 
 GraphUse graph_use(const RecordedPasses* passes) {

@@ -37,7 +37,7 @@ std::vector<ShardGroup> prepare_groups(nn::Model& model, const EngineConfig& con
 
 // Null without "cuda_graph". Throws ConfigError for a dynamic model.
 std::unique_ptr<RecordedPasses> make_recorded_passes(const EngineConfig& config, bool dynamic_model,
-                                                     Context& context, GradientStore& gradients);
+                                                     comm::World& world, GradientStore& gradients);
 
 // What an engine says of them; nothing where they are null.
 GraphUse graph_use(const RecordedPasses* passes);

@@ -20,19 +20,24 @@ void place_tensor(const char* name, const Tensor& from, Tensor& to, bool first) 
 
 }  // namespace
 
-RecordedPasses::RecordedPasses(Context& context, GradientStore& gradients)
-    : context_(context), gradients_(gradients), memory_(context.allocator()) {}
+RecordedPasses::RecordedPasses(Context& context, GradientStore& gradients,
+                               comm::Communicator& communicator)
+    : context_(context),
+      gradients_(gradients),
+      communicator_(communicator),
+      memory_(context.allocator()) {}
 
 RecordedPasses::~RecordedPasses() {
   try {
-    forget();
-    forget_step();
+    context_.compute()->synchronize();
   } catch (...) {
     // The stream's failure is thrown where it is waited for; graphs go in any case.
   }
 }
 
-Tensor RecordedPasses::run(const nn::Batch& batch, const Kind& kind, const Passes& passes) {
+Tensor RecordedPasses::run(const nn::Batch& batch, const Kind& kind, double seed,
+                           const Passes& passes) {
+  seed_.set(seed);
   if (!is_warm_) {
     Tensor loss = run_first(batch, passes);
     is_warm_ = kind.last;
@@ -40,7 +45,6 @@ Tensor RecordedPasses::run(const nn::Batch& batch, const Kind& kind, const Passe
   }
   place(batch);
   draws_->set_position(context_.random());
-  if (!graphs_.empty() && graphs_.begin()->first.seed != kind.seed) forget();
   auto found = graphs_.find(kind);
   if (found == graphs_.end()) {
     found = graphs_.emplace(kind, record(passes)).first;
@@ -56,7 +60,7 @@ Tensor RecordedPasses::run(const nn::Batch& batch, const Kind& kind, const Passe
 }
 
 Tensor RecordedPasses::run_first(const nn::Batch& batch, const Passes& passes) {
-  Tensor loss = passes(batch).detach();
+  Tensor loss = passes(batch, seed_).detach();
   if (!draws_) draws_.emplace(context_.random());
   require_same_draws();
   return loss;
@@ -72,14 +76,14 @@ void RecordedPasses::place(const nn::Batch& batch) {
 
 RecordedPasses::Recorded RecordedPasses::record(const Passes& passes) {
   Recorded made;
-  const auto run = [&] { made.loss = passes(inputs_).detach(); };
+  const auto run = [&] { made.loss = passes(inputs_, seed_).detach(); };
   const autograd::DrawScope draws(&*draws_);
   memory_.open();
   try {
     if (context_.device().meta) {
       run();
     } else {
-      made.graph = record_cuda_graph(context_.compute(), run);
+      made.graph = communicator_.record(context_.compute(), run);
     }
     require_same_draws();
     if (!draws_->were_all_placed()) {
@@ -135,12 +139,6 @@ void RecordedPasses::require_same_draws() const {
   throw ConfigError(
       "\"cuda_graph\": true needs a model that draws as many random numbers at the same places in "
       "every micro-batch; this one does not: leave cuda_graph out");
-}
-
-void RecordedPasses::forget() {
-  context_.compute()->synchronize();
-  forget_step();  // which has memory in common with the passes
-  graphs_.clear();
 }
 
 }  // namespace zinc::zero

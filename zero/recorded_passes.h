@@ -8,12 +8,14 @@
 //   batches     are copied to a place of their own first; their shapes must not change
 //   addresses   weights and sums stay where they are; the memory of all else is kept for the graph
 //               (core/kept_memory.h), which all kinds share
-//   the loss's gradient, which is the loss scale: part of the kind; a new scale records anew
+//   the loss's gradient, which is the loss scale, or that over the batch's targets: kernels read it
+//               on the device, where it is written before each launch (autograd/recorded_seed.h)
 //   random numbers, keyed by step and micro-batch: kernels read that part of the key on the device,
 //               where it is written before each launch (autograd/recorded_draws.h)
-// Reductions between ranks are not recorded. On stages 0 to 2 there is no communication inside a
-// pass: reductions begin when its launch is queued, and the next launch waits for them where they
-// read what it writes.
+// On stage 3 gathers are part of the graph, ahead of their use on the gather stream as ever, and so
+// are the arenas that they fill (Note [Streams of a recording] in core/cuda/recording.h); a pass
+// begins and ends with all groups sharded. Reductions between ranks are not recorded: they begin
+// when the launch is queued, and the next launch waits for them where they read what it writes.
 //
 // Note [Recorded step]
 // Where the verdict over a step is the device's (Note [Verdict on the device]) and the optimizer
@@ -32,6 +34,8 @@
 #include <optional>
 
 #include "autograd/recorded_draws.h"
+#include "autograd/recorded_seed.h"
+#include "comm/communicator.h"
 #include "core/context.h"
 #include "core/cuda_backend.h"
 #include "core/kept_memory.h"
@@ -45,14 +49,14 @@ class RecordedPasses {
   // What besides the batch tells the passes of one micro-batch from another's.
   struct Kind {
     bool first = true, last = true;  // of its step
-    double seed = 1.0;               // gradient of the loss
     friend auto operator<=>(const Kind&, const Kind&) = default;
   };
-  // Forward and backward of the batch, gradients complete; gives the loss.
-  using Passes = std::function<Tensor(const nn::Batch&)>;
+  // Forward and backward of the batch, gradients complete; gives the loss, whose gradient is the
+  // seed.
+  using Passes = std::function<Tensor(const nn::Batch&, const autograd::RecordedSeed&)>;
 
-  // Both must outlive this.
-  RecordedPasses(Context& context, GradientStore& gradients);
+  // All must outlive this.
+  RecordedPasses(Context& context, GradientStore& gradients, comm::Communicator& communicator);
   ~RecordedPasses();  // waits for the compute stream
   RecordedPasses(const RecordedPasses&) = delete;
   RecordedPasses& operator=(const RecordedPasses&) = delete;
@@ -62,7 +66,7 @@ class RecordedPasses {
   // until the next call. Throws ConfigError for a model that draws other random numbers from one
   // micro-batch to the next, or by other ops than those of autograd, InvalidArgument for a batch of
   // other shapes, and what record_cuda_graph() throws.
-  Tensor run(const nn::Batch& batch, const Kind& kind, const Passes& passes);
+  Tensor run(const nn::Batch& batch, const Kind& kind, double seed, const Passes& passes);
 
   // A part of a step: what `work` queues is recorded the second time and launched from then on.
   enum class StepPart : uint8_t { norm, update };
@@ -86,12 +90,13 @@ class RecordedPasses {
   Recorded record(const Passes& passes);
   Tensor run_first(const nn::Batch& batch, const Passes& passes);
   void require_same_draws() const;
-  void forget();
 
   Context& context_;
   GradientStore& gradients_;
+  comm::Communicator& communicator_;
   KeptMemory memory_;
   bool is_warm_ = false;
+  autograd::RecordedSeed seed_;
   std::optional<autograd::RecordedDraws> draws_;
   nn::Batch inputs_;
   std::map<Kind, Recorded> graphs_;

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <string>
 
+#include "core/cuda_backend.h"
 #include "core/error.h"
 
 namespace zinc::zero {
 
 TraceSpan::TraceSpan(TraceRecorder* recorder, TraceKind kind, StreamRef stream,
                      std::string_view name, int64_t bytes)
-    : recorder_(recorder), stream_(stream) {
+    : recorder_(is_recording(stream) ? nullptr : recorder), stream_(stream) {
   if (recorder_ == nullptr) return;
   event_ = std::make_shared<TraceEvent>();
   event_->kind = kind;

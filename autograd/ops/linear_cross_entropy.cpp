@@ -4,6 +4,7 @@
 
 #include "autograd/backward_pass.h"
 #include "autograd/node.h"
+#include "autograd/recorded_seed.h"
 #include "autograd/view_shapes.h"
 #include "kernels/accumulate.h"
 #include "kernels/linear_cross_entropy.h"
@@ -19,11 +20,11 @@ View view_or_absent(const Tensor& tensor) { return tensor.defined() ? tensor.vie
 // Saved: dhidden, dweight, dbias for an upstream gradient of `expected`.
 class ReadyGradientNode final : public Node {
  public:
-  explicit ReadyGradientNode(double expected) : expected_(expected) {}
+  explicit ReadyGradientNode(const LossGradient& expected) : expected_(expected) {}
   std::string_view name() const override { return kOp; }
 
   void backward(BackwardPass& pass) override {
-    const Tensor dloss = pass.take_gradient(0);
+    const Tensor dloss = ratio_of(pass.take_gradient(0));
     for (const int weight : {1, 0}) {
       if (pass.weight_needs(weight))
         scale_into(pass, 1 + weight, dloss, pass.weight_gradient(weight));
@@ -38,9 +39,19 @@ class ReadyGradientNode final : public Node {
   }
 
  private:
+  // dloss, divided by `expected` already where that is on the device.
+  Tensor ratio_of(Tensor dloss) const {
+    if (expected_.recorded == nullptr) return dloss;
+    Tensor ratio = Tensor::empty(dloss.shape(), dloss.dtype());
+    kernels::scale(
+        {.x = dloss.view(), .device_factor = expected_.recorded->reciprocal(), .y = ratio.view()},
+        compute_stream());
+    return ratio;
+  }
+
   void scale_by(const Tensor& dloss, const Tensor& x, const View& y) const {
     kernels::scale({.x = x.view(),
-                    .factor = 1.0 / expected_,
+                    .factor = expected_.recorded == nullptr ? 1.0 / expected_.value : 1.0,
                     .device_factor = dloss.view().reshape(Shape{1}),
                     .y = y},
                    compute_stream());
@@ -62,7 +73,7 @@ class ReadyGradientNode final : public Node {
         compute_stream());
   }
 
-  double expected_;
+  LossGradient expected_;
 };
 
 // Saved: hidden, labels, lse.
@@ -135,7 +146,7 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Weight& weight, const Te
   const ConstView rows = as_matrix(kOp, ConstView(hidden.view()));
   const bool records = needs_gradient(hidden, weight, bias);
   const bool in_forward = records && gradient == HeadGradient::in_forward && dtype != DType::f64;
-  const double expected = Mode::current().expected_loss_gradient;
+  const LossGradient expected = Mode::current().expected_loss_gradient;
 
   Tensor loss = Tensor::empty(Shape{}, dtype);
   Tensor lse;
@@ -166,7 +177,10 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Weight& weight, const Te
            .dhidden = dhidden.defined() ? as_matrix(kOp, dhidden.view()) : View(),
            .dweight = view_or_absent(dweight),
            .dbias = view_or_absent(dbias),
-           .loss_scale = expected},
+           .loss_scale = expected.recorded == nullptr ? expected.value : 1.0,
+           .device_loss_scale = expected.recorded == nullptr
+                                    ? ConstView()
+                                    : ConstView(expected.recorded->gradient().view())},
           compute_stream());
     } else {
       kernels::linear_cross_entropy_forward({.hidden = rows,

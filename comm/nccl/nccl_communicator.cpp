@@ -57,8 +57,25 @@ struct Family {
   // Note [One queue for all groups]
   // What was issued last, on whichever stream and in whichever group: the next one comes after it.
   // NCCL itself orders the collectives of one group so, and none of two groups.
+  // While collectives are recorded, the last of those; a launch is issued as one.
   Event last;
+  bool records = false;
+  int64_t num_recorded = 0;  // so far
   Watchdog watchdog;
+};
+
+// Collectives of NCCL in a CUDA graph.
+class GraphOfCollectives final : public CudaGraph {
+ public:
+  using Launch = std::function<void(CudaGraph& graph, StreamRef stream)>;
+  GraphOfCollectives(std::unique_ptr<CudaGraph> graph, Launch launch)
+      : graph_(std::move(graph)), launch_(std::move(launch)) {}
+  void launch(StreamRef stream) override { launch_(*graph_, stream); }
+  std::vector<CudaKernelUse> kernels() const override { return graph_->kernels(); }
+
+ private:
+  std::unique_ptr<CudaGraph> graph_;
+  Launch launch_;
 };
 
 class Nccl final : public Communicator {
@@ -193,6 +210,30 @@ class Nccl final : public Communicator {
     });
   }
 
+  std::unique_ptr<CudaGraph> record(StreamRef stream, const std::function<void()>& body) override {
+    bug_check(!family_->records, "a recording inside another");
+    const int64_t sent = sent_, received = received_, recorded = family_->num_recorded;
+    // What was issued before comes before a launch, not into the graph.
+    const Event last = std::exchange(family_->last, Event());
+    family_->records = true;
+    std::unique_ptr<CudaGraph> graph;
+    std::exception_ptr failure;
+    try {
+      graph = record_cuda_graph(stream, body);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    family_->records = false;
+    family_->last = last;
+    const Moved moved{.collectives = family_->num_recorded - recorded,
+                      .sent = std::exchange(sent_, sent) - sent,
+                      .received = std::exchange(received_, received) - received};
+    if (failure != nullptr) std::rethrow_exception(failure);
+    if (moved.collectives == 0) return graph;
+    return std::make_unique<GraphOfCollectives>(
+        std::move(graph), [this, moved](CudaGraph& of, StreamRef on) { launch(of, moved, on); });
+  }
+
   int64_t workspace_bytes(Collective collective, int64_t bytes, DType dtype) const override {
     return workspace_bytes_of(backend(), collective, bytes, dtype, size(), reduce_algorithm());
   }
@@ -213,6 +254,19 @@ class Nccl final : public Communicator {
   int64_t bytes_received() const override { return received_; }
 
  private:
+  // What a launch does.
+  struct Moved {
+    int64_t collectives = 0;
+    int64_t sent = 0, received = 0;
+  };
+  void launch(CudaGraph& graph, const Moved& moved, StreamRef stream) {
+    check_alive("a launch of recorded collectives");
+    const std::string what = concat("a launch of ", moved.collectives, " recorded collectives");
+    fly({.terms = {.operation = Operation::message}, .message = what}, what, stream,
+        [&](const std::string&) { graph.launch(stream); });
+    count(moved.sent, moved.received);
+  }
+
   // Sends and receives of one group of NCCL; counts them.
   struct Door {
     Nccl& of;
@@ -292,6 +346,7 @@ class Nccl final : public Communicator {
   template <class Body>
   Work fly(Flight flight, const std::string& what, StreamRef stream, const Body& body) {
     require(stream->kind() == StreamKind::cuda, what, ": NCCL needs a stream of ", family_->device);
+    if (family_->records) return fly_recorded(what, stream, body);
     flight.group = group_;
     flight.deadline = deadline();
     stream->wait(family_->last);  // Note [One queue for all groups]
@@ -303,11 +358,24 @@ class Nccl final : public Communicator {
     return Work(family_->last);
   }
 
+  // Into the graph, in one order with the others there; nothing is under way that could be watched.
+  template <class Body>
+  Work fly_recorded(const std::string& what, StreamRef stream, const Body& body) {
+    stream->wait(family_->last);
+    bug_check(is_recording(stream), what, ": its stream is not part of the recording");
+    guarded([&] { body(what); });
+    ++family_->num_recorded;
+    family_->last = stream->record();
+    return Work(family_->last);
+  }
+
   template <class Body>
   Work issue(Terms terms, StreamRef stream, const Body& body) {
     check_alive(name_of(terms.operation));
     terms.sequence = ++last_sequence_;
-    if (family_->heartbeat != nullptr) family_->heartbeat->issued(terms, group_->name);
+    if (family_->heartbeat != nullptr && !family_->records) {
+      family_->heartbeat->issued(terms, group_->name);
+    }
     return fly({.terms = terms}, to_string(terms), stream, body);
   }
 

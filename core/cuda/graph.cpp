@@ -17,7 +17,8 @@ namespace {
 
 class RecordedGraph final : public CudaGraph {
  public:
-  explicit RecordedGraph(cuda::Recorded recorded) : tasks_(std::move(recorded.tasks)) {
+  explicit RecordedGraph(cuda::Recorded recorded)
+      : tasks_(std::move(recorded.tasks)), others_(std::move(recorded.others)) {
     const std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, cudaError_t (*)(cudaGraph_t)> owned(
         recorded.graph, cudaGraphDestroy);
     list_kernels(recorded.graph);
@@ -27,8 +28,12 @@ class RecordedGraph final : public CudaGraph {
   RecordedGraph(const RecordedGraph&) = delete;
   RecordedGraph& operator=(const RecordedGraph&) = delete;
   void launch(StreamRef stream) override {
+    for (Stream* other : others_) stream->wait(other->record());
     cuda::check(cudaGraphLaunch(graph_, static_cast<cudaStream_t>(stream->native())),
                 "cudaGraphLaunch");
+    if (others_.empty()) return;
+    const Event done = stream->record();
+    for (Stream* other : others_) other->wait(done);
   }
   std::vector<CudaKernelUse> kernels() const override { return kernels_; }
 
@@ -65,6 +70,7 @@ class RecordedGraph final : public CudaGraph {
   }
 
   std::vector<std::shared_ptr<void>> tasks_;
+  std::vector<Stream*> others_;
   std::vector<CudaKernelUse> kernels_;
   cudaGraphExec_t graph_ = nullptr;
 };

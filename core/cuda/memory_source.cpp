@@ -1,4 +1,3 @@
-#include "core/cuda/recording.h"
 #include "core/cuda/status.h"
 #include "core/cuda_backend.h"
 
@@ -78,7 +77,7 @@ std::unique_ptr<MemorySource> make_cuda_memory_source(Device device) {
 
 void cuda_copy(void* to, const void* from, int64_t bytes, StreamRef stream) {
   bug_check(stream->kind() == StreamKind::cuda, "a copy of the GPU on a stream that is not CUDA's");
-  if (cuda::is_recording(stream)) {
+  if (is_recording(stream)) {
     require_lasting(from);
     require_lasting(to);
   }

@@ -89,21 +89,37 @@ class Shared {
   std::vector<cudaEvent_t> free_events_;
 };
 
+class CudaStream;
+class CudaEvent;
+
+// See Note [Streams of a recording].
+struct Recording {
+  CudaStream* origin = nullptr;
+  std::vector<CudaStream*> others{};
+  std::shared_ptr<CudaEvent> end{};
+  bool is_over = false;
+  std::vector<std::shared_ptr<CudaEvent>> awaited{};  // from outside
+  std::vector<std::shared_ptr<void>> tasks{};
+};
+
 class CudaEvent final : public Event::State {
  public:
-  CudaEvent(std::shared_ptr<Shared> shared, TraceRecorder* trace, uint64_t trace_id)
+  // `recording`: by which it is recorded; null: by none.
+  CudaEvent(std::shared_ptr<Shared> shared, TraceRecorder* trace, uint64_t trace_id,
+            std::shared_ptr<const Recording> recording)
       : shared_(std::move(shared)),
         event_(shared_->take_event()),
         trace_(trace),
-        trace_id_(trace_id) {}
+        trace_id_(trace_id),
+        recording_(std::move(recording)) {}
   ~CudaEvent() override { shared_->give_event(event_); }
 
   void record(cudaStream_t stream) {
     cuda::check(cudaEventRecord(event_, stream), "cudaEventRecord");
-    is_recorded_ = true;
+    is_recorded_ = recording_ == nullptr;
   }
-  // Of work that is being recorded and may never run, so that nothing can wait for it.
-  bool is_recorded() const { return is_recorded_; }
+  const std::shared_ptr<const Recording>& recording() const { return recording_; }
+  // Not of work that is being recorded and may never run, so that nothing can wait for it.
   void require_recorded() const {
     if (!is_recorded_) {
       throw CudaError("work that is being recorded cannot be waited for: it has not run");
@@ -111,6 +127,7 @@ class CudaEvent final : public Event::State {
   }
 
   bool query() override {
+    if (recording_ != nullptr) return recording_->end->query();
     if (!is_recorded_) return false;
     const cudaError_t status = cudaEventQuery(event_);
     if (status == cudaErrorNotReady) {
@@ -125,6 +142,7 @@ class CudaEvent final : public Event::State {
     return true;
   }
   void wait() override {
+    if (recording_ != nullptr) return recording_->end->wait();
     require_recorded();
     shared_->check(cudaEventSynchronize(event_), "waiting for the GPU");
   }
@@ -139,6 +157,7 @@ class CudaEvent final : public Event::State {
   std::atomic<bool> is_recorded_ = false;
   TraceRecorder* trace_;
   uint64_t trace_id_;
+  std::shared_ptr<const Recording> recording_;
 };
 
 // A task on its way through the driver.
@@ -201,22 +220,15 @@ class CudaStream final : public Stream {
   }
 
   Event record() override {
-    if (is_recording()) return Event(recorded_);
-    auto event = std::make_shared<CudaEvent>(shared_, trace_, last_trace_id_);
+    auto event = std::make_shared<CudaEvent>(shared_, trace_, last_trace_id_, recording_);
     event->record(stream_);
     return Event(std::move(event));
   }
 
   void wait(const Event& event) override {
-    if (event.state() == nullptr || event.state() == recorded_) return;
+    if (event.state() == nullptr) return;
     if (const auto own = std::dynamic_pointer_cast<CudaEvent>(event.state())) {
-      own->require_recorded();
-      if (is_recording()) {
-        awaited_.push_back(own);
-      } else {
-        cuda::check(cudaStreamWaitEvent(stream_, own->native(), 0), "cudaStreamWaitEvent");
-      }
-      return;
+      return wait_for(own);
     }
     try {
       wait_with_stall(*event.state(), trace_, lane());
@@ -234,21 +246,31 @@ class CudaStream final : public Stream {
   }
 
   // See core/cuda/recording.h.
-  bool is_recording() const { return recorded_ != nullptr; }
+  bool is_recording() const { return recording_ != nullptr; }
   void begin_recording() {
     bug_check(!is_recording(), "a stream that records already");
-    auto event = std::make_shared<CudaEvent>(shared_, trace_, last_trace_id_);
+    auto recording = std::make_shared<Recording>(
+        Recording{.origin = this,
+                  .end = std::make_shared<CudaEvent>(shared_, trace_, last_trace_id_, nullptr)});
     cuda::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
                 "cudaStreamBeginCapture");
-    recorded_ = std::move(event);
+    recording_ = std::move(recording);
   }
   cuda::Recorded end_recording() {
-    cuda::Recorded made{.tasks = std::exchange(tasks_, {})};
+    const std::shared_ptr<Recording> recording = recording_;
+    const std::exception_ptr unjoined = join_others();
+    cuda::Recorded made{.tasks = std::move(recording->tasks)};
     const cudaError_t status = cudaStreamEndCapture(stream_, &made.graph);
-    const std::shared_ptr<CudaEvent> recorded = std::exchange(recorded_, nullptr);
-    for (const auto& event : std::exchange(awaited_, {})) wait(Event(event));
-    recorded->record(stream_);
+    recording->is_over = true;
+    recording_ = nullptr;
+    for (CudaStream* other : recording->others) {
+      other->recording_ = nullptr;
+      made.others.push_back(other);
+    }
+    for (const auto& event : std::exchange(recording->awaited, {})) wait_for(event);
+    recording->end->record(stream_);
     cuda::check(status, "cudaStreamEndCapture");
+    if (unjoined != nullptr) std::rethrow_exception(unjoined);
     return made;
   }
 
@@ -257,11 +279,40 @@ class CudaStream final : public Stream {
   const std::shared_ptr<Shared>& shared() const { return shared_; }
 
  private:
+  void wait_for(const std::shared_ptr<CudaEvent>& event) {
+    if (const auto& of = event->recording(); of != nullptr) {
+      if (of->is_over) return wait_for(of->end);
+      bug_check(!is_recording() || recording_ == of, "a wait for another recording");
+      if (!is_recording()) join(of->origin->recording_);
+    } else {
+      event->require_recorded();
+      if (is_recording()) {
+        recording_->awaited.push_back(event);
+        return;
+      }
+    }
+    cuda::check(cudaStreamWaitEvent(stream_, event->native(), 0), "cudaStreamWaitEvent");
+  }
+
+  void join(const std::shared_ptr<Recording>& recording) {
+    recording->others.push_back(this);
+    recording_ = recording;
+  }
+  // Why that failed; null: it did not.
+  std::exception_ptr join_others() noexcept {
+    try {
+      for (CudaStream* other : recording_->others) wait(other->record());
+    } catch (...) {
+      return std::current_exception();
+    }
+    return nullptr;
+  }
+
   void record_task(std::unique_ptr<HostTask> call) {
 #if defined(ZINC_CUDA_EMULATED)
     if (call->label == kKernel) {
       cuda::check(cudaLaunchHostFunc(stream_, run_recorded_task, call.get()), call->label);
-      tasks_.emplace_back(std::move(call));
+      recording_->tasks.emplace_back(std::move(call));
       return;
     }
 #endif
@@ -272,9 +323,7 @@ class CudaStream final : public Stream {
   TraceRecorder* trace_;
   cudaStream_t stream_ = nullptr;
   uint64_t last_trace_id_ = 0;
-  std::shared_ptr<CudaEvent> recorded_;              // the end of the recording under way
-  std::vector<std::shared_ptr<CudaEvent>> awaited_;  // by the recording
-  std::vector<std::shared_ptr<void>> tasks_;         // of the recording
+  std::shared_ptr<Recording> recording_;  // under way
 };
 
 class StreamsOfDevice final : public CudaStreams {
@@ -331,11 +380,6 @@ CudaStream& own(StreamRef stream) {
 
 }  // namespace
 
-bool is_recording(StreamRef stream) {
-  const auto* found = dynamic_cast<const CudaStream*>(&*stream);
-  return found != nullptr && found->is_recording();
-}
-
 Recorded record(StreamRef stream, const std::function<void()>& body) {
   CudaStream& recording = own(stream);
   recording.begin_recording();
@@ -354,6 +398,11 @@ Recorded record(StreamRef stream, const std::function<void()>& body) {
 }
 
 }  // namespace cuda
+
+bool is_recording(StreamRef stream) {
+  const auto* found = dynamic_cast<const CudaStream*>(&*stream);
+  return found != nullptr && found->is_recording();
+}
 
 IndexFault* index_fault_of(StreamRef stream) {
   const auto* own = dynamic_cast<const CudaStream*>(&*stream);

@@ -6,6 +6,7 @@
 
 #include "autograd/backward.h"
 #include "autograd/mode.h"
+#include "autograd/recorded_seed.h"
 #include "tests/autograd/rank.h"
 #include "tests/autograd/tiny_model.h"
 
@@ -153,6 +154,32 @@ TEST(WholeModel, LossScale_ExpectedOrNot_ScalesEveryGradientExactly) {
     for (size_t k = 0; k < plain.gradients[i].size(); ++k) {
       ASSERT_EQ(expected.gradients[i][k], 1024.0 * plain.gradients[i][k]) << i << ", " << k;
       ASSERT_EQ(unexpected.gradients[i][k], 1024.0 * plain.gradients[i][k]) << i << ", " << k;
+    }
+  }
+}
+
+// Also of seeds that no float holds.
+TEST(WholeModel, SeedOnTheDevice_GivesTheBitsOfOneByValue) {
+  for (const HeadGradient head : {HeadGradient::in_forward, HeadGradient::in_backward}) {
+    const TinyModelOptions options{.dtype = DType::bf16, .recompute_blocks = true, .head = head};
+    Rank rank;
+    TinyModel model(options);
+    autograd::RecordedSeed place;
+    for (const double seed : {1024.0, 1000.0 / 7, 1000.0 / 7, 512.0 / 11}) {
+      rank.context.random().set_position(0, 0);
+      for (Parameter* parameter : model.parameters()) parameter->zero_grad();
+      place.set(seed);
+      Tensor loss;
+      {
+        const autograd::ExpectedLossGradient expected({.recorded = &place});
+        loss = model.loss();
+      }
+      autograd::backward(loss, place.gradient());
+      std::vector<Values> gradients;
+      for (Parameter* parameter : model.parameters()) {
+        gradients.push_back(parameter->grad()->to_vector<double>());
+      }
+      EXPECT_EQ(gradients, run(options, {}, seed, seed).gradients) << seed;
     }
   }
 }

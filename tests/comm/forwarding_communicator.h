@@ -41,6 +41,9 @@ class ForwardingCommunicator : public Communicator {
     return inner().receive(data, source, tag, stream);
   }
   Work barrier(StreamRef stream) override { return inner().barrier(stream); }
+  std::unique_ptr<CudaGraph> record(StreamRef stream, const std::function<void()>& body) override {
+    return inner().record(stream, body);
+  }
   int64_t workspace_bytes(Collective collective, int64_t bytes, DType dtype) const override {
     return inner_->workspace_bytes(collective, bytes, dtype);
   }

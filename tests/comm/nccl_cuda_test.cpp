@@ -303,6 +303,86 @@ TEST(GpuNccl, Issue_DoesNotWaitForThePeer) {
   });
 }
 
+// A launch is as an issue of its collectives at that time: they move what is there then, in one
+// order with those outside, on whichever streams, and are counted.
+TEST(GpuNccl, RecordedCollectives_AreThoseOfEachLaunch) {
+  constexpr int64_t kElements = 100;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const EmulatedGpus gpus(2, Order::by_seed, seed);
+    run_ranks(make_local_group(2), options_of(seconds(60)), [&](World& world) {
+      Communicator& group = world.communicator();
+      const StreamRef compute = world.context().compute();
+      const StreamRef gather = world.context().stream(StreamRole::gather);
+      const StreamRef reduce = world.context().stream(StreamRole::reduce);
+      const GpuArray shard(world, DType::f32, kElements), whole(world, DType::f32, 2 * kElements);
+      const GpuArray again(world, DType::f32, 2 * kElements);
+      const GpuArray outside(world, DType::f32, kElements);
+      const GpuArray outside_whole(world, DType::f32, 2 * kElements);
+      // The first launch comes behind this one, which is not recorded.
+      group.all_gather({outside.view(), outside_whole.view()}, reduce);
+      const int64_t before = group.bytes_sent();
+      const auto graph = group.record(compute, [&] {
+        gather->wait(compute->record());
+        group.all_gather({shard.view(), whole.view()}, gather);
+        group.all_gather({shard.view(), again.view()}, compute);
+      });
+      EXPECT_EQ(group.bytes_sent(), before);
+      for (int launch = 1; launch <= 4; ++launch) {
+        const auto values = values_of<float>(world.rank(), kElements, launch);
+        upload(values.data(), shard.view(), compute);
+        if (launch > 1) group.all_gather({outside.view(), outside_whole.view()}, reduce);
+        graph->launch(compute);
+        std::vector<float> expected;
+        for (int r = 0; r < 2; ++r) {
+          for (const float value : values_of<float>(r, kElements, launch)) {
+            expected.push_back(value);
+          }
+        }
+        EXPECT_EQ(whole.values<float>(), expected) << "seed " << seed << ", launch " << launch;
+        EXPECT_EQ(again.values<float>(), expected) << "seed " << seed << ", launch " << launch;
+        upload(values.data(), outside.view(), reduce);
+        group.all_gather({outside.view(), outside_whole.view()}, reduce).wait_on(compute);
+        EXPECT_EQ(outside_whole.values<float>(), expected) << "seed " << seed;
+        EXPECT_EQ(group.bytes_sent() - before, (4 * launch - 1) * kElements * 4);
+      }
+      world.context().synchronize();
+    });
+  }
+}
+
+TEST(GpuNcclFaults, LaunchOfRecordedCollectives_HasADeadline) {
+  const EmulatedGpus gpus(2);
+  std::atomic<bool> other_knows = false;
+  std::map<int, std::string> errors;
+  std::mutex mutex;
+  run_ranks(make_local_group(2), options_of(seconds(60)), [&](World& world) {
+    Communicator& group = world.communicator();
+    const StreamRef compute = world.context().compute();
+    const GpuArray shard(world, DType::f32, 10), whole(world, DType::f32, 20);
+    const auto graph = group.record(compute, [&] {
+      group.all_gather({shard.view(), whole.view()}, compute);
+    });
+    try {
+      graph->launch(compute);
+      compute->synchronize();
+      group.set_deadline(milliseconds(400));
+      while (world.rank() == 1 && !other_knows) std::this_thread::sleep_for(milliseconds(5));
+      graph->launch(compute);
+      compute->synchronize();
+    } catch (const CommError& error) {
+      other_knows = true;
+      const std::lock_guard lock(mutex);
+      errors[world.rank()] = error.what();
+    }
+  });
+  ASSERT_EQ(errors.size(), 2u);
+  for (const auto& [rank, text] : errors) {
+    EXPECT_THAT(text, HasSubstr("a launch of 1 recorded collectives: no progress for 400 ms: "
+                                "waiting for rank 1"))
+        << rank;
+  }
+}
+
 TEST(GpuNccl, RanksOfOneGpu_AreRefusedByNameBeforeTheStart) {
   const EmulatedGpus gpus(1);
   std::string text;

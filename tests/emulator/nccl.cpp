@@ -8,6 +8,7 @@
 //   background  communicators do not block, and every few groups ncclGroupEnd leaves the queueing
 //               to the background: an event recorded before ncclCommGetAsyncError says that it is
 //               done comes too early
+// Where the stream captures, a launch of the graph is as an issue at that time.
 // Two ranks on one GPU are an error of the start, as in NCCL. Sums run from the last rank down.
 #include "tests/emulator/nccl.h"
 
@@ -110,11 +111,12 @@ struct NcclComm {
   int rank = 0;
   std::thread::id owner;
   std::atomic<bool> aborted = false;
-  uint64_t issued = 0;  // groups
-  uint64_t rounds = 0;  // collectives
+  uint64_t launched = 0;  // groups
+  uint64_t issued = 0;    // those that streams were told, once for each launch of a graph
+  uint64_t rounds = 0;    // collectives among them
   uint64_t ran = 0;
   bool polled = false;
-  std::optional<Group> in_background;
+  std::optional<std::vector<Call>> in_background;
   std::string last_error;
 };
 
@@ -265,10 +267,17 @@ class Run {
   const Group& group_;
 };
 
-void queue(NcclComm* comm, Group group) {
-  const cudaStream_t stream = group.calls.front().stream;
-  put_off(stream, [comm = shared(comm), group = std::move(group)] {
-    if (!comm->aborted) Run(*comm, group)();
+// A group that its stream captures comes anew with every launch.
+void queue(NcclComm* comm, std::vector<Call> calls) {
+  const cudaStream_t stream = calls.front().stream;
+  put_off(stream, [comm = shared(comm), calls = std::move(calls)]() -> Stream::Task {
+    Group group{.number = ++comm->issued, .calls = calls};
+    for (Call& call : group.calls) {
+      if (!call.is_message()) call.round = ++comm->rounds;
+    }
+    return [comm, group = std::move(group)] {
+      if (!comm->aborted) Run(*comm, group)();
+    };
   });
 }
 
@@ -280,17 +289,15 @@ ncclResult_t refuse(NcclComm* comm, std::string why) {
 ncclResult_t launch(NcclComm* comm, std::vector<Call> calls) {
   constexpr uint64_t kInBackground = 3;  // one group in so many
   if (comm->in_background) return refuse(comm, "the last group is still in the background");
-  for (Call& call : calls) {
+  for (const Call& call : calls) {
     if (call.stream != calls.front().stream) return refuse(comm, "a group has one stream");
-    if (!call.is_message()) call.round = ++comm->rounds;
   }
-  Group group{.number = ++comm->issued, .calls = std::move(calls)};
-  if (group.number % kInBackground == 1) {
+  if (++comm->launched % kInBackground == 1) {
     comm->polled = false;
-    comm->in_background = std::move(group);
+    comm->in_background = std::move(calls);
     return ncclInProgress;
   }
-  queue(comm, std::move(group));
+  queue(comm, std::move(calls));
   return ncclSuccess;
 }
 
@@ -383,7 +390,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   *state = ncclSuccess;
   const bool is_owner = comm->owner == std::this_thread::get_id();
-  std::optional<Group> finished;
+  std::optional<std::vector<Call>> finished;
   {
     const std::lock_guard lock(comm->meeting->mutex);
     if (!comm->meeting->fault.empty()) {

@@ -13,17 +13,14 @@
 #include <vector>
 
 #include "core/executor.h"
+#include "tests/emulator/capture.h"
 #include "tests/emulator/include/cuda_runtime_api.h"
 
 namespace zinc::emulator {
 
-// What a stream was told while it captured. Launched work holds the tasks.
 struct RuntimeGraph {
-  struct Piece {
-    const char* label;
-    Stream::Task task;
-  };
-  std::shared_ptr<std::vector<Piece>> pieces = std::make_shared<std::vector<Piece>>();
+  std::shared_ptr<const Capture> capture;
+  CaptureLanes launches{capture};
 };
 
 class RuntimeStream {
@@ -32,38 +29,64 @@ class RuntimeStream {
       : executor_(std::move(executor)), lane_(std::move(lane)) {}
   ~RuntimeStream() { queue(); }
 
-  const ShuffledExecutor* executor() const { return executor_.get(); }
+  ShuffledExecutor* executor() const { return executor_.get(); }
   // With what was put off before.
   Stream* queue() {
     for (Stream::Task& task : std::exchange(put_off_, {}))
       lane_->enqueue("put off", std::move(task));
     return lane_.get();
   }
-  void put_off(Stream::Task task) { put_off_.push_back(std::move(task)); }
+  void put_off(MakeTask make) {
+    if (is_capturing()) {
+      capture_->add(lane_of_capture_, "put off", std::move(make));
+    } else {
+      put_off_.push_back(make());
+    }
+  }
   // Queues the task, or keeps it where the stream captures.
   void issue(const char* label, Stream::Task task) {
     if (is_capturing()) {
-      capture_->pieces->push_back({label, std::move(task)});
+      capture_->add(lane_of_capture_, label, [task = std::move(task)] { return task; });
     } else {
       queue()->enqueue(label, std::move(task));
     }
   }
 
   bool is_capturing() const { return capture_ != nullptr; }
-  void begin_capture() { capture_ = std::make_unique<RuntimeGraph>(); }
-  std::unique_ptr<RuntimeGraph> end_capture() { return std::move(capture_); }
-  const RuntimeGraph* capture() const { return capture_.get(); }
+  bool is_origin() const { return is_capturing() && lane_of_capture_ == 0; }
+  void begin_capture() {
+    capture_ = std::make_shared<Capture>();
+    lane_of_capture_ = 0;
+    joined_ = {this};
+  }
+  // Captures with `origin` until it ends.
+  void join_capture(const std::shared_ptr<Capture>& capture, RuntimeStream& origin) {
+    capture_ = capture;
+    lane_of_capture_ = capture->join();
+    origin.joined_.push_back(this);
+  }
+  // Of an origin: for all that joined.
+  std::shared_ptr<const Capture> end_capture() {
+    std::shared_ptr<const Capture> ended = capture_;
+    for (RuntimeStream* stream : std::exchange(joined_, {})) stream->capture_ = nullptr;
+    return ended;
+  }
+  const std::shared_ptr<Capture>& capture() const { return capture_; }
+  size_t lane_of_capture() const { return lane_of_capture_; }
 
  private:
   std::shared_ptr<ShuffledExecutor> executor_;
   std::unique_ptr<Stream> lane_;
   std::vector<Stream::Task> put_off_;
-  std::unique_ptr<RuntimeGraph> capture_;
+  std::shared_ptr<Capture> capture_;
+  size_t lane_of_capture_ = 0;
+  std::vector<RuntimeStream*> joined_;  // to the capture that this one has begun
 };
 
 struct RuntimeEvent {
   Event event;
-  const RuntimeGraph* captured = nullptr;  // by which it was recorded instead
+  std::shared_ptr<Capture> captured;  // by which it was recorded instead
+  Capture::Mark mark;
   // For threads other than that of the streams, which cannot make them progress.
   const ShuffledExecutor* executor = nullptr;
   std::shared_ptr<std::atomic<bool>> reached;
@@ -146,6 +169,7 @@ std::atomic<bool> ignores_stream_waits{false};
 thread_local std::shared_ptr<ShuffledExecutor> thread_executor;
 thread_local int thread_device = 0;
 thread_local int thread_captures = 0;  // under way, of streams of this thread
+thread_local std::map<const Capture*, RuntimeStream*> origins;  // of those
 thread_local cudaStreamCaptureMode thread_capture_mode = cudaStreamCaptureModeGlobal;
 
 ShuffledExecutor& executor_of_thread() {
@@ -190,7 +214,7 @@ void set_default_schedule(uint64_t seed, ShuffledExecutor::Order order) {
   default_order = order;
 }
 bool is_capturing(const RuntimeStream* stream) { return stream->is_capturing(); }
-void put_off(RuntimeStream* stream, Stream::Task task) { stream->put_off(std::move(task)); }
+void put_off(RuntimeStream* stream, MakeTask make) { stream->put_off(std::move(make)); }
 void set_ignores_stream_waits(bool ignores) { ignores_stream_waits = ignores; }
 int64_t num_device_synchronizations() { return device_synchronizations; }
 int64_t num_host_waits() { return host_waits; }
@@ -226,6 +250,10 @@ const char* cudaGetErrorString(cudaError_t status) {
       return "a kernel failed";
     case cudaErrorStreamCaptureUnsupported:
       return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureUnmatched:
+      return "capture was not initiated in this stream";
+    case cudaErrorStreamCaptureUnjoined:
+      return "capturing stream has unjoined work";
     case cudaErrorStreamCaptureIsolation:
       return "dependency created on uncaptured work in another stream";
     case cudaErrorCapturedEvent:
@@ -339,9 +367,16 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return without_failure([&] { stream->queue()->synchronize(); });
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  // Forks and joins of a capture are CUDA's, not the emulator's: it captures one stream.
+  if (event->captured == nullptr) {
+    if (stream->is_capturing()) return cudaErrorStreamCaptureIsolation;
+    if (!ignores_stream_waits) stream->queue()->wait(event->event);
+    return cudaSuccess;
+  }
+  const auto origin = origins.find(event->captured.get());
+  if (origin == origins.end()) return cudaErrorCapturedEvent;  // of a capture that has ended
+  if (!stream->is_capturing()) stream->join_capture(event->captured, *origin->second);
   if (event->captured != stream->capture()) return cudaErrorStreamCaptureIsolation;
-  if (!ignores_stream_waits && !stream->is_capturing()) stream->queue()->wait(event->event);
+  event->captured->wait(stream->lane_of_capture(), event->mark, !ignores_stream_waits);
   return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
@@ -360,7 +395,10 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   event->captured = stream->capture();
-  if (stream->is_capturing()) return cudaSuccess;
+  if (stream->is_capturing()) {
+    event->mark = event->captured->record(stream->lane_of_capture());
+    return cudaSuccess;
+  }
   if (event->has_clock) {
     stream->queue()->enqueue("clock", [event] { event->when = std::chrono::steady_clock::now(); });
   }
@@ -400,25 +438,28 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
     return cudaErrorIllegalState;
   }
   stream->begin_capture();
+  origins[stream->capture().get()] = stream;
   ++thread_captures;
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = nullptr;
   if (!stream->is_capturing()) return cudaErrorIllegalState;
+  if (!stream->is_origin()) return cudaErrorStreamCaptureUnmatched;
   --thread_captures;
-  *graph = stream->end_capture().release();
+  const std::shared_ptr<const Capture> ended = stream->end_capture();
+  origins.erase(ended.get());
+  if (!ended->is_joined()) return cudaErrorStreamCaptureUnjoined;
+  *graph = new RuntimeGraph{.capture = ended};
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
-  *made = std::make_unique<RuntimeGraph>(*graph).release();
+  *made = new RuntimeGraph{.capture = graph->capture};
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   if (stream->is_capturing()) return cudaErrorStreamCaptureUnsupported;
-  for (size_t i = 0; i < graph->pieces->size(); ++i) {
-    stream->queue()->enqueue((*graph->pieces)[i].label,
-                             [pieces = graph->pieces, i] { (*pieces)[i].task(); });
-  }
+  graph->launches.launch(*stream->executor(), *stream->queue());
   return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {

@@ -11,10 +11,11 @@
 //   events      a wait for an event that was never recorded does nothing; a later record does not
 //               move a wait that was issued before it; any thread may query one, but only that of
 //               the streams makes them progress
-//   graphs      a stream that captures keeps what it is told; a launch queues it as often as it is
-//               made. Refused while it captures: to wait for it, copies of pageable memory, in its
-//               thread calls that may wait for the device (unless its mode is relaxed); to wait for
-//               events from outside, and outside for its own. One stream: no forks, no NCCL
+//   graphs      a stream that captures keeps what it is told, and so does one that waits for its
+//               events, until the first one ends the capture, which comes behind all of it; a
+//               launch queues it as often as it is made, in as many lanes. Refused while a stream
+//               captures: to wait for it, copies of pageable memory, in its thread calls that may
+//               wait for the device (unless its mode is relaxed), to wait for events from outside
 // Streams, events and their waits belong to the thread that made the streams: every thread has a
 // device of its own, so that ranks can be threads.
 #pragma once
@@ -22,6 +23,7 @@
 #include <cstdint>
 
 #include "core/executor.h"
+#include "tests/emulator/capture.h"
 
 namespace zinc::emulator {
 
@@ -29,8 +31,9 @@ class RuntimeStream;  // cudaStream_t
 
 bool is_capturing(const RuntimeStream* stream);
 // Queues a task that may wait for another GPU: not before the next call for its stream, so that the
-// thread that queues it never waits in this one, whatever the order.
-void put_off(RuntimeStream* stream, Stream::Task task);
+// thread that queues it never waits in this one, whatever the order. Where the stream captures, the
+// task of each launch is made then.
+void put_off(RuntimeStream* stream, MakeTask make);
 
 // The calling thread's device: waits for its work and starts afresh with this seed, for the streams
 // that are made from now on.

@@ -300,6 +300,82 @@ TEST_F(EmulatedRuntime, Graph_RepeatsWhatWasRecorded) {
   }
 }
 
+// What a recording forks to another stream and takes back is part of it, behind and before what the
+// other stream is told outside; also where nobody waits for the fork.
+TEST_F(EmulatedRuntime, Graph_ForksToOtherStreamsAndJoins) {
+  const auto wrong = [](bool takes_back) {
+    int wrong = 0;
+    for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+      emulator::set_runtime_seed(seed);
+      Context context({.device = kGpu});
+      const ContextScope scope(context);
+      const StreamRef stream = context.compute();
+      const StreamRef other = context.stream(StreamRole::copy_in);
+      const Block pinned = context.allocate(3 * 4, Label::workspace, Tier::pinned_host);
+      const Block device = context.allocate(5 * 4, Label::workspace);
+      auto* const host = static_cast<int32_t*>(pinned.data());
+      auto* const at = static_cast<int32_t*>(device.data());
+      const auto copy = [](int32_t* to, const int32_t* from, StreamRef on) {
+        cuda_copy(to, from, 4, on);
+      };
+      const std::unique_ptr<CudaGraph> graph = record_cuda_graph(stream, [&] {
+        copy(at + 1, at, stream);
+        other->wait(stream->record());
+        copy(at + 2, at + 1, other);
+        if (takes_back) stream->wait(other->record());
+        copy(at + 3, at + 2, takes_back ? stream : other);
+      });
+      for (const int32_t next : {4, 5}) {
+        host[0] = next;
+        copy(at, host, other);  // a launch waits for it
+        graph->launch(stream);
+        copy(at + 4, at + 3, other);
+        copy(host + 1, at + 4, other);
+        copy(host + 2, at + 3, stream);
+        context.synchronize();
+        if (host[1] != next || host[2] != next) ++wrong;
+      }
+    }
+    return wrong;
+  };
+  EXPECT_EQ(wrong(true), 0);
+  EXPECT_EQ(wrong(false), 0);
+  emulator::set_ignores_stream_waits(true);
+  EXPECT_GT(wrong(true), 0);
+  EXPECT_GT(wrong(false), 0);
+  emulator::set_ignores_stream_waits(false);
+}
+
+TEST_F(EmulatedRuntime, CaptureWithoutItsJoin_IsAnError) {
+  cudaStream_t origin = nullptr, fork = nullptr;
+  cudaEvent_t event = nullptr;
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&origin, 0), cudaSuccess);
+  ASSERT_EQ(cudaStreamCreateWithFlags(&fork, 0), cudaSuccess);
+  ASSERT_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
+  const auto capture = [&](bool joins) {
+    cudaStreamBeginCapture(origin, cudaStreamCaptureModeThreadLocal);
+    cudaEventRecord(event, origin);
+    EXPECT_EQ(cudaStreamWaitEvent(fork, event, 0), cudaSuccess);
+    cudaLaunchHostFunc(
+        fork, [](void*) {}, nullptr);
+    EXPECT_EQ(cudaStreamEndCapture(fork, &graph), cudaErrorStreamCaptureUnmatched);
+    cudaEventRecord(event, fork);
+    if (joins) cudaStreamWaitEvent(origin, event, 0);
+    const cudaError_t status = cudaStreamEndCapture(origin, &graph);
+    EXPECT_EQ(cudaStreamSynchronize(fork), cudaSuccess) << "it captures no more";
+    EXPECT_EQ(cudaStreamWaitEvent(fork, event, 0), cudaErrorCapturedEvent);
+    return status;
+  };
+  EXPECT_EQ(capture(false), cudaErrorStreamCaptureUnjoined);
+  EXPECT_EQ(graph, nullptr);
+  EXPECT_EQ(capture(true), cudaSuccess);
+  cudaGraphDestroy(graph);
+  cudaEventDestroy(event);
+  cudaStreamDestroy(fork);
+  cudaStreamDestroy(origin);
+}
+
 TEST_F(EmulatedRuntime, WhatAGraphCannotRepeat_IsRefused) {
   Context context({.device = kGpu});
   const ContextScope scope(context);
@@ -322,7 +398,12 @@ TEST_F(EmulatedRuntime, WhatAGraphCannotRepeat_IsRefused) {
   EXPECT_THAT(message([&] { cuda_copy(block.data(), pageable.data(), 8, stream); }),
               HasSubstr("pageable host memory cannot be part"));
   EXPECT_THAT(message([&] { stream->record().wait(); }), HasSubstr("cannot be waited for"));
-  EXPECT_THAT(message([&] { other->wait(stream->record()); }), HasSubstr("cannot be waited for"));
+  EXPECT_THAT(message([&] {
+                other->wait(stream->record());
+                other->synchronize();
+              }),
+              HasSubstr("the host cannot wait"));
+  EXPECT_EQ(message([&] { other->wait(stream->record()); }), "");
   EXPECT_EQ(message([&] {
               inside = stream->record();
               EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorStreamCaptureUnsupported);

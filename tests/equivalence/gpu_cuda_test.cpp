@@ -234,6 +234,8 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
         Run{3, 2, true, kHost, kNvme}, Run{3, 1, false, kNvme, kHost},
         Run{.stage = 0, .world = 1, .graph_of = 1}, Run{.stage = 1, .world = 2, .graph_of = 4},
         Run{.stage = 2, .world = 2, .nccl = true, .graph_of = 2},
+        Run{.stage = 3, .world = 1, .graph_of = 1},
+        Run{.stage = 3, .world = 2, .nccl = true, .graph_of = 2},
         Run{.stage = 2, .world = 1, .optimizer = kHost, .ratio = 0.4}}) {
 #if defined(ZINC_CUDA_EMULATED)
     if (nccl) emulator::set_num_devices(world);

@@ -214,6 +214,30 @@ TEST(LinearCrossEntropy, Bits_DoNotDependOnThreads) {
   }
 }
 
+TEST(LinearCrossEntropy, ScaleOnTheDevice_GivesTheBitsOfOneByValue) {
+  for (const DType dtype : kShortFloatDTypes) {
+    CpuContext context;
+    Head head(20, 8, 50, dtype), other = head;
+    const float scale = 1000.0f / 7;
+    head.with_gradient(scale, false, context.stream());
+    const HostArray on_device = HostArray::full({1}, DType::f32, scale);
+    linear_cross_entropy_with_gradient({.hidden = other.hidden,
+                                        .weight = other.weight,
+                                        .bias = other.bias,
+                                        .labels = other.labels,
+                                        .loss = other.loss,
+                                        .dhidden = other.dhidden,
+                                        .dweight = other.dweight,
+                                        .dbias = other.dbias,
+                                        .device_loss_scale = on_device},
+                                       context.stream());
+    EXPECT_TRUE(same_bits(other.loss, head.loss));
+    EXPECT_TRUE(same_bits(other.dhidden, head.dhidden));
+    EXPECT_TRUE(same_bits(other.dweight, head.dweight));
+    EXPECT_TRUE(same_bits(other.dbias, head.dbias));
+  }
+}
+
 TEST(LinearCrossEntropy, GradientsThatAreNotAsked_AreNotNeeded) {
   CpuContext context;
   Head head(20, 8, 50, DType::f32), all = head;
@@ -269,6 +293,8 @@ TEST(LinearCrossEntropy, WrongArguments_AreNamed) {
               HasSubstr("dweight must have shape"));
   EXPECT_THAT(message([&](auto& a) { a.dbias = head.dbias; }), HasSubstr("dbias needs bias"));
   EXPECT_THAT(message([&](auto& a) { a.loss = {}; }), HasSubstr("loss is missing"));
+  EXPECT_THAT(message([&](auto& a) { a.device_loss_scale = head.labels; }),
+              HasSubstr("device_loss_scale must be f32"));
   EXPECT_THAT(message([&](auto& a) { a.labels = head.bias; }),
               HasSubstr("labels must be i32 or i64"));
 }

@@ -280,7 +280,7 @@ const std::vector<KeyInfo>& config_keys() {
       {"zinc.device_memory_limit", kWorks, "as in \"2GiB\""},
       {"zinc.cuda_graph", kWorks,
        "true: forward and backward of a micro-batch as one CUDA graph, the step as two "
-       "(docs/gpu.md); stages 0 to 2 on a GPU"},
+       "(docs/gpu.md), on a GPU; stage 3 with NCCL or one rank"},
       {"zinc.overlap_update", kWorks,
        "updates by the host beside backward or the next forward pass; default: of states on NVMe, "
        "and on a GPU of those in host memory (docs/offload.md)"},
