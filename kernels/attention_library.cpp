@@ -38,6 +38,15 @@ std::string text_of(const AttentionKey& key) {
 
 std::span<const AttentionRule> attention_table() { return {}; }
 
+std::string to_string(std::span<const AttentionRule> rules) {
+  std::string text;
+  for (const AttentionRule& rule : rules) {
+    text += concat(text.empty() ? "" : "; ", to_string(rule.dtype), ", head size ", rule.head_size,
+                   rule.causal ? ", causal" : ", full", ", from ", rule.min_keys, " keys");
+  }
+  return text;
+}
+
 AttentionKey::AttentionKey(const AttentionProblem& p, const HeadsView& out, bool with_lse)
     : B(p.B),
       Tq(p.Tq),
@@ -101,6 +110,11 @@ void LibraryAttention::note(std::string line) {
   }
 }
 
+LibraryAttention::Backend LibraryAttention::backend_of(const Backend& device) const {
+  return {.open = backend_.open ? backend_.open : device.open,
+          .check = backend_.check ? backend_.check : device.check};
+}
+
 bool LibraryAttention::open(const Backend& backend) {
   if (!was_opened_) {
     was_opened_ = true;
@@ -113,6 +127,23 @@ bool LibraryAttention::open(const Backend& backend) {
     throw CudaError(concat("attention: the library was chosen by name: ", opened_.why_not));
   }
   return opened_.library != nullptr;
+}
+
+std::string LibraryAttention::outlook(DType dtype, const Backend& device) {
+  if (choice_ == AttentionChoice::own) return "zinc's own kernels, chosen by name";
+  std::vector<AttentionRule> rules;
+  for (const AttentionRule& rule : table_) {
+    if (rule.dtype == dtype) rules.push_back(rule);
+  }
+  const bool by_name = choice_ == AttentionChoice::library;
+  if (!by_name && rules.empty()) {
+    return concat("zinc's own kernels: no line of the library's table is about ", to_string(dtype),
+                  " (docs/kernels.md)");
+  }
+  if (!open(backend_of(device))) return concat("zinc's own kernels: ", opened_.why_not);
+  return concat(opened_.library->name(), " for ",
+                by_name ? "all that it takes, by name" : to_string(rules),
+                ", if it agrees with zinc's own kernels at its first use; these for the rest");
 }
 
 bool LibraryAttention::agrees(const AttentionKey& key, std::byte* workspace, StreamRef stream,
@@ -135,8 +166,7 @@ bool LibraryAttention::agrees(const AttentionKey& key, std::byte* workspace, Str
 
 bool LibraryAttention::run_forward(const AttentionProblem& p, const HeadsView& out, float* lse,
                                    std::byte* workspace, StreamRef stream, const Backend& device) {
-  const Backend backend{.open = backend_.open ? backend_.open : device.open,
-                        .check = backend_.check ? backend_.check : device.check};
+  const Backend backend = backend_of(device);
   if (!open(backend) || !is_aligned(p, out)) return false;
   const AttentionKey key(p, out, lse != nullptr);
   auto found = plans_.find(key);

@@ -78,8 +78,11 @@ struct AttentionRule {
   int64_t min_keys = 0;
 };
 // A line stands here when `zinc bench kernels` has measured it on a GPU ("cuDNN" among its
-// baselines). None has been: the table is empty.
+// baselines); docs/kernels.md has the way from a result to a line. None has been: the table is
+// empty.
 std::span<const AttentionRule> attention_table();
+// For a person: "bf16, head size 64, causal, from 1024 keys; ..."; "" where there is no line.
+std::string to_string(std::span<const AttentionRule> rules);
 
 // A problem that is asked takes this workspace, so that a plan does not depend on the build: the
 // library's own, and the arrays of the check behind it.
@@ -117,6 +120,9 @@ class LibraryAttention {
   bool run_forward(const AttentionProblem& p, const HeadsView& out, float* lse,
                    std::byte* workspace, StreamRef stream, const Backend& device);
 
+  // For a person, before anything runs: who takes attention of this dtype, and why. Opens the
+  // library where it would be asked. Throws as run_forward() where it was chosen by name.
+  std::string outlook(DType dtype, const Backend& device);
   // What a person should know: a library that was asked and is missing, refused or wrong.
   const std::vector<std::string>& notes() const { return notes_; }
   size_t num_plans() const { return plans_.size(); }
@@ -124,6 +130,7 @@ class LibraryAttention {
 
  private:
   void note(std::string line);
+  Backend backend_of(const Backend& device) const;
   bool open(const Backend& backend);
   bool agrees(const AttentionKey& key, std::byte* workspace, StreamRef stream,
               const Backend& backend);
@@ -138,6 +145,9 @@ class LibraryAttention {
   std::vector<std::string> notes_;
   int64_t num_runs_ = 0;
 };
+
+// outlook() of the current context, which is of a GPU.
+std::string attention_outlook(DType dtype);
 
 // This build's library, with a handle on the calling thread's GPU, or why there is none.
 LibraryAttention::Opened open_attention_library();

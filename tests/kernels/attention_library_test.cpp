@@ -132,6 +132,27 @@ TEST_F(AttentionLibraryChoice, WithoutMeasuredLinesNothingIsAsked) {
   EXPECT_EQ(LibraryAttention().workspace_bytes(Problem().p), 0);
 }
 
+TEST_F(AttentionLibraryChoice, TheOutlookSaysWhoTakesItAndWhy) {
+  const LibraryAttention::Backend none;
+  EXPECT_EQ(library_.outlook(DType::f16, none),
+            "zinc's own kernels: no line of the library's table is about f16 (docs/kernels.md)");
+  EXPECT_EQ(counts_.opened, 0);
+  EXPECT_EQ(library_.outlook(DType::bf16, none),
+            "fake 1.0 for bf16, head size 64, causal, from 1024 keys, if it agrees with zinc's own "
+            "kernels at its first use; these for the rest");
+  library_.choose(AttentionChoice::library);
+  EXPECT_THAT(library_.outlook(DType::f16, none), HasSubstr("fake 1.0 for all that it takes"));
+  library_.choose(AttentionChoice::own);
+  EXPECT_THAT(library_.outlook(DType::bf16, none), HasSubstr("own kernels, chosen by name"));
+}
+
+TEST_F(AttentionLibraryChoice, TheOutlookNamesWhatIsMissing) {
+  missing_ = "libfake.so is not found";
+  EXPECT_EQ(library_.outlook(DType::bf16, {}), "zinc's own kernels: libfake.so is not found");
+  EXPECT_FALSE(run(Problem()));
+  EXPECT_EQ(counts_.opened, 1);
+}
+
 TEST_F(AttentionLibraryChoice, ByName_EverythingThatAGraphCanSayIsAsked) {
   library_.choose(AttentionChoice::library);
   EXPECT_GT(library_.workspace_bytes(Problem(7, 24, DType::f16).p), 0);
