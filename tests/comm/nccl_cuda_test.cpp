@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -17,10 +18,12 @@
 
 #include "comm/local/local.h"
 #include "comm/nccl/nccl_communicator.h"
+#include "comm/phantom/phantom.h"
 #include "core/cuda_backend.h"
 #include "core/transfer.h"
 #include "tests/comm/checks.h"
 #include "tests/comm/on_gpu.h"
+#include "tests/comm/rank_errors.h"
 #if defined(ZINC_CUDA_EMULATED)
 #include "tests/emulator/nccl.h"
 #include "tests/emulator/runtime.h"
@@ -199,28 +202,54 @@ TEST(GpuNccl, NativeSums_AreOfTheLibrarysOwnOrder) {
   }
 }
 
-// What CommError each rank got; a rank whose body returns has none.
 std::map<int, std::string> errors_of(int size, milliseconds deadline,
                                      const std::function<void(const Rank&)>& body) {
   const EmulatedGpus gpus(size);
-  std::map<int, std::string> errors;
-  std::mutex mutex;
-  run_ranks(make_local_group(size), options_of(deadline), [&](World& world) {
-    try {
-      const auto group = group_of_all(world);
-      body({.group = *group, .context = world.context()});
-    } catch (const CommError& error) {
-      const std::lock_guard lock(mutex);
-      errors[world.rank()] = error.what();
-    }
+  return errors_of_ranks(make_local_group(size), options_of(deadline), [&](World& world) {
+    const auto group = group_of_all(world);
+    body({.group = *group, .context = world.context()});
   });
-  return errors;
 }
 
-void all_gather(const Rank& rank, int64_t n) {
-  auto shard = values_of<float>(rank.rank(), n, 1);
-  std::vector<float> out(static_cast<size_t>(n * rank.size()));
-  rank.group.all_gather({view_of(shard), view_of(out)}, rank.gather()).wait();
+// Groups and barriers too: cudaMalloc has given what the allocators took, and a plan counts it.
+TEST(GpuNccl, AllMemoryIsTheAllocators_AsThePhantomHasIt) {
+  constexpr int kWorld = 3;
+  const EmulatedGpus gpus(kWorld);
+  const int64_t before = emulator::device_memory_bytes();
+  std::vector<MemoryReport> real(kWorld);
+  std::barrier threads(kWorld);
+  run_ranks(make_local_group(kWorld), options_of(seconds(60)), [&](World& world) {
+    const Block kept = world.context().allocate(1000, Label::parameters);
+    const auto group = world.communicator().split(world.rank() / 2, 0);
+    for (Communicator* one : {&world.communicator(), group.get()}) {
+      one->barrier(world.context().stream(StreamRole::gather)).wait();
+      one->barrier(world.context().stream(StreamRole::reduce)).wait();
+    }
+    world.context().synchronize();
+    real[static_cast<size_t>(world.rank())] = world.context().allocator().report();
+    threads.arrive_and_wait();
+    int64_t reserved = 0;
+    for (const MemoryReport& report : real) {
+      reserved += report.reserved[static_cast<size_t>(Tier::device)].live;
+    }
+    EXPECT_EQ(emulator::device_memory_bytes() - before, reserved);
+    threads.arrive_and_wait();
+  });
+  Context context({.device = {.kind = DeviceKind::cuda, .index = 0, .meta = true}});
+  const ContextScope scope(context);
+  const auto phantom =
+      make_phantom({.size = kWorld, .imitates = "nccl", .device = context.device()});
+  const Block kept = context.allocate(1000, Label::parameters);
+  for (const StreamRole role : {StreamRole::gather, StreamRole::reduce}) {
+    phantom->barrier(context.stream(role));
+  }
+  const MemoryReport planned = context.allocator().report();
+  EXPECT_EQ(planned.at(Tier::device, Label::communication).peak, kBlockAlignment);
+  for (const MemoryReport& report : real) {
+    EXPECT_EQ(report.at(Tier::device).peak, planned.at(Tier::device).peak);
+    EXPECT_EQ(report.at(Tier::device).live, planned.at(Tier::device).live);
+    EXPECT_EQ(report.reserved[0].peak, planned.reserved[0].peak);
+  }
 }
 
 TEST(GpuNcclFaults, Deadline_RankThatDoesNotCome_IsNamedByAll) {

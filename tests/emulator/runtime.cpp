@@ -115,6 +115,10 @@ class Memory {
     if (first + bytes > next->first + next->second.bytes) return cudaMemoryTypeUnregistered;
     return next->second.on_device ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
   }
+  int64_t used() const {
+    const std::lock_guard lock(mutex_);
+    return used_;
+  }
   void set_limit(int64_t bytes) {
     const std::lock_guard lock(mutex_);
     limit_ = bytes;
@@ -195,6 +199,7 @@ void set_ignores_stream_waits(bool ignores) { ignores_stream_waits = ignores; }
 int64_t num_device_synchronizations() { return device_synchronizations; }
 int64_t num_host_waits() { return host_waits; }
 void set_device_memory_bytes(int64_t bytes) { memory().set_limit(bytes); }
+int64_t device_memory_bytes() { return memory().used(); }
 void set_compute_capability(int major) { compute_capability = major; }
 void set_num_devices(int count) { num_devices = count; }
 

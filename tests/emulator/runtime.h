@@ -49,6 +49,8 @@ int64_t num_device_synchronizations();
 int64_t num_host_waits();
 // Bytes that cudaMalloc gives out at most, in all threads together; beyond it memory is exhausted.
 void set_device_memory_bytes(int64_t bytes);
+// Bytes that cudaMalloc has given out and not got back, in all threads.
+int64_t device_memory_bytes();
 // GPUs that cudaGetDeviceCount finds: 1 unless a test says otherwise.
 void set_num_devices(int count);
 // Their compute capability: 9.0 unless a test says otherwise.
