@@ -22,6 +22,7 @@
 #include "core/cuda_backend.h"
 #include "core/transfer.h"
 #include "tests/comm/checks.h"
+#include "tests/comm/heartbeat_folder.h"
 #include "tests/comm/on_gpu.h"
 #include "tests/comm/rank_errors.h"
 #if defined(ZINC_CUDA_EMULATED)
@@ -284,6 +285,47 @@ TEST(GpuNcclFaults, Deadline_RankThatNeverStarts_EndsTheStart) {
   }
   emulator::set_nccl_absent_rank(-1);
   EXPECT_THAT(text, HasSubstr("NCCL's start: no progress for 500 ms: waiting for rank"));
+}
+
+// A rank is killed while the folder of the heartbeats hangs. NCCL says so at once; of the 3 s that
+// such a job has to end, the processes and their launcher need the larger part.
+TEST(GpuNcclFaults, ARankThatDies_EndsTheOthersInTime_WhateverTheHeartbeats) {
+  constexpr int kWorld = 3;
+  const EmulatedGpus gpus(kWorld);
+  HeartbeatFolder folder;
+  std::vector<std::shared_ptr<Heartbeat>> heartbeats;
+  for (int rank = 0; rank < kWorld; ++rank) {
+    heartbeats.push_back(std::make_shared<Heartbeat>(folder.path(), rank, kWorld));
+  }
+  std::atomic<int> others_know = 0;
+  std::atomic<std::chrono::steady_clock::time_point> died{};
+  const auto errors = errors_of_ranks(
+      make_local_group(kWorld, 0, heartbeats), options_of(seconds(60)), [&](World& world) {
+        const auto group = group_of_all(world);
+        const Rank rank{.group = *group, .context = world.context()};
+        all_gather(rank, 10);
+        if (rank.rank() == 1) {
+          folder.hang_at(1);
+          std::this_thread::sleep_for(milliseconds(50));
+          died = std::chrono::steady_clock::now();
+          emulator::fail_nccl("the process of rank 1 has gone");
+          while (others_know < kWorld - 1) std::this_thread::sleep_for(milliseconds(5));
+          return;
+        }
+        try {
+          all_gather(rank, 10);
+        } catch (const CommError&) {
+          EXPECT_LT(std::chrono::steady_clock::now() - died.load(), milliseconds(1500));
+          ++others_know;
+          throw;
+        }
+        ++others_know;
+      });
+  ASSERT_EQ(errors.size(), 2u);
+  for (const auto& [rank, text] : errors) {
+    EXPECT_THAT(text, AllOf(HasSubstr("the process of rank 1 has gone"),
+                            HasSubstr("heartbeats: their folder does not answer")));
+  }
 }
 
 TEST(GpuNcclFaults, Abort_WhileOthersWait_WakesAll) {
