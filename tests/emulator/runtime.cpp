@@ -142,6 +142,7 @@ Memory& memory() {
 
 std::atomic<int64_t> device_synchronizations{0};
 std::atomic<int64_t> host_waits{0};
+std::atomic<int64_t> memory_calls{0};
 std::atomic<int> num_devices{1};
 std::atomic<int> compute_capability{9};
 std::atomic<uint64_t> default_seed{0};
@@ -198,6 +199,7 @@ void put_off(RuntimeStream* stream, Stream::Task task) { stream->put_off(std::mo
 void set_ignores_stream_waits(bool ignores) { ignores_stream_waits = ignores; }
 int64_t num_device_synchronizations() { return device_synchronizations; }
 int64_t num_host_waits() { return host_waits; }
+int64_t num_memory_calls() { return memory_calls; }
 void set_device_memory_bytes(int64_t bytes) { memory().set_limit(bytes); }
 int64_t device_memory_bytes() { return memory().used(); }
 void set_compute_capability(int major) { compute_capability = major; }
@@ -285,9 +287,11 @@ cudaError_t cudaDeviceSynchronize() {
 }
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
+  ++memory_calls;
   return breaks_capture() ? cudaErrorStreamCaptureUnsupported : memory().take(data, bytes, true);
 }
 cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
+  ++memory_calls;
   return breaks_capture() ? cudaErrorStreamCaptureUnsupported : memory().take(data, bytes, false);
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* data) {
@@ -295,12 +299,14 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* data) {
+  ++memory_calls;
   if (breaks_capture()) return cudaErrorStreamCaptureUnsupported;
   if (data == nullptr) return cudaSuccess;
   synchronize_device();
   return memory().give(data, true);
 }
 cudaError_t cudaFreeHost(void* data) {
+  ++memory_calls;
   if (breaks_capture()) return cudaErrorStreamCaptureUnsupported;
   if (data == nullptr) return cudaSuccess;
   synchronize_device();

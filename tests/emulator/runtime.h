@@ -15,8 +15,11 @@
 //               made. Refused while it captures: to wait for it, copies of pageable memory, in its
 //               thread calls that may wait for the device (unless its mode is relaxed); to wait for
 //               events from outside, and outside for its own. One stream: no forks, no NCCL
-// Streams, events and their waits belong to the thread that made the streams: every thread has a
-// device of its own, so that ranks can be threads.
+// What runs at its issue runs in the thread that issues: a collective then blocks that thread until
+// its peers' streams have come to it, where a GPU would block a stream. So ranks that meet on the
+// host while work of theirs is under way, as no program should need to, take Order::latest, in
+// which nothing runs before a wait or query needs it. Streams, events and their waits belong to the
+// thread that made the streams: every thread has a device of its own, so that ranks can be threads.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +50,9 @@ int64_t num_device_synchronizations();
 // Calls in which the host waits for a stream or an event so far, copies to pageable memory among
 // them, in all threads.
 int64_t num_host_waits();
+// Calls of cudaMalloc, cudaHostAlloc, cudaFree and cudaFreeHost so far, in all threads: on a GPU
+// each may wait for it.
+int64_t num_memory_calls();
 // Bytes that cudaMalloc gives out at most, in all threads together; beyond it memory is exhausted.
 void set_device_memory_bytes(int64_t bytes);
 // Bytes that cudaMalloc has given out and not got back, in all threads.
