@@ -28,11 +28,13 @@ struct RuntimeGraph {
 
 class RuntimeStream {
  public:
-  RuntimeStream(std::shared_ptr<ShuffledExecutor> executor, std::unique_ptr<Stream> lane)
-      : executor_(std::move(executor)), lane_(std::move(lane)) {}
+  RuntimeStream(std::shared_ptr<ShuffledExecutor> executor, std::unique_ptr<Stream> lane,
+                int number)
+      : executor_(std::move(executor)), lane_(std::move(lane)), number_(number) {}
   ~RuntimeStream() { queue(); }
 
   const ShuffledExecutor* executor() const { return executor_.get(); }
+  int number() const { return number_; }
   // With what was put off before.
   Stream* queue() {
     for (Stream::Task& task : std::exchange(put_off_, {}))
@@ -57,6 +59,7 @@ class RuntimeStream {
  private:
   std::shared_ptr<ShuffledExecutor> executor_;
   std::unique_ptr<Stream> lane_;
+  const int number_;  // among the streams that its thread has made, from 0
   std::vector<Stream::Task> put_off_;
   std::unique_ptr<RuntimeGraph> capture_;
 };
@@ -64,6 +67,7 @@ class RuntimeStream {
 struct RuntimeEvent {
   Event event;
   const RuntimeGraph* captured = nullptr;  // by which it was recorded instead
+  int stream = -1;                         // number() of the one that recorded it
   // For threads other than that of the streams, which cannot make them progress.
   const ShuffledExecutor* executor = nullptr;
   std::shared_ptr<std::atomic<bool>> reached;
@@ -148,8 +152,10 @@ std::atomic<int> compute_capability{9};
 std::atomic<uint64_t> default_seed{0};
 std::atomic<ShuffledExecutor::Order> default_order{ShuffledExecutor::Order::by_seed};
 std::atomic<bool> ignores_stream_waits{false};
+std::atomic<int> ignores_waits_for{-1};
 thread_local std::shared_ptr<ShuffledExecutor> thread_executor;
 thread_local int thread_device = 0;
+thread_local int thread_streams = 0;   // made so far
 thread_local int thread_captures = 0;  // under way, of streams of this thread
 thread_local cudaStreamCaptureMode thread_capture_mode = cudaStreamCaptureModeGlobal;
 
@@ -197,6 +203,7 @@ void set_default_schedule(uint64_t seed, ShuffledExecutor::Order order) {
 bool is_capturing(const RuntimeStream* stream) { return stream->is_capturing(); }
 void put_off(RuntimeStream* stream, Stream::Task task) { stream->put_off(std::move(task)); }
 void set_ignores_stream_waits(bool ignores) { ignores_stream_waits = ignores; }
+void set_ignores_waits_for(int number) { ignores_waits_for = number; }
 int64_t num_device_synchronizations() { return device_synchronizations; }
 int64_t num_host_waits() { return host_waits; }
 int64_t num_memory_calls() { return memory_calls; }
@@ -337,7 +344,8 @@ cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t st
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   std::unique_ptr<zinc::Stream> lane = executor_of_thread().make_stream("cuda", 0, nullptr);
-  *stream = std::make_unique<RuntimeStream>(thread_executor, std::move(lane)).release();
+  *stream =
+      std::make_unique<RuntimeStream>(thread_executor, std::move(lane), thread_streams++).release();
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
@@ -352,7 +360,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   // Forks and joins of a capture are CUDA's, not the emulator's: it captures one stream.
   if (event->captured != stream->capture()) return cudaErrorStreamCaptureIsolation;
-  if (!ignores_stream_waits && !stream->is_capturing()) stream->queue()->wait(event->event);
+  const bool ignored =
+      ignores_stream_waits || (event->stream >= 0 && event->stream == ignores_waits_for);
+  if (!ignored && !stream->is_capturing()) stream->queue()->wait(event->event);
   return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
@@ -375,6 +385,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (event->has_clock) {
     stream->queue()->enqueue("clock", [event] { event->when = std::chrono::steady_clock::now(); });
   }
+  event->stream = stream->number();
   event->executor = stream->executor();
   event->reached = std::make_shared<std::atomic<bool>>(false);
   stream->queue()->enqueue("event", [reached = event->reached] { *reached = true; });

@@ -44,6 +44,10 @@ void set_default_schedule(uint64_t seed,
                           ShuffledExecutor::Order order = ShuffledExecutor::Order::by_seed);
 // A planted mistake, in all threads: cudaStreamWaitEvent does nothing.
 void set_ignores_stream_waits(bool ignores);
+// A planted mistake, in all threads: cudaStreamWaitEvent does nothing where the event was recorded
+// by the stream that its thread made as the `number`-th, from 0 (a context makes one for each
+// StreamRole, in their order); -1: no mistake.
+void set_ignores_waits_for(int number);
 // Calls of cudaDeviceSynchronize, cudaFree and cudaFreeHost so far, in all threads: each stops the
 // whole device.
 int64_t num_device_synchronizations();
