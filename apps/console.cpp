@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 namespace zinc::apps {
 namespace {
@@ -49,8 +50,17 @@ void Console::table(const std::string& title,
   for (const auto& [name, value] : rows) line(fmt::format("  {:<{}}  {}", name, width, value));
 }
 
+void Console::show_new(std::function<std::vector<std::string>()> notes) {
+  notes_shown_ = notes().size();
+  notes_ = std::move(notes);
+}
+
 void Console::on_step(const train::StepMetrics& metrics, const train::Progress& progress) {
   if (!speaks_) return;
+  if (notes_) {
+    const std::vector<std::string> notes = notes_();
+    while (notes_shown_ < notes.size()) line("note: " + notes[notes_shown_++]);
+  }
   const bool prints = metrics.step == 1 || metrics.step % print_every_ == 0 || metrics.skipped ||
                       metrics.val_loss || progress.step == progress.total_steps;
   if (prints) line(train::progress_line(progress));

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +25,8 @@ class Console : public train::TrainerObserver {
   void table(const std::string& title,
              const std::vector<std::pair<std::string, std::string>>& rows);
   void line(const std::string& text);  // stays on the screen
+  // From now on: what `notes` returns more than now, each once, after the step in which it came.
+  void show_new(std::function<std::vector<std::string>()> notes);
   void on_step(const train::StepMetrics& metrics, const train::Progress& progress) override;
   void on_evaluation(int64_t step, double val_loss, bool best) override;
 
@@ -32,6 +37,8 @@ class Console : public train::TrainerObserver {
   bool terminal_;
   bool live_ = false;
   int64_t print_every_;
+  std::function<std::vector<std::string>()> notes_;
+  size_t notes_shown_ = 0;
   std::chrono::steady_clock::time_point last_drawn_{};
 };
 

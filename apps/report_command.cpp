@@ -76,8 +76,12 @@ std::vector<Line> machine_lines() {
                      no_nccl.empty(), no_nccl});
     lines.push_back({"CUDA driver", why.empty() ? cuda_versions() : "no GPU", why.empty(), why});
     const auto attention = kernels::open_attention_library();
+    const std::string asked = kernels::to_string(kernels::attention_table());
+    const std::string used =
+        asked.empty() ? "not asked: its table has no line yet" : "asked for " + asked;
     lines.push_back({"attention library",
-                     attention.library != nullptr ? attention.library->name() : "own kernels only",
+                     attention.library != nullptr ? attention.library->name() + ", " + used
+                                                  : "own kernels only",
                      attention.library != nullptr, attention.why_not});
   }
   const bool fma = std::find(machine.isa.begin(), machine.isa.end(), "fma") != machine.isa.end();

@@ -27,6 +27,7 @@
 #include "core/device_checks.h"
 #include "core/error.h"
 #include "core/philox.h"
+#include "kernels/attention_library.h"
 #include "train/config/config.h"
 #include "train/data/token_windows.h"
 #include "train/generate.h"
@@ -150,6 +151,9 @@ void show_head(Console& console, const Job& job, const Options& options, comm::W
        {"out", options.out}});
   if (!world.device_collectives().empty()) {
     console.line("collectives: " + world.device_collectives());
+  }
+  if (world.context().device().is_cuda()) {
+    console.line("attention: " + kernels::attention_outlook(engine.precision.dtype));
   }
   if (job.vocabulary_replaced) {
     console.line("note: text is read as bytes, so the model's vocabulary is replaced by 256");
@@ -365,6 +369,8 @@ int train_on(comm::World& world, Job& job, const Options& options) {
   Console console(world.is_main(),
                   job.config.steps_per_print > 0 ? job.config.steps_per_print : 10);
   show_head(console, job, options, world, *input->model);
+  console.show_new(
+      [&context = world.context()] { return context.slot<kernels::LibraryAttention>().notes(); });
   if (!expected.problem.empty()) console.line("note: no predicted time: " + expected.problem);
   for (const std::string& line : expected.lines) console.line(line);
   zero::Engine engine(*input->model, job.config.engine, world,

@@ -4,8 +4,9 @@
 // until the Work is done. One thread issues to a communicator. All ranks of a group issue the same
 // collectives with the same sizes and dtypes in the same order, whatever the streams: a collective
 // matches by its place in that order, so streams may run at different speeds and several
-// collectives at the same time. Communicators never allocate device memory: where a collective
-// needs room, the caller brings `workspace_bytes()` of it.
+// collectives at the same time. Where a collective needs room, the caller brings
+// `workspace_bytes()` of it: communicators allocate no device memory, but for a barrier, which
+// brings no buffer (comm/workspace.h).
 //
 // Note [Ordered reduction]
 // Sums are a specification, not an implementation detail. Elements are converted to f32 (f64 stays

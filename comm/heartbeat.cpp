@@ -9,9 +9,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <system_error>
+#include <thread>
 
 #include "core/error.h"
 
@@ -103,6 +106,28 @@ std::string Heartbeat::table() const {
     text += lines.empty() ? concat("rank ", rank, ": no heartbeat file\n") : lines;
   }
   return text;
+}
+
+// Read by a thread of its own, which nobody can end.
+std::string heartbeats_for_error(const std::shared_ptr<const Heartbeat>& heartbeat) {
+  if (heartbeat == nullptr) return "";
+  try {
+    const auto read = std::make_shared<std::promise<std::string>>();
+    std::future<std::string> table = read->get_future();
+    std::thread([read, heartbeat] {
+      try {
+        read->set_value(heartbeat->table());
+      } catch (...) {
+        read->set_exception(std::current_exception());
+      }
+    }).detach();
+    if (table.wait_for(kHeartbeatReadTime) != std::future_status::ready) {
+      return "\nheartbeats: their folder does not answer";
+    }
+    return concat("\nheartbeats:\n", table.get());
+  } catch (const std::exception&) {  // not even a thread can be had: the text goes without them
+    return "\nheartbeats: cannot be read";
+  }
 }
 
 std::string read_heartbeat(const std::string& directory, int world_rank) {

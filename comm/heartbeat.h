@@ -7,6 +7,7 @@
 //   completed reduce_scatter #16 (4096 x bf16) of world, at 1700000000.119
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -39,6 +40,11 @@ class Heartbeat {
   std::mutex mutex_;
   std::shared_ptr<char> page_;
 };
+
+// For the end of an error's text: a heading and the table; empty where there is no heartbeat. Reads
+// for at most this long, as the folder may be of a machine that hangs and the job is to end.
+inline constexpr std::chrono::milliseconds kHeartbeatReadTime{500};
+std::string heartbeats_for_error(const std::shared_ptr<const Heartbeat>& heartbeat);
 
 // The text of one rank's file without the filling; empty where there is none.
 std::string read_heartbeat(const std::string& directory, int world_rank);

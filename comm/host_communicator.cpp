@@ -45,7 +45,7 @@ void guarded(const Endpoint& endpoint, const Body& body) {
   } catch (const CommError& error) {
     transport.lifeline().raise(error.what());
     if (endpoint.heartbeat == nullptr) throw;
-    throw CommError(concat(error.what(), "\nheartbeats:\n", endpoint.heartbeat->table()));
+    throw CommError(error.what() + heartbeats_for_error(endpoint.heartbeat));
   } catch (const std::exception& error) {
     transport.lifeline().raise(error.what());
     throw;

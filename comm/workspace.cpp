@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "comm/partition.h"
+#include "core/context.h"
 #include "core/error.h"
 
 namespace zinc::comm {
@@ -35,6 +36,11 @@ int64_t workspace_bytes_of(std::string_view backend, Collective collective, int6
   const bool holds_part =
       algorithm == ReduceAlgorithm::native && collective == Collective::reduce_scatter && size > 1;
   return holds_part ? std::max(pieces, part_bytes) : pieces;
+}
+
+Block barrier_room(std::string_view backend, int size, StreamRef stream) {
+  if (backend != "nccl" || size == 1) return {};
+  return Context::current().allocator().allocate(size, Tier::device, Label::communication, stream);
 }
 
 }  // namespace zinc::comm

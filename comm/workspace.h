@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "comm/communicator.h"
+#include "core/allocator.h"
 
 namespace zinc::comm {
 
@@ -27,5 +28,9 @@ int64_t nccl_piece_bytes(int64_t part_bytes, int size);
 int64_t workspace_bytes_of(std::string_view backend, Collective collective, int64_t bytes,
                            DType dtype, int size,
                            ReduceAlgorithm algorithm = ReduceAlgorithm::ordered);
+
+// What a barrier between devices takes from the current context's allocator and gives back in the
+// order of `stream`: NCCL has none, so a byte of every rank is gathered. Empty: no memory.
+Block barrier_room(std::string_view backend, int size, StreamRef stream);
 
 }  // namespace zinc::comm

@@ -133,6 +133,12 @@ void run_backward_on_cuda(const AttentionProblem& p, const AttentionGradients& g
 
 }  // namespace
 
+std::string attention_outlook(DType dtype) {
+  LibraryAttention::Backend device;
+  if constexpr (kHasCudaKernels) device = cuda::attention_backend();
+  return Context::current().slot<LibraryAttention>().outlook(dtype, device);
+}
+
 LibraryAttention::Opened open_attention_library() {
   if constexpr (kHasCudaKernels) {
     return cuda::open_cudnn();

@@ -38,6 +38,15 @@ std::string text_of(const AttentionKey& key) {
 
 std::span<const AttentionRule> attention_table() { return {}; }
 
+std::string to_string(std::span<const AttentionRule> rules) {
+  std::string text;
+  for (const AttentionRule& rule : rules) {
+    text += concat(text.empty() ? "" : "; ", to_string(rule.dtype), ", head size ", rule.head_size,
+                   rule.causal ? ", causal" : ", full", ", from ", rule.min_keys, " keys");
+  }
+  return text;
+}
+
 AttentionKey::AttentionKey(const AttentionProblem& p, const HeadsView& out, bool with_lse)
     : B(p.B),
       Tq(p.Tq),
@@ -55,24 +64,33 @@ AttentionKey::AttentionKey(const AttentionProblem& p, const HeadsView& out, bool
   }
 }
 
-// q, k and v in one buffer, as training has them; a length that no tile divides.
-AttentionKey kind_of(const AttentionKey& key) {
-  AttentionKey kind = key;
-  kind.B = 2;
-  kind.G = key.H == key.G ? 2 : 1;
-  kind.H = 2;
-  kind.Tq = kind.Tk = 136;
-  kind.lse = true;
-  const int64_t row = (kind.H + 2 * kind.G) * kind.D;
+namespace {
+
+// q, k and v in one buffer, as training has them.
+AttentionKey small_problem(const AttentionKey& key, int64_t batch, int64_t tokens) {
+  AttentionKey small = key;
+  small.B = batch;
+  small.G = key.H == key.G ? 2 : 1;
+  small.H = 2;
+  small.Tq = small.Tk = tokens;
+  small.lse = true;
+  const int64_t row = (small.H + 2 * small.G) * small.D;
   for (size_t i = 0; i < 9; i += 3) {
-    kind.strides[i] = kind.Tq * row;
-    kind.strides[i + 1] = row;
-    kind.strides[i + 2] = kind.D;
+    small.strides[i] = tokens * row;
+    small.strides[i + 1] = row;
+    small.strides[i + 2] = small.D;
   }
-  kind.strides[9] = kind.Tq * kind.H * kind.D;
-  kind.strides[10] = kind.H * kind.D;
-  kind.strides[11] = kind.D;
-  return kind;
+  small.strides[9] = tokens * small.H * small.D;
+  small.strides[10] = small.H * small.D;
+  small.strides[11] = small.D;
+  return small;
+}
+
+}  // namespace
+
+// Tiles of anyone's kernels have 64 or 128 rows and columns.
+std::array<AttentionKey, 3> small_problems(const AttentionKey& key) {
+  return {small_problem(key, 2, 40), small_problem(key, 2, 136), small_problem(key, 1, 384)};
 }
 
 int64_t LibraryAttention::workspace_bytes(const AttentionProblem& p) const {
@@ -92,6 +110,11 @@ void LibraryAttention::note(std::string line) {
   }
 }
 
+LibraryAttention::Backend LibraryAttention::backend_of(const Backend& device) const {
+  return {.open = backend_.open ? backend_.open : device.open,
+          .check = backend_.check ? backend_.check : device.check};
+}
+
 bool LibraryAttention::open(const Backend& backend) {
   if (!was_opened_) {
     was_opened_ = true;
@@ -106,25 +129,44 @@ bool LibraryAttention::open(const Backend& backend) {
   return opened_.library != nullptr;
 }
 
+std::string LibraryAttention::outlook(DType dtype, const Backend& device) {
+  if (choice_ == AttentionChoice::own) return "zinc's own kernels, chosen by name";
+  std::vector<AttentionRule> rules;
+  for (const AttentionRule& rule : table_) {
+    if (rule.dtype == dtype) rules.push_back(rule);
+  }
+  const bool by_name = choice_ == AttentionChoice::library;
+  if (!by_name && rules.empty()) {
+    return concat("zinc's own kernels: no line of the library's table is about ", to_string(dtype),
+                  " (docs/kernels.md)");
+  }
+  if (!open(backend_of(device))) return concat("zinc's own kernels: ", opened_.why_not);
+  return concat(opened_.library->name(), " for ",
+                by_name ? "all that it takes, by name" : to_string(rules),
+                ", if it agrees with zinc's own kernels at its first use; these for the rest");
+}
+
 bool LibraryAttention::agrees(const AttentionKey& key, std::byte* workspace, StreamRef stream,
                               const Backend& backend) {
-  const AttentionKey kind = kind_of(key);
-  auto found = checked_.find(kind);
-  if (found == checked_.end()) {
-    found = checked_.emplace(kind, backend.check(*opened_.library, kind, workspace, stream)).first;
+  for (const AttentionKey& small : small_problems(key)) {
+    auto found = checked_.find(small);
+    if (found == checked_.end()) {
+      std::string difference = backend.check(*opened_.library, small, workspace, stream);
+      found = checked_.emplace(small, std::move(difference)).first;
+    }
+    if (found->second.empty()) continue;
+    const std::string line = concat(opened_.library->name(), " differs from zinc's own attention (",
+                                    text_of(small), ", ", small.Tq, " tokens): ", found->second);
+    if (choice_ == AttentionChoice::library) throw CudaError(line);
+    note(line + "; own kernels take it");
+    return false;
   }
-  if (found->second.empty()) return true;
-  const std::string line = concat(opened_.library->name(), " differs from zinc's own attention (",
-                                  text_of(kind), "): ", found->second);
-  if (choice_ == AttentionChoice::library) throw CudaError(line);
-  note(line + "; own kernels take it");
-  return false;
+  return true;
 }
 
 bool LibraryAttention::run_forward(const AttentionProblem& p, const HeadsView& out, float* lse,
                                    std::byte* workspace, StreamRef stream, const Backend& device) {
-  const Backend backend{.open = backend_.open ? backend_.open : device.open,
-                        .check = backend_.check ? backend_.check : device.check};
+  const Backend backend = backend_of(device);
   if (!open(backend) || !is_aligned(p, out)) return false;
   const AttentionKey key(p, out, lse != nullptr);
   auto found = plans_.find(key);

@@ -2,11 +2,11 @@
 // takes which problem, and the check without which nobody does.
 //
 // The library is asked where the context's choice says so: by the table, or by name. Before its
-// first plan of a kind (dtype, head size, mask, grouping) runs, a small problem of that kind is
-// computed by both; where they differ by more than the tolerance, or two runs of the library differ
-// in a bit, our own kernels take that kind for good, and notes() has a line about it. Everything
-// here depends on shapes, strides, alignment, GPU and library alone, so that every rank and every
-// run choose alike.
+// first plan of a kind (dtype, head size, mask, grouping) runs, small problems of that kind, within
+// a tile and over several, are computed by both; where they differ by more than the tolerance, or
+// two runs of the library differ in a bit, our own kernels take that kind for good, and notes() has
+// a line about it. Everything here depends on shapes, strides, alignment, GPU and library alone, so
+// that every rank and every run choose alike.
 //
 // Forward only. Of the libraries that were looked at (cuDNN 9.19 and 9.26) none accepts its
 // backward operation for sm_90, and none promises the same bits twice; what backward needs from
@@ -78,8 +78,11 @@ struct AttentionRule {
   int64_t min_keys = 0;
 };
 // A line stands here when `zinc bench kernels` has measured it on a GPU ("cuDNN" among its
-// baselines). None has been: the table is empty.
+// baselines); docs/kernels.md has the way from a result to a line. None has been: the table is
+// empty.
 std::span<const AttentionRule> attention_table();
+// For a person: "bf16, head size 64, causal, from 1024 keys; ..."; "" where there is no line.
+std::string to_string(std::span<const AttentionRule> rules);
 
 // A problem that is asked takes this workspace, so that a plan does not depend on the build: the
 // library's own, and the arrays of the check behind it.
@@ -93,9 +96,9 @@ class LibraryAttention {
     std::shared_ptr<AttentionLibrary> library;
     std::string why_not;  // where there is none, with the cure
   };
-  // "" where the library agrees with our own kernels on a small problem of the key's kind, else how
-  // it differs. May wait for the stream; `workspace` holds both parts.
-  using Check = std::function<std::string(AttentionLibrary& library, const AttentionKey& kind,
+  // "" where the library agrees with our own kernels on the problem `small`, one of
+  // small_problems(), else how it differs. May wait for the stream; `workspace` holds both parts.
+  using Check = std::function<std::string(AttentionLibrary& library, const AttentionKey& small,
                                           std::byte* workspace, StreamRef stream)>;
   struct Backend {
     std::function<Opened()> open;
@@ -117,6 +120,9 @@ class LibraryAttention {
   bool run_forward(const AttentionProblem& p, const HeadsView& out, float* lse,
                    std::byte* workspace, StreamRef stream, const Backend& device);
 
+  // For a person, before anything runs: who takes attention of this dtype, and why. Opens the
+  // library where it would be asked. Throws as run_forward() where it was chosen by name.
+  std::string outlook(DType dtype, const Backend& device);
   // What a person should know: a library that was asked and is missing, refused or wrong.
   const std::vector<std::string>& notes() const { return notes_; }
   size_t num_plans() const { return plans_.size(); }
@@ -124,6 +130,7 @@ class LibraryAttention {
 
  private:
   void note(std::string line);
+  Backend backend_of(const Backend& device) const;
   bool open(const Backend& backend);
   bool agrees(const AttentionKey& key, std::byte* workspace, StreamRef stream,
               const Backend& backend);
@@ -133,16 +140,20 @@ class LibraryAttention {
   Backend backend_;
   bool was_opened_ = false;
   Opened opened_;
-  std::map<AttentionKey, std::string> checked_;                   // of a kind: how it differs
+  std::map<AttentionKey, std::string> checked_;                   // small: how they differ
   std::map<AttentionKey, std::unique_ptr<AttentionPlan>> plans_;  // null: refused
   std::vector<std::string> notes_;
   int64_t num_runs_ = 0;
 };
 
+// outlook() of the current context, which is of a GPU.
+std::string attention_outlook(DType dtype);
+
 // This build's library, with a handle on the calling thread's GPU, or why there is none.
 LibraryAttention::Opened open_attention_library();
 
-// The kind of a key: the small problem that stands for it in the check.
-AttentionKey kind_of(const AttentionKey& key);
+// What stands for a key's kind in the check: a length within a tile of queries or keys, one of a
+// tile and a tail, one of several whole tiles; the same for all keys of the kind.
+std::array<AttentionKey, 3> small_problems(const AttentionKey& key);
 
 }  // namespace zinc::kernels

@@ -1,7 +1,5 @@
 #include "comm/nccl/clique.h"
 
-#include <cuda_runtime_api.h>
-
 #include <optional>
 #include <thread>
 #include <utility>
@@ -10,7 +8,6 @@
 #include "comm/nccl/checked.h"
 #include "comm/nccl/library.h"
 #include "comm/transport.h"
-#include "core/cuda/status.h"
 #include "core/cuda_backend.h"
 
 namespace zinc::comm {
@@ -28,7 +25,6 @@ ncclUniqueId new_clique_id() {
 
 Clique::Clique(CliqueOptions options) : options_(std::move(options)) {
   use_cuda_device(options_.device);
-  cuda::check(cudaMalloc(&token_, static_cast<size_t>(options_.size)), "memory for NCCL's barrier");
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   try {
@@ -37,20 +33,11 @@ Clique::Clique(CliqueOptions options) : options_(std::move(options)) {
     settle("NCCL's start");
   } catch (...) {
     break_off();
-    release_token();
     throw;
   }
 }
 
-Clique::~Clique() {
-  break_off();
-  release_token();
-}
-
-void Clique::release_token() noexcept {
-  if (token_ != nullptr) cudaFree(token_);
-  token_ = nullptr;
-}
+Clique::~Clique() { break_off(); }
 
 void Clique::run(std::string_view what, const std::function<void(ncclComm_t)>& calls) {
   {

@@ -47,17 +47,13 @@ class Clique {
   // What has failed since, as far as NCCL knows; empty: nothing.
   std::string fault();
 
-  void* token() const { return token_; }  // device memory, one byte for each member
-
  private:
   // Waits for what NCCL does in the background.
   void settle(std::string_view what);
-  void release_token() noexcept;
 
   CliqueOptions options_;
   std::mutex mutex_;  // of comm_: a thread that watches may abort it at any time
   ncclComm_t comm_ = nullptr;
-  void* token_ = nullptr;
 };
 
 // A new clique's name, made by one member and carried to the others.

@@ -202,7 +202,8 @@ class Nccl final : public Communicator {
   Work barrier(StreamRef stream) override {
     return issue({.operation = Operation::barrier}, stream, [&](const std::string& what) {
       if (size() == 1) return;
-      auto* token = static_cast<std::byte*>(clique_->token());
+      const Block room = barrier_room(backend(), size(), stream);
+      auto* token = static_cast<std::byte*>(room.data());
       clique_->run(what, [&](ncclComm_t comm) {
         check_nccl(nccl().all_gather(token + rank(), token, 1, ncclUint8, comm, native(stream)),
                    "ncclAllGather", comm);

@@ -35,8 +35,8 @@ std::string nccl_version();
 // What ranks issued is not compared: where it differs, the deadline passes. A thread watches what
 // is under way. A failure of NCCL, a deadline that passes while this rank's own stream has come to
 // the collective, and the news of another rank's failure abort NCCL here and fail the device with
-// CommError (core/cuda_backend.h). NCCL's own memory is not counted by zinc's allocators. Bytes are
-// counted at the issue.
+// CommError (core/cuda_backend.h). NCCL's own memory is not counted by zinc's allocators; a
+// barrier's is. Bytes are counted at the issue.
 std::unique_ptr<Communicator> make_nccl(std::unique_ptr<HostCommunicator> host, Device device);
 
 }  // namespace zinc::comm

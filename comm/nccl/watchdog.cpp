@@ -1,6 +1,5 @@
 #include "comm/nccl/watchdog.h"
 
-#include <future>
 #include <utility>
 
 #include "comm/transport.h"
@@ -11,7 +10,6 @@ namespace zinc::comm {
 namespace {
 
 constexpr auto kLookInterval = std::chrono::milliseconds(10);
-constexpr auto kTableTime = std::chrono::seconds(2);
 
 std::string describe(const Flight& flight) {
   return flight.message.empty() ? to_string(flight.terms) : flight.message;
@@ -150,32 +148,10 @@ void Watchdog::expire(const Flight& flight) {
   give_up(text);
 }
 
-// Read by a thread of its own: a folder that hangs must not hold up the abort.
-std::string Watchdog::heartbeats() const {
-  if (heartbeat_ == nullptr) return "";
-  try {
-    const auto read = std::make_shared<std::promise<std::string>>();
-    std::future<std::string> table = read->get_future();
-    std::thread([read, heartbeat = heartbeat_] {
-      try {
-        read->set_value(heartbeat->table());
-      } catch (...) {
-        read->set_exception(std::current_exception());
-      }
-    }).detach();
-    if (table.wait_for(kTableTime) != std::future_status::ready) {
-      return "\nheartbeats: their folder does not answer";
-    }
-    return concat("\nheartbeats:\n", table.get());
-  } catch (const std::exception&) {  // not even a thread can be had: the text goes without them
-    return "\nheartbeats: cannot be read";
-  }
-}
-
 void Watchdog::give_up(const std::string& why) noexcept {
   if (gave_up_.exchange(true)) return;
   try {
-    fail_(std::make_exception_ptr(CommError(why + heartbeats())));
+    fail_(std::make_exception_ptr(CommError(why + heartbeats_for_error(heartbeat_))));
   } catch (...) {  // out of memory: the abort counts, not its text
   }
   std::vector<std::weak_ptr<Clique>> cliques;

@@ -70,7 +70,6 @@ class Watchdog {
   bool is_done(const Flight& flight);
   std::string fault_of_cliques();
   void expire(const Flight& flight);
-  std::string heartbeats() const;  // for an error's text
 
   const Device device_;
   const std::shared_ptr<Lifeline> lifeline_;

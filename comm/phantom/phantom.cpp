@@ -74,7 +74,10 @@ class Phantom final : public Communicator {
     return queue("receive", stream, {0, data.bytes()});
   }
 
-  Work barrier(StreamRef stream) override { return queue("barrier", stream, {}); }
+  Work barrier(StreamRef stream) override {
+    const Block room = barrier_room(options_.imitates, size(), stream);
+    return queue("barrier", stream, {});
+  }
 
   int64_t workspace_bytes(Collective collective, int64_t bytes, DType dtype) const override {
     return workspace_bytes_of(options_.imitates, collective, bytes, dtype, size(),

@@ -20,8 +20,8 @@ LibraryAttention::Opened open_cudnn();
 // "" where the library that is found accepts the graph of this problem, which needs no GPU.
 std::string why_no_cudnn_graph(const AttentionKey& key);
 // attention_library_check.cpp: out and lse of a small problem by run_attention_forward() and by the
-// library, twice.
-std::string check_attention_library(AttentionLibrary& library, const AttentionKey& kind,
+// library, twice: all that backward takes from forward.
+std::string check_attention_library(AttentionLibrary& library, const AttentionKey& small,
                                     std::byte* workspace, StreamRef stream);
 inline LibraryAttention::Backend attention_backend() {
   return {.open = open_cudnn, .check = check_attention_library};

@@ -5,6 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "apps/console.h"
+#include "core/cuda_backend.h"
+#include "core/error.h"
+#include "kernels/attention_library.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
 #include "train/json/parser.h"
@@ -59,6 +63,43 @@ TEST(WallClockBreakdown, IsOffByDefault) {
   EXPECT_TRUE(output.times.empty());
   ASSERT_EQ(output.metrics.size(), 5U);
   for (const auto& step : output.metrics) EXPECT_EQ(step.find("breakdown"), nullptr);
+}
+
+TEST(AttentionLine, TheHeadOfARunOnAGpuSaysWhoseKernelsItTakes) {
+  if (!why_no_cuda_device().empty()) GTEST_SKIP() << "needs a GPU";
+  const TrainingFolder folder;
+  CommandProcess process(folder.train({"--device", "cuda", "--dtype", "bf16"}));
+  const bool empty = kernels::attention_table().empty();
+  EXPECT_TRUE(process.wait_for_output(
+      empty ? "\nattention: zinc's own kernels: no line of the library's table is about bf16"
+            : "\nattention: "));
+}
+
+TEST(AttentionLine, ARunOnCpusHasNone) {
+  const TrainingFolder folder;
+  const Ended ended = run_zinc(folder.train({"--steps", "1"}));
+  EXPECT_EQ(ended.out.find("attention: "), std::string::npos) << to_string(ended);
+}
+
+// Those that are known at the head are said there.
+TEST(ConsoleNotes, AreShownOnce_AfterTheStepInWhichTheyCome) {
+  std::vector<std::string> notes{"known"};
+  testing::internal::CaptureStdout();
+  {
+    Console console(true, 1);
+    console.show_new([&] { return notes; });
+    for (int64_t step = 1; step <= 3; ++step) {
+      if (step == 2) notes.push_back("the library is wrong");
+      console.line(concat("before ", step));
+      console.on_step({.step = step}, {});
+    }
+  }
+  std::string said;
+  std::istringstream text(testing::internal::GetCapturedStdout());
+  for (std::string line; std::getline(text, line);) {
+    if (line.starts_with("before") || line.starts_with("note")) said += line + "\n";
+  }
+  EXPECT_EQ(said, "before 1\nbefore 2\nnote: the library is wrong\nbefore 3\n");
 }
 
 // The tiny GPT-2 of these tests has 16 positions.

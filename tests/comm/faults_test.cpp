@@ -18,6 +18,7 @@
 #include "comm/local/local.h"
 #include "comm/single/single.h"
 #include "tests/comm/rank_data.h"
+#include "tests/comm/rank_errors.h"
 
 namespace zinc::comm::testing {
 namespace {
@@ -33,36 +34,19 @@ enum class Way { direct, staged };
 
 class Faults : public ::testing::TestWithParam<std::tuple<Way, ContextOptions::Execution>> {
  protected:
-  // Runs `body` on every rank and returns what CommError each rank got; a rank whose body returns
-  // has none. The errors of ranks do not reach run_ranks, so all of them are kept.
   std::map<int, std::string> errors_of(int size, milliseconds deadline,
                                        const std::function<void(const Rank&)>& body) {
     const auto [way, execution] = GetParam();
-    std::map<int, std::string> errors;
-    std::mutex mutex;
-    run_ranks(make_local_group(size, way == Way::staged ? 1024 : 0),
-              {.num_threads = 1,
-               .bind_threads = false,
-               .execution = execution,
-               .shuffle_seed = 3,
-               .deadline = deadline},
-              [&](World& world) {
-                try {
-                  body({.group = world.communicator(), .context = world.context()});
-                } catch (const CommError& error) {
-                  const std::lock_guard lock(mutex);
-                  errors[world.rank()] = error.what();
-                }
-              });
-    return errors;
+    return errors_of_ranks(
+        make_local_group(size, way == Way::staged ? 1024 : 0),
+        {.num_threads = 1,
+         .bind_threads = false,
+         .execution = execution,
+         .shuffle_seed = 3,
+         .deadline = deadline},
+        [&](World& world) { body({.group = world.communicator(), .context = world.context()}); });
   }
 };
-
-void all_gather(const Rank& rank, int64_t n) {
-  auto shard = values_of<float>(rank.rank(), n, 1);
-  std::vector<float> out(static_cast<size_t>(n * rank.size()));
-  rank.group.all_gather({view_of(shard), view_of(out)}, rank.gather()).wait();
-}
 
 TEST_P(Faults, Deadline_SleepingRank_IsNamed) {
   const auto begin = Clock::now();

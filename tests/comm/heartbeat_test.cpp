@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +15,7 @@
 
 #include "comm/local/local.h"
 #include "core/error.h"
+#include "tests/comm/heartbeat_folder.h"
 #include "tests/comm/rank_data.h"
 
 namespace zinc::comm::testing {
@@ -24,14 +26,8 @@ using ::testing::HasSubstr;
 
 class HeartbeatFiles : public ::testing::Test {
  protected:
-  HeartbeatFiles() {
-    const std::string name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    directory_ = ::testing::TempDir() + "zinc_" + name + std::to_string(::getpid());
-    std::filesystem::remove_all(directory_);
-  }
-  ~HeartbeatFiles() override { std::filesystem::remove_all(directory_); }
-
-  std::string directory_;
+  HeartbeatFolder folder_;
+  const std::string& directory_ = folder_.path();
 };
 
 TEST_F(HeartbeatFiles, LocalRanks_TellTheirLastCollectives) {
@@ -49,6 +45,38 @@ TEST_F(HeartbeatFiles, LocalRanks_TellTheirLastCollectives) {
                             HasSubstr("issued    barrier #2 of world, at "),
                             HasSubstr("completed barrier #2 of world, at ")));
   }
+}
+
+TEST_F(HeartbeatFiles, AFolderThatHangs_HoldsNoErrorUp) {
+  const ConnectOptions options{.num_threads = 1,
+                               .deadline = std::chrono::milliseconds(100),
+                               .heartbeat_directory = directory_};
+  std::string text;
+  std::atomic<bool> ended = false;
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    run_local_ranks(2, options, [&](World& world) {
+      const StreamRef stream = world.context().stream(StreamRole::gather);
+      world.communicator().barrier(stream).wait();
+      if (world.rank() == 0) folder_.hang_at(1);
+      world.communicator().barrier(stream).wait();
+      if (world.rank() == 1) {
+        while (!ended) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        return;
+      }
+      try {
+        world.communicator().barrier(stream).wait();
+      } catch (...) {
+        ended = true;
+        throw;
+      }
+    });
+  } catch (const CommError& error) {
+    text = error.what();
+  }
+  EXPECT_THAT(text, AllOf(HasSubstr("waiting for rank 1"), HasSubstr("folder does not answer")));
+  // Less than the 3 s that a dead rank may take to end a job, its deadline and the test's own time.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(2000));
 }
 
 TEST_F(HeartbeatFiles, MissedDeadline_ShowsWhereEveryRankWas) {

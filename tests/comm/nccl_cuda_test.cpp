@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -17,10 +18,13 @@
 
 #include "comm/local/local.h"
 #include "comm/nccl/nccl_communicator.h"
+#include "comm/phantom/phantom.h"
 #include "core/cuda_backend.h"
 #include "core/transfer.h"
 #include "tests/comm/checks.h"
+#include "tests/comm/heartbeat_folder.h"
 #include "tests/comm/on_gpu.h"
+#include "tests/comm/rank_errors.h"
 #if defined(ZINC_CUDA_EMULATED)
 #include "tests/emulator/nccl.h"
 #include "tests/emulator/runtime.h"
@@ -199,28 +203,54 @@ TEST(GpuNccl, NativeSums_AreOfTheLibrarysOwnOrder) {
   }
 }
 
-// What CommError each rank got; a rank whose body returns has none.
 std::map<int, std::string> errors_of(int size, milliseconds deadline,
                                      const std::function<void(const Rank&)>& body) {
   const EmulatedGpus gpus(size);
-  std::map<int, std::string> errors;
-  std::mutex mutex;
-  run_ranks(make_local_group(size), options_of(deadline), [&](World& world) {
-    try {
-      const auto group = group_of_all(world);
-      body({.group = *group, .context = world.context()});
-    } catch (const CommError& error) {
-      const std::lock_guard lock(mutex);
-      errors[world.rank()] = error.what();
-    }
+  return errors_of_ranks(make_local_group(size), options_of(deadline), [&](World& world) {
+    const auto group = group_of_all(world);
+    body({.group = *group, .context = world.context()});
   });
-  return errors;
 }
 
-void all_gather(const Rank& rank, int64_t n) {
-  auto shard = values_of<float>(rank.rank(), n, 1);
-  std::vector<float> out(static_cast<size_t>(n * rank.size()));
-  rank.group.all_gather({view_of(shard), view_of(out)}, rank.gather()).wait();
+// Groups and barriers too: cudaMalloc has given what the allocators took, and a plan counts it.
+TEST(GpuNccl, AllMemoryIsTheAllocators_AsThePhantomHasIt) {
+  constexpr int kWorld = 3;
+  const EmulatedGpus gpus(kWorld);
+  const int64_t before = emulator::device_memory_bytes();
+  std::vector<MemoryReport> real(kWorld);
+  std::barrier threads(kWorld);
+  run_ranks(make_local_group(kWorld), options_of(seconds(60)), [&](World& world) {
+    const Block kept = world.context().allocate(1000, Label::parameters);
+    const auto group = world.communicator().split(world.rank() / 2, 0);
+    for (Communicator* one : {&world.communicator(), group.get()}) {
+      one->barrier(world.context().stream(StreamRole::gather)).wait();
+      one->barrier(world.context().stream(StreamRole::reduce)).wait();
+    }
+    world.context().synchronize();
+    real[static_cast<size_t>(world.rank())] = world.context().allocator().report();
+    threads.arrive_and_wait();
+    int64_t reserved = 0;
+    for (const MemoryReport& report : real) {
+      reserved += report.reserved[static_cast<size_t>(Tier::device)].live;
+    }
+    EXPECT_EQ(emulator::device_memory_bytes() - before, reserved);
+    threads.arrive_and_wait();
+  });
+  Context context({.device = {.kind = DeviceKind::cuda, .index = 0, .meta = true}});
+  const ContextScope scope(context);
+  const auto phantom =
+      make_phantom({.size = kWorld, .imitates = "nccl", .device = context.device()});
+  const Block kept = context.allocate(1000, Label::parameters);
+  for (const StreamRole role : {StreamRole::gather, StreamRole::reduce}) {
+    phantom->barrier(context.stream(role));
+  }
+  const MemoryReport planned = context.allocator().report();
+  EXPECT_EQ(planned.at(Tier::device, Label::communication).peak, kBlockAlignment);
+  for (const MemoryReport& report : real) {
+    EXPECT_EQ(report.at(Tier::device).peak, planned.at(Tier::device).peak);
+    EXPECT_EQ(report.at(Tier::device).live, planned.at(Tier::device).live);
+    EXPECT_EQ(report.reserved[0].peak, planned.reserved[0].peak);
+  }
 }
 
 TEST(GpuNcclFaults, Deadline_RankThatDoesNotCome_IsNamedByAll) {
@@ -255,6 +285,47 @@ TEST(GpuNcclFaults, Deadline_RankThatNeverStarts_EndsTheStart) {
   }
   emulator::set_nccl_absent_rank(-1);
   EXPECT_THAT(text, HasSubstr("NCCL's start: no progress for 500 ms: waiting for rank"));
+}
+
+// A rank is killed while the folder of the heartbeats hangs. NCCL says so at once; of the 3 s that
+// such a job has to end, the processes and their launcher need the larger part.
+TEST(GpuNcclFaults, ARankThatDies_EndsTheOthersInTime_WhateverTheHeartbeats) {
+  constexpr int kWorld = 3;
+  const EmulatedGpus gpus(kWorld);
+  HeartbeatFolder folder;
+  std::vector<std::shared_ptr<Heartbeat>> heartbeats;
+  for (int rank = 0; rank < kWorld; ++rank) {
+    heartbeats.push_back(std::make_shared<Heartbeat>(folder.path(), rank, kWorld));
+  }
+  std::atomic<int> others_know = 0;
+  std::atomic<std::chrono::steady_clock::time_point> died{};
+  const auto errors = errors_of_ranks(
+      make_local_group(kWorld, 0, heartbeats), options_of(seconds(60)), [&](World& world) {
+        const auto group = group_of_all(world);
+        const Rank rank{.group = *group, .context = world.context()};
+        all_gather(rank, 10);
+        if (rank.rank() == 1) {
+          folder.hang_at(1);
+          std::this_thread::sleep_for(milliseconds(50));
+          died = std::chrono::steady_clock::now();
+          emulator::fail_nccl("the process of rank 1 has gone");
+          while (others_know < kWorld - 1) std::this_thread::sleep_for(milliseconds(5));
+          return;
+        }
+        try {
+          all_gather(rank, 10);
+        } catch (const CommError&) {
+          EXPECT_LT(std::chrono::steady_clock::now() - died.load(), milliseconds(1500));
+          ++others_know;
+          throw;
+        }
+        ++others_know;
+      });
+  ASSERT_EQ(errors.size(), 2u);
+  for (const auto& [rank, text] : errors) {
+    EXPECT_THAT(text, AllOf(HasSubstr("the process of rank 1 has gone"),
+                            HasSubstr("heartbeats: their folder does not answer")));
+  }
 }
 
 TEST(GpuNcclFaults, Abort_WhileOthersWait_WakesAll) {

@@ -316,6 +316,15 @@ ncclResult_t add(NcclComm* comm, const Call& call) {
 }  // namespace
 
 void set_nccl_absent_rank(int rank) { absent_rank = rank; }
+void fail_nccl(const std::string& why) {
+  const std::lock_guard all(meetings_mutex);
+  for (const auto& [number, known] : meetings) {
+    const std::shared_ptr<Meeting> meeting = known.lock();
+    if (meeting == nullptr) continue;
+    const std::lock_guard lock(meeting->mutex);
+    meeting->fault = why;
+  }
+}
 
 }  // namespace zinc::emulator
 

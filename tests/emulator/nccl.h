@@ -1,9 +1,14 @@
 // tests/emulator/nccl.h: planted faults of the emulated NCCL (tests/emulator/nccl.cpp).
 #pragma once
 
+#include <string>
+
 namespace zinc::emulator {
 
 // This rank never joins a communicator; -1: all do.
 void set_nccl_absent_rank(int rank);
+
+// What NCCL says of a peer whose process has gone: every communicator there is fails with `why`.
+void fail_nccl(const std::string& why);
 
 }  // namespace zinc::emulator

@@ -25,11 +25,13 @@ struct RuntimeGraph {
 
 class RuntimeStream {
  public:
-  RuntimeStream(std::shared_ptr<ShuffledExecutor> executor, std::unique_ptr<Stream> lane)
-      : executor_(std::move(executor)), lane_(std::move(lane)) {}
+  RuntimeStream(std::shared_ptr<ShuffledExecutor> executor, std::unique_ptr<Stream> lane,
+                int number)
+      : executor_(std::move(executor)), lane_(std::move(lane)), number_(number) {}
   ~RuntimeStream() { queue(); }
 
   ShuffledExecutor* executor() const { return executor_.get(); }
+  int number() const { return number_; }
   // With what was put off before.
   Stream* queue() {
     for (Stream::Task& task : std::exchange(put_off_, {}))
@@ -77,6 +79,7 @@ class RuntimeStream {
  private:
   std::shared_ptr<ShuffledExecutor> executor_;
   std::unique_ptr<Stream> lane_;
+  const int number_;  // among the streams that its thread has made, from 0
   std::vector<Stream::Task> put_off_;
   std::shared_ptr<Capture> capture_;
   size_t lane_of_capture_ = 0;
@@ -87,6 +90,7 @@ struct RuntimeEvent {
   Event event;
   std::shared_ptr<Capture> captured;  // by which it was recorded instead
   Capture::Mark mark;
+  int stream = -1;  // number() of the one that recorded it
   // For threads other than that of the streams, which cannot make them progress.
   const ShuffledExecutor* executor = nullptr;
   std::shared_ptr<std::atomic<bool>> reached;
@@ -138,6 +142,10 @@ class Memory {
     if (first + bytes > next->first + next->second.bytes) return cudaMemoryTypeUnregistered;
     return next->second.on_device ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
   }
+  int64_t used() const {
+    const std::lock_guard lock(mutex_);
+    return used_;
+  }
   void set_limit(int64_t bytes) {
     const std::lock_guard lock(mutex_);
     limit_ = bytes;
@@ -161,13 +169,16 @@ Memory& memory() {
 
 std::atomic<int64_t> device_synchronizations{0};
 std::atomic<int64_t> host_waits{0};
+std::atomic<int64_t> memory_calls{0};
 std::atomic<int> num_devices{1};
 std::atomic<int> compute_capability{9};
 std::atomic<uint64_t> default_seed{0};
 std::atomic<ShuffledExecutor::Order> default_order{ShuffledExecutor::Order::by_seed};
 std::atomic<bool> ignores_stream_waits{false};
+std::atomic<int> ignores_waits_for{-1};
 thread_local std::shared_ptr<ShuffledExecutor> thread_executor;
 thread_local int thread_device = 0;
+thread_local int thread_streams = 0;   // made so far
 thread_local int thread_captures = 0;  // under way, of streams of this thread
 thread_local std::map<const Capture*, RuntimeStream*> origins;  // of those
 thread_local cudaStreamCaptureMode thread_capture_mode = cudaStreamCaptureModeGlobal;
@@ -196,6 +207,11 @@ bool breaks_capture() {
   return thread_captures > 0 && thread_capture_mode != cudaStreamCaptureModeRelaxed;
 }
 
+// Whether waits for the event are left out on purpose.
+bool is_ignored(const RuntimeEvent& event) {
+  return ignores_stream_waits || (event.stream >= 0 && event.stream == ignores_waits_for);
+}
+
 bool is_device(int device) { return device >= 0 && device < num_devices; }
 
 cudaError_t synchronize_device() {
@@ -216,9 +232,12 @@ void set_default_schedule(uint64_t seed, ShuffledExecutor::Order order) {
 bool is_capturing(const RuntimeStream* stream) { return stream->is_capturing(); }
 void put_off(RuntimeStream* stream, MakeTask make) { stream->put_off(std::move(make)); }
 void set_ignores_stream_waits(bool ignores) { ignores_stream_waits = ignores; }
+void set_ignores_waits_for(int number) { ignores_waits_for = number; }
 int64_t num_device_synchronizations() { return device_synchronizations; }
 int64_t num_host_waits() { return host_waits; }
+int64_t num_memory_calls() { return memory_calls; }
 void set_device_memory_bytes(int64_t bytes) { memory().set_limit(bytes); }
+int64_t device_memory_bytes() { return memory().used(); }
 void set_compute_capability(int major) { compute_capability = major; }
 void set_num_devices(int count) { num_devices = count; }
 
@@ -308,9 +327,11 @@ cudaError_t cudaDeviceSynchronize() {
 }
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
+  ++memory_calls;
   return breaks_capture() ? cudaErrorStreamCaptureUnsupported : memory().take(data, bytes, true);
 }
 cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
+  ++memory_calls;
   return breaks_capture() ? cudaErrorStreamCaptureUnsupported : memory().take(data, bytes, false);
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* data) {
@@ -318,12 +339,14 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* data) {
+  ++memory_calls;
   if (breaks_capture()) return cudaErrorStreamCaptureUnsupported;
   if (data == nullptr) return cudaSuccess;
   synchronize_device();
   return memory().give(data, true);
 }
 cudaError_t cudaFreeHost(void* data) {
+  ++memory_calls;
   if (breaks_capture()) return cudaErrorStreamCaptureUnsupported;
   if (data == nullptr) return cudaSuccess;
   synchronize_device();
@@ -354,7 +377,8 @@ cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t st
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   std::unique_ptr<zinc::Stream> lane = executor_of_thread().make_stream("cuda", 0, nullptr);
-  *stream = std::make_unique<RuntimeStream>(thread_executor, std::move(lane)).release();
+  *stream =
+      std::make_unique<RuntimeStream>(thread_executor, std::move(lane), thread_streams++).release();
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
@@ -369,14 +393,14 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (event->captured == nullptr) {
     if (stream->is_capturing()) return cudaErrorStreamCaptureIsolation;
-    if (!ignores_stream_waits) stream->queue()->wait(event->event);
+    if (!is_ignored(*event)) stream->queue()->wait(event->event);
     return cudaSuccess;
   }
   const auto origin = origins.find(event->captured.get());
   if (origin == origins.end()) return cudaErrorCapturedEvent;  // of a capture that has ended
   if (!stream->is_capturing()) stream->join_capture(event->captured, *origin->second);
   if (event->captured != stream->capture()) return cudaErrorStreamCaptureIsolation;
-  event->captured->wait(stream->lane_of_capture(), event->mark, !ignores_stream_waits);
+  event->captured->wait(stream->lane_of_capture(), event->mark, !is_ignored(*event));
   return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
@@ -395,6 +419,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   event->captured = stream->capture();
+  event->stream = stream->number();
   if (stream->is_capturing()) {
     event->mark = event->captured->record(stream->lane_of_capture());
     return cudaSuccess;

@@ -16,8 +16,11 @@
 //               launch queues it as often as it is made, in as many lanes. Refused while a stream
 //               captures: to wait for it, copies of pageable memory, in its thread calls that may
 //               wait for the device (unless its mode is relaxed), to wait for events from outside
-// Streams, events and their waits belong to the thread that made the streams: every thread has a
-// device of its own, so that ranks can be threads.
+// What runs at its issue runs in the thread that issues: a collective then blocks that thread until
+// its peers' streams have come to it, where a GPU would block a stream. So ranks that meet on the
+// host while work of theirs is under way, as no program should need to, take Order::latest, in
+// which nothing runs before a wait or query needs it. Streams, events and their waits belong to the
+// thread that made the streams: every thread has a device of its own, so that ranks can be threads.
 #pragma once
 
 #include <cstdint>
@@ -44,14 +47,23 @@ void set_default_schedule(uint64_t seed,
                           ShuffledExecutor::Order order = ShuffledExecutor::Order::by_seed);
 // A planted mistake, in all threads: cudaStreamWaitEvent does nothing.
 void set_ignores_stream_waits(bool ignores);
+// A planted mistake, in all threads: cudaStreamWaitEvent does nothing where the event was recorded
+// by the stream that its thread made as the `number`-th, from 0 (a context makes one for each
+// StreamRole, in their order); -1: no mistake.
+void set_ignores_waits_for(int number);
 // Calls of cudaDeviceSynchronize, cudaFree and cudaFreeHost so far, in all threads: each stops the
 // whole device.
 int64_t num_device_synchronizations();
 // Calls in which the host waits for a stream or an event so far, copies to pageable memory among
 // them, in all threads.
 int64_t num_host_waits();
+// Calls of cudaMalloc, cudaHostAlloc, cudaFree and cudaFreeHost so far, in all threads: on a GPU
+// each may wait for it.
+int64_t num_memory_calls();
 // Bytes that cudaMalloc gives out at most, in all threads together; beyond it memory is exhausted.
 void set_device_memory_bytes(int64_t bytes);
+// Bytes that cudaMalloc has given out and not got back, in all threads.
+int64_t device_memory_bytes();
 // GPUs that cudaGetDeviceCount finds: 1 unless a test says otherwise.
 void set_num_devices(int count);
 // Their compute capability: 9.0 unless a test says otherwise.

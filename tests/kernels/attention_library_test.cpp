@@ -9,6 +9,8 @@
 #include <string>
 
 #include "core/context.h"
+#include "core/float16.h"
+#include "kernels/fill.h"
 #include "tests/kernels/attention_inputs.h"
 #include "tests/kernels/cpu_context.h"
 #include "tests/kernels/host_array.h"
@@ -86,10 +88,10 @@ class AttentionLibraryChoice : public ::testing::Test {
     library_.set_backend(
         {.open = [this] { return open(); },
          .check =
-             [this](AttentionLibrary&, const AttentionKey& kind, std::byte*, StreamRef) {
+             [this](AttentionLibrary&, const AttentionKey& small, std::byte*, StreamRef) {
                ++counts_.checked;
-               kinds_.push_back(kind);
-               return differs_;
+               checked_.push_back(small);
+               return small.Tq >= differs_from_ ? differs_ : "";
              }});
   }
   LibraryAttention::Opened open() {
@@ -105,7 +107,8 @@ class AttentionLibraryChoice : public ::testing::Test {
   LibraryAttention library_;
   Counts counts_;
   std::string missing_, differs_;
-  std::vector<AttentionKey> kinds_;
+  int64_t differs_from_ = 0;  // tokens
+  std::vector<AttentionKey> checked_;
 };
 
 TEST_F(AttentionLibraryChoice, TheTableDecidesByShapeTypeAndMask) {
@@ -127,6 +130,27 @@ TEST_F(AttentionLibraryChoice, TheTableDecidesByShapeTypeAndMask) {
 TEST_F(AttentionLibraryChoice, WithoutMeasuredLinesNothingIsAsked) {
   EXPECT_THAT(attention_table(), IsEmpty());
   EXPECT_EQ(LibraryAttention().workspace_bytes(Problem().p), 0);
+}
+
+TEST_F(AttentionLibraryChoice, TheOutlookSaysWhoTakesItAndWhy) {
+  const LibraryAttention::Backend none;
+  EXPECT_EQ(library_.outlook(DType::f16, none),
+            "zinc's own kernels: no line of the library's table is about f16 (docs/kernels.md)");
+  EXPECT_EQ(counts_.opened, 0);
+  EXPECT_EQ(library_.outlook(DType::bf16, none),
+            "fake 1.0 for bf16, head size 64, causal, from 1024 keys, if it agrees with zinc's own "
+            "kernels at its first use; these for the rest");
+  library_.choose(AttentionChoice::library);
+  EXPECT_THAT(library_.outlook(DType::f16, none), HasSubstr("fake 1.0 for all that it takes"));
+  library_.choose(AttentionChoice::own);
+  EXPECT_THAT(library_.outlook(DType::bf16, none), HasSubstr("own kernels, chosen by name"));
+}
+
+TEST_F(AttentionLibraryChoice, TheOutlookNamesWhatIsMissing) {
+  missing_ = "libfake.so is not found";
+  EXPECT_EQ(library_.outlook(DType::bf16, {}), "zinc's own kernels: libfake.so is not found");
+  EXPECT_FALSE(run(Problem()));
+  EXPECT_EQ(counts_.opened, 1);
 }
 
 TEST_F(AttentionLibraryChoice, ByName_EverythingThatAGraphCanSayIsAsked) {
@@ -159,20 +183,47 @@ TEST_F(AttentionLibraryChoice, APlanIsMadeOncePerKey_AKindIsCheckedOnce) {
   EXPECT_TRUE(run(Problem()));
   EXPECT_EQ(counts_.opened, 1);
   EXPECT_EQ(counts_.made, 1);
-  EXPECT_EQ(counts_.checked, 1);
+  EXPECT_EQ(counts_.checked, 3);
   EXPECT_EQ(counts_.run, 2);
   Problem strided;
   strided.p.k.row *= 2;
   EXPECT_TRUE(run(strided));
   EXPECT_TRUE(run(Problem(2048)));
   EXPECT_EQ(counts_.made, 3);
-  EXPECT_EQ(counts_.checked, 1);
+  EXPECT_EQ(counts_.checked, 3);
   Problem grouped;
   grouped.p.G = 2;
   EXPECT_TRUE(run(grouped));
-  EXPECT_EQ(counts_.checked, 2);
-  EXPECT_LT(kinds_[1].G, kinds_[1].H);
+  EXPECT_EQ(counts_.checked, 6);
+  EXPECT_LT(checked_[3].G, checked_[3].H);
   EXPECT_THAT(library_.notes(), IsEmpty());
+}
+
+TEST_F(AttentionLibraryChoice, AKindIsCheckedWithinATile_WithATail_AndOverSeveralTiles) {
+  Problem problem(2048, 64);
+  EXPECT_TRUE(run(problem));
+  ASSERT_EQ(checked_.size(), 3u);
+  for (const AttentionKey& small : checked_) {
+    EXPECT_EQ(small.D, 64);
+    EXPECT_EQ(small.dtype, DType::bf16);
+    EXPECT_EQ(small.causal, problem.p.mask.causal);
+    EXPECT_EQ(small.Tk, small.Tq);
+  }
+  EXPECT_LT(checked_[0].Tq, 64);
+  EXPECT_NE(checked_[1].Tq % 64, 0);
+  EXPECT_GT(checked_[1].Tq, 128);
+  EXPECT_EQ(checked_[2].Tq % 128, 0);
+  EXPECT_GT(checked_[2].Tq, 2 * 128);
+}
+
+TEST_F(AttentionLibraryChoice, ALibraryThatIsWrongForLongerTextsAloneNeverRuns) {
+  differs_ = "out is 0.3 apart";
+  differs_from_ = 384;
+  EXPECT_FALSE(run(Problem()));
+  EXPECT_FALSE(run(Problem()));
+  EXPECT_EQ(counts_.checked, 3);
+  EXPECT_EQ(counts_.run, 0);
+  EXPECT_THAT(library_.notes(), ElementsAre(HasSubstr("384 tokens): out is 0.3 apart; own ")));
 }
 
 TEST_F(AttentionLibraryChoice, PlansAreBounded) {
@@ -274,30 +325,47 @@ class AttentionLibraryOnDevice : public ::testing::Test {
                       stream);
     library.choose(AttentionChoice::by_table);
   }
-  // out of the case by a context whose table names it and whose library multiplies the scale.
-  HostArray out_of(const Case& c, const std::function<double()>& factor) {
+  // out of the case by a context whose table names it from `min_keys` on and whose library is
+  // `run`.
+  HostArray out_of(const Case& c, const FakeLibrary::Run& run, int64_t min_keys = 1) {
     const AttentionRule rule{.dtype = DType::bf16,
                              .head_size = c.D,
                              .causal = (c.features & kCausal) != 0,
-                             .min_keys = 1};
+                             .min_keys = min_keys};
     CpuContext context;
     auto& library = Context::current().slot<LibraryAttention>();
     library.set_table({&rule, 1});
-    library.set_backend(
-        {.open =
-             [&] {
-               return LibraryAttention::Opened{
-                   .library = std::make_shared<FakeLibrary>(
-                       counts_, [&](const AttentionProblem& p, const HeadsView& out, float* lse,
-                                    StreamRef stream) { compute(p, out, lse, factor(), stream); }),
-                   .why_not = ""};
-             },
-         .check = {}});
+    library.set_backend({.open =
+                             [&] {
+                               return LibraryAttention::Opened{
+                                   .library = std::make_shared<FakeLibrary>(counts_, run),
+                                   .why_not = ""};
+                             },
+                         .check = {}});
     Inputs x(c, DType::bf16);
     x.forward(context.stream());
     context.stream()->synchronize();
     notes_ = library.notes();
+    const MemoryReport memory = context->allocator().report();
+    EXPECT_EQ(memory.at(Tier::device, Label::workspace).live, 0);
+    EXPECT_EQ(memory.at(Tier::device, Label::workspace).peak,
+              c.Tk >= min_keys ? kAttentionPlanBytes + kAttentionCheckBytes : 0);
     return x.out;
+  }
+  HostArray own_out(const Case& c) {
+    CpuContext context;
+    Inputs own(c, DType::bf16);
+    own.forward(context.stream());
+    return own.out;
+  }
+  // Our own forward, with another scale.
+  static FakeLibrary::Run by_scale(std::function<double(const AttentionProblem&)> factor) {
+    return
+        [factor = std::move(factor)](const AttentionProblem& p, const HeadsView& out, float* lse,
+                                     StreamRef stream) { compute(p, out, lse, factor(p), stream); };
+  }
+  static void right(const AttentionProblem& p, const HeadsView& out, float* lse, StreamRef stream) {
+    compute(p, out, lse, 1.0, stream);
   }
 
   Counts counts_;
@@ -307,28 +375,66 @@ class AttentionLibraryOnDevice : public ::testing::Test {
 constexpr Case kGrouped{"Grouped", 1, 40, 40, 4, 2, 16, kCausal};
 
 TEST_F(AttentionLibraryOnDevice, AnAgreeingLibraryIsUsed) {
-  const HostArray out = out_of(kGrouped, [] { return 1.0; });
+  const HostArray out = out_of(kGrouped, right);
   EXPECT_THAT(notes_, IsEmpty());
-  EXPECT_EQ(counts_.run, 3);  // twice in the check
-  CpuContext context;
-  Inputs own(kGrouped, DType::bf16);
-  own.forward(context.stream());
-  EXPECT_TRUE(same_bits(out, own.out));
+  EXPECT_EQ(counts_.run, 3 * 2 + 1);  // twice in each check
+  EXPECT_TRUE(same_bits(out, own_out(kGrouped)));
+}
+
+TEST_F(AttentionLibraryOnDevice, ALineOfTheTableIsObeyed) {
+  out_of(kGrouped, right, kGrouped.Tk + 1);
+  EXPECT_EQ(counts_.opened, 0);
+  EXPECT_EQ(counts_.run, 0);
+  // What it computes is what is used, once it is trusted.
+  int runs = 0;
+  const HostArray out =
+      out_of(kGrouped, by_scale([&](const AttentionProblem&) { return ++runs > 6 ? 1.5 : 1.0; }),
+             kGrouped.Tk);
+  EXPECT_EQ(counts_.run, 7);
+  EXPECT_FALSE(same_bits(out, own_out(kGrouped)));
 }
 
 TEST_F(AttentionLibraryOnDevice, AWrongLibraryIsFoundAndNotUsed) {
-  const HostArray out = out_of(kGrouped, [] { return 1.05; });
+  const HostArray out = out_of(kGrouped, by_scale([](const AttentionProblem&) { return 1.05; }));
   EXPECT_THAT(notes_, ElementsAre(HasSubstr("apart")));
   EXPECT_EQ(counts_.run, 2);
-  CpuContext context;
-  Inputs own(kGrouped, DType::bf16);
-  own.forward(context.stream());
-  EXPECT_TRUE(same_bits(out, own.out));
+  EXPECT_TRUE(same_bits(out, own_out(kGrouped)));
+}
+
+TEST_F(AttentionLibraryOnDevice, OneThatIsWrongForOneLengthIsFoundAndNotUsed) {
+  for (const int64_t tokens : {40, 136, 384}) {
+    const HostArray out = out_of(
+        kGrouped, by_scale([&](const AttentionProblem& p) { return p.Tq == tokens ? 1.05 : 1.0; }));
+    EXPECT_THAT(notes_, ElementsAre(HasSubstr(concat(tokens, " tokens): out of query"))));
+    EXPECT_TRUE(same_bits(out, own_out(kGrouped)));
+  }
+}
+
+// A number where a query's rows are summed would not show among those of hundreds of them.
+TEST_F(AttentionLibraryOnDevice, OneThatIsWrongInOneNumberIsFound) {
+  out_of(kGrouped,
+         [](const AttentionProblem& p, const HeadsView& out, float* lse, StreamRef stream) {
+           right(p, out, lse, stream);
+           if (p.Tq < 384) return;
+           auto* last = static_cast<bf16*>(const_cast<void*>(out.data)) + out.at(0, 383, 1);
+           fill({.y = View(last, DType::bf16, {1}, p.device, Tier::device), .value = 0.25}, stream);
+         });
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr("384 tokens): out of query 383 is")));
+}
+
+TEST_F(AttentionLibraryOnDevice, OneThatLeavesSumsOrOutputUnwrittenIsFound) {
+  out_of(kGrouped, [](const AttentionProblem& p, const HeadsView& out, float*, StreamRef stream) {
+    right(p, out, nullptr, stream);
+  });
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr("lse[0] is nan")));
+  out_of(kGrouped, [](const AttentionProblem&, const HeadsView&, float*, StreamRef) {});
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr("out of query 0 is nan apart")));
 }
 
 TEST_F(AttentionLibraryOnDevice, ALibraryWhoseBitsChangeIsNotUsed) {
   int runs = 0;
-  out_of(kGrouped, [&] { return ++runs % 2 == 0 ? 1.001 : 1.0; });
+  out_of(kGrouped,
+         by_scale([&](const AttentionProblem&) { return ++runs % 2 == 0 ? 1.001 : 1.0; }));
   EXPECT_THAT(notes_, ElementsAre(HasSubstr("two runs of it give other bits")));
 }
 

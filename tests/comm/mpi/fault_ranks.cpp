@@ -16,6 +16,7 @@
 #include "comm/world.h"
 #include "core/error.h"
 #include "tests/comm/rank_data.h"
+#include "tests/comm/rank_errors.h"
 
 namespace zinc::comm::testing {
 namespace {
@@ -26,12 +27,6 @@ constexpr milliseconds kShort{300};
 constexpr milliseconds kLong{60'000};
 
 void sleep_for(milliseconds time) { std::this_thread::sleep_for(time); }
-
-void all_gather(const Rank& rank, int64_t n) {
-  auto shard = values_of<float>(rank.rank(), n, 1);
-  std::vector<float> out(static_cast<size_t>(n * rank.size()));
-  rank.group.all_gather({view_of(shard), view_of(out)}, rank.gather()).wait();
-}
 
 std::vector<int64_t> processes_of(const Rank& rank) {
   std::vector<int64_t> mine{::getpid()};

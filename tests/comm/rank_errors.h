@@ -1,0 +1,43 @@
+// tests/comm/rank_errors.h: what became of every rank of a group in which something goes wrong.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/local/local.h"
+#include "core/error.h"
+#include "tests/comm/rank_data.h"
+
+namespace zinc::comm::testing {
+
+// Runs `body` on every rank and returns what CommError each one got; a rank whose body returns has
+// none. The errors of ranks do not reach run_ranks, so all of them are kept.
+inline std::map<int, std::string> errors_of_ranks(
+    std::vector<std::unique_ptr<Communicator>> communicators, const ConnectOptions& options,
+    const std::function<void(World&)>& body) {
+  std::map<int, std::string> errors;
+  std::mutex mutex;
+  run_ranks(std::move(communicators), options, [&](World& world) {
+    try {
+      body(world);
+    } catch (const CommError& error) {
+      const std::lock_guard lock(mutex);
+      errors[world.rank()] = error.what();
+    }
+  });
+  return errors;
+}
+
+// Of `n` values of each rank.
+inline void all_gather(const Rank& rank, int64_t n) {
+  auto shard = values_of<float>(rank.rank(), n, 1);
+  std::vector<float> out(static_cast<size_t>(n * rank.size()));
+  rank.group.all_gather({view_of(shard), view_of(out)}, rank.gather()).wait();
+}
+
+}  // namespace zinc::comm::testing
