@@ -68,12 +68,13 @@ __device__ __forceinline__ float squares_about(const Pack<T>& pack, int64_t p, i
       const float difference = static_cast<float>(pack.at[i]) - mean;
       sum += difference * difference;
     }
-    return sum;
-  }
+  } else {
 #pragma unroll
-  for (int i = 0; i < kPack<T>; ++i) {
-    const float difference = p * kPack<T> + i < cols ? static_cast<float>(pack.at[i]) - mean : 0.0f;
-    sum += difference * difference;
+    for (int i = 0; i < kPack<T>; ++i) {
+      const float difference =
+          p * kPack<T> + i < cols ? static_cast<float>(pack.at[i]) - mean : 0.0f;
+      sum += difference * difference;
+    }
   }
   return sum;
 }
