@@ -188,14 +188,16 @@ TEST(LayerNormBackward, F64_MatchesCentralDifferences) {
 TEST(LayerNormBackward, ShortFloats_AreTheF64ResultOfTheRoundedArguments) {
   for (const DType dtype : test::kShortFloatDTypes) {
     // On a GPU also: three and four packs a thread of a warp, several groups of warps in a block
-    // with fewer rows than groups, and such with a gap at the end.
+    // with fewer rows than groups, and a block of one group that goes on with another row.
     for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 17},
                                      {3, 1025},
                                      {700, 96},
                                      {40, 9001},
                                      {5, 768},
                                      {9, 1024},
-                                     {280, 1040}}) {
+                                     {7, 1040},
+                                     {266, 2056}}) {
+      if (rows == 266 && dtype != DType::f32) continue;
       const Inputs in = make_inputs(rows, cols, dtype);
       const Inputs wide{in.x.as(DType::f64), in.gamma.as(DType::f64), in.beta.as(DType::f64),
                         in.dy.as(DType::f64)};
