@@ -38,7 +38,7 @@ TEST(Gemm, EpilogueAfterTheLibrary_GivesTheBitsOfOneKernel) {
     for (const bool has_bias : {false, true}) {
       for (const bool has_x : {false, true}) {
         constexpr int64_t m = 5;
-        const Operands of = operands_of(m, n, padding);
+        Operands of = operands_of(m, n, padding);
         const View a = of.a, b = of.b, c = of.c, pre = of.pre, x = of.x, bias = of.bias;
         const View product = of.product;
         MatrixProduct p{.m = m, .n = n, .k = 1, .dtype = DType::bf16, .c_dtype = DType::bf16};
@@ -55,11 +55,15 @@ TEST(Gemm, EpilogueAfterTheLibrary_GivesTheBitsOfOneKernel) {
         cuda::run_own_product(p, test::test_stream());
         test::test_stream()->synchronize();
         const HostArray expected = of.c, expected_pre = of.pre;
+        of.c.set_all(-7.0);
+        p.c = of.c.view().data();
         cuda::run_epilogue(p, product.data_as<float>(), test::test_stream());
         test::test_stream()->synchronize();
         EXPECT_EQ(of.c.values(), expected.values()) << n << ", " << padding << ", " << has_bias;
         if (has_x) continue;  // nothing is before the activation
         EXPECT_EQ(of.pre.values(), expected_pre.values());
+        of.c.set_all(-7.0);
+        p.c = of.c.view().data();
         cuda::run_epilogue(p, nullptr, test::test_stream());
         test::test_stream()->synchronize();
         EXPECT_EQ(of.c.values(), expected.values()) << n << ", " << padding << ", of z";
