@@ -119,4 +119,7 @@ add_test(NAME structure.source_selection
                  "${PROJECT_SOURCE_DIR}/tests/structure/source_selection_test.cmake")
 add_test(NAME structure.run_script COMMAND sh
                                            "${PROJECT_SOURCE_DIR}/tests/structure/run_script_test.sh")
-set_tests_properties(structure.source_selection structure.run_script PROPERTIES LABELS cpu TIMEOUT 60)
+add_test(NAME structure.gpu_check
+         COMMAND sh "${PROJECT_SOURCE_DIR}/tests/structure/gpu_check_test.sh" "${PROJECT_SOURCE_DIR}")
+set_tests_properties(structure.source_selection structure.run_script structure.gpu_check
+                     PROPERTIES LABELS cpu TIMEOUT 60)

@@ -36,6 +36,18 @@ gtest_discover_tests(
   DISCOVERY_TIMEOUT 60
   PROPERTIES LABELS ${label} TIMEOUT 300)
 
+if(TARGET zinc_tests_kernels_cuda)
+  gtest_discover_tests(
+    zinc_tests_kernels_cuda
+    TEST_PREFIX "${prefix}."
+    EXTRA_ARGS --device=cuda
+    WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
+    NO_PRETTY_VALUES
+    DISCOVERY_MODE PRE_TEST
+    DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS ${label} TIMEOUT 300)
+endif()
+
 # One binary with every test that runs on a GPU, for `./run gpu-check` and `./run bundle`: those of
 # the kernels, and all files *_cuda_test.cpp. It reads no source file when it runs.
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/kernels/*.cpp"

@@ -1,5 +1,7 @@
 #include "kernels/layernorm.h"
 
+#include <algorithm>
+
 #include "kernels/checks.h"
 #include "kernels/cpu/norm_blocks.h"
 #include "kernels/launch.h"
@@ -21,8 +23,10 @@ int64_t optional_bytes(const ConstView& view) { return view ? view.bytes() : 0; 
 
 }  // namespace
 
-int64_t norm_backward_workspace_bytes(int64_t rows, int64_t cols, DType dtype) {
-  return num_norm_blocks(rows) * kNormPartials * cols * size_of(accumulator_of(dtype));
+int64_t norm_backward_workspace_bytes(int64_t rows, int64_t cols, DType dtype, DeviceKind device) {
+  const int64_t sums = device == DeviceKind::cpu ? num_norm_blocks(rows) * kNormPartials
+                                                 : 2 * std::min(rows, kMaxNormSumBlocks);
+  return sums * cols * size_of(accumulator_of(dtype));
 }
 
 void layernorm_forward(const LayerNormForward& args, StreamRef stream) {
@@ -69,8 +73,9 @@ void layernorm_backward(const LayerNormBackward& args, StreamRef stream) {
   if (args.dgamma) require_sum_target(kOp, "dgamma", args.dgamma, dtype, cols);
   if (args.dbeta) require_sum_target(kOp, "dbeta", args.dbeta, dtype, cols);
   if (args.dgamma || args.dbeta) {
-    require_workspace(kOp, args.workspace,
-                      norm_backward_workspace_bytes(args.x.rows(), args.x.cols(), dtype));
+    require_workspace(
+        kOp, args.workspace,
+        norm_backward_workspace_bytes(args.x.rows(), args.x.cols(), dtype, args.x.device().kind));
   }
   require_same_or_apart(kOp, "dx", args.dx, "dy", args.dy);
   require_same_or_apart(kOp, "dx", args.dx, "x", args.x);

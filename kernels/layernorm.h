@@ -35,13 +35,13 @@ struct LayerNormBackward {
   View dgamma{}, dbeta{};          // [C] dtype of x or f32; each may be absent
   bool accumulate_dgamma = false;  // add (in f32, then round) instead of overwriting
   bool accumulate_dbeta = false;
-  View workspace{};  // u8, at least norm_backward_workspace_bytes(R, C, dtype of x); may be absent
-                     // where dgamma and dbeta are
+  View workspace{};  // u8, at least norm_backward_workspace_bytes(R, C, dtype and device of x); may
+                     // be absent where dgamma and dbeta are
 };
 
 // Bytes of workspace that the backward passes of layernorm and rmsnorm take for their partial sums
 // of columns. A function of its arguments alone.
-int64_t norm_backward_workspace_bytes(int64_t rows, int64_t cols, DType dtype);
+int64_t norm_backward_workspace_bytes(int64_t rows, int64_t cols, DType dtype, DeviceKind device);
 
 // Asynchronous on `stream`. Statistics and sums in f32 (f64). Deterministic: dgamma and dbeta are
 // summed over blocks of rows whose number depends on R alone.

@@ -59,8 +59,9 @@ void rmsnorm_backward(const RmsNormBackward& args, StreamRef stream) {
   }
   if (args.dgamma) {
     require_sum_target(kOp, "dgamma", args.dgamma, dtype, Shape{args.x.cols()});
-    require_workspace(kOp, args.workspace,
-                      norm_backward_workspace_bytes(args.x.rows(), args.x.cols(), dtype));
+    require_workspace(
+        kOp, args.workspace,
+        norm_backward_workspace_bytes(args.x.rows(), args.x.cols(), dtype, args.x.device().kind));
   }
   require_same_or_apart(kOp, "dx", args.dx, "dy", args.dy);
   require_same_or_apart(kOp, "dx", args.dx, "x", args.x);

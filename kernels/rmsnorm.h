@@ -31,8 +31,8 @@ struct RmsNormBackward {
   View dx;                // [R, C] dtype of x, overwrites; may be dy, x or dresidual itself
   View dgamma{};          // [C] dtype of x or f32; may be absent
   bool accumulate_dgamma = false;  // add (in f32, then round) instead of overwriting
-  View workspace{};  // u8, at least norm_backward_workspace_bytes(R, C, dtype of x) of layernorm.h;
-                     // may be absent where dgamma is
+  View workspace{};  // u8, at least norm_backward_workspace_bytes(R, C, dtype and device of x) of
+                     // layernorm.h; may be absent where dgamma is
 };
 
 // Asynchronous on `stream`. Statistics and sums in f32 (f64). Deterministic, as layernorm.

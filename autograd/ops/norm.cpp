@@ -62,9 +62,9 @@ class NormNode final : public Node {
     Tensor workspace;
     if (dgamma.view || dbeta.view) {
       const View& v = x.view();
-      workspace = Tensor::empty(
-          Shape{kernels::norm_backward_workspace_bytes(v.rows(), v.cols(), v.dtype())}, DType::u8,
-          Label::workspace);
+      workspace = Tensor::empty(Shape{kernels::norm_backward_workspace_bytes(
+                                    v.rows(), v.cols(), v.dtype(), v.device().kind)},
+                                DType::u8, Label::workspace);
     }
     const ConstView past = dresidual.defined() ? ConstView(dresidual.view()) : ConstView();
     const View scratch = workspace.defined() ? workspace.view() : View();

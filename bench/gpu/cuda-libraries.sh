@@ -39,10 +39,11 @@ for folder in dict.fromkeys(sys.path + site.getsitepackages() + [site.getusersit
 END
 }
 
-# Folders only where a library of ours is: others would change what else a program loads.
+# Folders only where a library of ours is: others would change what else a program loads. nvrtc is
+# cuDNN's, which compiles its attention with it.
 use_cuda_libraries() {
   folders=$(cuda_folders | while read -r folder; do
-    for library in libcudart.so libcublasLt.so libcudnn.so libnccl.so; do
+    for library in libcudart.so libcublasLt.so libcudnn.so libnccl.so libnvrtc.so; do
       if ls "$folder/$library".* >/dev/null 2>&1; then readlink -f "$folder" && break; fi
     done
   done | awk '!seen[$0]++' | tr '\n' ':')

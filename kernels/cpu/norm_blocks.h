@@ -14,6 +14,9 @@ inline constexpr int64_t kNormPartials = 4;
 inline constexpr int64_t kNormRunRows = 32;
 inline constexpr int64_t kMaxNormBlocks = 32;
 
+// On a GPU a block leaves its sums of both: two blocks for each of 132 multiprocessors.
+inline constexpr int64_t kMaxNormSumBlocks = 264;
+
 inline int64_t norm_rows_per_block(int64_t rows) {
   const int64_t even = (rows + kMaxNormBlocks - 1) / kMaxNormBlocks;
   return std::max<int64_t>(even, 16);

@@ -6,12 +6,12 @@
 namespace zinc::kernels::cuda {
 namespace {
 
-struct Same : PlainFunction {
+struct Same : HotFunction {
   __device__ __forceinline__ void operator()(const float (&in)[1], float (&out)[1]) const {
     out[0] = in[0];
   }
 };
-struct Sum : PlainFunction {
+struct Sum : HotFunction {
   __device__ __forceinline__ void operator()(const float (&in)[2], float (&out)[1]) const {
     out[0] = in[0] + in[1];
   }

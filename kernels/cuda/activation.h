@@ -1,42 +1,52 @@
 // kernels/cuda/activation.h: GELU, SiLU and their derivatives in f32, without the cancellation of
 // 1 + tanh(u) and 1 + erf(z).
+//
+// T is the type that the result is rounded to. For 16 bits the special function unit is exact
+// enough (relative error |x| 2^-23), and a library's exponential and division would take longer
+// than memory does.
 #pragma once
 
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/special_function.h"
+
 namespace zinc::kernels::cuda {
 
 // s = 1 / (1 + exp(-x)) and its derivative s (1 - s).
+template <class T>
 struct Sigmoid {
+  static constexpr bool kFast = sizeof(T) == 2;
   float value, slope;
   explicit __device__ __forceinline__ Sigmoid(float x) {
-    const float e = expf(-fabsf(x));
-    const float inverse = 1.0f / (1.0f + e);
+    const float e = kFast ? fast_exp(-fabsf(x)) : expf(-fabsf(x));
+    const float inverse = kFast ? fast_reciprocal(1.0f + e) : 1.0f / (1.0f + e);
     const float small = e * inverse;
     value = x < 0.0f ? small : inverse;
     slope = small * inverse;
   }
 };
 
+template <class T>
 struct Silu {
-  static __device__ __forceinline__ float value(float x) { return x * Sigmoid(x).value; }
+  static __device__ __forceinline__ float value(float x) { return x * Sigmoid<T>(x).value; }
   static __device__ __forceinline__ float slope(float x) {
-    const Sigmoid s(x);
+    const Sigmoid<T> s(x);
     return fmaf(x, s.slope, s.value);
   }
 };
 
 // 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
+template <class T>
 struct GeluTanh {
   static constexpr float kTwoRoots = 1.5957691216057308f;  // 2 sqrt(2/pi)
   static constexpr float kCubic = 0.044715f;
 
   static __device__ __forceinline__ float value(float x) {
-    return x * Sigmoid(fmaf(x * x, kTwoRoots * kCubic, kTwoRoots) * x).value;
+    return x * Sigmoid<T>(fmaf(x * x, kTwoRoots * kCubic, kTwoRoots) * x).value;
   }
   static __device__ __forceinline__ float slope(float x) {
     const float square = x * x;
-    const Sigmoid s(fmaf(square, kTwoRoots * kCubic, kTwoRoots) * x);
+    const Sigmoid<T> s(fmaf(square, kTwoRoots * kCubic, kTwoRoots) * x);
     // The slope of the sigmoid is 0 for large x, where x * du may overflow.
     const float du = fmaf(square, 3.0f * kTwoRoots * kCubic, kTwoRoots);
     return fabsf(x) > 1e6f ? s.value : s.value + s.slope * (x * du);

@@ -1,4 +1,5 @@
-// AdamW in one pass: every thread updates a run of elements, 16 bytes at a time, by the operations
+// AdamW in one pass: every thread updates four elements at a time, 16 bytes of the states and 8 of
+// 16-bit arrays, so that neighbouring threads touch neighbouring bytes of all, by the operations
 // of Note [Bits of AdamW] (kernels/adamw.h), so that the bits are the CPU's. Traffic with bf16
 // gradient and model weights: weights, m and v in and out, 2 + 2 bytes besides: 28 bytes an
 // element.
@@ -28,9 +29,9 @@ struct Operands {
   const Update* scalars;  // may be null: the kernel's argument
 };
 
-template <int kCount, class Gradient, class Model>
+template <int kCount, class Aligned, class Gradient, class Model>
 __global__ void __launch_bounds__(kMapThreads)
-    adamw_kernel(Operands<Gradient, Model> at, int64_t n, Update k, bool aligned) {
+    adamw_kernel(Operands<Gradient, Model> at, int64_t n, Update k, Aligned aligned) {
   if (at.skip != nullptr && *at.skip != 0) return;
   if (at.scalars != nullptr) k = *at.scalars;
   const float factor = at.factor != nullptr ? *at.factor : 1.0f;
@@ -81,7 +82,7 @@ void adamw(const AdamW& args, StreamRef stream) {
     if constexpr (std::is_same_v<Master, float>) {
       dispatch_device_float(kOp, args.gradient.dtype(), [&]<class Gradient>() {
         dispatch_device_float(kOp, model, [&]<class Model>() {
-          constexpr int kCount = std::max({kPack<float>, kPack<Gradient>, kPack<Model>});
+          constexpr int kCount = kPack<float>;
           const Operands<Gradient, Model> operands{
               args.weights.data_as<float>(),
               args.gradient.data_as<Gradient>(),
@@ -94,8 +95,11 @@ void adamw(const AdamW& args, StreamRef stream) {
                            : nullptr};
           const int64_t blocks =
               std::min(kMaxMapBlocks, packs_of(packs_of(n, kCount), kMapThreads));
-          launch(adamw_kernel<kCount, Gradient, Model>, dim3(static_cast<unsigned>(blocks)),
-                 dim3(kMapThreads), 0, stream, operands, n, update, aligned);
+          dispatch_whole_packs(n, kCount, aligned, [&]<class Aligned>(Aligned fits) {
+            launch(adamw_kernel<kCount, Aligned, Gradient, Model>,
+                   dim3(static_cast<unsigned>(blocks)), dim3(kMapThreads), 0, stream, operands, n,
+                   update, fits);
+          });
         });
       });
     } else {

@@ -20,6 +20,7 @@
 #include "kernels/cuda/attention_shape.h"
 #include "kernels/cuda/pack.h"
 #include "kernels/cuda/shared.h"
+#include "kernels/cuda/special_function.h"
 #include "kernels/cuda/tensor_core.h"
 #include "kernels/cuda/warp.h"
 
@@ -49,17 +50,23 @@ __device__ __forceinline__ int swizzled(int row, int chunk) {
 }
 
 // Starts the copies of rows [first, first + kRows) of (b, h) into `tile`; zeros for rows outside
-// [begin, end) and for elements from D on. All threads of the block.
+// [begin, end) and for elements from D on, whose addresses are made but not read. All threads of
+// the block, each with one chunk of every kStep-th row.
 template <int kD, int kRows, class T>
 __device__ __forceinline__ void copy_rows_async(T* tile, const HeadRows<const T>& from, int64_t b,
                                                 int64_t h, int64_t first, Keys rows, int64_t D) {
-  constexpr int kChunks = kD / 8;
+  constexpr int kChunks = kD / 8, kStep = kMmaThreads / kChunks;
+  static_assert(kRows % kStep == 0);
+  const int row = static_cast<int>(threadIdx.x) / kChunks;
+  const int chunk = static_cast<int>(threadIdx.x) % kChunks;
+  const int begin = static_cast<int>(rows.begin - first);
+  const int end = chunk * 8 < D ? static_cast<int>(rows.end - first) : begin;
+  const T* source = from.at(b, first + row, h) + chunk * 8;
 #pragma unroll
-  for (int e = static_cast<int>(threadIdx.x); e < kRows * kChunks; e += kMmaThreads) {
-    const int r = e / kChunks, chunk = e % kChunks;
-    const bool valid = first + r >= rows.begin && first + r < rows.end && chunk * 8 < D;
-    const T* source = valid ? from.at(b, first + r, h) + chunk * 8 : from.data;
-    copy_async_16(tile + swizzled<kD>(r, chunk), source, valid);
+  for (int r = 0; r < kRows; r += kStep) {
+    const bool valid = row + r >= begin && row + r < end;
+    copy_async_16(tile + swizzled<kD>(row + r, chunk), source, valid);
+    source += kStep * from.row;
   }
 }
 

@@ -30,6 +30,8 @@ struct Values : PlainFunction {  // a, b -> y
 };
 template <class T>
 struct ValuesWithOne {  // a -> y
+  static constexpr bool kHot = false;
+  static constexpr bool kPromisesBits = true;
   BinaryOp op;
   One<T> b;
   __device__ __forceinline__ void begin() { b.load(); }
@@ -46,6 +48,8 @@ struct GradientsOfA : PlainFunction {  // a, b, dy -> da
 };
 template <class T>
 struct GradientsOfAWithOne {  // a, dy -> da
+  static constexpr bool kHot = false;
+  static constexpr bool kPromisesBits = true;
   BinaryOp op;
   One<T> b;
   __device__ __forceinline__ void begin() { b.load(); }
@@ -73,16 +77,30 @@ struct GradientTerm {
   bool one;      // b is a single element
   bool aligned;  // rows of a and dy, and b
   __device__ __forceinline__ void load(int64_t row, int64_t first, float (&out)[kCount]) const {
-    load_floats(dy + row * cols, first, cols, aligned, out);
+    load_as(row, first, aligned, out);
+  }
+  __device__ __forceinline__ bool is_whole(int64_t first) const {
+    return aligned && first + kCount <= cols;
+  }
+  __device__ __forceinline__ void load_whole(int64_t row, int64_t first,
+                                             float (&out)[kCount]) const {
+    load_as(row, first, WholePacks{}, out);
+  }
+
+ private:
+  template <class Aligned>
+  __device__ __forceinline__ void load_as(int64_t row, int64_t first, Aligned fits,
+                                          float (&out)[kCount]) const {
+    load_floats(dy + row * cols, first, cols, fits, out);
     if (op == BinaryOp::add) return;
     float left[kCount] = {};
     float right[kCount] = {};
     if (op != BinaryOp::sub) {
-      load_floats(a + row * cols, first, cols, aligned, left);
+      load_floats(a + row * cols, first, cols, fits, left);
       if (one) {
         for (int i = 0; i < kCount; ++i) right[i] = static_cast<float>(*b);
       } else {
-        load_floats(b, first, cols, aligned, right);
+        load_floats(b, first, cols, fits, right);
       }
     }
 #pragma unroll

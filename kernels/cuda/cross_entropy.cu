@@ -39,11 +39,18 @@ __device__ __forceinline__ void store_gradient(const RowsArgs<T, U>& args, int64
   for (int64_t base = 0; base < args.classes; base += step) {
     const int64_t first = base + int64_t{threadIdx.x} * kCount;
     float values[kCount];
+    const bool is_whole = args.aligned && first + kCount <= args.classes;
     if (first < args.classes) {
-      load_floats(x, first, args.classes, args.aligned, values);
+      if (is_whole) {
+        load_floats(x, first, args.classes, WholePacks{}, values);
+      } else {
+        load_floats(x, first, args.classes, false, values);
+      }
+      const int at =
+          label >= first && label < first + kCount ? static_cast<int>(label - first) : -1;
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        values[i] = first + i == label ? slope_at_label : expf(values[i] - lse) * scale;
+        values[i] = i == at ? slope_at_label : exp_of<U>(values[i] - lse) * scale;
       }
     }
     if constexpr (sizeof(U) < sizeof(T)) {
@@ -53,7 +60,11 @@ __device__ __forceinline__ void store_gradient(const RowsArgs<T, U>& args, int64
         __syncthreads();
       }
     }
-    if (first < args.classes) store_floats(dx, first, args.classes, args.aligned, values);
+    if (is_whole) {
+      store_rounded(dx, first, args.classes, WholePacks{}, values);
+    } else if (first < args.classes) {
+      store_rounded(dx, first, args.classes, false, values);
+    }
   }
 }
 
@@ -109,22 +120,14 @@ __global__ void __launch_bounds__(kMaxBlockThreads) rows_kernel(RowsArgs<T, U> a
   }
 }
 
-// In the order of the rows: one thread adds what the block has fetched.
-constexpr int kLossThreads = 256;
+// Thread t adds rows t, t + 1024, ... in f64, the block its threads.
+constexpr int kLossThreads = 1024;
 __global__ void __launch_bounds__(kLossThreads)
     sum_losses_kernel(const double* row_loss, int64_t rows, float* loss) {
-  ZINC_SHARED(double, fetched, [kLossThreads]);
   double sum = 0.0;
-  for (int64_t base = 0; base < rows; base += kLossThreads) {
-    const int64_t r = base + threadIdx.x;
-    if (r < rows) fetched[threadIdx.x] = row_loss[r];
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      const int64_t count = rows - base < kLossThreads ? rows - base : kLossThreads;
-      for (int64_t i = 0; i < count; ++i) sum += fetched[i];
-    }
-    __syncthreads();  // before the next are fetched
-  }
+#pragma unroll 4
+  for (int64_t r = threadIdx.x; r < rows; r += kLossThreads) sum += row_loss[r];
+  sum = block_sum(sum);
   if (threadIdx.x == 0) *loss = static_cast<float>(sum);
 }
 

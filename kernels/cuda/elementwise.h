@@ -11,6 +11,7 @@
 #include "core/view.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/pack.h"
+#include "kernels/cuda/special_function.h"
 
 namespace zinc::kernels::cuda {
 
@@ -62,28 +63,41 @@ ElementSpace<static_cast<int>(N)> element_space(const std::array<ConstView, N>& 
 }
 
 // Elements [first, first + kCount) of n as f32; those beyond n read 0. kCount is a multiple of
-// kPack<T>, `first` of kCount.
-template <int kCount, class T>
-__device__ __forceinline__ void load_floats(const T* from, int64_t first, int64_t n, bool aligned,
-                                            float (&out)[kCount]) {
-  static_assert(kCount % kPack<T> == 0);
+// kPack<T> or a part of it, `first` is a multiple of kCount.
+template <int kCount, class T, class Aligned>
+__device__ __forceinline__ void load_floats(const T* from, int64_t first, int64_t n,
+                                            Aligned aligned, float (&out)[kCount]) {
+  constexpr int kPart = kCount < kPack<T> ? kCount : kPack<T>;
+  static_assert(kCount % kPart == 0);
 #pragma unroll
-  for (int p = 0; p < kCount / kPack<T>; ++p) {
-    const Pack<T> pack = load_pack(from, first / kPack<T> + p, n, aligned);
+  for (int p = 0; p < kCount; p += kPart) {
+    const Pack<T, kPart> pack = load_part<kPart>(from, first + p, n, aligned);
 #pragma unroll
-    for (int i = 0; i < kPack<T>; ++i) out[p * kPack<T> + i] = static_cast<float>(pack.at[i]);
+    for (int i = 0; i < kPart; ++i) out[p + i] = static_cast<float>(pack.at[i]);
   }
 }
-template <int kCount, class T>
-__device__ __forceinline__ void store_floats(T* to, int64_t first, int64_t n, bool aligned,
+template <int kCount, class T, class Aligned>
+__device__ __forceinline__ void store_floats(T* to, int64_t first, int64_t n, Aligned aligned,
                                              const float (&values)[kCount]) {
-  static_assert(kCount % kPack<T> == 0);
+  constexpr int kPart = kCount < kPack<T> ? kCount : kPack<T>;
+  static_assert(kCount % kPart == 0);
 #pragma unroll
-  for (int p = 0; p < kCount / kPack<T>; ++p) {
-    Pack<T> pack;
+  for (int p = 0; p < kCount; p += kPart) {
+    Pack<T, kPart> pack;
 #pragma unroll
-    for (int i = 0; i < kPack<T>; ++i) pack.at[i] = T(values[p * kPack<T> + i]);
-    store_pack(to, first / kPack<T> + p, n, aligned, pack);
+    for (int i = 0; i < kPart; ++i) pack.at[i] = T(values[p + i]);
+    store_part(to, first + p, n, aligned, pack);
+  }
+}
+
+// The same by rounded_pack().
+template <int kCount, class T, class Aligned>
+__device__ __forceinline__ void store_rounded(T* to, int64_t first, int64_t n, Aligned aligned,
+                                              const float (&values)[kCount]) {
+  if constexpr (kCount <= kPack<T>) {
+    store_part(to, first, n, aligned, rounded_pack<T>(values));
+  } else {
+    store_floats(to, first, n, aligned, values);
   }
 }
 
@@ -111,12 +125,13 @@ struct Outputs {
   Out* at[kOuts];
 };
 
-// `function(in, out)` is called per element with float in[sizeof...(In)] and float out[kOuts];
-// views 0 to kOuts - 1 of the space are the outputs, the inputs follow.
-template <int kCount, class Function, class Out, int kOuts, class... In>
+// WholePacks: of a single row. `function(in, out)` is called per element with float
+// in[sizeof...(In)] and float out[kOuts]; views 0 to kOuts - 1 of the space are the outputs, the
+// inputs follow.
+template <int kCount, class Aligned, class Function, class Out, int kOuts, class... In>
 __global__ void __launch_bounds__(kMapThreads)
-    map_kernel(ElementSpace<kOuts + static_cast<int>(sizeof...(In))> space, Function function,
-               Outputs<Out, kOuts> out, const In*... in) {
+    map_kernel(ElementSpace<kOuts + static_cast<int>(sizeof...(In))> space, Aligned aligned,
+               Function function, Outputs<Out, kOuts> out, const In*... in) {
   constexpr int kIns = static_cast<int>(sizeof...(In));
   function.begin();
   const int64_t per_row = (space.cols + kCount - 1) / kCount;
@@ -124,11 +139,13 @@ __global__ void __launch_bounds__(kMapThreads)
   for (int64_t item = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; item < per_row * space.rows;
        item += step) {
     int64_t offset[kOuts + kIns] = {};
-    const int64_t first = locate(space, item, per_row, offset) * kCount;
+    int64_t first = item * kCount;
+    if constexpr (!std::is_same_v<Aligned, WholePacks>) {
+      first = locate(space, item, per_row, offset) * kCount;
+    }
     float values[kIns][kCount];
     int view = 0;  // a comma fold goes from left to right
-    ((load_floats(in + offset[kOuts + view], first, space.cols, space.aligned, values[view]),
-      ++view),
+    ((load_floats(in + offset[kOuts + view], first, space.cols, aligned, values[view]), ++view),
      ...);
     float results[kOuts][kCount];
 #pragma unroll
@@ -143,17 +160,27 @@ __global__ void __launch_bounds__(kMapThreads)
     }
 #pragma unroll
     for (int v = 0; v < kOuts; ++v) {
-      store_floats(out.at[v] + offset[v], first, space.cols, space.aligned, results[v]);
+      if constexpr (Function::kPromisesBits) {
+        store_floats(out.at[v] + offset[v], first, space.cols, aligned, results[v]);
+      } else {
+        store_rounded(out.at[v] + offset[v], first, space.cols, aligned, results[v]);
+      }
     }
   }
 }
 
 // A map whose function needs nothing before its first element.
 struct PlainFunction {
+  static constexpr bool kHot = false;
+  static constexpr bool kPromisesBits = true;
   __device__ __forceinline__ void begin() {}
 };
+// Of a step of training: compiled for whole packs besides.
+struct HotFunction : PlainFunction {
+  static constexpr bool kHot = true;
+};
 
-struct Identity : PlainFunction {
+struct Identity : HotFunction {
   __device__ __forceinline__ void operator()(const float (&in)[1], float (&out)[1]) const {
     out[0] = in[0];
   }
@@ -165,7 +192,8 @@ template <class Out, class... In, class Function, size_t kOuts, size_t kIns>
 void launch_map(Function function, const std::array<View, kOuts>& outs,
                 const std::array<ConstView, kIns>& ins, StreamRef stream) {
   static_assert(sizeof...(In) == kIns);
-  constexpr int kCount = std::max({kPack<Out>, kPack<In>...});
+  // Of the widest type: neighbouring threads then read and write neighbouring bytes of every array.
+  constexpr int kCount = std::min({kPack<Out>, kPack<In>...});
   std::array<ConstView, kOuts + kIns> views;
   std::copy(outs.begin(), outs.end(), views.begin());
   std::copy(ins.begin(), ins.end(), views.begin() + kOuts);
@@ -174,12 +202,18 @@ void launch_map(Function function, const std::array<View, kOuts>& outs,
   const int64_t blocks = std::min(kMaxMapBlocks, packs_of(items, kMapThreads));
   Outputs<Out, static_cast<int>(kOuts)> out;
   for (size_t v = 0; v < kOuts; ++v) out.at[v] = outs[v].template data_as<Out>();
-  [&]<size_t... kView>(std::index_sequence<kView...>) {
-    launch(map_kernel<kCount, Function, Out, static_cast<int>(kOuts), In...>,
-           dim3(static_cast<unsigned>(blocks)), dim3(kMapThreads), 0, stream, space, function, out,
-           ins[kView].template data_as<In>()...);
+  const auto run = [&]<class Aligned, size_t... kView>(Aligned aligned,
+                                                       std::index_sequence<kView...>) {
+    launch(map_kernel<kCount, Aligned, Function, Out, static_cast<int>(kOuts), In...>,
+           dim3(static_cast<unsigned>(blocks)), dim3(kMapThreads), 0, stream, space, aligned,
+           function, out, ins[kView].template data_as<In>()...);
+  };
+  if constexpr (Function::kHot) {
+    if (space.outer == 0 && space.aligned && space.cols % kCount == 0) {
+      return run(WholePacks{}, std::make_index_sequence<kIns>());
+    }
   }
-  (std::make_index_sequence<kIns>());
+  run(space.aligned, std::make_index_sequence<kIns>());
 }
 
 }  // namespace zinc::kernels::cuda

@@ -8,13 +8,15 @@ namespace zinc::kernels::cuda {
 namespace {
 
 template <class Curve>
-struct Value : PlainFunction {
+struct Value : HotFunction {
+  static constexpr bool kPromisesBits = false;
   __device__ __forceinline__ void operator()(const float (&in)[1], float (&out)[1]) const {
     out[0] = Curve::value(in[0]);
   }
 };
 template <class Curve>
-struct Slope : PlainFunction {
+struct Slope : HotFunction {
+  static constexpr bool kPromisesBits = false;
   __device__ __forceinline__ void operator()(const float (&in)[2], float (&out)[1]) const {
     out[0] = in[1] * Curve::slope(in[0]);
   }
@@ -29,7 +31,7 @@ void gelu_forward(const GeluForward& args, StreamRef stream) {
     if (args.kind == GeluKind::erf) {
       launch_map<T, T>(Value<GeluErf>{}, out, in, stream);
     } else {
-      launch_map<T, T>(Value<GeluTanh>{}, out, in, stream);
+      launch_map<T, T>(Value<GeluTanh<T>>{}, out, in, stream);
     }
   });
 }
@@ -41,7 +43,7 @@ void gelu_backward(const GeluBackward& args, StreamRef stream) {
     if (args.kind == GeluKind::erf) {
       launch_map<T, T, T>(Slope<GeluErf>{}, out, in, stream);
     } else {
-      launch_map<T, T, T>(Slope<GeluTanh>{}, out, in, stream);
+      launch_map<T, T, T>(Slope<GeluTanh<T>>{}, out, in, stream);
     }
   });
 }

@@ -197,7 +197,8 @@ const void* moved(const void* from, int64_t elements, DType dtype) {
   return static_cast<const std::byte*>(from) + elements * size_of(dtype);
 }
 
-// Of a, b, c and d in every call: the outer batches begin at other addresses than the first.
+// Of a, b, c and d in every call: the outer batches begin at other addresses than the first. The
+// library has no attribute for that of a bias, which it reads as it writes d.
 using Alignment = std::array<uint32_t, 4>;
 Alignment alignment_of_all(const LibraryProduct& product, const Batches& batches) {
   const MatrixProduct& p = product.p;
@@ -211,6 +212,7 @@ Alignment alignment_of_all(const LibraryProduct& product, const Batches& batches
                          alignment_of(moved(product.d, c_at, p.c_dtype))};
     for (size_t k = 0; k < least.size(); ++k) least[k] = std::min(least[k], here[k]);
   }
+  if (p.bias != nullptr) least[3] = std::min(least[3], alignment_of(p.bias));
   return least;
 }
 

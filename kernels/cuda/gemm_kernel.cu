@@ -1,9 +1,11 @@
 // Matrix products in f32: what cuBLASLt does not take, and all products on the emulator. A block of
 // 64 threads computes a tile of 64 x 64 from slices of 32 of k in shared memory, each thread 8 x 8
 // of it; every element is the sum over k in order, so that bits depend on the values alone. Bytes
-// moved: a read once per 64 columns, b once per 64 rows; c once.
+// moved: a read once per 64 columns, b once per 64 rows; c once. What an epilogue does to the
+// result of cuBLASLt is a pass of its own, 16 bytes at a time: what it reads and writes once.
 #include "core/error.h"
 #include "kernels/cuda/activation.h"
+#include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/shared.h"
@@ -17,48 +19,43 @@ constexpr int kEach = 8;    // rows and columns of a thread
 constexpr int kSide = kTile / kEach;
 constexpr int kThreads = kSide * kSide;
 constexpr int64_t kMaxBatches = 65535;  // of one launch; a block goes on with more
-constexpr int64_t kMaxEpilogueBlocks = 132 * 16;
 
+template <class T>
 __device__ __forceinline__ float value_of(Activation kind, float z) {
   switch (kind) {
     case Activation::gelu_tanh:
-      return GeluTanh::value(z);
+      return GeluTanh<T>::value(z);
     case Activation::gelu_erf:
       return GeluErf::value(z);
     case Activation::silu:
-      return Silu::value(z);
+      return Silu<T>::value(z);
     case Activation::none:
       break;
   }
   return z;
 }
 
+template <class T>
 __device__ __forceinline__ float slope_of(Activation kind, float x) {
   switch (kind) {
     case Activation::gelu_tanh:
-      return GeluTanh::slope(x);
+      return GeluTanh<T>::slope(x);
     case Activation::gelu_erf:
       return GeluErf::slope(x);
     case Activation::silu:
-      return Silu::slope(x);
+      return Silu<T>::slope(x);
     case Activation::none:
       break;
   }
   return 1.0f;
 }
 
-// Note [Rounding of the pre-activation] in kernels/gemm.h.
+// Of z, rounded: Note [Rounding of the pre-activation] in kernels/gemm.h. `x`: of activation_input.
 template <class TC>
-__device__ __forceinline__ void store_activated(const MatrixProduct& p, TC* c, int64_t i, int64_t j,
-                                                TC z) {
-  if (p.pre != nullptr) static_cast<TC*>(p.pre)[i * p.pre_stride + j] = z;
-  if (p.x != nullptr) {
-    const float x = static_cast<float>(static_cast<const TC*>(p.x)[i * p.x_stride + j]);
-    z = TC(static_cast<float>(z) * slope_of(p.activation, x));
-  } else if (p.activation != Activation::none) {
-    z = TC(value_of(p.activation, static_cast<float>(z)));
-  }
-  c[i * p.ldc + j] = z;
+__device__ __forceinline__ float activated(const MatrixProduct& p, TC z, TC x) {
+  const auto value = static_cast<float>(z);
+  if (p.x != nullptr) return value * slope_of<TC>(p.activation, static_cast<float>(x));
+  return value_of<TC>(p.activation, value);
 }
 
 // Element (i, j) of a product whose alpha op(A) op(B) is `sum`.
@@ -72,7 +69,10 @@ __device__ __forceinline__ void finish(const MatrixProduct& p, TC* c, int64_t i,
     sum += p.bias_dtype == DType::f32 ? static_cast<const float*>(p.bias)[j]
                                       : static_cast<float>(static_cast<const T*>(p.bias)[j]);
   }
-  store_activated(p, c, i, j, TC(sum));
+  const TC z(sum);
+  if (p.pre != nullptr) static_cast<TC*>(p.pre)[i * p.pre_stride + j] = z;
+  const TC x = p.x != nullptr ? static_cast<const TC*>(p.x)[i * p.x_stride + j] : TC();
+  c[i * p.ldc + j] = TC(activated(p, z, x));
 }
 
 // Copies rows [row, row + 64) and k [first, first + 32) of op(A) (or of op(B) transposed) into
@@ -143,21 +143,91 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <class T, class TC>
-__global__ void __launch_bounds__(kThreads) epilogue_kernel(MatrixProduct p, const float* product) {
-  TC* c = static_cast<TC*>(p.c);
-  const int64_t step = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t e = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; e < p.m * p.n; e += step) {
-    const int64_t i = e / p.n;
-    const int64_t j = e % p.n;
-    if (product != nullptr) {
-      finish<T, TC>(p, c, i, j, product[e]);
-    } else {
-      const TC z =
-          p.pre != nullptr ? static_cast<const TC*>(p.pre)[i * p.pre_stride + j] : c[i * p.ldc + j];
-      store_activated(p, c, i, j, z);
-    }
+// z of a pack of row i: alpha op(A) op(B), of which `product` holds a row after the other, with the
+// rest of the sum.
+template <class T, class TC, int kCount, class Aligned>
+__device__ __forceinline__ Pack<TC, kCount> sum_of_parts(const MatrixProduct& p,
+                                                         const float* product, int64_t i,
+                                                         int64_t first, Aligned aligned) {
+  float sum[kCount];
+  load_floats(product + i * p.n, first, p.n, aligned, sum);
+  if (p.beta != 0.0) {
+    float before[kCount];
+    load_floats(static_cast<const TC*>(p.c) + i * p.ldc, first, p.n, aligned, before);
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) sum[e] += static_cast<float>(p.beta) * before[e];
   }
+  if (p.bias != nullptr) {
+    float bias[kCount];
+    if (p.bias_dtype == DType::f32) {
+      load_floats(static_cast<const float*>(p.bias), first, p.n, aligned, bias);
+    } else {
+      load_floats(static_cast<const T*>(p.bias), first, p.n, aligned, bias);
+    }
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) sum[e] += bias[e];
+  }
+  Pack<TC, kCount> z;
+#pragma unroll
+  for (int e = 0; e < kCount; ++e) z.at[e] = TC(sum[e]);
+  if (p.pre != nullptr) {
+    store_part(static_cast<TC*>(p.pre) + i * p.pre_stride, first, p.n, aligned, z);
+  }
+  return z;
+}
+
+template <class T, class TC, class Aligned>
+__global__ void __launch_bounds__(kMapThreads)
+    epilogue_kernel(MatrixProduct p, const float* product, Aligned aligned) {
+  constexpr int kCount = kPack<TC>;
+  TC* c = static_cast<TC*>(p.c);
+  const int64_t per_row = (p.n + kCount - 1) / kCount;
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t item = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; item < p.m * per_row;
+       item += step) {
+    const int64_t i = p.m == 1 ? 0 : item / per_row;
+    const int64_t first = (item - i * per_row) * kCount;
+    Pack<TC, kCount> z;
+    if (product != nullptr) {
+      z = sum_of_parts<T, TC, kCount>(p, product, i, first, aligned);
+    } else {
+      const TC* from =
+          p.pre != nullptr ? static_cast<const TC*>(p.pre) + i * p.pre_stride : c + i * p.ldc;
+      z = load_part<kCount>(from, first, p.n, aligned);
+    }
+    Pack<TC, kCount> x{};
+    float values[kCount];
+    if (p.x != nullptr) {
+      x = load_part<kCount>(static_cast<const TC*>(p.x) + i * p.x_stride, first, p.n, aligned);
+    }
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) values[e] = activated(p, z.at[e], x.at[e]);
+    store_rounded(c + i * p.ldc, first, p.n, aligned, values);
+  }
+}
+
+// The epilogue's operands as one row, where they have no gaps and no bias: no index is divided.
+MatrixProduct merged_rows(MatrixProduct p) {
+  const auto is_whole = [&](const void* data, int64_t stride) {
+    return data == nullptr || stride == p.n;
+  };
+  if (p.bias != nullptr || !is_whole(p.c, p.ldc) || !is_whole(p.pre, p.pre_stride) ||
+      !is_whole(p.x, p.x_stride)) {
+    return p;
+  }
+  p.n = p.ldc = p.pre_stride = p.x_stride = p.m * p.n;
+  p.m = 1;
+  return p;
+}
+
+bool is_aligned_for_epilogue(const MatrixProduct& p, const float* product) {
+  const auto fits = [](const void* data, int64_t stride, DType dtype) {
+    return data == nullptr ||
+           (reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride * size_of(dtype) % 16 == 0);
+  };
+  return fits(p.c, p.ldc, p.c_dtype) && fits(p.pre, p.pre_stride, p.c_dtype) &&
+         fits(p.x, p.x_stride, p.c_dtype) && fits(p.bias, 0, p.bias_dtype) &&
+         fits(product, p.n, DType::f32);
 }
 
 // Calls body.operator()<T, TC>() for the dtypes of a and c.
@@ -187,11 +257,16 @@ void run_own_product(const MatrixProduct& p, StreamRef stream) {
   });
 }
 
-void run_epilogue(const MatrixProduct& p, const float* product, StreamRef stream) {
-  const int64_t blocks = (p.m * p.n + kThreads - 1) / kThreads;
-  const dim3 grid(static_cast<unsigned>(blocks < kMaxEpilogueBlocks ? blocks : kMaxEpilogueBlocks));
+void run_epilogue(const MatrixProduct& product_of, const float* product, StreamRef stream) {
+  const MatrixProduct p = merged_rows(product_of);
   dispatch_product(p, [&]<class T, class TC>() {
-    launch(epilogue_kernel<T, TC>, grid, dim3(kThreads), 0, stream, p, product);
+    const int64_t items = p.m * packs_of(p.n, kPack<TC>);
+    const int64_t blocks = std::min(kMaxMapBlocks, packs_of(items, kMapThreads));
+    dispatch_whole_packs(
+        p.n, kPack<TC>, is_aligned_for_epilogue(p, product), [&]<class Aligned>(Aligned aligned) {
+          launch(epilogue_kernel<T, TC, Aligned>, dim3(static_cast<unsigned>(blocks)),
+                 dim3(kMapThreads), 0, stream, p, product, aligned);
+        });
   });
 }
 

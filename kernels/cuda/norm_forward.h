@@ -5,10 +5,11 @@
 #pragma once
 
 #include "kernels/cuda/norm_rows.h"
+#include "kernels/cuda/special_function.h"
 
 namespace zinc::kernels::cuda {
 
-template <class T>
+template <class T, class Aligned>
 struct NormForwardArgs {
   Rows<const T> x;
   Rows<const T> residual;  // absent: no sum
@@ -20,26 +21,28 @@ struct NormForwardArgs {
   float* rstd;  // null: not wanted
   int64_t rows, cols;
   float eps;
-  bool aligned;
+  Aligned aligned;
 };
 
 // Pack p of what is normalised in row r, when it is read for the first time.
-template <class T>
-__device__ __forceinline__ Pack<T> first_load(const NormForwardArgs<T>& args, int64_t r,
+template <class T, class Aligned>
+__device__ __forceinline__ Pack<T> first_load(const NormForwardArgs<T, Aligned>& args, int64_t r,
                                               int64_t p) {
-  Pack<T> x = load_pack(args.x[r], p, args.cols, args.aligned);
+  const Pack<T> x = load_pack(args.x[r], p, args.cols, args.aligned);
   if (args.residual.data == nullptr) return x;
   const Pack<T> residual = load_pack(args.residual[r], p, args.cols, args.aligned);
+  float sum[kPack<T>];
 #pragma unroll
   for (int i = 0; i < kPack<T>; ++i) {
-    x.at[i] = T(static_cast<float>(x.at[i]) + static_cast<float>(residual.at[i]));
+    sum[i] = static_cast<float>(x.at[i]) + static_cast<float>(residual.at[i]);
   }
-  store_pack(args.sum[r], p, args.cols, args.aligned, x);
-  return x;
+  const Pack<T> rounded = rounded_pack<T>(sum);
+  store_pack(args.sum[r], p, args.cols, args.aligned, rounded);
+  return rounded;
 }
 // Again, by the same thread.
-template <class T>
-__device__ __forceinline__ Pack<T> load_again(const NormForwardArgs<T>& args, int64_t r,
+template <class T, class Aligned>
+__device__ __forceinline__ Pack<T> load_again(const NormForwardArgs<T, Aligned>& args, int64_t r,
                                               int64_t p) {
   const T* row = args.residual.data == nullptr ? args.x[r] : args.sum[r];
   return load_pack(row, p, args.cols, args.aligned);
@@ -54,37 +57,48 @@ __device__ __forceinline__ float sum_of(const Pack<T>& pack) {
   return sum;
 }
 // Of the differences to the mean; elements beyond the row do not count.
-template <class T>
+template <class T, class Aligned>
 __device__ __forceinline__ float squares_about(const Pack<T>& pack, int64_t p, int64_t cols,
-                                               float mean) {
+                                               float mean, Aligned) {
   float sum = 0.0f;
+  if constexpr (std::is_same_v<Aligned, WholePacks>) {
+    if (p * kPack<T> >= cols) return sum;
 #pragma unroll
-  for (int i = 0; i < kPack<T>; ++i) {
-    const float difference = p * kPack<T> + i < cols ? static_cast<float>(pack.at[i]) - mean : 0.0f;
-    sum += difference * difference;
+    for (int i = 0; i < kPack<T>; ++i) {
+      const float difference = static_cast<float>(pack.at[i]) - mean;
+      sum += difference * difference;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kPack<T>; ++i) {
+      const float difference =
+          p * kPack<T> + i < cols ? static_cast<float>(pack.at[i]) - mean : 0.0f;
+      sum += difference * difference;
+    }
   }
   return sum;
 }
 
-template <bool kLayer, class T>
-__device__ __forceinline__ void store_normalised(const NormForwardArgs<T>& args, int64_t r,
+template <bool kLayer, class T, class Aligned>
+__device__ __forceinline__ void store_normalised(const NormForwardArgs<T, Aligned>& args, int64_t r,
                                                  int64_t p, const Pack<T>& x, float mean,
                                                  float rstd) {
   const Pack<T> gamma = load_pack(args.gamma, p, args.cols, args.aligned);
   Pack<T> beta{};
   if (kLayer && args.beta != nullptr) beta = load_pack(args.beta, p, args.cols, args.aligned);
-  Pack<T> y;
+  float y[kPack<T>];
 #pragma unroll
   for (int i = 0; i < kPack<T>; ++i) {
     const float h = (static_cast<float>(x.at[i]) - mean) * rstd;
     const float scaled = h * static_cast<float>(gamma.at[i]);
-    y.at[i] = T(kLayer ? scaled + static_cast<float>(beta.at[i]) : scaled);
+    y[i] = kLayer ? scaled + static_cast<float>(beta.at[i]) : scaled;
   }
-  store_pack(args.y[r], p, args.cols, args.aligned, y);
+  store_pack(args.y[r], p, args.cols, args.aligned, rounded_pack<T>(y));
 }
 
-template <bool kLayer, class T, int kPacks>
-__global__ void __launch_bounds__(kMaxBlockThreads) norm_forward_kernel(NormForwardArgs<T> args) {
+template <bool kLayer, class T, class Aligned, int kPacks>
+__global__ void __launch_bounds__(kMaxBlockThreads)
+    norm_forward_kernel(NormForwardArgs<T, Aligned> args) {
   const int64_t step = blockDim.x;
   const int64_t packs = (args.cols + kPack<T> - 1) / kPack<T>;
   const auto n = static_cast<float>(args.cols);
@@ -100,13 +114,13 @@ __global__ void __launch_bounds__(kMaxBlockThreads) norm_forward_kernel(NormForw
         if constexpr (kLayer) {
           sum += sum_of(x);
         } else {
-          squares += squares_about(x, p, args.cols, 0.0f);
+          squares += squares_about(x, p, args.cols, 0.0f, args.aligned);
         }
       }
       if constexpr (kLayer) {
         mean = row_sum(sum) / n;
         for (int64_t p = threadIdx.x; p < packs; p += step) {
-          squares += squares_about(load_again(args, r, p), p, args.cols, mean);
+          squares += squares_about(load_again(args, r, p), p, args.cols, mean, args.aligned);
         }
       }
     } else {
@@ -119,7 +133,7 @@ __global__ void __launch_bounds__(kMaxBlockThreads) norm_forward_kernel(NormForw
       }
 #pragma unroll
       for (int k = 0; k < kPacks; ++k) {
-        squares += squares_about(held[k], threadIdx.x + k * step, args.cols, mean);
+        squares += squares_about(held[k], threadIdx.x + k * step, args.cols, mean, args.aligned);
       }
     }
     const float rstd = 1.0f / sqrtf(row_sum(squares) / n + args.eps);
@@ -153,26 +167,29 @@ void launch_norm_forward(const NormForward& args, StreamRef stream) {
   dispatch_device_float(args.op, args.x.dtype(), [&]<class T>() {
     const int64_t rows = args.x.rows();
     const int64_t cols = args.x.cols();
-    // More packs would spill.
-    constexpr int kMostPacks = kLayer && sizeof(T) == 2 ? 2 : 4;
+    constexpr int kMostPacks = 4;
     const RowShape shape = row_shape(cols, kPack<T>, kMostPacks);
     const int64_t blocks = std::min(kMaxRowBlocks, packs_of(rows, shape.rows_at_a_time));
-    const NormForwardArgs<T> kernel_args{
-        rows_of<T>(args.x),
-        rows_of<T>(args.residual),
-        rows_of<T>(args.sum),
-        args.gamma.data_as<T>(),
-        args.beta ? args.beta.data_as<T>() : nullptr,
-        rows_of<T>(args.y),
-        args.mean ? args.mean.data_as<float>() : nullptr,
-        args.rstd ? args.rstd.data_as<float>() : nullptr,
-        rows,
-        cols,
-        static_cast<float>(args.eps),
-        can_read_packs({args.x, args.residual, args.sum, args.gamma, args.beta, args.y})};
-    dispatch_packs<kMostPacks>(shape.packs_per_thread, [&]<int kPacks>() {
-      launch(norm_forward_kernel<kLayer, T, kPacks>, dim3(static_cast<unsigned>(blocks)),
-             shape.block, 0, stream, kernel_args);
+    const bool fits =
+        can_read_packs({args.x, args.residual, args.sum, args.gamma, args.beta, args.y});
+    dispatch_whole_packs(cols, kPack<T>, fits, [&]<class Aligned>(Aligned aligned) {
+      const NormForwardArgs<T, Aligned> kernel_args{
+          rows_of<T>(args.x),
+          rows_of<T>(args.residual),
+          rows_of<T>(args.sum),
+          args.gamma.data_as<T>(),
+          args.beta ? args.beta.data_as<T>() : nullptr,
+          rows_of<T>(args.y),
+          args.mean ? args.mean.data_as<float>() : nullptr,
+          args.rstd ? args.rstd.data_as<float>() : nullptr,
+          rows,
+          cols,
+          static_cast<float>(args.eps),
+          aligned};
+      dispatch_packs<kMostPacks>(shape.packs_per_thread, [&]<int kPacks>() {
+        launch(norm_forward_kernel<kLayer, T, Aligned, kPacks>, dim3(static_cast<unsigned>(blocks)),
+               shape.block, 0, stream, kernel_args);
+      });
     });
   });
 }

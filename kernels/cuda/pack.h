@@ -8,8 +8,10 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/dtype.h"
+#include "core/host_device.h"
 #include "core/view.h"
 
 namespace zinc::kernels::cuda {
@@ -17,10 +19,25 @@ namespace zinc::kernels::cuda {
 template <class T>
 inline constexpr int kPack = 16 / static_cast<int>(sizeof(T));
 
-template <class T>
-struct alignas(16) Pack {
-  T at[kPack<T>];
+// A part of a pack is for kernels that handle as many elements of a wider type beside it.
+template <class T, int kCount = kPack<T>>
+struct alignas(sizeof(T) * kCount) Pack {
+  T at[kCount];
 };
+
+// In the place of the bool `aligned`: known when the kernel is compiled, and no pack is cut off.
+// The code for tails takes three times the registers.
+struct WholePacks {
+  ZINC_HOST_DEVICE constexpr operator bool() const { return true; }
+};
+
+// Calls body(WholePacks{}) or body(aligned), for rows of n elements of which a thread takes
+// `count`.
+template <class Body>
+void dispatch_whole_packs(int64_t n, int64_t count, bool aligned, Body&& body) {
+  if (aligned && n % count == 0) return body(WholePacks{});
+  body(aligned);
+}
 
 inline int64_t packs_of(int64_t n, int64_t pack) { return (n + pack - 1) / pack; }
 
@@ -37,35 +54,56 @@ __device__ __forceinline__ Pack<T> load_pack(const T* from) {
 #endif
   return *reinterpret_cast<const Pack<T>*>(from);
 }
-template <class T>
-__device__ __forceinline__ void store_pack(T* to, const Pack<T>& pack) {
+template <class T, int kCount>
+__device__ __forceinline__ void store_pack(T* to, const Pack<T, kCount>& pack) {
 #if defined(ZINC_CUDA_EMULATED)
-  emulator::require_aligned(to, 16, "16-byte store");
+  emulator::require_aligned(to, sizeof(pack), "16-byte store");
 #endif
-  *reinterpret_cast<Pack<T>*>(to) = pack;
+  *reinterpret_cast<Pack<T, kCount>*>(to) = pack;
 }
 
-// Pack `index` of the `n` elements at `from`; elements beyond n are `T()` in a load and are left
-// alone in a store. `aligned` is the same for all threads of a launch.
-template <class T>
-__device__ __forceinline__ Pack<T> load_pack(const T* from, int64_t index, int64_t n,
-                                             bool aligned) {
-  const int64_t first = index * kPack<T>;
-  if (aligned && first + kPack<T> <= n) return load_pack(from + first);
-  Pack<T> pack;
+// Elements [first, first + kCount) of the `n` at `from`; those beyond n are `T()` in a load and are
+// left alone in a store. `first` is a multiple of kCount. `aligned`, a bool or WholePacks, is the
+// same for all threads of a launch.
+template <int kCount, class T, class Aligned>
+__device__ __forceinline__ Pack<T, kCount> load_part(const T* from, int64_t first, int64_t n,
+                                                     Aligned aligned) {
+  using Part = Pack<T, kCount>;
+  if (aligned && first + kCount <= n) {
+#if defined(ZINC_CUDA_EMULATED)
+    emulator::require_aligned(from + first, sizeof(Part), "load of a pack");
+#endif
+    return *reinterpret_cast<const Part*>(from + first);
+  }
+  Part pack{};
+  if constexpr (!std::is_same_v<Aligned, WholePacks>) {
 #pragma unroll
-  for (int i = 0; i < kPack<T>; ++i) pack.at[i] = first + i < n ? from[first + i] : T();
+    for (int i = 0; i < kCount; ++i) pack.at[i] = first + i < n ? from[first + i] : T();
+  }
   return pack;
 }
-template <class T>
-__device__ __forceinline__ void store_pack(T* to, int64_t index, int64_t n, bool aligned,
-                                           const Pack<T>& pack) {
-  const int64_t first = index * kPack<T>;
-  if (aligned && first + kPack<T> <= n) return store_pack(to + first, pack);
+template <class T, int kCount, class Aligned>
+__device__ __forceinline__ void store_part(T* to, int64_t first, int64_t n, Aligned aligned,
+                                           const Pack<T, kCount>& pack) {
+  if (aligned && first + kCount <= n) return store_pack(to + first, pack);
+  if constexpr (!std::is_same_v<Aligned, WholePacks>) {
 #pragma unroll
-  for (int i = 0; i < kPack<T>; ++i) {
-    if (first + i < n) to[first + i] = pack.at[i];
+    for (int i = 0; i < kCount; ++i) {
+      if (first + i < n) to[first + i] = pack.at[i];
+    }
   }
+}
+
+// Pack `index` of them.
+template <class T, class Aligned>
+__device__ __forceinline__ Pack<T> load_pack(const T* from, int64_t index, int64_t n,
+                                             Aligned aligned) {
+  return load_part<kPack<T>>(from, index * kPack<T>, n, aligned);
+}
+template <class T, class Aligned>
+__device__ __forceinline__ void store_pack(T* to, int64_t index, int64_t n, Aligned aligned,
+                                           const Pack<T>& pack) {
+  store_part(to, index * kPack<T>, n, aligned, pack);
 }
 
 }  // namespace zinc::kernels::cuda

@@ -7,6 +7,8 @@ namespace zinc::kernels::cuda {
 namespace {
 
 struct Times {
+  static constexpr bool kHot = true;
+  static constexpr bool kPromisesBits = true;
   float factor;
   const float* device_factor;
   __device__ __forceinline__ void begin() {

@@ -69,7 +69,7 @@ void sgd(const Sgd& args, StreamRef stream) {
   const DType model = args.model_weights ? args.model_weights.dtype() : DType::f32;
   dispatch_device_float(kOp, args.gradient.dtype(), [&]<class Gradient>() {
     dispatch_device_float(kOp, model, [&]<class Model>() {
-      constexpr int kCount = std::max({kPack<float>, kPack<Gradient>, kPack<Model>});
+      constexpr int kCount = kPack<float>;
       const SgdArgs<Gradient, Model> kernel_args{
           args.weights.data_as<float>(),
           args.gradient.data_as<Gradient>(),

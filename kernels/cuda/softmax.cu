@@ -20,8 +20,8 @@ __global__ void __launch_bounds__(kMaxBlockThreads)
       float values[kCount];
       load_floats(x + r * cols, first, cols, aligned, values);
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) values[i] = expf(values[i] - shift) / row.sum;
-      store_floats(y + r * cols, first, cols, aligned, values);
+      for (int i = 0; i < kCount; ++i) values[i] = exp_of<T>(values[i] - shift) / row.sum;
+      store_rounded(y + r * cols, first, cols, aligned, values);
     }
   }
 }
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kMaxBlockThreads)
       load_floats(y + r * cols, first, cols, aligned, value);
 #pragma unroll
       for (int i = 0; i < kCount; ++i) value[i] = value[i] * (gradient[i] - dot);
-      store_floats(dx + r * cols, first, cols, aligned, value);
+      store_rounded(dx + r * cols, first, cols, aligned, value);
     }
   }
 }

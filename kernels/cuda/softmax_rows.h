@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/norm_rows.h"
+#include "kernels/cuda/special_function.h"
 
 namespace zinc::kernels::cuda {
 
@@ -23,6 +24,24 @@ struct ExpSum {
   }
 };
 
+// e^x of an element of T: of 16 bits the special function unit is exact enough, and a library's
+// function would take longer than memory does.
+template <class T>
+__device__ __forceinline__ float exp_of(float x) {
+  return sizeof(T) == 2 ? fast_exp(x) : expf(x);
+}
+
+template <class T>
+__device__ __forceinline__ void add_exps(ExpSum& to, const float (&values)[kPack<T>]) {
+  float largest = to.max;
+#pragma unroll
+  for (int i = 0; i < kPack<T>; ++i) largest = values[i] > largest ? values[i] : largest;
+  to.raise(largest);
+  const float shift = to.shift();
+#pragma unroll
+  for (int i = 0; i < kPack<T>; ++i) to.sum += exp_of<T>(values[i] - shift);
+}
+
 // Of the whole row, to all threads of its group. Each thread keeps a sum of its own and scales it
 // when its maximum rises.
 template <class T>
@@ -30,19 +49,22 @@ __device__ __forceinline__ ExpSum exp_sum_of_row(const T* x, int64_t cols, bool 
   constexpr int kCount = kPack<T>;
   ExpSum mine;
   const int64_t step = int64_t{blockDim.x} * kCount;
-  for (int64_t first = int64_t{threadIdx.x} * kCount; first < cols; first += step) {
-    float values[kCount];
-    load_floats(x, first, cols, aligned, values);
-    float largest = mine.max;
+  int64_t first = int64_t{threadIdx.x} * kCount;
+  float values[kCount];
+  if (aligned) {
+#pragma unroll 2
+    for (; first + kCount <= cols; first += step) {
+      load_floats(x, first, cols, WholePacks{}, values);
+      add_exps<T>(mine, values);
+    }
+  }
+  for (; first < cols; first += step) {
+    load_floats(x, first, cols, false, values);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       if (first + i >= cols) values[i] = -INFINITY;
-      largest = values[i] > largest ? values[i] : largest;
     }
-    mine.raise(largest);
-    const float shift = mine.shift();
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) mine.sum += expf(values[i] - shift);
+    add_exps<T>(mine, values);
   }
   const float max = row_reduce(mine.max, -INFINITY, Max{});
   mine.raise(max);

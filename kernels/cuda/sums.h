@@ -5,10 +5,13 @@
 // A Term gives the matrix: `kCount` (elements of a 16-byte access) and
 //   load(row, first, out): its elements [first, first + kCount) of a row; beyond the last:
 //   anything.
+//   load_whole(row, first, out): the same where is_whole(first) says that the row can be read so.
 // A row is folded by groups of 16 / kCount threads, each of which takes a block of 1024 elements;
-// its threads hold the 16 lanes. A block of columns, 64 bytes wide, is folded by 64 rows of
-// threads, each of which takes 64 rows of the matrix. The thread that reads the root of a tree in
-// shared memory is the one that writes there in the next round: no barrier stands between.
+// its threads hold the 16 lanes. A block of columns, 32 bytes wide, what memory moves at once, is
+// folded by 256 rows of threads, each of which takes 64 rows of the matrix, eight of them on their
+// way at a time: few columns make few blocks, which shall keep the memory busy none the less. The
+// thread that reads the root of a tree in shared memory is the one that writes there in the next
+// round: no barrier stands between.
 #pragma once
 
 #include <algorithm>
@@ -56,14 +59,22 @@ struct MatrixTerm {
   __device__ __forceinline__ void load(int64_t row, int64_t first, float (&out)[kCount]) const {
     load_floats(x + row * stride, first, cols, aligned, out);
   }
+  __device__ __forceinline__ bool is_whole(int64_t first) const {
+    return aligned && first + kCount <= cols;
+  }
+  __device__ __forceinline__ void load_whole(int64_t row, int64_t first,
+                                             float (&out)[kCount]) const {
+    load_floats(x + row * stride, first, cols, WholePacks{}, out);
+  }
 };
 
 inline constexpr int kSumThreads = 256;
 inline constexpr int kSumLanes = 16;
 inline constexpr int64_t kSumBlock = 1024;
 inline constexpr int64_t kSumRows = 64;  // that a thread adds one after the other
-inline constexpr int kColumnPacks = 4;
-inline constexpr int kColumnParts = kSumThreads / kColumnPacks;
+inline constexpr int kColumnThreads = 512;
+inline constexpr int kColumnPacks = 2;
+inline constexpr int kColumnParts = kColumnThreads / kColumnPacks;
 
 // Of a group's block: the lanes' tree; the first thread of the group gets it.
 template <int kCount, class Fold>
@@ -134,8 +145,33 @@ __global__ void __launch_bounds__(kSumThreads)
   }
 }
 
+// Rows [begin, end) of a thread's columns, one after the other; at least one.
+template <class Fold, class Term>
+__device__ __forceinline__ void fold_rows_of_column(const Term& term, int64_t begin, int64_t end,
+                                                    int64_t first_col, float (&sum)[Term::kCount],
+                                                    Fold fold) {
+  constexpr int kCount = Term::kCount;
+  float values[kCount];
+  term.load(begin, first_col, sum);
+  if (term.is_whole(first_col)) {
+#pragma unroll 8
+    for (int64_t r = begin + 1; r < end; ++r) {
+      term.load_whole(r, first_col, values);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) sum[i] = fold(sum[i], values[i]);
+    }
+    return;
+  }
+#pragma unroll 1
+  for (int64_t r = begin + 1; r < end; ++r) {
+    term.load(r, first_col, values);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) sum[i] = fold(sum[i], values[i]);
+  }
+}
+
 template <class Fold, class Term, class Target>
-__global__ void __launch_bounds__(kSumThreads)
+__global__ void __launch_bounds__(kColumnThreads)
     fold_columns_kernel(Term term, int64_t rows, int64_t cols, SumTarget<Target> target) {
   constexpr int kCount = Term::kCount;
   const Fold fold{};
@@ -151,13 +187,7 @@ __global__ void __launch_bounds__(kSumThreads)
     const int64_t end = begin + kSumRows < rows ? begin + kSumRows : rows;
     if (begin < end && first_col < cols) {
       float sum[kCount];
-      term.load(begin, first_col, sum);
-      for (int64_t r = begin + 1; r < end; ++r) {
-        float values[kCount];
-        term.load(r, first_col, values);
-#pragma unroll
-        for (int i = 0; i < kCount; ++i) sum[i] = fold(sum[i], values[i]);
-      }
+      fold_rows_of_column(term, begin, end, first_col, sum, fold);
 #pragma unroll
       for (int i = 0; i < kCount; ++i) sums[part][x][i] = sum[i];
     }

@@ -7,15 +7,19 @@
 namespace zinc::kernels::cuda {
 namespace {
 
-struct Gated : PlainFunction {  // gate, up -> y
+template <class T>
+struct Gated : HotFunction {  // gate, up -> y
+  static constexpr bool kPromisesBits = false;
   __device__ __forceinline__ void operator()(const float (&in)[2], float (&out)[1]) const {
-    out[0] = Silu::value(in[0]) * in[1];
+    out[0] = Silu<T>::value(in[0]) * in[1];
   }
 };
-struct GatedSlopes : PlainFunction {  // dy, gate, up -> dgate, dup
+template <class T>
+struct GatedSlopes : HotFunction {  // dy, gate, up -> dgate, dup
+  static constexpr bool kPromisesBits = false;
   __device__ __forceinline__ void operator()(const float (&in)[3], float (&out)[2]) const {
-    out[0] = in[0] * in[2] * Silu::slope(in[1]);
-    out[1] = in[0] * Silu::value(in[1]);
+    out[0] = in[0] * in[2] * Silu<T>::slope(in[1]);
+    out[1] = in[0] * Silu<T>::value(in[1]);
   }
 };
 
@@ -23,14 +27,14 @@ struct GatedSlopes : PlainFunction {  // dy, gate, up -> dgate, dup
 
 void swiglu_forward(const SwiGluForward& args, StreamRef stream) {
   dispatch_device_float("swiglu_forward", args.gate.dtype(), [&]<class T>() {
-    launch_map<T, T, T>(Gated{}, std::array<View, 1>{args.y},
+    launch_map<T, T, T>(Gated<T>{}, std::array<View, 1>{args.y},
                         std::array<ConstView, 2>{args.gate, args.up}, stream);
   });
 }
 
 void swiglu_backward(const SwiGluBackward& args, StreamRef stream) {
   dispatch_device_float("swiglu_backward", args.gate.dtype(), [&]<class T>() {
-    launch_map<T, T, T, T>(GatedSlopes{}, std::array<View, 2>{args.dgate, args.dup},
+    launch_map<T, T, T, T>(GatedSlopes<T>{}, std::array<View, 2>{args.dgate, args.dup},
                            std::array<ConstView, 3>{args.dy, args.gate, args.up}, stream);
   });
 }

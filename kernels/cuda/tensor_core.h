@@ -67,31 +67,4 @@ __device__ __forceinline__ void multiply_add(float (&sum)[4], const uint32_t (&a
 #endif
 }
 
-// Both rounded to T, to nearest even.
-template <class T>
-__device__ __forceinline__ uint32_t pair_of(float low, float high) {
-#if defined(ZINC_CUDA_EMULATED)
-  return uint32_t{T(low).bits} | uint32_t{T(high).bits} << 16;
-#else
-  uint32_t pair;
-  if constexpr (std::is_same_v<T, bf16>) {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  } else {
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  }
-  return pair;
-#endif
-}
-
-// 2^x by the special function unit: relative error up to 2^-22, 0 where the result is subnormal.
-__device__ __forceinline__ float fast_exp2(float x) {
-#if defined(ZINC_CUDA_EMULATED)
-  return exp2f(x);
-#else
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-#endif
-}
-
 }  // namespace zinc::kernels::cuda

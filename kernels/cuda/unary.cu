@@ -9,6 +9,7 @@
 namespace zinc::kernels::cuda {
 namespace {
 
+template <class T>
 struct Values : PlainFunction {  // x -> y
   UnaryOp op;
   explicit Values(UnaryOp which) : op(which) {}
@@ -33,13 +34,13 @@ struct Values : PlainFunction {  // x -> y
       case UnaryOp::tanh:
         return tanhf(x);
       case UnaryOp::sigmoid:
-        return Sigmoid(x).value;
+        return Sigmoid<T>(x).value;
       case UnaryOp::relu:
         return x <= 0.0f ? 0.0f : x;  // a NaN stays
       case UnaryOp::silu:
         break;
     }
-    return Silu::value(x);
+    return Silu<T>::value(x);
   }
   __device__ __forceinline__ void operator()(const float (&in)[1], float (&out)[1]) const {
     out[0] = value(in[0]);
@@ -52,6 +53,7 @@ __device__ __forceinline__ float tanh_slope(float x) {
   return 4.0f * e / ((1.0f + e) * (1.0f + e));
 }
 
+template <class T>
 struct Gradients : PlainFunction {  // x, dy -> dx
   UnaryOp op;
   explicit Gradients(UnaryOp which) : op(which) {}
@@ -76,13 +78,13 @@ struct Gradients : PlainFunction {  // x, dy -> dx
       case UnaryOp::tanh:
         return dy * tanh_slope(x);
       case UnaryOp::sigmoid:
-        return dy * Sigmoid(x).slope;
+        return dy * Sigmoid<T>(x).slope;
       case UnaryOp::relu:
         return x > 0.0f ? dy : 0.0f;
       case UnaryOp::silu:
         break;
     }
-    return dy * Silu::slope(x);
+    return dy * Silu<T>::slope(x);
   }
   __device__ __forceinline__ void operator()(const float (&in)[2], float (&out)[1]) const {
     out[0] = gradient(in[0], in[1]);
@@ -93,14 +95,14 @@ struct Gradients : PlainFunction {  // x, dy -> dx
 
 void unary(const Unary& args, StreamRef stream) {
   dispatch_device_float("unary", args.x.dtype(), [&]<class T>() {
-    launch_map<T, T>(Values(args.op), std::array<View, 1>{args.y}, std::array<ConstView, 1>{args.x},
-                     stream);
+    launch_map<T, T>(Values<T>(args.op), std::array<View, 1>{args.y},
+                     std::array<ConstView, 1>{args.x}, stream);
   });
 }
 
 void unary_backward(const UnaryBackward& args, StreamRef stream) {
   dispatch_device_float("unary_backward", args.x.dtype(), [&]<class T>() {
-    launch_map<T, T, T>(Gradients(args.op), std::array<View, 1>{args.dx},
+    launch_map<T, T, T>(Gradients<T>(args.op), std::array<View, 1>{args.dx},
                         std::array<ConstView, 2>{args.x, args.dy}, stream);
   });
 }

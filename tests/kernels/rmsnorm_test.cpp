@@ -47,9 +47,9 @@ struct Gradients {
 };
 
 HostArray workspace_for(const HostArray& x) {
-  return HostArray(
-      Shape{norm_backward_workspace_bytes(x.shape().rows(), x.shape().cols(), x.dtype())},
-      DType::u8);
+  return HostArray(Shape{norm_backward_workspace_bytes(x.shape().rows(), x.shape().cols(),
+                                                       x.dtype(), x.view().device().kind)},
+                   DType::u8);
 }
 
 Gradients backward(const Inputs& in, const Result& saved, DType sums) {
@@ -117,8 +117,13 @@ TEST(RmsNormBackward, ShortFloats_AreTheF64ResultOfTheRoundedArguments) {
   for (const DType dtype : test::kShortFloatDTypes) {
     // On a GPU: a row in a warp, rows one after the other in a block, and a row in more than the
     // registers of a block.
-    for (const auto& [rows, cols] :
-         {std::pair<int64_t, int64_t>{1, 17}, {40, 1025}, {700, 96}, {2, 8200}, {3, 16500}}) {
+    for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 17},
+                                     {40, 1025},
+                                     {700, 96},
+                                     {2, 8200},
+                                     {3, 16500},
+                                     {5, 768},
+                                     {7, 1040}}) {
       const Inputs in = make_inputs(rows, cols, dtype);
       const Inputs wide{in.x.as(DType::f64), in.gamma.as(DType::f64), in.dy.as(DType::f64)};
       const Gradients got = backward(in, forward(in.x, in.gamma), dtype);

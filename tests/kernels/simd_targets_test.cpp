@@ -138,7 +138,7 @@ Results rounded_ops(DType dtype) {
   layernorm_forward(
       {.x = x, .gamma = gamma, .beta = gamma, .y = add(shape, dtype), .mean = mean, .rstd = rstd},
       stream);
-  const HostArray workspace = bytes(norm_backward_workspace_bytes(67, 131, dtype));
+  const HostArray workspace = bytes(norm_backward_workspace_bytes(67, 131, dtype, DeviceKind::cpu));
   layernorm_backward({.dy = dy,
                       .x = x,
                       .gamma = gamma,

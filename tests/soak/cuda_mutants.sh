@@ -38,7 +38,7 @@ prepare_tree() {
 build() { nice -n 5 ninja -C "$tree/build/emulated" "zinc_tests_$1" >"$scratch/build.log" 2>&1; }
 run_tests() {
   device=""
-  if [ "$1" = kernels ]; then device=--device=cuda; fi
+  case $1 in kernels*) device=--device=cuda ;; esac
   timeout "$limit_s" "$tree/build/emulated/zinc_tests_$1" $device --gtest_fail_fast --gtest_brief=1 \
     --gtest_filter="$2" >"$scratch/test.log" 2>&1 </dev/null
 }
