@@ -1,5 +1,6 @@
 #include "zero/loss_totals.h"
 
+#include <algorithm>
 #include <bit>
 #include <limits>
 #include <numeric>
@@ -23,7 +24,8 @@ double tree_sum(std::span<const double> values) {
 
 double LossTotals::seed(double loss_scale, int64_t num_targets) const {
   if (by_token()) return loss_scale;
-  return num_targets == 0 ? 0.0 : loss_scale / static_cast<double>(num_targets);
+  // Without targets the gradients are zeros. A seed of zero would be divided by.
+  return loss_scale / static_cast<double>(std::max<int64_t>(num_targets, 1));
 }
 
 double LossTotals::term(double sum, int64_t num_targets) const {

@@ -251,6 +251,33 @@ TEST(Engine, MicroBatchLossIsTheMeanOfMeans) {
   });
 }
 
+TEST(Engine, MicroBatchWithoutTargetsAddsNothing) {
+  for (const LossReduction reduction : {LossReduction::tokens, LossReduction::micro_batch}) {
+    comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+      nn::Batch nothing = make_batch(1);
+      const std::vector<int64_t> labels(static_cast<size_t>(nothing.num_tokens), nn::kIgnoredLabel);
+      nothing.labels = Tensor::from<int64_t>(labels, nothing.labels.shape(), DType::i32);
+      nothing.num_targets = 0;
+      const auto norm = [&](const std::vector<nn::Batch>& batches) {
+        EngineConfig config = config_with(static_cast<int64_t>(batches.size()));
+        config.gradient.loss_reduction = reduction;
+        nn::Gpt2 model(tiny_config());
+        Engine engine(model, config, world);
+        StepResult result;
+        for (const nn::Batch& batch : batches) {
+          engine.backward(engine.forward(batch));
+          result = engine.step();
+        }
+        return result.gradient_norm;
+      };
+      const double batches = reduction == LossReduction::tokens ? 1.0 : 2.0;
+      const double alone = norm({make_batch(0)});
+      EXPECT_GT(alone, 0.0);
+      EXPECT_NEAR(norm({make_batch(0), nothing}), alone / batches, 1e-6 * alone);
+    });
+  }
+}
+
 TEST(Engine, EvaluationLeavesTrainingAlone) {
   comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
     std::vector<std::vector<double>> losses(2);
