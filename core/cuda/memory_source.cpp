@@ -4,8 +4,8 @@
 namespace zinc {
 namespace {
 
-// Taking memory disturbs no graph that another call of this thread is recording; CUDA asks to be
-// told so.
+// Taking memory and giving it back disturb no graph that another call of this thread is recording;
+// CUDA asks to be told so.
 class CaptureMayGoOn {
  public:
   CaptureMayGoOn() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -41,6 +41,7 @@ class CudaMemorySource final : public MemorySource {
   }
 
   void release(Tier tier, void* data, int64_t) noexcept override {
+    const CaptureMayGoOn mode;
     if (tier == Tier::device) {
       cudaFree(data);
     } else {
