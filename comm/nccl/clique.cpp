@@ -99,8 +99,14 @@ void Clique::close() {
 }
 
 void Clique::break_off() noexcept {
-  const std::lock_guard lock(mutex_);
-  if (comm_ != nullptr) nccl().abort(std::exchange(comm_, nullptr));
+  ncclComm_t comm = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    comm = std::exchange(comm_, nullptr);
+  }
+  // Without the lock: NCCL waits here until graphs with collectives of this communicator are gone,
+  // and the thread that is to let go of them may have to come out of settle() first.
+  if (comm != nullptr) nccl().abort(comm);
 }
 
 std::string Clique::fault() {
