@@ -184,7 +184,7 @@ class Engine::Impl {
     finish_update();
     edit_parameters(
         world_, names, change, modifier,
-        [this](const std::string& name) { return parameter(name); },
+        [this](const std::string& name) { return values_of(name); },
         [this](const std::string& name, const Tensor& values) { set_parameter(name, values); });
   }
 
@@ -221,23 +221,18 @@ class Engine::Impl {
     if (strategy_.late != nullptr) strategy_.late->finish();
   }
 
-  Tensor parameter(std::string_view name) {
+  Tensor values_of(std::string_view name, std::optional<std::string_view> state = {}) {
     require_no_update();
     finish_update();
-    const nn::Parameter& parameter = model_.parameter(name);
     activity_ = "reading of weights";
-    const Tensor values = host_tensor(parameter);
-    strategy_.weights->read_master(source_.table().at(parameter), flat(values));
-    return values;
-  }
-
-  Tensor optimizer_state(std::string_view name, std::string_view state) {
-    require_no_update();
-    finish_update();
     const nn::Parameter& parameter = model_.parameter(name);
+    const ParameterIndex at = source_.table().at(parameter);
     const Tensor values = host_tensor(parameter);
-    strategy_.weights->read_state(source_.table().at(parameter), state_index(*optimizer_, state),
-                                  flat(values));
+    if (state) {
+      strategy_.weights->read_state(at, state_index(*optimizer_, *state), flat(values));
+    } else {
+      strategy_.weights->read_master(at, flat(values));
+    }
     return values;
   }
 
@@ -367,7 +362,14 @@ class Engine::Impl {
       strategy_.gradients->complete_micro_steps();
       return loss;
     };
-    const Tensor sum = recorded_->run(batch, kind, seed_of(batch.num_targets), passes);
+    Tensor sum;
+    try {
+      sum = recorded_->run(batch, kind, seed_of(batch.num_targets), passes);
+    } catch (...) {
+      // What was to be gathered by a recording that failed has never been.
+      strategy_.weights->end_passes();
+      throw;
+    }
     strategy_.gradients->end_micro_steps();
     sums_.add(sum, batch.num_targets);
     ++backwards_;
@@ -572,9 +574,9 @@ void Engine::clear_learning_rate() {
   impl_->require_no_update();
   impl_->lr_schedule_.clear_lr();
 }
-Tensor Engine::parameter(std::string_view name) { return impl_->parameter(name); }
+Tensor Engine::parameter(std::string_view name) { return impl_->values_of(name); }
 Tensor Engine::optimizer_state(std::string_view name, std::string_view state) {
-  return impl_->optimizer_state(name, state);
+  return impl_->values_of(name, state);
 }
 void Engine::set_parameter(std::string_view name, const Tensor& values) {
   impl_->set_parameter(name, values);
