@@ -119,7 +119,7 @@ class Communicator {
   // What `body` queues as a CUDA graph: record_cuda_graph(), with collectives of this communicator
   // in it, where follows_streams() or it has one rank. A launch counts as one collective: ranks
   // launch alike, it comes in the order of issue, and the deadline is that of the launch as a
-  // whole. This object must outlive the graph. Elsewhere a collective throws CudaError.
+  // whole. This object must outlive the graph. Elsewhere a collective throws.
   virtual std::unique_ptr<CudaGraph> record(StreamRef stream, const std::function<void()>& body);
 
   // Bytes of workspace for a collective over `bytes` bytes of its larger buffer (`in` of

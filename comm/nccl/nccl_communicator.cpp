@@ -348,6 +348,7 @@ class Nccl final : public Communicator {
   Work fly(Flight flight, const std::string& what, StreamRef stream, const Body& body) {
     require(stream->kind() == StreamKind::cuda, what, ": NCCL needs a stream of ", family_->device);
     if (family_->records) return fly_recorded(what, stream, body);
+    bug_check(!is_recording(stream), what, ": into a graph that this communicator does not record");
     flight.group = group_;
     flight.deadline = deadline();
     stream->wait(family_->last);  // Note [One queue for all groups]

@@ -4,6 +4,7 @@
 #include <exception>
 #include <mutex>
 #include <new>
+#include <type_traits>
 #include <utility>
 
 #include "core/cuda/recording.h"
@@ -260,7 +261,10 @@ class CudaStream final : public Stream {
     const std::shared_ptr<Recording> recording = recording_;
     const std::exception_ptr unjoined = join_others();
     cuda::Recorded made{.tasks = std::move(recording->tasks)};
-    const cudaError_t status = cudaStreamEndCapture(stream_, &made.graph);
+    cudaGraph_t graph = nullptr;
+    const cudaError_t status = cudaStreamEndCapture(stream_, &graph);
+    const auto destroy = [](cudaGraph_t of) { cudaGraphDestroy(of); };
+    std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, decltype(destroy)> owned(graph, destroy);
     recording->is_over = true;
     recording_ = nullptr;
     for (CudaStream* other : recording->others) {
@@ -271,6 +275,7 @@ class CudaStream final : public Stream {
     recording->end->record(stream_);
     cuda::check(status, "cudaStreamEndCapture");
     if (unjoined != nullptr) std::rethrow_exception(unjoined);
+    made.graph = owned.release();
     return made;
   }
 
