@@ -8,11 +8,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <exception>
 #include <filesystem>
 #include <fstream>
-#include <future>
+#include <mutex>
 #include <system_error>
 #include <thread>
 
@@ -101,30 +102,44 @@ void Heartbeat::write(int line, std::string_view text, const Terms& terms,
 
 std::string Heartbeat::table() const {
   std::string text;
-  for (int rank = 0; rank < world_size_; ++rank) {
-    const std::string lines = read_heartbeat(directory_, rank);
-    text += lines.empty() ? concat("rank ", rank, ": no heartbeat file\n") : lines;
-  }
+  for (int rank = 0; rank < world_size_; ++rank) text += lines_of(rank);
   return text;
+}
+
+std::string Heartbeat::lines_of(int rank) const {
+  const std::string lines = read_heartbeat(directory_, rank);
+  return lines.empty() ? concat("rank ", rank, ": no heartbeat file\n") : lines;
 }
 
 // Read by a thread of its own, which nobody can end.
 std::string heartbeats_for_error(const std::shared_ptr<const Heartbeat>& heartbeat) {
   if (heartbeat == nullptr) return "";
   try {
-    const auto read = std::make_shared<std::promise<std::string>>();
-    std::future<std::string> table = read->get_future();
-    std::thread([read, heartbeat] {
+    struct Reading {
+      std::mutex mutex;
+      std::condition_variable ended;
+      std::string text;  // so far
+      bool is_over = false;
+    };
+    const auto reading = std::make_shared<Reading>();
+    std::thread([reading, heartbeat] {
       try {
-        read->set_value(heartbeat->table());
-      } catch (...) {
-        read->set_exception(std::current_exception());
+        for (int rank = 0; rank < heartbeat->world_size(); ++rank) {
+          const std::string lines = heartbeat->lines_of(rank);
+          const std::lock_guard lock(reading->mutex);
+          reading->text += lines;
+        }
+      } catch (...) {  // out of memory: what is there has to do
       }
+      const std::lock_guard lock(reading->mutex);
+      reading->is_over = true;
+      reading->ended.notify_all();
     }).detach();
-    if (table.wait_for(kHeartbeatReadTime) != std::future_status::ready) {
-      return "\nheartbeats: their folder does not answer";
-    }
-    return concat("\nheartbeats:\n", table.get());
+    std::unique_lock lock(reading->mutex);
+    const bool is_whole =
+        reading->ended.wait_for(lock, kHeartbeatReadTime, [&] { return reading->is_over; });
+    return concat("\nheartbeats:\n", reading->text,
+                  is_whole ? "" : "and no more, as their folder does not answer\n");
   } catch (const std::exception&) {  // not even a thread can be had: the text goes without them
     return "\nheartbeats: cannot be read";
   }

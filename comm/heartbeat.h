@@ -31,6 +31,8 @@ class Heartbeat {
 
   // What the files of the directory say, one line a rank, as far as they can be read.
   std::string table() const;
+  std::string lines_of(int rank) const;
+  int world_size() const { return world_size_; }
 
  private:
   void write(int line, std::string_view text, const Terms& terms, std::string_view group) noexcept;
@@ -42,7 +44,8 @@ class Heartbeat {
 };
 
 // For the end of an error's text: a heading and the table; empty where there is no heartbeat. Reads
-// for at most this long, as the folder may be of a machine that hangs and the job is to end.
+// for at most this long, as the folder may be of a machine that hangs and the job is to end, and
+// says where the table breaks off.
 inline constexpr std::chrono::milliseconds kHeartbeatReadTime{500};
 std::string heartbeats_for_error(const std::shared_ptr<const Heartbeat>& heartbeat);
 
