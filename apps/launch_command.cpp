@@ -194,7 +194,12 @@ void add_launch_command(CLI::App& app, Action& action) {
   verb->callback([options, verb, &app, &action] {
     auto& program = options->mpirun.program;
     program = verb->remaining();
-    if (program.empty()) program = app.remaining();
+    std::vector<std::string> behind_dashes = app.remaining();
+    if (program.empty()) {
+      program = std::move(behind_dashes);
+    } else if (!behind_dashes.empty()) {
+      throw CLI::ExtrasError("zinc", behind_dashes);
+    }
     if (program.empty()) throw CLI::RequiredError("a program to start");
     if (program.front().starts_with("-")) {
       throw CLI::ExtrasError("zinc launch", {program.front()});

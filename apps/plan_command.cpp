@@ -97,6 +97,7 @@ int make_plan(Options options) {
 // none, or is not whole, comes back as it was, for the parser to refuse.
 std::string count_in_digits(const std::string& text) {
   constexpr double kMax = 1e15;
+  constexpr double kRounding = 4e-16;  // relative, of what is not a binary fraction, as in 8.2B
   char* end = nullptr;
   double count = std::strtod(text.c_str(), &end);
   const std::string unit = end;
@@ -106,8 +107,11 @@ std::string count_in_digits(const std::string& text) {
   } else if (!unit.empty()) {
     return text;
   }
-  if (!(std::abs(count) <= kMax) || count != std::round(count)) return text;
-  return fmt::format("{}", static_cast<int64_t>(count));
+  const double whole = std::round(count);
+  if (!(std::abs(count) <= kMax) || std::abs(count - whole) > kRounding * std::abs(count)) {
+    return text;
+  }
+  return fmt::format("{}", static_cast<int64_t>(whole));
 }
 
 }  // namespace

@@ -116,7 +116,8 @@ TEST(Estimate, CountsOfWeights_MayBeWrittenShort) {
   ASSERT_EQ(digits.exit_code, 0) << to_string(digits);
   EXPECT_EQ(estimate("2.851B").out, digits.out);
   EXPECT_EQ(estimate("2.851e9").out, digits.out);
-  for (const char* none : {"1.5", "1T", "B", "1e30"}) {
+  EXPECT_EQ(estimate("8.2B").out, estimate("8200000000").out);
+  for (const char* none : {"1.5", "1.0000000001", "1T", "B", "1e30"}) {
     EXPECT_EQ(estimate(none).exit_code, 64) << none;
   }
 }

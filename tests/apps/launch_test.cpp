@@ -146,6 +146,7 @@ TEST_F(Launch, TheProgramMayStandBehindTwoDashes) {
 TEST_F(Launch, MisuseHasItsExitCode) {
   EXPECT_EQ(run_zinc({"launch"}).exit_code, 64);
   EXPECT_EQ(run_zinc({"launch", "--inclde", "a", "zinc"}).exit_code, 64);
+  EXPECT_EQ(run_zinc({"--bogus", "launch", "--dry-run", "zinc"}).exit_code, 64);
   EXPECT_EQ(run_zinc({"launch", "--include", "a", "--exclude", "b", "zinc"}).exit_code, 78);
   EXPECT_EQ(run_zinc({"launch", "--hostfile", folder_ / "none", "zinc"}).exit_code, 65);
 }
