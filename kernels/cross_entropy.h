@@ -2,7 +2,8 @@
 //   loss = sum over rows r with labels[r] != -100 of  lse[r] - logits[r, labels[r]]
 //   lse[r] = log(sum_c exp(logits[r,c]))
 // Never divided by the number of targets: one factor is applied where gradients are unscaled.
-// Rows in f32, the sum over rows in f64 in row order, rounded once (all in f64 for f64).
+// Rows in f32, the sum over rows in f64 in a fixed order, on the CPU that of the rows, rounded once
+// (all in f64 for f64).
 // Deterministic. A label that is neither -100 nor in [0, V) throws InvalidArgument, naming row and
 // label, from the work itself (at the call on an inline stream, else at the next synchronize); on a
 // GPU it makes the loss and the row's gradient NaN, and the error comes from the next wait for the
