@@ -1,4 +1,6 @@
 // zinc bench: how fast kernels and training are, beside what the machine can do.
+#include "apps/bench_command.h"
+
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -9,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "apps/bench_command.h"
 #include "apps/exit_codes.h"
 #include "apps/hardware_file.h"
 #include "apps/machine.h"

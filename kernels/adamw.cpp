@@ -16,12 +16,6 @@ namespace cuda {
 void adamw(const AdamW& args, StreamRef stream);
 }  // namespace cuda
 
-namespace {
-
-int64_t optional_bytes(const ConstView& view) { return view ? view.bytes() : 0; }
-
-}  // namespace
-
 void adamw(const AdamW& args, StreamRef stream) {
   constexpr auto kOp = "adamw";
   require_update_operands(kOp, args.weights, args.gradient, args.model_weights, args.factor,

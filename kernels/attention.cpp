@@ -91,10 +91,10 @@ int64_t visible_pairs(const ConstView& q, const ConstView& k, bool causal) {
   return pairs;
 }
 
-int64_t bytes_of(const ConstView& view) { return view ? view.bytes() : 0; }
 int64_t bytes_of(const AttentionMask& mask) {
-  return bytes_of(mask.key_lengths) + bytes_of(mask.key_begin) + bytes_of(mask.key_end) +
-         bytes_of(mask.alibi_slopes) + bytes_of(mask.bias);
+  return optional_bytes(mask.key_lengths) + optional_bytes(mask.key_begin) +
+         optional_bytes(mask.key_end) + optional_bytes(mask.alibi_slopes) +
+         optional_bytes(mask.bias);
 }
 
 void run_forward_on_cuda(const AttentionProblem& p, const HeadsView& out, void* lse,
@@ -207,18 +207,18 @@ void attention_backward(const AttentionBackward& args, StreamRef stream) {
 Cost cost(const AttentionForward& args) {
   const int64_t pairs = visible_pairs(args.q, args.k, args.mask.causal);
   return {.bytes_read = args.q.bytes() + args.k.bytes() + args.v.bytes() + bytes_of(args.mask),
-          .bytes_written = args.out.bytes() + bytes_of(args.lse),
+          .bytes_written = args.out.bytes() + optional_bytes(args.lse),
           .flops = 2 * 2 * args.q.dim(0) * args.q.dim(2) * args.q.dim(3) * pairs};
 }
 
 // Five products.
 Cost cost(const AttentionBackward& args) {
   const int64_t pairs = visible_pairs(args.q, args.k, args.mask.causal);
-  return {
-      .bytes_read = args.q.bytes() + args.k.bytes() + args.v.bytes() + args.out.bytes() +
-                    args.dout.bytes() + args.lse.bytes() + bytes_of(args.mask),
-      .bytes_written = args.dq.bytes() + args.dk.bytes() + args.dv.bytes() + bytes_of(args.dbias),
-      .flops = 5 * 2 * args.q.dim(0) * args.q.dim(2) * args.q.dim(3) * pairs};
+  return {.bytes_read = args.q.bytes() + args.k.bytes() + args.v.bytes() + args.out.bytes() +
+                        args.dout.bytes() + args.lse.bytes() + bytes_of(args.mask),
+          .bytes_written =
+              args.dq.bytes() + args.dk.bytes() + args.dv.bytes() + optional_bytes(args.dbias),
+          .flops = 5 * 2 * args.q.dim(0) * args.q.dim(2) * args.q.dim(3) * pairs};
 }
 
 }  // namespace zinc::kernels

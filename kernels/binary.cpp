@@ -28,8 +28,6 @@ void require_broadcastable(std::string_view op, const Shape& a, const ConstView&
   require_contiguous(op, "b", b);
 }
 
-int64_t optional_bytes(const ConstView& view) { return view ? view.bytes() : 0; }
-
 }  // namespace
 
 std::string_view name_of(BinaryOp op) {

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "core/view.h"
+
 namespace zinc::kernels {
 
 // Compulsory traffic: every input byte read once, every output byte written once, accumulated
@@ -18,5 +20,8 @@ struct Cost {
     return {a.bytes_read + b.bytes_read, a.bytes_written + b.bytes_written, a.flops + b.flops};
   }
 };
+
+// Of an argument that may be absent.
+inline int64_t optional_bytes(const ConstView& view) { return view ? view.bytes() : 0; }
 
 }  // namespace zinc::kernels

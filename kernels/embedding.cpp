@@ -21,8 +21,6 @@ namespace {
 
 constexpr int64_t kMaxRows = int64_t{1} << 31;
 
-int64_t optional_bytes(const ConstView& view) { return view ? view.bytes() : 0; }
-
 // A table of rows: [V, C], contiguous.
 void require_table(std::string_view op, std::string_view name, const ConstView& table) {
   require_float(op, name, table);

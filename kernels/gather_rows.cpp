@@ -21,7 +21,7 @@ void scatter_add_rows(const ScatterAddRows& args, StreamRef stream);
 
 namespace {
 
-constexpr int64_t kMaxRows = int64_t{1} << 31;
+constexpr int64_t kMaxMatrixRows = int64_t{1} << 31;
 
 // `table` has the rows that ids name, `list` a row per id.
 void require_rows_and_ids(std::string_view op, const ConstView& table, const ConstView& list,
@@ -29,7 +29,7 @@ void require_rows_and_ids(std::string_view op, const ConstView& table, const Con
   require_index(op, "ids", ids);
   for (const ConstView& view : {table, list}) {
     require_operand(op, "x or y", view, view.dtype(), view.shape());
-    require(view.rank() == 2 && view.dim(0) <= kMaxRows, op,
+    require(view.rank() == 2 && view.dim(0) <= kMaxMatrixRows, op,
             ": x and y must be [rows, columns] with at most 2^31 rows, not ", view.shape());
   }
   require(ids.rank() == 1 && ids.numel() == list.dim(0), op, ": ids must be [", list.dim(0),

@@ -17,12 +17,6 @@ void layernorm_forward(const LayerNormForward& args, StreamRef stream);
 void layernorm_backward(const LayerNormBackward& args, StreamRef stream);
 }  // namespace cuda
 
-namespace {
-
-int64_t optional_bytes(const ConstView& view) { return view ? view.bytes() : 0; }
-
-}  // namespace
-
 int64_t norm_backward_workspace_bytes(int64_t rows, int64_t cols, DType dtype, DeviceKind device) {
   const int64_t sums = device == DeviceKind::cpu ? num_norm_blocks(rows) * kNormPartials
                                                  : 2 * std::min(rows, kMaxNormSumBlocks);

@@ -135,13 +135,12 @@ class ChunkSum {
   View sum_;
 };
 
-int64_t bytes_of(const ConstView& view) { return view ? view.bytes() : 0; }
-
 // As cross_entropy counts them.
 Cost cost_of_rows(const cpu::HeadRows& work) {
-  return {.bytes_read = work.logits.bytes() + bytes_of(work.labels) + bytes_of(work.lse),
-          .bytes_written = bytes_of(work.dlogits) + bytes_of(work.lse_out),
-          .flops = (work.dlogits ? 7 : 4) * work.logits.numel()};
+  return {
+      .bytes_read = work.logits.bytes() + optional_bytes(work.labels) + optional_bytes(work.lse),
+      .bytes_written = optional_bytes(work.dlogits) + optional_bytes(work.lse_out),
+      .flops = (work.dlogits ? 7 : 4) * work.logits.numel()};
 }
 
 void run_chunks(const Head& head, StreamRef stream) {
@@ -215,13 +214,15 @@ void run_chunks(const Head& head, StreamRef stream) {
 
 // `products` of N x V x C; the row work is that of cross_entropy.
 Cost head_cost(const Head& head, int64_t products) {
-  Cost cost{.bytes_read = bytes_of(head.hidden) + bytes_of(head.weight) + bytes_of(head.bias) +
-                          bytes_of(head.labels) + bytes_of(head.lse) + bytes_of(head.dloss),
-            .bytes_written = bytes_of(head.loss) + bytes_of(head.lse_out) + bytes_of(head.dhidden) +
-                             bytes_of(head.dweight) + bytes_of(head.dbias),
+  Cost cost{.bytes_read = optional_bytes(head.hidden) + optional_bytes(head.weight) +
+                          optional_bytes(head.bias) + optional_bytes(head.labels) +
+                          optional_bytes(head.lse) + optional_bytes(head.dloss),
+            .bytes_written = optional_bytes(head.loss) + optional_bytes(head.lse_out) +
+                             optional_bytes(head.dhidden) + optional_bytes(head.dweight) +
+                             optional_bytes(head.dbias),
             .flops = products * 2 * head.rows() * head.classes() * head.features() +
                      (products > 1 ? 7 : 4) * head.rows() * head.classes()};
-  if (head.accumulate) cost.bytes_read += bytes_of(head.dweight) + bytes_of(head.dbias);
+  if (head.accumulate) cost.bytes_read += optional_bytes(head.dweight) + optional_bytes(head.dbias);
   return cost;
 }
 

@@ -12,12 +12,6 @@ namespace cuda {
 void residual_norm_forward(const ResidualNormForward& args, StreamRef stream);
 }  // namespace cuda
 
-namespace {
-
-int64_t optional_bytes(const ConstView& view) { return view ? view.bytes() : 0; }
-
-}  // namespace
-
 void residual_norm_forward(const ResidualNormForward& args, StreamRef stream) {
   constexpr auto kOp = "residual_norm_forward";
   require_float(kOp, "x", args.x);

@@ -15,12 +15,6 @@ void rmsnorm_forward(const RmsNormForward& args, StreamRef stream);
 void rmsnorm_backward(const RmsNormBackward& args, StreamRef stream);
 }  // namespace cuda
 
-namespace {
-
-int64_t optional_bytes(const ConstView& view) { return view ? view.bytes() : 0; }
-
-}  // namespace
-
 void rmsnorm_forward(const RmsNormForward& args, StreamRef stream) {
   constexpr auto kOp = "rmsnorm_forward";
   require_float(kOp, "x", args.x);

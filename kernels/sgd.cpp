@@ -12,12 +12,6 @@ namespace cuda {
 void sgd(const Sgd& args, StreamRef stream);
 }  // namespace cuda
 
-namespace {
-
-int64_t optional_bytes(const ConstView& view) { return view ? view.bytes() : 0; }
-
-}  // namespace
-
 void sgd(const Sgd& args, StreamRef stream) {
   constexpr auto kOp = "sgd";
   require_update_operands(kOp, args.weights, args.gradient, args.model_weights, args.factor,

@@ -102,4 +102,9 @@ class Tensor {
 // six significant digits. "undefined" for an undefined tensor; no values on a meta device.
 std::string to_string(const Tensor& tensor);
 
+// Of an argument that may be undefined: an absent view then.
+inline View view_or_absent(const Tensor& tensor) {
+  return tensor.defined() ? tensor.view() : View();
+}
+
 }  // namespace zinc

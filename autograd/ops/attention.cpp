@@ -18,10 +18,6 @@ struct Heads {
   int64_t size = 0;     // D
 };
 
-ConstView view_or_absent(const Tensor& tensor) {
-  return tensor.defined() ? ConstView(tensor.view()) : ConstView();
-}
-
 kernels::AttentionMask mask_of(bool causal, const Tensor& key_lengths, const Tensor& key_begin,
                                const Tensor& key_end, const Tensor& alibi_slopes,
                                const Tensor& bias) {

@@ -11,10 +11,6 @@
 namespace zinc::autograd {
 namespace {
 
-ConstView view_or_absent(const Tensor& tensor) {
-  return tensor.defined() ? ConstView(tensor.view()) : ConstView();
-}
-
 // Weights: table, position_table. Saved: ids, positions.
 class EmbeddingNode final : public Node {
  public:

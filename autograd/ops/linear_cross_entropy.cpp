@@ -15,8 +15,6 @@ namespace {
 
 constexpr std::string_view kOp = "linear_cross_entropy";
 
-View view_or_absent(const Tensor& tensor) { return tensor.defined() ? tensor.view() : View(); }
-
 // Saved: dhidden, dweight, dbias for an upstream gradient of `expected`.
 class ReadyGradientNode final : public Node {
  public:

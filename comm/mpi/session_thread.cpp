@@ -18,10 +18,10 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kIdleInterval{50};  // between looks for notes while nothing is under way
-constexpr milliseconds kSpinTime{2};       // polling without a pause after the last move
-constexpr microseconds kPollInterval{50};  // after that
-constexpr milliseconds kNoticeTime{200};   // for telling the peers of a failure
+constexpr milliseconds kIdleInterval{50};      // between looks for notes while nothing is under way
+constexpr milliseconds kSpinTime{2};           // polling without a pause after the last move
+constexpr microseconds kProgressInterval{50};  // after that
+constexpr milliseconds kNoticeTime{200};       // for telling the peers of a failure
 
 // Tags of one communicator: two per exchange, or per message number and user tag.
 constexpr int kLargestTag = (1 << 22) - 1;
@@ -158,7 +158,7 @@ bool MpiSession::serve() {
   if (idle && !said_farewell_) {
     posted_.wait_for(lock, kIdleInterval, something_new);
   } else if (said_farewell_ || Clock::now() - last_move_ > kSpinTime) {
-    posted_.wait_for(lock, kPollInterval, [this] {
+    posted_.wait_for(lock, kProgressInterval, [this] {
       return !new_batches_.empty() || !new_work_.empty() || control_.has_outgoing();
     });
   } else {

@@ -34,7 +34,7 @@ WireMessage sent(int peer, int tag, const void* data, int64_t bytes) {
   return {peer, tag, static_cast<std::byte*>(const_cast<void*>(data)), bytes, true};
 }
 
-Terms terms_of(const Message& message) {
+Terms wire_terms_of(const Message& message) {
   return {.sequence = message.sequence, .count = message.bytes, .operation = Operation::message};
 }
 
@@ -205,7 +205,7 @@ void WireTransport::native_sum(const Call& call, const NativeSum& sum) {
 
 void WireTransport::send(const Message& message, const std::byte* data) {
   guarded([&] {
-    const Terms terms = terms_of(message);
+    const Terms terms = wire_terms_of(message);
     const uint64_t place = place_of(message);
     const auto batch = std::make_shared<WireBatch>();
     batch->comm = messages_;

@@ -13,7 +13,7 @@
 namespace zinc::comm {
 namespace {
 
-Terms terms_of(const Message& message) {
+Terms shared_terms_of(const Message& message) {
   return {.sequence = message.sequence,
           .count = message.bytes,
           .operation = Operation::message,
@@ -88,7 +88,7 @@ void SharedTransport::send(const Message& message, const std::byte* data) {
   try {
     if (direct()) {
       desks_.post(lease.index(), DeskKey::of_message(message.sequence, message.peer, message.tag),
-                  terms_of(message), 0, data, message.peer);
+                  shared_terms_of(message), 0, data, message.peer);
       const Progress& taken = segment_->taken(rank(), lease.index(), message.peer);
       waiting.watch.await(segment_->desk(rank(), lease.index()).taken_bell, message.peer,
                           [&] { return taken.chunks.load() == kAllTaken; });
@@ -119,7 +119,7 @@ void SharedTransport::send_staged(const Message& message, const std::byte* data,
     }
     if (k == 0) {
       desks_.post(index, DeskKey::of_message(message.sequence, message.peer, message.tag),
-                  terms_of(message), 1, nullptr, message.peer);
+                  shared_terms_of(message), 1, nullptr, message.peer);
     } else {
       desk.staged.store(k + 1);
       desk.staged_bell.ring();

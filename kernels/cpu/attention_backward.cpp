@@ -15,7 +15,7 @@
 namespace zinc::kernels::cpu {
 namespace {
 
-constexpr AttentionCut kCut{.rows = 128, .cols = 512};
+constexpr AttentionCut kBackwardCut{.rows = 128, .cols = 512};
 constexpr int64_t kMinTasks = 16;
 
 struct BackwardProducts {
@@ -32,7 +32,7 @@ struct BackwardProducts {
 };
 
 // One thread's memory.
-struct Buffers {
+struct BackwardBuffers {
   float *scores, *dprobabilities;
   std::byte *probabilities, *dscores;  // of the problem's dtype
   float* dq;
@@ -41,22 +41,22 @@ struct Buffers {
   KeyRange* keys;
   std::byte* scratch;
 
-  Buffers(Carver& carver, const AttentionProblem& p, int64_t cols, bool own_sums,
-          int64_t scratch_bytes) {
-    scores = carver.take<float>(kCut.rows * block_stride(cols, 4));
-    dprobabilities = carver.take<float>(kCut.rows * block_stride(cols, 4));
+  BackwardBuffers(Carver& carver, const AttentionProblem& p, int64_t cols, bool own_sums,
+                  int64_t scratch_bytes) {
+    scores = carver.take<float>(kBackwardCut.rows * block_stride(cols, 4));
+    dprobabilities = carver.take<float>(kBackwardCut.rows * block_stride(cols, 4));
     if (p.dtype == DType::f32) {  // in place
       probabilities = reinterpret_cast<std::byte*>(scores);
       dscores = reinterpret_cast<std::byte*>(dprobabilities);
     } else {
-      probabilities = carver.take<std::byte>(kCut.rows * block_stride(cols, 2) * 2);
-      dscores = carver.take<std::byte>(kCut.rows * block_stride(cols, 2) * 2);
+      probabilities = carver.take<std::byte>(kBackwardCut.rows * block_stride(cols, 2) * 2);
+      dscores = carver.take<std::byte>(kBackwardCut.rows * block_stride(cols, 2) * 2);
     }
-    dq = carver.take<float>(kCut.rows * p.D);
+    dq = carver.take<float>(kBackwardCut.rows * p.D);
     dk = carver.take<float>(own_sums ? 0 : p.Tk * p.D);
     dv = carver.take<float>(own_sums ? 0 : p.Tk * p.D);
-    delta = carver.take<float>(kCut.rows);
-    keys = carver.take<KeyRange>(kCut.rows);
+    delta = carver.take<float>(kBackwardCut.rows);
+    keys = carver.take<KeyRange>(kBackwardCut.rows);
     scratch = carver.take<std::byte>(scratch_bytes);
   }
 };
@@ -75,22 +75,22 @@ struct Backward {
   Backward(Context& context, const AttentionProblem& problem, const AttentionGradients& gradients)
       : p(problem),
         g(gradients),
-        cols(std::min(kCut.cols, problem.Tk)),
+        cols(std::min(kBackwardCut.cols, problem.Tk)),
         splits(choose_splits()),
         over_batch(g.dbias && g.dbias.dim(0) == 1),
         over_heads(g.dbias && g.dbias.dim(1) == 1),
-        products(p, kCut, [&](int64_t rows, int64_t block_cols) {
+        products(p, kBackwardCut, [&](int64_t rows, int64_t block_cols) {
           return make(context, rows, block_cols);
         }) {
     Carver counter(nullptr);
-    Buffers(counter, p, cols, splits > 1, products.scratch_bytes());
+    BackwardBuffers(counter, p, cols, splits > 1, products.scratch_bytes());
     thread_bytes = counter.used();
   }
 
   // From the shape alone. Tasks that share elements of dbias are not split.
   int64_t choose_splits() const {
     const int64_t tasks = p.B * p.G;
-    const int64_t items = p.heads_per_group() * kCut.num_row_blocks(p);
+    const int64_t items = p.heads_per_group() * kBackwardCut.num_row_blocks(p);
     if (tasks >= kMinTasks || g.dbias) return 1;
     return std::clamp<int64_t>((kMinTasks + tasks - 1) / tasks, 1, std::max<int64_t>(items, 1));
   }
@@ -141,25 +141,26 @@ struct Backward {
     return made;
   }
 
-  void run_block(const Buffers& buffers, int64_t b, int64_t h, int64_t row_block) const;
-  void run_key_head(const Buffers& buffers, int64_t b, int64_t group, int64_t split) const;
+  void run_block(const BackwardBuffers& buffers, int64_t b, int64_t h, int64_t row_block) const;
+  void run_key_head(const BackwardBuffers& buffers, int64_t b, int64_t group, int64_t split) const;
   void write_sums(const float* dk, const float* dv, int64_t b, int64_t group) const;
   void run() const;
 };
 
 // One block of queries of one head: dq, and its share of dk and dv.
-void Backward::run_block(const Buffers& buffers, int64_t b, int64_t h, int64_t row_block) const {
-  const int64_t i = row_block * kCut.rows;
-  const int64_t rows = kCut.rows_of(p, row_block);
+void Backward::run_block(const BackwardBuffers& buffers, int64_t b, int64_t h,
+                         int64_t row_block) const {
+  const int64_t i = row_block * kBackwardCut.rows;
+  const int64_t rows = kBackwardCut.rows_of(p, row_block);
   const int64_t group = h / p.heads_per_group();
   const std::byte* q = element(p.q, p.q.at(b, i, h), p.dtype);
   const std::byte* dout = element(g.dout, g.dout.at(b, i, h), p.dtype);
   dot_rows(dout, g.dout.row, element(g.out, g.out.at(b, i, h), p.dtype), g.out.row, p.dtype, rows,
            p.D, buffers.delta);
   bool first = true;
-  for (int64_t col_block = 0; col_block < kCut.num_col_blocks(p, row_block); ++col_block) {
-    const int64_t j = col_block * kCut.cols;
-    const int64_t block_cols = kCut.cols_of(p, row_block, col_block);
+  for (int64_t col_block = 0; col_block < kBackwardCut.num_col_blocks(p, row_block); ++col_block) {
+    const int64_t j = col_block * kBackwardCut.cols;
+    const int64_t block_cols = kBackwardCut.cols_of(p, row_block, col_block);
     if (!keys_in_block(p, b, i, rows, j, block_cols, buffers.keys)) continue;
     const BackwardProducts& product = products.at(rows, block_cols);
     const std::byte* k = element(p.k, p.k.at(b, j, group), p.dtype);
@@ -197,15 +198,16 @@ void Backward::run_block(const Buffers& buffers, int64_t b, int64_t h, int64_t r
                g.dq.row);
 }
 
-void Backward::run_key_head(const Buffers& buffers, int64_t b, int64_t group, int64_t split) const {
-  Buffers here = buffers;
+void Backward::run_key_head(const BackwardBuffers& buffers, int64_t b, int64_t group,
+                            int64_t split) const {
+  BackwardBuffers here = buffers;
   if (splits > 1) {
     here.dk = own_sum(b, group, 0, split);
     here.dv = own_sum(b, group, 1, split);
   }
   std::fill_n(here.dk, p.Tk * p.D, 0.0f);
   std::fill_n(here.dv, p.Tk * p.D, 0.0f);
-  const int64_t row_blocks = kCut.num_row_blocks(p);
+  const int64_t row_blocks = kBackwardCut.num_row_blocks(p);
   const int64_t items = p.heads_per_group() * row_blocks;
   for (int64_t item = split; item < items; item += splits) {
     run_block(here, b, group * p.heads_per_group() + item / row_blocks, item % row_blocks);
@@ -238,14 +240,14 @@ void Backward::run() const {
   }
   const auto buffers = [&] {
     Carver carver(workspace + omp_get_thread_num() * thread_bytes);
-    return Buffers(carver, p, cols, splits > 1, products.scratch_bytes());
+    return BackwardBuffers(carver, p, cols, splits > 1, products.scratch_bytes());
   };
   if (over_batch || over_heads) {
     // A task takes everything that adds to its elements of dbias.
     const int64_t batches = over_batch ? 1 : p.B;
     const int64_t groups = over_heads ? 1 : p.G;
     parallel_for(batches * groups, 1, [&](int64_t t, int64_t) {
-      const Buffers mine = buffers();
+      const BackwardBuffers mine = buffers();
       for (int64_t b = over_batch ? 0 : t / groups; b < (over_batch ? p.B : t / groups + 1); ++b) {
         for (int64_t h = over_heads ? 0 : t % groups; h < (over_heads ? p.G : t % groups + 1);
              ++h) {

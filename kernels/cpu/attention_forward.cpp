@@ -12,7 +12,7 @@
 namespace zinc::kernels::cpu {
 namespace {
 
-constexpr AttentionCut kCut{.rows = 128, .cols = 512};
+constexpr AttentionCut kForwardCut{.rows = 128, .cols = 512};
 
 struct ForwardProducts {
   BlockProductPtr scores;       // S = Q K^T
@@ -24,7 +24,7 @@ struct ForwardProducts {
 };
 
 // One thread's memory.
-struct Buffers {
+struct ForwardBuffers {
   float* scores;
   std::byte* probabilities;
   float* out;
@@ -32,17 +32,17 @@ struct Buffers {
   KeyRange* keys;
   std::byte* scratch;
 
-  Buffers(Carver& carver, const AttentionProblem& p, int64_t cols, int64_t scratch_bytes) {
-    scores = carver.take<float>(kCut.rows * block_stride(cols, 4));
+  ForwardBuffers(Carver& carver, const AttentionProblem& p, int64_t cols, int64_t scratch_bytes) {
+    scores = carver.take<float>(kForwardCut.rows * block_stride(cols, 4));
     // f32 probabilities take the place of the scores.
     probabilities = p.dtype == DType::f32
                         ? reinterpret_cast<std::byte*>(scores)
-                        : carver.take<std::byte>(kCut.rows * block_stride(cols, 2) * 2);
-    out = carver.take<float>(kCut.rows * p.D);
-    max = carver.take<float>(kCut.rows);
-    sum = carver.take<float>(kCut.rows);
-    correction = carver.take<float>(kCut.rows);
-    keys = carver.take<KeyRange>(kCut.rows);
+                        : carver.take<std::byte>(kForwardCut.rows * block_stride(cols, 2) * 2);
+    out = carver.take<float>(kForwardCut.rows * p.D);
+    max = carver.take<float>(kForwardCut.rows);
+    sum = carver.take<float>(kForwardCut.rows);
+    correction = carver.take<float>(kForwardCut.rows);
+    keys = carver.take<KeyRange>(kForwardCut.rows);
     scratch = carver.take<std::byte>(scratch_bytes);
   }
 };
@@ -61,12 +61,12 @@ struct Forward {
       : p(problem),
         out(out_view),
         lse(lse_data),
-        cols(std::min(kCut.cols, problem.Tk)),
-        products(p, kCut, [&](int64_t rows, int64_t block_cols) {
+        cols(std::min(kForwardCut.cols, problem.Tk)),
+        products(p, kForwardCut, [&](int64_t rows, int64_t block_cols) {
           return make(context, rows, block_cols);
         }) {
     Carver counter(nullptr);
-    Buffers(counter, p, cols, products.scratch_bytes());
+    ForwardBuffers(counter, p, cols, products.scratch_bytes());
     thread_bytes = counter.used();
   }
 
@@ -96,16 +96,16 @@ struct Forward {
     return made;
   }
 
-  void run_block(const Buffers& buffers, int64_t b, int64_t h, int64_t row_block) const {
-    const int64_t i = row_block * kCut.rows;
-    const int64_t rows = kCut.rows_of(p, row_block);
+  void run_block(const ForwardBuffers& buffers, int64_t b, int64_t h, int64_t row_block) const {
+    const int64_t i = row_block * kForwardCut.rows;
+    const int64_t rows = kForwardCut.rows_of(p, row_block);
     const int64_t g = h / p.heads_per_group();
     std::fill_n(buffers.max, rows, -std::numeric_limits<float>::infinity());
     std::fill_n(buffers.sum, rows, 0.0f);
     bool first = true;
-    for (int64_t col_block = 0; col_block < kCut.num_col_blocks(p, row_block); ++col_block) {
-      const int64_t j = col_block * kCut.cols;
-      const int64_t block_cols = kCut.cols_of(p, row_block, col_block);
+    for (int64_t col_block = 0; col_block < kForwardCut.num_col_blocks(p, row_block); ++col_block) {
+      const int64_t j = col_block * kForwardCut.cols;
+      const int64_t block_cols = kForwardCut.cols_of(p, row_block, col_block);
       if (!keys_in_block(p, b, i, rows, j, block_cols, buffers.keys)) continue;
       const ForwardProducts& product = products.at(rows, block_cols);
       product.scores->run_causal(element(p.q, p.q.at(b, i, h), p.dtype),
@@ -135,10 +135,10 @@ struct Forward {
   }
 
   void run() const {
-    const int64_t row_blocks = kCut.num_row_blocks(p);
+    const int64_t row_blocks = kForwardCut.num_row_blocks(p);
     parallel_for(p.B * p.H * row_blocks, 1, [&](int64_t t, int64_t) {
       Carver carver(workspace + omp_get_thread_num() * thread_bytes);
-      const Buffers buffers(carver, p, cols, products.scratch_bytes());
+      const ForwardBuffers buffers(carver, p, cols, products.scratch_bytes());
       run_block(buffers, t / (row_blocks * p.H), t / row_blocks % p.H, t % row_blocks);
     });
   }

@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "core/parallel.h"
+#include "kernels/cpu/sigmoid.h"
 #include "kernels/matrix_product.h"
 
 namespace zinc::kernels::cpu {
@@ -16,8 +17,6 @@ constexpr int64_t kCols = 64;
 constexpr int64_t kDepth = 64;
 
 using Sums = std::array<std::array<double, kCols>, kRows>;
-
-double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
 // 0.5 (1 + tanh(u)) = sigmoid(2u), which does not cancel for negative u.
 struct GeluTanh {
@@ -62,8 +61,8 @@ double slope(Activation activation, double x) {
   return 1.0;
 }
 
-void sum_block(const MatrixProduct& p, const double* a, const double* b, int64_t i, int64_t j,
-               int64_t rows, int64_t cols, Sums& sums) {
+void sum_tile(const MatrixProduct& p, const double* a, const double* b, int64_t i, int64_t j,
+              int64_t rows, int64_t cols, Sums& sums) {
   std::array<std::array<double, kCols>, kDepth> block;
   for (auto& row : sums) row.fill(0.0);
   for (int64_t q = 0; q < p.k; q += kDepth) {
@@ -121,9 +120,8 @@ void run_product_f64(const MatrixProduct& p) {
       const int64_t index = t / (row_blocks * col_blocks);
       const int64_t rows = std::min(kRows, p.m - i);
       const int64_t cols = std::min(kCols, p.n - j);
-      sum_block(p, static_cast<const double*>(p.a) + p.offset(index, p.a_step),
-                static_cast<const double*>(p.b) + p.offset(index, p.b_step), i, j, rows, cols,
-                sums);
+      sum_tile(p, static_cast<const double*>(p.a) + p.offset(index, p.a_step),
+               static_cast<const double*>(p.b) + p.offset(index, p.b_step), i, j, rows, cols, sums);
       finish_block(p, static_cast<double*>(p.c) + p.offset(index, p.c_step), i, j, rows, cols,
                    sums);
     }

@@ -10,7 +10,7 @@ namespace {
 // Note [Tile sizes]
 // 512 x 384 runs within a few percent of an uncut product in f32 and bf16, for every transpose
 // (measured on Zen 4; a multiple of 48 in n is what oneDNN's AVX-512 kernels like, 336 or 240
-// columns lose 10 to 20 %). More tiles than that are cut only to reach kMinTasks, first along m,
+// columns lose 10 to 20 %). More tiles than that are cut only to reach kMinTiles, first along m,
 // which loses 3 %, then along n, then along k, which costs f32 partial sums. Where k is so long
 // that slices of kLongSliceK are enough of them, k is cut instead: lower tiles would read all of B
 // once more each, and against such slices partial sums are nothing (gradient of a head's input,
@@ -21,7 +21,7 @@ constexpr int64_t kMinTileM = 128;
 constexpr int64_t kMinTileN = 96;
 constexpr int64_t kUnitM = 16;
 constexpr int64_t kUnitN = 48;
-constexpr int64_t kMinTasks = 16;
+constexpr int64_t kMinTiles = 16;
 constexpr int64_t kMinSliceK = 1024;
 constexpr int64_t kLongSliceK = 4096;
 
@@ -47,7 +47,7 @@ int64_t tile_for(int64_t extent, int64_t parts, int64_t unit) {
 }  // namespace
 
 GemmPlan plan_gemm(int64_t m, int64_t n, int64_t k, int64_t batch) {
-  const int64_t min_tasks = divide_up(kMinTasks, batch);
+  const int64_t min_tasks = divide_up(kMinTiles, batch);
   GemmPlan plan{.m = m, .n = n, .k = k};
   int64_t m_parts = divide_up(m, kTileM);
   int64_t n_parts = divide_up(n, kTileN);

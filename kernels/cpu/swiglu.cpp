@@ -3,17 +3,12 @@
 #include <cmath>
 
 #include "kernels/cpu/row_walk.h"
+#include "kernels/cpu/sigmoid.h"
 
 namespace zinc::kernels::cpu {
 
 void swiglu_forward_lanes(const SwiGluForward& args);
 void swiglu_backward_lanes(const SwiGluBackward& args);
-
-namespace {
-
-double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
-
-}  // namespace
 
 void swiglu_forward(const SwiGluForward& args) {
   if (args.gate.dtype() != DType::f64) return swiglu_forward_lanes(args);

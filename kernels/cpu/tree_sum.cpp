@@ -23,7 +23,7 @@ constexpr int kLevels = 11;  // 2^10 arrays
 // of a complete subtree of 2^l arrays; two of one size make one of the next, left plus right. At
 // the end the subtrees that are left over are added from the smallest up, which is what skipping
 // the absent leaves means.
-void sum_block(const HostTreeSum& args, int64_t begin, int64_t n) {
+void sum_leaves(const HostTreeSum& args, int64_t begin, int64_t n) {
   std::array<std::array<double, kBlock>, kLevels> partial;
   const size_t count = args.in.size();
   for (size_t r = 0; r < count; ++r) {
@@ -51,7 +51,7 @@ void sum_block(const HostTreeSum& args, int64_t begin, int64_t n) {
 
 void tree_sum_of_range(const HostTreeSum& args, int64_t begin, int64_t end) {
   if (args.dtype != DType::f64) return tree_sum_lanes(args, begin, end);
-  for (int64_t i = begin; i < end; i += kBlock) sum_block(args, i, std::min(kBlock, end - i));
+  for (int64_t i = begin; i < end; i += kBlock) sum_leaves(args, i, std::min(kBlock, end - i));
 }
 
 void tree_sum(const TreeSum& args) {

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/op_dispatch.h"
 #include "kernels/cpu/row_walk.h"
+#include "kernels/cpu/sigmoid.h"
 
 namespace zinc::kernels::cpu {
 
@@ -11,8 +12,6 @@ void unary_lanes(const Unary& args);
 void unary_backward_lanes(const UnaryBackward& args);
 
 namespace {
-
-double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
 template <UnaryOp kOp>
 double value(double x) {

@@ -8,15 +8,15 @@
 namespace zinc::nn {
 namespace {
 
-struct Preset {
+struct Gpt2Preset {
   std::string_view name;
   Gpt2Config config;
 };
 
 constexpr int64_t kEndOfText = 50256;
 
-const std::array<Preset, 5>& presets() {
-  static const std::array<Preset, 5> table = {{
+const std::array<Gpt2Preset, 5>& gpt2_presets() {
+  static const std::array<Gpt2Preset, 5> table = {{
       {"tiny",
        {.vocab_size = 256,
         .max_positions = 128,
@@ -46,16 +46,16 @@ const std::array<Preset, 5>& presets() {
   return table;
 }
 
-void check(bool condition, const std::string& message) {
+void check_gpt2(bool condition, const std::string& message) {
   if (!condition) throw ConfigError(concat("gpt2 model: ", message));
 }
 
-void check_positive(std::string_view key, int64_t value) {
-  check(value > 0, concat(key, " must be positive, not ", value));
+void check_gpt2_positive(std::string_view key, int64_t value) {
+  check_gpt2(value > 0, concat(key, " must be positive, not ", value));
 }
 
 void check_rate(std::string_view key, double value) {
-  check(value >= 0.0 && value < 1.0, concat(key, " must lie in [0, 1), not ", value));
+  check_gpt2(value >= 0.0 && value < 1.0, concat(key, " must lie in [0, 1), not ", value));
 }
 
 }  // namespace
@@ -71,18 +71,18 @@ int64_t Gpt2Config::num_parameters() const {
 }
 
 void Gpt2Config::validate() const {
-  check_positive("vocab_size", vocab_size);
-  check_positive("n_positions", max_positions);
-  check_positive("n_embd", hidden_size);
-  check_positive("n_layer", num_layers);
-  check_positive("n_head", num_heads);
-  check(intermediate_size >= 0, concat("n_inner must not be negative: ", intermediate_size));
-  check(hidden_size % num_heads == 0,
-        concat("n_embd (", hidden_size, ") must be a multiple of n_head (", num_heads, ")"));
-  check(layer_norm_epsilon > 0.0,
-        concat("layer_norm_epsilon must be positive, not ", layer_norm_epsilon));
-  check(initializer_range > 0.0,
-        concat("initializer_range must be positive, not ", initializer_range));
+  check_gpt2_positive("vocab_size", vocab_size);
+  check_gpt2_positive("n_positions", max_positions);
+  check_gpt2_positive("n_embd", hidden_size);
+  check_gpt2_positive("n_layer", num_layers);
+  check_gpt2_positive("n_head", num_heads);
+  check_gpt2(intermediate_size >= 0, concat("n_inner must not be negative: ", intermediate_size));
+  check_gpt2(hidden_size % num_heads == 0,
+             concat("n_embd (", hidden_size, ") must be a multiple of n_head (", num_heads, ")"));
+  check_gpt2(layer_norm_epsilon > 0.0,
+             concat("layer_norm_epsilon must be positive, not ", layer_norm_epsilon));
+  check_gpt2(initializer_range > 0.0,
+             concat("initializer_range must be positive, not ", initializer_range));
   check_rate("embd_pdrop", embedding_dropout);
   check_rate("attn_pdrop", attention_dropout);
   check_rate("resid_pdrop", residual_dropout);
@@ -90,7 +90,7 @@ void Gpt2Config::validate() const {
 
 Gpt2Config Gpt2Config::preset(std::string_view name) {
   std::string known;
-  for (const Preset& preset : presets()) {
+  for (const Gpt2Preset& preset : gpt2_presets()) {
     if (preset.name == name) return preset.config;
     known += known.empty() ? "" : ", ";
     known += preset.name;
@@ -101,7 +101,7 @@ Gpt2Config Gpt2Config::preset(std::string_view name) {
 std::span<const std::string_view> Gpt2Config::preset_names() {
   static const auto names = [] {
     std::array<std::string_view, 5> result{};
-    for (size_t i = 0; i < result.size(); ++i) result[i] = presets()[i].name;
+    for (size_t i = 0; i < result.size(); ++i) result[i] = gpt2_presets()[i].name;
     return result;
   }();
   return names;

@@ -8,13 +8,13 @@
 namespace zinc::nn {
 namespace {
 
-struct Preset {
+struct LlamaPreset {
   std::string_view name;
   LlamaConfig config;
 };
 
-const std::array<Preset, 3>& presets() {
-  static const std::array<Preset, 3> table = {{
+const std::array<LlamaPreset, 3>& llama_presets() {
+  static const std::array<LlamaPreset, 3> table = {{
       {"llama-tiny",
        {.vocab_size = 256,
         .max_positions = 256,
@@ -64,27 +64,29 @@ const std::array<Preset, 3>& presets() {
   return table;
 }
 
-void check(bool condition, const std::string& message) {
+void check_llama(bool condition, const std::string& message) {
   if (!condition) throw ConfigError(concat("llama model: ", message));
 }
 
-void check_positive(std::string_view key, int64_t value) {
-  check(value > 0, concat(key, " must be positive, not ", value));
+void check_llama_positive(std::string_view key, int64_t value) {
+  check_llama(value > 0, concat(key, " must be positive, not ", value));
 }
 
-void check_positive(std::string_view key, double value) {
-  check(value > 0.0, concat(key, " must be positive, not ", value));
+void check_llama_positive(std::string_view key, double value) {
+  check_llama(value > 0.0, concat(key, " must be positive, not ", value));
 }
 
 void check_scaling(const RopeScaling& scaling) {
   if (scaling.kind == RopeScaling::Kind::none) return;
-  check_positive("rope_scaling.factor", scaling.factor);
+  check_llama_positive("rope_scaling.factor", scaling.factor);
   if (scaling.kind != RopeScaling::Kind::llama3) return;
-  check_positive("rope_scaling.original_max_position_embeddings", scaling.original_max_positions);
-  check_positive("rope_scaling.low_freq_factor", scaling.low_freq_factor);
-  check(scaling.high_freq_factor > scaling.low_freq_factor,
-        concat("rope_scaling.high_freq_factor (", scaling.high_freq_factor,
-               ") must be above rope_scaling.low_freq_factor (", scaling.low_freq_factor, ")"));
+  check_llama_positive("rope_scaling.original_max_position_embeddings",
+                       scaling.original_max_positions);
+  check_llama_positive("rope_scaling.low_freq_factor", scaling.low_freq_factor);
+  check_llama(
+      scaling.high_freq_factor > scaling.low_freq_factor,
+      concat("rope_scaling.high_freq_factor (", scaling.high_freq_factor,
+             ") must be above rope_scaling.low_freq_factor (", scaling.low_freq_factor, ")"));
 }
 
 }  // namespace
@@ -99,31 +101,33 @@ int64_t LlamaConfig::num_parameters() const {
 }
 
 void LlamaConfig::validate() const {
-  check_positive("vocab_size", vocab_size);
-  check_positive("max_position_embeddings", max_positions);
-  check_positive("hidden_size", hidden_size);
-  check_positive("intermediate_size", intermediate_size);
-  check_positive("num_hidden_layers", num_layers);
-  check_positive("num_attention_heads", num_heads);
-  check(num_kv_heads >= 0, concat("num_key_value_heads must not be negative: ", num_kv_heads));
-  check(num_heads % kv_heads() == 0,
-        concat("num_attention_heads (", num_heads, ") must be a multiple of num_key_value_heads (",
-               kv_heads(), ")"));
-  check(explicit_head_dim > 0 || hidden_size % num_heads == 0,
-        concat("hidden_size (", hidden_size, ") must be a multiple of num_attention_heads (",
-               num_heads, ") where head_dim is not given"));
-  check(head_dim() % 2 == 0, concat("head_dim must be even for rotary embeddings: ", head_dim()));
-  check_positive("rms_norm_eps", rms_norm_epsilon);
-  check_positive("rope_theta", rope_theta);
-  check_positive("initializer_range", initializer_range);
-  check(attention_dropout >= 0.0 && attention_dropout < 1.0,
-        concat("attention_dropout must lie in [0, 1), not ", attention_dropout));
+  check_llama_positive("vocab_size", vocab_size);
+  check_llama_positive("max_position_embeddings", max_positions);
+  check_llama_positive("hidden_size", hidden_size);
+  check_llama_positive("intermediate_size", intermediate_size);
+  check_llama_positive("num_hidden_layers", num_layers);
+  check_llama_positive("num_attention_heads", num_heads);
+  check_llama(num_kv_heads >= 0,
+              concat("num_key_value_heads must not be negative: ", num_kv_heads));
+  check_llama(num_heads % kv_heads() == 0,
+              concat("num_attention_heads (", num_heads,
+                     ") must be a multiple of num_key_value_heads (", kv_heads(), ")"));
+  check_llama(explicit_head_dim > 0 || hidden_size % num_heads == 0,
+              concat("hidden_size (", hidden_size, ") must be a multiple of num_attention_heads (",
+                     num_heads, ") where head_dim is not given"));
+  check_llama(head_dim() % 2 == 0,
+              concat("head_dim must be even for rotary embeddings: ", head_dim()));
+  check_llama_positive("rms_norm_eps", rms_norm_epsilon);
+  check_llama_positive("rope_theta", rope_theta);
+  check_llama_positive("initializer_range", initializer_range);
+  check_llama(attention_dropout >= 0.0 && attention_dropout < 1.0,
+              concat("attention_dropout must lie in [0, 1), not ", attention_dropout));
   check_scaling(rope_scaling);
 }
 
 LlamaConfig LlamaConfig::preset(std::string_view name) {
   std::string known;
-  for (const Preset& preset : presets()) {
+  for (const LlamaPreset& preset : llama_presets()) {
     if (preset.name == name) return preset.config;
     known += known.empty() ? "" : ", ";
     known += preset.name;
@@ -134,7 +138,7 @@ LlamaConfig LlamaConfig::preset(std::string_view name) {
 std::span<const std::string_view> LlamaConfig::preset_names() {
   static const auto names = [] {
     std::array<std::string_view, 3> result{};
-    for (size_t i = 0; i < result.size(); ++i) result[i] = presets()[i].name;
+    for (size_t i = 0; i < result.size(); ++i) result[i] = llama_presets()[i].name;
     return result;
   }();
   return names;

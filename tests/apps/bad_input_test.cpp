@@ -15,7 +15,7 @@
 #include "tests/apps/training_folder.h"
 
 namespace zinc::apps {
-namespace {
+namespace bad_input_test {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -365,5 +365,5 @@ TEST_F(BadInput, FlagOutsideItsRange) {
 
 TEST_F(BadInput, FlagThatIsMissing) { expect_refused({"train"}, kUsage, {"--config"}); }
 
-}  // namespace
+}  // namespace bad_input_test
 }  // namespace zinc::apps

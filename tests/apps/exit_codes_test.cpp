@@ -7,7 +7,7 @@
 #include "core/error.h"
 
 namespace zinc::apps {
-namespace {
+namespace exit_codes_test {
 
 template <class Thrown>
 Failure failure_of(const Thrown& error) {
@@ -40,5 +40,5 @@ TEST(ExitCodes, TheMessageIsTheErrors) {
   EXPECT_EQ(failure_of(ConfigError("the cure")).message, "the cure");
 }
 
-}  // namespace
+}  // namespace exit_codes_test
 }  // namespace zinc::apps

@@ -10,7 +10,7 @@
 #include "train/plan/hardware.h"
 
 namespace zinc::apps {
-namespace {
+namespace hardware_test {
 
 // A thousand times as fast as any CPU, with a launch of 0.1 s: the step is its kernels' number.
 std::string slow_launches(double launch_seconds) {
@@ -170,5 +170,5 @@ TEST(Hardware, TrainSaysWhoUpdatesAndWhatTravels) {
   run({"--hardware", folder / "hw.json", "--force"}, "where the device takes", " ms at 2.00 GB/s");
 }
 
-}  // namespace
+}  // namespace hardware_test
 }  // namespace zinc::apps

@@ -7,7 +7,7 @@
 #include "tests/train/scratch_folder.h"
 
 namespace zinc::apps {
-namespace {
+namespace launch_grammar_test {
 
 using testing::HasSubstr;
 
@@ -155,5 +155,5 @@ TEST(Mpirun, ShellTextQuotesWhatAShellWouldRead) {
 
 TEST(Mpirun, NeedsAProgram) { EXPECT_THROW(mpirun_words({{"one", {0}}}, {}), InvalidArgument); }
 
-}  // namespace
+}  // namespace launch_grammar_test
 }  // namespace zinc::apps

@@ -16,7 +16,7 @@
 #include "train/trace/trace_summary.h"
 
 namespace zinc::apps {
-namespace {
+namespace launch_test {
 
 using testing::HasSubstr;
 using testing::Not;
@@ -199,5 +199,5 @@ TEST_F(Disagreement, CommandLineIsNamed) {
   EXPECT_THAT(ended.err, HasSubstr("of rank 1 differs from that of rank 0"));
 }
 
-}  // namespace
+}  // namespace launch_test
 }  // namespace zinc::apps

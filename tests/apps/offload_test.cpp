@@ -13,7 +13,7 @@
 #include "tests/apps/training_folder.h"
 
 namespace zinc::apps {
-namespace {
+namespace offload_test {
 
 std::string config_with(const std::string& zero, const std::string& own = "") {
   return R"({"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true},
@@ -148,5 +148,5 @@ TEST(Offload, NvmeWithoutAPathIsAConfigurationError) {
   EXPECT_NE(ended.err.find("nvme_path"), std::string::npos) << ended.err;
 }
 
-}  // namespace
+}  // namespace offload_test
 }  // namespace zinc::apps

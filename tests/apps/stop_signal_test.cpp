@@ -10,7 +10,7 @@
 #include "tests/apps/training_folder.h"
 
 namespace zinc::apps {
-namespace {
+namespace stop_signal_test {
 
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -60,5 +60,5 @@ TEST(StopSignalOfRanks, EndsThemAtOneStep) {
   expect_clean_end(process.finish(), folder);
 }
 
-}  // namespace
+}  // namespace stop_signal_test
 }  // namespace zinc::apps

@@ -14,7 +14,7 @@
 #include "train/json/parser.h"
 
 namespace zinc::apps {
-namespace {
+namespace train_output_test {
 
 struct Output {
   std::vector<std::string> times;  // lines of stdout
@@ -139,5 +139,5 @@ TEST(UntrainedPositions, AreNotNamedWhereAllAreTrainedOrWeightsAreGiven) {
   EXPECT_EQ(further.out.find("never trained"), std::string::npos) << further.out;
 }
 
-}  // namespace
+}  // namespace train_output_test
 }  // namespace zinc::apps

@@ -33,7 +33,7 @@
 #include "tests/autograd/rank.h"
 
 namespace zinc::autograd {
-namespace {
+namespace fused_test {
 
 using testing::random_tensor;
 using testing::Rank;
@@ -293,5 +293,5 @@ TEST_F(Fused, Rotary_OfAMovedTensor_TurnsInPlaceWithTheSameBits) {
   EXPECT_EQ(grad(x).to_vector<double>(), first);
 }
 
-}  // namespace
+}  // namespace fused_test
 }  // namespace zinc::autograd

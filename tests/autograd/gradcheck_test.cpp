@@ -9,7 +9,7 @@
 #include "tests/autograd/gradcheck_rows.h"
 
 namespace zinc::testing {
-namespace {
+namespace gradcheck_test {
 
 class Gradcheck : public ::testing::TestWithParam<GradcheckRow> {};
 
@@ -39,5 +39,5 @@ TEST(GradcheckTable, HasARowForEveryOp) {
   EXPECT_EQ(headers, checked) << "every header in autograd/ops needs a row in gradcheck_rows.cpp";
 }
 
-}  // namespace
+}  // namespace gradcheck_test
 }  // namespace zinc::testing

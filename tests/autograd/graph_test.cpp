@@ -15,7 +15,7 @@
 #include "tests/autograd/rank.h"
 
 namespace zinc::autograd {
-namespace {
+namespace graph_test {
 
 using testing::random_tensor;
 using testing::Rank;
@@ -371,5 +371,5 @@ TEST(GraphShuffled, AnyOrderOfExecution_GivesTheSameBits) {
   }
 }
 
-}  // namespace
+}  // namespace graph_test
 }  // namespace zinc::autograd

@@ -9,7 +9,7 @@
 #include "tests/autograd/rank.h"
 
 namespace zinc::autograd {
-namespace {
+namespace initialize_test {
 
 template <class T = double>
 std::vector<T> initialized(const Initializer& initializer, int64_t n, int64_t begin = 0,
@@ -129,5 +129,5 @@ TEST(Initialize, SixteenBits_AreTheRoundedF64Values) {
   }
 }
 
-}  // namespace
+}  // namespace initialize_test
 }  // namespace zinc::autograd

@@ -28,7 +28,7 @@
 #include "tests/autograd/rank.h"
 
 namespace zinc::autograd {
-namespace {
+namespace op_errors_test {
 
 struct BadCall {
   std::string op;
@@ -229,5 +229,5 @@ TEST(OpErrors, BadOperands_AreRefusedByName) {
   }
 }
 
-}  // namespace
+}  // namespace op_errors_test
 }  // namespace zinc::autograd

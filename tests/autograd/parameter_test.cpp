@@ -18,7 +18,7 @@
 #include "tests/autograd/recording_source.h"
 
 namespace zinc::autograd {
-namespace {
+namespace parameter_test {
 
 using testing::random_tensor;
 using testing::Rank;
@@ -178,5 +178,5 @@ TEST_F(ParameterTest, Value_DoesNotPinTheParameter) {
   EXPECT_EQ(source.gradients.at("p").to_vector<double>(), (std::vector<double>{3, 3}));
 }
 
-}  // namespace
+}  // namespace parameter_test
 }  // namespace zinc::autograd

@@ -20,7 +20,7 @@
 #include "tests/autograd/tiny_model.h"
 
 namespace zinc::autograd {
-namespace {
+namespace recompute_test {
 
 using testing::random_tensor;
 using testing::Rank;
@@ -324,5 +324,5 @@ TEST_F(RecomputeTest, Parameters_NeverReachTheStore) {
   EXPECT_EQ(store.saved, 1);  // x
 }
 
-}  // namespace
+}  // namespace recompute_test
 }  // namespace zinc::autograd

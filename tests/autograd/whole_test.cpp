@@ -11,7 +11,7 @@
 #include "tests/autograd/tiny_model.h"
 
 namespace zinc::testing {
-namespace {
+namespace whole_test {
 
 using autograd::HeadGradient;
 using autograd::Parameter;
@@ -194,5 +194,5 @@ TEST(WholeModel, F32_FollowsF64) {
   }
 }
 
-}  // namespace
+}  // namespace whole_test
 }  // namespace zinc::testing

@@ -6,7 +6,7 @@
 #include "tests/offload/swap_folder.h"
 
 namespace zinc::bench {
-namespace {
+namespace io_bench_test {
 
 TEST(IoBench, MeasuresEveryRowNamesTheBestAndLeavesNothing) {
   const offload::SwapFolder folder;
@@ -43,5 +43,5 @@ TEST(IoBench, ADirectoryThatIsNotThereIsNamed) {
   EXPECT_NE(error.path().find("/nonexistent"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace io_bench_test
 }  // namespace zinc::bench

@@ -7,7 +7,7 @@
 #include "core/context.h"
 
 namespace zinc::bench {
-namespace {
+namespace kernel_lab_cuda_test {
 
 constexpr Device kGpu{.kind = DeviceKind::cuda};
 
@@ -62,5 +62,5 @@ TEST(KernelLabOnAGpu, AttentionHasABaselineOrTheReasonWhyNot) {
   EXPECT_EQ(forward.timer, "events");
 }
 
-}  // namespace
+}  // namespace kernel_lab_cuda_test
 }  // namespace zinc::bench

@@ -18,7 +18,7 @@
 #include "train/files/atomic_file.h"
 
 namespace zinc::bench {
-namespace {
+namespace kernel_lab_test {
 
 using testing::HasSubstr;
 
@@ -290,5 +290,5 @@ TEST_F(ImportedBaselines, WhatCannotBeReadIsNamedWithItsLine) {
   EXPECT_THROW(read_baselines("/no/such/file.csv"), DataError);
 }
 
-}  // namespace
+}  // namespace kernel_lab_test
 }  // namespace zinc::bench

@@ -4,7 +4,7 @@
 #include "tests/bench/measured_hardware.h"
 
 namespace zinc::bench {
-namespace {
+namespace measure_hardware_cuda_test {
 
 TEST(MeasureHardware, OfAGpu_HasEveryKeyAndItsHost) {
   const train::Hardware hardware = measured_in_small({.kind = DeviceKind::cuda});
@@ -14,5 +14,5 @@ TEST(MeasureHardware, OfAGpu_HasEveryKeyAndItsHost) {
   EXPECT_GT(hardware.host->update_bytes_per_second, 0.0);
 }
 
-}  // namespace
+}  // namespace measure_hardware_cuda_test
 }  // namespace zinc::bench

@@ -5,7 +5,7 @@
 #include "tests/bench/measured_hardware.h"
 
 namespace zinc::bench {
-namespace {
+namespace measure_hardware_test {
 
 TEST(MeasureHardware, OfACpu_HasEveryKeyAndTheCopiesBetweenItsArenas) {
   const train::Hardware hardware = measured_in_small(kCpu);
@@ -27,5 +27,5 @@ TEST(HostRates, CopyTwiceAsLargeTakesNoLessTime) {
             static_cast<double>(int64_t{16} << 20) / large);
 }
 
-}  // namespace
+}  // namespace measure_hardware_test
 }  // namespace zinc::bench

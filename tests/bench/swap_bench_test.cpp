@@ -10,7 +10,7 @@
 #include "tests/offload/swap_folder.h"
 
 namespace zinc::bench {
-namespace {
+namespace swap_bench_test {
 
 TEST(SwapBench, RunsAgreeAndVerticalMovesParametersOnce) {
   const offload::SwapFolder folder;
@@ -78,5 +78,5 @@ TEST(SwapBench, ALimitLeavesOneTimedRound_AndRunsCanBeChosen) {
   });
 }
 
-}  // namespace
+}  // namespace swap_bench_test
 }  // namespace zinc::bench

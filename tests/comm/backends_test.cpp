@@ -11,7 +11,7 @@
 #include "tests/comm/checks.h"
 
 namespace zinc::comm::testing {
-namespace {
+namespace backends_test {
 
 enum class Backend { single, local, staged };
 
@@ -80,5 +80,5 @@ INSTANTIATE_TEST_SUITE_P(
                        ::testing::ValuesIn(kExecutions), ::testing::ValuesIn(kChecks)),
     name_of_case);
 
-}  // namespace
+}  // namespace backends_test
 }  // namespace zinc::comm::testing

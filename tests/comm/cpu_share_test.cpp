@@ -11,7 +11,7 @@
 #include "core/error.h"
 
 namespace zinc::comm {
-namespace {
+namespace cpu_share_test {
 
 TEST(CpuShare, AnyDivision_IsDisjointAndCoversAll) {
   for (int count = 1; count <= 17; ++count) {
@@ -74,5 +74,5 @@ TEST(CpuBinding, LocalRanks_GetProcessorsOfTheirOwn) {
   EXPECT_EQ(allowed_cpus(), all);
 }
 
-}  // namespace
+}  // namespace cpu_share_test
 }  // namespace zinc::comm

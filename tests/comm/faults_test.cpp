@@ -21,7 +21,7 @@
 #include "tests/comm/rank_errors.h"
 
 namespace zinc::comm::testing {
-namespace {
+namespace faults_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -296,5 +296,5 @@ TEST(RunLocalRanks, UnwindingWorld_TellsItsPeers) {
   EXPECT_THAT(text, HasSubstr("rank 0: ends because of an exception"));
 }
 
-}  // namespace
+}  // namespace faults_test
 }  // namespace zinc::comm::testing

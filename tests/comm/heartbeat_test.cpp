@@ -19,7 +19,7 @@
 #include "tests/comm/rank_data.h"
 
 namespace zinc::comm::testing {
-namespace {
+namespace heartbeat_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -127,5 +127,5 @@ TEST_F(HeartbeatFiles, DirectoryThatCannotBeMade_IsAnIoErrorWithItsPath) {
   }
 }
 
-}  // namespace
+}  // namespace heartbeat_test
 }  // namespace zinc::comm::testing

@@ -31,7 +31,7 @@
 #endif
 
 namespace zinc::comm::testing {
-namespace {
+namespace nccl_cuda_test {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -485,5 +485,5 @@ TEST(GpuNccl, Automatic_IsNcclWhereEveryRankHasAGpu_ElseStagedWithTheReason) {
 
 #endif
 
-}  // namespace
+}  // namespace nccl_cuda_test
 }  // namespace zinc::comm::testing

@@ -12,7 +12,7 @@
 #include "tests/comm/rank_data.h"
 
 namespace zinc::comm::testing {
-namespace {
+namespace phantom_test {
 
 struct Moved {
   int64_t sent = 0;
@@ -129,5 +129,5 @@ TEST(Partition, AnyArray_IsCoveredInOrder) {
   }
 }
 
-}  // namespace
+}  // namespace phantom_test
 }  // namespace zinc::comm::testing

@@ -9,7 +9,7 @@
 #include "core/error.h"
 
 namespace zinc::comm {
-namespace {
+namespace rank_discovery_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -121,5 +121,5 @@ TEST(RankDiscovery, SlurmTasksPerNode_AreUnfolded) {
   EXPECT_EQ(tasks_of_node("", 0), 0);
 }
 
-}  // namespace
+}  // namespace rank_discovery_test
 }  // namespace zinc::comm

@@ -19,7 +19,7 @@
 #include "tests/core/recording_stream.h"
 
 namespace zinc {
-namespace {
+namespace allocator_streams_test {
 
 using std::chrono::milliseconds;
 constexpr int64_t kMiB = int64_t{1} << 20;
@@ -398,5 +398,5 @@ TEST(AllocatorFigures, RandomProgram_BlocksNeverOverlap) {
   EXPECT_EQ(allocator->report().reserved[0].live, 0);
 }
 
-}  // namespace
+}  // namespace allocator_streams_test
 }  // namespace zinc

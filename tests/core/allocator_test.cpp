@@ -14,7 +14,7 @@
 #include "tests/core/memory_sources.h"
 
 namespace zinc {
-namespace {
+namespace allocator_test {
 
 using testing::HasSubstr;
 constexpr int64_t kMiB = int64_t{1} << 20;
@@ -353,5 +353,5 @@ TEST_F(AllocatorTest, Table_NamesOnlyWhatWasUsed) {
   EXPECT_THAT(table, testing::Not(HasSubstr("pinned_host")));
 }
 
-}  // namespace
+}  // namespace allocator_test
 }  // namespace zinc

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 namespace zinc {
-namespace {
+namespace build_info_test {
 
 TEST(BuildInfo, NamesVersionCompilerAndFlags) {
   const BuildInfo info = build_info();
@@ -35,5 +35,5 @@ TEST(BuildInfo, EveryDependencyHasAPackageAndEveryFoundOneAVersion) {
   EXPECT_TRUE(fmt->found);
 }
 
-}  // namespace
+}  // namespace build_info_test
 }  // namespace zinc

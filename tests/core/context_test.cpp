@@ -18,7 +18,7 @@
 #include "tests/core/memory_sources.h"
 
 namespace zinc {
-namespace {
+namespace context_test {
 
 using Execution = ContextOptions::Execution;
 
@@ -256,5 +256,5 @@ TEST(Context, NumThreads_ReachesParallelLoops) {
   EXPECT_EQ(team, 2);
 }
 
-}  // namespace
+}  // namespace context_test
 }  // namespace zinc

@@ -10,7 +10,7 @@
 #include <vector>
 
 namespace zinc {
-namespace {
+namespace crc32c_test {
 
 using Function = uint32_t (*)(std::span<const std::byte>, uint32_t);
 
@@ -124,5 +124,5 @@ TEST(Crc32cJoin, OfParts_IsThatOfTheWhole) {
   }
 }
 
-}  // namespace
+}  // namespace crc32c_test
 }  // namespace zinc

@@ -8,7 +8,7 @@
 #include "core/error.h"
 
 namespace zinc {
-namespace {
+namespace device_test {
 
 TEST(Device, Text_RoundTrips) {
   for (const char* text : {"cpu", "cuda:0", "cuda:7", "cuda:32767"}) {
@@ -40,5 +40,5 @@ TEST(Device, TiersAndLabels_HaveDistinctNames) {
   EXPECT_EQ(names.count("?"), 0u);
 }
 
-}  // namespace
+}  // namespace device_test
 }  // namespace zinc

@@ -6,7 +6,7 @@
 #include <type_traits>
 
 namespace zinc {
-namespace {
+namespace dtype_test {
 
 constexpr DType kAll[] = {DType::f64, DType::f32, DType::bf16, DType::f16,
                           DType::i64, DType::i32, DType::u8};
@@ -83,5 +83,5 @@ TEST(DType, DispatchIndex_CallsWithTheType) {
   }
 }
 
-}  // namespace
+}  // namespace dtype_test
 }  // namespace zinc

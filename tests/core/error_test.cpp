@@ -10,7 +10,7 @@
 #include "core/device.h"
 
 namespace zinc {
-namespace {
+namespace error_test {
 
 std::string message_of(const auto& body) {
   try {
@@ -83,5 +83,5 @@ TEST(Errors, AllOfThem_AreErrors) {
   EXPECT_TRUE(is_error(InternalError("")));
 }
 
-}  // namespace
+}  // namespace error_test
 }  // namespace zinc

@@ -11,7 +11,7 @@
 #include <vector>
 
 namespace zinc {
-namespace {
+namespace float16_test {
 
 // A format with `mantissa` explicit bits, exponents down to `min_exponent` (of the smallest normal
 // number) and a largest finite value. Rounds x to the nearest number of the format, ties to even,
@@ -173,5 +173,5 @@ TYPED_TEST(Float16, Round_NaN_IsAQuietNaNOfTheSameSign) {
   }
 }
 
-}  // namespace
+}  // namespace float16_test
 }  // namespace zinc

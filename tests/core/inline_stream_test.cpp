@@ -14,7 +14,7 @@
 #include "tests/core/heap_count.h"
 
 namespace zinc {
-namespace {
+namespace inline_stream_test {
 
 using std::chrono::milliseconds;
 
@@ -103,5 +103,5 @@ TEST(InlineStream, Wait_ForAFailedStream_ThrowsAtTheCallAndKeepsTheStall) {
   EXPECT_EQ(events[0].kind, TraceKind::stall);
 }
 
-}  // namespace
+}  // namespace inline_stream_test
 }  // namespace zinc

@@ -10,7 +10,7 @@
 #include "core/executor.h"
 
 namespace zinc {
-namespace {
+namespace kept_memory_test {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
@@ -99,5 +99,5 @@ TEST_F(KeptMemoryTest, ItsEnd_GivesEverythingBack) {
   EXPECT_EQ(allocator_->report().reserved[0].live, 0);
 }
 
-}  // namespace
+}  // namespace kept_memory_test
 }  // namespace zinc

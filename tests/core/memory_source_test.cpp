@@ -13,7 +13,7 @@
 #include "core/executor.h"
 
 namespace zinc {
-namespace {
+namespace memory_source_test {
 
 TEST(HostMemorySource, Acquire_AnySize_IsZeroedWritableAndAligned) {
   const auto source = make_host_memory_source();
@@ -150,5 +150,5 @@ TEST(MetaMemorySourceDeathTest, Read_OfAMetaAddress_Faults) {
   EXPECT_DEATH({ (void)*data; }, "");
 }
 
-}  // namespace
+}  // namespace memory_source_test
 }  // namespace zinc

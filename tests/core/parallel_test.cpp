@@ -13,7 +13,7 @@
 #include "core/error.h"
 
 namespace zinc {
-namespace {
+namespace parallel_test {
 
 using Chunks = std::set<std::pair<int64_t, int64_t>>;
 
@@ -111,5 +111,5 @@ TEST_F(ParallelFor, Exceptions_TheLowestChunkWins) {
   }
 }
 
-}  // namespace
+}  // namespace parallel_test
 }  // namespace zinc

@@ -12,7 +12,7 @@
 #include "core/random_state.h"
 
 namespace zinc {
-namespace {
+namespace philox_test {
 
 // The known-answer vectors that the authors publish with Random123 (philox4x32, 10 rounds).
 TEST(Philox, KnownAnswers) {
@@ -166,5 +166,5 @@ TEST(RandomState, Restore_ReplaysTheSameDraws) {
   EXPECT_EQ(draw(), other);
 }
 
-}  // namespace
+}  // namespace philox_test
 }  // namespace zinc

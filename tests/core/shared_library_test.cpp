@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace zinc {
-namespace {
+namespace shared_library_test {
 
 using testing::AllOf;
 using testing::HasSubstr;
@@ -36,5 +36,5 @@ TEST(SharedLibrary, MissingFile_IsNamedWithTheCure) {
                                        HasSubstr("): install it")));
 }
 
-}  // namespace
+}  // namespace shared_library_test
 }  // namespace zinc

@@ -11,7 +11,7 @@
 #include "core/trace.h"
 
 namespace zinc {
-namespace {
+namespace shuffled_executor_test {
 
 using Order = ShuffledExecutor::Order;
 
@@ -297,5 +297,5 @@ TEST(ShuffledExecutor, Streams_OutliveTheExecutor) {
   EXPECT_EQ(value, 2);
 }
 
-}  // namespace
+}  // namespace shuffled_executor_test
 }  // namespace zinc

@@ -16,7 +16,7 @@
 #include "core/trace.h"
 
 namespace zinc {
-namespace {
+namespace stream_contract_test {
 
 using testing::ElementsAre;
 using Order = ShuffledExecutor::Order;
@@ -342,5 +342,5 @@ TEST_P(StreamContract, Trace_OfWorkThatThrows_IsStillRecorded) {
   EXPECT_EQ(found, 1);
 }
 
-}  // namespace
+}  // namespace stream_contract_test
 }  // namespace zinc

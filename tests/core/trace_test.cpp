@@ -8,7 +8,7 @@
 #include <vector>
 
 namespace zinc {
-namespace {
+namespace trace_test {
 
 TEST(TraceRecorder, Record_AssignsAnIdWhereThereIsNone) {
   TraceRecorder trace;
@@ -67,5 +67,5 @@ TEST(TraceKind, Names_AreDistinct) {
   EXPECT_EQ(names.count("?"), 0u);
 }
 
-}  // namespace
+}  // namespace trace_test
 }  // namespace zinc

@@ -8,7 +8,7 @@
 #include "core/error.h"
 
 namespace zinc {
-namespace {
+namespace transfer_test {
 
 TEST(Transfer, CopiesBytesBetweenTiersInTheOrderOfTheStream) {
   Context context({.execution = ContextOptions::Execution::concurrent});
@@ -37,5 +37,5 @@ TEST(Transfer, RefusesWhatItCannotCopy) {
   EXPECT_THROW(transfer(strided, view(b, {2, 1}), stream), InvalidArgument);
 }
 
-}  // namespace
+}  // namespace transfer_test
 }  // namespace zinc

@@ -8,7 +8,7 @@
 #include <vector>
 
 namespace zinc {
-namespace {
+namespace view_test {
 
 TEST(Shape, Extents_AndTheirProducts) {
   const Shape shape{2, 3, 4};
@@ -196,5 +196,5 @@ TEST_F(ViewTest, Checks_NameOpArgumentAndBothSides) {
             "gemm: all arguments must be on one device: cpu vs cuda:0");
 }
 
-}  // namespace
+}  // namespace view_test
 }  // namespace zinc

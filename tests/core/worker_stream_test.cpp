@@ -14,7 +14,7 @@
 #include "tests/core/blocked_event.h"
 
 namespace zinc {
-namespace {
+namespace worker_stream_test {
 
 using std::chrono::milliseconds;
 
@@ -187,5 +187,5 @@ TEST(WorkerStream, ManyStreamsAndEvents_PassValuesOnWithoutARace) {
   EXPECT_EQ(value, kRounds * 4);
 }
 
-}  // namespace
+}  // namespace worker_stream_test
 }  // namespace zinc

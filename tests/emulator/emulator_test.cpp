@@ -16,7 +16,7 @@
 #include "kernels/cuda/warp.h"
 
 namespace zinc::emulator {
-namespace {
+namespace emulator_test {
 
 using kernels::cuda::kFullWarp;
 using testing::HasSubstr;
@@ -435,5 +435,5 @@ TEST(EmulatorDeathTest, MatricesOfCopiesWithoutWait_StopUnderTheSanitizer) {
 }
 #endif
 
-}  // namespace
+}  // namespace emulator_test
 }  // namespace zinc::emulator

@@ -20,7 +20,7 @@
 #include "tests/emulator/include/cuda_runtime_api.h"
 
 namespace zinc {
-namespace {
+namespace runtime_test {
 
 using testing::HasSubstr;
 
@@ -448,5 +448,5 @@ TEST_F(EmulatedRuntime, MemoryTakenInARecording_WaitsForItsLastUseOutside) {
   }
 }
 
-}  // namespace
+}  // namespace runtime_test
 }  // namespace zinc

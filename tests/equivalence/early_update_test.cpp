@@ -15,7 +15,7 @@
 #include "zero/engine.h"
 
 namespace zinc::zero {
-namespace {
+namespace early_update_test {
 
 using namespace test;
 
@@ -109,5 +109,5 @@ TEST(EarlyUpdate, ReadsStatesWhileBackwardGoesOn) {
   EXPECT_EQ(late.reads, 0);
 }
 
-}  // namespace
+}  // namespace early_update_test
 }  // namespace zinc::zero

@@ -27,7 +27,7 @@
 #endif
 
 namespace zinc {
-namespace {
+namespace gpu_cuda_test {
 
 using zero::test::make_batch;
 
@@ -331,5 +331,5 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
   }
 }
 
-}  // namespace
+}  // namespace gpu_cuda_test
 }  // namespace zinc

@@ -18,7 +18,7 @@
 #include "zero/shard_group.h"
 
 namespace zinc::zero {
-namespace {
+namespace gradients_on_nvme_test {
 
 using namespace test;
 
@@ -376,5 +376,5 @@ TEST(GradientsOnNvme, WhatTheyDoNotGoWithIsRefusedByName) {
   EXPECT_EQ(refusal_of(world), "");
 }
 
-}  // namespace
+}  // namespace gradients_on_nvme_test
 }  // namespace zinc::zero

@@ -20,7 +20,7 @@
 #include "zero/engine.h"
 
 namespace zinc {
-namespace {
+namespace graph_cuda_test {
 
 using testing::HasSubstr;
 using zero::test::make_batch;
@@ -329,5 +329,5 @@ TEST(GpuGraphs, WhatCannotBeRecorded_IsRefusedByName) {
               HasSubstr("collectives of local go through the host, which no graph can hold"));
 }
 
-}  // namespace
+}  // namespace graph_cuda_test
 }  // namespace zinc

@@ -8,7 +8,7 @@
 #include "zero/host_stream.h"
 
 namespace zinc::zero {
-namespace {
+namespace host_update_cuda_test {
 
 using namespace test;
 
@@ -137,5 +137,5 @@ TEST(GpuHostUpdate, TheTraceShowsItBesideKernelsOfThePasses) {
 }
 #endif
 
-}  // namespace
+}  // namespace host_update_cuda_test
 }  // namespace zinc::zero

@@ -7,7 +7,7 @@
 #include "core/trace.h"
 
 namespace zinc::zero {
-namespace {
+namespace host_update_test {
 
 using namespace test;
 
@@ -106,5 +106,5 @@ TEST(HostUpdate, LiesInTheNextForwardPassWhereTheConfigurationSaysSo) {
   EXPECT_EQ(updates_in_forward(std::nullopt), 0);
 }
 
-}  // namespace
+}  // namespace host_update_test
 }  // namespace zinc::zero

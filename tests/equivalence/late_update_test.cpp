@@ -15,7 +15,7 @@
 #include "zero/engine.h"
 
 namespace zinc::zero {
-namespace {
+namespace late_update_test {
 
 using namespace test;
 
@@ -107,5 +107,5 @@ TEST(LateUpdate, TheTraceShowsItBesideForward) {
   EXPECT_EQ(within.updates_beside, 0);
 }
 
-}  // namespace
+}  // namespace late_update_test
 }  // namespace zinc::zero

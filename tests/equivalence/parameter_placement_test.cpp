@@ -16,7 +16,7 @@
 #include "zero/shard_group.h"
 
 namespace zinc::zero {
-namespace {
+namespace parameter_placement_test {
 
 using namespace test;
 
@@ -203,5 +203,5 @@ TEST(ParameterPlacement, NeedsStage3AndAPath) {
   });
 }
 
-}  // namespace
+}  // namespace parameter_placement_test
 }  // namespace zinc::zero

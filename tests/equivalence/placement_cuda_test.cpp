@@ -17,7 +17,7 @@
 #include "zero/host_stream.h"
 
 namespace zinc::zero {
-namespace {
+namespace placement_cuda_test {
 
 using namespace test;
 
@@ -198,5 +198,5 @@ TEST(GpuPlacement, StatesGradientsAndParametersLeaveTheDevice) {
   EXPECT_GT(live(disk, Tier::nvme, Label::parameters), 0);
 }
 
-}  // namespace
+}  // namespace placement_cuda_test
 }  // namespace zinc::zero

@@ -20,7 +20,7 @@
 #include "zero/shard_group.h"
 
 namespace zinc::zero {
-namespace {
+namespace placement_test {
 
 using namespace test;
 
@@ -253,5 +253,5 @@ TEST(Placement, AClientsOwnOptimizerNeedsLeaveToComputeOnTheHost) {
   });
 }
 
-}  // namespace
+}  // namespace placement_test
 }  // namespace zinc::zero

@@ -11,7 +11,7 @@
 #include "tests/equivalence/training_run.h"
 
 namespace zinc::zero {
-namespace {
+namespace product_slow_test {
 
 using training::Case;
 using training::config_of;
@@ -147,5 +147,5 @@ INSTANTIATE_TEST_SUITE_P(All, WorldProductSlow, testing::ValuesIn(models_and_dty
                                          name_of(info.param.dtype));
                          });
 
-}  // namespace
+}  // namespace product_slow_test
 }  // namespace zinc::zero

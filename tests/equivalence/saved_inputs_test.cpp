@@ -18,7 +18,7 @@
 #include "zero/engine.h"
 
 namespace zinc::zero {
-namespace {
+namespace saved_inputs_test {
 
 using namespace test;
 
@@ -245,5 +245,5 @@ TEST(InputsOnNvme, WithoutADirectory_AreRefused) {
   });
 }
 
-}  // namespace
+}  // namespace saved_inputs_test
 }  // namespace zinc::zero

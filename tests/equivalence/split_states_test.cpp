@@ -14,7 +14,7 @@
 #include "zero/shard_group.h"
 
 namespace zinc::zero {
-namespace {
+namespace split_states_test {
 
 using namespace test;
 
@@ -176,5 +176,5 @@ TEST(SplitStates, OfOneRankAreInBothTiersByTheirShare) {
   }
 }
 
-}  // namespace
+}  // namespace split_states_test
 }  // namespace zinc::zero

@@ -11,7 +11,7 @@
 #include "zero/shard_group.h"
 
 namespace zinc::zero {
-namespace {
+namespace stages_test {
 
 using test::make_batch;
 using test::tiny_config;
@@ -319,5 +319,5 @@ TEST(Stage3, GathersReleasesAndPrefetchesEveryStep) {
   });
 }
 
-}  // namespace
+}  // namespace stages_test
 }  // namespace zinc::zero

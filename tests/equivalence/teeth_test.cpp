@@ -11,7 +11,7 @@
 #include "tests/equivalence/training_run.h"
 
 namespace zinc::zero {
-namespace {
+namespace teeth_test {
 
 using training::Case;
 using training::config_of;
@@ -80,5 +80,5 @@ TEST(Teeth, OneSumInAnotherOrder_ShowsInTheBits) {
   }
 }
 
-}  // namespace
+}  // namespace teeth_test
 }  // namespace zinc::zero

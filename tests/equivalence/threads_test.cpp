@@ -13,7 +13,7 @@
 #include "zero/engine.h"
 
 namespace zinc::zero {
-namespace {
+namespace threads_test {
 
 constexpr int kSteps = 6;
 constexpr int64_t kVocabulary = 259;
@@ -111,5 +111,5 @@ INSTANTIATE_TEST_SUITE_P(Models, Threads,
                                   std::string(name_of(info.param.dtype));
                          });
 
-}  // namespace
+}  // namespace threads_test
 }  // namespace zinc::zero

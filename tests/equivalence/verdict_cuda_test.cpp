@@ -23,7 +23,7 @@
 #include "zero/engine.h"
 
 namespace zinc {
-namespace {
+namespace verdict_cuda_test {
 
 using testing::HasSubstr;
 using zero::test::make_batch;
@@ -285,5 +285,5 @@ TEST(GpuVerdict, AStepWaitsOnce_AtItsEnd) {
 }
 #endif
 
-}  // namespace
+}  // namespace verdict_cuda_test
 }  // namespace zinc

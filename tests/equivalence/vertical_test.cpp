@@ -15,7 +15,7 @@
 #include "zero/engine.h"
 
 namespace zinc::zero {
-namespace {
+namespace vertical_test {
 
 using namespace test;
 
@@ -142,5 +142,5 @@ TEST(Vertical, OneMicroBatchAtATimeIsAnError) {
   });
 }
 
-}  // namespace
+}  // namespace vertical_test
 }  // namespace zinc::zero

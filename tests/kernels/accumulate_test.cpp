@@ -6,7 +6,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace accumulate_test {
 
 using test::HostArray;
 using testing::HasSubstr;
@@ -78,5 +78,5 @@ TEST(Accumulate, BadArgumentsCostAndMetaDevice) {
              test::test_stream());
 }
 
-}  // namespace
+}  // namespace accumulate_test
 }  // namespace zinc::kernels

@@ -10,7 +10,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace adamw_test {
 
 using test::HostArray;
 using testing::HasSubstr;
@@ -254,5 +254,5 @@ TEST(AdamW, BadArgumentsCostAndMetaDevice) {
         test::test_stream());
 }
 
-}  // namespace
+}  // namespace adamw_test
 }  // namespace zinc::kernels

@@ -8,7 +8,7 @@
 #include "tests/kernels/test_device.h"
 
 namespace zinc::kernels::cuda {
-namespace {
+namespace attention_cudnn_test {
 
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
@@ -92,5 +92,5 @@ TEST(CudnnOnAGpu, WhatItTakesAgreesWithOurKernels) {
   EXPECT_GT(taken, 0) << opened.library->name() << " takes nothing";
 }
 
-}  // namespace
+}  // namespace attention_cudnn_test
 }  // namespace zinc::kernels::cuda

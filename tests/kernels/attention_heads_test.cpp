@@ -8,7 +8,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace attention_heads_test {
 
 using namespace zinc::test;
 
@@ -79,5 +79,5 @@ TEST(Attention, LargeHeads_MatchF64) {
   }
 }
 
-}  // namespace
+}  // namespace attention_heads_test
 }  // namespace zinc::kernels

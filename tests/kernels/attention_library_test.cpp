@@ -16,7 +16,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace attention_library_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -438,5 +438,5 @@ TEST_F(AttentionLibraryOnDevice, ALibraryWhoseBitsChangeIsNotUsed) {
   EXPECT_THAT(notes_, ElementsAre(HasSubstr("two runs of it give other bits")));
 }
 
-}  // namespace
+}  // namespace attention_library_test
 }  // namespace zinc::kernels

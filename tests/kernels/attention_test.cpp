@@ -13,7 +13,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace attention_test {
 
 using ::testing::HasSubstr;
 using ::testing::ValuesIn;
@@ -434,5 +434,5 @@ TEST(Attention, Cost_CountsVisiblePairs) {
   EXPECT_EQ(cost(args).bytes_written, 2 * 4 * 16 + 4 * 2 * 4);
 }
 
-}  // namespace
+}  // namespace attention_test
 }  // namespace zinc::kernels

@@ -11,7 +11,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace binary_test {
 
 using test::HostArray;
 using testing::HasSubstr;
@@ -271,5 +271,5 @@ TEST(Binary, CostAndMetaDevice) {
   binary_backward({.a = nowhere, .b = nowhere, .dy = nowhere, .da = nowhere}, test::test_stream());
 }
 
-}  // namespace
+}  // namespace binary_test
 }  // namespace zinc::kernels

@@ -9,7 +9,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace chunk_tree_sum_test {
 
 using test::HostArray;
 using testing::HasSubstr;
@@ -101,5 +101,5 @@ TEST(ChunkTreeSum, BadArgumentsCostAndMetaDevice) {
                  test::test_stream());
 }
 
-}  // namespace
+}  // namespace chunk_tree_sum_test
 }  // namespace zinc::kernels

@@ -6,7 +6,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace concat_test {
 
 using test::HostArray;
 using testing::HasSubstr;
@@ -70,5 +70,5 @@ TEST(Concat, BadArgumentsAndCost) {
   EXPECT_EQ(cost(Split{.whole = whole, .parts = {}}).bytes(), 120);
 }
 
-}  // namespace
+}  // namespace concat_test
 }  // namespace zinc::kernels

@@ -9,7 +9,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace copy_test {
 
 using test::HostArray;
 using testing::HasSubstr;
@@ -142,5 +142,5 @@ TEST(Copy, BadArgumentsCostAndMetaDevice) {
        test::test_stream());
 }
 
-}  // namespace
+}  // namespace copy_test
 }  // namespace zinc::kernels

@@ -9,7 +9,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace cross_entropy_test {
 
 using ::testing::HasSubstr;
 using ::testing::ValuesIn;
@@ -197,7 +197,7 @@ TEST(CrossEntropy, LabelsOutsideTheClasses_AreNamed) {
                   cross_entropy_forward({.logits = logits, .labels = labels, .loss = loss},
                                         context.stream());
                 }),
-                HasSubstr(concat("label ", static_cast<int64_t>(wrong), " of row 2")));
+                HasSubstr(zinc::concat("label ", static_cast<int64_t>(wrong), " of row 2")));
   }
 }
 
@@ -228,5 +228,5 @@ TEST(CrossEntropy, NoRows_GiveNoLoss) {
   EXPECT_EQ(loss.at(0), 0.0);
 }
 
-}  // namespace
+}  // namespace cross_entropy_test
 }  // namespace zinc::kernels

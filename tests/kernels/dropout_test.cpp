@@ -10,7 +10,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace dropout_test {
 
 using test::HostArray;
 using testing::HasSubstr;
@@ -185,5 +185,5 @@ TEST(Dropout, BadArgumentsCostAndMetaDevice) {
   dropout({.x = nowhere, .y = nowhere, .key = kKey}, test::test_stream());
 }
 
-}  // namespace
+}  // namespace dropout_test
 }  // namespace zinc::kernels

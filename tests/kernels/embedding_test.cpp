@@ -11,7 +11,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace embedding_test {
 
 using test::HostArray;
 using testing::HasSubstr;
@@ -251,5 +251,5 @@ TEST(Embedding, CostAndMetaDevice) {
                     test::test_stream());
 }
 
-}  // namespace
+}  // namespace embedding_test
 }  // namespace zinc::kernels

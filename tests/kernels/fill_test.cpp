@@ -6,7 +6,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace fill_test {
 
 using test::HostArray;
 using testing::HasSubstr;
@@ -52,5 +52,5 @@ TEST(Fill, BadArgumentsCostAndMetaDevice) {
   fill({.y = test::meta_view(Shape{8}, DType::f32)}, test::test_stream());
 }
 
-}  // namespace
+}  // namespace fill_test
 }  // namespace zinc::kernels

@@ -9,7 +9,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace finite_norm_test {
 
 using test::HostArray;
 using testing::HasSubstr;
@@ -110,5 +110,5 @@ TEST(FiniteNorm, BadArgumentsCostAndMetaDevice) {
               test::test_stream());
 }
 
-}  // namespace
+}  // namespace finite_norm_test
 }  // namespace zinc::kernels

@@ -9,7 +9,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace gather_rows_test {
 
 using test::HostArray;
 using testing::HasSubstr;
@@ -151,5 +151,5 @@ TEST(GatherRows, BadArgumentsCostAndMetaDevice) {
               test::test_stream());
 }
 
-}  // namespace
+}  // namespace gather_rows_test
 }  // namespace zinc::kernels

@@ -9,7 +9,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace gelu_test {
 
 using test::HostArray;
 using testing::HasSubstr;
@@ -134,5 +134,5 @@ TEST(Gelu, BadArgumentsCostAndMetaDevice) {
   gelu_backward({.x = nowhere, .dy = nowhere, .dx = nowhere}, test::test_stream());
 }
 
-}  // namespace
+}  // namespace gelu_test
 }  // namespace zinc::kernels

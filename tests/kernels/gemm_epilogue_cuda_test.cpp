@@ -8,7 +8,7 @@
 #include "tests/kernels/test_device.h"
 
 namespace zinc::kernels {
-namespace {
+namespace gemm_epilogue_cuda_test {
 
 using test::HostArray;
 
@@ -72,5 +72,5 @@ TEST(Gemm, EpilogueAfterTheLibrary_GivesTheBitsOfOneKernel) {
   }
 }
 
-}  // namespace
+}  // namespace gemm_epilogue_cuda_test
 }  // namespace zinc::kernels

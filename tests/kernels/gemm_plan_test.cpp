@@ -6,7 +6,7 @@
 #include <tuple>
 
 namespace zinc::kernels {
-namespace {
+namespace gemm_plan_test {
 
 TEST(GemmPlan, TilesAndSlices_CoverTheProductOnce) {
   for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{2048, 2304, 768},
@@ -54,5 +54,5 @@ TEST(GemmPlan, DeepAndNarrowProducts_AreSlicedForThreads) {
   EXPECT_EQ(cpu::plan_gemm(2048, 2304, 768).k_slices, 1);
 }
 
-}  // namespace
+}  // namespace gemm_plan_test
 }  // namespace zinc::kernels

@@ -15,7 +15,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace gemm_rounding_test {
 
 using ::testing::Bool;
 using ::testing::Combine;
@@ -138,5 +138,5 @@ INSTANTIATE_TEST_SUITE_P(Shapes, RoundedProduct,
                                  Combine(Bool(), Bool())),
                          name_of);
 
-}  // namespace
+}  // namespace gemm_rounding_test
 }  // namespace zinc::kernels

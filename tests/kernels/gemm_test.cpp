@@ -13,7 +13,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace gemm_test {
 
 using ::testing::Combine;
 using ::testing::HasSubstr;
@@ -588,5 +588,5 @@ TEST(BatchedGemm, WrongArguments_AreNamed) {
               HasSubstr("leading dimensions must be equal"));
 }
 
-}  // namespace
+}  // namespace gemm_test
 }  // namespace zinc::kernels

@@ -15,7 +15,7 @@
 #include "tests/kernels/test_device.h"
 
 namespace zinc::kernels {
-namespace {
+namespace index_fault_test {
 
 using namespace zinc::test;
 
@@ -99,5 +99,5 @@ TEST(IndexFault, GoodAndIgnoredIndices_AreQuiet) {
       "");
 }
 
-}  // namespace
+}  // namespace index_fault_test
 }  // namespace zinc::kernels

@@ -9,7 +9,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace layernorm_test {
 
 using test::HostArray;
 using testing::HasSubstr;
@@ -351,5 +351,5 @@ TEST(LayerNorm, CostAndMetaDevice) {
   layernorm_forward({.x = rows, .gamma = row, .y = rows}, test::test_stream());
 }
 
-}  // namespace
+}  // namespace layernorm_test
 }  // namespace zinc::kernels

@@ -10,7 +10,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace linear_cross_entropy_test {
 
 using ::testing::HasSubstr;
 using ::testing::ValuesIn;
@@ -314,5 +314,5 @@ TEST(LinearCrossEntropy, Cost_CountsThreeProducts) {
   EXPECT_EQ(forward.bytes_read, 2 * (20 + 28) + 40);
 }
 
-}  // namespace
+}  // namespace linear_cross_entropy_test
 }  // namespace zinc::kernels

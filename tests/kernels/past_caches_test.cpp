@@ -25,7 +25,7 @@
 #include "tests/kernels/cpu_context.h"
 
 namespace zinc::kernels {
-namespace {
+namespace past_caches_test {
 
 using cpu::kPastCachesBytes;
 using cpu::past_caches;
@@ -213,5 +213,5 @@ TEST(CopyBytes, EveryAlignment_CopiesExactlyTheRange) {
   }
 }
 
-}  // namespace
+}  // namespace past_caches_test
 }  // namespace zinc::kernels

@@ -8,7 +8,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace permute_test {
 
 using test::HostArray;
 using testing::HasSubstr;
@@ -103,5 +103,5 @@ TEST(Permute, BadArgumentsCostAndMetaDevice) {
           test::test_stream());
 }
 
-}  // namespace
+}  // namespace permute_test
 }  // namespace zinc::kernels

@@ -10,7 +10,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace reduce_test {
 
 using test::HostArray;
 using testing::HasSubstr;
@@ -266,5 +266,5 @@ TEST(Reduce, BadArgumentsCostAndMetaDevice) {
          test::test_stream());
 }
 
-}  // namespace
+}  // namespace reduce_test
 }  // namespace zinc::kernels

@@ -9,7 +9,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace residual_norm_test {
 
 using test::HostArray;
 using testing::HasSubstr;
@@ -155,5 +155,5 @@ TEST(ResidualNorm, BadArgumentsCostAndMetaDevice) {
                         test::test_stream());
 }
 
-}  // namespace
+}  // namespace residual_norm_test
 }  // namespace zinc::kernels

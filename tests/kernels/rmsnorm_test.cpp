@@ -10,7 +10,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace rmsnorm_test {
 
 using test::HostArray;
 using testing::HasSubstr;
@@ -217,5 +217,5 @@ TEST(RmsNorm, BadArgumentsCostAndMetaDevice) {
                   test::test_stream());
 }
 
-}  // namespace
+}  // namespace rmsnorm_test
 }  // namespace zinc::kernels

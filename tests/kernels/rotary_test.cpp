@@ -10,7 +10,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace rotary_test {
 
 using test::HostArray;
 using testing::HasSubstr;
@@ -261,5 +261,5 @@ TEST(Rotary, CostAndMetaDevice) {
   rotary({.q = nowhere, .cos = table, .sin = table}, test::test_stream());
 }
 
-}  // namespace
+}  // namespace rotary_test
 }  // namespace zinc::kernels

@@ -6,7 +6,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace scale_test {
 
 using test::HostArray;
 using testing::HasSubstr;
@@ -48,5 +48,5 @@ TEST(Scale, BadArgumentsCostAndMetaDevice) {
   scale({.x = nowhere, .y = nowhere}, test::test_stream());
 }
 
-}  // namespace
+}  // namespace scale_test
 }  // namespace zinc::kernels

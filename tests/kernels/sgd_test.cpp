@@ -8,7 +8,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace sgd_test {
 
 using test::HostArray;
 using testing::HasSubstr;
@@ -117,5 +117,5 @@ TEST(Sgd, BadArgumentsCostAndMetaDevice) {
       test::test_stream());
 }
 
-}  // namespace
+}  // namespace sgd_test
 }  // namespace zinc::kernels

@@ -29,7 +29,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace simd_targets_test {
 
 using test::HostArray;
 using Results = std::vector<HostArray>;
@@ -207,5 +207,5 @@ TEST(SimdTargets, OtherOps_SameBitsWhereMultiplyAddIsFusedAndCloseElsewhere) {
   }
 }
 
-}  // namespace
+}  // namespace simd_targets_test
 }  // namespace zinc::kernels

@@ -8,7 +8,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace softmax_test {
 
 using ::testing::HasSubstr;
 using ::testing::ValuesIn;
@@ -179,5 +179,5 @@ TEST(Softmax, Cost_IsOneReadAndOneWrite) {
   EXPECT_EQ(cost(SoftmaxBackward{.dy = x, .y = x, .dx = x}).bytes(), 3 * 48);
 }
 
-}  // namespace
+}  // namespace softmax_test
 }  // namespace zinc::kernels

@@ -6,7 +6,7 @@
 #include <limits>
 
 namespace zinc::kernels {
-namespace {
+namespace step_rules_test {
 
 TEST(UpdateFactor, WithoutClippingItOnlyDivides) {
   EXPECT_EQ(update_factor(1e6, 8.0, 0.0), 0.125F);
@@ -38,5 +38,5 @@ TEST(UpdateFactor, ANormThatIsNotFiniteIsNotClipped) {
   }
 }
 
-}  // namespace
+}  // namespace step_rules_test
 }  // namespace zinc::kernels

@@ -15,7 +15,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace step_verdict_test {
 
 using test::HostArray;
 using testing::HasSubstr;
@@ -224,5 +224,5 @@ TEST(StepVerdict, WrongSizes_AreRefused) {
               HasSubstr("decide_step: 2 batches, 4 headers and 3 sums do not make 8 words"));
 }
 
-}  // namespace
+}  // namespace step_verdict_test
 }  // namespace zinc::kernels

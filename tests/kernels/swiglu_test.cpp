@@ -9,7 +9,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace swiglu_test {
 
 using test::HostArray;
 using testing::HasSubstr;
@@ -141,5 +141,5 @@ TEST(SwiGlu, BadArgumentsCostAndMetaDevice) {
                   test::test_stream());
 }
 
-}  // namespace
+}  // namespace swiglu_test
 }  // namespace zinc::kernels

@@ -45,8 +45,8 @@ namespace {
 
 TestGpu* current_gpu = nullptr;
 
-constexpr size_t kGuard = 256;
-constexpr std::byte kCanary{0xa5};
+constexpr size_t kDeviceGuard = 256;
+constexpr std::byte kDeviceCanary{0xa5};
 
 }  // namespace
 
@@ -78,15 +78,15 @@ void TestGpu::synchronize() {
 
 DeviceBytes::DeviceBytes(size_t bytes)
     : bytes_(bytes),
-      block_(TestGpu::current()->allocate(static_cast<int64_t>(bytes + 2 * kGuard))) {
-  const std::vector<std::byte> canaries(kGuard, kCanary);
+      block_(TestGpu::current()->allocate(static_cast<int64_t>(bytes + 2 * kDeviceGuard))) {
+  const std::vector<std::byte> canaries(kDeviceGuard, kDeviceCanary);
   TestGpu& gpu = *TestGpu::current();
-  gpu.copy(get() - kGuard, canaries.data(), kGuard);
-  gpu.copy(get() + bytes, canaries.data(), kGuard);
+  gpu.copy(get() - kDeviceGuard, canaries.data(), kDeviceGuard);
+  gpu.copy(get() + bytes, canaries.data(), kDeviceGuard);
 #if defined(ZINC_DEVICE_MEMORY_IS_SANITIZED)
   gpu.synchronize();
-  ASAN_POISON_MEMORY_REGION(get() - kGuard, kGuard);
-  ASAN_POISON_MEMORY_REGION(get() + bytes, kGuard);
+  ASAN_POISON_MEMORY_REGION(get() - kDeviceGuard, kDeviceGuard);
+  ASAN_POISON_MEMORY_REGION(get() + bytes, kDeviceGuard);
 #endif
 }
 
@@ -95,13 +95,13 @@ DeviceBytes::~DeviceBytes() {
     TestGpu& gpu = *TestGpu::current();
     gpu.synchronize();
 #if defined(ZINC_DEVICE_MEMORY_IS_SANITIZED)
-    ASAN_UNPOISON_MEMORY_REGION(get() - kGuard, bytes_ + 2 * kGuard);
+    ASAN_UNPOISON_MEMORY_REGION(get() - kDeviceGuard, bytes_ + 2 * kDeviceGuard);
 #else
-    std::vector<std::byte> around(2 * kGuard);
-    gpu.copy(around.data(), get() - kGuard, kGuard);
-    gpu.copy(around.data() + kGuard, get() + bytes_, kGuard);
+    std::vector<std::byte> around(2 * kDeviceGuard);
+    gpu.copy(around.data(), get() - kDeviceGuard, kDeviceGuard);
+    gpu.copy(around.data() + kDeviceGuard, get() + bytes_, kDeviceGuard);
     gpu.synchronize();
-    if (std::any_of(around.begin(), around.end(), [](std::byte b) { return b != kCanary; })) {
+    if (std::any_of(around.begin(), around.end(), [](std::byte b) { return b != kDeviceCanary; })) {
       ADD_FAILURE() << "a kernel wrote outside an array of " << bytes_ << " bytes";
     }
 #endif
@@ -110,6 +110,8 @@ DeviceBytes::~DeviceBytes() {
   }
 }
 
-std::byte* DeviceBytes::get() const { return static_cast<std::byte*>(block_.data()) + kGuard; }
+std::byte* DeviceBytes::get() const {
+  return static_cast<std::byte*>(block_.data()) + kDeviceGuard;
+}
 
 }  // namespace zinc::test

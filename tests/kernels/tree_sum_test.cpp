@@ -8,7 +8,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace tree_sum_test {
 
 using test::HostArray;
 using testing::HasSubstr;
@@ -188,5 +188,5 @@ TEST(TreeSum, Cost_CountsCompulsoryBytes) {
   EXPECT_EQ(cost(TreeSum{.in = in, .out = out, .accumulate = true}).bytes_read, 100);
 }
 
-}  // namespace
+}  // namespace tree_sum_test
 }  // namespace zinc::kernels

@@ -10,7 +10,7 @@
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace {
+namespace unary_test {
 
 using test::HostArray;
 using testing::HasSubstr;
@@ -230,5 +230,5 @@ TEST(Unary, CostAndMetaDevice) {
   unary_backward({.x = nowhere, .dy = nowhere, .dx = nowhere}, test::test_stream());
 }
 
-}  // namespace
+}  // namespace unary_test
 }  // namespace zinc::kernels

@@ -8,7 +8,7 @@
 #include "nn/models/llama_config.h"
 
 namespace zinc::nn {
-namespace {
+namespace model_config_test {
 
 // Published: OpenAI's gpt2, gpt2-medium, gpt2-large and gpt2-xl, as counted by Hugging Face's
 // num_parameters() on their config.json.
@@ -143,5 +143,5 @@ TEST(LlamaConfig, BadFields_AreNamedByTheirKeys) {
             "there is no Llama preset \"llama\"; there are llama-tiny, llama-1b, llama-8b");
 }
 
-}  // namespace
+}  // namespace model_config_test
 }  // namespace zinc::nn

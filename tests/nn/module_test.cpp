@@ -5,7 +5,7 @@
 #include "core/context.h"
 
 namespace zinc::nn {
-namespace {
+namespace module_test {
 
 using autograd::Initializer;
 
@@ -147,5 +147,5 @@ TEST(Module, TreeShowsShapesCountsAndFrozenWeights) {
             "    1: 12  weight[4, 2]  bias[4]\n");
 }
 
-}  // namespace
+}  // namespace module_test
 }  // namespace zinc::nn

@@ -11,7 +11,7 @@
 #include "tests/offload/swap_folder.h"
 
 namespace zinc::offload {
-namespace {
+namespace hung_submit_test {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -96,5 +96,5 @@ TEST(HungSubmit, HoldsUpNoOtherWorker) {
   EXPECT_TRUE(written == found);
 }
 
-}  // namespace
+}  // namespace hung_submit_test
 }  // namespace zinc::offload

@@ -14,7 +14,7 @@
 #include "tests/offload/swap_folder.h"
 
 namespace zinc::offload {
-namespace {
+namespace storage_faults_test {
 
 using Kind = Fate::Kind;
 
@@ -319,5 +319,5 @@ TEST(StorageFaults, AFileSizeLimitIsAnError) {
   EXPECT_EQ(error.offset() % (1 << 16), 0);
 }
 
-}  // namespace
+}  // namespace storage_faults_test
 }  // namespace zinc::offload

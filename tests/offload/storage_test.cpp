@@ -13,7 +13,7 @@
 #include "tests/offload/swap_folder.h"
 
 namespace zinc::offload {
-namespace {
+namespace storage_test {
 
 TEST(Storage, EveryShapeGivesBackWhatWasWritten) {
   const SwapFolder folder;
@@ -195,5 +195,5 @@ TEST(Storage, WithoutRoomForRequests_SaysWhyThreadsAreUsed) {
   EXPECT_NE(storage->way().find("fs.aio-max-nr"), std::string::npos) << storage->way();
 }
 
-}  // namespace
+}  // namespace storage_test
 }  // namespace zinc::offload

@@ -20,7 +20,7 @@
 #include "tests/offload/swap_folder.h"
 
 namespace zinc::offload {
-namespace {
+namespace swap_space_test {
 
 constexpr int64_t kPage = 4096;
 using Kind = Fate::Kind;
@@ -514,5 +514,5 @@ TEST(SwapSpace_Slow, AThousandSchedulesOfFaults) {
   EXPECT_GT(tally.errors, 500);
 }
 
-}  // namespace
+}  // namespace swap_space_test
 }  // namespace zinc::offload

@@ -8,7 +8,7 @@
 #include "core/error.h"
 
 namespace zinc::optim {
-namespace {
+namespace loss_scaler_test {
 
 // The scale before every step; 'x' is a step that overflows, '.' one that does not.
 std::vector<double> scales(LossScaler& scaler, const std::string& steps) {
@@ -108,5 +108,5 @@ TEST(LossScaler, ValuesOutOfRangeAreRefused) {
   EXPECT_THROW(LossScaler(dynamic(1, 1, 0)), InvalidArgument);
 }
 
-}  // namespace
+}  // namespace loss_scaler_test
 }  // namespace zinc::optim

@@ -9,7 +9,7 @@
 #include "core/error.h"
 
 namespace zinc::optim {
-namespace {
+namespace parameter_groups_test {
 
 using autograd::Parameter;
 using testing::ElementsAre;
@@ -59,5 +59,5 @@ TEST_F(Groups, AClientsGroupsAreChecked) {
   refused({{"", {&weight}, {}}}, "name of its own");
 }
 
-}  // namespace
+}  // namespace parameter_groups_test
 }  // namespace zinc::optim

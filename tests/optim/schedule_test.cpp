@@ -8,7 +8,7 @@
 #include "core/error.h"
 
 namespace zinc::optim {
-namespace {
+namespace schedule_test {
 
 const OptimizerConfig kAdamW{.kind = OptimizerKind::adamw, .hyper = {.lr = 1e-3}};
 
@@ -84,5 +84,5 @@ TEST(Schedule, ValuesOutOfRangeAreRefused) {
   refused({.kind = ScheduleKind::lr_range_test, .range_test_step_size = 0});
 }
 
-}  // namespace
+}  // namespace schedule_test
 }  // namespace zinc::optim

@@ -19,7 +19,7 @@
 #include "train/safetensors/reader.h"
 
 namespace zinc {
-namespace {
+namespace optimizer_test {
 
 using optim::OptimizerConfig;
 using optim::OptimizerKind;
@@ -195,5 +195,5 @@ TEST(Schedules, EveryUpdateRunsWithDeepSpeedsRate) {
   EXPECT_GT(updates, 1'400U);
 }
 
-}  // namespace
+}  // namespace optimizer_test
 }  // namespace zinc

@@ -14,7 +14,7 @@
 #include "zero/engine.h"
 
 namespace zinc {
-namespace {
+namespace reference_test {
 
 class Reference {
  public:
@@ -122,5 +122,5 @@ TEST_P(Parity, HundredAdamWStepsMatch) {
 INSTANTIATE_TEST_SUITE_P(Models, Parity, testing::Values("gpt2", "llama"),
                          [](const auto& info) { return std::string(info.param); });
 
-}  // namespace
+}  // namespace reference_test
 }  // namespace zinc

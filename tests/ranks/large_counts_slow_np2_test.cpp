@@ -10,7 +10,7 @@
 #include "tests/comm/rank_data.h"
 
 namespace zinc::comm::testing {
-namespace {
+namespace large_counts_slow_np2_test {
 
 constexpr int64_t kPartBytes = (int64_t{1} << 30) + 8 * 11;
 
@@ -56,5 +56,5 @@ TEST(LargeCounts, AllGatherAndMessages_BeyondTwoGiB_ArriveWhole) {
   }
 }
 
-}  // namespace
+}  // namespace large_counts_slow_np2_test
 }  // namespace zinc::comm::testing

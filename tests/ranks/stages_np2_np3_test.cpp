@@ -8,7 +8,7 @@
 #include "tests/equivalence/training_run.h"
 
 namespace zinc::zero {
-namespace {
+namespace stages_np2_np3_test {
 
 using training::Case;
 using training::config_of;
@@ -56,5 +56,5 @@ INSTANTIATE_TEST_SUITE_P(Small, StagesOfProcesses,
                          testing::Values(Case{1, 1}, Case{1, 1, DType::bf16},
                                          Case{1, 2, DType::f32, ReduceSchedule::micro_step, true}));
 
-}  // namespace
+}  // namespace stages_np2_np3_test
 }  // namespace zinc::zero

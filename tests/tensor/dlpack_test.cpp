@@ -9,7 +9,7 @@
 #include <vector>
 
 namespace zinc {
-namespace {
+namespace dlpack_test {
 
 // Another framework's tensor: counts how often it is deleted.
 template <class Struct>
@@ -184,5 +184,5 @@ TEST_F(Dlpack, Import_DroppedAfterItsContext_StillDeletes) {
   EXPECT_EQ(foreign.deleted, 1);
 }
 
-}  // namespace
+}  // namespace dlpack_test
 }  // namespace zinc

@@ -9,7 +9,7 @@
 #include <vector>
 
 namespace zinc {
-namespace {
+namespace tensor_test {
 
 struct Rank {
   explicit Rank(ContextOptions options = {}) : context(std::move(options)), scope(context) {}
@@ -221,5 +221,5 @@ TEST(TensorPrint, LargeTensor_ShowsEdges) {
             "i64[2000] on cpu\n[   0,    1,    2, ..., 1997, 1998, 1999]");
 }
 
-}  // namespace
+}  // namespace tensor_test
 }  // namespace zinc

@@ -16,7 +16,7 @@
 #include "train/generate.h"
 
 namespace zinc::train {
-namespace {
+namespace cached_logits_test {
 
 constexpr int64_t kContext = 32;
 constexpr int64_t kVocabulary = 61;
@@ -150,5 +150,5 @@ INSTANTIATE_TEST_SUITE_P(Models, CachedModel,
                          testing::Values(ModelCase{"gpt2", gpt2}, ModelCase{"llama", llama}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-}  // namespace
+}  // namespace cached_logits_test
 }  // namespace zinc::train

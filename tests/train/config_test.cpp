@@ -8,7 +8,7 @@
 #include "core/error.h"
 
 namespace zinc::train {
-namespace {
+namespace config_test {
 
 Config parse(const std::string& text, int64_t world = 1, const Overrides& flags = {}) {
   return parse_config(text, "ds.json", world, flags);
@@ -287,5 +287,5 @@ TEST(Config, DeepBracketsAreACleanError) {
   EXPECT_NE(problems_of(std::string(200'000, '[')).find("ds.json:1:"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace config_test
 }  // namespace zinc::train

@@ -18,7 +18,7 @@
 #include "zero/shard_group.h"
 
 namespace zinc::train {
-namespace {
+namespace construction_test {
 
 constexpr int kWorld = 4;
 constexpr int64_t kPiece = int64_t{1} << 20;  // elements of a parameter that are read at a time
@@ -170,5 +170,5 @@ TEST(Construction, OfAModel_TakesNoMemoryForWeights) {
   });
 }
 
-}  // namespace
+}  // namespace construction_test
 }  // namespace zinc::train

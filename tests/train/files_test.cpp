@@ -18,7 +18,7 @@
 #include "train/files/input_file.h"
 
 namespace zinc::train {
-namespace {
+namespace files_test {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -227,5 +227,5 @@ TEST(Paths, SplitAtTheLastSlash) {
   EXPECT_EQ(file_name("c"), "c");
 }
 
-}  // namespace
+}  // namespace files_test
 }  // namespace zinc::train

@@ -10,7 +10,7 @@
 #include "core/error.h"
 
 namespace zinc::train::json {
-namespace {
+namespace json_parser_test {
 
 Value relaxed(std::string text) { return parse(std::move(text), "t.json", ParseOptions::config()); }
 Value strict(std::string text) { return parse(std::move(text), "t.json"); }
@@ -304,5 +304,5 @@ TEST(JsonValue, Copies_OutliveTheDocument) {
       std::string::npos);
 }
 
-}  // namespace
+}  // namespace json_parser_test
 }  // namespace zinc::train::json

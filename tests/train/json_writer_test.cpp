@@ -11,7 +11,7 @@
 #include "train/json/parser.h"
 
 namespace zinc::train::json {
-namespace {
+namespace json_writer_test {
 
 TEST(JsonWriter, Compact_WritesOneLineInTheOrderOfTheCalls) {
   Writer writer;
@@ -110,5 +110,5 @@ TEST(JsonValue, Set_ReplacesOrAppends) {
   EXPECT_FALSE(Value(other) == Value(object));
 }
 
-}  // namespace
+}  // namespace json_writer_test
 }  // namespace zinc::train::json

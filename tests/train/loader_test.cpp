@@ -14,7 +14,7 @@
 #include "train/data/collate.h"
 
 namespace zinc::train {
-namespace {
+namespace loader_test {
 
 using testing::ElementsAre;
 
@@ -320,5 +320,5 @@ TEST_F(LoaderTest, Evaluation_SpreadsALimitOverTheDataset) {
   EXPECT_EQ(set.num_samples(), 4);
 }
 
-}  // namespace
+}  // namespace loader_test
 }  // namespace zinc::train

@@ -15,7 +15,7 @@
 #include "train/metrics/tensorboard_sink.h"
 
 namespace zinc::train {
-namespace {
+namespace metrics_test {
 
 using testing::ElementsAre;
 
@@ -295,5 +295,5 @@ TEST(TensorBoardSink, SecondFile_TakesTheNextNumber) {
   EXPECT_THAT(names[1], testing::EndsWith(".1"));
 }
 
-}  // namespace
+}  // namespace metrics_test
 }  // namespace zinc::train

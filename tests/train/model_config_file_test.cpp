@@ -7,7 +7,7 @@
 #include "train/json/parser.h"
 
 namespace zinc::train {
-namespace {
+namespace model_config_file_test {
 
 ModelConfig parse(const std::string& text) {
   return parse_model_config(json::parse(text, "config.json"));
@@ -228,5 +228,5 @@ TEST(FindModelConfig, TakesPresetsFilesAndFolders) {
             "there is no file '" + (folder / "none/config.json") + "'");
 }
 
-}  // namespace
+}  // namespace model_config_file_test
 }  // namespace zinc::train

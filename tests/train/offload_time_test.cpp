@@ -13,7 +13,7 @@
 #include "train/plan/plan.h"
 
 namespace zinc::train {
-namespace {
+namespace offload_time_test {
 
 // A GPU whose figures make round times.
 Hardware round_gpu() {
@@ -378,5 +378,5 @@ TEST(HardwareFile, HostIsReadBack_AndMayBeAbsent) {
   }
 }
 
-}  // namespace
+}  // namespace offload_time_test
 }  // namespace zinc::train

@@ -6,7 +6,7 @@
 #include <vector>
 
 namespace zinc::train {
-namespace {
+namespace permutation_test {
 
 RandomKey key_of(uint64_t seed, uint64_t epoch) {
   return make_random_key(seed, Purpose::data_order, epoch, 0, 0);
@@ -76,5 +76,5 @@ TEST(Permutation, NeighboursPart) {
   EXPECT_NEAR(mean, kSize / 3.0, 6 * kSize / std::sqrt(18.0 * kSize));
 }
 
-}  // namespace
+}  // namespace permutation_test
 }  // namespace zinc::train

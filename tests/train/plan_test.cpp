@@ -14,7 +14,7 @@
 #include "train/trainer.h"
 
 namespace zinc::train {
-namespace {
+namespace plan_test {
 
 constexpr int64_t kSeq = 24;
 
@@ -420,5 +420,5 @@ TEST(Estimator, IsDeepSpeedsTable) {
   EXPECT_EQ(counts.largest_layer, 50257 * 768);
 }
 
-}  // namespace
+}  // namespace plan_test
 }  // namespace zinc::train

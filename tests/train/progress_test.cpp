@@ -5,7 +5,7 @@
 #include <limits>
 
 namespace zinc::train {
-namespace {
+namespace progress_test {
 
 Progress example() {
   return {.step = 120,
@@ -97,5 +97,5 @@ TEST(Format, Counts) {
   EXPECT_EQ(format_count(1e18), "1000000T");
 }
 
-}  // namespace
+}  // namespace progress_test
 }  // namespace zinc::train

@@ -14,7 +14,7 @@
 #include "tests/train/scratch_folder.h"
 
 namespace zinc::train {
-namespace {
+namespace run_folder_test {
 
 using testing::ElementsAre;
 
@@ -143,5 +143,5 @@ TEST(RunFolder, ManyReplacements_NeverOfALiveRun) {
   for (std::thread& thread : threads) thread.join();
 }
 
-}  // namespace
+}  // namespace run_folder_test
 }  // namespace zinc::train

@@ -8,7 +8,7 @@
 #include "train/json/parser.h"
 
 namespace zinc::train {
-namespace {
+namespace safetensors_folder_test {
 
 using testing::ElementsAre;
 
@@ -157,5 +157,5 @@ TEST(SafetensorsFolderWriter, DuplicateNames_AreRefused) {
   EXPECT_THAT(folder.names(), testing::IsEmpty());
 }
 
-}  // namespace
+}  // namespace safetensors_folder_test
 }  // namespace zinc::train

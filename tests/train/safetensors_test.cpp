@@ -14,7 +14,7 @@
 #include "train/safetensors/writer.h"
 
 namespace zinc::train {
-namespace {
+namespace safetensors_test {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -352,5 +352,5 @@ TEST(SafetensorsWriter, NoSpace_FailsBeforeAnythingIsWritten) {
   EXPECT_THAT(folder.names(), IsEmpty());
 }
 
-}  // namespace
+}  // namespace safetensors_test
 }  // namespace zinc::train

@@ -12,7 +12,7 @@
 #include "tests/train/scratch_folder.h"
 
 namespace zinc::train {
-namespace {
+namespace sampling_test {
 
 using testing::ElementsAre;
 constexpr float kNone = -std::numeric_limits<float>::infinity();
@@ -139,5 +139,5 @@ TEST(SamplingOptions, OutOfRange_IsAConfigError) {
   EXPECT_EQ(message({.top_p = 1.5}), "sampling: top_p must lie in [0, 1], not 1.5");
 }
 
-}  // namespace
+}  // namespace sampling_test
 }  // namespace zinc::train

@@ -13,7 +13,7 @@
 #include "train/model.h"
 
 namespace zinc::train {
-namespace {
+namespace save_model_test {
 
 using zero::test::make_batch;
 using zero::test::tiny_config;
@@ -178,5 +178,5 @@ TEST(SaveModel, ThatFailsOnOneRank_LeavesNothingAndIsSaidByThatRank) {
   EXPECT_THAT(messages[1], testing::HasSubstr("all ranks need one shared file system"));
 }
 
-}  // namespace
+}  // namespace save_model_test
 }  // namespace zinc::train

@@ -12,7 +12,7 @@
 #include "train/plan/playback.h"
 
 namespace zinc::train {
-namespace {
+namespace step_time_test {
 
 // Figures that make round times. On a GPU streams share no cores.
 Hardware round_hardware(DeviceKind device = DeviceKind::cuda, int threads = 0) {
@@ -410,5 +410,5 @@ TEST(HardwareFile, Problems_NameKeyPlaceAndCure) {
   expect("\"threads\": 6", "\"threads\": 0", {"threads"});
 }
 
-}  // namespace
+}  // namespace step_time_test
 }  // namespace zinc::train

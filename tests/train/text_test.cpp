@@ -8,7 +8,7 @@
 #include "train/text/utf8.h"
 
 namespace zinc::train {
-namespace {
+namespace text_test {
 
 const std::string kReplaced = "\xEF\xBF\xBD";
 
@@ -126,5 +126,5 @@ TEST(RequireInVocabulary, NamesTheFirstTokenOutside) {
             "the prompt: token 100 at position 2 is outside the vocabulary of 100 tokens");
 }
 
-}  // namespace
+}  // namespace text_test
 }  // namespace zinc::train

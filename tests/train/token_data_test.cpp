@@ -13,7 +13,7 @@
 #include "train/data/token_windows.h"
 
 namespace zinc::train {
-namespace {
+namespace token_data_test {
 
 using testing::ElementsAre;
 
@@ -244,5 +244,5 @@ TEST(TokenWindows, VocabularyIsChecked) {
       path + ": token 900 at byte 4 (token number 2) is outside the vocabulary of 900 tokens");
 }
 
-}  // namespace
+}  // namespace token_data_test
 }  // namespace zinc::train

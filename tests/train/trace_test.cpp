@@ -19,7 +19,7 @@
 #include "train/trainer.h"
 
 namespace zinc::train {
-namespace {
+namespace trace_test {
 
 constexpr const char* kHead =
     "[\n{\"name\":\"zinc\",\"ph\":\"M\",\"pid\":0,\"tid\":0,\"args\":{\"version\":1}}";
@@ -421,5 +421,5 @@ TEST(TraceWriter, ArrowsLeadToTheEventThatWasWaitedFor) {
   EXPECT_EQ(live, 4096);
 }
 
-}  // namespace
+}  // namespace trace_test
 }  // namespace zinc::train

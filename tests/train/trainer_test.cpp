@@ -9,7 +9,7 @@
 #include "tests/offload/swap_folder.h"
 
 namespace zinc::train {
-namespace {
+namespace trainer_test {
 
 // Sequences of a short cycle: easy to learn.
 class Cycle : public Dataset {
@@ -133,5 +133,5 @@ TEST(Trainer, AStopEndsAfterTheStepUnderWayOnAllRanks) {
   EXPECT_EQ(ran.saved, std::vector<std::string>{"final"});
 }
 
-}  // namespace
+}  // namespace trainer_test
 }  // namespace zinc::train

@@ -11,7 +11,7 @@
 #include "train/json/parser.h"
 
 namespace zinc::train {
-namespace {
+namespace weight_reader_test {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -191,5 +191,5 @@ TEST(ModelFolderWriter, WithoutCommit_LeavesNothing) {
   EXPECT_THAT(folder.names(), IsEmpty());
 }
 
-}  // namespace
+}  // namespace weight_reader_test
 }  // namespace zinc::train

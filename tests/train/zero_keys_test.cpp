@@ -16,7 +16,7 @@
 #include "zero/shard_group.h"
 
 namespace zinc::train {
-namespace {
+namespace zero_keys_test {
 
 constexpr int kWorld = 4;
 
@@ -376,5 +376,5 @@ TEST(ZeroKeys, ImpossibleValuesAreErrors) {
   }
 }
 
-}  // namespace
+}  // namespace zero_keys_test
 }  // namespace zinc::train

@@ -12,7 +12,7 @@
 #include "zero/engine.h"
 
 namespace zinc::zero {
-namespace {
+namespace engine_access_test {
 
 using test::make_batch;
 using test::tiny_config;
@@ -246,5 +246,5 @@ TEST_P(EveryStage, Misuse_IsNamedAndLeavesTheEngineUsable) {
   });
 }
 
-}  // namespace
+}  // namespace engine_access_test
 }  // namespace zinc::zero

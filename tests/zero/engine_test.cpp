@@ -15,7 +15,7 @@
 #include "tests/zero/tiny_training.h"
 
 namespace zinc::zero {
-namespace {
+namespace engine_test {
 
 using test::make_batch;
 using test::one_target;
@@ -442,5 +442,5 @@ TEST(Engine, TakesOverValuesThatTheModelHolds) {
   });
 }
 
-}  // namespace
+}  // namespace engine_test
 }  // namespace zinc::zero

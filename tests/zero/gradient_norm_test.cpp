@@ -12,7 +12,7 @@
 #include "nn/module.h"
 
 namespace zinc::zero {
-namespace {
+namespace gradient_norm_test {
 
 struct Model : nn::Module {
   nn::Parameter a{*this, "a", {137, 61}, autograd::Initializer::normal(1.0)};
@@ -146,5 +146,5 @@ TEST(GradientNorm, OfTwoTiers_IsMeasuredSideBySide) {
             2);
 }
 
-}  // namespace
+}  // namespace gradient_norm_test
 }  // namespace zinc::zero

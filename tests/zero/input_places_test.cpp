@@ -6,7 +6,7 @@
 #include <vector>
 
 namespace zinc::zero {
-namespace {
+namespace input_places_test {
 
 constexpr int64_t kBytes = 1000;  // places begin at multiples of 256
 
@@ -81,5 +81,5 @@ TEST(InputPlaces, WithoutANumber_AreBlocksOfTheirOwn) {
   EXPECT_EQ(context.allocator().report().at(Tier::pinned_host).live, 0);
 }
 
-}  // namespace
+}  // namespace input_places_test
 }  // namespace zinc::zero

@@ -7,7 +7,7 @@
 #include "zero/engine.h"
 
 namespace zinc::zero {
-namespace {
+namespace learning_rate_test {
 
 EngineConfig decaying_config() {
   EngineConfig config;
@@ -57,5 +57,5 @@ TEST(LearningRate, SetByHand_HoldsUntilCleared) {
   });
 }
 
-}  // namespace
+}  // namespace learning_rate_test
 }  // namespace zinc::zero

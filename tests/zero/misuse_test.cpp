@@ -18,7 +18,7 @@
 #include "zero/engine.h"
 
 namespace zinc::zero {
-namespace {
+namespace misuse_test {
 
 using test::make_batch;
 using test::one_target;
@@ -177,5 +177,5 @@ TEST(SkippedGroup, OfARecordedSchedule_IsNamedByTheRankThatLeftIt) {
   }
 }
 
-}  // namespace
+}  // namespace misuse_test
 }  // namespace zinc::zero

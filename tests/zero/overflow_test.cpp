@@ -18,7 +18,7 @@
 #include "zero/engine.h"
 
 namespace zinc::zero {
-namespace {
+namespace overflow_test {
 
 using test::make_batch;
 using test::weights_and_states_of;
@@ -250,5 +250,5 @@ TEST_P(LossScale, DivisionBeforeAnOrderedSum_IsRefusedByName) {
   }
 }
 
-}  // namespace
+}  // namespace overflow_test
 }  // namespace zinc::zero

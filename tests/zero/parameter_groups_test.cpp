@@ -19,7 +19,7 @@
 #include "zero/engine.h"
 
 namespace zinc::zero {
-namespace {
+namespace parameter_groups_test {
 
 using optim::ParameterGroup;
 using test::make_batch;
@@ -200,5 +200,5 @@ TEST(ParameterGroups, ThatDifferBetweenRanks_AreNamed) {
   }
 }
 
-}  // namespace
+}  // namespace parameter_groups_test
 }  // namespace zinc::zero

@@ -14,7 +14,7 @@
 #include "zero/engine.h"
 
 namespace zinc::zero {
-namespace {
+namespace phase_clock_test {
 
 using Seconds = std::chrono::duration<double>;
 constexpr auto kNap = std::chrono::milliseconds(20);
@@ -114,5 +114,5 @@ TEST(PhaseClock, PhasesOfTheEngineFillTheStepAndChangeNoBit) {
   }
 }
 
-}  // namespace
+}  // namespace phase_clock_test
 }  // namespace zinc::zero

@@ -6,7 +6,7 @@
 #include <memory>
 
 namespace zinc::zero {
-namespace {
+namespace shard_group_test {
 
 // Two blocks between an embedding and a norm, with parameters of awkward sizes.
 struct Block : nn::Module {
@@ -129,5 +129,5 @@ TEST(ShardGroups, MixedDtypesInOneGroupAreRefused) {
   }
 }
 
-}  // namespace
+}  // namespace shard_group_test
 }  // namespace zinc::zero

@@ -8,7 +8,7 @@
 #include "tests/zero/tiny_model.h"
 
 namespace zinc::zero {
-namespace {
+namespace state_split_test {
 
 int64_t owned(const std::vector<ShardGroup>& groups, int world) {
   int64_t numel = 0;
@@ -98,5 +98,5 @@ TEST(StateSplit, OnOneTierCutsNothing) {
   }
 }
 
-}  // namespace
+}  // namespace state_split_test
 }  // namespace zinc::zero

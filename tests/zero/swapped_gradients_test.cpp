@@ -22,7 +22,7 @@
 #include "zero/step_schedule.h"
 
 namespace zinc::zero {
-namespace {
+namespace swapped_gradients_test {
 
 using Fate = offload::Fate;
 
@@ -223,5 +223,5 @@ TEST(SwappedGradients, OnABadDisk_AreRightOrAnIoError) {
   EXPECT_LT(failed, 12);
 }
 
-}  // namespace
+}  // namespace swapped_gradients_test
 }  // namespace zinc::zero

@@ -22,7 +22,7 @@
 #include "tests/offload/swap_folder.h"
 
 namespace zinc::zero {
-namespace {
+namespace swapped_inputs_test {
 
 constexpr int64_t kBytes = 5000;  // two pages
 constexpr int64_t kExtent = 8192;
@@ -301,5 +301,5 @@ TEST(SwappedInputs, OnABadDisk_AreRightOrAnIoError) {
   EXPECT_GT(failed, 5);
 }
 
-}  // namespace
+}  // namespace swapped_inputs_test
 }  // namespace zinc::zero

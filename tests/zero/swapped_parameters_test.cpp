@@ -16,7 +16,7 @@
 #include "zero/engine.h"
 
 namespace zinc::zero {
-namespace {
+namespace swapped_parameters_test {
 
 using offload::DamagedPage;
 using test::make_batch;
@@ -230,5 +230,5 @@ TEST(SwappedParameters, AfterMemoryRanOut_TheNextPassHasTheRightValues) {
   }
 }
 
-}  // namespace
+}  // namespace swapped_parameters_test
 }  // namespace zinc::zero

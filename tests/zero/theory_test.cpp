@@ -18,7 +18,7 @@
 #include "zero/shard_group.h"
 
 namespace zinc::zero {
-namespace {
+namespace theory_test {
 
 constexpr int kWorld = 4;
 
@@ -125,5 +125,5 @@ TEST_P(Theory, TrafficIsWhatThePaperSays) {
   }
 }
 
-}  // namespace
+}  // namespace theory_test
 }  // namespace zinc::zero

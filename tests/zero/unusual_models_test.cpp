@@ -16,7 +16,7 @@
 #include "zero/engine.h"
 
 namespace zinc::zero {
-namespace {
+namespace unusual_models_test {
 
 using test::make_batch;
 using test::tiny_config;
@@ -166,5 +166,5 @@ TEST_P(UnusualModel, SeveralForwardsBeforeABackward_GiveTheSameBits) {
   }
 }
 
-}  // namespace
+}  // namespace unusual_models_test
 }  // namespace zinc::zero

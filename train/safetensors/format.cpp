@@ -57,7 +57,7 @@ size_t type_index(DType dtype) {
   return static_cast<size_t>(found - kFileTypes.begin());
 }
 
-std::string quoted(std::string_view text) {
+std::string json_quoted(std::string_view text) {
   std::string out;
   json::append_quoted(out, text);
   return out;
@@ -70,7 +70,7 @@ struct Complaint {
 
   template <class... Parts>
   [[noreturn]] void operator()(const Parts&... parts) const {
-    throw DataError(concat(file, ": tensor ", quoted(tensor), ": ", parts...));
+    throw DataError(concat(file, ": tensor ", json_quoted(tensor), ": ", parts...));
   }
 };
 
@@ -118,7 +118,7 @@ int64_t needed_bytes(const Shape& shape, const FileType& type, const Complaint& 
 void check_keys(const json::Object& fields, const Complaint& fail) {
   for (const json::Member& member : fields) {
     if (member.key != "dtype" && member.key != "shape" && member.key != "data_offsets") {
-      fail("unknown key ", quoted(member.key));
+      fail("unknown key ", json_quoted(member.key));
     }
   }
 }
@@ -132,7 +132,7 @@ TensorEntry read_entry(const std::string& name, const json::Value& value, int64_
   const auto type =
       std::find_if(kFileTypes.begin(), kFileTypes.end(),
                    [&](const FileType& candidate) { return candidate.name == spelling; });
-  if (type == kFileTypes.end()) fail("unknown dtype ", quoted(spelling));
+  if (type == kFileTypes.end()) fail("unknown dtype ", json_quoted(spelling));
 
   TensorEntry entry;
   entry.name = name;
@@ -281,7 +281,7 @@ SafetensorsLayout safetensors_layout(std::span<const TensorSpec> tensors,
   for (const TensorSpec* tensor : order) {
     require(!tensor->name.empty() && tensor->name != kMetadataKey &&
                 tensor->name.size() <= kMaxNameBytes,
-            "safetensors: a tensor cannot be called ", quoted(tensor->name));
+            "safetensors: a tensor cannot be called ", json_quoted(tensor->name));
     TensorEntry entry;
     entry.name = tensor->name;
     entry.type = kFileTypes[type_index(tensor->dtype)].name;
@@ -297,7 +297,7 @@ SafetensorsLayout safetensors_layout(std::span<const TensorSpec> tensors,
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
   require(twice == names.end(), "safetensors: two tensors are called ",
-          quoted(twice == names.end() ? "" : *twice));
+          json_quoted(twice == names.end() ? "" : *twice));
 
   const std::string text = header_text(layout, metadata);
   require(static_cast<int64_t>(text.size()) <= kMaxSafetensorsHeader, "safetensors: a header of ",

@@ -10,7 +10,7 @@
 namespace zinc::train {
 namespace {
 
-constexpr int64_t kChunkBytes = int64_t{1} << 20;
+constexpr int64_t kReadChunkBytes = int64_t{1} << 20;
 
 std::span<std::byte> bytes_of(View view) {
   return {static_cast<std::byte*>(view.data()), static_cast<size_t>(view.bytes())};
@@ -49,7 +49,7 @@ void SafetensorsFile::read(const TensorEntry& entry, int64_t begin, View out) co
     file_.read(first_byte, bytes_of(out));
     return;
   }
-  const int64_t chunk = std::min(count, kChunkBytes / size_of(stored));
+  const int64_t chunk = std::min(count, kReadChunkBytes / size_of(stored));
   std::vector<std::byte> buffer(static_cast<size_t>(chunk * size_of(stored)));
   for (int64_t done = 0; done < count; done += chunk) {
     const int64_t n = std::min(chunk, count - done);

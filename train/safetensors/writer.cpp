@@ -9,7 +9,7 @@
 namespace zinc::train {
 namespace {
 
-constexpr int64_t kChunkBytes = int64_t{1} << 20;
+constexpr int64_t kWriteChunkBytes = int64_t{1} << 20;
 
 std::span<const std::byte> bytes_of(ConstView view) {
   return {static_cast<const std::byte*>(view.data()), static_cast<size_t>(view.bytes())};
@@ -79,7 +79,7 @@ void SafetensorsWriter::write(std::string_view name, int64_t begin, ConstView va
     file_.write(entry.begin + begin * size, bytes_of(values));
     return;
   }
-  const int64_t chunk = std::min(count, kChunkBytes / size);
+  const int64_t chunk = std::min(count, kWriteChunkBytes / size);
   std::vector<std::byte> buffer(static_cast<size_t>(chunk * size));
   const auto* source = static_cast<const std::byte*>(values.data());
   for (int64_t done = 0; done < count; done += chunk) {

@@ -16,7 +16,7 @@
 #include <gtest/gtest.h>
 
 namespace zinc::comm::testing {
-namespace {
+namespace mpi_faults_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -142,5 +142,5 @@ TEST_P(MpiFaults, AbortJob_EndsAllWithItsCode) { run("abort_job", 71); }
 INSTANTIATE_TEST_SUITE_P(All, MpiFaults, ::testing::Values("shared", "wire"),
                          [](const auto& info) { return std::string(info.param); });
 
-}  // namespace
+}  // namespace mpi_faults_test
 }  // namespace zinc::comm::testing
