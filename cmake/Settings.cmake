@@ -6,6 +6,9 @@ option(ZINC_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(ZINC_INSTALL "Define the install targets" ${PROJECT_IS_TOP_LEVEL})
 option(ZINC_WERROR "Treat compiler warnings as errors" OFF)
 set(ZINC_OPTIMIZE -O2 CACHE STRING "Optimisation level of the build type Release")
+option(ZINC_UNITY "Compile several sources in one translation unit" ON)
+set(ZINC_UNITY_BATCH 8)  # sources a unit: more gain little, and take longer to compile again
+set(ZINC_OPTIMIZE_TESTS "" CACHE STRING "Optimisation level of the tests; empty: as all else")
 option(ZINC_FUZZ "Build the libFuzzer programs; needs clang with its run-time library" OFF)
 set(ZINC_SANITIZE "" CACHE STRING "Sanitizers, as in -fsanitize=: address,undefined or thread")
 
@@ -25,6 +28,29 @@ set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+# zinc_unite(target file...): `target`, made of these files, is compiled several of them at a time, which
+# parses their headers once and instantiates their templates once. Compiled alone: sources that Highway
+# includes once per instruction set, and (by CMake's own rule) those with settings of their own.
+function(zinc_unite target)
+  if(NOT ZINC_UNITY)
+    return()
+  endif()
+  foreach(source IN LISTS ARGN)
+    if(EXISTS "${source}")
+      file(STRINGS "${source}" lines REGEX "hwy/foreach_target|hwy/highway" LIMIT_COUNT 1)
+      if(lines)
+        set_source_files_properties("${source}" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+      endif()
+    endif()
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE
+                                                            ${ZINC_UNITY_BATCH})
+  # A class with a member of an anonymous namespace is fine in a source, and here it is an included one.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+  endif()
+endfunction()
 
 find_program(ZINC_CCACHE ccache)
 mark_as_advanced(ZINC_CCACHE)

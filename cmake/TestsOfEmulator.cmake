@@ -20,10 +20,6 @@ set(label cuda)
 if(ZINC_CUDA STREQUAL "EMULATED")
   set(prefix emulated)
   set(label emulated)
-  set_source_files_properties(
-    "${PROJECT_SOURCE_DIR}/tests/kernels/test_device_main.cpp"
-    "${PROJECT_SOURCE_DIR}/tests/kernels/test_gpu.cpp" PROPERTIES COMPILE_DEFINITIONS
-                                                                  ZINC_CUDA_EMULATED)
 endif()
 gtest_discover_tests(
   zinc_tests_kernels

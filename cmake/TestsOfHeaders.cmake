@@ -1,5 +1,7 @@
 # Every header compiles alone: one generated source per header, compiled without optimisation into
-# objects that nobody links. Part of the build, so that a header that needs another fails early.
+# objects that nobody links. Not for a layer's header X.h beside a source X.cpp, which includes it first
+# (a rule that tests/structure holds) and is compiled anyway. A build that compiles several sources at
+# a time sees nothing of this, and checks only the headers that some other build has no library for.
 
 set(headers "")
 foreach(layer IN LISTS ZINC_LAYERS ITEMS bench tests)
@@ -18,6 +20,12 @@ foreach(header IN LISTS headers)
   string(TOUPPER "${have}" upper)
   # Device code is compiled by nvcc or for the emulator, from the .cu files.
   if(path MATCHES "^(tests/emulator|tests/consumer|kernels/cuda)/" OR (need STREQUAL "ON" AND NOT ZINC_HAVE_${upper}))
+    continue()
+  endif()
+  if(ZINC_UNITY AND NOT need STREQUAL "ON")
+    continue()
+  endif()
+  if(NOT path MATCHES "^(tests|bench)/" AND NOT ZINC_UNITY AND EXISTS "${PROJECT_SOURCE_DIR}/${path_as_source}")
     continue()
   endif()
   set(source "${PROJECT_BINARY_DIR}/headers/${path}.cpp")

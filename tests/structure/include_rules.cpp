@@ -167,4 +167,21 @@ std::vector<Problem> check_doors(const std::vector<SourceFile>& files) {
   return problems;
 }
 
+std::vector<Problem> check_own_headers(const std::vector<SourceFile>& files) {
+  std::set<std::string> paths;
+  for (const SourceFile& file : files) paths.insert(file.path);
+  std::set<std::string> checked;
+  std::vector<Problem> problems;
+  for_each_include(files, [&](const SourceFile& file, int line, const Include& include) {
+    if (!file.path.ends_with(".cpp") ||
+        !layer_table().contains(std::string(top_folder(file.path)))) {
+      return;
+    }
+    const std::string own = file.path.substr(0, file.path.size() - 4) + ".h";
+    if (!paths.contains(own) || !checked.insert(file.path).second || include.target == own) return;
+    problems.push_back({"own header", file.path, line, "\"" + own + "\" must be included first"});
+  });
+  return problems;
+}
+
 }  // namespace zinc::structure

@@ -10,7 +10,7 @@
 #include "tests/structure/tree_rules.h"
 
 namespace zinc::structure {
-namespace {
+namespace this_tree_test {
 
 const std::filesystem::path kRoot = ZINC_SOURCE_DIR;
 
@@ -42,5 +42,5 @@ TEST(ThisTree, BuildLinksTheLayersThatMayBeIncluded) {
   EXPECT_EQ(parse_cmake_layers(text_of(kRoot / "cmake/Layers.cmake")), layer_table());
 }
 
-}  // namespace
+}  // namespace this_tree_test
 }  // namespace zinc::structure

@@ -139,6 +139,20 @@ std::vector<Problem> check_names(const std::vector<SourceFile>& files) {
   return problems;
 }
 
+std::vector<Problem> check_test_namespaces(const std::vector<SourceFile>& files) {
+  std::vector<Problem> problems;
+  for (const SourceFile& file : files) {
+    if (!file.path.starts_with("tests/") || !file.path.ends_with("_test.cpp")) continue;
+    const auto unnamed = std::ranges::find(file.code, "namespace {");
+    if (unnamed == file.code.end()) continue;
+    problems.push_back({"test namespace", file.path,
+                        static_cast<int>(unnamed - file.code.begin()) + 1,
+                        "call it " + std::filesystem::path(file.path).stem().string() +
+                            ": several test files are compiled as one"});
+  }
+  return problems;
+}
+
 std::vector<Exception> parse_exceptions(std::string_view text) {
   std::vector<Exception> exceptions;
   std::istringstream lines{std::string(text)};
@@ -159,8 +173,8 @@ std::vector<Exception> parse_exceptions(std::string_view text) {
 std::vector<Problem> check_tree(const std::vector<SourceFile>& files,
                                 const std::vector<Exception>& exceptions) {
   std::vector<Problem> all;
-  for (const auto check :
-       {check_layers, check_doors, check_calls, check_kernels, check_sizes, check_names}) {
+  for (const auto check : {check_layers, check_doors, check_calls, check_kernels, check_sizes,
+                           check_names, check_own_headers, check_test_namespaces}) {
     std::ranges::move(check(files), std::back_inserter(all));
   }
   for (const Exception& exception : exceptions) {

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 namespace zinc::structure {
-namespace {
+namespace tree_rules_test {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
@@ -209,6 +209,24 @@ TEST(NameRule, EmptyWordsWrongCaseAndMissingGuardAreCaught) {
   EXPECT_THAT(problems_of(check_names, "core/database.cpp", ""), IsEmpty());
 }
 
+TEST(OwnHeaderRule, AnotherIncludeBeforeIt_IsCaught) {
+  const SourceFile header = parse_source("core/a.h", "#pragma once\n");
+  const auto problems = [&](const char* text) {
+    return text_of(check_own_headers({header, parse_source("core/a.cpp", text)}));
+  };
+  EXPECT_THAT(problems("// A.\n#include \"core/a.h\"\n#include <string>\n"), IsEmpty());
+  EXPECT_THAT(problems("#include <string>\n\n#include \"core/a.h\"\n"),
+              ElementsAre(HasSubstr("core/a.cpp:1: own header: \"core/a.h\"")));
+  EXPECT_THAT(problems_of(check_own_headers, "core/b.cpp", "#include <string>\n"), IsEmpty());
+}
+
+TEST(TestNamespaceRule, UnnamedOneIsCaughtInATestOnly) {
+  const char* text = "namespace zinc {\nnamespace {\n}\n}\n";
+  EXPECT_THAT(problems_of(check_test_namespaces, "tests/core/a_test.cpp", text),
+              ElementsAre(HasSubstr("tests/core/a_test.cpp:2: test namespace: call it a_test")));
+  EXPECT_THAT(problems_of(check_test_namespaces, "tests/core/a.cpp", text), IsEmpty());
+}
+
 TEST(Exceptions, RemoveTheirProblemAndNoOther) {
   const std::vector<SourceFile> files{parse_source("nn/linear.h", ""),
                                       parse_source("nn/misc.cpp", "")};
@@ -231,5 +249,5 @@ TEST(CMakeLayers, AreReadFromSetLines) {
   EXPECT_EQ(table.at("nn"), (std::set<std::string>{"core", "tensor"}));
 }
 
-}  // namespace
+}  // namespace tree_rules_test
 }  // namespace zinc::structure
