@@ -123,7 +123,8 @@ class LibraryAttention {
   // For a person, before anything runs: who takes attention of this dtype, and why. Opens the
   // library where it would be asked. Throws as run_forward() where it was chosen by name.
   std::string outlook(DType dtype, const Backend& device);
-  // What a person should know: a library that was asked and is missing, refused or wrong.
+  // What a person should know: a library that was asked and is missing, refused or wrong. Each line
+  // is one of the context's DeviceNotes too.
   const std::vector<std::string>& notes() const { return notes_; }
   size_t num_plans() const { return plans_.size(); }
   int64_t num_runs() const { return num_runs_; }  // problems that the library has taken
