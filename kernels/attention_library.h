@@ -8,9 +8,10 @@
 // a line about it. Everything here depends on shapes, strides, alignment, GPU and library alone, so
 // that every rank and every run choose alike.
 //
-// Forward only. Of the libraries that were looked at (cuDNN 9.19 and 9.26) none accepts its
-// backward operation for sm_90, and none promises the same bits twice; what backward needs from
-// forward is the same for both: out, and lse as a natural logarithm.
+// Forward only. Of the libraries that were looked at (cuDNN 9.19 and 9.26) none accepts its native
+// backward operation for sm_90, and none promises the same bits twice; their composite graphs of
+// products and a softmax, which have plans for causal masks and backward, are not asked. What
+// backward needs from forward is the same for both: out, and lse as a natural logarithm.
 #pragma once
 
 #include <array>
