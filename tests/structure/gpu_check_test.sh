@@ -174,7 +174,7 @@ rm -r "$results"
 # A kill leaves what was measured, and which part was under way; TERM names it.
 SLOW_COMM=yes in_background sh "$source/bench/gpu/gpu-bench" "$results"
 wait_for '^Collectives.*: under way$' "$results/summary.txt"
-wait_for '^collectives begin$' "$(ls "$results"/logs/Collectives*.log)"
+wait_for '^collectives begin$' "$results/logs/Collectives_two_ranks_on_one_GPU_through_pinned_memory.log"
 kill -KILL "$started"
 ended_with 137
 bench_is '^Ceilings: done in' '^Collectives.*: under way$'
@@ -182,7 +182,7 @@ grep -q '"scale"' "$results/kernels-llama-8b.json"
 rm -r "$results"
 SLOW_COMM=yes in_background sh "$source/bench/gpu/gpu-bench" "$results"
 wait_for '^Collectives.*: under way$' "$results/summary.txt"
-wait_for '^collectives begin$' "$(ls "$results"/logs/Collectives*.log)"
+wait_for '^collectives begin$' "$results/logs/Collectives_two_ranks_on_one_GPU_through_pinned_memory.log"
 kill -TERM "$started"
 ended_with 143
 bench_is '^Collectives.*: cut off$'
