@@ -109,7 +109,9 @@ ChosenCollectives serve_device(std::unique_ptr<Communicator> host, Device device
     if (host->size() > 1 && built_with_nccl()) find_obstacle(*host, device, true);
     return {.communicator = std::move(host)};
   }
-  if (host->size() == 1) return {.communicator = make_staged(std::move(host), device)};
+  if (host->size() == 1 && wish != DeviceCollectives::nccl) {
+    return {.communicator = make_staged(std::move(host), device)};
+  }
   auto* const of_host = dynamic_cast<HostCommunicator*>(host.get());
   Obstacle obstacle;
   if (wish == DeviceCollectives::staged || of_host == nullptr) {

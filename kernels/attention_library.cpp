@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "kernels/device_notes.h"
 
 namespace zinc::kernels {
 namespace {
@@ -105,9 +106,9 @@ int64_t LibraryAttention::workspace_bytes(const AttentionProblem& p) const {
 }
 
 void LibraryAttention::note(std::string line) {
-  if (std::find(notes_.begin(), notes_.end(), line) == notes_.end()) {
-    notes_.push_back(std::move(line));
-  }
+  if (std::find(notes_.begin(), notes_.end(), line) != notes_.end()) return;
+  note_of_device(line);
+  notes_.push_back(std::move(line));
 }
 
 LibraryAttention::Backend LibraryAttention::backend_of(const Backend& device) const {

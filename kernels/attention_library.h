@@ -8,9 +8,10 @@
 // a line about it. Everything here depends on shapes, strides, alignment, GPU and library alone, so
 // that every rank and every run choose alike.
 //
-// Forward only. Of the libraries that were looked at (cuDNN 9.19 and 9.26) none accepts its
-// backward operation for sm_90, and none promises the same bits twice; what backward needs from
-// forward is the same for both: out, and lse as a natural logarithm.
+// Forward only. Of the libraries that were looked at (cuDNN 9.19 and 9.26) none accepts its native
+// backward operation for sm_90, and none promises the same bits twice; their composite graphs of
+// products and a softmax, which have plans for causal masks and backward, are not asked. What
+// backward needs from forward is the same for both: out, and lse as a natural logarithm.
 #pragma once
 
 #include <array>
@@ -123,7 +124,8 @@ class LibraryAttention {
   // For a person, before anything runs: who takes attention of this dtype, and why. Opens the
   // library where it would be asked. Throws as run_forward() where it was chosen by name.
   std::string outlook(DType dtype, const Backend& device);
-  // What a person should know: a library that was asked and is missing, refused or wrong.
+  // What a person should know: a library that was asked and is missing, refused or wrong. Each line
+  // is one of the context's DeviceNotes too.
   const std::vector<std::string>& notes() const { return notes_; }
   size_t num_plans() const { return plans_.size(); }
   int64_t num_runs() const { return num_runs_; }  // problems that the library has taken

@@ -44,14 +44,17 @@ ncclDataType_t type_of(DType dtype) {
 
 // What a rank's communicators of one world share.
 struct Family {
-  Family(Device on, const Endpoint& world)
+  Family(Device on, const HostCommunicator& host) : Family(on, *host.endpoint(), host.size()) {}
+  Family(Device on, const Endpoint& world, int size)
       : device(on),
+        is_alone(size == 1),
         lifeline(world.transport->lifeline()),
         heartbeat(world.heartbeat),
         watchdog(on, {world.transport, &lifeline}, heartbeat,
                  failure_of_device(Context::current().compute())) {}
 
   Device device;
+  bool is_alone;  // the world has one rank, whose groups are NCCL's all the same
   Lifeline& lifeline;
   std::shared_ptr<Heartbeat> heartbeat;
   // Note [One queue for all groups]
@@ -89,7 +92,7 @@ class Nccl final : public Communicator {
     Watched group{.name = host_->endpoint()->group, .others = transport().world_ranks()};
     std::erase(group.others, transport().world_rank());
     group_ = std::make_shared<const Watched>(std::move(group));
-    if (size() > 1) guarded([&] { join(); });
+    if (size() > 1 || family_->is_alone) guarded([&] { join(); });
   }
 
   ~Nccl() override {
@@ -109,7 +112,9 @@ class Nccl final : public Communicator {
   Work all_gather(const AllGather& args, StreamRef stream) override {
     return issue(checked(args, facts()), stream, [&](const std::string& what) {
       const int64_t bytes = args.shard.bytes();
-      if (size() == 1) return copy_apart(bytes_of(args.out), bytes_of(args.shard), bytes, stream);
+      if (clique_ == nullptr) {
+        return copy_apart(bytes_of(args.out), bytes_of(args.shard), bytes, stream);
+      }
       count(bytes * (size() - 1), bytes * (size() - 1));
       if (bytes == 0) return;
       clique_->run(what, [&](ncclComm_t comm) {
@@ -178,6 +183,7 @@ class Nccl final : public Communicator {
       const int64_t n = args.in.numel() / size();
       const ConstView in = args.in.reshape(Shape{args.in.numel()});
       const View out = args.out.reshape(Shape{args.in.numel()});
+      if (family_->is_alone) return send_to_itself(what, in, out, stream);
       copy_apart(bytes_of(out.narrow(0, rank() * n, n)), bytes_of(in.narrow(0, rank() * n, n)),
                  n * size_of(in.dtype()), stream);
       exchange(what, stream, [&](const Door& door) {
@@ -201,7 +207,7 @@ class Nccl final : public Communicator {
 
   Work barrier(StreamRef stream) override {
     return issue({.operation = Operation::barrier}, stream, [&](const std::string& what) {
-      if (size() == 1) return;
+      if (size() == 1) return exchange(what, stream, [](const Door&) {});
       const Block room = barrier_room(backend(), size(), stream);
       auto* token = static_cast<std::byte*>(room.data());
       clique_->run(what, [&](ncclComm_t comm) {
@@ -299,7 +305,9 @@ class Nccl final : public Communicator {
   Transport& transport() const { return *host_->endpoint()->transport; }
   Lifeline& lifeline() const { return family_->lifeline; }
   GroupFacts facts() const { return {.rank = rank(), .size = size(), .device = family_->device}; }
-  bool sums_natively() const { return reduce_algorithm() == ReduceAlgorithm::native && size() > 1; }
+  bool sums_natively() const {
+    return reduce_algorithm() == ReduceAlgorithm::native && clique_ != nullptr;
+  }
   static cudaStream_t native(StreamRef stream) {
     return static_cast<cudaStream_t>(stream->native());
   }
@@ -397,11 +405,20 @@ class Nccl final : public Communicator {
                [&](const std::string& name) { exchange(name, stream, body); });
   }
 
-  // One group of NCCL: what `body` sends and receives.
+  // One group of NCCL: what `body` sends and receives; of one rank an empty one.
   template <class Body>
   void exchange(const std::string& what, StreamRef stream, const Body& body) {
-    if (size() == 1) return;
+    if (clique_ == nullptr) return;
     clique_->run(what, [&](ncclComm_t comm) { body(Door{*this, comm, native(stream)}); });
+  }
+
+  void send_to_itself(const std::string& what, const ConstView& from, const View& to,
+                      StreamRef stream) {
+    exchange(what, stream, [&](const Door& door) {
+      door.send(from, rank());
+      door.receive(to, rank());
+    });
+    count(-from.bytes(), -to.bytes());  // nothing left this rank
   }
 
   static void copy_apart(std::byte* to, const std::byte* from, int64_t bytes, StreamRef stream) {
@@ -466,6 +483,10 @@ class Nccl final : public Communicator {
     count(moved, moved);
     if (n == 0) return;
     const bool direct = !args.accumulate && args.out.dtype() == args.in.dtype();
+    if (size() == 1 && !direct) {  // which has no workspace
+      return sum_parts(what, {.in = args.in, .out = args.out, .accumulate = args.accumulate},
+                       stream);
+    }
     const View sum(direct ? args.out.data() : args.workspace.data(), args.in.dtype(), Shape{1, n},
                    family_->device);
     clique_->run(what, [&](ncclComm_t comm) {
@@ -493,7 +514,7 @@ class Nccl final : public Communicator {
   std::unique_ptr<HostCommunicator> host_;
   std::shared_ptr<Family> family_;
   std::shared_ptr<const Watched> group_;
-  std::shared_ptr<Clique> clique_;  // null: a group of one rank
+  std::shared_ptr<Clique> clique_;  // null: a group of one rank in a larger world
   uint64_t last_sequence_ = 0;
   std::map<std::pair<int, bool>, uint64_t> last_message_;  // by (peer, sending)
   int64_t sent_ = 0;
@@ -513,7 +534,7 @@ std::string nccl_version() {
 }
 
 std::unique_ptr<Communicator> make_nccl(std::unique_ptr<HostCommunicator> host, Device device) {
-  auto family = std::make_shared<Family>(device, *host->endpoint());
+  auto family = std::make_shared<Family>(device, *host);
   return std::make_unique<Nccl>(std::move(host), std::move(family));
 }
 

@@ -30,6 +30,9 @@ std::string nccl_version();
 // exchange messages one receives first, and messages of a pair of ranks match in the order of their
 // issue, whatever their tags.
 //
+// A world of one rank joins NCCL too, and so do its groups: their collectives are NCCL's, as far as
+// a single rank has work for it. In a larger world a group of one rank does without.
+//
 // Sums are ordered as Note [Ordered reduction] says: pieces of the parts travel as grouped sends
 // and receives into the workspace, and a kernel adds them; ReduceAlgorithm::native is NCCL's own.
 // What ranks issued is not compared: where it differs, the deadline passes. A thread watches what

@@ -170,10 +170,27 @@ struct HostTask {
   int lane;
   uint64_t trace_id;
   std::shared_ptr<TraceEvent> span;
+  int num_threads;  // OpenMP's; 0: those of the thread that runs it
+};
+
+// OpenMP keeps a number of threads for each calling thread, and CUDA promises no one thread to the
+// tasks of a stream: every task brings its own number.
+class ThreadsOfTask {
+ public:
+  explicit ThreadsOfTask(int num_threads) : before_(omp_get_max_threads()) {
+    if (num_threads > 0) omp_set_num_threads(num_threads);
+  }
+  ~ThreadsOfTask() { omp_set_num_threads(before_); }
+  ThreadsOfTask(const ThreadsOfTask&) = delete;
+  ThreadsOfTask& operator=(const ThreadsOfTask&) = delete;
+
+ private:
+  const int before_;
 };
 
 void run_task(const HostTask& call) {
   if (call.shared->has_failed()) return;
+  const ThreadsOfTask threads(call.num_threads);
   try {
     const TaskTrace record(call.trace, call.label, call.lane, call.trace_id, 0, call.span);
     call.task();
@@ -196,8 +213,13 @@ void run_recorded_task(void* data) { run_task(*static_cast<const HostTask*>(data
 
 class CudaStream final : public Stream {
  public:
-  CudaStream(std::shared_ptr<Shared> shared, std::string_view name, int lane, TraceRecorder* trace)
-      : Stream(StreamKind::cuda, name, lane), shared_(std::move(shared)), trace_(trace) {
+  // `num_threads`: OpenMP's, of its host tasks; 0: whatever their thread has.
+  CudaStream(std::shared_ptr<Shared> shared, std::string_view name, int lane, TraceRecorder* trace,
+             int num_threads = 0)
+      : Stream(StreamKind::cuda, name, lane),
+        shared_(std::move(shared)),
+        trace_(trace),
+        num_threads_(num_threads) {
     use_cuda_device(shared_->device());
     cuda::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
   }
@@ -214,7 +236,8 @@ class CudaStream final : public Stream {
                                                     .trace = trace_,
                                                     .lane = lane(),
                                                     .trace_id = last_trace_id_,
-                                                    .span = trace_span()});
+                                                    .span = trace_span(),
+                                                    .num_threads = num_threads_});
     if (is_recording()) return record_task(std::move(call));
     cuda::check(cudaLaunchHostFunc(stream_, run_host_task, call.get()), label);
     call.release();  // run_host_task owns it now
@@ -326,6 +349,7 @@ class CudaStream final : public Stream {
 
   std::shared_ptr<Shared> shared_;
   TraceRecorder* trace_;
+  const int num_threads_;
   cudaStream_t stream_ = nullptr;
   uint64_t last_trace_id_ = 0;
   std::shared_ptr<Recording> recording_;  // under way
@@ -424,11 +448,7 @@ std::unique_ptr<Stream> make_stream_beside(StreamRef stream, std::string_view na
                                            TraceRecorder* trace, int num_threads) {
   const auto* own = dynamic_cast<const CudaStream*>(&*stream);
   bug_check(own != nullptr, "make_stream_beside: not a stream of CUDA");
-  auto beside = std::make_unique<CudaStream>(own->shared(), name, lane, trace);
-  // One thread of the driver runs the host tasks.
-  beside->enqueue("threads", [num_threads] { omp_set_num_threads(num_threads); });
-  beside->synchronize();
-  return beside;
+  return std::make_unique<CudaStream>(own->shared(), name, lane, trace, num_threads);
 }
 
 std::unique_ptr<CudaTimer> make_cuda_timer(Device device) {

@@ -3,16 +3,26 @@
 
 #include "core/error.h"
 #include "kernels/cuda/attention_kernels.h"
+#include "kernels/device_notes.h"
 
 namespace zinc::kernels::cuda {
 namespace {
 
 // The only place where a kernel is chosen: by shape, dtype, strides and alignment, so that every
-// rank and every run of a program choose alike. Backward needs dout aligned too.
-bool takes_tensor_cores(const AttentionProblem& p, const AttentionShape& shape) {
+// rank and every run of a program choose alike. Backward needs dout aligned too. A 16-bit problem
+// that is left to the tiles is one of the context's DeviceNotes.
+bool takes_tensor_cores(const char* op, const AttentionProblem& p, const AttentionShape& shape) {
+  if (!is_16bit_float(p.dtype)) return false;
   constexpr int64_t kMaxTokens = int64_t{1} << 30;  // positions are 32-bit numbers there
-  return is_16bit_float(p.dtype) && p.D % 8 == 0 && shape.aligned && p.Tq < kMaxTokens &&
-         p.Tk < kMaxTokens;
+  const char* why_not = p.D % 8 != 0     ? "the head size is not a multiple of 8"
+                        : !shape.aligned ? "rows of an operand are not aligned to 16 bytes"
+                        : p.Tq >= kMaxTokens || p.Tk >= kMaxTokens ? "there are 2^30 tokens or more"
+                                                                   : nullptr;
+  if (why_not == nullptr) return true;
+  note_of_device(concat(op, " of ", p.B, " x ", p.Tq, " queries and ", p.Tk, " keys, ", p.H,
+                        " heads of ", p.D, ", ", p.dtype,
+                        " runs in f32 without tensor cores, which is far slower: ", why_not));
+  return false;
 }
 
 }  // namespace
@@ -20,7 +30,9 @@ bool takes_tensor_cores(const AttentionProblem& p, const AttentionShape& shape) 
 void run_attention_forward(const AttentionProblem& p, const HeadsView& out, float* lse,
                            StreamRef stream) {
   const AttentionShape shape = attention_shape("attention_forward", p);
-  if (takes_tensor_cores(p, shape)) return mma_attention_forward(p, shape, out, lse, stream);
+  if (takes_tensor_cores("attention_forward", p, shape)) {
+    return mma_attention_forward(p, shape, out, lse, stream);
+  }
   tile_attention_forward(p, shape, out, lse, stream);
 }
 
@@ -29,7 +41,7 @@ void run_attention_backward(const AttentionProblem& p, const AttentionGradients&
   AttentionShape shape = attention_shape("attention_backward", p);
   shape.aligned = shape.aligned && can_read_packs(gradients.dout, p.dtype);
   attention_delta(p, shape, gradients, workspace, stream);
-  if (takes_tensor_cores(p, shape)) {
+  if (takes_tensor_cores("attention_backward", p, shape)) {
     mma_attention_backward(p, shape, gradients, workspace, stream);
   } else {
     tile_attention_backward(p, shape, gradients, workspace, stream);

@@ -293,7 +293,7 @@ class Cudnn final : public AttentionLibrary {
 
   MadePlan make_plan(const AttentionKey& key) override {
     if (key.causal && cudnn_.version() < kFirstVersionOfMasks) {
-      return {.plan = nullptr, .why_not = "causal masks need cuDNN 9.21"};
+      return {.plan = nullptr, .why_not = "its native operation takes causal masks from 9.21 on"};
     }
     try {
       const Descriptor graph = graph_of(cudnn_, key, handle_);

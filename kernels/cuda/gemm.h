@@ -25,7 +25,7 @@ inline int64_t workspace_bytes(const MatrixProduct& p) {
 }
 
 // All extents > 0 but k; f32, bf16 and f16. `workspace` holds workspace_bytes(p), aligned to 256.
-// Queues the work.
+// Queues the work. What the library does not take is one of the context's DeviceNotes.
 void run_product(const MatrixProduct& p, std::byte* workspace, StreamRef stream);
 
 // gemm_kernel.cu: every product, one pass over c. Sums in the order of k.
@@ -41,8 +41,11 @@ struct LibraryProduct {
   int64_t d_stride = 0;
   std::byte* workspace = nullptr;  // kLibraryWorkspaceBytes
 };
-// gemm_cublaslt.cpp; without the library: false, and nothing is done. Also false for what the
-// library refuses.
-bool run_library_product(const LibraryProduct& product, StreamRef stream);
+struct LibraryAnswer {
+  bool done = false;              // the work is queued; else nothing was done
+  const char* why_not = nullptr;  // null: the product is none that the library would be asked for
+};
+// gemm_cublaslt.cpp; gemm_no_cublaslt.cpp says that this build cannot.
+LibraryAnswer run_library_product(const LibraryProduct& product, StreamRef stream);
 
 }  // namespace zinc::kernels::cuda

@@ -42,10 +42,15 @@ using Handle = std::unique_ptr<cublasLtHandle_t, Destroyer<cublasLtHandle_t, cub
 using Key = std::tuple<int64_t, int64_t, int64_t, DType, DType, bool, bool, std::array<int64_t, 8>,
                        bool, bool, std::array<uint32_t, 4>>;
 
-// The context's handle and choices. An algorithm that is absent stands for "none fits".
+struct Choice {
+  std::unique_ptr<cublasLtMatmulAlgo_t> algorithm;
+  const char* why_not = nullptr;  // where there is none
+};
+
+// The context's handle and choices.
 struct Library {
   Handle handle;
-  std::map<Key, std::unique_ptr<cublasLtMatmulAlgo_t>> chosen;
+  std::map<Key, Choice> chosen;
 
   Library() {
     cublasLtHandle_t made = nullptr;
@@ -167,8 +172,7 @@ Call make_call(const LibraryProduct& product, const Batches& batches) {
   return call;
 }
 
-std::unique_ptr<cublasLtMatmulAlgo_t> choose(const Library& library, const Call& call,
-                                             const std::array<uint32_t, 4>& alignment) {
+Choice choose(const Library& library, const Call& call, const std::array<uint32_t, 4>& alignment) {
   cublasLtMatmulPreference_t made = nullptr;
   check(cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate");
   const Preference preference(made);
@@ -186,11 +190,13 @@ std::unique_ptr<cublasLtMatmulAlgo_t> choose(const Library& library, const Call&
       library.handle.get(), call.operation.get(), call.b.get(), call.a.get(), call.c.get(),
       call.d.get(), preference.get(), 1, &result, &found);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
-    return nullptr;
+    return {.algorithm = nullptr, .why_not = cublasLtGetStatusString(status)};
   }
   check(status, "cublasLtMatmulAlgoGetHeuristic");
-  if (found == 0 || result.state != CUBLAS_STATUS_SUCCESS) return nullptr;
-  return std::make_unique<cublasLtMatmulAlgo_t>(result.algo);
+  if (found == 0 || result.state != CUBLAS_STATUS_SUCCESS) {
+    return {.algorithm = nullptr, .why_not = "cuBLASLt proposes no algorithm within 32 MiB"};
+  }
+  return {.algorithm = std::make_unique<cublasLtMatmulAlgo_t>(result.algo), .why_not = nullptr};
 }
 
 const void* moved(const void* from, int64_t elements, DType dtype) {
@@ -218,9 +224,9 @@ Alignment alignment_of_all(const LibraryProduct& product, const Batches& batches
 
 }  // namespace
 
-bool run_library_product(const LibraryProduct& product, StreamRef stream) {
+LibraryAnswer run_library_product(const LibraryProduct& product, StreamRef stream) {
   const MatrixProduct& p = product.p;
-  if (p.k == 0 || stream->kind() != StreamKind::cuda) return false;
+  if (p.k == 0 || stream->kind() != StreamKind::cuda) return {};
   auto& library = Context::current().slot<Library>();
   const Batches batches = batches_of(p);
   const bool in_place = product.d == p.c;
@@ -242,7 +248,8 @@ bool run_library_product(const LibraryProduct& product, StreamRef stream) {
   if (found == library.chosen.end()) {
     found = library.chosen.emplace(key, choose(library, call, alignment)).first;
   }
-  if (found->second == nullptr) return false;
+  const Choice& choice = found->second;
+  if (choice.algorithm == nullptr) return {.done = false, .why_not = choice.why_not};
   const auto alpha = static_cast<float>(p.alpha);
   const auto beta = static_cast<float>(p.beta);
   for (int64_t i = 0; i < batches.outer; ++i) {
@@ -252,12 +259,12 @@ bool run_library_product(const LibraryProduct& product, StreamRef stream) {
                          moved(p.b, p.offset(index, p.b_step), p.dtype), call.b.get(),
                          moved(p.a, p.offset(index, p.a_step), p.dtype), call.a.get(), &beta,
                          moved(p.c, p.offset(index, p.c_step), p.c_dtype), call.c.get(), d,
-                         call.d.get(), found->second.get(), product.workspace,
+                         call.d.get(), choice.algorithm.get(), product.workspace,
                          static_cast<size_t>(kLibraryWorkspaceBytes),
                          static_cast<cudaStream_t>(stream->native())),
           "cublasLtMatmul");
   }
-  return true;
+  return {.done = true};
 }
 
 }  // namespace zinc::kernels::cuda

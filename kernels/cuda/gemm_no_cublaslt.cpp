@@ -2,6 +2,8 @@
 
 namespace zinc::kernels::cuda {
 
-bool run_library_product(const LibraryProduct&, StreamRef) { return false; }
+LibraryAnswer run_library_product(const LibraryProduct&, StreamRef) {
+  return {.done = false, .why_not = "this build has no cuBLASLt"};
+}
 
 }  // namespace zinc::kernels::cuda

@@ -4,56 +4,97 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <string>
 #include <tuple>
+#include <unordered_set>
 #include <utility>
 
+#include "core/context.h"
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/stream.h"
 
 namespace zinc::kernels::cuda {
 
-#if !defined(ZINC_CUDA_EMULATED)
-// Throws CudaError where CUDA refuses the launch.
-inline void launch_erased(const void* kernel, dim3 grid, dim3 block, void** args,
-                          size_t shared_bytes, cudaStream_t stream) {
-  constexpr size_t kDefaultSharedBytes = 48 * 1024;
-  cudaError_t status = cudaSuccess;
-  if (shared_bytes > kDefaultSharedBytes) {
-    status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(shared_bytes));
-  }
+// Note [Opting in to shared memory]
+// CUDA gives a block 48 KiB of shared memory, static and dynamic bytes together, unless its kernel
+// has opted in to more on that device. How many static bytes a kernel has, the compiler decides: it
+// pads them to the alignment of the dynamic part. So a kernel opts in at its first launch with
+// dynamic memory, whatever the size, and to all that the device can give beside the static bytes:
+// contexts that share a device then set one value, and a later, larger launch needs no other call.
+
+// Kernels that have opted in on the device of a context, which holds this in a slot.
+struct OptedInKernels {
+  std::unordered_set<const void*> kernels;
+};
+
+inline cudaError_t opt_in_to_shared_memory(const void* kernel) {
+  int device = 0, most = 0;
+  cudaFuncAttributes use{};
+  cudaError_t status = cudaGetDevice(&device);
   if (status == cudaSuccess) {
-    status = cudaLaunchKernel(kernel, grid, block, args, shared_bytes, stream);
+    status = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   }
-  if (status != cudaSuccess) {
-    throw CudaError(concat("kernel launch on a grid of ", grid.x, " x ", grid.y, " x ", grid.z,
-                           " blocks of ", block.x, " x ", block.y, " x ", block.z, " threads with ",
-                           shared_bytes, " bytes of shared memory: ", cudaGetErrorString(status)));
-  }
+  if (status == cudaSuccess) status = cudaFuncGetAttributes(&use, kernel);
+  if (status != cudaSuccess) return status;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              most - static_cast<int>(use.sharedSizeBytes));
 }
-#endif
+
+// Once per kernel and context.
+inline cudaError_t make_room_in_shared_memory(const void* kernel, size_t shared_bytes) {
+  if (shared_bytes == 0) return cudaSuccess;
+  Context* context = Context::current_or_null();
+  if (context == nullptr) return opt_in_to_shared_memory(kernel);
+  auto& opted_in = context->slot<OptedInKernels>().kernels;
+  if (opted_in.contains(kernel)) return cudaSuccess;
+  const cudaError_t status = opt_in_to_shared_memory(kernel);
+  if (status == cudaSuccess) opted_in.insert(kernel);
+  return status;
+}
+
+[[noreturn]] inline void throw_refused_launch(const void* kernel, dim3 grid, dim3 block,
+                                              size_t shared_bytes, const std::string& why) {
+  cudaFuncAttributes use{};
+  if (cudaFuncGetAttributes(&use, kernel) != cudaSuccess) use = {};
+  cudaGetLastError();  // an error that was reported is not found again by the next call
+  throw CudaError(concat("kernel launch on a grid of ", grid.x, " x ", grid.y, " x ", grid.z,
+                         " blocks of ", block.x, " x ", block.y, " x ", block.z, " threads with ",
+                         use.sharedSizeBytes, " static and ", shared_bytes,
+                         " dynamic bytes of shared memory and ", use.numRegs,
+                         " registers a thread: ", why));
+}
 
 // Queues `kernel` on `stream`; the arguments are converted to its parameters now. Asynchronous.
-// `shared_bytes` is the dynamic shared memory of a block. Throws CudaError, or on the emulator,
-// when the stream runs the work, emulator::Fault.
+// `shared_bytes` is the dynamic shared memory of a block. Throws CudaError where CUDA refuses the
+// launch. On the emulator what a kernel does wrong is an emulator::Fault when the stream runs it.
 template <class... Parameters, class... Args>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
             StreamRef stream, Args&&... args) {
   static_assert(sizeof...(Parameters) == sizeof...(Args));
+  const auto* const entry = reinterpret_cast<const void*>(kernel);
   std::tuple<std::remove_cv_t<Parameters>...> values(std::forward<Args>(args)...);
+  cudaError_t status = make_room_in_shared_memory(entry, shared_bytes);
 #if defined(ZINC_CUDA_EMULATED)
-  stream.submit("cuda kernel", [=] {
-    emulator::run_grid(grid, block, shared_bytes, [&] { std::apply(kernel, values); });
-  });
+  const emulator::Launch shape = emulator::launch_of(entry, grid, block, shared_bytes);
+  const std::string why =
+      status == cudaSuccess ? emulator::why_refused(shape) : cudaGetErrorString(status);
+  if (!why.empty()) throw_refused_launch(entry, grid, block, shared_bytes, why);
+  stream.submit("cuda kernel",
+                [=] { emulator::run_grid(shape, [&] { std::apply(kernel, values); }); });
 #else
   std::apply(
       [&](auto&... value) {
         void* pointers[] = {static_cast<void*>(&value)..., nullptr};
-        launch_erased(reinterpret_cast<const void*>(kernel), grid, block, pointers, shared_bytes,
-                      static_cast<cudaStream_t>(stream->native()));
+        if (status == cudaSuccess) {
+          status = cudaLaunchKernel(entry, grid, block, pointers, shared_bytes,
+                                    static_cast<cudaStream_t>(stream->native()));
+        }
       },
       values);
+  if (status != cudaSuccess) {
+    throw_refused_launch(entry, grid, block, shared_bytes, cudaGetErrorString(status));
+  }
 #endif
 }
 

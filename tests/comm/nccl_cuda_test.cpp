@@ -22,6 +22,7 @@
 #include "core/cuda_backend.h"
 #include "core/transfer.h"
 #include "tests/comm/checks.h"
+#include "tests/comm/gpu_array.h"
 #include "tests/comm/heartbeat_folder.h"
 #include "tests/comm/on_gpu.h"
 #include "tests/comm/rank_errors.h"
@@ -36,42 +37,6 @@ namespace nccl_cuda_test {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-ConnectOptions options_of(milliseconds deadline) {
-  return {.device = {.kind = DeviceKind::cuda},
-          .spread_devices = true,
-          .device_collectives = DeviceCollectives::nccl,
-          .num_threads = 1,
-          .bind_threads = false,
-          .deadline = deadline};
-}
-
-// An array of the device.
-class GpuArray {
- public:
-  GpuArray(World& world, DType dtype, int64_t n)
-      : context_(world.context()),
-        block_(context_.allocate(n * size_of(dtype), Label::communication)),
-        view_(block_.data(), dtype, Shape{n}, context_.device()) {}
-  template <class T>
-  GpuArray(World& world, const std::vector<T>& values)
-      : GpuArray(world, kDTypeOf<T>, static_cast<int64_t>(values.size())) {
-    upload(values.data(), view_, context_.compute());
-    context_.compute()->synchronize();
-  }
-  const View& view() const { return view_; }
-  template <class T>
-  std::vector<T> values() const {
-    std::vector<T> values(static_cast<size_t>(view_.numel()));
-    download(view_, values.data(), context_.compute());
-    return values;
-  }
-
- private:
-  Context& context_;
-  Block block_;
-  View view_;
-};
-
 // On a machine with several GPUs too.
 TEST(GpuNccl, MemoryOfTheDevice_IsGatheredAndSummedInOrder) {
 #if defined(ZINC_CUDA_EMULATED)
@@ -80,7 +45,7 @@ TEST(GpuNccl, MemoryOfTheDevice_IsGatheredAndSummedInOrder) {
   const int world_size = std::min(4, static_cast<int>(cuda_devices().size()));
   if (world_size < 2 || !why_no_nccl().empty()) GTEST_SKIP() << "needs two GPUs and NCCL";
   constexpr int64_t kElements = 10'007;
-  run_local_ranks(world_size, options_of(seconds(60)), [&](World& world) {
+  run_local_ranks(world_size, nccl_options(seconds(60)), [&](World& world) {
     EXPECT_EQ(world.communicator().backend(), "nccl");
     EXPECT_THAT(world.device_collectives(), ::testing::HasSubstr("NCCL 2."));
     Communicator& group = world.communicator();
@@ -142,7 +107,7 @@ TEST_P(GpuNcclBackend, Passes) {
   const auto& [size, schedule, check] = GetParam();
   const EmulatedGpus gpus(size, schedule.order);
   const auto body = check.run;
-  run_ranks(make_local_group(size), options_of(seconds(60)), [body](World& world) {
+  run_ranks(make_local_group(size), nccl_options(seconds(60)), [body](World& world) {
     const auto group = group_of_all(world);
     body({.group = *group, .context = world.context()});
     world.context().synchronize();
@@ -157,8 +122,9 @@ std::string name_of_case(const ::testing::TestParamInfo<Parameters>& info) {
 // Every check under every schedule; large arrays once.
 std::vector<Parameters> parameters() {
   std::vector<Parameters> all;
-  for (const int size : {2, 3, 5}) {
+  for (const int size : {1, 2, 3, 5}) {
     for (const Schedule& schedule : kSchedules) {
+      if (size == 1 && schedule.order != Order::random) continue;
       for (const Check& check : kChecks) {
         const bool once = size == 2 && schedule.order == Order::random;
         if (check.run == Collectives_LargeArrays_AreRight && !once) continue;
@@ -177,7 +143,7 @@ std::vector<float> sums_by(ReduceAlgorithm algorithm) {
   constexpr int64_t kElements = 1000;
   const EmulatedGpus gpus(kWorld);
   std::vector<float> sums(kWorld * kElements);
-  run_ranks(make_local_group(kWorld), options_of(seconds(60)), [&](World& world) {
+  run_ranks(make_local_group(kWorld), nccl_options(seconds(60)), [&](World& world) {
     const auto group = group_of_all(world);
     group->set_reduce_algorithm(algorithm);
     auto in = values_of<float>(world.rank(), kWorld * kElements, 2);
@@ -206,7 +172,7 @@ TEST(GpuNccl, NativeSums_AreOfTheLibrarysOwnOrder) {
 std::map<int, std::string> errors_of(int size, milliseconds deadline,
                                      const std::function<void(const Rank&)>& body) {
   const EmulatedGpus gpus(size);
-  return errors_of_ranks(make_local_group(size), options_of(deadline), [&](World& world) {
+  return errors_of_ranks(make_local_group(size), nccl_options(deadline), [&](World& world) {
     const auto group = group_of_all(world);
     body({.group = *group, .context = world.context()});
   });
@@ -219,7 +185,7 @@ TEST(GpuNccl, AllMemoryIsTheAllocators_AsThePhantomHasIt) {
   const int64_t before = emulator::device_memory_bytes();
   std::vector<MemoryReport> real(kWorld);
   std::barrier threads(kWorld);
-  run_ranks(make_local_group(kWorld), options_of(seconds(60)), [&](World& world) {
+  run_ranks(make_local_group(kWorld), nccl_options(seconds(60)), [&](World& world) {
     const Block kept = world.context().allocate(1000, Label::parameters);
     const auto group = world.communicator().split(world.rank() / 2, 0);
     for (Communicator* one : {&world.communicator(), group.get()}) {
@@ -279,7 +245,7 @@ TEST(GpuNcclFaults, Deadline_RankThatNeverStarts_EndsTheStart) {
   const EmulatedGpus gpus(2);
   std::string text;
   try {
-    run_ranks(make_local_group(2), options_of(milliseconds(500)), [](World&) {});
+    run_ranks(make_local_group(2), nccl_options(milliseconds(500)), [](World&) {});
   } catch (const CommError& error) {
     text = error.what();
   }
@@ -300,7 +266,7 @@ TEST(GpuNcclFaults, ARankThatDies_EndsTheOthersInTime_WhateverTheHeartbeats) {
   std::atomic<int> others_know = 0;
   std::atomic<std::chrono::steady_clock::time_point> died{};
   const auto errors = errors_of_ranks(
-      make_local_group(kWorld, 0, heartbeats), options_of(seconds(60)), [&](World& world) {
+      make_local_group(kWorld, 0, heartbeats), nccl_options(seconds(60)), [&](World& world) {
         const auto group = group_of_all(world);
         const Rank rank{.group = *group, .context = world.context()};
         all_gather(rank, 10);
@@ -363,7 +329,7 @@ TEST(GpuNcclFaults, AfterAFailure_EveryCallThrows) {
 TEST(GpuNccl, Issue_DoesNotWaitForThePeer) {
   const EmulatedGpus gpus(2, Order::latest);
   std::atomic<bool> issued = false;
-  run_ranks(make_local_group(2), options_of(seconds(20)), [&](World& world) {
+  run_ranks(make_local_group(2), nccl_options(seconds(20)), [&](World& world) {
     const auto group = group_of_all(world);
     const StreamRef stream = world.context().stream(StreamRole::gather);
     while (world.rank() == 1 && !issued) std::this_thread::yield();
@@ -380,7 +346,7 @@ TEST(GpuNccl, RecordedCollectives_AreThoseOfEachLaunch) {
   constexpr int64_t kElements = 100;
   for (uint64_t seed = 0; seed < 20; ++seed) {
     const EmulatedGpus gpus(2, Order::by_seed, seed);
-    run_ranks(make_local_group(2), options_of(seconds(60)), [&](World& world) {
+    run_ranks(make_local_group(2), nccl_options(seconds(60)), [&](World& world) {
       Communicator& group = world.communicator();
       const StreamRef compute = world.context().compute();
       const StreamRef gather = world.context().stream(StreamRole::gather);
@@ -426,7 +392,7 @@ TEST(GpuNcclFaults, LaunchOfRecordedCollectives_HasADeadline) {
   std::atomic<bool> other_knows = false;
   std::map<int, std::string> errors;
   std::mutex mutex;
-  run_ranks(make_local_group(2), options_of(seconds(60)), [&](World& world) {
+  run_ranks(make_local_group(2), nccl_options(seconds(60)), [&](World& world) {
     Communicator& group = world.communicator();
     const StreamRef compute = world.context().compute();
     const GpuArray shard(world, DType::f32, 10), whole(world, DType::f32, 20);
@@ -461,7 +427,7 @@ TEST(GpuNccl, RanksOfOneGpu_AreRefusedByNameBeforeTheStart) {
   const EmulatedGpus gpus(1);
   std::string text;
   try {
-    run_ranks(make_local_group(2), options_of(seconds(20)), [](World&) {});
+    run_ranks(make_local_group(2), nccl_options(seconds(20)), [](World&) {});
   } catch (const CommError& error) {
     text = error.what();
   }
@@ -472,7 +438,7 @@ TEST(GpuNccl, RanksOfOneGpu_AreRefusedByNameBeforeTheStart) {
 TEST(GpuNccl, Automatic_IsNcclWhereEveryRankHasAGpu_ElseStagedWithTheReason) {
   for (const int num_gpus : {2, 1}) {
     const EmulatedGpus gpus(num_gpus);
-    ConnectOptions options = options_of(seconds(20));
+    ConnectOptions options = nccl_options(seconds(20));
     options.device_collectives = DeviceCollectives::automatic;
     run_ranks(make_local_group(2), options, [&](World& world) {
       EXPECT_EQ(world.communicator().backend(), num_gpus == 2 ? "nccl" : "local");

@@ -81,12 +81,14 @@ bool SharedMemory::is_intact() const {
 #endif
 }
 
-Block::Block(Size3 grid, Size3 block, Size3 index, size_t dynamic_shared_bytes, uint64_t seed)
-    : block_size_(block),
+Block::Block(const Launch& launch, Size3 index, uint64_t seed)
+    : block_size_(launch.block),
       shuffle_(seed),
-      threads_(block.count()),
-      dynamic_shared_(dynamic_shared_bytes),
-      shared_bytes_(dynamic_shared_bytes) {
+      threads_(launch.block.count()),
+      dynamic_shared_(launch.dynamic_shared_bytes),
+      dynamic_bytes_(launch.dynamic_shared_bytes),
+      opted_in_(launch.opted_in) {
+  const Size3& block = launch.block;
   warp_order_ = shuffle_.below(2) == 0 ? 0 : shuffle_.next() | 1;
   int i = 0;
   for (Thread& thread : threads_) {
@@ -96,7 +98,7 @@ Block::Block(Size3 grid, Size3 block, Size3 index, size_t dynamic_shared_bytes, 
     thread.ids.thread = Size3(at % block.x, at / block.x % block.y, at / (block.x * block.y));
     thread.ids.block = index;
     thread.ids.block_size = block;
-    thread.ids.grid_size = grid;
+    thread.ids.grid_size = launch.grid;
     thread.ids.lane = i % kWarpSize;
     ++i;
   }
@@ -276,11 +278,17 @@ int Block::barrier(std::source_location where, bool predicate) {
 void* Block::static_shared(const void* site, size_t bytes, size_t alignment) {
   const auto found = static_shared_.find(site);
   if (found != static_shared_.end()) return found->second.data();
-  static_bytes_ += bytes;
-  shared_bytes_ += bytes;
-  if (static_bytes_ > kDefaultSharedBytes || shared_bytes_ > kMaxSharedBytes) {
-    throw Fault("a block's shared memory is too large: " + std::to_string(static_bytes_) +
-                " bytes static, " + std::to_string(shared_bytes_) + " in all");
+  static_bytes_ = (static_bytes_ + alignment - 1) / alignment * alignment + bytes;
+  const size_t padded =
+      (static_bytes_ + kSharedAlignment - 1) / kSharedAlignment * kSharedAlignment;
+  const size_t all = dynamic_bytes_ == 0 ? static_bytes_ : padded + dynamic_bytes_;
+  if (static_bytes_ > kDefaultSharedBytes ||
+      all > (opted_in_ ? kMaxSharedBytes : kDefaultSharedBytes)) {
+    throw Fault("launch refused: " + std::to_string(static_bytes_) + " static and " +
+                std::to_string(dynamic_bytes_) + " dynamic bytes of shared memory come to " +
+                std::to_string(all) +
+                (opted_in_ ? "; a block has " : ", without opting in; a block has ") +
+                std::to_string(opted_in_ ? kMaxSharedBytes : kDefaultSharedBytes));
   }
   if (alignment > SharedMemory::kAlignment) throw Fault("a shared variable is aligned too much");
   return static_shared_.try_emplace(site, bytes).first->second.data();

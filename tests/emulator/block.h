@@ -42,7 +42,7 @@ class SharedMemory {
   bool contains(const void* address, size_t bytes) const;
   bool is_intact() const;
 
-  static constexpr size_t kAlignment = 1024;
+  static constexpr size_t kAlignment = kSharedAlignment;
 
  private:
   size_t bytes_ = 0;
@@ -51,7 +51,7 @@ class SharedMemory {
 
 class Block {
  public:
-  Block(Size3 grid, Size3 block, Size3 index, size_t dynamic_shared_bytes, uint64_t seed);
+  Block(const Launch& launch, Size3 index, uint64_t seed);
 
   void run(const std::function<void()>& body);
 
@@ -117,8 +117,9 @@ class Block {
   int predicates_ = 0;
   SharedMemory dynamic_shared_;
   std::map<const void*, SharedMemory> static_shared_;
-  size_t shared_bytes_ = 0;
+  size_t dynamic_bytes_ = 0;
   size_t static_bytes_ = 0;
+  bool opted_in_ = false;
 };
 
 }  // namespace zinc::emulator

@@ -19,18 +19,6 @@ std::atomic<uint64_t> launches{0};
 
 constexpr unsigned kMaxWorkers = 4;
 
-void check_launch(Size3 grid, Size3 block, size_t dynamic_shared_bytes) {
-  const auto refuse = [](const std::string& why) { throw Fault("launch refused: " + why); };
-  if (block.count() == 0 || grid.count() == 0) refuse("an empty grid or block");
-  if (block.count() > kMaxThreads || block.z > 64) {
-    refuse(std::to_string(block.count()) + " threads in a block");
-  }
-  if (grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535) refuse("the grid is too large");
-  if (dynamic_shared_bytes > kMaxSharedBytes) {
-    refuse(std::to_string(dynamic_shared_bytes) + " bytes of shared memory");
-  }
-}
-
 }  // namespace
 
 void set_seed(uint64_t seed) {
@@ -38,9 +26,33 @@ void set_seed(uint64_t seed) {
   launches = 0;
 }
 
-void run_grid(Size3 grid, Size3 block, size_t dynamic_shared_bytes,
-              const std::function<void()>& body) {
-  check_launch(grid, block, dynamic_shared_bytes);
+std::string why_refused(const Launch& launch) {
+  const Size3 &grid = launch.grid, &block = launch.block;
+  const auto text = [](const Size3& size) {
+    return std::to_string(size.x) + " x " + std::to_string(size.y) + " x " + std::to_string(size.z);
+  };
+  if (block.count() == 0 || grid.count() == 0) return "an empty grid or block";
+  if (block.count() > kMaxThreads || block.x > kMaxThreads || block.y > kMaxThreads ||
+      block.z > 64) {
+    return "a block of " + text(block) + " threads: at most 1024, and 64 in z";
+  }
+  if (grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535) {
+    return "a grid of " + text(grid) + " blocks: at most 2147483647 x 65535 x 65535";
+  }
+  const size_t most = std::min(launch.max_dynamic_bytes, kMaxSharedBytes);
+  if (launch.dynamic_shared_bytes > most) {
+    return std::to_string(launch.dynamic_shared_bytes) + " dynamic bytes of shared memory, where " +
+           (launch.opted_in ? "the kernel has opted in to "
+                            : "one that has not opted in may have ") +
+           std::to_string(most);
+  }
+  return "";
+}
+
+void run_grid(const Launch& launch, const std::function<void()>& body) {
+  const Size3& grid = launch.grid;
+  const std::string refused = why_refused(launch);
+  if (!refused.empty()) throw Fault("launch refused: " + refused);
   Shuffle shuffle(schedule_seed * 0x9E3779B97F4A7C15u + launches++);
   std::vector<uint64_t> order(grid.count());
   std::iota(order.begin(), order.end(), uint64_t{0});
@@ -58,7 +70,7 @@ void run_grid(Size3 grid, Size3 block, size_t dynamic_shared_bytes,
                         static_cast<unsigned>(at / grid.x % grid.y),
                         static_cast<unsigned>(at / grid.x / grid.y));
       try {
-        Block(grid, block, index, dynamic_shared_bytes, seed + at * 0x2545F4914F6CDD1Du).run(body);
+        Block(launch, index, seed + at * 0x2545F4914F6CDD1Du).run(body);
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (at < failed_block) {

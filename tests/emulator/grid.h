@@ -7,7 +7,9 @@
 //
 // A violation of the model is a Fault with the kernel's source lines: threads that wait for others
 // which never come (a divergent shuffle, a barrier in a branch), a misaligned access, too much
-// shared memory. Shared memory is poisoned (all bits set: NaN) when a block starts.
+// shared memory. Shared memory is poisoned (all bits set: NaN) when a block starts. The limits are
+// those of compute capability 9.0. Static bytes show when a block declares them, so a launch that
+// asks for too much with them is refused then.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +17,7 @@
 #include <functional>
 #include <source_location>
 #include <stdexcept>
+#include <string>
 
 namespace zinc::emulator {
 
@@ -33,15 +36,30 @@ struct Size3 {
 inline constexpr int kWarpSize = 32;
 inline constexpr uint32_t kMaxThreads = 1024;             // of a block
 inline constexpr size_t kMaxSharedBytes = 227 * 1024;     // of a block, static and dynamic
-inline constexpr size_t kDefaultSharedBytes = 48 * 1024;  // static part of it
+inline constexpr size_t kDefaultSharedBytes = 48 * 1024;  // of that without opting in
+// The dynamic part begins at a multiple of this: the compiler pads the static part.
+inline constexpr size_t kSharedAlignment = 1024;
 
 // The schedules of all launches from now on; a launch's own number is mixed in.
 void set_seed(uint64_t seed);
 
+struct Launch {
+  Size3 grid, block;
+  size_t dynamic_shared_bytes = 0;
+  size_t max_dynamic_bytes = kDefaultSharedBytes;  // that the kernel may have
+  bool opted_in = false;  // to more than kDefaultSharedBytes, static and dynamic together
+};
+// Why CUDA would refuse it; empty: it would not, unless static bytes come to too much with it.
+std::string why_refused(const Launch& launch);
+
 // Runs `body` once for every thread of the grid and returns when all are done; rethrows the first
 // Fault (or other exception), in block order. Throws Fault where CUDA refuses the launch.
-void run_grid(Size3 grid, Size3 block, size_t dynamic_shared_bytes,
-              const std::function<void()>& body);
+void run_grid(const Launch& launch, const std::function<void()>& body);
+// Of a kernel that has not opted in to shared memory.
+inline void run_grid(Size3 grid, Size3 block, size_t dynamic_shared_bytes,
+                     const std::function<void()>& body) {
+  run_grid({.grid = grid, .block = block, .dynamic_shared_bytes = dynamic_shared_bytes}, body);
+}
 
 struct ThreadIds {
   Size3 thread{0, 0, 0}, block{0, 0, 0}, block_size, grid_size;
@@ -61,7 +79,7 @@ void warp_collective(const char* what, std::source_location where, uint32_t mask
 // All threads of the block, at one place; returns the number of threads whose predicate held.
 int block_barrier(std::source_location where, bool predicate);
 
-// The block's dynamic shared memory, aligned to 1024.
+// The block's dynamic shared memory, aligned to kSharedAlignment.
 void* dynamic_shared();
 // The block's static shared variable that `site` (an address, one per declaration) stands for.
 void* static_shared(const void* site, size_t bytes, size_t alignment);

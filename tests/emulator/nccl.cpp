@@ -127,6 +127,11 @@ std::map<uint64_t, std::weak_ptr<Meeting>> meetings;  // by the number in their 
 uint64_t last_meeting = 0;
 
 std::atomic<int> absent_rank{-1};
+std::map<std::string, int64_t> calls_by_name;
+void count_call(const char* name) {
+  const std::lock_guard lock(meetings_mutex);
+  ++calls_by_name[name];
+}
 
 // Communicators live on while tasks hold them, whatever ncclCommAbort says.
 std::map<NcclComm*, std::shared_ptr<NcclComm>>& communicators() {
@@ -302,9 +307,16 @@ ncclResult_t launch(NcclComm* comm, std::vector<Call> calls) {
 }
 
 ncclResult_t add(NcclComm* comm, const Call& call) {
+  constexpr const char* kNames[] = {"send", "receive", "all_gather", "all_reduce",
+                                    "reduce_scatter"};
+  count_call(kNames[static_cast<size_t>(call.kind)]);
   const int size = comm->meeting->size;
-  if (call.is_message() && (call.peer < 0 || call.peer >= size || call.peer == comm->rank)) {
+  if (call.is_message() && (call.peer < 0 || call.peer >= size)) {
     return refuse(comm, concat("no peer has the rank ", call.peer));
+  }
+  // Alone it would wait for its other half, which is never issued.
+  if (call.is_message() && call.peer == comm->rank && group_depth == 0) {
+    return refuse(comm, "a message to the rank itself outside a group");
   }
   if (group_depth > 0) {
     group_calls[comm].push_back(call);
@@ -316,6 +328,10 @@ ncclResult_t add(NcclComm* comm, const Call& call) {
 }  // namespace
 
 void set_nccl_absent_rank(int rank) { absent_rank = rank; }
+std::map<std::string, int64_t> nccl_calls() {
+  const std::lock_guard lock(meetings_mutex);
+  return calls_by_name;
+}
 void fail_nccl(const std::string& why) {
   const std::lock_guard all(meetings_mutex);
   for (const auto& [number, known] : meetings) {
@@ -364,6 +380,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
+  count_call("init");
   uint64_t number = 0;
   std::memcpy(&number, id.internal, sizeof number);
   if (config->blocking != 0 || rank < 0 || rank >= size) return ncclInvalidArgument;
@@ -423,6 +440,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  count_call("abort");
   {
     const std::lock_guard lock(comm->meeting->mutex);
     comm->aborted = true;
@@ -433,6 +451,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 }
 
 ncclResult_t ncclGroupStart() {
+  count_call("group");
   ++group_depth;
   return ncclSuccess;
 }

@@ -1,6 +1,8 @@
 // tests/emulator/nccl.h: planted faults of the emulated NCCL (tests/emulator/nccl.cpp).
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 
 namespace zinc::emulator {
@@ -10,5 +12,9 @@ void set_nccl_absent_rank(int rank);
 
 // What NCCL says of a peer whose process has gone: every communicator there is fails with `why`.
 void fail_nccl(const std::string& why);
+
+// Calls so far, of all ranks, by name: "init", "group", "abort", "send", "receive", "all_gather",
+// "all_reduce", "reduce_scatter".
+std::map<std::string, int64_t> nccl_calls();
 
 }  // namespace zinc::emulator

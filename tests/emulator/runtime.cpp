@@ -14,6 +14,7 @@
 
 #include "core/executor.h"
 #include "tests/emulator/capture.h"
+#include "tests/emulator/grid.h"
 #include "tests/emulator/include/cuda_runtime_api.h"
 
 namespace zinc::emulator {
@@ -319,7 +320,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   constexpr int kMultiprocessors = 4;
   *value = attribute == cudaDevAttrMultiProcessorCount      ? kMultiprocessors
            : attribute == cudaDevAttrComputeCapabilityMajor ? compute_capability.load()
-                                                            : 0;
+           : attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin
+               ? static_cast<int>(kMaxSharedBytes)
+               : 0;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "core/cuda_backend.h"
@@ -12,6 +13,7 @@
 #include "tests/kernels/test_gpu.h"
 
 #if defined(ZINC_CUDA_EMULATED)
+#include "tests/emulator/functions.h"
 #include "tests/emulator/grid.h"
 #include "tests/emulator/tensor_core.h"
 #endif
@@ -54,7 +56,13 @@ TensorCoreUse tensor_core_use() {
   return {use.products, use.bank_conflicts};
 }
 bool counts_tensor_cores() { return runs_on_cuda(); }
+namespace {
+bool write_launches(const std::string& path) { return emulator::write_launches(path); }
+}  // namespace
 #else
+namespace {
+bool write_launches(const std::string&) { return true; }
+}  // namespace
 void set_schedule_seed(uint64_t) {}
 bool counts_tensor_cores() { return false; }
 TensorCoreUse tensor_core_use() { return {}; }
@@ -62,23 +70,34 @@ TensorCoreUse tensor_core_use() { return {}; }
 
 }  // namespace zinc::test
 
+// --device=cuda: on the GPU, or the emulated one. --launches=FILE: the emulator leaves the sizes of
+// all launches there (tests/emulator/functions.h), for tests/structure/kernel_resources.sh.
 int main(int argc, char** argv) {
   testing::InitGoogleMock(&argc, argv);
+  std::string launches;
+  constexpr std::string_view kLaunches = "--launches=";
   for (int i = 1; i < argc; ++i) {
     const std::string_view flag = argv[i];
     if (flag == "--device=cuda") {
       zinc::test::test_device = {.kind = zinc::DeviceKind::cuda, .index = 0};
       zinc::test::current_device = zinc::test::test_device;
+    } else if (flag.starts_with(kLaunches)) {
+      launches = flag.substr(kLaunches.size());
     } else if (flag != "--device=cpu") {
-      std::fprintf(stderr, "unknown argument %s; --device=cpu and --device=cuda are known\n",
-                   argv[i]);
+      std::fprintf(
+          stderr,
+          "unknown argument %s; --device=cpu, --device=cuda and --launches=FILE are known\n",
+          argv[i]);
       return 64;
     }
   }
   if (!zinc::test::runs_on_cuda()) return RUN_ALL_TESTS();
   try {
     const zinc::test::TestGpu gpu(zinc::test::test_device);
-    return RUN_ALL_TESTS();
+    const int status = RUN_ALL_TESTS();
+    if (launches.empty() || zinc::test::write_launches(launches)) return status;
+    std::fprintf(stderr, "cannot write %s\n", launches.c_str());
+    return 74;
   } catch (const zinc::CudaError& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 69;

@@ -13,6 +13,7 @@
 #include <source_location>
 #include <type_traits>
 
+#include "tests/emulator/functions.h"
 #include "tests/emulator/grid.h"
 #include "tests/emulator/include/cuda_runtime_api.h"
 #include "tests/emulator/tensor_core.h"

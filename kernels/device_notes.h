@@ -1,0 +1,27 @@
+// kernels/device_notes.h: what a person should know about the kernels that a context's device runs:
+// that a plain kernel stands in for a fast one, with shape and reason. The library prints nothing;
+// a command shows the lines. Which there are depends on shapes, dtypes, strides, device and build.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace zinc::kernels {
+
+// The context's slot.
+class DeviceNotes {
+ public:
+  static constexpr size_t kMaxLines = 32;  // then one more says that there are others
+
+  // Each text once, in the order in which they came.
+  void add(std::string line);
+  const std::vector<std::string>& lines() const { return lines_; }
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+// Of the current context; without one nothing is kept.
+void note_of_device(std::string line);
+
+}  // namespace zinc::kernels
