@@ -105,6 +105,7 @@ Job prepare(const Options& options, int64_t world_size) {
     }
   }
   job.config = train::load_config(options.config, world_size, flags);
+  job.config.engine.batch.sequence = job.seq;
   // A plan needs no GPU.
   if (!options.dry_run) {
     require_device(parse_device(options.device), job.config.engine.precision.dtype);

@@ -39,7 +39,7 @@ namespace zinc::zero {
 class Engine::Impl {
  public:
   Impl(nn::Model& model, const EngineConfig& config, comm::World& world, EngineOptions options)
-      : config_(validated(config)),
+      : config_(validated(config, model)),
         model_(model),
         world_(checked(world, config_)),
         context_(world.context()),
@@ -287,7 +287,7 @@ class Engine::Impl {
   std::unique_ptr<RecordedPasses> recorded_;  // null without "cuda_graph"
   SavedInputs saved_inputs_{context_, config_, model_, strategy_.swap_clock.get()};
 
-  StepSums sums_{config_.gradient.loss_reduction, strategy_, verdict_.get(), world_};
+  StepSums sums_{config_, strategy_, verdict_.get(), world_};
   int64_t num_steps_ = 0;
   int64_t num_applied_ = 0;
   int64_t consecutive_skips_ = 0;
@@ -305,9 +305,7 @@ class Engine::Impl {
  private:
   // Checks a batch that goes forward, and gives the key of its random numbers.
   uint64_t take_in(const nn::Batch& batch) {
-    require(batch.input_ids.dim(0) == config_.batch.micro_batch, "engine.forward: the batch has ",
-            batch.input_ids.dim(0), " sequences, but train_micro_batch_size_per_gpu is ",
-            config_.batch.micro_batch, "; pad it, or change the configuration");
+    require_shape(batch, config_);
     const int64_t next = num_steps_ * config_.batch.accumulation + forwards_++;
     return static_cast<uint64_t>(batch.global_micro_batch >= 0
                                      ? batch.global_micro_batch
@@ -507,7 +505,9 @@ class Engine::Impl {
     strategy_.step->begin(step_arguments());
   }
 
-  double divisor_of(double count) const { return scaler_.scale() * count / wire_divisor(); }
+  double divisor_of(double count) const {
+    return scaler_.scale() * count / (wire_divisor() * config_.loss_divisor());
+  }
 
   StepArguments step_arguments() const {
     return {.optimizer = *optimizer_,

@@ -19,6 +19,9 @@ namespace zinc::zero {
 struct BatchConfig {
   int64_t micro_batch = 1;   // sequences per rank and micro-step, > 0
   int64_t accumulation = 1;  // micro-steps per optimizer step, > 0
+  // Positions of a sequence at most; 0: nn::Model::max_sequence(). The scale of an fp16 loss is
+  // measured by it, see Note [Loss scale]; a longer one is an error there.
+  int64_t sequence = 0;
 
   // Sequences per optimizer step over all ranks.
   int64_t global_batch(int64_t world_size) const { return micro_batch * accumulation * world_size; }
@@ -202,6 +205,8 @@ struct EngineConfig {
     return gradient.communication_dtype.value_or(precision.dtype);
   }
   bool overlap_comm() const { return zero.overlap_comm.value_or(zero.stage == 3); }
+  // See Note [Loss scale]; needs batch.sequence.
+  double loss_divisor() const;
 };
 
 // Throws ConfigError, naming every member that is out of its range or contradicts another.

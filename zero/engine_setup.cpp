@@ -29,9 +29,23 @@ int64_t recompute_every(nn::Model& model, const RecomputeConfig& recompute) {
 
 }  // namespace
 
-const EngineConfig& validated(const EngineConfig& config) {
+EngineConfig validated(EngineConfig config, const nn::Model& model) {
   validate(config);
+  if (config.batch.sequence == 0) {
+    config.batch.sequence = std::max<int64_t>(1, model.max_sequence());
+  }
   return config;
+}
+
+void require_shape(const nn::Batch& batch, const EngineConfig& config) {
+  require(batch.input_ids.dim(0) == config.batch.micro_batch, "engine.forward: the batch has ",
+          batch.input_ids.dim(0), " sequences, but train_micro_batch_size_per_gpu is ",
+          config.batch.micro_batch, "; pad it, or change the configuration");
+  require(config.loss_divisor() == 1.0 || batch.input_ids.dim(1) <= config.batch.sequence,
+          "engine.forward: the batch has ", batch.input_ids.dim(1),
+          " positions per sequence, but the scale of an fp16 loss is measured by ",
+          config.batch.sequence,
+          "; set EngineConfig::batch.sequence (default: the model's max_sequence()) to the longest");
 }
 
 comm::World& checked(comm::World& world, const EngineConfig& config) {

@@ -16,8 +16,11 @@
 
 namespace zinc::zero {
 
-// The configuration itself, once it is checked. Throws ConfigError.
-const EngineConfig& validated(const EngineConfig& config);
+// The configuration, once it is checked, with the model's longest sequence where it names none.
+// Throws ConfigError.
+EngineConfig validated(EngineConfig config, const nn::Model& model);
+// InvalidArgument where a batch that goes forward is not of the configuration's shape.
+void require_shape(const nn::Batch& batch, const EngineConfig& config);
 // The world itself, where the configuration can be run in it. Throws ConfigError.
 comm::World& checked(comm::World& world, const EngineConfig& config);
 
