@@ -72,6 +72,7 @@ int make_plan(Options options) {
       throw ConfigError(fmt::format("--dtype must be f32, bf16 or f16, not '{}'", options.dtype));
     }
   }
+  options.flags.hidden_size = train::hidden_size(model.config);
   const train::Config config =
       train::load_config(options.config, options.plan.world, options.flags);
   const Machine machine = inspect_machine();

@@ -98,6 +98,7 @@ Job prepare(const Options& options, int64_t world_size) {
   }
   train::Overrides flags = options.flags;
   flags.total_steps = options.steps;
+  flags.hidden_size = train::hidden_size(job.model.config);
   if (!options.dtype.empty()) {
     flags.dtype = parse_dtype(options.dtype);
     if (!flags.dtype || !is_float(*flags.dtype) || *flags.dtype == DType::f64) {

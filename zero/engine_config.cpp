@@ -49,6 +49,8 @@ std::string_view name_of(PassOrder value) {
 
 namespace {
 
+constexpr int64_t kLargestCount = 1'000'000'000'000'000;  // of elements: sizes in bytes fit int64
+
 // See Note [Recorded passes].
 template <class Check>
 void check_graph(const EngineConfig& config, const Check& check) {
@@ -166,7 +168,12 @@ void validate(const EngineConfig& config) {
             *gradient.reduce_schedule == ReduceSchedule::micro_step,
         "\"schedule\": \"vertical\" reduces after every micro-batch: reduce_schedule must be "
         "micro_step");
-  check(zero.sub_group_size >= 0, "sub_group_size must not be negative");
+  check(zero.sub_group_size >= 0 && zero.sub_group_size <= kLargestCount,
+        concat("sub_group_size must lie between 0 and ", kLargestCount, ", not ",
+               zero.sub_group_size));
+  check(config.aio.block_size > 0 && config.aio.block_size <= kLargestAioBlock,
+        concat("aio.block_size must lie between 1 and ", kLargestAioBlock, ", not ",
+               config.aio.block_size));
   const OffloadConfig& optimizer = zero.offload_optimizer;
   check(optimizer.device == OffloadDevice::none || zero.stage >= 1,
         "offload_optimizer needs ZeRO stage 1, 2 or 3");

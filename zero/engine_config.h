@@ -107,14 +107,14 @@ struct OffloadConfig {
   int64_t buffer_count = 4;            // staging buffers, not of states; parameters: default 5
   int64_t buffer_size = 100'000'000;   // elements per staging buffer; parameters only
   int64_t max_in_cpu = 1'000'000'000;  // elements kept in host memory with nvme; parameters only
-  bool pin_memory = true;
-  bool pipeline_read = false;   // optimizer only: read the next sub-group during the step
+  bool pipeline_read = false;          // optimizer only: read the next sub-group during the step
   bool pipeline_write = false;  // optimizer only: write the previous sub-group during the step
-  bool fast_init = false;       // optimizer only
   // Optimizer to the cpu only, [0, 1]: the share of the elements whose master weights and states
   // are there; see Note [Split states].
   double ratio = 1.0;
 };
+
+inline constexpr int64_t kLargestAioBlock = int64_t{1} << 30;  // bytes
 
 // libaio under the nvme tier.
 struct AioConfig {

@@ -74,10 +74,13 @@ enum class KeyClass : uint8_t {
   deprecated,  // accepted under its old name
 };
 std::string_view name_of(KeyClass key_class);
+// What a key without an effect holds; those with one are checked where they are read.
+enum class KeyValue : uint8_t { checked_elsewhere, boolean, integer, text, block };
 struct KeyInfo {
   std::string_view path;  // "zero_optimization.stage"
   KeyClass key_class = KeyClass::works;
   std::string_view note;  // what it does, or why not
+  KeyValue value = KeyValue::checked_elsewhere;
 };
 const std::vector<KeyInfo>& config_keys();
 // The table of docs/config.md, in Markdown.
