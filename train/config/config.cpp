@@ -24,8 +24,14 @@ constexpr int64_t kMostBuffers = 65'536;
 
 class Reader {
  public:
-  Reader(const json::Value& root, int64_t world_size, const Overrides& flags)
-      : world_(world_size), flags_(flags), top_(&root, "", findings_) {}
+  Reader(const json::Value& root, int64_t world_size, const Overrides& flags,
+         const RankDefaults& defaults)
+      : world_(world_size), flags_(flags), top_(&root, "", findings_) {
+    config_.seed = defaults.seed;
+    config_.num_threads = defaults.num_threads;
+    config_.device_memory_limit = defaults.device_memory_limit;
+    config_.comm_deadline = defaults.comm_deadline;
+  }
 
   Config read() {
     read_batches();
@@ -431,8 +437,9 @@ void Reader::read_own() {
   }
   config_.engine.precision.max_consecutive_skips =
       own.integer("max_consecutive_skips", 1).value_or(100);
-  config_.num_threads = static_cast<int>(own.integer("num_threads", 0, 4096).value_or(0));
-  config_.device_memory_limit = own.bytes("device_memory_limit");
+  config_.num_threads =
+      static_cast<int>(own.integer("num_threads", 0, 4096).value_or(config_.num_threads));
+  if (const auto limit = own.bytes("device_memory_limit")) config_.device_memory_limit = limit;
   config_.engine.cuda_graph = own.boolean("cuda_graph").value_or(false);
   config_.engine.overlap_update = own.boolean("overlap_update");
   config_.engine.verify_swap = own.boolean("verify_swap").value_or(true);
@@ -440,8 +447,9 @@ void Reader::read_own() {
     config_.notices.push_back(
         "zinc.verify_swap is false: bytes that a disk gives back changed are not noticed");
   }
-  const double seconds = own.number("comm_deadline_seconds", 0.001, 1e9).value_or(600.0);
-  config_.comm_deadline = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000.0));
+  if (const auto seconds = own.number("comm_deadline_seconds", 0.001, 1e9)) {
+    config_.comm_deadline = std::chrono::milliseconds(static_cast<int64_t>(*seconds * 1000.0));
+  }
   config_.trace = own.text("trace").value_or("");
   own.finish();
 }
@@ -468,8 +476,8 @@ void Reader::check_that_it_can_be_built() {
 
 }  // namespace
 
-Config parse_config(std::string text, std::string name, int64_t world_size,
-                    const Overrides& flags) {
+Config parse_config(std::string text, std::string name, int64_t world_size, const Overrides& flags,
+                    const RankDefaults& defaults) {
   json::Value root;
   try {
     root = json::parse(std::move(text), std::move(name), json::ParseOptions::config());
@@ -477,10 +485,11 @@ Config parse_config(std::string text, std::string name, int64_t world_size,
     throw ConfigError(error.what());
   }
   if (!root.is_object()) throw ConfigError("a configuration must be a JSON object");
-  return Reader(root, world_size, flags).read();
+  return Reader(root, world_size, flags, defaults).read();
 }
 
-Config load_config(const std::string& path, int64_t world_size, const Overrides& flags) {
+Config load_config(const std::string& path, int64_t world_size, const Overrides& flags,
+                   const RankDefaults& defaults) {
   json::Value root;
   try {
     root = json::parse_file(path, json::ParseOptions::config());
@@ -491,7 +500,7 @@ Config load_config(const std::string& path, int64_t world_size, const Overrides&
     throw ConfigError(concat("there is no configuration file '", path, "'"));
   }
   if (!root.is_object()) throw ConfigError(concat(path, ": a configuration must be an object"));
-  return Reader(root, world_size, flags).read();
+  return Reader(root, world_size, flags, defaults).read();
 }
 
 }  // namespace zinc::train

@@ -31,6 +31,14 @@ struct Overrides {
   std::optional<int64_t> hidden_size;   // of the model: for bucket sizes that are "auto"
 };
 
+// Values of keys that the file leaves out.
+struct RankDefaults {
+  uint64_t seed = 1234;
+  int num_threads = 0;
+  std::optional<int64_t> device_memory_limit;
+  std::chrono::milliseconds comm_deadline{10 * 60 * 1000};
+};
+
 // tensorboard, csv_monitor
 struct MonitorConfig {
   bool enabled = false;
@@ -46,8 +54,8 @@ struct Config {
   bool dump_state = false;
   // --- zinc's own, under "zinc"
   uint64_t seed = 1234;
-  int num_threads = 0;                                      // per rank; 0: cores / local ranks
-  std::optional<int64_t> device_memory_limit;               // bytes of the device tier
+  int num_threads = 0;                         // per rank; 0: the processors of the rank
+  std::optional<int64_t> device_memory_limit;  // bytes of the device tier
   std::chrono::milliseconds comm_deadline{10 * 60 * 1000};  // of one collective
 
   std::string trace;  // file of the trace; empty: none
@@ -57,10 +65,11 @@ struct Config {
 };
 
 // Throws IoError where the file cannot be read, ConfigError where it is wrong or absent.
-Config load_config(const std::string& path, int64_t world_size, const Overrides& flags = {});
+Config load_config(const std::string& path, int64_t world_size, const Overrides& flags = {},
+                   const RankDefaults& defaults = {});
 // `name` stands in messages.
 Config parse_config(std::string text, std::string name, int64_t world_size,
-                    const Overrides& flags = {});
+                    const Overrides& flags = {}, const RankDefaults& defaults = {});
 
 // The configuration as a file that loads to the same values, nothing left open.
 std::string resolved_json(const Config& config, int64_t world_size);

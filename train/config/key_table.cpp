@@ -69,7 +69,7 @@ const std::vector<KeyInfo>& config_keys() {
       // --- precision
       {"fp16", kWorks, ""},
       {"fp16.enabled", kWorks, "f16 weights, activations and gradients, f32 master weights"},
-      {"fp16.loss_scale", kWorks, "0: dynamic"},
+      {"fp16.loss_scale", kWorks, "of the mean loss of a micro-batch; 0: dynamic; also in quotes"},
       {"fp16.initial_scale_power", kWorks, ""},
       {"fp16.loss_scale_window", kWorks, ""},
       {"fp16.hysteresis", kWorks, ""},
@@ -291,7 +291,7 @@ const std::vector<KeyInfo>& config_keys() {
       {"zinc.activation_offload.buffer_count", kWorks,
        "nvme: inputs in host memory at once; written behind, read ahead"},
       {"zinc.max_consecutive_skips", kWorks, "overflows in a row that end the run"},
-      {"zinc.num_threads", kWorks, "per rank; 0: cores / local ranks"},
+      {"zinc.num_threads", kWorks, "per rank; 0: OMP_NUM_THREADS, else cores / local ranks"},
       {"zinc.device_memory_limit", kWorks, "as in \"2GiB\""},
       {"zinc.cuda_graph", kWorks,
        "true: forward and backward of a micro-batch as one CUDA graph, the step as two "
