@@ -130,6 +130,10 @@ void open_data(Job& job, const Options& options) {
                       .seq_len = job.seq, .vocabulary_size = vocabulary, .keep_short = true});
 }
 
+std::string threads_from(const comm::RankInfo& rank) {
+  return rank.threads_from.empty() ? "" : fmt::format(" ({})", rank.threads_from);
+}
+
 void show_head(Console& console, const Job& job, const Options& options, comm::World& world,
                nn::Model& model) {
   const zero::EngineConfig& engine = job.config.engine;
@@ -147,8 +151,8 @@ void show_head(Console& console, const Job& job, const Options& options, comm::W
        {"optimizer", fmt::format("{}, lr {:g}, schedule {}", name_of(engine.optimizer.kind),
                                  engine.optimizer.hyper.lr, name_of(engine.schedule.kind))},
        {"zero", fmt::format("stage {}", engine.zero.stage)},
-       {"ranks", fmt::format("{} ({}), {} threads each", world.size(), world.info().source,
-                             world.context().num_threads())},
+       {"ranks", fmt::format("{} ({}), {} threads each{}", world.size(), world.info().source,
+                             world.context().num_threads(), threads_from(world.info()))},
        {"seed", fmt::format("{}", job.config.seed)},
        {"out", options.out}});
   if (!world.device_collectives().empty()) {
