@@ -97,6 +97,7 @@ if(TARGET zinc_tests_apps)
 endif()
 include(TestsOfEmulator)
 include(TestsOfHeaders)
+include(TestsOfSnippets)
 include(TestsOfRanks)
 include(TestsOfFuzz)
 

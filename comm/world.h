@@ -133,7 +133,7 @@ World connect(ConnectOptions options = {});
 // What connect() would find, without joining.
 RankInfo discover_rank();
 
-// For apps/, when a rank is going to exit with an error: has the launcher end all processes of the
+// For a program whose rank is going to exit with an error, after its message: has the launcher end all processes of the
 // job with `exit_code` now. Returns where this process joined no job (or left it).
 void abort_job(int exit_code) noexcept;
 
