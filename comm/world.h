@@ -133,8 +133,9 @@ World connect(ConnectOptions options = {});
 // What connect() would find, without joining.
 RankInfo discover_rank();
 
-// For a program whose rank is going to exit with an error, after its message: has the launcher end all processes of the
-// job with `exit_code` now. Returns where this process joined no job (or left it).
+// For a program whose rank is going to exit with an error, after its message: has the launcher end
+// all processes of the job with `exit_code` now. Returns where this process joined no job (or left
+// it).
 void abort_job(int exit_code) noexcept;
 
 }  // namespace zinc::comm
