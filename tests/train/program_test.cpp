@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <string>
@@ -23,8 +24,10 @@ using testing::HasSubstr;
 class OwnProgram : public testing::Test {
  protected:
   std::string file(const std::string& own, const std::string& more = "") const {
-    return folder_.write("ds.json", concat(R"({"train_micro_batch_size_per_gpu": 2)", more,
-                                           R"(, "zinc": {)", own, "}}"));
+    // Ranks write files of their own: a path for every call.
+    return folder_.write(
+        concat("ds", ++num_files_, ".json"),
+        concat(R"({"train_micro_batch_size_per_gpu": 2)", more, R"(, "zinc": {)", own, "}}"));
   }
   // `body` in a world that connect() was told `options` of.
   void in_world(int size, comm::ConnectOptions options,
@@ -33,6 +36,7 @@ class OwnProgram : public testing::Test {
     comm::run_local_ranks(size, options, body);
   }
   ScratchFolder folder_;
+  mutable std::atomic<int> num_files_ = 0;
 };
 
 std::vector<float> first_weights(const Config& config, World& world) {
