@@ -111,7 +111,7 @@ using autograd::transpose;
 using train::load_config;
 
 // Shards, records the schedule, loads the first weights; see zero/engine.h. Collective. Throws
-// CommError where the ranks' configurations differ.
+// ConfigError where the ranks' configurations differ.
 inline Engine initialize(nn::Model& model, const Config& config, World& world,
                          EngineOptions options = {}) {
   const uint64_t hash = hash_text(train::resolved_json(config, world.size()));

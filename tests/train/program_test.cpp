@@ -154,7 +154,7 @@ TEST_F(OwnProgram, RanksWithDifferentConfigurations_AreToldSo) {
     const Config config = load_config(path, world);
     nn::Gpt2 model(zero::test::tiny_config());
     words[static_cast<size_t>(world.rank())] =
-        message_of<CommError>([&] { initialize(model, config, world); });
+        message_of<ConfigError>([&] { initialize(model, config, world); });
   });
   EXPECT_THAT(words[0], HasSubstr("configuration"));
   EXPECT_EQ(words[0], words[1]);
