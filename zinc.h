@@ -14,7 +14,8 @@
 // examples/ has whole programs.
 #pragma once
 
-#include <string>
+#include <array>
+#include <functional>
 #include <utility>
 
 #include "autograd/backward.h"
@@ -43,15 +44,19 @@
 #include "autograd/ops/unary.h"
 #include "autograd/recompute.h"
 #include "comm/world.h"
+#include "core/philox.h"
 #include "nn/nn.h"
 #include "tensor/tensor.h"
 #include "train/config/config.h"
+#include "train/config/rank_config.h"
 #include "train/data/loader.h"
 #include "train/data/token_windows.h"
+#include "zero/agreement.h"
 #include "zero/engine.h"
 
 namespace zinc {
 
+using comm::abort_job;
 using comm::connect;
 using comm::ConnectOptions;
 using comm::World;
@@ -102,14 +107,21 @@ using autograd::sum;
 using autograd::swiglu;
 using autograd::transpose;
 
-inline Config load_config(const std::string& path, const World& world,
-                          const train::Overrides& flags = {}) {
-  return train::load_config(path, world.size(), flags);
-}
+// Applies the "zinc" keys to the world, too: see train/config/rank_config.h.
+using train::load_config;
 
-// Shards, records the schedule, loads the first weights; see zero/engine.h. Collective.
+// Shards, records the schedule, loads the first weights; see zero/engine.h. Collective. Throws
+// ConfigError where the ranks' configurations differ.
 inline Engine initialize(nn::Model& model, const Config& config, World& world,
                          EngineOptions options = {}) {
+  const uint64_t hash = hash_text(train::resolved_json(config, world.size()));
+  zero::require_agreement(world, std::array{zero::Fingerprint{"configuration", hash}});
+  if (const std::function<void()>& drain = world.settings().drain_trace) {
+    options.after_step = [drain, then = std::move(options.after_step)] {
+      drain();
+      if (then) then();
+    };
+  }
   return Engine(model, config.engine, world, std::move(options));
 }
 

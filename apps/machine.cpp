@@ -5,11 +5,15 @@
 #include <sys/utsname.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <limits>
 #include <set>
 #include <sstream>
+
+#include "core/context.h"
+#include "core/error.h"
 
 namespace zinc::apps {
 namespace {
@@ -81,6 +85,19 @@ Machine inspect_machine() {
   utsname name{};
   if (uname(&name) == 0) machine.kernel = std::string(name.sysname) + " " + name.release;
   return machine;
+}
+
+int threads_per_rank(int ranks) {
+  if (!threads_note().empty())
+    return Context({.execution = ContextOptions::Execution::inline_all}).num_threads();
+  return std::max(1, inspect_machine().cores / std::max(1, ranks));
+}
+
+std::string threads_note() {
+  const char* threads = std::getenv("OMP_NUM_THREADS");
+  if (threads == nullptr || *threads == 0) return "";
+  return concat("note: OMP_NUM_THREADS=", threads,
+                " says how many threads a rank has where no flag or key does");
 }
 
 }  // namespace zinc::apps

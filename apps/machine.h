@@ -19,4 +19,10 @@ struct Machine {
 
 Machine inspect_machine();
 
+// OpenMP threads of each of `ranks` ranks on this machine where nothing else says how many: what
+// OMP_NUM_THREADS says, else the cores divided among them.
+int threads_per_rank(int ranks);
+// "note: ..." for the user where OMP_NUM_THREADS decides; else empty.
+std::string threads_note();
+
 }  // namespace zinc::apps

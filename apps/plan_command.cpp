@@ -72,13 +72,13 @@ int make_plan(Options options) {
       throw ConfigError(fmt::format("--dtype must be f32, bf16 or f16, not '{}'", options.dtype));
     }
   }
+  options.flags.hidden_size = train::hidden_size(model.config);
   const train::Config config =
       train::load_config(options.config, options.plan.world, options.flags);
-  const Machine machine = inspect_machine();
   const int ranks_per_host =
       options.ranks_per_host > 0 ? options.ranks_per_host : std::min(options.plan.world, 8);
   if (options.plan.num_threads == 0) {
-    options.plan.num_threads = std::max(1, machine.cores / ranks_per_host);
+    options.plan.num_threads = threads_per_rank(ranks_per_host);
   }
   options.plan.ranks_per_host = ranks_per_host;
   options.plan.backend = planned_backend(options.device, options.comm);

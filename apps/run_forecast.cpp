@@ -54,9 +54,8 @@ void print_plan(const train::Plan& plan, const train::ModelConfigFile& model,
 }
 
 void print_plan(const PlannedRun& run, const comm::RankInfo& rank) {
-  const int threads = run.config.num_threads > 0
-                          ? run.config.num_threads
-                          : std::max(1, inspect_machine().cores / std::max(1, rank.local_size));
+  const int threads =
+      run.config.num_threads > 0 ? run.config.num_threads : threads_per_rank(rank.local_size);
   const train::Plan plan =
       train::make_plan(run.model, run.config,
                        plan_options(run, rank, "", threads,

@@ -98,6 +98,7 @@ Job prepare(const Options& options, int64_t world_size) {
   }
   train::Overrides flags = options.flags;
   flags.total_steps = options.steps;
+  flags.hidden_size = train::hidden_size(job.model.config);
   if (!options.dtype.empty()) {
     flags.dtype = parse_dtype(options.dtype);
     if (!flags.dtype || !is_float(*flags.dtype) || *flags.dtype == DType::f64) {
@@ -105,6 +106,7 @@ Job prepare(const Options& options, int64_t world_size) {
     }
   }
   job.config = train::load_config(options.config, world_size, flags);
+  job.config.engine.batch.sequence = job.seq;
   // A plan needs no GPU.
   if (!options.dry_run) {
     require_device(parse_device(options.device), job.config.engine.precision.dtype);
@@ -128,6 +130,10 @@ void open_data(Job& job, const Options& options) {
                       .seq_len = job.seq, .vocabulary_size = vocabulary, .keep_short = true});
 }
 
+std::string threads_from(const comm::RankInfo& rank) {
+  return rank.threads_from.empty() ? "" : fmt::format(" ({})", rank.threads_from);
+}
+
 void show_head(Console& console, const Job& job, const Options& options, comm::World& world,
                nn::Model& model) {
   const zero::EngineConfig& engine = job.config.engine;
@@ -145,8 +151,8 @@ void show_head(Console& console, const Job& job, const Options& options, comm::W
        {"optimizer", fmt::format("{}, lr {:g}, schedule {}", name_of(engine.optimizer.kind),
                                  engine.optimizer.hyper.lr, name_of(engine.schedule.kind))},
        {"zero", fmt::format("stage {}", engine.zero.stage)},
-       {"ranks", fmt::format("{} ({}), {} threads each", world.size(), world.info().source,
-                             world.context().num_threads())},
+       {"ranks", fmt::format("{} ({}), {} threads each{}", world.size(), world.info().source,
+                             world.context().num_threads(), threads_from(world.info()))},
        {"seed", fmt::format("{}", job.config.seed)},
        {"out", options.out}});
   if (!world.device_collectives().empty()) {

@@ -1,4 +1,6 @@
 // The zinc command: zinc VERB [OPTIONS].
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
@@ -7,6 +9,8 @@
 
 #include "apps/command.h"
 #include "apps/exit_codes.h"
+#include "apps/machine.h"
+#include "comm/world.h"
 #include "core/build_info.h"
 #include "core/edit_distance.h"
 #include "core/error.h"
@@ -45,6 +49,15 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return report({kUsage, message});
 }
 
+// Of verbs that compute, or plan to, and have no head of their own that says it.
+void say_threads(const CLI::App& app) {
+  const std::string note = threads_note();
+  if (note.empty() || comm::discover_rank().rank != 0) return;
+  for (const char* verb : {"generate", "plan", "bench"}) {
+    if (app.got_subcommand(verb)) fmt::print(stderr, "{}\n", note);
+  }
+}
+
 int run(int argc, char** argv) {
   CLI::App app("zinc trains transformers: ZeRO in native C++.", "zinc");
   app.set_version_flag("--version", std::string(build_info().version));
@@ -66,6 +79,7 @@ int run(int argc, char** argv) {
     return usage_error(app, error);
   }
   try {
+    say_threads(app);
     return action();
   } catch (...) {
     return report(describe(std::current_exception()));

@@ -58,6 +58,27 @@ void Parameter::set_source(ParameterSource& source) {
 void Parameter::drop_data() {
   data_.reset();
   grad_.reset();
+  loss_of_data_.clear();
+}
+
+void Parameter::adopt_data(Tensor values) {
+  require(source_ == &resident_source(), "parameter '", name_,
+          "': its values are kept by another source");
+  require(values.shape() == shape_ && values.dtype() == dtype_ && values.is_contiguous(),
+          "parameter '", name_, "': takes contiguous ", dtype_, shape_, ", not ", values.dtype(),
+          values.shape());
+  drop_data();
+  data_ = std::move(values);
+}
+
+void Parameter::lose_data(std::string why) {
+  drop_data();
+  loss_of_data_ = std::move(why);
+}
+
+Tensor& Parameter::overwrite_data() {
+  loss_of_data_.clear();
+  return data();
 }
 
 void Parameter::reset_source() { set_source(resident_source()); }
@@ -69,6 +90,7 @@ Tensor& Parameter::data() {
           "': its values are kept by another source; acquire() them there (of an engine: "
           "engine.parameter() reads them, engine.edit() changes them)");
   if (data_.has_value()) return *data_;
+  require(loss_of_data_.empty(), "parameter '", name_, "': its values are gone: ", loss_of_data_);
   Tensor tensor = Tensor::empty(shape_, dtype_, Label::parameters);
   if (!tensor.device().meta) {
     const View flat = tensor.view().reshape(Shape{numel()});

@@ -164,6 +164,15 @@ class Parameter {
   Tensor& data();
   bool has_data() const { return data_.has_value(); }
   void drop_data();  // forgets values and gradient; settings can change again
+  // Takes values that somebody else made. values: [shape] of this dtype, contiguous. Under the
+  // resident source.
+  void adopt_data(Tensor values);
+  // The values that were here are gone, and nobody is to mistake first values for them: data()
+  // throws InvalidArgument with `why` until adopt_data(), overwrite_data() or drop_data().
+  void lose_data(std::string why);
+  const std::string& loss_of_data() const { return loss_of_data_; }  // empty: not lost
+  // data() for one that writes all of it.
+  Tensor& overwrite_data();
   const std::optional<Tensor>& grad() const { return grad_; }
   void zero_grad();  // forgets the gradient: the next backward overwrites
 
@@ -180,6 +189,7 @@ class Parameter {
   ParameterSource* source_;
   std::optional<Tensor> data_;
   std::optional<Tensor> grad_;
+  std::string loss_of_data_;
 };
 
 }  // namespace zinc::autograd

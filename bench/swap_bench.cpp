@@ -55,7 +55,9 @@ zero::EngineConfig engine_config(const SwapBenchOptions& options, OffloadDevice 
 // would go into normal numbers otherwise. Gains and biases have their initialisers' values.
 class QuickWeights final : public nn::WeightSource {
  public:
-  bool contains(const autograd::Parameter&) const override { return true; }
+  std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override {
+    return parameter.shape();
+  }
   void read(const autograd::Parameter& parameter, int64_t begin, View out) const override {
     if (parameter.shape().rank() <= 1) return vectors_.read(parameter, begin, out);
     dispatch_float(out.dtype(), [&]<class T>() {

@@ -101,6 +101,7 @@ if(TARGET zinc_tests_apps)
 endif()
 include(TestsOfEmulator)
 include(TestsOfHeaders)
+include(TestsOfSnippets)
 include(TestsOfRanks)
 include(TestsOfFuzz)
 

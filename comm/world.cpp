@@ -7,11 +7,44 @@
 #include "core/error.h"
 
 namespace zinc::comm {
+namespace {
+
+RankSettings settings_of(const ConnectOptions& options) {
+  RankSettings settings;
+  settings.seed = options.seed;
+  settings.num_threads = options.num_threads;
+  settings.device_memory_limit = options.memory.limits[static_cast<size_t>(Tier::device)];
+  settings.deadline = options.deadline;
+  return settings;
+}
+
+int64_t live_bytes(Context& context) {
+  int64_t bytes = 0;
+  const MemoryReport report = context.allocator().report();
+  for (const MemoryFigures& tier : report.total) bytes += tier.live;
+  return bytes;
+}
+
+// What differs, for a message; empty: nothing that a context knows.
+std::string changes(const RankSettings& from, const RankSettings& to) {
+  std::string names;
+  const auto add = [&](bool differs, std::string_view name) {
+    if (differs) names += concat(names.empty() ? "" : ", ", name);
+  };
+  add(from.seed != to.seed, "seed");
+  add(from.num_threads != to.num_threads, "num_threads");
+  add(from.device_memory_limit != to.device_memory_limit, "device_memory_limit");
+  add(from.trace != to.trace, "trace");
+  return names;
+}
+
+}  // namespace
 
 World::World(RankInfo info, std::unique_ptr<Communicator> communicator,
              std::unique_ptr<Context> context, std::unique_ptr<CpuBinding> binding,
-             DeviceCollectives collectives)
+             DeviceCollectives collectives, std::unique_ptr<ContextRecipe> recipe)
     : info_(std::move(info)),
+      recipe_(std::move(recipe)),
       exceptions_at_start_(std::uncaught_exceptions()),
       binding_(std::move(binding)),
       context_(std::move(context)),
@@ -21,6 +54,8 @@ World::World(RankInfo info, std::unique_ptr<Communicator> communicator,
   require(communicator_->rank() == info_.rank && communicator_->size() == info_.size,
           "world: rank ", info_.rank, " of ", info_.size, " was given the communicator of rank ",
           communicator_->rank(), " of ", communicator_->size());
+  if (recipe_ != nullptr) given_ = settings_of(recipe_->options);
+  settings_ = given_;
   scope_ = std::make_unique<ContextScope>(*context_);
   const Device device = context_->device();
   if (!device.is_cuda() && collectives != DeviceCollectives::absent) return;
@@ -36,6 +71,45 @@ World::~World() {
 }
 
 World::World(World&&) noexcept = default;
+
+void World::configure(RankSettings settings) {
+  const std::string names = changes(settings_, settings);
+  if (!names.empty()) {
+    const auto refuse = [&names](std::string_view why) {
+      throw ConfigError(concat("this rank's ", names, " cannot be changed: ", why));
+    };
+    if (recipe_ == nullptr) refuse("its context is the program's own; set it there");
+    if (context_->device().is_cuda() && info_.size > 1) {
+      refuse("ranks on several GPUs are bound to their context; give it to connect()");
+    }
+    if (settings.trace != nullptr && recipe_->options.trace != nullptr) {
+      refuse("it records into ConnectOptions::trace; leave one of them out");
+    }
+    if (live_bytes(*context_) > 0 || Context::current_or_null() != context_.get()) {
+      refuse(
+          "tensors were made since connect(); load the configuration before anything else, or "
+          "give it to connect()");
+    }
+    ConnectOptions options = recipe_->options;
+    options.seed = settings.seed;
+    options.num_threads = settings.num_threads;
+    options.memory.limits[static_cast<size_t>(Tier::device)] = settings.device_memory_limit;
+    ContextOptions made = context_options(options, info_.local_rank, recipe_->num_cpus);
+    made.device = context_->device();
+    if (settings.trace != nullptr) {
+      made.trace = settings.trace.get();
+    } else if (!options.rank_traces.empty()) {
+      made.trace = options.rank_traces.at(static_cast<size_t>(info_.rank));
+    }
+    if (settings.num_threads > 0) info_.threads_from.clear();
+    auto context = std::make_unique<Context>(std::move(made));
+    scope_.reset();
+    context_ = std::move(context);
+    scope_ = std::make_unique<ContextScope>(*context_);
+  }
+  communicator_->set_deadline(settings.deadline);
+  settings_ = std::move(settings);
+}
 
 ContextOptions context_options(const ConnectOptions& options, int local_rank, int num_cpus) {
   ContextOptions context;

@@ -3,7 +3,9 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +23,23 @@ struct RankInfo {
   int local_rank = 0;  // among the ranks of this host
   int local_size = 1;
   std::string source = "single";  // "mpirun", "torchrun", "slurm", "single", "threads"
+  // Who chose the number of threads: "OMP_NUM_THREADS"; empty: options, or the processors.
+  std::string threads_from;
 };
+
+// What a rank can be told after it has connected, as by a configuration.
+struct RankSettings {
+  uint64_t seed = 0;                                             // 0: none was given
+  int num_threads = 0;                                           // 0: the processors of this rank
+  std::optional<int64_t> device_memory_limit;                    // bytes of the device tier
+  std::chrono::milliseconds deadline{std::chrono::minutes(10)};  // of a collective
+  std::shared_ptr<TraceRecorder> trace;  // null: none but ConnectOptions::trace
+  std::string trace_file;                // what the recorder is written to
+  std::function<void()> drain_trace;     // to there, now and then; may be empty
+};
+
+// How to make a rank's context again: see World::configure().
+struct ContextRecipe;
 
 // One rank: its place, its communicator, its context. A World makes its context current for the
 // constructing thread for as long as it lives; it must be destroyed by that thread. Destroyed by an
@@ -34,7 +52,8 @@ class World {
   // GPU the ranks of `communicator` meet to choose what serves them: serve_device().
   World(RankInfo info, std::unique_ptr<Communicator> communicator, std::unique_ptr<Context> context,
         std::unique_ptr<CpuBinding> binding = nullptr,
-        DeviceCollectives collectives = DeviceCollectives::automatic);
+        DeviceCollectives collectives = DeviceCollectives::automatic,
+        std::unique_ptr<ContextRecipe> recipe = nullptr);
   ~World();
   World(World&&) noexcept;
   World& operator=(World&&) = delete;
@@ -48,9 +67,21 @@ class World {
   // Of several ranks on GPUs: what carries their collectives, and why; else empty.
   const std::string& device_collectives() const { return device_collectives_; }
 
+  // What this rank was told when it connected, and what it goes by now.
+  const RankSettings& given() const { return given_; }
+  const RankSettings& settings() const { return settings_; }
+  // Goes by other settings from now on. Anything but the deadline needs a new context: whoever
+  // keeps a reference to the old one, or memory of it, comes too late. Throws ConfigError that
+  // names what cannot be changed, and the cure: where memory of the context is in use, between
+  // several GPUs, and in a world that connect() and run_local_ranks() have not made.
+  void configure(RankSettings settings);
+
  private:
   RankInfo info_;
   std::string device_collectives_;
+  std::unique_ptr<ContextRecipe> recipe_;
+  RankSettings given_;
+  RankSettings settings_;  // its recorder outlives the context
   int exceptions_at_start_;
   std::unique_ptr<CpuBinding> binding_;
   std::unique_ptr<Context> context_;
@@ -64,9 +95,9 @@ struct ConnectOptions {
   // first again where there are fewer GPUs than ranks.
   bool spread_devices = false;
   DeviceCollectives device_collectives = DeviceCollectives::automatic;
-  uint64_t seed = 0;
-  // OpenMP threads per rank; 0: the processors that this rank may use, divided among the ranks of
-  // the host that may use them too.
+  uint64_t seed = 0;  // 0: that of the configuration, see load_config() in zinc.h
+  // OpenMP threads per rank; 0: what OMP_NUM_THREADS says (of connect()), else the processors that
+  // this rank may use, divided among the ranks of the host that may use them too.
   int num_threads = 0;
   // Binds this rank's threads to processors of its own where there are enough for all ranks of the
   // host. A launcher that has bound the ranks already is left alone.
@@ -88,6 +119,11 @@ struct ConnectOptions {
 // for.
 ContextOptions context_options(const ConnectOptions& options, int local_rank, int num_cpus);
 
+struct ContextRecipe {
+  ConnectOptions options;
+  int num_cpus = 1;
+};
+
 // Reads the launcher's environment (torchrun-style variables, mpirun, srun, or none: the first that
 // is there) and joins the group. The only place below apps/ that reads environment variables.
 // Throws CommError with the cure where the variables contradict each other or the backend they need
@@ -97,8 +133,9 @@ World connect(ConnectOptions options = {});
 // What connect() would find, without joining.
 RankInfo discover_rank();
 
-// For apps/, when a rank is going to exit with an error: has the launcher end all processes of the
-// job with `exit_code` now. Returns where this process joined no job (or left it).
+// For a program whose rank is going to exit with an error, after its message: has the launcher end
+// all processes of the job with `exit_code` now. Returns where this process joined no job (or left
+// it).
 void abort_job(int exit_code) noexcept;
 
 }  // namespace zinc::comm

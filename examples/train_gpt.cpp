@@ -96,6 +96,7 @@ int main(int argc, char** argv) {
     train(argv[1], argv[2], std::atoll(argv[3]));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
+    zinc::abort_job(1);  // of several ranks; returns where this process is alone
     return 1;
   }
   return 0;

@@ -185,7 +185,9 @@ LoadResult Module::load_state_dict(const StateDict& values) {
       result.mismatched.push_back(
           concat(parameter->name(), ": ", parameter->shape(), " vs ", found->second.shape()));
     } else {
-      parameter->data().copy_from(found->second);
+      Tensor& data = parameter->overwrite_data();
+      // A dictionary of this module's own holds its very tensors.
+      if (data.view().data() != found->second.view().data()) data.copy_from(found->second);
     }
   }
   for (const auto& [name, value] : values) {
@@ -194,25 +196,31 @@ LoadResult Module::load_state_dict(const StateDict& values) {
   return result;
 }
 
-void Module::load(const WeightSource& source) {
-  std::vector<std::string> missing;
-  for (Parameter* parameter : parameters()) {
-    if (source.contains(*parameter)) {
-      Tensor& data = parameter->data();
-      const View flat = data.view().reshape(Shape{parameter->numel()});
-      if (flat.device().is_cuda()) {
-        std::vector<std::byte> values(static_cast<size_t>(flat.bytes()));
-        source.read(*parameter, 0, View(values.data(), flat.dtype(), flat.shape(), kCpu));
-        upload(values.data(), flat, Context::current().compute());
-      } else {
-        source.read(*parameter, 0, flat);
-      }
-    } else {
-      missing.push_back(parameter->name());
+void require_fit(const WeightSource& source, Module& module) {
+  LoadResult result;
+  for (Parameter* parameter : module.parameters()) {
+    const std::optional<Shape> shape = source.shape_of(*parameter);
+    if (!shape) {
+      result.missing.push_back(parameter->name());
+    } else if (!(*shape == parameter->shape())) {
+      result.mismatched.push_back(
+          concat(parameter->name(), ": ", parameter->shape(), " vs ", *shape));
     }
   }
-  if (!missing.empty()) {
-    throw DataError(concat("weights: ", to_string(LoadResult{.missing = missing})));
+  if (!result.ok()) throw DataError(concat("weights: ", to_string(result)));
+}
+
+void Module::load(const WeightSource& source) {
+  require_fit(source, *this);
+  for (Parameter* parameter : parameters()) {
+    const View flat = parameter->overwrite_data().view().reshape(Shape{parameter->numel()});
+    if (flat.device().is_cuda()) {
+      std::vector<std::byte> values(static_cast<size_t>(flat.bytes()));
+      source.read(*parameter, 0, View(values.data(), flat.dtype(), flat.shape(), kCpu));
+      upload(values.data(), flat, Context::current().compute());
+    } else {
+      source.read(*parameter, 0, flat);
+    }
   }
 }
 

@@ -21,6 +21,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -37,10 +38,11 @@ class Parameter;
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
-  // False: the source has no values for this parameter, and the caller decides what that means.
-  virtual bool contains(const autograd::Parameter& parameter) const = 0;
+  // The shape that the source has for this parameter; absent: it has no values for it. Whoever
+  // loads from a source compares: require_fit().
+  virtual std::optional<Shape> shape_of(const autograd::Parameter& parameter) const = 0;
   // Elements [begin, begin + out.numel()) in flat row-major order, converted to out's dtype.
-  // out: [n] contiguous host memory. Throws DataError where the source's shape differs.
+  // out: [n] contiguous host memory.
   virtual void read(const autograd::Parameter& parameter, int64_t begin, View out) const = 0;
 };
 
@@ -48,7 +50,9 @@ class WeightSource {
 class InitializerSource : public WeightSource {
  public:
   explicit InitializerSource(uint64_t seed) : seed_(seed) {}
-  bool contains(const autograd::Parameter&) const override { return true; }
+  std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override {
+    return parameter.shape();
+  }
   void read(const autograd::Parameter& parameter, int64_t begin, View out) const override;
 
  private:
@@ -65,6 +69,10 @@ struct LoadResult {
 std::string to_string(const LoadResult& result);
 
 using StateDict = std::map<std::string, Tensor>;
+
+class Module;
+// DataError that lists the parameters for which the source has no values, or some of another shape.
+void require_fit(const WeightSource& source, Module& module);
 
 class Module {
  public:
@@ -105,7 +113,7 @@ class Module {
   StateDict state_dict();
   // Copies what fits, converting dtypes; reports the rest.
   LoadResult load_state_dict(const StateDict& values);
-  void load(const WeightSource& source);  // throws DataError for parameters the source lacks
+  void load(const WeightSource& source);  // see require_fit()
   void zero_grad();
 
   // The engine's unit of gathering and reducing: all parameters below this module. Models mark

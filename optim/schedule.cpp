@@ -131,7 +131,7 @@ double Schedule::deepspeed_lr(int64_t k) const {
     case ScheduleKind::warmup_lr:
     case ScheduleKind::warmup_decay_lr: {
       const bool decays = config_.kind == ScheduleKind::warmup_decay_lr;
-      const double max_lr = config_.warmup_max_lr.value_or(decays ? 1e-3 : base_lr_);
+      const double max_lr = config_.warmup_max_lr.value_or(decays ? kWarmupDecayMaxLr : base_lr_);
       if (k < 0) return min_lr;
       double share = 1.0;
       if (k < warmup_) {

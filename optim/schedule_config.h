@@ -24,6 +24,9 @@ enum class ScheduleKind : uint8_t {
 };
 std::string_view name_of(ScheduleKind kind);  // "WarmupLR"
 
+// WarmupDecayLR's warmup_max_lr where the configuration has none, whatever the optimizer's lr.
+inline constexpr double kWarmupDecayMaxLr = 1e-3;
+
 enum class WarmupShape : uint8_t { log, linear };
 
 struct ScheduleConfig {

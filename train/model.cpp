@@ -48,8 +48,8 @@ FolderWeights::FolderWeights(const std::string& folder, nn::Model& model, const 
   if (ties_word_embeddings(config)) reader_.require_tied_head(embedding_name(config));
 }
 
-bool FolderWeights::contains(const autograd::Parameter& parameter) const {
-  return reader_.contains(parameter.name());
+std::optional<Shape> FolderWeights::shape_of(const autograd::Parameter& parameter) const {
+  return reader_.shape_of(parameter.name());
 }
 
 void FolderWeights::read(const autograd::Parameter& parameter, int64_t begin, View out) const {

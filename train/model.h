@@ -22,7 +22,7 @@ class FolderWeights : public nn::WeightSource {
   // Opens the folder and compares it with the model. DataError that lists everything that is
   // missing, unexpected or of another shape.
   FolderWeights(const std::string& folder, nn::Model& model, const ModelConfig& config);
-  bool contains(const autograd::Parameter& parameter) const override;
+  std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override;
   void read(const autograd::Parameter& parameter, int64_t begin, View out) const override;
 
  private:

@@ -33,7 +33,7 @@ DeviceVerdict::DeviceVerdict(const EngineConfig& config, GradientNorm& norm,
       by_token_(config.gradient.loss_reduction == LossReduction::tokens),
       check_overflow_(config.precision.check_overflow),
       clipping_(config.gradient.clipping),
-      wire_divisor_(wire_divisor(config.gradient, world.size())),
+      wire_divisor_(gradient_divisor(config, world.size())),
       rules_(scaler.rules()),
       scale_(scaler.state()) {
   upload_tree();

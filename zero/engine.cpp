@@ -18,7 +18,6 @@
 #include "zero/engine_setup.h"
 #include "zero/evaluation_scope.h"
 #include "zero/gradient_norm.h"
-#include "zero/lockstep.h"
 #include "zero/own_weights.h"
 #include "zero/parameter_source.h"
 #include "zero/phase_clock.h"
@@ -31,6 +30,7 @@
 #include "zero/strategy.h"
 #include "zero/trace_span.h"
 #include "zero/update_rules.h"
+#include "zero/values_at_end.h"
 #include "zero/verdict_step.h"
 #include "zero/vertical_passes.h"
 
@@ -39,7 +39,7 @@ namespace zinc::zero {
 class Engine::Impl {
  public:
   Impl(nn::Model& model, const EngineConfig& config, comm::World& world, EngineOptions options)
-      : config_(validated(config)),
+      : config_(validated(config, model)),
         model_(model),
         world_(checked(world, config_)),
         context_(world.context()),
@@ -56,8 +56,10 @@ class Engine::Impl {
         strategy_(make_strategy(config_, strategy_inputs(options))),
         norm_(groups_, strategy_.owned, world.communicator(), context_),
         verdict_(make_device_verdict(config_, is_clients_, norm_, scaler_, world)),
+        lockstep_(
+            make_lockstep(options.dynamic_model && strategy_.uses_are_collective, groups_, world)),
         source_(groups_, schedule_, *strategy_.weights, *strategy_.gradients,
-                !options.dynamic_model, lockstep(options), strategy_.late.get()),
+                !options.dynamic_model, lockstep_.get(), strategy_.late.get()),
         recorded_(
             make_recorded_passes(config_, options.dynamic_model, world, *strategy_.gradients)) {
     values_.drop_resident();
@@ -67,11 +69,10 @@ class Engine::Impl {
                                                   : comm::ReduceAlgorithm::ordered);
     for (nn::Parameter* parameter : model.parameters()) parameter->set_source(source_);
     strategy_.measures_with(norm_);
+    after_step_ = std::move(options.after_step);
   }
 
-  ~Impl() {
-    for (nn::Parameter* parameter : model_.parameters()) parameter->reset_source();
-  }
+  ~Impl() { leave_values(model_, strategy_, !factor_.defined()); }
 
   Loss forward(const nn::Batch& batch) {
     require(config_.batches_together() == 1,
@@ -135,7 +136,9 @@ class Engine::Impl {
 
   StepResult step() {
     StepResult result = step_now();
-    if (result.outcome != StepOutcome::accumulated) step_trace_.end(context_, num_steps_);
+    if (result.outcome == StepOutcome::accumulated) return result;
+    step_trace_.end(context_, num_steps_);
+    if (after_step_) after_step_();
     return result;
   }
 
@@ -211,10 +214,11 @@ class Engine::Impl {
   }
 
   // See Note [Updates during backward].
-  void require_no_update() const {
-    require(!factor_.defined(),
-            "engine: weights are under update since run_passes(); call step() first, or forward() "
-            "and backward() instead");
+  void require_no_update() const { require_weights_at_rest(factor_); }
+
+  optim::Schedule& next_learning_rates() {
+    require_no_update();
+    return lr_schedule_;
   }
 
   void finish_update() {
@@ -236,7 +240,15 @@ class Engine::Impl {
     return values;
   }
 
+  void release_to_model() {
+    require_between_steps("release_to_model");
+    finish_update();
+    release_values(model_, [this](const std::string& name) { return values_of(name); });
+    source_.close();
+  }
+
   void require_between_steps(const char* call) const {
+    source_.require_open();
     require(backwards_ == 0 && !factor_.defined(), "engine.", call,
             ": gradients of a step under way belong to the old values; call it between steps");
   }
@@ -282,12 +294,12 @@ class Engine::Impl {
   Strategy strategy_;
   GradientNorm norm_;
   std::unique_ptr<DeviceVerdict> verdict_;  // null: the host decides
-  std::optional<Lockstep> lockstep_;
+  std::unique_ptr<Lockstep> lockstep_;      // null: the schedule keeps the ranks together
   EngineParameterSource source_;
   std::unique_ptr<RecordedPasses> recorded_;  // null without "cuda_graph"
   SavedInputs saved_inputs_{context_, config_, model_, strategy_.swap_clock.get()};
 
-  StepSums sums_{config_.gradient.loss_reduction, strategy_, verdict_.get(), world_};
+  StepSums sums_{config_, strategy_, verdict_.get(), world_};
   int64_t num_steps_ = 0;
   int64_t num_applied_ = 0;
   int64_t consecutive_skips_ = 0;
@@ -299,15 +311,14 @@ class Engine::Impl {
   const char* activity_ = "construction";
   int64_t entered_ = 0;  // micro-batch of the activity, from 1
   StepTrace step_trace_;
+  std::function<void()> after_step_;
   bool hands_over_ = false;  // run_passes(): the update may begin during backward
   Tensor factor_;            // of the update under way: [1] f32
 
  private:
   // Checks a batch that goes forward, and gives the key of its random numbers.
   uint64_t take_in(const nn::Batch& batch) {
-    require(batch.input_ids.dim(0) == config_.batch.micro_batch, "engine.forward: the batch has ",
-            batch.input_ids.dim(0), " sequences, but train_micro_batch_size_per_gpu is ",
-            config_.batch.micro_batch, "; pad it, or change the configuration");
+    require_shape(batch, config_);
     const int64_t next = num_steps_ * config_.batch.accumulation + forwards_++;
     return static_cast<uint64_t>(batch.global_micro_batch >= 0
                                      ? batch.global_micro_batch
@@ -421,13 +432,6 @@ class Engine::Impl {
     clock_.stop(start, &PhaseSeconds::backward);
   }
 
-  Lockstep* lockstep(const EngineOptions& options) {
-    if (options.dynamic_model && strategy_.uses_are_collective && world_.size() > 1) {
-      lockstep_.emplace(groups_, world_);
-    }
-    return lockstep_ ? &*lockstep_ : nullptr;
-  }
-
   StrategyInputs strategy_inputs(const EngineOptions& options) {
     return {.groups = groups_,
             .schedule = schedule_,
@@ -437,13 +441,12 @@ class Engine::Impl {
             .clock = clock_,
             .num_states = optimizer_->num_states(),
             .dynamic_model = options.dynamic_model,
-            .wire_divisor = wire_divisor()};
+            .wire_divisor = wire_divisor(config_.gradient, world_.size())};
   }
 
   double seed_of(int64_t num_targets) const {
     return sums_.totals().seed(scaler_.scale(), num_targets);
   }
-  double wire_divisor() const { return zero::wire_divisor(config_.gradient, world_.size()); }
 
   StepResult step_by_norm() {
     sums_.end_gradients();
@@ -507,7 +510,9 @@ class Engine::Impl {
     strategy_.step->begin(step_arguments());
   }
 
-  double divisor_of(double count) const { return scaler_.scale() * count / wire_divisor(); }
+  double divisor_of(double count) const {
+    return scaler_.scale() * count / gradient_divisor(config_, world_.size());
+  }
 
   StepArguments step_arguments() const {
     return {.optimizer = *optimizer_,
@@ -566,14 +571,8 @@ int64_t Engine::num_skipped() const { return impl_->num_steps_ - impl_->num_appl
 int64_t Engine::micro_step() const { return impl_->micro_step_; }
 double Engine::loss_scale() const { return impl_->scaler_.scale(); }
 double Engine::learning_rate() const { return impl_->lr_schedule_.lr(); }
-void Engine::set_learning_rate(double value) {
-  impl_->require_no_update();
-  impl_->lr_schedule_.set_lr(value);
-}
-void Engine::clear_learning_rate() {
-  impl_->require_no_update();
-  impl_->lr_schedule_.clear_lr();
-}
+void Engine::set_learning_rate(double value) { impl_->next_learning_rates().set_lr(value); }
+void Engine::clear_learning_rate() { impl_->next_learning_rates().clear_lr(); }
 Tensor Engine::parameter(std::string_view name) { return impl_->values_of(name); }
 Tensor Engine::optimizer_state(std::string_view name, std::string_view state) {
   return impl_->values_of(name, state);
@@ -582,6 +581,7 @@ void Engine::set_parameter(std::string_view name, const Tensor& values) {
   impl_->set_parameter(name, values);
 }
 void Engine::finish_update() { impl_->finish_update(); }
+void Engine::release_to_model() { impl_->release_to_model(); }
 void Engine::read_own_weights(const TakeWeights& take) { impl_->read_own_weights(take); }
 SwapTraffic Engine::swap_traffic() const {
   return impl_->strategy_.swap_traffic() + impl_->saved_inputs_.traffic();

@@ -100,6 +100,8 @@ struct EngineOptions {
   std::vector<optim::ParameterGroup> parameter_groups;
   // Length of the run in optimizer steps, for schedules that end; 0: not known.
   int64_t total_steps = 0;
+  // Called at the end of every step that was applied or skipped: by a program's own trace.
+  std::function<void()> after_step;
   // True: the model may use its parameters in another order in every step; nothing is checked
   // against the recorded schedule. Where parameters are sharded (stage 3), every rank has to use
   // the same shard groups in the same order: this is checked, and takes a round between the ranks
@@ -111,8 +113,11 @@ class Engine {
  public:
   // Collective. Sets the model's dtype, lays out the arenas, records the schedule, loads the
   // weights, and becomes the source of the model's parameters until it is destroyed. Model and
-  // world must outlive it. Throws ConfigError for a configuration that cannot be run, CommError
-  // where the ranks do not agree on model, layout or schedule.
+  // world must outlive it. At its end the model holds the trained values, in its dtype, on stages 0
+  // to 2; on stage 3 after release_to_model() alone, otherwise a use of its parameters throws. The
+  // end is collective while an update is under way (finish_update()). Throws ConfigError for a
+  // configuration that cannot be run, CommError where the ranks do not agree on model, layout or
+  // schedule.
   Engine(nn::Model& model, const EngineConfig& config, comm::World& world,
          EngineOptions options = {});
   ~Engine();
@@ -129,6 +134,9 @@ class Engine {
   StepResult step();
   // Waits for the end of the last step's update. Collective.
   void finish_update();
+  // Gives the model all weights, whole and in its dtype, on every rank and stage: room for all of
+  // them. The engine trains no further; what it keeps can still be read. Collective; between steps.
+  void release_to_model();
 
   // forward() and backward() of as many batches as config().batches_together() says: of one, or
   // with PassOrder::vertical of all micro-batches of the step, which pass in no other way. Where

@@ -1,5 +1,9 @@
 #include "zero/engine_config.h"
 
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
 #include "core/error.h"
 
 namespace zinc::zero {
@@ -45,6 +49,8 @@ std::string_view name_of(PassOrder value) {
 
 namespace {
 
+constexpr int64_t kLargestCount = 1'000'000'000'000'000;  // of elements: sizes in bytes fit int64
+
 // See Note [Recorded passes].
 template <class Check>
 void check_graph(const EngineConfig& config, const Check& check) {
@@ -88,6 +94,21 @@ void check_gradient_offload(const EngineConfig& config, const Check& check) {
 
 }  // namespace
 
+// Note [Loss scale]
+// DeepSpeed's loss scale multiplies the mean loss of a micro-batch. zinc's backward pass starts
+// from the sum over its targets, which is larger by their number. So with fp16 it starts with
+// scale / 2^k, where 2^k is the smallest power of two that is not below the positions of the
+// largest micro-batch. k follows from the configuration alone: it is the same for every micro-batch
+// and on every rank and stage, and what the update divides by (gradient_divisor() in
+// zero/engine_setup.h) takes it back exactly. With LossReduction::micro_batch
+// each loss is divided by its targets already.
+double EngineConfig::loss_divisor() const {
+  if (precision.dtype != DType::f16) return 1.0;
+  if (gradient.loss_reduction == LossReduction::micro_batch) return 1.0;
+  const auto positions = static_cast<uint64_t>(batch.micro_batch * batch.sequence);
+  return std::ldexp(1.0, static_cast<int>(std::bit_width(positions - 1)));
+}
+
 void validate(const EngineConfig& config) {
   std::string problems;
   const auto check = [&problems](bool good, const std::string& message) {
@@ -99,6 +120,8 @@ void validate(const EngineConfig& config) {
         concat("the micro-batch must be positive, not ", config.batch.micro_batch));
   check(config.batch.accumulation > 0,
         concat("gradient accumulation must be positive, not ", config.batch.accumulation));
+  check(config.batch.sequence >= 0,
+        concat("the sequence must not be negative: ", config.batch.sequence));
   check(is_float(config.precision.dtype),
         concat("the model's dtype must be a float, not ", config.precision.dtype));
   check(config.precision.max_consecutive_skips > 0, "max_consecutive_skips must be positive");
@@ -145,7 +168,12 @@ void validate(const EngineConfig& config) {
             *gradient.reduce_schedule == ReduceSchedule::micro_step,
         "\"schedule\": \"vertical\" reduces after every micro-batch: reduce_schedule must be "
         "micro_step");
-  check(zero.sub_group_size >= 0, "sub_group_size must not be negative");
+  check(zero.sub_group_size >= 0 && zero.sub_group_size <= kLargestCount,
+        concat("sub_group_size must lie between 0 and ", kLargestCount, ", not ",
+               zero.sub_group_size));
+  check(config.aio.block_size > 0 && config.aio.block_size <= kLargestAioBlock,
+        concat("aio.block_size must lie between 1 and ", kLargestAioBlock, ", not ",
+               config.aio.block_size));
   const OffloadConfig& optimizer = zero.offload_optimizer;
   check(optimizer.device == OffloadDevice::none || zero.stage >= 1,
         "offload_optimizer needs ZeRO stage 1, 2 or 3");

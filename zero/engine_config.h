@@ -19,6 +19,9 @@ namespace zinc::zero {
 struct BatchConfig {
   int64_t micro_batch = 1;   // sequences per rank and micro-step, > 0
   int64_t accumulation = 1;  // micro-steps per optimizer step, > 0
+  // Positions of a sequence at most; 0: nn::Model::max_sequence(). The scale of an fp16 loss is
+  // measured by it, see Note [Loss scale]; a longer one is an error there.
+  int64_t sequence = 0;
 
   // Sequences per optimizer step over all ranks.
   int64_t global_batch(int64_t world_size) const { return micro_batch * accumulation * world_size; }
@@ -104,14 +107,14 @@ struct OffloadConfig {
   int64_t buffer_count = 4;            // staging buffers, not of states; parameters: default 5
   int64_t buffer_size = 100'000'000;   // elements per staging buffer; parameters only
   int64_t max_in_cpu = 1'000'000'000;  // elements kept in host memory with nvme; parameters only
-  bool pin_memory = true;
-  bool pipeline_read = false;   // optimizer only: read the next sub-group during the step
+  bool pipeline_read = false;          // optimizer only: read the next sub-group during the step
   bool pipeline_write = false;  // optimizer only: write the previous sub-group during the step
-  bool fast_init = false;       // optimizer only
   // Optimizer to the cpu only, [0, 1]: the share of the elements whose master weights and states
   // are there; see Note [Split states].
   double ratio = 1.0;
 };
+
+inline constexpr int64_t kLargestAioBlock = int64_t{1} << 30;  // bytes
 
 // libaio under the nvme tier.
 struct AioConfig {
@@ -202,6 +205,8 @@ struct EngineConfig {
     return gradient.communication_dtype.value_or(precision.dtype);
   }
   bool overlap_comm() const { return zero.overlap_comm.value_or(zero.stage == 3); }
+  // See Note [Loss scale]; needs batch.sequence.
+  double loss_divisor() const;
 };
 
 // Throws ConfigError, naming every member that is out of its range or contradicts another.

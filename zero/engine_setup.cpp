@@ -29,9 +29,24 @@ int64_t recompute_every(nn::Model& model, const RecomputeConfig& recompute) {
 
 }  // namespace
 
-const EngineConfig& validated(const EngineConfig& config) {
+EngineConfig validated(EngineConfig config, const nn::Model& model) {
   validate(config);
+  if (config.batch.sequence == 0) {
+    config.batch.sequence = std::max<int64_t>(1, model.max_sequence());
+  }
   return config;
+}
+
+void require_shape(const nn::Batch& batch, const EngineConfig& config) {
+  require(batch.input_ids.dim(0) == config.batch.micro_batch, "engine.forward: the batch has ",
+          batch.input_ids.dim(0), " sequences, but train_micro_batch_size_per_gpu is ",
+          config.batch.micro_batch, "; pad it, or change the configuration");
+  require(
+      config.loss_divisor() == 1.0 || batch.input_ids.dim(1) <= config.batch.sequence,
+      "engine.forward: the batch has ", batch.input_ids.dim(1),
+      " positions per sequence, but the scale of an fp16 loss is measured by ",
+      config.batch.sequence,
+      "; set EngineConfig::batch.sequence (default: the model's max_sequence()) to the longest");
 }
 
 comm::World& checked(comm::World& world, const EngineConfig& config) {
@@ -54,6 +69,12 @@ comm::World& checked(comm::World& world, const EngineConfig& config) {
   return world;
 }
 
+void require_weights_at_rest(const Tensor& factor) {
+  require(!factor.defined(),
+          "engine: weights are under update since run_passes(); call step() first, or forward() "
+          "and backward() instead");
+}
+
 void require_sums_without_sync(const EngineConfig& config) {
   require(config.zero.stage <= 1, "NoSync: gradients are sharded on stage ", config.zero.stage,
           ", so every backward() has to reduce; use stage 0 or 1");
@@ -68,6 +89,10 @@ void require_sums_without_sync(const EngineConfig& config) {
 double wire_divisor(const GradientConfig& gradient, int world) {
   if (gradient.reduce_algorithm != ReduceAlgorithm::native) return 1.0;
   return gradient.prescale ? static_cast<double>(world) : gradient.predivide_factor;
+}
+
+double gradient_divisor(const EngineConfig& config, int world) {
+  return wire_divisor(config.gradient, world) * config.loss_divisor();
 }
 
 std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
@@ -138,6 +163,12 @@ std::vector<ShardGroup> prepare_groups(nn::Model& model, const EngineConfig& con
                              model.architecture(), " does not: override num_stages() and stage()"));
   }
   return make_shard_groups(model, world, config.zero.param_persistence_threshold);
+}
+
+std::unique_ptr<Lockstep> make_lockstep(bool needed, const std::vector<ShardGroup>& groups,
+                                        comm::World& world) {
+  if (!needed || world.size() == 1) return nullptr;
+  return std::make_unique<Lockstep>(groups, world);
 }
 
 std::optional<int64_t> run_length(const EngineOptions& options) {

@@ -36,6 +36,7 @@ class LateUpdate {
   void finish_own();
   // use_all() and finish_own().
   void finish();
+  bool is_pending() const { return args_.has_value(); }
 
  private:
   template <class Work>

@@ -23,7 +23,7 @@ double tree_sum(std::span<const double> values) {
 }  // namespace
 
 double LossTotals::seed(double loss_scale, int64_t num_targets) const {
-  if (by_token()) return loss_scale;
+  if (by_token()) return loss_scale / divisor_;
   // Without targets the gradients are zeros. A seed of zero would be divided by.
   return loss_scale / static_cast<double>(std::max<int64_t>(num_targets, 1));
 }

@@ -20,9 +20,11 @@ struct StepLoss {
 
 class LossTotals {
  public:
-  explicit LossTotals(LossReduction reduction) : reduction_(reduction) {}
+  // `divisor`: EngineConfig::loss_divisor().
+  explicit LossTotals(LossReduction reduction, double divisor = 1.0)
+      : reduction_(reduction), divisor_(divisor) {}
 
-  // The gradient with which the backward pass of a micro-batch starts.
+  // The gradient with which the backward pass of a micro-batch starts: see Note [Loss scale].
   double seed(double loss_scale, int64_t num_targets) const;
 
   // One micro-batch of this rank. sum: over its targets.
@@ -36,8 +38,8 @@ class LossTotals {
   // A loss as add() keeps it.
   double term(double sum, int64_t num_targets) const;
 
-  // What the summed gradient of the step is divided by to be that of the mean loss, but for the
-  // loss scale. 0 where no micro-batch has a target.
+  // What the summed gradient of the step is divided by to be that of the mean loss, but for what
+  // seed() multiplies it by. 0 where no micro-batch has a target.
   double count(const StepLoss& loss, int world) const;
 
   // What count() will give once micro-batches with these targets on this rank have been added: the
@@ -50,6 +52,7 @@ class LossTotals {
   bool by_token() const { return reduction_ == LossReduction::tokens; }
 
   LossReduction reduction_;
+  double divisor_;
   std::vector<double> losses_;  // tokens: sums over targets; micro_batch: means
   int64_t num_targets_ = 0;
 };

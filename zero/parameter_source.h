@@ -52,8 +52,17 @@ class EngineParameterSource : public autograd::ParameterSource {
     EngineParameterSource& source_;
   };
 
+  // The model has its values back: see Engine::release_to_model().
+  void close() { open_ = false; }
+  void require_open() const {
+    require(open_,
+            "engine: its weights are the model's own since release_to_model(); make a new engine "
+            "to train on");
+  }
+
   // A forward pass begins.
   void begin(WeightStore::Phase phase) {
+    require_open();
     cursor_ = phase == WeightStore::Phase::evaluation ? &evaluation_ : &forward_;
     cursor_->restart();
     if (late_ != nullptr && phase == WeightStore::Phase::evaluation) late_->finish();
@@ -104,6 +113,7 @@ class EngineParameterSource : public autograd::ParameterSource {
 
   ParameterTable table_;
   int passes_ = 0;
+  bool open_ = true;
   const autograd::Parameter* last_used_ = nullptr;
   WeightStore& weights_;
   GradientStore& gradients_;

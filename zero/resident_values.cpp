@@ -9,29 +9,45 @@ namespace zinc::zero {
 
 ResidentValues::ResidentValues(nn::Module& model, const nn::WeightSource* source, uint64_t seed)
     : source_(source), initializer_(seed) {
-  std::vector<std::string> missing;
+  if (source != nullptr) require_fit(*source, model);
   for (nn::Parameter* parameter : model.parameters()) {
-    if (source != nullptr && !source->contains(*parameter)) missing.push_back(parameter->name());
-    if (!parameter->has_data()) continue;
-    resident_[parameter->name()] = parameter->data();
-    parameter->drop_data();
+    const bool lost = !parameter->loss_of_data().empty();
+    // Without a source that brings others, data() tells of the loss.
+    if (parameter->has_data() || (lost && source == nullptr)) {
+      held_[parameter->name()] = {parameter, parameter->data(), {}};
+    } else if (lost) {
+      held_[parameter->name()] = {parameter, {}, parameter->loss_of_data()};
+    }
   }
-  if (!missing.empty()) {
-    throw DataError(concat("weights: ", to_string(nn::LoadResult{.missing = missing})));
+  for (auto& [name, held] : held_) held.parameter->drop_data();
+}
+
+ResidentValues::~ResidentValues() {
+  for (auto& [name, held] : held_) {
+    held.parameter->reset_source();
+    held.parameter->drop_data();
+    if (!held.values.defined()) {
+      held.parameter->lose_data(held.loss);
+      continue;
+    }
+    held.parameter->set_dtype(held.values.dtype());
+    held.parameter->adopt_data(held.values);
   }
 }
+
+void ResidentValues::drop_resident() { held_.clear(); }
 
 void ResidentValues::read(const autograd::Parameter& parameter, int64_t begin, View out) const {
   if (source_ != nullptr) {
     source_->read(parameter, begin, out);
     return;
   }
-  const auto found = resident_.find(parameter.name());
-  if (found == resident_.end()) {
+  const auto found = held_.find(parameter.name());
+  if (found == held_.end()) {
     initializer_.read(parameter, begin, out);
     return;
   }
-  const View values = found->second.view().reshape(Shape{parameter.numel()});
+  const View values = found->second.values.view().reshape(Shape{parameter.numel()});
   Context& context = Context::current();
   const View part = values.narrow(0, begin, out.numel());
   if (part.device().is_cuda()) {

@@ -1,6 +1,9 @@
 // zero/resident_values.h: the first values of a model that an engine takes over.
 #pragma once
 
+#include <map>
+#include <string>
+
 #include "nn/module.h"
 
 namespace zinc::zero {
@@ -10,14 +13,26 @@ namespace zinc::zero {
 class ResidentValues : public nn::WeightSource {
  public:
   ResidentValues(nn::Module& model, const nn::WeightSource* source, uint64_t seed);
-  bool contains(const autograd::Parameter&) const override { return true; }
+  std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override {
+    return parameter.shape();
+  }
   void read(const autograd::Parameter& parameter, int64_t begin, View out) const override;
-  void drop_resident() { resident_.clear(); }
+  // Where the engine could not be made, the parameters get back what they held.
+  ~ResidentValues() override;
+  ResidentValues(const ResidentValues&) = delete;
+  ResidentValues& operator=(const ResidentValues&) = delete;
+  void drop_resident();
 
  private:
+  struct Held {
+    nn::Parameter* parameter;
+    Tensor values;     // undefined: lost
+    std::string loss;  // Parameter::loss_of_data()
+  };
+
   const nn::WeightSource* source_;
   nn::InitializerSource initializer_;
-  nn::StateDict resident_;
+  std::map<std::string, Held> held_;
 };
 
 }  // namespace zinc::zero

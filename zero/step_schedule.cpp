@@ -193,8 +193,9 @@ void ScheduleCursor::advance(ScheduleAction action, ParameterIndex parameter) {
   require((*entries_)[next_] == actual, "the model left its recorded ", phase_,
           " schedule at entry ", next_, ": ", describe(actual), " instead of ",
           describe((*entries_)[next_]),
-          "; a model whose control flow changes from step to step needs \"zinc\": "
-          "{\"dynamic_model\": true}");
+          "; a model whose control flow changes from step to step needs "
+          "EngineOptions::dynamic_model: zinc::initialize(model, config, world, {.dynamic_model = "
+          "true})");
   ++next_;
 }
 

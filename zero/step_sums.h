@@ -15,9 +15,12 @@ namespace zinc::zero {
 class StepSums {
  public:
   // All must outlive this; `verdict` null: the host reads each loss at once.
-  StepSums(LossReduction reduction, const Strategy& strategy, DeviceVerdict* verdict,
+  StepSums(const EngineConfig& config, const Strategy& strategy, DeviceVerdict* verdict,
            comm::World& world)
-      : totals_(reduction), strategy_(strategy), verdict_(verdict), world_(world) {}
+      : totals_(config.gradient.loss_reduction, config.loss_divisor()),
+        strategy_(strategy),
+        verdict_(verdict),
+        world_(world) {}
 
   const LossTotals& totals() const { return totals_; }
   // One micro-batch of this rank: its summed loss, f32.

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "autograd/parameter.h"
@@ -16,6 +17,7 @@
 #include "core/context.h"
 #include "nn/module.h"
 #include "optim/optimizer.h"
+#include "tensor/tensor.h"
 #include "zero/parameter_shards.h"
 #include "zero/shard_group.h"
 #include "zero/state_split.h"
@@ -94,6 +96,10 @@ class WeightStore {
   // Anything that is spread over the ranks as slices() are.
   virtual void read_owned(ParameterIndex parameter, const OwnedValues& values, View out) = 0;
   virtual void write_master(ParameterIndex parameter, ConstView values) = 0;
+
+  // The model's own values, whole, and with them the memory they lie in; the store is at its end.
+  // Empty where they are sharded.
+  virtual std::vector<std::pair<autograd::Parameter*, Tensor>> hand_over() { return {}; }
 
   // Of the model's own weights, where they lie in swap space.
   virtual SwapTraffic swap_traffic() const { return {}; }

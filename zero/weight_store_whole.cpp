@@ -101,6 +101,21 @@ class WholeWeights : public WeightStore {
     context_.compute()->synchronize();
   }
 
+  std::vector<std::pair<autograd::Parameter*, Tensor>> hand_over() override {
+    std::vector<std::pair<autograd::Parameter*, Tensor>> values;
+    for (const ShardGroup& group : groups_) {
+      const auto arena =
+          std::make_shared<Block>(std::move(arenas_[static_cast<size_t>(group.index())]));
+      const View all(arena->data(), group.dtype(), Shape{group.numel()}, context_.device());
+      for (const Placement& placement : group.placements()) {
+        const View own = all.narrow(0, placement.offset, placement.parameter->numel());
+        values.emplace_back(placement.parameter,
+                            Tensor::wrap(own.reshape(placement.parameter->shape()), arena));
+      }
+    }
+    return values;
+  }
+
  private:
   Event publish(std::span<const ShardGroup> groups, const std::vector<Event>& updated) {
     if (!options_.shard_optimizer) return {};

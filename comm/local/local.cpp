@@ -161,18 +161,20 @@ void run_ranks(std::vector<std::unique_ptr<Communicator>> communicators,
       std::unique_ptr<CpuBinding> binding;
       if (options.bind_threads && share.exclusive)
         binding = std::make_unique<CpuBinding>(share.cpus);
-      ContextOptions context = context_options(options, rank, static_cast<int>(share.cpus.size()));
+      const auto num_cpus = static_cast<int>(share.cpus.size());
+      ContextOptions context = context_options(options, rank, num_cpus);
       if (!options.rank_traces.empty()) {
         context.trace = options.rank_traces.at(static_cast<size_t>(rank));
       }
-      world = std::make_unique<World>(RankInfo{.rank = rank,
-                                               .size = size,
-                                               .local_rank = rank,
-                                               .local_size = size,
-                                               .source = "threads"},
-                                      std::move(communicator),
-                                      std::make_unique<Context>(std::move(context)),
-                                      std::move(binding), options.device_collectives);
+      world = std::make_unique<World>(
+          RankInfo{.rank = rank,
+                   .size = size,
+                   .local_rank = rank,
+                   .local_size = size,
+                   .source = "threads"},
+          std::move(communicator), std::make_unique<Context>(std::move(context)),
+          std::move(binding), options.device_collectives,
+          std::make_unique<ContextRecipe>(ContextRecipe{options, num_cpus}));
       body(*world);
     } catch (...) {
       failure.keep(rank);

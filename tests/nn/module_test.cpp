@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/context.h"
+#include "core/error.h"
 
 namespace zinc::nn {
 namespace module_test {
@@ -94,6 +95,36 @@ TEST(Module, TrainingModeReachesEveryModule) {
   for (Module* module : tree.modules()) EXPECT_FALSE(module->is_training());
   tree.train();
   for (Module* module : tree.modules()) EXPECT_TRUE(module->is_training());
+}
+
+TEST(Module, LoadsItsOwnStateDict) {
+  Context context({.seed = 3});
+  const ContextScope scope(context);
+  Tree tree;
+  const StateDict own = tree.state_dict();
+  const auto before = own.at("first.weight").to_vector<float>();
+  EXPECT_TRUE(tree.load_state_dict(tree.state_dict()).ok());
+  EXPECT_EQ(tree.state_dict().at("first.weight").to_vector<float>(), before);
+}
+
+TEST(Module, LostValues_AreToldByName_UntilOthersAreLoaded) {
+  Context context({.seed = 3});
+  const ContextScope scope(context);
+  Tree tree;
+  Tree other;
+  for (Parameter* parameter : tree.parameters()) parameter->lose_data("the cat ate them");
+  try {
+    tree.state_dict();
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(error.what(), "parameter 'scale': its values are gone: the cat ate them");
+  }
+  EXPECT_TRUE(tree.load_state_dict(other.state_dict()).ok());
+  EXPECT_EQ(tree.h[0].weight.data().to_vector<float>(),
+            other.h[0].weight.data().to_vector<float>());
+  tree.last.lose_data("again");
+  tree.load(InitializerSource(7));
+  EXPECT_TRUE(tree.last.has_data());
 }
 
 TEST(Module, StateDictRoundTripsAndReportsWhatDoesNotFit) {

@@ -69,7 +69,18 @@ TEST(Config, ValuesThatCannotBeUsedTogetherOrAtAll_AreProblems) {
            Row{R"("scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 0}})",
                "WarmupLR: warm-up steps must be positive, got 0"},
            Row{R"("scheduler": {"type": "StepLR", "params": {"step_size": 9007199254740993}})",
-               "StepLR: at most 2^53 steps can be counted, got 9007199254740993"},
+               "scheduler.params.step_size must be at most 1000000000000000, not 9007199254740993"},
+           Row{R"("aio": {"block_size": 9223372036854771712})",
+               "aio.block_size must be between 4096 and 1073741824, not 9223372036854771712"},
+           Row{R"("zero_optimization": {"sub_group_size": 9223372036854775807})",
+               "zero_optimization.sub_group_size must be at most 1000000000000000, not "
+               "9223372036854775807"},
+           Row{R"("zero_optimization": {"stage": 3, "offload_param": {"buffer_count": 65537}})",
+               "zero_optimization.offload_param.buffer_count must be between 1 and 65536, not "
+               "65537"},
+           Row{R"("fp16": {"enabled": true, "loss_scale": "often"})",
+               "fp16.loss_scale must be a number of at least 0, not \"often\""},
+           Row{R"("zinc": {"seed": -1})", "zinc.seed must be an integer between 0 and 2^64 - 1"},
            Row{R"("fp16": {"enabled": true, "loss_scale": 1e300})",
                "loss scale: a static scale must lie in (0, 2^126], got 1e+300"},
            Row{R"("zinc": {"comm_deadline_seconds": 1e300})", "zinc.comm_deadline_seconds must"},
@@ -232,11 +243,114 @@ TEST(Config, RefusedKeysSayWhyAndLoadAtTheirOffValue) {
   EXPECT_NE(problems_of(with(R"("prescale_gradients": true)")).find("native"), std::string::npos);
 }
 
+// Of a key without effect.
+std::string on_value(KeyValue kind) {
+  switch (kind) {
+    case KeyValue::integer:
+      return "7";
+    case KeyValue::text:
+      return "\"x\"";
+    case KeyValue::block:
+      return "{\"x\": 1}";
+    default:
+      return "true";
+  }
+}
+
+// A file that holds one key, whatever block it is in.
+std::string holding(std::string_view path, const std::string& value) {
+  std::string text = concat("\"", path.substr(path.rfind('.') + 1), "\": ", value);
+  for (std::string_view rest = path; rest.find('.') != std::string_view::npos;) {
+    rest = rest.substr(0, rest.rfind('.'));
+    text = concat("\"", rest.substr(rest.rfind('.') + 1), "\": {", text, "}");
+  }
+  return with(text);
+}
+
+TEST(Config, KeysWithoutEffect_AreOfTheirTypeAndSaySo) {
+  int checked = 0;
+  for (const KeyInfo& key : config_keys()) {
+    if (key.key_class != KeyClass::no_effect) continue;
+    ASSERT_NE(key.value, KeyValue::checked_elsewhere) << key.path;
+    const Config config = parse(holding(key.path, on_value(key.value)));
+    ASSERT_EQ(config.notices.size(), 1u) << key.path;
+    EXPECT_EQ(config.notices[0], concat(key.path, " has no effect: ", key.note));
+    const std::string wrong = key.value == KeyValue::text ? "true" : "\"AUTO\"";
+    EXPECT_NE(problems_of(holding(key.path, wrong)).find(concat(key.path, " must be ")),
+              std::string::npos)
+        << key.path;
+    for (const char* open : {"null", "\"auto\""}) {
+      EXPECT_TRUE(parse(holding(key.path, open)).notices.empty()) << key.path;
+    }
+    ++checked;
+  }
+  EXPECT_GE(checked, 50);
+}
+
+TEST(Config, ADeprecatedBlockLosesWhereBothStand) {
+  for (const char* both : {R"("bf16": {"enabled": true}, "bfloat16": {"enabled": false})",
+                           R"("bfloat16": {"enabled": false}, "bf16": {"enabled": true})"}) {
+    const Config config = parse(with(both));
+    EXPECT_EQ(config.engine.precision.dtype, DType::bf16) << both;
+    ASSERT_EQ(config.notices.size(), 2u);
+    EXPECT_EQ(config.notices[1], "bfloat16 is ignored, because bf16 is there");
+  }
+  EXPECT_EQ(parse(with(R"("bfloat16": {"enabled": true})")).engine.precision.dtype, DType::bf16);
+  EXPECT_EQ(parse(with(R"("zero_optimization": {"stage3_max_live_parameters": 5,
+                          "max_live_parameters": 7})"))
+                .engine.zero.max_live_parameters,
+            5);
+  EXPECT_EQ(
+      parse(with(R"("aio": {"thread_count": 3, "intra_op_parallelism": 5})")).engine.aio.threads,
+      5);
+}
+
+TEST(Config, ALossScaleMayStandInQuotes) {
+  const auto scale = [](const std::string& value) {
+    return parse(with(concat(R"("fp16": {"enabled": true, "loss_scale": )", value, "}")))
+        .engine.precision.loss_scale;
+  };
+  EXPECT_TRUE(scale("\"0\"").dynamic);
+  EXPECT_FALSE(scale("\"128\"").dynamic);
+  EXPECT_EQ(scale("\"128\"").static_scale, 128.0);
+  EXPECT_EQ(scale("\"1e3\"").static_scale, 1000.0);
+}
+
+TEST(Config, FlagsThatTheSchedulerIgnores_AreProblems) {
+  const auto says = [](const std::string& type, const std::string& params, const Overrides& flags) {
+    return problems_of(
+        with(concat(R"("scheduler": {"type": ")", type, R"(", "params": {)", params, "}}")), 1,
+        flags);
+  };
+  for (const char* type : {"StepLR", "OneCycle", "LRRangeTest"}) {
+    EXPECT_EQ(says(type, "", {.warmup_steps = 5}),
+              concat("--warmup-steps 5 has no effect with scheduler.type \"", type,
+                     "\": it has no warm-up; leave the flag out"));
+  }
+  EXPECT_EQ(says("OneCycle", "", {.lr = 0.5}),
+            "--lr 0.5 has no effect with scheduler.type \"OneCycle\": set "
+            "scheduler.params.cycle_min_lr and cycle_max_lr");
+  EXPECT_EQ(says("LRRangeTest", "", {.lr = 0.5}),
+            "--lr 0.5 has no effect with scheduler.type \"LRRangeTest\": set "
+            "scheduler.params.lr_range_test_min_lr");
+  EXPECT_EQ(says("WarmupLR", R"("warmup_max_lr": 0.25)", {.lr = 0.5}),
+            "--lr 0.5 has no effect with scheduler.type \"WarmupLR\": "
+            "scheduler.params.warmup_max_lr is 0.25; set it to \"auto\"");
+  EXPECT_EQ(says("WarmupDecayLR", R"("total_num_steps": 9)", {.lr = 0.5}),
+            "--lr 0.5 has no effect with scheduler.type \"WarmupDecayLR\": "
+            "scheduler.params.warmup_max_lr is 0.001; set it to \"auto\"");
+  const std::string none = "no problem";
+  EXPECT_EQ(says("WarmupLR", "", {.lr = 0.5, .warmup_steps = 5}), none);
+  EXPECT_EQ(says("WarmupLR", R"("warmup_max_lr": "auto")", {.lr = 0.5}), none);
+  EXPECT_EQ(says("WarmupCosineLR", R"("total_num_steps": 9)", {.lr = 0.5, .warmup_steps = 5}),
+            none);
+  EXPECT_EQ(says("constant", "", {.lr = 0.5, .warmup_steps = 5}), none);
+}
+
 TEST(Config, EveryKeyOfTheTableIsOfItsClass) {
   for (const KeyInfo& key : config_keys()) {
     if (key.path.find('.') != std::string_view::npos) continue;
-    const std::string on =
-        key.path.starts_with("zero") || key.path == "amp" ? "true" : "{\"x\": 1}";
+    const std::string on = key.key_class == KeyClass::refused ? "{\"x\": 1}" : on_value(key.value);
     if (key.key_class == KeyClass::refused) {
       EXPECT_NE(problems_of(with(concat("\"", key.path, "\": ", on))).find(key.path),
                 std::string::npos)

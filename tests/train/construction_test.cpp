@@ -68,8 +68,8 @@ class Watched : public nn::WeightSource {
  public:
   Watched(const nn::WeightSource& source, Context& context)
       : source_(source), context_(context), heap_before_(heap_bytes()) {}
-  bool contains(const autograd::Parameter& parameter) const override {
-    return source_.contains(parameter);
+  std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override {
+    return source_.shape_of(parameter);
   }
   void read(const autograd::Parameter& parameter, int64_t begin, View out) const override {
     EXPECT_LE(out.numel(), kPiece) << parameter.name();

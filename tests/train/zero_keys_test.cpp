@@ -299,7 +299,7 @@ TEST(ZeroKeys, WithoutEffect_ChangeNothing) {
     const std::string reference = json_of(whole_plan(without, true));
     if (!runs.contains(plain)) runs.emplace(plain, trained(without));
     int loaded = 0;
-    for (const char* value : {"true", "false", "2", "3"}) {
+    for (const char* value : {"true", "false", "2", "3", "{\"x\": 1}", "{\"x\": 2}"}) {
       std::optional<Config> config;
       try {
         config = config_with(members(path, value));

@@ -174,6 +174,7 @@ TEST(SkippedGroup, OfARecordedSchedule_IsNamedByTheRankThatLeftIt) {
     FAIL() << "nothing was thrown";
   } catch (const InvalidArgument& error) {
     EXPECT_THAT(error.what(), HasSubstr("use of third.weight instead of use of second.weight"));
+    EXPECT_THAT(error.what(), HasSubstr("needs EngineOptions::dynamic_model: "));
   }
 }
 

@@ -10,15 +10,16 @@
 
 namespace zinc::zero::test {
 
-// f16: the first steps overflow, so that skipped steps are met too. Small parameters persist,
-// nothing else stays gathered.
+// f16: the first steps of a tiny GPT-2 overflow, so that skipped steps are met too. Small
+// parameters persist, nothing else stays gathered.
 inline EngineConfig training_config(int64_t accumulation, DType dtype, ReduceSchedule schedule) {
   EngineConfig config;
   config.batch.micro_batch = 2;
   config.batch.accumulation = accumulation;
   config.precision.dtype = dtype;
   config.precision.check_overflow = dtype != DType::f32;
-  if (dtype == DType::f16) config.precision.loss_scale = {.dynamic = true};
+  if (dtype == DType::f16)
+    config.precision.loss_scale = {.dynamic = true, .initial_scale_power = 21};
   config.gradient.clipping = 0.5;
   if (accumulation > 1) config.gradient.reduce_schedule = schedule;
   config.optimizer.hyper = {.lr = 1e-2, .weight_decay = 0.1};

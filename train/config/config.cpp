@@ -1,7 +1,6 @@
 #include "train/config/config.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cmath>
 #include <tuple>
@@ -12,6 +11,7 @@
 #include "optim/loss_scaler.h"
 #include "optim/schedule.h"
 #include "train/config/fields.h"
+#include "train/config/scheduler_keys.h"
 #include "train/json/parser.h"
 
 namespace zinc::train {
@@ -20,27 +20,18 @@ namespace {
 // Products of the first two and any number of ranks stay within int64.
 constexpr int64_t kLargestBatch = 1'000'000;
 constexpr int64_t kLargestTotal = 1'000'000'000'000;
-
-std::string lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
-// The file's value where it is fixed, else the flag's; both, and different, is a problem.
-template <class T>
-std::optional<T> settle(const std::optional<T>& file, const std::optional<T>& flag,
-                        std::string_view key, std::string_view option, Findings& findings) {
-  if (file && flag && *file != *flag) {
-    findings.problem(concat(option, " ", *flag, " contradicts ", key, " ", *file,
-                            " of the file; change one of them, or set the key to \"auto\""));
-  }
-  return file ? file : flag;
-}
+constexpr int64_t kMostBuffers = 65'536;
 
 class Reader {
  public:
-  Reader(const json::Value& root, int64_t world_size, const Overrides& flags)
-      : world_(world_size), flags_(flags), top_(&root, "", findings_) {}
+  Reader(const json::Value& root, int64_t world_size, const Overrides& flags,
+         const RankDefaults& defaults)
+      : world_(world_size), flags_(flags), top_(&root, "", findings_) {
+    config_.seed = defaults.seed;
+    config_.num_threads = defaults.num_threads;
+    config_.device_memory_limit = defaults.device_memory_limit;
+    config_.comm_deadline = defaults.comm_deadline;
+  }
 
   Config read() {
     read_batches();
@@ -140,7 +131,13 @@ void Reader::read_precision() {
   zero::PrecisionConfig& precision = config_.engine.precision;
   Fields fp16(top_.block("fp16"), "fp16", findings_);
   const json::Value* bf16_block = top_.block("bf16");
-  if (const json::Value* old = top_.deprecated("bfloat16", "bf16")) bf16_block = old;
+  if (const json::Value* old = top_.deprecated("bfloat16", "bf16"); old != nullptr) {
+    if (bf16_block == nullptr) {
+      bf16_block = old;
+    } else {
+      findings_.notice("bfloat16 is ignored, because bf16 is there");
+    }
+  }
   Fields bf16(bf16_block, "bf16", findings_);
   const auto use_fp16 = fp16.boolean("enabled");
   const auto use_bf16 = bf16.boolean("enabled");
@@ -178,7 +175,7 @@ void Reader::read_precision() {
 
 void Reader::read_loss_scale(Fields& fp16) {
   optim::LossScaleConfig& scale = config_.engine.precision.loss_scale;
-  const double fixed = fp16.number("loss_scale", 0.0).value_or(0.0);
+  const double fixed = fp16.number_or_text("loss_scale", 0.0).value_or(0.0);
   scale.dynamic = fixed == 0.0;
   if (!scale.dynamic) scale.static_scale = fixed;
   scale.initial_scale_power =
@@ -199,7 +196,7 @@ void Reader::read_optimizer() {
   const json::Value* block = top_.block("optimizer");
   Fields fields(block, "optimizer", findings_);
   const json::Value* type = fields.find("type");
-  const std::string name = lower(fields.text("type").value_or("AdamW"));
+  const std::string name = lower_case(fields.text("type").value_or("AdamW"));
   Fields params(fields.block("params"), "optimizer.params", findings_);
   const bool decoupled = params.boolean("adam_w_mode").value_or(true);
   if (name == "adam" || name == "adamw" || name == "fusedadam" || name == "cpuadam") {
@@ -243,85 +240,8 @@ void Reader::read_optimizer() {
 }
 
 void Reader::read_schedule() {
-  optim::ScheduleConfig& schedule = config_.engine.schedule;
-  const json::Value* block = top_.block("scheduler");
-  Fields fields(block, "scheduler", findings_);
-  const std::optional<std::string> type = fields.text("type");
-  Fields params(fields.block("params"), "scheduler.params", findings_);
-  const auto warmup = [&](std::string_view key, int64_t fallback) {
-    schedule.warmup_steps = settle(params.integer(key, 0), flags_.warmup_steps,
-                                   concat("scheduler.params.", key), "--warmup-steps", findings_)
-                                .value_or(fallback);
-  };
-  const auto total = [&](std::string_view key) {
-    schedule.total_steps = params.integer(key, 1);
-    if (!schedule.total_steps) schedule.total_steps = flags_.total_steps;
-  };
-  const auto shape = [&] {
-    const auto index = params.choice("warmup_type", {"log", "linear"});
-    schedule.warmup_shape =
-        index.value_or(0) == 0 ? optim::WarmupShape::log : optim::WarmupShape::linear;
-  };
-  const std::string name = lower(type.value_or("constant"));
-  using Kind = optim::ScheduleKind;
-  if (name == "constant") {
-    schedule.kind = Kind::constant;
-    schedule.warmup_steps = flags_.warmup_steps.value_or(0);
-  } else if (name == "linear" || name == "cosine") {
-    schedule.kind = name == "linear" ? Kind::linear : Kind::cosine;
-    warmup("warmup_steps", 0);
-    total("total_steps");
-    schedule.min_lr = params.number("min_lr", 0.0).value_or(0.0);
-  } else if (name == "steplr") {
-    schedule.kind = Kind::step_lr;
-    schedule.step_size = params.integer("step_size", 1).value_or(1000);
-    schedule.gamma = params.number("gamma", 0.0).value_or(0.1);
-  } else if (name == "warmuplr" || name == "warmupdecaylr") {
-    schedule.kind = name == "warmuplr" ? Kind::warmup_lr : Kind::warmup_decay_lr;
-    warmup("warmup_num_steps", 1000);
-    shape();
-    schedule.warmup_min_lr = params.number("warmup_min_lr", 0.0).value_or(0.0);
-    schedule.warmup_max_lr = params.number("warmup_max_lr", 0.0);
-    if (!schedule.warmup_max_lr && params.is_auto("warmup_max_lr")) {
-      schedule.warmup_max_lr = config_.engine.optimizer.hyper.lr;
-    }
-    if (schedule.kind == Kind::warmup_decay_lr) total("total_num_steps");
-  } else if (name == "warmupcosinelr") {
-    schedule.kind = Kind::warmup_cosine_lr;
-    warmup("warmup_num_steps", 1000);
-    shape();
-    total("total_num_steps");
-    schedule.warmup_min_ratio = params.number("warmup_min_ratio", 0.0, 1.0).value_or(0.0);
-    schedule.cosine_min_ratio = params.number("cos_min_ratio", 0.0, 1.0).value_or(1e-4);
-  } else if (name == "onecycle") {
-    schedule.kind = Kind::one_cycle;
-    schedule.cycle_min_lr = params.number("cycle_min_lr", 0.0).value_or(0.0);
-    schedule.cycle_max_lr = params.number("cycle_max_lr", 0.0).value_or(0.001);
-    schedule.decay_lr_rate = params.number("decay_lr_rate", 0.0).value_or(0.0);
-    schedule.cycle_first_step_size = params.integer("cycle_first_step_size", 1).value_or(2000);
-    schedule.cycle_second_step_size = params.integer("cycle_second_step_size", 1);
-    schedule.cycle_first_stair_count = params.integer("cycle_first_stair_count", 0).value_or(0);
-    schedule.cycle_second_stair_count = params.integer("cycle_second_stair_count", 0);
-    schedule.decay_step_size = params.integer("decay_step_size", 0).value_or(0);
-    schedule.cycle_momentum = params.boolean("cycle_momentum").value_or(true);
-    schedule.cycle_min_mom = params.number("cycle_min_mom", 0.0, 1.0).value_or(0.8);
-    schedule.cycle_max_mom = params.number("cycle_max_mom", 0.0, 1.0).value_or(0.9);
-    schedule.decay_mom_rate = params.number("decay_mom_rate", 0.0).value_or(0.0);
-  } else if (name == "lrrangetest") {
-    schedule.kind = Kind::lr_range_test;
-    schedule.range_test_min_lr = params.number("lr_range_test_min_lr", 0.0).value_or(1e-3);
-    schedule.range_test_step_size = params.integer("lr_range_test_step_size", 1).value_or(2000);
-    schedule.range_test_step_rate = params.number("lr_range_test_step_rate", 0.0).value_or(1.0);
-    schedule.range_test_staircase = params.boolean("lr_range_test_staircase").value_or(false);
-  } else {
-    findings_.problem(*fields.find("type"),
-                      concat("scheduler.type \"", *type,
-                             "\" is not known; there are constant, linear, cosine, StepLR, "
-                             "WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle and LRRangeTest"));
-  }
-  static_cast<void>(params.find("last_batch_iteration"));
-  params.finish();
-  fields.finish();
+  config_.engine.schedule =
+      read_scheduler(top_.block("scheduler"), flags_, config_.engine.optimizer.hyper.lr, findings_);
 }
 
 void Reader::read_zero() {
@@ -378,9 +298,9 @@ void Reader::read_offload(const json::Value* block, std::string path, Offloaded 
   const auto device = fields.choice("device", {"none", "cpu", "nvme"});
   if (device) offload.device = static_cast<zero::OffloadDevice>(*device);
   offload.nvme_path = fields.text("nvme_path").value_or("");
-  offload.buffer_count = fields.integer("buffer_count", 1).value_or(offload.buffer_count);
-  if (what != Offloaded::inputs) {
-    offload.pin_memory = fields.boolean("pin_memory").value_or(offload.pin_memory);
+  if (what != Offloaded::optimizer) {
+    offload.buffer_count =
+        fields.integer("buffer_count", 1, kMostBuffers).value_or(offload.buffer_count);
   }
   if (what == Offloaded::parameters) {
     offload.buffer_size = fields.integer("buffer_size", 1).value_or(offload.buffer_size);
@@ -388,7 +308,6 @@ void Reader::read_offload(const json::Value* block, std::string path, Offloaded 
   } else if (what == Offloaded::optimizer) {
     offload.pipeline_read = fields.boolean("pipeline_read").value_or(false);
     offload.pipeline_write = fields.boolean("pipeline_write").value_or(false);
-    offload.fast_init = fields.boolean("fast_init").value_or(false);
     offload.ratio = fields.number("ratio", 0.0, 1.0).value_or(1.0);
   }
   fields.finish();
@@ -399,9 +318,11 @@ void Reader::read_aio() {
   zero::AioConfig& aio = config_.engine.aio;
   const json::Value* block = top_.block("aio");
   Fields fields(block, "aio", findings_);
-  aio.block_size = fields.integer("block_size", 4096).value_or(aio.block_size);
+  aio.block_size =
+      fields.integer("block_size", 4096, zero::kLargestAioBlock).value_or(aio.block_size);
   aio.queue_depth = static_cast<int>(fields.integer("queue_depth", 1, 65536).value_or(8));
-  for (const char* key : {"intra_op_parallelism", "thread_count", "num_threads"}) {
+  // The last that is there holds.
+  for (const char* key : {"num_threads", "thread_count", "intra_op_parallelism"}) {
     const auto threads = fields.integer(key, 1, 1024);
     if (threads) aio.threads = static_cast<int>(*threads);
   }
@@ -467,10 +388,8 @@ void Reader::read_monitors() {
 
 void Reader::read_own() {
   Fields own(top_.block("zinc"), "zinc", findings_);
-  const auto seed = own.integer("seed", 0);
-  const auto flag = flags_.seed ? std::optional(static_cast<int64_t>(*flags_.seed)) : std::nullopt;
-  config_.seed =
-      static_cast<uint64_t>(settle(seed, flag, "zinc.seed", "--seed", findings_).value_or(1234));
+  config_.seed = settle(own.unsigned_integer("seed"), flags_.seed, "zinc.seed", "--seed", findings_)
+                     .value_or(config_.seed);
   if (own.choice("determinism", {"run", "world"}).value_or(0) == 1) {
     config_.engine.determinism = zero::Determinism::world;
   }
@@ -518,8 +437,9 @@ void Reader::read_own() {
   }
   config_.engine.precision.max_consecutive_skips =
       own.integer("max_consecutive_skips", 1).value_or(100);
-  config_.num_threads = static_cast<int>(own.integer("num_threads", 0, 4096).value_or(0));
-  config_.device_memory_limit = own.bytes("device_memory_limit");
+  config_.num_threads =
+      static_cast<int>(own.integer("num_threads", 0, 4096).value_or(config_.num_threads));
+  if (const auto limit = own.bytes("device_memory_limit")) config_.device_memory_limit = limit;
   config_.engine.cuda_graph = own.boolean("cuda_graph").value_or(false);
   config_.engine.overlap_update = own.boolean("overlap_update");
   config_.engine.verify_swap = own.boolean("verify_swap").value_or(true);
@@ -527,8 +447,9 @@ void Reader::read_own() {
     config_.notices.push_back(
         "zinc.verify_swap is false: bytes that a disk gives back changed are not noticed");
   }
-  const double seconds = own.number("comm_deadline_seconds", 0.001, 1e9).value_or(600.0);
-  config_.comm_deadline = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000.0));
+  if (const auto seconds = own.number("comm_deadline_seconds", 0.001, 1e9)) {
+    config_.comm_deadline = std::chrono::milliseconds(static_cast<int64_t>(*seconds * 1000.0));
+  }
   config_.trace = own.text("trace").value_or("");
   own.finish();
 }
@@ -555,8 +476,8 @@ void Reader::check_that_it_can_be_built() {
 
 }  // namespace
 
-Config parse_config(std::string text, std::string name, int64_t world_size,
-                    const Overrides& flags) {
+Config parse_config(std::string text, std::string name, int64_t world_size, const Overrides& flags,
+                    const RankDefaults& defaults) {
   json::Value root;
   try {
     root = json::parse(std::move(text), std::move(name), json::ParseOptions::config());
@@ -564,10 +485,11 @@ Config parse_config(std::string text, std::string name, int64_t world_size,
     throw ConfigError(error.what());
   }
   if (!root.is_object()) throw ConfigError("a configuration must be a JSON object");
-  return Reader(root, world_size, flags).read();
+  return Reader(root, world_size, flags, defaults).read();
 }
 
-Config load_config(const std::string& path, int64_t world_size, const Overrides& flags) {
+Config load_config(const std::string& path, int64_t world_size, const Overrides& flags,
+                   const RankDefaults& defaults) {
   json::Value root;
   try {
     root = json::parse_file(path, json::ParseOptions::config());
@@ -578,7 +500,7 @@ Config load_config(const std::string& path, int64_t world_size, const Overrides&
     throw ConfigError(concat("there is no configuration file '", path, "'"));
   }
   if (!root.is_object()) throw ConfigError(concat(path, ": a configuration must be an object"));
-  return Reader(root, world_size, flags).read();
+  return Reader(root, world_size, flags, defaults).read();
 }
 
 }  // namespace zinc::train

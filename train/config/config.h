@@ -31,6 +31,14 @@ struct Overrides {
   std::optional<int64_t> hidden_size;   // of the model: for bucket sizes that are "auto"
 };
 
+// Values of keys that the file leaves out.
+struct RankDefaults {
+  uint64_t seed = 1234;
+  int num_threads = 0;
+  std::optional<int64_t> device_memory_limit;
+  std::chrono::milliseconds comm_deadline{10 * 60 * 1000};
+};
+
 // tensorboard, csv_monitor
 struct MonitorConfig {
   bool enabled = false;
@@ -46,8 +54,8 @@ struct Config {
   bool dump_state = false;
   // --- zinc's own, under "zinc"
   uint64_t seed = 1234;
-  int num_threads = 0;                                      // per rank; 0: cores / local ranks
-  std::optional<int64_t> device_memory_limit;               // bytes of the device tier
+  int num_threads = 0;                         // per rank; 0: the processors of the rank
+  std::optional<int64_t> device_memory_limit;  // bytes of the device tier
   std::chrono::milliseconds comm_deadline{10 * 60 * 1000};  // of one collective
 
   std::string trace;  // file of the trace; empty: none
@@ -57,10 +65,11 @@ struct Config {
 };
 
 // Throws IoError where the file cannot be read, ConfigError where it is wrong or absent.
-Config load_config(const std::string& path, int64_t world_size, const Overrides& flags = {});
+Config load_config(const std::string& path, int64_t world_size, const Overrides& flags = {},
+                   const RankDefaults& defaults = {});
 // `name` stands in messages.
 Config parse_config(std::string text, std::string name, int64_t world_size,
-                    const Overrides& flags = {});
+                    const Overrides& flags = {}, const RankDefaults& defaults = {});
 
 // The configuration as a file that loads to the same values, nothing left open.
 std::string resolved_json(const Config& config, int64_t world_size);
@@ -74,10 +83,13 @@ enum class KeyClass : uint8_t {
   deprecated,  // accepted under its old name
 };
 std::string_view name_of(KeyClass key_class);
+// What a key without an effect holds; those with one are checked where they are read.
+enum class KeyValue : uint8_t { checked_elsewhere, boolean, integer, text, block };
 struct KeyInfo {
   std::string_view path;  // "zero_optimization.stage"
   KeyClass key_class = KeyClass::works;
   std::string_view note;  // what it does, or why not
+  KeyValue value = KeyValue::checked_elsewhere;
 };
 const std::vector<KeyInfo>& config_keys();
 // The table of docs/config.md, in Markdown.

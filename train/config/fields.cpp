@@ -29,6 +29,23 @@ const KeyInfo* find_key(std::string_view path) {
   return nullptr;
 }
 
+// Empty where the value is of the key's kind.
+std::string_view wanted_instead(const json::Value& value, KeyValue kind) {
+  switch (kind) {
+    case KeyValue::checked_elsewhere:
+      return {};
+    case KeyValue::boolean:
+      return value.is_bool() ? "" : "true or false";
+    case KeyValue::integer:
+      return value.is_integer() ? "" : "an integer";
+    case KeyValue::text:
+      return value.is_string() ? "" : "a string";
+    case KeyValue::block:
+      return value.is_object() ? "" : "an object";
+  }
+  return {};
+}
+
 // Names of keys directly under `block`.
 std::vector<std::string> keys_under(std::string_view block) {
   std::vector<std::string> names;
@@ -46,6 +63,11 @@ std::vector<std::string> keys_under(std::string_view block) {
 }
 
 }  // namespace
+
+std::string lower_case(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
 
 void Findings::problem(const json::Value& at, std::string_view message) {
   if (at.source() == nullptr) {
@@ -110,15 +132,27 @@ std::optional<int64_t> Fields::integer(std::string_view key, int64_t min, int64_
   if (!number) {
     findings_.problem(*value, concat(path_of(key), " must be an integer"));
   } else if (*number < min || *number > max) {
-    const bool open = max == std::numeric_limits<int64_t>::max();
+    const bool open = max == kLargestCount;
     findings_.problem(
         *value,
-        open ? concat(path_of(key), " must be at least ", min, ", not ", *number)
-             : concat(path_of(key), " must be between ", min, " and ", max, ", not ", *number));
+        !open ? concat(path_of(key), " must be between ", min, " and ", max, ", not ", *number)
+        : *number < min ? concat(path_of(key), " must be at least ", min, ", not ", *number)
+                        : concat(path_of(key), " must be at most ", max, ", not ", *number));
   } else {
     return number;
   }
   return std::nullopt;
+}
+
+std::optional<uint64_t> Fields::unsigned_integer(std::string_view key) {
+  const json::Value* value = find(key);
+  if (value == nullptr) return std::nullopt;
+  const std::optional<uint64_t> number =
+      value->is_number() ? value->as_number().to_uint64() : std::nullopt;
+  if (!number) {
+    findings_.problem(*value, concat(path_of(key), " must be an integer between 0 and 2^64 - 1"));
+  }
+  return number;
 }
 
 std::optional<double> Fields::number(std::string_view key, double min, double max) {
@@ -138,6 +172,16 @@ std::optional<double> Fields::number(std::string_view key, double min, double ma
     return std::nullopt;
   }
   return number;
+}
+
+std::optional<double> Fields::number_or_text(std::string_view key, double min) {
+  const json::Value* value = find(key);
+  if (value == nullptr || !value->is_string()) return number(key, min);
+  const std::optional<json::Number> parsed = json::Number::parse(value->as_string());
+  if (parsed && parsed->to_double() >= min) return parsed->to_double();
+  findings_.problem(*value, concat(path_of(key), " must be a number of at least ", min, ", not \"",
+                                   value->as_string(), "\""));
+  return std::nullopt;
 }
 
 std::optional<std::string> Fields::text(std::string_view key) {
@@ -199,6 +243,13 @@ void Fields::sort_unknown(const json::Member& member) {
     const std::string hint = nearest.empty() ? "" : concat("; did you mean \"", nearest, "\"?");
     findings_.problem(
         member.value.source()->describe(member.key_span, concat("unknown key ", path, hint)));
+    return;
+  }
+  const bool open = member.value.is_null() || member.value.is_string("auto");
+  const std::string_view wanted = wanted_instead(member.value, info->value);
+  if (!open && !wanted.empty()) {
+    findings_.problem(member.value,
+                      concat(path, " must be ", wanted, ", not ", name_of(member.value.kind())));
     return;
   }
   if (is_off(member.value)) return;

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/error.h"
 #include "train/json/value.h"
 
 namespace zinc::train {
@@ -29,6 +30,10 @@ class Findings {
   std::vector<std::string> notices_;
 };
 
+// Of elements, bytes, steps: more than any machine has, and small enough for sums and products with
+// sizes of elements to stay within int64.
+inline constexpr int64_t kLargestCount = 1'000'000'000'000'000;
+
 // One object of the file. Every key that is read is asked for by name; finish() sorts the others by
 // the table of config_keys(). "auto" counts as absent. A value of the wrong kind or outside its
 // range is a problem and counts as absent.
@@ -43,10 +48,12 @@ class Fields {
   bool has(std::string_view key) const;  // also "auto"
 
   std::optional<bool> boolean(std::string_view key);
-  std::optional<int64_t> integer(std::string_view key, int64_t min,
-                                 int64_t max = std::numeric_limits<int64_t>::max());
+  std::optional<int64_t> integer(std::string_view key, int64_t min, int64_t max = kLargestCount);
+  std::optional<uint64_t> unsigned_integer(std::string_view key);  // all 64 bits
   std::optional<double> number(std::string_view key, double min,
                                double max = std::numeric_limits<double>::max());
+  // The same, also of a number in quotes.
+  std::optional<double> number_or_text(std::string_view key, double min);
   std::optional<std::string> text(std::string_view key);
   // One of `choices`, by index.
   std::optional<size_t> choice(std::string_view key, const std::vector<std::string>& choices);
@@ -69,5 +76,18 @@ class Fields {
   Findings& findings_;
   std::set<std::string, std::less<>> asked_;
 };
+
+// The file's value where it is fixed, else the flag's; both, and different, is a problem.
+template <class T>
+std::optional<T> settle(const std::optional<T>& file, const std::optional<T>& flag,
+                        std::string_view key, std::string_view option, Findings& findings) {
+  if (file && flag && *file != *flag) {
+    findings.problem(concat(option, " ", *flag, " contradicts ", key, " ", *file,
+                            " of the file; change one of them, or set the key to \"auto\""));
+  }
+  return file ? file : flag;
+}
+
+std::string lower_case(std::string text);
 
 }  // namespace zinc::train

@@ -76,6 +76,7 @@ void write_schedule(json::Writer& json, const optim::ScheduleConfig& schedule) {
   };
   switch (schedule.kind) {
     case Kind::constant:
+      write_warmup(json, schedule, "warmup_steps");
       break;
     case Kind::linear:
     case Kind::cosine:
@@ -190,6 +191,7 @@ void write_gradients(json::Writer& json, const zero::EngineConfig& engine) {
   json.member("prescale_gradients", gradient.prescale);
   json.member("gradient_predivide_factor", gradient.predivide_factor);
   json.member("zero_allow_untested_optimizer", engine.zero.allow_untested_optimizer);
+  json.member("zero_force_ds_cpu_optimizer", engine.zero.force_cpu_optimizer);
 }
 
 void write_monitor(json::Writer& json, std::string_view key, const MonitorConfig& monitor) {

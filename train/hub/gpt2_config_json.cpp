@@ -42,10 +42,10 @@ nn::Gpt2Config parse_gpt2_config(const json::Value& root) {
   nn::Gpt2Config config;
   config.vocab_size = fields.integer("vocab_size", 50257);
   config.max_positions = fields.integer({"n_positions", "n_ctx", "max_position_embeddings"}, 1024);
-  config.hidden_size = fields.integer({"n_embd", "hidden_size"}, 768);
-  config.num_layers = fields.integer({"n_layer", "num_hidden_layers"}, 12);
-  config.num_heads = fields.integer({"n_head", "num_attention_heads"}, 12);
-  config.intermediate_size = fields.integer("n_inner", 0);
+  config.hidden_size = fields.integer({"n_embd", "hidden_size"}, 768, JsonFields::kWidest);
+  config.num_layers = fields.integer({"n_layer", "num_hidden_layers"}, 12, JsonFields::kMostLayers);
+  config.num_heads = fields.integer({"n_head", "num_attention_heads"}, 12, JsonFields::kWidest);
+  config.intermediate_size = fields.integer("n_inner", 0, JsonFields::kWidestInside);
   config.activation = parse_activation(fields.find("activation_function"));
   config.layer_norm_epsilon = fields.number("layer_norm_epsilon", 1e-5);
   config.embedding_dropout = fields.number("embd_pdrop", 0.1);

@@ -1,18 +1,11 @@
 #include "train/hub/json_fields.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "core/edit_distance.h"
 #include "core/error.h"
 
 namespace zinc::train {
-namespace {
-
-// Sizes of models are far below; products of a few of them stay within int64.
-constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();
-
-}  // namespace
 
 const json::Value* JsonFields::find(std::initializer_list<std::string_view> spellings) {
   const json::Value* found = nullptr;
@@ -24,9 +17,10 @@ const json::Value* JsonFields::find(std::initializer_list<std::string_view> spel
   return found;
 }
 
-int64_t JsonFields::integer(std::initializer_list<std::string_view> spellings, int64_t fallback) {
+int64_t JsonFields::integer(std::initializer_list<std::string_view> spellings, int64_t fallback,
+                            int64_t largest) {
   const json::Value* value = find(spellings);
-  return value == nullptr ? fallback : value->as_int64(-kLargest, kLargest);
+  return value == nullptr ? fallback : value->as_int64(-largest, largest);
 }
 
 double JsonFields::number(std::string_view key, double fallback) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,8 +21,18 @@ class JsonFields {
   const json::Value* find(std::string_view key) { return find({key}); }
   const json::Value* find(std::initializer_list<std::string_view> spellings);
 
-  int64_t integer(std::initializer_list<std::string_view> spellings, int64_t fallback);
-  int64_t integer(std::string_view key, int64_t fallback) { return integer({key}, fallback); }
+  // Of models that are built, at most: a layer takes time, and products of sizes fit int64.
+  static constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();
+  static constexpr int64_t kMostLayers = 16'384;
+  static constexpr int64_t kWidest = 1'048'576;           // hidden size, heads
+  static constexpr int64_t kWidestInside = 16 * kWidest;  // of an MLP
+
+  // At most `largest`.
+  int64_t integer(std::initializer_list<std::string_view> spellings, int64_t fallback,
+                  int64_t largest = kLargest);
+  int64_t integer(std::string_view key, int64_t fallback, int64_t largest = kLargest) {
+    return integer({key}, fallback, largest);
+  }
   double number(std::string_view key, double fallback);
   bool boolean(std::string_view key, bool fallback);
   std::string text(std::string_view key, std::string_view fallback);

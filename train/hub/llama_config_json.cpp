@@ -83,12 +83,12 @@ nn::LlamaConfig parse_llama_config(const json::Value& root) {
   nn::LlamaConfig config;
   config.vocab_size = fields.integer("vocab_size", 32000);
   config.max_positions = fields.integer("max_position_embeddings", 2048);
-  config.hidden_size = fields.integer("hidden_size", 4096);
-  config.intermediate_size = fields.integer("intermediate_size", 11008);
-  config.num_layers = fields.integer("num_hidden_layers", 32);
-  config.num_heads = fields.integer("num_attention_heads", 32);
-  config.num_kv_heads = fields.integer("num_key_value_heads", 0);
-  config.explicit_head_dim = fields.integer("head_dim", 0);
+  config.hidden_size = fields.integer("hidden_size", 4096, JsonFields::kWidest);
+  config.intermediate_size = fields.integer("intermediate_size", 11008, JsonFields::kWidestInside);
+  config.num_layers = fields.integer("num_hidden_layers", 32, JsonFields::kMostLayers);
+  config.num_heads = fields.integer("num_attention_heads", 32, JsonFields::kWidest);
+  config.num_kv_heads = fields.integer("num_key_value_heads", 0, JsonFields::kWidest);
+  config.explicit_head_dim = fields.integer("head_dim", 0, JsonFields::kWidest);
   config.rms_norm_epsilon = fields.number("rms_norm_eps", 1e-6);
   config.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
   config.attention_bias = fields.boolean("attention_bias", false);

@@ -43,6 +43,9 @@ int64_t vocabulary_size(const ModelConfig& config) {
 void set_vocabulary_size(ModelConfig& config, int64_t size) {
   std::visit([&](auto& c) { c.vocab_size = size; }, config);
 }
+int64_t hidden_size(const ModelConfig& config) {
+  return on(config, [](const auto& c) { return c.hidden_size; });
+}
 int64_t max_positions(const ModelConfig& config) {
   return on(config, [](const auto& c) { return c.max_positions; });
 }

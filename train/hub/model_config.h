@@ -25,6 +25,7 @@ std::string_view model_type(const ModelConfig& config);
 int64_t num_parameters(const ModelConfig& config);
 int64_t vocabulary_size(const ModelConfig& config);
 void set_vocabulary_size(ModelConfig& config, int64_t size);
+int64_t hidden_size(const ModelConfig& config);
 int64_t max_positions(const ModelConfig& config);
 // Whether each position has trained weights of its own, so that text longer than what the model was
 // trained on is beyond it.

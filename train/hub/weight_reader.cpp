@@ -43,6 +43,12 @@ const SafetensorsFolder::Location* WeightReader::locate(std::string_view paramet
   return nullptr;
 }
 
+std::optional<Shape> WeightReader::shape_of(std::string_view parameter) const {
+  const SafetensorsFolder::Location* location = locate(parameter);
+  if (location == nullptr) return std::nullopt;
+  return location->entry->shape;
+}
+
 WeightMatch WeightReader::match(std::span<const WeightSpec> parameters) const {
   WeightMatch match;
   std::set<const TensorEntry*> used;

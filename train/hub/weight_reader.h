@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,6 +49,7 @@ class WeightReader {
   void require_tied_head(std::string_view embedding) const;
 
   bool contains(std::string_view parameter) const { return locate(parameter) != nullptr; }
+  std::optional<Shape> shape_of(std::string_view parameter) const;  // absent: no such tensor
   // Elements [begin, begin + out.numel()) of the parameter, flat row-major, converted to the dtype
   // of `out`: [n] contiguous host memory. DataError where there is no such tensor, its shape is not
   // `shape`, or its dtype cannot be converted.

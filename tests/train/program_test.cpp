@@ -1,0 +1,218 @@
+// A program of one's own (zinc.h): a configuration means there what it means to `zinc train`.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "comm/local/local.h"
+#include "core/error.h"
+#include "core/trace.h"
+#include "tests/train/scratch_folder.h"
+#include "tests/zero/tiny_model.h"
+#include "tests/zero/tiny_training.h"
+#include "zinc.h"
+
+namespace zinc::train {
+namespace {
+
+using testing::HasSubstr;
+
+class OwnProgram : public testing::Test {
+ protected:
+  std::string file(const std::string& own, const std::string& more = "") const {
+    // Ranks write files of their own: a path for every call.
+    return folder_.write(
+        concat("ds", ++num_files_, ".json"),
+        concat(R"({"train_micro_batch_size_per_gpu": 2)", more, R"(, "zinc": {)", own, "}}"));
+  }
+  // `body` in a world that connect() was told `options` of.
+  void in_world(int size, comm::ConnectOptions options,
+                const std::function<void(World&)>& body) const {
+    if (options.num_threads == 0) options.bind_threads = false;
+    comm::run_local_ranks(size, options, body);
+  }
+  ScratchFolder folder_;
+  mutable std::atomic<int> num_files_ = 0;
+};
+
+std::vector<float> first_weights(const Config& config, World& world) {
+  nn::Gpt2 model(zero::test::tiny_config());
+  Engine engine = initialize(model, config, world);
+  return zero::test::weights_of(engine);
+}
+
+std::vector<float> weights_with_seed(uint64_t seed) {
+  std::vector<float> weights;
+  comm::run_local_ranks(1, {.seed = seed}, [&](World& world) {
+    nn::Gpt2 model(zero::test::tiny_config());
+    zero::EngineConfig config;
+    config.batch.micro_batch = 2;
+    zero::Engine engine(model, config, world);
+    weights = zero::test::weights_of(engine);
+  });
+  return weights;
+}
+
+TEST_F(OwnProgram, SeedOfTheFile_IsThatOfTheWeights) {
+  for (const uint64_t seed : {7, 8}) {
+    in_world(1, {.seed = 3}, [&](World& world) {
+      const Config config = load_config(file(concat("\"seed\": ", seed)), world);
+      EXPECT_TRUE(first_weights(config, world) == weights_with_seed(seed)) << seed;
+      EXPECT_EQ(loader_options(config, world, 4).seed, seed);
+    });
+  }
+  in_world(1, {}, [&](World& world) {
+    const Config config = load_config(file(""), world);
+    EXPECT_TRUE(first_weights(config, world) == weights_with_seed(1234)) << "the command's";
+  });
+  in_world(1, {.seed = 3}, [&](World& world) {
+    const Config config = load_config(file(""), world);
+    EXPECT_TRUE(first_weights(config, world) == weights_with_seed(3)) << "that of connect()";
+    EXPECT_EQ(config.seed, 3u);
+  });
+}
+
+TEST_F(OwnProgram, NumThreadsOfTheFile_AreThoseOfTheRank) {
+  in_world(2, {}, [&](World& world) {
+    const int before = world.context().num_threads();
+    load_config(file("\"num_threads\": 3"), world);
+    EXPECT_EQ(world.context().num_threads(), 3);
+    load_config(file(""), world);
+    EXPECT_EQ(world.context().num_threads(), before);
+  });
+  in_world(1, {.num_threads = 2}, [&](World& world) {
+    EXPECT_EQ(load_config(file(""), world).num_threads, 2);
+    EXPECT_EQ(world.context().num_threads(), 2);
+  });
+}
+
+TEST_F(OwnProgram, DeviceMemoryLimitOfTheFile_Holds) {
+  in_world(1, {}, [&](World& world) {
+    const Config config = load_config(file(R"("device_memory_limit": "16KiB")"), world);
+    nn::Gpt2 model(zero::test::tiny_config());
+    EXPECT_THAT(message_of<OutOfMemory>([&] { initialize(model, config, world); }),
+                HasSubstr("the limit is 16384 bytes"));
+  });
+}
+
+TEST_F(OwnProgram, DeadlineOfTheFile_IsThatOfCollectives) {
+  in_world(2, {}, [&](World& world) {
+    load_config(file("\"comm_deadline_seconds\": 12.5"), world);
+    EXPECT_EQ(world.communicator().deadline(), std::chrono::milliseconds(12'500));
+  });
+  in_world(2, {.deadline = std::chrono::seconds(9)}, [&](World& world) {
+    load_config(file(""), world);
+    EXPECT_EQ(world.communicator().deadline(), std::chrono::seconds(9));
+  });
+}
+
+TEST_F(OwnProgram, TraceOfTheFile_HoldsTheStepsOfAllRanks) {
+  const std::string path = folder_ / "trace.json";
+  in_world(2, {}, [&](World& world) {
+    const Config config = load_config(file(concat("\"trace\": \"", path, "\"")), world);
+    nn::Gpt2 model(zero::test::tiny_config());
+    Engine engine = initialize(model, config, world);
+    for (int64_t step = 0; step < 2; ++step) {
+      engine.backward(engine.forward(zero::test::make_batch(2 * step + world.rank())));
+      engine.step();
+      EXPECT_THAT(read_whole_file(path), HasSubstr(concat("step ", step + 1)));
+    }
+  });
+  const std::string text = read_whole_file(path);
+  EXPECT_THAT(text, HasSubstr("\"pid\":0"));
+  EXPECT_THAT(text, HasSubstr("\"pid\":1"));
+}
+
+TEST_F(OwnProgram, WhatComesTooLate_IsAnError) {
+  in_world(1, {.seed = 3}, [&](World& world) {
+    const Tensor made = Tensor::zeros({4});
+    EXPECT_THAT(message_of<ConfigError>([&] { load_config(file("\"seed\": 7"), world); }),
+                HasSubstr("this rank's seed cannot be changed: tensors were made"));
+    EXPECT_EQ(load_config(file("\"seed\": 3"), world).seed, 3u) << "nothing changes";
+  });
+  TraceRecorder recorder;
+  in_world(1, {.trace = &recorder}, [&](World& world) {
+    const std::string own = concat("\"trace\": \"", folder_ / "t.json", "\"");
+    EXPECT_THAT(message_of<ConfigError>([&] { load_config(file(own), world); }),
+                HasSubstr("ConnectOptions::trace"));
+  });
+}
+
+TEST_F(OwnProgram, RanksWithDifferentConfigurations_AreToldSo) {
+  std::vector<std::string> words(2);
+  in_world(2, {}, [&](World& world) {
+    const std::string lr = world.is_main() ? "0.1" : "0.2";
+    const std::string path =
+        folder_.write(concat("ds", world.rank(), ".json"),
+                      concat(R"({"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW",
+               "params": {"lr": )",
+                             lr, "}}}"));
+    const Config config = load_config(path, world);
+    nn::Gpt2 model(zero::test::tiny_config());
+    words[static_cast<size_t>(world.rank())] =
+        message_of<ConfigError>([&] { initialize(model, config, world); });
+  });
+  EXPECT_THAT(words[0], HasSubstr("configuration"));
+  EXPECT_EQ(words[0], words[1]);
+}
+
+// Those that the tests above do not name reach the engine.
+TEST_F(OwnProgram, EveryZincKey_Arrives) {
+  const std::map<std::string, std::string> of_the_rank{{"zinc.seed", ""},
+                                                       {"zinc.num_threads", ""},
+                                                       {"zinc.device_memory_limit", ""},
+                                                       {"zinc.comm_deadline_seconds", ""},
+                                                       {"zinc.trace", ""}};
+  const std::string states = R"(, "zero_optimization": {"stage": 1, "offload_optimizer": )";
+  struct Row {
+    std::string own;
+    std::string more = "";
+    std::string without = "";
+  };
+  const std::string inputs = R"("recompute_every_blocks": 1, "activation_offload": {"device": )";
+  const std::map<std::string, Row> rows{
+      {"zinc.determinism", {R"("determinism": "world")"}},
+      {"zinc.reduce_schedule", {R"("reduce_schedule": "micro_step")"}},
+      {"zinc.schedule", {R"("schedule": "vertical")"}},
+      {"zinc.offload_step", {R"("offload_step": "device")", states + R"({"device": "cpu"}})"}},
+      {"zinc.gradient_offload",
+       {R"("gradient_offload": "nvme")", states + R"({"device": "nvme", "nvme_path": "/d"}})"}},
+      {"zinc.reduce_algorithm", {R"("reduce_algorithm": "native")"}},
+      {"zinc.loss_reduction", {R"("loss_reduction": "micro_batch")"}},
+      {"zinc.recompute_every_blocks", {R"("recompute_every_blocks": 1)"}},
+      {"zinc.activation_offload", {inputs + R"("cpu"})", "", R"("recompute_every_blocks": 1)"}},
+      {"zinc.activation_offload.device",
+       {inputs + R"("cpu"})", "", R"("recompute_every_blocks": 1)"}},
+      {"zinc.activation_offload.nvme_path",
+       {inputs + R"("nvme", "nvme_path": "/a"})", "", inputs + R"("nvme", "nvme_path": "/b"})"}},
+      {"zinc.activation_offload.buffer_count",
+       {inputs + R"("nvme", "nvme_path": "/a", "buffer_count": 7})", "",
+        inputs + R"("nvme", "nvme_path": "/a"})"}},
+      {"zinc.max_consecutive_skips", {R"("max_consecutive_skips": 7)"}},
+      {"zinc.cuda_graph", {R"("cuda_graph": true)"}},
+      {"zinc.overlap_update", {R"("overlap_update": false)"}},
+      {"zinc.verify_swap", {R"("verify_swap": false)"}},
+  };
+  in_world(1, {}, [&](World& world) {
+    for (const KeyInfo& key : config_keys()) {
+      const std::string path(key.path);
+      if (!path.starts_with("zinc.") || of_the_rank.contains(path)) continue;
+      const auto row = rows.find(path);
+      if (row == rows.end()) {
+        ADD_FAILURE() << path << " has no row in this test";
+        continue;
+      }
+      const auto& [own, more, without] = row->second;
+      EXPECT_NE(resolved_json(load_config(file(own, more), world), 1),
+                resolved_json(load_config(file(without, more), world), 1))
+          << path;
+    }
+  });
+}
+
+}  // namespace
+}  // namespace zinc::train

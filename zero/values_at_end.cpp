@@ -1,0 +1,60 @@
+#include "zero/values_at_end.h"
+
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "autograd/resident_source.h"
+
+namespace zinc::zero {
+namespace {
+
+constexpr const char* kSharded =
+    "their engine has ended, and on stage 3 no rank has them whole; call "
+    "engine.release_to_model() before its end, or load weights again";
+constexpr const char* kPartWay =
+    "their engine ended part way through an update; call engine.step() and "
+    "engine.finish_update() before its end, or load weights again";
+
+// False where the last update could not be brought to its end.
+bool finish_late(const Strategy& strategy) {
+  if (strategy.late == nullptr || !strategy.late->is_pending()) return true;
+  if (std::uncaught_exceptions() > 0) return false;  // the other ranks may not get there
+  try {
+    strategy.late->finish();
+  } catch (...) {  // the parameters tell of it
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void leave_values(nn::Module& model, Strategy& strategy, bool between_updates) noexcept {
+  const bool complete = finish_late(strategy) && between_updates;
+  std::vector<std::pair<autograd::Parameter*, Tensor>> whole;
+  if (complete) whole = strategy.weights->hand_over();
+  for (nn::Parameter* parameter : model.parameters()) {
+    if (&parameter->source() == &autograd::resident_source()) continue;  // released before
+    parameter->reset_source();
+    parameter->lose_data(complete ? kSharded : kPartWay);
+  }
+  for (auto& [parameter, values] : whole) {
+    if (!parameter->has_data()) parameter->adopt_data(std::move(values));
+  }
+}
+
+void release_values(nn::Module& model, const std::function<Tensor(const std::string&)>& read) {
+  std::vector<Tensor> values;
+  for (const nn::Parameter* parameter : model.parameters()) {
+    values.push_back(Tensor::empty(parameter->shape(), parameter->dtype(), Label::parameters));
+    values.back().copy_from(read(parameter->name()));
+  }
+  size_t i = 0;
+  for (nn::Parameter* parameter : model.parameters()) {
+    parameter->reset_source();
+    parameter->adopt_data(std::move(values[i++]));
+  }
+}
+
+}  // namespace zinc::zero
