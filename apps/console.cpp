@@ -1,11 +1,14 @@
 #include "apps/console.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <string_view>
 #include <utility>
 
 namespace zinc::apps {
@@ -17,6 +20,22 @@ int terminal_width() {
   winsize size{};
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   return 80;
+}
+
+// 0, or the errno of the write that failed: what is left is dropped.
+int write_all(int file, std::string_view text) {
+  constexpr int kPatienceMs = 1000;  // with a reader whose pipe does not wait
+  while (!text.empty()) {
+    const ssize_t n = ::write(file, text.data(), text.size());
+    if (n >= 0) {
+      text.remove_prefix(static_cast<size_t>(n));
+      continue;
+    }
+    if (errno == EINTR) continue;
+    pollfd room{.fd = file, .events = POLLOUT, .revents = 0};
+    if (errno != EAGAIN || ::poll(&room, 1, kPatienceMs) <= 0) return errno;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -38,8 +57,8 @@ void Console::clear_live_line() {
 void Console::line(const std::string& text) {
   if (!speaks_) return;
   clear_live_line();
-  std::printf("%s\n", text.c_str());
-  std::fflush(stdout);
+  if (write_all(STDOUT_FILENO, text + '\n') != EPIPE) return;
+  if (const auto closed = std::exchange(closed_, nullptr)) closed();
 }
 
 void Console::table(const std::string& title,

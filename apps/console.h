@@ -14,7 +14,8 @@
 
 namespace zinc::apps {
 
-// Prints to stdout (figures) and stderr (the live line). Made on rank 0; silent on others.
+// Prints to stdout (figures) and stderr (the live line). Made on rank 0; silent on others. What
+// cannot be written is dropped: a run does not end for it.
 class Console : public train::TrainerObserver {
  public:
   // `print_every`: steps between printed lines where stdout is no terminal, and between lines that
@@ -25,6 +26,8 @@ class Console : public train::TrainerObserver {
   void table(const std::string& title,
              const std::vector<std::pair<std::string, std::string>>& rows);
   void line(const std::string& text);  // stays on the screen
+  // Called once, when it is known that nobody reads stdout any more: its pipe is closed.
+  void when_output_is_closed(std::function<void()> closed) { closed_ = std::move(closed); }
   // From now on: what `notes` returns more than now, each once, after the step in which it came.
   void show_new(std::function<std::vector<std::string>()> notes);
   void on_step(const train::StepMetrics& metrics, const train::Progress& progress) override;
@@ -37,6 +40,7 @@ class Console : public train::TrainerObserver {
   bool terminal_;
   bool live_ = false;
   int64_t print_every_;
+  std::function<void()> closed_;
   std::function<std::vector<std::string>()> notes_;
   size_t notes_shown_ = 0;
   std::chrono::steady_clock::time_point last_drawn_{};

@@ -368,6 +368,7 @@ int train_on(comm::World& world, Job& job, const Options& options) {
 
   Console console(world.is_main(),
                   job.config.steps_per_print > 0 ? job.config.steps_per_print : 10);
+  console.when_output_is_closed(request_stop);
   show_head(console, job, options, world, *input->model);
   console.show_new(
       [&context = world.context()] { return context.slot<kernels::LibraryAttention>().notes(); });

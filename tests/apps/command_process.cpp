@@ -145,6 +145,17 @@ bool CommandProcess::wait_for_output(const std::string& text) {
   return true;
 }
 
+bool CommandProcess::is_running() const {
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == 0;
+}
+
+void CommandProcess::close_output() {
+  if (out_ >= 0) ::close(out_);
+  out_ = -1;
+}
+
 void CommandProcess::send(int signal) const { ::kill(pid_, signal); }
 
 Ended CommandProcess::finish() {
