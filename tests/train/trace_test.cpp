@@ -79,7 +79,7 @@ void expect_known(const TraceSummary& summary) {
 
 TEST(TraceWriter, AFileThatIsNoTrace_IsRefusedAndStaysAsItIs) {
   const ScratchFolder folder;
-  for (const std::string content :
+  for (const std::string& content :
        {std::string("It was the best of times\n"), std::string("["), std::string(kHead, 20),
         std::string("[\n{\"name\":\"another tool\",\"ph\":\"M\"}\n]\n")}) {
     const std::string path = folder.write("data.txt", content);

@@ -196,13 +196,13 @@ void AtomicFolder::commit(bool replace) {
   }
   // Plain rename takes the place of nothing and of an empty folder.
   if (::rename(fresh.c_str(), target_.c_str()) != 0) {
-    if (errno != ENOTEMPTY && errno != EEXIST) {
-      throw IoError("create folder", target_, -1, errno, kept_in(fresh));
-    }
-    if (!replace) {
+    const int error = errno;
+    const bool is_there = error == ENOTEMPTY || error == EEXIST;
+    if ((is_there && !replace) || error == ENOTDIR) {  // the caller's mistake
       remove_folder(fresh);
-      throw IoError("create folder", target_, -1, EEXIST);
+      throw IoError("create folder", target_, -1, is_there ? EEXIST : error);
     }
+    if (!is_there) throw IoError("create folder", target_, -1, error, kept_in(fresh));
     // Network file systems know no exchange.
     old = ::renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0
               ? fresh
