@@ -86,12 +86,27 @@ void Console::on_step(const train::StepMetrics& metrics, const train::Progress& 
   if (metrics.breakdown && metrics.step % print_every_ == 0) {
     line(train::breakdown_line(*metrics.breakdown));
   }
+  draw_live_line(train::live_line(progress, terminal_width() - 1));
+}
+
+void Console::draw_live_line(const std::string& text) {
   const auto now = std::chrono::steady_clock::now();
   if (!terminal_ || now - last_drawn_ < kRedrawInterval) return;
   last_drawn_ = now;
-  std::fprintf(stderr, "\r\033[K%s", train::live_line(progress, terminal_width() - 1).c_str());
+  std::fprintf(stderr, "\r\033[K%s", text.c_str());
   std::fflush(stderr);
   live_ = true;
+}
+
+void Console::on_evaluating(const train::EvaluationProgress& progress) {
+  if (!speaks_) return;
+  if (progress.batches == 0) evaluation_shown_ = 0.0;
+  if (terminal_) {
+    draw_live_line(train::evaluation_line(progress));
+  } else if (progress.seconds - evaluation_shown_ >= kEvaluationLineSeconds) {
+    evaluation_shown_ = progress.seconds;
+    line(train::evaluation_line(progress));
+  }
 }
 
 void Console::on_evaluation(int64_t step, double val_loss, bool best) {

@@ -66,6 +66,7 @@ std::vector<std::string> command_words(const std::vector<std::string>& arguments
   ::dup2(err.write, STDERR_FILENO);
   const int nothing = ::open("/dev/null", O_RDONLY);
   ::dup2(nothing, STDIN_FILENO);
+  for (const int number : {SIGHUP, SIGPIPE}) ::signal(number, SIG_DFL);  // tests may run by nohup
   if (largest_file >= 0) {
     const rlimit limit{static_cast<rlim_t>(largest_file), static_cast<rlim_t>(largest_file)};
     ::setrlimit(RLIMIT_FSIZE, &limit);

@@ -78,7 +78,7 @@ TEST(SecondSignal, AtOnce_IsTheFirstOnceMore) {
 
 TEST(SecondSignal, ByTimeout_LosesNoWeights) {
   const TrainingFolder folder;
-  std::vector<std::string> words = {"timeout", "-s", "TERM", "1.5", command_path()};
+  std::vector<std::string> words = {"timeout", "-s", "TERM", "3", command_path()};
   for (const std::string& word : folder.train(kLong)) words.push_back(word);
   const Ended ended = CommandProcess::of_program(words).finish();
   EXPECT_EQ(ended.exit_code, 124) << to_string(ended);  // timeout's own
@@ -134,6 +134,24 @@ TEST(IgnoredHangup, OfNohupIsIgnoredFurther) {
   ASSERT_TRUE(process.wait_for_output(" 500/1000000 |"));
   process.send(SIGTERM);
   expect_clean_end(process.finish(), folder);
+}
+
+// Far more windows than a test has time for.
+TEST(StopInAnEvaluation, EndsItAtOnce_WithWeights) {
+  const TrainingFolder folder;
+  std::string text;
+  while (text.size() < 40'000'000) text += "And the evening and the morning were the first day.\n";
+  CommandProcess process(
+      folder.train({"--steps", "3", "--validation", folder.write("long.txt", text),
+                    "--eval-batches", "1000000"}));
+  ASSERT_TRUE(process.wait_for_output("\nevaluation "));
+  EXPECT_TRUE(std::filesystem::exists(folder.out() + "/final/model.safetensors"));
+  process.send(SIGTERM);
+  const Ended ended = process.finish();
+  EXPECT_THAT(ended.out,
+              testing::ContainsRegex("evaluation [0-9]+/1000000 batches . [0-9]+ s . ETA"));
+  EXPECT_THAT(ended.out, HasSubstr("\nthe last evaluation was stopped by a signal\n"));
+  EXPECT_EQ(expect_whole_run(ended, folder), 3);
 }
 
 // mpirun passes USR1 on to all ranks, which may be in different steps when it arrives.
