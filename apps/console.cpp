@@ -1,11 +1,14 @@
 #include "apps/console.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <string_view>
 #include <utility>
 
 namespace zinc::apps {
@@ -17,6 +20,22 @@ int terminal_width() {
   winsize size{};
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   return 80;
+}
+
+// 0, or the errno of the write that failed: what is left is dropped.
+int write_all(int file, std::string_view text) {
+  constexpr int kPatienceMs = 1000;  // with a reader whose pipe does not wait
+  while (!text.empty()) {
+    const ssize_t n = ::write(file, text.data(), text.size());
+    if (n >= 0) {
+      text.remove_prefix(static_cast<size_t>(n));
+      continue;
+    }
+    if (errno == EINTR) continue;
+    pollfd room{.fd = file, .events = POLLOUT, .revents = 0};
+    if (errno != EAGAIN || ::poll(&room, 1, kPatienceMs) <= 0) return errno;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -38,8 +57,8 @@ void Console::clear_live_line() {
 void Console::line(const std::string& text) {
   if (!speaks_) return;
   clear_live_line();
-  std::printf("%s\n", text.c_str());
-  std::fflush(stdout);
+  if (write_all(STDOUT_FILENO, text + '\n') != EPIPE) return;
+  if (const auto closed = std::exchange(closed_, nullptr)) closed();
 }
 
 void Console::table(const std::string& title,
@@ -67,12 +86,27 @@ void Console::on_step(const train::StepMetrics& metrics, const train::Progress& 
   if (metrics.breakdown && metrics.step % print_every_ == 0) {
     line(train::breakdown_line(*metrics.breakdown));
   }
+  draw_live_line(train::live_line(progress, terminal_width() - 1));
+}
+
+void Console::draw_live_line(const std::string& text) {
   const auto now = std::chrono::steady_clock::now();
   if (!terminal_ || now - last_drawn_ < kRedrawInterval) return;
   last_drawn_ = now;
-  std::fprintf(stderr, "\r\033[K%s", train::live_line(progress, terminal_width() - 1).c_str());
+  std::fprintf(stderr, "\r\033[K%s", text.c_str());
   std::fflush(stderr);
   live_ = true;
+}
+
+void Console::on_evaluating(const train::EvaluationProgress& progress) {
+  if (!speaks_) return;
+  if (progress.batches == 0) evaluation_shown_ = 0.0;
+  if (terminal_) {
+    draw_live_line(train::evaluation_line(progress));
+  } else if (progress.seconds - evaluation_shown_ >= kEvaluationLineSeconds) {
+    evaluation_shown_ = progress.seconds;
+    line(train::evaluation_line(progress));
+  }
 }
 
 void Console::on_evaluation(int64_t step, double val_loss, bool best) {

@@ -14,7 +14,10 @@
 
 namespace zinc::apps {
 
-// Prints to stdout (figures) and stderr (the live line). Made on rank 0; silent on others.
+inline constexpr double kEvaluationLineSeconds = 5.0;
+
+// Prints to stdout (figures) and stderr (the live line). Made on rank 0; silent on others. What
+// cannot be written is dropped: a run does not end for it.
 class Console : public train::TrainerObserver {
  public:
   // `print_every`: steps between printed lines where stdout is no terminal, and between lines that
@@ -25,21 +28,28 @@ class Console : public train::TrainerObserver {
   void table(const std::string& title,
              const std::vector<std::pair<std::string, std::string>>& rows);
   void line(const std::string& text);  // stays on the screen
+  // Called once, when it is known that nobody reads stdout any more: its pipe is closed.
+  void when_output_is_closed(std::function<void()> closed) { closed_ = std::move(closed); }
   // From now on: what `notes` returns more than now, each once, after the step in which it came.
   void show_new(std::function<std::vector<std::string>()> notes);
   void on_step(const train::StepMetrics& metrics, const train::Progress& progress) override;
+  // On a terminal as the live line, elsewhere as a line every kEvaluationLineSeconds.
+  void on_evaluating(const train::EvaluationProgress& progress) override;
   void on_evaluation(int64_t step, double val_loss, bool best) override;
 
  private:
   void clear_live_line();
+  void draw_live_line(const std::string& text);
 
   bool speaks_;
   bool terminal_;
   bool live_ = false;
   int64_t print_every_;
+  std::function<void()> closed_;
   std::function<std::vector<std::string>()> notes_;
   size_t notes_shown_ = 0;
   std::chrono::steady_clock::time_point last_drawn_{};
+  double evaluation_shown_ = 0.0;  // seconds of the evaluation under way
 };
 
 }  // namespace zinc::apps

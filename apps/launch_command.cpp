@@ -10,9 +10,11 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -24,6 +26,7 @@
 #include "apps/command.h"
 #include "apps/exit_codes.h"
 #include "apps/launch_grammar.h"
+#include "apps/stop_signal.h"
 #include "comm/heartbeat.h"
 #include "core/error.h"
 #include "train/files/input_file.h"
@@ -75,14 +78,30 @@ class HeartbeatFolder {
 };
 
 std::atomic<pid_t> job{0};
-std::atomic<int> num_signals{0};
-static_assert(std::atomic<pid_t>::is_always_lock_free, "a signal handler may not take a lock");
+std::atomic<int64_t> first_signal_ms{0};  // 0: there was none
+static_assert(std::atomic<pid_t>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free,
+              "a signal handler may not take a lock");
 
 // mpirun kills ranks two seconds after a TERM, but passes USR1 on and lets them finish. Who asks
-// twice does not want to wait.
+// again, kPatience after the first time, does not want to wait.
 void pass_on(int) {
   const pid_t process = job.load();
-  if (process > 0) ::kill(process, num_signals.fetch_add(1) == 0 ? SIGUSR1 : SIGTERM);
+  if (process <= 0) return;
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  const int64_t now_ms = 1000 * int64_t{now.tv_sec} + now.tv_nsec / 1'000'000 + 1;
+  int64_t first = 0;
+  if (first_signal_ms.compare_exchange_strong(first, now_ms)) {
+    ::kill(process, SIGUSR1);
+  } else if (now_ms - first >= std::chrono::milliseconds(kPatience).count()) {
+    ::kill(process, SIGTERM);
+  }
+}
+
+std::vector<int> signals_to_pass_on() {
+  std::vector<int> numbers = {SIGTERM, SIGINT, SIGUSR1};
+  if (!is_ignored(SIGHUP)) numbers.push_back(SIGHUP);
+  return numbers;
 }
 
 // mpirun in a process group of its own: a Ctrl-C of the terminal reaches zinc launch alone.
@@ -107,18 +126,19 @@ int run_job(std::vector<std::string> words) {
   sigset_t ours;
   sigset_t before;
   sigemptyset(&ours);
-  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&ours, number);
+  const std::vector<int> passed_on = signals_to_pass_on();
+  for (const int number : passed_on) sigaddset(&ours, number);
   ::sigprocmask(SIG_BLOCK, &ours, &before);
   struct sigaction action {};
   action.sa_handler = pass_on;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) ::sigaction(number, &action, nullptr);
+  for (const int number : passed_on) ::sigaction(number, &action, nullptr);
   const pid_t parent = ::getpid();
   const pid_t process = ::fork();
   if (process < 0) throw IoError("start", words.front(), -1, errno);
   if (process == 0) {
-    for (const int number : {SIGTERM, SIGINT, SIGUSR1}) ::signal(number, SIG_DFL);
+    for (const int number : passed_on) ::signal(number, SIG_DFL);
     become(pointers.data(), before, parent);
   }
   job = process;

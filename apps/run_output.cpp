@@ -15,7 +15,7 @@ double wall_time() {
 
 std::string monitor_folder(const train::MonitorConfig& monitor, const train::RunFolder& run) {
   const std::string base = monitor.output_path.empty() ? run.path() : monitor.output_path;
-  return base + "/" + monitor.job_name;
+  return run.place_of(base + "/" + monitor.job_name);
 }
 
 std::vector<std::unique_ptr<train::MetricsSink>> open_sinks(const train::RunFolder& run,
@@ -24,7 +24,7 @@ std::vector<std::unique_ptr<train::MetricsSink>> open_sinks(const train::RunFold
   const auto mode = train::AppendFile::Mode::create;
   sinks.push_back(std::make_unique<train::JsonLinesSink>(run.file("metrics.jsonl"), mode));
   sinks.push_back(std::make_unique<train::CsvSink>(run.file("metrics.csv"), mode));
-  sinks.push_back(std::make_unique<train::TensorBoardSink>(run.path(), wall_time()));
+  sinks.push_back(std::make_unique<train::TensorBoardSink>(run.place_of(run.path()), wall_time()));
   if (config.tensorboard.enabled) {
     sinks.push_back(std::make_unique<train::TensorBoardSink>(
         monitor_folder(config.tensorboard, run), wall_time()));

@@ -19,8 +19,8 @@ struct RunOutput {
   std::vector<std::unique_ptr<train::MetricsSink>> sinks;
 };
 
-// Makes the run's folder, which `force` lets replace another, with the configuration in it. Throws
-// as train::RunFolder does.
+// Makes the run's folder, which `force` lets replace another at its keep(), with the configuration
+// in it. Throws as train::RunFolder does.
 RunOutput open_output(const train::Config& config, const std::string& folder, bool force,
                       const comm::World& world);
 

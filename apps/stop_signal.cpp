@@ -2,27 +2,41 @@
 
 #include <pthread.h>
 
-#include <array>
+#include <mutex>
+#include <optional>
 #include <thread>
 
 namespace zinc::apps {
 namespace {
 
-constexpr std::array kStopSignals = {SIGUSR1, SIGTERM, SIGINT};
+using Clock = std::chrono::steady_clock;
 
 std::atomic<bool> stop_requested{false};
+std::mutex first_request_mutex;
+std::optional<Clock::time_point> first_request;
+
+// True for the first request, and for those that come too early to be another one.
+bool is_the_same_request() {
+  const std::lock_guard lock(first_request_mutex);
+  const auto now = Clock::now();
+  if (!first_request) first_request = now;
+  return now - *first_request < kPatience;
+}
 
 sigset_t stop_signals() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int number : kStopSignals) sigaddset(&set, number);
+  for (const int number : {SIGUSR1, SIGTERM, SIGINT}) sigaddset(&set, number);
+  if (!is_ignored(SIGHUP)) sigaddset(&set, SIGHUP);
   return set;
 }
 
 void listen() {
   const sigset_t set = stop_signals();
   for (int number = 0; sigwait(&set, &number) == 0;) {
-    if (!stop_requested.exchange(true)) continue;
+    const bool same = is_the_same_request();
+    stop_requested = true;
+    if (same) continue;
     std::signal(number, SIG_DFL);
     pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
     std::raise(number);
@@ -31,13 +45,24 @@ void listen() {
 
 }  // namespace
 
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 // A thread of its own waits for the signals: no thread that computes is interrupted, and what
 // follows a signal may do more than a handler may.
 const std::atomic<bool>& stop_on_signals() {
   const sigset_t set = stop_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
   std::thread(listen).detach();
   return stop_requested;
+}
+
+void request_stop() {
+  is_the_same_request();
+  stop_requested = true;
 }
 
 SignalsHeld::SignalsHeld() {

@@ -1,17 +1,29 @@
-// apps/stop_signal.h: the first USR1, TERM or INT asks a run to end after its step; the second one
-// ends the process at once.
+// apps/stop_signal.h: the first USR1, TERM, INT or HUP asks a run to end after its step, and so
+// does output that nobody reads any more.
+//
+// Senders repeat themselves: `timeout` signals the process and then its group, a shell its job and
+// its processes. So a second signal ends the process at once only where it comes kPatience or more
+// after the first request; one that comes earlier says what is known.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 
 namespace zinc::apps {
 
-// Blocks the signals in this thread and those it starts later; a thread waits for them. Call once.
+inline constexpr std::chrono::seconds kPatience{2};
+
+// Blocks the signals in this thread and those it starts later; a thread waits for them. HUP is left
+// alone where the process was started to ignore it (nohup). PIPE is ignored from now on: a write
+// that nobody reads fails with EPIPE. Call once.
 const std::atomic<bool>& stop_on_signals();
 
-// Threads that are started while one of these lives never take the three signals: the threads of
-// MPI and of the streams are not interrupted in what they do. Signals that come meanwhile wait.
+// The request without a signal. Any thread.
+void request_stop();
+
+// Threads that are started while one of these lives never take the signals: the threads of MPI and
+// of the streams are not interrupted in what they do. Signals that come meanwhile wait.
 class SignalsHeld {
  public:
   SignalsHeld();
@@ -22,5 +34,8 @@ class SignalsHeld {
  private:
   sigset_t before_{};
 };
+
+// Whether this process was started to ignore the signal.
+bool is_ignored(int signal);
 
 }  // namespace zinc::apps

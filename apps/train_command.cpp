@@ -61,9 +61,12 @@ struct Options {
   int64_t steps = 0;
   int64_t seq = 0;
   int64_t eval_every = 0;
+  int64_t eval_batches = 0;  // 0: not given
   int64_t save_every = 0;
+  int threads = 0;  // 0: not given
   bool force = false;
   bool dry_run = false;
+  bool allow_nan = false;
   train::Overrides flags;
 };
 
@@ -78,6 +81,17 @@ struct Job {
   std::unique_ptr<train::TokenWindows> validation_data;
 };
 
+// Until there are tokenizers, text is bytes: as token ids of another vocabulary they mean nothing.
+void require_bytes_as_tokens(const std::string& flag, const train::TokenSequence& tokens,
+                             int64_t vocabulary) {
+  if (!tokens.is_text() || vocabulary == tokens.vocabulary_size()) return;
+  throw DataError(
+      fmt::format("{} {}: text is read as bytes, the tokens of a vocabulary of {}, but the model "
+                  "has one of {}; "
+                  "give .bin files (llm.c or nanoGPT) that its own tokenizer made",
+                  flag, tokens.describe(), tokens.vocabulary_size(), vocabulary));
+}
+
 Job prepare(const Options& options, int64_t world_size) {
   Job job;
   const std::string model = options.model.empty() ? options.init : options.model;
@@ -90,6 +104,7 @@ Job prepare(const Options& options, int64_t world_size) {
     train::set_vocabulary_size(job.model.config, job.tokens.vocabulary_size());
     job.vocabulary_replaced = true;
   }
+  require_bytes_as_tokens("--data", job.tokens, train::vocabulary_size(job.model.config));
   const int64_t longest = train::max_positions(job.model.config);
   job.seq = options.seq > 0 ? options.seq : std::min(longest, kDefaultSequence);
   if (job.seq > longest) {
@@ -107,6 +122,8 @@ Job prepare(const Options& options, int64_t world_size) {
   }
   job.config = train::load_config(options.config, world_size, flags);
   job.config.engine.batch.sequence = job.seq;
+  job.config.engine.precision.allow_nonfinite_loss = options.allow_nan;
+  if (options.threads > 0) job.config.num_threads = options.threads;
   // A plan needs no GPU.
   if (!options.dry_run) {
     require_device(parse_device(options.device), job.config.engine.precision.dtype);
@@ -122,6 +139,7 @@ void open_data(Job& job, const Options& options) {
     std::tie(training, validation) = job.tokens.split_tail(kValidationFraction);
   } else {
     validation = train::TokenSequence::open(options.validation);
+    require_bytes_as_tokens("--validation", validation, vocabulary);
   }
   job.train_data = std::make_unique<train::TokenWindows>(
       training, train::TokenWindowsOptions{.seq_len = job.seq, .vocabulary_size = vocabulary});
@@ -134,8 +152,27 @@ std::string threads_from(const comm::RankInfo& rank) {
   return rank.threads_from.empty() ? "" : fmt::format(" ({})", rank.threads_from);
 }
 
+// A fixed part of the validation data, the same in every world with the same global batch: so many
+// of its windows, evenly spread. What is not given is bounded by the length of the run.
+int64_t evaluation_windows(const Job& job, const Options& options, int64_t world_size) {
+  const int64_t all = job.validation_data->num_samples();
+  const int64_t global_batch = job.config.engine.batch.global_batch(world_size);
+  const int64_t batches =
+      options.eval_batches > 0 ? options.eval_batches : std::max<int64_t>(1, options.steps / 10);
+  const int64_t windows = batches > all / global_batch ? all : batches * global_batch;
+  if (options.eval_batches > 0) return windows;
+  return std::min(windows, std::max<int64_t>(1, kEvaluationTokens / job.seq));
+}
+
+std::string describe_evaluation(const Job& job, const Options& options, int64_t windows) {
+  return fmt::format("{}at the end, on {} of {} windows of {} tokens (--eval-batches)",
+                     options.eval_every > 0 ? fmt::format("every {} steps and ", options.eval_every)
+                                            : std::string(),
+                     windows, job.validation_data->num_samples(), job.seq);
+}
+
 void show_head(Console& console, const Job& job, const Options& options, comm::World& world,
-               nn::Model& model) {
+               nn::Model& model, int64_t evaluation_windows) {
   const zero::EngineConfig& engine = job.config.engine;
   console.table(
       "zinc train",
@@ -147,6 +184,7 @@ void show_head(Console& console, const Job& job, const Options& options, comm::W
        {"batch", fmt::format("{} x {} tokens x {} accumulated x {} ranks = {} tokens per step",
                              engine.batch.micro_batch, job.seq, engine.batch.accumulation,
                              world.size(), engine.batch.global_batch(world.size()) * job.seq)},
+       {"evaluation", describe_evaluation(job, options, evaluation_windows)},
        {"precision", std::string(zinc::name_of(engine.precision.dtype))},
        {"optimizer", fmt::format("{}, lr {:g}, schedule {}", name_of(engine.optimizer.kind),
                                  engine.optimizer.hyper.lr, name_of(engine.schedule.kind))},
@@ -181,20 +219,33 @@ void show_head(Console& console, const Job& job, const Options& options, comm::W
   }
 }
 
+// A signal came while the sample was made.
+struct SampleStopped {};
+
 // The same text on every rank, because every rank takes part; rank 0 shows it. The model sees
-// `context` tokens at most: it may know nothing of longer text.
+// `context` tokens at most: it may know nothing of longer text. A courtesy: what goes wrong with it
+// is said, and changes nothing.
 void show_sample(Console& console, zero::Engine& engine, const Options& options, uint64_t seed,
-                 int64_t context) {
+                 int64_t context, const std::atomic<bool>& stop) {
   const train::ByteTokenizer tokenizer;
   if (engine.model().vocab_size() != tokenizer.vocabulary_size()) return;
-  const std::vector<int32_t> tokens =
-      train::generate([&](const Tensor& ids) { return engine.next_logits(ids); },
-                      tokenizer.encode(options.sample_prompt),
-                      {.max_tokens = kSampleTokens,
-                       .sampling = {.temperature = 0.8, .top_k = 40},
-                       .seed = seed,
-                       .context = context});
-  console.line("sample:\n---\n" + tokenizer.decode(tokens) + "\n---");
+  const auto next_logits = [&](const Tensor& ids) {
+    if (zero::any_rank(engine.world(), stop)) throw SampleStopped{};
+    return engine.next_logits(ids);
+  };
+  try {
+    const std::vector<int32_t> tokens =
+        train::generate(next_logits, tokenizer.encode(options.sample_prompt),
+                        {.max_tokens = kSampleTokens,
+                         .sampling = {.temperature = 0.8, .top_k = 40},
+                         .seed = seed,
+                         .context = context});
+    console.line("sample:\n---\n" + tokenizer.decode(tokens) + "\n---");
+  } catch (const SampleStopped&) {
+    console.line("note: no sample: stopped by a signal");
+  } catch (const std::exception& error) {
+    console.line(fmt::format("note: no sample: {}", error.what()));
+  }
 }
 
 comm::ConnectOptions connect_options(const Options& options, const train::Config& config,
@@ -241,8 +292,8 @@ std::optional<int> fails_on_a_rank(comm::World& world, Work&& work) {
   return static_cast<int>(*first);
 }
 
-// Saving failed on a rank, and the message is out.
-struct SavingFailed {
+// Making the run's folder or saving failed on a rank, and the message is out.
+struct WritingFailed {
   int code;
 };
 
@@ -267,8 +318,9 @@ uint64_t hash_of_data(const train::TokenSequence& tokens) {
 
 // What every rank must have alike, before anything is done together that depends on it.
 void require_same_job(comm::World& world, const Job& job, const Options& options) {
-  const std::string flags = concat(options.steps, ' ', job.seq, ' ', options.eval_every, ' ',
-                                   options.save_every, ' ', options.init.empty());
+  const std::string flags =
+      concat(options.steps, ' ', job.seq, ' ', options.eval_every, ' ', options.eval_batches, ' ',
+             options.save_every, ' ', options.allow_nan, ' ', options.init.empty());
   uint64_t data = hash_of_data(job.tokens);
   if (!options.validation.empty()) {
     data ^= 31 * hash_of_data(train::TokenSequence::open(options.validation));
@@ -310,7 +362,7 @@ Input open_input(Job& job, const Options& options, const comm::World& world) {
       *job.validation_data,
       train::EvaluationOptions{.batch = micro_batch,
                                .seq_len = job.seq,
-                               .max_samples = std::max<int64_t>(1, kEvaluationTokens / job.seq),
+                               .max_samples = evaluation_windows(job, options, world.size()),
                                .rank = world.rank(),
                                .world = world.size()});
   return input;
@@ -369,12 +421,18 @@ int train_on(comm::World& world, Job& job, const Options& options) {
   if (const auto code = fails_on_a_rank(world, make_folder)) return *code;
   std::optional<train::TraceWriter> trace;
   if (!job.config.trace.empty()) {
-    if (const auto code = open_trace(world, job.config.trace, trace)) return *code;
+    const std::string path = zero::share_text(
+        world, output->run ? output->run->place_of(job.config.trace) : std::string());
+    if (const auto code = open_trace(world, path, trace)) return *code;
   }
 
   Console console(world.is_main(),
                   job.config.steps_per_print > 0 ? job.config.steps_per_print : 10);
-  show_head(console, job, options, world, *input->model);
+  console.when_output_is_closed(request_stop);
+  show_head(console, job, options, world, *input->model, input->evaluation->num_samples());
+  if (output->run && output->run->replaces()) {
+    console.line("note: the run that is there is replaced when the new one has done a step");
+  }
   console.show_new(
       [&context = world.context()] { return context.slot<kernels::LibraryAttention>().notes(); });
   if (!expected.problem.empty()) console.line("note: no predicted time: " + expected.problem);
@@ -382,29 +440,48 @@ int train_on(comm::World& world, Job& job, const Options& options) {
   zero::Engine engine(*input->model, job.config.engine, world,
                       {.weights = input->first_weights ? &*input->first_weights : nullptr,
                        .total_steps = options.steps});
-  if (output->run) output->run->keep();
-  const auto save = [&](const std::string& name) {
-    const auto code = fails_on_a_rank(world, [&] {
-      train::save_model(engine, job.model, options.out + "/" + name, {.replace = name == "best"});
+  std::string saved;
+  const auto together = [&](const auto& work) {
+    if (const auto code = fails_on_a_rank(world, work)) throw WritingFailed{*code};
+  };
+  const auto keep = [&] {
+    together([&] {
+      if (output->run) output->run->keep();
     });
-    if (code) throw SavingFailed{*code};
+  };
+  const auto save = [&](const std::string& name) {
+    const bool replaces = name == "best";
+    together([&] {
+      train::save_model(engine, job.model, options.out + "/" + name,
+                        {.replace = replaces, .allow_damaged = options.allow_nan && !replaces});
+    });
+    saved = name;
   };
   train::Trainer trainer(engine, *input->loader, input->evaluation.get(), std::move(output->sinks),
                          &console,
                          {.steps = options.steps,
                           .eval_every = options.eval_every,
                           .save_every = options.save_every,
+                          .started = keep,
                           .save = save,
                           .stop = &stop,
                           .trace = trace ? &*trace : nullptr});
   train::TrainResult result;
   try {
     result = trainer.run();
-  } catch (const SavingFailed& failed) {
+  } catch (const WritingFailed& failed) {
     return failed.code;
+  } catch (const NumericsError&) {  // on every rank, in the same words
+    const Failure failure = describe(std::current_exception());
+    if (!saved.empty()) console.line(fmt::format("last weights saved: {}/{}", options.out, saved));
+    if (world.is_main()) report(failure);
+    zero::any_rank(world, false);  // nobody leaves before it is said
+    return failure.code;
   }
   if (trace) close_trace(world, trace);
-  if (!result.stopped) show_sample(console, engine, options, job.config.seed, job.seq);
+  if (!result.stopped && !result.evaluation_stopped) {
+    show_sample(console, engine, options, job.config.seed, job.seq, stop);
+  }
   console.line(fmt::format(
       "{} steps, {} tokens in {}{}; weights in {}/final", result.steps,
       train::format_count(static_cast<double>(result.tokens)),
@@ -417,10 +494,12 @@ int train_on(comm::World& world, Job& job, const Options& options) {
                     expected.time->step_seconds / result.seconds_per_step));
   }
   if (result.stopped) console.line("stopped by a signal after the step under way");
+  if (result.evaluation_stopped) console.line("the last evaluation was stopped by a signal");
   return kDone;
 }
 
 CLI::Range at_least_one() { return {int64_t{1}, int64_t{1} << 53}; }
+CLI::Range at_least_zero() { return {int64_t{0}, int64_t{1} << 53}; }
 
 int run_training(const Options& options) {
   const comm::RankInfo rank = comm::discover_rank();
@@ -468,22 +547,40 @@ void add_train_command(CLI::App& app, Action& action) {
                    "Files to evaluate on (default: the last 5 % of the data)");
   verb->add_option("--steps", options->steps, "Optimizer steps")->required()->check(at_least_one());
   verb->add_option("--seed", flags.seed, "Of weights, data order and dropout");
-  verb->add_option("--out", options->out, "Folder of the run")->required();
+  const auto not_empty = [](const std::string& text) {
+    return text.empty() ? std::string("must not be empty") : std::string();
+  };
+  verb->add_option("--out", options->out, "Folder of the run")->required()->check(not_empty);
   verb->add_option("--init", options->init, "Hugging Face folder with the first weights");
   verb->add_option("--batch", flags.micro_batch, "Sequences per rank and micro-step");
   verb->add_option("--seq", options->seq, "Tokens per sequence")->check(at_least_one());
   verb->add_option("--grad-accum", flags.accumulation, "Micro-steps per optimizer step");
   verb->add_option("--lr", flags.lr, "Learning rate");
   verb->add_option("--weight-decay", flags.weight_decay, "Not on biases and norms");
-  verb->add_option("--warmup-steps", flags.warmup_steps, "Steps of the schedule's warm-up");
+  verb->add_option("--warmup-steps", flags.warmup_steps, "Steps of the schedule's warm-up")
+      ->check(at_least_zero());
   verb->add_option("--dtype", options->dtype, "f32, bf16 or f16");
   verb->add_option("--device", options->device,
                    "cpu (default); cuda: a GPU for each rank of a host; cuda:<i>");
   verb->add_option("--comm", options->comm, std::string(comm_help()));
-  verb->add_option("--eval-every", options->eval_every, "Steps between evaluations");
-  verb->add_option("--save-every", options->save_every, "Steps between saved weights");
+  verb->add_option("--eval-every", options->eval_every,
+                   "Steps between evaluations (default 0: at the end only)")
+      ->check(at_least_zero());
+  verb->add_option("--eval-batches", options->eval_batches,
+                   "Global batches of an evaluation, the same in each (default: a tenth of the "
+                   "steps, at most 131072 tokens)")
+      ->check(at_least_one());
+  verb->add_option("--save-every", options->save_every,
+                   "Steps between saved weights (default 0: at the end only)")
+      ->check(at_least_zero());
+  verb->add_option("--threads", options->threads,
+                   "Per rank (default: this host's cores / its ranks)")
+      ->check(CLI::PositiveNumber);
   verb->add_option("--sample-prompt", options->sample_prompt,
-                   "What the sample at the end goes on from");
+                   "What the sample at the end goes on from")
+      ->check(not_empty);
+  verb->add_flag("--allow-nan", options->allow_nan,
+                 "Go on where the loss is NaN or infinite, which ends a run otherwise");
   verb->add_option("--hardware", options->hardware,
                    "The machine's speeds: a step's predicted time is printed beside the measured "
                    "one (default: what `zinc bench ceilings --save` measured)");

@@ -20,6 +20,9 @@ void decide_step(const DecideStep& args, StreamRef stream) {
           kOp, ": ", args.num_batches, " batches, ", args.num_headers, " headers and ",
           args.longest, " sums do not make ", args.words, " words");
   const int64_t ranks = args.gathered.numel() / args.words;
+  require(2 * (args.num_headers - args.num_batches) >= args.num_batches, kOp, ": ",
+          args.num_headers, " headers have no room for the losses of ", args.num_batches,
+          " batches");
   require_dense_operand(kOp, "gathered", args.gathered, DType::f64, Shape{ranks * args.words});
   require_dense_operand(kOp, "sources", args.sources, DType::i64, Shape{n});
   require_dense_operand(kOp, "merges", args.merges, DType::i64, Shape{args.merges.dim(0), 2});

@@ -11,8 +11,11 @@
 //   divisor  = loss scale * count / wire_divisor
 //   factor   = update_factor(sqrt(sum of squares), divisor, clipping)
 //   overflow = check_overflow, and a leaf is not finite
-//   skip     = overflow, or the count is 0
-// and the loss scale advances where the count is not 0. All in f64, by kernels/step_rules.h.
+//   withheld = stop_at_nonfinite_loss, no overflow, and a loss is not finite: of a micro-batch with
+//              targets, or where by_token of any
+//   skip     = overflow, withheld, or the count is 0
+// and the loss scale advances where the count is not 0 and nothing is withheld. All in f64, by
+// kernels/step_rules.h.
 #pragma once
 
 #include <cstdint>
@@ -33,11 +36,13 @@ struct StepVerdict {
   float factor = 0.0f;
   int32_t skip = 0;
   int32_t at_minimum = 0;  // an overflow left the loss scale nowhere to fall
+  int32_t withheld = 0;
 };
 
 struct DecideStep {
   // [ranks * words] f64. Of each rank: its `num_batches` counts of targets (i64 in the same bytes),
-  // more words up to `num_headers`, then the sums of its subtrees, `longest` at most.
+  // as many losses (f32, two in a word) in the words up to `num_headers`, then the sums of its
+  // subtrees, `longest` at most.
   ConstView gathered;
   int64_t words = 0, num_headers = 0, num_batches = 0, longest = 0;
   ConstView sources;     // [n] i64
@@ -45,6 +50,7 @@ struct DecideStep {
   ConstView parameters;  // [parameters + 1, 2] i64: first leaf, first merge; the last row: the ends
   bool by_token = true;
   bool check_overflow = false;
+  bool stop_at_nonfinite_loss = false;
   double clipping = 0.0;  // 0: off
   double wire_divisor = 1.0;
   LossScaleRules rules;
@@ -58,20 +64,29 @@ struct DecideStep {
 void decide_step(const DecideStep& args, StreamRef stream);
 Cost cost(const DecideStep& args);
 
-// The last line of the definition, once the sums are there. For the kernels.
+// Whether a loss of a micro-batch with so many targets counts as not finite. For the kernels.
+ZINC_HOST_DEVICE inline bool is_nonfinite_loss(float loss, int64_t targets, bool by_token) {
+  return (by_token || targets > 0) && !is_finite_number(loss);
+}
+
+// The last lines of the definition, once the sums are there; `nonfinite_loss` where such a loss
+// stops the step. For the kernels.
 ZINC_HOST_DEVICE inline StepVerdict judge_step(double summed_norm, double sum_of_squares,
                                                int64_t first_nonfinite, double count,
-                                               const LossScaleRules& rules, bool check_overflow,
-                                               double clipping, double wire_divisor,
-                                               LossScaleState& scale) {
+                                               bool nonfinite_loss, const LossScaleRules& rules,
+                                               bool check_overflow, double clipping,
+                                               double wire_divisor, LossScaleState& scale) {
   StepVerdict verdict;
   verdict.sum_of_squares = sum_of_squares;
   verdict.count = count;
   verdict.first_nonfinite = first_nonfinite;
   const bool overflow = check_overflow && first_nonfinite >= 0;
-  verdict.skip = overflow || !(count > 0.0) ? 1 : 0;
+  verdict.withheld = nonfinite_loss && !overflow && count > 0.0 ? 1 : 0;
+  verdict.skip = overflow || verdict.withheld != 0 || !(count > 0.0) ? 1 : 0;
   if (count > 0.0) {
     verdict.factor = update_factor(summed_norm, scale.scale * count / wire_divisor, clipping);
+  }
+  if (count > 0.0 && verdict.withheld == 0) {
     verdict.at_minimum = advance_loss_scale(rules, overflow, scale) ? 0 : 1;
   }
   verdict.scale = scale;

@@ -1,5 +1,7 @@
 #include "train/model.h"
 
+#include <algorithm>
+#include <cmath>
 #include <exception>
 #include <optional>
 #include <utility>
@@ -17,6 +19,19 @@ namespace {
 std::string_view embedding_name(const ModelConfig& config) {
   return std::holds_alternative<nn::Gpt2Config>(config) ? "transformer.wte.weight"
                                                         : "model.embed_tokens.weight";
+}
+
+void require_undamaged(const std::string& name, int64_t begin, const ConstView& values,
+                       const std::string& folder) {
+  const auto first_bad = [&]<class T>(const T* data) {
+    const int64_t n = values.numel();
+    return std::find_if(data, data + n, [](T value) { return !std::isfinite(value); }) - data;
+  };
+  const int64_t at = values.dtype() == DType::f64 ? first_bad(values.data_as<double>())
+                                                  : first_bad(values.data_as<float>());
+  if (at == values.numel()) return;
+  throw NumericsError(concat(folder, ": weight ", begin + at, " of ", name,
+                             " is not finite: the weights are damaged and not saved"));
 }
 
 // Every rank has checked that it wrote no element twice.
@@ -86,6 +101,7 @@ void save_model(zero::Engine& engine, const ModelConfigFile& config, const std::
   together([&] {
     if (!writer) writer.emplace(ModelFolderWriter::join(path, specs, options.max_shard_bytes));
     engine.read_own_weights([&](const std::string& name, int64_t begin, ConstView values) {
+      if (!options.allow_damaged) require_undamaged(name, begin, values, folder);
       writer->write(name, begin, values);
     });
     writer->sync();

@@ -32,13 +32,15 @@ class FolderWeights : public nn::WeightSource {
 struct SaveOptions {
   bool replace = false;  // an existing folder of that name
   int64_t max_shard_bytes = kDefaultShardBytes;
+  bool allow_damaged = false;  // weights with NaN or infinities
 };
 
 // Writes the engine's weights, in the model's dtype, and config.json as a folder that transformers
 // loads: the same bytes on every stage and in every world. Collective. Each rank writes its own
 // byte ranges into the same files, so that none gathers anything: all ranks need one shared file
 // system. The folder appears at once when all have written and synced. Where a rank fails, nothing
-// is left, it throws its error, and the others throw PeerFailed.
+// is left, it throws its error, and the others throw PeerFailed. Throws NumericsError by name for
+// weights that are NaN or infinite, which take nothing's place.
 void save_model(zero::Engine& engine, const ModelConfigFile& config, const std::string& folder,
                 const SaveOptions& options = {});
 

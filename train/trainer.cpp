@@ -1,6 +1,8 @@
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include "core/error.h"
@@ -44,26 +46,55 @@ Trainer::Trainer(zero::Engine& engine, Loader& loader, const EvaluationSet* eval
 
 TrainResult Trainer::run() {
   while (result_.steps < options_.steps && !result_.stopped) {
-    StepMetrics metrics = train_step();
+    StepMetrics metrics = train_step_or_save();
     ++result_.steps;
-    const bool stop = options_.stop != nullptr && options_.stop->load();
-    result_.stopped = zero::any_rank(engine_.world(), stop) && result_.steps < options_.steps;
-    const bool last = result_.stopped || result_.steps == options_.steps;
+    if (result_.steps == 1 && options_.started) options_.started();
+    const bool all_done = result_.steps == options_.steps;
+    result_.stopped = is_told_to_stop() && !all_done;
     const auto due = [&](int64_t every) { return every > 0 && result_.steps % every == 0; };
     // A run that was told to stop has little time: it saves and goes.
-    if (evaluation_ != nullptr && !result_.stopped && (last || due(options_.eval_every))) {
-      evaluate_and_keep_best(metrics);
-    }
+    const bool evaluates =
+        evaluation_ != nullptr && !result_.stopped && (all_done || due(options_.eval_every));
+    // An evaluation may take long, and be ended: weights first.
+    if (evaluates && all_done) save_final();
+    if (evaluates) evaluate_and_keep_best(metrics);
     report(metrics);
     drain_trace();
-    if (!last && due(options_.save_every)) save(step_name(result_.steps));
+    const bool last = all_done || result_.stopped;
+    if (last && !(evaluates && all_done)) save_final();
+    if (!last && due(options_.save_every)) {
+      save(step_name(result_.steps));
+      saved_steps_ = result_.steps;
+    }
   }
-  engine_.finish_update();
-  save("final");
   // What other streams are still writing down belongs to the run.
   if (options_.trace != nullptr) engine_.world().context().synchronize();
   drain_trace();
   return result_;
+}
+
+StepMetrics Trainer::train_step_or_save() {
+  try {
+    return train_step();
+  } catch (const NumericsError&) {
+    try {
+      if (saved_steps_ != result_.steps) save(step_name(result_.steps));
+    } catch (...) {
+      // The error of the step is the one that ends the run.
+    }
+    throw;
+  }
+}
+
+void Trainer::save_final() {
+  engine_.finish_update();
+  save("final");
+  saved_steps_ = result_.steps;
+}
+
+bool Trainer::is_told_to_stop() {
+  const bool stop = options_.stop != nullptr && options_.stop->load();
+  return zero::any_rank(engine_.world(), stop);
 }
 
 StepMetrics Trainer::train_step() {
@@ -116,27 +147,40 @@ StepMetrics Trainer::train_step() {
 }
 
 void Trainer::evaluate_and_keep_best(StepMetrics& metrics) {
-  const double val_loss = evaluate();
-  const bool best = !result_.best_val_loss || val_loss < *result_.best_val_loss;
+  const std::optional<double> val_loss = evaluate();
+  if (!val_loss) {
+    result_.stopped = result_.steps < options_.steps;
+    result_.evaluation_stopped = !result_.stopped;
+    return;
+  }
+  const bool best =
+      std::isfinite(*val_loss) && (!result_.best_val_loss || *val_loss < *result_.best_val_loss);
   metrics.val_loss = val_loss;
   result_.val_loss = val_loss;
   if (best) {
     result_.best_val_loss = val_loss;
     save("best");
   }
-  if (observer_ != nullptr) observer_->on_evaluation(metrics.step, val_loss, best);
+  if (observer_ != nullptr) observer_->on_evaluation(metrics.step, *val_loss, best);
 }
 
-double Trainer::evaluate() {
+std::optional<double> Trainer::evaluate() {
   require(evaluation_ != nullptr, "trainer: there is no evaluation set");
+  const auto start = std::chrono::steady_clock::now();
+  EvaluationProgress progress{.total_batches = evaluation_->num_batches()};
   // Batch after batch in the order of their index, whoever computed them.
   zero::Evaluation total;
   for (int64_t round = 0; round < evaluation_->num_rounds(); ++round) {
+    if (observer_ != nullptr) observer_->on_evaluating(progress);
+    if (is_told_to_stop()) return std::nullopt;
     for (const zero::Evaluation& part :
          engine_.gather(engine_.evaluate(evaluation_->batch(round)))) {
       total += part;
     }
+    progress.batches = std::min((round + 1) * engine_.world().size(), evaluation_->num_batches());
+    progress.seconds = seconds_since(start);
   }
+  if (observer_ != nullptr) observer_->on_evaluating(progress);
   return total.mean();
 }
 

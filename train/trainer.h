@@ -22,6 +22,8 @@ class TrainerObserver {
  public:
   virtual ~TrainerObserver() = default;
   virtual void on_step(const StepMetrics&, const Progress&) {}
+  // Before the first batch of an evaluation, and after each round of batches.
+  virtual void on_evaluating(const EvaluationProgress&) {}
   virtual void on_evaluation(int64_t step, double val_loss, bool best) {
     static_cast<void>(step);
     static_cast<void>(val_loss);
@@ -33,10 +35,14 @@ struct TrainerOptions {
   int64_t steps = 0;       // optimizer steps of the run, > 0
   int64_t eval_every = 0;  // steps between evaluations; 0: at the end only
   int64_t save_every = 0;  // steps between calls of save; 0: at the end only
+  // Called on every rank when the first step is done, before anything of it is reported or saved.
+  // May be empty.
+  std::function<void()> started;
   // Called on every rank: "step-000100", "best" (after an evaluation that is better than all
-  // before), "final". May be empty.
+  // before; one that is not finite is not), "final", before the last evaluation. May be empty.
   std::function<void(const std::string& name)> save;
-  // Becomes true (from a signal handler) when the run should end after the step under way.
+  // Becomes true (from another thread) when the run should end after the step under way, or after
+  // the batch of an evaluation.
   const std::atomic<bool>* stop = nullptr;
   // Takes the events of the engine's context after every step; null: nobody does.
   TraceWriter* trace = nullptr;
@@ -47,8 +53,9 @@ struct TrainResult {
   double loss = 0.0;               // of the last step
   std::optional<double> val_loss;  // of the last evaluation
   std::optional<double> best_val_loss;
-  bool stopped = false;  // by options.stop, before all steps were done
-  double seconds = 0.0;  // of training steps, without evaluation and saving
+  bool stopped = false;             // by options.stop, before all steps were done
+  bool evaluation_stopped = false;  // by options.stop: the last one, after all steps
+  double seconds = 0.0;             // of training steps, without evaluation and saving
   int64_t tokens = 0;
   double seconds_per_step = 0.0;  // mean without the first step, which warms up; 0 below two steps
 };
@@ -61,14 +68,20 @@ class Trainer {
           std::vector<std::unique_ptr<MetricsSink>> sinks, TrainerObserver* observer,
           TrainerOptions options);
 
-  // Collective.
+  // Collective. A step that throws NumericsError, as it does on every rank, has changed no weight:
+  // they are saved under the name of the step before, where they are not saved yet and save()
+  // succeeds, and the error goes on.
   TrainResult run();
 
-  // The mean loss over the evaluation set: the same figure in every world. Collective.
-  double evaluate();
+  // The mean loss over the evaluation set: the same figure in every world. Absent where
+  // options.stop ended it. Collective.
+  std::optional<double> evaluate();
 
  private:
   StepMetrics train_step();
+  StepMetrics train_step_or_save();
+  void save_final();
+  bool is_told_to_stop();
   void evaluate_and_keep_best(StepMetrics& metrics);
   void drain_trace();
   void report(const StepMetrics& metrics);
@@ -85,6 +98,7 @@ class Trainer {
   double flops_per_token_ = 0.0;
   int64_t tokens_per_step_ = 0;
   int64_t samples_ = 0;
+  int64_t saved_steps_ = 0;  // after which weights were saved last; "best" does not count
 };
 
 }  // namespace zinc::train

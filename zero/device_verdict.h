@@ -73,7 +73,7 @@ class DeviceVerdict {
   Context& context_;
   comm::World& world_;
   GradientNorm& norm_;
-  const bool by_token_, check_overflow_;
+  const bool by_token_, check_overflow_, stop_at_nonfinite_loss_;
   const double clipping_, wire_divisor_;
   const kernels::LossScaleRules rules_;
   kernels::LossScaleState scale_;  // as the host last knew it

@@ -103,7 +103,7 @@ class Engine::Impl {
     enter("backward", micro_step_ + 1);
     const int64_t left = no_sync_ ? 1 : 0;  // more are to come
     if (hands_over_ && !no_sync_ && micro_step_ + 1 == config_.batch.accumulation) {
-      begin_update(std::array{loss.num_targets});
+      begin_update(std::array{BatchLoss{loss.sum, loss.num_targets}});
     }
     strategy_.gradients->begin_micro_steps(backwards_, 1, num_backwards() + left);
     const EngineParameterSource::Pass pass(source_);
@@ -413,9 +413,8 @@ class Engine::Impl {
     const TracePhase phase(context_.trace(), "backward");
     const auto start = clock_.start();
     const auto count = static_cast<int64_t>(batches.size());
-    std::vector<int64_t> targets;
-    for (const nn::Batch& batch : batches) targets.push_back(batch.num_targets);
-    begin_update(targets);
+    const std::vector<BatchLoss> losses = passes.losses();
+    begin_update(losses);
     strategy_.gradients->begin_micro_steps(0, count, count);
     const EngineParameterSource::Pass pass(source_);
     passes.backward([this](int64_t i) {
@@ -424,9 +423,7 @@ class Engine::Impl {
     });
     pass.end();
     strategy_.gradients->end_micro_steps();
-    for (int64_t i = 0; i < count; ++i) {
-      sums_.add(passes.loss(i), batches[static_cast<size_t>(i)].num_targets);
-    }
+    for (const BatchLoss& loss : losses) sums_.add(loss.sum, loss.num_targets);
     micro_step_ = backwards_ = count;
     stepped_ = false;
     clock_.stop(start, &PhaseSeconds::backward);
@@ -458,6 +455,7 @@ class Engine::Impl {
     if (overflow) {
       skip(norm, result);
     } else {
+      require_finite(sums_.loss(), result.step, config_.precision);
       apply(summed_norm, divisor);
       count_applied(result);
     }
@@ -484,6 +482,7 @@ class Engine::Impl {
     StepSums::require_targets(verdict.count);
     StepResult result =
         begin_result(loss, std::sqrt(verdict.sum_of_squares) / divisor_of(verdict.count));
+    if (verdict.withheld != 0) require_finite(loss, result.step, config_.precision);
     if (verdict.skip != 0) {
       skip(norm_.result(verdict.sum_of_squares, verdict.first_nonfinite), result);
     } else {
@@ -500,9 +499,9 @@ class Engine::Impl {
                      result.overflow);
   }
 
-  // See Note [Updates during backward]. `coming`: targets of this rank's last micro-batches.
-  void begin_update(std::span<const int64_t> coming) {
-    if (!strategy_.updates_during_backward) return;
+  // See Note [Updates during backward]. `coming`: this rank's last micro-batches.
+  void begin_update(std::span<const BatchLoss> coming) {
+    if (!strategy_.updates_during_backward || sums_.must_wait(config_.precision, coming)) return;
     const double count = sums_.totals().count_with(world_, coming);
     StepSums::require_targets(count);
     factor_ = Tensor::full({1}, factor_of(0.0, divisor_of(count)));

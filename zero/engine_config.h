@@ -36,6 +36,9 @@ struct PrecisionConfig {
   // Looks for non-finite gradients before a step and skips it. f16: always true; bf16: default
   // true; f32: default false.
   bool check_overflow = false;
+  // A step whose loss is NaN or infinite, and that is not skipped by check_overflow, is an error
+  // with its update withheld. True: it is applied.
+  bool allow_nonfinite_loss = false;
   // Skipped steps in a row after which the engine throws; > 0.
   int64_t max_consecutive_skips = 100;
 };

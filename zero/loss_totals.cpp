@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <span>
 
+#include "core/error.h"
 #include "zero/gather_values.h"
 
 namespace zinc::zero {
@@ -21,6 +23,15 @@ double tree_sum(std::span<const double> values) {
 }
 
 }  // namespace
+
+void require_finite(const StepLoss& loss, int64_t step, const PrecisionConfig& precision) {
+  if (loss.nonfinite_batch < 0 || precision.allow_nonfinite_loss) return;
+  throw NumericsError(
+      concat("step ", step, ": the loss is ", std::isnan(loss.mean) ? "nan" : concat(loss.mean),
+             ", first in micro-batch ", loss.nonfinite_batch + 1, " of rank ", loss.nonfinite_rank,
+             "; no weight was changed by this step. Lower the learning rate, or check data and "
+             "weights for NaN; --allow-nan (allow_nonfinite_loss) goes on all the same"));
+}
 
 double LossTotals::seed(double loss_scale, int64_t num_targets) const {
   if (by_token()) return loss_scale / divisor_;
@@ -57,6 +68,12 @@ StepLoss LossTotals::combine(std::span<const double> by_rank, size_t num_batches
   }
   const auto terms =
       static_cast<double>(by_token() ? step.num_targets : static_cast<int64_t>(losses.size()));
+  const auto bad =
+      std::find_if(losses.begin(), losses.end(), [](double loss) { return !std::isfinite(loss); });
+  if (bad != losses.end()) {
+    step.nonfinite_batch = (bad - losses.begin()) / static_cast<int64_t>(ranks);
+    step.nonfinite_rank = static_cast<int>((bad - losses.begin()) % static_cast<int64_t>(ranks));
+  }
   step.mean = terms == 0.0 ? std::numeric_limits<double>::quiet_NaN() : tree_sum(losses) / terms;
   return step;
 }
@@ -66,12 +83,21 @@ double LossTotals::count(const StepLoss& loss, int world) const {
   return static_cast<double>(static_cast<int64_t>(losses_.size()) * world);
 }
 
-double LossTotals::count_with(comm::World& world, std::span<const int64_t> coming) const {
+double LossTotals::count_with(comm::World& world, std::span<const BatchLoss> coming) const {
   if (!by_token()) return static_cast<double>((losses_.size() + coming.size()) * world.size());
-  const int64_t own = std::accumulate(coming.begin(), coming.end(), num_targets_);
+  int64_t own = num_targets_;
+  for (const BatchLoss& loss : coming) own += loss.num_targets;
   const auto value = static_cast<double>(own);
   const std::vector<double> all = gather_values(world, {&value, 1});
   return std::accumulate(all.begin(), all.end(), 0.0);
+}
+
+bool LossTotals::is_finite_with(std::span<const BatchLoss> coming) const {
+  const auto finite = [](double loss) { return std::isfinite(loss); };
+  return std::all_of(losses_.begin(), losses_.end(), finite) &&
+         std::all_of(coming.begin(), coming.end(), [&](const BatchLoss& loss) {
+           return finite(term(loss.sum.item(), loss.num_targets));
+         });
 }
 
 void LossTotals::clear() {

@@ -8,15 +8,28 @@
 #include <vector>
 
 #include "comm/world.h"
+#include "tensor/tensor.h"
 #include "zero/engine_config.h"
 
 namespace zinc::zero {
+
+// Of one micro-batch.
+struct BatchLoss {
+  Tensor sum;  // f32 scalar, over its targets
+  int64_t num_targets = 0;
+};
 
 // Of a whole step over all ranks.
 struct StepLoss {
   double mean = 0.0;  // natural logarithm; NaN without targets
   int64_t num_targets = 0;
+  // The first micro-batch, in the order of the sum, whose loss is NaN or infinite; -1: none.
+  int64_t nonfinite_batch = -1;
+  int nonfinite_rank = 0;
 };
+// Throws NumericsError by name where a loss is not finite and the configuration does not allow it.
+// For a step whose update has not been made.
+void require_finite(const StepLoss& loss, int64_t step, const PrecisionConfig& precision);
 
 class LossTotals {
  public:
@@ -42,9 +55,11 @@ class LossTotals {
   // seed() multiplies it by. 0 where no micro-batch has a target.
   double count(const StepLoss& loss, int world) const;
 
-  // What count() will give once micro-batches with these targets on this rank have been added: the
-  // last of the step. Collective where ranks may differ in it.
-  double count_with(comm::World& world, std::span<const int64_t> coming) const;
+  // What count() will give once these micro-batches of this rank have been added: the last of the
+  // step. Collective where ranks may differ in it.
+  double count_with(comm::World& world, std::span<const BatchLoss> coming) const;
+  // False where a loss of this rank, these among them, is not finite. Waits for them.
+  bool is_finite_with(std::span<const BatchLoss> coming) const;
 
   void clear();
 

@@ -1,6 +1,7 @@
 #include "zero/step_sums.h"
 
 #include "core/error.h"
+#include "zero/gather_values.h"
 
 namespace zinc::zero {
 
@@ -25,6 +26,11 @@ double StepSums::count() {
       verdict_ != nullptr ? verdict_->count() : totals_.count(*loss_, world_.size());
   require_targets(count);
   return count;
+}
+
+bool StepSums::must_wait(const PrecisionConfig& precision,
+                         std::span<const BatchLoss> coming) const {
+  return !precision.allow_nonfinite_loss && any_rank(world_, !totals_.is_finite_with(coming));
 }
 
 void StepSums::require_targets(double count) {

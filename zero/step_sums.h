@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "comm/world.h"
 #include "zero/device_verdict.h"
@@ -31,6 +32,9 @@ class StepSums {
   // LossTotals::count() of the step. Collective; waits where ranks are several. Throws
   // InvalidArgument where no micro-batch has a target.
   double count();
+  // For an update that begins before the step does, with the last micro-batches under way: true
+  // where a loss of any rank is not finite, so that the step will throw. Collective; waits.
+  bool must_wait(const PrecisionConfig& precision, std::span<const BatchLoss> coming) const;
   // Where the host reads losses, after count().
   const StepLoss& loss() const { return *loss_; }
   static void require_targets(double count);

@@ -31,6 +31,12 @@ void VerticalPasses::forward(const Enter& enter) {
   }
 }
 
+std::vector<BatchLoss> VerticalPasses::losses() const {
+  std::vector<BatchLoss> losses;
+  for (const Pass& pass : passes_) losses.push_back({pass.x, pass.of.batch->num_targets});
+  return losses;
+}
+
 void VerticalPasses::backward(const Enter& enter) {
   std::vector<autograd::BackwardInParts> parts;
   for (const Pass& pass : passes_) parts.emplace_back(pass.x, pass.of.seed);

@@ -16,6 +16,7 @@
 
 #include "core/random_state.h"
 #include "nn/model.h"
+#include "zero/loss_totals.h"
 
 namespace zinc::zero {
 
@@ -36,7 +37,7 @@ class VerticalPasses {
   void forward(const Enter& enter);
   void backward(const Enter& enter);  // after forward(), once
   // After forward().
-  const Tensor& loss(int64_t i) const { return passes_[static_cast<size_t>(i)].x; }
+  std::vector<BatchLoss> losses() const;
 
  private:
   struct Pass {

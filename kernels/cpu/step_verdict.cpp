@@ -27,6 +27,7 @@ void decide_step(const DecideStep& args) {
   }
   const int64_t ranks = args.gathered.numel() / args.words;
   int64_t targets = 0;
+  bool nonfinite_loss = false;
   auto* out = args.out.data_as<uint8_t>();
   auto* headers = out + sizeof(StepVerdict);
   const size_t header_bytes = 8 * static_cast<size_t>(args.num_headers);
@@ -36,15 +37,18 @@ void decide_step(const DecideStep& args) {
       int64_t of_batch = 0;
       std::memcpy(&of_batch, from + b, sizeof(of_batch));
       targets += of_batch;
+      float loss = 0.0f;
+      std::memcpy(&loss, reinterpret_cast<const float*>(from + args.num_batches) + b, sizeof(loss));
+      nonfinite_loss = nonfinite_loss || is_nonfinite_loss(loss, of_batch, args.by_token);
     }
     std::memcpy(headers + static_cast<size_t>(rank) * header_bytes, from, header_bytes);
   }
   const auto count = static_cast<double>(args.by_token ? targets : args.num_batches * ranks);
   LossScaleState scale;
   std::memcpy(&scale, args.scale.data_as<uint8_t>(), sizeof(scale));
-  const StepVerdict verdict =
-      judge_step(std::sqrt(sum), sum, first_nonfinite, count, args.rules, args.check_overflow,
-                 args.clipping, args.wire_divisor, scale);
+  const StepVerdict verdict = judge_step(
+      std::sqrt(sum), sum, first_nonfinite, count, args.stop_at_nonfinite_loss && nonfinite_loss,
+      args.rules, args.check_overflow, args.clipping, args.wire_divisor, scale);
   std::memcpy(args.scale.data_as<uint8_t>(), &scale, sizeof(scale));
   std::memcpy(out, &verdict, sizeof(verdict));
 }

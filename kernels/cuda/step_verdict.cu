@@ -24,7 +24,7 @@ struct Operands {
   int64_t num_leaves, num_parameters;
   double clipping, wire_divisor;
   LossScaleRules rules;
-  bool by_token, check_overflow;
+  bool by_token, check_overflow, stop_at_nonfinite_loss;
   double* leaves;
   LossScaleState* scale;
   StepVerdict* verdict;
@@ -34,6 +34,7 @@ struct Operands {
 __global__ void __launch_bounds__(kThreads) verdict_kernel(Operands at) {
   ZINC_SHARED(long long, nonfinite, [kThreads]);
   ZINC_SHARED(long long, targets, [kThreads]);
+  ZINC_SHARED(int, bad_losses, [kThreads]);
   const int index = static_cast<int>(threadIdx.x);
   long long bad = kNone;
   for (int64_t i = index; i < at.num_leaves; i += kThreads) {
@@ -44,15 +45,21 @@ __global__ void __launch_bounds__(kThreads) verdict_kernel(Operands at) {
     if (bad == kNone && !is_finite_number(value)) bad = i;
   }
   long long own = 0;
+  int bad_loss = 0;
   for (int64_t i = index; i < at.ranks * at.num_headers; i += kThreads) {
     const int64_t rank = i / at.num_headers;
     const int64_t place = i % at.num_headers;
     const int64_t word = at.header_words[rank * at.words + place];
     at.headers[i] = word;
-    if (place < at.num_batches) own += word;
+    if (place >= at.num_batches) continue;
+    own += word;
+    const auto* losses =
+        reinterpret_cast<const float*>(at.gathered + rank * at.words + at.num_batches);
+    if (is_nonfinite_loss(losses[place], word, at.by_token)) bad_loss = 1;
   }
   nonfinite[index] = bad;
   targets[index] = own;
+  bad_losses[index] = bad_loss;
   __syncthreads();  // also the leaves, which other threads of the block have written
   for (int64_t p = index; p < at.num_parameters; p += kThreads) {
     for (int64_t m = at.parameters[2 * p + 1]; m < at.parameters[2 * p + 3]; ++m) {
@@ -68,11 +75,13 @@ __global__ void __launch_bounds__(kThreads) verdict_kernel(Operands at) {
   for (int i = 0; i < kThreads; ++i) {
     bad = nonfinite[i] < bad ? nonfinite[i] : bad;
     count += targets[i];
+    bad_loss |= bad_losses[i];
   }
   if (!at.by_token) count = at.num_batches * at.ranks;
   LossScaleState scale = *at.scale;
   *at.verdict = judge_step(sqrt(sum), sum, bad == kNone ? -1 : bad, static_cast<double>(count),
-                           at.rules, at.check_overflow, at.clipping, at.wire_divisor, scale);
+                           at.stop_at_nonfinite_loss && bad_loss != 0, at.rules, at.check_overflow,
+                           at.clipping, at.wire_divisor, scale);
   *at.scale = scale;
 }
 
@@ -97,6 +106,7 @@ void decide_step(const DecideStep& args, StreamRef stream) {
                           .rules = args.rules,
                           .by_token = args.by_token,
                           .check_overflow = args.check_overflow,
+                          .stop_at_nonfinite_loss = args.stop_at_nonfinite_loss,
                           .leaves = args.leaves.data_as<double>(),
                           .scale = reinterpret_cast<LossScaleState*>(args.scale.data_as<uint8_t>()),
                           .verdict = reinterpret_cast<StepVerdict*>(out),

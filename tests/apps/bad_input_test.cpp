@@ -275,6 +275,15 @@ TEST_F(BadInput, TraceThatCannotBeWritten) {
   refuse(folder_.path());
 }
 
+// By mistake the data file is named as the trace.
+TEST_F(BadInput, TraceThatIsAnotherFile) {
+  const std::string data = read_whole_file(folder_ / "text.txt");
+  folder_.write("ds.json", R"({"train_micro_batch_size_per_gpu": 2, "zinc": {"trace": ")" +
+                               (folder_ / "text.txt") + "\"}}");
+  expect_refused(folder_.train(), kCannotCreate, {"text.txt", "not a trace"});
+  EXPECT_EQ(read_whole_file(folder_ / "text.txt"), data);
+}
+
 // A real full disk: a small file system that only this process sees.
 TEST_F(BadInput, FullFileSystemWhileSaving) {
   std::string words;
@@ -341,6 +350,47 @@ TEST_F(BadInput, ExistingRunWithoutForce) {
   EXPECT_THAT(folder_.unfinished(), IsEmpty());
 }
 
+// Whatever keeps the new run from its first step, the old one is as it was.
+TEST_F(BadInput, ForceKeepsTheOldRun_UntilTheNewOneHasDoneAStep) {
+  ASSERT_EQ(run_zinc(folder_.train({"--save-every", "1"})).exit_code, 0);
+  const auto refuse = [&](const std::string& members, ExitCode code, const std::string& says) {
+    folder_.write("new.json", "{\"train_micro_batch_size_per_gpu\": 2, " + members + "}");
+    expect_refused(folder_.train({"--force", "--config", folder_ / "new.json"}), code, {says});
+  };
+  folder_.write("new.json", "{}");  // part of the tree that stays as it is
+  refuse(R"("zinc": {"device_memory_limit": 100000})", kOutOfMemory, "limit");
+  refuse(R"("zero_optimization": {"stage": 2, "offload_optimizer":
+             {"device": "nvme", "nvme_path": "/nowhere/at/all"}})",
+         kIo, "/nowhere/at/all");
+  refuse(R"("optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+            "zinc": {"trace": "/nowhere/trace.json"})",
+         kIo, "/nowhere/trace.json");
+}
+
+// What a run writes beside its figures is in the new folder, under the names that were asked for.
+TEST_F(BadInput, ForceBringsTraceAndMonitorsToTheNewRun) {
+  folder_.write("ds.json",
+                R"({"train_micro_batch_size_per_gpu": 2, "csv_monitor": {"enabled": true},
+                    "zinc": {"trace": ")" +
+                    folder_.out() + R"(/trace.json"}})");
+  ASSERT_EQ(run_zinc(folder_.train()).exit_code, 0);
+  const std::vector<std::string> first = folder_.tree();
+  folder_.write("run/mine", "of the old run");
+  const Ended ended = run_zinc(folder_.train({"--force"}));
+  EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
+  std::vector<std::string> second = folder_.tree();
+  const auto is_event_file = [](const std::string& name) {
+    return name.find("events.out") != std::string::npos;  // named by time and process
+  };
+  std::vector<std::string> expected = first;
+  std::erase_if(expected, is_event_file);
+  EXPECT_EQ(std::erase_if(second, is_event_file), 1U);
+  EXPECT_EQ(second, expected);
+  EXPECT_TRUE(read_whole_file(folder_.out() + "/trace.json").ends_with("\n]\n"));
+  EXPECT_THAT(expected, testing::Contains("run/trace.json"));
+  EXPECT_THAT(expected, testing::Contains("run/DeepSpeedJobName/Train_Samples_train_loss.csv"));
+}
+
 TEST_F(BadInput, FolderThatIsNoRun_IsLeftAloneEvenWithForce) {
   folder_.write("run/thesis.txt", "the only copy");
   expect_refused(folder_.train({"--force"}), kCannotCreate, {folder_.out(), "not a run"});
@@ -361,6 +411,28 @@ TEST_F(BadInput, FlagOutsideItsRange) {
   folder_.write("ds.json", R"({"train_micro_batch_size_per_gpu": "auto"})");
   expect_refused(folder_.train({"--batch", "0"}), kConfiguration, {"--batch must be between 1"});
   expect_refused(folder_.train({"--steps", "0"}), kUsage, {"--steps: Value 0 not in range 1 to"});
+}
+
+// Before anything is read or made.
+TEST_F(BadInput, FlagsAreCheckedBeforeAnythingIsMade) {
+  const auto refuse = [&](const std::string& flag, const std::string& value, ExitCode code) {
+    expect_refused(folder_.train({flag, value}), code, {flag});
+  };
+  for (const char* flag :
+       {"--eval-every", "--save-every", "--warmup-steps", "--eval-batches", "--threads", "--seq"}) {
+    refuse(flag, "-1", kUsage);
+    refuse(flag, "many", kUsage);
+  }
+  refuse("--eval-batches", "0", kUsage);
+  refuse("--threads", "0", kUsage);
+  refuse("--sample-prompt", "", kUsage);
+  refuse("--out", "", kUsage);
+}
+
+TEST_F(BadInput, TextForAModelThatDoesNotReadBytes) {
+  std::filesystem::copy("tests/reference/gpt2", folder_ / "init");
+  expect_refused(folder_.train({"--init", folder_ / "init"}), kBadData,
+                 {"--data", "text.txt", "read as bytes", "vocabulary of 256", "one of 67", ".bin"});
 }
 
 TEST_F(BadInput, FlagThatIsMissing) { expect_refused({"train"}, kUsage, {"--config"}); }

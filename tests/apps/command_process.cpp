@@ -66,6 +66,7 @@ std::vector<std::string> command_words(const std::vector<std::string>& arguments
   ::dup2(err.write, STDERR_FILENO);
   const int nothing = ::open("/dev/null", O_RDONLY);
   ::dup2(nothing, STDIN_FILENO);
+  for (const int number : {SIGHUP, SIGPIPE}) ::signal(number, SIG_DFL);  // tests may run by nohup
   if (largest_file >= 0) {
     const rlimit limit{static_cast<rlim_t>(largest_file), static_cast<rlim_t>(largest_file)};
     ::setrlimit(RLIMIT_FSIZE, &limit);
@@ -143,6 +144,17 @@ bool CommandProcess::wait_for_output(const std::string& text) {
     if (!read_more()) return false;
   }
   return true;
+}
+
+bool CommandProcess::is_running() const {
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == 0;
+}
+
+void CommandProcess::close_output() {
+  if (out_ >= 0) ::close(out_);
+  out_ = -1;
 }
 
 void CommandProcess::send(int signal) const { ::kill(pid_, signal); }

@@ -45,6 +45,9 @@ class CommandProcess {
   // it took 100 seconds.
   bool wait_for_output(const std::string& text);
   void send(int signal) const;
+  bool is_running() const;
+  // Nobody reads its stdout any more, as when `head` has read enough.
+  void close_output();
   Ended finish();
 
  private:

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -125,6 +126,16 @@ TEST_F(Launch, AnInterruptIsASignalToFinishToo) {
   const Ended ended = process.finish();
   EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
   EXPECT_THAT(ended.out, HasSubstr("stopped by a signal after the step under way"));
+}
+
+// A shell signals its job and the processes of it; a terminal that is closed sends HUP.
+TEST_F(Launch, SignalsAtOnce_AreOneRequestToEndWithTheStep) {
+  CommandProcess& process = start();
+  for (const int signal : {SIGHUP, SIGTERM, SIGTERM}) process.send(signal);
+  const Ended ended = process.finish();
+  EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
+  EXPECT_THAT(ended.out, HasSubstr("stopped by a signal after the step under way"));
+  EXPECT_TRUE(std::filesystem::exists(folder_.out() + "/final/model.safetensors"));
 }
 
 TEST_F(Launch, DryRunPrintsTheCommandAndStartsNothing) {

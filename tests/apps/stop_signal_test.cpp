@@ -3,8 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
+#include <cstdint>
+#include <filesystem>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
@@ -19,18 +24,30 @@ using train::read_whole_file;
 // Far more steps than a test has time for.
 const std::vector<std::string> kLong = {"--steps", "1000000"};
 
-void expect_clean_end(const Ended& ended, const TrainingFolder& folder) {
+// Figures of every step, and weights that load; the number of steps.
+int64_t expect_whole_run(const Ended& ended, const TrainingFolder& folder) {
   EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
-  EXPECT_THAT(ended.out, HasSubstr("stopped by a signal after the step under way"));
   const std::string figures = read_whole_file(folder.out() + "/metrics.jsonl");
   EXPECT_TRUE(figures.ends_with("}\n"));
-  const auto lines = std::count(figures.begin(), figures.end(), '\n');
-  EXPECT_GE(lines, 3);
-  EXPECT_THAT(ended.out, HasSubstr("\n" + std::to_string(lines) + " steps, "));
   EXPECT_THAT(folder.unfinished(), IsEmpty());
   const Ended text =
       run_zinc({"generate", "--model", folder.out() + "/final", "--tokens", "2", "--seed", "1"});
   EXPECT_EQ(text.exit_code, 0) << to_string(text);
+  return std::count(figures.begin(), figures.end(), '\n');
+}
+
+void expect_clean_end(const Ended& ended, const TrainingFolder& folder) {
+  EXPECT_THAT(ended.out, HasSubstr("stopped by a signal after the step under way"));
+  const int64_t steps = expect_whole_run(ended, folder);
+  EXPECT_GE(steps, 3);
+  EXPECT_THAT(ended.out, HasSubstr("\n" + std::to_string(steps) + " steps, "));
+}
+
+// A run of steps that end long after a test has.
+std::vector<std::string> endless_step(const TrainingFolder& folder) {
+  folder.write("ds.json",
+               R"({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 10000000})");
+  return folder.train();
 }
 
 class StopSignal : public testing::TestWithParam<int> {};
@@ -45,10 +62,97 @@ TEST_P(StopSignal, FinishesTheStepAndSaves) {
   expect_clean_end(ended, folder);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, StopSignal, testing::Values(SIGUSR1, SIGTERM, SIGINT),
+INSTANTIATE_TEST_SUITE_P(All, StopSignal, testing::Values(SIGUSR1, SIGTERM, SIGINT, SIGHUP),
                          [](const auto& info) {
                            return std::string("Signal") + sigabbrev_np(info.param);
                          });
+
+// `timeout` signals the process, and then its group with the process in it.
+TEST(SecondSignal, AtOnce_IsTheFirstOnceMore) {
+  const TrainingFolder folder;
+  CommandProcess process(folder.train(kLong));
+  ASSERT_TRUE(process.wait_for_output(" 3/1000000 |"));
+  for (const int signal : {SIGTERM, SIGCONT, SIGTERM, SIGINT, SIGTERM}) process.send(signal);
+  expect_clean_end(process.finish(), folder);
+}
+
+TEST(SecondSignal, ByTimeout_LosesNoWeights) {
+  const TrainingFolder folder;
+  std::vector<std::string> words = {"timeout", "-s", "TERM", "3", command_path()};
+  for (const std::string& word : folder.train(kLong)) words.push_back(word);
+  const Ended ended = CommandProcess::of_program(words).finish();
+  EXPECT_EQ(ended.exit_code, 124) << to_string(ended);  // timeout's own
+  EXPECT_THAT(ended.out, HasSubstr("stopped by a signal after the step under way"));
+  EXPECT_TRUE(std::filesystem::exists(folder.out() + "/final/model.safetensors"));
+}
+
+TEST(SecondSignal, AfterTwoSeconds_EndsTheProcess) {
+  const TrainingFolder folder;
+  CommandProcess process(endless_step(folder));
+  ASSERT_TRUE(process.wait_for_output("\n  out "));
+  process.send(SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  process.send(SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_TRUE(process.is_running());
+  std::this_thread::sleep_for(std::chrono::milliseconds(900));
+  process.send(SIGTERM);
+  const Ended ended = process.finish();
+  EXPECT_EQ(ended.signal, SIGTERM) << to_string(ended);
+}
+
+// zinc train | head
+TEST(ClosedOutput, EndsTheRunWithItsWeights) {
+  const TrainingFolder folder;
+  CommandProcess process(folder.train(kLong));
+  ASSERT_TRUE(process.wait_for_output(" 3/1000000 |"));
+  process.close_output();
+  const Ended ended = process.finish();
+  EXPECT_THAT(ended.err, IsEmpty());
+  EXPECT_GE(expect_whole_run(ended, folder), 3);
+}
+
+CommandProcess in_a_shell(const std::string& before, const std::vector<std::string>& arguments,
+                          const std::string& after) {
+  std::string script = before + " exec '" + command_path() + "'";
+  for (const std::string& word : arguments) script += " '" + word + "'";
+  return CommandProcess::of_program({"sh", "-c", script + after});
+}
+
+TEST(FullOutput, IsDropped_AndTheRunGoesOn) {
+  const TrainingFolder folder;
+  const Ended ended = in_a_shell("", folder.train({"--steps", "40"}), " >/dev/full").finish();
+  EXPECT_THAT(ended.err, IsEmpty());
+  EXPECT_EQ(expect_whole_run(ended, folder), 40);
+}
+
+TEST(IgnoredHangup, OfNohupIsIgnoredFurther) {
+  const TrainingFolder folder;
+  CommandProcess process = in_a_shell("trap '' HUP;", folder.train(kLong), "");
+  ASSERT_TRUE(process.wait_for_output(" 3/1000000 |"));
+  process.send(SIGHUP);
+  ASSERT_TRUE(process.wait_for_output(" 500/1000000 |"));
+  process.send(SIGTERM);
+  expect_clean_end(process.finish(), folder);
+}
+
+// Far more windows than a test has time for.
+TEST(StopInAnEvaluation, EndsItAtOnce_WithWeights) {
+  const TrainingFolder folder;
+  std::string text;
+  while (text.size() < 40'000'000) text += "And the evening and the morning were the first day.\n";
+  CommandProcess process(
+      folder.train({"--steps", "3", "--validation", folder.write("long.txt", text),
+                    "--eval-batches", "1000000"}));
+  ASSERT_TRUE(process.wait_for_output("\nevaluation "));
+  EXPECT_TRUE(std::filesystem::exists(folder.out() + "/final/model.safetensors"));
+  process.send(SIGTERM);
+  const Ended ended = process.finish();
+  EXPECT_THAT(ended.out,
+              testing::ContainsRegex("evaluation [0-9]+/1000000 batches . [0-9]+ s . ETA"));
+  EXPECT_THAT(ended.out, HasSubstr("\nthe last evaluation was stopped by a signal\n"));
+  EXPECT_EQ(expect_whole_run(ended, folder), 3);
+}
 
 // mpirun passes USR1 on to all ranks, which may be in different steps when it arrives.
 TEST(StopSignalOfRanks, EndsThemAtOneStep) {

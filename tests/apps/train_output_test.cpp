@@ -81,6 +81,59 @@ TEST(AttentionLine, ARunOnCpusHasNone) {
   EXPECT_EQ(ended.out.find("attention: "), std::string::npos) << to_string(ended);
 }
 
+// 40 steps of 2 windows: a tenth of the steps are 8 of the data's windows.
+TEST(EvaluationSize, IsBoundedByTheSteps_AndSaid) {
+  const TrainingFolder folder;
+  std::string text;
+  while (text.size() < 10'000) text += "And the evening and the morning were the first day.\n";
+  text.resize(10'000);
+  const auto head = [&](const std::vector<std::string>& changes) {
+    std::vector<std::string> words = {"--validation", folder.write("long.txt", text), "--force"};
+    words.insert(words.end(), changes.begin(), changes.end());
+    const Ended ended = run_zinc(folder.train(words));
+    EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
+    const size_t at = ended.out.find("  evaluation ");
+    return ended.out.substr(at, ended.out.find('\n', at) - at);
+  };
+  EXPECT_EQ(head({"--steps", "3"}),
+            "  evaluation  at the end, on 2 of 625 windows of 16 tokens (--eval-batches)");
+  EXPECT_EQ(head({"--steps", "40", "--eval-every", "20"}),
+            "  evaluation  every 20 steps and at the end, on 8 of 625 windows of 16 tokens "
+            "(--eval-batches)");
+  EXPECT_EQ(head({"--steps", "2", "--eval-batches", "5"}),
+            "  evaluation  at the end, on 10 of 625 windows of 16 tokens (--eval-batches)");
+  EXPECT_EQ(head({"--steps", "2", "--eval-batches", "5000000000000"}),
+            "  evaluation  at the end, on 625 of 625 windows of 16 tokens (--eval-batches)");
+}
+
+TEST(ThreadsOfARank, AreThoseOfTheFlag) {
+  const TrainingFolder folder;
+  for (const char* threads : {"1", "3"}) {
+    const Ended ended = run_zinc(folder.train({"--threads", threads, "--force"}));
+    EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
+    EXPECT_NE(ended.out.find(std::string(", ") + threads + " threads each"), std::string::npos)
+        << ended.out;
+  }
+}
+
+TEST(ConsoleEvaluation, IsALineEveryFiveSeconds) {
+  testing::internal::CaptureStdout();
+  {
+    Console console(true, 1);
+    for (const double seconds : {0.0, 1.0, 4.9, 5.5, 9.0, 10.6}) {
+      console.on_evaluating({.batches = static_cast<int64_t>(10 * seconds),
+                             .total_batches = 212,
+                             .seconds = seconds});
+    }
+    console.on_evaluating({.batches = 0, .total_batches = 20});
+    console.on_evaluating({.batches = 10, .total_batches = 20, .seconds = 6.0});
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStdout(),
+            "evaluation 55/212 batches | 6 s | ETA 16 s\n"
+            "evaluation 106/212 batches | 11 s | ETA 11 s\n"
+            "evaluation 10/20 batches | 6 s | ETA 6 s\n");
+}
+
 // Those that are known at the head are said there.
 TEST(ConsoleNotes, AreShownOnce_AfterTheStepInWhichTheyCome) {
   std::vector<std::string> notes{"known"};

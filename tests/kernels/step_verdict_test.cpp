@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -33,6 +34,9 @@ struct Problem {
   double wire_divisor = 1.0;
   double bad = 0.0;  // takes the place of leaf `bad_leaf`
   int64_t bad_leaf = -1;
+  bool stop_at_nonfinite_loss = false;
+  float bad_loss = 1.0f;  // of the micro-batch `bad_batch` of the last rank; the others have 1.5
+  size_t bad_batch = 0;
 };
 
 struct Answer {
@@ -89,7 +93,9 @@ Answer run(const Problem& problem, double& expected_sum) {
   std::vector<int64_t> gathered(words * sums.size());
   for (size_t rank = 0; rank < sums.size(); ++rank) {
     for (size_t b = 0; b < batches; ++b) gathered[rank * words + b] = problem.targets[rank][b];
-    for (size_t h = batches; h < headers; ++h) gathered[rank * words + h] = int64_t(90 + rank + h);
+    std::vector<float> losses(batches, 1.5f);
+    if (rank + 1 == sums.size()) losses[problem.bad_batch] = problem.bad_loss;
+    std::memcpy(&gathered[rank * words + batches], losses.data(), batches * sizeof(float));
     for (size_t i = 0; i < sums[rank].size(); ++i) {
       gathered[rank * words + headers + i] = std::bit_cast<int64_t>(sums[rank][i]);
     }
@@ -111,6 +117,7 @@ Answer run(const Problem& problem, double& expected_sum) {
                .parameters = integers(parameters, Shape{std::ssize(problem.chunks) + 1, 2}),
                .by_token = problem.by_token,
                .check_overflow = problem.check_overflow,
+               .stop_at_nonfinite_loss = problem.stop_at_nonfinite_loss,
                .clipping = problem.clipping,
                .wire_divisor = problem.wire_divisor,
                .rules = problem.rules,
@@ -149,7 +156,8 @@ TEST(StepVerdict, NormAndFactor_AreThoseOfTheHost) {
       const double divisor = 1024.0 * answer.verdict.count / 3.0;
       EXPECT_EQ(answer.verdict.factor, update_factor(std::sqrt(sum), divisor, clipping));
       EXPECT_EQ(answer.headers[0], 3);
-      EXPECT_EQ(answer.headers[3], 93);
+      EXPECT_EQ(answer.headers[3],
+                std::bit_cast<int64_t>(std::array{ranks == 1 ? 1.0f : 1.5f, 1.5f}));
     }
   }
 }
@@ -184,6 +192,41 @@ TEST(StepVerdict, FirstLeafThatIsNotFinite_SkipsAndHalvesTheScale) {
       problem.check_overflow = true;
       problem.scale.scale = 1.0;
       EXPECT_EQ(run(problem, sum).verdict.at_minimum, 1);
+    }
+  }
+}
+
+TEST(StepVerdict, LossThatIsNotFinite_WithholdsAndLeavesTheScale) {
+  for (const float bad :
+       {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    for (const size_t batch : {0, 2}) {
+      Problem problem{.ranks = 2, .targets = {{3, 4, 5}, {3, 4, 5}}};
+      problem.rules = {.dynamic = true, .window = 1};
+      problem.stop_at_nonfinite_loss = true;
+      double sum = 0.0;
+      EXPECT_EQ(run(problem, sum).verdict.withheld, 0);
+      problem.bad_loss = bad;
+      problem.bad_batch = batch;
+      const Answer answer = run(problem, sum);
+      EXPECT_EQ(answer.verdict.withheld, 1);
+      EXPECT_EQ(answer.verdict.skip, 1);
+      EXPECT_EQ(answer.scale.steps, 0);
+      // An overflow is skipped as one.
+      problem.bad_leaf = 3;
+      problem.bad = bad;
+      EXPECT_EQ(run(problem, sum).verdict.withheld, 0);
+      EXPECT_EQ(run(problem, sum).verdict.skip, 1);
+      EXPECT_EQ(run(problem, sum).scale.steps, 1);
+      problem.check_overflow = false;
+      EXPECT_EQ(run(problem, sum).verdict.withheld, 1);
+      problem.stop_at_nonfinite_loss = false;
+      EXPECT_EQ(run(problem, sum).verdict.skip, 0);
+      // A mean over no target is nobody's.
+      problem.stop_at_nonfinite_loss = true;
+      problem.targets[1][batch] = 0;
+      EXPECT_EQ(run(problem, sum).verdict.withheld, 1);
+      problem.by_token = false;
+      EXPECT_EQ(run(problem, sum).verdict.withheld, 0);
     }
   }
 }

@@ -78,6 +78,14 @@ TEST(Format, Durations) {
   EXPECT_EQ(format_duration(-1), "?");
 }
 
+TEST(EvaluationLine, SaysHowFarAndHowLong) {
+  EXPECT_EQ(evaluation_line({.batches = 0, .total_batches = 800}), "evaluation 0/800 batches");
+  EXPECT_EQ(evaluation_line({.batches = 40, .total_batches = 800, .seconds = 12.0}),
+            "evaluation 40/800 batches | 12 s | ETA 3m48s");
+  EXPECT_EQ(evaluation_line({.batches = 800, .total_batches = 800, .seconds = 240.0}),
+            "evaluation 800/800 batches | 4m00s | ETA 0 s");
+}
+
 TEST(Format, Bytes) {
   EXPECT_EQ(format_bytes(0), "0 B");
   EXPECT_EQ(format_bytes(1023), "1023 B");

@@ -54,9 +54,52 @@ TEST(RunFolder, ExistingRun_IsReplacedByForceOnly) {
                 "': File exists (errno 17); it holds a run; choose another folder, or give --force "
                 "to replace it");
   EXPECT_EQ(read_whole_file(folder / "run/metrics.jsonl"), "old");
-  const RunFolder run = RunFolder::create(folder / "run", true);
+  const RunFolder run = kept(folder / "run", true);
   EXPECT_THAT(names_in(run.path()), ElementsAre(".zinc-run"));
   EXPECT_THAT(folder.names(), ElementsAre("run"));
+}
+
+TEST(RunFolder, OldRun_StaysUntilTheNewOneIsKept) {
+  const ScratchFolder folder;
+  kept(folder / "run", false);
+  folder.write("run/final/weights", "old");
+  {
+    const RunFolder run = RunFolder::create(folder / "run", true);
+    EXPECT_TRUE(run.replaces());
+    EXPECT_EQ(run.path(), folder / "run");
+    std::ofstream(run.file("config.resolved.json")) << "{}";
+    EXPECT_EQ(errno_of([&] { RunFolder::create(folder / "run", true); }), EWOULDBLOCK);
+  }
+  EXPECT_EQ(read_whole_file(folder / "run/final/weights"), "old");
+  EXPECT_THAT(folder.names(), ElementsAre("run"));
+
+  RunFolder run = RunFolder::create(folder / "run", true);
+  std::ofstream growing(run.file("metrics.jsonl"));
+  growing << "first" << std::flush;
+  EXPECT_EQ(read_whole_file(folder / "run/final/weights"), "old");
+  run.keep();
+  EXPECT_FALSE(run.replaces());
+  growing << " second" << std::flush;
+  EXPECT_EQ(run.file("x"), folder / "run/x");
+  EXPECT_EQ(read_whole_file(folder / "run/metrics.jsonl"), "first second");
+  EXPECT_THAT(names_in(folder / "run"), ElementsAre(".zinc-run", "metrics.jsonl"));
+  EXPECT_THAT(folder.names(), ElementsAre("run"));
+}
+
+TEST(RunFolder, PlacesInsideIt_AreThoseOfTheNewRun) {
+  const ScratchFolder folder;
+  {
+    const RunFolder run = RunFolder::create(folder / "run", false);
+    EXPECT_EQ(run.place_of(folder / "run/trace.json"), folder / "run/trace.json");
+  }
+  kept(folder / "run", false);
+  const RunFolder run = RunFolder::create(folder / "run", true);
+  EXPECT_EQ(run.place_of(folder / "run/trace.json"), run.file("trace.json"));
+  EXPECT_EQ(run.place_of(folder / "other/../run/a/b"), run.file("a/b"));
+  EXPECT_NE(run.file("a/b"), folder / "run/a/b");
+  for (const char* outside : {"runs/trace.json", "trace.json", "run/../trace.json"}) {
+    EXPECT_EQ(run.place_of(folder / outside), folder / outside);
+  }
 }
 
 TEST(RunFolder, WhatIsNoRun_IsNeverReplaced) {
@@ -82,7 +125,7 @@ TEST(RunFolder, LiveRun_IsNotReplacedEvenByForce) {
                 "': Resource temporarily unavailable (errno 11); another run is writing there; "
                 "choose another folder");
   live.reset();
-  RunFolder::create(folder / "run", true);
+  kept(folder / "run", true);
 }
 
 TEST(RunFolder, ManyAtOnce_OneWins) {

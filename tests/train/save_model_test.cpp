@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 #include <mutex>
 
@@ -155,6 +156,33 @@ TEST(OwnWeights, AreOnOneRankEach_AndMoveNoWeight) {
     }
     for (const int64_t part : by_rank) EXPECT_GT(part, model.num_parameters() / 10);
   }
+}
+
+TEST(SaveModel, OfDamagedWeights_IsRefusedByName_AndLeavesWhatWasThere) {
+  const ScratchFolder folder;
+  const std::string name = "transformer.h.2.mlp.c_fc.weight";
+  std::vector<std::string> messages(2);
+  train_and(2, 3, DType::f32, [&](comm::World& world, zero::Engine& engine) {
+    save_model(engine, model_config(), folder / "best");
+    const auto before = files_in(folder / "best");
+    const Tensor values = engine.parameter(name);
+    // The last element: of the last rank's shard.
+    values.view().data_as<float>()[values.numel() - 1] = std::numeric_limits<float>::quiet_NaN();
+    engine.set_parameter(name, values);
+    try {
+      save_model(engine, model_config(), folder / "best", {.replace = true});
+    } catch (const PeerFailed&) {
+      messages[static_cast<size_t>(world.rank())] = "peer";
+    } catch (const NumericsError& error) {
+      messages[static_cast<size_t>(world.rank())] = error.what();
+    }
+    EXPECT_EQ(files_in(folder / "best"), before);
+    save_model(engine, model_config(), folder / "asked-for", {.allow_damaged = true});
+  });
+  EXPECT_EQ(messages[0], "peer");
+  EXPECT_EQ(messages[1], concat(folder / "best", ": weight ", 24 * 96 - 1, " of ", name,
+                                " is not finite: the weights are damaged and not saved"));
+  EXPECT_THAT(folder.names(), testing::ElementsAre("asked-for", "best"));
 }
 
 // A rank whose files are not those of the others: as on a host that does not share the file system.

@@ -77,6 +77,32 @@ void expect_known(const TraceSummary& summary) {
   EXPECT_EQ(step.swapped_out_bytes, 100);
 }
 
+TEST(TraceWriter, AFileThatIsNoTrace_IsRefusedAndStaysAsItIs) {
+  const ScratchFolder folder;
+  for (const std::string& content :
+       {std::string("It was the best of times\n"), std::string("["), std::string(kHead, 20),
+        std::string("[\n{\"name\":\"another tool\",\"ph\":\"M\"}\n]\n")}) {
+    const std::string path = folder.write("data.txt", content);
+    EXPECT_EQ(message_of<IoError>([&] { TraceWriter(path, {}); }),
+              "cannot create the trace '" + path +
+                  "': File exists (errno 17); it holds something that is not a trace of zinc; "
+                  "choose another file");
+    EXPECT_EQ(read_whole_file(path), content);
+  }
+}
+
+TEST(TraceWriter, ATraceAndAnEmptyFile_AreReplaced) {
+  const ScratchFolder folder;
+  TraceWriter(folder / "new.json", {}).finish();
+  const std::string fresh = read_whole_file(folder / "new.json");
+  for (const std::string& old : {known_trace(), std::string()}) {
+    const std::string path = folder.write("trace.json", old);
+    TraceWriter(path, {}).finish();
+    EXPECT_EQ(read_whole_file(path), fresh);
+  }
+  TraceWriter("/dev/null", {}).finish();
+}
+
 TEST(TraceSummary, KnownTrace_GivesTheKnownFigures) {
   const TraceSummary summary = summarize_trace_text(known_trace() + "\n]\n", "t.json");
   EXPECT_TRUE(summary.complete);

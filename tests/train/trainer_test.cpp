@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
+#include <functional>
+#include <limits>
 
 #include "comm/local/local.h"
+#include "core/error.h"
 #include "nn/models/gpt2.h"
 #include "tests/offload/swap_folder.h"
 
@@ -27,7 +31,17 @@ class Cycle : public Dataset {
 class Recorder : public TrainerObserver {
  public:
   void on_step(const StepMetrics& metrics, const Progress&) override { steps.push_back(metrics); }
-  void on_evaluation(int64_t, double val_loss, bool) override { evaluations.push_back(val_loss); }
+  void on_evaluating(const EvaluationProgress& progress) override {
+    evaluating.push_back(progress);
+    if (told) told();
+  }
+  void on_evaluation(int64_t, double val_loss, bool best) override {
+    evaluations.push_back(val_loss);
+    bests.push_back(best);
+  }
+  std::vector<EvaluationProgress> evaluating;
+  std::vector<bool> bests;
+  std::function<void()> told;
   std::vector<StepMetrics> steps;
   std::vector<double> evaluations;
 };
@@ -35,10 +49,14 @@ class Recorder : public TrainerObserver {
 struct Ran {
   TrainResult result;
   Recorder recorder;
-  std::vector<std::string> saved;
+  std::vector<std::string> saved;  // "started", then names
+  std::string error;
 };
 
-Ran run(int world_size, int64_t micro_batch, TrainerOptions options, double lr = 1e-2) {
+using Prepare = std::function<void(zero::EngineConfig&, Recorder&)>;
+
+Ran run(int world_size, int64_t micro_batch, TrainerOptions options, double lr = 1e-2,
+        const Prepare& prepare = {}) {
   Ran ran;
   const Cycle dataset;
   comm::run_local_ranks(world_size, {.seed = 1, .num_threads = 1}, [&](comm::World& world) {
@@ -52,19 +70,31 @@ Ran run(int world_size, int64_t micro_batch, TrainerOptions options, double lr =
     zero::EngineConfig engine_config;
     engine_config.batch.micro_batch = micro_batch;
     engine_config.optimizer.hyper.lr = lr;
+    Recorder recorder;
+    if (prepare) prepare(engine_config, recorder);
     zero::Engine engine(model, engine_config, world);
     Loader loader(
         dataset,
         {.micro_batch = micro_batch, .seq_len = 8, .rank = world.rank(), .world = world.size()});
     const EvaluationSet evaluation(
         dataset, {.batch = 3, .seq_len = 8, .rank = world.rank(), .world = world.size()});
-    Recorder recorder;
     TrainerOptions mine = options;
     std::vector<std::string> saved;
+    mine.started = [&] {
+      EXPECT_TRUE(recorder.steps.empty());
+      saved.push_back("started");
+    };
     mine.save = [&saved](const std::string& name) { saved.push_back(name); };
     Trainer trainer(engine, loader, &evaluation, {}, &recorder, mine);
-    const TrainResult result = trainer.run();
+    TrainResult result;
+    std::string error;
+    try {
+      result = trainer.run();
+    } catch (const NumericsError& numerics) {
+      error = numerics.what();
+    }
     if (world.rank() != 0) return;
+    ran.error = error;
     ran.result = result;
     ran.recorder = recorder;
     ran.saved = saved;
@@ -112,8 +142,8 @@ TEST(Trainer, LossFallsAndEveryFigureIsThere) {
     EXPECT_GT(metrics.seconds, 0.0);
     EXPECT_GT(metrics.memory.at(Tier::device).peak, 0);
   }
-  const std::vector<std::string> names{"best",        "step-000025", "best",
-                                       "step-000050", "best",        "final"};
+  const std::vector<std::string> names{"started",     "best",  "step-000025", "best",
+                                       "step-000050", "final", "best"};
   EXPECT_EQ(ran.saved, names);
 }
 
@@ -130,7 +160,55 @@ TEST(Trainer, AStopEndsAfterTheStepUnderWayOnAllRanks) {
   const Ran ran = run(2, 2, {.steps = 50, .stop = &stop});
   EXPECT_TRUE(ran.result.stopped);
   EXPECT_EQ(ran.result.steps, 1);
-  EXPECT_EQ(ran.saved, std::vector<std::string>{"final"});
+  EXPECT_EQ(ran.saved, (std::vector<std::string>{"started", "final"}));
+}
+
+TEST(Trainer, AStopEndsAnEvaluationAfterItsBatch_WithWeightsSaved) {
+  std::atomic<bool> stop{false};
+  const auto stop_in_the_third_round = [&](zero::EngineConfig&, Recorder& recorder) {
+    recorder.told = [&] {
+      if (recorder.evaluating.size() == 3) stop = true;
+    };
+  };
+  // At the end: weights are there before.
+  const Ran last = run(1, 2, {.steps = 4, .stop = &stop}, 1e-2, stop_in_the_third_round);
+  EXPECT_FALSE(last.result.stopped);
+  EXPECT_TRUE(last.result.evaluation_stopped);
+  EXPECT_FALSE(last.result.val_loss.has_value());
+  EXPECT_EQ(last.saved, (std::vector<std::string>{"started", "final"}));
+  ASSERT_EQ(last.recorder.evaluating.size(), 3u);  // two of 22 batches were done
+  EXPECT_EQ(last.recorder.evaluating.back().batches, 2);
+  EXPECT_EQ(last.recorder.evaluating.back().total_batches, 22);
+  EXPECT_EQ(last.recorder.steps.size(), 4u);
+  stop = false;
+  const Ran middle =
+      run(1, 2, {.steps = 50, .eval_every = 2, .stop = &stop}, 1e-2, stop_in_the_third_round);
+  EXPECT_TRUE(middle.result.stopped);
+  EXPECT_EQ(middle.result.steps, 2);
+  EXPECT_EQ(middle.saved, (std::vector<std::string>{"started", "final"}));
+}
+
+TEST(Trainer, ALossThatIsNotFinite_EndsTheRunWithTheWeightsBeforeIt) {
+  const double huge = std::numeric_limits<float>::max();
+  const Ran ran = run(2, 2, {.steps = 50}, huge);
+  EXPECT_NE(ran.error.find("the loss is "), std::string::npos) << ran.error;
+  ASSERT_FALSE(ran.recorder.steps.empty());
+  const std::string before = concat("step-00000", ran.recorder.steps.size());
+  EXPECT_EQ(ran.saved, (std::vector<std::string>{"started", before}));
+}
+
+TEST(Trainer, NaNIsNeverTheBest) {
+  const auto allow = [](zero::EngineConfig& config, Recorder&) {
+    config.precision.allow_nonfinite_loss = true;
+  };
+  const double huge = std::numeric_limits<float>::max();
+  const Ran ran = run(1, 2, {.steps = 20, .eval_every = 5}, huge, allow);
+  EXPECT_EQ(ran.error, "");
+  ASSERT_EQ(ran.recorder.evaluations.size(), 4u);
+  EXPECT_FALSE(std::isfinite(ran.recorder.evaluations.back()));
+  EXPECT_EQ(ran.recorder.bests, std::vector<bool>(4, false));
+  EXPECT_FALSE(ran.result.best_val_loss.has_value());
+  EXPECT_EQ(ran.saved, (std::vector<std::string>{"started", "final"}));
 }
 
 }  // namespace trainer_test

@@ -10,9 +10,16 @@
 
 namespace zinc::train {
 
-AppendFile::AppendFile(std::string path, Mode mode) : path_(std::move(path)) {
+AppendFile::AppendFile(std::string path, Mode mode) : AppendFile(AT_FDCWD, path, path, mode) {}
+
+AppendFile::AppendFile(const FileDescriptor& folder, const std::string& name, std::string path,
+                       Mode mode)
+    : AppendFile(folder.get(), name, std::move(path), mode) {}
+
+AppendFile::AppendFile(int folder, const std::string& name, std::string path, Mode mode)
+    : path_(std::move(path)) {
   const int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | (mode == Mode::create ? O_EXCL : 0);
-  fd_ = FileDescriptor(::open(path_.c_str(), flags, 0666));
+  fd_ = FileDescriptor(::openat(folder, name.c_str(), flags, 0666));
   if (!fd_) throw IoError("create", path_, -1, errno);
   struct stat info = {};
   if (::fstat(fd_.get(), &info) != 0) throw IoError("stat", path_, -1, errno);

@@ -19,6 +19,8 @@ class AppendFile {
     resume,  // goes on at its end; made where it does not exist
   };
   AppendFile(std::string path, Mode mode);
+  // A file of a folder that is open, and may be renamed meanwhile; `path` is for messages.
+  AppendFile(const FileDescriptor& folder, const std::string& name, std::string path, Mode mode);
 
   const std::string& path() const { return path_; }
   void append(std::string_view bytes);
@@ -26,6 +28,8 @@ class AppendFile {
   bool empty() const { return size_ == 0; }
 
  private:
+  AppendFile(int folder, const std::string& name, std::string path, Mode mode);
+
   std::string path_;
   FileDescriptor fd_;
   int64_t size_ = 0;

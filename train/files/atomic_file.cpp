@@ -40,6 +40,30 @@ void remove_folder(const std::string& path) noexcept {
   std::filesystem::remove_all(path, ignored);
 }
 
+std::string kept_in(const std::string& folder) {
+  return concat("what was to stand there is complete, and kept as '", folder, "'");
+}
+
+// Old aside, new in; where that fails, old back. Returns where the old folder lies then. A process
+// that is killed between the two leaves both, under names that say of which target they are.
+std::string replace_in_two_steps(const std::string& fresh, const std::string& target) {
+  std::string aside;
+  int error = 0;
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    aside = temporary_name(target);
+    error = ::rename(target.c_str(), aside.c_str()) == 0 ? 0 : errno;
+    if (error != ENOTEMPTY && error != EEXIST) break;
+  }
+  if (error != 0) throw IoError("move away folder", target, -1, error, kept_in(fresh));
+  if (::rename(fresh.c_str(), target.c_str()) == 0) return aside;
+  error = errno;
+  std::string hint = kept_in(fresh);
+  if (::rename(aside.c_str(), target.c_str()) != 0) {
+    hint += concat(", and the old folder as '", aside, "'");
+  }
+  throw IoError("replace folder", target, -1, error, hint);
+}
+
 }  // namespace
 
 std::string parent_folder(const std::string& path) {
@@ -162,20 +186,36 @@ AtomicFolder::~AtomicFolder() {
 
 void AtomicFolder::commit(bool replace) {
   require(!temporary_path_.empty(), "commit: '", target_, "' is already committed");
-  sync_folder(temporary_path_);
-  // Plain rename takes the place of nothing and of an empty folder.
-  if (::rename(temporary_path_.c_str(), target_.c_str()) == 0) {
-    temporary_path_.clear();
-  } else if ((errno == ENOTEMPTY || errno == EEXIST) && replace) {
-    if (::renameat2(AT_FDCWD, temporary_path_.c_str(), AT_FDCWD, target_.c_str(),
-                    RENAME_EXCHANGE) != 0) {
-      throw IoError("replace folder", target_, -1, errno);
-    }
-    remove_folder(std::exchange(temporary_path_, {}));  // holds the old content now
-  } else {
-    throw IoError("create folder", target_, -1, errno == ENOTEMPTY ? EEXIST : errno);
+  // From here on the folder is nobody's to delete: it is complete, whatever the system refuses.
+  const std::string fresh = std::exchange(temporary_path_, {});
+  std::string old;
+  try {
+    sync_folder(fresh);
+  } catch (const IoError& error) {
+    throw IoError("sync folder", target_, -1, error.error_number(), kept_in(fresh));
   }
-  sync_folder(parent_folder(target_));
+  // Plain rename takes the place of nothing and of an empty folder.
+  if (::rename(fresh.c_str(), target_.c_str()) != 0) {
+    const int error = errno;
+    const bool is_there = error == ENOTEMPTY || error == EEXIST;
+    if ((is_there && !replace) || error == ENOTDIR) {  // the caller's mistake
+      remove_folder(fresh);
+      throw IoError("create folder", target_, -1, is_there ? EEXIST : error);
+    }
+    if (!is_there) throw IoError("create folder", target_, -1, error, kept_in(fresh));
+    // Network file systems know no exchange.
+    old = ::renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0
+              ? fresh
+              : replace_in_two_steps(fresh, target_);
+  }
+  try {
+    sync_folder(parent_folder(target_));
+  } catch (const IoError& error) {
+    if (old.empty()) throw;
+    throw IoError("sync the folder of", target_, -1, error.error_number(),
+                  concat("the new folder is there, and the old one kept as '", old, "'"));
+  }
+  if (!old.empty()) remove_folder(old);
 }
 
 }  // namespace zinc::train

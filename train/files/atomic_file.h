@@ -2,8 +2,9 @@
 //
 // Everything is written under a temporary name beside the target (".<name>.tmp-<pid>-<n>", in the
 // same folder), synced, and renamed: the target is never seen half-written, not after a full disk
-// and not after a kill at any instant. What was not committed is removed by the destructor. Every
-// failure of the system is an IoError with path, offset and errno.
+// and not after a kill at any instant. What was not committed is removed by the destructor, but for
+// a complete folder that the system would not rename. Every failure of the system is an IoError
+// with path, offset and errno.
 #pragma once
 
 #include <cstddef>
@@ -60,7 +61,9 @@ class AtomicFolder {
   const std::string& path() const { return temporary_path_; }  // write files here
   // Renames onto the target. The files inside must have been synced (AtomicFile does). An existing
   // non-empty target is an IoError with EEXIST unless `replace`: then both change places in one
-  // step and the old one is deleted.
+  // step, or where the file system cannot do that in two (old aside, new in), and the old one is
+  // deleted last. Where the system fails the new folder stays, and the error's hint names it; so
+  // does the old one where it cannot be put back.
   void commit(bool replace);
 
  private:

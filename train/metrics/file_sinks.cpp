@@ -1,6 +1,9 @@
 #include "train/metrics/file_sinks.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 
 #include "core/error.h"
@@ -107,6 +110,8 @@ void CsvSink::write(const StepMetrics& m) {
 
 CsvMonitorSink::CsvMonitorSink(std::string folder) : folder_(std::move(folder)) {
   create_folders(folder_);
+  open_folder_ = FileDescriptor(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!open_folder_) throw IoError("open folder", folder_, -1, errno);
 }
 
 void CsvMonitorSink::write(const StepMetrics& metrics) {
@@ -116,7 +121,8 @@ void CsvMonitorSink::write(const StepMetrics& metrics) {
       std::string name = scalar.tag;
       std::replace(name.begin(), name.end(), '/', '_');
       std::replace(name.begin(), name.end(), ' ', '_');
-      AppendFile opened(concat(folder_, '/', name, ".csv"), AppendFile::Mode::resume);
+      name += ".csv";
+      AppendFile opened(open_folder_, name, concat(folder_, '/', name), AppendFile::Mode::resume);
       if (opened.empty()) {
         opened.append(concat("step,", scalar.tag.substr(scalar.tag.rfind('/') + 1), "\r\n"));
       }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "train/files/append_file.h"
+#include "train/files/file_descriptor.h"
 #include "train/metrics/step_metrics.h"
 
 namespace zinc::train {
@@ -42,12 +43,14 @@ class CsvSink final : public MetricsSink {
 // the header "step,<last part of the tag>" and rows "<samples>,<value>" that end in CR LF.
 class CsvMonitorSink final : public MetricsSink {
  public:
-  // Makes the folder: <output_path>/<job_name>. Goes on at the end of files that exist.
+  // Makes the folder: <output_path>/<job_name>. Goes on at the end of files that exist, and in the
+  // folder where it is renamed.
   explicit CsvMonitorSink(std::string folder);
   void write(const StepMetrics& metrics) override;
 
  private:
   std::string folder_;
+  FileDescriptor open_folder_;
   std::map<std::string, AppendFile> files_;
 };
 

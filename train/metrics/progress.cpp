@@ -77,6 +77,14 @@ std::string progress_line(const Progress& p) {
   return line;
 }
 
+std::string evaluation_line(const EvaluationProgress& p) {
+  std::string line = fmt::format("evaluation {}/{} batches", p.batches, p.total_batches);
+  if (p.batches == 0) return line;
+  const double left = static_cast<double>(p.total_batches - p.batches);
+  return line + fmt::format(" | {} | ETA {}", format_duration(p.seconds),
+                            format_duration(left * p.seconds / static_cast<double>(p.batches)));
+}
+
 std::string breakdown_line(const zero::PhaseSeconds& seconds) {
   return fmt::format("time (ms) | fwd: {:.2f} | bwd: {:.2f} | bwd_allreduce: {:.2f} | step: {:.2f}",
                      1e3 * seconds.forward, 1e3 * seconds.backward,

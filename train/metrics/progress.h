@@ -40,6 +40,14 @@ std::string progress_line(const Progress& progress);
 // as many figures as fit, the most important ones first.
 std::string live_line(const Progress& progress, int width);
 
+struct EvaluationProgress {
+  int64_t batches = 0;  // done, by all ranks
+  int64_t total_batches = 0;
+  double seconds = 0.0;  // since it began
+};
+// "evaluation 40/800 batches | 12 s | ETA 3m48s"; without an ETA before the first batch.
+std::string evaluation_line(const EvaluationProgress& progress);
+
 // Times of a step's phases in milliseconds, under DeepSpeed's names:
 //   time (ms) | fwd: 12.31 | bwd: 25.07 | bwd_allreduce: 3.90 | step: 4.12
 std::string breakdown_line(const zero::PhaseSeconds& seconds);

@@ -58,11 +58,14 @@ bool is_empty_folder(const std::string& path) {
 RunFolder::RunFolder(RunFolder&& other) noexcept
     : path_(std::move(other.path_)),
       lock_(std::move(other.lock_)),
+      staged_(std::move(other.staged_)),
+      old_lock_(std::move(other.old_lock_)),
       kept_(std::exchange(other.kept_, true)) {}
 
 RunFolder::~RunFolder() {
-  // Whoever replaced the folder meanwhile has a mark of its own there.
-  if (kept_ || !is_file(lock_.get(), mark_of(path_))) return;
+  // A staged folder removes itself. Whoever replaced the folder meanwhile has a mark of its own
+  // there.
+  if (kept_ || staged_ || !is_file(lock_.get(), mark_of(path_))) return;
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
 }
@@ -71,7 +74,7 @@ RunFolder RunFolder::create(std::string path, bool force) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   create_folders(parent_folder(path));
 
-  FileDescriptor old_lock;  // held until the old folder is gone
+  FileDescriptor old_lock;
   if (folder_exists(path) && !is_empty_folder(path)) {
     if (!file_exists(mark_of(path))) {
       throw IoError("create run folder", path, -1, EEXIST,
@@ -85,9 +88,34 @@ RunFolder RunFolder::create(std::string path, bool force) {
   }
 
   AtomicFolder folder(path);
-  FileDescriptor lock = lock_mark(folder.path(), path, O_CREAT | O_EXCL);
-  folder.commit(/*replace=*/static_cast<bool>(old_lock));
-  return RunFolder(std::move(path), std::move(lock));
+  RunFolder run(path, lock_mark(folder.path(), path, O_CREAT | O_EXCL));
+  if (old_lock) {
+    run.staged_.emplace(std::move(folder));
+    run.old_lock_ = std::move(old_lock);
+  } else {
+    folder.commit(/*replace=*/false);
+  }
+  return run;
+}
+
+void RunFolder::keep() {
+  if (staged_) {
+    staged_->commit(/*replace=*/true);
+    staged_.reset();
+    old_lock_.reset();
+  }
+  kept_ = true;
+}
+
+std::string RunFolder::place_of(const std::string& path) const {
+  namespace fs = std::filesystem;
+  if (!staged_) return path;
+  std::error_code error;
+  const fs::path folder = fs::weakly_canonical(fs::absolute(path_, error), error);
+  const fs::path asked = fs::weakly_canonical(fs::absolute(path, error), error);
+  const fs::path inside = asked.lexically_relative(folder);
+  if (error || inside.empty() || *inside.begin() == "..") return path;
+  return (fs::path(place()) / inside).lexically_normal().string();
 }
 
 }  // namespace zinc::train

@@ -5,9 +5,11 @@
 // lives.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "train/files/atomic_file.h"
 #include "train/files/file_descriptor.h"
 
 namespace zinc::train {
@@ -17,27 +19,39 @@ class RunFolder {
  public:
   // Makes `path` (its parents too), or takes it where it is an empty folder. Anything else is left
   // alone, with an IoError: EEXIST where something is there, EWOULDBLOCK where a live run holds it.
-  // `force` replaces a folder that carries a run's mark: its old content is deleted once the new
-  // folder stands. A folder without the mark is never replaced. The folder appears at once with
-  // its mark and lock, so of two runs that start together one wins.
+  // `force` replaces a folder that carries a run's mark: the old run stays where it is, locked, and
+  // the new folder lies under another name beside it, until keep(). A folder without the mark is
+  // never replaced. The folder appears at once with its mark and lock, so of two runs that start
+  // together one wins.
   static RunFolder create(std::string path, bool force);
   RunFolder(RunFolder&& other) noexcept;
   RunFolder& operator=(RunFolder&&) = delete;
   ~RunFolder();  // without keep(): removes the folder with all that is in it
 
-  // There is something to keep from now on: the run trains.
-  void keep() { kept_ = true; }
+  // There is something to keep from now on: the run trains. The new folder takes the place of the
+  // old run, which is deleted; files that are open in it stay so. IoError as
+  // AtomicFolder::commit().
+  void keep();
 
+  // The name that it has, or will have.
   const std::string& path() const { return path_; }
-  // "<path>/<name>"
-  std::string file(const std::string& name) const { return path_ + '/' + name; }
+  // True until keep() where there is an old run.
+  bool replaces() const { return staged_.has_value(); }
+  // "<folder>/<name>", where the folder lies now.
+  std::string file(const std::string& name) const { return place() + '/' + name; }
+  // Where what shall be called `path` is to be made now: elsewhere, if it lies in this folder and
+  // the old run is still there.
+  std::string place_of(const std::string& path) const;
 
  private:
   RunFolder(std::string path, FileDescriptor lock)
       : path_(std::move(path)), lock_(std::move(lock)) {}
+  const std::string& place() const { return staged_ ? staged_->path() : path_; }
 
   std::string path_;
   FileDescriptor lock_;
+  std::optional<AtomicFolder> staged_;
+  FileDescriptor old_lock_;
   bool kept_ = false;
 };
 

@@ -1,6 +1,7 @@
 #include "train/trace/trace_writer.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,10 +22,35 @@ namespace {
 constexpr size_t kFlushBytes = size_t{1} << 18;
 constexpr size_t kRemembered = size_t{1} << 15;
 
+constexpr std::string_view kHead =
+    "[\n{\"name\":\"zinc\",\"ph\":\"M\",\"pid\":0,\"tid\":0,\"args\":{\"version\":1}}";
+
+// A regular file with content is replaced only where that is a trace: the name may be one of
+// another file by mistake.
+void require_own_file(const FileDescriptor& file, const std::string& path) {
+  struct stat info = {};
+  if (::fstat(file.get(), &info) != 0) throw IoError("stat", path, -1, errno);
+  if (!S_ISREG(info.st_mode) || info.st_size == 0) return;
+  std::string head(kHead.size(), '\0');
+  const FileDescriptor old(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!old) throw IoError("read what the trace would replace,", path, -1, errno);
+  const ssize_t n = ::pread(old.get(), head.data(), head.size(), 0);
+  if (n < 0) throw IoError("read what the trace would replace,", path, 0, errno);
+  if (std::string_view(head).substr(0, static_cast<size_t>(n)) == kHead) return;
+  throw IoError("create the trace", path, -1, EEXIST,
+                "it holds something that is not a trace of zinc; choose another file");
+}
+
 FileDescriptor open_trace(const std::string& path, bool begins) {
-  const int flags = O_WRONLY | O_APPEND | O_CLOEXEC | (begins ? O_CREAT | O_TRUNC : 0);
+  const int flags = O_WRONLY | O_APPEND | O_CLOEXEC | (begins ? O_CREAT : 0);
   FileDescriptor file(::open(path.c_str(), flags, 0644));
   if (!file) throw IoError(begins ? "create the trace" : "append to the trace", path, -1, errno);
+  if (!begins) return file;
+  require_own_file(file, path);
+  // What has no length, as a pipe, has nothing to cut.
+  if (::ftruncate(file.get(), 0) != 0 && errno != EINVAL) {
+    throw IoError("create the trace", path, -1, errno);
+  }
   return file;
 }
 
@@ -70,9 +96,7 @@ bool is_of_a_group(TraceKind kind) {
 
 TraceWriter::TraceWriter(std::string path, const TraceWriterOptions& options)
     : path_(std::move(path)), rank_(options.rank), file_(open_trace(path_, options.begins)) {
-  if (options.begins) {
-    buffer_ = "[\n{\"name\":\"zinc\",\"ph\":\"M\",\"pid\":0,\"tid\":0,\"args\":{\"version\":1}}";
-  }
+  if (options.begins) buffer_ = kHead;
   add_lanes();
   flush();
 }

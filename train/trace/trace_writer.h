@@ -30,7 +30,8 @@ struct TraceWriterOptions {
 // thread uses a writer.
 class TraceWriter {
  public:
-  // Throws IoError where the file cannot be written.
+  // Throws IoError where the file cannot be written, and with EEXIST where it holds something that
+  // is no trace of zinc: that is never replaced.
   TraceWriter(std::string path, const TraceWriterOptions& options);
 
   // Takes what `recorder` holds and appends it to the file. Throws IoError.
