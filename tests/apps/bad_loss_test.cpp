@@ -11,7 +11,7 @@
 #include "tests/apps/training_folder.h"
 
 namespace zinc::apps {
-namespace {
+namespace bad_loss_test {
 
 using testing::HasSubstr;
 
@@ -48,5 +48,5 @@ TEST(BadLoss, IsGoneThroughOnRequest_AndTheSampleChangesNothing) {
   EXPECT_TRUE(std::filesystem::exists(folder.out() + "/final/model.safetensors"));
 }
 
-}  // namespace
+}  // namespace bad_loss_test
 }  // namespace zinc::apps

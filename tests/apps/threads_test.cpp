@@ -9,7 +9,7 @@
 #include "tests/apps/training_folder.h"
 
 namespace zinc::apps {
-namespace {
+namespace threads_test {
 
 using testing::HasSubstr;
 using testing::Not;
@@ -70,5 +70,5 @@ TEST(WarmUpOfAConstantRate, IsPartOfTheFingerprint) {
               HasSubstr("\"warmup_steps\": 7"));
 }
 
-}  // namespace
+}  // namespace threads_test
 }  // namespace zinc::apps

@@ -22,7 +22,7 @@
 #endif
 
 namespace zinc::comm::testing {
-namespace {
+namespace nccl_one_rank_cuda_test {
 
 constexpr int64_t kFew = 1000;
 
@@ -162,5 +162,5 @@ TEST(GpuNcclOneRank, Automatic_LeavesARankAloneWithoutIt) {
 }
 #endif
 
-}  // namespace
+}  // namespace nccl_one_rank_cuda_test
 }  // namespace zinc::comm::testing

@@ -19,7 +19,7 @@
 #include "tests/emulator/runtime.h"
 
 namespace zinc::emulator {
-namespace {
+namespace launch_test {
 
 using kernels::cuda::dynamic_shared;
 using kernels::cuda::launch;
@@ -187,5 +187,5 @@ TEST_F(EmulatedLaunch, Launches_AreListedWithTheLargestOfTheirSizes) {
   EXPECT_THAT(text.str(), testing::ContainsRegex("(^|\n)[0-9a-f]+ 77 3333\n"));
 }
 
-}  // namespace
+}  // namespace launch_test
 }  // namespace zinc::emulator

@@ -17,7 +17,7 @@
 #include "tests/kernels/test_gpu.h"
 
 namespace zinc::kernels {
-namespace {
+namespace device_notes_test {
 
 using test::HostArray;
 
@@ -75,5 +75,5 @@ TEST(Gemm, OwnKernelInThePlaceOfTheLibrary_IsNotedOnceByShapeAndReason) {
                          "zinc's own kernel, which is far slower: this build has no cuBLASLt"));
 }
 
-}  // namespace
+}  // namespace device_notes_test
 }  // namespace zinc::kernels

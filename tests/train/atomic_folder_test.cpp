@@ -16,7 +16,7 @@
 #include "train/files/input_file.h"
 
 namespace zinc::train {
-namespace {
+namespace atomic_folder_test {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -125,5 +125,5 @@ TEST(ReplacedFolder, WhoseNamesCannotBeSynced_IsThere_AndTheOldOneStays) {
   }
 }
 
-}  // namespace
+}  // namespace atomic_folder_test
 }  // namespace zinc::train

@@ -17,7 +17,7 @@
 #include "zinc.h"
 
 namespace zinc::train {
-namespace {
+namespace program_test {
 
 using testing::HasSubstr;
 
@@ -214,5 +214,5 @@ TEST_F(OwnProgram, EveryZincKey_Arrives) {
   });
 }
 
-}  // namespace
+}  // namespace program_test
 }  // namespace zinc::train

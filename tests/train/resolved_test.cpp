@@ -12,7 +12,7 @@
 #include "train/config/config.h"
 
 namespace zinc::train {
-namespace {
+namespace resolved_test {
 
 using testing::HasSubstr;
 
@@ -311,5 +311,5 @@ TEST(ResolvedKeys, EveryFlag_IsSeenAndKept) {
   EXPECT_THAT(resolved_of(constant, {.warmup_steps = 7}), HasSubstr("\"warmup_steps\": 7"));
 }
 
-}  // namespace
+}  // namespace resolved_test
 }  // namespace zinc::train

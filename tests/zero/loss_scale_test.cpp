@@ -16,7 +16,7 @@
 #include "zero/loss_totals.h"
 
 namespace zinc::zero {
-namespace {
+namespace loss_scale_test {
 
 constexpr int kScaleWorld = 2;
 constexpr int64_t kScaleSequence = 16;
@@ -121,5 +121,5 @@ TEST(LossScaleOfTheMean, LongerSequencesThanTheScaleKnows_AreRefused) {
   });
 }
 
-}  // namespace
+}  // namespace loss_scale_test
 }  // namespace zinc::zero

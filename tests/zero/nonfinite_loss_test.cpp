@@ -17,7 +17,7 @@
 #include "zero/engine.h"
 
 namespace zinc::zero {
-namespace {
+namespace nonfinite_loss_test {
 
 using test::make_batch;
 using testing::HasSubstr;
@@ -185,5 +185,5 @@ TEST(NonfiniteLossChecked, IsSkipped) {
   EXPECT_TRUE(ended.weights_stayed);
 }
 
-}  // namespace
+}  // namespace nonfinite_loss_test
 }  // namespace zinc::zero

@@ -18,7 +18,7 @@
 #include "zero/engine.h"
 
 namespace zinc::zero {
-namespace {
+namespace values_at_end_test {
 
 using testing::AllOf;
 using testing::HasSubstr;
@@ -215,5 +215,5 @@ TEST(WeightSourceShapes, AreComparedByTheEngineAndTheModule) {
   });
 }
 
-}  // namespace
+}  // namespace values_at_end_test
 }  // namespace zinc::zero
