@@ -431,7 +431,7 @@ TEST_F(BadInput, FlagsAreCheckedBeforeAnythingIsMade) {
 
 TEST_F(BadInput, TextForAModelThatDoesNotReadBytes) {
   std::filesystem::copy("tests/reference/gpt2", folder_ / "init");
-  expect_refused(folder_.train({"--init", folder_ / "init"}), kBadData,
+  expect_refused(folder_.train({"--model", folder_ / "init", "--init", folder_ / "init"}), kBadData,
                  {"--data", "text.txt", "read as bytes", "vocabulary of 256", "one of 67", ".bin"});
 }
 

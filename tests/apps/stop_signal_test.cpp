@@ -46,7 +46,7 @@ void expect_clean_end(const Ended& ended, const TrainingFolder& folder) {
 // A run of steps that end long after a test has.
 std::vector<std::string> endless_step(const TrainingFolder& folder) {
   folder.write("ds.json",
-               R"({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 10000000})");
+               R"({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 1000000})");
   return folder.train();
 }
 
