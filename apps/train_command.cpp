@@ -27,7 +27,7 @@
 #include "core/device_checks.h"
 #include "core/error.h"
 #include "core/philox.h"
-#include "kernels/attention_library.h"
+#include "kernels/device_notes.h"
 #include "train/config/config.h"
 #include "train/data/token_windows.h"
 #include "train/generate.h"
@@ -434,7 +434,7 @@ int train_on(comm::World& world, Job& job, const Options& options) {
     console.line("note: the run that is there is replaced when the new one has done a step");
   }
   console.show_new(
-      [&context = world.context()] { return context.slot<kernels::LibraryAttention>().notes(); });
+      [&context = world.context()] { return context.slot<kernels::DeviceNotes>().lines(); });
   if (!expected.problem.empty()) console.line("note: no predicted time: " + expected.problem);
   for (const std::string& line : expected.lines) console.line(line);
   zero::Engine engine(*input->model, job.config.engine, world,

@@ -126,5 +126,8 @@ add_test(NAME structure.run_script COMMAND sh
                                            "${PROJECT_SOURCE_DIR}/tests/structure/run_script_test.sh")
 add_test(NAME structure.gpu_check
          COMMAND sh "${PROJECT_SOURCE_DIR}/tests/structure/gpu_check_test.sh" "${PROJECT_SOURCE_DIR}")
+add_test(NAME structure.kernel_resources
+         COMMAND sh "${PROJECT_SOURCE_DIR}/tests/structure/kernel_resources_test.sh"
+                 "${PROJECT_SOURCE_DIR}")
 set_tests_properties(structure.source_selection structure.run_script structure.gpu_check
-                     PROPERTIES LABELS cpu TIMEOUT 60)
+                     structure.kernel_resources PROPERTIES LABELS cpu TIMEOUT 120)
