@@ -27,6 +27,7 @@
 #include "core/device_checks.h"
 #include "core/error.h"
 #include "core/philox.h"
+#include "kernels/attention_library.h"
 #include "kernels/device_notes.h"
 #include "train/config/config.h"
 #include "train/data/token_windows.h"
