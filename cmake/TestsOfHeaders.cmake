@@ -34,6 +34,10 @@ foreach(header IN LISTS headers)
   list(APPEND sources "${source}")
 endforeach()
 
+if(NOT sources)
+  add_custom_target(zinc_headers)
+  return()
+endif()
 add_library(zinc_headers OBJECT ${sources})
 target_link_libraries(
   zinc_headers
