@@ -22,7 +22,7 @@ std::string place_of(const std::source_location& where) {
 
 bool same_place(const std::source_location& a, const std::source_location& b) {
   return a.line() == b.line() && a.column() == b.column() &&
-         std::strcmp(a.file_name(), b.file_name()) == 0;
+         (a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0);
 }
 
 std::string text_of(const Size3& index) {
@@ -46,7 +46,40 @@ void lift_poison([[maybe_unused]] void* data, [[maybe_unused]] size_t bytes) {
 #endif
 }
 
+int nth_set_bit(uint32_t bits, uint64_t n) {
+  for (; n > 0; --n) bits &= bits - 1;
+  return std::countr_zero(bits);
+}
+
+int any_set_bit(uint32_t bits, Shuffle& shuffle) {
+  return nth_set_bit(bits, shuffle.below(static_cast<uint64_t>(std::popcount(bits))));
+}
+
 }  // namespace
+
+ReadyThreads::ReadyThreads(int warps, bool in_order, Shuffle& shuffle) : in_order_(in_order) {
+  const auto count = static_cast<size_t>(warps);
+  for (size_t i = 0; i < count; ++i) warp_at_[i] = static_cast<uint8_t>(i);
+  for (size_t i = count; in_order && i > 1; --i) {
+    std::swap(warp_at_[i - 1], warp_at_[shuffle.below(i)]);
+  }
+  for (size_t i = 0; i < count; ++i) position_[warp_at_[i]] = static_cast<uint8_t>(i);
+}
+
+void ReadyThreads::add(int thread) {
+  const size_t position = position_[static_cast<size_t>(thread / kWarpSize)];
+  lanes_[position] |= 1u << (thread % kWarpSize);
+  warps_ |= 1u << position;
+}
+
+int ReadyThreads::take(Shuffle& shuffle) {
+  const int position = in_order_ ? std::countr_zero(warps_) : any_set_bit(warps_, shuffle);
+  uint32_t& lanes = lanes_[static_cast<size_t>(position)];
+  const int lane = any_set_bit(lanes, shuffle);
+  lanes &= ~(1u << lane);
+  if (lanes == 0) warps_ &= ~(1u << position);
+  return warp_at_[static_cast<size_t>(position)] * kWarpSize + lane;
+}
 
 SharedMemory::SharedMemory(size_t bytes) : bytes_(bytes) {
   all_ =
@@ -81,20 +114,23 @@ bool SharedMemory::is_intact() const {
 #endif
 }
 
+// Half of the blocks run any thread that can go on; in the others some warps are ahead of the rest
+// until they have to wait, as on a GPU: only then does a missing barrier behind a warp's
+// collectives show.
 Block::Block(const Launch& launch, Size3 index, uint64_t seed)
     : block_size_(launch.block),
       shuffle_(seed),
       threads_(launch.block.count()),
+      ready_(static_cast<int>((threads_.size() + kWarpSize - 1) / kWarpSize),
+             shuffle_.below(2) == 1, shuffle_),
       dynamic_shared_(launch.dynamic_shared_bytes),
       dynamic_bytes_(launch.dynamic_shared_bytes),
       opted_in_(launch.opted_in) {
   const Size3& block = launch.block;
-  warp_order_ = shuffle_.below(2) == 0 ? 0 : shuffle_.next() | 1;
   int i = 0;
   for (Thread& thread : threads_) {
     const auto at = static_cast<unsigned>(i);
     thread.index = i;
-    thread.warp_rank = Shuffle(warp_order_ + static_cast<uint64_t>(i / kWarpSize)).next();
     thread.ids.thread = Size3(at % block.x, at / block.x % block.y, at / (block.x * block.y));
     thread.ids.block = index;
     thread.ids.block_size = block;
@@ -109,39 +145,55 @@ Block& Block::current() {
   return *current_block;
 }
 
-void Block::run(const std::function<void()>& body) {
-  for (Thread& thread : threads_) {
-    ready_.push_back(&thread);
-    thread.fiber.start([this, &body, &thread] {
-      try {
-        body();
-        if (!thread.open_group.empty() || !thread.groups.empty()) {
-          throw Fault("thread " + text_of(thread.ids.thread) +
-                      " ends with asynchronous copies that it has not waited for");
-        }
-      } catch (const Unwind&) {
-      } catch (...) {
-        thread.wait = Wait{};
-        fail(std::current_exception());
-      }
-    });
+void Block::run_thread(const std::function<void()>& body) {
+  Thread& self = *running_;
+  try {
+    body();
+    if (!self.open_group.empty() || !self.groups.empty()) {
+      throw Fault("thread " + text_of(self.ids.thread) +
+                  " ends with asynchronous copies that it has not waited for");
+    }
+  } catch (const Unwind&) {
+  } catch (...) {
+    self.wait = Wait{};
+    fail(std::current_exception());
   }
+  --left_;
+}
+
+// A thread that has ended leaves its fiber to the next one that has not started: only those that
+// wait at the same time need fibers of their own.
+void Block::run_fiber(const std::function<void()>& body, Fiber& self) {
+  for (;;) {
+    running_->fiber = &self;
+    run_thread(body);
+    if (ready_.empty()) return;
+    next_ = &take_ready();
+    if (next_->fiber != nullptr) return;
+    running_ = std::exchange(next_, nullptr);
+  }
+}
+
+void Block::run(const std::function<void()>& body) {
+  for (const Thread& thread : threads_) ready_.add(thread.index);
   current_block = this;
-  size_t left = threads_.size();
-  while (left > 0) {
-    if (ready_.empty()) {
+  left_ = threads_.size();
+  while (left_ > 0) {
+    if (next_ == nullptr && ready_.empty()) {
       try {
         throw_stuck();
       } catch (...) {
         fail(std::current_exception());
       }
     }
-    const size_t at = pick();
-    running_ = ready_[at];
-    ready_[at] = ready_.back();
-    ready_.pop_back();
-    running_->fiber.resume();
-    if (running_->fiber.finished()) --left;
+    running_ = next_ != nullptr ? std::exchange(next_, nullptr) : &take_ready();
+    if (running_->fiber == nullptr) {
+      Fiber& fiber = fibers_.emplace_back();
+      fiber.start([this, &body, &fiber] { run_fiber(body, fiber); });
+      fiber.resume();
+    } else {
+      running_->fiber->resume();
+    }
   }
   running_ = nullptr;
   current_block = nullptr;
@@ -161,27 +213,14 @@ void Block::run(const std::function<void()>& body) {
     throw Fault("block " + text_of(threads_[0].ids.block) + " wrote outside its shared memory");
 }
 
-// Half of the blocks run any thread that can go on; in the others some warps are ahead of the rest
-// until they have to wait, as on a GPU: only then does a missing barrier behind a warp's
-// collectives show.
-size_t Block::pick() {
-  const size_t any = shuffle_.below(ready_.size());
-  if (warp_order_ == 0) return any;
-  size_t best = any;
-  for (size_t i = 0; i < ready_.size(); ++i) {
-    if (ready_[i]->warp_rank < ready_[best]->warp_rank) best = i;
-  }
-  return best;
-}
-
 void Block::suspend() {
-  running_->fiber.suspend();
+  running_->fiber->suspend();
   if (failure_ != nullptr) throw Unwind{};
 }
 
 void Block::make_ready(Thread& thread) {
   thread.wait = Wait{};
-  ready_.push_back(&thread);
+  ready_.add(thread.index);
 }
 
 // Wakes every thread that waits, to leave its kernel.
@@ -223,10 +262,8 @@ void Block::warp_collective(const char* what, std::source_location where, uint32
   }
   self.wait = {what, where, mask, in, out, combine};
   const size_t first = static_cast<size_t>(self.index - self.ids.lane);
-  const void* ins[kWarpSize] = {};
-  void* outs[kWarpSize] = {};
-  for (int lane = 0; lane < kWarpSize; ++lane) {
-    if ((mask >> lane & 1u) == 0) continue;
+  for (uint32_t lanes = mask; lanes != 0; lanes &= lanes - 1) {
+    const int lane = std::countr_zero(lanes);
     const size_t at = first + static_cast<size_t>(lane);
     if (at >= threads_.size()) {
       throw Fault(place_of(where) + ": " + what + ": its mask names lane " + std::to_string(lane) +
@@ -239,12 +276,18 @@ void Block::warp_collective(const char* what, std::source_location where, uint32
       suspend();
       return;
     }
-    ins[lane] = other.in;
-    outs[lane] = other.out;
+  }
+  const void* ins[kWarpSize] = {};
+  void* outs[kWarpSize] = {};
+  for (uint32_t lanes = mask; lanes != 0; lanes &= lanes - 1) {
+    const int lane = std::countr_zero(lanes);
+    const Wait& wait = threads_[first + static_cast<size_t>(lane)].wait;
+    ins[lane] = wait.in;
+    outs[lane] = wait.out;
   }
   combine(ins, outs, mask);
-  for (int lane = 0; lane < kWarpSize; ++lane) {
-    if ((mask >> lane & 1u) != 0) make_ready(threads_[first + static_cast<size_t>(lane)]);
+  for (uint32_t lanes = mask; lanes != 0; lanes &= lanes - 1) {
+    make_ready(threads_[first + static_cast<size_t>(std::countr_zero(lanes))]);
   }
   suspend();  // the last to come has no head start
 }
@@ -315,9 +358,10 @@ void Block::copy_async(void* destination, const void* source, size_t bytes, size
 void Block::commit_copies() { running_->groups.push_back(std::exchange(running_->open_group, {})); }
 
 void Block::wait_copies(int pending) {
-  while (static_cast<int>(running_->groups.size()) > pending) {
-    for (const AsyncCopy& copy : running_->groups.front()) complete(copy);
-    running_->groups.pop_front();
+  auto& groups = running_->groups;
+  while (static_cast<int>(groups.size()) > pending) {
+    for (const AsyncCopy& copy : groups.front()) complete(copy);
+    groups.erase(groups.begin());
   }
 }
 

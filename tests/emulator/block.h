@@ -1,6 +1,7 @@
 // tests/emulator/block.h: one block of a grid while it runs on an OS thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -17,7 +18,7 @@ namespace zinc::emulator {
 class Shuffle {
  public:
   explicit Shuffle(uint64_t seed) : state_(seed) {}
-  uint64_t below(uint64_t n) { return next() % n; }
+  uint64_t below(uint64_t n) { return (next() >> 32) * n >> 32; }  // n < 2^32
   uint64_t next() {
     state_ += 0x9E3779B97F4A7C15u;
     uint64_t x = state_;
@@ -28,6 +29,25 @@ class Shuffle {
 
  private:
   uint64_t state_;
+};
+
+// The threads of a block that can go on: a bit each. A block has at most 32 warps.
+class ReadyThreads {
+ public:
+  // With `in_order`, warps come in an order drawn from `shuffle`.
+  ReadyThreads(int warps, bool in_order, Shuffle& shuffle);
+
+  bool empty() const { return warps_ == 0; }
+  void add(int thread);
+  // Removes any thread, or any of the first warp in order that has one.
+  int take(Shuffle& shuffle);
+
+ private:
+  bool in_order_ = false;
+  uint32_t warps_ = 0;                  // bit p: the warp at position p of the order has a thread
+  std::array<uint32_t, 32> lanes_{};    // by position
+  std::array<uint8_t, 32> position_{};  // by warp
+  std::array<uint8_t, 32> warp_at_{};   // by position
 };
 
 // Poisoned memory between canaries, which the address sanitizer watches where there is one.
@@ -87,18 +107,19 @@ class Block {
     Combine combine = nullptr;
   };
   struct Thread {
-    Fiber fiber;
+    Fiber* fiber = nullptr;  // null: it has not started
     ThreadIds ids;
     int index = 0;
-    uint64_t warp_rank = 0;
     Wait wait;
     int barrier_count = 0;  // what the last barrier gave
     std::vector<AsyncCopy> open_group;
-    std::deque<std::vector<AsyncCopy>> groups;
+    std::vector<std::vector<AsyncCopy>> groups;  // the oldest first
   };
   struct Unwind {};  // leaves a fiber after another one failed
 
-  size_t pick();  // index in ready_ of the thread that runs next
+  void run_thread(const std::function<void()>& body);  // running_, to its end
+  void run_fiber(const std::function<void()>& body, Fiber& self);
+  Thread& take_ready() { return threads_[static_cast<size_t>(ready_.take(shuffle_))]; }
   void suspend();
   void fail(std::exception_ptr failure);
   void make_ready(Thread& thread);
@@ -108,10 +129,12 @@ class Block {
 
   Size3 block_size_;
   Shuffle shuffle_;
-  uint64_t warp_order_ = 0;  // seed of an order in which warps have precedence; 0: none has
   std::vector<Thread> threads_;
-  std::vector<Thread*> ready_;
+  ReadyThreads ready_;
+  std::deque<Fiber> fibers_;
   Thread* running_ = nullptr;
+  Thread* next_ = nullptr;  // taken from ready_ by a fiber that cannot run it
+  size_t left_ = 0;         // threads that have not ended
   std::exception_ptr failure_;
   int at_barrier_ = 0;
   int predicates_ = 0;

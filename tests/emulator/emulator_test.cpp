@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <utility>
@@ -86,6 +87,55 @@ std::vector<std::string> two_rounds(bool with_second_barrier) {
 TEST(Emulator, MissingBarrierBetweenRounds_FailsWithin20Seeds) {
   EXPECT_THAT(two_rounds(false), testing::SizeIs(testing::Ge(1u)));
   EXPECT_THAT(two_rounds(true), testing::IsEmpty());
+}
+
+// As above, where a warp gets to its next write by a dozen collectives: only a warp that is ahead
+// of the others overwrites what they have not read.
+std::vector<std::string> two_sums(bool with_second_barrier) {
+  return failures([&] {
+    std::vector<int> out(128, 0);
+    run_grid(1, 128, 0, [&] {
+      ZINC_SHARED(int, sums, [4]);
+      const unsigned self = threadIdx.x;
+      int total = 0;
+      for (int round = 1; round <= 2; ++round) {
+        int sum = round;
+        for (int i = 0; i < 12; ++i) sum = __shfl_xor_sync(0xffffffffu, sum, 1 << (i % 5));
+        if (self % 32 == 0) sums[self / 32] = sum;
+        __syncthreads();
+        for (const int value : sums) total += value;
+        if (with_second_barrier) __syncthreads();
+      }
+      out[self] = total;
+    });
+    return std::ranges::all_of(out, [](int total) { return total == 4 * (1 + 2); });
+  });
+}
+
+TEST(Emulator, MissingBarrierBehindCollectives_FailsWithin20Seeds) {
+  EXPECT_THAT(two_sums(false), testing::SizeIs(testing::Ge(1u)));
+  EXPECT_THAT(two_sums(true), testing::IsEmpty());
+}
+
+// Each lane but the first (or the last) reads what its neighbour on that side has written.
+TEST(Emulator, LanesRunInEveryOrder) {
+  for (const int side : {-1, 1}) {
+    const auto found = failures([&] {
+      std::vector<int> out(32, 0);
+      run_grid(1, 32, 0, [&] {
+        ZINC_SHARED(int, values, [32]);
+        const int self = static_cast<int>(threadIdx.x);
+        const int other = self + side;
+        values[self] = self;
+        out[static_cast<size_t>(self)] = other < 0 || other > 31 ? other : values[other];
+      });
+      for (int i = 0; i < 32; ++i) {
+        if (out[static_cast<size_t>(i)] != i + side) return false;
+      }
+      return true;
+    });
+    EXPECT_THAT(found, testing::SizeIs(testing::Ge(1u))) << side;
+  }
 }
 
 TEST(Emulator, RaceBetweenBlocks_FailsWithin20Seeds) {

@@ -80,7 +80,6 @@ struct PooledStack {
 
 void Fiber::start(std::function<void()> body) {
   body_ = std::move(body);
-  finished_ = false;
   PooledStack stack;
   const boost::context::stack_context context = stack.allocate();
   stack_ = static_cast<std::byte*>(context.sp) - kStackBytes + kGuardBytes;
@@ -93,7 +92,6 @@ void Fiber::start(std::function<void()> body) {
         __sanitizer_finish_switch_fiber(nullptr, &resumer_stack_, &resumer_stack_bytes_);
 #endif
         body_();
-        finished_ = true;
 #if defined(__SANITIZE_ADDRESS__)
         __sanitizer_start_switch_fiber(nullptr, resumer_stack_, resumer_stack_bytes_);
 #endif

@@ -20,13 +20,11 @@ class Fiber {
   void start(std::function<void()> body);
   void resume();   // until it suspends or finishes
   void suspend();  // called in the fiber
-  bool finished() const { return finished_; }
 
  private:
   std::function<void()> body_;
   boost::context::fiber fiber_;
   boost::context::fiber resumer_;
-  bool finished_ = true;
   // Of the address sanitizer: this fiber's stack, and that of whoever resumed it.
   const void* stack_ = nullptr;
   size_t stack_bytes_ = 0;
