@@ -16,7 +16,7 @@
 namespace zinc::apps {
 namespace {
 
-struct Options {
+struct BenchCommArguments {
   bench::CommBenchOptions bench;
   std::string device = "cpu";
   std::string comm = "auto";
@@ -26,7 +26,7 @@ struct Options {
   bool wire = false;
 };
 
-void measure(comm::World& world, const Options& options) {
+void measure(comm::World& world, const BenchCommArguments& options) {
   const auto rows = bench::run_comm_bench(world, options.bench);
   if (!world.is_main()) return;
   const std::string& how = world.device_collectives();
@@ -35,7 +35,7 @@ void measure(comm::World& world, const Options& options) {
   if (!options.json.empty()) train::write_file_atomically(options.json, bench::to_json(rows));
 }
 
-int run(Options options) {
+int run(BenchCommArguments options) {
   const auto dtype = parse_dtype(options.dtype);
   if (!dtype || !is_float(*dtype)) {
     throw ConfigError(fmt::format("--dtype must be f32, bf16 or f16, not '{}'", options.dtype));
@@ -59,7 +59,7 @@ int run(Options options) {
 }  // namespace
 
 void add_bench_comm_command(CLI::App& bench_verb, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchCommArguments>();
   CLI::App* verb = bench_verb.add_subcommand(
       "comm", "Collectives of the world that a launcher made, or of threads");
   verb->add_option("--ranks", options->ranks, "Ranks as threads of this process")

@@ -32,7 +32,7 @@
 namespace zinc::apps {
 namespace {
 
-struct Options {
+struct BenchArguments {
   bench::TrainBenchOptions train;
   bench::IoBenchOptions io;
   bench::SwapBenchOptions swap;
@@ -63,7 +63,7 @@ std::string processor_of(const Device& device) {
 }
 
 // Ranks of one host measure together what each gets of it.
-int bench_ceilings(const Options& options) {
+int bench_ceilings(const BenchArguments& options) {
   std::string path = options.json;
   if (options.save && path.empty()) path = own_hardware_path();
   if (options.save && path.empty()) {
@@ -90,7 +90,7 @@ int bench_ceilings(const Options& options) {
   return kDone;
 }
 
-int bench_io(Options options) {
+int bench_io(BenchArguments options) {
   options.io.file_bytes = options.file_mib << 20;
   options.io.fio = !options.no_fio;
   fmt::print("{}", bench::io_table_header());
@@ -103,7 +103,7 @@ int bench_io(Options options) {
   return kDone;
 }
 
-int bench_swap(Options options) {
+int bench_swap(BenchArguments options) {
   options.swap.dtype = float_dtype(options.dtype);
   comm::World world = comm::connect({.num_threads = options.threads});
   const bench::SwapBenchResult result =
@@ -123,7 +123,7 @@ void wait_for_a_line() {
   while (c != EOF && c != '\n') c = std::getchar();
 }
 
-int bench_train(Options options) {
+int bench_train(BenchArguments options) {
   options.train.dtype = float_dtype(options.dtype);
   require_device(parse_device(options.device), options.train.dtype);
   options.train.determinism.clear();
@@ -177,7 +177,7 @@ int bench_train(Options options) {
 }  // namespace
 
 void add_bench_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchArguments>();
   CLI::App* verb = app.add_subcommand("bench", "Time kernels and training beside the machine");
   verb->require_subcommand(1);
 

@@ -23,7 +23,7 @@
 namespace zinc::apps {
 namespace {
 
-struct Options {
+struct BenchKernelsArguments {
   bench::KernelBenchOptions run;
   std::string device = "cpu";
   std::string preset = "gpt2-124m";
@@ -43,7 +43,7 @@ struct Options {
   double peak_gb_per_s = 0.0, peak_tflop_per_s = 0.0;
 };
 
-Device prepare(Options& options) {
+Device prepare(BenchKernelsArguments& options) {
   const Device device = parse_device(options.device);
   options.run.model = bench::shape_of_preset(options.preset);
   options.run.cold = !options.warm && options.cache == "cold";
@@ -65,7 +65,7 @@ Device prepare(Options& options) {
   return device;
 }
 
-int list(Options options) {
+int list(BenchKernelsArguments options) {
   const Device device = prepare(options);
   for (const bench::Entry& entry : bench::chosen_entries(options.run, device)) {
     fmt::print("{} {} {} {}\n", entry.op, entry.pass, to_string(entry.dtype), entry.shape);
@@ -87,7 +87,7 @@ std::vector<std::string> missing_baselines(const bench::KernelReport& report) {
   return lines;
 }
 
-int run(Options options) {
+int run(BenchKernelsArguments options) {
   const Device device = prepare(options);
   Context context({.device = device, .num_threads = options.threads});
   const ContextScope scope(context);
@@ -106,7 +106,7 @@ int run(Options options) {
   return kInternal;
 }
 
-int compare(const Options& options) {
+int compare(const BenchKernelsArguments& options) {
   const auto comparisons =
       bench::compare(bench::read_kernel_report(options.before),
                      bench::read_kernel_report(options.after), options.compare);
@@ -116,7 +116,7 @@ int compare(const Options& options) {
   return kRegression;
 }
 
-int draw_roofline(const Options& options) {
+int draw_roofline(const BenchKernelsArguments& options) {
   const bench::KernelReport report = bench::read_kernel_report(options.before);
   const bench::Roof roof =
       bench::roof_of(report, options.peak_gb_per_s, 1e3 * options.peak_tflop_per_s);
@@ -125,7 +125,7 @@ int draw_roofline(const Options& options) {
   return kDone;
 }
 
-void add_choice(CLI::App& verb, Options& options) {
+void add_choice(CLI::App& verb, BenchKernelsArguments& options) {
   verb.add_option("--filter", options.run.filter, "Regular expression on \"op pass dtype shape\"");
   verb.add_option("--device", options.device, "cpu (default), cuda or cuda:<i>");
   verb.add_option("--preset", options.preset,
@@ -146,7 +146,7 @@ void add_choice(CLI::App& verb, Options& options) {
       ->check(CLI::IsMember({"small"}));
 }
 
-void add_run_options(CLI::App& verb, Options& options) {
+void add_run_options(CLI::App& verb, BenchKernelsArguments& options) {
   add_choice(verb, options);
   verb.add_option("--cache", options.cache,
                   "cold (default): no run finds its data in a cache; warm")
@@ -175,7 +175,7 @@ void add_run_options(CLI::App& verb, Options& options) {
 }  // namespace
 
 void add_bench_kernels_command(CLI::App& bench_verb, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchKernelsArguments>();
   CLI::App* kernels = bench_verb.add_subcommand("kernels", "Verify and time every kernel");
   kernels->require_subcommand(0, 1);
   add_run_options(*kernels, *options);

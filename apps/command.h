@@ -2,9 +2,11 @@
 //
 // Each verb has a file of its own that adds a subcommand with its options to the parser. When that
 // subcommand is chosen, parsing stores the work to do in `action`; main runs it and turns what it
-// throws into a message and an exit code.
+// throws into a message and an exit code. Several of these files are compiled as one: names of their
+// own, such as of their arguments, differ.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -17,6 +19,8 @@ class App;
 namespace zinc::apps {
 
 using Action = std::function<int()>;
+
+inline constexpr int64_t kDefaultSequence = 256;  // tokens, or as many as the model has positions
 
 void add_train_command(CLI::App& app, Action& action);
 void add_generate_command(CLI::App& app, Action& action);

@@ -12,20 +12,20 @@
 namespace zinc::apps {
 namespace {
 
-struct Options {
+struct ConfigArguments {
   std::string file;
   int64_t world = 1;
   train::Overrides flags;
 };
 
-int check(const Options& options) {
+int check(const ConfigArguments& options) {
   const train::Config config = train::load_config(options.file, options.world, options.flags);
   for (const std::string& notice : config.notices) fmt::print("note: {}\n", notice);
   fmt::print("{}: good for {} ranks\n", options.file, options.world);
   return kDone;
 }
 
-int show(const Options& options) {
+int show(const ConfigArguments& options) {
   const train::Config config = train::load_config(options.file, options.world, options.flags);
   fmt::print("{}", train::resolved_json(config, options.world));
   return kDone;
@@ -36,7 +36,7 @@ int keys() {
   return kDone;
 }
 
-void add_options(CLI::App& verb, Options& options) {
+void add_options(CLI::App& verb, ConfigArguments& options) {
   verb.add_option("file", options.file, "DeepSpeed JSON configuration")->required();
   verb.add_option("--world", options.world, "Ranks (default 1)")->check(CLI::PositiveNumber);
   verb.add_option("--batch", options.flags.micro_batch, "As in zinc train");
@@ -47,7 +47,7 @@ void add_options(CLI::App& verb, Options& options) {
 }  // namespace
 
 void add_config_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ConfigArguments>();
   CLI::App* verb = app.add_subcommand("config", "Check or show a configuration");
   verb->require_subcommand(1);
   CLI::App* check_verb = verb->add_subcommand("check", "Report all problems of a file");

@@ -19,7 +19,7 @@
 namespace zinc::apps {
 namespace {
 
-struct Options {
+struct GenerateArguments {
   std::string model;
   std::string prompt = "\n";
   train::GenerateOptions generate{};
@@ -29,7 +29,7 @@ struct Options {
   int num_threads = 0;
 };
 
-int generate(const Options& options) {
+int generate(const GenerateArguments& options) {
   const std::optional<DType> dtype = parse_dtype(options.dtype);
   if (!dtype || !is_float(*dtype)) {
     throw ConfigError(concat("--dtype must be f32, bf16 or f16, not '", options.dtype, "'"));
@@ -79,7 +79,7 @@ int generate(const Options& options) {
 }  // namespace
 
 void add_generate_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<GenerateArguments>();
   CLI::App* verb = app.add_subcommand("generate", "Write text with trained weights");
   verb->add_option("--model", options->model, "Folder with config.json and safetensors")
       ->required();

@@ -36,7 +36,7 @@ namespace {
 
 constexpr const char* kDefaultHostfile = "/job/hostfile";
 
-struct Options {
+struct LaunchArguments {
   std::string hostfile;
   std::string heartbeats;
   HostSelection selection;
@@ -44,7 +44,7 @@ struct Options {
   bool dry_run = false;
 };
 
-std::vector<HostSlots> find_slots(const Options& options) {
+std::vector<HostSlots> find_slots(const LaunchArguments& options) {
   const bool given = !options.hostfile.empty();
   const std::string path = given ? options.hostfile : kDefaultHostfile;
   if (!given && !std::filesystem::exists(path)) {
@@ -160,7 +160,7 @@ std::string where_it_was(const std::string& folder, int rank) {
   return line;
 }
 
-int launch(Options options) {
+int launch(LaunchArguments options) {
   const std::vector<HostSlots> hosts = find_slots(options);
   if (options.dry_run) {
     options.mpirun.heartbeat_directory = options.heartbeats;
@@ -185,7 +185,7 @@ int launch(Options options) {
 }  // namespace
 
 void add_launch_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<LaunchArguments>();
   CLI::App* verb = app.add_subcommand("launch", "Start a program's ranks on hosts, by mpirun");
   verb->prefix_command();
   HostSelection& selection = options->selection;

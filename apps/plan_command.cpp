@@ -21,9 +21,7 @@
 namespace zinc::apps {
 namespace {
 
-constexpr int64_t kDefaultSequence = 256;
-
-struct Options {
+struct PlanArguments {
   std::string config;
   std::string model;
   std::string device = "cpu";
@@ -39,12 +37,12 @@ struct Options {
   train::EstimatorInput estimate;
 };
 
-train::ModelConfigFile model_of(const Options& options) {
+train::ModelConfigFile model_of(const PlanArguments& options) {
   if (options.model.empty()) throw ConfigError("--model must name a model");
   return train::find_model_config(options.model);
 }
 
-int print_estimate(const Options& options) {
+int print_estimate(const PlanArguments& options) {
   train::EstimatorInput input = options.estimate;
   if (input.num_parameters == 0) {
     const auto counts = train::count_parameters(model_of(options));
@@ -55,7 +53,7 @@ int print_estimate(const Options& options) {
   return kDone;
 }
 
-int make_plan(Options options) {
+int make_plan(PlanArguments options) {
   if (options.format == "deepspeed") return print_estimate(options);
   const train::ModelConfigFile model = model_of(options);
   if (options.config.empty()) throw ConfigError("--config must name a configuration");
@@ -117,7 +115,7 @@ std::string count_in_digits(const std::string& text) {
 }  // namespace
 
 void add_plan_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PlanArguments>();
   options->plan.num_threads = 0;
   CLI::App* verb = app.add_subcommand("plan", "The bytes, traffic and time of a run, in advance");
   train::Overrides& flags = options->flags;

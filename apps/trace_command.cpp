@@ -12,12 +12,12 @@
 namespace zinc::apps {
 namespace {
 
-struct Options {
+struct TraceArguments {
   std::string file;
   bool json = false;
 };
 
-int print_summary(const Options& options) {
+int print_summary(const TraceArguments& options) {
   const train::TraceSummary summary = train::summarize_trace(options.file);
   if (options.json) {
     fmt::print("{}\n", train::json_of(summary));
@@ -30,7 +30,7 @@ int print_summary(const Options& options) {
 }  // namespace
 
 void add_trace_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TraceArguments>();
   CLI::App* verb = app.add_subcommand("trace", "What a trace of a run says");
   verb->require_subcommand(1);
   CLI::App* summary =

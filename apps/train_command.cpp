@@ -45,9 +45,8 @@ namespace {
 constexpr double kValidationFraction = 0.05;    // of the data, from its end
 constexpr int64_t kEvaluationTokens = 131'072;  // at most
 constexpr int64_t kSampleTokens = 400;
-constexpr int64_t kDefaultSequence = 256;
 
-struct Options {
+struct TrainArguments {
   std::string config;
   std::string model;
   std::vector<std::string> data;
@@ -93,7 +92,7 @@ void require_bytes_as_tokens(const std::string& flag, const train::TokenSequence
                   flag, tokens.describe(), tokens.vocabulary_size(), vocabulary));
 }
 
-Job prepare(const Options& options, int64_t world_size) {
+Job prepare(const TrainArguments& options, int64_t world_size) {
   Job job;
   const std::string model = options.model.empty() ? options.init : options.model;
   if (model.empty()) throw ConfigError("--model (or --init) must name a model");
@@ -132,7 +131,7 @@ Job prepare(const Options& options, int64_t world_size) {
   return job;
 }
 
-void open_data(Job& job, const Options& options) {
+void open_data(Job& job, const TrainArguments& options) {
   const int64_t vocabulary = train::vocabulary_size(job.model.config);
   train::TokenSequence training = job.tokens;
   train::TokenSequence validation;
@@ -155,7 +154,7 @@ std::string threads_from(const comm::RankInfo& rank) {
 
 // A fixed part of the validation data, the same in every world with the same global batch: so many
 // of its windows, evenly spread. What is not given is bounded by the length of the run.
-int64_t evaluation_windows(const Job& job, const Options& options, int64_t world_size) {
+int64_t evaluation_windows(const Job& job, const TrainArguments& options, int64_t world_size) {
   const int64_t all = job.validation_data->num_samples();
   const int64_t global_batch = job.config.engine.batch.global_batch(world_size);
   const int64_t batches =
@@ -165,14 +164,14 @@ int64_t evaluation_windows(const Job& job, const Options& options, int64_t world
   return std::min(windows, std::max<int64_t>(1, kEvaluationTokens / job.seq));
 }
 
-std::string describe_evaluation(const Job& job, const Options& options, int64_t windows) {
+std::string describe_evaluation(const Job& job, const TrainArguments& options, int64_t windows) {
   return fmt::format("{}at the end, on {} of {} windows of {} tokens (--eval-batches)",
                      options.eval_every > 0 ? fmt::format("every {} steps and ", options.eval_every)
                                             : std::string(),
                      windows, job.validation_data->num_samples(), job.seq);
 }
 
-void show_head(Console& console, const Job& job, const Options& options, comm::World& world,
+void show_head(Console& console, const Job& job, const TrainArguments& options, comm::World& world,
                nn::Model& model, int64_t evaluation_windows) {
   const zero::EngineConfig& engine = job.config.engine;
   console.table(
@@ -226,8 +225,8 @@ struct SampleStopped {};
 // The same text on every rank, because every rank takes part; rank 0 shows it. The model sees
 // `context` tokens at most: it may know nothing of longer text. A courtesy: what goes wrong with it
 // is said, and changes nothing.
-void show_sample(Console& console, zero::Engine& engine, const Options& options, uint64_t seed,
-                 int64_t context, const std::atomic<bool>& stop) {
+void show_sample(Console& console, zero::Engine& engine, const TrainArguments& options,
+                 uint64_t seed, int64_t context, const std::atomic<bool>& stop) {
   const train::ByteTokenizer tokenizer;
   if (engine.model().vocab_size() != tokenizer.vocabulary_size()) return;
   const auto next_logits = [&](const Tensor& ids) {
@@ -249,7 +248,7 @@ void show_sample(Console& console, zero::Engine& engine, const Options& options,
   }
 }
 
-comm::ConnectOptions connect_options(const Options& options, const train::Config& config,
+comm::ConnectOptions connect_options(const TrainArguments& options, const train::Config& config,
                                      TraceRecorder* trace) {
   comm::ConnectOptions connect;
   connect.device = parse_device(options.device);
@@ -266,7 +265,7 @@ comm::ConnectOptions connect_options(const Options& options, const train::Config
 }
 
 // Of a rank that has nothing to train: it joins to say so.
-comm::ConnectOptions without_job(const Options& options) {
+comm::ConnectOptions without_job(const TrainArguments& options) {
   const bool peers_choose = options.device.starts_with("cuda") && options.comm != "mpi";
   return {.device_collectives =
               peers_choose ? comm::DeviceCollectives::absent : comm::DeviceCollectives::automatic};
@@ -318,7 +317,7 @@ uint64_t hash_of_data(const train::TokenSequence& tokens) {
 }
 
 // What every rank must have alike, before anything is done together that depends on it.
-void require_same_job(comm::World& world, const Job& job, const Options& options) {
+void require_same_job(comm::World& world, const Job& job, const TrainArguments& options) {
   const std::string flags =
       concat(options.steps, ' ', job.seq, ' ', options.eval_every, ' ', options.eval_batches, ' ',
              options.save_every, ' ', options.allow_nan, ' ', options.init.empty());
@@ -345,7 +344,7 @@ struct Input {
   std::unique_ptr<train::EvaluationSet> evaluation;
 };
 
-Input open_input(Job& job, const Options& options, const comm::World& world) {
+Input open_input(Job& job, const TrainArguments& options, const comm::World& world) {
   Input input;
   input.model = train::make_model(job.model.config);
   open_data(job, options);
@@ -392,7 +391,7 @@ void close_trace(comm::World& world, std::optional<train::TraceWriter>& trace) {
   if (world.info().local_size != world.size() || world.is_main()) trace->finish();
 }
 
-PlannedRun planned(const Job& job, const Options& options) {
+PlannedRun planned(const Job& job, const TrainArguments& options) {
   return {.model = job.model,
           .config = job.config,
           .seq = job.seq,
@@ -401,7 +400,7 @@ PlannedRun planned(const Job& job, const Options& options) {
           .hardware = options.hardware};
 }
 
-int train_on(comm::World& world, Job& job, const Options& options) {
+int train_on(comm::World& world, Job& job, const TrainArguments& options) {
   world.communicator().set_deadline(job.config.comm_deadline);
   const std::atomic<bool>& stop = stop_on_signals();
   std::optional<Input> input;
@@ -502,7 +501,7 @@ int train_on(comm::World& world, Job& job, const Options& options) {
 CLI::Range at_least_one() { return {int64_t{1}, int64_t{1} << 53}; }
 CLI::Range at_least_zero() { return {int64_t{0}, int64_t{1} << 53}; }
 
-int run_training(const Options& options) {
+int run_training(const TrainArguments& options) {
   const comm::RankInfo rank = comm::discover_rank();
   std::optional<Job> job;
   std::exception_ptr problem;
@@ -537,7 +536,7 @@ int run_training(const Options& options) {
 }  // namespace
 
 void add_train_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TrainArguments>();
   CLI::App* verb = app.add_subcommand("train", "Train a model");
   train::Overrides& flags = options->flags;
   verb->add_option("--config", options->config, "DeepSpeed JSON configuration")->required();

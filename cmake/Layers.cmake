@@ -106,10 +106,7 @@ foreach(layer IN LISTS ZINC_LAYERS)
     if(ZINC_CUDA STREQUAL "EMULATED")
       zinc_emulate_cuda(zinc_${layer})
     endif()
-    # The verbs of apps have an Options and a run() each.
-    if(NOT layer STREQUAL "apps")
-      zinc_unite(zinc_${layer} ${sources})
-    endif()
+    zinc_unite(zinc_${layer} ${sources})
   endif()
 endforeach()
 

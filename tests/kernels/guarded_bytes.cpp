@@ -20,7 +20,7 @@ bool all_canaries(const std::byte* begin, size_t bytes) {
   return std::all_of(begin, begin + bytes, [](std::byte value) { return value == kCanary; });
 }
 
-bool guards_are_intact(const std::byte* data, size_t bytes, size_t misalignment) {
+[[maybe_unused]] bool guards_are_intact(const std::byte* data, size_t bytes, size_t misalignment) {
   return all_canaries(data - misalignment - kGuard, kGuard + misalignment) &&
          all_canaries(data + bytes, kGuard);
 }

@@ -95,7 +95,7 @@ TEST_P(CachedModel, WindowThatSlides_StartsAfresh) {
 // each, in 3 layers, on logits of a few units.
 TEST_P(CachedModel, Pieces_GiveTheLogitsOfTheWhole) {
   std::vector<int32_t> tokens;
-  for (int32_t i = 0; i < 20; ++i) tokens.push_back((7 * i + 3) % kVocabulary);
+  for (int32_t i = 0; i < 20; ++i) tokens.push_back(static_cast<int32_t>((7 * i + 3) % kVocabulary));
   const std::vector<float> whole =
       model_->next_logits(Tensor::from<int32_t>(tokens, {1, 20})).to_vector<float>();
   nn::KvCache cache(kContext);

@@ -45,7 +45,7 @@ int64_t MappedBytes::live() const {
 
 namespace {
 
-void count_map(void* data, size_t size) {
+[[maybe_unused]] void count_map(void* data, size_t size) {
   const std::lock_guard lock(counter.mutex);
   if (!counter.on || counter.count == counter.mapped.size()) return;
   const auto begin = reinterpret_cast<uintptr_t>(data);
@@ -53,7 +53,7 @@ void count_map(void* data, size_t size) {
   counter.live += static_cast<int64_t>(size);
 }
 
-void count_unmap(void* data, size_t size) {
+[[maybe_unused]] void count_unmap(void* data, size_t size) {
   const std::lock_guard lock(counter.mutex);
   if (!counter.on) return;
   const auto begin = reinterpret_cast<uintptr_t>(data);
