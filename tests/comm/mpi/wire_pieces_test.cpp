@@ -5,7 +5,7 @@
 #include "comm/mpi/wire_batch.h"
 
 namespace zinc::comm {
-namespace {
+namespace wire_pieces_test {
 
 // As a barrier posts them, and messages of shards without elements: nothing comes back for them
 // that could take an entry away. MPI is not entered.
@@ -23,5 +23,5 @@ TEST(WirePieces, BatchesWithoutBytes_LeaveNothingBehind) {
   EXPECT_TRUE(pieces.empty());
 }
 
-}  // namespace
+}  // namespace wire_pieces_test
 }  // namespace zinc::comm
