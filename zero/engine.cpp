@@ -72,7 +72,7 @@ class Engine::Impl {
     after_step_ = std::move(options.after_step);
   }
 
-  ~Impl() { leave_values(model_, strategy_, !factor_.defined()); }
+  ~Impl() { leave_values(model_, strategy_, !updating_); }
 
   Loss forward(const nn::Batch& batch) {
     require(config_.batches_together() == 1,
@@ -214,7 +214,7 @@ class Engine::Impl {
   }
 
   // See Note [Updates during backward].
-  void require_no_update() const { require_weights_at_rest(factor_); }
+  void require_no_update() const { require_weights_at_rest(updating_); }
 
   optim::Schedule& next_learning_rates() {
     require_no_update();
@@ -249,7 +249,7 @@ class Engine::Impl {
 
   void require_between_steps(const char* call) const {
     source_.require_open();
-    require(backwards_ == 0 && !factor_.defined(), "engine.", call,
+    require(backwards_ == 0 && !updating_, "engine.", call,
             ": gradients of a step under way belong to the old values; call it between steps");
   }
 
@@ -313,7 +313,8 @@ class Engine::Impl {
   StepTrace step_trace_;
   std::function<void()> after_step_;
   bool hands_over_ = false;  // run_passes(): the update may begin during backward
-  Tensor factor_;            // of the update under way: [1] f32
+  bool updating_ = false;    // since run_passes()
+  Tensor factor_;            // of the last update: [1] f32
 
  private:
   // Checks a batch that goes forward, and gives the key of its random numbers.
@@ -452,14 +453,10 @@ class Engine::Impl {
     const double summed_norm = std::sqrt(norm.sum_of_squares);
     StepResult result = begin_result(sums_.loss(), summed_norm / divisor);
     const bool overflow = config_.precision.check_overflow && norm.nonfinite.has_value();
-    if (overflow) {
-      skip(norm, result);
-    } else {
-      require_finite(sums_.loss(), result.step, config_.precision);
-      apply(summed_norm, divisor);
-      count_applied(result);
-    }
-    if (overflow || strategy_.late == nullptr) strategy_.gradients->discard();
+    if (overflow) skip(norm, result);
+    if (!overflow) require_finite(sums_.loss(), result.step, config_.precision);
+    update(overflow, summed_norm, divisor);
+    if (!overflow) count_applied(result);
     scaler_.update(overflow, result.overflow);
     return result;
   }
@@ -504,8 +501,8 @@ class Engine::Impl {
     if (!strategy_.updates_during_backward || sums_.must_wait(config_.precision, coming)) return;
     const double count = sums_.totals().count_with(world_, coming);
     StepSums::require_targets(count);
-    factor_ = Tensor::full({1}, factor_of(0.0, divisor_of(count)));
-    rules_.follow(lr_schedule_);
+    set_update(factor_of(0.0, divisor_of(count)));
+    updating_ = true;
     strategy_.step->begin(step_arguments());
   }
 
@@ -520,19 +517,23 @@ class Engine::Impl {
             .step = num_applied_ + 1};
   }
 
-  void apply(double summed_norm, double divisor) {
-    if (!factor_.defined()) {
-      factor_ = Tensor::full({1}, factor_of(summed_norm, divisor));
-      rules_.follow(lr_schedule_);
+  void set_update(double factor) {
+    // Kept, so that every step has the same peak.
+    if (!factor_.defined()) factor_ = Tensor::empty({1}, DType::f32, Label::workspace);
+    factor_.fill(factor);
+    rules_.follow(lr_schedule_);
+  }
+
+  // A skipped update takes the memory of one that is applied, so that both have the plan's peak.
+  void update(bool skipped, double summed_norm, double divisor) {
+    if (!std::exchange(updating_, false)) {
+      finish_update();  // which reads the factor and the rules
+      set_update(skipped ? 0.0 : factor_of(summed_norm, divisor));
     }
-    if (strategy_.late != nullptr) {
-      const StepArguments args = step_arguments();
-      strategy_.late->begin(args, std::exchange(factor_, {}));
-    } else {
-      strategy_.step->run(step_arguments());
-      factor_ = {};
-      strategy_.weights->publish();
-    }
+    if (strategy_.late != nullptr) return strategy_.late->begin(step_arguments(), skipped);
+    if (!skipped) strategy_.step->run(step_arguments());
+    strategy_.weights->publish();
+    strategy_.gradients->discard();
   }
 
   void count_applied(StepResult& result) {

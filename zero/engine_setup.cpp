@@ -69,8 +69,8 @@ comm::World& checked(comm::World& world, const EngineConfig& config) {
   return world;
 }
 
-void require_weights_at_rest(const Tensor& factor) {
-  require(!factor.defined(),
+void require_weights_at_rest(bool updating) {
+  require(!updating,
           "engine: weights are under update since run_passes(); call step() first, or forward() "
           "and backward() instead");
 }

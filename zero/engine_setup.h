@@ -25,9 +25,8 @@ void require_shape(const nn::Batch& batch, const EngineConfig& config);
 // The world itself, where the configuration can be run in it. Throws ConfigError.
 comm::World& checked(comm::World& world, const EngineConfig& config);
 
-// InvalidArgument where an update that began with run_passes() works on the weights: `factor` is
-// its own.
-void require_weights_at_rest(const Tensor& factor);
+// InvalidArgument where an update that began with run_passes() works on the weights.
+void require_weights_at_rest(bool updating);
 
 // InvalidArgument where backward() cannot add to sums that no other rank sees yet.
 void require_sums_without_sync(const EngineConfig& config);

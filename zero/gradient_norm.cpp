@@ -139,16 +139,14 @@ void GradientNorm::queue_sums(const OwnedRange& owned, const ConstView& gradient
 
 GradientNorm::Queued GradientNorm::take_tier(Tier tier, std::vector<Part> parts,
                                              const std::vector<ConstView>& gradients) {
-  int64_t total = 0;
   int64_t most_chunks = 0;
   for (const Part& part : parts) {
-    total += part.count;
     most_chunks = std::max(most_chunks, kernels::num_norm_chunks(gradients[part.gradient].numel()));
   }
   const ConstView& like = gradients[parts.front().gradient];
   return {.parts = std::move(parts),
           .stream = tier == Tier::pinned_host ? host_stream(context_) : context_.compute(),
-          .sums = take_room(like, total, DType::f64),
+          .sums = take_room(like, longest(), DType::f64),
           .rooms = {.chunk_sums = take_room(like, most_chunks, DType::f64),
                     .nonfinite = take_room(like, 1, DType::i64)}};
 }
@@ -180,8 +178,10 @@ std::vector<double> GradientNorm::measure_own(const std::vector<ConstView>& grad
     }
   }
   for (const Queued& of_tier : queued) {
-    std::vector<double> values(static_cast<size_t>(of_tier.sums.view.numel()));
-    download(of_tier.sums.view, values.data(), of_tier.stream);
+    int64_t total = 0;
+    for (const Part& part : of_tier.parts) total += part.count;
+    std::vector<double> values(static_cast<size_t>(total));
+    download(of_tier.sums.view.narrow(0, 0, total), values.data(), of_tier.stream);
     const double* from = values.data();
     for (const Part& part : of_tier.parts) {
       std::copy_n(from, part.count, sums.begin() + part.first);
@@ -213,17 +213,17 @@ NormResult GradientNorm::measure(const std::vector<ConstView>& gradients) {
 }
 
 void GradientNorm::expect_pieces() {
-  int64_t longest = 0;
+  int64_t largest = 0;
   int64_t total = 0;
   for (const OwnedRange& piece : own()) {
-    longest = std::max(longest, piece.range.size());
+    largest = std::max(largest, piece.range.size());
     first_sums_.push_back(total);
     total += num_nodes(piece);
   }
   const ConstView on_device;
-  piece_rooms_ = {take_room(on_device, kernels::num_norm_chunks(longest), DType::f64),
+  piece_rooms_ = {take_room(on_device, kernels::num_norm_chunks(largest), DType::f64),
                   take_room(on_device, 1, DType::i64)};
-  piece_sums_ = take_room(on_device, total, DType::f64);
+  piece_sums_ = take_room(on_device, longest(), DType::f64);
 }
 
 void GradientNorm::take(int group, Range range, const ConstView& gradient, StreamRef stream) {
@@ -239,7 +239,8 @@ void GradientNorm::take(int group, Range range, const ConstView& gradient, Strea
 
 NormResult GradientNorm::measure_taken() {
   std::vector<double> sums(nodes_[me()].size());
-  download(piece_sums_.view, sums.data(), context_.stream(StreamRole::reduce));
+  download(piece_sums_.view.narrow(0, 0, num_own()), sums.data(),
+           context_.stream(StreamRole::reduce));
   return combine(exchange(sums));
 }
 

@@ -103,7 +103,8 @@ class GradientNorm {
   struct Queued {
     std::vector<Part> parts;
     StreamRef stream;
-    // Until the stream was waited for.
+    // Until the stream was waited for. Room for the sums of any rank, so that all ranks take as
+    // much.
     Room sums;
     Rooms rooms;
   };

@@ -59,7 +59,7 @@ class GradientStore {
   // all micro-batches and ranks, of dtype policy.kept, in place for work on the compute stream
   // until discard(). The whole segment, or where gradients are sharded this rank's shard of it.
   // In the tier pinned_host where `split` says that it is off the device, all of it or nothing;
-  // from swap space a copy there until the next call, which waits. Throws IoError.
+  // from swap space as SwappedShards::read() gives values. Throws IoError.
   virtual ConstView gradient(int group, Range range) = 0;
   virtual void discard() = 0;  // the step is done or skipped
   // Where all is off the device: the step goes on with what is there alone, group by group.

@@ -34,16 +34,16 @@ void LateUpdate::guarded(const Work& work) {
   }
 }
 
-void LateUpdate::begin(const StepArguments& args, Tensor factor) {
+void LateUpdate::begin(const StepArguments& args, bool skipped) {
   finish();
   guarded([&] {
     args_.emplace(args);
-    factor_ = std::move(factor);
     next_publish_ = 0;
     next_use_ = 0;
     arrived_ = false;
-    weights_.expect_updates();
-    step_.defer(args);
+    skipped_ = skipped;
+    weights_.expect_updates(skipped);
+    if (!skipped) step_.defer(args);
     gradients_.discard_all_but_host();
     publish_until(step_.groups_ahead());
   });
@@ -53,7 +53,7 @@ void LateUpdate::publish_until(size_t end) {
   for (; next_publish_ < std::min(end, order_.size()); ++next_publish_) {
     const int group = order_[next_publish_];
     std::vector<Event>& events = published_[next_publish_];
-    if (!arrived_) events = step_.finish(group);
+    if (!arrived_ && !skipped_) events = step_.finish(group);
     events.push_back(weights_.publish_group(group, events));
   }
 }
@@ -69,7 +69,7 @@ void LateUpdate::use(int group) {
       gradients_.discard_host(order_[next_use_]);
     }
     publish_until(place + 1 + step_.groups_ahead());
-    if (!arrived_) step_.advance();
+    if (!arrived_ && !skipped_) step_.advance();
     end_where_done();
   });
 }
@@ -79,11 +79,17 @@ void LateUpdate::use_all() {
 }
 
 void LateUpdate::finish_own() {
-  if (!args_ || arrived_) return;
+  if (!args_) return;
   guarded([&] {
-    step_.run(*args_);
-    weights_.settle_updates();
+    if (!arrived_ && !skipped_) {
+      step_.run(*args_);
+      weights_.settle_updates();
+    }
     arrived_ = true;
+    // Nothing of this rank needs them any more. Of groups that were used there may be new ones.
+    for (size_t place = next_use_; place < order_.size(); ++place) {
+      gradients_.discard_host(order_[place]);
+    }
     end_where_done();
   });
 }
@@ -91,7 +97,6 @@ void LateUpdate::finish_own() {
 void LateUpdate::end_where_done() {
   if (!arrived_ || next_use_ < order_.size()) return;
   args_.reset();
-  factor_ = {};
 }
 
 void LateUpdate::finish() {

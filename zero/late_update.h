@@ -11,7 +11,6 @@
 #include <optional>
 #include <vector>
 
-#include "tensor/tensor.h"
 #include "zero/gradient_store.h"
 #include "zero/optimizer_step.h"
 #include "zero/weight_store.h"
@@ -26,13 +25,14 @@ class LateUpdate {
              OptimizerStep& step, StreamRef compute);
 
   // In the place of OptimizerStep::run(), WeightStore::publish() and GradientStore::discard(). What
-  // `args` refers to stays as it is until the end; `factor` is the tensor behind it.
-  void begin(const StepArguments& args, Tensor factor);
+  // `args` refers to stays as it is until finish(). `skipped`: no value changes, but memory is
+  // taken and given back as by an update.
+  void begin(const StepArguments& args, bool skipped);
   // Before work on the group's weights is issued, or their gather. Collective.
   void use(int group);
   void use_all();
-  // All values of this rank have arrived where they belong; waits. Not collective: other ranks may
-  // wait for weights of it still.
+  // All values of this rank have arrived where they belong, and its gradients are given back;
+  // waits. Not collective: other ranks may wait for weights of it still.
   void finish_own();
   // use_all() and finish_own().
   void finish();
@@ -51,12 +51,12 @@ class LateUpdate {
   GradientStore& gradients_;
   OptimizerStep& step_;
   StreamRef compute_;
-  std::optional<StepArguments> args_;  // while an update is under way
-  Tensor factor_;
+  std::optional<StepArguments> args_;          // while an update is under way
   size_t next_publish_ = 0;                    // in order_: groups before it were published
   size_t next_use_ = 0;                        // likewise: were used
   std::vector<std::vector<Event>> published_;  // by place in order_: until the use
   bool arrived_ = true;                        // all values of this rank
+  bool skipped_ = false;                       // the update under way changes nothing
   std::exception_ptr failure_;
 };
 

@@ -11,14 +11,6 @@
 
 namespace zinc::zero {
 
-namespace {
-
-DType wide_of(const ShardGroup& group) {
-  return group.dtype() == DType::f64 ? DType::f64 : DType::f32;
-}
-
-}  // namespace
-
 OptimizerShards::OptimizerShards(const std::vector<ShardGroup>& groups,
                                  comm::Communicator& communicator, Context& context, int num_states,
                                  StateSplit split, SwappedShards* swapped, bool own_master)
@@ -36,13 +28,13 @@ OptimizerShards::OptimizerShards(const std::vector<ShardGroup>& groups,
       const int64_t numel = split_.numel(group, tier);
       if (numel == 0) continue;
       const auto zeros = [&] {
-        Block block = context.allocate(numel * size_of(wide_of(group)), Label::optimizer, tier);
+        Block block = context.allocate(numel * size_of(group.wide_dtype()), Label::optimizer, tier);
         kernels::fill({.y = host_memory(view_of(block, group, {tier, {0, numel}, 0}))},
                       context.compute());
         return block;
       };
       Buffers& buffers = buffers_[static_cast<size_t>(group.index())][static_cast<size_t>(tier)];
-      if (group.dtype() != wide_of(group) || tier != Tier::device || own_master)
+      if (group.dtype() != group.wide_dtype() || tier != Tier::device || own_master)
         buffers.master = zeros();
       for (int i = 0; i < num_states; ++i) buffers.states.push_back(zeros());
     }
@@ -73,7 +65,7 @@ Range OptimizerShards::owned(const Segment& segment, int rank) const {
 
 View OptimizerShards::view_of(const Block& block, const ShardGroup& group,
                               const StateSplit::Piece& piece) const {
-  const DType dtype = wide_of(group);
+  const DType dtype = group.wide_dtype();
   return View(block.data(), dtype, Shape{block.bytes() / size_of(dtype)}, context_.device(),
               piece.tier)
       .narrow(0, piece.place, piece.range.size());
@@ -137,11 +129,18 @@ std::vector<UpdateSlice> OptimizerShards::slices(const ModelView& model) const {
   return slices;
 }
 
+void OptimizerShards::settle() {
+  if (swapped_ != nullptr) swapped_->settle();
+}
+
 void OptimizerShards::copy_own(const ShardGroup& group, const Segment& segment, Range range,
                                const OwnedValues& values, const View& out) {
   for (const auto& piece : split_.pieces(group, segment, range)) {
-    copy_to_device(values(group, segment, piece.range),
-                   out.narrow(0, piece.range.begin - range.begin, piece.range.size()), context_);
+    for (int64_t begin = piece.range.begin; begin < piece.range.end;) {
+      const ConstView part = values(group, segment, {begin, piece.range.end});
+      copy_to_device(part, out.narrow(0, begin - range.begin, part.numel()), context_);
+      begin += part.numel();
+    }
   }
 }
 

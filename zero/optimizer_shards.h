@@ -34,16 +34,18 @@ class OptimizerShards {
   // Of anything in the group; of a trained range in one tier.
   bool has_master(const ShardGroup& group) const;
   bool has_master(const ShardGroup& group, const Segment& segment, Range range) const;
-  // An owned range of the master weights in one tier: only where has_master(). From swap space in
-  // host memory, a copy until the next call, which waits.
+  // An owned range of the master weights in one tier: only where has_master(). From swap space as
+  // SwappedShards::read() gives them.
   View master(const ShardGroup& group, const Segment& segment, Range range) const;
   // Values of an owned range, [range] f32 (f64 for f64 models) on the device, for the master
   // weights where there are any. On the compute stream.
   void write_master(const ShardGroup& group, const Segment& segment, Range range,
                     const ConstView& values);
-  // In one tier.
+  // In one tier; from swap space likewise.
   View state(const ShardGroup& group, const Segment& segment, int index, Range range) const;
   std::vector<UpdateSlice> slices(const ModelView& model) const;
+  // What master(), state() and write_master() keep of swap space in host memory is given back.
+  void settle();
 
   // Values of an owned range to `out` on the device, in pieces of one tier each. On the compute
   // stream.

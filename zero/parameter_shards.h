@@ -44,7 +44,7 @@ class ParameterShards {
   Tier tier_of(const ShardGroup& group) const;
   // An own range of a segment where it lies: not on the tier nvme.
   View view(const ShardGroup& group, const Segment& segment, Range range) const;
-  // The values of an own range; from swap space in host memory, a copy until the next call, which
+  // The values of an own range; from swap space as SwappedShards::read() gives them, which
   // waits, also for what is read ahead.
   View read(const ShardGroup& group, const Segment& segment, Range range);
   // `values`: [range.size()] on the device, of any float dtype. On the compute stream; waits where

@@ -10,19 +10,30 @@ namespace {
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-SegmentKind segment_of(const autograd::Parameter& parameter, int64_t persistence_threshold) {
-  if (!parameter.requires_grad()) return SegmentKind::frozen;
-  if (parameter.numel() <= persistence_threshold) {
-    return parameter.decays() ? SegmentKind::persistent_decay : SegmentKind::persistent_no_decay;
+bool is_small(const autograd::Parameter& parameter, int64_t persistence_threshold) {
+  return parameter.requires_grad() && parameter.numel() <= persistence_threshold;
+}
+
+// Whether small parameters have a segment of their own: see Note [Layout].
+bool keeps_small_apart(const std::vector<autograd::Parameter*>& parameters, int world,
+                       int64_t persistence_threshold) {
+  int64_t small_chunks = 0;
+  bool has_large = false;
+  for (const autograd::Parameter* parameter : parameters) {
+    if (is_small(*parameter, persistence_threshold)) {
+      small_chunks += round_up(parameter->numel(), kNormChunk) / kNormChunk;
+    } else if (parameter->requires_grad()) {
+      has_large = true;
+    }
   }
-  return parameter.decays() ? SegmentKind::decay : SegmentKind::no_decay;
+  return small_chunks >= world || !has_large;
 }
 
 }  // namespace
 
 std::string_view name_of(SegmentKind kind) {
-  static constexpr std::array<std::string_view, kNumSegmentKinds> kNames{
-      "decay", "no_decay", "persistent_decay", "persistent_no_decay", "frozen"};
+  static constexpr std::array<std::string_view, kNumSegmentKinds> kNames{"trained", "persistent",
+                                                                         "frozen"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -43,11 +54,14 @@ ShardGroup::ShardGroup(int index, std::string name,
   require(!parameters.empty(), "shard group '", name_, "' has no parameters");
   require(world > 0, "shard group '", name_, "': the world size must be positive, not ", world);
   dtype_ = parameters.front()->dtype();
+  const bool keeps_small = keeps_small_apart(parameters, world, persistence_threshold);
   for (autograd::Parameter* parameter : parameters) {
     require(parameter->dtype() == dtype_, "shard group '", name_, "': all parameters must be of ",
             "one dtype: ", parameters.front()->name(), " is ", dtype_, ", ", parameter->name(),
             " is ", parameter->dtype());
-    const SegmentKind kind = segment_of(*parameter, persistence_threshold);
+    SegmentKind kind = SegmentKind::trained;
+    if (!parameter->requires_grad()) kind = SegmentKind::frozen;
+    if (keeps_small && is_small(*parameter, persistence_threshold)) kind = SegmentKind::persistent;
     placements_.push_back({.parameter = parameter, .offset = 0, .segment = kind});
     if (is_trained(kind)) ++num_trained_parameters_;
   }

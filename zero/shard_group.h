@@ -2,11 +2,11 @@
 //
 // A shard group is the unit of gathering and reducing: by default one transformer block; parameters
 // outside any block form groups of their own (the embeddings; the final norm and the head). Its
-// parameters lie in one flat arena, in up to five segments:
+// parameters lie in one flat arena, in up to three segments:
 //
-//   [ decay | no_decay | persistent_decay | persistent_no_decay | frozen ]
+//   [ trained | persistent | frozen ]
 //
-// so that what is trained is one range at the start, and each segment has one weight-decay setting.
+// so that what is trained is one range at the start.
 //
 // Note [Layout]
 // Offsets are a function of (model, world size, persistence threshold) alone: the same on every
@@ -15,7 +15,8 @@
 // segment is padded to world * kShardUnit elements and cut into `world` equal shards: optimizer
 // states are spread over all ranks alike, and a shard boundary is a multiple of 4 KiB (for
 // O_DIRECT) and of kNormChunk in every dtype. Padding holds zeros, in weights, gradients and
-// states.
+// states. Small parameters with fewer chunks than there are ranks lie in the trained segment, where
+// the group has one: a segment of their own would be padding on most ranks.
 #pragma once
 
 #include <array>
@@ -33,21 +34,14 @@ inline constexpr int64_t kNormChunk = 1024;  // elements; also the alignment of 
 inline constexpr int64_t kShardUnit = 2048;  // elements: 4 KiB in 16 bits
 
 enum class SegmentKind : uint8_t {
-  decay,
-  no_decay,
-  persistent_decay,  // trained, small: whole on every rank also where parameters are sharded
-  persistent_no_decay,
+  trained,
+  persistent,  // trained, small: whole on every rank also where parameters are sharded
   frozen,
 };
-inline constexpr int kNumSegmentKinds = 5;
+inline constexpr int kNumSegmentKinds = 3;
 std::string_view name_of(SegmentKind kind);
 inline bool is_trained(SegmentKind kind) { return kind != SegmentKind::frozen; }
-inline bool is_persistent(SegmentKind kind) {
-  return kind == SegmentKind::persistent_decay || kind == SegmentKind::persistent_no_decay;
-}
-inline bool decays(SegmentKind kind) {
-  return kind == SegmentKind::decay || kind == SegmentKind::persistent_decay;
-}
+inline bool is_persistent(SegmentKind kind) { return kind == SegmentKind::persistent; }
 
 // [begin, end) in elements.
 struct Range {
@@ -64,7 +58,7 @@ Range intersect(const Range& a, const Range& b);
 struct Placement {
   autograd::Parameter* parameter = nullptr;
   int64_t offset = 0;  // elements from the start of the arena
-  SegmentKind segment = SegmentKind::decay;
+  SegmentKind segment = SegmentKind::trained;
   Range range() const { return {offset, offset + parameter->numel()}; }
 };
 
@@ -72,7 +66,7 @@ struct Placement {
 void require_trained(const Placement& placement);
 
 struct Segment {
-  SegmentKind kind = SegmentKind::decay;
+  SegmentKind kind = SegmentKind::trained;
   int64_t offset = 0;  // elements from the start of the arena
   int64_t size = 0;    // with padding: a multiple of world * kShardUnit; 0: no such segment
   Range range() const { return {offset, offset + size}; }
@@ -85,13 +79,15 @@ struct Segment {
 class ShardGroup {
  public:
   // `parameters` in order of declaration, all of one dtype. Trained ones with at most
-  // `persistence_threshold` elements go to the persistent segments.
+  // `persistence_threshold` elements go to the persistent segment: see Note [Layout].
   ShardGroup(int index, std::string name, const std::vector<autograd::Parameter*>& parameters,
              int world, int64_t persistence_threshold);
 
   int index() const { return index_; }
   const std::string& name() const { return name_; }
   DType dtype() const { return dtype_; }
+  // Of master weights, states and sums.
+  DType wide_dtype() const { return dtype_ == DType::f64 ? DType::f64 : DType::f32; }
   int world() const { return world_; }
   int64_t numel() const { return numel_; }                  // of the arena, with padding
   int64_t trained_numel() const { return trained_numel_; }  // trained segments are [0, this)

@@ -65,8 +65,8 @@ class SwappedGradients {
   void await(int group);
   void await_all();
 
-  // Of a group that has arrived, part of one shard, in host memory until the next call. Waits.
-  // Throws IoError.
+  // Of a group that has arrived, the first sums of part of one shard: as many as one tile holds, in
+  // host memory until the next call. Waits. Throws IoError.
   ConstView read(const ShardGroup& group, Range range) { return tiles_.read(group, range, 0); }
   // Gives back what read() took, before sums leave again.
   void forget() { tiles_.forget(); }

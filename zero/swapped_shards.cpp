@@ -31,7 +31,7 @@ std::vector<Tile> optimizer_tiles(const std::vector<ShardGroup>& groups,
                                   const comm::Communicator& communicator, int64_t most) {
   std::vector<Tile> tiles;
   for (const ShardGroup& group : groups) {
-    const DType wide = group.dtype() == DType::f64 ? DType::f64 : DType::f32;
+    const DType wide = group.wide_dtype();
     for (const Segment& segment : group.segments()) {
       if (is_trained(segment.kind)) cut(group, segment, communicator, wide, most, tiles);
     }
@@ -100,25 +100,13 @@ void SwappedShards::flush() {
 
 View SwappedShards::read(const ShardGroup& group, Range range, int index) {
   const auto tile = std::find_if(tiles_.begin(), tiles_.end(), [&](const Tile& t) {
-    return t.group == group.index() && !intersect(t.range, range).empty();
+    return t.group == group.index() && t.range.begin <= range.begin && range.begin < t.range.end;
   });
   bug_check(tile != tiles_.end(), "elements of group ", group.name(),
             " are not in this swap space");
-  const DType dtype = tile->dtype;
-  values_.reset();  // before the next ones: what is taken depends on this call alone
-  values_ = context_.allocate(range.size() * size_of(dtype), Label::staging, Tier::pinned_host);
-  const View values(values_.data(), dtype, Shape{range.size()}, context_.device(),
-                    Tier::pinned_host);
-  for (size_t i = 0; i < tiles_.size(); ++i) {
-    const Tile& part = tiles_[i];
-    const Range inside = intersect(part.range, range);
-    if (part.group != group.index() || inside.empty()) continue;
-    load(i);
-    transfer(plane(part, cache_, index).narrow(0, inside.begin - part.range.begin, inside.size()),
-             values.narrow(0, inside.begin - range.begin, inside.size()), context_.compute());
-    context_.compute()->synchronize();
-  }
-  return values;
+  load(static_cast<size_t>(tile - tiles_.begin()));
+  const Range inside = intersect(tile->range, range);
+  return plane(*tile, cache_, index).narrow(0, inside.begin - tile->range.begin, inside.size());
 }
 
 void SwappedShards::write(const ShardGroup& group, Range range, int index,
@@ -152,7 +140,6 @@ void SwappedShards::forget() {
   bug_check(!changed_, "values that were not written to swap space are forgotten");
   cached_ = -1;
   cache_.reset();
-  values_.reset();
 }
 
 offload::SwapSpace::Transfer SwappedShards::start_read(size_t tile, const Block& memory) {

@@ -23,7 +23,7 @@ namespace zinc::zero {
 // One run of elements of one segment.
 struct Tile {
   int group = 0;
-  SegmentKind segment = SegmentKind::decay;
+  SegmentKind segment = SegmentKind::trained;
   Range range;  // of the group's arena
   DType dtype = DType::f32;
   int64_t plane_bytes() const { return range.size() * size_of(dtype); }
@@ -56,15 +56,15 @@ class SwappedShards {
   // One plane of a tile that lies in host memory.
   View plane(const Tile& tile, const Block& memory, int index) const;
 
-  // Values of a range of one segment, on any rank's tiles of its own, in host memory until the next
-  // call. Waits.
+  // The first values of a range of one segment, of the rank's own: as many as one tile holds, in
+  // host memory until the next call. Waits.
   View read(const ShardGroup& group, Range range, int plane);
   // `values`: [range.size()] on the device. Waits.
   void write(const ShardGroup& group, Range range, int plane, const ConstView& values);
-  // Everything written by write() is in the space, and its buffers are given back. Comes before
-  // transfers of whole tiles.
+  // Everything written by write() is in the space, and the tile that read() and write() keep in
+  // host memory is given back. Comes before transfers of whole tiles, and before passes.
   void settle();
-  // The buffers alone are given back: nothing was written by write().
+  // That tile alone is given back: nothing was written by write().
   void forget();
 
   // Whole tiles, from and to memory of bytes_of(tile) that no other work touches meanwhile; the
@@ -88,8 +88,7 @@ class SwappedShards {
   std::vector<std::string> names_;        // by group, for the trace
   std::vector<bool> written_;             // by tile: the space holds values
   std::unique_ptr<SwapExtents> extents_;  // one per tile
-  Block cache_;
-  Block values_;  // what read() gave
+  Block cache_;                           // one tile, for read() and write()
   int64_t cached_ = -1;
   bool changed_ = false;
 };

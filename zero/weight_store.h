@@ -26,14 +26,16 @@
 
 namespace zinc::zero {
 
-// Gives [range) of a group's arena, within what this rank owns of a segment.
+// Gives values from the start of [range) of a group's arena on, within what this rank owns of a
+// segment and in one tier: all of them in memory, at least one from swap space, until the next
+// call.
 using OwnedValues =
     std::function<ConstView(const ShardGroup& group, const Segment& segment, Range range)>;
 
 // One contiguous range of trained elements that this rank updates, all of one segment.
 struct UpdateSlice {
   int group = 0;
-  SegmentKind segment = SegmentKind::decay;
+  SegmentKind segment = SegmentKind::trained;
   Range range;               // of the group's arena
   Tier tier = Tier::device;  // of weights and states
   // [range] f32 (f64 models: f64): the values that the optimizer updates; absent in swap space
@@ -52,9 +54,10 @@ class WeightStore {
 
   // --- the model's side, called through the parameter source
   // What the following pins are: a forward pass that a backward pass follows or not, or that
-  // backward pass. Ends the phase before.
+  // backward pass. Ends the phase before. What reads and writes of the values below have kept in
+  // memory for the next one is given back.
   enum class Phase : uint8_t { forward, evaluation, backward };
-  virtual void begin(Phase phase) { static_cast<void>(phase); }
+  virtual void begin(Phase phase) = 0;
   // The whole parameter, in place for work issued to the compute stream until unpin.
   virtual ConstView pin(ParameterIndex parameter) = 0;
   virtual void unpin(ParameterIndex parameter) noexcept = 0;
@@ -78,8 +81,9 @@ class WeightStore {
   // In the place of publish() where the update goes on beside the next forward pass: see
   // Note [Updates beside the next forward pass]. From expect_updates() on no group is gathered or
   // used until publish_group() was called for it, in one order on all ranks; after the last group
-  // comes settle_updates(), which waits. Throws IoError.
-  virtual void expect_updates() {}
+  // comes settle_updates(), which waits. Throws IoError. `skipped`: no value is going to change,
+  // and settle_updates() does not come.
+  virtual void expect_updates(bool skipped) { static_cast<void>(skipped); }
   // The update of the group's slices was issued and is over behind `updated`; work issued to the
   // compute stream may use the group behind these and the result.
   virtual Event publish_group(int group, const std::vector<Event>& updated) = 0;

@@ -65,6 +65,7 @@ class ShardedWeights : public WeightStore {
   void begin(Phase phase) override {
     forecast_.begin(phase);
     shards_.settle();
+    optimizer_.settle();
     read_ahead();
     prefetch();
   }
@@ -126,8 +127,8 @@ class ShardedWeights : public WeightStore {
     context_.compute()->wait(publish(groups_, {}));
   }
 
-  void expect_updates() override {
-    shards_.expect_updates();
+  void expect_updates(bool skipped) override {
+    if (!skipped) shards_.expect_updates();
     for (GroupState& state : states_) state.is_outdated = true;
   }
 

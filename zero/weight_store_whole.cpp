@@ -33,6 +33,8 @@ class WholeWeights : public WeightStore {
     }
   }
 
+  void begin(Phase) override { optimizer_.settle(); }
+
   ConstView pin(ParameterIndex parameter) override {
     ++pinned_;
     const Placement& placement = at(parameter);

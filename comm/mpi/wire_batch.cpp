@@ -1,6 +1,7 @@
 #include "comm/mpi/wire_batch.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "comm/mpi/checked.h"
 
@@ -12,15 +13,18 @@ void WirePieces::start(const std::shared_ptr<WireBatch>& batch) {
     start_natives();
     return;
   }
-  std::vector<int64_t>& next = next_begin_[batch.get()];
-  next.assign(batch->messages.size(), 0);
+  std::vector<int64_t> next(batch->messages.size(), 0);
+  bool is_empty = true;
   for (size_t m = 0; m < batch->messages.size(); ++m) {
     const int64_t bytes = batch->messages[m].bytes;
+    is_empty = is_empty && bytes == 0;
     for (int i = 0; i < kPiecesPerMessage && next[m] < bytes; ++i) {
       start_piece(batch, m, next[m]);
       next[m] = std::min(bytes, next[m] + kPieceBytes);
     }
   }
+  // The last piece takes the entry away: a batch without bytes, as a barrier's, has none.
+  if (!is_empty) next_begin_[batch.get()] = std::move(next);
 }
 
 // Pieces of one message have one tag: MPI matches them in the order in which they are started.

@@ -56,6 +56,8 @@ class WirePieces {
   // True where a piece was done. `mutex` guards the batches.
   bool test(std::mutex& mutex);
   bool empty() const { return requests_.empty() && waiting_natives_.empty(); }
+  // Batches of messages that have pieces to go.
+  size_t num_batches() const { return next_begin_.size(); }
   // Gives up all pieces without waiting for them.
   void abandon();
 

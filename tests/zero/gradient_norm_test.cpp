@@ -87,7 +87,7 @@ TEST(GradientNorm, NamesTheFirstNonFiniteParameterAndItsRank) {
   comm::run_local_ranks(2, {.num_threads = 1}, [&](comm::World& world) {
     Model model;
     const auto groups = make_shard_groups(model, 2, 0);
-    const Segment& segment = groups[0].segment(SegmentKind::decay);
+    const Segment& segment = groups[0].segment(SegmentKind::trained);
     Tensor arena = arena_of(groups[0]);
     const Placement& d = groups[0].placements()[3];
     // The last element of d lies in the second shard.

@@ -82,21 +82,36 @@ TEST(ShardGroups, ShardsTileEverySegmentOnUnitBoundaries) {
   }
 }
 
-TEST(ShardGroups, SegmentsFollowDecaySizeAndFreezing) {
+TEST(ShardGroups, SegmentsFollowSizeAndFreezing) {
   Model model;
   model.freeze("wpe");
   const auto groups = make_shard_groups(model, 1, 100);
   const auto kind = [&](size_t group, size_t position) {
     return groups[group].placements()[position].segment;
   };
-  EXPECT_EQ(kind(0, 0), SegmentKind::decay);                // wte: 3000 elements
-  EXPECT_EQ(kind(0, 1), SegmentKind::frozen);               // wpe
-  EXPECT_EQ(kind(1, 0), SegmentKind::decay);                // weight: 2145
-  EXPECT_EQ(kind(1, 1), SegmentKind::persistent_no_decay);  // bias: 65
-  EXPECT_EQ(kind(1, 2), SegmentKind::persistent_decay);     // empty: 0
+  EXPECT_EQ(kind(0, 0), SegmentKind::trained);     // wte: 3000 elements
+  EXPECT_EQ(kind(0, 1), SegmentKind::frozen);      // wpe
+  EXPECT_EQ(kind(1, 0), SegmentKind::trained);     // weight: 2145
+  EXPECT_EQ(kind(1, 1), SegmentKind::persistent);  // bias: 65
+  EXPECT_EQ(kind(1, 2), SegmentKind::persistent);  // empty: 0
   EXPECT_EQ(groups[0].num_trained_parameters(), 1);
   EXPECT_EQ(groups[0].trained_numel(), 4096);
   EXPECT_EQ(groups[0].numel(), 6144);
+}
+
+// One chunk of small parameters a block: a segment of their own on two ranks would be half padding,
+// on a thousand nothing else. A group of small parameters alone keeps them on every rank.
+TEST(ShardGroups, SmallParametersOfLargeWorlds_LieWithTheLargeOnes) {
+  Model model;
+  for (const int world : {1, 2, 1024}) {
+    const auto groups = make_shard_groups(model, world, 100);
+    const bool apart = world == 1;
+    ASSERT_EQ(groups[1].segments().size(), apart ? 2u : 1u) << world;
+    EXPECT_EQ(groups[1].placements()[1].segment,
+              apart ? SegmentKind::persistent : SegmentKind::trained);
+    EXPECT_EQ(groups[1].numel(), apart ? 4096 + 2048 : std::max(4096, world * 2048));
+    EXPECT_EQ(groups[3].placements()[0].segment, SegmentKind::persistent);  // gamma
+  }
 }
 
 TEST(ShardGroups, GapsAndParametersFillTheTrainedRange) {

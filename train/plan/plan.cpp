@@ -15,6 +15,13 @@
 namespace zinc::train {
 namespace {
 
+// All ranks take the same memory: their shards are equal, and so are the rooms that are sized for
+// what any rank has.
+constexpr int kRank = 0;
+
+// Of the run that is a plan; the second is looked at.
+constexpr int64_t kSteps = 3;
+
 // As many samples as any world asks for, of zeros.
 class PhantomData final : public Dataset {
  public:
@@ -73,7 +80,7 @@ class Watch final : public TrainerObserver {
   int64_t tokens_per_step_ = 0;
 };
 
-comm::World phantom_world(const PlanOptions& options, const Config& config, int rank,
+comm::World phantom_world(const PlanOptions& options, const Config& config,
                           std::shared_ptr<comm::PhantomLedger> ledger, Watch& watch, WorkLog& log) {
   Device device = options.device;
   device.meta = true;
@@ -88,13 +95,13 @@ comm::World phantom_world(const PlanOptions& options, const Config& config, int 
   };
   // nccl serves the GPU itself, the others are staged where there is one.
   const bool is_nccl = options.backend == "nccl";
-  auto communicator = comm::make_phantom({.rank = rank,
+  auto communicator = comm::make_phantom({.rank = kRank,
                                           .size = options.world,
                                           .imitates = options.backend,
                                           .device = is_nccl ? device : Device{.meta = true},
                                           .ledger = std::move(ledger)});
   return comm::World(
-      {.rank = rank, .size = options.world, .local_rank = 0, .local_size = 1, .source = "phantom"},
+      {.rank = kRank, .size = options.world, .local_rank = 0, .local_size = 1, .source = "phantom"},
       std::move(communicator), std::make_unique<Context>(std::move(context)), nullptr,
       is_nccl ? comm::DeviceCollectives::given : comm::DeviceCollectives::staged);
 }
@@ -146,60 +153,52 @@ void time_step(const WorkLog& log, const PlanOptions& options, RankPlan& rank) {
   rank.time = time;
 }
 
-Plan plan_of_rank(const ModelConfigFile& model_config, const Config& config,
-                  const PlanOptions& options, int rank) {
-  constexpr int64_t kSteps = 2;
+// The first step, the one that is looked at, a save that may find its update under way still, the
+// step after that, and what a run ends with.
+TrainerOptions trainer_options(const PlanOptions& options, zero::Engine& engine) {
+  TrainerOptions trainer{.steps = kSteps};
+  if (options.save) {
+    trainer.save_every = 2;
+    trainer.save = [&engine](const std::string&) { engine.read_own_weights({}); };
+  }
+  return trainer;
+}
+
+Plan plan_as_configured(const ModelConfigFile& model_config, const Config& config,
+                        const PlanOptions& options) {
   const auto ledger = std::make_shared<comm::PhantomLedger>();
   WorkLog log;
   Watch watch(*ledger, log);
-  comm::World world = phantom_world(options, config, rank, ledger, watch, log);
+  comm::World world = phantom_world(options, config, ledger, watch, log);
   const std::unique_ptr<nn::Model> model = make_model(model_config.config);
   zero::Engine engine(*model, config.engine, world, {.total_steps = kSteps});
   watch.follow(engine);
 
   const int64_t micro_batch = config.engine.batch.micro_batch;
-  const PhantomData data(micro_batch * options.world * config.engine.batch.accumulation * kSteps,
-                         options.seq);
+  const PhantomData data(micro_batch * options.world, options.seq);
   Loader loader(data, {.micro_batch = micro_batch,
                        .seq_len = options.seq,
                        .seed = config.seed,
-                       .rank = rank,
+                       .rank = kRank,
                        .world = options.world,
                        .prefetch_batches = 0});
-  Trainer trainer(engine, loader, nullptr, {}, &watch, {.steps = kSteps});
+  const EvaluationSet evaluation(
+      data, {.batch = micro_batch, .seq_len = options.seq, .rank = kRank, .world = options.world});
+  Trainer trainer(engine, loader, options.evaluate ? &evaluation : nullptr, {}, &watch,
+                  trainer_options(options, engine));
   trainer.run();
-  if (options.evaluate) {
-    const EvaluationSet evaluation(data, {.batch = micro_batch,
-                                          .seq_len = options.seq,
-                                          .max_samples = micro_batch * options.world,
-                                          .rank = rank,
-                                          .world = options.world});
-    engine.gather(engine.evaluate(evaluation.batch(0)));
-  }
-  if (options.save) engine.read_own_weights({});
 
   Plan plan{.options = options,
             .fullest = std::move(watch.plan()),
             .num_parameters = model->num_parameters(),
             .tokens_per_step = watch.tokens_per_step(),
             .schedule_hash = engine.schedule_hash()};
-  plan.fullest.rank = rank;
+  plan.fullest.rank = kRank;
   plan.fullest.peaks = world.context().allocator().report();
   plan.flops_per_step = model->flops_per_token(options.seq) *
                         static_cast<double>(plan.tokens_per_step) / options.world;
   count_step(log, plan.fullest);
   time_step(log, options, plan.fullest);
-  return plan;
-}
-
-Plan plan_as_configured(const ModelConfigFile& model, const Config& config,
-                        const PlanOptions& options) {
-  Plan plan = plan_of_rank(model, config, options, 0);
-  // Shards are equal; but the last rank's may hold what is left of uneven partitions.
-  if (options.world > 1) {
-    Plan last = plan_of_rank(model, config, options, options.world - 1);
-    if (last.fullest.device_peak() > plan.fullest.device_peak()) plan = std::move(last);
-  }
   return plan;
 }
 

@@ -1,9 +1,10 @@
 // train/plan/plan.h: the bytes, the traffic and the time of a run, before it runs.
 //
 // A plan is a run: model, engine, loader and trainer are the real ones, on a meta device and among
-// phantom ranks, for two steps, an evaluation and a save. So its peak is the peak that a real run
-// takes from zinc's allocators, to the byte; libraries' own memory and the program itself are not
-// in it. The time of a step comes from what the run issues, played through at the speeds of a
+// phantom ranks, for three steps with a save between them, an evaluation and a last save. So its
+// peak is the peak that a real run takes from zinc's allocators, to the byte, wherever its steps
+// are skipped and whenever it evaluates and saves; libraries' own memory and the program itself are
+// not in it. The time of a step comes from what the run issues, played through at the speeds of a
 // hardware file (train/plan/playback.h): a model, not a promise. Takes time in proportion to the
 // model's number of kernels, not to its size or the world's.
 #pragma once
@@ -46,7 +47,7 @@ struct CopyTraffic {
   friend bool operator==(const CopyTraffic&, const CopyTraffic&) = default;
 };
 
-// What one rank takes.
+// What one rank takes: every rank the same memory.
 struct RankPlan {
   int rank = 0;
   MemoryReport peaks;            // `peak` of every tier and label, over the whole run
@@ -63,7 +64,7 @@ struct RankPlan {
 
 struct Plan {
   PlanOptions options;
-  RankPlan fullest;  // the rank whose device tier is fullest
+  RankPlan fullest;  // rank 0: none takes more
   int64_t num_parameters = 0;
   int64_t tokens_per_step = 0;  // of all ranks
   double flops_per_step = 0.0;  // model FLOP of one rank: nn::Model::flops_per_token
