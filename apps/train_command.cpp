@@ -555,8 +555,9 @@ void add_train_command(CLI::App& app, Action& action) {
   verb->add_option("--batch", flags.micro_batch, "Sequences per rank and micro-step");
   verb->add_option("--seq", options->seq, "Tokens per sequence")->check(at_least_one());
   verb->add_option("--grad-accum", flags.accumulation, "Micro-steps per optimizer step");
-  verb->add_option("--lr", flags.lr, "Learning rate");
-  verb->add_option("--weight-decay", flags.weight_decay, "Not on biases and norms");
+  verb->add_option("--lr", flags.lr, "Learning rate")->check(CLI::NonNegativeNumber);
+  verb->add_option("--weight-decay", flags.weight_decay, "Not on biases and norms")
+      ->check(CLI::NonNegativeNumber);
   verb->add_option("--warmup-steps", flags.warmup_steps, "Steps of the schedule's warm-up")
       ->check(at_least_zero());
   verb->add_option("--dtype", options->dtype, "f32, bf16 or f16");
