@@ -25,6 +25,7 @@
 #include "core/cuda_backend.h"
 #include "core/device_checks.h"
 #include "core/error.h"
+#include "core/launch_times.h"
 #include "core/trace.h"
 #include "train/files/atomic_file.h"
 #include "train/trace/trace_writer.h"
@@ -41,7 +42,7 @@ struct BenchArguments {
   std::string device = "cpu";
   std::string dtype = "bf16";
   std::string json;
-  std::string trace;
+  std::string trace, kernel_times;
   std::string disk;
   std::vector<std::string> determinism{"run"};
   int threads = 0;
@@ -145,8 +146,19 @@ int bench_train(BenchArguments options) {
                   train::TraceWriterOptions{.rank = world.rank()});
     hooks.in_step = [&] { trace->drain(recorder); };
   }
-  if (speaks && options.paced) hooks.before_step = wait_for_a_line;
-  hooks.after_step = [speaks](const bench::StageSteps& steps, double seconds) {
+  std::vector<KernelTime> last_step;
+  auto& times = world.context().slot<LaunchTimes>();
+  if (!options.kernel_times.empty()) {
+    require(world.context().device().kind == DeviceKind::cuda,
+            "--kernel-times needs --device cuda: on the CPU a trace has every kernel");
+    times.turn_on();
+  }
+  hooks.before_step = [&] {
+    if (speaks && options.paced) wait_for_a_line();
+    times.take();
+  };
+  hooks.after_step = [&](const bench::StageSteps& steps, double seconds) {
+    last_step = times.take();
     if (speaks) {
       fmt::print("stage {} step {:8.1f} ms, {}\n", steps.stage, 1e3 * seconds,
                  zero::name_of(steps.determinism));
@@ -161,6 +173,9 @@ int bench_train(BenchArguments options) {
                zero::name_of(stage.determinism), stage.tokens_per_second,
                stage.tokens_per_second / first.tokens_per_second, first.stage,
                zero::name_of(first.determinism));
+  }
+  if (!options.kernel_times.empty()) {
+    train::write_file_atomically(options.kernel_times, csv_of(last_step));
   }
   fmt::print(
       "flops_per_token {:.4g} (6 x multiplied weights + 6 L H D T, causal)\nachieved {:.1f} "
@@ -260,6 +275,9 @@ void add_bench_command(CLI::App& app, Action& action) {
       ->delimiter(',')
       ->check(CLI::IsMember({"run", "world"}));
   train->add_option("--trace", options->trace, "Write a trace to FILE.rank<r> while measuring");
+  train->add_option("--kernel-times", options->kernel_times,
+                    "On a GPU: write the time of each kernel of the last step to a CSV file, by "
+                    "events around launches");
   train->add_flag("--paced", options->paced, "Wait for a line on standard input before each step");
   train->add_option("--threads", options->threads, "0: all cores (default)");
   train->add_option("--json", options->json, "Write the results to a file");

@@ -90,6 +90,9 @@ class CudaTimer {
 // Throws CudaError.
 std::unique_ptr<CudaTimer> make_cuda_timer(Device device);
 
+// The C++ name of a kernel by the address of its entry, or that address where CUDA knows none.
+std::string name_of_cuda_kernel(const void* entry);
+
 // What one thread of a kernel takes, and one block.
 struct CudaKernelUse {
   std::string name;  // mangled

@@ -18,6 +18,7 @@ std::unique_ptr<Stream> make_stream_beside(StreamRef, std::string_view, int, Tra
 }
 std::unique_ptr<MemorySource> make_cuda_memory_source(Device) { throw CudaError(kNoCuda); }
 std::unique_ptr<CudaTimer> make_cuda_timer(Device) { throw CudaError(kNoCuda); }
+std::string name_of_cuda_kernel(const void*) { throw CudaError(kNoCuda); }
 std::function<void(std::exception_ptr)> failure_of_device(StreamRef) { throw CudaError(kNoCuda); }
 std::unique_ptr<CudaGraph> record_cuda_graph(StreamRef, const std::function<void()>&) {
   throw CudaError(kNoCuda);

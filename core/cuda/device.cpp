@@ -1,3 +1,8 @@
+#include <cxxabi.h>
+
+#include <cstdlib>
+#include <memory>
+
 #include "core/cuda/status.h"
 #include "core/cuda_backend.h"
 
@@ -83,6 +88,18 @@ void use_cuda_device(Device device) {
         concat(device, ": this machine has ", count, " GPU(s); the last one is cuda:", count - 1));
   }
   cuda::check(cudaSetDevice(device.index), concat("cudaSetDevice(", device.index, ")"));
+}
+
+std::string name_of_cuda_kernel(const void* entry) {
+  const char* name = nullptr;
+  if (cudaFuncGetName(&name, entry) != cudaSuccess) {
+    cudaGetLastError();
+    return concat("kernel ", reinterpret_cast<uintptr_t>(entry));
+  }
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> plain(
+      abi::__cxa_demangle(name, nullptr, nullptr, &status), std::free);
+  return plain != nullptr ? std::string(plain.get()) : std::string(name);
 }
 
 }  // namespace zinc

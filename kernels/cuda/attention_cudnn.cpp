@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/launch_times.h"
 #include "core/shared_library.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/fill.h"
@@ -268,7 +269,11 @@ class CudnnPlan final : public AttentionPlan {
     pack.finalize("the arguments of attention");
     cudnn_.check(cudnn_.set_stream(handle_, static_cast<cudaStream_t>(stream->native())),
                  "cudnnSetStream");
-    cudnn_.check(cudnn_.execute(handle_, plan_.raw(), pack.raw()), "cudnnBackendExecute");
+    timed_launch(
+        stream, [] { return std::string("cudnnBackendExecute"); },
+        [&] {
+          cudnn_.check(cudnn_.execute(handle_, plan_.raw(), pack.raw()), "cudnnBackendExecute");
+        });
   }
 
  private:

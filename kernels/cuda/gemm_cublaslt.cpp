@@ -14,6 +14,7 @@
 
 #include "core/context.h"
 #include "core/error.h"
+#include "core/launch_times.h"
 #include "kernels/cuda/gemm.h"
 
 namespace zinc::kernels::cuda {
@@ -255,14 +256,17 @@ LibraryAnswer run_library_product(const LibraryProduct& product, StreamRef strea
   for (int64_t i = 0; i < batches.outer; ++i) {
     const int64_t index = i * batches.inner;
     auto* d = const_cast<void*>(moved(product.d, p.offset(index, p.c_step), p.c_dtype));
-    check(cublasLtMatmul(library.handle.get(), call.operation.get(), &alpha,
-                         moved(p.b, p.offset(index, p.b_step), p.dtype), call.b.get(),
-                         moved(p.a, p.offset(index, p.a_step), p.dtype), call.a.get(), &beta,
-                         moved(p.c, p.offset(index, p.c_step), p.c_dtype), call.c.get(), d,
-                         call.d.get(), choice.algorithm.get(), product.workspace,
-                         static_cast<size_t>(kLibraryWorkspaceBytes),
-                         static_cast<cudaStream_t>(stream->native())),
-          "cublasLtMatmul");
+    const auto name = [&] { return concat("cublasLtMatmul ", p.m, " x ", p.n, " x ", p.k); };
+    timed_launch(stream, name, [&] {
+      check(cublasLtMatmul(library.handle.get(), call.operation.get(), &alpha,
+                           moved(p.b, p.offset(index, p.b_step), p.dtype), call.b.get(),
+                           moved(p.a, p.offset(index, p.a_step), p.dtype), call.a.get(), &beta,
+                           moved(p.c, p.offset(index, p.c_step), p.c_dtype), call.c.get(), d,
+                           call.d.get(), choice.algorithm.get(), product.workspace,
+                           static_cast<size_t>(kLibraryWorkspaceBytes),
+                           static_cast<cudaStream_t>(stream->native())),
+            "cublasLtMatmul");
+    });
   }
   return {.done = true};
 }

@@ -10,8 +10,10 @@
 #include <utility>
 
 #include "core/context.h"
+#include "core/cuda_backend.h"
 #include "core/dtype.h"
 #include "core/error.h"
+#include "core/launch_times.h"
 #include "core/stream.h"
 
 namespace zinc::kernels::cuda {
@@ -80,18 +82,26 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_
   const std::string why =
       status == cudaSuccess ? emulator::why_refused(shape) : cudaGetErrorString(status);
   if (!why.empty()) throw_refused_launch(entry, grid, block, shared_bytes, why);
-  stream.submit("cuda kernel",
-                [=] { emulator::run_grid(shape, [&] { std::apply(kernel, values); }); });
+  timed_launch(
+      stream, [&] { return name_of_cuda_kernel(entry); },
+      [&] {
+        stream.submit("cuda kernel",
+                      [=] { emulator::run_grid(shape, [&] { std::apply(kernel, values); }); });
+      });
 #else
-  std::apply(
-      [&](auto&... value) {
-        void* pointers[] = {static_cast<void*>(&value)..., nullptr};
-        if (status == cudaSuccess) {
-          status = cudaLaunchKernel(entry, grid, block, pointers, shared_bytes,
-                                    static_cast<cudaStream_t>(stream->native()));
-        }
-      },
-      values);
+  timed_launch(
+      stream, [&] { return name_of_cuda_kernel(entry); },
+      [&] {
+        std::apply(
+            [&](auto&... value) {
+              void* pointers[] = {static_cast<void*>(&value)..., nullptr};
+              if (status == cudaSuccess) {
+                status = cudaLaunchKernel(entry, grid, block, pointers, shared_bytes,
+                                          static_cast<cudaStream_t>(stream->native()));
+              }
+            },
+            values);
+      });
   if (status != cudaSuccess) {
     throw_refused_launch(entry, grid, block, shared_bytes, cudaGetErrorString(status));
   }

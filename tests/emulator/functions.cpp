@@ -76,6 +76,15 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* use, const void*) {
   *use = {};
   return cudaSuccess;
 }
+// What the program's symbol table calls it, this process does not know.
+cudaError_t cudaFuncGetName(const char** name, const void* function) {
+  static std::map<const void*, std::string> names;
+  const std::lock_guard lock(mutex);
+  std::string& text = names[function];
+  if (text.empty()) text = "kernel_" + std::to_string(reinterpret_cast<uintptr_t>(function));
+  *name = text.c_str();
+  return cudaSuccess;
+}
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
       static_cast<size_t>(value) > kMaxSharedBytes) {

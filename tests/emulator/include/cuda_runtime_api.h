@@ -84,6 +84,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 // The compiler's figures, which the emulator does not have: 0.
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* use, const void* function);
+cudaError_t cudaFuncGetName(const char** name, const void* function);
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaMalloc(void** data, size_t bytes);
