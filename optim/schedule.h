@@ -6,20 +6,31 @@
 // two updates at 0, WarmupCosineLR its first. zinc's own kinds and StepLR waste no update.
 //
 // With W = warmup steps, T = total steps, lr0 = the optimizer's lr, all in f64:
-//   Constant         lr0 * min(1, (n + 1) / W)
-//   Linear           n < W: as Constant; then min + (lr0 - min) * (1 - p), p = min(1, (n - W) / (T
-//   - W)) Cosine           n < W: as Constant; then min + (lr0 - min) * (1 + cos(pi p)) / 2 StepLR
-//   lr0 * gamma^floor(n / step_size)
-// For the following W = max(2, W), k = n - 1 and the warm-up's shape
-//   g(k) = ln(k + 1) / ln(W) (log) or k / W (linear):
-//   WarmupLR         k < 0: min; k < W: min + (max - min) g(k); then max
-//   WarmupDecayLR    k < W: as WarmupLR; then min + (max - min) max(0, (T - k) / max(1, T - W))
-//   WarmupCosineLR   k < 0: 0; k < W: lr0 (r + (1 - r) g(k)), r = warmup_min_ratio; then
-//                    lr0 max(0, c + (1 - c) (1 + cos(pi p)) / 2), p = min(1, (k - W + 1) / max(1, T
-//                    - W)), c = cosine_min_ratio
-//   OneCycle         see Note [OneCycle] in schedule.cpp; moves beta1 (and sets beta2 to 0.99) of
-//                    Adam and AdamW where cycle_momentum is set
-//   LRRangeTest      min * (1 + rate * i), i = (k + 1) / step_size, floored where staircase
+//
+//   | kind           | from   | lr                                                  |
+//   |----------------|--------|-----------------------------------------------------|
+//   | Constant       | n = 0  | lr0 * min(1, (n + 1) / W)                           |
+//   | Linear         | n = 0  | as Constant                                         |
+//   |                | n = W  | min + (lr0 - min) * (1 - p)                         |
+//   | Cosine         | n = 0  | as Constant                                         |
+//   |                | n = W  | min + (lr0 - min) * (1 + cos(pi p)) / 2             |
+//   | StepLR         | n = 0  | lr0 * gamma^floor(n / step_size)                    |
+//   | WarmupLR       | k = -1 | min                                                 |
+//   |                | k = 0  | min + (max - min) * g(k)                            |
+//   |                | k = W  | max                                                 |
+//   | WarmupDecayLR  | k = -1 | as WarmupLR                                         |
+//   |                | k = W  | min + (max - min) * max(0, (T - k) / max(1, T - W)) |
+//   | WarmupCosineLR | k = -1 | 0                                                   |
+//   |                | k = 0  | lr0 * (r + (1 - r) * g(k))                          |
+//   |                | k = W  | lr0 * max(0, c + (1 - c) * (1 + cos(pi q)) / 2)     |
+//   | OneCycle       | k = -1 | Note [OneCycle] in schedule.cpp                     |
+//   | LRRangeTest    | k = -1 | min * (1 + rate * i)                                |
+//
+//   p = min(1, (n - W) / (T - W)); k = n - 1; q = min(1, (k - W + 1) / max(1, T - W));
+//   r = warmup_min_ratio; c = cosine_min_ratio; i = (k + 1) / step_size, floored where staircase.
+//   In the rows of k, W is max(2, W), and g(k) = ln(k + 1) / ln(W) (log) or k / W (linear).
+//
+// OneCycle moves beta1, and sets beta2 to 0.99, of Adam and AdamW where cycle_momentum is set.
 #pragma once
 
 #include <cstdint>

@@ -1,13 +1,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "core/cuda_backend.h"
+#include "core/error.h"
 #include "tests/kernels/cpu_context.h"
 #include "tests/kernels/test_device.h"
 #include "tests/kernels/test_gpu.h"
@@ -71,7 +75,8 @@ TensorCoreUse tensor_core_use() { return {}; }
 }  // namespace zinc::test
 
 // --device=cuda: on the GPU, or the emulated one. --launches=FILE: the emulator leaves the sizes of
-// all launches there (tests/emulator/functions.h), for tests/structure/kernel_resources.sh.
+// all launches there (tests/emulator/functions.h), for tests/structure/kernel_resources.sh; without
+// it, where ZINC_LAUNCHES names a folder, in a file of this process there.
 int main(int argc, char** argv) {
   testing::InitGoogleMock(&argc, argv);
   std::string launches;
@@ -92,6 +97,9 @@ int main(int argc, char** argv) {
     }
   }
   if (!zinc::test::runs_on_cuda()) return RUN_ALL_TESTS();
+  if (const char* folder = std::getenv("ZINC_LAUNCHES"); folder != nullptr && launches.empty()) {
+    launches = zinc::concat(folder, "/", program_invocation_short_name, ".", getpid());
+  }
   try {
     const zinc::test::TestGpu gpu(zinc::test::test_device);
     const int status = RUN_ALL_TESTS();
