@@ -12,8 +12,7 @@
 //                  dloss / loss_scale (exact where that is a power of two and nothing leaves the
 //                  dtype's range). For a training step: 3/4 of the time of the other way, but
 //                  dweight must be stored from forward to backward.
-//   recomputed     linear_cross_entropy_forward() saves lse [N] only,
-//   linear_cross_entropy_backward()
+//   recomputed     linear_cross_entropy_forward() saves lse [N] only; the backward function
 //                  computes logits again, for any dloss and straight into the gradient buffers.
 // Evaluation uses linear_cross_entropy_forward().
 //
