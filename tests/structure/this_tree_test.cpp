@@ -34,7 +34,7 @@ TEST_P(ThisTreeRule, Holds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ThisTreeRule,
-                         ::testing::Values("layer", "door", "call", "kernel", "size", "name",
+                         ::testing::Values("layer", "door", "call", "kernel", "folder", "name",
                                            "exception"),
                          [](const auto& info) { return std::string(info.param); });
 

@@ -4,7 +4,9 @@
 #include <array>
 #include <filesystem>
 #include <iterator>
+#include <map>
 #include <regex>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 
@@ -106,14 +108,33 @@ std::vector<Problem> check_kernels(const std::vector<SourceFile>& files) {
   return problems;
 }
 
-std::vector<Problem> check_sizes(const std::vector<SourceFile>& files) {
-  std::vector<Problem> problems;
+std::vector<Problem> check_folders(const std::vector<SourceFile>& files) {
+  std::map<std::string, std::set<std::string>> stems;  // by folder, sorted
+  std::set<std::string> headers;
   for (const SourceFile& file : files) {
-    const int count = static_cast<int>(file.lines.size());
-    if (count <= kMaxLines) continue;
-    problems.push_back({"size", file.path, kMaxLines + 1,
-                        std::to_string(count) + " lines; " + std::to_string(kMaxLines) +
-                            " is the limit: a file is one concept"});
+    const std::filesystem::path path(file.path);
+    const std::string folder = path.parent_path().string();
+    if (folder.empty() || folder.starts_with("tests/")) continue;
+    stems[folder].insert(path.stem().string());
+    if (path.extension() == ".h") headers.insert(folder + "/" + path.stem().string());
+  }
+  std::vector<Problem> problems;
+  for (auto& [folder, names] : stems) {
+    // gemm_onednn.cpp belongs to gemm.h.
+    const auto belongs_to_another = [&](const std::string& name) {
+      if (headers.contains(folder + "/" + name)) return false;
+      for (size_t end = name.rfind('_'); end != std::string::npos && end > 0;
+           end = name.rfind('_', end - 1)) {
+        if (headers.contains(folder + "/" + name.substr(0, end))) return true;
+      }
+      return false;
+    };
+    std::erase_if(names, belongs_to_another);
+    if (names.size() <= kMaxConcepts) continue;
+    problems.push_back({"folder", folder, 1,
+                        std::to_string(names.size()) + " concepts; " +
+                            std::to_string(kMaxConcepts) +
+                            " are the limit: make folders named after what they decide"});
   }
   return problems;
 }
@@ -173,7 +194,7 @@ std::vector<Exception> parse_exceptions(std::string_view text) {
 std::vector<Problem> check_tree(const std::vector<SourceFile>& files,
                                 const std::vector<Exception>& exceptions) {
   std::vector<Problem> all;
-  for (const auto check : {check_layers, check_doors, check_calls, check_kernels, check_sizes,
+  for (const auto check : {check_layers, check_doors, check_calls, check_kernels, check_folders,
                            check_names, check_own_headers, check_test_namespaces}) {
     std::ranges::move(check(files), std::back_inserter(all));
   }

@@ -32,12 +32,14 @@ std::vector<Problem> check_own_headers(const std::vector<SourceFile>& files);
 std::vector<Problem> check_test_namespaces(const std::vector<SourceFile>& files);
 // "kernel": every kernels/<op>.h has its dispatcher, CPU file, test and bench.
 std::vector<Problem> check_kernels(const std::vector<SourceFile>& files);
-// "size": no file of more than kMaxLines lines.
-std::vector<Problem> check_sizes(const std::vector<SourceFile>& files);
+// "folder": no folder outside tests/ of more than kMaxConcepts concepts: a header with its sources
+// (x.h, x.cpp, x_mpi.cpp) is one, and so is a source without a header. Lists of likes are
+// exceptions.
+std::vector<Problem> check_folders(const std::vector<SourceFile>& files);
 // "name": file names that say nothing; headers without #pragma once.
 std::vector<Problem> check_names(const std::vector<SourceFile>& files);
 
-inline constexpr int kMaxLines = 600;
+inline constexpr int kMaxConcepts = 25;
 
 // One accepted deviation: "rule path reason in words".
 struct Exception {

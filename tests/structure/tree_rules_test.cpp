@@ -189,12 +189,21 @@ TEST(KernelRule, SeveralCpuFilesAndPrivateHeadersPass) {
   EXPECT_THAT(text_of(check_kernels(files)), IsEmpty());
 }
 
-TEST(SizeRule, SixHundredLinesPassAndOneMoreFails) {
-  std::string text;
-  for (int i = 0; i < 600; ++i) text += "x\n";
-  EXPECT_THAT(problems_of(check_sizes, "core/a.cpp", text), IsEmpty());
-  EXPECT_THAT(problems_of(check_sizes, "core/a.cpp", text + "x\n"),
-              ElementsAre(HasSubstr("core/a.cpp:601: size: 601 lines")));
+TEST(FolderRule, TwentyFiveConceptsPassAndOneMoreFails) {
+  std::vector<SourceFile> files;
+  for (int i = 0; i < 25; ++i) {
+    const std::string name = "core/a" + std::to_string(i);
+    for (const char* end : {".h", ".cpp", "_mpi.cpp", "_no_mpi.cpp"}) {
+      files.push_back(parse_source(name + end, ""));
+    }
+    files.push_back(parse_source("tests/core/a" + std::to_string(i) + "_test.cpp", ""));
+  }
+  files.push_back(parse_source("tests/core/b_test.cpp", ""));
+  EXPECT_THAT(text_of(check_folders(files)), IsEmpty());
+  files.push_back(parse_source("core/cuda/b.cpp", ""));
+  EXPECT_THAT(text_of(check_folders(files)), IsEmpty());
+  files.push_back(parse_source("core/b.cpp", ""));
+  EXPECT_THAT(text_of(check_folders(files)), ElementsAre(HasSubstr("core:1: folder: 26 concepts")));
 }
 
 TEST(NameRule, EmptyWordsWrongCaseAndMissingGuardAreCaught) {
@@ -236,9 +245,9 @@ TEST(Exceptions, RemoveTheirProblemAndNoOther) {
 }
 
 TEST(Exceptions, StaleOrUnexplainedOnesAreProblems) {
-  EXPECT_THAT(text_of(check_tree({}, parse_exceptions("size core/a.cpp once it was long\n"))),
-              ElementsAre(HasSubstr("core/a.cpp:1: exception: nothing here breaks rule 'size'")));
-  EXPECT_THROW(parse_exceptions("size core/a.cpp\n"), std::runtime_error);
+  EXPECT_THAT(text_of(check_tree({}, parse_exceptions("folder core once it was full\n"))),
+              ElementsAre(HasSubstr("core:1: exception: nothing here breaks rule 'folder'")));
+  EXPECT_THROW(parse_exceptions("folder core\n"), std::runtime_error);
 }
 
 TEST(CMakeLayers, AreReadFromSetLines) {
