@@ -39,10 +39,10 @@ class Reader {
     for (const Key& key : config_keys()) {
       if (!key.default_value.is_null()) key.setting.set(config_, key.default_value);
     }
-    config_.seed = defaults.seed;
-    config_.num_threads = defaults.num_threads;
+    config_.seed = defaults.seed.value_or(config_.seed);
+    config_.num_threads = defaults.num_threads.value_or(config_.num_threads);
     config_.device_memory_limit = defaults.device_memory_limit;
-    config_.comm_deadline = defaults.comm_deadline;
+    config_.comm_deadline = defaults.comm_deadline.value_or(config_.comm_deadline);
   }
 
   Config read(const json::Value& root) {

@@ -29,12 +29,12 @@ struct Overrides {
   std::optional<int64_t> hidden_size;   // of the model: for bucket sizes that are "auto"
 };
 
-// Values of keys that the file leaves out.
+// Values of "zinc" keys that the file leaves out, where they are not those of a Config{}.
 struct RankDefaults {
-  uint64_t seed = 1234;
-  int num_threads = 0;
+  std::optional<uint64_t> seed;
+  std::optional<int> num_threads;
   std::optional<int64_t> device_memory_limit;
-  std::chrono::milliseconds comm_deadline{10 * 60 * 1000};
+  std::optional<std::chrono::milliseconds> comm_deadline;
 };
 
 // tensorboard, csv_monitor
