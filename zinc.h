@@ -44,7 +44,6 @@
 #include "autograd/ops/unary.h"
 #include "autograd/recompute.h"
 #include "comm/world.h"
-#include "core/philox.h"
 #include "nn/nn.h"
 #include "tensor/tensor.h"
 #include "train/config/config.h"
@@ -114,7 +113,7 @@ using train::load_config;
 // ConfigError where the ranks' configurations differ.
 inline Engine initialize(nn::Model& model, const Config& config, World& world,
                          EngineOptions options = {}) {
-  const uint64_t hash = hash_text(train::resolved_json(config, world.size()));
+  const uint64_t hash = train::fingerprint_of(config, world.size());
   zero::require_agreement(world, std::array{zero::Fingerprint{"configuration", hash}});
   if (const std::function<void()>& drain = world.settings().drain_trace) {
     options.after_step = [drain, then = std::move(options.after_step)] {

@@ -8,6 +8,7 @@
 #include "apps/command.h"
 #include "apps/exit_codes.h"
 #include "train/config/config.h"
+#include "train/config/key.h"
 
 namespace zinc::apps {
 namespace {
@@ -16,6 +17,7 @@ struct ConfigArguments {
   std::string file;
   int64_t world = 1;
   train::Overrides flags;
+  bool json = false;
 };
 
 int check(const ConfigArguments& options) {
@@ -31,8 +33,8 @@ int show(const ConfigArguments& options) {
   return kDone;
 }
 
-int keys() {
-  fmt::print("{}", train::config_keys_markdown());
+int keys(bool json) {
+  fmt::print("{}", json ? train::config_keys_json() : train::config_keys_markdown());
   return kDone;
 }
 
@@ -56,9 +58,10 @@ void add_config_command(CLI::App& app, Action& action) {
   CLI::App* show_verb = verb->add_subcommand("show", "Print every value as it will be used");
   add_options(*show_verb, *options);
   show_verb->callback([options, &action] { action = [options] { return show(*options); }; });
-  verb->add_subcommand("keys", "List every known key and its class")->callback([&action] {
-    action = keys;
-  });
+  CLI::App* keys_verb =
+      verb->add_subcommand("keys", "List every known key: the table of docs/config.md");
+  keys_verb->add_flag("--json", options->json, "As JSON");
+  keys_verb->callback([options, &action] { action = [options] { return keys(options->json); }; });
 }
 
 }  // namespace zinc::apps

@@ -328,8 +328,7 @@ void require_same_job(comm::World& world, const Job& job, const TrainArguments& 
   zero::require_agreement(
       world,
       std::array{
-          zero::Fingerprint{"configuration",
-                            hash_text(train::resolved_json(job.config, world.size()))},
+          zero::Fingerprint{"configuration", train::fingerprint_of(job.config, world.size())},
           zero::Fingerprint{"model",
                             hash_text(train::model_config_json(job.model.config, DType::f32))},
           zero::Fingerprint{"data", data},

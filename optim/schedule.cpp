@@ -81,13 +81,17 @@ std::string_view name_of(ScheduleKind kind) {
   return "?";
 }
 
+std::string_view name_of(WarmupShape shape) { return shape == WarmupShape::log ? "log" : "linear"; }
+
+int64_t default_warmup_steps(ScheduleKind kind) { return is_deepspeed_warmup(kind) ? 1000 : 0; }
+
 Schedule::Schedule(const ScheduleConfig& config, const OptimizerConfig& optimizer,
                    std::optional<int64_t> run_updates)
     : config_(config),
       base_lr_(optimizer.hyper.lr),
       moves_momentum_(config.kind == ScheduleKind::one_cycle && config.cycle_momentum &&
                       optimizer.kind != OptimizerKind::sgd),
-      warmup_(config.warmup_steps.value_or(is_deepspeed_warmup(config.kind) ? 1000 : 0)),
+      warmup_(config.warmup_steps.value_or(default_warmup_steps(config.kind))),
       total_(config.total_steps.value_or(run_updates.value_or(0))) {
   check(config_, warmup_, total_);
   if (is_deepspeed_warmup(config_.kind)) warmup_ = std::max<int64_t>(2, warmup_);

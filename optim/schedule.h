@@ -35,11 +35,17 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "optim/optimizer_config.h"
 #include "optim/schedule_config.h"
 
 namespace zinc::optim {
+
+std::string_view name_of(WarmupShape shape);  // "log", "linear"
+
+// Warm-up steps where the configuration has none.
+int64_t default_warmup_steps(ScheduleKind kind);
 
 // What a checkpoint keeps.
 struct ScheduleState {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -155,8 +154,6 @@ struct ZeroConfig {
   int64_t prefetch_bucket_size = 50'000'000;  // elements; stage 3
   int64_t param_persistence_threshold =
       100'000;  // elements: smaller parameters stay whole; stage 3
-  // Elements in persistent parameters at most; stage 3.
-  int64_t model_persistence_threshold = std::numeric_limits<int64_t>::max();
   int64_t max_live_parameters = 1'000'000'000;  // elements; 0 is valid; stage 3
   int64_t max_reuse_distance = 1'000'000'000;   // elements; 0 is valid; stage 3
   bool ignore_unused_parameters = true;

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "train/config/key.h"
 
 namespace zinc::train {
 namespace config_test {
@@ -244,13 +245,13 @@ TEST(Config, RefusedKeysSayWhyAndLoadAtTheirOffValue) {
 }
 
 // Of a key without effect.
-std::string on_value(KeyValue kind) {
-  switch (kind) {
-    case KeyValue::integer:
+std::string on_value(KeyType type) {
+  switch (type) {
+    case KeyType::integer:
       return "7";
-    case KeyValue::text:
+    case KeyType::text:
       return "\"x\"";
-    case KeyValue::block:
+    case KeyType::block:
       return "{\"x\": 1}";
     default:
       return "true";
@@ -269,13 +270,13 @@ std::string holding(std::string_view path, const std::string& value) {
 
 TEST(Config, KeysWithoutEffect_AreOfTheirTypeAndSaySo) {
   int checked = 0;
-  for (const KeyInfo& key : config_keys()) {
+  for (const Key& key : config_keys()) {
     if (key.key_class != KeyClass::no_effect) continue;
-    ASSERT_NE(key.value, KeyValue::checked_elsewhere) << key.path;
-    const Config config = parse(holding(key.path, on_value(key.value)));
+    ASSERT_NE(key.setting.type, KeyType::any) << key.path;
+    const Config config = parse(holding(key.path, on_value(key.setting.type)));
     ASSERT_EQ(config.notices.size(), 1u) << key.path;
     EXPECT_EQ(config.notices[0], concat(key.path, " has no effect: ", key.note));
-    const std::string wrong = key.value == KeyValue::text ? "true" : "\"AUTO\"";
+    const std::string wrong = key.setting.type == KeyType::text ? "true" : "\"AUTO\"";
     EXPECT_NE(problems_of(holding(key.path, wrong)).find(concat(key.path, " must be ")),
               std::string::npos)
         << key.path;
@@ -285,6 +286,29 @@ TEST(Config, KeysWithoutEffect_AreOfTheirTypeAndSaySo) {
     ++checked;
   }
   EXPECT_GE(checked, 50);
+}
+
+TEST(Config, ManagedGradientAccumulation_IsTrueOnly) {
+  EXPECT_EQ(problems_of(with(R"("managed_gradient_accumulation": true)")), "no problem");
+  EXPECT_NE(problems_of(with(R"("managed_gradient_accumulation": false)"))
+                .find("managed_gradient_accumulation: only true"),
+            std::string::npos);
+}
+
+TEST(Config, AParameterOfAnotherSchedule_IsUnknown) {
+  EXPECT_NE(problems_of(with(R"("scheduler": {"type": "WarmupLR", "params": {"gamma": 0.5}})"))
+                .find("unknown key scheduler.params.gamma: it is for StepLR"),
+            std::string::npos);
+}
+
+TEST(Config, KeysOfRecomputationThatIsOff_AreTold) {
+  for (const char* members : {R"("activation_checkpointing": {"cpu_checkpointing": true})",
+                              R"("zinc": {"activation_offload": {"device": "cpu"}})"}) {
+    const Config config = parse(with(members));
+    ASSERT_EQ(config.notices.size(), 1u) << members;
+    EXPECT_NE(config.notices[0].find(" has no effect without "), std::string::npos);
+  }
+  EXPECT_EQ(parse(with(R"("zinc": {"verify_swap": false})")).notices.size(), 1u);
 }
 
 TEST(Config, ADeprecatedBlockLosesWhereBothStand) {
@@ -348,9 +372,10 @@ TEST(Config, FlagsThatTheSchedulerIgnores_AreProblems) {
 }
 
 TEST(Config, EveryKeyOfTheTableIsOfItsClass) {
-  for (const KeyInfo& key : config_keys()) {
+  for (const Key& key : config_keys()) {
     if (key.path.find('.') != std::string_view::npos) continue;
-    const std::string on = key.key_class == KeyClass::refused ? "{\"x\": 1}" : on_value(key.value);
+    const std::string on =
+        key.key_class == KeyClass::refused ? "{\"x\": 1}" : on_value(key.setting.type);
     if (key.key_class == KeyClass::refused) {
       EXPECT_NE(problems_of(with(concat("\"", key.path, "\": ", on))).find(key.path),
                 std::string::npos)
@@ -394,7 +419,8 @@ TEST(Config, TheDocumentIsTheTable) {
   std::stringstream text;
   text << file.rdbuf();
   EXPECT_NE(text.str().find(config_keys_markdown()), std::string::npos)
-      << "docs/config.md must hold what `zinc config keys` prints";
+      << "docs/config.md must end with what `zinc config keys` prints: "
+         "sed -i '/^| key |/,$d' docs/config.md && zinc config keys >> docs/config.md";
 }
 
 TEST(Config, DeepBracketsAreACleanError) {

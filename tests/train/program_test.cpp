@@ -14,6 +14,7 @@
 #include "tests/train/scratch_folder.h"
 #include "tests/zero/tiny_model.h"
 #include "tests/zero/tiny_training.h"
+#include "train/config/key.h"
 #include "zinc.h"
 
 namespace zinc::train {
@@ -198,7 +199,7 @@ TEST_F(OwnProgram, EveryZincKey_Arrives) {
       {"zinc.verify_swap", {R"("verify_swap": false)"}},
   };
   in_world(1, {}, [&](World& world) {
-    for (const KeyInfo& key : config_keys()) {
+    for (const Key& key : config_keys()) {
       const std::string path(key.path);
       if (!path.starts_with("zinc.") || of_the_rank.contains(path)) continue;
       const auto row = rows.find(path);

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "tests/zero/tiny_model.h"
 #include "tests/zero/tiny_training.h"
+#include "train/config/key.h"
 #include "train/plan/plan.h"
 #include "zero/shard_group.h"
 
@@ -290,7 +291,7 @@ TEST(ZeroKeys, WithoutEffect_ChangeNothing) {
   };
   std::map<std::string, std::vector<float>> runs;  // without the key
   int checked = 0;
-  for (const KeyInfo& key : config_keys()) {
+  for (const Key& key : config_keys()) {
     if (key.key_class != KeyClass::no_effect || !key.path.starts_with(prefix)) continue;
     const std::string path(key.path.substr(prefix.size()));
     const bool nested = path.find('.') != std::string::npos;

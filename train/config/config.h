@@ -2,15 +2,13 @@
 //
 // Files may hold comments (//, #, /* */), trailing commas, integers written as 1e9, and "auto". All
 // problems of a file are reported together in one ConfigError, each as file:line:column with the
-// line and a caret; unknown keys name the nearest known one. docs/config.md lists every key and its
-// class.
+// line and a caret; unknown keys name the nearest known one. Every key: key.h, docs/config.md.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "zero/engine_config.h"
@@ -31,12 +29,12 @@ struct Overrides {
   std::optional<int64_t> hidden_size;   // of the model: for bucket sizes that are "auto"
 };
 
-// Values of keys that the file leaves out.
+// Values of "zinc" keys that the file leaves out, where they are not those of a Config{}.
 struct RankDefaults {
-  uint64_t seed = 1234;
-  int num_threads = 0;
+  std::optional<uint64_t> seed;
+  std::optional<int> num_threads;
   std::optional<int64_t> device_memory_limit;
-  std::chrono::milliseconds comm_deadline{10 * 60 * 1000};
+  std::optional<std::chrono::milliseconds> comm_deadline;
 };
 
 // tensorboard, csv_monitor
@@ -71,28 +69,9 @@ Config load_config(const std::string& path, int64_t world_size, const Overrides&
 Config parse_config(std::string text, std::string name, int64_t world_size,
                     const Overrides& flags = {}, const RankDefaults& defaults = {});
 
-// The configuration as a file that loads to the same values, nothing left open.
+// The configuration as a file that loads to the same values: every key that counts.
 std::string resolved_json(const Config& config, int64_t world_size);
-
-// --- the class of every known key
-enum class KeyClass : uint8_t {
-  works,
-  no_effect,   // accepted; the engine is so by design, or has no such part: one line says it
-  warning,     // accepted; something that the user may miss does not happen
-  refused,     // an error that names the reason, unless the value is its off value
-  deprecated,  // accepted under its old name
-};
-std::string_view name_of(KeyClass key_class);
-// What a key without an effect holds; those with one are checked where they are read.
-enum class KeyValue : uint8_t { checked_elsewhere, boolean, integer, text, block };
-struct KeyInfo {
-  std::string_view path;  // "zero_optimization.stage"
-  KeyClass key_class = KeyClass::works;
-  std::string_view note;  // what it does, or why not
-  KeyValue value = KeyValue::checked_elsewhere;
-};
-const std::vector<KeyInfo>& config_keys();
-// The table of docs/config.md, in Markdown.
-std::string config_keys_markdown();
+// What ranks compare to know that they train alike: it differs where any key does.
+uint64_t fingerprint_of(const Config& config, int64_t world_size);
 
 }  // namespace zinc::train

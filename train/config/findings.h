@@ -1,0 +1,30 @@
+// train/config/findings.h: what is wrong with a configuration, and what its user should be told.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "train/json/value.h"
+
+namespace zinc::train {
+
+class Findings {
+ public:
+  // With the place of `at`, where it has one.
+  void problem(const json::Value& at, std::string_view message);
+  // With the place of the member's key.
+  void problem(const json::Member& at, std::string_view message);
+  void problem(std::string message) { problems_.push_back(std::move(message)); }
+  void notice(std::string message) { notices_.push_back(std::move(message)); }
+  // ConfigError with all problems, where there are any.
+  void throw_problems() const;
+  std::vector<std::string> take_notices() { return std::move(notices_); }
+
+ private:
+  std::vector<std::string> problems_;
+  std::vector<std::string> notices_;
+};
+
+}  // namespace zinc::train

@@ -1,0 +1,121 @@
+// train/config/key.h: the table of all configuration keys.
+//
+// A row says everything that zinc knows of a key. Reading a file, checking its values, "auto", the
+// resolved file, the ranks' fingerprint, `zinc config keys` and the table of docs/config.md walk
+// the rows; only what follows from several keys together is code of its own (settle.h). How a row
+// is written: row.h.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "train/config/config.h"
+#include "train/json/value.h"
+
+namespace zinc::train {
+
+enum class KeyClass : uint8_t {
+  works,
+  no_effect,   // accepted; the engine is so by design, or has no such part: one line says it
+  warning,     // accepted; something that the user may miss does not happen
+  refused,     // an error that names the reason, unless the value is its off value
+  deprecated,  // accepted under its old name
+};
+std::string_view name_of(KeyClass key_class);  // "works", "no effect", ...
+
+enum class KeyType : uint8_t {
+  any,  // of refused keys
+  boolean,
+  integer,
+  unsigned_integer,  // all 64 bits
+  number,
+  quoted_number,  // a number, also in quotes
+  text,
+  choice,  // one of Setting::choices
+  name,    // the same, in upper or lower case
+  dtype,   // "fp32", "fp16" or "bf16"
+  bytes,   // a number, or as in "2GiB"
+  pair,    // two numbers
+  block,   // an object with keys of its own
+};
+std::string_view name_of(KeyType type);  // "integer", "boolean", ...
+
+// Of numbers, both ends included. An integer that has no largest value ends at kLargestCount.
+struct Range {
+  double least = -std::numeric_limits<double>::infinity();
+  double most = std::numeric_limits<double>::infinity();
+  bool positive = false;  // 0 is not in it
+  int64_t multiple_of = 1;
+};
+
+// Of elements, bytes, steps: more than any machine has, and small enough for sums and products with
+// sizes of elements to stay within int64.
+inline constexpr int64_t kLargestCount = 1'000'000'000'000'000;
+
+// The member of a Config that a key sets.
+struct Setting {
+  KeyType type = KeyType::any;
+  std::vector<std::string> choices{};  // of KeyType::choice and name
+  // The value in force; null: none.
+  std::function<json::Value(const Config&, int64_t world_size)> get{};
+  // `value` is one in which problem_with() found nothing, or what get() gave. Empty: settle.h sets
+  // the member.
+  std::function<void(Config&, const json::Value& value)> set{};
+};
+
+struct Key {
+  std::string path;  // "zero_optimization.stage"
+  KeyClass key_class = KeyClass::works;
+  Setting setting{};  // of a key without effect: its type alone
+  Range range{};
+  std::string unit{};  // of a number
+  std::string note{};  // what it does, or why not
+  // Empty, or the key of which this is another name; that key wins where both are given.
+  std::string stands_for{};
+  // The one value that loads with a refused key; null: an off value, see Note [Off values].
+  json::Value accepted{};
+
+  // --- how the value is found where a file does not give it
+  // Where a Config{} has another value than a file without the key; null: it has the same.
+  json::Value default_value{};
+  std::string default_note{};  // of a default that follows from other keys
+  // The flag of the command line that gives the value; null where it is not given.
+  std::string option{};
+  std::function<json::Value(const Overrides&)> flag{};
+  bool flag_yields = false;  // to the file's value; otherwise the two may not differ
+  // What "auto" becomes without the flag; null: the default.
+  std::string auto_note{};
+  std::function<json::Value(const Config&, const Overrides&)> automatic{};
+
+  // --- when the value counts
+  // Empty: always. A value that does not count is Config{}'s, and not in the resolved file.
+  std::function<bool(const Config&)> in_force{};
+  std::string only_with{};       // in words, for the table; may be empty
+  bool unknown_without = false;  // an unknown key where it is not in force
+
+  std::string_view block() const;  // "zero_optimization"; empty: the root
+  std::string_view name() const;   // "stage"
+  bool is_block() const { return setting.type == KeyType::block; }
+  bool counts(const Config& config) const { return !in_force || in_force(config); }
+  // Null where there is none.
+  json::Value default_json() const;
+};
+
+// All rows, in the order of the documentation; the rows of a block follow its own.
+const std::vector<Key>& config_keys();
+const Key* find_key(std::string_view path);  // null where there is none
+
+// Why the key cannot have the value, as in "must be between 0 and 3, not 4"; empty where it can.
+std::string problem_with(const Key& key, const json::Value& value);
+// What values it can have, as in "elements, at least 1".
+std::string values_of(const Key& key);
+
+// The table for people (of docs/config.md, in Markdown) and for programs.
+std::string config_keys_markdown();
+std::string config_keys_json();
+
+}  // namespace zinc::train

@@ -1,0 +1,246 @@
+// train/config/row.h: how a row of the table of keys is written.
+//
+//   block("zero_optimization", "...",
+//         {works("stage", at(&Config::engine, &EngineConfig::zero, &ZeroConfig::stage),
+//                between(0, 3), "", "what is sharded")})
+//
+// The type of a key follows from its member, and so does its default: that of a Config{}.
+#pragma once
+
+#include <chrono>
+#include <concepts>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/error.h"
+#include "train/config/config.h"
+#include "train/config/key.h"
+
+namespace zinc::train {
+
+// --- values of JSON and of members
+std::string_view deepspeed_name(DType dtype);  // "fp32", "fp16", "bf16"
+// The index of `name` in upper or lower case; names.size() where it is none of them.
+size_t index_of_name(const std::vector<std::string>& names, std::string_view name);
+std::optional<double> number_of(const json::Value& value);  // also in quotes
+// "2GiB", "512MiB" or a number of bytes, at most kLargestCount as a number.
+std::optional<int64_t> bytes_of(const json::Value& value);
+
+template <class T>
+inline constexpr bool is_optional = false;
+template <class T>
+inline constexpr bool is_optional<std::optional<T>> = true;
+
+// Products of the first two and any number of ranks stay within int64.
+inline constexpr int64_t kLargestBatch = 1'000'000;
+inline constexpr int64_t kLargestTotalBatch = 1'000'000'000'000;
+inline constexpr int64_t kMostBuffers = 65'536;
+
+using Milliseconds = std::chrono::milliseconds;  // in a file: seconds
+
+template <class T>
+KeyType type_of() {
+  if constexpr (is_optional<T>) {
+    return type_of<typename T::value_type>();
+  } else if constexpr (std::same_as<T, bool>) {
+    return KeyType::boolean;
+  } else if constexpr (std::same_as<T, uint64_t>) {
+    return KeyType::unsigned_integer;
+  } else if constexpr (std::integral<T>) {
+    return KeyType::integer;
+  } else if constexpr (std::same_as<T, DType>) {
+    return KeyType::dtype;
+  } else if constexpr (std::same_as<T, std::string>) {
+    return KeyType::text;
+  } else {
+    static_assert(std::same_as<T, double> || std::same_as<T, Milliseconds>);
+    return KeyType::number;
+  }
+}
+
+template <class T>
+json::Value to_value(const T& member) {
+  if constexpr (is_optional<T>) {
+    return member ? to_value(*member) : json::Value();
+  } else if constexpr (std::same_as<T, DType>) {
+    return deepspeed_name(member);
+  } else if constexpr (std::same_as<T, Milliseconds>) {
+    return static_cast<double>(member.count()) / 1000.0;
+  } else {
+    return member;
+  }
+}
+
+template <class T>
+void assign(T& member, const json::Value& value) {
+  if constexpr (is_optional<T>) {
+    member.reset();
+    if (!value.is_null()) assign(member.emplace(), value);
+  } else if constexpr (std::same_as<T, bool>) {
+    member = value.as_bool();
+  } else if constexpr (std::same_as<T, uint64_t>) {
+    member = value.as_uint64();
+  } else if constexpr (std::integral<T>) {
+    member = static_cast<T>(value.as_int64());
+  } else if constexpr (std::same_as<T, DType>) {
+    member = parse_dtype(value.as_string()).value();
+  } else if constexpr (std::same_as<T, std::string>) {
+    member = value.as_string();
+  } else if constexpr (std::same_as<T, Milliseconds>) {
+    member = Milliseconds(static_cast<int64_t>(value.as_double() * 1000.0));
+  } else {
+    member = value.as_double();
+  }
+}
+
+// --- settings
+// The member of a Config that a chain of members leads to.
+template <class... Members>
+auto access(Members... members) {
+  return [members...](auto& config) -> auto& { return (config.*....*members); };
+}
+
+template <class... Members>
+Setting at(Members... members) {
+  const auto member = access(members...);
+  using Type = std::remove_cvref_t<decltype(member(std::declval<Config&>()))>;
+  return {
+      .type = type_of<Type>(),
+      .get = [member](const Config& config, int64_t) { return to_value(member(config)); },
+      .set = [member](Config& config, const json::Value& value) { assign(member(config), value); }};
+}
+
+// A member whose values have the names that name_of() gives them.
+template <class Enum, class... Members>
+Setting one_of(std::initializer_list<Enum> values, Members... members) {
+  const auto member = access(members...);
+  Setting setting{.type = KeyType::choice};
+  for (const Enum value : values) setting.choices.emplace_back(name_of(value));
+  setting.get = [member](const Config& config, int64_t) -> json::Value {
+    const std::optional<Enum> value = member(config);
+    return value ? json::Value(name_of(*value)) : json::Value();
+  };
+  setting.set = [member, all = std::vector<Enum>(values)](Config& config,
+                                                          const json::Value& value) {
+    for (const Enum one : all) {
+      if (value.is_string(name_of(one))) member(config) = one;
+    }
+    if constexpr (is_optional<std::remove_cvref_t<decltype(member(config))>>) {
+      if (value.is_null()) member(config).reset();
+    }
+  };
+  return setting;
+}
+
+// --- ranges
+inline Range at_least(double least) { return {.least = least}; }
+inline Range between(double least, double most) { return {.least = least, .most = most}; }
+inline Range positive() { return {.positive = true}; }
+
+// --- rows
+struct Row : Key {
+  // A flag that gives the value; the file may not contradict it.
+  template <class T>
+  Row with_flag(std::string_view name, std::optional<T> Overrides::*given) && {
+    option = name;
+    flag = [given](const Overrides& flags) { return to_value(flags.*given); };
+    return *this;
+  }
+  // A flag that counts where the file gives no value.
+  template <class T>
+  Row with_fallback(std::string_view name, std::optional<T> Overrides::*given) && {
+    flag_yields = true;
+    return std::move(*this).with_flag(name, given);
+  }
+  Row by_default(json::Value value) && {
+    default_value = std::move(value);
+    return *this;
+  }
+  Row by_default_as(std::string_view words) && {
+    default_note = words;
+    return *this;
+  }
+  Row when_auto(std::string_view words,
+                std::function<json::Value(const Config&, const Overrides&)> value) && {
+    auto_note = words;
+    automatic = std::move(value);
+    return *this;
+  }
+  // The value in force where it is not the member's.
+  Row shown_as(std::function<json::Value(const Config&, int64_t)> get) && {
+    setting.get = std::move(get);
+    return *this;
+  }
+};
+
+inline Row works(std::string_view name, Setting setting, const Range& range, std::string_view unit,
+                 std::string_view note) {
+  return {{.path = std::string(name),
+           .setting = std::move(setting),
+           .range = range,
+           .unit = std::string(unit),
+           .note = std::string(note)}};
+}
+inline Row works(std::string_view name, Setting setting, const Range& range,
+                 std::string_view note) {
+  return works(name, std::move(setting), range, "", note);
+}
+inline Row works(std::string_view name, Setting setting, std::string_view note) {
+  return works(name, std::move(setting), {}, "", note);
+}
+
+inline Row no_effect(std::string_view name, KeyType type, std::string_view note,
+                     KeyClass key_class = KeyClass::no_effect) {
+  return {{.path = std::string(name),
+           .key_class = key_class,
+           .setting = {.type = type},
+           .note = std::string(note)}};
+}
+inline Row warning(std::string_view name, std::string_view note) {
+  return no_effect(name, KeyType::block, note, KeyClass::warning);
+}
+inline Row refused(std::string_view name, std::string_view note) {
+  return no_effect(name, KeyType::any, note, KeyClass::refused);
+}
+
+// Another name of the key `of` in the same block; deprecated names are told.
+inline Row other_name(std::string_view name, std::string_view of, KeyClass key_class) {
+  return {{.path = std::string(name), .key_class = key_class, .stands_for = std::string(of)}};
+}
+inline Row deprecated(std::string_view name, std::string_view of) {
+  return other_name(name, of, KeyClass::deprecated);
+}
+
+// Rows one after the other; one row is Rows, too.
+struct Rows : std::vector<Row> {
+  Rows(Row row) { push_back(std::move(row)); }  // NOLINT(google-explicit-constructor)
+  Rows(std::initializer_list<Rows> parts) {
+    for (const Rows& part : parts) insert(end(), part.begin(), part.end());
+  }
+};
+
+// A block and its keys, whose names begin with its own from then on.
+Rows block(std::string_view name, std::string_view note, Rows inner);
+// Rows that count under a condition; in words where a note should begin with them.
+Rows only(std::string_view words, const std::function<bool(const Config&)>& condition, Rows rows);
+
+// --- the table, in parts
+Rows batch_rows();
+Rows optimizer_rows();
+Rows scheduler_rows();
+Rows precision_rows();
+Rows gradient_rows();
+Rows zero_rows();
+Rows activation_rows();
+Rows aio_rows();
+Rows monitor_rows();
+Rows absent_rows();  // of parts that zinc does not have
+Rows zinc_rows();
+
+}  // namespace zinc::train

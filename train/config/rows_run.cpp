@@ -1,0 +1,121 @@
+// Rows of recomputation, disk transfers and figures, and of parts that zinc does not have.
+#include "train/config/row.h"
+
+namespace zinc::train {
+namespace {
+
+using zero::AioConfig;
+using zero::EngineConfig;
+using zero::RecomputeConfig;
+
+template <class T>
+Setting in_aio(T AioConfig::*member) {
+  return at(&Config::engine, &EngineConfig::aio, member);
+}
+
+template <class T>
+Setting in_recompute(T RecomputeConfig::*member) {
+  return at(&Config::engine, &EngineConfig::recompute, member);
+}
+
+// 0 stands for a key that is not given.
+Setting number_of_checkpoints() {
+  Setting setting = in_recompute(&RecomputeConfig::num_checkpoints);
+  setting.get = [](const Config& config, int64_t) -> json::Value {
+    const int64_t number = config.engine.recompute.num_checkpoints;
+    return number == 0 ? json::Value() : json::Value(number);
+  };
+  return setting;
+}
+
+Rows one_monitor(std::string_view name, MonitorConfig Config::*monitor, std::string_view note) {
+  return block(name, "curves of a run",
+               {works("enabled", at(monitor, &MonitorConfig::enabled), note),
+                works("output_path", at(monitor, &MonitorConfig::output_path),
+                      "a directory; empty: the run's folder"),
+                works("job_name", at(monitor, &MonitorConfig::job_name), "a directory in it")});
+}
+
+}  // namespace
+
+Rows activation_rows() {
+  return block(
+      "activation_checkpointing", "what recomputes activations",
+      {works("number_checkpoints", number_of_checkpoints(), at_least(1), "inputs",
+             "most that are saved, of every ceil(blocks / n)-th block; null: keeps activations"),
+       no_effect("partition_activations", KeyType::boolean, "there is no tensor parallelism"),
+       works("cpu_checkpointing", in_recompute(&RecomputeConfig::cpu_checkpointing),
+             "saved inputs of recomputed blocks in host memory; see number_checkpoints"),
+       works("contiguous_memory_optimization",
+             in_recompute(&RecomputeConfig::contiguous_memory_optimization),
+             "saved inputs side by side in one allocation that is kept from step to step"),
+       no_effect("synchronize_checkpoint_boundary", KeyType::boolean, "streams wait for events"),
+       no_effect("profile", KeyType::boolean, "see the trace")});
+}
+
+Rows aio_rows() {
+  Range size = between(4096, zero::kLargestAioBlock);
+  size.multiple_of = 4096;
+  const std::string_view threads = "intra_op_parallelism";
+  return block(
+      "aio", "transfers to and from NVMe; see zinc bench io",
+      {works("block_size", in_aio(&AioConfig::block_size), size, "bytes", "size of one request"),
+       works("queue_depth", in_aio(&AioConfig::queue_depth), between(1, 65536), "requests",
+             "in flight per thread"),
+       works(threads, in_aio(&AioConfig::threads), between(1, 1024), "threads",
+             "that submit requests"),
+       other_name("num_threads", threads, KeyClass::works),
+       other_name("thread_count", threads, KeyClass::works),
+       works("single_submit", in_aio(&AioConfig::single_submit), "one request per system call"),
+       works("overlap_events", in_aio(&AioConfig::overlap_events),
+             "false: a queue is filled when all of it has ended"),
+       no_effect("use_gds", KeyType::boolean, "transfers go through host memory")});
+}
+
+Rows monitor_rows() {
+  return {
+      works("steps_per_print", at(&Config::steps_per_print), at_least(0), "steps",
+            "between printed lines; 0: the command's own choice"),
+      works("wall_clock_breakdown", at(&Config::engine, &EngineConfig::wall_clock_breakdown),
+            "prints the times of a step's phases every steps_per_print, and writes them to "
+            "metrics.jsonl"),
+      works("dump_state", at(&Config::dump_state),
+            "prints the resolved configuration and the model at the start"),
+      no_effect("memory_breakdown", KeyType::boolean, "peak_bytes is in metrics.jsonl"),
+      one_monitor("tensorboard", &Config::tensorboard, "writes events to output_path as well"),
+      one_monitor("csv_monitor", &Config::csv_monitor, "one file per curve, DeepSpeed's layout"),
+      warning("wandb", "Weights & Biases cannot be reached; see metrics.jsonl"),
+      warning("comet", "Comet cannot be reached; see metrics.jsonl"),
+  };
+}
+
+Rows absent_rows() {
+  return {
+      no_effect("flops_profiler", KeyType::block, "model FLOP/s are always shown"),
+      no_effect("comms_logger", KeyType::block, "see the trace"),
+      no_effect("log_level", KeyType::text, "the library does not log"),
+      no_effect("vocabulary_size", KeyType::integer, "the model's config says it"),
+      no_effect("dataloader_drop_last", KeyType::boolean, "batches are always full"),
+      no_effect("disable_allgather", KeyType::boolean, "weights are always all-gathered"),
+      no_effect("graph_harvesting", KeyType::boolean, "see zinc.cuda_graph"),
+      no_effect("use_data_before_expert_parallelism", KeyType::boolean,
+                "mixture of experts is not implemented"),
+      no_effect("checkpoint", KeyType::block, "there is one checkpoint format"),
+      refused("elasticity", "elastic training is not implemented"),
+      refused("pipeline", "pipeline parallelism is not implemented"),
+      refused("tensor_parallel", "tensor parallelism is not implemented"),
+      refused("sparse_attention", "sparse attention is not implemented"),
+      refused("compression_training", "compression is not implemented"),
+      refused("data_efficiency", "data efficiency is not implemented"),
+      refused("curriculum_learning", "curriculum learning is not implemented"),
+      refused("progressive_layer_drop", "progressive layer drop is not implemented"),
+      refused("eigenvalue", "it belongs to compression, which is not implemented"),
+      refused("autotuning", "autotuning is not implemented"),
+      refused("hybrid_engine", "there is no inference engine"),
+      refused("expert_parallel", "mixture of experts is not implemented"),
+      no_effect("compile", KeyType::block, "there is nothing to compile"),
+      refused("nebula", "Nebula is a service of Azure"),
+  };
+}
+
+}  // namespace zinc::train

@@ -1,0 +1,137 @@
+// Rows of zinc's own settings.
+#include "train/config/row.h"
+
+namespace zinc::train {
+namespace {
+
+using zero::EngineConfig;
+using zero::GradientConfig;
+using zero::OffloadConfig;
+using zero::OffloadDevice;
+using zero::RecomputeConfig;
+
+template <class T>
+Setting in_engine(T EngineConfig::*member) {
+  return at(&Config::engine, member);
+}
+
+template <class T>
+Setting in_saved_inputs(T OffloadConfig::*member) {
+  return at(&Config::engine, &EngineConfig::recompute, &RecomputeConfig::offload, member);
+}
+bool saved_inputs_leave(const Config& config) {
+  return config.engine.recompute.offload.device != OffloadDevice::none;
+}
+
+Setting device_memory_limit() {
+  Setting setting = at(&Config::device_memory_limit);
+  setting.type = KeyType::bytes;
+  setting.set = [](Config& config, const json::Value& value) {
+    config.device_memory_limit = bytes_of(value);
+  };
+  return setting;
+}
+
+Rows order_rows() {
+  using zero::Determinism;
+  using zero::LossReduction;
+  using zero::PassOrder;
+  using zero::ReduceAlgorithm;
+  using zero::ReduceSchedule;
+  return {
+      works("seed", at(&Config::seed), "of weights, data order and dropout")
+          .with_flag("--seed", &Overrides::seed),
+      works("determinism",
+            one_of({Determinism::run, Determinism::world}, &Config::engine,
+                   &EngineConfig::determinism),
+            "run: same bits for one world size; world: for every power-of-two world with the "
+            "same micro-batches per step"),
+      works("reduce_schedule",
+            one_of({ReduceSchedule::boundary, ReduceSchedule::micro_step}, &Config::engine,
+                   &EngineConfig::gradient, &GradientConfig::reduce_schedule),
+            "when gradients travel: once a step (stages 0 and 1 only), or after every "
+            "micro-batch")
+          .by_default_as("stages 0 and 1: \"boundary\", else \"micro_step\"")
+          .shown_as([](const Config& config, int64_t) -> json::Value {
+            return name_of(config.engine.reduce_schedule());
+          }),
+      works("schedule",
+            one_of({PassOrder::horizontal, PassOrder::vertical}, &Config::engine,
+                   &EngineConfig::pass_order),
+            "vertical: all micro-batches through a layer before the next; reduces after every "
+            "micro-batch"),
+      works("reduce_algorithm",
+            one_of({ReduceAlgorithm::ordered, ReduceAlgorithm::native}, &Config::engine,
+                   &EngineConfig::gradient, &GradientConfig::reduce_algorithm),
+            "native: the backend's own sums"),
+      works("loss_reduction",
+            one_of({LossReduction::tokens, LossReduction::micro_batch}, &Config::engine,
+                   &EngineConfig::gradient, &GradientConfig::loss_reduction),
+            "micro_batch: DeepSpeed's mean of means"),
+  };
+}
+
+Rows placement_rows() {
+  using zero::GradientOffload;
+  using zero::OffloadStep;
+  return {
+      works("offload_step",
+            one_of({OffloadStep::automatic, OffloadStep::host, OffloadStep::device},
+                   &Config::engine, &EngineConfig::offload_step),
+            "with offload_optimizer to the cpu, which of them updates; auto: what the hardware "
+            "file makes faster (docs/offload.md)"),
+      works("gradient_offload",
+            one_of({GradientOffload::host, GradientOffload::nvme}, &Config::engine,
+                   &EngineConfig::gradient_offload),
+            "with offload_optimizer to nvme, where reduced gradients wait for the update, and "
+            "for the next micro-batch (docs/offload.md)"),
+      works("recompute_every_blocks",
+            at(&Config::engine, &EngineConfig::recompute, &RecomputeConfig::every_blocks),
+            at_least(0), "blocks", "per saved input; 0: keeps activations"),
+      block("activation_offload", "saved inputs of recomputed blocks; see number_checkpoints",
+            {works("device",
+                   one_of({OffloadDevice::none, OffloadDevice::cpu, OffloadDevice::nvme},
+                          &Config::engine, &EngineConfig::recompute, &RecomputeConfig::offload,
+                          &OffloadConfig::device),
+                   "cpu: the same as cpu_checkpointing"),
+             only("", saved_inputs_leave,
+                  {works("nvme_path", in_saved_inputs(&OffloadConfig::nvme_path),
+                         "a directory; nvme needs it"),
+                   works("buffer_count", in_saved_inputs(&OffloadConfig::buffer_count),
+                         between(1, kMostBuffers), "inputs",
+                         "nvme: in host memory at once; written behind, read ahead of use")})}),
+  };
+}
+
+Rows rank_rows() {
+  return {
+      works("max_consecutive_skips",
+            at(&Config::engine, &EngineConfig::precision,
+               &zero::PrecisionConfig::max_consecutive_skips),
+            at_least(1), "steps", "skipped in a row, for an overflow, that end the run"),
+      works("num_threads", at(&Config::num_threads), between(0, 4096), "threads",
+            "per rank; 0: OMP_NUM_THREADS, else cores / local ranks"),
+      works("device_memory_limit", device_memory_limit(), "of the device tier")
+          .by_default_as("none"),
+      works("cuda_graph", in_engine(&EngineConfig::cuda_graph),
+            "true: forward and backward of a micro-batch as one CUDA graph, the step as two "
+            "(docs/gpu.md), on a GPU; stage 3 with NCCL or one rank"),
+      works("overlap_update", in_engine(&EngineConfig::overlap_update),
+            "updates by the host beside backward or the next forward pass (docs/offload.md)")
+          .by_default_as("true for states on NVMe, and on a GPU for those in host memory"),
+      works("verify_swap", in_engine(&EngineConfig::verify_swap),
+            "false: what a disk gives back is not checked by CRC"),
+      works("comm_deadline_seconds", at(&Config::comm_deadline), between(0.001, 1e9), "seconds",
+            "a collective may wait for its peers"),
+      works("trace", at(&Config::trace),
+            "a file: every gather, reduction, stall and kernel (docs/trace.md); empty: none"),
+  };
+}
+
+}  // namespace
+
+Rows zinc_rows() {
+  return block("zinc", "zinc's own settings", {order_rows(), placement_rows(), rank_rows()});
+}
+
+}  // namespace zinc::train

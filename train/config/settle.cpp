@@ -1,0 +1,178 @@
+#include "train/config/settle.h"
+
+#include <optional>
+#include <utility>
+
+#include "core/error.h"
+#include "optim/factory.h"
+#include "optim/loss_scaler.h"
+#include "optim/schedule.h"
+#include "train/config/row.h"
+
+namespace zinc::train {
+namespace {
+
+// train_batch_size = micro-batch x accumulation x ranks; any two give the third.
+void settle_batches(const Reading& reading) {
+  const Overrides& flags = reading.flags;
+  for (const auto& [flag, option] :
+       {std::pair(flags.micro_batch, "--batch"), std::pair(flags.accumulation, "--grad-accum")}) {
+    if (flag && (*flag < 1 || *flag > kLargestBatch)) {
+      reading.findings.problem(
+          concat(option, " must be between 1 and ", kLargestBatch, ", not ", *flag));
+      return;
+    }
+  }
+  const json::Value* given_total = reading.find("train_batch_size");
+  const bool has_micro =
+      flags.micro_batch || reading.find("train_micro_batch_size_per_gpu") != nullptr;
+  const bool has_steps =
+      flags.accumulation || reading.find("gradient_accumulation_steps") != nullptr;
+  if (given_total == nullptr && !has_micro) {
+    reading.findings.problem(
+        "the batch size is open: give train_micro_batch_size_per_gpu (or --batch) or "
+        "train_batch_size");
+    return;
+  }
+  if (given_total == nullptr) return;
+  const int64_t total = given_total->as_int64();
+  zero::BatchConfig& batch = reading.config.engine.batch;
+  const int64_t ranks = reading.world_size;
+  if (!has_micro) {
+    batch.micro_batch = total / ranks / batch.accumulation;
+  } else if (!has_steps) {
+    batch.accumulation = total / batch.micro_batch / ranks;
+  }
+  if (batch.global_batch(ranks) != total) {
+    reading.findings.problem(concat("train_batch_size ", total,
+                                    " is not train_micro_batch_size_per_gpu x "
+                                    "gradient_accumulation_steps x ranks = ",
+                                    batch.micro_batch, " x ", batch.accumulation, " x ", ranks));
+  }
+}
+
+// fp16.enabled, bf16.enabled and --dtype say it together.
+void settle_dtype(const Reading& reading) {
+  const std::optional<DType>& flag = reading.flags.dtype;
+  std::optional<DType> fixed;
+  for (const auto& [dtype, block] :
+       {std::pair(DType::f16, "fp16"), std::pair(DType::bf16, "bf16")}) {
+    const json::Value* enabled = reading.find(concat(block, ".enabled"));
+    if (enabled == nullptr) continue;
+    if (!enabled->as_bool()) {
+      if (flag == dtype) {
+        reading.findings.problem(concat("--dtype ", dtype, " contradicts ", block,
+                                        ".enabled false of the file; set it to \"auto\""));
+      }
+      continue;
+    }
+    if (fixed) {
+      reading.findings.problem("fp16 and bf16 are both enabled; choose one");
+    } else if (flag && *flag != dtype) {
+      reading.findings.problem(concat("--dtype ", *flag, " contradicts ", block,
+                                      ".enabled of the file; change one of them, or set it to "
+                                      "\"auto\""));
+    }
+    fixed = dtype;
+  }
+  reading.config.engine.precision.dtype = fixed ? *fixed : flag.value_or(DType::f32);
+}
+
+// "Adam" is AdamW unless adam_w_mode is false.
+void settle_optimizer(const Reading& reading) {
+  optim::OptimizerConfig& optimizer = reading.config.engine.optimizer;
+  const json::Value* decoupled = reading.find("optimizer.params.adam_w_mode");
+  if (optimizer.kind == optim::OptimizerKind::adam &&
+      (decoupled == nullptr || decoupled->as_bool())) {
+    optimizer.kind = optim::OptimizerKind::adamw;
+  }
+  if (optimizer.kind == optim::OptimizerKind::sgd && optimizer.nesterov &&
+      (optimizer.hyper.momentum == 0.0 || optimizer.dampening != 0.0)) {
+    reading.findings.problem("optimizer.params.nesterov needs a momentum and no dampening");
+  }
+}
+
+// A flag that the scheduler does not look at would be lost without a word.
+void refuse_ignored_flags(const Reading& reading) {
+  using Kind = optim::ScheduleKind;
+  const optim::ScheduleConfig& schedule = reading.config.engine.schedule;
+  const Overrides& flags = reading.flags;
+  const auto ignored = [&](std::string_view flag, const auto& value, std::string_view why) {
+    reading.findings.problem(concat(flag, " ", value, " has no effect with scheduler.type \"",
+                                    optim::name_of(schedule.kind), "\": ", why));
+  };
+  const bool cycles = schedule.kind == Kind::one_cycle;
+  const bool tests_range = schedule.kind == Kind::lr_range_test;
+  if (flags.warmup_steps && (schedule.kind == Kind::step_lr || cycles || tests_range)) {
+    ignored("--warmup-steps", *flags.warmup_steps, "it has no warm-up; leave the flag out");
+  }
+  if (!flags.lr) return;
+  if (cycles) {
+    ignored("--lr", *flags.lr, "set scheduler.params.cycle_min_lr and cycle_max_lr");
+  } else if (tests_range) {
+    ignored("--lr", *flags.lr, "set scheduler.params.lr_range_test_min_lr");
+  } else if (schedule.kind == Kind::warmup_lr || schedule.kind == Kind::warmup_decay_lr) {
+    const double fallback = schedule.kind == Kind::warmup_lr ? *flags.lr : optim::kWarmupDecayMaxLr;
+    const double top = schedule.warmup_max_lr.value_or(fallback);
+    if (top == *flags.lr) return;
+    ignored("--lr", *flags.lr,
+            concat("scheduler.params.warmup_max_lr is ", top, "; set it to \"auto\""));
+  }
+}
+
+void tell_what_has_no_effect(const Reading& reading) {
+  const zero::RecomputeConfig& recompute = reading.config.engine.recompute;
+  const bool on_nvme = recompute.inputs_on() == zero::OffloadDevice::nvme;
+  const auto needs_recomputation = [&](bool asked, std::string_view key) {
+    if (!asked || recompute.is_on()) return;
+    reading.findings.notice(
+        concat(key,
+               " has no effect without activation_checkpointing.number_checkpoints or "
+               "zinc.recompute_every_blocks"));
+  };
+  needs_recomputation(recompute.cpu_checkpointing, "activation_checkpointing.cpu_checkpointing");
+  needs_recomputation(recompute.contiguous_memory_optimization && !on_nvme,
+                      "activation_checkpointing.contiguous_memory_optimization");
+  needs_recomputation(recompute.offload.device != zero::OffloadDevice::none,
+                      "zinc.activation_offload");
+  if (on_nvme && recompute.contiguous_memory_optimization) {
+    reading.findings.notice(
+        "activation_checkpointing.contiguous_memory_optimization has nothing to do with "
+        "zinc.activation_offload to nvme: its buffers and its space are made once and kept");
+  }
+  if (!reading.config.engine.verify_swap) {
+    reading.findings.notice(
+        "zinc.verify_swap is false: bytes that a disk gives back changed are not noticed");
+  }
+}
+
+}  // namespace
+
+void settle(const Reading& reading) {
+  settle_batches(reading);
+  settle_dtype(reading);
+  settle_optimizer(reading);
+  refuse_ignored_flags(reading);
+  tell_what_has_no_effect(reading);
+}
+
+void check_together(const Reading& reading) {
+  const zero::EngineConfig& engine = reading.config.engine;
+  const auto attempt = [&](const auto& work) {
+    try {
+      work();
+    } catch (const ConfigError& error) {
+      reading.findings.problem(error.what());
+    } catch (const InvalidArgument& error) {
+      reading.findings.problem(error.what());
+    }
+  };
+  attempt([&] { zero::validate(engine); });
+  attempt([&] { optim::make_optimizer(engine.optimizer); });
+  attempt([&] { optim::LossScaler{engine.precision.loss_scale}; });
+  // Without --steps a total that is left open is no problem yet.
+  const int64_t updates = reading.flags.total_steps.value_or(1);
+  attempt([&] { optim::Schedule(engine.schedule, engine.optimizer, updates); });
+}
+
+}  // namespace zinc::train

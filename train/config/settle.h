@@ -1,0 +1,38 @@
+// train/config/settle.h: what follows from several keys of a configuration together.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "train/config/config.h"
+#include "train/config/findings.h"
+#include "train/json/value.h"
+
+namespace zinc::train {
+
+// A configuration whose keys were read one by one.
+struct Reading {
+  Config& config;
+  const Overrides& flags;
+  int64_t world_size;
+  // Checked values that the file gives; not null, not "auto".
+  const std::map<std::string, const json::Value*, std::less<>>& given;
+  Findings& findings;
+
+  const json::Value* find(std::string_view path) const {
+    const auto found = given.find(path);
+    return found == given.end() ? nullptr : found->second;
+  }
+};
+
+// The batch from any two of its three numbers, the dtype, the optimizer and the schedule; flags and
+// keys that contradict each other are problems, keys that have nothing to act on are notices.
+void settle(const Reading& reading);
+
+// Problems with values that are good one by one, found where they are used: zero::validate(), the
+// optimizer, the schedule, the loss scale.
+void check_together(const Reading& reading);
+
+}  // namespace zinc::train
