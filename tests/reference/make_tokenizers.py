@@ -1,7 +1,7 @@
 """Writes tests/reference/tokenizers/: small tokenizers of every kind and what Hugging Face's library
 makes of some texts with them.
 
-Needs: tokenizers (0.23.3 made the present files). Run from the root of the tree, with a text to
+Needs: tokenizers and sentencepiece (0.23.3 and 0.2.3 made the present files). Run from the root of the tree, with a text to
 train on (.cache/kjv.txt, which `./run train` makes):
   python tests/reference/make_tokenizers.py .cache/kjv.txt
 Patterns and parts are those of the published tokenizers; the vocabularies are small.
@@ -11,6 +11,7 @@ import json
 import os
 import sys
 
+import sentencepiece
 from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers,
                         pre_tokenizers, processors, trainers)
 
@@ -190,6 +191,13 @@ def main(files):
             "with_specials": [t.encode(x).ids for x in TEXTS],
             "decoded": [t.decode(i, skip_special_tokens=False) for i in ids],
         }
+    sentencepiece.SentencePieceTrainer.train(
+        input=files, model_prefix=FOLDER + "/spiece", vocab_size=SIZE, byte_fallback=True,
+        normalization_rule_name="identity", bos_id=1, eos_id=2, unk_id=0, minloglevel=2)
+    os.remove(FOLDER + "/spiece.vocab")
+    model = sentencepiece.SentencePieceProcessor(model_file=FOLDER + "/spiece.model")
+    ids = [model.encode(x) for x in TEXTS]
+    results["spiece"] = {"ids": ids, "decoded": [model.decode(i) for i in ids]}
     with open(FOLDER + "/expected.json", "w", encoding="utf-8") as f:
         json.dump(results, f, ensure_ascii=True, separators=(",", ":"))
 

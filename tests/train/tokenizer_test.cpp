@@ -187,6 +187,59 @@ TEST(LoadTokenizer, FolderWithoutTokenizer_SaysWhatItLooksFor) {
               HasSubstr("holds no tokenizer: none of tokenizer.json"));
 }
 
+// --- sentencepiece
+
+TEST(SentencePiece, Model_GivesTheReferenceIdsAndText) {
+  const auto tokenizer = load_or_skip(kFolder + "spiece.model");
+  if (tokenizer == nullptr) GTEST_SKIP() << "this build lacks a library";
+  const json::Array& texts = expected().at("texts").as_array();
+  const json::Value& reference = expected().at("spiece");
+  for (size_t i = 0; i < texts.size(); ++i) {
+    SCOPED_TRACE(testing::PrintToString(texts[i].as_string()));
+    const std::vector<int32_t> ids = ids_of(reference.at("ids").at(i));
+    EXPECT_EQ(tokenizer->encode(texts[i].as_string()), ids);
+    EXPECT_EQ(tokenizer->decode(ids), reference.at("decoded").at(i).as_string());
+  }
+}
+
+TEST(SentencePiece, SettingsPutTokensOnTop) {
+  ScratchFolder folder;
+  folder.write("tokenizer.model", read_whole_file(kFolder + "spiece.model"));
+  const auto load = [&](const std::string& settings) {
+    folder.write("tokenizer_config.json", settings);
+    return load_or_skip(folder.path());
+  };
+  const auto plain = load("{}");
+  if (plain == nullptr) GTEST_SKIP() << "this build lacks a library";
+  const auto size = static_cast<int32_t>(plain->vocabulary_size());
+  const std::vector<int32_t> text = plain->encode("the heaven");
+  const auto around = [&](std::vector<int32_t> ids, const std::vector<int32_t>& behind) {
+    ids.insert(ids.end(), text.begin(), text.end());
+    ids.insert(ids.end(), behind.begin(), behind.end());
+    return ids;
+  };
+  EXPECT_EQ(plain->encode_with_specials("the heaven"), around({1}, {}));
+  EXPECT_EQ(plain->end_of_text(), 2);
+  const auto chat = load(R"({"tokenizer_class": "ChatGLMTokenizer"})");
+  EXPECT_EQ(chat->encode_with_specials("the heaven"), around({size + 1, size + 3}, {}));
+  EXPECT_EQ(chat->encode("<|user|>the heaven"), around({size + 6}, {}));
+  EXPECT_EQ(chat->vocabulary_size(), size + 9);
+  const auto t5 = load(R"({"tokenizer_class": "T5Tokenizer", "extra_ids": 3})");
+  EXPECT_EQ(t5->encode_with_specials("<extra_id_0>the heaven"), around({size + 2}, {2}));
+  EXPECT_EQ(t5->decode(t5->encode("the heaven<extra_id_2>")), "the heaven<extra_id_2>");
+  const auto listed = load(R"({"added_tokens_decoder": {"900": {"content": "<pad>"}}})");
+  EXPECT_EQ(listed->encode("<pad>"), std::vector<int32_t>{900});
+  EXPECT_EQ(listed->vocabulary_size(), 901);
+}
+
+TEST(SentencePiece, FileThatIsNoModel_IsRefused) {
+  ScratchFolder folder;
+  folder.write("tokenizer.model", "not a model");
+  if (load_or_skip(kFolder + "spiece.model") == nullptr) GTEST_SKIP();
+  EXPECT_THAT(message_of<DataError>([&] { load_tokenizer(folder.path()); }),
+              HasSubstr("tokenizer.model: is no sentencepiece model"));
+}
+
 // --- what is refused, by name
 
 struct Refusal {

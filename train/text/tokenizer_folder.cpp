@@ -13,6 +13,7 @@
 #include "train/text/bpe_model.h"
 #include "train/text/json_parts.h"
 #include "train/text/json_tokenizer.h"
+#include "train/text/piece_tokenizer.h"
 #include "train/text/utf8.h"
 #include "train/text/wordpiece_model.h"
 
@@ -20,16 +21,15 @@ namespace zinc::train {
 namespace {
 
 constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
-constexpr std::array<std::string_view, 10> kFileNames = {"tokenizer.json",
-                                                         "tokenizer_config.json",
-                                                         "special_tokens_map.json",
-                                                         "added_tokens.json",
-                                                         "vocab.json",
-                                                         "merges.txt",
-                                                         "vocab.txt",
-                                                         "spiece.model",
-                                                         "tokenizer.model",
-                                                         "sentencepiece.bpe.model"};
+constexpr std::array<std::string_view, 9> kFileNames = {"tokenizer.json",
+                                                        "tokenizer_config.json",
+                                                        "special_tokens_map.json",
+                                                        "added_tokens.json",
+                                                        "vocab.json",
+                                                        "merges.txt",
+                                                        "vocab.txt",
+                                                        "spiece.model",
+                                                        "tokenizer.model"};
 constexpr std::array<std::string_view, 2> kSettingsNames = {"tokenizer_config.json",
                                                             "special_tokens_map.json"};
 
@@ -194,6 +194,89 @@ std::unique_ptr<Tokenizer> load_wordpiece(const std::string& path) {
       .end_of_text = settings.token("sep_token").value_or("[SEP]")});
 }
 
+// tokenizer_config.json's "added_tokens_decoder": {"<id>": {"content": ...}, ...}.
+void append_listed_tokens(const Settings& settings, std::vector<AddedToken>& tokens) {
+  const json::Value* list = settings.find("added_tokens_decoder");
+  if (list == nullptr) return;
+  for (const json::Member& member : list->as_object()) {
+    const std::optional<json::Number> id = json::Number::parse(member.key);
+    if (!id || !id->to_int64() || *id->to_int64() < 0 || *id->to_int64() >= kMaxVocabulary) {
+      member.value.fail("the key must be a token id");
+    }
+    const json::Value& token = member.value;
+    tokens.push_back({.id = static_cast<int32_t>(*id->to_int64()),
+                      .content = token.at("content").as_string(),
+                      .single_word = zinc::train::flag(token, "single_word", false),
+                      .strip_left = zinc::train::flag(token, "lstrip", false),
+                      .strip_right = zinc::train::flag(token, "rstrip", false),
+                      .special = zinc::train::flag(token, "special", true)});
+  }
+}
+
+// What stands around a text, and which tokens are on top of the model, follows from the class that
+// the settings name.
+std::unique_ptr<Tokenizer> load_pieces(const std::string& path) {
+  // THUDM's tokenization_chatglm.py: these follow the model's own pieces in this order.
+  static constexpr std::string_view kChatGlm[] = {"[MASK]",   "[gMASK]",       "[sMASK]",
+                                                  "sop",      "eop",           "<|system|>",
+                                                  "<|user|>", "<|assistant|>", "<|observation|>"};
+  constexpr int64_t kMaxExtraIds = 10'000;
+  const Settings settings(parent_folder(path));
+  PieceTokenizer::Parts parts{.name = path, .model = load_piece_model(path)};
+  const int32_t size = parts.model->size(), begin = parts.model->begin_id(),
+                end = parts.model->end_id();
+  const json::Value* kind = settings.find("tokenizer_class");
+  const std::string name = kind == nullptr ? std::string() : kind->as_string();
+  std::vector<AddedToken> tokens;
+  append_listed_tokens(settings, tokens);
+  const std::string extra = parent_folder(path) + "/added_tokens.json";
+  if (file_exists(extra)) {
+    const json::Value root = read_json(extra);
+    for (const json::Member& member : root.as_object()) {
+      tokens.push_back({.id = static_cast<int32_t>(member.value.as_int64(0, kMaxVocabulary - 1)),
+                        .content = member.key,
+                        .special = true});
+    }
+  }
+  if (name.starts_with("ChatGLM")) {
+    int32_t id = size;
+    for (const std::string_view token : kChatGlm) {
+      tokens.push_back({.id = id++, .content = std::string(token), .special = true});
+    }
+    parts.post_processor = PostProcessor::around({size + 1, size + 3}, {});  // [gMASK] sop
+  } else if (name.starts_with("T5")) {
+    const json::Value* count = settings.find("extra_ids");
+    const int64_t extra_ids = count == nullptr ? 100 : count->as_int64(0, kMaxExtraIds);
+    for (int64_t i = 0; i < extra_ids; ++i) {
+      tokens.push_back({.id = static_cast<int32_t>(size + extra_ids - 1 - i),
+                        .content = concat("<extra_id_", i, '>'),
+                        .special = true});
+    }
+    if (end >= 0) parts.post_processor = PostProcessor::around({}, {end});
+  } else {
+    std::vector<int32_t> before, behind;
+    if (begin >= 0 && settings.flag("add_bos_token", true)) before.push_back(begin);
+    if (end >= 0 && settings.flag("add_eos_token", false)) behind.push_back(end);
+    parts.post_processor = PostProcessor::around(before, behind);
+  }
+  // The same token may be named in several files.
+  std::vector<AddedToken> distinct;
+  for (AddedToken& token : tokens) {
+    bool known = token.content.empty();
+    for (const AddedToken& other : distinct) {
+      if (other.id == token.id && other.content != token.content) {
+        throw DataError(concat(path, ": token id ", token.id, " is '", other.content, "' and '",
+                               token.content, "'"));
+      }
+      known = known || other.id == token.id;
+    }
+    if (!known) distinct.push_back(std::move(token));
+  }
+  parts.added_tokens = std::move(distinct);
+  if (end >= 0) parts.end_of_text = end;
+  return std::make_unique<PieceTokenizer>(std::move(parts));
+}
+
 std::unique_ptr<Tokenizer> load_json(const std::string& path) {
   const Settings settings(parent_folder(path));
   std::optional<std::string> end = settings.token("eos_token");
@@ -212,6 +295,8 @@ std::string main_file(const std::string& folder) {
   if (there("tokenizer.json")) return folder + "/tokenizer.json";
   if (there("vocab.json") && there("merges.txt")) return folder + "/vocab.json";
   if (there("vocab.txt")) return folder + "/vocab.txt";
+  if (there("spiece.model")) return folder + "/spiece.model";
+  if (there("tokenizer.model")) return folder + "/tokenizer.model";
   return {};
 }
 
@@ -229,7 +314,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
     if (!file.empty()) return load_tokenizer(file);
     throw DataError(concat(path,
                            ": holds no tokenizer: none of tokenizer.json, vocab.json with "
-                           "merges.txt, vocab.txt"));
+                           "merges.txt, vocab.txt, spiece.model, tokenizer.model"));
   }
   const std::string name = file_name(path);
   if (name == "vocab.json" || name == "merges.txt") {
@@ -237,6 +322,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
     return load_byte_level(folder + "/vocab.json", folder + "/merges.txt");
   }
   if (name.ends_with(".txt")) return load_wordpiece(path);
+  if (name.ends_with(".model")) return load_pieces(path);
   return load_json(path);
 }
 

@@ -19,7 +19,8 @@ bool has_tokenizer(const std::string& folder);
 
 // `path`: a folder, a tokenizer.json, a vocab.json beside its merges.txt, a vocab.txt, or a
 // sentencepiece model (spiece.model, tokenizer.model). Of a folder the first of these in this
-// order. tokenizer_config.json and special_tokens_map.json beside it say which token ends a text.
+// order. tokenizer_config.json and special_tokens_map.json beside it say which token ends a text,
+// and for sentencepiece which tokens are on top: T5's <extra_id_..>, ChatGLM's, listed ones.
 // DataError where there is none, or as the readers of the formats say.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
 
