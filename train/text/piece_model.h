@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,8 @@ class PieceModel {
   virtual int32_t begin_id() const = 0;
   virtual int32_t end_id() const = 0;
   virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
+  // Pieces below size(). How many spaces go from the front is the model's setting.
+  virtual std::string decode(std::span<const int32_t> pieces) const = 0;
 };
 
 // DataError where the file is no model.

@@ -37,6 +37,13 @@ class SentencePieceModel final : public PieceModel {
     if (!status.ok()) throw DataError(concat(path_, ": ", status.ToString()));
     ids.insert(ids.end(), pieces.begin(), pieces.end());
   }
+  std::string decode(std::span<const int32_t> pieces) const override {
+    std::string text;
+    const sentencepiece::util::Status status =
+        processor_.Decode(std::vector<int>(pieces.begin(), pieces.end()), &text);
+    if (!status.ok()) throw DataError(concat(path_, ": ", status.ToString()));
+    return text;
+  }
 
  private:
   std::string path_;

@@ -75,15 +75,21 @@ void PieceTokenizer::append_bytes(int32_t token, bool first, std::string& out) c
 }
 
 std::string PieceTokenizer::decode(std::span<const int32_t> tokens) const {
-  std::string bytes;
-  // Control tokens before the text do not make its first token another one.
-  bool first = true;
-  for (const int32_t token : tokens) {
-    append_bytes(token, first, bytes);
-    first = first && bytes.empty() && token < parts_.model->size() &&
-            parts_.model->kind(token) == PieceKind::control;
+  std::string text;
+  for (size_t at = 0; at < tokens.size();) {
+    const auto is_piece = [&](int32_t token) {
+      return token >= 0 && token < parts_.model->size() && added_.find(token) == nullptr;
+    };
+    size_t end = at;
+    while (end < tokens.size() && is_piece(tokens[end])) ++end;
+    if (end > at) {
+      text += parts_.model->decode(tokens.subspan(at, end - at));
+      at = end;
+    } else {
+      append_bytes(tokens[at++], false, text);
+    }
   }
-  return replace_invalid_utf8(bytes);
+  return replace_invalid_utf8(text);
 }
 
 }  // namespace zinc::train

@@ -33,6 +33,7 @@ class PieceTokenizer final : public Tokenizer {
   std::vector<int32_t> encode(std::string_view text) const override;
   std::vector<int32_t> encode_with_specials(std::string_view text) const override;
   void append_bytes(int32_t token, bool first, std::string& out) const override;
+  // The pieces between added tokens are decoded part by part, too.
   std::string decode(std::span<const int32_t> tokens) const override;
   std::optional<int32_t> end_of_text() const override { return parts_.end_of_text; }
 
