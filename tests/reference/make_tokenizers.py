@@ -198,8 +198,17 @@ def main(files):
     model = sentencepiece.SentencePieceProcessor(model_file=FOLDER + "/spiece.model")
     ids = [model.encode(x) for x in TEXTS]
     results["spiece"] = {"ids": ids, "decoded": [model.decode(i) for i in ids]}
+    # What tests/train/bpe_trainer_test.cpp learns from the texts.
+    t = Tokenizer(models.BPE())
+    t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    t.train_from_iterator(TEXTS, trainers.BpeTrainer(
+        vocab_size=330, special_tokens=["<|endoftext|>"], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    model = json.loads(t.to_str())["model"]
+    results["trained"] = {"vocab": model["vocab"], "merges": model["merges"]}
     with open(FOLDER + "/expected.json", "w", encoding="utf-8") as f:
         json.dump(results, f, ensure_ascii=True, separators=(",", ":"))
 
 
-main(sys.argv[1:])
+if __name__ == "__main__":
+    main(sys.argv[1:])
