@@ -26,5 +26,6 @@ void add_plan_command(CLI::App& app, Action& action);
 void add_trace_command(CLI::App& app, Action& action);
 void add_launch_command(CLI::App& app, Action& action);
 void add_bench_command(CLI::App& app, Action& action);
+void add_tokenize_command(CLI::App& app, Action& action);
 
 }  // namespace zinc::apps
