@@ -284,7 +284,7 @@ void add_tokenize_command(CLI::App& app, Action& action) {
           "bpe (default): on bytes, as GPT-2; unigram, sentencepiece-bpe: by sentencepiece")
       ->check(CLI::IsMember({"bpe", "unigram", "sentencepiece-bpe"}));
   verb->add_option("--vocabulary", options->vocabulary, "Tokens, special ones included (8192)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 22));
   verb->add_option("--pattern", options->pattern,
                    "bpe: gpt2 (default), llama3, qwen2 or a regular expression that cuts text");
   verb->add_option("--special", options->specials,

@@ -68,7 +68,7 @@ def llama3(files):
     root = json.loads(t.to_str())
     root["model"]["ignore_merges"] = True
     root["model"]["merges"] = [" ".join(merge) for merge in root["model"]["merges"]]
-    root["model"]["vocab"]["Ġtheirs"] = len(root["model"]["vocab"])  # a token that no merge makes
+    root["model"]["vocab"]["Ġ" + "z" * 9] = len(root["model"]["vocab"])  # that no merge makes
     for token in root["added_tokens"]:
         token["id"] += 1
     root["post_processor"]["processors"][1]["special_tokens"][begin]["ids"] = [

@@ -14,7 +14,7 @@
 namespace zinc::train {
 
 // Token ids of a file lie below it, so that a number in a file cannot ask for all memory.
-inline constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
+inline constexpr int64_t kMaxVocabulary = int64_t{1} << 22;
 
 class Vocabulary {
  public:
