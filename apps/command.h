@@ -2,8 +2,8 @@
 //
 // Each verb has a file of its own that adds a subcommand with its options to the parser. When that
 // subcommand is chosen, parsing stores the work to do in `action`; main runs it and turns what it
-// throws into a message and an exit code. Several of these files are compiled as one: names of their
-// own, such as of their arguments, differ.
+// throws into a message and an exit code. Several of these files are compiled as one: names of
+// their own, such as of their arguments, differ.
 #pragma once
 
 #include <cstdint>
@@ -30,5 +30,6 @@ void add_plan_command(CLI::App& app, Action& action);
 void add_trace_command(CLI::App& app, Action& action);
 void add_launch_command(CLI::App& app, Action& action);
 void add_bench_command(CLI::App& app, Action& action);
+void add_tokenize_command(CLI::App& app, Action& action);
 
 }  // namespace zinc::apps

@@ -14,13 +14,14 @@
 #include "train/cached_logits.h"
 #include "train/generate.h"
 #include "train/model.h"
-#include "train/text/tokenizer.h"
+#include "train/text/tokenizer_folder.h"
 
 namespace zinc::apps {
 namespace {
 
 struct GenerateArguments {
   std::string model;
+  std::string tokenizer;
   std::string prompt = "\n";
   train::GenerateOptions generate{};
   int stop_token = -1;
@@ -28,6 +29,20 @@ struct GenerateArguments {
   std::string device = "cpu";
   int num_threads = 0;
 };
+
+// --tokenizer, the one in the model's folder, or bytes.
+std::unique_ptr<train::Tokenizer> tokenizer_of(const GenerateArguments& options,
+                                               int64_t vocabulary) {
+  if (!options.tokenizer.empty()) return train::load_tokenizer(options.tokenizer);
+  if (train::has_tokenizer(options.model)) return train::load_tokenizer(options.model);
+  auto bytes = std::make_unique<train::ByteTokenizer>();
+  if (vocabulary != bytes->vocabulary_size()) {
+    throw DataError(concat("'", options.model, "' has a vocabulary of ", vocabulary,
+                           " and no tokenizer: give one by --tokenizer (a model of bytes has a "
+                           "vocabulary of 256)"));
+  }
+  return bytes;
+}
 
 int generate(const GenerateArguments& options) {
   const std::optional<DType> dtype = parse_dtype(options.dtype);
@@ -42,13 +57,8 @@ int generate(const GenerateArguments& options) {
   const ContextScope scope(context);
   const train::ModelConfigFile config = train::read_model_config(options.model);
   const std::unique_ptr<nn::Model> model = train::make_model(config.config);
-  const train::ByteTokenizer tokenizer;
-  if (model->vocab_size() != tokenizer.vocabulary_size()) {
-    throw DataError(concat("'", options.model, "' has a vocabulary of ", model->vocab_size(),
-                           "; text can be generated from byte models (vocabulary 256) only, until "
-                           "tokenizers are read"));
-  }
-  const std::vector<int32_t> prompt = tokenizer.encode(options.prompt);
+  const std::unique_ptr<train::Tokenizer> tokenizer = tokenizer_of(options, model->vocab_size());
+  const std::vector<int32_t> prompt = tokenizer->encode_with_specials(options.prompt);
   if (prompt.empty()) throw ConfigError("--prompt must not be empty");
   train::require_in_vocabulary("the prompt", prompt, model->vocab_size());
   model->set_dtype(*dtype);
@@ -61,9 +71,10 @@ int generate(const GenerateArguments& options) {
                              model->max_sequence(), " positions"));
   }
   if (settings.context == 0) settings.context = model->max_sequence();
+  settings.stop_token = tokenizer->end_of_text();
   if (options.stop_token >= 0) settings.stop_token = options.stop_token;
   const autograd::NoGrad no_grad;
-  train::StreamingDecoder decoder(tokenizer);
+  train::StreamingDecoder decoder(*tokenizer, true);
   const auto show = [](const std::string& text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
@@ -83,6 +94,8 @@ void add_generate_command(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("generate", "Write text with trained weights");
   verb->add_option("--model", options->model, "Folder with config.json and safetensors")
       ->required();
+  verb->add_option("--tokenizer", options->tokenizer,
+                   "Folder or file of the tokenizer (default: that of the model's folder)");
   verb->add_option("--prompt", options->prompt, "Text to go on from (default: a line break)");
   verb->add_option("--tokens", options->generate.max_tokens, "New tokens (default 256)")
       ->check(CLI::NonNegativeNumber);
@@ -96,7 +109,8 @@ void add_generate_command(CLI::App& app, Action& action) {
   verb->add_option("--top-p", options->generate.sampling.top_p,
                    "Only the most likely tokens of this total probability (default 1)");
   verb->add_option("--seed", options->generate.seed, "Same seed, same text (default 0)");
-  verb->add_option("--stop-token", options->stop_token, "A token that ends the text");
+  verb->add_option("--stop-token", options->stop_token,
+                   "A token that ends the text (default: the tokenizer's)");
   verb->add_option("--dtype", options->dtype, "f32 (default), bf16 or f16");
   verb->add_option("--device", options->device, "cpu (default), cuda or cuda:<i>");
   verb->add_option("--threads", options->num_threads, "0: all cores (default)");

@@ -19,6 +19,7 @@
 #include "apps/exit_codes.h"
 #include "apps/run_forecast.h"
 #include "apps/run_output.h"
+#include "apps/run_tokenizer.h"
 #include "apps/stop_signal.h"
 #include "apps/swap_preflight.h"
 #include "comm/device_collectives.h"
@@ -53,6 +54,7 @@ struct TrainArguments {
   std::vector<std::string> validation;
   std::string out;
   std::string init;
+  std::string tokenizer;
   std::string device = "cpu";
   std::string comm = "auto";
   std::string dtype;
@@ -73,6 +75,7 @@ struct TrainArguments {
 // What a run is made of, in the order in which it is made.
 struct Job {
   train::ModelConfigFile model;
+  RunTokenizer tokenizer;
   train::TokenSequence tokens;
   bool vocabulary_replaced = false;
   train::Config config;
@@ -81,30 +84,20 @@ struct Job {
   std::unique_ptr<train::TokenWindows> validation_data;
 };
 
-// Until there are tokenizers, text is bytes: as token ids of another vocabulary they mean nothing.
-void require_bytes_as_tokens(const std::string& flag, const train::TokenSequence& tokens,
-                             int64_t vocabulary) {
-  if (!tokens.is_text() || vocabulary == tokens.vocabulary_size()) return;
-  throw DataError(
-      fmt::format("{} {}: text is read as bytes, the tokens of a vocabulary of {}, but the model "
-                  "has one of {}; "
-                  "give .bin files (llm.c or nanoGPT) that its own tokenizer made",
-                  flag, tokens.describe(), tokens.vocabulary_size(), vocabulary));
-}
-
 Job prepare(const TrainArguments& options, int64_t world_size) {
   Job job;
   const std::string model = options.model.empty() ? options.init : options.model;
   if (model.empty()) throw ConfigError("--model (or --init) must name a model");
   job.model = train::find_model_config(model);
-  job.tokens = train::TokenSequence::open(options.data);
-  // Text is read as bytes: a preset's vocabulary is replaced. Trained weights keep theirs.
+  job.tokenizer = find_tokenizer(options.tokenizer, options.init);
+  job.tokens = job.tokenizer.open(options.data);
+  // A preset's vocabulary becomes that of the text's tokens. Trained weights keep theirs.
   if (job.tokens.is_text() && options.init.empty() &&
       train::vocabulary_size(job.model.config) != job.tokens.vocabulary_size()) {
     train::set_vocabulary_size(job.model.config, job.tokens.vocabulary_size());
     job.vocabulary_replaced = true;
   }
-  require_bytes_as_tokens("--data", job.tokens, train::vocabulary_size(job.model.config));
+  require_own_tokens(job.tokenizer, "--data", job.tokens, train::vocabulary_size(job.model.config));
   const int64_t longest = train::max_positions(job.model.config);
   job.seq = options.seq > 0 ? options.seq : std::min(longest, kDefaultSequence);
   if (job.seq > longest) {
@@ -138,8 +131,8 @@ void open_data(Job& job, const TrainArguments& options) {
   if (options.validation.empty()) {
     std::tie(training, validation) = job.tokens.split_tail(kValidationFraction);
   } else {
-    validation = train::TokenSequence::open(options.validation);
-    require_bytes_as_tokens("--validation", validation, vocabulary);
+    validation = job.tokenizer.open(options.validation);
+    require_own_tokens(job.tokenizer, "--validation", validation, vocabulary);
   }
   job.train_data = std::make_unique<train::TokenWindows>(
       training, train::TokenWindowsOptions{.seq_len = job.seq, .vocabulary_size = vocabulary});
@@ -181,6 +174,7 @@ void show_head(Console& console, const Job& job, const TrainArguments& options, 
                     options.model, train::format_count(static_cast<double>(model.num_parameters())),
                     model.vocab_size())},
        {"data", job.train_data->describe()},
+       {"tokenizer", job.tokenizer.describe()},
        {"batch", fmt::format("{} x {} tokens x {} accumulated x {} ranks = {} tokens per step",
                              engine.batch.micro_batch, job.seq, engine.batch.accumulation,
                              world.size(), engine.batch.global_batch(world.size()) * job.seq)},
@@ -199,9 +193,8 @@ void show_head(Console& console, const Job& job, const TrainArguments& options, 
   if (world.context().device().is_cuda()) {
     console.line("attention: " + kernels::attention_outlook(engine.precision.dtype));
   }
-  if (job.vocabulary_replaced) {
-    console.line("note: text is read as bytes, so the model's vocabulary is replaced by 256");
-  }
+  const std::string note = job.tokenizer.note(job.vocabulary_replaced, model.vocab_size());
+  if (!note.empty()) console.line(note);
   const int64_t positions = train::max_positions(job.model.config);
   if (options.init.empty() && job.seq < positions && train::learns_positions(job.model.config)) {
     console.line(fmt::format(
@@ -226,20 +219,22 @@ struct SampleStopped {};
 // `context` tokens at most: it may know nothing of longer text. A courtesy: what goes wrong with it
 // is said, and changes nothing.
 void show_sample(Console& console, zero::Engine& engine, const TrainArguments& options,
-                 uint64_t seed, int64_t context, const std::atomic<bool>& stop) {
-  const train::ByteTokenizer tokenizer;
-  if (engine.model().vocab_size() != tokenizer.vocabulary_size()) return;
+                 const Job& job, const std::atomic<bool>& stop) {
+  const train::ByteTokenizer bytes;
+  const train::Tokenizer& tokenizer = job.tokenizer.tokenizer ? *job.tokenizer.tokenizer : bytes;
+  if (&tokenizer == &bytes && engine.model().vocab_size() != bytes.vocabulary_size()) return;
   const auto next_logits = [&](const Tensor& ids) {
     if (zero::any_rank(engine.world(), stop)) throw SampleStopped{};
     return engine.next_logits(ids);
   };
   try {
     const std::vector<int32_t> tokens =
-        train::generate(next_logits, tokenizer.encode(options.sample_prompt),
+        train::generate(next_logits, tokenizer.encode_with_specials(options.sample_prompt),
                         {.max_tokens = kSampleTokens,
                          .sampling = {.temperature = 0.8, .top_k = 40},
-                         .seed = seed,
-                         .context = context});
+                         .seed = job.config.seed,
+                         .stop_token = tokenizer.end_of_text(),
+                         .context = job.seq});
     console.line("sample:\n---\n" + tokenizer.decode(tokens) + "\n---");
   } catch (const SampleStopped&) {
     console.line("note: no sample: stopped by a signal");
@@ -323,7 +318,7 @@ void require_same_job(comm::World& world, const Job& job, const TrainArguments& 
              options.save_every, ' ', options.allow_nan, ' ', options.init.empty());
   uint64_t data = hash_of_data(job.tokens);
   if (!options.validation.empty()) {
-    data ^= 31 * hash_of_data(train::TokenSequence::open(options.validation));
+    data ^= 31 * hash_of_data(job.tokenizer.open(options.validation));
   }
   zero::require_agreement(
       world,
@@ -452,7 +447,9 @@ int train_on(comm::World& world, Job& job, const TrainArguments& options) {
     const bool replaces = name == "best";
     together([&] {
       train::save_model(engine, job.model, options.out + "/" + name,
-                        {.replace = replaces, .allow_damaged = options.allow_nan && !replaces});
+                        {.replace = replaces,
+                         .allow_damaged = options.allow_nan && !replaces,
+                         .tokenizer_folder = job.tokenizer.folder});
     });
     saved = name;
   };
@@ -479,7 +476,7 @@ int train_on(comm::World& world, Job& job, const TrainArguments& options) {
   }
   if (trace) close_trace(world, trace);
   if (!result.stopped && !result.evaluation_stopped) {
-    show_sample(console, engine, options, job.config.seed, job.seq, stop);
+    show_sample(console, engine, options, job, stop);
   }
   console.line(fmt::format(
       "{} steps, {} tokens in {}{}; weights in {}/final", result.steps,
@@ -551,6 +548,9 @@ void add_train_command(CLI::App& app, Action& action) {
   };
   verb->add_option("--out", options->out, "Folder of the run")->required()->check(not_empty);
   verb->add_option("--init", options->init, "Hugging Face folder with the first weights");
+  verb->add_option("--tokenizer", options->tokenizer,
+                   "Folder or file of the tokenizer for text, copied to what is saved (default: "
+                   "that of --init, else bytes)");
   verb->add_option("--batch", flags.micro_batch, "Sequences per rank and micro-step");
   verb->add_option("--seq", options->seq, "Tokens per sequence")->check(at_least_one());
   verb->add_option("--grad-accum", flags.accumulation, "Micro-steps per optimizer step");

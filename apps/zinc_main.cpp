@@ -71,6 +71,7 @@ int run(int argc, char** argv) {
   add_trace_command(app, action);
   add_launch_command(app, action);
   add_bench_command(app, action);
+  add_tokenize_command(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& done) {

@@ -32,7 +32,7 @@ macro(_zinc_optional name label found version package)
   endif()
 endmacro()
 
-foreach(name IN ITEMS CUDA CUBLASLT CUDNN NCCL MPI ONEDNN AIO PCRE2)
+foreach(name IN ITEMS CUDA CUBLASLT CUDNN NCCL MPI ONEDNN AIO PCRE2 UTF8PROC SENTENCEPIECE)
   set(ZINC_${name} AUTO CACHE STRING "Use ${name}: AUTO, ON or OFF")
   set_property(CACHE ZINC_${name} PROPERTY STRINGS AUTO ON OFF)
   string(TOUPPER "${ZINC_${name}}" ZINC_${name})
@@ -84,5 +84,18 @@ if(NOT ZINC_PCRE2 STREQUAL "OFF")
   find_package(Pcre2 MODULE QUIET)
 endif()
 _zinc_optional(PCRE2 PCRE2 Pcre2_FOUND "${Pcre2_VERSION}" libpcre2-dev)
+
+set(Utf8proc_FOUND FALSE)
+if(NOT ZINC_UTF8PROC STREQUAL "OFF")
+  find_package(Utf8proc MODULE QUIET)
+endif()
+_zinc_optional(UTF8PROC utf8proc Utf8proc_FOUND "${Utf8proc_VERSION}" libutf8proc-dev)
+
+set(SentencePiece_FOUND FALSE)
+if(NOT ZINC_SENTENCEPIECE STREQUAL "OFF")
+  find_package(SentencePiece MODULE QUIET)
+endif()
+_zinc_optional(SENTENCEPIECE sentencepiece SentencePiece_FOUND "${SentencePiece_VERSION}"
+               libsentencepiece-dev)
 
 include(Cuda)

@@ -39,5 +39,7 @@ install(
   FILES "${PROJECT_BINARY_DIR}/zincConfig.cmake" "${PROJECT_BINARY_DIR}/zincConfigVersion.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/FindOneDNN.cmake" "${CMAKE_CURRENT_LIST_DIR}/FindLibAio.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/FindPcre2.cmake"
+        "${CMAKE_CURRENT_LIST_DIR}/FindUtf8proc.cmake"
+        "${CMAKE_CURRENT_LIST_DIR}/FindSentencePiece.cmake"
   DESTINATION "${config_folder}")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")

@@ -95,6 +95,7 @@ void save_model(zero::Engine& engine, const ModelConfigFile& config, const std::
                    ModelFolderOptions{.replace = options.replace,
                                       .max_shard_bytes = options.max_shard_bytes,
                                       .original_config = config.original,
+                                      .tokenizer_folder = options.tokenizer_folder,
                                       .shared = true});
   });
   const std::string path = zero::share_text(world, writer ? writer->path() : std::string());

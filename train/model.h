@@ -33,6 +33,8 @@ struct SaveOptions {
   bool replace = false;  // an existing folder of that name
   int64_t max_shard_bytes = kDefaultShardBytes;
   bool allow_damaged = false;  // weights with NaN or infinities
+  // A folder whose tokenizer files are copied; empty: none.
+  std::string tokenizer_folder{};
 };
 
 // Writes the engine's weights, in the model's dtype, and config.json as a folder that transformers

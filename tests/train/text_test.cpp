@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "tests/train/scratch_folder.h"
 #include "train/text/tokenizer.h"
-#include "train/text/utf8.h"
+#include "train/text/unicode/utf8.h"
 
 namespace zinc::train {
 namespace text_test {
@@ -88,7 +88,9 @@ TEST(ByteTokenizer, EveryByte_IsItsToken) {
   ASSERT_EQ(tokens.size(), 256U);
   for (int32_t i = 0; i < 256; ++i) {
     EXPECT_EQ(tokens[static_cast<size_t>(i)], i);
-    EXPECT_EQ(tokenizer.bytes_of(i), std::string(1, static_cast<char>(i)));
+    std::string bytes;
+    tokenizer.append_bytes(i, false, bytes);
+    EXPECT_EQ(bytes, std::string(1, static_cast<char>(i)));
   }
   EXPECT_EQ(tokenizer.vocabulary_size(), 256);
 }
@@ -102,10 +104,11 @@ TEST(ByteTokenizer, Decode_InvertsEncodeAndShowsBrokenCharacters) {
 }
 
 TEST(ByteTokenizer, TokenOutsideTheVocabulary_IsADataError) {
+  std::string bytes;
   const ByteTokenizer tokenizer;
-  EXPECT_EQ(message_of<DataError>([&] { tokenizer.bytes_of(256); }),
+  EXPECT_EQ(message_of<DataError>([&] { tokenizer.append_bytes(256, false, bytes); }),
             "decode: token 256 at position 0 is outside the vocabulary of 256 tokens");
-  EXPECT_NE(message_of<DataError>([&] { tokenizer.bytes_of(-1); }), "(no error)");
+  EXPECT_NE(message_of<DataError>([&] { tokenizer.append_bytes(-1, false, bytes); }), "(no error)");
 }
 
 TEST(StreamingDecoder, ShowsACharacterWhenItIsComplete) {

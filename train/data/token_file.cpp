@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "core/error.h"
-#include "train/text/utf8.h"
+#include "train/text/unicode/utf8.h"
 
 namespace zinc::train {
 namespace {
@@ -120,17 +120,25 @@ TokenFile::TokenFile(MappedFile map, TokenFormat format, int64_t data_begin, int
       format_(format),
       data_begin_(data_begin),
       bytes_per_token_(bytes_per_token),
-      num_tokens_((map_.size() - data_begin) / bytes_per_token) {
+      num_tokens_((map_.size() - data_begin) / bytes_per_token),
+      vocabulary_size_(format == TokenFormat::text ? 256 : 0) {
   if (num_tokens_ == 0) throw DataError(concat(map_.path(), ": holds no tokens"));
 }
 
-TokenFile TokenFile::open(const std::string& path, TokenFormat format) {
+TokenFile TokenFile::open(const std::string& path, TokenFormat format, const Tokenizer* tokenizer) {
   MappedFile map = MappedFile::open(path);
   if (map.size() == 0) throw DataError(concat(path, ": is empty"));
   if (format == TokenFormat::automatic) format = detect(map);
   if (format == TokenFormat::text) {
     check_text(map);
-    return TokenFile(std::move(map), format, 0, 1);
+    TokenFile file(std::move(map), format, 0, 1);
+    if (tokenizer == nullptr) return file;
+    const std::span<const std::byte> bytes = file.map_.bytes();
+    file.encoded_ = tokenizer->encode({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    file.num_tokens_ = static_cast<int64_t>(file.encoded_.size());
+    file.vocabulary_size_ = tokenizer->vocabulary_size();
+    if (file.num_tokens_ == 0) throw DataError(concat(path, ": holds no tokens"));
+    return file;
   }
   if (format == TokenFormat::llmc) {
     const int width = check_llmc_header(map);
@@ -148,6 +156,13 @@ void TokenFile::append_to(std::vector<int32_t>& out, int64_t begin, int64_t end,
                           int64_t vocabulary_size) const {
   require(0 <= begin && begin <= end && end <= num_tokens_, "token file: range [", begin, ", ", end,
           ") of ", num_tokens_, " tokens");
+  if (!encoded_.empty()) {
+    const auto tokens =
+        std::span(encoded_).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+    if (vocabulary_size > 0) require_in_vocabulary(path(), tokens, vocabulary_size);
+    out.insert(out.end(), tokens.begin(), tokens.end());
+    return;
+  }
   map_.require_unchanged();
   const size_t first = out.size();
   const auto count = static_cast<size_t>(end - begin);

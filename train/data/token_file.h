@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "train/files/input_file.h"
+#include "train/text/tokenizer.h"
 
 namespace zinc::train {
 
@@ -15,7 +16,8 @@ namespace zinc::train {
 enum class TokenFormat : uint8_t {
   // Decided by the rules of TokenFile::open.
   automatic,
-  // UTF-8 text, one token per byte, vocabulary 256. The whole file is checked at opening.
+  // UTF-8 text: the tokens of a tokenizer, kept in memory; without one a token per byte, vocabulary
+  // 256. The whole file is checked at opening.
   text,
   // llm.c: 256 little-endian int32: magic, version, number of tokens, zeros; then the tokens. Magic
   // 20240520, version 1: uint16. Magic 20240801, version 7: uint32 (Llama 3).
@@ -33,13 +35,15 @@ class TokenFile {
   // magic numbers, else nanoGPT; every other name is text. A file with a magic number of llm.c that
   // is not a token file (evaluation set, weights, tokenizer), or whose header is wrong, is refused,
   // never read as something else.
-  static TokenFile open(const std::string& path, TokenFormat format = TokenFormat::automatic);
+  // `tokenizer` may be null.
+  static TokenFile open(const std::string& path, TokenFormat format = TokenFormat::automatic,
+                        const Tokenizer* tokenizer = nullptr);
 
   const std::string& path() const { return map_.path(); }
   TokenFormat format() const { return format_; }
   int64_t num_tokens() const { return num_tokens_; }  // at least 1
-  // 256 for text; 0 where the file does not say.
-  int64_t vocabulary_size() const { return format_ == TokenFormat::text ? 256 : 0; }
+  // The tokenizer's for text, 256 without one; 0 where the file does not say.
+  int64_t vocabulary_size() const { return vocabulary_size_; }
   // Appends tokens [begin, end). A token that is not below `vocabulary_size` (0: anything that fits
   // int32) is a DataError with its byte offset.
   void append_to(std::vector<int32_t>& out, int64_t begin, int64_t end,
@@ -53,6 +57,8 @@ class TokenFile {
   int64_t data_begin_;  // byte offset of the first token
   int bytes_per_token_;
   int64_t num_tokens_;
+  int64_t vocabulary_size_;
+  std::vector<int32_t> encoded_;  // the tokens, where a tokenizer made them
 };
 
 }  // namespace zinc::train

@@ -7,11 +7,12 @@
 
 namespace zinc::train {
 
-TokenSequence TokenSequence::open(const std::vector<std::string>& paths, TokenFormat format) {
+TokenSequence TokenSequence::open(const std::vector<std::string>& paths, TokenFormat format,
+                                  const Tokenizer* tokenizer) {
   if (paths.empty()) throw DataError("no data files were given");
   TokenSequence sequence;
   for (const std::string& path : paths) {
-    auto file = std::make_shared<const TokenFile>(TokenFile::open(path, format));
+    auto file = std::make_shared<const TokenFile>(TokenFile::open(path, format, tokenizer));
     const TokenFile& first = sequence.parts_.empty() ? *file : *sequence.parts_.front().file;
     if (file->vocabulary_size() != first.vocabulary_size()) {
       throw DataError(concat("text and token files cannot be mixed: ", first.path(), " is ",

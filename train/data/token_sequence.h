@@ -25,12 +25,14 @@ class TokenSequence {
   // Opens all files. DataError where there is none, where text and token files are mixed (their
   // vocabularies differ), or as TokenFile::open says.
   static TokenSequence open(const std::vector<std::string>& paths,
-                            TokenFormat format = TokenFormat::automatic);
+                            TokenFormat format = TokenFormat::automatic,
+                            const Tokenizer* tokenizer = nullptr);
 
   const std::vector<Part>& parts() const { return parts_; }
   int64_t num_tokens() const;
-  int64_t vocabulary_size() const;  // 256 for text; 0 where the files do not say
-  bool is_text() const { return vocabulary_size() == 256; }
+  // Of text the tokenizer's, 256 without one; 0 where the files do not say.
+  int64_t vocabulary_size() const;
+  bool is_text() const { return vocabulary_size() > 0; }
 
   // Cuts the last round(fraction * num_tokens()) tokens off: {the rest, the tail}. The cut goes
   // through a file where it has to. 0 < fraction < 1, and both sides get at least one token

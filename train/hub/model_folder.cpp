@@ -1,24 +1,22 @@
 #include "train/hub/model_folder.h"
 
-#include <array>
-
 #include "core/error.h"
 #include "train/files/input_file.h"
+#include "train/text/tokenizer_folder.h"
 
 namespace zinc::train {
 namespace {
 
-constexpr std::array<std::string_view, 7> kTokenizerFiles = {
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json",
-    "merges.txt",     "tokenizer.model",       "generation_config.json"};
 constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;
 
 void copy_tokenizer(const std::string& from, const std::string& to) {
-  for (const std::string_view name : kTokenizerFiles) {
+  const auto copy = [&](std::string_view name) {
     const std::string source = concat(from, '/', name);
-    if (!file_exists(source)) continue;
+    if (!file_exists(source)) return;
     write_file_atomically(concat(to, '/', name), read_text_file(source, kMaxTokenizerBytes));
-  }
+  };
+  for (const std::string_view name : tokenizer_file_names()) copy(name);
+  copy("generation_config.json");
 }
 
 }  // namespace

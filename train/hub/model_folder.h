@@ -20,8 +20,8 @@ struct ModelFolderOptions {
   int64_t max_shard_bytes = kDefaultShardBytes;
   // The config.json that the model came from: what zinc does not know of it is kept.
   json::Value original_config{};
-  // A folder whose tokenizer files (tokenizer.json, tokenizer_config.json, special_tokens_map.json,
-  // vocab.json, merges.txt, tokenizer.model, generation_config.json) are copied; empty: none.
+  // A folder whose tokenizer files (tokenizer_file_names()) and generation_config.json are copied
+  // byte for byte; empty: none.
   std::string tokenizer_folder{};
   bool shared = false;  // other processes join and write weights too
 };

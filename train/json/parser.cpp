@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "train/text/utf8.h"
+#include "train/text/unicode/utf8.h"
 
 namespace zinc::train::json {
 

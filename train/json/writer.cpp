@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "train/text/utf8.h"
+#include "train/text/unicode/utf8.h"
 
 namespace zinc::train::json {
 namespace {

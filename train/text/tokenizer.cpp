@@ -1,6 +1,6 @@
 #include "train/text/tokenizer.h"
 
-#include <array>
+#include <utility>
 
 #include "core/error.h"
 
@@ -8,8 +8,14 @@ namespace zinc::train {
 
 std::string Tokenizer::decode(std::span<const int32_t> tokens) const {
   std::string bytes;
-  for (const int32_t token : tokens) bytes += bytes_of(token);
+  for (size_t i = 0; i < tokens.size(); ++i) append_bytes(tokens[i], i == 0, bytes);
   return replace_invalid_utf8(bytes);
+}
+
+std::string StreamingDecoder::push(int32_t token) {
+  std::string bytes;
+  tokenizer_->append_bytes(token, std::exchange(first_, false), bytes);
+  return stream_.push(bytes);
 }
 
 std::vector<int32_t> ByteTokenizer::encode(std::string_view text) const {
@@ -19,14 +25,9 @@ std::vector<int32_t> ByteTokenizer::encode(std::string_view text) const {
   return tokens;
 }
 
-std::string_view ByteTokenizer::bytes_of(int32_t token) const {
-  static constexpr auto kBytes = [] {
-    std::array<char, 256> bytes{};
-    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i);
-    return bytes;
-  }();
+void ByteTokenizer::append_bytes(int32_t token, bool, std::string& out) const {
   require_in_vocabulary("decode", std::span(&token, 1), 256);
-  return {kBytes.data() + token, 1};
+  out += static_cast<char>(token);
 }
 
 void require_in_vocabulary(std::string_view what, std::span<const int32_t> tokens,

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "train/text/utf8.h"
+#include "train/text/unicode/utf8.h"
 
 namespace zinc::train {
 
@@ -17,27 +17,38 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  virtual std::string_view name() const = 0;    // "bytes"
+  virtual std::string_view name() const = 0;    // "bytes", or the file that it was read from
   virtual int64_t vocabulary_size() const = 0;  // every token is below it
+  // The tokens of a text and nothing around them. Bytes that are not UTF-8 count as U+FFFD (the
+  // byte tokenizer keeps them).
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
-  // The bytes that a token stands for: part of a character, or several. Throws DataError for a
-  // token outside the vocabulary. The view lives as long as the tokenizer.
-  virtual std::string_view bytes_of(int32_t token) const = 0;
-
+  // With the special tokens that the tokenizer puts around a text, as in <s> ... </s>.
+  virtual std::vector<int32_t> encode_with_specials(std::string_view text) const {
+    return encode(text);
+  }
+  // Appends the bytes that a token adds to a text: part of a character, or several. `first`: it is
+  // the first token of the text. Throws DataError for a token outside the vocabulary.
+  virtual void append_bytes(int32_t token, bool first, std::string& out) const = 0;
   // Well-formed UTF-8: what is not becomes U+FFFD. decode(encode(text)) == text for well-formed
-  // text.
-  std::string decode(std::span<const int32_t> tokens) const;
+  // text and a tokenizer of bytes.
+  virtual std::string decode(std::span<const int32_t> tokens) const;
+  // Ends a document, where the tokenizer names such a token.
+  virtual std::optional<int32_t> end_of_text() const { return std::nullopt; }
 };
 
 // Text as it is generated: shows characters as soon as they are complete.
 class StreamingDecoder {
  public:
-  explicit StreamingDecoder(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
-  std::string push(int32_t token) { return stream_.push(tokenizer_->bytes_of(token)); }
+  // With `goes_on` the tokens follow others, a prompt say, so that the first is not the first of
+  // the text.
+  explicit StreamingDecoder(const Tokenizer& tokenizer, bool goes_on = false)
+      : tokenizer_(&tokenizer), first_(!goes_on) {}
+  std::string push(int32_t token);
   std::string finish() { return stream_.finish(); }
 
  private:
   const Tokenizer* tokenizer_;
+  bool first_;
   Utf8Stream stream_;
 };
 
@@ -47,7 +58,7 @@ class ByteTokenizer final : public Tokenizer {
   std::string_view name() const override { return "bytes"; }
   int64_t vocabulary_size() const override { return 256; }
   std::vector<int32_t> encode(std::string_view text) const override;
-  std::string_view bytes_of(int32_t token) const override;
+  void append_bytes(int32_t token, bool first, std::string& out) const override;
 };
 
 // Throws DataError, naming `what` (as in "the prompt") and the first token that a model with this

@@ -1,4 +1,4 @@
-#include "train/text/utf8.h"
+#include "train/text/unicode/utf8.h"
 
 #include <cstring>
 #include <utility>
@@ -9,7 +9,7 @@ namespace {
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
 // What stands at the start of `text`.
-struct Piece {
+struct Utf8Part {
   size_t length;  // of the character, or of the maximal ill-formed part
   bool valid;
   bool cut_short;  // well-formed as far as it goes, but the text ends
@@ -31,7 +31,7 @@ LeadByte lead_byte(uint8_t byte) {
   return {0, 0, 0};
 }
 
-Piece next_piece(std::string_view text) {
+Utf8Part next_piece(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   if (byte(0) < 0x80) return {1, true, false};
   const LeadByte lead = lead_byte(byte(0));
@@ -60,7 +60,7 @@ size_t ascii_run(std::string_view text) {
 
 size_t utf8_character_length(std::string_view text) {
   if (text.empty()) return 0;
-  const Piece piece = next_piece(text);
+  const Utf8Part piece = next_piece(text);
   return piece.valid ? piece.length : 0;
 }
 
@@ -69,7 +69,7 @@ std::optional<int64_t> first_invalid_utf8(std::string_view text) {
   while (at < text.size()) {
     at += ascii_run(text.substr(at));
     if (at == text.size()) break;
-    const Piece piece = next_piece(text.substr(at));
+    const Utf8Part piece = next_piece(text.substr(at));
     if (!piece.valid) return static_cast<int64_t>(at);
     at += piece.length;
   }
@@ -93,7 +93,7 @@ std::string Utf8Stream::push(std::string_view bytes) {
   std::string text;
   text.reserve(all.size());
   while (!rest.empty()) {
-    const Piece piece = next_piece(rest);
+    const Utf8Part piece = next_piece(rest);
     if (piece.cut_short) {
       pending_ = rest;
       break;

@@ -1,5 +1,5 @@
-// train/text/utf8.h: strict UTF-8 (Unicode 15, section 3.9, table 3-7): no overlong forms, no
-// surrogates, nothing above U+10FFFF.
+// train/text/unicode/utf8.h: strict UTF-8 (Unicode 15, section 3.9, table 3-7): no overlong forms,
+// no surrogates, nothing above U+10FFFF.
 #pragma once
 
 #include <cstddef>

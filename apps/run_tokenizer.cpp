@@ -1,0 +1,65 @@
+#include "apps/run_tokenizer.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "train/files/atomic_file.h"
+#include "train/files/input_file.h"
+#include "train/text/tokenizer_folder.h"
+
+namespace zinc::apps {
+
+std::string RunTokenizer::describe() const {
+  if (tokenizer == nullptr) return "bytes";
+  return fmt::format("{}, {} tokens", tokenizer->name(), tokenizer->vocabulary_size());
+}
+
+std::string RunTokenizer::note(bool replaced, int64_t vocabulary) const {
+  if (!problem.empty()) return "note: the tokenizer of --init is copied, not used: " + problem;
+  if (!replaced) return {};
+  return fmt::format("note: text {}, so the model's vocabulary is replaced by {}",
+                     tokenizer == nullptr ? "is read as bytes" : "has the tokenizer's tokens",
+                     vocabulary);
+}
+
+train::TokenSequence RunTokenizer::open(const std::vector<std::string>& files) const {
+  return train::TokenSequence::open(files, train::TokenFormat::automatic, tokenizer.get());
+}
+
+RunTokenizer find_tokenizer(const std::string& flag, const std::string& init) {
+  RunTokenizer found;
+  if (!flag.empty()) {
+    found.tokenizer = train::load_tokenizer(flag);
+    found.folder = train::folder_exists(flag) ? flag : train::parent_folder(flag);
+    return found;
+  }
+  if (init.empty() || !train::folder_exists(init)) return found;
+  found.folder = init;
+  if (!train::has_tokenizer(init)) return found;
+  try {
+    found.tokenizer = train::load_tokenizer(init);
+  } catch (const Error& error) {
+    found.problem = error.what();
+  }
+  return found;
+}
+
+void require_own_tokens(const RunTokenizer& tokenizer, std::string_view flag,
+                        const train::TokenSequence& tokens, int64_t vocabulary) {
+  const int64_t made = tokens.vocabulary_size();
+  if (!tokens.is_text() || vocabulary == made) return;
+  if (tokenizer.tokenizer != nullptr) {
+    if (made < vocabulary) return;
+    throw DataError(
+        fmt::format("{} {}: the tokenizer {} has a vocabulary of {}, the model one of {}", flag,
+                    tokens.describe(), tokenizer.tokenizer->name(), made, vocabulary));
+  }
+  throw DataError(fmt::format(
+      "{} {}: text is read as bytes, the tokens of a vocabulary of {}, but the model has one of "
+      "{}; give its tokenizer by --tokenizer, or .bin files (zinc tokenize prepare, llm.c, "
+      "nanoGPT) that it made{}{}",
+      flag, tokens.describe(), made, vocabulary, tokenizer.problem.empty() ? "" : "\n  ",
+      tokenizer.problem));
+}
+
+}  // namespace zinc::apps

@@ -1,0 +1,38 @@
+// apps/run_tokenizer.h: the tokenizer of a training run.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "train/data/token_sequence.h"
+#include "train/text/tokenizer.h"
+
+namespace zinc::apps {
+
+struct RunTokenizer {
+  std::shared_ptr<const train::Tokenizer> tokenizer;  // null: text is bytes
+  std::string folder;                                 // its files are copied; empty: none
+  std::string problem;  // why the one of --init could not be read; empty: nothing
+
+  // "zt/tokenizer.json, 8000 tokens", "bytes".
+  std::string describe() const;
+  // What the head of a run says more; empty: nothing. `replaced`: the model's vocabulary became
+  // that of the text.
+  std::string note(bool replaced, int64_t vocabulary) const;
+  // The files that --data or --validation names.
+  train::TokenSequence open(const std::vector<std::string>& files) const;
+};
+
+// What --tokenizer names, or the folder of --init brings. The latter is needed for text alone:
+// where it cannot be read, token files are trained on all the same.
+RunTokenizer find_tokenizer(const std::string& flag, const std::string& init);
+
+// DataError where `tokens`, which `flag` names, are of another vocabulary than the model's. One
+// that is larger than the tokenizer's was padded.
+void require_own_tokens(const RunTokenizer& tokenizer, std::string_view flag,
+                        const train::TokenSequence& tokens, int64_t vocabulary);
+
+}  // namespace zinc::apps

@@ -1,0 +1,99 @@
+// The matchers of our own against PCRE2 with the same patterns.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "tests/train/scratch_folder.h"
+#include "train/text/pattern.h"
+#include "train/text/unicode/unicode.h"
+
+namespace zinc::train {
+namespace pattern_pcre2_test {
+
+using ::testing::HasSubstr;
+using Matches = std::vector<std::pair<size_t, size_t>>;
+
+Matches matches_of(const Pattern& pattern, const std::string& text) {
+  Matches matches;
+  pattern.for_each_match(text, [&](size_t begin, size_t end) { matches.emplace_back(begin, end); });
+  return matches;
+}
+
+// Characters that Unicode 9.0 has: PCRE2's tables and zinc's agree on them.
+std::string random_text(std::mt19937& random) {
+  static constexpr std::pair<char32_t, char32_t> kBlocks[] = {
+      {0x20, 0x7E},     {0x9, 0xD},       {0x20, 0x22},      {0x27, 0x28},
+      {0x80, 0x24F},    {0x370, 0x5FF},   {0x900, 0x97F},    {0x2000, 0x206F},
+      {0x3000, 0x30FF}, {0x4E00, 0x4EFF}, {0x1F600, 0x1F640}};
+  static constexpr std::string_view kWords[] = {"'s",   "'LL", "'\xC5\xBF", " 12345",
+                                                "\r\n", "  ",  "'re"};
+  std::string text;
+  for (int n = static_cast<int>(random() % 24); n > 0; --n) {
+    if (random() % 6 == 0) {
+      text += kWords[random() % std::size(kWords)];
+      continue;
+    }
+    const auto& [first, last] = kBlocks[random() % std::size(kBlocks)];
+    const char32_t c = first + static_cast<char32_t>(random() % (last - first + 1));
+    if (!CharacterTable::get().is(c, kYounger)) append_utf8(text, c);
+  }
+  return text;
+}
+
+class OwnMatcher : public ::testing::TestWithParam<std::pair<const char*, std::string_view>> {};
+
+TEST_P(OwnMatcher, FindsWhatPcre2Finds) {
+  const std::string regex(GetParam().second);
+  const auto own = make_pattern(regex);
+  // PCRE2 refuses the class inside a class; this is what it means.
+  const auto general =
+      make_general_pattern(regex == kBloomPattern ? R"( ?[^()|\s.,!?…。，、।۔،]+)" : regex);
+  std::mt19937 random(20);
+  for (int i = 0; i < 30'000; ++i) {
+    const std::string text = random_text(random);
+    ASSERT_EQ(matches_of(*own, text), matches_of(*general, text)) << testing::PrintToString(text);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OwnMatcher,
+                         ::testing::Values(std::pair{"gpt2", kGpt2Pattern},
+                                           std::pair{"llama3", kLlama3Pattern},
+                                           std::pair{"qwen2", kQwen2Pattern},
+                                           std::pair{"bloom", kBloomPattern}),
+                         [](const auto& info) { return std::string(info.param.first); });
+
+TEST(GeneralPattern, ThatBlowsUp_StopsAtTheLimit) {
+  const auto pattern = make_general_pattern("(a+)+$");
+  const std::string text = std::string(60, 'a') + "b";
+  EXPECT_THAT(message_of<DataError>([&] { matches_of(*pattern, text); }),
+              HasSubstr("the pattern (a+)+$ gives up on the text behind byte 0: match limit"));
+}
+
+TEST(GeneralPattern, EmptyMatches_AreLeftOut) {
+  const auto pattern = make_general_pattern("x*");
+  EXPECT_EQ(matches_of(*pattern, "a\xC3\xA9xx"), (Matches{{3, 5}}));
+}
+
+TEST(GeneralPattern, MongolianVowelSeparator_IsNoSpace) {
+  EXPECT_TRUE(matches_of(*make_general_pattern("\\s"), "\xE1\xA0\x8E").empty());
+  EXPECT_EQ(matches_of(*make_general_pattern("[^\\sa]"), "\xE1\xA0\x8E").size(), 1U);
+}
+
+TEST(GeneralPattern, WhatMeansSomethingElseToPcre2_IsRefused) {
+  const auto message = [](const char* regex) {
+    return message_of<DataError>([&] { make_general_pattern(regex); });
+  };
+  EXPECT_THAT(message("[a[bc]]"), HasSubstr("at byte 2: a class inside a class is not supported"));
+  EXPECT_THAT(message("[a-z&&[^b]]"), HasSubstr("an intersection of classes is not supported"));
+  EXPECT_THAT(message("\\h+"), HasSubstr("\\h is not supported there"));
+  EXPECT_THAT(message("(a"), HasSubstr("missing closing parenthesis"));
+  EXPECT_EQ(message("[[:alpha:]_]+[]a]"), "(no error)");
+}
+
+}  // namespace pattern_pcre2_test
+}  // namespace zinc::train

@@ -1,0 +1,319 @@
+// Tokenizers against what Hugging Face's library makes of the same texts: the files of
+// tests/reference/tokenizers/, which tests/reference/make_tokenizers.py wrote.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/error.h"
+#include "tests/train/scratch_folder.h"
+#include "train/json/parser.h"
+#include "train/json/writer.h"
+#include "train/text/json_tokenizer.h"
+#include "train/text/pattern.h"
+#include "train/text/tokenizer_folder.h"
+#include "train/text/unicode/utf8.h"
+
+namespace zinc::train {
+namespace tokenizer_test {
+
+using ::testing::HasSubstr;
+
+const std::string kFolder = "tests/reference/tokenizers/";
+
+const json::Value& expected() {
+  static const json::Value value = json::parse_file(kFolder + "expected.json");
+  return value;
+}
+
+std::vector<int32_t> ids_of(const json::Value& list) {
+  std::vector<int32_t> ids;
+  for (const json::Value& id : list.as_array()) ids.push_back(static_cast<int32_t>(id.as_int64()));
+  return ids;
+}
+
+// Null, and the test is skipped, where this build lacks the library that the tokenizer needs.
+std::unique_ptr<Tokenizer> load_or_skip(const std::string& path) {
+  try {
+    return load_tokenizer(path);
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("install lib"));
+    return nullptr;
+  }
+}
+
+class TokenizerKind : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    tokenizer_ = load_or_skip(kFolder + GetParam() + ".json");
+    if (tokenizer_ == nullptr) GTEST_SKIP() << "this build lacks a library";
+  }
+  // Calls check(text, i) for all texts.
+  template <class Check>
+  void for_each_text(Check check) {
+    const json::Array& texts = expected().at("texts").as_array();
+    for (size_t i = 0; i < texts.size(); ++i) {
+      SCOPED_TRACE(testing::PrintToString(texts[i].as_string()));
+      check(texts[i].as_string(), i);
+    }
+  }
+  const json::Value& list(std::string_view name, size_t i) {
+    return expected().at(GetParam()).at(name).at(i);
+  }
+  std::unique_ptr<Tokenizer> tokenizer_;
+};
+
+TEST_P(TokenizerKind, Encode_GivesTheReferenceIds) {
+  for_each_text([&](const std::string& text, size_t i) {
+    EXPECT_EQ(tokenizer_->encode(text), ids_of(list("ids", i)));
+    EXPECT_EQ(tokenizer_->encode_with_specials(text), ids_of(list("with_specials", i)));
+  });
+}
+
+TEST_P(TokenizerKind, Decode_GivesTheReferenceText) {
+  for_each_text([&](const std::string&, size_t i) {
+    EXPECT_EQ(tokenizer_->decode(ids_of(list("ids", i))), list("decoded", i).as_string());
+  });
+}
+
+TEST_P(TokenizerKind, StreamingDecoder_ShowsTheSameTextAndNeverHalfACharacter) {
+  for_each_text([&](const std::string&, size_t i) {
+    StreamingDecoder decoder(*tokenizer_);
+    std::string shown;
+    for (const int32_t id : ids_of(list("ids", i))) {
+      const std::string piece = decoder.push(id);
+      EXPECT_EQ(first_invalid_utf8(std::string_view(piece)), std::nullopt);
+      shown += piece;
+    }
+    EXPECT_EQ(shown + decoder.finish(), list("decoded", i).as_string());
+  });
+}
+
+TEST_P(TokenizerKind, ManyThreads_GetTheSameIds) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for_each_text([&](const std::string& text, size_t i) {
+        EXPECT_EQ(tokenizer_->encode(text), ids_of(list("ids", i)));
+      });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TokenizerKind,
+                         ::testing::Values("gpt2", "roberta", "llama3", "qwen2", "bloom", "o200k",
+                                           "bert", "t5", "llama2", "mixed"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// Text that is no UTF-8 is what Python's decode(errors="replace") makes of it.
+TEST(JsonTokenizer, InvalidUtf8_CountsAsReplacementCharacters) {
+  const auto tokenizer = load_tokenizer(kFolder + "gpt2.json");
+  EXPECT_EQ(tokenizer->encode("a\xFFz"), tokenizer->encode("a\xEF\xBF\xBDz"));
+}
+
+TEST(JsonTokenizer, LongPiece_IsMergedAsShortOnesAre) {
+  const auto tokenizer = load_tokenizer(kFolder + "gpt2.json");
+  std::string text;
+  for (int i = 0; i < 20'000; ++i) text += "the";
+  const std::vector<int32_t> ids = tokenizer->encode(text);
+  EXPECT_EQ(tokenizer->decode(ids), text);
+  EXPECT_LT(ids.size(), text.size() / 2);
+}
+
+// --- other files of a folder
+
+json::Value model_of(const std::string& name) {
+  return json::parse_file(kFolder + name + ".json").at("model");
+}
+
+TEST(LoadTokenizer, VocabJsonAndMerges_GiveTheIdsOfTokenizerJson) {
+  const json::Value model = model_of("gpt2");
+  ScratchFolder folder;
+  std::string vocab = "{", merges = "#version: 0.2\n";
+  for (const json::Member& token : model.at("vocab").as_object()) {
+    json::Value key(token.key);
+    vocab += concat(vocab.size() > 1 ? "," : "", json::write(key), ":", token.value.as_int64());
+  }
+  for (const json::Value& merge : model.at("merges").as_array()) {
+    merges += merge.at(size_t{0}).as_string() + " " + merge.at(size_t{1}).as_string() + "\n";
+  }
+  folder.write("vocab.json", vocab + "}");
+  folder.write("merges.txt", merges);
+  folder.write("added_tokens.json", R"({"<extra>": 500})");
+  const auto tokenizer = load_tokenizer(folder.path());
+  const json::Array& texts = expected().at("texts").as_array();
+  for (size_t i = 0; i < texts.size(); ++i) {
+    EXPECT_EQ(tokenizer->encode(texts[i].as_string()),
+              ids_of(expected().at("gpt2").at("ids").at(i)));
+  }
+  EXPECT_EQ(tokenizer->end_of_text(), 0);
+  EXPECT_EQ(tokenizer->encode("<extra>"), std::vector<int32_t>{500});
+  EXPECT_EQ(tokenizer->vocabulary_size(), 501);
+}
+
+TEST(LoadTokenizer, VocabTxt_GivesTheIdsOfTokenizerJson) {
+  const json::Value model = model_of("bert");
+  std::vector<std::string> tokens(model.at("vocab").size());
+  for (const json::Member& token : model.at("vocab").as_object()) {
+    tokens[static_cast<size_t>(token.value.as_int64())] = token.key;
+  }
+  ScratchFolder folder;
+  std::string text;
+  for (const std::string& token : tokens) text += token + "\n";
+  folder.write("vocab.txt", text);
+  const auto tokenizer = load_or_skip(folder.path());
+  if (tokenizer == nullptr) GTEST_SKIP() << "this build lacks a library";
+  const json::Array& texts = expected().at("texts").as_array();
+  for (size_t i = 0; i < texts.size(); ++i) {
+    EXPECT_EQ(tokenizer->encode_with_specials(texts[i].as_string()),
+              ids_of(expected().at("bert").at("with_specials").at(i)));
+  }
+}
+
+TEST(LoadTokenizer, SettingsNameTheEndOfText) {
+  ScratchFolder folder;
+  folder.write("tokenizer.json", read_whole_file(kFolder + "roberta.json"));
+  EXPECT_EQ(load_tokenizer(folder.path())->end_of_text(), 2);  // </s>, as families name it
+  folder.write("tokenizer_config.json", R"({"eos_token": {"content": "<pad>"}})");
+  EXPECT_EQ(load_tokenizer(folder.path())->end_of_text(), 1);
+}
+
+TEST(LoadTokenizer, FolderWithoutTokenizer_SaysWhatItLooksFor) {
+  const ScratchFolder folder;
+  EXPECT_THAT(message_of<DataError>([&] { load_tokenizer(folder.path()); }),
+              HasSubstr("holds no tokenizer: none of tokenizer.json"));
+}
+
+// --- sentencepiece
+
+TEST(SentencePiece, Model_GivesTheReferenceIdsAndText) {
+  const auto tokenizer = load_or_skip(kFolder + "spiece.model");
+  if (tokenizer == nullptr) GTEST_SKIP() << "this build lacks a library";
+  const json::Array& texts = expected().at("texts").as_array();
+  const json::Value& reference = expected().at("spiece");
+  for (size_t i = 0; i < texts.size(); ++i) {
+    SCOPED_TRACE(testing::PrintToString(texts[i].as_string()));
+    const std::vector<int32_t> ids = ids_of(reference.at("ids").at(i));
+    EXPECT_EQ(tokenizer->encode(texts[i].as_string()), ids);
+    EXPECT_EQ(tokenizer->decode(ids), reference.at("decoded").at(i).as_string());
+  }
+}
+
+TEST(SentencePiece, SettingsPutTokensOnTop) {
+  ScratchFolder folder;
+  folder.write("tokenizer.model", read_whole_file(kFolder + "spiece.model"));
+  const auto load = [&](const std::string& settings) {
+    folder.write("tokenizer_config.json", settings);
+    return load_or_skip(folder.path());
+  };
+  const auto plain = load("{}");
+  if (plain == nullptr) GTEST_SKIP() << "this build lacks a library";
+  const auto size = static_cast<int32_t>(plain->vocabulary_size());
+  const std::vector<int32_t> text = plain->encode("the heaven");
+  const auto around = [&](std::vector<int32_t> ids, const std::vector<int32_t>& behind) {
+    ids.insert(ids.end(), text.begin(), text.end());
+    ids.insert(ids.end(), behind.begin(), behind.end());
+    return ids;
+  };
+  EXPECT_EQ(plain->encode_with_specials("the heaven"), around({1}, {}));
+  EXPECT_EQ(plain->end_of_text(), 2);
+  const auto chat = load(R"({"tokenizer_class": "ChatGLMTokenizer"})");
+  EXPECT_EQ(chat->encode_with_specials("the heaven"), around({size + 1, size + 3}, {}));
+  EXPECT_EQ(chat->encode("<|user|>the heaven"), around({size + 6}, {}));
+  EXPECT_EQ(chat->vocabulary_size(), size + 9);
+  const auto t5 = load(R"({"tokenizer_class": "T5Tokenizer", "extra_ids": 3})");
+  EXPECT_EQ(t5->encode_with_specials("<extra_id_0>the heaven"), around({size + 2}, {2}));
+  EXPECT_EQ(t5->decode(t5->encode("the heaven<extra_id_2>")), "the heaven<extra_id_2>");
+  const auto listed = load(R"({"added_tokens_decoder": {"900": {"content": "<pad>"}}})");
+  EXPECT_EQ(listed->encode("<pad>"), std::vector<int32_t>{900});
+  EXPECT_EQ(listed->vocabulary_size(), 901);
+}
+
+TEST(SentencePiece, FileThatIsNoModel_IsRefused) {
+  ScratchFolder folder;
+  folder.write("tokenizer.model", "not a model");
+  if (load_or_skip(kFolder + "spiece.model") == nullptr) GTEST_SKIP();
+  EXPECT_THAT(message_of<DataError>([&] { load_tokenizer(folder.path()); }),
+              HasSubstr("tokenizer.model: is no sentencepiece model"));
+}
+
+// --- what is refused, by name
+
+struct Refusal {
+  const char* name;
+  const char* part;     // of the root
+  const char* message;  // a part of it
+};
+
+class RefusedPart : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(RefusedPart, IsNamed) {
+  const std::string model = R"("model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []})";
+  const std::string part = GetParam().part;
+  const std::string text =
+      part.find("\"model\"") != part.npos ? "{" + part + "}" : "{" + model + ", " + part + "}";
+  EXPECT_THAT(
+      message_of<DataError>([&] { JsonTokenizer::parse(json::parse(text, "t.json"), "t.json"); }),
+      HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, RefusedPart,
+    ::testing::Values(
+        Refusal{"top_level_key", R"("chat": 1)", "'chat' is not supported here"},
+        Refusal{"version", R"("version": "2.0")", "only version \"1.0\" is known"},
+        Refusal{"normalizer", R"("normalizer": {"type": "Fancy"})",
+                "normalizer.type: the normalizer 'Fancy' is not supported; zinc has"},
+        Refusal{"option", R"("normalizer": {"type": "Lowercase", "locale": "tr"})",
+                "'locale' is not supported here"},
+        Refusal{
+            "inner_step",
+            R"("pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "UnicodeScripts"}]})",
+            "the pre-tokenizer 'UnicodeScripts' is not supported"},
+        Refusal{
+            "behavior",
+            R"("pre_tokenizer": {"type": "Split", "pattern": {"String": "a"}, "behavior": "Kept"})",
+            "the split behavior 'Kept' is not supported"},
+        Refusal{
+            "empty_pattern",
+            R"("pre_tokenizer": {"type": "Split", "pattern": {"String": ""}, "behavior": "Removed"})",
+            "a pattern must not be empty"},
+        Refusal{"post_processor", R"("post_processor": {"type": "Other"})",
+                "the post-processor 'Other' is not supported"},
+        Refusal{
+            "template_token",
+            R"("post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}}], "special_tokens": {}})",
+            "is not among the special_tokens"},
+        Refusal{"decoder", R"("decoder": {"type": "CTC"})", "the decoder 'CTC' is not supported"},
+        Refusal{"model", R"("model": {"type": "WordLevel", "vocab": {}})",
+                "the model 'WordLevel' is not supported"},
+        Refusal{"dropout", R"("model": {"type": "BPE", "dropout": 0.1, "vocab": {}, "merges": []})",
+                "dropout is not supported: set it to null"},
+        Refusal{"merge_outside",
+                R"("model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["a", "b"]]})",
+                "merge 0: 'b' is not in the vocabulary"},
+        Refusal{"merge_of_three",
+                R"("model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b c"]})",
+                "a merge is two parts"},
+        Refusal{"id_twice", R"("model": {"type": "BPE", "vocab": {"a": 0, "b": 0}, "merges": []})",
+                "token id 0 is used twice"},
+        Refusal{"id_huge", R"("model": {"type": "BPE", "vocab": {"a": 2000000000}, "merges": []})",
+                "2000000000"},
+        Refusal{"added_id", R"("added_tokens": [{"id": 0, "content": "x"}])",
+                "is the id of 'a' in the model"},
+        Refusal{"added_twice",
+                R"("added_tokens": [{"id": 7, "content": "x"}, {"id": 7, "content": "y"}])",
+                "id 7 is used twice"},
+        Refusal{"unknown_id",
+                R"("model": {"type": "Unigram", "unk_id": 5, "vocab": [["a", -1.0]]})",
+                "unk_id 5 is not in the vocabulary"},
+        Refusal{"wordpiece_unknown",
+                R"("model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": {"a": 0}})",
+                "the unknown token '[UNK]' is not in the vocabulary"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace tokenizer_test
+}  // namespace zinc::train

@@ -1,0 +1,54 @@
+// train/data/prepare_tokens.h: documents to token files, once, before training reads them.
+//
+// The result is a folder: tokens_000000.bin, tokens_000001.bin, ... in llm.c's format (uint16 where
+// the vocabulary fits, else uint32), beside each a tokens_000000.idx, and prepare.json, which says
+// what they were made of. An .idx holds little-endian uint64: the number of documents n, then n + 1
+// offsets in tokens: document i is tokens [offset i, offset i + 1) of the .bin.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "train/text/tokenizer.h"
+
+namespace zinc::train {
+
+enum class DocumentKind : uint8_t {
+  file,   // each file is a document
+  line,   // each line that is not empty
+  jsonl,  // each line is a JSON object; a member of it is the text
+};
+
+struct PrepareOptions {
+  std::vector<std::string> files;  // UTF-8
+  DocumentKind kind = DocumentKind::file;
+  std::string field = "text";  // of DocumentKind::jsonl
+  std::string folder;
+  int64_t shard_bytes = int64_t{64} << 20;  // of text in a shard, at least one document; at most
+                                            // kMaxShardBytes
+  int threads = 1;
+  bool end_documents = true;  // with the tokenizer's end-of-text token, where it has one
+};
+inline constexpr int64_t kMaxShardBytes = int64_t{1} << 30;
+
+struct PrepareProgress {
+  int64_t bytes = 0, total_bytes = 0;  // of text
+  int64_t documents = 0;
+  int64_t tokens = 0;
+  int64_t shards = 0;
+  int64_t kept_shards = 0;  // were there from an earlier call
+  bool stopped = false;     // by `stop`
+};
+
+// Writes shard by shard, each complete or absent. A call with the same arguments goes on where one
+// before it ended; ConfigError where the folder holds the work of other arguments, files or
+// tokenizer. `progress` is called from this thread. `stop` ends the work after the documents under
+// way. DataError for text that is not UTF-8 or a line that is not JSON, with its place.
+PrepareProgress prepare_tokens(const Tokenizer& tokenizer, const PrepareOptions& options,
+                               const std::function<void(const PrepareProgress&)>& progress = {},
+                               const std::atomic<bool>* stop = nullptr);
+
+}  // namespace zinc::train

@@ -1,0 +1,46 @@
+#include "train/text/json_parts.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace zinc::train {
+
+void require_known_keys(const json::Value& part, std::initializer_list<std::string_view> known) {
+  for (const json::Member& member : part.as_object()) {
+    if (std::find(known.begin(), known.end(), member.key) != known.end()) continue;
+    member.value.fail(concat("'", member.key, "' is not supported here"));
+  }
+}
+
+bool flag(const json::Value& part, std::string_view key, bool otherwise) {
+  const json::Value* value = part.find(key);
+  return value == nullptr || value->is_null() ? otherwise : value->as_bool();
+}
+
+std::string text_or(const json::Value& part, std::string_view key, std::string_view otherwise) {
+  const json::Value* value = part.find(key);
+  return value == nullptr || value->is_null() ? std::string(otherwise) : value->as_string();
+}
+
+std::unique_ptr<Pattern> parse_pattern(const json::Value& pattern) {
+  require_known_keys(pattern, {"String", "Regex"});
+  if (pattern.size() != 1) pattern.fail("a pattern is one of \"String\" and \"Regex\"");
+  if (const json::Value* text = pattern.find("String")) {
+    if (text->as_string().empty()) text->fail("a pattern must not be empty");
+    return make_literal_pattern(text->as_string());
+  }
+  const json::Value& regex = pattern.at("Regex");
+  try {
+    return make_pattern(regex.as_string());
+  } catch (const DataError& error) {
+    regex.fail(error.what());
+  }
+}
+
+void refuse_type(const json::Value& type, std::string_view what, std::string_view supported) {
+  type.fail(
+      concat("the ", what, " '", type.as_string(), "' is not supported; zinc has ", supported));
+}
+
+}  // namespace zinc::train

@@ -1,0 +1,95 @@
+#include "train/text/piece_tokenizer.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "core/error.h"
+#include "train/text/unicode/utf8.h"
+
+namespace zinc::train {
+namespace {
+
+constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";    // U+2581
+constexpr std::string_view kUnknownText = " \xE2\x81\x87 ";  // U+2047, as sentencepiece shows it
+
+}  // namespace
+
+PieceTokenizer::PieceTokenizer(Parts parts)
+    : parts_(std::move(parts)),
+      added_(std::exchange(parts_.added_tokens, {}), Normalizer()),
+      vocabulary_size_(parts_.model->size()) {
+  for (const AddedToken& token : added_.tokens()) {
+    vocabulary_size_ = std::max<int64_t>(vocabulary_size_, int64_t{token.id} + 1);
+  }
+}
+
+std::vector<int32_t> PieceTokenizer::encode(std::string_view text) const {
+  const std::string repaired =
+      first_invalid_utf8(text) ? replace_invalid_utf8(text) : std::string();
+  std::vector<int32_t> ids;
+  added_.split(repaired.empty() ? text : repaired, false, [&](TextPart part) {
+    if (part.id >= 0) {
+      ids.push_back(part.id);
+    } else {
+      parts_.model->encode(part.text, ids);
+    }
+  });
+  return ids;
+}
+
+std::vector<int32_t> PieceTokenizer::encode_with_specials(std::string_view text) const {
+  return parts_.post_processor.apply(encode(text));
+}
+
+void PieceTokenizer::append_bytes(int32_t token, bool first, std::string& out) const {
+  require_in_vocabulary("decode", std::span(&token, 1), vocabulary_size_);
+  if (const AddedToken* added = added_.find(token)) {
+    out += added->content;
+    return;
+  }
+  if (token >= parts_.model->size()) return;  // no token has this id
+  std::string_view text = parts_.model->text(token);
+  switch (parts_.model->kind(token)) {
+    case PieceKind::control:
+      return;
+    case PieceKind::unknown:
+      out += kUnknownText;
+      return;
+    case PieceKind::byte: {  // <0x41>
+      int value = 0;
+      std::from_chars(text.data() + 3, text.data() + text.size() - 1, value, 16);
+      out += static_cast<char>(value);
+      return;
+    }
+    case PieceKind::text:
+      break;
+  }
+  if (first && text.starts_with(kSpaceSymbol)) text.remove_prefix(kSpaceSymbol.size());
+  for (size_t at = text.find(kSpaceSymbol); at != text.npos; at = text.find(kSpaceSymbol)) {
+    out += text.substr(0, at);
+    out += ' ';
+    text.remove_prefix(at + kSpaceSymbol.size());
+  }
+  out += text;
+}
+
+std::string PieceTokenizer::decode(std::span<const int32_t> tokens) const {
+  std::string text;
+  for (size_t at = 0; at < tokens.size();) {
+    const auto is_piece = [&](int32_t token) {
+      return token >= 0 && token < parts_.model->size() && added_.find(token) == nullptr;
+    };
+    size_t end = at;
+    while (end < tokens.size() && is_piece(tokens[end])) ++end;
+    if (end > at) {
+      text += parts_.model->decode(tokens.subspan(at, end - at));
+      at = end;
+    } else {
+      append_bytes(tokens[at++], false, text);
+    }
+  }
+  return replace_invalid_utf8(text);
+}
+
+}  // namespace zinc::train
