@@ -28,6 +28,7 @@ void add_report_command(CLI::App& app, Action& action);
 void add_config_command(CLI::App& app, Action& action);
 void add_plan_command(CLI::App& app, Action& action);
 void add_trace_command(CLI::App& app, Action& action);
+void add_evaluate_command(CLI::App& app, Action& action);
 void add_launch_command(CLI::App& app, Action& action);
 void add_bench_command(CLI::App& app, Action& action);
 void add_tokenize_command(CLI::App& app, Action& action);

@@ -69,6 +69,7 @@ int run(int argc, char** argv) {
   add_config_command(app, action);
   add_plan_command(app, action);
   add_trace_command(app, action);
+  add_evaluate_command(app, action);
   add_launch_command(app, action);
   add_bench_command(app, action);
   add_tokenize_command(app, action);
