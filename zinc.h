@@ -43,6 +43,7 @@
 #include "autograd/ops/swiglu.h"
 #include "autograd/ops/unary.h"
 #include "autograd/recompute.h"
+#include "comm/local/local.h"
 #include "comm/world.h"
 #include "nn/nn.h"
 #include "tensor/tensor.h"
@@ -50,6 +51,7 @@
 #include "train/config/rank_config.h"
 #include "train/data/loader.h"
 #include "train/data/token_windows.h"
+#include "train/run.h"
 #include "zero/agreement.h"
 #include "zero/engine.h"
 
@@ -58,6 +60,7 @@ namespace zinc {
 using comm::abort_job;
 using comm::connect;
 using comm::ConnectOptions;
+using comm::run_local_ranks;
 using comm::World;
 
 using nn::Batch;
@@ -72,6 +75,18 @@ using zero::EngineOptions;
 using zero::Loss;
 using zero::StepOutcome;
 using zero::StepResult;
+
+// --- what a step does, and passes over it: zero/program/program.h, zero/program/pass.h
+using zero::Body;
+using zero::EventKind;
+using zero::Op;
+using zero::OpKind;
+using zero::Pass;
+using zero::PassInputs;
+using zero::Phase;
+using zero::Place;
+using zero::Program;
+using zero::StepProgram;
 
 // --- functions of tensors that are differentiated
 using autograd::add;
@@ -109,7 +124,8 @@ using autograd::transpose;
 // Applies the "zinc" keys to the world, too: see train/config/rank_config.h.
 using train::load_config;
 
-// Shards, records the schedule, loads the first weights; see zero/engine.h. Collective. Throws
+// Shards, makes the step program, loads the first weights; see zero/engine.h. Collective. Throws
+
 // ConfigError where the ranks' configurations differ.
 inline Engine initialize(nn::Model& model, const Config& config, World& world,
                          EngineOptions options = {}) {

@@ -92,7 +92,8 @@ int generate(const GenerateArguments& options) {
 void add_generate_command(CLI::App& app, Action& action) {
   auto options = std::make_shared<GenerateArguments>();
   CLI::App* verb = app.add_subcommand("generate", "Write text with trained weights");
-  verb->add_option("--model", options->model, "Folder with config.json and safetensors")
+  verb->add_option("--model", options->model,
+                   "Folder with config.json and weights: safetensors or pytorch_model.bin")
       ->required();
   verb->add_option("--tokenizer", options->tokenizer,
                    "Folder or file of the tokenizer (default: that of the model's folder)");

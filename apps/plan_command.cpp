@@ -15,6 +15,7 @@
 #include "apps/plan_verdict.h"
 #include "apps/run_forecast.h"
 #include "core/error.h"
+#include "train/json/parser.h"
 #include "train/plan/estimator.h"
 #include "train/plan/plan.h"
 
@@ -32,6 +33,7 @@ struct PlanArguments {
   train::PlanOptions plan;
   train::Overrides flags;
   int ranks_per_host = 0;
+  std::string diff;
   bool json = false;
   // --format deepspeed without a model
   train::EstimatorInput estimate;
@@ -50,6 +52,17 @@ int print_estimate(const PlanArguments& options) {
     input.largest_layer = counts.largest_layer;
   }
   fmt::print("{}", train::deepspeed_estimate(input));
+  return kDone;
+}
+
+int print_program(const train::PlannedProgram& program, const PlanArguments& options) {
+  if (!options.diff.empty()) {
+    fmt::print("{}", describe_difference(program, train::json::parse_file(options.diff)));
+  } else if (options.json) {
+    fmt::print("{}\n", train::json_of(program));
+  } else {
+    fmt::print("{}", train::describe(program));
+  }
   return kDone;
 }
 
@@ -82,7 +95,9 @@ int make_plan(PlanArguments options) {
   options.plan.backend = planned_backend(options.device, options.comm);
   options.plan.hardware = find_hardware(options.hardware, options.plan.device.kind);
   options.plan.device_room = room_for(options.plan.device, ranks_per_host).bytes;
+  options.plan.program = options.plan.program || !options.diff.empty();
   const train::Plan plan = train::make_plan(model, config, options.plan);
+  if (options.plan.program) return print_program(*plan.program, options);
   if (options.json) {
     fmt::print("{}\n", train::json_of(plan));
     return kDone;
@@ -139,6 +154,14 @@ void add_plan_command(CLI::App& app, Action& action) {
                    "The machine's speeds, for the time of a step (default: what `zinc bench "
                    "ceilings --save` measured)");
   verb->add_flag("--json", options->json, "Figures for programs");
+  verb->add_flag("--program", options->plan.program,
+                 "The step instead: what it gathers, reduces and reads, and when");
+  verb->add_option("--diff", options->diff,
+                   "With --program: how it differs from what --program --json wrote to this file");
+  verb->add_option("--without", options->plan.without_passes,
+                   "Passes of the step program to leave out, as in --without prefetch");
+  verb->add_option("--rank", options->plan.rank, "Whose plan (default 0)")
+      ->check(CLI::NonNegativeNumber);
   verb->add_option(
           "--format", options->format,
           "zinc (default), or deepspeed: its estimator's table, which knows no activations")

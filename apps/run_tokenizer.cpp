@@ -30,7 +30,7 @@ RunTokenizer find_tokenizer(const std::string& flag, const std::string& init) {
   RunTokenizer found;
   if (!flag.empty()) {
     found.tokenizer = train::load_tokenizer(flag);
-    found.folder = train::folder_exists(flag) ? flag : train::parent_folder(flag);
+    found.folder = flag;
     return found;
   }
   if (init.empty() || !train::folder_exists(init)) return found;
@@ -44,22 +44,19 @@ RunTokenizer find_tokenizer(const std::string& flag, const std::string& init) {
   return found;
 }
 
-void require_own_tokens(const RunTokenizer& tokenizer, std::string_view flag,
-                        const train::TokenSequence& tokens, int64_t vocabulary) {
-  const int64_t made = tokens.vocabulary_size();
-  if (!tokens.is_text() || vocabulary == made) return;
+void require_own_tokens(const RunTokenizer& tokenizer, std::string_view data, int64_t made,
+                        int64_t vocabulary) {
+  if (made == 0 || vocabulary == made) return;
   if (tokenizer.tokenizer != nullptr) {
     if (made < vocabulary) return;
-    throw DataError(
-        fmt::format("{} {}: the tokenizer {} has a vocabulary of {}, the model one of {}", flag,
-                    tokens.describe(), tokenizer.tokenizer->name(), made, vocabulary));
+    throw DataError(fmt::format("{}: the tokenizer {} has a vocabulary of {}, the model one of {}",
+                                data, tokenizer.tokenizer->name(), made, vocabulary));
   }
   throw DataError(fmt::format(
-      "{} {}: text is read as bytes, the tokens of a vocabulary of {}, but the model has one of "
+      "{}: text is read as bytes, the tokens of a vocabulary of {}, but the model has one of "
       "{}; give its tokenizer by --tokenizer, or .bin files (zinc tokenize prepare, llm.c, "
       "nanoGPT) that it made{}{}",
-      flag, tokens.describe(), made, vocabulary, tokenizer.problem.empty() ? "" : "\n  ",
-      tokenizer.problem));
+      data, made, vocabulary, tokenizer.problem.empty() ? "" : "\n  ", tokenizer.problem));
 }
 
 }  // namespace zinc::apps

@@ -14,7 +14,7 @@ namespace zinc::apps {
 
 struct RunTokenizer {
   std::shared_ptr<const train::Tokenizer> tokenizer;  // null: text is bytes
-  std::string folder;                                 // its files are copied; empty: none
+  std::string folder;                                 // or a file: train::read_tokenizer_files(); empty: none
   std::string problem;  // why the one of --init could not be read; empty: nothing
 
   // "zt/tokenizer.json, 8000 tokens", "bytes".
@@ -30,9 +30,9 @@ struct RunTokenizer {
 // where it cannot be read, token files are trained on all the same.
 RunTokenizer find_tokenizer(const std::string& flag, const std::string& init);
 
-// DataError where `tokens`, which `flag` names, are of another vocabulary than the model's. One
-// that is larger than the tokenizer's was padded.
-void require_own_tokens(const RunTokenizer& tokenizer, std::string_view flag,
-                        const train::TokenSequence& tokens, int64_t vocabulary);
+// DataError where `data` are text whose tokens, of a vocabulary of `made`, are not the model's. 0:
+// they are no text. A model's vocabulary that is larger than the tokenizer's was padded.
+void require_own_tokens(const RunTokenizer& tokenizer, std::string_view data, int64_t made,
+                        int64_t vocabulary);
 
 }  // namespace zinc::apps

@@ -1,41 +1,47 @@
 // zinc train: a model, a configuration and text become weights.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "apps/command.h"
 #include "apps/console.h"
 #include "apps/exit_codes.h"
+#include "apps/launch/launch_grammar.h"
+#include "apps/rank_failure.h"
+#include "apps/run_data.h"
 #include "apps/run_forecast.h"
-#include "apps/run_output.h"
 #include "apps/run_tokenizer.h"
 #include "apps/stop_signal.h"
 #include "apps/swap_preflight.h"
 #include "comm/device_collectives.h"
 #include "comm/world.h"
-#include "core/crc32c.h"
 #include "core/device_checks.h"
 #include "core/error.h"
 #include "core/philox.h"
 #include "kernels/attention_library.h"
 #include "kernels/device_notes.h"
 #include "train/config/config.h"
-#include "train/data/token_windows.h"
+#include "train/data/loader.h"
+#include "train/files/atomic_file.h"
 #include "train/generate.h"
 #include "train/model.h"
+#include "train/run.h"
 #include "train/text/tokenizer.h"
-#include "train/trace/trace_writer.h"
 #include "train/trainer.h"
 #include "zero/agreement.h"
 #include "zero/gather_values.h"
@@ -43,15 +49,14 @@
 namespace zinc::apps {
 namespace {
 
-constexpr double kValidationFraction = 0.05;    // of the data, from its end
 constexpr int64_t kEvaluationTokens = 131'072;  // at most
 constexpr int64_t kSampleTokens = 400;
+constexpr int64_t kPadMultiple = 8;  // tokens, of a batch of examples
 
 struct TrainArguments {
   std::string config;
   std::string model;
-  std::vector<std::string> data;
-  std::vector<std::string> validation;
+  RunDataArguments data;
   std::string out;
   std::string init;
   std::string tokenizer;
@@ -64,7 +69,8 @@ struct TrainArguments {
   int64_t seq = 0;
   int64_t eval_every = 0;
   int64_t eval_batches = 0;  // 0: not given
-  int64_t save_every = 0;
+  int64_t export_every = 0;
+  std::string resume;
   int threads = 0;  // 0: not given
   bool force = false;
   bool dry_run = false;
@@ -76,12 +82,10 @@ struct TrainArguments {
 struct Job {
   train::ModelConfigFile model;
   RunTokenizer tokenizer;
-  train::TokenSequence tokens;
+  std::unique_ptr<RunData> data;
   bool vocabulary_replaced = false;
   train::Config config;
   int64_t seq = 0;
-  std::unique_ptr<train::TokenWindows> train_data;
-  std::unique_ptr<train::TokenWindows> validation_data;
 };
 
 Job prepare(const TrainArguments& options, int64_t world_size) {
@@ -90,20 +94,26 @@ Job prepare(const TrainArguments& options, int64_t world_size) {
   if (model.empty()) throw ConfigError("--model (or --init) must name a model");
   job.model = train::find_model_config(model);
   job.tokenizer = find_tokenizer(options.tokenizer, options.init);
-  job.tokens = job.tokenizer.open(options.data);
+  job.data = find_run_data(options.data, job.tokenizer);
   // A preset's vocabulary becomes that of the text's tokens. Trained weights keep theirs.
-  if (job.tokens.is_text() && options.init.empty() &&
-      train::vocabulary_size(job.model.config) != job.tokens.vocabulary_size()) {
-    train::set_vocabulary_size(job.model.config, job.tokens.vocabulary_size());
+  const int64_t made = job.data->vocabulary_size();
+  if (made > 0 && options.init.empty() && train::vocabulary_size(job.model.config) != made) {
+    train::set_vocabulary_size(job.model.config, made);
     job.vocabulary_replaced = true;
   }
-  require_own_tokens(job.tokenizer, "--data", job.tokens, train::vocabulary_size(job.model.config));
   const int64_t longest = train::max_positions(job.model.config);
   job.seq = options.seq > 0 ? options.seq : std::min(longest, kDefaultSequence);
   if (job.seq > longest) {
     throw ConfigError(
         fmt::format("--seq {} is longer than the model's {} positions", job.seq, longest));
   }
+  if (options.data.pack && train::learns_positions(job.model.config)) {
+    throw ConfigError(fmt::format(
+        "--pack: {} learns a weight for each position of a row, and positions would not "
+        "begin anew with each example; leave --pack out",
+        train::model_type(job.model.config)));
+  }
+  job.data->fit(train::vocabulary_size(job.model.config), job.seq);
   train::Overrides flags = options.flags;
   flags.total_steps = options.steps;
   flags.hidden_size = train::hidden_size(job.model.config);
@@ -124,21 +134,9 @@ Job prepare(const TrainArguments& options, int64_t world_size) {
   return job;
 }
 
-void open_data(Job& job, const TrainArguments& options) {
-  const int64_t vocabulary = train::vocabulary_size(job.model.config);
-  train::TokenSequence training = job.tokens;
-  train::TokenSequence validation;
-  if (options.validation.empty()) {
-    std::tie(training, validation) = job.tokens.split_tail(kValidationFraction);
-  } else {
-    validation = job.tokenizer.open(options.validation);
-    require_own_tokens(job.tokenizer, "--validation", validation, vocabulary);
-  }
-  job.train_data = std::make_unique<train::TokenWindows>(
-      training, train::TokenWindowsOptions{.seq_len = job.seq, .vocabulary_size = vocabulary});
-  job.validation_data = std::make_unique<train::TokenWindows>(
-      validation, train::TokenWindowsOptions{
-                      .seq_len = job.seq, .vocabulary_size = vocabulary, .keep_short = true});
+// A graph is recorded for one shape.
+bool has_short_batches(const Job& job) {
+  return job.data->has_lengths() && !job.config.engine.cuda_graph;
 }
 
 std::string threads_from(const comm::RankInfo& rank) {
@@ -146,39 +144,41 @@ std::string threads_from(const comm::RankInfo& rank) {
 }
 
 // A fixed part of the validation data, the same in every world with the same global batch: so many
-// of its windows, evenly spread. What is not given is bounded by the length of the run.
-int64_t evaluation_windows(const Job& job, const TrainArguments& options, int64_t world_size) {
-  const int64_t all = job.validation_data->num_samples();
+// of its samples, evenly spread. What is not given is bounded by the length of the run.
+int64_t evaluation_samples(const Job& job, const TrainArguments& options, int64_t world_size) {
+  const int64_t all = job.data->validation().num_samples();
   const int64_t global_batch = job.config.engine.batch.global_batch(world_size);
   const int64_t batches =
       options.eval_batches > 0 ? options.eval_batches : std::max<int64_t>(1, options.steps / 10);
-  const int64_t windows = batches > all / global_batch ? all : batches * global_batch;
-  if (options.eval_batches > 0) return windows;
-  return std::min(windows, std::max<int64_t>(1, kEvaluationTokens / job.seq));
+  const int64_t samples = batches > all / global_batch ? all : batches * global_batch;
+  if (options.eval_batches > 0) return samples;
+  return std::min(samples, std::max<int64_t>(1, kEvaluationTokens / job.seq));
 }
 
-std::string describe_evaluation(const Job& job, const TrainArguments& options, int64_t windows) {
-  return fmt::format("{}at the end, on {} of {} windows of {} tokens (--eval-batches)",
+std::string describe_evaluation(const Job& job, const TrainArguments& options, int64_t samples) {
+  return fmt::format("{}at the end, on {} of {} {} (--eval-batches)",
                      options.eval_every > 0 ? fmt::format("every {} steps and ", options.eval_every)
                                             : std::string(),
-                     windows, job.validation_data->num_samples(), job.seq);
+                     samples, job.data->validation().num_samples(), job.data->samples_are());
 }
 
 void show_head(Console& console, const Job& job, const TrainArguments& options, comm::World& world,
-               nn::Model& model, int64_t evaluation_windows) {
+               nn::Model& model, int64_t evaluation_samples) {
   const zero::EngineConfig& engine = job.config.engine;
+  const std::string_view most = has_short_batches(job) ? "at most " : "";
   console.table(
       "zinc train",
       {{"model",
         fmt::format("{} {}, {} weights, vocabulary {}", train::model_type(job.model.config),
                     options.model, train::format_count(static_cast<double>(model.num_parameters())),
                     model.vocab_size())},
-       {"data", job.train_data->describe()},
+       {"data", job.data->training().describe()},
        {"tokenizer", job.tokenizer.describe()},
-       {"batch", fmt::format("{} x {} tokens x {} accumulated x {} ranks = {} tokens per step",
-                             engine.batch.micro_batch, job.seq, engine.batch.accumulation,
-                             world.size(), engine.batch.global_batch(world.size()) * job.seq)},
-       {"evaluation", describe_evaluation(job, options, evaluation_windows)},
+       {"batch",
+        fmt::format("{} x {}{} tokens x {} accumulated x {} ranks = {}{} tokens per step",
+                    engine.batch.micro_batch, most, job.seq, engine.batch.accumulation,
+                    world.size(), most, engine.batch.global_batch(world.size()) * job.seq)},
+       {"evaluation", describe_evaluation(job, options, evaluation_samples)},
        {"precision", std::string(zinc::name_of(engine.precision.dtype))},
        {"optimizer", fmt::format("{}, lr {:g}, schedule {}", name_of(engine.optimizer.kind),
                                  engine.optimizer.hyper.lr, name_of(engine.schedule.kind))},
@@ -193,6 +193,7 @@ void show_head(Console& console, const Job& job, const TrainArguments& options, 
   if (world.context().device().is_cuda()) {
     console.line("attention: " + kernels::attention_outlook(engine.precision.dtype));
   }
+  for (const std::string& line : job.data->notes()) console.line(line);
   const std::string note = job.tokenizer.note(job.vocabulary_replaced, model.vocab_size());
   if (!note.empty()) console.line(note);
   const int64_t positions = train::max_positions(job.model.config);
@@ -235,7 +236,12 @@ void show_sample(Console& console, zero::Engine& engine, const TrainArguments& o
                          .seed = job.config.seed,
                          .stop_token = tokenizer.end_of_text(),
                          .context = job.seq});
-    console.line("sample:\n---\n" + tokenizer.decode(tokens) + "\n---");
+    const std::string text = tokenizer.decode(tokens);
+    console.line("sample:\n---\n" + text + "\n---");
+    if (engine.world().is_main()) {
+      train::write_file_atomically(options.out + "/samples.txt",
+                                   options.sample_prompt + text + "\n");
+    }
   } catch (const SampleStopped&) {
     console.line("note: no sample: stopped by a signal");
   } catch (const std::exception& error) {
@@ -266,68 +272,42 @@ comm::ConnectOptions without_job(const TrainArguments& options) {
               peers_choose ? comm::DeviceCollectives::absent : comm::DeviceCollectives::automatic};
 }
 
-// `work` on every rank. Where it throws on some, the first of those says why, so that there is one
-// message, and all end with its code: nobody goes on alone, and nobody leaves before it is said,
-// because mpirun ends the job at the first rank that fails.
-template <class Work>
-std::optional<int> fails_on_a_rank(comm::World& world, Work&& work) {
-  std::optional<Failure> failure;
-  try {
-    work();
-  } catch (const PeerFailed&) {  // the other rank's message is the one
-  } catch (...) {
-    failure = describe(std::current_exception());
-  }
-  const double mine = failure ? failure->code : kDone;
-  const std::vector<double> codes = zero::gather_values(world, {&mine, 1});
-  const auto first = std::find_if(codes.begin(), codes.end(), [](double c) { return c != 0.0; });
-  if (first == codes.end()) return std::nullopt;
-  if (first - codes.begin() == world.rank()) report(*failure);
-  zero::any_rank(world, false);  // a barrier
-  return static_cast<int>(*first);
-}
-
-// Making the run's folder or saving failed on a rank, and the message is out.
-struct WritingFailed {
-  int code;
-};
-
-// Samples of the data, spread over all of it: reading everything would take as long as reading it
-// once more.
-uint64_t hash_of_data(const train::TokenSequence& tokens) {
-  constexpr int64_t kSamples = 64;
-  constexpr int64_t kSampleTokens = 1024;
-  std::string text;
-  for (const auto& part : tokens.parts()) {
-    text += concat(part.begin, ' ', part.end, ' ');
-    std::vector<int32_t> values;
-    for (int64_t i = 0; i < kSamples; ++i) {
-      const int64_t begin = part.begin + part.num_tokens() * i / kSamples;
-      const int64_t end = std::min(begin + kSampleTokens, part.end);
-      part.file->append_to(values, begin, end, 0);
-    }
-    text += concat(crc32c(std::as_bytes(std::span(values))), ' ');
-  }
-  return hash_text(text);
-}
-
 // What every rank must have alike, before anything is done together that depends on it.
-void require_same_job(comm::World& world, const Job& job, const TrainArguments& options) {
+std::vector<zero::Fingerprint> fingerprints(const Job& job, const TrainArguments& options) {
   const std::string flags =
       concat(options.steps, ' ', job.seq, ' ', options.eval_every, ' ', options.eval_batches, ' ',
-             options.save_every, ' ', options.allow_nan, ' ', options.init.empty());
-  uint64_t data = hash_of_data(job.tokens);
-  if (!options.validation.empty()) {
-    data ^= 31 * hash_of_data(job.tokenizer.open(options.validation));
+             options.export_every, ' ', options.allow_nan, ' ', options.init.empty());
+  return {{"model", hash_text(train::model_config_json(job.model.config, DType::f32))},
+          {"data", job.data->hash()},
+          {"command line (steps, sequence length, intervals)", hash_text(flags)}};
+}
+
+// When a batch system will end this job, in seconds of the system's clock; 0: not known.
+double end_of_allocation() {
+  const char* text = std::getenv("SLURM_JOB_END_TIME");
+  return text == nullptr ? 0.0 : std::strtod(text, nullptr);
+}
+
+// The words behind the program's name that this process was started with.
+std::vector<std::string> own_words() {
+  std::ifstream file("/proc/self/cmdline");
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  if (!words.empty()) words.erase(words.begin());
+  return words;
+}
+
+// The same command, from where it was.
+std::string resuming(const std::vector<std::string>& words) {
+  std::vector<std::string> kept{"zinc"};
+  bool is_value = false;
+  for (const std::string& word : words) {
+    const bool goes = std::exchange(is_value, word == "--resume");
+    if (goes || is_value || word == "--force" || word.starts_with("--resume=")) continue;
+    kept.push_back(word);
   }
-  zero::require_agreement(
-      world,
-      std::array{
-          zero::Fingerprint{"configuration", train::fingerprint_of(job.config, world.size())},
-          zero::Fingerprint{"model",
-                            hash_text(train::model_config_json(job.model.config, DType::f32))},
-          zero::Fingerprint{"data", data},
-          zero::Fingerprint{"command line (steps, sequence length, intervals)", hash_text(flags)}});
+  kept.insert(kept.end(), {"--resume", "auto"});
+  return shell_text(kept);
 }
 
 // What a run reads: made before its folder, so that bad input leaves none.
@@ -341,48 +321,32 @@ struct Input {
 Input open_input(Job& job, const TrainArguments& options, const comm::World& world) {
   Input input;
   input.model = train::make_model(job.model.config);
-  open_data(job, options);
+  job.data->open();
   if (!options.init.empty()) {
     input.first_weights.emplace(options.init, *input.model, job.model.config);
   }
   const int64_t micro_batch = job.config.engine.batch.micro_batch;
-  input.loader = std::make_unique<train::Loader>(*job.train_data,
-                                                 train::LoaderOptions{.micro_batch = micro_batch,
-                                                                      .seq_len = job.seq,
-                                                                      .seed = job.config.seed,
-                                                                      .rank = world.rank(),
-                                                                      .world = world.size()});
+  const bool lengths = has_short_batches(job);
+  const int64_t pad_multiple = lengths ? kPadMultiple : 0;
+  const int64_t end = options.steps * job.config.engine.batch.global_batch(world.size());
+  input.loader = std::make_unique<train::Loader>(
+      job.data->training(), train::LoaderOptions{.micro_batch = micro_batch,
+                                                 .seq_len = job.seq,
+                                                 .pad_multiple = pad_multiple,
+                                                 .like_lengths = lengths,
+                                                 .end = job.data->fills_rows() ? end : 0,
+                                                 .seed = job.config.seed,
+                                                 .rank = world.rank(),
+                                                 .world = world.size()});
   input.evaluation = std::make_unique<train::EvaluationSet>(
-      *job.validation_data,
+      job.data->validation(),
       train::EvaluationOptions{.batch = micro_batch,
                                .seq_len = job.seq,
-                               .max_samples = evaluation_windows(job, options, world.size()),
+                               .pad_multiple = pad_multiple,
+                               .max_samples = evaluation_samples(job, options, world.size()),
                                .rank = world.rank(),
                                .world = world.size()});
   return input;
-}
-
-// Every host's first rank begins the file, the others append to it. Between hosts, appending is not
-// safe on every file system: each rank has a file of its own.
-std::optional<int> open_trace(comm::World& world, const std::string& path,
-                              std::optional<train::TraceWriter>& trace) {
-  const comm::RankInfo& rank = world.info();
-  const bool shared = rank.local_size == rank.size;
-  const std::string own = shared ? path : fmt::format("{}.rank{}", path, rank.rank);
-  const bool begins = !shared || rank.rank == 0;
-  const auto open = [&](bool now) {
-    return fails_on_a_rank(world, [&] {
-      if (now) trace.emplace(own, train::TraceWriterOptions{.rank = rank.rank, .begins = begins});
-    });
-  };
-  if (const auto code = open(begins)) return code;
-  return open(!begins);
-}
-
-void close_trace(comm::World& world, std::optional<train::TraceWriter>& trace) {
-  trace->drain(*world.context().trace());
-  zero::any_rank(world, false);  // all have drained
-  if (world.info().local_size != world.size() || world.is_main()) trace->finish();
 }
 
 PlannedRun planned(const Job& job, const TrainArguments& options) {
@@ -394,14 +358,64 @@ PlannedRun planned(const Job& job, const TrainArguments& options) {
           .hardware = options.hardware};
 }
 
+// Tokens of the records, made by one rank of each host. Its peers wait for it as long as it takes;
+// a signal ends the work, and the run.
+std::optional<int> prepare_data(comm::World& world, Job& job, const std::atomic<bool>& stop) {
+  constexpr std::chrono::hours kPatienceOfPeers{24 * 7};
+  world.communicator().set_deadline(kPatienceOfPeers);
+  const bool live = world.is_main() && isatty(STDERR_FILENO) == 1;
+  const auto say = [&](const std::string& text) {
+    if (live) fmt::print(stderr, "\r{}\033[K", text);
+  };
+  const auto work = [&] {
+    if (world.info().local_rank == 0) job.data->prepare(stop, say);
+    if (live) fmt::print(stderr, "\r\033[K");
+  };
+  const std::optional<int> code = fails_on_a_rank(world, work);
+  world.communicator().set_deadline(job.config.comm_deadline);
+  if (code) return code;
+  if (!zero::any_rank(world, stop)) return std::nullopt;
+  if (world.is_main()) fmt::print("stopped by a signal before the first step\n");
+  return kDone;
+}
+
+// The code to end with where the run failed on all ranks, which was said then.
+std::optional<int> train(train::Run& run, Input& input, Console& console, comm::World& world,
+                         const std::string& out, train::TrainResult& result) {
+  std::exception_ptr failure;
+  try {
+    result = run.train(*input.loader, input.evaluation.get(), &console);
+    return std::nullopt;
+  } catch (...) {
+    if (!run.failed_together()) throw;
+    failure = std::current_exception();
+  }
+  if (!run.last_saved().empty()) {
+    console.line(fmt::format("last weights saved: {}/{}", out, run.last_saved()));
+  }
+  return fails_on_a_rank(world, [&] { std::rethrow_exception(failure); });
+}
+
 int train_on(comm::World& world, Job& job, const TrainArguments& options) {
   world.communicator().set_deadline(job.config.comm_deadline);
   const std::atomic<bool>& stop = stop_on_signals();
   std::optional<Input> input;
-  std::optional<RunOutput> output;
-  if (const auto code = fails_on_a_rank(world, [&] { require_same_job(world, job, options); })) {
+  train::Run run(world, job.config,
+                 {.out = options.out,
+                  .force = options.force,
+                  .steps = options.steps,
+                  .eval_every = options.eval_every,
+                  .export_every = options.export_every,
+                  .resume = options.resume,
+                  .ends_at = end_of_allocation(),
+                  .allow_damaged = options.allow_nan,
+                  .tokenizer_folder = job.tokenizer.folder,
+                  .model = &job.model,
+                  .stop = &stop});
+  if (const auto code = fails_on_a_rank(world, [&] { run.agree(fingerprints(job, options)); })) {
     return *code;
   }
+  if (const auto code = prepare_data(world, job, stop)) return *code;
   const auto open_all = [&] { input.emplace(open_input(job, options, world)); };
   if (const auto code = fails_on_a_rank(world, open_all)) return *code;
   Forecast expected;
@@ -409,72 +423,29 @@ int train_on(comm::World& world, Job& job, const TrainArguments& options) {
   if (const auto code = fails_on_a_rank(world, look_ahead)) return *code;
   const zero::OffloadStep choice = share_choice(expected, world);
   if (choice != zero::OffloadStep::automatic) job.config.engine.offload_step = choice;
-  const auto make_folder = [&] {
-    output.emplace(open_output(job.config, options.out, options.force, world));
-  };
-  if (const auto code = fails_on_a_rank(world, make_folder)) return *code;
-  std::optional<train::TraceWriter> trace;
-  if (!job.config.trace.empty()) {
-    const std::string path = zero::share_text(
-        world, output->run ? output->run->place_of(job.config.trace) : std::string());
-    if (const auto code = open_trace(world, path, trace)) return *code;
-  }
+  if (const auto code = fails_on_a_rank(world, [&] { run.open(); })) return *code;
 
   Console console(world.is_main(),
                   job.config.steps_per_print > 0 ? job.config.steps_per_print : 10);
   console.when_output_is_closed(request_stop);
   show_head(console, job, options, world, *input->model, input->evaluation->num_samples());
-  if (output->run && output->run->replaces()) {
+  for (const std::string& note : run.notes()) console.line("note: " + note);
+  if (run.resumed() != nullptr) {
+    console.line(fmt::format("goes on from {}, after step {}", run.resumed()->path(),
+                             run.resumed()->state().steps));
+  }
+  if (run.replaces()) {
     console.line("note: the run that is there is replaced when the new one has done a step");
   }
   console.show_new(
       [&context = world.context()] { return context.slot<kernels::DeviceNotes>().lines(); });
   if (!expected.problem.empty()) console.line("note: no predicted time: " + expected.problem);
   for (const std::string& line : expected.lines) console.line(line);
-  zero::Engine engine(*input->model, job.config.engine, world,
-                      {.weights = input->first_weights ? &*input->first_weights : nullptr,
-                       .total_steps = options.steps});
-  std::string saved;
-  const auto together = [&](const auto& work) {
-    if (const auto code = fails_on_a_rank(world, work)) throw WritingFailed{*code};
-  };
-  const auto keep = [&] {
-    together([&] {
-      if (output->run) output->run->keep();
-    });
-  };
-  const auto save = [&](const std::string& name) {
-    const bool replaces = name == "best";
-    together([&] {
-      train::save_model(engine, job.model, options.out + "/" + name,
-                        {.replace = replaces,
-                         .allow_damaged = options.allow_nan && !replaces,
-                         .tokenizer_folder = job.tokenizer.folder});
-    });
-    saved = name;
-  };
-  train::Trainer trainer(engine, *input->loader, input->evaluation.get(), std::move(output->sinks),
-                         &console,
-                         {.steps = options.steps,
-                          .eval_every = options.eval_every,
-                          .save_every = options.save_every,
-                          .started = keep,
-                          .save = save,
-                          .stop = &stop,
-                          .trace = trace ? &*trace : nullptr});
+  zero::Engine& engine = run.make_engine(
+      *input->model, {.weights = input->first_weights ? &*input->first_weights : nullptr});
   train::TrainResult result;
-  try {
-    result = trainer.run();
-  } catch (const WritingFailed& failed) {
-    return failed.code;
-  } catch (const NumericsError&) {  // on every rank, in the same words
-    const Failure failure = describe(std::current_exception());
-    if (!saved.empty()) console.line(fmt::format("last weights saved: {}/{}", options.out, saved));
-    if (world.is_main()) report(failure);
-    zero::any_rank(world, false);  // nobody leaves before it is said
-    return failure.code;
-  }
-  if (trace) close_trace(world, trace);
+  if (const auto code = train(run, *input, console, world, options.out, result)) return *code;
+  run.end();
   if (!result.stopped && !result.evaluation_stopped) {
     show_sample(console, engine, options, job, stop);
   }
@@ -489,9 +460,13 @@ int train_on(comm::World& world, Job& job, const TrainArguments& options) {
                     1e3 * result.seconds_per_step, 1e3 * expected.time->step_seconds,
                     expected.time->step_seconds / result.seconds_per_step));
   }
-  if (result.stopped) console.line("stopped by a signal after the step under way");
   if (result.evaluation_stopped) console.line("the last evaluation was stopped by a signal");
-  return kDone;
+  if (!result.stopped) return kDone;
+  console.line("stopped by a signal after the step under way");
+  if (run.last_checkpoint().empty()) return kDone;
+  console.line(fmt::format("saved {}/{}; this goes on: {}", options.out, run.last_checkpoint(),
+                           resuming(own_words())));
+  return kPreempted;
 }
 
 CLI::Range at_least_one() { return {int64_t{1}, int64_t{1} << 53}; }
@@ -537,10 +512,7 @@ void add_train_command(CLI::App& app, Action& action) {
   train::Overrides& flags = options->flags;
   verb->add_option("--config", options->config, "DeepSpeed JSON configuration")->required();
   verb->add_option("--model", options->model, "Preset, config.json or a folder that holds one");
-  verb->add_option("--data", options->data, "UTF-8 text, or llm.c or nanoGPT .bin files")
-      ->required();
-  verb->add_option("--validation", options->validation,
-                   "Files to evaluate on (default: the last 5 % of the data)");
+  add_run_data_options(*verb, options->data);
   verb->add_option("--steps", options->steps, "Optimizer steps")->required()->check(at_least_one());
   verb->add_option("--seed", flags.seed, "Of weights, data order and dropout");
   const auto not_empty = [](const std::string& text) {
@@ -570,9 +542,19 @@ void add_train_command(CLI::App& app, Action& action) {
                    "Global batches of an evaluation, the same in each (default: a tenth of the "
                    "steps, at most 131072 tokens)")
       ->check(at_least_one());
-  verb->add_option("--save-every", options->save_every,
+  verb->add_option("--save-every", flags.save_every,
+                   "Steps between checkpoints, which --resume goes on from (default 0: none but "
+                   "when a signal ends the run)")
+      ->check(at_least_zero());
+  verb->add_option("--save-minutes", flags.save_minutes, "Minutes between checkpoints")
+      ->check(CLI::NonNegativeNumber);
+  verb->add_option("--export-every", options->export_every,
                    "Steps between saved weights (default 0: at the end only)")
       ->check(at_least_zero());
+  verb->add_option("--resume", options->resume,
+                   "auto: go on from the newest checkpoint in --out, from the beginning where "
+                   "there is none; or a checkpoint, or a run's folder")
+      ->check(not_empty);
   verb->add_option("--threads", options->threads,
                    "Per rank (default: this host's cores / its ranks)")
       ->check(CLI::PositiveNumber);

@@ -53,7 +53,7 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
 void say_threads(const CLI::App& app) {
   const std::string note = threads_note();
   if (note.empty() || comm::discover_rank().rank != 0) return;
-  for (const char* verb : {"generate", "plan", "bench"}) {
+  for (const char* verb : {"generate", "evaluate", "plan", "bench"}) {
     if (app.got_subcommand(verb)) fmt::print(stderr, "{}\n", note);
   }
 }
@@ -73,6 +73,9 @@ int run(int argc, char** argv) {
   add_launch_command(app, action);
   add_bench_command(app, action);
   add_tokenize_command(app, action);
+  add_data_command(app, action);
+  add_checkpoint_command(app, action);
+  add_plot_command(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& done) {

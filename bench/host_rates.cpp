@@ -8,8 +8,8 @@
 #include "core/transfer.h"
 #include "kernels/adamw.h"
 #include "kernels/fill.h"
-#include "zero/host_memory.h"
-#include "zero/host_stream.h"
+#include "zero/tiers/host_memory.h"
+#include "zero/tiers/host_stream.h"
 
 namespace zinc::bench {
 namespace {

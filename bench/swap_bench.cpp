@@ -100,7 +100,7 @@ class Candidate {
                        options.batch, options.seq, model_->vocab_size()));
     }
     const auto together = static_cast<size_t>(engine_.config().batches_together());
-    const zero::SwapTraffic before = engine_.swap_traffic();
+    const zero::SwapTraffic before = engine_.usage().swap;
     double passes = 0.0;
     double update = 0.0;
     for (size_t i = 0; i < batches.size(); i += together) {
@@ -108,13 +108,13 @@ class Candidate {
         engine_.run_passes(std::span(batches).subspan(i, together));
         world.context().compute()->synchronize();
       });
-      run_.passes_bytes = bytes(engine_.swap_traffic() - before);
+      run_.passes_bytes = bytes(engine_.usage().swap - before);
       update += seconds_of([&] {
         run_.loss = engine_.step().loss;
         world.context().compute()->synchronize();
       });
     }
-    const zero::SwapTraffic moved = engine_.swap_traffic() - before;
+    const zero::SwapTraffic moved = engine_.usage().swap - before;
     run_.update_bytes = bytes(moved) - run_.passes_bytes;
     if (step == 0) return;
     run_.passes_seconds.push_back(passes);

@@ -32,7 +32,7 @@ macro(_zinc_optional name label found version package)
   endif()
 endmacro()
 
-foreach(name IN ITEMS CUDA CUBLASLT CUDNN NCCL MPI ONEDNN AIO PCRE2 UTF8PROC SENTENCEPIECE)
+foreach(name IN ITEMS CUDA CUBLASLT CUDNN NCCL MPI ONEDNN AIO PCRE2 UTF8PROC SENTENCEPIECE ZLIB)
   set(ZINC_${name} AUTO CACHE STRING "Use ${name}: AUTO, ON or OFF")
   set_property(CACHE ZINC_${name} PROPERTY STRINGS AUTO ON OFF)
   string(TOUPPER "${ZINC_${name}}" ZINC_${name})
@@ -97,5 +97,11 @@ if(NOT ZINC_SENTENCEPIECE STREQUAL "OFF")
 endif()
 _zinc_optional(SENTENCEPIECE sentencepiece SentencePiece_FOUND "${SentencePiece_VERSION}"
                libsentencepiece-dev)
+
+set(ZLIB_FOUND FALSE)
+if(NOT ZINC_ZLIB STREQUAL "OFF")
+  find_package(ZLIB MODULE QUIET)
+endif()
+_zinc_optional(ZLIB zlib ZLIB_FOUND "${ZLIB_VERSION_STRING}" zlib1g-dev)
 
 include(Cuda)

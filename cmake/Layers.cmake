@@ -1,4 +1,5 @@
-# One static library per layer folder, linking the layers it may include (DESIGN, section 3).
+# One static library per layer folder, linking the layers it may include: docs/architecture.md,
+# "Layers".
 
 set(ZINC_LAYERS core kernels comm tensor autograd nn optim offload zero train apps)
 set(ZINC_SEES_core "")
@@ -42,6 +43,9 @@ if(ZINC_HAVE_UTF8PROC)
 endif()
 if(ZINC_HAVE_SENTENCEPIECE)
   list(APPEND ZINC_USES_train zinc::sentencepiece)
+endif()
+if(ZINC_HAVE_ZLIB)
+  list(APPEND ZINC_USES_train ZLIB::ZLIB)
 endif()
 if(ZINC_CUDA STREQUAL "EMULATED")
   list(APPEND ZINC_USES_core Boost::context)

@@ -8,6 +8,7 @@ option(ZINC_WERROR "Treat compiler warnings as errors" OFF)
 set(ZINC_OPTIMIZE -O2 CACHE STRING "Optimisation level of the build type Release")
 option(ZINC_UNITY "Compile several sources in one translation unit" ON)
 set(ZINC_UNITY_BATCH 8)  # sources a unit: more gain little, and take longer to compile again
+set(ZINC_TEST_SHARDS 0 CACHE STRING "Processes for the tests of one binary; 0: one for each test")
 set(ZINC_OPTIMIZE_TESTS "" CACHE STRING "Optimisation level of the tests; empty: as all else")
 option(ZINC_FUZZ "Build the libFuzzer programs; needs clang with its run-time library" OFF)
 set(ZINC_SANITIZE "" CACHE STRING "Sanitizers, as in -fsanitize=: address,undefined or thread")
@@ -20,6 +21,8 @@ if(PROJECT_IS_TOP_LEVEL)
   # Debug information level 1: line tables, so that a profile or a stack trace names its lines.
   set(CMAKE_CXX_FLAGS_RELEASE "${ZINC_OPTIMIZE} -g1")
   set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g -D_GLIBCXX_ASSERTIONS")
+  # Of a .cu file this is the host's half; device code has the level that nvcc gives it.
+  set(CMAKE_CUDA_FLAGS_RELEASE "${ZINC_OPTIMIZE} -DNDEBUG")
   set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
   set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}")
 endif()
@@ -28,6 +31,13 @@ set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+# lld links a test binary in a third of the time of ld.
+find_program(ZINC_LLD NAMES ld.lld)
+mark_as_advanced(ZINC_LLD)
+if(PROJECT_IS_TOP_LEVEL AND ZINC_LLD)
+  add_link_options($<$<LINK_LANGUAGE:CXX>:-fuse-ld=lld>)
+endif()
 
 # zinc_unite(target file...): `target`, made of these files, is compiled several of them at a time, which
 # parses their headers once and instantiates their templates once. Compiled alone: sources that Highway
@@ -58,6 +68,9 @@ if(ZINC_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
   # Paths relative to the source root, so that checkouts in several places share one cache.
   set(CMAKE_CXX_COMPILER_LAUNCHER env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
                                   "${ZINC_CCACHE}")
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
+  # The sources of a unit have absolute names, and so would __FILE__.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
 endif()
 
 # What a source file of zinc is compiled with, and nobody else's. Arguments are structs filled by

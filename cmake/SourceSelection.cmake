@@ -1,6 +1,6 @@
 # Which of a layer's files are built. Rules and examples: cmake/README.md, "File names".
 
-set(ZINC_SWITCHED_NAMES cuda cublaslt cudnn nccl mpi onednn aio pcre2 utf8proc sentencepiece)
+set(ZINC_SWITCHED_NAMES cuda cublaslt cudnn nccl mpi onednn aio pcre2 utf8proc sentencepiece zlib)
 
 # What a file's name or folder asks for; `path` is relative to the source root. need: ON = built with
 # the dependency, OFF = built without it, empty = always built. have: the dependency's name.

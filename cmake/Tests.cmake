@@ -10,8 +10,82 @@ include(GoogleTest)
 
 add_custom_target(zinc_tests)
 
-# One binary, its tests registered when ctest runs. Suites whose name contains "slow" or "Slow" get
-# the label slow, the others `label`.
+# zinc_register_tests(binary prefix label timeout FILTER filter ARGS argument...): to ctest, those tests of
+# a binary that the GoogleTest filter names; a process per test, found when ctest runs. With
+# ZINC_TEST_SHARDS=N they share N processes instead, because a program starts slowly under a sanitizer;
+# the output of a process names the tests that failed. Tests that start jobs of their own stay alone.
+set(ZINC_TESTS_ALONE_apps "*")
+set(ZINC_TESTS_ALONE_comm "*MpiFaults*")
+# Left out under a sanitizer, where they cost minutes each and run code that other tests run there too:
+# large products and heads (Gemm.*, GemmOfType, the smaller sizes of GemmOver; the other heads), large
+# arrays on more ranks than three, worlds of 5 to 7 ranks and four micro-steps (the rest of the matrix),
+# every size of a world (OddNumbersOfMicroSteps), shuffled placement of states (Placement.* in order;
+# shuffled: stages, parameters, vertical steps). A build without a sanitizer runs them.
+set(ZINC_TESTS_UNSANITIZED "")
+if(ZINC_SANITIZE)
+  list(
+    APPEND
+    ZINC_TESTS_UNSANITIZED
+    "LinearCrossEntropy.SeveralChunks_MatchF64"
+    "Gemm.Bits_DoNotDependOnThreads"
+    "*GemmOver.RandomInputs_MatchDefinition/11?" # 513 x 385 x 33
+    "*GemmOver.RandomInputs_MatchDefinition/12?"
+    "*local4_*LargeArrays*"
+    "*local5_*LargeArrays*"
+    "*local7_*LargeArrays*"
+    "*staged4_*LargeArrays*"
+    "Placement.ShuffledExecutionChangesNoBit"
+    "World.SizeChangesNoBit"
+    "*Stages.GiveTheSameBits/World5*"
+    "*Stages.GiveTheSameBits/World6*"
+    "*Stages.GiveTheSameBits/World7*"
+    "*Stages.GiveTheSameBits/World2Accumulation4*")
+endif()
+function(zinc_register_tests binary prefix label timeout)
+  cmake_parse_arguments(PARSE_ARGV 4 arg "" "FILTER" "ARGS")
+  set(alone "${ZINC_TESTS_ALONE_${prefix}}")
+  if(NOT ZINC_TEST_SHARDS OR label STREQUAL "slow" OR alone STREQUAL "*")
+    set(alone "${arg_FILTER}")
+  else()
+    set(filter "${arg_FILTER}")
+    if(NOT filter MATCHES "-")
+      string(APPEND filter "-")
+    endif()
+    string(REPLACE ";" ":" unsanitized "${ZINC_TESTS_UNSANITIZED}")
+    math(EXPR last "${ZINC_TEST_SHARDS} - 1")
+    foreach(shard RANGE ${last})
+      set(test "${prefix}.shard_${shard}_of_${ZINC_TEST_SHARDS}")
+      add_test(
+        NAME "${test}"
+        COMMAND ${binary} "--gtest_filter=${filter}:${alone}:${unsanitized}" ${arg_ARGS}
+        WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+      set_tests_properties(
+        "${test}"
+        PROPERTIES LABELS ${label}
+                   TIMEOUT 1800
+                   ENVIRONMENT "GTEST_TOTAL_SHARDS=${ZINC_TEST_SHARDS};GTEST_SHARD_INDEX=${shard}")
+      if(shard EQUAL 0)
+        # A filter that names no test must not pass.
+        set_tests_properties("${test}" PROPERTIES FAIL_REGULAR_EXPRESSION "Running 0 tests")
+      endif()
+    endforeach()
+    if(NOT alone)
+      return()
+    endif()
+  endif()
+  gtest_discover_tests(
+    ${binary}
+    TEST_PREFIX "${prefix}."
+    TEST_FILTER "${alone}"
+    EXTRA_ARGS ${arg_ARGS}
+    WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
+    NO_PRETTY_VALUES
+    DISCOVERY_MODE PRE_TEST
+    DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS ${label} TIMEOUT ${timeout})
+endfunction()
+
+# One binary. Suites whose name contains "slow" or "Slow" get the label slow, the others `label`.
 function(_zinc_add_gtest name label)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "SOURCES;LIBRARIES")
   add_executable(${name} ${arg_SOURCES})
@@ -23,15 +97,11 @@ function(_zinc_add_gtest name label)
   set(slow "*Slow*.*:*slow*.*")
   # Names must be unique over all binaries: CTest sets the properties of a test by its name.
   string(REGEX REPLACE "^zinc_tests_" "" prefix "${name}")
-  set(common TEST_PREFIX "${prefix}." WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}" NO_PRETTY_VALUES
-             DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60)
   if(label STREQUAL "slow")
-    gtest_discover_tests(${name} ${common} PROPERTIES LABELS slow TIMEOUT 1800)
+    zinc_register_tests(${name} ${prefix} slow 1800 FILTER "*")
   else()
-    gtest_discover_tests(${name} ${common} TEST_FILTER "-${slow}"
-                         PROPERTIES LABELS ${label} TIMEOUT 300)
-    gtest_discover_tests(${name} ${common} TEST_FILTER "${slow}" PROPERTIES LABELS slow TIMEOUT
-                                                                            1800)
+    zinc_register_tests(${name} ${prefix} ${label} 300 FILTER "-${slow}")
+    zinc_register_tests(${name} ${prefix} slow 1800 FILTER "${slow}")
   endif()
 endfunction()
 
@@ -101,6 +171,12 @@ if(TARGET zinc_tests_apps)
   target_compile_definitions(zinc_tests_apps PRIVATE "ZINC_COMMAND=\"$<TARGET_FILE:zinc_command>\""
                                                      "ZINC_MPIRUN=\"${mpirun}\"")
   add_dependencies(zinc_tests_apps zinc_command)
+endif()
+if(TARGET example_prefetch_pass)
+  # It compares two runs itself: exit code 1 where their losses differ.
+  add_test(NAME examples.prefetch_pass COMMAND example_prefetch_pass)
+  set_tests_properties(examples.prefetch_pass PROPERTIES LABELS cpu TIMEOUT 120 PROCESSORS 2)
+  add_dependencies(zinc_tests example_prefetch_pass)
 endif()
 include(TestsOfEmulator)
 include(TestsOfHeaders)

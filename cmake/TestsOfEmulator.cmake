@@ -21,27 +21,9 @@ if(ZINC_CUDA STREQUAL "EMULATED")
   set(prefix emulated)
   set(label emulated)
 endif()
-gtest_discover_tests(
-  zinc_tests_kernels
-  TEST_PREFIX "${prefix}."
-  TEST_FILTER "${filter}"
-  EXTRA_ARGS --device=cuda
-  WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
-  NO_PRETTY_VALUES
-  DISCOVERY_MODE PRE_TEST
-  DISCOVERY_TIMEOUT 60
-  PROPERTIES LABELS ${label} TIMEOUT 300)
-
+zinc_register_tests(zinc_tests_kernels ${prefix} ${label} 300 FILTER "${filter}" ARGS --device=cuda)
 if(TARGET zinc_tests_kernels_cuda)
-  gtest_discover_tests(
-    zinc_tests_kernels_cuda
-    TEST_PREFIX "${prefix}."
-    EXTRA_ARGS --device=cuda
-    WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
-    NO_PRETTY_VALUES
-    DISCOVERY_MODE PRE_TEST
-    DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS ${label} TIMEOUT 300)
+  zinc_register_tests(zinc_tests_kernels_cuda ${prefix}_cuda ${label} 300 FILTER "*" ARGS --device=cuda)
 endif()
 
 # One binary with every test that runs on a GPU, for `./run gpu-check` and `./run bundle`: those of

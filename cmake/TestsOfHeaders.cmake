@@ -44,7 +44,7 @@ target_link_libraries(
   PRIVATE zinc_apps zinc fmt::fmt hwy::hwy RapidJSON::RapidJSON CLI11::CLI11 GTest::gmock
           zinc_warnings)
 foreach(pair IN ITEMS ONEDNN=zinc::onednn MPI=MPI::MPI_CXX AIO=zinc::aio PCRE2=zinc::pcre2
-        UTF8PROC=zinc::utf8proc SENTENCEPIECE=zinc::sentencepiece)
+        UTF8PROC=zinc::utf8proc SENTENCEPIECE=zinc::sentencepiece ZLIB=ZLIB::ZLIB)
   string(REPLACE "=" ";" pair "${pair}")
   list(GET pair 0 name)
   list(GET pair 1 target)

@@ -1,6 +1,6 @@
-// A transformer written with zinc's layers, trained on a text file:
+// A transformer written with zinc's layers, trained on a text file, and saved:
 //
-//   mpirun -np 2 build/release/zinc_example_train_gpt examples/bible.json text.txt 50
+//   mpirun -np 2 build/release/example_train_gpt examples/bible.json text.txt 50 out
 //
 // The configuration is DeepSpeed's JSON; its zero_optimization.stage decides what is sharded.
 #include <cstdio>
@@ -64,36 +64,42 @@ struct ByteModel : zinc::nn::Model {
   }
 };
 
-void train(const std::string& config_path, const std::string& text_path, int64_t steps) {
+// Prints what the run tells, on one rank.
+struct Printer : zinc::train::TrainerObserver {
+  void on_step(const zinc::train::StepMetrics& metrics, const zinc::train::Progress&) override {
+    if (metrics.step != 1 && metrics.step % 10 != 0) return;
+    std::printf("step %lld loss %.4f\n", static_cast<long long>(metrics.step), metrics.loss);
+  }
+};
+
+void train(const std::string& config_path, const std::string& text_path, int64_t steps,
+           const std::string& out) {
   zinc::World world = zinc::connect();
   const zinc::Config config =
       zinc::load_config(config_path, world, {.micro_batch = 16, .total_steps = steps});
   const zinc::train::TokenWindows dataset(zinc::train::TokenSequence::open({text_path}),
                                           {.seq_len = kSequence, .vocabulary_size = 256});
   ByteModel model;
-  zinc::Engine engine = zinc::initialize(model, config, world, {.total_steps = steps});
   zinc::Loader loader(dataset, zinc::loader_options(config, world, kSequence));
-  for (const zinc::Batch& batch : loader) {
-    zinc::Loss loss = engine.forward(batch);
-    engine.backward(loss);
-    const zinc::StepResult result = engine.step();
-    if (result.outcome == zinc::StepOutcome::accumulated) continue;
-    if (world.is_main() && (result.step == 1 || result.step % 10 == 0)) {
-      std::printf("step %lld loss %.4f\n", static_cast<long long>(result.step), result.loss);
-    }
-    if (result.step == steps) break;
-  }
+  Printer printer;
+  // The folder with metrics.jsonl, the trace, the weights in final/: see train/run.h. A loop of
+  // one's own is engine.forward(batch), engine.backward(loss), engine.step().
+  zinc::train::Run run(world, config, {.out = out, .steps = steps});
+  run.begin();
+  run.make_engine(model);
+  run.train(loader, nullptr, world.is_main() ? &printer : nullptr);
+  run.end();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::fprintf(stderr, "usage: %s CONFIG.json TEXT STEPS\n", argv[0]);
+  if (argc != 5) {
+    std::fprintf(stderr, "usage: %s CONFIG.json TEXT STEPS OUT\n", argv[0]);
     return 64;
   }
   try {
-    train(argv[1], argv[2], std::atoll(argv[3]));
+    train(argv[1], argv[2], std::atoll(argv[3]), argv[4]);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     zinc::abort_job(1);  // of several ranks; returns where this process is alone

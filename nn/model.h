@@ -18,6 +18,11 @@ class Model : public Module {
   // of kIgnoredLabel add nothing. Never divided: the engine applies one factor at the step.
   virtual Tensor loss(const Batch& batch) = 0;
 
+  // A batch of the shapes that the model trains on, of at most `sequences` x `positions`: an engine
+  // records the model with it before the first step, on a device without memory. Tokens and labels;
+  // a model that reads more of a batch overrides it.
+  virtual Batch example(int64_t sequences, int64_t positions) const;
+
   // loss() in stages, for passes that take several batches side by side, layer by layer. Stage 0
   // takes an undefined x, every other one what the stage before gave for the batch; the last gives
   // the loss. 1: the model does not say its stages, and the one is loss().
@@ -44,6 +49,8 @@ class Model : public Module {
   // 0: keeps them all.
   void set_recompute_every(int64_t every);
   int64_t recompute_every() const { return recompute_every_; }
+  // Transformer blocks: what recomputation counts, and by default what is sharded together.
+  int64_t num_blocks();
 
  protected:
   // loss() of a model that says its stages.

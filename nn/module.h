@@ -117,7 +117,7 @@ class Module {
   void zero_grad();
 
   // The engine's unit of gathering and reducing: all parameters below this module. Models mark
-  // their blocks; see zero/shard_group.h.
+  // their blocks; see zero/layout/shard_group.h.
   void mark_shard_unit() { shard_unit_ = true; }
   bool is_shard_unit() const { return shard_unit_; }
 

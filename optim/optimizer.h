@@ -49,6 +49,8 @@ class Optimizer {
   virtual std::string_view name() const = 0;  // "AdamW"
   virtual int num_states() const = 0;
   virtual std::string_view state_name(int i) const = 0;  // checkpoint names: "exp_avg"
+  // The number of a state by its name; throws InvalidArgument with all names.
+  int state_index(std::string_view state) const;
   // All that a step changes in update()'s kernels, for work that is queued once and runs in many
   // steps; 0: there is no such form, and Update::scalars is always absent. For f32 weights.
   virtual int64_t num_scalars() const { return 0; }

@@ -223,8 +223,9 @@ std::optional<double> Schedule::beta1_at(int64_t update) const {
 
 double Schedule::lr() const { return state_.fixed_lr.value_or(lr_at(state_.updates)); }
 
-void Schedule::set_lr(double lr) {
-  require(lr >= 0.0 && std::isfinite(lr), "schedule: lr must be finite and not negative, got ", lr);
+void Schedule::set_lr(std::optional<double> lr) {
+  require(!lr || (*lr >= 0.0 && std::isfinite(*lr)),
+          "schedule: lr must be finite and not negative, got ", lr.value_or(0.0));
   state_.fixed_lr = lr;
 }
 

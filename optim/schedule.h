@@ -66,9 +66,8 @@ class Schedule {
 
   // --- the schedule of a run
   double lr() const;  // of the next update
-  // The next update and all later ones run with `lr`, until clear_lr(). lr >= 0.
-  void set_lr(double lr);
-  void clear_lr() { state_.fixed_lr.reset(); }
+  // The next update and all later ones run with `lr` >= 0; nullopt: as the schedule says again.
+  void set_lr(std::optional<double> lr);
   // Writes what the next update runs with into `hyper`. A group's own lr is kept as a multiple:
   // hyper.lr becomes lr() * group_scale.
   void apply(HyperParameters& hyper, double group_scale = 1.0) const;

@@ -28,6 +28,7 @@ std::vector<int32_t> generate(const NextLogits& next_logits, std::span<const int
     if (options.stop_token && token == *options.stop_token) break;
     tokens.push_back(token);
     if (on_token) on_token(token);
+    if (options.ends && options.ends(std::span(tokens).subspan(prompt.size()))) break;
   }
   return {tokens.begin() + prompt_length, tokens.end()};
 }

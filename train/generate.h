@@ -18,6 +18,8 @@ struct GenerateOptions {
   uint64_t seed = 0;
   std::optional<int32_t> stop_token;  // ends the text; not part of it
   int64_t context = 0;                // the model sees at most so many tokens, > 0
+  // Given all new tokens after each: true ends the text. May be empty.
+  std::function<bool(std::span<const int32_t>)> ends{};
 };
 
 // ids [1, T] i32 -> logits [1, V] f32 of the next token.

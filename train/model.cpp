@@ -1,8 +1,6 @@
 #include "train/model.h"
 
 #include <algorithm>
-#include <cmath>
-#include <exception>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -10,8 +8,11 @@
 #include "core/error.h"
 #include "nn/models/gpt2.h"
 #include "nn/models/llama.h"
+#include "train/finite_weights.h"
 #include "train/hub/model_folder.h"
+#include "train/json/writer.h"
 #include "zero/gather_values.h"
+#include "zero/together.h"
 
 namespace zinc::train {
 namespace {
@@ -19,19 +20,6 @@ namespace {
 std::string_view embedding_name(const ModelConfig& config) {
   return std::holds_alternative<nn::Gpt2Config>(config) ? "transformer.wte.weight"
                                                         : "model.embed_tokens.weight";
-}
-
-void require_undamaged(const std::string& name, int64_t begin, const ConstView& values,
-                       const std::string& folder) {
-  const auto first_bad = [&]<class T>(const T* data) {
-    const int64_t n = values.numel();
-    return std::find_if(data, data + n, [](T value) { return !std::isfinite(value); }) - data;
-  };
-  const int64_t at = values.dtype() == DType::f64 ? first_bad(values.data_as<double>())
-                                                  : first_bad(values.data_as<float>());
-  if (at == values.numel()) return;
-  throw NumericsError(concat(folder, ": weight ", begin + at, " of ", name,
-                             " is not finite: the weights are damaged and not saved"));
 }
 
 // Every rank has checked that it wrote no element twice.
@@ -54,7 +42,7 @@ std::unique_ptr<nn::Model> make_model(const ModelConfig& config) {
 }
 
 FolderWeights::FolderWeights(const std::string& folder, nn::Model& model, const ModelConfig& config)
-    : reader_(SafetensorsFolder::open(folder)) {
+    : reader_(WeightFolder::open(folder)) {
   std::vector<WeightSpec> wanted;
   for (const auto& [name, parameter] : model.named_parameters()) {
     wanted.push_back({.name = name, .shape = parameter->shape()});
@@ -71,8 +59,10 @@ void FolderWeights::read(const autograd::Parameter& parameter, int64_t begin, Vi
   reader_.read(parameter.name(), parameter.shape(), begin, out);
 }
 
-void save_model(zero::Engine& engine, const ModelConfigFile& config, const std::string& folder,
-                const SaveOptions& options) {
+namespace {
+
+void save_weights(zero::Engine& engine, const std::string& config_json, const std::string& folder,
+                  const SaveOptions& options) {
   comm::World& world = engine.world();
   const DType dtype = engine.config().precision.dtype;
   std::vector<TensorSpec> specs;
@@ -81,29 +71,22 @@ void save_model(zero::Engine& engine, const ModelConfigFile& config, const std::
   }
   std::optional<ModelFolderWriter> writer;
   const auto together = [&](const auto& work) {
-    std::exception_ptr failure;
-    try {
-      work();
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    zero::require_all_succeeded(world, "save the weights", failure);
+    zero::together(world, "save the weights", work);
   };
   together([&] {
     if (!world.is_main()) return;
-    writer.emplace(folder, config.config, dtype, specs,
+    writer.emplace(folder, config_json, specs,
                    ModelFolderOptions{.replace = options.replace,
                                       .max_shard_bytes = options.max_shard_bytes,
-                                      .original_config = config.original,
                                       .tokenizer_folder = options.tokenizer_folder,
                                       .shared = true});
   });
   const std::string path = zero::share_text(world, writer ? writer->path() : std::string());
   together([&] {
     if (!writer) writer.emplace(ModelFolderWriter::join(path, specs, options.max_shard_bytes));
-    engine.read_own_weights([&](const std::string& name, int64_t begin, ConstView values) {
-      if (!options.allow_damaged) require_undamaged(name, begin, values, folder);
-      writer->write(name, begin, values);
+    engine.read_own(zero::Engine::Own::weights, [&](const zero::OwnPiece& piece) {
+      if (!options.allow_damaged) require_finite(piece, folder);
+      writer->write(piece.name, piece.begin, piece.values);
     });
     writer->sync();
   });
@@ -111,6 +94,29 @@ void save_model(zero::Engine& engine, const ModelConfigFile& config, const std::
   together([&] {
     if (world.is_main()) writer->commit();
   });
+}
+
+}  // namespace
+
+std::string config_json(zero::Engine& engine, const ModelConfigFile* config) {
+  const DType dtype = engine.config().precision.dtype;
+  if (config != nullptr) return model_config_json(config->config, dtype, config->original);
+  json::Writer json(2);
+  json.begin_object();
+  json.member("model_type", engine.model().architecture());
+  json.member("dtype", torch_name(dtype));
+  json.member("torch_dtype", torch_name(dtype));
+  json.end_object();
+  return json.take();
+}
+
+void save_model(zero::Engine& engine, const ModelConfigFile& config, const std::string& folder,
+                const SaveOptions& options) {
+  save_weights(engine, config_json(engine, &config), folder, options);
+}
+
+void save_model(zero::Engine& engine, const std::string& folder, const SaveOptions& options) {
+  save_weights(engine, config_json(engine, nullptr), folder, options);
 }
 
 }  // namespace zinc::train

@@ -45,5 +45,10 @@ struct SaveOptions {
 // weights that are NaN or infinite, which take nothing's place.
 void save_model(zero::Engine& engine, const ModelConfigFile& config, const std::string& folder,
                 const SaveOptions& options = {});
+// The same of a model of one's own: its config.json says architecture and dtype alone.
+void save_model(zero::Engine& engine, const std::string& folder, const SaveOptions& options = {});
+
+// The config.json that save_model() writes; `config` is null for a model of one's own.
+std::string config_json(zero::Engine& engine, const ModelConfigFile* config);
 
 }  // namespace zinc::train

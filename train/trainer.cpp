@@ -40,15 +40,36 @@ Trainer::Trainer(zero::Engine& engine, Loader& loader, const EvaluationSet* eval
           options_.steps);
   require(options_.trace == nullptr || engine_.world().context().trace() != nullptr,
           "trainer: a trace writer needs a context with a trace recorder");
-  require(options_.eval_every >= 0 && options_.save_every >= 0,
-          "trainer: eval_every and save_every must not be negative");
+  require(options_.eval_every >= 0 && options_.export_every >= 0 && options_.checkpoint_every >= 0 &&
+              options_.checkpoint_seconds >= 0.0,
+          "trainer: intervals must not be negative");
+  const TrainerState& start = options_.start;
+  first_step_ = saved_steps_ = checkpoint_steps_ = engine_.state().steps;
+  samples_ = start.samples;
+  seconds_before_ = start.seconds;
+  result_ = {.steps = first_step_,
+             .loss = start.loss,
+             .val_loss = start.val_loss,
+             .best_val_loss = start.best_val_loss,
+             .seconds = start.seconds,
+             .tokens = start.tokens};
+  checkpoint_clock_ = wall_time();
+}
+
+TrainerState Trainer::state() const {
+  return {.tokens = result_.tokens,
+          .samples = samples_,
+          .seconds = result_.seconds,
+          .loss = result_.loss,
+          .val_loss = result_.val_loss,
+          .best_val_loss = result_.best_val_loss};
 }
 
 TrainResult Trainer::run() {
   while (result_.steps < options_.steps && !result_.stopped) {
     StepMetrics metrics = train_step_or_save();
     ++result_.steps;
-    if (result_.steps == 1 && options_.started) options_.started();
+    if (result_.steps == first_step_ + 1 && options_.started) options_.started();
     const bool all_done = result_.steps == options_.steps;
     result_.stopped = is_told_to_stop() && !all_done;
     const auto due = [&](int64_t every) { return every > 0 && result_.steps % every == 0; };
@@ -61,8 +82,10 @@ TrainResult Trainer::run() {
     report(metrics);
     drain_trace();
     const bool last = all_done || result_.stopped;
+    if (options_.after_step) options_.after_step();
+    if (is_checkpoint_due(last)) save_checkpoint(last);
     if (last && !(evaluates && all_done)) save_final();
-    if (!last && due(options_.save_every)) {
+    if (!last && due(options_.export_every)) {
       save(step_name(result_.steps));
       saved_steps_ = result_.steps;
     }
@@ -93,13 +116,36 @@ void Trainer::save_final() {
 }
 
 bool Trainer::is_told_to_stop() {
+  // To save takes about as long as it took, and there are weights after it.
+  constexpr double kLeast = 60.0;
+  const double margin = std::max(kLeast, 3.0 * checkpoint_takes_ + 2.0 * result_.seconds_per_step);
+  const bool ends = options_.ends_at > 0.0 && wall_time() + margin > options_.ends_at;
   const bool stop = options_.stop != nullptr && options_.stop->load();
-  return zero::any_rank(engine_.world(), stop);
+  return zero::any_rank(engine_.world(), stop || ends);
+}
+
+// The same on all ranks: the clock of one decides for all.
+bool Trainer::is_checkpoint_due(bool last) {
+  if (!options_.checkpoint || checkpoint_steps_ == result_.steps) return false;
+  const bool has_intervals = options_.checkpoint_every > 0 || options_.checkpoint_seconds > 0.0;
+  if (last) return has_intervals || result_.stopped;
+  if (options_.checkpoint_every > 0 && result_.steps % options_.checkpoint_every == 0) return true;
+  if (options_.checkpoint_seconds == 0.0) return false;
+  return zero::any_rank(engine_.world(),
+                        wall_time() - checkpoint_clock_ >= options_.checkpoint_seconds);
+}
+
+void Trainer::save_checkpoint(bool last) {
+  const double start = wall_time();
+  options_.checkpoint(last);
+  checkpoint_steps_ = result_.steps;
+  checkpoint_clock_ = wall_time();
+  checkpoint_takes_ = std::max(checkpoint_takes_, checkpoint_clock_ - start);
 }
 
 StepMetrics Trainer::train_step() {
   const auto start = std::chrono::steady_clock::now();
-  const zero::SwapTraffic swapped = engine_.swap_traffic();
+  const zero::SwapTraffic swapped = engine_.usage().swap;
   zero::StepResult step;
   int64_t tokens = 0;
   do {
@@ -130,16 +176,17 @@ StepMetrics Trainer::train_step() {
   metrics.tokens_per_second = static_cast<double>(metrics.tokens) / metrics.seconds;
   metrics.memory = engine_.world().context().allocator().report();
   metrics.breakdown = step.phases;
-  const zero::SwapTraffic swap = engine_.swap_traffic() - swapped;
+  const zero::SwapTraffic swap = engine_.usage().swap - swapped;
   if (swap != zero::SwapTraffic{}) metrics.swap = swap;
   metrics.samples = samples_;
   metrics.wall_time = wall_time();
-  if (result_.steps == 0) first_step_seconds_ = metrics.seconds;
+  const int64_t steps_before = result_.steps - first_step_;
+  if (steps_before == 0) first_step_seconds_ = metrics.seconds;
   tokens_per_step_ = metrics.tokens;
   result_.seconds += metrics.seconds;
-  if (result_.steps > 0) {
-    result_.seconds_per_step =
-        (result_.seconds - first_step_seconds_) / static_cast<double>(result_.steps);
+  if (steps_before > 0) {
+    result_.seconds_per_step = (result_.seconds - seconds_before_ - first_step_seconds_) /
+                               static_cast<double>(steps_before);
   }
   result_.tokens += metrics.tokens;
   result_.loss = metrics.loss;
@@ -198,7 +245,7 @@ void Trainer::report(const StepMetrics& metrics) {
   if (engine_.config().precision.dtype == DType::f16) progress.loss_scale = metrics.loss_scale;
   progress.skipped = metrics.skipped;
   // The first step warms caches and compiles kernels: it says nothing about speed.
-  if (result_.steps > 1) {
+  if (result_.steps > first_step_ + 1) {
     progress.seconds_per_step = result_.seconds_per_step;
     progress.tokens_per_second = static_cast<double>(tokens_per_step_) / progress.seconds_per_step;
     progress.flops_per_second = progress.tokens_per_second * flops_per_token_;

@@ -29,18 +29,41 @@ class TrainerObserver {
     static_cast<void>(val_loss);
     static_cast<void>(best);
   }
+  virtual void on_note(const std::string&) {}  // what the user should know, and ends nothing
+};
+
+// Where a run stands beside its engine and its loader; a checkpoint keeps it.
+struct TrainerState {
+  int64_t tokens = 0;    // of all steps, all ranks
+  int64_t samples = 0;   // likewise
+  double seconds = 0.0;  // of training steps
+  double loss = 0.0;     // of the last step
+  std::optional<double> val_loss;
+  std::optional<double> best_val_loss;
 };
 
 struct TrainerOptions {
   int64_t steps = 0;       // optimizer steps of the run, > 0
   int64_t eval_every = 0;  // steps between evaluations; 0: at the end only
-  int64_t save_every = 0;  // steps between calls of save; 0: at the end only
+  int64_t export_every = 0;  // steps between calls of save; 0: at the end only
+  // Steps, and seconds of this rank's clock, between calls of checkpoint; 0: no such interval.
+  int64_t checkpoint_every = 0;
+  double checkpoint_seconds = 0.0;
   // Called on every rank when the first step is done, before anything of it is reported or saved.
   // May be empty.
   std::function<void()> started;
   // Called on every rank: "step-000100", "best" (after an evaluation that is better than all
   // before; one that is not finite is not), "final", before the last evaluation. May be empty.
   std::function<void(const std::string& name)> save;
+  // Called on every rank between steps: when it is due, before a run that was told to stop ends,
+  // and at the end of one that has intervals. May be empty.
+  std::function<void(bool last)> checkpoint;
+  // Called on every rank after every step. May be empty.
+  std::function<void()> after_step;
+  // Time of the system's clock, in seconds, at which the run will be ended from outside: it stops in
+  // time to save. 0: not known.
+  double ends_at = 0.0;
+  TrainerState start{};  // of a run that goes on: its steps are the engine's
   // Becomes true (from another thread) when the run should end after the step under way, or after
   // the batch of an evaluation.
   const std::atomic<bool>* stop = nullptr;
@@ -73,6 +96,8 @@ class Trainer {
   // succeeds, and the error goes on.
   TrainResult run();
 
+  TrainerState state() const;  // between steps
+
   // The mean loss over the evaluation set: the same figure in every world. Absent where
   // options.stop ended it. Collective.
   std::optional<double> evaluate();
@@ -82,6 +107,8 @@ class Trainer {
   StepMetrics train_step_or_save();
   void save_final();
   bool is_told_to_stop();
+  bool is_checkpoint_due(bool last);
+  void save_checkpoint(bool last);
   void evaluate_and_keep_best(StepMetrics& metrics);
   void drain_trace();
   void report(const StepMetrics& metrics);
@@ -98,7 +125,12 @@ class Trainer {
   double flops_per_token_ = 0.0;
   int64_t tokens_per_step_ = 0;
   int64_t samples_ = 0;
-  int64_t saved_steps_ = 0;  // after which weights were saved last; "best" does not count
+  int64_t first_step_ = 0;        // that was done before this run
+  int64_t saved_steps_ = 0;       // after which weights were saved last; "best" does not count
+  int64_t checkpoint_steps_ = 0;  // after which the last checkpoint was saved
+  double checkpoint_clock_ = 0.0;
+  double checkpoint_takes_ = 0.0;  // seconds, the longest
+  double seconds_before_ = 0.0;    // of steps of earlier runs
 };
 
 }  // namespace zinc::train

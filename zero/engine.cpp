@@ -1,7 +1,10 @@
 #include "zero/engine.h"
 
+#include <algorithm>
 #include <array>
-#include <cmath>
+#include <bit>
+#include <limits>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -10,33 +13,239 @@
 #include "autograd/recompute.h"
 #include "core/error.h"
 #include "kernels/scale.h"
-#include "kernels/step_rules.h"
-#include "optim/loss_scaler.h"
+#include "optim/factory.h"
 #include "optim/schedule.h"
-#include "zero/device_verdict.h"
+#include "zero/agreement.h"
 #include "zero/edited_parameters.h"
-#include "zero/engine_setup.h"
-#include "zero/evaluation_scope.h"
-#include "zero/gradient_norm.h"
-#include "zero/own_weights.h"
-#include "zero/parameter_source.h"
-#include "zero/phase_clock.h"
-#include "zero/recorded_passes.h"
+#include "zero/gather_values.h"
+#include "zero/group/gradient_policy.h"
+#include "zero/layout/shard_group.h"
+#include "zero/own_values.h"
+#include "zero/passes/step_program.h"
 #include "zero/resident_values.h"
-#include "zero/saved_inputs.h"
-#include "zero/shard_group.h"
-#include "zero/step_schedule.h"
-#include "zero/step_sums.h"
+#include "zero/run/lockstep.h"
+#include "zero/run/recorded_passes.h"
+#include "zero/run/runner.h"
+#include "zero/run/vertical_passes.h"
 #include "zero/strategy.h"
-#include "zero/trace_span.h"
-#include "zero/update_rules.h"
+#include "zero/tiers/saved_inputs.h"
+#include "zero/trace/phase_clock.h"
+#include "zero/trace/trace_span.h"
+#include "zero/update/update_rules.h"
+#include "zero/update/whole_step.h"
 #include "zero/values_at_end.h"
-#include "zero/verdict_step.h"
-#include "zero/vertical_passes.h"
 
 namespace zinc::zero {
 
+double Loss::mean() const {
+  if (num_targets == 0) return std::numeric_limits<double>::quiet_NaN();
+  return sum.item() / static_cast<double>(num_targets);
+}
+
+double Evaluation::mean() const {
+  if (num_targets == 0) return std::numeric_limits<double>::quiet_NaN();
+  return loss_sum / static_cast<double>(num_targets);
+}
+
+namespace {
+
+// Once it is checked, with the model's longest sequence where it names none. Throws ConfigError.
+EngineConfig validated(EngineConfig config, const nn::Model& model) {
+  validate(config);
+  if (config.batch.sequence == 0) {
+    config.batch.sequence = std::max<int64_t>(1, model.max_sequence());
+  }
+  return config;
+}
+
+// InvalidArgument where a batch that goes forward is not of the configuration's shape.
+void require_shape(const nn::Batch& batch, const EngineConfig& config) {
+  require(batch.input_ids.dim(0) == config.batch.micro_batch, "engine.forward: the batch has ",
+          batch.input_ids.dim(0), " sequences, but train_micro_batch_size_per_gpu is ",
+          config.batch.micro_batch, "; pad it, or change the configuration");
+  require(
+      config.loss_divisor() == 1.0 || batch.input_ids.dim(1) <= config.batch.sequence,
+      "engine.forward: the batch has ", batch.input_ids.dim(1),
+      " positions per sequence, but the scale of an fp16 loss is measured by ",
+      config.batch.sequence,
+      "; set EngineConfig::batch.sequence (default: the model's max_sequence()) to the longest");
+}
+
+// The world itself, where the configuration can be run in it. Throws ConfigError.
+comm::World& checked(comm::World& world, const EngineConfig& config) {
+  if (config.determinism == Determinism::world &&
+      !std::has_single_bit(static_cast<unsigned>(world.size()))) {
+    throw ConfigError(
+        concat("\"determinism\": \"world\" needs a power of two of ranks, not ", world.size()));
+  }
+  if (config.cuda_graph && !world.context().device().is_cuda()) {
+    throw ConfigError("\"cuda_graph\": true needs a GPU: leave it out, or take --device cuda");
+  }
+  if (config.cuda_graph && config.zero.stage == 3 && world.size() > 1 &&
+      !world.communicator().follows_streams()) {
+    throw ConfigError(
+        concat("\"cuda_graph\": true on stage 3 needs NCCL, and a GPU for every rank: ranks gather "
+               "inside a pass, and collectives of ",
+               world.communicator().backend(),
+               " go through the host, which no graph can hold; or take stage 0, 1 or 2"));
+  }
+  return world;
+}
+
+// InvalidArgument where an update that began with run_passes() works on the weights.
+void require_weights_at_rest(bool updating) {
+  require(!updating,
+          "engine: weights are under update since run_passes(); call step() first, or forward() "
+          "and backward() instead");
+}
+
+// InvalidArgument where backward() cannot add to sums that no other rank sees yet.
+void require_sums_without_sync(const EngineConfig& config) {
+  require(config.zero.stage <= 1, "NoSync: gradients are sharded on stage ", config.zero.stage,
+          ", so every backward() has to reduce; use stage 0 or 1");
+  const GradientPolicy policy = GradientPolicy::choose(config);
+  require(policy.schedule == ReduceSchedule::boundary,
+          "NoSync: needs \"reduce_schedule\": \"boundary\"");
+  require(policy.several || !is_16bit_float(policy.kept),
+          "NoSync: with one micro-batch per step gradients are kept in ", policy.kept,
+          "; set \"grad_accum_dtype\": \"fp32\" to add them up");
+}
+
+// A client's own, taken out of the options, or the configured one. Throws ConfigError.
+std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
+                                                   EngineOptions& options) {
+  if (options.optimizer != nullptr) {
+    if (config.zero.stage >= 1 && !config.zero.allow_untested_optimizer) {
+      throw ConfigError(concat("a client's own optimizer (", options.optimizer->name(),
+                               ") on ZeRO stage ", config.zero.stage,
+                               " needs \"zero_allow_untested_optimizer\": true"));
+    }
+    if (config.zero.offload_optimizer.device != OffloadDevice::none &&
+        config.zero.force_cpu_optimizer) {
+      throw ConfigError(concat("a client's own optimizer (", options.optimizer->name(),
+                               ") with offload_optimizer needs \"zero_force_ds_cpu_optimizer\": "
+                               "false"));
+    }
+    return std::move(options.optimizer);
+  }
+  return optim::make_optimizer(config.optimizer);
+}
+
+int64_t recompute_every(nn::Model& model, const RecomputeConfig& recompute) {
+  if (recompute.num_checkpoints == 0) return recompute.every_blocks;
+  const int64_t blocks = model.num_blocks();
+  return std::max<int64_t>(1, (blocks + recompute.num_checkpoints - 1) / recompute.num_checkpoints);
+}
+
+// Sets the model's dtype and recomputation, and cuts it into groups. Throws ConfigError where the
+// configuration asks for what the model cannot do.
+std::vector<ShardGroup> prepare_groups(nn::Model& model, const EngineConfig& config, int world) {
+  model.set_dtype(config.precision.dtype);
+  model.set_recompute_every(recompute_every(model, config.recompute));
+  if (config.pass_order == PassOrder::vertical && model.num_stages() == 1) {
+    throw ConfigError(concat("\"schedule\": \"vertical\" needs a model that says its stages, and ",
+                             model.architecture(), " does not: override num_stages() and stage()"));
+  }
+  return make_shard_groups(model, world, config.zero.param_persistence_threshold);
+}
+
+// The program of a step as configured, with a client's passes.
+StepProgram plan_step(nn::Model& model, const std::vector<ShardGroup>& groups,
+                      const EngineConfig& config, const Context& context,
+                      const EngineOptions& options) {
+  const int64_t positions = std::min(config.batch.sequence, model.max_sequence());
+  const auto example = [&] { return model.example(config.batch.micro_batch, positions); };
+  return make_step_program(model, groups,
+                           choose_policy(config, groups, context.device(), options.dynamic_model),
+                           options.example ? options.example : example, config.batches_together(),
+                           {.passes = options.passes, .without = options.without_passes});
+}
+
+// True, or CommError where the ranks' hashes differ. Collective.
+bool agrees(comm::World& world, uint64_t schedule, uint64_t parameter_groups) {
+  require_agreement(world,
+                    std::array{Fingerprint{"schedule or layout", schedule},
+                               Fingerprint{"split into parameter groups", parameter_groups}});
+  return true;
+}
+
+// Absent where it is not known.
+std::optional<int64_t> run_length(const EngineOptions& options) {
+  if (options.total_steps <= 0) return std::nullopt;
+  return options.total_steps;
+}
+
+// Host memory of the parameter's shape in the optimizer's dtype.
+Tensor host_tensor(const nn::Parameter& parameter) {
+  return Tensor::empty(parameter.shape(),
+                       parameter.dtype() == DType::f64 ? DType::f64 : DType::f32);
+}
+
+// By plane.
+std::vector<std::string_view> kinds_of(const optim::Optimizer& optimizer) {
+  std::vector<std::string_view> kinds{kWeightsKind};
+  for (int i = 0; i < optimizer.num_states(); ++i) kinds.push_back(optimizer.state_name(i));
+  return kinds;
+}
+
+// InvalidArgument where the source lacks anything that the model has, or has it in another shape.
+void require_fit(const StateSource& source, nn::Model& model,
+                 std::span<const std::string_view> kinds) {
+  std::vector<std::string> problems;
+  for (const nn::Parameter* parameter : model.parameters()) {
+    if (parameter->numel() == 0) continue;
+    for (const std::string_view kind : kinds) {
+      if (kind != kWeightsKind && !parameter->requires_grad()) continue;
+      const std::optional<Shape> shape = source.shape_of(parameter->name(), kind);
+      if (!shape) {
+        problems.push_back(concat(kind, " of ", parameter->name(), ": missing"));
+      } else if (*shape != parameter->shape()) {
+        problems.push_back(concat(kind, " of ", parameter->name(), ": shape ", *shape,
+                                  ", the model has ", parameter->shape()));
+      }
+    }
+  }
+  if (problems.empty()) return;
+  constexpr size_t kShown = 10;
+  std::string message = "engine.import_state: the state is not of this model and optimizer:";
+  for (size_t i = 0; i < std::min(problems.size(), kShown); ++i) message += "\n  " + problems[i];
+  if (problems.size() > kShown) {
+    message += concat("\n  and ", problems.size() - kShown, " more");
+  }
+  throw InvalidArgument(message);
+}
+
+// Dropout is off while it lives.
+class EvaluationScope {
+ public:
+  explicit EvaluationScope(nn::Model& model) : model_(model), training_(model.is_training()) {
+    model_.train(false);
+  }
+  ~EvaluationScope() { model_.train(training_); }
+  EvaluationScope(const EvaluationScope&) = delete;
+  EvaluationScope& operator=(const EvaluationScope&) = delete;
+
+ private:
+  nn::Model& model_;
+  bool training_;
+};
+
+// One from every rank, by rank. Collective.
+std::vector<Evaluation> gather_evaluations(comm::World& world, const Evaluation& part) {
+  const std::array<double, 2> values{part.loss_sum, static_cast<double>(part.num_targets)};
+  const std::vector<double> all = gather_values(world, values);
+  std::vector<Evaluation> parts;
+  for (size_t i = 0; i < all.size(); i += 2) {
+    parts.push_back({.loss_sum = all[i], .num_targets = static_cast<int64_t>(all[i + 1])});
+  }
+  return parts;
+}
+
+}  // namespace
+
 class Engine::Impl {
+  static constexpr const char* kStep = "step";
+
  public:
   Impl(nn::Model& model, const EngineConfig& config, comm::World& world, EngineOptions options)
       : config_(validated(config, model)),
@@ -47,32 +256,27 @@ class Engine::Impl {
         values_(model, options.weights, context_.random().seed()),
         is_clients_(options.optimizer != nullptr),
         optimizer_(choose_optimizer(config_, options)),
-        scaler_(config_.precision.loss_scale),
-        lr_schedule_(config_.schedule, config_.optimizer, run_length(options)),
         groups_(prepare_groups(model, config_, world.size())),
-        schedule_(StepSchedule::record(model, groups_, config_.batches_together())),
+        program_(plan_step(model, groups_, config_, context_, options)),
         rules_(model, groups_, std::move(options.parameter_groups), config_.optimizer.hyper),
-        agreed_(agrees(world, schedule_.hash(), rules_.hash())),
-        strategy_(make_strategy(config_, strategy_inputs(options))),
-        norm_(groups_, strategy_.owned, world.communicator(), context_),
-        verdict_(make_device_verdict(config_, is_clients_, norm_, scaler_, world)),
-        lockstep_(
-            make_lockstep(options.dynamic_model && strategy_.uses_are_collective, groups_, world)),
-        source_(groups_, schedule_, *strategy_.weights, *strategy_.gradients,
-                !options.dynamic_model, lockstep_.get(), strategy_.late.get()),
+        agreed_(agrees(world, program_.hash, rules_.hash())),
+        strategy_(make_strategy(config_, strategy_inputs())),
+        lockstep_(make_lockstep(options.dynamic_model && program_.policy.shards_parameters, groups_,
+                                world)),
+        runner_(runner_parts(options)),
         recorded_(
-            make_recorded_passes(config_, options.dynamic_model, world, *strategy_.gradients)) {
+            make_recorded_passes(config_, options.dynamic_model, world, *strategy_.gradients)),
+        step_(step_parts(), {config_.schedule, config_.optimizer, run_length(options)}) {
     values_.drop_resident();
     world.communicator().set_reduce_algorithm(config_.gradient.reduce_algorithm ==
                                                       ReduceAlgorithm::native
                                                   ? comm::ReduceAlgorithm::native
                                                   : comm::ReduceAlgorithm::ordered);
-    for (nn::Parameter* parameter : model.parameters()) parameter->set_source(source_);
-    strategy_.measures_with(norm_);
+    for (nn::Parameter* parameter : model.parameters()) parameter->set_source(runner_);
     after_step_ = std::move(options.after_step);
   }
 
-  ~Impl() { leave_values(model_, strategy_, !updating_); }
+  ~Impl() { leave_values(model_, strategy_, !step_.is_updating()); }
 
   Loss forward(const nn::Batch& batch) {
     require(config_.batches_together() == 1,
@@ -83,9 +287,10 @@ class Engine::Impl {
     const uint64_t index = take_in(batch);
     const auto start = clock_.start();
     enter("forward", forwards_);
-    context_.random().set_position(static_cast<uint64_t>(num_steps_), index);
-    source_.begin(WeightStore::Phase::forward);
-    const EngineParameterSource::Pass pass(source_);
+    context_.random().set_position(static_cast<uint64_t>(step_.steps()), index);
+    runner_.begin_forward(
+        {.first = forwards_ == 1, .last = forwards_ == config_.batch.accumulation});
+    const Runner::Pass pass(runner_);
     const autograd::ExpectedLossGradient expected(seed_of(batch.num_targets));
     const autograd::RecomputeInputScope recompute(saved_inputs_.store());
     Loss loss{.sum = model_.loss(batch), .num_targets = batch.num_targets};
@@ -100,21 +305,24 @@ class Engine::Impl {
     require_room("backward");
     const TracePhase phase(context_.trace(), "backward");
     const auto start = clock_.start();
-    enter("backward", micro_step_ + 1);
+    enter("backward", micro_steps_ + 1);
     const int64_t left = no_sync_ ? 1 : 0;  // more are to come
-    if (hands_over_ && !no_sync_ && micro_step_ + 1 == config_.batch.accumulation) {
-      begin_update(std::array{BatchLoss{loss.sum, loss.num_targets}});
+    if (hands_over_ && !no_sync_ && micro_steps_ + 1 == config_.batch.accumulation) {
+      step_.begin_early(std::array{BatchLoss{loss.sum, loss.num_targets}});
     }
+    const MicroBatchKind kind{.first = backwards_ == 0,
+                              .last = backwards_ + 1 == num_backwards() + left};
     strategy_.gradients->begin_micro_steps(backwards_, 1, num_backwards() + left);
-    const EngineParameterSource::Pass pass(source_);
+    runner_.begin_backward(kind);
+    const Runner::Pass pass(runner_);
     autograd::backward(loss.sum, seed_of(loss.num_targets));
     pass.end();
-    strategy_.gradients->end_micro_steps();
-    sums_.add(loss.sum, loss.num_targets);
+    runner_.end_backward(kind);
+    step_.add(loss.sum, loss.num_targets);
     ++backwards_;
     clock_.stop(start, &PhaseSeconds::backward);
     if (no_sync_) return;
-    ++micro_step_;
+    ++micro_steps_;
     stepped_ = false;
   }
 
@@ -137,7 +345,7 @@ class Engine::Impl {
   StepResult step() {
     StepResult result = step_now();
     if (result.outcome == StepOutcome::accumulated) return result;
-    step_trace_.end(context_, num_steps_);
+    step_trace_.end(context_, step_.steps());
     if (after_step_) after_step_();
     return result;
   }
@@ -148,29 +356,28 @@ class Engine::Impl {
     require(!no_sync_, "engine.step: not while a NoSync lives; end it before the last backward()");
     require(!stepped_, "engine.step: there was no backward() since the last step()");
     stepped_ = true;
-    if (micro_step_ < config_.batch.accumulation) return {};
+    if (micro_steps_ < config_.batch.accumulation) return {};
     const auto start = clock_.start();
-    activity_ = "reduction of the gradients";
-    StepResult result = verdict_ != nullptr ? step_by_verdict() : step_by_norm();
-    micro_step_ = forwards_ = backwards_ = 0;
-    sums_.clear();
+    activity_ = kStep;
+    StepResult result = step_.run();
+    runner_.after_update();
+    micro_steps_ = forwards_ = backwards_ = 0;
     clock_.stop(start, &PhaseSeconds::step);
     result.phases = clock_.take();
     return result;
   }
 
   Tensor gradient(std::string_view name) {
-    require(!stepped_ && micro_step_ == config_.batch.accumulation,
+    require(!stepped_ && micro_steps_ == config_.batch.accumulation,
             "engine.gradient: gradients are complete between the last backward() of a step and its "
             "step()");
     const nn::Parameter& parameter = model_.parameter(name);
     activity_ = "reduction of the gradients";
-    sums_.end_gradients();
-    const double divisor = divisor_of(sums_.count());
+    const double divisor = step_.end_gradients();
     strategy_.step->settle_gradients();
     const Tensor values = host_tensor(parameter);
     strategy_.weights->read_owned(
-        source_.table().at(parameter),
+        runner_.table().at(parameter),
         [this](const ShardGroup& group, const Segment&, Range range) {
           return strategy_.gradients->gradient(group.index(), range);
         },
@@ -214,26 +421,24 @@ class Engine::Impl {
   }
 
   // See Note [Updates during backward].
-  void require_no_update() const { require_weights_at_rest(updating_); }
+  void require_no_update() const { require_weights_at_rest(step_.is_updating()); }
 
   optim::Schedule& next_learning_rates() {
     require_no_update();
-    return lr_schedule_;
+    return step_.learning_rates();
   }
 
-  void finish_update() {
-    if (strategy_.late != nullptr) strategy_.late->finish();
-  }
+  void finish_update() { step_.finish_update(); }
 
   Tensor values_of(std::string_view name, std::optional<std::string_view> state = {}) {
     require_no_update();
     finish_update();
     activity_ = "reading of weights";
     const nn::Parameter& parameter = model_.parameter(name);
-    const ParameterIndex at = source_.table().at(parameter);
+    const ParameterIndex at = runner_.table().at(parameter);
     const Tensor values = host_tensor(parameter);
     if (state) {
-      strategy_.weights->read_state(at, state_index(*optimizer_, *state), flat(values));
+      strategy_.weights->read_state(at, optimizer_->state_index(*state), flat(values));
     } else {
       strategy_.weights->read_master(at, flat(values));
     }
@@ -244,12 +449,12 @@ class Engine::Impl {
     require_between_steps("release_to_model");
     finish_update();
     release_values(model_, [this](const std::string& name) { return values_of(name); });
-    source_.close();
+    runner_.close();
   }
 
   void require_between_steps(const char* call) const {
-    source_.require_open();
-    require(backwards_ == 0 && !updating_, "engine.", call,
+    runner_.require_open();
+    require(backwards_ == 0 && !step_.is_updating(), "engine.", call,
             ": gradients of a step under way belong to the old values; call it between steps");
   }
 
@@ -259,22 +464,50 @@ class Engine::Impl {
     const nn::Parameter& parameter = model_.parameter(name);
     require(values.shape() == parameter.shape(), "parameter '", name, "' has shape ",
             parameter.shape(), ", the values have ", values.shape());
-    strategy_.weights->write_master(source_.table().at(parameter), flat(values.clone()));
+    strategy_.weights->write_master(runner_.table().at(parameter), flat(values.clone()));
   }
 
-  void read_own_weights(const TakeWeights& take) {
+  void read_own(Own what, const TakeOwn& take) {
     require_no_update();
     if (strategy_.late != nullptr) strategy_.late->finish_own();
     activity_ = "reading of weights";
-    zero::read_own_weights(groups_, *strategy_.weights, world_.communicator(), context_, take);
+    const std::vector<std::string_view> kinds = kinds_of(*optimizer_);
+    const size_t count = what == Own::weights ? 1 : kinds.size();
+    read_own_values(groups_, *strategy_.weights, world_.communicator(), context_,
+                    std::span(kinds).first(count), take);
+  }
+
+  void import_state(const StateSource& source, const ImportOptions& options) {
+    require_between_steps("import_state");
+    finish_update();
+    activity_ = "import of a state";
+    std::vector<std::string_view> kinds = kinds_of(*optimizer_);
+    if (!options.optimizer_states) kinds.resize(1);
+    require_fit(source, model_, kinds);
+    std::vector<ReadValues> planes;
+    for (const std::string_view kind : kinds) {
+      planes.emplace_back(
+          [&source, kind](const autograd::Parameter& parameter, int64_t begin, const View& out) {
+            source.read(parameter.name(), kind, begin, out);
+          });
+    }
+    strategy_.weights->load(planes);
+    if (options.counters) step_.restore(source.state());
+  }
+
+  GraphUse graph_use() const {
+    if (recorded_ == nullptr) return {};
+    return {.recorded = recorded_->num_recorded(),
+            .launched = recorded_->num_launched(),
+            .step_parts = recorded_->num_step_parts_launched()};
   }
 
   std::string moment() const {
     const std::string_view activity = activity_;
     if (activity == "forward" || activity == "backward") {
-      return concat(activity, " of micro-batch ", entered_, ", at ", source_.last_used());
+      return concat(activity, " of micro-batch ", entered_, ", at ", runner_.last_used());
     }
-    return std::string(activity);
+    return activity_ == kStep ? step_.moment() : std::string(activity);
   }
 
   EngineConfig config_;
@@ -285,27 +518,20 @@ class Engine::Impl {
   ResidentValues values_;
   const bool is_clients_;
   std::unique_ptr<optim::Optimizer> optimizer_;
-  optim::LossScaler scaler_;
-  optim::Schedule lr_schedule_;
   std::vector<ShardGroup> groups_;
-  StepSchedule schedule_;
+  StepProgram program_;
   UpdateRules rules_;
   bool agreed_;
   Strategy strategy_;
-  GradientNorm norm_;
-  std::unique_ptr<DeviceVerdict> verdict_;  // null: the host decides
-  std::unique_ptr<Lockstep> lockstep_;      // null: the schedule keeps the ranks together
-  EngineParameterSource source_;
+  std::unique_ptr<Lockstep> lockstep_;  // null: the schedule keeps the ranks together
+  Runner runner_;
   std::unique_ptr<RecordedPasses> recorded_;  // null without "cuda_graph"
+  WholeStep step_;
   SavedInputs saved_inputs_{context_, config_, model_, strategy_.swap_clock.get()};
 
-  StepSums sums_{config_, strategy_, verdict_.get(), world_};
-  int64_t num_steps_ = 0;
-  int64_t num_applied_ = 0;
-  int64_t consecutive_skips_ = 0;
-  int64_t micro_step_ = 0;
-  int64_t forwards_ = 0;   // since the last step: numbers batches that carry no index
-  int64_t backwards_ = 0;  // since the last step, uncounted ones of NoSync too
+  int64_t micro_steps_ = 0;  // micro-batches that the step under way has had
+  int64_t forwards_ = 0;     // since the last step: numbers batches that carry no index
+  int64_t backwards_ = 0;    // since the last step, uncounted ones of NoSync too
   bool no_sync_ = false;
   bool stepped_ = true;
   const char* activity_ = "construction";
@@ -313,14 +539,12 @@ class Engine::Impl {
   StepTrace step_trace_;
   std::function<void()> after_step_;
   bool hands_over_ = false;  // run_passes(): the update may begin during backward
-  bool updating_ = false;    // since run_passes()
-  Tensor factor_;            // of the last update: [1] f32
 
  private:
   // Checks a batch that goes forward, and gives the key of its random numbers.
   uint64_t take_in(const nn::Batch& batch) {
     require_shape(batch, config_);
-    const int64_t next = num_steps_ * config_.batch.accumulation + forwards_++;
+    const int64_t next = step_.steps() * config_.batch.accumulation + forwards_++;
     return static_cast<uint64_t>(batch.global_micro_batch >= 0
                                      ? batch.global_micro_batch
                                      : next * world_.size() + world_.rank());
@@ -332,8 +556,8 @@ class Engine::Impl {
     const EvaluationScope evaluation(model_);
     const autograd::NoGrad no_grad;
     activity_ = activity;
-    source_.begin(WeightStore::Phase::evaluation);
-    const EngineParameterSource::Pass pass(source_);
+    runner_.begin_evaluation();
+    const Runner::Pass pass(runner_);
     Tensor result = compute();
     pass.end();
     strategy_.weights->end_passes();
@@ -346,11 +570,11 @@ class Engine::Impl {
   }
 
   void require_room(const char* call) const {
-    require(micro_step_ < config_.batch.accumulation, "engine.", call, ": all ",
+    require(micro_steps_ < config_.batch.accumulation, "engine.", call, ": all ",
             config_.batch.accumulation, " micro-batches of this step are done; call step() first");
   }
   // Of this step, as far as is known.
-  int64_t num_backwards() const { return backwards_ + config_.batch.accumulation - micro_step_; }
+  int64_t num_backwards() const { return backwards_ + config_.batch.accumulation - micro_steps_; }
 
   // See Note [Recorded passes].
   void run_recorded(const nn::Batch& batch) {
@@ -359,15 +583,16 @@ class Engine::Impl {
     const TracePhase phase(context_.trace(), "forward and backward");
     const uint64_t index = take_in(batch);
     enter("recorded passes", forwards_);
-    context_.random().set_position(static_cast<uint64_t>(num_steps_), index);
-    const RecordedPasses::Kind kind{.first = backwards_ == 0,
-                                    .last = backwards_ + 1 == num_backwards()};
+    context_.random().set_position(static_cast<uint64_t>(step_.steps()), index);
+    const MicroBatchKind kind{.first = backwards_ == 0, .last = backwards_ + 1 == num_backwards()};
     strategy_.gradients->begin_micro_steps(backwards_, 1, num_backwards());
     const auto passes = [&](const nn::Batch& inputs, const autograd::RecordedSeed& seed) {
-      source_.begin(WeightStore::Phase::forward);
-      const EngineParameterSource::Pass pass(source_);
+      runner_.begin_forward(kind);
+      const Runner::Pass pass(runner_);
       const autograd::ExpectedLossGradient expected({.recorded = &seed});
       const Tensor loss = model_.loss(inputs);
+      pass.end();
+      runner_.begin_backward(kind);
       autograd::backward(loss, seed.gradient());
       pass.end();
       strategy_.weights->end_passes();
@@ -382,10 +607,10 @@ class Engine::Impl {
       strategy_.weights->end_passes();
       throw;
     }
-    strategy_.gradients->end_micro_steps();
-    sums_.add(sum, batch.num_targets);
+    runner_.end_backward(kind);
+    step_.add(sum, batch.num_targets);
     ++backwards_;
-    ++micro_step_;
+    ++micro_steps_;
     stepped_ = false;
   }
 
@@ -399,12 +624,13 @@ class Engine::Impl {
                                .global_micro_batch = take_in(batch),
                                .seed = seed_of(batch.num_targets)});
     }
-    VerticalPasses passes(model_, static_cast<uint64_t>(num_steps_), micro_batches);
-    source_.begin(WeightStore::Phase::forward);
+    VerticalPasses passes(model_, static_cast<uint64_t>(step_.steps()), micro_batches);
+    const MicroBatchKind kind{.first = true, .last = true};
+    runner_.begin_forward(kind);
     {
       const TracePhase phase(context_.trace(), "forward");
       const auto start = clock_.start();
-      const EngineParameterSource::Pass pass(source_);
+      const Runner::Pass pass(runner_);
       const autograd::RecomputeInputScope recompute(saved_inputs_.store());
       passes.forward([this](int64_t i) { enter("forward", i + 1); });
       saved_inputs_.settle();
@@ -415,137 +641,62 @@ class Engine::Impl {
     const auto start = clock_.start();
     const auto count = static_cast<int64_t>(batches.size());
     const std::vector<BatchLoss> losses = passes.losses();
-    begin_update(losses);
+    step_.begin_early(losses);
     strategy_.gradients->begin_micro_steps(0, count, count);
-    const EngineParameterSource::Pass pass(source_);
+    runner_.begin_backward(kind);
+    const Runner::Pass pass(runner_);
     passes.backward([this](int64_t i) {
       enter("backward", i + 1);
       strategy_.gradients->enter(i);
     });
     pass.end();
-    strategy_.gradients->end_micro_steps();
-    for (const BatchLoss& loss : losses) sums_.add(loss.sum, loss.num_targets);
-    micro_step_ = backwards_ = count;
+    runner_.end_backward(kind);
+    for (const BatchLoss& loss : losses) step_.add(loss.sum, loss.num_targets);
+    micro_steps_ = backwards_ = count;
     stepped_ = false;
     clock_.stop(start, &PhaseSeconds::backward);
   }
 
-  StrategyInputs strategy_inputs(const EngineOptions& options) {
+  StrategyInputs strategy_inputs() {
     return {.groups = groups_,
-            .schedule = schedule_,
+            .record = program_.record,
+            .policy = program_.policy,
             .communicator = world_.communicator(),
             .context = context_,
             .weights = values_,
             .clock = clock_,
             .num_states = optimizer_->num_states(),
-            .dynamic_model = options.dynamic_model,
             .wire_divisor = wire_divisor(config_.gradient, world_.size())};
   }
 
-  double seed_of(int64_t num_targets) const {
-    return sums_.totals().seed(scaler_.scale(), num_targets);
-  }
-
-  StepResult step_by_norm() {
-    sums_.end_gradients();
-    const double divisor = divisor_of(sums_.count());
-    const NormResult norm = strategy_.measure(norm_);
-    const double summed_norm = std::sqrt(norm.sum_of_squares);
-    StepResult result = begin_result(sums_.loss(), summed_norm / divisor);
-    const bool overflow = config_.precision.check_overflow && norm.nonfinite.has_value();
-    if (overflow) skip(norm, result);
-    if (!overflow) require_finite(sums_.loss(), result.step, config_.precision);
-    update(overflow, summed_norm, divisor);
-    if (!overflow) count_applied(result);
-    scaler_.update(overflow, result.overflow);
-    return result;
-  }
-
-  StepResult begin_result(const StepLoss& loss, double gradient_norm) {
-    activity_ = "optimizer step";
-    return {.step = ++num_steps_,
-            .loss = loss.mean,
-            .gradient_norm = gradient_norm,
-            .learning_rate = lr_schedule_.lr(),
-            .loss_scale = scaler_.scale(),
-            .num_targets = loss.num_targets};
-  }
-
-  // See Note [Verdict on the device].
-  StepResult step_by_verdict() {
-    rules_.follow(lr_schedule_);
-    VerdictStep step{*verdict_, strategy_, rules_, *optimizer_, recorded_.get()};
-    const auto [verdict, loss] = step.run(sums_, num_applied_ + 1);
-    StepSums::require_targets(verdict.count);
-    StepResult result =
-        begin_result(loss, std::sqrt(verdict.sum_of_squares) / divisor_of(verdict.count));
-    if (verdict.withheld != 0) require_finite(loss, result.step, config_.precision);
-    if (verdict.skip != 0) {
-      skip(norm_.result(verdict.sum_of_squares, verdict.first_nonfinite), result);
-    } else {
-      count_applied(result);
-    }
-    scaler_.follow(verdict.scale, verdict.at_minimum != 0, result.overflow);
-    return result;
-  }
-
-  void skip(const NormResult& norm, StepResult& result) {
-    result.outcome = StepOutcome::skipped_overflow;
-    result.overflow = norm_.culprit(norm);
-    require_progress(++consecutive_skips_, config_.precision.max_consecutive_skips,
-                     result.overflow);
-  }
-
-  // See Note [Updates during backward]. `coming`: this rank's last micro-batches.
-  void begin_update(std::span<const BatchLoss> coming) {
-    if (!strategy_.updates_during_backward || sums_.must_wait(config_.precision, coming)) return;
-    const double count = sums_.totals().count_with(world_, coming);
-    StepSums::require_targets(count);
-    set_update(factor_of(0.0, divisor_of(count)));
-    updating_ = true;
-    strategy_.step->begin(step_arguments());
-  }
-
-  double divisor_of(double count) const {
-    return scaler_.scale() * count / gradient_divisor(config_, world_.size());
-  }
-
-  StepArguments step_arguments() const {
-    return {.optimizer = *optimizer_,
+  WholeStep::Parts step_parts() {
+    return {.config = config_,
+            .world = world_,
+            .groups = groups_,
+            .policy = program_.policy,
+            .strategy = strategy_,
             .rules = rules_,
-            .factor = factor_.view(),
-            .step = num_applied_ + 1};
+            .optimizer = *optimizer_,
+            .has_own_optimizer = is_clients_,
+            .recorded = recorded_.get()};
   }
 
-  void set_update(double factor) {
-    // Kept, so that every step has the same peak.
-    if (!factor_.defined()) factor_ = Tensor::empty({1}, DType::f32, Label::workspace);
-    factor_.fill(factor);
-    rules_.follow(lr_schedule_);
+  Runner::Parts runner_parts(EngineOptions& options) {
+    return {.groups = groups_,
+            .program = program_.program,
+            .policy = program_.policy,
+            .reduce_order = program_.record.reduce_order,
+            .is_dynamic = options.dynamic_model,
+            .weights = *strategy_.weights,
+            .gradients = *strategy_.gradients,
+            .early = program_.policy.update == UpdateTime::during_backward ? strategy_.step.get()
+                                                                           : nullptr,
+            .late = strategy_.late.get(),
+            .lockstep = lockstep_.get(),
+            .on_place = std::move(options.on_place)};
   }
 
-  // A skipped update takes the memory of one that is applied, so that both have the plan's peak.
-  void update(bool skipped, double summed_norm, double divisor) {
-    if (!std::exchange(updating_, false)) {
-      finish_update();  // which reads the factor and the rules
-      set_update(skipped ? 0.0 : factor_of(summed_norm, divisor));
-    }
-    if (strategy_.late != nullptr) return strategy_.late->begin(step_arguments(), skipped);
-    if (!skipped) strategy_.step->run(step_arguments());
-    strategy_.weights->publish();
-    strategy_.gradients->discard();
-  }
-
-  void count_applied(StepResult& result) {
-    lr_schedule_.advance();
-    ++num_applied_;
-    consecutive_skips_ = 0;
-    result.outcome = StepOutcome::applied;
-  }
-
-  double factor_of(double summed_norm, double divisor) const {
-    return kernels::update_factor(summed_norm, divisor, config_.gradient.clipping);
-  }
+  double seed_of(int64_t num_targets) const { return step_.seed(num_targets); }
 
   static View flat(const Tensor& values) { return values.view().reshape(Shape{values.numel()}); }
 };
@@ -565,14 +716,16 @@ Tensor Engine::next_logits(const Tensor& ids) { return impl_->next_logits(ids); 
 const EngineConfig& Engine::config() const { return impl_->config_; }
 nn::Model& Engine::model() { return impl_->model_; }
 comm::World& Engine::world() { return impl_->world_; }
-int64_t Engine::num_steps() const { return impl_->num_steps_; }
-int64_t Engine::num_applied() const { return impl_->num_applied_; }
-int64_t Engine::num_skipped() const { return impl_->num_steps_ - impl_->num_applied_; }
-int64_t Engine::micro_step() const { return impl_->micro_step_; }
-double Engine::loss_scale() const { return impl_->scaler_.scale(); }
-double Engine::learning_rate() const { return impl_->lr_schedule_.lr(); }
-void Engine::set_learning_rate(double value) { impl_->next_learning_rates().set_lr(value); }
-void Engine::clear_learning_rate() { impl_->next_learning_rates().clear_lr(); }
+TrainingState Engine::state() const {
+  TrainingState state = impl_->step_.state();
+  state.optimizer = impl_->optimizer_->name();
+  for (const std::string_view kind : kinds_of(*impl_->optimizer_)) state.kinds.emplace_back(kind);
+  return state;
+}
+double Engine::learning_rate() const { return impl_->step_.learning_rates().lr(); }
+void Engine::set_learning_rate(std::optional<double> value) {
+  impl_->next_learning_rates().set_lr(value);
+}
 Tensor Engine::parameter(std::string_view name) { return impl_->values_of(name); }
 Tensor Engine::optimizer_state(std::string_view name, std::string_view state) {
   return impl_->values_of(name, state);
@@ -582,9 +735,15 @@ void Engine::set_parameter(std::string_view name, const Tensor& values) {
 }
 void Engine::finish_update() { impl_->finish_update(); }
 void Engine::release_to_model() { impl_->release_to_model(); }
-void Engine::read_own_weights(const TakeWeights& take) { impl_->read_own_weights(take); }
-SwapTraffic Engine::swap_traffic() const {
-  return impl_->strategy_.swap_traffic() + impl_->saved_inputs_.traffic();
+void Engine::read_own(Own what, const TakeOwn& take) { impl_->read_own(what, take); }
+void Engine::import_state(const StateSource& source, const ImportOptions& options) {
+  impl_->import_state(source, options);
+}
+EngineUsage Engine::usage() const {
+  return {.swap = impl_->strategy_.swap_traffic() + impl_->saved_inputs_.traffic(),
+          .graphs = impl_->graph_use(),
+          .own_bytes = own_bytes(impl_->groups_, impl_->world_.size(),
+                                 impl_->optimizer_->num_states())};
 }
 std::string Engine::moment() const { return impl_->moment(); }
 Tensor Engine::gradient(std::string_view name) { return impl_->gradient(name); }
@@ -594,7 +753,6 @@ void Engine::edit(const std::vector<std::string>& names,
 }
 Engine::NoSync::NoSync(Engine& engine) : engine_(engine) { engine.impl_->begin_no_sync(); }
 Engine::NoSync::~NoSync() { engine_.impl_->end_no_sync(); }
-GraphUse Engine::graph_use() const { return zero::graph_use(impl_->recorded_.get()); }
-uint64_t Engine::schedule_hash() const { return impl_->schedule_.hash(); }
+const StepProgram& Engine::step_program() const { return impl_->program_; }
 
 }  // namespace zinc::zero

@@ -34,8 +34,12 @@
 #include "optim/optimizer.h"
 #include "optim/parameter_groups.h"
 #include "zero/engine_config.h"
-#include "zero/phase_clock.h"
-#include "zero/swap_traffic.h"
+#include "zero/own_values.h"
+#include "zero/passes/step_program.h"
+#include "zero/tiers/swap_traffic.h"
+#include "zero/trace/phase_clock.h"
+#include "zero/training_state.h"
+#include "zero/update/step_result.h"
 
 namespace zinc::zero {
 
@@ -44,29 +48,6 @@ struct Loss {
   Tensor sum;               // f32 scalar with its graph: sum over targets
   int64_t num_targets = 0;  // on this rank
   double mean() const;      // waits for the compute stream; NaN without targets
-};
-
-enum class StepOutcome : uint8_t {
-  accumulated,       // not all micro-batches of the step are there yet
-  applied,           // weights have changed
-  skipped_overflow,  // a gradient was not finite: no bit of weights, states or schedule has changed
-};
-std::string_view name_of(StepOutcome outcome);
-
-struct StepResult {
-  StepOutcome outcome = StepOutcome::accumulated;
-  // The rest is of the whole step over all ranks, the same on every rank; only after a step that
-  // was applied or skipped.
-  int64_t step = 0;            // number of this optimizer step, from 1; skipped ones count
-  double loss = 0.0;           // mean, natural logarithm
-  double gradient_norm = 0.0;  // L2, of the gradient of the mean loss, before clipping
-  double learning_rate = 0.0;  // that this step used
-  double loss_scale = 1.0;     // that this step used
-  int64_t num_targets = 0;
-  std::optional<PhaseSeconds> phases;  // of this rank; with wall_clock_breakdown
-  // Skipped: the first parameter whose gradient is not finite, and where gradients are sharded who
-  // keeps it: "transformer.h.3.mlp.c_fc.weight, in the shard of rank 2".
-  std::string overflow;
 };
 
 // Sum of losses over batches and ranks; mean() is the evaluation figure.
@@ -81,11 +62,18 @@ struct Evaluation {
   }
 };
 
-// Of the passes of micro-batches, with "cuda_graph": zero/recorded_passes.h.
+// Of the passes of micro-batches, with "cuda_graph": zero/run/recorded_passes.h.
 struct GraphUse {
   int64_t recorded = 0;
   int64_t launched = 0;
   int64_t step_parts = 0;  // launched: two of each step but the first, where steps are recorded
+};
+
+struct EngineUsage {
+  SwapTraffic swap;  // since construction began; on a meta device what would have been moved
+  GraphUse graphs;   // of run_passes(); forward() and backward() record nothing
+  // What read_own() hands out of weights and states, with padding: the same on every rank.
+  int64_t own_bytes = 0;
 };
 
 struct EngineOptions {
@@ -103,21 +91,31 @@ struct EngineOptions {
   // Called at the end of every step that was applied or skipped: by a program's own trace.
   std::function<void()> after_step;
   // True: the model may use its parameters in another order in every step; nothing is checked
-  // against the recorded schedule. Where parameters are sharded (stage 3), every rank has to use
+  // against a record. Where parameters are sharded (stage 3), every rank has to use
   // the same shard groups in the same order: this is checked, and takes a round between the ranks
   // per use; and gradients are whole until the end of a backward pass.
   bool dynamic_model = false;
+  // A client's own rewrites of the step program, after the engine's: zero/program/pass.h. They have
+  // to be the same on all ranks.
+  std::vector<Pass> passes;
+  // Passes of the engine that are left out, by name: "prefetch".
+  std::vector<std::string> without_passes;
+  // A batch of the shapes that the run trains on, with which the model is recorded. Empty:
+  // micro-batch x sequence tokens with labels.
+  ExampleBatch example;
+  // Called behind every place of the step program but releases: by a program's own look at a step.
+  OnPlace on_place;
 };
 
 class Engine {
  public:
-  // Collective. Sets the model's dtype, lays out the arenas, records the schedule, loads the
-  // weights, and becomes the source of the model's parameters until it is destroyed. Model and
-  // world must outlive it. At its end the model holds the trained values, in its dtype, on stages 0
-  // to 2; on stage 3 after release_to_model() alone, otherwise a use of its parameters throws. The
-  // end is collective while an update is under way (finish_update()). Throws ConfigError for a
-  // configuration that cannot be run, CommError where the ranks do not agree on model, layout or
-  // schedule.
+  // Collective. Sets the model's dtype, lays out the arenas, records the model and makes the step
+  // program, loads the weights, and becomes the source of the model's parameters until it is
+  // destroyed. Model and world must outlive it. At its end the model holds the trained values, in
+  // its dtype, on stages 0 to 2; on stage 3 after release_to_model() alone, otherwise a use of its
+  // parameters throws. The end is collective while an update is under way (finish_update()). Throws
+  // ConfigError for a configuration that cannot be run, and where the ranks do not agree on model,
+  // layout or program.
   Engine(nn::Model& model, const EngineConfig& config, comm::World& world,
          EngineOptions options = {});
   ~Engine();
@@ -157,16 +155,12 @@ class Engine {
   const EngineConfig& config() const;
   nn::Model& model();
   comm::World& world();
-  int64_t num_steps() const;    // optimizer steps so far, skipped ones included
-  int64_t num_applied() const;  // updates so far
-  int64_t num_skipped() const;
-  int64_t micro_step() const;  // micro-batches that the step under way has had
-  double loss_scale() const;
-  // Of the next update. A set value holds for it and all later ones, until it is cleared and the
+  // What the next step goes on from, beside values. Between steps.
+  TrainingState state() const;
+  // Of the next update. A set value holds for it and all later ones, until it is nullopt and the
   // schedule goes on.
   double learning_rate() const;
-  void set_learning_rate(double value);
-  void clear_learning_rate();
+  void set_learning_rate(std::optional<double> value);
 
   // The values that the optimizer works on (master weights), f32 (f64 for f64 models), as a tensor
   // of the parameter's shape; collective where parameters are sharded. Throws InvalidArgument with
@@ -178,12 +172,17 @@ class Engine {
   // to the old values. Throws InvalidArgument.
   void set_parameter(std::string_view name, const Tensor& values);
 
-  // Hands out this rank's part of the weights, as parameter() gives them, piece by piece: flat
-  // elements [begin, begin + values.numel()) of a parameter in memory that is valid during the
-  // call. On every stage each element of the model is in the part of exactly one rank. An empty
-  // `take` is allowed: the memory is taken and nothing is handed out. Not collective; waits.
-  using TakeWeights = std::function<void(const std::string& name, int64_t begin, ConstView values)>;
-  void read_own_weights(const TakeWeights& take);
+  // Hands out this rank's part of the weights, as parameter() gives them, or of weights and states,
+  // piece by piece, in memory that is valid during the call. On every stage each element of the
+  // model is in the part of exactly one rank. An empty `take` is allowed: the memory is taken and
+  // nothing is handed out. Not collective; waits.
+  enum class Own : uint8_t { weights, weights_and_states };
+  void read_own(Own what, const TakeOwn& take);
+  // Goes on from `source`: values and state of an engine whose model has the same parameters,
+  // whatever its world, stage and tiers were. Collective; between steps only. Throws
+  // InvalidArgument with the names of what is missing or has another shape, before anything
+  // changes, and what the source throws: the values are undefined then.
+  void import_state(const StateSource& source, const ImportOptions& options = {});
 
   // The gradient of the step's mean loss over all micro-batches and ranks, before clipping, f32
   // (f64 for f64 models); from the last backward() of a step to its step(). Collective: it reduces
@@ -211,18 +210,14 @@ class Engine {
     Engine& engine_;
   };
 
-  // Since construction began; on a meta device what would have been moved.
-  SwapTraffic swap_traffic() const;
-
-  // Of run_passes(); forward() and backward() record nothing.
-  GraphUse graph_use() const;
+  EngineUsage usage() const;
 
   // What the engine is at, for heartbeats, plans and messages: "backward of micro-batch 2, at
   // transformer.h.3.mlp.c_fc.weight".
   std::string moment() const;
 
-  // Agreement hash of model, layout and schedule: equal on all ranks.
-  uint64_t schedule_hash() const;
+  // What a step does and when, as the passes left it: Note [The step program].
+  const StepProgram& step_program() const;
 
  private:
   class Impl;

@@ -100,7 +100,7 @@ void check_gradient_offload(const EngineConfig& config, const Check& check) {
 // scale / 2^k, where 2^k is the smallest power of two that is not below the positions of the
 // largest micro-batch. k follows from the configuration alone: it is the same for every micro-batch
 // and on every rank and stage, and what the update divides by (gradient_divisor() in
-// zero/engine_setup.h) takes it back exactly. With LossReduction::micro_batch
+// zero/group/gradient_policy.h) takes it back exactly. With LossReduction::micro_batch
 // each loss is divided by its targets already.
 double EngineConfig::loss_divisor() const {
   if (precision.dtype != DType::f16) return 1.0;

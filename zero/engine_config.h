@@ -42,7 +42,7 @@ struct PrecisionConfig {
   int64_t max_consecutive_skips = 100;
 };
 
-// Where the bits of a result come from; DESIGN 2 and 8.
+// Where the bits of a result come from: docs/architecture.md, "Determinism".
 enum class Determinism : uint8_t {
   run,    // same bits for one world size
   world,  // same bits for every power-of-two world size with the same micro-batches per step
@@ -69,12 +69,12 @@ enum class OffloadStep : uint8_t {
 // Where reduced gradients wait for the update of states on NVMe.
 enum class GradientOffload : uint8_t {
   host,
-  nvme,  // and for the next micro-batch: zero/swapped_gradients.h
+  nvme,  // and for the next micro-batch: zero/group/swapped_gradients.h
 };
 // In which order the micro-batches of a step go through the model's layers.
 enum class PassOrder : uint8_t {
   horizontal,  // one micro-batch through all layers after the other
-  vertical,    // all micro-batches through a layer before the next one: zero/vertical_passes.h
+  vertical,    // all micro-batches through a layer before the next one: zero/run/vertical_passes.h
 };
 
 std::string_view name_of(Determinism value);      // "run", "world"
@@ -88,7 +88,7 @@ std::string_view name_of(PassOrder value);        // "horizontal", "vertical"
 
 struct GradientConfig {
   double clipping = 1.0;  // largest global L2 norm of the step's gradient; 0: off
-  // What accumulates over micro-batches; absent: the table of DESIGN 8 decides.
+  // What accumulates over micro-batches; absent: Note [Gradient policy] decides.
   std::optional<DType> accumulation_dtype;
   // What travels in a reduction: f32, bf16 or f16; absent: the model's dtype.
   std::optional<DType> communication_dtype;
@@ -153,7 +153,7 @@ struct ZeroConfig {
   int64_t sub_group_size = 0;
   int64_t prefetch_bucket_size = 50'000'000;  // elements; stage 3
   int64_t param_persistence_threshold =
-      100'000;  // elements: smaller parameters stay whole; stage 3
+      100'000;                                  // elements: smaller parameters stay whole; stage 3
   int64_t max_live_parameters = 1'000'000'000;  // elements; 0 is valid; stage 3
   int64_t max_reuse_distance = 1'000'000'000;   // elements; 0 is valid; stage 3
   bool ignore_unused_parameters = true;
@@ -179,7 +179,7 @@ struct EngineConfig {
   // Measures the phases of every step; each then waits for the one before.
   bool wall_clock_breakdown = false;
   // On a GPU: records the passes of a micro-batch, and the step, once and launches them as CUDA
-  // graphs after that; zero/recorded_passes.h says what it takes.
+  // graphs after that; zero/run/recorded_passes.h says what it takes.
   bool cuda_graph = false;
   // Updates of states that the host computes, from NVMe or in its memory, go on beside backward, or
   // beside the next forward pass where clipping or the overflow check decide over a step; not with

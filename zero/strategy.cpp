@@ -35,20 +35,17 @@ std::unique_ptr<GradientStore> make_gradients(const EngineConfig& config,
                                               const StrategyInputs& inputs, const StateSplit& split,
                                               SwappedGradients* swapped) {
   const GradientPolicy policy = GradientPolicy::choose(config);
-  const GradientStoreOptions options{
-      .policy = policy,
-      .replicate = config.zero.stage == 0,
-      .bucket_numel = config.zero.reduce_bucket_size,
-      .split = split,
-      .swapped = swapped,
-      .overlap = config.overlap_comm(),
-      .after_backward = (inputs.dynamic_model && config.zero.stage == 3) || config.cuda_graph,
-      .stays = config.cuda_graph,
-      .wire_divisor = inputs.wire_divisor,
-      .allow_unused = config.zero.ignore_unused_parameters};
+  const GradientStoreOptions options{.policy = policy,
+                                     .replicate = config.zero.stage == 0,
+                                     .bucket_numel = config.zero.reduce_bucket_size,
+                                     .split = split,
+                                     .swapped = swapped,
+                                     .overlap = config.overlap_comm(),
+                                     .stays = config.cuda_graph,
+                                     .wire_divisor = inputs.wire_divisor,
+                                     .allow_unused = config.zero.ignore_unused_parameters};
   const auto make = keeps_whole_sums(config) ? make_whole_sums : make_sharded_sums;
-  return make(inputs.groups, inputs.schedule, inputs.communicator, inputs.context, inputs.clock,
-              options);
+  return make(inputs.groups, inputs.communicator, inputs.context, inputs.clock, options);
 }
 
 Tier tier_of(const OffloadConfig& offload) {
@@ -91,41 +88,10 @@ std::unique_ptr<SwappedGradients> make_swapped_gradients(const EngineConfig& con
       inputs.groups, inputs.communicator, inputs.context,
       SwappedGradientsOptions{.tile_numel = tile_numel(config),
                               .dtype = GradientPolicy::choose(config).kept,
-                              .order = inputs.schedule.reduce_order(),
+                              .order = inputs.record.reduce_order,
                               .returns = config.batch.accumulation > config.batches_together() &&
                                          !keeps_whole_sums(config),
                               .swap = swap_settings(config, config.zero.offload_optimizer, clock)});
-}
-
-// Where the host computes the update, and phases are not told apart by waiting for each. A tile of
-// parameters on NVMe that is updated in two places is updated in one go: Note [Split states].
-bool updates_beside_passes(const EngineConfig& config, const StrategyInputs& inputs) {
-  if (inputs.dynamic_model || config.wall_clock_breakdown) return false;
-  const OffloadConfig& states = config.zero.offload_optimizer;
-  switch (states.device) {
-    case OffloadDevice::none:
-      return false;
-    case OffloadDevice::nvme:
-      return config.overlap_update.value_or(true);
-    case OffloadDevice::cpu:
-      break;
-  }
-  const bool swaps_parts =
-      states.ratio < 1.0 && config.zero.offload_param.device == OffloadDevice::nvme;
-  return states.ratio > 0.0 && config.offload_step != OffloadStep::device && !swaps_parts &&
-         config.overlap_update.value_or(inputs.context.device().is_cuda());
-}
-
-// See Note [Updates during backward]. A frozen part of a group may be gathered after the group's
-// gradients are complete: then nothing begins early.
-bool updates_during_backward(const EngineConfig& config, const StrategyInputs& inputs) {
-  const auto frozen = [](const Segment& segment) { return !is_trained(segment.kind); };
-  const bool has_frozen =
-      std::any_of(inputs.groups.begin(), inputs.groups.end(), [&](const ShardGroup& group) {
-        return std::any_of(group.segments().begin(), group.segments().end(), frozen);
-      });
-  return updates_beside_passes(config, inputs) && !has_frozen && config.gradient.clipping == 0.0 &&
-         !config.precision.check_overflow && config.precision.dtype != DType::f16;
 }
 
 ParameterShardOptions parameter_shards(const EngineConfig& config, bool updates_during_passes,
@@ -147,23 +113,15 @@ std::unique_ptr<WeightStore> make_weights(const EngineConfig& config, const Stra
       .num_states = inputs.num_states,
       .shard_optimizer = zero.stage >= 1,
       .bucket_numel = zero.allgather_bucket_size,
-      .parameters = parameter_shards(config, updates_beside_passes(config, inputs),
+      .parameters = parameter_shards(config, inputs.policy.update != UpdateTime::in_step,
                                      strategy.swap_clock.get()),
       .swapped = strategy.swapped.get(),
       .overlap = config.overlap_comm(),
-      .prefetch_numel = zero.prefetch_bucket_size,
-      .max_live_numel = zero.max_live_parameters,
-      .max_reuse_numel = zero.max_reuse_distance};
+      .max_live_numel = zero.max_live_parameters};
   if (zero.stage < 3) {
-    return make_whole_weights(inputs.groups, inputs.communicator, inputs.context, inputs.weights,
-                              options);
+    return make_whole_weights(inputs.groups, inputs.communicator, inputs.context, options);
   }
-  return make_sharded_weights(inputs.groups, inputs.dynamic_model ? nullptr : &inputs.schedule,
-                              inputs.communicator, inputs.context, inputs.weights, options);
-}
-
-std::vector<int> use_order(const StrategyInputs& inputs) {
-  return inputs.schedule.use_order(static_cast<int>(inputs.groups.size()));
+  return make_sharded_weights(inputs.groups, inputs.communicator, inputs.context, options);
 }
 
 std::unique_ptr<OptimizerStep> make_step(const EngineConfig& config, const StrategyInputs& inputs,
@@ -173,7 +131,7 @@ std::unique_ptr<OptimizerStep> make_step(const EngineConfig& config, const Strat
     return make_swapped_step(
         *strategy.weights, *strategy.gradients, *strategy.swapped, strategy.swapped_gradients.get(),
         inputs.context,
-        {.by_gradient = inputs.schedule.reduce_order(), .by_use = use_order(inputs)},
+        {.by_gradient = inputs.record.reduce_order, .by_use = inputs.record.use_order},
         {.read_ahead = offload.pipeline_read, .write_behind = offload.pipeline_write});
   }
   auto resident = make_resident_step(*strategy.weights, *strategy.gradients, inputs.context,
@@ -188,6 +146,68 @@ std::unique_ptr<OptimizerStep> make_step(const EngineConfig& config, const Strat
 }
 
 }  // namespace
+
+namespace {
+
+// Where the host computes the update, and phases are not told apart by waiting for each. A tile of
+// parameters on NVMe that is updated in two places is updated in one go: Note [Split states].
+bool updates_beside_passes(const EngineConfig& config, Device device, bool dynamic_model) {
+  if (dynamic_model || config.wall_clock_breakdown) return false;
+  const OffloadConfig& states = config.zero.offload_optimizer;
+  switch (states.device) {
+    case OffloadDevice::none:
+      return false;
+    case OffloadDevice::nvme:
+      return config.overlap_update.value_or(true);
+    case OffloadDevice::cpu:
+      break;
+  }
+  const bool swaps_parts =
+      states.ratio < 1.0 && config.zero.offload_param.device == OffloadDevice::nvme;
+  return states.ratio > 0.0 && config.offload_step != OffloadStep::device && !swaps_parts &&
+         config.overlap_update.value_or(device.is_cuda());
+}
+
+// See Note [Updates during backward]. A frozen part of a group may be gathered after the group's
+// gradients are complete: then nothing begins early.
+bool may_update_during_backward(const EngineConfig& config, const std::vector<ShardGroup>& groups) {
+  const auto frozen = [](const Segment& segment) { return !is_trained(segment.kind); };
+  const bool has_frozen = std::any_of(groups.begin(), groups.end(), [&](const ShardGroup& group) {
+    return std::any_of(group.segments().begin(), group.segments().end(), frozen);
+  });
+  return !has_frozen && config.gradient.clipping == 0.0 && !config.precision.check_overflow &&
+         config.precision.dtype != DType::f16;
+}
+
+// Enough to keep the CPU at work while the device computes a small group; more would let copies of
+// other things wait behind those of weights that are not needed yet. From swap space a group ahead
+// would be waited for.
+constexpr size_t kGroupsAhead = 2;
+
+}  // namespace
+
+StepPolicy choose_policy(const EngineConfig& config, const std::vector<ShardGroup>& groups,
+                         Device device, bool dynamic_model) {
+  const ZeroConfig& zero = config.zero;
+  StepPolicy policy{
+      .shards_parameters = zero.stage == 3,
+      .swaps_parameters = zero.stage == 3 && tier_of(zero.offload_param) == Tier::nvme,
+      .gathers_ahead = config.overlap_comm(),
+      .prefetch_numel = zero.prefetch_bucket_size,
+      .max_live_numel = zero.max_live_parameters,
+      .max_reuse_numel = zero.max_reuse_distance,
+      .reduces_every = !keeps_whole_sums(config),
+      // Where a dynamic model gathers in backward, nothing else keeps the order of
+      // the ranks' collectives.
+      .reduces_after_backward = (dynamic_model && zero.stage == 3) || config.cuda_graph};
+  if (updates_beside_passes(config, device, dynamic_model)) {
+    policy.update = may_update_during_backward(config, groups) ? UpdateTime::during_backward
+                                                               : UpdateTime::beside_forward;
+    const bool on_disk = tier_of(zero.offload_optimizer) == Tier::nvme;
+    policy.groups_ahead = on_disk ? 0 : kGroupsAhead;
+  }
+  return policy;
+}
 
 void Strategy::measures_with(GradientNorm& norm) {
   if (swapped_gradients == nullptr) return;
@@ -229,22 +249,20 @@ Strategy make_strategy(const EngineConfig& config, const StrategyInputs& inputs)
   strategy.swapped = make_swapped(config, inputs, strategy.swap_clock.get());
   strategy.swapped_gradients = make_swapped_gradients(config, inputs, strategy.swap_clock.get());
   strategy.weights = make_weights(config, inputs, split, strategy);
+  strategy.weights->load(
+      {[&](const autograd::Parameter& parameter, int64_t begin, const View& out) {
+        inputs.weights.read(parameter, begin, out);
+      }});
   strategy.gradients = make_gradients(config, inputs, split, strategy.swapped_gradients.get());
   strategy.owned = owned_ranges(inputs.groups, split);
   strategy.step = make_step(config, inputs, split, strategy);
-  strategy.uses_are_collective = config.zero.stage == 3;
-  strategy.updates_during_backward =
-      updates_during_backward(config, inputs) && strategy.step->can_begin();
-  if (strategy.updates_during_backward) {
-    strategy.gradients->on_complete(
-        [step = strategy.step.get()](int group) { step->ready(group); });
-    strategy.gradients->on_gradient([step = strategy.step.get()] { step->advance(); });
-  }
-  if (!strategy.updates_during_backward && updates_beside_passes(config, inputs) &&
-      strategy.step->can_defer()) {
+  const UpdateTime update = inputs.policy.update;
+  bug_check(update == UpdateTime::in_step || split.leaves_device(),
+            "an update beside passes has nothing off the device");
+  if (update == UpdateTime::beside_forward) {
     strategy.late =
-        std::make_unique<LateUpdate>(use_order(inputs), *strategy.weights, *strategy.gradients,
-                                     *strategy.step, inputs.context.compute());
+        std::make_unique<LateUpdate>(inputs.record.use_order, *strategy.weights,
+                                     *strategy.gradients, *strategy.step, inputs.context.compute());
   }
   return strategy;
 }

@@ -18,14 +18,15 @@
 #include "core/context.h"
 #include "nn/module.h"
 #include "zero/engine_config.h"
-#include "zero/gradient_norm.h"
-#include "zero/gradient_store.h"
-#include "zero/late_update.h"
-#include "zero/optimizer_step.h"
-#include "zero/phase_clock.h"
-#include "zero/shard_group.h"
-#include "zero/step_schedule.h"
-#include "zero/weight_store.h"
+#include "zero/group/gradient_store.h"
+#include "zero/group/weight_store.h"
+#include "zero/layout/shard_group.h"
+#include "zero/program/policy.h"
+#include "zero/program/record.h"
+#include "zero/trace/phase_clock.h"
+#include "zero/update/gradient_norm.h"
+#include "zero/update/late_update.h"
+#include "zero/update/optimizer_step.h"
 
 namespace zinc::zero {
 
@@ -38,9 +39,6 @@ struct Strategy {
   std::unique_ptr<OptimizerStep> step;
   // What each rank updates; one entry where every rank updates everything. See GradientNorm.
   std::vector<std::vector<OwnedRange>> owned;
-  bool uses_are_collective = false;  // the first use of a group gathers it
-  // The engine may call step->begin() before the last backward pass of a step.
-  bool updates_during_backward = false;
   // Takes the place of step->run(): see Note [Updates beside the next forward pass]. Null: an
   // update ends within its step.
   std::unique_ptr<LateUpdate> late;
@@ -56,15 +54,20 @@ struct Strategy {
   SwapTraffic swap_traffic() const;
 };
 
+// What the configuration asks of the order of a step: which passes make its program, and which of
+// the ways below an update takes. The one place that decides it.
+StepPolicy choose_policy(const EngineConfig& config, const std::vector<ShardGroup>& groups,
+                         Device device, bool dynamic_model);
+
 struct StrategyInputs {
   const std::vector<ShardGroup>& groups;
-  const StepSchedule& schedule;
+  const Record& record;
+  const StepPolicy& policy;
   comm::Communicator& communicator;
   Context& context;
   const nn::WeightSource& weights;
   PhaseClock& clock;
-  int num_states = 0;          // of the optimizer
-  bool dynamic_model = false;  // the schedule says nothing about the steps to come
+  int num_states = 0;  // of the optimizer
   double wire_divisor = 1.0;
 };
 

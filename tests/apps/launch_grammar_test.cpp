@@ -1,4 +1,4 @@
-#include "apps/launch_grammar.h"
+#include "apps/launch/launch_grammar.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -114,7 +114,7 @@ TEST_F(Launch, ASlowRankRaisesNoAlarm) {
   ASSERT_EQ(::kill(process_of(1), SIGCONT), 0);
   process.send(SIGTERM);  // to zinc launch: the ranks get USR1, finish their step and save
   const Ended ended = process.finish();
-  EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
+  EXPECT_EQ(ended.exit_code, 75) << to_string(ended);
   EXPECT_THAT(ended.err, Not(HasSubstr("no progress")));
   EXPECT_THAT(ended.out, HasSubstr("stopped by a signal after the step under way"));
   EXPECT_TRUE(train::summarize_trace(trace()).complete);
@@ -124,7 +124,7 @@ TEST_F(Launch, AnInterruptIsASignalToFinishToo) {
   CommandProcess& process = start();
   process.send(SIGINT);
   const Ended ended = process.finish();
-  EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
+  EXPECT_EQ(ended.exit_code, 75) << to_string(ended);
   EXPECT_THAT(ended.out, HasSubstr("stopped by a signal after the step under way"));
 }
 
@@ -133,7 +133,7 @@ TEST_F(Launch, SignalsAtOnce_AreOneRequestToEndWithTheStep) {
   CommandProcess& process = start();
   for (const int signal : {SIGHUP, SIGTERM, SIGTERM}) process.send(signal);
   const Ended ended = process.finish();
-  EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
+  EXPECT_EQ(ended.exit_code, 75) << to_string(ended);
   EXPECT_THAT(ended.out, HasSubstr("stopped by a signal after the step under way"));
   EXPECT_TRUE(std::filesystem::exists(folder_.out() + "/final/model.safetensors"));
 }

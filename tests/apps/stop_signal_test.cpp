@@ -1,4 +1,4 @@
-// A signal ends `zinc train` after the step under way, with weights that load.
+// A signal ends `zinc train` after the step under way, with weights that load and a checkpoint.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "apps/exit_codes.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
 
@@ -25,8 +26,9 @@ using train::read_whole_file;
 const std::vector<std::string> kLong = {"--steps", "1000000"};
 
 // Figures of every step, and weights that load; the number of steps.
-int64_t expect_whole_run(const Ended& ended, const TrainingFolder& folder) {
-  EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
+int64_t expect_whole_run(const Ended& ended, const TrainingFolder& folder,
+                         ExitCode code = kPreempted) {
+  EXPECT_EQ(ended.exit_code, code) << to_string(ended);
   const std::string figures = read_whole_file(folder.out() + "/metrics.jsonl");
   EXPECT_TRUE(figures.ends_with("}\n"));
   EXPECT_THAT(folder.unfinished(), IsEmpty());
@@ -40,6 +42,8 @@ void expect_clean_end(const Ended& ended, const TrainingFolder& folder) {
   EXPECT_THAT(ended.out, HasSubstr("stopped by a signal after the step under way"));
   const int64_t steps = expect_whole_run(ended, folder);
   EXPECT_GE(steps, 3);
+  EXPECT_THAT(ended.out, HasSubstr("; this goes on: zinc train --config "));
+  EXPECT_EQ(run_zinc({"checkpoint", "verify", folder.out()}).exit_code, kDone);
   EXPECT_THAT(ended.out, HasSubstr("\n" + std::to_string(steps) + " steps, "));
 }
 
@@ -123,7 +127,7 @@ TEST(FullOutput, IsDropped_AndTheRunGoesOn) {
   const TrainingFolder folder;
   const Ended ended = in_a_shell("", folder.train({"--steps", "40"}), " >/dev/full").finish();
   EXPECT_THAT(ended.err, IsEmpty());
-  EXPECT_EQ(expect_whole_run(ended, folder), 40);
+  EXPECT_EQ(expect_whole_run(ended, folder, kDone), 40);
 }
 
 TEST(IgnoredHangup, OfNohupIsIgnoredFurther) {
@@ -151,7 +155,7 @@ TEST(StopInAnEvaluation, EndsItAtOnce_WithWeights) {
   EXPECT_THAT(ended.out,
               testing::ContainsRegex("evaluation [0-9]+/1000000 batches . [0-9]+ s . ETA"));
   EXPECT_THAT(ended.out, HasSubstr("\nthe last evaluation was stopped by a signal\n"));
-  EXPECT_EQ(expect_whole_run(ended, folder), 3);
+  EXPECT_EQ(expect_whole_run(ended, folder, kDone), 3);
 }
 
 // mpirun passes USR1 on to all ranks, which may be in different steps when it arrives.

@@ -39,6 +39,35 @@ Output train(const std::string& members) {
   return output;
 }
 
+TEST(Monitors, TheWandbBlock_LeavesAnOfflineRun) {
+  const TrainingFolder folder;
+  folder.write("ds.json", R"({"train_micro_batch_size_per_gpu": 2,
+                              "wandb": {"enabled": true, "project": "words", "team": "us"}})");
+  const Ended ended = run_zinc(folder.train());
+  ASSERT_EQ(ended.exit_code, 0) << to_string(ended);
+  EXPECT_EQ(ended.out.find("wandb"), std::string::npos) << "it warns of a key that works";
+  std::string file;
+  for (const std::string& path : folder.tree()) {
+    if (path.ends_with(".wandb")) file = path;
+  }
+  EXPECT_TRUE(file.starts_with("run/wandb/offline-run-")) << file;
+  const std::string bytes = train::read_whole_file(folder / file);
+  EXPECT_TRUE(bytes.starts_with(":W&B"));
+  for (const char* part : {"words", "us", "Train/Samples/train_loss", "Validation/Samples/val_loss",
+                           "train_micro_batch_size_per_gpu"}) {
+    EXPECT_NE(bytes.find(part), std::string::npos) << part;
+  }
+}
+
+TEST(Sample, IsKeptInTheRunsFolder) {
+  const TrainingFolder folder;
+  const Ended ended = run_zinc(folder.train({"--sample-prompt", "In the"}));
+  ASSERT_EQ(ended.exit_code, 0) << to_string(ended);
+  const std::string sample = train::read_whole_file(folder.out() + "/samples.txt");
+  EXPECT_TRUE(sample.starts_with("In the")) << sample;
+  EXPECT_GT(sample.size(), 6U);
+}
+
 TEST(WallClockBreakdown, IsPrintedEverySoManyStepsAndWrittenForEach) {
   const Output output = train(", \"wall_clock_breakdown\": true");
   EXPECT_EQ(output.times.size(), 2U);  // steps 2 and 4

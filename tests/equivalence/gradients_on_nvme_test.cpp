@@ -15,7 +15,7 @@
 #include "tests/offload/damaged_page.h"
 #include "tests/offload/swap_folder.h"
 #include "zero/engine.h"
-#include "zero/shard_group.h"
+#include "zero/layout/shard_group.h"
 
 namespace zinc::zero {
 namespace gradients_on_nvme_test {
@@ -189,7 +189,7 @@ Moved train_two_steps(GradientOffload place, PassOrder order, int64_t accumulati
       moved.trained += group.trained_numel();
     }
     for (int step = 0; step < 2; ++step) {
-      const SwapTraffic before = engine.swap_traffic();
+      const SwapTraffic before = engine.usage().swap;
       const int64_t wrote = bytes_of_process("write_bytes:");
       const int64_t read = bytes_of_process("read_bytes:");
       for (int64_t i = 0; i < accumulation; i += config.batches_together()) {
@@ -205,7 +205,7 @@ Moved train_two_steps(GradientOffload place, PassOrder order, int64_t accumulati
         engine.step();
       }
       engine.finish_update();
-      moved.swap = engine.swap_traffic() - before;
+      moved.swap = engine.usage().swap - before;
       moved.process_wrote = bytes_of_process("write_bytes:") - wrote;
       moved.process_read = bytes_of_process("read_bytes:") - read;
     }

@@ -114,7 +114,7 @@ void train(const Case& c, bool graph, int steps, comm::World& world, Outcome& ou
       outcome.weights.insert(outcome.weights.end(), values.begin(), values.end());
     }
   }
-  outcome.use = engine.graph_use();
+  outcome.use = engine.usage().graphs;
 }
 
 Outcome run(const Case& c, bool graph, int steps) {

@@ -5,7 +5,7 @@
 #include "core/trace.h"
 #include "tests/equivalence/gpu_schedules.h"
 #include "tests/equivalence/host_update_run.h"
-#include "zero/host_stream.h"
+#include "zero/tiers/host_stream.h"
 
 namespace zinc::zero {
 namespace host_update_cuda_test {

@@ -80,9 +80,9 @@ inline void expect_own_weights_of_parameters(Engine& engine) {
     std::vector<float> values;
   };
   std::vector<Piece> pieces;
-  engine.read_own_weights([&](const std::string& name, int64_t begin, ConstView numbers) {
-    const auto* data = static_cast<const float*>(numbers.data());
-    pieces.push_back({name, begin, {data, data + numbers.numel()}});
+  engine.read_own(Engine::Own::weights, [&](const OwnPiece& piece) {
+    const auto* data = static_cast<const float*>(piece.values.data());
+    pieces.push_back({piece.name, piece.begin, {data, data + piece.values.numel()}});
   });
   ASSERT_FALSE(pieces.empty());
   for (const auto& [name, parameter] : engine.model().named_parameters()) {
@@ -184,7 +184,7 @@ inline void expect_error_of_a_late_update(EngineConfig config, Device device) {
     expect([&] { engine.forward(make_batch(1)); });
     expect([&] { engine.parameter("transformer.h.3.mlp.c_fc.weight"); });
     expect([&] { engine.evaluate(make_batch(1)); });
-    expect([&] { engine.read_own_weights({}); });
+    expect([&] { engine.read_own(Engine::Own::weights, {}); });
     expect([&] { engine.finish_update(); });
   });
 }

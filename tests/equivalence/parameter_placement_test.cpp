@@ -13,7 +13,7 @@
 #include "offload/swap_space.h"
 #include "tests/equivalence/placement_run.h"
 #include "tests/offload/swap_folder.h"
-#include "zero/shard_group.h"
+#include "zero/layout/shard_group.h"
 
 namespace zinc::zero {
 namespace parameter_placement_test {

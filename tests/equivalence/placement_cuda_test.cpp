@@ -14,7 +14,7 @@
 #include "tests/equivalence/placement_run.h"
 #include "tests/offload/swap_folder.h"
 #include "zero/engine.h"
-#include "zero/host_stream.h"
+#include "zero/tiers/host_stream.h"
 
 namespace zinc::zero {
 namespace placement_cuda_test {

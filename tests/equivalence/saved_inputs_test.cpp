@@ -100,7 +100,7 @@ Moved train_two_steps(const RecomputeConfig& recompute, PassOrder order, int64_t
     Engine engine(model, config, world);
     const int64_t wrote = bytes_of_process("write_bytes:");
     for (SwapTraffic* step : {&moved.first, &moved.second}) {
-      const SwapTraffic before = engine.swap_traffic();
+      const SwapTraffic before = engine.usage().swap;
       for (int64_t i = 0; i < accumulation; i += config.batches_together()) {
         std::vector<nn::Batch> batches;
         for (int64_t j = 0; j < config.batches_together(); ++j) {
@@ -109,7 +109,7 @@ Moved train_two_steps(const RecomputeConfig& recompute, PassOrder order, int64_t
         engine.run_passes(batches);
         engine.step();
       }
-      *step = engine.swap_traffic() - before;
+      *step = engine.usage().swap - before;
     }
     moved.process_wrote = bytes_of_process("write_bytes:") - wrote;
     moved.memory = world.context().allocator().report();
@@ -190,7 +190,7 @@ TEST(InputsOnNvme, OfAnotherSize_TakeTheRoomOfThoseBefore) {
       const MemoryReport report = world.context().allocator().report();
       EXPECT_EQ(report.at(Tier::nvme).live, 4 * kInput);
       EXPECT_EQ(report.at(Tier::nvme).peak, 4 * kInput);
-      EXPECT_GE(engine.swap_traffic().bytes_read, 2 * 2 * kInput + 2 * 4096);
+      EXPECT_GE(engine.usage().swap.bytes_read, 2 * 2 * kInput + 2 * 4096);
     });
     return losses;
   };

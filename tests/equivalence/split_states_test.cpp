@@ -11,7 +11,7 @@
 #include "tests/equivalence/placement_run.h"
 #include "tests/offload/swap_folder.h"
 #include "zero/engine.h"
-#include "zero/shard_group.h"
+#include "zero/layout/shard_group.h"
 
 namespace zinc::zero {
 namespace split_states_test {
@@ -103,9 +103,9 @@ TEST(SplitStates, ValuesReadAndSetBetweenStepsAreThoseOfTheDevice) {
       for (const auto& [name, parameter] : model.named_parameters()) names.push_back(name);
       const auto look = [&] {
         std::vector<float> own;
-        engine.read_own_weights([&](const std::string&, int64_t, ConstView numbers) {
-          const auto* data = static_cast<const float*>(numbers.data());
-          own.insert(own.end(), data, data + numbers.numel());
+        engine.read_own(Engine::Own::weights, [&](const OwnPiece& piece) {
+          const auto* data = static_cast<const float*>(piece.values.data());
+          own.insert(own.end(), data, data + piece.values.numel());
         });
         const std::vector<float> all = weights_and_states_of(engine);
         if (world.rank() == 0) seen.insert(seen.end(), all.begin(), all.end());

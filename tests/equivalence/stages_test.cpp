@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/trace.h"
 #include "tests/equivalence/training_run.h"
-#include "zero/shard_group.h"
+#include "zero/layout/shard_group.h"
 
 namespace zinc::zero {
 namespace stages_test {

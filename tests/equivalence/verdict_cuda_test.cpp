@@ -109,7 +109,7 @@ Outcome run(const Case& c, bool host_decides, const std::string& pattern) {
       const double loss = step == 'x' ? -1.0 : result.loss;
       const double norm = step == 'x' ? -1.0 : result.gradient_norm;
       mine.figures.insert(mine.figures.end(), {loss, norm, result.learning_rate, result.loss_scale,
-                                               engine.loss_scale(), double(result.num_targets)});
+                                               engine.state().loss_scale.scale, double(result.num_targets)});
       mine.overflows.push_back(result.overflow);
       mine.weights.push_back(c.sgd ? zero::test::weights_of(engine)
                                    : zero::test::weights_and_states_of(engine));

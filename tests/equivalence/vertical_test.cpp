@@ -106,7 +106,7 @@ TEST(Vertical, ParametersTravelOncePerStep) {
       config.recompute.every_blocks = 1;
       nn::Gpt2 model(tiny_config());
       Engine engine(model, config, world);
-      const SwapTraffic before = engine.swap_traffic();
+      const SwapTraffic before = engine.usage().swap;
       for (int64_t i = 0; i < accumulation; i += config.batches_together()) {
         std::vector<nn::Batch> batches;
         for (int64_t j = 0; j < config.batches_together(); ++j) {
@@ -115,7 +115,7 @@ TEST(Vertical, ParametersTravelOncePerStep) {
         engine.run_passes(batches);
       }
       world.context().synchronize();
-      bytes = (engine.swap_traffic() - before).bytes_read;
+      bytes = (engine.usage().swap - before).bytes_read;
     });
     return bytes;
   };

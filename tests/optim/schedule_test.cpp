@@ -34,7 +34,7 @@ TEST(Schedule, ARateSetByHandHoldsUntilItIsCleared) {
   HyperParameters hyper;
   schedule.apply(hyper, 0.1);
   EXPECT_EQ(hyper.lr, 0.5 * 0.1);
-  schedule.clear_lr();
+  schedule.set_lr({});
   EXPECT_EQ(schedule.lr(), schedule.lr_at(2));  // the schedule went on meanwhile
   EXPECT_THROW(schedule.set_lr(-1.0), InvalidArgument);
   EXPECT_THROW(schedule.set_lr(std::nan("")), InvalidArgument);
@@ -47,7 +47,7 @@ TEST(Schedule, StateGoesOnWhereItWasTaken) {
   Schedule second = linear(10);
   second.set_state(first.state());
   EXPECT_EQ(second.lr(), 0.25);
-  second.clear_lr();
+  second.set_lr({});
   EXPECT_EQ(second.lr(), second.lr_at(4));
   EXPECT_THROW(second.set_state({.updates = -1}), InvalidArgument);
 }

@@ -58,6 +58,7 @@ constexpr std::array kDoors{
     Door{"utf8proc\\.h", "train/.*_utf8proc\\.cpp", "utf8proc belongs in a train/*_utf8proc.cpp"},
     Door{"sentencepiece_.*", "train/.*_sentencepiece\\.cpp",
          "sentencepiece belongs in a train/*_sentencepiece.cpp"},
+    Door{"zlib\\.h", "train/.*_zlib\\.cpp", "zlib belongs in a train/*_zlib.cpp"},
     Door{"libaio\\.h", "offload/aio_.*", "libaio belongs in offload/aio_*"},
     Door{"cudnn.*", "kernels/cuda/attention_cudnn\\.cpp",
          "cuDNN belongs in kernels/cuda/attention_cudnn.cpp"},
@@ -148,7 +149,7 @@ std::vector<Problem> check_layers(const std::vector<SourceFile>& files) {
       std::string allowed = from;
       for (const std::string& name : row->second) allowed += ", " + name;
       report("\"" + include.target + "\": " + from + " may include " + allowed +
-             " (DESIGN, section 3)");
+             " (docs/architecture.md, \"Layers\")");
     }
   });
   return problems;

@@ -275,8 +275,11 @@ TEST(ConfigKeys, EveryKeyThatWorks_ChangesWhatARunDoes_OrOnlyWhatIsNamedHere) {
       "zinc.overlap_update", "zinc.verify_swap",
       // Of the rank: program_test.cpp.
       "zinc.num_threads", "zinc.device_memory_limit", "zinc.comm_deadline_seconds", "zinc.trace",
+      // What is saved, and when: resume_test.cpp.
+      "zinc.checkpoint.keep", "zinc.checkpoint.required", "zinc.checkpoint.asynchronous",
       // What is printed and written: tests of apps.
-      "steps_per_print", "wall_clock_breakdown", "dump_state", "tensorboard.", "csv_monitor."};
+      "steps_per_print", "wall_clock_breakdown", "dump_state", "tensorboard.", "csv_monitor.",
+      "wandb."};
   for (const Key& key : config_keys()) {
     if (!has_value(key) || key.key_class != KeyClass::works || key.path == "train_batch_size") {
       continue;

@@ -15,7 +15,7 @@
 #include "train/hub/model_folder.h"
 #include "train/model.h"
 #include "zero/engine.h"
-#include "zero/shard_group.h"
+#include "zero/layout/shard_group.h"
 
 namespace zinc::train {
 namespace construction_test {

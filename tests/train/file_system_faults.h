@@ -1,7 +1,9 @@
-// Calls of the file system that fail as a test says, in the thread that says so.
+// Calls of the file system that fail as a test says, and a record of those that changed something,
+// in the thread that says so.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace zinc::train {
@@ -10,7 +12,11 @@ enum class FileSystemCall : uint8_t {
   sync,      // fsync, of files and folders
   rename,    // rename
   exchange,  // renameat2 with RENAME_EXCHANGE
+  write,     // pwrite
+  create,    // open or openat with O_CREAT, mkdir
+  remove,    // unlink, unlinkat, rmdir
 };
+inline constexpr int kNumFileSystemCalls = 6;
 
 // While it lives, this thread's nth call (from 1) of a kind fails with `error`; all others reach
 // the system. One at a time.
@@ -22,9 +28,31 @@ class FileSystemFaults {
     int error = 0;
   };
   explicit FileSystemFaults(std::vector<Fault> faults);
+  // Calls of a kind so far.
+  static int calls(FileSystemCall call);
   ~FileSystemFaults();
   FileSystemFaults(const FileSystemFaults&) = delete;
   FileSystemFaults& operator=(const FileSystemFaults&) = delete;
+};
+
+// A call that changed something, with absolute paths.
+struct FileSystemChange {
+  enum Kind : uint8_t { create_file, create_folder, write, sync, rename, exchange, remove };
+  Kind kind = create_file;
+  std::string path;
+  std::string to{};  // rename, exchange
+  int64_t offset = 0;
+  std::string bytes{};  // write
+};
+
+// While it lives, what this thread changes is noted. One at a time.
+class FileSystemRecord {
+ public:
+  FileSystemRecord();
+  ~FileSystemRecord();
+  FileSystemRecord(const FileSystemRecord&) = delete;
+  FileSystemRecord& operator=(const FileSystemRecord&) = delete;
+  std::vector<FileSystemChange> take();
 };
 
 }  // namespace zinc::train

@@ -244,7 +244,7 @@ class RaggedDataset : public Dataset {
 TEST_F(LoaderTest, RaggedSamples_ArePaddedAndDescribed) {
   const RaggedDataset dataset;
   const std::vector<int64_t> indices = {2, 0};
-  const nn::Batch batch = to_batch(collate(dataset, indices, 3, 4));
+  const nn::Batch batch = to_batch(collate(dataset, indices, {.batch_size = 3, .seq_len = 4}));
   EXPECT_THAT(values(batch.input_ids), ElementsAre(1, 2, 3, 0, 1, 0, 0, 0, 0, 0, 0, 0));
   EXPECT_THAT(values(batch.labels),
               ElementsAre(-100, 1, 2, -100, -100, -100, -100, -100, -100, -100, -100, -100));
@@ -256,7 +256,8 @@ TEST_F(LoaderTest, RaggedSamples_ArePaddedAndDescribed) {
 
 TEST_F(LoaderTest, EmptySample_StillHasAKeyToAttendTo) {
   const std::vector<int64_t> indices = {4};
-  const nn::Batch batch = to_batch(collate(RaggedDataset(), indices, 2, 4));
+  const nn::Batch batch =
+      to_batch(collate(RaggedDataset(), indices, {.batch_size = 2, .seq_len = 4}));
   EXPECT_THAT(values(batch.lengths), ElementsAre(1, 1));
   EXPECT_EQ(batch.num_targets, 0);
   EXPECT_EQ(batch.num_tokens, 0);
@@ -265,8 +266,9 @@ TEST_F(LoaderTest, EmptySample_StillHasAKeyToAttendTo) {
 TEST_F(LoaderTest, SampleThatDoesNotFit_IsADataError) {
   const CountingDataset dataset(5);
   const std::vector<int64_t> indices = {3};
-  EXPECT_EQ(message_of<DataError>([&] { collate(dataset, indices, 1, 2); }),
-            "counting to 5: sample 3 has 3 tokens, more than the sequence length of 2");
+  EXPECT_EQ(
+      message_of<DataError>([&] { collate(dataset, indices, {.batch_size = 1, .seq_len = 2}); }),
+      "counting to 5: sample 3 has 3 tokens, more than the sequence length of 2");
   class Unlabelled : public CountingDataset {
    public:
     using CountingDataset::CountingDataset;
@@ -275,7 +277,8 @@ TEST_F(LoaderTest, SampleThatDoesNotFit_IsADataError) {
       sample.labels.pop_back();
     }
   };
-  EXPECT_EQ(message_of<DataError>([&] { collate(Unlabelled(5), indices, 1, 4); }),
+  EXPECT_EQ(message_of<DataError>(
+                [&] { collate(Unlabelled(5), indices, {.batch_size = 1, .seq_len = 4}); }),
             "counting to 5: sample 3 has 3 tokens but 2 labels");
 }
 

@@ -110,7 +110,7 @@ TEST(JsonLine, WhatIsNoNumber_IsNull) {
 TEST(JsonLinesSink, AppendsALineAStepAtOnce) {
   const ScratchFolder folder;
   const std::string path = folder / "metrics.jsonl";
-  JsonLinesSink sink(path, AppendFile::Mode::create);
+  JsonLinesSink sink(path);
   StepMetrics m = example();
   sink.write(m);
   EXPECT_EQ(lines_of(path).size(), 1U);  // before the sink goes
@@ -120,7 +120,7 @@ TEST(JsonLinesSink, AppendsALineAStepAtOnce) {
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_EQ(lines[0], json_line(example()));
   EXPECT_EQ(json::parse(lines[1], "line").at("val_loss").as_double(), 1.5);
-  EXPECT_THROW(JsonLinesSink(path, AppendFile::Mode::create), IoError);
+  EXPECT_THROW(JsonLinesSink{path}, IoError);
 }
 
 TEST(CsvSink, WritesATable) {
@@ -128,12 +128,12 @@ TEST(CsvSink, WritesATable) {
   const std::string path = folder / "metrics.csv";
   StepMetrics m = example();
   m.tokens_per_second = 57569.0;
-  CsvSink(path, AppendFile::Mode::create).write(m);
+  CsvSink(path).write(m);
   m.val_loss = 1.25;
   m.loss = std::nan("");
   m.grad_norm = -std::numeric_limits<double>::infinity();
   m.skipped = true;
-  CsvSink(path, AppendFile::Mode::resume).write(m);
+  CsvSink(path, FiguresSoFar{.step = m.step}).write(m);
   EXPECT_THAT(
       lines_of(path),
       ElementsAre("step,loss,lr,grad_norm,loss_scale,skipped,tokens,seconds,tokens_per_second,"
@@ -257,6 +257,20 @@ TEST(TensorBoard, MaskedCrc_IsTheKnownOne) {
   EXPECT_EQ(masked_crc32c("\x1a\x11"
                           "CRC test, one two"),
             0x5794d08au);
+}
+
+// Summary.Value of tag, tensor (string, shape [1], the text) and the name of the plugin: the fields
+// of summary.proto, tensor.proto and tensor_shape.proto, as TensorBoard 2.21 reads them back.
+TEST(TensorBoard, TextEvent_IsATensorOfOneString) {
+  const std::string value = std::string("\x0a\x01t") +       // tag
+                            "\x42\x0e" +                     // tensor
+                            "\x08\x07" +                     // DT_STRING
+                            "\x12\x04\x12\x02\x08\x01" +     // one dimension of size 1
+                            "\x42\x04text" +                 // the text
+                            "\x4a\x08\x0a\x06\x0a\x04text";  // metadata, plugin, name
+  const std::string event = text_event(0.5, 3, "t", "text");
+  EXPECT_EQ(event.substr(9), "\x10\x03\x2a" + std::string(1, static_cast<char>(value.size() + 2)) +
+                                 "\x0a" + std::string(1, static_cast<char>(value.size())) + value);
 }
 
 TEST(TensorBoardSink, File_ReadsBack) {

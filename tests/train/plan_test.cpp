@@ -9,6 +9,7 @@
 #include "comm/single/single.h"
 #include "tests/train/mapped_bytes.h"
 #include "tests/train/scratch_folder.h"
+#include "train/checkpoint/save_checkpoint.h"
 #include "train/model.h"
 #include "train/plan/estimator.h"
 #include "train/trainer.h"
@@ -133,7 +134,7 @@ class Traffic final : public TrainerObserver {
     if (metrics.step == 2 || metrics.step == 3) engine_.finish_update();
     sent.push_back(communicator_.bytes_sent());
     received.push_back(communicator_.bytes_received());
-    swap.push_back(engine_.swap_traffic());
+    swap.push_back(engine_.usage().swap);
   }
   std::vector<int64_t> sent;
   std::vector<int64_t> received;
@@ -363,8 +364,57 @@ TEST(Plan, ReservedBytes_AreWhatTheProcessMaps) {
     Loader loader(data, {.micro_batch = 2, .seq_len = kSeq, .seed = 5, .prefetch_batches = 0});
     Trainer trainer(engine, loader, nullptr, {}, nullptr, {.steps = 2});
     trainer.run();
-    engine.read_own_weights({});
+    engine.read_own(zero::Engine::Own::weights_and_states, {});
     EXPECT_EQ(mapped.live(), plan.fullest.peaks.reserved[0].peak);
+  }
+}
+
+// A run that goes on from a checkpoint, and saves others, beside training where that is possible.
+TEST(Plan, CountsLoadingAndSaving) {
+  for (Case c : {Case{"", gpt2(), 0, 2}, Case{"", llama(), 3, 3, 2, 1, DType::bf16, true},
+                 Case{"", gpt2(), 2, 2, 1, 0, DType::f16, false, false, zero::Determinism::run,
+                      zero::OffloadDevice::nvme}}) {
+    SCOPED_TRACE(concat("stage ", c.stage));
+    Config config = config_of(c);
+    config.checkpoint.every = 1;
+    const Plan plan =
+        make_plan(c.model, config, {.world = c.world, .seq = kSeq, .backend = "local"});
+    const Tokens data;
+    const ScratchFolder folder;
+    for (const bool resumes : {false, true}) {
+      comm::run_local_ranks(c.world, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+        const auto model = make_model(c.model.config);
+        zero::Engine engine(*model, config.engine, world, {.total_steps = 6});
+        if (resumes) load_checkpoint(engine, folder.path());
+        Loader loader(data, {.micro_batch = 2,
+                             .seq_len = kSeq,
+                             .seed = 5,
+                             .rank = world.rank(),
+                             .world = world.size()});
+        const EvaluationSet evaluation(data, {.batch = 2,
+                                              .seq_len = kSeq,
+                                              .max_samples = 8,
+                                              .rank = world.rank(),
+                                              .world = world.size()});
+        CheckpointSaver saver(engine, folder.path());
+        Trainer trainer(engine, loader, &evaluation, {}, nullptr,
+                        {.steps = engine.state().steps + 3,
+                         .checkpoint_every = 1,
+                         .checkpoint = [&](bool) {
+                           if (saver.is_pending()) saver.finish();
+                           saver.begin({}, {}, config.saves_beside());
+                         }});
+        trainer.run();
+        saver.finish();
+        if (!resumes) return;
+        for (int tier = 0; tier < kNumTiers; ++tier) {
+          const auto of = static_cast<Tier>(tier);
+          EXPECT_EQ(world.context().allocator().report().at(of).peak,
+                    plan.fullest.peaks.at(of).peak)
+              << name_of(of) << " of rank " << world.rank();
+        }
+      });
+    }
   }
 }
 

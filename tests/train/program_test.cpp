@@ -167,7 +167,13 @@ TEST_F(OwnProgram, EveryZincKey_Arrives) {
                                                        {"zinc.num_threads", ""},
                                                        {"zinc.device_memory_limit", ""},
                                                        {"zinc.comm_deadline_seconds", ""},
-                                                       {"zinc.trace", ""}};
+                                                       {"zinc.trace", ""},
+                                                       {"zinc.checkpoint", ""},
+                                                       {"zinc.checkpoint.every", ""},
+                                                       {"zinc.checkpoint.minutes", ""},
+                                                       {"zinc.checkpoint.keep", ""},
+                                                       {"zinc.checkpoint.asynchronous", ""},
+                                                       {"zinc.checkpoint.required", ""}};
   const std::string states = R"(, "zero_optimization": {"stage": 1, "offload_optimizer": )";
   struct Row {
     std::string own;

@@ -13,6 +13,8 @@
 
 #include "comm/local/local.h"
 #include "core/philox.h"
+#include "tests/train/scratch_folder.h"
+#include "train/checkpoint/save_checkpoint.h"
 #include "train/model.h"
 #include "train/plan/plan.h"
 #include "train/trainer.h"
@@ -205,6 +207,8 @@ DrawnRun draw_run(uint64_t seed) {
   run.saves = draw.flip("saves");
   if (run.evaluates) run.eval_every = draw.one_of<int64_t>("eval_every", {0, 1, 2, 3});
   if (run.saves) run.save_every = draw.one_of<int64_t>("save_every", {0, 1, 2, 3});
+  if (run.saves) run.config.checkpoint.every = draw.one_of<int64_t>("checkpoint_every", {0, 1, 3});
+  run.config.checkpoint.asynchronous = draw.flip("asynchronous");
   run.evaluation_samples = draw.one_of<int64_t>("evaluation_samples", {1, 7, 20});
   run.words = fmt::format("seed {}:{}", seed, draw.words());
   return run;
@@ -215,9 +219,11 @@ std::vector<MemoryReport> memory_of(const DrawnRun& run) {
   std::vector<MemoryReport> ranks(static_cast<size_t>(run.world));
   const CountedTokens data;
   const int64_t micro_batch = run.config.engine.batch.micro_batch;
+  const ScratchFolder folder;
   comm::run_local_ranks(run.world, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
     const auto model = make_model(run.model.config);
     zero::Engine engine(*model, run.config.engine, world, {.total_steps = run.steps});
+    CheckpointSaver saver(engine, folder.path());
     Loader loader(data, {.micro_batch = micro_batch,
                          .seq_len = kDrawnSeq,
                          .seed = 5,
@@ -230,12 +236,18 @@ std::vector<MemoryReport> memory_of(const DrawnRun& run) {
                                           .rank = world.rank(),
                                           .world = world.size()});
     TrainerOptions options{
-        .steps = run.steps, .eval_every = run.eval_every, .save_every = run.save_every};
+        .steps = run.steps, .eval_every = run.eval_every, .export_every = run.save_every};
     if (run.saves) {
       options.save = [&](const std::string&) {
-        engine.read_own_weights([](const std::string&, int64_t, ConstView) {});
+        engine.read_own(zero::Engine::Own::weights_and_states, [](const zero::OwnPiece&) {});
       };
     }
+    options.checkpoint_every = run.config.checkpoint.every;
+    options.checkpoint = [&](bool last) {
+      if (saver.is_pending()) saver.finish();
+      saver.begin({}, {}, run.config.saves_beside() && !last);
+      if (last) saver.finish();
+    };
     Trainer trainer(engine, loader, run.evaluates ? &evaluation : nullptr, {}, nullptr, options);
     trainer.run();
     ranks[static_cast<size_t>(world.rank())] = world.context().allocator().report();

@@ -68,7 +68,8 @@ void save_gathered(comm::World& world, zero::Engine& engine, const std::string& 
   }
   std::optional<ModelFolderWriter> writer;
   if (world.is_main()) {
-    writer.emplace(folder, model_config().config, engine.config().precision.dtype, specs,
+    writer.emplace(folder,
+                   model_config_json(model_config().config, engine.config().precision.dtype), specs,
                    ModelFolderOptions{.max_shard_bytes = kShardBytes});
   }
   for (const TensorSpec& spec : specs) {
@@ -139,11 +140,11 @@ TEST(OwnWeights, AreOnOneRankEach_AndMoveNoWeight) {
       const Allocator& allocator = world.context().allocator();
       const int64_t live = allocator.report().at(Tier::device).live;
       int64_t most = 0;
-      engine.read_own_weights([&](const std::string& name, int64_t, ConstView values) {
+      engine.read_own(zero::Engine::Own::weights, [&](const zero::OwnPiece& piece) {
         most = std::max(most, allocator.report().at(Tier::device).live - live);
         const std::lock_guard lock(mutex);
-        elements[name] += values.numel();
-        by_rank[static_cast<size_t>(world.rank())] += values.numel();
+        elements[piece.name] += piece.values.numel();
+        by_rank[static_cast<size_t>(world.rank())] += piece.values.numel();
       });
       EXPECT_EQ(world.communicator().bytes_sent(), sent);
       // One staging buffer, of the largest part that a rank has of a parameter.
@@ -156,6 +157,21 @@ TEST(OwnWeights, AreOnOneRankEach_AndMoveNoWeight) {
     }
     for (const int64_t part : by_rank) EXPECT_GT(part, model.num_parameters() / 10);
   }
+}
+
+// A file that is named alone is copied alone, under a name by which it is found again.
+TEST(TokenizerFiles, OfOneFile_AreThatFile) {
+  const ScratchFolder folder;
+  for (const char* name : {"mine.json", "spiece.model", "vocab.json", "merges.txt"}) {
+    folder.write(name, name);
+  }
+  using Files = std::vector<std::pair<std::string, std::string>>;
+  EXPECT_EQ(read_tokenizer_files(folder / "mine.json"), (Files{{"tokenizer.json", "mine.json"}}));
+  EXPECT_EQ(read_tokenizer_files(folder / "spiece.model"),
+            (Files{{"spiece.model", "spiece.model"}}));
+  EXPECT_EQ(read_tokenizer_files(folder / "vocab.json"),
+            (Files{{"vocab.json", "vocab.json"}, {"merges.txt", "merges.txt"}}));
+  EXPECT_EQ(read_tokenizer_files(folder.path()).size(), 3U);
 }
 
 TEST(SaveModel, OfDamagedWeights_IsRefusedByName_AndLeavesWhatWasThere) {

@@ -128,7 +128,7 @@ TEST(Trainer, TheLastUpdateEndsWithTheRun) {
 }
 
 TEST(Trainer, LossFallsAndEveryFigureIsThere) {
-  const Ran ran = run(1, 4, {.steps = 60, .eval_every = 20, .save_every = 25});
+  const Ran ran = run(1, 4, {.steps = 60, .eval_every = 20, .export_every = 25});
   ASSERT_EQ(ran.recorder.steps.size(), 60u);
   EXPECT_LT(ran.recorder.steps.back().loss, 0.2 * ran.recorder.steps.front().loss);
   EXPECT_EQ(ran.recorder.evaluations.size(), 3u);

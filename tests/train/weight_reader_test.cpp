@@ -9,6 +9,7 @@
 #include "tests/train/scratch_folder.h"
 #include "train/hub/model_folder.h"
 #include "train/json/parser.h"
+#include "train/safetensors/folder.h"
 
 namespace zinc::train {
 namespace weight_reader_test {
@@ -29,7 +30,7 @@ WeightReader reader_of(const ScratchFolder& folder, const std::vector<TensorSpec
     writer.write(tensors[t].name, 0, ConstView(values.data(), DType::f32, Shape{count}));
   }
   writer.commit();
-  return WeightReader(SafetensorsFolder::open(folder.path()));
+  return WeightReader(WeightFolder::open(folder.path()));
 }
 
 std::vector<float> read(const WeightReader& reader, std::string_view name, const Shape& shape,
@@ -140,7 +141,7 @@ TEST(WeightReader, TiedHeadWithOtherValues_IsRefused) {
   values.back() = 2.0f;
   writer.write("lm_head.weight", 0, view);
   writer.commit();
-  const WeightReader late(SafetensorsFolder::open(other.path()));
+  const WeightReader late(WeightFolder::open(other.path()));
   EXPECT_THROW(late.require_tied_head("wte.weight"), DataError);
 }
 
@@ -154,7 +155,7 @@ TEST(ModelFolderWriter, WritesWhatAReaderNeeds) {
   const std::vector<float> values = {0, 1, 2, 3, 4, 5, 6, 7};
   const ConstView view(values.data(), DType::f32, Shape{8});
   {
-    ModelFolderWriter writer(folder / "final", config, DType::bf16, specs,
+    ModelFolderWriter writer(folder / "final", model_config_json(config, DType::bf16), specs,
                              {.max_shard_bytes = 16, .tokenizer_folder = folder / "source"});
     writer.write("a", 0, view);
     EXPECT_FALSE(std::filesystem::exists(folder / "final"));
@@ -170,7 +171,8 @@ TEST(ModelFolderWriter, WritesWhatAReaderNeeds) {
   EXPECT_EQ(read_whole_file(folder / "final/tokenizer.json"), "{\"a\": 1}");
 
   const auto write_again = [&](bool replace) {
-    ModelFolderWriter writer(folder / "final", config, DType::bf16, specs, {.replace = replace});
+    ModelFolderWriter writer(folder / "final", model_config_json(config, DType::bf16), specs,
+                             {.replace = replace});
     writer.write("a", 0, view);
     writer.write("b", 0, view);
     writer.commit();
@@ -185,7 +187,8 @@ TEST(ModelFolderWriter, WithoutCommit_LeavesNothing) {
   const ScratchFolder folder;
   const std::vector<TensorSpec> specs = {{"a", DType::f32, Shape{2}}};
   {
-    ModelFolderWriter writer(folder / "final", nn::Gpt2Config::preset("tiny"), DType::f32, specs);
+    ModelFolderWriter writer(folder / "final",
+                             model_config_json(nn::Gpt2Config::preset("tiny"), DType::f32), specs);
     EXPECT_THROW(writer.commit(), InvalidArgument);  // "a" was not written
   }
   EXPECT_THAT(folder.names(), IsEmpty());

@@ -14,7 +14,7 @@
 #include "tests/zero/tiny_training.h"
 #include "train/config/key.h"
 #include "train/plan/plan.h"
-#include "zero/shard_group.h"
+#include "zero/layout/shard_group.h"
 
 namespace zinc::train {
 namespace zero_keys_test {

@@ -193,7 +193,7 @@ TEST(Engine, OverflowSkipsTheStepAndChangesNoWeight) {
     int skipped = 0;
     StepResult result;
     for (int64_t step = 0; step < 40; ++step) {
-      const double scale = engine.loss_scale();
+      const double scale = engine.state().loss_scale.scale;
       const double lr = engine.learning_rate();
       engine.backward(engine.forward(make_batch(2 * step + world.rank())));
       result = engine.step();
@@ -201,14 +201,14 @@ TEST(Engine, OverflowSkipsTheStepAndChangesNoWeight) {
       if (result.outcome == StepOutcome::applied) break;
       ++skipped;
       EXPECT_FALSE(result.overflow.empty());
-      EXPECT_EQ(engine.loss_scale(), scale / 2);
+      EXPECT_EQ(engine.state().loss_scale.scale, scale / 2);
       EXPECT_EQ(engine.learning_rate(), lr);
       EXPECT_EQ(weights_of(engine), before);
     }
     EXPECT_GT(skipped, 0);
     EXPECT_EQ(result.outcome, StepOutcome::applied);
-    EXPECT_EQ(engine.num_applied(), 1);
-    EXPECT_EQ(engine.num_skipped(), skipped);
+    EXPECT_EQ(engine.state().applied, 1);
+    EXPECT_EQ(engine.state().skipped(), skipped);
     EXPECT_NE(weights_of(engine), before);
   });
 }
@@ -345,7 +345,7 @@ TEST(Engine, AModelThatLeavesItsScheduleIsNamed) {
       FAIL() << "expected InvalidArgument";
     } catch (const InvalidArgument& error) {
       EXPECT_NE(std::string(error.what())
-                    .find("forward schedule at entry 0: use of b instead of "
+                    .find("forward pass at event 1: use of b instead of "
                           "use of a"),
                 std::string::npos)
           << error.what();
@@ -375,7 +375,7 @@ TEST(Engine, ADynamicModelMayLeaveParametersOut_OnEveryStage) {
       };
       engine.set_learning_rate(0.0);  // the next gradient is that of the same weights
       auto both = train();
-      engine.clear_learning_rate();
+      engine.set_learning_rate({});
       const auto before = engine.parameter("b").to_vector<float>();
       // Unused on rank 1: counts as zero there, so the gradient is half of rank 0's.
       model.without_b = world.rank() == 1;

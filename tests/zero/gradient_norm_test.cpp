@@ -1,4 +1,4 @@
-#include "zero/gradient_norm.h"
+#include "zero/update/gradient_norm.h"
 
 #include <gtest/gtest.h>
 

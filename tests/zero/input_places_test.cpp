@@ -1,4 +1,4 @@
-#include "zero/input_places.h"
+#include "zero/tiers/input_places.h"
 
 #include <gtest/gtest.h>
 

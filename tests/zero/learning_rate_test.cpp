@@ -51,7 +51,7 @@ TEST(LearningRate, SetByHand_HoldsUntilCleared) {
     EXPECT_EQ(engine.learning_rate(), 0.5);
     EXPECT_EQ(train(2), 0.5);
     EXPECT_NE(weights(), before);
-    engine.clear_learning_rate();
+    engine.set_learning_rate({});
     EXPECT_DOUBLE_EQ(train(3), 1e-2 * (1.0 - 3.0 / 8.0));  // the schedule went on meanwhile
     EXPECT_THROW(engine.set_learning_rate(-1.0), InvalidArgument);
   });

@@ -13,7 +13,7 @@
 #include "tests/zero/tiny_model.h"
 #include "tests/zero/tiny_training.h"
 #include "zero/engine.h"
-#include "zero/loss_totals.h"
+#include "zero/update/loss_totals.h"
 
 namespace zinc::zero {
 namespace loss_scale_test {
@@ -57,7 +57,7 @@ ScaledRun scaled_run(int64_t tokens, int stage, LossReduction reduction, int64_t
     }
     std::vector<float> weights = test::weights_of(engine);
     if (!world.is_main()) return;
-    run = {outcomes, engine.loss_scale(), std::move(weights)};
+    run = {outcomes, engine.state().loss_scale.scale, std::move(weights)};
   });
   return run;
 }

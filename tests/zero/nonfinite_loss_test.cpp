@@ -94,15 +94,15 @@ RunToABadLoss train_to_a_bad_loss(const EngineConfig& config, double factor) {
     } else {
       // What is saved after the error.
       after.clear();
-      engine.read_own_weights([&](const std::string& name, int64_t begin, ConstView values) {
-        const auto* of = values.data_as<float>();
+      engine.read_own(Engine::Own::weights, [&](const OwnPiece& piece) {
+        const auto* of = piece.values.data_as<float>();
         int64_t first = 0;
         for (const auto& [other, parameter] : engine.model().named_parameters()) {
-          if (other == name) break;
+          if (other == piece.name) break;
           first += parameter->numel();
         }
-        for (int64_t i = 0; i < values.numel(); ++i) {
-          EXPECT_EQ(of[i], before[static_cast<size_t>(first + begin + i)]) << name;
+        for (int64_t i = 0; i < piece.values.numel(); ++i) {
+          EXPECT_EQ(of[i], before[static_cast<size_t>(first + piece.begin + i)]) << piece.name;
         }
       });
       after = before;

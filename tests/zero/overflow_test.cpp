@@ -95,7 +95,7 @@ TEST_P(Overflow, SkippedStep_ChangesNoBitOfWeightsStatesAndSchedule) {
   std::vector<float> at_the_end;
   train("..x.xx.", config, [&](comm::World& world, Engine& engine, char step) {
     const double lr = engine.learning_rate();
-    const double scale = engine.loss_scale();
+    const double scale = engine.state().loss_scale.scale;
     const std::vector<float> before = weights_and_states_of(engine);
     const StepResult result = engine.step();
     const std::vector<float> after = weights_and_states_of(engine);
@@ -114,8 +114,8 @@ TEST_P(Overflow, SkippedStep_ChangesNoBitOfWeightsStatesAndSchedule) {
     }
     if (!world.is_main()) return;
     (step == 'x' ? skipped : applied) += 1;
-    EXPECT_EQ(engine.num_applied(), applied);
-    EXPECT_EQ(engine.num_skipped(), skipped);
+    EXPECT_EQ(engine.state().applied, applied);
+    EXPECT_EQ(engine.state().skipped(), skipped);
     at_the_end = after;
   });
   EXPECT_EQ(skipped, 3);
@@ -144,7 +144,7 @@ std::vector<double> scales(const std::string& pattern, int stage,
           if (!world.is_main()) return;
           if (seen.empty()) seen.push_back(result.loss_scale);
           EXPECT_EQ(result.loss_scale, seen.back());
-          seen.push_back(engine.loss_scale());
+          seen.push_back(engine.state().loss_scale.scale);
         });
   return seen;
 }

@@ -1,5 +1,5 @@
 // wall_clock_breakdown: the phases of a step.
-#include "zero/phase_clock.h"
+#include "zero/trace/phase_clock.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "zero/shard_group.h"
+#include "zero/layout/shard_group.h"
 
 #include <gtest/gtest.h>
 

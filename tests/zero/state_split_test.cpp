@@ -1,4 +1,4 @@
-#include "zero/state_split.h"
+#include "zero/layout/state_split.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Sums of gradients on NVMe: what comes back is what left, what moves, and what disks do to them.
-#include "zero/swapped_gradients.h"
+#include "zero/group/swapped_gradients.h"
 
 #include <gtest/gtest.h>
 
@@ -18,8 +18,8 @@
 #include "tests/offload/faulty_queue.h"
 #include "tests/offload/swap_folder.h"
 #include "tests/zero/tiny_model.h"
-#include "zero/host_memory.h"
-#include "zero/step_schedule.h"
+#include "zero/program/record.h"
+#include "zero/tiers/host_memory.h"
 
 namespace zinc::zero {
 namespace swapped_gradients_test {
@@ -35,7 +35,7 @@ class Steps {
   explicit Steps(const offload::Faults& faults = {}, ContextOptions options = {.num_threads = 1})
       : context_(std::move(options)), scope_(context_) {
     groups_ = make_shard_groups(model_, 1, 100);
-    order_ = StepSchedule::record(model_, groups_).reduce_order();
+    order_ = record_step(model_, groups_, [&] { return model_.example(1, 8); }).reduce_order;
     sums_ = std::make_unique<SwappedGradients>(
         groups_, *communicator_, context_,
         SwappedGradientsOptions{

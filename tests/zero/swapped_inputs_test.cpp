@@ -1,5 +1,5 @@
 // Saved inputs on NVMe: which of them move, whatever the order of use, and what disks do to them.
-#include "zero/swapped_inputs.h"
+#include "zero/tiers/swapped_inputs.h"
 
 #include <gtest/gtest.h>
 

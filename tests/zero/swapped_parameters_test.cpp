@@ -48,16 +48,16 @@ void train_step(Engine& engine, int64_t index) {
   engine.step();
 }
 
-// The parts that read_own_weights() hands out are those of what parameter() gives.
+// The parts that read_own() hands out are those of what parameter() gives.
 void expect_own_weights(Engine& engine) {
   struct Part {
     int64_t begin;
     std::vector<float> values;
   };
   std::multimap<std::string, Part> parts;
-  engine.read_own_weights([&](const std::string& name, int64_t begin, ConstView values) {
-    const float* data = values.data_as<float>();
-    parts.emplace(name, Part{begin, {data, data + values.numel()}});
+  engine.read_own(Engine::Own::weights, [&](const OwnPiece& piece) {
+    const float* data = piece.values.data_as<float>();
+    parts.emplace(piece.name, Part{piece.begin, {data, data + piece.values.numel()}});
   });
   EXPECT_FALSE(parts.empty());
   for (const auto& [name, parameter] : engine.model().named_parameters()) {

@@ -15,7 +15,7 @@
 #include "comm/local/local.h"
 #include "tests/zero/tiny_model.h"
 #include "zero/engine.h"
-#include "zero/shard_group.h"
+#include "zero/layout/shard_group.h"
 
 namespace zinc::zero {
 namespace theory_test {

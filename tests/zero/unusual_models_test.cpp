@@ -92,8 +92,8 @@ TEST_P(UnusualModel, ParametersWithoutElements_AreTrainedWithTheRest) {
     EXPECT_EQ(engine.optimizer_state("alone.weight", "exp_avg").shape(), (Shape{3, 0}));
     engine.edit({"beside", "alone.weight"}, [](Engine::EditedParameters&) {});
     int64_t own = 0;
-    engine.read_own_weights(
-        [&](const std::string&, int64_t, ConstView values) { own += values.numel(); });
+    engine.read_own(Engine::Own::weights,
+                    [&](const OwnPiece& piece) { own += piece.values.numel(); });
     EXPECT_GT(own, 0);
     return weights_of(engine);
   });

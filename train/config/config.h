@@ -27,6 +27,8 @@ struct Overrides {
   std::optional<DType> dtype;           // --dtype
   std::optional<uint64_t> seed;         // --seed
   std::optional<int64_t> hidden_size;   // of the model: for bucket sizes that are "auto"
+  std::optional<int64_t> save_every;    // --save-every
+  std::optional<double> save_minutes;   // --save-minutes
 };
 
 // Values of "zinc" keys that the file leaves out, where they are not those of a Config{}.
@@ -44,10 +46,31 @@ struct MonitorConfig {
   std::string job_name = "DeepSpeedJobName";
 };
 
+// "zinc": {"checkpoint": ...}: docs/checkpoints.md.
+struct CheckpointConfig {
+  int64_t every = 0;      // steps between checkpoints; 0: not by steps
+  double minutes = 0.0;   // between checkpoints; 0: not by time
+  int64_t keep = 3;       // the newest; 0: all
+  // Written beside training from a copy in host memory; where states are on the device.
+  bool asynchronous = true;
+  bool required = false;  // a checkpoint that cannot be saved ends the run
+
+  bool has_intervals() const { return every > 0 || minutes > 0.0; }
+};
+
+// wandb: an offline run of Weights & Biases in the run's folder.
+struct WandbConfig {
+  bool enabled = false;
+  std::optional<std::string> group;
+  std::optional<std::string> team;
+  std::string project = "deepspeed";
+};
+
 struct Config {
   zero::EngineConfig engine{};
   MonitorConfig tensorboard{};
   MonitorConfig csv_monitor{};
+  WandbConfig wandb{};
   int64_t steps_per_print = 0;  // steps between printed lines; 0: not given
   bool dump_state = false;
   // --- zinc's own, under "zinc"
@@ -57,6 +80,14 @@ struct Config {
   std::chrono::milliseconds comm_deadline{10 * 60 * 1000};  // of one collective
 
   std::string trace;  // file of the trace; empty: none
+  CheckpointConfig checkpoint{};
+  // Whether a checkpoint that is due is written beside training: then a rank keeps a copy of its
+  // weights and states in host memory from the first one on.
+  bool saves_beside() const {
+    return checkpoint.asynchronous && checkpoint.has_intervals() &&
+           engine.zero.offload_optimizer.device == zero::OffloadDevice::none &&
+           engine.zero.offload_param.device == zero::OffloadDevice::none;
+  }
 
   // Lines for the user: deprecated names, keys without an effect, values that "auto" became.
   std::vector<std::string> notices{};

@@ -108,7 +108,7 @@ Rows gradient_rows() {
             "largest global L2 norm of the gradient; 0: off"),
       block("data_types", "of what the engine keeps",
             {works("grad_accum_dtype", in_gradients(&GradientConfig::accumulation_dtype),
-                   "of gradients that accumulate; see zero/gradient_policy.h")
+                   "of gradients that accumulate; see zero/group/gradient_policy.h")
                  .by_default_as("fp32 with several micro-batches"),
              refused("param_dtype", "use fp16 or bf16"),
              no_effect("buffer_dtype", KeyType::text, "models have no floating-point buffers")}),

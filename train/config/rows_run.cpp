@@ -36,6 +36,17 @@ Rows one_monitor(std::string_view name, MonitorConfig Config::*monitor, std::str
                 works("job_name", at(monitor, &MonitorConfig::job_name), "a directory in it")});
 }
 
+Rows wandb_rows() {
+  return block(
+      "wandb", "a run of Weights & Biases",
+      {works("enabled", at(&Config::wandb, &WandbConfig::enabled),
+             "writes an offline run to wandb/ in the run's folder, which `wandb sync` uploads"),
+       works("group", at(&Config::wandb, &WandbConfig::group), "the run's group; null: none"),
+       works("team", at(&Config::wandb, &WandbConfig::team),
+             "the run's entity; null: that of whoever uploads it"),
+       works("project", at(&Config::wandb, &WandbConfig::project), "that the run belongs to")});
+}
+
 }  // namespace
 
 Rows activation_rows() {
@@ -84,7 +95,7 @@ Rows monitor_rows() {
       no_effect("memory_breakdown", KeyType::boolean, "peak_bytes is in metrics.jsonl"),
       one_monitor("tensorboard", &Config::tensorboard, "writes events to output_path as well"),
       one_monitor("csv_monitor", &Config::csv_monitor, "one file per curve, DeepSpeed's layout"),
-      warning("wandb", "Weights & Biases cannot be reached; see metrics.jsonl"),
+      wandb_rows(),
       warning("comet", "Comet cannot be reached; see metrics.jsonl"),
   };
 }

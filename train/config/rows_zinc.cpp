@@ -128,10 +128,34 @@ Rows rank_rows() {
   };
 }
 
+template <class T>
+Setting in_checkpoint(T CheckpointConfig::*member) {
+  return at(&Config::checkpoint, member);
+}
+
+Rows checkpoint_rows() {
+  return block("checkpoint", "what a run can go on from (docs/checkpoints.md)",
+               {works("every", in_checkpoint(&CheckpointConfig::every), at_least(0), "steps",
+                      "between checkpoints; 0: not by steps")
+                    .with_flag("--save-every", &Overrides::save_every),
+                works("minutes", in_checkpoint(&CheckpointConfig::minutes), between(0, 1e6),
+                      "minutes", "between checkpoints; 0: not by time")
+                    .with_flag("--save-minutes", &Overrides::save_minutes),
+                works("keep", in_checkpoint(&CheckpointConfig::keep), at_least(0), "checkpoints",
+                      "the newest that stay; 0: all"),
+                works("asynchronous", in_checkpoint(&CheckpointConfig::asynchronous),
+                      "false: training waits while a checkpoint is written; so it does where "
+                      "states or weights are offloaded"),
+                works("required", in_checkpoint(&CheckpointConfig::required),
+                      "true: a checkpoint that cannot be saved ends the run, which else goes on "
+                      "with the one before")});
+}
+
 }  // namespace
 
 Rows zinc_rows() {
-  return block("zinc", "zinc's own settings", {order_rows(), placement_rows(), rank_rows()});
+  return block("zinc", "zinc's own settings",
+               {order_rows(), placement_rows(), rank_rows(), checkpoint_rows()});
 }
 
 }  // namespace zinc::train

@@ -26,33 +26,44 @@ void check(const Sample& sample, int64_t index, int64_t seq_len, const BatchFiel
   }
 }
 
+int64_t padded_length(int64_t longest, const BatchShape& shape) {
+  if (shape.pad_multiple == 0) return shape.seq_len;
+  const int64_t multiples = (longest + shape.pad_multiple - 1) / shape.pad_multiple;
+  return std::min(multiples * shape.pad_multiple, shape.seq_len);
+}
+
 }  // namespace
 
-HostBatch collate(const Dataset& dataset, std::span<const int64_t> indices, int64_t batch_size,
-                  int64_t seq_len) {
-  require(static_cast<int64_t>(indices.size()) <= batch_size, "collate: ", indices.size(),
-          " samples for a batch of ", batch_size);
+HostBatch collate(const Dataset& dataset, std::span<const int64_t> indices,
+                  const BatchShape& shape) {
+  require(static_cast<int64_t>(indices.size()) <= shape.batch_size, "collate: ", indices.size(),
+          " samples for a batch of ", shape.batch_size);
   const BatchFields fields = dataset.fields();
-  const auto elements = static_cast<size_t>(batch_size * seq_len);
-  HostBatch batch{.batch_size = batch_size, .seq_len = seq_len};
+  std::vector<Sample> samples(indices.size());
+  int64_t longest = 1;
+  for (size_t row = 0; row < indices.size(); ++row) {
+    dataset.read(indices[row], samples[row]);
+    check(samples[row], indices[row], shape.seq_len, fields, dataset);
+    longest = std::max(longest, static_cast<int64_t>(samples[row].tokens.size()));
+  }
+  const int64_t T = padded_length(longest, shape);
+  const auto elements = static_cast<size_t>(shape.batch_size * T);
+  HostBatch batch{.batch_size = shape.batch_size, .seq_len = T};
   batch.input_ids.assign(elements, 0);
   batch.labels.assign(elements, nn::kIgnoredLabel);
-  if (fields.lengths) batch.lengths.assign(static_cast<size_t>(batch_size), 1);
+  if (fields.lengths) batch.lengths.assign(static_cast<size_t>(shape.batch_size), 1);
   if (fields.document_starts) batch.document_starts.assign(elements, 0);
 
-  Sample sample;
-  for (size_t row = 0; row < indices.size(); ++row) {
-    sample.clear();
-    dataset.read(indices[row], sample);
-    check(sample, indices[row], seq_len, fields, dataset);
-    const auto offset = static_cast<std::ptrdiff_t>(row) * seq_len;
+  for (size_t row = 0; row < samples.size(); ++row) {
+    const Sample& sample = samples[row];
+    const auto offset = static_cast<std::ptrdiff_t>(row) * T;
     std::copy(sample.tokens.begin(), sample.tokens.end(), batch.input_ids.begin() + offset);
     std::copy(sample.labels.begin(), sample.labels.end(), batch.labels.begin() + offset);
     if (fields.document_starts) {
       const auto end = std::copy(sample.document_starts.begin(), sample.document_starts.end(),
                                  batch.document_starts.begin() + offset);
       // Padding is a document of its own, so that it never sees, nor is seen by, real tokens.
-      std::fill(end, batch.document_starts.begin() + offset + seq_len,
+      std::fill(end, batch.document_starts.begin() + offset + T,
                 static_cast<int32_t>(sample.tokens.size()));
     }
     if (fields.lengths) batch.lengths[row] = std::max(1, static_cast<int>(sample.tokens.size()));

@@ -23,11 +23,19 @@ struct HostBatch {
   int64_t global_micro_batch = -1;
 };
 
-// Reads the samples `indices`, pads each to `seq_len` (token 0, label kIgnoredLabel) and fills up
-// with empty rows to `batch_size`. Lengths of empty rows are 1, so that attention always has a key.
+struct BatchShape {
+  int64_t batch_size = 0;  // B
+  int64_t seq_len = 0;     // T, or the most that it may be
+  // 0: T is seq_len. Else T is the longest sample's length rounded up to a multiple of this, but at
+  // most seq_len; at least one multiple.
+  int64_t pad_multiple = 0;
+};
+
+// Reads the samples `indices`, pads each to T (token 0, label kIgnoredLabel) and fills up with
+// empty rows to batch_size. Lengths of empty rows are 1, so that attention always has a key.
 // DataError for a sample that is longer than seq_len, or whose labels do not match its tokens.
-HostBatch collate(const Dataset& dataset, std::span<const int64_t> indices, int64_t batch_size,
-                  int64_t seq_len);
+HostBatch collate(const Dataset& dataset, std::span<const int64_t> indices,
+                  const BatchShape& shape);
 
 // Tensors on the current context's device.
 nn::Batch to_batch(const HostBatch& host);

@@ -41,6 +41,12 @@ class Dataset {
   // every call and on every rank. Called from the loader's thread: must be safe beside calls from
   // other threads. Throws DataError.
   virtual void read(int64_t index, Sample& sample) const = 0;
+  // Tokens of sample `index`, where they are known without reading it; 0 where they are not. As
+  // read(), safe beside other calls.
+  virtual int64_t length(int64_t index) const {
+    static_cast<void>(index);
+    return 0;
+  }
   // One line for logs: where the data comes from and how much there is.
   virtual std::string describe() const = 0;
 };

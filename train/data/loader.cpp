@@ -1,5 +1,6 @@
 #include "train/data/loader.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -14,6 +15,11 @@
 #include "train/data/permutation.h"
 
 namespace zinc::train {
+namespace {
+
+constexpr uint64_t kLikeLengthsSite = 2;  // 0: the order of samples; 1: the split of ExampleData
+
+}  // namespace
 
 std::vector<int64_t> micro_batch_samples(int64_t num_samples, const LoaderOptions& options,
                                          int64_t global_micro_batch) {
@@ -21,16 +27,45 @@ std::vector<int64_t> micro_batch_samples(int64_t num_samples, const LoaderOption
   std::vector<int64_t> samples;
   samples.reserve(static_cast<size_t>(B));
   const int64_t first = global_micro_batch * B;
-  for (int64_t p = first; p < first + B;) {
+  const int64_t last = options.end > 0 ? std::min(first + B, options.end) : first + B;
+  for (int64_t p = first; p < last;) {
     const int64_t epoch = p / num_samples;
     const Permutation order(num_samples, make_random_key(options.seed, Purpose::data_order,
                                                          static_cast<uint64_t>(epoch), 0, 0));
-    for (; p < first + B && p / num_samples == epoch; ++p) {
+    for (; p < last && p / num_samples == epoch; ++p) {
       const int64_t place = p % num_samples;
       samples.push_back(options.shuffle ? order[place] : place);
     }
   }
   return samples;
+}
+
+std::vector<int64_t> micro_batch_samples(const Dataset& dataset, const LoaderOptions& options,
+                                         int64_t global_micro_batch) {
+  const int64_t all = dataset.num_samples();
+  if (!options.like_lengths) return micro_batch_samples(all, options, global_micro_batch);
+  const int64_t B = options.micro_batch;
+  const int64_t window = global_micro_batch / kLengthWindow;
+  LoaderOptions wide = options;
+  wide.micro_batch = kLengthWindow * B;
+  std::vector<int64_t> samples = micro_batch_samples(all, wide, window);
+  std::vector<std::pair<int64_t, int64_t>> by_length;  // and place, so that equal ones keep theirs
+  for (size_t i = 0; i < samples.size(); ++i) {
+    by_length.emplace_back(dataset.length(samples[i]), static_cast<int64_t>(i));
+  }
+  std::sort(by_length.begin(), by_length.end());
+  std::vector<int64_t> chosen;
+  const auto count = static_cast<int64_t>(samples.size());
+  const int64_t micro_batches = (count + B - 1) / B;  // fewer than a window's at options.end alone
+  if (global_micro_batch % kLengthWindow >= micro_batches) return chosen;
+  const Permutation order(micro_batches,
+                          make_random_key(options.seed, Purpose::data_order,
+                                          static_cast<uint64_t>(window), 0, kLikeLengthsSite));
+  const int64_t begin = order[global_micro_batch % kLengthWindow] * B;
+  for (int64_t i = begin; i < std::min(begin + B, count); ++i) {
+    chosen.push_back(samples[static_cast<size_t>(by_length[static_cast<size_t>(i)].second)]);
+  }
+  return chosen;
 }
 
 // Hands out the batches m, m + 1, ... in order; with a depth, a thread reads them ahead.
@@ -109,7 +144,8 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options)
           options.world);
   require(options.prefetch_batches >= 0, "loader: prefetch_batches must not be negative");
   const int64_t needed = options.micro_batch * options.world;
-  if (dataset.num_samples() < needed) {
+  require(dataset.num_samples() > 0, "loader: ", dataset.describe(), " has no samples");
+  if (dataset.num_samples() < needed && options.end == 0) {
     throw DataError(concat(dataset.describe(), ": too little data: ", dataset.num_samples(),
                            " sequences, but ", options.world, " ranks with micro-batch ",
                            options.micro_batch, " take ", needed,
@@ -125,9 +161,11 @@ void Loader::start_reader() {
   reader_ = nullptr;
   const auto read = [dataset = dataset_, options = options_](int64_t micro_batch) {
     const int64_t global = micro_batch * options.world + options.rank;
-    const std::vector<int64_t> samples =
-        micro_batch_samples(dataset->num_samples(), options, global);
-    HostBatch batch = collate(*dataset, samples, options.micro_batch, options.seq_len);
+    const std::vector<int64_t> samples = micro_batch_samples(*dataset, options, global);
+    HostBatch batch = collate(*dataset, samples,
+                              {.batch_size = options.micro_batch,
+                               .seq_len = options.seq_len,
+                               .pad_multiple = options.pad_multiple});
     batch.global_micro_batch = global;
     return batch;
   };
@@ -186,7 +224,10 @@ nn::Batch EvaluationSet::batch(int64_t round) const {
   for (int64_t i = first; i < last; ++i) {
     samples.push_back(i * dataset_->num_samples() / num_samples_);
   }
-  return to_batch(collate(*dataset_, samples, options_.batch, options_.seq_len));
+  return to_batch(collate(*dataset_, samples,
+                          {.batch_size = options_.batch,
+                           .seq_len = options_.seq_len,
+                           .pad_multiple = options_.pad_multiple}));
 }
 
 }  // namespace zinc::train

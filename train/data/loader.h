@@ -9,6 +9,13 @@
 // So the ranks of any world together see the same micro-batches in the same steps as long as A W
 // and B are the same, every rank computes its samples without a word from the others, and the
 // state of a loader is one number.
+//
+// Note [Batches of like lengths]
+// With like_lengths the samples of each window of kLengthWindow micro-batches of that order are
+// sorted by length and cut into micro-batches, which then stand in an order keyed by (seed,
+// window). So samples of a micro-batch are nearly as long as each other and little is padding, the
+// micro-batches of a step are of mixed lengths, and all above stays true; a run that goes on with
+// another B inside a window repeats some samples of that window and leaves out others.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +28,15 @@
 
 namespace zinc::train {
 
+inline constexpr int64_t kLengthWindow = 64;  // micro-batches
+
 struct LoaderOptions {
-  int64_t micro_batch = 1;  // B: sequences per rank and micro-batch
-  int64_t seq_len = 0;      // T
+  int64_t micro_batch = 1;    // B: sequences per rank and micro-batch
+  int64_t seq_len = 0;        // T, or with pad_multiple the most that it may be
+  int64_t pad_multiple = 0;   // T of each batch: BatchShape
+  bool like_lengths = false;  // see Note [Batches of like lengths]
+  // Samples of the run; 0: without end. What is left over at the end are batches with empty rows.
+  int64_t end = 0;
   uint64_t seed = 0;
   bool shuffle = true;  // false: the dataset's own order in every epoch
   int rank = 0;
@@ -39,21 +52,26 @@ struct LoaderState {
   int64_t samples = 0;  // taken by all ranks together
 };
 
-// Samples of micro-batch `global_micro_batch` as dataset indices; see Note [Order of samples].
+// Samples of micro-batch `global_micro_batch` as dataset indices, fewer than B at options.end; see
+// Note [Order of samples]. options.like_lengths is not looked at.
 std::vector<int64_t> micro_batch_samples(int64_t num_samples, const LoaderOptions& options,
+                                         int64_t global_micro_batch);
+// The same with it: Note [Batches of like lengths].
+std::vector<int64_t> micro_batch_samples(const Dataset& dataset, const LoaderOptions& options,
                                          int64_t global_micro_batch);
 
 class Loader {
  public:
   // `dataset` must outlive the loader. DataError where the dataset has fewer samples than one
-  // micro-batch of every rank together needs.
+  // micro-batch of every rank together needs, unless options.end says how many there will be.
   Loader(const Dataset& dataset, const LoaderOptions& options);
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
   // This rank's next micro-batch, as tensors on the current context's device. Never ends: epochs
-  // follow each other. Throws what the dataset throws, and again at every later call.
+  // follow each other, and behind options.end batches without a target. Throws what the dataset
+  // throws, and again at every later call.
   nn::Batch next();
 
   double epoch() const;  // how often the dataset was seen, 0 at the start
@@ -93,9 +111,10 @@ class Loader {
 };
 
 struct EvaluationOptions {
-  int64_t batch = 1;        // B
-  int64_t seq_len = 0;      // T
-  int64_t max_samples = 0;  // 0: all; else so many, evenly spread over the dataset
+  int64_t batch = 1;         // B
+  int64_t seq_len = 0;       // T, or with pad_multiple the most that it may be
+  int64_t pad_multiple = 0;  // T of each batch: BatchShape
+  int64_t max_samples = 0;   // 0: all; else so many, evenly spread over the dataset
   int rank = 0;
   int world = 1;
 };

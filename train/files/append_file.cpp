@@ -4,9 +4,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <span>
 
 #include "core/error.h"
+#include "train/files/input_file.h"
 
 namespace zinc::train {
 
@@ -40,6 +43,34 @@ void AppendFile::append(std::string_view bytes) {
     bytes.remove_prefix(static_cast<size_t>(n));
   }
   size_ = end;
+}
+
+void drop_later_lines(const std::string& path,
+                      const std::function<bool(std::string_view line)>& is_later) {
+  if (!file_exists(path)) return;
+  const InputFile file = InputFile::open(path);
+  constexpr int64_t kAtOnce = int64_t{1} << 20;
+  std::string held;  // from the start of a line on
+  int64_t kept = 0;  // bytes of whole lines so far
+  for (int64_t at = 0; at < file.size();) {
+    const size_t begin = held.size();
+    held.resize(begin + static_cast<size_t>(std::min(kAtOnce, file.size() - at)));
+    file.read(at, std::as_writable_bytes(std::span(held).subspan(begin)));
+    at += static_cast<int64_t>(held.size() - begin);
+    size_t line = 0;
+    for (size_t end = 0; (end = held.find('\n', line)) != std::string::npos; line = end + 1) {
+      if (is_later(std::string_view(held).substr(line, end - line))) {
+        at = file.size();
+        break;
+      }
+      kept += static_cast<int64_t>(end + 1 - line);
+    }
+    held.erase(0, line);
+  }
+  if (kept == file.size()) return;
+  if (::truncate(path.c_str(), static_cast<off_t>(kept)) != 0) {
+    throw IoError("cut", path, kept, errno);
+  }
 }
 
 }  // namespace zinc::train

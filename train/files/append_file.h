@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -34,5 +35,11 @@ class AppendFile {
   FileDescriptor fd_;
   int64_t size_ = 0;
 };
+
+// Cuts a file of lines behind the last one that belongs to a run which goes on: the first line for
+// which `is_later` is true goes, with all behind it, and so does a last line without its end.
+// Nothing where the file does not exist. IoError.
+void drop_later_lines(const std::string& path,
+                      const std::function<bool(std::string_view line)>& is_later);
 
 }  // namespace zinc::train

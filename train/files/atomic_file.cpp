@@ -5,8 +5,10 @@
 #include <unistd.h>
 #include <cstdio>  // renameat2
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -16,11 +18,14 @@
 namespace zinc::train {
 namespace {
 
+constexpr std::string_view kTemporary = ".tmp-";
+
 // A name that nobody else uses now: the process id keeps processes apart, the counter threads. A
 // name left by a killed process of the same id is skipped by O_EXCL and mkdir.
 std::string temporary_name(const std::string& path) {
   static std::atomic<uint64_t> counter{0};
-  return concat(parent_folder(path), "/.", file_name(path), ".tmp-", static_cast<int64_t>(getpid()),
+  return concat(parent_folder(path), "/.", file_name(path), kTemporary,
+                static_cast<int64_t>(getpid()),
                 "-", counter.fetch_add(1));
 }
 
@@ -75,6 +80,25 @@ std::string parent_folder(const std::string& path) {
 std::string file_name(const std::string& path) {
   const size_t slash = path.find_last_of('/');
   return slash == std::string::npos ? path : path.substr(slash + 1);
+}
+
+std::vector<TemporaryName> temporaries_in(const std::string& folder) {
+  std::vector<TemporaryName> found;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    const size_t mark = name.rfind(kTemporary);
+    if (!name.starts_with('.') || mark == std::string::npos || mark < 2) continue;
+    const char* number = name.data() + mark + kTemporary.size();
+    pid_t process = 0;
+    const auto [rest, failure] = std::from_chars(number, name.data() + name.size(), process);
+    if (failure != std::errc() || rest == name.data() + name.size() || *rest != '-') continue;
+    found.push_back({at->path().string(), name.substr(1, mark - 1), process});
+  }
+  if (error && error.value() != ENOENT) throw IoError("read folder", folder, -1, error.value());
+  std::ranges::sort(found, {}, &TemporaryName::path);
+  return found;
 }
 
 void create_folders(const std::string& path) {

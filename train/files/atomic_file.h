@@ -7,12 +7,15 @@
 // with path, offset and errno.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "train/files/file_descriptor.h"
 
@@ -70,6 +73,16 @@ class AtomicFolder {
   std::string target_;
   std::string temporary_path_;  // empty once committed
 };
+
+// What AtomicFile and AtomicFolder have under construction in a folder, or a killed process has left
+// there: ".<target>.tmp-<process>-<n>". Sorted by path. IoError where the folder cannot be read;
+// none where there is no such folder.
+struct TemporaryName {
+  std::string path;
+  std::string target;  // a plain name
+  pid_t process = 0;
+};
+std::vector<TemporaryName> temporaries_in(const std::string& folder);
 
 // Makes the names in a folder durable.
 void sync_folder(const std::string& path);

@@ -117,6 +117,13 @@ ModelConfigFile find_model_config(const std::string& preset_or_path) {
   return read_model_config(preset_or_path);
 }
 
+std::string_view torch_name(DType dtype) {
+  return dtype == DType::bf16  ? "bfloat16"
+         : dtype == DType::f16 ? "float16"
+         : dtype == DType::f64 ? "float64"
+                               : "float32";
+}
+
 std::string model_config_json(const ModelConfig& config, DType dtype, const json::Value& original) {
   json::Object object;
   if (!original.is_null()) object = original.as_object();
@@ -125,10 +132,7 @@ std::string model_config_json(const ModelConfig& config, DType dtype, const json
   } else {
     write_llama_config(std::get<nn::LlamaConfig>(config), object);
   }
-  const std::string_view name = dtype == DType::bf16  ? "bfloat16"
-                                : dtype == DType::f16 ? "float16"
-                                : dtype == DType::f64 ? "float64"
-                                                      : "float32";
+  const std::string_view name = torch_name(dtype);
   object.set("dtype", name);        // transformers 5
   object.set("torch_dtype", name);  // transformers 4
   return json::write(json::Value(std::move(object)), 2);

@@ -51,6 +51,9 @@ ModelConfigFile find_model_config(const std::string& preset_or_path);
 // Names of all presets, "tiny" first.
 std::vector<std::string> model_preset_names();
 
+// "bfloat16": how config.json names a dtype.
+std::string_view torch_name(DType dtype);
+
 // The text of a config.json that transformers loads (4 and 5: rotary settings and dtype in both
 // spellings). Keys of `original` that zinc does not know are kept.
 std::string model_config_json(const ModelConfig& config, DType dtype,

@@ -1,5 +1,7 @@
 #include "train/hub/model_folder.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "train/files/input_file.h"
 #include "train/text/tokenizer_folder.h"
@@ -10,26 +12,48 @@ namespace {
 constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;
 
 void copy_tokenizer(const std::string& from, const std::string& to) {
-  const auto copy = [&](std::string_view name) {
-    const std::string source = concat(from, '/', name);
-    if (!file_exists(source)) return;
-    write_file_atomically(concat(to, '/', name), read_text_file(source, kMaxTokenizerBytes));
-  };
-  for (const std::string_view name : tokenizer_file_names()) copy(name);
-  copy("generation_config.json");
+  for (const auto& [name, content] : read_tokenizer_files(from)) {
+    write_file_atomically(concat(to, '/', name), content);
+  }
+}
+
+// A file by itself, under a name by which it is found; vocab.json needs its merges.
+std::vector<std::pair<std::string, std::string>> read_tokenizer_file(const std::string& path) {
+  std::string name = file_name(path);
+  if (std::ranges::find(tokenizer_file_names(), name) == tokenizer_file_names().end()) {
+    name = name.ends_with(".model") ? "tokenizer.model" : "tokenizer.json";
+  }
+  std::vector<std::pair<std::string, std::string>> files{
+      {name, read_text_file(path, kMaxTokenizerBytes)}};
+  const std::string merges = parent_folder(path) + "/merges.txt";
+  if (name == "vocab.json" && file_exists(merges)) {
+    files.emplace_back("merges.txt", read_text_file(merges, kMaxTokenizerBytes));
+  }
+  return files;
 }
 
 }  // namespace
 
-ModelFolderWriter::ModelFolderWriter(std::string target, const ModelConfig& config, DType dtype,
+std::vector<std::pair<std::string, std::string>> read_tokenizer_files(const std::string& folder) {
+  if (file_exists(folder)) return read_tokenizer_file(folder);
+  std::vector<std::pair<std::string, std::string>> files;
+  const auto read = [&](std::string_view name) {
+    const std::string path = concat(folder, '/', name);
+    if (file_exists(path)) files.emplace_back(name, read_text_file(path, kMaxTokenizerBytes));
+  };
+  for (const std::string_view name : tokenizer_file_names()) read(name);
+  read("generation_config.json");
+  return files;
+}
+
+ModelFolderWriter::ModelFolderWriter(std::string target, const std::string& config_json,
                                      std::span<const TensorSpec> parameters,
                                      const ModelFolderOptions& options)
     : folder_(std::move(target)), replace_(options.replace) {
   weights_ = std::make_unique<SafetensorsFolderWriter>(
       path(), parameters, options.max_shard_bytes,
       options.shared ? WriterRole::creator : WriterRole::alone);
-  write_file_atomically(path() + "/config.json",
-                        model_config_json(config, dtype, options.original_config));
+  write_file_atomically(path() + "/config.json", config_json);
   if (!options.tokenizer_folder.empty()) copy_tokenizer(options.tokenizer_folder, path());
 }
 

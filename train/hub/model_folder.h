@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "train/files/atomic_file.h"
@@ -18,13 +19,14 @@ namespace zinc::train {
 struct ModelFolderOptions {
   bool replace = false;  // an existing folder of that name, as a whole
   int64_t max_shard_bytes = kDefaultShardBytes;
-  // The config.json that the model came from: what zinc does not know of it is kept.
-  json::Value original_config{};
-  // A folder whose tokenizer files (tokenizer_file_names()) and generation_config.json are copied
-  // byte for byte; empty: none.
+  // Whose read_tokenizer_files() are copied byte for byte; empty: none.
   std::string tokenizer_folder{};
   bool shared = false;  // other processes join and write weights too
 };
+
+// Name and content of each of a folder's tokenizer files, and of generation_config.json; or of one
+// such file alone, with the name that a folder has for it.
+std::vector<std::pair<std::string, std::string>> read_tokenizer_files(const std::string& folder);
 
 // config.json, the weights (one file, or several and an index) and the tokenizer's files. The
 // folder appears at commit(), complete and durable; without it nothing is left. Parameters arrive
@@ -35,8 +37,8 @@ struct ModelFolderOptions {
 // commit().
 class ModelFolderWriter {
  public:
-  // `dtype` of the weights goes into config.json; `parameters` have names and dtypes of their own.
-  ModelFolderWriter(std::string target, const ModelConfig& config, DType dtype,
+  // `config_json`: the text of config.json, as model_config_json() makes it of a known model.
+  ModelFolderWriter(std::string target, const std::string& config_json,
                     std::span<const TensorSpec> parameters, const ModelFolderOptions& options = {});
   // Joins the process whose path() this is; the rest as it was given there.
   static ModelFolderWriter join(const std::string& path, std::span<const TensorSpec> parameters,

@@ -28,10 +28,10 @@ void append_list(std::string& text, std::string_view title, const std::vector<st
 
 }  // namespace
 
-WeightReader::WeightReader(SafetensorsFolder files)
-    : files_(std::make_shared<const SafetensorsFolder>(std::move(files))) {}
+WeightReader::WeightReader(WeightFolder files)
+    : files_(std::make_shared<const WeightFolder>(std::move(files))) {}
 
-const SafetensorsFolder::Location* WeightReader::locate(std::string_view parameter) const {
+const WeightFolder::Location* WeightReader::locate(std::string_view parameter) const {
   if (const auto* exact = files_->find(parameter)) return exact;
   for (const std::string_view prefix : kBasePrefixes) {
     if (parameter.starts_with(prefix)) {
@@ -44,31 +44,31 @@ const SafetensorsFolder::Location* WeightReader::locate(std::string_view paramet
 }
 
 std::optional<Shape> WeightReader::shape_of(std::string_view parameter) const {
-  const SafetensorsFolder::Location* location = locate(parameter);
+  const WeightFolder::Location* location = locate(parameter);
   if (location == nullptr) return std::nullopt;
-  return location->entry->shape;
+  return location->tensor().shape;
 }
 
 WeightMatch WeightReader::match(std::span<const WeightSpec> parameters) const {
   WeightMatch match;
-  std::set<const TensorEntry*> used;
+  std::set<const StoredTensor*> used;
   bool has_head = false;
   for (const WeightSpec& parameter : parameters) {
     has_head = has_head || parameter.name == kHead;
-    const SafetensorsFolder::Location* location = locate(parameter.name);
+    const WeightFolder::Location* location = locate(parameter.name);
     if (location == nullptr) {
       match.missing.push_back(parameter.name);
       continue;
     }
-    used.insert(location->entry);
-    if (location->entry->shape != parameter.shape) {
-      match.mismatched.push_back(concat(parameter.name, ": ", location->entry->shape,
+    used.insert(&location->tensor());
+    if (location->tensor().shape != parameter.shape) {
+      match.mismatched.push_back(concat(parameter.name, ": ", location->tensor().shape,
                                         " in the file, ", parameter.shape, " in the model"));
     }
   }
   for (const auto& [name, location] : files_->tensors()) {
     const bool tied_head = name == kHead && !has_head;
-    if (!used.contains(location.entry) && !is_buffer(name) && !tied_head) {
+    if (!used.contains(&location.tensor()) && !is_buffer(name) && !tied_head) {
       match.unexpected.push_back(name);
     }
   }
@@ -86,15 +86,16 @@ void WeightReader::require_match(std::span<const WeightSpec> parameters) const {
 }
 
 void WeightReader::require_tied_head(std::string_view embedding) const {
-  const SafetensorsFolder::Location* head = files_->find(kHead);
-  const SafetensorsFolder::Location* table = locate(embedding);
+  const WeightFolder::Location* head = files_->find(kHead);
+  const WeightFolder::Location* table = locate(embedding);
   if (head == nullptr || table == nullptr) return;
   const auto differ = [&] {
-    if (head->entry->shape != table->entry->shape || head->entry->dtype != table->entry->dtype) {
+    if (head->tensor().shape != table->tensor().shape ||
+        head->tensor().dtype != table->tensor().dtype) {
       return true;
     }
-    const DType dtype = head->entry->dtype.value_or(DType::u8);
-    const int64_t count = head->entry->shape.numel(), chunk = int64_t{1} << 18;
+    const DType dtype = head->tensor().dtype.value_or(DType::u8);
+    const int64_t count = head->tensor().shape.numel(), chunk = int64_t{1} << 18;
     std::vector<std::byte> first(static_cast<size_t>(chunk * size_of(dtype))), second(first);
     for (int64_t begin = 0; begin < count; begin += chunk) {
       const int64_t n = std::min(chunk, count - begin);
@@ -115,13 +116,13 @@ void WeightReader::require_tied_head(std::string_view embedding) const {
 
 void WeightReader::read(std::string_view parameter, const Shape& shape, int64_t begin,
                         View out) const {
-  const SafetensorsFolder::Location* location = locate(parameter);
+  const WeightFolder::Location* location = locate(parameter);
   if (location == nullptr) {
     throw DataError(concat(files_->path(), ": there is no tensor for ", parameter));
   }
-  if (location->entry->shape != shape) {
-    throw DataError(concat(location->file->path(), ": ", location->entry->name, " has shape ",
-                           location->entry->shape, ", the model's ", parameter, " has ", shape));
+  if (location->tensor().shape != shape) {
+    throw DataError(concat(location->file->path(), ": ", location->tensor().name, " has shape ",
+                           location->tensor().shape, ", the model's ", parameter, " has ", shape));
   }
   location->read(begin, out);
 }

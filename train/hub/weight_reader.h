@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/view.h"
-#include "train/safetensors/folder.h"
+#include "train/hub/weight_folder.h"
 
 namespace zinc::train {
 
@@ -38,7 +38,7 @@ struct WeightMatch {
 // Reads by range, so that a rank takes its own elements alone. Safe to share between threads.
 class WeightReader {
  public:
-  explicit WeightReader(SafetensorsFolder files);
+  explicit WeightReader(WeightFolder files);
 
   // Compares names and shapes; reads no data.
   WeightMatch match(std::span<const WeightSpec> parameters) const;
@@ -55,12 +55,12 @@ class WeightReader {
   // `shape`, or its dtype cannot be converted.
   void read(std::string_view parameter, const Shape& shape, int64_t begin, View out) const;
 
-  const SafetensorsFolder& files() const { return *files_; }
+  const WeightFolder& files() const { return *files_; }
 
  private:
-  const SafetensorsFolder::Location* locate(std::string_view parameter) const;
+  const WeightFolder::Location* locate(std::string_view parameter) const;
 
-  std::shared_ptr<const SafetensorsFolder> files_;
+  std::shared_ptr<const WeightFolder> files_;
 };
 
 }  // namespace zinc::train

@@ -322,7 +322,7 @@ Value parse(std::string text, std::string name, const ParseOptions& options) {
         concat(name, ": ", text.size(), " bytes of JSON are more than the limit of ", limit));
   }
   if (options.relaxed && text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
-  const auto source = std::make_shared<const Source>(std::move(name), std::move(text));
+  const auto source = std::make_shared<const Source>(std::move(name), std::move(text), options.first_line);
   check_bytes(*source);
 
   std::string blanked;

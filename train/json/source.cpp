@@ -140,7 +140,7 @@ Position Source::position(uint32_t offset) const {
   const std::string_view before = std::string_view(text_).substr(0, offset);
   const size_t newline = before.rfind('\n');
   const size_t line_begin = newline == std::string_view::npos ? 0 : newline + 1;
-  return {.line = 1 + std::count(before.begin(), before.end(), '\n'),
+  return {.line = first_line_ + std::count(before.begin(), before.end(), '\n'),
           .column = 1 + count_code_points(before.substr(line_begin))};
 }
 

@@ -23,7 +23,9 @@ struct Position {
 // A name for messages (a path, "--config", ...) and UTF-8 text. Immutable.
 class Source {
  public:
-  Source(std::string name, std::string text) : name_(std::move(name)), text_(std::move(text)) {}
+  // The text begins in line `first_line` of what `name` names.
+  Source(std::string name, std::string text, int64_t first_line = 1)
+      : name_(std::move(name)), text_(std::move(text)), first_line_(first_line) {}
 
   const std::string& name() const { return name_; }
   const std::string& text() const { return text_; }
@@ -43,6 +45,7 @@ class Source {
  private:
   std::string name_;
   std::string text_;
+  int64_t first_line_;
 };
 
 }  // namespace zinc::train::json

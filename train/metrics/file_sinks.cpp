@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 
 #include "core/error.h"
@@ -86,9 +87,38 @@ std::string json_line(const StepMetrics& metrics) {
   return out.take();
 }
 
+namespace {
+
+// The number that a line begins with, behind `before`; -1 where there is none.
+int64_t leading_number(std::string_view line, std::string_view before) {
+  if (!line.starts_with(before)) return -1;
+  int64_t number = -1;
+  std::from_chars(line.data() + before.size(), line.data() + line.size(), number);
+  return number;
+}
+
+// Opens a file of lines that begin with a number, behind the last whose number is `last` at most.
+AppendFile open_lines(const std::string& path, std::string_view before,
+                      const std::optional<int64_t>& last) {
+  if (!last) return AppendFile(path, AppendFile::Mode::create);
+  drop_later_lines(path,
+                   [&](std::string_view line) { return leading_number(line, before) > *last; });
+  return AppendFile(path, AppendFile::Mode::resume);
+}
+
+std::optional<int64_t> step_of(const std::optional<FiguresSoFar>& so_far) {
+  return so_far ? std::optional(so_far->step) : std::nullopt;
+}
+
+}  // namespace
+
+JsonLinesSink::JsonLinesSink(const std::string& path, const std::optional<FiguresSoFar>& so_far)
+    : file_(open_lines(path, "{\"step\":", step_of(so_far))) {}
+
 void JsonLinesSink::write(const StepMetrics& metrics) { file_.append(json_line(metrics) + '\n'); }
 
-CsvSink::CsvSink(std::string path, AppendFile::Mode mode) : file_(std::move(path), mode) {
+CsvSink::CsvSink(const std::string& path, const std::optional<FiguresSoFar>& so_far)
+    : file_(open_lines(path, "", step_of(so_far))) {
   if (!file_.empty()) return;
   std::string header = "step,loss,lr,grad_norm,loss_scale,skipped,tokens,seconds,tokens_per_second";
   for (int tier = 0; tier < kNumTiers; ++tier) {
@@ -108,20 +138,32 @@ void CsvSink::write(const StepMetrics& m) {
   file_.append(concat(row, ',', m.val_loss ? csv_number(*m.val_loss) : std::string(), '\n'));
 }
 
-CsvMonitorSink::CsvMonitorSink(std::string folder) : folder_(std::move(folder)) {
+namespace {
+
+std::string file_of(std::string name) {
+  std::replace(name.begin(), name.end(), '/', '_');
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name + ".csv";
+}
+
+}  // namespace
+
+CsvMonitorSink::CsvMonitorSink(std::string folder, const std::optional<FiguresSoFar>& so_far)
+    : folder_(std::move(folder)) {
   create_folders(folder_);
   open_folder_ = FileDescriptor(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!open_folder_) throw IoError("open folder", folder_, -1, errno);
+  if (!so_far) return;
+  for (const Scalar& scalar : scalars({.val_loss = 0.0})) {
+    open_lines(concat(folder_, '/', file_of(scalar.tag)), "", so_far->samples);
+  }
 }
 
 void CsvMonitorSink::write(const StepMetrics& metrics) {
   for (const Scalar& scalar : scalars(metrics)) {
     auto file = files_.find(scalar.tag);
     if (file == files_.end()) {
-      std::string name = scalar.tag;
-      std::replace(name.begin(), name.end(), '/', '_');
-      std::replace(name.begin(), name.end(), ' ', '_');
-      name += ".csv";
+      const std::string name = file_of(scalar.tag);
       AppendFile opened(open_folder_, name, concat(folder_, '/', name), AppendFile::Mode::resume);
       if (opened.empty()) {
         opened.append(concat("step,", scalar.tag.substr(scalar.tag.rfind('/') + 1), "\r\n"));

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "train/files/append_file.h"
@@ -21,7 +22,9 @@ std::string json_line(const StepMetrics& metrics);
 
 class JsonLinesSink final : public MetricsSink {
  public:
-  JsonLinesSink(std::string path, AppendFile::Mode mode) : file_(std::move(path), mode) {}
+  // The file must not exist; with `so_far` it goes on behind the line of that step, and what a run
+  // that was killed wrote after it is dropped. So do the others.
+  explicit JsonLinesSink(const std::string& path, const std::optional<FiguresSoFar>& so_far = {});
   void write(const StepMetrics& metrics) override;
 
  private:
@@ -32,7 +35,7 @@ class JsonLinesSink final : public MetricsSink {
 // peak_bytes_<tier> are totals. What is no number is nan, inf or -inf.
 class CsvSink final : public MetricsSink {
  public:
-  CsvSink(std::string path, AppendFile::Mode mode);
+  explicit CsvSink(const std::string& path, const std::optional<FiguresSoFar>& so_far = {});
   void write(const StepMetrics& metrics) override;
 
  private:
@@ -45,7 +48,7 @@ class CsvMonitorSink final : public MetricsSink {
  public:
   // Makes the folder: <output_path>/<job_name>. Goes on at the end of files that exist, and in the
   // folder where it is renamed.
-  explicit CsvMonitorSink(std::string folder);
+  explicit CsvMonitorSink(std::string folder, const std::optional<FiguresSoFar>& so_far = {});
   void write(const StepMetrics& metrics) override;
 
  private:

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "zero/phase_clock.h"
-#include "zero/swap_traffic.h"
+#include "zero/tiers/swap_traffic.h"
+#include "zero/trace/phase_clock.h"
 
 namespace zinc::train {
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -53,6 +54,16 @@ bool is_empty_folder(const std::string& path) {
   return empty;
 }
 
+// The folder that a run was making when it was killed: a live one holds the lock in it, or has not
+// made that yet.
+void remove_left(const TemporaryName& left) {
+  const FileDescriptor mark(::open(mark_of(left.path).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  const bool is_live =
+      mark ? ::flock(mark.get(), LOCK_EX | LOCK_NB) != 0 : ::kill(left.process, 0) == 0;
+  std::error_code ignored;
+  if (!is_live) std::filesystem::remove_all(left.path, ignored);
+}
+
 }  // namespace
 
 RunFolder::RunFolder(RunFolder&& other) noexcept
@@ -73,6 +84,9 @@ RunFolder::~RunFolder() {
 RunFolder RunFolder::create(std::string path, bool force) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   create_folders(parent_folder(path));
+  for (const TemporaryName& left : temporaries_in(parent_folder(path))) {
+    if (left.target == file_name(path)) remove_left(left);
+  }
 
   FileDescriptor old_lock;
   if (folder_exists(path) && !is_empty_folder(path)) {
@@ -94,6 +108,20 @@ RunFolder RunFolder::create(std::string path, bool force) {
     run.old_lock_ = std::move(old_lock);
   } else {
     folder.commit(/*replace=*/false);
+  }
+  return run;
+}
+
+bool RunFolder::is_run(const std::string& path) { return file_exists(mark_of(path)); }
+
+RunFolder RunFolder::reopen(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  RunFolder run(path, lock_mark(path, path, 0));
+  run.kept_ = true;
+  // Nobody but this run writes here.
+  std::error_code ignored;
+  for (const TemporaryName& left : temporaries_in(path)) {
+    std::filesystem::remove_all(left.path, ignored);
   }
   return run;
 }

@@ -24,6 +24,11 @@ class RunFolder {
   // never replaced. The folder appears at once with its mark and lock, so of two runs that start
   // together one wins.
   static RunFolder create(std::string path, bool force);
+  // Whether a folder carries a run's mark.
+  static bool is_run(const std::string& path);
+  // The folder of a run that goes on: it carries a run's mark, and no live run holds it. It stays,
+  // whatever becomes of this one. IoError as create().
+  static RunFolder reopen(std::string path);
   RunFolder(RunFolder&& other) noexcept;
   RunFolder& operator=(RunFolder&&) = delete;
   ~RunFolder();  // without keep(): removes the folder with all that is in it

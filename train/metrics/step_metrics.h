@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/allocator.h"
-#include "zero/phase_clock.h"
-#include "zero/swap_traffic.h"
+#include "zero/tiers/swap_traffic.h"
+#include "zero/trace/phase_clock.h"
 
 namespace zinc::train {
 
@@ -18,9 +18,10 @@ struct StepMetrics {
   double lr = 0.0;         // of the first parameter group, as used in this step
   double grad_norm = 0.0;  // before clipping; not a number or infinite on a skipped step
   double loss_scale = 1.0;
-  bool skipped = false;                         // an overflow: nothing was changed
-  std::string overflow;                         // skipped: where, as in zero::StepResult
-  int64_t tokens = 0;                           // trained on by this step, all ranks
+  bool skipped = false;  // an overflow: nothing was changed
+  std::string overflow;  // skipped: where, as in zero::StepResult
+  // Positions of this step's batches, padding included, all ranks: each as many as this one.
+  int64_t tokens = 0;
   double seconds = 0.0;                         // the step took
   double tokens_per_second = 0.0;               // tokens / seconds
   MemoryReport memory{};                        // of rank 0; its peaks are printed
@@ -30,6 +31,12 @@ struct StepMetrics {
 
   int64_t samples = 0;     // sequences so far, all ranks: the x axis of DeepSpeed's monitors
   double wall_time = 0.0;  // seconds since the epoch, for TensorBoard
+};
+
+// What the files of a run that goes on hold of it already.
+struct FiguresSoFar {
+  int64_t step = 0;
+  int64_t samples = 0;  // as StepMetrics::samples of that step
 };
 
 // Takes the steps in order. A failure is an IoError.

@@ -3,42 +3,15 @@
 #include <unistd.h>
 
 #include <array>
-#include <bit>
-#include <cstring>
+#include <cerrno>
 
 #include "core/crc32c.h"
 #include "core/error.h"
 #include "train/files/atomic_file.h"
+#include "train/metrics/protobuf.h"
 
 namespace zinc::train {
 namespace {
-
-static_assert(std::endian::native == std::endian::little);
-
-template <class T>
-void append_fixed(std::string& out, T value) {
-  char bytes[sizeof value];
-  std::memcpy(bytes, &value, sizeof value);
-  out.append(bytes, sizeof value);
-}
-
-void append_varint(std::string& out, uint64_t value) {
-  for (; value >= 0x80; value >>= 7) out += static_cast<char>((value & 0x7f) | 0x80);
-  out += static_cast<char>(value);
-}
-
-// Wire types of protocol buffers.
-enum Wire : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
-
-void append_key(std::string& out, uint32_t field, Wire wire) {
-  append_varint(out, (field << 3) | wire);
-}
-
-void append_bytes(std::string& out, uint32_t field, std::string_view bytes) {
-  append_key(out, field, kBytes);
-  append_varint(out, bytes.size());
-  out += bytes;
-}
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -78,32 +51,52 @@ std::string event_record(std::string_view data) {
 }
 
 std::string version_event(double wall_time) {
-  std::string event;
-  append_key(event, 1, kFixed64);
-  append_fixed(event, wall_time);
-  append_bytes(event, 3, "brain.Event:2");
-  return event;
+  return Message().number(1, wall_time).bytes(3, "brain.Event:2").bytes();
+}
+
+std::string restart_event(double wall_time, int64_t step) {
+  constexpr int64_t kStart = 1;  // SessionLog.START
+  return Message()
+      .number(1, wall_time)
+      .integer(2, step)
+      .message(7, Message().integer(1, kStart))
+      .bytes();
 }
 
 std::string scalar_event(double wall_time, int64_t step, std::string_view tag, float value) {
-  std::string scalar;
-  append_bytes(scalar, 1, tag);
-  append_key(scalar, 2, kFixed32);
-  append_fixed(scalar, value);
-  std::string summary;
-  append_bytes(summary, 1, scalar);
-  std::string event;
-  append_key(event, 1, kFixed64);
-  append_fixed(event, wall_time);
-  append_key(event, 2, kVarint);
-  append_varint(event, static_cast<uint64_t>(step));
-  append_bytes(event, 5, summary);
-  return event;
+  const Message scalar = Message().bytes(1, tag).number(2, value);
+  return Message()
+      .number(1, wall_time)
+      .integer(2, step)
+      .message(5, Message().message(1, scalar))
+      .bytes();
 }
 
-TensorBoardSink::TensorBoardSink(const std::string& folder, double wall_time)
+std::string text_event(double wall_time, int64_t step, std::string_view tag,
+                       std::string_view text) {
+  constexpr int64_t kStringType = 7;  // DT_STRING
+  const Message plugin = Message().bytes(1, "text");
+  const Message shape = Message().message(2, Message().integer(1, 1));
+  const Message tensor = Message().integer(1, kStringType).message(2, shape).bytes(8, text);
+  const Message value =
+      Message().bytes(1, tag).message(8, tensor).message(9, Message().message(1, plugin));
+  return Message()
+      .number(1, wall_time)
+      .integer(2, step)
+      .message(5, Message().message(1, value))
+      .bytes();
+}
+
+TensorBoardSink::TensorBoardSink(const std::string& folder, double wall_time,
+                                 const std::optional<FiguresSoFar>& so_far)
     : file_(create_event_file(folder, wall_time)) {
   file_.append(event_record(version_event(wall_time)));
+  if (so_far) file_.append(event_record(restart_event(wall_time, so_far->samples + 1)));
+}
+
+void TensorBoardSink::write_text(double wall_time, int64_t step, std::string_view tag,
+                                 std::string_view text) {
+  file_.append(event_record(text_event(wall_time, step, tag, text)));
 }
 
 void TensorBoardSink::write(const StepMetrics& metrics) {

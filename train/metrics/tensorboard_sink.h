@@ -21,16 +21,25 @@ uint32_t masked_crc32c(std::string_view data);
 std::string event_record(std::string_view data);
 // Protocol-buffer bytes of an Event: the one that opens a file, and one with a single scalar.
 std::string version_event(double wall_time);
+// Says that the run goes on at `step`: what other files of the folder have from there on is not
+// shown.
+std::string restart_event(double wall_time, int64_t step);
 std::string scalar_event(double wall_time, int64_t step, std::string_view tag, float value);
+// With a text that TensorBoard's text plugin shows, as Markdown: a tensor of one string
+// (tensorboard/plugins/text/metadata.py).
+std::string text_event(double wall_time, int64_t step, std::string_view tag, std::string_view text);
 
 class TensorBoardSink final : public MetricsSink {
  public:
   // Makes the folder and in it the file events.out.tfevents.<wall_time>.<host>.<process>.0; where
   // that exists, the last number counts up. TensorBoard shows all files of a folder as one run.
-  TensorBoardSink(const std::string& folder, double wall_time);
+  // With `so_far`, restart_event() behind its samples comes first.
+  TensorBoardSink(const std::string& folder, double wall_time,
+                  const std::optional<FiguresSoFar>& so_far = {});
   // The scalars of metrics/step_metrics.h over the number of samples. Values are f32: that is what
   // the format holds.
   void write(const StepMetrics& metrics) override;
+  void write_text(double wall_time, int64_t step, std::string_view tag, std::string_view text);
 
   const std::string& path() const { return file_.path(); }
 

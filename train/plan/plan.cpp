@@ -9,21 +9,20 @@
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/work_log.h"
+#include "train/checkpoint/save_checkpoint.h"
 #include "train/model.h"
 #include "train/trainer.h"
 
 namespace zinc::train {
 namespace {
 
-// All ranks take the same memory: their shards are equal, and so are the rooms that are sized for
-// what any rank has.
-constexpr int kRank = 0;
-
 // Steps of the run that is a plan; the second is looked at. One more shows an update that is under
 // way after a save. Recorded passes take nothing after the second, and have no such update.
 int64_t steps_of(const Config& config) { return config.engine.cuda_graph ? 2 : 3; }
 
 // As many samples as any world asks for, of zeros.
+constexpr std::string_view kStepMark = "step";
+
 class PhantomData final : public Dataset {
  public:
   PhantomData(int64_t num_samples, int64_t seq) : num_samples_(num_samples), seq_(seq) {}
@@ -45,6 +44,9 @@ class Watch final : public TrainerObserver {
  public:
   Watch(comm::PhantomLedger& ledger, WorkLog& log) : ledger_(ledger), log_(log) {}
 
+  // Null: nobody wants the program.
+  void follow(ProgramWatch* program) { program_ = program; }
+
   void on_peak(Tier tier, const MemoryReport& report) {
     if (tier != Tier::device) return;
     plan_.at_peak = report;
@@ -55,15 +57,17 @@ class Watch final : public TrainerObserver {
     ledger_.clear();
   }
   void on_step(const StepMetrics& metrics, const Progress&) override {
-    log_.mark("step");
+    log_.mark(kStepMark);
     if (metrics.step == 1) {
       first_step_ = std::exchange(ledger_, {});
-      swapped_ = engine_->swap_traffic();
+      swapped_ = engine_->usage().swap;
+      if (program_ != nullptr) program_->begin_timed();
     }
     if (metrics.step == 2) {
       plan_.step = ledger_;
-      plan_.swap = engine_->swap_traffic() - swapped_;
+      plan_.swap = engine_->usage().swap - swapped_;
       log_.stop();
+      if (program_ != nullptr) program_->freeze();
     }
     tokens_per_step_ = metrics.tokens;
   }
@@ -75,6 +79,7 @@ class Watch final : public TrainerObserver {
   comm::PhantomLedger& ledger_;
   WorkLog& log_;
   const zero::Engine* engine_ = nullptr;
+  ProgramWatch* program_ = nullptr;
   comm::PhantomLedger first_step_;
   zero::SwapTraffic swapped_;  // until the end of the first step
   RankPlan plan_;
@@ -96,22 +101,26 @@ comm::World phantom_world(const PlanOptions& options, const Config& config,
   };
   // nccl serves the GPU itself, the others are staged where there is one.
   const bool is_nccl = options.backend == "nccl";
-  auto communicator = comm::make_phantom({.rank = kRank,
+  auto communicator = comm::make_phantom({.rank = options.rank,
                                           .size = options.world,
                                           .imitates = options.backend,
                                           .device = is_nccl ? device : Device{.meta = true},
                                           .ledger = std::move(ledger)});
-  return comm::World(
-      {.rank = kRank, .size = options.world, .local_rank = 0, .local_size = 1, .source = "phantom"},
-      std::move(communicator), std::make_unique<Context>(std::move(context)), nullptr,
-      is_nccl ? comm::DeviceCollectives::given : comm::DeviceCollectives::staged);
+  return comm::World({.rank = options.rank,
+                      .size = options.world,
+                      .local_rank = 0,
+                      .local_size = 1,
+                      .source = "phantom"},
+                     std::move(communicator), std::make_unique<Context>(std::move(context)),
+                     nullptr,
+                     is_nccl ? comm::DeviceCollectives::given : comm::DeviceCollectives::staged);
 }
 
 // The second of the log's two steps.
 void count_step(const WorkLog& log, RankPlan& rank) {
   int64_t marks = 0;
   for (const WorkLog::Entry& entry : log.entries()) {
-    if (entry.action == WorkLog::Action::mark) ++marks;
+    if (entry.action == WorkLog::Action::mark && entry.label == kStepMark) ++marks;
     if (marks != 1) continue;
     rank.kernel_flops += entry.cost.flops;
     if (entry.cost.place == WorkPlace::to_device) rank.copies.to_device += entry.cost.bytes_written;
@@ -126,9 +135,16 @@ bool is_offloaded(const WorkLog& log, const RankSpeed& speed) {
   });
 }
 
-// Of the same step.
-void time_step(const WorkLog& log, const PlanOptions& options, RankPlan& rank) {
-  if (!options.hardware) return;
+std::vector<PlayedMoment> steps_in(const std::vector<PlayedMoment>& moments) {
+  std::vector<PlayedMoment> steps;
+  std::ranges::copy_if(moments, std::back_inserter(steps),
+                       [](const PlayedMoment& moment) { return moment.label == kStepMark; });
+  return steps;
+}
+
+// Of the same step. Gives the seconds of its places, where they were watched.
+std::vector<double> time_step(const WorkLog& log, const PlanOptions& options, RankPlan& rank) {
+  if (!options.hardware) return {};
   const Hardware& hardware = *options.hardware;
   const RankSpeed speed(hardware, options.num_threads, options.ranks_per_host);
   const bool offloaded = is_offloaded(log, speed);
@@ -137,12 +153,13 @@ void time_step(const WorkLog& log, const PlanOptions& options, RankPlan& rank) {
         concat("the hardware file of '", hardware.name,
                "' has no \"host\": how fast a GPU's host and the way there are; `zinc bench "
                "ceilings --device cuda --json FILE` measures it");
-    return;
+    return {};
   }
-  const std::vector<PlayedMoment> steps = play(log, speed);
+  const std::vector<PlayedMoment> moments = play(log, speed);
+  const std::vector<PlayedMoment> steps = steps_in(moments);
   StepTime time = between(steps[0], steps[1]);
   if (offloaded) {
-    const std::vector<PlayedMoment> without = play(log, speed, true);
+    const std::vector<PlayedMoment> without = steps_in(play(log, speed, true));
     time.exposed_offload_seconds = time.step_seconds - between(without[0], without[1]).step_seconds;
   }
   if (rank.swap != zero::SwapTraffic{} && options.hardware->disk) {
@@ -152,18 +169,35 @@ void time_step(const WorkLog& log, const PlanOptions& options, RankPlan& rank) {
     time.step_seconds += time.exposed_swap_seconds;
   }
   rank.time = time;
+  std::vector<double> places;
+  for (const PlayedMoment& moment : moments) {
+    if (moment.label != ProgramWatch::kMark) continue;
+    places.push_back(moment.seconds - steps[0].seconds);
+  }
+  return places;
 }
 
 // The first step, the one that is looked at, a save that may find its update under way still, the
 // step after that, and what a run ends with.
-TrainerOptions trainer_options(const PlanOptions& options, int64_t steps, zero::Engine& engine) {
+TrainerOptions trainer_options(const PlanOptions& options, const Config& config, int64_t steps,
+                               zero::Engine& engine, StateSnapshot& snapshot) {
   TrainerOptions trainer{.steps = steps};
   if (options.save) {
-    trainer.save_every = 2;
-    trainer.save = [&engine](const std::string&) { engine.read_own_weights({}); };
+    trainer.export_every = 2;
+    trainer.save = [&engine, &snapshot, beside = config.saves_beside()](const std::string&) {
+      if (beside) {
+        snapshot.take(engine);
+      } else {
+        engine.read_own(zero::Engine::Own::weights_and_states, {});
+      }
+    };
   }
   return trainer;
 }
+
+std::vector<PlannedPass> passes_of(const ModelConfigFile& model, const Config& config,
+                                   const PlanOptions& options,
+                                   const std::vector<zero::PassEffect>& effects);
 
 Plan plan_as_configured(const ModelConfigFile& model_config, const Config& config,
                         const PlanOptions& options) {
@@ -173,7 +207,16 @@ Plan plan_as_configured(const ModelConfigFile& model_config, const Config& confi
   Watch watch(*ledger, log);
   comm::World world = phantom_world(options, config, ledger, watch, log);
   const std::unique_ptr<nn::Model> model = make_model(model_config.config);
-  zero::Engine engine(*model, config.engine, world, {.total_steps = steps});
+  ProgramWatch program(world.context(), log);
+  zero::EngineOptions engine_options{.total_steps = steps};
+  engine_options.without_passes = options.without_passes;
+  if (options.program) {
+    watch.follow(&program);
+    engine_options.on_place = [&program](const zero::Phase& phase, size_t place) {
+      program.visit(phase, place);
+    };
+  }
+  zero::Engine engine(*model, config.engine, world, std::move(engine_options));
   watch.follow(engine);
 
   const int64_t micro_batch = config.engine.batch.micro_batch;
@@ -181,27 +224,58 @@ Plan plan_as_configured(const ModelConfigFile& model_config, const Config& confi
   Loader loader(data, {.micro_batch = micro_batch,
                        .seq_len = options.seq,
                        .seed = config.seed,
-                       .rank = kRank,
+                       .rank = options.rank,
                        .world = options.world,
                        .prefetch_batches = 0});
   const EvaluationSet evaluation(
-      data, {.batch = micro_batch, .seq_len = options.seq, .rank = kRank, .world = options.world});
+      data,
+      {.batch = micro_batch, .seq_len = options.seq, .rank = options.rank, .world = options.world});
+  StateSnapshot snapshot;
   Trainer trainer(engine, loader, options.evaluate ? &evaluation : nullptr, {}, &watch,
-                  trainer_options(options, steps, engine));
+                  trainer_options(options, config, steps, engine, snapshot));
   trainer.run();
 
   Plan plan{.options = options,
             .fullest = std::move(watch.plan()),
             .num_parameters = model->num_parameters(),
             .tokens_per_step = watch.tokens_per_step(),
-            .schedule_hash = engine.schedule_hash()};
-  plan.fullest.rank = kRank;
+            .program_hash = engine.step_program().hash};
+  plan.fullest.rank = options.rank;
   plan.fullest.peaks = world.context().allocator().report();
   plan.flops_per_step = model->flops_per_token(options.seq) *
                         static_cast<double>(plan.tokens_per_step) / options.world;
   count_step(log, plan.fullest);
-  time_step(log, options, plan.fullest);
+  const std::vector<double> seconds = time_step(log, options, plan.fullest);
+  if (options.program) {
+    plan.program = program.read(engine.step_program(), seconds);
+    plan.program->passes = passes_of(model_config, config, options, engine.step_program().effects);
+  }
   return plan;
+}
+
+// What each pass of the plan's program did, by the plans without those that come after it.
+std::vector<PlannedPass> passes_of(const ModelConfigFile& model, const Config& config,
+                                   const PlanOptions& options,
+                                   const std::vector<zero::PassEffect>& effects) {
+  // A program cannot do without these.
+  const auto is_needed = [](const std::string& name) {
+    return name != "keep_resident" && name != "prefetch" && name != "read_parameters";
+  };
+  std::vector<PlannedPass> passes;
+  for (size_t i = 0; i < effects.size(); ++i) {
+    PlanOptions until = options;
+    until.program = false;
+    for (size_t later = i + 1; later < effects.size(); ++later) {
+      if (!is_needed(effects[later].name)) until.without_passes.push_back(effects[later].name);
+    }
+    const Plan plan = plan_as_configured(model, config, until);
+    passes.push_back({.name = effects[i].name,
+                      .added = effects[i].added,
+                      .removed = effects[i].removed,
+                      .device_peak = plan.fullest.device_peak()});
+    if (plan.fullest.time) passes.back().step_seconds = plan.fullest.time->step_seconds;
+  }
+  return passes;
 }
 
 // What is in the way of the update on the device whose plan this would be; empty: nothing.
@@ -252,8 +326,10 @@ Plan plan_of_choice(const ModelConfigFile& model, const Config& config,
 Plan make_plan(const ModelConfigFile& model, const Config& config, const PlanOptions& options) {
   require(options.world > 0 && options.seq > 0 && options.num_threads > 0,
           "plan: world, seq and threads must be positive");
-  return leaves_offload_step_open(config.engine) ? plan_of_choice(model, config, options)
-                                                 : plan_as_configured(model, config, options);
+  require(options.rank >= 0 && options.rank < options.world, "plan: rank ", options.rank,
+          " is none of the ", options.world, " ranks: 0 to ", options.world - 1);
+  if (!leaves_offload_step_open(config.engine)) return plan_as_configured(model, config, options);
+  return plan_of_choice(model, config, options);
 }
 
 std::optional<double> Plan::tokens_per_second() const {

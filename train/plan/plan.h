@@ -20,6 +20,7 @@
 #include "train/hub/model_config.h"
 #include "train/plan/hardware.h"
 #include "train/plan/offload_choice.h"
+#include "train/plan/planned_program.h"
 #include "train/plan/playback.h"
 #include "zero/engine.h"
 
@@ -27,17 +28,23 @@ namespace zinc::train {
 
 struct PlanOptions {
   int world = 1;
+  // Whose plan it is. All ranks take the same memory: their shards are equal, and so are the rooms
+  // that are sized for what any rank has.
+  int rank = 0;
   int64_t seq = 0;              // tokens per sequence, > 0
   int num_threads = 1;          // per rank: the CPU kernels' workspaces depend on it
   Device device = kCpu;         // whose kernels and workspaces; its memory is not touched
   std::string backend = "mpi";  // of the communicator: "single", "local", "mpi", "nccl"
-  // Restores, samples and client code come on top where they need more than training does.
+  // Samples and client code come on top where they need more than training does. To load a
+  // checkpoint never takes more than the steps that follow.
   bool evaluate = true;
   bool save = true;
   int ranks_per_host = 1;              // that share a host; for the time alone
   std::optional<Hardware> hardware{};  // whose times are wanted
   // Bytes that a rank may reserve on the device, for the choice of an offload_step; 0: not known.
   int64_t device_room = 0;
+  bool program = false;                       // Plan::program is wanted
+  std::vector<std::string> without_passes{};  // zero::EngineOptions
 };
 
 // Bytes between host memory and device in one step.
@@ -64,14 +71,15 @@ struct RankPlan {
 
 struct Plan {
   PlanOptions options;
-  RankPlan fullest;  // rank 0: none takes more
+  RankPlan fullest;  // options.rank: none takes more
   int64_t num_parameters = 0;
   int64_t tokens_per_step = 0;  // of all ranks
   double flops_per_step = 0.0;  // model FLOP of one rank: nn::Model::flops_per_token
   std::optional<OffloadChoice> offload_choice{};  // where the configuration leaves it open
   // Absent where there is no time.
   std::optional<double> tokens_per_second() const;
-  uint64_t schedule_hash = 0;
+  uint64_t program_hash = 0;
+  std::optional<PlannedProgram> program{};  // where the options ask for it
 };
 
 // `config` is for options.world ranks; an offload_step that it leaves open is chosen, and the plan

@@ -1,45 +1,19 @@
-// train/safetensors/folder.h: weights in one file or in several, in the Hugging Face layout:
+// train/safetensors/folder.h: writing weights into one file or several, in the Hugging Face layout:
 // model.safetensors, or model-00001-of-0000N.safetensors ... and model.safetensors.index.json.
+// Reading them: train/hub/weight_folder.h.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
-#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "train/safetensors/reader.h"
 #include "train/safetensors/writer.h"
 
 namespace zinc::train {
-
-class SafetensorsFolder {
- public:
-  // A folder with model.safetensors, with an index, or with exactly one *.safetensors file; or such
-  // a file itself. All headers are read. DataError where there is none, where the index names a
-  // file that does not exist, lies elsewhere (anything but a plain file name) or lacks a tensor
-  // that the index puts there. Tensors that the index does not list are not seen.
-  static SafetensorsFolder open(const std::string& path);
-
-  struct Location {
-    const SafetensorsFile* file;
-    const TensorEntry* entry;
-    void read(int64_t begin, View out) const { file->read(*entry, begin, out); }
-  };
-  // Sorted by name.
-  const std::map<std::string, Location, std::less<>>& tensors() const { return tensors_; }
-  const Location* find(std::string_view name) const;  // null when absent
-  const std::string& path() const { return path_; }
-
- private:
-  void add_file(const std::string& path);
-  void read_index(const std::string& folder, const std::string& index_path);
-
-  std::string path_;
-  std::vector<std::unique_ptr<SafetensorsFile>> files_;
-  std::map<std::string, Location, std::less<>> tensors_;
-};
 
 // Which tensors go into which file, by index into `tensors`: in order, each file filled up to
 // `max_shard_bytes` of data, a tensor never divided (a larger one gets a file of its own).

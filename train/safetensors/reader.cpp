@@ -2,22 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <vector>
+#include <cstddef>
 
 #include "core/error.h"
-#include "train/safetensors/convert.h"
+#include "train/files/convert.h"
 
 namespace zinc::train {
-namespace {
-
-constexpr int64_t kReadChunkBytes = int64_t{1} << 20;
-
-std::span<std::byte> bytes_of(View view) {
-  return {static_cast<std::byte*>(view.data()), static_cast<size_t>(view.bytes())};
-}
-
-}  // namespace
-
 SafetensorsFile SafetensorsFile::open(const std::string& path) {
   InputFile file = InputFile::open(path);
   std::array<std::byte, 8> first{};
@@ -38,26 +28,15 @@ void SafetensorsFile::read(const TensorEntry& entry, int64_t begin, View out) co
   require(begin >= 0 && count <= entry.shape.numel() - begin, "safetensors: elements [", begin,
           ", ", begin + count, ") of ", entry.name, " ", entry.shape);
   if (count == 0) return;
-  if (!entry.dtype ||
-      (*entry.dtype != out.dtype() && !(is_float(*entry.dtype) && is_float(out.dtype())))) {
+  if (!entry.dtype || !can_convert(*entry.dtype, out.dtype())) {
     throw DataError(concat(path(), ": tensor \"", entry.name, "\" is ", entry.type,
                            ", which cannot be read as ", out.dtype()));
   }
-  const DType stored = *entry.dtype;
-  const int64_t first_byte = entry.begin + begin * size_of(stored);
-  if (stored == out.dtype()) {
-    file_.read(first_byte, bytes_of(out));
-    return;
-  }
-  const int64_t chunk = std::min(count, kReadChunkBytes / size_of(stored));
-  std::vector<std::byte> buffer(static_cast<size_t>(chunk * size_of(stored)));
-  for (int64_t done = 0; done < count; done += chunk) {
-    const int64_t n = std::min(chunk, count - done);
-    const View raw(buffer.data(), stored, Shape{n});
-    file_.read(first_byte + done * size_of(stored), bytes_of(raw));
-    convert_elements(raw, View(static_cast<std::byte*>(out.data()) + done * size_of(out.dtype()),
-                               out.dtype(), Shape{n}));
-  }
+  const int64_t size = size_of(*entry.dtype);
+  read_converted(*entry.dtype, out, [&](int64_t first, View raw) {
+    file_.read(entry.begin + (begin + first) * size,
+               {static_cast<std::byte*>(raw.data()), static_cast<size_t>(raw.bytes())});
+  });
 }
 
 }  // namespace zinc::train

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "train/safetensors/convert.h"
+#include "train/files/convert.h"
 
 namespace zinc::train {
 namespace {

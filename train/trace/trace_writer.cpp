@@ -14,7 +14,7 @@
 #include "core/error.h"
 #include "offload/swap_space.h"
 #include "train/json/writer.h"
-#include "zero/host_stream.h"
+#include "zero/tiers/host_stream.h"
 
 namespace zinc::train {
 namespace {

@@ -1,0 +1,491 @@
+#include "apps/evaluate/evaluate_model.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "apps/command.h"
+#include "apps/exit_codes.h"
+#include "apps/rank_failure.h"
+#include "apps/run_examples.h"
+#include "apps/run_tokenizer.h"
+#include "comm/world.h"
+#include "core/device_checks.h"
+#include "core/error.h"
+#include "core/philox.h"
+#include "train/data/loader.h"
+#include "train/evaluation/choice_questions.h"
+#include "train/evaluation/evaluated_model.h"
+#include "train/evaluation/written_answers.h"
+#include "train/files/atomic_file.h"
+#include "train/hub/model_config.h"
+#include "train/json/writer.h"
+#include "train/metrics/progress.h"
+#include "train/scores/labels.h"
+#include "zero/agreement.h"
+
+namespace zinc::apps {
+namespace {
+
+constexpr int64_t kPadToMultiple = 8;  // tokens, of a batch of examples
+// Ranks with whole weights meet at the end alone.
+constexpr std::chrono::hours kPatienceUntilTheEnd{24 * 7};
+
+struct EvaluationMetrics {
+  bool perplexity = false;
+  bool choice = false;
+  std::vector<std::string> of_texts{};
+};
+
+EvaluationMetrics parse_metrics(const std::vector<std::string>& names) {
+  EvaluationMetrics metrics;
+  for (const std::string& name : names) {
+    if (name == "perplexity") {
+      metrics.perplexity = true;
+    } else if (name == "choice") {
+      metrics.choice = true;
+    } else {
+      train::score_of(name, std::vector<train::TextPair>{});  // throws for a name that is none
+      metrics.of_texts.push_back(name);
+    }
+  }
+  if (metrics.choice && (metrics.perplexity || !metrics.of_texts.empty())) {
+    throw ConfigError(
+        "--metric choice reads questions with choices, which other metrics do not; give it alone");
+  }
+  return metrics;
+}
+
+// Questions whose answers are written, and how.
+struct Writing {
+  std::vector<train::ExampleMaker> makers;  // of each file
+  std::vector<std::vector<train::PlacedQuestion>> questions;
+};
+
+struct Figure {
+  std::string name;
+  double value = 0.0;
+};
+
+// One evaluation, in the order in which it is made.
+class EvaluationJob {
+ public:
+  explicit EvaluationJob(const ModelEvaluation& options)
+      : options_(options), metrics_(parse_metrics(options.metrics)) {}
+
+  // What needs no other rank. Throws ConfigError and DataError.
+  void prepare() {
+    const std::optional<DType> dtype = parse_dtype(options_.dtype);
+    if (!dtype || !is_float(*dtype) || *dtype == DType::f64) {
+      throw ConfigError(fmt::format("--dtype must be f32, bf16 or f16, not '{}'", options_.dtype));
+    }
+    dtype_ = *dtype;
+    require_device(parse_device(options_.device), dtype_);
+    config_ = train::read_model_config(options_.model);
+    tokenizer_ = find_tokenizer(options_.tokenizer, options_.model);
+    positions_ = train::max_positions(config_.config);
+    seq_ = options_.seq > 0 ? options_.seq : std::min(positions_, kDefaultSequence);
+    require_positions("--seq", seq_);
+    require_positions("--context", options_.generate.context);
+    if (metrics_.perplexity) {
+      data_ = find_run_data(options_.data, tokenizer_);
+      data_->fit(vocabulary(), seq_);
+    }
+    if (metrics_.choice) read_choices();
+    if (!metrics_.of_texts.empty()) read_all_questions();
+  }
+
+  zero::Fingerprint fingerprint() const {
+    std::string text;
+    for (const std::string& name : options_.metrics) text += name + ' ';
+    text += concat(seq_, ' ', options_.batch, ' ', options_.limit, ' ', options_.sharded, ' ');
+    if (data_ != nullptr) text += concat(data_->hash(), ' ');
+    for (const auto& file : writing_.questions) {
+      for (const train::PlacedQuestion& one : file) {
+        text += one.question.prompt + '\n' + one.question.answer + '\n';
+      }
+    }
+    for (const train::ChoiceQuestion& one : choices_) {
+      text += concat(one.question, '\n', one.choices.size(), '\n');
+    }
+    return {"data and settings of the evaluation", hash_text(text)};
+  }
+
+  // Tokens of the records, made by one rank of each host.
+  void prepare_data(comm::World& world) {
+    if (data_ == nullptr) return;
+    const std::atomic<bool> never{false};
+    if (world.info().local_rank == 0) {
+      data_->prepare(never, [&](const std::string& text) { live(world, text); });
+      live(world, "");
+    }
+  }
+
+  void open(comm::World& world) {
+    if (data_ != nullptr) data_->open();
+    model_.emplace(
+        options_.model, config_.config, world,
+        train::EvaluatedModelOptions{
+            .dtype = dtype_,
+            .sharded = options_.sharded,
+            .sequences = metrics_.perplexity ? options_.batch : 1,
+            .positions = metrics_.perplexity && !metrics_.choice && metrics_.of_texts.empty()
+                             ? seq_
+                             : positions_});
+  }
+
+  void run(comm::World& world) {
+    if (metrics_.perplexity) find_perplexity(world);
+    if (metrics_.choice) find_choices(world);
+    if (!metrics_.of_texts.empty()) write_texts(world);
+  }
+
+  void print() const {
+    train::json::Writer json;
+    json.begin_object().member("model", options_.model).member("examples", examples_);
+    if (metrics_.perplexity) json.member("tokens", targets_);
+    for (const Figure& figure : figures_) json.member(figure.name, figure.value);
+    if (options_.json) return fmt::print("{}\n", json.end_object().take());
+    fmt::print("model      {}: {}, vocabulary {}, {}\n", options_.model,
+               train::model_type(config_.config), vocabulary(), zinc::name_of(dtype_));
+    fmt::print("tokenizer  {}\n", tokenizer_.describe());
+    for (const std::string& line : lines_) fmt::print("{}\n", line);
+    fmt::print("\n");
+    for (const Figure& figure : figures_) fmt::print("{:16} {:.6f}\n", figure.name, figure.value);
+  }
+
+ private:
+  int64_t vocabulary() const { return train::vocabulary_size(config_.config); }
+
+  const train::Tokenizer& text_tokenizer() const {
+    return tokenizer_.tokenizer != nullptr ? *tokenizer_.tokenizer : bytes_;
+  }
+
+  void require_positions(std::string_view option, int64_t value) const {
+    if (value <= positions_) return;
+    throw ConfigError(
+        fmt::format("{} {} is longer than the model's {} positions", option, value, positions_));
+  }
+
+  void read_choices() {
+    for (const std::string& path : options_.data.data) {
+      require_own_tokens(tokenizer_, path, text_tokenizer().vocabulary_size(), vocabulary());
+      const std::string& given = options_.data.examples.fields;
+      std::optional<train::ChoiceFields> fields;
+      if (!given.empty()) fields = train::parse_choice_fields(given);
+      auto questions = train::read_choice_questions(path, fields ? &*fields : nullptr,
+                                                    options_.data.examples.skip_bad);
+      lines_.push_back(fmt::format("{}: {} questions with choices", path, questions.size()));
+      choices_.insert(choices_.end(), std::make_move_iterator(questions.begin()),
+                      std::make_move_iterator(questions.end()));
+    }
+    std::vector<train::ChoiceQuestion> some;
+    for (const int64_t i : train::spread_indices(std::ssize(choices_), options_.limit)) {
+      some.push_back(choices_[static_cast<size_t>(i)]);
+    }
+    choices_ = std::move(some);
+    pattern_.between = " ";
+    if (!options_.data.examples.pattern.empty()) {
+      pattern_ = train::parse_pattern_of_prompt(options_.data.examples.pattern);
+    }
+  }
+
+  void read_all_questions() {
+    for (const std::string& path : options_.data.data) {
+      const train::ExampleSettings settings =
+          settings_of(options_.data.examples, path, &text_tokenizer(),
+                      {.max_tokens = positions_, .vocabulary_size = 0});
+      if (!settings.fields.text.empty() || !settings.fields.tokens.empty()) {
+        throw ConfigError(fmt::format(
+            "--metric {} compares answers, but {} has {} and no answers; --metric perplexity is "
+            "for such data, or say by --fields prompt=NAME,answer=NAME which field is what",
+            metrics_.of_texts.front(), path, settings.fields.describe()));
+      }
+      require_own_tokens(tokenizer_, path, text_tokenizer().vocabulary_size(), vocabulary());
+      train::ExampleMaker& maker = writing_.makers.emplace_back(&text_tokenizer(), settings);
+      writing_.questions.push_back(
+          train::read_questions(path, maker, options_.data.examples.skip_bad));
+      lines_.push_back(fmt::format("{}: {}", path, describe_settings(settings)));
+    }
+    require_labels();
+    limit_questions();
+  }
+
+  // --limit over all files together.
+  void limit_questions() {
+    std::vector<std::pair<size_t, size_t>> places;
+    for (size_t f = 0; f < writing_.questions.size(); ++f) {
+      for (size_t i = 0; i < writing_.questions[f].size(); ++i) places.emplace_back(f, i);
+    }
+    std::vector<std::vector<train::PlacedQuestion>> some(writing_.questions.size());
+    for (const int64_t i : train::spread_indices(std::ssize(places), options_.limit)) {
+      const auto [file, number] = places[static_cast<size_t>(i)];
+      some[file].push_back(std::move(writing_.questions[file][number]));
+    }
+    writing_.questions = std::move(some);
+  }
+
+  // f1 is of one label, which has to be there.
+  void require_labels() const {
+    if (std::ranges::find(metrics_.of_texts, "f1") == metrics_.of_texts.end()) return;
+    std::vector<std::string> labels;
+    for (const auto& file : writing_.questions) {
+      for (const train::PlacedQuestion& one : file) {
+        if (one.question.answer == options_.scores.positive) return;
+        if (std::ranges::find(labels, one.question.answer) == labels.end() && labels.size() < 4) {
+          labels.push_back(one.question.answer);
+        }
+      }
+    }
+    throw ConfigError(fmt::format(
+        "--metric f1 is of the label '{}' (--positive), which no answer is; the first are '{}'. "
+        "f1_micro and f1_macro are of all labels",
+        options_.scores.positive, fmt::join(labels, "', '")));
+  }
+
+  void find_perplexity(comm::World& world) {
+    const train::EvaluationSet set(data_->validation(),
+                                   {.batch = options_.batch,
+                                    .seq_len = seq_,
+                                    .pad_multiple = data_->has_lengths() ? kPadToMultiple : 0,
+                                    .max_samples = options_.limit,
+                                    .rank = world.rank(),
+                                    .world = world.size()});
+    std::vector<double> sums, targets;
+    train::for_each_of_rank(world, set.num_batches(), [&](int64_t item) {
+      const zero::Evaluation part = model_->evaluate(
+          set.batch(static_cast<int64_t>(item >= 0 ? item / world.size() : set.num_rounds() - 1)));
+      if (item < 0) return;
+      sums.push_back(part.loss_sum);
+      targets.push_back(static_cast<double>(part.num_targets));
+      live(world, fmt::format("perplexity: {}/{} batches", item + 1, set.num_batches()));
+    });
+    live(world, "");
+    // Batch after batch in the order of their index, whoever computed them.
+    zero::Evaluation total;
+    const std::vector<double> all_sums = train::gather_items(world, set.num_batches(), sums);
+    const std::vector<double> all_targets = train::gather_items(world, set.num_batches(), targets);
+    for (size_t i = 0; i < all_sums.size(); ++i) {
+      total += {.loss_sum = all_sums[i], .num_targets = static_cast<int64_t>(all_targets[i])};
+    }
+    if (!std::isfinite(total.mean())) {
+      throw NumericsError(fmt::format(
+          "the mean loss over {} is not a number: the weights of '{}' are damaged, or too large "
+          "for {}",
+          data_->validation().describe(), options_.model, zinc::name_of(dtype_)));
+    }
+    examples_ = set.num_samples();
+    targets_ = total.num_targets;
+    for (std::string& line : data_->notes()) lines_.push_back(std::move(line));
+    lines_.push_back(fmt::format("perplexity of {} trained tokens in {} of {} {}", targets_,
+                                 examples_, data_->validation().num_samples(),
+                                 data_->samples_are()));
+    figures_.push_back({"loss", total.mean()});
+    figures_.push_back({"perplexity", train::perplexity(total.mean())});
+  }
+
+  void find_choices(comm::World& world) {
+    const train::ChoiceScores scores = train::score_choices(
+        *model_, text_tokenizer(), pattern_, choices_,
+        [&](int64_t done) { live(world, fmt::format("choices: {} scored", done)); });
+    live(world, "");
+    examples_ = scores.questions;
+    lines_.push_back(fmt::format("{} choices of {} questions", scores.choices, scores.questions));
+    figures_ = {{"acc", scores.acc},
+                {"acc_error", scores.acc_error},
+                {"acc_norm", scores.acc_norm},
+                {"acc_norm_error", scores.acc_norm_error},
+                {"acc_bytes", scores.acc_bytes},
+                {"acc_bytes_error", scores.acc_bytes_error}};
+  }
+
+  void write_texts(comm::World& world) {
+    train::WriteOptions write{.generate = options_.generate, .stop_text = options_.stop_text};
+    if (write.generate.context == 0) write.generate.context = positions_;
+    if (options_.stop_token >= 0) write.generate.stop_token = options_.stop_token;
+    std::vector<train::TextPair> pairs;
+    int64_t tokens = 0, cut = 0;
+    for (size_t f = 0; f < writing_.makers.size(); ++f) {
+      if (writing_.questions[f].empty()) continue;
+      train::WriteOptions own = write;
+      if (own.stop_text.empty()) own.stop_text = writing_.makers[f].settings().pattern.behind;
+      train::WrittenAnswers answers =
+          train::write_answers(*model_, text_tokenizer(), writing_.makers[f], writing_.questions[f],
+                               own, [&](int64_t done) {
+                                 live(world, fmt::format("{}: {}/{} answers", options_.data.data[f],
+                                                         done, writing_.questions[f].size()));
+                               });
+      live(world, "");
+      tokens += answers.tokens;
+      cut += answers.cut_prompts;
+      pairs.insert(pairs.end(), std::make_move_iterator(answers.pairs.begin()),
+                   std::make_move_iterator(answers.pairs.end()));
+    }
+    examples_ = std::ssize(pairs);
+    lines_.push_back(fmt::format("{} answers of {} tokens", pairs.size(), tokens));
+    if (cut > 0) {
+      lines_.push_back(
+          fmt::format("note: {} prompts are longer than {} tokens: the model does "
+                      "not see their front",
+                      cut, write.generate.context));
+    }
+    for (const std::string& metric : metrics_.of_texts) {
+      figures_.push_back({metric, train::score_of(metric, pairs, options_.scores)});
+    }
+    note_strangers(pairs);
+    if (!options_.predictions.empty() && world.is_main()) save(pairs);
+  }
+
+  // Of figures of labels: a model may write anything.
+  void note_strangers(const std::vector<train::TextPair>& pairs) {
+    const bool of_labels = std::ranges::any_of(metrics_.of_texts, [](const std::string& metric) {
+      return metric == "accuracy" || metric.starts_with("f1");
+    });
+    std::set<std::string> labels;
+    for (const train::TextPair& pair : pairs) labels.insert(pair.references.front());
+    const auto strangers = std::ranges::count_if(
+        pairs, [&](const train::TextPair& pair) { return !labels.contains(pair.prediction); });
+    if (!of_labels || strangers == 0) return;
+    lines_.push_back(fmt::format("note: {} of {} answers are none of the {} labels of the data",
+                                 strangers, pairs.size(), labels.size()));
+  }
+
+  void save(const std::vector<train::TextPair>& pairs) const {
+    std::string text;
+    for (const train::TextPair& pair : pairs) {
+      train::json::Writer line;
+      line.begin_object().member("prediction", pair.prediction);
+      line.member("reference", pair.references.front());
+      text += line.end_object().take() + '\n';
+    }
+    train::write_file_atomically(options_.predictions, text);
+  }
+
+  // A line that the next one takes the place of; empty: none.
+  static void live(const comm::World& world, const std::string& text) {
+    if (!world.is_main() || isatty(STDERR_FILENO) != 1) return;
+    fmt::print(stderr, "\r{}\033[K", text);
+  }
+
+  const ModelEvaluation& options_;
+  const EvaluationMetrics metrics_;
+  DType dtype_ = DType::f32;
+  train::ModelConfigFile config_;
+  RunTokenizer tokenizer_;
+  const train::ByteTokenizer bytes_;
+  int64_t positions_ = 0, seq_ = 0;
+  std::unique_ptr<RunData> data_;
+  Writing writing_;
+  std::vector<train::ChoiceQuestion> choices_;
+  train::PromptPattern pattern_;
+  std::optional<train::EvaluatedModel> model_;
+  int64_t examples_ = 0, targets_ = 0;
+  std::vector<std::string> lines_;
+  std::vector<Figure> figures_;
+};
+
+comm::World connect_ranks(const ModelEvaluation& options, bool prepared) {
+  comm::ConnectOptions connect;
+  connect.num_threads = options.num_threads;
+  if (prepared) {
+    connect.device = parse_device(options.device);
+    connect.spread_devices = options.device == "cuda";
+  }
+  if (!options.sharded) connect.execution = ContextOptions::Execution::inline_all;
+  return comm::connect(connect);
+}
+
+}  // namespace
+
+int evaluate_model(const ModelEvaluation& options) {
+  std::optional<comm::World> world;  // outlives the model
+  std::optional<EvaluationJob> job;
+  std::exception_ptr problem;
+  try {
+    job.emplace(options);
+    job->prepare();
+  } catch (...) {
+    problem = std::current_exception();
+  }
+  world.emplace(connect_ranks(options, problem == nullptr));
+  const auto require_prepared = [&] {
+    if (problem != nullptr) std::rethrow_exception(problem);
+  };
+  if (const auto code = fails_on_a_rank(*world, require_prepared)) return *code;
+  world->communicator().set_deadline(kPatienceUntilTheEnd);
+  const std::vector<std::function<void()>> parts{
+      [&] { zero::require_agreement(*world, std::array{job->fingerprint()}); },
+      [&] { job->prepare_data(*world); },
+      [&] {
+        if (options.sharded) world->communicator().set_deadline(comm::ConnectOptions{}.deadline);
+        job->open(*world);
+      },
+      [&] { job->run(*world); }};
+  for (const auto& part : parts) {
+    if (const auto code = fails_on_a_rank(*world, part)) return *code;
+  }
+  if (world->is_main()) job->print();
+  return kDone;
+}
+
+void add_model_evaluation_options(CLI::App& verb, ModelEvaluation& options) {
+  options.data.evaluates = true;
+  verb.add_option("--model", options.model, "Folder with config.json and safetensors");
+  verb.add_option("--data", options.data.data,
+                  "What the model is evaluated on: files as zinc train reads them");
+  verb.add_option(
+      "--tokenizer", options.tokenizer,
+      "Folder or file of the tokenizer (default: that of the model's folder, or bytes)");
+  add_example_options(verb, options.data.examples);
+  verb.add_option("--cache", options.data.cache,
+                  "Records: folder for their tokens (default: .zinc-cache beside the data)");
+  verb.add_option("--limit", options.limit,
+                  "Only so many examples, evenly spread over the data (default: all)")
+      ->check(CLI::PositiveNumber);
+  verb.add_option("--seq", options.seq,
+                  "Most tokens of an example for perplexity (default 256, or the model's positions "
+                  "if fewer)")
+      ->check(CLI::Range(int64_t{2}, int64_t{1} << 31));
+  verb.add_option("--batch", options.batch, "Sequences at once for perplexity (default 4)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  verb.add_option("--tokens", options.generate.max_tokens,
+                  "Most tokens of a written answer (default 256)")
+      ->check(CLI::PositiveNumber);
+  verb.add_option("--context", options.generate.context,
+                  "The model sees the last so many tokens (default: all its positions)")
+      ->check(CLI::PositiveNumber);
+  verb.add_option("--temperature", options.generate.sampling.temperature,
+                  "0 (default): always the most likely token");
+  verb.add_option("--top-k", options.generate.sampling.top_k,
+                  "Only the k most likely tokens; 0: all (default)");
+  verb.add_option("--top-p", options.generate.sampling.top_p,
+                  "Only the most likely tokens of this total probability (default 1)");
+  verb.add_option("--seed", options.generate.seed, "Same seed, same answers (default 0)");
+  verb.add_option("--stop-token", options.stop_token,
+                  "A token that ends an answer (default: the chat format's or the tokenizer's)");
+  verb.add_option("--stop-text", options.stop_text,
+                  "Text that ends an answer and does not belong to it");
+  verb.add_option("--save-predictions", options.predictions,
+                  "File for the written answers, as --pairs reads them");
+  verb.add_option("--dtype", options.dtype, "f32 (default), bf16 or f16");
+  verb.add_option("--device", options.device,
+                  "cpu (default); cuda: a GPU for each rank of a host; cuda:<i>");
+  verb.add_option("--threads", options.num_threads, "Per rank (default: cores / ranks)")
+      ->check(CLI::PositiveNumber);
+  verb.add_flag("--sharded", options.sharded,
+                "Spread the weights over the ranks: for a model that no rank can hold alone");
+}
+
+}  // namespace zinc::apps

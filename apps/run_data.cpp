@@ -1,0 +1,288 @@
+#include "apps/run_data.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <tuple>
+
+#include "apps/machine.h"
+#include "core/crc32c.h"
+#include "core/error.h"
+#include "core/philox.h"
+#include "train/data/token_windows.h"
+#include "train/examples/example_data.h"
+#include "train/files/atomic_file.h"
+#include "train/files/input_file.h"
+
+namespace zinc::apps {
+namespace {
+
+constexpr int64_t kHashSamples = 64;  // of each file, spread over all of it
+
+class TokenStreams final : public RunData {
+ public:
+  TokenStreams(const RunDataArguments& arguments, const RunTokenizer& tokenizer)
+      : arguments_(arguments), tokenizer_(tokenizer), tokens_(tokenizer.open(arguments.data)) {}
+
+  int64_t vocabulary_size() const override { return tokens_.vocabulary_size(); }
+
+  void fit(int64_t vocabulary, int64_t seq) override {
+    vocabulary_ = vocabulary;
+    seq_ = seq;
+    require_own_tokens(tokenizer_, "--data " + tokens_.describe(), tokens_.vocabulary_size(),
+                       vocabulary);
+  }
+
+  uint64_t hash() const override {
+    uint64_t hash = hash_of(tokens_);
+    if (!arguments_.validation.empty()) {
+      hash ^= 31 * hash_of(tokenizer_.open(arguments_.validation));
+    }
+    return hash;
+  }
+
+  void prepare(const std::atomic<bool>&, const std::function<void(const std::string&)>&) override {}
+
+  void open() override {
+    train::TokenSequence training = tokens_, validation;
+    if (arguments_.evaluates) {
+      validation = tokens_;
+    } else if (arguments_.validation.empty()) {
+      std::tie(training, validation) = tokens_.split_tail(arguments_.validation_fraction);
+    } else {
+      validation = tokenizer_.open(arguments_.validation);
+      require_own_tokens(tokenizer_, "--validation " + validation.describe(),
+                         validation.vocabulary_size(), vocabulary_);
+    }
+    if (!arguments_.evaluates) {
+      training_.emplace(
+          training, train::TokenWindowsOptions{.seq_len = seq_, .vocabulary_size = vocabulary_});
+    }
+    validation_.emplace(validation,
+                        train::TokenWindowsOptions{
+                            .seq_len = seq_, .vocabulary_size = vocabulary_, .keep_short = true});
+  }
+
+  const train::Dataset& training() const override { return *training_; }
+  const train::Dataset& validation() const override { return *validation_; }
+  bool has_lengths() const override { return false; }
+  bool fills_rows() const override { return false; }
+  std::string samples_are() const override { return fmt::format("windows of {} tokens", seq_); }
+  std::vector<std::string> notes() const override { return {}; }
+
+ private:
+  // Reading everything would take as long as reading it once more.
+  static uint64_t hash_of(const train::TokenSequence& tokens) {
+    constexpr int64_t kTokens = 1024;
+    std::string text;
+    for (const auto& part : tokens.parts()) {
+      text += concat(part.begin, ' ', part.end, ' ');
+      std::vector<int32_t> values;
+      for (int64_t i = 0; i < kHashSamples; ++i) {
+        const int64_t begin = part.begin + part.num_tokens() * i / kHashSamples;
+        part.file->append_to(values, begin, std::min(begin + kTokens, part.end), 0);
+      }
+      text += concat(crc32c(std::as_bytes(std::span(values))), ' ');
+    }
+    return hash_text(text);
+  }
+
+  const RunDataArguments& arguments_;
+  const RunTokenizer tokenizer_;
+  train::TokenSequence tokens_;
+  int64_t vocabulary_ = 0, seq_ = 0;
+  std::optional<train::TokenWindows> training_, validation_;
+};
+
+class Examples final : public RunData {
+ public:
+  Examples(const RunDataArguments& arguments, const RunTokenizer& tokenizer)
+      : arguments_(arguments), tokenizer_(tokenizer) {
+    for (const std::string& path : arguments.data) sources_.push_back({path});
+    for (const std::string& path : arguments.validation) {
+      sources_.push_back({.path = path, .validates = true});
+    }
+    for (Source& source : sources_) source.settings = settings(source.path, {.max_tokens = 2});
+    holds_text_ = std::ranges::any_of(
+        sources_, [](const Source& source) { return source.settings->fields.tokens.empty(); });
+  }
+
+  int64_t vocabulary_size() const override {
+    return holds_text_ ? text_tokenizer().vocabulary_size() : 0;
+  }
+
+  void fit(int64_t vocabulary, int64_t seq) override {
+    seq_ = seq;
+    if (seq < 2) throw ConfigError("--seq must be at least 2 for examples");
+    for (Source& source : sources_) {
+      require_own_tokens(tokenizer_, source.path,
+                         source.settings->fields.tokens.empty() ? vocabulary_size() : 0,
+                         vocabulary);
+      source.settings->max_tokens = seq;
+      source.settings->vocabulary_size = vocabulary;
+    }
+  }
+
+  uint64_t hash() const override {
+    std::string text;
+    for (const Source& source : sources_) {
+      text += concat(describe_settings(*source.settings), ' ', source.validates, ' ');
+      const train::MappedFile file = train::MappedFile::open(source.path);
+      const int64_t piece = std::min<int64_t>(file.size(), 4096);
+      text += concat(file.size(), ' ');
+      for (int64_t i = 0; i < kHashSamples; ++i) {
+        const auto begin = static_cast<size_t>((file.size() - piece) * i / kHashSamples);
+        text += concat(crc32c(file.bytes().subspan(begin, static_cast<size_t>(piece))), ' ');
+      }
+    }
+    return hash_text(text);
+  }
+
+  void prepare(const std::atomic<bool>& stop,
+               const std::function<void(const std::string&)>& say) override {
+    for (const Source& source : sources_) {
+      train::ExampleFileOptions options = file_options(source);
+      options.make.stop = &stop;
+      options.progress = [&](const train::ExampleCounts& counts) {
+        say(fmt::format("{}: {} records read", source.path, counts.records));
+      };
+      make_example_folder(source.path, &text_tokenizer(), *source.settings, options);
+      if (stop.load()) return;
+    }
+  }
+
+  void open() override {
+    std::vector<std::shared_ptr<const train::ExampleFile>> training, validation;
+    for (Source& source : sources_) {
+      const std::string folder =
+          example_folder(source.path, &text_tokenizer(), *source.settings, file_options(source));
+      source.file =
+          std::make_shared<const train::ExampleFile>(train::ExampleFile::open(folder, source.path));
+      (source.validates ? validation : training).push_back(source.file);
+    }
+    train::ExampleData all(training);
+    if (arguments_.evaluates) {
+      validation_ = packed(std::move(all));
+    } else if (validation.empty()) {
+      auto [rest, part] = all.split(arguments_.validation_fraction);
+      training_ = packed(std::move(rest));
+      validation_ = packed(std::move(part));
+    } else {
+      training_ = packed(std::move(all));
+      validation_ = packed(train::ExampleData(validation));
+    }
+  }
+
+  const train::Dataset& training() const override { return *training_; }
+  const train::Dataset& validation() const override { return *validation_; }
+  bool fills_rows() const override { return true; }
+  bool has_lengths() const override { return !arguments_.pack && !arguments_.pad_to_longest; }
+  std::string samples_are() const override {
+    return arguments_.pack ? fmt::format("rows of {} tokens", seq_)
+                           : fmt::format("examples of at most {} tokens", seq_);
+  }
+
+  std::vector<std::string> notes() const override {
+    std::vector<std::string> lines;
+    for (const Source& source : sources_) {
+      lines.push_back(fmt::format("{}: {}", source.path, describe_settings(*source.settings)));
+      for (const std::string& line : lines_of(source.file->counts())) {
+        lines.push_back(fmt::format("{}: {}", source.path, line));
+      }
+      for (const std::string& note : notes_on(*source.settings, &text_tokenizer())) {
+        lines.push_back("note: " + note);
+      }
+    }
+    return lines;
+  }
+
+ private:
+  struct Source {
+    std::string path;
+    bool validates = false;
+    std::optional<train::ExampleSettings> settings{};
+    std::shared_ptr<const train::ExampleFile> file{};
+  };
+
+  const train::Tokenizer& text_tokenizer() const {
+    return tokenizer_.tokenizer != nullptr ? *tokenizer_.tokenizer : bytes_;
+  }
+
+  train::ExampleSettings settings(const std::string& path, const ExampleLimits& limits) const {
+    return settings_of(arguments_.examples, path, &text_tokenizer(), limits);
+  }
+
+  train::ExampleFileOptions file_options(const Source& source) const {
+    const std::string beside = train::parent_folder(source.path) + "/.zinc-cache";
+    return {.cache = arguments_.cache.empty() ? beside : arguments_.cache,
+            .tokenizer_folder = tokenizer_.tokenizer != nullptr ? tokenizer_.folder : "",
+            .make = {.threads = inspect_machine().cores, .skip_bad = arguments_.examples.skip_bad}};
+  }
+
+  std::unique_ptr<train::Dataset> packed(train::ExampleData examples) const {
+    if (arguments_.pack) {
+      return std::make_unique<train::PackedExamples>(std::move(examples), seq_);
+    }
+    return std::make_unique<train::ExampleData>(std::move(examples));
+  }
+
+  const RunDataArguments& arguments_;
+  const RunTokenizer tokenizer_;
+  const train::ByteTokenizer bytes_;
+  std::vector<Source> sources_;
+  bool holds_text_ = false;
+  int64_t seq_ = 0;
+  std::unique_ptr<train::Dataset> training_, validation_;
+};
+
+}  // namespace
+
+void add_run_data_options(CLI::App& verb, RunDataArguments& arguments) {
+  verb.add_option("--data", arguments.data,
+                  "UTF-8 text, llm.c or nanoGPT .bin files, or records: .jsonl, .json, .csv or "
+                  ".tsv, each also with .gz")
+      ->required();
+  verb.add_option("--validation", arguments.validation,
+                  "Files to evaluate on (default: a part of the data)");
+  verb.add_option("--validation-fraction", arguments.validation_fraction,
+                  "Without --validation: the last part of text or tokens, or so many of the "
+                  "examples (default 0.05)")
+      ->check([](const std::string& text) {
+        double value = 0.0;
+        const bool fits = CLI::detail::lexical_cast(text, value) && value > 0.0 && value < 1.0;
+        return fits ? std::string() : "must lie between 0 and 1, not " + text;
+      });
+  add_example_options(verb, arguments.examples);
+  verb.add_flag("--pack", arguments.pack,
+                "Records: several examples in a row of --seq tokens, each a document of its own");
+  verb.add_flag("--pad-to-longest", arguments.pad_to_longest,
+                "Records: all batches as long as --seq (default: as the longest of a batch, a "
+                "multiple of 8)");
+  verb.add_option("--cache", arguments.cache,
+                  "Records: folder for their tokens (default: .zinc-cache beside the data)");
+}
+
+std::unique_ptr<RunData> find_run_data(const RunDataArguments& arguments,
+                                       const RunTokenizer& tokenizer) {
+  std::vector<std::string> files = arguments.data;
+  files.insert(files.end(), arguments.validation.begin(), arguments.validation.end());
+  const auto with_fields = std::ranges::count_if(files, train::has_field_name);
+  if (with_fields == std::ssize(files) || arguments.examples.given()) {
+    return std::make_unique<Examples>(arguments, tokenizer);
+  }
+  if (with_fields > 0) {
+    throw ConfigError(fmt::format(
+        "--data: {} of {} files hold records, the others text or tokens; give one kind, or say "
+        "by --fields what the lines of text are (--fields text=text)",
+        with_fields, files.size()));
+  }
+  if (arguments.pack || arguments.pad_to_longest || !arguments.cache.empty()) {
+    throw ConfigError("--pack, --pad-to-longest and --cache are of files of records, as .jsonl");
+  }
+  return std::make_unique<TokenStreams>(arguments, tokenizer);
+}
+
+}  // namespace zinc::apps

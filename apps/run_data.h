@@ -1,0 +1,70 @@
+// apps/run_data.h: what a run trains on and is evaluated on: windows of a stream of tokens, or the
+// examples that files of records hold.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/run_examples.h"
+#include "apps/run_tokenizer.h"
+#include "train/data/dataset.h"
+
+namespace CLI {
+class App;
+}
+
+namespace zinc::apps {
+
+struct RunDataArguments {
+  std::vector<std::string> data;        // --data
+  std::vector<std::string> validation;  // --validation
+  double validation_fraction = 0.05;    // of the data, where there is no --validation
+  bool evaluates = false;               // all of --data is validation(); there is no training()
+  std::string cache;                    // of examples; empty: beside the data
+  bool pack = false;
+  bool pad_to_longest = false;
+  ExampleArguments examples;
+};
+
+void add_run_data_options(CLI::App& verb, RunDataArguments& arguments);
+
+// Called in the order of the declarations. Errors are DataErrors with file and place, ConfigErrors
+// with the option.
+class RunData {
+ public:
+  virtual ~RunData() = default;
+
+  // Tokens that the data can have, where they are made of text; 0 where the files do not say.
+  virtual int64_t vocabulary_size() const = 0;
+  // The model's vocabulary, and the longest sample.
+  virtual void fit(int64_t vocabulary, int64_t seq) = 0;
+  // The same on every rank whose data are the same.
+  virtual uint64_t hash() const = 0;
+  // Work that one process of a host does for all; `say` gets words for a live line. `stop` ends it.
+  virtual void prepare(const std::atomic<bool>& stop,
+                       const std::function<void(const std::string&)>& say) = 0;
+  virtual void open() = 0;
+  virtual const train::Dataset& training() const = 0;
+  virtual const train::Dataset& validation() const = 0;
+  // Lengths of samples differ, so that batches may be shorter than the longest.
+  virtual bool has_lengths() const = 0;
+  // Batches may hold fewer samples than they have rows for: a set that is smaller than a batch
+  // does.
+  virtual bool fills_rows() const = 0;
+  // What a sample is: "windows of 256 tokens".
+  virtual std::string samples_are() const = 0;
+  // Lines for the head of a run.
+  virtual std::vector<std::string> notes() const = 0;
+};
+
+// By the names of the files: .jsonl, .json, .csv and .tsv hold records, and so does everything
+// where an option that only examples have is given. `arguments` must outlive it.
+std::unique_ptr<RunData> find_run_data(const RunDataArguments& arguments,
+                                       const RunTokenizer& tokenizer);
+
+}  // namespace zinc::apps

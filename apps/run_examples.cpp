@@ -1,0 +1,176 @@
+#include "apps/run_examples.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "core/error.h"
+#include "train/metrics/progress.h"
+
+namespace zinc::apps {
+namespace {
+
+train::Mask parse_mask(const std::string& name) {
+  for (const train::Mask mask :
+       {train::Mask::prompt_tokens, train::Mask::offsets, train::Mask::none}) {
+    if (name == name_of(mask)) return mask;
+  }
+  throw ConfigError(fmt::format("--mask must be prompt, offsets or none, not '{}'", name));
+}
+
+// What a shell shows: ends of lines as \n.
+std::string escaped(std::string_view text) {
+  std::string shown;
+  for (const char c : text) {
+    if (c == '\n') {
+      shown += "\\n";
+    } else if (c == '\t') {
+      shown += "\\t";
+    } else {
+      shown += c;
+    }
+  }
+  return shown;
+}
+
+std::string place_list(const train::CountedPlaces& counted) {
+  std::string list;
+  for (const std::string& place : counted.places) list += (list.empty() ? "" : ", ") + place;
+  const int64_t more = counted.count - static_cast<int64_t>(counted.places.size());
+  return more > 0 ? fmt::format("{} and {} more", list, more) : list;
+}
+
+void require_pattern_fits(const ExampleArguments& arguments, const train::FieldMap& fields) {
+  if (arguments.pattern.empty()) return;
+  if (!arguments.chat.empty() && arguments.chat != "plain") {
+    throw ConfigError("--pattern and --chat both say how a prompt and its answer become a text");
+  }
+  if (fields.prompt.empty()) {
+    throw ConfigError(fmt::format("--pattern joins a prompt and an answer, but the fields are {}",
+                                  fields.describe()));
+  }
+}
+
+}  // namespace
+
+bool ExampleArguments::given() const {
+  return !fields.empty() || !pattern.empty() || !chat.empty() || mask != "prompt" || no_end ||
+         skip_bad != 0;
+}
+
+void add_example_options(CLI::App& verb, ExampleArguments& arguments) {
+  verb.add_option("--fields", arguments.fields,
+                  "Which field of a record is what, as in prompt=question,answer=reply or "
+                  "text=body (default: by looking at the first records)");
+  verb.add_option("--pattern", arguments.pattern,
+                  "How a prompt and its answer become a text (default \"{}\\n{}\")");
+  verb.add_option(
+      "--chat", arguments.chat,
+      "Format of conversations: llama3, chatml, mistral, chatglm3 or plain (default: of "
+      "messages the one whose marks are the tokenizer's tokens, else plain)");
+  verb.add_option("--mask", arguments.mask,
+                  "What is not trained: prompt (default), as many tokens as the prompt has alone; "
+                  "offsets, what holds no byte of an answer; none, train on all");
+  verb.add_flag("--no-end", arguments.no_end, "Do not end examples with the end-of-text token");
+  verb.add_option("--skip-bad", arguments.skip_bad,
+                  "Damaged records that are left out; more are an error (default 0)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 53));
+}
+
+train::ExampleSettings settings_of(const ExampleArguments& arguments, const std::string& file,
+                                   const train::Tokenizer* tokenizer, const ExampleLimits& limits) {
+  train::ExampleSettings settings{.fields = arguments.fields.empty()
+                                                ? train::look_for_fields(file)
+                                                : train::parse_fields(arguments.fields),
+                                  .mask = parse_mask(arguments.mask),
+                                  .max_tokens = limits.max_tokens,
+                                  .end_token = !arguments.no_end,
+                                  .vocabulary_size = limits.vocabulary_size};
+  require_pattern_fits(arguments, settings.fields);
+  if (!arguments.pattern.empty()) {
+    settings.pattern = train::parse_pattern_of_prompt(arguments.pattern);
+  }
+  if (settings.fields.tokens.empty() && tokenizer == nullptr) {
+    throw ConfigError(fmt::format("{} holds text: --tokenizer must name its tokenizer", file));
+  }
+  if (!arguments.chat.empty()) {
+    settings.format = train::parse_chat_format(arguments.chat);
+    if (!settings.fields.text.empty() || !settings.fields.tokens.empty()) {
+      throw ConfigError(
+          fmt::format("--chat formats messages, or prompts with answers, but the "
+                      "fields are {}",
+                      settings.fields.describe()));
+    }
+  } else if (!settings.fields.messages.empty()) {
+    settings.format = train::chat_format_of(*tokenizer).value_or(train::ChatFormat::plain);
+  }
+  return settings;
+}
+
+std::string describe_settings(const train::ExampleSettings& settings) {
+  std::string words = settings.fields.describe();
+  const bool plain = settings.format == train::ChatFormat::plain;
+  if (!settings.fields.messages.empty() || !plain) {
+    words += fmt::format("; chat {}", name_of(settings.format));
+  } else if (!settings.fields.prompt.empty()) {
+    const train::PromptPattern& pattern = settings.pattern;
+    words += fmt::format("; pattern \"{}{{}}{}{{}}{}\"", escaped(pattern.before),
+                         escaped(pattern.between), escaped(pattern.behind));
+  }
+  if (!settings.fields.text.empty() || settings.mask == train::Mask::none) {
+    return words + "; all trained";
+  }
+  if (!settings.fields.tokens.empty()) {
+    return words + (settings.fields.labels.empty() ? "; all trained" : "; trained by labels");
+  }
+  const bool offsets =
+      settings.mask == train::Mask::offsets || !plain || !settings.fields.messages.empty();
+  return words + (offsets ? "; answers trained" : "; trained behind the prompt");
+}
+
+std::vector<std::string> notes_on(const train::ExampleSettings& settings,
+                                  const train::Tokenizer* tokenizer) {
+  std::vector<std::string> notes;
+  if (tokenizer == nullptr) return notes;
+  std::string spelled;
+  for (const std::string_view marker : train::markers_of(settings.format)) {
+    if (tokenizer->encode(marker).size() == 1) continue;
+    spelled += fmt::format("{}{}", spelled.empty() ? "" : ", ", marker);
+  }
+  if (!spelled.empty()) {
+    notes.push_back(
+        fmt::format("the tokenizer has no tokens for {}: they are spelled out", spelled));
+  }
+  const bool wants_end =
+      settings.end_token && settings.fields.tokens.empty() && !train::ends_itself(settings.format);
+  if (wants_end && !tokenizer->end_of_text()) {
+    notes.emplace_back("the tokenizer names no token that ends a text: examples are not ended");
+  }
+  return notes;
+}
+
+std::vector<std::string> lines_of(const train::ExampleCounts& counts) {
+  const auto short_count = [](int64_t count) {
+    return train::format_count(static_cast<double>(count));
+  };
+  std::vector<std::string> lines{
+      fmt::format("{} records, {} examples of {} tokens, {} of them trained; the longest has {}",
+                  counts.records, counts.examples, short_count(counts.tokens),
+                  short_count(counts.targets), counts.longest)};
+  if (counts.truncated.count > 0) {
+    lines.push_back(fmt::format("{} are cut, {} tokens are lost: {}", counts.truncated.count,
+                                counts.cut_tokens, place_list(counts.truncated)));
+  }
+  if (counts.all_masked.count > 0) {
+    lines.push_back(fmt::format("{} have nothing to learn and are left out: {}",
+                                counts.all_masked.count, place_list(counts.all_masked)));
+  }
+  if (counts.damaged.count > 0) {
+    lines.push_back(fmt::format("{} are damaged and left out; the first: {}", counts.damaged.count,
+                                counts.damaged.places.front()));
+  }
+  return lines;
+}
+
+}  // namespace zinc::apps

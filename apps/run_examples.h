@@ -1,0 +1,50 @@
+// apps/run_examples.h: the options that say how records become examples.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "train/examples/example_maker.h"
+#include "train/examples/make_examples.h"
+
+namespace CLI {
+class App;
+}
+
+namespace zinc::apps {
+
+struct ExampleArguments {
+  std::string fields;
+  std::string pattern;
+  std::string chat;
+  std::string mask = "prompt";
+  bool no_end = false;
+  int64_t skip_bad = 0;
+
+  // One of the options that only examples have was given.
+  bool given() const;
+};
+
+void add_example_options(CLI::App& verb, ExampleArguments& arguments);
+
+// What the options say, and what looking at the first records of `file` says where they do not.
+// `tokenizer` may be null: records hold token ids then, else this is a ConfigError. Limits are the
+// model's: tokens of an example, and the vocabulary (0: the tokenizer's).
+struct ExampleLimits {
+  int64_t max_tokens = 0;
+  int64_t vocabulary_size = 0;
+};
+train::ExampleSettings settings_of(const ExampleArguments& arguments, const std::string& file,
+                                   const train::Tokenizer* tokenizer, const ExampleLimits& limits);
+
+// "prompt=question, answer=reply; pattern {}\n{}; trained behind the prompt".
+std::string describe_settings(const train::ExampleSettings& settings);
+// What a person should know before training with them.
+std::vector<std::string> notes_on(const train::ExampleSettings& settings,
+                                  const train::Tokenizer* tokenizer);
+// "1000 records, 990 examples, ..." and a line each for what was cut, left out or damaged.
+std::vector<std::string> lines_of(const train::ExampleCounts& counts);
+
+}  // namespace zinc::apps

@@ -1,0 +1,144 @@
+#include "bench/checkpoint_bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <span>
+
+#include "bench/random_batch.h"
+#include "core/error.h"
+#include "train/checkpoint/save_checkpoint.h"
+#include "train/files/atomic_file.h"
+#include "train/hub/model_config.h"
+#include "train/json/writer.h"
+#include "train/model.h"
+#include "zero/engine.h"
+
+namespace zinc::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Steps that are timed beside one write: training comes first, and may keep it long.
+constexpr int64_t kMostBeside = 8;
+
+template <class Work>
+double seconds_of(const Work& work) {
+  const auto start = Clock::now();
+  work();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+// Removed with all that is in it.
+struct Folder {
+  explicit Folder(const std::string& parent) : path(parent + "/zinc-bench-checkpoint") {
+    std::filesystem::create_directories(path);
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  std::string path;
+};
+
+void write_plain(const std::string& path, std::span<const std::byte> bytes) {
+  constexpr size_t kAtOnce = size_t{4} << 20;
+  train::AtomicFile file(path);
+  for (size_t at = 0; at < bytes.size(); at += kAtOnce) {
+    file.write(static_cast<int64_t>(at), bytes.subspan(at, std::min(kAtOnce, bytes.size() - at)));
+  }
+  file.commit();
+}
+
+}  // namespace
+
+CheckpointBenchResult run_checkpoint_bench(comm::World& world,
+                                           const CheckpointBenchOptions& options) {
+  const train::ModelConfigFile config = train::find_model_config(options.preset);
+  const std::unique_ptr<nn::Model> model = train::make_model(config.config);
+  zero::EngineConfig engine_config;
+  engine_config.batch = {.micro_batch = options.batch, .sequence = options.seq};
+  engine_config.precision.dtype = options.dtype;
+  engine_config.zero.stage = 1;
+  zero::Engine engine(*model, engine_config, world);
+  int64_t batches = 0;
+  const auto step = [&] {
+    const nn::Batch batch =
+        random_batch(batches++, options.batch, options.seq, model->vocab_size());
+    engine.backward(engine.forward(batch));
+    engine.step();
+    world.context().compute()->synchronize();
+  };
+  step();
+
+  CheckpointBenchResult result;
+  result.bytes = engine.usage().own_bytes;
+  const auto size = static_cast<size_t>(result.bytes);
+  std::vector<std::byte> from(size, std::byte{1}), to(size, std::byte{2});
+  const Folder folder(options.directory);
+  train::CheckpointSaver saver(engine, folder.path);
+  std::vector<double> stalls, copies, writes, plains, loads, steps, besides;
+  for (int64_t round = -1; round < options.rounds; ++round) {
+    const double copy = seconds_of([&] { std::memcpy(to.data(), from.data(), size); });
+    const double stall = seconds_of([&] { saver.begin("beside", {}, true); });
+    double beside = 0.0;
+    int64_t steps_beside = 0;
+    bool is_done = false;
+    while (!is_done && steps_beside < kMostBeside) {
+      const double seconds = seconds_of(step);
+      is_done = saver.poll().has_value();
+      if (is_done) continue;  // this step had a write beside it for a part alone
+      beside += seconds;
+      ++steps_beside;
+    }
+    if (!is_done) saver.finish();
+    std::vector<double> alone;
+    for (int64_t i = 0; i < std::max<int64_t>(steps_beside, 2); ++i) alone.push_back(seconds_of(step));
+    const double plain = seconds_of([&] { write_plain(folder.path + "/plain", from); });
+    std::filesystem::remove(folder.path + "/plain");
+    const double write = seconds_of([&] {
+      saver.begin("waited", {}, false);
+      saver.finish();
+    });
+    const double load = seconds_of([&] { train::load_checkpoint(engine, folder.path, "waited"); });
+    if (round < 0) continue;
+    copies.push_back(copy);
+    stalls.push_back(stall);
+    if (steps_beside > 0) besides.push_back(beside / static_cast<double>(steps_beside));
+    steps.push_back(median(alone));
+    plains.push_back(plain);
+    writes.push_back(write);
+    loads.push_back(load);
+  }
+  result.copy_seconds = median(copies);
+  result.stall_seconds = median(stalls);
+  result.plain_seconds = median(plains);
+  result.write_seconds = median(writes);
+  result.load_seconds = median(loads);
+  result.step_seconds = median(steps);
+  if (!besides.empty()) result.beside_seconds = median(besides);
+  return result;
+}
+
+std::string json_of(const CheckpointBenchOptions& options, const CheckpointBenchResult& result) {
+  train::json::Writer json(2);
+  json.begin_object();
+  json.member("preset", options.preset).member("dtype", name_of(options.dtype));
+  json.member("bytes", result.bytes);
+  json.member("copy_seconds", result.copy_seconds).member("stall_seconds", result.stall_seconds);
+  json.member("plain_seconds", result.plain_seconds).member("write_seconds", result.write_seconds);
+  json.member("load_seconds", result.load_seconds);
+  json.member("step_seconds", result.step_seconds).member("beside_seconds", result.beside_seconds);
+  json.end_object();
+  return json.take();
+}
+
+}  // namespace zinc::bench

@@ -1,0 +1,167 @@
+// Files of records, as the command meets them: shown, trained on, refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "apps/exit_codes.h"
+#include "tests/apps/command_process.h"
+#include "tests/apps/training_folder.h"
+
+namespace zinc::apps {
+namespace data_test {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const std::string kTokenizer = "tests/reference/tokenizers/gpt2.json";
+
+std::string pairs(int count) {
+  std::string content;
+  for (int i = 0; i < count; ++i) {
+    content += "{\"prompt\": \"" + std::string(1 + i % 3, 'p') + "\", \"completion\": \"" +
+               std::string(1 + i % 4, static_cast<char>('a' + i % 5)) + "\"}\n";
+  }
+  return content;
+}
+
+TEST(DataShow, PrintsExamplesAndCounts) {
+  const train::ScratchFolder folder;
+  const std::string path = folder.write("a.jsonl", pairs(3));
+  const Ended plain = run_zinc({"data", "show", path, "--tokenizer", kTokenizer});
+  ASSERT_EQ(plain.exit_code, kDone) << to_string(plain);
+  EXPECT_THAT(plain.out, HasSubstr("prompt=prompt, answer=completion; pattern \"{}\\n{}\""));
+  EXPECT_THAT(plain.out, HasSubstr("p⟦\na<|endoftext|>⟧\n"));
+  EXPECT_THAT(plain.out, HasSubstr("3 records, 3 examples"));
+  EXPECT_EQ(folder.names().size(), 1U) << "it left something";
+  const Ended colored = run_zinc({"data", "show", path, "--tokenizer", kTokenizer, "--pattern",
+                                  "Q {}\\nA {}", "--mask", "offsets", "--color", "always"});
+  EXPECT_THAT(colored.out, HasSubstr("\033[2mQ p\nA\033[0m\033[1;32m a<|endoftext|>\033[0m"))
+      << to_string(colored);
+  const Ended json =
+      run_zinc({"data", "show", path, "--tokenizer", "bytes", "--fields", "text=prompt", "--json"});
+  EXPECT_THAT(json.out, HasSubstr("\"records\":3,\"examples\":2,"));
+  EXPECT_THAT(json.out, HasSubstr("\"all_masked\":1"));
+}
+
+TEST(DataShow, ControlsOfAFileDoNotReachTheTerminal) {
+  const train::ScratchFolder folder;
+  const std::string path = folder.write("a.jsonl", "{\"text\": \"x\\u001b[2Jy\"}\n");
+  const Ended shown = run_zinc({"data", "show", path, "--tokenizer", "bytes"});
+  EXPECT_THAT(shown.out, AllOf(HasSubstr("x?[2Jy"), Not(HasSubstr("\033"))));
+}
+
+class TrainOnRecords : public testing::Test {
+ protected:
+  void expect_refused(const std::vector<std::string>& changes, ExitCode code,
+                      const std::string& says) {
+    const std::vector<std::string> before = folder_.tree();
+    const Ended ended = run_zinc(folder_.train(changes));
+    EXPECT_EQ(ended.exit_code, code) << to_string(ended);
+    EXPECT_THAT(ended.err, HasSubstr(says));
+    EXPECT_EQ(folder_.tree(), before);
+  }
+  TrainingFolder folder_;
+};
+
+TEST_F(TrainOnRecords, FromAFileToWeights) {
+  const std::string path = folder_.write("a.jsonl", pairs(50));
+  const Ended first = run_zinc(folder_.train({"--data", path}));
+  ASSERT_EQ(first.exit_code, kDone) << to_string(first);
+  EXPECT_THAT(first.out, HasSubstr("a.jsonl, 47 examples"));
+  EXPECT_THAT(first.out, HasSubstr("on 2 of 3 examples of at most 16 tokens"));
+  EXPECT_THAT(first.out, HasSubstr("50 records, 50 examples"));
+  EXPECT_TRUE(std::filesystem::exists(folder_.out() + "/final/model.safetensors"));
+  EXPECT_TRUE(folder_.unfinished().empty());
+  EXPECT_EQ(train::names_in(folder_ / ".zinc-cache").size(), 1U);
+}
+
+TEST_F(TrainOnRecords, PackedRows_OfTheSameCache) {
+  const std::string path = folder_.write("a.jsonl", pairs(50));
+  const std::string llama = folder_.write(
+      "llama.json", R"({"model_type": "llama", "vocab_size": 256, "max_position_embeddings": 16,
+                        "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
+                        "num_attention_heads": 2})");
+  ASSERT_EQ(run_zinc(folder_.train({"--data", path, "--model", llama})).exit_code, kDone);
+  const Ended packed =
+      run_zinc(folder_.train({"--data", path, "--model", llama, "--pack", "--out", folder_ / "b"}));
+  ASSERT_EQ(packed.exit_code, kDone) << to_string(packed);
+  EXPECT_THAT(packed.out, HasSubstr("47 examples in 15 rows of 16 tokens"));
+  EXPECT_EQ(train::names_in(folder_ / ".zinc-cache").size(), 1U);
+  expect_refused({"--data", path, "--pack", "--out", folder_ / "c"}, kConfiguration,
+                 "--pack: gpt2 learns a weight for each position");
+}
+
+TEST_F(TrainOnRecords, RanksShareTheCacheAndTheLosses) {
+  if (!have_mpirun()) GTEST_SKIP() << "this machine has no mpirun";
+  const std::string path = folder_.write("a.csv", "text,label\nabc,x\ndefg,y\nhi,z\njklm,x\n");
+  const Ended two =
+      run_zinc(folder_.train({"--data", path, "--validation", path, "--cache", folder_ / "cache"}),
+               {.ranks = 2});
+  ASSERT_EQ(two.exit_code, kDone) << to_string(two);
+  EXPECT_THAT(two.out, HasSubstr("prompt=text, answer=label"));
+  EXPECT_EQ(train::names_in(folder_ / "cache").size(), 1U);
+}
+
+TEST_F(TrainOnRecords, TextIsAStreamUnlessFieldsAreNamed) {
+  const Ended lines = run_zinc(folder_.train(
+      {"--data", folder_ / "text.txt", "--fields", "text=text", "--cache", folder_ / "cache"}));
+  ASSERT_EQ(lines.exit_code, kDone) << to_string(lines);
+  EXPECT_THAT(lines.out, HasSubstr("examples of at most 16 tokens"));
+  expect_refused({"--pack", "--out", folder_ / "other"}, kConfiguration, "are of files of records");
+}
+
+TEST_F(TrainOnRecords, AFewExamples_AreEnough) {
+  const std::string path = folder_.write("a.jsonl", pairs(2));
+  const Ended ended = run_zinc(folder_.train({"--data", path, "--pad-to-longest"}));
+  ASSERT_EQ(ended.exit_code, kDone) << to_string(ended);
+}
+
+TEST_F(TrainOnRecords, BadInput_IsNamedAndLeavesNothing) {
+  const auto file = [&](const char* name, const std::string& content) {
+    return folder_.write(name, content);
+  };
+  expect_refused({"--data", file("a.jsonl", "{\"frage\": 1}\n")}, kBadData,
+                 "the fields \"frage\" are none of the known sets");
+  expect_refused({"--data", file("b.jsonl", "")}, kBadData, "b.jsonl: holds no records");
+  expect_refused({"--data", file("c.jsonl", pairs(99) + "{\"prompt\": \n" + pairs(9))}, kBadData,
+                 "c.jsonl:100:");
+  expect_refused({"--data", file("d.jsonl", pairs(20)), "--fields", "prompt=prompt,answer=reply"},
+                 kBadData, "has no field \"reply\"; it has \"prompt\", \"completion\"");
+  expect_refused({"--data", file("e.jsonl",
+                                 "{\"prompt\": \"a prompt that fills it all\", "
+                                 "\"completion\": \"x\"}\n")},
+                 kBadData, "nothing is learned from any of its 1 records");
+  expect_refused({"--data", file("f.jsonl", "{\"input_ids\": [1, 70000]}\n")}, kBadData,
+                 "token 70000 is outside the vocabulary of 256");
+  expect_refused({"--data", file("g.jsonl", "{\"input_ids\": [1, 2], \"labels\": [1, 300]}\n")},
+                 kBadData, "label 300 is outside the vocabulary of 256");
+  const train::ScratchFolder cache;  // the record is a good one, and stays there
+  expect_refused({"--data", file("h.jsonl", pairs(1)), "--cache", cache.path()}, kBadData,
+                 "too few examples");
+  expect_refused({"--data", folder_ / "d.jsonl", "--chat", "llama"}, kConfiguration,
+                 "there is no format 'llama'");
+  expect_refused({"--data", folder_ / "d.jsonl", "--pattern", "{}"}, kConfiguration, "--pattern");
+  expect_refused({"--data", folder_ / "d.jsonl", "--validation", folder_ / "text.txt"},
+                 kConfiguration, "1 of 2 files hold records");
+}
+
+TEST_F(TrainOnRecords, TokenizerThatDoesNotFitTheModel_IsRefused) {
+  const std::string path = folder_.write("a.jsonl", pairs(20));
+  ASSERT_EQ(run_zinc(folder_.train({"--out", folder_ / "init"})).exit_code, kDone);
+  expect_refused({"--data", path, "--init", folder_ / "init/final", "--tokenizer", kTokenizer},
+                 kBadData, "has a vocabulary of 420, the model one of 256");
+}
+
+TEST_F(TrainOnRecords, DamagedRecords_AreLeftOutUpToALimit) {
+  const std::string path = folder_.write("a.jsonl", pairs(30) + "{\n" + pairs(3));
+  const Ended ended = run_zinc(folder_.train({"--data", path, "--skip-bad", "1"}));
+  ASSERT_EQ(ended.exit_code, kDone) << to_string(ended);
+  EXPECT_THAT(ended.out, HasSubstr("1 are damaged and left out; the first: "));
+}
+
+}  // namespace data_test
+}  // namespace zinc::apps

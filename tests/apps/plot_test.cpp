@@ -1,0 +1,168 @@
+// zinc plot: runs of the command as a page, which a browser opens in ./run soak.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "apps/exit_codes.h"
+#include "tests/apps/command_process.h"
+#include "tests/apps/training_folder.h"
+
+namespace zinc::apps {
+namespace plot_test {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string metrics(int64_t from, int64_t to) {
+  std::string lines;
+  for (int64_t i = from; i <= to; ++i) {
+    lines += "{\"step\":" + std::to_string(i) + ",\"loss\":" + std::to_string(5.0 / double(i)) +
+             ",\"lr\":0.001,\"grad_norm\":1.5,\"loss_scale\":1,\"tokens\":64,\"seconds\":0.5," +
+             "\"tokens_per_second\":128,\"peak_bytes\":{\"device\":{\"parameters\":4096}}" +
+             (i % 10 == 0 ? ",\"val_loss\":2.5}\n" : "}\n");
+  }
+  return lines;
+}
+
+TEST(Plot, OfTrainedRuns_IsAPage) {
+  const TrainingFolder folder;
+  ASSERT_EQ(run_zinc(folder.train()).exit_code, kDone);
+  ASSERT_EQ(run_zinc(folder.train({"--out", folder / "other"})).exit_code, kDone);
+  const Ended ended =
+      run_zinc({"plot", folder.out(), folder / "other", "--html", folder / "page.html"});
+  ASSERT_EQ(ended.exit_code, kDone) << to_string(ended);
+  EXPECT_THAT(ended.out, HasSubstr("page.html: 2 runs"));
+  const std::string page = train::read_whole_file(folder / "page.html");
+  EXPECT_THAT(
+      page, AllOf(HasSubstr("\"val_loss\":[[2,"), HasSubstr("memory/device/parameters"),
+                  HasSubstr("\"reload_seconds\":0"), HasSubstr("train_micro_batch_size_per_gpu")));
+}
+
+TEST(Plot, Follow_WritesThePageAnewUntilASignal) {
+  const train::ScratchFolder folder;
+  const std::string path = folder.write("metrics.jsonl", metrics(1, 3));
+  CommandProcess process(
+      {"plot", folder.path(), "--html", folder / "page.html", "--follow", "--every", "1"});
+  ASSERT_TRUE(process.wait_for_output("writing it anew every 1 s"));
+  const auto page = [&] { return train::read_whole_file(folder / "page.html"); };
+  EXPECT_THAT(page(), AllOf(HasSubstr("\"reload_seconds\":1"), HasSubstr("\"steps\":3,")));
+  folder.write("metrics.jsonl", metrics(1, 7));
+  for (int i = 0; i < 300 && page().find("\"steps\":7,") == std::string::npos; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  EXPECT_THAT(page(), HasSubstr("\"steps\":7,"));
+  process.send(SIGTERM);
+  const Ended ended = process.finish();
+  EXPECT_EQ(ended.exit_code, kDone) << to_string(ended);
+  EXPECT_THAT(page(), HasSubstr("\"reload_seconds\":0"));
+}
+
+TEST(Plot, WhatIsNoRun_IsNamed) {
+  const train::ScratchFolder folder;
+  const Ended ended = run_zinc({"plot", folder.path(), "--html", folder / "page.html"});
+  EXPECT_EQ(ended.exit_code, kBadData) << to_string(ended);
+  EXPECT_THAT(ended.err, HasSubstr("is no folder of a run with a metrics.jsonl"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "page.html"));
+}
+
+// --- in a browser: ./run soak
+
+// Chromium as Debian names it, without a window; empty: it is not installed.
+std::string browser() {
+  for (const char* path : {"/usr/bin/chromium", "/usr/bin/chromium-browser"}) {
+    if (std::filesystem::exists(path)) return path;
+  }
+  return {};
+}
+
+// The document of `page` after its script ran for `milliseconds`.
+std::string document_of(const train::ScratchFolder& folder, const std::string& page,
+                        int milliseconds) {
+  CommandProcess process = CommandProcess::of_program(
+      {browser(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+       "--user-data-dir=" + (folder / "browser"),
+       "--virtual-time-budget=" + std::to_string(milliseconds), "--dump-dom", page});
+  const Ended ended = process.finish();
+  EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
+  return ended.out;
+}
+
+int64_t count(const std::string& text, const std::string& part) {
+  int64_t found = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != text.npos; at += part.size()) ++found;
+  return found;
+}
+
+class PlotSlow : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (browser().empty()) GTEST_SKIP() << "left out: this machine has no Chromium";
+  }
+  std::string page_of(const std::vector<std::string>& runs) {
+    std::vector<std::string> words{"plot"};
+    words.insert(words.end(), runs.begin(), runs.end());
+    words.insert(words.end(), {"--html", folder_ / "page.html"});
+    const Ended ended = run_zinc(words);
+    EXPECT_EQ(ended.exit_code, kDone) << to_string(ended);
+    return "file://" + (folder_ / "page.html");
+  }
+  train::ScratchFolder folder_;
+};
+
+TEST_F(PlotSlow, ABrowserDraws_AndSwitchesAxes) {
+  const std::string a = folder_.write("a.jsonl", metrics(1, 100));
+  const std::string b = folder_.write("b.jsonl", metrics(1, 50));
+  const std::string page = page_of({a, b});
+  const std::string steps = document_of(folder_, page, 2000);
+  EXPECT_THAT(steps, HasSubstr("data-drawn=\"7\"")) << steps.substr(0, 2000);
+  // Of two runs: loss with val_loss, evaluation, and five charts of one curve.
+  EXPECT_EQ(count(steps, "class=\"curve\""), 2 * (2 + 1 + 5));
+  EXPECT_THAT(steps, AllOf(HasSubstr(">100</text>"), Not(HasSubstr("NaN"))));
+  const std::string tokens = document_of(folder_, page + "#x=tokens&log=1", 2000);
+  EXPECT_EQ(count(tokens, "class=\"curve\""), 2 * (2 + 1 + 5));
+  EXPECT_THAT(tokens, AllOf(HasSubstr(">6000</text>"), Not(HasSubstr("NaN"))));
+  const std::string seconds = document_of(folder_, page + "#x=seconds", 2000);
+  EXPECT_THAT(seconds, HasSubstr(">40 s</text>"));
+}
+
+TEST_F(PlotSlow, ABrowserRunsNothingThatStandsInFiles) {
+  folder_.write("metrics.jsonl", metrics(1, 5));
+  folder_.write("config.resolved.json", "</pre><script>document.title='run'</script>");
+  folder_.write("samples.txt", "</script><img src=x onerror=\"document.title='run'\">");
+  const std::string document = document_of(folder_, page_of({folder_.path()}), 2000);
+  EXPECT_THAT(document, AllOf(HasSubstr("<title>zinc plot</title>"), HasSubstr("&lt;img src=x"),
+                              Not(HasSubstr("<img"))));
+}
+
+// As it stands when the command was killed: the page still asks.
+TEST_F(PlotSlow, AnOpenPageReadsItsFileAgain) {
+  folder_.write("metrics.jsonl", metrics(1, 10));
+  CommandProcess process(
+      {"plot", folder_.path(), "--html", folder_ / "page.html", "--follow", "--every", "1"});
+  ASSERT_TRUE(process.wait_for_output("writing it anew every 1 s"));
+  process.send(SIGKILL);
+  process.finish();
+  const std::string document =
+      document_of(folder_, "file://" + (folder_ / "page.html") + "#x=tokens", 4000);
+  EXPECT_THAT(document, testing::ContainsRegex("<span class=\"key\">read at [0-9]"));
+  EXPECT_THAT(document, HasSubstr("data-drawn=\"7\""));
+}
+
+TEST_F(PlotSlow, AMillionSteps_AreThinned) {
+  const std::string run = folder_.write("long.jsonl", metrics(1, 1'000'000));
+  const std::string page = page_of({run});
+  EXPECT_LT(std::filesystem::file_size(folder_ / "page.html"), 2'000'000U);
+  const std::string document = document_of(folder_, page, 5000);
+  EXPECT_THAT(document, HasSubstr("data-drawn=\"7\""));
+}
+
+}  // namespace plot_test
+}  // namespace zinc::apps

@@ -1,0 +1,270 @@
+// A run that was killed at any instant goes on with the bits of one that was not.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "apps/exit_codes.h"
+#include "tests/apps/command_process.h"
+#include "tests/apps/training_folder.h"
+#include "train/files/file_descriptor.h"
+#include "train/json/parser.h"
+#include "train/json/writer.h"
+
+namespace zinc::apps {
+namespace resume_test {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using train::read_whole_file;
+
+constexpr int64_t kSteps = 60;
+
+// Dropout, a schedule, fp16 with a scale that overflows at first, and evaluations on the way.
+constexpr const char* kConfig = R"({"train_micro_batch_size_per_gpu": 2,
+  "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+  "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 20}},
+  "fp16": {"enabled": true, "initial_scale_power": 30, "loss_scale_window": 7},
+  "zero_optimization": {"stage": 2}, "gradient_clipping": 0.5, "steps_per_print": 1})";
+constexpr const char* kModel = R"({"model_type": "gpt2", "vocab_size": 256, "n_positions": 16,
+  "n_embd": 32, "n_layer": 2, "n_head": 2, "resid_pdrop": 0.1, "attn_pdrop": 0.1, "embd_pdrop": 0.1})";
+
+class Resume : public testing::Test {
+ protected:
+  Resume() {
+    folder_.write("ds.json", kConfig);
+    folder_.write("model.json", kModel);
+  }
+
+  std::vector<std::string> train(const std::string& out,
+                                 std::vector<std::string> more = {}) const {
+    std::vector<std::string> changes{"--steps", std::to_string(kSteps), "--eval-every", "15",
+                                     "--out", folder_ / out};
+    if (std::ranges::find(more, "--save-every") == more.end()) {
+      changes.insert(changes.end(), {"--save-every", "5"});
+    }
+    changes.insert(changes.end(), more.begin(), more.end());
+    return folder_.train(changes);
+  }
+
+  // What a run has come to: figures of its steps but for times, and the bytes of its weights.
+  std::string result(const std::string& out) const {
+    std::string text;
+    const std::string lines = read_whole_file(folder_ / out + "/metrics.jsonl");
+    for (size_t begin = 0, end = 0; (end = lines.find('\n', begin)) != std::string::npos;
+         begin = end + 1) {
+      const auto line = train::json::parse(lines.substr(begin, end - begin), "metrics.jsonl");
+      for (const char* key : {"step", "loss", "lr", "grad_norm", "loss_scale", "skipped"}) {
+        text += key + (" " + train::json::write(line.at(key))) + ' ';
+      }
+      if (const auto* val = line.find("val_loss")) text += train::json::write(*val);
+      text += '\n';
+    }
+    return text + read_whole_file(folder_ / out + "/final/model.safetensors");
+  }
+
+  TrainingFolder folder_;
+};
+
+// Ranks outlive a killed mpirun by some seconds: until they have let go of the run's folder.
+void wait_for_the_end_of(const std::string& out) {
+  for (int attempt = 0; attempt < 1000; ++attempt) {
+    const train::FileDescriptor mark(::open((out + "/.zinc-run").c_str(), O_RDWR | O_CLOEXEC));
+    if (mark && ::flock(mark.get(), LOCK_EX | LOCK_NB) == 0) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(mark ? 10 : 3));
+  }
+}
+
+// Kills a run again and again, at random instants, until one gets to its end.
+// Returns how often it was killed.
+int kill_until_done(const std::vector<std::string>& command, int ranks, int most,
+                    std::mt19937& random) {
+  const auto longest = std::chrono::milliseconds(ranks == 1 ? 250 : 1200);
+  for (int kills = 0; kills < most; ++kills) {
+    CommandProcess process(command, {.ranks = ranks});
+    const std::chrono::milliseconds wait(
+        std::uniform_int_distribution<int64_t>(0, longest.count())(random));
+    std::this_thread::sleep_for(wait);
+    process.send(SIGKILL);
+    const Ended ended = process.finish();
+    if (ended.signal != SIGKILL && ended.exit_code == 0) return kills;
+    if (ranks > 1) wait_for_the_end_of(command[std::ranges::find(command, "--out") - command.begin() + 1]);
+  }
+  const Ended ended = run_zinc(command, {.ranks = ranks});
+  EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
+  return most;
+}
+
+TEST_F(Resume, AfterKillsAtRandom_HasTheBitsOfARunThatWasNotKilled) {
+  ASSERT_EQ(run_zinc(train("whole")).exit_code, 0);
+  const std::string whole = result("whole");
+  std::mt19937 random(5);
+  int kills = 0;
+  for (int run = 0; kills < 12; ++run) {
+    const std::string out = "killed" + std::to_string(run);
+    kills += kill_until_done(train(out, {"--resume", "auto"}), 1, 6, random);
+    EXPECT_EQ(result(out), whole) << "run " << run;
+    EXPECT_THAT(folder_.unfinished(), IsEmpty());
+  }
+}
+
+TEST_F(Resume, ARunThatWasToldToStop_SaysHowItGoesOn) {
+  ASSERT_EQ(run_zinc(train("whole")).exit_code, 0);
+  CommandProcess process(train("stopped", {"--save-every", "0"}));
+  ASSERT_TRUE(process.wait_for_output(" 7/60 |"));
+  process.send(SIGTERM);
+  const Ended ended = process.finish();
+  EXPECT_EQ(ended.exit_code, kPreempted) << to_string(ended);
+  const size_t at = ended.out.find("this goes on: zinc ");
+  ASSERT_NE(at, std::string::npos) << ended.out;
+  const std::string line =
+      "'" + command_path() + "' " + ended.out.substr(at + 19, ended.out.find('\n', at) - at - 19);
+  EXPECT_THAT(line, HasSubstr(" --resume auto"));
+  const Ended further = CommandProcess::of_program({"sh", "-c", line}).finish();
+  EXPECT_EQ(further.exit_code, 0) << line << to_string(further);
+  EXPECT_THAT(further.out, HasSubstr("goes on from "));
+  EXPECT_EQ(result("stopped"), result("whole"));
+}
+
+TEST_F(Resume, KeepsTheNewest_AndSavesByTheClock) {
+  folder_.write("ds.json", R"({"train_micro_batch_size_per_gpu": 2, "zinc": {"checkpoint":
+                {"every": 4, "keep": 2, "minutes": 1e-9}}})");
+  ASSERT_EQ(run_zinc(folder_.train({"--steps", "9"})).exit_code, 0);
+  EXPECT_THAT(train::names_in(folder_.out() + "/checkpoints"),
+              ElementsAre("step-000008", "step-000009"));
+}
+
+TEST_F(Resume, RefusesWhatItCannotGoOnFrom) {
+  const auto refused = [&](const std::vector<std::string>& command, ExitCode code) {
+    const Ended ended = run_zinc(command);
+    EXPECT_EQ(ended.exit_code, code) << to_string(ended);
+    return ended.err;
+  };
+  EXPECT_THAT(refused(train("a", {"--resume", folder_ / "nothing"}), kBadData),
+              HasSubstr("there is no checkpoint"));
+  ASSERT_EQ(run_zinc(train("a", {"--steps", "5"})).exit_code, 0);
+  EXPECT_THAT(refused(train("a", {"--resume", "auto", "--seed", "7"}), kConfiguration),
+              HasSubstr("--seed 1234"));
+  const std::string text = folder_.write("other.txt", std::string(4000, 'x'));
+  EXPECT_THAT(refused(train("a", {"--resume", "auto", "--data", text}), kConfiguration),
+              AllOf(HasSubstr("data"), HasSubstr("--init")));
+  folder_.write("model.json", std::string(kTinyGpt2));
+  EXPECT_THAT(refused(train("a", {"--resume", "auto"}), kConfiguration), HasSubstr("model"));
+  folder_.write("model.json", kModel);
+  folder_.write("ds.json", R"({"train_micro_batch_size_per_gpu": 3})");  // 10 samples so far
+  EXPECT_THAT(refused(train("a", {"--resume", "auto"}), kConfiguration),
+              HasSubstr("divides 10, the samples so far"));
+  folder_.write("ds.json", kConfig);
+  // Weights that somebody may want, and nothing to go on from.
+  std::filesystem::remove_all(folder_ / "a/checkpoints");
+  EXPECT_THAT(refused(train("a", {"--resume", "auto"}), kBadData), HasSubstr("--force"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "a/final/model.safetensors"));
+}
+
+// A run goes on from another's checkpoint in a folder of its own.
+TEST_F(Resume, FromAnotherRun_LeavesThatAsItWas) {
+  ASSERT_EQ(run_zinc(train("whole")).exit_code, 0);
+  const auto names = train::names_in(folder_ / "whole/checkpoints");
+  const Ended ended =
+      run_zinc(train("branch", {"--resume", folder_ / "whole/checkpoints/step-000055"}));
+  ASSERT_EQ(ended.exit_code, 0) << to_string(ended);
+  EXPECT_EQ(train::names_in(folder_ / "whole/checkpoints"), names);
+  EXPECT_EQ(read_whole_file(folder_ / "branch/final/model.safetensors"),
+            read_whole_file(folder_ / "whole/final/model.safetensors"));
+}
+
+// A file that cannot grow is a full disk: the run goes on with what it has, unless it must not.
+TEST_F(Resume, ACheckpointThatCannotBeSaved_IsANote_OrTheEnd) {
+  folder_.write("ds.json", R"({"train_micro_batch_size_per_gpu": 2})");
+  const CommandOptions small{.largest_file = 150'000};  // the weights fit, the states do not
+  const Ended ended = run_zinc(train("a", {"--steps", "10"}), small);
+  EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
+  EXPECT_THAT(ended.out, HasSubstr("note: no checkpoint: "));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "a/final/model.safetensors"));
+  EXPECT_THAT(train::names_in(folder_ / "a/checkpoints"), IsEmpty());
+  folder_.write("ds.json", R"({"train_micro_batch_size_per_gpu": 2,
+                               "zinc": {"checkpoint": {"required": true}}})");
+  const Ended required = run_zinc(train("b", {"--steps", "10"}), small);
+  EXPECT_EQ(required.exit_code, kIo) << to_string(required);
+}
+
+TEST_F(Resume, OnRanks_AfterKillsAtRandom_HasTheBits) {
+  if (!have_mpirun()) GTEST_SKIP() << "built without MPI";
+  ASSERT_EQ(run_zinc(train("whole"), {.ranks = 2}).exit_code, 0);
+  std::mt19937 random(6);
+  kill_until_done(train("killed", {"--resume", "auto"}), 2, 3, random);
+  EXPECT_EQ(result("killed"), result("whole"));
+}
+
+class ResumeSlow : public Resume {};
+
+// Two hundred kills, of one rank and of three.
+TEST_F(ResumeSlow, TwoHundredKills_EndWithTheBits) {
+  if (!have_mpirun()) GTEST_SKIP() << "built without MPI";
+  std::mt19937 random(7);
+  int kills = 0;
+  for (const int ranks : {1, 3}) {
+    const std::string reference = "whole" + std::to_string(ranks);
+    ASSERT_EQ(run_zinc(train(reference), {.ranks = ranks}).exit_code, 0);
+    const std::string whole = result(reference);
+    for (int run = 0, here = 0; here < 100; ++run) {
+      const std::string out = "killed" + std::to_string(ranks) + "-" + std::to_string(run);
+      const int killed = kill_until_done(train(out, {"--resume", "auto"}), ranks, 6, random);
+      here += killed;
+      kills += killed;
+      ASSERT_EQ(result(out), whole) << ranks << " ranks, run " << run;
+    }
+  }
+  EXPECT_GE(kills, 200);
+}
+
+// --- zinc checkpoint
+
+TEST_F(Resume, TheVerbs_ListVerifyDiffExportAndPrune) {
+  folder_.write("ds.json", R"({"train_micro_batch_size_per_gpu": 2})");
+  ASSERT_EQ(run_zinc(train("a", {"--steps", "15"})).exit_code, 0);
+  const std::string run = folder_ / "a";
+  const auto done = [](const std::vector<std::string>& words, ExitCode code = kDone) {
+    const Ended ended = run_zinc(words);
+    EXPECT_EQ(ended.exit_code, code) << to_string(ended);
+    return ended.out;
+  };
+  const auto list = train::json::parse(done({"checkpoint", "list", run, "--json"}), "list");
+  ASSERT_EQ(list.size(), 3U);
+  EXPECT_EQ(list.at(0).at("step").as_int64(), 15);
+  EXPECT_THAT(done({"checkpoint", "verify", run}), HasSubstr("every byte is as written"));
+  const std::string newest = run + "/checkpoints/step-000015";
+  EXPECT_THAT(done({"checkpoint", "diff", newest, newest}), HasSubstr("equal: "));
+  EXPECT_THAT(done({"checkpoint", "diff", run + "/checkpoints/step-000010", newest}, kRegression),
+              AllOf(HasSubstr("steps: 10 and 15"), HasSubstr("weights of transformer.wte.weight")));
+  done({"checkpoint", "export", newest, folder_ / "weights"});
+  EXPECT_EQ(read_whole_file(folder_ / "weights/model.safetensors"),
+            read_whole_file(run + "/final/model.safetensors"));
+  done({"checkpoint", "export", newest, folder_ / "wide", "--dtype", "f32"});
+  done({"generate", "--model", folder_ / "wide", "--tokens", "2"});
+  done({"checkpoint", "prune", run, "--keep", "1"});
+  EXPECT_THAT(train::names_in(run + "/checkpoints"), ElementsAre("step-000015"));
+  const std::string path = newest + "/state-00000-of-00001.safetensors";
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
+  EXPECT_THAT(done({"checkpoint", "verify", run}, kBadData), HasSubstr("damaged"));
+  EXPECT_THAT(done({"checkpoint", "verify", folder_ / "nothing"}, kBadData), IsEmpty());
+}
+
+}  // namespace resume_test
+}  // namespace zinc::apps

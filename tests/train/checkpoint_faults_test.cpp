@@ -1,0 +1,399 @@
+// Saving a checkpoint on a file system that fails, is cut off, or loses what was not synced: there
+// is always one to go on from, and nothing in part is ever taken for one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "comm/local/local.h"
+#include "core/error.h"
+#include "nn/models/gpt2.h"
+#include "tests/train/file_system_faults.h"
+#include "tests/train/scratch_folder.h"
+#include "tests/zero/tiny_model.h"
+#include "train/checkpoint/checkpoint_folder.h"
+#include "train/checkpoint/save_checkpoint.h"
+
+namespace zinc::train {
+namespace checkpoint_faults_test {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// An engine after a step, alone in its world; this thread is its rank.
+void with_engine(const std::function<void(zero::Engine&)>& work) {
+  comm::run_local_ranks(1, {.seed = 4, .num_threads = 1}, [&](comm::World& world) {
+    nn::Gpt2Config model_config;
+    model_config.vocab_size = 37;
+    model_config.max_positions = 16;
+    model_config.hidden_size = 8;
+    model_config.num_layers = 1;
+    model_config.num_heads = 2;
+    nn::Gpt2 model(model_config);
+    zero::EngineConfig config;
+    config.batch.micro_batch = 2;
+    zero::Engine engine(model, config, world);
+    const auto step = [&] {
+      engine.backward(engine.forward(zero::test::make_batch(engine.state().steps)));
+      engine.step();
+    };
+    step();
+    work(engine);
+  });
+}
+
+void step(zero::Engine& engine) {
+  engine.backward(engine.forward(zero::test::make_batch(engine.state().steps)));
+  engine.step();
+}
+
+// What a run does between two steps: a second checkpoint beside the first, which goes then.
+void save_and_prune(zero::Engine& engine, const std::string& folder) {
+  save_checkpoint(engine, folder);
+  prune_checkpoints(folder, 1);
+}
+
+// What a start finds: every folder that is called a checkpoint is whole. The steps, newest first.
+std::vector<int64_t> whole_after_cleaning(const std::string& folder) {
+  clean_checkpoints(folder);
+  std::vector<int64_t> steps;
+  for (const FoundCheckpoint& found : find_checkpoints(folder)) {
+    const Checkpoint checkpoint = Checkpoint::open(found.path);  // DataError fails the test
+    checkpoint.verify();
+    EXPECT_EQ(checkpoint.state().steps, found.step);
+    steps.push_back(found.step);
+  }
+  return steps;
+}
+
+// Every call that a save makes fails once.
+TEST(CheckpointFaults, EveryCallOfASaveFailsOnce_AndTheOneBeforeStays) {
+  const std::map<FileSystemCall, std::vector<int>> errors{
+      {FileSystemCall::create, {ENOSPC, EDQUOT, EROFS}}, {FileSystemCall::write, {ENOSPC, EIO}},
+      {FileSystemCall::sync, {EIO, ENOSPC}},             {FileSystemCall::rename, {EIO, ENOSPC}}};
+  int failures = 0;
+  with_engine([&](zero::Engine& engine) {
+    const ScratchFolder folder;
+    save_checkpoint(engine, folder.path());
+    step(engine);
+    for (const auto& [call, numbers] : errors) {
+      for (const int error : numbers) {
+        for (int nth = 1;; ++nth) {
+          bool ended = false;
+          {
+            const FileSystemFaults faults({{.call = call, .nth = nth, .error = error}});
+            try {
+              save_checkpoint(engine, folder.path());
+              ended = FileSystemFaults::calls(call) < nth;
+              // A call whose failure does no harm, as that of a rename that has another way.
+            } catch (const IoError& io) {
+              EXPECT_EQ(io.error_number(), error);
+              ++failures;
+            }
+          }
+          const std::vector<int64_t> steps = whole_after_cleaning(folder.path());
+          ASSERT_FALSE(steps.empty());
+          EXPECT_EQ(steps.back(), 1) << "call " << nth << " of kind " << static_cast<int>(call);
+          std::filesystem::remove_all(folder / "step-000002");
+          if (ended) break;
+        }
+      }
+    }
+  });
+  EXPECT_GT(failures, 60);
+}
+
+// --- a disk that loses power
+
+// Files and folders, and what of them would be there after a loss of power.
+class Disk {
+ public:
+  explicit Disk(std::string root) : root_(std::move(root)) {
+    nodes_.push_back({.is_folder = true});
+    load(root_, 0);
+  }
+
+  // Changes that are not durable yet, in their order; each may be lost.
+  struct Pending {
+    size_t node = 0;       // the file that is written, or the folder whose names change
+    std::string name;      // of a folder
+    int64_t child = -1;    // what it means from then on; -1: nothing
+    int64_t offset = 0;
+    std::string bytes;
+    std::string pair{};    // of a rename: lost and kept together where both are in one folder
+  };
+
+  void apply(const FileSystemChange& change) {
+    using Change = FileSystemChange;
+    switch (change.kind) {
+      case Change::create_file:
+      case Change::create_folder:
+        nodes_.push_back({.is_folder = change.kind == Change::create_folder});
+        set_name(change.path, static_cast<int64_t>(nodes_.size()) - 1);
+        break;
+      case Change::write:
+        pending_.push_back({.node = node_at(change.path), .name = {}, .offset = change.offset,
+                            .bytes = change.bytes});
+        put(nodes_[node_at(change.path)].now, change.offset, change.bytes);
+        break;
+      case Change::sync:
+        sync(node_at(change.path));
+        break;
+      case Change::rename: {
+        const auto node = static_cast<int64_t>(node_at(change.path));
+        const size_t before = pending_.size();
+        set_name(change.to, node);
+        set_name(change.path, -1);
+        for (size_t i = before; i < pending_.size(); ++i) pending_[i].pair = change.path;
+        break;
+      }
+      case Change::exchange: {
+        const auto a = static_cast<int64_t>(node_at(change.path));
+        const auto b = static_cast<int64_t>(node_at(change.to));
+        const size_t before = pending_.size();
+        set_name(change.path, b);
+        set_name(change.to, a);
+        for (size_t i = before; i < pending_.size(); ++i) pending_[i].pair = change.path;
+        break;
+      }
+      case Change::remove:
+        set_name(change.path, -1);
+        break;
+    }
+  }
+
+  size_t num_pending() const { return pending_.size(); }
+
+  // Writes what is there after a loss of power to `folder`: all that is durable, and of what is
+  // pending that for which `keeps` says so.
+  void write_to(const std::string& folder, const std::function<bool(size_t)>& keeps) const {
+    std::vector<Node> nodes = nodes_;
+    std::map<std::string, bool> pairs;
+    for (size_t i = 0; i < pending_.size(); ++i) {
+      const Pending& change = pending_[i];
+      bool is_kept = keeps(i);
+      if (!change.pair.empty()) is_kept = pairs.try_emplace(change.pair, is_kept).first->second;
+      if (!is_kept) continue;
+      Node& node = nodes[change.node];
+      if (!node.is_folder) {
+        put(node.durable, change.offset, change.bytes);
+      } else if (change.child < 0) {
+        node.durable_names.erase(change.name);
+      } else {
+        node.durable_names[change.name] = static_cast<size_t>(change.child);
+      }
+    }
+    write(nodes, nodes[0], folder);
+  }
+
+ private:
+  struct Node {
+    bool is_folder = false;
+    std::string durable{}, now{};                          // of a file
+    std::map<std::string, size_t> durable_names{}, names{};  // of a folder
+  };
+
+  static void put(std::string& content, int64_t offset, const std::string& bytes) {
+    const auto begin = static_cast<size_t>(offset);
+    if (content.size() < begin + bytes.size()) content.resize(begin + bytes.size());
+    content.replace(begin, bytes.size(), bytes);
+  }
+
+  void load(const std::string& path, size_t folder) {
+    for (const auto& entry : std::filesystem::directory_iterator(path)) {
+      const size_t child = nodes_.size();
+      nodes_.push_back({.is_folder = entry.is_directory()});
+      nodes_[folder].names[entry.path().filename().string()] = child;
+      if (entry.is_directory()) {
+        load(entry.path().string(), child);
+      } else {
+        nodes_[child].durable = nodes_[child].now = read_whole_file(entry.path().string());
+      }
+    }
+    nodes_[folder].durable_names = nodes_[folder].names;
+  }
+
+  size_t node_at(const std::string& path) const {
+    size_t node = 0;
+    for (const std::string& name : parts(path)) node = nodes_[node].names.at(name);
+    return node;
+  }
+  std::vector<std::string> parts(const std::string& path) const {
+    std::vector<std::string> names;
+    for (const auto& part : std::filesystem::path(path).lexically_relative(root_)) {
+      if (part != ".") names.push_back(part.string());
+    }
+    return names;
+  }
+  void set_name(const std::string& path, int64_t child) {
+    const std::filesystem::path of(path);
+    const size_t folder = node_at(of.parent_path().string());
+    const std::string name = of.filename().string();
+    if (child < 0) {
+      nodes_[folder].names.erase(name);
+    } else {
+      nodes_[folder].names[name] = static_cast<size_t>(child);
+    }
+    pending_.push_back({.node = folder, .name = name, .child = child, .offset = 0, .bytes = {}});
+  }
+  void sync(size_t node) {
+    nodes_[node].durable = nodes_[node].now;
+    nodes_[node].durable_names = nodes_[node].names;
+    std::erase_if(pending_, [&](const Pending& change) { return change.node == node; });
+  }
+  static void write(const std::vector<Node>& nodes, const Node& node, const std::string& path) {
+    std::filesystem::create_directories(path);
+    for (const auto& [name, child] : node.durable_names) {
+      if (nodes[child].is_folder) {
+        write(nodes, nodes[child], path + '/' + name);
+      } else {
+        std::ofstream(path + '/' + name, std::ios::binary) << nodes[child].durable;
+      }
+    }
+  }
+
+  const std::string root_;
+  std::vector<Node> nodes_;
+  std::vector<Pending> pending_;
+};
+
+using Changes = std::vector<FileSystemChange>;
+using Keeps = std::function<bool(size_t)>;
+
+// What a save with a prune after it changes, and the disk before it: with a checkpoint of step 1.
+struct Scene {
+  ScratchFolder folder;
+  std::unique_ptr<Disk> disk;
+  Changes changes;
+};
+
+std::unique_ptr<Scene> make_scene() {
+  auto scene = std::make_unique<Scene>();
+  with_engine([&](zero::Engine& engine) {
+    save_checkpoint(engine, scene->folder.path());
+    scene->disk = std::make_unique<Disk>(scene->folder.path());
+    step(engine);
+    FileSystemRecord record;
+    save_and_prune(engine, scene->folder.path());
+    scene->changes = record.take();
+  });
+  return scene;
+}
+
+// The steps that a start finds after a loss of power; none where something in part is found.
+std::vector<int64_t> found_after_loss(const Disk& disk, const Keeps& keeps) {
+  const ScratchFolder after;
+  disk.write_to(after.path(), keeps);
+  try {
+    return whole_after_cleaning(after.path());
+  } catch (const DataError&) {
+    return {};
+  }
+}
+
+// Cuts the changes off behind each, and loses of what is pending then: nothing (that is a kill), all,
+// and `random_subsets` times a random part. Returns the number of states, and of bad ones.
+struct Sweep {
+  int states = 0;
+  int bad = 0;
+};
+Sweep sweep(const Scene& scene, const Changes& changes, int random_subsets, bool each_alone) {
+  Sweep result;
+  Disk disk = *scene.disk;
+  std::mt19937 random(11);
+  const auto check = [&](const Keeps& keeps) {
+    ++result.states;
+    if (found_after_loss(disk, keeps).empty()) ++result.bad;
+  };
+  for (size_t n = 0; n <= changes.size(); ++n) {
+    if (n > 0) disk.apply(changes[n - 1]);
+    check([](size_t) { return true; });
+    check([](size_t) { return false; });
+    for (int i = 0; i < random_subsets; ++i) check([&](size_t) { return random() % 2 == 0; });
+    for (size_t lost = 0; each_alone && lost < disk.num_pending(); ++lost) {
+      check([&](size_t at) { return at != lost; });
+    }
+  }
+  return result;
+}
+
+TEST(PowerLoss, AtEveryInstant_LeavesAWholeCheckpoint) {
+  const auto scene = make_scene();
+  EXPECT_GT(scene->changes.size(), 50U);
+  const Sweep result = sweep(*scene, scene->changes, 5, false);
+  EXPECT_EQ(result.bad, 0) << "of " << result.states;
+  EXPECT_GT(result.states, 350);
+}
+
+TEST(PowerLossSlow, AtEveryInstant_EachChangeAlone_AndRandomOnes) {
+  const auto scene = make_scene();
+  const Sweep result = sweep(*scene, scene->changes, 25, true);
+  EXPECT_EQ(result.bad, 0) << "of " << result.states;
+  EXPECT_GT(result.states, 2000);
+}
+
+// The newest is the one that was saved last, once the save has returned.
+TEST(PowerLoss, AfterTheSave_TheNewCheckpointIsThere) {
+  const auto scene = make_scene();
+  Disk disk = *scene->disk;
+  for (const FileSystemChange& change : scene->changes) {
+    const bool prunes = change.kind == FileSystemChange::rename &&
+                        change.to.find("/.trash-") != std::string::npos;
+    if (prunes) break;
+    disk.apply(change);
+  }
+  EXPECT_THAT(found_after_loss(disk, [](size_t) { return false; }), ElementsAre(2, 1));
+}
+
+// Each step of the protocol is needed: without it, some loss of power leaves a bad state.
+TEST(PowerLoss, SeesWhenAStepOfTheProtocolIsMissing) {
+  const auto scene = make_scene();
+  const Changes& changes = scene->changes;
+  const auto is_file = [](const FileSystemChange& c) {
+    return c.path.ends_with(".json") || c.path.ends_with(".safetensors");
+  };
+  const auto commit = std::ranges::find_if(changes, [](const FileSystemChange& c) {
+    return c.kind == FileSystemChange::rename && c.to.ends_with("/step-000002");
+  });
+  const auto prune = std::ranges::find_if(changes, [](const FileSystemChange& c) {
+    return c.kind == FileSystemChange::rename && c.to.find("/.trash-") != std::string::npos;
+  });
+  ASSERT_TRUE(commit != changes.end() && prune != changes.end());
+
+  Changes no_sync_of_files = changes;
+  std::erase_if(no_sync_of_files, [&](const FileSystemChange& c) {
+    return c.kind == FileSystemChange::sync && is_file(c);
+  });
+  EXPECT_GT(sweep(*scene, no_sync_of_files, 5, false).bad, 0) << "files are not synced";
+
+  Changes no_sync_of_folder = changes;
+  std::erase_if(no_sync_of_folder, [&](const FileSystemChange& c) {
+    return c.kind == FileSystemChange::sync && c.path.find(".tmp-") != std::string::npos &&
+           !is_file(c);
+  });
+  EXPECT_LT(no_sync_of_folder.size(), changes.size());
+  EXPECT_GT(sweep(*scene, no_sync_of_folder, 5, false).bad, 0) << "the folder is not synced";
+
+  Changes no_sync_of_parent = changes;
+  std::erase_if(no_sync_of_parent, [&](const FileSystemChange& c) {
+    return c.kind == FileSystemChange::sync && c.path == scene->folder.path();
+  });
+  EXPECT_LT(no_sync_of_parent.size(), changes.size());
+  EXPECT_GT(sweep(*scene, no_sync_of_parent, 5, false).bad, 0) << "the parent is not synced";
+
+  Changes prune_first(prune, changes.end());
+  prune_first.insert(prune_first.end(), changes.begin(), prune);
+  EXPECT_GT(sweep(*scene, prune_first, 5, false).bad, 0) << "the old one goes first";
+}
+
+}  // namespace checkpoint_faults_test
+}  // namespace zinc::train

@@ -1,0 +1,447 @@
+// A checkpoint, saved and loaded: the bits of a run that was not interrupted, in any world, on any
+// stage and tier; what is damaged is found and named.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "comm/local/local.h"
+#include "core/error.h"
+#include "tests/offload/swap_folder.h"
+#include "tests/train/scratch_folder.h"
+#include "tests/zero/tiny_model.h"
+#include "train/checkpoint/checkpoint_folder.h"
+#include "train/checkpoint/save_checkpoint.h"
+#include "train/safetensors/reader.h"
+
+namespace zinc::train {
+namespace checkpoint_test {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using zero::OffloadDevice;
+using zero::test::make_batch;
+using zero::test::tiny_config;
+
+constexpr int64_t kBefore = 2;  // steps before the checkpoint, and after it
+constexpr uint64_t kSeed = 4;
+
+struct Way {
+  std::string name;
+  int world = 2;
+  int stage = 0;
+  DType dtype = DType::f32;
+  OffloadDevice optimizer = OffloadDevice::none;
+  OffloadDevice parameters = OffloadDevice::none;
+  int64_t accumulation = 1;
+  bool world_determinism = false;
+};
+
+std::ostream& operator<<(std::ostream& os, const Way& way) { return os << way.name; }
+
+zero::EngineConfig config_of(const Way& way, const std::string& swap) {
+  zero::EngineConfig config;
+  config.batch.micro_batch = 2;
+  config.batch.accumulation = way.accumulation;
+  config.precision.dtype = way.dtype;
+  if (way.dtype == DType::f16) {
+    config.precision.check_overflow = true;
+    config.precision.loss_scale = {.dynamic = true, .initial_scale_power = 40, .window = 3};
+  }
+  config.gradient.clipping = 0.5;
+  config.zero.stage = way.stage;
+  config.zero.param_persistence_threshold = 100;  // biases and norms are whole, weights sharded
+  config.zero.sub_group_size = 5000;
+  config.zero.offload_optimizer.device = way.optimizer;
+  config.zero.offload_optimizer.nvme_path = swap;
+  config.zero.offload_param.device = way.parameters;
+  config.zero.offload_param.nvme_path = swap;
+  config.schedule.kind = optim::ScheduleKind::warmup_lr;
+  if (way.world_determinism) config.determinism = zero::Determinism::world;
+  return config;
+}
+
+// All that a run leaves: losses of its steps, and weights and states, as bits.
+struct Outcome {
+  std::vector<double> losses;
+  std::map<std::string, std::vector<float>> values;
+  zero::TrainingState state;
+};
+
+void step(zero::Engine& engine, int64_t number, std::vector<double>* losses) {
+  const int64_t micro_steps = engine.config().batch.accumulation;
+  const int64_t world = engine.world().size();
+  for (int64_t i = 0; i < micro_steps; ++i) {
+    const int64_t global = (number * micro_steps + i) * world + engine.world().rank();
+    nn::Batch batch = make_batch(static_cast<int>(global));
+    batch.global_micro_batch = global;
+    engine.backward(engine.forward(batch));
+    const zero::StepResult result = engine.step();
+    if (losses != nullptr && result.outcome != zero::StepOutcome::accumulated) {
+      losses->push_back(result.loss);
+    }
+  }
+}
+
+void take_values(zero::Engine& engine, Outcome& outcome) {
+  const zero::TrainingState state = engine.state();
+  std::map<std::string, std::vector<float>> values;
+  for (const auto& [name, parameter] : engine.model().named_parameters()) {
+    values[name] = engine.parameter(name).to_vector<float>();
+    if (!parameter->requires_grad()) continue;
+    for (const std::string& kind : state.kinds) {
+      if (kind == zero::kWeightsKind) continue;
+      values[name + " " + kind] = engine.optimizer_state(name, kind).to_vector<float>();
+    }
+  }
+  if (!engine.world().is_main()) return;
+  outcome.values = std::move(values);
+  outcome.state = state;
+}
+
+// Of `steps` steps from the first or, with `from`, from a checkpoint; with `to`, a checkpoint is
+// saved at the end.
+Outcome run(const Way& way, int64_t steps, const std::string& from = {}, const std::string& to = {},
+            const std::function<void(zero::Engine&)>& look = {}) {
+  const offload::SwapFolder swap;
+  Outcome outcome;
+  comm::run_local_ranks(way.world, {.seed = kSeed, .num_threads = 1}, [&](comm::World& world) {
+    nn::Gpt2 model(tiny_config());
+    model.freeze("transformer.h.1.mlp*");
+    zero::Engine engine(model, config_of(way, swap.path()), world);
+    if (!from.empty()) load_checkpoint(engine, from);
+    if (look) look(engine);
+    std::vector<double>* losses = world.is_main() ? &outcome.losses : nullptr;
+    const int64_t first = engine.state().steps;
+    for (int64_t i = 0; i < steps; ++i) step(engine, first + i, losses);
+    if (!to.empty()) save_checkpoint(engine, to);
+    take_values(engine, outcome);
+  });
+  return outcome;
+}
+
+void expect_same_bits(const Outcome& a, const Outcome& b) {
+  EXPECT_EQ(a.losses, b.losses);
+  ASSERT_EQ(a.values.size(), b.values.size());
+  for (const auto& [name, values] : a.values) {
+    const std::vector<float>& others = b.values.at(name);
+    ASSERT_EQ(values.size(), others.size()) << name;
+    EXPECT_EQ(std::memcmp(values.data(), others.data(), values.size() * sizeof(float)), 0) << name;
+  }
+  EXPECT_EQ(a.state.steps, b.state.steps);
+  EXPECT_EQ(a.state.applied, b.state.applied);
+  EXPECT_EQ(a.state.loss_scale.scale, b.state.loss_scale.scale);
+  EXPECT_EQ(a.state.schedule.updates, b.state.schedule.updates);
+}
+
+Outcome tail_of(const Outcome& whole) {
+  Outcome tail = whole;
+  tail.losses.erase(tail.losses.begin(), tail.losses.begin() + kBefore);
+  return tail;
+}
+
+class Resume : public testing::TestWithParam<Way> {};
+
+TEST_P(Resume, HasTheBitsOfARunThatWasNotInterrupted) {
+  const Way& way = GetParam();
+  const ScratchFolder folder;
+  const Outcome whole = run(way, 2 * kBefore);
+  run(way, kBefore, {}, folder.path());
+  const Outcome resumed = run(way, kBefore, folder.path());
+  expect_same_bits(resumed, tail_of(whole));
+}
+
+// A checkpoint that is written beside training has the values of its beginning.
+TEST_P(Resume, WrittenBesideTraining_HasTheValuesOfItsBeginning) {
+  const Way& way = GetParam();
+  const ScratchFolder folder;
+  const offload::SwapFolder swap;
+  comm::run_local_ranks(way.world, {.seed = kSeed, .num_threads = 1}, [&](comm::World& world) {
+    nn::Gpt2 model(tiny_config());
+    model.freeze("transformer.h.1.mlp*");
+    zero::Engine engine(model, config_of(way, swap.path()), world);
+    CheckpointSaver saver(engine, folder.path());
+    EXPECT_FALSE(saver.poll().has_value());
+    for (int64_t i = 0; i < 2 * kBefore; ++i) {
+      if (i == 1 || i == kBefore) {
+        if (saver.is_pending()) saver.finish();
+        saver.begin({}, {}, /*beside=*/true);
+        EXPECT_TRUE(saver.is_pending());
+      }
+      step(engine, i, nullptr);
+    }
+    EXPECT_EQ(saver.finish(), folder / "step-000002");
+    EXPECT_FALSE(saver.is_pending());
+  });
+  EXPECT_THAT(folder.names(), ElementsAre("step-000001", "step-000002"));
+  expect_same_bits(run(way, kBefore, folder.path()), tail_of(run(way, 2 * kBefore)));
+}
+
+const auto kNvme = OffloadDevice::nvme;
+const auto kCpu = OffloadDevice::cpu;
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways, Resume,
+    testing::Values(Way{"alone_f32", 1, 0}, Way{"stage0_f32", 2, 0}, Way{"stage1_bf16", 3, 1, DType::bf16},
+                    Way{"stage2_f16", 2, 2, DType::f16}, Way{"stage3_bf16", 3, 3, DType::bf16},
+                    Way{"stage3_f32", 2, 3},
+                    Way{"stage1_host", 2, 1, DType::bf16, kCpu},
+                    Way{"stage2_nvme", 2, 2, DType::f16, kNvme},
+                    Way{"stage3_host_host", 2, 3, DType::f16, kCpu, kCpu},
+                    Way{"stage3_nvme_nvme", 3, 3, DType::bf16, kNvme, kNvme},
+                    Way{"accumulated", 2, 1, DType::bf16, OffloadDevice::none, OffloadDevice::none, 3}),
+    [](const auto& info) { return info.param.name; });
+
+// From every way of a list to every other: values are those that were saved, to the last bit.
+TEST(Elastic, AnyWorldStageAndTierReadsWhatAnotherWrote) {
+  const std::vector<Way> ways = {Way{"a", 1, 0}, Way{"b", 3, 1, DType::bf16}, Way{"c", 5, 3},
+                                 Way{"d", 2, 2, DType::f16, kNvme},
+                                 Way{"e", 7, 3, DType::bf16, kCpu, kNvme}};
+  for (const Way& from : ways) {
+    const ScratchFolder folder;
+    const Outcome saved = run(from, kBefore, {}, folder.path());
+    for (const Way& to : ways) {
+      SCOPED_TRACE(from.name + " to " + to.name);
+      Outcome loaded = run(to, 0, folder.path());
+      loaded.losses = saved.losses;
+      if (from.dtype != DType::f16) loaded.state.loss_scale = saved.state.loss_scale;
+      if (to.dtype != DType::f16) loaded.state.loss_scale = saved.state.loss_scale;
+      // Frozen weights have no master: they are rounded to the model's dtype.
+      for (auto& [name, values] : loaded.values) {
+        if (name.starts_with("transformer.h.1.mlp")) values = saved.values.at(name);
+      }
+      expect_same_bits(loaded, saved);
+    }
+  }
+}
+
+// With "determinism": "world" the bits do not depend on the world, nor on how often it changes.
+TEST(Elastic, WithWorldDeterminism_ARunThatChangesItsWorldHasTheBitsOfOneThatDoesNot) {
+  Way way{"two", 2, 2};
+  way.accumulation = 2;
+  way.world_determinism = true;
+  Way other = way;
+  other.world = 4;
+  other.accumulation = 1;
+  other.stage = 3;
+  const ScratchFolder folder;
+  const Outcome whole = run(way, 2 * kBefore);
+  run(way, kBefore, {}, folder.path());
+  expect_same_bits(run(other, kBefore, folder.path()), tail_of(whole));
+}
+
+// --- the folder
+
+// One that is given up leaves nothing.
+TEST(CheckpointFolder, IsCleanAfterASaveThatWasGivenUp) {
+  const ScratchFolder folder;
+  run({"", 2, 1}, 1, {}, {}, [&](zero::Engine& engine) {
+    CheckpointSaver saver(engine, folder.path());
+    saver.begin({}, {}, /*beside=*/true);
+  });
+  EXPECT_THAT(folder.names(), IsEmpty());
+}
+
+TEST(CheckpointFolder, HoldsWhatItSays) {
+  const ScratchFolder folder;
+  run({"", 2, 1}, kBefore, {}, folder.path());
+  EXPECT_THAT(folder.names(), ElementsAre("step-000002"));
+  EXPECT_THAT(names_in(folder / "step-000002"),
+              ElementsAre("manifest.json", "state-00000-of-00002.json",
+                          "state-00000-of-00002.safetensors", "state-00001-of-00002.json",
+                          "state-00001-of-00002.safetensors"));
+  const auto file = SafetensorsFile::open(folder / "step-000002/state-00000-of-00002.safetensors");
+  EXPECT_NE(file.find("exp_avg_sq.transformer.wte.weight"), nullptr);
+  const Checkpoint checkpoint = Checkpoint::open(folder / "step-000002");
+  EXPECT_EQ(checkpoint.manifest().world, 2);
+  EXPECT_EQ(checkpoint.manifest().seed, kSeed);
+  EXPECT_EQ(checkpoint.state().applied, kBefore);
+  EXPECT_THAT(checkpoint.tensors().at("transformer.wte.weight").kinds,
+              ElementsAre("exp_avg", "exp_avg_sq", "weights"));
+}
+
+void make_folders(const ScratchFolder& folder, const std::vector<std::string>& names) {
+  for (const std::string& name : names) std::filesystem::create_directory(folder / name);
+}
+
+TEST(CheckpointFolder, RestsOfAKilledRunGo_AndWhatWasCompleteIsNamed) {
+  const ScratchFolder folder;
+  make_folders(folder, {"step-000004", ".step-000008.tmp-7-0", ".step-000012.tmp-7-1", "notes",
+                        ".trash-step-000002-7", ".other.tmp-1-1"});
+  folder.write(".step-000012.tmp-7-1/manifest.json", "{}");
+  folder.write(".trash-step-000002-7/manifest.json", "{}");
+  run({"", 1, 0}, 1, {}, folder.path());
+  std::filesystem::rename(folder / "step-000001", folder / ".step-000001.tmp-7-2");
+  EXPECT_EQ(clean_checkpoints(folder.path()).size(), 4U);
+  EXPECT_THAT(folder.names(),
+              ElementsAre(".other.tmp-1-1", "notes", "step-000001", "step-000004"));
+}
+
+TEST(CheckpointFolder, LaterOnesAreSetAside) {
+  const ScratchFolder folder;
+  make_folders(folder, {"step-000004", "step-000008", "step-000012", "aside-step-000012"});
+  EXPECT_EQ(set_later_aside(folder.path(), 4).size(), 2U);
+  EXPECT_THAT(folder.names(), ElementsAre("aside-step-000008", "aside-step-000012", "step-000004"));
+  EXPECT_EQ(find_checkpoints(folder.path()).size(), 1U);
+  EXPECT_THAT(set_later_aside(folder.path(), 4), IsEmpty());
+}
+
+TEST(CheckpointFolder, OldOnesGo_ByNumber) {
+  const ScratchFolder folder;
+  make_folders(folder, {"step-000004", "step-1000000", "step-000100", "step-000099", "step-x", "best"});
+  EXPECT_THAT(prune_checkpoints(folder.path(), 2),
+              ElementsAre(folder / "step-000099", folder / "step-000004"));
+  EXPECT_THAT(folder.names(), ElementsAre("best", "step-000100", "step-1000000", "step-x"));
+}
+
+TEST(CheckpointFolder, ADamagedNewestIsPassedBy_ANamedOneIsNot) {
+  const ScratchFolder folder;
+  const Way way{"", 2, 1};
+  run(way, 1, {}, folder.path());
+  run(way, 1, folder.path(), folder.path());
+  EXPECT_THAT(folder.names(), ElementsAre("step-000001", "step-000002"));
+  const std::string path = folder / "step-000002/state-00001-of-00002.safetensors";
+  std::string bytes = read_whole_file(path);
+  bytes[bytes.size() - 100] ^= 4;
+  folder.write("step-000002/state-00001-of-00002.safetensors", bytes);
+  comm::run_local_ranks(2, {.seed = kSeed, .num_threads = 1}, [&](comm::World& world) {
+    std::vector<std::string> notes;
+    EXPECT_EQ(open_checkpoint(world, folder.path(), {}, &notes).path(), folder / "step-000001");
+    EXPECT_EQ(notes.size(), 1U);
+    EXPECT_ANY_THROW(open_checkpoint(world, folder.path(), "step-000002"));
+    EXPECT_THROW(open_checkpoint(world, folder / "elsewhere"), DataError);
+  });
+}
+
+// --- damage
+
+// Reads all of a checkpoint as one rank of one does.
+void read_all(const std::string& path) { Checkpoint::open(path).verify(); }
+
+TEST(Damage, EveryFlippedBitIsFound) {
+  const ScratchFolder folder;
+  run({"", 2, 1}, 1, {}, folder.path());
+  const std::string checkpoint = folder / "step-000001";
+  read_all(checkpoint);
+  std::mt19937_64 random(7);
+  int found = 0, tried = 0;
+  for (const std::string& name : names_in(checkpoint)) {
+    const std::string path = checkpoint + '/' + name;
+    const std::string whole = read_whole_file(path);
+    for (int i = 0; i < 200; ++i, ++tried) {
+      std::string damaged = whole;
+      // The beginning holds headers and checksums: look there more often.
+      const size_t at = random() % (i % 2 == 0 ? whole.size() : std::min<size_t>(whole.size(), 200));
+      damaged[at] = static_cast<char>(damaged[at] ^ (1 << (random() % 8)));
+      folder.write("step-000001/" + name, damaged);
+      try {
+        read_all(checkpoint);
+        ADD_FAILURE() << name << ", byte " << at;
+      } catch (const DataError& error) {
+        EXPECT_THAT(error.what(), HasSubstr(name)) << at;
+        ++found;
+      }
+    }
+    folder.write("step-000001/" + name, whole);
+  }
+  EXPECT_EQ(found, tried);
+  EXPECT_EQ(tried, 1000);
+  read_all(checkpoint);
+}
+
+TEST(Damage, IsNamedByParameterAndElements) {
+  const ScratchFolder folder;
+  run({"", 1, 0}, 1, {}, folder.path());
+  const std::string name = "step-000001/state-00000-of-00001.safetensors";
+  const SafetensorsFile file = SafetensorsFile::open(folder / name);
+  std::string bytes = read_whole_file(folder / name);
+  bytes[static_cast<size_t>(file.find("exp_avg.transformer.wpe.weight")->begin) + 40] ^= 1;
+  folder.write(name, bytes);
+  EXPECT_THAT(message_of<DataError>([&] { read_all(folder / "step-000001"); }),
+              HasSubstr("exp_avg of transformer.wpe.weight, elements 0 to 383,"));
+}
+
+TEST(Damage, TruncatedMissingAndMixedUpFilesAreRefused) {
+  const ScratchFolder folder;
+  run({"", 2, 1}, 1, {}, folder.path());
+  run({"", 2, 1}, 1, folder.path(), folder.path());
+  const std::string first = folder / "step-000001", second = folder / "step-000002";
+  const auto refused = [&](const std::string& name, const std::string& content) {
+    const std::string whole = read_whole_file(second + '/' + name);
+    folder.write("step-000002/" + name, content);
+    const std::string message = message_of<DataError>([&] { read_all(second); });
+    folder.write("step-000002/" + name, whole);
+    return message;
+  };
+  for (const std::string& name : names_in(second)) {
+    SCOPED_TRACE(name);
+    const std::string whole = read_whole_file(second + '/' + name);
+    for (const size_t size : {size_t{0}, size_t{1}, whole.size() / 2, whole.size() - 1}) {
+      EXPECT_THAT(refused(name, whole.substr(0, size)), HasSubstr(name));
+    }
+    EXPECT_THAT(refused(name, whole + "x"), HasSubstr(name));
+    if (name != "manifest.json") {
+      EXPECT_THAT(refused(name, read_whole_file(first + '/' + name)), HasSubstr(name));
+      std::filesystem::rename(second + '/' + name, folder / "aside");
+      EXPECT_THAT(message_of<DataError>([&] { read_all(second); }), HasSubstr(name));
+      std::filesystem::rename(folder / "aside", second + '/' + name);
+    }
+  }
+  read_all(second);
+}
+
+TEST(Load, RefusesAnotherModelSeedAndOptimizer) {
+  const ScratchFolder folder;
+  run({"", 1, 0}, 1, {}, folder.path());
+  const auto refused = [&]<class E>(uint64_t seed, const nn::Gpt2Config& model_config,
+                                    optim::OptimizerKind kind, E*) {
+    std::string message;
+    comm::run_local_ranks(1, {.seed = seed, .num_threads = 1}, [&](comm::World& world) {
+      nn::Gpt2 model(model_config);
+      zero::EngineConfig config = config_of({}, {});
+      config.optimizer.kind = kind;
+      zero::Engine engine(model, config, world);
+      message = message_of<E>([&] { load_checkpoint(engine, folder.path()); });
+    });
+    return message;
+  };
+  const auto adamw = optim::OptimizerKind::adamw;
+  nn::Gpt2Config wide = tiny_config();
+  wide.num_layers += 1;
+  EXPECT_THAT(refused(kSeed, wide, adamw, static_cast<InvalidArgument*>(nullptr)),
+              HasSubstr("weights of transformer.h.4"));
+  EXPECT_THAT(refused(kSeed + 1, tiny_config(), adamw, static_cast<ConfigError*>(nullptr)),
+              HasSubstr("--seed 4"));
+  EXPECT_THAT(refused(kSeed, tiny_config(), optim::OptimizerKind::sgd,
+                      static_cast<ConfigError*>(nullptr)),
+              HasSubstr("AdamW"));
+}
+
+TEST(Load, OfWeightsAlone_LeavesStatesAndCounters) {
+  const ScratchFolder folder;
+  const Outcome saved = run({"", 1, 0}, kBefore, {}, folder.path());
+  run({"", 2, 2}, 0, {}, {}, [&](zero::Engine& engine) {
+    load_checkpoint(engine, folder.path(), {}, {.optimizer_states = false, .counters = false});
+    EXPECT_EQ(engine.state().steps, 0);
+    Outcome loaded;
+    take_values(engine, loaded);
+    if (!engine.world().is_main()) return;
+    for (const auto& [name, values] : loaded.values) {
+      if (name.find(' ') == std::string::npos) {
+        EXPECT_EQ(values, saved.values.at(name)) << name;
+      } else {
+        EXPECT_THAT(values, testing::Each(0.0F)) << name;
+      }
+    }
+  });
+}
+
+}  // namespace checkpoint_test
+}  // namespace zinc::train

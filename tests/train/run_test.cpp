@@ -1,0 +1,124 @@
+// A run of a program of one's own: what it leaves in its folder, and one failure for all ranks.
+#include "train/run.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "comm/local/local.h"
+#include "core/error.h"
+#include "nn/models/gpt2.h"
+#include "tests/train/scratch_folder.h"
+#include "train/hub/weight_folder.h"
+#include "train/json/parser.h"
+
+namespace zinc::train {
+namespace run_test {
+
+constexpr int kWorld = 2;
+
+class Counting : public Dataset {
+ public:
+  int64_t num_samples() const override { return 64; }
+  void read(int64_t index, Sample& sample) const override {
+    for (int64_t i = 0; i < 8; ++i) {
+      sample.tokens.push_back(static_cast<int32_t>((index + i) % 5));
+      sample.labels.push_back(static_cast<int32_t>((index + i + 1) % 5));
+    }
+  }
+  std::string describe() const override { return "counting"; }
+};
+
+nn::Gpt2Config model_config() {
+  nn::Gpt2Config config;
+  config.vocab_size = 5;
+  config.max_positions = 8;
+  config.hidden_size = 16;
+  config.num_layers = 2;
+  config.num_heads = 2;
+  return config;
+}
+
+struct Outcome {
+  std::string error;  // of the rank; empty: none
+  bool together = false;
+};
+
+// Of each rank.
+std::vector<Outcome> train(const std::string& out, bool force = false) {
+  std::vector<Outcome> outcomes(kWorld);
+  comm::run_local_ranks(kWorld, {.seed = 3, .num_threads = 1}, [&](comm::World& world) {
+    Config config;
+    config.engine.batch = {.micro_batch = 2, .sequence = 8};
+    config.engine.zero.stage = 2;
+    const Counting data;
+    nn::Gpt2 model(model_config());
+    Loader loader(
+        data,
+        {.micro_batch = 2, .seq_len = 8, .seed = 3, .rank = world.rank(), .world = world.size()});
+    const EvaluationSet evaluation(
+        data, {.batch = 2, .seq_len = 8, .rank = world.rank(), .world = world.size()});
+    zinc::train::Run run(world, config, {.out = out, .force = force, .steps = 4, .export_every = 2});
+    Outcome& mine = outcomes[static_cast<size_t>(world.rank())];
+    try {
+      run.begin();
+      run.make_engine(model);
+      const TrainResult result = run.train(loader, &evaluation);
+      run.end();
+      EXPECT_EQ(result.steps, 4);
+      EXPECT_TRUE(result.val_loss.has_value());
+      EXPECT_EQ(run.last_saved(), "best");
+    } catch (const std::exception& error) {
+      mine = {error.what(), run.failed_together()};
+    }
+  });
+  return outcomes;
+}
+
+int64_t num_lines(const std::string& path) {
+  std::ifstream file(path);
+  return std::count(std::istreambuf_iterator<char>(file), {}, '\n');
+}
+
+TEST(Run, LeavesFiguresAndWeightsThatCanBeReadAgain) {
+  const ScratchFolder folder;
+  const std::string out = folder / "run";
+  for (const Outcome& outcome : train(out)) EXPECT_EQ(outcome.error, "");
+  EXPECT_EQ(num_lines(out + "/metrics.jsonl"), 4);
+  EXPECT_TRUE(std::filesystem::exists(out + "/config.resolved.json"));
+  for (const char* const name : {"step-000002", "best", "final"}) {
+    const std::string saved = out + "/" + name;
+    const json::Value config = json::parse_file(saved + "/config.json");
+    EXPECT_EQ(config.at("model_type").as_string(), "gpt2");
+    EXPECT_EQ(config.at("dtype").as_string(), "float32");
+    EXPECT_NO_THROW(WeightFolder::open(saved)) << name;
+  }
+}
+
+TEST(Run, ThatFailsOnOneRankFailsOnAllAndLeavesWhatWasThere) {
+  const ScratchFolder folder;
+  const std::string out = folder / "run";
+  train(out);
+  const std::vector<Outcome> again = train(out);
+  EXPECT_NE(again[0].error.find(out), std::string::npos) << again[0].error;
+  EXPECT_NE(again[1].error.find("rank 0"), std::string::npos) << again[1].error;
+  for (const Outcome& outcome : again) EXPECT_TRUE(outcome.together);
+  EXPECT_EQ(num_lines(out + "/metrics.jsonl"), 4);
+  for (const Outcome& outcome : train(out, true)) EXPECT_EQ(outcome.error, "");
+}
+
+TEST(Run, NeedsAFolderAndSteps) {
+  comm::run_local_ranks(1, {.seed = 3, .num_threads = 1}, [&](comm::World& world) {
+    const Config config;
+    EXPECT_THROW(zinc::train::Run(world, config, {.out = "", .steps = 4}), InvalidArgument);
+    EXPECT_THROW(zinc::train::Run(world, config, {.out = "somewhere"}), InvalidArgument);
+  });
+}
+
+}  // namespace run_test
+}  // namespace zinc::train

@@ -1,0 +1,652 @@
+// The step program: what passes make of a record, what the checker refuses, and that an engine runs
+// it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "comm/local/local.h"
+#include "core/error.h"
+#include "tests/zero/tiny_model.h"
+#include "tests/zero/tiny_training.h"
+#include "zero/engine.h"
+#include "zero/passes/step_program.h"
+#include "zero/program/check.h"
+
+namespace zinc::zero {
+namespace step_program_test {
+
+constexpr int64_t kUnbounded = int64_t{1} << 40;
+
+StepPolicy sharded_policy() {
+  return {.shards_parameters = true,
+          .gathers_ahead = true,
+          .prefetch_numel = kUnbounded,
+          .max_live_numel = kUnbounded,
+          .max_reuse_numel = kUnbounded,
+          .reduces_every = true};
+}
+
+// A tiny GPT-2 on four ranks, recorded.
+class Recorded {
+ public:
+  Recorded() : scope_(context_), groups_(make_shard_groups(model_, 4, 0)) {}
+
+  StepProgram program(const StepPolicy& policy, const ClientPasses& client = {},
+                      int64_t together = 1) {
+    return make_step_program(
+        model_, groups_, policy, [&] { return model_.example(2, 8); }, together, client);
+  }
+  // Without ops.
+  Program bare(const StepProgram& made) const { return program_of(made.record, false); }
+  PassInputs inputs(const StepProgram& made) const {
+    return {.groups = groups_,
+            .policy = made.policy,
+            .reduce_order = made.record.reduce_order,
+            .use_order = made.record.use_order};
+  }
+  const std::vector<ShardGroup>& groups() const { return groups_; }
+  int64_t largest_group() const {
+    int64_t largest = 0;
+    for (const ShardGroup& group : groups_) largest = std::max(largest, group.gathered_numel());
+    return largest;
+  }
+
+ private:
+  Context context_{{.num_threads = 1}};
+  ContextScope scope_;
+  nn::Gpt2 model_{test::tiny_config()};
+  std::vector<ShardGroup> groups_;
+};
+
+constexpr MicroBatchKind kOnly{.first = true, .last = true};
+constexpr MicroBatchKind kMiddle{.first = false, .last = false};
+
+// An op where a timeline has it.
+struct Found {
+  size_t place = 0;
+  bool behind = false;
+  Op op;
+};
+
+std::vector<Found> ops_in(const Body& body, OpKind kind) {
+  std::vector<Found> found;
+  const std::vector<const Place*> timeline = body.timeline();
+  for (size_t i = 0; i < timeline.size(); ++i) {
+    for (const bool behind : {false, true}) {
+      for (const Op& op : behind ? timeline[i]->after : timeline[i]->before) {
+        if (op.kind == kind) found.push_back({i, behind, op});
+      }
+    }
+  }
+  return found;
+}
+
+std::vector<int> groups_of(const std::vector<Found>& ops) {
+  std::vector<int> groups;
+  for (const Found& found : ops) groups.push_back(found.op.group);
+  return groups;
+}
+
+int64_t most_gathered(const Body& body, const Recorded& recorded) {
+  const std::vector<int64_t> curve = gathered_curve(body.timeline(), recorded.groups());
+  return *std::max_element(curve.begin(), curve.end());
+}
+
+TEST(StepProgramRecord, HasEveryUseWithItsReleaseAndEveryGradientOnce) {
+  Recorded recorded;
+  const StepProgram made = recorded.program({});
+  std::vector<int> pins(recorded.groups().size(), 0);
+  int64_t uses = 0;
+  for (const Place& place : made.record.forward) {
+    int& of_group = pins[static_cast<size_t>(place.event.parameter.group)];
+    if (place.event.kind == EventKind::use) ++of_group, ++uses;
+    if (place.event.kind == EventKind::release) --of_group;
+    EXPECT_GE(of_group, 0);
+  }
+  EXPECT_EQ(pins, std::vector<int>(pins.size(), 0));
+  EXPECT_GT(uses, 4 * 8);  // of every block its two norms and four products
+  int64_t trained = 0, finished = 0;
+  for (const ShardGroup& group : recorded.groups()) trained += group.num_trained_parameters();
+  for (const Place& place : made.record.backward) {
+    finished += place.event.kind == EventKind::gradient_done ? 1 : 0;
+  }
+  EXPECT_EQ(finished, trained);
+  EXPECT_EQ(made.record.forward.front().event.kind, EventKind::begin);
+  EXPECT_EQ(made.record.backward.back().event.kind, EventKind::end);
+}
+
+// What passes reckon with is what a run has: activations at every place, to the byte, and the work
+// of a step.
+TEST(StepProgramRecord, KnowsTheBytesOfARunAtEveryPlace) {
+  for (const int64_t recompute : {int64_t{0}, int64_t{2}}) {
+    comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+      nn::Gpt2 model(test::tiny_config());
+      EngineConfig config = test::training_config(1, DType::f32, ReduceSchedule::micro_step);
+      config.recompute.every_blocks = recompute;
+      const nn::Batch batch = test::make_batch(0);
+      config.batch.micro_batch = batch.input_ids.dim(0);
+      config.batch.sequence = batch.input_ids.dim(1);
+      std::vector<int64_t> differences;
+      EngineOptions options;
+      options.on_place = [&](const Phase& phase, size_t place) {
+        const EventKind kind = phase[place].event.kind;
+        if (kind == EventKind::begin || kind == EventKind::end) return;
+        differences.push_back(
+            world.context().allocator().report().at(Tier::device, Label::activations).live -
+            phase[place].work.activation_bytes);
+      };
+      Engine engine(model, config, world, std::move(options));
+      const Loss loss = engine.forward(batch);
+      engine.backward(loss);
+      engine.step();
+      ASSERT_GT(differences.size(), 100);
+      // The batches of the test and of the record, and what they leave of themselves.
+      EXPECT_EQ(differences, std::vector<int64_t>(differences.size(), differences.front()));
+      int64_t flops = 0;
+      for (const Place* place : engine.step_program().program.bodies.at(kOnly).timeline()) {
+        flops += place->work.flops;
+      }
+      const double tokens = static_cast<double>(batch.num_tokens);
+      EXPECT_GT(static_cast<double>(flops), model.flops_per_token(batch.input_ids.dim(1)) * tokens);
+    });
+  }
+}
+
+TEST(StepProgramPasses, GatherAndReleaseLeavesNothingThatNobodyUses) {
+  Recorded recorded;
+  const StepProgram made =
+      recorded.program(sharded_policy(), {.passes = {}, .without = {"keep_resident", "prefetch"}});
+  const Body& body = made.program.bodies.at(kOnly);
+  EXPECT_EQ(most_gathered(body, recorded), recorded.largest_group());
+  EXPECT_EQ(ops_in(body, OpKind::gather).size(), ops_in(body, OpKind::release).size());
+}
+
+TEST(StepProgramPasses, KeepResidentGathersEachGroupOnceWhereThereIsRoom) {
+  Recorded recorded;
+  const StepProgram made = recorded.program(sharded_policy());
+  std::vector<int> gathered = groups_of(ops_in(made.program.bodies.at(kOnly), OpKind::gather));
+  EXPECT_EQ(gathered, made.record.use_order);
+}
+
+TEST(StepProgramPasses, KeepResidentStaysUnderItsBounds) {
+  Recorded recorded;
+  StepPolicy policy = sharded_policy();
+  policy.gathers_ahead = false;
+  const auto gathers = [&] {
+    const StepProgram made = recorded.program(policy);
+    const Body& body = made.program.bodies.at(kOnly);
+    EXPECT_LE(most_gathered(body, recorded),
+              std::max(policy.max_live_numel, recorded.largest_group()));
+    return ops_in(body, OpKind::gather).size();
+  };
+  const size_t all_kept = gathers();
+  policy.max_live_numel = 2 * recorded.largest_group();
+  const size_t two_kept = gathers();
+  policy.max_live_numel = 0;
+  const size_t none_kept = gathers();
+  EXPECT_LT(all_kept, two_kept);
+  EXPECT_LT(two_kept, none_kept);
+  policy.max_live_numel = kUnbounded;
+  policy.max_reuse_numel = 0;
+  EXPECT_EQ(gathers(), none_kept);  // uses with nothing between them are one
+  const StepProgram made = recorded.program(policy);
+  const std::vector<int> order = groups_of(ops_in(made.program.bodies.at(kOnly), OpKind::gather));
+  EXPECT_EQ(std::adjacent_find(order.begin(), order.end()), order.end());
+}
+
+TEST(StepProgramPasses, PrefetchKeepsOrderAndBounds) {
+  Recorded recorded;
+  StepPolicy policy = sharded_policy();
+  policy.max_reuse_numel = 0;
+  const std::vector<std::string> no_prefetch{"prefetch"};
+  const StepProgram late = recorded.program(policy, {.passes = {}, .without = no_prefetch});
+  const std::vector<Found> due = ops_in(late.program.bodies.at(kOnly), OpKind::gather);
+  int64_t moved_before = 0;
+  for (const int64_t most :
+       {int64_t{0}, int64_t{1}, recorded.largest_group(), 3 * recorded.largest_group()}) {
+    policy.prefetch_numel = most;
+    const StepProgram made = recorded.program(policy);
+    const std::vector<Found> issued = ops_in(made.program.bodies.at(kOnly), OpKind::gather);
+    ASSERT_EQ(groups_of(issued), groups_of(due));
+    int64_t moved = 0;
+    for (size_t i = 0; i < due.size(); ++i) {
+      EXPECT_LE(issued[i].place, due[i].place);
+      moved += issued[i].behind ? 1 : 0;
+      // Those on their way when this one is issued.
+      int64_t ahead = 0;
+      for (size_t j = 0; j <= i; ++j) {
+        if (issued[j].behind && due[j].place > issued[i].place) {
+          ahead += recorded.groups()[static_cast<size_t>(due[j].op.group)].gathered_numel();
+        }
+      }
+      // Or one group alone, where it is larger than the bound.
+      const int64_t own = recorded.groups()[static_cast<size_t>(due[i].op.group)].gathered_numel();
+      if (issued[i].behind) {
+        EXPECT_LE(ahead, std::max(most, own));
+      }
+    }
+    EXPECT_EQ(moved > 0, most > 0);
+    EXPECT_GE(moved, moved_before);
+    moved_before = moved;
+  }
+  policy.max_live_numel = 2 * recorded.largest_group();
+  const StepProgram bounded = recorded.program(policy);
+  EXPECT_LE(most_gathered(bounded.program.bodies.at(kOnly), recorded), policy.max_live_numel);
+}
+
+TEST(StepProgramPasses, ReadsComeInTheOrderOfGathersAndAheadOfThem) {
+  Recorded recorded;
+  StepPolicy policy = sharded_policy();
+  policy.swaps_parameters = true;
+  policy.max_reuse_numel = 0;
+  policy.prefetch_numel = recorded.largest_group();
+  const StepProgram made = recorded.program(policy);
+  const Body& body = made.program.bodies.at(kMiddle);
+  std::vector<int> asked, gathered;
+  for (const Place* place : body.timeline()) {
+    for (const auto* ops : {&place->before, &place->after}) {
+      for (const Op& op : *ops) {
+        if (op.kind == OpKind::read) asked.push_back(op.group);
+        if (op.kind != OpKind::gather) continue;
+        gathered.push_back(op.group);
+        EXPECT_GE(asked.size(), gathered.size());
+      }
+    }
+  }
+  EXPECT_EQ(asked, gathered);
+  // The disk goes on while nobody computes.
+  EXPECT_EQ(made.program.step.back().after.size(), recorded.groups().size());
+  // What an update still changes is not read yet: how much would be a matter of timing.
+  policy.update = UpdateTime::beside_forward;
+  EXPECT_TRUE(recorded.program(policy).program.step.back().after.empty());
+}
+
+TEST(StepProgramPasses, GradientsGoOutWhereTheyAreFinishedOrAtTheEnd) {
+  Recorded recorded;
+  StepPolicy policy;
+  const auto reduces = [&](const MicroBatchKind& kind) {
+    return ops_in(recorded.program(policy).program.bodies.at(kind), OpKind::reduce);
+  };
+  EXPECT_EQ(groups_of(reduces(kOnly)), recorded.program(policy).record.reduce_order);
+  EXPECT_TRUE(reduces(kMiddle).empty());
+  policy.reduces_every = true;
+  EXPECT_EQ(groups_of(reduces(kMiddle)), groups_of(reduces(kOnly)));
+  EXPECT_LT(reduces(kOnly).front().place, reduces(kOnly).back().place);
+  policy.reduces_after_backward = true;
+  const std::vector<Found> late = reduces(kOnly);
+  EXPECT_EQ(late.front().place, late.back().place);
+}
+
+TEST(StepProgramPasses, NewWeightsArePublishedAheadOfTheirUseAndGatheredAfterIt) {
+  Recorded recorded;
+  StepPolicy policy = sharded_policy();
+  policy.update = UpdateTime::beside_forward;
+  for (const size_t ahead : {size_t{0}, size_t{2}}) {
+    policy.groups_ahead = ahead;
+    const StepProgram made = recorded.program(policy);
+    const Body& body = made.program.bodies.at(kOnly);
+    EXPECT_EQ(made.program.step.back().after.size(), ahead);
+    EXPECT_EQ(ops_in(body, OpKind::publish).size(), recorded.groups().size() - ahead);
+    EXPECT_EQ(groups_of(ops_in(body, OpKind::join)), made.record.use_order);
+    EXPECT_TRUE(ops_in(made.program.bodies.at(kMiddle), OpKind::publish).empty());
+    // Each at the use of the group that is so many uses earlier.
+    const std::vector<Found> published = ops_in(body, OpKind::publish);
+    const std::vector<Found> joined = ops_in(body, OpKind::join);
+    for (size_t i = 0; i < published.size(); ++i) {
+      EXPECT_EQ(published[i].op.group, made.record.use_order[i + ahead]);
+      EXPECT_EQ(published[i].place, joined[i].place) << i << " of " << published.size();
+    }
+    // More is gathered early where more is published early.
+    EXPECT_EQ(ops_in(body, OpKind::gather).front().behind, ahead > 0);
+  }
+}
+
+TEST(StepProgramPasses, MicroBatchesSideBySideAreReducedInTheirOrder) {
+  Recorded recorded;
+  StepPolicy policy = sharded_policy();
+  const StepProgram made = recorded.program(policy, {}, 3);
+  ASSERT_EQ(made.program.bodies.size(), 1);
+  const std::vector<Found> reduces = ops_in(made.program.bodies.at(kOnly), OpKind::reduce);
+  ASSERT_EQ(reduces.size(), 3 * recorded.groups().size());
+  for (size_t i = 0; i < reduces.size(); ++i) {
+    EXPECT_EQ(reduces[i].op.micro_batch, static_cast<int64_t>(i % 3));
+    EXPECT_EQ(reduces[i].op.group, made.record.reduce_order[i / 3]);
+  }
+}
+
+// Records that no model makes, and policies of all kinds: whatever passes make of them is right.
+TEST(StepProgramPasses, RandomRecordsAndPoliciesPassTheChecker) {
+  Recorded recorded;
+  const std::vector<ShardGroup>& groups = recorded.groups();
+  const int num_groups = static_cast<int>(groups.size());
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    std::mt19937 random(seed);
+    const auto below = [&](int64_t n) {
+      return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
+    };
+    const auto phase = [&](bool backward) {
+      Phase places{{.event = {.kind = EventKind::begin}}};
+      std::vector<ParameterIndex> open;
+      std::vector<ParameterIndex> unfinished;
+      for (const ShardGroup& group : groups) {
+        for (int i = 0; backward && i < group.num_trained_parameters(); ++i) {
+          unfinished.push_back({group.index(), i});
+        }
+      }
+      std::shuffle(unfinished.begin(), unfinished.end(), random);
+      for (int64_t n = below(60); n > 0 || !open.empty(); --n) {
+        if (!unfinished.empty() && below(2) == 0) {
+          places.push_back({.event = {EventKind::gradient_done, unfinished.back()}});
+          unfinished.pop_back();
+        }
+        if (n > 0 && (open.size() < 3 && below(2) == 0)) {
+          const ParameterIndex used{static_cast<int>(below(num_groups)), 0};
+          places.push_back({.event = {EventKind::use, used}});
+          open.push_back(used);
+        } else if (!open.empty()) {
+          const auto at = open.begin() + below(static_cast<int64_t>(open.size()));
+          places.push_back({.event = {EventKind::release, *at}});
+          open.erase(at);
+        }
+      }
+      // Those that are left took no part.
+      places.push_back({.event = {.kind = EventKind::end}});
+      return places;
+    };
+    Record record{.forward = phase(false), .backward = phase(true), .evaluation = phase(false)};
+    for (int g = 0; g < num_groups; ++g) {
+      record.use_order.push_back(g);
+      if (groups[static_cast<size_t>(g)].num_trained_parameters() > 0) {
+        record.reduce_order.push_back(g);
+      }
+    }
+    std::shuffle(record.use_order.begin(), record.use_order.end(), random);
+    std::shuffle(record.reduce_order.begin(), record.reduce_order.end(), random);
+    const auto bound = [&] {
+      return below(3) == 0 ? kUnbounded : below(4 * recorded.largest_group());
+    };
+    const StepPolicy policy{
+        .shards_parameters = below(4) > 0,
+        .swaps_parameters = below(2) == 0,
+        .gathers_ahead = below(4) > 0,
+        .prefetch_numel = bound(),
+        .max_live_numel = bound(),
+        .max_reuse_numel = bound(),
+        .reduces_every = below(2) == 0,
+        .reduces_after_backward = below(4) == 0,
+        .update = below(2) == 0 ? UpdateTime::beside_forward : UpdateTime::in_step,
+        .groups_ahead = static_cast<size_t>(below(3))};
+    const PassInputs inputs{.groups = groups,
+                            .policy = policy,
+                            .reduce_order = record.reduce_order,
+                            .use_order = record.use_order};
+    const Program bare = program_of(record, false);
+    Program program = bare;
+    std::set<std::string> given;
+    run_passes(program, choose_passes(policy), inputs, given);
+    EXPECT_NO_THROW(check(program, bare, inputs)) << "seed " << seed;
+  }
+}
+
+// A program with one thing wrong, and words of what is said of it.
+struct Wrong {
+  std::string name;
+  std::function<void(Program&)> damage;
+  std::string words;
+};
+
+Body& only(Program& program) { return program.bodies.at(kOnly); }
+
+// Takes the first such op out of the body.
+Op take_out(Body& body, OpKind kind) {
+  for (Place* place : body.timeline()) {
+    for (auto* ops : {&place->before, &place->after}) {
+      const auto found = std::ranges::find_if(*ops, [&](const Op& op) { return op.kind == kind; });
+      if (found == ops->end()) continue;
+      const Op op = *found;
+      ops->erase(found);
+      return op;
+    }
+  }
+  return {};
+}
+
+Place& first_place(Phase& phase, EventKind kind) {
+  return *std::ranges::find_if(phase, [&](const Place& place) { return place.event.kind == kind; });
+}
+
+std::vector<Wrong> wrong_programs() {
+  return {
+      {"a gather is missing", [](Program& p) { take_out(only(p), OpKind::gather); },
+       "is not gathered"},
+      {"a release is missing", [](Program& p) { take_out(only(p), OpKind::release); },
+       "gathered already"},
+      {"a group stays",
+       [](Program& p) {
+         only(p).backward.back().before.push_back({OpKind::gather, 0});
+       },
+       "is gathered still"},
+      {"a group is given back in use",
+       [](Program& p) {
+         Place& use = first_place(only(p).forward, EventKind::use);
+         use.after.push_back({OpKind::release, use.event.parameter.group});
+       },
+       "the group is in use"},
+      {"a gather at a release",
+       [](Program& p) {
+         first_place(only(p).forward, EventKind::release).after.push_back({OpKind::gather, 5});
+       },
+       "only releases may stand behind a release"},
+      {"a reduce is missing", [](Program& p) { take_out(only(p), OpKind::reduce); },
+       "it is the turn"},
+      {"a reduce comes early",
+       [](Program& p) {
+         const Op op = take_out(only(p), OpKind::reduce);
+         only(p).backward.front().after.push_back(op);
+       },
+       "its gradients are not finished"},
+      {"a reduce comes twice",
+       [](Program& p) {
+         const Op op = take_out(only(p), OpKind::reduce);
+         only(p).backward.back().before.insert(only(p).backward.back().before.begin(), {op, op});
+       },
+       "it is the turn"},
+      {"reduces change places",
+       [](Program& p) {
+         const Op first = take_out(only(p), OpKind::reduce);
+         const Op second = take_out(only(p), OpKind::reduce);
+         std::vector<Op>& ops = only(p).backward.back().before;
+         ops.insert(ops.begin(), {second, first});
+       },
+       "it is the turn"},
+      {"an update is not published", [](Program& p) { take_out(only(p), OpKind::publish); },
+       "the group was not published"},
+      {"an update is published late",
+       [](Program& p) {
+         only(p).backward.back().before.push_back(take_out(only(p), OpKind::publish));
+       },
+       "the group was not published"},
+      {"an event is missing",
+       [](Program& p) { only(p).forward.erase(only(p).forward.begin() + 1); },
+       "places instead of the record's"},
+      {"an event is another",
+       [](Program& p) { first_place(only(p).forward, EventKind::use).event.parameter.group = 3; },
+       "instead of use of"},
+      {"no such group",
+       [](Program& p) {
+         only(p).forward.front().after.push_back({OpKind::gather, 99});
+       },
+       "there is no such group"},
+  };
+}
+
+TEST(StepProgramCheck, RefusesWhatIsWrongAndNamesThePlace) {
+  Recorded recorded;
+  StepPolicy policy = sharded_policy();
+  policy.max_reuse_numel = 0;
+  policy.prefetch_numel = 0;
+  policy.update = UpdateTime::beside_forward;
+  const StepProgram made = recorded.program(policy);
+  check(made.program, recorded.bare(made), recorded.inputs(made));
+  for (const Wrong& wrong : wrong_programs()) {
+    Program program = made.program;
+    wrong.damage(program);
+    try {
+      check(program, recorded.bare(made), recorded.inputs(made));
+      ADD_FAILURE() << wrong.name << " was not refused";
+    } catch (const InvalidArgument& error) {
+      const std::string message = error.what();
+      EXPECT_NE(message.find(wrong.words), std::string::npos) << wrong.name << ": " << message;
+      EXPECT_NE(message.find("step program, only micro-batch"), std::string::npos) << message;
+    }
+  }
+}
+
+TEST(StepProgramHash, ChangesWithEveryOp) {
+  Recorded recorded;
+  const StepProgram made = recorded.program(sharded_policy());
+  EXPECT_EQ(made.hash, recorded.program(sharded_policy()).hash);
+  for (const OpKind kind : {OpKind::gather, OpKind::release, OpKind::reduce}) {
+    Program program = made.program;
+    take_out(only(program), kind);
+    EXPECT_NE(program.hash(), made.program.hash()) << name_of(kind);
+  }
+}
+
+TEST(StepProgramClient, APassThatNeedsWhatNobodyGivesIsNamed) {
+  Recorded recorded;
+  const Pass needy{
+      .name = "needy", .needs = {"tensor slices"}, .rewrite = [](Program&, const PassInputs&) {}};
+  try {
+    recorded.program(sharded_policy(), {.passes = {needy}, .without = {}});
+    FAIL() << "expected InvalidArgument";
+  } catch (const InvalidArgument& error) {
+    EXPECT_NE(std::string(error.what()).find("pass 'needy' needs 'tensor slices'"),
+              std::string::npos);
+  }
+}
+
+EngineConfig stage_3() {
+  EngineConfig config = test::training_config(1, DType::f32, ReduceSchedule::micro_step);
+  config.zero.stage = 3;
+  config.zero.param_persistence_threshold = 0;
+  return config;
+}
+
+// Every gather at the last moment.
+Pass at_the_last_moment() {
+  return {.name = "at the last moment",
+          .needs = {"gathers"},
+          .rewrite = [](Program& program, const PassInputs&) {
+            for (auto& [kind, body] : program.bodies) {
+              std::vector<Op> open;
+              for (Place* place : body.timeline()) {
+                if (place->event.kind == EventKind::use) {
+                  const int group = place->event.parameter.group;
+                  const auto due =
+                      std::ranges::find_if(open, [&](const Op& op) { return op.group == group; });
+                  if (due != open.end()) {
+                    place->before.push_back(*due);
+                    open.erase(due);
+                  }
+                }
+                std::erase_if(place->after, [&](const Op& op) {
+                  if (op.kind == OpKind::gather) open.push_back(op);
+                  return op.kind == OpKind::gather;
+                });
+              }
+            }
+          }};
+}
+
+struct Ran {
+  std::vector<float> weights;
+  std::vector<std::string> seen;  // of rank 0: places of the last step, with what they had
+};
+
+Ran train(const EngineConfig& config, const std::vector<Pass>& passes = {},
+          const std::vector<std::string>& without = {}) {
+  Ran ran;
+  comm::run_local_ranks(2, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+    nn::Gpt2 model(test::tiny_config());
+    EngineOptions options;
+    options.passes = passes;
+    options.without_passes = without;
+    std::vector<std::string> seen;
+    const std::vector<ShardGroup>* groups = nullptr;
+    options.on_place = [&](const Phase& phase, size_t place) {
+      std::string text = describe(phase[place].event, *groups);
+      for (const auto* ops : {&phase[place].before, &phase[place].after}) {
+        for (const Op& op : *ops) text += concat("; ", describe(op, *groups));
+      }
+      seen.push_back(text);
+    };
+    Engine engine(model, config, world, std::move(options));
+    groups = engine.step_program().groups;
+    for (int step = 0; step < 3; ++step) {
+      seen.clear();
+      engine.backward(engine.forward(test::make_batch(step * 2 + world.rank())));
+      engine.step();
+    }
+    const std::vector<float> weights = test::weights_of(engine);
+    if (world.is_main()) ran = {weights, seen};
+  });
+  return ran;
+}
+
+TEST(StepProgramClient, APassOfAClientIsRunAndKeepsTheBits) {
+  const Ran plain = train(stage_3());
+  const Ran late = train(stage_3(), {at_the_last_moment()});
+  EXPECT_EQ(plain.weights, late.weights);
+  EXPECT_NE(plain.seen, late.seen);
+  EXPECT_EQ(plain.seen.size(), late.seen.size());
+  const Ran without = train(stage_3(), {}, {"prefetch", "keep_resident"});
+  EXPECT_EQ(plain.weights, without.weights);
+}
+
+TEST(StepProgramClient, APassThatBreaksTheProgramIsNamedAndNoEngineIsMade) {
+  const Pass broken{.name = "forgetful", .rewrite = [](Program& program, const PassInputs&) {
+                      take_out(only(program), OpKind::gather);
+                    }};
+  try {
+    train(stage_3(), {broken});
+    FAIL() << "expected InvalidArgument";
+  } catch (const InvalidArgument& error) {
+    const std::string message = error.what();
+    EXPECT_NE(message.find("pass 'forgetful'"), std::string::npos) << message;
+    EXPECT_NE(message.find("is not gathered"), std::string::npos) << message;
+  }
+}
+
+TEST(StepProgramClient, APassThatIsLeftOutHasToExist) {
+  try {
+    train(stage_3(), {}, {"prefecth"});
+    FAIL() << "expected InvalidArgument";
+  } catch (const InvalidArgument& error) {
+    const std::string message = error.what();
+    EXPECT_NE(message.find("'prefecth'; they are: reduce_gradients"), std::string::npos) << message;
+  }
+}
+
+TEST(StepProgramRun, VisitsEveryPlaceInOrder) {
+  const Ran ran = train(stage_3());
+  ASSERT_FALSE(ran.seen.empty());
+  EXPECT_EQ(ran.seen.front().substr(0, 5), "begin");
+  EXPECT_EQ(ran.seen.back().substr(0, 3), "end");
+  const auto with = [&](const std::string& word) {
+    return std::ranges::count_if(
+        ran.seen, [&](const std::string& place) { return place.find(word) != std::string::npos; });
+  };
+  EXPECT_EQ(with("begin"), 2);
+  EXPECT_EQ(with("end"), 2);
+  EXPECT_GT(with("gather"), 0);
+  EXPECT_GT(with("reduce"), 0);
+}
+
+}  // namespace step_program_test
+}  // namespace zinc::zero

@@ -1,0 +1,236 @@
+#include "train/checkpoint/checkpoint.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "core/crc32c.h"
+#include "core/error.h"
+#include "train/files/convert.h"
+#include "train/safetensors/reader.h"
+
+namespace zinc::train {
+namespace {
+
+constexpr int64_t kMaxTextBytes = int64_t{1} << 30;
+constexpr int64_t kVerifiedAtOnce = int64_t{4} << 20;
+
+std::string file_of(const std::string& folder, std::string_view name) {
+  return concat(folder, '/', name);
+}
+
+void require_size(const InputFile& file, int64_t bytes) {
+  if (file.size() == bytes) return;
+  throw DataError(concat(file.path(), ": it has ", file.size(), " bytes, the checkpoint was written "
+                         "with ", bytes, ": damaged, or a file of another checkpoint"));
+}
+
+uint32_t crc_of(const InputFile& file, int64_t begin, int64_t end,
+                const std::function<void(int64_t)>& read = {}) {
+  std::vector<std::byte> bytes;
+  uint32_t crc = 0;
+  for (int64_t at = begin; at < end; at += static_cast<int64_t>(bytes.size())) {
+    bytes.resize(static_cast<size_t>(std::min(kVerifiedAtOnce, end - at)));
+    file.read(at, bytes);
+    crc = crc32c(bytes, crc);
+    if (read) read(static_cast<int64_t>(bytes.size()));
+  }
+  return crc;
+}
+
+[[noreturn]] void fail_damaged(const std::string& path, const std::string& what) {
+  throw DataError(concat(path, ": damaged: ", what, " is not what was written; take an older "
+                         "checkpoint"));
+}
+
+}  // namespace
+
+Checkpoint Checkpoint::open(const std::string& folder) {
+  Checkpoint checkpoint(folder);
+  const std::string path = file_of(folder, "manifest.json");
+  if (!file_exists(path)) {
+    throw DataError(concat(folder, ": there is no manifest.json: this is no checkpoint of zinc"));
+  }
+  checkpoint.manifest_ = parse_manifest(read_text_file(path, kMaxTextBytes), path);
+  for (const std::string& index : checkpoint.manifest_.indices) checkpoint.open_state_file(index);
+  checkpoint.add_parts();
+  checkpoint.require_whole();
+  return checkpoint;
+}
+
+std::string Checkpoint::read_file(const StoredFile& stored) const {
+  const std::string path = file_of(path_, stored.name);
+  std::string text = read_text_file(path, kMaxTextBytes);
+  if (static_cast<int64_t>(text.size()) != stored.bytes ||
+      crc32c(std::as_bytes(std::span(text))) != stored.crc) {
+    fail_damaged(path, "its content");
+  }
+  return text;
+}
+
+void Checkpoint::open_state_file(const std::string& index_name) {
+  const auto stored = std::ranges::find(manifest_.files, index_name, &StoredFile::name);
+  const std::string index_path = file_of(path_, index_name);
+  StateIndex index = parse_state_index(read_file(*stored), index_path);
+  InputFile file = InputFile::open(file_of(path_, index.file));
+  require_size(file, index.bytes);
+  if (index.header_bytes > index.bytes || crc_of(file, 0, index.header_bytes) != index.header_crc) {
+    fail_damaged(file.path(), "its header");
+  }
+  files_.push_back({std::move(file), std::move(index)});
+}
+
+// The data of an index's parts lies in their order behind the header.
+void Checkpoint::add_parts() {
+  for (size_t i = 0; i < files_.size(); ++i) {
+    const StateIndex& index = files_[i].index;
+    int64_t offset = index.header_bytes;
+    for (const StoredPart& part : index.parts) {
+      const int64_t room = (index.bytes - offset) / size_of(index.dtype);
+      if (part.count > room) {
+        throw DataError(concat(file_of(path_, index.file), ": it has no room for ", part.count,
+                               " elements of ", part.kind, " of ", part.name));
+      }
+      Whole& whole = wholes_[{part.name, part.kind}];
+      if (whole.parts.empty()) whole.shape = part.shape;
+      if (whole.shape != part.shape) {
+        throw DataError(concat(path_, ": ", part.name, " has shape ", whole.shape, " and ",
+                               part.shape, ": files of several checkpoints"));
+      }
+      whole.parts.push_back({.file = i, .stored = &part, .offset = offset});
+      offset += part.count * size_of(index.dtype);
+    }
+    if (offset != index.bytes) {
+      throw DataError(concat(file_of(path_, index.file), ": ", index.bytes - offset,
+                             " bytes belong to no parameter"));
+    }
+  }
+  for (auto& [key, whole] : wholes_) {
+    std::ranges::sort(whole.parts, {}, [](const Part& part) { return part.stored->begin; });
+  }
+}
+
+void Checkpoint::require_whole() const {
+  for (const auto& [key, whole] : wholes_) {
+    int64_t end = 0;
+    for (const Part& part : whole.parts) {
+      if (part.stored->begin != end) {
+        throw DataError(concat(path_, ": ", key.second, " of ", key.first, ": ",
+                               part.stored->begin < end ? "several ranks have" : "no rank has",
+                               " elements from ", std::min(end, part.stored->begin),
+                               " on: files of several checkpoints"));
+      }
+      end += part.stored->count;
+    }
+    if (end != whole.shape.numel()) {
+      throw DataError(concat(path_, ": ", key.second, " of ", key.first, ": elements from ", end,
+                             " on are missing"));
+    }
+  }
+}
+
+int64_t Checkpoint::bytes() const {
+  int64_t bytes = 0;
+  for (const StoredFile& file : manifest_.files) bytes += file.bytes;
+  for (const StateFile& file : files_) bytes += file.index.bytes;
+  return bytes;
+}
+
+void Checkpoint::verify(int part, int parts, const std::function<void(int64_t)>& read) const {
+  require(parts > 0 && part >= 0 && part < parts, "checkpoint: part ", part, " of ", parts);
+  const auto is_mine = [&](size_t i) {
+    return static_cast<int>(i % static_cast<size_t>(parts)) == part;
+  };
+  for (size_t i = 0; i < manifest_.files.size(); ++i) {
+    if (!is_mine(i)) continue;
+    read_file(manifest_.files[i]);
+    if (read) read(manifest_.files[i].bytes);
+  }
+  for (size_t i = 0; i < files_.size(); ++i) {
+    if (!is_mine(i)) continue;
+    // Whoever reads the file without its index goes by its own header.
+    SafetensorsFile::open(files_[i].file.path());
+    if (read) read(files_[i].index.header_bytes);
+    for (const auto& [key, whole] : wholes_) {
+      for (const Part& at : whole.parts) {
+        if (at.file != i) continue;
+        for (size_t number = 0; number < at.stored->blocks.size(); ++number) {
+          const int64_t bytes = block(at, number).bytes();
+          if (read) read(bytes);
+        }
+      }
+    }
+  }
+}
+
+std::optional<std::string> Checkpoint::text_of(std::string_view file) const {
+  const auto stored = std::ranges::find(manifest_.files, file, &StoredFile::name);
+  if (stored == manifest_.files.end()) return std::nullopt;
+  return read_file(*stored);
+}
+
+std::map<std::string, Checkpoint::Tensor> Checkpoint::tensors() const {
+  std::map<std::string, Tensor> tensors;
+  for (const auto& [key, whole] : wholes_) {
+    Tensor& tensor = tensors[key.first];
+    tensor.shape = whole.shape;
+    tensor.kinds.push_back(key.second);
+  }
+  return tensors;
+}
+
+const Checkpoint::Whole* Checkpoint::find(std::string_view name, std::string_view kind) const {
+  const auto found = wholes_.find({std::string(name), std::string(kind)});
+  return found == wholes_.end() ? nullptr : &found->second;
+}
+
+std::optional<Shape> Checkpoint::shape_of(std::string_view name, std::string_view kind) const {
+  const Whole* whole = find(name, kind);
+  return whole == nullptr ? std::nullopt : std::optional<Shape>(whole->shape);
+}
+
+ConstView Checkpoint::block(const Part& part, size_t number) const {
+  const StateFile& from = files_[part.file];
+  const DType dtype = from.index.dtype;
+  const int64_t first = static_cast<int64_t>(number) * kBlockNumel;
+  const int64_t count = std::min(kBlockNumel, part.stored->count - first);
+  const int64_t offset = part.offset + first * size_of(dtype);
+  if (cached_.offset != offset || cached_.file != part.file) {
+    cached_.offset = -1;
+    cached_.bytes.resize(static_cast<size_t>(count * size_of(dtype)));
+    from.file.read(offset, cached_.bytes);
+    if (crc32c(cached_.bytes) != part.stored->blocks[number]) {
+      const int64_t begin = part.stored->begin + first;
+      fail_damaged(from.file.path(), concat(part.stored->kind, " of ", part.stored->name,
+                                            ", elements ", begin, " to ", begin + count - 1, ','));
+    }
+    cached_.file = part.file;
+    cached_.offset = offset;
+  }
+  return {cached_.bytes.data(), dtype, Shape{count}, kCpu};
+}
+
+void Checkpoint::read(std::string_view name, std::string_view kind, int64_t begin, View out) const {
+  const Whole* whole = find(name, kind);
+  require(whole != nullptr, "checkpoint: ", path_, " has no ", kind, " of ", name);
+  require(begin >= 0 && begin <= whole->shape.numel() - out.numel(), "checkpoint: elements ", begin,
+          " to ", begin + out.numel(), " of ", name, " with ", whole->shape.numel());
+  const int64_t end = begin + out.numel();
+  auto part = std::ranges::partition_point(whole->parts, [&](const Part& other) {
+    return other.stored->begin + other.stored->count <= begin;
+  });
+  for (int64_t at = begin; at < end; ++part) {
+    const StoredPart& stored = *part->stored;
+    const int64_t part_end = std::min(end, stored.begin + stored.count);
+    while (at < part_end) {
+      const int64_t inside = at - stored.begin;
+      const ConstView values = block(*part, static_cast<size_t>(inside / kBlockNumel));
+      const int64_t first = inside % kBlockNumel;
+      const int64_t count = std::min(part_end - at, values.numel() - first);
+      convert_elements(values.narrow(0, first, count), out.narrow(0, at - begin, count));
+      at += count;
+    }
+  }
+}
+
+}  // namespace zinc::train

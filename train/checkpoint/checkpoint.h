@@ -1,0 +1,91 @@
+// train/checkpoint/checkpoint.h: reading a checkpoint, in any world.
+//
+// What is read is compared with its checksum before it is used: a bit that has flipped anywhere in
+// the folder is a DataError with file, parameter and elements.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "train/checkpoint/format.h"
+#include "train/files/input_file.h"
+#include "zero/training_state.h"
+
+namespace zinc::train {
+
+class Checkpoint : public zero::StateSource {
+ public:
+  // Reads the manifest and the indices; opens the state files. DataError where anything is missing,
+  // damaged, of another checkpoint or of a newer zinc, or where parts overlap or leave a hole.
+  static Checkpoint open(const std::string& folder);
+
+  const std::string& path() const { return path_; }
+  const Manifest& manifest() const { return manifest_; }
+  int64_t bytes() const;  // of all files but the manifest
+
+  // Reads everything: files number `part`, part + parts, ... of the folder. `read`, which may be
+  // empty, is called with bytes as they are done.
+  void verify(int part = 0, int parts = 1, const std::function<void(int64_t)>& read = {}) const;
+
+  // The text of a file beside the states: "config.json"; absent where there is none. DataError where
+  // it is damaged.
+  std::optional<std::string> text_of(std::string_view file) const;
+
+  // Parameters in the order of their names, with the kinds that they have.
+  struct Tensor {
+    Shape shape;
+    std::vector<std::string> kinds;
+  };
+  std::map<std::string, Tensor> tensors() const;
+
+  const zero::TrainingState& state() const override { return manifest_.state; }
+  std::optional<Shape> shape_of(std::string_view name, std::string_view kind) const override;
+  void read(std::string_view name, std::string_view kind, int64_t begin, View out) const override;
+
+ private:
+  struct StateFile {
+    InputFile file;
+    StateIndex index;
+  };
+  struct Part {
+    size_t file;
+    const StoredPart* stored;
+    int64_t offset;  // of its data in the file
+  };
+  // Of one kind of a parameter, in the order of their elements: all of it, without overlap.
+  struct Whole {
+    Shape shape;
+    std::vector<Part> parts;
+  };
+  using Key = std::pair<std::string, std::string>;  // name, kind
+
+  explicit Checkpoint(std::string path) : path_(std::move(path)) {}
+  void open_state_file(const std::string& index_name);
+  std::string read_file(const StoredFile& stored) const;
+  void add_parts();
+  void require_whole() const;
+  // The values of a block, checked, in the block's own memory until the next call.
+  ConstView block(const Part& part, size_t number) const;
+  const Whole* find(std::string_view name, std::string_view kind) const;
+
+  std::string path_;
+  Manifest manifest_;
+  std::vector<StateFile> files_;
+  std::map<Key, Whole> wholes_;
+
+  // Neighbouring reads share a block.
+  struct Cached {
+    size_t file = 0;
+    int64_t offset = -1;
+    std::vector<std::byte> bytes;
+  };
+  mutable Cached cached_;
+};
+
+}  // namespace zinc::train

@@ -1,0 +1,39 @@
+// train/checkpoint/checkpoint_folder.h: the folder in which a run keeps its checkpoints.
+//
+// Note [Commit of a checkpoint]
+// Ranks write and sync their files in ".step-000120.tmp-<process>-<n>"; the manifest comes last;
+// then the folder is synced, gets its name by one rename, and its parent is synced. So a folder
+// that is called step-<n> is complete, after a kill at any instant and after a loss of power. Only
+// then are older ones deleted: renamed to ".trash-..." first, so that none is ever seen in part.
+// What the newest checkpoint is, is found by looking: there is no pointer that could be wrong.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace zinc::train {
+
+std::string checkpoint_name(int64_t step);  // "step-000120"
+
+struct FoundCheckpoint {
+  int64_t step = 0;
+  std::string path;
+};
+// Those called step-<n> in `folder`, the newest first; none where there is no such folder. Not
+// opened. IoError where it cannot be read.
+std::vector<FoundCheckpoint> find_checkpoints(const std::string& folder);
+
+// What a run that was killed has left in `folder`: checkpoints that were not complete, or partly
+// deleted. One that is whole but for its name, by all its checksums, gets it. Returns what was done, a line each. For
+// one process, while no other writes there.
+std::vector<std::string> clean_checkpoints(const std::string& folder);
+
+// Renames those of later steps to "aside-step-<n>", in the place of one that is called so: a run goes
+// on from before them, and would take them for its own. Returns what was done, a line each.
+std::vector<std::string> set_later_aside(const std::string& folder, int64_t step);
+
+// Deletes all but the newest `keep` > 0; returns their paths.
+std::vector<std::string> prune_checkpoints(const std::string& folder, int64_t keep);
+
+}  // namespace zinc::train

@@ -1,0 +1,111 @@
+#include "train/checkpoint/convert.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/error.h"
+#include "train/checkpoint/checkpoint_folder.h"
+#include "train/checkpoint/state_file.h"
+#include "train/files/atomic_file.h"
+#include "train/hub/llmc_file.h"
+#include "train/json/parser.h"
+#include "train/run_position.h"
+
+namespace zinc::train {
+namespace {
+
+zero::TrainingState state_of(const DeepSpeedCounters& counters, const ConvertOptions& options) {
+  if (counters.skipped_steps > counters.global_steps) {
+    throw DataError(concat("this checkpoint has skipped ", counters.skipped_steps, " of ",
+                           counters.global_steps, " steps, which cannot be"));
+  }
+  zero::TrainingState state;
+  state.steps = counters.global_steps;
+  state.applied = counters.global_steps - counters.skipped_steps;
+  state.is_loss_scale_dynamic = counters.loss_scale != 1.0;
+  state.loss_scale.scale = counters.loss_scale;
+  state.loss_scale.steps = counters.global_steps;
+  state.schedule.updates = state.applied;
+  state.optimizer = options.optimizer;
+  for (const StateKind kind : kStateKinds) state.kinds.emplace_back(name_of(kind));
+  return state;
+}
+
+// All of one parameter, kind after kind.
+void write_parameter(const DeepSpeedCheckpoint& from, const DeepSpeedCheckpoint::Parameter& parameter,
+                     std::vector<float>& room, StateFileWriter& file) {
+  const int64_t numel = parameter.shape.numel();
+  for (const StateKind kind : kStateKinds) {
+    if (kind != StateKind::weights && !parameter.trained) continue;
+    const bool has = from.has(parameter.name, kind);
+    for (int64_t begin = 0; begin < numel; begin += kBlockNumel) {
+      const int64_t count = std::min(kBlockNumel, numel - begin);
+      std::fill_n(room.begin(), count, 0.0F);
+      const View values(room.data(), DType::f32, Shape{count}, kCpu);
+      if (has) from.read(parameter.name, kind, begin, values);
+      file.write({.name = parameter.name,
+                  .kind = name_of(kind),
+                  .part = {0, numel},
+                  .begin = begin,
+                  .values = values});
+    }
+  }
+}
+
+}  // namespace
+
+std::string convert_deepspeed(const DeepSpeedCheckpoint& from, const std::string& folder,
+                              const ConvertOptions& options) {
+  Manifest manifest{.world = 1,
+                    .seed = options.seed,
+                    .state = state_of(from.counters(), options),
+                    .client_state = {},
+                    .files = {},
+                    .indices = {}};
+  const int64_t samples = from.counters().global_samples;
+  manifest.client_state = to_json(RunPosition{.loader = {.seed = options.seed, .samples = samples},
+                                              .trainer = {.samples = samples},
+                                              .fingerprints = {}});
+  create_folders(folder);
+  AtomicFolder made(concat(folder, '/', checkpoint_name(manifest.state.steps)));
+  std::vector<NamedShape> parameters;
+  for (const auto& parameter : from.parameters()) {
+    parameters.push_back({parameter.name, parameter.shape});
+  }
+  StateFileWriter file(made.path(), state_file_name(0, 1), parameters, manifest.state.kinds,
+                       DType::f32);
+  std::vector<float> room(static_cast<size_t>(kBlockNumel));
+  for (const auto& parameter : from.parameters()) write_parameter(from, parameter, room, file);
+  manifest.files.push_back(file.finish());
+  manifest.indices.push_back(manifest.files.front().name);
+  if (options.model != nullptr) {
+    manifest.files.push_back(write_stored_file(
+        made.path(), "config.json",
+        model_config_json(options.model->config, DType::f32, options.model->original)));
+  }
+  write_stored_file(made.path(), "manifest.json", to_json(manifest));
+  made.commit(/*replace=*/false);
+  return concat(folder, '/', checkpoint_name(manifest.state.steps));
+}
+
+void export_llmc(const Checkpoint& checkpoint, const std::string& path, DType dtype) {
+  const std::optional<std::string> text = checkpoint.text_of("config.json");
+  if (!text) {
+    throw DataError(concat(checkpoint.path(), ": there is no config.json in it: its model is not "
+                           "known"));
+  }
+  const ModelConfig config =
+      parse_model_config(json::parse(*text, checkpoint.path() + "/config.json"));
+  const auto* gpt2 = std::get_if<nn::Gpt2Config>(&config);
+  if (gpt2 == nullptr) throw ConfigError("llm.c's files hold GPT-2 alone");
+  const std::string kind(zero::kWeightsKind);
+  write_llmc_file(path, *gpt2, dtype, [&](std::string_view name, int64_t begin, View out) {
+    checkpoint.read(name, kind, begin, out);
+  });
+}
+
+}  // namespace zinc::train

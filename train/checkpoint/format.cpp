@@ -1,0 +1,282 @@
+#include "train/checkpoint/format.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "core/crc32c.h"
+#include "core/error.h"
+#include "train/json/parser.h"
+#include "train/json/writer.h"
+
+namespace zinc::train {
+namespace {
+
+constexpr std::string_view kFormat = "zinc checkpoint";
+constexpr std::string_view kCure = "; take an older checkpoint, `zinc checkpoint list` names them";
+
+// {"crc32c":"89abcdef", followed by the rest, of which it is the checksum.
+constexpr std::string_view kSealBegin = "{\"crc32c\":\"";
+constexpr std::string_view kSealEnd = "\",";
+constexpr size_t kSealBytes = kSealBegin.size() + 8 + kSealEnd.size();
+
+std::string hex(uint32_t crc) { return fmt::format("{:08x}", crc); }
+
+uint32_t crc_of(std::string_view text) { return crc32c(std::as_bytes(std::span(text))); }
+
+std::optional<uint32_t> parse_hex(std::string_view text) {
+  uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+  if (text.size() != 8 || error != std::errc() || end != text.data() + text.size() ||
+      hex(value) != text) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+uint32_t read_crc(const json::Value& value) {
+  const std::optional<uint32_t> crc = parse_hex(value.as_string());
+  if (!crc) value.fail("expected eight hexadecimal digits");
+  return *crc;
+}
+
+// A name in the folder itself, which names nothing else.
+std::string read_file_name(const json::Value& value) {
+  const std::string& name = value.as_string();
+  const auto is_plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           c == '.' || c == '_' || c == '-';
+  };
+  if (name.empty() || name.size() > 255 || name.front() == '.' ||
+      !std::all_of(name.begin(), name.end(), is_plain)) {
+    value.fail("expected the plain name of a file in the folder");
+  }
+  return name;
+}
+
+int64_t read_count(const json::Value& value) {
+  return value.as_int64(0, std::numeric_limits<int64_t>::max());
+}
+
+Shape read_shape(const json::Value& value) {
+  const json::Array& dims = value.as_array();
+  if (dims.size() > kMaxRank) value.fail("too many dimensions");
+  Shape shape;
+  int64_t numel = 1;
+  for (const json::Value& dim : dims) {
+    const int64_t size = read_count(dim);
+    if (size > 0 && numel > std::numeric_limits<int64_t>::max() / 16 / size) {
+      value.fail("more elements than a checkpoint can have");
+    }
+    numel *= size;
+    shape.push_back(size);
+  }
+  return shape;
+}
+
+StoredPart read_part(const json::Value& value) {
+  StoredPart part{.name = value.at("name").as_string(),
+                  .kind = value.at("kind").as_string(),
+                  .shape = read_shape(value.at("shape")),
+                  .begin = read_count(value.at("begin")),
+                  .count = read_count(value.at("count")),
+                  .blocks = {}};
+  const int64_t numel = part.shape.numel();
+  if (part.count == 0 || part.begin > numel || part.count > numel - part.begin) {
+    value.fail(fmt::format("elements {} to {} are not part of a parameter of {}", part.begin,
+                           static_cast<double>(part.begin) + static_cast<double>(part.count),
+                           numel));
+  }
+  const json::Array& blocks = value.at("crc32c").as_array();
+  if (static_cast<int64_t>(blocks.size()) != (part.count + kBlockNumel - 1) / kBlockNumel) {
+    value.fail("as many checksums are needed as there are blocks");
+  }
+  for (const json::Value& block : blocks) part.blocks.push_back(read_crc(block));
+  return part;
+}
+
+void require_format(const json::Value& root) {
+  const json::Value* format = root.find("format");
+  if (format == nullptr || !format->is_string(kFormat)) root.fail("this is no checkpoint of zinc");
+  const int64_t version = root.at("version").as_int64();
+  if (version > kCheckpointVersion) {
+    root.at("version").fail(fmt::format(
+        "written by a newer zinc: its format is {}, this one reads up to {}; take that zinc",
+        version, kCheckpointVersion));
+  }
+  if (version < 1) root.at("version").fail("there is no such version of the format");
+}
+
+void write_state(json::Writer& json, const zero::TrainingState& state) {
+  json.key("engine").begin_object();
+  json.member("steps", state.steps)
+      .member("applied", state.applied)
+      .member("consecutive_skips", state.consecutive_skips);
+  json.member("optimizer", state.optimizer);
+  json.key("kinds").begin_array();
+  for (const std::string& kind : state.kinds) json.value(kind);
+  json.end_array();
+  json.key("loss_scale").begin_object();
+  json.member("dynamic", state.is_loss_scale_dynamic)
+      .member("scale", state.loss_scale.scale)
+      .member("steps", state.loss_scale.steps)
+      .member("last_overflow", state.loss_scale.last_overflow)
+      .member("hysteresis", state.loss_scale.hysteresis);
+  json.end_object();
+  json.key("schedule").begin_object();
+  json.member("updates", state.schedule.updates);
+  json.key("fixed_lr");
+  if (state.schedule.fixed_lr) {
+    json.value(*state.schedule.fixed_lr);
+  } else {
+    json.value(nullptr);
+  }
+  json.end_object();
+  json.end_object();
+}
+
+zero::TrainingState read_state(const json::Value& value) {
+  zero::TrainingState state{.steps = read_count(value.at("steps")),
+                            .applied = read_count(value.at("applied")),
+                            .consecutive_skips = read_count(value.at("consecutive_skips")),
+                            .loss_scale = {},
+                            .is_loss_scale_dynamic = false,
+                            .schedule = {},
+                            .optimizer = value.at("optimizer").as_string(),
+                            .kinds = {}};
+  for (const json::Value& kind : value.at("kinds").as_array()) {
+    state.kinds.push_back(kind.as_string());
+  }
+  if (state.applied > state.steps || state.consecutive_skips > state.steps) {
+    value.fail("more steps were applied or skipped than there were");
+  }
+  const json::Value& scale = value.at("loss_scale");
+  state.is_loss_scale_dynamic = scale.at("dynamic").as_bool();
+  state.loss_scale.scale = scale.at("scale").as_double();
+  state.loss_scale.steps = read_count(scale.at("steps"));
+  state.loss_scale.last_overflow = scale.at("last_overflow").as_int64(-1);
+  state.loss_scale.hysteresis =
+      static_cast<int32_t>(scale.at("hysteresis").as_int64(1, std::numeric_limits<int32_t>::max()));
+  const json::Value& schedule = value.at("schedule");
+  state.schedule.updates = read_count(schedule.at("updates"));
+  if (const json::Value& lr = schedule.at("fixed_lr"); !lr.is_null()) {
+    state.schedule.fixed_lr = lr.as_double();
+  }
+  return state;
+}
+
+}  // namespace
+
+std::string state_file_name(int rank, int world) {
+  return fmt::format("state-{:05}-of-{:05}", rank, world);
+}
+
+std::string to_json(const StateIndex& index) {
+  json::Writer json(1);
+  json.begin_object();
+  json.member("format", kFormat).member("version", kCheckpointVersion);
+  json.member("file", index.file).member("bytes", index.bytes);
+  json.member("header_bytes", index.header_bytes).member("header_crc32c", hex(index.header_crc));
+  json.member("dtype", zinc::name_of(index.dtype)).member("block", kBlockNumel);
+  json.key("parts").begin_array();
+  for (const StoredPart& part : index.parts) {
+    json.begin_object();
+    json.member("name", part.name).member("kind", part.kind);
+    json.key("shape").begin_array();
+    for (int i = 0; i < part.shape.rank(); ++i) json.value(part.shape[i]);
+    json.end_array();
+    json.member("begin", part.begin).member("count", part.count);
+    json.key("crc32c").begin_array();
+    for (const uint32_t block : part.blocks) json.value(hex(block));
+    json.end_array();
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+  return json.take();
+}
+
+std::string to_json(const Manifest& manifest) {
+  json::Writer json(1);
+  json.begin_object();
+  json.member("format", kFormat).member("version", kCheckpointVersion);
+  json.member("world", manifest.world).member("seed", manifest.seed);
+  write_state(json, manifest.state);
+  json.member("client_state", json::Value(manifest.client_state));
+  json.key("files").begin_array();
+  for (const StoredFile& file : manifest.files) {
+    json.begin_object();
+    json.member("name", file.name).member("bytes", file.bytes).member("crc32c", hex(file.crc));
+    json.end_object();
+  }
+  json.end_array();
+  json.key("indices").begin_array();
+  for (const std::string& name : manifest.indices) json.value(name);
+  json.end_array();
+  json.end_object();
+  const std::string body = json.take().substr(1);  // without its first brace
+  return concat(kSealBegin, hex(crc_of(body)), kSealEnd, body);
+}
+
+StateIndex parse_state_index(std::string text, const std::string& path) {
+  const json::Value root = json::parse(std::move(text), path);
+  require_format(root);
+  if (root.at("block").as_int64() != kBlockNumel) root.at("block").fail("not the block of version 1");
+  StateIndex index{.file = read_file_name(root.at("file")),
+                   .bytes = read_count(root.at("bytes")),
+                   .header_bytes = read_count(root.at("header_bytes")),
+                   .header_crc = read_crc(root.at("header_crc32c")),
+                   .dtype = DType::f32,
+                   .parts = {}};
+  const std::optional<DType> dtype = parse_dtype(root.at("dtype").as_string());
+  if (dtype != DType::f32 && dtype != DType::f64) root.at("dtype").fail("expected f32 or f64");
+  index.dtype = *dtype;
+  for (const json::Value& part : root.at("parts").as_array()) {
+    index.parts.push_back(read_part(part));
+  }
+  return index;
+}
+
+Manifest parse_manifest(std::string text, const std::string& path) {
+  const std::optional<uint32_t> seal =
+      text.size() > kSealBytes && text.starts_with(kSealBegin) &&
+              std::string_view(text).substr(kSealBegin.size() + 8).starts_with(kSealEnd)
+          ? parse_hex(std::string_view(text).substr(kSealBegin.size(), 8))
+          : std::nullopt;
+  if (!seal) throw DataError(concat(path, ": this is no manifest of a checkpoint", kCure));
+  if (crc_of(std::string_view(text).substr(kSealBytes)) != *seal) {
+    throw DataError(concat(path, ": damaged: its checksum is not that of its text", kCure));
+  }
+  const json::Value root = json::parse(std::move(text), path);
+  require_format(root);
+  Manifest manifest{.world = root.at("world").as_int64(1, 1 << 24),
+                    .seed = root.at("seed").as_uint64(),
+                    .state = read_state(root.at("engine")),
+                    .client_state = root.at("client_state").as_object(),
+                    .files = {},
+                    .indices = {}};
+  for (const json::Value& file : root.at("files").as_array()) {
+    manifest.files.push_back({.name = read_file_name(file.at("name")),
+                              .bytes = read_count(file.at("bytes")),
+                              .crc = read_crc(file.at("crc32c"))});
+  }
+  const auto is_listed = [&](const std::string& name) {
+    return std::ranges::any_of(manifest.files, [&](const auto& file) { return file.name == name; });
+  };
+  for (const json::Value& value : root.at("indices").as_array()) {
+    manifest.indices.push_back(read_file_name(value));
+    if (!is_listed(manifest.indices.back())) value.fail("this file is not in the list of files");
+  }
+  if (static_cast<int64_t>(manifest.indices.size()) != manifest.world) {
+    root.at("indices").fail("there is one for each rank that wrote the checkpoint");
+  }
+  return manifest;
+}
+
+}  // namespace zinc::train

@@ -1,0 +1,78 @@
+// train/checkpoint/format.h: what the files of a checkpoint say.
+//
+// Note [Files of a checkpoint]
+//   step-000120/
+//     manifest.json                    below: written last; its first bytes are its own checksum
+//     state-00000-of-00002.safetensors what rank 0 of 2 kept: a tensor "<kind>.<parameter>" for
+//                                      each part, flat, f32 (f64 models: f64); Python can look in
+//     state-00000-of-00002.json        its index: where in the parameter each part lies, and the
+//                                      CRC-32C of every block of kBlockNumel elements
+//     config.json, ...                 the model's configuration, tokenizer files, the resolved
+//                                      configuration
+// Parts are ranges of the whole, flat parameter, so a checkpoint says nothing of shards, groups or
+// tiers, and any world can read it. Checksums are made of the memory that is written, before it is
+// written.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/shape.h"
+#include "train/json/value.h"
+#include "zero/training_state.h"
+
+namespace zinc::train {
+
+inline constexpr int64_t kCheckpointVersion = 1;
+inline constexpr int64_t kBlockNumel = int64_t{1} << 20;  // elements under one checksum
+
+// A file of the folder, by its plain name.
+struct StoredFile {
+  std::string name;
+  int64_t bytes = 0;
+  uint32_t crc = 0;  // CRC-32C of all bytes
+};
+
+// A part of one kind of a parameter: elements [begin, begin + count) of the flat whole.
+struct StoredPart {
+  std::string name;
+  std::string kind;
+  Shape shape;  // of the parameter
+  int64_t begin = 0;
+  int64_t count = 0;
+  std::vector<uint32_t> blocks;  // CRC-32C of each kBlockNumel elements, the last one's fewer
+};
+
+// Of one state file.
+struct StateIndex {
+  std::string file;
+  int64_t bytes = 0;
+  int64_t header_bytes = 0;  // before the data, the length among them
+  uint32_t header_crc = 0;
+  DType dtype = DType::f32;
+  std::vector<StoredPart> parts;
+};
+
+struct Manifest {
+  int64_t world = 0;  // ranks that wrote it
+  uint64_t seed = 0;  // of the random numbers
+  zero::TrainingState state;
+  json::Object client_state;      // of whoever saved
+  std::vector<StoredFile> files;  // all others but the state files, which their indices name
+  std::vector<std::string> indices;  // names among `files`
+};
+
+std::string state_file_name(int rank, int world);  // without its ending
+
+std::string to_json(const StateIndex& index);
+std::string to_json(const Manifest& manifest);
+// `path` stands in messages. DataError with place: JSON as json::parse; another format or a newer
+// version, names that are not plain file names, numbers that contradict each other; a manifest
+// whose checksum is not that of its text.
+StateIndex parse_state_index(std::string text, const std::string& path);
+Manifest parse_manifest(std::string text, const std::string& path);
+
+}  // namespace zinc::train

@@ -1,0 +1,287 @@
+#include "train/checkpoint/save_checkpoint.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <string_view>
+#include <thread>
+
+#include "core/error.h"
+#include "train/checkpoint/checkpoint_folder.h"
+#include "train/checkpoint/state_file.h"
+#include "train/files/atomic_file.h"
+#include "train/finite_weights.h"
+#include "zero/gather_values.h"
+#include "zero/together.h"
+
+namespace zinc::train {
+namespace {
+
+using zero::together;
+
+std::vector<NamedShape> parameters_of(nn::Model& model) {
+  std::vector<NamedShape> parameters;
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    parameters.push_back({name, parameter->shape()});
+  }
+  return parameters;
+}
+
+DType wide_dtype(const zero::Engine& engine) {
+  return engine.config().precision.dtype == DType::f64 ? DType::f64 : DType::f32;
+}
+
+// What each rank wrote of its index, by rank. Collective.
+std::vector<StoredFile> gather_indices(comm::World& world, const StoredFile& mine) {
+  const std::array<double, 2> figures{static_cast<double>(mine.bytes),
+                                      static_cast<double>(mine.crc)};
+  const std::vector<double> all = zero::gather_values(world, figures);
+  std::vector<StoredFile> files;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const size_t at = 2 * static_cast<size_t>(rank);
+    files.push_back({.name = state_file_name(rank, world.size()) + ".json",
+                     .bytes = static_cast<int64_t>(all[at]),
+                     .crc = static_cast<uint32_t>(all[at + 1])});
+  }
+  return files;
+}
+
+void write_manifest(const zero::TrainingState& state, const comm::World& world,
+                    const std::string& folder, std::vector<StoredFile> indices,
+                    const SaveCheckpointOptions& options) {
+  Manifest manifest{.world = world.size(),
+                    .seed = world.context().random().seed(),
+                    .state = state,
+                    .client_state = options.client_state,
+                    .files = {},
+                    .indices = {}};
+  for (const StoredFile& index : indices) manifest.indices.push_back(index.name);
+  manifest.files = std::move(indices);
+  for (const auto& [name, text] : options.texts) {
+    manifest.files.push_back(write_stored_file(folder, name, text));
+  }
+  write_stored_file(folder, "manifest.json", to_json(manifest));
+}
+
+// Newest first, or the one that is asked for.
+std::vector<std::string> candidates(const std::string& folder, const std::string& tag) {
+  if (!tag.empty()) return {concat(folder, '/', tag)};
+  std::vector<std::string> paths;
+  for (const FoundCheckpoint& found : find_checkpoints(folder)) paths.push_back(found.path);
+  return paths;
+}
+
+}  // namespace
+
+void StateSnapshot::take(zero::Engine& engine) {
+  Context& context = engine.world().context();
+  const int64_t room = engine.usage().own_bytes;
+  if (!memory_) memory_ = context.allocate(room, Label::staging, Tier::pinned_host);
+  parts_.clear();
+  std::map<std::pair<std::string_view, std::string_view>, size_t> places;  // by name and kind
+  int64_t used = 0;
+  engine.read_own(zero::Engine::Own::weights_and_states, [&](const zero::OwnPiece& piece) {
+    if (context.device().meta) return;
+    const DType dtype = piece.values.dtype();
+    const auto [place, is_new] = places.try_emplace({piece.name, piece.kind}, parts_.size());
+    if (is_new) {
+      auto* const begin = static_cast<std::byte*>(memory_.data()) + used;
+      parts_.push_back({piece.name, std::string(piece.kind), piece.part, dtype, begin});
+      used += piece.part.size() * size_of(dtype);
+      bug_check(used <= room, "a rank hands out more than ", room, " bytes");
+    }
+    std::memcpy(
+        parts_[place->second].values + (piece.begin - piece.part.begin) * size_of(dtype),
+        piece.values.data(), static_cast<size_t>(piece.values.bytes()));
+  });
+}
+
+void StateSnapshot::read(const zero::TakeOwn& take) const {
+  for (const Part& part : parts_) {
+    const View values(part.values, part.dtype, Shape{part.range.size()}, kCpu);
+    for (int64_t begin = 0; begin < part.range.size(); begin += kBlockNumel) {
+      const int64_t count = std::min(kBlockNumel, part.range.size() - begin);
+      take({.name = part.name,
+            .kind = part.kind,
+            .part = part.range,
+            .begin = part.range.begin + begin,
+            .values = values.narrow(0, begin, count)});
+    }
+  }
+}
+
+// A checkpoint under way.
+struct CheckpointSaver::Pending {
+  std::string target;
+  std::string path;                  // of the temporary folder
+  std::optional<AtomicFolder> made;  // of rank 0
+  std::vector<NamedShape> parameters;
+  zero::TrainingState state;
+  SaveCheckpointOptions options;
+  StoredFile index;
+  std::exception_ptr failure;
+  std::atomic<bool> is_written{false};
+  std::thread thread;
+
+  ~Pending() {
+    if (thread.joinable()) thread.join();
+  }
+};
+
+CheckpointSaver::CheckpointSaver(zero::Engine& engine, std::string folder)
+    : engine_(engine), folder_(std::move(folder)) {}
+CheckpointSaver::~CheckpointSaver() = default;
+
+void CheckpointSaver::begin(const std::string& tag, SaveCheckpointOptions options, bool beside) {
+  bug_check(pending_ == nullptr, "a checkpoint is under way");
+  comm::World& world = engine_.world();
+  auto pending = std::make_unique<Pending>();
+  pending->state = engine_.state();
+  pending->target =
+      concat(folder_, '/', tag.empty() ? checkpoint_name(pending->state.steps) : tag);
+  pending->parameters = parameters_of(engine_.model());
+  pending->options = std::move(options);
+  together(world, "make the folder of a checkpoint", [&] {
+    if (!world.is_main()) return;
+    create_folders(folder_);
+    pending->made.emplace(pending->target);
+  });
+  pending->path = zero::share_text(world, pending->made ? pending->made->path() : std::string());
+  if (!beside) {
+    together(world, "write a checkpoint", [&] {
+      write(*pending, [this](const zero::TakeOwn& take) {
+        engine_.read_own(zero::Engine::Own::weights_and_states, take);
+      });
+    });
+    pending->is_written = true;
+    pending_ = std::move(pending);
+    return;
+  }
+  together(world, "copy the state", [&] { snapshot_.take(engine_); });
+  pending_ = std::move(pending);
+  pending_->thread = std::thread([this, now = pending_.get()] {
+    // Training comes first where there are fewer processors than threads, but not alone.
+    constexpr int kLater = 10;
+    ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kLater);
+    try {
+      write(*now, [this](const zero::TakeOwn& take) { snapshot_.read(take); });
+    } catch (...) {
+      now->failure = std::current_exception();
+    }
+    now->is_written = true;
+  });
+}
+
+void CheckpointSaver::write(Pending& pending,
+                            const std::function<void(const zero::TakeOwn&)>& read) const {
+  const comm::World& world = engine_.world();
+  StateFileWriter file(pending.path, state_file_name(world.rank(), world.size()),
+                       pending.parameters, pending.state.kinds, wide_dtype(engine_));
+  read([&](const zero::OwnPiece& piece) {
+    if (!pending.options.allow_damaged && piece.kind == zero::kWeightsKind) {
+      require_finite(piece, pending.target);
+    }
+    file.write(piece);
+  });
+  pending.index = file.finish();
+}
+
+std::optional<std::string> CheckpointSaver::poll() {
+  if (pending_ == nullptr || zero::any_rank(engine_.world(), !pending_->is_written)) return {};
+  return commit();
+}
+
+std::string CheckpointSaver::finish() {
+  bug_check(pending_ != nullptr, "no checkpoint is under way");
+  return commit();
+}
+
+std::string CheckpointSaver::commit() {
+  const std::unique_ptr<Pending> pending = std::move(pending_);
+  if (pending->thread.joinable()) pending->thread.join();
+  comm::World& world = engine_.world();
+  zero::require_all_succeeded(world, "write a checkpoint", pending->failure);
+  std::vector<StoredFile> indices = gather_indices(world, pending->index);
+  together(world, "commit a checkpoint", [&] {
+    if (!world.is_main()) return;
+    write_manifest(pending->state, world, pending->path, std::move(indices), pending->options);
+    pending->made->commit(/*replace=*/true);
+  });
+  return pending->target;
+}
+
+std::string save_checkpoint(zero::Engine& engine, const std::string& folder, const std::string& tag,
+                            const SaveCheckpointOptions& options) {
+  CheckpointSaver saver(engine, folder);
+  saver.begin(tag, options, /*beside=*/false);
+  return saver.finish();
+}
+
+Checkpoint open_checkpoint(comm::World& world, const std::string& folder, const std::string& tag,
+                           std::vector<std::string>* notes) {
+  // Rank 0 looks: the others may be slower to see what is new.
+  std::string list;
+  together(world, "look for checkpoints", [&] {
+    if (!world.is_main()) return;
+    for (const std::string& path : candidates(folder, tag)) list += path + '\n';
+  });
+  list = zero::share_text(world, list);
+  std::optional<Checkpoint> found;
+  for (size_t begin = 0; begin < list.size();) {
+    const size_t end = list.find('\n', begin);
+    const std::string path = list.substr(begin, end - begin);
+    begin = end + 1;
+    std::exception_ptr failure;
+    std::string why;
+    try {
+      found.emplace(Checkpoint::open(path));
+      found->verify(world.rank(), world.size());
+    } catch (const DataError& error) {
+      failure = std::current_exception();
+      why = error.what();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    const bool passes_by = tag.empty() && !why.empty();
+    if (zero::any_rank(world, failure != nullptr && !passes_by)) {
+      zero::require_all_succeeded(world, "open a checkpoint", failure);
+    }
+    if (!zero::any_rank(world, failure != nullptr)) return std::move(*found);
+    if (notes != nullptr) {
+      notes->push_back(why.empty() ? concat(path, ": another rank found it damaged") : why);
+    }
+  }
+  throw DataError(concat(folder, ": there is no checkpoint that is whole"));
+}
+
+void load_checkpoint(zero::Engine& engine, const Checkpoint& checkpoint,
+                     const zero::ImportOptions& options) {
+  const uint64_t seed = engine.world().context().random().seed();
+  if (checkpoint.manifest().seed != seed && options.counters) {
+    throw ConfigError(concat(checkpoint.path(), ": trained with the seed ",
+                             checkpoint.manifest().seed, ", and this run has ", seed,
+                             ": go on with --seed ", checkpoint.manifest().seed));
+  }
+  const std::string optimizer = engine.state().optimizer;
+  if (checkpoint.state().optimizer != optimizer && options.optimizer_states) {
+    throw ConfigError(concat(checkpoint.path(), ": trained by ", checkpoint.state().optimizer,
+                             ", and this run has ", optimizer,
+                             ": configure that, or take its weights alone"));
+  }
+  together(engine.world(), "load a checkpoint", [&] { engine.import_state(checkpoint, options); });
+}
+
+json::Object load_checkpoint(zero::Engine& engine, const std::string& folder,
+                             const std::string& tag, const zero::ImportOptions& options) {
+  const Checkpoint checkpoint = open_checkpoint(engine.world(), folder, tag);
+  load_checkpoint(engine, checkpoint, options);
+  return checkpoint.manifest().client_state;
+}
+
+}  // namespace zinc::train

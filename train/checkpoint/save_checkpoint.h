@@ -1,0 +1,108 @@
+// train/checkpoint/save_checkpoint.h: an engine's state to a checkpoint, and back.
+//
+//   zinc::train::save_checkpoint(engine, "out/checkpoints", "", {.client_state = mine});
+//   ...
+//   zinc::train::load_checkpoint(engine, "out/checkpoints");      // the newest that is whole
+//
+// DeepSpeed's functions of the same names, but for this: a checkpoint is there whole or not at all,
+// its tag is found by looking, every byte is checked, and any world, stage and placement reads it.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/allocator.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/json/value.h"
+#include "zero/engine.h"
+
+namespace zinc::train {
+
+struct SaveCheckpointOptions {
+  json::Object client_state{};  // anything; of rank 0
+  // Files to put beside the states, name and text, such as config.json; of rank 0.
+  std::vector<std::pair<std::string, std::string>> texts{};
+  bool allow_damaged = false;  // weights with NaN or infinities
+};
+
+// A rank's own values in host memory, from where they can be written while the engine trains on.
+class StateSnapshot {
+ public:
+  // Copies the engine's values. The first call takes the memory, on the tier pinned_host under
+  // the label staging: EngineUsage::own_bytes; it is kept. On a meta device nothing is copied. Not
+  // collective; between steps.
+  void take(zero::Engine& engine);
+  // Hands out pieces as zero::Engine::read_own() does.
+  void read(const zero::TakeOwn& take) const;
+
+ private:
+  struct Part {
+    std::string name;
+    std::string kind;
+    zero::Range range;  // of the flat parameter
+    DType dtype = DType::f32;
+    std::byte* values = nullptr;  // in memory_
+  };
+  Block memory_;
+  std::vector<Part> parts_;
+};
+
+// Writes checkpoints of an engine into a folder, one at a time. Collective but for is_pending();
+// between steps. All ranks need one shared file system. Where a rank fails nothing is left of the
+// checkpoint, it throws its error, and the others throw PeerFailed.
+class CheckpointSaver {
+ public:
+  // `engine` must outlive this.
+  CheckpointSaver(zero::Engine& engine, std::string folder);
+  // Gives up what is under way.
+  ~CheckpointSaver();
+  CheckpointSaver(const CheckpointSaver&) = delete;
+  CheckpointSaver& operator=(const CheckpointSaver&) = delete;
+
+  // Begins <folder>/<tag>; an empty tag: checkpoint_name() of the engine's steps. One of that name
+  // is replaced, at once. With `beside` the rank's state is copied and a thread writes the copy
+  // while the engine trains on; else all of it is written now. NumericsError by name for weights
+  // that are NaN or infinite. There is none under way.
+  void begin(const std::string& tag, SaveCheckpointOptions options, bool beside);
+  bool is_pending() const { return pending_ != nullptr; }
+  // Commits the one under way where all ranks have written it, and returns its path; empty: not yet,
+  // or there is none.
+  std::optional<std::string> poll();
+  // The same, but waits. There is one under way.
+  std::string finish();
+
+ private:
+  struct Pending;
+  void write(Pending& pending, const std::function<void(const zero::TakeOwn&)>& read) const;
+  std::string commit();
+
+  zero::Engine& engine_;
+  const std::string folder_;
+  StateSnapshot snapshot_;
+  std::unique_ptr<Pending> pending_;
+};
+
+// begin() and finish(). Returns the path.
+std::string save_checkpoint(zero::Engine& engine, const std::string& folder,
+                            const std::string& tag = {}, const SaveCheckpointOptions& options = {});
+
+// Opens <folder>/<tag> on every rank and has all of it verified, each rank a share. An empty tag:
+// the newest that is whole; why newer ones were passed by is appended to `notes`, which may be
+// null. Collective. DataError where there is none.
+Checkpoint open_checkpoint(comm::World& world, const std::string& folder,
+                           const std::string& tag = {}, std::vector<std::string>* notes = nullptr);
+
+// Has the engine go on from a checkpoint. ConfigError where its seed is not the engine's: the
+// random numbers would be others. Collective; between steps.
+void load_checkpoint(zero::Engine& engine, const Checkpoint& checkpoint,
+                     const zero::ImportOptions& options = {});
+// open_checkpoint(), and what it holds of the client.
+json::Object load_checkpoint(zero::Engine& engine, const std::string& folder,
+                             const std::string& tag = {}, const zero::ImportOptions& options = {});
+
+}  // namespace zinc::train

@@ -1,0 +1,135 @@
+#include "train/checkpoint/state_file.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "core/crc32c.h"
+#include "core/error.h"
+#include "train/json/writer.h"
+
+namespace zinc::train {
+namespace {
+
+constexpr int64_t kPage = 4096;
+constexpr int64_t kLengthBytes = 8;
+constexpr std::string_view kMetadata = R"({"__metadata__":{"format":"pt"})";
+
+std::string tensor_name(std::string_view kind, std::string_view name) {
+  return concat(kind, '.', name);
+}
+
+// Of a tensor in the header, at most.
+int64_t entry_bytes(std::string_view kind, std::string_view name) {
+  std::string quoted;
+  json::append_quoted(quoted, tensor_name(kind, name));
+  constexpr int64_t kRest = 64 + 3 * 20;  // its keys, and three numbers
+  return static_cast<int64_t>(quoted.size()) + kRest;
+}
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+}  // namespace
+
+StateFileWriter::StateFileWriter(std::string folder, std::string name,
+                                 std::span<const NamedShape> parameters,
+                                 std::span<const std::string> kinds, DType dtype)
+    : folder_(std::move(folder)),
+      name_(std::move(name)),
+      dtype_(dtype),
+      file_(AtomicFile::create_shared(concat(folder_, '/', name_, ".safetensors"), 0)) {
+  header_bytes_ = kLengthBytes + static_cast<int64_t>(kMetadata.size()) + 1;
+  for (const NamedShape& parameter : parameters) {
+    shapes_.emplace(parameter.name, parameter.shape);
+    for (const std::string& kind : kinds) header_bytes_ += entry_bytes(kind, parameter.name);
+  }
+  header_bytes_ = (header_bytes_ + kPage - 1) / kPage * kPage;
+  end_ = header_bytes_;
+}
+
+StateFileWriter::Part& StateFileWriter::part_of(const zero::OwnPiece& piece) {
+  const auto [found, is_new] =
+      index_.try_emplace({piece.name, std::string(piece.kind)}, parts_.size());
+  if (!is_new) return parts_[found->second];
+  const auto shape = shapes_.find(piece.name);
+  require(shape != shapes_.end(), "checkpoint: the model has no parameter '", piece.name, "'");
+  Part part{.stored = {.name = piece.name,
+                       .kind = std::string(piece.kind),
+                       .shape = shape->second,
+                       .begin = piece.part.begin,
+                       .count = piece.part.size(),
+                       .blocks = {}},
+            .offset = end_,
+            .written = 0};
+  end_ += part.stored.count * size_of(dtype_);
+  return parts_.emplace_back(std::move(part));
+}
+
+void StateFileWriter::write(const zero::OwnPiece& piece) {
+  Part& part = part_of(piece);
+  const ConstView& values = piece.values;
+  bug_check(values.dtype() == dtype_ && piece.begin == part.stored.begin + part.written &&
+                part.written % kBlockNumel == 0 &&
+                (values.numel() == kBlockNumel || part.written + values.numel() == part.stored.count),
+            "checkpoint: the pieces of ", piece.name, " are not blocks in their order");
+  const std::span bytes(static_cast<const std::byte*>(values.data()),
+                        static_cast<size_t>(values.bytes()));
+  part.stored.blocks.push_back(crc32c(bytes));
+  file_.write(part.offset + part.written * size_of(dtype_), bytes);
+  part.written += values.numel();
+  num_written_ += values.numel();
+}
+
+std::string StateFileWriter::header() const {
+  std::string text(kMetadata);
+  for (const Part& part : parts_) {
+    const int64_t begin = part.offset - header_bytes_;
+    text += ',';
+    json::append_quoted(text, tensor_name(part.stored.kind, part.stored.name));
+    text += concat(R"(:{"dtype":")", dtype_ == DType::f64 ? "F64" : "F32", R"(","shape":[)",
+                   part.stored.count, R"(],"data_offsets":[)", begin, ',',
+                   begin + part.stored.count * size_of(dtype_), "]}");
+  }
+  text += '}';
+  const auto room = static_cast<size_t>(header_bytes_ - kLengthBytes);
+  bug_check(text.size() <= room, "checkpoint: the header needs ", text.size(), " bytes of ", room);
+  text.resize(room, ' ');
+  static_assert(std::endian::native == std::endian::little);
+  const std::array<char, kLengthBytes> length =
+      std::bit_cast<std::array<char, kLengthBytes>>(static_cast<uint64_t>(room));
+  return std::string(length.begin(), length.end()) + text;
+}
+
+StoredFile StateFileWriter::finish() {
+  StateIndex index{.file = name_ + ".safetensors",
+                   .bytes = end_,
+                   .header_bytes = header_bytes_,
+                   .header_crc = 0,
+                   .dtype = dtype_,
+                   .parts = {}};
+  for (const Part& part : parts_) {
+    bug_check(part.written == part.stored.count, "checkpoint: ", part.stored.count - part.written,
+              " elements of ", part.stored.name, " were not written");
+    index.parts.push_back(part.stored);
+  }
+  const std::string text = header();
+  index.header_crc = crc32c(bytes_of(text));
+  file_.write(0, bytes_of(text));
+  file_.commit();
+  return write_stored_file(folder_, name_ + ".json", to_json(index));
+}
+
+StoredFile write_stored_file(const std::string& folder, const std::string& name,
+                             std::string_view content) {
+  StoredFile stored{.name = name,
+                    .bytes = static_cast<int64_t>(content.size()),
+                    .crc = crc32c(bytes_of(content))};
+  AtomicFile file = AtomicFile::create_shared(concat(folder, '/', name), 0);
+  file.write(0, bytes_of(content));
+  file.commit();
+  return stored;
+}
+
+}  // namespace zinc::train

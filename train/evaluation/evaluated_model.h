@@ -1,0 +1,67 @@
+// train/evaluation/evaluated_model.h: weights of a Hugging Face folder that are asked, not trained.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/world.h"
+#include "core/dtype.h"
+#include "nn/model.h"
+#include "train/cached_logits.h"
+#include "train/generate.h"
+#include "train/model.h"
+#include "zero/engine.h"
+
+namespace zinc::train {
+
+struct EvaluatedModelOptions {
+  DType dtype = DType::f32;
+  // The weights are spread over the ranks (ZeRO stage 3); false: each rank has all of them.
+  bool sharded = false;
+  int64_t sequences = 1;  // of the largest batch, and their positions
+  int64_t positions = 0;  // 0: as many as the model has
+};
+
+// Without gradients and dropout, on the world's device. Where weights are sharded, a rank's call
+// waits for the same call of all others: every rank has to make as many, in the same order.
+class EvaluatedModel {
+ public:
+  // `world` must outlive it. Collective where weights are sharded. Throws as FolderWeights does.
+  EvaluatedModel(const std::string& folder, const ModelConfig& config, comm::World& world,
+                 const EvaluatedModelOptions& options = {});
+  ~EvaluatedModel();
+
+  nn::Model& model() { return *model_; }
+  comm::World& world() { return world_; }
+  bool is_sharded() const { return engine_ != nullptr; }
+
+  // The summed loss of a batch of this rank's.
+  zero::Evaluation evaluate(const nn::Batch& batch);
+  // generate() for this rank's prompt; an empty prompt makes no text. Collective where weights are
+  // sharded: the ranks' prompts and lengths may differ. NumericsError where logits are no numbers.
+  std::vector<int32_t> generate(std::span<const int32_t> prompt, const GenerateOptions& options);
+
+ private:
+  comm::World& world_;
+  std::unique_ptr<nn::Model> model_;
+  std::unique_ptr<zero::Engine> engine_;  // of sharded weights
+  std::unique_ptr<CachedLogits> cached_;  // of whole ones
+};
+
+// Work on `count` items that the ranks share: rank r does items r, r + W, ... `work` is called as
+// often on every rank, with -1 where none is left, and for the rest of the items on a rank where it
+// has thrown. At the end that rank throws the same, and the others PeerFailed. Collective.
+void for_each_of_rank(comm::World& world, int64_t count,
+                      const std::function<void(int64_t item)>& work);
+// One value of each item, on every rank in the order of the items: `mine` are this rank's, in the
+// order of for_each_of_rank(). Collective.
+std::vector<double> gather_items(comm::World& world, int64_t count, std::span<const double> mine);
+// The same of lists of tokens.
+std::vector<std::vector<int32_t>> gather_items(comm::World& world, int64_t count,
+                                               std::span<const std::vector<int32_t>> mine);
+
+}  // namespace zinc::train

@@ -1,0 +1,110 @@
+#include "train/evaluation/written_answers.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "core/error.h"
+#include "train/records/record_reader.h"
+
+namespace zinc::train {
+namespace {
+
+std::string without_space_around(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\n\r\f\v";
+  const size_t begin = text.find_first_not_of(kSpace);
+  if (begin == text.npos) return {};
+  return std::string(text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin));
+}
+
+std::string text_behind_prompt(const Tokenizer& tokenizer, std::span<const int32_t> tokens) {
+  StreamingDecoder decoder(tokenizer, true);
+  std::string text;
+  for (const int32_t token : tokens) text += decoder.push(token);
+  return text + decoder.finish();
+}
+
+std::string answer_in(const Tokenizer& tokenizer, std::span<const int32_t> tokens,
+                      const std::string& stop_text) {
+  std::string text = text_behind_prompt(tokenizer, tokens);
+  if (!stop_text.empty()) text = text.substr(0, text.find(stop_text));
+  return without_space_around(text);
+}
+
+GenerateOptions options_of_item(int64_t item, const Tokenizer& tokenizer,
+                                const WriteOptions& options) {
+  GenerateOptions own = options.generate;
+  own.seed += static_cast<uint64_t>(std::max<int64_t>(item, 0));
+  if (!options.stop_text.empty()) {
+    own.ends = [&](std::span<const int32_t> tokens) {
+      return text_behind_prompt(tokenizer, tokens).find(options.stop_text) != std::string::npos;
+    };
+  }
+  return own;
+}
+
+std::vector<int32_t> tokens_of_prompt(const ExampleMaker& maker, const PlacedQuestion& question,
+                                      int64_t vocabulary) {
+  std::vector<int32_t> prompt = maker.encode_prompt(question.question.prompt);
+  if (prompt.empty()) throw DataError(concat(question.place, ": the prompt is empty"));
+  require_in_vocabulary(concat(question.place, ": the prompt"), prompt, vocabulary);
+  return prompt;
+}
+
+}  // namespace
+
+std::vector<PlacedQuestion> read_questions(const std::string& path, const ExampleMaker& maker,
+                                           int64_t skip_bad) {
+  std::vector<PlacedQuestion> questions;
+  use_records(path, skip_bad, [&](const Record& record) {
+    questions.push_back({.question = maker.question(record), .place = record.place});
+  });
+  return questions;
+}
+
+std::vector<int64_t> spread_indices(int64_t count, int64_t most) {
+  const int64_t taken = most > 0 ? std::min(most, count) : count;
+  std::vector<int64_t> indices;
+  for (int64_t i = 0; i < taken; ++i) indices.push_back(i * count / taken);
+  return indices;
+}
+
+WrittenAnswers write_answers(EvaluatedModel& model, const Tokenizer& tokenizer,
+                             const ExampleMaker& maker,
+                             const std::vector<PlacedQuestion>& questions,
+                             const WriteOptions& options,
+                             const std::function<void(int64_t done)>& progress) {
+  const auto count = static_cast<int64_t>(questions.size());
+  std::vector<std::vector<int32_t>> prompts, mine;
+  std::vector<double> cut;
+  for_each_of_rank(model.world(), count, [&](int64_t item) {
+    if (item < 0) return;
+    prompts.push_back(
+        tokens_of_prompt(maker, questions[static_cast<size_t>(item)], model.model().vocab_size()));
+  });
+  for_each_of_rank(model.world(), count, [&](int64_t item) {
+    GenerateOptions own = options_of_item(item, tokenizer, options);
+    if (!own.stop_token) own.stop_token = maker.end_of_answer();
+    const std::vector<int32_t> prompt = item < 0 ? std::vector<int32_t>{} : prompts[mine.size()];
+    std::vector<int32_t> tokens = model.generate(prompt, own);
+    if (item < 0) return;
+    cut.push_back(std::ssize(prompt) > own.context ? 1.0 : 0.0);
+    mine.push_back(std::move(tokens));
+    if (progress) progress(std::min(count, item + model.world().size()));
+  });
+  const auto all = gather_items(model.world(), count, mine);
+  WrittenAnswers answers;
+  for (const double one : gather_items(model.world(), count, cut)) {
+    answers.cut_prompts += static_cast<int64_t>(one);
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    answers.tokens += static_cast<int64_t>(all[i].size());
+    answers.pairs.push_back({.prediction = answer_in(tokenizer, all[i], options.stop_text),
+                             .references = {without_space_around(questions[i].question.answer)}});
+  }
+  return answers;
+}
+
+}  // namespace zinc::train

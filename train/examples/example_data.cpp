@@ -1,0 +1,104 @@
+#include "train/examples/example_data.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/philox.h"
+#include "train/files/atomic_file.h"
+
+namespace zinc::train {
+
+ExampleData::ExampleData(std::vector<std::shared_ptr<const ExampleFile>> files)
+    : files_(std::move(files)), first_{0} {
+  require(!files_.empty(), "example data: there are no files");
+  for (const auto& file : files_) first_.push_back(first_.back() + file->num_examples());
+  end_ = first_.back();
+}
+
+std::pair<ExampleData, ExampleData> ExampleData::split(double fraction) const {
+  require(fraction > 0.0 && fraction < 1.0, "example data: the fraction must lie in (0, 1), not ",
+          fraction);
+  require(order_ == nullptr, "example data: is split already");
+  const int64_t all = num_samples();
+  if (all < 2) {
+    throw DataError(concat(describe(),
+                           ": too few examples to keep some for validation; give a "
+                           "file by --validation"));
+  }
+  const int64_t part =
+      std::clamp<int64_t>(std::llround(fraction * static_cast<double>(all)), 1, all - 1);
+  std::pair<ExampleData, ExampleData> both{*this, *this};
+  const auto order =
+      std::make_shared<const Permutation>(all, make_random_key(0, Purpose::data_order, 0, 0, 1));
+  both.first.order_ = both.second.order_ = order;
+  both.first.begin_ = both.second.end_ = part;
+  return both;
+}
+
+std::pair<const ExampleFile*, int64_t> ExampleData::place(int64_t index) const {
+  require(0 <= index && index < num_samples(), "example data: sample ", index, " of ",
+          num_samples());
+  const int64_t example = order_ == nullptr ? begin_ + index : (*order_)[begin_ + index];
+  const auto after = std::upper_bound(first_.begin(), first_.end(), example);
+  const auto file = static_cast<size_t>(after - first_.begin()) - 1;
+  return {files_[file].get(), example - first_[file]};
+}
+
+int64_t ExampleData::length(int64_t index) const {
+  const auto [file, example] = place(index);
+  return file->length(example) - 1;
+}
+
+void ExampleData::read(int64_t index, Sample& sample) const {
+  const auto [file, example] = place(index);
+  file->append_to(example, sample);
+}
+
+std::string ExampleData::describe() const {
+  const std::string name =
+      files_.size() == 1 ? file_name(files_.front()->path()) : concat(files_.size(), " files");
+  return concat(name, ", ", num_samples(), " examples");
+}
+
+PackedExamples::PackedExamples(ExampleData examples, int64_t room)
+    : examples_(std::move(examples)), room_(room), first_{0} {
+  int64_t used = 0;
+  for (int64_t i = 0; i < examples_.num_samples(); ++i) {
+    const int64_t length = examples_.length(i);
+    require(length <= room, "packed examples: example ", i, " has ", length,
+            " tokens, a row has room for ", room);
+    if (used + length > room) {
+      first_.push_back(i);
+      used = 0;
+    }
+    used += length;
+  }
+  first_.push_back(examples_.num_samples());
+}
+
+int64_t PackedExamples::length(int64_t index) const {
+  int64_t length = 0;
+  for (int64_t i = first_[static_cast<size_t>(index)]; i < first_[static_cast<size_t>(index) + 1];
+       ++i) {
+    length += examples_.length(i);
+  }
+  return length;
+}
+
+void PackedExamples::read(int64_t index, Sample& sample) const {
+  require(0 <= index && index < num_samples(), "packed examples: sample ", index, " of ",
+          num_samples());
+  for (int64_t i = first_[static_cast<size_t>(index)]; i < first_[static_cast<size_t>(index) + 1];
+       ++i) {
+    const auto start = static_cast<int32_t>(sample.tokens.size());
+    examples_.read(i, sample);
+    sample.document_starts.resize(sample.tokens.size(), start);
+  }
+}
+
+std::string PackedExamples::describe() const {
+  return concat(examples_.describe(), " in ", num_samples(), " rows of ", room_, " tokens");
+}
+
+}  // namespace zinc::train

@@ -1,0 +1,69 @@
+// train/examples/example_file.h: the examples of one file of records as tokens on disk, made once.
+//
+// A folder in the cache, "<name>-<hash>.examples", that appears whole or not at all:
+//   tokens.bin  little-endian uint32 of each token of all examples in a row; the highest bit says
+//               that a model learns it
+//   index.bin   uint64: where each example begins in tokens.bin, in tokens, then where the last
+//   ends made.json   what the examples were made of, and how many there are of what
+// It is used where made.json says the same: path, size and time of the file, the tokenizer, and all
+// settings. Both .bin files are memory-mapped, so that they may be larger than memory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "train/data/dataset.h"
+#include "train/examples/make_examples.h"
+#include "train/files/input_file.h"
+
+namespace zinc::train {
+
+class ExampleFile {
+ public:
+  // `path` is the file of records that the examples are of. DataError where the folder is damaged.
+  static ExampleFile open(const std::string& folder, const std::string& path);
+
+  const std::string& path() const { return path_; }
+  const ExampleCounts& counts() const { return counts_; }
+  int64_t num_examples() const { return index_.size() / 8 - 1; }
+  // Tokens of an example.
+  int64_t length(int64_t index) const;
+  // Appends an example to a sample: all tokens but the last, and what follows each, or
+  // nn::kIgnoredLabel.
+  void append_to(int64_t index, Sample& sample) const;
+
+ private:
+  ExampleFile(std::string path, MappedFile tokens, MappedFile index, ExampleCounts counts)
+      : path_(std::move(path)),
+        tokens_(std::move(tokens)),
+        index_(std::move(index)),
+        counts_(std::move(counts)) {}
+  std::pair<int64_t, int64_t> range(int64_t index) const;
+
+  std::string path_;
+  MappedFile tokens_;
+  MappedFile index_;
+  ExampleCounts counts_;
+};
+
+struct ExampleFileOptions {
+  std::string cache;             // folder; made where it does not exist
+  std::string tokenizer_folder;  // whose files the tokenizer was read from; empty: it has none
+  MakeOptions make{};
+  std::function<void(const ExampleCounts&)> progress{};
+};
+
+// Where the examples of this file are, or would be, in the cache. DataError where the file does not
+// exist.
+std::string example_folder(const std::string& path, const Tokenizer* tokenizer,
+                           const ExampleSettings& settings, const ExampleFileOptions& options);
+
+// Makes that folder where it is not there yet. Of several processes that do, the last one's stays,
+// which is the same. Gives the folder; empty, and nothing made, where options.make.stop ended the
+// work. Errors as make_examples() and the cache's file system give
+// them; DataError where the file changes meanwhile.
+std::string make_example_folder(const std::string& path, const Tokenizer* tokenizer,
+                                const ExampleSettings& settings, const ExampleFileOptions& options);
+
+}  // namespace zinc::train

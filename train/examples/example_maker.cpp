@@ -1,0 +1,286 @@
+#include "train/examples/example_maker.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "nn/batch.h"
+
+namespace zinc::train {
+
+std::string_view name_of(Mask mask) {
+  switch (mask) {
+    case Mask::prompt_tokens:
+      return "prompt";
+    case Mask::offsets:
+      return "offsets";
+    case Mask::none:
+      return "none";
+  }
+  return "?";
+}
+
+int64_t Example::num_targets() const {
+  if (trained.empty()) return 0;
+  return std::count(trained.begin() + 1, trained.end(), uint8_t{1});
+}
+
+std::optional<std::vector<int64_t>> token_ends(const Tokenizer& tokenizer,
+                                               std::span<const int32_t> tokens,
+                                               std::string_view text) {
+  std::vector<int64_t> ends;
+  ends.reserve(tokens.size());
+  size_t at = 0;
+  std::string spelled;
+  for (const int32_t token : tokens) {
+    spelled.clear();
+    tokenizer.append_bytes(token, false, spelled);
+    std::string_view bytes = spelled;
+    if (!text.substr(at).starts_with(bytes) && bytes.starts_with(' ')) bytes.remove_prefix(1);
+    if (!text.substr(at).starts_with(bytes)) return std::nullopt;
+    at += bytes.size();
+    ends.push_back(static_cast<int64_t>(at));
+  }
+  if (at != text.size()) return std::nullopt;
+  return ends;
+}
+
+ExampleMaker::ExampleMaker(const Tokenizer* tokenizer, const ExampleSettings& settings)
+    : tokenizer_(tokenizer), settings_(settings) {
+  require(settings.max_tokens >= 2, "examples: max_tokens must be at least 2, not ",
+          settings.max_tokens);
+  require(tokenizer != nullptr || !settings.fields.tokens.empty(),
+          "examples: text needs a tokenizer");
+  if (tokenizer == nullptr) return;
+  if (settings_.vocabulary_size == 0) settings_.vocabulary_size = tokenizer->vocabulary_size();
+  if (tokenizer->vocabulary_size() > settings_.vocabulary_size) {
+    throw DataError(concat("the tokenizer ", tokenizer->name(), " has a vocabulary of ",
+                           tokenizer->vocabulary_size(), ", the model one of ",
+                           settings_.vocabulary_size, "; give the model's own by --tokenizer"));
+  }
+  const std::vector<int32_t> around = tokenizer->encode_with_specials("a");
+  const std::vector<int32_t> bare = tokenizer->encode("a");
+  const auto inner = std::search(around.begin(), around.end(), bare.begin(), bare.end());
+  if (inner == around.end()) return;
+  lead_.assign(around.begin(), inner);
+  tail_.assign(inner + static_cast<std::ptrdiff_t>(bare.size()), around.end());
+}
+
+bool ExampleMaker::counts_prompt() const {
+  return settings_.mask == Mask::prompt_tokens && settings_.format == ChatFormat::plain &&
+         !settings_.fields.prompt.empty();
+}
+
+std::vector<int32_t> ExampleMaker::encode(std::string_view text) const {
+  const bool own_specials = settings_.format != ChatFormat::plain;
+  return own_specials ? tokenizer_->encode(text) : tokenizer_->encode_with_specials(text);
+}
+
+std::string ExampleMaker::prompt_of(const Record& record) const {
+  std::string prompt = text_of(require_field(record, settings_.fields.prompt));
+  const json::Value* input =
+      settings_.fields.input.empty() ? nullptr : record.fields.find(settings_.fields.input);
+  const std::string more = input == nullptr ? "" : text_of(*input);
+  if (!more.empty()) prompt += (prompt.empty() ? "" : "\n") + more;
+  return prompt;
+}
+
+// Of a record of messages, or of a prompt with its answer.
+std::vector<Message> ExampleMaker::messages_of(const Record& record) const {
+  const FieldMap& fields = settings_.fields;
+  if (!fields.messages.empty()) return read_messages(require_field(record, fields.messages));
+  std::vector<Message> messages;
+  const json::Value* system = fields.system.empty() ? nullptr : record.fields.find(fields.system);
+  const std::string said = system == nullptr ? "" : text_of(*system);
+  if (!said.empty()) messages.push_back({Speaker::system, said});
+  messages.push_back({Speaker::user, prompt_of(record)});
+  messages.push_back({Speaker::assistant, text_of(require_field(record, fields.answer))});
+  return messages;
+}
+
+std::vector<TextSpan> ExampleMaker::render(const Record& record) const {
+  const FieldMap& fields = settings_.fields;
+  if (!fields.tokens.empty()) return {};
+  if (!fields.text.empty()) return {{text_of(require_field(record, fields.text)), true}};
+  if (!fields.messages.empty() || settings_.format != ChatFormat::plain) {
+    return render_chat(settings_.format, messages_of(record), record.place);
+  }
+  const std::vector<Message> messages = messages_of(record);
+  const std::string system =
+      messages.front().speaker == Speaker::system ? messages.front().text + "\n" : "";
+  const PromptPattern& pattern = settings_.pattern;
+  const std::string& prompt = messages[messages.size() - 2].text;
+  return {{pattern.before + system + prompt + pattern.between, false},
+          {messages.back().text + pattern.behind, true}};
+}
+
+Question ExampleMaker::question(const Record& record) const {
+  const FieldMap& fields = settings_.fields;
+  if (!fields.text.empty() || !fields.tokens.empty()) {
+    throw DataError(concat(record.place, ": has ", fields.describe(),
+                           " and no answer that a text could be compared with"));
+  }
+  if (fields.messages.empty() && settings_.format == ChatFormat::plain) {
+    return {.prompt = render(record).front().text,
+            .answer = text_of(require_field(record, fields.answer))};
+  }
+  std::vector<Message> messages = messages_of(record);
+  while (messages.back().speaker != Speaker::assistant) messages.pop_back();
+  Question question{.prompt = {}, .answer = messages.back().text};
+  if (question.answer.empty()) messages.back().text = "x";  // an empty text might have no span
+  std::vector<TextSpan> spans = render_chat(settings_.format, messages, record.place);
+  while (!spans.back().trained) spans.pop_back();
+  spans.pop_back();
+  for (const TextSpan& span : spans) question.prompt += span.text;
+  return question;
+}
+
+std::vector<int32_t> ExampleMaker::encode_prompt(std::string_view prompt) const {
+  std::vector<int32_t> tokens = encode(prompt);
+  const size_t behind = settings_.format == ChatFormat::plain ? tail_.size() : 0;
+  tokens.resize(tokens.size() - std::min(behind, tokens.size()));
+  return tokens;
+}
+
+std::optional<int32_t> ExampleMaker::end_of_answer() const {
+  const std::string_view mark = end_mark(settings_.format);
+  if (!mark.empty()) {
+    const std::vector<int32_t> tokens = tokenizer_->encode(mark);
+    if (tokens.size() == 1) return tokens.front();
+  }
+  return tokenizer_->end_of_text();
+}
+
+Example ExampleMaker::make(const Record& record) const {
+  if (!settings_.fields.tokens.empty()) return from_ids(record);
+  const std::vector<TextSpan> spans = render(record);
+  std::string text;
+  for (const TextSpan& span : spans) text += span.text;
+  Example example{.tokens = encode(text), .trained = {}};
+  if (counts_prompt()) {
+    example.trained.assign(example.tokens.size(), 1);
+  } else {
+    mark(spans, text, example);
+  }
+  cut(settings_.format == ChatFormat::plain ? tail_.size() : 0, example);
+  add_end(example);
+  if (counts_prompt()) {
+    std::string_view prompt = spans.front().text;
+    prompt.remove_suffix(settings_.pattern.between.size());
+    const size_t masked = std::min(encode(prompt).size(), example.trained.size());
+    std::fill_n(example.trained.begin(), masked, uint8_t{0});
+  }
+  return example;
+}
+
+void ExampleMaker::add_end(Example& example) const {
+  const std::optional<int32_t> end = tokenizer_->end_of_text();
+  if (!end || !settings_.end_token || ends_itself(settings_.format)) return;
+  if (!example.tokens.empty() && example.tokens.back() == *end) return;
+  if (static_cast<int64_t>(example.tokens.size()) >= settings_.max_tokens) return;
+  example.tokens.push_back(*end);
+  example.trained.push_back(1);
+}
+
+void ExampleMaker::cut(size_t tail, Example& example) const {
+  const auto room = static_cast<size_t>(settings_.max_tokens);
+  if (example.tokens.size() <= room) return;
+  const size_t lost = example.tokens.size() - room;
+  example.cut_tokens = static_cast<int64_t>(lost);
+  const auto last = static_cast<std::ptrdiff_t>(room - std::min(tail, room));
+  const auto erase = [&](auto& values) {
+    values.erase(values.begin() + last, values.begin() + last + static_cast<std::ptrdiff_t>(lost));
+  };
+  erase(example.tokens);
+  erase(example.trained);
+}
+
+void ExampleMaker::mark(std::span<const TextSpan> spans, std::string_view text,
+                        Example& example) const {
+  const bool all = settings_.mask == Mask::none ||
+                   std::ranges::all_of(spans, [](const TextSpan& span) { return span.trained; });
+  if (all) {
+    example.trained.assign(example.tokens.size(), 1);
+  } else if (!mark_by_offsets(spans, text, example)) {
+    encode_apart(spans, example);
+  }
+}
+
+bool ExampleMaker::mark_by_offsets(std::span<const TextSpan> spans, std::string_view text,
+                                   Example& example) const {
+  const bool specials = settings_.format == ChatFormat::plain;
+  const size_t lead = specials ? lead_.size() : 0, tail = specials ? tail_.size() : 0;
+  if (example.tokens.size() < lead + tail) return false;
+  const auto inner = std::span(example.tokens).subspan(lead, example.tokens.size() - lead - tail);
+  const auto ends = token_ends(*tokenizer_, inner, text);
+  if (!ends) return false;
+  example.trained.assign(lead, 0);
+  size_t span = 0;
+  int64_t span_end = static_cast<int64_t>(spans[0].text.size());
+  for (size_t i = 0; i < ends->size(); ++i) {
+    const int64_t begin = i == 0 ? 0 : (*ends)[i - 1];
+    while (begin >= span_end && span + 1 < spans.size()) {
+      span_end += static_cast<int64_t>(spans[++span].text.size());
+    }
+    bool trained = spans[span].trained;
+    int64_t end = span_end;
+    for (size_t next = span + 1; next < spans.size() && (*ends)[i] > end; ++next) {
+      trained = trained || spans[next].trained;
+      end += static_cast<int64_t>(spans[next].text.size());
+    }
+    example.trained.push_back(trained ? 1 : 0);
+  }
+  example.trained.insert(example.trained.end(), tail, spans.back().trained ? 1 : 0);
+  return true;
+}
+
+void ExampleMaker::encode_apart(std::span<const TextSpan> spans, Example& example) const {
+  const bool specials = settings_.format == ChatFormat::plain;
+  example.tokens.clear();
+  example.trained.clear();
+  const auto append = [&](std::span<const int32_t> tokens, bool trained) {
+    example.tokens.insert(example.tokens.end(), tokens.begin(), tokens.end());
+    example.trained.insert(example.trained.end(), tokens.size(), trained ? 1 : 0);
+  };
+  if (specials) append(lead_, false);
+  for (const TextSpan& span : spans) append(tokenizer_->encode(span.text), span.trained);
+  if (specials) append(tail_, spans.back().trained);
+}
+
+Example ExampleMaker::from_ids(const Record& record) const {
+  const int64_t vocabulary = settings_.vocabulary_size;
+  const auto id_of = [&](const json::Value& value, std::string_view what) {
+    const int64_t id = value.as_int64();
+    if (id < 0 || (vocabulary > 0 && id >= vocabulary)) {
+      const std::string problem =
+          concat(what, " ", id, " is outside the vocabulary of ", vocabulary, " tokens");
+      if (value.source() != nullptr) value.fail(problem);
+      throw DataError(concat(record.place, ": ", problem));
+    }
+    return static_cast<int32_t>(id);
+  };
+  Example example;
+  for (const json::Value& value : require_field(record, settings_.fields.tokens).as_array()) {
+    example.tokens.push_back(id_of(value, "token"));
+  }
+  example.trained.assign(example.tokens.size(), 1);
+  if (!settings_.fields.labels.empty() && settings_.mask != Mask::none) {
+    const json::Value& labels = require_field(record, settings_.fields.labels);
+    if (labels.size() != example.tokens.size()) {
+      labels.fail(
+          concat("there are ", labels.size(), " labels, but ", example.tokens.size(), " tokens"));
+    }
+    for (size_t i = 0; i < labels.size(); ++i) {
+      const json::Value& label = labels.at(i);
+      if (label.as_int64() == nn::kIgnoredLabel) {
+        example.trained[i] = 0;
+      } else if (id_of(label, "label") != example.tokens[i]) {
+        label.fail(concat("label ", label.as_int64(), " stands beside token ", example.tokens[i],
+                          ": a label is the token itself or -100"));
+      }
+    }
+  }
+  cut(0, example);
+  return example;
+}
+
+}  // namespace zinc::train

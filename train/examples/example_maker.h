@@ -1,0 +1,113 @@
+// train/examples/example_maker.h: from a record to tokens, and which of them are trained.
+//
+// Note [What is trained]
+// A prompt and its answer become one text by the pattern (plain) or by a chat format. It is encoded
+// as a whole, with the special tokens that the tokenizer puts around a text (chat formats write
+// their own). A text that is longer than max_tokens loses its end, which special tokens behind it
+// outlive. Then the end-of-text token is
+// added, if it is not the last already, there is room, and the format does not end a text itself.
+// Mask says which tokens a model learns; it learns a token from those before it, so the first of an
+// example is never a target.
+//   prompt_tokens  all but the first n, where n is how many tokens the prompt has when it is
+//   encoded
+//                  alone (what stands before it in the pattern included). Tokens that cross the
+//                  border make this differ from where the answer begins; what stands between prompt
+//                  and answer is trained. Of plain prompts with answers alone.
+//   offsets        those that hold a byte of the answer
+//   none           all
+// Of chats, prompt_tokens means offsets: what the assistant says, and the token that ends it.
+// Offsets are counted along the text of the tokens. Where a tokenizer changes the text (lower case,
+// normal forms), trained and other text are encoded each for itself instead.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "train/examples/chat_format.h"
+#include "train/examples/field_map.h"
+#include "train/examples/prompt_pattern.h"
+#include "train/records/record_reader.h"
+#include "train/text/tokenizer.h"
+
+namespace zinc::train {
+
+enum class Mask : uint8_t { prompt_tokens, offsets, none };  // Note [What is trained]
+std::string_view name_of(Mask mask);
+
+struct ExampleSettings {
+  FieldMap fields;
+  ChatFormat format = ChatFormat::plain;
+  PromptPattern pattern{};  // of ChatFormat::plain
+  Mask mask = Mask::prompt_tokens;
+  int64_t max_tokens = 0;       // of an example
+  bool end_token = true;        // added where there is room
+  int64_t vocabulary_size = 0;  // of the model; 0: the tokenizer's
+};
+
+struct Example {
+  std::vector<int32_t> tokens;
+  std::vector<uint8_t> trained;  // of each token: 1 where a model learns it
+  int64_t cut_tokens = 0;        // that max_tokens left no room for
+
+  int64_t num_targets() const;  // trained tokens but the first of the example
+};
+
+// A record whose answer a model is to write itself.
+struct Question {
+  std::string prompt;  // all text before the answer: of a conversation, before the last one
+  std::string answer;
+};
+
+class ExampleMaker {
+ public:
+  // `tokenizer` must outlive it; null where records hold token ids. InvalidArgument for max_tokens
+  // below 2. DataError where the tokenizer has more tokens than vocabulary_size.
+  ExampleMaker(const Tokenizer* tokenizer, const ExampleSettings& settings);
+
+  // May be called from several threads. DataError with the record's place for a field that is
+  // missing or of another kind, for ids outside the vocabulary, and for labels that are neither
+  // -100 nor the token itself.
+  Example make(const Record& record) const;
+  // The text of a record in parts; empty where it holds token ids.
+  std::vector<TextSpan> render(const Record& record) const;
+
+  // DataError also for a record that has no answer: text alone, or token ids.
+  Question question(const Record& record) const;
+  // The tokens of its prompt, without those that stand behind a text.
+  std::vector<int32_t> encode_prompt(std::string_view prompt) const;
+  // The token that ends an answer; absent where nothing does.
+  std::optional<int32_t> end_of_answer() const;
+
+  const ExampleSettings& settings() const { return settings_; }
+
+ private:
+  Example from_ids(const Record& record) const;
+  std::vector<int32_t> encode(std::string_view text) const;
+  void mark(std::span<const TextSpan> spans, std::string_view text, Example& example) const;
+  bool mark_by_offsets(std::span<const TextSpan> spans, std::string_view text,
+                       Example& example) const;
+  void encode_apart(std::span<const TextSpan> spans, Example& example) const;
+  // To max_tokens, but for so many special tokens behind the text.
+  void cut(size_t tail, Example& example) const;
+  void add_end(Example& example) const;
+  std::string prompt_of(const Record& record) const;
+  std::vector<Message> messages_of(const Record& record) const;
+  bool counts_prompt() const;
+
+  const Tokenizer* tokenizer_;
+  ExampleSettings settings_;
+  std::vector<int32_t> lead_, tail_;  // special tokens around a text
+};
+
+// The positions up to which the tokens spell `text`: of each token the byte behind its last one. A
+// space that sentencepiece puts in front of a text is not counted. Absent where the tokens spell
+// another text.
+std::optional<std::vector<int64_t>> token_ends(const Tokenizer& tokenizer,
+                                               std::span<const int32_t> tokens,
+                                               std::string_view text);
+
+}  // namespace zinc::train

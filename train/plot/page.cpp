@@ -1,0 +1,76 @@
+#include "train/plot/page.h"
+
+#include "core/error.h"
+#include "train/json/writer.h"
+
+namespace zinc::train {
+namespace {
+
+// Six digits are more than a screen has.
+void write_curve_points(json::Writer& out, const Curve& curve) {
+  out.begin_array();
+  for (const CurvePoint& point : curve.points()) {
+    out.begin_array().value(point.step).value(point.tokens);
+    out.value(static_cast<float>(point.seconds)).value(static_cast<float>(point.value));
+    out.end_array();
+  }
+  out.end_array();
+}
+
+void write_series(json::Writer& out, const RunSeries& run) {
+  out.begin_object().member("name", run.name).member("steps", run.steps);
+  out.member("skipped", run.skipped).member("not_finite", run.not_finite);
+  out.member("tokens", run.tokens).member("seconds", run.seconds);
+  out.key("curves").begin_object();
+  for (const auto& [name, curve] : run.curves) {
+    if (curve.empty()) continue;
+    out.key(name);
+    write_curve_points(out, curve);
+  }
+  out.end_object();
+  out.member("configuration", run.configuration).member("samples", run.samples);
+  out.end_object();
+}
+
+// Inside a script element the parser of HTML looks for '<' alone, and elsewhere for '&'.
+std::string without_markup(std::string_view json) {
+  std::string safe;
+  safe.reserve(json.size());
+  for (const char c : json) {
+    if (c == '<') {
+      safe += "\\u003c";
+    } else if (c == '>') {
+      safe += "\\u003e";
+    } else if (c == '&') {
+      safe += "\\u0026";
+    } else {
+      safe += c;
+    }
+  }
+  return safe;
+}
+
+}  // namespace
+
+std::string plot_data(const std::vector<const RunSeries*>& runs, const PageOptions& options) {
+  json::Writer out;
+  out.begin_object().member("reload_seconds", options.reload_seconds);
+  out.key("runs").begin_array();
+  for (const RunSeries* run : runs) write_series(out, *run);
+  out.end_array().end_object();
+  return without_markup(out.take());
+}
+
+std::string plot_page(const std::vector<const RunSeries*>& runs, const PageOptions& options) {
+  return concat(
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+      "style-src 'unsafe-inline'; script-src 'unsafe-inline'; frame-src 'self' file:\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<title>zinc plot</title>\n<style>\n",
+      page_style(), "</style></head>\n<body>\n<script id=\"data\" type=\"application/json\">",
+      plot_data(runs, options), "</script>\n<script>\n", page_script(),
+      "</script>\n</body></html>\n");
+}
+
+}  // namespace zinc::train

@@ -1,0 +1,31 @@
+// train/plot/page.h: curves of runs as one page of HTML that needs nothing else: no server, no
+// network, no other file.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "train/plot/run_series.h"
+
+namespace zinc::train {
+
+struct PageOptions {
+  // The page asks itself for new data so often, while somebody writes it anew; 0: never.
+  int reload_seconds = 0;
+};
+
+// Charts in SVG, drawn by the page's own script from data that stand in it as JSON. What stands in
+// files (names, configurations, samples) is text and can be no markup or script.
+//   address#x=tokens   on the axis: step (default), tokens, seconds
+//   address#log=1      logarithmic values
+std::string plot_page(const std::vector<const RunSeries*>& runs, const PageOptions& options = {});
+
+// The data alone. No '<' and no '&' is in it.
+std::string plot_data(const std::vector<const RunSeries*>& runs, const PageOptions& options = {});
+
+// Style and script of the page: page_script.cpp.
+std::string_view page_style();
+std::string_view page_script();
+
+}  // namespace zinc::train

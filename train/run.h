@@ -1,0 +1,134 @@
+// train/run.h: a run, from a model and a configuration to a folder with weights and figures: what
+// `zinc train` does, for a program of one's own.
+//
+//   zinc::train::Run run(world, config, {.out = "out", .steps = 1000});
+//   run.begin({{"data", dataset_hash}});               // ranks agree; the folder is there
+//   zinc::Engine& engine = run.make_engine(model);
+//   run.train(loader, &evaluation);                    // steps, evaluations, weights, figures
+//   run.end();
+//
+// With checkpoints ("zinc": {"checkpoint": {"every": 100}}), a run that was killed goes on: the same
+// program with `.resume = "auto"` has the bits of one that was not (docs/checkpoints.md).
+//
+// One failure for all: every call is collective, and where it fails on some ranks it throws on all
+// of them, what failed on those and PeerFailed on the others; nobody goes on alone. A run that does
+// not get to its first step leaves no folder.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "comm/world.h"
+#include "train/checkpoint/save_checkpoint.h"
+#include "train/config/config.h"
+#include "train/data/loader.h"
+#include "train/model.h"
+#include "train/run_output.h"
+#include "train/run_position.h"
+#include "train/trace/trace_writer.h"
+#include "train/trainer.h"
+#include "zero/agreement.h"
+#include "zero/engine.h"
+
+namespace zinc::train {
+
+struct RunOptions {
+  std::string out;               // the folder of the run
+  bool force = false;            // replaces another run there, at the first step
+  int64_t steps = 0;             // optimizer steps, > 0
+  int64_t eval_every = 0;        // steps between evaluations; 0: at the end only
+  int64_t export_every = 0;      // steps between saved weights; 0: at the end only
+  // What the run goes on from: empty: nothing; "auto": the newest checkpoint in `out` that is whole,
+  // and from the beginning where there is none; else a checkpoint, or a folder of them or of a run.
+  std::string resume;
+  double ends_at = 0.0;          // TrainerOptions
+  bool allow_damaged = false;    // saves weights with NaN or infinities, but for the best
+  std::string tokenizer_folder;  // whose files are saved beside the weights; empty: none
+  const ModelConfigFile* model =
+      nullptr;  // of a model that zinc knows: its config.json; may be null
+  const std::atomic<bool>* stop = nullptr;  // TrainerOptions
+};
+
+class Run {
+ public:
+  // All must outlive the run.
+  Run(comm::World& world, const Config& config, RunOptions options);
+
+  // The ranks run the same: the configuration, and what `more` names. Throws ConfigError.
+  void agree(std::vector<zero::Fingerprint> more);
+  // Makes the folder with the resolved configuration, the files of figures, and that of the trace.
+  // Throws as RunFolder does.
+  void open();
+  // agree() and open().
+  void begin(std::vector<zero::Fingerprint> more = {}) {
+    agree(std::move(more));
+    open();
+  }
+  // `options.total_steps` becomes that of the run.
+  zero::Engine& make_engine(nn::Model& model, zero::EngineOptions options = {});
+  zero::Engine& make_engine(nn::Model& model, const zero::EngineConfig& config,
+                            zero::EngineOptions options = {});
+  // Weights go to <out>/step-N, <out>/best and <out>/final, checkpoints to <out>/checkpoints/step-N.
+  // One that cannot be saved, but for reasons of numbers, is a note to the observer and no more,
+  // unless the configuration requires it. `evaluation` and `observer` may be
+  // null. A NumericsError has changed no weight: last_saved() says what there is.
+  TrainResult train(Loader& loader, const EvaluationSet* evaluation = nullptr,
+                    TrainerObserver* observer = nullptr);
+  // Closes the trace.
+  void end();
+
+  // Of an existing run that goes at the first step.
+  bool replaces() const { return folder_ && folder_->replaces(); }
+  // Name in the folder; empty: nothing was saved.
+  const std::string& last_saved() const { return saved_; }
+  // The last one of this run: "checkpoints/step-000120"; empty: none.
+  const std::string& last_checkpoint() const { return saved_checkpoint_; }
+  // Of what the run goes on from; null: from the beginning. From open() to make_engine().
+  const Checkpoint* resumed() const { return checkpoint_ ? &*checkpoint_ : nullptr; }
+  // What open() found that the user should know, a line each.
+  const std::vector<std::string>& notes() const { return notes_; }
+  // The error that a call of this has thrown was thrown on all ranks. Elsewhere, as in a collective
+  // that lost its peer, the others may know nothing of it.
+  bool failed_together() const { return failed_together_; }
+
+ private:
+  template <class Work>
+  void together(std::string_view operation, const Work& work);
+  void open_folder();
+  void find_checkpoint();
+  std::optional<FiguresSoFar> figures_so_far() const;
+  void open_trace();
+  void save(const std::string& name);
+  std::vector<std::pair<std::string, std::string>> texts_beside() const;
+  void go_on_in(Loader& loader);
+  template <class Work>
+  void on_checkpoints(TrainerObserver* observer, const Work& work);
+  void begin_checkpoint(const Loader& loader, const Trainer& trainer, bool last);
+  void end_checkpoint(const std::string& path);
+
+  comm::World& world_;
+  const Config& config_;
+  const RunOptions options_;
+  std::vector<zero::Fingerprint> agreed_;
+  std::optional<RunFolder> folder_;  // of rank 0
+  std::vector<std::unique_ptr<MetricsSink>> sinks_;  // likewise
+  bool reopened_ = false;  // the folder holds a run that goes on, or may
+  std::optional<Checkpoint> checkpoint_;
+  RunPosition start_;
+  std::vector<std::string> notes_;
+  std::optional<TraceWriter> trace_;
+  std::unique_ptr<zero::Engine> engine_;
+  std::unique_ptr<CheckpointSaver> saver_;
+  std::string saved_, saved_checkpoint_;
+  bool failed_together_ = false;
+};
+
+}  // namespace zinc::train

@@ -1,0 +1,60 @@
+#include "train/run_position.h"
+
+#include <optional>
+
+#include "core/error.h"
+
+namespace zinc::train {
+namespace {
+
+json::Value to_json(const std::optional<double>& value) {
+  return value ? json::Value(*value) : json::Value(nullptr);
+}
+
+std::optional<double> read_optional(const json::Value& value) {
+  if (value.is_null()) return std::nullopt;
+  return value.as_double();
+}
+
+}  // namespace
+
+json::Object to_json(const RunPosition& position) {
+  json::Object run;
+  run.set("seed", position.loader.seed);
+  run.set("loaded_samples", position.loader.samples);
+  run.set("samples", position.trainer.samples);
+  run.set("tokens", position.trainer.tokens);
+  run.set("seconds", position.trainer.seconds);
+  run.set("loss", position.trainer.loss);
+  run.set("val_loss", to_json(position.trainer.val_loss));
+  run.set("best_val_loss", to_json(position.trainer.best_val_loss));
+  json::Object fingerprints;
+  for (const auto& [name, hash] : position.fingerprints) fingerprints.set(name, hash);
+  run.set("fingerprints", std::move(fingerprints));
+  json::Object object;
+  object.set("run", std::move(run));
+  return object;
+}
+
+RunPosition parse_run_position(const json::Object& object) {
+  const json::Value* run = object.find("run");
+  if (run == nullptr) {
+    throw DataError("this checkpoint was not saved by a run of zinc train, or of train::Run: it "
+                    "does not say where in the data to go on; load_checkpoint() reads it");
+  }
+  RunPosition position;
+  position.loader = {.seed = run->at("seed").as_uint64(),
+                     .samples = run->at("loaded_samples").as_int64(0)};
+  position.trainer = {.tokens = run->at("tokens").as_int64(0),
+                      .samples = run->at("samples").as_int64(0),
+                      .seconds = run->at("seconds").as_double(),
+                      .loss = run->at("loss").is_null() ? 0.0 : run->at("loss").as_double(),
+                      .val_loss = read_optional(run->at("val_loss")),
+                      .best_val_loss = read_optional(run->at("best_val_loss"))};
+  for (const json::Member& member : run->at("fingerprints").as_object()) {
+    position.fingerprints[member.key] = member.value.as_string();
+  }
+  return position;
+}
+
+}  // namespace zinc::train

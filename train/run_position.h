@@ -1,0 +1,24 @@
+// train/run_position.h: where a run stands, as its checkpoints say it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "train/data/loader.h"
+#include "train/json/value.h"
+#include "train/trainer.h"
+
+namespace zinc::train {
+
+struct RunPosition {
+  LoaderState loader;
+  TrainerState trainer;
+  std::map<std::string, std::string> fingerprints;  // what ranks agreed on, in hexadecimal
+};
+
+// The client state of a checkpoint, and back: DataError where it is not that of a run.
+json::Object to_json(const RunPosition& position);
+RunPosition parse_run_position(const json::Object& object);
+
+}  // namespace zinc::train

@@ -1,0 +1,12 @@
+// train/torch/quoted.h: text of a file that nobody checked, for messages.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace zinc::train::torch {
+
+// The text in quotes, at most 100 bytes of it; bytes outside printable ASCII as "\xNN".
+std::string quoted(std::string_view text);
+
+}  // namespace zinc::train::torch

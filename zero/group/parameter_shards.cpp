@@ -1,0 +1,295 @@
+#include "zero/group/parameter_shards.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "core/transfer.h"
+#include "kernels/copy.h"
+#include "kernels/fill.h"
+#include "zero/tiers/host_memory.h"
+
+namespace zinc::zero {
+
+ParameterShards::ParameterShards(const std::vector<ShardGroup>& groups,
+                                 const comm::Communicator& communicator, Context& context,
+                                 const ParameterShardOptions& options)
+    : groups_(groups),
+      communicator_(communicator),
+      context_(context),
+      tier_(options.tier),
+      shards_(groups.size()),
+      tiles_(groups.size()) {
+  std::vector<Tile> tiles;
+  int64_t in_host = 0;
+  for (const ShardGroup& group : groups_) {
+    const int64_t numel = own_numel(group);
+    if (numel == 0) continue;
+    const auto g = static_cast<size_t>(group.index());
+    if (tier_ == Tier::nvme && in_host + numel > options.max_in_host) {
+      for (const Tile& tile : parameter_tiles(group, communicator, options.buffer_numel)) {
+        tiles_[g].push_back(static_cast<int>(tiles.size()));
+        tiles.push_back(tile);
+      }
+      continue;
+    }
+    in_host += numel;
+    const Tier tier = tier_ == Tier::nvme ? Tier::pinned_host : tier_;
+    shards_[g] = context.allocate(numel * size_of(group.dtype()), Label::parameters, tier);
+    const View all(shards_[g].data(), group.dtype(), Shape{numel}, context.device(), tier);
+    kernels::fill({.y = host_memory(all)}, context.compute());
+  }
+  if (tiles.empty()) return;
+  outdated_.assign(tiles.size(), false);
+  buffers_.resize(std::min(static_cast<size_t>(options.buffer_count), tiles.size()));
+  swapped_ = std::make_unique<SwappedShards>(groups, std::move(tiles), 1, Label::parameters,
+                                             context, options.swap);
+  if (options.updates_during_passes) update_buffers_.resize(2);
+  for (std::vector<Buffer>* buffers : {&buffers_, &update_buffers_}) {
+    for (Buffer& buffer : *buffers) {
+      buffer.memory =
+          context.allocate(swapped_->largest_tile_bytes(), Label::staging, Tier::pinned_host);
+    }
+  }
+  context.compute()->synchronize();  // before the disk touches the memory
+}
+
+ParameterShards::~ParameterShards() {
+  // Copies from the buffers may be on other streams than that of their memory.
+  for (const Buffer& buffer : buffers_) context_.compute()->wait(buffer.left);
+}
+
+Tier ParameterShards::tier_of(const ShardGroup& group) const {
+  const auto g = static_cast<size_t>(group.index());
+  return shards_[g] ? shards_[g].tier() : tier_;
+}
+
+Range ParameterShards::own(const Segment& segment) const {
+  return segment.shard(communicator_.rank(), communicator_.size());
+}
+
+int64_t ParameterShards::numel_before(const ShardGroup& group, const Segment& segment) const {
+  int64_t numel = 0;
+  for (const Segment& other : group.segments()) {
+    if (other.kind == segment.kind) break;
+    if (!is_persistent(other.kind)) numel += own(other).size();
+  }
+  return numel;
+}
+
+int64_t ParameterShards::own_numel(const ShardGroup& group) const {
+  int64_t numel = 0;
+  for (const Segment& segment : group.segments()) {
+    if (!is_persistent(segment.kind)) numel += own(segment).size();
+  }
+  return numel;
+}
+
+View ParameterShards::view(const ShardGroup& group, const Segment& segment, Range range) const {
+  const Block& block = shards_[static_cast<size_t>(group.index())];
+  bug_check(static_cast<bool>(block), "the shards of group ", group.name(), " are in swap space");
+  const int64_t size = block.bytes() / size_of(group.dtype());
+  return View(block.data(), group.dtype(), Shape{size}, context_.device(), block.tier())
+      .narrow(0, numel_before(group, segment) + range.begin - own(segment).begin, range.size());
+}
+
+View ParameterShards::read(const ShardGroup& group, const Segment& segment, Range range) {
+  if (tier_of(group) != Tier::nvme) return view(group, segment, range);
+  // What was read ahead stays, but an extent has one transfer at a time.
+  for (Buffer& buffer : buffers_) finish(buffer);
+  return swapped_->read(group, range, 0);
+}
+
+void ParameterShards::write(const ShardGroup& group, const Segment& segment, Range range,
+                            const ConstView& values) {
+  const Tier tier = tier_of(group);
+  if (tier == Tier::device) {
+    kernels::copy({.x = values, .y = view(group, segment, range)}, context_.compute());
+    return;
+  }
+  // The device rounds; what it leaves travels.
+  const Block room =
+      context_.allocate(range.size() * size_of(group.dtype()), Label::staging, Tier::device);
+  const View rounded(room.data(), group.dtype(), Shape{range.size()}, context_.device());
+  kernels::copy({.x = values, .y = rounded}, context_.compute());
+  if (tier == Tier::nvme) {
+    forget();
+    swapped_->write(group, range, 0, rounded);
+  } else {
+    transfer(rounded, view(group, segment, range), context_.compute());
+    context_.compute()->synchronize();
+  }
+}
+
+void ParameterShards::settle() {
+  if (swapped_ != nullptr) swapped_->settle();
+}
+
+ParameterShards::Buffer* ParameterShards::holder_of(int tile) {
+  for (Buffer& buffer : buffers_) {
+    if (buffer.tile == tile) return &buffer;
+  }
+  return nullptr;
+}
+
+ParameterShards::Buffer& ParameterShards::free_buffer(const ShardGroup& group) {
+  Buffer* chosen = nullptr;
+  for (Buffer& buffer : buffers_) {
+    if (buffer.tile == kNone && (chosen == nullptr || buffer.left.query())) chosen = &buffer;
+  }
+  for (Buffer& buffer : buffers_) {
+    if (chosen != nullptr) break;
+    const Tile& held = swapped_->tiles()[static_cast<size_t>(buffer.tile)];
+    if (held.group != group.index()) chosen = &buffer;
+  }
+  if (chosen == nullptr) chosen = &buffers_.front();
+  bug_check(!chosen->is_update, "a tile of parameters was updated in part");
+  finish(*chosen);
+  chosen->left.wait();
+  chosen->tile = kNone;
+  return *chosen;
+}
+
+void ParameterShards::start_read(Buffer& buffer, int tile) {
+  buffer.transfer = swapped_->start_read(static_cast<size_t>(tile), buffer.memory);
+  buffer.written = kNone;
+  buffer.tile = tile;
+}
+
+void ParameterShards::finish(Buffer& buffer) {
+  try {
+    buffer.transfer.wait();
+  } catch (...) {
+    if (buffer.transfer.is_over()) buffer.tile = kNone;
+    throw;
+  }
+}
+
+void ParameterShards::read_ahead(const std::vector<int>& groups) {
+  if (swapped_ == nullptr) return;
+  for (const int index : groups) {
+    for (const int tile : tiles_[static_cast<size_t>(index)]) {
+      if (holder_of(tile) != nullptr) continue;
+      if (!is_current(tile, false)) return;
+      const auto free = std::find_if(buffers_.begin(), buffers_.end(), [](const Buffer& buffer) {
+        return buffer.tile == kNone && buffer.left.query();
+      });
+      if (free == buffers_.end()) return;
+      free->transfer.wait();
+      start_read(*free, tile);
+    }
+  }
+}
+
+void ParameterShards::bring(const ShardGroup& group, const Place& place, StreamRef stream) {
+  if (tier_of(group) != Tier::nvme) {
+    for (const Segment& segment : group.segments()) {
+      if (is_persistent(segment.kind)) continue;
+      transfer(view(group, segment, own(segment)), place(segment), stream);
+    }
+    return;
+  }
+  for (const int index : tiles_[static_cast<size_t>(group.index())]) {
+    const Tile& tile = swapped_->tiles()[static_cast<size_t>(index)];
+    Buffer* buffer = holder_of(index);
+    if (buffer == nullptr) {
+      bug_check(is_current(index, true), "parameters of ", group.name(), " were not updated");
+      buffer = &free_buffer(group);
+      start_read(*buffer, index);
+    }
+    finish(*buffer);
+    const Segment& segment = group.segment(tile.segment);
+    const View target =
+        place(segment).narrow(0, tile.range.begin - own(segment).begin, tile.range.size());
+    transfer(swapped_->plane(tile, buffer->memory, 0), target, stream);
+    buffer->left = stream->record();
+    buffer->tile = kNone;
+  }
+}
+
+void ParameterShards::take_updated(const ShardGroup& group, Range range, const ConstView& values,
+                                   StreamRef stream) {
+  for (const int index : tiles_[static_cast<size_t>(group.index())]) {
+    const Tile& tile = swapped_->tiles()[static_cast<size_t>(index)];
+    const Range inside = intersect(tile.range, range);
+    if (inside.empty()) continue;
+    Buffer& buffer = update_buffer(group, index);
+    stream->wait(buffer.filled);  // perhaps from another stream: Note [Split states]
+    transfer(values.narrow(0, inside.begin - range.begin, inside.size()),
+             swapped_->plane(tile, buffer.memory, 0)
+                 .narrow(0, inside.begin - tile.range.begin, inside.size()),
+             stream);
+    buffer.filled = stream->record();
+    if (inside.end == tile.range.end) write_behind(buffer, stream);
+  }
+}
+
+ParameterShards::Buffer& ParameterShards::update_buffer(const ShardGroup& group, int tile) {
+  Buffer* buffer = nullptr;
+  if (update_buffers_.empty()) {
+    buffer = holder_of(tile);
+    if (buffer != nullptr && buffer->is_update) return *buffer;
+    if (buffer == nullptr) buffer = &free_buffer(group);
+  } else {
+    for (Buffer& open : update_buffers_) {
+      if (open.is_update && open.tile == tile) return open;
+    }
+    buffer = &update_buffers_[next_update_++ % update_buffers_.size()];
+    bug_check(!buffer->is_update, "a tile of parameters was updated in part");
+  }
+  land(*buffer);
+  buffer->tile = tile;
+  buffer->is_update = true;
+  return *buffer;
+}
+
+void ParameterShards::write_behind(Buffer& buffer, StreamRef stream) {
+  stream->synchronize();  // the disk takes what the copies leave
+  buffer.transfer = swapped_->start_write(static_cast<size_t>(buffer.tile), buffer.memory);
+  buffer.is_update = false;
+  buffer.written = std::exchange(buffer.tile, kNone);
+}
+
+void ParameterShards::land(Buffer& buffer) {
+  buffer.transfer.wait();
+  const int tile = std::exchange(buffer.written, kNone);
+  if (tile != kNone) outdated_[static_cast<size_t>(tile)] = false;
+}
+
+bool ParameterShards::is_current(int tile, bool wait) {
+  for (Buffer& buffer : update_buffers_) {
+    if (buffer.written == tile && (wait || buffer.transfer.query())) land(buffer);
+  }
+  return !outdated_[static_cast<size_t>(tile)];
+}
+
+void ParameterShards::expect_updates() {
+  bug_check(swapped_ == nullptr || !update_buffers_.empty(),
+            "updates have no buffers of their own");
+  // What was read ahead is old.
+  forget();
+  if (swapped_ == nullptr) return;
+  for (size_t tile = 0; tile < outdated_.size(); ++tile) {
+    outdated_[tile] = is_trained(swapped_->tiles()[tile].segment);
+  }
+}
+
+void ParameterShards::finish_update() {
+  for (std::vector<Buffer>* buffers : {&buffers_, &update_buffers_}) {
+    for (Buffer& buffer : *buffers) {
+      bug_check(!buffer.is_update, "a tile of parameters was updated in part");
+      land(buffer);
+      // What is read next does not depend on how far the copies of the passes have come.
+      buffer.left.wait();
+    }
+  }
+}
+
+void ParameterShards::forget() {
+  for (Buffer& buffer : buffers_) {
+    finish(buffer);
+    buffer.tile = kNone;
+  }
+}
+
+}  // namespace zinc::zero

@@ -1,0 +1,63 @@
+// zero/group/value_store.h: what every way of sharding weights has in common: how values are read
+// for files and users, and written.
+#pragma once
+
+#include <vector>
+
+#include "comm/communicator.h"
+#include "core/context.h"
+#include "zero/group/optimizer_shards.h"
+#include "zero/group/weight_store.h"
+#include "zero/layout/shard_group.h"
+
+namespace zinc::zero {
+
+class ValueStore : public WeightStore {
+ public:
+  void read_state(ParameterIndex parameter, int state, View out) override;
+  void read_owned(ParameterIndex parameter, const OwnedValues& values, View out) override;
+  void read_own(ParameterIndex parameter, int plane, Range range, View out) override;
+  ConstView own_in_place(ParameterIndex parameter, int plane, Range range) override;
+  void write_master(ParameterIndex parameter, ConstView values) override;
+  void load(const std::vector<ReadValues>& planes) override;
+
+ protected:
+  // `own_master`: OptimizerShards.
+  ValueStore(const std::vector<ShardGroup>& groups, comm::Communicator& communicator,
+             Context& context, const WeightStoreOptions& options, bool own_master);
+
+  // What the optimizer works on, of an owned range in one tier; what the model has, of a frozen
+  // one.
+  virtual View master_view(const ShardGroup& group, const Segment& segment, Range range) = 0;
+  // The parts of a parameter that this rank keeps in the model's dtype.
+  virtual std::vector<Range> kept_ranges(const ShardGroup& group,
+                                         const Placement& placement) const = 0;
+  // Values of a kept range to the model's own weights.
+  virtual void store_model(const ShardGroup& group, const Segment& segment, Range range,
+                           const ConstView& values) = 0;
+  // Gives back what was gathered.
+  virtual void come_to_rest() {}
+
+  const ShardGroup& group_of(ParameterIndex parameter) const {
+    return groups_[static_cast<size_t>(parameter.group)];
+  }
+  const Placement& at(ParameterIndex parameter) const {
+    return group_of(parameter).placements()[static_cast<size_t>(parameter.position)];
+  }
+  OwnedValues masters();
+  OwnedValues values_of(int plane);
+
+  const std::vector<ShardGroup>& groups_;
+  comm::Communicator& communicator_;
+  Context& context_;
+  const WeightStoreOptions options_;
+  OptimizerShards optimizer_;
+
+ private:
+  void store(const ShardGroup& group, const Placement& placement, Range range,
+             const ConstView& values);
+  void load(const ShardGroup& group, const Placement& placement, Range range,
+            const std::vector<ReadValues>& planes);
+};
+
+}  // namespace zinc::zero

@@ -1,0 +1,404 @@
+// Every rank keeps its shards, on any tier; a group is gathered into an arena of its own, on the
+// device, while it is used.
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "core/error.h"
+#include "core/trace.h"
+#include "kernels/copy.h"
+#include "kernels/fill.h"
+#include "zero/group/parameter_shards.h"
+#include "zero/group/segment_collectives.h"
+#include "zero/group/value_store.h"
+#include "zero/tiers/host_stream.h"
+#include "zero/trace/trace_span.h"
+
+namespace zinc::zero {
+namespace {
+
+// What is true of a group's weights on this rank.
+enum class Residence : uint8_t {
+  sharded,    // the rank's shards only
+  gathering,  // a collective that fills the arena is under way
+  unsharded,  // the arena holds the whole group, for work on the compute stream
+};
+
+bool may_become(Residence from, Residence to) {
+  switch (from) {
+    case Residence::sharded:
+      return to == Residence::gathering;
+    case Residence::gathering:
+      return to == Residence::unsharded;
+    case Residence::unsharded:
+      return to == Residence::sharded;
+  }
+  return false;
+}
+
+class ShardedWeights : public ValueStore {
+ public:
+  ShardedWeights(const std::vector<ShardGroup>& groups, comm::Communicator& communicator,
+                 Context& context, const WeightStoreOptions& options)
+      : ValueStore(groups, communicator, context, options,
+                   options.parameters.tier != Tier::device),
+        collectives_(communicator, context, {.bucket_numel = options.bucket_numel}),
+        shards_(groups, communicator, context, options.parameters),
+        states_(groups.size()) {
+    for (const ShardGroup& group : groups_) make_buffers(group);
+  }
+
+  void load(const std::vector<ReadValues>& planes) override {
+    ValueStore::load(planes);
+    shards_.settle();
+  }
+
+  void begin_pass(bool goes_on) override {
+    if (!goes_on) wanted_.clear();
+    shards_.settle();
+    optimizer_.settle();
+  }
+
+  void gather(int index, TraceKind kind) override {
+    const ShardGroup& group = groups_[static_cast<size_t>(index)];
+    if (state_of(group).residence == Residence::sharded) {
+      gather(group, kind);
+    }
+    read_ahead();
+  }
+
+  void gather_for_use(int index) override {
+    const ShardGroup& group = groups_[static_cast<size_t>(index)];
+    if (state_of(group).residence != Residence::sharded) return;
+    make_room(group);
+    gather(group, TraceKind::gather);
+  }
+
+  void release(int index) noexcept override {
+    const ShardGroup& group = groups_[static_cast<size_t>(index)];
+    GroupState& state = state_of(group);
+    if (state.pins > 0 || state.residence == Residence::sharded) return;
+    if (state.residence == Residence::gathering) {
+      abandon(group);
+    } else {
+      reshard(group);
+    }
+  }
+
+  void read(int group) override {
+    if (!offloads()) return;
+    wanted_.push_back(group);
+    read_ahead();
+  }
+
+  ConstView pin(ParameterIndex parameter) override {
+    const ShardGroup& group = group_of(parameter);
+    const Placement& placement = at(parameter);
+    GroupState& state = state_of(group);
+    if (state.residence == Residence::gathering) {
+      state.work.wait_on(context_.compute());
+      become(state, Residence::unsharded);
+    }
+    bug_check(state.residence == Residence::unsharded, "group ", group.name(),
+              " is used before it was gathered");
+    // Last: no unpin() follows a pin() that throws.
+    ++state.pins;
+    ++pinned_;
+    return arena_view(group, placement.segment, placement.range())
+        .reshape(placement.parameter->shape());
+  }
+
+  void unpin(ParameterIndex parameter) noexcept override {
+    --pinned_;
+    --states_[static_cast<size_t>(parameter.group)].pins;
+  }
+
+  void end_passes() override {
+    bug_check(pinned_ == 0, pinned_, " parameters are still in use at the end of a pass");
+    for (const ShardGroup& group : groups_) {
+      GroupState& state = state_of(group);
+      if (state.residence == Residence::gathering) {
+        state.work.wait_on(context_.compute());
+        become(state, Residence::unsharded);
+      }
+      if (state.residence == Residence::unsharded) reshard(group);
+    }
+    bug_check(live_numel_ == 0, live_numel_, " elements are counted as gathered when none are");
+  }
+
+  std::vector<UpdateSlice> slices() override { return optimizer_.slices(model_of_range()); }
+
+  void take_updated(int group, Range range, const ConstView& values, StreamRef stream) override {
+    shards_.take_updated(groups_[static_cast<size_t>(group)], range, values, stream);
+  }
+
+  void publish() override {
+    shards_.finish_update();
+    context_.compute()->wait(publish(groups_, {}));
+  }
+
+  void expect_updates(bool skipped) override {
+    if (!skipped) shards_.expect_updates();
+    for (GroupState& state : states_) state.is_outdated = true;
+  }
+
+  Event publish_group(int group, const std::vector<Event>& updated) override {
+    GroupState& state = states_[static_cast<size_t>(group)];
+    state.is_outdated = false;
+    state.updated = updated;
+    return publish(std::span(groups_).subspan(static_cast<size_t>(group), 1), updated);
+  }
+
+  void settle_updates() override { shards_.finish_update(); }
+
+  void read_master(ParameterIndex parameter, View out) override {
+    optimizer_.read(group_of(parameter), at(parameter), masters(), out);
+  }
+
+  SwapTraffic swap_traffic() const override { return shards_.traffic(); }
+
+ private:
+  struct GroupState {
+    Block persistent;  // [sum of sizes] of the persistent segments, whole
+    Block arena;       // [sum of sizes] of the segments that are gathered; while not sharded
+    Residence residence = Residence::sharded;
+    comm::Work work;
+    int pins = 0;
+    bool is_outdated = false;    // its update was not published yet
+    std::vector<Event> updated;  // that a gather waits for
+  };
+
+  // An event that has happened where nothing is kept whole.
+  Event publish(std::span<const ShardGroup> groups, const std::vector<Event>& updated) {
+    const auto stays = [](const ShardGroup& group) { return persistent_numel(group) > 0; };
+    if (std::none_of(groups.begin(), groups.end(), stays)) return {};
+    const StreamRef stream = context_.stream(StreamRole::gather);
+    stream->wait(context_.compute()->record());
+    for (const Event& event : updated) stream->wait(event);
+    for (const ShardGroup& group : groups) {
+      if (!stays(group)) continue;
+      const TraceSpan span(context_.trace(), TraceKind::publish, stream, group.name(),
+                           sent_bytes(group, persistent_numel(group)));
+      for (const Segment& segment : group.segments()) {
+        if (!is_persistent(segment.kind)) continue;
+        collectives_.all_gather(kept_view(group, segment, optimizer_.owned(segment)),
+                                kept_view(group, segment, segment.range()), stream);
+      }
+    }
+    return stream->record();
+  }
+
+  GroupState& state_of(const ShardGroup& group) {
+    return states_[static_cast<size_t>(group.index())];
+  }
+  const GroupState& state_of(const ShardGroup& group) const {
+    return states_[static_cast<size_t>(group.index())];
+  }
+
+  static void become(GroupState& state, Residence to) {
+    bug_check(may_become(state.residence, to), "a shard group cannot go from state ",
+              static_cast<int>(state.residence), " to ", static_cast<int>(to));
+    state.residence = to;
+  }
+
+  // Elements of the group's segments of one kind of keeping that lie before `segment`.
+  static int64_t numel_before(const ShardGroup& group, const Segment& segment) {
+    int64_t numel = 0;
+    for (const Segment& other : group.segments()) {
+      if (other.kind == segment.kind) break;
+      if (is_persistent(other.kind) == is_persistent(segment.kind)) numel += other.size;
+    }
+    return numel;
+  }
+  static int64_t persistent_numel(const ShardGroup& group) {
+    return group.numel() - group.gathered_numel();
+  }
+
+  View view_of(const ShardGroup& group, const Block& block, int64_t offset, int64_t numel) const {
+    const int64_t size = block.bytes() / size_of(group.dtype());
+    return View(block.data(), group.dtype(), Shape{size}, context_.device())
+        .narrow(0, offset, numel);
+  }
+
+  bool offloads() const { return options_.parameters.tier != Tier::device; }
+
+  // A range of what this rank keeps of a segment: all of a persistent one, else its own shard; the
+  // latter in its tier, not in swap space.
+  View kept_view(const ShardGroup& group, const Segment& segment, Range range) const {
+    if (!is_persistent(segment.kind)) return shards_.view(group, segment, range);
+    return view_of(group, state_of(group).persistent,
+                   numel_before(group, segment) + range.begin - segment.offset, range.size());
+  }
+
+  View master_view(const ShardGroup& group, const Segment& segment, Range range) override {
+    const bool master = is_trained(segment.kind) && optimizer_.has_master(group, segment, range);
+    if (master) return optimizer_.master(group, segment, range);
+    if (is_persistent(segment.kind)) return kept_view(group, segment, range);
+    return shards_.read(group, segment, range);
+  }
+
+  // A range of a whole segment, while it is there.
+  View arena_view(const ShardGroup& group, SegmentKind kind, Range range) const {
+    const Segment& segment = group.segment(kind);
+    if (is_persistent(kind)) return kept_view(group, segment, range);
+    return view_of(group, state_of(group).arena,
+                   numel_before(group, segment) + range.begin - segment.offset, range.size());
+  }
+
+  ModelView model_of_range() const {
+    return [this](const ShardGroup& group, const Segment& segment, Range range) {
+      const bool is_swapped = !is_persistent(segment.kind) && shards_.tier_of(group) == Tier::nvme;
+      return is_swapped ? View() : kept_view(group, segment, range);
+    };
+  }
+
+  void make_buffers(const ShardGroup& group) {
+    const int64_t numel = persistent_numel(group);
+    if (numel == 0) return;
+    Block& block = state_of(group).persistent;
+    block = context_.allocate(numel * size_of(group.dtype()), Label::parameters);
+    kernels::fill({.y = view_of(group, block, 0, numel)}, context_.compute());
+  }
+
+  std::vector<Range> kept_ranges(const ShardGroup& group,
+                                 const Placement& placement) const override {
+    if (is_persistent(placement.segment)) return {placement.range()};
+    const Segment& segment = group.segment(placement.segment);
+    return {intersect(placement.range(), optimizer_.owned(segment))};
+  }
+
+  void store_model(const ShardGroup& group, const Segment& segment, Range range,
+                   const ConstView& values) override {
+    if (is_persistent(segment.kind)) {
+      kernels::copy({.x = values, .y = kept_view(group, segment, range)}, context_.compute());
+    } else {
+      shards_.write(group, segment, range, values);
+    }
+  }
+
+  void come_to_rest() override { end_passes(); }
+
+  // What a rank sends when `numel` elements of the group are gathered.
+  int64_t sent_bytes(const ShardGroup& group, int64_t numel) const {
+    const int64_t world = communicator_.size();
+    return numel / world * (world - 1) * size_of(group.dtype());
+  }
+
+  StreamRef gather_stream() {
+    if (!options_.overlap) return context_.compute();
+    const StreamRef stream = context_.stream(StreamRole::gather);
+    // The arena may be memory that work on the compute stream still uses.
+    stream->wait(context_.compute()->record());
+    return stream;
+  }
+
+  // The rank's shards from their tier to their place in the arena.
+  void bring(const ShardGroup& group, StreamRef stream) {
+    const StreamRef copies = options_.overlap ? context_.stream(StreamRole::copy_in) : stream;
+    copies->wait(context_.compute()->record());  // as in gather_stream()
+    for (const Event& event : state_of(group).updated) copies->wait(event);
+    {
+      const TraceSpan span(context_.trace(), TraceKind::swap_in, copies, group.name(), 0);
+      shards_.bring(
+          group,
+          [&](const Segment& segment) {
+            return arena_view(group, segment.kind, optimizer_.owned(segment));
+          },
+          copies);
+    }
+    stream->wait(copies->record());
+  }
+
+  // What was asked for, and is not gathered yet.
+  void read_ahead() {
+    if (wanted_.empty()) return;
+    std::erase_if(wanted_, [this](int group) {
+      return states_[static_cast<size_t>(group)].residence != Residence::sharded;
+    });
+    shards_.read_ahead(wanted_);
+  }
+
+  void gather(const ShardGroup& group, TraceKind kind) {
+    GroupState& state = state_of(group);
+    bug_check(!state.is_outdated, "group ", group.name(), " is gathered before its update");
+    const int64_t numel = group.gathered_numel();
+    state.arena = context_.allocate(numel * size_of(group.dtype()), Label::parameters);
+    become(state, Residence::gathering);
+    live_numel_ += numel;
+    try {
+      fill(group, kind);
+    } catch (...) {
+      abandon(group);
+      throw;
+    }
+    trace_memory(context_);
+  }
+
+  void fill(const ShardGroup& group, TraceKind kind) {
+    GroupState& state = state_of(group);
+    const StreamRef stream = gather_stream();
+    for (const Event& event : state.updated) stream->wait(event);
+    if (offloads()) bring(group, stream);
+    state.updated.clear();
+    const TraceSpan span(context_.trace(), kind, stream, group.name(),
+                         sent_bytes(group, group.gathered_numel()));
+    for (const Segment& segment : group.segments()) {
+      if (is_persistent(segment.kind)) continue;
+      const Range own = optimizer_.owned(segment);
+      collectives_.all_gather(
+          offloads() ? arena_view(group, segment.kind, own) : kept_view(group, segment, own),
+          arena_view(group, segment.kind, segment.range()), stream);
+    }
+    state.work = comm::Work(stream->record());
+  }
+
+  // A gather that failed: what it issued is over before the arena's memory is used again.
+  void abandon(const ShardGroup& group) noexcept {
+    for (const StreamRole role : {StreamRole::copy_in, StreamRole::gather}) {
+      try {
+        context_.compute()->wait(context_.stream(role)->record());
+      } catch (...) {
+        // The stream has failed, and says so at its next use.
+      }
+    }
+    reshard(group);
+  }
+
+  void reshard(const ShardGroup& group) noexcept {
+    GroupState& state = state_of(group);
+    state.residence = Residence::sharded;  // callers have checked where from
+    state.work = {};
+    live_numel_ -= group.gathered_numel();
+    trace_mark(context_.trace(), TraceKind::release, group.name(), state.arena.bytes());
+    state.arena.reset();
+    trace_memory(context_);
+  }
+
+  // For a use that no program foresees: gives back groups that nothing uses now until `group` fits
+  // under the bound or nothing is left to give.
+  void make_room(const ShardGroup& group) {
+    for (const ShardGroup& other : groups_) {
+      if (live_numel_ + group.gathered_numel() <= options_.max_live_numel) return;
+      const GroupState& state = state_of(other);
+      if (state.residence == Residence::unsharded && state.pins == 0) reshard(other);
+    }
+  }
+
+  SegmentCollectives collectives_;
+  ParameterShards shards_;
+  std::vector<GroupState> states_;
+  std::vector<int> wanted_;  // groups, in the order of read()
+  int64_t live_numel_ = 0;   // elements of arenas that are there or under way
+  int64_t pinned_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<WeightStore> make_sharded_weights(const std::vector<ShardGroup>& groups,
+                                                  comm::Communicator& communicator,
+                                                  Context& context,
+                                                  const WeightStoreOptions& options) {
+  return std::make_unique<ShardedWeights>(groups, communicator, context, options);
+}
+
+}  // namespace zinc::zero

@@ -1,0 +1,134 @@
+// Model weights whole on every rank; master weights and states whole or sharded.
+#include <algorithm>
+#include <span>
+
+#include "core/error.h"
+#include "kernels/copy.h"
+#include "kernels/fill.h"
+#include "zero/group/segment_collectives.h"
+#include "zero/group/value_store.h"
+#include "zero/tiers/host_stream.h"
+#include "zero/trace/trace_span.h"
+
+namespace zinc::zero {
+namespace {
+
+class WholeWeights : public ValueStore {
+ public:
+  WholeWeights(const std::vector<ShardGroup>& groups, comm::Communicator& communicator,
+               Context& context, const WeightStoreOptions& options)
+      : ValueStore(groups, communicator, context, options, false) {
+    for (const ShardGroup& group : groups_) {
+      arenas_.push_back(
+          context.allocate(group.numel() * size_of(group.dtype()), Label::parameters));
+      kernels::fill({.y = model_view(group, {0, group.numel()})}, context.compute());
+    }
+  }
+
+  void begin_pass(bool) override { optimizer_.settle(); }
+
+  ConstView pin(ParameterIndex parameter) override {
+    ++pinned_;
+    const Placement& placement = at(parameter);
+    return model_view(group_of(parameter), placement.range()).reshape(placement.parameter->shape());
+  }
+  void unpin(ParameterIndex) noexcept override { --pinned_; }
+  void end_passes() override {
+    bug_check(pinned_ == 0, pinned_, " parameters are still in use at the end of a pass");
+  }
+
+  std::vector<UpdateSlice> slices() override { return optimizer_.slices(model_of_range()); }
+
+  void take_updated(int, Range, const ConstView&, StreamRef) override {
+    bug_check(false, "whole weights are on the device");
+  }
+
+  void publish() override { context_.compute()->wait(publish(groups_, {})); }
+  Event publish_group(int group, const std::vector<Event>& updated) override {
+    return publish(std::span(groups_).subspan(static_cast<size_t>(group), 1), updated);
+  }
+
+  void read_master(ParameterIndex parameter, View out) override {
+    const ShardGroup& group = group_of(parameter);
+    const Placement& placement = at(parameter);
+    if (optimizer_.has_master(group) && is_trained(placement.segment)) {
+      return optimizer_.read(group, placement, masters(), out);
+    }
+    kernels::copy({.x = model_view(group, placement.range()), .y = out}, context_.compute());
+    context_.compute()->synchronize();
+  }
+
+  std::vector<std::pair<autograd::Parameter*, Tensor>> hand_over() override {
+    std::vector<std::pair<autograd::Parameter*, Tensor>> values;
+    for (const ShardGroup& group : groups_) {
+      const auto arena =
+          std::make_shared<Block>(std::move(arenas_[static_cast<size_t>(group.index())]));
+      const View all(arena->data(), group.dtype(), Shape{group.numel()}, context_.device());
+      for (const Placement& placement : group.placements()) {
+        const View own = all.narrow(0, placement.offset, placement.parameter->numel());
+        values.emplace_back(placement.parameter,
+                            Tensor::wrap(own.reshape(placement.parameter->shape()), arena));
+      }
+    }
+    return values;
+  }
+
+ private:
+  Event publish(std::span<const ShardGroup> groups, const std::vector<Event>& updated) {
+    if (!options_.shard_optimizer) return {};
+    SegmentCollectives collectives(communicator_, context_,
+                                   {.bucket_numel = options_.bucket_numel});
+    const StreamRef stream = context_.stream(StreamRole::gather);
+    stream->wait(context_.compute()->record());
+    for (const Event& event : updated) stream->wait(event);
+    for (const ShardGroup& group : groups) {
+      if (group.trained_numel() == 0) continue;
+      const int64_t world = communicator_.size();
+      const TraceSpan span(context_.trace(), TraceKind::publish, stream, group.name(),
+                           group.trained_numel() / world * (world - 1) * size_of(group.dtype()));
+      for (const Segment& segment : group.segments()) {
+        if (!is_trained(segment.kind)) continue;
+        collectives.all_gather(model_view(group, optimizer_.owned(segment)),
+                               model_view(group, segment.range()), stream);
+      }
+    }
+    return stream->record();
+  }
+
+  View model_view(const ShardGroup& group, Range range) const {
+    return View(arenas_[static_cast<size_t>(group.index())].data(), group.dtype(),
+                Shape{group.numel()}, context_.device())
+        .narrow(0, range.begin, range.size());
+  }
+  View master_view(const ShardGroup& group, const Segment& segment, Range range) override {
+    const bool master = is_trained(segment.kind) && optimizer_.has_master(group, segment, range);
+    return master ? optimizer_.master(group, segment, range) : model_view(group, range);
+  }
+  ModelView model_of_range() const {
+    return [this](const ShardGroup& group, const Segment&, Range range) {
+      return model_view(group, range);
+    };
+  }
+
+  std::vector<Range> kept_ranges(const ShardGroup&, const Placement& placement) const override {
+    return {placement.range()};
+  }
+
+  void store_model(const ShardGroup& group, const Segment&, Range range,
+                   const ConstView& values) override {
+    kernels::copy({.x = values, .y = model_view(group, range)}, context_.compute());
+  }
+
+  std::vector<Block> arenas_;  // by group: [numel] of its dtype
+  int64_t pinned_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<WeightStore> make_whole_weights(const std::vector<ShardGroup>& groups,
+                                                comm::Communicator& communicator, Context& context,
+                                                const WeightStoreOptions& options) {
+  return std::make_unique<WholeWeights>(groups, communicator, context, options);
+}
+
+}  // namespace zinc::zero

@@ -1,0 +1,28 @@
+// zero/layout/parameter_table.h: a parameter as (group, position), found by its identity.
+#pragma once
+
+#include <unordered_map>
+#include <vector>
+
+#include "autograd/parameter.h"
+#include "zero/layout/shard_group.h"
+
+namespace zinc::zero {
+
+struct ParameterIndex {
+  int group = 0;
+  int position = 0;  // in ShardGroup::placements()
+  friend bool operator==(const ParameterIndex&, const ParameterIndex&) = default;
+};
+
+class ParameterTable {
+ public:
+  explicit ParameterTable(const std::vector<ShardGroup>& groups);
+  // Throws InvalidArgument for a parameter that the model did not have when the engine was made.
+  ParameterIndex at(const autograd::Parameter& parameter) const;
+
+ private:
+  std::unordered_map<const autograd::Parameter*, ParameterIndex> places_;
+};
+
+}  // namespace zinc::zero

@@ -1,0 +1,153 @@
+#include "zero/layout/shard_group.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+
+namespace zinc::zero {
+namespace {
+
+int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+bool is_small(const autograd::Parameter& parameter, int64_t persistence_threshold) {
+  return parameter.requires_grad() && parameter.numel() <= persistence_threshold;
+}
+
+// Whether small parameters have a segment of their own: see Note [Layout].
+bool keeps_small_apart(const std::vector<autograd::Parameter*>& parameters, int world,
+                       int64_t persistence_threshold) {
+  int64_t small_chunks = 0;
+  bool has_large = false;
+  for (const autograd::Parameter* parameter : parameters) {
+    if (is_small(*parameter, persistence_threshold)) {
+      small_chunks += round_up(parameter->numel(), kNormChunk) / kNormChunk;
+    } else if (parameter->requires_grad()) {
+      has_large = true;
+    }
+  }
+  return small_chunks >= world || !has_large;
+}
+
+}  // namespace
+
+std::string_view name_of(SegmentKind kind) {
+  static constexpr std::array<std::string_view, kNumSegmentKinds> kNames{"trained", "persistent",
+                                                                         "frozen"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+void require_trained(const Placement& placement) {
+  require(is_trained(placement.segment), "parameter '", placement.parameter->name(),
+          "' is frozen: it has neither gradient nor optimizer state");
+}
+
+Range intersect(const Range& a, const Range& b) {
+  const int64_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max(begin, std::min(a.end, b.end))};
+}
+
+ShardGroup::ShardGroup(int index, std::string name,
+                       const std::vector<autograd::Parameter*>& parameters, int world,
+                       int64_t persistence_threshold)
+    : index_(index), name_(std::move(name)), world_(world) {
+  require(!parameters.empty(), "shard group '", name_, "' has no parameters");
+  require(world > 0, "shard group '", name_, "': the world size must be positive, not ", world);
+  dtype_ = parameters.front()->dtype();
+  const bool keeps_small = keeps_small_apart(parameters, world, persistence_threshold);
+  for (autograd::Parameter* parameter : parameters) {
+    require(parameter->dtype() == dtype_, "shard group '", name_, "': all parameters must be of ",
+            "one dtype: ", parameters.front()->name(), " is ", dtype_, ", ", parameter->name(),
+            " is ", parameter->dtype());
+    SegmentKind kind = SegmentKind::trained;
+    if (!parameter->requires_grad()) kind = SegmentKind::frozen;
+    if (keeps_small && is_small(*parameter, persistence_threshold)) kind = SegmentKind::persistent;
+    placements_.push_back({.parameter = parameter, .offset = 0, .segment = kind});
+    if (is_trained(kind)) ++num_trained_parameters_;
+  }
+  for (int i = 0; i < kNumSegmentKinds; ++i) {
+    const auto kind = static_cast<SegmentKind>(i);
+    Segment segment{.kind = kind, .offset = numel_, .size = 0};
+    bool used = false;
+    for (Placement& placement : placements_) {
+      if (placement.segment != kind) continue;
+      used = true;
+      placement.offset = segment.offset + segment.size;
+      segment.size += round_up(placement.parameter->numel(), kNormChunk);
+    }
+    // Of parameters without elements there is a segment, too.
+    if (used) segment.size = round_up(std::max<int64_t>(segment.size, 1), world * kShardUnit);
+    numel_ += segment.size;
+    if (is_trained(kind)) trained_numel_ = numel_;
+    if (segment.size > 0) segments_.push_back(segment);
+  }
+}
+
+int64_t ShardGroup::gathered_numel() const {
+  int64_t numel = 0;
+  for (const Segment& segment : segments_) {
+    if (!is_persistent(segment.kind)) numel += segment.size;
+  }
+  return numel;
+}
+
+const Segment& ShardGroup::segment(SegmentKind kind) const {
+  for (const Segment& segment : segments_) {
+    if (segment.kind == kind) return segment;
+  }
+  throw InvalidArgument(
+      concat("shard group '", name_, "' has no ", zero::name_of(kind), " segment"));
+}
+
+std::vector<Range> ShardGroup::trained_gaps() const {
+  std::vector<Range> taken;
+  for (const Placement& placement : placements_) {
+    if (is_trained(placement.segment)) taken.push_back(placement.range());
+  }
+  std::sort(taken.begin(), taken.end(),
+            [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  std::vector<Range> gaps;
+  int64_t position = 0;
+  for (const Range& range : taken) {
+    if (range.begin > position) gaps.push_back({position, range.begin});
+    position = std::max(position, range.end);
+  }
+  if (position < trained_numel_) gaps.push_back({position, trained_numel_});
+  return gaps;
+}
+
+std::vector<ShardGroup> make_shard_groups(nn::Module& model, int world,
+                                          int64_t persistence_threshold) {
+  const auto unit_of = [](const nn::Parameter& parameter) {
+    nn::Module* unit = nullptr;
+    for (nn::Module* module = &parameter.parent(); module != nullptr; module = module->parent()) {
+      if (module->is_shard_unit()) unit = module;
+    }
+    return unit;
+  };
+
+  std::vector<ShardGroup> groups;
+  std::vector<autograd::Parameter*> pending;
+  nn::Module* pending_unit = nullptr;
+  std::string pending_name;
+  const auto finish = [&] {
+    if (pending.empty()) return;
+    groups.emplace_back(static_cast<int>(groups.size()), pending_name, pending, world,
+                        persistence_threshold);
+    pending.clear();
+  };
+  for (nn::Parameter* parameter : model.parameters()) {
+    nn::Module* unit = unit_of(*parameter);
+    if (unit != pending_unit) finish();
+    if (pending.empty()) {
+      pending_unit = unit;
+      pending_name = unit != nullptr ? unit->path() : parameter->parent().path();
+    }
+    pending.push_back(parameter);
+  }
+  finish();
+  require(!groups.empty(), "the model has no parameters");
+  return groups;
+}
+
+}  // namespace zinc::zero

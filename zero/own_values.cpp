@@ -1,0 +1,85 @@
+#include "zero/own_values.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "core/transfer.h"
+#include "zero/group/weight_loading.h"
+
+namespace zinc::zero {
+namespace {
+
+// Of the largest piece that any rank reads: all ranks take as much.
+int64_t room_bytes(const std::vector<ShardGroup>& groups, int world) {
+  int64_t bytes = 0;
+  for (const ShardGroup& group : groups) {
+    for (const Placement& placement : group.placements()) {
+      const int64_t shard = group.segment(placement.segment).size / world;
+      const int64_t most = std::min({placement.range().size(), shard, kPieceNumel});
+      bytes = std::max(bytes, most * size_of(group.wide_dtype()));
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+int64_t own_bytes(const std::vector<ShardGroup>& groups, int world, int num_states) {
+  int64_t bytes = 0;
+  for (const ShardGroup& group : groups) {
+    for (const Segment& segment : group.segments()) {
+      const int64_t planes = is_trained(segment.kind) ? 1 + num_states : 1;
+      bytes += segment.size / world * planes * size_of(group.wide_dtype());
+    }
+  }
+  return bytes;
+}
+
+void read_own_values(const std::vector<ShardGroup>& groups, WeightStore& weights,
+                     const comm::Communicator& communicator, Context& context,
+                     std::span<const std::string_view> kinds, const TakeOwn& take) {
+  const Block room = context.allocate(room_bytes(groups, communicator.size()), Label::staging);
+  context.compute()->synchronize();
+  std::vector<std::byte> copy;
+  const auto in_host = [&](const View& values) -> ConstView {
+    if (context.device().meta || context.device().is_cpu()) return values;
+    copy.resize(static_cast<size_t>(values.bytes()));
+    download(values, copy.data(), context.compute());
+    return {copy.data(), values.dtype(), values.shape(), kCpu};
+  };
+  for (const ShardGroup& group : groups) {
+    int position = -1;
+    for (const Placement& placement : group.placements()) {
+      ++position;
+      if (placement.range().empty()) continue;
+      const Range own = intersect(
+          placement.range(),
+          group.segment(placement.segment).shard(communicator.rank(), communicator.size()));
+      const Range part{own.begin - placement.offset, own.end - placement.offset};
+      const size_t planes = is_trained(placement.segment) ? kinds.size() : 1;
+      for (int64_t begin = own.begin; begin < own.end; begin += kPieceNumel) {
+        const Range piece{begin, std::min(begin + kPieceNumel, own.end)};
+        const View values(room.data(), group.wide_dtype(), Shape{piece.size()}, context.device());
+        for (size_t plane = 0; plane < planes; ++plane) {
+          const ParameterIndex index{group.index(), position};
+          const auto hand_out = [&](const ConstView& own) {
+            if (!take) return;
+            take({.name = placement.parameter->name(),
+                  .kind = kinds[plane],
+                  .part = part,
+                  .begin = begin - placement.offset,
+                  .values = own});
+          };
+          if (const auto own = weights.own_in_place(index, static_cast<int>(plane), piece)) {
+            hand_out(own);
+            continue;
+          }
+          weights.read_own(index, static_cast<int>(plane), piece, values);
+          hand_out(take ? in_host(values) : values);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace zinc::zero

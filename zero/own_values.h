@@ -1,0 +1,42 @@
+// zero/own_values.h: the part of a model's values that a rank writes to files.
+//
+// A rank's part of a parameter is what lies in its shard of the parameter's segment, also on stages
+// that keep weights whole: so files are written by all ranks alike, each its own bytes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "core/context.h"
+#include "zero/group/weight_store.h"
+#include "zero/layout/shard_group.h"
+
+namespace zinc::zero {
+
+// A piece of what a rank hands out of one kind of a parameter.
+struct OwnPiece {
+  const std::string& name;  // of the parameter
+  std::string_view kind;
+  // Of the flat parameter: this rank's part of it, and where in it the piece begins. Pieces of one
+  // kind come in ascending order; all but the last have kPieceNumel elements.
+  Range part;
+  int64_t begin = 0;
+  ConstView values;  // [n] f32 (f64 for f64 models) in host memory, valid during the call
+};
+using TakeOwn = std::function<void(const OwnPiece& piece)>;
+
+// What a rank hands out of weights and `num_states` states, with padding.
+int64_t own_bytes(const std::vector<ShardGroup>& groups, int world, int num_states);
+
+// See Engine::read_own. `kinds`: by plane; states are handed out of trained parameters. Pieces go
+// through one staging buffer of 4 MiB (f64 models: 8) at most.
+void read_own_values(const std::vector<ShardGroup>& groups, WeightStore& weights,
+                     const comm::Communicator& communicator, Context& context,
+                     std::span<const std::string_view> kinds, const TakeOwn& take);
+
+}  // namespace zinc::zero

@@ -1,0 +1,16 @@
+#include "zero/passes/passes.h"
+
+namespace zinc::zero {
+
+std::vector<Pass> choose_passes(const StepPolicy& policy) {
+  std::vector<Pass> passes{reduce_gradients()};
+  if (policy.update == UpdateTime::beside_forward) passes.push_back(publish_updates());
+  if (!policy.shards_parameters) return passes;
+  passes.push_back(gather_and_release());
+  passes.push_back(keep_resident());
+  if (policy.gathers_ahead) passes.push_back(prefetch());
+  if (policy.swaps_parameters) passes.push_back(read_parameters());
+  return passes;
+}
+
+}  // namespace zinc::zero

@@ -1,0 +1,33 @@
+#include <cstddef>
+#include <vector>
+
+#include "zero/passes/passes.h"
+
+namespace zinc::zero {
+namespace {
+
+void gather_at_uses(const std::vector<Place*>& timeline, const PassInputs& inputs) {
+  std::vector<int> pins(inputs.groups.size(), 0);
+  for (Place* place : timeline) {
+    const int group = place->event.parameter.group;
+    int& of_group = pins[static_cast<size_t>(group)];
+    if (place->event.kind == EventKind::use && of_group++ == 0) {
+      place->before.push_back({OpKind::gather, group});
+    }
+    if (place->event.kind == EventKind::release && --of_group == 0) {
+      place->after.push_back({OpKind::release, group});
+    }
+  }
+}
+
+}  // namespace
+
+Pass gather_and_release() {
+  return {.name = "gather_and_release",
+          .gives = {"gathers"},
+          .rewrite = [](Program& program, const PassInputs& inputs) {
+            for (const auto& timeline : program.timelines()) gather_at_uses(timeline, inputs);
+          }};
+}
+
+}  // namespace zinc::zero

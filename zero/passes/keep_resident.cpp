@@ -1,0 +1,79 @@
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "zero/passes/passes.h"
+
+namespace zinc::zero {
+namespace {
+
+// From the place behind which a group is given back to the one ahead of which it is gathered again.
+struct Gap {
+  int group = 0;
+  size_t begin = 0, end = 0;
+  int64_t distance = 0;  // elements of the parameters used in between
+};
+
+int64_t used_numel(const StepEvent& event, const PassInputs& inputs) {
+  if (event.kind != EventKind::use) return 0;
+  const ShardGroup& group = inputs.groups[static_cast<size_t>(event.parameter.group)];
+  const Placement& placement = group.placements()[static_cast<size_t>(event.parameter.position)];
+  return is_persistent(placement.segment) ? 0 : placement.parameter->numel();
+}
+
+std::vector<Gap> find_gaps(const std::vector<Place*>& timeline, const PassInputs& inputs) {
+  std::vector<Gap> gaps;
+  std::vector<Gap> open(inputs.groups.size());  // since the last release; distance: used until then
+  std::vector<bool> is_open(inputs.groups.size(), false);
+  int64_t used = 0;
+  for (size_t i = 0; i < timeline.size(); ++i) {
+    for (const Op& op : timeline[i]->before) {
+      const auto group = static_cast<size_t>(op.group);
+      if (op.kind != OpKind::gather || !is_open[group]) continue;
+      Gap gap = open[group];
+      gap.end = i;
+      gap.distance = used - gap.distance;
+      gaps.push_back(gap);
+      is_open[group] = false;
+    }
+    used += used_numel(timeline[i]->event, inputs);
+    for (const Op& op : timeline[i]->after) {
+      const auto group = static_cast<size_t>(op.group);
+      if (op.kind != OpKind::release) continue;
+      open[group] = {.group = op.group, .begin = i, .distance = used};
+      is_open[group] = true;
+    }
+  }
+  return gaps;
+}
+
+void keep(const std::vector<Place*>& timeline, const PassInputs& inputs) {
+  std::vector<Gap> gaps = find_gaps(timeline, inputs);
+  std::stable_sort(gaps.begin(), gaps.end(),
+                   [](const Gap& a, const Gap& b) { return a.distance < b.distance; });
+  std::vector<int64_t> live = gathered_curve({timeline.begin(), timeline.end()}, inputs.groups);
+  for (const Gap& gap : gaps) {
+    if (gap.distance > inputs.policy.max_reuse_numel) break;
+    const int64_t numel = inputs.groups[static_cast<size_t>(gap.group)].gathered_numel();
+    const auto begin = live.begin() + static_cast<int64_t>(gap.begin);
+    const auto end = live.begin() + static_cast<int64_t>(gap.end);
+    const bool fits = *std::max_element(begin, end) + numel <= inputs.policy.max_live_numel;
+    if (gap.distance > 0 && !fits) continue;
+    std::for_each(begin, end, [&](int64_t& at) { at += numel; });
+    std::erase(timeline[gap.begin]->after, Op{OpKind::release, gap.group});
+    std::erase(timeline[gap.end]->before, Op{OpKind::gather, gap.group});
+  }
+}
+
+}  // namespace
+
+Pass keep_resident() {
+  return {.name = "keep_resident",
+          .needs = {"gathers"},
+          .rewrite = [](Program& program, const PassInputs& inputs) {
+            for (const auto& timeline : program.timelines()) keep(timeline, inputs);
+          }};
+}
+
+}  // namespace zinc::zero

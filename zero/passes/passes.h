@@ -1,0 +1,52 @@
+// zero/passes/passes.h: the engine's own rewrites of the step program, one file each.
+//
+//   pass                | adds or moves                                     | needs
+//   reduce_gradients    | reduces, where a group's gradients are finished   |
+//   publish_updates     | publishes and joins, ahead of a group's first use |
+//   gather_and_release  | a gather at each use, a release behind it         |
+//   keep_resident       | removes a release and the gather that follows it  | gathers
+//   prefetch            | moves gathers up, ahead of earlier uses           | gathers
+//   read_parameters     | reads, as early as their order allows             | gathers
+//
+// Which of them run follows from the policy: choose_passes().
+#pragma once
+
+#include <vector>
+
+#include "zero/program/pass.h"
+
+namespace zinc::zero {
+
+// Collectives of gradients follow the order of the record. A group goes out behind the event that
+// finishes its last gradient; groups of which a parameter took no part go out at the end of
+// backward. With reduces_after_backward all do.
+Pass reduce_gradients();
+
+// For UpdateTime::beside_forward: Note [Updates beside the next forward pass]. The new weights of a
+// group are published no later than its first use in the first micro-batch of a step, with those of
+// as many groups behind it as groups_ahead says; the first of them right after the step.
+Pass publish_updates();
+
+// The plainest program of sharded parameters: nothing is gathered while nobody uses it.
+Pass gather_and_release();
+
+// Keeps a group between two uses where fewer elements than max_reuse_numel are used in between, and
+// where no more than max_live_numel are gathered then. The nearest reuse first. (DeepSpeed:
+// stage3_max_reuse_distance, stage3_max_live_parameters.) Two uses with nothing between them are
+// one.
+Pass keep_resident();
+
+// Moves each gather up behind the earliest use at which no more than prefetch_numel elements would
+// be on their way, or this group alone, no more than max_live_numel be gathered from there to the
+// use, and its update be published; the order of gathers stays. (DeepSpeed:
+// stage3_prefetch_bucket_size.)
+Pass prefetch();
+
+// Lets the disk read a group's shards as soon as those of the gathers before it were asked for and
+// the group's last copy is given back. What is started when follows from the buffers there are.
+Pass read_parameters();
+
+// The passes of a policy, in their order.
+std::vector<Pass> choose_passes(const StepPolicy& policy);
+
+}  // namespace zinc::zero

@@ -1,0 +1,50 @@
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "zero/passes/passes.h"
+
+namespace zinc::zero {
+namespace {
+
+void read(const std::vector<Place*>& timeline, const PassInputs& inputs) {
+  std::vector<size_t> given_back(inputs.groups.size(), 0);  // behind which place
+  size_t last = 0;
+  const auto read_for = [&](const Op& gather) {
+    size_t place = std::max(last, given_back[static_cast<size_t>(gather.group)]);
+    // What goes wrong with a disk cannot be told at a release: at what follows, then.
+    while (timeline[place]->event.kind == EventKind::release) ++place;
+    last = place;
+    const Op op{OpKind::read, gather.group};
+    // Ahead of its gather, which may be due at the same place.
+    std::vector<Op>& ops = place == 0 ? timeline[0]->after : timeline[place]->before;
+    ops.insert(std::find_if(ops.begin(), ops.end(),
+                            [](const Op& other) { return other.kind == OpKind::gather; }),
+               op);
+  };
+  for (size_t at = 0; at < timeline.size(); ++at) {
+    for (const std::vector<Op>& ops : {timeline[at]->before, timeline[at]->after}) {
+      for (const Op& op : ops) {
+        if (op.kind == OpKind::gather) read_for(op);
+        if (op.kind == OpKind::release) given_back[static_cast<size_t>(op.group)] = at;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Pass read_parameters() {
+  return {.name = "read_parameters",
+          .needs = {"gathers"},
+          .rewrite = [](Program& program, const PassInputs& inputs) {
+            for (const auto& timeline : program.timelines()) read(timeline, inputs);
+            // The disk need not rest until the next forward pass, where new values are there then.
+            if (inputs.policy.update == UpdateTime::beside_forward) return;
+            for (const Op& op : program.bodies.begin()->second.forward.front().after) {
+              if (op.kind == OpKind::read) program.step.back().after.push_back(op);
+            }
+          }};
+}
+
+}  // namespace zinc::zero

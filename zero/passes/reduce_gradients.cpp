@@ -1,0 +1,65 @@
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "zero/passes/passes.h"
+
+namespace zinc::zero {
+namespace {
+
+// Which gradients of a backward phase are finished, and whose turn it is.
+class Turns {
+ public:
+  Turns(const PassInputs& inputs, int64_t together) : inputs_(inputs) {
+    for (const ShardGroup& group : inputs.groups) {
+      missing_.emplace_back(static_cast<size_t>(together), group.num_trained_parameters());
+    }
+  }
+
+  void finish(const StepEvent& event) {
+    --missing_[static_cast<size_t>(event.parameter.group)][static_cast<size_t>(event.micro_batch)];
+  }
+  // Appends what may go out now; with `all`, the rest.
+  void go_out(bool all, std::vector<Op>& ops) {
+    const std::vector<int>& order = inputs_.reduce_order;
+    for (; next_group_ < order.size(); ++next_group_, next_micro_batch_ = 0) {
+      const std::vector<int>& missing = missing_[static_cast<size_t>(order[next_group_])];
+      for (; next_micro_batch_ < missing.size(); ++next_micro_batch_) {
+        if (!all && missing[next_micro_batch_] > 0) return;
+        ops.push_back(
+            {OpKind::reduce, order[next_group_], static_cast<int64_t>(next_micro_batch_)});
+      }
+    }
+  }
+
+ private:
+  const PassInputs& inputs_;
+  std::vector<std::vector<int>> missing_;  // by group, by micro-batch
+  size_t next_group_ = 0, next_micro_batch_ = 0;
+};
+
+void reduce(Phase& backward, const PassInputs& inputs) {
+  int64_t together = 1;
+  for (const Place& place : backward) together = std::max(together, place.event.micro_batch + 1);
+  Turns turns(inputs, together);
+  for (Place& place : backward) {
+    if (place.event.kind == EventKind::end) turns.go_out(true, place.before);
+    if (place.event.kind != EventKind::gradient_done) continue;
+    turns.finish(place.event);
+    if (!inputs.policy.reduces_after_backward) turns.go_out(false, place.after);
+  }
+}
+
+}  // namespace
+
+Pass reduce_gradients() {
+  return {.name = "reduce_gradients",
+          .gives = {"reduces"},
+          .rewrite = [](Program& program, const PassInputs& inputs) {
+            for (auto& [kind, body] : program.bodies) {
+              if (kind.last || inputs.policy.reduces_every) reduce(body.backward, inputs);
+            }
+          }};
+}
+
+}  // namespace zinc::zero

@@ -1,0 +1,223 @@
+#include "zero/program/check.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+
+namespace zinc::zero {
+namespace {
+
+// Goes through the passes of one micro-batch, or through an evaluation, and keeps what is true of
+// each group.
+class Proof {
+ public:
+  Proof(std::string name, const PassInputs& inputs)
+      : name_(std::move(name)), inputs_(inputs), states_(inputs.groups.size()) {}
+
+  // Groups that were published before, and those that are until the end.
+  void expect_updates(const std::vector<int>& published) {
+    for (State& state : states_) state.outdated = true;
+    publishes_ = true;
+    for (const int group : published) publish(group);
+  }
+  void expect_reductions(int64_t together) {
+    reduces_ = true;
+    for (State& state : states_) state.done.assign(static_cast<size_t>(together), 0);
+  }
+
+  void run(const std::vector<const Place*>& timeline) {
+    for (const Place* place : timeline) {
+      place_ = place;
+      for (const Op& op : place->before) {
+        refuse(place->event.kind == EventKind::release, "an op ahead of a release", op);
+        take(op);
+      }
+      arrive(place->event);
+      for (const Op& op : place->after) {
+        refuse(place->event.kind == EventKind::release && op.kind != OpKind::release,
+               "only releases may stand behind a release", op);
+        take(op);
+      }
+    }
+    finish();
+  }
+
+ private:
+  struct State {
+    bool gathered = false;
+    bool outdated = false;  // its update was not published
+    int pins = 0;
+    std::vector<int> done;  // finished gradients, by micro-batch side by side
+    int64_t reduced = 0;    // micro-batches
+  };
+
+  State& state_of(int group) { return states_[static_cast<size_t>(group)]; }
+  const ShardGroup& group_of(int group) const { return inputs_.groups[static_cast<size_t>(group)]; }
+  [[noreturn]] void fail(const std::string& what) const {
+    throw InvalidArgument(concat("step program, ", name_, ", at ",
+                                 describe(place_->event, inputs_.groups), ": ", what));
+  }
+  void refuse(bool wrong, std::string_view why, const Op& op) const {
+    if (wrong) fail(concat(describe(op, inputs_.groups), ": ", why));
+  }
+
+  void take(const Op& op) {
+    refuse(op.group < 0 || op.group >= static_cast<int>(states_.size()), "there is no such group",
+           {op.kind, 0});
+    State& state = state_of(op.group);
+    switch (op.kind) {
+      case OpKind::read:
+        return;
+      case OpKind::gather:
+        refuse(!inputs_.policy.shards_parameters, "groups are whole on every rank", op);
+        refuse(state.gathered, "the group is gathered already", op);
+        refuse(state.outdated, "the group's update was not published", op);
+        state.gathered = true;
+        return;
+      case OpKind::release:
+        refuse(!state.gathered, "the group is not gathered", op);
+        refuse(state.pins > 0, "the group is in use", op);
+        state.gathered = false;
+        return;
+      case OpKind::reduce:
+        return reduce(op, state);
+      case OpKind::publish:
+        refuse(!publishes_, "no update is under way", op);
+        return publish(op.group);
+      case OpKind::join:
+        refuse(!publishes_ || state.outdated, "the group was not published", op);
+        return;
+    }
+  }
+
+  void publish(int group) {
+    const Op op{OpKind::publish, group};
+    refuse(
+        next_published_ >= inputs_.use_order.size() || inputs_.use_order[next_published_] != group,
+        "groups are published in the order of their first use, each once", op);
+    ++next_published_;
+    state_of(group).outdated = false;
+  }
+
+  void reduce(const Op& op, State& state) {
+    refuse(!reduces_, "this micro-batch is not reduced", op);
+    refuse(op.micro_batch < 0 || op.micro_batch >= static_cast<int64_t>(state.done.size()),
+           "there is no such micro-batch", op);
+    refuse(next_reduced_ >= inputs_.reduce_order.size(), "all groups are reduced", op);
+    const int turn = inputs_.reduce_order[next_reduced_];
+    refuse(turn != op.group || state.reduced != op.micro_batch,
+           concat("it is the turn of micro-batch ", state_of(turn).reduced, " of ",
+                  group_of(turn).name()),
+           op);
+    const bool is_done = state.done[static_cast<size_t>(op.micro_batch)] ==
+                         group_of(op.group).num_trained_parameters();
+    // A parameter that took no part counts as zero once the pass is over.
+    refuse(!is_done && place_->event.kind != EventKind::end, "its gradients are not finished", op);
+    if (++state.reduced == static_cast<int64_t>(state.done.size())) ++next_reduced_;
+  }
+
+  void arrive(const StepEvent& event) {
+    State& state = state_of(event.parameter.group);
+    switch (event.kind) {
+      case EventKind::use:
+        if (inputs_.policy.shards_parameters && !state.gathered) {
+          fail(concat(group_of(event.parameter.group).name(), " is not gathered"));
+        }
+        if (state.outdated) {
+          fail(concat("the update of ", group_of(event.parameter.group).name(),
+                      " was not published"));
+        }
+        ++state.pins;
+        return;
+      case EventKind::release:
+        --state.pins;
+        return;
+      case EventKind::gradient_done:
+        if (reduces_) ++state.done[static_cast<size_t>(event.micro_batch)];
+        return;
+      case EventKind::begin:
+      case EventKind::end:
+        return;
+    }
+  }
+
+  void finish() const {
+    for (size_t g = 0; g < states_.size(); ++g) {
+      const std::string& group = inputs_.groups[g].name();
+      if (states_[g].gathered) fail(concat(group, " is gathered still"));
+      if (states_[g].outdated) fail(concat("the update of ", group, " was not published"));
+    }
+    if (reduces_ && next_reduced_ < inputs_.reduce_order.size()) {
+      fail(concat(group_of(inputs_.reduce_order[next_reduced_]).name(), " was not reduced"));
+    }
+  }
+
+  std::string name_;
+  const PassInputs& inputs_;
+  std::vector<State> states_;
+  bool publishes_ = false, reduces_ = false;
+  size_t next_published_ = 0;  // in the order of uses
+  size_t next_reduced_ = 0;    // in the order of reductions
+  const Place start_{};
+  const Place* place_ = &start_;
+};
+
+void require_same_events(const std::string& name, const Phase& phase, const Phase& recorded,
+                         const PassInputs& inputs) {
+  require(phase.size() == recorded.size(), "step program, ", name, ": ", phase.size(),
+          " places instead of the record's ", recorded.size());
+  for (size_t i = 0; i < phase.size(); ++i) {
+    require(phase[i].event == recorded[i].event, "step program, ", name, ": place ", i, " is ",
+            describe(phase[i].event, inputs.groups), " instead of ",
+            describe(recorded[i].event, inputs.groups));
+  }
+}
+
+std::vector<int> published_in(const Phase& phase) {
+  std::vector<int> groups;
+  for (const Place& place : phase) {
+    for (const auto* ops : {&place.before, &place.after}) {
+      for (const Op& op : *ops) {
+        if (op.kind == OpKind::publish) groups.push_back(op.group);
+      }
+    }
+  }
+  return groups;
+}
+
+int64_t side_by_side(const Phase& backward) {
+  int64_t most = 0;
+  for (const Place& place : backward) most = std::max(most, place.event.micro_batch);
+  return most + 1;
+}
+
+}  // namespace
+
+void check(const Program& program, const Program& recorded, const PassInputs& inputs) {
+  require_same_events("evaluation", program.evaluation, recorded.evaluation, inputs);
+  std::vector<const Place*> evaluation;
+  for (const Place& place : program.evaluation) evaluation.push_back(&place);
+  Proof("evaluation", inputs).run(evaluation);
+  require(program.bodies.size() == recorded.bodies.size(), "step program: ", program.bodies.size(),
+          " kinds of micro-batches instead of the record's ", recorded.bodies.size());
+  for (const auto& [kind, body] : program.bodies) {
+    const std::string name = concat(name_of(kind), " micro-batch");
+    const Body& like = recorded.bodies.at(kind);
+    require_same_events(name + ", forward", body.forward, like.forward, inputs);
+    require_same_events(name + ", backward", body.backward, like.backward, inputs);
+    Proof proof(name, inputs);
+    if (kind.first && inputs.policy.update == UpdateTime::beside_forward) {
+      proof.expect_updates(published_in(program.step));
+    }
+    if (kind.last || inputs.policy.reduces_every) {
+      proof.expect_reductions(side_by_side(body.backward));
+    }
+    proof.run(body.timeline());
+  }
+}
+
+}  // namespace zinc::zero

@@ -1,0 +1,22 @@
+// zero/program/check.h: proves a step program.
+#pragma once
+
+#include "zero/program/pass.h"
+#include "zero/program/program.h"
+
+namespace zinc::zero {
+
+// Throws InvalidArgument, which names the body, the place and the op, for a program
+//   - whose events are not those of `recorded`;
+//   - in which a group is used that is not gathered, is gathered twice, or is released while it is
+//     used; that ends a micro-batch or an evaluation with a group that is gathered still;
+//   - that reduces a group before its gradients are finished, twice, or not at all; in another
+//   order
+//     of groups than that of the record, in which all ranks issue their collectives; or in another
+//     order of the micro-batches that add to it;
+//   - that publishes a group twice, out of order, not at all, or after it was gathered or used;
+//   - with anything but releases beside a release, which cannot fail.
+// Which of these a configuration asks for: inputs.policy.
+void check(const Program& program, const Program& recorded, const PassInputs& inputs);
+
+}  // namespace zinc::zero

@@ -1,0 +1,115 @@
+#include "zero/program/program.h"
+
+#include <array>
+#include <cstddef>
+
+#include "core/error.h"
+#include "core/philox.h"
+
+namespace zinc::zero {
+
+std::string_view name_of(EventKind kind) {
+  static constexpr std::array<std::string_view, 5> kNames{"begin", "use of", "release of",
+                                                          "finished gradient of", "end"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+std::string_view name_of(OpKind kind) {
+  static constexpr std::array<std::string_view, 6> kNames{"read",   "gather",  "release",
+                                                          "reduce", "publish", "join"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+std::string_view name_of(const MicroBatchKind& kind) {
+  if (kind.first) return kind.last ? "only" : "first";
+  return kind.last ? "last" : "middle";
+}
+
+namespace {
+
+template <class PlacePointer, class Of>
+std::vector<PlacePointer> places_of(Of& body) {
+  std::vector<PlacePointer> places;
+  for (auto* phase : {&body.forward, &body.backward}) {
+    for (auto& place : *phase) places.push_back(&place);
+  }
+  return places;
+}
+
+uint64_t hash_phase(uint64_t hash, const Phase& phase) {
+  const auto mix = [&hash](int64_t value) {
+    hash = combine_bits(hash, static_cast<uint64_t>(value));
+  };
+  for (const Place& place : phase) {
+    mix(static_cast<int64_t>(place.event.kind));
+    mix(place.event.parameter.group);
+    mix(place.event.parameter.position);
+    mix(place.event.micro_batch);
+    for (const auto* ops : {&place.before, &place.after}) {
+      mix(static_cast<int64_t>(ops->size()));
+      for (const Op& op : *ops) {
+        mix(static_cast<int64_t>(op.kind));
+        mix(op.group);
+        mix(op.micro_batch);
+      }
+    }
+  }
+  return hash;
+}
+
+}  // namespace
+
+std::vector<Place*> Body::timeline() { return places_of<Place*>(*this); }
+std::vector<const Place*> Body::timeline() const { return places_of<const Place*>(*this); }
+
+std::vector<std::vector<Place*>> Program::timelines() {
+  std::vector<std::vector<Place*>> all(1);
+  for (Place& place : evaluation) all.front().push_back(&place);
+  for (auto& [kind, body] : bodies) all.push_back(body.timeline());
+  return all;
+}
+
+uint64_t Program::hash() const {
+  uint64_t hash = hash_phase(hash_phase(0, evaluation), step);
+  for (const auto& [kind, body] : bodies) {
+    hash = hash_phase(hash_phase(hash, body.forward), body.backward);
+  }
+  return hash;
+}
+
+std::vector<int64_t> gathered_curve(const std::vector<const Place*>& timeline,
+                                    const std::vector<ShardGroup>& groups) {
+  std::vector<int64_t> curve;
+  int64_t live = 0;
+  for (const Place* place : timeline) {
+    for (const auto* ops : {&place->before, &place->after}) {
+      for (const Op& op : *ops) {
+        const int64_t numel = groups[static_cast<size_t>(op.group)].gathered_numel();
+        if (op.kind == OpKind::gather) live += numel;
+        if (op.kind == OpKind::release) live -= numel;
+      }
+    }
+    curve.push_back(live);
+  }
+  return curve;
+}
+
+std::string describe(const StepEvent& event, const std::vector<ShardGroup>& groups) {
+  if (event.kind == EventKind::begin || event.kind == EventKind::end) {
+    return std::string(name_of(event.kind));
+  }
+  const ShardGroup& group = groups[static_cast<size_t>(event.parameter.group)];
+  const auto position = static_cast<size_t>(event.parameter.position);
+  const std::string beside =
+      event.micro_batch > 0 ? concat(", micro-batch ", event.micro_batch + 1) : std::string();
+  return concat(name_of(event.kind), " ", group.placements()[position].parameter->name(), beside);
+}
+
+std::string describe(const Op& op, const std::vector<ShardGroup>& groups) {
+  const std::string& group = groups[static_cast<size_t>(op.group)].name();
+  const std::string beside =
+      op.micro_batch > 0 ? concat(", micro-batch ", op.micro_batch + 1) : std::string();
+  return concat(name_of(op.kind), " ", group.empty() ? "(the model itself)" : group, beside);
+}
+
+}  // namespace zinc::zero

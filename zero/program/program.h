@@ -1,0 +1,122 @@
+// zero/program/program.h: what a step gathers, releases, reads, reduces and publishes, and when.
+//
+// Note [The step program]
+// A program is data. It is recorded once (zero/program/record.h), rewritten by passes
+// (zero/program/pass.h), proven (zero/program/check.h), and then run (zero/run/runner.h). Nothing
+// decides over the order of a step while it runs.
+//
+//   record     what the model does: uses and releases of parameters, finished gradients
+//   ops        what the engine does for it, each beside one event of the record
+//
+// A phase is a list of places. A place is one event with the ops that go out when the event
+// arrives, ahead of it, and the ops that go out right behind it. So the same op may be due at the
+// last moment (`before` the use of its group) or earlier (`after` an earlier use).
+//
+//   place                         before            after
+//   begin                                           gather h.0
+//   use of h.0.attn.weight                          gather h.1
+//   release of h.0.attn.weight                      release h.0
+//   use of h.1.attn.weight
+//
+// The passes of a micro-batch (Body) are a forward and a backward phase. There is a body for every
+// kind of micro-batch: only the first of a step finds an update of the step before under way, and
+// where ranks reduce once per step only the last one reduces.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "zero/layout/parameter_table.h"
+#include "zero/layout/shard_group.h"
+
+namespace zinc::zero {
+
+enum class EventKind : uint8_t { begin, use, release, gradient_done, end };
+std::string_view name_of(EventKind kind);
+
+// What the model does.
+struct StepEvent {
+  EventKind kind = EventKind::begin;
+  ParameterIndex parameter{};  // of a use, a release, a finished gradient
+  int64_t micro_batch = 0;     // of those that pass side by side (zero/run/vertical_passes.h)
+  friend bool operator==(const StepEvent&, const StepEvent&) = default;
+};
+
+enum class OpKind : uint8_t {
+  read,     // a rank's shards of a group may come from swap space from here on
+  gather,   // a group's arena is taken and filled from all ranks
+  release,  // a group's arena is given back
+  reduce,   // a group's gradients are summed over the ranks
+  publish,  // new weights of a group go to all ranks: of an update that was under way
+  join,     // the compute stream waits for them
+};
+std::string_view name_of(OpKind kind);
+
+// What the engine does for it.
+struct Op {
+  OpKind kind = OpKind::gather;
+  int group = 0;
+  int64_t micro_batch = 0;  // of a reduce: as in StepEvent
+  friend auto operator<=>(const Op&, const Op&) = default;
+};
+
+// What the record knows of a place, on the shapes of the run.
+struct RecordedWork {
+  int64_t activation_bytes = 0;  // that the model has on the device when the event arrives
+  int64_t flops = 0;             // of the kernels between the event before and this one
+  int64_t bytes = 0;             // that they read and write
+};
+
+struct Place {
+  StepEvent event;
+  std::vector<Op> before{};  // when the event arrives, ahead of it
+  std::vector<Op> after{};   // right behind it; at a release, which cannot fail: releases only
+  RecordedWork work{};
+};
+
+// The first place is the begin, the last one the end.
+using Phase = std::vector<Place>;
+using OnPlace = std::function<void(const Phase& phase, size_t place)>;
+
+// What tells the passes of one micro-batch of a step from another's.
+struct MicroBatchKind {
+  bool first = true, last = true;  // of its step
+  friend auto operator<=>(const MicroBatchKind&, const MicroBatchKind&) = default;
+};
+std::string_view name_of(const MicroBatchKind& kind);  // "only", "first", "middle", "last"
+
+struct Body {
+  Phase forward;
+  Phase backward;
+  // All places in order.
+  std::vector<Place*> timeline();
+  std::vector<const Place*> timeline() const;
+};
+
+struct Program {
+  Phase evaluation;  // a forward pass without a backward pass
+  std::map<MicroBatchKind, Body> bodies;
+  Phase step;  // begin, end: after the end an update was issued, and may still be under way
+
+  // The places of the evaluation, and those of every body.
+  std::vector<std::vector<Place*>> timelines();
+  // Equal where all ops are, on all ranks that issue the same collectives.
+  uint64_t hash() const;
+};
+
+// By place of a timeline: elements that are gathered once the ops behind it have gone out.
+std::vector<int64_t> gathered_curve(const std::vector<const Place*>& timeline,
+                                    const std::vector<ShardGroup>& groups);
+
+// "use of transformer.h.0.attn.c_attn.weight"
+std::string describe(const StepEvent& event, const std::vector<ShardGroup>& groups);
+// "gather transformer.h.0"
+std::string describe(const Op& op, const std::vector<ShardGroup>& groups);
+
+}  // namespace zinc::zero

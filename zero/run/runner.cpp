@@ -1,0 +1,213 @@
+#include "zero/run/runner.h"
+
+#include "core/error.h"
+
+namespace zinc::zero {
+namespace {
+
+constexpr const char* kBackward = "backward";
+
+}  // namespace
+
+Runner::Runner(const Parts& parts) : parts_(parts), table_(parts.groups) {}
+
+void Runner::require_open() const {
+  require(open_,
+          "engine: its weights are the model's own since release_to_model(); make a new engine to "
+          "train on");
+}
+
+void Runner::require_pass(const autograd::Parameter& parameter) const {
+  require(passes_ > 0, "parameter '", parameter.name(),
+          "' belongs to an engine: call engine.forward(), backward(), evaluate() or "
+          "next_logits(), not the module itself");
+}
+
+void Runner::begin_evaluation() {
+  require_open();
+  if (parts_.late != nullptr) parts_.late->finish();
+  begin(parts_.program.evaluation, "forward");
+}
+
+void Runner::begin_forward(const MicroBatchKind& kind) {
+  require_open();
+  MicroBatchKind of = kind;
+  // Also where the pass before was given up.
+  if (parts_.late != nullptr && parts_.late->is_pending()) of.first = true;
+  begin(parts_.program.bodies.at(of).forward, "forward");
+}
+
+void Runner::begin_backward(const MicroBatchKind& kind) {
+  is_last_ = kind.last;
+  next_group_ = 0;
+  next_micro_batch_ = 0;
+  begin(parts_.program.bodies.at(kind).backward, kBackward);
+}
+
+void Runner::begin(const Phase& phase, const char* name) {
+  phase_ = &phase;
+  phase_name_ = name;
+  next_ = 0;
+  parts_.weights.begin_pass(name == kBackward);
+  arrive(EventKind::begin, {});
+  leave();
+}
+
+void Runner::end() {
+  if (!parts_.is_dynamic) {
+    skip_releases();
+    // Evaluation stands for every pass without a backward pass: next_logits() may use less.
+    const bool may_be_short = phase_ == &parts_.program.evaluation;
+    if (!may_be_short && next_ + 1 < phase_->size()) leave_record({.kind = EventKind::end});
+    for (const auto* ops : {&phase_->back().before, &phase_->back().after}) {
+      for (const Op& op : *ops) {
+        if (op.kind != OpKind::reduce) run(op, true);
+      }
+    }
+    if (parts_.on_place) parts_.on_place(*phase_, phase_->size() - 1);
+  }
+  if (parts_.lockstep != nullptr) parts_.lockstep->end();
+}
+
+void Runner::end_backward(const MicroBatchKind& kind) {
+  is_last_ = kind.last;
+  if (parts_.is_dynamic) {
+    parts_.gradients.complete_micro_steps();
+    return reduce_in_turn();
+  }
+  const Phase& backward = parts_.program.bodies.at(kind).backward;
+  // A pass that was launched as a graph reduces at its end.
+  if (phase_ != &backward) next_ = backward.size() - 1;
+  phase_ = &backward;
+  for (; next_ < backward.size(); ++next_) {
+    run_reduces(backward[next_].before);
+    run_reduces(backward[next_].after);
+  }
+  next_ = backward.size() - 1;
+  parts_.gradients.complete_micro_steps();
+}
+
+void Runner::after_update() {
+  if (!parts_.is_dynamic) run(parts_.program.step.back().after, true);
+}
+
+autograd::ParameterGuard Runner::acquire(autograd::Parameter& parameter) {
+  require_pass(parameter);
+  const ParameterIndex index = table_.at(parameter);
+  last_used_ = &parameter;
+  if (parts_.lockstep != nullptr) parts_.lockstep->use(index.group);
+  arrive(EventKind::use, index);
+  if (parts_.late != nullptr) parts_.late->advance();
+  parts_.weights.gather_for_use(index.group);  // where the program did not
+  leave();
+  return {*this, parameter, parts_.weights.pin(index)};
+}
+
+void Runner::release(autograd::Parameter& parameter) noexcept {
+  const ParameterIndex index = table_.at(parameter);
+  parts_.weights.unpin(index);
+  if (parts_.is_dynamic || phase_ == nullptr || next_ >= phase_->size()) return;
+  const Place& place = (*phase_)[next_];
+  if (place.event.kind != EventKind::release || place.event.parameter != index) return;
+  for (const Op& op : place.after) parts_.weights.release(op.group);
+  ++next_;
+}
+
+autograd::GradientTarget Runner::gradient(autograd::Parameter& parameter) {
+  require_pass(parameter);
+  return parts_.gradients.target(table_.at(parameter));
+}
+
+void Runner::gradient_done(autograd::Parameter& parameter) {
+  const ParameterIndex index = table_.at(parameter);
+  last_used_ = &parameter;
+  arrive(EventKind::gradient_done, index);
+  parts_.gradients.gradient_done(index);
+  leave();
+  if (parts_.is_dynamic && !parts_.policy.reduces_after_backward) reduce_in_turn();
+  if (parts_.early != nullptr) parts_.early->advance();
+}
+
+void Runner::arrive(EventKind kind, ParameterIndex parameter) {
+  if (parts_.is_dynamic) return;
+  skip_releases();
+  const StepEvent& planned = (*phase_)[next_].event;
+  if (planned.kind != kind || planned.parameter != parameter) leave_record({kind, parameter});
+  run((*phase_)[next_].before, false);
+}
+
+void Runner::leave_record(const StepEvent& event) const {
+  const StepEvent& planned = (*phase_)[next_].event;
+  const std::string found = describe(event, parts_.groups);
+  const std::string where =
+      planned.kind == EventKind::end
+          ? concat(found, " after the recorded end (", phase_->size() - 2, " events)")
+          : concat("at event ", next_, ": ", found, " instead of ",
+                   describe(planned, parts_.groups));
+  throw InvalidArgument(
+      concat("the model left its recorded ", phase_name_, " pass ", where,
+             "; a model whose control flow changes from step to step needs "
+             "EngineOptions::dynamic_model: zinc::initialize(model, config, world, "
+             "{.dynamic_model = true})"));
+}
+
+// Releases that came earlier, or will come later than recorded.
+void Runner::skip_releases() {
+  while (next_ < phase_->size() && (*phase_)[next_].event.kind == EventKind::release) {
+    run((*phase_)[next_++].after, false);
+  }
+}
+
+void Runner::leave() {
+  if (parts_.is_dynamic) return;
+  run((*phase_)[next_].after, true);
+  if (parts_.on_place) parts_.on_place(*phase_, next_);
+  ++next_;
+}
+
+void Runner::run(const std::vector<Op>& ops, bool ahead_of_use) {
+  for (const Op& op : ops) run(op, ahead_of_use);
+}
+
+void Runner::run(const Op& op, bool ahead_of_use) {
+  switch (op.kind) {
+    case OpKind::read:
+      return parts_.weights.read(op.group);
+    case OpKind::gather:
+      return parts_.weights.gather(op.group,
+                                   ahead_of_use ? TraceKind::prefetch : TraceKind::gather);
+    case OpKind::release:
+      return parts_.weights.release(op.group);
+    case OpKind::reduce:
+      parts_.gradients.reduce(op.group, op.micro_batch);
+      if (is_last_ && parts_.early != nullptr &&
+          op.micro_batch + 1 == parts_.gradients.together()) {
+        parts_.early->ready(op.group);
+      }
+      return;
+    case OpKind::publish:
+      return parts_.late->publish(op.group);
+    case OpKind::join:
+      return parts_.late->join(op.group);
+  }
+}
+
+void Runner::run_reduces(const std::vector<Op>& ops) {
+  for (const Op& op : ops) {
+    if (op.kind == OpKind::reduce) run(op, false);
+  }
+}
+
+void Runner::reduce_in_turn() {
+  if (!is_last_ && !parts_.policy.reduces_every) return;
+  const std::vector<int>& order = parts_.reduce_order;
+  for (; next_group_ < order.size(); ++next_group_, next_micro_batch_ = 0) {
+    const int group = order[next_group_];
+    for (; next_micro_batch_ < parts_.gradients.together(); ++next_micro_batch_) {
+      if (!parts_.gradients.is_complete(group, next_micro_batch_)) return;
+      run({OpKind::reduce, group, next_micro_batch_}, false);
+    }
+  }
+}
+
+}  // namespace zinc::zero

@@ -1,0 +1,116 @@
+// zero/run/runner.h: runs the step program under a model.
+//
+// The source of the model's parameters while an engine has them. Every use, release and finished
+// gradient is an event of the program: the ops ahead of it go out when it arrives, then the event
+// takes place, then the ops behind it. A pass that leaves its program is an InvalidArgument that
+// names both sides.
+//
+// Without a program (EngineOptions::dynamic_model) groups are gathered when they are used and stay
+// until the end of the passes, gradients go out in the recorded order as they are complete.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+#include "autograd/parameter.h"
+#include "zero/group/gradient_store.h"
+#include "zero/group/weight_store.h"
+#include "zero/layout/parameter_table.h"
+#include "zero/program/policy.h"
+#include "zero/program/program.h"
+#include "zero/run/lockstep.h"
+#include "zero/update/late_update.h"
+#include "zero/update/optimizer_step.h"
+
+namespace zinc::zero {
+
+class Runner final : public autograd::ParameterSource {
+ public:
+  // What a program works on; all of it outlives the runner.
+  struct Parts {
+    const std::vector<ShardGroup>& groups;
+    const Program& program;
+    const StepPolicy& policy;
+    const std::vector<int>& reduce_order;
+    bool is_dynamic = false;  // nothing is known of a pass in advance
+    WeightStore& weights;
+    GradientStore& gradients;
+    OptimizerStep* early = nullptr;  // begins during backward; null: no update does
+    LateUpdate* late = nullptr;      // ends beside the next forward pass; null: no update does
+    Lockstep* lockstep = nullptr;    // null: ranks need not be kept together
+    OnPlace on_place{};              // behind every place but releases; may be empty
+  };
+  explicit Runner(const Parts& parts);
+
+  // A pass that the engine runs. Parameters can be used while one lives, and nowhere else.
+  class Pass {
+   public:
+    explicit Pass(Runner& runner) : runner_(runner) { ++runner_.passes_; }
+    ~Pass() { --runner_.passes_; }
+    Pass(const Pass&) = delete;
+    Pass& operator=(const Pass&) = delete;
+    void end() const { runner_.end(); }
+
+   private:
+    Runner& runner_;
+  };
+
+  // A pass begins. An evaluation ends the update that is under way first.
+  void begin_evaluation();
+  void begin_forward(const MicroBatchKind& kind);
+  void begin_backward(const MicroBatchKind& kind);
+  // After a backward pass: parameters without a gradient count as zero, and the reductions that
+  // were not issued before are. Also where the pass was launched as a graph, without its begin.
+  void end_backward(const MicroBatchKind& kind);
+  // An update was issued, or is under way.
+  void after_update();
+
+  // The model has its values back: see Engine::release_to_model().
+  void close() { open_ = false; }
+  // Throws InvalidArgument after close().
+  void require_open() const;
+
+  const ParameterTable& table() const { return table_; }
+  // The parameter that the model touched last; empty before the first.
+  std::string_view last_used() const {
+    return last_used_ != nullptr ? last_used_->name() : std::string_view();
+  }
+
+  autograd::ParameterGuard acquire(autograd::Parameter& parameter) override;
+  autograd::GradientTarget gradient(autograd::Parameter& parameter) override;
+  void gradient_done(autograd::Parameter& parameter) override;
+
+ protected:
+  void release(autograd::Parameter& parameter) noexcept override;
+
+ private:
+  void require_pass(const autograd::Parameter& parameter) const;
+  void begin(const Phase& phase, const char* name);
+  void end();
+  // The event is the next one; its ops ahead, and behind.
+  void arrive(EventKind kind, ParameterIndex parameter);
+  void leave();
+  void skip_releases();
+  // InvalidArgument: the event is not the next one.
+  [[noreturn]] void leave_record(const StepEvent& event) const;
+  void run(const std::vector<Op>& ops, bool ahead_of_use);
+  void run(const Op& op, bool ahead_of_use);
+  void run_reduces(const std::vector<Op>& ops);
+  // Without a program: what is complete and has its turn.
+  void reduce_in_turn();
+
+  const Parts parts_;
+  const ParameterTable table_;
+  int passes_ = 0;
+  bool open_ = true;
+  const autograd::Parameter* last_used_ = nullptr;
+  const Phase* phase_ = nullptr;
+  const char* phase_name_ = "";
+  size_t next_ = 0;        // place of the phase
+  bool is_last_ = false;   // the backward pass under way brings the step's gradients together
+  size_t next_group_ = 0;  // without a program: whose reduction comes next
+  int64_t next_micro_batch_ = 0;
+};
+
+}  // namespace zinc::zero

@@ -1,0 +1,52 @@
+#include "zero/run/vertical_passes.h"
+
+#include <utility>
+
+#include "autograd/backward.h"
+#include "autograd/mode.h"
+#include "core/context.h"
+
+namespace zinc::zero {
+
+VerticalPasses::VerticalPasses(nn::Model& model, uint64_t step,
+                               const std::vector<SideBySide>& micro_batches)
+    : model_(model), num_stages_(model.num_stages()) {
+  for (const SideBySide& of : micro_batches) {
+    passes_.push_back({.of = of, .random = {.step = step, .micro_batch = of.global_micro_batch}});
+  }
+}
+
+void VerticalPasses::forward(const Enter& enter) {
+  RandomState& random = Context::current().random();
+  for (int64_t stage = 0; stage < num_stages_; ++stage) {
+    for (size_t i = 0; i < passes_.size(); ++i) {
+      Pass& pass = passes_[i];
+      enter(static_cast<int64_t>(i));
+      pass.marks.push_back(autograd::last_recorded());
+      random.restore(pass.random);
+      const autograd::ExpectedLossGradient expected(pass.of.seed);
+      pass.x = model_.stage(stage, *pass.of.batch, std::move(pass.x));
+      pass.random = random.snapshot();
+    }
+  }
+}
+
+std::vector<BatchLoss> VerticalPasses::losses() const {
+  std::vector<BatchLoss> losses;
+  for (const Pass& pass : passes_) losses.push_back({pass.x, pass.of.batch->num_targets});
+  return losses;
+}
+
+void VerticalPasses::backward(const Enter& enter) {
+  std::vector<autograd::BackwardInParts> parts;
+  for (const Pass& pass : passes_) parts.emplace_back(pass.x, pass.of.seed);
+  for (int64_t stage = num_stages_ - 1; stage >= 0; --stage) {
+    for (size_t i = 0; i < passes_.size(); ++i) {
+      enter(static_cast<int64_t>(i));
+      const int64_t mark = stage == 0 ? 0 : passes_[i].marks[static_cast<size_t>(stage)];
+      parts[i].run_back_to(mark);
+    }
+  }
+}
+
+}  // namespace zinc::zero

@@ -1,0 +1,158 @@
+#include "zero/tiers/swapped_shards.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "core/error.h"
+#include "core/transfer.h"
+
+namespace zinc::zero {
+namespace {
+
+void cut(const ShardGroup& group, const Segment& segment, const comm::Communicator& communicator,
+         DType dtype, int64_t most, std::vector<Tile>& tiles) {
+  require(most > 0, "swap space: tiles of ", most, " elements");
+  // A tile of 16-bit parameters fills whole pages, one of the optimizer whole chunks.
+  const int64_t unit = is_16bit_float(dtype) ? kShardUnit : kNormChunk;
+  const int64_t length = (most + unit - 1) / unit * unit;
+  const Range own = segment.shard(communicator.rank(), communicator.size());
+  for (int64_t begin = own.begin; begin < own.end; begin += length) {
+    tiles.push_back({.group = group.index(),
+                     .segment = segment.kind,
+                     .range = {begin, std::min(begin + length, own.end)},
+                     .dtype = dtype});
+  }
+}
+
+}  // namespace
+
+std::vector<Tile> optimizer_tiles(const std::vector<ShardGroup>& groups,
+                                  const comm::Communicator& communicator, int64_t most) {
+  std::vector<Tile> tiles;
+  for (const ShardGroup& group : groups) {
+    const DType wide = group.wide_dtype();
+    for (const Segment& segment : group.segments()) {
+      if (is_trained(segment.kind)) cut(group, segment, communicator, wide, most, tiles);
+    }
+  }
+  return tiles;
+}
+
+std::vector<Tile> parameter_tiles(const ShardGroup& group, const comm::Communicator& communicator,
+                                  int64_t most) {
+  std::vector<Tile> tiles;
+  for (const Segment& segment : group.segments()) {
+    if (!is_persistent(segment.kind)) cut(group, segment, communicator, group.dtype(), most, tiles);
+  }
+  return tiles;
+}
+
+SwappedShards::SwappedShards(const std::vector<ShardGroup>& groups, std::vector<Tile> tiles,
+                             int num_planes, Label label, Context& context,
+                             const SwapSettings& settings)
+    : groups_(groups), context_(context), num_planes_(num_planes), tiles_(std::move(tiles)) {
+  std::vector<int64_t> extent_bytes;
+  for (const Tile& tile : tiles_) extent_bytes.push_back(bytes_of(tile));
+  for (const ShardGroup& group : groups) {
+    names_.push_back(concat(label == Label::gradients ? "gradients of " : "", group.name()));
+  }
+  written_.assign(tiles_.size(), false);
+  extents_ = std::make_unique<SwapExtents>(extent_bytes, label, context, settings);
+}
+
+int64_t SwappedShards::bytes_of(const Tile& tile) const {
+  return whole_pages(num_planes_ * tile.plane_bytes());
+}
+
+int64_t SwappedShards::largest_tile_bytes() const {
+  int64_t largest = 0;
+  for (const Tile& tile : tiles_) largest = std::max(largest, bytes_of(tile));
+  return largest;
+}
+
+View SwappedShards::plane(const Tile& tile, const Block& memory, int index) const {
+  return {static_cast<std::byte*>(memory.data()) + index * tile.plane_bytes(), tile.dtype,
+          Shape{tile.range.size()}, context_.device(), Tier::pinned_host};
+}
+
+void SwappedShards::load(size_t tile) {
+  if (cached_ == static_cast<int64_t>(tile)) return;
+  flush();
+  if (!cache_) {
+    cache_ = context_.allocate(largest_tile_bytes(), Label::staging, Tier::pinned_host);
+  }
+  context_.compute()->synchronize();  // before the host touches the memory
+  if (written_[tile]) {
+    start_read(tile, cache_).wait();
+  } else if (!context_.device().meta) {
+    std::memset(cache_.data(), 0, static_cast<size_t>(bytes_of(tiles_[tile])));
+  }
+  cached_ = static_cast<int64_t>(tile);
+}
+
+void SwappedShards::flush() {
+  if (!changed_) return;
+  context_.compute()->synchronize();
+  start_write(static_cast<size_t>(cached_), cache_).wait();
+  changed_ = false;
+}
+
+View SwappedShards::read(const ShardGroup& group, Range range, int index) {
+  const auto tile = std::find_if(tiles_.begin(), tiles_.end(), [&](const Tile& t) {
+    return t.group == group.index() && t.range.begin <= range.begin && range.begin < t.range.end;
+  });
+  bug_check(tile != tiles_.end(), "elements of group ", group.name(),
+            " are not in this swap space");
+  load(static_cast<size_t>(tile - tiles_.begin()));
+  const Range inside = intersect(tile->range, range);
+  return plane(*tile, cache_, index).narrow(0, inside.begin - tile->range.begin, inside.size());
+}
+
+void SwappedShards::write(const ShardGroup& group, Range range, int index,
+                          const ConstView& values) {
+  for (size_t i = 0; i < tiles_.size(); ++i) {
+    const Tile& tile = tiles_[i];
+    const Range inside = intersect(tile.range, range);
+    if (tile.group != group.index() || inside.empty()) continue;
+    load(i);
+    transfer(values.narrow(0, inside.begin - range.begin, inside.size()),
+             plane(tile, cache_, index).narrow(0, inside.begin - tile.range.begin, inside.size()),
+             context_.compute());
+    context_.compute()->synchronize();
+    changed_ = true;
+  }
+}
+
+void SwappedShards::settle() {
+  flush();
+  // What was never written is zero: padding, and all states at the start.
+  for (size_t i = 0; i < tiles_.size(); ++i) {
+    if (written_[i]) continue;
+    load(i);
+    changed_ = true;
+    flush();
+  }
+  forget();
+}
+
+void SwappedShards::forget() {
+  bug_check(!changed_, "values that were not written to swap space are forgotten");
+  cached_ = -1;
+  cache_.reset();
+}
+
+offload::SwapSpace::Transfer SwappedShards::start_read(size_t tile, const Block& memory) {
+  return extents_->start_read(tile, memory, name_of_group(tile));
+}
+
+offload::SwapSpace::Transfer SwappedShards::start_write(size_t tile, const Block& memory) {
+  written_[tile] = true;
+  return extents_->start_write(tile, memory, name_of_group(tile));
+}
+
+const std::string& SwappedShards::name_of_group(size_t tile) const {
+  return names_[static_cast<size_t>(tiles_[tile].group)];
+}
+
+}  // namespace zinc::zero

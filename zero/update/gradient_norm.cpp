@@ -1,0 +1,306 @@
+#include "zero/update/gradient_norm.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <span>
+#include <tuple>
+#include <utility>
+
+#include "core/error.h"
+#include "core/transfer.h"
+#include "kernels/finite_norm.h"
+#include "tensor/tensor.h"
+#include "zero/tiers/host_memory.h"
+#include "zero/tiers/host_stream.h"
+
+namespace zinc::zero {
+namespace {
+
+static_assert(kNormChunk == kernels::kNormChunk);
+
+// Chunks of `placement`, counted from its own start, that lie in `range` of the arena.
+Range chunks_inside(const Placement& placement, const Range& range) {
+  const Range inside = intersect(placement.range(), range);
+  if (inside.empty()) return {0, 0};
+  return {(inside.begin - placement.offset) / kNormChunk,
+          (inside.end - placement.offset + kNormChunk - 1) / kNormChunk};
+}
+
+template <class Visit>
+void for_each_piece(const ShardGroup& group, const OwnedRange& owned, const Visit& visit) {
+  for (size_t i = 0; i < group.placements().size(); ++i) {
+    const Placement& placement = group.placements()[i];
+    if (!is_trained(placement.segment)) continue;
+    const Range chunks = chunks_inside(placement, owned.range);
+    if (!chunks.empty())
+      visit(ParameterIndex{group.index(), static_cast<int>(i)}, placement, chunks);
+  }
+}
+
+int64_t num_subtrees(const Range& chunks) {
+  return static_cast<int64_t>(kernels::chunk_subtrees(chunks.begin, chunks.end).size());
+}
+
+}  // namespace
+
+GradientNorm::GradientNorm(const std::vector<ShardGroup>& groups,
+                           std::vector<std::vector<OwnedRange>> owned,
+                           comm::Communicator& communicator, Context& context)
+    : groups_(groups),
+      owned_(std::move(owned)),
+      nodes_(owned_.size()),
+      communicator_(communicator),
+      context_(context) {
+  bug_check(owned_.size() == 1 || static_cast<int>(owned_.size()) == communicator.size(),
+            "gradient norm: ranges of ", owned_.size(), " ranks in a world of ",
+            communicator.size());
+  for (size_t rank = 0; rank < owned_.size(); ++rank) {
+    for (const OwnedRange& piece : owned_[rank]) {
+      bug_check(piece.range.begin % kNormChunk == 0 && piece.range.end % kNormChunk == 0,
+                "gradient norm: a range that cuts a chunk");
+      for_each_piece(
+          groups_[static_cast<size_t>(piece.group)], piece,
+          [&](ParameterIndex index, const Placement&, Range chunks) {
+            for (const auto& subtree : kernels::chunk_subtrees(chunks.begin, chunks.end)) {
+              nodes_[rank].push_back({index, subtree});
+            }
+          });
+    }
+  }
+  for (size_t rank = 0; rank < nodes_.size(); ++rank) {
+    for (size_t i = 0; i < nodes_[rank].size(); ++i) {
+      leaves_.push_back({nodes_[rank][i], static_cast<int>(rank), i});
+    }
+  }
+  std::stable_sort(leaves_.begin(), leaves_.end(), [](const Leaf& a, const Leaf& b) {
+    const auto key = [](const Leaf& leaf) {
+      return std::tuple(leaf.node.parameter.group, leaf.node.parameter.position,
+                        leaf.node.subtree.first);
+    };
+    return key(a) < key(b);
+  });
+}
+
+GradientNorm::~GradientNorm() {
+  // Pieces may still be measured on another stream than that of the rooms.
+  try {
+    context_.compute()->wait(piece_queued_);
+  } catch (...) {
+    // That stream has failed, and says so at its next use.
+  }
+}
+
+int64_t GradientNorm::longest() const {
+  size_t most = 0;
+  for (const auto& nodes : nodes_) most = std::max(most, nodes.size());
+  return static_cast<int64_t>(most);
+}
+
+int64_t GradientNorm::num_nodes(const OwnedRange& owned) const {
+  int64_t count = 0;
+  for_each_piece(
+      groups_[static_cast<size_t>(owned.group)], owned,
+      [&](ParameterIndex, const Placement&, Range chunks) { count += num_subtrees(chunks); });
+  return count;
+}
+
+GradientNorm::Room GradientNorm::take_room(const ConstView& like, int64_t numel, DType dtype) {
+  const bool on_gpu = context_.device().is_cuda();
+  const Tier tier = on_gpu ? like.tier() : Tier::device;  // a CPU computes in its own arena
+  Room room;
+  room.block = context_.allocate(numel * size_of(dtype), Label::workspace, tier);
+  room.view = host_memory(View(room.block.data(), dtype, Shape{numel}, context_.device(), tier));
+  return room;
+}
+
+void GradientNorm::queue_sums(const OwnedRange& owned, const ConstView& gradient,
+                              const Rooms& rooms, const View& out, StreamRef stream) {
+  const View chunk_sums =
+      rooms.chunk_sums.view.narrow(0, 0, kernels::num_norm_chunks(gradient.numel()));
+  kernels::finite_norm({.x = host_memory(gradient),
+                        .chunk_sums = chunk_sums,
+                        .first_nonfinite = rooms.nonfinite.view},
+                       stream);
+  int64_t done = 0;
+  for_each_piece(groups_[static_cast<size_t>(owned.group)], owned,
+                 [&](ParameterIndex, const Placement& placement, Range chunks) {
+                   const int64_t first =
+                       (placement.offset - owned.range.begin) / kNormChunk + chunks.begin;
+                   const int64_t count = num_subtrees(chunks);
+                   kernels::chunk_tree_sum({.sums = chunk_sums.narrow(0, first, chunks.size()),
+                                            .begin = chunks.begin,
+                                            .root = false,
+                                            .out = out.narrow(0, done, count)},
+                                           stream);
+                   done += count;
+                 });
+}
+
+GradientNorm::Queued GradientNorm::take_tier(Tier tier, std::vector<Part> parts,
+                                             const std::vector<ConstView>& gradients) {
+  int64_t most_chunks = 0;
+  for (const Part& part : parts) {
+    most_chunks = std::max(most_chunks, kernels::num_norm_chunks(gradients[part.gradient].numel()));
+  }
+  const ConstView& like = gradients[parts.front().gradient];
+  return {.parts = std::move(parts),
+          .stream = tier == Tier::pinned_host ? host_stream(context_) : context_.compute(),
+          .sums = take_room(like, longest(), DType::f64),
+          .rooms = {.chunk_sums = take_room(like, most_chunks, DType::f64),
+                    .nonfinite = take_room(like, 1, DType::i64)}};
+}
+
+std::vector<double> GradientNorm::measure_own(const std::vector<ConstView>& gradients) {
+  bug_check(gradients.size() == own().size(), "gradient norm: ", gradients.size(),
+            " gradients for ", own().size(), " ranges");
+  std::map<Tier, std::vector<Part>> parts;
+  std::vector<double> sums(nodes_[me()].size());
+  int64_t first = 0;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const int64_t count = num_nodes(own()[i]);
+    parts[gradients[i].tier()].push_back({i, first, count});
+    first += count;
+  }
+  // The host's before the device's: it waits for what the compute stream was given before. All
+  // memory first: what is queued is waited for before it is given back.
+  std::vector<Queued> queued;
+  for (auto tier = parts.rbegin(); tier != parts.rend(); ++tier) {
+    queued.push_back(take_tier(tier->first, std::move(tier->second), gradients));
+  }
+  for (const Queued& of_tier : queued) {
+    order(context_.compute(), of_tier.stream);
+    int64_t at = 0;
+    for (const Part& part : of_tier.parts) {
+      queue_sums(own()[part.gradient], gradients[part.gradient], of_tier.rooms,
+                 of_tier.sums.view.narrow(0, at, part.count), of_tier.stream);
+      at += part.count;
+    }
+  }
+  for (const Queued& of_tier : queued) {
+    int64_t total = 0;
+    for (const Part& part : of_tier.parts) total += part.count;
+    std::vector<double> values(static_cast<size_t>(total));
+    download(of_tier.sums.view.narrow(0, 0, total), values.data(), of_tier.stream);
+    const double* from = values.data();
+    for (const Part& part : of_tier.parts) {
+      std::copy_n(from, part.count, sums.begin() + part.first);
+      from += part.count;
+    }
+  }
+  return sums;
+}
+
+std::vector<std::vector<double>> GradientNorm::exchange(const std::vector<double>& own) {
+  if (owned_.size() == 1) return {own};
+  const int64_t length = longest();
+  std::vector<double> padded = own;
+  padded.resize(static_cast<size_t>(length), 0.0);
+  const Tensor mine = Tensor::from<double>(std::span<const double>(padded), {length});
+  const Tensor all = Tensor::empty({length * communicator_.size()}, DType::f64, Label::workspace);
+  communicator_.all_gather({.shard = mine.view(), .out = all.view()}, context_.compute()).wait();
+  const std::vector<double> values = all.to_vector<double>();
+  std::vector<std::vector<double>> by_rank;
+  for (size_t rank = 0; rank < nodes_.size(); ++rank) {
+    const auto begin = values.begin() + static_cast<int64_t>(rank) * length;
+    by_rank.emplace_back(begin, begin + static_cast<int64_t>(nodes_[rank].size()));
+  }
+  return by_rank;
+}
+
+NormResult GradientNorm::measure(const std::vector<ConstView>& gradients) {
+  return combine(exchange(measure_own(gradients)));
+}
+
+void GradientNorm::expect_pieces() {
+  int64_t largest = 0;
+  int64_t total = 0;
+  for (const OwnedRange& piece : own()) {
+    largest = std::max(largest, piece.range.size());
+    first_sums_.push_back(total);
+    total += num_nodes(piece);
+  }
+  const ConstView on_device;
+  piece_rooms_ = {take_room(on_device, kernels::num_norm_chunks(largest), DType::f64),
+                  take_room(on_device, 1, DType::i64)};
+  piece_sums_ = take_room(on_device, longest(), DType::f64);
+}
+
+void GradientNorm::take(int group, Range range, const ConstView& gradient, StreamRef stream) {
+  const auto piece = std::find_if(own().begin(), own().end(), [&](const OwnedRange& owned) {
+    return owned.group == group && owned.range == range;
+  });
+  bug_check(piece != own().end(), "gradient norm: a range of group ", group, " of another rank");
+  const int64_t first = first_sums_[static_cast<size_t>(piece - own().begin())];
+  queue_sums(*piece, gradient, piece_rooms_, piece_sums_.view.narrow(0, first, num_nodes(*piece)),
+             stream);
+  piece_queued_ = stream->record();
+}
+
+NormResult GradientNorm::measure_taken() {
+  std::vector<double> sums(nodes_[me()].size());
+  download(piece_sums_.view.narrow(0, 0, num_own()), sums.data(),
+           context_.stream(StreamRole::reduce));
+  return combine(exchange(sums));
+}
+
+NormResult GradientNorm::combine(const std::vector<std::vector<double>>& sums) const {
+  if (context_.device().meta) return {.sum_of_squares = 1.0};
+
+  double sum_of_squares = 0.0;
+  int64_t first_nonfinite = -1;
+  for (size_t begin = 0; begin < leaves_.size();) {
+    size_t end = begin;
+    std::vector<kernels::ChunkSubtree> subtrees;
+    std::vector<double> values;
+    for (; end < leaves_.size() && leaves_[end].node.parameter == leaves_[begin].node.parameter;
+         ++end) {
+      const Leaf& leaf = leaves_[end];
+      subtrees.push_back(leaf.node.subtree);
+      values.push_back(sums[static_cast<size_t>(leaf.rank)][leaf.place]);
+      if (!std::isfinite(values.back()) && first_nonfinite < 0) {
+        first_nonfinite = static_cast<int64_t>(end);
+      }
+    }
+    sum_of_squares += kernels::combine_chunk_subtrees(subtrees, values);
+    begin = end;
+  }
+  return result(sum_of_squares, first_nonfinite);
+}
+
+void GradientNorm::queue(const std::vector<ConstView>& gradients, const View& sums) {
+  bug_check(gradients.size() == own().size(), "gradient norm: ", gradients.size(),
+            " gradients for ", own().size(), " ranges");
+  int64_t most_chunks = 0;
+  for (const ConstView& gradient : gradients) {
+    most_chunks = std::max(most_chunks, kernels::num_norm_chunks(gradient.numel()));
+  }
+  const ConstView on_device;
+  const Rooms rooms{take_room(on_device, most_chunks, DType::f64),
+                    take_room(on_device, 1, DType::i64)};
+  int64_t done = 0;
+  for (size_t i = 0; i < own().size(); ++i) {
+    const int64_t count = num_nodes(own()[i]);
+    queue_sums(own()[i], gradients[i], rooms, sums.narrow(0, done, count), context_.compute());
+    done += count;
+  }
+}
+
+NormResult GradientNorm::result(double sum_of_squares, int64_t first_nonfinite) const {
+  NormResult result{.sum_of_squares = sum_of_squares};
+  if (first_nonfinite < 0) return result;
+  const Leaf& leaf = leaves_[static_cast<size_t>(first_nonfinite)];
+  result.nonfinite = leaf.node.parameter;
+  result.nonfinite_rank = leaf.rank;
+  return result;
+}
+
+std::string GradientNorm::culprit(const NormResult& norm) const {
+  const ShardGroup& group = groups_[static_cast<size_t>(norm.nonfinite->group)];
+  const auto& placement = group.placements()[static_cast<size_t>(norm.nonfinite->position)];
+  std::string name = placement.parameter->name();
+  if (is_spread()) name += concat(", in the shard of rank ", norm.nonfinite_rank);
+  return name;
+}
+
+}  // namespace zinc::zero

@@ -1,0 +1,129 @@
+// The update where states live in host memory and the device computes: weights, states and
+// gradients travel to the device tile by tile, and weights and states back.
+//
+// Over two buffers: while one tile is updated the next one comes, and the one before leaves.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/transfer.h"
+#include "kernels/copy.h"
+#include "zero/tiers/host_stream.h"
+#include "zero/update/optimizer_step.h"
+#include "zero/update/updated_weights.h"
+
+namespace zinc::zero {
+namespace {
+
+class StreamedStep final : public OptimizerStep {
+ public:
+  StreamedStep(WeightStore& weights, GradientStore& gradients, Context& context, int num_states,
+               int64_t tile_numel, std::unique_ptr<OptimizerStep> beside)
+      : weights_(weights),
+        gradients_(gradients),
+        context_(context),
+        num_states_(num_states),
+        tile_numel_(tile_numel),
+        updated_(weights, weights.slices_in(Tier::pinned_host), context, Tier::device, tile_numel),
+        beside_(std::move(beside)) {
+    int64_t bytes = 0;
+    for (const UpdateSlice& slice : weights.slices_in(Tier::pinned_host)) {
+      // Weights, states, and a gradient that is at most as wide.
+      bytes = std::max(bytes, std::min(tile_numel, slice.range.size()) * (2 + num_states) *
+                                  size_of(slice.weights.dtype()));
+    }
+    for (Buffer& buffer : buffers_) buffer.memory = context.allocate(bytes, Label::staging);
+  }
+
+  void run(const StepArguments& args) override {
+    // Gradients are in place for the compute stream, and it may still use the buffers' memory.
+    order(context_.compute(), context_.stream(StreamRole::copy_in));
+    beside_->run(args);
+    for (const UpdateSlice& slice : weights_.slices_in(Tier::pinned_host)) {
+      for (int64_t begin = slice.range.begin; begin < slice.range.end; begin += tile_numel_) {
+        update(args, slice, {begin, std::min(begin + tile_numel_, slice.range.end)});
+      }
+    }
+    updated_.finish();
+  }
+
+ private:
+  struct Buffer {
+    Block memory;
+    Event left;  // what was updated here is back in host memory
+  };
+
+  void update(const StepArguments& args, const UpdateSlice& slice, Range tile) {
+    const int64_t begin = tile.begin - slice.range.begin;
+    const auto part = [&](const View& view) { return view.narrow(0, begin, tile.size()); };
+    next_ = 1 - next_;
+    Buffer& buffer = buffers_[next_];
+    std::byte* place = static_cast<std::byte*>(buffer.memory.data());
+    const StreamRef in = context_.stream(StreamRole::copy_in);
+    in->wait(buffer.left);
+    const auto bring = [&](const ConstView& values) {
+      const View there(place, values.dtype(), values.shape(), context_.device());
+      place += values.bytes();
+      transfer(values, there, in);
+      return there;
+    };
+    optim::Update update{
+        .weights = bring(part(slice.weights)), .factor = args.factor, .step = args.step};
+    for (size_t i = 0; i < static_cast<size_t>(num_states_); ++i) {
+      update.states[i] = bring(part(slice.states[i]));
+    }
+    update.gradient = bring(gradients_.gradient(slice.group, tile));
+    order(in, context_.compute());
+    compute(args, slice, tile, update);
+
+    const StreamRef out = context_.stream(StreamRole::copy_out);
+    order(context_.compute(), out);
+    transfer(update.weights, part(slice.weights), out);
+    for (size_t i = 0; i < static_cast<size_t>(num_states_); ++i) {
+      transfer(update.states[i], part(slice.states[i]), out);
+    }
+    buffer.left = out->record();
+  }
+
+  void compute(const StepArguments& args, const UpdateSlice& slice, Range tile,
+               optim::Update& update) {
+    const StreamRef stream = context_.compute();
+    const bool on_device = slice.model_tier == Tier::device;
+    const bool is_narrow = UpdatedWeights::is_narrow(slice);
+    View model;
+    if (on_device) {
+      model = slice.model_weights.narrow(0, tile.begin - slice.range.begin, tile.size());
+    } else if (is_narrow) {
+      model = updated_.buffer(slice, tile.size());
+    }
+    if (is_narrow) update.model_weights = model;
+    args.rules.update(args.optimizer, update, slice.group, tile, stream);
+    if (!on_device) {
+      updated_.send(is_narrow ? model : update.weights, slice, tile);
+    } else if (!is_narrow) {
+      kernels::copy({.x = update.weights, .y = model}, stream);
+    }
+  }
+
+  WeightStore& weights_;
+  GradientStore& gradients_;
+  Context& context_;
+  const int num_states_;
+  const int64_t tile_numel_;
+  std::array<Buffer, 2> buffers_;
+  size_t next_ = 0;
+  UpdatedWeights updated_;
+  std::unique_ptr<OptimizerStep> beside_;
+};
+
+}  // namespace
+
+std::unique_ptr<OptimizerStep> make_streamed_step(WeightStore& weights, GradientStore& gradients,
+                                                  Context& context, int num_states,
+                                                  int64_t tile_numel,
+                                                  std::unique_ptr<OptimizerStep> beside) {
+  return std::make_unique<StreamedStep>(weights, gradients, context, num_states,
+                                        whole_chunks(tile_numel), std::move(beside));
+}
+
+}  // namespace zinc::zero

@@ -1,0 +1,297 @@
+// The update where states live in swap space: a pipeline over tiles of reading ahead, computing on
+// the host and writing behind, over as many buffers as these overlap.
+//
+// Note [Buffers of the swapped step]
+// Tiles queue in the order in which their groups' gradients are complete, or in which the next
+// forward pass uses them; the i-th of the queue uses buffer i mod n, with n = 1, one more to read
+// ahead, one more to write behind. States do not wait for gradients: tiles are read as buffers come
+// free. Gradients that are in swap space are read into a buffer beside that of the tile's states,
+// once these are on their way and the gradients are there. Before a tile is read into a buffer, the
+// write of the tile that was there is over, and so is the copy of its weights to the device.
+#include <algorithm>
+#include <optional>
+
+#include "core/error.h"
+#include "zero/tiers/host_memory.h"
+#include "zero/tiers/host_stream.h"
+#include "zero/update/optimizer_step.h"
+#include "zero/update/updated_weights.h"
+
+namespace zinc::zero {
+namespace {
+
+class SwappedStep final : public OptimizerStep {
+ public:
+  SwappedStep(WeightStore& weights, GradientStore& gradients, SwappedShards& states,
+              SwappedGradients* swapped_gradients, Context& context, const UpdateOrders& orders,
+              const SwapPipeline& pipeline)
+      : weights_(weights),
+        gradients_(gradients),
+        states_(states),
+        swapped_gradients_(swapped_gradients),
+        context_(context),
+        pipeline_(pipeline),
+        buffers_(1 + (pipeline.read_ahead ? 1 : 0) + (pipeline.write_behind ? 1 : 0)),
+        by_gradient_(tiles_in(orders.by_gradient)),
+        by_use_(tiles_in(orders.by_use)),
+        updated_(weights, weights.slices(), context, Tier::pinned_host, largest_tile()),
+        factor_(context) {
+    states.settle();
+    for (Buffer& buffer : buffers_) {
+      buffer.memory =
+          context.allocate(states.largest_tile_bytes(), Label::staging, Tier::pinned_host);
+      if (swapped_gradients == nullptr) continue;
+      buffer.gradient = context.allocate(swapped_gradients->largest_tile_bytes(), Label::staging,
+                                         Tier::pinned_host);
+    }
+    context.compute()->synchronize();  // before the disk touches the memory
+  }
+
+  ~SwappedStep() override {
+    // An update that is given up: its weights may still be on their way from the buffers.
+    try {
+      updated_.finish();
+    } catch (...) {
+      // The stream has failed, and says so at its next use.
+    }
+  }
+
+  void begin(const StepArguments& args) override { start(args, by_gradient_); }
+
+  void defer(const StepArguments& args) override {
+    start(args, by_use_);
+    order(context_.compute(), host());  // which has waited for the gradients
+    all_are_ready();
+    advance();
+  }
+
+  void ready(int group) override {
+    if (args_) ready_.push_back(group);
+  }
+
+  void advance() override {
+    if (!args_) return;
+    start_reads();
+    start_gradient_reads();
+    while (next_update_ < queue_.size() && is_there(next_update_)) {
+      gradients_.await(tile_at(next_update_).group, host());
+      update_next();
+    }
+  }
+
+  std::vector<Event> finish(int group) override {
+    size_t end = next_update_;
+    for (size_t place = end; place < queue_.size(); ++place) {
+      if (tile_at(place).group == group) end = place + 1;
+    }
+    update_until(end);
+    return updated_.sent();
+  }
+
+  void run(const StepArguments& args) override {
+    if (!args_) begin(args);
+    order(context_.compute(), host());  // which has waited for the gradients
+    all_are_ready();
+    update_until(queue_.size());
+    for (Buffer& buffer : buffers_) buffer.transfer.wait();
+    updated_.finish();
+    args_.reset();
+  }
+
+  void settle_gradients() override {
+    for (Buffer& buffer : buffers_) buffer.gradient_transfer.wait();
+  }
+
+ private:
+  struct Buffer {
+    Block memory;
+    Block gradient;             // where they are in swap space
+    bool has_gradient = false;  // of the tile, or it is on its way
+    Event sent;                 // weights that travel from here have left
+    offload::SwapSpace::Transfer transfer;
+    offload::SwapSpace::Transfer gradient_transfer;
+    bool is_free() const { return transfer.query() && sent.query(); }
+  };
+
+  std::vector<size_t> tiles_in(const std::vector<int>& order) const {
+    std::vector<size_t> queue;
+    for (const int group : order) {
+      for (size_t i = 0; i < states_.tiles().size(); ++i) {
+        if (states_.tiles()[i].group == group) queue.push_back(i);
+      }
+    }
+    bug_check(queue.size() == states_.tiles().size(), "a tile of the optimizer has no turn");
+    return queue;
+  }
+
+  void start(const StepArguments& args, const std::vector<size_t>& queue) {
+    bug_check(!args_, "an update begins before the one before it has ended");
+    states_.settle();
+    slices_ = weights_.slices();
+    args_.emplace(args);
+    args_->factor = factor_.take(args.factor);
+    queue_ = queue;
+    next_read_ = 0;
+    next_update_ = 0;
+    ready_.clear();
+    start_reads();
+  }
+
+  void all_are_ready() {
+    for (const Tile& tile : states_.tiles()) ready(tile.group);
+  }
+
+  bool is_ready(int group) const {
+    return std::find(ready_.begin(), ready_.end(), group) != ready_.end();
+  }
+
+  void update_until(size_t end) {
+    while (next_update_ < end) {
+      start_reads();
+      if (next_read_ == next_update_) start_read();
+      update_next();
+    }
+  }
+
+  StreamRef host() const { return updated_.stream(); }
+  // By place in the queue.
+  Buffer& buffer_of(size_t place) { return buffers_[place % buffers_.size()]; }
+  const Tile& tile_at(size_t place) const { return states_.tiles()[queue_[place]]; }
+
+  bool is_there(size_t place) {
+    const int group = tile_at(place).group;
+    const Buffer& buffer = buffer_of(place);
+    return place < next_read_ && is_ready(group) && buffer.transfer.query() &&
+           gradients_.has_arrived(group) &&
+           (swapped_gradients_ == nullptr ||
+            (buffer.has_gradient && buffer.gradient_transfer.query()));
+  }
+
+  // Waits for its states, not for its gradient.
+  void update_next() {
+    const size_t place = next_update_;
+    Buffer& buffer = buffer_of(place);
+    take_gradient(place);
+    buffer.transfer.wait();
+    if (pipeline_.read_ahead) start_reads();
+    start_gradient_reads();
+    update(*args_, slices_, queue_[place], buffer);
+    // The disk takes what the update leaves.
+    host()->synchronize();
+    buffer.transfer = states_.start_write(queue_[place], buffer.memory);
+    ++next_update_;
+    if (!pipeline_.write_behind) buffer.transfer.wait();
+  }
+
+  // As far as buffers are free.
+  void start_reads() {
+    const size_t most = pipeline_.read_ahead ? buffers_.size() : 1;
+    while (next_read_ < std::min(next_update_ + most, queue_.size()) &&
+           buffer_of(next_read_).is_free()) {
+      start_read();
+    }
+  }
+
+  void start_read() {
+    const size_t place = next_read_++;
+    Buffer& buffer = buffer_of(place);
+    buffer.transfer.wait();
+    buffer.sent.wait();
+    host()->synchronize();
+    buffer.transfer = states_.start_read(queue_[place], buffer.memory);
+    buffer.has_gradient = false;
+  }
+
+  // Of the tiles whose states are there or on their way, as far as gradients have arrived.
+  void start_gradient_reads() {
+    if (swapped_gradients_ == nullptr) return;
+    for (size_t place = next_update_; place < next_read_; ++place) {
+      const int group = tile_at(place).group;
+      if (buffer_of(place).has_gradient || !is_ready(group) || !gradients_.has_arrived(group)) {
+        continue;
+      }
+      start_gradient_read(place);
+    }
+  }
+
+  void start_gradient_read(size_t place) {
+    Buffer& buffer = buffer_of(place);
+    buffer.gradient_transfer = swapped_gradients_->start_read(queue_[place], buffer.gradient);
+    buffer.has_gradient = true;
+  }
+
+  void take_gradient(size_t place) {
+    if (swapped_gradients_ == nullptr) return;
+    Buffer& buffer = buffer_of(place);
+    if (!buffer.has_gradient) {
+      gradients_.await(tile_at(place).group, host());
+      start_gradient_read(place);
+    }
+    buffer.gradient_transfer.wait();
+  }
+
+  ConstView gradient_of(size_t index, const Buffer& buffer) {
+    if (swapped_gradients_ != nullptr) return swapped_gradients_->values(index, buffer.gradient);
+    const Tile& tile = states_.tiles()[index];
+    return gradients_.gradient(tile.group, tile.range);
+  }
+
+  void update(const StepArguments& args, const std::vector<UpdateSlice>& slices, size_t index,
+              Buffer& buffer) {
+    const Tile& tile = states_.tiles()[index];
+    const auto slice = std::find_if(slices.begin(), slices.end(), [&](const UpdateSlice& s) {
+      return s.group == tile.group && s.segment == tile.segment;
+    });
+    const View weights = states_.plane(tile, buffer.memory, kMasterPlane);
+    const bool is_narrow = UpdatedWeights::is_narrow(*slice);
+    const View narrow = is_narrow ? updated_.buffer(*slice, tile.range.size()) : View();
+    optim::Update update{.weights = host_memory(weights),
+                         .gradient = host_memory(gradient_of(index, buffer)),
+                         .model_weights = host_memory(narrow),
+                         .factor = args.factor,
+                         .step = args.step};
+    for (int i = 0; i < args.optimizer.num_states(); ++i) {
+      update.states[static_cast<size_t>(i)] =
+          host_memory(states_.plane(tile, buffer.memory, kFirstStatePlane + i));
+    }
+    args.rules.update(args.optimizer, update, tile.group, tile.range, host());
+    buffer.sent = updated_.send(is_narrow ? narrow : weights, *slice, tile.range);
+  }
+
+  int64_t largest_tile() const {
+    int64_t largest = 0;
+    for (const Tile& tile : states_.tiles()) largest = std::max(largest, tile.range.size());
+    return largest;
+  }
+
+  WeightStore& weights_;
+  GradientStore& gradients_;
+  SwappedShards& states_;
+  SwappedGradients* swapped_gradients_;  // null: they are in host memory
+  Context& context_;
+  const SwapPipeline pipeline_;
+  std::vector<Buffer> buffers_;
+  std::optional<StepArguments> args_;  // while a step is under way
+  std::vector<UpdateSlice> slices_;
+  const std::vector<size_t> by_gradient_;  // tiles
+  const std::vector<size_t> by_use_;
+  std::vector<size_t> queue_;  // of the step under way: one of these
+  size_t next_read_ = 0;       // places in the queue
+  size_t next_update_ = 0;
+  std::vector<int> ready_;  // groups, of this step
+  UpdatedWeights updated_;
+  HostFactor factor_;
+};
+
+}  // namespace
+
+std::unique_ptr<OptimizerStep> make_swapped_step(WeightStore& weights, GradientStore& gradients,
+                                                 SwappedShards& states,
+                                                 SwappedGradients* swapped_gradients,
+                                                 Context& context, const UpdateOrders& orders,
+                                                 const SwapPipeline& pipeline) {
+  return std::make_unique<SwappedStep>(weights, gradients, states, swapped_gradients, context,
+                                       orders, pipeline);
+}
+
+}  // namespace zinc::zero

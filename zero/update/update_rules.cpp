@@ -1,0 +1,133 @@
+#include "zero/update/update_rules.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
+#include "core/philox.h"
+#include "core/transfer.h"
+
+namespace zinc::zero {
+namespace {
+
+using GroupOf = std::map<const autograd::Parameter*, size_t>;
+
+// By parameter, the group that it is in.
+GroupOf group_of_parameter(nn::Module& model, const std::vector<optim::ParameterGroup>& groups) {
+  check_parameter_groups(groups);
+  GroupOf group_of;
+  const auto parameters = model.parameters();
+  for (size_t i = 0; i < groups.size(); ++i) {
+    for (const autograd::Parameter* parameter : groups[i].parameters) {
+      require(std::find(parameters.begin(), parameters.end(), parameter) != parameters.end(),
+              "parameter groups: ", parameter->name(), " of \"", groups[i].name,
+              "\" is not a parameter of the engine's model");
+      group_of.emplace(parameter, i);
+    }
+  }
+  for (const autograd::Parameter* parameter : parameters) {
+    require(!parameter->requires_grad() || group_of.contains(parameter),
+            "parameter groups: ", parameter->name(),
+            " is in none of them; put it in one, or freeze it");
+  }
+  return group_of;
+}
+
+// Of a client's updates where it narrows, [n] or absent.
+template <class AnyView>
+AnyView part_of(const AnyView& view, int64_t begin, int64_t numel) {
+  return view ? view.narrow(0, begin, numel) : view;
+}
+
+}  // namespace
+
+UpdateRules::UpdateRules(nn::Module& model, const std::vector<ShardGroup>& shard_groups,
+                         std::vector<optim::ParameterGroup> groups,
+                         const optim::HyperParameters& hyper)
+    : groups_(std::move(groups)) {
+  if (groups_.empty()) {
+    const auto parameters = model.parameters();
+    groups_ = optim::make_parameter_groups(
+        std::vector<autograd::Parameter*>(parameters.begin(), parameters.end()), hyper);
+  }
+  const GroupOf group_of = group_of_parameter(model, groups_);
+  for (const optim::ParameterGroup& group : groups_) {
+    require(group.hyper.lr == hyper.lr || hyper.lr > 0.0, "parameter groups: \"", group.name,
+            "\" has a learning rate of its own, so that of the configuration must be positive");
+    lr_scales_.push_back(group.hyper.lr == hyper.lr ? 1.0 : group.hyper.lr / hyper.lr);
+    hyper_.push_back(group.hyper);
+  }
+  for (const ShardGroup& shard_group : shard_groups) {
+    std::vector<Piece>& pieces = pieces_.emplace_back();
+    std::vector<const Placement*> trained;
+    for (const Placement& placement : shard_group.placements()) {
+      if (is_trained(placement.segment)) trained.push_back(&placement);
+    }
+    std::stable_sort(trained.begin(), trained.end(),
+                     [](const Placement* a, const Placement* b) { return a->offset < b->offset; });
+    // Padding goes with the parameter before it.
+    for (const Placement* placement : trained) {
+      const size_t group = group_of.at(placement->parameter);
+      if (!pieces.empty()) {
+        if (pieces.back().group == group) continue;
+        pieces.back().range.end = placement->offset;
+        if (pieces.back().range.empty()) pieces.pop_back();
+      }
+      pieces.push_back({{placement->offset, shard_group.trained_numel()}, group});
+    }
+  }
+}
+
+void UpdateRules::follow(const optim::Schedule& schedule) {
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    hyper_[i] = groups_[i].hyper;
+    schedule.apply(hyper_[i], lr_scales_[i]);
+  }
+}
+
+void UpdateRules::bring_scalars(const optim::Optimizer& optimizer, int64_t step) {
+  const auto each = static_cast<size_t>(optimizer.num_scalars());
+  if (!scalars_.defined()) {
+    scalars_ = Tensor::empty({static_cast<int64_t>(groups_.size()), optimizer.num_scalars()},
+                             DType::f32, Label::workspace);
+  }
+  std::vector<float> values(groups_.size() * each);
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    optimizer.scalars(hyper_[i], step, std::span(values).subspan(i * each, each));
+  }
+  upload(values.data(), scalars_.view(), Context::current().compute());
+}
+
+void UpdateRules::update(const optim::Optimizer& optimizer, const optim::Update& whole,
+                         int shard_group, Range range, StreamRef stream) const {
+  for (const Piece& piece : pieces_[static_cast<size_t>(shard_group)]) {
+    const Range inside = intersect(piece.range, range);
+    if (inside.empty()) continue;
+    const int64_t begin = inside.begin - range.begin;
+    optim::Update part = whole;
+    part.weights = part_of(whole.weights, begin, inside.size());
+    part.gradient = part_of(whole.gradient, begin, inside.size());
+    part.model_weights = part_of(whole.model_weights, begin, inside.size());
+    if (scalars_.defined()) {
+      const auto group = static_cast<int64_t>(piece.group);
+      part.scalars = scalars_.view().narrow(0, group, 1).reshape(Shape{scalars_.dim(1)});
+    }
+    for (View& state : part.states) state = part_of(state, begin, inside.size());
+    optimizer.update(part, hyper_[piece.group], stream);
+  }
+}
+
+uint64_t UpdateRules::hash() const {
+  std::string text;
+  for (const optim::ParameterGroup& group : groups_) {
+    const optim::HyperParameters& h = group.hyper;
+    text += concat(group.name, ' ', h.lr, ' ', h.weight_decay, ' ', h.momentum, ' ', h.beta1, ' ',
+                   h.beta2, ' ', h.eps, ':');
+    for (const autograd::Parameter* parameter : group.parameters) {
+      text += concat(' ', parameter->name());
+    }
+  }
+  return hash_text(text);
+}
+
+}  // namespace zinc::zero
