@@ -456,6 +456,7 @@ class Engine::Impl {
     runner_.require_open();
     require(backwards_ == 0 && !step_.is_updating(), "engine.", call,
             ": gradients of a step under way belong to the old values; call it between steps");
+    rules_.gate().wait_for_all();
   }
 
   void set_parameter(std::string_view name, const Tensor& values) {
@@ -474,7 +475,13 @@ class Engine::Impl {
     const std::vector<std::string_view> kinds = kinds_of(*optimizer_);
     const size_t count = what == Own::weights ? 1 : kinds.size();
     read_own_values(groups_, *strategy_.weights, world_.communicator(), context_,
-                    std::span(kinds).first(count), take);
+                    std::span(kinds).first(count), can_hold() ? &rules_.gate() : nullptr, take);
+  }
+
+  // Everything that the optimizer has is in host memory, and stays there.
+  bool can_hold() const {
+    const OffloadConfig& offload = config_.zero.offload_optimizer;
+    return offload.device == OffloadDevice::cpu && offload.ratio >= 1.0;
   }
 
   void import_state(const StateSource& source, const ImportOptions& options) {
@@ -743,7 +750,7 @@ EngineUsage Engine::usage() const {
   return {.swap = impl_->strategy_.swap_traffic() + impl_->saved_inputs_.traffic(),
           .graphs = impl_->graph_use(),
           .own_bytes = own_bytes(impl_->groups_, impl_->world_.size(),
-                                 impl_->optimizer_->num_states())};
+                                 impl_->optimizer_->num_states(), impl_->can_hold())};
 }
 std::string Engine::moment() const { return impl_->moment(); }
 Tensor Engine::gradient(std::string_view name) { return impl_->gradient(name); }

@@ -72,7 +72,8 @@ struct GraphUse {
 struct EngineUsage {
   SwapTraffic swap;  // since construction began; on a meta device what would have been moved
   GraphUse graphs;   // of run_passes(); forward() and backward() record nothing
-  // What read_own() hands out of weights and states, with padding: the same on every rank.
+  // What read_own() hands out of weights and states and cannot be held, with padding: the same on
+  // every rank.
   int64_t own_bytes = 0;
 };
 
@@ -173,7 +174,7 @@ class Engine {
   void set_parameter(std::string_view name, const Tensor& values);
 
   // Hands out this rank's part of the weights, as parameter() gives them, or of weights and states,
-  // piece by piece, in memory that is valid during the call. On every stage each element of the
+  // piece by piece, in memory that is valid during the call, or for longer (OwnPiece::hold). On every stage each element of the
   // model is in the part of exactly one rank. An empty `take` is allowed: the memory is taken and
   // nothing is handed out. Not collective; waits.
   enum class Own : uint8_t { weights, weights_and_states };

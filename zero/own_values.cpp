@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "core/transfer.h"
 #include "zero/group/weight_loading.h"
@@ -24,10 +25,11 @@ int64_t room_bytes(const std::vector<ShardGroup>& groups, int world) {
 
 }  // namespace
 
-int64_t own_bytes(const std::vector<ShardGroup>& groups, int world, int num_states) {
+int64_t own_bytes(const std::vector<ShardGroup>& groups, int world, int num_states, bool can_hold) {
   int64_t bytes = 0;
   for (const ShardGroup& group : groups) {
     for (const Segment& segment : group.segments()) {
+      if (can_hold && is_trained(segment.kind)) continue;
       const int64_t planes = is_trained(segment.kind) ? 1 + num_states : 1;
       bytes += segment.size / world * planes * size_of(group.wide_dtype());
     }
@@ -37,7 +39,8 @@ int64_t own_bytes(const std::vector<ShardGroup>& groups, int world, int num_stat
 
 void read_own_values(const std::vector<ShardGroup>& groups, WeightStore& weights,
                      const comm::Communicator& communicator, Context& context,
-                     std::span<const std::string_view> kinds, const TakeOwn& take) {
+                     std::span<const std::string_view> kinds, UpdateGate* gate,
+                     const TakeOwn& take) {
   const Block room = context.allocate(room_bytes(groups, communicator.size()), Label::staging);
   context.compute()->synchronize();
   std::vector<std::byte> copy;
@@ -62,20 +65,23 @@ void read_own_values(const std::vector<ShardGroup>& groups, WeightStore& weights
         const View values(room.data(), group.wide_dtype(), Shape{piece.size()}, context.device());
         for (size_t plane = 0; plane < planes; ++plane) {
           const ParameterIndex index{group.index(), position};
-          const auto hand_out = [&](const ConstView& own) {
+          const auto hand_out = [&](const ConstView& own, std::function<Lease()> hold) {
             if (!take) return;
             take({.name = placement.parameter->name(),
                   .kind = kinds[plane],
                   .part = part,
                   .begin = begin - placement.offset,
-                  .values = own});
+                  .values = own,
+                  .hold = std::move(hold)});
           };
           if (const auto own = weights.own_in_place(index, static_cast<int>(plane), piece)) {
-            hand_out(own);
+            const bool can_hold = gate != nullptr && is_trained(placement.segment);
+            const auto hold = [&] { return gate->hold(group.index(), piece); };
+            hand_out(own, can_hold ? hold : std::function<Lease()>());
             continue;
           }
           weights.read_own(index, static_cast<int>(plane), piece, values);
-          hand_out(take ? in_host(values) : values);
+          hand_out(take ? in_host(values) : values, {});
         }
       }
     }

@@ -15,6 +15,7 @@
 #include "core/context.h"
 #include "zero/group/weight_store.h"
 #include "zero/layout/shard_group.h"
+#include "zero/update/update_gate.h"
 
 namespace zinc::zero {
 
@@ -27,16 +28,22 @@ struct OwnPiece {
   Range part;
   int64_t begin = 0;
   ConstView values;  // [n] f32 (f64 for f64 models) in host memory, valid during the call
+  // What the optimizer has in host memory for good stays valid for as long as the result is held,
+  // and the update that would change it waits. Empty for anything else.
+  std::function<Lease()> hold{};
 };
 using TakeOwn = std::function<void(const OwnPiece& piece)>;
 
-// What a rank hands out of weights and `num_states` states, with padding.
-int64_t own_bytes(const std::vector<ShardGroup>& groups, int world, int num_states);
+// What a rank hands out of weights and `num_states` states, with padding, but for what `can_hold`
+// says of trained values: that their pieces can be held.
+int64_t own_bytes(const std::vector<ShardGroup>& groups, int world, int num_states, bool can_hold);
 
 // See Engine::read_own. `kinds`: by plane; states are handed out of trained parameters. Pieces go
-// through one staging buffer of 4 MiB (f64 models: 8) at most.
+// through one staging buffer of 4 MiB (f64 models: 8) at most. `gate`: trained values can be held
+// there; null: nothing can.
 void read_own_values(const std::vector<ShardGroup>& groups, WeightStore& weights,
                      const comm::Communicator& communicator, Context& context,
-                     std::span<const std::string_view> kinds, const TakeOwn& take);
+                     std::span<const std::string_view> kinds, UpdateGate* gate,
+                     const TakeOwn& take);
 
 }  // namespace zinc::zero

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <map>
 #include <string_view>
 #include <thread>
@@ -79,32 +80,43 @@ std::vector<std::string> candidates(const std::string& folder, const std::string
 
 }  // namespace
 
-void StateSnapshot::take(zero::Engine& engine) {
+std::vector<StateSnapshot::Part> StateSnapshot::take(zero::Engine& engine) {
   Context& context = engine.world().context();
   const int64_t room = engine.usage().own_bytes;
-  if (!memory_) memory_ = context.allocate(room, Label::staging, Tier::pinned_host);
-  parts_.clear();
+  if (!memory_ && room > 0) memory_ = context.allocate(room, Label::staging, Tier::pinned_host);
+  std::vector<Part> parts;
   std::map<std::pair<std::string_view, std::string_view>, size_t> places;  // by name and kind
   int64_t used = 0;
   engine.read_own(zero::Engine::Own::weights_and_states, [&](const zero::OwnPiece& piece) {
     if (context.device().meta) return;
     const DType dtype = piece.values.dtype();
-    const auto [place, is_new] = places.try_emplace({piece.name, piece.kind}, parts_.size());
+    const auto [place, is_new] = places.try_emplace({piece.name, piece.kind}, parts.size());
     if (is_new) {
-      auto* const begin = static_cast<std::byte*>(memory_.data()) + used;
-      parts_.push_back({piece.name, std::string(piece.kind), piece.part, dtype, begin});
-      used += piece.part.size() * size_of(dtype);
-      bug_check(used <= room, "a rank hands out more than ", room, " bytes");
+      parts.push_back({piece.name, std::string(piece.kind), piece.part, dtype});
+      if (piece.hold) {
+        parts.back().values = static_cast<const std::byte*>(piece.values.data());
+      } else {
+        parts.back().values = static_cast<std::byte*>(memory_.data()) + used;
+        used += piece.part.size() * size_of(dtype);
+        bug_check(used <= room, "a rank hands out more than ", room, " bytes");
+      }
     }
-    std::memcpy(
-        parts_[place->second].values + (piece.begin - piece.part.begin) * size_of(dtype),
-        piece.values.data(), static_cast<size_t>(piece.values.bytes()));
+    Part& part = parts[place->second];
+    const std::byte* values = part.values + (piece.begin - piece.part.begin) * size_of(dtype);
+    if (piece.hold) {
+      bug_check(values == piece.values.data(), "a part of ", piece.name, " lies elsewhere");
+      part.held.push_back(piece.hold());
+      return;
+    }
+    std::memcpy(const_cast<std::byte*>(values), piece.values.data(),
+                static_cast<size_t>(piece.values.bytes()));
   });
+  return parts;
 }
 
-void StateSnapshot::read(const zero::TakeOwn& take) const {
-  for (const Part& part : parts_) {
-    const View values(part.values, part.dtype, Shape{part.range.size()}, kCpu);
+void StateSnapshot::read(std::vector<Part> parts, const zero::TakeOwn& take) {
+  for (Part& part : parts) {
+    const ConstView values(part.values, part.dtype, Shape{part.range.size()}, kCpu);
     for (int64_t begin = 0; begin < part.range.size(); begin += kBlockNumel) {
       const int64_t count = std::min(kBlockNumel, part.range.size() - begin);
       take({.name = part.name,
@@ -112,6 +124,7 @@ void StateSnapshot::read(const zero::TakeOwn& take) const {
             .part = part.range,
             .begin = part.range.begin + begin,
             .values = values.narrow(0, begin, count)});
+      if (!part.held.empty()) part.held[static_cast<size_t>(begin / kBlockNumel)].reset();
     }
   }
 }
@@ -129,8 +142,11 @@ struct CheckpointSaver::Pending {
   std::atomic<bool> is_written{false};
   std::thread thread;
 
+  // Rank 0 removes the folder of one that is given up; another rank may have made files in it since.
   ~Pending() {
     if (thread.joinable()) thread.join();
+    std::error_code ignored;
+    if (!path.empty()) std::filesystem::remove_all(path, ignored);
   }
 };
 
@@ -163,14 +179,15 @@ void CheckpointSaver::begin(const std::string& tag, SaveCheckpointOptions option
     pending_ = std::move(pending);
     return;
   }
-  together(world, "copy the state", [&] { snapshot_.take(engine_); });
+  std::vector<StateSnapshot::Part> parts;
+  together(world, "copy the state", [&] { parts = snapshot_.take(engine_); });
   pending_ = std::move(pending);
-  pending_->thread = std::thread([this, now = pending_.get()] {
+  pending_->thread = std::thread([this, now = pending_.get(), parts = std::move(parts)]() mutable {
     // Training comes first where there are fewer processors than threads, but not alone.
-    constexpr int kLater = 10;
+    constexpr int kLater = 19;
     ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kLater);
     try {
-      write(*now, [this](const zero::TakeOwn& take) { snapshot_.read(take); });
+      write(*now, [&](const zero::TakeOwn& take) { StateSnapshot::read(std::move(parts), take); });
     } catch (...) {
       now->failure = std::current_exception();
     }
@@ -208,9 +225,11 @@ std::string CheckpointSaver::commit() {
   comm::World& world = engine_.world();
   zero::require_all_succeeded(world, "write a checkpoint", pending->failure);
   std::vector<StoredFile> indices = gather_indices(world, pending->index);
+  pending->path.clear();  // from here on the folder is rank 0's alone
   together(world, "commit a checkpoint", [&] {
     if (!world.is_main()) return;
-    write_manifest(pending->state, world, pending->path, std::move(indices), pending->options);
+    write_manifest(pending->state, world, pending->made->path(), std::move(indices),
+                   pending->options);
     pending->made->commit(/*replace=*/true);
   });
   return pending->target;

@@ -30,26 +30,27 @@ struct SaveCheckpointOptions {
   bool allow_damaged = false;  // weights with NaN or infinities
 };
 
-// A rank's own values in host memory, from where they can be written while the engine trains on.
+// A rank's own values as they are, to be written while the engine trains on: copies, but for those
+// that can be held where they are (zero::OwnPiece::hold).
 class StateSnapshot {
  public:
-  // Copies the engine's values. The first call takes the memory, on the tier pinned_host under
-  // the label staging: EngineUsage::own_bytes; it is kept. On a meta device nothing is copied. Not
-  // collective; between steps.
-  void take(zero::Engine& engine);
-  // Hands out pieces as zero::Engine::read_own() does.
-  void read(const zero::TakeOwn& take) const;
-
- private:
   struct Part {
     std::string name;
     std::string kind;
     zero::Range range;  // of the flat parameter
     DType dtype = DType::f32;
-    std::byte* values = nullptr;  // in memory_
+    const std::byte* values = nullptr;
+    std::vector<zero::Lease> held{};  // by piece, of values that are not copies
   };
+  // The first call takes the memory for the copies, on the tier pinned_host under the label
+  // staging: EngineUsage::own_bytes; it is kept, and the next call uses it again. On a meta device
+  // nothing is copied. Not collective; between steps.
+  std::vector<Part> take(zero::Engine& engine);
+  // Hands out pieces as zero::Engine::read_own() does, and lets go of each.
+  static void read(std::vector<Part> parts, const zero::TakeOwn& take);
+
+ private:
   Block memory_;
-  std::vector<Part> parts_;
 };
 
 // Writes checkpoints of an engine into a folder, one at a time. Collective but for is_pending();
@@ -65,8 +66,8 @@ class CheckpointSaver {
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
   // Begins <folder>/<tag>; an empty tag: checkpoint_name() of the engine's steps. One of that name
-  // is replaced, at once. With `beside` the rank's state is copied and a thread writes the copy
-  // while the engine trains on; else all of it is written now. NumericsError by name for weights
+  // is replaced, at once. With `beside` a thread writes a snapshot while the engine trains on; else
+  // all of it is written now. NumericsError by name for weights
   // that are NaN or infinite. There is none under way.
   void begin(const std::string& tag, SaveCheckpointOptions options, bool beside);
   bool is_pending() const { return pending_ != nullptr; }

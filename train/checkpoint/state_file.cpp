@@ -39,7 +39,8 @@ StateFileWriter::StateFileWriter(std::string folder, std::string name,
     : folder_(std::move(folder)),
       name_(std::move(name)),
       dtype_(dtype),
-      file_(AtomicFile::create_shared(concat(folder_, '/', name_, ".safetensors"), 0)) {
+      file_(AtomicFile::create_shared(concat(folder_, '/', name_, ".safetensors"), 0,
+                                      /*direct=*/true)) {
   header_bytes_ = kLengthBytes + static_cast<int64_t>(kMetadata.size()) + 1;
   for (const NamedShape& parameter : parameters) {
     shapes_.emplace(parameter.name, parameter.shape);

@@ -81,12 +81,14 @@ struct Config {
 
   std::string trace;  // file of the trace; empty: none
   CheckpointConfig checkpoint{};
-  // Whether a checkpoint that is due is written beside training: then a rank keeps a copy of its
-  // weights and states in host memory from the first one on.
+  // Whether a checkpoint that is due is written beside training: then a rank keeps a copy in host
+  // memory, from the first one on, of the weights and states that are not there anyway.
   bool saves_beside() const {
+    const zero::OffloadConfig& states = engine.zero.offload_optimizer;
+    const bool is_held = states.device == zero::OffloadDevice::cpu && states.ratio >= 1.0;
     return checkpoint.asynchronous && checkpoint.has_intervals() &&
-           engine.zero.offload_optimizer.device == zero::OffloadDevice::none &&
-           engine.zero.offload_param.device == zero::OffloadDevice::none;
+           (states.device == zero::OffloadDevice::none || is_held) &&
+           engine.zero.offload_param.device != zero::OffloadDevice::nvme;
   }
 
   // Lines for the user: deprecated names, keys without an effect, values that "auto" became.

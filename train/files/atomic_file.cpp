@@ -9,16 +9,22 @@
 #include <atomic>
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <filesystem>
+#include <new>
 #include <system_error>
 #include <utility>
 
+#include "core/allocator.h"
 #include "core/error.h"
 
 namespace zinc::train {
 namespace {
 
 constexpr std::string_view kTemporary = ".tmp-";
+constexpr int64_t kPage = kIoAlignment;
+constexpr auto kPageAlignment = std::align_val_t{kPage};
+constexpr size_t kPagesAtOnce = size_t{1} << 20;  // bytes
 
 // A name that nobody else uses now: the process id keeps processes apart, the counter threads. A
 // name left by a killed process of the same id is skipped by O_EXCL and mkdir.
@@ -130,12 +136,18 @@ AtomicFile::AtomicFile(std::string path, int64_t reserve_bytes) : path_(std::mov
   }
 }
 
-AtomicFile AtomicFile::create_shared(std::string path, int64_t reserve_bytes) {
+AtomicFile AtomicFile::create_shared(std::string path, int64_t reserve_bytes, bool direct) {
   FileDescriptor fd(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
   if (!fd) throw IoError("create", path, -1, errno);
   if (reserve_bytes > 0) reserve_space(fd.get(), path, reserve_bytes);
-  return {std::move(path), std::move(fd)};
+  AtomicFile file(std::move(path), std::move(fd));
+  // Where that is refused, as by some file systems in memory, the cache has to do.
+  if (direct) {
+    file.direct_ = FileDescriptor(
+        ::open(file.path_.c_str(), O_WRONLY | O_DIRECT | O_NOFOLLOW | O_CLOEXEC));
+  }
+  return file;
 }
 
 AtomicFile AtomicFile::open_shared(std::string path) {
@@ -152,6 +164,8 @@ AtomicFile::AtomicFile(AtomicFile&& other) noexcept
     : path_(std::move(other.path_)),
       temporary_path_(std::exchange(other.temporary_path_, {})),
       fd_(std::move(other.fd_)),
+      direct_(std::move(other.direct_)),
+      pages_(std::move(other.pages_)),
       committed_(other.committed_) {}
 
 AtomicFile::~AtomicFile() {
@@ -160,6 +174,51 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::write(int64_t offset, std::span<const std::byte> bytes) {
   require(!committed_, "write: '", path_, "' is already committed");
+  const auto size = static_cast<int64_t>(bytes.size());
+  const int64_t begin = (offset + kPage - 1) / kPage * kPage - offset;
+  const int64_t end = (offset + size) / kPage * kPage - offset;
+  if (!direct_ || begin >= end) return write_cached(offset, bytes);
+  const auto part = [&](int64_t from, int64_t to) {
+    return bytes.subspan(static_cast<size_t>(from), static_cast<size_t>(to - from));
+  };
+  write_cached(offset, part(0, begin));
+  write_pages(offset + begin, part(begin, end));
+  write_cached(offset + end, part(end, size));
+}
+
+void AtomicFile::DeletePages::operator()(std::byte* pages) const {
+  ::operator delete[](pages, kPageAlignment);
+}
+
+void AtomicFile::write_pages(int64_t offset, std::span<const std::byte> pages) {
+  const bool is_aligned = reinterpret_cast<uintptr_t>(pages.data()) % kPage == 0;
+  if (!is_aligned && pages_ == nullptr) {
+    pages_.reset(new (kPageAlignment) std::byte[kPagesAtOnce]);
+  }
+  for (size_t done = 0; done < pages.size();) {
+    std::span<const std::byte> now = pages.subspan(done);
+    if (!is_aligned && direct_) {
+      now = now.first(std::min(now.size(), kPagesAtOnce));
+      std::memcpy(pages_.get(), now.data(), now.size());
+      now = {pages_.get(), now.size()};
+    }
+    const int64_t at = offset + static_cast<int64_t>(done);
+    if (!direct_) return write_cached(at, now);
+    const ssize_t n =
+        ::pwrite(direct_.get(), now.data(), now.size(), static_cast<off_t>(at));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EINVAL) {  // opened, but not written that way
+      direct_.reset();
+      continue;
+    }
+    if (n <= 0) throw IoError("write", path_, at, n < 0 ? errno : 0);
+    // A full disk may take a part of a page; the next call says so, through the cache.
+    if (n % kPage != 0) direct_.reset();
+    done += static_cast<size_t>(n);
+  }
+}
+
+void AtomicFile::write_cached(int64_t offset, std::span<const std::byte> bytes) {
   size_t done = 0;
   while (done < bytes.size()) {
     const ssize_t n = ::pwrite(fd_.get(), bytes.data() + done, bytes.size() - done,

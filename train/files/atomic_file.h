@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,7 +31,10 @@ class AtomicFile {
   // A file that several processes write, in a folder that nobody reads yet (AtomicFolder): it has
   // its own name from the start. One process creates it, then the others open it. commit() syncs
   // what this process wrote; that the file appears whole, or not at all, is the folder's work.
-  static AtomicFile create_shared(std::string path, int64_t reserve_bytes);
+  // `direct`: whole pages go past the page cache, where the file system lets them: a large file
+  // then takes neither memory nor processor time from what runs beside. Addresses that lie in
+  // their page as offsets do in theirs save a copy.
+  static AtomicFile create_shared(std::string path, int64_t reserve_bytes, bool direct = false);
   static AtomicFile open_shared(std::string path);
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&&) = delete;
@@ -43,10 +47,17 @@ class AtomicFile {
 
  private:
   AtomicFile(std::string path, FileDescriptor fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+  void write_cached(int64_t offset, std::span<const std::byte> bytes);
+  void write_pages(int64_t offset, std::span<const std::byte> pages);
 
   std::string path_;
   std::string temporary_path_;  // empty once committed, and where the file is shared
   FileDescriptor fd_;
+  FileDescriptor direct_;  // the same file; empty: everything goes through the page cache
+  struct DeletePages {
+    void operator()(std::byte* pages) const;
+  };
+  std::unique_ptr<std::byte[], DeletePages> pages_;  // of kPagesAtOnce bytes, once needed
   bool committed_ = false;
 };
 

@@ -50,8 +50,10 @@ ConstView ValueStore::own_in_place(ParameterIndex parameter, int plane, Range ra
   const Segment& segment = group.segment(at(parameter).segment);
   // What comes from swap space lies in memory that the next call uses again.
   const bool is_resident = options_.swapped == nullptr && options_.parameters.tier != Tier::nvme;
-  if (!is_resident || !context_.device().is_cpu() || context_.device().meta) return {};
-  if (options_.split.pieces(group, segment, range).size() != 1) return {};
+  if (!is_resident || context_.device().meta) return {};
+  const std::vector<StateSplit::Piece> pieces = options_.split.pieces(group, segment, range);
+  if (pieces.size() != 1) return {};
+  if (pieces.front().tier != Tier::pinned_host && !context_.device().is_cpu()) return {};
   const ConstView values = host_memory(values_of(plane)(group, segment, range));
   return values.dtype() == group.wide_dtype() && values.numel() == range.size() ? values
                                                                                 : ConstView();

@@ -15,6 +15,7 @@
 #include "optim/schedule.h"
 #include "tensor/tensor.h"
 #include "zero/layout/shard_group.h"
+#include "zero/update/update_gate.h"
 
 namespace zinc::zero {
 
@@ -40,6 +41,10 @@ class UpdateRules {
   void update(const optim::Optimizer& optimizer, const optim::Update& whole, int shard_group,
               Range range, StreamRef stream) const;
 
+  // update() waits here for whoever holds what it is going to change.
+  UpdateGate& gate() { return gate_; }
+  const UpdateGate& gate() const { return gate_; }
+
   // The same on ranks with the same groups.
   uint64_t hash() const;
 
@@ -54,6 +59,7 @@ class UpdateRules {
   std::vector<optim::HyperParameters> hyper_;  // by group, of the next step
   std::vector<std::vector<Piece>> pieces_;     // by shard group, in order
   Tensor scalars_;                             // [groups, num_scalars] f32, or undefined
+  UpdateGate gate_;
 };
 
 }  // namespace zinc::zero

@@ -1,0 +1,68 @@
+// zero/update/update_gate.h: keeps updates away from values that are read beside training.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "zero/layout/shard_group.h"
+
+namespace zinc::zero {
+
+// Values stay as they are while somebody holds this. Any thread may let go of it, also one that
+// outlives the engine.
+using Lease = std::shared_ptr<const void>;
+
+class UpdateGate {
+ public:
+  // Of a range of a shard group's arena: weights and states.
+  Lease hold(int group, Range range) {
+    const std::shared_ptr<State> state = state_;
+    const std::lock_guard lock(state->mutex);
+    const auto held = state->held.insert(state->held.end(), {group, range});
+    return {this, [state, held](const void*) {
+              {
+                const std::lock_guard lock(state->mutex);
+                state->held.erase(held);
+              }
+              state->changed.notify_all();
+            }};
+  }
+  // Until nobody holds anything of it: before it changes.
+  void wait(int group, Range range) const {
+    wait_until([&](const Held& held) {
+      return held.group != group || intersect(held.range, range).empty();
+    });
+  }
+  void wait_for_all() const {
+    wait_until([](const Held&) { return false; });
+  }
+
+ private:
+  struct Held {
+    int group = 0;
+    Range range;
+  };
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::list<Held> held;
+  };
+  template <class IsFree>
+  void wait_until(const IsFree& is_free) const {
+    std::unique_lock lock(state_->mutex);
+    state_->changed.wait(lock, [&] {
+      for (const Held& held : state_->held) {
+        if (!is_free(held)) return false;
+      }
+      return true;
+    });
+  }
+
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+}  // namespace zinc::zero
