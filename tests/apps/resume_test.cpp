@@ -2,15 +2,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fcntl.h>
-#include <sys/file.h>
+#include <poll.h>
+#include <sys/inotify.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <random>
 #include <string>
 #include <thread>
@@ -82,34 +88,85 @@ class Resume : public testing::Test {
   TrainingFolder folder_;
 };
 
-// Ranks outlive a killed mpirun by some seconds: until they have let go of the run's folder.
-void wait_for_the_end_of(const std::string& out) {
-  for (int attempt = 0; attempt < 1000; ++attempt) {
-    const train::FileDescriptor mark(::open((out + "/.zinc-run").c_str(), O_RDWR | O_CLOEXEC));
-    if (mark && ::flock(mark.get(), LOCK_EX | LOCK_NB) == 0) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(mark ? 10 : 3));
+// Processes that this one has to wait for, and theirs.
+std::vector<pid_t> descendants(pid_t of) {
+  std::vector<pid_t> found;
+  std::ifstream children("/proc/" + std::to_string(of) + "/task/" + std::to_string(of) +
+                         "/children");
+  for (pid_t child = 0; children >> child;) {
+    found.push_back(child);
+    for (const pid_t further : descendants(child)) found.push_back(further);
+  }
+  return found;
+}
+
+// Ranks outlive a killed mpirun by some seconds, and become this process's own.
+void wait_for_orphans() {
+  while (::waitpid(-1, nullptr, 0) > 0 || errno == EINTR) {
   }
 }
 
-// Kills a run again and again, at random instants, until one gets to its end.
-// Returns how often it was killed.
+// Kills a run again and again until one gets to its end, each time when `wait` returns. Of a run on
+// ranks mpirun is killed, all at once, or one process of it. Returns how often it was killed.
 int kill_until_done(const std::vector<std::string>& command, int ranks, int most,
-                    std::mt19937& random) {
-  const auto longest = std::chrono::milliseconds(ranks == 1 ? 250 : 1200);
+                    std::mt19937& random, const std::function<void()>& wait) {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   for (int kills = 0; kills < most; ++kills) {
     CommandProcess process(command, {.ranks = ranks});
-    const std::chrono::milliseconds wait(
-        std::uniform_int_distribution<int64_t>(0, longest.count())(random));
-    std::this_thread::sleep_for(wait);
-    process.send(SIGKILL);
+    wait();
+    const std::vector<pid_t> all = descendants(::getpid());
+    const auto kind = ranks == 1 ? 0 : random() % 3;
+    if (kind == 1) {
+      for (const pid_t one : all) ::kill(one, SIGKILL);
+    } else if (kind == 2) {
+      ::kill(all[random() % all.size()], SIGKILL);
+    } else {
+      process.send(SIGKILL);
+    }
     const Ended ended = process.finish();
+    wait_for_orphans();
     if (ended.signal != SIGKILL && ended.exit_code == 0) return kills;
-    if (ranks > 1) wait_for_the_end_of(command[std::ranges::find(command, "--out") - command.begin() + 1]);
   }
   const Ended ended = run_zinc(command, {.ranks = ranks});
   EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
   return most;
 }
+
+// At random instants.
+int kill_until_done(const std::vector<std::string>& command, int ranks, int most,
+                    std::mt19937& random) {
+  const int longest = ranks == 1 ? 250 : 1200;
+  return kill_until_done(command, ranks, most, random, [&] {
+    const int wait = std::uniform_int_distribution(0, longest)(random);
+    std::this_thread::sleep_for(std::chrono::milliseconds(wait));
+  });
+}
+
+// Waits for names that come, go and change in a folder.
+class FolderWatch {
+ public:
+  explicit FolderWatch(const std::string& folder) : fd_(::inotify_init1(IN_CLOEXEC)) {
+    std::filesystem::create_directories(folder);
+    ::inotify_add_watch(fd_.get(), folder.c_str(), IN_CREATE | IN_MOVE | IN_DELETE | IN_MODIFY);
+  }
+  // For the next change of a name that has `text` in it; not for longer than a second.
+  void wait_for(const std::string& text) {
+    for (;;) {
+      alignas(inotify_event) std::array<char, 8192> events{};
+      pollfd ready{fd_.get(), POLLIN, 0};
+      if (::poll(&ready, 1, 1000) <= 0) return;
+      const ssize_t size = ::read(fd_.get(), events.data(), events.size());
+      for (ssize_t at = 0; at < size;) {
+        const auto* event = reinterpret_cast<const inotify_event*>(events.data() + at);
+        if (event->len > 0 && std::string(event->name).find(text) != std::string::npos) return;
+        at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
+      }
+    }
+  }
+
+ private:
+  train::FileDescriptor fd_;
+};
 
 TEST_F(Resume, AfterKillsAtRandom_HasTheBitsOfARunThatWasNotKilled) {
   ASSERT_EQ(run_zinc(train("whole")).exit_code, 0);
@@ -120,6 +177,28 @@ TEST_F(Resume, AfterKillsAtRandom_HasTheBitsOfARunThatWasNotKilled) {
     const std::string out = "killed" + std::to_string(run);
     kills += kill_until_done(train(out, {"--resume", "auto"}), 1, 6, random);
     EXPECT_EQ(result(out), whole) << "run " << run;
+    EXPECT_THAT(folder_.unfinished(), IsEmpty());
+  }
+}
+
+// Just as a save, its commit, a prune or what comes first in a resumed run has begun.
+TEST_F(Resume, AfterKillsInTheMidstOfASaveAPruneAndAResume_HasTheBits) {
+  ASSERT_EQ(run_zinc(train("whole")).exit_code, 0);
+  const std::string whole = result("whole");
+  std::mt19937 random(8);
+  ASSERT_EQ(run_zinc(train("killed", {"--steps", "20"})).exit_code, 0);
+  const std::string run = folder_ / "killed";
+  for (const auto& [folder, name] : std::vector<std::pair<std::string, std::string>>{
+           {"/checkpoints", ".tmp-"}, {"/checkpoints", "step-0000"}, {"/checkpoints", ".trash-"},
+           {"", "metrics.jsonl"}, {"", "config.resolved.json"}, {"", ".zinc-run"}}) {
+    std::filesystem::remove_all(run);
+    const int kills = kill_until_done(train("killed", {"--resume", "auto"}), 1, 4, random, [&] {
+      FolderWatch watch(run + folder);
+      watch.wait_for(name);
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
+    });
+    EXPECT_GT(kills, 0) << name;
+    EXPECT_EQ(result("killed"), whole) << name;
     EXPECT_THAT(folder_.unfinished(), IsEmpty());
   }
 }

@@ -7,10 +7,13 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <cstdarg>
+#include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 namespace zinc::train {
@@ -20,22 +23,40 @@ struct PlannedFaults {
   std::vector<FileSystemFaults::Fault> faults;
   std::array<int, kNumFileSystemCalls> calls{};  // so far, by kind
 };
-thread_local PlannedFaults planned_faults;
-thread_local bool faults_are_planned = false;
+std::mutex mutex;  // of all of these
+PlannedFaults planned_faults;
+std::atomic<bool> faults_are_planned{false};
 
-thread_local std::vector<FileSystemChange> changes;
-thread_local bool is_recording = false;
+std::vector<FileSystemChange> changes;
+std::atomic<bool> is_recording{false};
+
+// The error of this call; -1: none is planned for it.
+int planned_error(FileSystemCall call) {
+  if (!faults_are_planned) return -1;
+  const std::lock_guard lock(mutex);
+  const int nth = ++planned_faults.calls[static_cast<size_t>(call)];
+  for (const auto& fault : planned_faults.faults) {
+    if (fault.call == call && fault.nth == nth) return fault.error;
+  }
+  return -1;
+}
 
 // True where this call fails, with errno set.
 bool fails(FileSystemCall call) {
-  if (!faults_are_planned) return false;
-  const int nth = ++planned_faults.calls[static_cast<size_t>(call)];
-  for (const auto& fault : planned_faults.faults) {
-    if (fault.call != call || fault.nth != nth) continue;
-    errno = fault.error;
-    return true;
-  }
-  return false;
+  const int error = planned_error(call);
+  if (error > 0) errno = error;
+  return error > 0;
+}
+
+// Turns a bit of the byte at `offset`, whatever way the file was opened.
+void flip_a_bit(const std::string& path, off_t offset) {
+  const auto file = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path.c_str(), O_RDWR, 0));
+  char byte = 0;
+  ssize_t done = ::pread(file, &byte, 1, offset);
+  byte = static_cast<char>(byte ^ 4);
+  done += syscall(SYS_pwrite64, file, &byte, 1, offset);
+  ::close(file);
+  if (done != 2) std::abort();
 }
 
 std::string path_of(int file) {
@@ -62,6 +83,7 @@ template <class Result>
 Result noted(Result result, FileSystemChange change) {
   if (is_recording && result >= 0) {
     const int error = errno;
+    const std::lock_guard lock(mutex);
     changes.push_back(std::move(change));
     errno = error;
   }
@@ -101,23 +123,30 @@ int rename_at(int from_folder, const char* from, int to_folder, const char* to,
 }  // namespace
 
 FileSystemFaults::FileSystemFaults(std::vector<Fault> faults) {
+  const std::lock_guard lock(mutex);
   planned_faults = {.faults = std::move(faults)};
   faults_are_planned = true;
 }
 FileSystemFaults::~FileSystemFaults() {
+  const std::lock_guard lock(mutex);
   planned_faults = {};
   faults_are_planned = false;
 }
 int FileSystemFaults::calls(FileSystemCall call) {
+  const std::lock_guard lock(mutex);
   return planned_faults.calls[static_cast<size_t>(call)];
 }
 
 FileSystemRecord::FileSystemRecord() { is_recording = true; }
 FileSystemRecord::~FileSystemRecord() {
   is_recording = false;
+  const std::lock_guard lock(mutex);
   changes.clear();
 }
-std::vector<FileSystemChange> FileSystemRecord::take() { return std::exchange(changes, {}); }
+std::vector<FileSystemChange> FileSystemRecord::take() {
+  const std::lock_guard lock(mutex);
+  return std::exchange(changes, {});
+}
 
 }  // namespace zinc::train
 
@@ -148,8 +177,15 @@ extern "C" int mkdir(const char* name, mode_t mode) noexcept {
 }
 
 extern "C" ssize_t pwrite(int file, const void* bytes, size_t size, off_t offset) {
-  if (zinc::train::fails(FileSystemCall::write)) return -1;
+  const int error = zinc::train::planned_error(FileSystemCall::write);
+  if (error > 0) {
+    errno = error;
+    return -1;
+  }
   const ssize_t written = syscall(SYS_pwrite64, file, bytes, size, offset);
+  if (error == 0 && written > 0) {
+    zinc::train::flip_a_bit(zinc::train::path_of(file), offset + written / 2);
+  }
   if (!zinc::train::is_recording || written < 0) return written;
   return zinc::train::noted(
       written, {.kind = FileSystemChange::write,

@@ -1,5 +1,5 @@
 // Calls of the file system that fail as a test says, and a record of those that changed something,
-// in the thread that says so.
+// in all threads.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,13 @@ enum class FileSystemCall : uint8_t {
 };
 inline constexpr int kNumFileSystemCalls = 6;
 
-// While it lives, this thread's nth call (from 1) of a kind fails with `error`; all others reach
-// the system. One at a time.
+// While it lives, the nth call (from 1) of a kind fails with `error`; all others reach the system. One at a time.
 class FileSystemFaults {
  public:
   struct Fault {
     FileSystemCall call;
     int nth = 1;
-    int error = 0;
+    int error = 0;  // 0, of a write: it reports success, and a bit of what it wrote is wrong
   };
   explicit FileSystemFaults(std::vector<Fault> faults);
   // Calls of a kind so far.
@@ -45,7 +44,7 @@ struct FileSystemChange {
   std::string bytes{};  // write
 };
 
-// While it lives, what this thread changes is noted. One at a time.
+// While it lives, what changes is noted. One at a time.
 class FileSystemRecord {
  public:
   FileSystemRecord();

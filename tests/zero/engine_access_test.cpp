@@ -1,9 +1,13 @@
 // Gradients, weights and states by name, and changes by hand, on every stage.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/local/local.h"
@@ -41,6 +45,60 @@ std::string misuse(const Use& use) {
     return error.what();
   }
   return "nothing was thrown";
+}
+
+// What somebody reads beside training stays as it is until it is let go; only then does the update
+// that changes it go on.
+TEST(EngineAccess, HeldValues_StayAsTheyAre_AndTheUpdateWaits) {
+  on_ranks(2, [&](comm::World& world) {
+    nn::Gpt2 model(tiny_config());
+    EngineConfig config = config_of(2);
+    config.zero.offload_optimizer.device = OffloadDevice::cpu;
+    config.gradient.clipping = 0.5;
+    Engine engine(model, config, world);
+    const auto step = [&](int number) {
+      engine.backward(engine.forward(make_batch(2 * number + world.rank())));
+      engine.step();
+    };
+    step(0);
+    struct Held {
+      const float* values;
+      std::vector<float> copy;
+      Lease lease;
+      bool is_equal() const { return std::equal(copy.begin(), copy.end(), values); }
+    };
+    std::vector<Held> held;
+    engine.read_own(Engine::Own::weights_and_states, [&](const OwnPiece& piece) {
+      ASSERT_TRUE(piece.hold) << piece.name;
+      const auto* values = piece.values.data_as<float>();
+      held.push_back({values, {values, values + piece.values.numel()}, piece.hold()});
+    });
+    EXPECT_EQ(engine.usage().own_bytes, 0);
+    std::atomic<int> changed{0};
+    std::thread reader([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      for (Held& part : held) {
+        if (!part.is_equal()) ++changed;
+        part.lease.reset();
+      }
+    });
+    step(1);
+    step(2);
+    reader.join();
+    EXPECT_EQ(changed, 0) << "of " << held.size();
+    EXPECT_TRUE(std::ranges::none_of(held, &Held::is_equal));
+  });
+}
+
+// What lies on the device is read as it comes.
+TEST(EngineAccess, ValuesOnTheDevice_CannotBeHeld) {
+  on_ranks(2, [&](comm::World& world) {
+    nn::Gpt2 model(tiny_config());
+    Engine engine(model, config_of(1), world);
+    engine.read_own(Engine::Own::weights_and_states,
+                    [&](const OwnPiece& piece) { EXPECT_FALSE(piece.hold) << piece.name; });
+    EXPECT_GT(engine.usage().own_bytes, 0);
+  });
 }
 
 class EveryStage : public testing::TestWithParam<int> {};

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <map>
@@ -14,6 +13,8 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/parallel.h"
+#include "kernels/cpu/past_caches.h"
 #include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/state_file.h"
 #include "train/files/atomic_file.h"
@@ -70,6 +71,16 @@ void write_manifest(const zero::TrainingState& state, const comm::World& world,
   write_stored_file(folder, "manifest.json", to_json(manifest));
 }
 
+// By all threads: training waits for it.
+void copy_past_caches(std::byte* to, const ConstView& values) {
+  constexpr int64_t kGrain = int64_t{1} << 20;
+  const auto* from = static_cast<const std::byte*>(values.data());
+  parallel_for(values.bytes(), kGrain, [&](int64_t begin, int64_t end) {
+    kernels::cpu::copy_bytes(to + begin, from + begin, end - begin, /*past_caches=*/true);
+    kernels::cpu::flush_past_caches();
+  });
+}
+
 // Newest first, or the one that is asked for.
 std::vector<std::string> candidates(const std::string& folder, const std::string& tag) {
   if (!tag.empty()) return {concat(folder, '/', tag)};
@@ -108,8 +119,7 @@ std::vector<StateSnapshot::Part> StateSnapshot::take(zero::Engine& engine) {
       part.held.push_back(piece.hold());
       return;
     }
-    std::memcpy(const_cast<std::byte*>(values), piece.values.data(),
-                static_cast<size_t>(piece.values.bytes()));
+    copy_past_caches(const_cast<std::byte*>(values), piece.values);
   });
   return parts;
 }

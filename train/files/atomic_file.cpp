@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -24,7 +25,7 @@ namespace {
 constexpr std::string_view kTemporary = ".tmp-";
 constexpr int64_t kPage = kIoAlignment;
 constexpr auto kPageAlignment = std::align_val_t{kPage};
-constexpr size_t kPagesAtOnce = size_t{1} << 20;  // bytes
+constexpr int64_t kStreamBytes = (int64_t{4} << 20) + 2 * kPage;  // 4 MiB from anywhere in a page
 
 // A name that nobody else uses now: the process id keeps processes apart, the counter threads. A
 // name left by a killed process of the same id is skipped by O_EXCL and mkdir.
@@ -44,6 +45,35 @@ void reserve_space(int fd, const std::string& path, int64_t bytes) {
     error = ::ftruncate(fd, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
   }
   if (error != 0) throw IoError(concat("reserve ", bytes, " bytes for"), path, -1, error);
+}
+
+void write_whole(int fd, const std::string& path, int64_t offset,
+                 std::span<const std::byte> bytes) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = ::pwrite(fd, bytes.data() + done, bytes.size() - done,
+                               static_cast<off_t>(offset) + static_cast<off_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      throw IoError("write", path, offset + static_cast<int64_t>(done), n < 0 ? errno : 0);
+    }
+    done += static_cast<size_t>(n);
+  }
+}
+
+// Past the page cache; what the file system does not take that way, and the rest of a page that a
+// full disk took in part, through it.
+void write_pages(int direct, int cached, const std::string& path, int64_t offset,
+                 std::span<const std::byte> pages) {
+  while (!pages.empty()) {
+    const ssize_t n = ::pwrite(direct, pages.data(), pages.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno != EINVAL) throw IoError("write", path, offset, errno);
+    const ssize_t whole = std::max<ssize_t>(n, 0) / kPage * kPage;
+    offset += whole;
+    pages = pages.subspan(static_cast<size_t>(whole));
+    if (n <= 0 || n != whole) return write_whole(cached, path, offset, pages);
+  }
 }
 
 void remove_folder(const std::string& path) noexcept {
@@ -120,6 +150,28 @@ void sync_folder(const std::string& path) {
   if (::fsync(fd.get()) != 0 && errno != EINVAL) throw IoError("sync folder", path, -1, errno);
 }
 
+struct AtomicFile::Stream {
+  struct Delete {
+    void operator()(std::byte* pages) const { ::operator delete[](pages, kPageAlignment); }
+  };
+  using Buffer = std::unique_ptr<std::byte[], Delete>;
+
+  explicit Stream(FileDescriptor fd) : direct(std::move(fd)) {}
+
+  // Buffers begin at a page of the file, with `begin` in it.
+  std::byte* at(int64_t offset) const { return buffer.get() + begin % kPage + (offset - begin); }
+  int64_t room() const { return kStreamBytes - begin % kPage - (end - begin); }
+  std::span<const std::byte> part(int64_t from, int64_t to) const {
+    return {at(from), static_cast<size_t>(to - from)};
+  }
+
+  FileDescriptor direct;
+  Buffer buffer{new (kPageAlignment) std::byte[kStreamBytes]};
+  Buffer other{new (kPageAlignment) std::byte[kStreamBytes]};
+  int64_t begin = 0, end = 0;    // offsets of what is in the buffer
+  std::future<void> under_way{};  // from the other buffer; its end is waited for before that goes
+};
+
 AtomicFile::AtomicFile(std::string path, int64_t reserve_bytes) : path_(std::move(path)) {
   for (int attempt = 0; !fd_; ++attempt) {
     temporary_path_ = temporary_name(path_);
@@ -136,6 +188,9 @@ AtomicFile::AtomicFile(std::string path, int64_t reserve_bytes) : path_(std::mov
   }
 }
 
+AtomicFile::AtomicFile(std::string path, FileDescriptor fd)
+    : path_(std::move(path)), fd_(std::move(fd)) {}
+
 AtomicFile AtomicFile::create_shared(std::string path, int64_t reserve_bytes, bool direct) {
   FileDescriptor fd(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
@@ -143,10 +198,12 @@ AtomicFile AtomicFile::create_shared(std::string path, int64_t reserve_bytes, bo
   if (reserve_bytes > 0) reserve_space(fd.get(), path, reserve_bytes);
   AtomicFile file(std::move(path), std::move(fd));
   // Where that is refused, as by some file systems in memory, the cache has to do.
+  FileDescriptor pages;
   if (direct) {
-    file.direct_ = FileDescriptor(
+    pages = FileDescriptor(
         ::open(file.path_.c_str(), O_WRONLY | O_DIRECT | O_NOFOLLOW | O_CLOEXEC));
   }
+  if (pages) file.stream_ = std::make_unique<Stream>(std::move(pages));
   return file;
 }
 
@@ -164,8 +221,7 @@ AtomicFile::AtomicFile(AtomicFile&& other) noexcept
     : path_(std::move(other.path_)),
       temporary_path_(std::exchange(other.temporary_path_, {})),
       fd_(std::move(other.fd_)),
-      direct_(std::move(other.direct_)),
-      pages_(std::move(other.pages_)),
+      stream_(std::move(other.stream_)),
       committed_(other.committed_) {}
 
 AtomicFile::~AtomicFile() {
@@ -174,65 +230,47 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::write(int64_t offset, std::span<const std::byte> bytes) {
   require(!committed_, "write: '", path_, "' is already committed");
-  const auto size = static_cast<int64_t>(bytes.size());
-  const int64_t begin = (offset + kPage - 1) / kPage * kPage - offset;
-  const int64_t end = (offset + size) / kPage * kPage - offset;
-  if (!direct_ || begin >= end) return write_cached(offset, bytes);
-  const auto part = [&](int64_t from, int64_t to) {
-    return bytes.subspan(static_cast<size_t>(from), static_cast<size_t>(to - from));
-  };
-  write_cached(offset, part(0, begin));
-  write_pages(offset + begin, part(begin, end));
-  write_cached(offset + end, part(end, size));
-}
-
-void AtomicFile::DeletePages::operator()(std::byte* pages) const {
-  ::operator delete[](pages, kPageAlignment);
-}
-
-void AtomicFile::write_pages(int64_t offset, std::span<const std::byte> pages) {
-  const bool is_aligned = reinterpret_cast<uintptr_t>(pages.data()) % kPage == 0;
-  if (!is_aligned && pages_ == nullptr) {
-    pages_.reset(new (kPageAlignment) std::byte[kPagesAtOnce]);
-  }
-  for (size_t done = 0; done < pages.size();) {
-    std::span<const std::byte> now = pages.subspan(done);
-    if (!is_aligned && direct_) {
-      now = now.first(std::min(now.size(), kPagesAtOnce));
-      std::memcpy(pages_.get(), now.data(), now.size());
-      now = {pages_.get(), now.size()};
+  if (stream_ == nullptr) return write_whole(fd_.get(), path_, offset, bytes);
+  while (!bytes.empty()) {
+    if (offset != stream_->end) {
+      flush();
+      stream_->begin = stream_->end = offset;
     }
-    const int64_t at = offset + static_cast<int64_t>(done);
-    if (!direct_) return write_cached(at, now);
-    const ssize_t n =
-        ::pwrite(direct_.get(), now.data(), now.size(), static_cast<off_t>(at));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EINVAL) {  // opened, but not written that way
-      direct_.reset();
-      continue;
-    }
-    if (n <= 0) throw IoError("write", path_, at, n < 0 ? errno : 0);
-    // A full disk may take a part of a page; the next call says so, through the cache.
-    if (n % kPage != 0) direct_.reset();
-    done += static_cast<size_t>(n);
+    const size_t count = std::min(bytes.size(), static_cast<size_t>(stream_->room()));
+    std::memcpy(stream_->at(offset), bytes.data(), count);
+    stream_->end += static_cast<int64_t>(count);
+    offset += static_cast<int64_t>(count);
+    bytes = bytes.subspan(count);
+    if (stream_->room() == 0) flush();
   }
 }
 
-void AtomicFile::write_cached(int64_t offset, std::span<const std::byte> bytes) {
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t n = ::pwrite(fd_.get(), bytes.data() + done, bytes.size() - done,
-                               static_cast<off_t>(offset) + static_cast<off_t>(done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      throw IoError("write", path_, offset + static_cast<int64_t>(done), n < 0 ? errno : 0);
-    }
-    done += static_cast<size_t>(n);
+// Parts of pages through the page cache, since what comes before or behind may follow.
+void AtomicFile::flush() {
+  Stream& stream = *stream_;
+  if (stream.begin == stream.end) return;
+  const int64_t first = std::min((stream.begin + kPage - 1) / kPage * kPage, stream.end);
+  const int64_t last = std::max(stream.end / kPage * kPage, first);
+  write_whole(fd_.get(), path_, stream.begin, stream.part(stream.begin, first));
+  write_whole(fd_.get(), path_, last, stream.part(last, stream.end));
+  if (first < last) {
+    if (stream.under_way.valid()) stream.under_way.get();
+    stream.under_way = std::async(
+        std::launch::async, [cached = fd_.get(), direct = stream.direct.get(), path = path_, first,
+                             pages = stream.part(first, last)] {
+          write_pages(direct, cached, path, first, pages);
+        });
+    std::swap(stream.buffer, stream.other);
   }
+  stream.begin = stream.end;
 }
 
 void AtomicFile::commit() {
   require(!committed_, "commit: '", path_, "' is already committed");
+  if (stream_ != nullptr) {
+    flush();
+    if (stream_->under_way.valid()) stream_->under_way.get();
+  }
   // A failed fsync is final: the kernel may have dropped the pages, a second call would lie.
   if (::fsync(fd_.get()) != 0) throw IoError("sync", path_, -1, errno);
   committed_ = true;

@@ -31,9 +31,9 @@ class AtomicFile {
   // A file that several processes write, in a folder that nobody reads yet (AtomicFolder): it has
   // its own name from the start. One process creates it, then the others open it. commit() syncs
   // what this process wrote; that the file appears whole, or not at all, is the folder's work.
-  // `direct`: whole pages go past the page cache, where the file system lets them: a large file
-  // then takes neither memory nor processor time from what runs beside. Addresses that lie in
-  // their page as offsets do in theirs save a copy.
+  // `direct`: whole pages go past the page cache where the file system lets them, from two buffers
+  // of 4 MiB and beside the caller: a large file then takes neither memory nor much processor time
+  // from other work. A failure may show at a later write() or at commit().
   static AtomicFile create_shared(std::string path, int64_t reserve_bytes, bool direct = false);
   static AtomicFile open_shared(std::string path);
   AtomicFile(AtomicFile&& other) noexcept;
@@ -46,18 +46,15 @@ class AtomicFile {
   void commit();
 
  private:
-  AtomicFile(std::string path, FileDescriptor fd) : path_(std::move(path)), fd_(std::move(fd)) {}
-  void write_cached(int64_t offset, std::span<const std::byte> bytes);
-  void write_pages(int64_t offset, std::span<const std::byte> pages);
+  AtomicFile(std::string path, FileDescriptor fd);
+  // What was written one after the other, on its way past the page cache.
+  struct Stream;
+  void flush();
 
   std::string path_;
   std::string temporary_path_;  // empty once committed, and where the file is shared
   FileDescriptor fd_;
-  FileDescriptor direct_;  // the same file; empty: everything goes through the page cache
-  struct DeletePages {
-    void operator()(std::byte* pages) const;
-  };
-  std::unique_ptr<std::byte[], DeletePages> pages_;  // of kPagesAtOnce bytes, once needed
+  std::unique_ptr<Stream> stream_;  // null: everything goes through the page cache
   bool committed_ = false;
 };
 
