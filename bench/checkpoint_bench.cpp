@@ -78,7 +78,7 @@ CheckpointBenchResult run_checkpoint_bench(comm::World& world,
   step();
 
   CheckpointBenchResult result;
-  result.bytes = engine.usage().own_bytes;
+  result.bytes = engine.usage().own.trained;
   const auto size = static_cast<size_t>(result.bytes);
   std::vector<std::byte> from(size, std::byte{1}), to(size, std::byte{2});
   const Folder folder(options.directory);

@@ -137,7 +137,8 @@ void Run::find_checkpoint() {
     return;
   }
   failed_together_ = true;
-  checkpoint_.emplace(open_checkpoint(world_, from.folder, from.tag, &notes_));
+  checkpoint_.emplace(open_checkpoint(
+      world_, from.folder, {.tag = from.tag, .frozen_from = options_.frozen_from}, &notes_));
   failed_together_ = false;
   together("read a checkpoint", [&] {
     start_ = parse_run_position(checkpoint_->manifest().client_state);
@@ -237,7 +238,8 @@ void Run::on_checkpoints(TrainerObserver* observer, const Work& work) {
 }
 
 void Run::begin_checkpoint(const Loader& loader, const Trainer& trainer, bool last) {
-  SaveCheckpointOptions options{.allow_damaged = options_.allow_damaged};
+  SaveCheckpointOptions options{.allow_damaged = options_.allow_damaged,
+                                .frozen_from = options_.frozen_from};
   RunPosition position{.loader = loader.state(), .trainer = trainer.state(), .fingerprints = {}};
   for (const zero::Fingerprint& fingerprint : agreed_) {
     position.fingerprints[fingerprint.name] = hex(fingerprint.hash);

@@ -51,6 +51,7 @@ struct RunOptions {
   std::string resume;
   double ends_at = 0.0;          // TrainerOptions
   bool allow_damaged = false;    // saves weights with NaN or infinities, but for the best
+  std::string frozen_from;       // SaveCheckpointOptions; also where a run that goes on finds them
   std::string tokenizer_folder;  // whose files are saved beside the weights; empty: none
   const ModelConfigFile* model =
       nullptr;  // of a model that zinc knows: its config.json; may be null

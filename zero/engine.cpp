@@ -490,7 +490,11 @@ class Engine::Impl {
     activity_ = "import of a state";
     std::vector<std::string_view> kinds = kinds_of(*optimizer_);
     if (!options.optimizer_states) kinds.resize(1);
-    require_fit(source, model_, kinds);
+    if (options.strict) require_fit(source, model_, kinds);
+    const auto has = [&](const autograd::Parameter& parameter, int plane) {
+      return source.shape_of(parameter.name(), kinds[static_cast<size_t>(plane)]) ==
+             parameter.shape();
+    };
     std::vector<ReadValues> planes;
     for (const std::string_view kind : kinds) {
       planes.emplace_back(
@@ -498,7 +502,7 @@ class Engine::Impl {
             source.read(parameter.name(), kind, begin, out);
           });
     }
-    strategy_.weights->load(planes);
+    strategy_.weights->load(planes, options.strict ? HasValues() : has);
     if (options.counters) step_.restore(source.state());
   }
 
@@ -749,8 +753,8 @@ void Engine::import_state(const StateSource& source, const ImportOptions& option
 EngineUsage Engine::usage() const {
   return {.swap = impl_->strategy_.swap_traffic() + impl_->saved_inputs_.traffic(),
           .graphs = impl_->graph_use(),
-          .own_bytes = own_bytes(impl_->groups_, impl_->world_.size(),
-                                 impl_->optimizer_->num_states(), impl_->can_hold())};
+          .own = own_bytes(impl_->groups_, impl_->world_.size(), impl_->optimizer_->num_states()),
+          .can_hold_own = impl_->can_hold()};
 }
 std::string Engine::moment() const { return impl_->moment(); }
 Tensor Engine::gradient(std::string_view name) { return impl_->gradient(name); }

@@ -72,9 +72,9 @@ struct GraphUse {
 struct EngineUsage {
   SwapTraffic swap;  // since construction began; on a meta device what would have been moved
   GraphUse graphs;   // of run_passes(); forward() and backward() record nothing
-  // What read_own() hands out of weights and states and cannot be held, with padding: the same on
-  // every rank.
-  int64_t own_bytes = 0;
+  // What read_own() hands out of weights and states, with padding: the same on every rank.
+  OwnBytes own;
+  bool can_hold_own = false;  // those of trained parameters: OwnPiece::hold
 };
 
 struct EngineOptions {

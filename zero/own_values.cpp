@@ -25,13 +25,16 @@ int64_t room_bytes(const std::vector<ShardGroup>& groups, int world) {
 
 }  // namespace
 
-int64_t own_bytes(const std::vector<ShardGroup>& groups, int world, int num_states, bool can_hold) {
-  int64_t bytes = 0;
+OwnBytes own_bytes(const std::vector<ShardGroup>& groups, int world, int num_states) {
+  OwnBytes bytes;
   for (const ShardGroup& group : groups) {
     for (const Segment& segment : group.segments()) {
-      if (can_hold && is_trained(segment.kind)) continue;
-      const int64_t planes = is_trained(segment.kind) ? 1 + num_states : 1;
-      bytes += segment.size / world * planes * size_of(group.wide_dtype());
+      const int64_t plane = segment.size / world * size_of(group.wide_dtype());
+      if (is_trained(segment.kind)) {
+        bytes.trained += plane * (1 + num_states);
+      } else {
+        bytes.frozen += plane;
+      }
     }
   }
   return bytes;

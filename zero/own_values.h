@@ -34,9 +34,12 @@ struct OwnPiece {
 };
 using TakeOwn = std::function<void(const OwnPiece& piece)>;
 
-// What a rank hands out of weights and `num_states` states, with padding, but for what `can_hold`
-// says of trained values: that their pieces can be held.
-int64_t own_bytes(const std::vector<ShardGroup>& groups, int world, int num_states, bool can_hold);
+// What a rank hands out of weights and `num_states` states, with padding.
+struct OwnBytes {
+  int64_t trained = 0;
+  int64_t frozen = 0;
+};
+OwnBytes own_bytes(const std::vector<ShardGroup>& groups, int world, int num_states);
 
 // See Engine::read_own. `kinds`: by plane; states are handed out of trained parameters. Pieces go
 // through one staging buffer of 4 MiB (f64 models: 8) at most. `gate`: trained values can be held

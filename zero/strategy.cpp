@@ -252,7 +252,8 @@ Strategy make_strategy(const EngineConfig& config, const StrategyInputs& inputs)
   strategy.weights->load(
       {[&](const autograd::Parameter& parameter, int64_t begin, const View& out) {
         inputs.weights.read(parameter, begin, out);
-      }});
+      }},
+      {});
   strategy.gradients = make_gradients(config, inputs, split, strategy.swapped_gradients.get());
   strategy.owned = owned_ranges(inputs.groups, split);
   strategy.step = make_step(config, inputs, split, strategy);

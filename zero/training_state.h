@@ -36,6 +36,8 @@ inline constexpr std::string_view kWeightsKind = "weights";
 struct ImportOptions {
   bool optimizer_states = true;
   bool counters = true;  // steps, loss scale, schedule
+  // False: what the source has not, or in another shape, stays as it is.
+  bool strict = true;
 };
 
 // Values of every parameter by kind. Each rank reads what it keeps, perhaps more than once.

@@ -18,6 +18,7 @@
 #include "tests/zero/tiny_model.h"
 #include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/save_checkpoint.h"
+#include "train/model.h"
 #include "train/safetensors/reader.h"
 
 namespace zinc::train {
@@ -315,7 +316,7 @@ TEST(CheckpointFolder, ADamagedNewestIsPassedBy_ANamedOneIsNot) {
     std::vector<std::string> notes;
     EXPECT_EQ(open_checkpoint(world, folder.path(), {}, &notes).path(), folder / "step-000001");
     EXPECT_EQ(notes.size(), 1U);
-    EXPECT_ANY_THROW(open_checkpoint(world, folder.path(), "step-000002"));
+    EXPECT_ANY_THROW(open_checkpoint(world, folder.path(), {.tag = "step-000002"}));
     EXPECT_THROW(open_checkpoint(world, folder / "elsewhere"), DataError);
   });
 }
@@ -422,6 +423,94 @@ TEST(Load, RefusesAnotherModelSeedAndOptimizer) {
   EXPECT_THAT(refused(kSeed, tiny_config(), optim::OptimizerKind::sgd,
                       static_cast<ConfigError*>(nullptr)),
               HasSubstr("AdamW"));
+}
+
+TEST(Load, WhereItIsNotStrict_TakesWhatThereIs) {
+  const ScratchFolder folder;
+  const Outcome saved = run({"", 1, 0}, kBefore, {}, folder.path());
+  for (const int more : {1, -1}) {
+    comm::run_local_ranks(2, {.seed = kSeed, .num_threads = 1}, [&](comm::World& world) {
+      nn::Gpt2Config other = tiny_config();
+      other.num_layers += more;
+      nn::Gpt2 model(other);
+      zero::Engine engine(model, config_of({"", 2, 3}, {}), world);
+      if (more < 0) {
+        EXPECT_THAT(message_of<ConfigError>([&] { load_checkpoint(engine, folder.path()); }),
+                    HasSubstr("it has transformer.h.3."));
+      }
+      load_checkpoint(engine, folder.path(), {}, {.strict = false});
+      EXPECT_EQ(engine.state().steps, kBefore);
+      for (const std::string name : {"transformer.wte.weight", "transformer.h.0.ln_1.weight"}) {
+        EXPECT_EQ(engine.parameter(name).to_vector<float>(), saved.values.at(name));
+        EXPECT_EQ(engine.optimizer_state(name, "exp_avg").to_vector<float>(),
+                  saved.values.at(name + " exp_avg"));
+      }
+      const std::string last =
+          "transformer.h." + std::to_string(other.num_layers - 1) + ".mlp.c_fc.weight";
+      const auto moment = engine.optimizer_state(last, "exp_avg").to_vector<float>();
+      if (more > 0) {
+        EXPECT_THAT(moment, testing::Each(0.0F));
+      } else {
+        EXPECT_EQ(moment, saved.values.at(last + " exp_avg"));
+      }
+    });
+  }
+}
+
+// --- weights that nobody trains
+
+class Frozen : public testing::TestWithParam<Way> {};
+INSTANTIATE_TEST_SUITE_P(Ways, Frozen,
+                         testing::Values(Way{"alone_f32", 1, 0}, Way{"stage3_bf16", 3, 3, DType::bf16},
+                                         Way{"stage2_host", 2, 2, DType::f16, OffloadDevice::cpu}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(Frozen, WeightsAreNamed_AndFoundAgain) {
+  const Way& way = GetParam();
+  const ScratchFolder folder;
+  const std::string base = folder / "base", checkpoints = folder / "checkpoints";
+  const std::string frozen = "transformer.h.1.mlp.c_fc.weight";
+  run(way, 0, {}, {}, [&](zero::Engine& engine) { save_model(engine, base); });
+  run(way, 0, {}, {}, [&](zero::Engine& engine) {
+    for (int64_t i = 0; i < kBefore; ++i) step(engine, i, nullptr);
+    CheckpointSaver saver(engine, checkpoints);
+    saver.begin({}, {.frozen_from = base}, /*beside=*/true);
+    saver.finish();
+  });
+  const std::string path = checkpoints + "/step-000002";
+  const Checkpoint checkpoint = Checkpoint::open(path);
+  EXPECT_EQ(checkpoint.manifest().frozen->parameters.size(), 4U);
+  EXPECT_TRUE(checkpoint.tensors().contains(frozen));
+  for (const std::string& name : names_in(path)) {
+    if (!name.ends_with(".safetensors")) continue;
+    EXPECT_EQ(SafetensorsFile::open(path + '/' + name).find("weights." + frozen), nullptr);
+  }
+  checkpoint.verify();
+  const Outcome whole = run(way, 2 * kBefore);
+  expect_same_bits(run(way, kBefore, checkpoints), tail_of(whole));
+
+  std::filesystem::rename(base, folder / "moved");
+  EXPECT_THAT(message_of<DataError>([&] { read_all(path); }),
+              testing::AllOf(HasSubstr(base + ", which is not there"), HasSubstr("--init")));
+  Checkpoint moved = Checkpoint::open(path);
+  moved.look_for_frozen_in(folder / "moved");
+  moved.verify();
+
+  const std::string file = folder / "moved/model.safetensors";
+  std::string bytes = read_whole_file(file);
+  bytes[static_cast<size_t>(SafetensorsFile::open(file).find(frozen)->begin) + 1] ^= 1;
+  folder.write("moved/model.safetensors", bytes);
+  EXPECT_THAT(message_of<DataError>([&] {
+                Checkpoint changed = Checkpoint::open(path);
+                changed.look_for_frozen_in(folder / "moved");
+                changed.verify();
+              }),
+              HasSubstr(frozen + " is not what"));
+  run(way, 0, {}, {}, [&](zero::Engine& engine) {
+    CheckpointSaver saver(engine, checkpoints);
+    EXPECT_ANY_THROW(saver.begin({}, {.frozen_from = folder / "moved"}, /*beside=*/true));
+    EXPECT_FALSE(saver.is_pending());
+  });
 }
 
 TEST(Load, OfWeightsAlone_LeavesStatesAndCounters) {

@@ -161,6 +161,58 @@ void Checkpoint::verify(int part, int parts, const std::function<void(int64_t)>&
       }
     }
   }
+  if (!manifest_.frozen) return;
+  for (size_t i = 0; i < manifest_.frozen->parameters.size(); ++i) {
+    if (is_mine(i)) verify_frozen(manifest_.frozen->parameters[i]);
+  }
+}
+
+void Checkpoint::look_for_frozen_in(const std::string& folder) {
+  if (manifest_.frozen) manifest_.frozen->folder = folder;
+}
+
+const FrozenWeights::Parameter* Checkpoint::find_frozen(std::string_view name,
+                                                        std::string_view kind) const {
+  if (!manifest_.frozen || kind != zero::kWeightsKind) return nullptr;
+  const auto& parameters = manifest_.frozen->parameters;
+  const auto found =
+      std::ranges::lower_bound(parameters, name, {}, &FrozenWeights::Parameter::name);
+  return found != parameters.end() && found->name == name ? &*found : nullptr;
+}
+
+const WeightReader& Checkpoint::frozen_weights() const {
+  const std::string& folder = manifest_.frozen->folder;
+  if (!frozen_) {
+    if (!folder_exists(folder)) {
+      throw DataError(concat(path_, ": its frozen weights are those of ", folder,
+                             ", which is not there: bring it back, or name the folder where it is "
+                             "now (--init)"));
+    }
+    frozen_.emplace(WeightFolder::open(folder));
+  }
+  return *frozen_;
+}
+
+void Checkpoint::verify_frozen(const FrozenWeights::Parameter& parameter) const {
+  const DType dtype = files_.empty() ? DType::f32 : files_.front().index.dtype;
+  if (crc_of_weight(frozen_weights(), parameter.name, parameter.shape, dtype) == parameter.crc) {
+    return;
+  }
+  throw DataError(concat(manifest_.frozen->folder, ": ", parameter.name, " is not what ", path_,
+                         " was trained with: bring the weights of then back"));
+}
+
+uint32_t crc_of_weight(const WeightReader& weights, const std::string& name, const Shape& shape,
+                       DType dtype) {
+  std::vector<std::byte> room;
+  uint32_t crc = 0;
+  for (int64_t begin = 0; begin < shape.numel(); begin += kBlockNumel) {
+    const int64_t count = std::min(kBlockNumel, shape.numel() - begin);
+    room.resize(static_cast<size_t>(count * size_of(dtype)));
+    weights.read(name, shape, begin, View(room.data(), dtype, Shape{count}, kCpu));
+    crc = crc32c(room, crc);
+  }
+  return crc;
 }
 
 std::optional<std::string> Checkpoint::text_of(std::string_view file) const {
@@ -176,6 +228,10 @@ std::map<std::string, Checkpoint::Tensor> Checkpoint::tensors() const {
     tensor.shape = whole.shape;
     tensor.kinds.push_back(key.second);
   }
+  if (!manifest_.frozen) return tensors;
+  for (const FrozenWeights::Parameter& parameter : manifest_.frozen->parameters) {
+    tensors[parameter.name] = {parameter.shape, {std::string(zero::kWeightsKind)}};
+  }
   return tensors;
 }
 
@@ -185,6 +241,7 @@ const Checkpoint::Whole* Checkpoint::find(std::string_view name, std::string_vie
 }
 
 std::optional<Shape> Checkpoint::shape_of(std::string_view name, std::string_view kind) const {
+  if (const auto* frozen = find_frozen(name, kind)) return frozen->shape;
   const Whole* whole = find(name, kind);
   return whole == nullptr ? std::nullopt : std::optional<Shape>(whole->shape);
 }
@@ -211,6 +268,9 @@ ConstView Checkpoint::block(const Part& part, size_t number) const {
 }
 
 void Checkpoint::read(std::string_view name, std::string_view kind, int64_t begin, View out) const {
+  if (const auto* frozen = find_frozen(name, kind)) {
+    return frozen_weights().read(name, frozen->shape, begin, out);
+  }
   const Whole* whole = find(name, kind);
   require(whole != nullptr, "checkpoint: ", path_, " has no ", kind, " of ", name);
   require(begin >= 0 && begin <= whole->shape.numel() - out.numel(), "checkpoint: elements ", begin,

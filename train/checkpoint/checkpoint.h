@@ -15,6 +15,7 @@
 
 #include "train/checkpoint/format.h"
 #include "train/files/input_file.h"
+#include "train/hub/weight_reader.h"
 #include "zero/training_state.h"
 
 namespace zinc::train {
@@ -28,6 +29,8 @@ class Checkpoint : public zero::StateSource {
   const std::string& path() const { return path_; }
   const Manifest& manifest() const { return manifest_; }
   int64_t bytes() const;  // of all files but the manifest
+  // Where frozen weights that it does not hold are looked for, other than where they were.
+  void look_for_frozen_in(const std::string& folder);
 
   // Reads everything: files number `part`, part + parts, ... of the folder. `read`, which may be
   // empty, is called with bytes as they are done.
@@ -73,11 +76,16 @@ class Checkpoint : public zero::StateSource {
   // The values of a block, checked, in the block's own memory until the next call.
   ConstView block(const Part& part, size_t number) const;
   const Whole* find(std::string_view name, std::string_view kind) const;
+  // Null where the values of that kind are not elsewhere.
+  const FrozenWeights::Parameter* find_frozen(std::string_view name, std::string_view kind) const;
+  const WeightReader& frozen_weights() const;
+  void verify_frozen(const FrozenWeights::Parameter& parameter) const;
 
   std::string path_;
   Manifest manifest_;
   std::vector<StateFile> files_;
   std::map<Key, Whole> wholes_;
+  mutable std::optional<WeightReader> frozen_;  // once it is needed
 
   // Neighbouring reads share a block.
   struct Cached {
@@ -87,5 +95,9 @@ class Checkpoint : public zero::StateSource {
   };
   mutable Cached cached_;
 };
+
+// FrozenWeights::Parameter::crc; `dtype`: f32 or f64. Reads all of it.
+uint32_t crc_of_weight(const WeightReader& weights, const std::string& name, const Shape& shape,
+                       DType dtype);
 
 }  // namespace zinc::train

@@ -101,6 +101,27 @@ StoredPart read_part(const json::Value& value) {
   return part;
 }
 
+void write_shape(json::Writer& json, const Shape& shape) {
+  json.key("shape").begin_array();
+  for (int i = 0; i < shape.rank(); ++i) json.value(shape[i]);
+  json.end_array();
+}
+
+FrozenWeights read_frozen(const json::Value& value) {
+  FrozenWeights frozen{.folder = value.at("folder").as_string(), .parameters = {}};
+  if (!frozen.folder.starts_with('/')) value.at("folder").fail("expected an absolute path");
+  for (const json::Value& parameter : value.at("parameters").as_array()) {
+    frozen.parameters.push_back({.name = parameter.at("name").as_string(),
+                                 .shape = read_shape(parameter.at("shape")),
+                                 .crc = read_crc(parameter.at("crc32c"))});
+    if (frozen.parameters.size() > 1 &&
+        !(frozen.parameters.end()[-2].name < frozen.parameters.back().name)) {
+      parameter.fail("parameters come in the order of their names, each once");
+    }
+  }
+  return frozen;
+}
+
 void require_format(const json::Value& root) {
   const json::Value* format = root.find("format");
   if (format == nullptr || !format->is_string(kFormat)) root.fail("this is no checkpoint of zinc");
@@ -188,9 +209,7 @@ std::string to_json(const StateIndex& index) {
   for (const StoredPart& part : index.parts) {
     json.begin_object();
     json.member("name", part.name).member("kind", part.kind);
-    json.key("shape").begin_array();
-    for (int i = 0; i < part.shape.rank(); ++i) json.value(part.shape[i]);
-    json.end_array();
+    write_shape(json, part.shape);
     json.member("begin", part.begin).member("count", part.count);
     json.key("crc32c").begin_array();
     for (const uint32_t block : part.blocks) json.value(hex(block));
@@ -219,6 +238,20 @@ std::string to_json(const Manifest& manifest) {
   json.key("indices").begin_array();
   for (const std::string& name : manifest.indices) json.value(name);
   json.end_array();
+  if (manifest.frozen) {
+    json.key("frozen").begin_object();
+    json.member("folder", manifest.frozen->folder);
+    json.key("parameters").begin_array();
+    for (const FrozenWeights::Parameter& parameter : manifest.frozen->parameters) {
+      json.begin_object();
+      json.member("name", parameter.name);
+      write_shape(json, parameter.shape);
+      json.member("crc32c", hex(parameter.crc));
+      json.end_object();
+    }
+    json.end_array();
+    json.end_object();
+  }
   json.end_object();
   const std::string body = json.take().substr(1);  // without its first brace
   return concat(kSealBegin, hex(crc_of(body)), kSealEnd, body);
@@ -276,6 +309,7 @@ Manifest parse_manifest(std::string text, const std::string& path) {
   if (static_cast<int64_t>(manifest.indices.size()) != manifest.world) {
     root.at("indices").fail("there is one for each rank that wrote the checkpoint");
   }
+  if (const json::Value* frozen = root.find("frozen")) manifest.frozen = read_frozen(*frozen);
   return manifest;
 }
 

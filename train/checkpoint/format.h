@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,6 +57,17 @@ struct StateIndex {
   std::vector<StoredPart> parts;
 };
 
+// Weights that nobody trains, of which a checkpoint says where they are instead of copying them.
+struct FrozenWeights {
+  struct Parameter {
+    std::string name;
+    Shape shape;
+    uint32_t crc = 0;  // CRC-32C of its values in f32 (f64 models: f64)
+  };
+  std::string folder;  // of a model; absolute
+  std::vector<Parameter> parameters;  // in the order of their names
+};
+
 struct Manifest {
   int64_t world = 0;  // ranks that wrote it
   uint64_t seed = 0;  // of the random numbers
@@ -63,6 +75,7 @@ struct Manifest {
   json::Object client_state;      // of whoever saved
   std::vector<StoredFile> files;  // all others but the state files, which their indices name
   std::vector<std::string> indices;  // names among `files`
+  std::optional<FrozenWeights> frozen{};
 };
 
 std::string state_file_name(int rank, int world);  // without its ending

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <atomic>
 #include <exception>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string_view>
 #include <thread>
 
@@ -18,6 +20,8 @@
 #include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/state_file.h"
 #include "train/files/atomic_file.h"
+#include "train/files/convert.h"
+#include "train/hub/weight_reader.h"
 #include "train/finite_weights.h"
 #include "zero/gather_values.h"
 #include "zero/together.h"
@@ -39,6 +43,10 @@ DType wide_dtype(const zero::Engine& engine) {
   return engine.config().precision.dtype == DType::f64 ? DType::f64 : DType::f32;
 }
 
+bool is_trained(zero::Engine& engine, const std::string& parameter) {
+  return engine.model().parameter(parameter).requires_grad();
+}
+
 // What each rank wrote of its index, by rank. Collective.
 std::vector<StoredFile> gather_indices(comm::World& world, const StoredFile& mine) {
   const std::array<double, 2> figures{static_cast<double>(mine.bytes),
@@ -56,13 +64,15 @@ std::vector<StoredFile> gather_indices(comm::World& world, const StoredFile& min
 
 void write_manifest(const zero::TrainingState& state, const comm::World& world,
                     const std::string& folder, std::vector<StoredFile> indices,
-                    const SaveCheckpointOptions& options) {
+                    const SaveCheckpointOptions& options,
+                    const std::optional<FrozenWeights>& frozen) {
   Manifest manifest{.world = world.size(),
                     .seed = world.context().random().seed(),
                     .state = state,
                     .client_state = options.client_state,
                     .files = {},
-                    .indices = {}};
+                    .indices = {},
+                    .frozen = frozen};
   for (const StoredFile& index : indices) manifest.indices.push_back(index.name);
   manifest.files = std::move(indices);
   for (const auto& [name, text] : options.texts) {
@@ -91,15 +101,17 @@ std::vector<std::string> candidates(const std::string& folder, const std::string
 
 }  // namespace
 
-std::vector<StateSnapshot::Part> StateSnapshot::take(zero::Engine& engine) {
+std::vector<StateSnapshot::Part> StateSnapshot::take(zero::Engine& engine, bool without_frozen) {
   Context& context = engine.world().context();
-  const int64_t room = engine.usage().own_bytes;
+  const zero::EngineUsage usage = engine.usage();
+  const int64_t room = (usage.can_hold_own ? 0 : usage.own.trained) +
+                       (without_frozen ? 0 : usage.own.frozen);
   if (!memory_ && room > 0) memory_ = context.allocate(room, Label::staging, Tier::pinned_host);
   std::vector<Part> parts;
   std::map<std::pair<std::string_view, std::string_view>, size_t> places;  // by name and kind
   int64_t used = 0;
   engine.read_own(zero::Engine::Own::weights_and_states, [&](const zero::OwnPiece& piece) {
-    if (context.device().meta) return;
+    if (context.device().meta || (without_frozen && !is_trained(engine, piece.name))) return;
     const DType dtype = piece.values.dtype();
     const auto [place, is_new] = places.try_emplace({piece.name, piece.kind}, parts.size());
     if (is_new) {
@@ -173,6 +185,8 @@ void CheckpointSaver::begin(const std::string& tag, SaveCheckpointOptions option
       concat(folder_, '/', tag.empty() ? checkpoint_name(pending->state.steps) : tag);
   pending->parameters = parameters_of(engine_.model());
   pending->options = std::move(options);
+  const std::string& frozen_from = pending->options.frozen_from;
+  if (!frozen_from.empty() && !frozen_) frozen_ = describe_frozen(frozen_from);
   together(world, "make the folder of a checkpoint", [&] {
     if (!world.is_main()) return;
     create_folders(folder_);
@@ -190,7 +204,9 @@ void CheckpointSaver::begin(const std::string& tag, SaveCheckpointOptions option
     return;
   }
   std::vector<StateSnapshot::Part> parts;
-  together(world, "copy the state", [&] { parts = snapshot_.take(engine_); });
+  together(world, "copy the state", [&] {
+    parts = snapshot_.take(engine_, !pending->options.frozen_from.empty());
+  });
   pending_ = std::move(pending);
   pending_->thread = std::thread([this, now = pending_.get(), parts = std::move(parts)]() mutable {
     // Training comes first where there are fewer processors than threads, but not alone.
@@ -210,13 +226,56 @@ void CheckpointSaver::write(Pending& pending,
   const comm::World& world = engine_.world();
   StateFileWriter file(pending.path, state_file_name(world.rank(), world.size()),
                        pending.parameters, pending.state.kinds, wide_dtype(engine_));
+  const bool without_frozen = !pending.options.frozen_from.empty();
   read([&](const zero::OwnPiece& piece) {
+    if (without_frozen && !is_trained(engine_, piece.name)) return;
     if (!pending.options.allow_damaged && piece.kind == zero::kWeightsKind) {
       require_finite(piece, pending.target);
     }
     file.write(piece);
   });
   pending.index = file.finish();
+}
+
+// Each rank compares what it has with the folder, and makes the checksums of a share.
+FrozenWeights CheckpointSaver::describe_frozen(const std::string& folder) {
+  comm::World& world = engine_.world();
+  FrozenWeights frozen;
+  std::vector<double> crcs;
+  together(world, "read the frozen weights", [&] {
+    frozen.folder = std::filesystem::weakly_canonical(folder).string();
+    const WeightReader reader(WeightFolder::open(folder));
+    for (const NamedShape& parameter : parameters_of(engine_.model())) {
+      if (is_trained(engine_, parameter.name)) continue;
+      frozen.parameters.push_back({.name = parameter.name, .shape = parameter.shape});
+    }
+    std::ranges::sort(frozen.parameters, {}, &FrozenWeights::Parameter::name);
+    for (size_t i = 0; i < frozen.parameters.size(); ++i) {
+      const auto& [name, shape, unused] = frozen.parameters[i];
+      const bool is_mine = static_cast<int>(i % static_cast<size_t>(world.size())) == world.rank();
+      crcs.push_back(is_mine ? crc_of_weight(reader, name, shape, wide_dtype(engine_)) : 0.0);
+    }
+    std::vector<std::byte> narrow, wide;
+    engine_.read_own(zero::Engine::Own::weights, [&](const zero::OwnPiece& piece) {
+      if (is_trained(engine_, piece.name)) return;
+      const autograd::Parameter& parameter = engine_.model().parameter(piece.name);
+      const Shape shape{piece.values.numel()};
+      narrow.resize(static_cast<size_t>(shape.numel() * size_of(parameter.dtype())));
+      wide.resize(static_cast<size_t>(piece.values.bytes()));
+      const View values(narrow.data(), parameter.dtype(), shape, kCpu);
+      reader.read(piece.name, parameter.shape(), piece.begin, values);
+      convert_elements(values, View(wide.data(), piece.values.dtype(), shape, kCpu));
+      if (std::memcmp(wide.data(), piece.values.data(), wide.size()) == 0) return;
+      throw DataError(concat(folder, ": ", piece.name, " is not what this run has: save its frozen "
+                             "weights with it (an empty frozen_from)"));
+    });
+  });
+  const std::vector<double> all = zero::gather_values(world, crcs);
+  for (size_t i = 0; i < frozen.parameters.size(); ++i) {
+    const size_t owner = i % static_cast<size_t>(world.size());
+    frozen.parameters[i].crc = static_cast<uint32_t>(all[owner * frozen.parameters.size() + i]);
+  }
+  return frozen;
 }
 
 std::optional<std::string> CheckpointSaver::poll() {
@@ -239,7 +298,8 @@ std::string CheckpointSaver::commit() {
   together(world, "commit a checkpoint", [&] {
     if (!world.is_main()) return;
     write_manifest(pending->state, world, pending->made->path(), std::move(indices),
-                   pending->options);
+                   pending->options,
+                   pending->options.frozen_from.empty() ? std::nullopt : frozen_);
     pending->made->commit(/*replace=*/true);
   });
   return pending->target;
@@ -252,8 +312,9 @@ std::string save_checkpoint(zero::Engine& engine, const std::string& folder, con
   return saver.finish();
 }
 
-Checkpoint open_checkpoint(comm::World& world, const std::string& folder, const std::string& tag,
-                           std::vector<std::string>* notes) {
+Checkpoint open_checkpoint(comm::World& world, const std::string& folder,
+                           const OpenCheckpointOptions& options, std::vector<std::string>* notes) {
+  const std::string& tag = options.tag;
   // Rank 0 looks: the others may be slower to see what is new.
   std::string list;
   together(world, "look for checkpoints", [&] {
@@ -270,6 +331,7 @@ Checkpoint open_checkpoint(comm::World& world, const std::string& folder, const 
     std::string why;
     try {
       found.emplace(Checkpoint::open(path));
+      if (!options.frozen_from.empty()) found->look_for_frozen_in(options.frozen_from);
       found->verify(world.rank(), world.size());
     } catch (const DataError& error) {
       failure = std::current_exception();
@@ -297,6 +359,13 @@ void load_checkpoint(zero::Engine& engine, const Checkpoint& checkpoint,
                              checkpoint.manifest().seed, ", and this run has ", seed,
                              ": go on with --seed ", checkpoint.manifest().seed));
   }
+  std::set<std::string> known;
+  for (const auto& [name, parameter] : engine.model().named_parameters()) known.insert(name);
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    if (!options.strict || known.contains(name)) continue;
+    throw ConfigError(concat(checkpoint.path(), ": it has ", name,
+                             ", and this model has no such parameter"));
+  }
   const std::string optimizer = engine.state().optimizer;
   if (checkpoint.state().optimizer != optimizer && options.optimizer_states) {
     throw ConfigError(concat(checkpoint.path(), ": trained by ", checkpoint.state().optimizer,
@@ -308,7 +377,7 @@ void load_checkpoint(zero::Engine& engine, const Checkpoint& checkpoint,
 
 json::Object load_checkpoint(zero::Engine& engine, const std::string& folder,
                              const std::string& tag, const zero::ImportOptions& options) {
-  const Checkpoint checkpoint = open_checkpoint(engine.world(), folder, tag);
+  const Checkpoint checkpoint = open_checkpoint(engine.world(), folder, {.tag = tag});
   load_checkpoint(engine, checkpoint, options);
   return checkpoint.manifest().client_state;
 }

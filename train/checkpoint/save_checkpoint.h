@@ -28,6 +28,9 @@ struct SaveCheckpointOptions {
   // Files to put beside the states, name and text, such as config.json; of rank 0.
   std::vector<std::pair<std::string, std::string>> texts{};
   bool allow_damaged = false;  // weights with NaN or infinities
+  // A folder with the weights that the model's frozen parameters have: the checkpoint names it and
+  // their checksums instead of copying them. Empty: they are saved as the others.
+  std::string frozen_from{};
 };
 
 // A rank's own values as they are, to be written while the engine trains on: copies, but for those
@@ -43,9 +46,9 @@ class StateSnapshot {
     std::vector<zero::Lease> held{};  // by piece, of values that are not copies
   };
   // The first call takes the memory for the copies, on the tier pinned_host under the label
-  // staging: EngineUsage::own_bytes; it is kept, and the next call uses it again. On a meta device
-  // nothing is copied. Not collective; between steps.
-  std::vector<Part> take(zero::Engine& engine);
+  // staging; it is kept, and the next call uses it again. On a meta device nothing is copied. Not
+  // collective; between steps.
+  std::vector<Part> take(zero::Engine& engine, bool without_frozen = false);
   // Hands out pieces as zero::Engine::read_own() does, and lets go of each.
   static void read(std::vector<Part> parts, const zero::TakeOwn& take);
 
@@ -68,7 +71,8 @@ class CheckpointSaver {
   // Begins <folder>/<tag>; an empty tag: checkpoint_name() of the engine's steps. One of that name
   // is replaced, at once. With `beside` a thread writes a snapshot while the engine trains on; else
   // all of it is written now. NumericsError by name for weights
-  // that are NaN or infinite. There is none under way.
+  // that are NaN or infinite. There is none under way. The first one with `frozen_from` reads that
+  // folder, which all others have to name, too: DataError where a weight is another there.
   void begin(const std::string& tag, SaveCheckpointOptions options, bool beside);
   bool is_pending() const { return pending_ != nullptr; }
   // Commits the one under way where all ranks have written it, and returns its path; empty: not yet,
@@ -80,11 +84,13 @@ class CheckpointSaver {
  private:
   struct Pending;
   void write(Pending& pending, const std::function<void(const zero::TakeOwn&)>& read) const;
+  FrozenWeights describe_frozen(const std::string& folder);
   std::string commit();
 
   zero::Engine& engine_;
   const std::string folder_;
   StateSnapshot snapshot_;
+  std::optional<FrozenWeights> frozen_;
   std::unique_ptr<Pending> pending_;
 };
 
@@ -92,14 +98,20 @@ class CheckpointSaver {
 std::string save_checkpoint(zero::Engine& engine, const std::string& folder,
                             const std::string& tag = {}, const SaveCheckpointOptions& options = {});
 
-// Opens <folder>/<tag> on every rank and has all of it verified, each rank a share. An empty tag:
-// the newest that is whole; why newer ones were passed by is appended to `notes`, which may be
-// null. Collective. DataError where there is none.
+struct OpenCheckpointOptions {
+  std::string tag{};          // empty: the newest that is whole
+  std::string frozen_from{};  // Checkpoint::look_for_frozen_in(); empty: where they were
+};
+// Opens <folder>/<tag> on every rank and has all of it verified, each rank a share. Why newer ones
+// were passed by is appended to `notes`, which may be null. Collective. DataError where there is
+// none.
 Checkpoint open_checkpoint(comm::World& world, const std::string& folder,
-                           const std::string& tag = {}, std::vector<std::string>* notes = nullptr);
+                           const OpenCheckpointOptions& options = {},
+                           std::vector<std::string>* notes = nullptr);
 
 // Has the engine go on from a checkpoint. ConfigError where its seed is not the engine's: the
-// random numbers would be others. Collective; between steps.
+// random numbers would be others; or where it has parameters that the model has not, but for those
+// that are not `strict`. Collective; between steps.
 void load_checkpoint(zero::Engine& engine, const Checkpoint& checkpoint,
                      const zero::ImportOptions& options = {});
 // open_checkpoint(), and what it holds of the client.

@@ -82,27 +82,35 @@ void ValueStore::store(const ShardGroup& group, const Placement& placement, Rang
                    values.narrow(0, owned.begin - range.begin, owned.size()));
 }
 
-void ValueStore::load(const std::vector<ReadValues>& planes) {
+void ValueStore::load(const std::vector<ReadValues>& planes, const HasValues& has) {
   come_to_rest();
   for (const ShardGroup& group : groups_) {
     for (const Placement& placement : group.placements()) {
       if (placement.range().empty()) continue;
-      for (const Range& range : kept_ranges(group, placement)) load(group, placement, range, planes);
+      for (const Range& range : kept_ranges(group, placement)) {
+        load(group, placement, range, planes, has);
+      }
     }
   }
 }
 
 // Piece by piece, all planes of one before the next: in swap space they lie together.
 void ValueStore::load(const ShardGroup& group, const Placement& placement, Range range,
-                      const std::vector<ReadValues>& planes) {
+                      const std::vector<ReadValues>& planes, const HasValues& has) {
+  const auto is_there = [&](size_t plane) {
+    return !has || has(*placement.parameter, static_cast<int>(plane));
+  };
   const Segment& segment = group.segment(placement.segment);
   for (int64_t begin = range.begin; begin < range.end; begin += kPieceNumel) {
     const Range piece{begin, std::min(begin + kPieceNumel, range.end)};
-    load_range(context_, planes[kMasterPlane], placement, piece,
-               [&](const View& values) { store(group, placement, piece, values); });
+    if (is_there(kMasterPlane)) {
+      load_range(context_, planes[kMasterPlane], placement, piece,
+                 [&](const View& values) { store(group, placement, piece, values); });
+    }
     if (!is_trained(placement.segment)) continue;
     const Range owned = intersect(piece, optimizer_.owned(segment));
     for (size_t plane = kFirstStatePlane; plane < planes.size(); ++plane) {
+      if (!is_there(plane)) continue;
       load_range(context_, planes[plane], placement, owned, [&](const View& values) {
         optimizer_.write(group, segment, static_cast<int>(plane), owned, values);
       });

@@ -19,7 +19,7 @@ class ValueStore : public WeightStore {
   void read_own(ParameterIndex parameter, int plane, Range range, View out) override;
   ConstView own_in_place(ParameterIndex parameter, int plane, Range range) override;
   void write_master(ParameterIndex parameter, ConstView values) override;
-  void load(const std::vector<ReadValues>& planes) override;
+  void load(const std::vector<ReadValues>& planes, const HasValues& has) override;
 
  protected:
   // `own_master`: OptimizerShards.
@@ -57,7 +57,7 @@ class ValueStore : public WeightStore {
   void store(const ShardGroup& group, const Placement& placement, Range range,
              const ConstView& values);
   void load(const ShardGroup& group, const Placement& placement, Range range,
-            const std::vector<ReadValues>& planes);
+            const std::vector<ReadValues>& planes, const HasValues& has);
 };
 
 }  // namespace zinc::zero

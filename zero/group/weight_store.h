@@ -37,6 +37,8 @@ using OwnedValues =
 using ReadValues =
     std::function<void(const autograd::Parameter& parameter, int64_t begin, View out)>;
 
+using HasValues = std::function<bool(const autograd::Parameter& parameter, int plane)>;
+
 // One contiguous range of trained elements that this rank updates, all of one segment.
 struct UpdateSlice {
   int group = 0;
@@ -122,7 +124,8 @@ class WeightStore {
   // Values of all parameters, by plane: weights, and states as far as they are given. Converted once
   // to f32 (f64 for f64 models) and from there to the model's dtype, so that every way of sharding
   // starts alike. Not collective: each rank reads what it keeps.
-  virtual void load(const std::vector<ReadValues>& planes) = 0;
+  // What `has` says no to stays as it is; an empty one: there are values for everything.
+  virtual void load(const std::vector<ReadValues>& planes, const HasValues& has) = 0;
 
   // The model's own values, whole, and with them the memory they lie in; the store is at its end.
   // Empty where they are sharded.

@@ -48,8 +48,8 @@ class ShardedWeights : public ValueStore {
     for (const ShardGroup& group : groups_) make_buffers(group);
   }
 
-  void load(const std::vector<ReadValues>& planes) override {
-    ValueStore::load(planes);
+  void load(const std::vector<ReadValues>& planes, const HasValues& has) override {
+    ValueStore::load(planes, has);
     shards_.settle();
   }
 
