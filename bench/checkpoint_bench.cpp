@@ -1,5 +1,7 @@
 #include "bench/checkpoint_bench.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -49,6 +51,12 @@ struct Folder {
   std::string path;
 };
 
+// And the disk is done with it, which may take as long as to write it.
+void remove_now(const std::string& path) {
+  std::filesystem::remove_all(path);
+  ::sync();
+}
+
 // What the disk takes: the same bytes from memory to one file, past the page cache and synced.
 void write_plain(const std::string& path, std::span<const std::byte> bytes) {
   train::AtomicFile file = train::AtomicFile::create_shared(path, 0, /*direct=*/true);
@@ -85,7 +93,7 @@ CheckpointBenchResult run_checkpoint_bench(comm::World& world,
   train::CheckpointSaver saver(engine, folder.path);
   std::vector<double> stalls, copies, writes, plains, loads, steps, besides;
   for (int64_t round = -1; round < options.rounds; ++round) {
-    std::filesystem::remove_all(folder.path + "/beside");
+    remove_now(folder.path + "/beside");
     const double copy = seconds_of([&] { std::memcpy(to.data(), from.data(), size); });
     const double stall = seconds_of([&] { saver.begin("beside", {}, true); });
     double beside = 0.0;
@@ -102,8 +110,8 @@ CheckpointBenchResult run_checkpoint_bench(comm::World& world,
     std::vector<double> alone;
     for (int64_t i = 0; i < std::max<int64_t>(steps_beside, 2); ++i) alone.push_back(seconds_of(step));
     const double plain = seconds_of([&] { write_plain(folder.path + "/plain", from); });
-    std::filesystem::remove(folder.path + "/plain");
-    std::filesystem::remove_all(folder.path + "/waited");
+    remove_now(folder.path + "/plain");
+    remove_now(folder.path + "/waited");
     const double write = seconds_of([&] {
       saver.begin("waited", {}, false);
       saver.finish();
