@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "autograd/ops/binary.h"
 #include "autograd/ops/dropout.h"
 #include "autograd/ops/gelu.h"
@@ -39,7 +41,7 @@ void add_unary_rows(std::vector<GradcheckRow>& rows) {
   for (const double exponent : {2.0, 0.5, -0.5, -1.0, 3.0}) {
     rows.push_back(
         {"unary",
-         concat("pow ", exponent),
+         concat(exponent < 0 ? "pow minus " : "pow ", std::abs(exponent)),
          {{.shape = {9}, .low = 0.5, .high = 2}},
          [exponent](Operands x) { return Results{autograd::pow(x[0].tensor(), exponent)}; }});
   }

@@ -32,10 +32,10 @@ void add_reduce_rows(std::vector<GradcheckRow>& rows) {
   using autograd::Dims;
   const GradcheckOperand x{.shape = {3, 2, 5}};
   const std::pair<const char*, Dims> places[] = {
-      {"last", {-1}}, {"middle", {1}}, {"leading", {0, 1}}, {"ends", {0, 2}}, {"all", {0, 1, 2}}};
+      {"last", {-1}}, {"middle", {1}}, {"leading", {0, 1}}, {"both ends", {0, 2}}, {"all", {0, 1, 2}}};
   for (const auto& [place, dims] : places) {
     for (const bool keepdim : {false, true}) {
-      const std::string name = concat(place, keepdim ? " kept" : "");
+      const std::string name = concat("along ", place, keepdim ? " kept" : "");
       const auto row = [&](const char* op, auto f) {
         add_row(rows, "reduce", concat(op, " ", name), {x},
                 [f, d = dims, keepdim](Operands v) { return f(v[0].tensor(), d, keepdim); });
