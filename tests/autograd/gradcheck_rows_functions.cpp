@@ -28,7 +28,7 @@ void add_row(std::vector<GradcheckRow>& rows, std::string header, std::string na
                   [f = std::move(function)](Operands x) { return std::vector<Tensor>{f(x)}; }});
 }
 
-void add_reduce_rows(std::vector<GradcheckRow>& rows) {
+void add_reduction_rows(std::vector<GradcheckRow>& rows) {
   using autograd::Dims;
   const GradcheckOperand x{.shape = {3, 2, 5}};
   const std::pair<const char*, Dims> places[] = {
@@ -51,7 +51,7 @@ void add_reduce_rows(std::vector<GradcheckRow>& rows) {
   }
 }
 
-void add_index_rows(std::vector<GradcheckRow>& rows) {
+void add_indexing_rows(std::vector<GradcheckRow>& rows) {
   for (const int dim : {0, 1, 2}) {
     add_row(rows, "gather", concat("gather ", dim), {{.shape = {2, 2, 2}}}, [dim](Operands v) {
       const Tensor index = ids_tensor({0, 1, 1, 1, 0, 0, 1, 0}, {2, 2, 2});
@@ -105,7 +105,7 @@ void add_choice_rows(std::vector<GradcheckRow>& rows) {
           });
 }
 
-void add_shape_rows(std::vector<GradcheckRow>& rows) {
+void add_shape_function_rows(std::vector<GradcheckRow>& rows) {
   using autograd::Slice;
   const GradcheckOperand x{.shape = {2, 3, 4}};
   const auto row = [&](const char* name, auto f) {
@@ -124,7 +124,7 @@ void add_shape_rows(std::vector<GradcheckRow>& rows) {
   });
 }
 
-void add_loss_rows(std::vector<GradcheckRow>& rows) {
+void add_loss_function_rows(std::vector<GradcheckRow>& rows) {
   const GradcheckOperand logits{.shape = {2, 3, 5}, .low = -2, .high = 2};
   const auto labels = [] { return ids_tensor({4, 0, -100, 2, 1, -100}, {2, 3}); };
   const auto row = [&](const char* name, auto f) {
@@ -183,11 +183,11 @@ void add_product_rows(std::vector<GradcheckRow>& rows) {
 }  // namespace
 
 void add_function_rows(std::vector<GradcheckRow>& rows) {
-  add_reduce_rows(rows);
-  add_index_rows(rows);
+  add_reduction_rows(rows);
+  add_indexing_rows(rows);
   add_choice_rows(rows);
-  add_shape_rows(rows);
-  add_loss_rows(rows);
+  add_shape_function_rows(rows);
+  add_loss_function_rows(rows);
   add_product_rows(rows);
 }
 
