@@ -1,12 +1,18 @@
 #include "kernels/fill.h"
 
+#include <bit>
 #include <cmath>
 
 #include "kernels/checks.h"
 #include "kernels/launch.h"
 
 namespace zinc::kernels {
-namespace {
+namespace cpu {
+void fill(const Fill& args);
+}  // namespace cpu
+namespace cuda {
+void fill(const Fill& args, StreamRef stream);
+}  // namespace cuda
 
 // Bounds as doubles; that of i64 is the first value beyond it.
 bool is_value_of(DType dtype, double value) {
@@ -22,14 +28,20 @@ bool is_value_of(DType dtype, double value) {
   }
 }
 
-}  // namespace
-
-namespace cpu {
-void fill(const Fill& args);
-}  // namespace cpu
-namespace cuda {
-void fill(const Fill& args, StreamRef stream);
-}  // namespace cuda
+uint64_t bits_of(double value, DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return std::bit_cast<uint64_t>(value);
+    case DType::f32:
+      return std::bit_cast<uint32_t>(static_cast<float>(value));
+    case DType::bf16:
+      return bf16(static_cast<float>(value)).bits;
+    case DType::f16:
+      return f16(static_cast<float>(value)).bits;
+    default:
+      return static_cast<uint64_t>(static_cast<int64_t>(value));
+  }
+}
 
 void fill(const Fill& args, StreamRef stream) {
   constexpr auto kOp = "fill";

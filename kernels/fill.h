@@ -16,4 +16,9 @@ struct Fill {
 void fill(const Fill& args, StreamRef stream);
 Cost cost(const Fill& args);
 
+// Whether an integer dtype has the value; floats have all, rounded.
+bool is_value_of(DType dtype, double value);
+// The bits of `value` as an element of `dtype`, rounded as Fill rounds, in the low bytes.
+uint64_t bits_of(double value, DType dtype);
+
 }  // namespace zinc::kernels

@@ -1,5 +1,6 @@
 #include "kernels/unary.h"
 
+#include "kernels/broadcast.h"
 #include "kernels/checks.h"
 #include "kernels/launch.h"
 
@@ -16,30 +17,11 @@ void unary_backward(const UnaryBackward& args, StreamRef stream);
 
 std::string_view name_of(UnaryOp op) {
   switch (op) {
-    case UnaryOp::neg:
-      return "neg";
-    case UnaryOp::abs:
-      return "abs";
-    case UnaryOp::square:
-      return "square";
-    case UnaryOp::sqrt:
-      return "sqrt";
-    case UnaryOp::rsqrt:
-      return "rsqrt";
-    case UnaryOp::reciprocal:
-      return "reciprocal";
-    case UnaryOp::exp:
-      return "exp";
-    case UnaryOp::log:
-      return "log";
-    case UnaryOp::tanh:
-      return "tanh";
-    case UnaryOp::sigmoid:
-      return "sigmoid";
-    case UnaryOp::relu:
-      return "relu";
-    case UnaryOp::silu:
-      return "silu";
+#define ZINC_ROW(name, ...) \
+  case UnaryOp::name:       \
+    return #name;
+    ZINC_UNARY_OPS(ZINC_ROW)
+#undef ZINC_ROW
   }
   return "?";
 }
@@ -47,10 +29,11 @@ std::string_view name_of(UnaryOp op) {
 void unary(const Unary& args, StreamRef stream) {
   constexpr auto kOp = "unary";
   require_float(kOp, "x", args.x);
-  require_operand(kOp, "y", args.y, args.x.dtype(), args.x.shape());
+  const bool stretches = is_broadcastable(args.x.shape(), args.y.shape());
+  require_operand(kOp, "y", args.y, args.x.dtype(), stretches ? args.y.shape() : args.x.shape());
   require_same_device(kOp, {args.x, args.y});
-  require_same_or_apart(kOp, "y", args.y, "x", args.x);
-  if (args.x.numel() == 0) return;
+  require_result_apart(kOp, "y", args.y, "x", args.x);
+  if (args.y.numel() == 0) return;
   run_on_device(
       kOp, args, args.x.device(), stream, [args] { cpu::unary(args); },
       [&] { cuda::unary(args, stream); });
@@ -71,7 +54,7 @@ void unary_backward(const UnaryBackward& args, StreamRef stream) {
 }
 
 Cost cost(const Unary& args) {
-  return {.bytes_read = args.x.bytes(), .bytes_written = args.y.bytes(), .flops = args.x.numel()};
+  return {.bytes_read = args.x.bytes(), .bytes_written = args.y.bytes(), .flops = args.y.numel()};
 }
 
 Cost cost(const UnaryBackward& args) {

@@ -1,101 +1,98 @@
 #include "autograd/ops/binary.h"
 
-#include <utility>
-
 #include "autograd/backward_pass.h"
 #include "autograd/node.h"
+#include "autograd/ops/cast.h"
+#include "autograd/ops/expand.h"
+#include "kernels/broadcast.h"
+#include "kernels/checks.h"
 
 namespace zinc::autograd {
 namespace {
 
 using kernels::BinaryOp;
 
-bool is_linear(BinaryOp op) { return op == BinaryOp::add || op == BinaryOp::sub; }
-
+// Saved, where the gradient reads them: a, b.
 class BinaryNode final : public Node {
  public:
-  BinaryNode(BinaryOp op, const Tensor& a, const Tensor& b)
-      : op_(op), a_shape_(a.shape()), b_shape_(b.shape()) {}
+  BinaryNode(BinaryOp op, const Shape& a, const Shape& b, DType dtype)
+      : op_(op), a_shape_(a), b_shape_(b), dtype_(dtype) {}
   std::string_view name() const override { return kernels::name_of(op_); }
 
   void backward(BackwardPass& pass) override {
-    if (is_linear(op_)) {
-      backward_of_sum(pass);
-    } else {
-      backward_of_product(pass);
+    Tensor dy = pass.take_gradient(0);
+    const bool reads = kernels::reads_arguments(op_);
+    const Tensor a = reads ? pass.take_saved(0) : Tensor();
+    const Tensor b = reads ? pass.take_saved(1) : Tensor();
+    // The gradient of a sum is dy itself.
+    const bool a_takes_dy = !reads && a_shape_ == dy.shape();
+    const bool b_takes_dy = op_ == BinaryOp::add && b_shape_ == dy.shape();
+    const bool sums =
+        a_shape_ == dy.shape() && (!reads || (a.is_contiguous() && b.is_contiguous()));
+    Tensor da, db;
+    if (pass.needs(1) && !b_takes_dy) db = place_for(pass, 1, b_shape_, dy, sums);
+    if (pass.needs(0) && !a_takes_dy) {
+      const bool in_place = !db.defined() && dy.is_sole_owner() && a_shape_ == dy.shape();
+      da = in_place ? dy : place_for(pass, 0, a_shape_, dy, false);
     }
+    if (da.defined() || db.defined()) {
+      // The kernel takes the shape of an argument that it does not read from the gradient's.
+      kernels::binary_backward({.op = op_,
+                                .a = view_or_absent(a),
+                                .b = reads ? b.view() : (db.defined() ? db : dy).view(),
+                                .dy = dy.view(),
+                                .da = view_or_absent(da),
+                                .db = view_or_absent(db)},
+                               compute_stream());
+    }
+    if (pass.needs(1) && b_takes_dy) db = dy;
+    if (pass.needs(0) && a_takes_dy) da = dy;
+    dy = {};
+    if (db.defined()) pass.give(1, summed(db, b_shape_));
+    if (da.defined()) pass.give(0, summed(da, a_shape_));
   }
 
  private:
-  // da = dy; db = +-dy, summed over the dimensions in which b was broadcast
-  void backward_of_sum(BackwardPass& pass) {
-    Tensor dy = pass.take_gradient(0);
-    if (pass.needs(1)) {
-      if (op_ == BinaryOp::add && b_shape_ == a_shape_) {
-        pass.give(1, dy);
-      } else {
-        Tensor db = pass.gradient_memory(1);
-        // The kernel takes b's shape from db's.
-        kernels::binary_backward({.op = op_, .b = db.view(), .dy = dy.view(), .db = db.view()},
-                                 compute_stream());
-        pass.give(1, std::move(db));
-      }
+  // Of the operand's shape where the kernel can give that, else per element in f32.
+  Tensor place_for(BackwardPass& pass, int input, const Shape& shape, const Tensor& dy,
+                   bool sums) const {
+    if (shape == dy.shape() || (sums && kernels::repeats_as_a_row(shape, dy.shape()))) {
+      return pass.gradient_memory(input);
     }
-    if (pass.needs(0)) pass.give(0, std::move(dy));
+    return Tensor::empty(dy.shape(), kernels::accumulator_of(dtype_));
   }
 
-  void backward_of_product(BackwardPass& pass) {
-    Tensor dy = pass.take_gradient(0);
-    const Tensor a = pass.take_saved(0);
-    const Tensor b = pass.take_saved(1);
-    Tensor da;
-    Tensor db;
-    if (pass.needs(1)) db = pass.gradient_memory(1);
-    if (pass.needs(0)) da = !db.defined() && dy.is_sole_owner() ? dy : pass.gradient_memory(0);
-    kernels::binary_backward({.op = op_,
-                              .a = a.view(),
-                              .b = b.view(),
-                              .dy = dy.view(),
-                              .da = da.defined() ? da.view() : View(),
-                              .db = db.defined() ? db.view() : View()},
-                             compute_stream());
-    dy = {};
-    if (db.defined()) pass.give(1, std::move(db));
-    if (da.defined()) pass.give(0, std::move(da));
+  Tensor summed(const Tensor& terms, const Shape& shape) const {
+    return cast(sum_to(terms, shape), dtype_);
   }
 
   BinaryOp op_;
   Shape a_shape_;
   Shape b_shape_;
+  DType dtype_;
 };
-
-bool is_broadcast_over(const Shape& a, const Shape& b) {
-  if (b.numel() == 1) return true;
-  for (int d = 1; d <= b.rank(); ++d) {
-    if (d > a.rank() || b.dim(-d) != a.dim(-d)) return false;
-  }
-  return true;
-}
 
 }  // namespace
 
 Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
-  require(a.dtype() == b.dtype(), kernels::name_of(op), ": dtypes differ: ", a.dtype(), " vs ",
-          b.dtype(), "; cast() one of them");
-  if (b.rank() > a.rank() || (b.rank() == a.rank() && b.numel() > a.numel())) {
-    require(op != BinaryOp::sub && op != BinaryOp::div, kernels::name_of(op),
-            ": only the second argument is broadcast: ", a.shape(), " vs ", b.shape());
-    return binary(op, b, a);
+  const std::string_view name = kernels::name_of(op);
+  require(is_float(a.dtype()), name, ": floats are needed, not ", a.dtype(), "; cast() them");
+  require(a.dtype() == b.dtype(), name, ": dtypes differ: ", a.dtype(), " vs ", b.dtype(),
+          "; cast() one of them");
+  const Shape shape = kernels::broadcast_shape(name, a.shape(), b.shape());
+  // A row that is repeated is the second argument: its gradient then takes one pass.
+  const bool commutes = op != BinaryOp::sub && op != BinaryOp::div;
+  if (commutes && a.shape() != shape && kernels::repeats_as_a_row(a.shape(), shape)) {
+    if (b.shape() == shape) return binary(op, b, a);
   }
-  require(is_broadcast_over(a.shape(), b.shape()), kernels::name_of(op), ": ", b.shape(),
-          " is neither the shape ", a.shape(), " nor its last dimensions nor one element");
-  Tensor y = Tensor::empty(a.shape(), a.dtype());
+  Tensor y = Tensor::empty(shape, a.dtype());
   kernels::binary({.op = op, .a = a.view(), .b = b.view(), .y = y.view()}, compute_stream());
   if (needs_gradient(a, b)) {
-    auto node = make_node<BinaryNode>(op, a, b);
+    const bool reads = kernels::reads_arguments(op);
+    auto node = make_node<BinaryNode>(op, a.shape(), b.shape(), a.dtype());
     node->add_input(a);
     node->add_input(b);
-    if (!is_linear(op)) {
+    if (reads) {
       node->save(a);
       node->save(b);
     }

@@ -1,9 +1,9 @@
 // autograd/ops/binary.h: element-wise functions of two tensors.
 //
-// b has the shape of a, or is broadcast over a's leading dimensions: b's shape is that of a's last
-// dimensions, or b has one element. For add, mul, maximum and minimum either side may be the
-// smaller. Floats of one dtype; where shapes agree outer strides are free, a broadcast side is
-// contiguous. The result is contiguous, of the larger shape.
+// a, b: floats of one dtype, outer strides free. Their shapes stretch to the result's by the rules
+// of NumPy (kernels/broadcast.h): [B, T, C] with [C], [B, T, 1] or a scalar. The result is
+// contiguous. The gradient of what was repeated is summed over the repetitions in f32 (f64): in one
+// pass where b is repeated as a row, else from one f32 for each element of the result.
 #pragma once
 
 #include "kernels/binary.h"

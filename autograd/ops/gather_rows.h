@@ -13,5 +13,7 @@ Tensor gather_rows(const Tensor& x, const Tensor& ids);
 // y[ids[i],:] += x[i,:] from zeros; equal ids add in the order of i, in f32 (f64), rounded once.
 // x: [N, C] float, rows at one stride; ids: [N]. Result: [num_rows, C].
 Tensor scatter_rows(const Tensor& x, const Tensor& ids, int64_t num_rows);
+// The same from a copy of `onto`, [num_rows, C] of x's dtype.
+Tensor scatter_rows(const Tensor& x, const Tensor& ids, const Tensor& onto);
 
 }  // namespace zinc::autograd

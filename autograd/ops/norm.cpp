@@ -208,7 +208,9 @@ ResidualNorm residual_norm(NormKind kind, const Tensor& x, const Tensor& residua
 }  // namespace
 
 Tensor layernorm(const Tensor& x, const Weight& gamma, const Weight& beta, double eps) {
-  return norm(NormKind::layer, x, gamma, beta, eps);
+  if (gamma || x.rank() == 0) return norm(NormKind::layer, x, gamma, beta, eps);
+  const Tensor ones = Tensor::full(Shape{x.dim(-1)}, 1.0, x.dtype());
+  return norm(NormKind::layer, x, ones, beta, eps);
 }
 
 Tensor rmsnorm(const Tensor& x, const Weight& gamma, double eps) {

@@ -10,8 +10,9 @@
 
 namespace zinc::autograd {
 
-// beta may be absent: 0.
-Tensor layernorm(const Tensor& x, const Weight& gamma, const Weight& beta = {}, double eps = 1e-5);
+// gamma and beta may be absent: 1 and 0.
+Tensor layernorm(const Tensor& x, const Weight& gamma = {}, const Weight& beta = {},
+                 double eps = 1e-5);
 Tensor rmsnorm(const Tensor& x, const Weight& gamma, double eps = 1e-5);
 
 struct ResidualNorm {

@@ -1,9 +1,17 @@
 #include "autograd/ops/reduce.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "autograd/backward_pass.h"
 #include "autograd/node.h"
+#include "autograd/ops/binary.h"
+#include "autograd/ops/cast.h"
+#include "autograd/ops/permute.h"
+#include "autograd/ops/reshape.h"
+#include "autograd/ops/scale.h"
+#include "autograd/ops/unary.h"
 
 namespace zinc::autograd {
 namespace {
@@ -56,10 +64,97 @@ Tensor reduce(ReduceOp op, const Tensor& x, ReduceOver over) {
   return y;
 }
 
+// What a function along `dims` sees: x as [rest..., elements] or [elements, rest...], reduced over
+// one end, and the shape of its result.
+struct Reduced {
+  Tensor matrix;
+  ReduceOver over;
+  Shape shape;
+};
+
+// `keepdim`: extents of 1 stand in the places of `dims`.
+Reduced gather_dims(std::string_view op, const Tensor& x, const Dims& dims, bool keepdim) {
+  const std::vector<int> along = dims.of(op, x.shape());
+  require(!along.empty(), op, ": no dimension is named");
+  const auto is_along = [&](int d) { return std::ranges::find(along, d) != along.end(); };
+  std::vector<int> order;
+  Shape shape;
+  int64_t rest = 1;
+  int64_t elements = 1;
+  for (int d = 0; d < x.rank(); ++d) {
+    if (is_along(d)) {
+      elements *= x.dim(d);
+      if (keepdim) shape.push_back(1);
+      continue;
+    }
+    order.push_back(d);
+    rest *= x.dim(d);
+    shape.push_back(x.dim(d));
+  }
+  order.insert(order.end(), along.begin(), along.end());
+  const bool last = std::ranges::is_sorted(order);
+  if (!last && along.back() + 1 == static_cast<int>(along.size())) {
+    return {reshape(contiguous(x), Shape{elements, rest}), ReduceOver::leading, shape};
+  }
+  const Tensor ordered = last ? x : permute(x, order);
+  // Rows of the last dimension may lie apart.
+  if (along.size() == 1 && last) return {ordered, ReduceOver::last, shape};
+  return {reshape(contiguous(ordered), Shape{rest, elements}), ReduceOver::last, shape};
+}
+
+Tensor reduce(ReduceOp op, const Tensor& x, const Dims& dims, bool keepdim) {
+  const std::string_view name = kernels::name_of(op);
+  require(is_float(x.dtype()), name, ": x must be a float, not ", x.dtype(), "; cast() it");
+  const Reduced in = gather_dims(name, x, dims, keepdim);
+  require(op != ReduceOp::max || x.numel() > 0, name, ": no extreme of no elements, of shape ",
+          x.shape());
+  return reshape(reduce(op, in.matrix, in.over), in.shape);
+}
+
 }  // namespace
 
 Tensor sum(const Tensor& x, ReduceOver over) { return reduce(ReduceOp::sum, x, over); }
 Tensor mean(const Tensor& x, ReduceOver over) { return reduce(ReduceOp::mean, x, over); }
 Tensor max(const Tensor& x, ReduceOver over) { return reduce(ReduceOp::max, x, over); }
+
+Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
+  return reduce(ReduceOp::sum, x, dims, keepdim);
+}
+Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
+  return reduce(ReduceOp::mean, x, dims, keepdim);
+}
+Tensor max(const Tensor& x, const Dims& dims, bool keepdim) {
+  return reduce(ReduceOp::max, x, dims, keepdim);
+}
+Tensor min(const Tensor& x, const Dims& dims, bool keepdim) {
+  return neg(reduce(ReduceOp::max, neg(x), dims, keepdim));
+}
+
+Tensor var(const Tensor& x, const Dims& dims, bool keepdim, int correction) {
+  int64_t count = 1;
+  for (const int d : dims.of("var", x.shape())) count *= x.dim(d);
+  require(count > correction, "var: ", count, " elements with a correction of ", correction,
+          ", of shape ", x.shape());
+  const double factor = static_cast<double>(count) / static_cast<double>(count - correction);
+  return scale(mean(square(sub(x, mean(x, dims, true))), dims, keepdim), factor);
+}
+
+Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
+  if (is_16bit_float(x.dtype())) {
+    return cast(logsumexp(cast(x, DType::f32), dims, keepdim), x.dtype());
+  }
+  // The largest element is a constant here: it cancels in the gradient. Where it is infinite 0
+  // takes its place, so that nothing becomes inf - inf.
+  const Tensor largest = clamp(max(x.detach(), dims, true), -3e38, 3e38);
+  const Tensor sums = log(sum(exp(sub(x, largest)), dims, true));
+  Tensor y = add(sums, largest);
+  if (keepdim) return y;
+  Shape shape;
+  const std::vector<int> along = dims.of("logsumexp", x.shape());
+  for (int d = 0; d < x.rank(); ++d) {
+    if (std::ranges::find(along, d) == along.end()) shape.push_back(x.dim(d));
+  }
+  return reshape(y, shape);
+}
 
 }  // namespace zinc::autograd

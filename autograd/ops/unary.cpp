@@ -12,7 +12,7 @@ using kernels::UnaryOp;
 
 class UnaryNode final : public Node {
  public:
-  explicit UnaryNode(UnaryOp op) : op_(op) {}
+  UnaryNode(UnaryOp op, double p, double q) : op_(op), p_(p), q_(q) {}
   std::string_view name() const override { return kernels::name_of(op_); }
 
   // dx = dy * op'(x), into the memory of dy where nobody else sees it
@@ -20,23 +20,27 @@ class UnaryNode final : public Node {
     Tensor dy = pass.take_gradient(0);
     const Tensor x = pass.take_saved(0);
     Tensor dx = dy.is_sole_owner() ? dy : pass.gradient_memory(0);
-    kernels::unary_backward({.op = op_, .x = x.view(), .dy = dy.view(), .dx = dx.view()},
-                            compute_stream());
+    kernels::unary_backward(
+        {.op = op_, .x = x.view(), .dy = dy.view(), .dx = dx.view(), .p = p_, .q = q_},
+        compute_stream());
     dy = {};
     pass.give(0, std::move(dx));
   }
 
  private:
   UnaryOp op_;
+  double p_, q_;
 };
 
 }  // namespace
 
-Tensor unary(UnaryOp op, const Tensor& x) {
+Tensor unary(UnaryOp op, const Tensor& x, double p, double q) {
+  require(is_float(x.dtype()), kernels::name_of(op), ": x must be a float, not ", x.dtype(),
+          "; cast() it");
   Tensor y = Tensor::empty(x.shape(), x.dtype());
-  kernels::unary({.op = op, .x = x.view(), .y = y.view()}, compute_stream());
+  kernels::unary({.op = op, .x = x.view(), .y = y.view(), .p = p, .q = q}, compute_stream());
   if (needs_gradient(x)) {
-    auto node = make_node<UnaryNode>(op);
+    auto node = make_node<UnaryNode>(op, p, q);
     node->add_input(x);
     node->save(x);
     node->set_output(y);
@@ -56,5 +60,24 @@ Tensor tanh(const Tensor& x) { return unary(UnaryOp::tanh, x); }
 Tensor sigmoid(const Tensor& x) { return unary(UnaryOp::sigmoid, x); }
 Tensor relu(const Tensor& x) { return unary(UnaryOp::relu, x); }
 Tensor silu(const Tensor& x) { return unary(UnaryOp::silu, x); }
+Tensor softplus(const Tensor& x) { return unary(UnaryOp::softplus, x); }
+Tensor erf(const Tensor& x) { return unary(UnaryOp::erf, x); }
+Tensor affine(const Tensor& x, double factor, double summand) {
+  return unary(UnaryOp::affine, x, factor, summand);
+}
+
+// Exponents that an op of its own is faster and more exact for.
+Tensor pow(const Tensor& x, double exponent) {
+  if (exponent == 2.0) return square(x);
+  if (exponent == 0.5) return sqrt(x);
+  if (exponent == -0.5) return rsqrt(x);
+  if (exponent == -1.0) return reciprocal(x);
+  return unary(UnaryOp::power, x, exponent);
+}
+
+Tensor clamp(const Tensor& x, double low, double high) {
+  require(low <= high, "clamp: low must not exceed high: ", low, " vs ", high);
+  return unary(UnaryOp::clamp, x, low, high);
+}
 
 }  // namespace zinc::autograd

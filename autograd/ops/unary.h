@@ -1,15 +1,19 @@
 // autograd/ops/unary.h: element-wise functions of one tensor.
 //
 // x: any shape, f64 | f32 | bf16 | f16, outer strides free. The result is contiguous, of x's shape
-// and dtype. Conventions at kinks and accuracy: kernels/unary.h.
+// and dtype. Constants are rounded to f32 unless x is f64. Conventions at kinks and accuracy:
+// kernels/unary.h.
 #pragma once
+
+#include <limits>
 
 #include "kernels/unary.h"
 #include "tensor/tensor.h"
 
 namespace zinc::autograd {
 
-Tensor unary(kernels::UnaryOp op, const Tensor& x);
+// p, q: the constants that the op's line in kernels/elementwise_table.h names.
+Tensor unary(kernels::UnaryOp op, const Tensor& x, double p = 0.0, double q = 0.0);
 
 Tensor neg(const Tensor& x);
 Tensor abs(const Tensor& x);
@@ -23,5 +27,11 @@ Tensor tanh(const Tensor& x);
 Tensor sigmoid(const Tensor& x);
 Tensor relu(const Tensor& x);
 Tensor silu(const Tensor& x);
+Tensor softplus(const Tensor& x);  // log(1 + e^x)
+Tensor erf(const Tensor& x);
+Tensor pow(const Tensor& x, double exponent);
+// Values below `low` become low, above `high` high; their gradient is 0. low <= high.
+Tensor clamp(const Tensor& x, double low, double high = std::numeric_limits<double>::infinity());
+Tensor affine(const Tensor& x, double factor, double summand);  // factor x + summand
 
 }  // namespace zinc::autograd

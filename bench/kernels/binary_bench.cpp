@@ -25,6 +25,24 @@ void add_binary_benches(Registry& registry) {
          .cost = {.bytes_read = 2 * registry.rows() * registry.cols() * size_of(dtype),
                   .bytes_written = registry.rows() * registry.cols() * size_of(dtype),
                   .flops = registry.rows() * registry.cols()}});
+    // What layer norms made by hand ask for: a value per row.
+    add_case(registry,
+             {.op = "binary_of_rows",
+              .pass = "forward",
+              .shape = concat("rows=", registry.rows(), ",cols=", registry.cols()),
+              .dtype = dtype,
+              .ceiling = Ceiling::stream(1, 1),
+              .arrays = {{.shape = {registry.rows(), registry.cols()}, .low = -1, .high = 1},
+                         {.shape = {registry.rows(), 1}, .low = -1, .high = 1},
+                         {.shape = {registry.rows(), registry.cols()}, .compared = true}},
+              .launch =
+                  [](const std::vector<View>& v, StreamRef stream) {
+                    kernels::binary({.op = kernels::BinaryOp::sub, .a = v[0], .b = v[1], .y = v[2]},
+                                    stream);
+                  },
+              .cost = {.bytes_read = registry.rows() * (registry.cols() + 1) * size_of(dtype),
+                       .bytes_written = registry.rows() * registry.cols() * size_of(dtype),
+                       .flops = registry.rows() * registry.cols()}});
   }
 }
 

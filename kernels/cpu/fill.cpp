@@ -35,21 +35,16 @@ void run(const View& y, T value) {
 }  // namespace
 
 void fill(const Fill& args) {
-  switch (args.y.dtype()) {
-    case DType::f64:
-      return run(args.y, args.value);
-    case DType::f32:
-      return run(args.y, static_cast<float>(args.value));
-    case DType::bf16:
-      return run(args.y, bf16(static_cast<float>(args.value)).bits);
-    case DType::f16:
-      return run(args.y, f16(static_cast<float>(args.value)).bits);
-    case DType::i64:
-      return run(args.y, static_cast<int64_t>(args.value));
-    case DType::i32:
-      return run(args.y, static_cast<int32_t>(args.value));
-    case DType::u8:
-      return run(args.y, static_cast<uint8_t>(args.value));
+  const uint64_t bits = bits_of(args.value, args.y.dtype());
+  switch (size_of(args.y.dtype())) {
+    case 8:
+      return run(args.y, bits);
+    case 4:
+      return run(args.y, static_cast<uint32_t>(bits));
+    case 2:
+      return run(args.y, static_cast<uint16_t>(bits));
+    default:
+      return run(args.y, static_cast<uint8_t>(bits));
   }
 }
 

@@ -1,4 +1,5 @@
-// kernels/cpu/lanes-inl.h: vectors of f32 lanes loaded from and rounded to the three float dtypes.
+// kernels/cpu/lanes-inl.h: vectors of f32 lanes loaded from and rounded to the three short float
+// dtypes, and u8.
 //
 // Included once per Highway target, inside a translation unit that includes hwy/foreach_target.h.
 // Rounding to bf16 is integer round-to-nearest-even with quiet NaNs, bit for bit that of
@@ -66,6 +67,12 @@ HWY_INLINE LaneVec load_lanes(const f16* from) {
 #endif
 }
 
+HWY_INLINE LaneVec load_lanes(const uint8_t* from) {
+  const hn::Rebind<int32_t, Lanes> whole;
+  return hn::ConvertTo(Lanes(),
+                       hn::PromoteTo(whole, hn::LoadU(hn::Rebind<uint8_t, Lanes>(), from)));
+}
+
 HWY_INLINE void store_lanes(LaneVec value, float* to) { hn::StoreU(value, Lanes(), to); }
 // The bits of the lanes as bf16, in a vector of half the size.
 HWY_INLINE hn::Vec<hn::Rebind<uint16_t, Lanes>> bf16_bits(LaneVec value) {
@@ -106,6 +113,12 @@ HWY_INLINE void store_lanes(LaneVec value, f16* to) {
   hn::StoreU(hn::DemoteTo(narrow, one_nan), narrow, reinterpret_cast<hwy::float16_t*>(to));
 #endif
 }
+// Values from 0 to 255.
+HWY_INLINE void store_lanes(LaneVec value, uint8_t* to) {
+  const hn::Rebind<uint8_t, Lanes> narrow;
+  const hn::Rebind<int32_t, Lanes> whole;
+  hn::StoreU(hn::DemoteTo(narrow, hn::ConvertTo(whole, value)), narrow, to);
+}
 
 // As store_lanes(), past the caches where `to` is aligned to the vector (see past_caches.h). The
 // thread calls hwy::FlushStream() before others may read.
@@ -119,6 +132,7 @@ HWY_INLINE void stream_lanes(LaneVec value, bf16* to) {
   hn::Stream(bits, hn::Rebind<uint16_t, Lanes>(), reinterpret_cast<uint16_t*>(to));
 }
 HWY_INLINE void stream_lanes(LaneVec value, f16* to) { store_lanes(value, to); }
+HWY_INLINE void stream_lanes(LaneVec value, uint8_t* to) { store_lanes(value, to); }
 
 // The first `count` < lane_count() lanes.
 template <class T>

@@ -23,10 +23,13 @@ class RowWalk {
  public:
   // Strides of each view; a stride of 0 repeats it along that dimension.
   RowWalk(const Shape& shape, const std::array<Strides, N>& strides) {
-    const int rank = shape.rank();
-    cols_ = shape.cols();
+    const int innermost = row_dimension(shape, strides);
+    cols_ = innermost < 0 ? 1 : shape[innermost];
     total_ = shape.numel();
-    for (int i = rank - 2; i >= 0; --i) {
+    for (size_t v = 0; v < N; ++v) {
+      step_[v] = cols_ > 1 && strides[v][static_cast<size_t>(innermost)] == 0 ? 0 : 1;
+    }
+    for (int i = innermost - 1; i >= 0; --i) {
       const auto d = static_cast<size_t>(i);
       if (shape[i] == 1) continue;
       if (outer_ == 0 && joins(strides, d, cols_, nullptr)) {
@@ -43,6 +46,8 @@ class RowWalk {
 
   int64_t total() const { return total_; }
   int64_t cols() const { return cols_; }
+  // The elements of a row are one element of view v.
+  bool repeats(size_t v) const { return step_[v] == 0; }
 
   // Calls body(offsets, n) for runs of n elements that together are the elements [begin, end) in
   // row-major order; offsets[v] is where the run starts in view v, in elements.
@@ -61,7 +66,7 @@ class RowWalk {
     while (begin < end) {
       const int64_t n = std::min(cols_ - col, end - begin);
       std::array<int64_t, N> start = offset;
-      for (size_t v = 0; v < N; ++v) start[v] += col;
+      for (size_t v = 0; v < N; ++v) start[v] += col * step_[v];
       body(start, n);
       begin += n;
       col = 0;
@@ -77,12 +82,23 @@ class RowWalk {
  private:
   using PerView = std::array<int64_t, N>;
 
+  // The dimension along which rows lie: the last with several elements, where every view has them
+  // side by side or repeats one; else the last.
+  static int row_dimension(const Shape& shape, const std::array<Strides, N>& strides) {
+    int d = shape.rank() - 1;
+    while (d > 0 && shape[d] == 1) --d;
+    for (size_t v = 0; d >= 0 && v < N; ++v) {
+      const int64_t stride = strides[v][static_cast<size_t>(d)];
+      if (stride != 0 && stride != 1) return shape.rank() - 1;
+    }
+    return d;
+  }
   size_t last() const { return static_cast<size_t>(outer_ - 1); }
   // Dimension d continues what lies inside it: rows of `extent` elements, or of `extent` rows.
   bool joins(const std::array<Strides, N>& strides, size_t d, int64_t extent,
              const std::array<PerView, kMaxRank>* inner) const {
     for (size_t v = 0; v < N; ++v) {
-      const int64_t step = inner == nullptr ? 1 : (*inner)[last()][v];
+      const int64_t step = inner == nullptr ? step_[v] : (*inner)[last()][v];
       if (strides[v][d] != extent * step) return false;
     }
     return true;
@@ -90,7 +106,8 @@ class RowWalk {
 
   int64_t total_ = 0;
   int64_t cols_ = 1;
-  int outer_ = 0;  // outer dimensions, innermost first
+  PerView step_{};  // from one element of a row to the next: 1, or 0 where one is repeated
+  int outer_ = 0;   // outer dimensions, innermost first
   std::array<int64_t, kMaxRank> extent_{};
   std::array<PerView, kMaxRank> stride_{};
 };

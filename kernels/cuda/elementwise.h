@@ -9,14 +9,16 @@
 
 #include "core/shape.h"
 #include "core/view.h"
+#include "kernels/broadcast.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/pack.h"
 #include "kernels/cuda/special_function.h"
 
 namespace zinc::kernels::cuda {
 
-// N views of one shape as rows of contiguous elements: dimensions that lie without a gap in all of
-// them are merged, so that contiguous views are one row.
+// N views of one shape as rows of contiguous elements, or of one element that is repeated:
+// dimensions that lie without a gap in all of them are merged, so that contiguous views are one
+// row.
 template <int N>
 struct ElementSpace {
   int64_t cols = 1;
@@ -24,36 +26,59 @@ struct ElementSpace {
   int outer = 0;  // dimensions of the rows, innermost first
   int64_t extent[kMaxRank] = {};
   int64_t stride[kMaxRank][N] = {};
+  int64_t step[N] = {};  // from one element of a row to the next: 1, or 0 where one is repeated
   bool aligned = true;
 };
 
+// The dimension along which rows lie: the last with several elements, where every view has them
+// side by side or repeats one; else the last.
 template <size_t N>
-ElementSpace<static_cast<int>(N)> element_space(const std::array<ConstView, N>& views) {
+int row_dimension(const Shape& shape, const std::array<Strides, N>& strides) {
+  int d = shape.rank() - 1;
+  while (d > 0 && shape[d] == 1) --d;
+  for (size_t v = 0; d >= 0 && v < N; ++v) {
+    const int64_t stride = strides[v][static_cast<size_t>(d)];
+    if (stride != 0 && stride != 1) return shape.rank() - 1;
+  }
+  return d;
+}
+
+// Views stretch to `shape` (kernels/broadcast.h).
+template <size_t N>
+ElementSpace<static_cast<int>(N)> element_space(const Shape& shape,
+                                                const std::array<ConstView, N>& views) {
   ElementSpace<static_cast<int>(N)> space;
-  const Shape& shape = views[0].shape();
-  space.cols = shape.cols();
-  const auto joins = [&](int d, int64_t extent, const int64_t* inner) {
+  std::array<Strides, N> strides;
+  for (size_t v = 0; v < N; ++v) strides[v] = broadcast_strides(views[v], shape);
+  const int innermost = row_dimension(shape, strides);
+  space.cols = innermost < 0 ? 1 : shape[innermost];
+  for (size_t v = 0; v < N; ++v) {
+    space.step[v] = space.cols > 1 && strides[v][static_cast<size_t>(innermost)] == 0 ? 0 : 1;
+  }
+  const auto joins = [&](size_t d, int64_t extent, const int64_t* inner) {
     for (size_t v = 0; v < N; ++v) {
-      if (views[v].stride(d) != extent * (inner == nullptr ? 1 : inner[v])) return false;
+      if (strides[v][d] != extent * inner[v]) return false;
     }
     return true;
   };
-  for (int d = shape.rank() - 2; d >= 0; --d) {
-    if (shape[d] == 1) continue;
-    space.rows *= shape[d];
-    if (space.outer == 0 && joins(d, space.cols, nullptr)) {
-      space.cols *= shape[d];
+  for (int i = innermost - 1; i >= 0; --i) {
+    const auto d = static_cast<size_t>(i);
+    if (shape[i] == 1) continue;
+    space.rows *= shape[i];
+    if (space.outer == 0 && joins(d, space.cols, space.step)) {
+      space.cols *= shape[i];
       space.rows = 1;
     } else if (space.outer > 0 &&
                joins(d, space.extent[space.outer - 1], space.stride[space.outer - 1])) {
-      space.extent[space.outer - 1] *= shape[d];
+      space.extent[space.outer - 1] *= shape[i];
     } else {
-      space.extent[space.outer] = shape[d];
-      for (size_t v = 0; v < N; ++v) space.stride[space.outer][v] = views[v].stride(d);
+      space.extent[space.outer] = shape[i];
+      for (size_t v = 0; v < N; ++v) space.stride[space.outer][v] = strides[v][d];
       ++space.outer;
     }
   }
   for (size_t v = 0; v < N; ++v) {
+    if (space.step[v] == 0) continue;
     space.aligned = space.aligned && is_aligned_for_packs(views[v], 0);
     for (int d = 0; d < space.outer; ++d) {
       space.aligned = space.aligned && is_aligned_for_packs(views[v], space.stride[d][v]);
@@ -61,24 +86,28 @@ ElementSpace<static_cast<int>(N)> element_space(const std::array<ConstView, N>& 
   }
   return space;
 }
+template <size_t N>
+ElementSpace<static_cast<int>(N)> element_space(const std::array<ConstView, N>& views) {
+  return element_space(views[0].shape(), views);
+}
 
-// Elements [first, first + kCount) of n as f32; those beyond n read 0. kCount is a multiple of
-// kPack<T> or a part of it, `first` is a multiple of kCount.
-template <int kCount, class T, class Aligned>
+// Elements [first, first + kCount) of n as V, f32 but for integers; those beyond n read 0. kCount
+// is a multiple of kPack<T> or a part of it, `first` is a multiple of kCount.
+template <int kCount, class T, class Aligned, class V>
 __device__ __forceinline__ void load_floats(const T* from, int64_t first, int64_t n,
-                                            Aligned aligned, float (&out)[kCount]) {
+                                            Aligned aligned, V (&out)[kCount]) {
   constexpr int kPart = kCount < kPack<T> ? kCount : kPack<T>;
   static_assert(kCount % kPart == 0);
 #pragma unroll
   for (int p = 0; p < kCount; p += kPart) {
     const Pack<T, kPart> pack = load_part<kPart>(from, first + p, n, aligned);
 #pragma unroll
-    for (int i = 0; i < kPart; ++i) out[p + i] = static_cast<float>(pack.at[i]);
+    for (int i = 0; i < kPart; ++i) out[p + i] = static_cast<V>(pack.at[i]);
   }
 }
-template <int kCount, class T, class Aligned>
+template <int kCount, class T, class Aligned, class V>
 __device__ __forceinline__ void store_floats(T* to, int64_t first, int64_t n, Aligned aligned,
-                                             const float (&values)[kCount]) {
+                                             const V (&values)[kCount]) {
   constexpr int kPart = kCount < kPack<T> ? kCount : kPack<T>;
   static_assert(kCount % kPart == 0);
 #pragma unroll
@@ -117,6 +146,21 @@ __device__ __forceinline__ int64_t locate(const ElementSpace<N>& space, int64_t 
   return run;
 }
 
+// The same of a row that is one element, where `step` is 0.
+template <int kCount, class T, class Aligned, class V>
+__device__ __forceinline__ void load_or_repeat(const T* from, int64_t step, int64_t first,
+                                               int64_t n, Aligned aligned, V (&out)[kCount]) {
+  if constexpr (!std::is_same_v<Aligned, WholePacks>) {
+    if (step == 0) {
+      const V value = static_cast<V>(*from);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) out[i] = value;
+      return;
+    }
+  }
+  load_floats(from, first, n, aligned, out);
+}
+
 inline constexpr int kMapThreads = 256;
 inline constexpr int64_t kMaxMapBlocks = 132 * 32;
 
@@ -125,14 +169,15 @@ struct Outputs {
   Out* at[kOuts];
 };
 
-// WholePacks: of a single row. `function(in, out)` is called per element with float
-// in[sizeof...(In)] and float out[kOuts]; views 0 to kOuts - 1 of the space are the outputs, the
-// inputs follow.
+// WholePacks: of a single row, without repetition. `function(in, out)` is called per element with
+// Element in[sizeof...(In)] and Element out[kOuts]; views 0 to kOuts - 1 of the space are the
+// outputs, the inputs follow.
 template <int kCount, class Aligned, class Function, class Out, int kOuts, class... In>
 __global__ void __launch_bounds__(kMapThreads)
     map_kernel(ElementSpace<kOuts + static_cast<int>(sizeof...(In))> space, Aligned aligned,
                Function function, Outputs<Out, kOuts> out, const In*... in) {
   constexpr int kIns = static_cast<int>(sizeof...(In));
+  using Element = typename Function::Element;
   function.begin();
   const int64_t per_row = (space.cols + kCount - 1) / kCount;
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
@@ -143,15 +188,17 @@ __global__ void __launch_bounds__(kMapThreads)
     if constexpr (!std::is_same_v<Aligned, WholePacks>) {
       first = locate(space, item, per_row, offset) * kCount;
     }
-    float values[kIns][kCount];
+    Element values[kIns][kCount];
     int view = 0;  // a comma fold goes from left to right
-    ((load_floats(in + offset[kOuts + view], first, space.cols, aligned, values[view]), ++view),
+    ((load_or_repeat(in + offset[kOuts + view], space.step[kOuts + view], first, space.cols,
+                     aligned, values[view]),
+      ++view),
      ...);
-    float results[kOuts][kCount];
+    Element results[kOuts][kCount];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      float arguments[kIns];
-      float made[kOuts];
+      Element arguments[kIns];
+      Element made[kOuts];
 #pragma unroll
       for (int v = 0; v < kIns; ++v) arguments[v] = values[v][i];
       function(arguments, made);
@@ -171,6 +218,7 @@ __global__ void __launch_bounds__(kMapThreads)
 
 // A map whose function needs nothing before its first element.
 struct PlainFunction {
+  using Element = float;
   static constexpr bool kHot = false;
   static constexpr bool kPromisesBits = true;
   __device__ __forceinline__ void begin() {}
@@ -186,8 +234,8 @@ struct Identity : HotFunction {
   }
 };
 
-// Queues the map of `function` over at least one element. All views have one shape; `Out` and `In`
-// are their types.
+// Queues the map of `function` over at least one element. Inputs stretch to the shape of the
+// outputs; `Out` and `In` are the types of the views.
 template <class Out, class... In, class Function, size_t kOuts, size_t kIns>
 void launch_map(Function function, const std::array<View, kOuts>& outs,
                 const std::array<ConstView, kIns>& ins, StreamRef stream) {
@@ -197,7 +245,7 @@ void launch_map(Function function, const std::array<View, kOuts>& outs,
   std::array<ConstView, kOuts + kIns> views;
   std::copy(outs.begin(), outs.end(), views.begin());
   std::copy(ins.begin(), ins.end(), views.begin() + kOuts);
-  const auto space = element_space(views);
+  const auto space = element_space(outs[0].shape(), views);
   const int64_t items = packs_of(space.cols, kCount) * space.rows;
   const int64_t blocks = std::min(kMaxMapBlocks, packs_of(items, kMapThreads));
   Outputs<Out, static_cast<int>(kOuts)> out;
@@ -209,7 +257,8 @@ void launch_map(Function function, const std::array<View, kOuts>& outs,
            function, out, ins[kView].template data_as<In>()...);
   };
   if constexpr (Function::kHot) {
-    if (space.outer == 0 && space.aligned && space.cols % kCount == 0) {
+    const bool repeats = std::ranges::find(space.step, 0) != std::end(space.step);
+    if (space.outer == 0 && space.aligned && !repeats && space.cols % kCount == 0) {
       return run(WholePacks{}, std::make_index_sequence<kIns>());
     }
   }

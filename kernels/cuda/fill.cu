@@ -1,8 +1,6 @@
 // y = value: the bits of the value, 16 bytes at a time. Traffic: y.
 #include "kernels/fill.h"
 
-#include <bit>
-
 #include "kernels/cuda/elementwise.h"
 
 namespace zinc::kernels::cuda {
@@ -36,22 +34,16 @@ void run(const View& y, Bits value, StreamRef stream) {
 }  // namespace
 
 void fill(const Fill& args, StreamRef stream) {
-  const auto narrow = static_cast<float>(args.value);
-  switch (args.y.dtype()) {
-    case DType::f64:
-      return run(args.y, std::bit_cast<uint64_t>(args.value), stream);
-    case DType::f32:
-      return run(args.y, std::bit_cast<uint32_t>(narrow), stream);
-    case DType::bf16:
-      return run(args.y, bf16(narrow).bits, stream);
-    case DType::f16:
-      return run(args.y, f16(narrow).bits, stream);
-    case DType::i64:
-      return run(args.y, static_cast<uint64_t>(static_cast<int64_t>(args.value)), stream);
-    case DType::i32:
-      return run(args.y, static_cast<uint32_t>(static_cast<int32_t>(args.value)), stream);
-    case DType::u8:
-      return run(args.y, static_cast<uint8_t>(args.value), stream);
+  const uint64_t bits = bits_of(args.value, args.y.dtype());
+  switch (size_of(args.y.dtype())) {
+    case 8:
+      return run(args.y, bits, stream);
+    case 4:
+      return run(args.y, static_cast<uint32_t>(bits), stream);
+    case 2:
+      return run(args.y, static_cast<uint16_t>(bits), stream);
+    default:
+      return run(args.y, static_cast<uint8_t>(bits), stream);
   }
 }
 

@@ -3,6 +3,7 @@
 #include "kernels/reduce.h"
 
 #include "kernels/checks.h"
+#include "kernels/cuda/best.h"
 #include "kernels/cuda/sums.h"
 
 namespace zinc::kernels::cuda {
@@ -61,21 +62,6 @@ __global__ void __launch_bounds__(kMapThreads)
   }
 }
 
-// The first place of the maximum among values in order; NaN beats all.
-struct Best {
-  float value = -INFINITY;
-  int64_t place = -1;  // none yet
-  __device__ __forceinline__ void take(float other, int64_t at) {
-    if (at < 0) return;
-    const bool ties = other == value || (other != other && value != value);
-    const bool beats = other > value || (other != other && value == value);
-    if (place < 0 || beats || (ties && at < place)) {
-      value = other;
-      place = at;
-    }
-  }
-};
-
 // A block per row.
 template <class T, class Gradient>
 __global__ void __launch_bounds__(kMapThreads)
@@ -84,8 +70,6 @@ __global__ void __launch_bounds__(kMapThreads)
   constexpr int kCount = kPack<T>;
   ZINC_SHARED(float, values, [kMapThreads / kWarp]);
   ZINC_SHARED(int64_t, places, [kMapThreads / kWarp]);
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
   for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
     Best best;
     const int64_t step = int64_t{kMapThreads} * kCount;
@@ -94,17 +78,7 @@ __global__ void __launch_bounds__(kMapThreads)
       load_floats(x.data + r * x.stride, first, cols, aligned, in);
       for (int i = 0; i < kCount; ++i) best.take(in[i], first + i < cols ? first + i : -1);
     }
-    for (int width = kWarp / 2; width > 0; width /= 2) {
-      const float value = __shfl_xor_sync(kFullWarp, best.value, width);
-      best.take(value, __shfl_xor_sync(kFullWarp, best.place, width));
-    }
-    if (lane == 0) {
-      values[warp] = best.value;
-      places[warp] = best.place;
-    }
-    __syncthreads();
-    for (int w = 0; w < kMapThreads / kWarp; ++w) best.take(values[w], places[w]);
-    __syncthreads();  // before the next row's are written
+    best.take_of_block(values, places);
     const auto gradient = static_cast<float>(dy[r]);
     for (int64_t first = int64_t{threadIdx.x} * kCount; first < cols; first += step) {
       float out[kCount];

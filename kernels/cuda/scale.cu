@@ -7,6 +7,7 @@ namespace zinc::kernels::cuda {
 namespace {
 
 struct Times {
+  using Element = float;
   static constexpr bool kHot = true;
   static constexpr bool kPromisesBits = true;
   float factor;

@@ -3,8 +3,8 @@
 // and memory sets the pace.
 #include "kernels/unary.h"
 
-#include "kernels/cuda/activation.h"
 #include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/number.h"
 
 namespace zinc::kernels::cuda {
 namespace {
@@ -12,82 +12,24 @@ namespace {
 template <class T>
 struct Values : PlainFunction {  // x -> y
   UnaryOp op;
-  explicit Values(UnaryOp which) : op(which) {}
-  __device__ __forceinline__ float value(float x) const {
-    switch (op) {
-      case UnaryOp::neg:
-        return -x;
-      case UnaryOp::abs:
-        return fabsf(x);
-      case UnaryOp::square:
-        return x * x;
-      case UnaryOp::sqrt:
-        return sqrtf(x);
-      case UnaryOp::rsqrt:
-        return 1.0f / sqrtf(x);
-      case UnaryOp::reciprocal:
-        return 1.0f / x;
-      case UnaryOp::exp:
-        return expf(x);
-      case UnaryOp::log:
-        return logf(x);
-      case UnaryOp::tanh:
-        return tanhf(x);
-      case UnaryOp::sigmoid:
-        return Sigmoid<T>(x).value;
-      case UnaryOp::relu:
-        return x <= 0.0f ? 0.0f : x;  // a NaN stays
-      case UnaryOp::silu:
-        break;
-    }
-    return Silu<T>::value(x);
-  }
+  float p, q;
+  Values(UnaryOp which, double first, double second)
+      : op(which), p(static_cast<float>(first)), q(static_cast<float>(second)) {}
   __device__ __forceinline__ void operator()(const float (&in)[1], float (&out)[1]) const {
-    out[0] = value(in[0]);
+    using N = Number<T>;
+    out[0] = value_of(op, N(in[0]), N(p), N(q)).value;
   }
 };
-
-// Without the cancellation of 1 - tanh(x)^2.
-__device__ __forceinline__ float tanh_slope(float x) {
-  const float e = expf(-2.0f * fabsf(x));
-  return 4.0f * e / ((1.0f + e) * (1.0f + e));
-}
 
 template <class T>
 struct Gradients : PlainFunction {  // x, dy -> dx
   UnaryOp op;
-  explicit Gradients(UnaryOp which) : op(which) {}
-  __device__ __forceinline__ float gradient(float x, float dy) const {
-    switch (op) {
-      case UnaryOp::neg:
-        return -dy;
-      case UnaryOp::abs:
-        return x == 0.0f ? 0.0f : x < 0.0f ? -dy : dy;
-      case UnaryOp::square:
-        return dy * (x + x);
-      case UnaryOp::sqrt:
-        return dy * 0.5f / sqrtf(x);
-      case UnaryOp::rsqrt:
-        return dy * -0.5f / (x * sqrtf(x));
-      case UnaryOp::reciprocal:
-        return -(dy / x / x);
-      case UnaryOp::exp:
-        return dy * expf(x);
-      case UnaryOp::log:
-        return dy / x;
-      case UnaryOp::tanh:
-        return dy * tanh_slope(x);
-      case UnaryOp::sigmoid:
-        return dy * Sigmoid<T>(x).slope;
-      case UnaryOp::relu:
-        return x > 0.0f ? dy : 0.0f;
-      case UnaryOp::silu:
-        break;
-    }
-    return dy * Silu<T>::slope(x);
-  }
+  float p, q;
+  Gradients(UnaryOp which, double first, double second)
+      : op(which), p(static_cast<float>(first)), q(static_cast<float>(second)) {}
   __device__ __forceinline__ void operator()(const float (&in)[2], float (&out)[1]) const {
-    out[0] = gradient(in[0], in[1]);
+    using N = Number<T>;
+    out[0] = gradient_of(op, N(in[0]), N(in[1]), N(p), N(q)).value;
   }
 };
 
@@ -95,14 +37,14 @@ struct Gradients : PlainFunction {  // x, dy -> dx
 
 void unary(const Unary& args, StreamRef stream) {
   dispatch_device_float("unary", args.x.dtype(), [&]<class T>() {
-    launch_map<T, T>(Values<T>(args.op), std::array<View, 1>{args.y},
+    launch_map<T, T>(Values<T>(args.op, args.p, args.q), std::array<View, 1>{args.y},
                      std::array<ConstView, 1>{args.x}, stream);
   });
 }
 
 void unary_backward(const UnaryBackward& args, StreamRef stream) {
   dispatch_device_float("unary_backward", args.x.dtype(), [&]<class T>() {
-    launch_map<T, T, T>(Gradients<T>(args.op), std::array<View, 1>{args.dx},
+    launch_map<T, T, T>(Gradients<T>(args.op, args.p, args.q), std::array<View, 1>{args.dx},
                         std::array<ConstView, 2>{args.x, args.dy}, stream);
   });
 }

@@ -8,6 +8,7 @@ std::vector<GradcheckRow> gradcheck_rows() {
   add_layer_rows(rows);
   add_attention_rows(rows);
   add_layout_rows(rows);
+  add_function_rows(rows);
   return rows;
 }
 

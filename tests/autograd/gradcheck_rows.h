@@ -14,5 +14,6 @@ void add_elementwise_rows(std::vector<GradcheckRow>& rows);
 void add_layer_rows(std::vector<GradcheckRow>& rows);
 void add_attention_rows(std::vector<GradcheckRow>& rows);
 void add_layout_rows(std::vector<GradcheckRow>& rows);
+void add_function_rows(std::vector<GradcheckRow>& rows);
 
 }  // namespace zinc::testing

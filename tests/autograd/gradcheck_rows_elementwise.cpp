@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "autograd/ops/binary.h"
 #include "autograd/ops/dropout.h"
 #include "autograd/ops/gelu.h"
@@ -17,22 +19,31 @@ using Operands = std::span<const Weight>;
 using Results = std::vector<Tensor>;
 
 void add_unary_rows(std::vector<GradcheckRow>& rows) {
+  // Every line of kernels/elementwise_table.h.
   using kernels::UnaryOp;
-  struct Range {
+  struct Line {
     UnaryOp op;
-    double low, high, gap;
+    double low, high, gap, p, q;
   };
-  const Range ranges[] = {
-      {UnaryOp::neg, -1, 1, 0},     {UnaryOp::abs, -1, 1, 0.1},  {UnaryOp::square, -2, 2, 0},
-      {UnaryOp::sqrt, 0.5, 2, 0},   {UnaryOp::rsqrt, 0.5, 2, 0}, {UnaryOp::reciprocal, -2, 2, 0.5},
-      {UnaryOp::exp, -2, 2, 0},     {UnaryOp::log, 0.5, 3, 0},   {UnaryOp::tanh, -2, 2, 0},
-      {UnaryOp::sigmoid, -3, 3, 0}, {UnaryOp::relu, -1, 1, 0.1}, {UnaryOp::silu, -3, 3, 0}};
-  for (const Range& range : ranges) {
+  const Line lines[] = {
+#define ZINC_ROW(name, value, dx, ...) {UnaryOp::name, __VA_ARGS__},
+      ZINC_UNARY_OPS(ZINC_ROW)
+#undef ZINC_ROW
+  };
+  for (const Line& line : lines) {
+    rows.push_back({"unary",
+                    std::string(kernels::name_of(line.op)),
+                    {{.shape = {3, 7}, .low = line.low, .high = line.high, .gap = line.gap}},
+                    [line](Operands x) {
+                      return Results{autograd::unary(line.op, x[0].tensor(), line.p, line.q)};
+                    }});
+  }
+  for (const double exponent : {2.0, 0.5, -0.5, -1.0, 3.0}) {
     rows.push_back(
         {"unary",
-         std::string(kernels::name_of(range.op)),
-         {{.shape = {3, 7}, .low = range.low, .high = range.high, .gap = range.gap}},
-         [op = range.op](Operands x) { return Results{autograd::unary(op, x[0].tensor())}; }});
+         concat(exponent < 0 ? "pow minus " : "pow ", std::abs(exponent)),
+         {{.shape = {9}, .low = 0.5, .high = 2}},
+         [exponent](Operands x) { return Results{autograd::pow(x[0].tensor(), exponent)}; }});
   }
   rows.push_back({"unary", "of a strided view", {{.shape = {3, 7}}}, [](Operands x) {
                     return Results{autograd::tanh(autograd::narrow(x[0].tensor(), 1, 2, 4))};
@@ -50,8 +61,12 @@ void add_unary_rows(std::vector<GradcheckRow>& rows) {
 
 void add_binary_rows(std::vector<GradcheckRow>& rows) {
   using kernels::BinaryOp;
-  for (const BinaryOp op :
-       {BinaryOp::add, BinaryOp::sub, BinaryOp::mul, BinaryOp::div, BinaryOp::max, BinaryOp::min}) {
+  const BinaryOp ops[] = {
+#define ZINC_ROW(name, ...) BinaryOp::name,
+      ZINC_BINARY_OPS(ZINC_ROW)
+#undef ZINC_ROW
+  };
+  for (const BinaryOp op : ops) {
     const std::string name(kernels::name_of(op));
     // Operands of max and min stay apart by the ranges: kinks lie where they are equal.
     const double low = op == BinaryOp::div ? 0.5 : -1.0;
@@ -64,9 +79,24 @@ void add_binary_rows(std::vector<GradcheckRow>& rows) {
         {"binary", name + " broadcast", {left, {.shape = {5}, .low = low, .high = 1.3}}, f});
     rows.push_back(
         {"binary", name + " one element", {left, {.shape = {1}, .low = 0.51, .high = 0.52}}, f});
-    if (op == BinaryOp::sub || op == BinaryOp::div) continue;
-    rows.push_back({"binary", name + " swapped", {{.shape = {2, 5}}, {.shape = {3, 2, 5}}}, f});
+    const GradcheckOperand right{.shape = {3, 2, 5}, .low = low, .high = 1.25};
+    rows.push_back({"binary", name + " swapped", {{.shape = {2, 5}}, right}, f});
+    // Repeated along the last dimension, along both sides, by leading ones.
+    rows.push_back(
+        {"binary", name + " of a row's value", {left, {.shape = {3, 2, 1}, .low = low}}, f});
+    rows.push_back({"binary",
+                    name + " outer",
+                    {{.shape = {3, 1, 5}}, {.shape = {2, 1}, .low = low, .high = 1.1}},
+                    f});
+    rows.push_back({"binary", name + " leading one", {left, {.shape = {1, 2, 5}, .low = low}}, f});
   }
+  rows.push_back({"binary",
+                  "mul of a strided view with a row",
+                  {{.shape = {3, 2, 8}}, {.shape = {5}}},
+                  [](Operands x) {
+                    const Tensor part = autograd::narrow(x[0].tensor(), 2, 1, 5);
+                    return Results{autograd::mul(part, x[1].tensor())};
+                  }});
   rows.push_back({"binary", "mul of a tensor with itself", {{.shape = {4, 3}}}, [](Operands x) {
                     return Results{autograd::mul(x[0].tensor(), x[0].tensor())};
                   }});

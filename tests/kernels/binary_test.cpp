@@ -16,8 +16,11 @@ namespace binary_test {
 using test::HostArray;
 using testing::HasSubstr;
 
-constexpr BinaryOp kOps[] = {BinaryOp::add, BinaryOp::sub, BinaryOp::mul,
-                             BinaryOp::div, BinaryOp::max, BinaryOp::min};
+constexpr BinaryOp kOps[] = {
+#define ZINC_ROW(name, ...) BinaryOp::name,
+    ZINC_BINARY_OPS(ZINC_ROW)
+#undef ZINC_ROW
+};
 
 HostArray forward(BinaryOp op, const HostArray& a, const HostArray& b) {
   const test::DeviceScope scope(test::device_for(a.dtype()));
@@ -64,15 +67,44 @@ TEST(Binary, EveryOpDtypeAndBroadcast_IsTheRoundedExactResult) {
   }
 }
 
-TEST(Binary, Scalar_EqualsOneElement) {
-  for (const BinaryOp op : kOps) {
-    for (const DType dtype : test::kFloatDTypes) {
-      const test::DeviceScope scope(test::device_for(dtype));
-      const HostArray a = HostArray::random(Shape{3, 17}, dtype, 3).with_padding(2);
-      const HostArray b = HostArray::full(Shape{}, dtype, 0.75);
-      HostArray y = HostArray::strided(Shape{3, 17}, dtype, 5);
-      binary_scalar({.op = op, .a = a, .b = 0.75, .y = y}, test::test_stream());
-      EXPECT_TRUE(test::same_bits(y, forward(op, a, b)));
+// Element i of [3, 4, 5] in an array that stretches to it.
+int64_t place_in(const Shape& shape, int64_t i) {
+  const int64_t index[] = {i / 20, i / 5 % 4, i % 5};
+  int64_t place = 0;
+  for (int d = 0; d < shape.rank(); ++d) {
+    place = place * shape[d] + (shape[d] == 1 ? 0 : index[3 - shape.rank() + d]);
+  }
+  return place;
+}
+
+TEST(Binary, ShapesThatStretch_BothWays) {
+  const Shape pairs[][2] = {{Shape{3, 4, 1}, Shape{3, 4, 5}}, {Shape{3, 4, 5}, Shape{3, 1, 5}},
+                            {Shape{3, 1, 1}, Shape{4, 5}},    {Shape{1, 4, 1}, Shape{3, 1, 5}},
+                            {Shape{5}, Shape{3, 4, 1}},       {Shape{}, Shape{3, 4, 5}}};
+  for (const DType dtype : test::kFloatDTypes) {
+    const test::DeviceScope scope(test::device_for(dtype));
+    for (const auto& [left, right] : pairs) {
+      const HostArray a = HostArray::random(left, dtype, 21);
+      const HostArray b = HostArray::random(right, dtype, 22);
+      const HostArray dy = HostArray::random(Shape{3, 4, 5}, dtype, 23);
+      HostArray y(Shape{3, 4, 5}, dtype);
+      binary({.op = BinaryOp::sub, .a = a, .b = b, .y = y}, test::test_stream());
+      HostArray da(y.shape(), dtype);
+      HostArray db(y.shape(), dtype);
+      binary_backward({.op = BinaryOp::mul, .a = a, .b = b, .dy = dy, .da = da, .db = db},
+                      test::test_stream());
+      const auto rounded = [&](double value) {
+        if (dtype != DType::f64) value = static_cast<double>(static_cast<float>(value));
+        return HostArray::of({value}, Shape{}, dtype).at(0);
+      };
+      for (int64_t i = 0; i < y.numel(); ++i) {
+        const double x = a.at(place_in(left, i));
+        const double z = b.at(place_in(right, i));
+        ASSERT_EQ(y.at(i), rounded(x - z)) << to_string(left) << to_string(right) << i;
+        ASSERT_EQ(da.at(i), rounded(dy.at(i) * z)) << to_string(left) << to_string(right) << i;
+        if (db.shape() == right) continue;
+        ASSERT_EQ(db.at(i), rounded(dy.at(i) * x)) << to_string(left) << to_string(right) << i;
+      }
     }
   }
 }
@@ -242,7 +274,7 @@ TEST(Binary, BadArguments_NameWhatIsWrong) {
     return test::message_of_invalid([&] { binary(args, test::test_stream()); });
   };
   EXPECT_THAT(message({.a = a, .b = HostArray(Shape{2}, DType::f32), .y = y}),
-              HasSubstr("its last dimensions or one element, not [2]"));
+              HasSubstr("binary: shapes do not match: [2, 8] and [2]"));
   EXPECT_THAT(message({.a = a, .b = HostArray(Shape{8}, DType::bf16), .y = y}),
               HasSubstr("b must be f32, not bf16"));
   EXPECT_THAT(message({.a = a, .b = a.view().narrow(0, 0, 1).reshape(Shape{8}), .y = a}),
@@ -262,12 +294,10 @@ TEST(Binary, CostAndMetaDevice) {
   HostArray a(Shape{4, 8}, DType::bf16);
   HostArray b(Shape{8}, DType::bf16);
   EXPECT_EQ(cost(Binary{.a = a, .b = b, .y = a}).bytes(), 64 + 16 + 64);
-  EXPECT_EQ(cost(BinaryScalar{.a = a, .y = a}).bytes(), 128);
   EXPECT_EQ(cost(BinaryBackward{.b = b, .dy = a, .db = b}).bytes(), 64 + 16);
   const Device meta{.kind = DeviceKind::cpu, .index = 0, .meta = true};
   const View nowhere(reinterpret_cast<void*>(64), DType::f32, Shape{1000}, meta);
   binary({.a = nowhere, .b = nowhere, .y = nowhere}, test::test_stream());
-  binary_scalar({.a = nowhere, .y = nowhere}, test::test_stream());
   binary_backward({.a = nowhere, .b = nowhere, .dy = nowhere, .da = nowhere}, test::test_stream());
 }
 

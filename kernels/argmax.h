@@ -1,0 +1,20 @@
+// kernels/argmax.h: the first place of the largest element of every row. A NaN is larger than all.
+#pragma once
+
+#include "core/stream.h"
+#include "core/view.h"
+#include "kernels/cost.h"
+
+namespace zinc::kernels {
+
+struct Argmax {
+  ConstView x;            // [rows, cols] f64 | f32 | bf16 | f16, cols >= 1; rows at one stride
+  bool smallest = false;  // the place of the smallest element instead
+  View y;                 // [rows] i64, contiguous, overwrites
+};
+
+// Asynchronous on `stream`. Deterministic.
+void argmax(const Argmax& args, StreamRef stream);
+Cost cost(const Argmax& args);
+
+}  // namespace zinc::kernels

@@ -1,0 +1,287 @@
+// Values of the functions that are made of ops, on small tensors, and what they say of bad
+// operands.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "autograd/backward.h"
+#include "autograd/functions/losses.h"
+#include "autograd/functions/products.h"
+#include "autograd/functions/shapes.h"
+#include "autograd/operators.h"
+#include "autograd/ops/cast.h"
+#include "autograd/ops/cross_entropy.h"
+#include "autograd/ops/cumsum.h"
+#include "autograd/ops/expand.h"
+#include "autograd/ops/gather.h"
+#include "autograd/ops/norm.h"
+#include "autograd/ops/order.h"
+#include "autograd/ops/permute.h"
+#include "autograd/ops/reduce.h"
+#include "autograd/ops/where.h"
+#include "tests/autograd/rank.h"
+
+namespace zinc::autograd {
+namespace functions_test {
+
+using testing::ids_tensor;
+using testing::random_tensor;
+using testing::Rank;
+using Values = std::vector<double>;
+
+Values values(const Tensor& x) { return cast(x, DType::f64).to_vector<double>(); }
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Operators, TensorsNumbersAndMasks) {
+  const Rank rank;
+  const Tensor a = Tensor::from({1, 2, 3, 4}, Shape{2, 2});
+  const Tensor b = Tensor::from({10, 20}, Shape{2});
+  EXPECT_EQ(values(a + b), (Values{11, 22, 13, 24}));
+  EXPECT_EQ(values(b - a), (Values{9, 18, 7, 16}));
+  EXPECT_EQ(values(-a * 2.0f), (Values{-2, -4, -6, -8}));
+  EXPECT_EQ(values(1 - a / 2), (Values{0.5, 0, -0.5, -1}));
+  EXPECT_EQ(values(12 / a), (Values{12, 6, 4, 3}));
+  EXPECT_EQ(values((a > 2) | (a == 1)), (Values{1, 0, 1, 1}));
+  EXPECT_EQ(values((!(a >= b)) & (a != 4)), (Values{1, 1, 1, 0}));
+  EXPECT_EQ((a < b).dtype(), DType::u8);
+  Tensor c = a;
+  c += 1.0;
+  c *= b;
+  EXPECT_EQ(values(c), (Values{20, 60, 40, 100}));
+  EXPECT_EQ(values(a), (Values{1, 2, 3, 4}));
+  EXPECT_EQ(message_of([&] { a + Tensor::zeros(Shape{3}); }),
+            "add: shapes do not match: [2, 2] and [3]");
+  EXPECT_EQ(message_of([&] {
+              a* ids_tensor({1, 2}, {2});
+            }),
+            "mul: dtypes differ: f32 vs i32; cast() one of them");
+  EXPECT_EQ(message_of([&] { exp(ids_tensor({1}, {1})); }),
+            "exp: x must be a float, not i32; cast() it");
+}
+
+TEST(Operators, MeanThatIsTakenAway_StretchesAlongTheRow) {
+  const Rank rank;
+  const Tensor x = Tensor::from({1, 3, 5, 7, 7, 7}, Shape{2, 3});
+  EXPECT_EQ(values(x - mean(x, -1, true)), (Values{-2, 0, 2, 0, 0, 0}));
+}
+
+TEST(Reductions, AlongAnyDimensions) {
+  const Rank rank;
+  const Tensor x = Tensor::from({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, Shape{2, 3, 2});
+  EXPECT_EQ(values(sum(x, 1)), (Values{6, 9, 24, 27}));
+  EXPECT_EQ(values(sum(x, {0, 2})), (Values{14, 22, 30}));
+  EXPECT_EQ(sum(x, {0, -1}, true).shape(), (Shape{1, 3, 1}));
+  EXPECT_EQ(values(max(x, {1, 2})), (Values{5, 11}));
+  EXPECT_EQ(values(min(x, 0)), (Values{0, 1, 2, 3, 4, 5}));
+  EXPECT_NEAR(var(x, {0, 1, 2}).item(), 13.0, 1e-5);
+  EXPECT_EQ(values(argmax(x, 1)), (Values{2, 2, 2, 2}));
+  EXPECT_EQ(argmin(x, 0, true).shape(), (Shape{1, 3, 2}));
+  EXPECT_EQ(message_of([&] { sum(x, 3); }), "sum: no dimension 3 in a tensor of shape [2, 3, 2]");
+  EXPECT_EQ(message_of([&] {
+              sum(x, {1, -2});
+            }),
+            "sum: a dimension is named twice: 1 of shape [2, 3, 2]");
+  EXPECT_EQ(message_of([&] {
+              max(Tensor::zeros(Shape{2, 0}), 1);
+            }),
+            "max: no extreme of no elements, of shape [2, 0]");
+  EXPECT_EQ(message_of([&] {
+              argmax(Tensor::zeros(Shape{2, 0}), 1);
+            }),
+            "argmax: no place in dimension 1 of shape [2, 0]");
+  EXPECT_EQ(message_of([&] {
+              var(Tensor::zeros(Shape{2, 1}), 1);
+            }),
+            "var: 1 elements with a correction of 1, of shape [2, 1]");
+}
+
+TEST(Reductions, LogSumExp_OfLargeAndOfNoValues) {
+  const Rank rank;
+  const double inf = INFINITY;
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
+    const Tensor x = Tensor::from(Values{1000, 1000, -inf, -inf}, Shape{2, 2}, dtype);
+    const Values y = values(logsumexp(x, -1));
+    EXPECT_NEAR(y[0], 1000 + std::log(2.0), 1000.0 / 256) << name_of(dtype);
+    EXPECT_EQ(y[1], -inf) << name_of(dtype);
+  }
+}
+
+TEST(Shapes, PartsOfATensor) {
+  const Rank rank;
+  const Tensor x = Tensor::from({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, Shape{3, 4});
+  EXPECT_EQ(values(at(x, {1, Slice{0, 2}})), (Values{4, 5}));
+  EXPECT_EQ(values(at(x, {Slice{1, -1}, -1})), (Values{7}));
+  EXPECT_EQ(at(x, {Slice{}, 2}).shape(), Shape{3});
+  EXPECT_EQ(values(at(x, {2, 3})), (Values{11}));
+  EXPECT_EQ(at(x, {2, 3}).item(), 11);
+  EXPECT_EQ(at(x, {Slice{2, 1}}).shape(), (Shape{0, 4}));
+  EXPECT_EQ(values(flip(at(x, {0}), 0)), (Values{3, 2, 1, 0}));
+  EXPECT_EQ(values(pad(at(x, {0}), 0, 1, 2, -1)), (Values{-1, 0, 1, 2, 3, -1, -1}));
+  EXPECT_EQ(stack({x, x}, -1).shape(), (Shape{3, 4, 2}));
+  EXPECT_EQ(values(at(stack({x, x + 1.0}, 1), {2, 1})), (Values{9, 10, 11, 12}));
+  EXPECT_EQ(flatten(unsqueeze(x, 1), 0, 1).shape(), (Shape{3, 4}));
+  EXPECT_EQ(squeeze(unsqueeze(x, -1), 2).shape(), (Shape{3, 4}));
+  EXPECT_EQ(values(expand(Tensor::from({1, 2}, Shape{2, 1}), Shape{2, 3})),
+            (Values{1, 1, 1, 2, 2, 2}));
+  EXPECT_EQ(message_of([&] { at(x, {3}); }), "at: no element 3 in dimension 0 of shape [3, 4]");
+  EXPECT_EQ(message_of([&] { at(x, {0, 0, 0}); }), "at: 3 places for a tensor of shape [3, 4]");
+  EXPECT_EQ(message_of([&] { squeeze(x, 0); }),
+            "squeeze: dimension 0 of shape [3, 4] has 3 elements");
+  EXPECT_EQ(message_of([&] { stack({x, at(x, {0})}); }), "stack: shapes differ: [3, 4] vs [4]");
+  EXPECT_EQ(message_of([&] {
+              expand(x, Shape{3, 5});
+            }),
+            "expand: [3, 4] does not stretch to [3, 5]");
+}
+
+TEST(Shapes, NewTensors) {
+  const Rank rank;
+  EXPECT_EQ(arange(2, 8, 2).to_vector<int64_t>(), (std::vector<int64_t>{2, 4, 6}));
+  EXPECT_EQ(values(one_hot(ids_tensor({2, 0, -1}, {3}), 3)), (Values{0, 0, 1, 1, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(values(tril_mask(2, 3)), (Values{1, 0, 0, 1, 1, 0}));
+  EXPECT_EQ(values(triu_mask(2, 3, 1)), (Values{0, 1, 1, 0, 0, 1}));
+}
+
+TEST(Choices, MasksAndOrder) {
+  const Rank rank;
+  const Tensor x = Tensor::from({3, -1, 2, NAN}, Shape{4});
+  EXPECT_EQ(values(masked_fill(x, x != x, 0.0)), (Values{3, -1, 2, 0}));
+  EXPECT_EQ(values(where(x > 0, x, -1.0)), (Values{3, -1, 2, -1}));
+  EXPECT_EQ(where(ids_tensor({1}, {1}) == 1, ids_tensor({5}, {1}), 0.0).dtype(), DType::i32);
+  const Ordered best = topk(at(x, {Slice{0, 3}}), 2);
+  EXPECT_EQ(values(best.values), (Values{3, 2}));
+  EXPECT_EQ(best.places.to_vector<int64_t>(), (std::vector<int64_t>{0, 2}));
+  EXPECT_EQ(values(sort(at(x, {Slice{0, 3}})).values), (Values{-1, 2, 3}));
+  EXPECT_EQ(values(cumsum(at(x, {Slice{0, 3}}))), (Values{3, 2, 4}));
+  EXPECT_EQ(message_of([&] { topk(x, 5); }), "topk: 5 of the last dimension of shape [4]");
+  EXPECT_EQ(message_of([&] { where(x, x, x); }),
+            "where: the mask must be u8, not f32; comparisons give one");
+  EXPECT_EQ(message_of([&] { cumsum(x, 1); }), "cumsum: no dimension 1 in a tensor of shape [4]");
+}
+
+TEST(Choices, GradientOfNaN_IsNotTaken) {
+  const Rank rank;
+  Tensor x = Tensor::from({4, 0}, Shape{2});
+  requires_grad_(x);
+  backward(sum(where(x > 0, log(x), 0.0)));
+  EXPECT_EQ(values(grad(x))[0], 0.25);
+}
+
+TEST(Indexing, AlongAnyDimension) {
+  const Rank rank;
+  const Tensor x = Tensor::from({0, 1, 2, 3, 4, 5}, Shape{2, 3});
+  EXPECT_EQ(values(gather(x, 1, ids_tensor({2, 0, 1, 1}, {2, 2}))), (Values{2, 0, 4, 4}));
+  EXPECT_EQ(values(gather(x, 0, ids_tensor({1, 0, 1}, {1, 3}))), (Values{3, 1, 5}));
+  EXPECT_EQ(values(index_select(x, 1, ids_tensor({2, 2}, {2}))), (Values{2, 2, 5, 5}));
+  const Tensor ones = Tensor::full(Shape{2, 3}, 1.0);
+  EXPECT_EQ(values(scatter_add(x, 1, ids_tensor({0, 0, 0, 2, 1, 2}, {2, 3}), ones)),
+            (Values{3, 1, 2, 3, 5, 7}));
+  EXPECT_EQ(message_of([&] {
+              gather(x, 1, ids_tensor({0, 3}, {2, 1})).to_vector<double>();
+            }),
+            "gather: index[1] is 3, outside [0, 3)");
+  EXPECT_EQ(
+      message_of([&] {
+        gather(x, 1, ids_tensor({0}, {1, 1}));
+      }),
+      "gather: index of shape [1, 1] for x of shape [2, 3]: they must agree but for dimension 1");
+  EXPECT_EQ(message_of([&] { index_select(x, 2, ids_tensor({0}, {1})); }),
+            "index_select: no dimension 2 in a tensor of shape [2, 3]");
+}
+
+TEST(Losses, EqualTheirFormulas) {
+  const Rank rank;
+  const Tensor logits = random_tensor({4, 7}, 1, DType::f64, -2, 2);
+  const Tensor labels = ids_tensor({3, -100, 0, 6}, {4});
+  const double loss = cross_entropy(logits, labels).item();
+  EXPECT_NEAR(nll_loss(log_softmax(logits), labels).item(), loss, 1e-12);
+  EXPECT_NEAR(smoothed_cross_entropy(logits, labels, 0.0).item(), loss, 1e-12);
+  const Values x = values(logits);
+  double spread = 0.0, z = 0.0, binary = 0.0, squares = 0.0;
+  for (const int64_t r : {0, 2, 3}) {
+    double sum_of_exp = 0.0, total = 0.0;
+    for (int64_t c = 0; c < 7; ++c) {
+      sum_of_exp += std::exp(x[static_cast<size_t>(r * 7 + c)]);
+      total += x[static_cast<size_t>(r * 7 + c)];
+    }
+    spread += std::log(sum_of_exp) - total / 7;
+    z += std::log(sum_of_exp) * std::log(sum_of_exp);
+  }
+  for (const double v : x) {
+    const double p = 1.0 / (1.0 + std::exp(-v));
+    binary -= 0.25 * std::log(p) + 0.75 * std::log(1.0 - p);
+    squares += (v - 0.25) * (v - 0.25);
+  }
+  const Tensor target = Tensor::full(Shape{4, 7}, 0.25, DType::f64);
+  EXPECT_NEAR(smoothed_cross_entropy(logits, labels, 0.1).item(), 0.9 * loss + 0.1 * spread, 1e-12);
+  EXPECT_NEAR(z_loss(logits, labels).item(), z, 1e-12);
+  EXPECT_NEAR(binary_cross_entropy_with_logits(logits, target).item(), binary, 1e-12);
+  EXPECT_NEAR(mse_loss(logits, target).item(), squares, 1e-12);
+  EXPECT_EQ(message_of([&] { nll_loss(logits, ids_tensor({1}, {1})); }),
+            "nll_loss: 1 labels for rows of shape [4, 7]");
+  EXPECT_EQ(message_of([&] { smoothed_cross_entropy(logits, labels, 1.5); }),
+            "smoothed_cross_entropy: smoothing must lie in [0, 1]: 1.5");
+}
+
+TEST(Products, EinsumAndConvolution) {
+  const Rank rank;
+  const Tensor a = Tensor::from({1, 2, 3, 4}, Shape{2, 2});
+  const Tensor b = Tensor::from({1, 1, 0, 2}, Shape{2, 2});
+  EXPECT_EQ(values(einsum("ij,jk->ik", a, b)), (Values{1, 5, 3, 11}));
+  EXPECT_EQ(values(einsum("ij,jk->ki", a, b)), (Values{1, 3, 5, 11}));
+  EXPECT_EQ(values(einsum("ij,kj->i", a, b)), (Values{7, 15}));
+  EXPECT_EQ(message_of([&] { einsum("ij,jk", a, b); }),
+            "einsum: 'ij,jk' is not of the form \"ij,jk->ik\"");
+  EXPECT_EQ(message_of([&] { einsum("ij,jk->il", a, b); }),
+            "einsum: 'ij,jk->il': l of the result is in neither tensor");
+  EXPECT_EQ(message_of([&] { einsum("ijk,k->ij", a, b); }),
+            "einsum: 'ijk,k->ij': ijk for a tensor of shape [2, 2]");
+  EXPECT_EQ(message_of([&] {
+              einsum("ij,jk->ik", a, Tensor::zeros(Shape{3, 1}));
+            }),
+            "einsum: 'ij,jk->ik': the extents of j differ: [2, 2] vs [3, 1]");
+  const Tensor x = Tensor::from({1, 2, 3, 4, 10, 20, 30, 40}, Shape{1, 2, 4});
+  const Tensor w = Tensor::from({1, 0, 0, 1}, Shape{1, 2, 2});
+  EXPECT_EQ(values(conv1d(x, w)), (Values{21, 32, 43}));
+  EXPECT_EQ(values(conv1d(x, w, Tensor::from({1}, Shape{1}), {.padding = 1, .stride = 2})),
+            (Values{11, 33, 5}));
+  const Tensor each = Tensor::from({1, 1, 0, 1}, Shape{2, 1, 2});
+  EXPECT_EQ(values(conv1d(x, each, {}, {.dilation = 2})), (Values{4, 6, 30, 40}));
+  EXPECT_EQ(message_of([&] {
+              conv1d(x, Tensor::zeros(Shape{1, 3, 2}));
+            }),
+            "conv1d: channels differ: x of shape [1, 2, 4], weight of shape [1, 3, 2]");
+}
+
+TEST(Norms, WithoutWeights) {
+  const Rank rank;
+  const Tensor x = random_tensor({3, 8}, 2);
+  const Tensor one = Tensor::full(Shape{8}, 1.0);
+  EXPECT_EQ(values(layernorm(x)), values(layernorm(x, one)));
+}
+
+TEST(Functions, MetaDevice_ShapesOnly) {
+  const Rank rank({.device = {.kind = DeviceKind::cpu, .index = 0, .meta = true}});
+  const Tensor x = Tensor::zeros(Shape{2, 3, 4});
+  const Tensor index = Tensor::zeros(Shape{2, 3, 4}, DType::i64);
+  EXPECT_EQ((x - mean(x, 1, true) > 0).shape(), x.shape());
+  EXPECT_EQ(topk(x, 2).places.shape(), (Shape{2, 3, 2}));
+  EXPECT_EQ(scatter_add(x, 1, index, x).shape(), x.shape());
+  EXPECT_EQ(cumsum(argmax(x, 1).rank() == 2 ? x : x, 0).shape(), x.shape());
+  EXPECT_EQ(masked_fill(x, tril_mask(3, 4), 1.0).shape(), x.shape());
+  EXPECT_EQ(einsum("abc,adc->bd", x, x).shape(), (Shape{3, 3}));
+}
+
+}  // namespace functions_test
+}  // namespace zinc::autograd
