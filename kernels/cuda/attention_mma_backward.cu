@@ -32,6 +32,14 @@ inline constexpr int kQueriesOf = kD <= 64    ? 32
 template <int kD>
 inline constexpr int kSumsOf = kD <= 128 ? kD : 128;
 
+// Note [Masked scores]
+// A score that a mask hides becomes -infinity in a pass of its own, which tiles that are seen whole
+// leave out: the exponentials behind it have no branch, and the hidden one is 0. Where a query sees
+// nothing its lse of -infinity would make that a NaN; 0 stands for it.
+__device__ __forceinline__ float to_base_2(float lse) {
+  return lse == -INFINITY ? 0.0f : lse * kLog2E;
+}
+
 template <class T, int kD, bool kPlain>
 __global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
   constexpr int kRowTiles = kQueryTiles<kD>, kKeys = kKeysOf<kD>, kRows = kOwnRows<kRowTiles>;
@@ -59,7 +67,7 @@ __global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
 #pragma unroll
   for (int r = 0; r < 2 * kRowTiles; ++r) {
     const Query query = query_of(args, b, h, first_row + warp_row + r * 8 + lane_row);
-    lse[r / 2][r % 2] = query.lse * kLog2E;
+    lse[r / 2][r % 2] = to_base_2(query.lse);
     delta[r / 2][r % 2] = query.delta;
     if (query.lse == -INFINITY) row_keys.end[r / 2][r % 2] = row_keys.begin[r / 2][r % 2] = 0;
   }
@@ -81,18 +89,22 @@ __global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
         !kPlain && shape.dropout != 0.0f, [&](int row, int column) {
           return shape.kept(b, h, first_row + warp_row + row, first + column);
         });
-    for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int row, int column) {
-      float& score = scores[m][n][e];
-      if (!all && !row_keys.sees(m, e / 2, static_cast<int>(first) + column)) {
-        score = 0.0f;
-        return;
-      }
-      float dweight = dweights[m][n][e];
-      if constexpr (!kPlain) {
-        score = shape.score(b, h, first_row + warp_row + row, first + column, score);
-        dweight *= kept.at(m, n, e) ? shape.keep_factor : 0.0f;
-      }
-      score = fast_exp2(fmaf(score, factor, -lse[m][e / 2])) * (dweight - delta[m][e / 2]);
+    if (!kPlain || !all) {
+      for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int row, int column) {
+        float& score = scores[m][n][e];
+        float& dweight = dweights[m][n][e];
+        const bool seen = row_keys.sees(m, e / 2, static_cast<int>(first) + column);
+        if constexpr (!kPlain) {
+          if (seen) score = shape.score(b, h, first_row + warp_row + row, first + column, score);
+          dweight *= kept.at(m, n, e) ? shape.keep_factor : 0.0f;
+        }
+        score = seen ? score : -INFINITY;
+        dweight = seen ? dweight : 0.0f;
+      });
+    }
+    for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int, int) {
+      scores[m][n][e] = fast_exp2(fmaf(scores[m][n][e], factor, -lse[m][e / 2])) *
+                        (dweights[m][n][e] - delta[m][e / 2]);
     });
     Weights<kRowTiles, kKeys> dscores;
     round_to<T, kRowTiles, kKeys>(dscores, scores);
@@ -121,7 +133,7 @@ __device__ __forceinline__ WalkedQuery walked_query(const BackwardArgs<T>& args,
                                                     int64_t h, int64_t i) {
   const Query query = query_of(args, b, h, i);
   const bool none = query.keys.begin >= query.keys.end;
-  return {query.lse * kLog2E, query.delta, none ? 0 : static_cast<int>(query.keys.begin),
+  return {to_base_2(query.lse), query.delta, none ? 0 : static_cast<int>(query.keys.begin),
           none ? 0 : static_cast<int>(query.keys.end)};
 }
 
@@ -214,20 +226,25 @@ __global__ void __launch_bounds__(kMmaThreads) dkv_kernel(BackwardArgs<T> args) 
         !kPlain && shape.dropout != 0.0f, [&](int row, int column) {
           return shape.kept(b, h, first_query + column, first_key + row);
         });
-    for_each_score<kRowTiles, kQueries>([&](int m, int n, int e, int row, int column) {
+    if (!kPlain || !all_see) {
+      for_each_score<kRowTiles, kQueries>([&](int m, int n, int e, int row, int column) {
+        float& score = scores[m][n][e];
+        float& dweight = dweights[m][n][e];
+        const bool seen = mine[column].sees(first_key + row);
+        if constexpr (!kPlain) {
+          if (seen) score = shape.score(b, h, first_query + column, first_key + row, score);
+        }
+        score = seen ? score : -INFINITY;
+        dweight = seen ? dweight : 0.0f;
+      });
+    }
+    for_each_score<kRowTiles, kQueries>([&](int m, int n, int e, int, int column) {
       float& score = scores[m][n][e];
       float& dweight = dweights[m][n][e];
-      const WalkedQuery query = mine[column];
-      if (!all_see && !query.sees(first_key + row)) {
-        score = dweight = 0.0f;
-        return;
-      }
-      float keep = 1.0f;
-      if constexpr (!kPlain) {
-        score = shape.score(b, h, first_query + column, first_key + row, score);
-        keep = kept.at(m, n, e) ? shape.keep_factor : 0.0f;
-      }
+      const WalkedQuery& query = mine[column];
       const float weight = fast_exp2(fmaf(score, factor, -query.lse));
+      float keep = 1.0f;
+      if constexpr (!kPlain) keep = kept.at(m, n, e) ? shape.keep_factor : 0.0f;
       score = weight * keep;
       dweight = weight * (keep * dweight - query.delta);
     });
