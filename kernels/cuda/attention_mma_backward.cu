@@ -89,22 +89,29 @@ __global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
         !kPlain && shape.dropout != 0.0f, [&](int row, int column) {
           return shape.kept(b, h, first_row + warp_row + row, first + column);
         });
-    if (!kPlain || !all) {
-      for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int row, int column) {
-        float& score = scores[m][n][e];
-        float& dweight = dweights[m][n][e];
+    for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int, int) {
+      float& dweight = dweights[m][n][e];
+      if constexpr (!kPlain) dweight *= kept.at(m, n, e) ? shape.keep_factor : 0.0f;
+      dweight -= delta[m][e / 2];
+    });
+    if constexpr (!kPlain) {
+      finish_scores<kRowTiles, kKeys>(
+          scores, shape, b, h,
+          [&](int row, int column) {
+            return QueryAndKey{first_row + warp_row + row, first + column};
+          },
+          [&](int m, int n, int e, float slope) { dweights[m][n][e] *= slope; });
+    }
+    if (!all) {
+      for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int, int column) {
         const bool seen = row_keys.sees(m, e / 2, static_cast<int>(first) + column);
-        if constexpr (!kPlain) {
-          if (seen) score = shape.score(b, h, first_row + warp_row + row, first + column, score);
-          dweight *= kept.at(m, n, e) ? shape.keep_factor : 0.0f;
-        }
-        score = seen ? score : -INFINITY;
-        dweight = seen ? dweight : 0.0f;
+        scores[m][n][e] = seen ? scores[m][n][e] : -INFINITY;
+        dweights[m][n][e] = seen ? dweights[m][n][e] : 0.0f;
       });
     }
     for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int, int) {
-      scores[m][n][e] = fast_exp2(fmaf(scores[m][n][e], factor, -lse[m][e / 2])) *
-                        (dweights[m][n][e] - delta[m][e / 2]);
+      scores[m][n][e] =
+          fast_exp2(fmaf(scores[m][n][e], factor, -lse[m][e / 2])) * dweights[m][n][e];
     });
     Weights<kRowTiles, kKeys> dscores;
     round_to<T, kRowTiles, kKeys>(dscores, scores);
@@ -141,13 +148,8 @@ __device__ __forceinline__ WalkedQuery walked_query(const BackwardArgs<T>& args,
 // block.
 __device__ __forceinline__ Keys queries_of_keys(const AttentionShape& shape, int64_t b,
                                                 int64_t first, int count) {
-  Keys all{0, shape.Tq};
-  if (shape.causal) {
-    const int64_t begin = first - (shape.Tk - shape.Tq);
-    all.begin = begin > 0 ? begin : 0;
-  }
-  if (shape.key_lengths != nullptr && shape.key_lengths[b] <= first) all.end = 0;
-  if (shape.key_begin != nullptr || shape.key_end != nullptr) {
+  Keys all = shape.queries_by_position(b, first, first + count - 1);
+  if (shape.has_keys_of_values()) {
     int64_t begin = shape.Tq, end = 0;
     for (int64_t i = all.begin + static_cast<int>(threadIdx.x); i < all.end; i += kMmaThreads) {
       const Keys keys = shape.keys_of(b, i);
@@ -226,27 +228,33 @@ __global__ void __launch_bounds__(kMmaThreads) dkv_kernel(BackwardArgs<T> args) 
         !kPlain && shape.dropout != 0.0f, [&](int row, int column) {
           return shape.kept(b, h, first_query + column, first_key + row);
         });
-    if (!kPlain || !all_see) {
+    const auto keep = [&](int m, int n, int e) {
+      if constexpr (kPlain) return 1.0f;
+      return kept.at(m, n, e) ? shape.keep_factor : 0.0f;
+    };
+    for_each_score<kRowTiles, kQueries>([&](int m, int n, int e, int, int column) {
+      float& dweight = dweights[m][n][e];
+      dweight = keep(m, n, e) * dweight - mine[column].delta;
+    });
+    if constexpr (!kPlain) {
+      finish_scores<kRowTiles, kQueries>(
+          scores, shape, b, h,
+          [&](int row, int column) {
+            return QueryAndKey{first_query + column, first_key + row};
+          },
+          [&](int m, int n, int e, float slope) { dweights[m][n][e] *= slope; });
+    }
+    if (!all_see) {
       for_each_score<kRowTiles, kQueries>([&](int m, int n, int e, int row, int column) {
-        float& score = scores[m][n][e];
-        float& dweight = dweights[m][n][e];
         const bool seen = mine[column].sees(first_key + row);
-        if constexpr (!kPlain) {
-          if (seen) score = shape.score(b, h, first_query + column, first_key + row, score);
-        }
-        score = seen ? score : -INFINITY;
-        dweight = seen ? dweight : 0.0f;
+        scores[m][n][e] = seen ? scores[m][n][e] : -INFINITY;
+        dweights[m][n][e] = seen ? dweights[m][n][e] : 0.0f;
       });
     }
     for_each_score<kRowTiles, kQueries>([&](int m, int n, int e, int, int column) {
-      float& score = scores[m][n][e];
-      float& dweight = dweights[m][n][e];
-      const WalkedQuery& query = mine[column];
-      const float weight = fast_exp2(fmaf(score, factor, -query.lse));
-      float keep = 1.0f;
-      if constexpr (!kPlain) keep = kept.at(m, n, e) ? shape.keep_factor : 0.0f;
-      score = weight * keep;
-      dweight = weight * (keep * dweight - query.delta);
+      const float weight = fast_exp2(fmaf(scores[m][n][e], factor, -mine[column].lse));
+      scores[m][n][e] = weight * keep(m, n, e);
+      dweights[m][n][e] *= weight;
     });
     Weights<kRowTiles, kQueries> weights;
     round_to<T, kRowTiles, kQueries>(weights, scores);
