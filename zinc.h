@@ -35,6 +35,7 @@
 #include "autograd/ops/norm.h"
 #include "autograd/ops/permute.h"
 #include "autograd/ops/reduce.h"
+#include "autograd/ops/relative_position.h"
 #include "autograd/ops/reshape.h"
 #include "autograd/ops/rotary.h"
 #include "autograd/ops/scale.h"
@@ -91,6 +92,7 @@ using zero::StepProgram;
 // --- functions of tensors that are differentiated
 using autograd::add;
 using autograd::attention;
+using autograd::AttentionOptions;
 using autograd::backward;
 using autograd::cast;
 using autograd::contiguous;
@@ -103,12 +105,15 @@ using autograd::grad;
 using autograd::layernorm;
 using autograd::linear;
 using autograd::linear_cross_entropy;
+using autograd::make_alibi_slopes;
+using autograd::make_relative_buckets;
 using autograd::matmul;
 using autograd::mul;
 using autograd::narrow;
 using autograd::NoGrad;
 using autograd::permute;
 using autograd::recompute;
+using autograd::relative_position_bias;
 using autograd::relu;
 using autograd::requires_grad_;
 using autograd::reshape;
