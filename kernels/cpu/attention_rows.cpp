@@ -128,6 +128,7 @@ void backward_rows(const ScoreBlock& block, const ScoreGradients& gradients) {
     T* dscores = static_cast<T*>(gradients.dscores) + r * gradients.dscores_stride;
     const float lse = gradients.lse[r];
     if (std::isinf(lse) && lse < 0.0f) keys = {0, 0};  // no key, or all at -infinity
+    const bool capped = block.softcap != 0.0f;
     if (!keys.empty()) {
       float* scores = block.scores + r * block.stride;
       const auto shift = hn::Set(d, lse);
@@ -153,7 +154,7 @@ void backward_rows(const ScoreBlock& block, const ScoreGradients& gradients) {
           }
           const auto ds = hn::Mul(p, hn::Sub(dp, delta));
           store(dropped, probabilities + c + i);
-          const auto dproduct = block.softcap == 0.0f ? ds : hn::Mul(ds, load(slopes + i));
+          const auto dproduct = capped ? hn::Mul(ds, load(slopes + i)) : ds;
           store(hn::Mul(dproduct, factor), dscores + c + i);
           if (dbias != nullptr) store(hn::Add(load(dbias + c + i), ds), dbias + c + i);
         });

@@ -261,6 +261,12 @@ TEST(Attention, Bits_DoNotDependOnSchedules) {
     x.backward(context.stream());
     return std::vector<HostArray>{x.out, x.lse, x.dq, x.dk, x.dv, x.dbias};
   }));
+  EXPECT_TRUE(same_for_all_thread_counts([&] {
+    Inputs x({"", 2, 40, 50, 2, 1, 16, kWindow | kSoftcap | kDistanceBias}, DType::bf16);
+    x.forward(context.stream());
+    x.backward(context.stream());
+    return std::vector<HostArray>{x.out, x.lse, x.dq, x.dk, x.dv, x.dbias};
+  }));
   // On tensor cores.
   EXPECT_TRUE(same_for_all_thread_counts([&] {
     Inputs x({"", 1, 40, 140, 2, 1, 16, kCausal | kDocuments}, DType::bf16);
@@ -375,9 +381,10 @@ TEST(Attention, EmptyExtents_AreHandled) {
     no_queries.forward(context.stream());
     no_queries.backward(context.stream());
     for (int64_t i = 0; i < no_queries.dk.numel(); ++i) EXPECT_EQ(no_queries.dk.at(i), 0.0);
-    Inputs no_batch({"", 0, 3, 3, 2, 2, 8, 0}, dtype);
+    Inputs no_batch({"", 0, 3, 3, 2, 2, 8, kDistanceBias}, dtype);
     no_batch.forward(context.stream());
     no_batch.backward(context.stream());
+    for (int64_t i = 0; i < no_batch.dbias.numel(); ++i) EXPECT_EQ(no_batch.dbias.at(i), 0.0);
   }
 }
 
