@@ -106,7 +106,6 @@ __global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
       for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int, int column) {
         const bool seen = row_keys.sees(m, e / 2, static_cast<int>(first) + column);
         scores[m][n][e] = seen ? scores[m][n][e] : -INFINITY;
-        dweights[m][n][e] = seen ? dweights[m][n][e] : 0.0f;
       });
     }
     for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int, int) {
@@ -248,7 +247,6 @@ __global__ void __launch_bounds__(kMmaThreads) dkv_kernel(BackwardArgs<T> args) 
       for_each_score<kRowTiles, kQueries>([&](int m, int n, int e, int row, int column) {
         const bool seen = mine[column].sees(first_key + row);
         scores[m][n][e] = seen ? scores[m][n][e] : -INFINITY;
-        dweights[m][n][e] = seen ? dweights[m][n][e] : 0.0f;
       });
     }
     for_each_score<kRowTiles, kQueries>([&](int m, int n, int e, int, int column) {
