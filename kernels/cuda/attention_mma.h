@@ -283,7 +283,7 @@ struct QueryAndKey {
 
 // Products become scores: passes over the lane's, each behind a question to the whole problem.
 // `place(row, column)` is the query and the key, also of rows and columns beyond the last;
-// `capped(m, n, e, slope)` is called where there is a cap. No branch depends on a score.
+// `capped(m, n, e, column, slope)` is called where there is a cap. No branch depends on a score.
 template <int kRowTiles, int kCols, class Place, class Capped>
 __device__ __forceinline__ void finish_scores(Fragments<kRowTiles, kCols>& scores,
                                               const AttentionShape& shape, int64_t b, int64_t h,
@@ -291,10 +291,10 @@ __device__ __forceinline__ void finish_scores(Fragments<kRowTiles, kCols>& score
   for_each_score<kRowTiles, kCols>(
       [&](int m, int n, int e, int, int) { scores[m][n][e] *= shape.scale; });
   if (shape.softcap != 0.0f) {
-    for_each_score<kRowTiles, kCols>([&](int m, int n, int e, int, int) {
+    for_each_score<kRowTiles, kCols>([&](int m, int n, int e, int, int column) {
       const Score score = shape.capped(fast_tanh(scores[m][n][e] * shape.inverse_softcap));
       scores[m][n][e] = score.value;
-      capped(m, n, e, score.slope);
+      capped(m, n, e, column, score.slope);
     });
   }
   if (shape.slopes != nullptr) {

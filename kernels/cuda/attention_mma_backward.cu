@@ -74,6 +74,7 @@ __global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
   T* own_q = q_tile + warp_row * kD;
   const T* own_dout = dout_tile + warp_row * kD;
   const float factor = score_factor<kPlain>(shape);
+  const bool has_cap = !kPlain && shape.softcap != 0.0f;
   Fragments<kRowTiles, kD> dq = {};
   for (int stage = 0; first < keys.end; first += kKeys, stage ^= 1) {
     wait_copies<0>();
@@ -89,18 +90,20 @@ __global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
         !kPlain && shape.dropout != 0.0f, [&](int row, int column) {
           return shape.kept(b, h, first_row + warp_row + row, first + column);
         });
-    for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int, int) {
-      float& dweight = dweights[m][n][e];
+    const auto dscore = [&](int m, int n, int e) {
+      float dweight = dweights[m][n][e];
       if constexpr (!kPlain) dweight *= kept.at(m, n, e) ? shape.keep_factor : 0.0f;
-      dweight -= delta[m][e / 2];
-    });
+      return dweight - delta[m][e / 2];
+    };
     if constexpr (!kPlain) {
       finish_scores<kRowTiles, kKeys>(
           scores, shape, b, h,
           [&](int row, int column) {
             return QueryAndKey{first_row + warp_row + row, first + column};
           },
-          [&](int m, int n, int e, float slope) { dweights[m][n][e] *= slope; });
+          [&](int m, int n, int e, int, float slope) {
+            dweights[m][n][e] = slope * dscore(m, n, e);
+          });
     }
     if (!all) {
       for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int, int column) {
@@ -109,8 +112,8 @@ __global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
       });
     }
     for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int, int) {
-      scores[m][n][e] =
-          fast_exp2(fmaf(scores[m][n][e], factor, -lse[m][e / 2])) * dweights[m][n][e];
+      scores[m][n][e] = fast_exp2(fmaf(scores[m][n][e], factor, -lse[m][e / 2])) *
+                        (has_cap ? dweights[m][n][e] : dscore(m, n, e));
     });
     Weights<kRowTiles, kKeys> dscores;
     round_to<T, kRowTiles, kKeys>(dscores, scores);
@@ -201,6 +204,7 @@ __global__ void __launch_bounds__(kMmaThreads) dkv_kernel(BackwardArgs<T> args) 
   T* own_k = k_tile + warp_row * kD;
   T* own_v = v_tile + warp_row * kD;
   const float factor = score_factor<kPlain>(shape);
+  const bool has_cap = !kPlain && shape.softcap != 0.0f;
   Fragments<kRowTiles, kSums> dk = {}, dv = {};
   for (int stage = 0; tile < end_tile && h < end_head; h = next_h, tile = next_tile, stage ^= 1) {
     WalkedQuery* mine = walked + stage * kQueries;
@@ -231,17 +235,18 @@ __global__ void __launch_bounds__(kMmaThreads) dkv_kernel(BackwardArgs<T> args) 
       if constexpr (kPlain) return 1.0f;
       return kept.at(m, n, e) ? shape.keep_factor : 0.0f;
     };
-    for_each_score<kRowTiles, kQueries>([&](int m, int n, int e, int, int column) {
-      float& dweight = dweights[m][n][e];
-      dweight = keep(m, n, e) * dweight - mine[column].delta;
-    });
+    const auto dscore = [&](int m, int n, int e, int column) {
+      return keep(m, n, e) * dweights[m][n][e] - mine[column].delta;
+    };
     if constexpr (!kPlain) {
       finish_scores<kRowTiles, kQueries>(
           scores, shape, b, h,
           [&](int row, int column) {
             return QueryAndKey{first_query + column, first_key + row};
           },
-          [&](int m, int n, int e, float slope) { dweights[m][n][e] *= slope; });
+          [&](int m, int n, int e, int column, float slope) {
+            dweights[m][n][e] = slope * dscore(m, n, e, column);
+          });
     }
     if (!all_see) {
       for_each_score<kRowTiles, kQueries>([&](int m, int n, int e, int row, int column) {
@@ -251,8 +256,8 @@ __global__ void __launch_bounds__(kMmaThreads) dkv_kernel(BackwardArgs<T> args) 
     }
     for_each_score<kRowTiles, kQueries>([&](int m, int n, int e, int, int column) {
       const float weight = fast_exp2(fmaf(scores[m][n][e], factor, -mine[column].lse));
+      dweights[m][n][e] = weight * (has_cap ? dweights[m][n][e] : dscore(m, n, e, column));
       scores[m][n][e] = weight * keep(m, n, e);
-      dweights[m][n][e] *= weight;
     });
     Weights<kRowTiles, kQueries> weights;
     round_to<T, kRowTiles, kQueries>(weights, scores);

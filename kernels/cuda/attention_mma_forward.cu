@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kMmaThreads) forward_kernel(ForwardArgs<T> arg
           [&](int row, int column) {
             return QueryAndKey{first_row + warp_row + row, first + column};
           },
-          [](int, int, int, float) {});
+          [](int, int, int, int, float) {});
     }
     if (!all) {
       for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int, int column) {
