@@ -60,10 +60,10 @@ void for_each_row_turn(const RowAdding& plan, Body&& body) {
 }
 
 // The total of n columns of rows, Note [Sums of rows] in kernels/embedding.h: add(entry, sum) adds
-// one row to the n values at `sum`; join(sum, total) adds sums.
+// one row to the n values at `sum`; join(sum, total) adds sums. Inlined where vectors add.
 template <class Number, class Add, class Join>
-void sum_rows(std::span<const RowPlace> entries, int64_t n, Number* total, const Add& add,
-              const Join& join) {
+[[gnu::always_inline]] inline void sum_rows(std::span<const RowPlace> entries, int64_t n,
+                                            Number* total, const Add& add, const Join& join) {
   std::array<Number, kAddColumns> more;
   for (size_t first = 0; first == 0 || first < entries.size(); first += kRowsOfASum) {
     Number* sum = first == 0 ? total : more.data();
