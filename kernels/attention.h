@@ -58,7 +58,7 @@ struct AttentionForward {
   ConstView v;         // [B, Tk, G, D] dtype of q
   View out;            // [B, Tq, H, D] dtype of q; may not overlap an input
   View lse;            // [B, H, Tq] f32 (f64 for f64), contiguous; optional: only backward needs it
-  double scale = 0.0;    // 0: 1 / sqrt(D)
+  double scale = 0.0;  // 0: 1 / sqrt(D)
   double softcap = 0.0;  // 0: none
   AttentionMask mask;
   AttentionDropout dropout;
