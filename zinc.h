@@ -44,6 +44,7 @@
 #include "autograd/ops/order.h"
 #include "autograd/ops/permute.h"
 #include "autograd/ops/reduce.h"
+#include "autograd/ops/relative_position.h"
 #include "autograd/ops/reshape.h"
 #include "autograd/ops/rotary.h"
 #include "autograd/ops/scale.h"
@@ -150,6 +151,8 @@ using autograd::logical_and;
 using autograd::logical_not;
 using autograd::logical_or;
 using autograd::logsumexp;
+using autograd::make_alibi_slopes;
+using autograd::make_relative_buckets;
 using autograd::make_rotary_table;
 using autograd::masked_fill;
 using autograd::matmul;
@@ -174,6 +177,7 @@ using autograd::pow;
 using autograd::reciprocal;
 using autograd::recompute;
 using autograd::ReduceOver;
+using autograd::relative_position_bias;
 using autograd::relu;
 using autograd::requires_grad_;
 using autograd::reshape;

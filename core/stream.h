@@ -84,7 +84,7 @@ class Stream {
   virtual void wait(const Event& event) = 0;
   // Blocks the calling thread until all issued work is done; rethrows what it threw.
   virtual void synchronize() = 0;
-  virtual void* native() const { return nullptr; }  // cudaStream_t on CUDA
+  virtual void* native() const { return nullptr; }  // cudaStream_t; every call counts as work
   // What the work that is issued here would take, where a meta device runs none of it: kept by the
   // streams of a context with a WorkLog. `label` is a string literal.
   virtual void note(const char* label, const WorkCost& cost);

@@ -9,6 +9,7 @@
 #include "kernels/attention_problem.h"
 #include "kernels/checks.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/fill.h"
 #include "kernels/launch.h"
 
 namespace zinc::kernels {
@@ -33,14 +34,20 @@ void check_mask(std::string_view op, const AttentionProblem& p) {
   if (mask.alibi_slopes) {
     require_dense_operand(op, "alibi_slopes", mask.alibi_slopes, DType::f32, Shape{p.H});
   }
+  require(mask.window >= 0, op, ": the window must be 0 (none) or positive, not ", mask.window);
+  require(p.softcap >= 0.0 && std::isfinite(p.softcap), op,
+          ": softcap must be 0 (none) or positive and finite, not ", p.softcap);
   if (mask.bias) {
     require_dtype(op, "bias", mask.bias, p.wide());
     require_computable(op, "bias", mask.bias);
-    const bool fits = mask.bias.rank() == 4 && (mask.bias.dim(0) == p.B || mask.bias.dim(0) == 1) &&
-                      (mask.bias.dim(1) == p.H || mask.bias.dim(1) == 1) &&
-                      mask.bias.dim(2) == p.Tq && mask.bias.dim(3) == p.Tk;
+    const Shape& shape = mask.bias.shape();
+    const auto is_or_1 = [&](int d, int64_t extent) { return shape[d] == extent || shape[d] == 1; };
+    const bool fits = p.has_bias_by_distance()
+                          ? is_or_1(0, p.H) && shape[1] == p.Tq + p.Tk - 1
+                          : shape.rank() == 4 && is_or_1(0, p.B) && is_or_1(1, p.H) &&
+                                shape[2] == p.Tq && shape[3] == p.Tk;
     require(fits, op, ": bias must be [", p.B, " or 1, ", p.H, " or 1, ", p.Tq, ", ", p.Tk,
-            "], not ", mask.bias.shape());
+            "] or, by distance, [", p.H, " or 1, ", p.Tq + p.Tk - 1, "], not ", shape);
   }
   const float probability = p.dropout.probability;
   require(probability >= 0.0f && probability < 1.0f, op,
@@ -74,6 +81,7 @@ AttentionProblem problem_of(std::string_view op, const Args& args) {
   p.k = HeadsView(args.k);
   p.v = HeadsView(args.v);
   p.scale = args.scale != 0.0 ? args.scale : 1.0 / std::sqrt(static_cast<double>(p.D));
+  p.softcap = args.softcap;
   p.mask = args.mask;
   p.dropout = args.dropout;
   check_mask(op, p);
@@ -81,12 +89,14 @@ AttentionProblem problem_of(std::string_view op, const Args& args) {
 }
 
 // How many (query, key) pairs a shape has; masks that depend on values do not count.
-int64_t visible_pairs(const ConstView& q, const ConstView& k, bool causal) {
-  const int64_t queries = q.dim(1), keys = k.dim(1);
-  if (!causal) return queries * keys;
+int64_t visible_pairs(const ConstView& q, const ConstView& k, const AttentionMask& mask) {
+  AttentionProblem p{.Tq = q.dim(1), .Tk = k.dim(1)};
+  p.mask = {.causal = mask.causal, .window = mask.window};
+  if (!mask.causal && mask.window == 0) return p.Tq * p.Tk;
   int64_t pairs = 0;
-  for (int64_t i = 0; i < queries; ++i) {
-    pairs += std::clamp<int64_t>(i + keys - queries + 1, 0, keys);
+  for (int64_t i = 0; i < p.Tq; ++i) {
+    const KeyRange keys = p.keys_of(0, i);
+    if (!keys.empty()) pairs += keys.end - keys.begin;
   }
   return pairs;
 }
@@ -190,7 +200,10 @@ void attention_backward(const AttentionBackward& args, StreamRef stream) {
   require_same_device(kOp, {args.q, args.k, args.v, args.out, args.lse, args.dout, args.dq, args.dk,
                             args.dv, args.dbias, p.mask.key_lengths, p.mask.key_begin,
                             p.mask.key_end, p.mask.alibi_slopes, p.mask.bias});
-  if (p.B == 0 || p.H == 0) return;
+  if (p.B == 0 || p.H == 0) {
+    if (args.dbias) fill({.y = args.dbias, .value = 0.0}, stream);
+    return;
+  }
   if (p.device.meta) note_kernel(kOp, cost(args), p.device, stream, WorkKind::attention, p.dtype);
   const AttentionGradients gradients{.out = HeadsView(args.out),
                                      .dout = HeadsView(args.dout),
@@ -205,7 +218,7 @@ void attention_backward(const AttentionBackward& args, StreamRef stream) {
 
 // Two products of D multiply-adds per visible pair and head.
 Cost cost(const AttentionForward& args) {
-  const int64_t pairs = visible_pairs(args.q, args.k, args.mask.causal);
+  const int64_t pairs = visible_pairs(args.q, args.k, args.mask);
   return {.bytes_read = args.q.bytes() + args.k.bytes() + args.v.bytes() + bytes_of(args.mask),
           .bytes_written = args.out.bytes() + optional_bytes(args.lse),
           .flops = 2 * 2 * args.q.dim(0) * args.q.dim(2) * args.q.dim(3) * pairs};
@@ -213,7 +226,7 @@ Cost cost(const AttentionForward& args) {
 
 // Five products.
 Cost cost(const AttentionBackward& args) {
-  const int64_t pairs = visible_pairs(args.q, args.k, args.mask.causal);
+  const int64_t pairs = visible_pairs(args.q, args.k, args.mask);
   return {.bytes_read = args.q.bytes() + args.k.bytes() + args.v.bytes() + args.out.bytes() +
                         args.dout.bytes() + args.lse.bytes() + bytes_of(args.mask),
           .bytes_written =

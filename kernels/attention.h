@@ -1,5 +1,6 @@
 // kernels/attention.h: scaled dot-product attention in blocks; no [Tq, Tk] matrix in memory.
-//   s[i,j] = scale * <q_i, k_j> + alibi + bias[i,j]       for the keys j that query i may see
+//   s[i,j] = cap(scale * <q_i, k_j>) + alibi + bias[i,j]  for the keys j that query i may see
+//   cap(x) = softcap * tanh(x / softcap), or x            (Gemma 2, 2024, section 2)
 //   out_i  = sum_j dropout(softmax_j(s[i,:])) v_j
 //   lse_i  = log(sum_j exp(s[i,j])),  natural logarithm
 // After Dao et al., "FlashAttention" (2022), algorithms 1 and 4; gradients recompute s from lse.
@@ -26,14 +27,21 @@ namespace zinc::kernels {
 // What is added to the scores and which keys a query sees: all conditions that are given hold.
 // Query i stands at key position p = i + Tk - Tq, so that the last query sees the last key when
 // keys of earlier tokens are cached.
+//
+// Note [Bias by distance]
+// A bias that depends on j - p alone has a row of Tq + Tk - 1 elements a head, for the distances
+// -(Tk - 1) to Tq - 1: its element Tq - 1 + j - i is added. That is the matrix whose rows lie -1
+// apart, and so the kernels read it; its gradient sums along the diagonals.
 struct AttentionMask {
   bool causal = true;      // keys j <= p
+  int64_t window = 0;      // keys with |p - j| < window; 0: all (Beltagy et al. 2020, "Longformer")
   ConstView key_lengths;   // optional [B] i32: keys j < key_lengths[b] (padding on the right)
   ConstView key_begin;     // optional [B, Tq] i32: keys j >= key_begin[b,i]; for packed documents
                            // the position where the query's document starts
   ConstView key_end;       // optional [B, Tq] i32: keys j < key_end[b,i]
   ConstView alibi_slopes;  // optional [H] f32: adds -slope[h] * |p - j| (Press et al. 2022)
-  ConstView bias;          // optional [B or 1, H or 1, Tq, Tk] f32 (f64 for f64): added
+  ConstView bias;          // optional f32 (f64 for f64), added: [B or 1, H or 1, Tq, Tk] or, by
+                           // distance, [H or 1, Tq + Tk - 1]
 };
 
 // Zeroes probability ((b * H + h) * Tq + i) * Tk + j where key.uniform(that) < probability and
@@ -51,6 +59,7 @@ struct AttentionForward {
   View out;            // [B, Tq, H, D] dtype of q; may not overlap an input
   View lse;            // [B, H, Tq] f32 (f64 for f64), contiguous; optional: only backward needs it
   double scale = 0.0;  // 0: 1 / sqrt(D)
+  double softcap = 0.0;  // 0: none
   AttentionMask mask;
   AttentionDropout dropout;
 };
@@ -67,6 +76,7 @@ struct AttentionBackward {
   View dbias;  // optional, shape and dtype of mask.bias, contiguous; overwritten, summed over the
                // dimensions in which bias is broadcast
   double scale = 0.0;  // as in forward, like what follows
+  double softcap = 0.0;
   AttentionMask mask;
   AttentionDropout dropout;
 };

@@ -11,13 +11,13 @@ namespace {
 
 constexpr int64_t kMaxHeadSize = 256;
 
-// What the graphs that we build can say: no documents, biases or dropout; the diagonal of a causal
-// mask begins at the first key.
+// What the graphs that we build can say: no documents, windows, biases, caps or dropout; the
+// diagonal of a causal mask begins at the first key.
 bool can_say(const AttentionProblem& p) {
   const AttentionMask& mask = p.mask;
   return is_16bit_float(p.dtype) && p.D % 8 == 0 && p.D <= kMaxHeadSize && p.Tq > 0 && p.Tk > 0 &&
-         !mask.key_begin && !mask.key_end && !mask.alibi_slopes && !mask.bias &&
-         p.dropout.probability == 0.0f && (!mask.causal || p.Tq == p.Tk);
+         !mask.key_begin && !mask.key_end && mask.window == 0 && !mask.alibi_slopes && !mask.bias &&
+         p.softcap == 0.0 && p.dropout.probability == 0.0f && (!mask.causal || p.Tq == p.Tk);
 }
 
 // Not known of a meta device's views: there the library is asked, and memory counted, all the same.

@@ -33,6 +33,7 @@ struct AttentionProblem {
   DType dtype = DType::f32;
   Device device;
   double scale = 1.0;
+  double softcap = 0.0;
   HeadsView q, k, v;
   AttentionMask mask;
   AttentionDropout dropout;
@@ -40,10 +41,15 @@ struct AttentionProblem {
   int64_t heads_per_group() const { return H / G; }
   DType wide() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
   int64_t position(int64_t i) const { return i + Tk - Tq; }
+  bool has_bias_by_distance() const { return mask.bias && mask.bias.rank() == 2; }
 
   KeyRange keys_of(int64_t b, int64_t i) const {
     KeyRange range{0, Tk};
     if (mask.causal) range.end = std::min(range.end, position(i) + 1);
+    if (mask.window > 0) {
+      range.begin = std::max<int64_t>(0, position(i) - mask.window + 1);
+      range.end = std::min(range.end, position(i) + mask.window);
+    }
     if (mask.key_lengths) {
       range.end = std::min<int64_t>(range.end, mask.key_lengths.data_as<int32_t>()[b]);
     }
@@ -68,10 +74,18 @@ struct AttentionProblem {
     return all;
   }
 
-  // Element (b, h, i, 0) of the bias, in elements; broadcast dimensions do not count.
-  static int64_t row_of_bias(const ConstView& bias, int64_t b, int64_t h, int64_t i) {
-    return (bias.dim(0) == 1 ? 0 : b * bias.stride(0)) +
-           (bias.dim(1) == 1 ? 0 : h * bias.stride(1)) + i * bias.stride(2);
+  // How the bias, or its gradient, is read as a [B, H, Tq, Tk] matrix: strides in elements, 0 where
+  // it is broadcast, and element (0, 0, 0, 0). See Note [Bias by distance].
+  struct BiasRows {
+    int64_t batch = 0, head = 0, row = 0, first = 0;
+    int64_t at(int64_t b, int64_t h, int64_t i) const {
+      return first + b * batch + h * head + i * row;
+    }
+  };
+  BiasRows bias_rows(const ConstView& bias) const {
+    const auto stride = [&](int d) { return bias.dim(d) == 1 ? 0 : bias.stride(d); };
+    if (bias.rank() == 2) return {.head = stride(0), .row = -1, .first = Tq - 1};
+    return {.batch = stride(0), .head = stride(1), .row = bias.stride(2)};
   }
   uint64_t dropout_element(int64_t b, int64_t h, int64_t i, int64_t j) const {
     return static_cast<uint64_t>(((b * H + h) * Tq + i) * Tk + j);

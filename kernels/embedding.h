@@ -21,9 +21,15 @@ struct EmbeddingForward {
            // position is in f32 (f64) and rounded once.
 };
 
-// dtable[v,:] (+)= sum of dy[i,:] over all i with ids[i] == v, in the order of i, in f32 (f64),
-// rounded once. The gradient of position_table: the same call with `positions` as ids; without
-// `positions`, `reduce` (sum over leading) of dy seen as [N / T, T * C].
+// Note [Sums of rows]
+// Rows that share an id are added in the order of their places, in f32 (f64), 64 of them to a sum;
+// these sums are added in order, and the total is rounded once. So a GPU sums the repeats of a
+// common word on many warps, in one order whatever the number of warps or threads.
+inline constexpr int64_t kRowsOfASum = 64;
+
+// dtable[v,:] (+)= sum of dy[i,:] over all i with ids[i] == v, Note [Sums of rows]. The gradient of
+// position_table: the same call with `positions` as ids; without `positions`, `reduce` (sum over
+// leading) of dy seen as [N / T, T * C].
 struct EmbeddingBackward {
   ConstView ids;            // N elements, i32 | i64, contiguous
   ConstView dy;             // [..., C] with N rows, contiguous

@@ -21,7 +21,7 @@ struct ScatterRows {
   View y;         // [V, C] dtype of x; rows at one stride; must not overlap x
 };
 
-// y[ids[i],:] += x[i,:]; equal ids add in the order of i, in f32 (f64), rounded once per row of y.
+// y[ids[i],:] += x[i,:]; equal ids add as in Note [Sums of rows] of kernels/embedding.h.
 // Rows of y that are not named stay as they are. The gradient of GatherRows.
 struct ScatterAddRows {
   ConstView x;     // [N, C] f64 | f32 | bf16 | f16; rows at one stride

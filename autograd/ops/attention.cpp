@@ -1,6 +1,9 @@
 #include "autograd/ops/attention.h"
 
+#include <bit>
+#include <cmath>
 #include <utility>
+#include <vector>
 
 #include "autograd/backward_pass.h"
 #include "autograd/node.h"
@@ -18,10 +21,11 @@ struct Heads {
   int64_t size = 0;     // D
 };
 
-kernels::AttentionMask mask_of(bool causal, const Tensor& key_lengths, const Tensor& key_begin,
-                               const Tensor& key_end, const Tensor& alibi_slopes,
-                               const Tensor& bias) {
+kernels::AttentionMask mask_of(bool causal, int64_t window, const Tensor& key_lengths,
+                               const Tensor& key_begin, const Tensor& key_end,
+                               const Tensor& alibi_slopes, const Tensor& bias) {
   return {.causal = causal,
+          .window = window,
           .key_lengths = view_or_absent(key_lengths),
           .key_begin = view_or_absent(key_begin),
           .key_end = view_or_absent(key_end),
@@ -37,7 +41,9 @@ class AttentionNode final : public Node {
       : heads_(heads),
         packed_(packed),
         causal_(options.causal),
+        window_(options.window),
         scale_(options.scale),
+        softcap_(options.softcap),
         dropout_{.probability = static_cast<float>(options.dropout),
                  .key = drawn.key,
                  .counter = drawn.counter} {
@@ -75,7 +81,8 @@ class AttentionNode final : public Node {
          .dv = value_heads(dv.view()),
          .dbias = dbias.defined() ? dbias.view() : View(),
          .scale = scale_,
-         .mask = mask_of(causal_, mask[0], mask[1], mask[2], mask[3], mask[4]),
+         .softcap = softcap_,
+         .mask = mask_of(causal_, window_, mask[0], mask[1], mask[2], mask[3], mask[4]),
          .dropout = dropout_},
         compute_stream());
     if (dbias.defined()) pass.give(bias_input, std::move(dbias));
@@ -110,7 +117,9 @@ class AttentionNode final : public Node {
   Heads heads_;
   bool packed_;
   bool causal_;
+  int64_t window_;
   double scale_;
+  double softcap_;
   kernels::AttentionDropout dropout_;
   std::array<bool, 5> has_{};
 };
@@ -154,8 +163,9 @@ Tensor attention_of(const Tensor& q, const Tensor& k, const Tensor& v, bool pack
        .out = node->query_heads(out.view()),
        .lse = lse.defined() ? lse.view() : View(),
        .scale = options.scale,
-       .mask = mask_of(options.causal, options.key_lengths, options.key_begin, options.key_end,
-                       options.alibi_slopes, options.bias),
+       .softcap = options.softcap,
+       .mask = mask_of(options.causal, options.window, options.key_lengths, options.key_begin,
+                       options.key_end, options.alibi_slopes, options.bias),
        .dropout = node->dropout()},
       compute_stream());
   if (!records) return out;
@@ -192,6 +202,19 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
 Tensor attention(const Tensor& qkv, const AttentionOptions& options) {
   require(qkv.rank() == 3, "attention: qkv must be [B, T, (H + 2 G) * D], not ", qkv.shape());
   return attention_of(qkv, {}, {}, true, options);
+}
+
+Tensor make_alibi_slopes(int64_t num_heads) {
+  require(num_heads > 0, "make_alibi_slopes: the number of heads must be positive, not ",
+          num_heads);
+  const auto power = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(num_heads)));
+  std::vector<float> slopes;
+  for (int64_t h = 0; h < num_heads; ++h) {
+    const double place =
+        h < power ? static_cast<double>(h + 1) : static_cast<double>(2 * (h - power) + 1) / 2.0;
+    slopes.push_back(static_cast<float>(std::exp2(-8.0 * place / static_cast<double>(power))));
+  }
+  return Tensor::from(slopes, Shape{num_heads});
 }
 
 }  // namespace zinc::autograd

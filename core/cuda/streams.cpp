@@ -238,15 +238,20 @@ class CudaStream final : public Stream {
                                                     .trace_id = last_trace_id_,
                                                     .span = trace_span(),
                                                     .num_threads = num_threads_});
+    has_new_work_ = true;
     if (is_recording()) return record_task(std::move(call));
     cuda::check(cudaLaunchHostFunc(stream_, run_host_task, call.get()), label);
     call.release();  // run_host_task owns it now
   }
 
+  // Events without work between them are one: the allocator asks for one at every free.
   Event record() override {
-    auto event = std::make_shared<CudaEvent>(shared_, trace_, last_trace_id_, recording_);
-    event->record(stream_);
-    return Event(std::move(event));
+    if (has_new_work_ || last_event_ == nullptr || last_event_->recording() != recording_) {
+      last_event_ = std::make_shared<CudaEvent>(shared_, trace_, last_trace_id_, recording_);
+      last_event_->record(stream_);
+      has_new_work_ = false;
+    }
+    return Event(last_event_);
   }
 
   void wait(const Event& event) override {
@@ -302,7 +307,10 @@ class CudaStream final : public Stream {
     return made;
   }
 
-  void* native() const override { return stream_; }
+  void* native() const override {
+    has_new_work_ = true;
+    return stream_;
+  }
   IndexFault* index_fault() const { return shared_->index_fault(); }
   const std::shared_ptr<Shared>& shared() const { return shared_; }
 
@@ -319,6 +327,7 @@ class CudaStream final : public Stream {
         return;
       }
     }
+    has_new_work_ = true;
     cuda::check(cudaStreamWaitEvent(stream_, event->native(), 0), "cudaStreamWaitEvent");
   }
 
@@ -353,6 +362,8 @@ class CudaStream final : public Stream {
   cudaStream_t stream_ = nullptr;
   uint64_t last_trace_id_ = 0;
   std::shared_ptr<Recording> recording_;  // under way
+  mutable bool has_new_work_ = true;      // since last_event_ was recorded
+  std::shared_ptr<CudaEvent> last_event_;
 };
 
 class StreamsOfDevice final : public CudaStreams {

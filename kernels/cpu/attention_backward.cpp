@@ -77,8 +77,8 @@ struct Backward {
         g(gradients),
         cols(std::min(kBackwardCut.cols, problem.Tk)),
         splits(choose_splits()),
-        over_batch(g.dbias && g.dbias.dim(0) == 1),
-        over_heads(g.dbias && g.dbias.dim(1) == 1),
+        over_batch(g.dbias && p.bias_rows(g.dbias).batch == 0),
+        over_heads(g.dbias && p.bias_rows(g.dbias).head == 0),
         products(p, kBackwardCut, [&](int64_t rows, int64_t block_cols) {
           return make(context, rows, block_cols);
         }) {
@@ -158,7 +158,9 @@ void Backward::run_block(const BackwardBuffers& buffers, int64_t b, int64_t h,
   dot_rows(dout, g.dout.row, element(g.out, g.out.at(b, i, h), p.dtype), g.out.row, p.dtype, rows,
            p.D, buffers.delta);
   bool first = true;
-  for (int64_t col_block = 0; col_block < kBackwardCut.num_col_blocks(p, row_block); ++col_block) {
+  const int64_t col_blocks = kBackwardCut.num_col_blocks(p, row_block);
+  for (int64_t col_block = kBackwardCut.first_col_block(p, row_block); col_block < col_blocks;
+       ++col_block) {
     const int64_t j = col_block * kBackwardCut.cols;
     const int64_t block_cols = kBackwardCut.cols_of(p, row_block, col_block);
     if (!keys_in_block(p, b, i, rows, j, block_cols, buffers.keys)) continue;
@@ -180,9 +182,9 @@ void Backward::run_block(const BackwardBuffers& buffers, int64_t b, int64_t h,
                              .dscores = buffers.dscores,
                              .dscores_stride = narrow_stride()};
     if (g.dbias) {
-      gradients.dbias =
-          g.dbias.data_as<float>() + AttentionProblem::row_of_bias(g.dbias, b, h, i) + j;
-      gradients.dbias_stride = g.dbias.stride(2);
+      const AttentionProblem::BiasRows dbias = p.bias_rows(g.dbias);
+      gradients.dbias = g.dbias.data_as<float>() + dbias.at(b, h, i) + j;
+      gradients.dbias_stride = dbias.row;
     }
     softmax_block_backward(block, gradients);
     product.dv->run_causal(buffers.probabilities, dout, buffers.dv + j * p.D, buffers.scratch,

@@ -16,8 +16,8 @@
 namespace zinc::kernels::cpu {
 
 // Blocks of `rows` queries by `cols` keys, cut by the shape and the causal flag alone: a causal
-// block ends at the last key that one of its queries may see, rounded up to kColumnUnit. Masks that
-// depend on values only make whole blocks be skipped, which changes no bit.
+// block ends at the last key that one of its queries may see, rounded up to kColumnUnit. Windows
+// and masks that depend on values only make whole blocks be skipped, which changes no bit.
 struct AttentionCut {
   static constexpr int64_t kColumnUnit = 64;
   int64_t rows, cols;
@@ -31,6 +31,11 @@ struct AttentionCut {
     if (!p.mask.causal) return p.Tk;
     const int64_t last = p.position(row_block * rows + rows_of(p, row_block) - 1) + 1;
     return std::clamp<int64_t>((last + kColumnUnit - 1) / kColumnUnit * kColumnUnit, 0, p.Tk);
+  }
+  // The first that a window lets the row block see.
+  int64_t first_col_block(const AttentionProblem& p, int64_t row_block) const {
+    if (p.mask.window == 0) return 0;
+    return std::max<int64_t>(0, p.position(row_block * rows) - p.mask.window + 1) / cols;
   }
   int64_t num_col_blocks(const AttentionProblem& p, int64_t row_block) const {
     return (limit(p, row_block) + cols - 1) / cols;
@@ -48,7 +53,7 @@ class ProductsByExtent {
   template <class Make>
   ProductsByExtent(const AttentionProblem& p, const AttentionCut& cut, Make&& make) {
     for (int64_t i = 0; i < cut.num_row_blocks(p); ++i) {
-      for (int64_t j = 0; j < cut.num_col_blocks(p, i); ++j) {
+      for (int64_t j = cut.first_col_block(p, i); j < cut.num_col_blocks(p, i); ++j) {
         const std::pair key{cut.rows_of(p, i), cut.cols_of(p, i, j)};
         if (!products_.contains(key)) products_.emplace(key, make(key.first, key.second));
       }
@@ -126,6 +131,7 @@ inline ScoreBlock score_block(const AttentionProblem& p, int64_t b, int64_t h, i
                    .cols = cols,
                    .keys = keys,
                    .scale = static_cast<float>(p.scale),
+                   .softcap = static_cast<float>(p.softcap),
                    .distance = p.position(i) - j,
                    .dropout = p.dropout.probability,
                    .dropout_key = p.dropout.key,
@@ -134,9 +140,9 @@ inline ScoreBlock score_block(const AttentionProblem& p, int64_t b, int64_t h, i
                    .dtype = p.dtype};
   if (p.mask.alibi_slopes) block.slope = p.mask.alibi_slopes.data_as<float>()[h];
   if (p.mask.bias) {
-    block.bias =
-        p.mask.bias.data_as<float>() + AttentionProblem::row_of_bias(p.mask.bias, b, h, i) + j;
-    block.bias_stride = p.mask.bias.stride(2);
+    const AttentionProblem::BiasRows bias = p.bias_rows(p.mask.bias);
+    block.bias = p.mask.bias.data_as<float>() + bias.at(b, h, i) + j;
+    block.bias_stride = bias.row;
   }
   return block;
 }

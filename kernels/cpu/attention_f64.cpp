@@ -31,18 +31,26 @@ void add_scaled(double factor, const double* x, double* y, int64_t n) {
   for (int64_t d = 0; d < n; ++d) y[d] += factor * x[d];
 }
 
-double score(const AttentionProblem& p, const Row& row, int64_t j) {
+struct Score {
+  double value;
+  double slope;  // by which it grows with the scaled product
+};
+
+Score score(const AttentionProblem& p, const Row& row, int64_t j) {
   const int64_t g = row.h / p.heads_per_group();
-  double s =
-      p.scale * dot(row_pointer(p.q, row.b, row.i, row.h), row_pointer(p.k, row.b, j, g), p.D);
+  Score s{p.scale * dot(row_pointer(p.q, row.b, row.i, row.h), row_pointer(p.k, row.b, j, g), p.D),
+          1.0};
+  if (p.softcap != 0.0) {
+    const double part = std::tanh(s.value / p.softcap);
+    s = {p.softcap * part, 1.0 - part * part};
+  }
   if (p.mask.alibi_slopes) {
     const auto distance = static_cast<double>(std::abs(p.position(row.i) - j));
-    s -= double{p.mask.alibi_slopes.data_as<float>()[row.h]} * distance;
+    s.value -= double{p.mask.alibi_slopes.data_as<float>()[row.h]} * distance;
   }
   if (p.mask.bias) {
-    s +=
-        p.mask.bias
-            .data_as<double>()[AttentionProblem::row_of_bias(p.mask.bias, row.b, row.h, row.i) + j];
+    const int64_t at = p.bias_rows(p.mask.bias).at(row.b, row.h, row.i);
+    s.value += p.mask.bias.data_as<double>()[at + j];
   }
   return s;
 }
@@ -60,7 +68,7 @@ void forward_row(const AttentionProblem& p, const Row& row, double* out, double*
   std::fill(out, out + p.D, 0.0);
   double max = -std::numeric_limits<double>::infinity();
   for (int64_t j = keys.begin; j < keys.end; ++j) {
-    scores[static_cast<size_t>(j)] = score(p, row, j);
+    scores[static_cast<size_t>(j)] = score(p, row, j).value;
     max = std::max(max, scores[static_cast<size_t>(j)]);
   }
   if (lse != nullptr) *lse = max;
@@ -88,16 +96,18 @@ void backward_row(const AttentionProblem& p, const AttentionGradients& g, const 
   std::fill(dq, dq + p.D, 0.0);
   if (std::isinf(lse) && lse < 0.0) return;
   for (int64_t j = keys.begin; j < keys.end; ++j) {
-    const double weight = std::exp(score(p, row, j) - lse);
+    const Score s = score(p, row, j);
+    const double weight = std::exp(s.value - lse);
     const double keep = kept(p, row, j);
     const double dweight = keep * dot(dout, row_pointer(p.v, row.b, j, group), p.D);
     const double ds = weight * (dweight - delta);
     add_scaled(weight * keep, dout, row_target(g.dv, row.b, j, group), p.D);
-    add_scaled(ds * p.scale, row_pointer(p.k, row.b, j, group), dq, p.D);
-    add_scaled(ds * p.scale, row_pointer(p.q, row.b, row.i, row.h),
-               row_target(g.dk, row.b, j, group), p.D);
+    const double dproduct = ds * s.slope * p.scale;
+    add_scaled(dproduct, row_pointer(p.k, row.b, j, group), dq, p.D);
+    add_scaled(dproduct, row_pointer(p.q, row.b, row.i, row.h), row_target(g.dk, row.b, j, group),
+               p.D);
     if (g.dbias) {
-      const int64_t at = AttentionProblem::row_of_bias(g.dbias, row.b, row.h, row.i);
+      const int64_t at = p.bias_rows(g.dbias).at(row.b, row.h, row.i);
       g.dbias.data_as<double>()[at + j] += ds;
     }
   }
@@ -129,8 +139,8 @@ void attention_backward_f64(const AttentionProblem& p, const AttentionGradients&
   const auto group = [&](int64_t b, int64_t h) {
     for (int64_t i = 0; i < p.Tq; ++i) backward_row(p, g, {b, h, i});
   };
-  const bool over_batch = g.dbias && g.dbias.dim(0) == 1;
-  const bool over_heads = g.dbias && g.dbias.dim(1) == 1;
+  const bool over_batch = g.dbias && p.bias_rows(g.dbias).batch == 0;
+  const bool over_heads = g.dbias && p.bias_rows(g.dbias).head == 0;
   const int64_t batches = over_batch ? 1 : p.B;
   const int64_t groups = over_heads ? 1 : p.G;
   parallel_for(batches * groups, 1, [&](int64_t t, int64_t) {

@@ -103,7 +103,9 @@ struct Forward {
     std::fill_n(buffers.max, rows, -std::numeric_limits<float>::infinity());
     std::fill_n(buffers.sum, rows, 0.0f);
     bool first = true;
-    for (int64_t col_block = 0; col_block < kForwardCut.num_col_blocks(p, row_block); ++col_block) {
+    const int64_t col_blocks = kForwardCut.num_col_blocks(p, row_block);
+    for (int64_t col_block = kForwardCut.first_col_block(p, row_block); col_block < col_blocks;
+         ++col_block) {
       const int64_t j = col_block * kForwardCut.cols;
       const int64_t block_cols = kForwardCut.cols_of(p, row_block, col_block);
       if (!keys_in_block(p, b, i, rows, j, block_cols, buffers.keys)) continue;

@@ -10,28 +10,39 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include <hwy/contrib/math/math-inl.h>
+
 #include "kernels/cpu/softmax_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace zinc::kernels::cpu {
 namespace HWY_NAMESPACE {
 
-// Columns for which dropout factors are drawn at a time.
-constexpr int64_t kDropoutColumns = 256;
+// Columns for which a row's factors are computed at a time.
+constexpr int64_t kFactorColumns = 256;
 
 // Turns products into scores where that takes more than a positive scale; returns the factor that
-// is still to be applied.
-float finish_scores(const ScoreBlock& block, int64_t r, float* scores, const KeyRange& keys) {
-  const bool plain = block.slope == 0.0f && block.bias == nullptr && block.scale > 0.0f;
+// is still to be applied. With a softcap `slopes`, where it is given, receives from its start on by
+// what the gradients of these scores are multiplied.
+float finish_scores(const ScoreBlock& block, int64_t r, float* scores, const KeyRange& keys,
+                    float* slopes) {
+  const bool plain =
+      block.slope == 0.0f && block.bias == nullptr && block.softcap == 0.0f && block.scale > 0.0f;
   if (plain) return block.scale;
   const Lanes d;
   const auto scale = hn::Set(d, block.scale);
+  const auto cap = hn::Set(d, block.softcap);
   const auto slope = hn::Set(d, block.slope);
   const float* bias = block.bias == nullptr ? nullptr : block.bias + r * block.bias_stride;
   const auto at_zero = hn::Set(d, static_cast<float>(block.distance + r - keys.begin));
   float* from = scores + keys.begin;
   for_each_vector(keys.end - keys.begin, [&](int64_t c, auto load, auto store) HWY_ATTR {
     auto s = hn::Mul(load(from + c), scale);
+    if (block.softcap != 0.0f) {
+      const auto part = hn::Tanh(d, hn::Div(s, cap));
+      s = hn::Mul(cap, part);
+      if (slopes != nullptr) store(hn::NegMulAdd(part, part, hn::Set(d, 1.0f)), slopes + c);
+    }
     if (block.slope != 0.0f) {
       const auto distance = hn::Sub(at_zero, hn::Iota(d, static_cast<float>(c)));
       s = hn::NegMulAdd(slope, hn::Abs(distance), s);
@@ -79,7 +90,7 @@ void softmax_rows(const ScoreBlock& block, float* max, float* sum, float* correc
       continue;
     }
     const int64_t n = keys.end - keys.begin;
-    const float scale = finish_scores(block, r, scores, keys);
+    const float scale = finish_scores(block, r, scores, keys, nullptr);
     const float before = max[r];
     max[r] = std::max(before, max_of(scores + keys.begin, n) * scale);
     const float shift = max[r] == kNone ? 0.0f : max[r];
@@ -94,9 +105,9 @@ void softmax_rows(const ScoreBlock& block, float* max, float* sum, float* correc
       here = exp_sum(scores + keys.begin, n, scale, shift, emit);
     } else {
       here = exp_sum(scores + keys.begin, n, scale, shift, emit_scores);
-      float factors[kDropoutColumns];
-      for (int64_t c = keys.begin; c < keys.end; c += kDropoutColumns) {
-        const int64_t count = std::min(kDropoutColumns, keys.end - c);
+      float factors[kFactorColumns];
+      for (int64_t c = keys.begin; c < keys.end; c += kFactorColumns) {
+        const int64_t count = std::min(kFactorColumns, keys.end - c);
         draw_dropout(block, r, c, count, factors);
         for_each_vector(count, [&](int64_t i, auto load, auto store) HWY_ATTR {
           store(hn::Mul(load(scores + c + i), load(factors + i)), to + c + i);
@@ -117,18 +128,20 @@ void backward_rows(const ScoreBlock& block, const ScoreGradients& gradients) {
     T* dscores = static_cast<T*>(gradients.dscores) + r * gradients.dscores_stride;
     const float lse = gradients.lse[r];
     if (std::isinf(lse) && lse < 0.0f) keys = {0, 0};  // no key, or all at -infinity
+    const bool capped = block.softcap != 0.0f;
     if (!keys.empty()) {
       float* scores = block.scores + r * block.stride;
-      const auto scale = hn::Set(d, finish_scores(block, r, scores, keys));
       const auto shift = hn::Set(d, lse);
       const auto delta = hn::Set(d, gradients.delta[r]);
       const auto factor = hn::Set(d, block.scale);
       const float* dprobabilities = gradients.dprobabilities + r * block.stride;
       float* dbias =
           gradients.dbias == nullptr ? nullptr : gradients.dbias + r * gradients.dbias_stride;
-      float drawn[kDropoutColumns];
-      for (int64_t c = keys.begin; c < keys.end; c += kDropoutColumns) {
-        const int64_t count = std::min(kDropoutColumns, keys.end - c);
+      float drawn[kFactorColumns], slopes[kFactorColumns];
+      for (int64_t c = keys.begin; c < keys.end; c += kFactorColumns) {
+        const int64_t count = std::min(kFactorColumns, keys.end - c);
+        const auto scale =
+            hn::Set(d, finish_scores(block, r, scores, {.begin = c, .end = c + count}, slopes));
         if (block.dropout != 0.0f) draw_dropout(block, r, c, count, drawn);
         for_each_vector(count, [&](int64_t i, auto load, auto store) HWY_ATTR {
           const auto p = exp_bounded_lanes(hn::MulSub(load(scores + c + i), scale, shift));
@@ -141,7 +154,8 @@ void backward_rows(const ScoreBlock& block, const ScoreGradients& gradients) {
           }
           const auto ds = hn::Mul(p, hn::Sub(dp, delta));
           store(dropped, probabilities + c + i);
-          store(hn::Mul(ds, factor), dscores + c + i);
+          const auto dproduct = capped ? hn::Mul(ds, load(slopes + i)) : ds;
+          store(hn::Mul(dproduct, factor), dscores + c + i);
           if (dbias != nullptr) store(hn::Add(load(dbias + c + i), ds), dbias + c + i);
         });
       }

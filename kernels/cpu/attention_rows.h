@@ -16,10 +16,11 @@ struct ScoreBlock {
   int64_t stride = 0;              // floats
   const KeyRange* keys = nullptr;  // [rows] what each row sees, within [0, cols)
   float scale = 1.0f;
+  float softcap = 0.0f;
   float slope = 0.0f;  // ALiBi; column c of row r is at distance |distance + r - c|
   int64_t distance = 0;
   const float* bias = nullptr;  // [rows, cols] or null
-  int64_t bias_stride = 0;
+  int64_t bias_stride = 0;      // of any sign, Note [Bias by distance]; like dbias_stride
   float dropout = 0.0f;
   RandomKey dropout_key;
   uint64_t dropout_element = 0;  // of row 0, column 0

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <span>
 
 #include "core/parallel.h"
 #include "core/view.h"
 #include "kernels/cpu/row_ids.h"
+#include "kernels/embedding.h"
 
 namespace zinc::kernels::cpu {
 
@@ -57,7 +59,22 @@ void for_each_row_turn(const RowAdding& plan, Body&& body) {
   });
 }
 
-// y[row] (+)= the rows of x that name it, in their order. x: any float dtype; y: that or f32.
+// The total of n columns of rows, Note [Sums of rows] in kernels/embedding.h: add(entry, sum) adds
+// one row to the n values at `sum`; join(sum, total) adds sums. Inlined where vectors add.
+template <class Number, class Add, class Join>
+[[gnu::always_inline]] inline void sum_rows(std::span<const RowPlace> entries, int64_t n,
+                                            Number* total, const Add& add, const Join& join) {
+  std::array<Number, kAddColumns> more;
+  for (size_t first = 0; first == 0 || first < entries.size(); first += kRowsOfASum) {
+    Number* sum = first == 0 ? total : more.data();
+    std::fill_n(sum, n, Number(0));
+    const size_t count = std::min(entries.size() - first, static_cast<size_t>(kRowsOfASum));
+    for (const RowPlace& entry : entries.subspan(first, count)) add(entry, sum);
+    if (first != 0) join(sum, total);
+  }
+}
+
+// y[row] (+)= the rows of x that name it. x: any float dtype; y: that or f32.
 void add_rows(const RowAdding& plan, const ConstView& x, const View& y);
 // The same for short dtypes.
 void add_rows_lanes(const RowAdding& plan, const ConstView& x, const View& y);

@@ -19,14 +19,17 @@ template <class T, class Target>
 void add_entries(std::span<const RowPlace> entries, const T* x, int64_t x_stride, Target* y,
                  int64_t n, bool accumulate) {
   HWY_ALIGN float sum[kAddColumns];
-  std::fill_n(sum, n, 0.0f);
-  for (const RowPlace& entry : entries) {
-    const T* row = x + int64_t{entry.place} * x_stride;
+  const auto add = [n](const auto* from, float* to) HWY_ATTR {
     for_each_vector(n, [&](int64_t j, auto load, auto store) HWY_ATTR {
-      const float* so_far = sum + j;
-      store(hn::Add(load(so_far), load(row + j)), sum + j);
+      const float* so_far = to + j;
+      store(hn::Add(load(so_far), load(from + j)), to + j);
     });
-  }
+  };
+  sum_rows(
+      entries, n, sum,
+      [&](const RowPlace& entry, float* to)
+          HWY_ATTR { add(x + int64_t{entry.place} * x_stride, to); },
+      [&](float* from, float* to) HWY_ATTR { add(from, to); });
   for_each_vector(n, [&](int64_t j, auto load, auto store) HWY_ATTR {
     const float* total = sum + j;
     const Target* before = y + j;

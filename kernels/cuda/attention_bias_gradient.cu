@@ -1,6 +1,7 @@
-// The gradient of attention's bias, in f32: another pass over the scores, a block per 32 x 32 tile
-// of it, over the batches and heads that it is broadcast to, in their order. Bytes moved: q and
-// dout once per 32 keys, k and v once per 32 queries, dbias once.
+// The gradient of attention's bias, in f32: another pass over the scores, over the batches and
+// heads that it is broadcast to, in their order: a block per 32 x 32 tile of it, or per 32
+// distances. Bytes moved: q and dout once per 32 keys, k and v once per 32 queries (twice by
+// distance), dbias once.
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_tile_backward.h"
 
@@ -53,12 +54,86 @@ __global__ void __launch_bounds__(kAttentionThreads)
   }
 }
 
+// Note [Bias by distance]: a thread owns a row of every tile of 32 queries and every fourth of 32
+// distances, which with 63 keys make a band of scores; the rows' sums meet in shared memory.
+template <class T, int kStride>
+__global__ void __launch_bounds__(kAttentionThreads)
+    distance_bias_kernel(BackwardArgs<T> args, float* dbias, int64_t bias_heads) {
+  const AttentionShape& shape = args.shape;
+  float* q_tile = dynamic_shared<float>();
+  float* dout_tile = q_tile + kTileRows * kStride;
+  float* k_tiles = dout_tile + kTileRows * kStride;  // two
+  float* v_tiles = k_tiles + 2 * kTileRows * kStride;
+  const int r = static_cast<int>(threadIdx.x) / kRowThreads;
+  const int part = static_cast<int>(threadIdx.x) % kRowThreads;
+  const int64_t distances = shape.Tq + shape.Tk - 1;
+  const int64_t first_distance = int64_t{blockIdx.x} * kTileRows;
+  const int64_t bias_head = blockIdx.y, heads = shape.H / bias_heads;
+  // Of the key that row 0 meets at the first distance.
+  const int64_t shift = first_distance - (shape.Tq - 1);
+  const int64_t first_query = max_of(0, 1 - kTileRows - shift) / kTileRows * kTileRows;
+  const int64_t end_query = min_of(shape.Tq, shape.Tk - shift);
+  float sum[kTileThreadScores] = {};
+  for (int64_t b = 0; b < shape.B; ++b) {
+    for (int64_t h = bias_head * heads; h < (bias_head + 1) * heads; ++h) {
+      const int64_t g = h / (shape.H / shape.G);
+      for (int64_t first_row = first_query; first_row < end_query; first_row += kTileRows) {
+        const Query query = query_of(args, b, h, first_row + r);
+        const int64_t first_key = first_row + shift;
+        const bool sees = query.keys.begin < query.keys.end &&
+                          query.keys.begin < first_key + r + kTileRows &&
+                          query.keys.end > first_key + r;
+        if (__syncthreads_or(sees ? 1 : 0) == 0) continue;
+        load_tile<T, kStride>(q_tile, args.q, b, h, first_row, shape.Tq, shape.D, shape.aligned);
+        load_tile<T, kStride>(dout_tile, args.dout, b, h, first_row, shape.Tq, shape.D,
+                              shape.aligned);
+        for (int half = 0; half < 2; ++half) {
+          const int64_t key = first_key + half * kTileRows;
+          const int at = half * kTileRows * kStride;
+          load_tile<T, kStride>(k_tiles + at, args.k, b, g, key, shape.Tk, shape.D, shape.aligned);
+          load_tile<T, kStride>(v_tiles + at, args.v, b, g, key, shape.Tk, shape.D, shape.aligned);
+        }
+        __syncthreads();
+        for (int n = 0; n < kTileThreadScores; ++n) {
+          const int c = r + part + n * kRowThreads;
+          const int64_t j = first_key + c;
+          if (j < query.keys.begin || j >= query.keys.end) continue;
+          sum[n] += pair_of<kStride>(shape, query, j, q_tile + r * kStride, k_tiles + c * kStride,
+                                     v_tiles + c * kStride, dout_tile + r * kStride)
+                        .dscore;
+        }
+      }
+    }
+  }
+  __syncthreads();
+  for (int n = 0; n < kTileThreadScores; ++n) {
+    q_tile[r * kScoreStride + part + n * kRowThreads] = sum[n];
+  }
+  __syncthreads();
+  const int c = static_cast<int>(threadIdx.x);
+  if (c >= kTileRows || first_distance + c >= distances) return;
+  float total = 0.0f;
+  for (int row = 0; row < kTileRows; ++row) total += q_tile[row * kScoreStride + c];
+  dbias[bias_head * distances + first_distance + c] = total;
+}
+
 }  // namespace
 
 void attention_bias_gradient(const AttentionProblem& p, const AttentionShape& shape,
                              const AttentionGradients& gradients, const float* delta,
                              StreamRef stream) {
-  if (p.Tq == 0 || p.Tk == 0) return;
+  if (gradients.dbias.numel() == 0) return;
+  if (p.has_bias_by_distance()) {
+    const int64_t bias_heads = gradients.dbias.dim(0);
+    dispatch_tile_attention(p, [&]<class T, int kStride>() {
+      launch(distance_bias_kernel<T, kStride>,
+             dim3(tiles_of(p.Tq + p.Tk - 1), static_cast<unsigned>(bias_heads)),
+             dim3(kAttentionThreads), 6 * kTileRows * kStride * sizeof(float), stream,
+             backward_args<T>(p, shape, gradients, delta), gradients.dbias.data_as<float>(),
+             bias_heads);
+    });
+    return;
+  }
   const int64_t batches = gradients.dbias.dim(0), heads = gradients.dbias.dim(1);
   const dim3 grid(tiles_of(p.Tq) * tiles_of(p.Tk), static_cast<unsigned>(heads),
                   static_cast<unsigned>(batches));

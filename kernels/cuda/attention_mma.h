@@ -266,8 +266,8 @@ struct RowKeys {
 __device__ __forceinline__ Keys keys_of_rows(const AttentionShape& shape, int64_t b, int64_t first,
                                              int count) {
   const int64_t last = (first + count < shape.Tq ? first + count : shape.Tq) - 1;
-  Keys all = shape.keys_of(b, last);  // ends rise with the rows
-  if (shape.key_begin != nullptr || shape.key_end != nullptr) {
+  Keys all = shape.keys_by_position(b, first, last);
+  if (shape.has_keys_of_values()) {
     const int64_t i = first + static_cast<int>(threadIdx.x);
     const Keys mine = i <= last ? shape.keys_of(b, i) : Keys{shape.Tk, 0};
     const bool none = mine.begin >= mine.end;
@@ -275,6 +275,41 @@ __device__ __forceinline__ Keys keys_of_rows(const AttentionShape& shape, int64_
     all.end = block_reduce(none ? int64_t{0} : mine.end, int64_t{0}, Max{});
   }
   return all;
+}
+
+struct QueryAndKey {
+  int64_t i, j;
+};
+
+// Products become scores: passes over the lane's, each behind a question to the whole problem.
+// `place(row, column)` is the query and the key, also of rows and columns beyond the last;
+// `capped(m, n, e, column, slope)` is called where there is a cap. No branch depends on a score.
+template <int kRowTiles, int kCols, class Place, class Capped>
+__device__ __forceinline__ void finish_scores(Fragments<kRowTiles, kCols>& scores,
+                                              const AttentionShape& shape, int64_t b, int64_t h,
+                                              Place&& place, Capped&& capped) {
+  for_each_score<kRowTiles, kCols>(
+      [&](int m, int n, int e, int, int) { scores[m][n][e] *= shape.scale; });
+  if (shape.softcap != 0.0f) {
+    for_each_score<kRowTiles, kCols>([&](int m, int n, int e, int, int column) {
+      const Score score = shape.capped(fast_tanh(scores[m][n][e] * shape.inverse_softcap));
+      scores[m][n][e] = score.value;
+      capped(m, n, e, column, score.slope);
+    });
+  }
+  if (shape.slopes != nullptr) {
+    for_each_score<kRowTiles, kCols>([&](int m, int n, int e, int row, int column) {
+      const QueryAndKey at = place(row, column);
+      scores[m][n][e] -= shape.alibi(h, at.i, at.j);
+    });
+  }
+  if (shape.bias != nullptr) {
+    for_each_score<kRowTiles, kCols>([&](int m, int n, int e, int row, int column) {
+      const QueryAndKey at = place(row, column);
+      scores[m][n][e] +=
+          shape.bias_at(b, h, min_of(at.i, shape.Tq - 1), min_of(at.j, shape.Tk - 1));
+    });
+  }
 }
 
 // What the kernels multiply scores with before the power of two; kPlain: nothing is added to the
@@ -285,8 +320,8 @@ __device__ __forceinline__ float score_factor(const AttentionShape& shape) {
 }
 
 inline bool is_plain(const AttentionShape& shape) {
-  return shape.slopes == nullptr && shape.bias == nullptr && shape.dropout == 0.0f &&
-         shape.scale > 0.0f;
+  return shape.slopes == nullptr && shape.bias == nullptr && shape.softcap == 0.0f &&
+         shape.dropout == 0.0f && shape.scale > 0.0f;
 }
 
 inline unsigned blocks_of(int64_t rows, int64_t rows_per_block) {

@@ -32,6 +32,14 @@ inline constexpr int kQueriesOf = kD <= 64    ? 32
 template <int kD>
 inline constexpr int kSumsOf = kD <= 128 ? kD : 128;
 
+// Note [Masked scores]
+// A score that a mask hides becomes -infinity in a pass of its own, which tiles that are seen whole
+// leave out: the exponentials behind it have no branch, and the hidden one is 0. Where a query sees
+// nothing its lse of -infinity would make that a NaN; 0 stands for it.
+__device__ __forceinline__ float to_base_2(float lse) {
+  return lse == -INFINITY ? 0.0f : lse * kLog2E;
+}
+
 template <class T, int kD, bool kPlain>
 __global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
   constexpr int kRowTiles = kQueryTiles<kD>, kKeys = kKeysOf<kD>, kRows = kOwnRows<kRowTiles>;
@@ -59,13 +67,14 @@ __global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
 #pragma unroll
   for (int r = 0; r < 2 * kRowTiles; ++r) {
     const Query query = query_of(args, b, h, first_row + warp_row + r * 8 + lane_row);
-    lse[r / 2][r % 2] = query.lse * kLog2E;
+    lse[r / 2][r % 2] = to_base_2(query.lse);
     delta[r / 2][r % 2] = query.delta;
     if (query.lse == -INFINITY) row_keys.end[r / 2][r % 2] = row_keys.begin[r / 2][r % 2] = 0;
   }
   T* own_q = q_tile + warp_row * kD;
   const T* own_dout = dout_tile + warp_row * kD;
   const float factor = score_factor<kPlain>(shape);
+  const bool has_cap = !kPlain && shape.softcap != 0.0f;
   Fragments<kRowTiles, kD> dq = {};
   for (int stage = 0; first < keys.end; first += kKeys, stage ^= 1) {
     wait_copies<0>();
@@ -81,18 +90,30 @@ __global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
         !kPlain && shape.dropout != 0.0f, [&](int row, int column) {
           return shape.kept(b, h, first_row + warp_row + row, first + column);
         });
-    for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int row, int column) {
-      float& score = scores[m][n][e];
-      if (!all && !row_keys.sees(m, e / 2, static_cast<int>(first) + column)) {
-        score = 0.0f;
-        return;
-      }
+    const auto dscore = [&](int m, int n, int e) {
       float dweight = dweights[m][n][e];
-      if constexpr (!kPlain) {
-        score = shape.score(b, h, first_row + warp_row + row, first + column, score);
-        dweight *= kept.at(m, n, e) ? shape.keep_factor : 0.0f;
-      }
-      score = fast_exp2(fmaf(score, factor, -lse[m][e / 2])) * (dweight - delta[m][e / 2]);
+      if constexpr (!kPlain) dweight *= kept.at(m, n, e) ? shape.keep_factor : 0.0f;
+      return dweight - delta[m][e / 2];
+    };
+    if constexpr (!kPlain) {
+      finish_scores<kRowTiles, kKeys>(
+          scores, shape, b, h,
+          [&](int row, int column) {
+            return QueryAndKey{first_row + warp_row + row, first + column};
+          },
+          [&](int m, int n, int e, int, float slope) {
+            dweights[m][n][e] = slope * dscore(m, n, e);
+          });
+    }
+    if (!all) {
+      for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int, int column) {
+        const bool seen = row_keys.sees(m, e / 2, static_cast<int>(first) + column);
+        scores[m][n][e] = seen ? scores[m][n][e] : -INFINITY;
+      });
+    }
+    for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int, int) {
+      scores[m][n][e] = fast_exp2(fmaf(scores[m][n][e], factor, -lse[m][e / 2])) *
+                        (has_cap ? dweights[m][n][e] : dscore(m, n, e));
     });
     Weights<kRowTiles, kKeys> dscores;
     round_to<T, kRowTiles, kKeys>(dscores, scores);
@@ -121,7 +142,7 @@ __device__ __forceinline__ WalkedQuery walked_query(const BackwardArgs<T>& args,
                                                     int64_t h, int64_t i) {
   const Query query = query_of(args, b, h, i);
   const bool none = query.keys.begin >= query.keys.end;
-  return {query.lse * kLog2E, query.delta, none ? 0 : static_cast<int>(query.keys.begin),
+  return {to_base_2(query.lse), query.delta, none ? 0 : static_cast<int>(query.keys.begin),
           none ? 0 : static_cast<int>(query.keys.end)};
 }
 
@@ -129,13 +150,8 @@ __device__ __forceinline__ WalkedQuery walked_query(const BackwardArgs<T>& args,
 // block.
 __device__ __forceinline__ Keys queries_of_keys(const AttentionShape& shape, int64_t b,
                                                 int64_t first, int count) {
-  Keys all{0, shape.Tq};
-  if (shape.causal) {
-    const int64_t begin = first - (shape.Tk - shape.Tq);
-    all.begin = begin > 0 ? begin : 0;
-  }
-  if (shape.key_lengths != nullptr && shape.key_lengths[b] <= first) all.end = 0;
-  if (shape.key_begin != nullptr || shape.key_end != nullptr) {
+  Keys all = shape.queries_by_position(b, first, first + count - 1);
+  if (shape.has_keys_of_values()) {
     int64_t begin = shape.Tq, end = 0;
     for (int64_t i = all.begin + static_cast<int>(threadIdx.x); i < all.end; i += kMmaThreads) {
       const Keys keys = shape.keys_of(b, i);
@@ -188,6 +204,7 @@ __global__ void __launch_bounds__(kMmaThreads) dkv_kernel(BackwardArgs<T> args) 
   T* own_k = k_tile + warp_row * kD;
   T* own_v = v_tile + warp_row * kD;
   const float factor = score_factor<kPlain>(shape);
+  const bool has_cap = !kPlain && shape.softcap != 0.0f;
   Fragments<kRowTiles, kSums> dk = {}, dv = {};
   for (int stage = 0; tile < end_tile && h < end_head; h = next_h, tile = next_tile, stage ^= 1) {
     WalkedQuery* mine = walked + stage * kQueries;
@@ -214,22 +231,33 @@ __global__ void __launch_bounds__(kMmaThreads) dkv_kernel(BackwardArgs<T> args) 
         !kPlain && shape.dropout != 0.0f, [&](int row, int column) {
           return shape.kept(b, h, first_query + column, first_key + row);
         });
-    for_each_score<kRowTiles, kQueries>([&](int m, int n, int e, int row, int column) {
-      float& score = scores[m][n][e];
-      float& dweight = dweights[m][n][e];
-      const WalkedQuery query = mine[column];
-      if (!all_see && !query.sees(first_key + row)) {
-        score = dweight = 0.0f;
-        return;
-      }
-      float keep = 1.0f;
-      if constexpr (!kPlain) {
-        score = shape.score(b, h, first_query + column, first_key + row, score);
-        keep = kept.at(m, n, e) ? shape.keep_factor : 0.0f;
-      }
-      const float weight = fast_exp2(fmaf(score, factor, -query.lse));
-      score = weight * keep;
-      dweight = weight * (keep * dweight - query.delta);
+    const auto keep = [&](int m, int n, int e) {
+      if constexpr (kPlain) return 1.0f;
+      return kept.at(m, n, e) ? shape.keep_factor : 0.0f;
+    };
+    const auto dscore = [&](int m, int n, int e, int column) {
+      return keep(m, n, e) * dweights[m][n][e] - mine[column].delta;
+    };
+    if constexpr (!kPlain) {
+      finish_scores<kRowTiles, kQueries>(
+          scores, shape, b, h,
+          [&](int row, int column) {
+            return QueryAndKey{first_query + column, first_key + row};
+          },
+          [&](int m, int n, int e, int column, float slope) {
+            dweights[m][n][e] = slope * dscore(m, n, e, column);
+          });
+    }
+    if (!all_see) {
+      for_each_score<kRowTiles, kQueries>([&](int m, int n, int e, int row, int column) {
+        const bool seen = mine[column].sees(first_key + row);
+        scores[m][n][e] = seen ? scores[m][n][e] : -INFINITY;
+      });
+    }
+    for_each_score<kRowTiles, kQueries>([&](int m, int n, int e, int, int column) {
+      const float weight = fast_exp2(fmaf(scores[m][n][e], factor, -mine[column].lse));
+      dweights[m][n][e] = weight * (has_cap ? dweights[m][n][e] : dscore(m, n, e, column));
+      scores[m][n][e] = weight * keep(m, n, e);
     });
     Weights<kRowTiles, kQueries> weights;
     round_to<T, kRowTiles, kQueries>(weights, scores);

@@ -108,14 +108,19 @@ __global__ void __launch_bounds__(kMmaThreads) forward_kernel(ForwardArgs<T> arg
     Fragments<kRowTiles, kKeys> scores;
     multiply_rows<kD, kRowTiles, kKeys>(scores, own, k_tile);
     const bool all = row_keys.all_see(static_cast<int>(first), kKeys);
-    if (!kPlain || !all) {
-      for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int row, int column) {
+    if constexpr (!kPlain) {
+      finish_scores<kRowTiles, kKeys>(
+          scores, shape, b, h,
+          [&](int row, int column) {
+            return QueryAndKey{first_row + warp_row + row, first + column};
+          },
+          [](int, int, int, int, float) {});
+    }
+    if (!all) {
+      for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int, int column) {
         float& score = scores[m][n][e];
-        if (!row_keys.sees(m, e / 2, static_cast<int>(first) + column)) {
-          score = -INFINITY;
-        } else if constexpr (!kPlain) {
-          score = shape.score(b, h, first_row + warp_row + row, first + column, score);
-        }
+        const bool seen = row_keys.sees(m, e / 2, static_cast<int>(first) + column);
+        score = seen ? score : -INFINITY;
       });
     }
     softmax.template weigh<kKeys, kD>(scores, out, factor);

@@ -1,5 +1,6 @@
 // kernels/cuda/attention_shape.h: what all attention kernels know: the problem without views, which
-// keys a query sees, and a score.
+// keys a query sees, and what becomes of a product before the softmax: the one place of a new mask
+// or term.
 #pragma once
 
 #include <cstdint>
@@ -16,43 +17,80 @@ struct Keys {
   int64_t begin, end;
 };
 
+__device__ __forceinline__ int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
+__device__ __forceinline__ int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
+
+struct Score {
+  float value;
+  float slope;  // by which it grows with the scaled product
+};
+
 // AttentionProblem for a kernel: no views.
 struct AttentionShape {
   int64_t B, Tq, Tk, H, G, D;
   float scale;
+  float softcap, inverse_softcap;  // 0: none
   bool causal;
+  int64_t window;
   const int32_t* key_lengths;
   const int32_t* key_begin;
   const int32_t* key_end;
   int64_t key_begin_stride, key_end_stride;
   const float* slopes;
   const float* bias;
-  int64_t bias_batch, bias_head, bias_row;  // strides; 0 where it is broadcast
+  int64_t bias_batch, bias_head, bias_row;  // strides; see AttentionProblem::BiasRows
   float dropout;
   float keep_factor;
   RandomKey dropout_key;
   const uint64_t* dropout_counter;  // null: that of the key
   bool aligned;                     // rows of every input can be read by packs
 
-  __device__ Keys keys_of(int64_t b, int64_t i) const {
+  // Every key that a query of [first, last] sees by position and length lies in it.
+  __device__ Keys keys_by_position(int64_t b, int64_t first, int64_t last) const {
     Keys keys{0, Tk};
-    const auto cap = [&](int64_t end) { keys.end = keys.end < end ? keys.end : end; };
-    if (causal) cap(i + Tk - Tq + 1);
-    if (key_lengths != nullptr) cap(key_lengths[b]);
-    if (key_begin != nullptr) {
-      const int64_t begin = key_begin[b * key_begin_stride + i];
-      keys.begin = begin > 0 ? begin : 0;
+    const int64_t ahead = Tk - Tq;
+    if (window > 0) {
+      keys = {max_of(0, first + ahead - window + 1), min_of(Tk, last + ahead + window)};
     }
-    if (key_end != nullptr) cap(key_end[b * key_end_stride + i]);
+    if (causal) keys.end = min_of(keys.end, last + ahead + 1);
+    if (key_lengths != nullptr) keys.end = min_of(keys.end, key_lengths[b]);
     return keys;
   }
-  __device__ float score(int64_t b, int64_t h, int64_t i, int64_t j, float product) const {
-    float s = scale * product;
-    if (slopes != nullptr) {
-      const int64_t distance = i + Tk - Tq - j;
-      s -= slopes[h] * static_cast<float>(distance < 0 ? -distance : distance);
+  // Every query that sees a key of [first, last] by position and length lies in it.
+  __device__ Keys queries_by_position(int64_t b, int64_t first, int64_t last) const {
+    Keys queries{0, Tq};
+    const int64_t ahead = Tk - Tq;
+    if (window > 0) {
+      queries = {max_of(0, first - ahead - window + 1), min_of(Tq, last - ahead + window)};
     }
-    if (bias != nullptr) s += bias[b * bias_batch + h * bias_head + i * bias_row + j];
+    if (causal) queries.begin = max_of(queries.begin, first - ahead);
+    if (key_lengths != nullptr && key_lengths[b] <= first) queries.end = 0;
+    return queries;
+  }
+  __device__ bool has_keys_of_values() const { return key_begin != nullptr || key_end != nullptr; }
+  __device__ Keys keys_of(int64_t b, int64_t i) const {
+    Keys keys = keys_by_position(b, i, i);
+    if (key_begin != nullptr) {
+      keys.begin = max_of(keys.begin, key_begin[b * key_begin_stride + i]);
+    }
+    if (key_end != nullptr) keys.end = min_of(keys.end, key_end[b * key_end_stride + i]);
+    return keys;
+  }
+
+  // Of part = tanh(scale * product / softcap).
+  __device__ Score capped(float part) const { return {softcap * part, fmaf(-part, part, 1.0f)}; }
+  __device__ float alibi(int64_t h, int64_t i, int64_t j) const {
+    const int64_t distance = i + Tk - Tq - j;
+    return slopes[h] * static_cast<float>(distance < 0 ? -distance : distance);
+  }
+  __device__ float bias_at(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    return bias[b * bias_batch + h * bias_head + i * bias_row + j];
+  }
+  __device__ Score score(int64_t b, int64_t h, int64_t i, int64_t j, float product) const {
+    Score s{scale * product, 1.0f};
+    if (softcap != 0.0f) s = capped(tanhf(s.value * inverse_softcap));
+    if (slopes != nullptr) s.value -= alibi(h, i, j);
+    if (bias != nullptr) s.value += bias_at(b, h, i, j);
     return s;
   }
   // What dropout multiplies the probability with.

@@ -21,8 +21,8 @@ inline constexpr int kRowThreads = 4;
 inline constexpr int kAttentionThreads = kTileRows * kRowThreads;
 inline constexpr int kScoreStride = kTileRows + 1;
 
-// Rows [first, first + 32) of those of (b, h) into shared memory, `kStride` apart, zeros beyond
-// `rows`. All threads of the block; no barrier.
+// Rows [first, first + 32) of those of (b, h) into shared memory, `kStride` apart, zeros for those
+// outside [0, rows). All threads of the block; no barrier.
 template <class T, int kStride>
 __device__ __forceinline__ void load_tile(float* tile, const HeadRows<const T>& from, int64_t b,
                                           int64_t h, int64_t first, int64_t rows, int64_t D,
@@ -32,7 +32,7 @@ __device__ __forceinline__ void load_tile(float* tile, const HeadRows<const T>& 
     const int r = e / kPacks;
     const int p = e % kPacks;
     Pack<T> pack{};
-    if (first + r < rows && p * kPack<T> < D) {
+    if (first + r >= 0 && first + r < rows && p * kPack<T> < D) {
       pack = load_pack(from.at(b, first + r, h), p, D, aligned);
     }
 #pragma unroll

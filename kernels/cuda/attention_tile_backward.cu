@@ -28,7 +28,8 @@ __global__ void __launch_bounds__(kAttentionThreads) dq_kernel(BackwardArgs<T> a
   load_tile<T, kStride>(dout_tile, args.dout, b, h, first_row, shape.Tq, shape.D, shape.aligned);
   float dq[kEach] = {};
   float* mine = dscores + r * kScoreStride;
-  for (int64_t first = 0; first < shape.Tk; first += kTileRows) {
+  const Keys keys = shape.keys_by_position(b, first_row, first_row + kTileRows - 1);
+  for (int64_t first = keys.begin / kTileRows * kTileRows; first < keys.end; first += kTileRows) {
     const Keys seen = keys_in_tile(query.keys, first);
     if (__syncthreads_or(seen.begin < seen.end ? 1 : 0) == 0) continue;
     load_tile<T, kStride>(k_tile, args.k, b, g, first, shape.Tk, shape.D, shape.aligned);
@@ -40,7 +41,7 @@ __global__ void __launch_bounds__(kAttentionThreads) dq_kernel(BackwardArgs<T> a
       mine[c] =
           pair_of<kStride>(shape, query, first + c, q_tile + r * kStride, k_tile + c * kStride,
                            v_tile + c * kStride, dout_tile + r * kStride)
-              .dscore;
+              .dproduct;
     }
     __syncwarp();
     add_tile_rows<kStride>(dq, mine, k_tile, seen);
@@ -75,8 +76,10 @@ __global__ void __launch_bounds__(kAttentionThreads) dkv_kernel(BackwardArgs<T> 
   float dk[kEach] = {}, dv[kEach] = {};
   float* my_weights = weights + r * kScoreStride;
   float* my_dscores = dscores + r * kScoreStride;
+  const Keys queries = shape.queries_by_position(b, first_key, first_key + kTileRows - 1);
+  const int64_t first_query = queries.begin / kTileRows * kTileRows;
   for (int64_t h = g * heads; h < (g + 1) * heads; ++h) {
-    for (int64_t first = 0; first < shape.Tq; first += kTileRows) {
+    for (int64_t first = first_query; first < queries.end; first += kTileRows) {
       // Threads of a key look at different queries: bit n stands for query part + 4 n.
       unsigned seen = 0;
       for (int n = 0; n < kTileThreadScores; ++n) {
@@ -94,7 +97,7 @@ __global__ void __launch_bounds__(kAttentionThreads) dkv_kernel(BackwardArgs<T> 
             pair_of<kStride>(shape, query_of(args, b, h, first + c), j, q_tile + c * kStride,
                              k_tile + r * kStride, v_tile + r * kStride, dout_tile + c * kStride);
         my_weights[c] = rounded<T>(pair.weight);
-        my_dscores[c] = pair.dscore;
+        my_dscores[c] = pair.dproduct;
       }
       // Of the queries of all four threads.
       unsigned all = 0;

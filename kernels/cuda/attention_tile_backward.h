@@ -8,20 +8,22 @@ namespace zinc::kernels::cuda {
 
 inline constexpr int kTileThreadScores = kTileRows / kRowThreads;
 
-// Of one pair: the probability that met v, and the gradient of the score.
+// Of one pair: the probability that met v, and the gradients of the score and of the scaled
+// product.
 struct Pair {
-  float weight, dscore;
+  float weight, dscore, dproduct;
 };
 
 template <int kStride>
 __device__ __forceinline__ Pair pair_of(const AttentionShape& shape, const Query& query, int64_t j,
                                         const float* q, const float* k, const float* v,
                                         const float* dout) {
-  const float s = shape.score(query.b, query.h, query.i, j, dot_rows<kStride>(q, k));
-  const float weight = expf(s - query.lse);
+  const Score s = shape.score(query.b, query.h, query.i, j, dot_rows<kStride>(q, k));
+  const float weight = expf(s.value - query.lse);
   const float kept = shape.kept(query.b, query.h, query.i, j);
   const float dweight = kept * dot_rows<kStride>(dout, v);
-  return {weight * kept, weight * (dweight - query.delta)};
+  const float dscore = weight * (dweight - query.delta);
+  return {weight * kept, dscore, s.slope * dscore};
 }
 
 }  // namespace zinc::kernels::cuda

@@ -68,13 +68,9 @@ __global__ void __launch_bounds__(kAttentionThreads) forward_kernel(ForwardArgs<
   row.keys = row.i < shape.Tq ? shape.keys_of(row.b, row.i) : Keys{0, 0};
   load_tile<T, kStride>(q_tile, args.q, row.b, row.h, first_row, shape.Tq, shape.D, shape.aligned);
   float out[kEach] = {};
-  int64_t limit = shape.Tk;
-  if (shape.causal) {
-    const int64_t last = first_row + kTileRows + shape.Tk - shape.Tq;
-    limit = last < limit ? last : limit;
-  }
+  const Keys keys = shape.keys_by_position(row.b, first_row, first_row + kTileRows - 1);
   float* mine = weights + r * kScoreStride;
-  for (int64_t first = 0; first < limit; first += kTileRows) {
+  for (int64_t first = keys.begin / kTileRows * kTileRows; first < keys.end; first += kTileRows) {
     const bool sees =
         row.keys.begin < first + kTileRows && row.keys.end > first && row.keys.begin < row.keys.end;
     if (__syncthreads_or(sees ? 1 : 0) == 0) continue;
@@ -89,7 +85,7 @@ __global__ void __launch_bounds__(kAttentionThreads) forward_kernel(ForwardArgs<
       scores[n] = -INFINITY;
       if (j < row.keys.begin || j >= row.keys.end) continue;
       const float product = dot_rows<kStride>(q_tile + r * kStride, k_tile + c * kStride);
-      scores[n] = shape.score(row.b, row.h, row.i, j, product);
+      scores[n] = shape.score(row.b, row.h, row.i, j, product).value;
     }
     const float shrink = weigh_tile<T>(shape, row, first, scores, mine);
     __syncwarp();

@@ -1,4 +1,7 @@
 #include "autograd/ops/attention.h"
+#include "autograd/ops/norm.h"
+#include "autograd/ops/relative_position.h"
+#include "autograd/ops/reshape.h"
 #include "autograd/ops/rotary.h"
 #include "autograd/ops/split.h"
 #include "tests/autograd/gradcheck_rows.h"
@@ -43,6 +46,20 @@ void add_packed_rows(std::vector<GradcheckRow>& rows) {
        [](AttentionOptions& o) {
          o.alibi_slopes = Tensor::from({0.5f, 0.125f}, Shape{2});
        }},
+      {"window", 2, 1, [](AttentionOptions& o) { o.window = 2; }},
+      {"full window", 2, 2,
+       [](AttentionOptions& o) {
+         o.causal = false;
+         o.window = 2;
+       }},
+      {"softcap", 2, 1, [](AttentionOptions& o) { o.softcap = 0.7; }},
+      {"softcap, alibi and lengths", 2, 2,
+       [](AttentionOptions& o) {
+         o.causal = false;
+         o.softcap = 1.2;
+         o.alibi_slopes = autograd::make_alibi_slopes(2);
+         o.key_lengths = ids_tensor({5, 3}, Shape{2});
+       }},
       {"dropout", 2, 1,
        [](AttentionOptions& o) {
          o.dropout = 0.3;
@@ -69,7 +86,16 @@ void add_separate_rows(std::vector<GradcheckRow>& rows) {
                     return Results{autograd::attention(v[0].tensor(), v[1].tensor(), v[2].tensor(),
                                                        {.num_heads = 4, .num_kv_heads = 2})};
                   }});
-  for (const Shape& bias : {Shape{2, 4, 3, 5}, Shape{1, 4, 3, 5}, Shape{2, 1, 3, 5}}) {
+  rows.push_back({"attention", "another sequence's keys, lengths", {q, kv, kv}, [](Operands v) {
+                    return Results{
+                        autograd::attention(v[0].tensor(), v[1].tensor(), v[2].tensor(),
+                                            {.num_heads = 4,
+                                             .num_kv_heads = 2,
+                                             .causal = false,
+                                             .key_lengths = ids_tensor({2, 5}, Shape{2})})};
+                  }});
+  for (const Shape& bias :
+       {Shape{2, 4, 3, 5}, Shape{1, 4, 3, 5}, Shape{2, 1, 3, 5}, Shape{4, 7}, Shape{1, 7}}) {
     rows.push_back(
         {"attention", concat("bias ", bias), {q, kv, kv, {.shape = bias}}, [](Operands v) {
            return Results{autograd::attention(
@@ -77,11 +103,53 @@ void add_separate_rows(std::vector<GradcheckRow>& rows) {
                {.num_heads = 4, .num_kv_heads = 2, .causal = false, .bias = v[3].tensor()})};
          }});
   }
+  rows.push_back({"attention",
+                  "softcap, window and bias",
+                  {q, kv, kv, {.shape = Shape{4, 7}}},
+                  [](Operands v) {
+                    return Results{autograd::attention(v[0].tensor(), v[1].tensor(), v[2].tensor(),
+                                                       {.num_heads = 4,
+                                                        .num_kv_heads = 2,
+                                                        .window = 3,
+                                                        .softcap = 0.9,
+                                                        .bias = v[3].tensor()})};
+                  }});
+  // Of each head by one vector: [B, T, heads * D] -> [B, T, heads, D] and back.
+  rows.push_back({"attention",
+                  "norms of q and k",
+                  {q, kv, kv, {.shape = Shape{3}}, {.shape = Shape{3}}},
+                  [](Operands v) {
+                    const auto normed = [](const Tensor& x, const Weight& gamma) {
+                      const Shape heads{x.dim(0), x.dim(1), x.dim(2) / 3, 3};
+                      return autograd::reshape(
+                          autograd::rmsnorm(autograd::reshape(x, heads), gamma), x.shape());
+                    };
+                    return Results{autograd::attention(normed(v[0].tensor(), v[3]),
+                                                       normed(v[1].tensor(), v[4]), v[2].tensor(),
+                                                       {.num_heads = 4, .num_kv_heads = 2})};
+                  }});
   rows.push_back({"attention", "views into one buffer", {{.shape = {2, 5, 18}}}, [](Operands v) {
                     const auto parts = autograd::split(v[0].tensor(), {6, 6, 6}, 2);
                     return Results{
                         autograd::attention(parts[0], parts[1], parts[2], {.num_heads = 2})};
                   }});
+}
+
+void add_relative_position_rows(std::vector<GradcheckRow>& rows) {
+  for (const bool bidirectional : {false, true}) {
+    rows.push_back({"relative_position",
+                    bidirectional ? "bidirectional" : "of a decoder",
+                    {{.shape = {2, 3, 6}}, {.shape = {2, 5, 6}}, {.shape = {4, 2}}},
+                    [bidirectional](Operands v) {
+                      const Tensor buckets = autograd::make_relative_buckets(
+                          6, {.buckets = 4, .max_distance = 4, .bidirectional = bidirectional});
+                      return Results{autograd::attention(
+                          v[0].tensor(), v[1].tensor(), v[1].tensor(),
+                          {.num_heads = 2,
+                           .causal = !bidirectional,
+                           .bias = autograd::relative_position_bias(v[2], buckets, 3, 5)})};
+                    }});
+  }
 }
 
 void add_rotary_rows(std::vector<GradcheckRow>& rows) {
@@ -95,6 +163,12 @@ void add_rotary_rows(std::vector<GradcheckRow>& rows) {
                           {.head_size = 4, .num_heads = 2, .layout = layout, .start = 3})};
                     }});
   }
+  rows.push_back({"rotary", "interleaved, part of a head", {{.shape = {2, 3, 12}}}, [](Operands v) {
+                    const auto table = autograd::make_rotary_table(8, 4, 100.0, {}, DType::f64);
+                    return Results{autograd::rotary(
+                        v[0].tensor(), table,
+                        {.head_size = 6, .num_heads = 2, .layout = RotaryLayout::interleaved})};
+                  }});
   rows.push_back(
       {"rotary", "given positions, part of a head", {{.shape = {2, 3, 12}}}, [](Operands v) {
          const auto table = autograd::make_rotary_table(8, 4, 100.0, {}, DType::f64);
@@ -111,6 +185,7 @@ void add_rotary_rows(std::vector<GradcheckRow>& rows) {
 void add_attention_rows(std::vector<GradcheckRow>& rows) {
   add_packed_rows(rows);
   add_separate_rows(rows);
+  add_relative_position_rows(rows);
   add_rotary_rows(rows);
 }
 

@@ -132,6 +132,22 @@ TEST_F(EmulatedRuntime, HostWaitForAnEvent_SeesWhatCameBefore) {
   }
 }
 
+TEST_F(EmulatedRuntime, EventsWithoutWorkBetweenThem_AreOne) {
+  const auto streams = make_cuda_streams(kGpu);
+  const auto a = streams->make_stream("a", 1, nullptr);
+  const auto b = streams->make_stream("b", 2, nullptr);
+  const auto is_new_after = [&](const std::function<void()>& work) {
+    const Event before = a->record();
+    EXPECT_EQ(a->record().state(), before.state());
+    work();
+    return a->record().state() != before.state();
+  };
+  EXPECT_FALSE(is_new_after([] {}));
+  EXPECT_TRUE(is_new_after([&] { a->enqueue("work", [] {}); }));
+  EXPECT_TRUE(is_new_after([&] { native(*a); }));
+  EXPECT_TRUE(is_new_after([&] { a->wait(b->record()); }));
+}
+
 TEST_F(EmulatedRuntime, WaitForAnEvent_IsNotMovedByALaterRecord) {
   int not_yet = 0;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {

@@ -19,7 +19,13 @@ enum Feature : unsigned {
   kOneBias = 64,     // [1, 1, Tq, Tk]
   kDropout = 128,
   kScale = 256,
+  kWindow = 512,
+  kSoftcap = 1024,
+  kDistanceBias = 2048,     // [H, Tq + Tk - 1]
+  kOneDistanceBias = 4096,  // [1, Tq + Tk - 1]
 };
+inline constexpr unsigned kAnyBias =
+    kBias | kSharedBias | kOneBias | kDistanceBias | kOneDistanceBias;
 
 struct Case {
   const char* name;
@@ -37,7 +43,7 @@ struct Inputs {
   HostArray lengths, begin, end, slopes, bias;
   kernels::AttentionMask mask;
   kernels::AttentionDropout dropout;
-  double scale = 0.0;
+  double scale = 0.0, softcap = 0.0;
 
   Inputs(const Case& the_case, DType type)
       : c(the_case), dtype(type), wide(type == DType::f64 ? DType::f64 : DType::f32) {
@@ -66,10 +72,14 @@ struct Inputs {
       for (int64_t h = 0; h < c.H; ++h) slopes.set(h, std::exp2(-static_cast<double>(h + 1)));
       mask.alibi_slopes = slopes;
     }
-    if (c.features & (kBias | kSharedBias | kOneBias)) {
+    if (c.features & kWindow) mask.window = 11;
+    if (c.features & kSoftcap) softcap = 1.5;  // scores reach 16
+    if (c.features & kAnyBias) {
       const int64_t batches = c.features & kBias ? c.B : 1;
-      const int64_t heads = c.features & kOneBias ? 1 : c.H;
-      bias = HostArray::random({batches, heads, c.Tq, c.Tk}, wide, 5);
+      const int64_t heads = c.features & (kOneBias | kOneDistanceBias) ? 1 : c.H;
+      const bool by_distance = (c.features & (kDistanceBias | kOneDistanceBias)) != 0;
+      bias = HostArray::random(
+          by_distance ? Shape{heads, c.Tq + c.Tk - 1} : Shape{batches, heads, c.Tq, c.Tk}, wide, 5);
       dbias = bias;
       dbias.set_all(std::nan(""));
       mask.bias = bias;
@@ -133,6 +143,7 @@ struct Inputs {
                                 .out = out,
                                 .lse = lse,
                                 .scale = scale,
+                                .softcap = softcap,
                                 .mask = mask,
                                 .dropout = dropout},
                                stream);
@@ -149,6 +160,7 @@ struct Inputs {
                                     .dk = dk,
                                     .dv = dv,
                                     .scale = scale,
+                                    .softcap = softcap,
                                     .mask = mask,
                                     .dropout = dropout};
     if (mask.bias) args.dbias = dbias;

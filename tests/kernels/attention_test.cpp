@@ -45,6 +45,18 @@ constexpr Case kCases[] = {
     {"Everything", 2, 150, 290, 4, 2, 12,
      kCausal | kLengths | kDocuments | kAlibi | kSharedBias | kDropout | kScale},
     {"OddHead", 1, 65, 65, 2, 2, 5, kCausal},
+    {"Window", 2, 150, 150, 2, 1, 8, kCausal | kWindow},
+    {"FullWindow", 1, 70, 150, 2, 2, 16, kWindow},
+    {"WindowOverManyBlocks", 1, 140, 1100, 1, 1, 8, kWindow | kCausal},
+    {"WindowedLengths", 3, 60, 40, 2, 2, 8, kWindow | kLengths},
+    {"Softcap", 2, 70, 70, 4, 2, 16, kCausal | kSoftcap},
+    {"DistanceBias", 2, 70, 70, 2, 2, 16, kDistanceBias},
+    {"CausalDistanceBias", 3, 140, 140, 4, 2, 8, kCausal | kDistanceBias},
+    {"OneDistanceBias", 2, 20, 50, 3, 1, 8, kOneDistanceBias | kLengths},
+    {"DistanceBiasOfFewKeys", 1, 45, 3, 2, 2, 8, kDistanceBias},
+    {"AllTerms", 2, 150, 290, 4, 2, 16,
+     kCausal | kLengths | kDocuments | kAlibi | kDistanceBias | kDropout | kScale | kWindow |
+         kSoftcap},
 };
 
 double value_of(const View& view, int64_t a, int64_t b, int64_t c, int64_t d) {
@@ -54,7 +66,9 @@ double value_of(const View& view, int64_t a, int64_t b, int64_t c, int64_t d) {
 
 // Whether query i sees key j, from the words of the header.
 bool sees(const Inputs& x, int64_t b, int64_t i, int64_t j) {
-  if (x.mask.causal && j > i + x.c.Tk - x.c.Tq) return false;
+  const int64_t position = i + x.c.Tk - x.c.Tq;
+  if (x.mask.causal && j > position) return false;
+  if (x.mask.window > 0 && std::abs(position - j) >= x.mask.window) return false;
   if (x.mask.key_lengths && static_cast<double>(j) >= x.lengths.at(b)) return false;
   if (x.mask.key_begin && static_cast<double>(j) < x.begin.at(b * x.c.Tq + i)) return false;
   return !(x.mask.key_end && static_cast<double>(j) >= x.end.at(b * x.c.Tq + i));
@@ -76,10 +90,14 @@ void forward_naively(const Inputs& x, HostArray& out, HostArray& lse) {
           for (int64_t d = 0; d < c.D; ++d)
             s += value_of(x.q(), b, i, h, d) * value_of(x.k(), b, j, g, d);
           s *= scale;
+          if (x.softcap != 0.0) s = x.softcap * std::tanh(s / x.softcap);
           if (x.mask.alibi_slopes) {
             s -= x.slopes.at(h) * static_cast<double>(std::abs(i + c.Tk - c.Tq - j));
           }
-          if (x.mask.bias) {
+          if (x.mask.bias && x.bias.shape().rank() == 2) {
+            const int64_t row = x.bias.shape()[0] == 1 ? 0 : h;
+            s += x.bias.at(row * (c.Tq + c.Tk - 1) + c.Tq - 1 + j - i);
+          } else if (x.mask.bias) {
             const int64_t bb = x.bias.shape()[0] == 1 ? 0 : b, hh = x.bias.shape()[1] == 1 ? 0 : h;
             s += x.bias.at(((bb * x.bias.shape()[1] + hh) * c.Tq + i) * c.Tk + j);
           }
@@ -147,7 +165,7 @@ TEST_P(AttentionOver, F64Gradients_MatchCentralDifferences) {
     const HostArray before = store;
     const auto shift = [&](double factor) {
       double* to = input.data_as<double>();
-      const Shape& s = gradient.shape();
+      const Shape& s = input.shape();
       int64_t e = 0;
       for (int64_t a = 0; a < s[0]; ++a) {
         for (int64_t b = 0; b < s[1]; ++b) {
@@ -178,7 +196,10 @@ TEST_P(AttentionOver, F64Gradients_MatchCentralDifferences) {
   check("dq", x.q_store, x.q(), x.dq);
   check("dk", x.k_store, x.k(), x.dk);
   check("dv", x.v_store, x.v(), x.dv);
-  if (x.mask.bias) check("dbias", x.bias, x.bias, x.dbias);
+  if (!x.mask.bias) return;
+  const Shape& s = x.bias.shape();
+  const View bias = s.rank() == 2 ? x.bias.view().reshape({1, 1, s[0], s[1]}) : x.bias.view();
+  check("dbias", x.bias, bias, x.dbias);
 }
 
 TEST_P(AttentionOver, EveryType_MatchesF64) {
@@ -236,6 +257,12 @@ TEST(Attention, Bits_DoNotDependOnSchedules) {
     Inputs x({"", 1, 40, 70, 2, 1, 12, kCausal | kLengths | kAlibi | kOneBias | kDropout},
              DType::bf16);
     x.lengths.set(0, 65);
+    x.forward(context.stream());
+    x.backward(context.stream());
+    return std::vector<HostArray>{x.out, x.lse, x.dq, x.dk, x.dv, x.dbias};
+  }));
+  EXPECT_TRUE(same_for_all_thread_counts([&] {
+    Inputs x({"", 2, 40, 50, 2, 1, 16, kWindow | kSoftcap | kDistanceBias}, DType::bf16);
     x.forward(context.stream());
     x.backward(context.stream());
     return std::vector<HostArray>{x.out, x.lse, x.dq, x.dk, x.dv, x.dbias};
@@ -354,9 +381,10 @@ TEST(Attention, EmptyExtents_AreHandled) {
     no_queries.forward(context.stream());
     no_queries.backward(context.stream());
     for (int64_t i = 0; i < no_queries.dk.numel(); ++i) EXPECT_EQ(no_queries.dk.at(i), 0.0);
-    Inputs no_batch({"", 0, 3, 3, 2, 2, 8, 0}, dtype);
+    Inputs no_batch({"", 0, 3, 3, 2, 2, 8, kDistanceBias}, dtype);
     no_batch.forward(context.stream());
     no_batch.backward(context.stream());
+    for (int64_t i = 0; i < no_batch.dbias.numel(); ++i) EXPECT_EQ(no_batch.dbias.at(i), 0.0);
   }
 }
 
@@ -406,6 +434,11 @@ TEST(Attention, WrongArguments_AreNamed) {
   EXPECT_THAT(message([&](auto& a) { a.mask.key_lengths = lengths; }), HasSubstr("key_lengths"));
   EXPECT_THAT(message([&](auto& a) { a.mask.bias = bias; }),
               HasSubstr("bias must be [2 or 1, 4 or 1"));
+  const HostArray distances({4, 12}, DType::f32);
+  EXPECT_THAT(message([&](auto& a) { a.mask.bias = distances; }),
+              HasSubstr("or, by distance, [4 or 1, 11], not [4, 12]"));
+  EXPECT_THAT(message([&](auto& a) { a.mask.window = -1; }), HasSubstr("window must be 0"));
+  EXPECT_THAT(message([&](auto& a) { a.softcap = -2.0; }), HasSubstr("softcap must be 0"));
   EXPECT_THAT(message([&](auto& a) { a.dropout.probability = 1.0f; }), HasSubstr("[0, 1)"));
   EXPECT_THAT(message_of_invalid([&] {
                 attention_backward({.q = x.q(),
@@ -428,7 +461,11 @@ TEST(Attention, Cost_CountsVisiblePairs) {
   AttentionForward args{.q = x.q(), .k = x.k(), .v = x.v(), .out = x.out, .lse = x.lse};
   args.mask.causal = true;
   EXPECT_EQ(cost(args).flops, 2 * 2 * 2 * 8 * (3 + 4 + 5 + 6));
-  args.mask.causal = false;
+  args.mask.window = 2;
+  EXPECT_EQ(cost(args).flops, 2 * 2 * 2 * 8 * (2 + 2 + 2 + 2));
+  args.mask = {.causal = false, .window = 2};
+  EXPECT_EQ(cost(args).flops, 2 * 2 * 2 * 8 * (3 + 3 + 3 + 2));
+  args.mask.window = 0;
   EXPECT_EQ(cost(args).flops, 2 * 2 * 2 * 8 * 24);
   EXPECT_EQ(cost(args).bytes_read, 2 * (4 * 16 + 2 * 6 * 8));
   EXPECT_EQ(cost(args).bytes_written, 2 * 4 * 16 + 4 * 2 * 4);
