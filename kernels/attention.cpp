@@ -1,6 +1,7 @@
 #include "kernels/attention.h"
 
 #include <algorithm>
+#include <limits>
 #include <cmath>
 
 #include "core/context.h"
@@ -35,6 +36,8 @@ void check_mask(std::string_view op, const AttentionProblem& p) {
     require_dense_operand(op, "alibi_slopes", mask.alibi_slopes, DType::f32, Shape{p.H});
   }
   require(mask.window >= 0, op, ": the window must be 0 (none) or positive, not ", mask.window);
+  require(mask.window <= std::numeric_limits<int32_t>::max(), op, ": the window must be below 2^31, ",
+          "not ", mask.window);
   require(p.softcap >= 0.0 && std::isfinite(p.softcap), op,
           ": softcap must be 0 (none) or positive and finite, not ", p.softcap);
   if (mask.bias) {

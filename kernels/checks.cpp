@@ -112,17 +112,20 @@ void require_update_operands(std::string_view op, const ConstView& weights,
   require_same_device(op, {weights, gradient, model_weights, factor, skip});
 }
 
-int64_t row_stride(std::string_view op, std::string_view name, const ConstView& view) {
+bool has_one_row_stride(const ConstView& view) {
+  if (view.numel() == 0) return true;
   int inner = -1;  // the innermost dimension before the last that has more than one index
   for (int i = view.rank() - 2; i >= 0; --i) {
     if (view.dim(i) == 1) continue;
-    if (inner >= 0) {
-      require(view.numel() == 0 || view.stride(i) == view.dim(inner) * view.stride(inner), op, ": ",
-              name, " of shape ", view.shape(),
-              " must have its rows at one stride; copy it with contiguous() first");
-    }
+    if (inner >= 0 && view.stride(i) != view.dim(inner) * view.stride(inner)) return false;
     inner = i;
   }
+  return true;
+}
+
+int64_t row_stride(std::string_view op, std::string_view name, const ConstView& view) {
+  require(has_one_row_stride(view), op, ": ", name, " of shape ", view.shape(),
+          " must have its rows at one stride; copy it with contiguous() first");
   for (int i = view.rank() - 2; i >= 0; --i) {
     if (view.dim(i) != 1) return view.stride(i);
   }

@@ -38,8 +38,9 @@ void require_update_operands(std::string_view op, const ConstView& weights,
                              const ConstView& gradient, const ConstView& model_weights,
                              const ConstView& factor, const ConstView& skip);
 
-// Elements from one row to the next of a view seen as [rows, cols], cols its last dimension; throws
-// where the rows do not lie at one stride.
+// Whether a view can be seen as [rows, cols], cols its last dimension.
+bool has_one_row_stride(const ConstView& view);
+// Elements from one row to the next of it; throws where there is no such number.
 int64_t row_stride(std::string_view op, std::string_view name, const ConstView& view);
 
 // The views share no byte, as far as the ranges they span tell: strided views that interleave pass.

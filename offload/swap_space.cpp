@@ -1,10 +1,13 @@
 #include "offload/swap_space.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include "core/allocator.h"
+#include "core/crc32c.h"
 #include "core/error.h"
 
 namespace zinc::offload {
@@ -74,6 +77,30 @@ SwapSpace::Transfer SwapSpace::read(int index, std::span<std::byte> data, std::s
   transfer.handle_ = storage_.read(file_, extent.offset, data, checksum());
   transfer.hold_ = Hold(extent.use);
   return transfer;
+}
+
+SwapSpace::Stored SwapSpace::stored(int index) const {
+  const Extent& extent = extents_.at(static_cast<size_t>(index));
+  bug_check(!extent.lost, "swap extent ", index, " is read, but no write of it was completed");
+  return {.offset = extent.offset, .bytes = extent.bytes, .crc = extent.crc};
+}
+
+void SwapSpace::read_beside(const Stored& stored, std::span<std::byte> data) const {
+  bug_check(static_cast<int64_t>(data.size()) == stored.bytes, "a swap extent has ", stored.bytes,
+            " bytes, not ", data.size());
+  // A bit that flipped on the way is another one, or none, the second time.
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    for (size_t done = 0; done < data.size();) {
+      const auto at = stored.offset + static_cast<int64_t>(done);
+      const ssize_t n = ::pread(file_.fd(), data.data() + done, data.size() - done, at);
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) throw IoError("read", file_.path(), at, n < 0 ? errno : 0);
+      done += static_cast<size_t>(n);
+    }
+    if (!verify_ || crc32c(data) == stored.crc) return;
+  }
+  throw IoError("read", file_.path(), stored.offset, EIO,
+                "the bytes are not those that were written");
 }
 
 void SwapSpace::Transfer::wait() {

@@ -100,6 +100,17 @@ class SwapSpace {
   Transfer write(int extent, std::span<const std::byte> data, std::string_view name = {});
   Transfer read(int extent, std::span<std::byte> data, std::string_view name = {});
 
+  // Where an extent's value lies, whose write was waited for.
+  struct Stored {
+    int64_t offset = 0;
+    int64_t bytes = 0;
+    uint32_t crc = 0;
+  };
+  Stored stored(int extent) const;
+  // Reads and compares it at once, on any thread; the extent must not be written meanwhile. Not
+  // timed, counted or traced. `data`: as read() takes it. Throws IoError.
+  void read_beside(const Stored& stored, std::span<std::byte> data) const;
+
   int num_extents() const { return static_cast<int>(extents_.size()); }
   int64_t bytes_of(int extent) const;  // rounded up
   int64_t bytes() const { return bytes_; }

@@ -391,6 +391,7 @@ class Engine::Impl {
   void edit(const std::vector<std::string>& names,
             const std::function<void(EditedParameters&)>& change, int modifier) {
     require_between_steps("edit");
+    ++values_set_;
     finish_update();
     edit_parameters(
         world_, names, change, modifier,
@@ -461,6 +462,7 @@ class Engine::Impl {
 
   void set_parameter(std::string_view name, const Tensor& values) {
     require_between_steps("set_parameter");
+    ++values_set_;
     finish_update();
     const nn::Parameter& parameter = model_.parameter(name);
     require(values.shape() == parameter.shape(), "parameter '", name, "' has shape ",
@@ -468,24 +470,32 @@ class Engine::Impl {
     strategy_.weights->write_master(runner_.table().at(parameter), flat(values.clone()));
   }
 
-  void read_own(Own what, const TakeOwn& take) {
+  void read_own(Own what, const TakeOwn& take, bool hold) {
     require_no_update();
     if (strategy_.late != nullptr) strategy_.late->finish_own();
     activity_ = "reading of weights";
     const std::vector<std::string_view> kinds = kinds_of(*optimizer_);
     const size_t count = what == Own::weights ? 1 : kinds.size();
+    const bool holds = hold && can_hold();
+    if (holds && strategy_.swapped != nullptr) {
+      if (!own_reader_) own_reader_.emplace(*strategy_.swapped, context_);
+      own_reader_->begin();
+    }
+    const OwnHold held{rules_.gate(), own_reader_ ? &*own_reader_ : nullptr};
     read_own_values(groups_, *strategy_.weights, world_.communicator(), context_,
-                    std::span(kinds).first(count), can_hold() ? &rules_.gate() : nullptr, take);
+                    std::span(kinds).first(count), holds ? &held : nullptr, take);
   }
 
-  // Everything that the optimizer has is in host memory, and stays there.
+  // Nothing that the optimizer has is on the device.
   bool can_hold() const {
     const OffloadConfig& offload = config_.zero.offload_optimizer;
-    return offload.device == OffloadDevice::cpu && offload.ratio >= 1.0;
+    return offload.device == OffloadDevice::nvme ||
+           (offload.device == OffloadDevice::cpu && offload.ratio >= 1.0);
   }
 
   void import_state(const StateSource& source, const ImportOptions& options) {
     require_between_steps("import_state");
+    ++values_set_;
     finish_update();
     activity_ = "import of a state";
     std::vector<std::string_view> kinds = kinds_of(*optimizer_);
@@ -534,12 +544,14 @@ class Engine::Impl {
   UpdateRules rules_;
   bool agreed_;
   Strategy strategy_;
+  std::optional<SwappedReader> own_reader_;  // once somebody holds what is in swap space
   std::unique_ptr<Lockstep> lockstep_;  // null: the schedule keeps the ranks together
   Runner runner_;
   std::unique_ptr<RecordedPasses> recorded_;  // null without "cuda_graph"
   WholeStep step_;
   SavedInputs saved_inputs_{context_, config_, model_, strategy_.swap_clock.get()};
 
+  int64_t values_set_ = 0;   // EngineUsage
   int64_t micro_steps_ = 0;  // micro-batches that the step under way has had
   int64_t forwards_ = 0;     // since the last step: numbers batches that carry no index
   int64_t backwards_ = 0;    // since the last step, uncounted ones of NoSync too
@@ -746,7 +758,9 @@ void Engine::set_parameter(std::string_view name, const Tensor& values) {
 }
 void Engine::finish_update() { impl_->finish_update(); }
 void Engine::release_to_model() { impl_->release_to_model(); }
-void Engine::read_own(Own what, const TakeOwn& take) { impl_->read_own(what, take); }
+void Engine::read_own(Own what, const TakeOwn& take, bool hold) {
+  impl_->read_own(what, take, hold);
+}
 void Engine::import_state(const StateSource& source, const ImportOptions& options) {
   impl_->import_state(source, options);
 }
@@ -754,6 +768,7 @@ EngineUsage Engine::usage() const {
   return {.swap = impl_->strategy_.swap_traffic() + impl_->saved_inputs_.traffic(),
           .graphs = impl_->graph_use(),
           .own = own_bytes(impl_->groups_, impl_->world_.size(), impl_->optimizer_->num_states()),
+          .values_set = impl_->values_set_,
           .can_hold_own = impl_->can_hold()};
 }
 std::string Engine::moment() const { return impl_->moment(); }

@@ -74,7 +74,8 @@ struct EngineUsage {
   GraphUse graphs;   // of run_passes(); forward() and backward() record nothing
   // What read_own() hands out of weights and states, with padding: the same on every rank.
   OwnBytes own;
-  bool can_hold_own = false;  // those of trained parameters: OwnPiece::hold
+  int64_t values_set = 0;     // calls of set_parameter(), edit() and import_state()
+  bool can_hold_own = false;  // those of trained parameters: none of them is on the device
 };
 
 struct EngineOptions {
@@ -174,11 +175,12 @@ class Engine {
   void set_parameter(std::string_view name, const Tensor& values);
 
   // Hands out this rank's part of the weights, as parameter() gives them, or of weights and states,
-  // piece by piece, in memory that is valid during the call, or for longer (OwnPiece::hold). On every stage each element of the
+  // piece by piece, in memory that is valid during the call. With `hold`, where can_hold_own, trained values are held
+  // (OwnPiece::lease) instead of read. On every stage each element of the
   // model is in the part of exactly one rank. An empty `take` is allowed: the memory is taken and
   // nothing is handed out. Not collective; waits.
   enum class Own : uint8_t { weights, weights_and_states };
-  void read_own(Own what, const TakeOwn& take);
+  void read_own(Own what, const TakeOwn& take, bool hold = false);
   // Goes on from `source`: values and state of an engine whose model has the same parameters,
   // whatever its world, stage and tiers were. Collective; between steps only. Throws
   // InvalidArgument with the names of what is missing or has another shape, before anything

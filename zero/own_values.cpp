@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <utility>
 
+#include "core/error.h"
 #include "core/transfer.h"
 #include "zero/group/weight_loading.h"
 
@@ -42,7 +42,7 @@ OwnBytes own_bytes(const std::vector<ShardGroup>& groups, int world, int num_sta
 
 void read_own_values(const std::vector<ShardGroup>& groups, WeightStore& weights,
                      const comm::Communicator& communicator, Context& context,
-                     std::span<const std::string_view> kinds, UpdateGate* gate,
+                     std::span<const std::string_view> kinds, const OwnHold* hold,
                      const TakeOwn& take) {
   const Block room = context.allocate(room_bytes(groups, communicator.size()), Label::staging);
   context.compute()->synchronize();
@@ -68,23 +68,28 @@ void read_own_values(const std::vector<ShardGroup>& groups, WeightStore& weights
         const View values(room.data(), group.wide_dtype(), Shape{piece.size()}, context.device());
         for (size_t plane = 0; plane < planes; ++plane) {
           const ParameterIndex index{group.index(), position};
-          const auto hand_out = [&](const ConstView& own, std::function<Lease()> hold) {
-            if (!take) return;
-            take({.name = placement.parameter->name(),
-                  .kind = kinds[plane],
-                  .part = part,
-                  .begin = begin - placement.offset,
-                  .values = own,
-                  .hold = std::move(hold)});
-          };
-          if (const auto own = weights.own_in_place(index, static_cast<int>(plane), piece)) {
-            const bool can_hold = gate != nullptr && is_trained(placement.segment);
-            const auto hold = [&] { return gate->hold(group.index(), piece); };
-            hand_out(own, can_hold ? hold : std::function<Lease()>());
-            continue;
+          const bool is_held = hold != nullptr && is_trained(placement.segment);
+          OwnPiece own{.name = placement.parameter->name(),
+                       .kind = kinds[plane],
+                       .part = part,
+                       .begin = begin - placement.offset,
+                       .values = {}};
+          if (take && is_held) own.lease = hold->gate.hold(group.index(), piece);
+          if (is_held && hold->swapped != nullptr) {
+            own.read = [reader = hold->swapped, group = group.index(), piece,
+                        plane = static_cast<int>(plane)](View out) {
+              reader->read(group, piece, plane, out);
+            };
+          } else {
+            own.values = weights.own_in_place(index, static_cast<int>(plane), piece);
+            if (!own.values) {
+              bug_check(!is_held || context.device().meta, "values of ", own.name,
+                        " are held, and do not stay where they are");
+              weights.read_own(index, static_cast<int>(plane), piece, values);
+              own.values = take ? in_host(values) : values;
+            }
           }
-          weights.read_own(index, static_cast<int>(plane), piece, values);
-          hand_out(take ? in_host(values) : values, {});
+          if (take) take(own);
         }
       }
     }

@@ -15,6 +15,7 @@
 #include "core/context.h"
 #include "zero/group/weight_store.h"
 #include "zero/layout/shard_group.h"
+#include "zero/tiers/swapped_reader.h"
 #include "zero/update/update_gate.h"
 
 namespace zinc::zero {
@@ -28,11 +29,19 @@ struct OwnPiece {
   Range part;
   int64_t begin = 0;
   ConstView values;  // [n] f32 (f64 for f64 models) in host memory, valid during the call
-  // What the optimizer has in host memory for good stays valid for as long as the result is held,
-  // and the update that would change it waits. Empty for anything else.
-  std::function<Lease()> hold{};
+  // Of a piece that is held: while somebody has this, values stay valid and the update that would
+  // change them waits. Values in swap space are absent, and given by `read` instead: on any thread,
+  // of one piece at a time.
+  Lease lease{};
+  std::function<void(View out)> read{};
 };
 using TakeOwn = std::function<void(const OwnPiece& piece)>;
+
+// What pieces are held by. `swapped`: null where nothing is in swap space.
+struct OwnHold {
+  UpdateGate& gate;
+  SwappedReader* swapped = nullptr;
+};
 
 // What a rank hands out of weights and `num_states` states, with padding.
 struct OwnBytes {
@@ -42,11 +51,11 @@ struct OwnBytes {
 OwnBytes own_bytes(const std::vector<ShardGroup>& groups, int world, int num_states);
 
 // See Engine::read_own. `kinds`: by plane; states are handed out of trained parameters. Pieces go
-// through one staging buffer of 4 MiB (f64 models: 8) at most. `gate`: trained values can be held
-// there; null: nothing can.
+// through one staging buffer of 4 MiB (f64 models: 8) at most. `hold`: trained values are held,
+// which lie in host memory or swap space, all of them; null: nothing is.
 void read_own_values(const std::vector<ShardGroup>& groups, WeightStore& weights,
                      const comm::Communicator& communicator, Context& context,
-                     std::span<const std::string_view> kinds, UpdateGate* gate,
+                     std::span<const std::string_view> kinds, const OwnHold* hold,
                      const TakeOwn& take);
 
 }  // namespace zinc::zero

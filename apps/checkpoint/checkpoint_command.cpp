@@ -59,7 +59,10 @@ Checkpoint open_one(const std::string& folder) { return Checkpoint::open(all_of(
 std::string problem_of(const std::string& path, bool whole, std::optional<Checkpoint>& checkpoint) {
   try {
     checkpoint.emplace(Checkpoint::open(path));
-    if (whole) checkpoint->verify();
+    if (whole) {
+      checkpoint->verify();
+      checkpoint->verify_frozen();
+    }
     return "";
   } catch (const DataError& error) {
     return error.what();

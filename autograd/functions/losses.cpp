@@ -34,22 +34,25 @@ Tensor log_softmax(const Tensor& x, int dim) {
   return cast(wide - logsumexp(wide, dim, true), x.dtype());
 }
 
-Tensor mse_loss(const Tensor& x, const Tensor& target) { return sum(flatten(square(x - target))); }
+Tensor mse_loss(const Tensor& x, const Tensor& target) {
+  return sum(flatten(square(widened(x) - widened(target))));
+}
 
 Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target) {
   require(x.shape() == target.shape(), "binary_cross_entropy_with_logits: x of shape ", x.shape(),
           ", target of shape ", target.shape());
-  return sum(flatten(softplus(x) - x * target));
+  const Tensor wide = widened(x);
+  return sum(flatten(softplus(wide) - wide * widened(target)));
 }
 
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& labels) {
   require_labels("nll_loss", log_probabilities, labels);
-  const Tensor rows = flatten(labels);
+  const Tensor rows = flatten(contiguous(labels));
   const Tensor ignored = compare(CompareOp::eq, rows, kernels::kIgnoredLabel);
   const Tensor matrix =
       reshape(contiguous(log_probabilities), Shape{rows.numel(), log_probabilities.dim(-1)});
   const Tensor picked = gather(matrix, 1, unsqueeze(masked_fill(rows, ignored, 0.0), 1));
-  return -sum(masked_fill(flatten(picked), ignored, 0.0));
+  return -sum(masked_fill(widened(flatten(picked)), ignored, 0.0));
 }
 
 Tensor smoothed_cross_entropy(const Tensor& logits, const Tensor& labels, double smoothing) {

@@ -2,7 +2,7 @@
 //
 // A loss is a sum over its elements or rows, a scalar, as that of cross_entropy: never divided by
 // their number, which the engine does once for all micro-batches; `/ n` gives a mean. f32 for f32,
-// bf16 and f16 (of the argument's dtype where elements are summed), f64 for f64.
+// bf16 and f16, f64 for f64.
 #pragma once
 
 #include "kernels/cross_entropy.h"

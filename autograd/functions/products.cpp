@@ -134,10 +134,14 @@ Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
   };
   Tensor y;
   if (depthwise) {
+    // 16-bit floats are rounded once, at the end.
+    const DType wide = is_16bit_float(x.dtype()) ? DType::f32 : x.dtype();
+    const Tensor matrix = cast(reshape(weight, Shape{weight.dim(0), taps}), wide);
     for (int64_t k = 0; k < taps; ++k) {
-      const Tensor term = tap(k) * narrow(reshape(weight, Shape{weight.dim(0), taps}), 1, k, 1);
+      const Tensor term = cast(tap(k), wide) * narrow(matrix, 1, k, 1);
       y = y.defined() ? y + term : term;
     }
+    y = cast(y, x.dtype());
   } else {
     // [B, K C, T'] = the taps side by side; weight as [O, K C].
     std::vector<Tensor> parts;

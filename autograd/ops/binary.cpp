@@ -36,10 +36,12 @@ class BinaryNode final : public Node {
       da = in_place ? dy : place_for(pass, 0, a_shape_, dy, false);
     }
     if (da.defined() || db.defined()) {
-      // The kernel takes the shape of an argument that it does not read from the gradient's.
+      // The kernel takes the shape of an argument that it does not read from the gradient's; terms
+      // in f32 that are summed afterwards have dy's.
+      const bool is_place = db.defined() && db.dtype() == dtype_;
       kernels::binary_backward({.op = op_,
                                 .a = view_or_absent(a),
-                                .b = reads ? b.view() : (db.defined() ? db : dy).view(),
+                                .b = reads ? b.view() : (is_place ? db : dy).view(),
                                 .dy = dy.view(),
                                 .da = view_or_absent(da),
                                 .db = view_or_absent(db)},

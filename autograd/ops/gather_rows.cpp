@@ -75,6 +75,8 @@ Tensor scatter_rows(const Tensor& x, const Tensor& ids, const Tensor& onto) {
   require(ids.dim(0) == x.dim(0), "scatter_rows: ", ids.dim(0), " ids for ", x.dim(0), " rows");
   require(onto.rank() == 2 && onto.dim(1) == x.dim(1), "scatter_rows: rows of shape ", x.shape(),
           " onto ", onto.shape());
+  require(onto.dtype() == x.dtype(), "scatter_rows: rows of ", x.dtype(), " onto ", onto.dtype(),
+          "; cast() one of them");
   Tensor y = scattered(x, ids, onto.clone());
   if (needs_gradient(x, onto)) {
     auto node = make_node<ScatterRowsNode>();

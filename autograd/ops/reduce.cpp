@@ -1,6 +1,7 @@
 #include "autograd/ops/reduce.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "autograd/ops/reshape.h"
 #include "autograd/ops/scale.h"
 #include "autograd/ops/unary.h"
+#include "kernels/checks.h"
 
 namespace zinc::autograd {
 namespace {
@@ -98,7 +100,9 @@ Reduced gather_dims(std::string_view op, const Tensor& x, const Dims& dims, bool
   }
   const Tensor ordered = last ? x : permute(x, order);
   // Rows of the last dimension may lie apart.
-  if (along.size() == 1 && last) return {ordered, ReduceOver::last, shape};
+  if (along.size() == 1 && last && kernels::has_one_row_stride(ordered.view())) {
+    return {ordered, ReduceOver::last, shape};
+  }
   return {reshape(contiguous(ordered), Shape{rest, elements}), ReduceOver::last, shape};
 }
 
@@ -106,7 +110,8 @@ Tensor reduce(ReduceOp op, const Tensor& x, const Dims& dims, bool keepdim) {
   const std::string_view name = kernels::name_of(op);
   require(is_float(x.dtype()), name, ": x must be a float, not ", x.dtype(), "; cast() it");
   const Reduced in = gather_dims(name, x, dims, keepdim);
-  require(op != ReduceOp::max || x.numel() > 0, name, ": no extreme of no elements, of shape ",
+  const int64_t elements = in.matrix.dim(in.over == ReduceOver::last ? -1 : 0);
+  require(op != ReduceOp::max || elements > 0, name, ": no extreme of no elements, of shape ",
           x.shape());
   return reshape(reduce(op, in.matrix, in.over), in.shape);
 }
@@ -131,6 +136,9 @@ Tensor min(const Tensor& x, const Dims& dims, bool keepdim) {
 }
 
 Tensor var(const Tensor& x, const Dims& dims, bool keepdim, int correction) {
+  if (is_16bit_float(x.dtype())) {
+    return cast(var(cast(x, DType::f32), dims, keepdim, correction), x.dtype());
+  }
   int64_t count = 1;
   for (const int d : dims.of("var", x.shape())) count *= x.dim(d);
   require(count > correction, "var: ", count, " elements with a correction of ", correction,
@@ -145,7 +153,9 @@ Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
   }
   // The largest element is a constant here: it cancels in the gradient. Where it is infinite 0
   // takes its place, so that nothing becomes inf - inf.
-  const Tensor largest = clamp(max(x.detach(), dims, true), -3e38, 3e38);
+  const double most = x.dtype() == DType::f64 ? std::numeric_limits<double>::max()
+                                              : double{std::numeric_limits<float>::max()};
+  const Tensor largest = clamp(max(x.detach(), dims, true), -most, most);
   const Tensor sums = log(sum(exp(sub(x, largest)), dims, true));
   Tensor y = add(sums, largest);
   if (keepdim) return y;

@@ -247,8 +247,9 @@ class CudaStream final : public Stream {
   // Events without work between them are one: the allocator asks for one at every free.
   Event record() override {
     if (has_new_work_ || last_event_ == nullptr || last_event_->recording() != recording_) {
-      last_event_ = std::make_shared<CudaEvent>(shared_, trace_, last_trace_id_, recording_);
-      last_event_->record(stream_);
+      auto event = std::make_shared<CudaEvent>(shared_, trace_, last_trace_id_, recording_);
+      event->record(stream_);
+      last_event_ = std::move(event);
       has_new_work_ = false;
     }
     return Event(last_event_);

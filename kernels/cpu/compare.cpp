@@ -18,7 +18,7 @@ void compare_plain(const Compare& args, const ConstView& b) {
 void compare(const Compare& args) {
   // b_value as an array of one element.
   const auto one = static_cast<float>(args.b_value);
-  const auto whole = static_cast<int64_t>(args.b_value);
+  const auto whole = is_float(args.a.dtype()) ? 0 : static_cast<int64_t>(args.b_value);
   const auto narrow = static_cast<int32_t>(whole);
   const auto operand = [&](const auto* value) {
     using T = std::remove_cvref_t<decltype(*value)>;

@@ -137,8 +137,13 @@ TEST(SwapSpace, ABitThatFlipsOnDiskIsFoundBeforeTheBytesAreUsed) {
     const IoError error = io_error_of([&] { space.read(1, found.span()).wait(); });
     EXPECT_EQ(error.offset(), 3 * kPage);
     EXPECT_NE(std::string(error.what()).find("CRC-32C"), std::string::npos) << error.what();
+    const auto read_beside = [&] { space.read_beside(space.stored(1), found.span()); };
+    EXPECT_EQ(io_error_of(read_beside).offset(), 3 * kPage);
     file.flip(bit);
     space.read(1, found.span()).wait();
+    EXPECT_TRUE(bytes == found);
+    found.fill_from(2);
+    read_beside();
     EXPECT_TRUE(bytes == found);
   }
 }

@@ -17,6 +17,7 @@
 #include "tests/train/scratch_folder.h"
 #include "tests/zero/tiny_model.h"
 #include "train/checkpoint/checkpoint_folder.h"
+#include "train/checkpoint/compare.h"
 #include "train/checkpoint/save_checkpoint.h"
 #include "train/model.h"
 #include "train/safetensors/reader.h"
@@ -324,7 +325,11 @@ TEST(CheckpointFolder, ADamagedNewestIsPassedBy_ANamedOneIsNot) {
 // --- damage
 
 // Reads all of a checkpoint as one rank of one does.
-void read_all(const std::string& path) { Checkpoint::open(path).verify(); }
+void read_all(const std::string& path) {
+  const Checkpoint checkpoint = Checkpoint::open(path);
+  checkpoint.verify();
+  checkpoint.verify_frozen();
+}
 
 TEST(Damage, EveryFlippedBitIsFound) {
   const ScratchFolder folder;
@@ -470,11 +475,14 @@ TEST_P(Frozen, WeightsAreNamed_AndFoundAgain) {
   const ScratchFolder folder;
   const std::string base = folder / "base", checkpoints = folder / "checkpoints";
   const std::string frozen = "transformer.h.1.mlp.c_fc.weight";
-  run(way, 0, {}, {}, [&](zero::Engine& engine) { save_model(engine, base); });
+  // In f32, from which the other runs round.
+  run({"", 1, 0}, 0, {}, {}, [&](zero::Engine& engine) { save_model(engine, base); });
   run(way, 0, {}, {}, [&](zero::Engine& engine) {
     for (int64_t i = 0; i < kBefore; ++i) step(engine, i, nullptr);
     CheckpointSaver saver(engine, checkpoints);
     saver.begin({}, {.frozen_from = base}, /*beside=*/true);
+    saver.finish();
+    saver.begin("copied", {}, /*beside=*/true);
     saver.finish();
   });
   const std::string path = checkpoints + "/step-000002";
@@ -485,31 +493,58 @@ TEST_P(Frozen, WeightsAreNamed_AndFoundAgain) {
     if (!name.ends_with(".safetensors")) continue;
     EXPECT_EQ(SafetensorsFile::open(path + '/' + name).find("weights." + frozen), nullptr);
   }
-  checkpoint.verify();
+  read_all(path);
+  const CheckpointDifference difference =
+      compare(checkpoint, Checkpoint::open(checkpoints + "/copied"));
+  EXPECT_TRUE(difference.values.empty() && difference.only_a.empty() && difference.only_b.empty());
   const Outcome whole = run(way, 2 * kBefore);
   expect_same_bits(run(way, kBefore, checkpoints), tail_of(whole));
 
+  // A checkpoint without its base is not damaged: it is neither passed by nor deleted.
   std::filesystem::rename(base, folder / "moved");
-  EXPECT_THAT(message_of<DataError>([&] { read_all(path); }),
-              testing::AllOf(HasSubstr(base + ", which is not there"), HasSubstr("--init")));
-  Checkpoint moved = Checkpoint::open(path);
-  moved.look_for_frozen_in(folder / "moved");
-  moved.verify();
+  Checkpoint::open(path).verify();
+  EXPECT_THAT(message_of<ConfigError>([&] { read_all(path); }),
+              HasSubstr(base + ", which is not there"));
+  std::filesystem::remove_all(checkpoints + "/copied");
+  std::filesystem::rename(path, checkpoints + "/.step-000002.tmp-7-0");
+  EXPECT_EQ(clean_checkpoints(checkpoints).size(), 1U);
+  comm::run_local_ranks(2, {.seed = kSeed, .num_threads = 1}, [&](comm::World& world) {
+    EXPECT_ANY_THROW(open_checkpoint(world, checkpoints));
+    EXPECT_EQ(open_checkpoint(world, checkpoints, {.frozen_from = folder / "moved"}).path(), path);
+  });
 
   const std::string file = folder / "moved/model.safetensors";
   std::string bytes = read_whole_file(file);
   bytes[static_cast<size_t>(SafetensorsFile::open(file).find(frozen)->begin) + 1] ^= 1;
   folder.write("moved/model.safetensors", bytes);
-  EXPECT_THAT(message_of<DataError>([&] {
+  EXPECT_THAT(message_of<ConfigError>([&] {
                 Checkpoint changed = Checkpoint::open(path);
                 changed.look_for_frozen_in(folder / "moved");
-                changed.verify();
+                changed.verify_frozen();
               }),
               HasSubstr(frozen + " is not what"));
   run(way, 0, {}, {}, [&](zero::Engine& engine) {
     CheckpointSaver saver(engine, checkpoints);
     EXPECT_ANY_THROW(saver.begin({}, {.frozen_from = folder / "moved"}, /*beside=*/true));
     EXPECT_FALSE(saver.is_pending());
+  });
+}
+
+TEST(FrozenByHand, WeightsThatWereSetByHand_AreNotThoseOfTheFolder) {
+  const ScratchFolder folder;
+  run({"", 2, 2}, 0, {}, {}, [&](zero::Engine& engine) {
+    save_model(engine, folder / "base");
+    CheckpointSaver saver(engine, folder / "checkpoints");
+    saver.begin("a", {.frozen_from = folder / "base"}, /*beside=*/false);
+    saver.finish();
+    const std::string name = "transformer.h.1.mlp.c_fc.weight";
+    Tensor values = engine.parameter(name).clone();
+    values.fill(0.25);
+    engine.set_parameter(name, values);
+    EXPECT_ANY_THROW(saver.begin("b", {.frozen_from = folder / "base"}, /*beside=*/false));
+    saver.begin("c", {}, /*beside=*/false);
+    saver.finish();
+    EXPECT_FALSE(Checkpoint::open(folder / "checkpoints/c").manifest().frozen.has_value());
   });
 }
 

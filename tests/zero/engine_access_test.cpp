@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -12,6 +12,7 @@
 
 #include "comm/local/local.h"
 #include "core/error.h"
+#include "tests/offload/swap_folder.h"
 #include "tests/zero/tiny_model.h"
 #include "zero/engine.h"
 
@@ -47,56 +48,87 @@ std::string misuse(const Use& use) {
   return "nothing was thrown";
 }
 
+class Held : public testing::TestWithParam<OffloadDevice> {};
+INSTANTIATE_TEST_SUITE_P(Zero, Held, testing::Values(OffloadDevice::cpu, OffloadDevice::nvme),
+                         [](const auto& info) {
+                           return info.param == OffloadDevice::cpu ? "host" : "nvme";
+                         });
+
 // What somebody reads beside training stays as it is until it is let go; only then does the update
 // that changes it go on.
-TEST(EngineAccess, HeldValues_StayAsTheyAre_AndTheUpdateWaits) {
+TEST_P(Held, ValuesStayAsTheyAre_AndTheUpdateWaits) {
+  const offload::SwapFolder swap;
   on_ranks(2, [&](comm::World& world) {
     nn::Gpt2 model(tiny_config());
     EngineConfig config = config_of(2);
-    config.zero.offload_optimizer.device = OffloadDevice::cpu;
+    config.zero.offload_optimizer.device = GetParam();
+    config.zero.offload_optimizer.nvme_path = swap.path();
+    config.zero.sub_group_size = 5000;
     config.gradient.clipping = 0.5;
     Engine engine(model, config, world);
     const auto step = [&](int number) {
       engine.backward(engine.forward(make_batch(2 * number + world.rank())));
       engine.step();
     };
-    step(0);
-    struct Held {
-      const float* values;
-      std::vector<float> copy;
-      Lease lease;
-      bool is_equal() const { return std::equal(copy.begin(), copy.end(), values); }
+    const auto read_all = [&](bool hold, const TakeOwn& take) {
+      engine.read_own(Engine::Own::weights_and_states, take, hold);
     };
-    std::vector<Held> held;
-    engine.read_own(Engine::Own::weights_and_states, [&](const OwnPiece& piece) {
-      ASSERT_TRUE(piece.hold) << piece.name;
-      const auto* values = piece.values.data_as<float>();
-      held.push_back({values, {values, values + piece.values.numel()}, piece.hold()});
-    });
+    step(0);
+    std::vector<std::vector<float>> before, after;
+    const auto note_in = [](std::vector<std::vector<float>>& all) {
+      return [&all](const OwnPiece& piece) {
+        const auto* values = piece.values.data_as<float>();
+        all.emplace_back(values, values + piece.values.numel());
+      };
+    };
+    read_all(false, note_in(before));
+    struct Piece {
+      Lease lease;
+      ConstView values;
+      std::function<void(View)> read;
+    };
+    std::vector<Piece> held;
     EXPECT_TRUE(engine.usage().can_hold_own);
-    std::atomic<int> changed{0};
+    read_all(true, [&](const OwnPiece& piece) {
+      EXPECT_TRUE(piece.lease) << piece.name;
+      held.push_back({piece.lease, piece.values, piece.read});
+    });
+    ASSERT_EQ(held.size(), before.size());
+    int changed = 0;
     std::thread reader([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      for (Held& part : held) {
-        if (!part.is_equal()) ++changed;
-        part.lease.reset();
+      for (size_t i = 0; i < held.size(); ++i) {
+        std::vector<float> now(before[i].size());
+        if (held[i].read) {
+          held[i].read(View(now.data(), DType::f32, Shape{static_cast<int64_t>(now.size())}, kCpu));
+        } else {
+          std::copy_n(held[i].values.data_as<float>(), now.size(), now.begin());
+        }
+        if (now != before[i]) ++changed;
+        held[i].lease.reset();
       }
     });
     step(1);
     step(2);
     reader.join();
     EXPECT_EQ(changed, 0) << "of " << held.size();
-    EXPECT_TRUE(std::ranges::none_of(held, &Held::is_equal));
+    read_all(false, note_in(after));
+    for (size_t i = 0; i < after.size(); ++i) EXPECT_NE(after[i], before[i]) << i;
   });
 }
 
 // What lies on the device is read as it comes.
-TEST(EngineAccess, ValuesOnTheDevice_CannotBeHeld) {
+TEST(EngineAccess, ValuesOnTheDevice_AreNotHeld) {
   on_ranks(2, [&](comm::World& world) {
     nn::Gpt2 model(tiny_config());
     Engine engine(model, config_of(1), world);
-    engine.read_own(Engine::Own::weights_and_states,
-                    [&](const OwnPiece& piece) { EXPECT_FALSE(piece.hold) << piece.name; });
+    engine.read_own(
+        Engine::Own::weights_and_states,
+        [&](const OwnPiece& piece) {
+          EXPECT_FALSE(piece.lease) << piece.name;
+          EXPECT_TRUE(piece.values) << piece.name;
+        },
+        /*hold=*/true);
     EXPECT_FALSE(engine.usage().can_hold_own);
   });
 }

@@ -161,10 +161,6 @@ void Checkpoint::verify(int part, int parts, const std::function<void(int64_t)>&
       }
     }
   }
-  if (!manifest_.frozen) return;
-  for (size_t i = 0; i < manifest_.frozen->parameters.size(); ++i) {
-    if (is_mine(i)) verify_frozen(manifest_.frozen->parameters[i]);
-  }
 }
 
 void Checkpoint::look_for_frozen_in(const std::string& folder) {
@@ -184,22 +180,25 @@ const WeightReader& Checkpoint::frozen_weights() const {
   const std::string& folder = manifest_.frozen->folder;
   if (!frozen_) {
     if (!folder_exists(folder)) {
-      throw DataError(concat(path_, ": its frozen weights are those of ", folder,
-                             ", which is not there: bring it back, or name the folder where it is "
-                             "now (--init)"));
+      throw ConfigError(concat(path_, ": its frozen weights are those of ", folder,
+                               ", which is not there: bring it back, or name the folder where it "
+                               "is now (frozen_from)"));
     }
     frozen_.emplace(WeightFolder::open(folder));
   }
   return *frozen_;
 }
 
-void Checkpoint::verify_frozen(const FrozenWeights::Parameter& parameter) const {
-  const DType dtype = files_.empty() ? DType::f32 : files_.front().index.dtype;
-  if (crc_of_weight(frozen_weights(), parameter.name, parameter.shape, dtype) == parameter.crc) {
-    return;
+void Checkpoint::verify_frozen(int part, int parts) const {
+  if (!manifest_.frozen) return;
+  const auto& parameters = manifest_.frozen->parameters;
+  for (size_t i = static_cast<size_t>(part); i < parameters.size();
+       i += static_cast<size_t>(parts)) {
+    const auto& [name, shape, dtype, crc] = parameters[i];
+    if (crc_of_weight(frozen_weights(), name, shape, dtype) == crc) continue;
+    throw ConfigError(concat(manifest_.frozen->folder, ": ", name, " is not what ", path_,
+                             " was trained with: bring the weights of then back"));
   }
-  throw DataError(concat(manifest_.frozen->folder, ": ", parameter.name, " is not what ", path_,
-                         " was trained with: bring the weights of then back"));
 }
 
 uint32_t crc_of_weight(const WeightReader& weights, const std::string& name, const Shape& shape,
@@ -267,9 +266,22 @@ ConstView Checkpoint::block(const Part& part, size_t number) const {
   return {cached_.bytes.data(), dtype, Shape{count}, kCpu};
 }
 
+// As the run had them: rounded to its dtype.
+void Checkpoint::read_frozen(const FrozenWeights::Parameter& parameter, int64_t begin,
+                             View out) const {
+  std::vector<std::byte> room;
+  for (int64_t at = 0; at < out.numel(); at += kBlockNumel) {
+    const int64_t count = std::min(kBlockNumel, out.numel() - at);
+    room.resize(static_cast<size_t>(count * size_of(parameter.dtype)));
+    const View values(room.data(), parameter.dtype, Shape{count}, kCpu);
+    frozen_weights().read(parameter.name, parameter.shape, begin + at, values);
+    convert_elements(values, out.narrow(0, at, count));
+  }
+}
+
 void Checkpoint::read(std::string_view name, std::string_view kind, int64_t begin, View out) const {
   if (const auto* frozen = find_frozen(name, kind)) {
-    return frozen_weights().read(name, frozen->shape, begin, out);
+    return read_frozen(*frozen, begin, out);
   }
   const Whole* whole = find(name, kind);
   require(whole != nullptr, "checkpoint: ", path_, " has no ", kind, " of ", name);

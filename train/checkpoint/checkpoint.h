@@ -35,6 +35,9 @@ class Checkpoint : public zero::StateSource {
   // Reads everything: files number `part`, part + parts, ... of the folder. `read`, which may be
   // empty, is called with bytes as they are done.
   void verify(int part = 0, int parts = 1, const std::function<void(int64_t)>& read = {}) const;
+  // The same of frozen weights that lie elsewhere. ConfigError where they are not there, or others:
+  // the checkpoint itself is not damaged.
+  void verify_frozen(int part = 0, int parts = 1) const;
 
   // The text of a file beside the states: "config.json"; absent where there is none. DataError where
   // it is damaged.
@@ -79,7 +82,7 @@ class Checkpoint : public zero::StateSource {
   // Null where the values of that kind are not elsewhere.
   const FrozenWeights::Parameter* find_frozen(std::string_view name, std::string_view kind) const;
   const WeightReader& frozen_weights() const;
-  void verify_frozen(const FrozenWeights::Parameter& parameter) const;
+  void read_frozen(const FrozenWeights::Parameter& parameter, int64_t begin, View out) const;
 
   std::string path_;
   Manifest manifest_;
@@ -96,7 +99,7 @@ class Checkpoint : public zero::StateSource {
   mutable Cached cached_;
 };
 
-// FrozenWeights::Parameter::crc; `dtype`: f32 or f64. Reads all of it.
+// FrozenWeights::Parameter::crc. Reads all of it.
 uint32_t crc_of_weight(const WeightReader& weights, const std::string& name, const Shape& shape,
                        DType dtype);
 

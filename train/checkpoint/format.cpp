@@ -113,7 +113,11 @@ FrozenWeights read_frozen(const json::Value& value) {
   for (const json::Value& parameter : value.at("parameters").as_array()) {
     frozen.parameters.push_back({.name = parameter.at("name").as_string(),
                                  .shape = read_shape(parameter.at("shape")),
+                                 .dtype = DType::f32,
                                  .crc = read_crc(parameter.at("crc32c"))});
+    const std::optional<DType> dtype = parse_dtype(parameter.at("dtype").as_string());
+    if (!dtype || !is_float(*dtype)) parameter.at("dtype").fail("expected a dtype of floats");
+    frozen.parameters.back().dtype = *dtype;
     if (frozen.parameters.size() > 1 &&
         !(frozen.parameters.end()[-2].name < frozen.parameters.back().name)) {
       parameter.fail("parameters come in the order of their names, each once");
@@ -246,7 +250,7 @@ std::string to_json(const Manifest& manifest) {
       json.begin_object();
       json.member("name", parameter.name);
       write_shape(json, parameter.shape);
-      json.member("crc32c", hex(parameter.crc));
+      json.member("dtype", zinc::name_of(parameter.dtype)).member("crc32c", hex(parameter.crc));
       json.end_object();
     }
     json.end_array();

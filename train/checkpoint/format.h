@@ -62,7 +62,8 @@ struct FrozenWeights {
   struct Parameter {
     std::string name;
     Shape shape;
-    uint32_t crc = 0;  // CRC-32C of its values in f32 (f64 models: f64)
+    DType dtype = DType::f32;  // of the model: what the folder has is rounded to it
+    uint32_t crc = 0;          // CRC-32C of the values in that dtype
   };
   std::string folder;  // of a model; absolute
   std::vector<Parameter> parameters;  // in the order of their names

@@ -106,47 +106,60 @@ std::vector<StateSnapshot::Part> StateSnapshot::take(zero::Engine& engine, bool 
   const zero::EngineUsage usage = engine.usage();
   const int64_t room = (usage.can_hold_own ? 0 : usage.own.trained) +
                        (without_frozen ? 0 : usage.own.frozen);
-  if (!memory_ && room > 0) memory_ = context.allocate(room, Label::staging, Tier::pinned_host);
+  if (memory_.bytes() < room) {
+    memory_.reset();
+    memory_ = context.allocate(room, Label::staging, Tier::pinned_host);
+  }
   std::vector<Part> parts;
   std::map<std::pair<std::string_view, std::string_view>, size_t> places;  // by name and kind
   int64_t used = 0;
-  engine.read_own(zero::Engine::Own::weights_and_states, [&](const zero::OwnPiece& piece) {
+  const auto take_piece = [&](const zero::OwnPiece& piece) {
     if (context.device().meta || (without_frozen && !is_trained(engine, piece.name))) return;
-    const DType dtype = piece.values.dtype();
     const auto [place, is_new] = places.try_emplace({piece.name, piece.kind}, parts.size());
     if (is_new) {
-      parts.push_back({piece.name, std::string(piece.kind), piece.part, dtype});
-      if (piece.hold) {
-        parts.back().values = static_cast<const std::byte*>(piece.values.data());
-      } else {
-        parts.back().values = static_cast<std::byte*>(memory_.data()) + used;
-        used += piece.part.size() * size_of(dtype);
+      parts.push_back({piece.name, std::string(piece.kind), piece.part, wide_dtype(engine)});
+      if (!piece.lease) {
+        parts.back().copy = static_cast<std::byte*>(memory_.data()) + used;
+        used += piece.part.size() * size_of(parts.back().dtype);
         bug_check(used <= room, "a rank hands out more than ", room, " bytes");
       }
     }
     Part& part = parts[place->second];
-    const std::byte* values = part.values + (piece.begin - piece.part.begin) * size_of(dtype);
-    if (piece.hold) {
-      bug_check(values == piece.values.data(), "a part of ", piece.name, " lies elsewhere");
-      part.held.push_back(piece.hold());
-      return;
+    if (piece.lease) {
+      part.held.push_back({piece.lease, piece.values, piece.read});
+    } else {
+      const int64_t begin = piece.begin - piece.part.begin;
+      copy_past_caches(part.copy + begin * size_of(part.dtype), piece.values);
     }
-    copy_past_caches(const_cast<std::byte*>(values), piece.values);
-  });
+  };
+  engine.read_own(zero::Engine::Own::weights_and_states, take_piece, /*hold=*/true);
   return parts;
 }
 
 void StateSnapshot::read(std::vector<Part> parts, const zero::TakeOwn& take) {
+  std::vector<std::byte> room;
   for (Part& part : parts) {
-    const ConstView values(part.values, part.dtype, Shape{part.range.size()}, kCpu);
     for (int64_t begin = 0; begin < part.range.size(); begin += kBlockNumel) {
-      const int64_t count = std::min(kBlockNumel, part.range.size() - begin);
+      const Shape shape{std::min(kBlockNumel, part.range.size() - begin)};
+      ConstView values;
+      Held* const held =
+          part.held.empty() ? nullptr : &part.held[static_cast<size_t>(begin / kBlockNumel)];
+      if (held == nullptr) {
+        values = ConstView(part.copy + begin * size_of(part.dtype), part.dtype, shape, kCpu);
+      } else if (held->values) {
+        values = held->values;
+      } else {
+        room.resize(static_cast<size_t>(shape.numel() * size_of(part.dtype)));
+        const View out(room.data(), part.dtype, shape, kCpu);
+        held->read(out);
+        values = out;
+      }
       take({.name = part.name,
             .kind = part.kind,
             .part = part.range,
             .begin = part.range.begin + begin,
-            .values = values.narrow(0, begin, count)});
-      if (!part.held.empty()) part.held[static_cast<size_t>(begin / kBlockNumel)].reset();
+            .values = values});
+      if (held != nullptr) held->lease.reset();
     }
   }
 }
@@ -185,8 +198,7 @@ void CheckpointSaver::begin(const std::string& tag, SaveCheckpointOptions option
       concat(folder_, '/', tag.empty() ? checkpoint_name(pending->state.steps) : tag);
   pending->parameters = parameters_of(engine_.model());
   pending->options = std::move(options);
-  const std::string& frozen_from = pending->options.frozen_from;
-  if (!frozen_from.empty() && !frozen_) frozen_ = describe_frozen(frozen_from);
+  if (!pending->options.frozen_from.empty()) describe_frozen(pending->options.frozen_from);
   together(world, "make the folder of a checkpoint", [&] {
     if (!world.is_main()) return;
     create_folders(folder_);
@@ -237,28 +249,38 @@ void CheckpointSaver::write(Pending& pending,
   pending.index = file.finish();
 }
 
-// Each rank compares what it has with the folder, and makes the checksums of a share.
-FrozenWeights CheckpointSaver::describe_frozen(const std::string& folder) {
+// Each rank compares what it has with the folder, and makes the checksums of a share; again where
+// other parameters are frozen, or values were set by hand since.
+void CheckpointSaver::describe_frozen(const std::string& from) {
   comm::World& world = engine_.world();
-  FrozenWeights frozen;
+  const int64_t values_set = engine_.usage().values_set;
+  FrozenWeights frozen{.folder = std::filesystem::weakly_canonical(from).string(),
+                       .parameters = {}};
+  for (const auto& [name, parameter] : engine_.model().named_parameters()) {
+    if (parameter->requires_grad()) continue;
+    frozen.parameters.push_back(
+        {.name = name, .shape = parameter->shape(), .dtype = parameter->dtype()});
+  }
+  std::ranges::sort(frozen.parameters, {}, &FrozenWeights::Parameter::name);
+  const bool is_known = frozen_ && frozen_values_set_ == values_set &&
+                        frozen_->folder == frozen.folder &&
+                        std::ranges::equal(frozen_->parameters, frozen.parameters, {},
+                                           &FrozenWeights::Parameter::name,
+                                           &FrozenWeights::Parameter::name);
+  if (is_known) return;
+  const auto ranks = static_cast<size_t>(world.size());
   std::vector<double> crcs;
   together(world, "read the frozen weights", [&] {
-    frozen.folder = std::filesystem::weakly_canonical(folder).string();
-    const WeightReader reader(WeightFolder::open(folder));
-    for (const NamedShape& parameter : parameters_of(engine_.model())) {
-      if (is_trained(engine_, parameter.name)) continue;
-      frozen.parameters.push_back({.name = parameter.name, .shape = parameter.shape});
-    }
-    std::ranges::sort(frozen.parameters, {}, &FrozenWeights::Parameter::name);
+    const WeightReader reader(WeightFolder::open(frozen.folder));
     for (size_t i = 0; i < frozen.parameters.size(); ++i) {
-      const auto& [name, shape, unused] = frozen.parameters[i];
-      const bool is_mine = static_cast<int>(i % static_cast<size_t>(world.size())) == world.rank();
-      crcs.push_back(is_mine ? crc_of_weight(reader, name, shape, wide_dtype(engine_)) : 0.0);
+      const auto& [name, shape, dtype, unused] = frozen.parameters[i];
+      const bool is_mine = i % ranks == static_cast<size_t>(world.rank());
+      crcs.push_back(is_mine ? crc_of_weight(reader, name, shape, dtype) : 0.0);
     }
     std::vector<std::byte> narrow, wide;
     engine_.read_own(zero::Engine::Own::weights, [&](const zero::OwnPiece& piece) {
-      if (is_trained(engine_, piece.name)) return;
       const autograd::Parameter& parameter = engine_.model().parameter(piece.name);
+      if (parameter.requires_grad()) return;
       const Shape shape{piece.values.numel()};
       narrow.resize(static_cast<size_t>(shape.numel() * size_of(parameter.dtype())));
       wide.resize(static_cast<size_t>(piece.values.bytes()));
@@ -266,16 +288,17 @@ FrozenWeights CheckpointSaver::describe_frozen(const std::string& folder) {
       reader.read(piece.name, parameter.shape(), piece.begin, values);
       convert_elements(values, View(wide.data(), piece.values.dtype(), shape, kCpu));
       if (std::memcmp(wide.data(), piece.values.data(), wide.size()) == 0) return;
-      throw DataError(concat(folder, ": ", piece.name, " is not what this run has: save its frozen "
-                             "weights with it (an empty frozen_from)"));
+      throw ConfigError(concat(frozen.folder, ": ", piece.name, " is not what this run has: save "
+                               "its frozen weights with it (an empty frozen_from)"));
     });
   });
   const std::vector<double> all = zero::gather_values(world, crcs);
   for (size_t i = 0; i < frozen.parameters.size(); ++i) {
-    const size_t owner = i % static_cast<size_t>(world.size());
-    frozen.parameters[i].crc = static_cast<uint32_t>(all[owner * frozen.parameters.size() + i]);
+    frozen.parameters[i].crc =
+        static_cast<uint32_t>(all[(i % ranks) * frozen.parameters.size() + i]);
   }
-  return frozen;
+  frozen_ = std::move(frozen);
+  frozen_values_set_ = values_set;
 }
 
 std::optional<std::string> CheckpointSaver::poll() {
@@ -333,6 +356,7 @@ Checkpoint open_checkpoint(comm::World& world, const std::string& folder,
       found.emplace(Checkpoint::open(path));
       if (!options.frozen_from.empty()) found->look_for_frozen_in(options.frozen_from);
       found->verify(world.rank(), world.size());
+      found->verify_frozen(world.rank(), world.size());
     } catch (const DataError& error) {
       failure = std::current_exception();
       why = error.what();
@@ -359,13 +383,6 @@ void load_checkpoint(zero::Engine& engine, const Checkpoint& checkpoint,
                              checkpoint.manifest().seed, ", and this run has ", seed,
                              ": go on with --seed ", checkpoint.manifest().seed));
   }
-  std::set<std::string> known;
-  for (const auto& [name, parameter] : engine.model().named_parameters()) known.insert(name);
-  for (const auto& [name, tensor] : checkpoint.tensors()) {
-    if (!options.strict || known.contains(name)) continue;
-    throw ConfigError(concat(checkpoint.path(), ": it has ", name,
-                             ", and this model has no such parameter"));
-  }
   const std::string optimizer = engine.state().optimizer;
   if (checkpoint.state().optimizer != optimizer && options.optimizer_states) {
     throw ConfigError(concat(checkpoint.path(), ": trained by ", checkpoint.state().optimizer,
@@ -378,6 +395,13 @@ void load_checkpoint(zero::Engine& engine, const Checkpoint& checkpoint,
 json::Object load_checkpoint(zero::Engine& engine, const std::string& folder,
                              const std::string& tag, const zero::ImportOptions& options) {
   const Checkpoint checkpoint = open_checkpoint(engine.world(), folder, {.tag = tag});
+  std::set<std::string> known;
+  for (const auto& [name, parameter] : engine.model().named_parameters()) known.insert(name);
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    if (!options.strict || known.contains(name)) continue;
+    throw ConfigError(concat(checkpoint.path(), ": it has ", name,
+                             ", and this model has no such parameter"));
+  }
   load_checkpoint(engine, checkpoint, options);
   return checkpoint.manifest().client_state;
 }

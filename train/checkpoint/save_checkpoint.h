@@ -34,16 +34,22 @@ struct SaveCheckpointOptions {
 };
 
 // A rank's own values as they are, to be written while the engine trains on: copies, but for those
-// that can be held where they are (zero::OwnPiece::hold).
+// that can be held where they are (zero::OwnPiece::lease).
 class StateSnapshot {
  public:
+  // Instead of a copy.
+  struct Held {
+    zero::Lease lease;
+    ConstView values;                      // absent: `read` gives them
+    std::function<void(View out)> read{};
+  };
   struct Part {
     std::string name;
     std::string kind;
     zero::Range range;  // of the flat parameter
     DType dtype = DType::f32;
-    const std::byte* values = nullptr;
-    std::vector<zero::Lease> held{};  // by piece, of values that are not copies
+    std::byte* copy = nullptr;
+    std::vector<Held> held{};  // by piece, of a part without a copy
   };
   // The first call takes the memory for the copies, on the tier pinned_host under the label
   // staging; it is kept, and the next call uses it again. On a meta device nothing is copied. Not
@@ -72,7 +78,7 @@ class CheckpointSaver {
   // is replaced, at once. With `beside` a thread writes a snapshot while the engine trains on; else
   // all of it is written now. NumericsError by name for weights
   // that are NaN or infinite. There is none under way. The first one with `frozen_from` reads that
-  // folder, which all others have to name, too: DataError where a weight is another there.
+  // folder: ConfigError where a weight is another there.
   void begin(const std::string& tag, SaveCheckpointOptions options, bool beside);
   bool is_pending() const { return pending_ != nullptr; }
   // Commits the one under way where all ranks have written it, and returns its path; empty: not yet,
@@ -84,13 +90,14 @@ class CheckpointSaver {
  private:
   struct Pending;
   void write(Pending& pending, const std::function<void(const zero::TakeOwn&)>& read) const;
-  FrozenWeights describe_frozen(const std::string& folder);
+  void describe_frozen(const std::string& from);
   std::string commit();
 
   zero::Engine& engine_;
   const std::string folder_;
   StateSnapshot snapshot_;
   std::optional<FrozenWeights> frozen_;
+  int64_t frozen_values_set_ = 0;  // EngineUsage, when they were compared
   std::unique_ptr<Pending> pending_;
 };
 
@@ -110,11 +117,11 @@ Checkpoint open_checkpoint(comm::World& world, const std::string& folder,
                            std::vector<std::string>* notes = nullptr);
 
 // Has the engine go on from a checkpoint. ConfigError where its seed is not the engine's: the
-// random numbers would be others; or where it has parameters that the model has not, but for those
-// that are not `strict`. Collective; between steps.
+// random numbers would be others. Collective; between steps.
 void load_checkpoint(zero::Engine& engine, const Checkpoint& checkpoint,
                      const zero::ImportOptions& options = {});
-// open_checkpoint(), and what it holds of the client.
+// open_checkpoint(), and what it holds of the client. ConfigError where it has parameters that the
+// model has not, if `strict`.
 json::Object load_checkpoint(zero::Engine& engine, const std::string& folder,
                              const std::string& tag = {}, const zero::ImportOptions& options = {});
 

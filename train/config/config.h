@@ -85,10 +85,8 @@ struct Config {
   // memory, from the first one on, of the weights and states that are not there anyway.
   bool saves_beside() const {
     const zero::OffloadConfig& states = engine.zero.offload_optimizer;
-    const bool is_held = states.device == zero::OffloadDevice::cpu && states.ratio >= 1.0;
-    return checkpoint.asynchronous && checkpoint.has_intervals() &&
-           (states.device == zero::OffloadDevice::none || is_held) &&
-           engine.zero.offload_param.device != zero::OffloadDevice::nvme;
+    const bool is_split = states.device == zero::OffloadDevice::cpu && states.ratio < 1.0;
+    return checkpoint.asynchronous && checkpoint.has_intervals() && !is_split;
   }
 
   // Lines for the user: deprecated names, keys without an effect, values that "auto" became.

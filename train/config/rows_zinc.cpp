@@ -145,7 +145,7 @@ Rows checkpoint_rows() {
                       "the newest that stay; 0: all"),
                 works("asynchronous", in_checkpoint(&CheckpointConfig::asynchronous),
                       "false: training waits while a checkpoint is written; so it does where "
-                      "states or weights are on NVMe, or a part of the states in host memory"),
+                      "a part of the states is in host memory"),
                 works("required", in_checkpoint(&CheckpointConfig::required),
                       "true: a checkpoint that cannot be saved ends the run, which else goes on "
                       "with the one before")});

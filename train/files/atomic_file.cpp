@@ -230,6 +230,13 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::write(int64_t offset, std::span<const std::byte> bytes) {
   require(!committed_, "write: '", path_, "' is already committed");
+  require(!failed_, "write: an earlier write to '", path_, "' has failed");
+  failed_ = true;
+  write_all(offset, bytes);
+  failed_ = false;
+}
+
+void AtomicFile::write_all(int64_t offset, std::span<const std::byte> bytes) {
   if (stream_ == nullptr) return write_whole(fd_.get(), path_, offset, bytes);
   while (!bytes.empty()) {
     if (offset != stream_->end) {
@@ -251,15 +258,20 @@ void AtomicFile::flush() {
   if (stream.begin == stream.end) return;
   const int64_t first = std::min((stream.begin + kPage - 1) / kPage * kPage, stream.end);
   const int64_t last = std::max(stream.end / kPage * kPage, first);
+  // A cached write may bring in more than its page: none goes on beside a direct one.
+  if (stream.under_way.valid()) stream.under_way.get();
   write_whole(fd_.get(), path_, stream.begin, stream.part(stream.begin, first));
   write_whole(fd_.get(), path_, last, stream.part(last, stream.end));
   if (first < last) {
-    if (stream.under_way.valid()) stream.under_way.get();
-    stream.under_way = std::async(
-        std::launch::async, [cached = fd_.get(), direct = stream.direct.get(), path = path_, first,
-                             pages = stream.part(first, last)] {
-          write_pages(direct, cached, path, first, pages);
-        });
+    const auto write = [cached = fd_.get(), direct = stream.direct.get(), path = path_, first,
+                        pages = stream.part(first, last)] {
+      write_pages(direct, cached, path, first, pages);
+    };
+    try {
+      stream.under_way = std::async(std::launch::async, write);
+    } catch (const std::system_error&) {  // no more threads
+      write();
+    }
     std::swap(stream.buffer, stream.other);
   }
   stream.begin = stream.end;
@@ -267,12 +279,15 @@ void AtomicFile::flush() {
 
 void AtomicFile::commit() {
   require(!committed_, "commit: '", path_, "' is already committed");
+  require(!failed_, "commit: a write to '", path_, "' has failed, or the sync");
+  failed_ = true;
   if (stream_ != nullptr) {
     flush();
     if (stream_->under_way.valid()) stream_->under_way.get();
   }
   // A failed fsync is final: the kernel may have dropped the pages, a second call would lie.
   if (::fsync(fd_.get()) != 0) throw IoError("sync", path_, -1, errno);
+  failed_ = false;
   committed_ = true;
   if (temporary_path_.empty()) return;  // shared
   if (::rename(temporary_path_.c_str(), path_.c_str()) != 0) {

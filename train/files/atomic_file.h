@@ -50,12 +50,14 @@ class AtomicFile {
   // What was written one after the other, on its way past the page cache.
   struct Stream;
   void flush();
+  void write_all(int64_t offset, std::span<const std::byte> bytes);
 
   std::string path_;
   std::string temporary_path_;  // empty once committed, and where the file is shared
   FileDescriptor fd_;
   std::unique_ptr<Stream> stream_;  // null: everything goes through the page cache
   bool committed_ = false;
+  bool failed_ = false;  // a part may be missing
 };
 
 // Writes a small file in one go.

@@ -53,8 +53,10 @@ ConstView ValueStore::own_in_place(ParameterIndex parameter, int plane, Range ra
   if (!is_resident || context_.device().meta) return {};
   const std::vector<StateSplit::Piece> pieces = options_.split.pieces(group, segment, range);
   if (pieces.size() != 1) return {};
-  if (pieces.front().tier != Tier::pinned_host && !context_.device().is_cpu()) return {};
-  const ConstView values = host_memory(values_of(plane)(group, segment, range));
+  // Frozen values lie where the model has them, whatever the split says of the segment.
+  const ConstView there = values_of(plane)(group, segment, range);
+  if (there.tier() != Tier::pinned_host && !context_.device().is_cpu()) return {};
+  const ConstView values = host_memory(there);
   return values.dtype() == group.wide_dtype() && values.numel() == range.size() ? values
                                                                                 : ConstView();
 }

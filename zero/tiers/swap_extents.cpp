@@ -63,6 +63,18 @@ offload::SwapSpace::Transfer SwapExtents::start_write(size_t extent, const Block
       {static_cast<const std::byte*>(memory.data()), static_cast<size_t>(bytes_of(extent))}, name);
 }
 
+offload::SwapSpace::Stored SwapExtents::stored(size_t extent) const {
+  if (space_ == nullptr) return {};
+  return space_->stored(static_cast<int>(extent));
+}
+
+void SwapExtents::read_beside(const offload::SwapSpace::Stored& stored,
+                              const Block& memory) const {
+  if (space_ == nullptr) return;
+  space_->read_beside(
+      stored, {static_cast<std::byte*>(memory.data()), static_cast<size_t>(stored.bytes)});
+}
+
 SwapTraffic SwapExtents::traffic() const {
   if (space_ == nullptr) return planned_;
   SwapTraffic moved;

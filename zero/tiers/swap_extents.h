@@ -50,6 +50,10 @@ class SwapExtents {
   offload::SwapSpace::Transfer start_write(size_t extent, const Block& memory,
                                            std::string_view name);
 
+  // SwapSpace::stored() and read_beside(); on a meta device nothing.
+  offload::SwapSpace::Stored stored(size_t extent) const;
+  void read_beside(const offload::SwapSpace::Stored& stored, const Block& memory) const;
+
   // Of transfers that were waited for; on a meta device of those that were started.
   SwapTraffic traffic() const;
 

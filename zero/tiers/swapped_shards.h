@@ -43,7 +43,7 @@ std::vector<Tile> optimizer_tiles(const std::vector<ShardGroup>& groups,
 std::vector<Tile> parameter_tiles(const ShardGroup& group, const comm::Communicator& communicator,
                                   int64_t most);
 
-// One thread: that which issues work. Host tier; on a meta device nothing is opened or moved.
+// One thread, that which issues work, but for read_beside(). Host tier; on a meta device nothing is opened or moved.
 class SwappedShards {
  public:
   // Takes the space. Values are zero until they are written. Throws IoError.
@@ -73,6 +73,12 @@ class SwappedShards {
   // transfer is waited for by the caller.
   offload::SwapSpace::Transfer start_read(size_t tile, const Block& memory);
   offload::SwapSpace::Transfer start_write(size_t tile, const Block& memory);
+
+  // Of settled values: where a tile lies until it is written again, and reading it on any thread.
+  offload::SwapSpace::Stored stored(size_t tile) const { return extents_->stored(tile); }
+  void read_beside(const offload::SwapSpace::Stored& stored, const Block& memory) const {
+    extents_->read_beside(stored, memory);
+  }
 
   // Bytes of whole tiles that moved; on a meta device those that would have.
   SwapTraffic traffic() const { return extents_->traffic(); }

@@ -21,8 +21,11 @@ class UpdateGate {
   // Of a range of a shard group's arena: weights and states.
   Lease hold(int group, Range range) {
     const std::shared_ptr<State> state = state_;
-    const std::lock_guard lock(state->mutex);
-    const auto held = state->held.insert(state->held.end(), {group, range});
+    std::list<Held>::iterator held;
+    {
+      const std::lock_guard lock(state->mutex);
+      held = state->held.insert(state->held.end(), {group, range});
+    }
     return {this, [state, held](const void*) {
               {
                 const std::lock_guard lock(state->mutex);
