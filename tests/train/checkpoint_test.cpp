@@ -515,7 +515,7 @@ TEST_P(Frozen, WeightsAreNamed_AndFoundAgain) {
 
   const std::string file = folder / "moved/model.safetensors";
   std::string bytes = read_whole_file(file);
-  bytes[static_cast<size_t>(SafetensorsFile::open(file).find(frozen)->begin) + 1] ^= 1;
+  bytes[static_cast<size_t>(SafetensorsFile::open(file).find(frozen)->begin) + 2] ^= 64;
   folder.write("moved/model.safetensors", bytes);
   EXPECT_THAT(message_of<ConfigError>([&] {
                 Checkpoint changed = Checkpoint::open(path);

@@ -185,11 +185,9 @@ TrainerOptions trainer_options(const PlanOptions& options, const Config& config,
   if (options.save) {
     trainer.export_every = 2;
     trainer.save = [&engine, &snapshot, beside = config.saves_beside()](const std::string&) {
-      if (beside) {
-        snapshot.take(engine);
-      } else {
-        engine.read_own(zero::Engine::Own::weights_and_states, {});
-      }
+      if (beside) snapshot.take(engine);
+      // Saved weights, and the last checkpoint, for which training waits.
+      engine.read_own(zero::Engine::Own::weights_and_states, {});
     };
   }
   return trainer;
