@@ -400,9 +400,9 @@ TEST(Plan, CountsLoadingAndSaving) {
         Trainer trainer(engine, loader, &evaluation, {}, nullptr,
                         {.steps = engine.state().steps + 3,
                          .checkpoint_every = 1,
-                         .checkpoint = [&](bool) {
+                         .checkpoint = [&](bool last) {
                            if (saver.is_pending()) saver.finish();
-                           saver.begin({}, {}, config.saves_beside());
+                           saver.begin({}, {}, config.saves_beside() && !last);
                          }});
         trainer.run();
         saver.finish();
