@@ -221,7 +221,6 @@ using autograd::z_loss;
 using train::load_config;
 
 // Shards, makes the step program, loads the first weights; see zero/engine.h. Collective. Throws
-
 // ConfigError where the ranks' configurations differ.
 inline Engine initialize(nn::Model& model, const Config& config, World& world,
                          EngineOptions options = {}) {

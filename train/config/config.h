@@ -82,7 +82,7 @@ struct Config {
   std::string trace;  // file of the trace; empty: none
   CheckpointConfig checkpoint{};
   // Whether a checkpoint that is due is written beside training: then a rank keeps a copy in host
-  // memory, from the first one on, of the weights and states that are not there anyway.
+  // memory, from the first one on, of weights and states that are on the device.
   bool saves_beside() const {
     const zero::OffloadConfig& states = engine.zero.offload_optimizer;
     const bool is_split = states.device == zero::OffloadDevice::cpu && states.ratio < 1.0;
