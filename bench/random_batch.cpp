@@ -16,8 +16,11 @@ nn::Batch random_batch(int64_t index, int64_t batch, int64_t seq, int64_t vocabu
   }
   const Shape shape{batch, seq};
   const std::span<const int64_t> all(ids);
-  return {.input_ids = Tensor::from<int64_t>(all.first(static_cast<size_t>(n)), shape, DType::i32),
-          .labels = Tensor::from<int64_t>(all.last(static_cast<size_t>(n)), shape, DType::i32),
+  const auto tensor = [&](std::span<const int64_t> values) {
+    return Tensor::from<int64_t>(values, shape, DType::i32);
+  };
+  const auto count = static_cast<size_t>(n);
+  return {.tensors = {{"input_ids", tensor(all.first(count))}, {"labels", tensor(all.last(count))}},
           .num_targets = n,
           .num_tokens = n,
           .global_micro_batch = index};

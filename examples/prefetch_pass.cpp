@@ -70,8 +70,8 @@ zinc::Batch random_batch(int64_t seed, int64_t vocabulary) {
   const std::vector<int32_t> inputs(ids.begin(), ids.end() - 1);
   const std::vector<int32_t> labels(ids.begin() + 1, ids.end());
   const zinc::Shape shape{kSequences, kPositions};
-  return {.input_ids = zinc::Tensor::from<int32_t>(inputs, shape, zinc::DType::i32),
-          .labels = zinc::Tensor::from<int32_t>(labels, shape, zinc::DType::i32),
+  return {.tensors = {{"input_ids", zinc::Tensor::from<int32_t>(inputs, shape)},
+                      {"labels", zinc::Tensor::from<int32_t>(labels, shape)}},
           .num_targets = kSequences * kPositions,
           .num_tokens = kSequences * kPositions};
 }

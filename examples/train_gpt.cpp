@@ -56,7 +56,7 @@ struct ByteModel : zinc::nn::Model {
     const zinc::Tensor last = zinc::contiguous(zinc::narrow(x, 1, x.dim(1) - 1, 1));
     return zinc::linear(zinc::reshape(last, {x.dim(0), kWidth}), head.weight());
   }
-  std::string_view architecture() const override { return "byte_model"; }
+  std::string_view model_type() const override { return "byte_model"; }
   int64_t vocab_size() const override { return 256; }
   int64_t max_sequence() const override { return kSequence; }
   double flops_per_token(int64_t sequence) override {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "autograd/ops/attention.h"
-#include "nn/batch.h"
 #include "nn/dropout.h"
 #include "nn/linear.h"
 

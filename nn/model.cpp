@@ -2,10 +2,6 @@
 
 #include <algorithm>
 
-#include <utility>
-
-#include "core/error.h"
-
 namespace zinc::nn {
 
 void Model::set_recompute_every(int64_t every) {
@@ -14,17 +10,14 @@ void Model::set_recompute_every(int64_t every) {
   recompute_every_ = every;
 }
 
-Tensor Model::stage(int64_t index, const Batch& batch, Tensor x) {
-  require(index == 0 && !x.defined(), "model: ", architecture(), " has one stage, the whole loss");
-  return loss(batch);
-}
-
 Batch Model::example(int64_t sequences, int64_t positions) const {
-  return {.input_ids = Tensor::zeros({sequences, positions}, DType::i32),
-          .labels = Tensor::zeros({sequences, positions}, DType::i32),
+  const auto tokens = [&] { return Tensor::zeros({sequences, positions}, DType::i32); };
+  return {.tensors = {{"input_ids", tokens()}, {"labels", tokens()}},
           .num_targets = sequences * positions,
           .num_tokens = sequences * positions};
 }
+
+double Model::flops_per_token(int64_t) { return 6.0 * static_cast<double>(num_parameters()); }
 
 int64_t Model::num_blocks() {
   const auto all = modules();
@@ -32,15 +25,13 @@ int64_t Model::num_blocks() {
                        [](const Module* module) { return module->is_shard_unit(); });
 }
 
-Tensor Model::loss_of_stages(const Batch& batch) {
-  Tensor x;
-  const int64_t count = num_stages();
-  for (int64_t index = 0; index < count; ++index) x = stage(index, batch, std::move(x));
-  return x;
+Tensor CausalLm::next_logits(const Tensor&, KvCache&) {
+  throw InvalidArgument("the model does not generate with a cache of keys and values");
 }
 
-Tensor Model::next_logits(const Tensor&, KvCache&) {
-  throw InvalidArgument(concat("model: ", architecture(), " does not generate with a cache"));
+void detail::throw_without(const Model& model, std::string_view needs, const char* interface) {
+  throw InvalidArgument(concat("model ", model.model_type(), ": ", needs, " needs ", interface,
+                               ", which this model does not derive from"));
 }
 
 }  // namespace zinc::nn

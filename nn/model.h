@@ -1,9 +1,19 @@
-// nn/model.h: what an engine, a trainer and a generator need of a whole model.
+// nn/model.h: a whole model: what training asks of it, and what else it may offer.
+//
+//   struct MyModel : zinc::nn::Model {
+//     ... layers
+//     zinc::Tensor loss(const zinc::Batch& batch) override;
+//   };
+//
+// That is enough to train it. The interfaces below add what it can do beside: a model derives from
+// those that it has, and a command that needs another one says so.
 #pragma once
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
+#include "core/error.h"
 #include "nn/batch.h"
 #include "nn/module.h"
 #include "tensor/tensor.h"
@@ -14,50 +24,96 @@ class KvCache;
 
 class Model : public Module {
  public:
-  // The sum of the token losses of a batch (natural logarithm), f32 scalar, differentiable. Labels
-  // of kIgnoredLabel add nothing. Never divided: the engine applies one factor at the step.
+  // The sum of the losses of a batch's targets (natural logarithm), f32 scalar, differentiable.
+  // Labels of kIgnoredLabel add nothing. Never divided: the engine applies one factor at the step.
   virtual Tensor loss(const Batch& batch) = 0;
 
   // A batch of the shapes that the model trains on, of at most `sequences` x `positions`: an engine
   // records the model with it before the first step, on a device without memory. Tokens and labels;
-  // a model that reads more of a batch overrides it.
+  // a model that reads more of a batch, or something else, overrides it.
   virtual Batch example(int64_t sequences, int64_t positions) const;
 
-  // loss() in stages, for passes that take several batches side by side, layer by layer. Stage 0
-  // takes an undefined x, every other one what the stage before gave for the batch; the last gives
-  // the loss. 1: the model does not say its stages, and the one is loss().
-  virtual int64_t num_stages() { return 1; }
-  virtual Tensor stage(int64_t index, const Batch& batch, Tensor x);
-
-  // ids [B, T] i32 -> logits [B, V] of the position after the last token, f32. For generation.
-  virtual Tensor next_logits(const Tensor& ids) = 0;
-
-  // The same after the tokens that the cache has seen, which ids [B, T] go on from; the cache has
-  // seen them too then. Without gradients. Throws InvalidArgument for models without it.
-  virtual Tensor next_logits(const Tensor& ids, KvCache& cache);
-
-  virtual std::string_view architecture() const = 0;  // "gpt2", "llama": Hugging Face's model_type
-  virtual int64_t vocab_size() const = 0;
-  virtual int64_t max_sequence() const = 0;  // longest T
-
+  // --- facts, where there are any
+  virtual std::string_view model_type() const { return "model"; }  // as in Hugging Face's config.json
+  virtual int64_t vocab_size() const { return 0; }    // token ids lie below; 0: takes no tokens
+  virtual int64_t max_sequence() const { return 0; }  // longest T; 0: the model has no limit
   // Floating-point operations of forward and backward per token, recomputation left out:
-  // 6 per weight that is multiplied with every token, plus attention's 6 L H D T where causal
-  // (half of the full 12 L H D T). A lookup in an embedding is no multiplication.
-  virtual double flops_per_token(int64_t sequence) = 0;
+  // 6 per weight that is multiplied with every token, plus attention's 12 L H D T, or half of it
+  // where causal. A lookup in an embedding is no multiplication. Unless overridden 6 per parameter.
+  virtual double flops_per_token(int64_t sequence);
 
   // Drops the activations of every `every` blocks in forward and computes them again in backward;
-  // 0: keeps them all.
+  // 0: keeps them all. A Staged model needs to do nothing for it.
   void set_recompute_every(int64_t every);
   int64_t recompute_every() const { return recompute_every_; }
   // Transformer blocks: what recomputation counts, and by default what is sharded together.
   int64_t num_blocks();
 
- protected:
-  // loss() of a model that says its stages.
-  Tensor loss_of_stages(const Batch& batch);
-
  private:
   int64_t recompute_every_ = 0;
 };
+
+// A model that says what it computes, not only how wrong it is.
+class HasOutputs {
+ public:
+  virtual ~HasOutputs() = default;
+  // "logits" ([B, T, V] of tokens, [B, classes] of a classifier), "hidden" [B, T, C] (the last hidden
+  // state), "pooled" [B, C], as far as the model has them. The labels are not looked at.
+  virtual NamedTensors outputs(const Batch& batch) = 0;
+};
+
+// A decoder that goes on with a text, token by token.
+class CausalLm {
+ public:
+  virtual ~CausalLm() = default;
+  // ids [B, T] i32 -> logits [B, V] of the position after the last token, f32.
+  virtual Tensor next_logits(const Tensor& ids) = 0;
+  // The same after the tokens that the cache has seen, which ids [B, T] go on from; the cache has
+  // seen them too then. Without gradients. Throws InvalidArgument for models without it.
+  virtual Tensor next_logits(const Tensor& ids, KvCache& cache);
+};
+
+using TensorList = std::vector<Tensor>;
+
+// A model whose forward pass is a row of stages, for passes that take several batches side by side,
+// layer by layer, and for ranks that have some of the stages each. nn/stages.h runs them.
+class Staged {
+ public:
+  virtual ~Staged() = default;
+  // Two or more; the same in every pass.
+  virtual int64_t num_stages() = 0;
+  // Stage 0 takes an empty list, every other one what the stage before gave for the batch, and the
+  // last gives the loss alone. All that a later stage needs of an earlier one is in the list, or in
+  // the batch.
+  virtual TensorList stage(int64_t index, const Batch& batch, TensorList x) = 0;
+  // Whether the stage is a transformer block, which recomputation may compute twice. Unless
+  // overridden all are but the first and the last.
+  virtual bool is_block(int64_t index) { return 0 < index && index + 1 < num_stages(); }
+};
+
+// The interface, or null where the model does not have it.
+template <class Interface>
+Interface* find_interface(Model& model) {
+  return dynamic_cast<Interface*>(&model);
+}
+
+namespace detail {
+[[noreturn]] void throw_without(const Model& model, std::string_view needs, const char* interface);
+template <class Interface>
+inline constexpr const char* kInterfaceName = nullptr;
+template <>
+inline constexpr const char* kInterfaceName<HasOutputs> = "zinc::nn::HasOutputs";
+template <>
+inline constexpr const char* kInterfaceName<CausalLm> = "zinc::nn::CausalLm";
+template <>
+inline constexpr const char* kInterfaceName<Staged> = "zinc::nn::Staged";
+}  // namespace detail
+
+// Throws InvalidArgument where the model does not have it. `needs`: what asks, as in "generation".
+template <class Interface>
+Interface& require_interface(Model& model, std::string_view needs) {
+  if (auto* found = dynamic_cast<Interface*>(&model)) return *found;
+  detail::throw_without(model, needs, detail::kInterfaceName<Interface>);
+}
 
 }  // namespace zinc::nn

@@ -3,6 +3,7 @@
 
 #include "nn/attention.h"
 #include "nn/batch.h"
+#include "nn/buffer.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
 #include "nn/linear.h"
@@ -12,3 +13,4 @@
 #include "nn/models/llama.h"
 #include "nn/module.h"
 #include "nn/norm.h"
+#include "nn/stages.h"

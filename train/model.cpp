@@ -103,7 +103,7 @@ std::string config_json(zero::Engine& engine, const ModelConfigFile* config) {
   if (config != nullptr) return model_config_json(config->config, dtype, config->original);
   json::Writer json(2);
   json.begin_object();
-  json.member("model_type", engine.model().architecture());
+  json.member("model_type", engine.model().model_type());
   json.member("dtype", torch_name(dtype));
   json.member("torch_dtype", torch_name(dtype));
   json.end_object();

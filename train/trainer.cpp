@@ -152,11 +152,11 @@ StepMetrics Trainer::train_step() {
     std::vector<nn::Batch> batches;
     for (int64_t i = 0; i < engine_.config().batches_together(); ++i) {
       const nn::Batch& batch = batches.emplace_back(loader_.next());
-      tokens += batch.input_ids.numel();
+      tokens += batch.rows() * batch.positions();
       if (flops_per_token_ == 0.0) {
-        flops_per_token_ = engine_.model().flops_per_token(batch.input_ids.dim(1));
+        flops_per_token_ = engine_.model().flops_per_token(batch.positions());
       }
-      samples_ += batch.input_ids.dim(0) * engine_.world().size();
+      samples_ += batch.rows() * engine_.world().size();
     }
     engine_.run_passes(batches);
     step = engine_.step();

@@ -60,12 +60,15 @@ EngineConfig validated(EngineConfig config, const nn::Model& model) {
 
 // InvalidArgument where a batch that goes forward is not of the configuration's shape.
 void require_shape(const nn::Batch& batch, const EngineConfig& config) {
-  require(batch.input_ids.dim(0) == config.batch.micro_batch, "engine.forward: the batch has ",
-          batch.input_ids.dim(0), " sequences, but train_micro_batch_size_per_gpu is ",
-          config.batch.micro_batch, "; pad it, or change the configuration");
+  require(!batch.tensors.empty(), "engine.forward: the batch has no tensors");
+  require(batch.rows() == config.batch.micro_batch, "engine.forward: the batch has ", batch.rows(),
+          " sequences, but train_micro_batch_size_per_gpu is ", config.batch.micro_batch,
+          "; pad it, or change the configuration");
+  const Tensor labels = batch.find("labels");
+  const int64_t targets = labels.defined() ? labels.numel() : batch.num_targets;
   require(
-      config.loss_divisor() == 1.0 || batch.input_ids.dim(1) <= config.batch.sequence,
-      "engine.forward: the batch has ", batch.input_ids.dim(1),
+      config.loss_divisor() == 1.0 || targets <= config.batch.micro_batch * config.batch.sequence,
+      "engine.forward: the batch has ", targets / config.batch.micro_batch,
       " positions per sequence, but the scale of an fp16 loss is measured by ",
       config.batch.sequence,
       "; set EngineConfig::batch.sequence (default: the model's max_sequence()) to the longest");
@@ -142,9 +145,9 @@ int64_t recompute_every(nn::Model& model, const RecomputeConfig& recompute) {
 std::vector<ShardGroup> prepare_groups(nn::Model& model, const EngineConfig& config, int world) {
   model.set_dtype(config.precision.dtype);
   model.set_recompute_every(recompute_every(model, config.recompute));
-  if (config.pass_order == PassOrder::vertical && model.num_stages() == 1) {
+  if (config.pass_order == PassOrder::vertical && nn::find_interface<nn::Staged>(model) == nullptr) {
     throw ConfigError(concat("\"schedule\": \"vertical\" needs a model that says its stages, and ",
-                             model.architecture(), " does not: override num_stages() and stage()"));
+                             model.model_type(), " does not: derive it from zinc::nn::Staged too"));
   }
   return make_shard_groups(model, world, config.zero.param_persistence_threshold);
 }
@@ -153,7 +156,8 @@ std::vector<ShardGroup> prepare_groups(nn::Model& model, const EngineConfig& con
 StepProgram plan_step(nn::Model& model, const std::vector<ShardGroup>& groups,
                       const EngineConfig& config, const Context& context,
                       const EngineOptions& options) {
-  const int64_t positions = std::min(config.batch.sequence, model.max_sequence());
+  const int64_t most = model.max_sequence();
+  const int64_t positions = most > 0 ? std::min(config.batch.sequence, most) : config.batch.sequence;
   const auto example = [&] { return model.example(config.batch.micro_batch, positions); };
   return make_step_program(model, groups,
                            choose_policy(config, groups, context.device(), options.dynamic_model),
@@ -261,8 +265,7 @@ class Engine::Impl {
         rules_(model, groups_, std::move(options.parameter_groups), config_.optimizer.hyper),
         agreed_(agrees(world, program_.hash, rules_.hash())),
         strategy_(make_strategy(config_, strategy_inputs())),
-        lockstep_(make_lockstep(options.dynamic_model && program_.policy.shards_parameters, groups_,
-                                world)),
+        lockstep_(make_lockstep(program_.policy.shards_parameters, groups_, world)),
         runner_(runner_parts(options)),
         recorded_(
             make_recorded_passes(config_, options.dynamic_model, world, *strategy_.gradients)),
@@ -293,7 +296,7 @@ class Engine::Impl {
     const Runner::Pass pass(runner_);
     const autograd::ExpectedLossGradient expected(seed_of(batch.num_targets));
     const autograd::RecomputeInputScope recompute(saved_inputs_.store());
-    Loss loss{.sum = model_.loss(batch), .num_targets = batch.num_targets};
+    Loss loss{.sum = named([&] { return model_.loss(batch); }), .num_targets = batch.num_targets};
     saved_inputs_.settle();
     pass.end();
     clock_.stop(start, &PhaseSeconds::forward);
@@ -408,12 +411,21 @@ class Engine::Impl {
 
   Evaluation evaluate(const nn::Batch& batch) {
     const TracePhase phase(context_.trace(), "evaluation");
-    const Tensor sum = evaluated("evaluation", [&] { return model_.loss(batch); });
+    Tensor sum;
+    evaluated("evaluation", Runner::Follows::program, [&] { sum = model_.loss(batch); });
     return {.loss_sum = sum.item(), .num_targets = batch.num_targets};
   }
 
   Tensor next_logits(const Tensor& ids) {
-    return evaluated("generation", [&] { return model_.next_logits(ids); });
+    auto& lm = nn::require_interface<nn::CausalLm>(model_, "engine.next_logits");
+    Tensor logits;
+    evaluated("generation", Runner::Follows::program, [&] { logits = lm.next_logits(ids); });
+    return logits;
+  }
+
+  void predict(const std::function<void()>& work) {
+    const TracePhase phase(context_.trace(), "prediction");
+    evaluated("prediction", Runner::Follows::uses, work);
   }
 
   std::vector<Evaluation> gather(const Evaluation& part) {
@@ -525,9 +537,12 @@ class Engine::Impl {
 
   std::string moment() const {
     const std::string_view activity = activity_;
+    const std::string at =
+        runner_.last_used().empty() ? std::string() : concat(", at ", runner_.last_used());
     if (activity == "forward" || activity == "backward") {
-      return concat(activity, " of micro-batch ", entered_, ", at ", runner_.last_used());
+      return concat(activity, " of micro-batch ", entered_, at);
     }
+    if (activity == "evaluation" || activity == "prediction") return concat(activity, at);
     return activity_ == kStep ? step_.moment() : std::string(activity);
   }
 
@@ -574,17 +589,26 @@ class Engine::Impl {
   }
 
   template <class Compute>
-  Tensor evaluated(const char* activity, const Compute& compute) {
+  void evaluated(const char* activity, Runner::Follows follows, const Compute& compute) {
     require_no_update();
     const EvaluationScope evaluation(model_);
     const autograd::NoGrad no_grad;
     activity_ = activity;
-    runner_.begin_evaluation();
+    runner_.begin_evaluation(follows);
     const Runner::Pass pass(runner_);
-    Tensor result = compute();
+    named(compute);
     pass.end();
     strategy_.weights->end_passes();
-    return result;
+  }
+
+  // What the model complains of says in which pass, and at which parameter.
+  template <class Compute>
+  auto named(const Compute& compute) -> decltype(compute()) {
+    try {
+      return compute();
+    } catch (const InvalidArgument& error) {
+      throw InvalidArgument(concat(error.what(), " (", moment(), ")"));
+    }
   }
 
   void enter(const char* activity, int64_t micro_batch) {
@@ -736,6 +760,7 @@ StepResult Engine::step() { return impl_->step(); }
 Evaluation Engine::evaluate(const nn::Batch& batch) { return impl_->evaluate(batch); }
 std::vector<Evaluation> Engine::gather(const Evaluation& part) { return impl_->gather(part); }
 Tensor Engine::next_logits(const Tensor& ids) { return impl_->next_logits(ids); }
+void Engine::run_prediction(const std::function<void()>& work) { impl_->predict(work); }
 const EngineConfig& Engine::config() const { return impl_->config_; }
 nn::Model& Engine::model() { return impl_->model_; }
 comm::World& Engine::world() { return impl_->world_; }

@@ -27,6 +27,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "comm/world.h"
@@ -152,7 +154,22 @@ class Engine {
 
   // ids [B, T] i32 -> logits [B, V] f32 of the token that follows, dropout off, without a graph.
   // Every rank calls with the same ids where parameters are sharded.
+  // InvalidArgument for a model that is no nn::CausalLm.
   Tensor next_logits(const Tensor& ids);
+
+  // Gives what `work` gives: it may call any function of the model and of its modules, with dropout
+  // off and without a graph. Collective where parameters are sharded (stage 3): every rank has to use
+  // the same shard groups in the same order, which is checked; each is gathered for its use.
+  template <class Work>
+  auto predict(Work&& work) {
+    if constexpr (std::is_void_v<std::invoke_result_t<Work&>>) {
+      run_prediction([&] { work(); });
+    } else {
+      std::optional<std::invoke_result_t<Work&>> result;
+      run_prediction([&] { result.emplace(work()); });
+      return std::move(*result);
+    }
+  }
 
   const EngineConfig& config() const;
   nn::Model& model();
@@ -223,6 +240,8 @@ class Engine {
   const StepProgram& step_program() const;
 
  private:
+  void run_prediction(const std::function<void()>& work);
+
   class Impl;
   std::unique_ptr<Impl> impl_;
 };

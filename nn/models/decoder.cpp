@@ -9,15 +9,15 @@
 namespace zinc::nn {
 
 void require_sequence(const Model& model, const Tensor& ids) {
-  require(ids.rank() == 2, model.architecture(), ": token ids must be [B, T], not ", ids.shape());
-  require(ids.dim(1) >= 1 && ids.dim(1) <= model.max_sequence(), model.architecture(),
+  require(ids.rank() == 2, model.model_type(), ": token ids must be [B, T], not ", ids.shape());
+  require(ids.dim(1) >= 1 && ids.dim(1) <= model.max_sequence(), model.model_type(),
           ": sequences must have 1 to ", model.max_sequence(), " tokens, not ", ids.dim(1));
 }
 
 void require_room(const Model& model, const Tensor& ids, const KvCache& cache) {
   require_sequence(model, ids);
   const int64_t last = cache.length() + ids.dim(1);
-  require(last <= cache.capacity() && last <= model.max_sequence(), model.architecture(), ": ",
+  require(last <= cache.capacity() && last <= model.max_sequence(), model.model_type(), ": ",
           ids.dim(1), " tokens after ", cache.length(), " in the cache are more than its ",
           cache.capacity(), " or the model's ", model.max_sequence(), " positions");
 }
@@ -30,6 +30,14 @@ Tensor last_logits(const Tensor& hidden, const autograd::Weight& head) {
   const Tensor last = autograd::contiguous(autograd::narrow(hidden, 1, hidden.dim(1) - 1, 1));
   const Tensor rows = autograd::reshape(last, Shape{hidden.dim(0), hidden.dim(2)});
   return autograd::cast(autograd::linear(rows, head), DType::f32);
+}
+
+Tensor all_logits(const Tensor& hidden, const autograd::Weight& head) {
+  return autograd::cast(autograd::linear(hidden, head), DType::f32);
+}
+
+AttentionScope scope_of(const Batch& batch) {
+  return {.lengths = batch.find("lengths"), .document_starts = batch.find("document_starts")};
 }
 
 double decoder_flops_per_token(int64_t multiplied_weights, int64_t num_layers, int64_t width,

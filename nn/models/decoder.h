@@ -1,11 +1,8 @@
 // nn/models/decoder.h: what decoder-only language models have in common.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
-#include "autograd/mode.h"
-#include "autograd/recompute.h"
 #include "autograd/weight.h"
 #include "nn/attention.h"
 #include "nn/kv_cache.h"
@@ -31,35 +28,10 @@ Tensor last_logits(const Tensor& hidden, const autograd::Weight& head);
 double decoder_flops_per_token(int64_t multiplied_weights, int64_t num_layers, int64_t width,
                                int64_t sequence);
 
-// Blocks go in segments of `every` whose activations are computed again in backward, where
-// every > 0; else one by one, and everything is kept.
-inline int64_t num_segments(int64_t num_blocks, int64_t every) {
-  const int64_t length = std::max<int64_t>(every, 1);
-  return (num_blocks + length - 1) / length;
-}
+// What the tokens of a batch see of each other: its lengths and document_starts, if any.
+AttentionScope scope_of(const Batch& batch);
 
-// x through one segment. forward(block, x) -> x.
-template <class Blocks, class Forward>
-Tensor run_segment(Blocks& blocks, int64_t segment, const Tensor& x, int64_t every,
-                   const Forward& forward) {
-  if (every <= 0) return forward(blocks[segment], x);
-  const int64_t begin = segment * every;
-  const int64_t end = std::min(begin + every, blocks.size());
-  return autograd::recompute(
-      [&blocks, forward, begin, end](const Tensor& in) {
-        Tensor out = in;
-        for (int64_t i = begin; i < end; ++i) out = forward(blocks[i], out);
-        return out;
-      },
-      x);
-}
-
-// x through all segments.
-template <class Blocks, class Forward>
-Tensor run_blocks(Blocks& blocks, Tensor x, int64_t every, const Forward& forward) {
-  const int64_t count = num_segments(blocks.size(), every);
-  for (int64_t i = 0; i < count; ++i) x = run_segment(blocks, i, x, every, forward);
-  return x;
-}
+// The logits [B, T, V] of all positions, f32.
+Tensor all_logits(const Tensor& hidden, const autograd::Weight& head);
 
 }  // namespace zinc::nn

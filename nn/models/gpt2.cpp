@@ -1,6 +1,7 @@
 #include "nn/models/gpt2.h"
 
 #include <cmath>
+#include <utility>
 
 #include "autograd/ops/binary.h"
 #include "autograd/ops/embedding.h"
@@ -40,10 +41,6 @@ MlpActivation activation_of(const Gpt2Config& config) {
 
 LayerNormOptions norm_of(const Gpt2Config& config) {
   return {.features = config.hidden_size, .eps = config.layer_norm_epsilon};
-}
-
-auto through(const AttentionScope& scope) {
-  return [scope](Gpt2Block& block, const Tensor& in) { return block.forward(in, scope); };
 }
 
 }  // namespace
@@ -109,28 +106,33 @@ Tensor Gpt2::embed(const Tensor& ids, const AttentionScope& scope) {
       ids, transformer_.wte.weight(), transformer_.wpe.weight(), {.start = start_of(scope)}));
 }
 
-Tensor Gpt2::hidden(const Tensor& ids, const AttentionScope& scope) {
-  const Tensor x = run_blocks(transformer_.h, embed(ids, scope), recompute_every(), through(scope));
+Tensor Gpt2::hidden(const Tensor& ids, KvCache* cache) {
+  const AttentionScope scope{.cache = cache};
+  Tensor x = embed(ids, scope);
+  for (Gpt2Block& block : transformer_.h) x = block.forward(x, scope);
   return transformer_.ln_f.forward(x);
 }
 
-int64_t Gpt2::num_stages() { return 2 + num_segments(transformer_.h.size(), recompute_every()); }
+int64_t Gpt2::num_stages() { return 2 + transformer_.h.size(); }
 
-Tensor Gpt2::stage(int64_t index, const Batch& batch, Tensor x) {
-  const AttentionScope scope{batch.lengths, batch.document_starts};
-  if (index == 0) return embed(batch.input_ids, scope);
-  if (index + 1 < num_stages()) {
-    return run_segment(transformer_.h, index - 1, x, recompute_every(), through(scope));
-  }
-  x = transformer_.ln_f.forward(x);
-  return autograd::linear_cross_entropy(x, head(), batch.labels);
+TensorList Gpt2::stage(int64_t index, const Batch& batch, TensorList x) {
+  const AttentionScope scope = scope_of(batch);
+  if (index == 0) return {embed(batch["input_ids"], scope)};
+  if (is_block(index)) return {transformer_.h[index - 1].forward(x[0], scope)};
+  const Tensor hidden = transformer_.ln_f.forward(std::exchange(x[0], {}));
+  return {autograd::linear_cross_entropy(hidden, head(), batch["labels"])};
 }
 
-Tensor Gpt2::next_logits(const Tensor& ids) { return last_logits(hidden(ids, {}), head()); }
+NamedTensors Gpt2::outputs(const Batch& batch) {
+  const Tensor hidden = transformer_.ln_f.forward(before_last_stage(*this, batch)[0]);
+  return {{"logits", all_logits(hidden, head())}, {"hidden", hidden}};
+}
+
+Tensor Gpt2::next_logits(const Tensor& ids) { return last_logits(hidden(ids, nullptr), head()); }
 
 Tensor Gpt2::next_logits(const Tensor& ids, KvCache& cache) {
   require_room(*this, ids, cache);
-  const Tensor logits = last_logits(hidden(ids, {.cache = &cache}), head());
+  const Tensor logits = last_logits(hidden(ids, &cache), head());
   cache.advance(ids.dim(1));
   return logits;
 }

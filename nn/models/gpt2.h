@@ -7,6 +7,7 @@
 #include "nn/model.h"
 #include "nn/models/gpt2_config.h"
 #include "nn/norm.h"
+#include "nn/stages.h"
 
 namespace zinc::nn {
 
@@ -23,16 +24,17 @@ class Gpt2Block : public Module {
   Mlp mlp_;
 };
 
-class Gpt2 : public Model {
+class Gpt2 : public Model, public Staged, public CausalLm, public HasOutputs {
  public:
   explicit Gpt2(const Gpt2Config& config);  // throws ConfigError where the config is inconsistent
 
-  Tensor loss(const Batch& batch) override { return loss_of_stages(batch); }
-  int64_t num_stages() override;  // the embedding, every segment of blocks, the head
-  Tensor stage(int64_t index, const Batch& batch, Tensor x) override;
+  Tensor loss(const Batch& batch) override { return loss_of_stages(*this, batch); }
+  NamedTensors outputs(const Batch& batch) override;  // logits, hidden
+  int64_t num_stages() override;                      // the embedding, every block, the head
+  TensorList stage(int64_t index, const Batch& batch, TensorList x) override;
   Tensor next_logits(const Tensor& ids) override;
   Tensor next_logits(const Tensor& ids, KvCache& cache) override;
-  std::string_view architecture() const override { return "gpt2"; }
+  std::string_view model_type() const override { return "gpt2"; }
   int64_t vocab_size() const override { return config_.vocab_size; }
   int64_t max_sequence() const override { return config_.max_positions; }
   double flops_per_token(int64_t sequence) override;
@@ -49,7 +51,7 @@ class Gpt2 : public Model {
   };
 
   Tensor embed(const Tensor& ids, const AttentionScope& scope);
-  Tensor hidden(const Tensor& ids, const AttentionScope& scope);  // after ln_f
+  Tensor hidden(const Tensor& ids, KvCache* cache);  // after ln_f
   Parameter& head();
 
   Gpt2Config config_;

@@ -4,7 +4,6 @@
 
 #include "autograd/ops/binary.h"
 #include "autograd/ops/linear_cross_entropy.h"
-#include "core/context.h"
 #include "core/error.h"
 #include "core/philox.h"
 #include "nn/models/decoder.h"
@@ -27,12 +26,6 @@ LinearOptions projection(const LlamaConfig& config, int64_t in, int64_t out) {
 
 RMSNormOptions norm_of(const LlamaConfig& config) {
   return {.features = config.hidden_size, .eps = config.rms_norm_epsilon};
-}
-
-auto through(const autograd::RotaryTable& table, const AttentionScope& scope) {
-  return [table, scope](LlamaBlock& block, const Tensor& in) {
-    return block.forward(in, table, scope);
-  };
 }
 
 kernels::RotaryScaling scaling_of(const RopeScaling& scaling) {
@@ -124,7 +117,14 @@ Llama::Decoder::Decoder(Module& parent, std::string name, const LlamaConfig& con
       norm(*this, "norm", norm_of(config)) {}
 
 Llama::Llama(const LlamaConfig& config)
-    : config_(validated(config)), model_(*this, "model", config) {
+    : config_(validated(config)),
+      model_(*this, "model", config),
+      table_([config](int64_t positions, DType dtype) {
+        const autograd::RotaryTable table =
+            autograd::make_rotary_table(positions, config.head_dim(), config.rope_theta,
+                                        scaling_of(config.rope_scaling), dtype);
+        return TensorList{table.cos, table.sin};
+      }) {
   if (!config.tie_word_embeddings) {
     lm_head_.emplace(*this, "lm_head",
                      LinearOptions{.in = config.hidden_size,
@@ -136,16 +136,9 @@ Llama::Llama(const LlamaConfig& config)
 
 Parameter& Llama::head() { return lm_head_ ? lm_head_->weight() : model_.embed_tokens.weight(); }
 
-const autograd::RotaryTable& Llama::rotary_table(int64_t positions, DType dtype) {
-  const DType wanted = dtype == DType::f64 ? DType::f64 : DType::f32;
-  const bool fits = table_.cos.defined() && table_.cos.dim(0) >= positions &&
-                    table_.cos.dtype() == wanted &&
-                    table_.cos.device() == Context::current().device();
-  if (!fits) {
-    table_ = autograd::make_rotary_table(positions, config_.head_dim(), config_.rope_theta,
-                                         scaling_of(config_.rope_scaling), wanted);
-  }
-  return table_;
+autograd::RotaryTable Llama::rotary_table(int64_t positions, DType dtype) {
+  const TensorList& table = table_.get(positions, dtype == DType::f64 ? DType::f64 : DType::f32);
+  return {.cos = table[0], .sin = table[1]};
 }
 
 Tensor Llama::embed(const Tensor& ids) {
@@ -153,31 +146,36 @@ Tensor Llama::embed(const Tensor& ids) {
   return model_.embed_tokens.forward(ids);
 }
 
-Tensor Llama::hidden(const Tensor& ids, const AttentionScope& scope) {
-  const Tensor x = embed(ids);
-  const int64_t positions = scope.cache == nullptr ? ids.dim(1) : scope.cache->capacity();
-  return model_.norm.forward(run_blocks(model_.layers, x, recompute_every(),
-                                        through(rotary_table(positions, x.dtype()), scope)));
+Tensor Llama::hidden(const Tensor& ids, KvCache* cache) {
+  Tensor x = embed(ids);
+  const autograd::RotaryTable table =
+      rotary_table(cache == nullptr ? ids.dim(1) : cache->capacity(), x.dtype());
+  for (LlamaBlock& layer : model_.layers) x = layer.forward(x, table, {.cache = cache});
+  return model_.norm.forward(x);
 }
 
-int64_t Llama::num_stages() { return 2 + num_segments(model_.layers.size(), recompute_every()); }
+int64_t Llama::num_stages() { return 2 + model_.layers.size(); }
 
-Tensor Llama::stage(int64_t index, const Batch& batch, Tensor x) {
-  if (index == 0) return embed(batch.input_ids);
-  if (index + 1 < num_stages()) {
-    const autograd::RotaryTable& table = rotary_table(x.dim(1), x.dtype());
-    return run_segment(model_.layers, index - 1, x, recompute_every(),
-                       through(table, {batch.lengths, batch.document_starts}));
+TensorList Llama::stage(int64_t index, const Batch& batch, TensorList x) {
+  if (index == 0) return {embed(batch["input_ids"])};
+  if (is_block(index)) {
+    const autograd::RotaryTable table = rotary_table(x[0].dim(1), x[0].dtype());
+    return {model_.layers[index - 1].forward(x[0], table, scope_of(batch))};
   }
-  x = model_.norm.forward(x);
-  return autograd::linear_cross_entropy(x, head(), batch.labels);
+  const Tensor hidden = model_.norm.forward(std::exchange(x[0], {}));
+  return {autograd::linear_cross_entropy(hidden, head(), batch["labels"])};
 }
 
-Tensor Llama::next_logits(const Tensor& ids) { return last_logits(hidden(ids, {}), head()); }
+NamedTensors Llama::outputs(const Batch& batch) {
+  const Tensor hidden = model_.norm.forward(before_last_stage(*this, batch)[0]);
+  return {{"logits", all_logits(hidden, head())}, {"hidden", hidden}};
+}
+
+Tensor Llama::next_logits(const Tensor& ids) { return last_logits(hidden(ids, nullptr), head()); }
 
 Tensor Llama::next_logits(const Tensor& ids, KvCache& cache) {
   require_room(*this, ids, cache);
-  const Tensor logits = last_logits(hidden(ids, {.cache = &cache}), head());
+  const Tensor logits = last_logits(hidden(ids, &cache), head());
   cache.advance(ids.dim(1));
   return logits;
 }

@@ -3,11 +3,13 @@
 
 #include "autograd/ops/rotary.h"
 #include "nn/attention.h"
+#include "nn/buffer.h"
 #include "nn/embedding.h"
 #include "nn/mlp.h"
 #include "nn/model.h"
 #include "nn/models/llama_config.h"
 #include "nn/norm.h"
+#include "nn/stages.h"
 
 namespace zinc::nn {
 
@@ -42,16 +44,17 @@ class LlamaBlock : public Module {
   RMSNorm post_attention_layernorm_;
 };
 
-class Llama : public Model {
+class Llama : public Model, public Staged, public CausalLm, public HasOutputs {
  public:
   explicit Llama(const LlamaConfig& config);  // throws ConfigError where it is inconsistent
 
-  Tensor loss(const Batch& batch) override { return loss_of_stages(batch); }
-  int64_t num_stages() override;  // the embedding, every segment of layers, the head
-  Tensor stage(int64_t index, const Batch& batch, Tensor x) override;
+  Tensor loss(const Batch& batch) override { return loss_of_stages(*this, batch); }
+  NamedTensors outputs(const Batch& batch) override;  // logits, hidden
+  int64_t num_stages() override;                      // the embedding, every layer, the head
+  TensorList stage(int64_t index, const Batch& batch, TensorList x) override;
   Tensor next_logits(const Tensor& ids) override;
   Tensor next_logits(const Tensor& ids, KvCache& cache) override;
-  std::string_view architecture() const override { return "llama"; }
+  std::string_view model_type() const override { return "llama"; }
   int64_t vocab_size() const override { return config_.vocab_size; }
   int64_t max_sequence() const override { return config_.max_positions; }
   double flops_per_token(int64_t sequence) override;
@@ -66,14 +69,14 @@ class Llama : public Model {
   };
 
   Tensor embed(const Tensor& ids);
-  Tensor hidden(const Tensor& ids, const AttentionScope& scope);
-  const autograd::RotaryTable& rotary_table(int64_t positions, DType dtype);
+  Tensor hidden(const Tensor& ids, KvCache* cache);
+  autograd::RotaryTable rotary_table(int64_t positions, DType dtype);
   Parameter& head();
 
   LlamaConfig config_;
   Decoder model_;
   std::optional<Linear> lm_head_;  // absent where it shares embed_tokens
-  autograd::RotaryTable table_;    // of the device and length that were used last
+  Buffer table_;                   // cosines and sines
 };
 
 }  // namespace zinc::nn

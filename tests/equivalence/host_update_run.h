@@ -120,7 +120,7 @@ inline std::vector<float> seen_between_steps(const EngineConfig& config, Device 
         const auto parts = engine.gather(engine.evaluate(make_batch(world.rank())));
         for (const Evaluation& part : parts) take({static_cast<float>(part.loss_sum)});
       }
-      if (step == 3) take(engine.next_logits(make_batch(0).input_ids).to_vector<float>());
+      if (step == 3) take(engine.next_logits(make_batch(0)["input_ids"]).to_vector<float>());
       if (step == 4) {
         engine.edit({name}, [](Engine::EditedParameters& edited) {
           auto* data = edited.begin()->second.view().data_as<float>();

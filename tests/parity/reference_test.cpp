@@ -33,10 +33,10 @@ class Reference {
 
   nn::Batch batch(int64_t index) const {
     nn::Batch batch;
-    batch.input_ids = rows("input_ids", index);
-    batch.labels = rows("labels", index);
-    batch.num_tokens = batch.labels.numel();
-    for (const int64_t label : batch.labels.to_vector<int64_t>()) {
+    const Tensor labels = rows("labels", index);
+    batch.tensors = {{"input_ids", rows("input_ids", index)}, {"labels", labels}};
+    batch.num_tokens = labels.numel();
+    for (const int64_t label : labels.to_vector<int64_t>()) {
       if (label != nn::kIgnoredLabel) ++batch.num_targets;
     }
     return batch;

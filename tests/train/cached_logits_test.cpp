@@ -64,6 +64,8 @@ class CachedModel : public testing::TestWithParam<ModelCase> {
                      .context = kContext});
   }
 
+  nn::CausalLm& lm() { return nn::require_interface<nn::CausalLm>(*model_, "this test"); }
+
   Context context_{{.seed = 4, .num_threads = 1}};
   ContextScope scope_{context_};
   autograd::NoGrad no_grad_;
@@ -75,7 +77,7 @@ TEST_P(CachedModel, Generate_GivesTheTokensOfTheWholePassAtTheCostOfOneEach) {
     CachedLogits cached(*model_);
     const auto with = generate_with(std::ref(cached), 27, temperature);
     const auto without =
-        generate_with([&](const Tensor& ids) { return model_->next_logits(ids); }, 27, temperature);
+        generate_with([&](const Tensor& ids) { return lm().next_logits(ids); }, 27, temperature);
     EXPECT_EQ(with, without) << "temperature " << temperature;
     EXPECT_EQ(cached.tokens_computed(), 5 + 26);  // the last token is not looked at
   }
@@ -85,7 +87,7 @@ TEST_P(CachedModel, WindowThatSlides_StartsAfresh) {
   CachedLogits cached(*model_);
   const auto with = generate_with(std::ref(cached), 35, 1.0);
   const auto without =
-      generate_with([&](const Tensor& ids) { return model_->next_logits(ids); }, 35, 1.0);
+      generate_with([&](const Tensor& ids) { return lm().next_logits(ids); }, 35, 1.0);
   EXPECT_EQ(with, without);
   // 32 positions are filled one by one; each of the 7 windows behind them is another text.
   EXPECT_EQ(cached.tokens_computed(), kContext + 7 * kContext);
@@ -97,14 +99,14 @@ TEST_P(CachedModel, Pieces_GiveTheLogitsOfTheWhole) {
   std::vector<int32_t> tokens;
   for (int32_t i = 0; i < 20; ++i) tokens.push_back(static_cast<int32_t>((7 * i + 3) % kVocabulary));
   const std::vector<float> whole =
-      model_->next_logits(Tensor::from<int32_t>(tokens, {1, 20})).to_vector<float>();
+      lm().next_logits(Tensor::from<int32_t>(tokens, {1, 20})).to_vector<float>();
   nn::KvCache cache(kContext);
   std::vector<float> pieces;
   int64_t begin = 0;
   for (const int64_t length : {7, 1, 12}) {
     const std::span<const int32_t> part(tokens.data() + begin, static_cast<size_t>(length));
     pieces =
-        model_->next_logits(Tensor::from<int32_t>(part, {1, length}), cache).to_vector<float>();
+        lm().next_logits(Tensor::from<int32_t>(part, {1, length}), cache).to_vector<float>();
     begin += length;
   }
   ASSERT_EQ(pieces.size(), whole.size());
@@ -124,14 +126,14 @@ TEST_P(CachedModel, AnotherText_IsNotTakenForTheOneBefore) {
   };
   cached(ids({1, 2, 3}));
   const auto after = cached(ids({9, 2, 3, 4})).to_vector<float>();
-  const auto alone = model_->next_logits(ids({9, 2, 3, 4})).to_vector<float>();
+  const auto alone = lm().next_logits(ids({9, 2, 3, 4})).to_vector<float>();
   EXPECT_EQ(after, alone);
 }
 
 TEST_P(CachedModel, Misuse_IsNamed) {
   nn::KvCache small(4);
   const Tensor five = Tensor::zeros({1, 5}, DType::i32);
-  EXPECT_THROW(model_->next_logits(five, small), InvalidArgument);
+  EXPECT_THROW(lm().next_logits(five, small), InvalidArgument);
   EXPECT_THROW(nn::KvCache(0), InvalidArgument);
   const Tensor rows = Tensor::zeros({1, 5, 8});
   try {

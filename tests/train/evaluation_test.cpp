@@ -343,9 +343,12 @@ TEST(ScoreChoices, TheChoiceWithTheLargestLikelihoodWins) {
       std::vector<int32_t> labels(tokens.begin() + 1, tokens.end());
       std::fill_n(labels.begin(), masked, nn::kIgnoredLabel);
       return model
-          .evaluate({.input_ids = Tensor::from<int32_t>(
-                         std::span<const int32_t>(tokens).first(tokens.size() - 1), {1, n}),
-                     .labels = Tensor::from<int32_t>(std::span<const int32_t>(labels), {1, n}),
+          .evaluate({.tensors = {{"input_ids",
+                                  Tensor::from<int32_t>(std::span<const int32_t>(tokens).first(
+                                                            tokens.size() - 1),
+                                                        {1, n})},
+                                 {"labels", Tensor::from<int32_t>(
+                                                std::span<const int32_t>(labels), {1, n})}},
                      .num_targets = n - masked})
           .loss_sum;
     };

@@ -236,7 +236,7 @@ TEST_F(ExampleDataTest, Collate_PadsToAMultipleOfTheLongest) {
       "\"12345678\"}\n");
   const ExampleData data({make(path, settings())});
   const auto shape_of = [&](std::vector<int64_t> indices, const BatchShape& shape) {
-    return collate(data, indices, shape).seq_len;
+    return collate(data, indices, shape).columns[0].shape.dim(1);
   };
   EXPECT_EQ(shape_of({0}, {.batch_size = 1, .seq_len = 64, .pad_multiple = 8}), 8);
   EXPECT_EQ(shape_of({0, 2}, {.batch_size = 2, .seq_len = 64, .pad_multiple = 8}), 8);
@@ -246,8 +246,8 @@ TEST_F(ExampleDataTest, Collate_PadsToAMultipleOfTheLongest) {
   EXPECT_EQ(shape_of({}, {.batch_size = 1, .seq_len = 64, .pad_multiple = 8}), 8);
   const HostBatch batch =
       collate(data, std::vector<int64_t>{0}, {.batch_size = 2, .seq_len = 64, .pad_multiple = 4});
-  EXPECT_THAT(batch.input_ids, ElementsAre('\n', '1', 0, 0, 0, 0, 0, 0));
-  EXPECT_THAT(batch.labels, ElementsAre('1', '2', -100, -100, -100, -100, -100, -100));
+  EXPECT_THAT(batch.columns[0].values, ElementsAre('\n', '1', 0, 0, 0, 0, 0, 0));
+  EXPECT_THAT(batch.columns[1].values, ElementsAre('1', '2', -100, -100, -100, -100, -100, -100));
   EXPECT_EQ(batch.num_targets, 2);
 }
 
@@ -311,7 +311,7 @@ TEST_F(ExampleDataTest, Loader_FewerSamplesThanABatchHasRows) {
   EXPECT_THROW(Loader(data, {.micro_batch = 4, .seq_len = 64}), DataError);
   Loader loader(data, {.micro_batch = 4, .seq_len = 64, .pad_multiple = 8, .end = 3});
   const nn::Batch batch = loader.next();
-  EXPECT_EQ(batch.input_ids.shape(), (Shape{4, 8}));
+  EXPECT_EQ(batch["input_ids"].shape(), (Shape{4, 8}));
   EXPECT_GT(batch.num_targets, 0);
   EXPECT_EQ(loader.next().num_targets, 0);
 }
@@ -329,19 +329,19 @@ TEST_F(ExampleDataTest, Loader_GoesOnWhereItsStateStands) {
   };
   Loader whole(data, options(0, 1));
   std::vector<std::vector<int64_t>> wanted;
-  for (int i = 0; i < 140; ++i) wanted.push_back(whole.next().input_ids.to_vector<int64_t>());
+  for (int i = 0; i < 140; ++i) wanted.push_back(whole.next()["input_ids"].to_vector<int64_t>());
   LoaderState state;
   for (int rank = 0; rank < 2; ++rank) {
     Loader half(data, options(rank, 2));
     for (int m = 0; m < 35; ++m) {
-      EXPECT_EQ(half.next().input_ids.to_vector<int64_t>(), wanted[2 * m + rank]);
+      EXPECT_EQ(half.next()["input_ids"].to_vector<int64_t>(), wanted[2 * m + rank]);
     }
     state = half.state();
   }
   Loader rest(data, options(0, 1));
   rest.restore(state);
   for (size_t i = 70; i < 140; ++i) {
-    EXPECT_EQ(rest.next().input_ids.to_vector<int64_t>(), wanted[i]);
+    EXPECT_EQ(rest.next()["input_ids"].to_vector<int64_t>(), wanted[i]);
   }
 }
 

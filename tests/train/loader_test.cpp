@@ -46,9 +46,9 @@ std::vector<int64_t> values(const Tensor& tensor) { return tensor.to_vector<int6
 
 // First token of every row: with CountingDataset the sample's index.
 std::vector<int64_t> first_tokens(const nn::Batch& batch) {
-  const std::vector<int64_t> all = values(batch.input_ids);
+  const std::vector<int64_t> all = values(batch["input_ids"]);
   std::vector<int64_t> first;
-  for (size_t i = 0; i < all.size(); i += static_cast<size_t>(batch.input_ids.dim(1))) {
+  for (size_t i = 0; i < all.size(); i += static_cast<size_t>(batch["input_ids"].dim(1))) {
     first.push_back(all[i]);
   }
   return first;
@@ -136,12 +136,12 @@ TEST_F(LoaderTest, Batch_HoldsTokensLabelsAndCounts) {
   const CountingDataset dataset(8);
   Loader loader(dataset, {.micro_batch = 2, .seq_len = 5, .shuffle = false, .rank = 1, .world = 2});
   const nn::Batch batch = loader.next();
-  EXPECT_EQ(batch.input_ids.shape(), (Shape{2, 5}));
-  EXPECT_EQ(batch.input_ids.dtype(), DType::i32);
-  EXPECT_THAT(values(batch.input_ids), ElementsAre(2, 3, 4, 0, 0, 3, 4, 5, 0, 0));
-  EXPECT_THAT(values(batch.labels), ElementsAre(3, 4, 5, -100, -100, 4, 5, 6, -100, -100));
-  EXPECT_FALSE(batch.lengths.defined());
-  EXPECT_FALSE(batch.document_starts.defined());
+  EXPECT_EQ(batch["input_ids"].shape(), (Shape{2, 5}));
+  EXPECT_EQ(batch["input_ids"].dtype(), DType::i32);
+  EXPECT_THAT(values(batch["input_ids"]), ElementsAre(2, 3, 4, 0, 0, 3, 4, 5, 0, 0));
+  EXPECT_THAT(values(batch["labels"]), ElementsAre(3, 4, 5, -100, -100, 4, 5, 6, -100, -100));
+  EXPECT_FALSE(batch.find("lengths").defined());
+  EXPECT_FALSE(batch.find("document_starts").defined());
   EXPECT_EQ(batch.num_targets, 6);
   EXPECT_EQ(batch.num_tokens, 6);
   EXPECT_EQ(batch.global_micro_batch, 1);
@@ -245,11 +245,11 @@ TEST_F(LoaderTest, RaggedSamples_ArePaddedAndDescribed) {
   const RaggedDataset dataset;
   const std::vector<int64_t> indices = {2, 0};
   const nn::Batch batch = to_batch(collate(dataset, indices, {.batch_size = 3, .seq_len = 4}));
-  EXPECT_THAT(values(batch.input_ids), ElementsAre(1, 2, 3, 0, 1, 0, 0, 0, 0, 0, 0, 0));
-  EXPECT_THAT(values(batch.labels),
+  EXPECT_THAT(values(batch["input_ids"]), ElementsAre(1, 2, 3, 0, 1, 0, 0, 0, 0, 0, 0, 0));
+  EXPECT_THAT(values(batch["labels"]),
               ElementsAre(-100, 1, 2, -100, -100, -100, -100, -100, -100, -100, -100, -100));
-  EXPECT_THAT(values(batch.lengths), ElementsAre(3, 1, 1));
-  EXPECT_THAT(values(batch.document_starts), ElementsAre(0, 0, 2, 3, 0, 1, 1, 1, 0, 0, 0, 0));
+  EXPECT_THAT(values(batch["lengths"]), ElementsAre(3, 1, 1));
+  EXPECT_THAT(values(batch["document_starts"]), ElementsAre(0, 0, 2, 3, 0, 1, 1, 1, 0, 0, 0, 0));
   EXPECT_EQ(batch.num_targets, 2);
   EXPECT_EQ(batch.num_tokens, 4);
 }
@@ -258,7 +258,7 @@ TEST_F(LoaderTest, EmptySample_StillHasAKeyToAttendTo) {
   const std::vector<int64_t> indices = {4};
   const nn::Batch batch =
       to_batch(collate(RaggedDataset(), indices, {.batch_size = 2, .seq_len = 4}));
-  EXPECT_THAT(values(batch.lengths), ElementsAre(1, 1));
+  EXPECT_THAT(values(batch["lengths"]), ElementsAre(1, 1));
   EXPECT_EQ(batch.num_targets, 0);
   EXPECT_EQ(batch.num_tokens, 0);
 }
@@ -297,12 +297,12 @@ TEST_F(LoaderTest, Evaluation_IsTheSameListInEveryWorld) {
         EXPECT_EQ(set.num_rounds(), rounds) << "ranks would wait for each other";
         for (int64_t round = 0; round < rounds; ++round) {
           const nn::Batch batch = set.batch(round);
-          EXPECT_EQ(batch.input_ids.shape(), (Shape{4, 3}));
+          EXPECT_EQ(batch["input_ids"].shape(), (Shape{4, 3}));
           EXPECT_EQ(batch.global_micro_batch, -1);
           targets += batch.num_targets;
           const int64_t index = set.batch_index(round);
           if (index < set.num_batches()) {
-            batches[index] = values(batch.labels);
+            batches[index] = values(batch["labels"]);
           } else {
             EXPECT_EQ(batch.num_targets, 0);
           }

@@ -202,8 +202,7 @@ Flops flops_of_step(int64_t recompute_every) {
   nn::Gpt2 model(config);
   model.set_recompute_every(recompute_every);
   const Tensor ids = Tensor::zeros({kBatch, kLength}, DType::i32);
-  const Tensor loss = model.loss({.input_ids = ids,
-                                  .labels = ids,
+  const Tensor loss = model.loss({.tensors = {{"input_ids", ids}, {"labels", ids}},
                                   .num_targets = kBatch * kLength,
                                   .num_tokens = kBatch * kLength});
   autograd::backward(loss);

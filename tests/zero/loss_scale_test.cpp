@@ -24,7 +24,7 @@ constexpr int64_t kScaleSequence = 16;
 // Every position has a target.
 nn::Batch full_batch(int64_t index, int64_t sequences) {
   nn::Batch batch = test::make_batch(index, sequences, kScaleSequence);
-  batch.labels = batch.input_ids;
+  batch.tensors.set("labels", batch["input_ids"]);
   batch.num_targets = batch.num_tokens;
   return batch;
 }

@@ -55,7 +55,7 @@ TEST_P(Misuse, AModuleRunOutsideTheEngine) {
     EXPECT_THAT(refusal([&] { model.loss(make_batch(0)); }), HasSubstr(cure));
     const Loss loss = engine.forward(make_batch(0));
     EXPECT_THAT(refusal([&] { autograd::backward(loss.sum); }), HasSubstr(cure));
-    EXPECT_THAT(refusal([&] { model.next_logits(make_batch(0).input_ids); }), HasSubstr(cure));
+    EXPECT_THAT(refusal([&] { model.next_logits(make_batch(0)["input_ids"]); }), HasSubstr(cure));
     engine.backward(engine.forward(make_batch(0)));
     EXPECT_EQ(engine.step().outcome, StepOutcome::applied);
   });
@@ -125,8 +125,10 @@ TEST(SkippedGroup, WhereParametersAreSharded_IsNamedOnEveryRank) {
     const auto index = static_cast<size_t>(skipped);
     const std::string other =
         skipped == 2 ? "rank 1 ends its pass" : std::string("rank 1 uses ") + names[index + 1];
+    // Behind it stands where the rank was.
+    const std::string same = messages[0].substr(0, messages[0].find("same order"));
     for (const std::string& message : messages) {
-      EXPECT_EQ(message, messages[0]);
+      EXPECT_THAT(message, testing::StartsWith(same));
       EXPECT_THAT(message, HasSubstr("a shard group is skipped on some ranks"));
       EXPECT_THAT(message, HasSubstr(std::string("rank 0 uses ") + names[index]));
       EXPECT_THAT(message, HasSubstr(other));

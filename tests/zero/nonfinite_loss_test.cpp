@@ -33,9 +33,10 @@ struct FactoredGpt2 : nn::Gpt2 {
   }
   FactoredGpt2() : Gpt2(config()) {}
   Tensor loss(const nn::Batch& batch) override { return factored(Gpt2::loss(batch), batch); }
-  Tensor stage(int64_t index, const nn::Batch& batch, Tensor x) override {
-    Tensor next = Gpt2::stage(index, batch, std::move(x));
-    return index + 1 == num_stages() ? factored(next, batch) : next;
+  nn::TensorList stage(int64_t index, const nn::Batch& batch, nn::TensorList x) override {
+    nn::TensorList next = Gpt2::stage(index, batch, std::move(x));
+    if (index + 1 == num_stages()) next[0] = factored(next[0], batch);
+    return next;
   }
   Tensor factored(const Tensor& sum, const nn::Batch& batch) const {
     return batch.global_micro_batch == bad_batch ? autograd::scale(sum, factor) : sum;

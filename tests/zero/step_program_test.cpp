@@ -129,8 +129,8 @@ TEST(StepProgramRecord, KnowsTheBytesOfARunAtEveryPlace) {
       EngineConfig config = test::training_config(1, DType::f32, ReduceSchedule::micro_step);
       config.recompute.every_blocks = recompute;
       const nn::Batch batch = test::make_batch(0);
-      config.batch.micro_batch = batch.input_ids.dim(0);
-      config.batch.sequence = batch.input_ids.dim(1);
+      config.batch.micro_batch = batch.rows();
+      config.batch.sequence = batch.positions();
       std::vector<int64_t> differences;
       EngineOptions options;
       options.on_place = [&](const Phase& phase, size_t place) {
@@ -152,7 +152,7 @@ TEST(StepProgramRecord, KnowsTheBytesOfARunAtEveryPlace) {
         flops += place->work.flops;
       }
       const double tokens = static_cast<double>(batch.num_tokens);
-      EXPECT_GT(static_cast<double>(flops), model.flops_per_token(batch.input_ids.dim(1)) * tokens);
+      EXPECT_GT(static_cast<double>(flops), model.flops_per_token(batch.positions()) * tokens);
     });
   }
 }

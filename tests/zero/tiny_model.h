@@ -47,8 +47,10 @@ inline nn::Batch make_batch(int64_t index, int64_t B = 2, int64_t T = 9, int64_t
     labels.push_back(ignored ? nn::kIgnoredLabel : key.bits(static_cast<uint64_t>(2 * i + 1)) % V);
     if (!ignored) ++batch.num_targets;
   }
-  batch.input_ids = Tensor::from<int64_t>(std::span<const int64_t>(ids), {B, T}, DType::i32);
-  batch.labels = Tensor::from<int64_t>(std::span<const int64_t>(labels), {B, T}, DType::i32);
+  const auto tensor = [&](std::span<const int64_t> values) {
+    return Tensor::from<int64_t>(values, {B, T}, DType::i32);
+  };
+  batch.tensors = {{"input_ids", tensor(ids)}, {"labels", tensor(labels)}};
   batch.num_tokens = B * T;
   batch.global_micro_batch = index;
   return batch;

@@ -52,16 +52,13 @@ inline std::vector<float> weights_and_states_of(Engine& engine) {
 
 // A model that knows its loss alone. Its batches are one_target().
 struct LossOnly : nn::Model {
-  Tensor next_logits(const Tensor&) override { return {}; }
-  std::string_view architecture() const override { return "loss_only"; }
-  int64_t vocab_size() const override { return 1; }
+  std::string_view model_type() const override { return "loss_only"; }
   int64_t max_sequence() const override { return 4; }
-  double flops_per_token(int64_t) override { return 0.0; }
 };
 
 inline nn::Batch one_target() {
-  return {.input_ids = Tensor::zeros({1, 1}, DType::i32),
-          .labels = Tensor::zeros({1, 1}, DType::i32),
+  return {.tensors = {{"input_ids", Tensor::zeros({1, 1}, DType::i32)},
+                      {"labels", Tensor::zeros({1, 1}, DType::i32)}},
           .num_targets = 1,
           .num_tokens = 1,
           .global_micro_batch = 0};

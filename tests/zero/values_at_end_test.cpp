@@ -106,7 +106,7 @@ TEST_P(ValuesAtEnd, StayOnStages0To2_AndSayThatTheyAreGoneOnStage3) {
 TEST_P(ValuesAtEnd, ReleasedToTheModel_AreTheTrainedOnes) {
   const auto [stage, dtype] = GetParam();
   with_model([&, stage = stage, dtype = dtype](comm::World& world, nn::Gpt2& model) {
-    const Tensor ids = test::make_batch(0).input_ids;
+    const Tensor ids = test::make_batch(0)["input_ids"];
     std::optional<Engine> engine(std::in_place, model, ending_config(stage, dtype), world);
     train_steps(*engine, 0, 3);
     const NamedValues trained = trained_by(*engine);

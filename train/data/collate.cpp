@@ -1,6 +1,8 @@
 #include "train/data/collate.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "core/error.h"
 
@@ -9,20 +11,28 @@ namespace {
 
 void check(const Sample& sample, int64_t index, int64_t seq_len, const BatchFields& fields,
            const Dataset& dataset) {
-  const auto tokens = static_cast<int64_t>(sample.tokens.size());
-  const auto place = [&] { return concat(dataset.describe(), ": sample ", index); };
-  if (tokens > seq_len) {
-    throw DataError(
-        concat(place(), " has ", tokens, " tokens, more than the sequence length of ", seq_len));
+  const auto tokens = std::ssize(sample.tokens), labels = std::ssize(sample.labels);
+  const auto fail = [&](const auto&... what) {
+    throw DataError(concat(dataset.describe(), ": sample ", index, " has ", what...));
+  };
+  if (tokens > seq_len) fail(tokens, " tokens, more than the sequence length of ", seq_len);
+  if (fields.labels == LabelsOf::text) {
+    if (labels > seq_len) fail(labels, " labels, more than the sequence length of ", seq_len);
+  } else if (labels != (fields.labels == LabelsOf::row ? 1 : tokens)) {
+    fail(tokens, " tokens but ", labels, " labels",
+         fields.labels == LabelsOf::row ? " where one belongs" : "");
   }
-  if (sample.labels.size() != sample.tokens.size()) {
-    throw DataError(
-        concat(place(), " has ", tokens, " tokens but ", sample.labels.size(), " labels"));
+  const auto starts = std::ssize(sample.document_starts);
+  if (starts != (fields.document_starts ? tokens : 0)) {
+    fail(starts, " document starts where ", fields.document_starts ? tokens : 0, " belong");
   }
-  const size_t starts = fields.document_starts ? sample.tokens.size() : 0;
-  if (sample.document_starts.size() != starts) {
-    throw DataError(concat(place(), " has ", sample.document_starts.size(),
-                           " document starts where ", starts, " belong"));
+  if (sample.more.size() != fields.more.size()) {
+    fail(sample.more.size(), " further fields where ", fields.more.size(), " belong");
+  }
+  for (size_t i = 0; i < fields.more.size(); ++i) {
+    if (std::ssize(sample.more[i]) != tokens) {
+      fail(sample.more[i].size(), " values of ", fields.more[i], " but ", tokens, " tokens");
+    }
   }
 }
 
@@ -30,6 +40,18 @@ int64_t padded_length(int64_t longest, const BatchShape& shape) {
   if (shape.pad_multiple == 0) return shape.seq_len;
   const int64_t multiples = (longest + shape.pad_multiple - 1) / shape.pad_multiple;
   return std::min(multiples * shape.pad_multiple, shape.seq_len);
+}
+
+// Rows of one length each, in a column that is longer.
+HostBatch::Column column(std::string name, const Shape& shape, int32_t padding) {
+  return {std::move(name), shape,
+          std::vector<int32_t>(static_cast<size_t>(shape.numel()), padding)};
+}
+// Where the padding of the row begins.
+auto put_row(HostBatch::Column& to, size_t row, const std::vector<int32_t>& values) {
+  const int64_t width = to.shape.rank() == 1 ? 1 : to.shape.dim(1);
+  return std::copy(values.begin(), values.end(),
+                   to.values.begin() + static_cast<std::ptrdiff_t>(row) * width);
 }
 
 }  // namespace
@@ -40,53 +62,58 @@ HostBatch collate(const Dataset& dataset, std::span<const int64_t> indices,
           " samples for a batch of ", shape.batch_size);
   const BatchFields fields = dataset.fields();
   std::vector<Sample> samples(indices.size());
-  int64_t longest = 1;
+  int64_t longest = 1, longest_labels = 1;
   for (size_t row = 0; row < indices.size(); ++row) {
     dataset.read(indices[row], samples[row]);
     check(samples[row], indices[row], shape.seq_len, fields, dataset);
-    longest = std::max(longest, static_cast<int64_t>(samples[row].tokens.size()));
+    longest = std::max<int64_t>(longest, std::ssize(samples[row].tokens));
+    longest_labels = std::max<int64_t>(longest_labels, std::ssize(samples[row].labels));
   }
-  const int64_t T = padded_length(longest, shape);
-  const auto elements = static_cast<size_t>(shape.batch_size * T);
-  HostBatch batch{.batch_size = shape.batch_size, .seq_len = T};
-  batch.input_ids.assign(elements, 0);
-  batch.labels.assign(elements, nn::kIgnoredLabel);
-  if (fields.lengths) batch.lengths.assign(static_cast<size_t>(shape.batch_size), 1);
-  if (fields.document_starts) batch.document_starts.assign(elements, 0);
+  const int64_t B = shape.batch_size;
+  const Shape tokens{B, padded_length(longest, shape)};
+  const Shape targets = fields.labels == LabelsOf::row    ? Shape{B}
+                        : fields.labels == LabelsOf::text ? Shape{B, padded_length(longest_labels, shape)}
+                                                          : tokens;
+  HostBatch batch;
+  HostBatch::Column ids = column("input_ids", tokens, fields.pad_token);
+  HostBatch::Column labels = column("labels", targets, nn::kIgnoredLabel);
+  HostBatch::Column lengths = column("lengths", {B}, 1);
+  HostBatch::Column starts = column("document_starts", tokens, 0);
+  std::vector<HostBatch::Column> more;
+  for (const std::string& name : fields.more) more.push_back(column(name, tokens, 0));
 
   for (size_t row = 0; row < samples.size(); ++row) {
     const Sample& sample = samples[row];
-    const auto offset = static_cast<std::ptrdiff_t>(row) * T;
-    std::copy(sample.tokens.begin(), sample.tokens.end(), batch.input_ids.begin() + offset);
-    std::copy(sample.labels.begin(), sample.labels.end(), batch.labels.begin() + offset);
+    const auto size = static_cast<int32_t>(sample.tokens.size());
+    put_row(ids, row, sample.tokens);
+    put_row(labels, row, sample.labels);
     if (fields.document_starts) {
-      const auto end = std::copy(sample.document_starts.begin(), sample.document_starts.end(),
-                                 batch.document_starts.begin() + offset);
       // Padding is a document of its own, so that it never sees, nor is seen by, real tokens.
-      std::fill(end, batch.document_starts.begin() + offset + T,
-                static_cast<int32_t>(sample.tokens.size()));
+      std::fill_n(put_row(starts, row, sample.document_starts), tokens.dim(1) - size, size);
     }
-    if (fields.lengths) batch.lengths[row] = std::max(1, static_cast<int>(sample.tokens.size()));
-    batch.num_tokens += static_cast<int64_t>(sample.tokens.size());
+    lengths.values[row] = std::max(1, size);
+    for (size_t i = 0; i < more.size(); ++i) put_row(more[i], row, sample.more[i]);
+    batch.num_tokens += size;
     batch.num_targets += std::count_if(sample.labels.begin(), sample.labels.end(),
                                        [](int32_t label) { return label != nn::kIgnoredLabel; });
   }
+  batch.columns.push_back(std::move(ids));
+  batch.columns.push_back(std::move(labels));
+  if (fields.lengths) batch.columns.push_back(std::move(lengths));
+  if (fields.document_starts) batch.columns.push_back(std::move(starts));
+  std::move(more.begin(), more.end(), std::back_inserter(batch.columns));
   return batch;
 }
 
 nn::Batch to_batch(const HostBatch& host) {
-  const Shape shape{host.batch_size, host.seq_len};
-  const auto tensor = [](const std::vector<int32_t>& values, const Shape& extents) {
-    if (values.empty()) return Tensor();
-    return Tensor::from(std::span<const int32_t>(values), extents, DType::i32);
-  };
-  return {.input_ids = tensor(host.input_ids, shape),
-          .labels = tensor(host.labels, shape),
-          .lengths = tensor(host.lengths, Shape{host.batch_size}),
-          .document_starts = tensor(host.document_starts, shape),
-          .num_targets = host.num_targets,
-          .num_tokens = host.num_tokens,
-          .global_micro_batch = host.global_micro_batch};
+  nn::Batch batch{.num_targets = host.num_targets,
+                  .num_tokens = host.num_tokens,
+                  .global_micro_batch = host.global_micro_batch};
+  for (const HostBatch::Column& column : host.columns) {
+    batch.tensors.set(column.name, Tensor::from(std::span<const int32_t>(column.values),
+                                                column.shape, DType::i32));
+  }
+  return batch;
 }
 
 }  // namespace zinc::train

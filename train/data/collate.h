@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "core/shape.h"
 #include "nn/batch.h"
 #include "train/data/dataset.h"
 
@@ -12,12 +14,12 @@ namespace zinc::train {
 
 // A batch in host memory, filled by a loader's thread, before it becomes tensors.
 struct HostBatch {
-  int64_t batch_size = 0;                  // B
-  int64_t seq_len = 0;                     // T
-  std::vector<int32_t> input_ids{};        // [B, T]
-  std::vector<int32_t> labels{};           // [B, T]
-  std::vector<int32_t> lengths{};          // [B], or empty
-  std::vector<int32_t> document_starts{};  // [B, T], or empty
+  struct Column {
+    std::string name;
+    Shape shape;
+    std::vector<int32_t> values;
+  };
+  std::vector<Column> columns{};  // see nn::Batch
   int64_t num_targets = 0;
   int64_t num_tokens = 0;
   int64_t global_micro_batch = -1;
@@ -31,9 +33,10 @@ struct BatchShape {
   int64_t pad_multiple = 0;
 };
 
-// Reads the samples `indices`, pads each to T (token 0, label kIgnoredLabel) and fills up with
+// Reads the samples `indices`, pads each to T (pad_token, label kIgnoredLabel) and fills up with
 // empty rows to batch_size. Lengths of empty rows are 1, so that attention always has a key.
-// DataError for a sample that is longer than seq_len, or whose labels do not match its tokens.
+// DataError for a sample that is longer than seq_len, or whose labels or further fields do not
+// match its tokens.
 HostBatch collate(const Dataset& dataset, std::span<const int64_t> indices,
                   const BatchShape& shape);
 

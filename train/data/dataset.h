@@ -1,34 +1,48 @@
 // train/data/dataset.h: what a model is trained on, one sample at a time.
 //
-// Implement Dataset for any data: the loader orders the samples, collates them into batches of one
-// shape, and keeps every rank's share.
+// make_dataset(), or an implementation of Dataset, for any data: the loader orders the samples,
+// collates them into batches of one shape, and keeps every rank's share.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace zinc::train {
 
-// One sequence. labels[i] is the target at position i (the token that follows, for language
-// modelling) or nn::kIgnoredLabel; as many as tokens.
+// One row of a batch.
 struct Sample {
   std::vector<int32_t> tokens;
-  std::vector<int32_t> labels;
+  std::vector<int32_t> labels;  // targets, or nn::kIgnoredLabel: BatchFields::labels
   // Where the document of each token begins in this sequence; empty: one document.
   std::vector<int32_t> document_starts;
+  // Of each of BatchFields::more, as many as tokens.
+  std::vector<std::vector<int32_t>> more;
 
   void clear() {
     tokens.clear();
     labels.clear();
     document_starts.clear();
+    for (std::vector<int32_t>& values : more) values.clear();
   }
 };
 
-// Which optional tensors the batches of a dataset carry; fixed, so that all batches look alike.
+// What a sample's labels stand for, and so the shape of "labels" in a batch.
+enum class LabelsOf : uint8_t {
+  tokens,  // one for each token, as the token that follows it: [B, T]
+  row,     // one for the sample, as its class: [B]
+  text,    // tokens of a text of their own, as a summary, not more than seq_len: [B, T of theirs]
+};
+
+// What the batches of a dataset carry; fixed, so that all batches look alike.
 struct BatchFields {
   bool lengths = false;          // for models whose attention is not causal
   bool document_starts = false;  // samples fill document_starts
+  LabelsOf labels = LabelsOf::tokens;
+  int32_t pad_token = 0;            // behind a row's end
+  std::vector<std::string> more{};  // further tensors [B, T] i32, padded with 0: "token_type_ids"
 };
 
 class Dataset {
@@ -50,5 +64,11 @@ class Dataset {
   // One line for logs: where the data comes from and how much there is.
   virtual std::string describe() const = 0;
 };
+
+// A data set of `num_samples` that `read` makes: read(index) gives sample `index`, as
+// Dataset::read() says.
+std::unique_ptr<Dataset> make_dataset(int64_t num_samples,
+                                      std::function<Sample(int64_t index)> read,
+                                      BatchFields fields = {});
 
 }  // namespace zinc::train

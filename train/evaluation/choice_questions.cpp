@@ -115,15 +115,17 @@ nn::Batch batch_of_choice(const ChoiceTokens& choice) {
   const std::span<const int32_t> tokens(choice.tokens);
   std::vector<int32_t> labels(tokens.begin() + 1, tokens.end());
   std::fill_n(labels.begin(), choice.first - 1, nn::kIgnoredLabel);
-  return {.input_ids = Tensor::from<int32_t>(tokens.first(tokens.size() - 1), {1, positions}),
-          .labels = Tensor::from<int32_t>(labels, {1, positions}),
+  return {.tensors = {{"input_ids",
+                       Tensor::from<int32_t>(tokens.first(tokens.size() - 1), {1, positions})},
+                      {"labels", Tensor::from<int32_t>(labels, {1, positions})}},
           .num_targets = positions - (choice.first - 1),
           .num_tokens = positions};
 }
 
 nn::Batch batch_of_nothing() {
-  return {.input_ids = Tensor::from<int32_t>(std::vector<int32_t>{0}, {1, 1}),
-          .labels = Tensor::from<int32_t>(std::vector<int32_t>{nn::kIgnoredLabel}, {1, 1})};
+  return {.tensors = {
+              {"input_ids", Tensor::from<int32_t>(std::vector<int32_t>{0}, {1, 1})},
+              {"labels", Tensor::from<int32_t>(std::vector<int32_t>{nn::kIgnoredLabel}, {1, 1})}}};
 }
 
 double error_of_share(double share, int64_t count) {

@@ -5,6 +5,7 @@
 
 #include "autograd/backward.h"
 #include "core/context.h"
+#include "core/error.h"
 #include "core/philox.h"
 #include "core/work_log.h"
 #include "zero/run/vertical_passes.h"
@@ -21,6 +22,7 @@ class RecordingSource : public autograd::ParameterSource {
       : table_(table), context_(context), log_(log) {}
 
   autograd::ParameterGuard acquire(autograd::Parameter& parameter) override {
+    last_used_ = &parameter;
     add(EventKind::use, parameter);
     return {*this, parameter, view_of(parameter)};
   }
@@ -32,6 +34,10 @@ class RecordingSource : public autograd::ParameterSource {
   }
   // What follows is of this one of the micro-batches side by side.
   void enter(int64_t micro_batch) { micro_batch_ = micro_batch; }
+  // Where the model is, for messages: ", after h.0.ln_1.weight was used".
+  std::string place() const {
+    return last_used_ == nullptr ? std::string() : concat(", after ", last_used_->name(), " was used");
+  }
   // What came since the last call.
   Phase take() {
     Phase phase{{.event = {.kind = EventKind::begin}}};
@@ -72,6 +78,7 @@ class RecordingSource : public autograd::ParameterSource {
   Context& context_;
   const WorkLog& log_;
   Phase places_;
+  const autograd::Parameter* last_used_ = nullptr;
   int64_t micro_batch_ = 0;
   int64_t begins_with_ = 0;  // bytes of activations
   size_t logged_ = 0;        // entries that were counted
@@ -146,12 +153,16 @@ Record record_step(nn::Model& model, const std::vector<ShardGroup>& groups,
   nn::Batch batch = example();
   batch.global_micro_batch = 0;
   Record record;
-  {
+  try {
     const Tensor loss = model.loss(batch);
     record.evaluation = recorder.take();
     record.forward = record.evaluation;
     if (together == 1) autograd::backward(loss);
     record.backward = recorder.take();
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(concat(error.what(), " (while the engine recorded the model, on a device ",
+                                 "without memory, with a batch of ", to_string(batch.tensors),
+                                 recorder.place(), ")"));
   }
   if (together > 1) {
     VerticalPasses passes(

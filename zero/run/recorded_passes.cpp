@@ -8,14 +8,21 @@
 namespace zinc::zero {
 namespace {
 
-// Puts `batch`'s tensor where the graph reads it.
-void place_tensor(const char* name, const Tensor& from, Tensor& to, bool first) {
-  if (first && from.defined()) to = Tensor::empty(from.shape(), from.dtype());
-  require(from.defined() == to.defined() && (!from.defined() || from.shape() == to.shape()),
-          "\"cuda_graph\": true needs batches of one shape: ", name, " was ",
-          to.defined() ? to_string(to.shape()) : "absent", " and is ",
-          from.defined() ? to_string(from.shape()) : "absent");
-  if (from.defined()) to.copy_from(from);
+// Puts the batch's tensors where the graph reads them.
+void place(const nn::NamedTensors& from, nn::NamedTensors& to) {
+  const bool first = to.empty();
+  for (const auto& [name, tensor] : from) {
+    if (first) to.set(name, Tensor::empty(tensor.shape(), tensor.dtype()));
+    Tensor place = to.find(name);
+    require(place.defined() && place.shape() == tensor.shape(),
+            "\"cuda_graph\": true needs batches of one shape: ", name, " was ",
+            place.defined() ? to_string(place.shape()) : "absent", " and is ", tensor.shape());
+    place.copy_from(tensor);
+  }
+  for (const auto& [name, tensor] : to) {
+    require(from.find(name).defined(), "\"cuda_graph\": true needs batches of one shape: ", name,
+            " was ", tensor.shape(), " and is absent");
+  }
 }
 
 }  // namespace
@@ -43,7 +50,7 @@ Tensor RecordedPasses::run(const nn::Batch& batch, const MicroBatchKind& kind, d
     is_warm_ = kind.last;
     return loss;
   }
-  place(batch);
+  place(batch.tensors, inputs_.tensors);
   draws_->set_position(context_.random());
   auto found = graphs_.find(kind);
   if (found == graphs_.end()) {
@@ -64,14 +71,6 @@ Tensor RecordedPasses::run_first(const nn::Batch& batch, const Passes& passes) {
   if (!draws_) draws_.emplace(context_.random());
   require_same_draws();
   return loss;
-}
-
-void RecordedPasses::place(const nn::Batch& batch) {
-  const bool first = !inputs_.input_ids.defined();
-  place_tensor("input_ids", batch.input_ids, inputs_.input_ids, first);
-  place_tensor("labels", batch.labels, inputs_.labels, first);
-  place_tensor("lengths", batch.lengths, inputs_.lengths, first);
-  place_tensor("document_starts", batch.document_starts, inputs_.document_starts, first);
 }
 
 RecordedPasses::Recorded RecordedPasses::record(const Passes& passes) {

@@ -81,7 +81,6 @@ class RecordedPasses {
     GradientProgress progress;
   };
 
-  void place(const nn::Batch& batch);
   // Runs or records the passes; what they take and give back is kept.
   Recorded record(const Passes& passes);
   Tensor run_first(const nn::Batch& batch, const Passes& passes);

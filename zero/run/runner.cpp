@@ -19,14 +19,14 @@ void Runner::require_open() const {
 
 void Runner::require_pass(const autograd::Parameter& parameter) const {
   require(passes_ > 0, "parameter '", parameter.name(),
-          "' belongs to an engine: call engine.forward(), backward(), evaluate() or "
-          "next_logits(), not the module itself");
+          "' belongs to an engine: call engine.forward(), backward() or evaluate(), or the module "
+          "itself inside engine.predict([&] { return ...; })");
 }
 
-void Runner::begin_evaluation() {
+void Runner::begin_evaluation(Follows follows) {
   require_open();
   if (parts_.late != nullptr) parts_.late->finish();
-  begin(parts_.program.evaluation, "forward");
+  begin(parts_.program.evaluation, "forward", follows == Follows::program);
 }
 
 void Runner::begin_forward(const MicroBatchKind& kind) {
@@ -44,8 +44,10 @@ void Runner::begin_backward(const MicroBatchKind& kind) {
   begin(parts_.program.bodies.at(kind).backward, kBackward);
 }
 
-void Runner::begin(const Phase& phase, const char* name) {
-  phase_ = &phase;
+void Runner::begin(const Phase& phase, const char* name, bool follows_program) {
+  is_free_ = parts_.is_dynamic || !follows_program;
+  used_group_ = -1;
+  phase_ = follows_program ? &phase : nullptr;
   phase_name_ = name;
   next_ = 0;
   parts_.weights.begin_pass(name == kBackward);
@@ -54,7 +56,7 @@ void Runner::begin(const Phase& phase, const char* name) {
 }
 
 void Runner::end() {
-  if (!parts_.is_dynamic) {
+  if (!is_free_) {
     skip_releases();
     // Evaluation stands for every pass without a backward pass: next_logits() may use less.
     const bool may_be_short = phase_ == &parts_.program.evaluation;
@@ -66,7 +68,7 @@ void Runner::end() {
     }
     if (parts_.on_place) parts_.on_place(*phase_, phase_->size() - 1);
   }
-  if (parts_.lockstep != nullptr) parts_.lockstep->end();
+  if (is_free_ && parts_.lockstep != nullptr) parts_.lockstep->end();
 }
 
 void Runner::end_backward(const MicroBatchKind& kind) {
@@ -95,7 +97,11 @@ autograd::ParameterGuard Runner::acquire(autograd::Parameter& parameter) {
   require_pass(parameter);
   const ParameterIndex index = table_.at(parameter);
   last_used_ = &parameter;
-  if (parts_.lockstep != nullptr) parts_.lockstep->use(index.group);
+  if (is_free_ && parts_.lockstep != nullptr) parts_.lockstep->use(index.group);
+  if (phase_ == nullptr && used_group_ != index.group) {
+    if (used_group_ >= 0) parts_.weights.release(used_group_);
+    used_group_ = index.group;
+  }
   arrive(EventKind::use, index);
   if (parts_.late != nullptr) parts_.late->advance();
   parts_.weights.gather_for_use(index.group);  // where the program did not
@@ -106,7 +112,7 @@ autograd::ParameterGuard Runner::acquire(autograd::Parameter& parameter) {
 void Runner::release(autograd::Parameter& parameter) noexcept {
   const ParameterIndex index = table_.at(parameter);
   parts_.weights.unpin(index);
-  if (parts_.is_dynamic || phase_ == nullptr || next_ >= phase_->size()) return;
+  if (is_free_ || phase_ == nullptr || next_ >= phase_->size()) return;
   const Place& place = (*phase_)[next_];
   if (place.event.kind != EventKind::release || place.event.parameter != index) return;
   for (const Op& op : place.after) parts_.weights.release(op.group);
@@ -129,7 +135,7 @@ void Runner::gradient_done(autograd::Parameter& parameter) {
 }
 
 void Runner::arrive(EventKind kind, ParameterIndex parameter) {
-  if (parts_.is_dynamic) return;
+  if (is_free_) return;
   skip_releases();
   const StepEvent& planned = (*phase_)[next_].event;
   if (planned.kind != kind || planned.parameter != parameter) leave_record({kind, parameter});
@@ -159,7 +165,7 @@ void Runner::skip_releases() {
 }
 
 void Runner::leave() {
-  if (parts_.is_dynamic) return;
+  if (is_free_) return;
   run((*phase_)[next_].after, true);
   if (parts_.on_place) parts_.on_place(*phase_, next_);
   ++next_;

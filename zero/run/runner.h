@@ -6,10 +6,12 @@
 // names both sides.
 //
 // Without a program (EngineOptions::dynamic_model) groups are gathered when they are used and stay
-// until the end of the passes, gradients go out in the recorded order as they are complete.
+// until the end of the passes, gradients go out in the recorded order as they are complete. A
+// prediction has no program either, and gives a group back when another one is used.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -56,8 +58,12 @@ class Runner final : public autograd::ParameterSource {
     Runner& runner_;
   };
 
+  // What a pass without a backward pass keeps to: the program of an evaluation, or nothing that is
+  // known in advance; groups are gathered for their use then, and given back when another is used.
+  enum class Follows : uint8_t { program, uses };
+
   // A pass begins. An evaluation ends the update that is under way first.
-  void begin_evaluation();
+  void begin_evaluation(Follows follows = Follows::program);
   void begin_forward(const MicroBatchKind& kind);
   void begin_backward(const MicroBatchKind& kind);
   // After a backward pass: parameters without a gradient count as zero, and the reductions that
@@ -86,7 +92,7 @@ class Runner final : public autograd::ParameterSource {
 
  private:
   void require_pass(const autograd::Parameter& parameter) const;
-  void begin(const Phase& phase, const char* name);
+  void begin(const Phase& phase, const char* name, bool follows_program = true);
   void end();
   // The event is the next one; its ops ahead, and behind.
   void arrive(EventKind kind, ParameterIndex parameter);
@@ -105,6 +111,8 @@ class Runner final : public autograd::ParameterSource {
   int passes_ = 0;
   bool open_ = true;
   const autograd::Parameter* last_used_ = nullptr;
+  bool is_free_ = false;  // the pass under way follows no program
+  int used_group_ = -1;   // in a prediction: the last one
   const Phase* phase_ = nullptr;
   const char* phase_name_ = "";
   size_t next_ = 0;        // place of the phase

@@ -16,6 +16,7 @@
 
 #include "core/random_state.h"
 #include "nn/model.h"
+#include "nn/stages.h"
 #include "zero/update/loss_totals.h"
 
 namespace zinc::zero {
@@ -31,7 +32,7 @@ class VerticalPasses {
   // Called before work of micro-batch i.
   using Enter = std::function<void(int64_t i)>;
 
-  // `model` and the batches must outlive this.
+  // `model`, which is Staged, and the batches must outlive this.
   VerticalPasses(nn::Model& model, uint64_t step, const std::vector<SideBySide>& micro_batches);
 
   void forward(const Enter& enter);
@@ -42,13 +43,13 @@ class VerticalPasses {
  private:
   struct Pass {
     SideBySide of;
-    Tensor x;  // what the last stage gave
+    nn::TensorList x;  // what the last segment gave
     RandomState::Snapshot random;
-    std::vector<int64_t> marks;  // by stage: autograd::last_recorded() before it
+    std::vector<int64_t> marks;  // by segment: autograd::last_recorded() before it
   };
 
-  nn::Model& model_;
-  const int64_t num_stages_;
+  nn::Staged& model_;
+  const std::vector<nn::StageSegment> segments_;
   std::vector<Pass> passes_;
 };
 

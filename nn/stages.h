@@ -1,0 +1,50 @@
+// nn/stages.h: running a model that says its stages, with recomputation.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "nn/batch.h"
+#include "nn/model.h"
+
+namespace zinc::nn {
+
+// Stages [begin, end), one after the other; recomputed ones keep what the first of them takes, and
+// are computed again in backward.
+struct StageSegment {
+  int64_t begin = 0;
+  int64_t end = 0;
+  bool recomputed = false;
+};
+
+// Every stage by itself, but neighbouring blocks in segments of `every` that are recomputed, where
+// every > 0.
+std::vector<StageSegment> stage_segments(Staged& model, int64_t every);
+
+// x: what the stage before the segment gave.
+TensorList run_segment(Staged& model, const StageSegment& segment, const Batch& batch,
+                       TensorList x);
+
+// The whole forward pass, recomputed as the model is set to. M: a Model that is Staged.
+template <class M>
+Tensor loss_of_stages(M& model, const Batch& batch) {
+  TensorList x;
+  for (const StageSegment& segment : stage_segments(model, model.recompute_every())) {
+    x = run_segment(model, segment, batch, std::move(x));
+  }
+  return std::move(x.front());
+}
+
+// What the last stage, which gives the loss, would take.
+template <class M>
+TensorList before_last_stage(M& model, const Batch& batch) {
+  std::vector<StageSegment> segments = stage_segments(model, model.recompute_every());
+  segments.pop_back();
+  TensorList x;
+  for (const StageSegment& segment : segments) {
+    x = run_segment(model, segment, batch, std::move(x));
+  }
+  return x;
+}
+
+}  // namespace zinc::nn
