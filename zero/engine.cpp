@@ -498,11 +498,12 @@ class Engine::Impl {
                     std::span(kinds).first(count), holds ? &held : nullptr, take);
   }
 
-  // Nothing that the optimizer has is on the device.
+  // Nothing that the optimizer has is on the device, or in memory that the next read uses again.
   bool can_hold() const {
     const OffloadConfig& offload = config_.zero.offload_optimizer;
     return offload.device == OffloadDevice::nvme ||
-           (offload.device == OffloadDevice::cpu && offload.ratio >= 1.0);
+           (offload.device == OffloadDevice::cpu && offload.ratio >= 1.0 &&
+            config_.zero.offload_param.device != OffloadDevice::nvme);
   }
 
   void import_state(const StateSource& source, const ImportOptions& options) {

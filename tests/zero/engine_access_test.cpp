@@ -117,20 +117,26 @@ TEST_P(Held, ValuesStayAsTheyAre_AndTheUpdateWaits) {
   });
 }
 
-// What lies on the device is read as it comes.
-TEST(EngineAccess, ValuesOnTheDevice_AreNotHeld) {
-  on_ranks(2, [&](comm::World& world) {
-    nn::Gpt2 model(tiny_config());
-    Engine engine(model, config_of(1), world);
-    engine.read_own(
-        Engine::Own::weights_and_states,
-        [&](const OwnPiece& piece) {
-          EXPECT_FALSE(piece.lease) << piece.name;
-          EXPECT_TRUE(piece.values) << piece.name;
-        },
-        /*hold=*/true);
-    EXPECT_FALSE(engine.usage().can_hold_own);
-  });
+// What lies on the device, or in a buffer for what lies on a disk, is read as it comes.
+TEST(EngineAccess, ValuesOnTheDeviceOrInABuffer_AreNotHeld) {
+  const offload::SwapFolder swap;
+  EngineConfig buffered = config_of(3);
+  buffered.zero.offload_optimizer.device = OffloadDevice::cpu;
+  buffered.zero.offload_param = {.device = OffloadDevice::nvme, .nvme_path = swap.path()};
+  for (const EngineConfig& config : {config_of(1), buffered}) {
+    on_ranks(2, [&](comm::World& world) {
+      nn::Gpt2 model(tiny_config());
+      Engine engine(model, config, world);
+      EXPECT_FALSE(engine.usage().can_hold_own);
+      engine.read_own(
+          Engine::Own::weights_and_states,
+          [&](const OwnPiece& piece) {
+            EXPECT_FALSE(piece.lease) << piece.name;
+            EXPECT_TRUE(piece.values) << piece.name;
+          },
+          /*hold=*/true);
+    });
+  }
 }
 
 class EveryStage : public testing::TestWithParam<int> {};
