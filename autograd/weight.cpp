@@ -1,10 +1,18 @@
 #include "autograd/weight.h"
 
+#include "core/error.h"
+
 namespace zinc::autograd {
 
 WeightValue Weight::acquire() const {
   if (parameter_ != nullptr) return WeightValue(parameter_->source().acquire(*parameter_));
   return tensor_.defined() ? WeightValue(tensor_) : WeightValue();
+}
+
+std::string to_string(const Weight& weight) {
+  const std::string shape = concat("a weight of shape ", weight.shape());
+  return weight.parameter() == nullptr ? shape
+                                       : concat(shape, " (", weight.parameter()->name(), ")");
 }
 
 }  // namespace zinc::autograd

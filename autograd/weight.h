@@ -6,6 +6,8 @@
 // A Weight refers to its Parameter; it is an argument, not something to keep.
 #pragma once
 
+#include <string>
+
 #include "autograd/parameter.h"
 #include "tensor/tensor.h"
 
@@ -52,5 +54,8 @@ class Weight {
   Parameter* parameter_ = nullptr;
   Tensor tensor_;
 };
+
+// For messages: "a weight of shape [3, 5]", "a weight of shape [3, 5] (h.0.mlp.c_fc.weight)".
+std::string to_string(const Weight& weight);
 
 }  // namespace zinc::autograd

@@ -13,8 +13,8 @@
 
 namespace zinc::nn {
 
-// Neither trained nor saved. Follows the module: made anew on the device and in the dtype in which it
-// is asked for, and longer where more positions are asked for than it has.
+// Neither trained nor saved. Follows the module: made anew on the device and in the dtype in which
+// it is asked for, and longer where more positions are asked for than it has.
 //
 //   zinc::nn::Buffer mask_{[](int64_t T, zinc::DType) { return zinc::TensorList{tril_mask(T)}; }};
 //   ...  mask_.get(x.dim(1), x.dtype())[0]

@@ -20,9 +20,15 @@ Batch Model::example(int64_t sequences, int64_t positions) const {
 double Model::flops_per_token(int64_t) { return 6.0 * static_cast<double>(num_parameters()); }
 
 int64_t Model::num_blocks() {
+  const auto is_outermost = [](const Module* module) {
+    if (!module->is_shard_unit()) return false;
+    for (const Module* above = module->parent(); above != nullptr; above = above->parent()) {
+      if (above->is_shard_unit()) return false;
+    }
+    return true;
+  };
   const auto all = modules();
-  return std::count_if(all.begin(), all.end(),
-                       [](const Module* module) { return module->is_shard_unit(); });
+  return std::count_if(all.begin(), all.end(), is_outermost);
 }
 
 Tensor CausalLm::next_logits(const Tensor&, KvCache&) {

@@ -34,7 +34,9 @@ class Model : public Module {
   virtual Batch example(int64_t sequences, int64_t positions) const;
 
   // --- facts, where there are any
-  virtual std::string_view model_type() const { return "model"; }  // as in Hugging Face's config.json
+  virtual std::string_view model_type() const {
+    return "model";
+  }                                                   // as in Hugging Face's config.json
   virtual int64_t vocab_size() const { return 0; }    // token ids lie below; 0: takes no tokens
   virtual int64_t max_sequence() const { return 0; }  // longest T; 0: the model has no limit
   // Floating-point operations of forward and backward per token, recomputation left out:
@@ -57,8 +59,8 @@ class Model : public Module {
 class HasOutputs {
  public:
   virtual ~HasOutputs() = default;
-  // "logits" ([B, T, V] of tokens, [B, classes] of a classifier), "hidden" [B, T, C] (the last hidden
-  // state), "pooled" [B, C], as far as the model has them. The labels are not looked at.
+  // "logits" ([B, T, V] of tokens, [B, classes] of a classifier), "hidden" [B, T, C] (the last
+  // hidden state), "pooled" [B, C], as far as the model has them. The labels are not looked at.
   virtual NamedTensors outputs(const Batch& batch) = 0;
 };
 

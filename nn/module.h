@@ -116,8 +116,9 @@ class Module {
   void load(const WeightSource& source);  // see require_fit()
   void zero_grad();
 
-  // The engine's unit of gathering and reducing: all parameters below this module. Models mark
-  // their blocks; see zero/layout/shard_group.h.
+  // The engine's unit of gathering and reducing: all parameters below this module. Of marked
+  // modules inside each other the outermost counts. Members of a ModuleList are marked, as
+  // transformer blocks usually are; see zero/layout/shard_group.h.
   void mark_shard_unit() { shard_unit_ = true; }
   bool is_shard_unit() const { return shard_unit_; }
 
@@ -157,7 +158,7 @@ class Parameter : public autograd::Parameter {
 };
 
 // count modules named "0", "1", ...: ModuleList<Block> h{*this, "h", 12, config};
-// Each is constructed as M(list, "i", arguments...).
+// Each is constructed as M(list, "i", arguments...), and is a shard unit.
 template <class M>
 class ModuleList : public Module {
  public:
@@ -166,6 +167,7 @@ class ModuleList : public Module {
       : Module(parent, std::move(name)) {
     for (int64_t i = 0; i < count; ++i) {
       items_.push_back(std::make_unique<M>(*this, concat(i), arguments...));
+      items_.back()->mark_shard_unit();
     }
   }
 

@@ -45,10 +45,10 @@ const Tensor& NamedTensors::operator[](std::string_view name) const {
     names.push_back(present);
   }
   const std::string near = nearest_name(name, names);
-  throw InvalidArgument(concat(
-      "there is no tensor \"", name, "\"; ",
-      near.empty() ? "" : concat("did you mean \"", near, "\"? "),
-      names.empty() ? "there are none" : concat("there are ", to_string(*this))));
+  throw InvalidArgument(
+      concat("there is no tensor \"", name, "\"; ",
+             near.empty() ? "" : concat("did you mean \"", near, "\"? "),
+             names.empty() ? "there are none" : concat("there are ", to_string(*this))));
 }
 
 std::string to_string(const NamedTensors& tensors) {

@@ -6,6 +6,7 @@
 #include "nn/buffer.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
+#include "nn/gradcheck.h"
 #include "nn/linear.h"
 #include "nn/mlp.h"
 #include "nn/model.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "train/cached_logits.h"
 
 namespace zinc::train {
 
@@ -31,6 +32,16 @@ std::vector<int32_t> generate(const NextLogits& next_logits, std::span<const int
     if (options.ends && options.ends(std::span(tokens).subspan(prompt.size()))) break;
   }
   return {tokens.begin() + prompt_length, tokens.end()};
+}
+
+std::vector<int32_t> generate(zero::Engine& engine, std::span<const int32_t> prompt,
+                              GenerateOptions options,
+                              const std::function<void(int32_t)>& on_token) {
+  if (options.context == 0) options.context = engine.model().max_sequence();
+  return engine.predict([&] {
+    CachedLogits logits(engine.model());
+    return generate([&](const Tensor& ids) { return logits(ids); }, prompt, options, on_token);
+  });
 }
 
 }  // namespace zinc::train

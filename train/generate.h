@@ -9,6 +9,7 @@
 
 #include "tensor/tensor.h"
 #include "train/sampling.h"
+#include "zero/engine.h"
 
 namespace zinc::train {
 
@@ -29,6 +30,12 @@ using NextLogits = std::function<Tensor(const Tensor& ids)>;
 // `on_token` (may be empty) is told each as it comes. A function of its arguments alone.
 std::vector<int32_t> generate(const NextLogits& next_logits, std::span<const int32_t> prompt,
                               const GenerateOptions& options,
+                              const std::function<void(int32_t)>& on_token = {});
+// By the engine's model, an nn::CausalLm, with keys and values kept from token to token. Where
+// parameters are sharded (stage 3) collective, with the same prompt and options on every rank.
+// `options.context` 0: the model's longest sequence.
+std::vector<int32_t> generate(zero::Engine& engine, std::span<const int32_t> prompt,
+                              GenerateOptions options = {},
                               const std::function<void(int32_t)>& on_token = {});
 
 }  // namespace zinc::train

@@ -182,6 +182,14 @@ void Run::open_trace() {
   }
 }
 
+zero::Engine& Run::make_engine(nn::Model& model, const Loader& loader,
+                               zero::EngineOptions options) {
+  if (!options.example) options.example = [&loader] { return loader.example(); };
+  zero::EngineConfig config = config_.engine;
+  if (config.batch.sequence == 0) config.batch.sequence = loader.options().seq_len;
+  return make_engine(model, config, std::move(options));
+}
+
 zero::Engine& Run::make_engine(nn::Model& model, zero::EngineOptions options) {
   return make_engine(model, config_.engine, std::move(options));
 }

@@ -73,7 +73,9 @@ class Run {
     agree(std::move(more));
     open();
   }
-  // `options.total_steps` becomes that of the run.
+  // `options.total_steps` becomes that of the run. With the loader the model is recorded on batches
+  // like its own; without it on what nn::Model::example() gives.
+  zero::Engine& make_engine(nn::Model& model, const Loader& loader, zero::EngineOptions options = {});
   zero::Engine& make_engine(nn::Model& model, zero::EngineOptions options = {});
   zero::Engine& make_engine(nn::Model& model, const zero::EngineConfig& config,
                             zero::EngineOptions options = {});

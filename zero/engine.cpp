@@ -145,7 +145,8 @@ int64_t recompute_every(nn::Model& model, const RecomputeConfig& recompute) {
 std::vector<ShardGroup> prepare_groups(nn::Model& model, const EngineConfig& config, int world) {
   model.set_dtype(config.precision.dtype);
   model.set_recompute_every(recompute_every(model, config.recompute));
-  if (config.pass_order == PassOrder::vertical && nn::find_interface<nn::Staged>(model) == nullptr) {
+  if (config.pass_order == PassOrder::vertical &&
+      nn::find_interface<nn::Staged>(model) == nullptr) {
     throw ConfigError(concat("\"schedule\": \"vertical\" needs a model that says its stages, and ",
                              model.model_type(), " does not: derive it from zinc::nn::Staged too"));
   }
@@ -157,7 +158,8 @@ StepProgram plan_step(nn::Model& model, const std::vector<ShardGroup>& groups,
                       const EngineConfig& config, const Context& context,
                       const EngineOptions& options) {
   const int64_t most = model.max_sequence();
-  const int64_t positions = most > 0 ? std::min(config.batch.sequence, most) : config.batch.sequence;
+  const int64_t positions =
+      most > 0 ? std::min(config.batch.sequence, most) : config.batch.sequence;
   const auto example = [&] { return model.example(config.batch.micro_batch, positions); };
   return make_step_program(model, groups,
                            choose_policy(config, groups, context.device(), options.dynamic_model),
@@ -561,7 +563,7 @@ class Engine::Impl {
   bool agreed_;
   Strategy strategy_;
   std::optional<SwappedReader> own_reader_;  // once somebody holds what is in swap space
-  std::unique_ptr<Lockstep> lockstep_;  // null: the schedule keeps the ranks together
+  std::unique_ptr<Lockstep> lockstep_;       // null: the schedule keeps the ranks together
   Runner runner_;
   std::unique_ptr<RecordedPasses> recorded_;  // null without "cuda_graph"
   WholeStep step_;
@@ -574,7 +576,7 @@ class Engine::Impl {
   bool no_sync_ = false;
   bool stepped_ = true;
   const char* activity_ = "construction";
-  int64_t entered_ = 0;  // micro-batch of the activity, from 1
+  int64_t entered_ = 0;  // micro-batch of the activity, from 1; 0: of no micro-batch
   StepTrace step_trace_;
   std::function<void()> after_step_;
   bool hands_over_ = false;  // run_passes(): the update may begin during backward
@@ -594,7 +596,7 @@ class Engine::Impl {
     require_no_update();
     const EvaluationScope evaluation(model_);
     const autograd::NoGrad no_grad;
-    activity_ = activity;
+    enter(activity, 0);
     runner_.begin_evaluation(follows);
     const Runner::Pass pass(runner_);
     named(compute);
@@ -602,13 +604,16 @@ class Engine::Impl {
     strategy_.weights->end_passes();
   }
 
-  // What the model complains of says in which pass, and at which parameter.
+  // What the model complains of says in which pass, and behind which parameter.
   template <class Compute>
   auto named(const Compute& compute) -> decltype(compute()) {
     try {
       return compute();
     } catch (const InvalidArgument& error) {
-      throw InvalidArgument(concat(error.what(), " (", moment(), ")"));
+      const std::string_view used = runner_.last_used();
+      throw InvalidArgument(concat(error.what(), " (", activity_,
+                                   entered_ > 0 ? concat(" of micro-batch ", entered_) : "",
+                                   used.empty() ? "" : concat(", after ", used, " was used"), ")"));
     }
   }
 

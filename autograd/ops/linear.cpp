@@ -89,7 +89,7 @@ class LinearNode final : public Node {
 
 void check(const Tensor& x, const Weight& weight, const Weight& bias, int64_t in, int64_t out) {
   require(x.rank() >= 1 && x.dim(-1) == in, "linear: x of shape ", x.shape(),
-          " must have rows of length ", in, " for a weight of shape ", weight.shape());
+          " must have rows of length ", in, " for ", weight);
   require(weight.dtype() == x.dtype(), "linear: the weight is ", weight.dtype(), ", x is ",
           x.dtype());
   if (!bias) return;

@@ -125,7 +125,7 @@ class RecomputedGradientNode final : public Node {
 void check(const Tensor& hidden, const Weight& weight, const Tensor& labels, const Weight& bias) {
   require(static_cast<bool>(weight) && weight.rank() == 2, kOp, ": the weight must be a matrix");
   require(hidden.rank() >= 1 && hidden.dim(-1) == weight.dim(1), kOp, ": hidden of shape ",
-          hidden.shape(), " does not fit a weight of shape ", weight.shape());
+          hidden.shape(), " does not fit ", weight);
   require(weight.dtype() == hidden.dtype(), kOp, ": the weight is ", weight.dtype(), ", hidden is ",
           hidden.dtype());
   require(labels.numel() == hidden.view().rows(), kOp, ": ", labels.numel(),

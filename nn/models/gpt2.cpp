@@ -64,9 +64,7 @@ Gpt2Block::Gpt2Block(Module& parent, std::string name, const Gpt2Config& config)
             .dropout = config.residual_dropout,
             .layout = autograd::WeightLayout::in_out,
             .initializer = weights_of(config),
-            .output_initializer = residual_weights_of(config)}) {
-  mark_shard_unit();
-}
+            .output_initializer = residual_weights_of(config)}) {}
 
 Tensor Gpt2Block::forward(const Tensor& x, const AttentionScope& scope) {
   const autograd::ResidualNorm after = ln_2_.forward(x, attn_.forward(ln_1_.forward(x), scope));

@@ -96,9 +96,7 @@ LlamaBlock::LlamaBlock(Module& parent, std::string name, const LlamaConfig& conf
             .bias = config.mlp_bias,
             .initializer = weights_of(config)}),
       input_layernorm_(*this, "input_layernorm", norm_of(config)),
-      post_attention_layernorm_(*this, "post_attention_layernorm", norm_of(config)) {
-  mark_shard_unit();
-}
+      post_attention_layernorm_(*this, "post_attention_layernorm", norm_of(config)) {}
 
 Tensor LlamaBlock::forward(const Tensor& x, const autograd::RotaryTable& table,
                            const AttentionScope& scope) {

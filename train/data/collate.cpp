@@ -42,7 +42,18 @@ int64_t padded_length(int64_t longest, const BatchShape& shape) {
   return std::min(multiples * shape.pad_multiple, shape.seq_len);
 }
 
-// Rows of one length each, in a column that is longer.
+Shape shape_of_labels(const BatchFields& fields, const Shape& tokens, int64_t text_length) {
+  switch (fields.labels) {
+    case LabelsOf::tokens:
+      return tokens;
+    case LabelsOf::row:
+      return {tokens.dim(0)};
+    case LabelsOf::text:
+      return {tokens.dim(0), text_length};
+  }
+  return tokens;
+}
+
 HostBatch::Column column(std::string name, const Shape& shape, int32_t padding) {
   return {std::move(name), shape,
           std::vector<int32_t>(static_cast<size_t>(shape.numel()), padding)};
@@ -71,12 +82,11 @@ HostBatch collate(const Dataset& dataset, std::span<const int64_t> indices,
   }
   const int64_t B = shape.batch_size;
   const Shape tokens{B, padded_length(longest, shape)};
-  const Shape targets = fields.labels == LabelsOf::row    ? Shape{B}
-                        : fields.labels == LabelsOf::text ? Shape{B, padded_length(longest_labels, shape)}
-                                                          : tokens;
   HostBatch batch;
   HostBatch::Column ids = column("input_ids", tokens, fields.pad_token);
-  HostBatch::Column labels = column("labels", targets, nn::kIgnoredLabel);
+  HostBatch::Column labels =
+      column("labels", shape_of_labels(fields, tokens, padded_length(longest_labels, shape)),
+             nn::kIgnoredLabel);
   HostBatch::Column lengths = column("lengths", {B}, 1);
   HostBatch::Column starts = column("document_starts", tokens, 0);
   std::vector<HostBatch::Column> more;
@@ -102,6 +112,19 @@ HostBatch collate(const Dataset& dataset, std::span<const int64_t> indices,
   if (fields.lengths) batch.columns.push_back(std::move(lengths));
   if (fields.document_starts) batch.columns.push_back(std::move(starts));
   std::move(more.begin(), more.end(), std::back_inserter(batch.columns));
+  return batch;
+}
+
+nn::Batch example_batch(const BatchFields& fields, const BatchShape& shape) {
+  const auto zeros = [](const Shape& extents) { return Tensor::zeros(extents, DType::i32); };
+  const Shape rows{shape.batch_size}, tokens{shape.batch_size, shape.seq_len};
+  const Shape labels = shape_of_labels(fields, tokens, shape.seq_len);
+  nn::Batch batch{.tensors = {{"input_ids", zeros(tokens)}, {"labels", zeros(labels)}},
+                  .num_targets = labels.numel(),
+                  .num_tokens = tokens.numel()};
+  if (fields.lengths) batch.tensors.set("lengths", zeros(rows));
+  if (fields.document_starts) batch.tensors.set("document_starts", zeros(tokens));
+  for (const std::string& name : fields.more) batch.tensors.set(name, zeros(tokens));
   return batch;
 }
 

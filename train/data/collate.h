@@ -42,5 +42,8 @@ HostBatch collate(const Dataset& dataset, std::span<const int64_t> indices,
 
 // Tensors on the current context's device.
 nn::Batch to_batch(const HostBatch& host);
+// Zeros of the largest shapes that collate() gives, on the current context's device, with as many
+// targets as there can be: what an engine records a model with (zero::EngineOptions::example).
+nn::Batch example_batch(const BatchFields& fields, const BatchShape& shape);
 
 }  // namespace zinc::train

@@ -178,6 +178,11 @@ nn::Batch Loader::next() {
   return to_batch(host);
 }
 
+nn::Batch Loader::example() const {
+  return example_batch(dataset_->fields(),
+                       {.batch_size = options_.micro_batch, .seq_len = options_.seq_len});
+}
+
 LoaderState Loader::state() const {
   return {.seed = options_.seed,
           .samples = next_micro_batch_ * options_.world * options_.micro_batch};

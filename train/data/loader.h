@@ -74,6 +74,10 @@ class Loader {
   // throws, and again at every later call.
   nn::Batch next();
 
+  // example_batch() of what next() gives.
+  nn::Batch example() const;
+  const LoaderOptions& options() const { return options_; }
+
   double epoch() const;  // how often the dataset was seen, 0 at the start
   LoaderState state() const;
   // Goes to `state`: the same seed, and samples a multiple of world x micro-batch

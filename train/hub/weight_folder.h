@@ -1,10 +1,10 @@
 // train/hub/weight_folder.h: the named tensors of a Hugging Face folder, whatever files hold them.
 //
-// | in this order | one file | several files and their index |
-// |---|---|---|
-// | safetensors | model.safetensors | model-0000k-of-0000N.safetensors,
-// model.safetensors.index.json | | torch.save | pytorch_model.bin |
-// pytorch_model-0000k-of-0000N.bin, pytorch_model.bin.index.json |
+// clang-format off
+//   in this order   one file            several files                      their index
+//   safetensors     model.safetensors   model-0000k-of-0000N.safetensors   model.safetensors.index.json
+//   torch.save      pytorch_model.bin   pytorch_model-0000k-of-0000N.bin   pytorch_model.bin.index.json
+// clang-format on
 //
 // Where there is none of them, a single *.safetensors file of another name will do.
 #pragma once

@@ -1,0 +1,47 @@
+// train/weights.h: weights of a model of one's own, in safetensors files.
+//
+//   zinc::train::save_weights(engine, "out/final");          // model.safetensors, config.json
+//   const zinc::train::SafetensorsWeights weights("out/final", model);
+//   zinc::Engine again = zinc::initialize(model, config, world, {.weights = &weights});
+//
+// Models of Hugging Face's families: train/model.h.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "nn/module.h"
+#include "train/hub/weight_reader.h"
+#include "train/model.h"
+#include "zero/engine.h"
+
+namespace zinc::train {
+
+// First values of a module's parameters, by name: of a .safetensors file, or of a folder with one,
+// or with several and their index.
+class SafetensorsWeights : public nn::WeightSource {
+ public:
+  // DataError that lists what is missing, unexpected or of another shape. strict = false: a
+  // parameter that the files do not have, or in another shape, is initialised; other tensors are
+  // left aside.
+  SafetensorsWeights(const std::string& path, nn::Module& module, bool strict = true);
+  std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override;
+  void read(const autograd::Parameter& parameter, int64_t begin, View out) const override;
+
+ private:
+  bool fits(const autograd::Parameter& parameter) const;
+
+  WeightReader reader_;
+  bool strict_;
+  nn::InitializerSource initial_;
+};
+
+// The engine's weights in the model's dtype, as save_model() writes them. Collective.
+inline void save_weights(zero::Engine& engine, const std::string& folder,
+                         const SaveOptions& options = {}) {
+  save_model(engine, folder, options);
+}
+// The values that the module holds itself, each in its own dtype, as <folder>/model.safetensors.
+void save_weights(nn::Module& module, const std::string& folder, const SaveOptions& options = {});
+
+}  // namespace zinc::train
