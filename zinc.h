@@ -15,11 +15,14 @@
 #pragma once
 
 #include <array>
+#include <cstdio>
+#include <exception>
 #include <functional>
 #include <utility>
 
 #include "autograd/backward.h"
 #include "autograd/functions/losses.h"
+#include "autograd/functions/padding.h"
 #include "autograd/functions/products.h"
 #include "autograd/functions/shapes.h"
 #include "autograd/mode.h"
@@ -56,13 +59,16 @@
 #include "autograd/recompute.h"
 #include "comm/local/local.h"
 #include "comm/world.h"
+#include "core/exit_codes.h"
 #include "nn/nn.h"
 #include "tensor/tensor.h"
 #include "train/config/config.h"
 #include "train/config/rank_config.h"
 #include "train/data/loader.h"
 #include "train/data/token_windows.h"
+#include "train/generate.h"
 #include "train/run.h"
+#include "train/weights.h"
 #include "zero/agreement.h"
 #include "zero/engine.h"
 
@@ -75,11 +81,22 @@ using comm::run_local_ranks;
 using comm::World;
 
 using nn::Batch;
+using nn::NamedTensors;
+using nn::TensorList;
 
+using train::BatchFields;
 using train::Config;
 using train::Dataset;
+using train::EvaluationSet;
+using train::generate;
+using train::GenerateOptions;
+using train::LabelsOf;
 using train::Loader;
 using train::LoaderOptions;
+using train::make_dataset;
+using train::SafetensorsWeights;
+using train::Sample;
+using train::save_weights;
 
 using zero::Engine;
 using zero::EngineOptions;
@@ -142,6 +159,7 @@ using autograd::GeluKind;
 using autograd::grad;
 using autograd::index_select;
 using autograd::layernorm;
+using autograd::length_mask;
 using autograd::linear;
 using autograd::linear_cross_entropy;
 using autograd::LinearOptions;
@@ -160,6 +178,7 @@ using autograd::MatmulOptions;
 using autograd::max;
 using autograd::maximum;
 using autograd::mean;
+using autograd::mean_over_tokens;
 using autograd::min;
 using autograd::minimum;
 using autograd::mse_loss;
@@ -233,6 +252,21 @@ inline Engine initialize(nn::Model& model, const Config& config, World& world,
     };
   }
   return Engine(model, config.engine, world, std::move(options));
+}
+
+// The main() of a program: 0, or what `work` throws as an exit code (docs/exit_codes.md), with its
+// message on stderr and the other ranks ended.
+inline int run_program(const std::function<void()>& work) {
+  try {
+    work();
+    return kDone;
+  } catch (...) {
+    const Failure failure = describe(std::current_exception());
+    std::fflush(stdout);
+    std::fprintf(stderr, "%s\n", failure.message.c_str());
+    abort_job(failure.code);  // returns where this process is alone
+    return failure.code;
+  }
 }
 
 // What a loader needs to know of a run. seq_len: tokens per sequence.

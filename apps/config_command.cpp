@@ -6,7 +6,7 @@
 #include <string>
 
 #include "apps/command.h"
-#include "apps/exit_codes.h"
+#include "core/exit_codes.h"
 #include "train/config/config.h"
 #include "train/config/key.h"
 

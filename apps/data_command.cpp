@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "apps/command.h"
-#include "apps/exit_codes.h"
+#include "core/exit_codes.h"
 #include "apps/machine.h"
 #include "apps/run_examples.h"
 #include "core/error.h"

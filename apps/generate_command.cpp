@@ -6,7 +6,7 @@
 #include <string>
 
 #include "apps/command.h"
-#include "apps/exit_codes.h"
+#include "core/exit_codes.h"
 #include "autograd/mode.h"
 #include "core/context.h"
 #include "core/device_checks.h"

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "apps/command.h"
-#include "apps/exit_codes.h"
+#include "core/exit_codes.h"
 #include "apps/hardware_file.h"
 #include "apps/machine.h"
 #include "apps/plan_verdict.h"

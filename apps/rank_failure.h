@@ -2,16 +2,24 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdio>
 #include <exception>
 #include <optional>
 #include <vector>
 
-#include "apps/exit_codes.h"
+#include "core/exit_codes.h"
 #include "comm/world.h"
 #include "core/error.h"
 #include "zero/gather_values.h"
 
 namespace zinc::apps {
+
+// Prints "zinc: <message>" to stderr, after what stdout still holds, and returns the code.
+inline int report(const Failure& failure) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "zinc: %s\n", failure.message.c_str());
+  return failure.code;
+}
 
 // `work` on every rank. Where it throws on some, the first of those says why, so that there is one
 // message, and all end with its code: nobody goes on alone, and nobody leaves before it is said,

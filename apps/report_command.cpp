@@ -8,7 +8,7 @@
 #include <string>
 
 #include "apps/command.h"
-#include "apps/exit_codes.h"
+#include "core/exit_codes.h"
 #include "apps/machine.h"
 #include "comm/nccl/nccl_communicator.h"
 #include "core/build_info.h"

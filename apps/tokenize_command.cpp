@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "apps/command.h"
-#include "apps/exit_codes.h"
+#include "core/exit_codes.h"
 #include "core/error.h"
 #include "train/data/prepare_tokens.h"
 #include "train/files/atomic_file.h"

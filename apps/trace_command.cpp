@@ -6,7 +6,7 @@
 #include <string>
 
 #include "apps/command.h"
-#include "apps/exit_codes.h"
+#include "core/exit_codes.h"
 #include "train/trace/trace_summary.h"
 
 namespace zinc::apps {

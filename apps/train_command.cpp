@@ -20,7 +20,7 @@
 
 #include "apps/command.h"
 #include "apps/console.h"
-#include "apps/exit_codes.h"
+#include "core/exit_codes.h"
 #include "apps/launch/launch_grammar.h"
 #include "apps/rank_failure.h"
 #include "apps/run_data.h"

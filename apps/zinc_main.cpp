@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "apps/command.h"
-#include "apps/exit_codes.h"
+#include "apps/rank_failure.h"
+#include "core/exit_codes.h"
 #include "apps/machine.h"
 #include "comm/world.h"
 #include "core/build_info.h"

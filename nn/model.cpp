@@ -31,10 +31,6 @@ int64_t Model::num_blocks() {
   return std::count_if(all.begin(), all.end(), is_outermost);
 }
 
-Tensor CausalLm::next_logits(const Tensor&, KvCache&) {
-  throw InvalidArgument("the model does not generate with a cache of keys and values");
-}
-
 void detail::throw_without(const Model& model, std::string_view needs, const char* interface) {
   throw InvalidArgument(concat("model ", model.model_type(), ": ", needs, " needs ", interface,
                                ", which this model does not derive from"));

@@ -68,11 +68,17 @@ class HasOutputs {
 class CausalLm {
  public:
   virtual ~CausalLm() = default;
-  // ids [B, T] i32 -> logits [B, V] of the position after the last token, f32.
+  // ids [B, T] i32 -> logits [B, V] of the position after the last token, float.
   virtual Tensor next_logits(const Tensor& ids) = 0;
+};
+
+// One that keeps keys and values from token to token.
+class CachedCausalLm : public CausalLm {
+ public:
+  using CausalLm::next_logits;
   // The same after the tokens that the cache has seen, which ids [B, T] go on from; the cache has
-  // seen them too then. Without gradients. Throws InvalidArgument for models without it.
-  virtual Tensor next_logits(const Tensor& ids, KvCache& cache);
+  // seen them too then. Without gradients.
+  virtual Tensor next_logits(const Tensor& ids, KvCache& cache) = 0;
 };
 
 using TensorList = std::vector<Tensor>;
@@ -107,6 +113,8 @@ template <>
 inline constexpr const char* kInterfaceName<HasOutputs> = "zinc::nn::HasOutputs";
 template <>
 inline constexpr const char* kInterfaceName<CausalLm> = "zinc::nn::CausalLm";
+template <>
+inline constexpr const char* kInterfaceName<CachedCausalLm> = "zinc::nn::CachedCausalLm";
 template <>
 inline constexpr const char* kInterfaceName<Staged> = "zinc::nn::Staged";
 }  // namespace detail

@@ -14,16 +14,16 @@ namespace zinc::train {
 // a pass over all. One sequence at a time, without gradients.
 class CachedLogits {
  public:
-  // Throws InvalidArgument for a model that is no nn::CausalLm, or has no longest sequence.
+  // Throws InvalidArgument for a model that is no nn::CachedCausalLm, or has no longest sequence.
   explicit CachedLogits(nn::Model& model)
-      : model_(nn::require_interface<nn::CausalLm>(model, "generation")),
+      : model_(nn::require_interface<nn::CachedCausalLm>(model, "generation with a cache")),
         cache_(model.max_sequence()) {}
 
   Tensor operator()(const Tensor& ids);                         // [1, T] i32 -> [1, V] f32
   int64_t tokens_computed() const { return tokens_computed_; }  // of all calls
 
  private:
-  nn::CausalLm& model_;
+  nn::CachedCausalLm& model_;
   nn::KvCache cache_;
   std::vector<int64_t> seen_;
   int64_t tokens_computed_ = 0;

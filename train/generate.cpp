@@ -38,10 +38,14 @@ std::vector<int32_t> generate(zero::Engine& engine, std::span<const int32_t> pro
                               GenerateOptions options,
                               const std::function<void(int32_t)>& on_token) {
   if (options.context == 0) options.context = engine.model().max_sequence();
-  return engine.predict([&] {
-    CachedLogits logits(engine.model());
-    return generate([&](const Tensor& ids) { return logits(ids); }, prompt, options, on_token);
-  });
+  auto& model = nn::require_interface<nn::CausalLm>(engine.model(), "generation");
+  NextLogits logits = [&](const Tensor& ids) { return model.next_logits(ids); };
+  std::optional<CachedLogits> cached;
+  if (nn::find_interface<nn::CachedCausalLm>(engine.model()) != nullptr) {
+    cached.emplace(engine.model());
+    logits = [&](const Tensor& ids) { return (*cached)(ids); };
+  }
+  return engine.predict([&] { return generate(logits, prompt, options, on_token); });
 }
 
 }  // namespace zinc::train

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "apps/bench/bench_command.h"
-#include "apps/exit_codes.h"
+#include "core/exit_codes.h"
 #include "bench/comm/comm_bench.h"
 #include "comm/local/local.h"
 #include "comm/world.h"

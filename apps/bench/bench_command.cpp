@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/exit_codes.h"
+#include "core/exit_codes.h"
 #include "apps/hardware_file.h"
 #include "apps/machine.h"
 #include "apps/swap_preflight.h"

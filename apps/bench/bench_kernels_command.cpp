@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "apps/bench/bench_command.h"
-#include "apps/exit_codes.h"
+#include "core/exit_codes.h"
 #include "bench/kernel_bench.h"
 #include "bench/kernel_compare.h"
 #include "bench/kernel_report.h"

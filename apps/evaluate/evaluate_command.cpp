@@ -8,7 +8,7 @@
 
 #include "apps/command.h"
 #include "apps/evaluate/evaluate_model.h"
-#include "apps/exit_codes.h"
+#include "core/exit_codes.h"
 #include "core/error.h"
 #include "train/json/writer.h"
 #include "train/scores/score_pairs.h"

@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "apps/command.h"
-#include "apps/exit_codes.h"
+#include "core/exit_codes.h"
 #include "apps/launch/launch_grammar.h"
 #include "apps/stop_signal.h"
 #include "comm/heartbeat.h"

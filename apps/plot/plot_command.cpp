@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "apps/command.h"
-#include "apps/exit_codes.h"
+#include "core/exit_codes.h"
 #include "apps/stop_signal.h"
 #include "train/files/atomic_file.h"
 #include "train/plot/page.h"

@@ -24,7 +24,7 @@ class Gpt2Block : public Module {
   Mlp mlp_;
 };
 
-class Gpt2 : public Model, public Staged, public CausalLm, public HasOutputs {
+class Gpt2 : public Model, public Staged, public CachedCausalLm, public HasOutputs {
  public:
   explicit Gpt2(const Gpt2Config& config);  // throws ConfigError where the config is inconsistent
 

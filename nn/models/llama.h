@@ -44,7 +44,7 @@ class LlamaBlock : public Module {
   RMSNorm post_attention_layernorm_;
 };
 
-class Llama : public Model, public Staged, public CausalLm, public HasOutputs {
+class Llama : public Model, public Staged, public CachedCausalLm, public HasOutputs {
  public:
   explicit Llama(const LlamaConfig& config);  // throws ConfigError where it is inconsistent
 

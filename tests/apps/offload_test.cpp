@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <string>
 
-#include "apps/exit_codes.h"
+#include "core/exit_codes.h"
 #include "offload/file.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"

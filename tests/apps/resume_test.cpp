@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-#include "apps/exit_codes.h"
+#include "core/exit_codes.h"
 #include "core/crc32c.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "apps/exit_codes.h"
+#include "core/exit_codes.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/exit_codes.h"
+#include "core/exit_codes.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
 

@@ -1,5 +1,6 @@
 #include "autograd/dims.h"
 #include "autograd/functions/losses.h"
+#include "autograd/functions/padding.h"
 #include "autograd/functions/products.h"
 #include "autograd/functions/shapes.h"
 #include "autograd/operators.h"
@@ -31,8 +32,11 @@ void add_row(std::vector<GradcheckRow>& rows, std::string header, std::string na
 void add_reduction_rows(std::vector<GradcheckRow>& rows) {
   using autograd::Dims;
   const GradcheckOperand x{.shape = {3, 2, 5}};
-  const std::pair<const char*, Dims> places[] = {
-      {"last", {-1}}, {"middle", {1}}, {"leading", {0, 1}}, {"both ends", {0, 2}}, {"all", {0, 1, 2}}};
+  const std::pair<const char*, Dims> places[] = {{"last", {-1}},
+                                                 {"middle", {1}},
+                                                 {"leading", {0, 1}},
+                                                 {"both ends", {0, 2}},
+                                                 {"all", {0, 1, 2}}};
   for (const auto& [place, dims] : places) {
     for (const bool keepdim : {false, true}) {
       const std::string name = concat("along ", place, keepdim ? " kept" : "");
@@ -49,6 +53,14 @@ void add_reduction_rows(std::vector<GradcheckRow>& rows) {
           [](const Tensor& t, const Dims& d, bool k) { return autograd::logsumexp(t, d, k); });
     }
   }
+}
+
+void add_padding_rows(std::vector<GradcheckRow>& rows) {
+  add_row(rows, "padding", "mean_over_tokens", {{.shape = {3, 4, 2}}}, [](Operands v) {
+    return autograd::mean_over_tokens(v[0].tensor(), ids_tensor({4, 1, 3}, {3}));
+  });
+  add_row(rows, "padding", "mean_over_tokens of whole rows", {{.shape = {2, 3, 2}}},
+          [](Operands v) { return autograd::mean_over_tokens(v[0].tensor(), {}); });
 }
 
 void add_indexing_rows(std::vector<GradcheckRow>& rows) {
@@ -184,6 +196,7 @@ void add_product_rows(std::vector<GradcheckRow>& rows) {
 
 void add_function_rows(std::vector<GradcheckRow>& rows) {
   add_reduction_rows(rows);
+  add_padding_rows(rows);
   add_indexing_rows(rows);
   add_choice_rows(rows);
   add_shape_function_rows(rows);

@@ -64,7 +64,9 @@ class CachedModel : public testing::TestWithParam<ModelCase> {
                      .context = kContext});
   }
 
-  nn::CausalLm& lm() { return nn::require_interface<nn::CausalLm>(*model_, "this test"); }
+  nn::CachedCausalLm& lm() {
+    return nn::require_interface<nn::CachedCausalLm>(*model_, "this test");
+  }
 
   Context context_{{.seed = 4, .num_threads = 1}};
   ContextScope scope_{context_};
@@ -97,7 +99,8 @@ TEST_P(CachedModel, WindowThatSlides_StartsAfresh) {
 // each, in 3 layers, on logits of a few units.
 TEST_P(CachedModel, Pieces_GiveTheLogitsOfTheWhole) {
   std::vector<int32_t> tokens;
-  for (int32_t i = 0; i < 20; ++i) tokens.push_back(static_cast<int32_t>((7 * i + 3) % kVocabulary));
+  for (int32_t i = 0; i < 20; ++i)
+    tokens.push_back(static_cast<int32_t>((7 * i + 3) % kVocabulary));
   const std::vector<float> whole =
       lm().next_logits(Tensor::from<int32_t>(tokens, {1, 20})).to_vector<float>();
   nn::KvCache cache(kContext);
@@ -105,8 +108,7 @@ TEST_P(CachedModel, Pieces_GiveTheLogitsOfTheWhole) {
   int64_t begin = 0;
   for (const int64_t length : {7, 1, 12}) {
     const std::span<const int32_t> part(tokens.data() + begin, static_cast<size_t>(length));
-    pieces =
-        lm().next_logits(Tensor::from<int32_t>(part, {1, length}), cache).to_vector<float>();
+    pieces = lm().next_logits(Tensor::from<int32_t>(part, {1, length}), cache).to_vector<float>();
     begin += length;
   }
   ASSERT_EQ(pieces.size(), whole.size());

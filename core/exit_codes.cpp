@@ -1,12 +1,11 @@
-#include "apps/exit_codes.h"
+#include "core/exit_codes.h"
 
 #include <cerrno>
-#include <cstdio>
 #include <new>
 
 #include "core/error.h"
 
-namespace zinc::apps {
+namespace zinc {
 namespace {
 
 ExitCode code_of(const IoError& error) {
@@ -51,10 +50,4 @@ Failure describe(const std::exception_ptr& error) {
   }
 }
 
-int report(const Failure& failure) {
-  std::fflush(stdout);
-  std::fprintf(stderr, "zinc: %s\n", failure.message.c_str());
-  return failure.code;
-}
-
-}  // namespace zinc::apps
+}  // namespace zinc

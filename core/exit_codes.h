@@ -1,10 +1,10 @@
-// apps/exit_codes.h: what a process of zinc ends with; a contract (docs/exit_codes.md).
+// core/exit_codes.h: what a process of zinc ends with; a contract (docs/exit_codes.md).
 #pragma once
 
 #include <exception>
 #include <string>
 
-namespace zinc::apps {
+namespace zinc {
 
 enum ExitCode : int {
   kDone = 0,
@@ -29,7 +29,4 @@ struct Failure {
 // Sorts an exception of the library into the contract.
 Failure describe(const std::exception_ptr& error);
 
-// Prints "zinc: <message>" to stderr, after what stdout still holds, and returns the code.
-int report(const Failure& failure);
-
-}  // namespace zinc::apps
+}  // namespace zinc

@@ -1,4 +1,4 @@
-#include "apps/exit_codes.h"
+#include "core/exit_codes.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 
-namespace zinc::apps {
+namespace zinc {
 namespace exit_codes_test {
 
 template <class Thrown>
@@ -41,4 +41,4 @@ TEST(ExitCodes, TheMessageIsTheErrors) {
 }
 
 }  // namespace exit_codes_test
-}  // namespace zinc::apps
+}  // namespace zinc
