@@ -65,8 +65,7 @@ struct ByteModel : nn::Model, nn::CausalLm {
 void train(const std::string& config_path, const std::string& text, int64_t steps,
            const std::string& out) {
   zinc::World world = zinc::connect();
-  const zinc::Config config =
-      zinc::load_config(config_path, world, {.micro_batch = 16, .total_steps = steps});
+  const zinc::Config config = zinc::load_config(config_path, world, {.total_steps = steps});
   const zinc::train::TokenWindows dataset(zinc::train::TokenSequence::open({text}),
                                           {.seq_len = kSequence, .vocabulary_size = kBytes});
   zinc::Loader loader(dataset, zinc::loader_options(config, world, kSequence));
