@@ -1,38 +1,30 @@
-#include <array>
+#include <algorithm>
 #include <string>
 
 #include "bench/registry.h"
-#include "core/error.h"
-#include "nn/models/gpt2_config.h"
-#include "nn/models/llama_config.h"
+#include "nn/mlp.h"
+#include "train/hub/family.h"
+#include "train/model.h"
 
 namespace zinc::bench {
 
 ModelShape shape_of_preset(std::string_view preset) {
-  if (preset == "gpt2-124m" || preset == "gpt2-1.5b") {
-    const nn::Gpt2Config c = nn::Gpt2Config::preset(preset);
-    return {.name = std::string(preset),
-            .hidden = c.hidden_size,
-            .intermediate = c.mlp_size(),
-            .heads = c.num_heads,
-            .kv_heads = c.num_heads,
-            .head_dim = c.hidden_size / c.num_heads,
-            .vocabulary = c.vocab_size};
-  }
-  if (preset == "llama-1b" || preset == "llama-8b") {
-    const nn::LlamaConfig c = nn::LlamaConfig::preset(preset);
-    return {.name = std::string(preset),
-            .hidden = c.hidden_size,
-            .intermediate = c.intermediate_size,
-            .heads = c.num_heads,
-            .kv_heads = c.kv_heads(),
-            .head_dim = c.head_dim(),
-            .vocabulary = c.vocab_size,
-            .seq = 2048,
-            .gated = true};
-  }
-  throw ConfigError(concat("the bench has no shapes of \"", preset,
-                           "\"; it has gpt2-124m, gpt2-1.5b, llama-1b, llama-8b"));
+  constexpr int64_t kLongest = 2048;
+  const train::ModelConfig config = train::find_model_config(std::string(preset)).config;
+  const train::ModelSizes sizes = config.family().sizes(config.value());
+  const auto model = train::make_model(config);
+  const auto modules = model->modules();
+  return {.name = std::string(preset),
+          .hidden = sizes.hidden_size,
+          .intermediate = sizes.mlp_size,
+          .heads = sizes.num_heads,
+          .kv_heads = sizes.num_kv_heads,
+          .head_dim = sizes.head_dim,
+          .vocabulary = sizes.vocab_size,
+          .seq = std::min(sizes.max_positions, kLongest),
+          .gated = std::ranges::any_of(modules, [](const nn::Module* module) {
+            return dynamic_cast<const nn::GatedMlp*>(module) != nullptr;
+          })};
 }
 
 }  // namespace zinc::bench

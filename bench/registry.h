@@ -106,7 +106,7 @@ struct ModelShape {
   int64_t seq = 1024;
   bool gated = false;  // SwiGLU and RMSNorm
 };
-// gpt2-124m, gpt2-1.5b, llama-1b, llama-8b; throws ConfigError for another name.
+// Of a preset that `zinc train --model` takes; throws ConfigError for another name.
 ModelShape shape_of_preset(std::string_view preset);
 
 class Registry {

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <memory>
+#include <utility>
 
 #include "bench/ceilings.h"
 #include "bench/device_clock.h"
 #include "bench/random_batch.h"
 #include "core/error.h"
+#include "nn/linear.h"
 #include "train/hub/model_config.h"
 #include "train/json/writer.h"
 #include "train/model.h"
@@ -35,27 +38,20 @@ struct Product {
   int64_t count;  // per forward pass
 };
 
+// Those of all linear layers, and of the head where it is the embedding.
 std::vector<Product> products_of(const train::ModelConfig& config) {
-  if (const auto* gpt2 = std::get_if<nn::Gpt2Config>(&config)) {
-    const int64_t C = gpt2->hidden_size;
-    const int64_t L = gpt2->num_layers;
-    return {{3 * C, C, L},
-            {C, C, L},
-            {gpt2->mlp_size(), C, L},
-            {C, gpt2->mlp_size(), L},
-            {gpt2->vocab_size, C, 1}};
+  std::map<std::pair<int64_t, int64_t>, int64_t> counts;
+  const std::unique_ptr<nn::Model> model = train::make_model(config);
+  for (const nn::Module* module : model->modules()) {
+    const auto* linear = dynamic_cast<const nn::Linear*>(module);
+    if (linear != nullptr) ++counts[{linear->options().out, linear->options().in}];
   }
-  const auto& llama = std::get<nn::LlamaConfig>(config);
-  const int64_t C = llama.hidden_size;
-  const int64_t L = llama.num_layers;
-  const int64_t q = llama.num_heads * llama.head_dim();
-  const int64_t kv = llama.kv_heads() * llama.head_dim();
-  return {{q, C, L},
-          {kv, C, 2 * L},
-          {C, q, L},
-          {llama.intermediate_size, C, 2 * L},
-          {C, llama.intermediate_size, L},
-          {llama.vocab_size, C, 1}};
+  if (train::ties_word_embeddings(config)) {
+    ++counts[{train::vocabulary_size(config), train::hidden_size(config)}];
+  }
+  std::vector<Product> products;
+  for (const auto& [size, count] : counts) products.push_back({size.first, size.second, count});
+  return products;
 }
 
 // Seconds that the vendor library needs for all products of a step, and their flops.

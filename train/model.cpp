@@ -6,9 +6,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "nn/models/gpt2.h"
-#include "nn/models/llama.h"
 #include "train/finite_weights.h"
+#include "train/hub/family.h"
 #include "train/hub/model_folder.h"
 #include "train/json/writer.h"
 #include "zero/gather_values.h"
@@ -16,11 +15,6 @@
 
 namespace zinc::train {
 namespace {
-
-std::string_view embedding_name(const ModelConfig& config) {
-  return std::holds_alternative<nn::Gpt2Config>(config) ? "transformer.wte.weight"
-                                                        : "model.embed_tokens.weight";
-}
 
 // Every rank has checked that it wrote no element twice.
 void require_complete(comm::World& world, const ModelFolderWriter& writer,
@@ -35,24 +29,21 @@ void require_complete(comm::World& world, const ModelFolderWriter& writer,
 }  // namespace
 
 std::unique_ptr<nn::Model> make_model(const ModelConfig& config) {
-  if (const auto* gpt2 = std::get_if<nn::Gpt2Config>(&config)) {
-    return std::make_unique<nn::Gpt2>(*gpt2);
-  }
-  return std::make_unique<nn::Llama>(std::get<nn::LlamaConfig>(config));
+  return config.family().make(config.value());
 }
 
 FolderWeights::FolderWeights(const std::string& folder, nn::Model& model, const ModelConfig& config)
-    : reader_(WeightFolder::open(folder)) {
+    : reader_(WeightFolder::open(folder), name_map(config)) {
   std::vector<WeightSpec> wanted;
   for (const auto& [name, parameter] : model.named_parameters()) {
     wanted.push_back({.name = name, .shape = parameter->shape()});
   }
   reader_.require_match(wanted);
-  if (ties_word_embeddings(config)) reader_.require_tied_head(embedding_name(config));
+  reader_.require_tied();
 }
 
 std::optional<Shape> FolderWeights::shape_of(const autograd::Parameter& parameter) const {
-  return reader_.shape_of(parameter.name());
+  return reader_.shape_of(parameter.name(), parameter.shape());
 }
 
 void FolderWeights::read(const autograd::Parameter& parameter, int64_t begin, View out) const {
@@ -61,8 +52,8 @@ void FolderWeights::read(const autograd::Parameter& parameter, int64_t begin, Vi
 
 namespace {
 
-void save_weights(zero::Engine& engine, const std::string& config_json, const std::string& folder,
-                  const SaveOptions& options) {
+void save_weights(zero::Engine& engine, const std::string& config_json, const NameMap& names,
+                  const std::string& folder, const SaveOptions& options) {
   comm::World& world = engine.world();
   const DType dtype = engine.config().precision.dtype;
   std::vector<TensorSpec> specs;
@@ -70,20 +61,21 @@ void save_weights(zero::Engine& engine, const std::string& config_json, const st
     specs.push_back({.name = name, .dtype = dtype, .shape = parameter->shape()});
   }
   std::optional<ModelFolderWriter> writer;
-  const auto together = [&](const auto& work) {
-    zero::together(world, "save the weights", work);
-  };
+  const auto together = [&](const auto& work) { zero::together(world, "save the weights", work); };
   together([&] {
     if (!world.is_main()) return;
     writer.emplace(folder, config_json, specs,
                    ModelFolderOptions{.replace = options.replace,
                                       .max_shard_bytes = options.max_shard_bytes,
                                       .tokenizer_folder = options.tokenizer_folder,
-                                      .shared = true});
+                                      .shared = true,
+                                      .names = names});
   });
   const std::string path = zero::share_text(world, writer ? writer->path() : std::string());
   together([&] {
-    if (!writer) writer.emplace(ModelFolderWriter::join(path, specs, options.max_shard_bytes));
+    if (!writer) {
+      writer.emplace(ModelFolderWriter::join(path, specs, options.max_shard_bytes, names));
+    }
     engine.read_own(zero::Engine::Own::weights, [&](const zero::OwnPiece& piece) {
       if (!options.allow_damaged) require_finite(piece, folder);
       writer->write(piece.name, piece.begin, piece.values);
@@ -112,11 +104,11 @@ std::string config_json(zero::Engine& engine, const ModelConfigFile* config) {
 
 void save_model(zero::Engine& engine, const ModelConfigFile& config, const std::string& folder,
                 const SaveOptions& options) {
-  save_weights(engine, config_json(engine, &config), folder, options);
+  save_weights(engine, config_json(engine, &config), name_map(config.config), folder, options);
 }
 
 void save_model(zero::Engine& engine, const std::string& folder, const SaveOptions& options) {
-  save_weights(engine, config_json(engine, nullptr), folder, options);
+  save_weights(engine, config_json(engine, nullptr), {}, folder, options);
 }
 
 }  // namespace zinc::train

@@ -12,7 +12,7 @@
 namespace zinc::train {
 
 SafetensorsWeights::SafetensorsWeights(const std::string& path, nn::Module& module, bool strict)
-    : reader_(WeightFolder::open(path)),
+    : reader_(WeightFolder::open(path), name_map_of_folder(path)),
       strict_(strict),
       initial_(Context::current().random().seed()) {
   if (!strict) return;
@@ -24,12 +24,12 @@ SafetensorsWeights::SafetensorsWeights(const std::string& path, nn::Module& modu
 }
 
 bool SafetensorsWeights::fits(const autograd::Parameter& parameter) const {
-  return reader_.shape_of(parameter.name()) == parameter.shape();
+  return reader_.shape_of(parameter.name(), parameter.shape()) == parameter.shape();
 }
 
 std::optional<Shape> SafetensorsWeights::shape_of(const autograd::Parameter& parameter) const {
   if (!strict_ && !fits(parameter)) return parameter.shape();
-  return reader_.shape_of(parameter.name());
+  return reader_.shape_of(parameter.name(), parameter.shape());
 }
 
 void SafetensorsWeights::read(const autograd::Parameter& parameter, int64_t begin, View out) const {

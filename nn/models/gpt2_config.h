@@ -35,6 +35,7 @@ struct Gpt2Config {
   int64_t bos_token = -1;             // bos_token_id; -1: none
   std::vector<int64_t> eos_tokens{};  // eos_token_id: a number or a list
 
+  static constexpr std::string_view model_type() { return "gpt2"; }
   int64_t head_dim() const { return hidden_size / num_heads; }
   int64_t mlp_size() const { return intermediate_size > 0 ? intermediate_size : 4 * hidden_size; }
 

@@ -51,6 +51,8 @@ struct LlamaConfig {
   int64_t bos_token = -1;             // bos_token_id; -1: none
   std::vector<int64_t> eos_tokens{};  // eos_token_id: a number or a list
 
+  static constexpr std::string_view model_type() { return "llama"; }
+  int64_t mlp_size() const { return intermediate_size; }
   int64_t kv_heads() const { return num_kv_heads > 0 ? num_kv_heads : num_heads; }
   int64_t head_dim() const {
     return explicit_head_dim > 0 ? explicit_head_dim : hidden_size / num_heads;

@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "tests/train/scratch_folder.h"
+#include "train/hub/family.h"
 #include "train/hub/model_config.h"
 #include "train/json/parser.h"
 
@@ -14,7 +15,7 @@ ModelConfig parse(const std::string& text) {
 }
 
 nn::LlamaConfig parse_llama(const std::string& members) {
-  return std::get<nn::LlamaConfig>(parse("{\"model_type\": \"llama\", " + members + "}"));
+  return parse("{\"model_type\": \"llama\", " + members + "}").as<nn::LlamaConfig>();
 }
 
 // The first line of the message: the place and the words.
@@ -35,7 +36,7 @@ constexpr const char* kPublishedGpt2 = R"({
 TEST(ModelConfigFile, PublishedGpt2_IsThePresetWithItsDropout) {
   nn::Gpt2Config expected = nn::Gpt2Config::preset("gpt2-124m");
   expected.attention_dropout = expected.residual_dropout = expected.embedding_dropout = 0.1;
-  EXPECT_EQ(std::get<nn::Gpt2Config>(parse(kPublishedGpt2)), expected);
+  EXPECT_EQ(parse(kPublishedGpt2).as<nn::Gpt2Config>(), expected);
 }
 
 // meta-llama/Llama-3.2-1B, as transformers 4 wrote it.
@@ -52,11 +53,11 @@ constexpr const char* kPublishedLlama = R"({
   "use_cache": true, "vocab_size": 128256})";
 
 TEST(ModelConfigFile, PublishedLlama_IsThePreset) {
-  EXPECT_EQ(std::get<nn::LlamaConfig>(parse(kPublishedLlama)), nn::LlamaConfig::preset("llama-1b"));
+  EXPECT_EQ(parse(kPublishedLlama).as<nn::LlamaConfig>(), nn::LlamaConfig::preset("llama-1b"));
 }
 
 TEST(ModelConfigFile, AbsentKeys_HaveTheDefaultsOfTransformers) {
-  const auto gpt2 = std::get<nn::Gpt2Config>(parse(R"({"model_type": "gpt2", "n_inner": null})"));
+  const auto gpt2 = parse(R"({"model_type": "gpt2", "n_inner": null})").as<nn::Gpt2Config>();
   EXPECT_EQ(gpt2.embedding_dropout, 0.1);
   EXPECT_EQ(gpt2.intermediate_size, 0);
   EXPECT_TRUE(gpt2.tie_word_embeddings);
@@ -67,8 +68,7 @@ TEST(ModelConfigFile, AbsentKeys_HaveTheDefaultsOfTransformers) {
   EXPECT_FALSE(llama.tie_word_embeddings);
   EXPECT_EQ(llama.bos_token, 1);
   EXPECT_EQ(llama.rope_theta, 10000.0);
-  EXPECT_EQ(std::get<nn::Gpt2Config>(parse(R"({"architectures": ["GPT2LMHeadModel"]})")).num_layers,
-            12);
+  EXPECT_EQ(parse(R"({"architectures": ["GPT2LMHeadModel"]})").as<nn::Gpt2Config>().num_layers, 12);
 }
 
 TEST(ModelConfigFile, RotaryScaling_IsReadInEverySpelling) {
@@ -107,6 +107,15 @@ TEST(ModelConfigFile, EosTokens_MayBeAListOrNothing) {
   EXPECT_EQ(parse_llama(R"("bos_token_id": null)").bos_token, -1);
 }
 
+// "gpt2, llama, ..."
+std::string all_families() {
+  std::string names;
+  for (const Family* family : families()) {
+    names += (names.empty() ? "" : ", ") + family->model_type;
+  }
+  return names;
+}
+
 struct BadConfig {
   std::string text;
   std::string message;
@@ -116,9 +125,13 @@ TEST(ModelConfigFile, BadInput_IsADataErrorWithItsPlace) {
   const std::vector<BadConfig> table = {
       {"[]", "config.json:1:1: expected an object, got an array"},
       {"{}", "config.json:1:1: there is no \"model_type\": not a model's config.json"},
-      {R"({"model_type": "bert"})",
-       "config.json:1:16: model_type: models of type \"bert\" are not supported; gpt2 and llama "
-       "are"},
+      {R"({"model_type": "gtp2"})",
+       "config.json:1:16: model_type: models of type \"gtp2\" are not supported; did you mean "
+       "\"gpt2\"? zinc has " +
+           all_families()},
+      {R"({"model_type": "unheard_of"})",
+       "config.json:1:16: model_type: models of type \"unheard_of\" are not supported; zinc has " +
+           all_families()},
       {R"({"model_type": "gpt2", "n_layer": "12"})",
        "config.json:1:35: n_layer: expected an integer, got \"12\""},
       {R"({"model_type": "gpt2", "n_layer": 1e12})",
@@ -195,9 +208,9 @@ TEST(ModelConfigFile, WrittenConfig_ReadsBackEqual) {
   for (const ModelConfig& config : configs) {
     const std::string text = model_config_json(config, DType::bf16);
     ModelConfig again = parse(text);
-    if (auto* read = std::get_if<nn::LlamaConfig>(&again)) {
+    if (auto* read = again.get_if<nn::LlamaConfig>()) {
       // Files name both, structs may leave them to their defaults.
-      const auto& written = std::get<nn::LlamaConfig>(config);
+      const auto& written = config.as<nn::LlamaConfig>();
       EXPECT_EQ(read->kv_heads(), written.kv_heads());
       EXPECT_EQ(read->head_dim(), written.head_dim());
       read->num_kv_heads = written.num_kv_heads;
@@ -222,6 +235,12 @@ TEST(ModelConfigFile, ForeignKeys_SurviveBeingWritten) {
   EXPECT_EQ(text.at("torch_dtype").as_string(), "float32");
 }
 
+std::string all_presets() {
+  std::string names;
+  for (const std::string& name : model_preset_names()) names += (names.empty() ? "" : ", ") + name;
+  return names;
+}
+
 TEST(FindModelConfig, TakesPresetsFilesAndFolders) {
   const ScratchFolder folder;
   const std::string path = folder.write("m/config.json", kPublishedLlama);
@@ -230,8 +249,8 @@ TEST(FindModelConfig, TakesPresetsFilesAndFolders) {
   EXPECT_EQ(model_type(find_model_config(folder / "m").config), "llama");
   EXPECT_TRUE(find_model_config("tiny").original.is_null());
   EXPECT_EQ(message_of<ConfigError>([] { find_model_config("gpt2-124"); }),
-            "model \"gpt2-124\" is neither a preset (tiny, gpt2-124m, gpt2-350m, gpt2-774m, "
-            "gpt2-1.5b, llama-tiny, llama-1b, llama-8b) nor a config.json or a folder with one");
+            "model \"gpt2-124\" is neither a preset (" + all_presets() +
+                ") nor a config.json or a folder with one");
   std::filesystem::create_directory(folder / "none");
   EXPECT_EQ(message_of<DataError>([&] { find_model_config(folder / "none"); }),
             "there is no file '" + (folder / "none/config.json") + "'");

@@ -7,6 +7,7 @@
 #include "core/crc32c.h"
 #include "core/error.h"
 #include "train/files/convert.h"
+#include "train/hub/model_config.h"
 #include "train/safetensors/reader.h"
 
 namespace zinc::train {
@@ -184,7 +185,7 @@ const WeightReader& Checkpoint::frozen_weights() const {
                                ", which is not there: bring it back, or name the folder where it "
                                "is now (frozen_from)"));
     }
-    frozen_.emplace(WeightFolder::open(folder));
+    frozen_.emplace(WeightFolder::open(folder), name_map_of_folder(folder));
   }
   return *frozen_;
 }

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "core/error.h"
@@ -100,7 +99,7 @@ void export_llmc(const Checkpoint& checkpoint, const std::string& path, DType dt
   }
   const ModelConfig config =
       parse_model_config(json::parse(*text, checkpoint.path() + "/config.json"));
-  const auto* gpt2 = std::get_if<nn::Gpt2Config>(&config);
+  const auto* gpt2 = config.get_if<nn::Gpt2Config>();
   if (gpt2 == nullptr) throw ConfigError("llm.c's files hold GPT-2 alone");
   const std::string kind(zero::kWeightsKind);
   write_llmc_file(path, *gpt2, dtype, [&](std::string_view name, int64_t begin, View out) {

@@ -48,7 +48,8 @@ void export_weights(const Checkpoint& checkpoint, const std::string& folder,
   }
   ModelFolderWriter writer(folder, json::write(json::Value(changed), 2), specs,
                            {.max_shard_bytes = max_shard_bytes,
-                            .tokenizer_folder = checkpoint.path()});
+                            .tokenizer_folder = checkpoint.path(),
+                            .names = name_map_of(config)});
   std::vector<std::byte> room(static_cast<size_t>(kBlockNumel * size_of(DType::f64)));
   for (const TensorSpec& spec : specs) {
     for (int64_t begin = 0; begin < spec.shape.numel(); begin += kBlockNumel) {

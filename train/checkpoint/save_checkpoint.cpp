@@ -21,6 +21,7 @@
 #include "train/checkpoint/state_file.h"
 #include "train/files/atomic_file.h"
 #include "train/files/convert.h"
+#include "train/hub/model_config.h"
 #include "train/hub/weight_reader.h"
 #include "train/finite_weights.h"
 #include "zero/gather_values.h"
@@ -271,7 +272,8 @@ void CheckpointSaver::describe_frozen(const std::string& from) {
   const auto ranks = static_cast<size_t>(world.size());
   std::vector<double> crcs;
   together(world, "read the frozen weights", [&] {
-    const WeightReader reader(WeightFolder::open(frozen.folder));
+    const WeightReader reader(WeightFolder::open(frozen.folder),
+                              name_map_of_folder(frozen.folder));
     for (size_t i = 0; i < frozen.parameters.size(); ++i) {
       const auto& [name, shape, dtype, unused] = frozen.parameters[i];
       const bool is_mine = i % ranks == static_cast<size_t>(world.rank());

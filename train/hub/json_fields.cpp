@@ -68,4 +68,12 @@ void JsonFields::refuse_misspelt() const {
   }
 }
 
+json::Value token_ids(const std::vector<int64_t>& tokens) {
+  if (tokens.empty()) return nullptr;
+  if (tokens.size() == 1) return tokens.front();
+  json::Array list;
+  for (const int64_t token : tokens) list.emplace_back(token);
+  return list;
+}
+
 }  // namespace zinc::train

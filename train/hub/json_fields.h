@@ -50,4 +50,7 @@ class JsonFields {
   std::vector<std::string> asked_;
 };
 
+// eos_token_id as transformers writes it: null, a number, or a list.
+json::Value token_ids(const std::vector<int64_t>& tokens);
+
 }  // namespace zinc::train

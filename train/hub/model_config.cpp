@@ -1,79 +1,90 @@
 #include "train/hub/model_config.h"
 
-#include <algorithm>
-#include <iterator>
-
 #include "core/error.h"
 #include "train/files/input_file.h"
-#include "train/hub/config_json.h"
+#include "train/hub/family.h"
 #include "train/json/parser.h"
 #include "train/json/writer.h"
 
 namespace zinc::train {
-namespace {
 
-template <class Read>
-auto on(const ModelConfig& config, Read&& read) {
-  return std::visit(std::forward<Read>(read), config);
+ModelConfig::ModelConfig(const Family& family, std::any config)
+    : family_(&family), value_(std::move(config)) {
+  require(value_.type() == *family.config_type, "model config: this is no config of the family ",
+          family.model_type);
 }
 
-// model_type, or what the first architecture implies.
-std::string find_model_type(const json::Value& root) {
-  if (const json::Value* type = root.find("model_type"); type != nullptr) return type->as_string();
-  if (const json::Value* names = root.find("architectures");
-      names != nullptr && !names->is_null() && names->size() > 0) {
-    const std::string& name = names->at(size_t{0}).as_string();
-    if (name.starts_with("GPT2")) return "gpt2";
-    if (name.starts_with("Llama")) return "llama";
+const Family& ModelConfig::row_of(std::string_view model_type, const std::type_info& config) {
+  const Family* family = find_family(model_type);
+  require(family != nullptr, "model config: no family is called \"", model_type, "\"; ",
+          known_families(model_type), "; add_family() adds one");
+  require(*family->config_type == config, "model config: the family ", model_type,
+          " has another config struct");
+  return *family;
+}
+
+const Family& ModelConfig::family() const {
+  require(family_ != nullptr, "model config: it holds none");
+  return *family_;
+}
+
+void ModelConfig::fail_as() const {
+  throw InvalidArgument(
+      concat("model config: that of the family ", family().model_type, " is another struct"));
+}
+
+bool operator==(const ModelConfig& a, const ModelConfig& b) {
+  return a.family_ == b.family_ && (a.family_ == nullptr || a.family_->equal(a.value_, b.value_));
+}
+
+namespace {
+
+ModelSizes sizes_of(const ModelConfig& config) { return config.family().sizes(config.value()); }
+
+// The row of model_type, or of the first architecture; null where the file names neither.
+const Family* named_family(const json::Value& root) {
+  if (const json::Value* type = root.find("model_type"); type != nullptr) {
+    return find_family(type->as_string());
   }
-  root.fail("there is no \"model_type\": not a model's config.json");
+  const json::Value* names = root.find("architectures");
+  if (names == nullptr || names->is_null() || names->size() == 0) return nullptr;
+  return find_family_of_architecture(names->at(size_t{0}).as_string());
+}
+
+[[noreturn]] void fail_unknown(const json::Value& root) {
+  const json::Value* type = root.find("model_type");
+  if (type == nullptr) root.fail("there is no \"model_type\": not a model's config.json");
+  const std::string& name = type->as_string();
+  type->fail(concat("models of type \"", name, "\" are not supported; ", known_families(name)));
 }
 
 }  // namespace
 
-std::string_view model_type(const ModelConfig& config) {
-  return std::holds_alternative<nn::Gpt2Config>(config) ? "gpt2" : "llama";
-}
+std::string_view model_type(const ModelConfig& config) { return config.family().model_type; }
 int64_t num_parameters(const ModelConfig& config) {
-  return on(config, [](const auto& c) { return c.num_parameters(); });
+  return config.family().make(config.value())->num_parameters();
 }
-int64_t vocabulary_size(const ModelConfig& config) {
-  return on(config, [](const auto& c) { return c.vocab_size; });
-}
+int64_t vocabulary_size(const ModelConfig& config) { return sizes_of(config).vocab_size; }
 void set_vocabulary_size(ModelConfig& config, int64_t size) {
-  std::visit([&](auto& c) { c.vocab_size = size; }, config);
+  config.family().set_vocabulary_size(config.value(), size);
 }
-int64_t hidden_size(const ModelConfig& config) {
-  return on(config, [](const auto& c) { return c.hidden_size; });
-}
-int64_t max_positions(const ModelConfig& config) {
-  return on(config, [](const auto& c) { return c.max_positions; });
-}
-bool learns_positions(const ModelConfig& config) {
-  return std::holds_alternative<nn::Gpt2Config>(config);
-}
+int64_t hidden_size(const ModelConfig& config) { return sizes_of(config).hidden_size; }
+int64_t max_positions(const ModelConfig& config) { return sizes_of(config).max_positions; }
+bool learns_positions(const ModelConfig& config) { return config.family().learns_positions; }
 bool ties_word_embeddings(const ModelConfig& config) {
-  return on(config, [](const auto& c) { return c.tie_word_embeddings; });
+  return sizes_of(config).tie_word_embeddings;
 }
-const std::vector<int64_t>& eos_tokens(const ModelConfig& config) {
-  return std::visit([](const auto& c) -> const std::vector<int64_t>& { return c.eos_tokens; },
-                    config);
-}
+std::vector<int64_t> eos_tokens(const ModelConfig& config) { return sizes_of(config).eos_tokens; }
+int64_t bos_token(const ModelConfig& config) { return sizes_of(config).bos_token; }
+int64_t pad_token(const ModelConfig& config) { return sizes_of(config).pad_token; }
+NameMap name_map(const ModelConfig& config) { return config.family().names(config.value()); }
 
 ModelConfig parse_model_config(const json::Value& root) {
-  const std::string type = find_model_type(root);
-  ModelConfig config;
-  if (type == "gpt2") {
-    config = parse_gpt2_config(root);
-  } else if (type == "llama") {
-    config = parse_llama_config(root);
-  } else {
-    const json::Value* place = root.find("model_type");
-    (place != nullptr ? *place : root)
-        .fail(concat("models of type \"", type, "\" are not supported; gpt2 and llama are"));
-  }
+  const Family* family = named_family(root);
+  if (family == nullptr) fail_unknown(root);
+  ModelConfig config(*family, family->parse(root));
   try {
-    on(config, [](const auto& c) { c.validate(); });
+    family->validate(config.value());
   } catch (const ConfigError& error) {
     throw ConfigError(
         concat(root.source() == nullptr ? "" : root.source()->name() + ": ", error.what()));
@@ -92,20 +103,17 @@ ModelConfigFile read_model_config(const std::string& path) {
 
 std::vector<std::string> model_preset_names() {
   std::vector<std::string> names;
-  for (const std::string_view name : nn::Gpt2Config::preset_names()) names.emplace_back(name);
-  for (const std::string_view name : nn::LlamaConfig::preset_names()) names.emplace_back(name);
+  for (const Family* family : families()) {
+    for (const FamilyPreset& preset : family->presets) names.push_back(preset.name);
+  }
   return names;
 }
 
 ModelConfigFile find_model_config(const std::string& preset_or_path) {
-  const auto is_in = [&](auto names) {
-    return std::find(names.begin(), names.end(), preset_or_path) != names.end();
-  };
-  if (is_in(nn::Gpt2Config::preset_names())) {
-    return {nn::Gpt2Config::preset(preset_or_path), {}};
-  }
-  if (is_in(nn::LlamaConfig::preset_names())) {
-    return {nn::LlamaConfig::preset(preset_or_path), {}};
+  for (const Family* family : families()) {
+    for (const FamilyPreset& preset : family->presets) {
+      if (preset.name == preset_or_path) return {ModelConfig(*family, preset.config), {}};
+    }
   }
   if (!file_exists(preset_or_path) && !folder_exists(preset_or_path)) {
     std::string known;
@@ -115,6 +123,16 @@ ModelConfigFile find_model_config(const std::string& preset_or_path) {
                              ") nor a config.json or a folder with one"));
   }
   return read_model_config(preset_or_path);
+}
+
+NameMap name_map_of_folder(const std::string& folder) {
+  const std::string file = concat(folder, "/config.json");
+  return file_exists(file) ? name_map_of(json::parse_file(file)) : NameMap{};
+}
+
+NameMap name_map_of(const json::Value& config_json) {
+  if (named_family(config_json) == nullptr) return {};
+  return name_map(parse_model_config(config_json));
 }
 
 std::string_view torch_name(DType dtype) {
@@ -127,11 +145,7 @@ std::string_view torch_name(DType dtype) {
 std::string model_config_json(const ModelConfig& config, DType dtype, const json::Value& original) {
   json::Object object;
   if (!original.is_null()) object = original.as_object();
-  if (const auto* gpt2 = std::get_if<nn::Gpt2Config>(&config)) {
-    write_gpt2_config(*gpt2, object);
-  } else {
-    write_llama_config(std::get<nn::LlamaConfig>(config), object);
-  }
+  config.family().write(config.value(), object);
   const std::string_view name = torch_name(dtype);
   object.set("dtype", name);        // transformers 5
   object.set("torch_dtype", name);  // transformers 4

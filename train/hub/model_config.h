@@ -5,23 +5,81 @@
 // ignored; keys without an effect on the model (use_cache, _name_or_path, ...) are kept.
 #pragma once
 
+#include <any>
+#include <concepts>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <variant>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/dtype.h"
+#include "core/error.h"
 #include "nn/models/gpt2_config.h"
 #include "nn/models/llama_config.h"
+#include "train/hub/name_map.h"
 #include "train/json/value.h"
 
 namespace zinc::train {
 
-using ModelConfig = std::variant<nn::Gpt2Config, nn::LlamaConfig>;
+struct Family;
+
+// Any family's config struct, and the family's row (train/hub/family.h). A value: copies are
+// independent, equal ones are of one family with equal structs. Default-constructed it holds none,
+// and functions that need one throw InvalidArgument.
+class ModelConfig {
+ public:
+  ModelConfig() = default;
+  // Finds the row by config.model_type(). InvalidArgument where there is none.
+  template <class C>
+  requires(!std::same_as<C, ModelConfig> &&
+           requires(const C& c) {
+             { c.model_type() } -> std::convertible_to<std::string_view>;
+           }) ModelConfig(C config)  // NOLINT(google-explicit-constructor)
+      : ModelConfig(row_of(config.model_type(), typeid(C)), std::any(std::move(config))) {}
+  // `config` holds the row's struct. The row stays where it is: one of families().
+  ModelConfig(const Family& family, std::any config);
+
+  bool has_value() const { return family_ != nullptr; }
+  const Family& family() const;
+  const std::any& value() const { return value_; }
+  std::any& value() { return value_; }
+
+  // Null where it holds another struct.
+  template <class C>
+  const C* get_if() const {
+    return std::any_cast<C>(&value_);
+  }
+  template <class C>
+  C* get_if() {
+    return std::any_cast<C>(&value_);
+  }
+  // InvalidArgument where it holds another struct.
+  template <class C>
+  const C& as() const {
+    const C* found = get_if<C>();
+    if (found == nullptr) fail_as();
+    return *found;
+  }
+  template <class C>
+  C& as() {
+    return const_cast<C&>(std::as_const(*this).as<C>());
+  }
+
+  friend bool operator==(const ModelConfig& a, const ModelConfig& b);
+
+ private:
+  static const Family& row_of(std::string_view model_type, const std::type_info& config);
+  [[noreturn]] void fail_as() const;
+
+  const Family* family_ = nullptr;
+  std::any value_;
+};
 
 // "gpt2", "llama"
 std::string_view model_type(const ModelConfig& config);
+// Distinct weights; tied ones count once.
 int64_t num_parameters(const ModelConfig& config);
 int64_t vocabulary_size(const ModelConfig& config);
 void set_vocabulary_size(ModelConfig& config, int64_t size);
@@ -31,11 +89,16 @@ int64_t max_positions(const ModelConfig& config);
 // trained on is beyond it.
 bool learns_positions(const ModelConfig& config);
 bool ties_word_embeddings(const ModelConfig& config);
-const std::vector<int64_t>& eos_tokens(const ModelConfig& config);
+std::vector<int64_t> eos_tokens(const ModelConfig& config);
+int64_t bos_token(const ModelConfig& config);  // -1: none
+int64_t pad_token(const ModelConfig& config);  // -1: none
+// Where its weights lie in files.
+NameMap name_map(const ModelConfig& config);
 
-// model_type gpt2 or llama; rope_scaling (with rope_type or type) and rope_parameters. DataError
-// with place for wrong types, for what zinc does not support, and for a key that is unknown but
-// nearly spelt like a known one that is absent; ConfigError for values that contradict each other.
+// The family is that of model_type, or of the first of `architectures` where there is no
+// model_type. DataError with place for wrong types, for what zinc does not support, and for a key
+// that is unknown but nearly spelt like a known one that is absent; ConfigError for values that
+// contradict each other.
 ModelConfig parse_model_config(const json::Value& root);
 
 // What a file says, and the file itself, so that it can be written again.
@@ -50,6 +113,12 @@ ModelConfigFile read_model_config(const std::string& path);
 ModelConfigFile find_model_config(const std::string& preset_or_path);
 // Names of all presets, "tiny" first.
 std::vector<std::string> model_preset_names();
+
+// Where the weights of a folder lie in its files: by its config.json, where it has one of a known
+// family; else under their own names.
+NameMap name_map_of_folder(const std::string& folder);
+// The same by the config.json itself.
+NameMap name_map_of(const json::Value& config_json);
 
 // "bfloat16": how config.json names a dtype.
 std::string_view torch_name(DType dtype);

@@ -1,6 +1,7 @@
 #include "train/hub/model_folder.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/error.h"
 #include "train/files/input_file.h"
@@ -50,20 +51,61 @@ ModelFolderWriter::ModelFolderWriter(std::string target, const std::string& conf
                                      std::span<const TensorSpec> parameters,
                                      const ModelFolderOptions& options)
     : folder_(std::move(target)), replace_(options.replace) {
-  weights_ = std::make_unique<SafetensorsFolderWriter>(
-      path(), parameters, options.max_shard_bytes,
-      options.shared ? WriterRole::creator : WriterRole::alone);
+  open(path(), parameters, options.names, options.max_shard_bytes,
+       options.shared ? WriterRole::creator : WriterRole::alone);
   write_file_atomically(path() + "/config.json", config_json);
   if (!options.tokenizer_folder.empty()) copy_tokenizer(options.tokenizer_folder, path());
 }
 
 ModelFolderWriter ModelFolderWriter::join(const std::string& path,
                                           std::span<const TensorSpec> parameters,
-                                          int64_t max_shard_bytes) {
+                                          int64_t max_shard_bytes, const NameMap& names) {
   ModelFolderWriter writer;
-  writer.weights_ = std::make_unique<SafetensorsFolderWriter>(path, parameters, max_shard_bytes,
-                                                              WriterRole::joiner);
+  writer.open(path, parameters, names, max_shard_bytes, WriterRole::joiner);
   return writer;
+}
+
+void ModelFolderWriter::open(const std::string& path, std::span<const TensorSpec> parameters,
+                             const NameMap& names, int64_t max_shard_bytes, WriterRole role) {
+  std::vector<WeightSpec> wanted;
+  std::map<std::string, DType, std::less<>> dtypes;
+  for (const TensorSpec& parameter : parameters) {
+    wanted.push_back({parameter.name, parameter.shape});
+    std::vector<TensorPart> parts = tensor_parts(names, parameter.name, parameter.shape);
+    for (const TensorPart& part : parts) {
+      const DType dtype = dtypes.emplace(part.name(), parameter.dtype).first->second;
+      require(dtype == parameter.dtype, "model folder: ", part.name(), " cannot be ", dtype,
+              " and, in ", parameter.name, ", ", parameter.dtype);
+    }
+    parts_.emplace(parameter.name, std::move(parts));
+  }
+  std::vector<TensorSpec> tensors;
+  for (const WeightSpec& tensor : stored_tensors(names, wanted)) {
+    tensors.push_back(
+        {.name = tensor.name, .dtype = dtypes.find(tensor.name)->second, .shape = tensor.shape});
+  }
+  weights_ = std::make_unique<SafetensorsFolderWriter>(path, tensors, max_shard_bytes, role);
+}
+
+void ModelFolderWriter::write(std::string_view parameter, int64_t begin, ConstView values) {
+  const auto parts = parts_.find(parameter);
+  require(parts != parts_.end(), "model folder: the model has no parameter \"", parameter, "\"");
+  const auto size = static_cast<size_t>(size_of(values.dtype()));
+  const auto* data = static_cast<const std::byte*>(values.data());
+  std::vector<std::byte> room;
+  for (const TensorPart& part : parts->second) {
+    part.for_each_run(begin, begin + values.numel(), [&](const ElementRun& run) {
+      const std::byte* from = data + static_cast<size_t>(run.ours - begin) * size;
+      if (run.ours_step != 1 && run.count > 1) {
+        room.resize(static_cast<size_t>(run.count) * size);
+        for (size_t i = 0; i < static_cast<size_t>(run.count); ++i) {
+          std::memcpy(&room[i * size], from + i * static_cast<size_t>(run.ours_step) * size, size);
+        }
+        from = room.data();
+      }
+      weights_->write(part.name(), run.theirs, ConstView(from, values.dtype(), Shape{run.count}));
+    });
+  }
 }
 
 void ModelFolderWriter::sync() {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +14,7 @@
 
 #include "train/files/atomic_file.h"
 #include "train/hub/model_config.h"
+#include "train/hub/name_map.h"
 #include "train/safetensors/folder.h"
 
 namespace zinc::train {
@@ -22,6 +25,7 @@ struct ModelFolderOptions {
   // Whose read_tokenizer_files() are copied byte for byte; empty: none.
   std::string tokenizer_folder{};
   bool shared = false;  // other processes join and write weights too
+  NameMap names{};      // of the model's family
 };
 
 // Name and content of each of a folder's tokenizer files, and of generation_config.json; or of one
@@ -30,7 +34,8 @@ std::vector<std::pair<std::string, std::string>> read_tokenizer_files(const std:
 
 // config.json, the weights (one file, or several and an index) and the tokenizer's files. The
 // folder appears at commit(), complete and durable; without it nothing is left. Parameters arrive
-// range by range in any order; see train/safetensors/writer.h.
+// range by range in any order; see train/safetensors/writer.h. The map says in which tensors of the
+// files their elements go.
 //
 // Several processes: one makes it with `shared`, the others join its path(); each writes its own
 // ranges and calls sync(); when all have, and have written everything, the first one calls
@@ -42,11 +47,11 @@ class ModelFolderWriter {
                     std::span<const TensorSpec> parameters, const ModelFolderOptions& options = {});
   // Joins the process whose path() this is; the rest as it was given there.
   static ModelFolderWriter join(const std::string& path, std::span<const TensorSpec> parameters,
-                                int64_t max_shard_bytes = kDefaultShardBytes);
+                                int64_t max_shard_bytes = kDefaultShardBytes,
+                                const NameMap& names = {});
 
-  void write(std::string_view parameter, int64_t begin, ConstView values) {
-    weights_->write(parameter, begin, values);
-  }
+  // values: elements [begin, begin + n) of the parameter, contiguous host memory.
+  void write(std::string_view parameter, int64_t begin, ConstView values);
   // Where the folder lies until the commit.
   const std::string& path() const { return folder_->path(); }
   int64_t num_written() const { return weights_->num_written(); }  // elements, by this process
@@ -56,11 +61,14 @@ class ModelFolderWriter {
 
  private:
   ModelFolderWriter() = default;
+  void open(const std::string& path, std::span<const TensorSpec> parameters, const NameMap& names,
+            int64_t max_shard_bytes, WriterRole role);
 
   std::optional<AtomicFolder> folder_;  // absent where joined
   bool replace_ = false;
   bool synced_ = false;
   std::unique_ptr<SafetensorsFolderWriter> weights_;
+  std::map<std::string, std::vector<TensorPart>, std::less<>> parts_;  // of each parameter
 };
 
 }  // namespace zinc::train

@@ -1,21 +1,30 @@
 #include "train/hub/weight_reader.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <set>
 
 #include "core/error.h"
+#include "nn/module.h"
 
 namespace zinc::train {
 namespace {
 
-constexpr std::array<std::string_view, 2> kBasePrefixes = {"transformer.", "model."};
-constexpr std::string_view kHead = "lm_head.weight";
+// A parameter, and its tensor's name where that is another.
+std::string both_names(const std::string& ours, const std::string& theirs) {
+  return ours == theirs ? ours : concat(ours, " (", theirs, " in the files)");
+}
 
-bool is_buffer(std::string_view name) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
-         name.ends_with("rotary_emb.inv_freq");
+// `values`, [n], to every step-th element of `out` from `first` on.
+void scatter(ConstView values, int64_t first, int64_t step, View out) {
+  const auto size = static_cast<size_t>(size_of(out.dtype()));
+  const auto* in = static_cast<const std::byte*>(values.data());
+  auto* target = static_cast<std::byte*>(out.data()) + static_cast<size_t>(first) * size;
+  for (int64_t i = 0; i < values.numel(); ++i) {
+    std::memcpy(target, in, size);
+    in += size;
+    target += static_cast<size_t>(step) * size;
+  }
 }
 
 void append_list(std::string& text, std::string_view title, const std::vector<std::string>& names) {
@@ -28,47 +37,58 @@ void append_list(std::string& text, std::string_view title, const std::vector<st
 
 }  // namespace
 
-WeightReader::WeightReader(WeightFolder files)
-    : files_(std::make_shared<const WeightFolder>(std::move(files))) {}
+WeightReader::WeightReader(WeightFolder files, NameMap names)
+    : files_(std::make_shared<const WeightFolder>(std::move(files))), names_(std::move(names)) {}
 
-const WeightFolder::Location* WeightReader::locate(std::string_view parameter) const {
-  if (const auto* exact = files_->find(parameter)) return exact;
-  for (const std::string_view prefix : kBasePrefixes) {
-    if (parameter.starts_with(prefix)) {
-      if (const auto* found = files_->find(parameter.substr(prefix.size()))) return found;
-    } else if (const auto* found = files_->find(concat(prefix, parameter))) {
+const WeightFolder::Location* WeightReader::locate(std::string_view stored_name) const {
+  if (const auto* exact = files_->find(stored_name)) return exact;
+  for (const std::string& prefix : names_.prefixes) {
+    if (stored_name.starts_with(prefix)) {
+      if (const auto* found = files_->find(stored_name.substr(prefix.size()))) return found;
+    } else if (const auto* found = files_->find(concat(prefix, stored_name))) {
       return found;
     }
   }
   return nullptr;
 }
 
-std::optional<Shape> WeightReader::shape_of(std::string_view parameter) const {
-  const WeightFolder::Location* location = locate(parameter);
-  if (location == nullptr) return std::nullopt;
-  return location->tensor().shape;
+std::optional<Shape> WeightReader::shape_of(std::string_view parameter, const Shape& shape) const {
+  std::optional<Shape> other;
+  for (const TensorPart& part : tensor_parts(names_, parameter, shape)) {
+    const WeightFolder::Location* location = locate(part.name());
+    if (location == nullptr) return std::nullopt;
+    if (!other && location->tensor().shape != part.shape()) other = location->tensor().shape;
+  }
+  return other ? *other : shape;
 }
 
 WeightMatch WeightReader::match(std::span<const WeightSpec> parameters) const {
   WeightMatch match;
   std::set<const StoredTensor*> used;
-  bool has_head = false;
   for (const WeightSpec& parameter : parameters) {
-    has_head = has_head || parameter.name == kHead;
-    const WeightFolder::Location* location = locate(parameter.name);
-    if (location == nullptr) {
-      match.missing.push_back(parameter.name);
-      continue;
-    }
-    used.insert(&location->tensor());
-    if (location->tensor().shape != parameter.shape) {
-      match.mismatched.push_back(concat(parameter.name, ": ", location->tensor().shape,
-                                        " in the file, ", parameter.shape, " in the model"));
+    for (const TensorPart& part : tensor_parts(names_, parameter.name, parameter.shape)) {
+      const std::string name = both_names(parameter.name, part.name());
+      const WeightFolder::Location* location = locate(part.name());
+      if (location == nullptr) {
+        match.missing.push_back(name);
+        continue;
+      }
+      used.insert(&location->tensor());
+      if (location->tensor().shape != part.shape()) {
+        match.mismatched.push_back(concat(name, ": ", location->tensor().shape, " in the file, ",
+                                          part.shape(), " in the model"));
+      }
     }
   }
+  const auto is_left_aside = [&](std::string_view name) {
+    return std::ranges::any_of(names_.buffers,
+                               [&](const auto& glob) { return nn::matches_glob(glob, name); });
+  };
+  for (const TiedName& tied : names_.tied) {
+    if (const auto* location = locate(tied.copy)) used.insert(&location->tensor());
+  }
   for (const auto& [name, location] : files_->tensors()) {
-    const bool tied_head = name == kHead && !has_head;
-    if (!used.contains(&location.tensor()) && !is_buffer(name) && !tied_head) {
+    if (!used.contains(&location.tensor()) && !is_left_aside(name)) {
       match.unexpected.push_back(name);
     }
   }
@@ -85,21 +105,25 @@ void WeightReader::require_match(std::span<const WeightSpec> parameters) const {
   throw DataError(text);
 }
 
-void WeightReader::require_tied_head(std::string_view embedding) const {
-  const WeightFolder::Location* head = files_->find(kHead);
-  const WeightFolder::Location* table = locate(embedding);
-  if (head == nullptr || table == nullptr) return;
+void WeightReader::require_tied() const {
+  for (const TiedName& tied : names_.tied) require_equal(tied);
+}
+
+void WeightReader::require_equal(const TiedName& tied) const {
+  const WeightFolder::Location* copy = locate(tied.copy);
+  const WeightFolder::Location* table = locate(tied.original);
+  if (copy == nullptr || table == nullptr) return;
   const auto differ = [&] {
-    if (head->tensor().shape != table->tensor().shape ||
-        head->tensor().dtype != table->tensor().dtype) {
+    if (copy->tensor().shape != table->tensor().shape ||
+        copy->tensor().dtype != table->tensor().dtype) {
       return true;
     }
-    const DType dtype = head->tensor().dtype.value_or(DType::u8);
-    const int64_t count = head->tensor().shape.numel(), chunk = int64_t{1} << 18;
+    const DType dtype = copy->tensor().dtype.value_or(DType::u8);
+    const int64_t count = copy->tensor().shape.numel(), chunk = int64_t{1} << 18;
     std::vector<std::byte> first(static_cast<size_t>(chunk * size_of(dtype))), second(first);
     for (int64_t begin = 0; begin < count; begin += chunk) {
       const int64_t n = std::min(chunk, count - begin);
-      head->read(begin, View(first.data(), dtype, Shape{n}));
+      copy->read(begin, View(first.data(), dtype, Shape{n}));
       table->read(begin, View(second.data(), dtype, Shape{n}));
       if (std::memcmp(first.data(), second.data(), static_cast<size_t>(n * size_of(dtype))) != 0) {
         return true;
@@ -108,7 +132,7 @@ void WeightReader::require_tied_head(std::string_view embedding) const {
     return false;
   };
   if (differ()) {
-    throw DataError(concat(files_->path(), ": ", kHead, " and ", embedding,
+    throw DataError(concat(files_->path(), ": ", tied.copy, " and ", tied.original,
                            " differ, but tie_word_embeddings makes them one; set it to false in "
                            "config.json"));
   }
@@ -116,15 +140,34 @@ void WeightReader::require_tied_head(std::string_view embedding) const {
 
 void WeightReader::read(std::string_view parameter, const Shape& shape, int64_t begin,
                         View out) const {
-  const WeightFolder::Location* location = locate(parameter);
-  if (location == nullptr) {
-    throw DataError(concat(files_->path(), ": there is no tensor for ", parameter));
+  const int64_t end = begin + out.numel();
+  require(begin >= 0 && end <= shape.numel(), "weights: elements [", begin, ", ", end, ") of ",
+          parameter, " ", shape);
+  const int64_t size = size_of(out.dtype());
+  std::vector<std::byte> room;
+  for (const TensorPart& part : tensor_parts(names_, parameter, shape)) {
+    const WeightFolder::Location* location = locate(part.name());
+    if (location == nullptr) {
+      throw DataError(concat(files_->path(), ": there is no tensor for ",
+                             both_names(std::string(parameter), part.name())));
+    }
+    if (location->tensor().shape != part.shape()) {
+      throw DataError(concat(location->file->path(), ": ", location->tensor().name, " has shape ",
+                             location->tensor().shape, ", the model's ", parameter, " needs ",
+                             part.shape()));
+    }
+    part.for_each_run(begin, end, [&](const ElementRun& run) {
+      if (run.ours_step == 1 || run.count == 1) {
+        auto* target = static_cast<std::byte*>(out.data()) + (run.ours - begin) * size;
+        location->read(run.theirs, View(target, out.dtype(), Shape{run.count}));
+        return;
+      }
+      room.resize(static_cast<size_t>(run.count * size));
+      const View values(room.data(), out.dtype(), Shape{run.count});
+      location->read(run.theirs, values);
+      scatter(values, run.ours - begin, run.ours_step, out);
+    });
   }
-  if (location->tensor().shape != shape) {
-    throw DataError(concat(location->file->path(), ": ", location->tensor().name, " has shape ",
-                           location->tensor().shape, ", the model's ", parameter, " has ", shape));
-  }
-  location->read(begin, out);
 }
 
 }  // namespace zinc::train

@@ -335,14 +335,6 @@ std::optional<double> Plan::tokens_per_second() const {
   return static_cast<double>(tokens_per_step) / fullest.time->step_seconds;
 }
 
-namespace {
-
-int64_t num_blocks(const ModelConfig& config) {
-  return std::visit([](const auto& model) { return model.num_layers; }, config);
-}
-
-}  // namespace
-
 std::optional<PlanChange> cheapest_change(const ModelConfigFile& model, const Config& config,
                                           const PlanOptions& options, int64_t bytes) {
   struct Candidate {
@@ -360,7 +352,7 @@ std::optional<PlanChange> cheapest_change(const ModelConfigFile& model, const Co
   };
   const bool recomputes = now.recompute.every_blocks == 1 ||
                           (now.recompute.num_checkpoints > 0 &&
-                           now.recompute.num_checkpoints >= num_blocks(model.config));
+                           now.recompute.num_checkpoints >= make_model(model.config)->num_blocks());
   for (const int stage : {1, 2, 3}) {
     if (stage <= now.zero.stage || options.world == 1) continue;
     if (stage == 3 && !recomputes) continue;  // recomputation is cheaper

@@ -1,5 +1,6 @@
 #include "core/error.h"
-#include "train/hub/config_json.h"
+#include "nn/models/llama.h"
+#include "train/hub/builtin_families.h"
 #include "train/hub/json_fields.h"
 
 namespace zinc::train {
@@ -76,8 +77,6 @@ json::Object scaling_object(const nn::RopeScaling& scaling) {
   return object;
 }
 
-}  // namespace
-
 nn::LlamaConfig parse_llama_config(const json::Value& root) {
   JsonFields fields(root);
   nn::LlamaConfig config;
@@ -134,6 +133,23 @@ void write_llama_config(const nn::LlamaConfig& config, json::Object& object) {
              config.rope_scaling.kind == Kind::none ? json::Value() : json::Value(parameters));
   parameters.set("rope_theta", config.rope_theta);
   object.set("rope_parameters", std::move(parameters));
+}
+
+NameMap llama_names(const nn::LlamaConfig& config) {
+  NameMap names{.prefixes = {"model."}, .buffers = {"*rotary_emb.inv_freq"}};
+  if (config.tie_word_embeddings) names.tied = {{"lm_head.weight", "model.embed_tokens.weight"}};
+  return names;
+}
+
+}  // namespace
+
+Family llama_family() {
+  return make_family<nn::LlamaConfig>({.model_type = "llama",
+                                       .architectures = {"LlamaForCausalLM", "Llama"},
+                                       .parse = parse_llama_config,
+                                       .write = write_llama_config,
+                                       .make = make_family_model<nn::Llama, nn::LlamaConfig>,
+                                       .names = llama_names});
 }
 
 }  // namespace zinc::train

@@ -1,5 +1,5 @@
-#include "core/error.h"
-#include "train/hub/config_json.h"
+#include "nn/models/gpt2.h"
+#include "train/hub/builtin_families.h"
 #include "train/hub/json_fields.h"
 
 namespace zinc::train {
@@ -24,16 +24,6 @@ std::string_view name_of(nn::Gpt2Activation activation) {
       return "relu";
   }
   return "?";
-}
-
-}  // namespace
-
-json::Value token_ids(const std::vector<int64_t>& tokens) {
-  if (tokens.empty()) return nullptr;
-  if (tokens.size() == 1) return tokens.front();
-  json::Array list;
-  for (const int64_t token : tokens) list.emplace_back(token);
-  return list;
 }
 
 nn::Gpt2Config parse_gpt2_config(const json::Value& root) {
@@ -84,6 +74,24 @@ void write_gpt2_config(const nn::Gpt2Config& config, json::Object& object) {
   object.set("tie_word_embeddings", config.tie_word_embeddings);
   object.set("bos_token_id", config.bos_token < 0 ? json::Value() : json::Value(config.bos_token));
   object.set("eos_token_id", token_ids(config.eos_tokens));
+}
+
+NameMap gpt2_names(const nn::Gpt2Config& config) {
+  NameMap names{.prefixes = {"transformer."}, .buffers = {"*.attn.bias", "*.attn.masked_bias"}};
+  if (config.tie_word_embeddings) names.tied = {{"lm_head.weight", "transformer.wte.weight"}};
+  return names;
+}
+
+}  // namespace
+
+Family gpt2_family() {
+  return make_family<nn::Gpt2Config>({.model_type = "gpt2",
+                                      .architectures = {"GPT2LMHeadModel", "GPT2"},
+                                      .parse = parse_gpt2_config,
+                                      .write = write_gpt2_config,
+                                      .make = make_family_model<nn::Gpt2, nn::Gpt2Config>,
+                                      .names = gpt2_names,
+                                      .learns_positions = true});
 }
 
 }  // namespace zinc::train
