@@ -60,6 +60,7 @@ elseif(ZINC_HAVE_CUDA)
   endif()
   if(ZINC_HAVE_CUDNN)
     set_source_files_properties("${PROJECT_SOURCE_DIR}/kernels/cuda/attention_cudnn.cpp"
+                                "${PROJECT_SOURCE_DIR}/kernels/cuda/attention_graph_cudnn.cpp"
                                 PROPERTIES INCLUDE_DIRECTORIES "${CUDNN_INCLUDE_DIR}")
     list(APPEND ZINC_USES_kernels ${CMAKE_DL_LIBS})
   endif()

@@ -1,8 +1,8 @@
 #include "kernels/attention.h"
 
 #include <algorithm>
-#include <limits>
 #include <cmath>
+#include <limits>
 
 #include "core/context.h"
 #include "core/error.h"
@@ -36,8 +36,8 @@ void check_mask(std::string_view op, const AttentionProblem& p) {
     require_dense_operand(op, "alibi_slopes", mask.alibi_slopes, DType::f32, Shape{p.H});
   }
   require(mask.window >= 0, op, ": the window must be 0 (none) or positive, not ", mask.window);
-  require(mask.window <= std::numeric_limits<int32_t>::max(), op, ": the window must be below 2^31, ",
-          "not ", mask.window);
+  require(mask.window <= std::numeric_limits<int32_t>::max(), op,
+          ": the window must be below 2^31, ", "not ", mask.window);
   require(p.softcap >= 0.0 && std::isfinite(p.softcap), op,
           ": softcap must be 0 (none) or positive and finite, not ", p.softcap);
   if (mask.bias) {
@@ -112,8 +112,9 @@ int64_t bytes_of(const AttentionMask& mask) {
 
 void run_forward_on_cuda(const AttentionProblem& p, const HeadsView& out, void* lse,
                          StreamRef stream) {
+  constexpr auto kPass = AttentionPass::forward;
   auto& library = Context::current().slot<LibraryAttention>();
-  const int64_t bytes = library.workspace_bytes(p);
+  const int64_t bytes = library.workspace_bytes(kPass, p);
   Block workspace;
   if (bytes > 0) {
     workspace =
@@ -122,8 +123,9 @@ void run_forward_on_cuda(const AttentionProblem& p, const HeadsView& out, void* 
   if (p.device.meta) return;
   if constexpr (kHasCudaKernels) {
     auto* sums = static_cast<float*>(lse);
-    if (bytes > 0 && library.run_forward(p, out, sums, static_cast<std::byte*>(workspace.data()),
-                                         stream, cuda::attention_backend())) {
+    const AttentionArrays arrays{.out = out, .lse = sums};
+    if (bytes > 0 && library.run(kPass, p, arrays, static_cast<std::byte*>(workspace.data()),
+                                 stream, cuda::attention_backend())) {
       return;
     }
     cuda::run_attention_forward(p, out, sums, stream);
@@ -132,12 +134,29 @@ void run_forward_on_cuda(const AttentionProblem& p, const HeadsView& out, void* 
   }
 }
 
+// One workspace for whoever takes it. The gradient of a bias is ours, and no library is asked
+// there.
 void run_backward_on_cuda(const AttentionProblem& p, const AttentionGradients& gradients,
                           StreamRef stream) {
+  constexpr auto kPass = AttentionPass::backward;
+  auto& library = Context::current().slot<LibraryAttention>();
+  const int64_t bytes = library.workspace_bytes(kPass, p);
   const Block workspace = Context::current().allocator().allocate(
-      cuda::attention_backward_workspace_bytes(p), Tier::device, Label::workspace, stream);
+      std::max(bytes, cuda::attention_backward_workspace_bytes(p)), Tier::device, Label::workspace,
+      stream);
   if (p.device.meta) return;
   if constexpr (kHasCudaKernels) {
+    auto* sums = static_cast<float*>(const_cast<void*>(gradients.lse));
+    const AttentionArrays arrays{.out = gradients.out,
+                                 .lse = sums,
+                                 .dout = gradients.dout,
+                                 .dq = gradients.dq,
+                                 .dk = gradients.dk,
+                                 .dv = gradients.dv};
+    if (bytes > 0 && library.run(kPass, p, arrays, static_cast<std::byte*>(workspace.data()),
+                                 stream, cuda::attention_backend())) {
+      return;
+    }
     cuda::run_attention_backward(p, gradients, static_cast<float*>(workspace.data()), stream);
   } else {
     require(false, "attention_backward: this build has no kernel for ", p.device);

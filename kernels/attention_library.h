@@ -2,16 +2,14 @@
 // takes which problem, and the check without which nobody does.
 //
 // The library is asked where the context's choice says so: by the table, or by name. Before its
-// first plan of a kind (dtype, head size, mask, grouping) runs, small problems of that kind, within
-// a tile and over several, are computed by both; where they differ by more than the tolerance, or
-// two runs of the library differ in a bit, our own kernels take that kind for good, and notes() has
-// a line about it. Everything here depends on shapes, strides, alignment, GPU and library alone, so
-// that every rank and every run choose alike.
+// first plan of a kind (pass, dtype, head size, mask, grouping) runs, small problems of that kind,
+// within a tile and over several, are computed by both; where they differ by more than the
+// tolerance, or two runs of the library differ in a bit, our own kernels take that kind for good,
+// and notes() has a line about it. Everything here depends on shapes, strides, alignment, GPU and
+// library alone, so that every rank and every run choose alike.
 //
-// Forward only. Of the libraries that were looked at (cuDNN 9.19 and 9.26) none accepts its native
-// backward operation for sm_90, and none promises the same bits twice; their composite graphs of
-// products and a softmax, which have plans for causal masks and backward, are not asked. What
-// backward needs from forward is the same for both: out, and lse as a natural logarithm.
+// Forward and backward are asked one by one: what backward needs from forward is the same for both,
+// out, and lse as a natural logarithm.
 #pragma once
 
 #include <array>
@@ -30,25 +28,38 @@
 
 namespace zinc::kernels {
 
+enum class AttentionPass : uint8_t { forward, backward };
+
+// The arrays of a problem beside q, k and v. Forward writes out, and lse where it is wanted;
+// backward reads out, lse and dout and writes dq, dk and dv.
+struct AttentionArrays {
+  HeadsView out;
+  float* lse = nullptr;
+  HeadsView dout, dq, dk, dv;
+};
+
 // All that a plan depends on; equal keys may share one.
 struct AttentionKey {
+  AttentionPass pass = AttentionPass::forward;
   int64_t B = 0, Tq = 0, Tk = 0, H = 0, G = 0, D = 0;
+  int64_t window = 0;
   DType dtype = DType::f32;
-  bool causal = false, lengths = false, lse = false;
-  std::array<int64_t, 12> strides{};  // batch, row and head of q, k, v and out
+  bool causal = false, lengths = false, alibi = false, lse = false;
+  // Batch, row and head of q, k, v, out, dout, dq, dk and dv; forward has the first four.
+  std::array<int64_t, 24> strides{};
 
   AttentionKey() = default;
-  AttentionKey(const AttentionProblem& p, const HeadsView& out, bool with_lse);
+  AttentionKey(const AttentionProblem& p, const AttentionArrays& arrays, AttentionPass pass);
   auto operator<=>(const AttentionKey&) const = default;
 };
 
 class AttentionPlan {
  public:
   virtual ~AttentionPlan() = default;
-  // Queues the work of a problem with the plan's key. `lse` is null where the key has none;
-  // `workspace` holds kAttentionPlanBytes, aligned to 256.
-  virtual void run(const AttentionProblem& p, const HeadsView& out, float* lse,
-                   std::byte* workspace, StreamRef stream) = 0;
+  // Queues the work of a problem with the plan's key. `workspace` holds attention_plan_bytes(),
+  // aligned to 256.
+  virtual void run(const AttentionProblem& p, const AttentionArrays& arrays, std::byte* workspace,
+                   StreamRef stream) = 0;
 };
 
 class AttentionLibrary {
@@ -59,7 +70,7 @@ class AttentionLibrary {
   };
   virtual ~AttentionLibrary() = default;
   virtual std::string name() const = 0;  // with its version
-  // No plan takes more workspace than kAttentionPlanBytes or sums in an order that may change.
+  // No plan takes more workspace than attention_plan_bytes() or sums in an order that may change.
   virtual MadePlan make_plan(const AttentionKey& key) = 0;
 };
 
@@ -70,9 +81,10 @@ enum class AttentionChoice : uint8_t {
   library,  // by name: wherever it can; an error where it is missing or wrong
 };
 
-// One line of the table: the library is faster for this dtype, head size and mask, without lengths,
-// from so many keys on.
+// One line of the table: the library is faster in this pass for this dtype, head size and mask,
+// without lengths, window or ALiBi, from so many keys on.
 struct AttentionRule {
+  AttentionPass pass = AttentionPass::forward;
   DType dtype = DType::bf16;
   int64_t head_size = 0;
   bool causal = true;
@@ -82,12 +94,18 @@ struct AttentionRule {
 // baselines); docs/kernels.md has the way from a result to a line. None has been: the table is
 // empty.
 std::span<const AttentionRule> attention_table();
-// For a person: "bf16, head size 64, causal, from 1024 keys; ..."; "" where there is no line.
+// For a person: "forward of bf16, head size 64, causal, from 1024 keys; ..."; "" without lines.
 std::string to_string(std::span<const AttentionRule> rules);
 
-// A problem that is asked takes this workspace, so that a plan does not depend on the build: the
-// library's own, and the arrays of the check behind it.
-inline constexpr int64_t kAttentionPlanBytes = int64_t{16} << 20;
+// Note [Workspace of a plan]
+// A problem that is asked takes this workspace, by its shape alone, so that a plan of memory does
+// not depend on the build. Forward needs next to nothing. Backward without atomics keeps the
+// gradient of all scores in 16 bits, and dk and dv of every head where heads share them: it grows
+// with Tq * Tk. The numbers are those of cuDNN 9.19 for sm_90; the tests of its plans hold them. A
+// plan that takes more than this, or more than the limit, is not run.
+int64_t attention_plan_bytes(const AttentionKey& key);
+inline constexpr int64_t kMaxAttentionPlanBytes = int64_t{3} << 30;
+// Before it, the arrays of the check.
 inline constexpr int64_t kAttentionCheckBytes = int64_t{4} << 20;
 
 // The context's slot.
@@ -98,7 +116,8 @@ class LibraryAttention {
     std::string why_not;  // where there is none, with the cure
   };
   // "" where the library agrees with our own kernels on the problem `small`, one of
-  // small_problems(), else how it differs. May wait for the stream; `workspace` holds both parts.
+  // small_problems(), else how it differs. May wait for the stream; `workspace` begins with the
+  // arrays of the check.
   using Check = std::function<std::string(AttentionLibrary& library, const AttentionKey& small,
                                           std::byte* workspace, StreamRef stream)>;
   struct Backend {
@@ -114,15 +133,16 @@ class LibraryAttention {
   void set_backend(Backend backend) { backend_ = std::move(backend); }
 
   // By shape, dtype and mask alone: the workspace to allocate, 0 where the library is not asked.
-  int64_t workspace_bytes(const AttentionProblem& p) const;
+  // Chosen by name, what it is not asked about is a note, with shape and reason.
+  int64_t workspace_bytes(AttentionPass pass, const AttentionProblem& p);
   // False: nothing is done, our own kernels take it. `device` is what is used where
   // set_backend() gave nothing. Waits for the stream at the first problem of a kind. Throws
   // CudaError where the library was chosen by name and is missing, or differs from our own kernels.
-  bool run_forward(const AttentionProblem& p, const HeadsView& out, float* lse,
-                   std::byte* workspace, StreamRef stream, const Backend& device);
+  bool run(AttentionPass pass, const AttentionProblem& p, const AttentionArrays& arrays,
+           std::byte* workspace, StreamRef stream, const Backend& device);
 
   // For a person, before anything runs: who takes attention of this dtype, and why. Opens the
-  // library where it would be asked. Throws as run_forward() where it was chosen by name.
+  // library where it would be asked. Throws as run() where it was chosen by name.
   std::string outlook(DType dtype, const Backend& device);
   // What a person should know: a library that was asked and is missing, refused or wrong. Each line
   // is one of the context's DeviceNotes too.

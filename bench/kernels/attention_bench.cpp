@@ -129,16 +129,21 @@ Deviation verify(const Tensors& t, DType dtype, Pass pass) {
           .tolerance = 4 * rounding + 2 * sums};
 }
 
-// Forward by the vendor's library, which must take it.
-Instance make_library_instance(const Case& c, DType dtype, Context& context) {
+// A pass by the vendor's library, which must take it; backward of what our own forward leaves.
+Instance make_library_instance(const Case& c, DType dtype, Pass pass, Context& context) {
   const Tensors tensors(c, dtype, Array::uniform(Qkv::shape(c), dtype, -2, 2, 1),
-                        Array({0}, dtype));
+                        Array::uniform({c.B, c.T, c.H, c.D}, dtype, -1, 1, 2));
   auto& library = context.slot<kernels::LibraryAttention>();
-  const auto run = [&library, tensors, stream = context.compute()] {
+  const kernels::AttentionChoice own = library.choice();
+  library.choose(kernels::AttentionChoice::own);
+  kernels::attention_forward(tensors.forward(), context.compute());
+  library.choose(own);
+  const auto run = [&library, tensors, pass, stream = context.compute()] {
     const kernels::AttentionChoice before = library.choice();
     library.choose(kernels::AttentionChoice::library);
     try {
-      kernels::attention_forward(tensors.forward(), stream);
+      if (pass == Pass::forward) kernels::attention_forward(tensors.forward(), stream);
+      if (pass == Pass::backward) kernels::attention_backward(tensors.backward(), stream);
     } catch (...) {
       library.choose(before);
       throw;
@@ -210,10 +215,10 @@ void add_attention_benches(Registry& registry) {
                     .make = [c, dtype, pass = pass](Context& context) {
                       return make_instance(c, dtype, pass, context);
                     }};
-        if (pass == Pass::forward && is_16bit_float(dtype)) {
+        if (pass != Pass::both && is_16bit_float(dtype)) {
           entry.baseline = "cuDNN";
-          entry.make_baseline = [c, dtype](Context& context) {
-            return make_library_instance(c, dtype, context);
+          entry.make_baseline = [c, dtype, pass = pass](Context& context) {
+            return make_library_instance(c, dtype, pass, context);
           };
         }
         registry.add(std::move(entry));

@@ -17,8 +17,14 @@ void run_attention_forward(const AttentionProblem& p, const HeadsView& out, floa
 // attention_cudnn.cpp: opens cuDNN, which is looked for when it is first asked;
 // attention_no_cudnn.cpp says that this build cannot.
 LibraryAttention::Opened open_cudnn();
-// "" where the library that is found accepts the graph of this problem, which needs no GPU.
-std::string why_no_cudnn_graph(const AttentionKey& key);
+// The plan that the library would take on a GPU with these properties (cuDNN's own JSON of them);
+// needs no GPU.
+struct CudnnPlanReport {
+  bool is_missing = false;      // the library is not found, or too old
+  std::string why_not;          // where there is no plan
+  int64_t workspace_bytes = 0;  // of the plan, ours and cuDNN's own
+};
+CudnnPlanReport report_cudnn_plan(const AttentionKey& key, const std::string& device);
 // attention_library_check.cpp: out and lse of a small problem by run_attention_forward() and by the
 // library, twice: all that backward takes from forward.
 std::string check_attention_library(AttentionLibrary& library, const AttentionKey& small,

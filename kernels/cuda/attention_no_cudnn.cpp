@@ -8,6 +8,8 @@ constexpr auto kMissing = "this build has no cuDNN: configure with ZINC_CUDNN=ON
 }  // namespace
 
 LibraryAttention::Opened open_cudnn() { return {.library = nullptr, .why_not = kMissing}; }
-std::string why_no_cudnn_graph(const AttentionKey&) { return kMissing; }
+CudnnPlanReport report_cudnn_plan(const AttentionKey&, const std::string&) {
+  return {.is_missing = true, .why_not = kMissing};
+}
 
 }  // namespace zinc::kernels::cuda

@@ -118,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(
         DoorCase{"pcre2", "pcre2.h", "train/tokenizer_pcre2.cpp", "train/tokenizer.cpp"},
         DoorCase{"cuda", "cuda_runtime.h", "core/cuda/stream.cpp", "core/stream.cpp"},
         DoorCase{"cublas", "cublasLt.h", "kernels/cuda/gemm.cu", "kernels/cuda/softmax.cu"},
-        DoorCase{"cudnn", "cudnn.h", "kernels/cuda/attention_cudnn.cpp",
+        DoorCase{"cudnn", "cudnn.h", "kernels/cuda/cudnn_descriptor.h",
                  "kernels/cuda/attention.cu"},
         DoorCase{"gtest", "gtest/gtest.h", "tests/core/a_test.cpp", "core/a.cpp"},
         DoorCase{"boost", "boost/context/fiber.hpp", "tests/emulator/fiber.cpp", "core/fiber.cpp"}),
