@@ -40,3 +40,6 @@ add_custom_target(
 
 set(ZINC_BUILD_INFO_SOURCES "${PROJECT_BINARY_DIR}/generated/build_info.cpp"
                             "${PROJECT_BINARY_DIR}/generated/git_revision.cpp")
+# It changes with every commit, and would compile its neighbours again.
+set_source_files_properties("${PROJECT_BINARY_DIR}/generated/git_revision.cpp"
+                            PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

@@ -69,9 +69,10 @@ if(ZINC_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
                                   "${ZINC_CCACHE}")
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
-  # The sources of a unit have absolute names, and so would __FILE__.
-  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
 endif()
+# The sources of a unit have absolute names, and so would __FILE__: programs would differ by where the
+# tree lies.
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
 
 # What a source file of zinc is compiled with, and nobody else's. Arguments are structs filled by
 # designated initialisers: a field that is left out has its default on purpose. g++ 12 sees frees of

@@ -12,9 +12,14 @@ if(GIT AND EXISTS "${SOURCE_DIR}/.git")
     set(revision "${described}")
   endif()
 endif()
+string(SUBSTRING "${revision}" 0 63 revision)
+# Of one size and in a section of its own, so that programs of two revisions can be compared without it.
 set(text
-    "namespace zinc {\nextern const char* const kGitRevision;\nconst char* const kGitRevision = \"${revision}\";\n}  // namespace zinc\n"
-)
+    "namespace zinc {
+extern const char kGitRevision[64];
+[[gnu::section(\".zinc_revision\")]] const char kGitRevision[64] = \"${revision}\";
+}  // namespace zinc
+")
 set(old "")
 if(EXISTS "${OUTPUT}")
   file(READ "${OUTPUT}" old)

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <stdexcept>
 #include <string>
 
@@ -86,7 +87,7 @@ std::string to_string(const Ended& ended) {
 
 bool have_mpirun() { return std::string(ZINC_MPIRUN) != ""; }
 
-std::string command_path() { return ZINC_COMMAND; }
+std::string command_path() { return std::filesystem::absolute(ZINC_COMMAND).string(); }
 
 CommandProcess::CommandProcess(const std::vector<std::string>& arguments,
                                const CommandOptions& options)

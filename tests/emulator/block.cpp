@@ -14,8 +14,6 @@
 namespace zinc::emulator {
 namespace {
 
-thread_local Block* current_block = nullptr;
-
 std::string place_of(const std::source_location& where) {
   return std::string(where.file_name()) + ":" + std::to_string(where.line());
 }
@@ -46,13 +44,10 @@ void lift_poison([[maybe_unused]] void* data, [[maybe_unused]] size_t bytes) {
 #endif
 }
 
-int nth_set_bit(uint32_t bits, uint64_t n) {
-  for (; n > 0; --n) bits &= bits - 1;
-  return std::countr_zero(bits);
-}
-
+// The first from a place that is drawn: every one can come, those behind a gap more often.
 int any_set_bit(uint32_t bits, Shuffle& shuffle) {
-  return nth_set_bit(bits, shuffle.below(static_cast<uint64_t>(std::popcount(bits))));
+  const int from = static_cast<int>(shuffle.next() >> 59);
+  return (from + std::countr_zero(std::rotr(bits, from))) % 32;
 }
 
 }  // namespace
@@ -140,15 +135,12 @@ Block::Block(const Launch& launch, Size3 index, uint64_t seed)
   }
 }
 
-Block& Block::current() {
-  if (current_block == nullptr) throw Fault("device code was called outside a kernel");
-  return *current_block;
-}
+void Block::throw_outside() { throw Fault("device code was called outside a kernel"); }
 
-void Block::run_thread(const std::function<void()>& body) {
+void Block::run_thread() {
   Thread& self = *running_;
   try {
-    body();
+    (*body_)();
     if (!self.open_group.empty() || !self.groups.empty()) {
       throw Fault("thread " + text_of(self.ids.thread) +
                   " ends with asynchronous copies that it has not waited for");
@@ -163,40 +155,52 @@ void Block::run_thread(const std::function<void()>& body) {
 
 // A thread that has ended leaves its fiber to the next one that has not started: only those that
 // wait at the same time need fibers of their own.
-void Block::run_fiber(const std::function<void()>& body, Fiber& self) {
+Fiber* Block::run_fiber(Fiber& self) {
   for (;;) {
     running_->fiber = &self;
-    run_thread(body);
-    if (ready_.empty()) return;
-    next_ = &take_ready();
-    if (next_->fiber != nullptr) return;
-    running_ = std::exchange(next_, nullptr);
+    run_thread();
+    if (ready_.empty()) break;
+    running_ = &take_ready();
+    if (running_->fiber != nullptr) {
+      idle_.push_back(&self);
+      return running_->fiber;
+    }
   }
+  idle_.push_back(&self);
+  return &scheduler_;
+}
+
+Fiber& Block::choose_next() {
+  if (ready_.empty()) return scheduler_;
+  running_ = &take_ready();
+  if (running_->fiber != nullptr) return *running_->fiber;
+  if (idle_.empty()) {
+    const size_t at = fibers_.size();
+    return fibers_.emplace_back([this, at] { return run_fiber(fibers_[at]); });
+  }
+  Fiber& fiber = *idle_.back();
+  idle_.pop_back();
+  fiber.restart();
+  return fiber;
 }
 
 void Block::run(const std::function<void()>& body) {
   for (const Thread& thread : threads_) ready_.add(thread.index);
-  current_block = this;
+  current_ = this;
+  body_ = &body;
   left_ = threads_.size();
   while (left_ > 0) {
-    if (next_ == nullptr && ready_.empty()) {
+    if (ready_.empty()) {
       try {
         throw_stuck();
       } catch (...) {
         fail(std::current_exception());
       }
     }
-    running_ = next_ != nullptr ? std::exchange(next_, nullptr) : &take_ready();
-    if (running_->fiber == nullptr) {
-      Fiber& fiber = fibers_.emplace_back();
-      fiber.start([this, &body, &fiber] { run_fiber(body, fiber); });
-      fiber.resume();
-    } else {
-      running_->fiber->resume();
-    }
+    scheduler_.switch_to(choose_next());
   }
   running_ = nullptr;
-  current_block = nullptr;
+  current_ = nullptr;
   // Copies that nobody waited for keep their destination poisoned.
   for (const Thread& thread : threads_) {
     for (const AsyncCopy& copy : thread.open_group) lift_poison(copy.destination, copy.bytes);
@@ -214,7 +218,9 @@ void Block::run(const std::function<void()>& body) {
 }
 
 void Block::suspend() {
-  running_->fiber->suspend();
+  Fiber& self = *running_->fiber;
+  Fiber& next = choose_next();
+  if (&next != &self) self.switch_to(next);
   if (failure_ != nullptr) throw Unwind{};
 }
 

@@ -76,7 +76,10 @@ class Block {
   void run(const std::function<void()>& body);
 
   // Of the calling fiber's block; throws Fault outside a kernel.
-  static Block& current();
+  static Block& current() {
+    if (current_ == nullptr) throw_outside();
+    return *current_;
+  }
 
   const ThreadIds& thread_ids() const { return running_->ids; }
   void warp_collective(const char* what, std::source_location where, uint32_t mask, const void* in,
@@ -117,8 +120,11 @@ class Block {
   };
   struct Unwind {};  // leaves a fiber after another one failed
 
-  void run_thread(const std::function<void()>& body);  // running_, to its end
-  void run_fiber(const std::function<void()>& body, Fiber& self);
+  [[noreturn]] static void throw_outside();
+  void run_thread();  // running_, to its end
+  Fiber* run_fiber(Fiber& self);
+  // Chooses who goes on, and gives it a fiber.
+  Fiber& choose_next();
   Thread& take_ready() { return threads_[static_cast<size_t>(ready_.take(shuffle_))]; }
   void suspend();
   void fail(std::exception_ptr failure);
@@ -131,10 +137,12 @@ class Block {
   Shuffle shuffle_;
   std::vector<Thread> threads_;
   ReadyThreads ready_;
+  const std::function<void()>* body_ = nullptr;
+  Fiber scheduler_;  // what runs when no thread can go on
   std::deque<Fiber> fibers_;
+  std::vector<Fiber*> idle_;  // whose threads have ended
   Thread* running_ = nullptr;
-  Thread* next_ = nullptr;  // taken from ready_ by a fiber that cannot run it
-  size_t left_ = 0;         // threads that have not ended
+  size_t left_ = 0;  // threads that have not ended
   std::exception_ptr failure_;
   int at_barrier_ = 0;
   int predicates_ = 0;
@@ -143,6 +151,8 @@ class Block {
   size_t dynamic_bytes_ = 0;
   size_t static_bytes_ = 0;
   bool opted_in_ = false;
+
+  static inline thread_local Block* current_ = nullptr;
 };
 
 }  // namespace zinc::emulator

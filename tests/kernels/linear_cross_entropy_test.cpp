@@ -155,19 +155,19 @@ TEST_P(HeadOf, AccumulatedGradients_AreAdded) {
             1.5 * epsilon_of(dtype) + 8 * epsilon_of(fresh.wide));
 }
 
-// 400000 classes: chunks of 64 rows, so that 16-bit sums over chunks are rounded once.
+// 400000 classes: chunks of 64, 64 and 2 rows, so that 16-bit sums over chunks are rounded once.
 TEST(LinearCrossEntropy, SeveralChunks_MatchF64) {
   CpuContext context;
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    Head head(150, 4, 400000, dtype), exact = head.in_f64();
+    Head head(130, 4, 400000, dtype), exact = head.in_f64();
     exact.with_gradient(8.0, false, context.stream());
     head.dweight.set_all(0.0);
     head.dbias.set_all(0.0);
     head.with_gradient(8.0, true, context.stream());
     EXPECT_LE(std::abs(head.loss.at(0) / exact.loss.at(0) - 1.0), tolerance(head.wide, 4));
     EXPECT_LE(relative_l2(head.dhidden, exact.dhidden), tolerance(dtype, 400000));
-    EXPECT_LE(relative_l2(head.dweight, exact.dweight), tolerance(dtype, 150));
-    EXPECT_LE(relative_l2(head.dbias, exact.dbias), tolerance(dtype, 150));
+    EXPECT_LE(relative_l2(head.dweight, exact.dweight), tolerance(dtype, 130));
+    EXPECT_LE(relative_l2(head.dbias, exact.dbias), tolerance(dtype, 130));
   }
 }
 

@@ -121,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(
         DoorCase{"cudnn", "cudnn.h", "kernels/cuda/cudnn_descriptor.h",
                  "kernels/cuda/attention.cu"},
         DoorCase{"gtest", "gtest/gtest.h", "tests/core/a_test.cpp", "core/a.cpp"},
-        DoorCase{"boost", "boost/context/fiber.hpp", "tests/emulator/fiber.cpp", "core/fiber.cpp"}),
+        DoorCase{"boost", "boost/context/detail/fcontext.hpp", "tests/emulator/fiber.cpp", "core/fiber.cpp"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(DoorRuleUnknown, HeaderInNoRowIsRefused) {
