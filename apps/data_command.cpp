@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "apps/command.h"
-#include "core/exit_codes.h"
 #include "apps/machine.h"
 #include "apps/run_examples.h"
 #include "core/error.h"
+#include "core/exit_codes.h"
 #include "train/hub/model_config.h"
 #include "train/json/writer.h"
 #include "train/text/tokenizer_folder.h"

@@ -6,11 +6,12 @@
 #include <string>
 
 #include "apps/command.h"
-#include "core/exit_codes.h"
 #include "autograd/mode.h"
 #include "core/context.h"
 #include "core/device_checks.h"
 #include "core/error.h"
+#include "core/exit_codes.h"
+#include "train/adapter.h"
 #include "train/cached_logits.h"
 #include "train/generate.h"
 #include "train/model.h"
@@ -21,6 +22,7 @@ namespace {
 
 struct GenerateArguments {
   std::string model;
+  std::string adapter;
   std::string tokenizer;
   std::string prompt = "\n";
   train::GenerateOptions generate{};
@@ -61,8 +63,12 @@ int generate(const GenerateArguments& options) {
   const std::vector<int32_t> prompt = tokenizer->encode_with_specials(options.prompt);
   if (prompt.empty()) throw ConfigError("--prompt must not be empty");
   train::require_in_vocabulary("the prompt", prompt, model->vocab_size());
+  const train::FolderWeights base(options.model, *model, config.config);
+  if (!options.adapter.empty()) {
+    train::apply_tuning(*model, {.adapter = options.adapter});
+  }
   model->set_dtype(*dtype);
-  model->load(train::FolderWeights(options.model, *model, config.config));
+  model->load(train::AdaptedWeights(*model, &base, options.adapter));
   model->eval();
 
   train::GenerateOptions settings = options.generate;
@@ -95,6 +101,7 @@ void add_generate_command(CLI::App& app, Action& action) {
   verb->add_option("--model", options->model,
                    "Folder with config.json and weights: safetensors or pytorch_model.bin")
       ->required();
+  verb->add_option("--adapter", options->adapter, "Folder of an adapter of that model");
   verb->add_option("--tokenizer", options->tokenizer,
                    "Folder or file of the tokenizer (default: that of the model's folder)");
   verb->add_option("--prompt", options->prompt, "Text to go on from (default: a line break)");

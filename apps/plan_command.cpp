@@ -9,12 +9,13 @@
 #include <string>
 
 #include "apps/command.h"
-#include "core/exit_codes.h"
 #include "apps/hardware_file.h"
 #include "apps/machine.h"
 #include "apps/plan_verdict.h"
 #include "apps/run_forecast.h"
+#include "apps/tuning_options.h"
 #include "core/error.h"
+#include "core/exit_codes.h"
 #include "train/json/parser.h"
 #include "train/plan/estimator.h"
 #include "train/plan/plan.h"
@@ -33,6 +34,7 @@ struct PlanArguments {
   train::PlanOptions plan;
   train::Overrides flags;
   int ranks_per_host = 0;
+  TuningArguments tuning;
   std::string diff;
   bool json = false;
   // --format deepspeed without a model
@@ -68,7 +70,8 @@ int print_program(const train::PlannedProgram& program, const PlanArguments& opt
 
 int make_plan(PlanArguments options) {
   if (options.format == "deepspeed") return print_estimate(options);
-  const train::ModelConfigFile model = model_of(options);
+  train::ModelConfigFile model = model_of(options);
+  model.tuning = tuning_of(options.tuning);
   if (options.config.empty()) throw ConfigError("--config must name a configuration");
   options.plan.device = parse_device(options.device);
   const int64_t longest = train::max_positions(model.config);
@@ -153,6 +156,7 @@ void add_plan_command(CLI::App& app, Action& action) {
   verb->add_option("--hardware", options->hardware,
                    "The machine's speeds, for the time of a step (default: what `zinc bench "
                    "ceilings --save` measured)");
+  add_tuning_options(*verb, options->tuning);
   verb->add_flag("--json", options->json, "Figures for programs");
   verb->add_flag("--program", options->plan.program,
                  "The step instead: what it gathers, reduces and reads, and when");

@@ -7,9 +7,9 @@
 #include <optional>
 #include <vector>
 
-#include "core/exit_codes.h"
 #include "comm/world.h"
 #include "core/error.h"
+#include "core/exit_codes.h"
 #include "zero/gather_values.h"
 
 namespace zinc::apps {

@@ -8,11 +8,11 @@
 #include <string>
 
 #include "apps/command.h"
-#include "core/exit_codes.h"
 #include "apps/machine.h"
 #include "comm/nccl/nccl_communicator.h"
 #include "core/build_info.h"
 #include "core/cuda_backend.h"
+#include "core/exit_codes.h"
 #include "kernels/attention_library.h"
 #include "offload/storage.h"
 #include "train/json/value.h"

@@ -29,6 +29,7 @@ train::PlanOptions plan_options(const PlannedRun& run, const comm::RankInfo& ran
           .backend = rank.size == 1    ? "single"
                      : backend.empty() ? planned_backend(run.device, run.comm)
                                        : std::string(backend),
+          .save_frozen = run.save_frozen,
           .ranks_per_host = ranks_per_host,
           .hardware = std::move(hardware),
           .device_room = room_for(device, ranks_per_host).bytes};

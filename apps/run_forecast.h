@@ -17,9 +17,10 @@ struct PlannedRun {
   const train::ModelConfigFile& model;
   const train::Config& config;
   int64_t seq = 0;
-  std::string device;    // --device
-  std::string comm;      // --comm
-  std::string hardware;  // --hardware; empty: the machine's own file
+  std::string device;       // --device
+  std::string comm;         // --comm
+  std::string hardware;     // --hardware; empty: the machine's own file
+  bool save_frozen = true;  // PlanOptions
 };
 
 // The backend between ranks that a plan assumes for these values of --device and --comm.

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "apps/command.h"
-#include "core/exit_codes.h"
 #include "core/error.h"
+#include "core/exit_codes.h"
 #include "train/data/prepare_tokens.h"
 #include "train/files/atomic_file.h"
 #include "train/files/input_file.h"

@@ -20,7 +20,6 @@
 
 #include "apps/command.h"
 #include "apps/console.h"
-#include "core/exit_codes.h"
 #include "apps/launch/launch_grammar.h"
 #include "apps/rank_failure.h"
 #include "apps/run_data.h"
@@ -28,13 +27,16 @@
 #include "apps/run_tokenizer.h"
 #include "apps/stop_signal.h"
 #include "apps/swap_preflight.h"
+#include "apps/tuning_options.h"
 #include "comm/device_collectives.h"
 #include "comm/world.h"
 #include "core/device_checks.h"
 #include "core/error.h"
+#include "core/exit_codes.h"
 #include "core/philox.h"
 #include "kernels/attention_library.h"
 #include "kernels/device_notes.h"
+#include "train/adapter.h"
 #include "train/config/config.h"
 #include "train/data/loader.h"
 #include "train/files/atomic_file.h"
@@ -75,6 +77,8 @@ struct TrainArguments {
   bool force = false;
   bool dry_run = false;
   bool allow_nan = false;
+  TuningArguments tuning;
+  bool save_frozen = false;
   train::Overrides flags;
 };
 
@@ -93,6 +97,8 @@ Job prepare(const TrainArguments& options, int64_t world_size) {
   const std::string model = options.model.empty() ? options.init : options.model;
   if (model.empty()) throw ConfigError("--model (or --init) must name a model");
   job.model = train::find_model_config(model);
+  job.model.tuning = tuning_of(options.tuning);
+  job.model.tuning.base_model = model;
   job.tokenizer = find_tokenizer(options.tokenizer, options.init);
   job.data = find_run_data(options.data, job.tokenizer);
   // A preset's vocabulary becomes that of the text's tokens. Trained weights keep theirs.
@@ -193,6 +199,7 @@ void show_head(Console& console, const Job& job, const TrainArguments& options, 
   if (world.context().device().is_cuda()) {
     console.line("attention: " + kernels::attention_outlook(engine.precision.dtype));
   }
+  if (!job.model.tuning.is_all()) console.line(train::describe_trainable(model));
   for (const std::string& line : job.data->notes()) console.line(line);
   const std::string note = job.tokenizer.note(job.vocabulary_replaced, model.vocab_size());
   if (!note.empty()) console.line(note);
@@ -276,7 +283,8 @@ comm::ConnectOptions without_job(const TrainArguments& options) {
 std::vector<zero::Fingerprint> fingerprints(const Job& job, const TrainArguments& options) {
   const std::string flags =
       concat(options.steps, ' ', job.seq, ' ', options.eval_every, ' ', options.eval_batches, ' ',
-             options.export_every, ' ', options.allow_nan, ' ', options.init.empty());
+             options.export_every, ' ', options.allow_nan, ' ', options.init.empty(), ' ',
+             text_of(options.tuning));
   return {{"model", hash_text(train::model_config_json(job.model.config, DType::f32))},
           {"data", job.data->hash()},
           {"command line (steps, sequence length, intervals)", hash_text(flags)}};
@@ -313,7 +321,9 @@ std::string resuming(const std::vector<std::string>& words) {
 // What a run reads: made before its folder, so that bad input leaves none.
 struct Input {
   std::unique_ptr<nn::Model> model;
-  std::optional<train::FolderWeights> first_weights;
+  std::unique_ptr<train::FolderWeights> base_weights;
+  std::unique_ptr<train::AdaptedWeights> adapted_weights;
+  const nn::WeightSource* first_weights = nullptr;  // null: initialised
   std::unique_ptr<train::Loader> loader;
   std::unique_ptr<train::EvaluationSet> evaluation;
 };
@@ -323,7 +333,15 @@ Input open_input(Job& job, const TrainArguments& options, const comm::World& wor
   input.model = train::make_model(job.model.config);
   job.data->open();
   if (!options.init.empty()) {
-    input.first_weights.emplace(options.init, *input.model, job.model.config);
+    input.base_weights = std::make_unique<train::FolderWeights>(options.init, *input.model,
+                                                                job.model.config);
+    input.first_weights = input.base_weights.get();
+  }
+  train::apply_tuning(*input.model, job.model.tuning);
+  if (job.model.tuning.has_adapters()) {
+    input.adapted_weights = std::make_unique<train::AdaptedWeights>(
+        *input.model, input.first_weights, job.model.tuning.adapter);
+    input.first_weights = input.adapted_weights.get();
   }
   const int64_t micro_batch = job.config.engine.batch.micro_batch;
   const bool lengths = has_short_batches(job);
@@ -349,13 +367,19 @@ Input open_input(Job& job, const TrainArguments& options, const comm::World& wor
   return input;
 }
 
+// Where frozen weights are, which checkpoints then leave out; empty: they hold them.
+std::string frozen_from(const Job& job, const TrainArguments& options) {
+  return options.save_frozen || job.model.tuning.is_all() ? "" : options.init;
+}
+
 PlannedRun planned(const Job& job, const TrainArguments& options) {
   return {.model = job.model,
           .config = job.config,
           .seq = job.seq,
           .device = options.device,
           .comm = options.comm,
-          .hardware = options.hardware};
+          .hardware = options.hardware,
+          .save_frozen = frozen_from(job, options).empty()};
 }
 
 // Tokens of the records, made by one rank of each host. Its peers wait for it as long as it takes;
@@ -409,6 +433,7 @@ int train_on(comm::World& world, Job& job, const TrainArguments& options) {
                   .resume = options.resume,
                   .ends_at = end_of_allocation(),
                   .allow_damaged = options.allow_nan,
+                  .frozen_from = frozen_from(job, options),
                   .tokenizer_folder = job.tokenizer.folder,
                   .model = &job.model,
                   .stop = &stop});
@@ -441,8 +466,7 @@ int train_on(comm::World& world, Job& job, const TrainArguments& options) {
       [&context = world.context()] { return context.slot<kernels::DeviceNotes>().lines(); });
   if (!expected.problem.empty()) console.line("note: no predicted time: " + expected.problem);
   for (const std::string& line : expected.lines) console.line(line);
-  zero::Engine& engine = run.make_engine(
-      *input->model, {.weights = input->first_weights ? &*input->first_weights : nullptr});
+  zero::Engine& engine = run.make_engine(*input->model, {.weights = input->first_weights});
   train::TrainResult result;
   if (const auto code = train(run, *input, console, world, options.out, result)) return *code;
   run.end();
@@ -551,6 +575,9 @@ void add_train_command(CLI::App& app, Action& action) {
   verb->add_option("--export-every", options->export_every,
                    "Steps between saved weights (default 0: at the end only)")
       ->check(at_least_zero());
+  add_tuning_options(*verb, options->tuning);
+  verb->add_flag("--save-frozen", options->save_frozen,
+                 "Checkpoints hold frozen weights too (default: they name those of --init)");
   verb->add_option("--resume", options->resume,
                    "auto: go on from the newest checkpoint in --out, from the beginning where "
                    "there is none; or a checkpoint, or a run's folder")

@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "apps/command.h"
-#include "apps/rank_failure.h"
-#include "core/exit_codes.h"
 #include "apps/machine.h"
+#include "apps/rank_failure.h"
 #include "comm/world.h"
 #include "core/build_info.h"
 #include "core/edit_distance.h"
 #include "core/error.h"
+#include "core/exit_codes.h"
 
 namespace zinc::apps {
 namespace {

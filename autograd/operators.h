@@ -90,6 +90,10 @@ inline Tensor operator>=(const Tensor& a, const Tensor& b) {
 inline Tensor operator>=(const Tensor& a, double b) {
   return autograd::compare(kernels::CompareOp::ge, a, b);
 }
+inline Tensor operator<(double a, const Tensor& b) { return b > a; }
+inline Tensor operator<=(double a, const Tensor& b) { return b >= a; }
+inline Tensor operator>(double a, const Tensor& b) { return b < a; }
+inline Tensor operator>=(double a, const Tensor& b) { return b <= a; }
 inline Tensor operator&(const Tensor& a, const Tensor& b) { return autograd::logical_and(a, b); }
 inline Tensor operator|(const Tensor& a, const Tensor& b) { return autograd::logical_or(a, b); }
 inline Tensor operator!(const Tensor& mask) { return autograd::logical_not(mask); }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "nn/lora.h"
 
 namespace zinc::nn {
 namespace {
@@ -37,7 +38,10 @@ Linear::Linear(Module& parent, std::string name, const LinearOptions& options)
   }
 }
 
+Linear::~Linear() = default;
+
 Tensor Linear::forward(const Tensor& x) {
+  if (adapter_ != nullptr) return adapter_->forward(x);
   return autograd::linear(x, weight_, bias(),
                           {.layout = options_.layout, .activation = options_.activation});
 }

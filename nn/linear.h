@@ -1,6 +1,7 @@
 // nn/linear.h: y = activation(x W^T + b).
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "autograd/ops/linear.h"
@@ -21,19 +22,26 @@ struct LinearOptions {
 };
 
 // Parameters "weight" [out, in] (in_out: [in, out]) and "bias" [out].
+class LoraAdapter;  // nn/lora.h
+
 class Linear : public Module {
  public:
   Linear(Module& parent, std::string name, const LinearOptions& options);
+  ~Linear() override;
   Tensor forward(const Tensor& x);  // [..., in] -> [..., out]
 
   const LinearOptions& options() const { return options_; }
   Parameter& weight() { return weight_; }
   Parameter* bias() { return bias_ ? &*bias_ : nullptr; }
+  LoraAdapter* adapter() { return adapter_.get(); }  // null: none
 
  private:
   LinearOptions options_;
   Parameter weight_;
   std::optional<Parameter> bias_;
+
+  friend class LoraAdapter;
+  std::unique_ptr<LoraAdapter> adapter_;
 };
 
 }  // namespace zinc::nn

@@ -32,6 +32,12 @@ std::unique_ptr<nn::Model> make_model(const ModelConfig& config) {
   return config.family().make(config.value());
 }
 
+std::unique_ptr<nn::Model> make_model(const ModelConfigFile& config) {
+  std::unique_ptr<nn::Model> model = make_model(config.config);
+  apply_tuning(*model, config.tuning);
+  return model;
+}
+
 FolderWeights::FolderWeights(const std::string& folder, nn::Model& model, const ModelConfig& config)
     : reader_(WeightFolder::open(folder), name_map(config)) {
   std::vector<WeightSpec> wanted;

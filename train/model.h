@@ -15,6 +15,8 @@ namespace zinc::train {
 
 // Declares the model; no weights exist yet.
 std::unique_ptr<nn::Model> make_model(const ModelConfig& config);
+// Frozen and adapted as config.tuning says.
+std::unique_ptr<nn::Model> make_model(const ModelConfigFile& config);
 
 // A Hugging Face folder as the first values of a model.
 class FolderWeights : public nn::WeightSource {

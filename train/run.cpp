@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "train/checkpoint/checkpoint_folder.h"
+#include "train/adapter.h"
 #include "train/files/atomic_file.h"
 #include "train/files/input_file.h"
 #include "train/hub/model_folder.h"
@@ -213,7 +214,13 @@ void Run::save(const std::string& name) {
                             .tokenizer_folder = options_.tokenizer_folder};
   const std::string folder = options_.out + "/" + name;
   together("save the weights", [&] {
-    if (options_.model != nullptr) {
+    if (options_.model != nullptr && options_.model->tuning.has_adapters()) {
+      const TuningOptions& tuning = options_.model->tuning;
+      save_adapter(*engine_,
+                   {.lora = tuning.lora ? *tuning.lora : read_adapter_config(tuning.adapter).lora,
+                    .base_model = tuning.base_model},
+                   folder, options);
+    } else if (options_.model != nullptr) {
       save_model(*engine_, *options_.model, folder, options);
     } else {
       save_model(*engine_, folder, options);

@@ -6,11 +6,11 @@
 #include <string>
 
 #include "apps/bench/bench_command.h"
-#include "core/exit_codes.h"
 #include "bench/comm/comm_bench.h"
 #include "comm/local/local.h"
 #include "comm/world.h"
 #include "core/error.h"
+#include "core/exit_codes.h"
 #include "train/files/atomic_file.h"
 
 namespace zinc::apps {

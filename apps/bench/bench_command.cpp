@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "core/exit_codes.h"
 #include "apps/hardware_file.h"
 #include "apps/machine.h"
 #include "apps/swap_preflight.h"
@@ -26,6 +25,7 @@
 #include "core/cuda_backend.h"
 #include "core/device_checks.h"
 #include "core/error.h"
+#include "core/exit_codes.h"
 #include "core/launch_times.h"
 #include "core/trace.h"
 #include "train/files/atomic_file.h"
@@ -133,7 +133,8 @@ int bench_checkpoint(BenchArguments options) {
                1e3 * other, seconds / other);
   };
   fmt::print("{:.1f} MiB of each rank\n", bytes / 1048576.0);
-  row("pause, written beside", result.stall_seconds, "a copy of as many bytes", result.copy_seconds);
+  row("pause, written beside", result.stall_seconds, "a copy of as many bytes",
+      result.copy_seconds);
   row("write, waited for", result.write_seconds, "one plain file, synced", result.plain_seconds);
   row("open, verify, load", result.load_seconds, "one plain file, synced", result.plain_seconds);
   if (result.beside_seconds > 0.0) {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "apps/bench/bench_command.h"
-#include "core/exit_codes.h"
 #include "bench/kernel_bench.h"
 #include "bench/kernel_compare.h"
 #include "bench/kernel_report.h"
@@ -18,6 +17,7 @@
 #include "core/context.h"
 #include "core/device_checks.h"
 #include "core/error.h"
+#include "core/exit_codes.h"
 #include "train/files/atomic_file.h"
 
 namespace zinc::apps {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "apps/command.h"
-#include "core/exit_codes.h"
 #include "core/error.h"
+#include "core/exit_codes.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/compare.h"
@@ -220,13 +220,13 @@ void add_checkpoint_command(CLI::App& app, Action& action) {
   differ->add_option("other", options->other, "The other one")->required();
   CLI::App* exporter = add("export", "Write the weights as a Hugging Face folder", export_to);
   exporter->add_option("to", options->other, "The folder to make")->required();
-  exporter->add_option("--format", options->format,
-                       "huggingface (default), or llmc: a model_*.bin of llm.c, of GPT-2")
+  exporter
+      ->add_option("--format", options->format,
+                   "huggingface (default), or llmc: a model_*.bin of llm.c, of GPT-2")
       ->check(CLI::IsMember({"huggingface", "llmc"}));
   exporter->add_option("--dtype", options->dtype, "f32, bf16 or f16 (default: as it was trained)")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
-  CLI::App* converter =
-      add("convert", "Make a checkpoint of what another engine saved", convert);
+  CLI::App* converter = add("convert", "Make a checkpoint of what another engine saved", convert);
   converter->add_option("to", options->other, "The folder to make it in, as step-<n>")->required();
   converter->add_option("--from", options->from, "deepspeed: ZeRO 0 to 3, or universal")
       ->required()

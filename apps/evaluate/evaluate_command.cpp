@@ -8,8 +8,8 @@
 
 #include "apps/command.h"
 #include "apps/evaluate/evaluate_model.h"
-#include "core/exit_codes.h"
 #include "core/error.h"
+#include "core/exit_codes.h"
 #include "train/json/writer.h"
 #include "train/scores/score_pairs.h"
 

@@ -17,13 +17,13 @@
 #include <utility>
 
 #include "apps/command.h"
-#include "core/exit_codes.h"
 #include "apps/rank_failure.h"
 #include "apps/run_examples.h"
 #include "apps/run_tokenizer.h"
 #include "comm/world.h"
 #include "core/device_checks.h"
 #include "core/error.h"
+#include "core/exit_codes.h"
 #include "core/philox.h"
 #include "train/data/loader.h"
 #include "train/evaluation/choice_questions.h"

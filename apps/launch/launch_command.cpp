@@ -24,11 +24,11 @@
 #include <vector>
 
 #include "apps/command.h"
-#include "core/exit_codes.h"
 #include "apps/launch/launch_grammar.h"
 #include "apps/stop_signal.h"
 #include "comm/heartbeat.h"
 #include "core/error.h"
+#include "core/exit_codes.h"
 #include "train/files/input_file.h"
 
 namespace zinc::apps {

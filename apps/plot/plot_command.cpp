@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "apps/command.h"
-#include "core/exit_codes.h"
 #include "apps/stop_signal.h"
+#include "core/exit_codes.h"
 #include "train/files/atomic_file.h"
 #include "train/plot/page.h"
 #include "train/plot/run_series.h"

@@ -12,6 +12,7 @@
 
 #include "comm/local/local.h"
 #include "core/error.h"
+#include "nn/lora.h"
 #include "tests/zero/tiny_model.h"
 #include "tests/zero/tiny_training.h"
 #include "zero/engine.h"
@@ -31,16 +32,23 @@ struct Case {
   DType dtype = DType::f32;
   ReduceSchedule schedule = ReduceSchedule::boundary;  // where there are several micro-batches
   bool llama = false;                                  // else GPT-2
+  bool lora = false;                                   // adapters alone are trained
 };
 
 inline std::unique_ptr<nn::Model> make_model(const Case& c) {
-  if (c.llama) return std::make_unique<nn::Llama>(test::tiny_llama_config());
-  return std::make_unique<nn::Gpt2>(test::tiny_config(0.1));
+  std::unique_ptr<nn::Model> model;
+  if (c.llama) {
+    model = std::make_unique<nn::Llama>(test::tiny_llama_config());
+  } else {
+    model = std::make_unique<nn::Gpt2>(test::tiny_config(0.1));
+  }
+  if (c.lora) nn::add_lora(*model, {.rank = 3, .dropout = 0.2, .targets = {"all-linear"}});
+  return model;
 }
 
 inline std::string describe(const Case& c) {
   return concat("world ", c.world, " accumulation ", c.accumulation, " ", c.dtype, " ",
-                name_of(c.schedule), c.llama ? " llama" : "");
+                name_of(c.schedule), c.llama ? " llama" : "", c.lora ? " lora" : "");
 }
 
 inline EngineConfig config_of(const Case& c) {
@@ -88,10 +96,12 @@ inline Outcome train(const Case& c, const EngineConfig& config, int steps, comm:
     outcome.norms.push_back(skipped ? -1.0 : result.gradient_norm);
   }
   for (const auto& [name, parameter] : model->named_parameters()) {
-    for (const Tensor& tensor : {engine.parameter(name), engine.optimizer_state(name, "exp_avg")}) {
+    const auto take = [&](const Tensor& tensor) {
       const auto values = tensor.to_vector<float>();
       outcome.weights.insert(outcome.weights.end(), values.begin(), values.end());
-    }
+    };
+    take(engine.parameter(name));
+    if (parameter->requires_grad()) take(engine.optimizer_state(name, "exp_avg"));
   }
   return outcome;
 }

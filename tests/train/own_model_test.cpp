@@ -13,6 +13,7 @@
 #include "nn/models/llama.h"
 #include "tests/train/scratch_folder.h"
 #include "train/data/collate.h"
+#include "train/data/loader.h"
 #include "train/generate.h"
 #include "train/weights.h"
 
@@ -91,7 +92,7 @@ TEST(MadeDataset, WhatDoesNotFit_IsNamedBySample) {
   EXPECT_THAT(refusal<InvalidArgument>([] { make_dataset(0, {}); }), HasSubstr("0 samples"));
 }
 
-TEST(Loader, ExampleHasTheLargestShapesAndAllFields) {
+TEST(LoaderExample, HasTheLargestShapesAndAllFields) {
   const auto data =
       make_dataset(4, [](int64_t i) { return sample_of(i, {1}); },
                    {.lengths = true, .labels = LabelsOf::row, .more = {"token_type_ids"}});

@@ -10,6 +10,7 @@
 #include "tests/train/mapped_bytes.h"
 #include "tests/train/scratch_folder.h"
 #include "train/checkpoint/save_checkpoint.h"
+#include "train/adapter.h"
 #include "train/model.h"
 #include "train/plan/estimator.h"
 #include "train/trainer.h"
@@ -51,6 +52,11 @@ ModelConfigFile llama() {
   config.num_heads = 4;
   config.num_kv_heads = 2;
   return {.config = config};
+}
+
+ModelConfigFile with_lora(ModelConfigFile model) {
+  model.tuning.lora = nn::LoraOptions{.rank = 4, .dropout = 0.1, .targets = {"all-linear"}};
+  return model;
 }
 
 struct Case {
@@ -152,7 +158,7 @@ std::vector<Real> run(const Case& c) {
   const Tokens data;
   const ScratchFolder folder;
   comm::run_local_ranks(c.world, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
-    const auto model = make_model(c.model.config);
+    const auto model = make_model(c.model);
     zero::Engine engine(*model, config.engine, world, {.total_steps = 4});
     Loader loader(data, {.micro_batch = 2,
                          .seq_len = kSeq,
@@ -167,7 +173,11 @@ std::vector<Real> run(const Case& c) {
     Traffic traffic(engine);
     Trainer trainer(engine, loader, &evaluation, {}, &traffic,
                     {.steps = 4, .save = [&](const std::string& name) {
-                       save_model(engine, c.model, folder / name);
+                       if (c.model.tuning.has_adapters()) {
+                         save_adapter(engine, {.lora = *c.model.tuning.lora}, folder / name);
+                       } else {
+                         save_model(engine, c.model, folder / name);
+                       }
                      }});
     trainer.run();
     Real& real = ranks[static_cast<size_t>(world.rank())];
@@ -343,6 +353,10 @@ INSTANTIATE_TEST_SUITE_P(
                               1.0)),
         beside_backward(split(
             Case{"llama_3_2_beside_backward", llama(), 3, 2, 2, 1, DType::f32, true, true}, 0.4)),
+        Case{"lora_2_2_cpu", with_lora(gpt2()), 2, 2, 2, 1, DType::bf16, false, false,
+             zero::Determinism::run, zero::OffloadDevice::cpu},
+        Case{"lora_3_2_nvme", with_lora(llama()), 3, 2, 1, 1, DType::bf16, true, false,
+             zero::Determinism::run, zero::OffloadDevice::nvme, zero::OffloadDevice::nvme},
         Case{"llama_0_2", llama(), 0, 2}, Case{"llama_1_3", llama(), 1, 3, 2},
         Case{"llama_2_2_recompute", llama(), 2, 2, 1, 1},
         Case{"llama_3_3_bounds", llama(), 3, 3, 2, 1, DType::bf16, true}),

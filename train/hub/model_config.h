@@ -20,6 +20,7 @@
 #include "nn/models/llama_config.h"
 #include "train/hub/name_map.h"
 #include "train/json/value.h"
+#include "train/tuning.h"
 
 namespace zinc::train {
 
@@ -104,7 +105,8 @@ ModelConfig parse_model_config(const json::Value& root);
 // What a file says, and the file itself, so that it can be written again.
 struct ModelConfigFile {
   ModelConfig config;
-  json::Value original;  // null: the config does not come from a file
+  json::Value original{};  // null: the config does not come from a file
+  TuningOptions tuning{};  // what of it is trained
 };
 
 // `path`: a config.json, or a folder that holds one.

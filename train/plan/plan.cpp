@@ -9,6 +9,7 @@
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/work_log.h"
+#include "train/adapter.h"
 #include "train/checkpoint/save_checkpoint.h"
 #include "train/model.h"
 #include "train/trainer.h"
@@ -179,15 +180,19 @@ std::vector<double> time_step(const WorkLog& log, const PlanOptions& options, Ra
 
 // The first step, the one that is looked at, a save that may find its update under way still, the
 // step after that, and what a run ends with.
-TrainerOptions trainer_options(const PlanOptions& options, const Config& config, int64_t steps,
-                               zero::Engine& engine, StateSnapshot& snapshot) {
+TrainerOptions trainer_options(const PlanOptions& options, const Config& config,
+                               const TuningOptions& tuning, int64_t steps, zero::Engine& engine,
+                               StateSnapshot& snapshot) {
   TrainerOptions trainer{.steps = steps};
   if (options.save) {
     trainer.export_every = 2;
-    trainer.save = [&engine, &snapshot, beside = config.saves_beside()](const std::string&) {
-      if (beside) snapshot.take(engine);
+    trainer.save = [&engine, &snapshot, beside = config.saves_beside(),
+                    without_frozen = !options.save_frozen, adapters = tuning.has_adapters(),
+                    checkpoints = config.checkpoint.has_intervals()](const std::string&) {
+      if (beside) snapshot.take(engine, without_frozen);
       // Saved weights, and the last checkpoint, for which training waits.
-      engine.read_own(zero::Engine::Own::weights_and_states, {});
+      if (!adapters || checkpoints) engine.read_own(zero::Engine::Own::weights_and_states, {});
+      if (adapters) visit_adapter(engine, {});
     };
   }
   return trainer;
@@ -204,7 +209,7 @@ Plan plan_as_configured(const ModelConfigFile& model_config, const Config& confi
   WorkLog log;
   Watch watch(*ledger, log);
   comm::World world = phantom_world(options, config, ledger, watch, log);
-  const std::unique_ptr<nn::Model> model = make_model(model_config.config);
+  const std::unique_ptr<nn::Model> model = make_model(model_config);
   ProgramWatch program(world.context(), log);
   zero::EngineOptions engine_options{.total_steps = steps};
   engine_options.without_passes = options.without_passes;
@@ -230,7 +235,7 @@ Plan plan_as_configured(const ModelConfigFile& model_config, const Config& confi
       {.batch = micro_batch, .seq_len = options.seq, .rank = options.rank, .world = options.world});
   StateSnapshot snapshot;
   Trainer trainer(engine, loader, options.evaluate ? &evaluation : nullptr, {}, &watch,
-                  trainer_options(options, config, steps, engine, snapshot));
+                  trainer_options(options, config, model_config.tuning, steps, engine, snapshot));
   trainer.run();
 
   Plan plan{.options = options,
@@ -352,7 +357,7 @@ std::optional<PlanChange> cheapest_change(const ModelConfigFile& model, const Co
   };
   const bool recomputes = now.recompute.every_blocks == 1 ||
                           (now.recompute.num_checkpoints > 0 &&
-                           now.recompute.num_checkpoints >= make_model(model.config)->num_blocks());
+                           now.recompute.num_checkpoints >= make_model(model)->num_blocks());
   for (const int stage : {1, 2, 3}) {
     if (stage <= now.zero.stage || options.world == 1) continue;
     if (stage == 3 && !recomputes) continue;  // recomputation is cheaper

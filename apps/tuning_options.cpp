@@ -1,0 +1,33 @@
+#include "apps/tuning_options.h"
+
+#include "core/error.h"
+
+namespace zinc::apps {
+
+void add_tuning_options(CLI::App& verb, TuningArguments& arguments) {
+  verb.add_option("--freeze", arguments.freeze,
+                  "Parameters that are not trained, by pattern, as in 'transformer.h.*.mlp.*'");
+  verb.add_option("--train", arguments.train,
+                  "Parameters that are trained, by pattern; nothing else is");
+  verb.add_option("--lora", arguments.lora,
+                  "Trains adapters alone, as in r=8,alpha=32,dropout=0.1,targets=q_proj,v_proj "
+                  "(targets=all-linear, rslora=true, modules_to_save=score)");
+  verb.add_option("--adapter", arguments.adapter,
+                  "Folder of an adapter, zinc's or peft's, to go on from");
+}
+
+train::TuningOptions tuning_of(const TuningArguments& arguments) {
+  train::TuningOptions tuning{
+      .train = arguments.train, .freeze = arguments.freeze, .adapter = arguments.adapter};
+  if (!arguments.lora.empty()) tuning.lora = train::parse_lora(arguments.lora);
+  return tuning;
+}
+
+std::string text_of(const TuningArguments& arguments) {
+  std::string text = concat(arguments.lora, '|', arguments.adapter);
+  for (const std::string& pattern : arguments.train) text += "|+" + pattern;
+  for (const std::string& pattern : arguments.freeze) text += "|-" + pattern;
+  return text;
+}
+
+}  // namespace zinc::apps

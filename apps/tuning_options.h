@@ -1,0 +1,23 @@
+// apps/tuning_options.h: the options that say what of a model is trained.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "train/tuning.h"
+
+namespace zinc::apps {
+
+struct TuningArguments {
+  std::vector<std::string> train, freeze;
+  std::string lora;
+  std::string adapter;
+};
+
+void add_tuning_options(CLI::App& verb, TuningArguments& arguments);
+train::TuningOptions tuning_of(const TuningArguments& arguments);  // throws ConfigError
+// For a fingerprint.
+std::string text_of(const TuningArguments& arguments);
+
+}  // namespace zinc::apps

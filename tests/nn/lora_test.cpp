@@ -1,0 +1,150 @@
+// Low-rank adapters of linear layers.
+#include "nn/lora.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "autograd/backward.h"
+#include "autograd/operators.h"
+#include "autograd/ops/gelu.h"
+#include "autograd/ops/matmul.h"
+#include "autograd/ops/permute.h"
+#include "autograd/ops/reduce.h"
+#include "core/error.h"
+#include "nn/gradcheck.h"
+#include "nn/models/gpt2.h"
+#include "nn/models/llama.h"
+#include "tests/autograd/rank.h"
+
+namespace zinc::nn {
+namespace lora_test {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using zinc::testing::random_tensor;
+using zinc::testing::Rank;
+
+struct Layer : Module {
+  Layer()
+      : up(*this, "up",
+           LinearOptions{.in = 5,
+                         .out = 4,
+                         .layout = autograd::WeightLayout::in_out,
+                         .activation = autograd::Activation::gelu_tanh}) {}
+  Linear up;
+};
+
+template <class Thrown, class Work>
+std::string refusal(const Work& work) {
+  try {
+    work();
+  } catch (const Thrown& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(Lora, AddsTheScaledProductAheadOfTheActivation) {
+  const Rank rank;
+  const autograd::NoGrad no_grad;
+  Layer layer, plain;
+  const LoraOptions options{.rank = 2, .alpha = 3.0, .rank_stabilized = true, .targets = {"up"}};
+  EXPECT_THAT(add_lora(layer, options), ElementsAre("up"));
+  layer.set_dtype(DType::f64);
+  plain.set_dtype(DType::f64);
+  const Tensor x = random_tensor({3, 5}, 1, DType::f64);
+  const auto expect_equal = [](const Tensor& a, const Tensor& b) {
+    const auto x = a.to_vector<double>(), y = b.to_vector<double>();
+    ASSERT_EQ(x.size(), y.size());
+    for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(x[i], y[i], 1e-12) << i;
+  };
+  // B is zero: the layer is what it was.
+  expect_equal(layer.up.forward(x), plain.up.forward(x));
+  LoraAdapter& adapter = *layer.up.adapter();
+  EXPECT_DOUBLE_EQ(adapter.scale(), 3.0 / std::sqrt(2.0));
+  adapter.up().weight().data().copy_from(random_tensor({4, 2}, 2, DType::f64));
+  const auto t = [](const Tensor& m) { return autograd::transpose(m, 0, 1); };
+  const Tensor low = autograd::matmul(x, t(adapter.down().weight().data()));
+  const Tensor wanted =
+      autograd::gelu(autograd::matmul(x, plain.up.weight().data()) + plain.up.bias()->data() +
+                         autograd::matmul(low, t(adapter.up().weight().data())) * adapter.scale(),
+                     autograd::GeluKind::tanh);
+  expect_equal(layer.up.forward(x), wanted);
+}
+
+TEST(Lora, HasGradientsOfTheAdapterAlone) {
+  const Rank rank;
+  Layer layer;
+  add_lora(layer, {.rank = 2, .alpha = 3.0, .targets = {"up"}});
+  layer.set_dtype(DType::f64);
+  layer.up.adapter()->up().weight().data().copy_from(random_tensor({4, 2}, 2, DType::f64));
+  const Tensor x = random_tensor({3, 5}, 1, DType::f64);
+  const auto f = [&] { return autograd::sum(autograd::square(layer.up.forward(x))); };
+  const GradcheckResult check = gradcheck(layer, f);
+  EXPECT_TRUE(check.ok()) << to_string(check);
+  autograd::backward(f());
+  EXPECT_FALSE(layer.up.weight().grad().has_value());
+  EXPECT_TRUE(layer.up.adapter()->down().weight().grad().has_value());
+}
+
+Gpt2Config gpt2_config(bool tied) {
+  return {.vocab_size = 11,
+          .max_positions = 4,
+          .hidden_size = 8,
+          .num_layers = 2,
+          .num_heads = 2,
+          .tie_word_embeddings = tied};
+}
+
+TEST(Lora, TargetsAreEndsOfPaths) {
+  Gpt2 model(gpt2_config(false));
+  const int64_t before = model.num_parameters();
+  EXPECT_THAT(add_lora(model, {.rank = 2, .targets = {"attn.c_proj", "c_fc"}}),
+              ElementsAre("transformer.h.0.attn.c_proj", "transformer.h.0.mlp.c_fc",
+                          "transformer.h.1.attn.c_proj", "transformer.h.1.mlp.c_fc"));
+  EXPECT_EQ(model.num_trainable_parameters(), 2 * (2 * (8 + 8) + 2 * (8 + 32)));
+  EXPECT_EQ(model.num_parameters(), before + model.num_trainable_parameters());
+  Gpt2 all(gpt2_config(false));
+  EXPECT_EQ(add_lora(all, {.rank = 2, .targets = {"all-linear"}}).size(), 8u);  // not lm_head
+}
+
+TEST(Lora, SavesModulesWhole) {
+  Gpt2 model(gpt2_config(false));
+  add_lora(model, {.rank = 2, .targets = {"c_attn"}, .modules_to_save = {"lm_head", "ln_f"}});
+  std::vector<std::string> whole;
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    if (parameter->requires_grad() && !is_lora_parameter(name)) whole.push_back(name);
+  }
+  EXPECT_THAT(whole,
+              ElementsAre("transformer.ln_f.weight", "transformer.ln_f.bias", "lm_head.weight"));
+}
+
+TEST(Lora, WhatMatchesNothing_IsRefusedWithTheNearestName) {
+  LlamaConfig config{.vocab_size = 11,
+                     .max_positions = 4,
+                     .hidden_size = 8,
+                     .intermediate_size = 12,
+                     .num_layers = 1,
+                     .num_heads = 2};
+  Llama model(config);
+  EXPECT_THAT(refusal<ConfigError>([&] { add_lora(model, {.targets = {"q_prj"}}); }),
+              ::testing::AllOf(HasSubstr("LoRA target \"q_prj\" matches no linear layer"),
+                               HasSubstr("did you mean \"q_proj\"?"), HasSubstr("down_proj")));
+  EXPECT_THAT(refusal<ConfigError>(
+                  [&] { add_lora(model, {.targets = {"q_proj"}, .modules_to_save = {"scores"}}); }),
+              HasSubstr("LoRA module to save \"scores\" matches no module"));
+  for (const LoraOptions& wrong :
+       {LoraOptions{.rank = 0, .targets = {"q_proj"}},
+        LoraOptions{.alpha = 0, .targets = {"q_proj"}},
+        LoraOptions{.dropout = 1.0, .targets = {"q_proj"}}, LoraOptions{}}) {
+    Llama fresh(config);
+    EXPECT_THROW(add_lora(fresh, wrong), ConfigError);
+  }
+}
+
+}  // namespace lora_test
+}  // namespace zinc::nn

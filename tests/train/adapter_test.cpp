@@ -1,0 +1,186 @@
+// What of a model is trained, and adapters as folders.
+#include "train/adapter.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "comm/local/local.h"
+#include "core/error.h"
+#include "tests/train/scratch_folder.h"
+#include "tests/zero/tiny_model.h"
+#include "train/files/atomic_file.h"
+#include "train/files/input_file.h"
+#include "train/hub/weight_folder.h"
+#include "train/tuning.h"
+
+namespace zinc::train {
+namespace adapter_test {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+template <class Thrown, class Work>
+std::string refusal(const Work& work) {
+  try {
+    work();
+  } catch (const Thrown& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(Tuning, LoraIsReadFromAWord) {
+  const nn::LoraOptions lora = parse_lora(
+      "r=4,alpha=32,dropout=0.05,rslora=true,targets=q_proj,v_proj,modules_to_save=score");
+  EXPECT_EQ(lora, (nn::LoraOptions{.rank = 4,
+                                   .alpha = 32,
+                                   .dropout = 0.05,
+                                   .rank_stabilized = true,
+                                   .targets = {"q_proj", "v_proj"},
+                                   .modules_to_save = {"score"}}));
+  const auto said = [](const char* text) {
+    return refusal<ConfigError>([&] { parse_lora(text); });
+  };
+  EXPECT_THAT(said("rank=4,targets=a"), HasSubstr("no key \"rank\""));
+  EXPECT_THAT(said("target=a"), HasSubstr("did you mean \"targets\"?"));
+  EXPECT_THAT(said("r=4.5,targets=a"), HasSubstr("r=4.5 is no whole number"));
+  EXPECT_THAT(said("alpha=x,targets=a"), HasSubstr("alpha=x is no number"));
+  EXPECT_THAT(said("q_proj"), HasSubstr("\"q_proj\" is no key=value"));
+  EXPECT_THAT(said("r=4"), HasSubstr("targets are missing"));
+}
+
+std::vector<std::string> trained(const TuningOptions& tuning) {
+  nn::Gpt2 model(zero::test::tiny_config());
+  apply_tuning(model, tuning);
+  std::vector<std::string> names;
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    if (parameter->requires_grad()) names.push_back(name);
+  }
+  return names;
+}
+
+TEST(Tuning, PatternsSayWhatIsTrained) {
+  EXPECT_THAT(trained({.train = {"*.ln_f.*", "*wpe*"}, .freeze = {"*.bias"}}),
+              ElementsAre("transformer.wpe.weight", "transformer.ln_f.weight"));
+  EXPECT_EQ(trained({.freeze = {"transformer.h.*"}}).size(), 4u);
+  EXPECT_THAT(refusal<ConfigError>([] { trained({.freeze = {"transformer.wtf.weight"}}); }),
+              AllOf(HasSubstr("no parameter matches \"transformer.wtf.weight\""),
+                    HasSubstr("did you mean \"transformer.wte.weight\"?")));
+  EXPECT_THAT(refusal<ConfigError>([] { trained({.freeze = {"*"}}); }),
+              HasSubstr("nothing is left to train"));
+  EXPECT_THAT(refusal<ConfigError>(
+                  [] { trained({.lora = nn::LoraOptions{.targets = {"c_fc"}}, .adapter = "x"}); }),
+              HasSubstr("leave one of the two out"));
+}
+
+TEST(Tuning, TrainableParametersAreCountedAsPeftDoes) {
+  nn::Gpt2 model(zero::test::tiny_config());
+  apply_tuning(model, {.lora = nn::LoraOptions{.rank = 2, .targets = {"c_fc"}}});
+  // 4 layers of 2 x (24 + 96); the base has 30,216.
+  EXPECT_EQ(describe_trainable(model),
+            "trainable params: 960 || all params: 31,176 || trainable%: 3.0793");
+}
+
+// --- adapters
+
+zero::EngineConfig engine_config(int stage) {
+  zero::EngineConfig config;
+  config.batch.micro_batch = 2;
+  config.precision.dtype = DType::bf16;
+  config.optimizer.hyper.lr = 1e-2;
+  config.zero.stage = stage;
+  return config;
+}
+
+const nn::LoraOptions kLora{.rank = 2, .alpha = 4, .targets = {"c_attn", "mlp.c_proj"}};
+
+// Losses of three steps of a model with adapters.
+std::vector<double> train(zero::Engine& engine, comm::World& world) {
+  std::vector<double> losses;
+  for (int64_t step = 0; step < 3; ++step) {
+    engine.backward(engine.forward(zero::test::make_batch(2 * step + world.rank())));
+    losses.push_back(engine.step().loss);
+  }
+  return losses;
+}
+
+constexpr int64_t kMost = 1 << 20;  // bytes of a file
+
+TEST(Adapter, IsSavedOnEveryStage_AndGoesOnWhereItWas) {
+  const ScratchFolder folder;
+  std::vector<std::string> files;
+  for (const int stage : {0, 3}) {
+    comm::run_local_ranks(2, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+      nn::Gpt2 model(zero::test::tiny_config());
+      apply_tuning(model, {.lora = kLora});
+      zero::Engine engine(model, engine_config(stage), world);
+      train(engine, world);
+      const std::string path = folder / concat("stage", stage);
+      save_adapter(engine, {.lora = kLora, .base_model = "somewhere"}, path);
+      const AdapterConfig config = read_adapter_config(path);
+      EXPECT_EQ(config.lora, kLora);
+      EXPECT_EQ(config.base_model, "somewhere");
+
+      nn::Gpt2 again(zero::test::tiny_config());
+      apply_tuning(again, {.adapter = path});
+      const AdaptedWeights weights(again, nullptr, path);
+      zero::Engine other(again, engine_config(3 - stage), world, {.weights = &weights});
+      for (const auto& [name, parameter] : again.named_parameters()) {
+        EXPECT_EQ(other.parameter(name).to_vector<float>(),
+                  engine.parameter(name).to_vector<float>())
+            << name;
+      }
+    });
+    const std::string path = folder / concat("stage", stage);
+    files.push_back(read_text_file(path + "/adapter_model.safetensors", kMost));
+    const WeightFolder stored = WeightFolder::open(path + "/adapter_model.safetensors");
+    EXPECT_EQ(stored.tensors().size(), 16u);
+    EXPECT_NE(stored.find("base_model.model.transformer.h.3.mlp.c_proj.lora_B.weight"), nullptr);
+    EXPECT_THAT(read_text_file(path + "/adapter_config.json", kMost), HasSubstr("\"fan_in_fan_out\": true"));
+  }
+  EXPECT_EQ(files[0], files[1]);
+}
+
+TEST(Adapter, OfAnotherBaseOrKind_IsRefusedByName) {
+  const ScratchFolder folder;
+  comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+    nn::Gpt2 model(zero::test::tiny_config());
+    apply_tuning(model, {.lora = kLora});
+    zero::Engine engine(model, engine_config(0), world);
+    save_adapter(engine, {.lora = kLora}, folder / "adapter");
+    EXPECT_THROW(save_adapter(engine, {.lora = kLora}, folder / "adapter"), IoError);
+
+    nn::Gpt2Config wider = zero::test::tiny_config();
+    wider.hidden_size = 48;
+    nn::Gpt2 other(wider);
+    apply_tuning(other, {.adapter = folder / "adapter"});
+    EXPECT_THAT(refusal<DataError>([&] { AdaptedWeights(other, nullptr, folder / "adapter"); }),
+                HasSubstr("c_attn.lora_A.weight: [2, 24] in the file, [2, 48] in the model"));
+    nn::Gpt2Config deeper = zero::test::tiny_config();
+    deeper.num_layers = 5;
+    nn::Gpt2 third(deeper);
+    apply_tuning(third, {.adapter = folder / "adapter"});
+    EXPECT_THAT(refusal<DataError>([&] { AdaptedWeights(third, nullptr, folder / "adapter"); }),
+                HasSubstr("h.4.attn.c_attn.lora_A.weight"));
+  });
+  EXPECT_THAT(refusal<DataError>([&] { read_adapter_config(folder / "none"); }),
+              HasSubstr("is no adapter"));
+  const auto said = [&](const std::string& more) {
+    write_file_atomically(
+        folder / "adapter/adapter_config.json",
+        "{\"peft_type\": \"LORA\", \"target_modules\": [\"c_fc\"], " + more + "}");
+    return refusal<DataError>([&] { read_adapter_config(folder / "adapter"); });
+  };
+  EXPECT_THAT(said("\"use_dora\": true"), HasSubstr("adapters with use_dora are not supported"));
+  EXPECT_THAT(said("\"rank_pattern\": {\"a\": 2}"), HasSubstr("rank_pattern"));
+  EXPECT_THAT(said("\"bias\": \"all\""), HasSubstr("train biases"));
+  EXPECT_EQ(said("\"use_dora\": false, \"rank_pattern\": {}, \"bias\": \"none\""),
+            "nothing was thrown");
+}
+
+}  // namespace adapter_test
+}  // namespace zinc::train

@@ -1,0 +1,133 @@
+#include "train/tuning.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "core/edit_distance.h"
+#include "core/error.h"
+#include "train/adapter.h"
+
+namespace zinc::train {
+namespace {
+
+double number(std::string_view key, std::string_view text) {
+  double value = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    throw ConfigError(concat("LoRA: ", key, "=", text, " is no number"));
+  }
+  return value;
+}
+
+int64_t whole_number(std::string_view key, std::string_view text) {
+  const double value = number(key, text);
+  if (value != static_cast<double>(static_cast<int64_t>(value))) {
+    throw ConfigError(concat("LoRA: ", key, "=", text, " is no whole number"));
+  }
+  return static_cast<int64_t>(value);
+}
+
+bool truth(std::string_view key, std::string_view text) {
+  if (text != "true" && text != "false") {
+    throw ConfigError(concat("LoRA: ", key, "=", text, " is neither true nor false"));
+  }
+  return text == "true";
+}
+
+// Every pattern matches something; as ConfigErrors, since they come from a user's command.
+void set_trainable(nn::Module& model, const std::vector<std::string>& patterns, bool trainable) {
+  for (const std::string& pattern : patterns) {
+    try {
+      trainable ? model.unfreeze(pattern) : model.freeze(pattern);
+    } catch (const InvalidArgument&) {
+      std::vector<std::string> names;
+      for (const auto& [name, parameter] : model.named_parameters()) names.push_back(name);
+      const std::string near = nearest_name(pattern, names);
+      throw ConfigError(concat("no parameter matches \"", pattern, "\"",
+                               near.empty() ? "" : concat("; did you mean \"", near, "\"?"),
+                               "; * stands for any characters, as in \"", names.front(), "\""));
+    }
+  }
+}
+
+}  // namespace
+
+nn::LoraOptions parse_lora(std::string_view text) {
+  nn::LoraOptions lora;
+  std::vector<std::string>* list = nullptr;
+  while (!text.empty()) {
+    const size_t comma = std::min(text.find(','), text.size());
+    const std::string_view word = text.substr(0, comma);
+    text.remove_prefix(std::min(comma + 1, text.size()));
+    const size_t equals = word.find('=');
+    if (equals == std::string_view::npos) {
+      if (list == nullptr || word.empty()) {
+        throw ConfigError(concat("LoRA: \"", word, "\" is no key=value, as in r=8,alpha=32,",
+                                 "targets=q_proj,v_proj"));
+      }
+      list->emplace_back(word);
+      continue;
+    }
+    const std::string_view key = word.substr(0, equals), value = word.substr(equals + 1);
+    list = nullptr;
+    if (key == "r") {
+      lora.rank = whole_number(key, value);
+    } else if (key == "alpha") {
+      lora.alpha = number(key, value);
+    } else if (key == "dropout") {
+      lora.dropout = number(key, value);
+    } else if (key == "rslora") {
+      lora.rank_stabilized = truth(key, value);
+    } else if (key == "targets" || key == "modules_to_save") {
+      list = key == "targets" ? &lora.targets : &lora.modules_to_save;
+      list->emplace_back(value);
+    } else {
+      const std::vector<std::string> keys{"r",      "alpha",   "dropout",
+                                          "rslora", "targets", "modules_to_save"};
+      const std::string near = nearest_name(key, keys);
+      throw ConfigError(concat("LoRA: there is no key \"", key, "\"",
+                               near.empty() ? "" : concat("; did you mean \"", near, "\"?"),
+                               " Keys: r, alpha, dropout, rslora, targets, modules_to_save"));
+    }
+  }
+  lora.validate();
+  return lora;
+}
+
+void apply_tuning(nn::Module& model, const TuningOptions& tuning) {
+  if (tuning.is_all()) return;
+  if (!tuning.adapter.empty() && tuning.lora) {
+    throw ConfigError("an adapter brings its own LoRA: leave one of the two out");
+  }
+  if (!tuning.adapter.empty()) {
+    nn::add_lora(model, read_adapter_config(tuning.adapter).lora);
+  } else if (tuning.lora) {
+    nn::add_lora(model, *tuning.lora);
+  } else if (!tuning.train.empty()) {
+    model.freeze("*");
+  }
+  set_trainable(model, tuning.train, true);
+  set_trainable(model, tuning.freeze, false);
+  if (model.num_trainable_parameters() == 0) {
+    throw ConfigError("nothing is left to train: every parameter is frozen");
+  }
+}
+
+std::string describe_trainable(nn::Module& model) {
+  const auto with_commas = [](int64_t count) {
+    std::string digits = fmt::format("{}", count);
+    for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) {
+      digits.insert(static_cast<size_t>(at), ",");
+    }
+    return digits;
+  };
+  const int64_t all = model.num_parameters(), trained = model.num_trainable_parameters();
+  return fmt::format("trainable params: {} || all params: {} || trainable%: {:.4f}",
+                     with_commas(trained), with_commas(all),
+                     100.0 * static_cast<double>(trained) / static_cast<double>(all));
+}
+
+}  // namespace zinc::train

@@ -1,0 +1,40 @@
+// train/tuning.h: what of a model is trained: all of it, a part, or adapters beside it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "nn/lora.h"
+#include "nn/module.h"
+
+namespace zinc::train {
+
+// Patterns are those of nn::Module::freeze(): "transformer.h.*.attn.*".
+struct TuningOptions {
+  // Where there are any, nothing else is trained.
+  std::vector<std::string> train{};
+  std::vector<std::string> freeze{};  // of what would be trained, these are not
+  std::optional<nn::LoraOptions> lora{};
+  std::string adapter{};     // folder of an adapter to go on from, in the place of `lora`
+  std::string base_model{};  // what adapters are of, for their adapter_config.json
+
+  bool is_all() const { return train.empty() && freeze.empty() && !has_adapters(); }
+  bool has_adapters() const { return lora.has_value() || !adapter.empty(); }
+};
+
+// "r=8,alpha=32,dropout=0.1,targets=q_proj,v_proj": keys r, alpha, dropout, rslora (true, false),
+// targets and modules_to_save; a word without "=" belongs to the list before it. ConfigError with
+// the nearest key.
+nn::LoraOptions parse_lora(std::string_view text);
+
+// Freezes and adapts `model`, whose parameters have no values yet. ConfigError for a pattern or a
+// target that matches nothing, and where nothing is left to train.
+void apply_tuning(nn::Module& model, const TuningOptions& tuning);
+
+// "trainable params: 294,912 || all params: 124,734,720 || trainable%: 0.2364", as peft says it.
+std::string describe_trainable(nn::Module& model);
+
+}  // namespace zinc::train
