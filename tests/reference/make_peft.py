@@ -52,7 +52,7 @@ def main(folder):
     references = {"loss": loss.detach().reshape(1)}
     for name, parameter in trained.items():
         ours = name.removeprefix(PREFIX).replace(".default", "")
-        references["grad." + ours] = parameter.grad
+        references["grad." + ours] = parameter.grad.clone()
     out = folder / "peft"
     model.float().save_pretrained(out)
     (out / "README.md").unlink(missing_ok=True)
