@@ -180,11 +180,13 @@ std::vector<double> time_step(const WorkLog& log, const PlanOptions& options, Ra
 // The first step, the one that is looked at, a save that may find its update under way still, the
 // step after that, and what a run ends with.
 TrainerOptions trainer_options(const PlanOptions& options, const Config& config, int64_t steps,
-                               zero::Engine& engine, StateSnapshot& snapshot) {
+                               zero::Engine& engine, Block& buffers, StateSnapshot& snapshot) {
   TrainerOptions trainer{.steps = steps};
   if (options.save) {
     trainer.export_every = 2;
-    trainer.save = [&engine, &snapshot, beside = config.saves_beside()](const std::string&) {
+    trainer.save = [&engine, &buffers, &snapshot, beside = config.saves_beside(),
+                    writes = config.checkpoint.has_intervals()](const std::string&) {
+      if (writes && !buffers) buffers = CheckpointSaver::take_buffers(engine.world().context());
       if (beside) snapshot.take(engine);
       // Saved weights, and the last checkpoint, for which training waits.
       engine.read_own(zero::Engine::Own::weights_and_states, {});
@@ -228,9 +230,10 @@ Plan plan_as_configured(const ModelConfigFile& model_config, const Config& confi
   const EvaluationSet evaluation(
       data,
       {.batch = micro_batch, .seq_len = options.seq, .rank = options.rank, .world = options.world});
+  Block buffers;
   StateSnapshot snapshot;
   Trainer trainer(engine, loader, options.evaluate ? &evaluation : nullptr, {}, &watch,
-                  trainer_options(options, config, steps, engine, snapshot));
+                  trainer_options(options, config, steps, engine, buffers, snapshot));
   trainer.run();
 
   Plan plan{.options = options,
