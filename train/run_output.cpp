@@ -35,9 +35,9 @@ std::unique_ptr<TensorBoardSink> open_tensorboard(const std::string& folder,
   return sink;
 }
 
-// Of a run that goes on, one more: Weights & Biases shows both under the run's name.
 std::unique_ptr<WandbSink> open_wandb(const RunFolder& run, const WandbConfig& wandb,
-                                      const std::string& configuration) {
+                                      const std::string& configuration,
+                                      const std::optional<FiguresSoFar>& so_far) {
   const double now = wall_time();
   const WandbRun described{.id = wandb_run_id(concat(run.path(), ' ', now, ' ', getpid())),
                            .project = wandb.project,
@@ -46,7 +46,7 @@ std::unique_ptr<WandbSink> open_wandb(const RunFolder& run, const WandbConfig& w
                            .name = file_name(run.path()),
                            .config = configuration,
                            .start_time = now};
-  return std::make_unique<WandbSink>(run.place_of(run.path() + "/wandb"), described);
+  return std::make_unique<WandbSink>(run.place_of(run.path() + "/wandb"), described, so_far);
 }
 
 }  // namespace
@@ -66,7 +66,7 @@ std::vector<std::unique_ptr<MetricsSink>> open_sinks(const RunFolder& run, const
     sinks.push_back(
         std::make_unique<CsvMonitorSink>(monitor_folder(config.csv_monitor, run), so_far));
   }
-  if (config.wandb.enabled) sinks.push_back(open_wandb(run, config.wandb, configuration));
+  if (config.wandb.enabled) sinks.push_back(open_wandb(run, config.wandb, configuration, so_far));
   return sinks;
 }
 

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <stdexcept>
@@ -204,6 +205,49 @@ TEST(WandbSink, ARunThatFails_SaysSo) {
   }
   const std::vector<std::string> records = records_in(read_whole_file(path));
   EXPECT_EQ(parse(parse(records.back()).at(18)).integers[1], 1U);
+}
+
+// Of a run that was killed in the midst of a record, or has ended, after five steps; it goes on from
+// the second.
+TEST(WandbSink, ARunThatGoesOn_IsOneRunOfWhichLaterStepsAreReplaced) {
+  const auto write_steps = [](WandbSink& sink, int64_t first, int64_t last) {
+    for (int64_t i = first; i <= last; ++i) {
+      StepMetrics metrics = step(i, static_cast<double>(i));
+      metrics.loss_scale = 4.0;
+      sink.write(metrics);
+    }
+  };
+  for (const bool is_killed : {false, true}) {
+    const ScratchFolder folder;
+    std::string path;
+    {
+      WandbSink sink(folder.path(), example_run());
+      path = sink.path();
+      write_steps(sink, 1, 5);
+    }
+    if (is_killed) std::filesystem::resize_file(path, std::filesystem::file_size(path) - 200);
+    WandbRun later = example_run();
+    later.id = "wxyz9876";
+    later.start_time += 1e6;
+    {
+      WandbSink sink(folder.path(), later, FiguresSoFar{.step = 2, .samples = 16});
+      EXPECT_EQ(sink.path(), path);
+      write_steps(sink, 3, 400);  // over several blocks
+    }
+    const std::vector<std::string> records = records_in(read_whole_file(path));
+    ASSERT_EQ(records.size(), 2U + 400U + 2U);  // header, run, steps, summary, exit
+    for (size_t i = 0; i < records.size(); ++i) EXPECT_EQ(parse(records[i]).integers[1], i);
+    for (int64_t i = 1; i <= 400; ++i) {
+      const Fields record = parse(records[static_cast<size_t>(i) + 1]);
+      EXPECT_EQ(parse(parse(record.at(2)).at(2)).integers[1], static_cast<uint64_t>(8 * i));
+      EXPECT_EQ(std::stod(items(record.at(2))["_runtime"]), static_cast<double>(i));
+    }
+    EXPECT_EQ(names_in(folder.path()).size(), 1U);
+  }
+  // Nothing to go on from: a run begins.
+  const ScratchFolder folder;
+  WandbSink sink(folder / "wandb", example_run(), FiguresSoFar{.step = 2, .samples = 16});
+  EXPECT_EQ(records_in(read_whole_file(sink.path())).size(), 2U);
 }
 
 TEST(WandbSink, EveryStepIsThereAtOnce) {

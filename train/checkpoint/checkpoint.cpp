@@ -13,7 +13,8 @@
 namespace zinc::train {
 namespace {
 
-constexpr int64_t kMaxTextBytes = int64_t{1} << 30;
+constexpr int64_t kMaxTextBytes = int64_t{1} << 30;  // of the model's and the tokenizer's files
+constexpr int64_t kMaxHeaderBytes = int64_t{256} << 20;
 constexpr int64_t kVerifiedAtOnce = int64_t{4} << 20;
 
 std::string file_of(const std::string& folder, std::string_view name) {
@@ -52,16 +53,20 @@ Checkpoint Checkpoint::open(const std::string& folder) {
   if (!file_exists(path)) {
     throw DataError(concat(folder, ": there is no manifest.json: this is no checkpoint of zinc"));
   }
-  checkpoint.manifest_ = parse_manifest(read_text_file(path, kMaxTextBytes), path);
-  for (const std::string& index : checkpoint.manifest_.indices) checkpoint.open_state_file(index);
+  checkpoint.manifest_ = parse_manifest(read_text_file(path, kMaxManifestBytes), path);
+  std::map<std::string_view, const StoredFile*> stored;
+  for (const StoredFile& file : checkpoint.manifest_.files) stored[file.name] = &file;
+  for (const std::string& index : checkpoint.manifest_.indices) {
+    checkpoint.open_state_file(*stored.at(index));
+  }
   checkpoint.add_parts();
   checkpoint.require_whole();
   return checkpoint;
 }
 
-std::string Checkpoint::read_file(const StoredFile& stored) const {
+std::string Checkpoint::read_file(const StoredFile& stored, int64_t limit_bytes) const {
   const std::string path = file_of(path_, stored.name);
-  std::string text = read_text_file(path, kMaxTextBytes);
+  std::string text = read_text_file(path, limit_bytes);
   if (static_cast<int64_t>(text.size()) != stored.bytes ||
       crc32c(std::as_bytes(std::span(text))) != stored.crc) {
     fail_damaged(path, "its content");
@@ -69,13 +74,18 @@ std::string Checkpoint::read_file(const StoredFile& stored) const {
   return text;
 }
 
-void Checkpoint::open_state_file(const std::string& index_name) {
-  const auto stored = std::ranges::find(manifest_.files, index_name, &StoredFile::name);
-  const std::string index_path = file_of(path_, index_name);
-  StateIndex index = parse_state_index(read_file(*stored), index_path);
-  InputFile file = InputFile::open(file_of(path_, index.file));
+void Checkpoint::open_state_file(const StoredFile& stored) {
+  const std::string index_path = file_of(path_, stored.name);
+  const std::string file_name = state_file_of(stored.name);
+  InputFile file = InputFile::open(file_of(path_, file_name));
+  StateIndex index =
+      parse_state_index(read_file(stored, max_index_bytes(file.size())), index_path);
+  if (index.file != file_name) {
+    throw DataError(concat(index_path, ": the index of ", index.file, ", not of ", file_name));
+  }
   require_size(file, index.bytes);
-  if (index.header_bytes > index.bytes || crc_of(file, 0, index.header_bytes) != index.header_crc) {
+  if (index.header_bytes > std::min(index.bytes, kMaxHeaderBytes) ||
+      crc_of(file, 0, index.header_bytes) != index.header_crc) {
     fail_damaged(file.path(), "its header");
   }
   files_.push_back({std::move(file), std::move(index)});
@@ -144,7 +154,7 @@ void Checkpoint::verify(int part, int parts, const std::function<void(int64_t)>&
   };
   for (size_t i = 0; i < manifest_.files.size(); ++i) {
     if (!is_mine(i)) continue;
-    read_file(manifest_.files[i]);
+    read_file(manifest_.files[i], kMaxTextBytes);
     if (read) read(manifest_.files[i].bytes);
   }
   for (size_t i = 0; i < files_.size(); ++i) {
@@ -218,7 +228,7 @@ uint32_t crc_of_weight(const WeightReader& weights, const std::string& name, con
 std::optional<std::string> Checkpoint::text_of(std::string_view file) const {
   const auto stored = std::ranges::find(manifest_.files, file, &StoredFile::name);
   if (stored == manifest_.files.end()) return std::nullopt;
-  return read_file(*stored);
+  return read_file(*stored, kMaxTextBytes);
 }
 
 std::map<std::string, Checkpoint::Tensor> Checkpoint::tensors() const {

@@ -72,8 +72,8 @@ class Checkpoint : public zero::StateSource {
   using Key = std::pair<std::string, std::string>;  // name, kind
 
   explicit Checkpoint(std::string path) : path_(std::move(path)) {}
-  void open_state_file(const std::string& index_name);
-  std::string read_file(const StoredFile& stored) const;
+  void open_state_file(const StoredFile& index);
+  std::string read_file(const StoredFile& stored, int64_t limit_bytes) const;
   void add_parts();
   void require_whole() const;
   // The values of a block, checked, in the block's own memory until the next call.

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <limits>
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -60,6 +61,14 @@ std::string read_file_name(const json::Value& value) {
   return name;
 }
 
+const std::string& read_name(const json::Value& value) {
+  const std::string& name = value.as_string();
+  if (name.size() > kMaxNameBytes) {
+    value.fail(fmt::format("a name of {} bytes: at most {}", name.size(), kMaxNameBytes));
+  }
+  return name;
+}
+
 int64_t read_count(const json::Value& value) {
   return value.as_int64(0, std::numeric_limits<int64_t>::max());
 }
@@ -81,8 +90,8 @@ Shape read_shape(const json::Value& value) {
 }
 
 StoredPart read_part(const json::Value& value) {
-  StoredPart part{.name = value.at("name").as_string(),
-                  .kind = value.at("kind").as_string(),
+  StoredPart part{.name = read_name(value.at("name")),
+                  .kind = read_name(value.at("kind")),
                   .shape = read_shape(value.at("shape")),
                   .begin = read_count(value.at("begin")),
                   .count = read_count(value.at("count")),
@@ -111,7 +120,7 @@ FrozenWeights read_frozen(const json::Value& value) {
   FrozenWeights frozen{.folder = value.at("folder").as_string(), .parameters = {}};
   if (!frozen.folder.starts_with('/')) value.at("folder").fail("expected an absolute path");
   for (const json::Value& parameter : value.at("parameters").as_array()) {
-    frozen.parameters.push_back({.name = parameter.at("name").as_string(),
+    frozen.parameters.push_back({.name = read_name(parameter.at("name")),
                                  .shape = read_shape(parameter.at("shape")),
                                  .dtype = DType::f32,
                                  .crc = read_crc(parameter.at("crc32c"))});
@@ -176,7 +185,7 @@ zero::TrainingState read_state(const json::Value& value) {
                             .optimizer = value.at("optimizer").as_string(),
                             .kinds = {}};
   for (const json::Value& kind : value.at("kinds").as_array()) {
-    state.kinds.push_back(kind.as_string());
+    state.kinds.push_back(read_name(kind));
   }
   if (state.applied > state.steps || state.consecutive_skips > state.steps) {
     value.fail("more steps were applied or skipped than there were");
@@ -200,6 +209,10 @@ zero::TrainingState read_state(const json::Value& value) {
 
 std::string state_file_name(int rank, int world) {
   return fmt::format("state-{:05}-of-{:05}", rank, world);
+}
+
+std::string state_file_of(const std::string& index) {
+  return concat(index.substr(0, index.rfind('.')), ".safetensors");
 }
 
 std::string to_json(const StateIndex& index) {
@@ -262,7 +275,8 @@ std::string to_json(const Manifest& manifest) {
 }
 
 StateIndex parse_state_index(std::string text, const std::string& path) {
-  const json::Value root = json::parse(std::move(text), path);
+  const json::Value root = json::parse(
+      std::move(text), path, {.max_depth = kMaxFormatDepth, .max_bytes = kMaxIndexBytes});
   require_format(root);
   if (root.at("block").as_int64() != kBlockNumel) root.at("block").fail("not the block of version 1");
   StateIndex index{.file = read_file_name(root.at("file")),
@@ -287,10 +301,17 @@ Manifest parse_manifest(std::string text, const std::string& path) {
           ? parse_hex(std::string_view(text).substr(kSealBegin.size(), 8))
           : std::nullopt;
   if (!seal) throw DataError(concat(path, ": this is no manifest of a checkpoint", kCure));
+  if (static_cast<int64_t>(text.size()) > kMaxManifestBytes) {
+    throw DataError(concat(path, ": a manifest of ", text.size(), " bytes: at most ",
+                           kMaxManifestBytes, kCure));
+  }
   if (crc_of(std::string_view(text).substr(kSealBytes)) != *seal) {
     throw DataError(concat(path, ": damaged: its checksum is not that of its text", kCure));
   }
-  const json::Value root = json::parse(std::move(text), path);
+  const json::Value root = json::parse(std::move(text), path,
+                                       {.max_depth = kMaxFormatDepth,
+                                        .max_bytes = kMaxManifestBytes,
+                                        .max_values = kMaxManifestValues});
   require_format(root);
   Manifest manifest{.world = root.at("world").as_int64(1, 1 << 24),
                     .seed = root.at("seed").as_uint64(),
@@ -303,12 +324,16 @@ Manifest parse_manifest(std::string text, const std::string& path) {
                               .bytes = read_count(file.at("bytes")),
                               .crc = read_crc(file.at("crc32c"))});
   }
-  const auto is_listed = [&](const std::string& name) {
-    return std::ranges::any_of(manifest.files, [&](const auto& file) { return file.name == name; });
-  };
+  std::set<std::string_view> listed;
+  for (const StoredFile& file : manifest.files) {
+    if (listed.insert(file.name).second) continue;
+    root.at("files").fail(concat(file.name, " stands in the list twice"));
+  }
   for (const json::Value& value : root.at("indices").as_array()) {
     manifest.indices.push_back(read_file_name(value));
-    if (!is_listed(manifest.indices.back())) value.fail("this file is not in the list of files");
+    if (!listed.contains(manifest.indices.back())) {
+      value.fail("this file is not in the list of files");
+    }
   }
   if (static_cast<int64_t>(manifest.indices.size()) != manifest.world) {
     root.at("indices").fail("there is one for each rank that wrote the checkpoint");

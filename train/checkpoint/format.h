@@ -30,6 +30,23 @@ namespace zinc::train {
 inline constexpr int64_t kCheckpointVersion = 1;
 inline constexpr int64_t kBlockNumel = int64_t{1} << 20;  // elements under one checksum
 
+// Note [What a manifest may cost]
+// A manifest is believed once it has been read, so what it may cost is decided before: its bytes,
+// nesting and values (a rank takes about 220 bytes and 4 values, a frozen parameter as many). An
+// index may have twice the bytes of its state file, whose header has an entry for each part, too.
+// save_checkpoint() writes nothing that is beyond.
+inline constexpr int64_t kMaxManifestBytes = int64_t{4} << 20;
+inline constexpr int64_t kMaxManifestValues = 300'000;
+inline constexpr int64_t kMaxIndexBytes = int64_t{64} << 20;
+inline constexpr int64_t kMaxFormatDepth = 32;
+inline constexpr size_t kMaxNameBytes = 1024;  // of a parameter or a kind of state
+// Of the index of a state file with so many bytes.
+constexpr int64_t max_index_bytes(int64_t state_file_bytes) {
+  return state_file_bytes > kMaxIndexBytes / 2
+             ? kMaxIndexBytes
+             : (int64_t{64} << 10) + 2 * state_file_bytes;
+}
+
 // A file of the folder, by its plain name.
 struct StoredFile {
   std::string name;
@@ -80,12 +97,13 @@ struct Manifest {
 };
 
 std::string state_file_name(int rank, int world);  // without its ending
+std::string state_file_of(const std::string& index);  // both with their endings
 
 std::string to_json(const StateIndex& index);
 std::string to_json(const Manifest& manifest);
 // `path` stands in messages. DataError with place: JSON as json::parse; another format or a newer
 // version, names that are not plain file names, numbers that contradict each other; a manifest
-// whose checksum is not that of its text.
+// whose checksum is not that of its text; see Note [What a manifest may cost].
 StateIndex parse_state_index(std::string text, const std::string& path);
 Manifest parse_manifest(std::string text, const std::string& path);
 

@@ -79,7 +79,14 @@ void write_manifest(const zero::TrainingState& state, const comm::World& world,
   for (const auto& [name, text] : options.texts) {
     manifest.files.push_back(write_stored_file(folder, name, text));
   }
-  write_stored_file(folder, "manifest.json", to_json(manifest));
+  const std::string text = to_json(manifest);
+  try {
+    parse_manifest(text, "manifest.json");
+  } catch (const DataError& error) {
+    throw ConfigError(concat("a checkpoint of this state could not be read again (client_state must "
+                             "be small): ", error.what()));
+  }
+  write_stored_file(folder, "manifest.json", text);
 }
 
 // By all threads: training waits for it.
@@ -186,6 +193,10 @@ struct CheckpointSaver::Pending {
   }
 };
 
+Block CheckpointSaver::take_buffers(Context& context) {
+  return context.allocate(AtomicFile::kDirectBytes, Label::staging, Tier::pinned_host);
+}
+
 CheckpointSaver::CheckpointSaver(zero::Engine& engine, std::string folder)
     : engine_(engine), folder_(std::move(folder)) {}
 CheckpointSaver::~CheckpointSaver() = default;
@@ -201,6 +212,7 @@ void CheckpointSaver::begin(const std::string& tag, SaveCheckpointOptions option
   pending->options = std::move(options);
   if (!pending->options.frozen_from.empty()) describe_frozen(pending->options.frozen_from);
   together(world, "make the folder of a checkpoint", [&] {
+    if (!buffers_) buffers_ = take_buffers(world.context());
     if (!world.is_main()) return;
     create_folders(folder_);
     pending->made.emplace(pending->target);
@@ -238,7 +250,9 @@ void CheckpointSaver::write(Pending& pending,
                             const std::function<void(const zero::TakeOwn&)>& read) const {
   const comm::World& world = engine_.world();
   StateFileWriter file(pending.path, state_file_name(world.rank(), world.size()),
-                       pending.parameters, pending.state.kinds, wide_dtype(engine_));
+                       pending.parameters, pending.state.kinds, wide_dtype(engine_),
+                       {static_cast<std::byte*>(buffers_.data()),
+                        static_cast<size_t>(AtomicFile::kDirectBytes)});
   const bool without_frozen = !pending.options.frozen_from.empty();
   read([&](const zero::OwnPiece& piece) {
     if (without_frozen && !is_trained(engine_, piece.name)) return;

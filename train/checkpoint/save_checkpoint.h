@@ -67,6 +67,10 @@ class StateSnapshot {
 // checkpoint, it throws its error, and the others throw PeerFailed.
 class CheckpointSaver {
  public:
+  // Through which a state file is written: on the tier pinned_host under the label staging. Taken
+  // at the first checkpoint and kept.
+  static Block take_buffers(Context& context);
+
   // `engine` must outlive this.
   CheckpointSaver(zero::Engine& engine, std::string folder);
   // Gives up what is under way.
@@ -95,6 +99,7 @@ class CheckpointSaver {
 
   zero::Engine& engine_;
   const std::string folder_;
+  Block buffers_;
   StateSnapshot snapshot_;
   std::optional<FrozenWeights> frozen_;
   int64_t frozen_values_set_ = 0;  // EngineUsage, when they were compared

@@ -35,12 +35,13 @@ std::span<const std::byte> bytes_of(std::string_view text) {
 
 StateFileWriter::StateFileWriter(std::string folder, std::string name,
                                  std::span<const NamedShape> parameters,
-                                 std::span<const std::string> kinds, DType dtype)
+                                 std::span<const std::string> kinds, DType dtype,
+                                 std::span<std::byte> memory)
     : folder_(std::move(folder)),
       name_(std::move(name)),
       dtype_(dtype),
       file_(AtomicFile::create_shared(concat(folder_, '/', name_, ".safetensors"), 0,
-                                      /*direct=*/true)) {
+                                      /*direct=*/true, memory)) {
   header_bytes_ = kLengthBytes + static_cast<int64_t>(kMetadata.size()) + 1;
   for (const NamedShape& parameter : parameters) {
     shapes_.emplace(parameter.name, parameter.shape);
@@ -56,6 +57,8 @@ StateFileWriter::Part& StateFileWriter::part_of(const zero::OwnPiece& piece) {
   if (!is_new) return parts_[found->second];
   const auto shape = shapes_.find(piece.name);
   require(shape != shapes_.end(), "checkpoint: the model has no parameter '", piece.name, "'");
+  require(piece.name.size() <= kMaxNameBytes, "checkpoint: a parameter's name of ",
+          piece.name.size(), " bytes: at most ", kMaxNameBytes);
   Part part{.stored = {.name = piece.name,
                        .kind = std::string(piece.kind),
                        .shape = shape->second,

@@ -29,8 +29,10 @@ struct NamedShape {
 class StateFileWriter {
  public:
   // `kinds`: that parts may have. Room for the header is taken for all of them, in advance.
+  // `memory`: as AtomicFile::create_shared().
   StateFileWriter(std::string folder, std::string name, std::span<const NamedShape> parameters,
-                  std::span<const std::string> kinds, DType dtype);
+                  std::span<const std::string> kinds, DType dtype,
+                  std::span<std::byte> memory = {});
 
   // Pieces as zero::Engine::read_own() hands them out.
   void write(const zero::OwnPiece& piece);

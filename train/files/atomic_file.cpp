@@ -16,7 +16,6 @@
 #include <system_error>
 #include <utility>
 
-#include "core/allocator.h"
 #include "core/error.h"
 
 namespace zinc::train {
@@ -25,7 +24,7 @@ namespace {
 constexpr std::string_view kTemporary = ".tmp-";
 constexpr int64_t kPage = kIoAlignment;
 constexpr auto kPageAlignment = std::align_val_t{kPage};
-constexpr int64_t kStreamBytes = (int64_t{4} << 20) + 2 * kPage;  // 4 MiB from anywhere in a page
+constexpr int64_t kStreamBytes = AtomicFile::kDirectBytes / 2;  // 4 MiB from anywhere in a page
 
 // A name that nobody else uses now: the process id keeps processes apart, the counter threads. A
 // name left by a killed process of the same id is skipped by O_EXCL and mkdir.
@@ -154,20 +153,27 @@ struct AtomicFile::Stream {
   struct Delete {
     void operator()(std::byte* pages) const { ::operator delete[](pages, kPageAlignment); }
   };
-  using Buffer = std::unique_ptr<std::byte[], Delete>;
 
-  explicit Stream(FileDescriptor fd) : direct(std::move(fd)) {}
+  Stream(FileDescriptor fd, std::span<std::byte> memory) : direct(std::move(fd)) {
+    require(memory.empty() || static_cast<int64_t>(memory.size()) >= AtomicFile::kDirectBytes,
+            "AtomicFile: buffers of ", memory.size(), " bytes; ", AtomicFile::kDirectBytes,
+            " are needed");
+    if (memory.empty()) own.reset(new (kPageAlignment) std::byte[AtomicFile::kDirectBytes]);
+    buffer = memory.empty() ? own.get() : memory.data();
+    other = buffer + kStreamBytes;
+  }
 
   // Buffers begin at a page of the file, with `begin` in it.
-  std::byte* at(int64_t offset) const { return buffer.get() + begin % kPage + (offset - begin); }
+  std::byte* at(int64_t offset) const { return buffer + begin % kPage + (offset - begin); }
   int64_t room() const { return kStreamBytes - begin % kPage - (end - begin); }
   std::span<const std::byte> part(int64_t from, int64_t to) const {
     return {at(from), static_cast<size_t>(to - from)};
   }
 
   FileDescriptor direct;
-  Buffer buffer{new (kPageAlignment) std::byte[kStreamBytes]};
-  Buffer other{new (kPageAlignment) std::byte[kStreamBytes]};
+  std::unique_ptr<std::byte[], Delete> own;  // null: the caller's
+  std::byte* buffer = nullptr;
+  std::byte* other = nullptr;
   int64_t begin = 0, end = 0;    // offsets of what is in the buffer
   std::future<void> under_way{};  // from the other buffer; its end is waited for before that goes
 };
@@ -191,7 +197,8 @@ AtomicFile::AtomicFile(std::string path, int64_t reserve_bytes) : path_(std::mov
 AtomicFile::AtomicFile(std::string path, FileDescriptor fd)
     : path_(std::move(path)), fd_(std::move(fd)) {}
 
-AtomicFile AtomicFile::create_shared(std::string path, int64_t reserve_bytes, bool direct) {
+AtomicFile AtomicFile::create_shared(std::string path, int64_t reserve_bytes, bool direct,
+                                     std::span<std::byte> memory) {
   FileDescriptor fd(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
   if (!fd) throw IoError("create", path, -1, errno);
@@ -203,7 +210,7 @@ AtomicFile AtomicFile::create_shared(std::string path, int64_t reserve_bytes, bo
     pages = FileDescriptor(
         ::open(file.path_.c_str(), O_WRONLY | O_DIRECT | O_NOFOLLOW | O_CLOEXEC));
   }
-  if (pages) file.stream_ = std::make_unique<Stream>(std::move(pages));
+  if (pages) file.stream_ = std::make_unique<Stream>(std::move(pages), memory);
   return file;
 }
 

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/allocator.h"
 #include "train/files/file_descriptor.h"
 
 namespace zinc::train {
@@ -33,8 +34,11 @@ class AtomicFile {
   // what this process wrote; that the file appears whole, or not at all, is the folder's work.
   // `direct`: whole pages go past the page cache where the file system lets them, from two buffers
   // of 4 MiB and beside the caller: a large file then takes neither memory nor much processor time
-  // from other work. A failure may show at a later write() or at commit().
-  static AtomicFile create_shared(std::string path, int64_t reserve_bytes, bool direct = false);
+  // from other work. A failure may show at a later write() or at commit(). The buffers are
+  // `memory`, kDirectBytes at a multiple of kIoAlignment that outlive the file; empty: its own.
+  static constexpr int64_t kDirectBytes = 2 * ((int64_t{4} << 20) + 2 * kIoAlignment);
+  static AtomicFile create_shared(std::string path, int64_t reserve_bytes, bool direct = false,
+                                  std::span<std::byte> memory = {});
   static AtomicFile open_shared(std::string path);
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&&) = delete;

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -43,8 +44,11 @@ std::string wandb_run_id(std::string_view seed);
 
 class WandbSink final : public MetricsSink {
  public:
-  // Makes <folder>/<wandb_folder_name()>/run-<id>.wandb, which must not exist.
-  WandbSink(const std::string& folder, const WandbRun& run);
+  // Makes <folder>/<wandb_folder_name()>/run-<id>.wandb, which must not exist. With `so_far` the newest
+  // run of `folder` goes on instead, where there is one: what it has of later steps is cut off, and so
+  // is its end.
+  WandbSink(const std::string& folder, const WandbRun& run,
+            const std::optional<FiguresSoFar>& so_far = {});
   // Ends the run: what is at hand is its summary. What cannot be written is lost; the file is read
   // without it, too.
   ~WandbSink() override;
@@ -58,6 +62,15 @@ class WandbSink final : public MetricsSink {
   const std::string& path() const { return file_.path(); }
 
  private:
+  // What a run has that goes on.
+  struct Kept {
+    std::string path;
+    int64_t bytes = 0;  // 0: nothing; it begins
+    int64_t records = 0;
+    double start_time = 0.0;
+  };
+  static Kept find_kept(const std::string& folder, const FiguresSoFar& so_far);
+  WandbSink(const std::string& folder, const WandbRun& run, const Kept& kept);
   void append(std::string_view record);
   void write_summary();
 

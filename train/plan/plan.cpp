@@ -182,16 +182,17 @@ std::vector<double> time_step(const WorkLog& log, const PlanOptions& options, Ra
 // step after that, and what a run ends with.
 TrainerOptions trainer_options(const PlanOptions& options, const Config& config,
                                const TuningOptions& tuning, int64_t steps, zero::Engine& engine,
-                               StateSnapshot& snapshot) {
+                               Block& buffers, StateSnapshot& snapshot) {
   TrainerOptions trainer{.steps = steps};
   if (options.save) {
     trainer.export_every = 2;
-    trainer.save = [&engine, &snapshot, beside = config.saves_beside(),
+    trainer.save = [&engine, &buffers, &snapshot, beside = config.saves_beside(),
                     without_frozen = !options.save_frozen, adapters = tuning.has_adapters(),
-                    checkpoints = config.checkpoint.has_intervals()](const std::string&) {
+                    writes = config.checkpoint.has_intervals()](const std::string&) {
+      if (writes && !buffers) buffers = CheckpointSaver::take_buffers(engine.world().context());
       if (beside) snapshot.take(engine, without_frozen);
       // Saved weights, and the last checkpoint, for which training waits.
-      if (!adapters || checkpoints) engine.read_own(zero::Engine::Own::weights_and_states, {});
+      if (!adapters || writes) engine.read_own(zero::Engine::Own::weights_and_states, {});
       if (adapters) visit_adapter(engine, {});
     };
   }
@@ -233,9 +234,11 @@ Plan plan_as_configured(const ModelConfigFile& model_config, const Config& confi
   const EvaluationSet evaluation(
       data,
       {.batch = micro_batch, .seq_len = options.seq, .rank = options.rank, .world = options.world});
+  Block buffers;
   StateSnapshot snapshot;
   Trainer trainer(engine, loader, options.evaluate ? &evaluation : nullptr, {}, &watch,
-                  trainer_options(options, config, model_config.tuning, steps, engine, snapshot));
+                  trainer_options(options, config, model_config.tuning, steps, engine, buffers,
+                                  snapshot));
   trainer.run();
 
   Plan plan{.options = options,

@@ -1,0 +1,157 @@
+// What a manifest may cost before it is believed: files that somebody made to take long, or much
+// memory, are refused in a time that is compared with that of reading a plain file.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/crc32c.h"
+#include "core/error.h"
+#include "tests/train/scratch_folder.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/format.h"
+#include "train/files/input_file.h"
+
+namespace zinc::train {
+namespace checkpoint_limits_test {
+
+using testing::HasSubstr;
+
+uint32_t crc_of(const std::string& text) { return crc32c(std::as_bytes(std::span(text))); }
+
+// With the checksum that belongs to what follows it.
+std::string sealed(const std::string& rest) {
+  return fmt::format("{{\"crc32c\":\"{:08x}\",{}", crc_of(rest), rest);
+}
+
+double seconds_of(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+std::string sparse_file(const ScratchFolder& folder, const std::string& name, int64_t bytes) {
+  const std::string path = folder.write(name, "{");
+  std::filesystem::resize_file(path, static_cast<uintmax_t>(bytes));
+  return path;
+}
+
+// The best of three, so that a busy machine makes a limit no tighter than it is.
+double seconds_to_stream_64_mib(const ScratchFolder& folder) {
+  const std::string path = sparse_file(folder, "stream", int64_t{64} << 20);
+  double best = std::numeric_limits<double>::max();
+  for (int i = 0; i < 3; ++i) {
+    best = std::min(best, seconds_of([&] { crc_of(read_text_file(path, int64_t{64} << 20)); }));
+  }
+  return best;
+}
+
+std::string refused(const ScratchFolder& folder) {
+  return message_of<DataError>([&] { Checkpoint::open(folder.path()); });
+}
+
+std::string repeated(const std::string& text, size_t bytes) {
+  std::string all;
+  while (all.size() + text.size() <= bytes) all += text;
+  return all;
+}
+
+TEST(ManifestLimits, OneOfAGibibyteIsRefusedUnread) {
+  const ScratchFolder folder;
+  const double stream = seconds_to_stream_64_mib(folder);
+  sparse_file(folder, "manifest.json", int64_t{1} << 30);
+  double took = std::numeric_limits<double>::max();
+  for (int i = 0; i < 3; ++i) {
+    took = std::min(took, seconds_of([&] {
+                      EXPECT_THAT(refused(folder), HasSubstr("1073741824 bytes"));
+                    }));
+  }
+  EXPECT_LT(took, stream);
+}
+
+// As large as bytes or values allow, with checksums that are right.
+TEST(ManifestLimits, WhatIsMadeToTakeLongIsRefusedSoon) {
+  const ScratchFolder folder;
+  const double stream = seconds_to_stream_64_mib(folder);
+  constexpr size_t kMost = kMaxManifestBytes - 64;
+  const std::string file = "{\"name\":\"f\",\"bytes\":1,\"crc32c\":\"00000000\"},";
+  std::string files, indices;
+  for (int i = 0; files.size() + indices.size() < kMost / 2; ++i) {
+    const std::string name = fmt::format("f{}", i);
+    files += fmt::format("{{\"name\":\"{}\",\"bytes\":1,\"crc32c\":\"00000000\"}},", name);
+    indices += fmt::format("\"{}\",", name);
+  }
+  files.pop_back();
+  indices.pop_back();
+  const std::string head = "\"format\":\"zinc checkpoint\",\"version\":1,";
+  const std::string rest =
+      "\"world\":16777216,\"seed\":0,\"engine\":{\"steps\":1,\"applied\":1,"
+      "\"consecutive_skips\":0,\"optimizer\":\"adam\",\"kinds\":[\"weights\"],\"loss_scale\":"
+      "{\"dynamic\":false,\"scale\":1,\"steps\":1,\"last_overflow\":-1,\"hysteresis\":1},"
+      "\"schedule\":{\"updates\":1,\"fixed_lr\":null}},\"client_state\":{},";
+  struct Case {
+    std::string words;
+    std::string text;
+    std::string message;
+  };
+  for (const Case& c : std::vector<Case>{
+           {"values", head + "\"client_state\":[" + repeated("1,", kMost - 200) + "1]}",
+            "more than 300000 values"},
+           {"containers", head + "\"client_state\":[" + repeated("[],", kMost - 200) + "1]}",
+            "more than 300000 values"},
+           {"depth", head + "\"client_state\":" + repeated("[", kMost - 200), "nested deeper"},
+           {"one text", head + "\"format\":\"" + repeated("x", kMost - 200) + "\"}", "format"},
+           {"duplicate keys", head + repeated("\"a\":1,", kMost / 4) + "\"a\":1}", "duplicate"},
+           {"ranks", head + rest + "\"files\":[" + files + "],\"indices\":[" + indices + "]}",
+            "one for each rank"},
+           {"names", head + rest + "\"files\":[" + repeated(file, kMost / 2) +
+                         "{\"name\":\"g\",\"bytes\":1,\"crc32c\":\"00000000\"}],\"indices\":[]}",
+            "twice"},
+       }) {
+    SCOPED_TRACE(c.words);
+    const std::string text = sealed(c.text);
+    ASSERT_LE(text.size(), static_cast<size_t>(kMaxManifestBytes));
+    folder.write("manifest.json", text);
+    double took = std::numeric_limits<double>::max();
+    for (int i = 0; i < 2; ++i) {
+      took = std::min(took, seconds_of([&] {
+                        EXPECT_THAT(refused(folder), HasSubstr(c.message));
+                      }));
+    }
+    // Some 50 ms where the stream takes 20; without the limits it were seconds.
+    EXPECT_LT(took, 20.0 * stream) << took << " s";
+  }
+}
+
+TEST(ManifestLimits, AnIndexIsBoundByItsStateFile) {
+  EXPECT_EQ(max_index_bytes(0), 65536);
+  EXPECT_EQ(max_index_bytes(4096), 65536 + 8192);
+  EXPECT_EQ(max_index_bytes(int64_t{1} << 50), kMaxIndexBytes);
+  EXPECT_EQ(max_index_bytes(std::numeric_limits<int64_t>::max()), kMaxIndexBytes);
+  // Names beyond any real one.
+  const StateIndex index{.file = "state-00000-of-00001.safetensors",
+                         .bytes = 4100,
+                         .header_bytes = 4096,
+                         .parts = {{.name = std::string(kMaxNameBytes, 'a'),
+                                    .kind = "weights",
+                                    .shape = {1},
+                                    .count = 1,
+                                    .blocks = {0}}}};
+  EXPECT_EQ(parse_state_index(to_json(index), "index").parts.size(), 1U);
+  StateIndex longer = index;
+  longer.parts[0].name += 'a';
+  EXPECT_THAT(message_of<DataError>([&] { parse_state_index(to_json(longer), "index"); }),
+              HasSubstr("a name of 1025 bytes: at most 1024"));
+}
+
+}  // namespace checkpoint_limits_test
+}  // namespace zinc::train
