@@ -19,11 +19,13 @@ struct Result {
   int64_t first_nonfinite;
 };
 
-Result run(const HostArray& x) {
+// Of the elements from `begin` on.
+Result run(const HostArray& x, int64_t begin = 0) {
   const test::DeviceScope scope(test::device_for(x.dtype()));
-  HostArray sums(Shape{num_norm_chunks(x.numel())}, DType::f64);
+  const View part = x.view().narrow(0, begin, x.numel() - begin);
+  HostArray sums(Shape{num_norm_chunks(part.numel())}, DType::f64);
   HostArray first(Shape{1}, DType::i64);
-  finite_norm({.x = x, .chunk_sums = sums, .first_nonfinite = first}, test::test_stream());
+  finite_norm({.x = part, .chunk_sums = sums, .first_nonfinite = first}, test::test_stream());
   return {sums, static_cast<int64_t>(first.at(0))};
 }
 
@@ -50,6 +52,19 @@ TEST(FiniteNorm, EveryDTypeAndSize_SumsChunksInTheStatedOrder) {
             << name_of(dtype) << " n " << n << " chunk " << k;
       }
     }
+  }
+}
+
+TEST(FiniteNorm, ArrayThatBeginsAnywhere_HasTheSameBits) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    HostArray x = HostArray::random(Shape{3000}, dtype, 4);
+    for (const int64_t begin : {1, 2, 4, 7}) {
+      HostArray alone(Shape{3000 - begin}, dtype);
+      for (int64_t i = 0; i < alone.numel(); ++i) alone.set(i, x.at(begin + i));
+      EXPECT_TRUE(test::same_bits(run(x, begin).sums, run(alone).sums)) << begin;
+    }
+    x.set(2000, std::numeric_limits<double>::infinity());
+    EXPECT_EQ(run(x, 7).first_nonfinite, 1993);
   }
 }
 
