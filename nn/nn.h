@@ -10,6 +10,7 @@
 #include "nn/linear.h"
 #include "nn/mlp.h"
 #include "nn/model.h"
+#include "nn/models/bert.h"
 #include "nn/models/gpt2.h"
 #include "nn/models/llama.h"
 #include "nn/module.h"

@@ -11,7 +11,8 @@ namespace zinc::nn {
 void require_sequence(const Model& model, const Tensor& ids) {
   require(ids.rank() == 2, model.model_type(), ": token ids must be [B, T], not ", ids.shape());
   require(ids.dim(1) >= 1 && ids.dim(1) <= model.max_sequence(), model.model_type(),
-          ": sequences must have 1 to ", model.max_sequence(), " tokens, not ", ids.dim(1));
+          ": sequences must have 1 to ", model.max_sequence(), " tokens, not ", ids.dim(1),
+          "; cut them to ", model.max_sequence());
 }
 
 void require_room(const Model& model, const Tensor& ids, const KvCache& cache) {

@@ -1,0 +1,134 @@
+// nn/models/bert.h: BERT (Devlin et al. 2019) and RoBERTa (Liu et al. 2019), as Hugging Face's
+// BertForMaskedLM, ...ForSequenceClassification, ...ForTokenClassification, BertModel, and the same
+// of RoBERTa.
+//
+// Padding lies behind a row's end, where the batch's "lengths" say; every token before it counts,
+// whatever its id, so that RoBERTa's positions are pad_token + 1, + 2, ...
+#pragma once
+
+#include <optional>
+
+#include "nn/attention.h"
+#include "nn/dropout.h"
+#include "nn/embedding.h"
+#include "nn/linear.h"
+#include "nn/model.h"
+#include "nn/models/bert_config.h"
+#include "nn/norm.h"
+#include "nn/stages.h"
+
+namespace zinc::nn {
+
+// LayerNorm(residual + dropout(dense(x))): behind attention, and behind the feed-forward part.
+class BertOutput : public Module {
+ public:
+  BertOutput(Module& parent, std::string name, const BertConfig& config, int64_t in);
+  Tensor forward(const Tensor& x, const Tensor& residual);
+
+ private:
+  Linear dense_;
+  LayerNorm norm_;
+  Dropout dropout_;
+};
+
+class BertLayer : public Module {
+ public:
+  BertLayer(Module& parent, std::string name, const BertConfig& config);
+  Tensor forward(const Tensor& x, const Tensor& lengths);  // [B, T, C] -> [B, T, C]
+
+ private:
+  struct SelfAttention : Module {
+    SelfAttention(Module& parent, std::string name, const BertConfig& config);
+    Linear query;
+    Linear key;
+    Linear value;
+  };
+  struct Attention : Module {
+    Attention(Module& parent, std::string name, const BertConfig& config);
+    SelfAttention self;
+    BertOutput output;
+  };
+  struct Intermediate : Module {
+    Intermediate(Module& parent, std::string name, const BertConfig& config);
+    Linear dense;  // with GELU
+  };
+
+  int64_t num_heads_;
+  double attention_dropout_;
+  Attention attention_;
+  Intermediate intermediate_;
+  BertOutput output_;
+  uint64_t site_;
+};
+
+class Bert : public Model, public Staged, public HasOutputs {
+ public:
+  explicit Bert(const BertConfig& config);  // throws ConfigError where it is inconsistent
+
+  // InvalidArgument where the task is none.
+  Tensor loss(const Batch& batch) override { return loss_of_stages(*this, batch); }
+  Batch example(int64_t sequences, int64_t positions) const override;
+  NamedTensors outputs(const Batch& batch) override;  // hidden; logits of a task, pooled of none
+  int64_t num_stages() override;                      // the embeddings, every layer, the head
+  TensorList stage(int64_t index, const Batch& batch, TensorList x) override;
+  std::string_view model_type() const override { return config_.model_type(); }
+  int64_t vocab_size() const override { return config_.vocab_size; }
+  int64_t max_sequence() const override { return config_.max_positions; }
+  double flops_per_token(int64_t sequence) override;
+  const BertConfig& config() const { return config_; }
+
+ private:
+  struct Embeddings : Module {
+    Embeddings(Module& parent, std::string name, const BertConfig& config);
+    Embedding word_embeddings;
+    Embedding position_embeddings;
+    Embedding token_type_embeddings;
+    LayerNorm norm;
+    Dropout dropout;
+  };
+  struct Encoder : Module {
+    Encoder(Module& parent, std::string name, const BertConfig& config);
+    ModuleList<BertLayer> layer;
+  };
+  struct Pooler : Module {
+    Pooler(Module& parent, std::string name, const BertConfig& config);
+    Linear dense;
+  };
+  struct Body : Module {
+    Body(Module& parent, const BertConfig& config);
+    Embeddings embeddings;
+    Encoder encoder;
+    std::optional<Pooler> pooler;
+  };
+  // LayerNorm(gelu(dense(x))) before the tied product, which has a bias. BERT's names are
+  // cls.predictions.transform.dense and so on, RoBERTa's lm_head.dense.
+  struct LmHead : Module {
+    LmHead(Module& parent, const BertConfig& config);
+    std::optional<Module> predictions;
+    std::optional<Module> transform;
+    Linear dense;
+    LayerNorm norm;
+    Parameter bias;
+  };
+  // RoBERTa's, of texts.
+  struct ClassificationHead : Module {
+    ClassificationHead(Module& parent, std::string name, const BertConfig& config);
+    Linear dense;
+    Linear out_proj;
+  };
+
+  Tensor embed(const Batch& batch);
+  Tensor lm_hidden(const Tensor& hidden);
+  Tensor pooled(const Tensor& hidden, const Batch& batch);
+  Tensor class_logits(const Tensor& hidden, const Batch& batch);
+  Tensor loss_of(const Tensor& hidden, const Batch& batch);
+
+  BertConfig config_;
+  Body body_;
+  std::optional<LmHead> lm_head_;
+  std::optional<Dropout> dropout_;  // before and in heads that classify
+  std::optional<Linear> classifier_;
+  std::optional<ClassificationHead> classification_head_;
+};
+
+}  // namespace zinc::nn

@@ -1,0 +1,72 @@
+#include "nn/models/encoder.h"
+
+#include "autograd/ops/binary.h"
+#include "autograd/ops/cast.h"
+#include "autograd/ops/compare.h"
+#include "autograd/ops/cumsum.h"
+#include "autograd/ops/reduce.h"
+#include "autograd/ops/reshape.h"
+#include "autograd/ops/split.h"
+#include "autograd/ops/where.h"
+#include "core/error.h"
+
+namespace zinc::nn {
+
+std::string_view name_of(EncoderTask task) {
+  switch (task) {
+    case EncoderTask::none:
+      return "none";
+    case EncoderTask::masked_lm:
+      return "masked_lm";
+    case EncoderTask::sequence_classification:
+      return "sequence_classification";
+    case EncoderTask::token_classification:
+      return "token_classification";
+  }
+  return "none";
+}
+
+void require_unpacked(const Model& model, const Batch& batch) {
+  require(!batch.find("document_starts").defined(), model.model_type(),
+          ": the batch has several documents in a row, which attention in both directions would "
+          "mix; give each a row of its own (\"packing\": false)");
+}
+
+void require_labels(const Model& model, EncoderTask task, const Tensor& ids, const Tensor& labels) {
+  if (task == EncoderTask::sequence_classification) {
+    require(labels.shape() == Shape{ids.dim(0)}, model.model_type(),
+            ": sequence_classification takes a label of each text, [", ids.dim(0), "], not ",
+            labels.shape(), "; for labels of tokens make the model for token_classification");
+    return;
+  }
+  require(labels.shape() == ids.shape(), model.model_type(), ": ", name_of(task),
+          " takes a label of each token, ", ids.shape(), ", not ", labels.shape(),
+          "; for labels of texts make the model for sequence_classification");
+}
+
+Tensor first_token(const Tensor& hidden) {
+  const Tensor first = autograd::contiguous(autograd::narrow(hidden, 1, 0, 1));
+  return autograd::reshape(first, Shape{hidden.dim(0), hidden.dim(2)});
+}
+
+Tensor mean_of_tokens(const Tensor& hidden, const Tensor& lengths) {
+  if (!lengths.defined()) return autograd::mean(hidden, {1});
+  const int64_t B = hidden.dim(0), T = hidden.dim(1);
+  const DType wide = hidden.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  // Tensors on the device alone: 1, 2, ... T is the running sum of ones.
+  const Tensor places = autograd::cumsum(Tensor::full(Shape{1, T}, 1.0, wide));
+  const Tensor counts = autograd::reshape(autograd::cast(lengths, wide), Shape{B, 1});
+  const Tensor is_token = autograd::compare(autograd::CompareOp::le, places, counts);
+  const Tensor tokens = autograd::where(autograd::reshape(is_token, Shape{B, T, 1}), hidden, 0.0);
+  const Tensor sums = autograd::cast(autograd::sum(tokens, {1}), wide);
+  return autograd::cast(autograd::div(sums, counts), hidden.dtype());
+}
+
+double encoder_flops_per_token(int64_t multiplied_weights, int64_t num_layers, int64_t width,
+                               int64_t sequence) {
+  return 6.0 * static_cast<double>(multiplied_weights) + 12.0 * static_cast<double>(num_layers) *
+                                                             static_cast<double>(width) *
+                                                             static_cast<double>(sequence);
+}
+
+}  // namespace zinc::nn
