@@ -141,7 +141,7 @@ TEST(ManifestLimits, AnIndexIsBoundByItsStateFile) {
   const StateIndex index{.file = "state-00000-of-00001.safetensors",
                          .bytes = 4100,
                          .header_bytes = 4096,
-                         .parts = {{.name = std::string(kMaxNameBytes, 'a'),
+                         .parts = {{.name = std::string(kMaxManifestName, 'a'),
                                     .kind = "weights",
                                     .shape = {1},
                                     .count = 1,
