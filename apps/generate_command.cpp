@@ -65,7 +65,7 @@ int generate(const GenerateArguments& options) {
   train::require_in_vocabulary("the prompt", prompt, model->vocab_size());
   const train::FolderWeights base(options.model, *model, config.config);
   if (!options.adapter.empty()) {
-    train::apply_tuning(*model, {.adapter = options.adapter});
+    train::apply_tuning(*model, train::tuning_of_adapter(options.adapter));
   }
   model->set_dtype(*dtype);
   model->load(train::AdaptedWeights(*model, &base, options.adapter));

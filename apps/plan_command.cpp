@@ -35,6 +35,7 @@ struct PlanArguments {
   train::Overrides flags;
   int ranks_per_host = 0;
   TuningArguments tuning;
+  bool save_frozen = false;
   std::string diff;
   bool json = false;
   // --format deepspeed without a model
@@ -72,6 +73,7 @@ int make_plan(PlanArguments options) {
   if (options.format == "deepspeed") return print_estimate(options);
   train::ModelConfigFile model = model_of(options);
   model.tuning = tuning_of(options.tuning);
+  options.plan.save_frozen = options.save_frozen || model.tuning.is_all();
   if (options.config.empty()) throw ConfigError("--config must name a configuration");
   options.plan.device = parse_device(options.device);
   const int64_t longest = train::max_positions(model.config);
@@ -157,6 +159,7 @@ void add_plan_command(CLI::App& app, Action& action) {
                    "The machine's speeds, for the time of a step (default: what `zinc bench "
                    "ceilings --save` measured)");
   add_tuning_options(*verb, options->tuning);
+  verb->add_flag("--save-frozen", options->save_frozen, "Checkpoints hold frozen weights too");
   verb->add_flag("--json", options->json, "Figures for programs");
   verb->add_flag("--program", options->plan.program,
                  "The step instead: what it gathers, reduces and reads, and when");

@@ -40,6 +40,7 @@
 #include "train/config/config.h"
 #include "train/data/loader.h"
 #include "train/files/atomic_file.h"
+#include "train/files/input_file.h"
 #include "train/generate.h"
 #include "train/model.h"
 #include "train/run.h"
@@ -98,7 +99,7 @@ Job prepare(const TrainArguments& options, int64_t world_size) {
   if (model.empty()) throw ConfigError("--model (or --init) must name a model");
   job.model = train::find_model_config(model);
   job.model.tuning = tuning_of(options.tuning);
-  job.model.tuning.base_model = model;
+  job.model.tuning.base_model = options.init.empty() ? model : options.init;
   job.tokenizer = find_tokenizer(options.tokenizer, options.init);
   job.data = find_run_data(options.data, job.tokenizer);
   // A preset's vocabulary becomes that of the text's tokens. Trained weights keep theirs.
@@ -281,12 +282,12 @@ comm::ConnectOptions without_job(const TrainArguments& options) {
 
 // What every rank must have alike, before anything is done together that depends on it.
 std::vector<zero::Fingerprint> fingerprints(const Job& job, const TrainArguments& options) {
-  const std::string flags =
-      concat(options.steps, ' ', job.seq, ' ', options.eval_every, ' ', options.eval_batches, ' ',
-             options.export_every, ' ', options.allow_nan, ' ', options.init.empty(), ' ',
-             text_of(options.tuning));
+  const std::string flags = concat(options.steps, ' ', job.seq, ' ', options.eval_every, ' ',
+                                   options.eval_batches, ' ', options.export_every, ' ',
+                                   options.allow_nan, ' ', options.init, ' ', options.save_frozen);
   return {{"model", hash_text(train::model_config_json(job.model.config, DType::f32))},
           {"data", job.data->hash()},
+          {"tuning", hash_text(train::text_of(job.model.tuning))},
           {"command line (steps, sequence length, intervals)", hash_text(flags)}};
 }
 
@@ -333,8 +334,8 @@ Input open_input(Job& job, const TrainArguments& options, const comm::World& wor
   input.model = train::make_model(job.model.config);
   job.data->open();
   if (!options.init.empty()) {
-    input.base_weights = std::make_unique<train::FolderWeights>(options.init, *input.model,
-                                                                job.model.config);
+    input.base_weights =
+        std::make_unique<train::FolderWeights>(options.init, *input.model, job.model.config);
     input.first_weights = input.base_weights.get();
   }
   train::apply_tuning(*input.model, job.model.tuning);
@@ -367,9 +368,12 @@ Input open_input(Job& job, const TrainArguments& options, const comm::World& wor
   return input;
 }
 
-// Where frozen weights are, which checkpoints then leave out; empty: they hold them.
+// Where frozen weights are, which checkpoints then leave out; empty: they hold them. A folder says
+// by its config.json how its tensors are named.
 std::string frozen_from(const Job& job, const TrainArguments& options) {
-  return options.save_frozen || job.model.tuning.is_all() ? "" : options.init;
+  const bool refers = !options.save_frozen && !job.model.tuning.is_all() &&
+                      train::file_exists(options.init + "/config.json");
+  return refers ? options.init : "";
 }
 
 PlannedRun planned(const Job& job, const TrainArguments& options) {

@@ -17,17 +17,17 @@ void add_tuning_options(CLI::App& verb, TuningArguments& arguments) {
 }
 
 train::TuningOptions tuning_of(const TuningArguments& arguments) {
-  train::TuningOptions tuning{
-      .train = arguments.train, .freeze = arguments.freeze, .adapter = arguments.adapter};
+  train::TuningOptions tuning;
+  if (!arguments.adapter.empty()) {
+    if (!arguments.lora.empty()) {
+      throw ConfigError("--adapter brings its own LoRA: leave --lora out");
+    }
+    tuning = train::tuning_of_adapter(arguments.adapter);
+  }
   if (!arguments.lora.empty()) tuning.lora = train::parse_lora(arguments.lora);
+  tuning.train = arguments.train;
+  tuning.freeze = arguments.freeze;
   return tuning;
-}
-
-std::string text_of(const TuningArguments& arguments) {
-  std::string text = concat(arguments.lora, '|', arguments.adapter);
-  for (const std::string& pattern : arguments.train) text += "|+" + pattern;
-  for (const std::string& pattern : arguments.freeze) text += "|-" + pattern;
-  return text;
 }
 
 }  // namespace zinc::apps

@@ -17,7 +17,5 @@ struct TuningArguments {
 
 void add_tuning_options(CLI::App& verb, TuningArguments& arguments);
 train::TuningOptions tuning_of(const TuningArguments& arguments);  // throws ConfigError
-// For a fingerprint.
-std::string text_of(const TuningArguments& arguments);
 
 }  // namespace zinc::apps

@@ -1,5 +1,7 @@
 #include "nn/buffer.h"
 
+#include <algorithm>
+
 #include "autograd/mode.h"
 #include "core/context.h"
 
@@ -7,13 +9,17 @@ namespace zinc::nn {
 
 const TensorList& Buffer::get(int64_t size, DType dtype) {
   const Device& device = Context::current().device();
-  if (!key_ || key_->device != device || key_->dtype != dtype || key_->size < size) {
-    const autograd::NoGrad no_grad;
-    key_.reset();
-    tensors_ = make_(size, dtype);
-    key_ = {.device = device, .dtype = dtype, .size = size};
+  int64_t longest = 0;
+  for (const Made& made : made_) {
+    if (made.device != device || made.dtype != dtype) continue;
+    if (made.size >= size) return made.tensors;
+    longest = std::max(longest, made.size);
   }
-  return tensors_;
+  const autograd::NoGrad no_grad;
+  const int64_t length = std::max(size, 2 * longest);
+  made_.push_back(
+      {.device = device, .dtype = dtype, .size = length, .tensors = make_(length, dtype)});
+  return made_.back().tensors;
 }
 
 }  // namespace zinc::nn

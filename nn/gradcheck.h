@@ -38,8 +38,9 @@ struct GradcheckResult {
 std::string to_string(const GradcheckResult& result);
 
 // `f`: a scalar, f64, that depends on the module's parameters; it draws the same random numbers
-// each time. Trainable parameters that have no values yet become f64. Needs a context; the values
-// are as before at the end. Throws InvalidArgument for a result that is no f64 scalar.
+// each time. Parameters that have no values yet become f64. Needs a context; values are as before
+// at the end, gradients are gone. What the rounding of f alone makes of differences is no error.
+// Throws InvalidArgument for a result that is no f64 scalar, and for parameters of another dtype.
 GradcheckResult gradcheck(Module& module, const std::function<Tensor()>& f,
                           const GradcheckOptions& options = {});
 

@@ -21,9 +21,9 @@ struct LinearOptions {
   std::optional<autograd::Initializer> initializer;
 };
 
-// Parameters "weight" [out, in] (in_out: [in, out]) and "bias" [out].
 class LoraAdapter;  // nn/lora.h
 
+// Parameters "weight" [out, in] (in_out: [in, out]) and "bias" [out].
 class Linear : public Module {
  public:
   Linear(Module& parent, std::string name, const LinearOptions& options);

@@ -17,9 +17,9 @@ namespace zinc::nn {
 namespace {
 
 constexpr std::string_view kAllLinear = "all-linear";
-// Layers that give logits, by the names that models have for them.
-constexpr std::array<std::string_view, 5> kHeads = {"lm_head", "embed_out", "output_layer",
-                                                    "classifier", "score"};
+// Layers that give logits, by the names that models have for them: fused with the loss, which takes
+// their weight alone.
+constexpr std::array<std::string_view, 3> kHeads = {"lm_head", "embed_out", "output_layer"};
 
 bool ends_path(std::string_view path, std::string_view end) {
   if (!path.ends_with(end)) return false;
@@ -82,7 +82,8 @@ double LoraOptions::scale() const {
 
 void LoraOptions::validate() const {
   if (rank < 1) throw ConfigError(concat("LoRA: the rank (r) must be positive, not ", rank));
-  if (!(alpha > 0.0)) throw ConfigError(concat("LoRA: alpha must be positive, not ", alpha));
+  if (!(alpha > 0.0) || !std::isfinite(alpha))
+    throw ConfigError(concat("LoRA: alpha must be positive, not ", alpha));
   if (!(dropout >= 0.0 && dropout < 1.0)) {
     throw ConfigError(concat("LoRA: dropout must be in [0, 1), not ", dropout));
   }
@@ -123,6 +124,11 @@ std::vector<std::string> add_lora(Module& model, const LoraOptions& options) {
     const size_t before = chosen.size();
     bool matched = false;
     for (Linear* layer : layers) {
+      if (target != kAllLinear && is_head(*layer) && ends_path(layer->path(), target)) {
+        throw ConfigError(concat("LoRA target \"", target, "\": adapters of ", layer->path(),
+                                 ", which gives the logits, are not supported; name it in "
+                                 "modules_to_save, to train it whole"));
+      }
       const bool fits = target == kAllLinear ? !is_head(*layer) : ends_path(layer->path(), target);
       if (fits) chosen.insert(layer);
       matched = matched || fits;

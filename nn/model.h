@@ -29,7 +29,8 @@ class Model : public Module {
   virtual Tensor loss(const Batch& batch) = 0;
 
   // A batch of the shapes that the model trains on, of at most `sequences` x `positions`: an engine
-  // records the model with it before the first step, on a device without memory. Tokens and labels;
+  // records the model with it before the first step, on a device without memory. positions is 0
+  // where neither the model nor the configuration says how many there may be. Tokens and labels;
   // a model that reads more of a batch, or something else, overrides it.
   virtual Batch example(int64_t sequences, int64_t positions) const;
 
@@ -122,6 +123,7 @@ inline constexpr const char* kInterfaceName<Staged> = "zinc::nn::Staged";
 // Throws InvalidArgument where the model does not have it. `needs`: what asks, as in "generation".
 template <class Interface>
 Interface& require_interface(Model& model, std::string_view needs) {
+  static_assert(detail::kInterfaceName<Interface> != nullptr, "an interface of nn/model.h");
   if (auto* found = dynamic_cast<Interface*>(&model)) return *found;
   detail::throw_without(model, needs, detail::kInterfaceName<Interface>);
 }

@@ -21,6 +21,12 @@ std::vector<StageSegment> stage_segments(Staged& model, int64_t every) {
   return segments;
 }
 
+void detail::require_loss(const TensorList& x) {
+  require(x.size() == 1 && x.front().numel() == 1,
+          "model: the last stage must give the loss alone, a ", "scalar, not ", x.size(),
+          " tensors");
+}
+
 TensorList run_segment(Staged& model, const StageSegment& segment, const Batch& batch,
                        TensorList x) {
   if (!segment.recomputed) {

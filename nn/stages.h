@@ -25,6 +25,11 @@ std::vector<StageSegment> stage_segments(Staged& model, int64_t every);
 TensorList run_segment(Staged& model, const StageSegment& segment, const Batch& batch,
                        TensorList x);
 
+namespace detail {
+// InvalidArgument unless the last stage gave one scalar.
+void require_loss(const TensorList& x);
+}  // namespace detail
+
 // The whole forward pass, recomputed as the model is set to. M: a Model that is Staged.
 template <class M>
 Tensor loss_of_stages(M& model, const Batch& batch) {
@@ -32,6 +37,7 @@ Tensor loss_of_stages(M& model, const Batch& batch) {
   for (const StageSegment& segment : stage_segments(model, model.recompute_every())) {
     x = run_segment(model, segment, batch, std::move(x));
   }
+  detail::require_loss(x);
   return std::move(x.front());
 }
 

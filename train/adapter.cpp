@@ -38,7 +38,7 @@ std::vector<std::string> texts(const json::Value* list) {
   return found;
 }
 
-// Keys that change the mathematics: absent, null, false, empty or zero is off.
+// Keys that change the mathematics: absent, null, false or empty is off.
 void refuse_where_on(JsonFields& fields, std::string_view key) {
   const json::Value* value = fields.find(key);
   if (value == nullptr) return;
@@ -116,7 +116,8 @@ AdapterConfig read_adapter_config(const std::string& folder) {
   for (const std::string_view key :
        {"use_dora", "rank_pattern", "alpha_pattern", "layers_to_transform", "layer_replication",
         "megatron_config", "trainable_token_indices", "lora_bias", "use_qalora",
-        "target_parameters", "exclude_modules"}) {
+        "target_parameters", "exclude_modules", "alora_invocation_tokens", "use_bdlora",
+        "kasa_config", "velora_config", "monteclora_config"}) {
     refuse_where_on(fields, key);
   }
   if (const json::Value* bias = fields.find("bias");

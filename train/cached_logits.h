@@ -15,9 +15,10 @@ namespace zinc::train {
 class CachedLogits {
  public:
   // Throws InvalidArgument for a model that is no nn::CachedCausalLm, or has no longest sequence.
-  explicit CachedLogits(nn::Model& model)
+  // `capacity`: tokens at most; 0: the model's longest sequence.
+  explicit CachedLogits(nn::Model& model, int64_t capacity = 0)
       : model_(nn::require_interface<nn::CachedCausalLm>(model, "generation with a cache")),
-        cache_(model.max_sequence()) {}
+        cache_(capacity > 0 ? capacity : model.max_sequence()) {}
 
   Tensor operator()(const Tensor& ids);                         // [1, T] i32 -> [1, V] f32
   int64_t tokens_computed() const { return tokens_computed_; }  // of all calls

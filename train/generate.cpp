@@ -37,12 +37,14 @@ std::vector<int32_t> generate(const NextLogits& next_logits, std::span<const int
 std::vector<int32_t> generate(zero::Engine& engine, std::span<const int32_t> prompt,
                               GenerateOptions options,
                               const std::function<void(int32_t)>& on_token) {
-  if (options.context == 0) options.context = engine.model().max_sequence();
   auto& model = nn::require_interface<nn::CausalLm>(engine.model(), "generation");
+  const int64_t longest = engine.model().max_sequence();
+  const int64_t whole = std::ssize(prompt) + options.max_tokens;
+  if (options.context == 0) options.context = longest > 0 ? longest : std::max<int64_t>(whole, 1);
   NextLogits logits = [&](const Tensor& ids) { return model.next_logits(ids); };
   std::optional<CachedLogits> cached;
   if (nn::find_interface<nn::CachedCausalLm>(engine.model()) != nullptr) {
-    cached.emplace(engine.model());
+    cached.emplace(engine.model(), std::clamp<int64_t>(whole, 1, options.context));
     logits = [&](const Tensor& ids) { return (*cached)(ids); };
   }
   return engine.predict([&] { return generate(logits, prompt, options, on_token); });

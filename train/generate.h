@@ -23,7 +23,7 @@ struct GenerateOptions {
   std::function<bool(std::span<const int32_t>)> ends{};
 };
 
-// ids [1, T] i32 -> logits [1, V] f32 of the next token.
+// ids [1, T] i32 -> logits [1, V], float, of the next token.
 using NextLogits = std::function<Tensor(const Tensor& ids)>;
 
 // The new tokens. `prompt` has at least one token; only its last `context` tokens are seen.
@@ -33,7 +33,7 @@ std::vector<int32_t> generate(const NextLogits& next_logits, std::span<const int
                               const std::function<void(int32_t)>& on_token = {});
 // By the engine's model, an nn::CausalLm; an nn::CachedCausalLm keeps keys and values. Where
 // parameters are sharded (stage 3) collective, with the same prompt and options on every rank.
-// `options.context` 0: the model's longest sequence.
+// `options.context` 0: the model's longest sequence, or all where it has none.
 std::vector<int32_t> generate(zero::Engine& engine, std::span<const int32_t> prompt,
                               GenerateOptions options = {},
                               const std::function<void(int32_t)>& on_token = {});

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "core/error.h"
-#include "train/checkpoint/checkpoint_folder.h"
 #include "train/adapter.h"
+#include "train/checkpoint/checkpoint_folder.h"
 #include "train/files/atomic_file.h"
 #include "train/files/input_file.h"
 #include "train/hub/model_folder.h"
@@ -30,7 +30,7 @@ std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
 
 // Of those that a run which goes on has to share with its checkpoint.
 bool is_compared(const std::string& fingerprint) {
-  return fingerprint == "model" || fingerprint == "data";
+  return fingerprint == "model" || fingerprint == "data" || fingerprint == "tuning";
 }
 
 bool is_same_folder(const std::string& a, const std::string& b) {
@@ -132,7 +132,8 @@ void Run::find_checkpoint() {
       is_auto && !zero::any_rank(world_, reopened_ && !find_checkpoints(from.folder).empty());
   if (begins) {
     if (zero::any_rank(world_, reopened_)) {
-      throw DataError(concat(options_.out, " holds weights of a run but no checkpoint to go on "
+      throw DataError(concat(options_.out,
+                             " holds weights of a run but no checkpoint to go on "
                              "from: take another --out, or --force without --resume"));
     }
     return;
@@ -147,9 +148,12 @@ void Run::find_checkpoint() {
       const auto found = start_.fingerprints.find(fingerprint.name);
       if (!is_compared(fingerprint.name) || found == start_.fingerprints.end()) continue;
       if (found->second == hex(fingerprint.hash)) continue;
-      throw ConfigError(concat(checkpoint_->path(), ": the ", fingerprint.name,
-                               " of this run is not that of the checkpoint; to train its weights "
-                               "on, begin a run from weights (--init)"));
+      throw ConfigError(
+          concat(checkpoint_->path(), ": the ", fingerprint.name,
+                 " of this run is not that of the checkpoint",
+                 fingerprint.name == "tuning"
+                     ? "; give the same --lora, --adapter, --train and --freeze"
+                     : "; to train its weights on, begin a run from weights (--init)"));
     }
   });
   together("set later checkpoints aside", [&] {
@@ -168,8 +172,8 @@ std::optional<FiguresSoFar> Run::figures_so_far() const {
 // Every host's first rank begins the file, the others append to it. Between hosts, appending is not
 // safe on every file system: each rank has a file of its own.
 void Run::open_trace() {
-  const std::string path = zero::share_text(
-      world_, folder_ ? folder_->place_of(config_.trace) : std::string());
+  const std::string path =
+      zero::share_text(world_, folder_ ? folder_->place_of(config_.trace) : std::string());
   const comm::RankInfo& rank = world_.info();
   const bool shared = rank.local_size == rank.size;
   const std::string own = shared ? path : concat(path, ".rank", rank.rank);
@@ -216,10 +220,8 @@ void Run::save(const std::string& name) {
   together("save the weights", [&] {
     if (options_.model != nullptr && options_.model->tuning.has_adapters()) {
       const TuningOptions& tuning = options_.model->tuning;
-      save_adapter(*engine_,
-                   {.lora = tuning.lora ? *tuning.lora : read_adapter_config(tuning.adapter).lora,
-                    .base_model = tuning.base_model},
-                   folder, options);
+      save_adapter(*engine_, {.lora = *tuning.lora, .base_model = tuning.base_model}, folder,
+                   options);
     } else if (options_.model != nullptr) {
       save_model(*engine_, *options_.model, folder, options);
     } else {
@@ -246,9 +248,9 @@ void Run::on_checkpoints(TrainerObserver* observer, const Work& work) {
     if (zero::any_rank(world_, !is_files) || config_.checkpoint.required) throw;
     failed_together_ = false;
     if (observer == nullptr) return;
-    observer->on_note(concat("no checkpoint: ", error.what(), "; the run goes on",
-                             saved_checkpoint_.empty() ? "" : " with that of before: ",
-                             saved_checkpoint_));
+    observer->on_note(
+        concat("no checkpoint: ", error.what(), "; the run goes on",
+               saved_checkpoint_.empty() ? "" : " with that of before: ", saved_checkpoint_));
   }
 }
 
@@ -293,7 +295,8 @@ void Run::go_on_in(Loader& loader) {
     try {
       loader.restore(start_.loader);
     } catch (const InvalidArgument& error) {
-      throw ConfigError(concat(error.what(), "; take a micro-batch and ranks whose product divides ",
+      throw ConfigError(concat(error.what(),
+                               "; take a micro-batch and ranks whose product divides ",
                                start_.loader.samples, ", the samples so far"));
     }
   });

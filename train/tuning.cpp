@@ -97,18 +97,38 @@ nn::LoraOptions parse_lora(std::string_view text) {
   return lora;
 }
 
+TuningOptions tuning_of_adapter(const std::string& folder) {
+  return {.lora = read_adapter_config(folder).lora, .adapter = folder};
+}
+
+std::string text_of(const TuningOptions& tuning) {
+  std::string text;
+  const auto add = [&](std::string_view what, const std::vector<std::string>& words) {
+    for (const std::string& word : words) text += concat(what, word, '\n');
+  };
+  add("train ", tuning.train);
+  add("freeze ", tuning.freeze);
+  if (!tuning.lora) return text;
+  const nn::LoraOptions& lora = *tuning.lora;
+  text += concat("lora ", lora.rank, ' ', lora.alpha, ' ', lora.dropout, ' ', lora.rank_stabilized,
+                 '\n');
+  add("target ", lora.targets);
+  add("whole ", lora.modules_to_save);
+  return text;
+}
+
 void apply_tuning(nn::Module& model, const TuningOptions& tuning) {
   if (tuning.is_all()) return;
-  if (!tuning.adapter.empty() && tuning.lora) {
-    throw ConfigError("an adapter brings its own LoRA: leave one of the two out");
-  }
-  if (!tuning.adapter.empty()) {
-    nn::add_lora(model, read_adapter_config(tuning.adapter).lora);
-  } else if (tuning.lora) {
+  if (tuning.lora) {
+    if (!tuning.train.empty() || !tuning.freeze.empty()) {
+      throw ConfigError(
+          "beside adapters nothing is frozen or trained by pattern: what is trained with them is "
+          "named by modules_to_save");
+    }
     nn::add_lora(model, *tuning.lora);
-  } else if (!tuning.train.empty()) {
-    model.freeze("*");
+    return;
   }
+  if (!tuning.train.empty()) model.freeze("*");
   set_trainable(model, tuning.train, true);
   set_trainable(model, tuning.freeze, false);
   if (model.num_trainable_parameters() == 0) {

@@ -14,21 +14,27 @@ namespace zinc::train {
 
 // Patterns are those of nn::Module::freeze(): "transformer.h.*.attn.*".
 struct TuningOptions {
-  // Where there are any, nothing else is trained.
+  // Where there are any, nothing else is trained. Not beside adapters.
   std::vector<std::string> train{};
   std::vector<std::string> freeze{};  // of what would be trained, these are not
   std::optional<nn::LoraOptions> lora{};
-  std::string adapter{};     // folder of an adapter to go on from, in the place of `lora`
+  std::string adapter{};     // folder of an adapter to go on from; `lora` is its own then
   std::string base_model{};  // what adapters are of, for their adapter_config.json
 
   bool is_all() const { return train.empty() && freeze.empty() && !has_adapters(); }
-  bool has_adapters() const { return lora.has_value() || !adapter.empty(); }
+  bool has_adapters() const { return lora.has_value(); }
 };
 
 // "r=8,alpha=32,dropout=0.1,targets=q_proj,v_proj": keys r, alpha, dropout, rslora (true, false),
 // targets and modules_to_save; a word without "=" belongs to the list before it. ConfigError with
 // the nearest key.
 nn::LoraOptions parse_lora(std::string_view text);
+
+// To go on from an adapter: what its folder says. Throws as read_adapter_config().
+TuningOptions tuning_of_adapter(const std::string& folder);
+
+// What a run that goes on has to share with its checkpoint; not where an adapter lay.
+std::string text_of(const TuningOptions& tuning);
 
 // Freezes and adapts `model`, whose parameters have no values yet. ConfigError for a pattern or a
 // target that matches nothing, and where nothing is left to train.

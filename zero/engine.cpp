@@ -155,11 +155,12 @@ std::vector<ShardGroup> prepare_groups(nn::Model& model, const EngineConfig& con
 
 // The program of a step as configured, with a client's passes.
 StepProgram plan_step(nn::Model& model, const std::vector<ShardGroup>& groups,
-                      const EngineConfig& config, const Context& context,
+                      const EngineConfig& config, bool knows_sequence, const Context& context,
                       const EngineOptions& options) {
   const int64_t most = model.max_sequence();
-  const int64_t positions =
-      most > 0 ? std::min(config.batch.sequence, most) : config.batch.sequence;
+  const int64_t positions = most > 0         ? std::min(config.batch.sequence, most)
+                            : knows_sequence ? config.batch.sequence
+                                             : 0;
   const auto example = [&] { return model.example(config.batch.micro_batch, positions); };
   return make_step_program(model, groups,
                            choose_policy(config, groups, context.device(), options.dynamic_model),
@@ -263,7 +264,7 @@ class Engine::Impl {
         is_clients_(options.optimizer != nullptr),
         optimizer_(choose_optimizer(config_, options)),
         groups_(prepare_groups(model, config_, world.size())),
-        program_(plan_step(model, groups_, config_, context_, options)),
+        program_(plan_step(model, groups_, config_, config.batch.sequence > 0, context_, options)),
         rules_(model, groups_, std::move(options.parameter_groups), config_.optimizer.hyper),
         agreed_(agrees(world, program_.hash, rules_.hash())),
         strategy_(make_strategy(config_, strategy_inputs())),
@@ -563,7 +564,7 @@ class Engine::Impl {
   bool agreed_;
   Strategy strategy_;
   std::optional<SwappedReader> own_reader_;  // once somebody holds what is in swap space
-  std::unique_ptr<Lockstep> lockstep_;       // null: the schedule keeps the ranks together
+  std::unique_ptr<Lockstep> lockstep_;       // null: nothing is sharded
   Runner runner_;
   std::unique_ptr<RecordedPasses> recorded_;  // null without "cuda_graph"
   WholeStep step_;
@@ -598,9 +599,14 @@ class Engine::Impl {
     const autograd::NoGrad no_grad;
     enter(activity, 0);
     runner_.begin_evaluation(follows);
-    const Runner::Pass pass(runner_);
-    named(compute);
-    pass.end();
+    try {
+      const Runner::Pass pass(runner_);
+      named(compute);
+      pass.end();
+    } catch (...) {
+      strategy_.weights->end_passes();
+      throw;
+    }
     strategy_.weights->end_passes();
   }
 
@@ -654,7 +660,7 @@ class Engine::Impl {
     };
     Tensor sum;
     try {
-      sum = recorded_->run(batch, kind, seed_of(batch.num_targets), passes);
+      sum = named([&] { return recorded_->run(batch, kind, seed_of(batch.num_targets), passes); });
     } catch (...) {
       // What was to be gathered by a recording that failed has never been.
       strategy_.weights->end_passes();
@@ -685,7 +691,7 @@ class Engine::Impl {
       const auto start = clock_.start();
       const Runner::Pass pass(runner_);
       const autograd::RecomputeInputScope recompute(saved_inputs_.store());
-      passes.forward([this](int64_t i) { enter("forward", i + 1); });
+      named([&] { passes.forward([this](int64_t i) { enter("forward", i + 1); }); });
       saved_inputs_.settle();
       pass.end();
       clock_.stop(start, &PhaseSeconds::forward);

@@ -105,7 +105,7 @@ struct EngineOptions {
   // Passes of the engine that are left out, by name: "prefetch".
   std::vector<std::string> without_passes;
   // A batch of the shapes that the run trains on, with which the model is recorded. Empty:
-  // micro-batch x sequence tokens with labels.
+  // what nn::Model::example() gives.
   ExampleBatch example;
   // Called behind every place of the step program but releases: by a program's own look at a step.
   OnPlace on_place;
@@ -152,14 +152,15 @@ class Engine {
   // The parts of all ranks, by rank. Collective.
   std::vector<Evaluation> gather(const Evaluation& part);
 
-  // ids [B, T] i32 -> logits [B, V] f32 of the token that follows, dropout off, without a graph.
-  // Every rank calls with the same ids where parameters are sharded.
-  // InvalidArgument for a model that is no nn::CausalLm.
+  // ids [B, T] i32 -> logits [B, V], float, of the token that follows, dropout off, without a
+  // graph. Every rank calls with the same ids where parameters are sharded. InvalidArgument for a
+  // model that is no nn::CausalLm.
   Tensor next_logits(const Tensor& ids);
 
   // Gives what `work` gives: it may call any function of the model and of its modules, with dropout
-  // off and without a graph. Collective where parameters are sharded (stage 3): every rank has to use
-  // the same shard groups in the same order, which is checked; each is gathered for its use.
+  // off and without a graph. What it throws has to come on all ranks. Collective where parameters
+  // are sharded (stage 3): every rank has to use the same shard groups in the same order, which is
+  // checked; each is gathered for its use.
   template <class Work>
   auto predict(Work&& work) {
     if constexpr (std::is_void_v<std::invoke_result_t<Work&>>) {
@@ -192,8 +193,8 @@ class Engine {
   void set_parameter(std::string_view name, const Tensor& values);
 
   // Hands out this rank's part of the weights, as parameter() gives them, or of weights and states,
-  // piece by piece, in memory that is valid during the call. With `hold`, where can_hold_own, trained values are held
-  // (OwnPiece::lease) instead of read. On every stage each element of the
+  // piece by piece, in memory that is valid during the call. With `hold`, where can_hold_own,
+  // trained values are held (OwnPiece::lease) instead of read. On every stage each element of the
   // model is in the part of exactly one rank. An empty `take` is allowed: the memory is taken and
   // nothing is handed out. Not collective; waits.
   enum class Own : uint8_t { weights, weights_and_states };

@@ -4,6 +4,7 @@
 #include "autograd/ops/binary.h"
 #include "autograd/ops/cast.h"
 #include "autograd/ops/compare.h"
+#include "autograd/ops/cumsum.h"
 #include "autograd/ops/reduce.h"
 #include "autograd/ops/where.h"
 #include "core/error.h"
@@ -12,8 +13,11 @@ namespace zinc::autograd {
 
 Tensor length_mask(const Tensor& lengths, int64_t T) {
   require(lengths.rank() == 1, "length_mask: lengths must be [B], not ", lengths.shape());
-  const Tensor places = arange(T, lengths.dtype()).reshape_view(Shape{1, T});
-  return compare(CompareOp::lt, places, lengths.reshape_view(Shape{lengths.dim(0), 1}));
+  // 1, 2, ... T as the running sum of ones: nothing is copied from the host, and so a CUDA graph
+  // may hold it. Exact up to 2^24.
+  const Tensor places = cumsum(Tensor::full(Shape{1, T}, 1.0));
+  const Tensor counts = cast(lengths, DType::f32);
+  return compare(CompareOp::le, places, counts.reshape_view(Shape{lengths.dim(0), 1}));
 }
 
 Tensor mean_over_tokens(const Tensor& x, const Tensor& lengths) {

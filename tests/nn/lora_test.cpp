@@ -137,6 +137,8 @@ TEST(Lora, WhatMatchesNothing_IsRefusedWithTheNearestName) {
   EXPECT_THAT(refusal<ConfigError>(
                   [&] { add_lora(model, {.targets = {"q_proj"}, .modules_to_save = {"scores"}}); }),
               HasSubstr("LoRA module to save \"scores\" matches no module"));
+  EXPECT_THAT(refusal<ConfigError>([&] { add_lora(model, {.targets = {"lm_head"}}); }),
+              HasSubstr("adapters of lm_head, which gives the logits, are not supported"));
   for (const LoraOptions& wrong :
        {LoraOptions{.rank = 0, .targets = {"q_proj"}},
         LoraOptions{.alpha = 0, .targets = {"q_proj"}},

@@ -9,6 +9,7 @@
 #include "autograd/functions/shapes.h"
 #include "autograd/operators.h"
 #include "autograd/ops/reduce.h"
+#include "autograd/ops/softmax.h"
 #include "autograd/ops/unary.h"
 #include "core/error.h"
 #include "nn/buffer.h"
@@ -181,9 +182,12 @@ TEST(Buffer, IsMadeOncePerDeviceDtypeAndLength) {
   EXPECT_EQ(buffer.get(4, DType::f32)[0].shape(), (Shape{4}));
   EXPECT_EQ(buffer.get(3, DType::f32)[0].shape(), (Shape{4}));
   EXPECT_EQ(made, 1);
-  EXPECT_EQ(buffer.get(6, DType::f32)[0].shape(), (Shape{6}));
+  const void* const first = buffer.get(4, DType::f32)[0].storage_id();
+  EXPECT_EQ(buffer.get(6, DType::f32)[0].shape(), (Shape{8}));
   EXPECT_EQ(buffer.get(6, DType::f64)[0].dtype(), DType::f64);
   EXPECT_EQ(made, 3);
+  // A graph may have recorded it: it is still there, and the first choice.
+  EXPECT_EQ(buffer.get(4, DType::f32)[0].storage_id(), first);
   const Rank meta({.device = {.meta = true}});
   EXPECT_TRUE(buffer.get(6, DType::f64)[0].device().meta);
   EXPECT_EQ(made, 4);
@@ -218,6 +222,23 @@ TEST(Gradcheck, OfAModule_FindsTheParameterWhoseGradientIsWrong) {
   ASSERT_EQ(bad.wrong.size(), 2u) << to_string(bad);
   EXPECT_THAT(to_string(bad), HasSubstr("up.weight: 0 by backward"));
   EXPECT_THAT(to_string(bad), HasSubstr("up.bias"));
+}
+
+// What is added to all scores of a softmax alike changes nothing.
+struct Shifted : Module {
+  Linear score{*this, "score", {.in = 5, .out = 4}};
+  Linear shift{*this, "shift", {.in = 5, .out = 1}};
+};
+
+TEST(Gradcheck, AGradientOfZeroIsNoError) {
+  const Rank rank;
+  const Tensor x = random_tensor({6, 5}, 1, DType::f64);
+  Shifted module;
+  const GradcheckResult check = gradcheck(module, [&] {
+    const Tensor scores = module.score.forward(x) + module.shift.forward(x);
+    return autograd::sum(autograd::square(autograd::softmax(scores)));
+  });
+  EXPECT_TRUE(check.ok()) << to_string(check);
 }
 
 TEST(Gradcheck, RefusesWhatItCannotCheck) {

@@ -47,7 +47,7 @@ TEST_P(Peft, GradientsOfItsAdapterMatch) {
   const ModelConfigFile config = read_model_config(kBase);
   const auto model = make_model(config.config);
   const FolderWeights base(kBase, *model, config.config);
-  apply_tuning(*model, {.adapter = kAdapter});
+  apply_tuning(*model, tuning_of_adapter(kAdapter));
   model->set_dtype(dtype);
   model->load(AdaptedWeights(*model, &base, kAdapter));
   nn::Batch batch{.tensors = {{"input_ids", first_batch(data, "input_ids")},

@@ -72,9 +72,8 @@ TEST(Tuning, PatternsSayWhatIsTrained) {
                     HasSubstr("did you mean \"transformer.wte.weight\"?")));
   EXPECT_THAT(refusal<ConfigError>([] { trained({.freeze = {"*"}}); }),
               HasSubstr("nothing is left to train"));
-  EXPECT_THAT(refusal<ConfigError>(
-                  [] { trained({.lora = nn::LoraOptions{.targets = {"c_fc"}}, .adapter = "x"}); }),
-              HasSubstr("leave one of the two out"));
+  const TuningOptions both{.freeze = {"*.bias"}, .lora = nn::LoraOptions{.targets = {"c_fc"}}};
+  EXPECT_THAT(refusal<ConfigError>([&] { trained(both); }), HasSubstr("named by modules_to_save"));
 }
 
 TEST(Tuning, TrainableParametersAreCountedAsPeftDoes) {
@@ -126,7 +125,7 @@ TEST(Adapter, IsSavedOnEveryStage_AndGoesOnWhereItWas) {
       EXPECT_EQ(config.base_model, "somewhere");
 
       nn::Gpt2 again(zero::test::tiny_config());
-      apply_tuning(again, {.adapter = path});
+      apply_tuning(again, tuning_of_adapter(path));
       const AdaptedWeights weights(again, nullptr, path);
       zero::Engine other(again, engine_config(3 - stage), world, {.weights = &weights});
       for (const auto& [name, parameter] : again.named_parameters()) {
@@ -140,7 +139,8 @@ TEST(Adapter, IsSavedOnEveryStage_AndGoesOnWhereItWas) {
     const WeightFolder stored = WeightFolder::open(path + "/adapter_model.safetensors");
     EXPECT_EQ(stored.tensors().size(), 16u);
     EXPECT_NE(stored.find("base_model.model.transformer.h.3.mlp.c_proj.lora_B.weight"), nullptr);
-    EXPECT_THAT(read_text_file(path + "/adapter_config.json", kMost), HasSubstr("\"fan_in_fan_out\": true"));
+    EXPECT_THAT(read_text_file(path + "/adapter_config.json", kMost),
+                HasSubstr("\"fan_in_fan_out\": true"));
   }
   EXPECT_EQ(files[0], files[1]);
 }
@@ -157,13 +157,13 @@ TEST(Adapter, OfAnotherBaseOrKind_IsRefusedByName) {
     nn::Gpt2Config wider = zero::test::tiny_config();
     wider.hidden_size = 48;
     nn::Gpt2 other(wider);
-    apply_tuning(other, {.adapter = folder / "adapter"});
+    apply_tuning(other, tuning_of_adapter(folder / "adapter"));
     EXPECT_THAT(refusal<DataError>([&] { AdaptedWeights(other, nullptr, folder / "adapter"); }),
                 HasSubstr("c_attn.lora_A.weight: [2, 24] in the file, [2, 48] in the model"));
     nn::Gpt2Config deeper = zero::test::tiny_config();
     deeper.num_layers = 5;
     nn::Gpt2 third(deeper);
-    apply_tuning(third, {.adapter = folder / "adapter"});
+    apply_tuning(third, tuning_of_adapter(folder / "adapter"));
     EXPECT_THAT(refusal<DataError>([&] { AdaptedWeights(third, nullptr, folder / "adapter"); }),
                 HasSubstr("h.4.attn.c_attn.lora_A.weight"));
   });

@@ -111,8 +111,10 @@ struct Own : nn::Model {
     return autograd::sum(
         second.forward(first.forward(Tensor::full({1, 4}, 0.5, first.weight().dtype()))));
   }
+  int64_t max_sequence() const override { return longest; }
   nn::Linear first{*this, "first", {.in = 4, .out = 6}};
   nn::Linear second;
+  int64_t longest = 4;
 };
 
 TEST(OwnWeights, OfAModule_AreThoseThatAnotherOneReads) {
@@ -190,6 +192,16 @@ TEST(Generate, ByAnEngine_GivesTheTokensOfTheModel_OnEveryStage) {
     EXPECT_EQ(generate([&](const Tensor& ids) { return model.next_logits(ids); }, prompt,
                        {.max_tokens = 12, .sampling = {.temperature = 0.0}, .context = 24}),
               texts[0]);
+  });
+}
+
+TEST(OwnModel, WhoseLengthNobodyKnows_IsToldToSayIt) {
+  comm::run_local_ranks(1, {.seed = 3, .num_threads = 1}, [&](comm::World& world) {
+    Own model;
+    model.longest = 0;
+    EXPECT_THAT(refusal<ConfigError>([&] { zero::Engine(model, {}, world); }),
+                HasSubstr("override max_sequence(), set EngineConfig::batch.sequence, or"));
+    zero::Engine engine(model, {.batch = {.sequence = 3}}, world);
   });
 }
 

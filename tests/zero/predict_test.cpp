@@ -116,6 +116,25 @@ TEST(Predict, RanksThatUseOtherGroups_AreToldSo) {
     } catch (const InvalidArgument& error) {
       messages[static_cast<size_t>(world.rank())] = error.what();
     }
+    // Whoever catches it goes on as if nothing had been asked.
+    const auto live = [&] {
+      return world.context().allocator().report().at(Tier::device, Label::parameters).live;
+    };
+    const int64_t before = live();
+    const auto fails = [&] {
+      engine.predict([&] {
+        model.next_logits(make_batch(0)["input_ids"]);
+        throw DataError("of the caller's own");
+      });
+    };
+    EXPECT_THROW(fails(), DataError);
+    EXPECT_EQ(live(), before);
+    const Tensor logits =
+        engine.predict([&] { return model.next_logits(make_batch(0)["input_ids"]); });
+    EXPECT_EQ(logits.to_vector<float>(),
+              engine.next_logits(make_batch(0)["input_ids"]).to_vector<float>());
+    engine.backward(engine.forward(make_batch(world.rank())));
+    EXPECT_EQ(engine.step().outcome, StepOutcome::applied);
   });
   for (const std::string& message : messages) {
     EXPECT_THAT(message, HasSubstr("rank 0 ends its pass, rank 1 uses "));
@@ -132,6 +151,20 @@ TEST(Predict, OutsideOfIt_TheModuleSaysWhereToCallIt) {
     } catch (const InvalidArgument& error) {
       EXPECT_THAT(error.what(), HasSubstr("inside engine.predict("));
     }
+  });
+}
+
+TEST(Predict, APassOfTheEnginesInsideOfIt_IsRefused) {
+  on_ranks(1, [&](comm::World& world) {
+    nn::Gpt2 model(test::tiny_config());
+    Engine engine(model, config_of(0), world);
+    try {
+      engine.predict([&] { engine.evaluate(make_batch(0)); });
+      ADD_FAILURE();
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), HasSubstr("not inside engine.predict()"));
+    }
+    EXPECT_GT(engine.evaluate(make_batch(0)).mean(), 0.0);
   });
 }
 

@@ -23,8 +23,10 @@ std::string file_of(const std::string& folder, std::string_view name) {
 
 void require_size(const InputFile& file, int64_t bytes) {
   if (file.size() == bytes) return;
-  throw DataError(concat(file.path(), ": it has ", file.size(), " bytes, the checkpoint was written "
-                         "with ", bytes, ": damaged, or a file of another checkpoint"));
+  throw DataError(concat(file.path(), ": it has ", file.size(),
+                         " bytes, the checkpoint was written "
+                         "with ",
+                         bytes, ": damaged, or a file of another checkpoint"));
 }
 
 uint32_t crc_of(const InputFile& file, int64_t begin, int64_t end,
@@ -41,7 +43,8 @@ uint32_t crc_of(const InputFile& file, int64_t begin, int64_t end,
 }
 
 [[noreturn]] void fail_damaged(const std::string& path, const std::string& what) {
-  throw DataError(concat(path, ": damaged: ", what, " is not what was written; take an older "
+  throw DataError(concat(path, ": damaged: ", what,
+                         " is not what was written; take an older "
                          "checkpoint"));
 }
 
@@ -78,8 +81,7 @@ void Checkpoint::open_state_file(const StoredFile& stored) {
   const std::string index_path = file_of(path_, stored.name);
   const std::string file_name = state_file_of(stored.name);
   InputFile file = InputFile::open(file_of(path_, file_name));
-  StateIndex index =
-      parse_state_index(read_file(stored, max_index_bytes(file.size())), index_path);
+  StateIndex index = parse_state_index(read_file(stored, max_index_bytes(file.size())), index_path);
   if (index.file != file_name) {
     throw DataError(concat(index_path, ": the index of ", index.file, ", not of ", file_name));
   }
@@ -190,7 +192,7 @@ const FrozenWeights::Parameter* Checkpoint::find_frozen(std::string_view name,
 const WeightReader& Checkpoint::frozen_weights() const {
   const std::string& folder = manifest_.frozen->folder;
   if (!frozen_) {
-    if (!folder_exists(folder)) {
+    if (!folder_exists(folder) && !file_exists(folder)) {
       throw ConfigError(concat(path_, ": its frozen weights are those of ", folder,
                                ", which is not there: bring it back, or name the folder where it "
                                "is now (frozen_from)"));
@@ -206,8 +208,13 @@ void Checkpoint::verify_frozen(int part, int parts) const {
   for (size_t i = static_cast<size_t>(part); i < parameters.size();
        i += static_cast<size_t>(parts)) {
     const auto& [name, shape, dtype, crc] = parameters[i];
-    if (crc_of_weight(frozen_weights(), name, shape, dtype) == crc) continue;
-    throw ConfigError(concat(manifest_.frozen->folder, ": ", name, " is not what ", path_,
+    std::string problem = concat(manifest_.frozen->folder, ": ", name);
+    try {
+      if (crc_of_weight(frozen_weights(), name, shape, dtype) == crc) continue;
+    } catch (const DataError& error) {  // of another model, or cut short: the checkpoint is whole
+      problem = error.what();
+    }
+    throw ConfigError(concat(problem, " is not what ", path_,
                              " was trained with: bring the weights of then back"));
   }
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "nn/lora.h"
 #include "train/hub/model_folder.h"
 #include "train/json/parser.h"
 #include "train/json/writer.h"
@@ -17,7 +18,8 @@ namespace {
 json::Value config_of(const Checkpoint& checkpoint) {
   const std::optional<std::string> text = checkpoint.text_of("config.json");
   if (!text) {
-    throw DataError(concat(checkpoint.path(), ": there is no config.json in it: its model is not "
+    throw DataError(concat(checkpoint.path(),
+                           ": there is no config.json in it: its model is not "
                            "known"));
   }
   return json::parse(*text, checkpoint.path() + "/config.json");
@@ -44,6 +46,11 @@ void export_weights(const Checkpoint& checkpoint, const std::string& folder,
   const std::string kind(zero::kWeightsKind);
   std::vector<TensorSpec> specs;
   for (const auto& [name, tensor] : checkpoint.tensors()) {
+    if (nn::is_lora_parameter(name)) {
+      throw ConfigError(concat(checkpoint.path(), ": is of a run that trains adapters (", name,
+                               "), and not a model's weights; the run saves them as an adapter: "
+                               "--export-every, and final/ at its end"));
+    }
     specs.push_back({.name = name, .dtype = to, .shape = tensor.shape});
   }
   ModelFolderWriter writer(folder, json::write(json::Value(changed), 2), specs,

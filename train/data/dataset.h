@@ -20,13 +20,6 @@ struct Sample {
   std::vector<int32_t> document_starts;
   // Of each of BatchFields::more, as many as tokens.
   std::vector<std::vector<int32_t>> more;
-
-  void clear() {
-    tokens.clear();
-    labels.clear();
-    document_starts.clear();
-    for (std::vector<int32_t>& values : more) values.clear();
-  }
 };
 
 // What a sample's labels stand for, and so the shape of "labels" in a batch.
@@ -51,7 +44,7 @@ class Dataset {
 
   virtual int64_t num_samples() const = 0;
   virtual BatchFields fields() const { return {}; }
-  // Fills `sample` (empty when called; its capacity is reused) with sample `index`, the same for
+  // Fills `sample` (empty when called) with sample `index`, the same for
   // every call and on every rank. Called from the loader's thread: must be safe beside calls from
   // other threads. Throws DataError.
   virtual void read(int64_t index, Sample& sample) const = 0;

@@ -1,9 +1,9 @@
 // zero/run/lockstep.h: ranks that use shard groups in different orders are told so before they
 // hang.
 //
-// Where parameters are sharded, the first use of a group is a collective. The step program
-// keeps the ranks together; a dynamic model has none, and a rank that skips a group would leave the
-// others waiting for it, or pair its next gather with theirs.
+// Where parameters are sharded, the first use of a group is a collective. The step program keeps the
+// ranks together; a dynamic model and a prediction have none, and a rank that skips a group would
+// leave the others waiting for it, or pair its next gather with theirs.
 #pragma once
 
 #include <memory>
@@ -14,12 +14,14 @@
 
 namespace zinc::zero {
 
-// Every call that compares blocks the host until all ranks are there: for dynamic models only.
+// Every call that compares blocks the host until all ranks are there: for passes without a program.
 class Lockstep {
  public:
   Lockstep(const std::vector<ShardGroup>& groups, comm::World& world)
       : groups_(groups), world_(world) {}
 
+  // A pass begins, also after one that was given up.
+  void begin() { last_ = kEnd; }
   // A use of a group; compared where it is not the group that was used last. Throws InvalidArgument
   // on every rank, in the same words, where one of them is elsewhere.
   void use(int group);

@@ -25,6 +25,9 @@ void Runner::require_pass(const autograd::Parameter& parameter) const {
 
 void Runner::begin_evaluation(Follows follows) {
   require_open();
+  require(passes_ == 0 || follows == Follows::uses,
+          "engine.evaluate() and engine.next_logits() are passes of their own: not inside "
+          "engine.predict(); call the model's functions there");
   if (parts_.late != nullptr) parts_.late->finish();
   begin(parts_.program.evaluation, "forward", follows == Follows::program);
 }
@@ -47,6 +50,8 @@ void Runner::begin_backward(const MicroBatchKind& kind) {
 void Runner::begin(const Phase& phase, const char* name, bool follows_program) {
   is_free_ = parts_.is_dynamic || !follows_program;
   used_group_ = -1;
+  if (name != kBackward) last_used_ = nullptr;
+  if (is_free_ && parts_.lockstep != nullptr) parts_.lockstep->begin();
   phase_ = follows_program ? &phase : nullptr;
   phase_name_ = name;
   next_ = 0;

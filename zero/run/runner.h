@@ -7,7 +7,7 @@
 //
 // Without a program (EngineOptions::dynamic_model) groups are gathered when they are used and stay
 // until the end of the passes, gradients go out in the recorded order as they are complete. A
-// prediction has no program either, and gives a group back when another one is used.
+// prediction has no program either, and gives a group back when another one is used and nothing holds it.
 #pragma once
 
 #include <cstddef>

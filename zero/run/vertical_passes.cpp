@@ -33,6 +33,7 @@ void VerticalPasses::forward(const Enter& enter) {
 }
 
 std::vector<BatchLoss> VerticalPasses::losses() const {
+  for (const Pass& pass : passes_) nn::detail::require_loss(pass.x);
   std::vector<BatchLoss> losses;
   for (const Pass& pass : passes_) losses.push_back({pass.x[0], pass.of.batch->num_targets});
   return losses;
