@@ -71,9 +71,8 @@ TEST(ManifestLimits, OneOfAGibibyteIsRefusedUnread) {
   sparse_file(folder, "manifest.json", int64_t{1} << 30);
   double took = std::numeric_limits<double>::max();
   for (int i = 0; i < 3; ++i) {
-    took = std::min(took, seconds_of([&] {
-                      EXPECT_THAT(refused(folder), HasSubstr("1073741824 bytes"));
-                    }));
+    took = std::min(
+        took, seconds_of([&] { EXPECT_THAT(refused(folder), HasSubstr("1073741824 bytes")); }));
   }
   EXPECT_LT(took, stream);
 }
@@ -113,8 +112,9 @@ TEST(ManifestLimits, WhatIsMadeToTakeLongIsRefusedSoon) {
            {"duplicate keys", head + repeated("\"a\":1,", kMost / 4) + "\"a\":1}", "duplicate"},
            {"ranks", head + rest + "\"files\":[" + files + "],\"indices\":[" + indices + "]}",
             "one for each rank"},
-           {"names", head + rest + "\"files\":[" + repeated(file, kMost / 2) +
-                         "{\"name\":\"g\",\"bytes\":1,\"crc32c\":\"00000000\"}],\"indices\":[]}",
+           {"names",
+            head + rest + "\"files\":[" + repeated(file, kMost / 2) +
+                "{\"name\":\"g\",\"bytes\":1,\"crc32c\":\"00000000\"}],\"indices\":[]}",
             "twice"},
        }) {
     SCOPED_TRACE(c.words);
@@ -123,9 +123,8 @@ TEST(ManifestLimits, WhatIsMadeToTakeLongIsRefusedSoon) {
     folder.write("manifest.json", text);
     double took = std::numeric_limits<double>::max();
     for (int i = 0; i < 2; ++i) {
-      took = std::min(took, seconds_of([&] {
-                        EXPECT_THAT(refused(folder), HasSubstr(c.message));
-                      }));
+      took =
+          std::min(took, seconds_of([&] { EXPECT_THAT(refused(folder), HasSubstr(c.message)); }));
     }
     // Some 50 ms where the stream takes 20; without the limits it were seconds.
     EXPECT_LT(took, 20.0 * stream) << took << " s";
@@ -141,7 +140,7 @@ TEST(ManifestLimits, AnIndexIsBoundByItsStateFile) {
   const StateIndex index{.file = "state-00000-of-00001.safetensors",
                          .bytes = 4100,
                          .header_bytes = 4096,
-                         .parts = {{.name = std::string(kMaxManifestName, 'a'),
+                         .parts = {{.name = std::string(kMaxStoredNameBytes, 'a'),
                                     .kind = "weights",
                                     .shape = {1},
                                     .count = 1,
@@ -150,7 +149,7 @@ TEST(ManifestLimits, AnIndexIsBoundByItsStateFile) {
   StateIndex longer = index;
   longer.parts[0].name += 'a';
   EXPECT_THAT(message_of<DataError>([&] { parse_state_index(to_json(longer), "index"); }),
-              HasSubstr("a name of 1025 bytes: at most 1024"));
+              HasSubstr("a name of 513 bytes: at most 512"));
 }
 
 }  // namespace checkpoint_limits_test

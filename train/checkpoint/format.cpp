@@ -63,8 +63,8 @@ std::string read_file_name(const json::Value& value) {
 
 const std::string& read_name(const json::Value& value) {
   const std::string& name = value.as_string();
-  if (name.size() > kMaxManifestName) {
-    value.fail(fmt::format("a name of {} bytes: at most {}", name.size(), kMaxManifestName));
+  if (name.size() > kMaxStoredNameBytes) {
+    value.fail(fmt::format("a name of {} bytes: at most {}", name.size(), kMaxStoredNameBytes));
   }
   return name;
 }

@@ -39,7 +39,7 @@ inline constexpr int64_t kMaxManifestBytes = int64_t{4} << 20;
 inline constexpr int64_t kMaxManifestValues = 300'000;
 inline constexpr int64_t kMaxIndexBytes = int64_t{64} << 20;
 inline constexpr int64_t kMaxFormatDepth = 32;
-inline constexpr size_t kMaxManifestName = 1024;  // of a parameter or a kind of state
+inline constexpr size_t kMaxStoredNameBytes = 512;  // of a parameter or a kind of state
 // Of the index of a state file with so many bytes.
 constexpr int64_t max_index_bytes(int64_t state_file_bytes) {
   return state_file_bytes > kMaxIndexBytes / 2

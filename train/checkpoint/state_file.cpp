@@ -57,8 +57,8 @@ StateFileWriter::Part& StateFileWriter::part_of(const zero::OwnPiece& piece) {
   if (!is_new) return parts_[found->second];
   const auto shape = shapes_.find(piece.name);
   require(shape != shapes_.end(), "checkpoint: the model has no parameter '", piece.name, "'");
-  require(piece.name.size() <= kMaxManifestName, "checkpoint: a parameter's name of ",
-          piece.name.size(), " bytes: at most ", kMaxManifestName);
+  require(piece.name.size() <= kMaxStoredNameBytes, "checkpoint: a parameter's name of ",
+          piece.name.size(), " bytes: at most ", kMaxStoredNameBytes);
   Part part{.stored = {.name = piece.name,
                        .kind = std::string(piece.kind),
                        .shape = shape->second,
