@@ -1,7 +1,10 @@
 // nn/attention.h: multi-head self-attention with one packed projection.
 #pragma once
 
+#include <string>
+
 #include "autograd/ops/attention.h"
+#include "autograd/ops/rotary.h"
 #include "nn/dropout.h"
 #include "nn/linear.h"
 
@@ -20,6 +23,8 @@ struct SelfAttentionOptions {
   autograd::WeightLayout layout = autograd::WeightLayout::out_in;
   std::optional<autograd::Initializer> initializer;         // of c_attn
   std::optional<autograd::Initializer> output_initializer;  // of c_proj
+  std::string qkv_name = "c_attn";                          // the members' names
+  std::string output_name = "c_proj";
 };
 
 // Which tokens of a batch see each other, beside causality.
@@ -29,11 +34,19 @@ struct AttentionScope {
   KvCache* cache = nullptr;  // the tokens go on from those in there, and join them
 };
 
+// How positions enter the scores of a layer.
+struct PositionTerms {
+  autograd::RotaryTable rotary{};  // cosines and sines that turn q and k; undefined: none
+  Tensor alibi_slopes{};           // [H] f32; undefined: none. Autograd's make_alibi_slopes()
+  int64_t window = 0;              // keys fewer than so many positions away; 0: all
+};
+
 // Vaswani et al. 2017. Members "c_attn" (features -> 3 features: q, k, v) and "c_proj".
 class SelfAttention : public Module {
  public:
   SelfAttention(Module& parent, std::string name, const SelfAttentionOptions& options);
-  Tensor forward(const Tensor& x, const AttentionScope& scope = {});  // [B, T, C] -> [B, T, C]
+  Tensor forward(const Tensor& x, const AttentionScope& scope = {},
+                 const PositionTerms& positions = {});  // [B, T, C] -> [B, T, C]
 
  private:
   SelfAttentionOptions options_;

@@ -1,6 +1,8 @@
 // nn/mlp.h: the position-wise feed-forward parts of transformer blocks.
 #pragma once
 
+#include <string>
+
 #include "nn/dropout.h"
 #include "nn/linear.h"
 
@@ -17,6 +19,8 @@ struct MlpOptions {
   autograd::WeightLayout layout = autograd::WeightLayout::out_in;
   std::optional<autograd::Initializer> initializer;         // of c_fc
   std::optional<autograd::Initializer> output_initializer;  // of c_proj
+  std::string inner_name = "c_fc";                          // the members' names
+  std::string output_name = "c_proj";
 };
 
 // c_proj(activation(c_fc(x))); GPT-2's names.

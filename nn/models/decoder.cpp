@@ -1,5 +1,7 @@
 #include "nn/models/decoder.h"
 
+#include <algorithm>
+
 #include "autograd/ops/cast.h"
 #include "autograd/ops/linear.h"
 #include "autograd/ops/reshape.h"
@@ -46,6 +48,13 @@ double decoder_flops_per_token(int64_t multiplied_weights, int64_t num_layers, i
   return 6.0 * static_cast<double>(multiplied_weights) + 6.0 * static_cast<double>(num_layers) *
                                                              static_cast<double>(width) *
                                                              static_cast<double>(sequence);
+}
+
+double causal_attention_flops(int64_t width, int64_t sequence, int64_t window) {
+  const auto T = static_cast<double>(sequence);
+  const auto seen = static_cast<double>(std::min(window, sequence));
+  const double mean_keys = seen * (1.0 - seen / (2.0 * T));  // T / 2 where all are seen
+  return 12.0 * static_cast<double>(width) * mean_keys;
 }
 
 }  // namespace zinc::nn

@@ -28,6 +28,10 @@ Tensor last_logits(const Tensor& hidden, const autograd::Weight& head);
 double decoder_flops_per_token(int64_t multiplied_weights, int64_t num_layers, int64_t width,
                                int64_t sequence);
 
+// Of one layer, per token: scores and values of causal attention to keys fewer than `window`
+// positions away, forward once and backward twice.
+double causal_attention_flops(int64_t width, int64_t sequence, int64_t window);
+
 // What the tokens of a batch see of each other: its lengths and document_starts, if any.
 AttentionScope scope_of(const Batch& batch);
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "nn/models/config_check.h"
 
 namespace zinc::nn {
 namespace {
@@ -46,18 +47,6 @@ const std::array<Gpt2Preset, 5>& gpt2_presets() {
   return table;
 }
 
-void check_gpt2(bool condition, const std::string& message) {
-  if (!condition) throw ConfigError(concat("gpt2 model: ", message));
-}
-
-void check_gpt2_positive(std::string_view key, int64_t value) {
-  check_gpt2(value > 0, concat(key, " must be positive, not ", value));
-}
-
-void check_rate(std::string_view key, double value) {
-  check_gpt2(value >= 0.0 && value < 1.0, concat(key, " must lie in [0, 1), not ", value));
-}
-
 }  // namespace
 
 int64_t Gpt2Config::num_parameters() const {
@@ -71,21 +60,20 @@ int64_t Gpt2Config::num_parameters() const {
 }
 
 void Gpt2Config::validate() const {
-  check_gpt2_positive("vocab_size", vocab_size);
-  check_gpt2_positive("n_positions", max_positions);
-  check_gpt2_positive("n_embd", hidden_size);
-  check_gpt2_positive("n_layer", num_layers);
-  check_gpt2_positive("n_head", num_heads);
-  check_gpt2(intermediate_size >= 0, concat("n_inner must not be negative: ", intermediate_size));
-  check_gpt2(hidden_size % num_heads == 0,
-             concat("n_embd (", hidden_size, ") must be a multiple of n_head (", num_heads, ")"));
-  check_gpt2(layer_norm_epsilon > 0.0,
-             concat("layer_norm_epsilon must be positive, not ", layer_norm_epsilon));
-  check_gpt2(initializer_range > 0.0,
-             concat("initializer_range must be positive, not ", initializer_range));
-  check_rate("embd_pdrop", embedding_dropout);
-  check_rate("attn_pdrop", attention_dropout);
-  check_rate("resid_pdrop", residual_dropout);
+  const ConfigCheck check(model_type());
+  check.positive("vocab_size", vocab_size);
+  check.positive("n_positions", max_positions);
+  check.positive("n_embd", hidden_size);
+  check.positive("n_layer", num_layers);
+  check.positive("n_head", num_heads);
+  check.that(intermediate_size >= 0, "n_inner must not be negative: ", intermediate_size);
+  check.that(hidden_size % num_heads == 0, "n_embd (", hidden_size,
+             ") must be a multiple of n_head (", num_heads, ")");
+  check.positive("layer_norm_epsilon", layer_norm_epsilon);
+  check.positive("initializer_range", initializer_range);
+  check.rate("embd_pdrop", embedding_dropout);
+  check.rate("attn_pdrop", attention_dropout);
+  check.rate("resid_pdrop", residual_dropout);
 }
 
 Gpt2Config Gpt2Config::preset(std::string_view name) {

@@ -4,6 +4,7 @@
 
 #include "autograd/ops/binary.h"
 #include "autograd/ops/linear_cross_entropy.h"
+#include "autograd/ops/reshape.h"
 #include "core/error.h"
 #include "core/philox.h"
 #include "nn/models/decoder.h"
@@ -20,8 +21,13 @@ autograd::Initializer weights_of(const LlamaConfig& config) {
   return autograd::Initializer::normal(config.initializer_range);
 }
 
-LinearOptions projection(const LlamaConfig& config, int64_t in, int64_t out) {
-  return {.in = in, .out = out, .bias = config.attention_bias, .initializer = weights_of(config)};
+LinearOptions projection(const LlamaConfig& config, int64_t in, int64_t out, bool bias) {
+  return {.in = in, .out = out, .bias = bias, .initializer = weights_of(config)};
+}
+
+// q, k or v of so many heads.
+LinearOptions head_projection(const LlamaConfig& config, int64_t heads) {
+  return projection(config, config.hidden_size, heads * config.head_dim(), config.has_qkv_bias());
 }
 
 RMSNormOptions norm_of(const LlamaConfig& config) {
@@ -55,22 +61,36 @@ LlamaAttention::LlamaAttention(Module& parent, std::string name, const LlamaConf
       head_dim_(config.head_dim()),
       dropout_(config.attention_dropout),
       site_(hash_text(path())),
-      q_proj_(*this, "q_proj",
-              projection(config, config.hidden_size, config.num_heads * config.head_dim())),
-      k_proj_(*this, "k_proj",
-              projection(config, config.hidden_size, config.kv_heads() * config.head_dim())),
-      v_proj_(*this, "v_proj",
-              projection(config, config.hidden_size, config.kv_heads() * config.head_dim())),
+      q_proj_(*this, "q_proj", head_projection(config, config.num_heads)),
+      k_proj_(*this, "k_proj", head_projection(config, config.kv_heads())),
+      v_proj_(*this, "v_proj", head_projection(config, config.kv_heads())),
       o_proj_(*this, "o_proj",
-              projection(config, config.num_heads * config.head_dim(), config.hidden_size)) {}
+              projection(config, config.num_heads * config.head_dim(), config.hidden_size,
+                         config.attention_bias)) {
+  if (!config.has_head_norms()) return;
+  const RMSNormOptions of_head{.features = config.head_dim(), .eps = config.rms_norm_epsilon};
+  q_norm_.emplace(*this, "q_norm", of_head);
+  k_norm_.emplace(*this, "k_norm", of_head);
+}
 
-Tensor LlamaAttention::forward(const Tensor& x, const autograd::RotaryTable& table,
+Tensor LlamaAttention::turned(const Tensor& x, Linear& projection, std::optional<RMSNorm>& norm,
+                              int64_t num_heads, const autograd::RotaryTable& table,
+                              int64_t start) {
+  Tensor rows = projection.forward(x);
+  if (norm) {
+    const Shape flat = rows.shape();
+    const Shape heads{flat[0], flat[1], num_heads, head_dim_};
+    rows = autograd::reshape(norm->forward(autograd::reshape(rows, heads)), flat);
+  }
+  return autograd::rotary(std::move(rows), table,
+                          {.head_size = head_dim_, .num_heads = num_heads, .start = start});
+}
+
+Tensor LlamaAttention::forward(const Tensor& x, const PositionTerms& positions,
                                const AttentionScope& scope) {
   const int64_t start = start_of(scope);
-  const Tensor q = autograd::rotary(
-      q_proj_.forward(x), table, {.head_size = head_dim_, .num_heads = num_heads_, .start = start});
-  Tensor k = autograd::rotary(k_proj_.forward(x), table,
-                              {.head_size = head_dim_, .num_heads = num_kv_heads_, .start = start});
+  const Tensor q = turned(x, q_proj_, q_norm_, num_heads_, positions.rotary, start);
+  Tensor k = turned(x, k_proj_, k_norm_, num_kv_heads_, positions.rotary, start);
   Tensor v = v_proj_.forward(x);
   if (scope.cache != nullptr) {
     KvCache::Seen seen = scope.cache->extend(k, v);
@@ -80,6 +100,7 @@ Tensor LlamaAttention::forward(const Tensor& x, const autograd::RotaryTable& tab
   const Tensor mixed = autograd::attention(q, k, v,
                                            {.num_heads = num_heads_,
                                             .num_kv_heads = num_kv_heads_,
+                                            .window = positions.window,
                                             .key_lengths = scope.lengths,
                                             .key_begin = scope.document_starts,
                                             .dropout = is_training() ? dropout_ : 0.0,
@@ -98,10 +119,10 @@ LlamaBlock::LlamaBlock(Module& parent, std::string name, const LlamaConfig& conf
       input_layernorm_(*this, "input_layernorm", norm_of(config)),
       post_attention_layernorm_(*this, "post_attention_layernorm", norm_of(config)) {}
 
-Tensor LlamaBlock::forward(const Tensor& x, const autograd::RotaryTable& table,
+Tensor LlamaBlock::forward(const Tensor& x, const PositionTerms& positions,
                            const AttentionScope& scope) {
   const autograd::ResidualNorm after = post_attention_layernorm_.forward(
-      x, self_attn_.forward(input_layernorm_.forward(x), table, scope));
+      x, self_attn_.forward(input_layernorm_.forward(x), positions, scope));
   return autograd::add(after.sum, mlp_.forward(after.normed));
 }
 
@@ -134,9 +155,9 @@ Llama::Llama(const LlamaConfig& config)
 
 Parameter& Llama::head() { return lm_head_ ? lm_head_->weight() : model_.embed_tokens.weight(); }
 
-autograd::RotaryTable Llama::rotary_table(int64_t positions, DType dtype) {
+PositionTerms Llama::terms(int64_t layer, int64_t positions, DType dtype) {
   const TensorList& table = table_.get(positions, dtype == DType::f64 ? DType::f64 : DType::f32);
-  return {.cos = table[0], .sin = table[1]};
+  return {.rotary = {.cos = table[0], .sin = table[1]}, .window = config_.window_of(layer)};
 }
 
 Tensor Llama::embed(const Tensor& ids) {
@@ -146,9 +167,10 @@ Tensor Llama::embed(const Tensor& ids) {
 
 Tensor Llama::hidden(const Tensor& ids, KvCache* cache) {
   Tensor x = embed(ids);
-  const autograd::RotaryTable table =
-      rotary_table(cache == nullptr ? ids.dim(1) : cache->capacity(), x.dtype());
-  for (LlamaBlock& layer : model_.layers) x = layer.forward(x, table, {.cache = cache});
+  const int64_t positions = cache == nullptr ? ids.dim(1) : cache->capacity();
+  for (int64_t i = 0; i < model_.layers.size(); ++i) {
+    x = model_.layers[i].forward(x, terms(i, positions, x.dtype()), {.cache = cache});
+  }
   return model_.norm.forward(x);
 }
 
@@ -157,8 +179,8 @@ int64_t Llama::num_stages() { return 2 + model_.layers.size(); }
 TensorList Llama::stage(int64_t index, const Batch& batch, TensorList x) {
   if (index == 0) return {embed(batch["input_ids"])};
   if (is_block(index)) {
-    const autograd::RotaryTable table = rotary_table(x[0].dim(1), x[0].dtype());
-    return {model_.layers[index - 1].forward(x[0], table, scope_of(batch))};
+    const PositionTerms positions = terms(index - 1, x[0].dim(1), x[0].dtype());
+    return {model_.layers[index - 1].forward(x[0], positions, scope_of(batch))};
   }
   const Tensor hidden = model_.norm.forward(std::exchange(x[0], {}));
   return {autograd::linear_cross_entropy(hidden, head(), batch["labels"])};
@@ -181,8 +203,13 @@ Tensor Llama::next_logits(const Tensor& ids, KvCache& cache) {
 double Llama::flops_per_token(int64_t sequence) {
   int64_t multiplied = num_parameters();
   if (lm_head_) multiplied -= model_.embed_tokens.weight().numel();
-  return decoder_flops_per_token(multiplied, config_.num_layers,
-                                 config_.num_heads * config_.head_dim(), sequence);
+  const int64_t width = config_.num_heads * config_.head_dim();
+  double flops = decoder_flops_per_token(multiplied, 0, width, sequence);
+  for (int64_t i = 0; i < config_.num_layers; ++i) {
+    const int64_t window = config_.window_of(i);
+    flops += causal_attention_flops(width, sequence, window == 0 ? sequence : window);
+  }
+  return flops;
 }
 
 }  // namespace zinc::nn

@@ -1,4 +1,5 @@
-// nn/models/llama.h: Llama (Touvron et al. 2023), as Hugging Face's LlamaForCausalLM.
+// nn/models/llama.h: Llama (Touvron et al. 2023), as Hugging Face's LlamaForCausalLM, and its kin
+// (LlamaKind): Mistral, Qwen2, Qwen3.
 #pragma once
 
 #include "autograd/ops/rotary.h"
@@ -13,13 +14,18 @@
 
 namespace zinc::nn {
 
-// Grouped-query attention with rotary positions. Members q_proj, k_proj, v_proj, o_proj.
+// Grouped-query attention with rotary positions. Members q_proj, k_proj, v_proj, o_proj; q_norm and
+// k_norm where heads are normed.
 class LlamaAttention : public Module {
  public:
   LlamaAttention(Module& parent, std::string name, const LlamaConfig& config);
-  Tensor forward(const Tensor& x, const autograd::RotaryTable& table, const AttentionScope& scope);
+  Tensor forward(const Tensor& x, const PositionTerms& positions, const AttentionScope& scope);
 
  private:
+  // Projected heads, normed where they are, and turned: [B, T, C] -> [B, T, heads * head_dim].
+  Tensor turned(const Tensor& x, Linear& projection, std::optional<RMSNorm>& norm,
+                int64_t num_heads, const autograd::RotaryTable& table, int64_t start);
+
   int64_t num_heads_;
   int64_t num_kv_heads_;
   int64_t head_dim_;
@@ -29,13 +35,15 @@ class LlamaAttention : public Module {
   Linear k_proj_;
   Linear v_proj_;
   Linear o_proj_;
+  std::optional<RMSNorm> q_norm_;  // of head_dim
+  std::optional<RMSNorm> k_norm_;
 };
 
 // x + self_attn(input_layernorm(x)), then x + mlp(post_attention_layernorm(x)).
 class LlamaBlock : public Module {
  public:
   LlamaBlock(Module& parent, std::string name, const LlamaConfig& config);
-  Tensor forward(const Tensor& x, const autograd::RotaryTable& table, const AttentionScope& scope);
+  Tensor forward(const Tensor& x, const PositionTerms& positions, const AttentionScope& scope);
 
  private:
   LlamaAttention self_attn_;
@@ -54,7 +62,7 @@ class Llama : public Model, public Staged, public CachedCausalLm, public HasOutp
   TensorList stage(int64_t index, const Batch& batch, TensorList x) override;
   Tensor next_logits(const Tensor& ids) override;
   Tensor next_logits(const Tensor& ids, KvCache& cache) override;
-  std::string_view model_type() const override { return "llama"; }
+  std::string_view model_type() const override { return config_.model_type(); }
   int64_t vocab_size() const override { return config_.vocab_size; }
   int64_t max_sequence() const override { return config_.max_positions; }
   double flops_per_token(int64_t sequence) override;
@@ -70,7 +78,7 @@ class Llama : public Model, public Staged, public CachedCausalLm, public HasOutp
 
   Tensor embed(const Tensor& ids);
   Tensor hidden(const Tensor& ids, KvCache* cache);
-  autograd::RotaryTable rotary_table(int64_t positions, DType dtype);
+  PositionTerms terms(int64_t layer, int64_t positions, DType dtype);
   Parameter& head();
 
   LlamaConfig config_;

@@ -1,10 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "core/error.h"
 #include "nn/models/gpt2_config.h"
+#include "nn/models/llama.h"
 #include "nn/models/llama_config.h"
 
 namespace zinc::nn {
@@ -106,6 +108,29 @@ TEST(Gpt2Config, BadFields_AreNamedByTheirKeys) {
             "gpt2-1.5b");
 }
 
+// Per token 12 flops of each of the heads' elements for each key that is seen, on the average.
+TEST(LlamaConfig, FlopsOfWindows_CountTheKeysThatAreSeen) {
+  constexpr int64_t kLength = 1000, kWindow = 100, kWidth = 32;
+  LlamaConfig config{.kind = LlamaKind::qwen2,
+                     .vocab_size = 20,
+                     .hidden_size = kWidth,
+                     .intermediate_size = 16,
+                     .num_layers = 3,
+                     .num_heads = 4};
+  const double whole = Llama(config).flops_per_token(kLength);
+  config.sliding_window = kLength;
+  EXPECT_EQ(Llama(config).flops_per_token(kLength), whole);
+  config.sliding_window = kWindow;
+  config.first_windowed_layer = 1;
+  int64_t pairs = 0, all_pairs = 0;
+  for (int64_t query = 0; query < kLength; ++query) {
+    pairs += std::min(query + 1, kWindow);
+    all_pairs += query + 1;
+  }
+  const double fewer = 2.0 * 12.0 * kWidth * static_cast<double>(all_pairs - pairs) / kLength;
+  EXPECT_NEAR(whole - Llama(config).flops_per_token(kLength), fewer, 0.01 * fewer);
+}
+
 TEST(LlamaConfig, BadFields_AreNamedByTheirKeys) {
   struct Case {
     std::function<void(LlamaConfig&)> change;
@@ -140,7 +165,8 @@ TEST(LlamaConfig, BadFields_AreNamedByTheirKeys) {
     EXPECT_EQ(message_of([&] { config.validate(); }), bad.message);
   }
   EXPECT_EQ(message_of([] { LlamaConfig::preset("llama"); }),
-            "there is no Llama preset \"llama\"; there are llama-tiny, llama-1b, llama-8b");
+            "there is no Llama preset \"llama\"; there are llama-tiny, llama-1b, "
+            "llama-8b, mistral-7b, qwen2-7b, qwen3-8b");
 }
 
 }  // namespace model_config_test

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
+#include <iterator>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "autograd/backward.h"
 #include "autograd/mode.h"
 #include "comm/local/local.h"
+#include "nn/kv_cache.h"
 #include "nn/models/bert.h"
 #include "train/model.h"
 #include "train/safetensors/folder.h"
@@ -52,12 +55,20 @@ void PrintTo(const Stored& stored, std::ostream* out) { *out << stored.name; }
 constexpr Stored kModels[] = {
     {"gpt2"},
     {"llama"},
+    {"mistral"},
+    {"qwen2"},
+    {"qwen3"},
+    {"gpt_neox"},
+    {"gpt_neox_serial"},
+    {"bloom"},
     {"bert", make_bert<nn::BertKind::bert, nn::EncoderTask::masked_lm>},
     {"bert_texts", make_bert<nn::BertKind::bert, nn::EncoderTask::sequence_classification>},
     {"bert_tokens", make_bert<nn::BertKind::bert, nn::EncoderTask::token_classification>},
     {"roberta", make_bert<nn::BertKind::roberta, nn::EncoderTask::masked_lm>},
     {"roberta_texts", make_bert<nn::BertKind::roberta, nn::EncoderTask::sequence_classification>},
 };
+
+constexpr int kNumDecoders = 8;  // the first ones
 
 class Reference {
  public:
@@ -75,6 +86,23 @@ class Reference {
     return values;
   }
 
+  // The gradient of one of the model's parameters, which may lie in files as a part of another
+  // tensor.
+  std::vector<double> gradient(const nn::Parameter& parameter) const {
+    if (stored_.make != nullptr) return doubles("grad." + parameter.name());
+    train::NameMap names = train::name_map(train::read_model_config(folder_).config);
+    for (train::NameRow& row : names.rows) {
+      row.ours = "grad." + row.ours;
+      row.theirs = "grad." + row.theirs;
+    }
+    const train::WeightReader reader(train::WeightFolder::open(folder_ + "/reference.safetensors"),
+                                     names);
+    std::vector<double> values(static_cast<size_t>(parameter.numel()));
+    reader.read("grad." + parameter.name(), parameter.shape(), 0,
+                View(values.data(), DType::f64, Shape{parameter.numel()}));
+    return values;
+  }
+
   nn::Batch batch(int64_t index) const {
     nn::Batch batch;
     for (const char* name : {"input_ids", "labels", "lengths", "token_type_ids"}) {
@@ -87,6 +115,7 @@ class Reference {
     return batch;
   }
 
+  const std::string& folder() const { return folder_; }
   // With the stored weights, in the dtype.
   std::unique_ptr<nn::Model> model(DType dtype) const {
     if (stored_.make == nullptr) {
@@ -159,7 +188,7 @@ class Parity : public testing::TestWithParam<Stored> {
     const auto targets = static_cast<double>(batch.num_targets);
     EXPECT_NEAR(loss.item() / targets, reference.doubles("loss")[0], loss_tolerance);
     for (const auto& [name, parameter] : model->named_parameters()) {
-      const std::vector<double> expected = reference.doubles("grad." + name);
+      const std::vector<double> expected = reference.gradient(*parameter);
       ASSERT_TRUE(parameter->grad().has_value()) << name;
       std::vector<double> actual = parameter->grad()->to_vector<double>();
       ASSERT_EQ(actual.size(), expected.size()) << name;
@@ -220,8 +249,74 @@ TEST_P(Parity, AdamWStepsMatch) {
   });
 }
 
+class DecoderParity : public testing::TestWithParam<Stored> {};
+
+// The logits of each row's last position, of a model that generates; and the same with a cache that
+// the tokens arrive in piece by piece.
+TEST_P(DecoderParity, LastLogitsMatch_WithAndWithoutCache) {
+  const Reference reference(GetParam());
+  Context context({.num_threads = 1});
+  const ContextScope scope(context);
+  const autograd::NoGrad no_grad;
+  const auto model = reference.model(DType::f64);
+  model->eval();
+  auto& generator = nn::require_interface<nn::CachedCausalLm>(*model, "the test");
+  const Tensor ids = reference.batch(0)["input_ids"];
+  nn::KvCache cache(ids.dim(1));
+  Tensor cached;
+  int64_t begin = 0;
+  for (const int64_t count : {int64_t{8}, int64_t{1}, int64_t{1}, ids.dim(1) - 10}) {
+    cached = generator.next_logits(ids.narrow_view(1, begin, count).clone(), cache);
+    begin += count;
+  }
+  const std::vector<double> whole = generator.next_logits(ids).to_vector<double>();
+  const std::vector<double> pieces = cached.to_vector<double>();
+  const std::vector<double> expected = reference.doubles("logits");
+  ASSERT_EQ(whole.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR(whole[i], expected[i], 1e-6) << i;  // logits are f32
+    EXPECT_NEAR(pieces[i], whole[i], 1e-6) << i;
+  }
+}
+
+// Weights and config.json through the engine and back: the bytes of every tensor.
+TEST_P(DecoderParity, SavedModel_HasTheBytesOfTheLoadedOne) {
+  const Reference reference(GetParam());
+  const std::string folder = testing::TempDir() + "zinc_parity_" + GetParam().name;
+  std::filesystem::remove_all(folder);
+  comm::run_local_ranks(2, {.num_threads = 1}, [&](comm::World& world) {
+    const train::ModelConfigFile file = train::read_model_config(reference.folder());
+    const auto model = train::make_model(file.config);
+    const train::FolderWeights weights(reference.folder(), *model, file.config);
+    zero::EngineConfig config;
+    config.batch.micro_batch = 3;
+    config.zero.stage = 3;
+    zero::Engine engine(*model, config, world, {.weights = &weights});
+    train::save_model(engine, file, folder);
+  });
+  EXPECT_EQ(train::read_model_config(folder).config,
+            train::read_model_config(reference.folder()).config);
+  const train::WeightFolder before = train::WeightFolder::open(reference.folder());
+  const train::WeightFolder after = train::WeightFolder::open(folder);
+  ASSERT_EQ(after.tensors().size(), before.tensors().size());
+  for (const auto& [name, location] : before.tensors()) {
+    const train::WeightFolder::Location* found = after.find(name);
+    ASSERT_NE(found, nullptr) << name;
+    ASSERT_EQ(found->tensor().shape, location.tensor().shape) << name;
+    const int64_t count = location.tensor().shape.numel();
+    std::vector<float> old_values(static_cast<size_t>(count)), new_values(old_values);
+    location.read(0, View(old_values.data(), DType::f32, Shape{count}));
+    found->read(0, View(new_values.data(), DType::f32, Shape{count}));
+    EXPECT_TRUE(old_values == new_values) << name;
+  }
+  std::filesystem::remove_all(folder);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, DecoderParity, testing::ValuesIn(kModels, kModels + kNumDecoders),
+                         [](const auto& info) { return std::string(info.param.name); });
 // Logits are stored of encoders.
-INSTANTIATE_TEST_SUITE_P(Models, LogitsParity, testing::ValuesIn(kModels + 2, std::end(kModels)),
+INSTANTIATE_TEST_SUITE_P(Models, LogitsParity,
+                         testing::ValuesIn(kModels + kNumDecoders, std::end(kModels)),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(Models, Parity, testing::ValuesIn(kModels),
                          [](const auto& info) { return std::string(info.param.name); });

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""Makes the stored references of the parity tests: a tiny GPT-2 and a tiny Llama, in f64.
+"""Makes the stored references of the parity tests: one tiny model of each decoder family, in f64.
 
-    python3 tests/reference/make_models.py [directory of this file]
+    python3 tests/reference/make_models.py [directory of this file] [names of models]
 
 Needs torch, transformers and safetensors; the results are kept in the repository, so that neither
 building nor testing zinc needs Python. For each model it writes a Hugging Face folder
 (config.json, model.safetensors) and reference.safetensors with
     input_ids, labels   [S, B, T]  i32: S micro-batches; some labels are -100
     loss                [1]        f64: mean over the targets of micro-batch 0
+    logits              [B, V]     f64: of the last position of each row of micro-batch 0
     grad.<weight>                  f64: gradient of that mean
     losses              [steps]    f64: before each AdamW step; step i uses micro-batch i % S
-transformers' Llama computes norms, rotary angles and softmax in f32 whatever the model's dtype, so the
-Llama here is written out in f64 and only compared with transformers' (to 1e-5). All weights are exact in bf16, so that one reference serves f32 and bf16.
+transformers computes norms, rotary angles and softmax in f32 whatever the model's dtype, so that all
+but GPT-2 are written out in f64 here and only compared with transformers' (to 1e-5). All weights are
+exact in bf16, so that one reference serves f32 and bf16.
 AdamW: lr 1e-3, betas (0.9, 0.95), eps 1e-8, decay 0.1 on weights with two dimensions, global norm
 clipped at 1.
 """
@@ -20,25 +22,48 @@ import pathlib
 import sys
 
 import torch
+import transformers
 from safetensors.torch import save_file
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-BATCHES, B, T, STEPS = 4, 3, 21, 100
+BATCHES, B, T = 4, 3, 21
 VOCAB = 67
 
 
 def configs():
-    gpt2 = GPT2Config(vocab_size=VOCAB, n_positions=32, n_embd=48, n_layer=2, n_head=4,
-                      embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0, bos_token_id=None,
-                      eos_token_id=None)
-    llama = LlamaConfig(vocab_size=VOCAB, hidden_size=48, intermediate_size=80,
-                        num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2,
-                        max_position_embeddings=64, rms_norm_eps=1e-5, tie_word_embeddings=False,
-                        rope_theta=10000.0, bos_token_id=None, eos_token_id=None,
-                        rope_scaling={"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0,
-                                      "high_freq_factor": 4.0,
-                                      "original_max_position_embeddings": 16})
-    return {"gpt2": (GPT2LMHeadModel, gpt2), "llama": (LlamaForCausalLM, llama)}
+    """Name -> class of the model, its config, AdamW steps."""
+    none = dict(bos_token_id=None, eos_token_id=None)
+    llama3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0,
+              "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
+    small = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+                 num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64, **none)
+    fused = dict(vocab_size=VOCAB, hidden_size=48, **none)
+    t = transformers
+    return {
+        "gpt2": (t.GPT2LMHeadModel, t.GPT2Config(
+            vocab_size=VOCAB, n_positions=32, n_embd=48, n_layer=2, n_head=4, embd_pdrop=0.0,
+            attn_pdrop=0.0, resid_pdrop=0.0, **none), 100),
+        "llama": (t.LlamaForCausalLM, t.LlamaConfig(
+            vocab_size=VOCAB, hidden_size=48, intermediate_size=80, num_hidden_layers=2,
+            num_attention_heads=6, num_key_value_heads=2, max_position_embeddings=64,
+            rms_norm_eps=1e-5, tie_word_embeddings=False, rope_theta=10000.0, rope_scaling=llama3,
+            **none), 100),
+        "mistral": (t.MistralForCausalLM, t.MistralConfig(**small, sliding_window=5), 3),
+        # The second layer alone has a window. A bias of keys has a gradient only as far as pairs turn:
+        # with a large theta little is left of sums that cancel.
+        "qwen2": (t.Qwen2ForCausalLM, t.Qwen2Config(
+            **small, tie_word_embeddings=True, use_sliding_window=True, sliding_window=6,
+            max_window_layers=1, rope_theta=500.0), 3),
+        "qwen3": (t.Qwen3ForCausalLM, t.Qwen3Config(**small, head_dim=12, attention_bias=True), 3),
+        "gpt_neox": (t.GPTNeoXForCausalLM, t.GPTNeoXConfig(
+            **fused, intermediate_size=80, num_hidden_layers=2, num_attention_heads=3,
+            max_position_embeddings=64, rotary_pct=0.25), 3),
+        "gpt_neox_serial": (t.GPTNeoXForCausalLM, t.GPTNeoXConfig(
+            **fused, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
+            max_position_embeddings=64, rotary_pct=0.5, use_parallel_residual=False,
+            attention_bias=False, hidden_act="gelu_new"), 3),
+        # Three heads: no power of two.
+        "bloom": (t.BloomForCausalLM, t.BloomConfig(**fused, n_layer=2, n_head=3), 3),
+    }
 
 
 def batches():
@@ -50,18 +75,27 @@ def batches():
     return ids, labels
 
 
-def mean_loss(model, ids, labels):
-    logits = model(input_ids=ids).logits
+def mean_loss(logits, labels):
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten().long(),
                                              ignore_index=-100)
 
 
-def llama_frequencies(config):
-    """Rotary frequencies with Llama 3 scaling, in f64."""
-    rope = getattr(config, "rope_parameters", None) or config.rope_scaling
+def layer(weights, prefix):
+    return {k[len(prefix):]: v for k, v in weights.items() if k.startswith(prefix)}
+
+
+def linear(x, w, name):
+    y = x @ w[name + ".weight"].T
+    return y + w[name + ".bias"] if name + ".bias" in w else y
+
+
+def frequencies(config, dims):
+    """Rotary frequencies, with Llama 3 scaling where there is any, in f64."""
+    rope = getattr(config, "rope_parameters", None) or config.rope_scaling or {}
     theta = rope.get("rope_theta", getattr(config, "rope_theta", 10000.0))
-    dims = config.head_dim
     frequency = theta ** (-torch.arange(0, dims, 2, dtype=torch.float64) / dims)
+    if rope.get("rope_type", "default") == "default":
+        return frequency
     wavelength = 2 * math.pi / frequency
     length = rope["original_max_position_embeddings"]
     low, high, factor = rope["low_freq_factor"], rope["high_freq_factor"], rope["factor"]
@@ -69,43 +103,124 @@ def llama_frequencies(config):
     return (1 - ramp) * frequency / factor + ramp * frequency
 
 
-def llama_loss(weights, config, ids, labels):
+def rotate(x, config, dims):
+    """The first `dims` of each head of x [B, H, T, D]."""
+    angle = torch.arange(x.shape[2], dtype=torch.float64)[:, None] * frequencies(config, dims)
+    cos, sin = torch.cat([angle.cos()] * 2, -1), torch.cat([angle.sin()] * 2, -1)
+    turned, rest = x[..., :dims], x[..., dims:]
+    first, second = turned.chunk(2, -1)
+    return torch.cat([turned * cos + torch.cat([-second, first], -1) * sin, rest], -1)
+
+
+def attend(q, k, v, window=None, bias=None):
+    """Causal attention of [B, H, T, D]; the result is [B, T, H * D]."""
+    length = q.shape[2]
+    distance = torch.arange(length)[:, None] - torch.arange(length)[None, :]
+    hidden = (distance < 0) | (distance >= (window or length))
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    if bias is not None:
+        scores = scores + bias
+    scores = scores.masked_fill(hidden, -math.inf)
+    return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+def llama_logits(weights, config, ids):
+    """Llama, Mistral, Qwen2 and Qwen3."""
+    dims = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+
     def rms(x, gamma):
         return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + config.rms_norm_eps) * gamma
 
-    def heads(x, count):
-        return x.reshape(*x.shape[:-1], count, config.head_dim).transpose(1, 2)
+    def heads(x):
+        return x.reshape(*x.shape[:-1], -1, dims).transpose(1, 2)
 
-    length = ids.shape[1]
-    angle = torch.arange(length, dtype=torch.float64)[:, None] * llama_frequencies(config)
-    cos, sin = torch.cat([angle.cos()] * 2, -1), torch.cat([angle.sin()] * 2, -1)
-
-    def rotate(x):
-        first, second = x.chunk(2, -1)
-        return x * cos + torch.cat([-second, first], -1) * sin
+    def window(i):
+        types = getattr(config, "layer_types", None)
+        full = types is not None and types[i] == "full_attention"
+        return None if full else getattr(config, "sliding_window", None)
 
     hidden = weights["model.embed_tokens.weight"][ids.long()]
-    mask = torch.full((length, length), -math.inf, dtype=torch.float64).triu(1)
     for i in range(config.num_hidden_layers):
-        w = {k.split(f"layers.{i}.")[1]: v for k, v in weights.items() if f"layers.{i}." in k}
+        w = layer(weights, f"model.layers.{i}.")
         x = rms(hidden, w["input_layernorm.weight"])
-        q = rotate(heads(x @ w["self_attn.q_proj.weight"].T, config.num_attention_heads))
-        k = rotate(heads(x @ w["self_attn.k_proj.weight"].T, config.num_key_value_heads))
-        v = heads(x @ w["self_attn.v_proj.weight"].T, config.num_key_value_heads)
+        q, k, v = (heads(linear(x, w, f"self_attn.{p}_proj")) for p in "qkv")
+        if "self_attn.q_norm.weight" in w:
+            q, k = rms(q, w["self_attn.q_norm.weight"]), rms(k, w["self_attn.k_norm.weight"])
+        q, k = rotate(q, config, dims), rotate(k, config, dims)
         repeat = config.num_attention_heads // config.num_key_value_heads
         k, v = k.repeat_interleave(repeat, 1), v.repeat_interleave(repeat, 1)
-        scores = q @ k.transpose(-1, -2) / math.sqrt(config.head_dim) + mask
-        out = (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
-        hidden = hidden + out @ w["self_attn.o_proj.weight"].T
+        hidden = hidden + linear(attend(q, k, v, window(i)), w, "self_attn.o_proj")
         x = rms(hidden, w["post_attention_layernorm.weight"])
-        gate = torch.nn.functional.silu(x @ w["mlp.gate_proj.weight"].T)
-        hidden = hidden + (gate * (x @ w["mlp.up_proj.weight"].T)) @ w["mlp.down_proj.weight"].T
-    logits = rms(hidden, weights["model.norm.weight"]) @ weights["lm_head.weight"].T
-    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten().long(),
-                                             ignore_index=-100)
+        gate = torch.nn.functional.silu(linear(x, w, "mlp.gate_proj"))
+        hidden = hidden + linear(gate * linear(x, w, "mlp.up_proj"), w, "mlp.down_proj")
+    head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
+    return rms(hidden, weights["model.norm.weight"]) @ head.T
 
 
-def make(name, kind, config, folder):
+def norm(x, w, name, eps):
+    return torch.nn.functional.layer_norm(x, x.shape[-1:], w[name + ".weight"], w[name + ".bias"],
+                                          eps)
+
+
+def fused_heads(qkv, count):
+    """[B, T, 3 C] whose rows are [heads, 3, D]: q, k and v [B, H, T, D]."""
+    return qkv.reshape(*qkv.shape[:-1], count, 3, -1).permute(3, 0, 2, 1, 4)
+
+
+def gelu(x, name):
+    return torch.nn.functional.gelu(x, approximate="none" if name == "gelu" else "tanh")
+
+
+def neox_logits(weights, config, ids):
+    eps, count = config.layer_norm_eps, config.num_attention_heads
+    dims = int(config.hidden_size // count * config.rope_parameters["partial_rotary_factor"])
+    x = weights["gpt_neox.embed_in.weight"][ids.long()]
+    for i in range(config.num_hidden_layers):
+        w = layer(weights, f"gpt_neox.layers.{i}.")
+        qkv = linear(norm(x, w, "input_layernorm", eps), w, "attention.query_key_value")
+        q, k, v = fused_heads(qkv, count)
+        q, k = rotate(q, config, dims), rotate(k, config, dims)
+        middle = x + linear(attend(q, k, v), w, "attention.dense")
+        of = x if config.use_parallel_residual else middle
+        inner = linear(norm(of, w, "post_attention_layernorm", eps), w, "mlp.dense_h_to_4h")
+        x = middle + linear(gelu(inner, config.hidden_act), w, "mlp.dense_4h_to_h")
+    return norm(x, weights, "gpt_neox.final_layer_norm", eps) @ weights["lm_head.weight"].T
+
+
+def alibi_slopes(count):
+    power = 2 ** math.floor(math.log2(count))
+    first = [2.0 ** (-8.0 * (h + 1) / power) for h in range(power)]
+    more = [2.0 ** (-4.0 * (h + 1) / power) for h in range(0, 2 * power, 2)]
+    return torch.tensor((first + more)[:count], dtype=torch.float64)
+
+
+def bloom_logits(weights, config, ids):
+    eps = config.layer_norm_epsilon
+    slopes = alibi_slopes(config.n_head)
+    bias = slopes[:, None, None] * torch.arange(ids.shape[1], dtype=torch.float64)
+    table = weights["transformer.word_embeddings.weight"]
+    x = norm(table[ids.long()], weights, "transformer.word_embeddings_layernorm", eps)
+    for i in range(config.n_layer):
+        w = layer(weights, f"transformer.h.{i}.")
+        qkv = linear(norm(x, w, "input_layernorm", eps), w, "self_attention.query_key_value")
+        q, k, v = fused_heads(qkv, config.n_head)
+        x = x + linear(attend(q, k, v, bias=bias), w, "self_attention.dense")
+        inner = linear(norm(x, w, "post_attention_layernorm", eps), w, "mlp.dense_h_to_4h")
+        x = x + linear(gelu(inner, "tanh"), w, "mlp.dense_4h_to_h")
+    return norm(x, weights, "transformer.ln_f", eps) @ table.T
+
+
+WRITTEN_OUT = {"llama": llama_logits, "mistral": llama_logits, "qwen2": llama_logits,
+               "qwen3": llama_logits, "gpt_neox": neox_logits, "bloom": bloom_logits}
+
+
+def stored(name, config):
+    """As transformers' save_pretrained() and published files call a weight."""
+    renamed = config.model_type == "gpt_neox" and name == "lm_head.weight"
+    return "embed_out.weight" if renamed else name
+
+
+def make(name, kind, config, steps, folder):
     torch.manual_seed(11)
     model = kind(config)
     with torch.no_grad():
@@ -114,7 +229,8 @@ def make(name, kind, config, folder):
             value.add_(0.05 * torch.randn_like(value)).copy_(value.bfloat16().float())
     folder.mkdir(parents=True, exist_ok=True)
     tied = config.tie_word_embeddings
-    weights = {k: v.detach().clone().contiguous() for k, v in model.state_dict().items()
+    weights = {stored(k, config): v.detach().clone().contiguous()
+               for k, v in model.state_dict().items()
                if not (tied and k == "lm_head.weight") and ".attn.bias" not in k}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     config.architectures = [kind.__name__]
@@ -122,20 +238,24 @@ def make(name, kind, config, folder):
 
     ids, labels = batches()
     model.config._attn_implementation = "eager"
-    as_published = mean_loss(model, ids[0], labels[0]).item()
+    as_published = mean_loss(model(input_ids=ids[0]).logits, labels[0]).item()
     model = model.double()
 
+    def logits_of(ids):
+        if config.model_type not in WRITTEN_OUT:
+            return model(input_ids=ids).logits
+        return WRITTEN_OUT[config.model_type](dict(model.named_parameters()), config, ids)
+
     def loss_of(ids, labels):
-        if name == "llama":
-            return llama_loss(dict(model.named_parameters()), config, ids, labels)
-        return mean_loss(model, ids, labels)
+        return mean_loss(logits_of(ids), labels)
 
     loss = loss_of(ids[0], labels[0])
     assert abs(loss.item() - as_published) < 1e-5, (loss.item(), as_published)
     loss.backward()
-    out = {"input_ids": ids.int(), "labels": labels.int(), "loss": loss.detach().reshape(1)}
+    out = {"input_ids": ids.int(), "labels": labels.int(), "loss": loss.detach().reshape(1),
+           "logits": logits_of(ids[0])[:, -1].detach().clone()}
     for key, value in model.named_parameters():
-        out["grad." + key] = value.grad.clone()
+        out["grad." + stored(key, config)] = value.grad.clone()
 
     decayed = [p for p in model.parameters() if p.dim() >= 2]
     plain = [p for p in model.parameters() if p.dim() < 2]
@@ -143,7 +263,7 @@ def make(name, kind, config, folder):
                                    {"params": plain, "weight_decay": 0.0}],
                                   lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
     losses = []
-    for step in range(STEPS):
+    for step in range(steps):
         optimizer.zero_grad()
         loss = loss_of(ids[step % BATCHES], labels[step % BATCHES])
         loss.backward()
@@ -158,8 +278,9 @@ def make(name, kind, config, folder):
 
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent)
-    for name, (kind, config) in configs().items():
-        make(name, kind, config, root / name)
+    for name, (kind, config, steps) in configs().items():
+        if len(sys.argv) < 3 or name in sys.argv[2:]:
+            make(name, kind, config, steps, root / name)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 // Checkpoints from DeepSpeed's files, and to llm.c's.
 #include "train/checkpoint/convert.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -12,6 +13,7 @@
 #include "tests/train/scratch_folder.h"
 #include "tests/zero/tiny_model.h"
 #include "train/checkpoint/save_checkpoint.h"
+#include "train/hub/family.h"
 #include "train/hub/llmc_file.h"
 #include "train/run_position.h"
 
@@ -48,14 +50,96 @@ TEST(ConvertDeepSpeed, GivesACheckpointWithItsStates) {
                   parameter.trained || kind == StateKind::weights);
         if (!saved.has(parameter.name, kind)) continue;
         const int64_t numel = parameter.shape.numel();
-        EXPECT_EQ(values_of([&](View out) { checkpoint.read(parameter.name, name, 0, out); }, numel),
-                  values_of([&](View out) { saved.read(parameter.name, kind, 0, out); }, numel))
+        EXPECT_EQ(
+            values_of([&](View out) { checkpoint.read(parameter.name, name, 0, out); }, numel),
+            values_of([&](View out) { saved.read(parameter.name, kind, 0, out); }, numel))
             << name << " of " << parameter.name;
         ++compared;
       }
     }
     EXPECT_GE(compared, from == "stage0" ? 6U : 18U);
   }
+}
+
+// The stored model under a family whose parameters lie in its files otherwise: two of its tensors
+// are one parameter here, and one is turned.
+struct NetConfig {
+  int64_t vocab_size = 11, max_positions = 5, hidden_size = 6, num_heads = 1;
+  bool tie_word_embeddings = true;
+  std::vector<int64_t> eos_tokens{};
+  static std::string_view model_type() { return "converted_net"; }
+  int64_t head_dim() const { return hidden_size; }
+  int64_t mlp_size() const { return 7; }
+  void validate() const {}
+  friend bool operator==(const NetConfig&, const NetConfig&) = default;
+};
+
+struct Net : nn::Model {
+  explicit Net(const NetConfig&) {}
+  static autograd::Initializer zeros() { return autograd::Initializer::zeros(); }
+  nn::Parameter packed{*this, "packed", Shape{18, 6}, zeros()};
+  nn::Parameter turned{*this, "turned", Shape{7, 6}, zeros()};
+  nn::Parameter norm_weight{*this, "norm_weight", Shape{6}, zeros()};
+  nn::Parameter norm_bias{*this, "norm_bias", Shape{6}, zeros()};
+  nn::Parameter up_bias{*this, "up_bias", Shape{7}, zeros()};
+  nn::Parameter gain{*this, "gain", Shape{5}, zeros()};
+  Tensor loss(const nn::Batch&) override { return {}; }
+};
+
+Family net_family() {
+  return make_family<NetConfig>(
+      {.model_type = "converted_net",
+       .architectures = {"ConvertedNet"},
+       .parse = [](const json::Value&) { return NetConfig{}; },
+       .write = [](const NetConfig&,
+                   json::Object& object) { object.set("model_type", "converted_net"); },
+       .make = make_family_model<Net, NetConfig>,
+       .names = [](const NetConfig&) -> NameMap {
+         return {.rows = {{"packed", "up.weight", part_of_ours(0, 7)},
+                          {"packed", "embed.weight", part_of_ours(7, 11)},
+                          {"turned", "down.weight", transposed()},
+                          {"norm_weight", "norm.weight"},
+                          {"norm_bias", "norm.bias"},
+                          {"up_bias", "up.bias"},
+                          {"gain", "gain"}}};
+       }});
+}
+
+TEST(ConvertDeepSpeed, ParametersOfAFamily_ComeFromTheTensorsOfItsMap) {
+  const Family family = net_family();
+  const ModelConfigFile model{.config = ModelConfig(family, NetConfig{})};
+  const ScratchFolder folder;
+  const auto saved = DeepSpeedCheckpoint::open(kFolder + "stage2");
+  const Checkpoint checkpoint =
+      Checkpoint::open(convert_deepspeed(saved, folder.path(), {.model = &model}));
+  checkpoint.verify();
+  EXPECT_EQ(checkpoint.tensors().size(), 6U);
+  for (const StateKind kind : kStateKinds) {
+    const std::string name(name_of(kind));
+    const auto theirs = [&](std::string_view tensor, int64_t numel) {
+      return values_of([&](View out) { saved.read(tensor, kind, 0, out); }, numel);
+    };
+    const auto ours = [&](const std::string& parameter, int64_t numel) {
+      return values_of([&](View out) { checkpoint.read(parameter, name, 0, out); }, numel);
+    };
+    std::vector<float> packed = theirs("up.weight", 42);
+    const std::vector<float> embed = theirs("embed.weight", 66);
+    packed.insert(packed.end(), embed.begin(), embed.end());
+    EXPECT_EQ(ours("packed", 108), packed) << name;
+    const std::vector<float> down = theirs("down.weight", 42), turned = ours("turned", 42);
+    for (size_t r = 0; r < 7; ++r) {
+      for (size_t c = 0; c < 6; ++c) EXPECT_EQ(turned[r * 6 + c], down[c * 7 + r]) << name;
+    }
+    EXPECT_EQ(ours("up_bias", 7), theirs("up.bias", 7)) << name;
+    EXPECT_EQ(checkpoint.shape_of("gain", name).has_value(), kind == StateKind::weights);
+  }
+  Family without = family;
+  without.names = [](const std::any&) -> NameMap { return {.rows = {{"gain", "lost"}}}; };
+  const ModelConfigFile other{.config = ModelConfig(without, NetConfig{})};
+  EXPECT_THAT(
+      message_of<DataError>([&] { convert_deepspeed(saved, folder / "lost", {.model = &other}); }),
+      testing::HasSubstr("packed of the model needs packed [18, 6], which the checkpoint does not "
+                         "have"));
 }
 
 TEST(ExportLlmc, GivesTheWeightsOfTheCheckpoint_OfGpt2Alone) {

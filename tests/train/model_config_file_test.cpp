@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "nn/models/bloom_config.h"
+#include "nn/models/gpt_neox_config.h"
 #include "tests/train/scratch_folder.h"
 #include "train/hub/family.h"
 #include "train/hub/model_config.h"
@@ -116,6 +118,61 @@ std::string all_families() {
   return names;
 }
 
+// Each family's own keys; what is absent has transformers' defaults.
+TEST(ModelConfigFile, KeysOfLlamasKin_SayWhatTheyDo) {
+  const auto read = [](const std::string& text) { return parse(text).as<nn::LlamaConfig>(); };
+  const nn::LlamaConfig mistral = read(R"({"model_type": "mistral"})");
+  EXPECT_EQ(mistral.kind, nn::LlamaKind::mistral);
+  EXPECT_EQ(mistral.sliding_window, 4096);
+  EXPECT_EQ(mistral.kv_heads(), 8);
+  EXPECT_EQ(mistral.window_of(0), 4096);
+  const nn::LlamaConfig whole =
+      read(R"({"model_type": "mistral", "sliding_window": null, "num_key_value_heads": null})");
+  EXPECT_EQ(whole.sliding_window, 0);
+  EXPECT_EQ(whole.kv_heads(), 32);
+
+  const nn::LlamaConfig qwen2 = read(R"({"model_type": "qwen2", "sliding_window": 64})");
+  EXPECT_TRUE(qwen2.has_qkv_bias());
+  EXPECT_FALSE(qwen2.attention_bias);
+  EXPECT_EQ(qwen2.window_of(31), 0);
+  const nn::LlamaConfig windowed =
+      read(R"({"model_type": "qwen2", "sliding_window": 64, "use_sliding_window": true,)"
+           R"( "max_window_layers": 1, "num_hidden_layers": 2,)"
+           R"( "layer_types": ["full_attention", "sliding_attention"]})");
+  EXPECT_EQ(windowed.window_of(0), 0);
+  EXPECT_EQ(windowed.window_of(1), 64);
+  EXPECT_EQ(parse(model_config_json(windowed, DType::f32)).as<nn::LlamaConfig>().window_of(1), 64);
+
+  const nn::LlamaConfig qwen3 = read(R"({"model_type": "qwen3"})");
+  EXPECT_TRUE(qwen3.has_head_norms());
+  EXPECT_FALSE(qwen3.has_qkv_bias());
+  EXPECT_EQ(qwen3.head_dim(), 128);
+  EXPECT_EQ(read(R"({"architectures": ["Qwen3ForCausalLM"]})").kind, nn::LlamaKind::qwen3);
+}
+
+TEST(ModelConfigFile, OldAndNewKeysOfGptNeox_AreTheSame) {
+  const auto read = [](const std::string& text) { return parse(text).as<nn::GptNeoxConfig>(); };
+  const nn::GptNeoxConfig old =
+      read(R"({"model_type": "gpt_neox", "rotary_pct": 0.5, "rotary_emb_base": 5000,)"
+           R"( "hidden_act": "gelu_fast"})");
+  EXPECT_EQ(old.rotary_dims(), 48);
+  EXPECT_EQ(old.activation, nn::MlpActivation::gelu_tanh);
+  EXPECT_EQ(read(R"({"model_type": "gpt_neox", "hidden_act": "gelu_new", "rope_parameters":)"
+                 R"( {"rope_type": "default", "rope_theta": 5000, "partial_rotary_factor": 0.5}})"),
+            old);
+  EXPECT_EQ(read(R"({"model_type": "gpt_neox"})").rotary_dims(), 24);
+}
+
+// bloomz-7b1's file has n_embed and num_attention_heads; a changed config changes them too.
+TEST(ModelConfigFile, EverySpellingOfBloom_IsWrittenAgain) {
+  const json::Value original = json::parse(
+      R"({"model_type": "bloom", "n_embed": 64, "n_layer": 2, "num_attention_heads": 4})", "t");
+  ModelConfig config = parse_model_config(original);
+  config.as<nn::BloomConfig>().hidden_size = 128;
+  config.as<nn::BloomConfig>().num_heads = 2;
+  EXPECT_EQ(parse(model_config_json(config, DType::f32, original)), config);
+}
+
 struct BadConfig {
   std::string text;
   std::string message;
@@ -175,6 +232,20 @@ TEST(ModelConfigFile, BadInput_IsADataErrorWithItsPlace) {
        "config.json:1:93: rope_parameters: rope_scaling says something else"},
       {R"({"model_type": "llama", "rope_theta": 1e4, "rope_parameters": {"rope_theta": 5e5}})",
        "config.json:1:78: rope_parameters.rope_theta: the rope_theta outside says something else"},
+      {R"({"model_type": "qwen2", "layer_types": ["full_attention", "sliding_attention"]})",
+       "config.json:1:59: layer_types[1]: only windows in all layers from max_window_layers on are "
+       "supported"},
+      {R"({"model_type": "qwen2", "use_mrope": true})",
+       "config.json:1:38: use_mrope: rotary positions of images are not supported"},
+      {R"({"model_type": "gpt_neox", "rope_scaling": {"type": "dynamic", "factor": 2}})",
+       "config.json:1:53: rope_scaling.type: this kind of rotary scaling is not supported; default "
+       "is"},
+      {R"({"model_type": "gpt_neox", "hidden_act": "silu"})",
+       "config.json:1:42: hidden_act: this activation is not supported; gelu, gelu_new, gelu_fast, "
+       "gelu_pytorch_tanh and relu are"},
+      {R"({"model_type": "bloom", "apply_residual_connection_post_layernorm": true})",
+       "config.json:1:69: apply_residual_connection_post_layernorm: residual connections behind "
+       "the norms are not supported"},
       {R"({"model_type": "llama", "eos_token_id": [-1]})",
        "config.json:1:42: eos_token_id[0]: expected an integer from 0 to 2147483647, got -1"},
   };

@@ -11,7 +11,9 @@
 #include "train/checkpoint/state_file.h"
 #include "train/files/atomic_file.h"
 #include "train/hub/llmc_file.h"
+#include "train/hub/name_map.h"
 #include "train/json/parser.h"
+#include "train/model.h"
 #include "train/run_position.h"
 
 namespace zinc::train {
@@ -34,18 +36,60 @@ zero::TrainingState state_of(const DeepSpeedCounters& counters, const ConvertOpt
   return state;
 }
 
+// One of the model's parameters, and DeepSpeed's in which it lies.
+struct ConvertedParameter {
+  std::string name;
+  Shape shape;
+  std::vector<TensorPart> parts;
+  bool trained = true;
+};
+
+// DeepSpeed has the parameters of transformers' module, and so the names and layouts of a hub
+// folder. Where they are not those of the model here, its family says which is which.
+std::vector<ConvertedParameter> converted_parameters(const DeepSpeedCheckpoint& from,
+                                                     const ModelConfigFile* model) {
+  std::vector<ConvertedParameter> result;
+  const auto& theirs = from.parameters();
+  const NameMap names = model == nullptr ? NameMap{} : name_map(model->config);
+  if (names.rows.empty()) {
+    for (const auto& [name, shape, trained] : theirs) {
+      result.push_back({name, shape, tensor_parts({}, name, shape), trained});
+    }
+    return result;
+  }
+  const std::unique_ptr<nn::Model> made = make_model(model->config);
+  for (const auto& [name, parameter] : made->named_parameters()) {
+    ConvertedParameter ours{name, parameter->shape(),
+                            tensor_parts(names, name, parameter->shape())};
+    for (const TensorPart& part : ours.parts) {
+      const auto found =
+          std::ranges::find(theirs, part.name(), &DeepSpeedCheckpoint::Parameter::name);
+      if (found == theirs.end() || found->shape != part.shape()) {
+        throw DataError(concat(from.folder(), ": ", name, " of the model needs ", part.name(), " ",
+                               part.shape(), ", which the checkpoint does not have",
+                               found == theirs.end() ? "" : " in this shape"));
+      }
+      ours.trained = ours.trained && found->trained;
+    }
+    result.push_back(std::move(ours));
+  }
+  return result;
+}
+
 // All of one parameter, kind after kind.
-void write_parameter(const DeepSpeedCheckpoint& from, const DeepSpeedCheckpoint::Parameter& parameter,
+void write_parameter(const DeepSpeedCheckpoint& from, const ConvertedParameter& parameter,
                      std::vector<float>& room, StateFileWriter& file) {
   const int64_t numel = parameter.shape.numel();
   for (const StateKind kind : kStateKinds) {
     if (kind != StateKind::weights && !parameter.trained) continue;
-    const bool has = from.has(parameter.name, kind);
     for (int64_t begin = 0; begin < numel; begin += kBlockNumel) {
       const int64_t count = std::min(kBlockNumel, numel - begin);
       std::fill_n(room.begin(), count, 0.0F);
       const View values(room.data(), DType::f32, Shape{count}, kCpu);
-      if (has) from.read(parameter.name, kind, begin, values);
+      read_parts(parameter.parts, begin, values,
+                 [&](const TensorPart& part, int64_t their_begin, View run) {
+                   if (from.has(part.name(), kind)) from.read(part.name(), kind, their_begin, run);
+                 });
       file.write({.name = parameter.name,
                   .kind = name_of(kind),
                   .part = {0, numel},
@@ -65,6 +109,7 @@ std::string convert_deepspeed(const DeepSpeedCheckpoint& from, const std::string
                     .client_state = {},
                     .files = {},
                     .indices = {}};
+  const std::vector<ConvertedParameter> converted = converted_parameters(from, options.model);
   const int64_t samples = from.counters().global_samples;
   manifest.client_state = to_json(RunPosition{.loader = {.seed = options.seed, .samples = samples},
                                               .trainer = {.samples = samples},
@@ -72,13 +117,13 @@ std::string convert_deepspeed(const DeepSpeedCheckpoint& from, const std::string
   create_folders(folder);
   AtomicFolder made(concat(folder, '/', checkpoint_name(manifest.state.steps)));
   std::vector<NamedShape> parameters;
-  for (const auto& parameter : from.parameters()) {
+  for (const auto& parameter : converted) {
     parameters.push_back({parameter.name, parameter.shape});
   }
   StateFileWriter file(made.path(), state_file_name(0, 1), parameters, manifest.state.kinds,
                        DType::f32);
   std::vector<float> room(static_cast<size_t>(kBlockNumel));
-  for (const auto& parameter : from.parameters()) write_parameter(from, parameter, room, file);
+  for (const auto& parameter : converted) write_parameter(from, parameter, room, file);
   manifest.files.push_back(file.finish());
   manifest.indices.push_back(manifest.files.front().name);
   if (options.model != nullptr) {
@@ -94,7 +139,8 @@ std::string convert_deepspeed(const DeepSpeedCheckpoint& from, const std::string
 void export_llmc(const Checkpoint& checkpoint, const std::string& path, DType dtype) {
   const std::optional<std::string> text = checkpoint.text_of("config.json");
   if (!text) {
-    throw DataError(concat(checkpoint.path(), ": there is no config.json in it: its model is not "
+    throw DataError(concat(checkpoint.path(),
+                           ": there is no config.json in it: its model is not "
                            "known"));
   }
   const ModelConfig config =

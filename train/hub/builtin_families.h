@@ -10,8 +10,15 @@ namespace zinc::train {
 
 Family gpt2_family();
 Family llama_family();
+Family mistral_family();  // with llama's
+Family qwen2_family();    // with llama's
+Family qwen3_family();    // with llama's
+Family gpt_neox_family();
+Family bloom_family();
 
 // In the order in which people read them.
-inline constexpr std::array<Family (*)(), 2> kBuiltinFamilies = {gpt2_family, llama_family};
+inline constexpr std::array<Family (*)(), 7> kBuiltinFamilies = {
+    gpt2_family,  llama_family,    mistral_family, qwen2_family,
+    qwen3_family, gpt_neox_family, bloom_family};
 
 }  // namespace zinc::train

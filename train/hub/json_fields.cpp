@@ -23,6 +23,12 @@ int64_t JsonFields::integer(std::initializer_list<std::string_view> spellings, i
   return value == nullptr ? fallback : value->as_int64(-largest, largest);
 }
 
+int64_t JsonFields::integer_or_null(std::string_view key, int64_t fallback, int64_t none,
+                                    int64_t largest) {
+  const json::Value* value = object_->find(key);
+  return integer(key, value == nullptr ? fallback : none, largest);
+}
+
 double JsonFields::number(std::string_view key, double fallback) {
   const json::Value* value = find(key);
   return value == nullptr ? fallback : value->as_double();

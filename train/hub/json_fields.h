@@ -33,6 +33,9 @@ class JsonFields {
   int64_t integer(std::string_view key, int64_t fallback, int64_t largest = kLargest) {
     return integer({key}, fallback, largest);
   }
+  // `fallback` where the key is absent, `none` where it is null.
+  int64_t integer_or_null(std::string_view key, int64_t fallback, int64_t none,
+                          int64_t largest = kLargest);
   double number(std::string_view key, double fallback);
   bool boolean(std::string_view key, bool fallback);
   std::string text(std::string_view key, std::string_view fallback);

@@ -1,7 +1,6 @@
 #include "train/hub/model_folder.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "core/error.h"
 #include "train/files/input_file.h"
@@ -90,22 +89,10 @@ void ModelFolderWriter::open(const std::string& path, std::span<const TensorSpec
 void ModelFolderWriter::write(std::string_view parameter, int64_t begin, ConstView values) {
   const auto parts = parts_.find(parameter);
   require(parts != parts_.end(), "model folder: the model has no parameter \"", parameter, "\"");
-  const auto size = static_cast<size_t>(size_of(values.dtype()));
-  const auto* data = static_cast<const std::byte*>(values.data());
-  std::vector<std::byte> room;
-  for (const TensorPart& part : parts->second) {
-    part.for_each_run(begin, begin + values.numel(), [&](const ElementRun& run) {
-      const std::byte* from = data + static_cast<size_t>(run.ours - begin) * size;
-      if (run.ours_step != 1 && run.count > 1) {
-        room.resize(static_cast<size_t>(run.count) * size);
-        for (size_t i = 0; i < static_cast<size_t>(run.count); ++i) {
-          std::memcpy(&room[i * size], from + i * static_cast<size_t>(run.ours_step) * size, size);
-        }
-        from = room.data();
-      }
-      weights_->write(part.name(), run.theirs, ConstView(from, values.dtype(), Shape{run.count}));
-    });
-  }
+  write_parts(parts->second, begin, values,
+              [this](const TensorPart& part, int64_t their_begin, ConstView run) {
+                weights_->write(part.name(), their_begin, run);
+              });
 }
 
 void ModelFolderWriter::sync() {

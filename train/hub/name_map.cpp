@@ -1,6 +1,8 @@
 #include "train/hub/name_map.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <utility>
@@ -241,6 +243,46 @@ std::vector<TensorPart> tensor_parts(const NameMap& map, std::string_view name,
   require(covered == shape.numel(), "name map: the rows of ", name, " ", shape, " cover ", covered,
           " of its ", shape.numel(), " elements");
   return parts;
+}
+
+void read_parts(std::span<const TensorPart> parts, int64_t begin, View out, const ReadPart& read) {
+  const auto size = static_cast<size_t>(size_of(out.dtype()));
+  std::vector<std::byte> room;
+  for (const TensorPart& part : parts) {
+    part.for_each_run(begin, begin + out.numel(), [&](const ElementRun& run) {
+      auto* target =
+          static_cast<std::byte*>(out.data()) + static_cast<size_t>(run.ours - begin) * size;
+      const auto count = static_cast<size_t>(run.count), step = static_cast<size_t>(run.ours_step);
+      const bool direct = step == 1 || count == 1;
+      if (!direct) room.resize(count * size);
+      read(part, run.theirs, View(direct ? target : room.data(), out.dtype(), Shape{run.count}));
+      if (direct) return;
+      for (size_t i = 0; i < count; ++i) {
+        std::memcpy(target + i * step * size, &room[i * size], size);
+      }
+    });
+  }
+}
+
+void write_parts(std::span<const TensorPart> parts, int64_t begin, ConstView values,
+                 const WritePart& write) {
+  const auto size = static_cast<size_t>(size_of(values.dtype()));
+  std::vector<std::byte> room;
+  for (const TensorPart& part : parts) {
+    part.for_each_run(begin, begin + values.numel(), [&](const ElementRun& run) {
+      const auto* from = static_cast<const std::byte*>(values.data()) +
+                         static_cast<size_t>(run.ours - begin) * size;
+      const auto count = static_cast<size_t>(run.count), step = static_cast<size_t>(run.ours_step);
+      if (step != 1 && count > 1) {
+        room.resize(count * size);
+        for (size_t i = 0; i < count; ++i) {
+          std::memcpy(&room[i * size], from + i * step * size, size);
+        }
+        from = room.data();
+      }
+      write(part, run.theirs, ConstView(from, values.dtype(), Shape{run.count}));
+    });
+  }
 }
 
 std::vector<WeightSpec> stored_tensors(const NameMap& map, std::span<const WeightSpec> parameters) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/shape.h"
+#include "core/view.h"
 
 namespace zinc::train {
 
@@ -117,6 +118,16 @@ class TensorPart {
 // The tensors in which a parameter lies. InvalidArgument where rows do not fit its shape, or do not
 // cover it.
 std::vector<TensorPart> tensor_parts(const NameMap& map, std::string_view name, const Shape& shape);
+
+// Elements [begin, begin + out.numel()) of the parameter that lies in `parts`. read() fills
+// `values`, [n] of out's dtype, with elements [begin, begin + n) of a part's tensor. out:
+// contiguous host memory.
+using ReadPart = std::function<void(const TensorPart& part, int64_t begin, View values)>;
+void read_parts(std::span<const TensorPart> parts, int64_t begin, View out, const ReadPart& read);
+// The other way: write() takes elements [begin, begin + values.numel()) of a part's tensor.
+using WritePart = std::function<void(const TensorPart& part, int64_t begin, ConstView values)>;
+void write_parts(std::span<const TensorPart> parts, int64_t begin, ConstView values,
+                 const WritePart& write);
 
 // The tensors of a file for these parameters, in their order. InvalidArgument where the parameters
 // leave a part of a tensor out.

@@ -15,18 +15,6 @@ std::string both_names(const std::string& ours, const std::string& theirs) {
   return ours == theirs ? ours : concat(ours, " (", theirs, " in the files)");
 }
 
-// `values`, [n], to every step-th element of `out` from `first` on.
-void scatter(ConstView values, int64_t first, int64_t step, View out) {
-  const auto size = static_cast<size_t>(size_of(out.dtype()));
-  const auto* in = static_cast<const std::byte*>(values.data());
-  auto* target = static_cast<std::byte*>(out.data()) + static_cast<size_t>(first) * size;
-  for (int64_t i = 0; i < values.numel(); ++i) {
-    std::memcpy(target, in, size);
-    in += size;
-    target += static_cast<size_t>(step) * size;
-  }
-}
-
 void append_list(std::string& text, std::string_view title, const std::vector<std::string>& names) {
   constexpr size_t kShown = 10;
   if (names.empty()) return;
@@ -140,12 +128,11 @@ void WeightReader::require_equal(const TiedName& tied) const {
 
 void WeightReader::read(std::string_view parameter, const Shape& shape, int64_t begin,
                         View out) const {
-  const int64_t end = begin + out.numel();
-  require(begin >= 0 && end <= shape.numel(), "weights: elements [", begin, ", ", end, ") of ",
-          parameter, " ", shape);
-  const int64_t size = size_of(out.dtype());
-  std::vector<std::byte> room;
-  for (const TensorPart& part : tensor_parts(names_, parameter, shape)) {
+  require(begin >= 0 && begin + out.numel() <= shape.numel(), "weights: elements [", begin, ", ",
+          begin + out.numel(), ") of ", parameter, " ", shape);
+  const std::vector<TensorPart> parts = tensor_parts(names_, parameter, shape);
+  std::vector<const WeightFolder::Location*> locations;
+  for (const TensorPart& part : parts) {
     const WeightFolder::Location* location = locate(part.name());
     if (location == nullptr) {
       throw DataError(concat(files_->path(), ": there is no tensor for ",
@@ -156,18 +143,11 @@ void WeightReader::read(std::string_view parameter, const Shape& shape, int64_t 
                              location->tensor().shape, ", the model's ", parameter, " needs ",
                              part.shape()));
     }
-    part.for_each_run(begin, end, [&](const ElementRun& run) {
-      if (run.ours_step == 1 || run.count == 1) {
-        auto* target = static_cast<std::byte*>(out.data()) + (run.ours - begin) * size;
-        location->read(run.theirs, View(target, out.dtype(), Shape{run.count}));
-        return;
-      }
-      room.resize(static_cast<size_t>(run.count * size));
-      const View values(room.data(), out.dtype(), Shape{run.count});
-      location->read(run.theirs, values);
-      scatter(values, run.ours - begin, run.ours_step, out);
-    });
+    locations.push_back(location);
   }
+  read_parts(parts, begin, out, [&](const TensorPart& part, int64_t their_begin, View values) {
+    locations[static_cast<size_t>(&part - parts.data())]->read(their_begin, values);
+  });
 }
 
 }  // namespace zinc::train
