@@ -138,11 +138,13 @@ void apply_tuning(nn::Module& model, const TuningOptions& tuning) {
 
 std::string describe_trainable(nn::Module& model) {
   const auto with_commas = [](int64_t count) {
-    std::string digits = fmt::format("{}", count);
-    for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) {
-      digits.insert(static_cast<size_t>(at), ",");
+    const std::string digits = fmt::format("{}", count);
+    std::string text;
+    for (size_t i = 0; i < digits.size(); ++i) {
+      if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+      text += digits[i];
     }
-    return digits;
+    return text;
   };
   const int64_t all = model.num_parameters(), trained = model.num_trainable_parameters();
   return fmt::format("trainable params: {} || all params: {} || trainable%: {:.4f}",

@@ -1,0 +1,104 @@
+// Runs that train a part of a model: adapters, what is frozen, and how they go on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/exit_codes.h"
+#include "tests/apps/command_process.h"
+#include "tests/apps/training_folder.h"
+
+namespace zinc::apps {
+namespace tuned_test {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+Ended run(const std::vector<std::string>& arguments) {
+  CommandProcess process(arguments);
+  return process.finish();
+}
+
+class Tuned : public testing::Test {
+ protected:
+  Tuned() {
+    const Ended base = run(folder_.train({"--out", base_ = folder_ / "base"}));
+    EXPECT_EQ(base.exit_code, kDone) << to_string(base);
+    base_ += "/final";
+  }
+  // From the base, into `out`.
+  Ended tune(const std::string& out, std::vector<std::string> more) {
+    std::vector<std::string> arguments{"--model", base_, "--init", base_, "--out", folder_ / out};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(folder_.train(arguments));
+  }
+  std::string file(const std::string& name) { return train::read_whole_file(folder_ / name); }
+
+  TrainingFolder folder_;
+  std::string base_;
+  const std::string lora_ = "r=2,alpha=4,dropout=0.1,targets=c_attn,mlp.c_proj";
+};
+
+TEST_F(Tuned, RunThatIsTakenUpAgain_HasTheBitsOfOneThatWasNot) {
+  const Ended whole = tune("whole", {"--lora", lora_, "--steps", "4"});
+  ASSERT_EQ(whole.exit_code, kDone) << to_string(whole);
+  EXPECT_THAT(whole.out, HasSubstr("trainable params: "));
+  ASSERT_EQ(tune("parts", {"--lora", lora_, "--steps", "2", "--save-every", "2"}).exit_code, kDone);
+  // The base's weights are not in the checkpoint.
+  const std::string state = "parts/checkpoints/step-000002/state-00000-of-00001.safetensors";
+  EXPECT_THAT(file(state), AllOf(HasSubstr("lora_A"), testing::Not(HasSubstr("wte"))));
+
+  const Ended other = tune("parts", {"--lora", "r=2,alpha=8,targets=c_attn,mlp.c_proj", "--steps",
+                                     "4", "--resume", "auto"});
+  EXPECT_EQ(other.exit_code, kConfiguration) << to_string(other);
+  EXPECT_THAT(other.err, HasSubstr("the tuning of this run is not that of the checkpoint"));
+  EXPECT_EQ(tune("parts", {"--steps", "4", "--resume", "auto"}).exit_code, kConfiguration);
+
+  const Ended rest = tune("parts", {"--lora", lora_, "--steps", "4", "--resume", "auto"});
+  ASSERT_EQ(rest.exit_code, kDone) << to_string(rest);
+  EXPECT_EQ(file("parts/final/adapter_model.safetensors"),
+            file("whole/final/adapter_model.safetensors"));
+
+  const Ended exported = run({"checkpoint", "export", folder_ / "parts", folder_ / "exported"});
+  EXPECT_EQ(exported.exit_code, kConfiguration) << to_string(exported);
+  EXPECT_THAT(exported.err, HasSubstr("trains adapters"));
+}
+
+TEST_F(Tuned, AdapterIsGoneOnFrom_AlsoInItsOwnPlace) {
+  ASSERT_EQ(tune("tuned", {"--lora", lora_}).exit_code, kDone);
+  const std::string before = file("tuned/final/adapter_model.safetensors");
+  const Ended again = tune("tuned", {"--adapter", folder_ / "tuned/final", "--force"});
+  ASSERT_EQ(again.exit_code, kDone) << to_string(again);
+  EXPECT_NE(file("tuned/final/adapter_model.safetensors"), before);
+  EXPECT_THAT(file("tuned/final/adapter_config.json"), HasSubstr("\"lora_alpha\": 4"));
+  EXPECT_THAT(file("tuned/final/adapter_config.json"), HasSubstr(base_));
+
+  const std::vector<std::string> text{"generate", "--model", base_, "--tokens", "8", "--seed", "3"};
+  std::vector<std::string> adapted = text;
+  adapted.insert(adapted.end(), {"--adapter", folder_ / "tuned/final"});
+  const Ended plain = run(text), tuned = run(adapted);
+  EXPECT_EQ(plain.exit_code, kDone) << to_string(plain);
+  EXPECT_EQ(tuned.exit_code, kDone) << to_string(tuned);
+}
+
+TEST_F(Tuned, PlanCountsWhatIsFrozen) {
+  const auto plan = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments{"plan",    "--config", folder_ / "ds.json",
+                                       "--model", base_,      "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Ended ended = run(arguments);
+    EXPECT_EQ(ended.exit_code, kDone) << to_string(ended);
+    return ended.out;
+  };
+  EXPECT_NE(plan({"--lora", lora_}), plan({}));
+  EXPECT_NE(plan({"--freeze", "transformer.h.*"}), plan({}));
+  const Ended wrong =
+      run({"plan", "--config", folder_ / "ds.json", "--model", base_, "--lora", "targets=q_proj"});
+  EXPECT_EQ(wrong.exit_code, kConfiguration);
+  EXPECT_THAT(wrong.err, HasSubstr("LoRA target \"q_proj\" matches no linear layer"));
+}
+
+}  // namespace tuned_test
+}  // namespace zinc::apps
