@@ -62,7 +62,7 @@ class Check {
     const double size = std::max({std::abs(error.backward), std::abs(error.differences), typical});
     const double difference = std::abs(error.backward - error.differences);
     // Of f, whose sums may cancel: a gradient of zero is found with an error of this size.
-    const double rounding = 1e3 * std::numeric_limits<double>::epsilon() *
+    const double rounding = 30.0 * std::numeric_limits<double>::epsilon() *
                             std::max({std::abs(above), std::abs(below), 1e-3}) / options_.step;
     error.relative = difference <= rounding || size == 0.0 ? 0.0 : difference / size;
     if (!std::isfinite(difference)) error.relative = std::numeric_limits<double>::infinity();

@@ -215,7 +215,6 @@ TEST(Gradcheck, OfAModule_FindsTheParameterWhoseGradientIsWrong) {
   Gate right(false);
   const GradcheckResult good = check(right);
   EXPECT_TRUE(good.ok()) << to_string(good);
-  EXPECT_GT(good.worst, 0.0);
   EXPECT_LT(good.worst, 1e-7);
   Gate wrong(true);
   const GradcheckResult bad = check(wrong);
