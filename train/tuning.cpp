@@ -120,7 +120,7 @@ std::string describe_trainable(nn::Module& model) {
   const auto with_commas = [](int64_t count) {
     std::string digits = fmt::format("{}", count);
     for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) {
-      digits.insert(static_cast<size_t>(at), ",");
+      digits.insert(static_cast<size_t>(at), 1, ',');
     }
     return digits;
   };

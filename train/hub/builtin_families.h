@@ -10,8 +10,13 @@ namespace zinc::train {
 
 Family gpt2_family();
 Family llama_family();
+Family bert_family();
+Family roberta_family();
+Family t5_family();
+Family encoder_classifier_family();
 
 // In the order in which people read them.
-inline constexpr std::array<Family (*)(), 2> kBuiltinFamilies = {gpt2_family, llama_family};
+inline constexpr std::array<Family (*)(), 6> kBuiltinFamilies = {
+    gpt2_family, llama_family, bert_family, roberta_family, t5_family, encoder_classifier_family};
 
 }  // namespace zinc::train
