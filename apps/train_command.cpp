@@ -215,6 +215,9 @@ void show_head(Console& console, const Job& job, const TrainArguments& options, 
     for (const std::string& note : swap_notes(engine)) console.line("note: " + note);
   }
   for (const std::string& notice : job.config.notices) console.line("note: " + notice);
+  if (const std::string_view on_dtype = model.note_on(engine.precision.dtype); !on_dtype.empty()) {
+    console.line(fmt::format("note: {}", on_dtype));
+  }
   if (job.config.dump_state) {
     console.line(train::resolved_json(job.config, world.size()));
     console.line(model.tree());

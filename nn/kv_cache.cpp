@@ -32,6 +32,28 @@ KvCache::Seen KvCache::extend(const Tensor& keys, const Tensor& values) {
           .values = layer.values.narrow_view(1, 0, length_ + tokens)};
 }
 
+void KvCache::set_source(const Tensor& lengths) {
+  require(!autograd::gradients_enabled(),
+          "KvCache: only under NoGrad; what is kept has no history");
+  clear();
+  layers_.clear();  // another number of texts, perhaps
+  sources_.clear();
+  source_lengths_ = lengths;
+}
+
+void KvCache::add_source(const Tensor& keys, const Tensor& values) {
+  require(keys.rank() == 3 && keys.shape() == values.shape(), "KvCache: a source's keys ",
+          keys.shape(), " and values ", values.shape(), " must be [B, T, features] both");
+  sources_.push_back({.keys = keys, .values = values});
+}
+
+const KvCache::Seen& KvCache::source() const {
+  require(next_layer_ >= 1 && next_layer_ <= sources_.size(),
+          "KvCache: there is no source for layer ", next_layer_,
+          "; let the model encode() the texts into the cache first");
+  return sources_[next_layer_ - 1];
+}
+
 void KvCache::advance(int64_t tokens) {
   bug_check(next_layer_ == layers_.size(), "KvCache: ", next_layer_, " of ", layers_.size(),
             " layers were extended");

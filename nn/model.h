@@ -44,6 +44,9 @@ class Model : public Module {
   // 6 per weight that is multiplied with every token, plus attention's 12 L H D T, or half of it
   // where causal. A lookup in an embedding is no multiplication. Unless overridden 6 per parameter.
   virtual double flops_per_token(int64_t sequence);
+  // What a user should know who runs the model in this dtype, a line without an end; empty:
+  // nothing.
+  virtual std::string_view note_on(DType) const { return {}; }
 
   // Drops the activations of every `every` blocks in forward and computes them again in backward;
   // 0: keeps them all. A Staged model needs to do nothing for it.
@@ -61,7 +64,8 @@ class HasOutputs {
  public:
   virtual ~HasOutputs() = default;
   // "logits" ([B, T, V] of tokens, [B, classes] of a classifier), "hidden" [B, T, C] (the last
-  // hidden state), "pooled" [B, C], as far as the model has them. The labels are not looked at.
+  // hidden state), "pooled" [B, C], as far as the model has them. The labels are not looked at, but
+  // where a decoder's input is made of them.
   virtual NamedTensors outputs(const Batch& batch) = 0;
 };
 
@@ -80,6 +84,21 @@ class CachedCausalLm : public CausalLm {
   // The same after the tokens that the cache has seen, which ids [B, T] go on from; the cache has
   // seen them too then. Without gradients.
   virtual Tensor next_logits(const Tensor& ids, KvCache& cache) = 0;
+};
+
+// An encoder and a decoder that answers the texts which the encoder has read, token by token. What
+// generates holds a cache for either kind of model: once encode() has filled it, next_logits() is
+// asked as a CachedCausalLm's is.
+class EncoderDecoderLm {
+ public:
+  virtual ~EncoderDecoderLm() = default;
+  // Reads the batch's "input_ids" [B, T], with "lengths", and keeps in the cache what the decoder's
+  // layers attend to; of the answers it has seen nothing then. Without gradients.
+  virtual void encode(const Batch& batch, KvCache& cache) = 0;
+  // ids [B, U] i32 of the answers, which go on from the tokens that the cache has seen: logits [B,
+  // V] of the position after the last, f32. An answer begins with decoder_start_token().
+  virtual Tensor next_logits(const Tensor& ids, KvCache& cache) = 0;
+  virtual int64_t decoder_start_token() const = 0;
 };
 
 using TensorList = std::vector<Tensor>;
@@ -116,6 +135,8 @@ template <>
 inline constexpr const char* kInterfaceName<CausalLm> = "zinc::nn::CausalLm";
 template <>
 inline constexpr const char* kInterfaceName<CachedCausalLm> = "zinc::nn::CachedCausalLm";
+template <>
+inline constexpr const char* kInterfaceName<EncoderDecoderLm> = "zinc::nn::EncoderDecoderLm";
 template <>
 inline constexpr const char* kInterfaceName<Staged> = "zinc::nn::Staged";
 }  // namespace detail

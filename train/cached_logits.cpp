@@ -7,6 +7,22 @@
 
 namespace zinc::train {
 
+CachedLogits::CachedLogits(nn::Model& model, int64_t capacity)
+    : cache_(capacity > 0 ? capacity : model.max_sequence()) {
+  next_logits_ = [&lm =
+                      nn::require_interface<nn::CachedCausalLm>(model, "generation with a cache")](
+                     const Tensor& ids, nn::KvCache& cache) { return lm.next_logits(ids, cache); };
+}
+
+CachedLogits::CachedLogits(nn::EncoderDecoderLm& model, const nn::Batch& text, int64_t capacity)
+    : next_logits_([&model](const Tensor& ids, nn::KvCache& cache) {
+        return model.next_logits(ids, cache);
+      }),
+      cache_(capacity) {
+  require(text.rows() == 1, "CachedLogits: one text at a time, not ", text.rows());
+  model.encode(text, cache_);
+}
+
 Tensor CachedLogits::operator()(const Tensor& ids) {
   require(ids.rank() == 2 && ids.dim(0) == 1, "CachedLogits: ids must be [1, T], not ",
           ids.shape());
@@ -19,7 +35,7 @@ Tensor CachedLogits::operator()(const Tensor& ids) {
   const int64_t fresh = ids.dim(1) - known;
   tokens_computed_ += fresh;
   try {
-    Tensor logits = model_.next_logits(ids.narrow_view(1, known, fresh), cache_);
+    Tensor logits = next_logits_(ids.narrow_view(1, known, fresh), cache_);
     seen_ = std::move(tokens);
     return logits;
   } catch (...) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "nn/kv_cache.h"
@@ -16,15 +17,16 @@ class CachedLogits {
  public:
   // Throws InvalidArgument for a model that is no nn::CachedCausalLm, or has no longest sequence.
   // `capacity`: tokens at most; 0: the model's longest sequence.
-  explicit CachedLogits(nn::Model& model, int64_t capacity = 0)
-      : model_(nn::require_interface<nn::CachedCausalLm>(model, "generation with a cache")),
-        cache_(capacity > 0 ? capacity : model.max_sequence()) {}
+  explicit CachedLogits(nn::Model& model, int64_t capacity = 0);
+  // Of the answer to the one text of a batch, which is read now: ids begin with
+  // decoder_start_token(), and are `capacity` at most.
+  CachedLogits(nn::EncoderDecoderLm& model, const nn::Batch& text, int64_t capacity);
 
   Tensor operator()(const Tensor& ids);                         // [1, T] i32 -> [1, V] f32
   int64_t tokens_computed() const { return tokens_computed_; }  // of all calls
 
  private:
-  nn::CachedCausalLm& model_;
+  std::function<Tensor(const Tensor& ids, nn::KvCache& cache)> next_logits_;
   nn::KvCache cache_;
   std::vector<int64_t> seen_;
   int64_t tokens_computed_ = 0;

@@ -34,9 +34,36 @@ std::vector<int32_t> generate(const NextLogits& next_logits, std::span<const int
   return {tokens.begin() + prompt_length, tokens.end()};
 }
 
+namespace {
+
+// The encoder reads the prompt; the answer's own tokens are all kept.
+std::vector<int32_t> answer(zero::Engine& engine, nn::EncoderDecoderLm& model,
+                            std::span<const int32_t> prompt, GenerateOptions options,
+                            const std::function<void(int32_t)>& on_token) {
+  require(!prompt.empty(), "generate: the prompt must have at least one token");
+  const auto length = static_cast<int64_t>(prompt.size());
+  if (options.context > 0 && options.context < length) {
+    prompt = prompt.last(static_cast<size_t>(options.context));
+  }
+  options.context = options.max_tokens + 1;
+  const std::vector<int32_t> start{static_cast<int32_t>(model.decoder_start_token())};
+  return engine.predict([&] {
+    const nn::Batch text{
+        .tensors = {{"input_ids",
+                     Tensor::from<int32_t>(prompt, {1, static_cast<int64_t>(prompt.size())})}}};
+    CachedLogits logits(model, text, options.context);
+    return generate([&](const Tensor& ids) { return logits(ids); }, start, options, on_token);
+  });
+}
+
+}  // namespace
+
 std::vector<int32_t> generate(zero::Engine& engine, std::span<const int32_t> prompt,
                               GenerateOptions options,
                               const std::function<void(int32_t)>& on_token) {
+  if (auto* model = nn::find_interface<nn::EncoderDecoderLm>(engine.model())) {
+    return answer(engine, *model, prompt, std::move(options), on_token);
+  }
   auto& model = nn::require_interface<nn::CausalLm>(engine.model(), "generation");
   const int64_t longest = engine.model().max_sequence();
   const int64_t whole = std::ssize(prompt) + options.max_tokens;

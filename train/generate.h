@@ -31,9 +31,11 @@ using NextLogits = std::function<Tensor(const Tensor& ids)>;
 std::vector<int32_t> generate(const NextLogits& next_logits, std::span<const int32_t> prompt,
                               const GenerateOptions& options,
                               const std::function<void(int32_t)>& on_token = {});
-// By the engine's model, an nn::CausalLm; an nn::CachedCausalLm keeps keys and values. Where
+// By the engine's model, an nn::CausalLm; an nn::CachedCausalLm keeps keys and values. The encoder
+// of an nn::EncoderDecoderLm reads the prompt, and the new tokens are the decoder's answer. Where
 // parameters are sharded (stage 3) collective, with the same prompt and options on every rank.
-// `options.context` 0: the model's longest sequence, or all where it has none.
+// `options.context` 0: the model's longest sequence, or all where it has none; of an encoder the
+// whole prompt.
 std::vector<int32_t> generate(zero::Engine& engine, std::span<const int32_t> prompt,
                               GenerateOptions options = {},
                               const std::function<void(int32_t)>& on_token = {});

@@ -28,7 +28,8 @@ enum class BertPooling : uint8_t {
 struct BertConfig {
   BertKind kind = BertKind::bert;                    // model_type
   EncoderTask task = EncoderTask::masked_lm;         // architectures
-  BertPooling pooling = BertPooling::pooler;         // where task is none
+  BertPooling pooling = BertPooling::pooler;         // pooling: "mean", zinc's own key;
+                                                     // where task is none
   int64_t num_classes = 2;                           // num_labels, or as many as id2label has
   int64_t vocab_size = 30522;                        // vocab_size
   int64_t max_positions = 512;                       // longest sequence: max_position_embeddings,

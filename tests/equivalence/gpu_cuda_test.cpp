@@ -30,22 +30,18 @@
 namespace zinc {
 namespace gpu_cuda_test {
 
+using zero::test::Family;
 using zero::test::make_batch;
 
 constexpr Device kGpu{.kind = DeviceKind::cuda};
 
 struct Case {
   int world = 1;
-  bool llama = false;
+  Family family = Family::gpt2;
   DType dtype = DType::f32;
   int64_t accumulation = 1;
   bool nccl = false;  // a GPU for every rank; else all share the first one
 };
-
-std::unique_ptr<nn::Model> make_model(const Case& c) {
-  if (c.llama) return std::make_unique<nn::Llama>(zero::test::tiny_llama_config());
-  return std::make_unique<nn::Gpt2>(zero::test::tiny_config(0.1));
-}
 
 zero::EngineConfig config_of(const Case& c, int stage) {
   zero::EngineConfig config;
@@ -79,13 +75,13 @@ Outcome run(const Case& c, int stage, int steps, Device device = kGpu) {
   connect.device_collectives =
       c.nccl ? comm::DeviceCollectives::nccl : comm::DeviceCollectives::staged;
   comm::run_local_ranks(c.world, connect, [&](comm::World& world) {
-    const std::unique_ptr<nn::Model> model = make_model(c);
+    const std::unique_ptr<nn::Model> model = zero::test::make_tiny_model(c.family);
     zero::Engine engine(*model, config_of(c, stage), world);
     for (int step = 0; step < steps; ++step) {
       zero::StepResult result;
       for (int64_t micro = 0; micro < c.accumulation; ++micro) {
         const int64_t index = (step * c.accumulation + micro) * world.size() + world.rank();
-        engine.backward(engine.forward(make_batch(index)));
+        engine.backward(engine.forward(make_batch(c.family, index)));
         result = engine.step();
       }
       if (world.rank() == 0) {
@@ -108,11 +104,13 @@ Outcome run(const Case& c, int stage, int steps, Device device = kGpu) {
 
 constexpr Case kCases[] = {{1},
                            {2},
-                           {2, true},
-                           {1, false, DType::bf16, 2},
-                           {2, false, DType::f16},
-                           {3, false, DType::f32, 1, true},
-                           {2, true, DType::bf16, 1, true}};
+                           {2, Family::llama},
+                           {1, Family::gpt2, DType::bf16, 2},
+                           {2, Family::gpt2, DType::f16},
+                           {3, Family::gpt2, DType::f32, 1, true},
+                           {2, Family::llama, DType::bf16, 1, true},
+                           {1, Family::t5},
+                           {2, Family::roberta, DType::bf16}};
 
 class GpuStages : public testing::TestWithParam<int> {  // an index of kCases
  protected:
@@ -160,7 +158,7 @@ TEST_P(GpuStagesSlow, GiveTheSameBitsUnderEverySchedule) { run_schedules(true); 
 
 std::string name_of_case(const testing::TestParamInfo<int>& info) {
   const Case& c = kCases[info.param];
-  return concat("World", c.world, c.llama ? "Llama" : "Gpt2", name_of(c.dtype), "Accumulation",
+  return concat("World", c.world, name_of(c.family), name_of(c.dtype), "Accumulation",
                 c.accumulation, c.nccl ? "Nccl" : "");
 }
 constexpr int kNumCases = static_cast<int>(std::size(kCases));
@@ -170,8 +168,8 @@ INSTANTIATE_TEST_SUITE_P(Whole, GpuStagesSlow, testing::Range(0, kNumCases), nam
 // Two steps in f32: the rounding of sums in another order, a few thousand epsilons at most after
 // AdamW has divided a gradient by its own size. Dropout draws the same numbers on every device.
 TEST(Gpu, TrainsAsTheCpuDoes) {
-  for (const bool llama : {false, true}) {
-    const Case c{.world = 1, .llama = llama};
+  for (const Family family : zero::test::kFamilies) {
+    const Case c{.world = 1, .family = family};
     const Outcome gpu = run(c, 0, 2);
     const Outcome cpu = run(c, 0, 2, kCpu);
     for (size_t i = 0; i < cpu.losses.size(); ++i) {
@@ -325,11 +323,10 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
                                                    .max_samples = 4,
                                                    .rank = ranks.rank(),
                                                    .world = ranks.size()});
-      train::Trainer trainer(
-          engine, loader, &evaluation, {}, nullptr,
-          {.steps = 2, .save = [&](const std::string&) {
-             engine.read_own(zero::Engine::Own::weights_and_states, {});
-           }});
+      train::Trainer trainer(engine, loader, &evaluation, {}, nullptr,
+                             {.steps = 2, .save = [&](const std::string&) {
+                                engine.read_own(zero::Engine::Own::weights_and_states, {});
+                              }});
       trainer.run();
       EXPECT_EQ(engine.usage().graphs.launched, graph_of);
       reports[static_cast<size_t>(ranks.rank())] = ranks.context().allocator().report();

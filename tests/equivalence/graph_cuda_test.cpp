@@ -23,6 +23,7 @@ namespace zinc {
 namespace graph_cuda_test {
 
 using testing::HasSubstr;
+using zero::test::Family;
 using zero::test::make_batch;
 
 constexpr Device kGpu{.kind = DeviceKind::cuda};
@@ -31,7 +32,7 @@ struct Case {
   const char* name;
   int stage = 0;
   int world = 1;
-  bool llama = false;
+  Family family = Family::gpt2;
   DType dtype = DType::f32;
   int scale_power = 8;  // f16; 14 overflows
   int64_t accumulation = 1;
@@ -85,18 +86,13 @@ struct Outcome {
 };
 
 void train(const Case& c, bool graph, int steps, comm::World& world, Outcome& outcome) {
-  std::unique_ptr<nn::Model> model;
-  if (c.llama) {
-    model = std::make_unique<nn::Llama>(zero::test::tiny_llama_config());
-  } else {
-    model = std::make_unique<nn::Gpt2>(zero::test::tiny_config(c.dropout));
-  }
+  const std::unique_ptr<nn::Model> model = zero::test::make_tiny_model(c.family, c.dropout);
   zero::Engine engine(*model, config_of(c, graph), world);
   for (int step = 0; step < steps; ++step) {
     zero::StepResult result;
     for (int64_t micro = 0; micro < c.accumulation; ++micro) {
       const int64_t index = (step * c.accumulation + micro) * world.size() + world.rank();
-      const nn::Batch batch = make_batch(index);
+      const nn::Batch batch = make_batch(c.family, index);
       engine.run_passes({&batch, 1});
       result = engine.step();
     }
@@ -105,7 +101,7 @@ void train(const Case& c, bool graph, int steps, comm::World& world, Outcome& ou
     const bool skipped = result.outcome == zero::StepOutcome::skipped_overflow;
     outcome.norms.push_back(skipped ? -1.0 : result.gradient_norm);
     // Takes memory between launches.
-    outcome.evaluations.push_back(engine.evaluate(make_batch(1000 + step)).loss_sum);
+    outcome.evaluations.push_back(engine.evaluate(make_batch(c.family, 1000 + step)).loss_sum);
   }
   for (const auto& [name, parameter] : model->named_parameters()) {
     const char* state = c.sgd ? "momentum_buffer" : "exp_avg";
@@ -184,20 +180,27 @@ INSTANTIATE_TEST_SUITE_P(
              .accumulation = 2,
              .recompute_every = 1,
              .dropout = 0.2},
-        Case{.name = "Recomputed", .llama = true, .recompute_every = 1},
+        Case{.name = "Recomputed", .family = Family::llama, .recompute_every = 1},
         Case{.name = "SharedStates",
              .stage = 1,
              .world = 2,
-             .llama = true,
+             .family = Family::llama,
              .dtype = DType::bf16,
              .accumulation = 2},
+        Case{.name = "EncoderDecoder",
+             .family = Family::t5,
+             .dtype = DType::bf16,
+             .accumulation = 2,
+             .recompute_every = 1,
+             .dropout = 0.2},
+        Case{.name = "Encoder", .stage = 2, .family = Family::roberta, .dropout = 0.2},
         Case{.name = "Sgd", .sgd = true},
         Case{.name = "SharedStatesNccl", .stage = 1, .world = 2, .nccl = true},
         Case{.name = "SharedGradients", .stage = 2, .dtype = DType::bf16, .accumulation = 3},
         Case{.name = "SharedGradientsOfTwo",
              .stage = 2,
              .world = 2,
-             .llama = true,
+             .family = Family::llama,
              .dtype = DType::f16,
              .accumulation = 2},
         Case{.name = "SharedGradientsNccl", .stage = 2, .world = 2, .nccl = true},
@@ -205,7 +208,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "SharedWeightsNccl",
              .stage = 3,
              .world = 2,
-             .llama = true,
+             .family = Family::llama,
              .recompute_every = 1,
              .every_schedule = true,
              .nccl = true}),

@@ -47,8 +47,11 @@ TEST_P(Lora, HasTheSameBitsWhateverHoldsTheMemory) {
 INSTANTIATE_TEST_SUITE_P(
     Cases, Lora,
     testing::Values(Case{.world = 2, .lora = true},
-                    Case{.world = 3, .dtype = DType::bf16, .llama = true, .lora = true}),
-    [](const auto& info) { return std::string(info.param.llama ? "llama_bf16" : "gpt2_f32"); });
+                    Case{.world = 2, .family = Family::t5, .lora = true},
+                    Case{.world = 3, .dtype = DType::bf16, .family = Family::llama, .lora = true}),
+    [](const auto& info) {
+      return std::string(concat(test::name_of(info.param.family), "_", name_of(info.param.dtype)));
+    });
 
 // What is frozen stays as it was, to the last bit.
 TEST(Lora, LeavesTheBaseAlone) {

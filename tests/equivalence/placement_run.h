@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct Case {
   DType dtype = DType::f32;
   ReduceSchedule schedule = ReduceSchedule::boundary;
   Determinism determinism = Determinism::run;
+  Family family = Family::gpt2;
 };
 
 inline EngineConfig config_of(const Case& c) {
@@ -74,7 +76,11 @@ inline Outcome run(const Case& c, const EngineConfig& config, int steps,
   connect.memory.poison = true;  // memory that is used too early or too late shows as NaN
   comm::run_local_ranks(c.world, connect, [&](comm::World& world) {
     world.communicator().set_deadline(std::chrono::minutes(1));
-    nn::Gpt2 model(tiny_config(0.1));
+    const std::unique_ptr<nn::Model> made = make_tiny_model(c.family);
+    nn::Model& model = *made;
+    // Of the middle of the model.
+    const auto parameters = model.named_parameters();
+    const std::string sample = parameters[parameters.size() / 2].first;
     Engine engine(model, config, world);
     const auto take = [&](const Tensor& tensor) {
       const auto values = tensor.to_vector<float>();
@@ -87,11 +93,11 @@ inline Outcome run(const Case& c, const EngineConfig& config, int steps,
         std::vector<nn::Batch> batches;
         for (int64_t i = 0; i < together; ++i) {
           const int64_t index = step * c.accumulation + micro + i;
-          batches.push_back(make_batch(index * world.size() + world.rank()));
+          batches.push_back(make_batch(c.family, index * world.size() + world.rank()));
         }
         engine.run_passes(batches);
         if (step + 1 == steps && micro + together == c.accumulation) {
-          take(engine.gradient("transformer.h.1.mlp.c_fc.weight"));
+          take(engine.gradient(sample));
         }
         const StepResult result = engine.step();
         if (world.rank() != 0 || result.outcome == StepOutcome::accumulated) continue;

@@ -58,10 +58,14 @@ INSTANTIATE_TEST_SUITE_P(
     Matrix, Placement,
     testing::Values(Case{1}, Case{2}, Case{3, 2}, Case{1, 1, DType::bf16}, Case{2, 1, DType::f16},
                     Case{2, 2, DType::bf16, ReduceSchedule::micro_step},
-                    Case{2, 3, DType::f32, ReduceSchedule::micro_step, Determinism::world}),
+                    Case{2, 3, DType::f32, ReduceSchedule::micro_step, Determinism::world},
+                    Case{2, 1, DType::f32, ReduceSchedule::boundary, Determinism::run, Family::t5},
+                    Case{1, 2, DType::bf16, ReduceSchedule::micro_step, Determinism::run,
+                         Family::roberta}),
     [](const auto& info) {
       const Case& c = info.param;
-      return concat("World", c.world, "Accumulation", c.accumulation, name_of(c.dtype),
+      return concat(name_of(c.family), "World", c.world, "Accumulation", c.accumulation,
+                    name_of(c.dtype),
                     c.schedule == ReduceSchedule::boundary ? "Boundary" : "MicroStep",
                     c.determinism == Determinism::world ? "World" : "");
     });

@@ -85,12 +85,12 @@ TEST_P(ProductSlow, RunHasOneHash) {
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
-  for (const bool llama : {false, true}) {
+  for (const Family family : test::kFamilies) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       for (const int world : {1, 2, 3, 4}) {
-        cases.push_back({world, 1, dtype, ReduceSchedule::boundary, llama});
-        cases.push_back({world, 4, dtype, ReduceSchedule::boundary, llama});
-        cases.push_back({world, 4, dtype, ReduceSchedule::micro_step, llama});
+        cases.push_back({world, 1, dtype, ReduceSchedule::boundary, family});
+        cases.push_back({world, 4, dtype, ReduceSchedule::boundary, family});
+        cases.push_back({world, 4, dtype, ReduceSchedule::micro_step, family});
       }
     }
   }
@@ -99,7 +99,7 @@ std::vector<Case> all_cases() {
 
 std::string name_of_case(const testing::TestParamInfo<Case>& info) {
   const Case& c = info.param;
-  return concat(c.llama ? "Llama" : "Gpt2", "World", c.world, "Accumulation", c.accumulation,
+  return concat(test::name_of(c.family), "World", c.world, "Accumulation", c.accumulation,
                 name_of(c.dtype),
                 c.schedule == ReduceSchedule::boundary ? "Boundary" : "MicroStep");
 }
@@ -133,9 +133,9 @@ TEST_P(WorldProductSlow, WorldHasOneHash) {
 
 std::vector<Case> models_and_dtypes() {
   std::vector<Case> cases;
-  for (const bool llama : {false, true}) {
+  for (const Family family : test::kFamilies) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-      cases.push_back({1, 4, dtype, ReduceSchedule::micro_step, llama});
+      cases.push_back({1, 4, dtype, ReduceSchedule::micro_step, family});
     }
   }
   return cases;
@@ -143,7 +143,7 @@ std::vector<Case> models_and_dtypes() {
 
 INSTANTIATE_TEST_SUITE_P(All, WorldProductSlow, testing::ValuesIn(models_and_dtypes()),
                          [](const auto& info) {
-                           return concat(info.param.llama ? "Llama" : "Gpt2",
+                           return concat(test::name_of(info.param.family),
                                          name_of(info.param.dtype));
                          });
 

@@ -18,6 +18,7 @@ using test::tiny_config;
 using training::Case;
 using training::config_of;
 using training::describe;
+using training::Family;
 using training::Outcome;
 using training::run;
 
@@ -47,18 +48,27 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{3, 2, DType::f32, ReduceSchedule::micro_step}, Case{3, 1, DType::bf16},
                     Case{2, 2, DType::bf16, ReduceSchedule::micro_step}, Case{3, 1, DType::f16},
                     Case{2, 2, DType::bf16, ReduceSchedule::boundary}, Case{5, 1}, Case{6, 1},
-                    Case{7, 1}, Case{8, 1}, Case{3, 1, DType::f32, ReduceSchedule::boundary, true},
-                    Case{2, 2, DType::f32, ReduceSchedule::micro_step, true},
-                    Case{4, 1, DType::bf16, ReduceSchedule::boundary, true}),
+                    Case{7, 1}, Case{8, 1},
+                    Case{3, 1, DType::f32, ReduceSchedule::boundary, Family::llama},
+                    Case{2, 2, DType::f32, ReduceSchedule::micro_step, Family::llama},
+                    Case{4, 1, DType::bf16, ReduceSchedule::boundary, Family::llama},
+                    Case{3, 2, DType::f32, ReduceSchedule::micro_step, Family::t5},
+                    Case{2, 1, DType::bf16, ReduceSchedule::boundary, Family::t5},
+                    Case{2, 2, DType::f32, ReduceSchedule::micro_step, Family::roberta},
+                    Case{3, 1, DType::bf16, ReduceSchedule::boundary, Family::roberta}),
     [](const auto& info) {
       const Case& c = info.param;
       return concat("World", c.world, "Accumulation", c.accumulation, name_of(c.dtype),
                     c.schedule == ReduceSchedule::boundary ? "Boundary" : "MicroStep",
-                    c.llama ? "Llama" : "Gpt2");
+                    test::name_of(c.family));
     });
 
-TEST(Stage3, BucketsPrefetchReuseAndRecomputationChangeNoBit) {
-  const Case c{3, 1};
+class Stage3Of : public testing::TestWithParam<Family> {};
+INSTANTIATE_TEST_SUITE_P(Models, Stage3Of, testing::Values(Family::gpt2, Family::t5),
+                         [](const auto& info) { return std::string(test::name_of(info.param)); });
+
+TEST_P(Stage3Of, BucketsPrefetchReuseAndRecomputationChangeNoBit) {
+  const Case c{3, 1, DType::f32, ReduceSchedule::boundary, GetParam()};
   EngineConfig config = config_of(c);
   config.zero.stage = 3;
   const Outcome reference = run(c, config, 4);
@@ -174,8 +184,8 @@ TEST(Stage3, ShuffledExecutionChangesNoBit) {
 }
 
 TEST(Stages, LaggingRanksChangeNoBit) {
-  for (const bool llama : {false, true}) {
-    const Case c{3, 2, DType::f32, ReduceSchedule::micro_step, llama};
+  for (const Family family : test::kFamilies) {
+    const Case c{3, 2, DType::f32, ReduceSchedule::micro_step, family};
     EngineConfig config = config_of(c);
     config.zero.stage = 0;
     const Outcome reference = run(c, config, 3);

@@ -19,6 +19,8 @@
 
 namespace zinc::zero::training {
 
+using test::Family;
+
 struct Outcome {
   std::vector<double> losses;
   std::vector<double> norms;
@@ -31,24 +33,19 @@ struct Case {
   int64_t accumulation = 1;
   DType dtype = DType::f32;
   ReduceSchedule schedule = ReduceSchedule::boundary;  // where there are several micro-batches
-  bool llama = false;                                  // else GPT-2
-  bool lora = false;                                   // adapters alone are trained
+  Family family = Family::gpt2;
+  bool lora = false;  // adapters alone are trained
 };
 
 inline std::unique_ptr<nn::Model> make_model(const Case& c) {
-  std::unique_ptr<nn::Model> model;
-  if (c.llama) {
-    model = std::make_unique<nn::Llama>(test::tiny_llama_config());
-  } else {
-    model = std::make_unique<nn::Gpt2>(test::tiny_config(0.1));
-  }
+  std::unique_ptr<nn::Model> model = test::make_tiny_model(c.family);
   if (c.lora) nn::add_lora(*model, {.rank = 3, .dropout = 0.2, .targets = {"all-linear"}});
   return model;
 }
 
 inline std::string describe(const Case& c) {
   return concat("world ", c.world, " accumulation ", c.accumulation, " ", c.dtype, " ",
-                name_of(c.schedule), c.llama ? " llama" : "", c.lora ? " lora" : "");
+                name_of(c.schedule), " ", test::name_of(c.family), c.lora ? " lora" : "");
 }
 
 inline EngineConfig config_of(const Case& c) {
@@ -83,7 +80,7 @@ inline Outcome train(const Case& c, const EngineConfig& config, int steps, comm:
     for (int64_t micro = 0; micro < c.accumulation; ++micro) {
       const int64_t index = (step * c.accumulation + micro) * world.size() + world.rank();
       maybe_lag(StreamRole::gather, step);
-      const Loss loss = engine.forward(test::make_batch(index));
+      const Loss loss = engine.forward(test::make_batch(c.family, index));
       maybe_lag(StreamRole::compute, step + 1);
       maybe_lag(StreamRole::reduce, step + micro);
       engine.backward(loss);

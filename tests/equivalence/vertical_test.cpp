@@ -47,16 +47,24 @@ INSTANTIATE_TEST_SUITE_P(Matrix, Vertical,
                                          Case{2, 4, DType::bf16, ReduceSchedule::micro_step},
                                          Case{2, 3, DType::f16, ReduceSchedule::micro_step},
                                          Case{2, 3, DType::f32, ReduceSchedule::micro_step,
-                                              Determinism::world}),
+                                              Determinism::world},
+                                         Case{2, 3, DType::f32, ReduceSchedule::micro_step,
+                                              Determinism::run, Family::t5},
+                                         Case{2, 3, DType::bf16, ReduceSchedule::micro_step,
+                                              Determinism::run, Family::roberta}),
                          [](const auto& info) {
                            const Case& c = info.param;
-                           return concat("World", c.world, "Accumulation", c.accumulation,
-                                         name_of(c.dtype),
+                           return concat(name_of(c.family), "World", c.world, "Accumulation",
+                                         c.accumulation, name_of(c.dtype),
                                          c.determinism == Determinism::world ? "World" : "");
                          });
 
-TEST(Vertical, RecomputationAndMeansOfMeansChangeNoBit) {
-  const Case c{2, 3, DType::bf16, ReduceSchedule::micro_step};
+class VerticalOf : public testing::TestWithParam<Family> {};
+INSTANTIATE_TEST_SUITE_P(Models, VerticalOf, testing::Values(Family::gpt2, Family::t5),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+TEST_P(VerticalOf, RecomputationAndMeansOfMeansChangeNoBit) {
+  const Case c{2, 3, DType::bf16, ReduceSchedule::micro_step, Determinism::run, GetParam()};
   for (const int stage : {1, 3}) {
     EngineConfig config = config_of(c);
     config.zero.stage = stage;

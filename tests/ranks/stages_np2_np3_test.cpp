@@ -54,7 +54,8 @@ TEST_P(StagesOfProcesses, GiveTheSameBitsAsThreads) {
 
 INSTANTIATE_TEST_SUITE_P(Small, StagesOfProcesses,
                          testing::Values(Case{1, 1}, Case{1, 1, DType::bf16},
-                                         Case{1, 2, DType::f32, ReduceSchedule::micro_step, true}));
+                                         Case{1, 2, DType::f32, ReduceSchedule::micro_step,
+                                              training::Family::llama}));
 
 }  // namespace stages_np2_np3_test
 }  // namespace zinc::zero

@@ -11,9 +11,12 @@ As make_models.py, with these differences:
     greedy                          [B, N] i32: what generate() of T5 gives for micro-batch 0, the
                                     start token first; pad tokens behind a row's end
     losses                          3 AdamW steps
+    off_f32.<name>, off_bf16.<name> [1] f64: how far PyTorch's own run in that dtype is off, relative
+                                    L2, of "logits" and each weight's gradient
 T5's norm, which transformers computes in f32, is replaced by one of the model's dtype for the f64
 run. Weights are stored in bf16, in which they are exact.
 """
+import copy
 import json
 import math
 import pathlib
@@ -88,20 +91,22 @@ def t5(activation, tied):
     return make
 
 
-# folder: how the model is made, what its labels are, its pad token
+# folder: how the model is made, what its labels are, its pad token, the seed of its weights and how
+# far matrices are from their initial values. The last two are chosen so that rounding is not blown
+# up (scores of T5 have no scale, ReLU has kinks), and T5's answers are not one token again and again.
 MODELS = {
-    "bert": (bert(BertForMaskedLM), "tokens", 0),
-    "bert_texts": (bert(BertForSequenceClassification), "texts", 0),
-    "bert_tokens": (bert(BertForTokenClassification), "token_classes", 0),
-    "roberta": (roberta(RobertaForMaskedLM), "tokens", 1),
-    "roberta_texts": (roberta(RobertaForSequenceClassification), "texts", 1),
-    "t5": (t5("relu", True), "decoder", 0),
-    "t5_v1_1": (t5("gated-gelu", False), "decoder", 0),
-    "encoder_classifier": (EncoderClassifier, "texts", 1),
+    "bert": (bert(BertForMaskedLM), "tokens", 0, 11, 0.1),
+    "bert_texts": (bert(BertForSequenceClassification), "texts", 0, 11, 0.1),
+    "bert_tokens": (bert(BertForTokenClassification), "token_classes", 0, 11, 0.1),
+    "roberta": (roberta(RobertaForMaskedLM), "tokens", 1, 11, 0.1),
+    "roberta_texts": (roberta(RobertaForSequenceClassification), "texts", 1, 11, 0.1),
+    "t5": (t5("relu", True), "decoder", 0, 11, 0.15),
+    "t5_v1_1": (t5("gated-gelu", False), "decoder", 0, 11, 0.0),
+    "encoder_classifier": (EncoderClassifier, "texts", 1, 12, 0.05),
 }
 
 
-def batches(labels_are, pad, has_types):
+def batches(labels_are, pad, has_types, pad_inside):
     generator = torch.Generator().manual_seed(7)
 
     def draw(high, *shape):
@@ -111,8 +116,9 @@ def batches(labels_are, pad, has_types):
            "lengths": torch.tensor([[T, 8, 4], [6, T, 9], [11, 1, T]])}
     outside = torch.arange(T) >= out["lengths"][:, :, None]
     out["input_ids"][outside] = pad
+    if pad_inside:  # its embedding has no gradient from the input
+        out["input_ids"][:, 0, 2] = pad
     if has_types:
-        out["input_ids"][:, 0, 2] = pad  # its embedding has no gradient from the input
         out["token_type_ids"] = (torch.arange(T) >= out["lengths"][:, :, None] // 2).long()
         out["token_type_ids"][outside] = 0
     if labels_are == "texts":
@@ -159,6 +165,11 @@ def weights_of(model):
 
 def write_config(model, folder):
     if isinstance(model, EncoderClassifier):
+        config = {"model_type": "encoder_classifier", "vocab_size": VOCAB, "hidden_size": WIDTH,
+                  "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
+                  "intermediate_size": INNER, "classifier_size": INNER, "num_labels": CLASSES,
+                  "max_position_embeddings": 16, "dropout": 0.0, "pad_token_id": 1}
+        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
         return
     model.config.architectures = [type(model).__name__]
     config = json.loads(model.config.to_json_string())
@@ -168,26 +179,31 @@ def write_config(model, folder):
 
 
 def make(name, folder):
-    kind, labels_are, pad = MODELS[name]
-    torch.manual_seed(11)
+    kind, labels_are, pad, seed, spread = MODELS[name]
+    torch.manual_seed(seed)
     model = kind().eval()
-    spread = 0.3 if labels_are == "decoder" else 0.1
     with torch.no_grad():
         if name == "t5":
-            model.shared.weight *= 0.2  # or the head says the decoder's input again and again
+            model.shared.weight *= 0.1  # or the head says the decoder's input again and again
         for value in model.parameters():
             # Away from the initial zeros and ones, so that every term of every formula counts.
-            value.add_(spread * torch.randn_like(value)).copy_(value.bfloat16().float())
+            distance = spread if value.dim() > 1 else 0.1
+            value.add_(distance * torch.randn_like(value)).copy_(value.bfloat16().float())
     folder.mkdir(parents=True, exist_ok=True)
     save_file({k: v.detach().bfloat16().contiguous() for k, v in weights_of(model).items()},
               folder / "model.safetensors", metadata={"format": "pt"})
     write_config(model, folder)
 
-    data = batches(labels_are, pad, name.startswith("bert"))
+    has_types = name.startswith("bert")
+    data = batches(labels_are, pad, has_types, has_types or isinstance(model, EncoderClassifier))
     rows = [{k: v[i] for k, v in data.items()} for i in range(BATCHES)]
     if not isinstance(model, EncoderClassifier):
         model.config._attn_implementation = "eager"
     as_published = loss_of(logits_of(model, rows[0]), rows[0]["labels"]).item()
+    others = {"f32": copy.deepcopy(model), "bf16": copy.deepcopy(model).bfloat16()}
+    for other in others.values():
+        other.logits = logits_of(other, rows[0])
+        loss_of(other.logits, rows[0]["labels"]).backward()
     model = model.double()
     published_norm, modeling_t5.T5LayerNorm.forward = modeling_t5.T5LayerNorm.forward, rms_norm
     out = {k: v.int() for k, v in data.items()}
@@ -202,6 +218,13 @@ def make(name, folder):
     out |= {"loss": loss.detach().reshape(1), "logits": kept}
     for key, value in weights_of(model).items():
         out["grad." + key] = value.grad.clone()
+    for dtype, other in others.items():
+        exact = {"logits": kept} | {key: value.grad for key, value in weights_of(model).items()}
+        rounded = {"logits": other.logits.detach()} | {
+            key: value.grad for key, value in weights_of(other).items()}
+        for key, value in exact.items():
+            off = (rounded[key].double() - value).nan_to_num()
+            out[f"off_{dtype}.{key}"] = (off.norm() / value.nan_to_num().norm()).reshape(1)
     if labels_are == "decoder":
         mask = (torch.arange(T) < rows[0]["lengths"][:, None]).long()
         out["greedy"] = model.generate(rows[0]["input_ids"], attention_mask=mask, do_sample=False,

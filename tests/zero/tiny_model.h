@@ -1,12 +1,17 @@
-// tests/zero/tiny_model.h: a small GPT-2 and batches for it.
+// tests/zero/tiny_model.h: small models of several families, and batches for them.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "core/philox.h"
+#include "nn/models/bert.h"
 #include "nn/models/gpt2.h"
 #include "nn/models/llama.h"
+#include "nn/models/t5.h"
 
 namespace zinc::zero::test {
 
@@ -35,6 +40,38 @@ inline nn::LlamaConfig tiny_llama_config() {
   return config;
 }
 
+// Tied, with one table of distances in each stack for all of its blocks.
+inline nn::T5Config tiny_t5_config(double dropout = 0.0) {
+  nn::T5Config config;
+  config.vocab_size = 37;
+  config.hidden_size = 24;
+  config.head_size = 6;
+  config.intermediate_size = 40;
+  config.num_layers = 3;
+  config.num_decoder_layers = 2;
+  config.num_heads = 3;
+  config.relative_buckets = 8;
+  config.relative_max_distance = 10;
+  config.dropout = dropout;
+  return config;
+}
+
+inline nn::BertConfig tiny_roberta_config(double dropout = 0.0) {
+  nn::BertConfig config;
+  config.kind = nn::BertKind::roberta;
+  config.vocab_size = 37;
+  config.max_positions = 16;
+  config.type_vocab_size = 1;
+  config.hidden_size = 24;
+  config.num_layers = 4;
+  config.num_heads = 3;
+  config.intermediate_size = 40;
+  config.hidden_dropout = dropout;
+  config.attention_dropout = dropout;
+  config.pad_token = 1;
+  return config;
+}
+
 // Micro-batch `index` of a fixed stream; every fifth label is ignored.
 inline nn::Batch make_batch(int64_t index, int64_t B = 2, int64_t T = 9, int64_t V = 37) {
   const RandomKey key = make_random_key(99, Purpose::test, 0, static_cast<uint64_t>(index), 0);
@@ -53,6 +90,44 @@ inline nn::Batch make_batch(int64_t index, int64_t B = 2, int64_t T = 9, int64_t
   batch.tensors = {{"input_ids", tensor(ids)}, {"labels", tensor(labels)}};
   batch.num_tokens = B * T;
   batch.global_micro_batch = index;
+  return batch;
+}
+
+// What tests train.
+enum class Family : uint8_t { gpt2, llama, t5, roberta };
+inline constexpr Family kFamilies[] = {Family::gpt2, Family::llama, Family::t5, Family::roberta};
+
+inline std::string_view name_of(Family family) {
+  constexpr std::string_view kNames[] = {"Gpt2", "Llama", "T5", "Roberta"};
+  return kNames[static_cast<size_t>(family)];
+}
+
+// With dropout where the family has it everywhere.
+inline std::unique_ptr<nn::Model> make_tiny_model(Family family, double dropout = 0.1) {
+  switch (family) {
+    case Family::gpt2:
+      return std::make_unique<nn::Gpt2>(tiny_config(dropout));
+    case Family::llama:
+      return std::make_unique<nn::Llama>(tiny_llama_config());
+    case Family::t5:
+      return std::make_unique<nn::T5>(tiny_t5_config(dropout));
+    case Family::roberta:
+      return std::make_unique<nn::Bert>(tiny_roberta_config(dropout));
+  }
+  return nullptr;
+}
+
+// make_batch(), and for encoders texts that end early; T5's answers are shorter than the texts.
+inline nn::Batch make_batch(Family family, int64_t index) {
+  nn::Batch batch = make_batch(index);
+  if (family == Family::gpt2 || family == Family::llama) return batch;
+  batch.tensors.set("lengths", Tensor::from<int64_t>({9 - index % 4, 5}, {2}, DType::i32));
+  if (family != Family::t5) return batch;
+  std::vector<int64_t> labels = batch["labels"].to_vector<int64_t>();
+  labels.resize(12);
+  batch.tensors.set("labels", Tensor::from<int64_t>(labels, {2, 6}, DType::i32));
+  batch.num_targets = 0;
+  for (const int64_t label : labels) batch.num_targets += label == nn::kIgnoredLabel ? 0 : 1;
   return batch;
 }
 

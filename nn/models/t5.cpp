@@ -1,0 +1,331 @@
+#include "nn/models/t5.h"
+
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "autograd/ops/binary.h"
+#include "autograd/ops/cast.h"
+#include "autograd/ops/compare.h"
+#include "autograd/ops/concat.h"
+#include "autograd/ops/linear_cross_entropy.h"
+#include "autograd/ops/relative_position.h"
+#include "autograd/ops/scale.h"
+#include "autograd/ops/unary.h"
+#include "autograd/ops/where.h"
+#include "core/error.h"
+#include "core/philox.h"
+#include "nn/models/decoder.h"
+#include "nn/models/encoder.h"
+
+namespace zinc::nn {
+namespace {
+
+const T5Config& validated(const T5Config& config) {
+  config.validate();
+  return config;
+}
+
+// Standard deviations of the published models: factor / sqrt(size).
+autograd::Initializer weights_of(const T5Config& config, int64_t size) {
+  return autograd::Initializer::normal(config.initializer_factor /
+                                       std::sqrt(static_cast<double>(size)));
+}
+
+LinearOptions projection(const T5Config& config, int64_t in, int64_t out, int64_t size,
+                         autograd::Activation activation = autograd::Activation::none) {
+  return {.in = in,
+          .out = out,
+          .bias = false,
+          .activation = activation,
+          .initializer = weights_of(config, size)};
+}
+
+RMSNormOptions norm_of(const T5Config& config) {
+  return {.features = config.hidden_size, .eps = config.layer_norm_epsilon};
+}
+
+bool is_gated(const T5Config& config) { return config.activation == T5Activation::gated_gelu_tanh; }
+
+void require_ids(const Model& model, std::string_view name, const Tensor& ids) {
+  require(ids.rank() == 2 && ids.dim(1) >= 1, model.model_type(), ": ", name,
+          " must be [B, T] with T >= 1, not ", ids.shape());
+}
+
+}  // namespace
+
+T5Attention::T5Attention(Module& parent, std::string name, const T5Config& config, bool has_table)
+    : Module(parent, std::move(name)),
+      num_heads_(config.num_heads),
+      dropout_(config.dropout),
+      site_(hash_text(path())),
+      q_(*this, "q",
+         projection(config, config.hidden_size, config.attention_size(),
+                    config.hidden_size * config.head_size)),
+      k_(*this, "k",
+         projection(config, config.hidden_size, config.attention_size(), config.hidden_size)),
+      v_(*this, "v",
+         projection(config, config.hidden_size, config.attention_size(), config.hidden_size)),
+      o_(*this, "o",
+         projection(config, config.attention_size(), config.hidden_size, config.attention_size())) {
+  if (has_table) {
+    relative_attention_bias_.emplace(
+        *this, "relative_attention_bias",
+        EmbeddingOptions{.count = config.relative_buckets,
+                         .features = config.num_heads,
+                         .initializer = weights_of(config, config.hidden_size)});
+  }
+}
+
+Tensor T5Attention::forward(const Tensor& x, const Tensor& keys, const Tensor& values,
+                            autograd::AttentionOptions options) {
+  options.num_heads = num_heads_;
+  options.scale = 1.0;
+  options.dropout = is_training() ? dropout_ : 0.0;
+  options.site = site_;
+  return o_.forward(autograd::attention(q_.forward(x), keys, values, options));
+}
+
+T5Block::AttentionLayer::AttentionLayer(Module& parent, std::string name,
+                                        std::string attention_name, const T5Config& config,
+                                        bool has_table)
+    : Module(parent, std::move(name)),
+      attention(*this, std::move(attention_name), config, has_table),
+      norm(*this, "layer_norm", norm_of(config)),
+      dropout(*this, "dropout", config.dropout) {}
+
+T5Block::Dense::Dense(Module& parent, std::string name, const T5Config& config)
+    : Module(parent, std::move(name)),
+      in(*this, is_gated(config) ? "wi_0" : "wi",
+         projection(
+             config, config.hidden_size, config.intermediate_size, config.hidden_size,
+             is_gated(config) ? autograd::Activation::gelu_tanh : autograd::Activation::none)),
+      wo(*this, "wo",
+         projection(config, config.intermediate_size, config.hidden_size,
+                    config.intermediate_size)),
+      dropout(*this, "dropout", config.dropout) {
+  if (is_gated(config)) {
+    up.emplace(
+        *this, "wi_1",
+        projection(config, config.hidden_size, config.intermediate_size, config.hidden_size));
+  }
+}
+
+Tensor T5Block::Dense::forward(const Tensor& x) {
+  const Tensor inner =
+      up ? autograd::mul(in.forward(x), up->forward(x)) : autograd::relu(in.forward(x));
+  return wo.forward(dropout.forward(inner));
+}
+
+T5Block::FeedForwardLayer::FeedForwardLayer(Module& parent, std::string name,
+                                            const T5Config& config)
+    : Module(parent, std::move(name)),
+      dense(*this, "DenseReluDense", config),
+      norm(*this, "layer_norm", norm_of(config)),
+      dropout(*this, "dropout", config.dropout) {}
+
+T5Block::T5Block(Module& parent, std::string name, const T5Config& config, bool decodes)
+    : Module(parent, std::move(name)),
+      layer_(*this, "layer"),
+      self_(layer_, "0", "SelfAttention", config, this->name() == "0"),
+      feed_forward_(layer_, decodes ? "2" : "1", config) {
+  if (decodes) cross_.emplace(layer_, "1", "EncDecAttention", config, false);
+  mark_shard_unit();
+}
+
+Tensor T5Block::encode(const Tensor& x, const Tensor& bias, const Tensor& lengths) {
+  const Tensor normed = self_.norm.forward(x);
+  T5Attention& self = self_.attention;
+  return with_dense(x, self_.dropout.forward(
+                           self.forward(normed, self.keys(normed), self.values(normed),
+                                        {.causal = false, .key_lengths = lengths, .bias = bias})));
+}
+
+Tensor T5Block::decode(const Tensor& x, const Tensor& bias, const Tensor& source,
+                       const Tensor& lengths) {
+  const Tensor normed = self_.norm.forward(x);
+  T5Attention& self = self_.attention;
+  const Tensor attended =
+      self.forward(normed, self.keys(normed), self.values(normed), {.causal = true, .bias = bias});
+  return with_cross(x, attended, cross_->attention.keys(source), cross_->attention.values(source),
+                    lengths);
+}
+
+Tensor T5Block::decode(const Tensor& x, const Tensor& bias, KvCache& cache) {
+  const Tensor normed = self_.norm.forward(x);
+  T5Attention& self = self_.attention;
+  const KvCache::Seen seen = cache.extend(self.keys(normed), self.values(normed));
+  const Tensor attended =
+      self.forward(normed, seen.keys, seen.values, {.causal = true, .bias = bias});
+  const KvCache::Seen& source = cache.source();
+  return with_cross(x, attended, source.keys, source.values, cache.source_lengths());
+}
+
+void T5Block::keep_source(const Tensor& source, KvCache& cache) {
+  cache.add_source(cross_->attention.keys(source), cross_->attention.values(source));
+}
+
+Tensor T5Block::with_cross(const Tensor& x, const Tensor& attended, const Tensor& keys,
+                           const Tensor& values, const Tensor& lengths) {
+  const autograd::ResidualNorm after = cross_->norm.forward(x, self_.dropout.forward(attended));
+  const Tensor crossed = cross_->attention.forward(after.normed, keys, values,
+                                                   {.causal = false, .key_lengths = lengths});
+  return with_dense(after.sum, cross_->dropout.forward(crossed));
+}
+
+Tensor T5Block::with_dense(const Tensor& x, const Tensor& attended) {
+  const autograd::ResidualNorm after = feed_forward_.norm.forward(x, attended);
+  const Tensor inner = feed_forward_.dense.forward(after.normed);
+  return autograd::add(after.sum, feed_forward_.dropout.forward(inner));
+}
+
+T5::Stack::Stack(Module& parent, std::string name, const T5Config& config, bool decodes)
+    : Module(parent, std::move(name)),
+      block(*this, "block", decodes ? config.decoder_layers() : config.num_layers, config, decodes),
+      final_layer_norm(*this, "final_layer_norm", norm_of(config)),
+      dropout(*this, "dropout", config.dropout),
+      buckets([config, decodes](int64_t positions, DType) {
+        return TensorList{autograd::make_relative_buckets(
+            positions, {.buckets = config.relative_buckets,
+                        .max_distance = config.relative_max_distance,
+                        .bidirectional = !decodes})};
+      }) {}
+
+T5::T5(const T5Config& config)
+    : config_(validated(config)),
+      shared_(*this, "shared",
+              {.count = config.vocab_size,
+               .features = config.hidden_size,
+               .initializer = weights_of(config, 1)}),
+      encoder_(*this, "encoder", config, false),
+      decoder_(*this, "decoder", config, true) {
+  if (!config.tie_word_embeddings) {
+    lm_head_.emplace(*this, "lm_head",
+                     projection(config, config.hidden_size, config.vocab_size, 1));
+  }
+}
+
+Parameter& T5::head() { return lm_head_ ? lm_head_->weight() : shared_.weight(); }
+
+Tensor T5::embed(const Tensor& ids, Stack& stack) {
+  return stack.dropout.forward(shared_.forward(ids));
+}
+
+Tensor T5::end_of(Stack& stack, const Tensor& x) {
+  return stack.dropout.forward(stack.final_layer_norm.forward(x));
+}
+
+Tensor T5::before_head(const Tensor& x) {
+  const Tensor hidden = end_of(decoder_, x);
+  if (lm_head_) return hidden;
+  return autograd::scale(hidden, 1.0 / std::sqrt(static_cast<double>(config_.hidden_size)));
+}
+
+Tensor T5::bias(Stack& stack, int64_t queries, int64_t keys) {
+  const Tensor& buckets = stack.buckets.get(std::max(queries, keys), DType::i32)[0];
+  return autograd::relative_position_bias(stack.block[0].table().weight(), buckets, queries, keys);
+}
+
+Tensor T5::decoder_ids(const Batch& batch) const {
+  const Tensor given = batch.find("decoder_input_ids");
+  if (given.defined()) {
+    require_ids(*this, "decoder_input_ids", given);
+    return given;
+  }
+  const Tensor& labels = batch["labels"];
+  require_ids(*this, "labels", labels);
+  const int64_t B = labels.dim(0), U = labels.dim(1);
+  std::vector<Tensor> parts{
+      Tensor::full(Shape{B, 1}, static_cast<double>(config_.decoder_start_token), labels.dtype())};
+  if (U > 1) {
+    const Tensor before = autograd::contiguous(labels.narrow_view(1, 0, U - 1));
+    const Tensor no_label =
+        autograd::compare(autograd::CompareOp::eq, before, static_cast<double>(kIgnoredLabel));
+    parts.push_back(
+        autograd::masked_fill(before, no_label, static_cast<double>(config_.pad_token)));
+  }
+  return autograd::concat(parts, 1);
+}
+
+int64_t T5::num_stages() { return 3 + encoder_.block.size() + decoder_.block.size(); }
+
+bool T5::is_block(int64_t index) {
+  return 0 < index && index != encoder_.block.size() + 1 && index + 1 < num_stages();
+}
+
+TensorList T5::stage(int64_t index, const Batch& batch, TensorList x) {
+  const int64_t turn = encoder_.block.size() + 1;
+  if (index == 0) {
+    require_unpacked(*this, batch);
+    require_ids(*this, "input_ids", batch["input_ids"]);
+    return {embed(batch["input_ids"], encoder_)};
+  }
+  if (index < turn) {
+    const int64_t T = x[0].dim(1);
+    if (index == 1) x.push_back(bias(encoder_, T, T));
+    x[0] = encoder_.block[index - 1].encode(x[0], x[1], batch.find("lengths"));
+    return x;
+  }
+  if (index == turn) {
+    const Tensor source = end_of(encoder_, x[0]);
+    return {embed(decoder_ids(batch), decoder_), source};
+  }
+  if (is_block(index)) {
+    const int64_t U = x[0].dim(1);
+    if (index == turn + 1) x.push_back(bias(decoder_, U, U));
+    x[0] = decoder_.block[index - turn - 1].decode(x[0], x[2], x[1], batch.find("lengths"));
+    return x;
+  }
+  const Tensor& labels = batch["labels"];
+  require(labels.rank() == 2 && labels.dim(1) == x[0].dim(1), "t5: labels ", labels.shape(),
+          " must be as many as the decoder_input_ids, ", x[0].dim(1),
+          " a text; leave decoder_input_ids out to have them made of the labels");
+  return {autograd::linear_cross_entropy(before_head(std::exchange(x[0], {})), head(), labels)};
+}
+
+NamedTensors T5::outputs(const Batch& batch) {
+  const TensorList x = before_last_stage(*this, batch);
+  const Tensor hidden = end_of(decoder_, x[0]);
+  const Tensor scaled = lm_head_ ? hidden : before_head(x[0]);
+  return {{"logits", all_logits(scaled, head())}, {"hidden", hidden}, {"encoder_hidden", x[1]}};
+}
+
+void T5::encode(const Batch& batch, KvCache& cache) {
+  TensorList x;
+  const int64_t turn = encoder_.block.size() + 1;
+  for (int64_t i = 0; i < turn; ++i) x = stage(i, batch, std::move(x));
+  const Tensor source = end_of(encoder_, x[0]);
+  cache.set_source(batch.find("lengths"));
+  for (T5Block& block : decoder_.block) block.keep_source(source, cache);
+}
+
+Tensor T5::next_logits(const Tensor& ids, KvCache& cache) {
+  require_ids(*this, "the decoder's ids", ids);
+  Tensor x = embed(ids, decoder_);
+  const Tensor by_distance = bias(decoder_, ids.dim(1), cache.length() + ids.dim(1));
+  for (T5Block& block : decoder_.block) x = block.decode(x, by_distance, cache);
+  const Tensor logits = last_logits(before_head(x), head());
+  cache.advance(ids.dim(1));
+  return logits;
+}
+
+std::string_view T5::note_on(DType dtype) const {
+  if (dtype != DType::f16) return {};
+  return "activations of published T5 models overflow in f16, most of all of the large ones: "
+         "prefer bf16, which has the range of f32";
+}
+
+// As transformers counts by hand, but for the embedding and the tables, which are looked up, and
+// for attention: of the encoder and across in both directions, of the decoder causal, where half
+// is masked out.
+double T5::flops_per_token(int64_t sequence) {
+  const int64_t C = config_.hidden_size, I = config_.attention_size();
+  const int64_t dense = (is_gated(config_) ? 3 : 2) * C * config_.intermediate_size;
+  const int64_t layers = config_.num_layers, decoder_layers = config_.decoder_layers();
+  const int64_t multiplied =
+      layers * (4 * C * I + dense) + decoder_layers * (8 * C * I + dense) + C * config_.vocab_size;
+  return encoder_flops_per_token(multiplied, layers + decoder_layers, I, sequence) +
+         decoder_flops_per_token(0, decoder_layers, I, sequence);
+}
+
+}  // namespace zinc::nn

@@ -1,0 +1,147 @@
+// nn/models/t5.h: T5 (Raffel et al. 2020), of version 1.1 too, as Hugging Face's
+// T5ForConditionalGeneration.
+//
+// A batch has "input_ids" [B, T] and "lengths" for the encoder, and for the decoder "labels"
+// [B, U]. The decoder's input is "decoder_input_ids" [B, U], or else the labels one place later,
+// behind decoder_start_token, with pad_token where there is no label. No text has a longest length.
+//
+// In f16 the activations of published models overflow, most of all of the large ones: train and run
+// them in bf16.
+#pragma once
+
+#include <optional>
+
+#include "autograd/ops/attention.h"
+#include "nn/buffer.h"
+#include "nn/dropout.h"
+#include "nn/embedding.h"
+#include "nn/kv_cache.h"
+#include "nn/linear.h"
+#include "nn/model.h"
+#include "nn/models/t5_config.h"
+#include "nn/norm.h"
+#include "nn/stages.h"
+
+namespace zinc::nn {
+
+// Attention without biases and without a scale of the scores. Members q, k, v, o.
+class T5Attention : public Module {
+ public:
+  // has_table: it has its stack's table of biases by distance.
+  T5Attention(Module& parent, std::string name, const T5Config& config, bool has_table);
+
+  Tensor keys(const Tensor& x) { return k_.forward(x); }
+  Tensor values(const Tensor& x) { return v_.forward(x); }
+  // x: [B, T, C]; keys and values: of what is attended to. `options`: masks and bias.
+  Tensor forward(const Tensor& x, const Tensor& keys, const Tensor& values,
+                 autograd::AttentionOptions options);
+  Embedding& relative_attention_bias() { return *relative_attention_bias_; }
+
+ private:
+  int64_t num_heads_;
+  double dropout_;
+  uint64_t site_;
+  Linear q_;
+  Linear k_;
+  Linear v_;
+  Linear o_;
+  std::optional<Embedding> relative_attention_bias_;  // [buckets, H]
+};
+
+// A block of either stack: x + SelfAttention(norm(x)), of the decoder + EncDecAttention(norm(x)),
+// + DenseReluDense(norm(x)).
+class T5Block : public Module {
+ public:
+  // Block "0" has the stack's table.
+  T5Block(Module& parent, std::string name, const T5Config& config, bool decodes);
+
+  // Of an encoder: x [B, T, C]; bias [H, 2 T - 1]; lengths [B] or undefined.
+  Tensor encode(const Tensor& x, const Tensor& bias, const Tensor& lengths);
+  // Of a decoder: x [B, U, C]; source [B, T, C], which lengths belong to: what the encoder gave.
+  Tensor decode(const Tensor& x, const Tensor& bias, const Tensor& source, const Tensor& lengths);
+  // The same behind the tokens in the cache, which has the source.
+  Tensor decode(const Tensor& x, const Tensor& bias, KvCache& cache);
+  void keep_source(const Tensor& source, KvCache& cache);
+
+  Embedding& table() { return self_.attention.relative_attention_bias(); }
+
+ private:
+  struct AttentionLayer : Module {
+    AttentionLayer(Module& parent, std::string name, std::string attention_name,
+                   const T5Config& config, bool has_table);
+    T5Attention attention;
+    RMSNorm norm;
+    Dropout dropout;
+  };
+  struct Dense : Module {
+    Dense(Module& parent, std::string name, const T5Config& config);
+    Tensor forward(const Tensor& x);
+    Linear in;                 // wi, or wi_0 with GELU
+    std::optional<Linear> up;  // wi_1
+    Linear wo;
+    Dropout dropout;
+  };
+  struct FeedForwardLayer : Module {
+    FeedForwardLayer(Module& parent, std::string name, const T5Config& config);
+    Dense dense;
+    RMSNorm norm;
+    Dropout dropout;
+  };
+
+  Tensor with_cross(const Tensor& x, const Tensor& attended, const Tensor& keys,
+                    const Tensor& values, const Tensor& lengths);
+  Tensor with_dense(const Tensor& x, const Tensor& attended);
+
+  Module layer_;
+  AttentionLayer self_;
+  std::optional<AttentionLayer> cross_;
+  FeedForwardLayer feed_forward_;
+};
+
+class T5 : public Model, public Staged, public EncoderDecoderLm, public HasOutputs {
+ public:
+  explicit T5(const T5Config& config);  // throws ConfigError where it is inconsistent
+
+  Tensor loss(const Batch& batch) override { return loss_of_stages(*this, batch); }
+  // logits and hidden of the decoder, encoder_hidden [B, T, C].
+  NamedTensors outputs(const Batch& batch) override;
+  // The embedding, every block of the encoder; the end of the encoder with the decoder's embedding,
+  // every block of the decoder, the head. Between blocks of the decoder the lists hold its hidden
+  // state, the encoder's and the bias.
+  int64_t num_stages() override;
+  TensorList stage(int64_t index, const Batch& batch, TensorList x) override;
+  bool is_block(int64_t index) override;
+  void encode(const Batch& batch, KvCache& cache) override;
+  Tensor next_logits(const Tensor& ids, KvCache& cache) override;
+  int64_t decoder_start_token() const override { return config_.decoder_start_token; }
+  std::string_view model_type() const override { return "t5"; }
+  int64_t vocab_size() const override { return config_.vocab_size; }
+  // Per token of the encoder's, with labels as long as the text.
+  double flops_per_token(int64_t sequence) override;
+  std::string_view note_on(DType dtype) const override;  // f16 overflows
+  const T5Config& config() const { return config_; }
+
+ private:
+  struct Stack : Module {
+    Stack(Module& parent, std::string name, const T5Config& config, bool decodes);
+    ModuleList<T5Block> block;
+    RMSNorm final_layer_norm;
+    Dropout dropout;  // of the embedding, and of the end
+    Buffer buckets;   // by distance, for the table
+  };
+
+  Tensor embed(const Tensor& ids, Stack& stack);
+  Tensor bias(Stack& stack, int64_t queries, int64_t keys);
+  Tensor decoder_ids(const Batch& batch) const;
+  Tensor end_of(Stack& stack, const Tensor& x);
+  Tensor before_head(const Tensor& x);  // the end of the decoder, as the head takes it
+  Parameter& head();
+
+  T5Config config_;
+  Embedding shared_;
+  Stack encoder_;
+  Stack decoder_;
+  std::optional<Linear> lm_head_;  // absent where it shares the embedding
+};
+
+}  // namespace zinc::nn
