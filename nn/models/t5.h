@@ -102,6 +102,10 @@ class T5 : public Model, public Staged, public EncoderDecoderLm, public HasOutpu
  public:
   explicit T5(const T5Config& config);  // throws ConfigError where it is inconsistent
 
+  // Of 512 positions, those that T5 was trained with, where nobody says how many.
+  Batch example(int64_t sequences, int64_t positions) const override {
+    return Model::example(sequences, positions > 0 ? positions : 512);
+  }
   Tensor loss(const Batch& batch) override { return loss_of_stages(*this, batch); }
   // logits and hidden of the decoder, encoder_hidden [B, T, C].
   NamedTensors outputs(const Batch& batch) override;
