@@ -87,14 +87,15 @@ TEST(EncoderFamilies, ArchitectureNamesTheTask) {
 
 TEST(EncoderFamilies, WhatIsNotSupported_IsRefusedByName) {
   EXPECT_EQ(data_error(R"({"architectures": ["BertForQuestionAnswering"]})"),
-            "config.json:1:20: error: this head is not supported; BertForMaskedLM, "
+            "config.json:1:20: architectures[0]: this head is not supported; BertForMaskedLM, "
             "...ForSequenceClassification, ...ForTokenClassification and ...Model are");
   EXPECT_EQ(data_error(R"({"model_type": "bert", "hidden_act": "relu"})"),
-            "config.json:1:38: error: this is not supported; gelu is");
+            "config.json:1:38: hidden_act: this is not supported; gelu is");
   EXPECT_EQ(data_error(R"({"model_type": "bert", "is_decoder": true})"),
-            "config.json:1:38: error: a BERT that decodes is not supported");
+            "config.json:1:38: is_decoder: a BERT that decodes is not supported");
   EXPECT_EQ(data_error(R"({"model_type": "t5", "feed_forward_proj": "gated-silu"})"),
-            "config.json:1:43: error: this activation is not supported; relu and gated-gelu are");
+            "config.json:1:43: feed_forward_proj: this activation is not supported; relu and "
+            "gated-gelu are");
 }
 
 TEST(EncoderFamilies, WrittenConfigs_ReadBackEqual) {
