@@ -85,7 +85,7 @@ TEST_P(ProductSlow, RunHasOneHash) {
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
-  for (const Family family : test::kFamilies) {
+  for (const auto family : test::kFamilies) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       for (const int world : {1, 2, 3, 4}) {
         cases.push_back({world, 1, dtype, ReduceSchedule::boundary, family});
@@ -133,7 +133,7 @@ TEST_P(WorldProductSlow, WorldHasOneHash) {
 
 std::vector<Case> models_and_dtypes() {
   std::vector<Case> cases;
-  for (const Family family : test::kFamilies) {
+  for (const auto family : test::kFamilies) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       cases.push_back({1, 4, dtype, ReduceSchedule::micro_step, family});
     }
