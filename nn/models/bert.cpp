@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "autograd/functions/padding.h"
 #include "autograd/ops/attention.h"
 #include "autograd/ops/binary.h"
 #include "autograd/ops/cast.h"
@@ -199,7 +200,7 @@ Tensor Bert::lm_hidden(const Tensor& hidden) {
 }
 
 Tensor Bert::pooled(const Tensor& hidden, const Batch& batch) {
-  if (!body_.pooler) return mean_of_tokens(hidden, batch.find("lengths"));
+  if (!body_.pooler) return autograd::mean_over_tokens(hidden, batch.find("lengths"));
   return autograd::tanh(body_.pooler->dense.forward(first_token(hidden)));
 }
 

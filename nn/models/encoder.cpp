@@ -49,19 +49,6 @@ Tensor first_token(const Tensor& hidden) {
   return autograd::reshape(first, Shape{hidden.dim(0), hidden.dim(2)});
 }
 
-Tensor mean_of_tokens(const Tensor& hidden, const Tensor& lengths) {
-  if (!lengths.defined()) return autograd::mean(hidden, {1});
-  const int64_t B = hidden.dim(0), T = hidden.dim(1);
-  const DType wide = hidden.dtype() == DType::f64 ? DType::f64 : DType::f32;
-  // Tensors on the device alone: 1, 2, ... T is the running sum of ones.
-  const Tensor places = autograd::cumsum(Tensor::full(Shape{1, T}, 1.0, wide));
-  const Tensor counts = autograd::reshape(autograd::cast(lengths, wide), Shape{B, 1});
-  const Tensor is_token = autograd::compare(autograd::CompareOp::le, places, counts);
-  const Tensor tokens = autograd::where(autograd::reshape(is_token, Shape{B, T, 1}), hidden, 0.0);
-  const Tensor sums = autograd::cast(autograd::sum(tokens, {1}), wide);
-  return autograd::cast(autograd::div(sums, counts), hidden.dtype());
-}
-
 double encoder_flops_per_token(int64_t multiplied_weights, int64_t num_layers, int64_t width,
                                int64_t sequence) {
   return 6.0 * static_cast<double>(multiplied_weights) + 12.0 * static_cast<double>(num_layers) *

@@ -28,10 +28,6 @@ void require_labels(const Model& model, EncoderTask task, const Tensor& ids, con
 // [B, T, C] -> [B, C]: of each row's first token.
 Tensor first_token(const Tensor& hidden);
 
-// [B, T, C] -> [B, C]: the mean over the first lengths[b] >= 1 tokens; lengths [B] i32 may be
-// undefined: all. The sum is rounded to the dtype of `hidden`, and the mean once more.
-Tensor mean_of_tokens(const Tensor& hidden, const Tensor& lengths);
-
 // 6 per multiplied weight, and 12 layers x width x sequence for attention in both directions: the
 // two products of scores and values, forward once and backward twice.
 double encoder_flops_per_token(int64_t multiplied_weights, int64_t num_layers, int64_t width,

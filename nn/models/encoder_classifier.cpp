@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "autograd/functions/padding.h"
 #include "autograd/ops/attention.h"
 #include "autograd/ops/binary.h"
 #include "autograd/ops/cast.h"
@@ -168,13 +169,13 @@ TensorList EncoderClassifier::stage(int64_t index, const Batch& batch, TensorLis
   if (is_block(index)) return {encoder_.layers[index - 1].forward(x[0], batch.find("lengths"))};
   const Tensor& labels = batch["labels"];
   require_labels(*this, EncoderTask::sequence_classification, batch["input_ids"], labels);
-  const Tensor pooled = mean_of_tokens(std::exchange(x[0], {}), batch.find("lengths"));
+  const Tensor pooled = autograd::mean_over_tokens(std::exchange(x[0], {}), batch.find("lengths"));
   return {autograd::cross_entropy(classifier_.forward(pooled), labels)};
 }
 
 NamedTensors EncoderClassifier::outputs(const Batch& batch) {
   const Tensor hidden = before_last_stage(*this, batch)[0];
-  const Tensor pooled = mean_of_tokens(hidden, batch.find("lengths"));
+  const Tensor pooled = autograd::mean_over_tokens(hidden, batch.find("lengths"));
   return {{"logits", autograd::cast(classifier_.forward(pooled), DType::f32)},
           {"hidden", hidden},
           {"pooled", pooled}};
