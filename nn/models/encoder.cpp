@@ -1,13 +1,8 @@
 #include "nn/models/encoder.h"
 
-#include "autograd/ops/binary.h"
 #include "autograd/ops/cast.h"
-#include "autograd/ops/compare.h"
-#include "autograd/ops/cumsum.h"
-#include "autograd/ops/reduce.h"
 #include "autograd/ops/reshape.h"
 #include "autograd/ops/split.h"
-#include "autograd/ops/where.h"
 #include "core/error.h"
 
 namespace zinc::nn {

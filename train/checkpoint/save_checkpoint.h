@@ -24,7 +24,9 @@
 namespace zinc::train {
 
 struct SaveCheckpointOptions {
-  json::Object client_state{};  // anything; of rank 0
+  // Anything; of rank 0. With the rest of the manifest at most 4 MiB and 300,000 values, or the
+  // checkpoint is refused when it has been written (ConfigError): train/checkpoint/format.h.
+  json::Object client_state{};
   // Files to put beside the states, name and text, such as config.json; of rank 0.
   std::vector<std::pair<std::string, std::string>> texts{};
   bool allow_damaged = false;  // weights with NaN or infinities
