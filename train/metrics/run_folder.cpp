@@ -31,10 +31,24 @@ bool is_file(int fd, const std::string& path) {
          held.st_ino == named.st_ino && held.st_dev == named.st_dev;
 }
 
-// The locked mark. `shown` is the folder's name in messages.
-FileDescriptor lock_mark(const std::string& folder, const std::string& shown, int flags) {
+// A new folder's mark, locked before it has its name: one without its lock is that of a dead run.
+FileDescriptor make_mark(const std::string& folder, const std::string& shown) {
+  const std::string unnamed = mark_of(folder) + ".new";
   FileDescriptor mark(
-      ::open(mark_of(folder).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0666));
+      ::open(unnamed.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0666));
+  if (!mark) throw IoError("make the mark of run folder", shown, -1, errno);
+  if (::flock(mark.get(), LOCK_EX | LOCK_NB) != 0) {
+    throw IoError("lock run folder", shown, -1, errno);
+  }
+  if (::rename(unnamed.c_str(), mark_of(folder).c_str()) != 0) {
+    throw IoError("name the mark of run folder", shown, -1, errno);
+  }
+  return mark;
+}
+
+// The locked mark of a folder that is there. `shown` is the folder's name in messages.
+FileDescriptor lock_mark(const std::string& folder, const std::string& shown) {
+  FileDescriptor mark(::open(mark_of(folder).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (!mark) throw IoError("open the mark of run folder", shown, -1, errno);
   if (::flock(mark.get(), LOCK_EX | LOCK_NB) != 0) {
     const int error = errno;
@@ -98,11 +112,11 @@ RunFolder RunFolder::create(std::string path, bool force) {
       throw IoError("create run folder", path, -1, EEXIST,
                     "it holds a run; choose another folder, or give --force to replace it");
     }
-    old_lock = lock_mark(path, path, 0);
+    old_lock = lock_mark(path, path);
   }
 
   AtomicFolder folder(path);
-  RunFolder run(path, lock_mark(folder.path(), path, O_CREAT | O_EXCL));
+  RunFolder run(path, make_mark(folder.path(), path));
   if (old_lock) {
     run.staged_.emplace(std::move(folder));
     run.old_lock_ = std::move(old_lock);
@@ -116,7 +130,7 @@ bool RunFolder::is_run(const std::string& path) { return file_exists(mark_of(pat
 
 RunFolder RunFolder::reopen(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
-  RunFolder run(path, lock_mark(path, path, 0));
+  RunFolder run(path, lock_mark(path, path));
   run.kept_ = true;
   // Nobody but this run writes here.
   std::error_code ignored;
