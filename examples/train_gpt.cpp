@@ -54,7 +54,7 @@ struct ByteModel : nn::Model, nn::CausalLm {
     return norm.forward(x);
   }
   Tensor loss(const zinc::Batch& batch) override {  // a sum: the engine divides
-    return zinc::linear_cross_entropy(hidden(batch["input_ids"]), head.weight(), batch["labels"]);
+    return head.cross_entropy(hidden(batch["input_ids"]), batch["labels"]);
   }
   Tensor next_logits(const Tensor& ids) override {  // [B, T] -> [B, kBytes]
     return zinc::at(head.forward(hidden(ids)), {zinc::Slice{}, -1});

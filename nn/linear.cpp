@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "autograd/ops/cross_entropy.h"
+#include "autograd/ops/linear_cross_entropy.h"
 #include "core/error.h"
 #include "nn/lora.h"
 
@@ -44,6 +46,21 @@ Tensor Linear::forward(const Tensor& x) {
   if (adapter_ != nullptr) return adapter_->forward(x);
   return autograd::linear(x, weight_, bias(),
                           {.layout = options_.layout, .activation = options_.activation});
+}
+
+Tensor Linear::cross_entropy(const Tensor& x, const Tensor& labels) {
+  if (adapter_ != nullptr) return autograd::cross_entropy(adapter_->forward(x), labels);
+  require(options_.layout == autograd::WeightLayout::out_in &&
+              options_.activation == autograd::Activation::none,
+          path(), ": cross_entropy() is of a layer [out, in] without an activation");
+  return autograd::linear_cross_entropy(x, weight_, labels, bias());
+}
+
+Parameter& Linear::weight() {
+  require(adapter_ == nullptr, path(),
+          ": has an adapter, and its weight is not the whole layer; call forward() or "
+          "cross_entropy()");
+  return weight_;
 }
 
 }  // namespace zinc::nn

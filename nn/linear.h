@@ -29,9 +29,14 @@ class Linear : public Module {
   Linear(Module& parent, std::string name, const LinearOptions& options);
   ~Linear() override;
   Tensor forward(const Tensor& x);  // [..., in] -> [..., out]
+  // Of what forward() would give as logits: the sum of the cross entropies of labels [...], without
+  // the logits of the whole batch. Not for layers in_out or with an activation. With an adapter
+  // there are logits of the whole batch.
+  Tensor cross_entropy(const Tensor& x, const Tensor& labels);
 
   const LinearOptions& options() const { return options_; }
-  Parameter& weight() { return weight_; }
+  // InvalidArgument where the layer has an adapter: the weight is not all of it then.
+  Parameter& weight();
   Parameter* bias() { return bias_ ? &*bias_ : nullptr; }
   LoraAdapter* adapter() { return adapter_.get(); }  // null: none
 

@@ -1,7 +1,6 @@
 #include "nn/lora.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <set>
 
@@ -12,22 +11,16 @@
 #include "autograd/ops/unary.h"
 #include "core/edit_distance.h"
 #include "core/error.h"
+#include "nn/model.h"
 
 namespace zinc::nn {
 namespace {
 
 constexpr std::string_view kAllLinear = "all-linear";
-// Layers that give logits, by the names that models have for them: fused with the loss, which takes
-// their weight alone.
-constexpr std::array<std::string_view, 3> kHeads = {"lm_head", "embed_out", "output_layer"};
 
 bool ends_path(std::string_view path, std::string_view end) {
   if (!path.ends_with(end)) return false;
   return path.size() == end.size() || path[path.size() - end.size() - 1] == '.';
-}
-
-bool is_head(const Module& module) {
-  return std::find(kHeads.begin(), kHeads.end(), module.name()) != kHeads.end();
 }
 
 // Linear layers that an adapter may go to.
@@ -119,17 +112,15 @@ void LoraAdapter::attach(Linear& layer, const LoraOptions& options) {
 std::vector<std::string> add_lora(Module& model, const LoraOptions& options) {
   options.validate();
   const std::vector<Linear*> layers = adaptable(model);
+  auto* whole = dynamic_cast<Model*>(&model);
+  const Linear* logits_layer = whole == nullptr ? nullptr : whole->logits_layer();
   std::set<Linear*> chosen;
   for (const std::string& target : options.targets) {
     const size_t before = chosen.size();
     bool matched = false;
     for (Linear* layer : layers) {
-      if (target != kAllLinear && is_head(*layer) && ends_path(layer->path(), target)) {
-        throw ConfigError(concat("LoRA target \"", target, "\": adapters of ", layer->path(),
-                                 ", which gives the logits, are not supported; name it in "
-                                 "modules_to_save, to train it whole"));
-      }
-      const bool fits = target == kAllLinear ? !is_head(*layer) : ends_path(layer->path(), target);
+      const bool fits =
+          target == kAllLinear ? layer != logits_layer : ends_path(layer->path(), target);
       if (fits) chosen.insert(layer);
       matched = matched || fits;
     }

@@ -22,7 +22,7 @@ struct LoraOptions {
   double dropout = 0.0;          // of the adapter's input, 0 <= p < 1
   bool rank_stabilized = false;  // s = alpha / sqrt(r)
   // Linear layers, by the end of their path: "q_proj", "attn.c_proj". "all-linear": every linear
-  // layer but the one that gives logits.
+  // layer but Model::logits_layer().
   std::vector<std::string> targets{};
   // Further modules that are trained whole, by the end of their path: "score".
   std::vector<std::string> modules_to_save{};

@@ -21,6 +21,7 @@
 namespace zinc::nn {
 
 class KvCache;
+class Linear;
 
 class Model : public Module {
  public:
@@ -44,6 +45,9 @@ class Model : public Module {
   // 6 per weight that is multiplied with every token, plus attention's 12 L H D T, or half of it
   // where causal. A lookup in an embedding is no multiplication. Unless overridden 6 per parameter.
   virtual double flops_per_token(int64_t sequence);
+  // The layer that gives the logits of a vocabulary, if it is one by itself: "all-linear"
+  // (nn/lora.h) leaves it out.
+  virtual Linear* logits_layer() { return nullptr; }
   // What a user should know who runs the model in this dtype, a line without an end; empty:
   // nothing.
   virtual std::string_view note_on(DType) const { return {}; }

@@ -4,9 +4,7 @@
 
 #include "autograd/ops/attention.h"
 #include "autograd/ops/binary.h"
-#include "autograd/ops/linear_cross_entropy.h"
 #include "core/error.h"
-#include "nn/models/decoder.h"
 
 namespace zinc::nn {
 namespace {
@@ -69,64 +67,29 @@ Bloom::Transformer::Transformer(Module& parent, std::string name, const BloomCon
 Bloom::Bloom(const BloomConfig& config)
     : config_(validated(config)),
       transformer_(*this, "transformer", config),
+      head_(*this, "lm_head", transformer_.word_embeddings, config.tie_word_embeddings,
+            weights_of(config)),
       slopes_([heads = config.num_heads](int64_t, DType) {
         return TensorList{autograd::make_alibi_slopes(heads)};
-      }) {
-  if (!config.tie_word_embeddings) {
-    lm_head_.emplace(*this, "lm_head",
-                     LinearOptions{.in = config.hidden_size,
-                                   .out = config.vocab_size,
-                                   .bias = false,
-                                   .initializer = weights_of(config)});
-  }
-}
+      }) {}
 
-Parameter& Bloom::head() {
-  return lm_head_ ? lm_head_->weight() : transformer_.word_embeddings.weight();
-}
-
-PositionTerms Bloom::terms() {
+PositionTerms Bloom::terms(int64_t, int64_t, DType) {
   return {.alibi_slopes = slopes_.get(config_.num_heads, DType::f32)[0]};
 }
 
-Tensor Bloom::embed(const Tensor& ids) {
+Tensor Bloom::embed(const Tensor& ids, const AttentionScope&) {
   require_sequence(*this, ids);
   return transformer_.word_embeddings_layernorm.forward(transformer_.word_embeddings.forward(ids));
 }
 
-Tensor Bloom::hidden(const Tensor& ids, KvCache* cache) {
-  Tensor x = embed(ids);
-  const PositionTerms positions = terms();
-  for (BloomBlock& block : transformer_.h) x = block.forward(x, {.cache = cache}, positions);
-  return transformer_.ln_f.forward(x);
-}
-
-int64_t Bloom::num_stages() { return 2 + transformer_.h.size(); }
-
-TensorList Bloom::stage(int64_t index, const Batch& batch, TensorList x) {
-  if (index == 0) return {embed(batch["input_ids"])};
-  if (is_block(index)) return {transformer_.h[index - 1].forward(x[0], scope_of(batch), terms())};
-  const Tensor hidden = transformer_.ln_f.forward(std::exchange(x[0], {}));
-  return {autograd::linear_cross_entropy(hidden, head(), batch["labels"])};
-}
-
-NamedTensors Bloom::outputs(const Batch& batch) {
-  const Tensor hidden = transformer_.ln_f.forward(before_last_stage(*this, batch)[0]);
-  return {{"logits", all_logits(hidden, head())}, {"hidden", hidden}};
-}
-
-Tensor Bloom::next_logits(const Tensor& ids) { return last_logits(hidden(ids, nullptr), head()); }
-
-Tensor Bloom::next_logits(const Tensor& ids, KvCache& cache) {
-  require_room(*this, ids, cache);
-  const Tensor logits = last_logits(hidden(ids, &cache), head());
-  cache.advance(ids.dim(1));
-  return logits;
+Tensor Bloom::block(int64_t layer, const Tensor& x, const AttentionScope& scope,
+                    const PositionTerms& positions) {
+  return transformer_.h[layer].forward(x, scope, positions);
 }
 
 double Bloom::flops_per_token(int64_t sequence) {
   int64_t multiplied = num_parameters();
-  if (lm_head_) multiplied -= transformer_.word_embeddings.weight().numel();
+  if (!head_.is_tied()) multiplied -= transformer_.word_embeddings.weight().numel();
   return decoder_flops_per_token(multiplied, config_.num_layers, config_.hidden_size, sequence);
 }
 

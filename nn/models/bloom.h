@@ -5,10 +5,9 @@
 #include "nn/buffer.h"
 #include "nn/embedding.h"
 #include "nn/mlp.h"
-#include "nn/model.h"
 #include "nn/models/bloom_config.h"
+#include "nn/models/decoder.h"
 #include "nn/norm.h"
-#include "nn/stages.h"
 
 namespace zinc::nn {
 
@@ -26,16 +25,10 @@ class BloomBlock : public Module {
 };
 
 // Positions enter as ALiBi (Press et al. 2022); a norm follows the embedding.
-class Bloom : public Model, public Staged, public CachedCausalLm, public HasOutputs {
+class Bloom : public Decoder {
  public:
   explicit Bloom(const BloomConfig& config);  // throws ConfigError where it is inconsistent
 
-  Tensor loss(const Batch& batch) override { return loss_of_stages(*this, batch); }
-  NamedTensors outputs(const Batch& batch) override;  // logits, hidden
-  int64_t num_stages() override;                      // the embedding, every block, the head
-  TensorList stage(int64_t index, const Batch& batch, TensorList x) override;
-  Tensor next_logits(const Tensor& ids) override;
-  Tensor next_logits(const Tensor& ids, KvCache& cache) override;
   std::string_view model_type() const override { return "bloom"; }
   int64_t vocab_size() const override { return config_.vocab_size; }
   int64_t max_sequence() const override { return config_.max_positions; }
@@ -51,15 +44,18 @@ class Bloom : public Model, public Staged, public CachedCausalLm, public HasOutp
     LayerNorm ln_f;
   };
 
-  Tensor embed(const Tensor& ids);
-  Tensor hidden(const Tensor& ids, KvCache* cache);
-  PositionTerms terms();
-  Parameter& head();
+  int64_t num_layers() const override { return config_.num_layers; }
+  Tensor embed(const Tensor& ids, const AttentionScope& scope) override;
+  PositionTerms terms(int64_t layer, int64_t count, DType dtype) override;
+  Tensor block(int64_t layer, const Tensor& x, const AttentionScope& scope,
+               const PositionTerms& positions) override;
+  Tensor final_norm(const Tensor& x) override { return transformer_.ln_f.forward(x); }
+  LmHead& head() override { return head_; }
 
   BloomConfig config_;
   Transformer transformer_;
-  std::optional<Linear> lm_head_;  // absent where it shares word_embeddings
-  Buffer slopes_;                  // of each head
+  LmHead head_;
+  Buffer slopes_;  // of each head
 };
 
 }  // namespace zinc::nn

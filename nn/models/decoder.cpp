@@ -1,22 +1,14 @@
 #include "nn/models/decoder.h"
 
 #include <algorithm>
+#include <utility>
 
-#include "autograd/ops/cast.h"
-#include "autograd/ops/linear.h"
-#include "autograd/ops/reshape.h"
-#include "autograd/ops/split.h"
 #include "core/error.h"
 
 namespace zinc::nn {
+namespace {
 
-void require_sequence(const Model& model, const Tensor& ids) {
-  require(ids.rank() == 2, model.model_type(), ": token ids must be [B, T], not ", ids.shape());
-  require(ids.dim(1) >= 1 && ids.dim(1) <= model.max_sequence(), model.model_type(),
-          ": sequences must have 1 to ", model.max_sequence(), " tokens, not ", ids.dim(1),
-          "; cut them to ", model.max_sequence());
-}
-
+// Throws InvalidArgument unless the cache has room for ids [B, T], and the model positions.
 void require_room(const Model& model, const Tensor& ids, const KvCache& cache) {
   require_sequence(model, ids);
   const int64_t last = cache.length() + ids.dim(1);
@@ -25,18 +17,49 @@ void require_room(const Model& model, const Tensor& ids, const KvCache& cache) {
           cache.capacity(), " or the model's ", model.max_sequence(), " positions");
 }
 
+}  // namespace
+
+TensorList Decoder::stage(int64_t index, const Batch& batch, TensorList x) {
+  const AttentionScope scope = scope_of(batch);
+  if (index == 0) return {embed(batch["input_ids"], scope)};
+  if (is_block(index)) {
+    return {block(index - 1, x[0], scope, terms(index - 1, x[0].dim(1), x[0].dtype()))};
+  }
+  const Tensor hidden = final_norm(std::exchange(x[0], {}));
+  return {head().loss(hidden, batch["labels"])};
+}
+
+NamedTensors Decoder::outputs(const Batch& batch) {
+  const Tensor hidden = final_norm(before_last_stage(*this, batch)[0]);
+  return {{"logits", head().logits(hidden)}, {"hidden", hidden}};
+}
+
+Tensor Decoder::hidden(const Tensor& ids, KvCache* cache) {
+  const AttentionScope scope{.cache = cache};
+  const int64_t count = cache == nullptr ? ids.dim(1) : cache->capacity();
+  Tensor x = embed(ids, scope);
+  for (int64_t i = 0; i < num_layers(); ++i) x = block(i, x, scope, terms(i, count, x.dtype()));
+  return final_norm(x);
+}
+
+Tensor Decoder::next_logits(const Tensor& ids) { return head().last_logits(hidden(ids, nullptr)); }
+
+Tensor Decoder::next_logits(const Tensor& ids, KvCache& cache) {
+  require_room(*this, ids, cache);
+  const Tensor logits = head().last_logits(hidden(ids, &cache));
+  cache.advance(ids.dim(1));
+  return logits;
+}
+
+void require_sequence(const Model& model, const Tensor& ids) {
+  require(ids.rank() == 2, model.model_type(), ": token ids must be [B, T], not ", ids.shape());
+  require(ids.dim(1) >= 1 && ids.dim(1) <= model.max_sequence(), model.model_type(),
+          ": sequences must have 1 to ", model.max_sequence(), " tokens, not ", ids.dim(1),
+          "; cut them to ", model.max_sequence());
+}
+
 int64_t start_of(const AttentionScope& scope) {
   return scope.cache == nullptr ? 0 : scope.cache->length();
-}
-
-Tensor last_logits(const Tensor& hidden, const autograd::Weight& head) {
-  const Tensor last = autograd::contiguous(autograd::narrow(hidden, 1, hidden.dim(1) - 1, 1));
-  const Tensor rows = autograd::reshape(last, Shape{hidden.dim(0), hidden.dim(2)});
-  return autograd::cast(autograd::linear(rows, head), DType::f32);
-}
-
-Tensor all_logits(const Tensor& hidden, const autograd::Weight& head) {
-  return autograd::cast(autograd::linear(hidden, head), DType::f32);
 }
 
 AttentionScope scope_of(const Batch& batch) {

@@ -1,27 +1,52 @@
 // nn/models/decoder.h: what decoder-only language models have in common.
+//
+// A decoder says how tokens become hidden states, what a block does to them, which norm follows the
+// last block, and where its head is; the loss, stages, outputs and generation are the same for all.
 #pragma once
 
 #include <cstdint>
 
-#include "autograd/weight.h"
 #include "nn/attention.h"
 #include "nn/kv_cache.h"
+#include "nn/lm_head.h"
 #include "nn/model.h"
+#include "nn/stages.h"
 #include "tensor/tensor.h"
 
 namespace zinc::nn {
 
+// Stages: the embedding, every block, the head. outputs(): logits and hidden.
+class Decoder : public Model, public Staged, public CachedCausalLm, public HasOutputs {
+ public:
+  Tensor loss(const Batch& batch) override { return loss_of_stages(*this, batch); }
+  NamedTensors outputs(const Batch& batch) override;
+  int64_t num_stages() override { return 2 + num_layers(); }
+  TensorList stage(int64_t index, const Batch& batch, TensorList x) override;
+  Tensor next_logits(const Tensor& ids) override;
+  Tensor next_logits(const Tensor& ids, KvCache& cache) override;
+  Linear* logits_layer() override { return head().layer(); }
+
+ protected:
+  virtual int64_t num_layers() const = 0;
+  // ids [B, T] -> [B, T, C]
+  virtual Tensor embed(const Tensor& ids, const AttentionScope& scope) = 0;
+  // How the block knows positions [0, count); none where the embedding has said them.
+  virtual PositionTerms terms(int64_t /*layer*/, int64_t /*count*/, DType) { return {}; }
+  // [B, T, C] -> [B, T, C]
+  virtual Tensor block(int64_t layer, const Tensor& x, const AttentionScope& scope,
+                       const PositionTerms& positions) = 0;
+  virtual Tensor final_norm(const Tensor& x) = 0;
+  virtual LmHead& head() = 0;
+
+ private:
+  Tensor hidden(const Tensor& ids, KvCache* cache);  // after the norm
+};
+
 // Throws InvalidArgument unless ids is [B, T] with 1 <= T <= model.max_sequence().
 void require_sequence(const Model& model, const Tensor& ids);
 
-// Throws InvalidArgument unless the cache has room for ids [B, T], and the model positions.
-void require_room(const Model& model, const Tensor& ids, const KvCache& cache);
-
 // The position of the first token of a pass.
 int64_t start_of(const AttentionScope& scope);
-
-// The hidden states [B, T, C] of the last position through the head [V, C]: [B, V] f32.
-Tensor last_logits(const Tensor& hidden, const autograd::Weight& head);
 
 // 6 per multiplied weight, and 6 layers x width x sequence for causal attention: the two products
 // of scores and values, half of them masked out, forward once and backward twice.
@@ -34,8 +59,5 @@ double causal_attention_flops(int64_t width, int64_t sequence, int64_t window);
 
 // What the tokens of a batch see of each other: its lengths and document_starts, if any.
 AttentionScope scope_of(const Batch& batch);
-
-// The logits [B, T, V] of all positions, f32.
-Tensor all_logits(const Tensor& hidden, const autograd::Weight& head);
 
 }  // namespace zinc::nn

@@ -5,9 +5,7 @@
 
 #include "autograd/ops/binary.h"
 #include "autograd/ops/embedding.h"
-#include "autograd/ops/linear_cross_entropy.h"
 #include "core/error.h"
-#include "nn/models/decoder.h"
 
 namespace zinc::nn {
 namespace {
@@ -86,17 +84,9 @@ Gpt2::Transformer::Transformer(Module& parent, std::string name, const Gpt2Confi
       ln_f(*this, "ln_f", norm_of(config)) {}
 
 Gpt2::Gpt2(const Gpt2Config& config)
-    : config_(validated(config)), transformer_(*this, "transformer", config) {
-  if (!config.tie_word_embeddings) {
-    lm_head_.emplace(*this, "lm_head",
-                     LinearOptions{.in = config.hidden_size,
-                                   .out = config.vocab_size,
-                                   .bias = false,
-                                   .initializer = weights_of(config)});
-  }
-}
-
-Parameter& Gpt2::head() { return lm_head_ ? lm_head_->weight() : transformer_.wte.weight(); }
+    : config_(validated(config)),
+      transformer_(*this, "transformer", config),
+      head_(*this, "lm_head", transformer_.wte, config.tie_word_embeddings, weights_of(config)) {}
 
 Tensor Gpt2::embed(const Tensor& ids, const AttentionScope& scope) {
   require_sequence(*this, ids);
@@ -104,41 +94,15 @@ Tensor Gpt2::embed(const Tensor& ids, const AttentionScope& scope) {
       ids, transformer_.wte.weight(), transformer_.wpe.weight(), {.start = start_of(scope)}));
 }
 
-Tensor Gpt2::hidden(const Tensor& ids, KvCache* cache) {
-  const AttentionScope scope{.cache = cache};
-  Tensor x = embed(ids, scope);
-  for (Gpt2Block& block : transformer_.h) x = block.forward(x, scope);
-  return transformer_.ln_f.forward(x);
-}
-
-int64_t Gpt2::num_stages() { return 2 + transformer_.h.size(); }
-
-TensorList Gpt2::stage(int64_t index, const Batch& batch, TensorList x) {
-  const AttentionScope scope = scope_of(batch);
-  if (index == 0) return {embed(batch["input_ids"], scope)};
-  if (is_block(index)) return {transformer_.h[index - 1].forward(x[0], scope)};
-  const Tensor hidden = transformer_.ln_f.forward(std::exchange(x[0], {}));
-  return {autograd::linear_cross_entropy(hidden, head(), batch["labels"])};
-}
-
-NamedTensors Gpt2::outputs(const Batch& batch) {
-  const Tensor hidden = transformer_.ln_f.forward(before_last_stage(*this, batch)[0]);
-  return {{"logits", all_logits(hidden, head())}, {"hidden", hidden}};
-}
-
-Tensor Gpt2::next_logits(const Tensor& ids) { return last_logits(hidden(ids, nullptr), head()); }
-
-Tensor Gpt2::next_logits(const Tensor& ids, KvCache& cache) {
-  require_room(*this, ids, cache);
-  const Tensor logits = last_logits(hidden(ids, &cache), head());
-  cache.advance(ids.dim(1));
-  return logits;
+Tensor Gpt2::block(int64_t layer, const Tensor& x, const AttentionScope& scope,
+                   const PositionTerms&) {
+  return transformer_.h[layer].forward(x, scope);
 }
 
 double Gpt2::flops_per_token(int64_t sequence) {
   // Every weight but the position table is a factor of a product; a tied wte is, in the head.
   int64_t multiplied = num_parameters() - transformer_.wpe.weight().numel();
-  if (lm_head_) multiplied -= transformer_.wte.weight().numel();
+  if (!head_.is_tied()) multiplied -= transformer_.wte.weight().numel();
   return decoder_flops_per_token(multiplied, config_.num_layers, config_.hidden_size, sequence);
 }
 

@@ -4,10 +4,9 @@
 #include "nn/attention.h"
 #include "nn/embedding.h"
 #include "nn/mlp.h"
-#include "nn/model.h"
+#include "nn/models/decoder.h"
 #include "nn/models/gpt2_config.h"
 #include "nn/norm.h"
-#include "nn/stages.h"
 
 namespace zinc::nn {
 
@@ -24,16 +23,10 @@ class Gpt2Block : public Module {
   Mlp mlp_;
 };
 
-class Gpt2 : public Model, public Staged, public CachedCausalLm, public HasOutputs {
+class Gpt2 : public Decoder {
  public:
   explicit Gpt2(const Gpt2Config& config);  // throws ConfigError where the config is inconsistent
 
-  Tensor loss(const Batch& batch) override { return loss_of_stages(*this, batch); }
-  NamedTensors outputs(const Batch& batch) override;  // logits, hidden
-  int64_t num_stages() override;                      // the embedding, every block, the head
-  TensorList stage(int64_t index, const Batch& batch, TensorList x) override;
-  Tensor next_logits(const Tensor& ids) override;
-  Tensor next_logits(const Tensor& ids, KvCache& cache) override;
   std::string_view model_type() const override { return "gpt2"; }
   int64_t vocab_size() const override { return config_.vocab_size; }
   int64_t max_sequence() const override { return config_.max_positions; }
@@ -50,13 +43,16 @@ class Gpt2 : public Model, public Staged, public CachedCausalLm, public HasOutpu
     LayerNorm ln_f;
   };
 
-  Tensor embed(const Tensor& ids, const AttentionScope& scope);
-  Tensor hidden(const Tensor& ids, KvCache* cache);  // after ln_f
-  Parameter& head();
+  int64_t num_layers() const override { return config_.num_layers; }
+  Tensor embed(const Tensor& ids, const AttentionScope& scope) override;
+  Tensor block(int64_t layer, const Tensor& x, const AttentionScope& scope,
+               const PositionTerms& positions) override;
+  Tensor final_norm(const Tensor& x) override { return transformer_.ln_f.forward(x); }
+  LmHead& head() override { return head_; }
 
   Gpt2Config config_;
   Transformer transformer_;
-  std::optional<Linear> lm_head_;  // absent where it shares wte
+  LmHead head_;
 };
 
 }  // namespace zinc::nn

@@ -6,10 +6,9 @@
 #include "nn/buffer.h"
 #include "nn/embedding.h"
 #include "nn/mlp.h"
-#include "nn/model.h"
+#include "nn/models/decoder.h"
 #include "nn/models/gpt_neox_config.h"
 #include "nn/norm.h"
-#include "nn/stages.h"
 
 namespace zinc::nn {
 
@@ -28,16 +27,10 @@ class GptNeoxBlock : public Module {
   Mlp mlp_;
 };
 
-class GptNeox : public Model, public Staged, public CachedCausalLm, public HasOutputs {
+class GptNeox : public Decoder {
  public:
   explicit GptNeox(const GptNeoxConfig& config);  // throws ConfigError where it is inconsistent
 
-  Tensor loss(const Batch& batch) override { return loss_of_stages(*this, batch); }
-  NamedTensors outputs(const Batch& batch) override;  // logits, hidden
-  int64_t num_stages() override;                      // the embedding, every layer, the head
-  TensorList stage(int64_t index, const Batch& batch, TensorList x) override;
-  Tensor next_logits(const Tensor& ids) override;
-  Tensor next_logits(const Tensor& ids, KvCache& cache) override;
   std::string_view model_type() const override { return "gpt_neox"; }
   int64_t vocab_size() const override { return config_.vocab_size; }
   int64_t max_sequence() const override { return config_.max_positions; }
@@ -45,23 +38,26 @@ class GptNeox : public Model, public Staged, public CachedCausalLm, public HasOu
   const GptNeoxConfig& config() const { return config_; }
 
  private:
-  struct Decoder : Module {
-    Decoder(Module& parent, std::string name, const GptNeoxConfig& config);
+  struct Body : Module {
+    Body(Module& parent, std::string name, const GptNeoxConfig& config);
     Embedding embed_in;
     Dropout emb_dropout;
     ModuleList<GptNeoxBlock> layers;
     LayerNorm final_layer_norm;
   };
 
-  Tensor embed(const Tensor& ids);
-  Tensor hidden(const Tensor& ids, KvCache* cache);
-  PositionTerms terms(int64_t positions, DType dtype);
-  Parameter& head();
+  int64_t num_layers() const override { return config_.num_layers; }
+  Tensor embed(const Tensor& ids, const AttentionScope& scope) override;
+  PositionTerms terms(int64_t layer, int64_t count, DType dtype) override;
+  Tensor block(int64_t layer, const Tensor& x, const AttentionScope& scope,
+               const PositionTerms& positions) override;
+  Tensor final_norm(const Tensor& x) override { return gpt_neox_.final_layer_norm.forward(x); }
+  LmHead& head() override { return head_; }
 
   GptNeoxConfig config_;
-  Decoder gpt_neox_;
-  std::optional<Linear> embed_out_;  // absent where it shares embed_in
-  Buffer table_;                     // cosines and sines
+  Body gpt_neox_;
+  LmHead head_;
+  Buffer table_;  // cosines and sines
 };
 
 }  // namespace zinc::nn

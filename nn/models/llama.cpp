@@ -3,11 +3,9 @@
 #include <utility>
 
 #include "autograd/ops/binary.h"
-#include "autograd/ops/linear_cross_entropy.h"
 #include "autograd/ops/reshape.h"
 #include "core/error.h"
 #include "core/philox.h"
-#include "nn/models/decoder.h"
 
 namespace zinc::nn {
 namespace {
@@ -86,8 +84,8 @@ Tensor LlamaAttention::turned(const Tensor& x, Linear& projection, std::optional
                           {.head_size = head_dim_, .num_heads = num_heads, .start = start});
 }
 
-Tensor LlamaAttention::forward(const Tensor& x, const PositionTerms& positions,
-                               const AttentionScope& scope) {
+Tensor LlamaAttention::forward(const Tensor& x, const AttentionScope& scope,
+                               const PositionTerms& positions) {
   const int64_t start = start_of(scope);
   const Tensor q = turned(x, q_proj_, q_norm_, num_heads_, positions.rotary, start);
   Tensor k = turned(x, k_proj_, k_norm_, num_kv_heads_, positions.rotary, start);
@@ -119,14 +117,14 @@ LlamaBlock::LlamaBlock(Module& parent, std::string name, const LlamaConfig& conf
       input_layernorm_(*this, "input_layernorm", norm_of(config)),
       post_attention_layernorm_(*this, "post_attention_layernorm", norm_of(config)) {}
 
-Tensor LlamaBlock::forward(const Tensor& x, const PositionTerms& positions,
-                           const AttentionScope& scope) {
+Tensor LlamaBlock::forward(const Tensor& x, const AttentionScope& scope,
+                           const PositionTerms& positions) {
   const autograd::ResidualNorm after = post_attention_layernorm_.forward(
-      x, self_attn_.forward(input_layernorm_.forward(x), positions, scope));
+      x, self_attn_.forward(input_layernorm_.forward(x), scope, positions));
   return autograd::add(after.sum, mlp_.forward(after.normed));
 }
 
-Llama::Decoder::Decoder(Module& parent, std::string name, const LlamaConfig& config)
+Llama::Body::Body(Module& parent, std::string name, const LlamaConfig& config)
     : Module(parent, std::move(name)),
       embed_tokens(*this, "embed_tokens",
                    {.count = config.vocab_size,
@@ -138,71 +136,32 @@ Llama::Decoder::Decoder(Module& parent, std::string name, const LlamaConfig& con
 Llama::Llama(const LlamaConfig& config)
     : config_(validated(config)),
       model_(*this, "model", config),
+      head_(*this, "lm_head", model_.embed_tokens, config.tie_word_embeddings, weights_of(config)),
       table_([config](int64_t positions, DType dtype) {
         const autograd::RotaryTable table =
             autograd::make_rotary_table(positions, config.head_dim(), config.rope_theta,
                                         scaling_of(config.rope_scaling), dtype);
         return TensorList{table.cos, table.sin};
-      }) {
-  if (!config.tie_word_embeddings) {
-    lm_head_.emplace(*this, "lm_head",
-                     LinearOptions{.in = config.hidden_size,
-                                   .out = config.vocab_size,
-                                   .bias = false,
-                                   .initializer = weights_of(config)});
-  }
-}
+      }) {}
 
-Parameter& Llama::head() { return lm_head_ ? lm_head_->weight() : model_.embed_tokens.weight(); }
-
-PositionTerms Llama::terms(int64_t layer, int64_t positions, DType dtype) {
-  const TensorList& table = table_.get(positions, dtype == DType::f64 ? DType::f64 : DType::f32);
+PositionTerms Llama::terms(int64_t layer, int64_t count, DType dtype) {
+  const TensorList& table = table_.get(count, dtype == DType::f64 ? DType::f64 : DType::f32);
   return {.rotary = {.cos = table[0], .sin = table[1]}, .window = config_.window_of(layer)};
 }
 
-Tensor Llama::embed(const Tensor& ids) {
+Tensor Llama::embed(const Tensor& ids, const AttentionScope&) {
   require_sequence(*this, ids);
   return model_.embed_tokens.forward(ids);
 }
 
-Tensor Llama::hidden(const Tensor& ids, KvCache* cache) {
-  Tensor x = embed(ids);
-  const int64_t positions = cache == nullptr ? ids.dim(1) : cache->capacity();
-  for (int64_t i = 0; i < model_.layers.size(); ++i) {
-    x = model_.layers[i].forward(x, terms(i, positions, x.dtype()), {.cache = cache});
-  }
-  return model_.norm.forward(x);
-}
-
-int64_t Llama::num_stages() { return 2 + model_.layers.size(); }
-
-TensorList Llama::stage(int64_t index, const Batch& batch, TensorList x) {
-  if (index == 0) return {embed(batch["input_ids"])};
-  if (is_block(index)) {
-    const PositionTerms positions = terms(index - 1, x[0].dim(1), x[0].dtype());
-    return {model_.layers[index - 1].forward(x[0], positions, scope_of(batch))};
-  }
-  const Tensor hidden = model_.norm.forward(std::exchange(x[0], {}));
-  return {autograd::linear_cross_entropy(hidden, head(), batch["labels"])};
-}
-
-NamedTensors Llama::outputs(const Batch& batch) {
-  const Tensor hidden = model_.norm.forward(before_last_stage(*this, batch)[0]);
-  return {{"logits", all_logits(hidden, head())}, {"hidden", hidden}};
-}
-
-Tensor Llama::next_logits(const Tensor& ids) { return last_logits(hidden(ids, nullptr), head()); }
-
-Tensor Llama::next_logits(const Tensor& ids, KvCache& cache) {
-  require_room(*this, ids, cache);
-  const Tensor logits = last_logits(hidden(ids, &cache), head());
-  cache.advance(ids.dim(1));
-  return logits;
+Tensor Llama::block(int64_t layer, const Tensor& x, const AttentionScope& scope,
+                    const PositionTerms& positions) {
+  return model_.layers[layer].forward(x, scope, positions);
 }
 
 double Llama::flops_per_token(int64_t sequence) {
   int64_t multiplied = num_parameters();
-  if (lm_head_) multiplied -= model_.embed_tokens.weight().numel();
+  if (!head_.is_tied()) multiplied -= model_.embed_tokens.weight().numel();
   const int64_t width = config_.num_heads * config_.head_dim();
   double flops = decoder_flops_per_token(multiplied, 0, width, sequence);
   for (int64_t i = 0; i < config_.num_layers; ++i) {

@@ -7,10 +7,9 @@
 #include "nn/buffer.h"
 #include "nn/embedding.h"
 #include "nn/mlp.h"
-#include "nn/model.h"
+#include "nn/models/decoder.h"
 #include "nn/models/llama_config.h"
 #include "nn/norm.h"
-#include "nn/stages.h"
 
 namespace zinc::nn {
 
@@ -19,7 +18,7 @@ namespace zinc::nn {
 class LlamaAttention : public Module {
  public:
   LlamaAttention(Module& parent, std::string name, const LlamaConfig& config);
-  Tensor forward(const Tensor& x, const PositionTerms& positions, const AttentionScope& scope);
+  Tensor forward(const Tensor& x, const AttentionScope& scope, const PositionTerms& positions);
 
  private:
   // Projected heads, normed where they are, and turned: [B, T, C] -> [B, T, heads * head_dim].
@@ -43,7 +42,7 @@ class LlamaAttention : public Module {
 class LlamaBlock : public Module {
  public:
   LlamaBlock(Module& parent, std::string name, const LlamaConfig& config);
-  Tensor forward(const Tensor& x, const PositionTerms& positions, const AttentionScope& scope);
+  Tensor forward(const Tensor& x, const AttentionScope& scope, const PositionTerms& positions);
 
  private:
   LlamaAttention self_attn_;
@@ -52,16 +51,10 @@ class LlamaBlock : public Module {
   RMSNorm post_attention_layernorm_;
 };
 
-class Llama : public Model, public Staged, public CachedCausalLm, public HasOutputs {
+class Llama : public Decoder {
  public:
   explicit Llama(const LlamaConfig& config);  // throws ConfigError where it is inconsistent
 
-  Tensor loss(const Batch& batch) override { return loss_of_stages(*this, batch); }
-  NamedTensors outputs(const Batch& batch) override;  // logits, hidden
-  int64_t num_stages() override;                      // the embedding, every layer, the head
-  TensorList stage(int64_t index, const Batch& batch, TensorList x) override;
-  Tensor next_logits(const Tensor& ids) override;
-  Tensor next_logits(const Tensor& ids, KvCache& cache) override;
   std::string_view model_type() const override { return config_.model_type(); }
   int64_t vocab_size() const override { return config_.vocab_size; }
   int64_t max_sequence() const override { return config_.max_positions; }
@@ -69,22 +62,25 @@ class Llama : public Model, public Staged, public CachedCausalLm, public HasOutp
   const LlamaConfig& config() const { return config_; }
 
  private:
-  struct Decoder : Module {
-    Decoder(Module& parent, std::string name, const LlamaConfig& config);
+  struct Body : Module {
+    Body(Module& parent, std::string name, const LlamaConfig& config);
     Embedding embed_tokens;
     ModuleList<LlamaBlock> layers;
     RMSNorm norm;
   };
 
-  Tensor embed(const Tensor& ids);
-  Tensor hidden(const Tensor& ids, KvCache* cache);
-  PositionTerms terms(int64_t layer, int64_t positions, DType dtype);
-  Parameter& head();
+  int64_t num_layers() const override { return config_.num_layers; }
+  Tensor embed(const Tensor& ids, const AttentionScope& scope) override;
+  PositionTerms terms(int64_t layer, int64_t count, DType dtype) override;
+  Tensor block(int64_t layer, const Tensor& x, const AttentionScope& scope,
+               const PositionTerms& positions) override;
+  Tensor final_norm(const Tensor& x) override { return model_.norm.forward(x); }
+  LmHead& head() override { return head_; }
 
   LlamaConfig config_;
-  Decoder model_;
-  std::optional<Linear> lm_head_;  // absent where it shares embed_tokens
-  Buffer table_;                   // cosines and sines
+  Body model_;
+  LmHead head_;
+  Buffer table_;  // cosines and sines
 };
 
 }  // namespace zinc::nn

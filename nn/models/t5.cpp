@@ -8,7 +8,6 @@
 #include "autograd/ops/cast.h"
 #include "autograd/ops/compare.h"
 #include "autograd/ops/concat.h"
-#include "autograd/ops/linear_cross_entropy.h"
 #include "autograd/ops/relative_position.h"
 #include "autograd/ops/scale.h"
 #include "autograd/ops/unary.h"
@@ -198,14 +197,8 @@ T5::T5(const T5Config& config)
                .features = config.hidden_size,
                .initializer = weights_of(config, 1)}),
       encoder_(*this, "encoder", config, false),
-      decoder_(*this, "decoder", config, true) {
-  if (!config.tie_word_embeddings) {
-    lm_head_.emplace(*this, "lm_head",
-                     projection(config, config.hidden_size, config.vocab_size, 1));
-  }
-}
-
-Parameter& T5::head() { return lm_head_ ? lm_head_->weight() : shared_.weight(); }
+      decoder_(*this, "decoder", config, true),
+      head_(*this, "lm_head", shared_, config.tie_word_embeddings, weights_of(config, 1)) {}
 
 Tensor T5::embed(const Tensor& ids, Stack& stack) {
   return stack.dropout.forward(shared_.forward(ids));
@@ -217,7 +210,7 @@ Tensor T5::end_of(Stack& stack, const Tensor& x) {
 
 Tensor T5::before_head(const Tensor& x) {
   const Tensor hidden = end_of(decoder_, x);
-  if (lm_head_) return hidden;
+  if (!head_.is_tied()) return hidden;
   return autograd::scale(hidden, 1.0 / std::sqrt(static_cast<double>(config_.hidden_size)));
 }
 
@@ -280,14 +273,14 @@ TensorList T5::stage(int64_t index, const Batch& batch, TensorList x) {
   require(labels.rank() == 2 && labels.dim(1) == x[0].dim(1), "t5: labels ", labels.shape(),
           " must be as many as the decoder_input_ids, ", x[0].dim(1),
           " a text; leave decoder_input_ids out to have them made of the labels");
-  return {autograd::linear_cross_entropy(before_head(std::exchange(x[0], {})), head(), labels)};
+  return {head_.loss(before_head(std::exchange(x[0], {})), labels)};
 }
 
 NamedTensors T5::outputs(const Batch& batch) {
   const TensorList x = before_last_stage(*this, batch);
   const Tensor hidden = end_of(decoder_, x[0]);
-  const Tensor scaled = lm_head_ ? hidden : before_head(x[0]);
-  return {{"logits", all_logits(scaled, head())}, {"hidden", hidden}, {"encoder_hidden", x[1]}};
+  const Tensor scaled = head_.is_tied() ? before_head(x[0]) : hidden;
+  return {{"logits", head_.logits(scaled)}, {"hidden", hidden}, {"encoder_hidden", x[1]}};
 }
 
 void T5::encode(const Batch& batch, KvCache& cache) {
@@ -304,7 +297,7 @@ Tensor T5::next_logits(const Tensor& ids, KvCache& cache) {
   Tensor x = embed(ids, decoder_);
   const Tensor by_distance = bias(decoder_, ids.dim(1), cache.length() + ids.dim(1));
   for (T5Block& block : decoder_.block) x = block.decode(x, by_distance, cache);
-  const Tensor logits = last_logits(before_head(x), head());
+  const Tensor logits = head_.last_logits(before_head(x));
   cache.advance(ids.dim(1));
   return logits;
 }

@@ -17,6 +17,7 @@
 #include "nn/embedding.h"
 #include "nn/kv_cache.h"
 #include "nn/linear.h"
+#include "nn/lm_head.h"
 #include "nn/model.h"
 #include "nn/models/t5_config.h"
 #include "nn/norm.h"
@@ -117,6 +118,7 @@ class T5 : public Model, public Staged, public EncoderDecoderLm, public HasOutpu
   bool is_block(int64_t index) override;
   void encode(const Batch& batch, KvCache& cache) override;
   Tensor next_logits(const Tensor& ids, KvCache& cache) override;
+  Linear* logits_layer() override { return head_.layer(); }
   int64_t decoder_start_token() const override { return config_.decoder_start_token; }
   std::string_view model_type() const override { return "t5"; }
   int64_t vocab_size() const override { return config_.vocab_size; }
@@ -139,13 +141,12 @@ class T5 : public Model, public Staged, public EncoderDecoderLm, public HasOutpu
   Tensor decoder_ids(const Batch& batch) const;
   Tensor end_of(Stack& stack, const Tensor& x);
   Tensor before_head(const Tensor& x);  // the end of the decoder, as the head takes it
-  Parameter& head();
 
   T5Config config_;
   Embedding shared_;
   Stack encoder_;
   Stack decoder_;
-  std::optional<Linear> lm_head_;  // absent where it shares the embedding
+  LmHead head_;
 };
 
 }  // namespace zinc::nn

@@ -10,6 +10,7 @@
 
 #include "autograd/backward.h"
 #include "autograd/operators.h"
+#include "autograd/ops/cross_entropy.h"
 #include "autograd/ops/gelu.h"
 #include "autograd/ops/matmul.h"
 #include "autograd/ops/permute.h"
@@ -87,8 +88,11 @@ TEST(Lora, HasGradientsOfTheAdapterAlone) {
   const GradcheckResult check = gradcheck(layer, f);
   EXPECT_TRUE(check.ok()) << to_string(check);
   autograd::backward(f());
-  EXPECT_FALSE(layer.up.weight().grad().has_value());
-  EXPECT_TRUE(layer.up.adapter()->down().weight().grad().has_value());
+  for (const auto& [name, parameter] : layer.named_parameters()) {
+    EXPECT_EQ(parameter->grad().has_value(), is_lora_parameter(name)) << name;
+  }
+  EXPECT_THAT(refusal<InvalidArgument>([&] { layer.up.weight(); }),
+              HasSubstr("up: has an adapter, and its weight is not the whole layer"));
 }
 
 Gpt2Config gpt2_config(bool tied) {
@@ -110,6 +114,25 @@ TEST(Lora, TargetsAreEndsOfPaths) {
   EXPECT_EQ(model.num_parameters(), before + model.num_trainable_parameters());
   Gpt2 all(gpt2_config(false));
   EXPECT_EQ(add_lora(all, {.rank = 2, .targets = {"all-linear"}}).size(), 8u);  // not lm_head
+}
+
+// The loss with the head's weight alone is another one than that of logits with the adapter.
+TEST(Lora, AnAdapterOfTheHeadIsInLossAndLogits) {
+  const Rank rank;
+  Gpt2 model(gpt2_config(false));
+  EXPECT_THAT(add_lora(model, {.rank = 2, .alpha = 3.0, .targets = {"lm_head"}}),
+              ElementsAre("lm_head"));
+  model.set_dtype(DType::f64);
+  Linear& head = *model.logits_layer();
+  head.adapter()->up().weight().data().copy_from(random_tensor({11, 2}, 2, DType::f64));
+  Batch batch = model.example(1, 4);
+  batch.tensors.set("labels", Tensor::from<int32_t>({3, 7, 1, 10}, {1, 4}));
+  const auto f = [&] { return model.loss(batch); };
+  const GradcheckResult check = gradcheck(model, f);
+  EXPECT_TRUE(check.ok()) << to_string(check);
+  const Tensor logits = model.outputs(batch)["logits"];
+  const double by_logits = autograd::cross_entropy(logits, batch["labels"]).to_vector<float>()[0];
+  EXPECT_NEAR(f().to_vector<double>()[0], by_logits, 1e-5);
 }
 
 TEST(Lora, SavesModulesWhole) {
@@ -137,8 +160,6 @@ TEST(Lora, WhatMatchesNothing_IsRefusedWithTheNearestName) {
   EXPECT_THAT(refusal<ConfigError>(
                   [&] { add_lora(model, {.targets = {"q_proj"}, .modules_to_save = {"scores"}}); }),
               HasSubstr("LoRA module to save \"scores\" matches no module"));
-  EXPECT_THAT(refusal<ConfigError>([&] { add_lora(model, {.targets = {"lm_head"}}); }),
-              HasSubstr("adapters of lm_head, which gives the logits, are not supported"));
   for (const LoraOptions& wrong :
        {LoraOptions{.rank = 0, .targets = {"q_proj"}},
         LoraOptions{.alpha = 0, .targets = {"q_proj"}},

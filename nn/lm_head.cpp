@@ -1,0 +1,37 @@
+#include "nn/lm_head.h"
+
+#include "autograd/ops/cast.h"
+#include "autograd/ops/linear.h"
+#include "autograd/ops/linear_cross_entropy.h"
+#include "autograd/ops/reshape.h"
+#include "autograd/ops/split.h"
+
+namespace zinc::nn {
+
+LmHead::LmHead(Module& parent, std::string name, Embedding& embedding, bool tied,
+               const autograd::Initializer& initializer)
+    : embedding_(embedding) {
+  if (tied) return;
+  const Shape table = embedding.weight().shape();
+  layer_.emplace(
+      parent, std::move(name),
+      LinearOptions{.in = table[1], .out = table[0], .bias = false, .initializer = initializer});
+}
+
+Tensor LmHead::loss(const Tensor& hidden, const Tensor& labels) {
+  if (layer_) return layer_->cross_entropy(hidden, labels);
+  return autograd::linear_cross_entropy(hidden, embedding_.weight(), labels);
+}
+
+Tensor LmHead::logits(const Tensor& hidden) {
+  const Tensor logits =
+      layer_ ? layer_->forward(hidden) : autograd::linear(hidden, embedding_.weight());
+  return autograd::cast(logits, DType::f32);
+}
+
+Tensor LmHead::last_logits(const Tensor& hidden) {
+  const Tensor last = autograd::contiguous(autograd::narrow(hidden, 1, hidden.dim(1) - 1, 1));
+  return logits(autograd::reshape(last, Shape{hidden.dim(0), hidden.dim(2)}));
+}
+
+}  // namespace zinc::nn

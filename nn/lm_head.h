@@ -1,0 +1,33 @@
+// nn/lm_head.h: from hidden states to the logits of a vocabulary, and their loss.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "nn/embedding.h"
+#include "nn/linear.h"
+
+namespace zinc::nn {
+
+// A layer without a bias, or, where they are tied, the embedding's own table.
+class LmHead {
+ public:
+  // The layer is a member of `parent`. `embedding` outlives the head.
+  LmHead(Module& parent, std::string name, Embedding& embedding, bool tied,
+         const autograd::Initializer& initializer);
+
+  // hidden [..., C], labels [...] -> a scalar: the sum over labels, without the logits of the whole
+  // batch. Labels of kIgnoredLabel add nothing.
+  Tensor loss(const Tensor& hidden, const Tensor& labels);
+  Tensor logits(const Tensor& hidden);       // [..., C] -> [..., V] f32
+  Tensor last_logits(const Tensor& hidden);  // [B, T, C] -> [B, V] f32, of the last position
+
+  bool is_tied() const { return !layer_; }
+  Linear* layer() { return layer_ ? &*layer_ : nullptr; }  // null where tied
+
+ private:
+  Embedding& embedding_;
+  std::optional<Linear> layer_;
+};
+
+}  // namespace zinc::nn
