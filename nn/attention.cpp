@@ -1,5 +1,6 @@
 #include "nn/attention.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/error.h"
@@ -9,11 +10,21 @@
 namespace zinc::nn {
 namespace {
 
-LinearOptions projection(const SelfAttentionOptions& options, int64_t factor,
+int64_t kv_heads_of(const SelfAttentionOptions& options) {
+  return options.kv_heads > 0 ? options.kv_heads : options.heads;
+}
+
+// All of q, k and v of a token.
+int64_t qkv_width(const SelfAttentionOptions& options) {
+  return options.features +
+         2 * kv_heads_of(options) * (options.features / std::max<int64_t>(options.heads, 1));
+}
+
+LinearOptions projection(const SelfAttentionOptions& options, int64_t out, bool bias,
                          const std::optional<autograd::Initializer>& initializer) {
   return {.in = options.features,
-          .out = factor * options.features,
-          .bias = options.bias,
+          .out = out,
+          .bias = bias,
           .layout = options.layout,
           .initializer = initializer};
 }
@@ -24,23 +35,31 @@ SelfAttention::SelfAttention(Module& parent, std::string name, const SelfAttenti
     : Module(parent, std::move(name)),
       options_(options),
       site_(hash_text(path())),
-      c_attn_(*this, options.qkv_name, projection(options, 3, options.initializer)),
-      c_proj_(*this, options.output_name, projection(options, 1, options.output_initializer)),
+      c_attn_(*this, options.qkv_name,
+              projection(options, qkv_width(options), options.bias, options.initializer)),
+      c_proj_(*this, options.output_name,
+              projection(options, options.features, options.output_bias.value_or(options.bias),
+                         options.output_initializer)),
       resid_dropout_(*this, "resid_dropout", options.residual_dropout) {
   require(options.heads > 0 && options.features % options.heads == 0, path(), ": ",
           options.features, " features cannot be split into ", options.heads, " heads");
+  require(options.heads % kv_heads_of(options) == 0, path(), ": ", options.heads,
+          " heads cannot share ", kv_heads_of(options), " heads of keys and values");
 }
 
 Tensor SelfAttention::forward(const Tensor& x, const AttentionScope& scope,
                               const PositionTerms& positions) {
+  const int64_t head = options_.features / options_.heads, kv_heads = kv_heads_of(options_);
   Tensor qkv = c_attn_.forward(x);
   if (positions.rotary.cos.defined()) {
     qkv = autograd::rotary(std::move(qkv), positions.rotary,
-                           {.head_size = options_.features / options_.heads,
-                            .num_heads = 2 * options_.heads,
+                           {.head_size = head,
+                            .num_heads = options_.heads + kv_heads,
+                            .layout = options_.rotary_layout,
                             .start = scope.cache == nullptr ? 0 : scope.cache->length()});
   }
   const autograd::AttentionOptions how{.num_heads = options_.heads,
+                                       .num_kv_heads = kv_heads,
                                        .causal = options_.causal,
                                        .window = positions.window,
                                        .key_lengths = scope.lengths,
@@ -52,9 +71,9 @@ Tensor SelfAttention::forward(const Tensor& x, const AttentionScope& scope,
   if (scope.cache == nullptr) {
     mixed = autograd::attention(qkv, how);
   } else {
-    const int64_t width = options_.features;
-    const KvCache::Seen seen =
-        scope.cache->extend(qkv.narrow_view(2, width, width), qkv.narrow_view(2, 2 * width, width));
+    const int64_t width = options_.features, kv_width = kv_heads * head;
+    const KvCache::Seen seen = scope.cache->extend(qkv.narrow_view(2, width, kv_width),
+                                                   qkv.narrow_view(2, width + kv_width, kv_width));
     mixed = autograd::attention(qkv.narrow_view(2, 0, width), seen.keys, seen.values, how);
   }
   return resid_dropout_.forward(c_proj_.forward(mixed));

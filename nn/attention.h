@@ -15,8 +15,11 @@ class KvCache;
 struct SelfAttentionOptions {
   int64_t features = 0;  // C
   int64_t heads = 0;     // H; C % H == 0
+  int64_t kv_heads = 0;  // heads of keys and values, H % kv_heads == 0; 0: H
   bool causal = true;
-  bool bias = true;
+  bool bias = true;                   // of c_attn
+  std::optional<bool> output_bias{};  // of c_proj; absent: as bias
+  autograd::RotaryLayout rotary_layout = autograd::RotaryLayout::half_split;
   double attention_dropout = 0.0;
   double residual_dropout = 0.0;
   // GPT-2 stores its projections transposed (Conv1D).
@@ -41,7 +44,7 @@ struct PositionTerms {
   int64_t window = 0;              // keys fewer than so many positions away; 0: all
 };
 
-// Vaswani et al. 2017. Members "c_attn" (features -> 3 features: q, k, v) and "c_proj".
+// Vaswani et al. 2017. Members "c_attn" (features -> all of q, then k, then v) and "c_proj".
 class SelfAttention : public Module {
  public:
   SelfAttention(Module& parent, std::string name, const SelfAttentionOptions& options);

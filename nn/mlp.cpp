@@ -59,4 +59,23 @@ Tensor GatedMlp::forward(const Tensor& x) {
   return down_proj_.forward(autograd::swiglu(gate_proj_.forward(x), up_proj_.forward(x)));
 }
 
+PackedGatedMlp::PackedGatedMlp(Module& parent, std::string name,
+                               const PackedGatedMlpOptions& options)
+    : Module(parent, std::move(name)),
+      gate_up_proj_(*this, options.inner_name,
+                    {.in = options.features,
+                     .out = 2 * options.hidden,
+                     .bias = options.bias,
+                     .initializer = options.initializer}),
+      down_proj_(*this, options.output_name,
+                 {.in = options.hidden,
+                  .out = options.features,
+                  .bias = options.bias,
+                  .initializer = options.initializer}),
+      dropout_(*this, "dropout", options.dropout) {}
+
+Tensor PackedGatedMlp::forward(const Tensor& x) {
+  return dropout_.forward(down_proj_.forward(autograd::swiglu(gate_up_proj_.forward(x))));
+}
+
 }  // namespace zinc::nn

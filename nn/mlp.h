@@ -55,4 +55,26 @@ class GatedMlp : public Module {
   Linear down_proj_;
 };
 
+struct PackedGatedMlpOptions {
+  int64_t features = 0;  // C
+  int64_t hidden = 0;
+  bool bias = false;
+  double dropout = 0.0;
+  std::optional<autograd::Initializer> initializer;
+  std::string inner_name = "gate_up_proj";  // the members' names
+  std::string output_name = "down_proj";
+};
+
+// The same with gate and up as one product, the gate first.
+class PackedGatedMlp : public Module {
+ public:
+  PackedGatedMlp(Module& parent, std::string name, const PackedGatedMlpOptions& options);
+  Tensor forward(const Tensor& x);
+
+ private:
+  Linear gate_up_proj_;
+  Linear down_proj_;
+  Dropout dropout_;
+};
+
 }  // namespace zinc::nn

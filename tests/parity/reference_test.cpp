@@ -322,12 +322,24 @@ TEST_P(DecoderParity, SavedModel_HasTheBytesOfTheLoadedOne) {
   std::filesystem::remove_all(folder);
 }
 
-constexpr const char* kModels[] = {
-    "gpt2",          "llama",      "mistral",         "qwen2",
-    "qwen3",         "gpt_neox",   "gpt_neox_serial", "bloom",
-    "bert",          "bert_texts", "bert_tokens",     "roberta",
-    "roberta_texts", "t5",         "t5_v1_1",         "encoder_classifier"};
-constexpr int kNumDecoders = 8;  // the first ones
+constexpr const char* kModels[] = {"gpt2",
+                                   "llama",
+                                   "mistral",
+                                   "qwen2",
+                                   "qwen3",
+                                   "gpt_neox",
+                                   "gpt_neox_serial",
+                                   "bloom",
+                                   "chatglm",
+                                   "bert",
+                                   "bert_texts",
+                                   "bert_tokens",
+                                   "roberta",
+                                   "roberta_texts",
+                                   "t5",
+                                   "t5_v1_1",
+                                   "encoder_classifier"};
+constexpr int kNumDecoders = 9;  // the first ones
 
 INSTANTIATE_TEST_SUITE_P(Models, DecoderParity, testing::ValuesIn(kModels, kModels + kNumDecoders),
                          [](const auto& info) { return std::string(info.param); });

@@ -29,6 +29,76 @@ BATCHES, B, T = 4, 3, 21
 VOCAB = 67
 
 
+class ChatGlmConfig(transformers.PretrainedConfig):
+    """transformers has no ChatGLM: the keys of its published config.json."""
+    model_type = "chatglm"
+
+
+class ChatGLMForConditionalGeneration(torch.nn.Module):
+    """Weights by their published names. forward() is that of transformers' GLM-4, which has the same
+    layers under other names."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        head = config.hidden_size // config.num_attention_heads
+        qkv = (config.num_attention_heads + 2 * config.multi_query_group_num) * head
+        C, F = config.hidden_size, config.ffn_hidden_size
+        shapes = {"embedding.word_embeddings.weight": (config.padded_vocab_size, C),
+                  "encoder.final_layernorm.weight": (C,),
+                  "output_layer.weight": (config.padded_vocab_size, C)}
+        for i in range(config.num_layers):
+            for name, shape in {"input_layernorm.weight": (C,),
+                                "self_attention.query_key_value.weight": (qkv, C),
+                                "self_attention.query_key_value.bias": (qkv,),
+                                "self_attention.dense.weight": (C, C),
+                                "post_attention_layernorm.weight": (C,),
+                                "mlp.dense_h_to_4h.weight": (2 * F, C),
+                                "mlp.dense_4h_to_h.weight": (C, F)}.items():
+                shapes[f"encoder.layers.{i}.{name}"] = shape
+        self.transformer = torch.nn.Module()
+        for name, shape in shapes.items():
+            *path, last = name.split(".")
+            module = self.transformer
+            for part in path:
+                if not hasattr(module, part):
+                    module.add_module(part, torch.nn.Module())
+                module = getattr(module, part)
+            ones = len(shape) == 1 and last == "weight"
+            value = torch.ones(shape) if ones else 0.02 * torch.randn(shape)
+            module.register_parameter(last, torch.nn.Parameter(value))
+
+    def forward(self, input_ids):
+        c, head = self.config, self.config.hidden_size // self.config.num_attention_heads
+        model = transformers.GlmForCausalLM(transformers.GlmConfig(
+            vocab_size=c.padded_vocab_size, hidden_size=c.hidden_size,
+            intermediate_size=c.ffn_hidden_size, num_hidden_layers=c.num_layers,
+            num_attention_heads=c.num_attention_heads, num_key_value_heads=c.multi_query_group_num,
+            head_dim=head, partial_rotary_factor=0.5, rms_norm_eps=c.layernorm_epsilon,
+            rope_theta=10000.0 * c.rope_ratio, attention_bias=c.add_qkv_bias, pad_token_id=None,
+            tie_word_embeddings=False))
+        names = {"model.embed_tokens": "embedding.word_embeddings", "lm_head": "output_layer",
+                 "model.norm": "encoder.final_layernorm"}
+        ours, theirs = self.transformer.state_dict(), {}
+        for new, old in names.items():
+            theirs[new + ".weight"] = ours[old + ".weight"]
+        widths = [c.num_attention_heads * head] + 2 * [c.multi_query_group_num * head]
+        for i in range(c.num_layers):
+            w, to = layer(ours, f"encoder.layers.{i}."), f"model.layers.{i}."
+            for kind in ("weight", "bias"):
+                parts = w[f"self_attention.query_key_value.{kind}"].split(widths)
+                for p, part in zip("qkv", parts):
+                    theirs[f"{to}self_attn.{p}_proj.{kind}"] = part
+            for new, old in {"self_attn.o_proj": "self_attention.dense",
+                             "mlp.gate_up_proj": "mlp.dense_h_to_4h",
+                             "mlp.down_proj": "mlp.dense_4h_to_h",
+                             "input_layernorm": "input_layernorm",
+                             "post_attention_layernorm": "post_attention_layernorm"}.items():
+                theirs[f"{to}{new}.weight"] = w[old + ".weight"]
+        model.load_state_dict(theirs)
+        return model(input_ids=input_ids)
+
+
 def configs():
     """Name -> class of the model, its config, AdamW steps."""
     none = dict(bos_token_id=None, eos_token_id=None)
@@ -63,6 +133,12 @@ def configs():
             attention_bias=False, hidden_act="gelu_new"), 3),
         # Three heads: no power of two.
         "bloom": (t.BloomForCausalLM, t.BloomConfig(**fused, n_layer=2, n_head=3), 3),
+        "chatglm": (ChatGLMForConditionalGeneration, ChatGlmConfig(
+            padded_vocab_size=VOCAB, hidden_size=48, ffn_hidden_size=40, num_layers=2,
+            num_attention_heads=6, multi_query_attention=True, multi_query_group_num=2, kv_channels=8,
+            seq_length=64, rope_ratio=0.5, add_qkv_bias=True, add_bias_linear=False, rmsnorm=True,
+            post_layer_norm=True, layernorm_epsilon=1e-5, hidden_dropout=0.0, attention_dropout=0.0,
+            tie_word_embeddings=False, bos_token_id=None, eos_token_id=2, pad_token_id=0), 3),
     }
 
 
@@ -187,6 +263,41 @@ def neox_logits(weights, config, ids):
     return norm(x, weights, "gpt_neox.final_layer_norm", eps) @ weights["lm_head.weight"].T
 
 
+def turn_neighbours(x, config, dims):
+    """Of the first `dims` of each head of x [B, H, T, D] the pairs (2 j, 2 j + 1)."""
+    theta = 10000.0 * config.rope_ratio
+    frequency = theta ** (-torch.arange(0, dims, 2, dtype=torch.float64) / dims)
+    angle = torch.arange(x.shape[2], dtype=torch.float64)[:, None] * frequency
+    u, v = x[..., 0:dims:2], x[..., 1:dims:2]
+    turned = torch.stack([u * angle.cos() - v * angle.sin(), u * angle.sin() + v * angle.cos()], -1)
+    return torch.cat([turned.flatten(-2), x[..., dims:]], -1)
+
+
+def chatglm_logits(weights, config, ids):
+    count, groups = config.num_attention_heads, config.multi_query_group_num
+    head, C = config.hidden_size // count, config.hidden_size
+
+    def rms(x, gamma):
+        return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + config.layernorm_epsilon) * gamma
+
+    def heads(x):
+        return x.reshape(*x.shape[:-1], -1, head).transpose(1, 2)
+
+    x = weights["transformer.embedding.word_embeddings.weight"][ids.long()]
+    for i in range(config.num_layers):
+        w = layer(weights, f"transformer.encoder.layers.{i}.")
+        qkv = linear(rms(x, w["input_layernorm.weight"]), w, "self_attention.query_key_value")
+        q, k, v = (heads(part) for part in qkv.split([C, groups * head, groups * head], -1))
+        q, k = turn_neighbours(q, config, head // 2), turn_neighbours(k, config, head // 2)
+        k, v = k.repeat_interleave(count // groups, 1), v.repeat_interleave(count // groups, 1)
+        x = x + linear(attend(q, k, v), w, "self_attention.dense")
+        inner = linear(rms(x, w["post_attention_layernorm.weight"]), w, "mlp.dense_h_to_4h")
+        gate, up = inner.chunk(2, -1)
+        x = x + linear(torch.nn.functional.silu(gate) * up, w, "mlp.dense_4h_to_h")
+    x = rms(x, weights["transformer.encoder.final_layernorm.weight"])
+    return x @ weights["transformer.output_layer.weight"].T
+
+
 def alibi_slopes(count):
     power = 2 ** math.floor(math.log2(count))
     first = [2.0 ** (-8.0 * (h + 1) / power) for h in range(power)]
@@ -211,7 +322,8 @@ def bloom_logits(weights, config, ids):
 
 
 WRITTEN_OUT = {"llama": llama_logits, "mistral": llama_logits, "qwen2": llama_logits,
-               "qwen3": llama_logits, "gpt_neox": neox_logits, "bloom": bloom_logits}
+               "qwen3": llama_logits, "gpt_neox": neox_logits, "bloom": bloom_logits,
+               "chatglm": chatglm_logits}
 
 
 def stored(name, config):

@@ -246,6 +246,17 @@ TEST(ModelConfigFile, BadInput_IsADataErrorWithItsPlace) {
       {R"({"model_type": "bloom", "apply_residual_connection_post_layernorm": true})",
        "config.json:1:69: apply_residual_connection_post_layernorm: residual connections behind "
        "the norms are not supported"},
+      {R"({"model_type": "chatglm", "inner_hidden_size": 16384})",
+       "config.json:1:48: inner_hidden_size: this is a config of the first ChatGLM, which is "
+       "another model; ChatGLM2 and ChatGLM3 are supported"},
+      {R"({"model_type": "chatglm", "kv_channels": 64})",
+       "config.json:1:42: kv_channels: kv_channels other than hidden_size / num_attention_heads are "
+       "not supported"},
+      {R"({"model_type": "chatglm", "quantization_bit": 4})",
+       "config.json:1:47: quantization_bit: quantised weights are not supported; take the folder "
+       "with weights of 16 bits"},
+      {R"({"model_type": "chatglm", "rmsnorm": false})",
+       "config.json:1:38: rmsnorm: norms with means (LayerNorm) are not supported"},
       {R"({"model_type": "llama", "eos_token_id": [-1]})",
        "config.json:1:42: eos_token_id[0]: expected an integer from 0 to 2147483647, got -1"},
   };
