@@ -112,7 +112,10 @@ ExampleLimits limits_of(const DataArguments& options) {
 
 void show_file(const DataArguments& options, const std::string& file,
                const train::Tokenizer* tokenizer, const ExampleLimits& limits) {
-  const train::ExampleSettings settings = settings_of(options.example, file, tokenizer, limits);
+  train::ExampleSettings settings = settings_of(options.example, file, tokenizer, limits);
+  if (!options.model.empty()) {
+    set_objective(settings, train::find_model_config(options.model), options.example);
+  }
   const train::ExampleMaker maker(tokenizer, settings);
   const std::unique_ptr<train::RecordReader> reader = train::open_records(file);
   const Marks marks = marks_for(options.color);

@@ -16,6 +16,7 @@
 #include "train/examples/example_data.h"
 #include "train/files/atomic_file.h"
 #include "train/files/input_file.h"
+#include "train/hub/family.h"
 
 namespace zinc::apps {
 namespace {
@@ -29,9 +30,16 @@ class TokenStreams final : public RunData {
 
   int64_t vocabulary_size() const override { return tokens_.vocabulary_size(); }
 
-  void fit(int64_t vocabulary, int64_t seq) override {
+  void fit(const train::ModelConfigFile& model, int64_t seq) override {
+    const int64_t vocabulary = train::vocabulary_size(model.config);
     vocabulary_ = vocabulary;
     seq_ = seq;
+    if (train::objective(model.config).kind != train::Objective::next_tokens) {
+      throw ConfigError(fmt::format(
+          "{} learns no text that goes on, as --data {} holds; give records with a text and its "
+          "answer or class (.jsonl, .json, .csv, .tsv)",
+          train::model_type(model.config), tokens_.describe()));
+    }
     require_own_tokens(tokenizer_, "--data " + tokens_.describe(), tokens_.vocabulary_size(),
                        vocabulary);
   }
@@ -114,7 +122,8 @@ class Examples final : public RunData {
     return holds_text_ ? text_tokenizer().vocabulary_size() : 0;
   }
 
-  void fit(int64_t vocabulary, int64_t seq) override {
+  void fit(const train::ModelConfigFile& model, int64_t seq) override {
+    const int64_t vocabulary = train::vocabulary_size(model.config);
     seq_ = seq;
     if (seq < 2) throw ConfigError("--seq must be at least 2 for examples");
     for (Source& source : sources_) {
@@ -123,7 +132,22 @@ class Examples final : public RunData {
                          vocabulary);
       source.settings->max_tokens = seq;
       source.settings->vocabulary_size = vocabulary;
+      set_objective(*source.settings, model, arguments_.examples);
+      if (source.settings->labels != sources_.front().settings->labels) {
+        throw ConfigError(fmt::format("{} and {} hold other kinds of examples",
+                                      sources_.front().path, source.path));
+      }
     }
+    const train::LabelsOf labels = sources_.front().settings->labels;
+    if (labels == train::LabelsOf::tokens) return;
+    if (arguments_.pack) {
+      throw ConfigError(fmt::format("--pack joins texts that go on; {} reads a text whole",
+                                    train::model_type(model.config)));
+    }
+    const int64_t pad = train::pad_token(model.config);
+    fields_ = {.lengths = true,
+               .labels = labels,
+               .pad_token = static_cast<int32_t>(std::max<int64_t>(pad, 0))};
   }
 
   uint64_t hash() const override {
@@ -163,7 +187,7 @@ class Examples final : public RunData {
           std::make_shared<const train::ExampleFile>(train::ExampleFile::open(folder, source.path));
       (source.validates ? validation : training).push_back(source.file);
     }
-    train::ExampleData all(training);
+    train::ExampleData all(training, fields_);
     if (arguments_.evaluates) {
       validation_ = packed(std::move(all));
     } else if (validation.empty()) {
@@ -172,7 +196,7 @@ class Examples final : public RunData {
       validation_ = packed(std::move(part));
     } else {
       training_ = packed(std::move(all));
-      validation_ = packed(train::ExampleData(validation));
+      validation_ = packed(train::ExampleData(validation, fields_));
     }
   }
 
@@ -181,6 +205,9 @@ class Examples final : public RunData {
   bool fills_rows() const override { return true; }
   bool has_lengths() const override { return !arguments_.pack && !arguments_.pad_to_longest; }
   std::string samples_are() const override {
+    if (fields_.labels != train::LabelsOf::tokens) {
+      return fmt::format("texts of at most {} tokens", seq_);
+    }
     return arguments_.pack ? fmt::format("rows of {} tokens", seq_)
                            : fmt::format("examples of at most {} tokens", seq_);
   }
@@ -235,6 +262,7 @@ class Examples final : public RunData {
   std::vector<Source> sources_;
   bool holds_text_ = false;
   int64_t seq_ = 0;
+  train::BatchFields fields_;
   std::unique_ptr<train::Dataset> training_, validation_;
 };
 

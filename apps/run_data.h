@@ -41,8 +41,8 @@ class RunData {
 
   // Tokens that the data can have, where they are made of text; 0 where the files do not say.
   virtual int64_t vocabulary_size() const = 0;
-  // The model's vocabulary, and the longest sample.
-  virtual void fit(int64_t vocabulary, int64_t seq) = 0;
+  // The model that learns, and the longest sample. ConfigError where it does not learn such data.
+  virtual void fit(const train::ModelConfigFile& model, int64_t seq) = 0;
   // The same on every rank whose data are the same.
   virtual uint64_t hash() const = 0;
   // Work that one process of a host does for all; `say` gets words for a live line. `stop` ends it.

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "train/hub/family.h"
 #include "train/metrics/progress.h"
 
 namespace zinc::apps {
@@ -55,8 +56,8 @@ void require_pattern_fits(const ExampleArguments& arguments, const train::FieldM
 }  // namespace
 
 bool ExampleArguments::given() const {
-  return !fields.empty() || !pattern.empty() || !chat.empty() || mask != "prompt" || no_end ||
-         skip_bad != 0;
+  return !classes.empty() || !fields.empty() || !pattern.empty() || !chat.empty() ||
+         mask != "prompt" || no_end || skip_bad != 0;
 }
 
 void add_example_options(CLI::App& verb, ExampleArguments& arguments) {
@@ -72,6 +73,10 @@ void add_example_options(CLI::App& verb, ExampleArguments& arguments) {
   verb.add_option("--mask", arguments.mask,
                   "What is not trained: prompt (default), as many tokens as the prompt has alone; "
                   "offsets, what holds no byte of an answer; none, train on all");
+  verb.add_option("--classes", arguments.classes,
+                  "Classifiers: names of the classes in their order, as neg,pos (default: id2label "
+                  "of the model's config.json, else records have numbers)")
+      ->delimiter(',');
   verb.add_flag("--no-end", arguments.no_end, "Do not end examples with the end-of-text token");
   verb.add_option("--skip-bad", arguments.skip_bad,
                   "Damaged records that are left out; more are an error (default 0)")
@@ -108,9 +113,56 @@ train::ExampleSettings settings_of(const ExampleArguments& arguments, const std:
   return settings;
 }
 
+void set_objective(train::ExampleSettings& settings, const train::ModelConfigFile& model,
+                   const ExampleArguments& arguments) {
+  const train::ModelObjective objective = train::objective(model.config);
+  const std::string_view type = train::model_type(model.config);
+  const bool of_classes = objective.kind == train::Objective::class_of_text;
+  if (!arguments.classes.empty() && !of_classes) {
+    throw ConfigError(fmt::format("--classes names classes of texts, and {} learns none", type));
+  }
+  if (objective.kind == train::Objective::next_tokens) return;
+  if (!of_classes && objective.kind != train::Objective::answer) {
+    throw ConfigError(
+        fmt::format("zinc makes no {} of files of records, which {} learns; a program can, by "
+                    "zinc::train::make_dataset()",
+                    objective.kind == train::Objective::masked_tokens       ? "masked tokens"
+                    : objective.kind == train::Objective::classes_of_tokens ? "classes of tokens"
+                                                                            : "batches",
+                    type));
+  }
+  const train::FieldMap& fields = settings.fields;
+  const bool has_answer = !fields.answer.empty() || !fields.labels.empty();
+  if (!has_answer || settings.format != train::ChatFormat::plain) {
+    throw ConfigError(fmt::format(
+        "{} learns {} of a text, but the records have {}{}; say by --fields {} which field is "
+        "what",
+        type, of_classes ? "the class" : "the answer", fields.describe(),
+        settings.format == train::ChatFormat::plain ? "" : " in a chat",
+        of_classes ? "prompt=TEXT,answer=CLASS" : "prompt=TEXT,answer=ANSWER"));
+  }
+  settings.labels = of_classes ? train::LabelsOf::row : train::LabelsOf::text;
+  if (!of_classes) return;
+  settings.num_classes = objective.num_classes;
+  settings.classes = arguments.classes.empty() ? train::class_names(model) : arguments.classes;
+  if (!settings.classes.empty() && std::ssize(settings.classes) != settings.num_classes) {
+    throw ConfigError(fmt::format("{} names {} classes, but the model has {} (num_labels)",
+                                  arguments.classes.empty() ? "config.json" : "--classes",
+                                  settings.classes.size(), settings.num_classes));
+  }
+}
+
 std::string describe_settings(const train::ExampleSettings& settings) {
   std::string words = settings.fields.describe();
   const bool plain = settings.format == train::ChatFormat::plain;
+  if (settings.labels == train::LabelsOf::row) {
+    const std::string names =
+        settings.classes.empty() ? "" : fmt::format(": {}", fmt::join(settings.classes, ", "));
+    return words + fmt::format("; {} classes{}", settings.num_classes, names);
+  }
+  if (settings.labels == train::LabelsOf::text && !settings.fields.tokens.empty()) {
+    return words + "; labels written";
+  }
   if (!settings.fields.messages.empty() || !plain) {
     words += fmt::format("; chat {}", name_of(settings.format));
   } else if (!settings.fields.prompt.empty()) {
@@ -118,6 +170,7 @@ std::string describe_settings(const train::ExampleSettings& settings) {
     words += fmt::format("; pattern \"{}{{}}{}{{}}{}\"", escaped(pattern.before),
                          escaped(pattern.between), escaped(pattern.behind));
   }
+  if (settings.labels == train::LabelsOf::text) return words + "; answers written";
   if (!settings.fields.text.empty() || settings.mask == train::Mask::none) {
     return words + "; all trained";
   }
@@ -142,8 +195,8 @@ std::vector<std::string> notes_on(const train::ExampleSettings& settings,
     notes.push_back(
         fmt::format("the tokenizer has no tokens for {}: they are spelled out", spelled));
   }
-  const bool wants_end =
-      settings.end_token && settings.fields.tokens.empty() && !train::ends_itself(settings.format);
+  const bool wants_end = settings.labels != train::LabelsOf::row && settings.end_token &&
+                         settings.fields.tokens.empty() && !train::ends_itself(settings.format);
   if (wants_end && !tokenizer->end_of_text()) {
     notes.emplace_back("the tokenizer names no token that ends a text: examples are not ended");
   }

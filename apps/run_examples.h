@@ -8,6 +8,7 @@
 
 #include "train/examples/example_maker.h"
 #include "train/examples/make_examples.h"
+#include "train/hub/model_config.h"
 
 namespace CLI {
 class App;
@@ -22,6 +23,7 @@ struct ExampleArguments {
   std::string mask = "prompt";
   bool no_end = false;
   int64_t skip_bad = 0;
+  std::vector<std::string> classes;  // of a classifier; empty: those of the model's config.json
 
   // One of the options that only examples have was given.
   bool given() const;
@@ -38,6 +40,12 @@ struct ExampleLimits {
 };
 train::ExampleSettings settings_of(const ExampleArguments& arguments, const std::string& file,
                                    const train::Tokenizer* tokenizer, const ExampleLimits& limits);
+
+// What a model learns of them: it continues a text, answers it, or says its class. ConfigError for
+// settings that do not fit. DataError where --classes, or the config.json, do not name as many
+// classes as the model has.
+void set_objective(train::ExampleSettings& settings, const train::ModelConfigFile& model,
+                   const ExampleArguments& arguments);
 
 // "prompt=question, answer=reply; pattern {}\n{}; trained behind the prompt".
 std::string describe_settings(const train::ExampleSettings& settings);

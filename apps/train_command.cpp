@@ -120,7 +120,10 @@ Job prepare(const TrainArguments& options, int64_t world_size) {
         "begin anew with each example; leave --pack out",
         train::model_type(job.model.config)));
   }
-  job.data->fit(train::vocabulary_size(job.model.config), job.seq);
+  job.data->fit(job.model, job.seq);
+  if (const auto& classes = options.data.examples.classes; !classes.empty()) {
+    train::set_class_names(job.model, classes);
+  }
   train::Overrides flags = options.flags;
   flags.total_steps = options.steps;
   flags.hidden_size = train::hidden_size(job.model.config);

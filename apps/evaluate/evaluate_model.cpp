@@ -101,7 +101,7 @@ class EvaluationJob {
     require_positions("--context", options_.generate.context);
     if (metrics_.perplexity) {
       data_ = find_run_data(options_.data, tokenizer_);
-      data_->fit(vocabulary(), seq_);
+      data_->fit(config_, seq_);
     }
     if (metrics_.choice) read_choices();
     if (!metrics_.of_texts.empty()) read_all_questions();

@@ -120,6 +120,55 @@ TEST_F(TrainOnRecords, AFewExamples_AreEnough) {
   ASSERT_EQ(ended.exit_code, kDone) << to_string(ended);
 }
 
+constexpr std::string_view kTinyT5 =
+    R"({"model_type": "t5", "vocab_size": 256, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1,
+        "num_heads": 2, "pad_token_id": 0, "decoder_start_token_id": 0})";
+constexpr std::string_view kTinyClassifier =
+    R"({"model_type": "encoder_classifier", "vocab_size": 256, "hidden_size": 16,
+        "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16,
+        "max_position_embeddings": 32, "num_labels": 2})";
+
+TEST_F(TrainOnRecords, AnswersOfAnEncoderDecoder) {
+  const std::string path = folder_.write("a.jsonl", pairs(50));
+  const std::string model = folder_.write("t5.json", std::string(kTinyT5));
+  const Ended ended = run_zinc(folder_.train({"--data", path, "--model", model}));
+  ASSERT_EQ(ended.exit_code, kDone) << to_string(ended);
+  EXPECT_THAT(ended.out, HasSubstr("prompt=prompt, answer=completion; pattern \"{}\\n{}\"; answers "
+                                   "written"));
+  EXPECT_THAT(ended.out, HasSubstr("3 texts of at most 256 tokens"));
+  const Ended shown = run_zinc({"data", "show", path, "--tokenizer", "bytes", "--model", model});
+  EXPECT_THAT(shown.out, HasSubstr("a.jsonl:1: 2 tokens, 1 trained\np⟦a⟧")) << to_string(shown);
+  expect_refused({"--model", model, "--out", folder_ / "b"}, kConfiguration,
+                 "t5 learns no text that goes on");
+  expect_refused({"--data", path, "--model", model, "--pack", "--out", folder_ / "b"},
+                 kConfiguration, "--pack joins texts that go on; t5 reads a text whole");
+  expect_refused(
+      {"--data", path, "--model", model, "--fields", "text=prompt", "--out", folder_ / "b"},
+      kConfiguration, "t5 learns the answer of a text, but the records have text=prompt");
+}
+
+TEST_F(TrainOnRecords, ClassesOfTexts_AndTheirNamesAreSaved) {
+  std::string content = "text,label\n";
+  for (int i = 0; i < 20; ++i) content += i % 2 == 0 ? "good,pos\n" : "a bad one,neg\n";
+  const std::string path = folder_.write("a.csv", content);
+  const std::string model = folder_.write("classifier.json", std::string(kTinyClassifier));
+  const Ended ended =
+      run_zinc(folder_.train({"--data", path, "--model", model, "--classes", "neg,pos"}));
+  ASSERT_EQ(ended.exit_code, kDone) << to_string(ended);
+  EXPECT_THAT(ended.out, HasSubstr("prompt=text, answer=label; 2 classes: neg, pos"));
+  // Names come from the folder then.
+  const Ended again = run_zinc(folder_.train(
+      {"--data", path, "--model", "", "--init", folder_.out() + "/final", "--out", folder_ / "b"}));
+  ASSERT_EQ(again.exit_code, kDone) << to_string(again);
+  EXPECT_THAT(again.out, HasSubstr("2 classes: neg, pos"));
+  expect_refused({"--data", path, "--model", model, "--out", folder_ / "c"}, kBadData,
+                 "a.csv:2: \"pos\" is no class of the model's 2");
+  expect_refused({"--data", path, "--model", model, "--classes", "a,b,c", "--out", folder_ / "c"},
+                 kConfiguration, "--classes names 3 classes, but the model has 2 (num_labels)");
+  expect_refused({"--data", path, "--classes", "neg,pos", "--out", folder_ / "c"}, kConfiguration,
+                 "--classes names classes of texts, and gpt2 learns none");
+}
+
 TEST_F(TrainOnRecords, BadInput_IsNamedAndLeavesNothing) {
   const auto file = [&](const char* name, const std::string& content) {
     return folder_.write(name, content);

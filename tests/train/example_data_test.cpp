@@ -80,6 +80,19 @@ TEST_F(ExampleDataTest, LabelsAreWhatFollows) {
   EXPECT_EQ(data.fields().lengths, false);
 }
 
+TEST_F(ExampleDataTest, LabelsApart_AreThoseThatAreTrained) {
+  const std::string path =
+      folder_.write("a.jsonl", "{\"p\": \"ab\", \"a\": \"c\"}\n{\"p\": \"x\", \"a\": \"\"}\n");
+  ExampleSettings made = settings();
+  made.labels = LabelsOf::text;
+  const ExampleData data({make(path, made)},
+                         {.lengths = true, .labels = LabelsOf::text, .pad_token = 1});
+  EXPECT_THAT(texts_of(data), ElementsAre("ab|c"));  // nothing is learned of the other
+  EXPECT_EQ(data.fields().lengths, true);
+  EXPECT_EQ(data.fields().pad_token, 1);
+  EXPECT_THROW(PackedExamples(data, 9), InvalidArgument);
+}
+
 TEST_F(ExampleDataTest, Cache_IsUsedWhileNothingChanges) {
   const std::string path = folder_.write("a.jsonl", "{\"p\": \"ab\", \"a\": \"c\"}\n");
   const std::string first = make_example_folder(path, &kBytes, settings(), options());
@@ -114,6 +127,13 @@ TEST_F(ExampleDataTest, Cache_IsKeyedByFileTokenizerAndSettings) {
   other = settings();
   other.fields.answer = "p";
   keys.insert(key(other, options()));
+  for (const LabelsOf labels : {LabelsOf::row, LabelsOf::text}) {
+    other = settings();
+    other.labels = labels;
+    keys.insert(key(other, options()));
+  }
+  other.classes = {"a", "b"};
+  keys.insert(key(other, options()));
   other = settings();
   other.vocabulary_size = 300;
   keys.insert(key(other, options()));
@@ -127,7 +147,7 @@ TEST_F(ExampleDataTest, Cache_IsKeyedByFileTokenizerAndSettings) {
   keys.insert(key(settings(), with));
   folder_.write("vocab.json", "{ }");
   keys.insert(key(settings(), with));
-  EXPECT_EQ(keys.size(), 11U);
+  EXPECT_EQ(keys.size(), 14U);
   // The same size, another time.
   std::filesystem::last_write_time(
       path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));

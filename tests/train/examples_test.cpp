@@ -294,6 +294,69 @@ TEST(ExampleMaker, TokenIds_WithTheirLabels) {
               HasSubstr("there are 1 labels, but 2 tokens"));
 }
 
+// RoBERTa's tokenizer puts tokens around every text, of an answer too.
+TEST(ExampleMaker, AnswersApart_HaveTheTokensOfTextsByThemselves) {
+  const auto tokenizer = load_tokenizer("tests/reference/tokenizers/roberta.json");
+  ExampleSettings settings{.fields = {.prompt = "p", .answer = "a"},
+                           .pattern = parse_pattern_of_prompt("sum: {} \\n{}"),
+                           .max_tokens = 99,
+                           .labels = LabelsOf::text};
+  const char* const object = R"({"p": "one two three", "a": "four"})";
+  const Example whole = ExampleMaker(tokenizer.get(), settings).make(record_of(object));
+  std::vector<int32_t> expected = tokenizer->encode_with_specials("sum: one two three");
+  const size_t source = expected.size();
+  for (const int32_t token : tokenizer->encode_with_specials("four")) expected.push_back(token);
+  EXPECT_EQ(whole.tokens, expected);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(whole.trained[i], i < source ? 0 : 1) << i;
+  }
+  // A cut text keeps the token that ends it.
+  settings.max_tokens = 4;
+  const Example cut = ExampleMaker(tokenizer.get(), settings).make(record_of(object));
+  EXPECT_THAT(std::vector(cut.tokens.begin(), cut.tokens.begin() + 4),
+              ElementsAre(expected[0], expected[1], expected[2], expected[source - 1]));
+  EXPECT_EQ(cut.cut_tokens, std::ssize(whole.tokens) - std::ssize(cut.tokens));
+  EXPECT_GT(cut.cut_tokens, 0);
+}
+
+TEST(ExampleMaker, ClassesApart_AreNamesOrNumbers) {
+  ExampleSettings settings{.fields = {.prompt = "t", .answer = "c"},
+                           .max_tokens = 3,
+                           .labels = LabelsOf::row,
+                           .num_classes = 3};
+  const Example number = bytes_of(R"({"t": "abcd\n", "c": 2})", settings);
+  EXPECT_THAT(number.tokens, ElementsAre('a', 'b', 'c', 2));
+  EXPECT_THAT(number.trained, ElementsAre(0, 0, 0, 1));
+  EXPECT_EQ(number.cut_tokens, 1);
+  const auto problem = [&](const char* object) {
+    return message_of<DataError>([&] { bytes_of(object, settings); });
+  };
+  EXPECT_EQ(
+      problem(R"({"t": "a", "c": "pos"})"),
+      "r.jsonl:7: \"pos\" is no class of the model's 3; they are 0 to 2, and names of them are "
+      "given by --classes");
+  EXPECT_THAT(problem(R"({"t": "a", "c": 3})"), HasSubstr("\"3\" is no class"));
+  EXPECT_THAT(problem(R"({"t": "a", "c": -1})"), HasSubstr("\"-1\" is no class"));
+  EXPECT_THAT(problem(R"({"t": "\n", "c": 1})"), HasSubstr("r.jsonl:7: has an empty text"));
+  settings.classes = {"neg", "pos", "2"};
+  EXPECT_EQ(bytes_of(R"({"t": "a", "c": "pos"})", settings).tokens.back(), 1);
+  EXPECT_THAT(problem(R"({"t": "a", "c": "Pos"})"), HasSubstr("3: neg, pos, 2"));
+}
+
+TEST(ExampleMaker, TokenIdsWithLabelsApart_AreOfAnyLength) {
+  const ExampleSettings settings{.fields = {.tokens = "input_ids", .labels = "labels"},
+                                 .max_tokens = 99,
+                                 .vocabulary_size = 10,
+                                 .labels = LabelsOf::text};
+  const ExampleMaker maker(nullptr, settings);
+  const Example example = maker.make(record_of(R"({"input_ids": [1, 2, 9], "labels": [5, -100]})"));
+  EXPECT_THAT(example.tokens, ElementsAre(1, 2, 9, 5));
+  EXPECT_THAT(example.trained, ElementsAre(0, 0, 0, 1));
+  EXPECT_THAT(message_of<DataError>(
+                  [&] { maker.make(record_of(R"({"input_ids": [1], "labels": [10]})")); }),
+              HasSubstr("label 10 is outside the vocabulary of 10"));
+}
+
 TEST(ExampleMaker, MissingFields_AreNamedWithThoseThatAreThere) {
   const ExampleSettings settings{.fields = {.prompt = "p", .answer = "a"}, .max_tokens = 9};
   EXPECT_THAT(message_of<DataError>([&] { bytes_of(R"({"p": "", "b": 1})", settings); }),

@@ -25,6 +25,18 @@ class FunctionDataset : public Dataset {
 
 }  // namespace
 
+std::string_view name_of(LabelsOf labels) {
+  switch (labels) {
+    case LabelsOf::tokens:
+      return "tokens";
+    case LabelsOf::row:
+      return "row";
+    case LabelsOf::text:
+      return "text";
+  }
+  return "?";
+}
+
 std::unique_ptr<Dataset> make_dataset(int64_t num_samples,
                                       std::function<Sample(int64_t index)> read,
                                       BatchFields fields) {

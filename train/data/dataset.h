@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace zinc::train {
@@ -28,6 +29,7 @@ enum class LabelsOf : uint8_t {
   row,     // one for the sample, as its class: [B]
   text,    // tokens of a text of their own, as a summary, not more than seq_len: [B, T of theirs]
 };
+std::string_view name_of(LabelsOf labels);
 
 // What the batches of a dataset carry; fixed, so that all batches look alike.
 struct BatchFields {

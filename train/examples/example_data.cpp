@@ -9,8 +9,8 @@
 
 namespace zinc::train {
 
-ExampleData::ExampleData(std::vector<std::shared_ptr<const ExampleFile>> files)
-    : files_(std::move(files)), first_{0} {
+ExampleData::ExampleData(std::vector<std::shared_ptr<const ExampleFile>> files, BatchFields fields)
+    : files_(std::move(files)), fields_(std::move(fields)), first_{0} {
   require(!files_.empty(), "example data: there are no files");
   for (const auto& file : files_) first_.push_back(first_.back() + file->num_examples());
   end_ = first_.back();
@@ -47,11 +47,13 @@ std::pair<const ExampleFile*, int64_t> ExampleData::place(int64_t index) const {
 
 int64_t ExampleData::length(int64_t index) const {
   const auto [file, example] = place(index);
+  if (fields_.labels != LabelsOf::tokens) return file->length_apart(example);
   return file->length(example) - 1;
 }
 
 void ExampleData::read(int64_t index, Sample& sample) const {
   const auto [file, example] = place(index);
+  if (fields_.labels != LabelsOf::tokens) return file->append_apart_to(example, sample);
   file->append_to(example, sample);
 }
 
@@ -63,6 +65,8 @@ std::string ExampleData::describe() const {
 
 PackedExamples::PackedExamples(ExampleData examples, int64_t room)
     : examples_(std::move(examples)), room_(room), first_{0} {
+  require(examples_.fields().labels == LabelsOf::tokens,
+          "packed examples: an answer or a class of each needs a row of its own");
   int64_t used = 0;
   for (int64_t i = 0; i < examples_.num_samples(); ++i) {
     const int64_t length = examples_.length(i);

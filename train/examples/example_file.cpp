@@ -78,6 +78,10 @@ std::string recipe_of(const std::string& path, const Tokenizer* tokenizer,
   writer.value(pattern.behind).end_array().member("mask", name_of(settings.mask));
   writer.member("max_tokens", settings.max_tokens).member("end_token", settings.end_token);
   writer.member("vocabulary", settings.vocabulary_size);
+  writer.member("labels", name_of(settings.labels)).member("num_classes", settings.num_classes);
+  writer.key("classes").begin_array();
+  for (const std::string& name : settings.classes) writer.value(name);
+  writer.end_array();
   writer.member("skip_bad", options.make.skip_bad).member("max_records", options.make.max_records);
   return writer.end_object().take();
 }
@@ -162,16 +166,36 @@ int64_t ExampleFile::length(int64_t index) const {
   return end - begin;
 }
 
-void ExampleFile::append_to(int64_t index, Sample& sample) const {
+template <class Take>
+void ExampleFile::for_each_token(int64_t index, const Take& take) const {
   tokens_.require_unchanged();
   const auto [begin, end] = range(index);
   for (int64_t i = begin; i < end; ++i) {
     uint32_t word;
     std::memcpy(&word, tokens_.bytes().data() + 4 * i, sizeof word);
-    const auto token = static_cast<int32_t>(word & ~kTrainedBit);
-    if (i > begin) sample.labels.push_back((word & kTrainedBit) != 0 ? token : nn::kIgnoredLabel);
-    if (i + 1 < end) sample.tokens.push_back(token);
+    take(static_cast<int32_t>(word & ~kTrainedBit), (word & kTrainedBit) != 0);
   }
+}
+
+void ExampleFile::append_to(int64_t index, Sample& sample) const {
+  const auto last = static_cast<size_t>(length(index)) - 1;
+  size_t i = 0;
+  for_each_token(index, [&](int32_t token, bool is_trained) {
+    if (i > 0) sample.labels.push_back(is_trained ? token : nn::kIgnoredLabel);
+    if (i++ < last) sample.tokens.push_back(token);
+  });
+}
+
+void ExampleFile::append_apart_to(int64_t index, Sample& sample) const {
+  for_each_token(index, [&](int32_t token, bool is_trained) {
+    (is_trained ? sample.labels : sample.tokens).push_back(token);
+  });
+}
+
+int64_t ExampleFile::length_apart(int64_t index) const {
+  int64_t count = 0;
+  for_each_token(index, [&](int32_t, bool is_trained) { count += is_trained ? 0 : 1; });
+  return count;
 }
 
 std::string example_folder(const std::string& path, const Tokenizer* tokenizer,

@@ -27,11 +27,15 @@ class ExampleFile {
   const std::string& path() const { return path_; }
   const ExampleCounts& counts() const { return counts_; }
   int64_t num_examples() const { return index_.size() / 8 - 1; }
-  // Tokens of an example.
+  // Tokens of an example, labels that stand apart included.
   int64_t length(int64_t index) const;
   // Appends an example to a sample: all tokens but the last, and what follows each, or
   // nn::kIgnoredLabel.
   void append_to(int64_t index, Sample& sample) const;
+  // The same of an example whose labels stand apart: those that are trained are labels.
+  void append_apart_to(int64_t index, Sample& sample) const;
+  // Tokens of such an example without its labels.
+  int64_t length_apart(int64_t index) const;
 
  private:
   ExampleFile(std::string path, MappedFile tokens, MappedFile index, ExampleCounts counts)
@@ -40,6 +44,8 @@ class ExampleFile {
         index_(std::move(index)),
         counts_(std::move(counts)) {}
   std::pair<int64_t, int64_t> range(int64_t index) const;
+  template <class Take>
+  void for_each_token(int64_t index, const Take& take) const;  // take(token, whether it is trained)
 
   std::string path_;
   MappedFile tokens_;

@@ -1,6 +1,7 @@
 #include "train/examples/example_maker.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "core/error.h"
 #include "nn/batch.h"
@@ -135,7 +136,11 @@ Question ExampleMaker::question(const Record& record) const {
 }
 
 std::vector<int32_t> ExampleMaker::encode_prompt(std::string_view prompt) const {
+  if (settings_.labels != LabelsOf::tokens) {
+    while (prompt.ends_with(' ') || prompt.ends_with('\n')) prompt.remove_suffix(1);
+  }
   std::vector<int32_t> tokens = encode(prompt);
+  if (settings_.labels != LabelsOf::tokens) return tokens;
   const size_t behind = settings_.format == ChatFormat::plain ? tail_.size() : 0;
   tokens.resize(tokens.size() - std::min(behind, tokens.size()));
   return tokens;
@@ -150,7 +155,60 @@ std::optional<int32_t> ExampleMaker::end_of_answer() const {
   return tokenizer_->end_of_text();
 }
 
+Example ExampleMaker::with_labels_apart(const Record& record) const {
+  const FieldMap& fields = settings_.fields;
+  const bool of_classes = settings_.labels == LabelsOf::row;
+  Example source{.tokens = {}, .trained = {}}, target{.tokens = {}, .trained = {}};
+  if (fields.tokens.empty()) {
+    source.tokens = encode_prompt(render(record).front().text);
+  } else {
+    source.tokens = ids_of(require_field(record, fields.tokens), record, "token");
+  }
+  const json::Value& answer =
+      require_field(record, fields.tokens.empty() ? fields.answer : fields.labels);
+  if (of_classes) {
+    target.tokens = {class_of(answer, record)};
+  } else if (fields.tokens.empty()) {
+    target.tokens = tokenizer_->encode_with_specials(text_of(answer) + settings_.pattern.behind);
+  } else {
+    target.tokens = ids_of(answer, record, "label");
+  }
+  if (source.tokens.empty()) throw DataError(concat(record.place, ": has an empty text"));
+  const size_t tail = fields.tokens.empty() ? tail_.size() : 0;
+  for (Example* part : {&source, &target}) {
+    part->trained.assign(part->tokens.size(), part == &target ? 1 : 0);
+    cut(tail, *part);
+  }
+  if (!of_classes && fields.tokens.empty()) add_end(target);
+  source.cut_tokens += target.cut_tokens;
+  source.tokens.insert(source.tokens.end(), target.tokens.begin(), target.tokens.end());
+  source.trained.insert(source.trained.end(), target.trained.begin(), target.trained.end());
+  return source;
+}
+
+int32_t ExampleMaker::class_of(const json::Value& value, const Record& record) const {
+  const std::string name = text_of(value);
+  const auto found = std::ranges::find(settings_.classes, name);
+  if (found != settings_.classes.end()) {
+    return static_cast<int32_t>(found - settings_.classes.begin());
+  }
+  int64_t number = -1;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  const bool is_number = error == std::errc() && end == name.data() + name.size();
+  if (is_number && 0 <= number && number < settings_.num_classes) {
+    return static_cast<int32_t>(number);
+  }
+  std::string known;
+  for (const std::string& one : settings_.classes) known += (known.empty() ? "" : ", ") + one;
+  throw DataError(concat(record.place, ": \"", name, "\" is no class of the model's ",
+                         settings_.num_classes,
+                         known.empty() ? concat("; they are 0 to ", settings_.num_classes - 1,
+                                                ", and names of them are given by --classes")
+                                       : concat(": ", known)));
+}
+
 Example ExampleMaker::make(const Record& record) const {
+  if (settings_.labels != LabelsOf::tokens) return with_labels_apart(record);
   if (!settings_.fields.tokens.empty()) return from_ids(record);
   const std::vector<TextSpan> spans = render(record);
   std::string text;
@@ -246,22 +304,31 @@ void ExampleMaker::encode_apart(std::span<const TextSpan> spans, Example& exampl
   if (specials) append(tail_, spans.back().trained);
 }
 
-Example ExampleMaker::from_ids(const Record& record) const {
-  const int64_t vocabulary = settings_.vocabulary_size;
-  const auto id_of = [&](const json::Value& value, std::string_view what) {
-    const int64_t id = value.as_int64();
-    if (id < 0 || (vocabulary > 0 && id >= vocabulary)) {
-      const std::string problem =
-          concat(what, " ", id, " is outside the vocabulary of ", vocabulary, " tokens");
-      if (value.source() != nullptr) value.fail(problem);
-      throw DataError(concat(record.place, ": ", problem));
-    }
-    return static_cast<int32_t>(id);
-  };
-  Example example;
-  for (const json::Value& value : require_field(record, settings_.fields.tokens).as_array()) {
-    example.tokens.push_back(id_of(value, "token"));
+int32_t ExampleMaker::id_of(const json::Value& value, const Record& record,
+                            std::string_view what) const {
+  const int64_t id = value.as_int64(), vocabulary = settings_.vocabulary_size;
+  if (id < 0 || (vocabulary > 0 && id >= vocabulary)) {
+    const std::string problem =
+        concat(what, " ", id, " is outside the vocabulary of ", vocabulary, " tokens");
+    if (value.source() != nullptr) value.fail(problem);
+    throw DataError(concat(record.place, ": ", problem));
   }
+  return static_cast<int32_t>(id);
+}
+
+std::vector<int32_t> ExampleMaker::ids_of(const json::Value& values, const Record& record,
+                                          std::string_view what) const {
+  std::vector<int32_t> ids;
+  for (const json::Value& value : values.as_array()) {
+    if (what == "label" && value.as_int64() == nn::kIgnoredLabel) continue;
+    ids.push_back(id_of(value, record, what));
+  }
+  return ids;
+}
+
+Example ExampleMaker::from_ids(const Record& record) const {
+  Example example{.tokens = ids_of(require_field(record, settings_.fields.tokens), record, "token"),
+                  .trained = {}};
   example.trained.assign(example.tokens.size(), 1);
   if (!settings_.fields.labels.empty() && settings_.mask != Mask::none) {
     const json::Value& labels = require_field(record, settings_.fields.labels);
@@ -273,7 +340,7 @@ Example ExampleMaker::from_ids(const Record& record) const {
       const json::Value& label = labels.at(i);
       if (label.as_int64() == nn::kIgnoredLabel) {
         example.trained[i] = 0;
-      } else if (id_of(label, "label") != example.tokens[i]) {
+      } else if (id_of(label, record, "label") != example.tokens[i]) {
         label.fail(concat("label ", label.as_int64(), " stands beside token ", example.tokens[i],
                           ": a label is the token itself or -100"));
       }

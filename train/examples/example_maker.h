@@ -16,6 +16,9 @@
 //   offsets        those that hold a byte of the answer
 //   none           all
 // Of chats, prompt_tokens means offsets: what the assistant says, and the token that ends it.
+// With labels apart (LabelsOf::text, LabelsOf::row) the tokens are those of the prompt, or of the
+// text, with the tokenizer's special tokens; spaces at the prompt's end are left out. Learned are
+// the tokens of the answer with its special tokens, or the class. Both are cut to max_tokens.
 // Offsets are counted along the text of the tokens. Where a tokenizer changes the text (lower case,
 // normal forms), trained and other text are encoded each for itself instead.
 #pragma once
@@ -27,6 +30,7 @@
 #include <string_view>
 #include <vector>
 
+#include "train/data/dataset.h"
 #include "train/examples/chat_format.h"
 #include "train/examples/field_map.h"
 #include "train/examples/prompt_pattern.h"
@@ -46,11 +50,16 @@ struct ExampleSettings {
   int64_t max_tokens = 0;       // of an example
   bool end_token = true;        // added where there is room
   int64_t vocabulary_size = 0;  // of the model; 0: the tokenizer's
+  LabelsOf labels =
+      LabelsOf::tokens;     // as the model learns: the field "answer" is a text or a class
+  int64_t num_classes = 0;  // of LabelsOf::row
+  std::vector<std::string> classes{};  // their names in order; empty: records have numbers alone
 };
 
 struct Example {
   std::vector<int32_t> tokens;
-  std::vector<uint8_t> trained;  // of each token: 1 where a model learns it
+  std::vector<uint8_t> trained;  // of each token: 1 where a model learns it. Labels apart stand
+                                 // behind the tokens; a class is a number instead of a token
   int64_t cut_tokens = 0;        // that max_tokens left no room for
 
   int64_t num_targets() const;  // trained tokens but the first of the example
@@ -77,7 +86,7 @@ class ExampleMaker {
 
   // DataError also for a record that has no answer: text alone, or token ids.
   Question question(const Record& record) const;
-  // The tokens of its prompt, without those that stand behind a text.
+  // The tokens of its prompt, without those that stand behind a text, unless labels are apart.
   std::vector<int32_t> encode_prompt(std::string_view prompt) const;
   // The token that ends an answer; absent where nothing does.
   std::optional<int32_t> end_of_answer() const;
@@ -85,7 +94,14 @@ class ExampleMaker {
   const ExampleSettings& settings() const { return settings_; }
 
  private:
+  Example with_labels_apart(const Record& record) const;
+  // The class that a field of a record names.
+  int32_t class_of(const json::Value& value, const Record& record) const;
   Example from_ids(const Record& record) const;
+  int32_t id_of(const json::Value& value, const Record& record, std::string_view what) const;
+  // Labels that are ignored are left out.
+  std::vector<int32_t> ids_of(const json::Value& values, const Record& record,
+                              std::string_view what) const;
   std::vector<int32_t> encode(std::string_view text) const;
   void mark(std::span<const TextSpan> spans, std::string_view text, Example& example) const;
   bool mark_by_offsets(std::span<const TextSpan> spans, std::string_view text,

@@ -144,6 +144,20 @@ BertConfig parse_roberta(const json::Value& root) {
   return parse_bert_config(root, BertKind::roberta);
 }
 
+ModelObjective bert_objective(const BertConfig& config) {
+  switch (config.task) {
+    case EncoderTask::none:
+      return {Objective::none};
+    case EncoderTask::masked_lm:
+      return {Objective::masked_tokens};
+    case EncoderTask::sequence_classification:
+      return {Objective::class_of_text, config.num_classes};
+    case EncoderTask::token_classification:
+      return {Objective::classes_of_tokens, config.num_classes};
+  }
+  return {Objective::none};
+}
+
 FamilyRow<BertConfig> bert_row(BertKind kind) {
   const bool roberta = kind == BertKind::roberta;
   return {.model_type = roberta ? "roberta" : "bert",
@@ -152,7 +166,8 @@ FamilyRow<BertConfig> bert_row(BertKind kind) {
           .write = write_bert_config,
           .make = make_family_model<nn::Bert, BertConfig>,
           .names = bert_names,
-          .learns_positions = true};
+          .learns_positions = true,
+          .objective = bert_objective};
 }
 
 }  // namespace

@@ -56,7 +56,10 @@ Family encoder_classifier_family() {
        .parse = parse_encoder_classifier_config,
        .write = write_encoder_classifier_config,
        .make = make_family_model<nn::EncoderClassifier, EncoderClassifierConfig>,
-       .names = encoder_classifier_names});
+       .names = encoder_classifier_names,
+       .objective = [](const EncoderClassifierConfig& config) {
+         return ModelObjective{Objective::class_of_text, config.num_classes};
+       }});
 }
 
 }  // namespace zinc::train

@@ -31,8 +31,8 @@ FamilyTable& table() {
 void require_complete(const Family& family) {
   require(!family.model_type.empty(), "add_family: a family needs its model_type");
   const bool complete = family.config_type != nullptr && family.parse && family.write &&
-                        family.make && family.names && family.sizes && family.set_vocabulary_size &&
-                        family.validate && family.equal;
+                        family.make && family.names && family.sizes && family.objective &&
+                        family.set_vocabulary_size && family.validate && family.equal;
   require(complete, "add_family: the row of ", family.model_type,
           " lacks a function; make_family() gives all of them");
 }

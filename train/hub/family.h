@@ -46,6 +46,21 @@ struct ModelSizes {
   std::vector<int64_t> eos_tokens{};
 };
 
+// What a model learns of a text.
+enum class Objective : uint8_t {
+  next_tokens,    // the tokens that follow each: decoders
+  answer,         // another text, written after all of it was read: encoders with a decoder
+  class_of_text,  // one of num_classes
+  classes_of_tokens,
+  masked_tokens,
+  none,
+};
+
+struct ModelObjective {
+  Objective kind = Objective::next_tokens;
+  int64_t num_classes = 0;
+};
+
 template <class C>
 concept FamilyConfig = std::copyable<C> && std::equality_comparable<C> && requires(const C& c) {
   { c.model_type() } -> std::convertible_to<std::string_view>;
@@ -79,6 +94,7 @@ struct Family {
   std::function<std::unique_ptr<nn::Model>(const std::any&)> make;
   std::function<NameMap(const std::any&)> names;
   std::function<ModelSizes(const std::any&)> sizes;
+  std::function<ModelObjective(const std::any&)> objective;
   std::function<void(std::any&, int64_t)> set_vocabulary_size;
   std::function<void(const std::any&)> validate;
   std::function<bool(const std::any&, const std::any&)> equal;
@@ -96,6 +112,7 @@ struct FamilyRow {
   std::unique_ptr<nn::Model> (*make)(const C& config);
   NameMap (*names)(const C& config);
   bool learns_positions = false;
+  ModelObjective (*objective)(const C& config) = nullptr;  // null: next_tokens
 };
 
 template <class M, class C>
@@ -165,6 +182,10 @@ Family make_family(const FamilyRow<C>& row) {
                              .eos_tokens = c.eos_tokens};
             detail::add_other_sizes(c, sizes);
             return sizes;
+          },
+      .objective =
+          [objective = row.objective, of](const std::any& c) {
+            return objective == nullptr ? ModelObjective{} : objective(of(c));
           },
       .set_vocabulary_size = [](std::any& c,
                                 int64_t size) { std::any_cast<C&>(c).vocab_size = size; },

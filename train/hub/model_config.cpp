@@ -71,6 +71,32 @@ void set_vocabulary_size(ModelConfig& config, int64_t size) {
 int64_t hidden_size(const ModelConfig& config) { return sizes_of(config).hidden_size; }
 int64_t max_positions(const ModelConfig& config) { return sizes_of(config).max_positions; }
 bool learns_positions(const ModelConfig& config) { return config.family().learns_positions; }
+
+ModelObjective objective(const ModelConfig& config) {
+  return config.family().objective(config.value());
+}
+
+std::vector<std::string> class_names(const ModelConfigFile& file) {
+  const json::Value* ids = file.original.is_object() ? file.original.find("id2label") : nullptr;
+  std::vector<std::string> names;
+  if (ids == nullptr) return names;
+  for (size_t i = 0; i < ids->as_object().size(); ++i) {
+    names.push_back(ids->at(concat(i)).as_string());
+  }
+  return names;
+}
+
+void set_class_names(ModelConfigFile& file, const std::vector<std::string>& names) {
+  json::Object object = file.original.is_object() ? file.original.as_object() : json::Object();
+  json::Object labels, ids;
+  for (size_t i = 0; i < names.size(); ++i) {
+    labels.set(concat(i), names[i]);
+    ids.set(names[i], static_cast<int64_t>(i));
+  }
+  object.set("id2label", std::move(labels));
+  object.set("label2id", std::move(ids));
+  file.original = std::move(object);
+}
 bool ties_word_embeddings(const ModelConfig& config) {
   return sizes_of(config).tie_word_embeddings;
 }

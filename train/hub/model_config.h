@@ -25,6 +25,8 @@
 namespace zinc::train {
 
 struct Family;
+struct ModelConfigFile;
+struct ModelObjective;
 
 // Any family's config struct, and the family's row (train/hub/family.h). A value: copies are
 // independent, equal ones are of one family with equal structs. Default-constructed it holds none,
@@ -89,6 +91,11 @@ int64_t max_positions(const ModelConfig& config);
 // Whether each position has trained weights of its own, so that text longer than what the model was
 // trained on is beyond it.
 bool learns_positions(const ModelConfig& config);
+ModelObjective objective(const ModelConfig& config);
+// The names of classes, in their order, by id2label of the config.json; empty where it has none.
+// DataError where they are not those of 0 to n - 1.
+std::vector<std::string> class_names(const ModelConfigFile& file);
+void set_class_names(ModelConfigFile& file, const std::vector<std::string>& names);
 bool ties_word_embeddings(const ModelConfig& config);
 std::vector<int64_t> eos_tokens(const ModelConfig& config);
 int64_t bos_token(const ModelConfig& config);  // -1: none

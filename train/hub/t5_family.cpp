@@ -81,12 +81,14 @@ NameMap t5_names(const nn::T5Config& config) {
 }  // namespace
 
 Family t5_family() {
-  return make_family<nn::T5Config>({.model_type = "t5",
-                                    .architectures = {"T5ForConditionalGeneration", "T5"},
-                                    .parse = parse_t5_config,
-                                    .write = write_t5_config,
-                                    .make = make_family_model<nn::T5, nn::T5Config>,
-                                    .names = t5_names});
+  return make_family<nn::T5Config>(
+      {.model_type = "t5",
+       .architectures = {"T5ForConditionalGeneration", "T5"},
+       .parse = parse_t5_config,
+       .write = write_t5_config,
+       .make = make_family_model<nn::T5, nn::T5Config>,
+       .names = t5_names,
+       .objective = [](const nn::T5Config&) { return ModelObjective{Objective::answer}; }});
 }
 
 }  // namespace zinc::train
