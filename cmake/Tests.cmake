@@ -182,6 +182,27 @@ if(TARGET example_prefetch_pass)
   set_tests_properties(examples.prefetch_pass PROPERTIES LABELS cpu TIMEOUT 120 PROCESSORS 2)
   add_dependencies(zinc_tests example_prefetch_pass)
 endif()
+if(TARGET zinc_command AND NOT ZINC_SANITIZE)
+  # Short here, whole by ./run soak, where the last lines have to be those of a model that has learned.
+  set(jobs gpt2-pretraining llama-lora-questions bloomz-lora-questions chatglm3-three-ways
+           flan-t5-summaries review-classifier)
+  set(ends "went to the" "Paris lies. The Seine" "Paris lies. The Seine" "assistant.> The Seine"
+           "rouge1 +0[.]9" "accuracy +(1[.]0|0[.]99)")
+  foreach(job end IN ZIP_LISTS jobs ends)
+    foreach(form short whole)
+      set(out "${PROJECT_BINARY_DIR}/jobs/${job}-${form}")
+      add_test(NAME jobs.${job}.${form}
+               COMMAND sh -c "rm -rf '${out}' && examples/jobs/${job}/run.sh '${out}'"
+               WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+    endforeach()
+    set(program "ZINC=$<TARGET_FILE:zinc_command>")
+    set_tests_properties(jobs.${job}.short PROPERTIES LABELS cpu PROCESSORS 2 TIMEOUT 120 ENVIRONMENT
+                                                      "${program};QUICK=1")
+    set_tests_properties(
+      jobs.${job}.whole PROPERTIES LABELS slow PROCESSORS 2 TIMEOUT 900 ENVIRONMENT
+                                   "${program};QUICK=0" PASS_REGULAR_EXPRESSION "${end}")
+  endforeach()
+endif()
 include(TestsOfEmulator)
 include(TestsOfCudnn)
 include(TestsOfHeaders)
