@@ -56,14 +56,41 @@ TEST_F(Tuned, RunThatIsTakenUpAgain_HasTheBitsOfOneThatWasNot) {
   EXPECT_THAT(other.err, HasSubstr("the tuning of this run is not that of the checkpoint"));
   EXPECT_EQ(tune("parts", {"--steps", "4", "--resume", "auto"}).exit_code, kConfiguration);
 
-  const Ended rest = tune("parts", {"--lora", lora_, "--steps", "4", "--resume", "auto"});
+  const Ended rest =
+      tune("parts", {"--lora", lora_, "--steps", "4", "--save-every", "2", "--resume", "auto"});
   ASSERT_EQ(rest.exit_code, kDone) << to_string(rest);
   EXPECT_EQ(file("parts/final/adapter_model.safetensors"),
             file("whole/final/adapter_model.safetensors"));
 
-  const Ended exported = run({"checkpoint", "export", folder_ / "parts", folder_ / "exported"});
-  EXPECT_EQ(exported.exit_code, kConfiguration) << to_string(exported);
-  EXPECT_THAT(exported.err, HasSubstr("trains adapters"));
+  // What the run saves of the same weights; or the model with them added, as `zinc adapter merge`
+  // writes it.
+  const auto exported = [&](const std::string& to, std::vector<std::string> more) {
+    std::vector<std::string> arguments{"checkpoint", "export", folder_ / "parts", folder_ / to};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments);
+  };
+  ASSERT_EQ(exported("adapter", {}).exit_code, kDone);
+  for (const char* name : {"adapter_model.safetensors", "adapter_config.json"}) {
+    EXPECT_TRUE(file(concat("adapter/", name)) == file(concat("parts/final/", name))) << name;
+  }
+  ASSERT_EQ(exported("merged", {"--merge-lora"}).exit_code, kDone);
+  const Ended merged = run({"adapter", "merge", "--model", base_, "--adapter",
+                            folder_ / "parts/final", "--out", folder_ / "merged2"});
+  ASSERT_EQ(merged.exit_code, kDone) << to_string(merged);
+  EXPECT_TRUE(file("merged/model.safetensors") == file("merged2/model.safetensors"));
+  EXPECT_EQ(file("merged/config.json"), file("merged2/config.json"));
+  EXPECT_TRUE(file("merged/model.safetensors") != file("base/final/model.safetensors"));
+  const Ended text = run({"generate", "--model", folder_ / "merged", "--tokens", "4"});
+  EXPECT_EQ(text.exit_code, kDone) << to_string(text);
+
+  EXPECT_THAT(exported("other", {"--dtype", "bf16"}).err, HasSubstr("goes with --merge-lora"));
+  EXPECT_THAT(exported("other", {"--format", "llmc"}).err, HasSubstr("no place for adapters"));
+  const Ended plain = tune("plain", {"--save-every", "2", "--steps", "2"});
+  ASSERT_EQ(plain.exit_code, kDone) << to_string(plain);
+  const Ended none =
+      run({"checkpoint", "export", folder_ / "plain", folder_ / "other", "--merge-lora"});
+  EXPECT_EQ(none.exit_code, kConfiguration);
+  EXPECT_THAT(none.err, HasSubstr("a run without adapters"));
 }
 
 TEST_F(Tuned, AdapterIsGoneOnFrom_AlsoInItsOwnPlace) {

@@ -119,14 +119,14 @@ TEST(Adapter, IsSavedOnEveryStage_AndGoesOnWhereItWas) {
       zero::Engine engine(model, engine_config(stage), world);
       train(engine, world);
       const std::string path = folder / concat("stage", stage);
-      save_adapter(engine, {.lora = kLora, .base_model = "somewhere"}, path);
+      save_adapter(engine, {.lora = kLora, .base_model = "somewhere"}, {}, path);
       const AdapterConfig config = read_adapter_config(path);
       EXPECT_EQ(config.lora, kLora);
       EXPECT_EQ(config.base_model, "somewhere");
 
       nn::Gpt2 again(zero::test::tiny_config());
       apply_tuning(again, tuning_of_adapter(path));
-      const AdaptedWeights weights(again, nullptr, path);
+      const AdaptedWeights weights(again, nullptr, {}, path);
       zero::Engine other(again, engine_config(3 - stage), world, {.weights = &weights});
       for (const auto& [name, parameter] : again.named_parameters()) {
         EXPECT_EQ(other.parameter(name).to_vector<float>(),
@@ -151,20 +151,20 @@ TEST(Adapter, OfAnotherBaseOrKind_IsRefusedByName) {
     nn::Gpt2 model(zero::test::tiny_config());
     apply_tuning(model, {.lora = kLora});
     zero::Engine engine(model, engine_config(0), world);
-    save_adapter(engine, {.lora = kLora}, folder / "adapter");
-    EXPECT_THROW(save_adapter(engine, {.lora = kLora}, folder / "adapter"), IoError);
+    save_adapter(engine, {.lora = kLora}, {}, folder / "adapter");
+    EXPECT_THROW(save_adapter(engine, {.lora = kLora}, {}, folder / "adapter"), IoError);
 
     nn::Gpt2Config wider = zero::test::tiny_config();
     wider.hidden_size = 48;
     nn::Gpt2 other(wider);
     apply_tuning(other, tuning_of_adapter(folder / "adapter"));
-    EXPECT_THAT(refusal<DataError>([&] { AdaptedWeights(other, nullptr, folder / "adapter"); }),
+    EXPECT_THAT(refusal<DataError>([&] { AdaptedWeights(other, nullptr, {}, folder / "adapter"); }),
                 HasSubstr("c_attn.lora_A.weight: [2, 24] in the file, [2, 48] in the model"));
     nn::Gpt2Config deeper = zero::test::tiny_config();
     deeper.num_layers = 5;
     nn::Gpt2 third(deeper);
     apply_tuning(third, tuning_of_adapter(folder / "adapter"));
-    EXPECT_THAT(refusal<DataError>([&] { AdaptedWeights(third, nullptr, folder / "adapter"); }),
+    EXPECT_THAT(refusal<DataError>([&] { AdaptedWeights(third, nullptr, {}, folder / "adapter"); }),
                 HasSubstr("h.4.attn.c_attn.lora_A.weight"));
   });
   EXPECT_THAT(refusal<DataError>([&] { read_adapter_config(folder / "none"); }),
