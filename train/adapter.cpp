@@ -7,12 +7,14 @@
 #include "core/context.h"
 #include "core/error.h"
 #include "train/files/atomic_file.h"
+#include "train/files/convert.h"
 #include "train/files/input_file.h"
 #include "train/hub/json_fields.h"
 #include "train/hub/model_folder.h"
 #include "train/hub/weight_folder.h"
 #include "train/json/parser.h"
 #include "train/json/writer.h"
+#include "train/merged_weights.h"
 #include "train/safetensors/writer.h"
 #include "zero/together.h"
 
@@ -31,6 +33,20 @@ std::vector<std::string> texts(const json::Value* list) {
   if (list->is_string()) return {list->as_string()};
   for (size_t i = 0; i < list->size(); ++i) found.push_back(list->at(i).as_string());
   return found;
+}
+
+std::vector<int64_t> numbers(const json::Value* list) {
+  std::vector<int64_t> found;
+  if (list == nullptr) return found;
+  if (!list->is_array()) return {list->as_int64()};
+  for (size_t i = 0; i < list->size(); ++i) found.push_back(list->at(i).as_int64());
+  return found;
+}
+
+template <class Take>
+void for_each_member(const json::Value* object, const Take& take) {
+  if (object == nullptr) return;
+  for (const json::Member& member : object->as_object()) take(member.key, member.value);
 }
 
 // Keys that change the mathematics: absent, null, false or empty is off.
@@ -75,7 +91,9 @@ bool is_in_parts(const NameMap& names, const NameRow& row) {
 }  // namespace
 
 NameMap adapter_names(const NameMap& names, nn::Module& model) {
-  NameMap adapter{.prefixes = {std::string(kPrefix)}, .rows = names.rows};
+  // peft saves the base's own table beside the adapter of an embedding.
+  NameMap adapter{
+      .prefixes = {std::string(kPrefix)}, .buffers = {"*.base_layer.weight"}, .rows = names.rows};
   for (const NameRow& row : names.rows) {
     if (!row.ours.ends_with(kWeight) || !row.theirs.ends_with(kWeight)) continue;
     const std::string ours = row.ours.substr(0, row.ours.size() - kWeight.size());
@@ -88,9 +106,13 @@ NameMap adapter_names(const NameMap& names, nn::Module& model) {
                                  ": an adapter of it cannot be stored as peft's"));
       }
     }
-    adapter.rows.push_back({ours + ".lora_A.weight", theirs + ".lora_A.weight"});
-    adapter.rows.push_back({ours + ".lora_B.weight", theirs + ".lora_B.weight",
-                            row.rows.transposed ? RowLayout{} : row.rows});
+    const RowLayout rows = row.rows.transposed ? RowLayout{} : row.rows;
+    for (const char* whole : {".lora_A.weight", ".lora_embedding_A", ".lora_embedding_B"}) {
+      adapter.rows.push_back({ours + whole, theirs + whole});
+    }
+    for (const char* by_row : {".lora_B.weight", ".lora_magnitude_vector"}) {
+      adapter.rows.push_back({ours + by_row, theirs + by_row, rows});
+    }
   }
   return adapter;
 }
@@ -114,19 +136,48 @@ AdapterConfig parse_adapter_config(const json::Value& root) {
   config.lora.alpha = fields.number("lora_alpha", 8.0);
   config.lora.dropout = fields.number("lora_dropout", 0.0);
   config.lora.rank_stabilized = fields.boolean("use_rslora", false);
-  config.lora.targets = texts(fields.find("target_modules"));
+  config.lora.dora = fields.boolean("use_dora", false);
+  const json::Value* targets = fields.find("target_modules");
+  if (targets != nullptr && targets->is_string() && !targets->is_string("all-linear")) {
+    config.lora.target_pattern = targets->as_string();
+  } else {
+    config.lora.targets = texts(targets);
+  }
+  if (const json::Value* exclude = fields.find("exclude_modules");
+      exclude != nullptr && exclude->is_string()) {
+    exclude->fail("a pattern of modules to exclude is not supported; a list of their names is");
+  }
+  config.lora.exclude = texts(fields.find("exclude_modules"));
+  config.lora.layers = numbers(fields.find("layers_to_transform"));
+  for_each_member(fields.find("rank_pattern"), [&](const std::string& name, const auto& value) {
+    config.lora.rank_pattern.emplace_back(name, value.as_int64());
+  });
+  for_each_member(fields.find("alpha_pattern"), [&](const std::string& name, const auto& value) {
+    config.lora.alpha_pattern.emplace_back(name, value.as_double());
+  });
   config.lora.modules_to_save = texts(fields.find("modules_to_save"));
   config.base_model = fields.text("base_model_name_or_path", "");
   for (const std::string_view key :
-       {"use_dora", "rank_pattern", "alpha_pattern", "layers_to_transform", "layer_replication",
-        "megatron_config", "trainable_token_indices", "lora_bias", "use_qalora",
-        "target_parameters", "exclude_modules", "alora_invocation_tokens", "use_bdlora",
-        "kasa_config", "velora_config", "monteclora_config"}) {
+       {"layers_pattern", "layer_replication", "megatron_config", "trainable_token_indices",
+        "lora_bias", "use_qalora", "target_parameters", "alora_invocation_tokens", "use_bdlora",
+        "kasa_config", "velora_config", "monteclora_config", "ensure_weight_tying"}) {
     refuse_where_on(fields, key);
+  }
+  // Such an adapter is one of a base that its initialiser has changed.
+  if (const json::Value* initial = fields.find("init_lora_weights");
+      initial != nullptr && initial->is_string()) {
+    for (const std::string_view kind : {"pissa", "olora", "corda", "loftq", "lora_ga", "mica"}) {
+      if (!initial->as_string().starts_with(kind)) continue;
+      initial->fail(
+          "adapters that change their base at the start are not supported; have peft convert it: "
+          "save_pretrained(path_initial_model_for_weight_conversion=...)");
+    }
   }
   if (const json::Value* bias = fields.find("bias");
       bias != nullptr && bias->as_string() != "none") {
-    bias->fail("adapters that train biases are not supported; \"none\" is");
+    bias->fail(
+        "adapters that train biases are not supported; \"none\" is, with modules that are trained "
+        "whole in modules_to_save");
   }
   config.lora.validate();
   return config;
@@ -142,9 +193,24 @@ std::string adapter_config_json(const AdapterConfig& config, nn::Module& model) 
   object.set("lora_alpha", config.lora.alpha);
   object.set("lora_dropout", config.lora.dropout);
   object.set("use_rslora", config.lora.rank_stabilized);
-  object.set("target_modules", config.lora.targets == std::vector<std::string>{"all-linear"}
+  object.set("use_dora", config.lora.dora);
+  object.set("target_modules", !config.lora.target_pattern.empty()
+                                   ? json::Value(config.lora.target_pattern)
+                               : config.lora.targets == std::vector<std::string>{"all-linear"}
                                    ? json::Value("all-linear")
                                    : json::Value(list_of(config.lora.targets)));
+  object.set("exclude_modules", config.lora.exclude.empty()
+                                    ? json::Value()
+                                    : json::Value(list_of(config.lora.exclude)));
+  json::Array blocks;
+  for (const int64_t block : config.lora.layers) blocks.emplace_back(block);
+  object.set("layers_to_transform",
+             blocks.empty() ? json::Value() : json::Value(std::move(blocks)));
+  json::Object ranks, alphas;
+  for (const auto& [pattern, r] : config.lora.rank_pattern) ranks.set(pattern, r);
+  for (const auto& [pattern, alpha] : config.lora.alpha_pattern) alphas.set(pattern, alpha);
+  object.set("rank_pattern", std::move(ranks));
+  object.set("alpha_pattern", std::move(alphas));
   object.set("modules_to_save", config.lora.modules_to_save.empty()
                                     ? json::Value()
                                     : json::Value(list_of(config.lora.modules_to_save)));
@@ -227,6 +293,9 @@ void visit_adapter(
 AdaptedWeights::AdaptedWeights(nn::Module& model, const nn::WeightSource* base,
                                const NameMap& names, const std::string& folder)
     : base_(base), initial_(Context::current().random().seed()) {
+  for (const nn::LoraTerms& terms : nn::lora_terms(model)) {
+    if (terms.magnitude != nullptr) decomposed_.emplace(terms.magnitude, terms);
+  }
   if (folder.empty()) return;
   adapter_.emplace(WeightFolder::open(folder + std::string(kWeightsFile)),
                    adapter_names(names, model));
@@ -252,6 +321,10 @@ std::optional<Shape> AdaptedWeights::shape_of(const autograd::Parameter& paramet
 void AdaptedWeights::read(const autograd::Parameter& parameter, int64_t begin, View out) const {
   if (in_adapter(parameter)) {
     adapter_->read(parameter.name(), parameter.shape(), begin, out);
+  } else if (const auto found = decomposed_.find(&parameter); found != decomposed_.end()) {
+    const std::vector<double> norms = row_norms(found->second, *this, /*with_adapter=*/false);
+    const Shape shape{out.numel()};
+    convert_elements(ConstView(&norms[static_cast<size_t>(begin)], DType::f64, shape, kCpu), out);
   } else if (base_ == nullptr || nn::is_lora_parameter(parameter.name())) {
     initial_.read(parameter, begin, out);
   } else {

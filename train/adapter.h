@@ -88,6 +88,7 @@ class AdaptedWeights : public nn::WeightSource {
 
   const nn::WeightSource* base_;
   nn::InitializerSource initial_;
+  std::map<const autograd::Parameter*, nn::LoraTerms> decomposed_;  // by their magnitudes
   std::optional<WeightReader> adapter_;
 };
 

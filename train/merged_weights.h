@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,10 +15,27 @@
 
 namespace zinc::train {
 
-// W + s B A of each adapted weight and the values themselves of all others, as weights of the model
-// without adapters. Reads from a source of an adapted model's values: its base's, its adapters' and
-// those that were trained whole. Sums in f64, rounded as WeightFile::read() does. Takes memory for
-// one adapter and one piece.
+// What an adapter adds to its weight, of the weight's shape [rows, columns].
+class LoraProduct {
+ public:
+  LoraProduct(const nn::LoraTerms& terms, const nn::WeightSource& values);
+  // sums: elements [begin, begin + n) of the weight; the product's are added.
+  void add_to(int64_t begin, std::span<double> sums) const;
+
+ private:
+  int64_t rank_, columns_;
+  std::vector<double> left_, right_;  // [rows, rank] with the scale in it, [rank, columns]
+};
+
+// |W| or |W + s B A| of DoRA: by row of the sum as y = x W^T has it, whatever way the weight lies.
+// Reads the weight piece by piece. Equal for equal values.
+std::vector<double> row_norms(const nn::LoraTerms& terms, const nn::WeightSource& values,
+                              bool with_adapter);
+
+// The weight of each adapted layer with its adapter added (nn::LoraTerms), and the values
+// themselves of all others, as weights of the model without adapters. Reads from a source of an
+// adapted model's values: its base's, its adapters' and those that were trained whole. Sums in f64,
+// rounded as WeightFile::read() does. Takes memory for one adapter and one piece.
 class MergedWeights : public nn::WeightSource {
  public:
   // `model`: adapted; its parameters need no values. Both outlive this.
@@ -27,21 +45,22 @@ class MergedWeights : public nn::WeightSource {
   void read(const autograd::Parameter& parameter, int64_t begin, View out) const override;
 
  private:
-  // A product [rows, rank] x [rank, columns] of the weight's shape.
-  struct Product {
+  struct Merged {
     const autograd::Parameter* of = nullptr;
-    int64_t rank = 0, columns = 0;
-    std::vector<double> left, right;  // left has the adapter's scale in it
+    std::optional<LoraProduct> product;
+    std::vector<double> factors;  // DoRA's, by row of the sum; empty: none
   };
-  const Product& product_of(const autograd::Parameter& weight, nn::Linear& layer) const;
+  const Merged& merged_of(const nn::LoraTerms& terms) const;
 
   const nn::WeightSource& values_;
-  std::map<const autograd::Parameter*, nn::Linear*> adapted_;
-  mutable Product last_;  // neighbouring reads are of one weight
+  std::map<const autograd::Parameter*, nn::LoraTerms> adapted_;  // by their weights
+  mutable Merged last_;  // neighbouring reads are of one weight
 };
 
-// Writes them as a folder that transformers loads, of `dtype`.
-void write_merged(const std::string& folder, const std::string& config_json, DType dtype,
+// Writes them as a folder that transformers loads, of `dtype`. `tied`: whether the head shares the
+// embedding. ConfigError where a shared embedding has an adapter: the head, which has none, would
+// change with it.
+void write_merged(const std::string& folder, const std::string& config_json, DType dtype, bool tied,
                   nn::Module& model, const nn::WeightSource& values,
                   const ModelFolderOptions& options);
 

@@ -110,6 +110,25 @@ TEST_F(Tuned, AdapterIsGoneOnFrom_AlsoInItsOwnPlace) {
   EXPECT_EQ(tuned.exit_code, kDone) << to_string(tuned);
 }
 
+TEST_F(Tuned, DecomposedAdapterIsMergedAndWrittenWith) {
+  const std::string dora = "r=2,dora=true,targets=all-linear";
+  ASSERT_EQ(tune("dora", {"--lora", dora, "--save-every", "2", "--steps", "2"}).exit_code, kDone);
+  EXPECT_THAT(file("dora/final/adapter_model.safetensors"), HasSubstr("lora_magnitude_vector"));
+  const Ended merged =
+      run({"checkpoint", "export", folder_ / "dora", folder_ / "merged", "--merge-lora"});
+  ASSERT_EQ(merged.exit_code, kDone) << to_string(merged);
+  const std::vector<std::string> text{"--tokens", "12", "--temperature", "0"};
+  std::vector<std::string> by_merged{"generate", "--model", folder_ / "merged"};
+  std::vector<std::string> by_adapter{"generate", "--model", base_, "--adapter",
+                                      folder_ / "dora/final"};
+  by_merged.insert(by_merged.end(), text.begin(), text.end());
+  by_adapter.insert(by_adapter.end(), text.begin(), text.end());
+  const Ended first = run(by_merged), second = run(by_adapter);
+  ASSERT_EQ(first.exit_code, kDone) << to_string(first);
+  ASSERT_EQ(second.exit_code, kDone) << to_string(second);
+  EXPECT_EQ(first.out, second.out);
+}
+
 TEST_F(Tuned, PlanCountsWhatIsFrozen) {
   const auto plan = [&](std::vector<std::string> more) {
     std::vector<std::string> arguments{"plan",    "--config", folder_ / "ds.json",

@@ -25,7 +25,14 @@ struct Case {
   const char* name;
   const char* base;
 };
-constexpr Case kCases[] = {{"gpt2", "gpt2"}, {"bloom", "bloom"}, {"gpt_neox", "gpt_neox"}};
+constexpr Case kCases[] = {{"gpt2", "gpt2"},
+                           {"bloom", "bloom"},
+                           {"gpt_neox", "gpt_neox"},
+                           {"embedding", "llama"},
+                           {"tied_embedding", "gpt2"},
+                           {"dora", "llama"},
+                           {"dora_transposed", "gpt2"},
+                           {"patterns", "llama"}};
 
 std::string base_of(const Case& c) { return concat("tests/reference/", c.base); }
 std::string adapter_of(const Case& c) { return concat("tests/reference/peft/", c.name); }
@@ -71,8 +78,9 @@ class Peft : public testing::TestWithParam<std::tuple<Case, DType>> {};
 
 TEST_P(Peft, GradientsOfItsAdapterMatch) {
   const auto& [c, dtype] = GetParam();
-  // As for whole models: tests/parity/reference_test.cpp.
-  const double tolerance = dtype == DType::f64 ? 1e-12 : dtype == DType::f32 ? 8e-7 : 2e-2;
+  // Twice those of whole models (tests/parity/reference_test.cpp): the products of random adapters
+  // are as large as those of the weights, and each is rounded by itself.
+  const double tolerance = dtype == DType::f64 ? 1e-12 : dtype == DType::f32 ? 1.6e-6 : 4e-2;
   const std::string file = adapter_of(c) + "/reference.safetensors";
   const SafetensorsFile reference = SafetensorsFile::open(file);
   const SafetensorsFile data = SafetensorsFile::open(base_of(c) + "/reference.safetensors");
@@ -108,7 +116,14 @@ TEST_P(Peft, MergesToTheSameWeights) {
   const ScratchFolder folder;
   Context context({.num_threads = 1});
   const ContextScope scope(context);
-  merge_adapter(base_of(c), adapter_of(c), folder / "merged", {.dtype = dtype});
+  const auto merge = [&] {
+    merge_adapter(base_of(c), adapter_of(c), folder / "merged", {.dtype = dtype});
+  };
+  if (std::string_view(c.name) == "tied_embedding") {
+    EXPECT_THROW(merge(), ConfigError);  // the head would change with the table
+    return;
+  }
+  merge();
   const SafetensorsFile merged = SafetensorsFile::open(folder / "merged/model.safetensors");
   const SafetensorsFile base = SafetensorsFile::open(base_of(c) + "/model.safetensors");
   const SafetensorsFile reference = SafetensorsFile::open(adapter_of(c) + "/reference.safetensors");

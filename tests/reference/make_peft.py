@@ -36,7 +36,7 @@ CASES = {
     "gpt_neox": ("gpt_neox", dict(r=2, lora_alpha=3, use_rslora=True,
                                   target_modules=["query_key_value", "dense_4h_to_h"])),
     "embedding": ("llama", dict(r=2, lora_alpha=3, target_modules=["embed_tokens", "q_proj"])),
-    "tied_embedding": ("gpt2", dict(r=2, lora_alpha=3, target_modules=["wte", "wpe"], fan_in_fan_out=True)),
+    "tied_embedding": ("gpt2", dict(r=2, lora_alpha=3, target_modules=["wte"], fan_in_fan_out=True)),
     "dora": ("llama", dict(r=2, lora_alpha=3, use_dora=True, target_modules=["q_proj", "v_proj", "down_proj"])),
     "dora_transposed": ("gpt2", dict(r=2, lora_alpha=3, use_dora=True, target_modules=["c_attn"],
                                      fan_in_fan_out=True)),

@@ -35,12 +35,15 @@ std::string refusal(const Work& work) {
 
 TEST(Tuning, LoraIsReadFromAWord) {
   const nn::LoraOptions lora = parse_lora(
-      "r=4,alpha=32,dropout=0.05,rslora=true,targets=q_proj,v_proj,modules_to_save=score");
+      "r=4,alpha=32,dropout=0.05,rslora=true,dora=true,targets=q_proj,v_proj,exclude=0.q_proj,"
+      "modules_to_save=score");
   EXPECT_EQ(lora, (nn::LoraOptions{.rank = 4,
                                    .alpha = 32,
                                    .dropout = 0.05,
                                    .rank_stabilized = true,
+                                   .dora = true,
                                    .targets = {"q_proj", "v_proj"},
+                                   .exclude = {"0.q_proj"},
                                    .modules_to_save = {"score"}}));
   const auto said = [](const char* text) {
     return refusal<ConfigError>([&] { parse_lora(text); });
@@ -105,6 +108,23 @@ std::vector<double> train(zero::Engine& engine, comm::World& world) {
     losses.push_back(engine.step().loss);
   }
   return losses;
+}
+
+// The lengths of DoRA's rows are read from the base.
+TEST(Adapter, DecomposedModelStartsAsItsBase) {
+  comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World&) {
+    const auto loss_of = [](const TuningOptions& tuning) {
+      nn::Gpt2 model(zero::test::tiny_config());
+      apply_tuning(model, tuning);
+      model.load(AdaptedWeights(model, nullptr, {}, ""));
+      model.eval();
+      return model.loss(zero::test::make_batch(0)).item();
+    };
+    const nn::LoraOptions dora{
+        .rank = 2, .dora = true, .targets = {"c_attn", "c_fc"}, .exclude = {"0.mlp.c_fc"}};
+    const double plain = loss_of({});
+    EXPECT_NEAR(loss_of({.lora = dora}), plain, 1e-5 * plain);
+  });
 }
 
 constexpr int64_t kMost = 1 << 20;  // bytes of a file
@@ -175,10 +195,14 @@ TEST(Adapter, OfAnotherBaseOrKind_IsRefusedByName) {
         "{\"peft_type\": \"LORA\", \"target_modules\": [\"c_fc\"], " + more + "}");
     return refusal<DataError>([&] { read_adapter_config(folder / "adapter"); });
   };
-  EXPECT_THAT(said("\"use_dora\": true"), HasSubstr("adapters with use_dora are not supported"));
-  EXPECT_THAT(said("\"rank_pattern\": {\"a\": 2}"), HasSubstr("rank_pattern"));
+  EXPECT_THAT(said("\"layer_replication\": [[0, 2]]"),
+              HasSubstr("adapters with layer_replication are not supported"));
+  EXPECT_THAT(said("\"layers_pattern\": [\"h\"]"), HasSubstr("layers_pattern"));
+  EXPECT_THAT(said("\"exclude_modules\": \".*c_fc\""), HasSubstr("a list of their names is"));
+  EXPECT_THAT(said("\"init_lora_weights\": \"pissa_niter_16\""), HasSubstr("change their base"));
   EXPECT_THAT(said("\"bias\": \"all\""), HasSubstr("train biases"));
-  EXPECT_EQ(said("\"use_dora\": false, \"rank_pattern\": {}, \"bias\": \"none\""),
+  EXPECT_EQ(said("\"use_dora\": true, \"rank_pattern\": {}, \"bias\": \"none\", "
+                 "\"layers_to_transform\": 1, \"init_lora_weights\": \"gaussian\""),
             "nothing was thrown");
 }
 

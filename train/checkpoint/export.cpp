@@ -110,12 +110,14 @@ void export_weights(const Checkpoint& checkpoint, const std::string& folder,
                        });
     return;
   }
-  const std::unique_ptr<nn::Model> model = make_model(parse_model_config(config));
+  const ModelConfig model_config = parse_model_config(config);
+  const std::unique_ptr<nn::Model> model = make_model(model_config);
   nn::add_lora(*model, adapter->lora);
   const CheckpointWeights weights(checkpoint);
   nn::require_fit(weights, *model);
   if (options.merge_lora) {
-    write_merged(folder, text_with_dtype(config, to), to, *model, weights, writing);
+    write_merged(folder, text_with_dtype(config, to), to, ties_word_embeddings(model_config),
+                 *model, weights, writing);
     return;
   }
   if (options.dtype && to != DType::f32) {
