@@ -183,8 +183,8 @@ Tensor LoraAdapter::decomposed(const Tensor& x) {
   const Tensor base = product(dropped);
   const Tensor low = autograd::scale(down_.forward(dropped), scale_);
   Tensor y = autograd::mul(autograd::add(base, up_.forward(low)), factors);
-  const bool drops = dropout_.is_training() && dropout_.probability() > 0.0;
-  if (drops) y = autograd::add(y, autograd::sub(product(x), base));
+  // Also in evaluation, where it adds zeros: uses of weights are the same in every pass.
+  if (dropout_.probability() > 0.0) y = autograd::add(y, autograd::sub(product(x), base));
   return layer_.bias() == nullptr ? y : autograd::add(y, autograd::value(*layer_.bias()));
 }
 
@@ -285,11 +285,13 @@ std::vector<std::string> add_lora(Module& model, const LoraOptions& options) {
   std::set<Module*> chosen =
       targets_of(layers, options, whole == nullptr ? nullptr : whole->logits_layer());
   std::set<Module*> saved;
+  std::vector<Module*> trained_whole;
   for (const std::string& end : options.modules_to_save) {
     bool matched = false;
     for (Module* module : model.modules()) {
       if (module->path().empty() || !ends_path(module->path(), end)) continue;
       matched = true;
+      trained_whole.push_back(module);
       for (Module* inside : module->modules()) saved.insert(inside);
     }
     if (!matched) throw_no_match("LoRA module to save", end, model.modules());
@@ -301,7 +303,7 @@ std::vector<std::string> add_lora(Module& model, const LoraOptions& options) {
         "modules_to_save");
   }
   model.freeze("*");
-  for (Module* module : saved) module->unfreeze("*");
+  for (Module* module : trained_whole) module->unfreeze("*");
   std::vector<std::string> adapted;
   for (Module* layer : layers) {
     if (!chosen.contains(layer)) continue;

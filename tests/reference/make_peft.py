@@ -49,7 +49,7 @@ CASES = {
 
 def stored_name(name):
     """As peft calls a parameter of its model in an adapter's file, without the prefix."""
-    name = name.removeprefix(PREFIX).replace(".default", "")
+    name = name.removeprefix(PREFIX).replace(".modules_to_save", "").replace(".default", "")
     return name.removesuffix(".weight") if name.endswith("lora_magnitude_vector.weight") else name
 
 
