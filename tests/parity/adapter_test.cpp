@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -24,6 +25,7 @@ namespace adapter_parity_test {
 struct Case {
   const char* name;
   const char* base;
+  friend std::ostream& operator<<(std::ostream& os, const Case& c) { return os << c.name; }
 };
 constexpr Case kCases[] = {{"gpt2", "gpt2"},
                            {"bloom", "bloom"},

@@ -206,5 +206,17 @@ TEST(Adapter, OfAnotherBaseOrKind_IsRefusedByName) {
             "nothing was thrown");
 }
 
+TEST(Adapter, OfALayerThatFilesHaveInParts_IsRefused) {
+  nn::Gpt2 model(zero::test::tiny_config());
+  apply_tuning(model, {.lora = kLora});
+  const auto names_with = [&](const std::string& layer) {
+    const std::string ours = concat("transformer.h.*.", layer, ".weight");
+    return adapter_names({.rows = {{ours, "h.*.fused.weight", part_of_theirs(0, 24, 48)}}}, model);
+  };
+  EXPECT_THAT(refusal<ConfigError>([&] { names_with("attn.c_attn"); }),
+              HasSubstr("an adapter of it cannot be stored as peft's"));
+  EXPECT_EQ(names_with("mlp.c_fc").rows.size(), 6u);  // which has no adapter
+}
+
 }  // namespace adapter_test
 }  // namespace zinc::train
