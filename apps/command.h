@@ -34,6 +34,7 @@ void add_bench_command(CLI::App& app, Action& action);
 void add_tokenize_command(CLI::App& app, Action& action);
 void add_data_command(CLI::App& app, Action& action);
 void add_checkpoint_command(CLI::App& app, Action& action);
+void add_adapter_command(CLI::App& app, Action& action);
 void add_plot_command(CLI::App& app, Action& action);
 
 }  // namespace zinc::apps

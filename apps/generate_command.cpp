@@ -68,7 +68,8 @@ int generate(const GenerateArguments& options) {
     train::apply_tuning(*model, train::tuning_of_adapter(options.adapter));
   }
   model->set_dtype(*dtype);
-  model->load(train::AdaptedWeights(*model, &base, options.adapter));
+  model->load(
+      train::AdaptedWeights(*model, &base, train::name_map(config.config), options.adapter));
   model->eval();
 
   train::GenerateOptions settings = options.generate;

@@ -347,7 +347,8 @@ Input open_input(Job& job, const TrainArguments& options, const comm::World& wor
   train::apply_tuning(*input.model, job.model.tuning);
   if (job.model.tuning.has_adapters()) {
     input.adapted_weights = std::make_unique<train::AdaptedWeights>(
-        *input.model, input.first_weights, job.model.tuning.adapter);
+        *input.model, input.first_weights, train::name_map(job.model.config),
+        job.model.tuning.adapter);
     input.first_weights = input.adapted_weights.get();
   }
   const int64_t micro_batch = job.config.engine.batch.micro_batch;

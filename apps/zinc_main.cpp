@@ -76,6 +76,7 @@ int run(int argc, char** argv) {
   add_tokenize_command(app, action);
   add_data_command(app, action);
   add_checkpoint_command(app, action);
+  add_adapter_command(app, action);
   add_plot_command(app, action);
   try {
     app.parse(argc, argv);

@@ -163,6 +163,9 @@ endif()
 if(TARGET zinc_tests_comm AND ZINC_HAVE_MPI)
   target_link_libraries(zinc_tests_comm PRIVATE MPI::MPI_CXX)  # comm/mpi's own headers
 endif()
+if(TARGET zinc_tests_parity)
+  target_sources(zinc_tests_parity PRIVATE "${PROJECT_SOURCE_DIR}/tests/train/scratch_folder.cpp")
+endif()
 if(TARGET zinc_tests_apps)
   # They run the command itself, alone and under mpirun, in folders made as those of train's tests.
   target_sources(zinc_tests_apps PRIVATE "${PROJECT_SOURCE_DIR}/tests/train/scratch_folder.cpp")

@@ -1,61 +1,122 @@
-// nn/lora.h: low-rank adapters of linear layers (E. Hu et al., LoRA, 2021).
+// nn/lora.h: low-rank adapters of linear layers and embeddings (E. Hu et al., LoRA, 2021).
 //
 // A layer y = x W^T + b with an adapter gives y + s (dropout(x) A^T) B^T, where A [r, in] and B
 // [out, r] are trained and W and b are not; s = alpha / r, or alpha / sqrt(r) (D. Kalajdzievski,
 // rsLoRA, 2023). B starts at zero, and so the model starts as it was. A frozen weight has neither
-// gradient nor optimizer states, on every ZeRO stage.
+// gradient nor optimizer states, on every ZeRO stage. All as Hugging Face's peft has it.
+//
+// DoRA (S. Liu et al., 2024) trains the length m [out] of each row of the sum, too:
+//   y = x W'^T + b, W' = diag(m / |W + s B A|) (W + s B A), |.|: norms of rows, [out].
+// The norms count as constants of the backward pass. With dropout the product with W is of x, and
+// what m / |.| - 1 and B A are multiplied with is of dropout(x). m starts as the norms of W, which
+// a source of weights has to say: train::AdaptedWeights does.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "nn/dropout.h"
+#include "nn/embedding.h"
 #include "nn/linear.h"
 #include "nn/module.h"
 
 namespace zinc::nn {
 
+// Patterns are regular expressions (ECMAScript's, as std::regex).
 struct LoraOptions {
   int64_t rank = 8;              // r, > 0
   double alpha = 16.0;           // > 0
-  double dropout = 0.0;          // of the adapter's input, 0 <= p < 1
+  double dropout = 0.0;          // of the adapter's input, 0 <= p < 1; not of embeddings
   bool rank_stabilized = false;  // s = alpha / sqrt(r)
-  // Linear layers, by the end of their path: "q_proj", "attn.c_proj". "all-linear": every linear
-  // layer but Model::logits_layer().
+  bool dora = false;             // of linear layers alone
+  // Layers, by the end of their path: "q_proj", "attn.c_proj", "embed_tokens". "all-linear": every
+  // linear layer but Model::logits_layer().
   std::vector<std::string> targets{};
-  // Further modules that are trained whole, by the end of their path: "score".
+  std::string target_pattern{};        // instead of targets: of whole paths
+  std::vector<std::string> exclude{};  // of what they name, by the end of its path
+  // Of what the targets name, those in blocks of these numbers: the first number in a path, behind
+  // two names. Empty: all. Not beside a pattern.
+  std::vector<int64_t> layers{};
+  // Rank and alpha of layers whose path ends with what the pattern matches; the first that does.
+  std::vector<std::pair<std::string, int64_t>> rank_pattern{};
+  std::vector<std::pair<std::string, double>> alpha_pattern{};
+  // Further modules that are trained whole, by the end of their path: "score". None of them has an
+  // adapter.
   std::vector<std::string> modules_to_save{};
 
   double scale() const;
-  void validate() const;  // ConfigError
+  void validate() const;                          // ConfigError
+  LoraOptions at(const std::string& path) const;  // with the rank and alpha of that layer
   friend bool operator==(const LoraOptions&, const LoraOptions&) = default;
 };
 
-// Below its layer: "lora_A", "lora_B" without biases, as peft names them.
+// Below its layer: "lora_A.weight" and "lora_B.weight", and of DoRA "lora_magnitude_vector", as
+// peft names them in files.
 class LoraAdapter {
  public:
   LoraAdapter(Linear& layer, const LoraOptions& options);
   Tensor forward(const Tensor& x);  // the whole layer: [..., in] -> [..., out]
 
   double scale() const { return scale_; }
-  Linear& down() { return down_; }  // A
-  Linear& up() { return up_; }      // B
+  Parameter& weight() { return layer_.weight_; }                          // W
+  Linear& down() { return down_; }                                        // A
+  Linear& up() { return up_; }                                            // B
+  Parameter* magnitude() { return magnitude_ ? &*magnitude_ : nullptr; }  // [out]; null: no DoRA
   // Gives the layer an adapter. InvalidArgument where it has one.
   static void attach(Linear& layer, const LoraOptions& options);
 
  private:
+  Tensor decomposed(const Tensor& x);  // DoRA's, ahead of the activation
+  Tensor row_norms();                  // |W + s B A|, [out] f32 (f64)
+
   Linear& layer_;
   double scale_;
   Dropout dropout_;
   Linear down_;
   Linear up_;
+  std::optional<Parameter> magnitude_;
+};
+
+// Of a table [count, C]: rows W[id] + s (A^T)[id] B^T. Below its layer: "lora_embedding_A"
+// [r, count], which starts at zero, and "lora_embedding_B" [C, r].
+class EmbeddingAdapter {
+ public:
+  EmbeddingAdapter(Embedding& layer, const LoraOptions& options);
+  Tensor add_to(const Tensor& rows, const Tensor& ids);  // [..., C], [...] -> [..., C]
+  static void attach(Embedding& layer, const LoraOptions& options);
+
+  double scale() const { return scale_; }
+  Parameter& a() { return a_; }
+  Parameter& b() { return b_; }
+
+ private:
+  double scale_;
+  Parameter a_;
+  Parameter b_;
 };
 
 // Freezes the model, gives the targets adapters, and leaves those and modules_to_save trainable.
 // Before the parameters have values. The paths of the adapted layers, in the model's order. Throws
 // ConfigError for a target or a module that matches nothing, with the nearest names.
 std::vector<std::string> add_lora(Module& model, const LoraOptions& options);
+
+// An adapter as what its weight becomes: W + s B A, or W + s (B A)^T where `transposed` (a weight
+// [in, out], a table); with a magnitude, rows of the sum of that length.
+struct LoraTerms {
+  Parameter* weight = nullptr;
+  Parameter* a = nullptr;          // [r, in]
+  Parameter* b = nullptr;          // [out, r]
+  Parameter* magnitude = nullptr;  // [out], or null
+  double scale = 1.0;
+  bool transposed = false;
+  bool is_embedding = false;
+};
+std::vector<LoraTerms> lora_terms(Module& model);
 
 // Whether the parameter is one of an adapter.
 bool is_lora_parameter(std::string_view name);

@@ -7,28 +7,25 @@
 #include "core/context.h"
 #include "core/error.h"
 #include "train/files/atomic_file.h"
+#include "train/files/convert.h"
 #include "train/files/input_file.h"
 #include "train/hub/json_fields.h"
 #include "train/hub/model_folder.h"
 #include "train/hub/weight_folder.h"
 #include "train/json/parser.h"
 #include "train/json/writer.h"
+#include "train/merged_weights.h"
 #include "train/safetensors/writer.h"
 #include "zero/together.h"
 
 namespace zinc::train {
 namespace {
 
-constexpr std::string_view kConfigFile = "/adapter_config.json";
 constexpr std::string_view kWeightsFile = "/adapter_model.safetensors";
 // What peft puts before a base model's own names.
 constexpr std::string_view kPrefix = "base_model.model.";
 
 std::string name_in_file(std::string_view name) { return concat(kPrefix, name); }
-
-bool has(const WeightReader& adapter, std::string_view name) {
-  return adapter.files().find(name_in_file(name)) != nullptr;
-}
 
 std::vector<std::string> texts(const json::Value* list) {
   std::vector<std::string> found;
@@ -36,6 +33,20 @@ std::vector<std::string> texts(const json::Value* list) {
   if (list->is_string()) return {list->as_string()};
   for (size_t i = 0; i < list->size(); ++i) found.push_back(list->at(i).as_string());
   return found;
+}
+
+std::vector<int64_t> numbers(const json::Value* list) {
+  std::vector<int64_t> found;
+  if (list == nullptr) return found;
+  if (!list->is_array()) return {list->as_int64()};
+  for (size_t i = 0; i < list->size(); ++i) found.push_back(list->at(i).as_int64());
+  return found;
+}
+
+template <class Take>
+void for_each_member(const json::Value* object, const Take& take) {
+  if (object == nullptr) return;
+  for (const json::Member& member : object->as_object()) take(member.key, member.value);
 }
 
 // Keys that change the mathematics: absent, null, false or empty is off.
@@ -63,43 +74,58 @@ json::Array list_of(const std::vector<std::string>& names) {
   return list;
 }
 
-std::string config_text(const AdapterConfig& config, nn::Model& model) {
-  json::Object object;
-  object.set("peft_type", "LORA");
-  object.set("task_type", nn::find_interface<nn::CausalLm>(model) != nullptr
-                              ? json::Value("CAUSAL_LM")
-                              : json::Value());
-  object.set("base_model_name_or_path", config.base_model);
-  object.set("r", config.lora.rank);
-  object.set("lora_alpha", config.lora.alpha);
-  object.set("lora_dropout", config.lora.dropout);
-  object.set("use_rslora", config.lora.rank_stabilized);
-  object.set("target_modules", config.lora.targets == std::vector<std::string>{"all-linear"}
-                                   ? json::Value("all-linear")
-                                   : json::Value(list_of(config.lora.targets)));
-  object.set("modules_to_save", config.lora.modules_to_save.empty()
-                                    ? json::Value()
-                                    : json::Value(list_of(config.lora.modules_to_save)));
-  object.set("bias", "none");
-  object.set("fan_in_fan_out", has_transposed_layer(model));
-  object.set("inference_mode", true);
-  return json::write(json::Value(std::move(object)), 2);
-}
-
 void require_finite_values(const std::string& name, const std::vector<float>& values,
                            const std::string& folder) {
   if (std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); })) return;
   throw NumericsError(concat(folder, ": not saved: ", name, " has values that are not finite"));
 }
 
+constexpr std::string_view kWeight = ".weight";
+
+// Whether the files have the layer of `row` in parts, or as a part of another.
+bool is_in_parts(const NameMap& names, const NameRow& row) {
+  return row.rows.their_rows != 0 || std::ranges::count(names.rows, row.ours, &NameRow::ours) > 1 ||
+         std::ranges::count(names.rows, row.theirs, &NameRow::theirs) > 1;
+}
+
 }  // namespace
 
+NameMap adapter_names(const NameMap& names, nn::Module& model) {
+  // peft saves the base's own table beside the adapter of an embedding.
+  NameMap adapter{
+      .prefixes = {std::string(kPrefix)}, .buffers = {"*.base_layer.weight"}, .rows = names.rows};
+  for (const NameRow& row : names.rows) {
+    if (!row.ours.ends_with(kWeight) || !row.theirs.ends_with(kWeight)) continue;
+    const std::string ours = row.ours.substr(0, row.ours.size() - kWeight.size());
+    const std::string theirs = row.theirs.substr(0, row.theirs.size() - kWeight.size());
+    for (const auto& [name, parameter] : model.named_parameters()) {
+      if (nn::is_lora_parameter(name) && is_in_parts(names, row) &&
+          nn::matches_glob(ours + ".lora_*", name)) {
+        throw ConfigError(concat("LoRA: the model's files have ", ours,
+                                 " in parts, or as a part of ", theirs,
+                                 ": an adapter of it cannot be stored as peft's"));
+      }
+    }
+    const RowLayout rows = row.rows.transposed ? RowLayout{} : row.rows;
+    for (const char* whole : {".lora_A.weight", ".lora_embedding_A", ".lora_embedding_B"}) {
+      adapter.rows.push_back({ours + whole, theirs + whole});
+    }
+    for (const char* by_row : {".lora_B.weight", ".lora_magnitude_vector"}) {
+      adapter.rows.push_back({ours + by_row, theirs + by_row, rows});
+    }
+  }
+  return adapter;
+}
+
 AdapterConfig read_adapter_config(const std::string& folder) {
-  const std::string file = folder + std::string(kConfigFile);
+  const std::string file = concat(folder, '/', kAdapterConfigFile);
   if (!file_exists(file)) {
     throw DataError(concat("'", folder, "' is no adapter: there is no file '", file, "'"));
   }
-  const json::Value root = json::parse_file(file);
+  return parse_adapter_config(json::parse_file(file));
+}
+
+AdapterConfig parse_adapter_config(const json::Value& root) {
   JsonFields fields(root);
   if (const json::Value* type = fields.find("peft_type");
       type == nullptr || type->as_string() != "LORA") {
@@ -110,60 +136,147 @@ AdapterConfig read_adapter_config(const std::string& folder) {
   config.lora.alpha = fields.number("lora_alpha", 8.0);
   config.lora.dropout = fields.number("lora_dropout", 0.0);
   config.lora.rank_stabilized = fields.boolean("use_rslora", false);
-  config.lora.targets = texts(fields.find("target_modules"));
+  config.lora.dora = fields.boolean("use_dora", false);
+  const json::Value* targets = fields.find("target_modules");
+  if (targets != nullptr && targets->is_string() && !targets->is_string("all-linear")) {
+    config.lora.target_pattern = targets->as_string();
+  } else {
+    config.lora.targets = texts(targets);
+  }
+  if (const json::Value* exclude = fields.find("exclude_modules");
+      exclude != nullptr && exclude->is_string()) {
+    exclude->fail("a pattern of modules to exclude is not supported; a list of their names is");
+  }
+  config.lora.exclude = texts(fields.find("exclude_modules"));
+  config.lora.layers = numbers(fields.find("layers_to_transform"));
+  for_each_member(fields.find("rank_pattern"), [&](const std::string& name, const auto& value) {
+    config.lora.rank_pattern.emplace_back(name, value.as_int64());
+  });
+  for_each_member(fields.find("alpha_pattern"), [&](const std::string& name, const auto& value) {
+    config.lora.alpha_pattern.emplace_back(name, value.as_double());
+  });
   config.lora.modules_to_save = texts(fields.find("modules_to_save"));
   config.base_model = fields.text("base_model_name_or_path", "");
   for (const std::string_view key :
-       {"use_dora", "rank_pattern", "alpha_pattern", "layers_to_transform", "layer_replication",
-        "megatron_config", "trainable_token_indices", "lora_bias", "use_qalora",
-        "target_parameters", "exclude_modules", "alora_invocation_tokens", "use_bdlora",
-        "kasa_config", "velora_config", "monteclora_config"}) {
+       {"layers_pattern", "layer_replication", "megatron_config", "trainable_token_indices",
+        "lora_bias", "use_qalora", "target_parameters", "alora_invocation_tokens", "use_bdlora",
+        "kasa_config", "velora_config", "monteclora_config", "ensure_weight_tying"}) {
     refuse_where_on(fields, key);
+  }
+  // Such an adapter is one of a base that its initialiser has changed.
+  if (const json::Value* initial = fields.find("init_lora_weights");
+      initial != nullptr && initial->is_string()) {
+    for (const std::string_view kind : {"pissa", "olora", "corda", "loftq", "lora_ga", "mica"}) {
+      if (!initial->as_string().starts_with(kind)) continue;
+      initial->fail(
+          "adapters that change their base at the start are not supported; have peft convert it: "
+          "save_pretrained(path_initial_model_for_weight_conversion=...)");
+    }
   }
   if (const json::Value* bias = fields.find("bias");
       bias != nullptr && bias->as_string() != "none") {
-    bias->fail("adapters that train biases are not supported; \"none\" is");
+    bias->fail(
+        "adapters that train biases are not supported; \"none\" is, with modules that are trained "
+        "whole in modules_to_save");
   }
   config.lora.validate();
   return config;
 }
 
-void save_adapter(zero::Engine& engine, const AdapterConfig& config, const std::string& folder,
-                  const SaveOptions& options) {
-  comm::World& world = engine.world();
-  std::vector<TensorSpec> specs;
-  for (const auto& [name, parameter] : engine.model().named_parameters()) {
+std::string adapter_config_json(const AdapterConfig& config, nn::Module& model) {
+  json::Object object;
+  object.set("peft_type", "LORA");
+  object.set("task_type", dynamic_cast<nn::CausalLm*>(&model) != nullptr ? json::Value("CAUSAL_LM")
+                                                                         : json::Value());
+  object.set("base_model_name_or_path", config.base_model);
+  object.set("r", config.lora.rank);
+  object.set("lora_alpha", config.lora.alpha);
+  object.set("lora_dropout", config.lora.dropout);
+  object.set("use_rslora", config.lora.rank_stabilized);
+  object.set("use_dora", config.lora.dora);
+  object.set("target_modules", !config.lora.target_pattern.empty()
+                                   ? json::Value(config.lora.target_pattern)
+                               : config.lora.targets == std::vector<std::string>{"all-linear"}
+                                   ? json::Value("all-linear")
+                                   : json::Value(list_of(config.lora.targets)));
+  object.set("exclude_modules", config.lora.exclude.empty()
+                                    ? json::Value()
+                                    : json::Value(list_of(config.lora.exclude)));
+  json::Array blocks;
+  for (const int64_t block : config.lora.layers) blocks.emplace_back(block);
+  object.set("layers_to_transform",
+             blocks.empty() ? json::Value() : json::Value(std::move(blocks)));
+  json::Object ranks, alphas;
+  for (const auto& [pattern, r] : config.lora.rank_pattern) ranks.set(pattern, r);
+  for (const auto& [pattern, alpha] : config.lora.alpha_pattern) alphas.set(pattern, alpha);
+  object.set("rank_pattern", std::move(ranks));
+  object.set("alpha_pattern", std::move(alphas));
+  object.set("modules_to_save", config.lora.modules_to_save.empty()
+                                    ? json::Value()
+                                    : json::Value(list_of(config.lora.modules_to_save)));
+  object.set("bias", "none");
+  object.set("fan_in_fan_out", has_transposed_layer(model));
+  object.set("inference_mode", true);
+  return json::write(json::Value(std::move(object)), 2);
+}
+
+AdapterFolderWriter::AdapterFolderWriter(const std::string& folder, const AdapterConfig& config,
+                                         nn::Module& model, const NameMap& base_names,
+                                         const SaveOptions& options)
+    : target_(folder), replace_(options.replace) {
+  const NameMap names = adapter_names(base_names, model);
+  std::vector<WeightSpec> trained;
+  for (const auto& [name, parameter] : model.named_parameters()) {
     if (!parameter->requires_grad()) continue;
-    specs.push_back({.name = name_in_file(name), .dtype = DType::f32, .shape = parameter->shape()});
+    trained.push_back({.name = name, .shape = parameter->shape()});
+    parts_.emplace(name, tensor_parts(names, name, parameter->shape()));
   }
-  std::optional<AtomicFolder> target;
-  std::optional<SafetensorsWriter> writer;
+  std::vector<TensorSpec> tensors;
+  for (const WeightSpec& tensor : stored_tensors(names, trained)) {
+    tensors.push_back(
+        {.name = name_in_file(tensor.name), .dtype = DType::f32, .shape = tensor.shape});
+  }
+  weights_.emplace(target_.path() + std::string(kWeightsFile), tensors);
+  write_file_atomically(concat(target_.path(), '/', kAdapterConfigFile),
+                        adapter_config_json(config, model));
+  if (options.tokenizer_folder.empty()) return;
+  for (const auto& [name, text] : read_tokenizer_files(options.tokenizer_folder)) {
+    write_file_atomically(target_.path() + "/" + name, text);
+  }
+}
+
+void AdapterFolderWriter::write(const std::string& name, int64_t begin, ConstView values) {
+  const auto parts = parts_.find(name);
+  require(parts != parts_.end(), "adapter folder: \"", name, "\" is no trained parameter");
+  write_parts(parts->second, begin, values,
+              [this](const TensorPart& part, int64_t their_begin, ConstView run) {
+                weights_->write(name_in_file(part.name()), their_begin, run);
+              });
+}
+
+void AdapterFolderWriter::commit() {
+  weights_->commit();
+  target_.commit(replace_);
+}
+
+void save_adapter(zero::Engine& engine, const AdapterConfig& config, const NameMap& names,
+                  const std::string& folder, const SaveOptions& options) {
+  comm::World& world = engine.world();
+  std::optional<AdapterFolderWriter> writer;
   const auto together = [&](const auto& work) { zero::together(world, "save the adapter", work); };
   together([&] {
-    if (!world.is_main()) return;
-    target.emplace(folder);
-    writer.emplace(target->path() + std::string(kWeightsFile), specs);
+    if (world.is_main()) writer.emplace(folder, config, engine.model(), names, options);
   });
   visit_adapter(engine, [&](const std::string& name, const std::vector<float>& values) {
     together([&] {
       if (!options.allow_damaged) require_finite_values(name, values, folder);
       if (!world.is_main()) return;
       const auto count = static_cast<int64_t>(values.size());
-      writer->write(name_in_file(name), 0,
-                    ConstView(values.data(), DType::f32, Shape{count}, kCpu));
+      writer->write(name, 0, ConstView(values.data(), DType::f32, Shape{count}, kCpu));
     });
   });
   together([&] {
-    if (!world.is_main()) return;
-    writer->commit();
-    write_file_atomically(target->path() + std::string(kConfigFile),
-                          config_text(config, engine.model()));
-    if (!options.tokenizer_folder.empty()) {
-      for (const auto& [name, text] : read_tokenizer_files(options.tokenizer_folder)) {
-        write_file_atomically(target->path() + "/" + name, text);
-      }
-    }
-    target->commit(options.replace);
+    if (world.is_main()) writer->commit();
   });
 }
 
@@ -178,28 +291,40 @@ void visit_adapter(
 }
 
 AdaptedWeights::AdaptedWeights(nn::Module& model, const nn::WeightSource* base,
-                               const std::string& folder)
+                               const NameMap& names, const std::string& folder)
     : base_(base), initial_(Context::current().random().seed()) {
+  for (const nn::LoraTerms& terms : nn::lora_terms(model)) {
+    if (terms.magnitude != nullptr) decomposed_.emplace(terms.magnitude, terms);
+  }
   if (folder.empty()) return;
-  adapter_.emplace(WeightFolder::open(folder + std::string(kWeightsFile)));
+  adapter_.emplace(WeightFolder::open(folder + std::string(kWeightsFile)),
+                   adapter_names(names, model));
   std::vector<WeightSpec> wanted;
   for (const auto& [name, parameter] : model.named_parameters()) {
-    if (nn::is_lora_parameter(name) || has(*adapter_, name)) {
-      wanted.push_back({.name = name_in_file(name), .shape = parameter->shape()});
+    if (nn::is_lora_parameter(name) || in_adapter(*parameter)) {
+      wanted.push_back({.name = name, .shape = parameter->shape()});
     }
   }
   adapter_->require_match(wanted);
 }
 
+bool AdaptedWeights::in_adapter(const autograd::Parameter& parameter) const {
+  return adapter_ && adapter_->shape_of(parameter.name(), parameter.shape()).has_value();
+}
+
 std::optional<Shape> AdaptedWeights::shape_of(const autograd::Parameter& parameter) const {
-  if (adapter_ && has(*adapter_, parameter.name())) return parameter.shape();
+  if (in_adapter(parameter)) return parameter.shape();
   if (base_ == nullptr || nn::is_lora_parameter(parameter.name())) return parameter.shape();
   return base_->shape_of(parameter);
 }
 
 void AdaptedWeights::read(const autograd::Parameter& parameter, int64_t begin, View out) const {
-  if (adapter_ && has(*adapter_, parameter.name())) {
-    adapter_->read(name_in_file(parameter.name()), parameter.shape(), begin, out);
+  if (in_adapter(parameter)) {
+    adapter_->read(parameter.name(), parameter.shape(), begin, out);
+  } else if (const auto found = decomposed_.find(&parameter); found != decomposed_.end()) {
+    const std::vector<double> norms = row_norms(found->second, *this, /*with_adapter=*/false);
+    const Shape shape{out.numel()};
+    convert_elements(ConstView(&norms[static_cast<size_t>(begin)], DType::f64, shape, kCpu), out);
   } else if (base_ == nullptr || nn::is_lora_parameter(parameter.name())) {
     initial_.read(parameter, begin, out);
   } else {

@@ -2,32 +2,69 @@
 // adapter_config.json and adapter_model.safetensors.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "nn/lora.h"
 #include "nn/module.h"
+#include "train/files/atomic_file.h"
+#include "train/hub/name_map.h"
 #include "train/hub/weight_reader.h"
+#include "train/json/value.h"
 #include "train/model.h"
+#include "train/safetensors/writer.h"
 #include "zero/engine.h"
 
 namespace zinc::train {
+
+inline constexpr std::string_view kAdapterConfigFile = "adapter_config.json";
 
 struct AdapterConfig {
   nn::LoraOptions lora{};
   std::string base_model{};  // base_model_name_or_path: what it was trained on; for people
 };
 
+// Where the elements of adapters lie in their file, of a model whose own weights lie by `names`: B
+// has the rows of its layer's weight. ConfigError for a trained parameter of `model` whose layer
+// the files have in parts, or as a part: peft's adapter is one of another layer.
+NameMap adapter_names(const NameMap& names, nn::Module& model);
+
 // DataError with its place for an adapter that is no LoRA, and for kinds of LoRA that change the
 // mathematics and that zinc does not have, by name.
 AdapterConfig read_adapter_config(const std::string& folder);
 
+// The same of adapter_config.json itself, and its text. `model`: with or without the adapters.
+AdapterConfig parse_adapter_config(const json::Value& root);
+std::string adapter_config_json(const AdapterConfig& config, nn::Module& model);
+
+// Writes such a folder. It appears at commit(), whole; without it nothing is left.
+class AdapterFolderWriter {
+ public:
+  // `model`: adapted; its trained parameters are to be written. `names`: of its base.
+  AdapterFolderWriter(const std::string& folder, const AdapterConfig& config, nn::Module& model,
+                      const NameMap& names, const SaveOptions& options = {});
+  // Elements [begin, begin + values.numel()) of a trained parameter, by its name in the model.
+  // values: contiguous host memory of any float dtype.
+  void write(const std::string& name, int64_t begin, ConstView values);
+  void commit();
+
+ private:
+  AtomicFolder target_;
+  bool replace_;
+  std::map<std::string, std::vector<TensorPart>, std::less<>> parts_;  // of each parameter
+  std::optional<SafetensorsWriter> weights_;
+};
+
 // The trained parameters of a model with adapters, f32. Collective; the folder appears at once and
 // whole. NumericsError by name for weights that are not finite, unless options.allow_damaged.
-void save_adapter(zero::Engine& engine, const AdapterConfig& config, const std::string& folder,
-                  const SaveOptions& options = {});
+// `names`: of the base.
+void save_adapter(zero::Engine& engine, const AdapterConfig& config, const NameMap& names,
+                  const std::string& folder, const SaveOptions& options = {});
 
 // Hands out what save_adapter() writes, by name in the model, on every rank; `take` may be empty.
 // Collective.
@@ -39,14 +76,19 @@ void visit_adapter(
 class AdaptedWeights : public nn::WeightSource {
  public:
   // `base`: null: the parameters' initialisers. `folder`: of an adapter; empty: none yet. Both
-  // outlive this. DataError that lists what the adapter lacks, has in addition or in another shape.
-  AdaptedWeights(nn::Module& model, const nn::WeightSource* base, const std::string& folder);
+  // outlive this. `names`: of the base. DataError that lists what the adapter lacks, has in
+  // addition or in another shape.
+  AdaptedWeights(nn::Module& model, const nn::WeightSource* base, const NameMap& names,
+                 const std::string& folder);
   std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override;
   void read(const autograd::Parameter& parameter, int64_t begin, View out) const override;
 
  private:
+  bool in_adapter(const autograd::Parameter& parameter) const;
+
   const nn::WeightSource* base_;
   nn::InitializerSource initial_;
+  std::map<const autograd::Parameter*, nn::LoraTerms> decomposed_;  // by their magnitudes
   std::optional<WeightReader> adapter_;
 };
 

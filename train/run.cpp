@@ -220,8 +220,8 @@ void Run::save(const std::string& name) {
   together("save the weights", [&] {
     if (options_.model != nullptr && options_.model->tuning.has_adapters()) {
       const TuningOptions& tuning = options_.model->tuning;
-      save_adapter(*engine_, {.lora = *tuning.lora, .base_model = tuning.base_model}, folder,
-                   options);
+      save_adapter(*engine_, {.lora = *tuning.lora, .base_model = tuning.base_model},
+                   name_map(options_.model->config), folder, options);
     } else if (options_.model != nullptr) {
       save_model(*engine_, *options_.model, folder, options);
     } else {
@@ -283,6 +283,12 @@ std::vector<std::pair<std::string, std::string>> Run::texts_beside() const {
   std::vector<std::pair<std::string, std::string>> texts{
       {"config.resolved.json", resolved_json(config_, world_.size())},
       {"config.json", config_json(*engine_, options_.model)}};
+  if (options_.model != nullptr && options_.model->tuning.has_adapters()) {
+    const TuningOptions& tuning = options_.model->tuning;
+    texts.emplace_back(kAdapterConfigFile,
+                       adapter_config_json({.lora = *tuning.lora, .base_model = tuning.base_model},
+                                           engine_->model()));
+  }
   if (options_.tokenizer_folder.empty()) return texts;
   for (auto& file : read_tokenizer_files(options_.tokenizer_folder)) {
     if (file.first != "config.json") texts.push_back(std::move(file));

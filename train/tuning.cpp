@@ -81,16 +81,21 @@ nn::LoraOptions parse_lora(std::string_view text) {
       lora.dropout = number(key, value);
     } else if (key == "rslora") {
       lora.rank_stabilized = truth(key, value);
-    } else if (key == "targets" || key == "modules_to_save") {
-      list = key == "targets" ? &lora.targets : &lora.modules_to_save;
+    } else if (key == "dora") {
+      lora.dora = truth(key, value);
+    } else if (key == "targets" || key == "exclude" || key == "modules_to_save") {
+      list = key == "targets"   ? &lora.targets
+             : key == "exclude" ? &lora.exclude
+                                : &lora.modules_to_save;
       list->emplace_back(value);
     } else {
-      const std::vector<std::string> keys{"r",      "alpha",   "dropout",
-                                          "rslora", "targets", "modules_to_save"};
+      const std::vector<std::string> keys{"r",    "alpha",   "dropout", "rslora",
+                                          "dora", "targets", "exclude", "modules_to_save"};
       const std::string near = nearest_name(key, keys);
       throw ConfigError(concat("LoRA: there is no key \"", key, "\"",
                                near.empty() ? "" : concat("; did you mean \"", near, "\"?"),
-                               " Keys: r, alpha, dropout, rslora, targets, modules_to_save"));
+                               " Keys: r, alpha, dropout, rslora, dora, targets, exclude, "
+                               "modules_to_save"));
     }
   }
   lora.validate();
@@ -112,7 +117,15 @@ std::string text_of(const TuningOptions& tuning) {
   const nn::LoraOptions& lora = *tuning.lora;
   text += concat("lora ", lora.rank, ' ', lora.alpha, ' ', lora.dropout, ' ', lora.rank_stabilized,
                  '\n');
+  if (lora.dora) text += "dora\n";
   add("target ", lora.targets);
+  if (!lora.target_pattern.empty()) add("targets like ", {lora.target_pattern});
+  add("but ", lora.exclude);
+  for (const int64_t block : lora.layers) text += concat("block ", block, '\n');
+  for (const auto& [pattern, r] : lora.rank_pattern) text += concat("r ", r, ' ', pattern, '\n');
+  for (const auto& [pattern, a] : lora.alpha_pattern) {
+    text += concat("alpha ", a, ' ', pattern, '\n');
+  }
   add("whole ", lora.modules_to_save);
   return text;
 }

@@ -25,9 +25,9 @@ struct TuningOptions {
   bool has_adapters() const { return lora.has_value(); }
 };
 
-// "r=8,alpha=32,dropout=0.1,targets=q_proj,v_proj": keys r, alpha, dropout, rslora (true, false),
-// targets and modules_to_save; a word without "=" belongs to the list before it. ConfigError with
-// the nearest key.
+// "r=8,alpha=32,dropout=0.1,targets=q_proj,v_proj": keys r, alpha, dropout, rslora and dora (true,
+// false), targets, exclude and modules_to_save; a word without "=" belongs to the list before it.
+// ConfigError with the nearest key.
 nn::LoraOptions parse_lora(std::string_view text);
 
 // To go on from an adapter: what its folder says. Throws as read_adapter_config().

@@ -29,7 +29,7 @@ struct CheckpointArguments {
   std::string folder, other, dtype, format = "huggingface", from, tag, model;
   uint64_t seed = 1234;
   int64_t keep = 0;
-  bool json = false;
+  bool json = false, merge_lora = false;
 };
 
 constexpr const char* kFolderHelp =
@@ -150,7 +150,7 @@ int export_to(const CheckpointArguments& options) {
   if (options.format == "llmc") {
     export_llmc(checkpoint, options.other, dtype.value_or(DType::f32));
   } else {
-    export_weights(checkpoint, options.other, dtype);
+    export_weights(checkpoint, options.other, {.dtype = dtype, .merge_lora = options.merge_lora});
   }
   if (options.json) {
     train::json::Writer json;
@@ -226,6 +226,9 @@ void add_checkpoint_command(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"huggingface", "llmc"}));
   exporter->add_option("--dtype", options->dtype, "f32, bf16 or f16 (default: as it was trained)")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
+  exporter->add_flag("--merge-lora", options->merge_lora,
+                     "Of a run that trains adapters: the whole model with them added (default: the "
+                     "adapter's folder)");
   CLI::App* converter = add("convert", "Make a checkpoint of what another engine saved", convert);
   converter->add_option("to", options->other, "The folder to make it in, as step-<n>")->required();
   converter->add_option("--from", options->from, "deepspeed: ZeRO 0 to 3, or universal")

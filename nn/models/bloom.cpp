@@ -59,7 +59,8 @@ Bloom::Transformer::Transformer(Module& parent, std::string name, const BloomCon
       word_embeddings(*this, "word_embeddings",
                       {.count = config.vocab_size,
                        .features = config.hidden_size,
-                       .initializer = weights_of(config)}),
+                       .initializer = weights_of(config),
+                       .adaptable = true}),
       word_embeddings_layernorm(*this, "word_embeddings_layernorm", norm_of(config)),
       h(*this, "h", config.num_layers, config),
       ln_f(*this, "ln_f", norm_of(config)) {}

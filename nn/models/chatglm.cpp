@@ -63,7 +63,8 @@ ChatGlm::Words::Words(Module& parent, std::string name, const ChatGlmConfig& con
       word_embeddings(*this, "word_embeddings",
                       {.count = config.vocab_size,
                        .features = config.hidden_size,
-                       .initializer = weights_of(config)}) {}
+                       .initializer = weights_of(config),
+                       .adaptable = true}) {}
 
 ChatGlm::Encoder::Encoder(Module& parent, std::string name, const ChatGlmConfig& config)
     : Module(parent, std::move(name)),

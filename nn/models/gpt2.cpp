@@ -74,7 +74,8 @@ Gpt2::Transformer::Transformer(Module& parent, std::string name, const Gpt2Confi
       wte(*this, "wte",
           {.count = config.vocab_size,
            .features = config.hidden_size,
-           .initializer = weights_of(config)}),
+           .initializer = weights_of(config),
+           .adaptable = true}),
       wpe(*this, "wpe",
           {.count = config.max_positions,
            .features = config.hidden_size,
@@ -90,8 +91,9 @@ Gpt2::Gpt2(const Gpt2Config& config)
 
 Tensor Gpt2::embed(const Tensor& ids, const AttentionScope& scope) {
   require_sequence(*this, ids);
-  return transformer_.drop.forward(autograd::embedding(
-      ids, transformer_.wte.weight(), transformer_.wpe.weight(), {.start = start_of(scope)}));
+  const Tensor rows = autograd::embedding(ids, transformer_.wte.weight(), transformer_.wpe.weight(),
+                                          {.start = start_of(scope)});
+  return transformer_.drop.forward(transformer_.wte.adapted(rows, ids));
 }
 
 Tensor Gpt2::block(int64_t layer, const Tensor& x, const AttentionScope& scope,

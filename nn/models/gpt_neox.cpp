@@ -64,7 +64,8 @@ GptNeox::Body::Body(Module& parent, std::string name, const GptNeoxConfig& confi
       embed_in(*this, "embed_in",
                {.count = config.vocab_size,
                 .features = config.hidden_size,
-                .initializer = weights_of(config)}),
+                .initializer = weights_of(config),
+                .adaptable = true}),
       emb_dropout(*this, "emb_dropout", config.hidden_dropout),
       layers(*this, "layers", config.num_layers, config),
       final_layer_norm(*this, "final_layer_norm", norm_of(config)) {}

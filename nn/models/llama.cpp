@@ -129,7 +129,8 @@ Llama::Body::Body(Module& parent, std::string name, const LlamaConfig& config)
       embed_tokens(*this, "embed_tokens",
                    {.count = config.vocab_size,
                     .features = config.hidden_size,
-                    .initializer = weights_of(config)}),
+                    .initializer = weights_of(config),
+                    .adaptable = true}),
       layers(*this, "layers", config.num_layers, config),
       norm(*this, "norm", norm_of(config)) {}
 

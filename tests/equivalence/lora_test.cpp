@@ -48,9 +48,13 @@ INSTANTIATE_TEST_SUITE_P(
     Cases, Lora,
     testing::Values(Case{.world = 2, .lora = true},
                     Case{.world = 2, .family = Family::t5, .lora = true},
+                    Case{.world = 2, .lora = true, .dora = true},
+                    Case{.world = 2, .lora = true, .lora_target = "wte"},
                     Case{.world = 3, .dtype = DType::bf16, .family = Family::llama, .lora = true}),
     [](const auto& info) {
-      return std::string(concat(test::name_of(info.param.family), "_", name_of(info.param.dtype)));
+      const Case& c = info.param;
+      return std::string(concat(test::name_of(c.family), "_", name_of(c.dtype),
+                                c.dora ? "_dora" : "", c.lora_target == "wte" ? "_embedding" : ""));
     });
 
 // What is frozen stays as it was, to the last bit.

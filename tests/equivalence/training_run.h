@@ -35,11 +35,17 @@ struct Case {
   ReduceSchedule schedule = ReduceSchedule::boundary;  // where there are several micro-batches
   Family family = Family::gpt2;
   bool lora = false;  // adapters alone are trained
+  bool dora = false;  // the lengths of rows with them
+  std::string lora_target = "all-linear";
 };
 
 inline std::unique_ptr<nn::Model> make_model(const Case& c) {
   std::unique_ptr<nn::Model> model = test::make_tiny_model(c.family);
-  if (c.lora) nn::add_lora(*model, {.rank = 3, .dropout = 0.2, .targets = {"all-linear"}});
+  if (c.lora) {
+    nn::add_lora(
+        *model,
+        {.rank = 3, .dropout = 0.2, .dora = c.dora, .targets = {c.lora_target, "all-linear"}});
+  }
   return model;
 }
 

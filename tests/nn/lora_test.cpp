@@ -6,15 +6,19 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autograd/backward.h"
+#include "autograd/mode.h"
 #include "autograd/operators.h"
 #include "autograd/ops/cross_entropy.h"
+#include "autograd/ops/embedding.h"
 #include "autograd/ops/gelu.h"
 #include "autograd/ops/matmul.h"
 #include "autograd/ops/permute.h"
 #include "autograd/ops/reduce.h"
+#include "autograd/ops/unary.h"
 #include "core/error.h"
 #include "nn/gradcheck.h"
 #include "nn/models/gpt2.h"
@@ -167,6 +171,127 @@ TEST(Lora, WhatMatchesNothing_IsRefusedWithTheNearestName) {
     Llama fresh(config);
     EXPECT_THROW(add_lora(fresh, wrong), ConfigError);
   }
+}
+
+// [in, out] with an activation, of DoRA.
+struct DecomposedLayer : Layer {
+  explicit DecomposedLayer(double dropout) {
+    add_lora(*this, {.rank = 2, .alpha = 3.0, .dropout = dropout, .dora = true, .targets = {"up"}});
+    set_dtype(DType::f64);
+  }
+  LoraAdapter& adapter() { return *up.adapter(); }
+  Tensor values(Parameter& parameter) { return parameter.data(); }
+  // W + s (B A)^T, [in, out]
+  Tensor whole() {
+    const Tensor change =
+        autograd::matmul(values(adapter().down().weight()), values(adapter().up().weight()),
+                         {.transpose_a = true, .transpose_b = true});
+    return values(adapter().weight()) + change * adapter().scale();
+  }
+  Tensor norms() {
+    const Tensor all = whole();
+    return autograd::sqrt(autograd::sum(autograd::square(all), 0));
+  }
+};
+
+void expect_near(const Tensor& a, const Tensor& b) {
+  const auto x = a.to_vector<double>(), y = b.to_vector<double>();
+  ASSERT_EQ(x.size(), y.size());
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(x[i], y[i], 1e-12) << i;
+}
+
+TEST(Lora, DecomposedRowsHaveTheirTrainedLengths) {
+  const Rank rank;
+  const autograd::NoGrad no_grad;
+  DecomposedLayer layer(0.0);
+  Parameter& b = layer.adapter().up().weight();
+  b.data().copy_from(random_tensor({4, 2}, 2, DType::f64));
+  layer.adapter().magnitude()->data().copy_from(random_tensor({4}, 3, DType::f64));
+  const Tensor x = random_tensor({3, 5}, 1, DType::f64);
+  const Tensor lengths = layer.adapter().magnitude()->data();
+  const Tensor rows = layer.whole() * (lengths / layer.norms());
+  expect_near(layer.up.forward(x),
+              autograd::gelu(autograd::matmul(x, rows) + layer.up.bias()->data(),
+                             autograd::GeluKind::tanh));
+}
+
+TEST(Lora, DecomposedLayerStartsAsItWas_WithDropoutToo) {
+  const Rank rank;
+  const autograd::NoGrad no_grad;
+  DecomposedLayer layer(0.5);
+  Layer plain;
+  plain.set_dtype(DType::f64);
+  layer.adapter().magnitude()->data().copy_from(layer.norms());
+  const Tensor x = random_tensor({3, 5}, 1, DType::f64);
+  ASSERT_TRUE(layer.is_training());
+  expect_near(layer.up.forward(x), plain.up.forward(x));
+}
+
+struct Table : Module {
+  Embedding tokens{*this, "tokens", {.count = 7, .features = 4, .adaptable = true}};
+};
+
+TEST(Lora, EmbeddingAddsTheScaledProduct) {
+  const Rank rank;
+  Table table;
+  EXPECT_THAT(add_lora(table, {.rank = 2, .alpha = 3.0, .targets = {"tokens"}}),
+              ElementsAre("tokens"));
+  table.set_dtype(DType::f64);
+  EmbeddingAdapter& adapter = *table.tokens.adapter();
+  EXPECT_EQ(adapter.a().data().to_vector<double>(), std::vector<double>(14, 0.0));
+  adapter.a().data().copy_from(random_tensor({2, 7}, 2, DType::f64));
+  const Tensor ids = Tensor::from(std::vector<int32_t>{3, 0, 6, 3}, {2, 2});
+  {
+    const autograd::NoGrad no_grad;
+    const Tensor product = autograd::matmul(adapter.a().data(), adapter.b().data(),
+                                            {.transpose_a = true, .transpose_b = true});
+    const Tensor whole = table.tokens.weight().data() + product * 1.5;
+    expect_near(table.tokens.forward(ids), autograd::embedding(ids, whole));
+  }
+  const auto f = [&] { return autograd::sum(autograd::square(table.tokens.forward(ids))); };
+  const GradcheckResult check = gradcheck(table, f);
+  EXPECT_TRUE(check.ok()) << to_string(check);
+}
+
+TEST(Lora, TargetsAreChosenByPatternBlockAndExclusion) {
+  const auto adapted = [](LoraOptions options) {
+    Gpt2 model(gpt2_config(false));
+    options.rank = 2;
+    return add_lora(model, options);
+  };
+  EXPECT_THAT(adapted({.target_pattern = ".*\\.1\\.(attn|mlp)\\.c_(attn|fc)"}),
+              ElementsAre("transformer.h.1.attn.c_attn", "transformer.h.1.mlp.c_fc"));
+  EXPECT_THAT(adapted({.targets = {"c_proj"}, .exclude = {"mlp.c_proj"}, .layers = {1}}),
+              ElementsAre("transformer.h.1.attn.c_proj"));
+  EXPECT_THAT(adapted({.targets = {"c_fc"}, .modules_to_save = {"h.0"}}),
+              ElementsAre("transformer.h.1.mlp.c_fc"));
+  const auto refused = [&](const LoraOptions& options) {
+    return refusal<ConfigError>([&] { adapted(options); });
+  };
+  EXPECT_THAT(refused({.target_pattern = "(c_fc"}), HasSubstr("is no regular expression"));
+  EXPECT_THAT(refused({.target_pattern = "c_fc"}), HasSubstr("matches no linear layer"));
+  EXPECT_THAT(refused({.targets = {"c_fc"}, .target_pattern = "c_fc"}), HasSubstr("names the"));
+  EXPECT_THAT(refused({.targets = {"c_fc"}, .layers = {2}}), HasSubstr("nothing is left"));
+  EXPECT_THAT(refused({.targets = {"wpe"}}), HasSubstr("adapters of transformer.wpe are not"));
+  EXPECT_THAT(refused({.dora = true, .targets = {"wte"}}), HasSubstr("DoRA is of linear layers"));
+  EXPECT_THAT(refused({.targets = {"c_fc"}, .alpha_pattern = {{"c_fc", 0.0}}}),
+              HasSubstr("alpha must be positive"));
+}
+
+TEST(Lora, RankAndAlphaAreThoseOfTheFirstPatternThatFits) {
+  Gpt2 model(gpt2_config(false));
+  add_lora(model, {.rank = 4,
+                   .alpha = 8.0,
+                   .targets = {"c_fc", "c_attn"},
+                   .rank_pattern = {{"1\\.mlp\\.c_fc", 2}, {"c_fc", 3}},
+                   .alpha_pattern = {{"attn", 1.0}, {"c_attn", 6.0}}});
+  std::vector<std::pair<int64_t, double>> found;
+  for (const LoraTerms& terms : lora_terms(model)) {
+    found.emplace_back(terms.a->shape()[0], terms.scale);
+  }
+  // c_attn and c_fc of both blocks; "attn" is no end of a path at a dot.
+  EXPECT_THAT(found, ElementsAre(std::pair(int64_t{4}, 1.5), std::pair(int64_t{3}, 8.0 / 3.0),
+                                 std::pair(int64_t{4}, 1.5), std::pair(int64_t{2}, 4.0)));
 }
 
 }  // namespace lora_test

@@ -35,12 +35,15 @@ std::string refusal(const Work& work) {
 
 TEST(Tuning, LoraIsReadFromAWord) {
   const nn::LoraOptions lora = parse_lora(
-      "r=4,alpha=32,dropout=0.05,rslora=true,targets=q_proj,v_proj,modules_to_save=score");
+      "r=4,alpha=32,dropout=0.05,rslora=true,dora=true,targets=q_proj,v_proj,exclude=0.q_proj,"
+      "modules_to_save=score");
   EXPECT_EQ(lora, (nn::LoraOptions{.rank = 4,
                                    .alpha = 32,
                                    .dropout = 0.05,
                                    .rank_stabilized = true,
+                                   .dora = true,
                                    .targets = {"q_proj", "v_proj"},
+                                   .exclude = {"0.q_proj"},
                                    .modules_to_save = {"score"}}));
   const auto said = [](const char* text) {
     return refusal<ConfigError>([&] { parse_lora(text); });
@@ -107,6 +110,23 @@ std::vector<double> train(zero::Engine& engine, comm::World& world) {
   return losses;
 }
 
+// The lengths of DoRA's rows are read from the base.
+TEST(Adapter, DecomposedModelStartsAsItsBase) {
+  comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World&) {
+    const auto loss_of = [](const TuningOptions& tuning) {
+      nn::Gpt2 model(zero::test::tiny_config());
+      apply_tuning(model, tuning);
+      model.load(AdaptedWeights(model, nullptr, {}, ""));
+      model.eval();
+      return model.loss(zero::test::make_batch(0)).item();
+    };
+    const nn::LoraOptions dora{
+        .rank = 2, .dora = true, .targets = {"c_attn", "c_fc"}, .exclude = {"0.mlp.c_fc"}};
+    const double plain = loss_of({});
+    EXPECT_NEAR(loss_of({.lora = dora}), plain, 1e-5 * plain);
+  });
+}
+
 constexpr int64_t kMost = 1 << 20;  // bytes of a file
 
 TEST(Adapter, IsSavedOnEveryStage_AndGoesOnWhereItWas) {
@@ -119,14 +139,14 @@ TEST(Adapter, IsSavedOnEveryStage_AndGoesOnWhereItWas) {
       zero::Engine engine(model, engine_config(stage), world);
       train(engine, world);
       const std::string path = folder / concat("stage", stage);
-      save_adapter(engine, {.lora = kLora, .base_model = "somewhere"}, path);
+      save_adapter(engine, {.lora = kLora, .base_model = "somewhere"}, {}, path);
       const AdapterConfig config = read_adapter_config(path);
       EXPECT_EQ(config.lora, kLora);
       EXPECT_EQ(config.base_model, "somewhere");
 
       nn::Gpt2 again(zero::test::tiny_config());
       apply_tuning(again, tuning_of_adapter(path));
-      const AdaptedWeights weights(again, nullptr, path);
+      const AdaptedWeights weights(again, nullptr, {}, path);
       zero::Engine other(again, engine_config(3 - stage), world, {.weights = &weights});
       for (const auto& [name, parameter] : again.named_parameters()) {
         EXPECT_EQ(other.parameter(name).to_vector<float>(),
@@ -151,20 +171,20 @@ TEST(Adapter, OfAnotherBaseOrKind_IsRefusedByName) {
     nn::Gpt2 model(zero::test::tiny_config());
     apply_tuning(model, {.lora = kLora});
     zero::Engine engine(model, engine_config(0), world);
-    save_adapter(engine, {.lora = kLora}, folder / "adapter");
-    EXPECT_THROW(save_adapter(engine, {.lora = kLora}, folder / "adapter"), IoError);
+    save_adapter(engine, {.lora = kLora}, {}, folder / "adapter");
+    EXPECT_THROW(save_adapter(engine, {.lora = kLora}, {}, folder / "adapter"), IoError);
 
     nn::Gpt2Config wider = zero::test::tiny_config();
     wider.hidden_size = 48;
     nn::Gpt2 other(wider);
     apply_tuning(other, tuning_of_adapter(folder / "adapter"));
-    EXPECT_THAT(refusal<DataError>([&] { AdaptedWeights(other, nullptr, folder / "adapter"); }),
+    EXPECT_THAT(refusal<DataError>([&] { AdaptedWeights(other, nullptr, {}, folder / "adapter"); }),
                 HasSubstr("c_attn.lora_A.weight: [2, 24] in the file, [2, 48] in the model"));
     nn::Gpt2Config deeper = zero::test::tiny_config();
     deeper.num_layers = 5;
     nn::Gpt2 third(deeper);
     apply_tuning(third, tuning_of_adapter(folder / "adapter"));
-    EXPECT_THAT(refusal<DataError>([&] { AdaptedWeights(third, nullptr, folder / "adapter"); }),
+    EXPECT_THAT(refusal<DataError>([&] { AdaptedWeights(third, nullptr, {}, folder / "adapter"); }),
                 HasSubstr("h.4.attn.c_attn.lora_A.weight"));
   });
   EXPECT_THAT(refusal<DataError>([&] { read_adapter_config(folder / "none"); }),
@@ -175,11 +195,27 @@ TEST(Adapter, OfAnotherBaseOrKind_IsRefusedByName) {
         "{\"peft_type\": \"LORA\", \"target_modules\": [\"c_fc\"], " + more + "}");
     return refusal<DataError>([&] { read_adapter_config(folder / "adapter"); });
   };
-  EXPECT_THAT(said("\"use_dora\": true"), HasSubstr("adapters with use_dora are not supported"));
-  EXPECT_THAT(said("\"rank_pattern\": {\"a\": 2}"), HasSubstr("rank_pattern"));
+  EXPECT_THAT(said("\"layer_replication\": [[0, 2]]"),
+              HasSubstr("adapters with layer_replication are not supported"));
+  EXPECT_THAT(said("\"layers_pattern\": [\"h\"]"), HasSubstr("layers_pattern"));
+  EXPECT_THAT(said("\"exclude_modules\": \".*c_fc\""), HasSubstr("a list of their names is"));
+  EXPECT_THAT(said("\"init_lora_weights\": \"pissa_niter_16\""), HasSubstr("change their base"));
   EXPECT_THAT(said("\"bias\": \"all\""), HasSubstr("train biases"));
-  EXPECT_EQ(said("\"use_dora\": false, \"rank_pattern\": {}, \"bias\": \"none\""),
+  EXPECT_EQ(said("\"use_dora\": true, \"rank_pattern\": {}, \"bias\": \"none\", "
+                 "\"layers_to_transform\": 1, \"init_lora_weights\": \"gaussian\""),
             "nothing was thrown");
+}
+
+TEST(Adapter, OfALayerThatFilesHaveInParts_IsRefused) {
+  nn::Gpt2 model(zero::test::tiny_config());
+  apply_tuning(model, {.lora = kLora});
+  const auto names_with = [&](const std::string& layer) {
+    const std::string ours = concat("transformer.h.*.", layer, ".weight");
+    return adapter_names({.rows = {{ours, "h.*.fused.weight", part_of_theirs(0, 24, 48)}}}, model);
+  };
+  EXPECT_THAT(refusal<ConfigError>([&] { names_with("attn.c_attn"); }),
+              HasSubstr("an adapter of it cannot be stored as peft's"));
+  EXPECT_EQ(names_with("mlp.c_fc").rows.size(), 6u);  // which has no adapter
 }
 
 }  // namespace adapter_test

@@ -174,7 +174,7 @@ std::vector<Real> run(const Case& c) {
     Trainer trainer(engine, loader, &evaluation, {}, &traffic,
                     {.steps = 4, .save = [&](const std::string& name) {
                        if (c.model.tuning.has_adapters()) {
-                         save_adapter(engine, {.lora = *c.model.tuning.lora}, folder / name);
+                         save_adapter(engine, {.lora = *c.model.tuning.lora}, {}, folder / name);
                        } else {
                          save_model(engine, c.model, folder / name);
                        }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "train/adapter.h"
 #include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/state_file.h"
 #include "train/files/atomic_file.h"
@@ -147,6 +148,12 @@ void export_llmc(const Checkpoint& checkpoint, const std::string& path, DType dt
       parse_model_config(json::parse(*text, checkpoint.path() + "/config.json"));
   const auto* gpt2 = config.get_if<nn::Gpt2Config>();
   if (gpt2 == nullptr) throw ConfigError("llm.c's files hold GPT-2 alone");
+  if (checkpoint.text_of(kAdapterConfigFile)) {
+    throw ConfigError(
+        concat(checkpoint.path(),
+               ": llm.c's files have no place for adapters; export with --merge-lora, "
+               "and begin a run from that folder (--init)"));
+  }
   const std::string kind(zero::kWeightsKind);
   write_llmc_file(path, *gpt2, dtype, [&](std::string_view name, int64_t begin, View out) {
     checkpoint.read(name, kind, begin, out);

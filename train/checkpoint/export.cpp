@@ -1,20 +1,23 @@
 #include "train/checkpoint/export.h"
 
 #include <algorithm>
-#include <utility>
+#include <memory>
 #include <vector>
 
 #include "core/error.h"
 #include "nn/lora.h"
+#include "train/adapter.h"
 #include "train/hub/model_folder.h"
 #include "train/json/parser.h"
 #include "train/json/writer.h"
+#include "train/merged_weights.h"
+#include "train/model.h"
 #include "zero/training_state.h"
 
 namespace zinc::train {
 namespace {
 
-// config.json as it was saved, of another dtype.
+// config.json as it was saved.
 json::Value config_of(const Checkpoint& checkpoint) {
   const std::optional<std::string> text = checkpoint.text_of("config.json");
   if (!text) {
@@ -25,49 +28,102 @@ json::Value config_of(const Checkpoint& checkpoint) {
   return json::parse(*text, checkpoint.path() + "/config.json");
 }
 
-DType dtype_of(const json::Value& config) {
-  const json::Value& name = config.at("torch_dtype");
-  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
-    if (name.is_string(torch_name(dtype))) return dtype;
+std::string text_with_dtype(const json::Value& config, DType dtype) {
+  json::Object changed = config.as_object();
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    if (changed.find(key) != nullptr) changed.set(key, torch_name(dtype));
   }
-  name.fail("expected float32, bfloat16 or float16");
+  return json::write(json::Value(changed), 2);
+}
+
+// Of a run that trains adapters; absent: of any other.
+std::optional<AdapterConfig> adapter_of(const Checkpoint& checkpoint) {
+  const std::optional<std::string> text = checkpoint.text_of(kAdapterConfigFile);
+  if (text) {
+    return parse_adapter_config(
+        json::parse(*text, concat(checkpoint.path(), '/', kAdapterConfigFile)));
+  }
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    if (nn::is_lora_parameter(name)) {
+      throw DataError(concat(checkpoint.path(), ": is of a run that trains adapters (", name,
+                             "), and has no ", kAdapterConfigFile,
+                             ", which says how; go on with the run (--resume), which saves one"));
+    }
+  }
+  return std::nullopt;
+}
+
+// The weights of a checkpoint's parameters.
+class CheckpointWeights : public nn::WeightSource {
+ public:
+  explicit CheckpointWeights(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+  std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override {
+    return checkpoint_.shape_of(parameter.name(), zero::kWeightsKind);
+  }
+  void read(const autograd::Parameter& parameter, int64_t begin, View out) const override {
+    checkpoint_.read(parameter.name(), zero::kWeightsKind, begin, out);
+  }
+
+ private:
+  const Checkpoint& checkpoint_;
+};
+
+void export_adapter(const Checkpoint& checkpoint, const AdapterConfig& adapter, nn::Model& model,
+                    const NameMap& names, const std::string& folder) {
+  AdapterFolderWriter writer(folder, adapter, model, names,
+                             {.tokenizer_folder = checkpoint.path()});
+  std::vector<float> room(static_cast<size_t>(kBlockNumel));
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    if (!parameter->requires_grad()) continue;
+    for (int64_t begin = 0; begin < parameter->numel(); begin += kBlockNumel) {
+      const int64_t count = std::min(kBlockNumel, parameter->numel() - begin);
+      const View values(room.data(), DType::f32, Shape{count}, kCpu);
+      checkpoint.read(name, zero::kWeightsKind, begin, values);
+      writer.write(name, begin, values);
+    }
+  }
+  writer.commit();
 }
 
 }  // namespace
 
 void export_weights(const Checkpoint& checkpoint, const std::string& folder,
-                    std::optional<DType> dtype, int64_t max_shard_bytes) {
-  json::Value config = config_of(checkpoint);
-  const DType to = dtype ? *dtype : dtype_of(config);
-  json::Object changed = config.as_object();
-  for (const char* key : {"dtype", "torch_dtype"}) {
-    if (changed.find(key) != nullptr) changed.set(key, torch_name(to));
+                    const ExportOptions& options) {
+  const json::Value config = config_of(checkpoint);
+  const std::optional<AdapterConfig> adapter = adapter_of(checkpoint);
+  if (options.merge_lora && !adapter) {
+    throw ConfigError(
+        concat(checkpoint.path(), ": is of a run without adapters: leave --merge-lora out"));
   }
-  const std::string kind(zero::kWeightsKind);
-  std::vector<TensorSpec> specs;
-  for (const auto& [name, tensor] : checkpoint.tensors()) {
-    if (nn::is_lora_parameter(name)) {
-      throw ConfigError(concat(checkpoint.path(), ": is of a run that trains adapters (", name,
-                               "), and not a model's weights; the run saves them as an adapter: "
-                               "--export-every, and final/ at its end"));
+  const DType to = options.dtype ? *options.dtype : dtype_of_config(config);
+  const ModelFolderOptions writing{.max_shard_bytes = options.max_shard_bytes,
+                                   .tokenizer_folder = checkpoint.path(),
+                                   .names = name_map_of(config)};
+  if (!adapter) {
+    std::vector<TensorSpec> specs;
+    for (const auto& [name, tensor] : checkpoint.tensors()) {
+      specs.push_back({.name = name, .dtype = to, .shape = tensor.shape});
     }
-    specs.push_back({.name = name, .dtype = to, .shape = tensor.shape});
+    write_model_folder(folder, text_with_dtype(config, to), specs, writing,
+                       [&](std::string_view name, int64_t begin, View values) {
+                         checkpoint.read(name, zero::kWeightsKind, begin, values);
+                       });
+    return;
   }
-  ModelFolderWriter writer(folder, json::write(json::Value(changed), 2), specs,
-                           {.max_shard_bytes = max_shard_bytes,
-                            .tokenizer_folder = checkpoint.path(),
-                            .names = name_map_of(config)});
-  std::vector<std::byte> room(static_cast<size_t>(kBlockNumel * size_of(DType::f64)));
-  for (const TensorSpec& spec : specs) {
-    for (int64_t begin = 0; begin < spec.shape.numel(); begin += kBlockNumel) {
-      const int64_t count = std::min(kBlockNumel, spec.shape.numel() - begin);
-      const View values(room.data(), to == DType::f64 ? DType::f64 : DType::f32, Shape{count},
-                        kCpu);
-      checkpoint.read(spec.name, kind, begin, values);
-      writer.write(spec.name, begin, values);
-    }
+  const ModelConfig model_config = parse_model_config(config);
+  const std::unique_ptr<nn::Model> model = make_model(model_config);
+  nn::add_lora(*model, adapter->lora);
+  const CheckpointWeights weights(checkpoint);
+  nn::require_fit(weights, *model);
+  if (options.merge_lora) {
+    write_merged(folder, text_with_dtype(config, to), to, ties_word_embeddings(model_config),
+                 *model, weights, writing);
+    return;
   }
-  writer.commit();
+  if (options.dtype && to != DType::f32) {
+    throw ConfigError("an adapter's weights are saved in f32: --dtype goes with --merge-lora");
+  }
+  export_adapter(checkpoint, *adapter, *model, writing.names, folder);
 }
 
 }  // namespace zinc::train

@@ -10,11 +10,19 @@
 
 namespace zinc::train {
 
+struct ExportOptions {
+  // f32 or 16 bits; absent: the one that the model was trained in. An adapter's weights are f32.
+  std::optional<DType> dtype{};
+  bool merge_lora = false;  // adapters are added to the weights, and not written by themselves
+  int64_t max_shard_bytes = kDefaultShardBytes;
+};
+
 // Writes the checkpoint's weights, its config.json and its tokenizer as a folder that transformers
-// loads: the files that save_model() writes of the same weights. `dtype`: f32 or 16 bits; absent:
-// the one that the model was trained in. The folder must not exist. Piece by piece: takes some
-// megabytes whatever the model has.
+// loads: the files that save_model() writes of the same weights. Of a run that trains adapters: the
+// folder that save_adapter() writes, or with `merge_lora` the whole model, by MergedWeights. The
+// folder must not exist. Piece by piece: takes some megabytes whatever the model has. ConfigError
+// for options that do not go with the run.
 void export_weights(const Checkpoint& checkpoint, const std::string& folder,
-                    std::optional<DType> dtype = {}, int64_t max_shard_bytes = kDefaultShardBytes);
+                    const ExportOptions& options = {});
 
 }  // namespace zinc::train

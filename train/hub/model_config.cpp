@@ -168,6 +168,18 @@ std::string_view torch_name(DType dtype) {
                                : "float32";
 }
 
+DType dtype_of_config(const json::Value& config_json) {
+  for (const char* key : {"torch_dtype", "dtype"}) {
+    const json::Value* name = config_json.find(key);
+    if (name == nullptr || name->is_null()) continue;
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+      if (name->is_string(torch_name(dtype))) return dtype;
+    }
+    name->fail("expected float32, bfloat16 or float16");
+  }
+  return DType::f32;
+}
+
 std::string model_config_json(const ModelConfig& config, DType dtype, const json::Value& original) {
   json::Object object;
   if (!original.is_null()) object = original.as_object();

@@ -131,6 +131,8 @@ NameMap name_map_of(const json::Value& config_json);
 
 // "bfloat16": how config.json names a dtype.
 std::string_view torch_name(DType dtype);
+// What a config.json says so; f32 where it does not say. DataError for others than floats.
+DType dtype_of_config(const json::Value& config_json);
 
 // The text of a config.json that transformers loads (4 and 5: rotary settings and dtype in both
 // spellings). Keys of `original` that zinc does not know are kept.

@@ -1,6 +1,8 @@
 #include "train/hub/model_folder.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <vector>
 
 #include "core/error.h"
 #include "train/files/input_file.h"
@@ -10,6 +12,8 @@ namespace zinc::train {
 namespace {
 
 constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;
+// Elements of a parameter at once; as many as stand under one checksum of a checkpoint.
+constexpr int64_t kPieceNumel = int64_t{1} << 20;
 
 void copy_tokenizer(const std::string& from, const std::string& to) {
   for (const auto& [name, content] : read_tokenizer_files(from)) {
@@ -104,6 +108,24 @@ void ModelFolderWriter::commit() {
   require(folder_.has_value(), "model folder: the process that made it commits it");
   if (!synced_) sync();
   folder_->commit(replace_);
+}
+
+void write_model_folder(
+    const std::string& target, const std::string& config_json,
+    std::span<const TensorSpec> parameters, const ModelFolderOptions& options,
+    const std::function<void(std::string_view name, int64_t begin, View values)>& read) {
+  ModelFolderWriter writer(target, config_json, parameters, options);
+  std::vector<std::byte> room(static_cast<size_t>(kPieceNumel * size_of(DType::f64)));
+  for (const TensorSpec& parameter : parameters) {
+    const DType dtype = parameter.dtype == DType::f64 ? DType::f64 : DType::f32;
+    for (int64_t begin = 0; begin < parameter.shape.numel(); begin += kPieceNumel) {
+      const int64_t count = std::min(kPieceNumel, parameter.shape.numel() - begin);
+      const View values(room.data(), dtype, Shape{count}, kCpu);
+      read(parameter.name, begin, values);
+      writer.write(parameter.name, begin, values);
+    }
+  }
+  writer.commit();
 }
 
 }  // namespace zinc::train

@@ -71,4 +71,11 @@ class ModelFolderWriter {
   std::map<std::string, std::vector<TensorPart>, std::less<>> parts_;  // of each parameter
 };
 
+// Writes a whole model. `read` fills `values`, f32 (f64 for f64 parameters), with elements
+// [begin, begin + n) of a parameter; called in ascending order, with pieces of some megabytes.
+void write_model_folder(
+    const std::string& target, const std::string& config_json,
+    std::span<const TensorSpec> parameters, const ModelFolderOptions& options,
+    const std::function<void(std::string_view name, int64_t begin, View values)>& read);
+
 }  // namespace zinc::train
