@@ -24,6 +24,7 @@ inline constexpr int64_t kDefaultSequence = 256;  // tokens, or as many as the m
 
 void add_train_command(CLI::App& app, Action& action);
 void add_generate_command(CLI::App& app, Action& action);
+void add_chat_command(CLI::App& app, Action& action);
 void add_report_command(CLI::App& app, Action& action);
 void add_config_command(CLI::App& app, Action& action);
 void add_plan_command(CLI::App& app, Action& action);

@@ -1,96 +1,352 @@
-// zinc generate: text from a folder of weights.
+// zinc generate: texts from a folder of weights, on all ranks that there are.
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <chrono>
 #include <cstdio>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "apps/command.h"
-#include "autograd/mode.h"
+#include "apps/generation_options.h"
+#include "apps/rank_failure.h"
+#include "comm/world.h"
 #include "core/context.h"
 #include "core/device_checks.h"
 #include "core/error.h"
 #include "core/exit_codes.h"
-#include "train/adapter.h"
-#include "train/cached_logits.h"
-#include "train/generate.h"
+#include "core/philox.h"
+#include "train/evaluation/evaluated_model.h"
+#include "train/files/atomic_file.h"
+#include "train/json/writer.h"
 #include "train/model.h"
+#include "train/records/record_reader.h"
+#include "train/text/stop_strings.h"
 #include "train/text/tokenizer_folder.h"
+#include "zero/agreement.h"
 
 namespace zinc::apps {
 namespace {
+
+constexpr std::chrono::hours kGeneratingRanksWait{24 * 7};  // ranks with whole weights
 
 struct GenerateArguments {
   std::string model;
   std::string adapter;
   std::string tokenizer;
   std::string prompt = "\n";
-  train::GenerateOptions generate{};
-  int stop_token = -1;
+  std::string prompts;  // file
+  std::string out;      // file; empty: stdout
+  GenerationArguments generation{};
+  int64_t batch_size = 8;
   std::string dtype = "f32";
   std::string device = "cpu";
   int num_threads = 0;
+  bool sharded = false;
 };
 
-// --tokenizer, the one in the model's folder, or bytes.
-std::unique_ptr<train::Tokenizer> tokenizer_of(const GenerateArguments& options,
-                                               int64_t vocabulary) {
-  if (!options.tokenizer.empty()) return train::load_tokenizer(options.tokenizer);
-  if (train::has_tokenizer(options.model)) return train::load_tokenizer(options.model);
-  auto bytes = std::make_unique<train::ByteTokenizer>();
-  if (vocabulary != bytes->vocabulary_size()) {
-    throw DataError(concat("'", options.model, "' has a vocabulary of ", vocabulary,
-                           " and no tokenizer: give one by --tokenizer (a model of bytes has a "
-                           "vocabulary of 256)"));
+struct Prompt {
+  std::string text;  // empty where the file has token ids
+  std::vector<int32_t> tokens;
+};
+
+// The texts of a batch as numbers that ranks can gather, and back.
+std::vector<int32_t> packed(const std::vector<train::GeneratedTexts>& batch) {
+  std::vector<int32_t> numbers;
+  for (const train::GeneratedTexts& texts : batch) {
+    for (const train::GeneratedText& text : texts) {
+      const auto score = std::bit_cast<std::array<int32_t, 2>>(text.score);
+      numbers.insert(numbers.end(), {static_cast<int32_t>(text.tokens.size()), text.stopped ? 1 : 0,
+                                     score[0], score[1]});
+      numbers.insert(numbers.end(), text.tokens.begin(), text.tokens.end());
+    }
   }
-  return bytes;
+  return numbers;
 }
 
-int generate(const GenerateArguments& options) {
-  const std::optional<DType> dtype = parse_dtype(options.dtype);
-  if (!dtype || !is_float(*dtype)) {
-    throw ConfigError(concat("--dtype must be f32, bf16 or f16, not '", options.dtype, "'"));
+std::vector<train::GeneratedText> unpacked(std::span<const int32_t> numbers) {
+  std::vector<train::GeneratedText> texts;
+  while (!numbers.empty()) {
+    const auto count = static_cast<size_t>(numbers[0]);
+    train::GeneratedText& text = texts.emplace_back();
+    text.stopped = numbers[1] != 0;
+    text.score = std::bit_cast<double>(std::array{numbers[2], numbers[3]});
+    text.tokens.assign(numbers.begin() + 4, numbers.begin() + 4 + static_cast<int64_t>(count));
+    numbers = numbers.subspan(4 + count);
   }
-  const Device device = parse_device(options.device);
-  require_device(device, *dtype);
-  Context context({.device = device,
-                   .num_threads = options.num_threads,
-                   .execution = ContextOptions::Execution::inline_all});
-  const ContextScope scope(context);
-  const train::ModelConfigFile config = train::read_model_config(options.model);
-  const std::unique_ptr<nn::Model> model = train::make_model(config.config);
-  const std::unique_ptr<train::Tokenizer> tokenizer = tokenizer_of(options, model->vocab_size());
-  const std::vector<int32_t> prompt = tokenizer->encode_with_specials(options.prompt);
-  if (prompt.empty()) throw ConfigError("--prompt must not be empty");
-  train::require_in_vocabulary("the prompt", prompt, model->vocab_size());
-  const train::FolderWeights base(options.model, *model, config.config);
-  if (!options.adapter.empty()) {
-    train::apply_tuning(*model, train::tuning_of_adapter(options.adapter));
-  }
-  model->set_dtype(*dtype);
-  model->load(
-      train::AdaptedWeights(*model, &base, train::name_map(config.config), options.adapter));
-  model->eval();
+  return texts;
+}
 
-  train::GenerateOptions settings = options.generate;
-  if (settings.context > model->max_sequence()) {
-    throw ConfigError(concat("--context ", settings.context, " is longer than the model's ",
-                             model->max_sequence(), " positions"));
+class GenerationJob {
+ public:
+  explicit GenerationJob(const GenerateArguments& arguments) : arguments_(arguments) {}
+
+  // What needs no other rank.
+  void prepare() {
+    const std::optional<DType> dtype = parse_dtype(arguments_.dtype);
+    if (!dtype || !is_float(*dtype) || *dtype == DType::f64) {
+      throw ConfigError(
+          fmt::format("--dtype must be f32, bf16 or f16, not '{}'", arguments_.dtype));
+    }
+    dtype_ = *dtype;
+    require_device(parse_device(arguments_.device), dtype_);
+    if (arguments_.prompts.empty() && !arguments_.out.empty()) {
+      throw ConfigError("--out is for the texts of --prompts; leave it out to see the text");
+    }
+    config_ = train::read_model_config(arguments_.model).config;
+    const bool has_tokenizer =
+        !arguments_.tokenizer.empty() || train::has_tokenizer(arguments_.model);
+    if (has_tokenizer) {
+      tokenizer_ = train::load_tokenizer(arguments_.tokenizer.empty() ? arguments_.model
+                                                                      : arguments_.tokenizer);
+    } else if (vocabulary() == 256) {
+      tokenizer_ = std::make_unique<train::ByteTokenizer>();
+    }
+    if (tokenizer_ != nullptr) {
+      stops_.emplace(*tokenizer_, arguments_.generation.stop_strings);
+    } else if (!arguments_.generation.stop_strings.empty()) {
+      text_tokenizer();
+    }
+    read_prompts();
   }
-  if (settings.context == 0) settings.context = model->max_sequence();
-  settings.stop_token = tokenizer->end_of_text();
-  if (options.stop_token >= 0) settings.stop_token = options.stop_token;
-  const autograd::NoGrad no_grad;
-  train::StreamingDecoder decoder(*tokenizer, true);
-  const auto show = [](const std::string& text) {
+
+  zero::Fingerprint fingerprint() const {
+    std::string text = concat(arguments_.sharded, ' ', arguments_.batch_size);
+    for (const Prompt& prompt : prompts_) {
+      for (const int32_t token : prompt.tokens) text += concat(' ', token);
+      text += '\n';
+    }
+    return {"prompts and settings of the generation", hash_text(text)};
+  }
+
+  void open(comm::World& world) {
+    const int64_t positions = positions_of_writer(arguments_.model, config_);
+    options_ = settled_options(arguments_.generation, arguments_.model, config_, positions,
+                               tokenizer_.get());
+    if (!parse_device(arguments_.device).is_cuda()) {
+      options_.cache_limit = memory_for_cache(world.info().local_size);
+    }
+    if (stops_ && !stops_->empty()) {
+      options_.ends = [this](std::span<const int32_t> tokens) { return stops_->end(tokens); };
+    }
+    require_prompts_fit(positions);
+    model_.emplace(arguments_.model, config_, world,
+                   train::EvaluatedModelOptions{.dtype = dtype_,
+                                                .sharded = arguments_.sharded,
+                                                .positions = train::max_positions(config_),
+                                                .adapter = arguments_.adapter});
+    is_encoder_decoder_ = nn::find_interface<nn::EncoderDecoderLm>(model_->model()) != nullptr;
+  }
+
+  void run(comm::World& world) {
+    if (arguments_.prompts.empty()) return write_one(world);
+    const int64_t count =
+        (std::ssize(prompts_) + arguments_.batch_size - 1) / arguments_.batch_size;
+    std::vector<std::vector<int32_t>> mine;
+    train::for_each_of_rank(world, count, [&](int64_t item) {
+      std::vector<std::vector<int32_t>> batch;
+      const int64_t first = item * arguments_.batch_size;
+      const int64_t last = std::min(first + arguments_.batch_size, std::ssize(prompts_));
+      for (int64_t i = first; item >= 0 && i < last; ++i) {
+        batch.push_back(prompts_[static_cast<size_t>(i)].tokens);
+      }
+      train::GenerateOptions own = options_;
+      own.seed += static_cast<uint64_t>(std::max<int64_t>(first, 0));
+      const auto texts = model_->generate(std::move(batch), own);
+      if (item < 0) return;
+      mine.push_back(packed(texts));
+      if (world.is_main() && isatty(STDERR_FILENO) == 1) {
+        fmt::print(stderr, "\rprompts: {}/{}\033[K", last, prompts_.size());
+      }
+    });
+    for (const std::vector<int32_t>& batch : train::gather_items(world, count, mine)) {
+      for (train::GeneratedText& text : unpacked(batch)) texts_.push_back(std::move(text));
+    }
+    if (world.is_main() && isatty(STDERR_FILENO) == 1) fmt::print(stderr, "\r\033[K");
+  }
+
+  // The lines of --prompts, by the first rank.
+  void save() const {
+    if (arguments_.prompts.empty()) return;
+    std::string lines;
+    const auto of_each = static_cast<size_t>(options_.num_return_sequences);
+    for (size_t p = 0, t = 0; p < prompts_.size(); ++p) {
+      for (size_t n = 0; n < of_each && t < texts_.size(); ++n, ++t) {
+        lines += line_of(prompts_[p], texts_[t], n) + '\n';
+      }
+    }
+    if (!arguments_.out.empty()) return train::write_file_atomically(arguments_.out, lines);
+    std::fwrite(lines.data(), 1, lines.size(), stdout);
+  }
+
+ private:
+  int64_t vocabulary() const { return train::vocabulary_size(config_); }
+
+  const train::Tokenizer& text_tokenizer() const {
+    if (tokenizer_ != nullptr) return *tokenizer_;
+    throw DataError(fmt::format(
+        "'{}' has a vocabulary of {} and no tokenizer: give one by --tokenizer (a model of bytes "
+        "has a vocabulary of 256), or token ids by --prompts, as \"input_ids\"",
+        arguments_.model, vocabulary()));
+  }
+
+  Prompt prompt_of(std::string text, const std::string& place) const {
+    Prompt prompt{.text = std::move(text), .tokens = {}};
+    prompt.tokens = text_tokenizer().encode_with_specials(prompt.text);
+    if (prompt.tokens.empty()) throw ConfigError(fmt::format("{} must not be empty", place));
+    train::require_in_vocabulary(place, prompt.tokens, vocabulary());
+    return prompt;
+  }
+
+  Prompt prompt_of(const train::Record& record) const {
+    if (const train::json::Value* ids = record.fields.find("input_ids")) {
+      Prompt prompt;
+      for (const train::json::Value& id : ids->as_array()) {
+        prompt.tokens.push_back(static_cast<int32_t>(id.as_int64(0, int64_t{1} << 30)));
+      }
+      if (prompt.tokens.empty()) ids->fail("a prompt must have at least one token");
+      train::require_in_vocabulary(record.place, prompt.tokens, vocabulary());
+      return prompt;
+    }
+    for (const char* name : {"prompt", "text"}) {
+      const train::json::Value* text = record.fields.find(name);
+      if (text != nullptr) return prompt_of(train::text_of(*text), record.place + ": the prompt");
+    }
+    throw DataError(record.place +
+                    ": no field \"prompt\" (text), \"text\" or \"input_ids\" (token ids)");
+  }
+
+  void read_prompts() {
+    if (arguments_.prompts.empty()) {
+      prompts_ = {prompt_of(arguments_.prompt, "--prompt")};
+      return;
+    }
+    train::use_records(arguments_.prompts, 0,
+                       [&](const train::Record& record) { prompts_.push_back(prompt_of(record)); });
+  }
+
+  void require_prompts_fit(int64_t positions) const {
+    for (size_t i = 0; options_.context == 0 && positions > 0 && i < prompts_.size(); ++i) {
+      if (std::ssize(prompts_[i].tokens) <= positions) continue;
+      throw DataError(fmt::format(
+          "prompt {} has {} tokens, the model {} positions; shorten it, or let the model see its "
+          "last tokens alone by --context {}",
+          i + 1, prompts_[i].tokens.size(), positions, positions));
+    }
+  }
+
+  static void show(const std::string& text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
-  };
-  show(options.prompt);
-  train::CachedLogits cached(*model);
-  train::generate([&](const Tensor& ids) { return cached(ids); }, prompt, settings,
-                  [&](int32_t token) { show(decoder.push(token)); });
-  show(decoder.finish() + "\n");
+  }
+
+  std::string text_of(const train::GeneratedText& generated) const {
+    train::AnswerStream stream(*tokenizer_, *stops_, !is_encoder_decoder_);
+    std::string text;
+    for (const int32_t token : generated.tokens) text += stream.push(token);
+    return text + stream.finish();
+  }
+
+  // --prompt: what the first rank writes is seen while it comes.
+  void write_one(comm::World& world) {
+    if (!world.is_main()) {
+      if (arguments_.sharded) model_->generate({}, options_);
+      return;
+    }
+    const std::string before = is_encoder_decoder_ ? "" : arguments_.prompt;
+    train::AnswerStream stream(*tokenizer_, *stops_, !is_encoder_decoder_);
+    const bool streams = options_.num_return_sequences == 1;
+    if (streams) show(before);
+    const auto texts =
+        model_->generate({prompts_.front().tokens}, options_, [&](int64_t, int32_t token) {
+          if (streams) show(stream.push(token));
+        });
+    if (streams) return show(stream.finish() + "\n");
+    for (size_t i = 0; i < texts.front().size(); ++i) {
+      show(fmt::format("[{}] {}{}\n", i + 1, before, text_of(texts.front()[i])));
+    }
+  }
+
+  std::string line_of(const Prompt& prompt, const train::GeneratedText& text, size_t number) const {
+    train::json::Writer line;
+    line.begin_object();
+    const auto ids = [&](const char* name, const std::vector<int32_t>& tokens) {
+      line.key(name).begin_array();
+      for (const int32_t token : tokens) line.value(token);
+      line.end_array();
+    };
+    if (prompt.text.empty()) {
+      ids("input_ids", prompt.tokens);
+    } else {
+      line.member("prompt", prompt.text);
+    }
+    if (options_.num_return_sequences > 1) line.member("sequence", static_cast<int64_t>(number));
+    if (tokenizer_ != nullptr) line.member("text", text_of(text));
+    ids("tokens", text.tokens);
+    line.member("finish", text.stopped ? "stop" : "length");
+    if (options_.beams.num_beams > 1) line.member("score", text.score);
+    return line.end_object().take();
+  }
+
+  const GenerateArguments& arguments_;
+  DType dtype_ = DType::f32;
+  train::ModelConfig config_;
+  std::unique_ptr<train::Tokenizer> tokenizer_;  // null: prompts are token ids
+  std::optional<train::StopStrings> stops_;
+  train::GenerateOptions options_;
+  std::vector<Prompt> prompts_;
+  bool is_encoder_decoder_ = false;
+  std::optional<train::EvaluatedModel> model_;
+  std::vector<train::GeneratedText> texts_;  // of all prompts
+};
+
+comm::World connect_generating_ranks(const GenerateArguments& arguments, bool prepared) {
+  comm::ConnectOptions connect;
+  connect.num_threads = arguments.num_threads;
+  if (prepared) {
+    connect.device = parse_device(arguments.device);
+    connect.spread_devices = arguments.device == "cuda";
+  }
+  if (!arguments.sharded) connect.execution = ContextOptions::Execution::inline_all;
+  return comm::connect(connect);
+}
+
+int generate(const GenerateArguments& arguments) {
+  std::optional<comm::World> world;  // outlives the model
+  std::optional<GenerationJob> job;
+  std::exception_ptr problem;
+  try {
+    job.emplace(arguments);
+    job->prepare();
+  } catch (...) {
+    problem = std::current_exception();
+  }
+  world.emplace(connect_generating_ranks(arguments, problem == nullptr));
+  const std::vector<std::function<void()>> parts{
+      [&] {
+        if (problem != nullptr) std::rethrow_exception(problem);
+      },
+      [&] {
+        if (!arguments.sharded) world->communicator().set_deadline(kGeneratingRanksWait);
+        zero::require_agreement(*world, std::array{job->fingerprint()});
+      },
+      [&] { job->open(*world); }, [&] { job->run(*world); },
+      [&] {
+        if (world->is_main()) job->save();
+      }};
+  for (const auto& part : parts) {
+    if (const auto code = fails_on_a_rank(*world, part)) return *code;
+  }
   return kDone;
 }
 
@@ -105,24 +361,26 @@ void add_generate_command(CLI::App& app, Action& action) {
   verb->add_option("--adapter", options->adapter, "Folder of an adapter of that model");
   verb->add_option("--tokenizer", options->tokenizer,
                    "Folder or file of the tokenizer (default: that of the model's folder)");
-  verb->add_option("--prompt", options->prompt, "Text to go on from (default: a line break)");
-  verb->add_option("--tokens", options->generate.max_tokens, "New tokens (default 256)")
-      ->check(CLI::NonNegativeNumber);
-  verb->add_option("--context", options->generate.context,
-                   "The model sees the last so many tokens (default: all its positions)")
-      ->check(CLI::PositiveNumber);
-  verb->add_option("--temperature", options->generate.sampling.temperature,
-                   "0: always the most likely token (default 1)");
-  verb->add_option("--top-k", options->generate.sampling.top_k,
-                   "Only the k most likely tokens; 0: all (default)");
-  verb->add_option("--top-p", options->generate.sampling.top_p,
-                   "Only the most likely tokens of this total probability (default 1)");
-  verb->add_option("--seed", options->generate.seed, "Same seed, same text (default 0)");
-  verb->add_option("--stop-token", options->stop_token,
-                   "A token that ends the text (default: the tokenizer's)");
+  CLI::Option* prompt =
+      verb->add_option("--prompt", options->prompt, "Text to go on from (default: a line break)");
+  verb->add_option("--prompts", options->prompts,
+                   "File of records: \"prompt\" or \"text\", or \"input_ids\"")
+      ->excludes(prompt);
+  verb->add_option("--out", options->out,
+                   "File for the texts of --prompts, a line of JSON each (default: the terminal)");
+  verb->add_option("--batch-size", options->batch_size,
+                   "Prompts of --prompts that are written side by side on a rank (default 8)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  add_generation_options(*verb, options->generation);
+  verb->add_option("--num-return-sequences", options->generation.options.num_return_sequences,
+                   "Texts for each prompt (default 1)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   verb->add_option("--dtype", options->dtype, "f32 (default), bf16 or f16");
-  verb->add_option("--device", options->device, "cpu (default), cuda or cuda:<i>");
-  verb->add_option("--threads", options->num_threads, "0: all cores (default)");
+  verb->add_option("--device", options->device,
+                   "cpu (default); cuda: a GPU for each rank of a host; cuda:<i>");
+  verb->add_option("--threads", options->num_threads, "Per rank (default: cores / ranks)");
+  verb->add_flag("--sharded", options->sharded,
+                 "Spread the weights over the ranks: for a model that no rank can hold alone");
   verb->callback([options, &action] { action = [options] { return generate(*options); }; });
 }
 

@@ -238,18 +238,20 @@ void show_sample(Console& console, zero::Engine& engine, const TrainArguments& o
   const train::ByteTokenizer bytes;
   const train::Tokenizer& tokenizer = job.tokenizer.tokenizer ? *job.tokenizer.tokenizer : bytes;
   if (&tokenizer == &bytes && engine.model().vocab_size() != bytes.vocabulary_size()) return;
-  const auto next_logits = [&](const Tensor& ids) {
+  const auto stops = [&](std::span<const int32_t>) {
     if (zero::any_rank(engine.world(), stop)) throw SampleStopped{};
-    return engine.next_logits(ids);
+    return false;
   };
+  const std::optional<int32_t> end = tokenizer.end_of_text();
   try {
     const std::vector<int32_t> tokens =
-        train::generate(next_logits, tokenizer.encode_with_specials(options.sample_prompt),
+        train::generate(engine, tokenizer.encode_with_specials(options.sample_prompt),
                         {.max_tokens = kSampleTokens,
                          .sampling = {.temperature = 0.8, .top_k = 40},
                          .seed = job.config.seed,
-                         .stop_token = tokenizer.end_of_text(),
-                         .context = job.seq});
+                         .stop_tokens = end ? std::vector{*end} : std::vector<int32_t>{},
+                         .context = job.seq,
+                         .ends = stops});
     const std::string text = tokenizer.decode(tokens);
     console.line("sample:\n---\n" + text + "\n---");
     if (engine.world().is_main()) {

@@ -54,7 +54,7 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
 void say_threads(const CLI::App& app) {
   const std::string note = threads_note();
   if (note.empty() || comm::discover_rank().rank != 0) return;
-  for (const char* verb : {"generate", "evaluate", "plan", "bench"}) {
+  for (const char* verb : {"generate", "chat", "evaluate", "plan", "bench"}) {
     if (app.got_subcommand(verb)) fmt::print(stderr, "{}\n", note);
   }
 }
@@ -66,6 +66,7 @@ int run(int argc, char** argv) {
   Action action;
   add_train_command(app, action);
   add_generate_command(app, action);
+  add_chat_command(app, action);
   add_report_command(app, action);
   add_config_command(app, action);
   add_plan_command(app, action);

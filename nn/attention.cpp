@@ -56,6 +56,7 @@ Tensor SelfAttention::forward(const Tensor& x, const AttentionScope& scope,
                            {.head_size = head,
                             .num_heads = options_.heads + kv_heads,
                             .layout = options_.rotary_layout,
+                            .positions = scope.positions,
                             .start = scope.cache == nullptr ? 0 : scope.cache->length()});
   }
   const autograd::AttentionOptions how{.num_heads = options_.heads,

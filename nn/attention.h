@@ -30,10 +30,11 @@ struct SelfAttentionOptions {
   std::string output_name = "c_proj";
 };
 
-// Which tokens of a batch see each other, beside causality.
+// Which tokens of a batch see each other, beside causality, and where they stand.
 struct AttentionScope {
   Tensor lengths;            // [B] i32, may be undefined; see nn::Batch
   Tensor document_starts;    // [B, T] i32, may be undefined
+  Tensor positions;          // [B, T] i32; undefined: one behind the other
   KvCache* cache = nullptr;  // the tokens go on from those in there, and join them
 };
 

@@ -1,9 +1,28 @@
 #include "nn/kv_cache.h"
 
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
 #include "autograd/mode.h"
+#include "autograd/ops/gather_rows.h"
 #include "core/error.h"
 
 namespace zinc::nn {
+namespace {
+
+Tensor tensor_of_rows(std::span<const int64_t> rows) {
+  return Tensor::from<int64_t>(rows, Shape{std::ssize(rows)}, DType::i32);
+}
+
+// Rows of [B, T, C].
+Tensor rows_of(const Tensor& x, const Tensor& rows) {
+  const int64_t B = x.dim(0), T = x.dim(1), C = x.dim(2);
+  return autograd::gather_rows(x.reshape_view(Shape{B, T * C}), rows)
+      .reshape_view(Shape{rows.dim(0), T, C});
+}
+
+}  // namespace
 
 KvCache::KvCache(int64_t capacity) : capacity_(capacity) {
   require(capacity > 0, "KvCache: the capacity must be positive, not ", capacity);
@@ -17,12 +36,14 @@ KvCache::Seen KvCache::extend(const Tensor& keys, const Tensor& values) {
   const int64_t tokens = keys.dim(1);
   require(length_ + tokens <= capacity_, "KvCache: ", tokens, " tokens after ", length_,
           " are more than its capacity of ", capacity_);
-  if (next_layer_ == layers_.size()) {
-    const Shape shape{keys.dim(0), capacity_, keys.dim(2)};
-    layers_.push_back({.keys = Tensor::empty(shape, keys.dtype()),
-                       .values = Tensor::empty(shape, values.dtype())});
-  }
+  if (next_layer_ == layers_.size()) layers_.emplace_back();
   Layer& layer = layers_[next_layer_];
+  if (!layer.keys.defined() || (length_ == 0 && layer.keys.dim(0) != keys.dim(0))) {
+    const Shape shape{keys.dim(0), capacity_, keys.dim(2)};
+    layer = {};  // frees the old rows first
+    layer = {.keys = Tensor::empty(shape, keys.dtype()),
+             .values = Tensor::empty(shape, values.dtype())};
+  }
   require(keys.dim(0) == layer.keys.dim(0) && keys.dim(2) == layer.keys.dim(2),
           "KvCache: keys of shape ", keys.shape(), " do not go on from ", layer.keys.shape());
   ++next_layer_;
@@ -36,8 +57,8 @@ void KvCache::set_source(const Tensor& lengths) {
   require(!autograd::gradients_enabled(),
           "KvCache: only under NoGrad; what is kept has no history");
   clear();
-  layers_.clear();  // another number of texts, perhaps
   sources_.clear();
+  texts_.clear();
   source_lengths_ = lengths;
 }
 
@@ -45,6 +66,8 @@ void KvCache::add_source(const Tensor& keys, const Tensor& values) {
   require(keys.rank() == 3 && keys.shape() == values.shape(), "KvCache: a source's keys ",
           keys.shape(), " and values ", values.shape(), " must be [B, T, features] both");
   sources_.push_back({.keys = keys, .values = values});
+  texts_.resize(static_cast<size_t>(keys.dim(0)));
+  std::iota(texts_.begin(), texts_.end(), int64_t{0});
 }
 
 const KvCache::Seen& KvCache::source() const {
@@ -61,9 +84,84 @@ void KvCache::advance(int64_t tokens) {
   length_ += tokens;
 }
 
-void KvCache::clear() {
+void KvCache::clear(std::span<const int32_t> padding) {
   next_layer_ = 0;
   length_ = 0;
+  const bool is_padded = std::ranges::any_of(padding, [](int32_t columns) { return columns > 0; });
+  padding_.assign(padding.begin(), is_padded ? padding.end() : padding.begin());
+}
+
+// Only the columns that were seen, so that a row more costs what it holds.
+Tensor KvCache::selected(const Tensor& kept, const Tensor& rows) const {
+  const int64_t B = kept.dim(0), features = kept.dim(2), seen = length_ * features;
+  const Tensor found = autograd::gather_rows(
+      kept.reshape_view(Shape{B, capacity_ * features}).narrow_view(1, 0, seen), rows);
+  Tensor result = rows.dim(0) == B
+                      ? kept
+                      : Tensor::empty(Shape{rows.dim(0), capacity_, features}, kept.dtype());
+  result.narrow_view(1, 0, length_)
+      .copy_from(found.reshape_view(Shape{rows.dim(0), length_, features}));
+  return result;
+}
+
+void KvCache::select_source(std::span<const int64_t> rows) {
+  std::vector<int64_t> texts;
+  for (const int64_t row : rows) texts.push_back(texts_[static_cast<size_t>(row)]);
+  if (texts == texts_) return;
+  const Tensor index = tensor_of_rows(rows);
+  for (Seen& source : sources_) {
+    source = {.keys = rows_of(source.keys, index), .values = rows_of(source.values, index)};
+  }
+  if (source_lengths_.defined()) {
+    const std::vector<int64_t> before = source_lengths_.to_vector<int64_t>();
+    std::vector<int64_t> after;
+    for (const int64_t row : rows) after.push_back(before[static_cast<size_t>(row)]);
+    source_lengths_ = tensor_of_rows(after);
+  }
+  texts_ = std::move(texts);
+}
+
+void KvCache::select(std::span<const int64_t> rows) {
+  const int64_t count = length_ > 0 ? layers_.front().keys.dim(0) : std::ssize(texts_);
+  bool stays = std::ssize(rows) == count;
+  for (int64_t i = 0; i < std::ssize(rows); ++i) {
+    const int64_t row = rows[static_cast<size_t>(i)];
+    require(row >= 0 && row < count, "KvCache: there is no row ", row, " among ", count);
+    stays = stays && row == i;
+  }
+  if (stays) return;
+  if (!texts_.empty()) select_source(rows);
+  if (!padding_.empty()) {
+    std::vector<int32_t> padding;
+    for (const int64_t row : rows) padding.push_back(padding_[static_cast<size_t>(row)]);
+    padding_ = std::move(padding);
+  }
+  if (length_ == 0) return;
+  const Tensor index = tensor_of_rows(rows);
+  for (Layer& layer : layers_) {
+    layer.keys = selected(layer.keys, index);
+    layer.values = selected(layer.values, index);
+  }
+}
+
+Tensor KvCache::positions(int64_t tokens) const {
+  if (padding_.empty()) return {};
+  std::vector<int32_t> values;
+  for (const int32_t columns : padding_) {
+    for (int64_t t = 0; t < tokens; ++t) {
+      values.push_back(static_cast<int32_t>(std::max<int64_t>(0, length_ + t - columns)));
+    }
+  }
+  return Tensor::from<int32_t>(values, Shape{std::ssize(padding_), tokens});
+}
+
+Tensor KvCache::first_keys(int64_t tokens) const {
+  if (padding_.empty()) return {};
+  std::vector<int32_t> values;
+  for (const int32_t columns : padding_) {
+    values.insert(values.end(), static_cast<size_t>(tokens), columns);
+  }
+  return Tensor::from<int32_t>(values, Shape{std::ssize(padding_), tokens});
 }
 
 }  // namespace zinc::nn

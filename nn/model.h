@@ -88,6 +88,8 @@ class CachedCausalLm : public CausalLm {
   // The same after the tokens that the cache has seen, which ids [B, T] go on from; the cache has
   // seen them too then. Without gradients.
   virtual Tensor next_logits(const Tensor& ids, KvCache& cache) = 0;
+  // Elements of keys and values that a token adds to the cache, in all layers.
+  virtual int64_t cached_elements_per_token() const = 0;
 };
 
 // An encoder and a decoder that answers the texts which the encoder has read, token by token. What
@@ -103,6 +105,9 @@ class EncoderDecoderLm {
   // V] of the position after the last, f32. An answer begins with decoder_start_token().
   virtual Tensor next_logits(const Tensor& ids, KvCache& cache) = 0;
   virtual int64_t decoder_start_token() const = 0;
+  // Elements of keys and values that a token of an answer adds to the cache, in all layers; a token
+  // of the text has as many there.
+  virtual int64_t cached_elements_per_token() const = 0;
 };
 
 using TensorList = std::vector<Tensor>;

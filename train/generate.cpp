@@ -1,80 +1,129 @@
 #include "train/generate.h"
 
 #include <algorithm>
+#include <cmath>
+#include <string_view>
 
 #include "core/error.h"
-#include "train/cached_logits.h"
+#include "train/beam_search.h"
+#include "train/text_generator.h"
 
 namespace zinc::train {
-
-std::vector<int32_t> generate(const NextLogits& next_logits, std::span<const int32_t> prompt,
-                              const GenerateOptions& options,
-                              const std::function<void(int32_t)>& on_token) {
-  require(!prompt.empty(), "generate: the prompt must have at least one token");
-  require(options.max_tokens >= 0,
-          "generate: max_tokens must not be negative: ", options.max_tokens);
-  require(options.context > 0, "generate: the context must be positive, not ", options.context);
-  validate(options.sampling);
-
-  std::vector<int32_t> tokens(prompt.begin(), prompt.end());
-  const auto prompt_length = static_cast<int64_t>(prompt.size());
-  for (int64_t position = 0; position < options.max_tokens; ++position) {
-    const auto seen = std::min(static_cast<int64_t>(tokens.size()), options.context);
-    const std::span<const int32_t> window(tokens.data() + tokens.size() - seen,
-                                          static_cast<size_t>(seen));
-    const Tensor logits = next_logits(Tensor::from<int32_t>(window, {1, seen}));
-    const std::vector<float> values = logits.to_vector<float>();
-    const int32_t token =
-        sample_token(values, options.sampling, sampling_key(options.seed, position));
-    if (options.stop_token && token == *options.stop_token) break;
-    tokens.push_back(token);
-    if (on_token) on_token(token);
-    if (options.ends && options.ends(std::span(tokens).subspan(prompt.size()))) break;
-  }
-  return {tokens.begin() + prompt_length, tokens.end()};
-}
-
 namespace {
 
-// The encoder reads the prompt; the answer's own tokens are all kept.
-std::vector<int32_t> answer(zero::Engine& engine, nn::EncoderDecoderLm& model,
-                            std::span<const int32_t> prompt, GenerateOptions options,
-                            const std::function<void(int32_t)>& on_token) {
-  require(!prompt.empty(), "generate: the prompt must have at least one token");
-  const auto length = static_cast<int64_t>(prompt.size());
-  if (options.context > 0 && options.context < length) {
-    prompt = prompt.last(static_cast<size_t>(options.context));
+// One of the texts of a prompt.
+struct Drawn {
+  int64_t prompt = 0;
+  int64_t sequence = 0;         // which of the prompt's
+  std::vector<int32_t> tokens;  // the prompt's too
+  int64_t row = 0;              // in the last call
+};
+
+std::span<const int32_t> window_of(const std::vector<int32_t>& tokens, int64_t context) {
+  const auto seen = std::min(std::ssize(tokens), context);
+  return std::span(tokens).last(static_cast<size_t>(seen));
+}
+
+// Greedy where the temperature is 0.
+std::vector<GeneratedTexts> draw_texts(const NextLogits& next_logits,
+                                       std::span<const std::vector<int32_t>> prompts,
+                                       const GenerateOptions& options, const OnToken& on_token) {
+  std::vector<GeneratedTexts> texts(
+      prompts.size(), GeneratedTexts(static_cast<size_t>(options.num_return_sequences)));
+  std::vector<Drawn> open;
+  std::vector<OpenText> asked;
+  for (int64_t p = 0; p < std::ssize(prompts); ++p) {
+    const std::vector<int32_t>& prompt = prompts[static_cast<size_t>(p)];
+    asked.push_back({.tokens = window_of(prompt, options.context), .parent = p});
+    for (int64_t s = 0; s < options.num_return_sequences; ++s) open.push_back({p, s, prompt, p});
   }
-  options.context = options.max_tokens + 1;
-  const std::vector<int32_t> start{static_cast<int32_t>(model.decoder_start_token())};
-  return engine.predict([&] {
-    const nn::Batch text{
-        .tensors = {{"input_ids",
-                     Tensor::from<int32_t>(prompt, {1, static_cast<int64_t>(prompt.size())})}}};
-    CachedLogits logits(model, text, options.context);
-    return generate([&](const Tensor& ids) { return logits(ids); }, start, options, on_token);
-  });
+  for (int64_t position = 0; position < options.max_tokens && !open.empty(); ++position) {
+    const Tensor logits = next_logits(asked);
+    const std::vector<float> values = logits.to_vector<float>();
+    const auto vocabulary = static_cast<size_t>(logits.dim(1));
+    std::vector<Drawn> going_on;
+    for (Drawn& text : open) {
+      const auto prompt = static_cast<size_t>(text.prompt);
+      const int32_t token = sample_token(
+          std::span(values).subspan(static_cast<size_t>(text.row) * vocabulary, vocabulary),
+          text.tokens, options.sampling,
+          sampling_key(options.seed + prompt, position, text.sequence));
+      GeneratedText& made = texts[prompt][static_cast<size_t>(text.sequence)];
+      made.stopped = std::ranges::find(options.stop_tokens, token) != options.stop_tokens.end();
+      if (made.stopped) continue;
+      made.tokens.push_back(token);
+      if (on_token && text.sequence == 0) on_token(text.prompt, token);
+      made.stopped = options.ends && options.ends(made.tokens);
+      if (made.stopped) continue;
+      text.tokens.push_back(token);
+      going_on.push_back(std::move(text));
+    }
+    open = std::move(going_on);
+    asked.clear();
+    for (Drawn& text : open) {
+      asked.push_back({.tokens = window_of(text.tokens, options.context), .parent = text.row});
+      text.row = std::ssize(asked) - 1;
+    }
+  }
+  return texts;
 }
 
 }  // namespace
 
+void validate(const GenerateOptions& options) {
+  const auto check = [](bool condition, std::string_view text, auto value) {
+    if (!condition) throw ConfigError(concat("generate: ", text, ", not ", value));
+  };
+  validate(options.sampling);
+  const BeamOptions& beams = options.beams;
+  check(options.max_tokens >= 0, "max_tokens must not be negative", options.max_tokens);
+  check(options.context >= 0, "the context must not be negative", options.context);
+  check(beams.num_beams >= 1, "num_beams must be >= 1", beams.num_beams);
+  check(std::isfinite(beams.length_penalty), "length_penalty must be a number",
+        beams.length_penalty);
+  check(options.num_return_sequences >= 1, "num_return_sequences must be >= 1",
+        options.num_return_sequences);
+  if (beams.num_beams == 1) return;
+  if (options.num_return_sequences > beams.num_beams) {
+    throw ConfigError(concat("generate: num_return_sequences of ", options.num_return_sequences,
+                             " are more than the ", beams.num_beams,
+                             " texts that num_beams keeps"));
+  }
+  const SamplingOptions& sampling = options.sampling;
+  const bool draws = (sampling.temperature != 1.0 && sampling.temperature != 0.0) ||
+                     sampling.top_k > 0 || sampling.top_p < 1.0 || sampling.min_p > 0.0 ||
+                     sampling.typical_p < 1.0;
+  if (draws) {
+    throw ConfigError(
+        "generate: a beam search (num_beams > 1) draws nothing: temperature, top_k, top_p, min_p "
+        "and typical_p have no meaning there; leave them out, or num_beams");
+  }
+}
+
+std::vector<GeneratedTexts> generate(const NextLogits& next_logits,
+                                     std::span<const std::vector<int32_t>> prompts,
+                                     const GenerateOptions& options, const OnToken& on_token) {
+  validate(options);
+  require(options.context > 0, "generate: the context must be positive, not ", options.context);
+  for (const std::vector<int32_t>& prompt : prompts) {
+    require(!prompt.empty(), "generate: the prompt must have at least one token");
+  }
+  if (options.beams.num_beams == 1) return draw_texts(next_logits, prompts, options, on_token);
+  std::vector<GeneratedTexts> texts = search_beams(next_logits, prompts, options);
+  for (size_t p = 0; on_token && p < texts.size(); ++p) {
+    for (const int32_t token : texts[p].front().tokens) on_token(static_cast<int64_t>(p), token);
+  }
+  return texts;
+}
+
 std::vector<int32_t> generate(zero::Engine& engine, std::span<const int32_t> prompt,
                               GenerateOptions options,
                               const std::function<void(int32_t)>& on_token) {
-  if (auto* model = nn::find_interface<nn::EncoderDecoderLm>(engine.model())) {
-    return answer(engine, *model, prompt, std::move(options), on_token);
-  }
-  auto& model = nn::require_interface<nn::CausalLm>(engine.model(), "generation");
-  const int64_t longest = engine.model().max_sequence();
-  const int64_t whole = std::ssize(prompt) + options.max_tokens;
-  if (options.context == 0) options.context = longest > 0 ? longest : std::max<int64_t>(whole, 1);
-  NextLogits logits = [&](const Tensor& ids) { return model.next_logits(ids); };
-  std::optional<CachedLogits> cached;
-  if (nn::find_interface<nn::CachedCausalLm>(engine.model()) != nullptr) {
-    cached.emplace(engine.model(), std::clamp<int64_t>(whole, 1, options.context));
-    logits = [&](const Tensor& ids) { return (*cached)(ids); };
-  }
-  return engine.predict([&] { return generate(logits, prompt, options, on_token); });
+  TextGenerator generator(engine.model(), {{prompt.begin(), prompt.end()}}, std::move(options),
+                          [&](const std::function<void()>& pass) { engine.predict(pass); });
+  OnToken heard;
+  if (on_token) heard = [&](int64_t, int32_t token) { on_token(token); };
+  return generator.write(heard).front().front().tokens;
 }
 
 }  // namespace zinc::train

@@ -1,9 +1,9 @@
-// train/generate.h: text from a model, token by token.
+// train/generate.h: texts from a model, token by token: the most likely ones, drawn ones, or the
+// best of a beam search.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -13,29 +13,65 @@
 
 namespace zinc::train {
 
+// Named as in transformers' generate().
+struct BeamOptions {
+  int64_t num_beams = 1;        // 1: no beam search
+  double length_penalty = 1.0;  // a text's score: its log-probability / (new tokens ^ this)
+  // When a prompt's search ends, beside max_tokens: with the first num_beams texts that end (yes),
+  // where no text under way can come to a better score at its present length (no), or at any length
+  // up to max_tokens (never).
+  enum class EarlyStopping : uint8_t { no, yes, never };
+  EarlyStopping early_stopping = EarlyStopping::no;
+};
+
 struct GenerateOptions {
   int64_t max_tokens = 256;  // new ones, >= 0
   SamplingOptions sampling{};
-  uint64_t seed = 0;
-  std::optional<int32_t> stop_token;  // ends the text; not part of it
-  int64_t context = 0;                // the model sees at most so many tokens, > 0
-  // Given all new tokens after each: true ends the text. May be empty.
+  uint64_t seed = 0;                   // of the first prompt; each further one has the next
+  std::vector<int32_t> stop_tokens{};  // each ends a text; not part of it
+  // The model sees at most so many tokens. 0: its longest sequence, or all where it has none; a
+  // longer prompt is an error then. Of an encoder: of the prompt.
+  int64_t context = 0;
+  // Given all new tokens of a text after each: true ends the text. May be empty.
   std::function<bool(std::span<const int32_t>)> ends{};
+  BeamOptions beams{};
+  int64_t cache_limit = 0;           // bytes that keys and values may take; 0: what memory holds
+  int64_t num_return_sequences = 1;  // texts for each prompt; at most num_beams where that is not 1
 };
 
-// ids [1, T] i32 -> logits [1, V], float, of the next token.
-using NextLogits = std::function<Tensor(const Tensor& ids)>;
+// Throws ConfigError, by name.
+void validate(const GenerateOptions& options);
 
-// The new tokens. `prompt` has at least one token; only its last `context` tokens are seen.
-// `on_token` (may be empty) is told each as it comes. A function of its arguments alone.
-std::vector<int32_t> generate(const NextLogits& next_logits, std::span<const int32_t> prompt,
-                              const GenerateOptions& options,
-                              const std::function<void(int32_t)>& on_token = {});
-// By the engine's model, an nn::CausalLm; an nn::CachedCausalLm keeps keys and values. The encoder
-// of an nn::EncoderDecoderLm reads the prompt, and the new tokens are the decoder's answer. Where
-// parameters are sharded (stage 3) collective, with the same prompt and options on every rank.
-// `options.context` 0: the model's longest sequence, or all where it has none; of an encoder the
-// whole prompt.
+struct GeneratedText {
+  std::vector<int32_t> tokens;  // new ones
+  bool stopped = false;         // by a stop token or options.ends, not by max_tokens
+  double score = 0.0;           // of a beam search; see BeamOptions
+};
+using GeneratedTexts =
+    std::vector<GeneratedText>;  // of one prompt; of a beam search the best first
+
+// A text that goes on, and the row of the last call that it goes on from; in the first call the
+// prompt's number.
+struct OpenText {
+  std::span<const int32_t> tokens;  // at least one
+  int64_t parent = 0;
+};
+// The texts [B] of one call -> logits [B, V], float, of the token behind each.
+using NextLogits = std::function<Tensor(std::span<const OpenText> texts)>;
+
+// Told each token of a prompt's first text as it comes; nothing of a beam search before its end.
+using OnToken = std::function<void(int64_t prompt, int32_t token)>;
+
+// Texts for prompts of one token or more, whose last `options.context` (> 0) tokens are seen. Each
+// call has the texts that are not at their end; the first call has each prompt once. A text does
+// not depend on the other prompts, but for the rounding of their logits. A function of its
+// arguments alone.
+std::vector<GeneratedTexts> generate(const NextLogits& next_logits,
+                                     std::span<const std::vector<int32_t>> prompts,
+                                     const GenerateOptions& options, const OnToken& on_token = {});
+
+// The new tokens of one text by the engine's model; see TextGenerator. Where parameters are sharded
+// (stage 3) collective, with the same prompt and options on every rank.
 std::vector<int32_t> generate(zero::Engine& engine, std::span<const int32_t> prompt,
                               GenerateOptions options = {},
                               const std::function<void(int32_t)>& on_token = {});

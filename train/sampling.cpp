@@ -2,35 +2,42 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
-#include <vector>
+#include <string_view>
 
 #include "core/error.h"
 
 namespace zinc::train {
 namespace {
 
-struct Candidate {
-  int32_t token;
-  double weight;  // the logit, then exp of its distance to the largest one
-};
+constexpr double kExcluded = -std::numeric_limits<double>::infinity();
 
-bool more_likely(const Candidate& a, const Candidate& b) {
-  return a.weight != b.weight ? a.weight > b.weight : a.token < b.token;
+// A token that is still there. The weight is its probability times a common factor.
+struct Kept {
+  int32_t token;
+  double score;  // the logit's distance to the largest one, through the temperature
+  double weight;
+};
+using KeptTokens = std::vector<Kept>;  // ascending tokens
+
+bool more_likely(const Kept& a, const Kept& b) {
+  return a.score != b.score ? a.score > b.score : a.token < b.token;
 }
 
-std::vector<Candidate> possible_tokens(std::span<const float> logits) {
+double total_weight(const KeptTokens& kept) {
+  double total = 0.0;
+  for (const Kept& one : kept) total += one.weight;
+  return total;
+}
+
+std::vector<double> checked_scores(std::span<const float> logits) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  std::vector<Candidate> candidates;
-  candidates.reserve(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) {
     require(!(std::isnan(logits[i]) || logits[i] == kInfinity), "sampling: the logit of token ", i,
             " is ", logits[i], ": the model's weights or activations have overflowed");
-    if (logits[i] == -kInfinity) continue;
-    candidates.push_back({static_cast<int32_t>(i), static_cast<double>(logits[i])});
   }
-  require(!candidates.empty(), "sampling: every one of ", logits.size(), " tokens is excluded");
-  return candidates;
+  return {logits.begin(), logits.end()};
 }
 
 // 53 uniform bits in [0, 1).
@@ -39,16 +46,54 @@ double uniform53(const RandomKey& key) {
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
-// Keeps the shortest prefix of the ordered candidates that holds `p` of the weight.
-void keep_nucleus(std::vector<Candidate>& candidates, double p) {
-  double total = 0.0;
-  for (const Candidate& candidate : candidates) total += candidate.weight;
+void keep_top_k(KeptTokens& kept, int64_t k) {
+  if (k >= std::ssize(kept)) return;
+  KeptTokens ordered = kept;
+  const auto last = ordered.begin() + static_cast<std::ptrdiff_t>(k - 1);
+  std::nth_element(ordered.begin(), last, ordered.end(), more_likely);
+  const double least = last->score;
+  std::erase_if(kept, [&](const Kept& one) { return one.score < least; });
+}
+
+void in_order_of_tokens(KeptTokens& kept) {
+  std::ranges::sort(kept, std::less<>(), [](const Kept& one) { return one.token; });
+}
+
+// The shortest prefix, most likely first, that holds `p` of the weight.
+void keep_nucleus(KeptTokens& kept, double p) {
+  std::ranges::sort(kept, more_likely);
+  const double wanted = p * total_weight(kept);
   double sum = 0.0;
-  size_t kept = 0;
-  while (kept < candidates.size() && (kept == 0 || sum < p * total)) {
-    sum += candidates[kept++].weight;
+  size_t count = 0;
+  while (count < kept.size() && (count == 0 || sum < wanted)) sum += kept[count++].weight;
+  kept.resize(count);
+  in_order_of_tokens(kept);
+}
+
+void keep_min_p(KeptTokens& kept, double p) {
+  double largest = 0.0;
+  for (const Kept& one : kept) largest = std::max(largest, one.weight);
+  std::erase_if(kept, [&](const Kept& one) { return one.weight < p * largest; });
+}
+
+// Information -log(probability) closest to its mean first, until they hold `p` of the weight, and
+// all that are as close as the last.
+void keep_typical(KeptTokens& kept, double p) {
+  const double total = total_weight(kept);
+  const auto information = [&](const Kept& one) { return std::log(total) - one.score; };
+  double entropy = 0.0;
+  for (const Kept& one : kept) {
+    if (one.weight > 0.0) entropy += one.weight / total * information(one);
   }
-  candidates.resize(kept);
+  const auto distance = [&](const Kept& one) { return std::abs(information(one) - entropy); };
+  std::ranges::stable_sort(kept, std::less<>(), distance);
+  double sum = 0.0;
+  size_t last = 0;
+  while (last + 1 < kept.size() && sum + kept[last].weight < p * total) sum += kept[last++].weight;
+  const double furthest = distance(kept[last]);
+  while (last + 1 < kept.size() && distance(kept[last + 1]) <= furthest) ++last;
+  kept.resize(last + 1);
+  in_order_of_tokens(kept);
 }
 
 }  // namespace
@@ -57,42 +102,83 @@ void validate(const SamplingOptions& options) {
   const auto check = [](bool condition, std::string_view text, auto value) {
     if (!condition) throw ConfigError(concat("sampling: ", text, ", not ", value));
   };
+  check(options.repetition_penalty > 0.0 && std::isfinite(options.repetition_penalty),
+        "repetition_penalty must be a number > 0", options.repetition_penalty);
+  check(options.no_repeat_ngram_size >= 0, "no_repeat_ngram_size must be >= 0",
+        options.no_repeat_ngram_size);
   check(options.temperature >= 0.0 && std::isfinite(options.temperature),
         "temperature must be a number >= 0", options.temperature);
   check(options.top_k >= 0, "top_k must be >= 0", options.top_k);
   check(options.top_p >= 0.0 && options.top_p <= 1.0, "top_p must lie in [0, 1]", options.top_p);
+  check(options.min_p >= 0.0 && options.min_p <= 1.0, "min_p must lie in [0, 1]", options.min_p);
+  check(options.typical_p > 0.0 && options.typical_p <= 1.0, "typical_p must lie in (0, 1]",
+        options.typical_p);
 }
 
-int32_t sample_token(std::span<const float> logits, const SamplingOptions& options,
-                     const RandomKey& key) {
+void penalize_repetition(std::span<double> scores, std::span<const int32_t> text,
+                         const SamplingOptions& options) {
+  const auto score_of = [&](int32_t token) -> double* {
+    const bool has_score = token >= 0 && token < std::ssize(scores);
+    return has_score ? &scores[static_cast<size_t>(token)] : nullptr;
+  };
+  if (options.repetition_penalty != 1.0) {
+    std::vector<int32_t> seen(text.begin(), text.end());
+    std::ranges::sort(seen);
+    seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+    for (const int32_t token : seen) {
+      double* const score = score_of(token);
+      if (score == nullptr) continue;
+      *score =
+          *score < 0.0 ? *score * options.repetition_penalty : *score / options.repetition_penalty;
+    }
+  }
+  const auto n = static_cast<size_t>(options.no_repeat_ngram_size);
+  if (n == 0 || text.size() < n) return;
+  const std::span<const int32_t> front = text.last(n - 1);
+  for (size_t i = 0; i + n <= text.size(); ++i) {
+    if (!std::ranges::equal(text.subspan(i, n - 1), front)) continue;
+    if (double* const score = score_of(text[i + n - 1])) *score = kExcluded;
+  }
+}
+
+std::vector<Candidate> kept_tokens(std::span<const float> logits, std::span<const int32_t> text,
+                                   const SamplingOptions& options) {
   validate(options);
-  std::vector<Candidate> candidates = possible_tokens(logits);
-  const auto best = std::min_element(candidates.begin(), candidates.end(), more_likely);
-  if (options.temperature == 0.0) return best->token;
-  const double largest = best->weight;
-
-  const bool nucleus = options.top_p < 1.0;
-  size_t kept = candidates.size();
-  if (options.top_k > 0) kept = std::min(kept, static_cast<size_t>(options.top_k));
-  if (nucleus || kept < candidates.size()) {
-    std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(kept),
-                      candidates.end(), more_likely);
-    candidates.resize(kept);
+  std::vector<double> scores = checked_scores(logits);
+  penalize_repetition(scores, text, options);
+  KeptTokens kept;
+  kept.reserve(scores.size());
+  for (size_t i = 0; i < scores.size(); ++i) {
+    if (scores[i] != kExcluded) kept.push_back({static_cast<int32_t>(i), scores[i], 0.0});
   }
-  double total = 0.0;
-  for (Candidate& candidate : candidates) {
-    candidate.weight = std::exp((candidate.weight - largest) / options.temperature);
+  require(!kept.empty(), "sampling: every one of ", logits.size(), " tokens is excluded");
+  const Kept best = *std::ranges::min_element(kept, more_likely);
+  if (options.temperature == 0.0) return {{.token = best.token, .probability = 1.0}};
+  for (Kept& one : kept) {
+    one.score = (one.score - best.score) / options.temperature;
+    one.weight = std::exp(one.score);
   }
-  if (nucleus) keep_nucleus(candidates, options.top_p);
-  for (const Candidate& candidate : candidates) total += candidate.weight;
+  if (options.top_k > 0) keep_top_k(kept, options.top_k);
+  if (options.top_p < 1.0) keep_nucleus(kept, options.top_p);
+  if (options.min_p > 0.0) keep_min_p(kept, options.min_p);
+  if (options.typical_p < 1.0) keep_typical(kept, options.typical_p);
+  const double total = total_weight(kept);
+  std::vector<Candidate> candidates;
+  candidates.reserve(kept.size());
+  for (const Kept& one : kept) candidates.push_back({one.token, one.weight / total});
+  return candidates;
+}
 
-  const double threshold = uniform53(key) * total;
+int32_t sample_token(std::span<const float> logits, std::span<const int32_t> text,
+                     const SamplingOptions& options, const RandomKey& key) {
+  const std::vector<Candidate> candidates = kept_tokens(logits, text, options);
+  const double threshold = uniform53(key);
   double sum = 0.0;
   for (const Candidate& candidate : candidates) {
-    sum += candidate.weight;
+    sum += candidate.probability;
     if (threshold < sum) return candidate.token;
   }
-  return candidates.back().token;  // rounding left a gap below `total`
+  return candidates.back().token;  // rounding left a gap below 1
 }
 
 }  // namespace zinc::train

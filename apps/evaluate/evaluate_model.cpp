@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "apps/command.h"
+#include "apps/generation_options.h"
 #include "apps/rank_failure.h"
 #include "apps/run_examples.h"
 #include "apps/run_tokenizer.h"
@@ -314,7 +315,7 @@ class EvaluationJob {
   void write_texts(comm::World& world) {
     train::WriteOptions write{.generate = options_.generate, .stop_text = options_.stop_text};
     if (write.generate.context == 0) write.generate.context = positions_;
-    if (options_.stop_token >= 0) write.generate.stop_token = options_.stop_token;
+    if (options_.stop_token >= 0) write.generate.stop_tokens = {options_.stop_token};
     std::vector<train::TextPair> pairs;
     int64_t tokens = 0, cut = 0;
     for (size_t f = 0; f < writing_.makers.size(); ++f) {
@@ -463,16 +464,7 @@ void add_model_evaluation_options(CLI::App& verb, ModelEvaluation& options) {
   verb.add_option("--tokens", options.generate.max_tokens,
                   "Most tokens of a written answer (default 256)")
       ->check(CLI::PositiveNumber);
-  verb.add_option("--context", options.generate.context,
-                  "The model sees the last so many tokens (default: all its positions)")
-      ->check(CLI::PositiveNumber);
-  verb.add_option("--temperature", options.generate.sampling.temperature,
-                  "0 (default): always the most likely token");
-  verb.add_option("--top-k", options.generate.sampling.top_k,
-                  "Only the k most likely tokens; 0: all (default)");
-  verb.add_option("--top-p", options.generate.sampling.top_p,
-                  "Only the most likely tokens of this total probability (default 1)");
-  verb.add_option("--seed", options.generate.seed, "Same seed, same answers (default 0)");
+  add_sampling_options(verb, options.generate);
   verb.add_option("--stop-token", options.stop_token,
                   "A token that ends an answer (default: the chat format's or the tokenizer's)");
   verb.add_option("--stop-text", options.stop_text,

@@ -31,6 +31,9 @@ class Bloom : public Decoder {
 
   std::string_view model_type() const override { return "bloom"; }
   int64_t vocab_size() const override { return config_.vocab_size; }
+  int64_t cached_elements_per_token() const override {
+    return 2 * config_.num_layers * config_.hidden_size;
+  }
   int64_t max_sequence() const override { return config_.max_positions; }
   double flops_per_token(int64_t sequence) override;
   const BloomConfig& config() const { return config_; }

@@ -35,7 +35,11 @@ NamedTensors Decoder::outputs(const Batch& batch) {
 }
 
 Tensor Decoder::hidden(const Tensor& ids, KvCache* cache) {
-  const AttentionScope scope{.cache = cache};
+  AttentionScope scope{.cache = cache};
+  if (cache != nullptr) {
+    scope.document_starts = cache->first_keys(ids.dim(1));
+    scope.positions = cache->positions(ids.dim(1));
+  }
   const int64_t count = cache == nullptr ? ids.dim(1) : cache->capacity();
   Tensor x = embed(ids, scope);
   for (int64_t i = 0; i < num_layers(); ++i) x = block(i, x, scope, terms(i, count, x.dtype()));

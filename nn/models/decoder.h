@@ -45,7 +45,7 @@ class Decoder : public Model, public Staged, public CachedCausalLm, public HasOu
 // Throws InvalidArgument unless ids is [B, T] with 1 <= T <= model.max_sequence().
 void require_sequence(const Model& model, const Tensor& ids);
 
-// The position of the first token of a pass.
+// The position of the first token of a pass, where the scope has no positions.
 int64_t start_of(const AttentionScope& scope);
 
 // 6 per multiplied weight, and 6 layers x width x sequence for causal attention: the two products

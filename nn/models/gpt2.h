@@ -29,6 +29,9 @@ class Gpt2 : public Decoder {
 
   std::string_view model_type() const override { return "gpt2"; }
   int64_t vocab_size() const override { return config_.vocab_size; }
+  int64_t cached_elements_per_token() const override {
+    return 2 * config_.num_layers * config_.hidden_size;
+  }
   int64_t max_sequence() const override { return config_.max_positions; }
   double flops_per_token(int64_t sequence) override;
   const Gpt2Config& config() const { return config_; }

@@ -33,6 +33,9 @@ class GptNeox : public Decoder {
 
   std::string_view model_type() const override { return "gpt_neox"; }
   int64_t vocab_size() const override { return config_.vocab_size; }
+  int64_t cached_elements_per_token() const override {
+    return 2 * config_.num_layers * config_.hidden_size;
+  }
   int64_t max_sequence() const override { return config_.max_positions; }
   double flops_per_token(int64_t sequence) override;
   const GptNeoxConfig& config() const { return config_; }

@@ -73,7 +73,7 @@ LlamaAttention::LlamaAttention(Module& parent, std::string name, const LlamaConf
 
 Tensor LlamaAttention::turned(const Tensor& x, Linear& projection, std::optional<RMSNorm>& norm,
                               int64_t num_heads, const autograd::RotaryTable& table,
-                              int64_t start) {
+                              const AttentionScope& scope) {
   Tensor rows = projection.forward(x);
   if (norm) {
     const Shape flat = rows.shape();
@@ -81,14 +81,16 @@ Tensor LlamaAttention::turned(const Tensor& x, Linear& projection, std::optional
     rows = autograd::reshape(norm->forward(autograd::reshape(rows, heads)), flat);
   }
   return autograd::rotary(std::move(rows), table,
-                          {.head_size = head_dim_, .num_heads = num_heads, .start = start});
+                          {.head_size = head_dim_,
+                           .num_heads = num_heads,
+                           .positions = scope.positions,
+                           .start = start_of(scope)});
 }
 
 Tensor LlamaAttention::forward(const Tensor& x, const AttentionScope& scope,
                                const PositionTerms& positions) {
-  const int64_t start = start_of(scope);
-  const Tensor q = turned(x, q_proj_, q_norm_, num_heads_, positions.rotary, start);
-  Tensor k = turned(x, k_proj_, k_norm_, num_kv_heads_, positions.rotary, start);
+  const Tensor q = turned(x, q_proj_, q_norm_, num_heads_, positions.rotary, scope);
+  Tensor k = turned(x, k_proj_, k_norm_, num_kv_heads_, positions.rotary, scope);
   Tensor v = v_proj_.forward(x);
   if (scope.cache != nullptr) {
     KvCache::Seen seen = scope.cache->extend(k, v);

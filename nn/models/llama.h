@@ -23,7 +23,7 @@ class LlamaAttention : public Module {
  private:
   // Projected heads, normed where they are, and turned: [B, T, C] -> [B, T, heads * head_dim].
   Tensor turned(const Tensor& x, Linear& projection, std::optional<RMSNorm>& norm,
-                int64_t num_heads, const autograd::RotaryTable& table, int64_t start);
+                int64_t num_heads, const autograd::RotaryTable& table, const AttentionScope& scope);
 
   int64_t num_heads_;
   int64_t num_kv_heads_;
@@ -57,6 +57,9 @@ class Llama : public Decoder {
 
   std::string_view model_type() const override { return config_.model_type(); }
   int64_t vocab_size() const override { return config_.vocab_size; }
+  int64_t cached_elements_per_token() const override {
+    return 2 * config_.num_layers * config_.kv_heads() * config_.head_dim();
+  }
   int64_t max_sequence() const override { return config_.max_positions; }
   double flops_per_token(int64_t sequence) override;
   const LlamaConfig& config() const { return config_; }

@@ -122,6 +122,9 @@ class T5 : public Model, public Staged, public EncoderDecoderLm, public HasOutpu
   int64_t decoder_start_token() const override { return config_.decoder_start_token; }
   std::string_view model_type() const override { return "t5"; }
   int64_t vocab_size() const override { return config_.vocab_size; }
+  int64_t cached_elements_per_token() const override {
+    return 2 * config_.decoder_layers() * config_.attention_size();
+  }
   // Per token of the encoder's, with labels as long as the text.
   double flops_per_token(int64_t sequence) override;
   std::string_view note_on(DType dtype) const override;  // f16 overflows

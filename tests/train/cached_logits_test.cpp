@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -11,9 +12,12 @@
 #include "autograd/mode.h"
 #include "core/context.h"
 #include "core/error.h"
+#include "nn/models/bloom.h"
 #include "nn/models/gpt2.h"
+#include "nn/models/gpt_neox.h"
 #include "nn/models/llama.h"
 #include "train/generate.h"
+#include "train/text_generator.h"
 
 namespace zinc::train {
 namespace cached_logits_test {
@@ -46,6 +50,45 @@ std::unique_ptr<nn::Model> llama() {
   return std::make_unique<nn::Llama>(config);
 }
 
+// With a window shorter than the texts.
+std::unique_ptr<nn::Model> mistral() {
+  nn::LlamaConfig config;
+  config.kind = nn::LlamaKind::mistral;
+  config.vocab_size = kVocabulary;
+  config.max_positions = kContext;
+  config.hidden_size = 32;
+  config.intermediate_size = 80;
+  config.num_layers = 2;
+  config.num_heads = 4;
+  config.num_kv_heads = 2;
+  config.sliding_window = 5;
+  config.initializer_range = 0.2;
+  return std::make_unique<nn::Llama>(config);
+}
+
+std::unique_ptr<nn::Model> gpt_neox() {
+  nn::GptNeoxConfig config;
+  config.vocab_size = kVocabulary;
+  config.max_positions = kContext;
+  config.hidden_size = 32;
+  config.intermediate_size = 80;
+  config.num_layers = 2;
+  config.num_heads = 2;
+  config.initializer_range = 0.2;
+  return std::make_unique<nn::GptNeox>(config);
+}
+
+std::unique_ptr<nn::Model> bloom() {
+  nn::BloomConfig config;
+  config.vocab_size = kVocabulary;
+  config.max_positions = kContext;
+  config.hidden_size = 48;
+  config.num_layers = 2;
+  config.num_heads = 3;
+  config.initializer_range = 0.2;
+  return std::make_unique<nn::Bloom>(config);
+}
+
 struct ModelCase {
   const char* name;
   std::unique_ptr<nn::Model> (*make)();
@@ -56,12 +99,22 @@ class CachedModel : public testing::TestWithParam<ModelCase> {
   CachedModel() : model_(GetParam().make()) { model_->eval(); }
 
   std::vector<int32_t> generate_with(const NextLogits& logits, int64_t tokens, double temperature) {
-    const std::vector<int32_t> prompt{3, 1, 4, 1, 5};
-    return generate(logits, prompt,
+    const std::vector<std::vector<int32_t>> prompts{{3, 1, 4, 1, 5}};
+    return generate(logits, prompts,
                     {.max_tokens = tokens,
                      .sampling = {.temperature = temperature},
                      .seed = 9,
-                     .context = kContext});
+                     .context = kContext})[0][0]
+        .tokens;
+  }
+
+  // A pass over all of one text.
+  NextLogits whole() {
+    return [this](std::span<const OpenText> texts) {
+      EXPECT_EQ(texts.size(), 1u);
+      return lm().next_logits(
+          Tensor::from<int32_t>(texts[0].tokens, {1, std::ssize(texts[0].tokens)}));
+    };
   }
 
   nn::CachedCausalLm& lm() {
@@ -78,8 +131,7 @@ TEST_P(CachedModel, Generate_GivesTheTokensOfTheWholePassAtTheCostOfOneEach) {
   for (const double temperature : {0.0, 1.0}) {
     CachedLogits cached(*model_);
     const auto with = generate_with(std::ref(cached), 27, temperature);
-    const auto without =
-        generate_with([&](const Tensor& ids) { return lm().next_logits(ids); }, 27, temperature);
+    const auto without = generate_with(whole(), 27, temperature);
     EXPECT_EQ(with, without) << "temperature " << temperature;
     EXPECT_EQ(cached.tokens_computed(), 5 + 26);  // the last token is not looked at
   }
@@ -88,8 +140,7 @@ TEST_P(CachedModel, Generate_GivesTheTokensOfTheWholePassAtTheCostOfOneEach) {
 TEST_P(CachedModel, WindowThatSlides_StartsAfresh) {
   CachedLogits cached(*model_);
   const auto with = generate_with(std::ref(cached), 35, 1.0);
-  const auto without =
-      generate_with([&](const Tensor& ids) { return lm().next_logits(ids); }, 35, 1.0);
+  const auto without = generate_with(whole(), 35, 1.0);
   EXPECT_EQ(with, without);
   // 32 positions are filled one by one; each of the 7 windows behind them is another text.
   EXPECT_EQ(cached.tokens_computed(), kContext + 7 * kContext);
@@ -122,14 +173,113 @@ TEST_P(CachedModel, Pieces_GiveTheLogitsOfTheWhole) {
 
 TEST_P(CachedModel, AnotherText_IsNotTakenForTheOneBefore) {
   CachedLogits cached(*model_);
-  const auto ids = [](std::vector<int32_t> tokens) {
-    const auto count = static_cast<int64_t>(tokens.size());
-    return Tensor::from<int32_t>(tokens, {1, count});
-  };
-  cached(ids({1, 2, 3}));
-  const auto after = cached(ids({9, 2, 3, 4})).to_vector<float>();
-  const auto alone = lm().next_logits(ids({9, 2, 3, 4})).to_vector<float>();
+  const std::vector<int32_t> first{1, 2, 3}, other{9, 2, 3, 4};
+  const std::vector<OpenText> one{{.tokens = first}}, two{{.tokens = other}};
+  cached(one);
+  const auto after = cached(two).to_vector<float>();
+  const auto alone = lm().next_logits(Tensor::from<int32_t>(other, {1, 4})).to_vector<float>();
   EXPECT_EQ(after, alone);
+}
+
+const std::vector<std::vector<int32_t>> kPrompts{
+    {7}, {3, 1, 4, 1, 5, 9, 2, 6, 5}, {2, 7}, {8, 2, 8, 1}, {60, 59, 58, 57, 56, 55, 54}};
+
+// Tokens that end a text early, another one each, so that rows go while others stay; drawn ones,
+// the most likely ones, several of each prompt, windows that slide.
+TEST_P(CachedModel, TextsOfUnequalLength_AreThoseOfEachAlone) {
+  const GenerateOptions drawn{.max_tokens = 20, .seed = 5, .stop_tokens = {11, 30, 42}};
+  GenerateOptions several = drawn;
+  several.num_return_sequences = 3;
+  GenerateOptions sliding = drawn;
+  sliding.context = 12;
+  for (const GenerateOptions& options :
+       {drawn, several, sliding,
+        GenerateOptions{.max_tokens = 9, .sampling = {.temperature = 0.0}}}) {
+    const std::vector<GeneratedTexts> together = TextGenerator(*model_, kPrompts, options).write();
+    ASSERT_EQ(together.size(), kPrompts.size());
+    for (size_t p = 0; p < kPrompts.size(); ++p) {
+      GenerateOptions own = options;
+      own.seed += p;
+      const GeneratedTexts alone = TextGenerator(*model_, {kPrompts[p]}, own).write()[0];
+      ASSERT_EQ(together[p].size(), alone.size());
+      for (size_t s = 0; s < alone.size(); ++s) {
+        EXPECT_EQ(together[p][s].tokens, alone[s].tokens) << "prompt " << p << ", text " << s;
+        EXPECT_EQ(together[p][s].stopped, alone[s].stopped) << "prompt " << p << ", text " << s;
+      }
+    }
+  }
+}
+
+TEST_P(CachedModel, BeamsOfUnequalPrompts_AreThoseOfEachAlone) {
+  const GenerateOptions options{.max_tokens = 15,
+                                .stop_tokens = {2, 11, 17, 23, 30, 36, 42, 55},
+                                .beams = {.num_beams = 4},
+                                .num_return_sequences = 4};
+  const std::vector<GeneratedTexts> together = TextGenerator(*model_, kPrompts, options).write();
+  bool ends_early = false;
+  for (size_t p = 0; p < kPrompts.size(); ++p) {
+    const GeneratedTexts alone = TextGenerator(*model_, {kPrompts[p]}, options).write()[0];
+    ASSERT_EQ(alone.size(), 4u);
+    for (size_t s = 0; s < alone.size(); ++s) {
+      EXPECT_EQ(together[p][s].tokens, alone[s].tokens) << "prompt " << p << ", text " << s;
+      ends_early = ends_early || alone[s].stopped;
+      if (s > 0) {
+        EXPECT_LE(alone[s].score, alone[s - 1].score);
+      }
+    }
+  }
+  EXPECT_TRUE(ends_early);
+}
+
+// A search over all continuations there are is exhaustive.
+TEST_P(CachedModel, AsManyBeamsAsTexts_FindTheMostLikelyText) {
+  const std::vector<int32_t> prompt{3, 1, 4};
+  const GenerateOptions options{
+      .max_tokens = 2, .context = kContext, .beams = {.num_beams = kVocabulary}};
+  const GeneratedText best = TextGenerator(*model_, {prompt}, options).write()[0][0];
+  const auto log_probabilities = [&](const std::vector<int32_t>& text) {
+    const auto logits =
+        lm().next_logits(Tensor::from<int32_t>(text, {1, std::ssize(text)})).to_vector<double>();
+    double sum = 0.0;
+    for (const double logit : logits) sum += std::exp(logit);
+    std::vector<double> all;
+    for (const double logit : logits) all.push_back(logit - std::log(sum));
+    return all;
+  };
+  std::pair<double, std::vector<int32_t>> most{-1e9, {}};
+  const std::vector<double> first = log_probabilities(prompt);
+  for (int32_t a = 0; a < kVocabulary; ++a) {
+    std::vector<int32_t> text = prompt;
+    text.push_back(a);
+    const std::vector<double> second = log_probabilities(text);
+    for (int32_t b = 0; b < kVocabulary; ++b) {
+      const double sum = first[static_cast<size_t>(a)] + second[static_cast<size_t>(b)];
+      most = std::max(most, {sum, {a, b}});
+    }
+  }
+  EXPECT_EQ(best.tokens, most.second);
+  EXPECT_NEAR(best.score, most.first / 2, 1e-5);
+}
+
+TEST_P(CachedModel, PromptsThatDoNotFit_AreNamed) {
+  const std::vector<int32_t> longer(kContext + 1, 3);
+  const auto message = [&](const GenerateOptions& options) {
+    try {
+      TextGenerator(*model_, {{1}, longer}, options);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("(no error)");
+  };
+  EXPECT_EQ(message({}),
+            "generate: a prompt of 33 tokens is longer than the model's 32 positions; shorten it, "
+            "or set the context (--context 32): the model sees that many of the last tokens then");
+  EXPECT_EQ(message({.context = 32}), "(no error)");
+  EXPECT_NE(message({.context = 32, .beams = {.num_beams = 100}, .cache_limit = 1000000})
+                .find(" MB, and there are 1 MB: fewer beams"),
+            std::string::npos);
+  EXPECT_EQ(message({.context = 32, .beams = {.num_beams = 4}, .cache_limit = 1000000}),
+            "(no error)");
 }
 
 TEST_P(CachedModel, Misuse_IsNamed) {
@@ -151,7 +301,10 @@ TEST_P(CachedModel, Misuse_IsNamed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CachedModel,
-                         testing::Values(ModelCase{"gpt2", gpt2}, ModelCase{"llama", llama}),
+                         testing::Values(ModelCase{"gpt2", gpt2}, ModelCase{"llama", llama},
+                                         ModelCase{"mistral", mistral},
+                                         ModelCase{"gpt_neox", gpt_neox},
+                                         ModelCase{"bloom", bloom}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace cached_logits_test

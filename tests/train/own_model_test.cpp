@@ -12,6 +12,7 @@
 #include "nn/linear.h"
 #include "nn/models/llama.h"
 #include "tests/train/scratch_folder.h"
+#include "train/cached_logits.h"
 #include "train/data/collate.h"
 #include "train/data/loader.h"
 #include "train/generate.h"
@@ -189,8 +190,10 @@ TEST(Generate, ByAnEngine_GivesTheTokensOfTheModel_OnEveryStage) {
     nn::Llama model(config);
     model.eval();
     const autograd::NoGrad no_grad;
-    EXPECT_EQ(generate([&](const Tensor& ids) { return model.next_logits(ids); }, prompt,
-                       {.max_tokens = 12, .sampling = {.temperature = 0.0}, .context = 24}),
+    CachedLogits logits(model);
+    EXPECT_EQ(generate(std::ref(logits), std::vector<std::vector<int32_t>>{prompt},
+                       {.max_tokens = 12, .sampling = {.temperature = 0.0}, .context = 24})[0][0]
+                  .tokens,
               texts[0]);
   });
 }

@@ -6,10 +6,13 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "core/error.h"
 #include "tests/train/scratch_folder.h"
+#include "train/json/parser.h"
+#include "train/json/writer.h"
 
 namespace zinc::train {
 namespace sampling_test {
@@ -21,7 +24,7 @@ std::vector<int> counts_of(const std::vector<float>& logits, const SamplingOptio
                            int draws) {
   std::vector<int> counts(logits.size(), 0);
   for (int64_t i = 0; i < draws; ++i) {
-    ++counts[static_cast<size_t>(sample_token(logits, options, sampling_key(7, i)))];
+    ++counts[static_cast<size_t>(sample_token(logits, {}, options, sampling_key(7, i)))];
   }
   return counts;
 }
@@ -57,8 +60,9 @@ TEST(SampleToken, TopK_KeepsTheMostLikely) {
   const double e = std::exp(1.0);
   expect_frequencies(counts_of(logits, {.top_k = 3}, kDraws),
                      {0.0, e / (2 * e + 1), 1 / (2 * e + 1), e / (2 * e + 1)}, kDraws);
-  // Of equal logits the lower token is the more likely one.
-  EXPECT_THAT(counts_of(logits, {.top_k = 1}, 100), ElementsAre(0, 100, 0, 0));
+  // Those that are equal to the last stay.
+  EXPECT_GT(counts_of(logits, {.top_k = 1}, 100)[1], 20);
+  EXPECT_GT(counts_of(logits, {.top_k = 1}, 100)[3], 20);
   EXPECT_EQ(counts_of(logits, {.top_k = 100}, 100), counts_of(logits, {}, 100));
 }
 
@@ -76,8 +80,8 @@ TEST(SampleToken, TopP_KeepsTheFewestThatReachIt) {
 }
 
 TEST(SampleToken, TopP_IsTakenOfWhatTopKLeft) {
-  // Probabilities 0.4, 0.3, 0.3; of the first two, the first has 4/7 >= 0.5.
-  const std::vector<float> logits = {std::log(0.4f), std::log(0.3f), std::log(0.3f)};
+  // Probabilities 0.4, 0.32, 0.28; of the first two, the first has 4/7.2 >= 0.5.
+  const std::vector<float> logits = {std::log(0.4f), std::log(0.32f), std::log(0.28f)};
   EXPECT_THAT(counts_of(logits, {.top_k = 2, .top_p = 0.5}, 200), ElementsAre(200, 0, 0));
   EXPECT_THAT(counts_of(logits, {.top_p = 0.5}, 2000), testing::Contains(testing::Gt(700)));
   EXPECT_GT(counts_of(logits, {.top_p = 0.5}, 2000)[1], 0);
@@ -97,13 +101,13 @@ TEST(SampleToken, SamePlaceSameToken_OtherPlaceAnother) {
   const std::vector<float> logits(1000, 0.0f);
   std::set<int32_t> tokens;
   for (int64_t i = 0; i < 100; ++i) {
-    const int32_t token = sample_token(logits, {}, sampling_key(1, i));
-    EXPECT_EQ(token, sample_token(logits, {}, sampling_key(1, i)));
+    const int32_t token = sample_token(logits, {}, {}, sampling_key(1, i));
+    EXPECT_EQ(token, sample_token(logits, {}, {}, sampling_key(1, i)));
     tokens.insert(token);
   }
   EXPECT_GT(tokens.size(), 80U);  // 100 draws of 1000: 95 different ones on average
-  EXPECT_NE(sample_token(logits, {}, sampling_key(1, 0)),
-            sample_token(logits, {}, sampling_key(2, 0)));
+  EXPECT_NE(sample_token(logits, {}, {}, sampling_key(1, 0)),
+            sample_token(logits, {}, {}, sampling_key(2, 0)));
 }
 
 TEST(SampleToken, ExtremeLogits_StayFinite) {
@@ -114,9 +118,75 @@ TEST(SampleToken, ExtremeLogits_StayFinite) {
   EXPECT_EQ(counts[1], 0);
 }
 
+SamplingOptions options_of(const json::Value& given) {
+  SamplingOptions options;
+  for (const json::Member& member : given.as_object()) {
+    const std::string& name = member.key;
+    const double value = member.value.as_double();
+    if (name == "repetition_penalty")
+      options.repetition_penalty = value;
+    else if (name == "no_repeat_ngram_size")
+      options.no_repeat_ngram_size = static_cast<int64_t>(value);
+    else if (name == "temperature")
+      options.temperature = value;
+    else if (name == "top_k")
+      options.top_k = static_cast<int64_t>(value);
+    else if (name == "top_p")
+      options.top_p = value;
+    else if (name == "min_p")
+      options.min_p = value;
+    else if (name == "typical_p")
+      options.typical_p = value;
+    else
+      ADD_FAILURE() << name;
+  }
+  return options;
+}
+
+template <class T>
+std::vector<T> numbers(const json::Value& list, double divisor = 1.0) {
+  std::vector<T> values;
+  for (const json::Value& item : list.as_array()) {
+    values.push_back(static_cast<T>(item.as_double() / divisor));
+  }
+  return values;
+}
+
+// Each filter alone, and any of them together, in transformers' order.
+TEST(KeptTokens, AreThoseOfTransformers) {
+  const json::Value reference = json::parse_file("tests/reference/kept_tokens.json");
+  const json::Array& cases = reference.at("cases").as_array();
+  ASSERT_EQ(cases.size(), 240U);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const auto of = [&](const char* list, const char* index) -> const json::Value& {
+      return reference.at(list).at(static_cast<size_t>(cases[i].at(index).as_int64()));
+    };
+    const std::vector<Candidate> candidates =
+        kept_tokens(numbers<float>(of("rows", "logits"), 1024.0),
+                    numbers<int32_t>(of("texts", "text")), options_of(cases[i].at("options")));
+    std::vector<int32_t> kept;
+    for (const Candidate& candidate : candidates) kept.push_back(candidate.token);
+    const auto name = [&] { return concat("case ", i, ": ", json::write(cases[i].at("options"))); };
+    ASSERT_EQ(kept, numbers<int32_t>(cases[i].at("kept"))) << name();
+    const std::vector<double> expected = numbers<double>(cases[i].at("probabilities"));
+    for (size_t k = 0; k < kept.size(); ++k) {
+      // Twelve digits are stored.
+      EXPECT_NEAR(candidates[k].probability, expected[k], 1e-11) << name() << ", token " << kept[k];
+    }
+  }
+}
+
+TEST(KeptTokens, WhereTheTextLeavesNone_SayIt) {
+  const std::vector<float> logits(3, 1.0f);
+  EXPECT_EQ(message_of<InvalidArgument>([&] {
+              kept_tokens(logits, std::vector<int32_t>{2, 0, 1}, {.no_repeat_ngram_size = 1});
+            }),
+            "sampling: every one of 3 tokens is excluded");
+}
+
 TEST(SampleToken, NothingToChoose_IsAnError) {
   const auto message = [](const std::vector<float>& logits) {
-    return message_of<InvalidArgument>([&] { sample_token(logits, {}, sampling_key(0, 0)); });
+    return message_of<InvalidArgument>([&] { sample_token(logits, {}, {}, sampling_key(0, 0)); });
   };
   EXPECT_EQ(message({kNone, kNone}), "sampling: every one of 2 tokens is excluded");
   EXPECT_EQ(message({}), "sampling: every one of 0 tokens is excluded");
@@ -137,6 +207,12 @@ TEST(SamplingOptions, OutOfRange_IsAConfigError) {
             "sampling: temperature must be a number >= 0, not -0.5");
   EXPECT_EQ(message({.top_k = -1}), "sampling: top_k must be >= 0, not -1");
   EXPECT_EQ(message({.top_p = 1.5}), "sampling: top_p must lie in [0, 1], not 1.5");
+  EXPECT_EQ(message({.min_p = -0.1}), "sampling: min_p must lie in [0, 1], not -0.1");
+  EXPECT_EQ(message({.typical_p = 0.0}), "sampling: typical_p must lie in (0, 1], not 0");
+  EXPECT_EQ(message({.repetition_penalty = 0.0}),
+            "sampling: repetition_penalty must be a number > 0, not 0");
+  EXPECT_EQ(message({.no_repeat_ngram_size = -1}),
+            "sampling: no_repeat_ngram_size must be >= 0, not -1");
 }
 
 }  // namespace sampling_test

@@ -4,7 +4,9 @@
 
 #include "core/error.h"
 #include "tests/train/scratch_folder.h"
+#include "train/text/stop_strings.h"
 #include "train/text/tokenizer.h"
+#include "train/text/tokenizer_folder.h"
 #include "train/text/unicode/utf8.h"
 
 namespace zinc::train {
@@ -120,6 +122,53 @@ TEST(StreamingDecoder, ShowsACharacterWhenItIsComplete) {
   EXPECT_EQ(decoder.push(0xE2), "");
   EXPECT_EQ(decoder.finish(), kReplaced);
   EXPECT_EQ(decoder.finish(), "");
+}
+
+std::vector<int32_t> bytes_of(const std::string& text) { return ByteTokenizer().encode(text); }
+
+TEST(StopStrings, EndAtTheTokenThatCompletesOne) {
+  const ByteTokenizer tokenizer;
+  const StopStrings stops(tokenizer, {"\n\n", "END"});
+  EXPECT_FALSE(stops.end({}));
+  EXPECT_FALSE(stops.end(bytes_of("EN")));
+  EXPECT_TRUE(stops.end(bytes_of("an END")));
+  EXPECT_FALSE(stops.end(bytes_of("an END.")));  // it ended a token earlier
+  EXPECT_FALSE(stops.end(bytes_of("a\n")));
+  EXPECT_TRUE(stops.end(bytes_of("a\n\n")));
+  EXPECT_EQ(stops.before("a\n\nb END"), "a");
+  EXPECT_EQ(stops.before("nothing"), "nothing");
+  EXPECT_EQ(message_of<ConfigError>([&] {
+              StopStrings(tokenizer, {"x", ""});
+            }),
+            "a stop string is empty: every text has it at its end");
+}
+
+// A token of several characters may end behind the stop string.
+TEST(StopStrings, MayLieInsideAToken) {
+  const auto tokenizer = load_tokenizer("tests/reference/tokenizers/gpt2.json");
+  const std::vector<int32_t> tokens = tokenizer->encode("and the");
+  const StopStrings stops(*tokenizer, {"d t"});
+  EXPECT_TRUE(stops.end(tokens));
+  EXPECT_FALSE(stops.end(std::span(tokens).first(1)));
+  // One that ended a token earlier is none of the last token's.
+  EXPECT_FALSE(StopStrings(*tokenizer, {"he"}).end(tokenizer->encode("and the o")));
+}
+
+TEST(AnswerStream, HoldsBackWhatMayBecomeAStopString) {
+  const ByteTokenizer tokenizer;
+  const StopStrings stops(tokenizer, {"User:"});
+  AnswerStream stream(tokenizer, stops, true);
+  std::string shown;
+  std::vector<size_t> lengths;
+  for (const int32_t token : bytes_of("a Use, User: no")) {
+    shown += stream.push(token);
+    lengths.push_back(shown.size());
+  }
+  EXPECT_EQ(shown + stream.finish(), "a Use, ");
+  EXPECT_EQ(lengths, (std::vector<size_t>{1, 2, 2, 2, 2, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7}));
+  AnswerStream other(tokenizer, stops, true);
+  EXPECT_EQ(other.push('U'), "");
+  EXPECT_EQ(other.finish(), "U");
 }
 
 TEST(RequireInVocabulary, NamesTheFirstTokenOutside) {

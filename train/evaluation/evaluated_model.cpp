@@ -1,7 +1,6 @@
 #include "train/evaluation/evaluated_model.h"
 
 #include <algorithm>
-#include <cmath>
 #include <exception>
 #include <limits>
 #include <string>
@@ -9,6 +8,9 @@
 
 #include "autograd/mode.h"
 #include "core/error.h"
+#include "train/adapter.h"
+#include "train/text_generator.h"
+#include "train/tuning.h"
 #include "zero/gather_values.h"
 
 namespace zinc::train {
@@ -36,18 +38,6 @@ zero::EngineConfig sharded_config(const EvaluatedModelOptions& options) {
   return config;
 }
 
-// Infinite ones are refused too: a model whose weights are whole has none.
-Tensor require_logits(Tensor logits) {
-  for (const float value : logits.to_vector<float>()) {
-    if (!std::isfinite(value)) {
-      throw NumericsError(
-          "the model's logits are no numbers: its weights are damaged, or too large "
-          "for their type (--dtype f32 has the widest range)");
-    }
-  }
-  return logits;
-}
-
 int64_t items_of_rank(const comm::World& world, int64_t count) {
   return (count + world.size() - 1) / world.size();
 }
@@ -57,7 +47,9 @@ int64_t items_of_rank(const comm::World& world, int64_t count) {
 EvaluatedModel::EvaluatedModel(const std::string& folder, const ModelConfig& config,
                                comm::World& world, const EvaluatedModelOptions& options)
     : world_(world), model_(make_model(config)) {
-  const FolderWeights weights(folder, *model_, config);
+  const FolderWeights base(folder, *model_, config);
+  if (!options.adapter.empty()) apply_tuning(*model_, tuning_of_adapter(options.adapter));
+  const AdaptedWeights weights(*model_, &base, name_map(config), options.adapter);
   if (options.sharded) {
     freeze_all_but_one(*model_);
     engine_ = std::make_unique<zero::Engine>(*model_, sharded_config(options), world,
@@ -65,7 +57,6 @@ EvaluatedModel::EvaluatedModel(const std::string& folder, const ModelConfig& con
   } else {
     model_->set_dtype(options.dtype);
     model_->load(weights);
-    cached_ = std::make_unique<CachedLogits>(*model_);
   }
   model_->eval();
 }
@@ -78,32 +69,47 @@ zero::Evaluation EvaluatedModel::evaluate(const nn::Batch& batch) {
   return {.loss_sum = model_->loss(batch).item(), .num_targets = batch.num_targets};
 }
 
-std::vector<int32_t> EvaluatedModel::generate(std::span<const int32_t> prompt,
-                                              const GenerateOptions& options) {
-  const autograd::NoGrad no_grad;
+std::vector<GeneratedTexts> EvaluatedModel::generate(std::vector<std::vector<int32_t>> prompts,
+                                                     const GenerateOptions& options,
+                                                     const OnToken& on_token) {
   if (engine_ == nullptr) {
-    if (prompt.empty()) return {};
-    return train::generate([&](const Tensor& ids) { return require_logits((*cached_)(ids)); },
-                           prompt, options);
+    if (prompts.empty()) return {};
+    return TextGenerator(*model_, std::move(prompts), options).write(on_token);
   }
-  // A round of calls for as long as one rank still writes; one that fails goes on calling.
-  std::vector<int32_t> tokens;
+  // A round of passes for as long as one rank still writes; one that fails, or has nothing to
+  // write, goes on with passes.
+  bool in_lockstep = false;
+  const auto make = [&](std::vector<std::vector<int32_t>> asked, const GenerateOptions& how) {
+    return std::make_unique<TextGenerator>(*model_, std::move(asked), how,
+                                           [&](const std::function<void()>& pass) {
+                                             if (in_lockstep) zero::any_rank(world_, true);
+                                             engine_->predict(pass);
+                                           });
+  };
+  bool writes = !prompts.empty();
+  std::unique_ptr<TextGenerator> generator;
   std::exception_ptr failure;
-  try {
-    const auto next_logits = [&](const Tensor& ids) {
-      zero::any_rank(world_, true);
-      return require_logits(engine_->next_logits(ids));
-    };
-    if (!prompt.empty()) tokens = train::generate(next_logits, prompt, options);
-  } catch (const CommError&) {
-    throw;
-  } catch (...) {
-    failure = std::current_exception();
+  std::vector<GeneratedTexts> texts;
+  const auto attempt = [&](const auto& work) {
+    try {
+      work();
+    } catch (const CommError&) {
+      throw;
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  };
+  if (writes) attempt([&] { generator = make(std::move(prompts), options); });
+  if (generator == nullptr) {
+    writes = false;
+    generator = make({{0}}, {.max_tokens = 1});
   }
-  const Tensor anything = Tensor::from<int32_t>(std::vector<int32_t>{0}, {1, 1});
-  while (zero::any_rank(world_, false)) engine_->next_logits(anything);
+  in_lockstep = true;
+  if (writes) attempt([&] { texts = generator->write(on_token); });
+  in_lockstep = false;
+  while (zero::any_rank(world_, false)) generator->pass_along();
   if (failure != nullptr) std::rethrow_exception(failure);
-  return tokens;
+  return texts;
 }
 
 void for_each_of_rank(comm::World& world, int64_t count,

@@ -11,7 +11,6 @@
 #include "comm/world.h"
 #include "core/dtype.h"
 #include "nn/model.h"
-#include "train/cached_logits.h"
 #include "train/generate.h"
 #include "train/model.h"
 #include "zero/engine.h"
@@ -24,6 +23,7 @@ struct EvaluatedModelOptions {
   bool sharded = false;
   int64_t sequences = 1;  // of the largest batch, and their positions
   int64_t positions = 0;  // 0: as many as the model has
+  std::string adapter{};  // folder of an adapter of the model; empty: none
 };
 
 // Without gradients and dropout, on the world's device. Where weights are sharded, a rank's call
@@ -41,15 +41,16 @@ class EvaluatedModel {
 
   // The summed loss of a batch of this rank's.
   zero::Evaluation evaluate(const nn::Batch& batch);
-  // generate() for this rank's prompt; an empty prompt makes no text. Collective where weights are
-  // sharded: the ranks' prompts and lengths may differ. NumericsError where logits are no numbers.
-  std::vector<int32_t> generate(std::span<const int32_t> prompt, const GenerateOptions& options);
+  // Texts for this rank's prompts, side by side; no prompt makes none. Collective where weights are
+  // sharded: the ranks' prompts and lengths may differ, the options not. Throws as TextGenerator.
+  std::vector<GeneratedTexts> generate(std::vector<std::vector<int32_t>> prompts,
+                                       const GenerateOptions& options,
+                                       const OnToken& on_token = {});
 
  private:
   comm::World& world_;
   std::unique_ptr<nn::Model> model_;
   std::unique_ptr<zero::Engine> engine_;  // of sharded weights
-  std::unique_ptr<CachedLogits> cached_;  // of whole ones
 };
 
 // Work on `count` items that the ranks share: rank r does items r, r + W, ... `work` is called as

@@ -86,12 +86,14 @@ WrittenAnswers write_answers(EvaluatedModel& model, const Tokenizer& tokenizer,
   });
   for_each_of_rank(model.world(), count, [&](int64_t item) {
     GenerateOptions own = options_of_item(item, tokenizer, options);
-    if (!own.stop_token) own.stop_token = maker.end_of_answer();
-    const std::vector<int32_t> prompt = item < 0 ? std::vector<int32_t>{} : prompts[mine.size()];
-    std::vector<int32_t> tokens = model.generate(prompt, own);
+    const std::optional<int32_t> end = maker.end_of_answer();
+    if (own.stop_tokens.empty() && end) own.stop_tokens = {*end};
+    std::vector<std::vector<int32_t>> asked;
+    if (item >= 0) asked.push_back(prompts[mine.size()]);
+    std::vector<GeneratedTexts> texts = model.generate(asked, own);
     if (item < 0) return;
-    cut.push_back(std::ssize(prompt) > own.context ? 1.0 : 0.0);
-    mine.push_back(std::move(tokens));
+    cut.push_back(std::ssize(asked.front()) > own.context ? 1.0 : 0.0);
+    mine.push_back(std::move(texts.front().front().tokens));
     if (progress) progress(std::min(count, item + model.world().size()));
   });
   const auto all = gather_items(model.world(), count, mine);

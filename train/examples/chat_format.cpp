@@ -182,6 +182,17 @@ std::vector<TextSpan> render_chat(ChatFormat format, std::span<const Message> me
   return spans.take();
 }
 
+std::string render_prompt(ChatFormat format, std::vector<Message> messages,
+                          std::string_view place) {
+  messages.push_back({Speaker::assistant, "x"});  // an empty text might have no span
+  std::vector<TextSpan> spans = render_chat(format, messages, place);
+  while (!spans.back().trained) spans.pop_back();
+  spans.pop_back();
+  std::string prompt;
+  for (const TextSpan& span : spans) prompt += span.text;
+  return prompt;
+}
+
 bool ends_itself(ChatFormat format) { return !end_mark(format).empty(); }
 
 std::string_view end_mark(ChatFormat format) {

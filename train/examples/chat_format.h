@@ -53,6 +53,9 @@ std::vector<Message> read_messages(const json::Value& list);
 std::vector<TextSpan> render_chat(ChatFormat format, std::span<const Message> messages,
                                   std::string_view place);
 
+// The text of a conversation up to where the assistant answers.
+std::string render_prompt(ChatFormat format, std::vector<Message> messages, std::string_view place);
+
 // The format's own token ends what the assistant says: no end-of-text token belongs behind it.
 bool ends_itself(ChatFormat format);
 // That token: "<|eot_id|>"; empty where ends_itself() is false.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "core/error.h"
 #include "nn/batch.h"
@@ -126,13 +127,10 @@ Question ExampleMaker::question(const Record& record) const {
   }
   std::vector<Message> messages = messages_of(record);
   while (messages.back().speaker != Speaker::assistant) messages.pop_back();
-  Question question{.prompt = {}, .answer = messages.back().text};
-  if (question.answer.empty()) messages.back().text = "x";  // an empty text might have no span
-  std::vector<TextSpan> spans = render_chat(settings_.format, messages, record.place);
-  while (!spans.back().trained) spans.pop_back();
-  spans.pop_back();
-  for (const TextSpan& span : spans) question.prompt += span.text;
-  return question;
+  std::string answer = std::move(messages.back().text);
+  messages.pop_back();
+  return {.prompt = render_prompt(settings_.format, std::move(messages), record.place),
+          .answer = std::move(answer)};
 }
 
 std::vector<int32_t> ExampleMaker::encode_prompt(std::string_view prompt) const {

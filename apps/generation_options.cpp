@@ -1,0 +1,126 @@
+#include "apps/generation_options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "apps/machine.h"
+#include "core/error.h"
+#include "train/files/input_file.h"
+#include "train/json/parser.h"
+#include "train/model.h"
+
+namespace zinc::apps {
+
+void add_sampling_options(CLI::App& verb, train::GenerateOptions& options) {
+  train::SamplingOptions& sampling = options.sampling;
+  verb.add_option("--context", options.context,
+                  "The model sees the last so many tokens (default: all its positions)")
+      ->check(CLI::PositiveNumber);
+  verb.add_option(
+      "--temperature", sampling.temperature,
+      fmt::format("0: always the most likely token (default {:g})", sampling.temperature));
+  verb.add_option("--top-k", sampling.top_k, "Only the k most likely tokens; 0: all (default)");
+  verb.add_option("--top-p", sampling.top_p,
+                  "Only the most likely tokens of this total probability (default 1)");
+  verb.add_option("--min-p", sampling.min_p,
+                  "Only tokens with this share of the most likely one's probability (default 0)");
+  verb.add_option("--typical-p", sampling.typical_p,
+                  "Only the most typical tokens of this total probability (default 1)");
+  verb.add_option("--repetition-penalty", sampling.repetition_penalty,
+                  "Above 1: tokens of the text so far are less likely (default 1)");
+  verb.add_option("--no-repeat-ngram-size", sampling.no_repeat_ngram_size,
+                  "No row of so many tokens comes twice; 0: any may (default)");
+  verb.add_option("--num-beams", options.beams.num_beams,
+                  "Beam search over so many texts at once; 1: none (default)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
+  verb.add_option("--length-penalty", options.beams.length_penalty,
+                  "Beam search: log-probabilities are divided by length to this power (default 1)");
+  verb.add_option("--seed", options.seed, "Same seed, same text (default 0)");
+}
+
+void add_generation_options(CLI::App& verb, GenerationArguments& arguments) {
+  train::GenerateOptions& options = arguments.options;
+  verb.add_option("--tokens,--max-new-tokens", options.max_tokens,
+                  fmt::format("New tokens (default {})", options.max_tokens))
+      ->check(CLI::NonNegativeNumber);
+  add_sampling_options(verb, options);
+  verb.add_option("--early-stopping", arguments.early_stopping,
+                  "Beam search ends with the first texts that end: true; where none is likely to "
+                  "become better: false (default); where none can: never");
+  verb.add_option("--stop-token,--eos-token-id", arguments.stop_tokens,
+                  "A token that ends the text; may be given again (default: the tokenizer's, and "
+                  "those of config.json and generation_config.json)")
+      ->allow_extra_args(false);
+  verb.add_option("--stop-strings", arguments.stop_strings,
+                  "Text that ends the text and does not belong to it; may be given again")
+      ->allow_extra_args(false);
+}
+
+std::vector<int32_t> stop_tokens_of(const std::string& folder, const train::ModelConfig& config,
+                                    const train::Tokenizer* tokenizer) {
+  std::vector<int32_t> tokens;
+  const auto add = [&](int64_t token) {
+    const bool is_one = token >= 0 && token < train::vocabulary_size(config);
+    if (is_one && std::ranges::find(tokens, token) == tokens.end()) {
+      tokens.push_back(static_cast<int32_t>(token));
+    }
+  };
+  const std::optional<int32_t> end = tokenizer != nullptr ? tokenizer->end_of_text() : std::nullopt;
+  if (end) add(*end);
+  for (const int64_t token : train::eos_tokens(config)) add(token);
+  const std::string path = folder + "/generation_config.json";
+  if (!train::file_exists(path)) return tokens;
+  const train::json::Value file = train::json::parse_file(path);
+  const train::json::Value* eos = file.find("eos_token_id");
+  if (eos == nullptr || eos->is_null()) return tokens;
+  if (!eos->is_array()) {
+    add(eos->as_int64());
+    return tokens;
+  }
+  for (const train::json::Value& token : eos->as_array()) add(token.as_int64());
+  return tokens;
+}
+
+int64_t positions_of_writer(const std::string& folder, const train::ModelConfig& config) {
+  const std::unique_ptr<nn::Model> model = train::make_model(config);
+  const bool writes = nn::find_interface<nn::EncoderDecoderLm>(*model) != nullptr ||
+                      nn::find_interface<nn::CausalLm>(*model) != nullptr;
+  if (writes) return model->max_sequence();
+  throw ConfigError(fmt::format(
+      "'{}' is a {} model: an encoder, which reads text and writes none; text comes from a decoder "
+      "(as GPT-2 or Llama) or an encoder-decoder (as T5)",
+      folder, train::model_type(config)));
+}
+
+int64_t memory_for_cache(int local_ranks) {
+  return inspect_machine().available_bytes / std::max(local_ranks, 1);
+}
+
+train::GenerateOptions settled_options(const GenerationArguments& arguments,
+                                       const std::string& folder, const train::ModelConfig& config,
+                                       int64_t positions, const train::Tokenizer* tokenizer) {
+  using Early = train::BeamOptions::EarlyStopping;
+  train::GenerateOptions options = arguments.options;
+  if (positions > 0 && options.context > positions) {
+    throw ConfigError(fmt::format("--context {} is longer than the model's {} positions",
+                                  options.context, positions));
+  }
+  if (arguments.early_stopping == "true") {
+    options.beams.early_stopping = Early::yes;
+  } else if (arguments.early_stopping == "never") {
+    options.beams.early_stopping = Early::never;
+  } else if (arguments.early_stopping != "false") {
+    throw ConfigError(fmt::format("--early-stopping is true, false or never, not '{}'",
+                                  arguments.early_stopping));
+  }
+  options.stop_tokens = arguments.stop_tokens;
+  if (options.stop_tokens.empty()) options.stop_tokens = stop_tokens_of(folder, config, tokenizer);
+  train::validate(options);
+  return options;
+}
+
+}  // namespace zinc::apps

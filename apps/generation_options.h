@@ -1,0 +1,50 @@
+// apps/generation_options.h: how a model writes, as `zinc generate`, `zinc chat` and `zinc
+// evaluate` are told.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "train/generate.h"
+#include "train/hub/model_config.h"
+#include "train/text/tokenizer.h"
+
+namespace CLI {
+class App;
+}
+
+namespace zinc::apps {
+
+struct GenerationArguments {
+  train::GenerateOptions options{};
+  std::string early_stopping = "false";
+  std::vector<int32_t> stop_tokens;
+  std::vector<std::string> stop_strings;
+};
+
+// Filters of tokens, penalties, beams, --context, --seed; defaults are those of `options`.
+void add_sampling_options(CLI::App& verb, train::GenerateOptions& options);
+// Those and the rest: how many tokens, and what ends a text.
+void add_generation_options(CLI::App& verb, GenerationArguments& arguments);
+
+// What ends a text of the model in `folder`, where --stop-token does not say it: what the tokenizer
+// (may be null), config.json and generation_config.json call the end. Throws DataError for a
+// damaged file.
+std::vector<int32_t> stop_tokens_of(const std::string& folder, const train::ModelConfig& config,
+                                    const train::Tokenizer* tokenizer);
+
+// The positions of a model that writes text; 0: it has no limit. Throws ConfigError for one that
+// writes none.
+int64_t positions_of_writer(const std::string& folder, const train::ModelConfig& config);
+
+// With early stopping and stop tokens. Throws ConfigError for options that contradict each other,
+// and for a --context that is longer than the model, of `positions`; 0: it has no limit.
+train::GenerateOptions settled_options(const GenerationArguments& arguments,
+                                       const std::string& folder, const train::ModelConfig& config,
+                                       int64_t positions, const train::Tokenizer* tokenizer);
+
+// Bytes that keys and values may take on a rank, one of `local_ranks` on a CPU of this machine.
+int64_t memory_for_cache(int local_ranks);
+
+}  // namespace zinc::apps

@@ -1,0 +1,224 @@
+// zinc generate with many prompts, beams and ranks; zinc chat through a pipe.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/exit_codes.h"
+#include "tests/apps/command_process.h"
+#include "tests/apps/training_folder.h"
+#include "train/json/parser.h"
+#include "train/json/writer.h"
+
+namespace zinc::apps {
+namespace generate_test {
+
+using testing::HasSubstr;
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// Of the texts that tests/reference/make_generated.py stored.
+const train::json::Value& stored() {
+  static const train::json::Value value = train::json::parse_file("tests/reference/generated.json");
+  return value;
+}
+
+// Prompts of the model, group after group, as records; all groups have 20.
+std::string prompts_of(const std::string& model, const std::string& vocabulary, size_t first,
+                       size_t count) {
+  std::string lines;
+  const train::json::Value& groups = stored().at("models").at(model).at("groups");
+  for (size_t i = first; i < first + count; ++i) {
+    const auto group = static_cast<size_t>(groups.at(i / 20).as_int64());
+    lines += R"({"input_ids":)" +
+             train::json::write(stored().at("prompts").at(vocabulary).at(group).at(i % 20)) + "}\n";
+  }
+  return lines;
+}
+
+std::vector<int64_t> tokens_of(const train::json::Value& list) {
+  std::vector<int64_t> tokens;
+  for (const train::json::Value& token : list.as_array()) tokens.push_back(token.as_int64());
+  return tokens;
+}
+
+class Generate : public testing::Test {
+ protected:
+  Ended run(std::vector<std::string> words, const CommandOptions& options = {}) {
+    words.insert(words.end(), {"--threads", "1"});
+    return run_zinc(words, options);
+  }
+
+  std::vector<train::json::Value> texts(const std::string& path) {
+    std::vector<train::json::Value> values;
+    for (const std::string& line : lines_of(train::read_whole_file(folder_ / path))) {
+      values.push_back(train::json::parse(line, path));
+    }
+    return values;
+  }
+
+  TrainingFolder folder_;
+};
+
+// The encoder reads the prompts; the answers end with T5's </s>, which is token 1.
+TEST_F(Generate, T5AnswersManyPrompts_OnRanksToo) {
+  const std::string prompts = folder_.write("prompts.jsonl", prompts_of("t5", "43", 10, 45));
+  const auto answers = [&](const std::string& out, std::vector<std::string> more, int ranks) {
+    std::vector<std::string> words{"generate",
+                                   "--model",
+                                   "tests/reference/t5",
+                                   "--prompts",
+                                   prompts,
+                                   "--out",
+                                   folder_ / out,
+                                   "--tokens",
+                                   "12",
+                                   "--temperature",
+                                   "0",
+                                   "--batch-size",
+                                   "8"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Ended ended = run(words, {.ranks = ranks});
+    EXPECT_EQ(ended.exit_code, kDone) << to_string(ended);
+    return train::read_whole_file(folder_ / out);
+  };
+  const std::string alone = answers("alone.jsonl", {}, 1);
+  const auto lines = texts("alone.jsonl");
+  ASSERT_EQ(lines.size(), 45U);
+  const train::json::Value& greedy = stored().at("models").at("t5").at("greedy");
+  for (size_t i = 0; i < lines.size(); ++i) {
+    std::vector<int64_t> expected = tokens_of(greedy.at(10 + i));
+    const auto end = std::ranges::find(expected, 1);
+    const bool stops = end != expected.end();
+    expected.erase(end, expected.end());
+    EXPECT_EQ(tokens_of(lines[i].at("tokens")), expected) << i;
+    EXPECT_EQ(lines[i].at("finish").as_string(), stops ? "stop" : "length") << i;
+  }
+  if (!have_mpirun()) GTEST_SKIP() << "built without MPI";
+  EXPECT_EQ(answers("ranks.jsonl", {}, 3), alone);
+  EXPECT_EQ(answers("sharded.jsonl", {"--sharded"}, 2), alone);
+}
+
+TEST_F(Generate, Beams_AreTheLinesOfAPrompt) {
+  const std::string prompts = folder_.write("prompts.jsonl", prompts_of("gpt2", "67", 20, 20));
+  const train::json::Value& model = stored().at("models").at("gpt2");
+  std::vector<std::string> words{
+      "generate",    "--model", "tests/reference/gpt2",   "--prompts", prompts, "--tokens", "12",
+      "--num-beams", "4",       "--num-return-sequences", "3"};
+  for (const int64_t token : tokens_of(model.at("stop"))) {
+    words.insert(words.end(), {"--stop-token", std::to_string(token)});
+  }
+  const Ended ended = run(words);
+  ASSERT_EQ(ended.exit_code, kDone) << to_string(ended);
+  const std::vector<std::string> lines = lines_of(ended.out);
+  ASSERT_EQ(lines.size(), 60U);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const train::json::Value line = train::json::parse(lines[i], "stdout");
+    EXPECT_EQ(line.at("sequence").as_int64(), static_cast<int64_t>(i % 3));
+    EXPECT_LT(line.at("score").as_double(), 0.0);
+    EXPECT_EQ(tokens_of(line.at("tokens")), tokens_of(model.at("beams").at(20 + i / 3).at(i % 3)))
+        << "line " << i;
+  }
+}
+
+TEST_F(Generate, WhatCannotBeDone_IsSaidBefore) {
+  const auto expect = [&](std::vector<std::string> words, int code, const std::string& said) {
+    words.insert(words.begin(), "generate");
+    const Ended ended = run(words);
+    EXPECT_EQ(ended.exit_code, code) << to_string(ended);
+    EXPECT_THAT(ended.err, HasSubstr(said));
+  };
+  const std::string one = folder_.write("one.jsonl", "{\"input_ids\": [3, 4]}\n");
+  std::string many = "{\"input_ids\": [3";
+  for (int i = 0; i < 32; ++i) many += ", 3";
+  const std::string too_long =
+      folder_.write("long.jsonl", "{\"input_ids\": [3]}\n" + many + "]}\n");
+  expect({"--model", "tests/reference/bert", "--prompts", one}, kConfiguration,
+         "is a bert model: an encoder, which reads text and writes none");
+  expect({"--model", "tests/reference/gpt2", "--prompts", too_long}, kBadData,
+         "prompt 2 has 33 tokens, the model 32 positions");
+  expect({"--model", "tests/reference/gpt2", "--prompts", one, "--num-beams", "900000000"},
+         kConfiguration, "fewer beams");
+  expect({"--model", "tests/reference/gpt2", "--prompts", one, "--num-beams", "2", "--top-k", "5"},
+         kConfiguration, "a beam search (num_beams > 1) draws nothing");
+  expect({"--model", "tests/reference/gpt2", "--prompts", one, "--early-stopping", "maybe"},
+         kConfiguration, "--early-stopping is true, false or never, not 'maybe'");
+  expect({"--model", "tests/reference/gpt2", "--prompts", one, "--typical-p", "2"}, kConfiguration,
+         "typical_p must lie in (0, 1]");
+  expect({"--model", "tests/reference/gpt2", "--out", folder_ / "x"}, kConfiguration,
+         "--out is for the texts of --prompts");
+  const std::string outside = folder_.write("outside.jsonl", "{\"input_ids\": [3, 67]}\n");
+  expect({"--model", "tests/reference/gpt2", "--prompts", outside}, kBadData,
+         "outside.jsonl:1: token 67 at position 1");
+  const std::string other = folder_.write("other.jsonl", "{\"question\": \"x\"}\n");
+  expect({"--model", "tests/reference/gpt2", "--prompts", other}, kBadData, "no field \"prompt\"");
+}
+
+// A model of bytes with 64 positions.
+class Talk : public Generate {
+ protected:
+  Talk() {
+    std::string model(kTinyGpt2);
+    model.replace(model.find("16"), 2, "64");
+    folder_.write("model.json", model);
+    const Ended ended = run_zinc(folder_.train());
+    EXPECT_EQ(ended.exit_code, kDone) << to_string(ended);
+    model_ = folder_.out() + "/final";
+  }
+
+  std::string model_;
+};
+
+TEST_F(Talk, StopStrings_EndTheTextAndAreNotShown) {
+  const std::vector<std::string> words{"generate", "--model", model_,    "--prompt", "ab",
+                                       "--tokens", "40",      "--top-k", "40"};
+  const std::string whole = run(words).out;
+  ASSERT_EQ(whole.substr(0, 2), "ab");
+  const auto at =
+      std::find_if(whole.begin() + 8, whole.end(), [](char c) { return c > ' ' && c < '\x7f'; });
+  ASSERT_NE(at, whole.end());
+  const std::string stop(1, *at);
+  std::vector<std::string> stopped = words;
+  stopped.insert(stopped.end(), {"--stop-strings", stop});
+  EXPECT_EQ(run(stopped).out, whole.substr(0, whole.find(stop, 2)) + "\n");
+}
+
+TEST_F(Talk, Chat_AnswersEachLine_AndForgetsWhatItIsTold) {
+  const std::string talk = folder_.write("talk.txt", "ab\ncd\n/reset\nab\n/exit\nab\n");
+  const std::string command = command_path() + " chat --model " + model_ +
+                              " --chat plain --temperature 0 --tokens 6 --stop-strings '\n'"
+                              " --threads 1 < " +
+                              talk;
+  CommandProcess process = CommandProcess::of_program({"sh", "-c", command});
+  const Ended ended = process.finish();
+  ASSERT_EQ(ended.exit_code, kDone) << to_string(ended);
+  const std::vector<std::string> lines = lines_of(ended.out);
+  ASSERT_EQ(lines.size(), 3U) << ended.out;
+  EXPECT_EQ(lines[0], lines[2]);
+  const Ended first = run({"generate", "--model", model_, "--prompt", "ab\n", "--temperature", "0",
+                           "--tokens", "6", "--stop-strings", "\n"});
+  EXPECT_EQ("ab\n" + lines[0] + "\n", first.out);
+  // The second question stands behind the first one and its answer.
+  const std::string before = "ab\n" + lines[0] + "\ncd\n";
+  const Ended second = run({"generate", "--model", model_, "--prompt", before, "--temperature", "0",
+                            "--tokens", "6", "--stop-strings", "\n"});
+  EXPECT_EQ(before + lines[1] + "\n", second.out);
+}
+
+TEST_F(Talk, ChatWithoutAFormat_AsksForIt) {
+  const Ended ended = run({"chat", "--model", model_});
+  EXPECT_EQ(ended.exit_code, kConfiguration) << to_string(ended);
+  EXPECT_THAT(ended.err, HasSubstr("name the one that the model was trained on by --chat"));
+}
+
+}  // namespace generate_test
+}  // namespace zinc::apps
