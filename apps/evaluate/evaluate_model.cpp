@@ -31,6 +31,7 @@
 #include "train/evaluation/evaluated_model.h"
 #include "train/evaluation/written_answers.h"
 #include "train/files/atomic_file.h"
+#include "train/hub/family.h"
 #include "train/hub/model_config.h"
 #include "train/json/writer.h"
 #include "train/metrics/progress.h"
@@ -100,12 +101,13 @@ class EvaluationJob {
     seq_ = options_.seq > 0 ? options_.seq : std::min(positions_, kDefaultSequence);
     require_positions("--seq", seq_);
     require_positions("--context", options_.generate.context);
-    if (metrics_.perplexity) {
+    classifies_ = train::objective(config_.config).kind == train::Objective::class_of_text;
+    if (metrics_.perplexity || classifies_) {
       data_ = find_run_data(options_.data, tokenizer_);
       data_->fit(config_, seq_);
     }
     if (metrics_.choice) read_choices();
-    if (!metrics_.of_texts.empty()) read_all_questions();
+    if (!metrics_.of_texts.empty() && !classifies_) read_all_questions();
   }
 
   zero::Fingerprint fingerprint() const {
@@ -138,19 +140,20 @@ class EvaluationJob {
     if (data_ != nullptr) data_->open();
     model_.emplace(
         options_.model, config_.config, world,
-        train::EvaluatedModelOptions{
-            .dtype = dtype_,
-            .sharded = options_.sharded,
-            .sequences = metrics_.perplexity ? options_.batch : 1,
-            .positions = metrics_.perplexity && !metrics_.choice && metrics_.of_texts.empty()
-                             ? seq_
-                             : positions_});
+        train::EvaluatedModelOptions{.dtype = dtype_,
+                                     .sharded = options_.sharded,
+                                     .sequences = data_ != nullptr ? options_.batch : 1,
+                                     .positions = data_ != nullptr && !metrics_.choice &&
+                                                          (metrics_.of_texts.empty() || classifies_)
+                                                      ? seq_
+                                                      : positions_});
   }
 
   void run(comm::World& world) {
     if (metrics_.perplexity) find_perplexity(world);
     if (metrics_.choice) find_choices(world);
-    if (!metrics_.of_texts.empty()) write_texts(world);
+    if (!metrics_.of_texts.empty() && classifies_) find_classes(world);
+    if (!metrics_.of_texts.empty() && !classifies_) write_texts(world);
   }
 
   void print() const {
@@ -205,7 +208,7 @@ class EvaluationJob {
 
   void read_all_questions() {
     for (const std::string& path : options_.data.data) {
-      const train::ExampleSettings settings =
+      train::ExampleSettings settings =
           settings_of(options_.data.examples, path, &text_tokenizer(),
                       {.max_tokens = positions_, .vocabulary_size = 0});
       if (!settings.fields.text.empty() || !settings.fields.tokens.empty()) {
@@ -214,6 +217,7 @@ class EvaluationJob {
             "for such data, or say by --fields prompt=NAME,answer=NAME which field is what",
             metrics_.of_texts.front(), path, settings.fields.describe()));
       }
+      set_objective(settings, config_, options_.data.examples);
       require_own_tokens(tokenizer_, path, text_tokenizer().vocabulary_size(), vocabulary());
       train::ExampleMaker& maker = writing_.makers.emplace_back(&text_tokenizer(), settings);
       writing_.questions.push_back(
@@ -256,14 +260,66 @@ class EvaluationJob {
         options_.scores.positive, fmt::join(labels, "', '")));
   }
 
+  train::EvaluationSet set_of(const comm::World& world) const {
+    return {data_->validation(),
+            {.batch = options_.batch,
+             .seq_len = seq_,
+             .pad_multiple = data_->has_lengths() ? kPadToMultiple : 0,
+             .max_samples = options_.limit,
+             .rank = world.rank(),
+             .world = world.size()}};
+  }
+
+  // Of a classifier.
+  void find_classes(comm::World& world) {
+    const train::EvaluationSet set = set_of(world);
+    std::vector<std::vector<int32_t>> found, wanted;
+    train::for_each_of_rank(world, set.num_batches(), [&](int64_t item) {
+      const nn::Batch batch = set.batch(item >= 0 ? item / world.size() : set.num_rounds() - 1);
+      std::vector<int32_t> classes = model_->classify(batch);
+      if (item < 0) return;
+      const std::vector<int64_t> wide = batch["labels"].to_vector<int64_t>();
+      std::vector<int32_t> labels(wide.begin(), wide.end());
+      while (!labels.empty() && labels.back() == nn::kIgnoredLabel)
+        labels.pop_back();  // empty rows
+      classes.resize(labels.size());
+      found.push_back(std::move(classes));
+      wanted.push_back(std::move(labels));
+      live(world, fmt::format("classes: {}/{} batches", item + 1, set.num_batches()));
+    });
+    live(world, "");
+    found = train::gather_items(world, set.num_batches(), found);
+    wanted = train::gather_items(world, set.num_batches(), wanted);
+    std::vector<std::string> names = options_.data.examples.classes;
+    if (names.empty()) names = train::class_names(config_);
+    const auto name_of = [&](int32_t index) {
+      return names.empty() ? concat(index) : names[static_cast<size_t>(index)];
+    };
+    std::vector<train::TextPair> pairs;
+    for (size_t i = 0; i < found.size(); ++i) {
+      for (size_t row = 0; row < found[i].size(); ++row) {
+        pairs.push_back(
+            {.prediction = name_of(found[i][row]), .references = {name_of(wanted[i][row])}});
+      }
+    }
+    examples_ = set.num_samples();
+    if (!metrics_.perplexity) {
+      for (std::string& line : data_->notes()) lines_.push_back(std::move(line));
+    }
+    lines_.push_back(fmt::format("classes of {} {}", examples_, data_->samples_are()));
+    score(pairs, world);
+  }
+
+  void score(const std::vector<train::TextPair>& pairs, const comm::World& world) {
+    for (const std::string& metric : metrics_.of_texts) {
+      figures_.push_back({metric, train::score_of(metric, pairs, options_.scores)});
+    }
+    note_strangers(pairs);
+    if (!options_.predictions.empty() && world.is_main()) save(pairs);
+  }
+
   void find_perplexity(comm::World& world) {
-    const train::EvaluationSet set(data_->validation(),
-                                   {.batch = options_.batch,
-                                    .seq_len = seq_,
-                                    .pad_multiple = data_->has_lengths() ? kPadToMultiple : 0,
-                                    .max_samples = options_.limit,
-                                    .rank = world.rank(),
-                                    .world = world.size()});
+    const train::EvaluationSet set = set_of(world);
     std::vector<double> sums, targets;
     train::for_each_of_rank(world, set.num_batches(), [&](int64_t item) {
       const zero::Evaluation part = model_->evaluate(
@@ -342,11 +398,7 @@ class EvaluationJob {
                       "not see their front",
                       cut, write.generate.context));
     }
-    for (const std::string& metric : metrics_.of_texts) {
-      figures_.push_back({metric, train::score_of(metric, pairs, options_.scores)});
-    }
-    note_strangers(pairs);
-    if (!options_.predictions.empty() && world.is_main()) save(pairs);
+    score(pairs, world);
   }
 
   // Of figures of labels: a model may write anything.
@@ -387,6 +439,7 @@ class EvaluationJob {
   RunTokenizer tokenizer_;
   const train::ByteTokenizer bytes_;
   int64_t positions_ = 0, seq_ = 0;
+  bool classifies_ = false;
   std::unique_ptr<RunData> data_;
   Writing writing_;
   std::vector<train::ChoiceQuestion> choices_;

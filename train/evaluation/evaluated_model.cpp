@@ -1,6 +1,7 @@
 #include "train/evaluation/evaluated_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <limits>
 #include <string>
@@ -67,6 +68,27 @@ zero::Evaluation EvaluatedModel::evaluate(const nn::Batch& batch) {
   if (engine_ != nullptr) return engine_->evaluate(batch);
   const autograd::NoGrad no_grad;
   return {.loss_sum = model_->loss(batch).item(), .num_targets = batch.num_targets};
+}
+
+std::vector<int32_t> EvaluatedModel::classify(const nn::Batch& batch) {
+  auto& model = nn::require_interface<nn::HasOutputs>(*model_, "a figure of classes");
+  const auto logits_of = [&] { return model.outputs(batch)["logits"]; };
+  const autograd::NoGrad no_grad;
+  const Tensor logits = engine_ != nullptr ? engine_->predict(logits_of) : logits_of();
+  require(logits.rank() == 2, model_->model_type(),
+          ": logits of classes must be [B, classes], not ", logits.shape());
+  const std::vector<float> values = logits.to_vector<float>();
+  if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
+    throw NumericsError(
+        "the model's logits are no numbers: its weights are damaged, or too large for their type "
+        "(--dtype f32 has the widest range)");
+  }
+  const auto classes = static_cast<std::ptrdiff_t>(logits.dim(1));
+  std::vector<int32_t> likeliest;
+  for (auto row = values.begin(); row != values.end(); row += classes) {
+    likeliest.push_back(static_cast<int32_t>(std::max_element(row, row + classes) - row));
+  }
+  return likeliest;
 }
 
 std::vector<GeneratedTexts> EvaluatedModel::generate(std::vector<std::vector<int32_t>> prompts,

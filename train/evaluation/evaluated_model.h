@@ -41,6 +41,9 @@ class EvaluatedModel {
 
   // The summed loss of a batch of this rank's.
   zero::Evaluation evaluate(const nn::Batch& batch);
+  // The likeliest class of each row of a batch, by an nn::HasOutputs that has logits [B, classes].
+  // NumericsError where logits are no numbers.
+  std::vector<int32_t> classify(const nn::Batch& batch);
   // Texts for this rank's prompts, side by side; no prompt makes none. Collective where weights are
   // sharded: the ranks' prompts and lengths may differ, the options not. Throws as TextGenerator.
   std::vector<GeneratedTexts> generate(std::vector<std::vector<int32_t>> prompts,
