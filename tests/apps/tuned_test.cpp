@@ -66,6 +66,19 @@ TEST_F(Tuned, RunThatIsTakenUpAgain_HasTheBitsOfOneThatWasNot) {
   EXPECT_THAT(exported.err, HasSubstr("trains adapters"));
 }
 
+// Greater is better: the first of four.
+TEST_F(Tuned, TheBestAdapterIsLoadedAtTheEnd) {
+  const Ended ended =
+      tune("best", {"--lora", lora_, "--steps", "4", "--eval-every", "1", "--greater-is-better",
+                    "true", "--export-every", "3", "--load-best-model-at-end"});
+  ASSERT_EQ(ended.exit_code, kDone) << to_string(ended);
+  EXPECT_THAT(ended.out, HasSubstr("/final: the best, of step "));
+  EXPECT_EQ(file("best/final/adapter_model.safetensors"),
+            file("best/best/adapter_model.safetensors"));
+  EXPECT_NE(file("best/final/adapter_model.safetensors"),
+            file("best/step-000003/adapter_model.safetensors"));
+}
+
 TEST_F(Tuned, AdapterIsGoneOnFrom_AlsoInItsOwnPlace) {
   ASSERT_EQ(tune("tuned", {"--lora", lora_}).exit_code, kDone);
   const std::string before = file("tuned/final/adapter_model.safetensors");
