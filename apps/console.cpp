@@ -109,8 +109,12 @@ void Console::on_evaluating(const train::EvaluationProgress& progress) {
   }
 }
 
-void Console::on_evaluation(int64_t step, double val_loss, bool best) {
-  line(fmt::format("step {:>5} | val loss {:.4f} nats{}", step, val_loss, best ? " | best" : ""));
+void Console::on_evaluate(const train::EvaluationResult& result) {
+  std::string text = fmt::format("step {:>5} | val loss {:.4f} nats", result.step, result.val_loss);
+  for (const train::SetLoss& set : result.sets) {
+    if (!set.name.empty()) text += fmt::format(" | {} {:.4f}", set.name, set.loss);
+  }
+  line(text + (result.best ? " | best" : ""));
 }
 
 }  // namespace zinc::apps

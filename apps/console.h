@@ -35,7 +35,7 @@ class Console : public train::TrainerObserver {
   void on_step(const train::StepMetrics& metrics, const train::Progress& progress) override;
   // On a terminal as the live line, elsewhere as a line every kEvaluationLineSeconds.
   void on_evaluating(const train::EvaluationProgress& progress) override;
-  void on_evaluation(int64_t step, double val_loss, bool best) override;
+  void on_evaluate(const train::EvaluationResult& result) override;
   void on_note(const std::string& text) override { line("note: " + text); }
 
  private:

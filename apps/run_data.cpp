@@ -4,8 +4,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <tuple>
 
 #include "apps/machine.h"
@@ -21,12 +23,18 @@
 namespace zinc::apps {
 namespace {
 
+// Of a validation set's name.
+constexpr std::string_view kNameCharacters =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 constexpr int64_t kHashSamples = 64;  // of each file, spread over all of it
 
 class TokenStreams final : public RunData {
  public:
   TokenStreams(const RunDataArguments& arguments, const RunTokenizer& tokenizer)
-      : arguments_(arguments), tokenizer_(tokenizer), tokens_(tokenizer.open(arguments.data)) {}
+      : arguments_(arguments),
+        tokenizer_(tokenizer),
+        sets_(validation_files(arguments)),
+        tokens_(tokenizer.open(arguments.data)) {}
 
   int64_t vocabulary_size() const override { return tokens_.vocabulary_size(); }
 
@@ -46,8 +54,8 @@ class TokenStreams final : public RunData {
 
   uint64_t hash() const override {
     uint64_t hash = hash_of(tokens_);
-    if (!arguments_.validation.empty()) {
-      hash ^= 31 * hash_of(tokenizer_.open(arguments_.validation));
+    for (const ValidationFiles& set : sets_) {
+      hash = 31 * hash ^ hash_text(set.name) ^ hash_of(tokenizer_.open(set.files));
     }
     return hash;
   }
@@ -55,27 +63,34 @@ class TokenStreams final : public RunData {
   void prepare(const std::atomic<bool>&, const std::function<void(const std::string&)>&) override {}
 
   void open() override {
-    train::TokenSequence training = tokens_, validation;
+    train::TokenSequence training = tokens_;
+    std::vector<train::TokenSequence> validation;
     if (arguments_.evaluates) {
-      validation = tokens_;
-    } else if (arguments_.validation.empty()) {
-      std::tie(training, validation) = tokens_.split_tail(arguments_.validation_fraction);
-    } else {
-      validation = tokenizer_.open(arguments_.validation);
-      require_own_tokens(tokenizer_, "--validation " + validation.describe(),
-                         validation.vocabulary_size(), vocabulary_);
+      validation.push_back(tokens_);
+    } else if (sets_.empty()) {
+      std::tie(training, validation.emplace_back()) =
+          tokens_.split_tail(arguments_.validation_fraction);
+    }
+    for (const ValidationFiles& set : sets_) {
+      const train::TokenSequence& tokens = validation.emplace_back(tokenizer_.open(set.files));
+      require_own_tokens(tokenizer_, "--validation " + tokens.describe(), tokens.vocabulary_size(),
+                         vocabulary_);
     }
     if (!arguments_.evaluates) {
       training_.emplace(
           training, train::TokenWindowsOptions{.seq_len = seq_, .vocabulary_size = vocabulary_});
     }
-    validation_.emplace(validation,
-                        train::TokenWindowsOptions{
-                            .seq_len = seq_, .vocabulary_size = vocabulary_, .keep_short = true});
+    for (const train::TokenSequence& tokens : validation) {
+      validation_.push_back(std::make_unique<train::TokenWindows>(
+          tokens, train::TokenWindowsOptions{
+                      .seq_len = seq_, .vocabulary_size = vocabulary_, .keep_short = true}));
+    }
   }
 
   const train::Dataset& training() const override { return *training_; }
-  const train::Dataset& validation() const override { return *validation_; }
+  const std::vector<std::unique_ptr<train::Dataset>>& validation() const override {
+    return validation_;
+  }
   bool has_lengths() const override { return false; }
   bool fills_rows() const override { return false; }
   std::string samples_are() const override { return fmt::format("windows of {} tokens", seq_); }
@@ -100,18 +115,22 @@ class TokenStreams final : public RunData {
 
   const RunDataArguments& arguments_;
   const RunTokenizer tokenizer_;
+  const std::vector<ValidationFiles> sets_;
   train::TokenSequence tokens_;
   int64_t vocabulary_ = 0, seq_ = 0;
-  std::optional<train::TokenWindows> training_, validation_;
+  std::optional<train::TokenWindows> training_;
+  std::vector<std::unique_ptr<train::Dataset>> validation_;
 };
 
 class Examples final : public RunData {
  public:
   Examples(const RunDataArguments& arguments, const RunTokenizer& tokenizer)
-      : arguments_(arguments), tokenizer_(tokenizer) {
+      : arguments_(arguments), tokenizer_(tokenizer), sets_(validation_files(arguments)) {
     for (const std::string& path : arguments.data) sources_.push_back({path});
-    for (const std::string& path : arguments.validation) {
-      sources_.push_back({.path = path, .validates = true});
+    for (const ValidationFiles& set : sets_) {
+      for (const std::string& path : set.files) {
+        sources_.push_back({.path = path, .set = &set});
+      }
     }
     for (Source& source : sources_) source.settings = settings(source.path, {.max_tokens = 2});
     holds_text_ = std::ranges::any_of(
@@ -153,7 +172,8 @@ class Examples final : public RunData {
   uint64_t hash() const override {
     std::string text;
     for (const Source& source : sources_) {
-      text += concat(describe_settings(*source.settings), ' ', source.validates, ' ');
+      text += concat(describe_settings(*source.settings), ' ', source.set != nullptr, ' ',
+                     source.set != nullptr ? source.set->name : "", ' ');
       const train::MappedFile file = train::MappedFile::open(source.path);
       const int64_t piece = std::min<int64_t>(file.size(), 4096);
       text += concat(file.size(), ' ');
@@ -179,29 +199,35 @@ class Examples final : public RunData {
   }
 
   void open() override {
-    std::vector<std::shared_ptr<const train::ExampleFile>> training, validation;
+    using Files = std::vector<std::shared_ptr<const train::ExampleFile>>;
+    Files training;
+    std::map<const ValidationFiles*, Files> validation;
     for (Source& source : sources_) {
       const std::string folder =
           example_folder(source.path, &text_tokenizer(), *source.settings, file_options(source));
       source.file =
           std::make_shared<const train::ExampleFile>(train::ExampleFile::open(folder, source.path));
-      (source.validates ? validation : training).push_back(source.file);
+      (source.set != nullptr ? validation[source.set] : training).push_back(source.file);
     }
     train::ExampleData all(training, fields_);
     if (arguments_.evaluates) {
-      validation_ = packed(std::move(all));
-    } else if (validation.empty()) {
+      validation_.push_back(packed(std::move(all)));
+    } else if (sets_.empty()) {
       auto [rest, part] = all.split(arguments_.validation_fraction);
       training_ = packed(std::move(rest));
-      validation_ = packed(std::move(part));
+      validation_.push_back(packed(std::move(part)));
     } else {
       training_ = packed(std::move(all));
-      validation_ = packed(train::ExampleData(validation, fields_));
+      for (const ValidationFiles& set : sets_) {
+        validation_.push_back(packed(train::ExampleData(validation[&set], fields_)));
+      }
     }
   }
 
   const train::Dataset& training() const override { return *training_; }
-  const train::Dataset& validation() const override { return *validation_; }
+  const std::vector<std::unique_ptr<train::Dataset>>& validation() const override {
+    return validation_;
+  }
   bool fills_rows() const override { return true; }
   bool has_lengths() const override { return !arguments_.pack && !arguments_.pad_to_longest; }
   std::string samples_are() const override {
@@ -229,7 +255,7 @@ class Examples final : public RunData {
  private:
   struct Source {
     std::string path;
-    bool validates = false;
+    const ValidationFiles* set = nullptr;  // null: it is trained on
     std::optional<train::ExampleSettings> settings{};
     std::shared_ptr<const train::ExampleFile> file{};
   };
@@ -259,11 +285,13 @@ class Examples final : public RunData {
   const RunDataArguments& arguments_;
   const RunTokenizer tokenizer_;
   const train::ByteTokenizer bytes_;
+  const std::vector<ValidationFiles> sets_;
   std::vector<Source> sources_;
   bool holds_text_ = false;
   int64_t seq_ = 0;
   train::BatchFields fields_;
-  std::unique_ptr<train::Dataset> training_, validation_;
+  std::unique_ptr<train::Dataset> training_;
+  std::vector<std::unique_ptr<train::Dataset>> validation_;
 };
 
 }  // namespace
@@ -274,7 +302,7 @@ void add_run_data_options(CLI::App& verb, RunDataArguments& arguments) {
                   ".tsv, each also with .gz")
       ->required();
   verb.add_option("--validation", arguments.validation,
-                  "Files to evaluate on (default: a part of the data)");
+                  "Files to evaluate on (default: a part of the data); NAME=FILE for several sets");
   verb.add_option("--validation-fraction", arguments.validation_fraction,
                   "Without --validation: the last part of text or tokens, or so many of the "
                   "examples (default 0.05)")
@@ -293,10 +321,48 @@ void add_run_data_options(CLI::App& verb, RunDataArguments& arguments) {
                   "Records: folder for their tokens (default: .zinc-cache beside the data)");
 }
 
+std::vector<ValidationFiles> validation_files(const RunDataArguments& arguments) {
+  std::vector<ValidationFiles> sets;
+  for (const std::string& word : arguments.validation) {
+    // A path that has a '=' in its first folder is written as ./a=b.
+    const size_t equals = word.substr(0, word.find('/')).find('=');
+    const std::string name = equals == std::string::npos ? "" : word.substr(0, equals);
+    const std::string file = equals == std::string::npos ? word : word.substr(equals + 1);
+    if (equals == 0 || file.empty()) {
+      throw ConfigError(fmt::format("--validation '{}' must be FILE or NAME=FILE", word));
+    }
+    if (name.find_first_not_of(kNameCharacters) != std::string::npos) {
+      throw ConfigError(
+          fmt::format("--validation {}: the name '{}' must have letters, digits, '.', '_' and "
+                      "'-' alone; a path with a '=' is written as ./{}",
+                      word, name, word));
+    }
+    auto set = std::ranges::find(sets, name, &ValidationFiles::name);
+    if (set == sets.end()) set = sets.insert(set, {.name = name, .files = {}});
+    set->files.push_back(file);
+  }
+  const auto without = std::ranges::find(sets, "", &ValidationFiles::name);
+  if (sets.size() > 1 && without != sets.end()) {
+    throw ConfigError(
+        fmt::format("--validation {}: with several sets each file has a name, as in NAME={}",
+                    without->files.front(), without->files.front()));
+  }
+  return sets;
+}
+
+std::vector<std::string> validation_names(const RunDataArguments& arguments) {
+  std::vector<std::string> names;
+  for (ValidationFiles& set : validation_files(arguments)) names.push_back(std::move(set.name));
+  if (names.empty()) names.emplace_back();
+  return names;
+}
+
 std::unique_ptr<RunData> find_run_data(const RunDataArguments& arguments,
                                        const RunTokenizer& tokenizer) {
   std::vector<std::string> files = arguments.data;
-  files.insert(files.end(), arguments.validation.begin(), arguments.validation.end());
+  for (const ValidationFiles& set : validation_files(arguments)) {
+    files.insert(files.end(), set.files.begin(), set.files.end());
+  }
   const auto with_fields = std::ranges::count_if(files, train::has_field_name);
   if (with_fields == std::ssize(files) || arguments.examples.given()) {
     return std::make_unique<Examples>(arguments, tokenizer);

@@ -22,7 +22,7 @@ namespace zinc::apps {
 
 struct RunDataArguments {
   std::vector<std::string> data;        // --data
-  std::vector<std::string> validation;  // --validation
+  std::vector<std::string> validation;  // --validation: FILE, or NAME=FILE
   double validation_fraction = 0.05;    // of the data, where there is no --validation
   bool evaluates = false;               // all of --data is validation(); there is no training()
   std::string cache;                    // of examples; empty: beside the data
@@ -32,6 +32,17 @@ struct RunDataArguments {
 };
 
 void add_run_data_options(CLI::App& verb, RunDataArguments& arguments);
+
+// The files of a validation set; those of one name are one set.
+struct ValidationFiles {
+  std::string name;  // empty: the only set
+  std::vector<std::string> files;
+};
+// What --validation says; none: a part of the data. ConfigError where some files have names and
+// others do not.
+std::vector<ValidationFiles> validation_files(const RunDataArguments& arguments);
+// Of the sets: one empty name where they are given without, or a part of the data.
+std::vector<std::string> validation_names(const RunDataArguments& arguments);
 
 // Called in the order of the declarations. Errors are DataErrors with file and place, ConfigErrors
 // with the option.
@@ -50,7 +61,8 @@ class RunData {
                        const std::function<void(const std::string&)>& say) = 0;
   virtual void open() = 0;
   virtual const train::Dataset& training() const = 0;
-  virtual const train::Dataset& validation() const = 0;
+  // In the order of validation_names().
+  virtual const std::vector<std::unique_ptr<train::Dataset>>& validation() const = 0;
   // Lengths of samples differ, so that batches may be shorter than the longest.
   virtual bool has_lengths() const = 0;
   // Batches may hold fewer samples than they have rows for: a set that is smaller than a batch

@@ -10,10 +10,12 @@
 #include <cstdlib>
 #include <exception>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -27,6 +29,7 @@
 #include "apps/run_tokenizer.h"
 #include "apps/stop_signal.h"
 #include "apps/swap_preflight.h"
+#include "apps/trainer_options.h"
 #include "apps/tuning_options.h"
 #include "comm/device_collectives.h"
 #include "comm/world.h"
@@ -66,11 +69,11 @@ struct TrainArguments {
   std::string device = "cpu";
   std::string comm = "auto";
   std::string dtype;
-  std::string sample_prompt = "\n";
+  std::vector<std::string> sample_prompts;  // none: a line's end
+  int64_t sample_every = 0;
   std::string hardware;
-  int64_t steps = 0;
+  TrainerArguments trainer;
   int64_t seq = 0;
-  int64_t eval_every = 0;
   int64_t eval_batches = 0;  // 0: not given
   int64_t export_every = 0;
   std::string resume;
@@ -89,12 +92,17 @@ struct Job {
   RunTokenizer tokenizer;
   std::unique_ptr<RunData> data;
   bool vocabulary_replaced = false;
+  train::BestModelOptions best;
   train::Config config;
   int64_t seq = 0;
+  int64_t steps = 0;  // 0: --epochs says it, when the data are open
 };
 
 Job prepare(const TrainArguments& options, int64_t world_size) {
   Job job;
+  require_consistent(options.trainer);
+  job.steps = options.trainer.steps;
+  job.best = best_model_of(options.trainer, validation_names(options.data));
   const std::string model = options.model.empty() ? options.init : options.model;
   if (model.empty()) throw ConfigError("--model (or --init) must name a model");
   job.model = train::find_model_config(model);
@@ -125,7 +133,7 @@ Job prepare(const TrainArguments& options, int64_t world_size) {
     train::set_class_names(job.model, classes);
   }
   train::Overrides flags = options.flags;
-  flags.total_steps = options.steps;
+  if (job.steps > 0) flags.total_steps = job.steps;
   flags.hidden_size = train::hidden_size(job.model.config);
   if (!options.dtype.empty()) {
     flags.dtype = parse_dtype(options.dtype);
@@ -153,27 +161,41 @@ std::string threads_from(const comm::RankInfo& rank) {
   return rank.threads_from.empty() ? "" : fmt::format(" ({})", rank.threads_from);
 }
 
-// A fixed part of the validation data, the same in every world with the same global batch: so many
+// A fixed part of a validation set, the same in every world with the same global batch: so many
 // of its samples, evenly spread. What is not given is bounded by the length of the run.
-int64_t evaluation_samples(const Job& job, const TrainArguments& options, int64_t world_size) {
-  const int64_t all = job.data->validation().num_samples();
+int64_t evaluation_samples(const Job& job, const TrainArguments& options, int64_t world_size,
+                           const train::Dataset& validation) {
+  const int64_t all = validation.num_samples();
   const int64_t global_batch = job.config.engine.batch.global_batch(world_size);
   const int64_t batches =
-      options.eval_batches > 0 ? options.eval_batches : std::max<int64_t>(1, options.steps / 10);
+      options.eval_batches > 0 ? options.eval_batches : std::max<int64_t>(1, job.steps / 10);
   const int64_t samples = batches > all / global_batch ? all : batches * global_batch;
   if (options.eval_batches > 0) return samples;
   return std::min(samples, std::max<int64_t>(1, kEvaluationTokens / job.seq));
 }
 
-std::string describe_evaluation(const Job& job, const TrainArguments& options, int64_t samples) {
-  return fmt::format("{}at the end, on {} of {} {} (--eval-batches)",
-                     options.eval_every > 0 ? fmt::format("every {} steps and ", options.eval_every)
-                                            : std::string(),
-                     samples, job.data->validation().num_samples(), job.data->samples_are());
+std::string describe_evaluation(const Job& job, const TrainArguments& options,
+                                const std::vector<train::EvaluationSet>& sets) {
+  const std::vector<std::string> names = validation_names(options.data);
+  std::string words = options.trainer.when_evaluated() + "at the end, on ";
+  for (size_t i = 0; i < sets.size(); ++i) {
+    words +=
+        fmt::format("{}{}{}{} of {}", i > 0 ? ", " : "", names[i], names[i].empty() ? "" : ": ",
+                    sets[i].num_samples(), job.data->validation()[i]->num_samples());
+  }
+  return words + fmt::format(" {} (--eval-batches)", job.data->samples_are());
+}
+
+std::string describe_length(const Job& job, const TrainArguments& options) {
+  const double epochs = options.trainer.epochs;
+  if (epochs == 0.0) return fmt::format("{} steps", job.steps);
+  return fmt::format("{} steps, {:g} {} of {} {}", job.steps, epochs,
+                     epochs == 1.0 ? "epoch" : "epochs", job.data->training().num_samples(),
+                     job.data->samples_are());
 }
 
 void show_head(Console& console, const Job& job, const TrainArguments& options, comm::World& world,
-               nn::Model& model, int64_t evaluation_samples) {
+               nn::Model& model, const std::vector<train::EvaluationSet>& sets) {
   const zero::EngineConfig& engine = job.config.engine;
   const std::string_view most = has_short_batches(job) ? "at most " : "";
   console.table(
@@ -188,7 +210,8 @@ void show_head(Console& console, const Job& job, const TrainArguments& options, 
         fmt::format("{} x {}{} tokens x {} accumulated x {} ranks = {}{} tokens per step",
                     engine.batch.micro_batch, most, job.seq, engine.batch.accumulation,
                     world.size(), most, engine.batch.global_batch(world.size()) * job.seq)},
-       {"evaluation", describe_evaluation(job, options, evaluation_samples)},
+       {"length", describe_length(job, options)},
+       {"evaluation", describe_evaluation(job, options, sets)},
        {"precision", std::string(zinc::name_of(engine.precision.dtype))},
        {"optimizer", fmt::format("{}, lr {:g}, schedule {}", name_of(engine.optimizer.kind),
                                  engine.optimizer.hyper.lr, name_of(engine.schedule.kind))},
@@ -230,11 +253,25 @@ void show_head(Console& console, const Job& job, const TrainArguments& options, 
 // A signal came while the sample was made.
 struct SampleStopped {};
 
-// The same text on every rank, because every rank takes part; rank 0 shows it. The model sees
-// `context` tokens at most: it may know nothing of longer text. A courtesy: what goes wrong with it
-// is said, and changes nothing.
+// What stands in samples.txt: a run that goes on keeps what it had up to there.
+constexpr std::string_view kSampleHead = "--- step ";
+
+std::string samples_up_to(const std::string& path, int64_t step) {
+  if (step == 0 || !train::file_exists(path)) return {};
+  std::string text = train::read_text_file(path, int64_t{1} << 30);
+  for (size_t at = 0; (at = text.find(kSampleHead, at)) != std::string::npos; ++at) {
+    const bool begins_line = at == 0 || text[at - 1] == '\n';
+    const int64_t of = std::strtoll(text.c_str() + at + kSampleHead.size(), nullptr, 10);
+    if (begins_line && of > step) return text.substr(0, at);
+  }
+  return text;
+}
+
+// The same text on every rank, because every rank takes part; rank 0 shows it and adds it to
+// `samples`. The model sees `context` tokens at most: it may know nothing of longer text. A
+// courtesy: what goes wrong with it is said, and changes nothing.
 void show_sample(Console& console, zero::Engine& engine, const TrainArguments& options,
-                 const Job& job, const std::atomic<bool>& stop) {
+                 const Job& job, const std::atomic<bool>& stop, std::string& samples) {
   const train::ByteTokenizer bytes;
   const train::Tokenizer& tokenizer = job.tokenizer.tokenizer ? *job.tokenizer.tokenizer : bytes;
   if (&tokenizer == &bytes && engine.model().vocab_size() != bytes.vocabulary_size()) return;
@@ -244,19 +281,21 @@ void show_sample(Console& console, zero::Engine& engine, const TrainArguments& o
   };
   const std::optional<int32_t> end = tokenizer.end_of_text();
   try {
-    const std::vector<int32_t> tokens =
-        train::generate(engine, tokenizer.encode_with_specials(options.sample_prompt),
-                        {.max_tokens = kSampleTokens,
-                         .sampling = {.temperature = 0.8, .top_k = 40},
-                         .seed = job.config.seed,
-                         .stop_tokens = end ? std::vector{*end} : std::vector<int32_t>{},
-                         .context = job.seq,
-                         .ends = stops});
-    const std::string text = tokenizer.decode(tokens);
-    console.line("sample:\n---\n" + text + "\n---");
+    for (const std::string& prompt : options.sample_prompts) {
+      const std::vector<int32_t> tokens =
+          train::generate(engine, tokenizer.encode_with_specials(prompt),
+                          {.max_tokens = kSampleTokens,
+                           .sampling = {.temperature = 0.8, .top_k = 40},
+                           .seed = job.config.seed,
+                           .stop_tokens = end ? std::vector{*end} : std::vector<int32_t>{},
+                           .context = job.seq,
+                           .ends = stops});
+      const std::string text = tokenizer.decode(tokens);
+      console.line("sample:\n---\n" + text + "\n---");
+      samples += fmt::format("{}{}\n{}{}\n", kSampleHead, engine.state().steps, prompt, text);
+    }
     if (engine.world().is_main()) {
-      train::write_file_atomically(options.out + "/samples.txt",
-                                   options.sample_prompt + text + "\n");
+      train::write_file_atomically(options.out + "/samples.txt", samples);
     }
   } catch (const SampleStopped&) {
     console.line("note: no sample: stopped by a signal");
@@ -264,6 +303,20 @@ void show_sample(Console& console, zero::Engine& engine, const TrainArguments& o
     console.line(fmt::format("note: no sample: {}", error.what()));
   }
 }
+
+// Calls `show` every so many steps.
+class Sampler final : public train::TrainerObserver {
+ public:
+  Sampler(int64_t every, std::function<void()> show) : every_(every), show_(std::move(show)) {}
+  void on_step(const train::StepMetrics&, const train::Progress& progress) override {
+    const bool last = progress.step == progress.total_steps;
+    if (every_ > 0 && progress.step % every_ == 0 && !last) show_();
+  }
+
+ private:
+  int64_t every_;
+  std::function<void()> show_;
+};
 
 comm::ConnectOptions connect_options(const TrainArguments& options, const train::Config& config,
                                      TraceRecorder* trace) {
@@ -290,9 +343,13 @@ comm::ConnectOptions without_job(const TrainArguments& options) {
 
 // What every rank must have alike, before anything is done together that depends on it.
 std::vector<zero::Fingerprint> fingerprints(const Job& job, const TrainArguments& options) {
-  const std::string flags = concat(options.steps, ' ', job.seq, ' ', options.eval_every, ' ',
-                                   options.eval_batches, ' ', options.export_every, ' ',
-                                   options.allow_nan, ' ', options.init, ' ', options.save_frozen);
+  const TrainerArguments& trainer = options.trainer;
+  const std::string flags = concat(
+      trainer.steps, ' ', trainer.epochs, ' ', job.seq, ' ', trainer.eval_every, ' ',
+      trainer.eval_strategy, ' ', trainer.eval_on_start, ' ', options.eval_batches, ' ',
+      options.export_every, ' ', options.allow_nan, ' ', options.init, ' ', options.save_frozen,
+      ' ', job.best.metric, ' ', job.best.greater_is_better.value_or(false), ' ', job.best.patience,
+      ' ', job.best.threshold, ' ', job.best.load_at_end);
   return {{"model", hash_text(train::model_config_json(job.model.config, DType::f32))},
           {"data", job.data->hash()},
           {"tuning", hash_text(train::text_of(job.model.tuning))},
@@ -334,7 +391,7 @@ struct Input {
   std::unique_ptr<train::AdaptedWeights> adapted_weights;
   const nn::WeightSource* first_weights = nullptr;  // null: initialised
   std::unique_ptr<train::Loader> loader;
-  std::unique_ptr<train::EvaluationSet> evaluation;
+  std::vector<train::EvaluationSet> evaluation;  // in the order of validation_names()
 };
 
 Input open_input(Job& job, const TrainArguments& options, const comm::World& world) {
@@ -356,7 +413,13 @@ Input open_input(Job& job, const TrainArguments& options, const comm::World& wor
   const int64_t micro_batch = job.config.engine.batch.micro_batch;
   const bool lengths = has_short_batches(job);
   const int64_t pad_multiple = lengths ? kPadMultiple : 0;
-  const int64_t end = options.steps * job.config.engine.batch.global_batch(world.size());
+  const int64_t global_batch = job.config.engine.batch.global_batch(world.size());
+  int64_t end = job.steps * global_batch;
+  if (const double epochs = options.trainer.epochs; epochs > 0.0) {
+    const int64_t samples = job.data->training().num_samples();
+    end = train::samples_of_epochs(epochs, samples);
+    job.steps = train::steps_of_epochs(epochs, samples, global_batch);
+  }
   input.loader = std::make_unique<train::Loader>(
       job.data->training(), train::LoaderOptions{.micro_batch = micro_batch,
                                                  .seq_len = job.seq,
@@ -366,14 +429,16 @@ Input open_input(Job& job, const TrainArguments& options, const comm::World& wor
                                                  .seed = job.config.seed,
                                                  .rank = world.rank(),
                                                  .world = world.size()});
-  input.evaluation = std::make_unique<train::EvaluationSet>(
-      job.data->validation(),
-      train::EvaluationOptions{.batch = micro_batch,
-                               .seq_len = job.seq,
-                               .pad_multiple = pad_multiple,
-                               .max_samples = evaluation_samples(job, options, world.size()),
-                               .rank = world.rank(),
-                               .world = world.size()});
+  for (const auto& set : job.data->validation()) {
+    input.evaluation.emplace_back(
+        *set, train::EvaluationOptions{
+                  .batch = micro_batch,
+                  .seq_len = job.seq,
+                  .pad_multiple = pad_multiple,
+                  .max_samples = evaluation_samples(job, options, world.size(), *set),
+                  .rank = world.rank(),
+                  .world = world.size()});
+  }
   return input;
 }
 
@@ -416,21 +481,41 @@ std::optional<int> prepare_data(comm::World& world, Job& job, const std::atomic<
   return kDone;
 }
 
+train::ValidationSets validation_sets(const Input& input, const TrainArguments& options) {
+  const std::vector<std::string> names = validation_names(options.data);
+  if (names.front().empty()) return &input.evaluation.front();
+  std::vector<train::ValidationSets::Set> sets;
+  for (size_t i = 0; i < names.size(); ++i) sets.push_back({names[i], &input.evaluation[i]});
+  return sets;
+}
+
 // The code to end with where the run failed on all ranks, which was said then.
-std::optional<int> train(train::Run& run, Input& input, Console& console, comm::World& world,
-                         const std::string& out, train::TrainResult& result) {
+std::optional<int> train(train::Run& run, Input& input, Console& console, Sampler& sampler,
+                         comm::World& world, const TrainArguments& options,
+                         train::TrainResult& result) {
   std::exception_ptr failure;
+  train::ObserverList observers({&console, &sampler});
   try {
-    result = run.train(*input.loader, input.evaluation.get(), &console);
+    result = run.train(*input.loader, validation_sets(input, options), &observers);
     return std::nullopt;
   } catch (...) {
     if (!run.failed_together()) throw;
     failure = std::current_exception();
   }
   if (!run.last_saved().empty()) {
-    console.line(fmt::format("last weights saved: {}/{}", out, run.last_saved()));
+    console.line(fmt::format("last weights saved: {}/{}", options.out, run.last_saved()));
   }
   return fails_on_a_rank(world, [&] { std::rethrow_exception(failure); });
+}
+
+std::string describe_best(const train::BestSoFar& best) {
+  return fmt::format("the best, of step {}, {} {:.4f}", best.step, best.metric, *best.value);
+}
+
+std::string describe_early_stop(const train::TrainResult& result) {
+  return fmt::format("stopped early: {} evaluations without an improvement{}",
+                     result.best.without_improvement,
+                     result.best.value ? "; " + describe_best(result.best) : "");
 }
 
 int train_on(comm::World& world, Job& job, const TrainArguments& options) {
@@ -440,8 +525,11 @@ int train_on(comm::World& world, Job& job, const TrainArguments& options) {
   train::Run run(world, job.config,
                  {.out = options.out,
                   .force = options.force,
-                  .steps = options.steps,
-                  .eval_every = options.eval_every,
+                  .steps = job.steps,
+                  .eval_every = options.trainer.eval_every,
+                  .eval_each_epoch = options.trainer.evaluates_each_epoch(),
+                  .eval_on_start = options.trainer.eval_on_start,
+                  .best = job.best,
                   .export_every = options.export_every,
                   .resume = options.resume,
                   .ends_at = end_of_allocation(),
@@ -456,6 +544,7 @@ int train_on(comm::World& world, Job& job, const TrainArguments& options) {
   if (const auto code = prepare_data(world, job, stop)) return *code;
   const auto open_all = [&] { input.emplace(open_input(job, options, world)); };
   if (const auto code = fails_on_a_rank(world, open_all)) return *code;
+  run.set_steps(job.steps);
   Forecast expected;
   const auto look_ahead = [&] { expected = forecast(planned(job, options), world); };
   if (const auto code = fails_on_a_rank(world, look_ahead)) return *code;
@@ -466,7 +555,7 @@ int train_on(comm::World& world, Job& job, const TrainArguments& options) {
   Console console(world.is_main(),
                   job.config.steps_per_print > 0 ? job.config.steps_per_print : 10);
   console.when_output_is_closed(request_stop);
-  show_head(console, job, options, world, *input->model, input->evaluation->num_samples());
+  show_head(console, job, options, world, *input->model, input->evaluation);
   for (const std::string& note : run.notes()) console.line("note: " + note);
   if (run.resumed() != nullptr) {
     console.line(fmt::format("goes on from {}, after step {}", run.resumed()->path(),
@@ -480,17 +569,20 @@ int train_on(comm::World& world, Job& job, const TrainArguments& options) {
   if (!expected.problem.empty()) console.line("note: no predicted time: " + expected.problem);
   for (const std::string& line : expected.lines) console.line(line);
   zero::Engine& engine = run.make_engine(*input->model, {.weights = input->first_weights});
+  std::string samples = samples_up_to(options.out + "/samples.txt", engine.state().steps);
+  const auto show = [&] { show_sample(console, engine, options, job, stop, samples); };
+  Sampler sampler(options.sample_every, show);
   train::TrainResult result;
-  if (const auto code = train(run, *input, console, world, options.out, result)) return *code;
+  if (const auto code = train(run, *input, console, sampler, world, options, result)) return *code;
   run.end();
-  if (!result.stopped && !result.evaluation_stopped) {
-    show_sample(console, engine, options, job, stop);
-  }
-  console.line(fmt::format(
-      "{} steps, {} tokens in {}{}; weights in {}/final", result.steps,
-      train::format_count(static_cast<double>(result.tokens)),
-      train::format_duration(result.seconds),
-      result.val_loss ? fmt::format(", val loss {:.4f}", *result.val_loss) : "", options.out));
+  if (!result.stopped && !result.evaluation_stopped) show();
+  if (result.stopped_early) console.line(describe_early_stop(result));
+  console.line(
+      fmt::format("{} steps, {} tokens in {}{}; weights in {}/final{}", result.steps,
+                  train::format_count(static_cast<double>(result.tokens)),
+                  train::format_duration(result.seconds),
+                  result.val_loss ? fmt::format(", val loss {:.4f}", *result.val_loss) : "",
+                  options.out, result.loaded_best ? ": " + describe_best(result.best) : ""));
   if (expected.time && result.seconds_per_step > 0.0) {
     console.line(
         fmt::format("step time: measured {:.1f} ms, predicted {:.1f} ms ({:.2f} of measured)",
@@ -550,7 +642,7 @@ void add_train_command(CLI::App& app, Action& action) {
   verb->add_option("--config", options->config, "DeepSpeed JSON configuration")->required();
   verb->add_option("--model", options->model, "Preset, config.json or a folder that holds one");
   add_run_data_options(*verb, options->data);
-  verb->add_option("--steps", options->steps, "Optimizer steps")->required()->check(at_least_one());
+  add_trainer_options(*verb, options->trainer);
   verb->add_option("--seed", flags.seed, "Of weights, data order and dropout");
   const auto not_empty = [](const std::string& text) {
     return text.empty() ? std::string("must not be empty") : std::string();
@@ -560,10 +652,13 @@ void add_train_command(CLI::App& app, Action& action) {
   verb->add_option("--tokenizer", options->tokenizer,
                    "Folder or file of the tokenizer for text, copied to what is saved (default: "
                    "that of --init, else bytes)");
-  verb->add_option("--batch", flags.micro_batch, "Sequences per rank and micro-step");
+  verb->add_option("--batch,--per-device-train-batch-size", flags.micro_batch,
+                   "Sequences per rank and micro-step");
   verb->add_option("--seq", options->seq, "Tokens per sequence")->check(at_least_one());
-  verb->add_option("--grad-accum", flags.accumulation, "Micro-steps per optimizer step");
-  verb->add_option("--lr", flags.lr, "Learning rate")->check(CLI::NonNegativeNumber);
+  verb->add_option("--grad-accum,--gradient-accumulation-steps", flags.accumulation,
+                   "Micro-steps per optimizer step");
+  verb->add_option("--lr,--learning-rate", flags.lr, "Learning rate")
+      ->check(CLI::NonNegativeNumber);
   verb->add_option("--weight-decay", flags.weight_decay, "Not on biases and norms")
       ->check(CLI::NonNegativeNumber);
   verb->add_option("--warmup-steps", flags.warmup_steps, "Steps of the schedule's warm-up")
@@ -572,22 +667,25 @@ void add_train_command(CLI::App& app, Action& action) {
   verb->add_option("--device", options->device,
                    "cpu (default); cuda: a GPU for each rank of a host; cuda:<i>");
   verb->add_option("--comm", options->comm, std::string(comm_help()));
-  verb->add_option("--eval-every", options->eval_every,
-                   "Steps between evaluations (default 0: at the end only)")
-      ->check(at_least_zero());
   verb->add_option("--eval-batches", options->eval_batches,
                    "Global batches of an evaluation, the same in each (default: a tenth of the "
                    "steps, at most 131072 tokens)")
       ->check(at_least_one());
-  verb->add_option("--save-every", flags.save_every,
+  verb->add_option("--save-every,--save-steps", flags.save_every,
                    "Steps between checkpoints, which --resume goes on from (default 0: none but "
                    "when a signal ends the run)")
       ->check(at_least_zero());
   verb->add_option("--save-minutes", flags.save_minutes, "Minutes between checkpoints")
       ->check(CLI::NonNegativeNumber);
+  verb->add_option(
+          "--save-total-limit", flags.save_total_limit,
+          "The newest checkpoints that stay (default 3; 0: all); the best weights stay too")
+      ->check(at_least_zero());
   verb->add_option("--export-every", options->export_every,
                    "Steps between saved weights (default 0: at the end only)")
       ->check(at_least_zero());
+  verb->add_option("--label-smoothing-factor", flags.label_smoothing,
+                   "Share of each label that is spread over all classes, in training (default 0)");
   add_tuning_options(*verb, options->tuning);
   verb->add_flag("--save-frozen", options->save_frozen,
                  "Checkpoints hold frozen weights too (default: they name those of --init)");
@@ -598,9 +696,12 @@ void add_train_command(CLI::App& app, Action& action) {
   verb->add_option("--threads", options->threads,
                    "Per rank (default: this host's cores / its ranks)")
       ->check(CLI::PositiveNumber);
-  verb->add_option("--sample-prompt", options->sample_prompt,
-                   "What the sample at the end goes on from")
+  verb->add_option("--sample-prompt", options->sample_prompts,
+                   "What a sample goes on from; several make several samples")
       ->check(not_empty);
+  verb->add_option("--sample-every", options->sample_every,
+                   "Steps between samples (default 0: at the end only)")
+      ->check(at_least_zero());
   verb->add_flag("--allow-nan", options->allow_nan,
                  "Go on where the loss is NaN or infinite, which ends a run otherwise");
   verb->add_option("--hardware", options->hardware,
@@ -609,7 +710,10 @@ void add_train_command(CLI::App& app, Action& action) {
   verb->add_flag("--dry-run", options->dry_run,
                  "Print what the run would take, as zinc plan does, and end");
   verb->add_flag("--force", options->force, "Replace an existing run in --out");
-  verb->callback([options, &action] { action = [options] { return run_training(*options); }; });
+  verb->callback([options, &action] {
+    if (options->sample_prompts.empty()) options->sample_prompts.emplace_back("\n");
+    action = [options] { return run_training(*options); };
+  });
 }
 
 }  // namespace zinc::apps

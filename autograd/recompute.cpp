@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "autograd/backward.h"
+#include "autograd/label_smoothing.h"
 #include "autograd/mode.h"
 #include "autograd/saved_tensor_store.h"
 
@@ -34,7 +35,8 @@ class Replay final : public SavedTensorStore, public std::enable_shared_from_thi
   Replay(TensorFunction fn, const std::vector<Tensor>& inputs)
       : fn_(std::move(fn)),
         snapshot_(Context::current().random().snapshot()),
-        expected_loss_gradient_(Mode::current().expected_loss_gradient) {
+        expected_loss_gradient_(Mode::current().expected_loss_gradient),
+        label_smoothing_(LabelSmoothing::current()) {
     std::optional<SavedTensorScope> scope;
     const Mode& mode = Mode::current();
     if (mode.store == nullptr && mode.recompute_store != nullptr) {
@@ -90,6 +92,7 @@ class Replay final : public SavedTensorStore, public std::enable_shared_from_thi
   TensorFunction fn_;
   RandomState::Snapshot snapshot_;
   LossGradient expected_loss_gradient_;
+  double label_smoothing_;
   std::vector<Input> inputs_;
   const std::vector<Tensor>* first_inputs_ = nullptr;
   std::vector<Save> saves_;  // of the first run, in order
@@ -193,6 +196,7 @@ void Replay::run_again() {
   {
     const EnableGrad grad;
     const ExpectedLossGradient expected(expected_loss_gradient_);
+    const LabelSmoothing smoothing(label_smoothing_);
     const RandomScope random(snapshot_);
     const detail::ModeScope<Stream*> stream(&Mode::stream, nullptr);
     std::vector<Tensor> inputs;

@@ -34,7 +34,7 @@ void tune(const std::string& config_path, const std::string& folder, const std::
   const std::unique_ptr<zinc::nn::Model> model = zt::make_model(file);
   const std::unique_ptr<zinc::nn::Model> plain = zt::make_model(file.config);
   const zt::FolderWeights base(folder, *plain, file.config);
-  const zt::AdaptedWeights weights(*model, &base, "");
+  const zt::AdaptedWeights weights(*model, &base, zt::name_map(file.config), "");
   if (world.is_main()) std::printf("%s\n", zt::describe_trainable(*model).c_str());
 
   // Records as examples: prompt and answer side by side, of which the answer is learned.
@@ -58,7 +58,7 @@ void tune(const std::string& config_path, const std::string& folder, const std::
   const zt::ExampleMaker maker(tokenizer.get(), settings);
   const auto answer = zinc::generate(
       engine, maker.encode_prompt(question),
-      {.max_tokens = 12, .sampling = {.temperature = 0.0}, .stop_token = tokenizer->end_of_text()});
+      {.max_tokens = 12, .sampling = {.temperature = 0.0}, .stop_tokens = {*tokenizer->end_of_text()}});
   if (world.is_main()) {
     std::printf("loss %.3f\n%s%s\n", result.loss, question.c_str(),
                 tokenizer->decode(answer).c_str());

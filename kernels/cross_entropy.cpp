@@ -31,16 +31,22 @@ void require_labels(std::string_view op, const ConstView& labels, int64_t rows) 
   require_shape(op, "labels", labels, Shape{rows});
 }
 
-cpu::CrossEntropyRows rows_of(const ConstView& logits, const ConstView& labels) {
+cpu::CrossEntropyRows rows_of(const ConstView& logits, const ConstView& labels, double smoothing) {
   return {.rows = logits.dim(0),
           .classes = logits.dim(1),
           .dtype = logits.dtype(),
           .logits = logits.data(),
           .logits_stride = logits.stride(0),
-          .labels = labels};
+          .labels = labels,
+          .smoothing = smoothing};
 }
 
 }  // namespace
+
+void require_smoothing(std::string_view op, double smoothing) {
+  require(smoothing >= 0.0 && smoothing <= 1.0, op, ": label smoothing must lie in [0, 1], not ",
+          smoothing);
+}
 
 void cross_entropy_forward(const CrossEntropyForward& args, StreamRef stream) {
   constexpr auto kOp = "cross_entropy_forward";
@@ -48,12 +54,13 @@ void cross_entropy_forward(const CrossEntropyForward& args, StreamRef stream) {
   const DType wide = accumulator_of(args.logits.dtype());
   const int64_t rows = args.logits.dim(0);
   require_labels(kOp, args.labels, rows);
+  require_smoothing(kOp, args.smoothing);
   require_scalar(kOp, "loss", args.loss, wide);
   if (args.lse) require_dense_operand(kOp, "lse", args.lse, wide, Shape{rows});
   require_same_device(kOp, {args.logits, args.labels, args.loss, args.lse});
   Block row_loss = Context::current().allocator().allocate(rows * int64_t{sizeof(double)},
                                                            Tier::device, Label::workspace, stream);
-  cpu::CrossEntropyRows work = rows_of(args.logits, args.labels);
+  cpu::CrossEntropyRows work = rows_of(args.logits, args.labels, args.smoothing);
   work.lse_out = args.lse.data();
   work.row_loss = static_cast<double*>(row_loss.data());
   run_on_device(
@@ -74,6 +81,7 @@ void cross_entropy_backward(const CrossEntropyBackward& args, StreamRef stream) 
   const DType wide = accumulator_of(args.logits.dtype());
   const int64_t rows = args.logits.dim(0);
   require_labels(kOp, args.labels, rows);
+  require_smoothing(kOp, args.smoothing);
   require_dense_operand(kOp, "lse", args.lse, wide, Shape{rows});
   require_scalar(kOp, "dloss", args.dloss, wide);
   require_operand(kOp, "dlogits", args.dlogits, args.logits.dtype(), args.logits.shape());
@@ -83,7 +91,7 @@ void cross_entropy_backward(const CrossEntropyBackward& args, StreamRef stream) 
   require(!same_start || args.dlogits.stride(0) == args.logits.stride(0), kOp,
           ": dlogits may be logits itself, but must not overlap it in part");
   if (!same_start) require_apart(kOp, "dlogits", args.dlogits, "logits", args.logits);
-  cpu::CrossEntropyRows work = rows_of(args.logits, args.labels);
+  cpu::CrossEntropyRows work = rows_of(args.logits, args.labels, args.smoothing);
   work.lse = args.lse.data();
   work.dlogits = args.dlogits.data();
   work.dlogits_dtype = args.dlogits.dtype();

@@ -28,6 +28,7 @@ struct Head {
   View dhidden, dweight, dbias;
   bool accumulate = false;
   double loss_scale = 1.0;
+  double smoothing = 0.0;
 
   int64_t rows() const { return hidden.dim(0); }
   int64_t features() const { return hidden.dim(1); }
@@ -82,6 +83,7 @@ void check(const Head& head) {
   check_target(head, "dweight", head.dweight, head.weight.shape());
   check_target(head, "dbias", head.dbias, Shape{head.classes()});
   require(!head.dbias || head.bias, head.op, ": dbias needs bias");
+  require_smoothing(head.op, head.smoothing);
   require_same_device(
       head.op, {head.hidden, head.weight, head.bias, head.labels, head.loss, head.lse_out, head.lse,
                 head.dloss, head.dhidden, head.dweight, head.dbias});
@@ -174,7 +176,8 @@ void run_chunks(const Head& head, StreamRef stream) {
                        .labels = part(head.labels),
                        .lse = part(head.lse),
                        .factor = head.dloss,
-                       .scale = head.loss_scale};
+                       .scale = head.loss_scale,
+                       .smoothing = head.smoothing};
     if (head.lse_out) work.lse_out = head.lse_out.narrow(0, begin, count);
     if (row_loss != nullptr) work.row_loss = row_loss + begin;
     if (head.has_gradient()) work.dlogits = dlogits;
@@ -233,7 +236,8 @@ Head head_of(const LinearCrossEntropyForward& args) {
           .bias = args.bias,
           .labels = args.labels,
           .loss = args.loss,
-          .lse_out = args.lse};
+          .lse_out = args.lse,
+          .smoothing = args.smoothing};
 }
 Head head_of(const LinearCrossEntropyBackward& args) {
   return {.op = "linear_cross_entropy_backward",
@@ -246,7 +250,8 @@ Head head_of(const LinearCrossEntropyBackward& args) {
           .dhidden = args.dhidden,
           .dweight = args.dweight,
           .dbias = args.dbias,
-          .accumulate = args.accumulate_dweight};
+          .accumulate = args.accumulate_dweight,
+          .smoothing = args.smoothing};
 }
 Head head_of(const LinearCrossEntropyWithGradient& args) {
   return {.op = "linear_cross_entropy_with_gradient",
@@ -260,7 +265,8 @@ Head head_of(const LinearCrossEntropyWithGradient& args) {
           .dweight = args.dweight,
           .dbias = args.dbias,
           .accumulate = args.accumulate_dweight,
-          .loss_scale = args.loss_scale};
+          .loss_scale = args.loss_scale,
+          .smoothing = args.smoothing};
 }
 
 int64_t gradient_products(const Head& head) {

@@ -33,12 +33,13 @@ namespace zinc::kernels {
 
 // Legend: N rows (tokens), C features, V classes.
 struct LinearCrossEntropyForward {
-  ConstView hidden;  // [N, C] f64 | f32 | bf16 | f16; row stride free
-  ConstView weight;  // [V, C] dtype of hidden; row stride free
-  ConstView bias;    // optional [V], dtype of hidden
-  ConstView labels;  // [N] i64 | i32, contiguous; kIgnoredLabel: no loss, no gradient
-  View loss;         // one element, f32 (f64 for f64); overwritten
-  View lse;          // optional [N] f32 (f64 for f64): what backward needs; 0 in ignored rows
+  ConstView hidden;        // [N, C] f64 | f32 | bf16 | f16; row stride free
+  ConstView weight;        // [V, C] dtype of hidden; row stride free
+  ConstView bias;          // optional [V], dtype of hidden
+  ConstView labels;        // [N] i64 | i32, contiguous; kIgnoredLabel: no loss, no gradient
+  View loss;               // one element, f32 (f64 for f64); overwritten
+  View lse;                // optional [N] f32 (f64 for f64): what backward needs; 0 in ignored rows
+  double smoothing = 0.0;  // of labels: kernels/cross_entropy.h
 };
 void linear_cross_entropy_forward(const LinearCrossEntropyForward& args, StreamRef stream);
 Cost cost(const LinearCrossEntropyForward& args);
@@ -51,6 +52,7 @@ struct LinearCrossEntropyBackward {
   View dweight;     // optional [V, C] dtype of hidden, or f32
   View dbias;       // optional [V] dtype of hidden, or f32; only with bias
   bool accumulate_dweight = false;  // add to dweight and dbias instead of overwriting them
+  double smoothing = 0.0;           // as in forward
 };
 void linear_cross_entropy_backward(const LinearCrossEntropyBackward& args, StreamRef stream);
 Cost cost(const LinearCrossEntropyBackward& args);
@@ -63,6 +65,7 @@ struct LinearCrossEntropyWithGradient {
   // The upstream gradient that is put into the gradients: loss_scale * device_loss_scale[0].
   double loss_scale = 1.0;
   ConstView device_loss_scale{};  // one element, f32 (f64 for f64), read on the stream; absent: 1
+  double smoothing = 0.0;         // as in forward
 };
 void linear_cross_entropy_with_gradient(const LinearCrossEntropyWithGradient& args,
                                         StreamRef stream);

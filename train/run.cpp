@@ -5,6 +5,7 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <map>
 #include <utility>
 
 #include "core/error.h"
@@ -13,6 +14,9 @@
 #include "train/files/atomic_file.h"
 #include "train/files/input_file.h"
 #include "train/hub/model_folder.h"
+#include "train/json/parser.h"
+#include "train/json/writer.h"
+#include "train/weights.h"
 #include "zero/gather_values.h"
 #include "zero/together.h"
 
@@ -23,6 +27,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kAuto = "auto";
 constexpr std::string_view kCheckpoints = "checkpoints";
+constexpr std::string_view kBest = "best";  // weights, as the trainer names them
+constexpr std::string_view kFinal = "final";
 
 std::string checkpoints_of(const std::string& out) { return concat(out, '/', kCheckpoints); }
 
@@ -69,6 +75,45 @@ class NoValues : public nn::WeightSource {
   }
 };
 
+// What a model trains, of saved weights; what is frozen stays.
+class TrainedWeights : public zero::StateSource {
+ public:
+  TrainedWeights(const nn::WeightSource& weights, nn::Model& model, zero::TrainingState state)
+      : weights_(weights), state_(std::move(state)) {
+    for (nn::Parameter* parameter : model.parameters()) {
+      if (parameter->requires_grad()) parameters_.emplace(parameter->name(), parameter);
+    }
+  }
+  const zero::TrainingState& state() const override { return state_; }
+  std::optional<Shape> shape_of(std::string_view name, std::string_view kind) const override {
+    const auto found = parameters_.find(name);
+    if (kind != zero::kWeightsKind || found == parameters_.end()) return std::nullopt;
+    return found->second->shape();
+  }
+  void read(std::string_view name, std::string_view, int64_t begin, View out) const override {
+    weights_.read(*parameters_.find(name)->second, begin, out);
+  }
+
+ private:
+  const nn::WeightSource& weights_;
+  zero::TrainingState state_;
+  std::map<std::string, const nn::Parameter*, std::less<>> parameters_;
+};
+
+std::string best_json(const BestSoFar& best) {
+  json::Object object;
+  object.set("step", best.step);
+  object.set("metric", best.metric);
+  object.set("value", best.value.value_or(0.0));
+  return json::write(object) + '\n';
+}
+
+// Of the weights in <out>/best; absent: nobody says.
+std::optional<int64_t> step_of_best(const std::string& out) {
+  if (!file_exists(out + "/best.json")) return std::nullopt;
+  return json::parse_file(out + "/best.json").at("step").as_int64();
+}
+
 }  // namespace
 
 // `work` on every rank, with one outcome for all.
@@ -80,9 +125,13 @@ void Run::together(std::string_view operation, const Work& work) {
 }
 
 Run::Run(comm::World& world, const Config& config, RunOptions options)
-    : world_(world), config_(config), options_(std::move(options)) {
-  require(options_.steps > 0, "run: steps must be positive, not ", options_.steps);
+    : world_(world), config_(config), options_(std::move(options)), steps_(options_.steps) {
   require(!options_.out.empty(), "run: `out` must name a folder");
+}
+
+void Run::set_steps(int64_t steps) {
+  require(engine_ == nullptr, "run: set_steps() comes before make_engine()");
+  steps_ = steps;
 }
 
 void Run::agree(std::vector<zero::Fingerprint> more) {
@@ -201,7 +250,8 @@ zero::Engine& Run::make_engine(nn::Model& model, zero::EngineOptions options) {
 
 zero::Engine& Run::make_engine(nn::Model& model, const zero::EngineConfig& config,
                                zero::EngineOptions options) {
-  options.total_steps = options_.steps;
+  require(steps_ > 0, "run: steps must be positive, not ", steps_);
+  options.total_steps = steps_;
   const NoValues none;
   if (checkpoint_) options.weights = &none;
   engine_ = std::make_unique<zero::Engine>(model, config, world_, std::move(options));
@@ -210,9 +260,9 @@ zero::Engine& Run::make_engine(nn::Model& model, const zero::EngineConfig& confi
   return *engine_;
 }
 
-void Run::save(const std::string& name) {
-  const bool is_best = name == "best";
-  const bool replaces = is_best || reopened_;
+void Run::save(const std::string& name, const BestSoFar& best) {
+  const bool is_best = name == kBest;
+  const bool replaces = is_best || name == kFinal || reopened_;
   const SaveOptions options{.replace = replaces,
                             .allow_damaged = options_.allow_damaged && !is_best,
                             .tokenizer_folder = options_.tokenizer_folder};
@@ -227,8 +277,32 @@ void Run::save(const std::string& name) {
     } else {
       save_model(*engine_, folder, options);
     }
+    if (is_best && world_.is_main()) {
+      write_file_atomically(options_.out + "/best.json", best_json(best));
+    }
   });
   saved_ = name;
+}
+
+bool Run::load_best(const BestSoFar& best) {
+  const std::string folder = concat(options_.out, '/', kBest);
+  nn::Model& model = engine_->model();
+  std::unique_ptr<nn::WeightSource> weights;
+  together("open the best weights", [&] {
+    if (!folder_exists(folder) || step_of_best(options_.out) != best.step) return;
+    if (options_.model == nullptr) {
+      weights = std::make_unique<SafetensorsWeights>(folder, model);
+    } else if (options_.model->tuning.has_adapters()) {
+      weights = std::make_unique<AdaptedWeights>(model, nullptr,
+                                                 name_map(options_.model->config), folder);
+    } else {
+      weights = std::make_unique<FolderWeights>(folder, model, options_.model->config);
+    }
+  });
+  if (zero::any_rank(world_, weights == nullptr)) return false;
+  engine_->import_state(TrainedWeights(*weights, model, engine_->state()),
+                        {.optimizer_states = false, .counters = false, .strict = false});
+  return true;
 }
 
 // `work` on the run's checkpoints. Where it fails for the sake of files, the run goes on, unless it
@@ -254,7 +328,8 @@ void Run::on_checkpoints(TrainerObserver* observer, const Work& work) {
   }
 }
 
-void Run::begin_checkpoint(const Loader& loader, const Trainer& trainer, bool last) {
+void Run::begin_checkpoint(const Loader& loader, const Trainer& trainer, TrainerObserver* observer,
+                           bool last) {
   SaveCheckpointOptions options{.allow_damaged = options_.allow_damaged,
                                 .frozen_from = options_.frozen_from};
   RunPosition position{.loader = loader.state(), .trainer = trainer.state(), .fingerprints = {}};
@@ -265,18 +340,21 @@ void Run::begin_checkpoint(const Loader& loader, const Trainer& trainer, bool la
   together("save a checkpoint", [&] {
     if (world_.is_main()) options.texts = texts_beside();
   });
-  if (saver_->is_pending()) end_checkpoint(saver_->finish());
+  if (saver_->is_pending()) end_checkpoint(saver_->finish(), observer);
+  checkpoint_step_ = engine_->state().steps;
   saver_->begin({}, std::move(options), config_.saves_beside() && !last);
-  if (last || !config_.saves_beside()) end_checkpoint(saver_->finish());
+  if (last || !config_.saves_beside()) end_checkpoint(saver_->finish(), observer);
 }
 
-void Run::end_checkpoint(const std::string& path) {
+void Run::end_checkpoint(const std::string& path, TrainerObserver* observer) {
   saved_checkpoint_ = concat(kCheckpoints, '/', file_name(path));
   together("delete old checkpoints", [&] {
     if (world_.is_main() && config_.checkpoint.keep > 0) {
       prune_checkpoints(checkpoints_of(options_.out), config_.checkpoint.keep);
     }
   });
+  if (observer == nullptr) return;
+  observer->on_save({.step = checkpoint_step_, .path = path, .is_checkpoint = true});
 }
 
 std::vector<std::pair<std::string, std::string>> Run::texts_beside() const {
@@ -308,7 +386,7 @@ void Run::go_on_in(Loader& loader) {
   });
 }
 
-TrainResult Run::train(Loader& loader, const EvaluationSet* evaluation, TrainerObserver* observer) {
+TrainResult Run::train(Loader& loader, ValidationSets validation, TrainerObserver* observer) {
   require(engine_ != nullptr, "run: open() and make_engine() come before train()");
   const auto keep = [&] {
     together("keep the folder of the run", [&] {
@@ -319,32 +397,42 @@ TrainResult Run::train(Loader& loader, const EvaluationSet* evaluation, TrainerO
   std::optional<Trainer> trainer;
   saver_ = std::make_unique<CheckpointSaver>(*engine_, checkpoints_of(options_.out));
   const auto checkpoint = [&](bool last) {
-    on_checkpoints(observer, [&] { begin_checkpoint(loader, *trainer, last); });
+    on_checkpoints(observer, [&] { begin_checkpoint(loader, *trainer, observer, last); });
   };
   const auto poll = [&] {
     on_checkpoints(observer, [&] {
-      if (const auto path = saver_->poll()) end_checkpoint(*path);
+      if (const auto path = saver_->poll()) end_checkpoint(*path, observer);
     });
   };
-  trainer.emplace(*engine_, loader, evaluation, std::move(sinks_), observer,
-                  TrainerOptions{.steps = options_.steps,
-                                 .eval_every = options_.eval_every,
-                                 .export_every = options_.export_every,
-                                 .checkpoint_every = config_.checkpoint.every,
-                                 .checkpoint_seconds = 60.0 * config_.checkpoint.minutes,
-                                 .started = keep,
-                                 .save = [this](const std::string& name) { save(name); },
-                                 .checkpoint = checkpoint,
-                                 .after_step = poll,
-                                 .ends_at = options_.ends_at,
-                                 .start = start_.trainer,
-                                 .stop = options_.stop,
-                                 .trace = trace_ ? &*trace_ : nullptr});
+  const auto save_weights = [&](const std::string& name) {
+    save(name, trainer->state().best);
+    if (observer == nullptr) return;
+    observer->on_save({.step = engine_->state().steps, .path = concat(options_.out, '/', name)});
+  };
+  trainer.emplace(
+      *engine_, loader, std::move(validation), std::move(sinks_), observer,
+      TrainerOptions{.steps = steps_,
+                     .eval_every = options_.eval_every,
+                     .eval_each_epoch = options_.eval_each_epoch,
+                     .eval_on_start = options_.eval_on_start,
+                     .best = options_.best,
+                     .export_every = options_.export_every,
+                     .checkpoint_every = config_.checkpoint.every,
+                     .checkpoint_seconds = 60.0 * config_.checkpoint.minutes,
+                     .started = keep,
+                     .save = save_weights,
+                     .load_best = [this](const BestSoFar& best) { return load_best(best); },
+                     .checkpoint = checkpoint,
+                     .after_step = poll,
+                     .ends_at = options_.ends_at,
+                     .start = start_.trainer,
+                     .stop = options_.stop,
+                     .trace = trace_ ? &*trace_ : nullptr});
   try {
     return trainer->run();
   } catch (const NumericsError&) {  // of a step: on every rank, in the same words
     if (saver_->is_pending()) {
-      on_checkpoints(observer, [&] { end_checkpoint(saver_->finish()); });
+      on_checkpoints(observer, [&] { end_checkpoint(saver_->finish(), observer); });
     }
     failed_together_ = true;
     throw;

@@ -43,8 +43,11 @@ namespace zinc::train {
 struct RunOptions {
   std::string out;               // the folder of the run
   bool force = false;            // replaces another run there, at the first step
-  int64_t steps = 0;             // optimizer steps, > 0
-  int64_t eval_every = 0;        // steps between evaluations; 0: at the end only
+  int64_t steps = 0;             // optimizer steps, > 0; or set_steps()
+  int64_t eval_every = 0;        // TrainerOptions, and what follows
+  bool eval_each_epoch = false;
+  bool eval_on_start = false;
+  BestModelOptions best{};
   int64_t export_every = 0;      // steps between saved weights; 0: at the end only
   // What the run goes on from: empty: nothing; "auto": the newest checkpoint in `out` that is whole,
   // and from the beginning where there is none; else a checkpoint, or a folder of them or of a run.
@@ -65,6 +68,9 @@ class Run {
 
   // The ranks run the same: the configuration, and what `more` names. Throws ConfigError.
   void agree(std::vector<zero::Fingerprint> more);
+  // Instead of options.steps, where the length is known later than the rest, as of epochs:
+  // steps_of_epochs(). Before make_engine().
+  void set_steps(int64_t steps);
   // Makes the folder with the resolved configuration, the files of figures, and that of the trace.
   // Throws as RunFolder does.
   void open();
@@ -79,11 +85,11 @@ class Run {
   zero::Engine& make_engine(nn::Model& model, zero::EngineOptions options = {});
   zero::Engine& make_engine(nn::Model& model, const zero::EngineConfig& config,
                             zero::EngineOptions options = {});
-  // Weights go to <out>/step-N, <out>/best and <out>/final, checkpoints to <out>/checkpoints/step-N.
+  // Weights go to <out>/step-N, <out>/best and <out>/final, checkpoints to <out>/checkpoints/step-N;
+  // <out>/best.json says which step is the best, and its figure.
   // One that cannot be saved, but for reasons of numbers, is a note to the observer and no more,
-  // unless the configuration requires it. `evaluation` and `observer` may be
-  // null. A NumericsError has changed no weight: last_saved() says what there is.
-  TrainResult train(Loader& loader, const EvaluationSet* evaluation = nullptr,
+  // unless the configuration requires it. `observer` may be null. A NumericsError has changed no weight: last_saved() says what there is.
+  TrainResult train(Loader& loader, ValidationSets validation = {},
                     TrainerObserver* observer = nullptr);
   // Closes the trace.
   void end();
@@ -109,17 +115,20 @@ class Run {
   void find_checkpoint();
   std::optional<FiguresSoFar> figures_so_far() const;
   void open_trace();
-  void save(const std::string& name);
+  void save(const std::string& name, const BestSoFar& best);
+  bool load_best(const BestSoFar& best);
   std::vector<std::pair<std::string, std::string>> texts_beside() const;
   void go_on_in(Loader& loader);
   template <class Work>
   void on_checkpoints(TrainerObserver* observer, const Work& work);
-  void begin_checkpoint(const Loader& loader, const Trainer& trainer, bool last);
-  void end_checkpoint(const std::string& path);
+  void begin_checkpoint(const Loader& loader, const Trainer& trainer, TrainerObserver* observer,
+                        bool last);
+  void end_checkpoint(const std::string& path, TrainerObserver* observer);
 
   comm::World& world_;
   const Config& config_;
   const RunOptions options_;
+  int64_t steps_;
   std::vector<zero::Fingerprint> agreed_;
   std::optional<RunFolder> folder_;  // of rank 0
   std::vector<std::unique_ptr<MetricsSink>> sinks_;  // likewise
@@ -131,6 +140,7 @@ class Run {
   std::unique_ptr<zero::Engine> engine_;
   std::unique_ptr<CheckpointSaver> saver_;
   std::string saved_, saved_checkpoint_;
+  int64_t checkpoint_step_ = 0;  // of the last one that was begun
   bool failed_together_ = false;
 };
 

@@ -16,6 +16,13 @@ std::optional<double> read_optional(const json::Value& value) {
   return value.as_double();
 }
 
+BestSoFar read_best(const json::Value& value) {
+  return {.metric = value.at("metric").as_string(),
+          .value = read_optional(value.at("value")),
+          .step = value.at("step").as_int64(0),
+          .without_improvement = value.at("without_improvement").as_int64(0)};
+}
+
 }  // namespace
 
 json::Object to_json(const RunPosition& position) {
@@ -27,7 +34,13 @@ json::Object to_json(const RunPosition& position) {
   run.set("seconds", position.trainer.seconds);
   run.set("loss", position.trainer.loss);
   run.set("val_loss", to_json(position.trainer.val_loss));
-  run.set("best_val_loss", to_json(position.trainer.best_val_loss));
+  const BestSoFar& so_far = position.trainer.best;
+  json::Object best;
+  best.set("metric", so_far.metric);
+  best.set("value", to_json(so_far.value));
+  best.set("step", so_far.step);
+  best.set("without_improvement", so_far.without_improvement);
+  run.set("best", std::move(best));
   json::Object fingerprints;
   for (const auto& [name, hash] : position.fingerprints) fingerprints.set(name, hash);
   run.set("fingerprints", std::move(fingerprints));
@@ -39,8 +52,9 @@ json::Object to_json(const RunPosition& position) {
 RunPosition parse_run_position(const json::Object& object) {
   const json::Value* run = object.find("run");
   if (run == nullptr) {
-    throw DataError("this checkpoint was not saved by a run of zinc train, or of train::Run: it "
-                    "does not say where in the data to go on; load_checkpoint() reads it");
+    throw DataError(
+        "this checkpoint was not saved by a run of zinc train, or of train::Run: it "
+        "does not say where in the data to go on; load_checkpoint() reads it");
   }
   RunPosition position;
   position.loader = {.seed = run->at("seed").as_uint64(),
@@ -50,7 +64,7 @@ RunPosition parse_run_position(const json::Object& object) {
                       .seconds = run->at("seconds").as_double(),
                       .loss = run->at("loss").is_null() ? 0.0 : run->at("loss").as_double(),
                       .val_loss = read_optional(run->at("val_loss")),
-                      .best_val_loss = read_optional(run->at("best_val_loss"))};
+                      .best = read_best(run->at("best"))};
   for (const json::Member& member : run->at("fingerprints").as_object()) {
     position.fingerprints[member.key] = member.value.as_string();
   }

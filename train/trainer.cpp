@@ -1,6 +1,7 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <cmath>
 #include <utility>
@@ -25,24 +26,75 @@ std::string step_name(int64_t step) {
   return "step-" + digits;
 }
 
+// Of a name that stands in keys of figures and in names of files.
+bool is_plain(const std::string& name) {
+  return !name.empty() && std::ranges::all_of(name, [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
+  });
+}
+
 }  // namespace
 
-Trainer::Trainer(zero::Engine& engine, Loader& loader, const EvaluationSet* evaluation,
+ValidationSets::ValidationSets(std::vector<Set> sets) : sets_(std::move(sets)) {
+  for (size_t i = 0; i < sets_.size(); ++i) {
+    require(is_plain(sets_[i].name), "validation: '", sets_[i].name,
+            "' is no name of a set: letters, digits, '.', '_' and '-'");
+    for (size_t j = 0; j < i; ++j) {
+      require(sets_[j].name != sets_[i].name, "validation: there are two sets '", sets_[i].name,
+              "'");
+    }
+  }
+}
+
+std::vector<std::string> ValidationSets::names() const {
+  std::vector<std::string> names;
+  for (const Set& set : sets_) names.push_back(set.name);
+  return names;
+}
+
+void ObserverList::on_step(const StepMetrics& metrics, const Progress& progress) {
+  for (TrainerObserver* observer : observers_) observer->on_step(metrics, progress);
+}
+void ObserverList::on_evaluating(const EvaluationProgress& progress) {
+  for (TrainerObserver* observer : observers_) observer->on_evaluating(progress);
+}
+void ObserverList::on_evaluate(const EvaluationResult& result) {
+  for (TrainerObserver* observer : observers_) observer->on_evaluate(result);
+}
+void ObserverList::on_save(const SavedFiles& files) {
+  for (TrainerObserver* observer : observers_) observer->on_save(files);
+}
+void ObserverList::on_end(const TrainResult& result) {
+  for (TrainerObserver* observer : observers_) observer->on_end(result);
+}
+void ObserverList::on_note(const std::string& text) {
+  for (TrainerObserver* observer : observers_) observer->on_note(text);
+}
+
+Trainer::Trainer(zero::Engine& engine, Loader& loader, ValidationSets validation,
                  std::vector<std::unique_ptr<MetricsSink>> sinks, TrainerObserver* observer,
                  TrainerOptions options)
     : engine_(engine),
       loader_(loader),
-      evaluation_(evaluation),
+      validation_(std::move(validation)),
       sinks_(std::move(sinks)),
       observer_(observer),
-      options_(std::move(options)) {
+      options_(std::move(options)),
+      best_(options_.best, validation_.names(), options_.start.best) {
   require(options_.steps > 0, "trainer: the number of steps must be positive, not ",
           options_.steps);
   require(options_.trace == nullptr || engine_.world().context().trace() != nullptr,
           "trainer: a trace writer needs a context with a trace recorder");
-  require(options_.eval_every >= 0 && options_.export_every >= 0 && options_.checkpoint_every >= 0 &&
-              options_.checkpoint_seconds >= 0.0,
+  require(options_.eval_every >= 0 && options_.export_every >= 0 &&
+              options_.checkpoint_every >= 0 && options_.checkpoint_seconds >= 0.0,
           "trainer: intervals must not be negative");
+  const bool has_intervals = options_.eval_every > 0 || options_.eval_each_epoch;
+  require(!validation_.empty() || (!has_intervals && !options_.eval_on_start),
+          "trainer: evaluations need a validation set");
+  require((has_intervals && !validation_.empty()) ||
+              (!options_.best.load_at_end && options_.best.patience == 0),
+          "trainer: the best model, and patience with it, need evaluations on the way: eval_every "
+          "or eval_each_epoch");
   const TrainerState& start = options_.start;
   first_step_ = saved_steps_ = checkpoint_steps_ = engine_.state().steps;
   samples_ = start.samples;
@@ -50,7 +102,7 @@ Trainer::Trainer(zero::Engine& engine, Loader& loader, const EvaluationSet* eval
   result_ = {.steps = first_step_,
              .loss = start.loss,
              .val_loss = start.val_loss,
-             .best_val_loss = start.best_val_loss,
+             .best = best_.so_far(),
              .seconds = start.seconds,
              .tokens = start.tokens};
   checkpoint_clock_ = wall_time();
@@ -62,38 +114,76 @@ TrainerState Trainer::state() const {
           .seconds = result_.seconds,
           .loss = result_.loss,
           .val_loss = result_.val_loss,
-          .best_val_loss = result_.best_val_loss};
+          .best = best_.so_far()};
+}
+
+bool Trainer::is_done() const {
+  return result_.steps >= options_.steps || result_.stopped || best_.is_time_to_stop();
+}
+
+// In an epoch that began after samples_before and is over now, or after so many steps.
+bool Trainer::is_evaluation_due(int64_t samples_before) const {
+  if (options_.eval_every > 0 && result_.steps % options_.eval_every == 0) return true;
+  const int64_t epoch = loader_.samples_per_epoch();
+  return options_.eval_each_epoch && loader_.state().samples / epoch > samples_before / epoch;
 }
 
 TrainResult Trainer::run() {
-  while (result_.steps < options_.steps && !result_.stopped) {
+  const std::optional<StepMetrics> before = evaluate_before_first_step();
+  while (!is_done()) {
+    const int64_t samples_before = loader_.state().samples;
     StepMetrics metrics = train_step_or_save();
     ++result_.steps;
     if (result_.steps == first_step_ + 1 && options_.started) options_.started();
+    if (result_.steps == 1 && before) report(*before);
     const bool all_done = result_.steps == options_.steps;
     result_.stopped = is_told_to_stop() && !all_done;
-    const auto due = [&](int64_t every) { return every > 0 && result_.steps % every == 0; };
     // A run that was told to stop has little time: it saves and goes.
     const bool evaluates =
-        evaluation_ != nullptr && !result_.stopped && (all_done || due(options_.eval_every));
+        !validation_.empty() && !result_.stopped && (all_done || is_evaluation_due(samples_before));
     // An evaluation may take long, and be ended: weights first.
     if (evaluates && all_done) save_final();
     if (evaluates) evaluate_and_keep_best(metrics);
     report(metrics);
     drain_trace();
-    const bool last = all_done || result_.stopped;
+    const bool last = is_done();
     if (options_.after_step) options_.after_step();
     if (is_checkpoint_due(last)) save_checkpoint(last);
-    if (last && !(evaluates && all_done)) save_final();
-    if (!last && due(options_.export_every)) {
+    if (last && saved_steps_ != result_.steps) save_final();
+    const bool exports = options_.export_every > 0 && result_.steps % options_.export_every == 0;
+    if (!last && exports) {
       save(step_name(result_.steps));
       saved_steps_ = result_.steps;
     }
   }
+  result_.stopped_early = result_.steps < options_.steps && best_.is_time_to_stop();
+  // A run that goes on from its own end may have been killed before its weights were saved.
+  if (result_.steps == first_step_) {
+    if (options_.started) options_.started();
+    save_final();
+  }
+  if (options_.best.load_at_end && !result_.stopped && !result_.evaluation_stopped) load_best();
   // What other streams are still writing down belongs to the run.
   if (options_.trace != nullptr) engine_.world().context().synchronize();
   drain_trace();
+  if (observer_ != nullptr) observer_->on_end(result_);
   return result_;
+}
+
+void Trainer::load_best() {
+  const BestSoFar& best = best_.so_far();
+  if (!best.value) return;
+  if (best.step != result_.steps) {
+    if (!options_.load_best || !options_.load_best(best)) {
+      if (observer_ != nullptr) {
+        observer_->on_note(concat("the best weights, those of step ", best.step,
+                                  ", are not there any more; the last ones stay"));
+      }
+      return;
+    }
+    save_final();
+  }
+  result_.loaded_best = true;
 }
 
 StepMetrics Trainer::train_step_or_save() {
@@ -193,38 +283,67 @@ StepMetrics Trainer::train_step() {
   return metrics;
 }
 
+// Told and kept until the first step is done: a run without one leaves nothing.
+std::optional<StepMetrics> Trainer::evaluate_before_first_step() {
+  if (!options_.eval_on_start || result_.steps > 0) return std::nullopt;
+  std::optional<std::vector<SetLoss>> losses = evaluate();
+  if (!losses) return std::nullopt;  // the first step finds out, and is the last
+  StepMetrics metrics;
+  metrics.val_loss = (*losses)[best_.set()].loss;
+  metrics.validation = std::move(*losses);
+  metrics.wall_time = wall_time();
+  tell_of(metrics, false);
+  return metrics;
+}
+
 void Trainer::evaluate_and_keep_best(StepMetrics& metrics) {
-  const std::optional<double> val_loss = evaluate();
-  if (!val_loss) {
+  std::optional<std::vector<SetLoss>> losses = evaluate();
+  if (!losses) {
     result_.stopped = result_.steps < options_.steps;
     result_.evaluation_stopped = !result_.stopped;
     return;
   }
-  const bool best =
-      std::isfinite(*val_loss) && (!result_.best_val_loss || *val_loss < *result_.best_val_loss);
-  metrics.val_loss = val_loss;
-  result_.val_loss = val_loss;
-  if (best) {
-    result_.best_val_loss = val_loss;
-    save("best");
-  }
-  if (observer_ != nullptr) observer_->on_evaluation(metrics.step, *val_loss, best);
+  metrics.validation = std::move(*losses);
+  metrics.val_loss = result_.val_loss = metrics.validation[best_.set()].loss;
+  const bool best = best_.take(metrics.step, *metrics.val_loss);
+  result_.best = best_.so_far();
+  if (best) save("best");
+  tell_of(metrics, best);
 }
 
-std::optional<double> Trainer::evaluate() {
-  require(evaluation_ != nullptr, "trainer: there is no evaluation set");
+void Trainer::tell_of(const StepMetrics& metrics, bool best) {
+  if (observer_ == nullptr) return;
+  observer_->on_evaluate({.step = metrics.step,
+                          .sets = metrics.validation,
+                          .val_loss = *metrics.val_loss,
+                          .metric = best_.options().metric,
+                          .value = best_.value_of(*metrics.val_loss),
+                          .best = best});
+}
+
+std::optional<std::vector<SetLoss>> Trainer::evaluate() {
+  require(!validation_.empty(), "trainer: there is no evaluation set");
+  std::vector<SetLoss> losses;
+  for (const ValidationSets::Set& set : validation_.sets()) {
+    const std::optional<double> loss =
+        evaluate_on(*set.batches, {.set = set.name, .total_batches = set.batches->num_batches()});
+    if (!loss) return std::nullopt;
+    losses.push_back({set.name, *loss});
+  }
+  return losses;
+}
+
+std::optional<double> Trainer::evaluate_on(const EvaluationSet& set, EvaluationProgress progress) {
   const auto start = std::chrono::steady_clock::now();
-  EvaluationProgress progress{.total_batches = evaluation_->num_batches()};
   // Batch after batch in the order of their index, whoever computed them.
   zero::Evaluation total;
-  for (int64_t round = 0; round < evaluation_->num_rounds(); ++round) {
+  for (int64_t round = 0; round < set.num_rounds(); ++round) {
     if (observer_ != nullptr) observer_->on_evaluating(progress);
     if (is_told_to_stop()) return std::nullopt;
-    for (const zero::Evaluation& part :
-         engine_.gather(engine_.evaluate(evaluation_->batch(round)))) {
+    for (const zero::Evaluation& part : engine_.gather(engine_.evaluate(set.batch(round)))) {
       total += part;
     }
-    progress.batches = std::min((round + 1) * engine_.world().size(), evaluation_->num_batches());
+    progress.batches = std::min((round + 1) * engine_.world().size(), set.num_batches());
     progress.seconds = seconds_since(start);
   }
   if (observer_ != nullptr) observer_->on_evaluating(progress);
@@ -233,7 +352,7 @@ std::optional<double> Trainer::evaluate() {
 
 void Trainer::report(const StepMetrics& metrics) {
   for (const auto& sink : sinks_) sink->write(metrics);
-  if (observer_ == nullptr) return;
+  if (observer_ == nullptr || metrics.step == 0) return;
   Progress progress;
   progress.step = metrics.step;
   progress.total_steps = options_.steps;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "autograd/backward.h"
+#include "autograd/label_smoothing.h"
 #include "autograd/mode.h"
 #include "autograd/recompute.h"
 #include "core/error.h"
@@ -298,6 +299,7 @@ class Engine::Impl {
         {.first = forwards_ == 1, .last = forwards_ == config_.batch.accumulation});
     const Runner::Pass pass(runner_);
     const autograd::ExpectedLossGradient expected(seed_of(batch.num_targets));
+    const autograd::LabelSmoothing smoothing(config_.label_smoothing);
     const autograd::RecomputeInputScope recompute(saved_inputs_.store());
     Loss loss{.sum = named([&] { return model_.loss(batch); }), .num_targets = batch.num_targets};
     saved_inputs_.settle();
@@ -649,6 +651,7 @@ class Engine::Impl {
       runner_.begin_forward(kind);
       const Runner::Pass pass(runner_);
       const autograd::ExpectedLossGradient expected({.recorded = &seed});
+      const autograd::LabelSmoothing smoothing(config_.label_smoothing);
       const Tensor loss = model_.loss(inputs);
       pass.end();
       runner_.begin_backward(kind);
@@ -691,6 +694,7 @@ class Engine::Impl {
       const auto start = clock_.start();
       const Runner::Pass pass(runner_);
       const autograd::RecomputeInputScope recompute(saved_inputs_.store());
+      const autograd::LabelSmoothing smoothing(config_.label_smoothing);
       named([&] { passes.forward([this](int64_t i) { enter("forward", i + 1); }); });
       saved_inputs_.settle();
       pass.end();

@@ -142,6 +142,8 @@ void validate(const EngineConfig& config) {
   check(zero.param_persistence_threshold >= 0 && zero.prefetch_bucket_size >= 0 &&
             zero.max_live_parameters >= 0 && zero.max_reuse_distance >= 0,
         "stage 3 sizes must not be negative");
+  check(config.label_smoothing >= 0.0 && config.label_smoothing <= 1.0,
+        concat("label_smoothing must lie in [0, 1], not ", config.label_smoothing));
   check(config.recompute.every_blocks >= 0, "recompute_every_blocks must not be negative");
   check(config.recompute.num_checkpoints >= 0, "number_checkpoints must not be negative");
   check(config.recompute.num_checkpoints == 0 || config.recompute.every_blocks == 0,

@@ -172,6 +172,8 @@ struct EngineConfig {
   ZeroConfig zero{};
   RecomputeConfig recompute{};
   AioConfig aio{};
+  // Of labels in training passes: kernels/cross_entropy.h; [0, 1]. Evaluation never smooths.
+  double label_smoothing = 0.0;
   Determinism determinism = Determinism::run;
   PassOrder pass_order = PassOrder::horizontal;
   OffloadStep offload_step = OffloadStep::automatic;

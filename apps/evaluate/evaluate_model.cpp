@@ -261,7 +261,7 @@ class EvaluationJob {
   }
 
   train::EvaluationSet set_of(const comm::World& world) const {
-    return {data_->validation(),
+    return {*data_->validation().front(),
             {.batch = options_.batch,
              .seq_len = seq_,
              .pad_multiple = data_->has_lengths() ? kPadToMultiple : 0,
@@ -341,13 +341,13 @@ class EvaluationJob {
       throw NumericsError(fmt::format(
           "the mean loss over {} is not a number: the weights of '{}' are damaged, or too large "
           "for {}",
-          data_->validation().describe(), options_.model, zinc::name_of(dtype_)));
+          data_->validation().front()->describe(), options_.model, zinc::name_of(dtype_)));
     }
     examples_ = set.num_samples();
     targets_ = total.num_targets;
     for (std::string& line : data_->notes()) lines_.push_back(std::move(line));
     lines_.push_back(fmt::format("perplexity of {} trained tokens in {} of {} {}", targets_,
-                                 examples_, data_->validation().num_samples(),
+                                 examples_, data_->validation().front()->num_samples(),
                                  data_->samples_are()));
     figures_.push_back({"loss", total.mean()});
     figures_.push_back({"perplexity", train::perplexity(total.mean())});

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "autograd/backward_pass.h"
+#include "autograd/label_smoothing.h"
 #include "autograd/node.h"
 #include "autograd/view_shapes.h"
 
@@ -12,9 +13,11 @@ namespace {
 // Saved: logits, labels, lse.
 class CrossEntropyNode final : public Node {
  public:
+  explicit CrossEntropyNode(double smoothing) : smoothing_(smoothing) {}
   std::string_view name() const override { return "cross_entropy"; }
 
-  // dlogits = dloss * (softmax(logits) - onehot(labels)), in place of logits that nobody else needs
+  // dlogits = dloss * (softmax(logits) - smoothed labels), in place of logits that nobody else
+  // needs
   void backward(BackwardPass& pass) override {
     const Tensor dloss = pass.take_gradient(0);
     Tensor logits = pass.take_saved(0);
@@ -26,11 +29,15 @@ class CrossEntropyNode final : public Node {
                                      .labels = labels.view(),
                                      .lse = lse.view(),
                                      .dloss = dloss.view(),
-                                     .dlogits = as_matrix("cross_entropy", dlogits.view())},
+                                     .dlogits = as_matrix("cross_entropy", dlogits.view()),
+                                     .smoothing = smoothing_},
                                     compute_stream());
     logits = {};
     pass.give(0, std::move(dlogits));
   }
+
+ private:
+  double smoothing_;
 };
 
 }  // namespace
@@ -40,6 +47,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels) {
           "cross_entropy: ", labels.numel(), " labels for logits of shape ", logits.shape());
   const DType dtype = logits.dtype() == DType::f64 ? DType::f64 : DType::f32;
   const bool records = needs_gradient(logits);
+  const double smoothing = LabelSmoothing::current();
   const Tensor flat_labels = labels.reshape_view(Shape{labels.numel()});
   Tensor loss = Tensor::empty(Shape{}, dtype);
   Tensor lse;
@@ -47,10 +55,11 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels) {
   kernels::cross_entropy_forward({.logits = as_matrix("cross_entropy", ConstView(logits.view())),
                                   .labels = flat_labels.view(),
                                   .loss = loss.view(),
-                                  .lse = records ? lse.view() : View()},
+                                  .lse = records ? lse.view() : View(),
+                                  .smoothing = smoothing},
                                  compute_stream());
   if (records) {
-    auto node = make_node<CrossEntropyNode>();
+    auto node = make_node<CrossEntropyNode>(smoothing);
     node->add_input(logits);
     node->save(logits);
     node->save(flat_labels);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "autograd/backward_pass.h"
+#include "autograd/label_smoothing.h"
 #include "autograd/node.h"
 #include "autograd/recorded_seed.h"
 #include "autograd/view_shapes.h"
@@ -77,6 +78,7 @@ class ReadyGradientNode final : public Node {
 // Saved: hidden, labels, lse.
 class RecomputedGradientNode final : public Node {
  public:
+  explicit RecomputedGradientNode(double smoothing) : smoothing_(smoothing) {}
   std::string_view name() const override { return kOp; }
 
   void backward(BackwardPass& pass) override {
@@ -103,7 +105,8 @@ class RecomputedGradientNode final : public Node {
          .dhidden = dhidden.defined() ? as_matrix(kOp, dhidden.view()) : View(),
          .dweight = dweight.view,
          .dbias = separate_dbias.defined() ? separate_dbias.view() : dbias.view,
-         .accumulate_dweight = dweight.view ? dweight.accumulate : dbias.accumulate},
+         .accumulate_dweight = dweight.view ? dweight.accumulate : dbias.accumulate,
+         .smoothing = smoothing_},
         compute_stream());
     if (separate_dbias.defined()) {
       kernels::accumulate(
@@ -120,6 +123,8 @@ class RecomputedGradientNode final : public Node {
     if (!dweight.view || !dbias.view || dweight.accumulate == dbias.accumulate) return {};
     return Tensor::zeros(dbias.view.shape(), dbias.view.dtype());
   }
+
+  double smoothing_;
 };
 
 void check(const Tensor& hidden, const Weight& weight, const Tensor& labels, const Weight& bias) {
@@ -145,6 +150,7 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Weight& weight, const Te
   const bool records = needs_gradient(hidden, weight, bias);
   const bool in_forward = records && gradient == HeadGradient::in_forward && dtype != DType::f64;
   const LossGradient expected = Mode::current().expected_loss_gradient;
+  const double smoothing = LabelSmoothing::current();
 
   Tensor loss = Tensor::empty(Shape{}, dtype);
   Tensor lse;
@@ -178,7 +184,8 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Weight& weight, const Te
            .loss_scale = expected.recorded == nullptr ? expected.value : 1.0,
            .device_loss_scale = expected.recorded == nullptr
                                     ? ConstView()
-                                    : ConstView(expected.recorded->gradient().view())},
+                                    : ConstView(expected.recorded->gradient().view()),
+           .smoothing = smoothing},
           compute_stream());
     } else {
       kernels::linear_cross_entropy_forward({.hidden = rows,
@@ -186,14 +193,15 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Weight& weight, const Te
                                              .bias = b.view(),
                                              .labels = flat_labels.view(),
                                              .loss = loss.view(),
-                                             .lse = view_or_absent(lse)},
+                                             .lse = view_or_absent(lse),
+                                             .smoothing = smoothing},
                                             compute_stream());
     }
   }
   if (!records) return loss;
   const std::shared_ptr<Node> node =
       in_forward ? std::static_pointer_cast<Node>(make_node<ReadyGradientNode>(expected))
-                 : make_node<RecomputedGradientNode>();
+                 : make_node<RecomputedGradientNode>(smoothing);
   node->add_input(hidden);
   node->add_weight(weight, !in_forward);
   node->add_weight(bias, !in_forward);

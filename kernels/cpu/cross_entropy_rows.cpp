@@ -28,18 +28,21 @@ float log_sum_exp_of(const T* x, int64_t n) {
 
 // Forward over the row, so that dx may start where x starts and be narrower.
 template <class T, class U>
-void gradient_of(const T* x, int64_t n, float lse, int64_t label, float scale, U* dx, bool past) {
+void gradient_of(const T* x, int64_t n, const RowGradient& row, U* dx, bool past) {
   const Lanes d;
+  const auto [lse, label, scale, off_label, off_elsewhere] = row;
   const float at_label = static_cast<float>(x[label]);
   const auto shift = hn::Set(d, lse);
   const auto factor = hn::Set(d, scale);
+  const auto off = hn::Set(d, off_elsewhere);
   for_each_vector(
       n,
       [&](int64_t c, auto load, auto store) HWY_ATTR {
-        store(hn::Mul(exp_bounded_lanes(hn::Sub(load(x + c), shift)), factor), dx + c);
+        const auto share = exp_bounded_lanes(hn::Sub(load(x + c), shift));
+        store(hn::Mul(hn::Sub(share, off), factor), dx + c);
       },
       past);
-  dx[label] = U((std::exp(at_label - lse) - 1.0f) * scale);
+  dx[label] = U((std::exp(at_label - lse) - off_label) * scale);
 }
 
 float log_sum_exp(const void* x, DType dtype, int64_t n) {
@@ -53,24 +56,18 @@ float log_sum_exp(const void* x, DType dtype, int64_t n) {
   }
 }
 
-void gradient(const void* x, DType dtype, int64_t n, float lse, int64_t label, float scale,
-              void* dx, DType dx_dtype, bool past) {
+void gradient(const void* x, DType dtype, int64_t n, const RowGradient& row, void* dx,
+              DType dx_dtype, bool past) {
   if (dtype == DType::bf16) {
-    return gradient_of(static_cast<const bf16*>(x), n, lse, label, scale, static_cast<bf16*>(dx),
-                       past);
+    return gradient_of(static_cast<const bf16*>(x), n, row, static_cast<bf16*>(dx), past);
   }
   if (dtype == DType::f16) {
-    return gradient_of(static_cast<const f16*>(x), n, lse, label, scale, static_cast<f16*>(dx),
-                       past);
+    return gradient_of(static_cast<const f16*>(x), n, row, static_cast<f16*>(dx), past);
   }
   const auto* from = static_cast<const float*>(x);
-  if (dx_dtype == DType::bf16) {
-    return gradient_of(from, n, lse, label, scale, static_cast<bf16*>(dx), past);
-  }
-  if (dx_dtype == DType::f16) {
-    return gradient_of(from, n, lse, label, scale, static_cast<f16*>(dx), past);
-  }
-  return gradient_of(from, n, lse, label, scale, static_cast<float*>(dx), past);
+  if (dx_dtype == DType::bf16) return gradient_of(from, n, row, static_cast<bf16*>(dx), past);
+  if (dx_dtype == DType::f16) return gradient_of(from, n, row, static_cast<f16*>(dx), past);
+  return gradient_of(from, n, row, static_cast<float*>(dx), past);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -111,12 +108,39 @@ void row_f64(const CrossEntropyRows& args, int64_t r, int64_t label, double scal
   const double lse = args.lse != nullptr ? static_cast<const double*>(args.lse)[r]
                                          : log_sum_exp_f64(x, args.classes);
   if (args.lse_out != nullptr) static_cast<double*>(args.lse_out)[r] = lse;
-  if (args.row_loss != nullptr) args.row_loss[r] = lse - x[label];
+  if (args.row_loss != nullptr) {
+    args.row_loss[r] = lse - x[label];
+    if (args.smoothing > 0.0) {
+      double sum = 0.0;
+      for (int64_t c = 0; c < args.classes; ++c) sum += x[c];
+      args.row_loss[r] += args.smoothing * (x[label] - sum / static_cast<double>(args.classes));
+    }
+  }
   if (args.dlogits == nullptr) return;
   double* dx = static_cast<double*>(args.dlogits) + r * args.dlogits_stride;
   for (int64_t c = 0; c < args.classes; ++c) {
-    dx[c] = scale * (std::exp(x[c] - lse) - (c == label ? 1.0 : 0.0));
+    const double off = c == label ? args.off_label() : args.off_elsewhere();
+    dx[c] = scale * (std::exp(x[c] - lse) - off);
   }
+}
+
+// In f64, in the order of the columns.
+double sum_of_row(const void* x, DType dtype, int64_t n) {
+  double sum = 0.0;
+  const auto add = [&]<class T>(const T* values) {
+    for (int64_t i = 0; i < n; ++i) sum += double{static_cast<float>(values[i])};
+  };
+  switch (dtype) {
+    case DType::bf16:
+      add(static_cast<const bf16*>(x));
+      break;
+    case DType::f16:
+      add(static_cast<const f16*>(x));
+      break;
+    default:
+      add(static_cast<const float*>(x));
+  }
+  return sum;
 }
 
 float value_at(const void* x, DType dtype, int64_t i) {
@@ -138,13 +162,24 @@ void row_f32(const CrossEntropyRows& args, int64_t r, int64_t label, float scale
                         : HWY_DYNAMIC_DISPATCH(log_sum_exp)(x, args.dtype, args.classes);
   if (args.lse_out != nullptr) static_cast<float*>(args.lse_out)[r] = lse;
   if (args.row_loss != nullptr) {
-    args.row_loss[r] = double{lse} - double{value_at(x, args.dtype, label)};
+    const double at_label = value_at(x, args.dtype, label);
+    args.row_loss[r] = double{lse} - at_label;
+    if (args.smoothing > 0.0) {
+      const double mean =
+          sum_of_row(x, args.dtype, args.classes) / static_cast<double>(args.classes);
+      args.row_loss[r] += args.smoothing * (at_label - mean);
+    }
   }
   if (args.dlogits == nullptr) return;
   auto* dx =
       static_cast<char*>(args.dlogits) + r * args.dlogits_stride * size_of(args.dlogits_dtype);
+  const RowGradient row{.lse = lse,
+                        .label = label,
+                        .scale = scale,
+                        .off_label = static_cast<float>(args.off_label()),
+                        .off_elsewhere = static_cast<float>(args.off_elsewhere())};
   HWY_DYNAMIC_DISPATCH(gradient)
-  (x, args.dtype, args.classes, lse, label, scale, dx, args.dlogits_dtype, past);
+  (x, args.dtype, args.classes, row, dx, args.dlogits_dtype, past);
 }
 
 void ignored_row(const CrossEntropyRows& args, int64_t r) {

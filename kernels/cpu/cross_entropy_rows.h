@@ -10,8 +10,9 @@
 
 namespace zinc::kernels::cpu {
 
-// For rows r < rows: lse, row_loss = lse - logit of the label and, where dlogits is given,
-//   dlogits = scale * (exp(logits - lse) - onehot(label)),
+// For rows r < rows: lse, row_loss = lse - (1 - smoothing) logit of the label - smoothing mean of
+// the logits and, where dlogits is given,
+//   dlogits = scale * (exp(logits - lse) - (1 - smoothing) onehot(label) - smoothing / classes),
 // each 0 in rows whose label is ignored.
 struct CrossEntropyRows {
   int64_t rows = 0, classes = 0;
@@ -29,6 +30,20 @@ struct CrossEntropyRows {
   int64_t dlogits_stride = 0;
   double scale = 1.0;            // in f32 where logits are not f64
   const void* factor = nullptr;  // optional: one f32 | f64, multiplies scale
+  double smoothing = 0.0;
+
+  // What the gradient takes off the probability of a class, and of the label.
+  double off_elsewhere() const { return smoothing / static_cast<double>(classes); }
+  double off_label() const { return 1.0 - smoothing + off_elsewhere(); }
+};
+
+// Of one row, in f32: dlogits = scale * (exp(logits - lse) - off).
+struct RowGradient {
+  float lse = 0.0f;
+  int64_t label = 0;
+  float scale = 1.0f;
+  float off_label = 1.0f;
+  float off_elsewhere = 0.0f;
 };
 
 // All threads. Throws InvalidArgument for a label outside [0, classes) that is not ignored.

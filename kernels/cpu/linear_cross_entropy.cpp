@@ -23,7 +23,8 @@ CrossEntropyRows rows_of(const HeadRows& args) {
           .dlogits_dtype = args.dlogits.dtype(),
           .dlogits_stride = args.dlogits ? args.dlogits.stride(0) : 0,
           .scale = args.scale,
-          .factor = args.factor.data()};
+          .factor = args.factor.data(),
+          .smoothing = args.smoothing};
 }
 
 void head_rows(const HeadRows& args) { cross_entropy_rows(args.op, rows_of(args)); }

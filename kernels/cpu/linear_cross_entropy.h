@@ -16,6 +16,7 @@ struct HeadRows {
   ConstView lse;     // [rows], given
   ConstView factor;  // one element, multiplies scale
   double scale = 1.0;
+  double smoothing = 0.0;
   View lse_out;  // [rows]
   double* row_loss = nullptr;
   View dlogits;  // [rows, classes] any float; in the memory of logits

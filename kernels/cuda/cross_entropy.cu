@@ -21,6 +21,8 @@ struct RowsArgs {
   int64_t dlogits_stride;
   const float* factor;  // null: 1
   double scale;
+  double smoothing;
+  float off_label, off_elsewhere;  // of probabilities
   int64_t rows, classes;
   TableRows label_rows;
   bool aligned;
@@ -35,7 +37,7 @@ __device__ __forceinline__ void store_gradient(const RowsArgs<T, U>& args, int64
   const T* x = args.logits + r * args.logits_stride;
   U* dx = args.dlogits + r * args.dlogits_stride;
   const int64_t step = int64_t{blockDim.x} * kCount;
-  const float slope_at_label = (expf(at_label - lse) - 1.0f) * scale;
+  const float slope_at_label = (expf(at_label - lse) - args.off_label) * scale;
   for (int64_t base = 0; base < args.classes; base += step) {
     const int64_t first = base + int64_t{threadIdx.x} * kCount;
     float values[kCount];
@@ -50,7 +52,8 @@ __device__ __forceinline__ void store_gradient(const RowsArgs<T, U>& args, int64
           label >= first && label < first + kCount ? static_cast<int>(label - first) : -1;
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        values[i] = i == at ? slope_at_label : exp_of<U>(values[i] - lse) * scale;
+        values[i] =
+            i == at ? slope_at_label : (exp_of<U>(values[i] - lse) - args.off_elsewhere) * scale;
       }
     }
     if constexpr (sizeof(U) < sizeof(T)) {
@@ -78,6 +81,14 @@ __device__ __forceinline__ void store_constant(const RowsArgs<T, U>& args, int64
   for (int64_t first = int64_t{threadIdx.x} * kCount; first < args.classes; first += step) {
     store_floats(args.dlogits + r * args.dlogits_stride, first, args.classes, args.aligned, values);
   }
+}
+
+// To all threads of the row's group, after all of them have read it.
+template <class T>
+__device__ __forceinline__ float sum_of_row(const T* x, int64_t classes) {
+  float mine = 0.0f;
+  for (int64_t c = threadIdx.x; c < classes; c += blockDim.x) mine += static_cast<float>(x[c]);
+  return row_sum(mine);
 }
 
 template <class T, class U>
@@ -111,9 +122,14 @@ __global__ void __launch_bounds__(kMaxBlockThreads) rows_kernel(RowsArgs<T, U> a
       const ExpSum sum = exp_sum_of_row(x, args.classes, args.aligned);
       lse = sum.shift() + logf(sum.sum);
     }
+    double loss = double{lse} - double{at_label};
+    if (args.smoothing > 0.0 && args.row_loss != nullptr) {
+      const double mean = double{sum_of_row(x, args.classes)} / static_cast<double>(args.classes);
+      loss += args.smoothing * (double{at_label} - mean);
+    }
     if (threadIdx.x == 0) {
       if (args.lse_out != nullptr) args.lse_out[r] = lse;
-      if (args.row_loss != nullptr) args.row_loss[r] = double{lse} - double{at_label};
+      if (args.row_loss != nullptr) args.row_loss[r] = loss;
     }
     if (args.dlogits == nullptr) continue;
     store_gradient(args, r, label, lse, at_label, static_cast<float>(scale));
@@ -152,6 +168,9 @@ void launch_rows(const char* op, const cpu::CrossEntropyRows& args, StreamRef st
                                    args.dlogits_stride,
                                    static_cast<const float*>(args.factor),
                                    args.scale,
+                                   args.smoothing,
+                                   static_cast<float>(args.off_label()),
+                                   static_cast<float>(args.off_elsewhere()),
                                    args.rows,
                                    args.classes,
                                    TableRows(args.classes, op, "labels", stream),

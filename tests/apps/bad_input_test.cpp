@@ -73,6 +73,51 @@ TEST_F(BadInput, TheFolderOfTheseTestsTrains) {
   EXPECT_TRUE(std::filesystem::exists(folder_.out() + "/final/model.safetensors"));
 }
 
+// --- the length, evaluations, the best model
+
+TEST_F(BadInput, EpochsAndSteps) {
+  expect_refused(folder_.train({"--epochs", "3"}), kConfiguration, {"--steps and --epochs", "one"});
+  std::vector<std::string> words = folder_.train();
+  const auto steps = std::find(words.begin(), words.end(), "--steps");
+  words.erase(steps, steps + 2);
+  expect_refused(words, kConfiguration, {"--steps or --epochs"});
+}
+
+TEST_F(BadInput, OptionsOfTheBestModelWithoutEvaluationsOnTheWay) {
+  for (const std::vector<std::string>& option : std::vector<std::vector<std::string>>{
+           {"--load-best-model-at-end"},
+           {"--metric-for-best-model", "loss"},
+           {"--greater-is-better", "true"},
+           {"--early-stopping-patience", "2"}}) {
+    expect_refused(folder_.train(option), kConfiguration, {option.front(), "--eval-every"});
+  }
+  expect_refused(folder_.train({"--eval-every", "1", "--early-stopping-threshold", "0.1"}),
+                 kConfiguration, {"--early-stopping-patience"});
+}
+
+TEST_F(BadInput, StrategiesThatContradictTheInterval) {
+  expect_refused(folder_.train({"--eval-strategy", "steps"}), kConfiguration, {"--eval-every"});
+  expect_refused(folder_.train({"--eval-strategy", "epoch", "--eval-every", "2"}), kConfiguration,
+                 {"--eval-strategy epoch", "--eval-every 2"});
+}
+
+TEST_F(BadInput, MetricsThatThereAreNot) {
+  expect_refused(folder_.train({"--eval-every", "1", "--metric-for-best-model", "los"}),
+                 kConfiguration, {"--metric-for-best-model", "'los'", "did you mean 'loss'?"});
+  expect_refused(
+      folder_.train({"--eval-every", "1", "--validation", "dev=" + (folder_ / "text.txt"),
+                     "--metric-for-best-model", "test/loss"}),
+      kConfiguration, {"'test/loss'", "dev/loss"});
+}
+
+TEST_F(BadInput, NamesOfValidationSets) {
+  const std::string text = folder_ / "text.txt";
+  expect_refused(folder_.train({"--validation", "dev=" + text, "--validation", text}),
+                 kConfiguration, {"NAME=", "text.txt"});
+  expect_refused(folder_.train({"--validation", "d v=" + text}), kConfiguration, {"'d v'"});
+  expect_refused(folder_.train({"--validation", "dev="}), kConfiguration, {"NAME=FILE"});
+}
+
 // --- the configuration
 
 TEST_F(BadInput, UnknownKey) {

@@ -71,6 +71,12 @@ class Resume : public testing::Test {
     return folder_.train(changes);
   }
 
+  // Of so many steps, saved every four.
+  std::vector<std::string> train_with_best(std::vector<std::string> more) const {
+    more.insert(more.end(), {"--steps", std::to_string(kSteps), "--save-every", "4"});
+    return folder_.train(more);
+  }
+
   // What a run has come to: figures of its steps but for times, and a checksum of its weights.
   std::string result(const std::string& out) const {
     std::string text;
@@ -79,7 +85,8 @@ class Resume : public testing::Test {
          begin = end + 1) {
       const auto line = train::json::parse(lines.substr(begin, end - begin), "metrics.jsonl");
       for (const char* key : {"step", "loss", "lr", "grad_norm", "loss_scale", "skipped"}) {
-        text += key + (" " + train::json::write(line.at(key))) + ' ';
+        const auto* value = line.find(key);  // none of a step 0
+        text += key + (" " + (value != nullptr ? train::json::write(*value) : "")) + ' ';
       }
       if (const auto* val = line.find("val_loss")) text += train::json::write(*val);
       text += '\n';
@@ -206,6 +213,35 @@ TEST_F(Resume, AfterKillsInTheMidstOfASaveAPruneAndAResume_HasTheBits) {
     EXPECT_GT(kills, 0) << name;
     EXPECT_EQ(result("killed"), whole) << name;
     EXPECT_THAT(folder_.unfinished(), IsEmpty());
+  }
+}
+
+// What counts evaluations, chooses the best and ends the run goes on too. Greater is better: the
+// first is the best, and the run stops early.
+TEST_F(Resume, AfterKillsAtRandom_HasTheSameBestModelAndStopsAtTheSameStep) {
+  const std::vector<std::string> options = {
+      "--eval-every", "3", "--eval-on-start", "--greater-is-better", "true",
+      "--early-stopping-patience", "9", "--load-best-model-at-end"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), options.begin(), options.end());
+    return train_with_best(more);
+  };
+  const Ended ended = run_zinc(with({"--out", folder_ / "whole"}));
+  ASSERT_EQ(ended.exit_code, 0) << to_string(ended);
+  EXPECT_THAT(ended.out, HasSubstr("stopped early: 9 evaluations"));
+  const std::string whole = result("whole");
+  const auto best = read_whole_file(folder_ / "whole/best.json");
+  std::mt19937 random(9);
+  int kills = 0;
+  for (int run = 0; kills < 6; ++run) {
+    const std::string out = "killed" + std::to_string(run);
+    kills += kill_until_done(with({"--out", folder_ / out, "--resume", "auto"}), 1, 6, random);
+    EXPECT_EQ(result(out), whole) << "run " << run;
+    EXPECT_EQ(read_whole_file(folder_ / out + "/best.json"), best);
+    // Once more, from the end: it stays.
+    const Ended again = run_zinc(with({"--out", folder_ / out, "--resume", "auto"}));
+    EXPECT_THAT(again.out, HasSubstr("stopped early: 9 evaluations"));
+    EXPECT_EQ(result(out), whole) << "run " << run;
   }
 }
 

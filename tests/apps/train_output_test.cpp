@@ -1,6 +1,7 @@
 // What `zinc train` prints and writes, beside the weights.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -64,8 +65,36 @@ TEST(Sample, IsKeptInTheRunsFolder) {
   const Ended ended = run_zinc(folder.train({"--sample-prompt", "In the"}));
   ASSERT_EQ(ended.exit_code, 0) << to_string(ended);
   const std::string sample = train::read_whole_file(folder.out() + "/samples.txt");
-  EXPECT_TRUE(sample.starts_with("In the")) << sample;
-  EXPECT_GT(sample.size(), 6U);
+  EXPECT_TRUE(sample.starts_with("--- step 2\nIn the")) << sample;
+  EXPECT_GT(sample.size(), 17U);
+}
+
+TEST(Sample, ComesEverySoManySteps_OfEachPrompt_AndStaysWhereARunGoesOn) {
+  const TrainingFolder folder;
+  const std::vector<std::string> options = {"--steps",         "5",   "--save-every",    "1",
+                                            "--sample-every",  "2",   "--sample-prompt", "And",
+                                            "--sample-prompt", "the", "--resume",        "auto"};
+  const auto samples = [&] {
+    std::vector<std::string> begins;
+    std::istringstream text(train::read_whole_file(folder.out() + "/samples.txt"));
+    for (std::string line, next; std::getline(text, line);) {
+      if (!line.starts_with("--- step ")) continue;
+      std::getline(text, next);
+      begins.push_back(line + ": " + next.substr(0, 3));
+    }
+    return begins;
+  };
+  ASSERT_EQ(run_zinc(folder.train(options)).exit_code, 0);
+  const std::vector<std::string> all = {"--- step 2: And", "--- step 2: the", "--- step 4: And",
+                                        "--- step 4: the", "--- step 5: And", "--- step 5: the"};
+  EXPECT_EQ(samples(), all);
+  const std::string whole = train::read_whole_file(folder.out() + "/samples.txt");
+  // From step 3 on once more.
+  for (const char* later : {"/checkpoints/step-000004", "/checkpoints/step-000005"}) {
+    std::filesystem::remove_all(folder.out() + later);
+  }
+  ASSERT_EQ(run_zinc(folder.train(options)).exit_code, 0);
+  EXPECT_EQ(train::read_whole_file(folder.out() + "/samples.txt"), whole);
 }
 
 TEST(WallClockBreakdown, IsPrintedEverySoManyStepsAndWrittenForEach) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "core/exit_codes.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
@@ -91,6 +92,19 @@ TEST_F(Tuned, RunThatIsTakenUpAgain_HasTheBitsOfOneThatWasNot) {
       run({"checkpoint", "export", folder_ / "plain", folder_ / "other", "--merge-lora"});
   EXPECT_EQ(none.exit_code, kConfiguration);
   EXPECT_THAT(none.err, HasSubstr("a run without adapters"));
+}
+
+// Greater is better: the first of four.
+TEST_F(Tuned, TheBestAdapterIsLoadedAtTheEnd) {
+  const Ended ended =
+      tune("best", {"--lora", lora_, "--steps", "4", "--eval-every", "1", "--greater-is-better",
+                    "true", "--export-every", "3", "--load-best-model-at-end"});
+  ASSERT_EQ(ended.exit_code, kDone) << to_string(ended);
+  EXPECT_THAT(ended.out, HasSubstr("/final: the best, of step "));
+  EXPECT_EQ(file("best/final/adapter_model.safetensors"),
+            file("best/best/adapter_model.safetensors"));
+  EXPECT_NE(file("best/final/adapter_model.safetensors"),
+            file("best/step-000003/adapter_model.safetensors"));
 }
 
 TEST_F(Tuned, AdapterIsGoneOnFrom_AlsoInItsOwnPlace) {

@@ -11,6 +11,7 @@
 #include "autograd/functions/losses.h"
 #include "autograd/functions/products.h"
 #include "autograd/functions/shapes.h"
+#include "autograd/label_smoothing.h"
 #include "autograd/operators.h"
 #include "autograd/ops/cast.h"
 #include "autograd/ops/cross_entropy.h"
@@ -182,15 +183,17 @@ TEST(Choices, WhatIsNotChosen_HasNoGradient_EvenOfNaN) {
 // Gradients of 16-bit operands of every pair of shapes that stretch, beside those in f64.
 TEST(SixteenBits, GradientsOverShapesThatStretch) {
   const Rank rank;
-  const std::vector<std::pair<Shape, Shape>> pairs{
-      {{2, 3, 4}, {2, 3, 1}}, {{2, 3, 1}, {2, 3, 4}}, {{2, 1, 4}, {1, 3, 4}}, {{2, 3, 4}, {4}},
-      {{4}, {2, 3, 4}},       {{2, 3, 4}, {}},        {{2, 3, 4}, {3, 1}},    {{2, 3, 4}, {2, 3, 4}}};
+  const std::vector<std::pair<Shape, Shape>> pairs{{{2, 3, 4}, {2, 3, 1}}, {{2, 3, 1}, {2, 3, 4}},
+                                                   {{2, 1, 4}, {1, 3, 4}}, {{2, 3, 4}, {4}},
+                                                   {{4}, {2, 3, 4}},       {{2, 3, 4}, {}},
+                                                   {{2, 3, 4}, {3, 1}},    {{2, 3, 4}, {2, 3, 4}}};
   for (const DType dtype : {DType::bf16, DType::f16}) {
     for (const auto op : {kernels::BinaryOp::add, kernels::BinaryOp::sub, kernels::BinaryOp::mul,
                           kernels::BinaryOp::div, kernels::BinaryOp::max, kernels::BinaryOp::min}) {
       for (const auto& [a_shape, b_shape] : pairs) {
         SCOPED_TRACE(concat(name_of(dtype), ' ', kernels::name_of(op), ' ', a_shape, ' ', b_shape));
-        Tensor a = cast(random_tensor(a_shape, 1), dtype), b = cast(random_tensor(b_shape, 2), dtype);
+        Tensor a = cast(random_tensor(a_shape, 1), dtype),
+               b = cast(random_tensor(b_shape, 2), dtype);
         const auto gradients = [&](DType of) {
           Tensor x = cast(a, of).clone(), y = cast(b, of).clone();
           requires_grad_(x);
@@ -217,7 +220,8 @@ TEST(SixteenBits, SumsAreRoundedOnce) {
   const Tensor x = Tensor::from({256, 258}, Shape{2}, DType::bf16);
   EXPECT_EQ(values(var(x, 0, false, 0)), (Values{1}));
   const Tensor taps = Tensor::from({256, 1, 1, 1}, Shape{1, 1, 4}, DType::bf16);
-  EXPECT_EQ(values(conv1d(Tensor::full(Shape{1, 1, 4}, 1.0, DType::bf16), taps, {})), (Values{260}));
+  EXPECT_EQ(values(conv1d(Tensor::full(Shape{1, 1, 4}, 1.0, DType::bf16), taps, {})),
+            (Values{260}));
   const Tensor many = Tensor::full(Shape{400, 400}, 1.0, DType::f16);
   EXPECT_EQ(mse_loss(many, many - 1.0).item(), 160000);
   EXPECT_EQ(nll_loss(many, Tensor::zeros(Shape{400}, DType::i64)).dtype(), DType::f32);
@@ -291,6 +295,43 @@ TEST(Losses, EqualTheirFormulas) {
             "nll_loss: 1 labels for rows of shape [4, 7]");
   EXPECT_EQ(message_of([&] { smoothed_cross_entropy(logits, labels, 1.5); }),
             "smoothed_cross_entropy: smoothing must lie in [0, 1]: 1.5");
+}
+
+// torch.nn.functional.cross_entropy(x, labels, label_smoothing=0.1, reduction="sum") in f64, and
+// the gradients of the first and the last row (PyTorch 2.15).
+TEST(Losses, UnderLabelSmoothing_AreThoseOfPyTorch) {
+  const Rank rank;
+  Values x;
+  for (int i = 0; i < 28; ++i) x.push_back(((i * 37 + 11) % 23 - 11) / 4.0);
+  Tensor logits = Tensor::from(x, Shape{4, 7});
+  autograd::requires_grad_(logits);
+  const Tensor labels = ids_tensor({3, -100, 0, 6}, {4});
+  Tensor loss;
+  {
+    const LabelSmoothing smoothing(0.1);
+    loss = cross_entropy(logits, labels);
+  }
+  EXPECT_NEAR(loss.item(), 9.97522766047448, 1e-13);
+  EXPECT_NEAR(smoothed_cross_entropy(logits, labels, 0.1).item(), loss.item(), 1e-13);
+  EXPECT_NE(cross_entropy(logits, labels).item(), loss.item());
+  autograd::backward(loss);
+  const Values dx = values(grad(logits));
+  const Values first{0.039577703205564932,  -0.0086085518498814993, 0.17371608561979909,
+                     -0.89447047035943839,  0.64190504400464465,    0.054876282802751294,
+                     -0.0069960934234400991};
+  const Values last{-0.0036430320511450505, 0.33815151796479126, 0.022860896700218687,
+                    -0.01037049029269572,   0.11536869776261154, -0.0006202397947962996,
+                    -0.46174735028898456};
+  for (size_t c = 0; c < 7; ++c) {
+    EXPECT_NEAR(dx[c], first[c], 1e-15);
+    EXPECT_EQ(dx[7 + c], 0.0);  // no label
+    EXPECT_NEAR(dx[21 + c], last[c], 1e-15);
+  }
+  EXPECT_EQ(message_of([&] {
+              const LabelSmoothing smoothing(1.5);
+              cross_entropy(logits, labels);
+            }),
+            "cross_entropy_forward: label smoothing must lie in [0, 1], not 1.5");
 }
 
 TEST(Products, EinsumAndConvolution) {

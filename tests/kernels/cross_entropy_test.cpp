@@ -31,7 +31,7 @@ struct Expected {
   HostArray dlogits;  // of the unscaled loss
 };
 
-Expected expect(const HostArray& logits, const HostArray& labels) {
+Expected expect(const HostArray& logits, const HostArray& labels, double smoothing = 0.0) {
   const int64_t rows = logits.shape()[0], classes = logits.shape()[1];
   Expected e{.dlogits = HostArray({rows, classes}, DType::f64)};
   for (int64_t r = 0; r < rows; ++r) {
@@ -40,11 +40,51 @@ Expected expect(const HostArray& logits, const HostArray& labels) {
     for (int64_t c = 0; c < classes; ++c) sum += std::exp(logits.at(r * classes + c));
     for (int64_t c = 0; c < classes; ++c) {
       const double p = std::exp(logits.at(r * classes + c)) / sum;
-      e.dlogits.set(r * classes + c, label < 0 ? 0.0 : p - (c == label ? 1.0 : 0.0));
+      const double target =
+          (c == label ? 1.0 - smoothing : 0.0) + smoothing / static_cast<double>(classes);
+      e.dlogits.set(r * classes + c, label < 0 ? 0.0 : p - target);
+      if (label >= 0) e.loss += target * (std::log(sum) - logits.at(r * classes + c));
     }
-    if (label >= 0) e.loss += std::log(sum) - logits.at(r * classes + label);
   }
   return e;
+}
+
+TEST(CrossEntropy, SmoothedLabels_MatchTheDefinition) {
+  for (const DType dtype : kFloatDTypes) {
+    const DType wide = wide_of(dtype);
+    const DeviceScope scope(device_for(dtype));
+    CpuContext context;
+    for (const int64_t classes : {1, 17, 1000, 5003}) {
+      const HostArray logits = HostArray::random({9, classes}, dtype, 1, -6, 6).with_padding(3);
+      const HostArray labels = labels_for(9, classes, DType::i32);
+      for (const double smoothing : {0.1, 1.0}) {
+        const Expected e = expect(logits, labels, smoothing);
+        HostArray loss({}, wide), lse({9}, wide), dlogits({9, classes}, dtype);
+        cross_entropy_forward(
+            {.logits = logits, .labels = labels, .loss = loss, .lse = lse, .smoothing = smoothing},
+            context.stream());
+        // As without smoothing, and the sums over the row, of the kernel and of this test.
+        const double terms = 16 * 16 * 9 + 2 * static_cast<double>(classes);
+        EXPECT_NEAR(loss.at(0), e.loss, terms * epsilon_of(wide)) << to_string(dtype) << classes;
+        const HostArray dloss = HostArray::full({1}, wide, 4.0);
+        cross_entropy_backward({.logits = logits,
+                                .labels = labels,
+                                .lse = lse,
+                                .dloss = dloss,
+                                .dlogits = dlogits,
+                                .smoothing = smoothing},
+                               context.stream());
+        double off = 0.0, size = 0.0;
+        for (int64_t i = 0; i < dlogits.numel(); ++i) {
+          off += std::pow(dlogits.at(i) - 4.0 * e.dlogits.at(i), 2);
+          size += std::pow(4.0 * e.dlogits.at(i), 2);
+        }
+        EXPECT_LE(std::sqrt(off),
+                  (epsilon_of(dtype) + 32 * epsilon_of(wide)) * std::sqrt(size + 100))
+            << to_string(dtype) << classes;
+      }
+    }
+  }
 }
 
 class CrossEntropyOf : public ::testing::TestWithParam<DType> {};

@@ -229,8 +229,15 @@ TEST(Config, AdamMeansAdamWUnlessItSaysOtherwise) {
   EXPECT_EQ(kind(R"({"type": "Adam", "params": {"adam_w_mode": false}})"),
             optim::OptimizerKind::adam);
   EXPECT_EQ(kind(R"({"type": "SGD"})"), optim::OptimizerKind::sgd);
-  EXPECT_NE(problems_of(with(R"("optimizer": {"type": "OneBitAdam"})")).find("not implemented"),
-            std::string::npos);
+  for (const char* name : {"OneBitAdam", "ZeroOneAdam", "onebitlamb", "Lamb", "Muon", "Lion",
+                           "Adagrad", "MuAdam", "MuAdamW", "MuSGD"}) {
+    const std::string problem =
+        problems_of(with(concat(R"("optimizer": {"type": ")", name, "\"}")));
+    EXPECT_NE(problem.find(concat("\"", name, "\" is not implemented")), std::string::npos);
+    EXPECT_NE(problem.find(std::string_view(name) == "MuSGD" ? "take SGD" : "take AdamW"),
+              std::string::npos)
+        << problem;
+  }
 }
 
 TEST(Config, RefusedKeysSayWhyAndLoadAtTheirOffValue) {

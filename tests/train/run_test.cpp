@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "nn/models/gpt2.h"
 #include "tests/train/scratch_folder.h"
+#include "train/files/atomic_file.h"
 #include "train/hub/weight_folder.h"
 #include "train/json/parser.h"
 
@@ -63,7 +64,8 @@ std::vector<Outcome> train(const std::string& out, bool force = false) {
         {.micro_batch = 2, .seq_len = 8, .seed = 3, .rank = world.rank(), .world = world.size()});
     const EvaluationSet evaluation(
         data, {.batch = 2, .seq_len = 8, .rank = world.rank(), .world = world.size()});
-    zinc::train::Run run(world, config, {.out = out, .force = force, .steps = 4, .export_every = 2});
+    zinc::train::Run run(world, config,
+                         {.out = out, .force = force, .steps = 4, .export_every = 2});
     Outcome& mine = outcomes[static_cast<size_t>(world.rank())];
     try {
       run.begin();
@@ -112,11 +114,75 @@ TEST(Run, ThatFailsOnOneRankFailsOnAllAndLeavesWhatWasThere) {
   for (const Outcome& outcome : train(out, true)) EXPECT_EQ(outcome.error, "");
 }
 
+class Saves : public TrainerObserver {
+ public:
+  void on_save(const SavedFiles& files) override {
+    all.push_back(concat(file_name(files.path), files.is_checkpoint ? " checkpoint" : "", " of ",
+                         files.step));
+  }
+  std::vector<std::string> all;
+};
+
+// Greater is better: the first evaluation, of four, is the best.
+TEST(Run, LoadsTheBestWeightsAtTheEnd_OnEveryStage) {
+  for (const int stage : {0, 2, 3}) {
+    const ScratchFolder folder;
+    const std::string out = folder / "run";
+    comm::run_local_ranks(kWorld, {.seed = 3, .num_threads = 1}, [&](comm::World& world) {
+      Config config;
+      config.engine.batch = {.micro_batch = 2, .sequence = 8};
+      config.engine.zero.stage = stage;
+      config.engine.precision.dtype = DType::bf16;
+      config.engine.optimizer.hyper.lr = 1e-2;
+      config.checkpoint = {.every = 3, .asynchronous = false};
+      const Counting data;
+      nn::Gpt2 model(model_config());
+      Loader loader(
+          data,
+          {.micro_batch = 2, .seq_len = 8, .seed = 3, .rank = world.rank(), .world = world.size()});
+      const EvaluationSet evaluation(
+          data, {.batch = 2, .seq_len = 8, .rank = world.rank(), .world = world.size()});
+      zinc::train::Run run(world, config,
+                           {.out = out,
+                            .steps = 4,
+                            .eval_every = 1,
+                            .best = {.greater_is_better = true, .load_at_end = true},
+                            .export_every = 2});
+      Saves saves;
+      run.begin();
+      zero::Engine& engine = run.make_engine(model);
+      const TrainResult result = run.train(loader, &evaluation, &saves);
+      run.end();
+      EXPECT_EQ(result.best.step, 1);
+      EXPECT_TRUE(result.loaded_best);
+      EXPECT_EQ(run.last_saved(), "final");
+      EXPECT_EQ(saves.all, (std::vector<std::string>{"best of 1", "step-000002 of 2",
+                                                     "step-000003 checkpoint of 3", "final of 4",
+                                                     "step-000004 checkpoint of 4", "final of 4"}));
+      zero::Evaluation now;
+      for (int64_t round = 0; round < evaluation.num_rounds(); ++round) {
+        for (const zero::Evaluation& part :
+             engine.gather(engine.evaluate(evaluation.batch(round)))) {
+          now += part;
+        }
+      }
+      EXPECT_EQ(now.mean(), result.best.value);
+    });
+    const auto weights = [&](const char* name) {
+      return read_whole_file(concat(out, '/', name, "/model.safetensors"));
+    };
+    EXPECT_EQ(weights("final"), weights("best")) << stage;
+    EXPECT_NE(weights("final"), weights("step-000002")) << stage;
+  }
+}
+
 TEST(Run, NeedsAFolderAndSteps) {
   comm::run_local_ranks(1, {.seed = 3, .num_threads = 1}, [&](comm::World& world) {
     const Config config;
     EXPECT_THROW(zinc::train::Run(world, config, {.out = "", .steps = 4}), InvalidArgument);
-    EXPECT_THROW(zinc::train::Run(world, config, {.out = "somewhere"}), InvalidArgument);
+    zinc::train::Run run(world, config, {.out = "somewhere"});
+    nn::Gpt2 model(model_config());
+    EXPECT_THROW(run.make_engine(model), InvalidArgument);
   });
 }
 

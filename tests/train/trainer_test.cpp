@@ -35,10 +35,16 @@ class Recorder : public TrainerObserver {
     evaluating.push_back(progress);
     if (told) told();
   }
-  void on_evaluation(int64_t, double val_loss, bool best) override {
-    evaluations.push_back(val_loss);
-    bests.push_back(best);
+  void on_evaluate(const EvaluationResult& result) override {
+    evaluations.push_back(result.val_loss);
+    evaluated_after.push_back(result.step);
+    sets = result.sets;
+    bests.push_back(result.best);
   }
+  void on_end(const TrainResult&) override { ++ends; }
+  std::vector<int64_t> evaluated_after;
+  std::vector<SetLoss> sets;  // of the last evaluation
+  int ends = 0;
   std::vector<EvaluationProgress> evaluating;
   std::vector<bool> bests;
   std::function<void()> told;
@@ -56,7 +62,7 @@ struct Ran {
 using Prepare = std::function<void(zero::EngineConfig&, Recorder&)>;
 
 Ran run(int world_size, int64_t micro_batch, TrainerOptions options, double lr = 1e-2,
-        const Prepare& prepare = {}) {
+        const Prepare& prepare = {}, bool two_sets = false) {
   Ran ran;
   const Cycle dataset;
   comm::run_local_ranks(world_size, {.seed = 1, .num_threads = 1}, [&](comm::World& world) {
@@ -85,7 +91,18 @@ Ran run(int world_size, int64_t micro_batch, TrainerOptions options, double lr =
       saved.push_back("started");
     };
     mine.save = [&saved](const std::string& name) { saved.push_back(name); };
-    Trainer trainer(engine, loader, &evaluation, {}, &recorder, mine);
+    const EvaluationSet few(
+        dataset,
+        {.batch = 3, .seq_len = 8, .max_samples = 5, .rank = world.rank(), .world = world.size()});
+    ValidationSets sets = &evaluation;
+    if (two_sets) sets = {{{"all", &evaluation}, {"few", &few}}};
+    if (options.best.load_at_end) {
+      mine.load_best = [&saved](const BestSoFar& best) {
+        saved.push_back(concat("load ", best.step));
+        return true;
+      };
+    }
+    Trainer trainer(engine, loader, sets, {}, &recorder, mine);
     TrainResult result;
     std::string error;
     try {
@@ -145,6 +162,106 @@ TEST(Trainer, LossFallsAndEveryFigureIsThere) {
   const std::vector<std::string> names{"started",     "best",  "step-000025", "best",
                                        "step-000050", "final", "best"};
   EXPECT_EQ(ran.saved, names);
+  EXPECT_EQ(ran.recorder.ends, 1);
+}
+
+TEST(Trainer, EpochsAreSteps_TheLastOfWhichMayGoOnIntoTheNext) {
+  EXPECT_EQ(steps_of_epochs(1.0, 64, 8), 8);
+  EXPECT_EQ(steps_of_epochs(3.0, 64, 10), 20);  // 192 samples
+  EXPECT_EQ(steps_of_epochs(0.5, 64, 10), 4);
+  EXPECT_EQ(steps_of_epochs(1e-9, 64, 10), 1);
+  EXPECT_EQ(samples_of_epochs(0.1, 50), 5);
+  EXPECT_THROW(steps_of_epochs(0.0, 64, 8), InvalidArgument);
+  EXPECT_THROW(steps_of_epochs(1e300, 64, 8), InvalidArgument);
+}
+
+// 64 samples by 10: epochs end in steps 7, 13 and 20, on two ranks as on one.
+TEST(Trainer, EvaluatesAfterTheStepThatEndsAnEpoch) {
+  const TrainerOptions options{.steps = 22, .eval_each_epoch = true};
+  const std::vector<int64_t> after{7, 13, 20, 22};
+  EXPECT_EQ(run(1, 10, options).recorder.evaluated_after, after);
+  EXPECT_EQ(run(2, 5, options).recorder.evaluated_after, after);
+}
+
+TEST(Trainer, EvaluatesBeforeTheFirstStep_WhichIsNeverTheBest) {
+  const Ran ran = run(1, 4, {.steps = 4, .eval_every = 2, .eval_on_start = true}, 0.0);
+  EXPECT_EQ(ran.recorder.evaluated_after, (std::vector<int64_t>{0, 2, 4}));
+  EXPECT_EQ(ran.recorder.bests, (std::vector<bool>{false, true, false}));
+  EXPECT_EQ(ran.recorder.evaluations[0], ran.recorder.evaluations[1]);  // the learning rate is 0
+  EXPECT_EQ(ran.recorder.steps.size(), 4u);
+}
+
+TEST(Trainer, OfSeveralSets_TheOneOfTheMetricDecides) {
+  const auto decided_by = [](const char* metric) {
+    return run(1, 4, {.steps = 2, .eval_every = 1, .best = {.metric = metric}}, 1e-2, {}, true);
+  };
+  const Ran all = decided_by("loss"), few = decided_by("few/loss");
+  ASSERT_EQ(all.recorder.sets.size(), 2u);
+  EXPECT_EQ(all.recorder.sets[0].name, "all");
+  EXPECT_EQ(all.recorder.sets[1].name, "few");
+  EXPECT_NE(all.recorder.sets[0].loss, all.recorder.sets[1].loss);
+  EXPECT_EQ(all.result.val_loss, all.recorder.sets[0].loss);
+  EXPECT_EQ(few.result.val_loss, all.recorder.sets[1].loss);
+  EXPECT_EQ(few.result.best.value, few.result.val_loss);
+}
+
+// Smoothed labels are of training alone, with the same bits whatever the memory strategy.
+TEST(Trainer, LabelSmoothing_ChangesTrainingLosses_WithEqualBitsOnAllStages) {
+  const auto with = [](double smoothing, int stage, int64_t recompute, bool vertical, double lr) {
+    return run(2, 2, {.steps = 4, .eval_every = 2}, lr, [=](zero::EngineConfig& config, Recorder&) {
+      config.label_smoothing = smoothing;
+      config.zero.stage = stage;
+      config.recompute.every_blocks = recompute;
+      if (vertical) config.pass_order = zero::PassOrder::vertical;
+    });
+  };
+  const auto losses = [](const Ran& ran) {
+    std::vector<double> of;
+    for (const StepMetrics& step : ran.recorder.steps) of.push_back(step.loss);
+    return of;
+  };
+  const Ran plain = with(0.0, 0, 0, false, 0.0), smoothed = with(0.2, 0, 0, false, 0.0);
+  EXPECT_EQ(smoothed.recorder.evaluations, plain.recorder.evaluations);
+  EXPECT_NE(losses(smoothed), losses(plain));
+  const Ran stage_0 = with(0.2, 0, 0, false, 1e-2);
+  EXPECT_NE(losses(stage_0), losses(with(0.0, 0, 0, false, 1e-2)));
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const int64_t recompute : {0, 1}) {
+      const Ran ran = with(0.2, stage, recompute, false, 1e-2);
+      EXPECT_EQ(losses(ran), losses(stage_0)) << stage << recompute;
+      EXPECT_EQ(ran.recorder.evaluations, stage_0.recorder.evaluations) << stage << recompute;
+    }
+  }
+  const Ran vertical = with(0.2, 2, 1, true, 1e-2);
+  EXPECT_EQ(losses(vertical), losses(stage_0));
+}
+
+TEST(Trainer, StopsEarly_WhereNoEvaluationIsBetter) {
+  const Ran ran = run(2, 2, {.steps = 50, .eval_every = 2, .best = {.patience = 3}}, 0.0);
+  EXPECT_TRUE(ran.result.stopped_early);
+  EXPECT_FALSE(ran.result.stopped);
+  EXPECT_EQ(ran.result.steps, 8);  // the first is the best, and three are not better
+  EXPECT_EQ(ran.result.best.step, 2);
+  EXPECT_EQ(ran.saved, (std::vector<std::string>{"started", "best", "final"}));
+  const Ran patient = run(1, 2, {.steps = 8, .eval_every = 2, .best = {.patience = 4}}, 0.0);
+  EXPECT_FALSE(patient.result.stopped_early);
+}
+
+TEST(Trainer, LoadsTheBestAtTheEnd_AndSavesItAsFinal) {
+  const BestModelOptions first_is_best{.greater_is_better = true, .load_at_end = true};
+  const Ran ran = run(1, 4, {.steps = 6, .eval_every = 2, .best = first_is_best});
+  EXPECT_EQ(ran.saved, (std::vector<std::string>{"started", "best", "final", "load 2", "final"}));
+  EXPECT_TRUE(ran.result.loaded_best);
+  // The last step is the best: it is there already.
+  const Ran last = run(1, 4, {.steps = 6, .eval_every = 6, .best = {.load_at_end = true}});
+  EXPECT_EQ(last.saved, (std::vector<std::string>{"started", "final", "best"}));
+  EXPECT_TRUE(last.result.loaded_best);
+}
+
+TEST(Trainer, OptionsAboutEvaluationsNeedThem) {
+  EXPECT_THROW(run(1, 4, {.steps = 4, .best = {.patience = 2}}), InvalidArgument);
+  EXPECT_THROW(run(1, 4, {.steps = 4, .best = {.load_at_end = true}}), InvalidArgument);
+  EXPECT_THROW(run(1, 4, {.steps = 4, .eval_every = 2, .best = {.metric = "los"}}), ConfigError);
 }
 
 // A learning rate of zero leaves the model as it was initialised, whatever the world trained on.
@@ -207,7 +324,7 @@ TEST(Trainer, NaNIsNeverTheBest) {
   ASSERT_EQ(ran.recorder.evaluations.size(), 4u);
   EXPECT_FALSE(std::isfinite(ran.recorder.evaluations.back()));
   EXPECT_EQ(ran.recorder.bests, std::vector<bool>(4, false));
-  EXPECT_FALSE(ran.result.best_val_loss.has_value());
+  EXPECT_FALSE(ran.result.best.value.has_value());
   EXPECT_EQ(ran.saved, (std::vector<std::string>{"started", "final"}));
 }
 

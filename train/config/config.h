@@ -18,17 +18,19 @@ namespace zinc::train {
 // What the command line says. A flag gives a value to a key that the file leaves out or sets to
 // "auto"; a flag that contradicts a fixed value of the file is a problem of the configuration.
 struct Overrides {
-  std::optional<int64_t> micro_batch;   // --batch
-  std::optional<int64_t> accumulation;  // --grad-accum
-  std::optional<double> lr;             // --lr
-  std::optional<double> weight_decay;   // --weight-decay
-  std::optional<int64_t> warmup_steps;  // --warmup-steps
-  std::optional<int64_t> total_steps;   // --steps: for a scheduler whose total is "auto"
-  std::optional<DType> dtype;           // --dtype
-  std::optional<uint64_t> seed;         // --seed
-  std::optional<int64_t> hidden_size;   // of the model: for bucket sizes that are "auto"
-  std::optional<int64_t> save_every;    // --save-every
-  std::optional<double> save_minutes;   // --save-minutes
+  std::optional<int64_t> micro_batch;       // --batch
+  std::optional<int64_t> accumulation;      // --grad-accum
+  std::optional<double> lr;                 // --lr
+  std::optional<double> weight_decay;       // --weight-decay
+  std::optional<int64_t> warmup_steps;      // --warmup-steps
+  std::optional<int64_t> total_steps;       // --steps: for a scheduler whose total is "auto"
+  std::optional<DType> dtype;               // --dtype
+  std::optional<uint64_t> seed;             // --seed
+  std::optional<int64_t> hidden_size;       // of the model: for bucket sizes that are "auto"
+  std::optional<int64_t> save_every;        // --save-every
+  std::optional<double> save_minutes;       // --save-minutes
+  std::optional<int64_t> save_total_limit;  // --save-total-limit
+  std::optional<double> label_smoothing;    // --label-smoothing-factor
 };
 
 // Values of "zinc" keys that the file leaves out, where they are not those of a Config{}.
@@ -48,9 +50,9 @@ struct MonitorConfig {
 
 // "zinc": {"checkpoint": ...}: docs/checkpoints.md.
 struct CheckpointConfig {
-  int64_t every = 0;      // steps between checkpoints; 0: not by steps
-  double minutes = 0.0;   // between checkpoints; 0: not by time
-  int64_t keep = 3;       // the newest; 0: all
+  int64_t every = 0;     // steps between checkpoints; 0: not by steps
+  double minutes = 0.0;  // between checkpoints; 0: not by time
+  int64_t keep = 3;      // the newest; 0: all
   // Written beside training from a copy in host memory; where states are on the device.
   bool asynchronous = true;
   bool required = false;  // a checkpoint that cannot be saved ends the run

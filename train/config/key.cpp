@@ -48,6 +48,14 @@ std::string mistyped(std::string_view wanted, const json::Value& value) {
   return concat("must be ", wanted, ", not ", name_of(value.kind()));
 }
 
+// What to do without a value that zinc has not; empty: nobody knows.
+std::string instead_of(const Setting& setting, std::string_view name) {
+  for (const auto& [absent, instead] : setting.absent) {
+    if (index_of_name({absent}, name) == 0) return concat("; ", instead);
+  }
+  return {};
+}
+
 std::string problem_with_text(const Key& key, const json::Value& value) {
   const std::vector<std::string>& choices = key.setting.choices;
   switch (key.setting.type) {
@@ -60,7 +68,7 @@ std::string problem_with_text(const Key& key, const json::Value& value) {
       if (!value.is_string()) return mistyped("a string", value);
       if (index_of_name(choices, value.as_string()) < choices.size()) return {};
       return concat("\"", value.as_string(), "\" is not implemented; there are ",
-                    joined(choices, "", " and "));
+                    joined(choices, "", " and "), instead_of(key.setting, value.as_string()));
     case KeyType::dtype: {
       const auto dtype = value.is_string() ? parse_dtype(value.as_string()) : std::nullopt;
       const bool good = dtype && is_float(*dtype) && *dtype != DType::f64;

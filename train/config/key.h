@@ -11,6 +11,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "train/config/config.h"
@@ -60,6 +61,8 @@ inline constexpr int64_t kLargestCount = 1'000'000'000'000'000;
 struct Setting {
   KeyType type = KeyType::any;
   std::vector<std::string> choices{};  // of KeyType::choice and name
+  // Of KeyType::name: those of DeepSpeed that zinc has not, and what to do instead.
+  std::vector<std::pair<std::string, std::string>> absent{};
   // The value in force; null: none.
   std::function<json::Value(const Config&, int64_t world_size)> get{};
   // `value` is one in which problem_with() found nothing, or what get() gave. Empty: settle.h sets

@@ -27,10 +27,34 @@ Setting in_hyper(T optim::HyperParameters::*member) {
 bool is_sgd(const Config& config) { return config.engine.optimizer.kind == OptimizerKind::sgd; }
 bool is_adam(const Config& config) { return !is_sgd(config); }
 
+// What DeepSpeed has beside zinc's.
+std::vector<std::pair<std::string, std::string>> optimizers_of_deepspeed() {
+  const std::string one_bit =
+      "1-bit optimizers save traffic on slow networks, and DeepSpeed refuses them with ZeRO: take "
+      "AdamW, and \"communication_data_type\": \"bf16\" for half of the bytes";
+  const std::string layerwise = "LAMB scales updates by layer, for very large batches: take AdamW";
+  const std::string width =
+      "take AdamW, and give each layer its learning rate in EngineOptions::parameter_groups";
+  return {{"OneBitAdam", one_bit},
+          {"ZeroOneAdam", one_bit},
+          {"OneBitLamb", one_bit},
+          {"Lamb", layerwise},
+          {"FusedLamb", layerwise},
+          {"Muon", "take AdamW, or give EngineOptions::optimizer an update rule of your own"},
+          {"Lion", "take AdamW, or give EngineOptions::optimizer an update rule of your own"},
+          {"Adagrad", "take AdamW, or give EngineOptions::optimizer an update rule of your own"},
+          {"MuAdam", width},
+          {"MuAdamW", width},
+          {"MuSGD",
+           "take SGD, and give each layer its learning rate in "
+           "EngineOptions::parameter_groups"}};
+}
+
 // settle.h looks at adam_w_mode.
 Setting optimizer_type() {
   return {.type = KeyType::name,
           .choices = {"Adam", "AdamW", "SGD", "FusedAdam", "CPUAdam"},
+          .absent = optimizers_of_deepspeed(),
           .get = [](const Config& config,
                     int64_t) { return json::Value(name_of(config.engine.optimizer.kind)); },
           .set =

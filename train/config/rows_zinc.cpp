@@ -68,6 +68,9 @@ Rows order_rows() {
             one_of({LossReduction::tokens, LossReduction::micro_batch}, &Config::engine,
                    &EngineConfig::gradient, &GradientConfig::loss_reduction),
             "micro_batch: DeepSpeed's mean of means"),
+      works("label_smoothing_factor", in_engine(&EngineConfig::label_smoothing), between(0, 1),
+            "share of each label that is spread over all classes, in training alone")
+          .with_flag("--label-smoothing-factor", &Overrides::label_smoothing),
   };
 }
 
@@ -142,7 +145,8 @@ Rows checkpoint_rows() {
                       "minutes", "between checkpoints; 0: not by time")
                     .with_flag("--save-minutes", &Overrides::save_minutes),
                 works("keep", in_checkpoint(&CheckpointConfig::keep), at_least(0), "checkpoints",
-                      "the newest that stay; 0: all"),
+                      "the newest that stay; 0: all")
+                    .with_flag("--save-total-limit", &Overrides::save_total_limit),
                 works("asynchronous", in_checkpoint(&CheckpointConfig::asynchronous),
                       "false: training waits while a checkpoint is written; so it does where "
                       "a part of the states is in host memory"),

@@ -1,6 +1,7 @@
 #include "train/data/loader.h"
 
 #include <algorithm>
+#include <cmath>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -201,6 +202,18 @@ void Loader::restore(const LoaderState& state) {
           options_.micro_batch);
   next_micro_batch_ = state.samples / stride;
   start_reader();
+}
+
+int64_t samples_of_epochs(double epochs, int64_t num_samples) {
+  require(epochs > 0.0 && num_samples > 0 && epochs * static_cast<double>(num_samples) < 0x1p53,
+          "loader: ", epochs, " epochs of ", num_samples, " samples");
+  return std::max<int64_t>(1, std::llround(epochs * static_cast<double>(num_samples)));
+}
+
+int64_t steps_of_epochs(double epochs, int64_t num_samples, int64_t global_batch) {
+  require(global_batch > 0, "loader: steps of ", global_batch, " samples");
+  const int64_t samples = samples_of_epochs(epochs, num_samples);
+  return (samples + global_batch - 1) / global_batch;
 }
 
 EvaluationSet::EvaluationSet(const Dataset& dataset, const EvaluationOptions& options)

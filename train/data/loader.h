@@ -79,6 +79,7 @@ class Loader {
   const LoaderOptions& options() const { return options_; }
 
   double epoch() const;  // how often the dataset was seen, 0 at the start
+  int64_t samples_per_epoch() const { return dataset_->num_samples(); }
   LoaderState state() const;
   // Goes to `state`: the same seed, and samples a multiple of world x micro-batch
   // (InvalidArgument).
@@ -113,6 +114,12 @@ class Loader {
   int64_t next_micro_batch_ = 0;  // of this rank: m
   std::unique_ptr<Reader> reader_;
 };
+
+// Samples of `epochs` passes over a dataset, which may be a fraction; at least one.
+int64_t samples_of_epochs(double epochs, int64_t num_samples);
+// Steps of `global_batch` samples in which they are taken. Epochs follow each other without a gap;
+// the last step goes on into the next one, or is short with LoaderOptions::end.
+int64_t steps_of_epochs(double epochs, int64_t num_samples, int64_t global_batch);
 
 struct EvaluationOptions {
   int64_t batch = 1;         // B

@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
+#include <system_error>
 
 #include "core/error.h"
 #include "train/files/atomic_file.h"
@@ -54,21 +56,26 @@ void write_swap(json::Writer& out, const zero::SwapTraffic& swap) {
 }  // namespace
 
 std::vector<Scalar> scalars(const StepMetrics& metrics) {
-  std::vector<Scalar> result = {
-      {"Train/Samples/train_loss", metrics.loss},
-      {"Train/Samples/lr", metrics.lr},
-      {"Train/Samples/loss_scale", metrics.loss_scale},
-      {"Train/Samples/grad_norm", metrics.grad_norm},
-      {"Train/Samples/tokens_per_second", metrics.tokens_per_second},
-  };
+  std::vector<Scalar> result;
+  if (metrics.step > 0) {
+    result = {
+        {"Train/Samples/train_loss", metrics.loss},
+        {"Train/Samples/lr", metrics.lr},
+        {"Train/Samples/loss_scale", metrics.loss_scale},
+        {"Train/Samples/grad_norm", metrics.grad_norm},
+        {"Train/Samples/tokens_per_second", metrics.tokens_per_second},
+    };
+  }
   if (metrics.val_loss) result.push_back({"Validation/Samples/val_loss", *metrics.val_loss});
+  for (const SetLoss& set : metrics.validation) {
+    if (!set.name.empty()) result.push_back({concat("eval/", set.name, "/loss"), set.loss});
+  }
   return result;
 }
 
-std::string json_line(const StepMetrics& metrics) {
-  json::Writer out;
-  out.begin_object();
-  out.member("step", metrics.step);
+namespace {
+
+void write_step(json::Writer& out, const StepMetrics& metrics) {
   out.member("loss", metrics.loss);
   out.member("lr", metrics.lr);
   out.member("grad_norm", metrics.grad_norm);
@@ -80,7 +87,19 @@ std::string json_line(const StepMetrics& metrics) {
   out.member("tokens_per_second", metrics.tokens_per_second);
   out.key("peak_bytes");
   write_peaks(out, metrics.memory);
+}
+
+}  // namespace
+
+std::string json_line(const StepMetrics& metrics) {
+  json::Writer out;
+  out.begin_object();
+  out.member("step", metrics.step);
+  if (metrics.step > 0) write_step(out, metrics);
   if (metrics.val_loss) out.member("val_loss", *metrics.val_loss);
+  for (const SetLoss& set : metrics.validation) {
+    if (!set.name.empty()) out.member(concat("val_", set.name, "/loss"), set.loss);
+  }
   if (metrics.breakdown) write_breakdown(out, *metrics.breakdown);
   if (metrics.swap) write_swap(out, *metrics.swap);
   out.end_object();
@@ -128,6 +147,12 @@ CsvSink::CsvSink(const std::string& path, const std::optional<FiguresSoFar>& so_
 }
 
 void CsvSink::write(const StepMetrics& m) {
+  const std::string val_loss = m.val_loss ? csv_number(*m.val_loss) : std::string();
+  if (m.step == 0) {
+    constexpr size_t kColumnsBetween = 8 + static_cast<size_t>(kNumTiers);
+    file_.append(concat(0, std::string(kColumnsBetween + 1, ','), val_loss, '\n'));
+    return;
+  }
   std::string row =
       concat(m.step, ',', csv_number(m.loss), ',', csv_number(m.lr), ',', csv_number(m.grad_norm),
              ',', csv_number(m.loss_scale), ',', m.skipped ? 1 : 0, ',', m.tokens, ',',
@@ -135,7 +160,7 @@ void CsvSink::write(const StepMetrics& m) {
   for (int tier = 0; tier < kNumTiers; ++tier) {
     row += concat(',', m.memory.at(static_cast<Tier>(tier)).peak);
   }
-  file_.append(concat(row, ',', m.val_loss ? csv_number(*m.val_loss) : std::string(), '\n'));
+  file_.append(concat(row, ',', val_loss, '\n'));
 }
 
 namespace {
@@ -146,6 +171,12 @@ std::string file_of(std::string name) {
   return name + ".csv";
 }
 
+bool is_curve(const std::string& file) {
+  const bool is_ours = file.starts_with("Train_Samples_") ||
+                       file.starts_with("Validation_Samples_") || file.starts_with("eval_");
+  return is_ours && file.ends_with(".csv");
+}
+
 }  // namespace
 
 CsvMonitorSink::CsvMonitorSink(std::string folder, const std::optional<FiguresSoFar>& so_far)
@@ -154,9 +185,13 @@ CsvMonitorSink::CsvMonitorSink(std::string folder, const std::optional<FiguresSo
   open_folder_ = FileDescriptor(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!open_folder_) throw IoError("open folder", folder_, -1, errno);
   if (!so_far) return;
-  for (const Scalar& scalar : scalars({.val_loss = 0.0})) {
-    open_lines(concat(folder_, '/', file_of(scalar.tag)), "", so_far->samples);
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder_, error), end; !error && at != end;
+       at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (is_curve(name)) open_lines(concat(folder_, '/', name), "", so_far->samples);
   }
+  if (error) throw IoError("read folder", folder_, -1, error.value());
 }
 
 void CsvMonitorSink::write(const StepMetrics& metrics) {

@@ -41,11 +41,13 @@ std::string progress_line(const Progress& progress);
 std::string live_line(const Progress& progress, int width);
 
 struct EvaluationProgress {
+  std::string set;      // its name; empty: the only one
   int64_t batches = 0;  // done, by all ranks
   int64_t total_batches = 0;
   double seconds = 0.0;  // since it began
 };
-// "evaluation 40/800 batches | 12 s | ETA 3m48s"; without an ETA before the first batch.
+// "evaluation 40/800 batches | 12 s | ETA 3m48s", "evaluation of NAME 40/..."; without an ETA
+// before the first batch.
 std::string evaluation_line(const EvaluationProgress& progress);
 
 // Times of a step's phases in milliseconds, under DeepSpeed's names:

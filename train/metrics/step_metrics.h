@@ -12,8 +12,16 @@
 
 namespace zinc::train {
 
+// The mean loss over a validation set.
+struct SetLoss {
+  std::string name;  // empty: the only set
+  double loss = 0.0;
+};
+
 struct StepMetrics {
-  int64_t step = 0;        // optimizer steps so far, this one included
+  // Optimizer steps so far, this one included. 0: of an evaluation before the first step, and
+  // nothing of a step is known.
+  int64_t step = 0;
   double loss = 0.0;       // mean over the step's targets, all ranks
   double lr = 0.0;         // of the first parameter group, as used in this step
   double grad_norm = 0.0;  // before clipping; not a number or infinite on a skipped step
@@ -22,10 +30,11 @@ struct StepMetrics {
   std::string overflow;  // skipped: where, as in zero::StepResult
   // Positions of this step's batches, padding included, all ranks: each as many as this one.
   int64_t tokens = 0;
-  double seconds = 0.0;                         // the step took
-  double tokens_per_second = 0.0;               // tokens / seconds
-  MemoryReport memory{};                        // of rank 0; its peaks are printed
-  std::optional<double> val_loss;               // where an evaluation followed the step
+  double seconds = 0.0;               // the step took
+  double tokens_per_second = 0.0;     // tokens / seconds
+  MemoryReport memory{};              // of rank 0; its peaks are printed
+  std::optional<double> val_loss;     // where an evaluation followed; of the set that decides
+  std::vector<SetLoss> validation{};  // likewise, of each set
   std::optional<zero::PhaseSeconds> breakdown;  // of rank 0; with wall_clock_breakdown
   std::optional<zero::SwapTraffic> swap;        // of rank 0 in this step; where it swaps
 
@@ -52,7 +61,7 @@ struct Scalar {
   double value;
 };
 // Train/Samples/{train_loss, lr, loss_scale, grad_norm, tokens_per_second} and, where there was an
-// evaluation, Validation/Samples/val_loss.
+// evaluation, Validation/Samples/val_loss and eval/<name>/loss of sets with names.
 std::vector<Scalar> scalars(const StepMetrics& metrics);
 
 }  // namespace zinc::train
