@@ -56,9 +56,10 @@ void tune(const std::string& config_path, const std::string& folder, const std::
   zinc::Engine& engine = run.make_engine(*model, loader, {.weights = &weights});
   const zt::TrainResult result = run.train(loader);
   const zt::ExampleMaker maker(tokenizer.get(), settings);
-  const auto answer = zinc::generate(
-      engine, maker.encode_prompt(question),
-      {.max_tokens = 12, .sampling = {.temperature = 0.0}, .stop_tokens = {*tokenizer->end_of_text()}});
+  const auto answer = zinc::generate(engine, maker.encode_prompt(question),
+                                     {.max_tokens = 12,
+                                      .sampling = {.temperature = 0.0},
+                                      .stop_tokens = {*tokenizer->end_of_text()}});
   if (world.is_main()) {
     std::printf("loss %.3f\n%s%s\n", result.loss, question.c_str(),
                 tokenizer->decode(answer).c_str());

@@ -293,8 +293,8 @@ bool Run::load_best(const BestSoFar& best) {
     if (options_.model == nullptr) {
       weights = std::make_unique<SafetensorsWeights>(folder, model);
     } else if (options_.model->tuning.has_adapters()) {
-      weights = std::make_unique<AdaptedWeights>(model, nullptr,
-                                                 name_map(options_.model->config), folder);
+      weights = std::make_unique<AdaptedWeights>(model, nullptr, name_map(options_.model->config),
+                                                 folder);
     } else {
       weights = std::make_unique<FolderWeights>(folder, model, options_.model->config);
     }

@@ -7,8 +7,8 @@
 //   run.train(loader, &evaluation);                    // steps, evaluations, weights, figures
 //   run.end();
 //
-// With checkpoints ("zinc": {"checkpoint": {"every": 100}}), a run that was killed goes on: the same
-// program with `.resume = "auto"` has the bits of one that was not (docs/checkpoints.md).
+// With checkpoints ("zinc": {"checkpoint": {"every": 100}}), a run that was killed goes on: the
+// same program with `.resume = "auto"` has the bits of one that was not (docs/checkpoints.md).
 //
 // One failure for all: every call is collective, and where it fails on some ranks it throws on all
 // of them, what failed on those and PeerFailed on the others; nobody goes on alone. A run that does
@@ -41,16 +41,17 @@
 namespace zinc::train {
 
 struct RunOptions {
-  std::string out;               // the folder of the run
-  bool force = false;            // replaces another run there, at the first step
-  int64_t steps = 0;             // optimizer steps, > 0; or set_steps()
-  int64_t eval_every = 0;        // TrainerOptions, and what follows
+  std::string out;         // the folder of the run
+  bool force = false;      // replaces another run there, at the first step
+  int64_t steps = 0;       // optimizer steps, > 0; or set_steps()
+  int64_t eval_every = 0;  // TrainerOptions, and what follows
   bool eval_each_epoch = false;
   bool eval_on_start = false;
   BestModelOptions best{};
-  int64_t export_every = 0;      // steps between saved weights; 0: at the end only
-  // What the run goes on from: empty: nothing; "auto": the newest checkpoint in `out` that is whole,
-  // and from the beginning where there is none; else a checkpoint, or a folder of them or of a run.
+  int64_t export_every = 0;  // steps between saved weights; 0: at the end only
+  // What the run goes on from: empty: nothing; "auto": the newest checkpoint in `out` that is
+  // whole, and from the beginning where there is none; else a checkpoint, or a folder of them or of
+  // a run.
   std::string resume;
   double ends_at = 0.0;          // TrainerOptions
   bool allow_damaged = false;    // saves weights with NaN or infinities, but for the best
@@ -81,14 +82,16 @@ class Run {
   }
   // `options.total_steps` becomes that of the run. With the loader the model is recorded on batches
   // like its own; without it on what nn::Model::example() gives.
-  zero::Engine& make_engine(nn::Model& model, const Loader& loader, zero::EngineOptions options = {});
+  zero::Engine& make_engine(nn::Model& model, const Loader& loader,
+                            zero::EngineOptions options = {});
   zero::Engine& make_engine(nn::Model& model, zero::EngineOptions options = {});
   zero::Engine& make_engine(nn::Model& model, const zero::EngineConfig& config,
                             zero::EngineOptions options = {});
-  // Weights go to <out>/step-N, <out>/best and <out>/final, checkpoints to <out>/checkpoints/step-N;
-  // <out>/best.json says which step is the best, and its figure.
-  // One that cannot be saved, but for reasons of numbers, is a note to the observer and no more,
-  // unless the configuration requires it. `observer` may be null. A NumericsError has changed no weight: last_saved() says what there is.
+  // Weights go to <out>/step-N, <out>/best and <out>/final, checkpoints to
+  // <out>/checkpoints/step-N; <out>/best.json says which step is the best, and its figure. One that
+  // cannot be saved, but for reasons of numbers, is a note to the observer and no more, unless the
+  // configuration requires it. `observer` may be null. A NumericsError has changed no weight:
+  // last_saved() says what there is.
   TrainResult train(Loader& loader, ValidationSets validation = {},
                     TrainerObserver* observer = nullptr);
   // Closes the trace.
@@ -130,9 +133,9 @@ class Run {
   const RunOptions options_;
   int64_t steps_;
   std::vector<zero::Fingerprint> agreed_;
-  std::optional<RunFolder> folder_;  // of rank 0
+  std::optional<RunFolder> folder_;                  // of rank 0
   std::vector<std::unique_ptr<MetricsSink>> sinks_;  // likewise
-  bool reopened_ = false;  // the folder holds a run that goes on, or may
+  bool reopened_ = false;                            // the folder holds a run that goes on, or may
   std::optional<Checkpoint> checkpoint_;
   RunPosition start_;
   std::vector<std::string> notes_;

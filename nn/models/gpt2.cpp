@@ -91,9 +91,8 @@ Gpt2::Gpt2(const Gpt2Config& config)
 
 Tensor Gpt2::embed(const Tensor& ids, const AttentionScope& scope) {
   require_sequence(*this, ids);
-  const Tensor rows =
-      autograd::embedding(ids, transformer_.wte.weight(), transformer_.wpe.weight(),
-                          {.positions = scope.positions, .start = start_of(scope)});
+  const Tensor rows = autograd::embedding(ids, transformer_.wte.weight(), transformer_.wpe.weight(),
+                                          {.positions = scope.positions, .start = start_of(scope)});
   return transformer_.drop.forward(transformer_.wte.adapted(rows, ids));
 }
 

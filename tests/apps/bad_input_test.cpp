@@ -84,11 +84,11 @@ TEST_F(BadInput, EpochsAndSteps) {
 }
 
 TEST_F(BadInput, OptionsOfTheBestModelWithoutEvaluationsOnTheWay) {
-  for (const std::vector<std::string>& option : std::vector<std::vector<std::string>>{
-           {"--load-best-model-at-end"},
-           {"--metric-for-best-model", "loss"},
-           {"--greater-is-better", "true"},
-           {"--early-stopping-patience", "2"}}) {
+  for (const std::vector<std::string>& option :
+       std::vector<std::vector<std::string>>{{"--load-best-model-at-end"},
+                                             {"--metric-for-best-model", "loss"},
+                                             {"--greater-is-better", "true"},
+                                             {"--early-stopping-patience", "2"}}) {
     expect_refused(folder_.train(option), kConfiguration, {option.front(), "--eval-every"});
   }
   expect_refused(folder_.train({"--eval-every", "1", "--early-stopping-threshold", "0.1"}),

@@ -24,8 +24,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/exit_codes.h"
 #include "core/crc32c.h"
+#include "core/exit_codes.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
 #include "train/files/file_descriptor.h"
@@ -60,10 +60,9 @@ class Resume : public testing::Test {
     folder_.write("model.json", kModel);
   }
 
-  std::vector<std::string> train(const std::string& out,
-                                 std::vector<std::string> more = {}) const {
+  std::vector<std::string> train(const std::string& out, std::vector<std::string> more = {}) const {
     std::vector<std::string> changes{"--steps", std::to_string(kSteps), "--eval-every", "15",
-                                     "--out", folder_ / out};
+                                     "--out",   folder_ / out};
     if (std::ranges::find(more, "--save-every") == more.end()) {
       changes.insert(changes.end(), {"--save-every", "5"});
     }
@@ -201,9 +200,12 @@ TEST_F(Resume, AfterKillsInTheMidstOfASaveAPruneAndAResume_HasTheBits) {
   const std::string whole = result("whole");
   std::mt19937 random(8);
   const std::string run = folder_ / "killed";
-  for (const auto& [folder, name] : std::vector<std::pair<std::string, std::string>>{
-           {"/checkpoints", ".tmp-"}, {"/checkpoints", "step-0000"}, {"/checkpoints", ".trash-"},
-           {"", "metrics.jsonl"}, {"", "config.resolved.json"}}) {
+  for (const auto& [folder, name] :
+       std::vector<std::pair<std::string, std::string>>{{"/checkpoints", ".tmp-"},
+                                                        {"/checkpoints", "step-0000"},
+                                                        {"/checkpoints", ".trash-"},
+                                                        {"", "metrics.jsonl"},
+                                                        {"", "config.resolved.json"}}) {
     std::filesystem::remove_all(run);
     const int kills = kill_until_done(train("killed", {"--resume", "auto"}), 1, 4, random, [&] {
       FolderWatch watch(run + folder);
@@ -219,9 +221,14 @@ TEST_F(Resume, AfterKillsInTheMidstOfASaveAPruneAndAResume_HasTheBits) {
 // What counts evaluations, chooses the best and ends the run goes on too. Greater is better: the
 // first is the best, and the run stops early.
 TEST_F(Resume, AfterKillsAtRandom_HasTheSameBestModelAndStopsAtTheSameStep) {
-  const std::vector<std::string> options = {
-      "--eval-every", "3", "--eval-on-start", "--greater-is-better", "true",
-      "--early-stopping-patience", "9", "--load-best-model-at-end"};
+  const std::vector<std::string> options = {"--eval-every",
+                                            "3",
+                                            "--eval-on-start",
+                                            "--greater-is-better",
+                                            "true",
+                                            "--early-stopping-patience",
+                                            "9",
+                                            "--load-best-model-at-end"};
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.end(), options.begin(), options.end());
     return train_with_best(more);

@@ -551,7 +551,8 @@ class AttentionLibraryOnDevice : public ::testing::Test {
   }
 
   Counts counts_;
-  // The most that the library allocated beside its caller's workspace, as it computes by our kernels.
+  // The most that the library allocated beside its caller's workspace, as it computes by our
+  // kernels.
   int64_t of_library_ = 0;
   std::vector<std::string> notes_;
 };

@@ -64,9 +64,9 @@ TEST(Families, EveryPreset_HasAPlaceForEachOfItsWeights) {
 // Counts of the models as they were published.
 TEST(Families, Presets_HaveThePublishedSizes) {
   const std::vector<std::pair<std::string, int64_t>> published = {
-      {"mistral-7b", 7'241'732'096},    {"qwen2-7b", 7'615'616'512},   {"qwen3-8b", 8'190'735'360},
-      {"gpt-neox-20b", 20'554'567'680}, {"bloomz-7b1", 7'069'016'064},
-      {"chatglm3-6b", 6'243'584'000},
+      {"mistral-7b", 7'241'732'096}, {"qwen2-7b", 7'615'616'512},
+      {"qwen3-8b", 8'190'735'360},   {"gpt-neox-20b", 20'554'567'680},
+      {"bloomz-7b1", 7'069'016'064}, {"chatglm3-6b", 6'243'584'000},
   };
   for (const auto& [name, count] : published) {
     const ModelConfig config = find_model_config(name).config;

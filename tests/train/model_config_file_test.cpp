@@ -250,7 +250,8 @@ TEST(ModelConfigFile, BadInput_IsADataErrorWithItsPlace) {
        "config.json:1:48: inner_hidden_size: this is a config of the first ChatGLM, which is "
        "another model; ChatGLM2 and ChatGLM3 are supported"},
       {R"({"model_type": "chatglm", "kv_channels": 64})",
-       "config.json:1:42: kv_channels: kv_channels other than hidden_size / num_attention_heads are "
+       "config.json:1:42: kv_channels: kv_channels other than hidden_size / num_attention_heads "
+       "are "
        "not supported"},
       {R"({"model_type": "chatglm", "quantization_bit": 4})",
        "config.json:1:47: quantization_bit: quantised weights are not supported; take the folder "

@@ -200,6 +200,7 @@ TEST_F(OwnProgram, EveryZincKey_Arrives) {
        {inputs + R"("nvme", "nvme_path": "/a", "buffer_count": 7})", "",
         inputs + R"("nvme", "nvme_path": "/a"})"}},
       {"zinc.max_consecutive_skips", {R"("max_consecutive_skips": 7)"}},
+      {"zinc.label_smoothing_factor", {R"("label_smoothing_factor": 0.1)"}},
       {"zinc.cuda_graph", {R"("cuda_graph": true)"}},
       {"zinc.overlap_update", {R"("overlap_update": false)"}},
       {"zinc.verify_swap", {R"("verify_swap": false)"}},

@@ -80,6 +80,8 @@ TEST(Format, Durations) {
 
 TEST(EvaluationLine, SaysHowFarAndHowLong) {
   EXPECT_EQ(evaluation_line({.batches = 0, .total_batches = 800}), "evaluation 0/800 batches");
+  EXPECT_EQ(evaluation_line({.set = "held", .batches = 0, .total_batches = 8}),
+            "evaluation of held 0/8 batches");
   EXPECT_EQ(evaluation_line({.batches = 40, .total_batches = 800, .seconds = 12.0}),
             "evaluation 40/800 batches | 12 s | ETA 3m48s");
   EXPECT_EQ(evaluation_line({.batches = 800, .total_batches = 800, .seconds = 240.0}),

@@ -31,8 +31,8 @@ class JsonLinesSink final : public MetricsSink {
   AppendFile file_;
 };
 
-// One table: a header, then a row per step, of step 0 with val_loss alone; val_loss is empty where there was no evaluation, and
-// peak_bytes_<tier> are totals. What is no number is nan, inf or -inf.
+// One table: a header, then a row per step, of step 0 with val_loss alone; val_loss is empty where
+// there was no evaluation, and peak_bytes_<tier> are totals. What is no number is nan, inf or -inf.
 class CsvSink final : public MetricsSink {
  public:
   explicit CsvSink(const std::string& path, const std::optional<FiguresSoFar>& so_far = {});

@@ -78,8 +78,8 @@ std::string progress_line(const Progress& p) {
 }
 
 std::string evaluation_line(const EvaluationProgress& p) {
-  std::string line = fmt::format("evaluation {}{}{}/{} batches", p.set.empty() ? "" : "of ", p.set,
-                                 p.set.empty() ? "" : " ", p.batches, p.total_batches);
+  std::string line = fmt::format("evaluation {}{}{}{}/{} batches", p.set.empty() ? "" : "of ",
+                                 p.set, p.set.empty() ? "" : " ", p.batches, p.total_batches);
   if (p.batches == 0) return line;
   const double left = static_cast<double>(p.total_batches - p.batches);
   return line + fmt::format(" | {} | ETA {}", format_duration(p.seconds),
