@@ -133,12 +133,16 @@ void set_objective(train::ExampleSettings& settings, const train::ModelConfigFil
   }
   const train::FieldMap& fields = settings.fields;
   const bool has_answer = !fields.answer.empty() || !fields.labels.empty();
-  if (!has_answer || settings.format != train::ChatFormat::plain) {
+  if (settings.format != train::ChatFormat::plain) {
+    throw ConfigError(
+        fmt::format("{} reads a text whole, and no chat; leave --chat out, and name "
+                    "by --fields the text and what is learned of it",
+                    type));
+  }
+  if (!has_answer) {
     throw ConfigError(fmt::format(
-        "{} learns {} of a text, but the records have {}{}; say by --fields {} which field is "
-        "what",
+        "{} learns {} of a text, but the records have {}; say by --fields {} which field is what",
         type, of_classes ? "the class" : "the answer", fields.describe(),
-        settings.format == train::ChatFormat::plain ? "" : " in a chat",
         of_classes ? "prompt=TEXT,answer=CLASS" : "prompt=TEXT,answer=ANSWER"));
   }
   settings.labels = of_classes ? train::LabelsOf::row : train::LabelsOf::text;

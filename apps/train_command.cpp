@@ -272,6 +272,9 @@ std::string samples_up_to(const std::string& path, int64_t step) {
 // courtesy: what goes wrong with it is said, and changes nothing.
 void show_sample(Console& console, zero::Engine& engine, const TrainArguments& options,
                  const Job& job, const std::atomic<bool>& stop, std::string& samples) {
+  const bool writes = nn::find_interface<nn::CausalLm>(engine.model()) != nullptr ||
+                      nn::find_interface<nn::EncoderDecoderLm>(engine.model()) != nullptr;
+  if (!writes) return;
   const train::ByteTokenizer bytes;
   const train::Tokenizer& tokenizer = job.tokenizer.tokenizer ? *job.tokenizer.tokenizer : bytes;
   if (&tokenizer == &bytes && engine.model().vocab_size() != bytes.vocabulary_size()) return;

@@ -37,7 +37,39 @@ bool is_among(std::string_view path, const std::vector<std::string>& ends) {
   return std::ranges::any_of(ends, [&](const auto& end) { return ends_path(path, end); });
 }
 
+// std::regex recurses into groups and tries every way to share a path out among repetitions: of a
+// pattern of a file that nobody looked at neither may run away.
+void require_modest(const std::string& pattern) {
+  constexpr size_t kLongest = 500;
+  constexpr int kDeepest = 8, kMostRepetitions = 4;
+  int depth = 0, deepest = 0, repetitions = 0;
+  bool repeats_group = false;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] == '\\') {
+      ++i;
+    } else if (pattern[i] == '(') {
+      deepest = std::max(deepest, ++depth);
+    } else if (pattern[i] == ')') {
+      --depth;
+    } else if (pattern[i] == '*' || pattern[i] == '+' || pattern[i] == '{') {
+      ++repetitions;
+      repeats_group = repeats_group || (i > 0 && pattern[i - 1] == ')');
+    }
+  }
+  if (pattern.size() <= kLongest && deepest <= kDeepest && repetitions <= kMostRepetitions &&
+      !repeats_group) {
+    return;
+  }
+  throw ConfigError(concat("LoRA: the pattern \"", pattern.substr(0, 60),
+                           pattern.size() > 60 ? "..." : "", "\" is not taken: at most ", kLongest,
+                           " characters, ", kDeepest, " groups in each other and ",
+                           kMostRepetitions,
+                           " of *, + and {} are, none of them behind a group; name the layers in a "
+                           "list instead"));
+}
+
 std::regex compiled(const std::string& pattern) {
+  require_modest(pattern);
   try {
     return std::regex(pattern);
   } catch (const std::regex_error& error) {
@@ -113,7 +145,10 @@ double LoraOptions::scale() const {
 
 void LoraOptions::validate() const {
   const auto require_rank = [](int64_t r) {
-    if (r < 1) throw ConfigError(concat("LoRA: the rank (r) must be positive, not ", r));
+    constexpr int64_t kLargest = 65'536;
+    if (r >= 1 && r <= kLargest) return;
+    throw ConfigError(
+        concat("LoRA: the rank (r) must be positive and at most ", kLargest, ", not ", r));
   };
   const auto require_alpha = [](double a) {
     if (!(a > 0.0) || !std::isfinite(a))

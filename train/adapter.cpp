@@ -31,7 +31,7 @@ std::vector<std::string> texts(const json::Value* list) {
   std::vector<std::string> found;
   if (list == nullptr) return found;
   if (list->is_string()) return {list->as_string()};
-  for (size_t i = 0; i < list->size(); ++i) found.push_back(list->at(i).as_string());
+  for (const json::Value& value : list->as_array()) found.push_back(value.as_string());
   return found;
 }
 
@@ -179,7 +179,11 @@ AdapterConfig parse_adapter_config(const json::Value& root) {
         "adapters that train biases are not supported; \"none\" is, with modules that are trained "
         "whole in modules_to_save");
   }
-  config.lora.validate();
+  try {
+    config.lora.validate();
+  } catch (const ConfigError& error) {
+    root.fail(error.what());
+  }
   return config;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <memory>
 
 #include "core/error.h"
@@ -122,6 +123,14 @@ void MergedWeights::read(const autograd::Parameter& parameter, int64_t begin, Vi
       const int64_t row = terms.transposed ? (begin + i) % columns : (begin + i) / columns;
       sums[static_cast<size_t>(i)] *= merged.factors[static_cast<size_t>(row)];
     }
+  }
+  // Of the dtype that is written: 65504 is the largest of f16.
+  const double largest = out.dtype() == DType::f16 ? 65504.0 : std::numeric_limits<float>::max();
+  for (int64_t i = 0; i < count; ++i) {
+    if (std::abs(sums[static_cast<size_t>(i)]) <= largest) continue;
+    throw NumericsError(concat("merged ", parameter.name(), "[", begin + i, "] is ",
+                               sums[static_cast<size_t>(i)], ", which is no number that ",
+                               out.dtype(), " has; nothing was written"));
   }
   convert_elements(ConstView(sums.data(), DType::f64, Shape{count}, kCpu), out);
 }

@@ -44,10 +44,10 @@ bool is_same_folder(const std::string& a, const std::string& b) {
   return fs::weakly_canonical(a, error) == fs::weakly_canonical(b, error) && !error;
 }
 
-// Weights of a run: "final", "best", "step-000100".
+// Weights that somebody may want: "final", "step-000100". Not the best so far of a run that was
+// killed before its first checkpoint: the same run finds it again.
 bool has_weights(const std::string& out) {
-  return folder_exists(out + "/final") || folder_exists(out + "/best") ||
-         !find_checkpoints(out).empty();
+  return folder_exists(out + "/final") || !find_checkpoints(out).empty();
 }
 
 // A folder of checkpoints, and the name of one of them; empty: the newest.

@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "apps/command.h"
-#include "apps/generation_options.h"
+#include "apps/generate/generation_options.h"
 #include "apps/rank_failure.h"
 #include "apps/run_examples.h"
 #include "apps/run_tokenizer.h"

@@ -23,6 +23,10 @@ nn::ChatGlmConfig parse_chatglm_config(const json::Value& root) {
   refuse_first_version(fields);
   nn::ChatGlmConfig config;
   config.vocab_size = fields.integer("padded_vocab_size", 65024);
+  if (const json::Value* other = fields.find("vocab_size");
+      other != nullptr && fields.find("padded_vocab_size") == nullptr) {
+    other->fail("ChatGLM's key is padded_vocab_size");
+  }
   config.max_positions = fields.integer("seq_length", 2048);
   config.hidden_size = fields.integer("hidden_size", 4096, JsonFields::kWidest);
   config.intermediate_size = fields.integer("ffn_hidden_size", 13696, JsonFields::kWidestInside);
@@ -31,6 +35,9 @@ nn::ChatGlmConfig parse_chatglm_config(const json::Value& root) {
   config.num_heads = fields.integer("num_attention_heads", 32, JsonFields::kWidest);
   const int64_t groups = fields.integer("multi_query_group_num", 1, JsonFields::kWidest);
   config.num_kv_heads = fields.boolean("multi_query_attention", false) ? groups : 0;
+  if (const json::Value* count = fields.find("multi_query_group_num"); count && groups < 1) {
+    count->fail("there is at least one group");
+  }
   if (const json::Value* channels = fields.find("kv_channels");
       channels != nullptr && channels->as_int64() * config.num_heads != config.hidden_size) {
     channels->fail("kv_channels other than hidden_size / num_attention_heads are not supported");

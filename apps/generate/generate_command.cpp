@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "apps/command.h"
-#include "apps/generation_options.h"
+#include "apps/generate/generation_options.h"
 #include "apps/rank_failure.h"
 #include "comm/world.h"
 #include "core/context.h"

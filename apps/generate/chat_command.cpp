@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "apps/command.h"
-#include "apps/generation_options.h"
+#include "apps/generate/generation_options.h"
 #include "comm/world.h"
 #include "core/device_checks.h"
 #include "core/error.h"

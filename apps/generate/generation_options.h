@@ -1,4 +1,4 @@
-// apps/generation_options.h: how a model writes, as `zinc generate`, `zinc chat` and `zinc
+// apps/generate/generation_options.h: how a model writes, as `zinc generate`, `zinc chat` and `zinc
 // evaluate` are told.
 #pragma once
 

@@ -1,4 +1,4 @@
-#include "apps/generation_options.h"
+#include "apps/generate/generation_options.h"
 
 #include <fmt/format.h>
 
