@@ -156,6 +156,13 @@ TEST_F(TrainOnRecords, ClassesOfTexts_AndTheirNamesAreSaved) {
       run_zinc(folder_.train({"--data", path, "--model", model, "--classes", "neg,pos"}));
   ASSERT_EQ(ended.exit_code, kDone) << to_string(ended);
   EXPECT_THAT(ended.out, HasSubstr("prompt=text, answer=label; 2 classes: neg, pos"));
+  const Ended figures = run_zinc({"evaluate", "--model", folder_.out() + "/final", "--data", path,
+                                  "--metric", "accuracy,perplexity", "--save-predictions",
+                                  folder_ / "answers.jsonl", "--seq", "16"});
+  ASSERT_EQ(figures.exit_code, kDone) << to_string(figures);
+  EXPECT_THAT(figures.out, HasSubstr("classes of 20 texts of at most 16 tokens"));
+  EXPECT_THAT(train::read_whole_file(folder_ / "answers.jsonl"),
+              HasSubstr("\"reference\":\"pos\"}\n"));
   // Names come from the folder then.
   const Ended again = run_zinc(folder_.train(
       {"--data", path, "--model", "", "--init", folder_.out() + "/final", "--out", folder_ / "b"}));

@@ -161,6 +161,15 @@ TEST(Lora, WhatMatchesNothing_IsRefusedWithTheNearestName) {
   EXPECT_THAT(refusal<ConfigError>([&] { add_lora(model, {.targets = {"q_prj"}}); }),
               ::testing::AllOf(HasSubstr("LoRA target \"q_prj\" matches no linear layer"),
                                HasSubstr("did you mean \"q_proj\"?"), HasSubstr("down_proj")));
+  // Patterns that std::regex would not come back from.
+  for (const std::string& pattern :
+       {std::string(20'000, '('), std::string("(.*)*(.*)*z"), std::string(".*.*.*.*.*z")}) {
+    EXPECT_THAT(refusal<ConfigError>([&] { add_lora(model, {.target_pattern = pattern}); }),
+                HasSubstr("\" is not taken: at most 500 characters"));
+  }
+  EXPECT_THAT(
+      refusal<ConfigError>([&] { add_lora(model, {.rank = 1 << 20, .targets = {"q_proj"}}); }),
+      HasSubstr("at most 65536, not 1048576"));
   EXPECT_THAT(refusal<ConfigError>(
                   [&] { add_lora(model, {.targets = {"q_proj"}, .modules_to_save = {"scores"}}); }),
               HasSubstr("LoRA module to save \"scores\" matches no module"));

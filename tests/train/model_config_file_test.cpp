@@ -249,6 +249,8 @@ TEST(ModelConfigFile, BadInput_IsADataErrorWithItsPlace) {
       {R"({"model_type": "chatglm", "inner_hidden_size": 16384})",
        "config.json:1:48: inner_hidden_size: this is a config of the first ChatGLM, which is "
        "another model; ChatGLM2 and ChatGLM3 are supported"},
+      {R"({"model_type": "chatglm", "vocab_size": 461})",
+       "config.json:1:41: vocab_size: ChatGLM's key is padded_vocab_size"},
       {R"({"model_type": "chatglm", "kv_channels": 64})",
        "config.json:1:42: kv_channels: kv_channels other than hidden_size / num_attention_heads "
        "are "
