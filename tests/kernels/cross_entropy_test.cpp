@@ -37,14 +37,16 @@ Expected expect(const HostArray& logits, const HostArray& labels, double smoothi
   for (int64_t r = 0; r < rows; ++r) {
     const auto label = static_cast<int64_t>(labels.at(r));
     double sum = 0.0;
+    long double loss = 0.0;  // of as many terms as classes: no rounding of this test's own
     for (int64_t c = 0; c < classes; ++c) sum += std::exp(logits.at(r * classes + c));
     for (int64_t c = 0; c < classes; ++c) {
       const double p = std::exp(logits.at(r * classes + c)) / sum;
       const double target =
           (c == label ? 1.0 - smoothing : 0.0) + smoothing / static_cast<double>(classes);
       e.dlogits.set(r * classes + c, label < 0 ? 0.0 : p - target);
-      if (label >= 0) e.loss += target * (std::log(sum) - logits.at(r * classes + c));
+      if (label >= 0) loss += target * (std::log(sum) - logits.at(r * classes + c));
     }
+    e.loss += static_cast<double>(loss);
   }
   return e;
 }
