@@ -13,8 +13,7 @@ constexpr std::string_view kEvalPrefix = "eval_";  // that transformers puts bef
 
 }  // namespace
 
-BestModel::BestModel(BestModelOptions options, const std::vector<std::string>& sets,
-                     const BestSoFar& start)
+BestModel::BestModel(BestModelOptions options, const std::vector<std::string>& sets)
     : options_(std::move(options)) {
   require(options_.patience >= 0 && options_.threshold >= 0.0,
           "best model: patience and threshold must not be negative");
@@ -46,15 +45,23 @@ BestModel::BestModel(BestModelOptions options, const std::vector<std::string>& s
                              nearest.empty() ? "" : concat("; did you mean '", nearest, "'?"),
                              " (there are ", list, ")"));
   }
-  if (start.metric == options_.metric) so_far_ = start;
   so_far_.metric = options_.metric;
+  so_far_.greater_is_better = options_.greater_is_better.value_or(false);
+}
+
+bool BestModel::go_on_from(const BestSoFar& start, int64_t samples) {
+  so_far_.samples = samples;
+  const bool is_same = start.metric == so_far_.metric && start.samples == samples &&
+                       start.greater_is_better == so_far_.greater_is_better;
+  if (is_same) so_far_ = start;
+  return is_same || !start.value;
 }
 
 double BestModel::value_of(double loss) const { return is_perplexity_ ? std::exp(loss) : loss; }
 
 bool BestModel::take(int64_t step, double loss) {
   const double value = value_of(loss);
-  const bool greater = options_.greater_is_better.value_or(false);
+  const bool greater = so_far_.greater_is_better;
   const bool better =
       std::isfinite(value) &&
       (!so_far_.value || (greater ? value > *so_far_.value : value < *so_far_.value));

@@ -25,6 +25,8 @@ struct BestModelOptions {
 // What a checkpoint keeps of it.
 struct BestSoFar {
   std::string metric;
+  bool greater_is_better = false;
+  int64_t samples = 0;              // of the set that decides; others have other figures
   std::optional<double> value;      // absent: none was finite
   int64_t step = 0;                 // of the best
   int64_t without_improvement = 0;  // evaluations since the last improvement
@@ -32,10 +34,14 @@ struct BestSoFar {
 
 class BestModel {
  public:
-  // `sets`: names of the validation sets, one of them perhaps empty. Goes on from `start`, unless
-  // that is of another metric. ConfigError with the nearest name for a metric that there is not.
-  BestModel(BestModelOptions options, const std::vector<std::string>& sets,
-            const BestSoFar& start = {});
+  // `sets`: names of the validation sets, one of them perhaps empty. ConfigError with the nearest
+  // name for a metric that there is not.
+  BestModel(BestModelOptions options, const std::vector<std::string>& sets);
+
+  // Before the first take(): set() has so many samples, and a run before had come to `start`. False
+  // where its figure cannot be compared, being of another metric, direction or number of samples:
+  // the best begins anew.
+  bool go_on_from(const BestSoFar& start, int64_t samples);
 
   const BestModelOptions& options() const { return options_; }
   size_t set() const { return set_; }  // whose figure decides

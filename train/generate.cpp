@@ -76,7 +76,8 @@ void validate(const GenerateOptions& options) {
   };
   validate(options.sampling);
   const BeamOptions& beams = options.beams;
-  check(options.max_tokens >= 0, "max_tokens must not be negative", options.max_tokens);
+  check(options.max_tokens >= 0 && options.max_tokens <= kMostNewTokens,
+        "max_tokens must lie in [0, 2^31]", options.max_tokens);
   check(options.context >= 0, "the context must not be negative", options.context);
   check(beams.num_beams >= 1, "num_beams must be >= 1", beams.num_beams);
   check(std::isfinite(beams.length_penalty), "length_penalty must be a number",

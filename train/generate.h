@@ -24,8 +24,10 @@ struct BeamOptions {
   EarlyStopping early_stopping = EarlyStopping::no;
 };
 
+constexpr int64_t kMostNewTokens = int64_t{1} << 31;
+
 struct GenerateOptions {
-  int64_t max_tokens = 256;  // new ones, >= 0
+  int64_t max_tokens = 256;  // new ones, in [0, kMostNewTokens]
   SamplingOptions sampling{};
   uint64_t seed = 0;                   // of the first prompt; each further one has the next
   std::vector<int32_t> stop_tokens{};  // each ends a text; not part of it

@@ -108,10 +108,21 @@ std::string best_json(const BestSoFar& best) {
   return json::write(object) + '\n';
 }
 
-// Of the weights in <out>/best; absent: nobody says.
-std::optional<int64_t> step_of_best(const std::string& out) {
-  if (!file_exists(out + "/best.json")) return std::nullopt;
-  return json::parse_file(out + "/best.json").at("step").as_int64();
+// Whether <out>/best are the weights of that step.
+bool has_best(const std::string& out, int64_t step) {
+  return folder_exists(concat(out, '/', kBest)) && file_exists(out + "/best.json") &&
+         json::parse_file(out + "/best.json").at("step").as_int64() == step;
+}
+
+void copy_best(const std::string& from, const std::string& out, const BestSoFar& best) {
+  AtomicFolder folder(concat(out, '/', kBest));
+  for (const auto& entry : fs::directory_iterator(concat(from, '/', kBest))) {
+    if (!entry.is_regular_file()) continue;
+    copy_durably(entry.path().string(),
+                 concat(folder.path(), '/', entry.path().filename().string()));
+  }
+  folder.commit(/*replace=*/true);
+  write_file_atomically(out + "/best.json", best_json(best));
 }
 
 }  // namespace
@@ -205,12 +216,29 @@ void Run::find_checkpoint() {
                      : "; to train its weights on, begin a run from weights (--init)"));
     }
   });
+  if (!zero::any_rank(world_, reopened_)) find_best_of(parent_folder(from.folder));
   together("set later checkpoints aside", [&] {
     if (!reopened_) return;
     for (std::string& line : set_later_aside(from.folder, checkpoint_->state().steps)) {
       notes_.push_back(std::move(line));
     }
   });
+}
+
+// Of the run that goes on here in another folder.
+void Run::find_best_of(const std::string& run) {
+  BestSoFar& best = start_.trainer.best;
+  if (!best.value) return;
+  bool is_there = false;
+  together("find the best weights",
+           [&] { is_there = world_.is_main() && has_best(run, best.step); });
+  if (zero::any_rank(world_, is_there)) {
+    best_from_ = run;
+    return;
+  }
+  notes_.push_back(concat("the best weights so far, those of step ", best.step, ", are not in ",
+                          run, ": the best model is found anew"));
+  best = {};
 }
 
 std::optional<FiguresSoFar> Run::figures_so_far() const {
@@ -289,7 +317,7 @@ bool Run::load_best(const BestSoFar& best) {
   nn::Model& model = engine_->model();
   std::unique_ptr<nn::WeightSource> weights;
   together("open the best weights", [&] {
-    if (!folder_exists(folder) || step_of_best(options_.out) != best.step) return;
+    if (!has_best(options_.out, best.step)) return;
     if (options_.model == nullptr) {
       weights = std::make_unique<SafetensorsWeights>(folder, model);
     } else if (options_.model->tuning.has_adapters()) {
@@ -390,7 +418,9 @@ TrainResult Run::train(Loader& loader, ValidationSets validation, TrainerObserve
   require(engine_ != nullptr, "run: open() and make_engine() come before train()");
   const auto keep = [&] {
     together("keep the folder of the run", [&] {
-      if (folder_) folder_->keep();
+      if (!folder_) return;
+      folder_->keep();
+      if (!best_from_.empty()) copy_best(best_from_, options_.out, start_.trainer.best);
     });
   };
   if (engine_->state().steps > 0) go_on_in(loader);

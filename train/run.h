@@ -116,6 +116,7 @@ class Run {
   void together(std::string_view operation, const Work& work);
   void open_folder();
   void find_checkpoint();
+  void find_best_of(const std::string& run);
   std::optional<FiguresSoFar> figures_so_far() const;
   void open_trace();
   void save(const std::string& name, const BestSoFar& best);
@@ -138,6 +139,7 @@ class Run {
   bool reopened_ = false;                            // the folder holds a run that goes on, or may
   std::optional<Checkpoint> checkpoint_;
   RunPosition start_;
+  std::string best_from_;  // the run whose best weights become those of this; empty: they are here
   std::vector<std::string> notes_;
   std::optional<TraceWriter> trace_;
   std::unique_ptr<zero::Engine> engine_;

@@ -18,6 +18,8 @@ std::optional<double> read_optional(const json::Value& value) {
 
 BestSoFar read_best(const json::Value& value) {
   return {.metric = value.at("metric").as_string(),
+          .greater_is_better = value.at("greater_is_better").as_bool(),
+          .samples = value.at("samples").as_int64(0),
           .value = read_optional(value.at("value")),
           .step = value.at("step").as_int64(0),
           .without_improvement = value.at("without_improvement").as_int64(0)};
@@ -37,6 +39,8 @@ json::Object to_json(const RunPosition& position) {
   const BestSoFar& so_far = position.trainer.best;
   json::Object best;
   best.set("metric", so_far.metric);
+  best.set("greater_is_better", so_far.greater_is_better);
+  best.set("samples", so_far.samples);
   best.set("value", to_json(so_far.value));
   best.set("step", so_far.step);
   best.set("without_improvement", so_far.without_improvement);

@@ -80,7 +80,7 @@ Trainer::Trainer(zero::Engine& engine, Loader& loader, ValidationSets validation
       sinks_(std::move(sinks)),
       observer_(observer),
       options_(std::move(options)),
-      best_(options_.best, validation_.names(), options_.start.best) {
+      best_(options_.best, validation_.names()) {
   require(options_.steps > 0, "trainer: the number of steps must be positive, not ",
           options_.steps);
   require(options_.trace == nullptr || engine_.world().context().trace() != nullptr,
@@ -96,6 +96,9 @@ Trainer::Trainer(zero::Engine& engine, Loader& loader, ValidationSets validation
           "trainer: the best model, and patience with it, need evaluations on the way: eval_every "
           "or eval_each_epoch");
   const TrainerState& start = options_.start;
+  best_begins_anew_ = !best_.go_on_from(
+      start.best, validation_.empty() ? start.best.samples
+                                      : validation_.sets()[best_.set()].batches->num_samples());
   first_step_ = saved_steps_ = checkpoint_steps_ = engine_.state().steps;
   samples_ = start.samples;
   seconds_before_ = start.seconds;
@@ -129,6 +132,16 @@ bool Trainer::is_evaluation_due(int64_t samples_before) const {
 }
 
 TrainResult Trainer::run() {
+  if (best_begins_anew_ && observer_ != nullptr) {
+    const BestSoFar& before = options_.start.best;
+    const BestSoFar& now = best_.so_far();
+    const auto terms = [](const BestSoFar& best) {
+      return concat("the ", best.greater_is_better ? "greatest " : "smallest ", best.metric,
+                    " over ", best.samples, " samples");
+    };
+    observer_->on_note(concat("the best model is found anew: it was that of ", terms(before),
+                              ", and is now that of ", terms(now)));
+  }
   const std::optional<StepMetrics> before = evaluate_before_first_step();
   while (!is_done()) {
     const int64_t samples_before = loader_.state().samples;

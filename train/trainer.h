@@ -199,6 +199,7 @@ class Trainer {
   TrainerObserver* observer_;
   TrainerOptions options_;
   BestModel best_;
+  bool best_begins_anew_ = false;  // that of options.start has other terms
   TrainResult result_;
   double first_step_seconds_ = 0.0;
   double flops_per_token_ = 0.0;

@@ -108,12 +108,15 @@ class EvaluationJob {
     }
     if (metrics_.choice) read_choices();
     if (!metrics_.of_texts.empty() && !classifies_) read_all_questions();
+    weights_ = fingerprint_of_weights(options_.model);
   }
 
   zero::Fingerprint fingerprint() const {
     std::string text;
     for (const std::string& name : options_.metrics) text += name + ' ';
-    text += concat(seq_, ' ', options_.batch, ' ', options_.limit, ' ', options_.sharded, ' ');
+    text += concat(seq_, ' ', options_.batch, ' ', options_.limit, ' ', options_.sharded, ' ',
+                   weights_, ' ', options_.dtype, ' ', words_of(options_.generate), ' ',
+                   options_.stop_token, ' ', options_.stop_text, ' ');
     if (data_ != nullptr) text += concat(data_->hash(), ' ');
     for (const auto& file : writing_.questions) {
       for (const train::PlacedQuestion& one : file) {
@@ -123,7 +126,7 @@ class EvaluationJob {
     for (const train::ChoiceQuestion& one : choices_) {
       text += concat(one.question, '\n', one.choices.size(), '\n');
     }
-    return {"data and settings of the evaluation", hash_text(text)};
+    return {"model, data and settings of the evaluation", hash_text(text)};
   }
 
   // Tokens of the records, made by one rank of each host.
@@ -439,6 +442,7 @@ class EvaluationJob {
   RunTokenizer tokenizer_;
   const train::ByteTokenizer bytes_;
   int64_t positions_ = 0, seq_ = 0;
+  uint64_t weights_ = 0;
   bool classifies_ = false;
   std::unique_ptr<RunData> data_;
   Writing writing_;

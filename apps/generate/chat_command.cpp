@@ -57,6 +57,7 @@ class Conversation {
         goes_on_(nn::find_interface<nn::EncoderDecoderLm>(model_.model()) == nullptr) {
     options_ = settled_options(arguments.generation, arguments.model, config_, positions_,
                                tokenizer_.get());
+    if (!world.context().device().is_cuda()) options_.cache_limit = memory_for_cache(1);
     const std::optional<int32_t> end = maker_.end_of_answer();
     if (arguments.generation.stop_tokens.empty() && end) options_.stop_tokens.push_back(*end);
     if (!stops_.empty()) {
@@ -119,25 +120,29 @@ class Conversation {
     return tokens;
   }
 
-  // Where the conversation and an answer are longer than the model, the oldest question goes with
-  // its answer.
+  // Where the conversation and an answer are longer than what the model sees, the oldest question
+  // goes with its answer.
   std::vector<int32_t> fitting_prompt() {
     std::vector<int32_t> tokens = prompt_tokens();
-    if (positions_ == 0) return tokens;
-    const int64_t room = positions_ - std::min(options_.max_tokens, positions_ / 2);
+    const int64_t seen = options_.context > 0 ? options_.context : positions_;
+    if (seen == 0) return tokens;
+    const int64_t room = seen - std::min(options_.max_tokens, seen / 2);
     const auto first = messages_.begin() + (arguments_.system.empty() ? 0 : 1);
     while (std::ssize(tokens) > room && messages_.end() - first > 1) {
       messages_.erase(first, first + 2);
       tokens = prompt_tokens();
       fmt::print(stderr,
                  "note: the oldest question is forgotten: the conversation is longer than "
-                 "the model's {} positions\n",
-                 positions_);
+                 "the {} tokens that the model sees\n",
+                 seen);
     }
-    if (std::ssize(tokens) <= positions_) return tokens;
+    if (std::ssize(tokens) <= seen || options_.context > 0) return tokens;
     messages_.pop_back();
-    throw DataError(fmt::format("the message makes {} tokens, the model has {} positions",
-                                tokens.size(), positions_));
+    throw DataError(fmt::format(
+        "the message{} makes {} tokens, the model has {} positions; shorten it, or let the model "
+        "see the last tokens alone by --context {}",
+        arguments_.system.empty() ? "" : ", behind the text of --system,", tokens.size(),
+        positions_, positions_));
   }
 
   const ChatArguments& arguments_;

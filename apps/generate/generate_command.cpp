@@ -118,28 +118,31 @@ class GenerationJob {
       text_tokenizer();
     }
     read_prompts();
+    positions_ = positions_of_writer(arguments_.model, config_);
+    options_ = settled_options(arguments_.generation, arguments_.model, config_, positions_,
+                               tokenizer_.get());
+    require_prompts_fit();
+    weights_ = fingerprint_of_weights(arguments_.model, arguments_.adapter);
   }
 
   zero::Fingerprint fingerprint() const {
-    std::string text = concat(arguments_.sharded, ' ', arguments_.batch_size);
+    std::string text = concat(arguments_.sharded, ' ', arguments_.batch_size, ' ', weights_, ' ',
+                              arguments_.dtype, ' ', words_of(options_), '\n');
+    for (const std::string& stop : arguments_.generation.stop_strings) text += stop + '\n';
     for (const Prompt& prompt : prompts_) {
       for (const int32_t token : prompt.tokens) text += concat(' ', token);
       text += '\n';
     }
-    return {"prompts and settings of the generation", hash_text(text)};
+    return {"model, prompts and settings of the generation", hash_text(text)};
   }
 
   void open(comm::World& world) {
-    const int64_t positions = positions_of_writer(arguments_.model, config_);
-    options_ = settled_options(arguments_.generation, arguments_.model, config_, positions,
-                               tokenizer_.get());
     if (!parse_device(arguments_.device).is_cuda()) {
       options_.cache_limit = memory_for_cache(world.info().local_size);
     }
     if (stops_ && !stops_->empty()) {
       options_.ends = [this](std::span<const int32_t> tokens) { return stops_->end(tokens); };
     }
-    require_prompts_fit(positions);
     model_.emplace(arguments_.model, config_, world,
                    train::EvaluatedModelOptions{.dtype = dtype_,
                                                 .sharded = arguments_.sharded,
@@ -231,17 +234,17 @@ class GenerationJob {
       prompts_ = {prompt_of(arguments_.prompt, "--prompt")};
       return;
     }
-    train::use_records(arguments_.prompts, 0,
+    train::use_records(arguments_.prompts, std::nullopt,
                        [&](const train::Record& record) { prompts_.push_back(prompt_of(record)); });
   }
 
-  void require_prompts_fit(int64_t positions) const {
-    for (size_t i = 0; options_.context == 0 && positions > 0 && i < prompts_.size(); ++i) {
-      if (std::ssize(prompts_[i].tokens) <= positions) continue;
+  void require_prompts_fit() const {
+    for (size_t i = 0; options_.context == 0 && positions_ > 0 && i < prompts_.size(); ++i) {
+      if (std::ssize(prompts_[i].tokens) <= positions_) continue;
       throw DataError(fmt::format(
           "prompt {} has {} tokens, the model {} positions; shorten it, or let the model see its "
           "last tokens alone by --context {}",
-          i + 1, prompts_[i].tokens.size(), positions, positions));
+          i + 1, prompts_[i].tokens.size(), positions_, positions_));
     }
   }
 
@@ -266,12 +269,16 @@ class GenerationJob {
     const std::string before = is_encoder_decoder_ ? "" : arguments_.prompt;
     train::AnswerStream stream(*tokenizer_, *stops_, !is_encoder_decoder_);
     const bool streams = options_.num_return_sequences == 1;
-    if (streams) show(before);
+    bool begun = false;  // what is refused prints nothing
+    const auto show_next = [&](const std::string& more) {
+      show(begun ? more : before + more);
+      begun = true;
+    };
     const auto texts =
         model_->generate({prompts_.front().tokens}, options_, [&](int64_t, int32_t token) {
-          if (streams) show(stream.push(token));
+          if (streams) show_next(stream.push(token));
         });
-    if (streams) return show(stream.finish() + "\n");
+    if (streams) return show_next(stream.finish() + "\n");
     for (size_t i = 0; i < texts.front().size(); ++i) {
       show(fmt::format("[{}] {}{}\n", i + 1, before, text_of(texts.front()[i])));
     }
@@ -303,6 +310,8 @@ class GenerationJob {
   train::ModelConfig config_;
   std::unique_ptr<train::Tokenizer> tokenizer_;  // null: prompts are token ids
   std::optional<train::StopStrings> stops_;
+  int64_t positions_ = 0;  // of the model; 0: no limit
+  uint64_t weights_ = 0;
   train::GenerateOptions options_;
   std::vector<Prompt> prompts_;
   bool is_encoder_decoder_ = false;

@@ -9,7 +9,9 @@
 
 #include "apps/machine.h"
 #include "core/error.h"
+#include "core/philox.h"
 #include "train/files/input_file.h"
+#include "train/hub/weight_folder.h"
 #include "train/json/parser.h"
 #include "train/model.h"
 
@@ -46,7 +48,7 @@ void add_generation_options(CLI::App& verb, GenerationArguments& arguments) {
   train::GenerateOptions& options = arguments.options;
   verb.add_option("--tokens,--max-new-tokens", options.max_tokens,
                   fmt::format("New tokens (default {})", options.max_tokens))
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(int64_t{0}, train::kMostNewTokens));
   add_sampling_options(verb, options);
   verb.add_option("--early-stopping", arguments.early_stopping,
                   "Beam search ends with the first texts that end: true; where none is likely to "
@@ -96,6 +98,24 @@ int64_t positions_of_writer(const std::string& folder, const train::ModelConfig&
       folder, train::model_type(config)));
 }
 
+uint64_t fingerprint_of_weights(const std::string& model, const std::string& adapter) {
+  const uint64_t of_model = train::WeightFolder::open(model).fingerprint();
+  if (adapter.empty()) return of_model;
+  return combine_bits(of_model, train::WeightFolder::open(adapter).fingerprint());
+}
+
+std::string words_of(const train::GenerateOptions& options) {
+  const train::SamplingOptions& sampling = options.sampling;
+  std::string text = fmt::format(
+      "{} {} {} {} {} {} {} {} {} {} {} {} {} {} stop", options.max_tokens, options.context,
+      options.seed, options.num_return_sequences, options.beams.num_beams,
+      options.beams.length_penalty, static_cast<int>(options.beams.early_stopping),
+      sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, sampling.typical_p,
+      sampling.repetition_penalty, sampling.no_repeat_ngram_size);
+  for (const int32_t token : options.stop_tokens) text += fmt::format(" {}", token);
+  return text;
+}
+
 int64_t memory_for_cache(int local_ranks) {
   return inspect_machine().available_bytes / std::max(local_ranks, 1);
 }
@@ -118,6 +138,7 @@ train::GenerateOptions settled_options(const GenerationArguments& arguments,
                                   arguments.early_stopping));
   }
   options.stop_tokens = arguments.stop_tokens;
+  train::require_in_vocabulary("--stop-token", options.stop_tokens, train::vocabulary_size(config));
   if (options.stop_tokens.empty()) options.stop_tokens = stop_tokens_of(folder, config, tokenizer);
   train::validate(options);
   return options;

@@ -39,10 +39,16 @@ std::vector<int32_t> stop_tokens_of(const std::string& folder, const train::Mode
 int64_t positions_of_writer(const std::string& folder, const train::ModelConfig& config);
 
 // With early stopping and stop tokens. Throws ConfigError for options that contradict each other,
-// and for a --context that is longer than the model, of `positions`; 0: it has no limit.
+// for a stop token outside the vocabulary, and
+// for a --context that is longer than the model, of `positions`; 0: it has no limit.
 train::GenerateOptions settled_options(const GenerationArguments& arguments,
                                        const std::string& folder, const train::ModelConfig& config,
                                        int64_t positions, const train::Tokenizer* tokenizer);
+
+// WeightFolder::fingerprint() of both; `adapter` may be empty.
+uint64_t fingerprint_of_weights(const std::string& model, const std::string& adapter = "");
+// All that decides what is written but `ends`, for ranks to compare.
+std::string words_of(const train::GenerateOptions& options);
 
 // Bytes that keys and values may take on a rank, one of `local_ranks` on a CPU of this machine.
 int64_t memory_for_cache(int local_ranks);

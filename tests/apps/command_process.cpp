@@ -43,19 +43,22 @@ bool read_into(int& fd, std::string& text) {
   return true;
 }
 
-std::vector<std::string> command_words(const std::vector<std::string>& arguments,
-                                       const CommandOptions& options) {
-  std::vector<std::string> words;
-  if (options.ranks > 1) {
-    words = {ZINC_MPIRUN,
-             "--oversubscribe",
-             "--bind-to",
-             "none",
-             "--allow-run-as-root",
-             "-np",
-             std::to_string(options.ranks)};
-  }
-  words.push_back(command_path());
+std::vector<std::string> on_ranks(const std::vector<std::string>& words,
+                                  const CommandOptions& options) {
+  if (options.ranks == 1) return words;
+  std::vector<std::string> all{ZINC_MPIRUN,
+                               "--oversubscribe",
+                               "--bind-to",
+                               "none",
+                               "--allow-run-as-root",
+                               "-np",
+                               std::to_string(options.ranks)};
+  all.insert(all.end(), words.begin(), words.end());
+  return all;
+}
+
+std::vector<std::string> command_words(const std::vector<std::string>& arguments) {
+  std::vector<std::string> words{command_path()};
   words.insert(words.end(), arguments.begin(), arguments.end());
   return words;
 }
@@ -91,11 +94,11 @@ std::string command_path() { return std::filesystem::absolute(ZINC_COMMAND).stri
 
 CommandProcess::CommandProcess(const std::vector<std::string>& arguments,
                                const CommandOptions& options)
-    : CommandProcess(Program{}, command_words(arguments, options), options) {}
+    : CommandProcess(Program{}, on_ranks(command_words(arguments), options), options) {}
 
 CommandProcess CommandProcess::of_program(const std::vector<std::string>& words,
                                           const CommandOptions& options) {
-  return {Program{}, words, options};
+  return {Program{}, on_ranks(words, options), options};
 }
 
 CommandProcess::CommandProcess(Program, const std::vector<std::string>& words,

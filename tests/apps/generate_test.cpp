@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/exit_codes.h"
@@ -161,6 +164,45 @@ TEST_F(Generate, WhatCannotBeDone_IsSaidBefore) {
          "outside.jsonl:1: token 67 at position 1");
   const std::string other = folder_.write("other.jsonl", "{\"question\": \"x\"}\n");
   expect({"--model", "tests/reference/gpt2", "--prompts", other}, kBadData, "no field \"prompt\"");
+  expect({"--model", "tests/reference/gpt2", "--prompts", one, "--tokens", "9223372036854775807"},
+         kUsage, "--tokens");
+  expect({"--model", "tests/reference/gpt2", "--prompts", one, "--stop-token", "67"}, kBadData,
+         "--stop-token: token 67");
+  const Ended damaged = run({"generate", "--model", "tests/reference/gpt2", "--prompts", other});
+  EXPECT_THAT(damaged.err, testing::Not(HasSubstr("--skip-bad")));
+}
+
+// Ranks that were started with other words would write other texts.
+TEST_F(Generate, RanksOfOtherOptionsOrWeights_AreRefused) {
+  const std::string one = folder_.write("one.jsonl", "{\"input_ids\": [3, 4]}\n");
+  const std::string other = folder_ / "other";
+  std::filesystem::copy("tests/reference/gpt2", other);
+  std::fstream weights(other + "/model.safetensors",
+                       std::ios::in | std::ios::out | std::ios::binary);
+  uint64_t header = 0;
+  weights.read(reinterpret_cast<char*>(&header), sizeof header);
+  weights.seekp(static_cast<std::streamoff>(sizeof header + header));
+  weights.write("\x01\x02", 2);
+  weights.close();
+  const auto differ = [&](const std::string& model, const std::string& more) {
+    const auto start = [&](const std::string& folder, const std::string& words) {
+      return command_path() + " generate --prompts " + one + " --model " + folder +
+             " --tokens 4 --threads 1 " + words;
+    };
+    const std::string script = folder_.write(
+        "start.sh", "case $OMPI_COMM_WORLD_RANK in 0) exec " + start("tests/reference/gpt2", "") +
+                        ";; *) exec " + start(model, more) + ";; esac\n");
+    return CommandProcess::of_program({"sh", script}, {.ranks = 2}).finish();
+  };
+  EXPECT_EQ(differ("tests/reference/gpt2", "").exit_code, kDone);
+  for (const auto& [model, more] :
+       {std::pair<std::string, std::string>{"tests/reference/gpt2", "--temperature 0.5"},
+        {"tests/reference/gpt2", "--stop-token 5"},
+        {other, ""}}) {
+    const Ended ended = differ(model, more);
+    EXPECT_EQ(ended.exit_code, kConfiguration) << model << more << to_string(ended);
+    EXPECT_THAT(ended.err, HasSubstr("model, prompts and settings of the generation"));
+  }
 }
 
 // A model of bytes with 64 positions.
@@ -212,6 +254,30 @@ TEST_F(Talk, Chat_AnswersEachLine_AndForgetsWhatItIsTold) {
   const Ended second = run({"generate", "--model", model_, "--prompt", before, "--temperature", "0",
                             "--tokens", "6", "--stop-strings", "\n"});
   EXPECT_EQ(before + lines[1] + "\n", second.out);
+}
+
+TEST_F(Talk, Chat_ForgetsWhatTheModelDoesNotSee) {
+  const auto chat = [&](const std::string& lines, const std::string& more) {
+    const std::string talk = folder_.write("talk.txt", lines);
+    const std::string command = command_path() + " chat --model " + model_ +
+                                " --chat plain --temperature 0 --tokens 4 --threads 1 " + more +
+                                " < " + talk;
+    return CommandProcess::of_program({"sh", "-c", command}).finish();
+  };
+  const Ended kept = chat("ab\ncd\n", "");
+  EXPECT_THAT(kept.err, testing::Not(HasSubstr("forgotten")));
+  const Ended forgotten = chat("ab\ncd\n", "--context 10");
+  EXPECT_EQ(forgotten.exit_code, kDone) << to_string(forgotten);
+  EXPECT_THAT(forgotten.err, HasSubstr("than the 10 tokens that the model sees"));
+  const std::string message(70, 'a');
+  const Ended too_long = chat(message + "\n", "");
+  EXPECT_EQ(too_long.exit_code, kBadData) << to_string(too_long);
+  EXPECT_THAT(too_long.err, HasSubstr("by --context 64"));
+  EXPECT_EQ(chat(message + "\n", "--context 64").exit_code, kDone);
+  EXPECT_THAT(chat("ab\n", "--system " + message).err, HasSubstr("behind the text of --system"));
+  const Ended beams = chat("ab\n", "--num-beams 900000000");
+  EXPECT_EQ(beams.exit_code, kConfiguration) << to_string(beams);
+  EXPECT_THAT(beams.err, HasSubstr("fewer beams"));
 }
 
 TEST_F(Talk, ChatWithoutAFormat_AsksForIt) {

@@ -317,6 +317,35 @@ TEST_F(Resume, FromAnotherRun_LeavesThatAsItWas) {
             read_whole_file(folder_ / "whole/final/model.safetensors"));
 }
 
+// The first evaluation is the best of these runs, and its weights come along.
+TEST_F(Resume, FromAnotherRun_TakesItsBestModel) {
+  const auto run = [&](const std::string& out, std::vector<std::string> more) {
+    more.insert(more.end(), {"--eval-every", "4", "--greater-is-better", "true", "--out",
+                             folder_ / out, "--load-best-model-at-end"});
+    const Ended ended = run_zinc(train_with_best(more));
+    EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
+    return ended.out + ended.err;
+  };
+  const auto best_of = [&](const std::string& out) {
+    return read_whole_file(folder_ / out + "/best.json") +
+           read_whole_file(folder_ / out + "/best/model.safetensors");
+  };
+  run("whole", {});
+  const std::string resume = folder_ / "whole/checkpoints/step-000056";
+  run("branch", {"--resume", resume});
+  EXPECT_EQ(best_of("branch"), best_of("whole"));
+  EXPECT_EQ(read_whole_file(folder_ / "branch/final/model.safetensors"),
+            read_whole_file(folder_ / "whole/final/model.safetensors"));
+  // Figures of other samples are not compared, nor those of which the weights are gone.
+  EXPECT_THAT(run("samples", {"--resume", resume, "--eval-batches", "1"}),
+              HasSubstr("the best model is found anew: it was that of the greatest loss over"));
+  EXPECT_NE(best_of("samples"), best_of("whole"));
+  std::filesystem::remove_all(folder_ / "whole/best");
+  EXPECT_THAT(run("anew", {"--resume", resume}), HasSubstr("the best model is found anew"));
+  EXPECT_NE(read_whole_file(folder_ / "anew/best.json"),
+            read_whole_file(folder_ / "whole/best.json"));
+}
+
 // A file that cannot grow is a full disk: the run goes on with what it has, unless it must not.
 TEST_F(Resume, ACheckpointThatCannotBeSaved_IsANote_OrTheEnd) {
   folder_.write("ds.json", R"({"train_micro_batch_size_per_gpu": 2})");

@@ -69,13 +69,23 @@ TEST(BestModel, PatienceCountsEvaluationsWithoutAnImprovement) {
   EXPECT_TRUE(best.is_time_to_stop());
 }
 
-TEST(BestModel, GoesOnFromWhatACheckpointSays_OfTheSameMetric) {
-  const BestSoFar before{.metric = "loss", .value = 2.0, .step = 7, .without_improvement = 1};
-  BestModel same({.patience = 2}, {""}, before);
+TEST(BestModel, GoesOnFromWhatACheckpointSays_OfTheSameFigure) {
+  const BestSoFar before{
+      .metric = "loss", .samples = 20, .value = 2.0, .step = 7, .without_improvement = 1};
+  BestModel same({.patience = 2}, {""});
+  EXPECT_TRUE(same.go_on_from(before, 20));
   EXPECT_FALSE(same.take(8, 2.1));
   EXPECT_TRUE(same.is_time_to_stop());
-  BestModel other({.metric = "perplexity", .patience = 2}, {""}, before);
-  EXPECT_TRUE(other.take(8, 2.1));
+  const auto begins_anew = [&](BestModelOptions options, int64_t samples) {
+    options.patience = 2;
+    BestModel other(options, {""});
+    EXPECT_FALSE(other.go_on_from(before, samples));
+    EXPECT_EQ(other.so_far().samples, samples);
+    EXPECT_TRUE(other.take(8, 2.1));
+  };
+  begins_anew({.metric = "perplexity"}, 20);
+  begins_anew({.greater_is_better = true}, 20);
+  begins_anew({}, 24);
 }
 
 }  // namespace best_model_test

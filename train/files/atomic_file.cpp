@@ -31,8 +31,7 @@ constexpr int64_t kStreamBytes = AtomicFile::kDirectBytes / 2;  // 4 MiB from an
 std::string temporary_name(const std::string& path) {
   static std::atomic<uint64_t> counter{0};
   return concat(parent_folder(path), "/.", file_name(path), kTemporary,
-                static_cast<int64_t>(getpid()),
-                "-", counter.fetch_add(1));
+                static_cast<int64_t>(getpid()), "-", counter.fetch_add(1));
 }
 
 void reserve_space(int fd, const std::string& path, int64_t bytes) {
@@ -142,6 +141,14 @@ void create_folders(const std::string& path) {
   if (error) throw IoError("create folder", path, -1, error.value());
 }
 
+void copy_durably(const std::string& from, const std::string& to) {
+  std::error_code error;
+  std::filesystem::copy_file(from, to, error);
+  if (error) throw IoError("copy " + from, to, -1, error.value());
+  const FileDescriptor fd(::open(to.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd || ::fsync(fd.get()) != 0) throw IoError("sync", to, -1, errno);
+}
+
 void sync_folder(const std::string& path) {
   const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd) throw IoError("open folder", path, -1, errno);
@@ -174,7 +181,7 @@ struct AtomicFile::Stream {
   std::unique_ptr<std::byte[], Delete> own;  // null: the caller's
   std::byte* buffer = nullptr;
   std::byte* other = nullptr;
-  int64_t begin = 0, end = 0;    // offsets of what is in the buffer
+  int64_t begin = 0, end = 0;     // offsets of what is in the buffer
   std::future<void> under_way{};  // from the other buffer; its end is waited for before that goes
 };
 
@@ -207,8 +214,8 @@ AtomicFile AtomicFile::create_shared(std::string path, int64_t reserve_bytes, bo
   // Where that is refused, as by some file systems in memory, the cache has to do.
   FileDescriptor pages;
   if (direct) {
-    pages = FileDescriptor(
-        ::open(file.path_.c_str(), O_WRONLY | O_DIRECT | O_NOFOLLOW | O_CLOEXEC));
+    pages =
+        FileDescriptor(::open(file.path_.c_str(), O_WRONLY | O_DIRECT | O_NOFOLLOW | O_CLOEXEC));
   }
   if (pages) file.stream_ = std::make_unique<Stream>(std::move(pages), memory);
   return file;

@@ -88,15 +88,18 @@ class AtomicFolder {
   std::string temporary_path_;  // empty once committed
 };
 
-// What AtomicFile and AtomicFolder have under construction in a folder, or a killed process has left
-// there: ".<target>.tmp-<process>-<n>". Sorted by path. IoError where the folder cannot be read;
-// none where there is no such folder.
+// What AtomicFile and AtomicFolder have under construction in a folder, or a killed process has
+// left there: ".<target>.tmp-<process>-<n>". Sorted by path. IoError where the folder cannot be
+// read; none where there is no such folder.
 struct TemporaryName {
   std::string path;
   std::string target;  // a plain name
   pid_t process = 0;
 };
 std::vector<TemporaryName> temporaries_in(const std::string& folder);
+
+// To a name that is not there yet; durable, but for the name.
+void copy_durably(const std::string& from, const std::string& to);
 
 // Makes the names in a folder durable.
 void sync_folder(const std::string& path);

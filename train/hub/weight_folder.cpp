@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "core/error.h"
+#include "core/philox.h"
 #include "train/files/input_file.h"
 #include "train/json/parser.h"
 
@@ -114,6 +115,21 @@ void WeightFolder::read_index(const std::string& folder, const std::string& inde
     if (found == shard.names.end()) member.value.fail("this file does not hold the tensor");
     tensors_.emplace(member.key, Location{shard.file, found->second});
   }
+}
+
+uint64_t WeightFolder::fingerprint() const {
+  constexpr int64_t kValues = 16;
+  uint64_t hash = 0;
+  for (const auto& [name, location] : tensors_) {
+    const StoredTensor& tensor = location.tensor();
+    hash = combine_bits(hash, hash_text(concat(name, ' ', tensor.type, ' ', tensor.shape)));
+    if (!tensor.dtype) continue;
+    const int64_t count = std::min(tensor.shape.numel(), kValues);
+    std::array<char, kValues * sizeof(double)> values{};
+    location.read(0, View(values.data(), *tensor.dtype, Shape{count}));
+    hash = combine_bits(hash, hash_text({values.data(), values.size()}));
+  }
+  return hash;
 }
 
 const WeightFolder::Location* WeightFolder::find(std::string_view name) const {

@@ -39,6 +39,9 @@ class WeightFolder {
   const std::map<std::string, Location, std::less<>>& tensors() const { return tensors_; }
   const Location* find(std::string_view name) const;  // null when absent
   const std::string& path() const { return path_; }
+  // Of every tensor's name, type, shape and first values, and not of the rest, for ranks to
+  // compare: weights that were trained on differ.
+  uint64_t fingerprint() const;
 
  private:
   void add_file(const std::string& path);

@@ -86,7 +86,7 @@ std::string text_of(const json::Value& value) {
   value.fail(concat("expected text, got ", name_of(value.kind())));
 }
 
-void use_records(const std::string& path, int64_t skip_bad,
+void use_records(const std::string& path, std::optional<int64_t> skip_bad,
                  const std::function<void(const Record& record)>& use) {
   const std::unique_ptr<RecordReader> reader = open_records(path);
   int64_t used = 0;
@@ -97,7 +97,8 @@ void use_records(const std::string& path, int64_t skip_bad,
       use(reader->parse(raw));
       ++used;
     } catch (const DataError& error) {
-      if (++damaged > skip_bad) {
+      if (!skip_bad) throw;
+      if (++damaged > *skip_bad) {
         throw DataError(concat(error.what(), "\n  --skip-bad N leaves out up to N such records"));
       }
     }

@@ -69,9 +69,10 @@ std::unique_ptr<RecordReader> open_records(const std::string& path);
 std::string text_of(const json::Value& value);
 
 // Opens a file and hands out every record. Where `use` or the record itself throws a DataError, the
-// record is left out, `skip_bad` of them at most: one more is that error, with the cure. DataError too
-// where nothing was used.
-void use_records(const std::string& path, int64_t skip_bad,
+// record is left out, `skip_bad` of them at most: one more is that error, with --skip-bad as the
+// cure. Absent: the first one is the error, and there is no such option. DataError too where
+// nothing was used.
+void use_records(const std::string& path, std::optional<int64_t> skip_bad,
                  const std::function<void(const Record& record)>& use);
 
 }  // namespace zinc::train
