@@ -121,7 +121,7 @@ int32_t parse_id(const std::string& word) {
 
 int decode(const TokenizeArguments& options) {
   const auto tokenizer = train::load_tokenizer(options.tokenizer);
-  const auto parse_ids = [](std::string text) {
+  const auto parse_ids = [&](std::string text) {
     std::replace_if(
         text.begin(), text.end(),
         [](char c) { return c == '[' || c == ']' || c == ',' || c == '\n'; }, ' ');
@@ -131,6 +131,7 @@ int decode(const TokenizeArguments& options) {
       ids.push_back(parse_id(text.substr(at, end - at)));
       at = text.find_first_not_of(" \t\r", end);
     }
+    train::require_in_vocabulary("decode", ids, tokenizer->vocabulary_size());
     return ids;
   };
   const std::string input = read_input(options);

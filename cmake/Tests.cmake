@@ -188,10 +188,13 @@ endif()
 if(TARGET zinc_command AND NOT ZINC_SANITIZE)
   # Short here, whole by ./run soak, where the last lines have to be those of a model that has learned.
   set(jobs gpt2-pretraining llama-lora-questions bloomz-lora-questions chatglm3-three-ways
-           flan-t5-summaries review-classifier)
+           flan-t5-summaries review-classifier programs)
   set(ends "went to the" "Paris lies. The Seine" "Paris lies. The Seine" "assistant.> The Seine"
-           "rouge1 +0[.]9" "accuracy +(1[.]0|0[.]99)")
+           "rouge1 +0[.]9" "accuracy +(1[.]0|0[.]99)" "The Seine.*rouge1 0[.]9")
   foreach(job end IN ZIP_LISTS jobs ends)
+    if(job STREQUAL "programs" AND NOT TARGET example_summarize_t5)
+      continue()
+    endif()
     foreach(form short whole)
       set(out "${PROJECT_BINARY_DIR}/jobs/${job}-${form}")
       add_test(NAME jobs.${job}.${form}

@@ -40,6 +40,9 @@ TEST(Tokenize, WordThatIsNoToken_IsNamed) {
   const Ended ended = run({"tokenize", "decode", "--tokenizer", kTokenizer, "--text", "1 two"});
   EXPECT_EQ(ended.exit_code, kBadData);
   EXPECT_THAT(ended.err, HasSubstr("'two' is no token id"));
+  const Ended outside = run({"tokenize", "decode", "--tokenizer", kTokenizer, "--text", "900000"});
+  EXPECT_EQ(outside.exit_code, kBadData);
+  EXPECT_THAT(outside.err, HasSubstr("decode: token 900000 at position 0"));
 }
 
 TEST(RunWithTokenizer, SavesItAndSpeaksText) {

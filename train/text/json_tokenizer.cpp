@@ -125,17 +125,17 @@ std::optional<int32_t> JsonTokenizer::find(std::string_view token) const {
 }
 
 void JsonTokenizer::append_bytes(int32_t token, bool first, std::string& out) const {
-  require_in_vocabulary("decode", std::span(&token, 1), vocabulary_size_);
+  if (!has(token)) return;
   out += bytes_.empty() ? parts_.decoder.bytes_of(text_of(token), first)
                         : bytes_[static_cast<size_t>(token)];
 }
 
 std::string JsonTokenizer::decode(std::span<const int32_t> tokens) const {
   if (!bytes_.empty()) return Tokenizer::decode(tokens);
-  require_in_vocabulary("decode", tokens, vocabulary_size_);
   std::vector<std::string> texts;
   texts.reserve(tokens.size());
   for (const int32_t token : tokens) {
+    if (!has(token)) continue;
     if (const std::string& text = text_of(token); !text.empty()) texts.push_back(text);
   }
   return parts_.decoder.decode(std::move(texts));

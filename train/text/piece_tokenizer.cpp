@@ -43,7 +43,7 @@ std::vector<int32_t> PieceTokenizer::encode_with_specials(std::string_view text)
 }
 
 void PieceTokenizer::append_bytes(int32_t token, bool first, std::string& out) const {
-  require_in_vocabulary("decode", std::span(&token, 1), vocabulary_size_);
+  if (!has(token)) return;
   if (const AddedToken* added = added_.find(token)) {
     out += added->content;
     return;

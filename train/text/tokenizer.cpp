@@ -26,8 +26,7 @@ std::vector<int32_t> ByteTokenizer::encode(std::string_view text) const {
 }
 
 void ByteTokenizer::append_bytes(int32_t token, bool, std::string& out) const {
-  require_in_vocabulary("decode", std::span(&token, 1), 256);
-  out += static_cast<char>(token);
+  if (has(token)) out += static_cast<char>(token);
 }
 
 void require_in_vocabulary(std::string_view what, std::span<const int32_t> tokens,

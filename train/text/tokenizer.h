@@ -27,13 +27,17 @@ class Tokenizer {
     return encode(text);
   }
   // Appends the bytes that a token adds to a text: part of a character, or several. `first`: it is
-  // the first token of the text. Throws DataError for a token outside the vocabulary.
+  // the first token of the text. A token outside the vocabulary adds nothing: many models have more
+  // rows than their tokenizer has tokens, and may write one of them.
   virtual void append_bytes(int32_t token, bool first, std::string& out) const = 0;
   // Well-formed UTF-8: what is not becomes U+FFFD. decode(encode(text)) == text for well-formed
   // text and a tokenizer of bytes.
   virtual std::string decode(std::span<const int32_t> tokens) const;
   // Ends a document, where the tokenizer names such a token.
   virtual std::optional<int32_t> end_of_text() const { return std::nullopt; }
+
+ protected:
+  bool has(int32_t token) const { return token >= 0 && token < vocabulary_size(); }
 };
 
 // Text as it is generated: shows characters as soon as they are complete.
