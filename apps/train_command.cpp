@@ -45,6 +45,7 @@
 #include "train/files/atomic_file.h"
 #include "train/files/input_file.h"
 #include "train/generate.h"
+#include "train/hub/family.h"
 #include "train/model.h"
 #include "train/run.h"
 #include "train/text/tokenizer.h"
@@ -92,11 +93,26 @@ struct Job {
   RunTokenizer tokenizer;
   std::unique_ptr<RunData> data;
   bool vocabulary_replaced = false;
+  std::vector<std::string> initialised;  // parameters that --init does not hold
   train::BestModelOptions best;
   train::Config config;
   int64_t seq = 0;
   int64_t steps = 0;  // 0: --epochs says it, when the data are open
 };
+
+// --classes for a model that was trained on text alone: it gets a head for them.
+void begin_classes(train::ModelConfigFile& model, const TrainArguments& options) {
+  using train::Objective;
+  const std::vector<std::string>& classes = options.data.examples.classes;
+  const Objective kind = train::objective(model.config).kind;
+  if (classes.empty() || (kind != Objective::masked_tokens && kind != Objective::none)) return;
+  if (model.tuning.has_adapters()) {
+    throw ConfigError(
+        "--classes gives this model a new head, which adapters would leave untrained; train the "
+        "head first (--train 'classifier.*'), then adapters of the model with it");
+  }
+  train::become_classifier(model, std::ssize(classes));
+}
 
 Job prepare(const TrainArguments& options, int64_t world_size) {
   Job job;
@@ -128,6 +144,7 @@ Job prepare(const TrainArguments& options, int64_t world_size) {
         "begin anew with each example; leave --pack out",
         train::model_type(job.model.config)));
   }
+  begin_classes(job.model, options);
   job.data->fit(job.model, job.seq);
   if (const auto& classes = options.data.examples.classes; !classes.empty()) {
     train::set_class_names(job.model, classes);
@@ -227,6 +244,10 @@ void show_head(Console& console, const Job& job, const TrainArguments& options, 
     console.line("attention: " + kernels::attention_outlook(engine.precision.dtype));
   }
   if (!job.model.tuning.is_all()) console.line(train::describe_trainable(model));
+  if (!job.initialised.empty()) {
+    console.line(fmt::format("note: {} does not hold the head for classes, which is new: {}",
+                             options.init, fmt::join(job.initialised, ", ")));
+  }
   for (const std::string& line : job.data->notes()) console.line(line);
   const std::string note = job.tokenizer.note(job.vocabulary_replaced, model.vocab_size());
   if (!note.empty()) console.line(note);
@@ -403,8 +424,9 @@ Input open_input(Job& job, const TrainArguments& options, const comm::World& wor
   job.data->open();
   if (!options.init.empty()) {
     input.base_weights =
-        std::make_unique<train::FolderWeights>(options.init, *input.model, job.model.config);
+        std::make_unique<train::FolderWeights>(options.init, *input.model, job.model);
     input.first_weights = input.base_weights.get();
+    job.initialised = input.base_weights->initialised();
   }
   train::apply_tuning(*input.model, job.model.tuning);
   if (job.model.tuning.has_adapters()) {
@@ -449,6 +471,7 @@ Input open_input(Job& job, const TrainArguments& options, const comm::World& wor
 // by its config.json how its tensors are named.
 std::string frozen_from(const Job& job, const TrainArguments& options) {
   const bool refers = !options.save_frozen && !job.model.tuning.is_all() &&
+                      job.model.new_parameters.empty() &&
                       train::file_exists(options.init + "/config.json");
   return refers ? options.init : "";
 }

@@ -39,20 +39,37 @@ std::unique_ptr<nn::Model> make_model(const ModelConfigFile& config) {
 }
 
 FolderWeights::FolderWeights(const std::string& folder, nn::Model& model, const ModelConfig& config)
-    : reader_(WeightFolder::open(folder), name_map(config)) {
+    : FolderWeights(folder, model, ModelConfigFile{.config = config}) {}
+
+FolderWeights::FolderWeights(const std::string& folder, nn::Model& model,
+                             const ModelConfigFile& config)
+    : reader_(WeightFolder::open(folder), name_map(config.config)),
+      initial_(config.new_parameters.empty() ? 0 : Context::current().random().seed()) {
   std::vector<WeightSpec> wanted;
   for (const auto& [name, parameter] : model.named_parameters()) {
-    wanted.push_back({.name = name, .shape = parameter->shape()});
+    const bool may_be_new = std::ranges::any_of(
+        config.new_parameters, [&](const auto& glob) { return nn::matches_glob(glob, name); });
+    if (may_be_new && !reader_.shape_of(name, parameter->shape())) {
+      initialised_.push_back(name);
+    } else {
+      wanted.push_back({.name = name, .shape = parameter->shape()});
+    }
   }
   reader_.require_match(wanted);
   reader_.require_tied();
 }
 
+bool FolderWeights::is_initialised(const autograd::Parameter& parameter) const {
+  return std::ranges::find(initialised_, parameter.name()) != initialised_.end();
+}
+
 std::optional<Shape> FolderWeights::shape_of(const autograd::Parameter& parameter) const {
+  if (is_initialised(parameter)) return parameter.shape();
   return reader_.shape_of(parameter.name(), parameter.shape());
 }
 
 void FolderWeights::read(const autograd::Parameter& parameter, int64_t begin, View out) const {
+  if (is_initialised(parameter)) return initial_.read(parameter, begin, out);
   reader_.read(parameter.name(), parameter.shape(), begin, out);
 }
 

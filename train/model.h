@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "nn/model.h"
 #include "train/hub/model_config.h"
@@ -24,11 +25,18 @@ class FolderWeights : public nn::WeightSource {
   // Opens the folder and compares it with the model. DataError that lists everything that is
   // missing, unexpected or of another shape.
   FolderWeights(const std::string& folder, nn::Model& model, const ModelConfig& config);
+  // Parameters that config.new_parameters names and the folder does not hold are initialised.
+  FolderWeights(const std::string& folder, nn::Model& model, const ModelConfigFile& config);
   std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override;
   void read(const autograd::Parameter& parameter, int64_t begin, View out) const override;
+  const std::vector<std::string>& initialised() const { return initialised_; }  // names
 
  private:
+  bool is_initialised(const autograd::Parameter& parameter) const;
+
   WeightReader reader_;
+  std::vector<std::string> initialised_;
+  nn::InitializerSource initial_;
 };
 
 struct SaveOptions {

@@ -9,6 +9,8 @@
 #include "core/exit_codes.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
+#include "train/hub/model_config.h"
+#include "train/hub/weight_folder.h"
 
 namespace zinc::apps {
 namespace data_test {
@@ -174,6 +176,46 @@ TEST_F(TrainOnRecords, ClassesOfTexts_AndTheirNamesAreSaved) {
                  kConfiguration, "--classes names 3 classes, but the model has 2 (num_labels)");
   expect_refused({"--data", path, "--classes", "neg,pos", "--out", folder_ / "c"}, kConfiguration,
                  "--classes names classes of texts, and gpt2 learns none");
+}
+
+// From a model that learned masked tokens; its body is that of the folder.
+TEST_F(TrainOnRecords, AHeadForClasses_IsNew) {
+  std::string content = "text,label\n";
+  for (int i = 0; i < 20; ++i) content += i % 2 == 0 ? "w7 w8,pos\n" : "w9 w8 w7,neg\n";
+  const std::string path = folder_.write("a.csv", content);
+  const std::string base = folder_ / "base";
+  std::filesystem::copy("tests/reference/roberta", base);
+  std::string vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
+  for (int i = 5; i < 43; ++i) vocabulary += "w" + std::to_string(i) + "\n";
+  folder_.write("base/vocab.txt", vocabulary);
+  const std::vector<std::string> tuned{"--data", path,        "--model", "",         "--init",
+                                       base,     "--classes", "neg,pos", "--freeze", "roberta.*"};
+  const Ended ended = run_zinc(folder_.train(tuned));
+  ASSERT_EQ(ended.exit_code, kDone) << to_string(ended);
+  EXPECT_THAT(ended.out, HasSubstr("base does not hold the head for "
+                                   "classes, which is new: classifier.dense.weight, "
+                                   "classifier.dense.bias, classifier.out_proj.weight, "
+                                   "classifier.out_proj.bias\n"));
+  const auto before = train::WeightFolder::open(base);
+  const auto after = train::WeightFolder::open(folder_.out() + "/final");
+  EXPECT_EQ(after.find("lm_head.bias"), nullptr);
+  for (const auto& [name, location] : after.tensors()) {
+    if (name.starts_with("classifier.")) continue;
+    const auto* of_base = before.find(name);
+    ASSERT_NE(of_base, nullptr) << name;
+    std::vector<float> values(static_cast<size_t>(location.tensor().shape.numel())),
+        base_values(values);
+    const Shape flat{static_cast<int64_t>(values.size())};
+    location.read(0, View(values.data(), DType::f32, flat));
+    of_base->read(0, View(base_values.data(), DType::f32, flat));
+    EXPECT_EQ(values, base_values) << name;
+  }
+  EXPECT_EQ(train::class_names(train::read_model_config(folder_.out() + "/final")),
+            (std::vector<std::string>{"neg", "pos"}));
+  expect_refused({"--data", path, "--model", "", "--init", base, "--classes", "neg,pos", "--lora",
+                  "r=2,targets=all-linear", "--out", folder_ / "b"},
+                 kConfiguration,
+                 "gives this model a new head, which adapters would leave untrained");
 }
 
 TEST_F(TrainOnRecords, BadInput_IsNamedAndLeavesNothing) {

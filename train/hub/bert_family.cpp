@@ -129,6 +129,8 @@ NameMap bert_names(const BertConfig& config) {
   NameMap names{.prefixes = {base + "."},
                 .buffers = {"*embeddings.position_ids", "*embeddings.token_type_ids",
                             "cls.seq_relationship.*"}};
+  names.old_endings = {{"LayerNorm.weight", "LayerNorm.gamma"},
+                       {"LayerNorm.bias", "LayerNorm.beta"}};
   if (!config.has_pooler()) names.buffers.push_back("*pooler.dense.*");
   if (config.task == EncoderTask::masked_lm) {
     names.tied = {{head + "decoder.weight", base + ".embeddings.word_embeddings.weight"},
@@ -158,6 +160,14 @@ ModelObjective bert_objective(const BertConfig& config) {
   return {Objective::none};
 }
 
+// BERT's pooler is often in the files of masked-LM models too.
+std::vector<std::string> become_bert_classifier(BertConfig& config, int64_t num_classes) {
+  if (config.task != EncoderTask::masked_lm && config.task != EncoderTask::none) return {};
+  config.task = EncoderTask::sequence_classification;
+  config.num_classes = num_classes;
+  return {"classifier.*", "*.pooler.dense.*"};
+}
+
 FamilyRow<BertConfig> bert_row(BertKind kind) {
   const bool roberta = kind == BertKind::roberta;
   return {.model_type = roberta ? "roberta" : "bert",
@@ -167,7 +177,8 @@ FamilyRow<BertConfig> bert_row(BertKind kind) {
           .make = make_family_model<nn::Bert, BertConfig>,
           .names = bert_names,
           .learns_positions = true,
-          .objective = bert_objective};
+          .objective = bert_objective,
+          .become_classifier = become_bert_classifier};
 }
 
 }  // namespace

@@ -96,6 +96,7 @@ struct Family {
   std::function<ModelSizes(const std::any&)> sizes;
   std::function<ModelObjective(const std::any&)> objective;
   std::function<void(std::any&, int64_t)> set_vocabulary_size;
+  std::function<std::vector<std::string>(std::any&, int64_t)> become_classifier;
   std::function<void(const std::any&)> validate;
   std::function<bool(const std::any&, const std::any&)> equal;
 };
@@ -113,6 +114,9 @@ struct FamilyRow {
   NameMap (*names)(const C& config);
   bool learns_positions = false;
   ModelObjective (*objective)(const C& config) = nullptr;  // null: next_tokens
+  // Gives a model of another task a head for so many classes of texts, and says which of the new
+  // model's parameters a folder of the former need not hold: globs. Empty: it cannot. May be null.
+  std::vector<std::string> (*become_classifier)(C& config, int64_t num_classes) = nullptr;
 };
 
 template <class M, class C>
@@ -189,6 +193,11 @@ Family make_family(const FamilyRow<C>& row) {
           },
       .set_vocabulary_size = [](std::any& c,
                                 int64_t size) { std::any_cast<C&>(c).vocab_size = size; },
+      .become_classifier =
+          [become = row.become_classifier](std::any& c, int64_t classes) {
+            return become == nullptr ? std::vector<std::string>{}
+                                     : become(std::any_cast<C&>(c), classes);
+          },
       .validate = [of](const std::any& c) { of(c).validate(); },
       .equal = [of](const std::any& a, const std::any& b) { return of(a) == of(b); },
   };

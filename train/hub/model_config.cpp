@@ -76,6 +76,14 @@ ModelObjective objective(const ModelConfig& config) {
   return config.family().objective(config.value());
 }
 
+void become_classifier(ModelConfigFile& file, int64_t num_classes) {
+  const ModelConfig before = file.config;
+  file.new_parameters = file.config.family().become_classifier(file.config.value(), num_classes);
+  if (!file.new_parameters.empty()) return;
+  throw ConfigError(
+      concat(model_type(before), ": a model of this kind gets no head for classes of texts"));
+}
+
 std::vector<std::string> class_names(const ModelConfigFile& file) {
   const json::Value* ids = file.original.is_object() ? file.original.find("id2label") : nullptr;
   std::vector<std::string> names;

@@ -114,7 +114,13 @@ struct ModelConfigFile {
   ModelConfig config;
   json::Value original{};  // null: the config does not come from a file
   TuningOptions tuning{};  // what of it is trained
+  // Parameters that a folder of weights need not hold: of a head that is new. Globs.
+  std::vector<std::string> new_parameters{};
 };
+
+// The same model with a new head for so many classes of texts, from one that learns masked tokens
+// or has no head. ConfigError for a model that cannot have one.
+void become_classifier(ModelConfigFile& file, int64_t num_classes);
 
 // `path`: a config.json, or a folder that holds one.
 ModelConfigFile read_model_config(const std::string& path);

@@ -69,6 +69,12 @@ struct TiedName {
   std::string original;
 };
 
+// How names ended in files of old: "LayerNorm.gamma" is "LayerNorm.weight" now.
+struct OldEnding {
+  std::string now;
+  std::string before;
+};
+
 // A family's rules.
 struct NameMap {
   // Files may lack such a prefix of a name, or have it in addition: "transformer.".
@@ -77,6 +83,7 @@ struct NameMap {
   std::vector<std::string> buffers{};
   std::vector<TiedName> tied{};
   std::vector<NameRow> rows{};
+  std::vector<OldEnding> old_endings{};  // that files may have instead
 };
 
 // count elements: ours, ours + ours_step, ... are theirs, theirs + 1, ...

@@ -29,6 +29,16 @@ WeightReader::WeightReader(WeightFolder files, NameMap names)
     : files_(std::make_shared<const WeightFolder>(std::move(files))), names_(std::move(names)) {}
 
 const WeightFolder::Location* WeightReader::locate(std::string_view stored_name) const {
+  if (const auto* found = locate_as_written(stored_name)) return found;
+  for (const OldEnding& ending : names_.old_endings) {
+    if (!stored_name.ends_with(ending.now)) continue;
+    const std::string_view front = stored_name.substr(0, stored_name.size() - ending.now.size());
+    if (const auto* found = locate_as_written(concat(front, ending.before))) return found;
+  }
+  return nullptr;
+}
+
+const WeightFolder::Location* WeightReader::locate_as_written(std::string_view stored_name) const {
   if (const auto* exact = files_->find(stored_name)) return exact;
   for (const std::string& prefix : names_.prefixes) {
     if (stored_name.starts_with(prefix)) {
