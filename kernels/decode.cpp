@@ -27,6 +27,8 @@ void decode(const Decode& args, StreamRef stream) {
       [&] { cuda::decode(args, stream); });
 }
 
+void decode_on_host(const Decode& args) { cpu::decode(args); }
+
 Cost cost(const Decode& args) {
   return {.bytes_read = args.x.bytes(), .bytes_written = args.y.bytes(), .flops = args.y.numel()};
 }
