@@ -98,6 +98,14 @@ struct Job {
   int64_t steps = 0;  // 0: --epochs says it, when the data are open
 };
 
+// Where frozen weights are, which checkpoints then leave out; empty: they hold them. A folder says
+// by its config.json how its tensors are named.
+std::string frozen_from(const Job& job, const TrainArguments& options) {
+  const bool refers = !options.save_frozen && !job.model.tuning.is_all() &&
+                      train::file_exists(options.init + "/config.json");
+  return refers ? options.init : "";
+}
+
 Job prepare(const TrainArguments& options, int64_t world_size) {
   Job job;
   require_consistent(options.trainer);
@@ -108,6 +116,11 @@ Job prepare(const TrainArguments& options, int64_t world_size) {
   job.model = train::find_model_config(model);
   job.model.tuning = tuning_of(options.tuning);
   job.model.tuning.base_model = options.init.empty() ? model : options.init;
+  if (job.model.tuning.quantize && frozen_from(job, options).empty()) {
+    throw ConfigError(
+        "--quantize leaves the base out of checkpoints: give its folder, with a config.json, in "
+        "--init, and no --save-frozen");
+  }
   job.tokenizer = find_tokenizer(options.tokenizer, options.init);
   job.data = find_run_data(options.data, job.tokenizer);
   // A preset's vocabulary becomes that of the text's tokens. Trained weights keep theirs.
@@ -443,14 +456,6 @@ Input open_input(Job& job, const TrainArguments& options, const comm::World& wor
                   .world = world.size()});
   }
   return input;
-}
-
-// Where frozen weights are, which checkpoints then leave out; empty: they hold them. A folder says
-// by its config.json how its tensors are named.
-std::string frozen_from(const Job& job, const TrainArguments& options) {
-  const bool refers = !options.save_frozen && !job.model.tuning.is_all() &&
-                      train::file_exists(options.init + "/config.json");
-  return refers ? options.init : "";
 }
 
 PlannedRun planned(const Job& job, const TrainArguments& options) {
