@@ -44,7 +44,7 @@ void Parameter::set_requires_grad(bool value) {
   requires_grad_ = value;
 }
 
-void Parameter::set_block_format(std::optional<kernels::BlockFormat> format) {
+void Parameter::set_block_format(std::optional<BlockFormat> format) {
   require_no_values("block format");
   block_format_ = format;
 }

@@ -1,10 +1,10 @@
-// kernels/decode.h: weights in 4 or 8 bits to floats: kernels/block_format.h.
+// kernels/decode.h: weights in 4 or 8 bits to floats: core/block_format.h.
 // y[i] = code[x[i]] * absmax of its block
 #pragma once
 
+#include "core/block_format.h"
 #include "core/stream.h"
 #include "core/view.h"
-#include "kernels/block_format.h"
 #include "kernels/cost.h"
 
 namespace zinc::kernels {

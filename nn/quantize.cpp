@@ -7,7 +7,7 @@
 
 namespace zinc::nn {
 
-std::vector<std::string> quantize_base(Module& model, kernels::BlockFormat format) {
+std::vector<std::string> quantize_base(Module& model, BlockFormat format) {
   auto* whole = dynamic_cast<Model*>(&model);
   Linear* logits = whole == nullptr ? nullptr : whole->logits_layer();
   std::vector<std::string> paths;
@@ -16,8 +16,8 @@ std::vector<std::string> quantize_base(Module& model, kernels::BlockFormat forma
     if (linear == nullptr || linear == logits) continue;
     LoraAdapter* adapter = linear->adapter();
     if (adapter != nullptr && adapter->magnitude() != nullptr) {
-      throw ConfigError(concat("a base in ", kernels::name_of(format), " under DoRA (",
-                               linear->path(), ") is not supported: leave dora out"));
+      throw ConfigError(concat("a base in ", name_of(format), " under DoRA (", linear->path(),
+                               ") is not supported: leave dora out"));
     }
     Parameter& weight = adapter == nullptr ? linear->weight() : adapter->weight();
     if (weight.requires_grad()) continue;
@@ -25,8 +25,8 @@ std::vector<std::string> quantize_base(Module& model, kernels::BlockFormat forma
     paths.push_back(linear->path());
   }
   if (paths.empty()) {
-    throw ConfigError(concat("nothing to keep in ", kernels::name_of(format),
-                             ": no linear layer is frozen; give LoRA"));
+    throw ConfigError(
+        concat("nothing to keep in ", name_of(format), ": no linear layer is frozen; give LoRA"));
   }
   return paths;
 }

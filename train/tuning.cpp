@@ -103,8 +103,8 @@ nn::LoraOptions parse_lora(std::string_view text) {
   return lora;
 }
 
-kernels::BlockFormat parse_quantize(std::string_view text) {
-  if (const auto format = kernels::block_format_named(text)) return *format;
+BlockFormat parse_quantize(std::string_view text) {
+  if (const auto format = block_format_named(text)) return *format;
   throw ConfigError(concat("quantize: \"", text, "\" is no format; there are nf4 and int8"));
 }
 
@@ -119,7 +119,7 @@ std::string text_of(const TuningOptions& tuning) {
   };
   add("train ", tuning.train);
   add("freeze ", tuning.freeze);
-  if (tuning.quantize) text += concat("quantize ", kernels::name_of(*tuning.quantize), '\n');
+  if (tuning.quantize) text += concat("quantize ", name_of(*tuning.quantize), '\n');
   if (!tuning.lora) return text;
   const nn::LoraOptions& lora = *tuning.lora;
   text += concat("lora ", lora.rank, ' ', lora.alpha, ' ', lora.dropout, ' ', lora.rank_stabilized,
@@ -139,7 +139,7 @@ std::string text_of(const TuningOptions& tuning) {
 
 void apply_tuning(nn::Module& model, const TuningOptions& tuning) {
   if (tuning.quantize && !tuning.has_adapters()) {
-    throw ConfigError(concat("a base in ", kernels::name_of(*tuning.quantize),
+    throw ConfigError(concat("a base in ", name_of(*tuning.quantize),
                              " is frozen: it takes adapters to train beside it (--lora or "
                              "--adapter)"));
   }

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/block_format.h"
+#include "core/block_format.h"
 #include "nn/lora.h"
 #include "nn/module.h"
 
@@ -21,7 +21,7 @@ struct TuningOptions {
   std::optional<nn::LoraOptions> lora{};
   std::string adapter{};  // folder of an adapter to go on from; `lora` is its own then
   // In what the frozen weights of linear layers are kept while adapters train: nn/quantize.h.
-  std::optional<kernels::BlockFormat> quantize{};
+  std::optional<BlockFormat> quantize{};
   std::string base_model{};  // what adapters are of, for their adapter_config.json
 
   bool is_all() const { return train.empty() && freeze.empty() && !has_adapters(); }
@@ -34,7 +34,7 @@ struct TuningOptions {
 nn::LoraOptions parse_lora(std::string_view text);
 
 // "nf4" or "int8". ConfigError for any other word.
-kernels::BlockFormat parse_quantize(std::string_view text);
+BlockFormat parse_quantize(std::string_view text);
 
 // To go on from an adapter: what its folder says. Throws as read_adapter_config().
 TuningOptions tuning_of_adapter(const std::string& folder);

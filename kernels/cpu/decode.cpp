@@ -4,8 +4,8 @@
 #include <array>
 #include <cstring>
 
+#include "core/block_codes.h"
 #include "core/parallel.h"
-#include "kernels/block_format_layout.h"
 
 namespace zinc::kernels::cpu {
 namespace {
@@ -20,9 +20,9 @@ template <class T>
 void decode_nf4(const uint8_t* x, int64_t n, T* y) {
   const float nested = number_at(x + kNf4NestedAt), offset = number_at(x + kNf4OffsetAt);
   for (int64_t begin = 0; begin < n; begin += 64) {
-    const float absmax = dynamic_map()[x[kNf4AbsmaxAt + begin / 64]] * nested + offset;
+    const float absmax = kDynamicMap[x[kNf4AbsmaxAt + begin / 64]] * nested + offset;
     std::array<T, 16> values;
-    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<T>(nf4_values()[i] * absmax);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<T>(kNf4Values[i] * absmax);
     const int64_t end = std::min(begin + 64, n);
     int64_t i = begin;
     for (; i + 1 < end; i += 2) {
@@ -38,7 +38,7 @@ template <class T>
 void decode_int8(const uint8_t* x, int64_t n, T* y) {
   for (int64_t i = 0; i < n; ++i) {
     const float absmax = number_at(x + kInt8AbsmaxAt + i / 256 * 4);
-    y[i] = static_cast<T>(dynamic_map()[x[i]] * absmax);
+    y[i] = static_cast<T>(kDynamicMap[x[i]] * absmax);
   }
 }
 

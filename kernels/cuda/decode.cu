@@ -3,9 +3,8 @@
 #include "kernels/decode.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include "kernels/block_format_layout.h"
+#include "core/block_codes.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/pack.h"
 #include "kernels/cuda/shared.h"
@@ -63,8 +62,8 @@ __global__ void __launch_bounds__(kThreads)
 
 void decode(const Decode& args, StreamRef stream) {
   Codes codes{};
-  std::ranges::copy(dynamic_map(), codes.dynamic);
-  std::ranges::copy(nf4_values(), codes.nf4);
+  std::ranges::copy(kDynamicMap, codes.dynamic);
+  std::ranges::copy(kNf4Values, codes.nf4);
   const int64_t n = args.y.numel();
   const int64_t blocks = std::min(kMostBlocks, (n + kFormatChunk - 1) / kFormatChunk);
   dispatch_device_float("decode", args.y.dtype(), [&]<class T>() {

@@ -293,7 +293,7 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
     train::ModelConfigFile model{.config = shape};
     if (quantized) {
       model.tuning.lora = nn::LoraOptions{.rank = 2, .targets = {"all-linear"}};
-      model.tuning.quantize = kernels::BlockFormat::nf4;
+      model.tuning.quantize = BlockFormat::nf4;
     }
     train::Config config;
     config.seed = 5;

@@ -51,23 +51,23 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.world = 2, .lora = true, .dora = true},
         Case{.world = 2, .lora = true, .lora_target = "wte"},
         Case{.world = 3, .dtype = DType::bf16, .family = Family::llama, .lora = true},
-        Case{.world = 2, .lora = true, .quantize = kernels::BlockFormat::nf4},
+        Case{.world = 2, .lora = true, .quantize = BlockFormat::nf4},
         Case{.world = 3,
              .dtype = DType::bf16,
              .family = Family::llama,
              .lora = true,
-             .quantize = kernels::BlockFormat::nf4},
+             .quantize = BlockFormat::nf4},
         Case{.world = 2,
              .dtype = DType::bf16,
              .family = Family::t5,
              .lora = true,
-             .quantize = kernels::BlockFormat::int8}),
+             .quantize = BlockFormat::int8}),
     [](const auto& info) {
       const Case& c = info.param;
       return std::string(concat(test::name_of(c.family), "_", name_of(c.dtype),
                                 c.dora ? "_dora" : "", c.lora_target == "wte" ? "_embedding" : "",
                                 c.quantize ? "_" : "",
-                                c.quantize ? kernels::name_of(*c.quantize) : ""));
+                                c.quantize ? name_of(*c.quantize) : ""));
     });
 
 // What is frozen stays as it was, to the last bit.

@@ -82,14 +82,14 @@ TEST_P(GpuQuantized, HasTheSameBitsWhateverHoldsTheMemory) {
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, GpuQuantized,
-    testing::Values(Case{.world = 1, .lora = true, .quantize = kernels::BlockFormat::int8},
+    testing::Values(Case{.world = 1, .lora = true, .quantize = BlockFormat::int8},
                     Case{.world = 2,
                          .dtype = DType::bf16,
                          .family = training::Family::llama,
                          .lora = true,
-                         .quantize = kernels::BlockFormat::nf4}),
+                         .quantize = BlockFormat::nf4}),
     [](const auto& info) {
-      return concat("World", info.param.world, "_", kernels::name_of(*info.param.quantize));
+      return concat("World", info.param.world, "_", name_of(*info.param.quantize));
     });
 
 }  // namespace quantized_cuda_test

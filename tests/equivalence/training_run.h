@@ -39,7 +39,7 @@ struct Case {
   bool lora = false;  // adapters alone are trained
   bool dora = false;  // the lengths of rows with them
   std::string lora_target = "all-linear";
-  std::optional<kernels::BlockFormat> quantize{};  // the base, under adapters
+  std::optional<BlockFormat> quantize{};  // the base, under adapters
 };
 
 inline std::unique_ptr<nn::Model> make_model(const Case& c) {

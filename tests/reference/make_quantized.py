@@ -19,7 +19,7 @@ nf4.bf16          [20000] the weight as NF4 gives it back
 int8_codes.u8     [20000] the dynamic map, blocks of 256
 int8_absmax.f32   [79]
 int8.bf16         [20000]
-tests/kernels/block_format_test.cpp reads them.
+tests/kernels/encode_test.cpp reads them.
 """
 
 import os

@@ -20,7 +20,7 @@
 namespace zinc::zero {
 namespace quantized_test {
 
-using kernels::BlockFormat;
+using BlockFormat;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -86,7 +86,7 @@ TEST(Quantized, TrainsAsOverTheBaseThatItDecodesTo) {
           Engine engine(*model, config_on(stage), world);
           whole = train(engine, 3);
         }
-        EXPECT_EQ(quantized, plain) << kernels::name_of(format) << ", stage " << stage;
+        EXPECT_EQ(quantized, plain) << name_of(format) << ", stage " << stage;
         EXPECT_NE(quantized, whole);
       });
     }
@@ -214,7 +214,7 @@ TEST(Quantized, IsRefusedByName) {
                     const Engine engine(*mine, config_on(3), world, {.weights = &values});
                   });
                 }),
-                AllOf(HasSubstr(kMatrix), HasSubstr("NaN"), HasSubstr(kernels::name_of(format))));
+                AllOf(HasSubstr(kMatrix), HasSubstr("NaN"), HasSubstr(name_of(format))));
   }
 }
 

@@ -214,7 +214,7 @@ void CheckpointSaver::begin(const std::string& tag, SaveCheckpointOptions option
   for (const auto& [name, parameter] : engine_.model().named_parameters()) {
     if (!parameter->block_format() || !pending->options.frozen_from.empty()) continue;
     throw ConfigError(concat("a checkpoint cannot hold ", name, ", which is kept in ",
-                             kernels::name_of(*parameter->block_format()),
+                             name_of(*parameter->block_format()),
                              ": name the folder of the base (frozen_from)"));
   }
   if (!pending->options.frozen_from.empty()) describe_frozen(pending->options.frozen_from);

@@ -13,7 +13,7 @@ namespace {
 [[noreturn]] void refuse(const autograd::Parameter& parameter) {
   throw DataError(concat("the weight '", parameter.name(),
                          "' has values that are NaN or infinite, ", "which ",
-                         kernels::name_of(*parameter.block_format()),
+                         name_of(*parameter.block_format()),
                          " cannot hold: mend the weights, or train without quantization"));
 }
 
@@ -21,8 +21,8 @@ namespace {
 
 WeightEncoder::WeightEncoder(const autograd::Parameter& parameter, const ReadValues& read)
     : parameter_(parameter), read_(read) {
-  if (*parameter.block_format() != kernels::BlockFormat::nf4) return;
-  const int64_t size = kernels::block_numel(kernels::BlockFormat::nf4);
+  if (*parameter.block_format() != BlockFormat::nf4) return;
+  const int64_t size = block_numel(BlockFormat::nf4);
   std::vector<float> absmax(static_cast<size_t>((parameter.numel() + size - 1) / size));
   for (int64_t begin = 0; begin < parameter.numel(); begin += kPieceNumel) {
     const int64_t numel = std::min(kPieceNumel, parameter.numel() - begin);
@@ -30,7 +30,7 @@ WeightEncoder::WeightEncoder(const autograd::Parameter& parameter, const ReadVal
     const auto blocks = std::span(absmax).subspan(static_cast<size_t>(begin / size),
                                                   static_cast<size_t>((numel + size - 1) / size));
     const ConstView view(values.data(), parameter.dtype(), Shape{numel}, kCpu);
-    if (!kernels::block_absmax(kernels::BlockFormat::nf4, view, blocks)) refuse(parameter);
+    if (!kernels::block_absmax(BlockFormat::nf4, view, blocks)) refuse(parameter);
   }
   nested_ = kernels::nest(absmax);
 }
@@ -42,15 +42,15 @@ std::vector<std::byte> WeightEncoder::read(int64_t begin, int64_t numel) const {
 }
 
 std::vector<std::byte> WeightEncoder::encode(int64_t begin, int64_t numel) const {
-  const kernels::BlockFormat format = *parameter_.block_format();
+  const BlockFormat format = *parameter_.block_format();
   const std::vector<std::byte> values = read(begin, numel);
   const ConstView view(values.data(), parameter_.dtype(), Shape{numel}, kCpu);
-  if (format != kernels::BlockFormat::nf4) {
-    const int64_t size = kernels::block_numel(format);
+  if (format != BlockFormat::nf4) {
+    const int64_t size = block_numel(format);
     std::vector<float> absmax(static_cast<size_t>((numel + size - 1) / size));
     if (!kernels::block_absmax(format, view, absmax)) refuse(parameter_);
   }
-  std::vector<std::byte> encoded(static_cast<size_t>(kernels::encoded_bytes(format, numel)));
+  std::vector<std::byte> encoded(static_cast<size_t>(encoded_bytes(format, numel)));
   kernels::encode({.x = view,
                    .format = format,
                    .begin = begin,

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/block_format.h"
+#include "kernels/encode.h"
 #include "zero/group/weight_store.h"
 
 namespace zinc::zero {

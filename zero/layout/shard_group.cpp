@@ -63,7 +63,7 @@ ShardGroup::ShardGroup(int index, std::string name,
     if (!parameter->requires_grad()) kind = SegmentKind::frozen;
     if (const auto& format = parameter->block_format(); format) {
       require(kind == SegmentKind::frozen, "parameter '", parameter->name(), "' is trained, and ",
-              "cannot be kept in ", kernels::name_of(*format), ": freeze it, or train an adapter");
+              "cannot be kept in ", name_of(*format), ": freeze it, or train an adapter");
       require(!block_format_ || *block_format_ == *format, "shard group '", name_,
               "': all block formats must be one: ", parameter->name(), " has another");
       block_format_ = format;
@@ -77,7 +77,7 @@ ShardGroup::ShardGroup(int index, std::string name,
     const auto kind = static_cast<SegmentKind>(i);
     Segment segment{.kind = kind, .offset = numel_, .size = 0, .encoding = {.dtype = dtype_}};
     if (is_quantized(kind) && block_format_) {
-      segment.encoding = {.dtype = DType::u8, .chunk_numel = kernels::chunk_bytes(*block_format_)};
+      segment.encoding = {.dtype = DType::u8, .chunk_numel = chunk_bytes(*block_format_)};
     }
     bool used = false;
     for (Placement& placement : placements_) {

@@ -21,7 +21,7 @@
 // Note [Quantized segments]
 // Frozen parameters with a block format lie in a segment of their own, encoded: a chunk of
 // kNormChunk elements is a run of bytes that means the same wherever it lies
-// (kernels/block_format.h). Offsets, shards and tiles are in elements as everywhere; an Encoding
+// (core/block_format.h). Offsets, shards and tiles are in elements as everywhere; an Encoding
 // says how many bytes these are. So shards are kept on any tier, move and are gathered as bytes,
 // and nothing but the store that serves a use decodes.
 #pragma once
@@ -35,8 +35,8 @@
 
 #include "autograd/parameter.h"
 #include "core/allocator.h"
+#include "core/block_format.h"
 #include "core/view.h"
-#include "kernels/block_format.h"
 #include "nn/module.h"
 
 namespace zinc::zero {
@@ -136,7 +136,7 @@ class ShardGroup {
   // dtype().
   int64_t byte_of(const Segment& segment) const { return segment.offset * size_of(dtype_); }
   // Of the quantized segment.
-  const std::optional<kernels::BlockFormat>& block_format() const { return block_format_; }
+  const std::optional<BlockFormat>& block_format() const { return block_format_; }
   // In order of declaration; offsets are not monotonic.
   const std::vector<Placement>& placements() const { return placements_; }
   // Those with elements, in order of offset.
@@ -151,7 +151,7 @@ class ShardGroup {
   int index_;
   std::string name_;
   DType dtype_ = DType::f32;
-  std::optional<kernels::BlockFormat> block_format_;
+  std::optional<BlockFormat> block_format_;
   int world_;
   int64_t numel_ = 0;
   int64_t trained_numel_ = 0;

@@ -1,4 +1,4 @@
-#include "kernels/block_format.h"
+#include "kernels/encode.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,16 +9,18 @@
 #include <limits>
 #include <vector>
 
+#include "core/block_codes.h"
 #include "kernels/decode.h"
+#include "tests/kernels/encoded_weight.h"
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
-namespace block_format_test {
+namespace encode_test {
 
+using test::absmax_of;
+using test::encoded;
 using test::HostArray;
-using testing::HasSubstr;
-
-constexpr BlockFormat kFormats[] = {BlockFormat::nf4, BlockFormat::int8};
+using test::kFormats;
 
 // What tests/reference/make_quantized.py has written.
 template <class T>
@@ -37,34 +39,19 @@ ConstView view_of(const std::vector<T>& values) {
   return {values.data(), kDTypeOf<T>, Shape{static_cast<int64_t>(values.size())}, kCpu};
 }
 
-std::vector<float> absmax_of(BlockFormat format, const ConstView& x) {
-  const int64_t size = block_numel(format);
-  std::vector<float> absmax(static_cast<size_t>((x.numel() + size - 1) / size));
-  EXPECT_TRUE(block_absmax(format, x, absmax));
-  return absmax;
-}
-
-// A whole weight.
-HostArray encoded(BlockFormat format, const ConstView& x) {
-  HostArray y(Shape{encoded_bytes(format, x.numel())}, DType::u8);
-  const NestedAbsmax nested = nest(absmax_of(format, x));
-  encode({.x = x, .format = format, .nested = &nested, .y = y.on_host()});
-  return y;
-}
-
 float number_at(const uint8_t* bytes) {
   float value = 0.0f;
   std::memcpy(&value, bytes, sizeof(value));
   return value;
 }
 
-TEST(BlockFormat, Codes_AreBitsandbytes) {
+TEST(Encode, Codes_AreBitsandbytes) {
   const auto nf4 = stored<float>("nf4.f32"), dynamic = stored<float>("dynamic.f32");
-  EXPECT_TRUE(std::ranges::equal(nf4, nf4_values()));
-  EXPECT_TRUE(std::ranges::equal(dynamic, dynamic_map()));
+  EXPECT_TRUE(std::ranges::equal(nf4, kNf4Values));
+  EXPECT_TRUE(std::ranges::equal(dynamic, kDynamicMap));
 }
 
-TEST(BlockFormat, Nf4_HasBitsandbytesBytesAndGivesBackItsValues) {
+TEST(Encode, Nf4_HasBitsandbytesBytesAndGivesBackItsValues) {
   const auto weight = stored<bf16>("weight.bf16"), back = stored<bf16>("nf4.bf16");
   const auto codes = stored<uint8_t>("nf4_codes.u8"), nested = stored<uint8_t>("nf4_nested.u8");
   const auto tops = stored<float>("nf4_nested.f32");
@@ -90,7 +77,7 @@ TEST(BlockFormat, Nf4_HasBitsandbytesBytesAndGivesBackItsValues) {
   }
 }
 
-TEST(BlockFormat, Int8_HasBitsandbytesBytesAndGivesBackItsValues) {
+TEST(Encode, Int8_HasBitsandbytesBytesAndGivesBackItsValues) {
   const auto weight = stored<bf16>("weight.bf16"), back = stored<bf16>("int8.bf16");
   const auto codes = stored<uint8_t>("int8_codes.u8");
   const auto absmax = stored<float>("int8_absmax.f32");
@@ -109,32 +96,7 @@ TEST(BlockFormat, Int8_HasBitsandbytesBytesAndGivesBackItsValues) {
   }
 }
 
-// The nearest value of the code, found among all of them in f64, times the scale.
-TEST(BlockFormat, EveryDTypeAndSize_GivesBackTheNearestValue) {
-  for (const BlockFormat format : kFormats) {
-    for (const DType dtype : test::kFloatDTypes) {
-      const test::DeviceScope scope(test::device_for(dtype));
-      for (const int64_t n : {1, 63, 64, 65, 255, 1023, 1025, 40000}) {
-        const HostArray x = HostArray::random(Shape{n}, dtype, 7);
-        const HostArray y = encoded(format, x.on_host());
-        const HostArray back(Shape{n}, dtype);
-        decode({.x = y, .format = format, .y = back}, test::test_stream());
-        const std::vector<float> absmax = absmax_of(format, x.on_host());
-        // Half of the widest gap of the code: 0.304 between -1 and -0.696; 0.0141 of the dynamic
-        // map, at -1 0.0071 more. The absmax of nf4 is known to 0.0071 of the largest difference
-        // of two of them, below 0.07 here.
-        const double bound = format == BlockFormat::nf4 ? 0.153 + 0.0005 : 0.0072;
-        for (int64_t i = 0; i < n; ++i) {
-          const double scale = absmax[static_cast<size_t>(i / block_numel(format))];
-          ASSERT_NEAR(back.at(i), x.at(i), bound * scale + 0.004 * scale)
-              << name_of(format) << ' ' << name_of(dtype) << ' ' << n << ' ' << i;
-        }
-      }
-    }
-  }
-}
-
-TEST(BlockFormat, PartOfAWeight_HasTheBytesOfTheWhole) {
+TEST(Encode, PartOfAWeight_HasTheBytesOfTheWhole) {
   const HostArray x = HostArray::random(Shape{70'000}, DType::f32, 3);
   for (const BlockFormat format : kFormats) {
     const HostArray whole = encoded(format, x.on_host());
@@ -156,7 +118,7 @@ TEST(BlockFormat, PartOfAWeight_HasTheBytesOfTheWhole) {
   }
 }
 
-TEST(BlockFormat, ZerosStayZero_AndWhatIsNoNumberIsFound) {
+TEST(Encode, ZerosStayZero_AndWhatIsNoNumberIsFound) {
   for (const BlockFormat format : kFormats) {
     HostArray x = HostArray::full(Shape{300}, DType::f32, 0.0);
     const HostArray y = encoded(format, x.on_host());
@@ -173,19 +135,17 @@ TEST(BlockFormat, ZerosStayZero_AndWhatIsNoNumberIsFound) {
   }
 }
 
-TEST(BlockFormat, BadArgumentsNamesAndCost) {
-  const HostArray x(Shape{536}, DType::u8);
-  HostArray y(Shape{1025}, DType::bf16);
+TEST(Encode, BadArgumentsAndCost) {
+  const HostArray x = HostArray::full(Shape{1025}, DType::f32, 1.0);
+  HostArray y(Shape{1072}, DType::u8);
+  EXPECT_THAT(test::message_of_invalid([&] { encode({.x = x.on_host(), .y = y.on_host()}); }),
+              testing::HasSubstr("nf4 needs what all chunks"));
   EXPECT_THAT(test::message_of_invalid([&] {
-                decode({.x = x, .format = BlockFormat::nf4, .y = y}, test::test_stream());
+                encode({.x = x.on_host(), .format = BlockFormat::int8, .y = y.on_host()});
               }),
-              HasSubstr("decode: x must"));
-  EXPECT_EQ(cost(Decode{.x = x, .format = BlockFormat::nf4, .y = y}).bytes(), 536 + 2050);
-  for (const BlockFormat format : kFormats) {
-    EXPECT_EQ(block_format_named(name_of(format)), format);
-  }
-  EXPECT_EQ(block_format_named("fp4"), std::nullopt);
+              testing::HasSubstr("encode: 1025 elements"));
+  EXPECT_EQ(cost(Encode{.x = x, .y = y}).bytes(), 4100 + 1072);
 }
 
-}  // namespace block_format_test
+}  // namespace encode_test
 }  // namespace zinc::kernels
