@@ -114,6 +114,15 @@ void begin_classes(train::ModelConfigFile& model, const TrainArguments& options)
   train::become_classifier(model, std::ssize(classes));
 }
 
+// Where frozen weights are, which checkpoints then leave out; empty: they hold them. A folder says
+// by its config.json how its tensors are named.
+std::string frozen_from(const Job& job, const TrainArguments& options) {
+  const bool refers = !options.save_frozen && !job.model.tuning.is_all() &&
+                      job.model.new_parameters.empty() &&
+                      train::file_exists(options.init + "/config.json");
+  return refers ? options.init : "";
+}
+
 Job prepare(const TrainArguments& options, int64_t world_size) {
   Job job;
   require_consistent(options.trainer);
@@ -124,6 +133,11 @@ Job prepare(const TrainArguments& options, int64_t world_size) {
   job.model = train::find_model_config(model);
   job.model.tuning = tuning_of(options.tuning);
   job.model.tuning.base_model = options.init.empty() ? model : options.init;
+  if (job.model.tuning.quantize && frozen_from(job, options).empty()) {
+    throw ConfigError(
+        "--quantize leaves the base out of checkpoints: give its folder, with a config.json, in "
+        "--init, and no --save-frozen");
+  }
   job.tokenizer = find_tokenizer(options.tokenizer, options.init);
   job.data = find_run_data(options.data, job.tokenizer);
   // A preset's vocabulary becomes that of the text's tokens. Trained weights keep theirs.
@@ -465,15 +479,6 @@ Input open_input(Job& job, const TrainArguments& options, const comm::World& wor
                   .world = world.size()});
   }
   return input;
-}
-
-// Where frozen weights are, which checkpoints then leave out; empty: they hold them. A folder says
-// by its config.json how its tensors are named.
-std::string frozen_from(const Job& job, const TrainArguments& options) {
-  const bool refers = !options.save_frozen && !job.model.tuning.is_all() &&
-                      job.model.new_parameters.empty() &&
-                      train::file_exists(options.init + "/config.json");
-  return refers ? options.init : "";
 }
 
 PlannedRun planned(const Job& job, const TrainArguments& options) {

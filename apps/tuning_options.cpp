@@ -14,6 +14,8 @@ void add_tuning_options(CLI::App& verb, TuningArguments& arguments) {
                   "(targets=all-linear, rslora=true, modules_to_save=score)");
   verb.add_option("--adapter", arguments.adapter,
                   "Folder of an adapter, zinc's or peft's, to go on from");
+  verb.add_option("--quantize", arguments.quantize,
+                  "Under adapters: keeps the weights of the base's linear layers in nf4 or int8");
 }
 
 train::TuningOptions tuning_of(const TuningArguments& arguments) {
@@ -25,6 +27,13 @@ train::TuningOptions tuning_of(const TuningArguments& arguments) {
     tuning = train::tuning_of_adapter(arguments.adapter);
   }
   if (!arguments.lora.empty()) tuning.lora = train::parse_lora(arguments.lora);
+  if (!arguments.quantize.empty()) {
+    tuning.quantize = train::parse_quantize(arguments.quantize);
+    if (!tuning.has_adapters()) {
+      throw ConfigError(
+          "--quantize keeps a frozen base: give --lora or --adapter, to train beside it");
+    }
+  }
   tuning.train = arguments.train;
   tuning.freeze = arguments.freeze;
   return tuning;

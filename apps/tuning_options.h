@@ -13,6 +13,7 @@ struct TuningArguments {
   std::vector<std::string> train, freeze;
   std::string lora;
   std::string adapter;
+  std::string quantize;
 };
 
 void add_tuning_options(CLI::App& verb, TuningArguments& arguments);

@@ -44,6 +44,11 @@ void Parameter::set_requires_grad(bool value) {
   requires_grad_ = value;
 }
 
+void Parameter::set_block_format(std::optional<BlockFormat> format) {
+  require_no_values("block format");
+  block_format_ = format;
+}
+
 void Parameter::set_initializer(const Initializer& initializer) {
   require_no_values("initializer");
   initializer_ = initializer;

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/block_format.h"
 #include "core/device.h"
 #include "core/dtype.h"
 #include "core/shape.h"
@@ -144,12 +145,16 @@ class Parameter {
   bool requires_grad() const { return requires_grad_; }
   // Weight decay is skipped for parameters that say so; default: rank < 2 (norms, biases).
   bool decays() const { return decays_; }
+  // In what a source may keep the values of a frozen parameter; each use decodes them to dtype().
+  // Absent: in dtype(). The resident source always does that.
+  const std::optional<BlockFormat>& block_format() const { return block_format_; }
 
   // The following (but not set_decays) throw InvalidArgument once the parameter has values: after
   // the first use, or under a source other than the resident one.
   void set_dtype(DType dtype);
   void set_requires_grad(bool value);
   void set_decays(bool value) { decays_ = value; }
+  void set_block_format(std::optional<BlockFormat> format);
   void set_initializer(const Initializer& initializer);
 
   // The source that serves this parameter; the resident one by default. Changing it drops resident
@@ -186,6 +191,7 @@ class Parameter {
   DType dtype_;
   bool requires_grad_ = true;
   bool decays_;
+  std::optional<BlockFormat> block_format_;
   ParameterSource* source_;
   std::optional<Tensor> data_;
   std::optional<Tensor> grad_;

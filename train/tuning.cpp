@@ -8,6 +8,7 @@
 
 #include "core/edit_distance.h"
 #include "core/error.h"
+#include "nn/quantize.h"
 #include "train/adapter.h"
 
 namespace zinc::train {
@@ -102,6 +103,11 @@ nn::LoraOptions parse_lora(std::string_view text) {
   return lora;
 }
 
+BlockFormat parse_quantize(std::string_view text) {
+  if (const auto format = block_format_named(text)) return *format;
+  throw ConfigError(concat("quantize: \"", text, "\" is no format; there are nf4 and int8"));
+}
+
 TuningOptions tuning_of_adapter(const std::string& folder) {
   return {.lora = read_adapter_config(folder).lora, .adapter = folder};
 }
@@ -113,6 +119,7 @@ std::string text_of(const TuningOptions& tuning) {
   };
   add("train ", tuning.train);
   add("freeze ", tuning.freeze);
+  if (tuning.quantize) text += concat("quantize ", name_of(*tuning.quantize), '\n');
   if (!tuning.lora) return text;
   const nn::LoraOptions& lora = *tuning.lora;
   text += concat("lora ", lora.rank, ' ', lora.alpha, ' ', lora.dropout, ' ', lora.rank_stabilized,
@@ -131,6 +138,11 @@ std::string text_of(const TuningOptions& tuning) {
 }
 
 void apply_tuning(nn::Module& model, const TuningOptions& tuning) {
+  if (tuning.quantize && !tuning.has_adapters()) {
+    throw ConfigError(concat("a base in ", name_of(*tuning.quantize),
+                             " is frozen: it takes adapters to train beside it (--lora or "
+                             "--adapter)"));
+  }
   if (tuning.is_all()) return;
   if (tuning.lora) {
     if (!tuning.train.empty() || !tuning.freeze.empty()) {
@@ -139,6 +151,7 @@ void apply_tuning(nn::Module& model, const TuningOptions& tuning) {
           "named by modules_to_save");
     }
     nn::add_lora(model, *tuning.lora);
+    if (tuning.quantize) nn::quantize_base(model, *tuning.quantize);
     return;
   }
   if (!tuning.train.empty()) model.freeze("*");

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/block_format.h"
 #include "nn/lora.h"
 #include "nn/module.h"
 
@@ -18,7 +19,9 @@ struct TuningOptions {
   std::vector<std::string> train{};
   std::vector<std::string> freeze{};  // of what would be trained, these are not
   std::optional<nn::LoraOptions> lora{};
-  std::string adapter{};     // folder of an adapter to go on from; `lora` is its own then
+  std::string adapter{};  // folder of an adapter to go on from; `lora` is its own then
+  // In what the frozen weights of linear layers are kept while adapters train: nn/quantize.h.
+  std::optional<BlockFormat> quantize{};
   std::string base_model{};  // what adapters are of, for their adapter_config.json
 
   bool is_all() const { return train.empty() && freeze.empty() && !has_adapters(); }
@@ -29,6 +32,9 @@ struct TuningOptions {
 // false), targets, exclude and modules_to_save; a word without "=" belongs to the list before it.
 // ConfigError with the nearest key.
 nn::LoraOptions parse_lora(std::string_view text);
+
+// "nf4" or "int8". ConfigError for any other word.
+BlockFormat parse_quantize(std::string_view text);
 
 // To go on from an adapter: what its folder says. Throws as read_adapter_config().
 TuningOptions tuning_of_adapter(const std::string& folder);

@@ -12,6 +12,9 @@ namespace {
 constexpr const char* kSharded =
     "their engine has ended, and on stage 3 no rank has them whole; call "
     "engine.release_to_model() before its end, or load weights again";
+constexpr const char* kEncoded =
+    "their engine has ended, and kept them quantized; call engine.release_to_model() before its "
+    "end, or load weights again";
 constexpr const char* kPartWay =
     "their engine ended part way through an update; call engine.step() and "
     "engine.finish_update() before its end, or load weights again";
@@ -37,7 +40,9 @@ void leave_values(nn::Module& model, Strategy& strategy, bool between_updates) n
   for (nn::Parameter* parameter : model.parameters()) {
     if (&parameter->source() == &autograd::resident_source()) continue;  // released before
     parameter->reset_source();
-    parameter->lose_data(complete ? kSharded : kPartWay);
+    parameter->lose_data(!complete                               ? kPartWay
+                         : parameter->block_format().has_value() ? kEncoded
+                                                                 : kSharded);
   }
   for (auto& [parameter, values] : whole) {
     if (!parameter->has_data()) parameter->adopt_data(std::move(values));

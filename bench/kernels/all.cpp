@@ -14,6 +14,7 @@ void add_concat_benches(Registry& registry);
 void add_copy_benches(Registry& registry);
 void add_cross_entropy_benches(Registry& registry);
 void add_cumsum_benches(Registry& registry);
+void add_decode_benches(Registry& registry);
 void add_dropout_benches(Registry& registry);
 void add_embedding_benches(Registry& registry);
 void add_fill_benches(Registry& registry);
@@ -52,6 +53,7 @@ Registry kernel_benches(Extent extent, const ModelShape& model, const FreeShape&
   add_copy_benches(registry);
   add_cross_entropy_benches(registry);
   add_cumsum_benches(registry);
+  add_decode_benches(registry);
   add_dropout_benches(registry);
   add_embedding_benches(registry);
   add_fill_benches(registry);

@@ -145,6 +145,54 @@ TEST_F(Tuned, DecomposedAdapterIsMergedAndWrittenWith) {
   EXPECT_EQ(first.out, second.out);
 }
 
+TEST_F(Tuned, QuantizedBase_GoesOnWithTheSameBitsAndGivesAPlainAdapter) {
+  const std::vector<std::string> quantized{"--lora", lora_, "--quantize", "nf4"};
+  const auto tune_quantized = [&](const std::string& out, std::vector<std::string> more) {
+    more.insert(more.begin(), quantized.begin(), quantized.end());
+    return tune(out, more);
+  };
+  const Ended whole = tune_quantized("whole", {"--steps", "4"});
+  ASSERT_EQ(whole.exit_code, kDone) << to_string(whole);
+  const Ended first = tune_quantized("parts", {"--steps", "2", "--save-every", "2"});
+  ASSERT_EQ(first.exit_code, kDone) << to_string(first);
+  const std::string state = "parts/checkpoints/step-000002/state-00000-of-00001.safetensors";
+  EXPECT_THAT(file(state), AllOf(HasSubstr("lora_A"), testing::Not(HasSubstr("c_attn.weight"))));
+
+  const Ended other = tune("parts", {"--lora", lora_, "--steps", "4", "--resume", "auto"});
+  EXPECT_EQ(other.exit_code, kConfiguration);
+  EXPECT_THAT(other.err, HasSubstr("the tuning of this run is not that of the checkpoint"));
+  const Ended rest =
+      tune_quantized("parts", {"--steps", "4", "--save-every", "2", "--resume", "auto"});
+  ASSERT_EQ(rest.exit_code, kDone) << to_string(rest);
+  EXPECT_EQ(file("parts/final/adapter_model.safetensors"),
+            file("whole/final/adapter_model.safetensors"));
+
+  // Nothing of an adapter's folder tells of it, and it is added to the base as that lies in its file.
+  ASSERT_EQ(tune("plain", {"--lora", lora_, "--steps", "4"}).exit_code, kDone);
+  EXPECT_EQ(file("whole/final/adapter_config.json"), file("plain/final/adapter_config.json"));
+  EXPECT_NE(file("whole/final/adapter_model.safetensors"),
+            file("plain/final/adapter_model.safetensors"));
+  const Ended merged =
+      run({"checkpoint", "export", folder_ / "parts", folder_ / "merged", "--merge-lora"});
+  ASSERT_EQ(merged.exit_code, kDone) << to_string(merged);
+  const Ended again = run({"adapter", "merge", "--model", base_, "--adapter",
+                           folder_ / "parts/final", "--out", folder_ / "merged2"});
+  ASSERT_EQ(again.exit_code, kDone) << to_string(again);
+  EXPECT_TRUE(file("merged/model.safetensors") == file("merged2/model.safetensors"));
+
+  const auto refused = [&](std::vector<std::string> more) {
+    const Ended ended = tune("refused", std::move(more));
+    EXPECT_EQ(ended.exit_code, kConfiguration) << to_string(ended);
+    return ended.err;
+  };
+  EXPECT_THAT(refused({"--quantize", "nf4"}), HasSubstr("--quantize keeps a frozen base"));
+  EXPECT_THAT(refused({"--lora", lora_, "--quantize", "fp4"}), HasSubstr("there are nf4 and int8"));
+  EXPECT_THAT(refused({"--lora", lora_, "--quantize", "int8", "--save-frozen"}),
+              HasSubstr("no --save-frozen"));
+  EXPECT_THAT(refused({"--lora", "targets=c_attn,dora=true", "--quantize", "int8"}),
+              HasSubstr("leave dora out"));
+}
+
 TEST_F(Tuned, PlanCountsWhatIsFrozen) {
   const auto plan = [&](std::vector<std::string> more) {
     std::vector<std::string> arguments{"plan",    "--config", folder_ / "ds.json",
@@ -156,6 +204,7 @@ TEST_F(Tuned, PlanCountsWhatIsFrozen) {
   };
   EXPECT_NE(plan({"--lora", lora_}), plan({}));
   EXPECT_NE(plan({"--freeze", "transformer.h.*"}), plan({}));
+  EXPECT_NE(plan({"--lora", lora_, "--quantize", "nf4"}), plan({"--lora", lora_}));
   const Ended wrong =
       run({"plan", "--config", folder_ / "ds.json", "--model", base_, "--lora", "targets=q_proj"});
   EXPECT_EQ(wrong.exit_code, kConfiguration);

@@ -19,6 +19,7 @@
 #include "tests/equivalence/gpu_schedules.h"
 #include "tests/offload/swap_folder.h"
 #include "tests/zero/tiny_model.h"
+#include "train/adapter.h"
 #include "train/model.h"
 #include "train/plan/plan.h"
 #include "train/trainer.h"
@@ -267,25 +268,33 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
     zero::OffloadDevice parameters = zero::OffloadDevice::none;
     int64_t graph_of = 0;  // micro-batches, each as a CUDA graph
     double ratio = 1.0;
+    bool quantized = false;  // under adapters
   };
   constexpr auto kHost = zero::OffloadDevice::cpu;
   constexpr auto kNvme = zero::OffloadDevice::nvme;
   const offload::SwapFolder folder;
-  for (const auto& [stage, world, nccl, optimizer, parameters, graph_of, ratio] :
+  for (const auto& [stage, world, nccl, optimizer, parameters, graph_of, ratio, quantized] :
        {Run{0, 1}, Run{3, 2}, Run{3, 2, true}, Run{1, 2, false, kHost},
         Run{3, 2, true, kHost, kNvme}, Run{3, 1, false, kNvme, kHost},
         Run{.stage = 0, .world = 1, .graph_of = 1}, Run{.stage = 1, .world = 2, .graph_of = 4},
         Run{.stage = 2, .world = 2, .nccl = true, .graph_of = 2},
         Run{.stage = 3, .world = 1, .graph_of = 1},
         Run{.stage = 3, .world = 2, .nccl = true, .graph_of = 2},
-        Run{.stage = 2, .world = 1, .optimizer = kHost, .ratio = 0.4}}) {
+        Run{.stage = 2, .world = 1, .optimizer = kHost, .ratio = 0.4},
+        Run{.stage = 1, .world = 2, .quantized = true},
+        Run{.stage = 3, .world = 1, .graph_of = 1, .quantized = true},
+        Run{.stage = 3, .world = 2, .parameters = kNvme, .quantized = true}}) {
 #if defined(ZINC_CUDA_EMULATED)
     if (nccl) emulator::set_num_devices(world);
 #endif
     if (nccl && !comm::why_no_nccl().empty()) continue;
     if (nccl && static_cast<int>(cuda_devices().size()) < world) continue;
     shape.residual_dropout = graph_of > 1 ? 0.1 : 0.0;
-    const train::ModelConfigFile model{.config = shape};
+    train::ModelConfigFile model{.config = shape};
+    if (quantized) {
+      model.tuning.lora = nn::LoraOptions{.rank = 2, .targets = {"all-linear"}};
+      model.tuning.quantize = BlockFormat::nf4;
+    }
     train::Config config;
     config.seed = 5;
     config.engine.batch = {.micro_batch = 2, .accumulation = std::max<int64_t>(graph_of, 1)};
@@ -311,7 +320,7 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
     const comm::ConnectOptions connect{
         .device = kGpu, .spread_devices = nccl, .seed = 5, .num_threads = 1};
     comm::run_local_ranks(world, connect, [&](comm::World& ranks) {
-      const auto built = train::make_model(model.config);
+      const auto built = train::make_model(model);
       zero::Engine engine(*built, config.engine, ranks, {.total_steps = 2});
       train::Loader loader(data, {.micro_batch = 2,
                                   .seq_len = kSeq,
@@ -325,6 +334,7 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
                                                    .world = ranks.size()});
       train::Trainer trainer(engine, loader, &evaluation, {}, nullptr,
                              {.steps = 2, .save = [&](const std::string&) {
+                                if (quantized) return train::visit_adapter(engine, {});
                                 engine.read_own(zero::Engine::Own::weights_and_states, {});
                               }});
       trainer.run();

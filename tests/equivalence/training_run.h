@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "comm/local/local.h"
 #include "core/error.h"
 #include "nn/lora.h"
+#include "nn/quantize.h"
 #include "tests/zero/tiny_model.h"
 #include "tests/zero/tiny_training.h"
 #include "zero/engine.h"
@@ -37,6 +39,7 @@ struct Case {
   bool lora = false;  // adapters alone are trained
   bool dora = false;  // the lengths of rows with them
   std::string lora_target = "all-linear";
+  std::optional<BlockFormat> quantize{};  // the base, under adapters
 };
 
 inline std::unique_ptr<nn::Model> make_model(const Case& c) {
@@ -45,6 +48,7 @@ inline std::unique_ptr<nn::Model> make_model(const Case& c) {
     nn::add_lora(
         *model,
         {.rank = 3, .dropout = 0.2, .dora = c.dora, .targets = {c.lora_target, "all-linear"}});
+    if (c.quantize) nn::quantize_base(*model, *c.quantize);
   }
   return model;
 }

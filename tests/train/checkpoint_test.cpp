@@ -13,6 +13,8 @@
 
 #include "comm/local/local.h"
 #include "core/error.h"
+#include "nn/lora.h"
+#include "nn/quantize.h"
 #include "tests/offload/swap_folder.h"
 #include "tests/train/scratch_folder.h"
 #include "tests/zero/tiny_model.h"
@@ -546,6 +548,41 @@ TEST(FrozenByHand, WeightsThatWereSetByHand_AreNotThoseOfTheFolder) {
     saver.finish();
     EXPECT_FALSE(Checkpoint::open(folder / "checkpoints/c").manifest().frozen.has_value());
   });
+}
+
+// What the engine has is compared with what the folder's weights encode to.
+TEST(FrozenQuantized, BaseIsNamedAndLooksAsItsFolder_OrNothingIsSaved) {
+  const ScratchFolder folder;
+  const std::string base = folder / "base", name = "transformer.h.1.mlp.c_fc.weight";
+  run({"", 1, 0}, 0, {}, {}, [&](zero::Engine& engine) { save_model(engine, base); });
+  for (const auto format : {BlockFormat::nf4, BlockFormat::int8}) {
+    for (const int stage : {1, 3}) {
+      comm::run_local_ranks(2, {.seed = kSeed, .num_threads = 1}, [&](comm::World& world) {
+        nn::Gpt2 model(tiny_config());
+        nn::add_lora(model, {.rank = 2, .targets = {"c_fc"}});
+        nn::quantize_base(model, format);
+        zero::EngineConfig config;
+        config.batch.micro_batch = 2;
+        config.zero.stage = stage;
+        zero::Engine engine(model, config, world);
+        const std::string checkpoints = folder / concat(name_of(format), stage);
+        CheckpointSaver saver(engine, checkpoints);
+        EXPECT_THAT(message_of<ConfigError>([&] { saver.begin("none", {}, /*beside=*/false); }),
+                    HasSubstr("name the folder of the base"));
+        saver.begin("a", {.frozen_from = base}, /*beside=*/true);
+        const Checkpoint saved = Checkpoint::open(saver.finish());
+        saved.verify_frozen();
+        const auto before = engine.parameter(name).to_vector<float>();
+        Tensor values = engine.parameter(name).clone();
+        values.fill(0.25);
+        engine.set_parameter(name, values);
+        EXPECT_ANY_THROW(saver.begin("b", {.frozen_from = base}, /*beside=*/false));
+        // Encoded anew from the folder.
+        load_checkpoint(engine, saved);
+        EXPECT_EQ(engine.parameter(name).to_vector<float>(), before);
+      });
+    }
+  }
 }
 
 TEST(Load, OfWeightsAlone_LeavesStatesAndCounters) {

@@ -59,6 +59,12 @@ ModelConfigFile with_lora(ModelConfigFile model) {
   return model;
 }
 
+ModelConfigFile with_quantized_base(ModelConfigFile model, BlockFormat format) {
+  model = with_lora(std::move(model));
+  model.tuning.quantize = format;
+  return model;
+}
+
 struct Case {
   const char* name;
   ModelConfigFile model;
@@ -357,6 +363,16 @@ INSTANTIATE_TEST_SUITE_P(
              zero::Determinism::run, zero::OffloadDevice::cpu},
         Case{"lora_3_2_nvme", with_lora(llama()), 3, 2, 1, 1, DType::bf16, true, false,
              zero::Determinism::run, zero::OffloadDevice::nvme, zero::OffloadDevice::nvme},
+        Case{"nf4_0_1", with_quantized_base(gpt2(), BlockFormat::nf4), 0, 1, 2},
+        Case{"nf4_2_2_cpu", with_quantized_base(gpt2(), BlockFormat::nf4), 2, 2, 2, 1,
+             DType::bf16, false, false, zero::Determinism::run, zero::OffloadDevice::cpu},
+        Case{"nf4_3_2", with_quantized_base(llama(), BlockFormat::nf4), 3, 2, 1, 1},
+        Case{"int8_3_3_cpu", with_quantized_base(llama(), BlockFormat::int8), 3, 3, 2, 1,
+             DType::bf16, true, false, zero::Determinism::run, zero::OffloadDevice::cpu,
+             zero::OffloadDevice::cpu},
+        Case{"nf4_3_2_nvme", with_quantized_base(llama(), BlockFormat::nf4), 3, 2, 1, 1,
+             DType::bf16, true, false, zero::Determinism::run, zero::OffloadDevice::nvme,
+             zero::OffloadDevice::nvme},
         Case{"llama_0_2", llama(), 0, 2}, Case{"llama_1_3", llama(), 1, 3, 2},
         Case{"llama_2_2_recompute", llama(), 2, 2, 1, 1},
         Case{"llama_3_3_bounds", llama(), 3, 3, 2, 1, DType::bf16, true}),

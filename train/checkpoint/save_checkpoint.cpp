@@ -25,6 +25,7 @@
 #include "train/hub/weight_reader.h"
 #include "train/finite_weights.h"
 #include "zero/gather_values.h"
+#include "zero/group/weight_encoding.h"
 #include "zero/together.h"
 
 namespace zinc::train {
@@ -210,6 +211,12 @@ void CheckpointSaver::begin(const std::string& tag, SaveCheckpointOptions option
       concat(folder_, '/', tag.empty() ? checkpoint_name(pending->state.steps) : tag);
   pending->parameters = parameters_of(engine_.model());
   pending->options = std::move(options);
+  for (const auto& [name, parameter] : engine_.model().named_parameters()) {
+    if (!parameter->block_format() || !pending->options.frozen_from.empty()) continue;
+    throw ConfigError(concat("a checkpoint cannot hold ", name, ", which is kept in ",
+                             name_of(*parameter->block_format()),
+                             ": name the folder of the base (frozen_from)"));
+  }
   if (!pending->options.frozen_from.empty()) describe_frozen(pending->options.frozen_from);
   together(world, "make the folder of a checkpoint", [&] {
     if (!buffers_) buffers_ = take_buffers(world.context());
@@ -294,6 +301,12 @@ void CheckpointSaver::describe_frozen(const std::string& from) {
       crcs.push_back(is_mine ? crc_of_weight(reader, name, shape, dtype) : 0.0);
     }
     std::vector<std::byte> narrow, wide;
+    const zero::ReadValues read = [&](const autograd::Parameter& parameter, int64_t begin,
+                                      const View& out) {
+      reader.read(parameter.name(), parameter.shape(), begin, out);
+    };
+    std::optional<zero::WeightEncoder> encoder;  // of `encoded`
+    const autograd::Parameter* encoded = nullptr;
     engine_.read_own(zero::Engine::Own::weights, [&](const zero::OwnPiece& piece) {
       const autograd::Parameter& parameter = engine_.model().parameter(piece.name);
       if (parameter.requires_grad()) return;
@@ -301,7 +314,13 @@ void CheckpointSaver::describe_frozen(const std::string& from) {
       narrow.resize(static_cast<size_t>(shape.numel() * size_of(parameter.dtype())));
       wide.resize(static_cast<size_t>(piece.values.bytes()));
       const View values(narrow.data(), parameter.dtype(), shape, kCpu);
-      reader.read(piece.name, parameter.shape(), piece.begin, values);
+      if (!parameter.block_format()) {
+        read(parameter, piece.begin, values);
+      } else {
+        if (encoded != &parameter) encoder.emplace(parameter, read);
+        encoded = &parameter;
+        encoder->round(piece.begin, values);
+      }
       convert_elements(values, View(wide.data(), piece.values.dtype(), shape, kCpu));
       if (std::memcmp(wide.data(), piece.values.data(), wide.size()) == 0) return;
       throw ConfigError(concat(frozen.folder, ": ", piece.name, " is not what this run has: save "

@@ -35,8 +35,9 @@ ParameterShards::ParameterShards(const std::vector<ShardGroup>& groups,
     }
     in_host += numel;
     const Tier tier = tier_ == Tier::nvme ? Tier::pinned_host : tier_;
-    shards_[g] = context.allocate(numel * size_of(group.dtype()), Label::parameters, tier);
-    const View all(shards_[g].data(), group.dtype(), Shape{numel}, context.device(), tier);
+    const int64_t bytes = own_bytes(group);
+    shards_[g] = context.allocate(bytes, Label::parameters, tier);
+    const View all(shards_[g].data(), DType::u8, Shape{bytes}, context.device(), tier);
     kernels::fill({.y = host_memory(all)}, context.compute());
   }
   if (tiles.empty()) return;
@@ -68,13 +69,17 @@ Range ParameterShards::own(const Segment& segment) const {
   return segment.shard(communicator_.rank(), communicator_.size());
 }
 
-int64_t ParameterShards::numel_before(const ShardGroup& group, const Segment& segment) const {
-  int64_t numel = 0;
+int64_t ParameterShards::bytes_before(const ShardGroup& group, const Segment& segment) const {
+  int64_t bytes = 0;
   for (const Segment& other : group.segments()) {
     if (other.kind == segment.kind) break;
-    if (!is_persistent(other.kind)) numel += own(other).size();
+    if (!is_persistent(other.kind)) bytes += other.encoding.bytes_of(own(other).size());
   }
-  return numel;
+  return bytes;
+}
+
+int64_t ParameterShards::own_bytes(const ShardGroup& group) const {
+  return group.gathered_bytes() / communicator_.size();
 }
 
 int64_t ParameterShards::own_numel(const ShardGroup& group) const {
@@ -88,9 +93,8 @@ int64_t ParameterShards::own_numel(const ShardGroup& group) const {
 View ParameterShards::view(const ShardGroup& group, const Segment& segment, Range range) const {
   const Block& block = shards_[static_cast<size_t>(group.index())];
   bug_check(static_cast<bool>(block), "the shards of group ", group.name(), " are in swap space");
-  const int64_t size = block.bytes() / size_of(group.dtype());
-  return View(block.data(), group.dtype(), Shape{size}, context_.device(), block.tier())
-      .narrow(0, numel_before(group, segment) + range.begin - own(segment).begin, range.size());
+  return segment.encoding.view(block, bytes_before(group, segment), range.from(own(segment).begin),
+                               context_.device());
 }
 
 View ParameterShards::read(const ShardGroup& group, const Segment& segment, Range range) {
@@ -108,9 +112,8 @@ void ParameterShards::write(const ShardGroup& group, const Segment& segment, Ran
     return;
   }
   // The device rounds; what it leaves travels.
-  const Block room =
-      context_.allocate(range.size() * size_of(group.dtype()), Label::staging, Tier::device);
-  const View rounded(room.data(), group.dtype(), Shape{range.size()}, context_.device());
+  const Block room = context_.allocate(segment.encoding.bytes_of(range.size()), Label::staging);
+  const View rounded = segment.encoding.view(room, 0, {0, range.size()}, context_.device());
   kernels::copy({.x = values, .y = rounded}, context_.compute());
   if (tier == Tier::nvme) {
     forget();
@@ -199,8 +202,7 @@ void ParameterShards::bring(const ShardGroup& group, const Place& place, StreamR
     }
     finish(*buffer);
     const Segment& segment = group.segment(tile.segment);
-    const View target =
-        place(segment).narrow(0, tile.range.begin - own(segment).begin, tile.range.size());
+    const View target = tile.encoding.part(place(segment), tile.range.from(own(segment).begin));
     transfer(swapped_->plane(tile, buffer->memory, 0), target, stream);
     buffer->left = stream->record();
     buffer->tile = kNone;

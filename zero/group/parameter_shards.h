@@ -47,8 +47,8 @@ class ParameterShards {
   // The values of an own range; from swap space as SwappedShards::read() gives them, which
   // waits, also for what is read ahead.
   View read(const ShardGroup& group, const Segment& segment, Range range);
-  // `values`: [range.size()] on the device, of any float dtype. On the compute stream; waits where
-  // the shard is not on the device.
+  // `values`: of the range, on the device, of any float dtype; encoded where the segment is. On the
+  // compute stream; waits where the shard is not on the device.
   void write(const ShardGroup& group, const Segment& segment, Range range, const ConstView& values);
   // Everything written by write() is where it belongs. Comes before bring().
   void settle();
@@ -85,9 +85,10 @@ class ParameterShards {
   };
 
   Range own(const Segment& segment) const;
-  // Elements of the rank's shards of a group that lie before `segment`.
-  int64_t numel_before(const ShardGroup& group, const Segment& segment) const;
+  // Of the rank's shards of a group: the bytes before `segment`, and all elements and bytes.
+  int64_t bytes_before(const ShardGroup& group, const Segment& segment) const;
   int64_t own_numel(const ShardGroup& group) const;
+  int64_t own_bytes(const ShardGroup& group) const;
   Buffer* holder_of(int tile);
   // A buffer without a tile: one that is free, else one whose values are the least needed.
   Buffer& free_buffer(const ShardGroup& group);
@@ -106,7 +107,7 @@ class ParameterShards {
   const comm::Communicator& communicator_;
   Context& context_;
   Tier tier_;
-  std::vector<Block> shards_;            // by group: [own numel]; empty in swap space
+  std::vector<Block> shards_;            // by group: [own bytes]; empty in swap space
   std::vector<std::vector<int>> tiles_;  // by group
   std::unique_ptr<SwappedShards> swapped_;
   std::vector<Buffer> buffers_;

@@ -15,7 +15,7 @@ std::vector<Tile> gradient_tiles(const std::vector<ShardGroup>& groups,
                                  const comm::Communicator& communicator,
                                  const SwappedGradientsOptions& options) {
   std::vector<Tile> tiles = optimizer_tiles(groups, communicator, options.tile_numel);
-  for (Tile& tile : tiles) tile.dtype = options.dtype;
+  for (Tile& tile : tiles) tile.encoding.dtype = options.dtype;
   return tiles;
 }
 

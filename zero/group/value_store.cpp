@@ -1,7 +1,12 @@
 #include "zero/group/value_store.h"
 
 #include <algorithm>
+#include <optional>
 
+#include "core/transfer.h"
+#include "kernels/copy.h"
+#include "kernels/decode.h"
+#include "zero/group/weight_encoding.h"
 #include "zero/group/weight_loading.h"
 #include "zero/tiers/host_memory.h"
 
@@ -43,6 +48,7 @@ void ValueStore::read_own(ParameterIndex parameter, int plane, Range range, View
   const Segment& segment = group.segment(at(parameter).segment);
   optimizer_.copy_own(group, segment, range, values_of(plane), out);
   context_.compute()->synchronize();
+  forget_decoded();
 }
 
 ConstView ValueStore::own_in_place(ParameterIndex parameter, int plane, Range range) {
@@ -52,7 +58,7 @@ ConstView ValueStore::own_in_place(ParameterIndex parameter, int plane, Range ra
   const bool is_resident = options_.swapped == nullptr && options_.parameters.tier != Tier::nvme;
   if (!is_resident || context_.device().meta) return {};
   const std::vector<StateSplit::Piece> pieces = options_.split.pieces(group, segment, range);
-  if (pieces.size() != 1) return {};
+  if (pieces.size() != 1 || is_quantized(segment.kind)) return {};
   // Frozen values lie where the model has them, whatever the split says of the segment.
   const ConstView there = values_of(plane)(group, segment, range);
   if (there.tier() != Tier::pinned_host && !context_.device().is_cpu()) return {};
@@ -64,6 +70,17 @@ ConstView ValueStore::own_in_place(ParameterIndex parameter, int plane, Range ra
 void ValueStore::write_master(ParameterIndex parameter, ConstView values) {
   come_to_rest();
   const Placement& placement = at(parameter);
+  if (is_quantized(placement.segment)) {
+    return load_encoded(group_of(parameter), placement,
+                        [&](const autograd::Parameter&, int64_t begin, const View& out) {
+                          const Block room = context_.allocate(out.bytes(), Label::staging);
+                          const View rounded(room.data(), out.dtype(), out.shape(),
+                                             context_.device());
+                          kernels::copy({.x = values.narrow(0, begin, out.numel()), .y = rounded},
+                                        context_.compute());
+                          download(rounded, out.data(), context_.compute());
+                        });
+  }
   for (const Range& range : kept_ranges(group_of(parameter), placement)) {
     if (range.empty()) continue;
     store(group_of(parameter), placement, range,
@@ -89,11 +106,83 @@ void ValueStore::load(const std::vector<ReadValues>& planes, const HasValues& ha
   for (const ShardGroup& group : groups_) {
     for (const Placement& placement : group.placements()) {
       if (placement.range().empty()) continue;
+      if (is_quantized(placement.segment)) {
+        if (!has || has(*placement.parameter, kMasterPlane)) {
+          load_encoded(group, placement, planes[kMasterPlane]);
+        }
+        continue;
+      }
       for (const Range& range : kept_ranges(group, placement)) {
         load(group, placement, range, planes, has);
       }
     }
   }
+}
+
+void ValueStore::load_encoded(const ShardGroup& group, const Placement& placement,
+                              const ReadValues& read) {
+  const Segment& segment = group.segment(placement.segment);
+  const bool is_meta = context_.device().meta;
+  std::optional<WeightEncoder> encoder;
+  if (!is_meta) encoder.emplace(*placement.parameter, read);
+  for (const Range& range : kept_ranges(group, placement)) {
+    for (int64_t begin = range.begin; begin < range.end; begin += kPieceNumel) {
+      const Range piece{begin, std::min(begin + kPieceNumel, range.end)};
+      const Block room = context_.allocate(segment.encoding.bytes_of(piece.size()), Label::staging);
+      const View encoded = segment.encoding.view(room, 0, {0, piece.size()}, context_.device());
+      if (!is_meta) {
+        const auto bytes = encoder->encode(piece.begin - placement.offset, piece.size());
+        upload(bytes.data(), encoded, context_.compute());
+      }
+      store_model(group, segment, piece, encoded);
+      context_.compute()->synchronize();
+      // On a meta device every piece takes as much.
+      if (is_meta) break;
+    }
+  }
+}
+
+ConstView ValueStore::begin_use(ParameterIndex parameter, const ConstView& stored) {
+  const ShardGroup& group = group_of(parameter);
+  const Placement& placement = at(parameter);
+  const Shape& shape = placement.parameter->shape();
+  if (!is_quantized(placement.segment)) return stored.reshape(shape);
+  Use& use = uses_[{parameter.group, parameter.position}];
+  const bool is_first = use.count == 0;
+  if (is_first) {
+    use.values = context_.allocate(shape.numel() * size_of(group.dtype()), Label::parameters);
+  }
+  const View values(use.values.data(), group.dtype(), Shape{shape.numel()}, context_.device());
+  if (is_first) {
+    kernels::decode({.x = stored, .format = *group.block_format(), .y = values},
+                    context_.compute());
+  }
+  ++use.count;
+  return values.reshape(shape);
+}
+
+void ValueStore::end_use(ParameterIndex parameter) noexcept {
+  const auto use = uses_.find({parameter.group, parameter.position});
+  if (use != uses_.end() && --use->second.count == 0) use->second.values.reset();
+}
+
+View ValueStore::decoded(const ShardGroup& group, Range range, const ConstView& stored) {
+  Block arrived;
+  ConstView encoded = stored;
+  if (stored.tier() != Tier::device) {
+    arrived = context_.allocate(stored.bytes(), Label::staging);
+    const View there(arrived.data(), stored.dtype(), stored.shape(), context_.device());
+    transfer(stored, there, context_.compute());
+    encoded = there;
+  }
+  const int64_t bytes = range.size() * size_of(group.dtype());
+  if (decoded_.bytes() != bytes) {
+    decoded_.reset();
+    decoded_ = context_.allocate(bytes, Label::staging);
+  }
+  const View values(decoded_.data(), group.dtype(), Shape{range.size()}, context_.device());
+  kernels::decode({.x = encoded, .format = *group.block_format(), .y = values}, context_.compute());
+  return values;
 }
 
 // Piece by piece, all planes of one before the next: in swap space they lie together.

@@ -2,6 +2,8 @@
 // for files and users, and written.
 #pragma once
 
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -32,11 +34,21 @@ class ValueStore : public WeightStore {
   // The parts of a parameter that this rank keeps in the model's dtype.
   virtual std::vector<Range> kept_ranges(const ShardGroup& group,
                                          const Placement& placement) const = 0;
-  // Values of a kept range to the model's own weights.
+  // Values of a kept range to the model's own weights; encoded ones of a quantized segment.
   virtual void store_model(const ShardGroup& group, const Segment& segment, Range range,
                            const ConstView& values) = 0;
   // Gives back what was gathered.
   virtual void come_to_rest() {}
+
+  // The whole parameter for a use, of what is stored of it on the device: as it lies, or decoded to
+  // memory that lasts until end_use(), once for all uses at a time. On the compute stream.
+  ConstView begin_use(ParameterIndex parameter, const ConstView& stored);
+  void end_use(ParameterIndex parameter) noexcept;
+  // A range of a quantized segment in the group's dtype on the device, until the next call or
+  // forget_decoded();
+  // `stored` is in any tier that is memory. On the compute stream.
+  View decoded(const ShardGroup& group, Range range, const ConstView& stored);
+  void forget_decoded() { decoded_.reset(); }
 
   const ShardGroup& group_of(ParameterIndex parameter) const {
     return groups_[static_cast<size_t>(parameter.group)];
@@ -58,6 +70,15 @@ class ValueStore : public WeightStore {
              const ConstView& values);
   void load(const ShardGroup& group, const Placement& placement, Range range,
             const std::vector<ReadValues>& planes, const HasValues& has);
+  // Values of kept ranges of a parameter in a quantized segment.
+  void load_encoded(const ShardGroup& group, const Placement& placement, const ReadValues& read);
+
+  struct Use {
+    Block values;  // [numel] in the group's dtype
+    int count = 0;
+  };
+  std::map<std::pair<int, int>, Use> uses_;  // by group and position: of quantized segments
+  Block decoded_;
 };
 
 }  // namespace zinc::zero

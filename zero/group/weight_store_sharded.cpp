@@ -40,8 +40,7 @@ class ShardedWeights : public ValueStore {
  public:
   ShardedWeights(const std::vector<ShardGroup>& groups, comm::Communicator& communicator,
                  Context& context, const WeightStoreOptions& options)
-      : ValueStore(groups, communicator, context, options,
-                   options.parameters.tier != Tier::device),
+      : ValueStore(groups, communicator, context, options, options.parameters.tier != Tier::device),
         collectives_(communicator, context, {.bucket_numel = options.bucket_numel}),
         shards_(groups, communicator, context, options.parameters),
         states_(groups.size()) {
@@ -101,14 +100,16 @@ class ShardedWeights : public ValueStore {
     }
     bug_check(state.residence == Residence::unsharded, "group ", group.name(),
               " is used before it was gathered");
+    const ConstView values =
+        begin_use(parameter, arena_view(group, placement.segment, placement.range()));
     // Last: no unpin() follows a pin() that throws.
     ++state.pins;
     ++pinned_;
-    return arena_view(group, placement.segment, placement.range())
-        .reshape(placement.parameter->shape());
+    return values;
   }
 
   void unpin(ParameterIndex parameter) noexcept override {
+    end_use(parameter);
     --pinned_;
     --states_[static_cast<size_t>(parameter.group)].pins;
   }
@@ -153,6 +154,7 @@ class ShardedWeights : public ValueStore {
 
   void read_master(ParameterIndex parameter, View out) override {
     optimizer_.read(group_of(parameter), at(parameter), masters(), out);
+    forget_decoded();
   }
 
   SwapTraffic swap_traffic() const override { return shards_.traffic(); }
@@ -178,7 +180,7 @@ class ShardedWeights : public ValueStore {
     for (const ShardGroup& group : groups) {
       if (!stays(group)) continue;
       const TraceSpan span(context_.trace(), TraceKind::publish, stream, group.name(),
-                           sent_bytes(group, persistent_numel(group)));
+                           sent_bytes(persistent_numel(group) * size_of(group.dtype())));
       for (const Segment& segment : group.segments()) {
         if (!is_persistent(segment.kind)) continue;
         collectives_.all_gather(kept_view(group, segment, optimizer_.owned(segment)),
@@ -201,23 +203,25 @@ class ShardedWeights : public ValueStore {
     state.residence = to;
   }
 
-  // Elements of the group's segments of one kind of keeping that lie before `segment`.
-  static int64_t numel_before(const ShardGroup& group, const Segment& segment) {
-    int64_t numel = 0;
+  // Bytes of the group's segments of one kind of keeping that lie before `segment`.
+  static int64_t bytes_before(const ShardGroup& group, const Segment& segment) {
+    int64_t bytes = 0;
     for (const Segment& other : group.segments()) {
       if (other.kind == segment.kind) break;
-      if (is_persistent(other.kind) == is_persistent(segment.kind)) numel += other.size;
+      if (is_persistent(other.kind) != is_persistent(segment.kind)) continue;
+      bytes += other.encoding.bytes_of(other.size);
     }
-    return numel;
+    return bytes;
   }
   static int64_t persistent_numel(const ShardGroup& group) {
     return group.numel() - group.gathered_numel();
   }
 
-  View view_of(const ShardGroup& group, const Block& block, int64_t offset, int64_t numel) const {
-    const int64_t size = block.bytes() / size_of(group.dtype());
-    return View(block.data(), group.dtype(), Shape{size}, context_.device())
-        .narrow(0, offset, numel);
+  // Of a block that holds the segments of one kind of keeping whole.
+  View view_of(const ShardGroup& group, const Block& block, const Segment& segment,
+               Range range) const {
+    return segment.encoding.view(block, bytes_before(group, segment), range.from(segment.offset),
+                                 context_.device());
   }
 
   bool offloads() const { return options_.parameters.tier != Tier::device; }
@@ -226,23 +230,25 @@ class ShardedWeights : public ValueStore {
   // latter in its tier, not in swap space.
   View kept_view(const ShardGroup& group, const Segment& segment, Range range) const {
     if (!is_persistent(segment.kind)) return shards_.view(group, segment, range);
-    return view_of(group, state_of(group).persistent,
-                   numel_before(group, segment) + range.begin - segment.offset, range.size());
+    return view_of(group, state_of(group).persistent, segment, range);
   }
 
   View master_view(const ShardGroup& group, const Segment& segment, Range range) override {
     const bool master = is_trained(segment.kind) && optimizer_.has_master(group, segment, range);
     if (master) return optimizer_.master(group, segment, range);
     if (is_persistent(segment.kind)) return kept_view(group, segment, range);
-    return shards_.read(group, segment, range);
+    const View stored = shards_.read(group, segment, range);
+    if (!is_quantized(segment.kind)) return stored;
+    // From swap space may come less than all of it.
+    const int64_t there = stored.numel() / segment.encoding.chunk_numel * kNormChunk;
+    return decoded(group, {range.begin, std::min(range.end, range.begin + there)}, stored);
   }
 
   // A range of a whole segment, while it is there.
   View arena_view(const ShardGroup& group, SegmentKind kind, Range range) const {
     const Segment& segment = group.segment(kind);
     if (is_persistent(kind)) return kept_view(group, segment, range);
-    return view_of(group, state_of(group).arena,
-                   numel_before(group, segment) + range.begin - segment.offset, range.size());
+    return view_of(group, state_of(group).arena, segment, range);
   }
 
   ModelView model_of_range() const {
@@ -257,7 +263,8 @@ class ShardedWeights : public ValueStore {
     if (numel == 0) return;
     Block& block = state_of(group).persistent;
     block = context_.allocate(numel * size_of(group.dtype()), Label::parameters);
-    kernels::fill({.y = view_of(group, block, 0, numel)}, context_.compute());
+    kernels::fill({.y = View(block.data(), group.dtype(), Shape{numel}, context_.device())},
+                  context_.compute());
   }
 
   std::vector<Range> kept_ranges(const ShardGroup& group,
@@ -278,10 +285,10 @@ class ShardedWeights : public ValueStore {
 
   void come_to_rest() override { end_passes(); }
 
-  // What a rank sends when `numel` elements of the group are gathered.
-  int64_t sent_bytes(const ShardGroup& group, int64_t numel) const {
+  // What a rank sends when so much is gathered.
+  int64_t sent_bytes(int64_t bytes) const {
     const int64_t world = communicator_.size();
-    return numel / world * (world - 1) * size_of(group.dtype());
+    return bytes / world * (world - 1);
   }
 
   StreamRef gather_stream() {
@@ -322,7 +329,7 @@ class ShardedWeights : public ValueStore {
     GroupState& state = state_of(group);
     bug_check(!state.is_outdated, "group ", group.name(), " is gathered before its update");
     const int64_t numel = group.gathered_numel();
-    state.arena = context_.allocate(numel * size_of(group.dtype()), Label::parameters);
+    state.arena = context_.allocate(group.gathered_bytes(), Label::parameters);
     become(state, Residence::gathering);
     live_numel_ += numel;
     try {
@@ -341,7 +348,7 @@ class ShardedWeights : public ValueStore {
     if (offloads()) bring(group, stream);
     state.updated.clear();
     const TraceSpan span(context_.trace(), kind, stream, group.name(),
-                         sent_bytes(group, group.gathered_numel()));
+                         sent_bytes(group.gathered_bytes()));
     for (const Segment& segment : group.segments()) {
       if (is_persistent(segment.kind)) continue;
       const Range own = optimizer_.owned(segment);

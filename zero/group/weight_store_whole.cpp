@@ -19,20 +19,27 @@ class WholeWeights : public ValueStore {
                Context& context, const WeightStoreOptions& options)
       : ValueStore(groups, communicator, context, options, false) {
     for (const ShardGroup& group : groups_) {
-      arenas_.push_back(
-          context.allocate(group.numel() * size_of(group.dtype()), Label::parameters));
-      kernels::fill({.y = model_view(group, {0, group.numel()})}, context.compute());
+      arenas_.push_back(context.allocate(group.bytes(), Label::parameters));
+      const Block& arena = arenas_.back();
+      kernels::fill({.y = View(arena.data(), DType::u8, Shape{arena.bytes()}, context.device())},
+                    context.compute());
     }
   }
 
   void begin_pass(bool) override { optimizer_.settle(); }
 
   ConstView pin(ParameterIndex parameter) override {
-    ++pinned_;
     const Placement& placement = at(parameter);
-    return model_view(group_of(parameter), placement.range()).reshape(placement.parameter->shape());
+    const ShardGroup& group = group_of(parameter);
+    const ConstView values = begin_use(
+        parameter, stored_view(group, group.segment(placement.segment), placement.range()));
+    ++pinned_;
+    return values;
   }
-  void unpin(ParameterIndex) noexcept override { --pinned_; }
+  void unpin(ParameterIndex parameter) noexcept override {
+    --pinned_;
+    end_use(parameter);
+  }
   void end_passes() override {
     bug_check(pinned_ == 0, pinned_, " parameters are still in use at the end of a pass");
   }
@@ -54,8 +61,11 @@ class WholeWeights : public ValueStore {
     if (optimizer_.has_master(group) && is_trained(placement.segment)) {
       return optimizer_.read(group, placement, masters(), out);
     }
-    kernels::copy({.x = model_view(group, placement.range()), .y = out}, context_.compute());
+    kernels::copy(
+        {.x = model_view(group, group.segment(placement.segment), placement.range()), .y = out},
+        context_.compute());
     context_.compute()->synchronize();
+    forget_decoded();
   }
 
   std::vector<std::pair<autograd::Parameter*, Tensor>> hand_over() override {
@@ -63,9 +73,12 @@ class WholeWeights : public ValueStore {
     for (const ShardGroup& group : groups_) {
       const auto arena =
           std::make_shared<Block>(std::move(arenas_[static_cast<size_t>(group.index())]));
-      const View all(arena->data(), group.dtype(), Shape{group.numel()}, context_.device());
       for (const Placement& placement : group.placements()) {
-        const View own = all.narrow(0, placement.offset, placement.parameter->numel());
+        if (is_quantized(placement.segment)) continue;  // there may be no room for them
+        const Segment& segment = group.segment(placement.segment);
+        const View own =
+            segment.encoding.view(*arena, group.byte_of(segment),
+                                  placement.range().from(segment.offset), context_.device());
         values.emplace_back(placement.parameter,
                             Tensor::wrap(own.reshape(placement.parameter->shape()), arena));
       }
@@ -88,25 +101,30 @@ class WholeWeights : public ValueStore {
                            group.trained_numel() / world * (world - 1) * size_of(group.dtype()));
       for (const Segment& segment : group.segments()) {
         if (!is_trained(segment.kind)) continue;
-        collectives.all_gather(model_view(group, optimizer_.owned(segment)),
-                               model_view(group, segment.range()), stream);
+        collectives.all_gather(stored_view(group, segment, optimizer_.owned(segment)),
+                               stored_view(group, segment, segment.range()), stream);
       }
     }
     return stream->record();
   }
 
-  View model_view(const ShardGroup& group, Range range) const {
-    return View(arenas_[static_cast<size_t>(group.index())].data(), group.dtype(),
-                Shape{group.numel()}, context_.device())
-        .narrow(0, range.begin, range.size());
+  View stored_view(const ShardGroup& group, const Segment& segment, Range range) const {
+    return segment.encoding.view(arenas_[static_cast<size_t>(group.index())],
+                                 group.byte_of(segment), range.from(segment.offset),
+                                 context_.device());
+  }
+  // Values that the model has; those of a quantized segment until the next call.
+  View model_view(const ShardGroup& group, const Segment& segment, Range range) {
+    const View stored = stored_view(group, segment, range);
+    return is_quantized(segment.kind) ? decoded(group, range, stored) : stored;
   }
   View master_view(const ShardGroup& group, const Segment& segment, Range range) override {
     const bool master = is_trained(segment.kind) && optimizer_.has_master(group, segment, range);
-    return master ? optimizer_.master(group, segment, range) : model_view(group, range);
+    return master ? optimizer_.master(group, segment, range) : model_view(group, segment, range);
   }
   ModelView model_of_range() const {
-    return [this](const ShardGroup& group, const Segment&, Range range) {
-      return model_view(group, range);
+    return [this](const ShardGroup& group, const Segment& segment, Range range) {
+      return stored_view(group, segment, range);
     };
   }
 
@@ -114,12 +132,12 @@ class WholeWeights : public ValueStore {
     return {placement.range()};
   }
 
-  void store_model(const ShardGroup& group, const Segment&, Range range,
+  void store_model(const ShardGroup& group, const Segment& segment, Range range,
                    const ConstView& values) override {
-    kernels::copy({.x = values, .y = model_view(group, range)}, context_.compute());
+    kernels::copy({.x = values, .y = stored_view(group, segment, range)}, context_.compute());
   }
 
-  std::vector<Block> arenas_;  // by group: [numel] of its dtype
+  std::vector<Block> arenas_;  // by group: ShardGroup::bytes()
   int64_t pinned_ = 0;
 };
 

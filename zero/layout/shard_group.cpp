@@ -33,7 +33,7 @@ bool keeps_small_apart(const std::vector<autograd::Parameter*>& parameters, int 
 
 std::string_view name_of(SegmentKind kind) {
   static constexpr std::array<std::string_view, kNumSegmentKinds> kNames{"trained", "persistent",
-                                                                         "frozen"};
+                                                                         "frozen", "quantized"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -61,13 +61,24 @@ ShardGroup::ShardGroup(int index, std::string name,
             " is ", parameter->dtype());
     SegmentKind kind = SegmentKind::trained;
     if (!parameter->requires_grad()) kind = SegmentKind::frozen;
+    if (const auto& format = parameter->block_format(); format) {
+      require(kind == SegmentKind::frozen, "parameter '", parameter->name(), "' is trained, and ",
+              "cannot be kept in ", name_of(*format), ": freeze it, or train an adapter");
+      require(!block_format_ || *block_format_ == *format, "shard group '", name_,
+              "': all block formats must be one: ", parameter->name(), " has another");
+      block_format_ = format;
+      kind = SegmentKind::quantized;
+    }
     if (keeps_small && is_small(*parameter, persistence_threshold)) kind = SegmentKind::persistent;
     placements_.push_back({.parameter = parameter, .offset = 0, .segment = kind});
     if (is_trained(kind)) ++num_trained_parameters_;
   }
   for (int i = 0; i < kNumSegmentKinds; ++i) {
     const auto kind = static_cast<SegmentKind>(i);
-    Segment segment{.kind = kind, .offset = numel_, .size = 0};
+    Segment segment{.kind = kind, .offset = numel_, .size = 0, .encoding = {.dtype = dtype_}};
+    if (is_quantized(kind) && block_format_) {
+      segment.encoding = {.dtype = DType::u8, .chunk_numel = chunk_bytes(*block_format_)};
+    }
     bool used = false;
     for (Placement& placement : placements_) {
       if (placement.segment != kind) continue;
@@ -81,6 +92,29 @@ ShardGroup::ShardGroup(int index, std::string name,
     if (is_trained(kind)) trained_numel_ = numel_;
     if (segment.size > 0) segments_.push_back(segment);
   }
+}
+
+View Encoding::view(const Block& block, int64_t at, Range range, Device device) const {
+  const int64_t begin = at + bytes_of(range.begin), end = at + bytes_of(range.end);
+  bug_check(at >= 0 && range.begin >= 0 && range.begin <= range.end && end <= block.bytes(),
+            "elements [", range.begin, ", ", range.end, ") from byte ", at,
+            " on are not within a block of ", block.bytes());
+  return View(static_cast<std::byte*>(block.data()) + begin, dtype, Shape{numel_of(range.size())},
+              device, block.tier());
+}
+
+int64_t ShardGroup::bytes() const {
+  int64_t bytes = 0;
+  for (const Segment& segment : segments_) bytes += segment.encoding.bytes_of(segment.size);
+  return bytes;
+}
+
+int64_t ShardGroup::gathered_bytes() const {
+  int64_t bytes = 0;
+  for (const Segment& segment : segments_) {
+    if (!is_persistent(segment.kind)) bytes += segment.encoding.bytes_of(segment.size);
+  }
+  return bytes;
 }
 
 int64_t ShardGroup::gathered_numel() const {

@@ -11,17 +11,17 @@ namespace zinc::zero {
 namespace {
 
 void cut(const ShardGroup& group, const Segment& segment, const comm::Communicator& communicator,
-         DType dtype, int64_t most, std::vector<Tile>& tiles) {
+         const Encoding& encoding, int64_t most, std::vector<Tile>& tiles) {
   require(most > 0, "swap space: tiles of ", most, " elements");
   // A tile of 16-bit parameters fills whole pages, one of the optimizer whole chunks.
-  const int64_t unit = is_16bit_float(dtype) ? kShardUnit : kNormChunk;
+  const int64_t unit = size_of(encoding.dtype) < 4 ? kShardUnit : kNormChunk;
   const int64_t length = (most + unit - 1) / unit * unit;
   const Range own = segment.shard(communicator.rank(), communicator.size());
   for (int64_t begin = own.begin; begin < own.end; begin += length) {
     tiles.push_back({.group = group.index(),
                      .segment = segment.kind,
                      .range = {begin, std::min(begin + length, own.end)},
-                     .dtype = dtype});
+                     .encoding = encoding});
   }
 }
 
@@ -31,7 +31,7 @@ std::vector<Tile> optimizer_tiles(const std::vector<ShardGroup>& groups,
                                   const comm::Communicator& communicator, int64_t most) {
   std::vector<Tile> tiles;
   for (const ShardGroup& group : groups) {
-    const DType wide = group.wide_dtype();
+    const Encoding wide{.dtype = group.wide_dtype()};
     for (const Segment& segment : group.segments()) {
       if (is_trained(segment.kind)) cut(group, segment, communicator, wide, most, tiles);
     }
@@ -43,7 +43,8 @@ std::vector<Tile> parameter_tiles(const ShardGroup& group, const comm::Communica
                                   int64_t most) {
   std::vector<Tile> tiles;
   for (const Segment& segment : group.segments()) {
-    if (!is_persistent(segment.kind)) cut(group, segment, communicator, group.dtype(), most, tiles);
+    if (is_persistent(segment.kind)) continue;
+    cut(group, segment, communicator, segment.encoding, most, tiles);
   }
   return tiles;
 }
@@ -72,8 +73,8 @@ int64_t SwappedShards::largest_tile_bytes() const {
 }
 
 View SwappedShards::plane(const Tile& tile, const Block& memory, int index) const {
-  return {static_cast<std::byte*>(memory.data()) + index * tile.plane_bytes(), tile.dtype,
-          Shape{tile.range.size()}, context_.device(), Tier::pinned_host};
+  return {static_cast<std::byte*>(memory.data()) + index * tile.plane_bytes(), tile.encoding.dtype,
+          Shape{tile.encoding.numel_of(tile.range.size())}, context_.device(), Tier::pinned_host};
 }
 
 void SwappedShards::load(size_t tile) {
@@ -106,7 +107,7 @@ View SwappedShards::read(const ShardGroup& group, Range range, int index) {
             " are not in this swap space");
   load(static_cast<size_t>(tile - tiles_.begin()));
   const Range inside = intersect(tile->range, range);
-  return plane(*tile, cache_, index).narrow(0, inside.begin - tile->range.begin, inside.size());
+  return tile->encoding.part(plane(*tile, cache_, index), inside.from(tile->range.begin));
 }
 
 void SwappedShards::write(const ShardGroup& group, Range range, int index,
@@ -116,8 +117,8 @@ void SwappedShards::write(const ShardGroup& group, Range range, int index,
     const Range inside = intersect(tile.range, range);
     if (tile.group != group.index() || inside.empty()) continue;
     load(i);
-    transfer(values.narrow(0, inside.begin - range.begin, inside.size()),
-             plane(tile, cache_, index).narrow(0, inside.begin - tile.range.begin, inside.size()),
+    transfer(tile.encoding.part(values, inside.from(range.begin)),
+             tile.encoding.part(plane(tile, cache_, index), inside.from(tile.range.begin)),
              context_.compute());
     context_.compute()->synchronize();
     changed_ = true;

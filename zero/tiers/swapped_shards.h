@@ -30,16 +30,16 @@ struct Tile {
   int group = 0;
   SegmentKind segment = SegmentKind::trained;
   Range range;  // of the group's arena
-  DType dtype = DType::f32;
-  int64_t plane_bytes() const { return range.size() * size_of(dtype); }
+  Encoding encoding{};
+  int64_t plane_bytes() const { return encoding.bytes_of(range.size()); }
 };
 
 // A rank's shards of the trained segments, for its master weights and states: f32 (f64 models:
 // f64). Tiles of at most `most` elements, rounded up to kNormChunk.
 std::vector<Tile> optimizer_tiles(const std::vector<ShardGroup>& groups,
                                   const comm::Communicator& communicator, int64_t most);
-// A rank's shards of one group's segments that are gathered for use, in the model's dtype. `most`
-// is rounded up to kShardUnit.
+// A rank's shards of one group's segments that are gathered for use, as they are kept: in the model's
+// dtype or encoded. `most` is rounded up to kShardUnit.
 std::vector<Tile> parameter_tiles(const ShardGroup& group, const comm::Communicator& communicator,
                                   int64_t most);
 
@@ -61,7 +61,7 @@ class SwappedShards {
   // The first values of a range of one segment, of the rank's own: as many as one tile holds, in
   // host memory until the next call. Waits.
   View read(const ShardGroup& group, Range range, int plane);
-  // `values`: [range.size()] on the device. Waits.
+  // `values`: of the range, on the device, as a tile holds them. Waits.
   void write(const ShardGroup& group, Range range, int plane, const ConstView& values);
   // Everything written by write() is in the space, and the tile that read() and write() keep in
   // host memory is given back. Comes before transfers of whole tiles, and before passes.

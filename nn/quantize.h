@@ -1,0 +1,24 @@
+// nn/quantize.h: a frozen base in 4 or 8 bits under adapters (T. Dettmers et al., QLoRA, 2023).
+//
+//   zinc::nn::add_lora(model, {.rank = 8, .targets = {"all-linear"}});
+//   zinc::nn::quantize_base(model, zinc::BlockFormat::nf4);
+//
+// The engine keeps a quantized weight as core/block_format.h has it, on every stage and tier,
+// and decodes it to the model's dtype for each use. Adapters and what else is trained stay as they
+// are.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/block_format.h"
+#include "nn/module.h"
+
+namespace zinc::nn {
+
+// The frozen weights of all linear layers but Model::logits_layer(), whose paths it gives. Not
+// embeddings, norms and biases. Behind add_lora(), ahead of first values. ConfigError where no
+// linear layer is frozen, and for DoRA, whose lengths begin as those of the whole weight.
+std::vector<std::string> quantize_base(Module& model, BlockFormat format);
+
+}  // namespace zinc::nn
