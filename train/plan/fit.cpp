@@ -48,7 +48,9 @@ constexpr int64_t kPlannedBatches = 4;  // of a step with more
 constexpr double kUntimed = 1e30;       // a score in seconds that no time has
 constexpr int kRound = 4;               // candidates that are planned side by side
 constexpr int kFillSteps = 4;           // halvings between two levels
-constexpr double kUpdateBytes = 64.0;   // per element, more than any device's update moves
+// Of an element, more than any device's update takes.
+constexpr double kUpdateBytes = 64.0;
+constexpr double kUpdateFlops = 128.0;
 
 int64_t reserved_of(const Plan& plan, Tier tier) {
   return plan.fullest.peaks.reserved[static_cast<size_t>(tier)].peak;
@@ -62,7 +64,8 @@ struct Outcome {
   bool fits = false;
   std::optional<StepTime> time;
   FitScore score{};
-  double kernels_seconds = 0.0;  // at least, of a micro-batch
+  double kernels_seconds = 0.0;   // at least, of a micro-batch
+  double products_seconds = 0.0;  // at least, of a sequence: its FLOP at the highest rate
 };
 
 // The figures of a step, each of which grows by the same amount with every micro-batch.
@@ -151,9 +154,10 @@ class Search {
   void plan_all(const std::vector<FitCandidate>& candidates);
   const Outcome& outcome(const FitCandidate& candidate) { return planned_.at(candidate); }
   void learn(const FitCandidate& candidate, const Outcome& outcome);
-  void probe_corners();
+  std::optional<FitCandidate> corner_of(const Node& node);
   void push(const FitCandidate& candidate, const FitScore& bound, int depth);
   void push_next(const Node& node, const FitScore& bound);
+  int64_t least_activations(const FitCandidate& candidate) const;
   bool cannot_fit(const FitCandidate& candidate) const;
   bool is_beaten(const FitCandidate& candidate) const;
   FitScore bound_of(const Node& node) const;
@@ -164,6 +168,7 @@ class Search {
   void fill_up(size_t answer);
   template <class Set>
   void fill_between(size_t answer, double fits, double fails, const Set& set);
+  double seconds_per_flop(DType dtype) const;
   FittedConfig describe_answer(const FitCandidate& candidate);
   std::vector<std::string> reasons(const FitCandidate& candidate);
   FitShortfall nearest();
@@ -189,11 +194,12 @@ class Search {
   std::map<Standing, int64_t> standing_;
   std::map<Passes, int64_t> activations_;
   std::map<std::pair<int64_t, bool>, double> kernels_;  // by micro-batch and recomputation
+  std::map<bool, double> products_;                     // of a sequence, by recomputation
   std::vector<FitCandidate> too_large_;
   std::vector<FitCandidate> fitting_;
   std::vector<std::pair<FitScore, FitCandidate>> answers_;  // sorted
   std::priority_queue<Node, std::vector<Node>, std::greater<>> queue_;
-  std::set<FitCandidate> seen_;
+  std::set<FitCandidate> seen_, corners_;
   int64_t num_found_ = 0;
   int64_t num_planned_ = 0;
   bool is_complete_ = true;
@@ -229,6 +235,11 @@ Outcome Search::plan(const json::Value& file) const {
                                      options_.hardware->write_bytes_per_second);
       result.kernels_seconds =
           (four.time.compute_seconds - update) / static_cast<double>(planned_steps);
+      const double flops = static_cast<double>(plan.fullest.kernel_flops) -
+                           kUpdateFlops * static_cast<double>(plan.num_parameters);
+      result.products_seconds =
+          flops * seconds_per_flop(config.engine.precision.dtype) /
+          static_cast<double>(planned_steps * config.engine.batch.micro_batch);
     }
     Figures all = four;
     if (result.fits && planned_steps < steps) {
@@ -256,6 +267,20 @@ Outcome Search::plan(const json::Value& file) const {
         with_key(file, "zinc.offload_step", zero::name_of(result.plan.offload_choice->step));
   }
   return result;
+}
+
+// At the highest of the rates that a kernel may have.
+double Search::seconds_per_flop(DType dtype) const {
+  constexpr int64_t kFlops = int64_t{1} << 50;
+  const RankSpeed speed(*options_.hardware, options_.num_threads, options_.ranks_per_host);
+  double least = std::numeric_limits<double>::infinity();
+  for (const WorkKind kind : {WorkKind::gemm, WorkKind::attention, WorkKind::other}) {
+    const WorkCost cost{.kind = kind, .dtype = dtype, .flops = kFlops};
+    const double seconds =
+        speed.seconds("", cost, speed.threads()) - options_.hardware->launch_seconds;
+    least = std::min(least, seconds);
+  }
+  return least / static_cast<double>(kFlops);
 }
 
 // Side by side, in an order that no number of threads changes.
@@ -301,6 +326,9 @@ void Search::learn(const FitCandidate& c, const Outcome& outcome) {
   };
   keep_least(standing_, standing_of(c), standing.weights_and_states + sums);
   keep_least(activations_, passes_of(c), standing.activations);
+  if (outcome.products_seconds > 0.0) {
+    keep_least(products_, c.at(Saving::recompute) > 0, outcome.products_seconds);
+  }
   if (outcome.kernels_seconds > 0.0) {
     keep_least(kernels_, std::pair(c.micro_batch, c.at(Saving::recompute) > 0),
                outcome.kernels_seconds);
@@ -309,12 +337,23 @@ void Search::learn(const FitCandidate& c, const Outcome& outcome) {
   if (handed_out > request_.limits.device) too_large_.push_back(c);
 }
 
+// A larger micro-batch has no fewer than a smaller one; side by side their number counts, too.
+int64_t Search::least_activations(const FitCandidate& c) const {
+  int64_t most = 0;
+  for (const auto& [passes, bytes] : activations_) {
+    const auto& [micro_batch, vertical, recompute, inputs] = passes;
+    const bool is_like = vertical == c.vertical && recompute == c.at(Saving::recompute) &&
+                         inputs == c.at(Saving::inputs);
+    const bool is_least = vertical ? micro_batch == c.micro_batch : micro_batch <= c.micro_batch;
+    if (is_like && is_least) most = std::max(most, bytes);
+  }
+  return most;
+}
+
 bool Search::cannot_fit(const FitCandidate& c) const {
   const auto stands = standing_.find(standing_of(c));
-  const auto passes = activations_.find(passes_of(c));
-  const int64_t bytes = (stands == standing_.end() ? 0 : stands->second) +
-                        (passes == activations_.end() ? 0 : passes->second);
-  if (bytes > request_.limits.device) return true;
+  const int64_t stay = stands == standing_.end() ? 0 : stands->second;
+  if (stay + least_activations(c) > request_.limits.device) return true;
   return std::ranges::any_of(too_large_, [&](const FitCandidate& small) {
     const bool alike = small.vertical == c.vertical && small.micro_batch <= c.micro_batch &&
                        (small.accumulation > 1) == (c.accumulation > 1) && small.stage >= c.stage;
@@ -345,10 +384,16 @@ bool Search::is_beaten(const FitCandidate& c) const {
 FitScore Search::bound_of(const Node& node) const {
   FitScore bound = node.bound;
   const FitCandidate& c = node.candidate;
-  const auto kernels = kernels_.find({c.micro_batch, c.at(Saving::recompute) > 0});
-  if (is_timed_ && kernels != kernels_.end()) {
-    const double seconds = kernels->second * static_cast<double>(c.accumulation);
+  if (!is_timed_) return bound;
+  const bool recomputes = c.at(Saving::recompute) > 0;
+  const auto raise = [&](double seconds) {
     if (seconds > bound[0]) bound = {seconds};
+  };
+  if (const auto kernels = kernels_.find({c.micro_batch, recomputes}); kernels != kernels_.end()) {
+    raise(kernels->second * static_cast<double>(c.accumulation));
+  }
+  if (const auto products = products_.find(recomputes); products != products_.end()) {
+    raise(products->second * static_cast<double>(c.accumulation * c.micro_batch));
   }
   return bound;
 }
@@ -378,16 +423,19 @@ void Search::push_next(const Node& node, const FitScore& bound) {
   }
 }
 
-// The roots whose most saving candidate does not fit are known for it before the search begins.
-void Search::probe_corners() {
-  std::vector<FitCandidate> round;
-  for (size_t i = 0; i < space_.roots().size(); ++i) {
-    const FitCandidate corner = space_.most_saving(space_.roots()[i]);
-    if (!cannot_fit(corner)) round.push_back(corner);
-    if (static_cast<int>(round.size()) < kRound && i + 1 < space_.roots().size()) continue;
-    plan_all(round);
-    round.clear();
-  }
+// What saves most among all that have the node's root and recomputation, where nobody asked for it
+// yet: if that does not fit, none of them is planned.
+std::optional<FitCandidate> Search::corner_of(const Node& node) {
+  if (node.depth == 0) return std::nullopt;
+  const FitCandidate& c = node.candidate;
+  FitCandidate corner = space_.most_saving({.micro_batch = c.micro_batch,
+                                            .accumulation = c.accumulation,
+                                            .vertical = c.vertical,
+                                            .stage = c.stage});
+  corner.at(Saving::recompute) = c.at(Saving::recompute);
+  if (!space_.is_valid(corner)) corner.at(Saving::inputs) = 0;
+  if (corner == c || !corners_.insert(corner).second) return std::nullopt;
+  return corner;
 }
 
 void Search::add_answer(const FitCandidate& candidate) {
@@ -402,9 +450,9 @@ bool Search::is_done(const FitScore& bound) const {
 
 void Search::expand() {
   while (!queue_.empty()) {
-    std::vector<Node> round;
+    std::vector<Node> round, postponed;
     std::vector<FitCandidate> candidates;
-    while (!queue_.empty() && static_cast<int>(round.size()) < kRound) {
+    while (!queue_.empty() && static_cast<int>(candidates.size()) < kRound) {
       Node node = queue_.top();
       queue_.pop();
       const FitScore bound = bound_of(node);
@@ -422,15 +470,21 @@ void Search::expand() {
         push_next(node, node.bound);
         continue;
       }
+      if (const auto corner = corner_of(node)) {
+        candidates.push_back(*corner);
+        postponed.push_back(std::move(node));
+        continue;
+      }
       candidates.push_back(node.candidate);
       round.push_back(std::move(node));
     }
     if (num_planned_ + static_cast<int64_t>(candidates.size()) > request_.max_plans) {
       is_complete_ = false;
-      left_ = round.front().bound;
+      left_ = (round.empty() ? postponed : round).front().bound;
       return;
     }
     plan_all(candidates);
+    for (Node& node : postponed) queue_.push(std::move(node));
     for (const Node& node : round) {
       const Outcome& found = outcome(node.candidate);
       const bool refused = !found.problem.empty();
@@ -486,7 +540,6 @@ void Search::fill_up(size_t answer) {
 FitResult Search::run() {
   require(request_.limits.device > 0, "fit: the limit of the device must be positive, not ",
           request_.limits.device);
-  probe_corners();
   for (const FitCandidate& root : space_.roots()) push(root, {}, 0);
   expand();
   FitResult result{.num_candidates = space_.size(),

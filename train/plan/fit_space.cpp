@@ -274,13 +274,17 @@ void FitSpace::make_levels(int64_t num_blocks) {
                   {zero + "sub_group_size", tile}}};
   };
   const int64_t part = std::max<int64_t>(all / options_.world, 1);
-  add_levels(
-      Saving::buffers,
-      {buffers("", true, 500'000'000, 0),
-       buffers("smaller buffers", true, std::clamp<int64_t>(all / 8, 1024, 50'000'000),
-               std::clamp<int64_t>(part / 8, 4096, int64_t{1} << 24)),
-       buffers("small buffers, no overlap", false, std::clamp<int64_t>(all / 64, 1024, 5'000'000),
-               std::clamp<int64_t>(part / 64, 4096, int64_t{1} << 21))});
+  const auto tile = [&](int64_t divisor, int64_t most) {
+    return std::clamp<int64_t>(part / divisor, 4096, most);
+  };
+  const auto bucket = [&](int64_t divisor, int64_t most) {
+    return std::clamp<int64_t>(all / divisor, 1024, most);
+  };
+  add_levels(Saving::buffers,
+             {buffers("", true, 500'000'000, tile(8, int64_t{1} << 24)),
+              buffers("smaller buffers", true, bucket(8, 50'000'000), tile(16, int64_t{1} << 22)),
+              buffers("small buffers, no overlap", false, bucket(64, 5'000'000),
+                      tile(64, int64_t{1} << 20))});
 }
 
 void FitSpace::make_roots() {
