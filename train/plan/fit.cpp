@@ -30,23 +30,28 @@
 //    takes bytes off the device or leaves them; segments of more than one block are compared with
 //    themselves alone, because they trade saved inputs against live blocks. The test is of bytes
 //    handed out: what is reserved for them varies with the order of sizes;
-// 3. a candidate with the same micro-batch, order and stage fits that saves as much or less of each
+// 3. they cannot fit: a candidate with the same micro-batch, order and stage that saves as much or
+//    less of each kind handed out more than the limit at its peak in labels that no kind of the
+//    further saving takes anything from: recomputation, for one, takes activations and workspaces,
+//    and the same weights, gradients and states lie beside them at that moment;
+// 4. a candidate with the same micro-batch, order and stage fits that saves as much or less of each
 //    kind: a saving adds work or waits, and takes none away but the device's update of states that
 //    leave it;
-// 4. their bound is above the score of the last answer. The bound is the time of the fitting-or-not
+// 5. their bound is above the score of the last answer. The bound is the time of the fitting-or-not
 //    candidate that has one saving less, less the device's update where states leave; and never
 //    below what the kernels of the micro-batches take, which depends on micro-batch and
 //    recomputation alone.
 //
 // A candidate that does not fit hands its bound on to those with one saving more. So an answer is
 // not beaten by anything that was left out, by the plan's own figures, but for the time of the
-// device's update in 3.
+// device's update in 4.
 namespace zinc::train {
 namespace {
 
 constexpr int64_t kPlannedBatches = 4;  // of a step with more
 constexpr double kUntimed = 1e30;       // a score in seconds that no time has
 constexpr int kRound = 4;               // candidates that are planned side by side
+constexpr double kLinear = 0.9;         // share of activations that is surely in proportion
 constexpr int kFillSteps = 4;           // halvings between two levels
 // Of an element, more than any device's update takes.
 constexpr double kUpdateBytes = 64.0;
@@ -114,6 +119,24 @@ Figures extend(const Figures& three, const Figures& four, int64_t steps) {
   return all;
 }
 
+// What a saving may take bytes from, on the device.
+std::vector<Label> labels_of(Saving saving) {
+  switch (saving) {
+    case Saving::recompute:
+      return {Label::activations, Label::workspace};
+    case Saving::inputs:
+      return {Label::activations, Label::staging};
+    case Saving::states:
+      return {Label::optimizer, Label::gradients, Label::communication, Label::staging};
+    case Saving::weights:
+    case Saving::residency:
+      return {Label::parameters, Label::communication, Label::staging};
+    case Saving::buffers:
+      return {Label::gradients, Label::communication, Label::staging, Label::workspace};
+  }
+  return {};
+}
+
 class Search {
  public:
   explicit Search(const FitRequest& request)
@@ -125,7 +148,8 @@ class Search {
   }
 
   FitResult run();
-  Outcome plan(const json::Value& file) const;
+  // `bytes_only`: whether it fits, without a score.
+  Outcome plan(const json::Value& file, bool bytes_only = false) const;
   const FitSpace& space() const { return space_; }
 
  private:
@@ -137,6 +161,10 @@ class Search {
     bool operator>(const Node& other) const {
       return std::tie(bound, depth, number) > std::tie(other.bound, other.depth, other.number);
     }
+  };
+  struct TooLarge {
+    FitCandidate candidate;
+    std::array<int64_t, kNumLabels> at_peak;  // of the device
   };
   using Standing = std::tuple<int, bool, bool, int, int, int>;
   using Passes = std::tuple<int64_t, bool, int, int>;
@@ -151,7 +179,7 @@ class Search {
     return options;
   }
 
-  void plan_all(const std::vector<FitCandidate>& candidates);
+  void plan_all(const std::vector<FitCandidate>& candidates, bool bytes_only = false);
   const Outcome& outcome(const FitCandidate& candidate) { return planned_.at(candidate); }
   void learn(const FitCandidate& candidate, const Outcome& outcome);
   std::optional<FitCandidate> corner_of(const Node& node);
@@ -159,6 +187,8 @@ class Search {
   void push_next(const Node& node, const FitScore& bound);
   int64_t least_activations(const FitCandidate& candidate) const;
   bool cannot_fit(const FitCandidate& candidate) const;
+  bool saves_less(const FitCandidate& candidate, const FitCandidate& large) const;
+  bool cannot_help(const TooLarge& large, const FitCandidate& candidate) const;
   bool is_beaten(const FitCandidate& candidate) const;
   FitScore bound_of(const Node& node) const;
   FitScore after(const FitScore& score, const FitCandidate& from, const FitCandidate& to) const;
@@ -168,6 +198,7 @@ class Search {
   void fill_up(size_t answer);
   template <class Set>
   void fill_between(size_t answer, double fits, double fails, const Set& set);
+  bool is_within(const Plan& plan) const;
   double seconds_per_flop(DType dtype) const;
   FittedConfig describe_answer(const FitCandidate& candidate);
   std::vector<std::string> reasons(const FitCandidate& candidate);
@@ -195,7 +226,7 @@ class Search {
   std::map<Passes, int64_t> activations_;
   std::map<std::pair<int64_t, bool>, double> kernels_;  // by micro-batch and recomputation
   std::map<bool, double> products_;                     // of a sequence, by recomputation
-  std::vector<FitCandidate> too_large_;
+  std::vector<TooLarge> too_large_;
   std::vector<FitCandidate> fitting_;
   std::vector<std::pair<FitScore, FitCandidate>> answers_;  // sorted
   std::priority_queue<Node, std::vector<Node>, std::greater<>> queue_;
@@ -206,8 +237,19 @@ class Search {
   std::optional<FitScore> left_;  // the smallest bound of those that were not looked at
 };
 
-Outcome Search::plan(const json::Value& file) const {
+bool Search::is_within(const Plan& plan) const {
+  const FitLimits& limits = request_.limits;
+  int64_t device = reserved_of(plan, Tier::device);
+  int64_t host = reserved_of(plan, Tier::pinned_host);
+  if (limits.one_pool) device += std::exchange(host, 0);
+  return device <= limits.device && host <= limits.at(Tier::pinned_host) &&
+         reserved_of(plan, Tier::nvme) <= limits.at(Tier::nvme);
+}
+
+Outcome Search::plan(const json::Value& file, bool bytes_only) const {
   Outcome result;
+  PlanOptions options = options_;
+  if (bytes_only) options.hardware.reset();
   result.file = file;
   Config config;
   try {
@@ -217,17 +259,21 @@ Outcome Search::plan(const json::Value& file) const {
     const bool vertical = config.engine.pass_order == zero::PassOrder::vertical;
     int64_t& planned_steps = config.engine.batch.accumulation;
     if (!vertical) planned_steps = std::min(steps, kPlannedBatches);
-    result.plan = make_plan(request_.model, config, options_);
+    const bool is_open = leaves_offload_step_open(config.engine);
+    // The host's way takes no room on the device: where that does not fit, neither does the other.
+    if (is_open) config.engine.offload_step = zero::OffloadStep::host;
+    result.plan = make_plan(request_.model, config, options);
+    if (is_open && !bytes_only && is_within(result.plan)) {
+      config.engine.offload_step = zero::OffloadStep::automatic;
+      result.plan = make_plan(request_.model, config, options_);
+    }
     const Plan& plan = result.plan;
     for (int t = 0; t < kNumTiers; ++t) {
       result.reserved[static_cast<size_t>(t)] = reserved_of(plan, static_cast<Tier>(t));
     }
     if (plan.offload_choice) config.engine.offload_step = plan.offload_choice->step;
-    const FitLimits& limits = request_.limits;
-    auto [device, host, nvme] = result.reserved;
-    if (limits.one_pool) device += std::exchange(host, 0);
-    result.fits = device <= limits.device && host <= limits.at(Tier::pinned_host) &&
-                  nvme <= limits.at(Tier::nvme);
+    result.fits = is_within(plan);
+    if (bytes_only) return result;
     const Figures four = figures_of(plan);
     if (plan.fullest.time) {
       const double update = kUpdateBytes * static_cast<double>(plan.num_parameters) /
@@ -284,7 +330,7 @@ double Search::seconds_per_flop(DType dtype) const {
 }
 
 // Side by side, in an order that no number of threads changes.
-void Search::plan_all(const std::vector<FitCandidate>& candidates) {
+void Search::plan_all(const std::vector<FitCandidate>& candidates, bool bytes_only) {
   std::vector<FitCandidate> open;
   for (const FitCandidate& candidate : candidates) {
     if (!planned_.contains(candidate)) open.push_back(candidate);
@@ -295,7 +341,7 @@ void Search::plan_all(const std::vector<FitCandidate>& candidates) {
   const auto work = [&] {
     for (size_t i = next++; i < open.size(); i = next++) {
       try {
-        outcomes[i] = plan(space_.file_of(open[i]));
+        outcomes[i] = plan(space_.file_of(open[i]), bytes_only);
       } catch (...) {
         errors[i] = std::current_exception();
       }
@@ -311,7 +357,7 @@ void Search::plan_all(const std::vector<FitCandidate>& candidates) {
   for (size_t i = 0; i < open.size(); ++i) {
     if (errors[i]) std::rethrow_exception(errors[i]);
     learn(open[i], outcomes[i]);
-    planned_.emplace(open[i], std::move(outcomes[i]));
+    if (!bytes_only) planned_.emplace(open[i], std::move(outcomes[i]));
     ++num_planned_;
   }
 }
@@ -334,38 +380,79 @@ void Search::learn(const FitCandidate& c, const Outcome& outcome) {
                outcome.kernels_seconds);
   }
   const int64_t handed_out = outcome.plan.fullest.device_peak();
-  if (handed_out > request_.limits.device) too_large_.push_back(c);
+  if (handed_out <= request_.limits.device) return;
+  TooLarge large{.candidate = c, .at_peak = {}};
+  for (int l = 0; l < kNumLabels; ++l) {
+    large.at_peak[static_cast<size_t>(l)] =
+        outcome.plan.fullest.at_peak.at(Tier::device, static_cast<Label>(l)).live;
+  }
+  too_large_.push_back(large);
 }
 
-// A larger micro-batch has no fewer than a smaller one; side by side their number counts, too.
+// A larger micro-batch has no fewer than a smaller one, and in proportion more, but for tensors of
+// bounded chunks; micro-batches side by side have no fewer than one after the other.
 int64_t Search::least_activations(const FitCandidate& c) const {
-  int64_t most = 0;
+  std::vector<std::pair<int64_t, int64_t>> known;  // micro-batches and their bytes
   for (const auto& [passes, bytes] : activations_) {
     const auto& [micro_batch, vertical, recompute, inputs] = passes;
-    const bool is_like = vertical == c.vertical && recompute == c.at(Saving::recompute) &&
-                         inputs == c.at(Saving::inputs);
-    const bool is_least = vertical ? micro_batch == c.micro_batch : micro_batch <= c.micro_batch;
-    if (is_like && is_least) most = std::max(most, bytes);
+    const bool is_like = recompute == c.at(Saving::recompute) && inputs == c.at(Saving::inputs);
+    if (!is_like || micro_batch > c.micro_batch) continue;
+    if (vertical && (!c.vertical || micro_batch != c.micro_batch)) continue;
+    known.emplace_back(micro_batch, bytes);
   }
-  return most;
+  int64_t most = 0;
+  for (const auto& [micro_batch, bytes] : known) most = std::max(most, bytes);
+  if (known.size() < 2) return most;
+  std::ranges::sort(known);
+  const auto& [less, small] = known[known.size() - 2];
+  const auto& [more, large] = known.back();
+  if (more == less) return most;
+  const double each = static_cast<double>(large - small) / static_cast<double>(more - less);
+  const double rest = kLinear * each * static_cast<double>(c.micro_batch - more);
+  return std::max(most, large + static_cast<int64_t>(rest));
 }
 
 bool Search::cannot_fit(const FitCandidate& c) const {
   const auto stands = standing_.find(standing_of(c));
   const int64_t stay = stands == standing_.end() ? 0 : stands->second;
   if (stay + least_activations(c) > request_.limits.device) return true;
-  return std::ranges::any_of(too_large_, [&](const FitCandidate& small) {
-    const bool alike = small.vertical == c.vertical && small.micro_batch <= c.micro_batch &&
-                       (small.accumulation > 1) == (c.accumulation > 1) && small.stage >= c.stage;
-    if (!alike) return false;
-    const int mine = c.at(Saving::recompute);
-    const int its = small.at(Saving::recompute);
-    if (mine != its && !(mine == 0 && its == 1)) return false;
-    for (int s = 1; s < kNumSavings; ++s) {
-      if (c.level[static_cast<size_t>(s)] > small.level[static_cast<size_t>(s)]) return false;
-    }
-    return true;
+  return std::ranges::any_of(too_large_, [&](const TooLarge& large) {
+    return saves_less(c, large.candidate) || cannot_help(large, c);
   });
+}
+
+// 2. of Note [Bounds of the search]
+bool Search::saves_less(const FitCandidate& c, const FitCandidate& large) const {
+  const bool alike = large.vertical == c.vertical && large.micro_batch <= c.micro_batch &&
+                     (large.accumulation > 1) == (c.accumulation > 1) && large.stage >= c.stage;
+  if (!alike) return false;
+  const int mine = c.at(Saving::recompute);
+  const int its = large.at(Saving::recompute);
+  if (mine != its && !(mine == 0 && its == 1)) return false;
+  for (int s = 1; s < kNumSavings; ++s) {
+    if (c.level[static_cast<size_t>(s)] > large.level[static_cast<size_t>(s)]) return false;
+  }
+  return true;
+}
+
+// 3. of Note [Bounds of the search]
+bool Search::cannot_help(const TooLarge& large, const FitCandidate& c) const {
+  const FitCandidate& from = large.candidate;
+  if (from.micro_batch != c.micro_batch || from.vertical != c.vertical || from.stage != c.stage) {
+    return false;
+  }
+  std::array<bool, kNumLabels> may_change{};
+  for (int s = 0; s < kNumSavings; ++s) {
+    const int more = c.level[static_cast<size_t>(s)] - from.level[static_cast<size_t>(s)];
+    if (more < 0) return false;
+    if (more == 0) continue;
+    for (const Label label : labels_of(static_cast<Saving>(s))) {
+      may_change[static_cast<size_t>(label)] = true;
+    }
+  }
+  int64_t least = 0;
+  for (size_t l = 0; l < may_change.size(); ++l) least += may_change[l] ? 0 : large.at_peak[l];
+  return least > request_.limits.device;
 }
 
 bool Search::is_beaten(const FitCandidate& c) const {
@@ -451,8 +538,8 @@ bool Search::is_done(const FitScore& bound) const {
 void Search::expand() {
   while (!queue_.empty()) {
     std::vector<Node> round, postponed;
-    std::vector<FitCandidate> candidates;
-    while (!queue_.empty() && static_cast<int>(candidates.size()) < kRound) {
+    std::vector<FitCandidate> candidates, corners;
+    while (!queue_.empty() && static_cast<int>(round.size() + postponed.size()) < kRound) {
       Node node = queue_.top();
       queue_.pop();
       const FitScore bound = bound_of(node);
@@ -471,18 +558,20 @@ void Search::expand() {
         continue;
       }
       if (const auto corner = corner_of(node)) {
-        candidates.push_back(*corner);
+        corners.push_back(*corner);
         postponed.push_back(std::move(node));
         continue;
       }
       candidates.push_back(node.candidate);
       round.push_back(std::move(node));
     }
-    if (num_planned_ + static_cast<int64_t>(candidates.size()) > request_.max_plans) {
+    if (num_planned_ + static_cast<int64_t>(candidates.size() + corners.size()) >
+        request_.max_plans) {
       is_complete_ = false;
       left_ = (round.empty() ? postponed : round).front().bound;
       return;
     }
+    plan_all(corners, true);
     plan_all(candidates);
     for (Node& node : postponed) queue_.push(std::move(node));
     for (const Node& node : round) {
