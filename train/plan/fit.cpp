@@ -57,8 +57,10 @@ constexpr int kFillSteps = 4;           // halvings between two levels
 constexpr double kUpdateBytes = 64.0;
 constexpr double kUpdateFlops = 128.0;
 
+// Swap space is handed out of what is reserved once: the two are one.
 int64_t reserved_of(const Plan& plan, Tier tier) {
-  return plan.fullest.peaks.reserved[static_cast<size_t>(tier)].peak;
+  const MemoryReport& peaks = plan.fullest.peaks;
+  return std::max(peaks.reserved[static_cast<size_t>(tier)].peak, peaks.at(tier).peak);
 }
 
 struct Outcome {
@@ -199,6 +201,7 @@ class Search {
   template <class Set>
   void fill_between(size_t answer, double fits, double fails, const Set& set);
   bool is_within(const Plan& plan) const;
+  Plan plan_either_way(Config& config, const PlanOptions& options) const;
   double seconds_per_flop(DType dtype) const;
   FittedConfig describe_answer(const FitCandidate& candidate);
   std::vector<std::string> reasons(const FitCandidate& candidate);
@@ -246,6 +249,26 @@ bool Search::is_within(const Plan& plan) const {
          reserved_of(plan, Tier::nvme) <= limits.at(Tier::nvme);
 }
 
+// With the update of states in host memory by the one that is faster, where the file leaves it
+// open; `config` says which afterwards. The host's way takes no room on the device: where that does
+// not fit, neither does the other.
+Plan Search::plan_either_way(Config& config, const PlanOptions& options) const {
+  const bool is_open = leaves_offload_step_open(config.engine);
+  if (is_open) config.engine.offload_step = zero::OffloadStep::host;
+  Plan host = make_plan(request_.model, config, options);
+  if (!is_open) return host;
+  host.offload_choice = OffloadChoice{};
+  if (!host.fullest.time || !is_within(host)) return host;
+  Config other = config;
+  other.engine.offload_step = zero::OffloadStep::device;
+  Plan device = make_plan(request_.model, other, options);
+  const bool is_faster = device.fullest.time->step_seconds < host.fullest.time->step_seconds;
+  if (!is_within(device) || !is_faster) return host;
+  config = other;
+  device.offload_choice = OffloadChoice{.step = zero::OffloadStep::device};
+  return device;
+}
+
 Outcome Search::plan(const json::Value& file, bool bytes_only) const {
   Outcome result;
   PlanOptions options = options_;
@@ -259,19 +282,11 @@ Outcome Search::plan(const json::Value& file, bool bytes_only) const {
     const bool vertical = config.engine.pass_order == zero::PassOrder::vertical;
     int64_t& planned_steps = config.engine.batch.accumulation;
     if (!vertical) planned_steps = std::min(steps, kPlannedBatches);
-    const bool is_open = leaves_offload_step_open(config.engine);
-    // The host's way takes no room on the device: where that does not fit, neither does the other.
-    if (is_open) config.engine.offload_step = zero::OffloadStep::host;
-    result.plan = make_plan(request_.model, config, options);
-    if (is_open && !bytes_only && is_within(result.plan)) {
-      config.engine.offload_step = zero::OffloadStep::automatic;
-      result.plan = make_plan(request_.model, config, options_);
-    }
+    result.plan = plan_either_way(config, options);
     const Plan& plan = result.plan;
     for (int t = 0; t < kNumTiers; ++t) {
       result.reserved[static_cast<size_t>(t)] = reserved_of(plan, static_cast<Tier>(t));
     }
-    if (plan.offload_choice) config.engine.offload_step = plan.offload_choice->step;
     result.fits = is_within(plan);
     if (bytes_only) return result;
     const Figures four = figures_of(plan);
@@ -455,17 +470,20 @@ bool Search::cannot_help(const TooLarge& large, const FitCandidate& c) const {
   return least > request_.limits.device;
 }
 
+bool is_beaten_by(const FitCandidate& c, const FitCandidate& other) {
+  if (other.micro_batch != c.micro_batch || other.vertical != c.vertical ||
+      other.stage != c.stage) {
+    return false;
+  }
+  for (size_t s = 0; s < kNumSavings; ++s) {
+    if (other.level[s] > c.level[s]) return false;
+  }
+  return true;
+}
+
 bool Search::is_beaten(const FitCandidate& c) const {
-  return std::ranges::any_of(fitting_, [&](const FitCandidate& other) {
-    if (other.micro_batch != c.micro_batch || other.vertical != c.vertical ||
-        other.stage != c.stage) {
-      return false;
-    }
-    for (int s = 0; s < kNumSavings; ++s) {
-      if (other.level[static_cast<size_t>(s)] > c.level[static_cast<size_t>(s)]) return false;
-    }
-    return true;
-  });
+  return std::ranges::any_of(fitting_,
+                             [&](const FitCandidate& other) { return is_beaten_by(c, other); });
 }
 
 FitScore Search::bound_of(const Node& node) const {
@@ -525,9 +543,17 @@ std::optional<FitCandidate> Search::corner_of(const Node& node) {
   return corner;
 }
 
+// Without those that save more than another one of their root and are no faster.
 void Search::add_answer(const FitCandidate& candidate) {
   answers_.emplace_back(outcome(candidate).score, candidate);
   std::ranges::sort(answers_);
+  std::vector<std::pair<FitScore, FitCandidate>> kept;
+  for (const auto& [score, one] : answers_) {
+    const bool is_needless = std::ranges::any_of(
+        kept, [&, &mine = one](const auto& other) { return is_beaten_by(mine, other.second); });
+    if (!is_needless) kept.emplace_back(score, one);
+  }
+  answers_ = std::move(kept);
 }
 
 bool Search::is_done(const FitScore& bound) const {
@@ -638,7 +664,7 @@ FitResult Search::run() {
                    .global_batch = space_.options().global_batch};
   const size_t kept = std::min(answers_.size(), static_cast<size_t>(request_.num_answers));
   answers_.resize(kept);
-  for (size_t i = 0; i < std::min<size_t>(kept, 2); ++i) fill_up(i);
+  if (kept > 0) fill_up(0);
   std::ranges::sort(answers_);
   for (const auto& [score, candidate] : answers_) {
     result.best.push_back(describe_answer(candidate));

@@ -282,9 +282,9 @@ void FitSpace::make_levels(int64_t num_blocks) {
   };
   add_levels(Saving::buffers,
              {buffers("", true, 500'000'000, tile(8, int64_t{1} << 24)),
-              buffers("smaller buffers", true, bucket(8, 50'000'000), tile(16, int64_t{1} << 22)),
+              buffers("smaller buffers", true, bucket(8, 50'000'000), tile(16, int64_t{1} << 23)),
               buffers("small buffers, no overlap", false, bucket(64, 5'000'000),
-                      tile(64, int64_t{1} << 20))});
+                      tile(64, int64_t{1} << 22))});
 }
 
 void FitSpace::make_roots() {
