@@ -84,24 +84,28 @@ std::string read_config(const std::string& path) {
 }  // namespace
 
 void add_fit_options(CLI::App& verb, FitArguments& arguments) {
-  verb.add_flag("--fit", arguments.fit,
-                "Search the configuration that fits and is the fastest; keys of --config stay");
-  verb.add_option("--global-batch", arguments.global_batch,
-                  "With --fit: sequences of a step over all ranks (default: train_batch_size)")
+  CLI::Option* fit =
+      verb.add_flag("--fit", arguments.fit,
+                    "Search the configuration that fits and is the fastest; keys of --config stay");
+  const auto option = [&](const std::string& name, auto& value, const std::string& help) {
+    return verb.add_option(name, value, help)->needs(fit);
+  };
+  option("--global-batch", arguments.global_batch,
+         "With --fit: sequences of a step over all ranks (default: train_batch_size)")
       ->check(CLI::PositiveNumber);
-  verb.add_option("--device-memory", arguments.device_memory,
-                  "With --fit: of a rank's device, as in 141GiB (default: what is here)");
-  verb.add_option("--host-memory", arguments.host_memory,
-                  "With --fit: of a host for offload, as in 2TiB, or 100GiB/rank (default: none)");
-  verb.add_option("--nvme-memory", arguments.nvme_memory,
-                  "With --fit: of a host's disk for offload, as in 4TB (default: none)");
-  verb.add_option("--nvme-path", arguments.nvme_path, "With --nvme-memory: the directory");
-  verb.add_option("--write", arguments.write,
-                  "With --fit: writes the first answer's configuration to this file");
-  verb.add_option("--explain", arguments.explain,
-                  "With --fit: what this key costs, by its other values in the first answer");
-  verb.add_option("--max-plans", arguments.max_plans,
-                  "With --fit: candidates that are planned at most (default 400)")
+  option("--device-memory", arguments.device_memory,
+         "With --fit: of a rank's device, as in 141GiB (default: what is here)");
+  option("--host-memory", arguments.host_memory,
+         "With --fit: of a host for offload, as in 2TiB, or 100GiB/rank (default: none)");
+  option("--nvme-memory", arguments.nvme_memory,
+         "With --fit: of a host's disk for offload, as in 4TB (default: none)");
+  option("--nvme-path", arguments.nvme_path, "With --nvme-memory: the directory");
+  option("--write", arguments.write,
+         "With --fit: writes the first answer's configuration to this file");
+  option("--explain", arguments.explain,
+         "With --fit: what this key costs, by its other values in the first answer");
+  option("--max-plans", arguments.max_plans,
+         "With --fit: candidates that are planned at most (default 400)")
       ->check(CLI::PositiveNumber);
 }
 

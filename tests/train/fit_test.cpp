@@ -23,12 +23,13 @@ using testing::HasSubstr;
 
 constexpr int64_t kSeq = 24;
 
-ModelConfigFile small_gpt2(int64_t layers = 4) {
+// Plans take no memory: so large that its parts show beside segments of 2 MiB.
+ModelConfigFile gpt2(int64_t hidden) {
   nn::Gpt2Config config;
   config.vocab_size = 61;
   config.max_positions = 32;
-  config.hidden_size = 64;
-  config.num_layers = layers;
+  config.hidden_size = hidden;
+  config.num_layers = 4;
   config.num_heads = 4;
   return {.config = config};
 }
@@ -38,23 +39,23 @@ Hardware slow_gpu() {
   Hardware hardware{.name = "slow",
                     .source = "specification",
                     .device = DeviceKind::cuda,
-                    .read_bytes_per_second = 1e9,
-                    .write_bytes_per_second = 1e9,
-                    .gemm = {.f32 = 1e10, .bf16 = 1e10},
-                    .attention = {.f32 = 1e10, .bf16 = 1e10},
-                    .other_flops = 1e9};
-  hardware.same_host.all_gather = {.alpha_seconds = 1e-6, .bytes_per_second = 3e8};
+                    .read_bytes_per_second = 1e10,
+                    .write_bytes_per_second = 1e10,
+                    .gemm = {.f32 = 1e11, .bf16 = 1e11},
+                    .attention = {.f32 = 1e11, .bf16 = 1e11},
+                    .other_flops = 1e10};
+  hardware.same_host.all_gather = {.alpha_seconds = 1e-6, .bytes_per_second = 3e9};
   hardware.same_host.reduce_scatter = hardware.same_host.all_gather;
-  hardware.disk = Disk{.read_bytes_per_second = 1e8, .write_bytes_per_second = 1e8};
+  hardware.disk = Disk{.read_bytes_per_second = 1e9, .write_bytes_per_second = 1e9};
   hardware.host = HostRates{.threads = 2,
-                            .to_device_bytes_per_second = 2e8,
-                            .to_host_bytes_per_second = 2e8,
-                            .update_bytes_per_second = 3e8};
+                            .to_device_bytes_per_second = 2e9,
+                            .to_host_bytes_per_second = 2e9,
+                            .update_bytes_per_second = 3e9};
   return hardware;
 }
 
 FitRequest request_for(int64_t device_bytes) {
-  FitRequest request{.model = small_gpt2()};
+  FitRequest request{.model = gpt2(512)};
   request.plan = {.world = 2,
                   .seq = kSeq,
                   .device = Device{.kind = DeviceKind::cuda},
@@ -108,40 +109,45 @@ std::vector<Planned> plan_everything(const FitRequest& request) {
 // Residency and buffers are fixed, so that all others are a few hundred.
 constexpr auto kFewKeys = R"({
   "zero_optimization": {"stage3_max_live_parameters": 0, "stage3_max_reuse_distance": 0,
-    "reduce_bucket_size": 20000, "allgather_bucket_size": 20000, "overlap_comm": true,
-    "sub_group_size": 20000}})";
+    "reduce_bucket_size": 1000000, "allgather_bucket_size": 1000000, "overlap_comm": true,
+    "sub_group_size": 1000000}})";
 
 TEST(Fit, IsTheBestOfAllCandidatesAtEveryLimit) {
   FitRequest request = request_for(1);
   request.space.config = kFewKeys;
   request.space.global_batch = 8;
   const std::vector<Planned> all = plan_everything(request);
-  int num_answered = 0;
-  for (const int64_t mib : {4, 6, 8, 10, 12, 14, 16, 20, 24, 64}) {
-    request.limits.device = mib << 20;
-    SCOPED_TRACE(mib);
+  std::vector<int64_t> limits;
+  for (const Planned& one : all) limits.push_back(one.device);
+  std::ranges::sort(limits);
+  limits.erase(std::unique(limits.begin(), limits.end()), limits.end());
+  ASSERT_GE(limits.size(), 6u);
+  std::vector<int64_t> some{limits.front() - 1};
+  for (size_t i = 0; i < 12; ++i) some.push_back(limits[i * (limits.size() - 1) / 11]);
+  limits = some;
+  for (const int64_t limit : limits) {
+    request.limits.device = limit;
+    SCOPED_TRACE(limit);
     const Planned* best = nullptr;
     for (const Planned& one : all) {
-      if (one.device > mib << 20 || one.host > *request.limits.host) continue;
+      if (one.device > limit || one.host > *request.limits.host) continue;
       if (best == nullptr || one.seconds < best->seconds) best = &one;
     }
     const FitResult result = fit(request);
     ASSERT_EQ(result.best.empty(), best == nullptr);
     if (best == nullptr) continue;
-    ++num_answered;
     EXPECT_TRUE(result.is_complete);
-    EXPECT_LE(result.best.front().reserved[0], mib << 20);
+    EXPECT_LE(result.best.front().reserved[0], limit);
     // Memory that is filled between two levels may be faster than both. 1e-9: sums in another
     // order.
     EXPECT_LE(result.best.front().time->step_seconds, best->seconds * (1 + 1e-9))
         << result.best.front().words << "\ninstead of " << best->words;
   }
-  EXPECT_GE(num_answered, 6);
 }
 
 // What the search says of a long step is what a plan with all micro-batches says.
 TEST(Fit, StepOfManyMicroBatchesIsPlannedByFour) {
-  for (const int64_t mib : {12, 64}) {
+  for (const int64_t mib : {220, 1024}) {
     FitRequest request = request_for(mib << 20);
     request.space.global_batch = 48;
     request.space.config = R"({"train_micro_batch_size_per_gpu": 2})";
@@ -164,7 +170,7 @@ TEST(Fit, StepOfManyMicroBatchesIsPlannedByFour) {
 }
 
 TEST(Fit, ThreadsDoNotChangeIt) {
-  FitRequest request = request_for(int64_t{10} << 20);
+  FitRequest request = request_for(int64_t{200} << 20);
   const FitResult one = fit(request);
   request.threads = 3;
   const FitResult three = fit(request);
@@ -190,6 +196,7 @@ class Zeros final : public Dataset {
 TEST(Fit, WrittenFileTrainsWithinItsLimit) {
   for (const int64_t mib : {4, 6, 40}) {
     FitRequest request = request_for(mib << 20);
+    request.model = gpt2(64);
     request.plan.device = kCpu;
     request.plan.backend = "local";
     request.plan.hardware.reset();
@@ -230,7 +237,7 @@ TEST(Fit, WrittenFileTrainsWithinItsLimit) {
 }
 
 TEST(Fit, KeysOfTheFileStay) {
-  FitRequest request = request_for(int64_t{64} << 20);
+  FitRequest request = request_for(int64_t{1} << 30);
   request.space.config = R"({
     "train_batch_size": 16,
     "optimizer": {"type": "SGD", "params": {"lr": 0.5}},
@@ -265,15 +272,15 @@ TEST(Fit, NothingFits_SaysWhatIsBeyondAndByHowMuch) {
 }
 
 TEST(Fit, LimitOfPlansSaysWhatIsLeft) {
-  FitRequest request = request_for(int64_t{10} << 20);
-  request.max_plans = 12;
+  FitRequest request = request_for(int64_t{200} << 20);
+  request.max_plans = 6;
   const FitResult result = fit(request);
   EXPECT_FALSE(result.is_complete);
   EXPECT_THAT(describe(result, request), HasSubstr("ended at its limit of plans"));
 }
 
 TEST(Fit, ExplainsAKeyByItsOtherValues) {
-  FitRequest request = request_for(int64_t{64} << 20);
+  FitRequest request = request_for(int64_t{1} << 30);
   const FitResult result = fit(request);
   ASSERT_FALSE(result.best.empty());
   const KeyCosts costs = explain_key(request, result.best.front(), "stage");
@@ -302,7 +309,7 @@ std::string error_of(const std::function<void()>& body) {
 }
 
 std::string refusal(const char* config, int64_t global_batch = 16) {
-  FitRequest request = request_for(int64_t{64} << 20);
+  FitRequest request = request_for(int64_t{1} << 30);
   request.space.config = config;
   request.space.config_name = "mine.json";
   request.space.global_batch = global_batch;
@@ -332,7 +339,7 @@ TEST(FitErrors, FixedKeysThatContradictEachOther_AreNamed) {
 }
 
 TEST(FitErrors, KeyThatCannotBeExplained_IsNamed) {
-  const FitRequest request = request_for(int64_t{64} << 20);
+  const FitRequest request = request_for(int64_t{1} << 30);
   const FitResult result = fit(request);
   const auto explain = [&](const char* key) {
     return error_of([&] { explain_key(request, result.best.front(), key); });
