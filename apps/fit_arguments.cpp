@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
+#include <filesystem>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "apps/hardware_file.h"
@@ -73,12 +74,11 @@ train::FitLimits limits_of(const FitArguments& arguments, const FitRun& run) {
 
 std::string read_config(const std::string& path) {
   constexpr int64_t kMostBytes = int64_t{16} << 20;
-  try {
-    return train::read_text_file(path, kMostBytes);
-  } catch (const IoError& error) {
-    if (error.error_number() != ENOENT) throw;
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) {
     throw ConfigError(fmt::format("there is no configuration file '{}'", path));
   }
+  return train::read_text_file(path, kMostBytes);
 }
 
 }  // namespace

@@ -20,14 +20,13 @@
 // Note [Bounds of the search]
 // Candidates are looked at in the order of a lower bound of their score, and planned unless
 //
-// 1. they cannot fit: the bytes that stay on the device through a step (weights, states and sums of
-//    gradients, as a plan with the same stage and placements found them) and the activations (as a
-//    plan with the same micro-batch, order and recomputation found them) are live together at some
-//    moment, so their sum is a lower bound of the peak;
+// 1. they cannot fit: what stays on the device through a step (weights, states and sums of
+//    gradients, as a plan with the same stage and placements found them) and the activations (as
+//    plans with the same recomputation and micro-batches no larger found them) are live together at
+//    some moment, so their sum is a lower bound of the peak;
 // 2. they cannot fit: a candidate that saves as much or more of each kind, with a micro-batch that
-// is
-//    no larger and a stage that is no lower, handed out more than the limit. A saving of a kind
-//    takes bytes off the device or leaves them; segments of more than one block are compared with
+//    is no larger and a stage that is no lower, handed out more than the limit. A saving takes
+//    bytes off the device or leaves them; segments of more than one block are compared with
 //    themselves alone, because they trade saved inputs against live blocks. The test is of bytes
 //    handed out: what is reserved for them varies with the order of sizes;
 // 3. they cannot fit: a candidate with the same micro-batch, order and stage that saves as much or
@@ -37,14 +36,16 @@
 // 4. a candidate with the same micro-batch, order and stage fits that saves as much or less of each
 //    kind: a saving adds work or waits, and takes none away but the device's update of states that
 //    leave it;
-// 5. their bound is above the score of the last answer. The bound is the time of the fitting-or-not
-//    candidate that has one saving less, less the device's update where states leave; and never
-//    below what the kernels of the micro-batches take, which depends on micro-batch and
-//    recomputation alone.
+// 5. their bound is above the score of the last answer. The bound is the time of the candidate with
+//    one saving less, whether it fits or not, but for the device's update where states leave. It is
+//    never below what the kernels of the micro-batches take, which depends on micro-batch and
+//    recomputation alone, nor below their FLOP at the highest rate, which does on recomputation.
 //
-// A candidate that does not fit hands its bound on to those with one saving more. So an answer is
-// not beaten by anything that was left out, by the plan's own figures, but for the time of the
-// device's update in 4.
+// A candidate that is not planned because it cannot fit hands its bound on to those with one saving
+// more. Three arguments have limits. Smaller buffers can be faster, where tiles of an update go in
+// finer turns; who updates states may hide what the device's update took (4.); and a smaller buffer
+// may by chance leave a larger segment. tests/train/fit_test.cpp compares the search with plans of
+// every candidate of a small space.
 namespace zinc::train {
 namespace {
 
