@@ -189,6 +189,7 @@ class Search {
   void push(const FitCandidate& candidate, const FitScore& bound, int depth);
   void push_next(const Node& node, const FitScore& bound);
   int64_t least_activations(const FitCandidate& candidate) const;
+  int64_t least_bytes(const FitCandidate& candidate) const;
   bool cannot_fit(const FitCandidate& candidate) const;
   bool saves_less(const FitCandidate& candidate, const FitCandidate& large) const;
   bool cannot_help(const TooLarge& large, const FitCandidate& candidate) const;
@@ -428,10 +429,14 @@ int64_t Search::least_activations(const FitCandidate& c) const {
   return std::max(most, large + static_cast<int64_t>(rest));
 }
 
-bool Search::cannot_fit(const FitCandidate& c) const {
+// 1. of Note [Bounds of the search]
+int64_t Search::least_bytes(const FitCandidate& c) const {
   const auto stands = standing_.find(standing_of(c));
-  const int64_t stay = stands == standing_.end() ? 0 : stands->second;
-  if (stay + least_activations(c) > request_.limits.device) return true;
+  return (stands == standing_.end() ? 0 : stands->second) + least_activations(c);
+}
+
+bool Search::cannot_fit(const FitCandidate& c) const {
+  if (least_bytes(c) > request_.limits.device) return true;
   return std::ranges::any_of(too_large_, [&](const TooLarge& large) {
     return saves_less(c, large.candidate) || cannot_help(large, c);
   });
@@ -788,6 +793,7 @@ FitShortfall Search::nearest() {
   FitCandidate best = std::ranges::min_element(planned_, better)->first;
   while (true) {
     std::vector<FitCandidate> around;
+    const int64_t now_device = outcome(best).plan.fullest.device_peak();
     for (int s = 0; s < kNumSavings; ++s) {
       for (int level = 0; level < space_.num_levels(static_cast<Saving>(s)); ++level) {
         FitCandidate one = best;
@@ -802,7 +808,7 @@ FitShortfall Search::nearest() {
       one.accumulation = root.accumulation;
       one.vertical = root.vertical;
       const bool nearby = one.stage == best.stage || one.micro_batch == best.micro_batch;
-      if (nearby && space_.is_valid(one) && !cannot_fit(one)) around.push_back(one);
+      if (nearby && space_.is_valid(one) && least_bytes(one) < now_device) around.push_back(one);
     }
     plan_all(around);
     const FitCandidate now = std::ranges::min_element(planned_, better)->first;
