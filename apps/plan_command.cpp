@@ -9,6 +9,7 @@
 #include <string>
 
 #include "apps/command.h"
+#include "apps/fit_arguments.h"
 #include "apps/hardware_file.h"
 #include "apps/machine.h"
 #include "apps/plan_verdict.h"
@@ -38,6 +39,7 @@ struct PlanArguments {
   bool save_frozen = false;
   std::string diff;
   bool json = false;
+  FitArguments fit;
   // --format deepspeed without a model
   train::EstimatorInput estimate;
 };
@@ -74,7 +76,9 @@ int make_plan(PlanArguments options) {
   train::ModelConfigFile model = model_of(options);
   model.tuning = tuning_of(options.tuning);
   options.plan.save_frozen = options.save_frozen || model.tuning.is_all();
-  if (options.config.empty()) throw ConfigError("--config must name a configuration");
+  if (options.config.empty() && !options.fit.fit) {
+    throw ConfigError("--config must name a configuration");
+  }
   options.plan.device = parse_device(options.device);
   const int64_t longest = train::max_positions(model.config);
   if (options.plan.seq == 0) options.plan.seq = std::min(longest, kDefaultSequence);
@@ -89,8 +93,6 @@ int make_plan(PlanArguments options) {
     }
   }
   options.flags.hidden_size = train::hidden_size(model.config);
-  const train::Config config =
-      train::load_config(options.config, options.plan.world, options.flags);
   const int ranks_per_host =
       options.ranks_per_host > 0 ? options.ranks_per_host : std::min(options.plan.world, 8);
   if (options.plan.num_threads == 0) {
@@ -100,6 +102,15 @@ int make_plan(PlanArguments options) {
   options.plan.backend = planned_backend(options.device, options.comm);
   options.plan.hardware = find_hardware(options.hardware, options.plan.device.kind);
   options.plan.device_room = room_for(options.plan.device, ranks_per_host).bytes;
+  if (options.fit.fit) {
+    return run_fit(options.fit, {.model = std::move(model),
+                                 .plan = options.plan,
+                                 .flags = options.flags,
+                                 .config = options.config,
+                                 .json = options.json});
+  }
+  const train::Config config =
+      train::load_config(options.config, options.plan.world, options.flags);
   options.plan.program = options.plan.program || !options.diff.empty();
   const train::Plan plan = train::make_plan(model, config, options.plan);
   if (options.plan.program) return print_program(*plan.program, options);
@@ -158,6 +169,7 @@ void add_plan_command(CLI::App& app, Action& action) {
   verb->add_option("--hardware", options->hardware,
                    "The machine's speeds, for the time of a step (default: what `zinc bench "
                    "ceilings --save` measured)");
+  add_fit_options(*verb, options->fit);
   add_tuning_options(*verb, options->tuning);
   verb->add_flag("--save-frozen", options->save_frozen, "Checkpoints hold frozen weights too");
   verb->add_flag("--json", options->json, "Figures for programs");

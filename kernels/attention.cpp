@@ -95,7 +95,10 @@ AttentionProblem problem_of(std::string_view op, const Args& args) {
 int64_t visible_pairs(const ConstView& q, const ConstView& k, const AttentionMask& mask) {
   AttentionProblem p{.Tq = q.dim(1), .Tk = k.dim(1)};
   p.mask = {.causal = mask.causal, .window = mask.window};
-  if (!mask.causal && mask.window == 0) return p.Tq * p.Tk;
+  if (mask.window == 0) {
+    const int64_t rows = std::min(p.Tq, p.Tk);  // that see a key
+    return mask.causal ? rows * (p.Tk - rows) + rows * (rows + 1) / 2 : p.Tq * p.Tk;
+  }
   int64_t pairs = 0;
   for (int64_t i = 0; i < p.Tq; ++i) {
     const KeyRange keys = p.keys_of(0, i);

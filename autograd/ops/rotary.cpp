@@ -6,6 +6,7 @@
 #include "autograd/backward_pass.h"
 #include "autograd/node.h"
 #include "autograd/view_shapes.h"
+#include "core/context.h"
 
 namespace zinc::autograd {
 namespace {
@@ -58,6 +59,10 @@ RotaryTable make_rotary_table(int64_t positions, int64_t rotary_dims, double the
           positions, " positions");
   const Shape shape{positions, rotary_dims / 2};
   const std::vector<double> frequencies = kernels::rotary_frequencies(rotary_dims, theta, scaling);
+  require(dtype == DType::f32 || dtype == DType::f64, "rotary: a table is f32 or f64, not ", dtype);
+  if (Context::current().device().meta) {
+    return {.cos = Tensor::empty(shape, dtype), .sin = Tensor::empty(shape, dtype)};
+  }
   auto values = [&](auto element) {
     std::vector<decltype(element)> cos(static_cast<size_t>(shape.numel()));
     std::vector<decltype(element)> sin(cos.size());
@@ -65,7 +70,6 @@ RotaryTable make_rotary_table(int64_t positions, int64_t rotary_dims, double the
                                View(sin.data(), dtype, shape));
     return RotaryTable{.cos = Tensor::from(cos, shape), .sin = Tensor::from(sin, shape)};
   };
-  require(dtype == DType::f32 || dtype == DType::f64, "rotary: a table is f32 or f64, not ", dtype);
   return dtype == DType::f64 ? values(double{}) : values(float{});
 }
 

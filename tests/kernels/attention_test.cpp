@@ -471,5 +471,13 @@ TEST(Attention, Cost_CountsVisiblePairs) {
   EXPECT_EQ(cost(args).bytes_written, 2 * 4 * 16 + 4 * 2 * 4);
 }
 
+// The first queries see no key.
+TEST(Attention, Cost_CountsVisiblePairsOfMoreQueriesThanKeys) {
+  Inputs x({"", 1, 6, 4, 2, 1, 8, 0}, DType::bf16);
+  AttentionForward args{.q = x.q(), .k = x.k(), .v = x.v(), .out = x.out, .lse = x.lse};
+  args.mask.causal = true;
+  EXPECT_EQ(cost(args).flops, 2 * 2 * 2 * 8 * (0 + 0 + 1 + 2 + 3 + 4));
+}
+
 }  // namespace attention_test
 }  // namespace zinc::kernels

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -26,9 +27,11 @@ constexpr std::string_view kStepMark = "step";
 
 class PhantomData final : public Dataset {
  public:
-  PhantomData(int64_t num_samples, int64_t seq) : num_samples_(num_samples), seq_(seq) {}
+  PhantomData(int64_t num_samples, int64_t seq, std::function<void()> on_read)
+      : num_samples_(num_samples), seq_(seq), on_read_(std::move(on_read)) {}
   int64_t num_samples() const override { return num_samples_; }
   void read(int64_t, Sample& sample) const override {
+    on_read_();
     sample.tokens.assign(static_cast<size_t>(seq_), 0);
     sample.labels.assign(static_cast<size_t>(seq_), 0);
   }
@@ -37,6 +40,7 @@ class PhantomData final : public Dataset {
  private:
   int64_t num_samples_;
   int64_t seq_;
+  std::function<void()> on_read_;
 };
 
 // Takes down where the engine is when memory is fullest, and what each step moves: what follows the
@@ -53,11 +57,22 @@ class Watch final : public TrainerObserver {
     plan_.at_peak = report;
     plan_.peak_moment = engine_ == nullptr ? "construction" : engine_->moment();
   }
-  void follow(const zero::Engine& engine) {
+  void follow(zero::Engine& engine) {
     engine_ = &engine;
+    context_ = &engine.world().context();
     ledger_.clear();
   }
+  // Ahead of every micro-batch, of so many samples.
+  void on_sample(int64_t micro_batch) {
+    if (steps_ != 1) return;
+    const MemoryReport report = context_->allocator().report();
+    const auto live = [&](Label label) { return report.at(Tier::device, label).live; };
+    StandingBytes& standing = plan_.standing;
+    standing.weights_and_states = live(Label::parameters) + live(Label::optimizer);
+    if (samples_++ >= micro_batch) standing.gradients = live(Label::gradients);
+  }
   void on_step(const StepMetrics& metrics, const Progress&) override {
+    steps_ = metrics.step;
     log_.mark(kStepMark);
     if (metrics.step == 1) {
       first_step_ = std::exchange(ledger_, {});
@@ -66,6 +81,8 @@ class Watch final : public TrainerObserver {
     }
     if (metrics.step == 2) {
       plan_.step = ledger_;
+      const MemoryReport report = context_->allocator().report();
+      plan_.standing.activations = report.at(Tier::device, Label::activations).peak;
       plan_.swap = engine_->usage().swap - swapped_;
       log_.stop();
       if (program_ != nullptr) program_->freeze();
@@ -80,11 +97,14 @@ class Watch final : public TrainerObserver {
   comm::PhantomLedger& ledger_;
   WorkLog& log_;
   const zero::Engine* engine_ = nullptr;
+  Context* context_ = nullptr;
   ProgramWatch* program_ = nullptr;
   comm::PhantomLedger first_step_;
   zero::SwapTraffic swapped_;  // until the end of the first step
   RankPlan plan_;
   int64_t tokens_per_step_ = 0;
+  int64_t steps_ = 0;
+  int64_t samples_ = 0;  // of the second step that were read
 };
 
 comm::World phantom_world(const PlanOptions& options, const Config& config,
@@ -224,7 +244,8 @@ Plan plan_as_configured(const ModelConfigFile& model_config, const Config& confi
   watch.follow(engine);
 
   const int64_t micro_batch = config.engine.batch.micro_batch;
-  const PhantomData data(micro_batch * options.world, options.seq);
+  const PhantomData data(micro_batch * options.world, options.seq,
+                         [&] { watch.on_sample(micro_batch); });
   Loader loader(data, {.micro_batch = micro_batch,
                        .seq_len = options.seq,
                        .seed = config.seed,
@@ -236,9 +257,9 @@ Plan plan_as_configured(const ModelConfigFile& model_config, const Config& confi
       {.batch = micro_batch, .seq_len = options.seq, .rank = options.rank, .world = options.world});
   Block buffers;
   StateSnapshot snapshot;
-  Trainer trainer(engine, loader, options.evaluate ? &evaluation : nullptr, {}, &watch,
-                  trainer_options(options, config, model_config.tuning, steps, engine, buffers,
-                                  snapshot));
+  Trainer trainer(
+      engine, loader, options.evaluate ? &evaluation : nullptr, {}, &watch,
+      trainer_options(options, config, model_config.tuning, steps, engine, buffers, snapshot));
   trainer.run();
 
   Plan plan{.options = options,

@@ -55,12 +55,21 @@ struct CopyTraffic {
   friend bool operator==(const CopyTraffic&, const CopyTraffic&) = default;
 };
 
+// What stays on the device through the micro-batches of a step, apart from what passes need beside
+// it: bounds for configurations that share a part of it (train/plan/fit.h).
+struct StandingBytes {
+  int64_t weights_and_states = 0;  // as the last micro-batch of the step begins
+  int64_t gradients = 0;           // sums of the micro-batches before it, where one came before
+  int64_t activations = 0;         // most of a step
+};
+
 // What one rank takes: every rank the same memory.
 struct RankPlan {
   int rank = 0;
   MemoryReport peaks;            // `peak` of every tier and label, over the whole run
   MemoryReport at_peak;          // `live` at the moment when the device tier is fullest
   std::string peak_moment;       // what the engine was at then
+  StandingBytes standing;        // of the device, in the second step
   comm::PhantomLedger step;      // traffic of one optimizer step, after the first
   zero::SwapTraffic swap;        // of the same step, with the disk
   CopyTraffic copies;            // likewise

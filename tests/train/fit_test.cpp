@@ -1,0 +1,356 @@
+// The search for a configuration that fits: against every candidate of a small space, against runs,
+// and its errors.
+#include "train/plan/fit.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "comm/local/local.h"
+#include "core/error.h"
+#include "train/json/writer.h"
+#include "train/model.h"
+#include "train/trainer.h"
+
+namespace zinc::train {
+namespace fit_test {
+
+using testing::HasSubstr;
+
+constexpr int64_t kSeq = 24;
+
+// Plans take no memory: so large that its parts show beside segments of 2 MiB.
+ModelConfigFile gpt2(int64_t hidden) {
+  nn::Gpt2Config config;
+  config.vocab_size = 61;
+  config.max_positions = 32;
+  config.hidden_size = hidden;
+  config.num_layers = 4;
+  config.num_heads = 4;
+  return {.config = config};
+}
+
+// A GPU for whose kernels a small model is work, and a link that counts.
+Hardware slow_gpu() {
+  Hardware hardware{.name = "slow",
+                    .source = "specification",
+                    .device = DeviceKind::cuda,
+                    .read_bytes_per_second = 1e10,
+                    .write_bytes_per_second = 1e10,
+                    .gemm = {.f32 = 1e11, .bf16 = 1e11},
+                    .attention = {.f32 = 1e11, .bf16 = 1e11},
+                    .other_flops = 1e10};
+  hardware.same_host.all_gather = {.alpha_seconds = 1e-6, .bytes_per_second = 3e9};
+  hardware.same_host.reduce_scatter = hardware.same_host.all_gather;
+  hardware.disk = Disk{.read_bytes_per_second = 1e9, .write_bytes_per_second = 1e9};
+  hardware.host = HostRates{.threads = 2,
+                            .to_device_bytes_per_second = 2e9,
+                            .to_host_bytes_per_second = 2e9,
+                            .update_bytes_per_second = 3e9};
+  return hardware;
+}
+
+FitRequest request_for(int64_t device_bytes) {
+  FitRequest request{.model = gpt2(512)};
+  request.plan = {.world = 2,
+                  .seq = kSeq,
+                  .device = Device{.kind = DeviceKind::cuda},
+                  .backend = "mpi",
+                  .ranks_per_host = 2,
+                  .hardware = slow_gpu()};
+  request.limits = {.device = device_bytes, .host = int64_t{1} << 30};
+  request.space.global_batch = 16;
+  request.space.flags.dtype = DType::bf16;
+  return request;
+}
+
+struct Planned {
+  std::string words;
+  int64_t device = 0, host = 0;
+  double seconds = 0.0;
+};
+
+// Every candidate, planned on its own with all its micro-batches; where states are in host memory,
+// once for each who may update them.
+std::vector<Planned> plan_everything(const FitRequest& request) {
+  FitSpaceOptions options = request.space;
+  options.world = request.plan.world;
+  options.host = true;
+  const FitSpace space(request.model, options);
+  std::vector<Planned> all;
+  const std::function<void(FitCandidate, int)> visit = [&](FitCandidate c, int s) {
+    if (s < kNumSavings) {
+      for (int level = 0; level < space.num_levels(static_cast<Saving>(s)); ++level) {
+        c.level[static_cast<size_t>(s)] = level;
+        visit(c, s + 1);
+      }
+      return;
+    }
+    if (!space.is_valid(c)) return;
+    Config config = space.config_of(c);
+    for (const auto step : {zero::OffloadStep::host, zero::OffloadStep::device}) {
+      config.engine.offload_step = step;
+      if (step == zero::OffloadStep::device && c.at(Saving::states) == 0) continue;
+      const Plan plan = make_plan(request.model, config, request.plan);
+      all.push_back({.words = space.words(c),
+                     .device = plan.fullest.peaks.reserved[0].peak,
+                     .host = plan.fullest.peaks.reserved[1].peak,
+                     .seconds = plan.fullest.time->step_seconds});
+    }
+  };
+  for (const FitCandidate& root : space.roots()) visit(root, 0);
+  return all;
+}
+
+// Residency and buffers are fixed, so that all others are a few hundred.
+constexpr auto kFewKeys = R"({
+  "zero_optimization": {"stage3_max_live_parameters": 0, "stage3_max_reuse_distance": 0,
+    "reduce_bucket_size": 1000000, "allgather_bucket_size": 1000000, "overlap_comm": true,
+    "sub_group_size": 1000000}})";
+
+TEST(Fit, IsTheBestOfAllCandidatesAtEveryLimit) {
+  FitRequest request = request_for(1);
+  request.space.config = kFewKeys;
+  request.space.global_batch = 8;
+  const std::vector<Planned> all = plan_everything(request);
+  std::vector<int64_t> limits;
+  for (const Planned& one : all) limits.push_back(one.device);
+  std::ranges::sort(limits);
+  limits.erase(std::unique(limits.begin(), limits.end()), limits.end());
+  ASSERT_GE(limits.size(), 6u);
+  std::vector<int64_t> some{limits.front() - 1};
+  for (size_t i = 0; i < 12; ++i) some.push_back(limits[i * (limits.size() - 1) / 11]);
+  limits = some;
+  for (const int64_t limit : limits) {
+    request.limits.device = limit;
+    SCOPED_TRACE(limit);
+    const Planned* best = nullptr;
+    for (const Planned& one : all) {
+      if (one.device > limit || one.host > *request.limits.host) continue;
+      if (best == nullptr || one.seconds < best->seconds) best = &one;
+    }
+    const FitResult result = fit(request);
+    ASSERT_EQ(result.best.empty(), best == nullptr);
+    if (best == nullptr) {
+      EXPECT_EQ(result.nothing->reserved[0], limits[1]);  // the smallest that any takes
+      continue;
+    }
+    EXPECT_TRUE(result.is_complete);
+    EXPECT_LE(result.best.front().reserved[0], limit);
+    // Memory that is filled between two levels may be faster than both. 1e-9: sums in another
+    // order.
+    EXPECT_LE(result.best.front().time->step_seconds, best->seconds * (1 + 1e-9))
+        << result.best.front().words << "\ninstead of " << best->words;
+  }
+}
+
+// What the search says of a long step is what a plan with all micro-batches says.
+TEST(Fit, StepOfManyMicroBatchesIsPlannedByFour) {
+  for (const int64_t mib : {220, 1024}) {
+    FitRequest request = request_for(mib << 20);
+    request.space.global_batch = 48;
+    request.space.config = R"({"train_micro_batch_size_per_gpu": 2})";
+    const FitResult result = fit(request);
+    SCOPED_TRACE(mib);
+    ASSERT_FALSE(result.best.empty());
+    for (const FittedConfig& answer : result.best) {
+      SCOPED_TRACE(answer.words);
+      const Config config = parse_config(json::write(answer.file), "written", 2);
+      ASSERT_EQ(config.engine.batch.accumulation, 12);
+      const Plan whole = make_plan(request.model, config, request.plan);
+      for (int t = 0; t < kNumTiers; ++t) {
+        const auto tier = static_cast<size_t>(t);
+        EXPECT_EQ(answer.reserved[tier], whole.fullest.peaks.reserved[tier].peak);
+      }
+      EXPECT_NEAR(answer.time->step_seconds, whole.fullest.time->step_seconds,
+                  1e-3 * whole.fullest.time->step_seconds);
+    }
+  }
+}
+
+TEST(Fit, ThreadsDoNotChangeIt) {
+  FitRequest request = request_for(int64_t{200} << 20);
+  const FitResult one = fit(request);
+  request.threads = 3;
+  const FitResult three = fit(request);
+  ASSERT_EQ(one.best.size(), three.best.size());
+  EXPECT_EQ(one.num_planned, three.num_planned);
+  for (size_t i = 0; i < one.best.size(); ++i) {
+    EXPECT_EQ(one.best[i].words, three.best[i].words);
+    EXPECT_TRUE(one.best[i].file == three.best[i].file);
+  }
+}
+
+class Zeros final : public Dataset {
+ public:
+  int64_t num_samples() const override { return 64; }
+  void read(int64_t, Sample& sample) const override {
+    sample.tokens.assign(kSeq, 1);
+    sample.labels.assign(kSeq, 2);
+  }
+  std::string describe() const override { return "ones"; }
+};
+
+// The file that is written trains, and takes what was promised.
+TEST(Fit, WrittenFileTrainsWithinItsLimit) {
+  for (const int64_t mib : {4, 6, 40}) {
+    FitRequest request = request_for(mib << 20);
+    request.model = gpt2(64);
+    request.plan.device = kCpu;
+    request.plan.backend = "local";
+    request.plan.hardware.reset();
+    request.plan.save = false;
+    request.plan.evaluate = false;
+    const FitResult result = fit(request);
+    SCOPED_TRACE(mib);
+    ASSERT_FALSE(result.best.empty());
+    const FittedConfig& answer = result.best.front();
+    SCOPED_TRACE(answer.words);
+    EXPECT_FALSE(result.is_timed);
+    const Config config = parse_config(json::write(answer.file), "written", 2);
+    EXPECT_EQ(config.engine.batch.global_batch(2), 16);
+    const Zeros data;
+    std::vector<MemoryReport> ranks(2);
+    comm::run_local_ranks(2, {.seed = config.seed, .num_threads = 1}, [&](comm::World& world) {
+      const auto model = make_model(request.model);
+      zero::Engine engine(*model, config.engine, world, {.total_steps = 3});
+      Loader loader(data, {.micro_batch = config.engine.batch.micro_batch,
+                           .seq_len = kSeq,
+                           .seed = config.seed,
+                           .rank = world.rank(),
+                           .world = world.size(),
+                           .prefetch_batches = 0});
+      Trainer trainer(engine, loader, nullptr, {}, nullptr, {.steps = 3});
+      trainer.run();
+      ranks[static_cast<size_t>(world.rank())] = world.context().allocator().report();
+    });
+    for (const MemoryReport& rank : ranks) {
+      EXPECT_LE(rank.reserved[0].peak, mib << 20);
+      for (const Tier tier : {Tier::device, Tier::pinned_host}) {
+        EXPECT_EQ(rank.reserved[static_cast<size_t>(tier)].peak,
+                  answer.reserved[static_cast<size_t>(tier)])
+            << name_of(tier);
+      }
+    }
+  }
+}
+
+TEST(Fit, KeysOfTheFileStay) {
+  FitRequest request = request_for(int64_t{1} << 30);
+  request.space.config = R"({
+    "train_batch_size": 16,
+    "optimizer": {"type": "SGD", "params": {"lr": 0.5}},
+    "zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu", "ratio": 0.3}},
+    "activation_checkpointing": {"number_checkpoints": 2}})";
+  request.space.global_batch = 0;
+  const FitResult result = fit(request);
+  ASSERT_FALSE(result.best.empty());
+  for (const FittedConfig& answer : result.best) {
+    const Config config = parse_config(json::write(answer.file), "written", 2);
+    EXPECT_EQ(config.engine.zero.stage, 1);
+    EXPECT_EQ(config.engine.zero.offload_optimizer.device, zero::OffloadDevice::cpu);
+    EXPECT_DOUBLE_EQ(config.engine.zero.offload_optimizer.ratio, 0.3);
+    EXPECT_EQ(config.engine.recompute.num_checkpoints, 2);
+    EXPECT_DOUBLE_EQ(config.engine.optimizer.hyper.lr, 0.5);
+    EXPECT_EQ(config.engine.batch.global_batch(2), 16);
+    EXPECT_NE(config.engine.offload_step, zero::OffloadStep::automatic);
+  }
+}
+
+TEST(Fit, NothingFits_SaysWhatIsBeyondAndByHowMuch) {
+  FitRequest request = request_for(int64_t{1} << 16);
+  const FitResult result = fit(request);
+  EXPECT_TRUE(result.best.empty());
+  ASSERT_TRUE(result.nothing);
+  ASSERT_EQ(result.nothing->beyond.size(), 1u);
+  EXPECT_EQ(result.nothing->beyond[0], Tier::device);
+  EXPECT_THAT(describe(result, request), HasSubstr("nothing fits"));
+  // What it names would be enough.
+  request.limits.device = result.nothing->reserved[0];
+  EXPECT_FALSE(fit(request).best.empty());
+}
+
+TEST(Fit, LimitOfPlansSaysWhatIsLeft) {
+  FitRequest request = request_for(int64_t{200} << 20);
+  request.max_plans = 6;
+  const FitResult result = fit(request);
+  EXPECT_FALSE(result.is_complete);
+  EXPECT_THAT(describe(result, request), HasSubstr("ended at its limit of plans"));
+}
+
+TEST(Fit, ExplainsAKeyByItsOtherValues) {
+  FitRequest request = request_for(int64_t{1} << 30);
+  const FitResult result = fit(request);
+  ASSERT_FALSE(result.best.empty());
+  const KeyCosts costs = explain_key(request, result.best.front(), "stage");
+  EXPECT_EQ(costs.path, "zero_optimization.stage");
+  ASSERT_EQ(costs.rows.size(), 4u);
+  int own = 0;
+  for (const KeyCost& row : costs.rows) {
+    if (!row.problem.empty()) continue;
+    Config config = parse_config(
+        json::write(with_key(result.best.front().file, costs.path, std::stoi(row.value))),
+        "changed", 2);
+    const Plan plan = make_plan(request.model, config, request.plan);
+    EXPECT_EQ(row.reserved[0], plan.fullest.peaks.reserved[0].peak) << row.value;
+    own += row.is_own ? 1 : 0;
+  }
+  EXPECT_EQ(own, 1);
+}
+
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string refusal(const char* config, int64_t global_batch = 16) {
+  FitRequest request = request_for(int64_t{1} << 30);
+  request.space.config = config;
+  request.space.config_name = "mine.json";
+  request.space.global_batch = global_batch;
+  return error_of([&] { fit(request); });
+}
+
+TEST(FitErrors, WorldThatDoesNotDivideTheBatch_NamesTheNearestThatDoes) {
+  EXPECT_THAT(refusal("{}", 17), HasSubstr("cannot be divided among 2 ranks; the nearest that can: "
+                                           "16"));
+  EXPECT_THAT(refusal("{}", 1), HasSubstr("the nearest that can: 2"));
+  EXPECT_THAT(refusal("{}", 0), HasSubstr("the global batch is open"));
+}
+
+TEST(FitErrors, FixedKeysThatContradictEachOther_AreNamed) {
+  EXPECT_THAT(refusal(R"({"train_batch_size": 32})"),
+              HasSubstr("--global-batch 16 contradicts train_batch_size 32 of mine.json"));
+  EXPECT_THAT(refusal(R"({"train_micro_batch_size_per_gpu": 3})"),
+              HasSubstr("train_micro_batch_size_per_gpu 3 contradicts a global batch of 16"));
+  EXPECT_THAT(refusal(R"({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2})"),
+              HasSubstr("train_micro_batch_size_per_gpu 2 x gradient_accumulation_steps 2"));
+  EXPECT_THAT(refusal(R"({"zero_optimization": {"stage": 0,
+                          "offload_optimizer": {"device": "cpu"}}})"),
+              HasSubstr("offload_optimizer needs ZeRO stage 1, 2 or 3"));
+  EXPECT_THAT(refusal(R"({"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}})"),
+              HasSubstr("offload_param needs ZeRO stage 3"));
+  EXPECT_THAT(refusal(R"({"zero_optimisation": {}})"), HasSubstr("mine.json:1:2"));
+}
+
+TEST(FitErrors, KeyThatCannotBeExplained_IsNamed) {
+  const FitRequest request = request_for(int64_t{1} << 30);
+  const FitResult result = fit(request);
+  const auto explain = [&](const char* key) {
+    return error_of([&] { explain_key(request, result.best.front(), key); });
+  };
+  EXPECT_THAT(explain("stege"), HasSubstr("no such key"));
+  EXPECT_THAT(explain("device"), HasSubstr("could be zero_optimization.offload_optimizer.device"));
+  EXPECT_THAT(explain("zero_optimization"), HasSubstr("no key with a value"));
+}
+
+}  // namespace fit_test
+}  // namespace zinc::train

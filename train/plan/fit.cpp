@@ -1,0 +1,940 @@
+#include "train/plan/fit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <limits>
+#include <map>
+#include <queue>
+#include <set>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "core/error.h"
+#include "train/config/key.h"
+#include "train/json/writer.h"
+
+// Note [Bounds of the search]
+// Candidates are looked at in the order of a lower bound of their score, and planned unless
+//
+// 1. they cannot fit: what stays on the device through a step (weights, states and sums of
+//    gradients, as a plan with the same stage and placements found them) and the activations (as
+//    plans with the same recomputation and micro-batches no larger found them) are live together at
+//    some moment, so their sum is a lower bound of the peak;
+// 2. they cannot fit: a candidate that saves as much or more of each kind, with a micro-batch that
+//    is no larger and a stage that is no lower, handed out more than the limit. A saving takes
+//    bytes off the device or leaves them; segments of more than one block are compared with
+//    themselves alone, because they trade saved inputs against live blocks. The test is of bytes
+//    handed out: what is reserved for them varies with the order of sizes;
+// 3. they cannot fit: a candidate with the same micro-batch, order and stage that saves as much or
+//    less of each kind handed out more than the limit at its peak in labels that no kind of the
+//    further saving takes anything from: recomputation, for one, takes activations and workspaces,
+//    and the same weights, gradients and states lie beside them at that moment;
+// 4. a candidate with the same micro-batch, order and stage fits that saves as much or less of each
+//    kind: a saving adds work or waits, and takes none away but the device's update of states that
+//    leave it;
+// 5. their bound is above the score of the last answer. The bound is the time of the candidate with
+//    one saving less, whether it fits or not, but for the device's update where states leave. It is
+//    never below what the kernels of the micro-batches take, which depends on micro-batch and
+//    recomputation alone, nor below their FLOP at the highest rate, which does on recomputation.
+//
+// A candidate that is not planned because it cannot fit hands its bound on to those with one saving
+// more. Three arguments have limits. Smaller buffers can be faster, where tiles of an update go in
+// finer turns; who updates states may hide what the device's update took (4.); and a smaller buffer
+// may by chance leave a larger segment. tests/train/fit_test.cpp compares the search with plans of
+// every candidate of a small space.
+namespace zinc::train {
+namespace {
+
+constexpr int64_t kPlannedBatches = 4;  // of a step with more
+constexpr double kUntimed = 1e30;       // a score in seconds that no time has
+constexpr int kRound = 4;               // candidates that are planned side by side
+constexpr double kLinear = 0.9;         // share of activations that is surely in proportion
+constexpr int kFillSteps = 4;           // halvings between two levels
+// Of an element, more than any device's update takes.
+constexpr double kUpdateBytes = 64.0;
+constexpr double kUpdateFlops = 128.0;
+
+// Swap space is handed out of what is reserved once: the two are one.
+int64_t reserved_of(const Plan& plan, Tier tier) {
+  const MemoryReport& peaks = plan.fullest.peaks;
+  return std::max(peaks.reserved[static_cast<size_t>(tier)].peak, peaks.at(tier).peak);
+}
+
+struct Outcome {
+  std::string problem;  // why a run refuses it; empty: it was planned
+  Plan plan;            // of at most kPlannedBatches micro-batches
+  json::Value file;
+  std::array<int64_t, kNumTiers> reserved{};
+  bool fits = false;
+  std::optional<StepTime> time;
+  FitScore score{};
+  double kernels_seconds = 0.0;   // at least, of a micro-batch
+  double products_seconds = 0.0;  // at least, of a sequence: its FLOP at the highest rate
+};
+
+// The figures of a step, each of which grows by the same amount with every micro-batch.
+struct Figures {
+  StepTime time;
+  double sent = 0.0, copied = 0.0, disk = 0.0;
+};
+
+Figures figures_of(const Plan& plan) {
+  Figures figures;
+  if (plan.fullest.time) figures.time = *plan.fullest.time;
+  for (const auto& [name, traffic] : plan.fullest.step) {
+    figures.sent += static_cast<double>(traffic.bytes_sent);
+  }
+  figures.copied = static_cast<double>(plan.fullest.copies.to_device + plan.fullest.copies.to_host);
+  figures.disk =
+      static_cast<double>(plan.fullest.swap.bytes_read + plan.fullest.swap.bytes_written);
+  return figures;
+}
+
+// Of a step with `steps` micro-batches, from steps with three and with four.
+Figures extend(const Figures& three, const Figures& four, int64_t steps) {
+  const auto more = static_cast<double>(steps - kPlannedBatches);
+  const auto grow = [&](double a, double b) { return b + more * (b - a); };
+  const StepTime& a = three.time;
+  const StepTime& b = four.time;
+  Figures all;
+  StepTime& time = all.time;
+  time.compute_seconds = grow(a.compute_seconds, b.compute_seconds);
+  time.communication_seconds = grow(a.communication_seconds, b.communication_seconds);
+  time.offload = {.to_device = grow(a.offload.to_device, b.offload.to_device),
+                  .to_host = grow(a.offload.to_host, b.offload.to_host),
+                  .on_host = grow(a.offload.on_host, b.offload.on_host)};
+  time.exposed_offload_seconds =
+      std::max(0.0, grow(a.exposed_offload_seconds, b.exposed_offload_seconds));
+  time.step_seconds =
+      grow(a.step_seconds - a.exposed_swap_seconds, b.step_seconds - b.exposed_swap_seconds);
+  if (a.swap_seconds && b.swap_seconds) {
+    time.swap_seconds = grow(*a.swap_seconds, *b.swap_seconds);
+    time.exposed_swap_seconds = std::max(0.0, *time.swap_seconds - time.step_seconds);
+    time.step_seconds += time.exposed_swap_seconds;
+  }
+  all.sent = grow(three.sent, four.sent);
+  all.copied = grow(three.copied, four.copied);
+  all.disk = grow(three.disk, four.disk);
+  return all;
+}
+
+// What a saving may take bytes from, on the device.
+std::vector<Label> labels_of(Saving saving) {
+  switch (saving) {
+    case Saving::recompute:
+      return {Label::activations, Label::workspace};
+    case Saving::inputs:
+      return {Label::activations, Label::staging};
+    case Saving::states:
+      return {Label::optimizer, Label::gradients, Label::communication, Label::staging};
+    case Saving::weights:
+    case Saving::residency:
+      return {Label::parameters, Label::communication, Label::staging};
+    case Saving::buffers:
+      return {Label::gradients, Label::communication, Label::staging, Label::workspace};
+  }
+  return {};
+}
+
+class Search {
+ public:
+  explicit Search(const FitRequest& request)
+      : request_(request), space_(request.model, space_options(request)) {
+    options_ = request.plan;
+    options_.program = false;
+    options_.device_room = request.limits.device;
+    is_timed_ = options_.hardware.has_value();
+  }
+
+  FitResult run();
+  // `bytes_only`: whether it fits, without a score.
+  Outcome plan(const json::Value& file, bool bytes_only = false) const;
+  const FitSpace& space() const { return space_; }
+
+ private:
+  struct Node {
+    FitScore bound{};
+    int depth = 0;
+    int64_t number = 0;  // in the order in which they were found
+    FitCandidate candidate;
+    bool operator>(const Node& other) const {
+      return std::tie(bound, depth, number) > std::tie(other.bound, other.depth, other.number);
+    }
+  };
+  struct TooLarge {
+    FitCandidate candidate;
+    std::array<int64_t, kNumLabels> at_peak;  // of the device
+  };
+  using Standing = std::tuple<int, bool, bool, int, int, int>;
+  using Passes = std::tuple<int64_t, bool, int, int>;
+
+  static FitSpaceOptions space_options(const FitRequest& request) {
+    FitSpaceOptions options = request.space;
+    options.world = request.plan.world;
+    options.host = request.limits.host.has_value();
+    if (!request.limits.nvme) options.nvme_path.clear();
+    require(!request.limits.nvme || !options.nvme_path.empty(),
+            "fit: a limit of NVMe needs a directory on it");
+    return options;
+  }
+
+  void plan_all(const std::vector<FitCandidate>& candidates, bool bytes_only = false);
+  const Outcome& outcome(const FitCandidate& candidate) { return planned_.at(candidate); }
+  void learn(const FitCandidate& candidate, const Outcome& outcome);
+  std::optional<FitCandidate> corner_of(const Node& node);
+  void push(const FitCandidate& candidate, const FitScore& bound, int depth);
+  void push_next(const Node& node, const FitScore& bound);
+  int64_t least_activations(const FitCandidate& candidate) const;
+  int64_t least_bytes(const FitCandidate& candidate) const;
+  bool cannot_fit(const FitCandidate& candidate) const;
+  bool saves_less(const FitCandidate& candidate, const FitCandidate& large) const;
+  bool cannot_help(const TooLarge& large, const FitCandidate& candidate) const;
+  bool is_beaten(const FitCandidate& candidate) const;
+  FitScore bound_of(const Node& node) const;
+  FitScore after(const FitScore& score, const FitCandidate& from, const FitCandidate& to) const;
+  void add_answer(const FitCandidate& candidate);
+  bool is_done(const FitScore& bound) const;
+  void expand();
+  void fill_up(size_t answer);
+  template <class Set>
+  void fill_between(size_t answer, double fits, double fails, const Set& set);
+  bool is_within(const Plan& plan) const;
+  Plan plan_either_way(Config& config, const PlanOptions& options) const;
+  double seconds_per_flop(DType dtype) const;
+  FittedConfig describe_answer(const FitCandidate& candidate);
+  std::vector<std::string> reasons(const FitCandidate& candidate);
+  FitShortfall nearest();
+  double overshoot(const Outcome& outcome) const;
+
+  Standing standing_of(const FitCandidate& c) const {
+    return {c.stage,
+            c.accumulation > 1,
+            c.vertical,
+            c.at(Saving::states),
+            c.at(Saving::weights),
+            c.at(Saving::residency)};
+  }
+  Passes passes_of(const FitCandidate& c) const {
+    return {c.micro_batch, c.vertical, c.at(Saving::recompute), c.at(Saving::inputs)};
+  }
+
+  const FitRequest& request_;
+  FitSpace space_;
+  PlanOptions options_;
+  bool is_timed_ = false;
+  std::map<FitCandidate, Outcome> planned_;
+  std::map<Standing, int64_t> standing_;
+  std::map<Passes, int64_t> activations_;
+  std::map<std::pair<int64_t, bool>, double> kernels_;  // by micro-batch and recomputation
+  std::map<bool, double> products_;                     // of a sequence, by recomputation
+  std::vector<TooLarge> too_large_;
+  std::vector<FitCandidate> fitting_;
+  std::vector<std::pair<FitScore, FitCandidate>> answers_;  // sorted
+  std::priority_queue<Node, std::vector<Node>, std::greater<>> queue_;
+  std::set<FitCandidate> seen_, corners_;
+  int64_t num_found_ = 0;
+  int64_t num_planned_ = 0;
+  bool is_complete_ = true;
+  std::optional<FitScore> left_;  // the smallest bound of those that were not looked at
+};
+
+bool Search::is_within(const Plan& plan) const {
+  const FitLimits& limits = request_.limits;
+  int64_t device = reserved_of(plan, Tier::device);
+  int64_t host = reserved_of(plan, Tier::pinned_host);
+  if (limits.one_pool) device += std::exchange(host, 0);
+  return device <= limits.device && host <= limits.at(Tier::pinned_host) &&
+         reserved_of(plan, Tier::nvme) <= limits.at(Tier::nvme);
+}
+
+// With the update of states in host memory by the one that is faster, where the file leaves it
+// open; `config` says which afterwards. The host's way takes no room on the device: where that does
+// not fit, neither does the other.
+Plan Search::plan_either_way(Config& config, const PlanOptions& options) const {
+  const bool is_open = leaves_offload_step_open(config.engine);
+  if (is_open) config.engine.offload_step = zero::OffloadStep::host;
+  Plan host = make_plan(request_.model, config, options);
+  if (!is_open) return host;
+  host.offload_choice = OffloadChoice{};
+  if (!host.fullest.time || !is_within(host)) return host;
+  Config other = config;
+  other.engine.offload_step = zero::OffloadStep::device;
+  Plan device = make_plan(request_.model, other, options);
+  const bool is_faster = device.fullest.time->step_seconds < host.fullest.time->step_seconds;
+  if (!is_within(device) || !is_faster) return host;
+  config = other;
+  device.offload_choice = OffloadChoice{.step = zero::OffloadStep::device};
+  return device;
+}
+
+Outcome Search::plan(const json::Value& file, bool bytes_only) const {
+  Outcome result;
+  PlanOptions options = options_;
+  if (bytes_only) options.hardware.reset();
+  result.file = file;
+  Config config;
+  try {
+    config = space_.config_of(file);
+    config.device_memory_limit.reset();
+    const int64_t steps = config.engine.batch.accumulation;
+    const bool vertical = config.engine.pass_order == zero::PassOrder::vertical;
+    int64_t& planned_steps = config.engine.batch.accumulation;
+    if (!vertical) planned_steps = std::min(steps, kPlannedBatches);
+    result.plan = plan_either_way(config, options);
+    const Plan& plan = result.plan;
+    for (int t = 0; t < kNumTiers; ++t) {
+      result.reserved[static_cast<size_t>(t)] = reserved_of(plan, static_cast<Tier>(t));
+    }
+    result.fits = is_within(plan);
+    if (bytes_only) return result;
+    const Figures four = figures_of(plan);
+    if (plan.fullest.time) {
+      const double update = kUpdateBytes * static_cast<double>(plan.num_parameters) /
+                            std::min(options_.hardware->read_bytes_per_second,
+                                     options_.hardware->write_bytes_per_second);
+      result.kernels_seconds =
+          (four.time.compute_seconds - update) / static_cast<double>(planned_steps);
+      const double flops = static_cast<double>(plan.fullest.kernel_flops) -
+                           kUpdateFlops * static_cast<double>(plan.num_parameters);
+      result.products_seconds =
+          flops * seconds_per_flop(config.engine.precision.dtype) /
+          static_cast<double>(planned_steps * config.engine.batch.micro_batch);
+    }
+    Figures all = four;
+    if (result.fits && planned_steps < steps) {
+      planned_steps = kPlannedBatches - 1;
+      all = extend(figures_of(make_plan(request_.model, config, options_)), four, steps);
+    }
+    const bool disk_unknown = all.disk > 0.0 && !all.time.swap_seconds;
+    if (plan.fullest.time && !disk_unknown) result.time = all.time;
+    const double bytes[] = {all.disk, config.engine.recompute.is_on() ? 1.0 : 0.0, all.copied,
+                            all.sent};
+    if (!options_.hardware) {
+      result.score = {bytes[0], bytes[1], bytes[2], bytes[3], static_cast<double>(steps)};
+    } else {
+      result.score = {result.time ? result.time->step_seconds : kUntimed, bytes[0], bytes[1],
+                      bytes[2], bytes[3]};
+    }
+  } catch (const ConfigError& error) {
+    result.problem = error.what();
+  } catch (const InvalidArgument& error) {
+    result.problem = error.what();
+  }
+  // Who updates states in host memory is a part of the answer.
+  if (result.problem.empty() && result.plan.offload_choice) {
+    result.file =
+        with_key(file, "zinc.offload_step", zero::name_of(result.plan.offload_choice->step));
+  }
+  return result;
+}
+
+// At the highest of the rates that a kernel may have.
+double Search::seconds_per_flop(DType dtype) const {
+  constexpr int64_t kFlops = int64_t{1} << 50;
+  const RankSpeed speed(*options_.hardware, options_.num_threads, options_.ranks_per_host);
+  double least = std::numeric_limits<double>::infinity();
+  for (const WorkKind kind : {WorkKind::gemm, WorkKind::attention, WorkKind::other}) {
+    const WorkCost cost{.kind = kind, .dtype = dtype, .flops = kFlops};
+    const double seconds =
+        speed.seconds("", cost, speed.threads()) - options_.hardware->launch_seconds;
+    least = std::min(least, seconds);
+  }
+  return least / static_cast<double>(kFlops);
+}
+
+// Side by side, in an order that no number of threads changes.
+void Search::plan_all(const std::vector<FitCandidate>& candidates, bool bytes_only) {
+  std::vector<FitCandidate> open;
+  for (const FitCandidate& candidate : candidates) {
+    if (!planned_.contains(candidate)) open.push_back(candidate);
+  }
+  std::vector<Outcome> outcomes(open.size());
+  std::vector<std::exception_ptr> errors(open.size());
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < open.size(); i = next++) {
+      try {
+        outcomes[i] = plan(space_.file_of(open[i]), bytes_only);
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (int t = 1; t < std::min(request_.threads, static_cast<int>(open.size())); ++t) {
+      threads.emplace_back(work);
+    }
+    work();
+  }
+  for (size_t i = 0; i < open.size(); ++i) {
+    if (errors[i]) std::rethrow_exception(errors[i]);
+    learn(open[i], outcomes[i]);
+    if (!bytes_only) planned_.emplace(open[i], std::move(outcomes[i]));
+    ++num_planned_;
+  }
+}
+
+void Search::learn(const FitCandidate& c, const Outcome& outcome) {
+  if (!outcome.problem.empty() || c.ratio || c.max_live) return;
+  const StandingBytes& standing = outcome.plan.fullest.standing;
+  const int64_t sums = c.vertical ? 0 : standing.gradients;
+  const auto keep_least = [](auto& table, const auto& key, auto value) {
+    const auto [at, is_new] = table.emplace(key, value);
+    if (!is_new) at->second = std::min(at->second, value);
+  };
+  keep_least(standing_, standing_of(c), standing.weights_and_states + sums);
+  keep_least(activations_, passes_of(c), standing.activations);
+  if (outcome.products_seconds > 0.0) {
+    keep_least(products_, c.at(Saving::recompute) > 0, outcome.products_seconds);
+  }
+  if (outcome.kernels_seconds > 0.0) {
+    keep_least(kernels_, std::pair(c.micro_batch, c.at(Saving::recompute) > 0),
+               outcome.kernels_seconds);
+  }
+  const int64_t handed_out = outcome.plan.fullest.device_peak();
+  if (handed_out <= request_.limits.device) return;
+  TooLarge large{.candidate = c, .at_peak = {}};
+  for (int l = 0; l < kNumLabels; ++l) {
+    large.at_peak[static_cast<size_t>(l)] =
+        outcome.plan.fullest.at_peak.at(Tier::device, static_cast<Label>(l)).live;
+  }
+  too_large_.push_back(large);
+}
+
+// A larger micro-batch has no fewer than a smaller one, and in proportion more, but for tensors of
+// bounded chunks; micro-batches side by side have no fewer than one after the other.
+int64_t Search::least_activations(const FitCandidate& c) const {
+  std::vector<std::pair<int64_t, int64_t>> known;  // micro-batches and their bytes
+  for (const auto& [passes, bytes] : activations_) {
+    const auto& [micro_batch, vertical, recompute, inputs] = passes;
+    const bool is_like = recompute == c.at(Saving::recompute) && inputs == c.at(Saving::inputs);
+    if (!is_like || micro_batch > c.micro_batch) continue;
+    if (vertical && (!c.vertical || micro_batch != c.micro_batch)) continue;
+    known.emplace_back(micro_batch, bytes);
+  }
+  int64_t most = 0;
+  for (const auto& [micro_batch, bytes] : known) most = std::max(most, bytes);
+  if (known.size() < 2) return most;
+  std::ranges::sort(known);
+  const auto& [less, small] = known[known.size() - 2];
+  const auto& [more, large] = known.back();
+  if (more == less) return most;
+  const double each = static_cast<double>(large - small) / static_cast<double>(more - less);
+  const double rest = kLinear * each * static_cast<double>(c.micro_batch - more);
+  return std::max(most, large + static_cast<int64_t>(rest));
+}
+
+// 1. of Note [Bounds of the search]
+int64_t Search::least_bytes(const FitCandidate& c) const {
+  const auto stands = standing_.find(standing_of(c));
+  return (stands == standing_.end() ? 0 : stands->second) + least_activations(c);
+}
+
+bool Search::cannot_fit(const FitCandidate& c) const {
+  if (least_bytes(c) > request_.limits.device) return true;
+  return std::ranges::any_of(too_large_, [&](const TooLarge& large) {
+    return saves_less(c, large.candidate) || cannot_help(large, c);
+  });
+}
+
+// 2. of Note [Bounds of the search]
+bool Search::saves_less(const FitCandidate& c, const FitCandidate& large) const {
+  const bool alike = large.vertical == c.vertical && large.micro_batch <= c.micro_batch &&
+                     (large.accumulation > 1) == (c.accumulation > 1) && large.stage >= c.stage;
+  if (!alike) return false;
+  const int mine = c.at(Saving::recompute);
+  const int its = large.at(Saving::recompute);
+  if (mine != its && !(mine == 0 && its == 1)) return false;
+  for (int s = 1; s < kNumSavings; ++s) {
+    if (c.level[static_cast<size_t>(s)] > large.level[static_cast<size_t>(s)]) return false;
+  }
+  return true;
+}
+
+// 3. of Note [Bounds of the search]
+bool Search::cannot_help(const TooLarge& large, const FitCandidate& c) const {
+  const FitCandidate& from = large.candidate;
+  if (from.micro_batch != c.micro_batch || from.vertical != c.vertical || from.stage != c.stage) {
+    return false;
+  }
+  std::array<bool, kNumLabels> may_change{};
+  for (int s = 0; s < kNumSavings; ++s) {
+    const int more = c.level[static_cast<size_t>(s)] - from.level[static_cast<size_t>(s)];
+    if (more < 0) return false;
+    if (more == 0) continue;
+    for (const Label label : labels_of(static_cast<Saving>(s))) {
+      may_change[static_cast<size_t>(label)] = true;
+    }
+  }
+  int64_t least = 0;
+  for (size_t l = 0; l < may_change.size(); ++l) least += may_change[l] ? 0 : large.at_peak[l];
+  return least > request_.limits.device;
+}
+
+bool is_beaten_by(const FitCandidate& c, const FitCandidate& other) {
+  if (other.micro_batch != c.micro_batch || other.vertical != c.vertical ||
+      other.stage != c.stage) {
+    return false;
+  }
+  for (size_t s = 0; s < kNumSavings; ++s) {
+    if (other.level[s] > c.level[s]) return false;
+  }
+  return true;
+}
+
+bool Search::is_beaten(const FitCandidate& c) const {
+  return std::ranges::any_of(fitting_,
+                             [&](const FitCandidate& other) { return is_beaten_by(c, other); });
+}
+
+FitScore Search::bound_of(const Node& node) const {
+  FitScore bound = node.bound;
+  const FitCandidate& c = node.candidate;
+  if (!is_timed_) return bound;
+  const bool recomputes = c.at(Saving::recompute) > 0;
+  const auto raise = [&](double seconds) {
+    if (seconds > bound[0]) bound = {seconds};
+  };
+  if (const auto kernels = kernels_.find({c.micro_batch, recomputes}); kernels != kernels_.end()) {
+    raise(kernels->second * static_cast<double>(c.accumulation));
+  }
+  if (const auto products = products_.find(recomputes); products != products_.end()) {
+    raise(products->second * static_cast<double>(c.accumulation * c.micro_batch));
+  }
+  return bound;
+}
+
+// What a candidate with one saving more than one of this score has at least.
+FitScore Search::after(const FitScore& score, const FitCandidate& from,
+                       const FitCandidate& to) const {
+  if (!is_timed_ || score[0] >= kUntimed) return is_timed_ ? FitScore{} : score;
+  FitScore bound{score[0]};
+  if (from.at(Saving::states) == to.at(Saving::states)) return bound;
+  const double update =
+      kUpdateBytes * static_cast<double>(space_.num_parameters()) /
+      (from.stage >= 1 ? options_.world : 1) /
+      std::min(options_.hardware->read_bytes_per_second, options_.hardware->write_bytes_per_second);
+  bound[0] = std::max(0.0, bound[0] - update);
+  return bound;
+}
+
+void Search::push(const FitCandidate& candidate, const FitScore& bound, int depth) {
+  if (!seen_.insert(candidate).second) return;
+  queue_.push({.bound = bound, .depth = depth, .number = num_found_++, .candidate = candidate});
+}
+
+void Search::push_next(const Node& node, const FitScore& bound) {
+  for (const FitCandidate& next : space_.next(node.candidate)) {
+    push(next, after(bound, node.candidate, next), node.depth + 1);
+  }
+}
+
+// What saves most among all that have the node's root and recomputation, where nobody asked for it
+// yet: if that does not fit, none of them is planned.
+std::optional<FitCandidate> Search::corner_of(const Node& node) {
+  if (node.depth == 0) return std::nullopt;
+  const FitCandidate& c = node.candidate;
+  FitCandidate corner = space_.most_saving({.micro_batch = c.micro_batch,
+                                            .accumulation = c.accumulation,
+                                            .vertical = c.vertical,
+                                            .stage = c.stage});
+  corner.at(Saving::recompute) = c.at(Saving::recompute);
+  if (!space_.is_valid(corner)) corner.at(Saving::inputs) = 0;
+  if (corner == c || !corners_.insert(corner).second) return std::nullopt;
+  return corner;
+}
+
+// Without those that save more than another one of their root and are no faster.
+void Search::add_answer(const FitCandidate& candidate) {
+  answers_.emplace_back(outcome(candidate).score, candidate);
+  std::ranges::sort(answers_);
+  std::vector<std::pair<FitScore, FitCandidate>> kept;
+  for (const auto& [score, one] : answers_) {
+    const bool is_needless = std::ranges::any_of(
+        kept, [&, &mine = one](const auto& other) { return is_beaten_by(mine, other.second); });
+    if (!is_needless) kept.emplace_back(score, one);
+  }
+  answers_ = std::move(kept);
+}
+
+bool Search::is_done(const FitScore& bound) const {
+  const auto wanted = static_cast<size_t>(request_.num_answers);
+  return answers_.size() >= wanted && bound > answers_[wanted - 1].first;
+}
+
+void Search::expand() {
+  while (!queue_.empty()) {
+    std::vector<Node> round, postponed;
+    std::vector<FitCandidate> candidates, corners;
+    while (!queue_.empty() && static_cast<int>(round.size() + postponed.size()) < kRound) {
+      Node node = queue_.top();
+      queue_.pop();
+      const FitScore bound = bound_of(node);
+      if (bound > node.bound) {  // what was learned since
+        node.bound = bound;
+        queue_.push(node);
+        continue;
+      }
+      if (is_done(bound)) {
+        queue_ = {};
+        break;
+      }
+      if (is_beaten(node.candidate)) continue;
+      if (cannot_fit(node.candidate)) {
+        push_next(node, node.bound);
+        continue;
+      }
+      if (const auto corner = corner_of(node)) {
+        corners.push_back(*corner);
+        postponed.push_back(std::move(node));
+        continue;
+      }
+      candidates.push_back(node.candidate);
+      round.push_back(std::move(node));
+    }
+    if (num_planned_ + static_cast<int64_t>(candidates.size() + corners.size()) >
+        request_.max_plans) {
+      is_complete_ = false;
+      left_ = (round.empty() ? postponed : round).front().bound;
+      return;
+    }
+    plan_all(corners, true);
+    plan_all(candidates);
+    for (Node& node : postponed) queue_.push(std::move(node));
+    for (const Node& node : round) {
+      const Outcome& found = outcome(node.candidate);
+      const bool refused = !found.problem.empty();
+      if (!refused && found.fits) {
+        fitting_.push_back(node.candidate);
+        add_answer(node.candidate);
+        continue;
+      }
+      const bool whole = node.candidate.accumulation <= kPlannedBatches || node.candidate.vertical;
+      push_next(node, refused || !whole ? node.bound : std::max(node.bound, found.score));
+    }
+  }
+}
+
+// Halves the way between a value that fits and one that does not.
+template <class Set>
+void Search::fill_between(size_t answer, double fits, double fails, const Set& set) {
+  for (int i = 0; i < kFillSteps; ++i) {
+    FitCandidate middle = answers_[answer].second;
+    const double value = (fits + fails) / 2;
+    set(middle, value);
+    plan_all({middle});
+    const Outcome& found = outcome(middle);
+    if (found.problem.empty() && found.fits) {
+      fits = value;
+      if (found.score <= answers_[answer].first) answers_[answer] = {found.score, middle};
+    } else {
+      fails = value;
+    }
+  }
+}
+
+void Search::fill_up(size_t answer) {
+  const FitCandidate candidate = answers_[answer].second;
+  const int states = candidate.at(Saving::states);
+  const json::Value file = space_.file_of(candidate);
+  const zero::ZeroConfig zero = space_.config_of(file).engine.zero;
+  const bool splits = zero.offload_optimizer.device == zero::OffloadDevice::cpu && states > 0;
+  if (splits) {
+    const double other = states == 1 ? 0.0 : 0.5;
+    fill_between(answer, zero.offload_optimizer.ratio, other,
+                 [](FitCandidate& c, double value) { c.ratio = value; });
+  }
+  if (const int level = candidate.at(Saving::residency); level > 0) {
+    FitCandidate above = candidate;
+    above.at(Saving::residency) = level - 1;
+    const auto more = static_cast<double>(space_.config_of(above).engine.zero.max_live_parameters);
+    fill_between(answer, static_cast<double>(zero.max_live_parameters), more,
+                 [](FitCandidate& c, double value) { c.max_live = static_cast<int64_t>(value); });
+  }
+}
+
+FitResult Search::run() {
+  require(request_.limits.device > 0, "fit: the limit of the device must be positive, not ",
+          request_.limits.device);
+  for (const FitCandidate& root : space_.roots()) push(root, {}, 0);
+  expand();
+  FitResult result{.num_candidates = space_.size(),
+                   .is_complete = is_complete_,
+                   .is_timed = is_timed_,
+                   .limits = request_.limits,
+                   .global_batch = space_.options().global_batch};
+  const size_t kept = std::min(answers_.size(), static_cast<size_t>(request_.num_answers));
+  answers_.resize(kept);
+  if (kept > 0) fill_up(0);
+  std::ranges::sort(answers_);
+  for (const auto& [score, candidate] : answers_) {
+    result.best.push_back(describe_answer(candidate));
+  }
+  if (result.best.empty()) {
+    result.nothing = nearest();
+  } else {
+    result.best.front().why = reasons(answers_.front().second);
+    const double best = answers_.front().first[0];
+    if (left_ && is_timed_ && best < kUntimed) {
+      result.gap = std::max(0.0, 1.0 - (*left_)[0] / best);
+    }
+  }
+  result.num_planned = num_planned_;
+  return result;
+}
+
+double share(int64_t bytes, int64_t limit) {
+  return static_cast<double>(bytes) / static_cast<double>(std::max<int64_t>(limit, 1));
+}
+
+FittedConfig Search::describe_answer(const FitCandidate& candidate) {
+  const Outcome& found = outcome(candidate);
+  FittedConfig answer{.candidate = candidate,
+                      .words = space_.words(candidate),
+                      .file = found.file,
+                      .score = found.score,
+                      .reserved = found.reserved,
+                      .time = found.time,
+                      .no_time = found.plan.fullest.no_time,
+                      .tokens_per_step = space_.options().global_batch * options_.seq};
+  if (is_timed_ && !answer.time && answer.no_time.empty()) {
+    answer.no_time = "the hardware file has no \"disk\"";
+  }
+  double fullest = 0.0;
+  for (int t = 0; t < kNumTiers; ++t) {
+    const auto tier = static_cast<Tier>(t);
+    int64_t bytes = found.reserved[static_cast<size_t>(t)];
+    if (request_.limits.one_pool && tier == Tier::device) {
+      bytes += found.reserved[static_cast<size_t>(Tier::pinned_host)];
+    }
+    if (request_.limits.at(tier) == std::numeric_limits<int64_t>::max()) continue;
+    const double used = share(bytes, request_.limits.at(tier));
+    if (used <= fullest) continue;
+    fullest = used;
+    answer.binds = fmt::format("{} {:.1f} %", name_of(tier), 100.0 * used);
+  }
+  return answer;
+}
+
+// Each saving of the answer, and what it would be without it.
+std::vector<std::string> Search::reasons(const FitCandidate& candidate) {
+  std::vector<std::pair<std::string, FitCandidate>> without;
+  for (int s = 0; s < kNumSavings; ++s) {
+    const auto saving = static_cast<Saving>(s);
+    if (candidate.at(saving) == 0) continue;
+    FitCandidate other = candidate;
+    --other.at(saving);
+    if (saving == Saving::states) other.ratio.reset();
+    if (saving == Saving::residency) other.max_live.reset();
+    if (!space_.is_valid(other)) continue;
+    const std::string then = space_.words(saving, other.at(saving));
+    without.emplace_back(fmt::format("{} at {}", name_of(saving), then.empty() ? "none" : then),
+                         other);
+  }
+  for (const FitCandidate& root : space_.roots()) {  // the next larger micro-batch
+    if (root.stage != candidate.stage || root.vertical != candidate.vertical ||
+        root.micro_batch <= candidate.micro_batch) {
+      continue;
+    }
+    FitCandidate larger = candidate;
+    larger.micro_batch = root.micro_batch;
+    larger.accumulation = root.accumulation;
+    without.emplace_back(fmt::format("micro-batch {} x {}", root.micro_batch, root.accumulation),
+                         larger);
+    break;
+  }
+  std::vector<FitCandidate> others;
+  for (const auto& [words, other] : without) others.push_back(other);
+  plan_all(others);
+  std::vector<std::string> lines;
+  for (const auto& [words, other] : without) {
+    const Outcome& found = outcome(other);
+    if (!found.problem.empty()) continue;
+    std::string line = words + ": ";
+    if (!found.fits) {
+      line += "does not fit,";
+      for (int t = 0; t < kNumTiers; ++t) {
+        if (found.reserved[static_cast<size_t>(t)] == 0) continue;
+        line += fmt::format(" {} {:.2f} MiB", name_of(static_cast<Tier>(t)),
+                            static_cast<double>(found.reserved[static_cast<size_t>(t)]) / 0x1p20);
+      }
+    } else if (found.time) {
+      line += fmt::format("{:.3f} ms a step", 1e3 * found.time->step_seconds);
+    } else {
+      line += "fits";
+    }
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+double Search::overshoot(const Outcome& found) const {
+  if (!found.problem.empty()) return std::numeric_limits<double>::infinity();
+  double worst = 0.0;
+  auto reserved = found.reserved;
+  if (request_.limits.one_pool) reserved[0] += std::exchange(reserved[1], 0);
+  for (int t = 0; t < kNumTiers; ++t) {
+    worst = std::max(
+        worst, share(reserved[static_cast<size_t>(t)], request_.limits.at(static_cast<Tier>(t))));
+  }
+  return worst;
+}
+
+// Goes down from the candidate that came nearest, by one kind at a time, to any of its levels.
+FitShortfall Search::nearest() {
+  const auto better = [&](const auto& a, const auto& b) {
+    return overshoot(a.second) < overshoot(b.second);
+  };
+  FitCandidate best = std::ranges::min_element(planned_, better)->first;
+  while (true) {
+    std::vector<FitCandidate> around;
+    const int64_t now_device = outcome(best).plan.fullest.device_peak();
+    for (int s = 0; s < kNumSavings; ++s) {
+      for (int level = 0; level < space_.num_levels(static_cast<Saving>(s)); ++level) {
+        FitCandidate one = best;
+        one.level[static_cast<size_t>(s)] = level;
+        if (space_.is_valid(one)) around.push_back(one);
+      }
+    }
+    for (const FitCandidate& root : space_.roots()) {
+      FitCandidate one = best;
+      one.stage = root.stage;
+      one.micro_batch = root.micro_batch;
+      one.accumulation = root.accumulation;
+      one.vertical = root.vertical;
+      const bool nearby = one.stage == best.stage || one.micro_batch == best.micro_batch;
+      if (nearby && space_.is_valid(one) && least_bytes(one) < now_device) around.push_back(one);
+    }
+    plan_all(around);
+    const FitCandidate now = std::ranges::min_element(planned_, better)->first;
+    if (!(overshoot(outcome(now)) < overshoot(outcome(best)))) break;
+    best = now;
+  }
+  const Outcome& found = outcome(best);
+  FitShortfall result{.words = space_.words(best), .reserved = found.reserved};
+  auto reserved = found.reserved;
+  if (request_.limits.one_pool) reserved[0] += std::exchange(reserved[1], 0);
+  for (int t = 0; t < kNumTiers; ++t) {
+    const auto tier = static_cast<Tier>(t);
+    if (reserved[static_cast<size_t>(t)] > request_.limits.at(tier)) result.beyond.push_back(tier);
+  }
+  std::vector<std::pair<int64_t, std::string_view>> labels;
+  for (int l = 0; l < kNumLabels; ++l) {
+    const auto label = static_cast<Label>(l);
+    const int64_t bytes = found.plan.fullest.at_peak.at(Tier::device, label).live;
+    if (bytes > 0) labels.emplace_back(bytes, name_of(label));
+  }
+  std::ranges::sort(labels, std::greater<>());
+  for (const auto& [bytes, name] : labels) {
+    result.largest += fmt::format("{}{} {:.2f} MiB", result.largest.empty() ? "" : ", ", name,
+                                  static_cast<double>(bytes) / 0x1p20);
+  }
+  return result;
+}
+
+// Values beside `own` that the key may have.
+std::vector<json::Value> values_beside(const Key& key, const json::Value& own) {
+  std::vector<json::Value> values;
+  switch (key.setting.type) {
+    case KeyType::boolean:
+      return {json::Value(false), json::Value(true)};
+    case KeyType::choice:
+      for (const std::string& choice : key.setting.choices) values.emplace_back(choice);
+      return values;
+    case KeyType::integer: {
+      if (key.range.most - key.range.least <= 8.0) {
+        for (auto i = static_cast<int64_t>(key.range.least);
+             i <= static_cast<int64_t>(key.range.most); ++i) {
+          values.emplace_back(i);
+        }
+        return values;
+      }
+      const int64_t now = own.is_integer() ? own.as_int64() : 0;
+      for (const int64_t value : {now / 4, now / 2, now, 2 * now, 4 * now}) {
+        values.emplace_back(value);
+      }
+      return values;
+    }
+    case KeyType::number:
+      for (const double factor : {0.0, 0.25, 0.5, 0.75, 1.0}) values.emplace_back(factor);
+      return values;
+    default:
+      throw ConfigError(
+          concat("--explain ", key.path, ": its values are no choices, numbers or ", "flags"));
+  }
+}
+
+const Key& find_explained(std::string_view name) {
+  if (const Key* key = find_key(name); key != nullptr) return *key;
+  std::vector<const Key*> found;
+  std::string names;
+  for (const Key& key : config_keys()) {
+    if (key.name() != name || key.key_class != KeyClass::works) continue;
+    found.push_back(&key);
+    names += (names.empty() ? "" : ", ") + key.path;
+  }
+  if (found.size() == 1) return *found.front();
+  throw ConfigError(found.empty() ? concat("--explain ", name, ": no such key (zinc config keys)")
+                                  : concat("--explain ", name, " could be ", names));
+}
+
+}  // namespace
+
+int64_t FitLimits::at(Tier tier) const {
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  if (tier == Tier::device) return device;
+  if (tier == Tier::pinned_host) return host.value_or(kNone);
+  return nvme.value_or(kNone);
+}
+
+FitResult fit(const FitRequest& request) { return Search(request).run(); }
+
+KeyCosts explain_key(const FitRequest& request, const FittedConfig& answer, std::string_view name) {
+  const Key& key = find_explained(name);
+  if (key.key_class != KeyClass::works || key.is_block() || !key.stands_for.empty()) {
+    throw ConfigError(concat("--explain ", key.path, ": it is no key with a value of its own"));
+  }
+  const Search search(request);
+  const Config config = search.space().config_of(answer.file);
+  const json::Value own = key.setting.get(config, request.plan.world);
+  std::vector<json::Value> values = values_beside(key, own);
+  if (std::ranges::find(values, own) == values.end()) values.push_back(own);
+  KeyCosts costs{.path = key.path};
+  for (const json::Value& value : values) {
+    const json::Value text = json::write(value);
+    const bool is_known = std::ranges::any_of(
+        costs.rows, [&](const KeyCost& row) { return row.value == text.as_string(); });
+    if (is_known) continue;
+    KeyCost row{.value = text.as_string(), .is_own = value == own};
+    json::Value file = answer.file;
+    const bool is_micro = key.path == "train_micro_batch_size_per_gpu";
+    const bool is_steps = key.path == "gradient_accumulation_steps";
+    row.problem = value.is_null() ? "" : problem_with(key, value);
+    if (row.problem.empty() && (is_micro || is_steps)) {  // the global batch stays
+      const int64_t share = config.engine.batch.micro_batch * config.engine.batch.accumulation;
+      const int64_t number = value.as_int64();
+      if (number < 1 || share % number != 0) continue;
+      file = with_key(file,
+                      is_micro ? "gradient_accumulation_steps" : "train_micro_batch_size_per_gpu",
+                      share / number);
+    }
+    if (row.problem.empty()) {
+      // What the file says the same by.
+      if (!row.is_own) file = with_key(file, key.path, value);
+      const Outcome found = search.plan(file);
+      row.problem = found.problem;
+      row.fits = found.fits;
+      row.reserved = found.reserved;
+      if (found.time) row.step_seconds = found.time->step_seconds;
+    }
+    costs.rows.push_back(std::move(row));
+  }
+  return costs;
+}
+
+}  // namespace zinc::train

@@ -1,0 +1,447 @@
+#include "train/plan/fit_space.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "train/config/key.h"
+#include "train/json/parser.h"
+#include "train/json/writer.h"
+#include "train/model.h"
+
+namespace zinc::train {
+namespace {
+
+constexpr const char* kStage = "zero_optimization.stage";
+constexpr const char* kMicroBatch = "train_micro_batch_size_per_gpu";
+constexpr const char* kAccumulation = "gradient_accumulation_steps";
+constexpr const char* kGlobalBatch = "train_batch_size";
+constexpr const char* kSchedule = "zinc.schedule";
+constexpr const char* kRatio = "zero_optimization.offload_optimizer.ratio";
+constexpr const char* kMaxLive = "zero_optimization.stage3_max_live_parameters";
+
+// Vertical order is planned with all its micro-batches side by side, and keeps an activation of
+// each of them.
+constexpr int64_t kMostVertical = 16;
+constexpr int kLastStage = 3;
+
+// A value with which nothing is asked for: written only over another one.
+bool is_off(const json::Value& value) { return value.is_null() || value.is_string("none"); }
+
+// A value between the levels of a kind, which the file may fix on its own.
+bool is_amount(std::string_view path) {
+  const Key* key = find_key(path);
+  return key != nullptr &&
+         (key->setting.type == KeyType::integer || key->setting.type == KeyType::number ||
+          key->setting.type == KeyType::text) &&
+         path != kStage;
+}
+
+std::string joined(std::string_view block, std::string_view name) {
+  return block.empty() ? std::string(name) : concat(block, ".", name);
+}
+
+const json::Value* find_path(const json::Value& root, std::string_view path) {
+  const size_t dot = path.find('.');
+  if (!root.is_object()) return nullptr;
+  const json::Value* member = root.find(path.substr(0, dot));
+  if (member == nullptr || dot == std::string_view::npos) return member;
+  return find_path(*member, path.substr(dot + 1));
+}
+
+}  // namespace
+
+json::Value with_key(const json::Value& root, std::string_view path, const json::Value& value) {
+  json::Object object = root.is_object() ? root.as_object() : json::Object();
+  const size_t dot = path.find('.');
+  const std::string_view name = path.substr(0, dot);
+  if (dot == std::string_view::npos) {
+    object.set(name, value);
+  } else {
+    const json::Value* inner = object.find(name);
+    object.set(name,
+               with_key(inner == nullptr ? json::Value() : *inner, path.substr(dot + 1), value));
+  }
+  return object;
+}
+
+std::string_view name_of(Saving saving) {
+  constexpr std::array<std::string_view, kNumSavings> kNames{"recompute", "inputs",    "states",
+                                                             "weights",   "residency", "buffers"};
+  return kNames[static_cast<size_t>(saving)];
+}
+
+FitSpace::FitSpace(const ModelConfigFile& model, FitSpaceOptions options)
+    : options_(std::move(options)) {
+  try {
+    root_ = json::parse(options_.config, options_.config_name, json::ParseOptions::config());
+  } catch (const DataError& error) {
+    throw ConfigError(error.what());
+  }
+  if (!root_.is_object()) {
+    throw ConfigError(concat(options_.config_name, ": a configuration must be a JSON object"));
+  }
+  if (const json::Value* old = root_.find("zero_optimization"); old != nullptr && old->is_bool()) {
+    root_ = with_key(root_, kStage, old->as_bool() ? 1 : 0);
+  }
+  read_fixed("", root_.as_object());
+  if (options_.flags.micro_batch) fixed_[kMicroBatch] = *options_.flags.micro_batch;
+  if (options_.flags.accumulation) fixed_[kAccumulation] = *options_.flags.accumulation;
+  options_.global_batch = settle_global_batch();
+  const auto made = make_model(model);
+  num_parameters_ = made->num_parameters();
+  make_levels(made->num_blocks());
+  make_roots();
+  check_some_candidate();
+}
+
+// Under the names that count.
+void FitSpace::read_fixed(std::string_view block, const json::Object& object) {
+  for (const json::Member& member : object) {
+    std::string path = joined(block, member.key);
+    const Key* key = find_key(path);
+    if (key == nullptr || member.value.is_null() || member.value.is_string("auto")) continue;
+    const bool was_flag = key->setting.type == KeyType::boolean;
+    if (!key->stands_for.empty()) {
+      key = find_key(key->stands_for);
+      path = key->path;
+    }
+    if (!key->is_block()) {
+      fixed_[path] = member.value;
+    } else if (member.value.is_object()) {
+      read_fixed(path, member.value.as_object());
+    } else if (was_flag && member.value.is_bool()) {  // cpu_offload
+      fixed_[path + ".device"] = member.value.as_bool() ? "cpu" : "none";
+    }
+  }
+}
+
+const json::Value* FitSpace::fixed(std::string_view path) const {
+  const auto found = fixed_.find(path);
+  return found == fixed_.end() ? nullptr : &found->second;
+}
+
+bool FitSpace::allows(std::string_view path, const json::Value& value) const {
+  const json::Value* given = fixed(path);
+  if (given == nullptr) return true;
+  return value.is_null() ? is_off(*given) : *given == value;
+}
+
+int64_t FitSpace::settle_global_batch() const {
+  const auto given = [&](std::string_view path) -> int64_t {
+    const json::Value* value = fixed(path);
+    if (value == nullptr) return 0;
+    if (!value->is_integer() || value->as_int64() < 1) {
+      throw ConfigError(concat(path, " must be a positive integer, not ", json::write(*value)));
+    }
+    return value->as_int64();
+  };
+  const int64_t total = given(kGlobalBatch);
+  const int64_t micro = given(kMicroBatch);
+  const int64_t steps = given(kAccumulation);
+  const int64_t ranks = options_.world;
+  int64_t batch = options_.global_batch;
+  if (batch > 0 && total > 0 && batch != total) {
+    throw ConfigError(concat("--global-batch ", batch, " contradicts train_batch_size ", total,
+                             " of ", options_.config_name));
+  }
+  if (batch == 0) batch = total;
+  if (batch == 0 && micro > 0 && steps > 0) batch = micro * steps * ranks;
+  if (batch == 0) {
+    throw ConfigError(
+        "the global batch is open: give --global-batch, or train_batch_size in the configuration");
+  }
+  if (batch % ranks != 0) {
+    const int64_t below = batch / ranks * ranks;
+    const std::string nearest =
+        below == 0 ? concat(ranks)
+                   : concat(batch - below <= below + ranks - batch ? below : below + ranks);
+    throw ConfigError(concat("a global batch of ", batch, " sequences cannot be divided among ",
+                             ranks, " ranks; the nearest that can: ", nearest));
+  }
+  const int64_t share = batch / ranks;
+  const auto refuse = [&](const std::string& what) {
+    throw ConfigError(concat(what, " contradicts a global batch of ", batch, " sequences: ", share,
+                             " for each of ", ranks, " ranks"));
+  };
+  if (micro > 0 && steps > 0 && micro * steps != share) {
+    refuse(concat(kMicroBatch, " ", micro, " x ", kAccumulation, " ", steps));
+  }
+  if (micro > 0 && share % micro != 0) refuse(concat(kMicroBatch, " ", micro));
+  if (steps > 0 && share % steps != 0) refuse(concat(kAccumulation, " ", steps));
+  return batch;
+}
+
+void FitSpace::add_levels(Saving saving, std::vector<Level> levels) {
+  std::vector<Level>& kept = levels_[static_cast<size_t>(saving)];
+  for (Level& level : levels) {
+    bool is_allowed = true;
+    Keys keys;
+    for (auto& [path, value] : level.keys) {
+      if (allows(path, value)) {
+        if (fixed(path) == nullptr) keys.emplace_back(path, value);
+      } else {
+        is_allowed = is_allowed && is_amount(path);
+      }
+    }
+    if (!is_allowed) continue;
+    level.keys = std::move(keys);
+    const bool is_new =
+        std::ranges::none_of(kept, [&](const Level& other) { return other.keys == level.keys; });
+    if (is_new) kept.push_back(std::move(level));
+  }
+  if (kept.empty()) kept.push_back({});  // as the file has it
+}
+
+void FitSpace::make_levels(int64_t num_blocks) {
+  const bool host = options_.host;
+  const bool disk = !options_.nvme_path.empty();
+  const json::Value path = options_.nvme_path;
+  const std::string zero = "zero_optimization.";
+
+  const std::string count = "activation_checkpointing.number_checkpoints";
+  std::vector<Level> recompute{{"", {{count, nullptr}}}};
+  for (const int64_t blocks : {1, 2, 4}) {
+    if (blocks > 1 && 2 * blocks > num_blocks) break;
+    recompute.push_back({blocks == 1 ? "recomputes every block"
+                                     : fmt::format("recomputes segments of {} blocks", blocks),
+                         {{count, (num_blocks + blocks - 1) / blocks}}});
+  }
+  if (fixed("zinc.recompute_every_blocks") != nullptr || num_blocks == 0) recompute = {{}};
+  add_levels(Saving::recompute, std::move(recompute));
+
+  const std::string inputs = "zinc.activation_offload.";
+  std::vector<Level> saved{{"", {{inputs + "device", "none"}}}};
+  if (host) saved.push_back({"saved inputs in host memory", {{inputs + "device", "cpu"}}});
+  if (disk) {
+    saved.push_back(
+        {"saved inputs on NVMe", {{inputs + "device", "nvme"}, {inputs + "nvme_path", path}}});
+  }
+  if (fixed("activation_checkpointing.cpu_checkpointing") != nullptr) saved = {{}};
+  add_levels(Saving::inputs, std::move(saved));
+
+  const std::string of_states = zero + "offload_optimizer.";
+  const std::string gradients = "zinc.gradient_offload";
+  std::vector<Level> states{{"", {{of_states + "device", "none"}}}};
+  if (host) {
+    states.push_back(
+        {"half of the states in host memory", {{of_states + "device", "cpu"}, {kRatio, 0.5}}});
+    states.push_back({"states in host memory", {{of_states + "device", "cpu"}, {kRatio, 1}}});
+  }
+  if (disk) {
+    const Keys on_nvme{{of_states + "device", "nvme"},
+                       {of_states + "nvme_path", path},
+                       {of_states + "pipeline_read", true},
+                       {of_states + "pipeline_write", true}};
+    states.push_back({"states on NVMe", on_nvme});
+    states.push_back({"states and gradients on NVMe", on_nvme});
+    states.back().keys.emplace_back(gradients, "nvme");
+  }
+  add_levels(Saving::states, std::move(states));
+
+  const std::string of_weights = zero + "offload_param.";
+  std::vector<Level> weights{{"", {{of_weights + "device", "none"}}}};
+  if (host) weights.push_back({"weights in host memory", {{of_weights + "device", "cpu"}}});
+  if (disk) {
+    weights.push_back({"weights on NVMe",
+                       {{of_weights + "device", "nvme"},
+                        {of_weights + "nvme_path", path},
+                        {of_weights + "max_in_cpu", 0}}});
+  }
+  add_levels(Saving::weights, std::move(weights));
+
+  const int64_t all = num_parameters_;
+  const int64_t three = 3 * all / std::max<int64_t>(num_blocks, 1);
+  std::vector<Level> residency;
+  const auto stay = [&](std::string words, int64_t numel) {
+    residency.push_back(
+        {std::move(words), {{kMaxLive, numel}, {zero + "stage3_max_reuse_distance", all}}});
+  };
+  stay("", all);
+  stay("half of the weights gathered", all / 2);
+  stay("a quarter of the weights gathered", all / 4);
+  if (three < all / 4) stay("three blocks gathered", three);
+  stay("the weights in use gathered", 0);
+  add_levels(Saving::residency, std::move(residency));
+
+  const auto buffers = [&](std::string words, bool overlap, int64_t bucket, int64_t tile) {
+    return Level{std::move(words),
+                 {{zero + "overlap_comm", overlap},
+                  {zero + "reduce_bucket_size", bucket},
+                  {zero + "allgather_bucket_size", bucket},
+                  {zero + "sub_group_size", tile}}};
+  };
+  const int64_t part = std::max<int64_t>(all / options_.world, 1);
+  const auto tile = [&](int64_t divisor, int64_t most) {
+    return std::clamp<int64_t>(part / divisor, 4096, most);
+  };
+  const auto bucket = [&](int64_t divisor, int64_t most) {
+    return std::clamp<int64_t>(all / divisor, 1024, most);
+  };
+  add_levels(Saving::buffers,
+             {buffers("", true, 500'000'000, tile(8, int64_t{1} << 24)),
+              buffers("smaller buffers", true, bucket(8, 50'000'000), tile(16, int64_t{1} << 23)),
+              buffers("small buffers, no overlap", false, bucket(64, 5'000'000),
+                      tile(64, int64_t{1} << 22))});
+}
+
+void FitSpace::make_roots() {
+  const int64_t share = options_.global_batch / options_.world;
+  for (int64_t micro = 1; micro <= share; ++micro) {
+    if (share % micro != 0) continue;
+    const int64_t steps = share / micro;
+    if (!allows(kMicroBatch, micro) || !allows(kAccumulation, steps)) continue;
+    for (const bool vertical : {false, true}) {
+      if (!allows(kSchedule, vertical ? "vertical" : "horizontal")) continue;
+      for (int stage = kLastStage; stage >= 0; --stage) {
+        if (!allows(kStage, stage)) continue;
+        const bool is_asked = fixed(kSchedule) != nullptr;
+        if (vertical && !is_asked && (stage < 2 || steps == 1 || steps > kMostVertical)) continue;
+        roots_.push_back(
+            {.micro_batch = micro, .accumulation = steps, .vertical = vertical, .stage = stage});
+      }
+    }
+  }
+}
+
+// The error is that of the file as it was written, for the sake of its lines, where that is wrong
+// by itself.
+void FitSpace::check_some_candidate() const {
+  std::string problem = concat("no stage, order and micro-batch agree with ", options_.config_name);
+  for (const FitCandidate& root : roots_) {
+    FitCandidate hosted = most_saving(root);
+    if (hosted.at(Saving::states) > 0) hosted.at(Saving::states) = 1;
+    for (const FitCandidate& candidate : {root, most_saving(root), hosted}) {
+      try {
+        static_cast<void>(config_of(candidate));
+        return;
+      } catch (const ConfigError& error) {
+        problem = error.what();
+      }
+    }
+  }
+  if (!roots_.empty()) {
+    Overrides flags = options_.flags;
+    if (fixed(kMicroBatch) == nullptr) flags.micro_batch = roots_.front().micro_batch;
+    if (fixed(kAccumulation) == nullptr) flags.accumulation = roots_.front().accumulation;
+    parse_config(options_.config, options_.config_name, options_.world, flags);
+  }
+  throw ConfigError(problem);
+}
+
+bool FitSpace::is_valid(const FitCandidate& c) const {
+  const auto has = [&](Saving saving) { return c.at(saving) > 0; };
+  const bool recomputes = has(Saving::recompute) || num_levels(Saving::recompute) == 1;
+  if (has(Saving::inputs) && !recomputes) return false;
+  if (has(Saving::states) && c.stage == 0) return false;
+  if ((has(Saving::weights) || has(Saving::residency)) && c.stage < 3) return false;
+  return true;
+}
+
+std::vector<FitCandidate> FitSpace::next(const FitCandidate& candidate) const {
+  std::vector<FitCandidate> found;
+  for (int s = 0; s < kNumSavings; ++s) {
+    FitCandidate one = candidate;
+    int& level = one.level[static_cast<size_t>(s)];
+    if (++level < num_levels(static_cast<Saving>(s)) && is_valid(one)) found.push_back(one);
+  }
+  return found;
+}
+
+FitCandidate FitSpace::most_saving(FitCandidate root) const {
+  for (int s = 0; s < kNumSavings; ++s) {
+    const auto saving = static_cast<Saving>(s);
+    const int last = num_levels(saving) - 1;
+    root.at(saving) = saving == Saving::recompute ? std::min(last, 1) : last;
+    if (!is_valid(root)) root.at(saving) = 0;
+  }
+  return root;
+}
+
+int64_t FitSpace::size() const {
+  int64_t count = 0;
+  for (const FitCandidate& root : roots_) {
+    std::vector<FitCandidate> rows{root};
+    for (int s = 0; s < kNumSavings; ++s) {
+      std::vector<FitCandidate> longer;
+      for (const FitCandidate& row : rows) {
+        for (int level = 0; level < num_levels(static_cast<Saving>(s)); ++level) {
+          longer.push_back(row);
+          longer.back().level[static_cast<size_t>(s)] = level;
+          if (!is_valid(longer.back())) longer.pop_back();
+        }
+      }
+      rows = std::move(longer);
+    }
+    count += static_cast<int64_t>(rows.size());
+  }
+  return count;
+}
+
+json::Value FitSpace::file_of(const FitCandidate& c) const {
+  json::Value file = root_;
+  const auto set = [&](std::string_view path, const json::Value& value) {
+    if (fixed(path) != nullptr && path != kGlobalBatch) return;
+    if (is_off(value) && find_path(file, path) == nullptr) return;
+    file = with_key(file, path, value);
+  };
+  set(kGlobalBatch, options_.global_batch);
+  set(kMicroBatch, c.micro_batch);
+  set(kAccumulation, c.accumulation);
+  if (options_.flags.micro_batch) file = with_key(file, kMicroBatch, c.micro_batch);
+  if (options_.flags.accumulation) file = with_key(file, kAccumulation, c.accumulation);
+  const bool has_dtype = find_path(file, "bf16") != nullptr || find_path(file, "fp16") != nullptr ||
+                         find_path(file, "bfloat16") != nullptr;
+  if (const std::optional<DType> dtype = options_.flags.dtype;
+      dtype && !has_dtype && *dtype != DType::f32) {
+    file = with_key(file, *dtype == DType::bf16 ? "bf16.enabled" : "fp16.enabled", true);
+  }
+  set(kStage, c.stage);
+  if (c.vertical) set(kSchedule, "vertical");
+  for (int s = 0; s < kNumSavings; ++s) {
+    const auto saving = static_cast<Saving>(s);
+    if (saving == Saving::residency && c.stage < 3) continue;
+    for (const auto& [path, value] : of(saving)[static_cast<size_t>(c.at(saving))].keys) {
+      const bool is_tile = path.ends_with("sub_group_size");
+      if (is_tile && c.at(Saving::states) == 0) continue;
+      set(path, value);
+    }
+  }
+  if (c.ratio) set(kRatio, *c.ratio);
+  if (c.max_live) set(kMaxLive, *c.max_live);
+  return file;
+}
+
+Config FitSpace::config_of(const FitCandidate& candidate) const {
+  return config_of(file_of(candidate));
+}
+
+Config FitSpace::config_of(const json::Value& file) const {
+  return parse_config(json::write(file), options_.config_name, options_.world, options_.flags);
+}
+
+std::string FitSpace::words(Saving saving, int level) const {
+  return of(saving)[static_cast<size_t>(level)].words;
+}
+
+std::string FitSpace::words(const FitCandidate& c) const {
+  std::string text =
+      fmt::format("stage {}, micro-batch {} x {}", c.stage, c.micro_batch, c.accumulation);
+  if (c.vertical) text += ", vertical";
+  for (int s = 0; s < kNumSavings; ++s) {
+    const auto saving = static_cast<Saving>(s);
+    std::string one = words(saving, c.at(saving));
+    if (saving == Saving::states && c.ratio) {
+      one = fmt::format("{:.4g} of the states in host memory", *c.ratio);
+    }
+    if (saving == Saving::residency && c.max_live) {
+      one = fmt::format("{} weights gathered", *c.max_live);
+    }
+    if (!one.empty()) text += ", " + one;
+  }
+  return text;
+}
+
+}  // namespace zinc::train

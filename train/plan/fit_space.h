@@ -1,0 +1,118 @@
+// train/plan/fit_space.h: the configurations among which train/plan/fit.h searches.
+//
+// A candidate has a micro-batch, an order of micro-batches, a ZeRO stage, and of each kind of
+// saving a level: 0 saves nothing and is the fastest, each further level leaves less on the device
+// and costs time. Keys that the user's file gives stay as they are: levels that contradict one of
+// them are left out, and levels that differ in such keys alone are one.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "train/config/config.h"
+#include "train/hub/model_config.h"
+#include "train/json/value.h"
+
+namespace zinc::train {
+
+// recompute: none, every block, segments of 2 and of 4 (number_checkpoints)
+// inputs:    of recomputed blocks on the device, in host memory, on NVMe (activation_offload)
+// states:    on the device, half in host memory, all, on NVMe, gradients there too
+//            (offload_optimizer, gradient_offload; stages 1 to 3)
+// weights:   on the device, in host memory, on NVMe (offload_param; stage 3)
+// residency: all weights stay gathered, a half, a quarter, three blocks, those in use
+//            (stage3_max_live_parameters, stage3_max_reuse_distance; stage 3)
+// buffers:   large and overlapped, smaller, small and in turn
+//            (reduce_bucket_size, allgather_bucket_size, overlap_comm, sub_group_size)
+enum class Saving : uint8_t { recompute, inputs, states, weights, residency, buffers };
+inline constexpr int kNumSavings = 6;
+std::string_view name_of(Saving saving);  // "recompute", ...
+
+struct FitCandidate {
+  int64_t micro_batch = 1;
+  int64_t accumulation = 1;
+  bool vertical = false;
+  int stage = 0;
+  std::array<int, kNumSavings> level{};
+  // Between two levels, where the search filled memory up: of offload_optimizer.ratio and of
+  // stage3_max_live_parameters.
+  std::optional<double> ratio{};
+  std::optional<int64_t> max_live{};
+
+  int at(Saving saving) const { return level[static_cast<size_t>(saving)]; }
+  int& at(Saving saving) { return level[static_cast<size_t>(saving)]; }
+  friend auto operator<=>(const FitCandidate&, const FitCandidate&) = default;
+};
+
+struct FitSpaceOptions {
+  int world = 1;
+  int64_t global_batch = 0;   // sequences of a step over all ranks
+  bool host = false;          // host memory may be used for offload
+  std::string nvme_path{};    // a directory; empty: no NVMe
+  std::string config = "{}";  // the user's file as text: DeepSpeed's JSON
+  std::string config_name = "the configuration";
+  Overrides flags{};
+};
+
+class FitSpace {
+ public:
+  // Throws ConfigError: where the world does not divide the global batch, where keys and flags that
+  // are fixed contradict it, and as load_config() does where no candidate is left for the others.
+  FitSpace(const ModelConfigFile& model, FitSpaceOptions options);
+
+  // One for each micro-batch, order and stage, with nothing saved; smaller micro-batches and higher
+  // stages first.
+  const std::vector<FitCandidate>& roots() const { return roots_; }
+  // Those with one level more of one kind.
+  std::vector<FitCandidate> next(const FitCandidate& candidate) const;
+  // The root with the last level of each kind; of `recompute` the level of every block.
+  FitCandidate most_saving(FitCandidate root) const;
+  bool is_valid(const FitCandidate& candidate) const;
+  int num_levels(Saving saving) const { return static_cast<int>(of(saving).size()); }
+  int64_t size() const;  // valid candidates
+  int64_t num_parameters() const { return num_parameters_; }
+
+  // The user's file with the candidate's keys: what `zinc train --config` takes.
+  json::Value file_of(const FitCandidate& candidate) const;
+  Config config_of(const FitCandidate& candidate) const;
+  Config config_of(const json::Value& file) const;
+  // "stage 3, micro-batch 4 x 8, recomputes every block, states in host memory"
+  std::string words(const FitCandidate& candidate) const;
+  std::string words(Saving saving, int level) const;  // empty at level 0
+  const FitSpaceOptions& options() const { return options_; }
+
+ private:
+  using Keys = std::vector<std::pair<std::string, json::Value>>;
+  struct Level {
+    std::string words;
+    Keys keys;
+  };
+  const std::vector<Level>& of(Saving saving) const { return levels_[static_cast<size_t>(saving)]; }
+  void read_fixed(std::string_view block, const json::Object& object);
+  const json::Value* fixed(std::string_view path) const;
+  bool allows(std::string_view path, const json::Value& value) const;
+  void add_levels(Saving saving, std::vector<Level> levels);
+  void make_levels(int64_t num_blocks);
+  void make_roots();
+  void check_some_candidate() const;
+  int64_t settle_global_batch() const;
+
+  FitSpaceOptions options_;
+  json::Value root_;
+  std::map<std::string, json::Value, std::less<>> fixed_;
+  int64_t num_parameters_ = 0;
+  std::array<std::vector<Level>, kNumSavings> levels_;
+  std::vector<FitCandidate> roots_;
+};
+
+// `root` with the key at `path`, "zero_optimization.stage"; blocks on the way are made.
+json::Value with_key(const json::Value& root, std::string_view path, const json::Value& value);
+
+}  // namespace zinc::train
