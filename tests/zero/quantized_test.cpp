@@ -20,7 +20,6 @@
 namespace zinc::zero {
 namespace quantized_test {
 
-using BlockFormat;
 using testing::AllOf;
 using testing::HasSubstr;
 
