@@ -274,8 +274,8 @@ inline LoaderOptions loader_options(const Config& config, const World& world, in
   return {.micro_batch = config.engine.batch.micro_batch,
           .seq_len = seq_len,
           .seed = config.seed,
-          .rank = world.rank(),
-          .world = world.size()};
+          .rank = world.data().rank(),
+          .world = world.data().size()};
 }
 
 }  // namespace zinc

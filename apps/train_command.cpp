@@ -117,7 +117,7 @@ void begin_classes(train::ModelConfigFile& model, const TrainArguments& options)
 // Where frozen weights are, which checkpoints then leave out; empty: they hold them. A folder says
 // by its config.json how its tensors are named.
 std::string frozen_from(const Job& job, const TrainArguments& options) {
-  const bool refers = !options.save_frozen && !job.model.tuning.is_all() &&
+  const bool refers = !options.save_frozen && job.config.mesh.is_flat() && !job.model.tuning.is_all() &&
                       job.model.new_parameters.empty() &&
                       train::file_exists(options.init + "/config.json");
   return refers ? options.init : "";
@@ -240,15 +240,21 @@ void show_head(Console& console, const Job& job, const TrainArguments& options, 
        {"batch",
         fmt::format("{} x {}{} tokens x {} accumulated x {} ranks = {}{} tokens per step",
                     engine.batch.micro_batch, most, job.seq, engine.batch.accumulation,
-                    world.size(), most, engine.batch.global_batch(world.size()) * job.seq)},
+                    world.data().size(), most,
+                    engine.batch.global_batch(world.data().size()) * job.seq)},
        {"length", describe_length(job, options)},
        {"evaluation", describe_evaluation(job, options, sets)},
        {"precision", std::string(zinc::name_of(engine.precision.dtype))},
        {"optimizer", fmt::format("{}, lr {:g}, schedule {}", name_of(engine.optimizer.kind),
                                  engine.optimizer.hyper.lr, name_of(engine.schedule.kind))},
        {"zero", fmt::format("stage {}", engine.zero.stage)},
-       {"ranks", fmt::format("{} ({}), {} threads each{}", world.size(), world.info().source,
-                             world.context().num_threads(), threads_from(world.info()))},
+       {"ranks", fmt::format("{}{} ({}), {} threads each{}", world.size(),
+                             world.mesh().is_flat()
+                                 ? ""
+                                 : fmt::format(" = {} data x {} tensor", world.data().size(),
+                                               world.mesh().tensor),
+                             world.info().source, world.context().num_threads(),
+                             threads_from(world.info()))},
        {"seed", fmt::format("{}", job.config.seed)},
        {"out", options.out}});
   if (!world.device_collectives().empty()) {
@@ -452,7 +458,7 @@ Input open_input(Job& job, const TrainArguments& options, const comm::World& wor
   const int64_t micro_batch = job.config.engine.batch.micro_batch;
   const bool lengths = has_short_batches(job);
   const int64_t pad_multiple = lengths ? kPadMultiple : 0;
-  const int64_t global_batch = job.config.engine.batch.global_batch(world.size());
+  const int64_t global_batch = job.config.engine.batch.global_batch(world.data().size());
   int64_t end = job.steps * global_batch;
   if (const double epochs = options.trainer.epochs; epochs > 0.0) {
     const int64_t samples = job.data->training().num_samples();
@@ -466,17 +472,17 @@ Input open_input(Job& job, const TrainArguments& options, const comm::World& wor
                                                  .like_lengths = lengths,
                                                  .end = job.data->fills_rows() ? end : 0,
                                                  .seed = job.config.seed,
-                                                 .rank = world.rank(),
-                                                 .world = world.size()});
+                                                 .rank = world.data().rank(),
+                                                 .world = world.data().size()});
   for (const auto& set : job.data->validation()) {
     input.evaluation.emplace_back(
         *set, train::EvaluationOptions{
                   .batch = micro_batch,
                   .seq_len = job.seq,
                   .pad_multiple = pad_multiple,
-                  .max_samples = evaluation_samples(job, options, world.size(), *set),
-                  .rank = world.rank(),
-                  .world = world.size()});
+                  .max_samples = evaluation_samples(job, options, world.data().size(), *set),
+                  .rank = world.data().rank(),
+                  .world = world.data().size()});
   }
   return input;
 }
@@ -572,6 +578,10 @@ int train_on(comm::World& world, Job& job, const TrainArguments& options) {
   if (const auto code = fails_on_a_rank(world, [&] { run.agree(fingerprints(job, options)); })) {
     return *code;
   }
+  comm::RankSettings settings = world.settings();
+  settings.deadline = job.config.comm_deadline;
+  settings.mesh = job.config.mesh;
+  world.configure(std::move(settings));
   if (const auto code = prepare_data(world, job, stop)) return *code;
   const auto open_all = [&] { input.emplace(open_input(job, options, world)); };
   if (const auto code = fails_on_a_rank(world, open_all)) return *code;

@@ -49,6 +49,15 @@ void Parameter::set_block_format(std::optional<BlockFormat> format) {
   block_format_ = format;
 }
 
+void Parameter::set_slice(std::optional<TensorSlice> slice) {
+  if (slice_.has_value() == slice.has_value() && (!slice || *slice_ == *slice)) return;
+  require_no_values("slice");
+  require(!slice || slice->whole == whole_shape(), "parameter '", name_, "': a slice of ",
+          slice ? slice->whole : Shape(), " for the shape ", whole_shape());
+  shape_ = slice ? slice->shape() : whole_shape();
+  slice_ = std::move(slice);
+}
+
 void Parameter::set_initializer(const Initializer& initializer) {
   require_no_values("initializer");
   initializer_ = initializer;
@@ -102,7 +111,7 @@ Tensor& Parameter::data() {
     Context& context = Context::current();
     if (tensor.device().is_cuda()) {
       std::vector<std::byte> values(static_cast<size_t>(flat.bytes()));
-      initialize_range(initializer_, context.random().seed(), name_, 0,
+      initialize_range(*this, context.random().seed(), 0,
                        View(values.data(), dtype_, flat.shape(), kCpu));
       upload(values.data(), flat, context.compute());
       data_ = std::move(tensor);
@@ -110,10 +119,20 @@ Tensor& Parameter::data() {
     }
     context.compute().submit(
         "initialize", [initializer = initializer_, seed = context.random().seed(), name = name_,
-                       flat] { initialize_range(initializer, seed, name, 0, flat); });
+                       slice = slice_, flat] {
+          read_slice(slice, 0, flat, [&](int64_t begin, const View& out) {
+            initialize_range(initializer, seed, name, begin, out);
+          });
+        });
   }
   data_ = std::move(tensor);
   return *data_;
+}
+
+void initialize_range(const Parameter& parameter, uint64_t seed, int64_t begin, View out) {
+  read_slice(parameter.slice(), begin, out, [&](int64_t at, const View& part) {
+    initialize_range(parameter.initializer(), seed, parameter.name(), at, part);
+  });
 }
 
 ParameterGuard ResidentSource::acquire(Parameter& parameter) {

@@ -23,6 +23,7 @@
 #include "core/device.h"
 #include "core/dtype.h"
 #include "core/shape.h"
+#include "core/tensor_slice.h"
 #include "core/view.h"
 #include "tensor/tensor.h"
 
@@ -67,6 +68,9 @@ struct Initializer {
 // PPND16) of (floor(r / 2^12) + 1/2) / 2^52; truncated_normal maps that to [F(-2), F(2)] first.
 void initialize_range(const Initializer& initializer, uint64_t seed, std::string_view name,
                       int64_t begin, View out);
+
+// The same of what is here of a parameter: flat elements [begin, ...) of its slice.
+void initialize_range(const class Parameter& parameter, uint64_t seed, int64_t begin, View out);
 
 // Keeps a parameter's values in place while it lives; move-only. The destructor releases.
 class ParameterGuard {
@@ -138,8 +142,13 @@ class Parameter {
 
   const std::string& name() const { return name_; }
   void set_name(std::string name) { name_ = std::move(name); }
+  // Of the values that are here; numel() of them.
   const Shape& shape() const { return shape_; }
   int64_t numel() const { return shape_.numel(); }
+  // Where ranks share the parameter, which part of it is here. Files, initialisers and names speak
+  // of the whole.
+  const std::optional<TensorSlice>& slice() const { return slice_; }
+  const Shape& whole_shape() const { return slice_ ? slice_->whole : shape_; }
   DType dtype() const { return dtype_; }
   const Initializer& initializer() const { return initializer_; }
   bool requires_grad() const { return requires_grad_; }
@@ -155,6 +164,7 @@ class Parameter {
   void set_requires_grad(bool value);
   void set_decays(bool value) { decays_ = value; }
   void set_block_format(std::optional<BlockFormat> format);
+  void set_slice(std::optional<TensorSlice> slice);  // absent: all of it is here
   void set_initializer(const Initializer& initializer);
 
   // The source that serves this parameter; the resident one by default. Changing it drops resident
@@ -187,6 +197,7 @@ class Parameter {
 
   std::string name_;
   Shape shape_;
+  std::optional<TensorSlice> slice_;
   Initializer initializer_;
   DType dtype_;
   bool requires_grad_ = true;

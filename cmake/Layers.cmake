@@ -1,7 +1,7 @@
 # One static library per layer folder, linking the layers it may include: docs/architecture.md,
 # "Layers".
 
-set(ZINC_LAYERS core kernels comm tensor autograd nn optim offload zero train apps)
+set(ZINC_LAYERS core kernels comm tensor autograd nn optim offload parallel zero train apps)
 set(ZINC_SEES_core "")
 set(ZINC_SEES_kernels core)
 set(ZINC_SEES_comm kernels core)
@@ -10,9 +10,10 @@ set(ZINC_SEES_autograd tensor kernels core)
 set(ZINC_SEES_nn autograd tensor core)
 set(ZINC_SEES_optim autograd tensor kernels core)
 set(ZINC_SEES_offload core)
-set(ZINC_SEES_zero nn optim offload autograd tensor comm kernels core)
-set(ZINC_SEES_train zero nn optim offload autograd tensor comm kernels core)
-set(ZINC_SEES_apps train zero nn optim offload autograd tensor comm kernels core)
+set(ZINC_SEES_parallel nn autograd tensor comm kernels core)
+set(ZINC_SEES_zero parallel nn optim offload autograd tensor comm kernels core)
+set(ZINC_SEES_train zero parallel nn optim offload autograd tensor comm kernels core)
+set(ZINC_SEES_apps train zero parallel nn optim offload autograd tensor comm kernels core)
 
 # Third-party code that a layer's sources use; it does not reach whoever links the layer.
 set(ZINC_USES_core Threads::Threads)
@@ -23,6 +24,7 @@ set(ZINC_USES_autograd "")
 set(ZINC_USES_nn "")
 set(ZINC_USES_optim "")
 set(ZINC_USES_offload Threads::Threads)
+set(ZINC_USES_parallel "")
 set(ZINC_USES_zero "")
 set(ZINC_USES_train $<BUILD_INTERFACE:RapidJSON::RapidJSON>)
 set(ZINC_USES_apps $<BUILD_INTERFACE:CLI11::CLI11>)
@@ -124,5 +126,5 @@ endforeach()
 # Everything a program that trains needs; the command line stays out.
 add_library(zinc INTERFACE)
 add_library(zinc::zinc ALIAS zinc)
-target_link_libraries(zinc INTERFACE zinc_train zinc_zero zinc_nn zinc_optim zinc_offload
+target_link_libraries(zinc INTERFACE zinc_train zinc_zero zinc_parallel zinc_nn zinc_optim zinc_offload
                                      zinc_autograd zinc_tensor zinc_comm zinc_kernels zinc_core)

@@ -64,6 +64,23 @@ World::World(RankInfo info, std::unique_ptr<Communicator> communicator,
   device_collectives_ = std::move(chosen.how);
 }
 
+World::World(const World& whole, std::unique_ptr<Communicator> group)
+    : info_(whole.info_),
+      device_collectives_(whole.device_collectives_),
+      settings_(whole.settings_),
+      exceptions_at_start_(std::uncaught_exceptions()),
+      context_(whole.context_),
+      communicator_(std::move(group)) {
+  info_.rank = communicator_->rank();
+  info_.size = communicator_->size();
+  settings_.mesh = {};
+}
+
+std::unique_ptr<World> World::group(MeshAxis axis) const {
+  const MeshGroup mine = group_along(settings_.mesh, axis, info_.rank);
+  return std::unique_ptr<World>(new World(*this, communicator_->split(mine.color, mine.key)));
+}
+
 World::~World() {
   if (communicator_ != nullptr && std::uncaught_exceptions() > exceptions_at_start_) {
     communicator_->abort("ends because of an exception");
@@ -102,13 +119,28 @@ void World::configure(RankSettings settings) {
       made.trace = options.rank_traces.at(static_cast<size_t>(info_.rank));
     }
     if (settings.num_threads > 0) info_.threads_from.clear();
-    auto context = std::make_unique<Context>(std::move(made));
+    auto context = std::make_shared<Context>(std::move(made));
+    data_.reset();
+    tensor_.reset();
     scope_.reset();
     context_ = std::move(context);
     scope_ = std::make_unique<ContextScope>(*context_);
   }
+  settings.mesh.require_fit(size());
   communicator_->set_deadline(settings.deadline);
+  const bool is_same_mesh = settings.mesh == settings_.mesh;
   settings_ = std::move(settings);
+  if (is_same_mesh && (data_ != nullptr || settings_.mesh.is_flat())) {
+    for (World* group : {data_.get(), tensor_.get()}) {
+      if (group != nullptr) group->communicator_->set_deadline(settings_.deadline);
+    }
+    return;
+  }
+  data_.reset();
+  tensor_.reset();
+  if (settings_.mesh.is_flat()) return;
+  data_ = group(MeshAxis::data);
+  tensor_ = group(MeshAxis::tensor);
 }
 
 ContextOptions context_options(const ConnectOptions& options, int local_rank, int num_cpus) {

@@ -12,6 +12,7 @@
 #include "comm/communicator.h"
 #include "comm/cpu_share.h"
 #include "comm/device_collectives.h"
+#include "comm/mesh.h"
 #include "core/context.h"
 
 namespace zinc::comm {
@@ -36,6 +37,7 @@ struct RankSettings {
   std::shared_ptr<TraceRecorder> trace;  // null: none but ConnectOptions::trace
   std::string trace_file;                // what the recorder is written to
   std::function<void()> drain_trace;     // to there, now and then; may be empty
+  Mesh mesh;
 };
 
 // How to make a rank's context again: see World::configure().
@@ -64,6 +66,14 @@ class World {
   bool is_main() const { return info_.rank == 0; }
   Communicator& communicator() const { return *communicator_; }
   Context& context() const { return *context_; }
+  // Ranks among which ZeRO shards, and which see different batches: a world of their own, in the
+  // context of this one. This world itself where the mesh is flat.
+  World& data() { return data_ != nullptr ? *data_ : *this; }
+  const World& data() const { return data_ != nullptr ? *data_ : *this; }
+  // Ranks that hold slices of the same layers, likewise; null where each has all of them.
+  World* tensor() const { return tensor_.get(); }
+  const Mesh& mesh() const { return settings_.mesh; }
+
   // Of several ranks on GPUs: what carries their collectives, and why; else empty.
   const std::string& device_collectives() const { return device_collectives_; }
 
@@ -73,10 +83,14 @@ class World {
   // Goes by other settings from now on. Anything but the deadline needs a new context: whoever
   // keeps a reference to the old one, or memory of it, comes too late. Throws ConfigError that
   // names what cannot be changed, and the cure: where memory of the context is in use, between
-  // several GPUs, and in a world that connect() and run_local_ranks() have not made.
+  // several GPUs, and in a world that connect() and run_local_ranks() have not made. Collective where
+  // the mesh is not flat.
   void configure(RankSettings settings);
 
  private:
+  World(const World& whole, std::unique_ptr<Communicator> group);
+  std::unique_ptr<World> group(MeshAxis axis) const;
+
   RankInfo info_;
   std::string device_collectives_;
   std::unique_ptr<ContextRecipe> recipe_;
@@ -84,9 +98,10 @@ class World {
   RankSettings settings_;  // its recorder outlives the context
   int exceptions_at_start_;
   std::unique_ptr<CpuBinding> binding_;
-  std::unique_ptr<Context> context_;
-  std::unique_ptr<ContextScope> scope_;
+  std::shared_ptr<Context> context_;
+  std::unique_ptr<ContextScope> scope_;  // null in a group
   std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<World> data_, tensor_;  // before the whole ends
 };
 
 struct ConnectOptions {

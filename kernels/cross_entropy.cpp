@@ -31,14 +31,16 @@ void require_labels(std::string_view op, const ConstView& labels, int64_t rows) 
   require_shape(op, "labels", labels, Shape{rows});
 }
 
-cpu::CrossEntropyRows rows_of(const ConstView& logits, const ConstView& labels, double smoothing) {
+cpu::CrossEntropyRows rows_of(const ConstView& logits, const ConstView& labels, double smoothing,
+                              const ClassSlice& slice) {
   return {.rows = logits.dim(0),
           .classes = logits.dim(1),
           .dtype = logits.dtype(),
           .logits = logits.data(),
           .logits_stride = logits.stride(0),
           .labels = labels,
-          .smoothing = smoothing};
+          .smoothing = smoothing,
+          .slice = slice};
 }
 
 }  // namespace
@@ -48,6 +50,12 @@ void require_smoothing(std::string_view op, double smoothing) {
           smoothing);
 }
 
+void require_slice(std::string_view op, const ClassSlice& slice, int64_t columns) {
+  if (slice.total == 0) return;
+  require(slice.first >= 0 && columns <= slice.total - slice.first, op, ": classes ", slice.first,
+          " to ", slice.first + columns, " are not among ", slice.total);
+}
+
 void cross_entropy_forward(const CrossEntropyForward& args, StreamRef stream) {
   constexpr auto kOp = "cross_entropy_forward";
   require_logits(kOp, "logits", args.logits);
@@ -55,12 +63,13 @@ void cross_entropy_forward(const CrossEntropyForward& args, StreamRef stream) {
   const int64_t rows = args.logits.dim(0);
   require_labels(kOp, args.labels, rows);
   require_smoothing(kOp, args.smoothing);
+  require_slice(kOp, args.slice, args.logits.dim(1));
   require_scalar(kOp, "loss", args.loss, wide);
   if (args.lse) require_dense_operand(kOp, "lse", args.lse, wide, Shape{rows});
   require_same_device(kOp, {args.logits, args.labels, args.loss, args.lse});
   Block row_loss = Context::current().allocator().allocate(rows * int64_t{sizeof(double)},
                                                            Tier::device, Label::workspace, stream);
-  cpu::CrossEntropyRows work = rows_of(args.logits, args.labels, args.smoothing);
+  cpu::CrossEntropyRows work = rows_of(args.logits, args.labels, args.smoothing, args.slice);
   work.lse_out = args.lse.data();
   work.row_loss = static_cast<double*>(row_loss.data());
   run_on_device(
@@ -82,6 +91,7 @@ void cross_entropy_backward(const CrossEntropyBackward& args, StreamRef stream) 
   const int64_t rows = args.logits.dim(0);
   require_labels(kOp, args.labels, rows);
   require_smoothing(kOp, args.smoothing);
+  require_slice(kOp, args.slice, args.logits.dim(1));
   require_dense_operand(kOp, "lse", args.lse, wide, Shape{rows});
   require_scalar(kOp, "dloss", args.dloss, wide);
   require_operand(kOp, "dlogits", args.dlogits, args.logits.dtype(), args.logits.shape());
@@ -91,7 +101,7 @@ void cross_entropy_backward(const CrossEntropyBackward& args, StreamRef stream) 
   require(!same_start || args.dlogits.stride(0) == args.logits.stride(0), kOp,
           ": dlogits may be logits itself, but must not overlap it in part");
   if (!same_start) require_apart(kOp, "dlogits", args.dlogits, "logits", args.logits);
-  cpu::CrossEntropyRows work = rows_of(args.logits, args.labels, args.smoothing);
+  cpu::CrossEntropyRows work = rows_of(args.logits, args.labels, args.smoothing, args.slice);
   work.lse = args.lse.data();
   work.dlogits = args.dlogits.data();
   work.dlogits_dtype = args.dlogits.dtype();

@@ -24,8 +24,21 @@ namespace zinc::kernels {
 
 inline constexpr int64_t kIgnoredLabel = -100;
 
+// Which classes the columns of logits are, where another holder has the others: labels are of all
+// classes, and a label of the others counts as its row. lse is then over the columns alone, and the
+// loss leaves it out: it is the sum over rows of
+//   - (1 - s) logits[r, labels[r]] [in the slice] - s sum_c logits[r,c] / total
+// so that the losses of all slices plus the lse over all classes are the loss. Backward takes that
+// lse.
+struct ClassSlice {
+  int64_t first = 0;
+  int64_t total = 0;  // 0: the columns are all classes
+};
+
 // InvalidArgument for smoothing outside [0, 1].
 void require_smoothing(std::string_view op, double smoothing);
+// InvalidArgument for columns that are not among the classes.
+void require_slice(std::string_view op, const ClassSlice& slice, int64_t columns);
 
 struct CrossEntropyForward {
   ConstView logits;  // [N, V] f64 | f32 | bf16 | f16; row stride free
@@ -33,6 +46,7 @@ struct CrossEntropyForward {
   View loss;         // one element (shape [] or [1]), f32 (f64 for f64); overwritten
   View lse;          // optional [N] f32 (f64 for f64): what backward needs; 0 in ignored rows
   double smoothing = 0.0;
+  ClassSlice slice{};
 };
 void cross_entropy_forward(const CrossEntropyForward& args, StreamRef stream);
 Cost cost(const CrossEntropyForward& args);
@@ -47,6 +61,7 @@ struct CrossEntropyBackward {
   ConstView dloss;   // one element, f32 (f64 for f64): the upstream gradient, read on the stream
   View dlogits;      // [N, V] dtype of logits; row stride free; overwritten; may be logits
   double smoothing = 0.0;  // as in forward
+  ClassSlice slice{};      // as in forward
 };
 void cross_entropy_backward(const CrossEntropyBackward& args, StreamRef stream);
 Cost cost(const CrossEntropyBackward& args);

@@ -29,6 +29,7 @@ struct Head {
   bool accumulate = false;
   double loss_scale = 1.0;
   double smoothing = 0.0;
+  ClassSlice slice{};
 
   int64_t rows() const { return hidden.dim(0); }
   int64_t features() const { return hidden.dim(1); }
@@ -84,6 +85,7 @@ void check(const Head& head) {
   check_target(head, "dbias", head.dbias, Shape{head.classes()});
   require(!head.dbias || head.bias, head.op, ": dbias needs bias");
   require_smoothing(head.op, head.smoothing);
+  require_slice(head.op, head.slice, head.classes());
   require_same_device(
       head.op, {head.hidden, head.weight, head.bias, head.labels, head.loss, head.lse_out, head.lse,
                 head.dloss, head.dhidden, head.dweight, head.dbias});
@@ -177,7 +179,8 @@ void run_chunks(const Head& head, StreamRef stream) {
                        .lse = part(head.lse),
                        .factor = head.dloss,
                        .scale = head.loss_scale,
-                       .smoothing = head.smoothing};
+                       .smoothing = head.smoothing,
+                     .slice = head.slice};
     if (head.lse_out) work.lse_out = head.lse_out.narrow(0, begin, count);
     if (row_loss != nullptr) work.row_loss = row_loss + begin;
     if (head.has_gradient()) work.dlogits = dlogits;
@@ -237,7 +240,8 @@ Head head_of(const LinearCrossEntropyForward& args) {
           .labels = args.labels,
           .loss = args.loss,
           .lse_out = args.lse,
-          .smoothing = args.smoothing};
+          .smoothing = args.smoothing,
+          .slice = args.slice};
 }
 Head head_of(const LinearCrossEntropyBackward& args) {
   return {.op = "linear_cross_entropy_backward",
@@ -251,7 +255,8 @@ Head head_of(const LinearCrossEntropyBackward& args) {
           .dweight = args.dweight,
           .dbias = args.dbias,
           .accumulate = args.accumulate_dweight,
-          .smoothing = args.smoothing};
+          .smoothing = args.smoothing,
+          .slice = args.slice};
 }
 Head head_of(const LinearCrossEntropyWithGradient& args) {
   return {.op = "linear_cross_entropy_with_gradient",

@@ -40,6 +40,7 @@ struct LinearCrossEntropyForward {
   View loss;               // one element, f32 (f64 for f64); overwritten
   View lse;                // optional [N] f32 (f64 for f64): what backward needs; 0 in ignored rows
   double smoothing = 0.0;  // of labels: kernels/cross_entropy.h
+  ClassSlice slice{};      // of the rows of weight: likewise
 };
 void linear_cross_entropy_forward(const LinearCrossEntropyForward& args, StreamRef stream);
 Cost cost(const LinearCrossEntropyForward& args);
@@ -53,6 +54,7 @@ struct LinearCrossEntropyBackward {
   View dbias;       // optional [V] dtype of hidden, or f32; only with bias
   bool accumulate_dweight = false;  // add to dweight and dbias instead of overwriting them
   double smoothing = 0.0;           // as in forward
+  ClassSlice slice{};               // as in forward
 };
 void linear_cross_entropy_backward(const LinearCrossEntropyBackward& args, StreamRef stream);
 Cost cost(const LinearCrossEntropyBackward& args);

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/philox.h"
 #include "nn/kv_cache.h"
+#include "nn/tensor_ranks.h"
 
 namespace zinc::nn {
 namespace {
@@ -29,17 +30,30 @@ LinearOptions projection(const SelfAttentionOptions& options, int64_t out, bool 
           .initializer = initializer};
 }
 
+LinearOptions qkv_projection(const SelfAttentionOptions& options) {
+  LinearOptions made = projection(options, qkv_width(options), options.bias, options.initializer);
+  const int64_t kv = (made.out - options.features) / 2;
+  made.split = Split::columns;
+  made.sections = {options.features, kv, kv};
+  return made;
+}
+
+LinearOptions output_projection(const SelfAttentionOptions& options) {
+  LinearOptions made =
+      projection(options, options.features, options.output_bias.value_or(options.bias),
+                 options.output_initializer);
+  made.split = Split::rows;
+  return made;
+}
+
 }  // namespace
 
 SelfAttention::SelfAttention(Module& parent, std::string name, const SelfAttentionOptions& options)
     : Module(parent, std::move(name)),
       options_(options),
       site_(hash_text(path())),
-      c_attn_(*this, options.qkv_name,
-              projection(options, qkv_width(options), options.bias, options.initializer)),
-      c_proj_(*this, options.output_name,
-              projection(options, options.features, options.output_bias.value_or(options.bias),
-                         options.output_initializer)),
+      c_attn_(*this, options.qkv_name, qkv_projection(options)),
+      c_proj_(*this, options.output_name, output_projection(options)),
       resid_dropout_(*this, "resid_dropout", options.residual_dropout) {
   require(options.heads > 0 && options.features % options.heads == 0, path(), ": ",
           options.features, " features cannot be split into ", options.heads, " heads");
@@ -47,32 +61,55 @@ SelfAttention::SelfAttention(Module& parent, std::string name, const SelfAttenti
           " heads cannot share ", kv_heads_of(options), " heads of keys and values");
 }
 
+void require_shared_heads(const TensorRanks* ranks, std::string_view path, int64_t heads,
+                          int64_t kv_heads) {
+  if (ranks == nullptr) return;
+  const int64_t size = ranks->size();
+  require(heads % size == 0 && kv_heads % size == 0, path, ": ", heads, " heads with ", kv_heads,
+          " heads of keys and values cannot be shared by ", size,
+          " ranks; take a zinc.mesh.tensor that divides both");
+}
+
+uint64_t site_of_heads(const TensorRanks* ranks, uint64_t site) {
+  return ranks == nullptr ? site : combine_bits(site, static_cast<uint64_t>(ranks->rank()));
+}
+
+void SelfAttention::on_share() {
+  require_shared_heads(tensor_ranks(), path(), options_.heads, kv_heads_of(options_));
+}
+
 Tensor SelfAttention::forward(const Tensor& x, const AttentionScope& scope,
                               const PositionTerms& positions) {
-  const int64_t head = options_.features / options_.heads, kv_heads = kv_heads_of(options_);
+  const int64_t head = options_.features / options_.heads;
+  const int64_t heads = options_.heads / num_tensor_ranks();
+  const int64_t kv_heads = kv_heads_of(options_) / num_tensor_ranks();
   Tensor qkv = c_attn_.forward(x);
   if (positions.rotary.cos.defined()) {
     qkv = autograd::rotary(std::move(qkv), positions.rotary,
                            {.head_size = head,
-                            .num_heads = options_.heads + kv_heads,
+                            .num_heads = heads + kv_heads,
                             .layout = options_.rotary_layout,
                             .positions = scope.positions,
                             .start = scope.cache == nullptr ? 0 : scope.cache->length()});
   }
-  const autograd::AttentionOptions how{.num_heads = options_.heads,
+  Tensor slopes = positions.alibi_slopes;
+  if (slopes.defined() && tensor_ranks() != nullptr) {
+    slopes = slopes.narrow_view(0, heads * tensor_ranks()->rank(), heads);
+  }
+  const autograd::AttentionOptions how{.num_heads = heads,
                                        .num_kv_heads = kv_heads,
                                        .causal = options_.causal,
                                        .window = positions.window,
                                        .key_lengths = scope.lengths,
                                        .key_begin = scope.document_starts,
-                                       .alibi_slopes = positions.alibi_slopes,
+                                       .alibi_slopes = slopes,
                                        .dropout = is_training() ? options_.attention_dropout : 0.0,
-                                       .site = site_};
+                                       .site = site_of_heads(tensor_ranks(), site_)};
   Tensor mixed;
   if (scope.cache == nullptr) {
     mixed = autograd::attention(qkv, how);
   } else {
-    const int64_t width = options_.features, kv_width = kv_heads * head;
+    const int64_t width = heads * head, kv_width = kv_heads * head;
     const KvCache::Seen seen = scope.cache->extend(qkv.narrow_view(2, width, kv_width),
                                                    qkv.narrow_view(2, width + kv_width, kv_width));
     mixed = autograd::attention(qkv.narrow_view(2, 0, width), seen.keys, seen.values, how);

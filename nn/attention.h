@@ -45,12 +45,21 @@ struct PositionTerms {
   int64_t window = 0;              // keys fewer than so many positions away; 0: all
 };
 
+// InvalidArgument where `ranks` cannot share so many heads; `path` of the layer.
+void require_shared_heads(const TensorRanks* ranks, std::string_view path, int64_t heads,
+                          int64_t kv_heads);
+// The site of dropout on a rank's own heads: other bits on every rank.
+uint64_t site_of_heads(const TensorRanks* ranks, uint64_t site);
+
 // Vaswani et al. 2017. Members "c_attn" (features -> all of q, then k, then v) and "c_proj".
 class SelfAttention : public Module {
  public:
   SelfAttention(Module& parent, std::string name, const SelfAttentionOptions& options);
   Tensor forward(const Tensor& x, const AttentionScope& scope = {},
                  const PositionTerms& positions = {});  // [B, T, C] -> [B, T, C]
+
+ protected:
+  void on_share() override;
 
  private:
   SelfAttentionOptions options_;

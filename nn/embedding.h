@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "nn/buffer.h"
 #include "nn/module.h"
 
 namespace zinc::nn {
@@ -13,6 +14,8 @@ struct EmbeddingOptions {
   autograd::Initializer initializer = autograd::Initializer::normal(1.0);
   // Whether it may have an adapter: its rows are taken by forward(), or go through adapted().
   bool adaptable = false;
+  // Ranks that share the model hold a part of the rows each: nn/tensor_ranks.h.
+  bool sliced = false;
 };
 
 class EmbeddingAdapter;  // nn/lora.h
@@ -27,12 +30,20 @@ class Embedding : public Module {
   Tensor adapted(const Tensor& rows, const Tensor& ids);  // [..., features], [...]
 
   Parameter& weight() { return weight_; }  // without an adapter
+  bool is_sliced() const { return weight_.slice().has_value(); }
   bool is_adaptable() const { return adaptable_; }
   EmbeddingAdapter* adapter() { return adapter_.get(); }  // null: none
 
+ protected:
+  void on_share() override;
+
  private:
+  Tensor rows_of_slice(const Tensor& ids);
+
   Parameter weight_;
   bool adaptable_;
+  bool sliced_;
+  Buffer places_;  // by id: the row that is here, or the first; 1 where it is not
 
   friend class EmbeddingAdapter;
   std::unique_ptr<EmbeddingAdapter> adapter_;

@@ -2,10 +2,13 @@
 
 #include <cmath>
 
+#include "autograd/ops/binary.h"
 #include "autograd/ops/cross_entropy.h"
 #include "autograd/ops/linear_cross_entropy.h"
+#include "autograd/ops/value.h"
 #include "core/error.h"
 #include "nn/lora.h"
+#include "nn/tensor_ranks.h"
 
 namespace zinc::nn {
 namespace {
@@ -13,6 +16,8 @@ namespace {
 LinearOptions checked(const LinearOptions& options, const std::string& path) {
   require(options.in > 0 && options.out > 0, path, ": a linear layer needs positive sizes, not ",
           options.in, " -> ", options.out);
+  require(options.split != Split::rows || options.activation == autograd::Activation::none, path,
+          ": an activation comes behind the sum of Split::rows, not before it");
   return options;
 }
 
@@ -28,6 +33,14 @@ Shape weight_shape(const LinearOptions& options) {
 
 }  // namespace
 
+autograd::ClassShare class_share(TensorRanks& ranks, const Parameter& weight) {
+  const TensorSlice& slice = *weight.slice();
+  return {.slice = {.first = slice.pieces.front().begin, .total = slice.whole[slice.dim]},
+          .combine = [&ranks](const Tensor& lse, const Tensor& loss, const Tensor& labels) {
+            ranks.combine_losses(lse, loss, labels);
+          }};
+}
+
 Linear::Linear(Module& parent, std::string name, const LinearOptions& options)
     : Module(parent, std::move(name)),
       options_(checked(options, path())),
@@ -42,8 +55,39 @@ Linear::Linear(Module& parent, std::string name, const LinearOptions& options)
 
 Linear::~Linear() = default;
 
+void Linear::on_share() {
+  const TensorRanks* ranks = tensor_ranks();
+  require(ranks == nullptr || adapter_ == nullptr, path(),
+          ": a layer with an adapter cannot be sliced over ranks");
+  std::optional<TensorSlice> of_weight, of_bias;
+  if (ranks != nullptr && options_.split != Split::none) {
+    require(!weight_.block_format().has_value(), path(),
+            ": a quantized layer cannot be sliced over ranks");
+    const bool is_columns = options_.split == Split::columns;
+    const bool is_first = is_columns == (options_.layout == autograd::WeightLayout::out_in);
+    std::vector<int64_t> sections = options_.sections;
+    if (sections.empty()) sections = {is_columns ? options_.out : options_.in};
+    of_weight = TensorSlice::of(weight_.whole_shape(), is_first ? 0 : 1, sections, ranks->rank(),
+                                ranks->size());
+    if (is_columns) {
+      of_bias = TensorSlice::of(Shape{options_.out}, 0, sections, ranks->rank(), ranks->size());
+    }
+  }
+  weight_.set_slice(of_weight);
+  if (bias_) bias_->set_slice(of_bias);
+}
+
 Tensor Linear::forward(const Tensor& x) {
   if (adapter_ != nullptr) return adapter_->forward(x);
+  if (tensor_ranks() != nullptr && options_.split == Split::rows) {
+    const Tensor y =
+        tensor_ranks()->sum(autograd::linear(x, weight_, {}, {.layout = options_.layout}));
+    return bias_ ? autograd::add(y, autograd::value(*bias_)) : y;
+  }
+  if (tensor_ranks() != nullptr && options_.split == Split::columns && !options_.spread) {
+    return autograd::linear(tensor_ranks()->spread(x), weight_, bias(),
+                            {.layout = options_.layout, .activation = options_.activation});
+  }
   return autograd::linear(x, weight_, bias(),
                           {.layout = options_.layout, .activation = options_.activation});
 }
@@ -53,6 +97,11 @@ Tensor Linear::cross_entropy(const Tensor& x, const Tensor& labels) {
   require(options_.layout == autograd::WeightLayout::out_in &&
               options_.activation == autograd::Activation::none,
           path(), ": cross_entropy() is of a layer [out, in] without an activation");
+  if (weight_.slice()) {
+    return autograd::linear_cross_entropy(tensor_ranks()->spread(x), weight_, labels, bias(),
+                                          autograd::HeadGradient::in_backward,
+                                          class_share(*tensor_ranks(), weight_));
+  }
   return autograd::linear_cross_entropy(x, weight_, labels, bias());
 }
 

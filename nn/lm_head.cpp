@@ -5,6 +5,7 @@
 #include "autograd/ops/linear_cross_entropy.h"
 #include "autograd/ops/reshape.h"
 #include "autograd/ops/split.h"
+#include "nn/tensor_ranks.h"
 
 namespace zinc::nn {
 
@@ -15,18 +16,31 @@ LmHead::LmHead(Module& parent, std::string name, Embedding& embedding, bool tied
   const Shape table = embedding.weight().shape();
   layer_.emplace(
       parent, std::move(name),
-      LinearOptions{.in = table[1], .out = table[0], .bias = false, .initializer = initializer});
+      LinearOptions{.in = table[1],
+                    .out = table[0],
+                    .bias = false,
+                    .initializer = initializer,
+                    .split = Split::columns});
 }
 
 Tensor LmHead::loss(const Tensor& hidden, const Tensor& labels) {
   if (layer_) return layer_->cross_entropy(hidden, labels);
+  if (embedding_.is_sliced()) {
+    TensorRanks& ranks = *embedding_.tensor_ranks();
+    return autograd::linear_cross_entropy(ranks.spread(hidden), embedding_.weight(), labels, {},
+                                          autograd::HeadGradient::in_backward,
+                                          class_share(ranks, embedding_.weight()));
+  }
   return autograd::linear_cross_entropy(hidden, embedding_.weight(), labels);
 }
 
 Tensor LmHead::logits(const Tensor& hidden) {
   const Tensor logits =
       layer_ ? layer_->forward(hidden) : autograd::linear(hidden, embedding_.weight());
-  return autograd::cast(logits, DType::f32);
+  const Tensor wide = autograd::cast(logits, DType::f32);
+  if (embedding_.tensor_ranks() == nullptr) return wide;
+  const Parameter& weight = layer_ ? layer_->weight() : embedding_.weight();
+  return weight.slice() ? embedding_.tensor_ranks()->join(wide, weight.whole_shape()[0]) : wide;
 }
 
 Tensor LmHead::last_logits(const Tensor& hidden) {

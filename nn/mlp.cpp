@@ -2,6 +2,7 @@
 
 #include "autograd/ops/swiglu.h"
 #include "autograd/ops/unary.h"
+#include "nn/tensor_ranks.h"
 
 namespace zinc::nn {
 namespace {
@@ -20,8 +21,14 @@ autograd::Activation epilogue(MlpActivation activation) {
   return autograd::Activation::none;
 }
 
-LinearOptions gated(const GatedMlpOptions& options, int64_t in, int64_t out) {
-  return {.in = in, .out = out, .bias = options.bias, .initializer = options.initializer};
+LinearOptions gated(const GatedMlpOptions& options, Split split) {
+  const bool is_rows = split == Split::rows;
+  return {.in = is_rows ? options.hidden : options.features,
+          .out = is_rows ? options.features : options.hidden,
+          .bias = options.bias,
+          .initializer = options.initializer,
+          .split = split,
+          .spread = true};
 }
 
 }  // namespace
@@ -35,13 +42,15 @@ Mlp::Mlp(Module& parent, std::string name, const MlpOptions& options)
              .bias = options.bias,
              .layout = options.layout,
              .activation = epilogue(options.activation),
-             .initializer = options.initializer}),
+             .initializer = options.initializer,
+             .split = Split::columns}),
       c_proj_(*this, options.output_name,
               {.in = options.hidden,
                .out = options.features,
                .bias = options.bias,
                .layout = options.layout,
-               .initializer = options.output_initializer}),
+               .initializer = options.output_initializer,
+               .split = Split::rows}),
       dropout_(*this, "dropout", options.dropout) {}
 
 Tensor Mlp::forward(const Tensor& x) {
@@ -51,12 +60,13 @@ Tensor Mlp::forward(const Tensor& x) {
 
 GatedMlp::GatedMlp(Module& parent, std::string name, const GatedMlpOptions& options)
     : Module(parent, std::move(name)),
-      gate_proj_(*this, "gate_proj", gated(options, options.features, options.hidden)),
-      up_proj_(*this, "up_proj", gated(options, options.features, options.hidden)),
-      down_proj_(*this, "down_proj", gated(options, options.hidden, options.features)) {}
+      gate_proj_(*this, "gate_proj", gated(options, Split::columns)),
+      up_proj_(*this, "up_proj", gated(options, Split::columns)),
+      down_proj_(*this, "down_proj", gated(options, Split::rows)) {}
 
 Tensor GatedMlp::forward(const Tensor& x) {
-  return down_proj_.forward(autograd::swiglu(gate_proj_.forward(x), up_proj_.forward(x)));
+  const Tensor input = tensor_ranks() == nullptr ? x : tensor_ranks()->spread(x);
+  return down_proj_.forward(autograd::swiglu(gate_proj_.forward(input), up_proj_.forward(input)));
 }
 
 PackedGatedMlp::PackedGatedMlp(Module& parent, std::string name,
@@ -66,12 +76,15 @@ PackedGatedMlp::PackedGatedMlp(Module& parent, std::string name,
                     {.in = options.features,
                      .out = 2 * options.hidden,
                      .bias = options.bias,
-                     .initializer = options.initializer}),
+                     .initializer = options.initializer,
+                     .split = Split::columns,
+                     .sections = {options.hidden, options.hidden}}),
       down_proj_(*this, options.output_name,
                  {.in = options.hidden,
                   .out = options.features,
                   .bias = options.bias,
-                  .initializer = options.initializer}),
+                  .initializer = options.initializer,
+                  .split = Split::rows}),
       dropout_(*this, "dropout", options.dropout) {}
 
 Tensor PackedGatedMlp::forward(const Tensor& x) {

@@ -7,6 +7,7 @@
 #include "core/edit_distance.h"
 #include "core/error.h"
 #include "core/transfer.h"
+#include "nn/tensor_ranks.h"
 
 namespace zinc::nn {
 namespace {
@@ -121,16 +122,28 @@ std::vector<Module*> Module::modules() {
 
 int64_t Module::num_parameters() {
   int64_t count = 0;
-  for (const Parameter* parameter : parameters()) count += parameter->numel();
+  for (const Parameter* parameter : parameters()) count += parameter->whole_shape().numel();
   return count;
 }
 
 int64_t Module::num_trainable_parameters() {
   int64_t count = 0;
   for (const Parameter* parameter : parameters()) {
-    if (parameter->requires_grad()) count += parameter->numel();
+    if (parameter->requires_grad()) count += parameter->whole_shape().numel();
   }
   return count;
+}
+
+int64_t Module::num_tensor_ranks() const {
+  return tensor_ranks_ == nullptr ? 1 : tensor_ranks_->size();
+}
+
+void Module::share_over(TensorRanks* ranks) {
+  for (Module* module : modules()) {
+    if (module->tensor_ranks_ == ranks) continue;
+    module->tensor_ranks_ = ranks;
+    module->on_share();
+  }
 }
 
 Parameter& Module::parameter(std::string_view name) {
@@ -202,9 +215,9 @@ void require_fit(const WeightSource& source, Module& module) {
     const std::optional<Shape> shape = source.shape_of(*parameter);
     if (!shape) {
       result.missing.push_back(parameter->name());
-    } else if (!(*shape == parameter->shape())) {
+    } else if (!(*shape == parameter->whole_shape())) {
       result.mismatched.push_back(
-          concat(parameter->name(), ": ", parameter->shape(), " vs ", *shape));
+          concat(parameter->name(), ": ", parameter->whole_shape(), " vs ", *shape));
     }
   }
   if (!result.ok()) throw DataError(concat("weights: ", to_string(result)));
@@ -216,10 +229,10 @@ void Module::load(const WeightSource& source) {
     const View flat = parameter->overwrite_data().view().reshape(Shape{parameter->numel()});
     if (flat.device().is_cuda()) {
       std::vector<std::byte> values(static_cast<size_t>(flat.bytes()));
-      source.read(*parameter, 0, View(values.data(), flat.dtype(), flat.shape(), kCpu));
+      source.read_here(*parameter, 0, View(values.data(), flat.dtype(), flat.shape(), kCpu));
       upload(values.data(), flat, Context::current().compute());
     } else {
-      source.read(*parameter, 0, flat);
+      source.read_here(*parameter, 0, flat);
     }
   }
 }

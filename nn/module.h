@@ -38,12 +38,17 @@ class Parameter;
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
-  // The shape that the source has for this parameter; absent: it has no values for it. Whoever
+  // The shape that the source has for this parameter, whole; absent: it has no values for it. Whoever
   // loads from a source compares: require_fit().
   virtual std::optional<Shape> shape_of(const autograd::Parameter& parameter) const = 0;
-  // Elements [begin, begin + out.numel()) in flat row-major order, converted to out's dtype.
-  // out: [n] contiguous host memory.
+  // Elements [begin, begin + out.numel()) of the whole parameter in flat row-major order, converted
+  // to out's dtype. out: [n] contiguous host memory.
   virtual void read(const autograd::Parameter& parameter, int64_t begin, View out) const = 0;
+  // The same of what is here of the parameter.
+  void read_here(const autograd::Parameter& parameter, int64_t begin, View out) const {
+    read_slice(parameter.slice(), begin, out,
+               [&](int64_t at, const View& part) { read(parameter, at, part); });
+  }
 };
 
 // Every parameter by its own initialiser.
@@ -51,7 +56,7 @@ class InitializerSource : public WeightSource {
  public:
   explicit InitializerSource(uint64_t seed) : seed_(seed) {}
   std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override {
-    return parameter.shape();
+    return parameter.whole_shape();
   }
   void read(const autograd::Parameter& parameter, int64_t begin, View out) const override;
 
@@ -69,6 +74,8 @@ struct LoadResult {
 std::string to_string(const LoadResult& result);
 
 using StateDict = std::map<std::string, Tensor>;
+
+class TensorRanks;
 
 class Module;
 // DataError that lists the parameters for which the source has no values, or some of another shape.
@@ -92,7 +99,7 @@ class Module {
   std::vector<Parameter*> parameters();
   std::vector<std::pair<std::string, Parameter*>> named_parameters();
   std::vector<Module*> modules();  // this one first, then depth first
-  int64_t num_parameters();
+  int64_t num_parameters();  // of the whole model, wherever slices are
   int64_t num_trainable_parameters();
   // Throws InvalidArgument with the nearest names where there is none.
   Parameter& parameter(std::string_view name);
@@ -103,6 +110,12 @@ class Module {
   // an InvalidArgument.
   int64_t freeze(std::string_view pattern) { return set_trainable(pattern, false); }
   int64_t unfreeze(std::string_view pattern) { return set_trainable(pattern, true); }
+
+  // Has the ranks hold a slice each of those layers below this one that say how they are sliced;
+  // null: no more. Before the parameters have values.
+  void share_over(TensorRanks* ranks);
+  TensorRanks* tensor_ranks() const { return tensor_ranks_; }  // null: layers are whole
+  int64_t num_tensor_ranks() const;
 
   void train(bool training = true);
   void eval() { train(false); }
@@ -125,6 +138,10 @@ class Module {
   // One line per module with its own parameters' shapes and the number of elements below it.
   std::string tree();
 
+ protected:
+  // tensor_ranks() is another one: slices parameters and counts what is here.
+  virtual void on_share() {}
+
  private:
   friend class Parameter;
   void append_tree(std::string& text, int depth);
@@ -137,6 +154,7 @@ class Module {
   Module* parent_ = nullptr;
   bool training_ = true;
   bool shard_unit_ = false;
+  TensorRanks* tensor_ranks_ = nullptr;
   // Children and parameters in one order of declaration: exactly one pointer of a pair is set.
   std::vector<std::pair<Module*, Parameter*>> members_;
   std::vector<Module*> children_;

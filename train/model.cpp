@@ -49,10 +49,10 @@ FolderWeights::FolderWeights(const std::string& folder, nn::Model& model,
   for (const auto& [name, parameter] : model.named_parameters()) {
     const bool may_be_new = std::ranges::any_of(
         config.new_parameters, [&](const auto& glob) { return nn::matches_glob(glob, name); });
-    if (may_be_new && !reader_.shape_of(name, parameter->shape())) {
+    if (may_be_new && !reader_.shape_of(name, parameter->whole_shape())) {
       initialised_.push_back(name);
     } else {
-      wanted.push_back({.name = name, .shape = parameter->shape()});
+      wanted.push_back({.name = name, .shape = parameter->whole_shape()});
     }
   }
   reader_.require_match(wanted);
@@ -64,13 +64,13 @@ bool FolderWeights::is_initialised(const autograd::Parameter& parameter) const {
 }
 
 std::optional<Shape> FolderWeights::shape_of(const autograd::Parameter& parameter) const {
-  if (is_initialised(parameter)) return parameter.shape();
-  return reader_.shape_of(parameter.name(), parameter.shape());
+  if (is_initialised(parameter)) return parameter.whole_shape();
+  return reader_.shape_of(parameter.name(), parameter.whole_shape());
 }
 
 void FolderWeights::read(const autograd::Parameter& parameter, int64_t begin, View out) const {
   if (is_initialised(parameter)) return initial_.read(parameter, begin, out);
-  reader_.read(parameter.name(), parameter.shape(), begin, out);
+  reader_.read(parameter.name(), parameter.whole_shape(), begin, out);
 }
 
 namespace {
@@ -81,7 +81,7 @@ void save_weights(zero::Engine& engine, const std::string& config_json, const Na
   const DType dtype = engine.config().precision.dtype;
   std::vector<TensorSpec> specs;
   for (const auto& [name, parameter] : engine.model().named_parameters()) {
-    specs.push_back({.name = name, .dtype = dtype, .shape = parameter->shape()});
+    specs.push_back({.name = name, .dtype = dtype, .shape = parameter->whole_shape()});
   }
   std::optional<ModelFolderWriter> writer;
   const auto together = [&](const auto& work) { zero::together(world, "save the weights", work); };
@@ -101,7 +101,14 @@ void save_weights(zero::Engine& engine, const std::string& config_json, const Na
     }
     engine.read_own(zero::Engine::Own::weights, [&](const zero::OwnPiece& piece) {
       if (!options.allow_damaged) require_finite(piece, folder);
-      writer->write(piece.name, piece.begin, piece.values);
+      const auto write = [&](int64_t begin, const ConstView& values) {
+        writer->write(piece.name, begin, values);
+      };
+      if (piece.slice == nullptr) return write(piece.begin, piece.values);
+      piece.slice->for_each_run(piece.begin, piece.begin + piece.values.numel(),
+                                [&](int64_t here, int64_t in_whole, int64_t count) {
+                                  write(in_whole, piece.values.narrow(0, here - piece.begin, count));
+                                });
     });
     writer->sync();
   });

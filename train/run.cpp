@@ -68,7 +68,7 @@ Place place_of(std::string resume, const std::string& out) {
 class NoValues : public nn::WeightSource {
  public:
   std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override {
-    return parameter.shape();
+    return parameter.whole_shape();
   }
   void read(const autograd::Parameter&, int64_t, View out) const override {
     std::memset(out.data(), 0, static_cast<size_t>(out.bytes()));

@@ -259,7 +259,7 @@ StepMetrics Trainer::train_step() {
       if (flops_per_token_ == 0.0) {
         flops_per_token_ = engine_.model().flops_per_token(batch.positions());
       }
-      samples_ += batch.rows() * engine_.world().size();
+      samples_ += batch.rows() * engine_.world().data().size();
     }
     engine_.run_passes(batches);
     step = engine_.step();
@@ -274,7 +274,7 @@ StepMetrics Trainer::train_step() {
   metrics.loss_scale = step.loss_scale;
   metrics.skipped = step.outcome == zero::StepOutcome::skipped_overflow;
   metrics.overflow = step.overflow;
-  metrics.tokens = tokens * engine_.world().size();
+  metrics.tokens = tokens * engine_.world().data().size();
   metrics.seconds = seconds_since(start);
   metrics.tokens_per_second = static_cast<double>(metrics.tokens) / metrics.seconds;
   metrics.memory = engine_.world().context().allocator().report();
@@ -356,7 +356,7 @@ std::optional<double> Trainer::evaluate_on(const EvaluationSet& set, EvaluationP
     for (const zero::Evaluation& part : engine_.gather(engine_.evaluate(set.batch(round)))) {
       total += part;
     }
-    progress.batches = std::min((round + 1) * engine_.world().size(), set.num_batches());
+    progress.batches = std::min((round + 1) * engine_.world().data().size(), set.num_batches());
     progress.seconds = seconds_since(start);
   }
   if (observer_ != nullptr) observer_->on_evaluating(progress);

@@ -18,23 +18,23 @@ SafetensorsWeights::SafetensorsWeights(const std::string& path, nn::Module& modu
   if (!strict) return;
   std::vector<WeightSpec> wanted;
   for (const auto& [name, parameter] : module.named_parameters()) {
-    wanted.push_back({.name = name, .shape = parameter->shape()});
+    wanted.push_back({.name = name, .shape = parameter->whole_shape()});
   }
   reader_.require_match(wanted);
 }
 
 bool SafetensorsWeights::fits(const autograd::Parameter& parameter) const {
-  return reader_.shape_of(parameter.name(), parameter.shape()) == parameter.shape();
+  return reader_.shape_of(parameter.name(), parameter.whole_shape()) == parameter.whole_shape();
 }
 
 std::optional<Shape> SafetensorsWeights::shape_of(const autograd::Parameter& parameter) const {
-  if (!strict_ && !fits(parameter)) return parameter.shape();
-  return reader_.shape_of(parameter.name(), parameter.shape());
+  if (!strict_ && !fits(parameter)) return parameter.whole_shape();
+  return reader_.shape_of(parameter.name(), parameter.whole_shape());
 }
 
 void SafetensorsWeights::read(const autograd::Parameter& parameter, int64_t begin, View out) const {
   if (!strict_ && !fits(parameter)) return initial_.read(parameter, begin, out);
-  reader_.read(parameter.name(), parameter.shape(), begin, out);
+  reader_.read(parameter.name(), parameter.whole_shape(), begin, out);
 }
 
 void save_weights(nn::Module& module, const std::string& folder, const SaveOptions& options) {

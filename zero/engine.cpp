@@ -16,6 +16,7 @@
 #include "kernels/scale.h"
 #include "optim/factory.h"
 #include "optim/schedule.h"
+#include "parallel/tensor_ranks.h"
 #include "zero/agreement.h"
 #include "zero/edited_parameters.h"
 #include "zero/gather_values.h"
@@ -77,10 +78,13 @@ void require_shape(const nn::Batch& batch, const EngineConfig& config) {
 
 // The world itself, where the configuration can be run in it. Throws ConfigError.
 comm::World& checked(comm::World& world, const EngineConfig& config) {
+  if (config.cuda_graph && world.tensor() != nullptr) {
+    throw ConfigError("\"cuda_graph\": true does not go with zinc.mesh.tensor yet; leave one out");
+  }
   if (config.determinism == Determinism::world &&
-      !std::has_single_bit(static_cast<unsigned>(world.size()))) {
+      !std::has_single_bit(static_cast<unsigned>(world.data().size()))) {
     throw ConfigError(
-        concat("\"determinism\": \"world\" needs a power of two of ranks, not ", world.size()));
+        concat("\"determinism\": \"world\" needs a power of two of data ranks, not ", world.data().size()));
   }
   if (config.cuda_graph && !world.context().device().is_cuda()) {
     throw ConfigError("\"cuda_graph\": true needs a GPU: leave it out, or take --device cuda");
@@ -207,9 +211,9 @@ void require_fit(const StateSource& source, nn::Model& model,
       const std::optional<Shape> shape = source.shape_of(parameter->name(), kind);
       if (!shape) {
         problems.push_back(concat(kind, " of ", parameter->name(), ": missing"));
-      } else if (*shape != parameter->shape()) {
+      } else if (*shape != parameter->whole_shape()) {
         problems.push_back(concat(kind, " of ", parameter->name(), ": shape ", *shape,
-                                  ", the model has ", parameter->shape()));
+                                  ", the model has ", parameter->whole_shape()));
       }
     }
   }
@@ -238,6 +242,27 @@ class EvaluationScope {
   bool training_;
 };
 
+// The model's layers are shared by the tensor ranks of a mesh, if there are any, while it lives.
+class SharedLayers {
+ public:
+  SharedLayers(nn::Model& model, comm::World* ranks) : model_(model) {
+    if (ranks != nullptr) ranks_ = parallel::make_tensor_ranks(*ranks);
+    try {
+      parallel::share_layers(model, ranks_.get());
+    } catch (...) {
+      model_.share_over(nullptr);
+      throw;
+    }
+  }
+  ~SharedLayers() { model_.share_over(nullptr); }
+  SharedLayers(const SharedLayers&) = delete;
+  SharedLayers& operator=(const SharedLayers&) = delete;
+
+ private:
+  nn::Model& model_;
+  std::unique_ptr<nn::TensorRanks> ranks_;
+};
+
 // One from every rank, by rank. Collective.
 std::vector<Evaluation> gather_evaluations(comm::World& world, const Evaluation& part) {
   const std::array<double, 2> values{part.loss_sum, static_cast<double>(part.num_targets)};
@@ -258,24 +283,26 @@ class Engine::Impl {
   Impl(nn::Model& model, const EngineConfig& config, comm::World& world, EngineOptions options)
       : config_(validated(config, model)),
         model_(model),
-        world_(checked(world, config_)),
+        whole_(checked(world, config_)),
+        world_(world.data()),
         context_(world.context()),
         clock_(config_.wall_clock_breakdown, context_),
         values_(model, options.weights, context_.random().seed()),
         is_clients_(options.optimizer != nullptr),
         optimizer_(choose_optimizer(config_, options)),
-        groups_(prepare_groups(model, config_, world.size())),
+        shared_(model, world.tensor()),
+        groups_(prepare_groups(model, config_, world_.size())),
         program_(plan_step(model, groups_, config_, config.batch.sequence > 0, context_, options)),
         rules_(model, groups_, std::move(options.parameter_groups), config_.optimizer.hyper),
-        agreed_(agrees(world, program_.hash, rules_.hash())),
+        agreed_(agrees(world_, program_.hash, rules_.hash())),
         strategy_(make_strategy(config_, strategy_inputs())),
-        lockstep_(make_lockstep(program_.policy.shards_parameters, groups_, world)),
+        lockstep_(make_lockstep(program_.policy.shards_parameters, groups_, world_)),
         runner_(runner_parts(options)),
         recorded_(
-            make_recorded_passes(config_, options.dynamic_model, world, *strategy_.gradients)),
+            make_recorded_passes(config_, options.dynamic_model, world_, *strategy_.gradients)),
         step_(step_parts(), {config_.schedule, config_.optimizer, run_length(options)}) {
     values_.drop_resident();
-    world.communicator().set_reduce_algorithm(config_.gradient.reduce_algorithm ==
+    world_.communicator().set_reduce_algorithm(config_.gradient.reduce_algorithm ==
                                                       ReduceAlgorithm::native
                                                   ? comm::ReduceAlgorithm::native
                                                   : comm::ReduceAlgorithm::ordered);
@@ -392,8 +419,9 @@ class Engine::Impl {
         flat(values));
     kernels::scale({.x = flat(values), .factor = 1.0 / divisor, .y = flat(values)},
                    context_.compute());
+    const Tensor whole = whole_of(parameter, values);
     context_.compute()->synchronize();
-    return values;
+    return whole;
   }
 
   void edit(const std::vector<std::string>& names,
@@ -402,7 +430,7 @@ class Engine::Impl {
     ++values_set_;
     finish_update();
     edit_parameters(
-        world_, names, change, modifier,
+        whole_, names, change, modifier,
         [this](const std::string& name) { return values_of(name); },
         [this](const std::string& name, const Tensor& values) { set_parameter(name, values); });
   }
@@ -448,7 +476,17 @@ class Engine::Impl {
 
   void finish_update() { step_.finish_update(); }
 
+  // What every rank that shares the parameter has of it. Collective where ranks do.
+  Tensor whole_of(const nn::Parameter& parameter, const Tensor& here) {
+    if (!parameter.slice()) return here;
+    return parallel::whole_of(*whole_.tensor(), *parameter.slice(), here);
+  }
+
   Tensor values_of(std::string_view name, std::optional<std::string_view> state = {}) {
+    return whole_of(model_.parameter(name), values_here(name, state));
+  }
+
+  Tensor values_here(std::string_view name, std::optional<std::string_view> state = {}) {
     require_no_update();
     finish_update();
     activity_ = "reading of weights";
@@ -466,7 +504,7 @@ class Engine::Impl {
   void release_to_model() {
     require_between_steps("release_to_model");
     finish_update();
-    release_values(model_, [this](const std::string& name) { return values_of(name); });
+    release_values(model_, [this](const std::string& name) { return values_here(name); });
     runner_.close();
   }
 
@@ -482,9 +520,11 @@ class Engine::Impl {
     ++values_set_;
     finish_update();
     const nn::Parameter& parameter = model_.parameter(name);
-    require(values.shape() == parameter.shape(), "parameter '", name, "' has shape ",
-            parameter.shape(), ", the values have ", values.shape());
-    strategy_.weights->write_master(runner_.table().at(parameter), flat(values.clone()));
+    require(values.shape() == parameter.whole_shape(), "parameter '", name, "' has shape ",
+            parameter.whole_shape(), ", the values have ", values.shape());
+    const Tensor here =
+        parameter.slice() ? parallel::part_of(*parameter.slice(), values) : values.clone();
+    strategy_.weights->write_master(runner_.table().at(parameter), flat(here));
   }
 
   void read_own(Own what, const TakeOwn& take, bool hold) {
@@ -499,8 +539,10 @@ class Engine::Impl {
       own_reader_->begin();
     }
     const OwnHold held{rules_.gate(), own_reader_ ? &*own_reader_ : nullptr};
+    // What every rank that shares the layers has is handed out by the first of them.
+    const bool hands_out_whole = whole_.tensor() == nullptr || whole_.tensor()->is_main();
     read_own_values(groups_, *strategy_.weights, world_.communicator(), context_,
-                    std::span(kinds).first(count), holds ? &held : nullptr, take);
+                    std::span(kinds).first(count), holds ? &held : nullptr, hands_out_whole, take);
   }
 
   // Nothing that the optimizer has is on the device, or in memory that the next read uses again.
@@ -521,13 +563,15 @@ class Engine::Impl {
     if (options.strict) require_fit(source, model_, kinds);
     const auto has = [&](const autograd::Parameter& parameter, int plane) {
       return source.shape_of(parameter.name(), kinds[static_cast<size_t>(plane)]) ==
-             parameter.shape();
+             parameter.whole_shape();
     };
     std::vector<ReadValues> planes;
     for (const std::string_view kind : kinds) {
       planes.emplace_back(
           [&source, kind](const autograd::Parameter& parameter, int64_t begin, const View& out) {
-            source.read(parameter.name(), kind, begin, out);
+            read_slice(parameter.slice(), begin, out, [&](int64_t at, const View& part) {
+              source.read(parameter.name(), kind, at, part);
+            });
           });
     }
     strategy_.weights->load(planes, options.strict ? HasValues() : has);
@@ -554,12 +598,14 @@ class Engine::Impl {
 
   EngineConfig config_;
   nn::Model& model_;
-  comm::World& world_;
+  comm::World& whole_;
+  comm::World& world_;  // among which states are sharded: the data ranks of the mesh
   Context& context_;
   PhaseClock clock_;
   ResidentValues values_;
   const bool is_clients_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  SharedLayers shared_;
   std::vector<ShardGroup> groups_;
   StepProgram program_;
   UpdateRules rules_;
@@ -735,6 +781,7 @@ class Engine::Impl {
   WholeStep::Parts step_parts() {
     return {.config = config_,
             .world = world_,
+            .tensor = whole_.tensor(),
             .groups = groups_,
             .policy = program_.policy,
             .strategy = strategy_,
@@ -779,7 +826,7 @@ Tensor Engine::next_logits(const Tensor& ids) { return impl_->next_logits(ids); 
 void Engine::run_prediction(const std::function<void()>& work) { impl_->predict(work); }
 const EngineConfig& Engine::config() const { return impl_->config_; }
 nn::Model& Engine::model() { return impl_->model_; }
-comm::World& Engine::world() { return impl_->world_; }
+comm::World& Engine::world() { return impl_->whole_; }
 TrainingState Engine::state() const {
   TrainingState state = impl_->step_.state();
   state.optimizer = impl_->optimizer_->name();

@@ -43,7 +43,7 @@ OwnBytes own_bytes(const std::vector<ShardGroup>& groups, int world, int num_sta
 void read_own_values(const std::vector<ShardGroup>& groups, WeightStore& weights,
                      const comm::Communicator& communicator, Context& context,
                      std::span<const std::string_view> kinds, const OwnHold* hold,
-                     const TakeOwn& take) {
+                     bool hands_out_whole, const TakeOwn& take) {
   const Block room = context.allocate(room_bytes(groups, communicator.size()), Label::staging);
   context.compute()->synchronize();
   std::vector<std::byte> copy;
@@ -57,7 +57,8 @@ void read_own_values(const std::vector<ShardGroup>& groups, WeightStore& weights
     int position = -1;
     for (const Placement& placement : group.placements()) {
       ++position;
-      if (placement.range().empty()) continue;
+      const std::optional<TensorSlice>& slice = placement.parameter->slice();
+      if (placement.range().empty() || (!slice && !hands_out_whole)) continue;
       const Range own = intersect(
           placement.range(),
           group.segment(placement.segment).shard(communicator.rank(), communicator.size()));
@@ -71,6 +72,7 @@ void read_own_values(const std::vector<ShardGroup>& groups, WeightStore& weights
           const bool is_held = hold != nullptr && is_trained(placement.segment);
           OwnPiece own{.name = placement.parameter->name(),
                        .kind = kinds[plane],
+                       .slice = slice ? &*slice : nullptr,
                        .part = part,
                        .begin = begin - placement.offset,
                        .values = {}};

@@ -24,8 +24,11 @@ namespace zinc::zero {
 struct OwnPiece {
   const std::string& name;  // of the parameter
   std::string_view kind;
-  // Of the flat parameter: this rank's part of it, and where in it the piece begins. Pieces of one
-  // kind come in ascending order; all but the last have kPieceNumel elements.
+  // Where ranks share the parameter: the slice of it that `part` and `begin` count in. Null: it is
+  // whole.
+  const TensorSlice* slice = nullptr;
+  // Of the flat parameter (slice): this rank's part of it, and where in it the piece begins. Pieces
+  // of one kind come in ascending order; all but the last have kPieceNumel elements.
   Range part;
   int64_t begin = 0;
   ConstView values;  // [n] f32 (f64 for f64 models) in host memory, valid during the call
@@ -52,10 +55,11 @@ OwnBytes own_bytes(const std::vector<ShardGroup>& groups, int world, int num_sta
 
 // See Engine::read_own. `kinds`: by plane; states are handed out of trained parameters. Pieces go
 // through one staging buffer of 4 MiB (f64 models: 8) at most. `hold`: trained values are held,
-// which lie in host memory or swap space, all of them; null: nothing is.
+// which lie in host memory or swap space, all of them; null: nothing is. `hands_out_whole`: whether
+// parameters that are not sliced are this rank's to hand out.
 void read_own_values(const std::vector<ShardGroup>& groups, WeightStore& weights,
                      const comm::Communicator& communicator, Context& context,
                      std::span<const std::string_view> kinds, const OwnHold* hold,
-                     const TakeOwn& take);
+                     bool hands_out_whole, const TakeOwn& take);
 
 }  // namespace zinc::zero

@@ -11,6 +11,9 @@ ResidentValues::ResidentValues(nn::Module& model, const nn::WeightSource* source
     : source_(source), initializer_(seed) {
   if (source != nullptr) require_fit(*source, model);
   for (nn::Parameter* parameter : model.parameters()) {
+    require(!parameter->slice() || !parameter->has_data(), "parameter '", parameter->name(),
+            "': the model holds a slice of it, as another engine left it; give first values "
+            "(EngineOptions::weights), or make the model anew");
     const bool lost = !parameter->loss_of_data().empty();
     // Without a source that brings others, data() tells of the loss.
     if (parameter->has_data() || (lost && source == nullptr)) {
@@ -47,7 +50,7 @@ void ResidentValues::read(const autograd::Parameter& parameter, int64_t begin, V
     initializer_.read(parameter, begin, out);
     return;
   }
-  const View values = found->second.values.view().reshape(Shape{parameter.numel()});
+  const View values = found->second.values.view().reshape(Shape{found->second.values.numel()});
   Context& context = Context::current();
   const View part = values.narrow(0, begin, out.numel());
   if (part.device().is_cuda()) {

@@ -14,7 +14,7 @@ class ResidentValues : public nn::WeightSource {
  public:
   ResidentValues(nn::Module& model, const nn::WeightSource* source, uint64_t seed);
   std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override {
-    return parameter.shape();
+    return parameter.whole_shape();
   }
   void read(const autograd::Parameter& parameter, int64_t begin, View out) const override;
   // Where the engine could not be made, the parameters get back what they held.

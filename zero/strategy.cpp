@@ -251,7 +251,7 @@ Strategy make_strategy(const EngineConfig& config, const StrategyInputs& inputs)
   strategy.weights = make_weights(config, inputs, split, strategy);
   strategy.weights->load(
       {[&](const autograd::Parameter& parameter, int64_t begin, const View& out) {
-        inputs.weights.read(parameter, begin, out);
+        inputs.weights.read_here(parameter, begin, out);
       }},
       {});
   strategy.gradients = make_gradients(config, inputs, split, strategy.swapped_gradients.get());

@@ -12,6 +12,8 @@ namespace {
 constexpr const char* kSharded =
     "their engine has ended, and on stage 3 no rank has them whole; call "
     "engine.release_to_model() before its end, or load weights again";
+constexpr const char* kSliced =
+    "their engine has ended, and every rank had a slice of them; load weights again";
 constexpr const char* kEncoded =
     "their engine has ended, and kept them quantized; call engine.release_to_model() before its "
     "end, or load weights again";
@@ -38,14 +40,16 @@ void leave_values(nn::Module& model, Strategy& strategy, bool between_updates) n
   std::vector<std::pair<autograd::Parameter*, Tensor>> whole;
   if (complete) whole = strategy.weights->hand_over();
   for (nn::Parameter* parameter : model.parameters()) {
-    if (&parameter->source() == &autograd::resident_source()) continue;  // released before
+    const bool was_released = &parameter->source() == &autograd::resident_source();
+    if (was_released && !parameter->slice()) continue;
     parameter->reset_source();
-    parameter->lose_data(!complete                               ? kPartWay
+    parameter->lose_data(parameter->slice()                      ? kSliced
+                         : !complete                             ? kPartWay
                          : parameter->block_format().has_value() ? kEncoded
                                                                  : kSharded);
   }
   for (auto& [parameter, values] : whole) {
-    if (!parameter->has_data()) parameter->adopt_data(std::move(values));
+    if (!parameter->has_data() && !parameter->slice()) parameter->adopt_data(std::move(values));
   }
 }
 

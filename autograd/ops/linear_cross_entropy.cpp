@@ -78,7 +78,8 @@ class ReadyGradientNode final : public Node {
 // Saved: hidden, labels, lse.
 class RecomputedGradientNode final : public Node {
  public:
-  explicit RecomputedGradientNode(double smoothing) : smoothing_(smoothing) {}
+  RecomputedGradientNode(double smoothing, const kernels::ClassSlice& slice)
+      : smoothing_(smoothing), slice_(slice) {}
   std::string_view name() const override { return kOp; }
 
   void backward(BackwardPass& pass) override {
@@ -106,7 +107,8 @@ class RecomputedGradientNode final : public Node {
          .dweight = dweight.view,
          .dbias = separate_dbias.defined() ? separate_dbias.view() : dbias.view,
          .accumulate_dweight = dweight.view ? dweight.accumulate : dbias.accumulate,
-         .smoothing = smoothing_},
+         .smoothing = smoothing_,
+         .slice = slice_},
         compute_stream());
     if (separate_dbias.defined()) {
       kernels::accumulate(
@@ -125,6 +127,7 @@ class RecomputedGradientNode final : public Node {
   }
 
   double smoothing_;
+  kernels::ClassSlice slice_;
 };
 
 void check(const Tensor& hidden, const Weight& weight, const Tensor& labels, const Weight& bias) {
@@ -142,13 +145,14 @@ void check(const Tensor& hidden, const Weight& weight, const Tensor& labels, con
 }  // namespace
 
 Tensor linear_cross_entropy(const Tensor& hidden, const Weight& weight, const Tensor& labels,
-                            const Weight& bias, HeadGradient gradient) {
+                            const Weight& bias, HeadGradient gradient, const ClassShare& share) {
   check(hidden, weight, labels, bias);
   const Tensor flat_labels = labels.reshape_view(Shape{labels.numel()});
   const DType dtype = hidden.dtype() == DType::f64 ? DType::f64 : DType::f32;
   const ConstView rows = as_matrix(kOp, ConstView(hidden.view()));
   const bool records = needs_gradient(hidden, weight, bias);
-  const bool in_forward = records && gradient == HeadGradient::in_forward && dtype != DType::f64;
+  const bool in_forward = records && gradient == HeadGradient::in_forward &&
+                          dtype != DType::f64 && share.is_whole();
   const LossGradient expected = Mode::current().expected_loss_gradient;
   const double smoothing = LabelSmoothing::current();
 
@@ -165,7 +169,7 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Weight& weight, const Te
     if (bias && bias.requires_grad()) {
       dbias = Tensor::empty(bias.shape(), bias.dtype(), Label::gradients);
     }
-  } else if (records) {
+  } else if (records || !share.is_whole()) {
     lse = Tensor::empty(Shape{labels.numel()}, dtype);
   }
   {
@@ -194,14 +198,16 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Weight& weight, const Te
                                              .labels = flat_labels.view(),
                                              .loss = loss.view(),
                                              .lse = view_or_absent(lse),
-                                             .smoothing = smoothing},
+                                             .smoothing = smoothing,
+                                             .slice = share.slice},
                                             compute_stream());
     }
   }
+  if (!share.is_whole()) share.combine(lse, loss, flat_labels);
   if (!records) return loss;
   const std::shared_ptr<Node> node =
       in_forward ? std::static_pointer_cast<Node>(make_node<ReadyGradientNode>(expected))
-                 : make_node<RecomputedGradientNode>(smoothing);
+                 : make_node<RecomputedGradientNode>(smoothing, share.slice);
   node->add_input(hidden);
   node->add_weight(weight, !in_forward);
   node->add_weight(bias, !in_forward);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "autograd/weight.h"
 #include "kernels/cross_entropy.h"
@@ -23,13 +24,24 @@ enum class HeadGradient : uint8_t {
   in_backward,
 };
 
+// Where `weight` has the rows of some classes alone and others hold the rest: kernels::ClassSlice.
+struct ClassShare {
+  kernels::ClassSlice slice{};
+  // Turns lse [N] and loss [] of this slice into those of all classes, in place, as work issued to
+  // the compute stream. labels: [N]; rows of kIgnoredLabel have lse 0.
+  std::function<void(const Tensor& lse, const Tensor& loss, const Tensor& labels)> combine{};
+  bool is_whole() const { return slice.total == 0; }
+};
+
 // loss = cross_entropy(hidden weight^T + bias, labels), summed over labelled rows: a scalar, f32
 // (f64 for f64).
 // hidden: [..., C] f64 | f32 | bf16 | f16, rows at one stride; weight: [V, C]; bias: [V], may be
 // absent; dtype of hidden. labels: i32 | i64, contiguous, one for every row, -100: none.
-// Deterministic; without gradients only the loss is computed.
+// Deterministic; without gradients only the loss is computed. With a share of the classes the head's
+// gradient is made in_backward, and hidden's is this slice's part of a sum.
 Tensor linear_cross_entropy(const Tensor& hidden, const Weight& weight, const Tensor& labels,
                             const Weight& bias = {},
-                            HeadGradient gradient = HeadGradient::in_forward);
+                            HeadGradient gradient = HeadGradient::in_forward,
+                            const ClassShare& share = {});
 
 }  // namespace zinc::autograd

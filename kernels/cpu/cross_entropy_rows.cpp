@@ -31,7 +31,7 @@ template <class T, class U>
 void gradient_of(const T* x, int64_t n, const RowGradient& row, U* dx, bool past) {
   const Lanes d;
   const auto [lse, label, scale, off_label, off_elsewhere] = row;
-  const float at_label = static_cast<float>(x[label]);
+  const float at_label = label < 0 ? 0.0f : static_cast<float>(x[label]);
   const auto shift = hn::Set(d, lse);
   const auto factor = hn::Set(d, scale);
   const auto off = hn::Set(d, off_elsewhere);
@@ -42,7 +42,7 @@ void gradient_of(const T* x, int64_t n, const RowGradient& row, U* dx, bool past
         store(hn::Mul(hn::Sub(share, off), factor), dx + c);
       },
       past);
-  dx[label] = U((std::exp(at_label - lse) - off_label) * scale);
+  if (label >= 0) dx[label] = U((std::exp(at_label - lse) - off_label) * scale);
 }
 
 float log_sum_exp(const void* x, DType dtype, int64_t n) {
@@ -109,11 +109,13 @@ void row_f64(const CrossEntropyRows& args, int64_t r, int64_t label, double scal
                                          : log_sum_exp_f64(x, args.classes);
   if (args.lse_out != nullptr) static_cast<double*>(args.lse_out)[r] = lse;
   if (args.row_loss != nullptr) {
-    args.row_loss[r] = lse - x[label];
+    const double at_label = label < 0 ? 0.0 : x[label];
+    args.row_loss[r] = (args.slice.total > 0 ? 0.0 : lse) - at_label;
     if (args.smoothing > 0.0) {
       double sum = 0.0;
       for (int64_t c = 0; c < args.classes; ++c) sum += x[c];
-      args.row_loss[r] += args.smoothing * (x[label] - sum / static_cast<double>(args.classes));
+      args.row_loss[r] +=
+          args.smoothing * (at_label - sum / static_cast<double>(args.all_classes()));
     }
   }
   if (args.dlogits == nullptr) return;
@@ -162,11 +164,11 @@ void row_f32(const CrossEntropyRows& args, int64_t r, int64_t label, float scale
                         : HWY_DYNAMIC_DISPATCH(log_sum_exp)(x, args.dtype, args.classes);
   if (args.lse_out != nullptr) static_cast<float*>(args.lse_out)[r] = lse;
   if (args.row_loss != nullptr) {
-    const double at_label = value_at(x, args.dtype, label);
-    args.row_loss[r] = double{lse} - at_label;
+    const double at_label = label < 0 ? 0.0 : double{value_at(x, args.dtype, label)};
+    args.row_loss[r] = (args.slice.total > 0 ? 0.0 : double{lse}) - at_label;
     if (args.smoothing > 0.0) {
       const double mean =
-          sum_of_row(x, args.dtype, args.classes) / static_cast<double>(args.classes);
+          sum_of_row(x, args.dtype, args.classes) / static_cast<double>(args.all_classes());
       args.row_loss[r] += args.smoothing * (at_label - mean);
     }
   }
@@ -201,7 +203,7 @@ void ignored_row(const CrossEntropyRows& args, int64_t r) {
 }  // namespace
 
 void cross_entropy_rows(std::string_view op, const CrossEntropyRows& args) {
-  check_labels(op, args.labels, args.classes);
+  check_labels(op, args.labels, args.all_classes());
   const bool wide = args.dtype == DType::f64;
   double scale = args.scale;
   if (args.factor != nullptr) {
@@ -211,10 +213,15 @@ void cross_entropy_rows(std::string_view op, const CrossEntropyRows& args) {
   const bool past = args.dlogits != nullptr && args.dlogits != args.logits &&
                     past_caches(args.rows * args.classes * size_of(args.dlogits_dtype));
   parallel_for(args.rows, 1, [&](int64_t r, int64_t) {
-    const int64_t label = label_at(args.labels, r);
+    int64_t label = label_at(args.labels, r);
     if (label == kIgnoredLabel) {
       ignored_row(args, r);
-    } else if (wide) {
+      if (past) flush_past_caches();
+      return;
+    }
+    label -= args.slice.first;
+    if (label < 0 || label >= args.classes) label = -1;
+    if (wide) {
       row_f64(args, r, label, scale);
     } else {
       row_f32(args, r, label, static_cast<float>(scale), past);

@@ -7,6 +7,7 @@
 
 #include "core/dtype.h"
 #include "core/view.h"
+#include "kernels/cross_entropy.h"
 
 namespace zinc::kernels::cpu {
 
@@ -31,22 +32,26 @@ struct CrossEntropyRows {
   double scale = 1.0;            // in f32 where logits are not f64
   const void* factor = nullptr;  // optional: one f32 | f64, multiplies scale
   double smoothing = 0.0;
+  // Where it has a total: labels are of all classes, row_loss leaves lse out, and `label` is where
+  // the columns have it.
+  ClassSlice slice{};
 
+  int64_t all_classes() const { return slice.total > 0 ? slice.total : classes; }
   // What the gradient takes off the probability of a class, and of the label.
-  double off_elsewhere() const { return smoothing / static_cast<double>(classes); }
+  double off_elsewhere() const { return smoothing / static_cast<double>(all_classes()); }
   double off_label() const { return 1.0 - smoothing + off_elsewhere(); }
 };
 
 // Of one row, in f32: dlogits = scale * (exp(logits - lse) - off).
 struct RowGradient {
   float lse = 0.0f;
-  int64_t label = 0;
+  int64_t label = 0;  // -1: none of the columns
   float scale = 1.0f;
   float off_label = 1.0f;
   float off_elsewhere = 0.0f;
 };
 
-// All threads. Throws InvalidArgument for a label outside [0, classes) that is not ignored.
+// All threads. Throws InvalidArgument for a label outside [0, all_classes()) that is not ignored.
 void cross_entropy_rows(std::string_view op, const CrossEntropyRows& args);
 
 // loss = sum of row_loss in order, rounded to the dtype of loss (f32 | f64, one element).

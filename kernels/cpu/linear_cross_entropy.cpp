@@ -24,7 +24,8 @@ CrossEntropyRows rows_of(const HeadRows& args) {
           .dlogits_stride = args.dlogits ? args.dlogits.stride(0) : 0,
           .scale = args.scale,
           .factor = args.factor.data(),
-          .smoothing = args.smoothing};
+          .smoothing = args.smoothing,
+          .slice = args.slice};
 }
 
 void head_rows(const HeadRows& args) { cross_entropy_rows(args.op, rows_of(args)); }

@@ -17,6 +17,7 @@ struct HeadRows {
   ConstView factor;  // one element, multiplies scale
   double scale = 1.0;
   double smoothing = 0.0;
+  ClassSlice slice{};
   View lse_out;  // [rows]
   double* row_loss = nullptr;
   View dlogits;  // [rows, classes] any float; in the memory of logits

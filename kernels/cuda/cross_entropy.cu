@@ -22,8 +22,11 @@ struct RowsArgs {
   const float* factor;  // null: 1
   double scale;
   double smoothing;
+  double all_classes;
   float off_label, off_elsewhere;  // of probabilities
   int64_t rows, classes;
+  int64_t first_class;
+  bool is_slice;
   TableRows label_rows;
   bool aligned;
 };
@@ -97,7 +100,7 @@ __global__ void __launch_bounds__(kMaxBlockThreads) rows_kernel(RowsArgs<T, U> a
   if (args.factor != nullptr) scale *= double{*args.factor};
   for (int64_t r = int64_t{blockIdx.x} * blockDim.y + threadIdx.y; r < args.rows;
        r += int64_t{gridDim.x} * blockDim.y) {
-    const int64_t label = args.labels[r];
+    int64_t label = args.labels[r];
     const T* x = args.logits + r * args.logits_stride;
     if (label == kIgnoredLabel || !args.label_rows.has(label, r)) {
       const float nothing = label == kIgnoredLabel ? 0.0f : NAN;
@@ -108,7 +111,10 @@ __global__ void __launch_bounds__(kMaxBlockThreads) rows_kernel(RowsArgs<T, U> a
       if (args.dlogits != nullptr) store_constant(args, r, nothing);
       continue;
     }
-    const auto at_label = static_cast<float>(x[label]);
+    label -= args.first_class;
+    const bool is_here = label >= 0 && label < args.classes;
+    if (!is_here) label = -1;
+    const float at_label = is_here ? static_cast<float>(x[label]) : 0.0f;
     float lse = 0.0f;
     if (args.lse != nullptr) {
       lse = args.lse[r];
@@ -122,9 +128,9 @@ __global__ void __launch_bounds__(kMaxBlockThreads) rows_kernel(RowsArgs<T, U> a
       const ExpSum sum = exp_sum_of_row(x, args.classes, args.aligned);
       lse = sum.shift() + logf(sum.sum);
     }
-    double loss = double{lse} - double{at_label};
+    double loss = (args.is_slice ? 0.0 : double{lse}) - double{at_label};
     if (args.smoothing > 0.0 && args.row_loss != nullptr) {
-      const double mean = double{sum_of_row(x, args.classes)} / static_cast<double>(args.classes);
+      const double mean = double{sum_of_row(x, args.classes)} / args.all_classes;
       loss += args.smoothing * (double{at_label} - mean);
     }
     if (threadIdx.x == 0) {
@@ -169,11 +175,14 @@ void launch_rows(const char* op, const cpu::CrossEntropyRows& args, StreamRef st
                                    static_cast<const float*>(args.factor),
                                    args.scale,
                                    args.smoothing,
+                                   static_cast<double>(args.all_classes()),
                                    static_cast<float>(args.off_label()),
                                    static_cast<float>(args.off_elsewhere()),
                                    args.rows,
                                    args.classes,
-                                   TableRows(args.classes, op, "labels", stream),
+                                   args.slice.first,
+                                   args.slice.total > 0,
+                                   TableRows(args.all_classes(), op, "labels", stream),
                                    aligned};
   launch(rows_kernel<T, U>, dim3(static_cast<unsigned>(blocks)), shape.block, 0, stream,
          kernel_args);

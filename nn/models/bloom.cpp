@@ -60,7 +60,8 @@ Bloom::Transformer::Transformer(Module& parent, std::string name, const BloomCon
                       {.count = config.vocab_size,
                        .features = config.hidden_size,
                        .initializer = weights_of(config),
-                       .adaptable = true}),
+                       .adaptable = true,
+                       .sliced = true}),
       word_embeddings_layernorm(*this, "word_embeddings_layernorm", norm_of(config)),
       h(*this, "h", config.num_layers, config),
       ln_f(*this, "ln_f", norm_of(config)) {}
@@ -90,7 +91,7 @@ Tensor Bloom::block(int64_t layer, const Tensor& x, const AttentionScope& scope,
 
 double Bloom::flops_per_token(int64_t sequence) {
   int64_t multiplied = num_parameters();
-  if (!head_.is_tied()) multiplied -= transformer_.word_embeddings.weight().numel();
+  if (!head_.is_tied()) multiplied -= transformer_.word_embeddings.weight().whole_shape().numel();
   return decoder_flops_per_token(multiplied, config_.num_layers, config_.hidden_size, sequence);
 }
 

@@ -64,7 +64,8 @@ ChatGlm::Words::Words(Module& parent, std::string name, const ChatGlmConfig& con
                       {.count = config.vocab_size,
                        .features = config.hidden_size,
                        .initializer = weights_of(config),
-                       .adaptable = true}) {}
+                       .adaptable = true,
+                       .sliced = true}) {}
 
 ChatGlm::Encoder::Encoder(Module& parent, std::string name, const ChatGlmConfig& config)
     : Module(parent, std::move(name)),
@@ -104,7 +105,8 @@ Tensor ChatGlm::block(int64_t layer, const Tensor& x, const AttentionScope& scop
 
 double ChatGlm::flops_per_token(int64_t sequence) {
   int64_t multiplied = num_parameters();
-  if (!head().is_tied()) multiplied -= transformer_.embedding.word_embeddings.weight().numel();
+  if (!head().is_tied())
+    multiplied -= transformer_.embedding.word_embeddings.weight().whole_shape().numel();
   return decoder_flops_per_token(multiplied, config_.num_layers, config_.hidden_size, sequence);
 }
 

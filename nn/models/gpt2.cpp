@@ -5,6 +5,8 @@
 
 #include "autograd/ops/binary.h"
 #include "autograd/ops/embedding.h"
+#include "autograd/ops/split.h"
+#include "autograd/ops/value.h"
 #include "core/error.h"
 
 namespace zinc::nn {
@@ -75,7 +77,8 @@ Gpt2::Transformer::Transformer(Module& parent, std::string name, const Gpt2Confi
           {.count = config.vocab_size,
            .features = config.hidden_size,
            .initializer = weights_of(config),
-           .adaptable = true}),
+           .adaptable = true,
+           .sliced = true}),
       wpe(*this, "wpe",
           {.count = config.max_positions,
            .features = config.hidden_size,
@@ -91,6 +94,14 @@ Gpt2::Gpt2(const Gpt2Config& config)
 
 Tensor Gpt2::embed(const Tensor& ids, const AttentionScope& scope) {
   require_sequence(*this, ids);
+  if (transformer_.wte.is_sliced()) {
+    const Tensor places =
+        scope.positions.defined()
+            ? transformer_.wpe.forward(scope.positions)
+            : autograd::narrow(autograd::value(transformer_.wpe.weight()), 0, start_of(scope),
+                               ids.dim(-1));
+    return transformer_.drop.forward(autograd::add(transformer_.wte.forward(ids), places));
+  }
   const Tensor rows = autograd::embedding(ids, transformer_.wte.weight(), transformer_.wpe.weight(),
                                           {.positions = scope.positions, .start = start_of(scope)});
   return transformer_.drop.forward(transformer_.wte.adapted(rows, ids));
@@ -104,7 +115,7 @@ Tensor Gpt2::block(int64_t layer, const Tensor& x, const AttentionScope& scope,
 double Gpt2::flops_per_token(int64_t sequence) {
   // Every weight but the position table is a factor of a product; a tied wte is, in the head.
   int64_t multiplied = num_parameters() - transformer_.wpe.weight().numel();
-  if (!head_.is_tied()) multiplied -= transformer_.wte.weight().numel();
+  if (!head_.is_tied()) multiplied -= transformer_.wte.weight().whole_shape().numel();
   return decoder_flops_per_token(multiplied, config_.num_layers, config_.hidden_size, sequence);
 }
 

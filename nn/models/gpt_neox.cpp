@@ -65,7 +65,8 @@ GptNeox::Body::Body(Module& parent, std::string name, const GptNeoxConfig& confi
                {.count = config.vocab_size,
                 .features = config.hidden_size,
                 .initializer = weights_of(config),
-                .adaptable = true}),
+                .adaptable = true,
+                .sliced = true}),
       emb_dropout(*this, "emb_dropout", config.hidden_dropout),
       layers(*this, "layers", config.num_layers, config),
       final_layer_norm(*this, "final_layer_norm", norm_of(config)) {}
@@ -97,7 +98,7 @@ Tensor GptNeox::block(int64_t layer, const Tensor& x, const AttentionScope& scop
 
 double GptNeox::flops_per_token(int64_t sequence) {
   int64_t multiplied = num_parameters();
-  if (!head_.is_tied()) multiplied -= gpt_neox_.embed_in.weight().numel();
+  if (!head_.is_tied()) multiplied -= gpt_neox_.embed_in.weight().whole_shape().numel();
   return decoder_flops_per_token(multiplied, config_.num_layers, config_.hidden_size, sequence);
 }
 

@@ -6,6 +6,7 @@
 #include "autograd/ops/reshape.h"
 #include "core/error.h"
 #include "core/philox.h"
+#include "nn/tensor_ranks.h"
 
 namespace zinc::nn {
 namespace {
@@ -23,9 +24,20 @@ LinearOptions projection(const LlamaConfig& config, int64_t in, int64_t out, boo
   return {.in = in, .out = out, .bias = bias, .initializer = weights_of(config)};
 }
 
+LinearOptions output_projection(const LlamaConfig& config) {
+  LinearOptions options = projection(config, config.num_heads * config.head_dim(),
+                                     config.hidden_size, config.attention_bias);
+  options.split = Split::rows;
+  return options;
+}
+
 // q, k or v of so many heads.
 LinearOptions head_projection(const LlamaConfig& config, int64_t heads) {
-  return projection(config, config.hidden_size, heads * config.head_dim(), config.has_qkv_bias());
+  LinearOptions options =
+      projection(config, config.hidden_size, heads * config.head_dim(), config.has_qkv_bias());
+  options.split = Split::columns;
+  options.spread = true;
+  return options;
 }
 
 RMSNormOptions norm_of(const LlamaConfig& config) {
@@ -62,9 +74,7 @@ LlamaAttention::LlamaAttention(Module& parent, std::string name, const LlamaConf
       q_proj_(*this, "q_proj", head_projection(config, config.num_heads)),
       k_proj_(*this, "k_proj", head_projection(config, config.kv_heads())),
       v_proj_(*this, "v_proj", head_projection(config, config.kv_heads())),
-      o_proj_(*this, "o_proj",
-              projection(config, config.num_heads * config.head_dim(), config.hidden_size,
-                         config.attention_bias)) {
+      o_proj_(*this, "o_proj", output_projection(config)) {
   if (!config.has_head_norms()) return;
   const RMSNormOptions of_head{.features = config.head_dim(), .eps = config.rms_norm_epsilon};
   q_norm_.emplace(*this, "q_norm", of_head);
@@ -89,22 +99,25 @@ Tensor LlamaAttention::turned(const Tensor& x, Linear& projection, std::optional
 
 Tensor LlamaAttention::forward(const Tensor& x, const AttentionScope& scope,
                                const PositionTerms& positions) {
-  const Tensor q = turned(x, q_proj_, q_norm_, num_heads_, positions.rotary, scope);
-  Tensor k = turned(x, k_proj_, k_norm_, num_kv_heads_, positions.rotary, scope);
-  Tensor v = v_proj_.forward(x);
+  const Tensor input = tensor_ranks() == nullptr ? x : tensor_ranks()->spread(x);
+  const int64_t heads = num_heads_ / num_tensor_ranks();
+  const int64_t kv_heads = num_kv_heads_ / num_tensor_ranks();
+  const Tensor q = turned(input, q_proj_, q_norm_, heads, positions.rotary, scope);
+  Tensor k = turned(input, k_proj_, k_norm_, kv_heads, positions.rotary, scope);
+  Tensor v = v_proj_.forward(input);
   if (scope.cache != nullptr) {
     KvCache::Seen seen = scope.cache->extend(k, v);
     k = std::move(seen.keys);
     v = std::move(seen.values);
   }
   const Tensor mixed = autograd::attention(q, k, v,
-                                           {.num_heads = num_heads_,
-                                            .num_kv_heads = num_kv_heads_,
+                                           {.num_heads = heads,
+                                            .num_kv_heads = kv_heads,
                                             .window = positions.window,
                                             .key_lengths = scope.lengths,
                                             .key_begin = scope.document_starts,
                                             .dropout = is_training() ? dropout_ : 0.0,
-                                            .site = site_});
+                                            .site = site_of_heads(tensor_ranks(), site_)});
   return o_proj_.forward(mixed);
 }
 
@@ -132,7 +145,8 @@ Llama::Body::Body(Module& parent, std::string name, const LlamaConfig& config)
                    {.count = config.vocab_size,
                     .features = config.hidden_size,
                     .initializer = weights_of(config),
-                    .adaptable = true}),
+                    .adaptable = true,
+                    .sliced = true}),
       layers(*this, "layers", config.num_layers, config),
       norm(*this, "norm", norm_of(config)) {}
 
@@ -164,7 +178,7 @@ Tensor Llama::block(int64_t layer, const Tensor& x, const AttentionScope& scope,
 
 double Llama::flops_per_token(int64_t sequence) {
   int64_t multiplied = num_parameters();
-  if (!head_.is_tied()) multiplied -= model_.embed_tokens.weight().numel();
+  if (!head_.is_tied()) multiplied -= model_.embed_tokens.weight().whole_shape().numel();
   const int64_t width = config_.num_heads * config_.head_dim();
   double flops = decoder_flops_per_token(multiplied, 0, width, sequence);
   for (int64_t i = 0; i < config_.num_layers; ++i) {

@@ -132,6 +132,77 @@ TEST_P(CrossEntropyOf, LossAndGradient_MatchDefinition) {
   }
 }
 
+// Classes in two slices of unequal sizes: their parts make up the loss and the gradient of all.
+TEST_P(CrossEntropyOf, SlicesOfTheClasses_MakeUpTheWhole) {
+  const DType dtype = GetParam(), wide = wide_of(dtype);
+  const DeviceScope scope(device_for(dtype));
+  CpuContext context;
+  constexpr int64_t kRows = 9;
+  for (const int64_t classes : {3, 17, 2049}) {
+    for (const double smoothing : {0.0, 0.1}) {
+      const HostArray all = HostArray::random({kRows, classes}, dtype, 1, -6, 6);
+      const HostArray labels = labels_for(kRows, classes, DType::i32);
+      const Expected e = expect(all, labels, smoothing);
+      const int64_t cut = classes / 3;
+      double loss = 0.0;
+      std::vector<double> sums(kRows, 0.0);  // of exponentials
+      HostArray slices[2] = {HostArray({kRows, cut}, dtype),
+                             HostArray({kRows, classes - cut}, dtype)};
+      const auto slice_of = [&](int64_t i) {
+        return ClassSlice{.first = i == 0 ? 0 : cut, .total = classes};
+      };
+      for (int64_t i = 0; i < 2; ++i) {
+        HostArray& logits = slices[i];
+        const int64_t columns = logits.shape()[1];
+        for (int64_t r = 0; r < kRows; ++r) {
+          for (int64_t c = 0; c < columns; ++c) {
+            logits.set(r * columns + c, all.at(r * classes + slice_of(i).first + c));
+          }
+        }
+        HostArray part({}, wide), lse({kRows}, wide);
+        cross_entropy_forward({.logits = logits,
+                               .labels = labels,
+                               .loss = part,
+                               .lse = lse,
+                               .smoothing = smoothing,
+                               .slice = slice_of(i)},
+                              context.stream());
+        loss += part.at(0);
+        for (int64_t r = 0; r < kRows; ++r) sums[static_cast<size_t>(r)] += std::exp(lse.at(r));
+      }
+      HostArray lse({kRows}, wide);
+      for (int64_t r = 0; r < kRows; ++r) {
+        const bool is_target = labels.at(r) >= 0;
+        lse.set(r, is_target ? std::log(sums[static_cast<size_t>(r)]) : 0.0);
+        if (is_target) loss += lse.at(r);
+      }
+      const double terms = 16 * 16 * 9 + 9 * static_cast<double>(classes);
+      EXPECT_NEAR(loss, e.loss, terms * epsilon_of(wide)) << classes;
+      const HostArray dloss = HostArray::full({1}, wide, 4.0);
+      for (int64_t i = 0; i < 2; ++i) {
+        const int64_t columns = slices[i].shape()[1];
+        HostArray dlogits({kRows, columns}, dtype);
+        cross_entropy_backward({.logits = slices[i],
+                                .labels = labels,
+                                .lse = lse,
+                                .dloss = dloss,
+                                .dlogits = dlogits,
+                                .smoothing = smoothing,
+                                .slice = slice_of(i)},
+                               context.stream());
+        for (int64_t r = 0; r < kRows; ++r) {
+          for (int64_t c = 0; c < columns; ++c) {
+            const double expected = 4.0 * e.dlogits.at(r * classes + slice_of(i).first + c);
+            ASSERT_NEAR(dlogits.at(r * columns + c), expected,
+                        4 * epsilon_of(dtype) + 64 * 4 * epsilon_of(wide))
+                << classes << " row " << r << " column " << c << " of slice " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(CrossEntropyOf, IgnoredRows_CountNothing) {
   const DType dtype = GetParam(), wide = wide_of(dtype);
   const DeviceScope scope(device_for(dtype));

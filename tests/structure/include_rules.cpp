@@ -103,11 +103,12 @@ const LayerTable& layer_table() {
       {"nn", {"autograd", "tensor", "core"}},
       {"optim", {"autograd", "tensor", "kernels", "core"}},
       {"offload", {"core"}},
-      {"zero", {"nn", "optim", "offload", "autograd", "tensor", "comm", "kernels", "core"}},
+      {"parallel", {"nn", "autograd", "tensor", "comm", "kernels", "core"}},
+      {"zero", {"parallel", "nn", "optim", "offload", "autograd", "tensor", "comm", "kernels", "core"}},
       {"train",
-       {"zero", "nn", "optim", "offload", "autograd", "tensor", "comm", "kernels", "core"}},
+       {"zero", "parallel", "nn", "optim", "offload", "autograd", "tensor", "comm", "kernels", "core"}},
       {"apps",
-       {"train", "zero", "nn", "optim", "offload", "autograd", "tensor", "comm", "kernels",
+       {"train", "zero", "parallel", "nn", "optim", "offload", "autograd", "tensor", "comm", "kernels",
         "core"}},
   };
   return table;

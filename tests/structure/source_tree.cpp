@@ -10,9 +10,9 @@
 namespace zinc::structure {
 namespace {
 
-constexpr std::array<std::string_view, 14> kFolders{
-    "core", "kernels", "comm",  "tensor", "autograd", "nn",    "optim",
-    "zero", "offload", "train", "apps",   "tests",    "bench", "examples"};
+constexpr std::array<std::string_view, 15> kFolders{
+    "core",    "kernels",  "comm",  "tensor", "autograd", "nn",    "optim",   "zero",
+    "offload", "parallel", "train", "apps",   "tests",    "bench", "examples"};
 constexpr std::array<std::string_view, 4> kExtensions{".h", ".cpp", ".cu", ".cuh"};
 
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }

@@ -46,6 +46,7 @@ struct Way {
   OffloadDevice parameters = OffloadDevice::none;
   int64_t accumulation = 1;
   bool world_determinism = false;
+  int tensor = 1;  // of the world's ranks, that share the layers
 };
 
 std::ostream& operator<<(std::ostream& os, const Way& way) { return os << way.name; }
@@ -72,6 +73,12 @@ zero::EngineConfig config_of(const Way& way, const std::string& swap) {
   return config;
 }
 
+void share_layers(comm::World& world, const Way& way) {
+  comm::RankSettings settings = world.settings();
+  settings.mesh.tensor = way.tensor;
+  world.configure(std::move(settings));
+}
+
 // All that a run leaves: losses of its steps, and weights and states, as bits.
 struct Outcome {
   std::vector<double> losses;
@@ -81,9 +88,9 @@ struct Outcome {
 
 void step(zero::Engine& engine, int64_t number, std::vector<double>* losses) {
   const int64_t micro_steps = engine.config().batch.accumulation;
-  const int64_t world = engine.world().size();
+  const comm::World& data = engine.world().data();
   for (int64_t i = 0; i < micro_steps; ++i) {
-    const int64_t global = (number * micro_steps + i) * world + engine.world().rank();
+    const int64_t global = (number * micro_steps + i) * data.size() + data.rank();
     nn::Batch batch = make_batch(static_cast<int>(global));
     batch.global_micro_batch = global;
     engine.backward(engine.forward(batch));
@@ -117,6 +124,7 @@ Outcome run(const Way& way, int64_t steps, const std::string& from = {}, const s
   const offload::SwapFolder swap;
   Outcome outcome;
   comm::run_local_ranks(way.world, {.seed = kSeed, .num_threads = 1}, [&](comm::World& world) {
+    share_layers(world, way);
     nn::Gpt2 model(tiny_config());
     model.freeze("transformer.h.1.mlp*");
     zero::Engine engine(model, config_of(way, swap.path()), world);
@@ -168,6 +176,7 @@ TEST_P(Resume, WrittenBesideTraining_HasTheValuesOfItsBeginning) {
   const ScratchFolder folder;
   const offload::SwapFolder swap;
   comm::run_local_ranks(way.world, {.seed = kSeed, .num_threads = 1}, [&](comm::World& world) {
+    share_layers(world, way);
     nn::Gpt2 model(tiny_config());
     model.freeze("transformer.h.1.mlp*");
     zero::Engine engine(model, config_of(way, swap.path()), world);
@@ -200,14 +209,35 @@ INSTANTIATE_TEST_SUITE_P(
                     Way{"stage2_nvme", 2, 2, DType::f16, kNvme},
                     Way{"stage3_host_host", 2, 3, DType::f16, kCpu, kCpu},
                     Way{"stage3_nvme_nvme", 3, 3, DType::bf16, kNvme, kNvme},
-                    Way{"accumulated", 2, 1, DType::bf16, OffloadDevice::none, OffloadDevice::none, 3}),
+                    Way{"accumulated", 2, 1, DType::bf16, OffloadDevice::none, OffloadDevice::none, 3},
+                    Way{.name = "slices_f16", .world = 3, .dtype = DType::f16, .tensor = 3},
+                    Way{.name = "slices_stage2_host",
+                        .world = 6,
+                        .stage = 2,
+                        .dtype = DType::bf16,
+                        .optimizer = kCpu,
+                        .tensor = 3},
+                    Way{.name = "slices_stage3_nvme",
+                        .world = 6,
+                        .stage = 3,
+                        .dtype = DType::bf16,
+                        .optimizer = kNvme,
+                        .parameters = kNvme,
+                        .tensor = 3}),
     [](const auto& info) { return info.param.name; });
 
 // From every way of a list to every other: values are those that were saved, to the last bit.
 TEST(Elastic, AnyWorldStageAndTierReadsWhatAnotherWrote) {
   const std::vector<Way> ways = {Way{"a", 1, 0}, Way{"b", 3, 1, DType::bf16}, Way{"c", 5, 3},
                                  Way{"d", 2, 2, DType::f16, kNvme},
-                                 Way{"e", 7, 3, DType::bf16, kCpu, kNvme}};
+                                 Way{"e", 7, 3, DType::bf16, kCpu, kNvme},
+                                 Way{.name = "f", .world = 3, .tensor = 3},
+                                 Way{.name = "g",
+                                     .world = 6,
+                                     .stage = 3,
+                                     .dtype = DType::bf16,
+                                     .optimizer = kNvme,
+                                     .tensor = 3}};
   for (const Way& from : ways) {
     const ScratchFolder folder;
     const Outcome saved = run(from, kBefore, {}, folder.path());

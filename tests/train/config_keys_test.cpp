@@ -192,6 +192,8 @@ std::vector<std::string> followers_of(const std::string& path) {
   if (path == "zero_optimization.stage") {
     return {"zero_optimization.overlap_comm"};
   }
+  if (path == "zinc.mesh.tensor") return {"train_batch_size", "tensor_parallel.autotp_size"};
+  if (path == "tensor_parallel.autotp_size") return {"train_batch_size", "zinc.mesh.tensor"};
   if (path == "zinc.determinism" || path == "zinc.schedule") return {"zinc.reduce_schedule"};
   return {};
 }

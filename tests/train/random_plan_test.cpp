@@ -193,6 +193,7 @@ DrawnRun draw_run(uint64_t seed) {
   DrawnRun run;
   run.model = draw_model(draw);
   run.world = draw.one_of("world", {1, 2, 3, 4});
+  if (run.world % 2 == 0) run.config.mesh.tensor = draw.one_of("tensor", {1, 2});
   run.config.seed = 5;
   zero::EngineConfig& engine = run.config.engine;
   engine.batch = {.micro_batch = draw.one_of<int64_t>("batch", {1, 2, 3}),
@@ -221,20 +222,23 @@ std::vector<MemoryReport> memory_of(const DrawnRun& run) {
   const int64_t micro_batch = run.config.engine.batch.micro_batch;
   const ScratchFolder folder;
   comm::run_local_ranks(run.world, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+    comm::RankSettings settings = world.settings();
+    settings.mesh = run.config.mesh;
+    world.configure(std::move(settings));
     const auto model = make_model(run.model.config);
     zero::Engine engine(*model, run.config.engine, world, {.total_steps = run.steps});
     CheckpointSaver saver(engine, folder.path());
     Loader loader(data, {.micro_batch = micro_batch,
                          .seq_len = kDrawnSeq,
                          .seed = 5,
-                         .rank = world.rank(),
-                         .world = world.size(),
+                         .rank = world.data().rank(),
+                         .world = world.data().size(),
                          .prefetch_batches = 0});
     const EvaluationSet evaluation(data, {.batch = micro_batch,
                                           .seq_len = kDrawnSeq,
                                           .max_samples = run.evaluation_samples,
-                                          .rank = world.rank(),
-                                          .world = world.size()});
+                                          .rank = world.data().rank(),
+                                          .world = world.data().size()});
     TrainerOptions options{
         .steps = run.steps, .eval_every = run.eval_every, .export_every = run.save_every};
     if (run.saves) {
@@ -265,10 +269,17 @@ void expect_plan_is_the_peak(const DrawnRun& run) {
                                .save = run.saves});
   const std::vector<MemoryReport> ranks = memory_of(run);
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    // Where a vocabulary does not divide, later slices are smaller.
+    const bool is_fullest = run.config.mesh.tensor_of(static_cast<int>(rank)) == 0;
     for (int t = 0; t < kNumTiers; ++t) {
       const auto tier = static_cast<Tier>(t);
-      EXPECT_EQ(plan.fullest.peaks.at(tier).peak, ranks[rank].at(tier).peak)
-          << name_of(tier) << " of rank " << rank;
+      if (is_fullest) {
+        EXPECT_EQ(plan.fullest.peaks.at(tier).peak, ranks[rank].at(tier).peak)
+            << name_of(tier) << " of rank " << rank;
+      } else {
+        EXPECT_GE(plan.fullest.peaks.at(tier).peak, ranks[rank].at(tier).peak)
+            << name_of(tier) << " of rank " << rank;
+      }
     }
   }
 }

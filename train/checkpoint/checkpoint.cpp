@@ -1,6 +1,7 @@
 #include "train/checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <ranges>
 #include <set>
 #include <utility>
 
@@ -93,6 +94,22 @@ void Checkpoint::open_state_file(const StoredFile& stored) {
   files_.push_back({std::move(file), std::move(index)});
 }
 
+// The place of a part among those of its parameter. Slices stand in their order.
+Checkpoint::Parts& Checkpoint::parts_of(const StoredPart& part, Whole& whole) {
+  if (!part.slice) {
+    if (whole.parts.empty()) whole.parts.emplace_back();
+    return whole.parts.front();
+  }
+  const auto at =
+      std::ranges::lower_bound(whole.slices, part.slice->index, {}, &TensorSlice::index);
+  const auto place = at - whole.slices.begin();
+  if (at == whole.slices.end() || *at != *part.slice) {
+    whole.slices.insert(at, *part.slice);
+    whole.parts.emplace(whole.parts.begin() + place);
+  }
+  return whole.parts[static_cast<size_t>(place)];
+}
+
 // The data of an index's parts lies in their order behind the header.
 void Checkpoint::add_parts() {
   for (size_t i = 0; i < files_.size(); ++i) {
@@ -106,11 +123,12 @@ void Checkpoint::add_parts() {
       }
       Whole& whole = wholes_[{part.name, part.kind}];
       if (whole.parts.empty()) whole.shape = part.shape;
-      if (whole.shape != part.shape) {
+      const bool is_other = !whole.parts.empty() && part.slice.has_value() == whole.slices.empty();
+      if (whole.shape != part.shape || is_other) {
         throw DataError(concat(path_, ": ", part.name, " has shape ", whole.shape, " and ",
                                part.shape, ": files of several checkpoints"));
       }
-      whole.parts.push_back({.file = i, .stored = &part, .offset = offset});
+      parts_of(part, whole).push_back({.file = i, .stored = &part, .offset = offset});
       offset += part.count * size_of(index.dtype);
     }
     if (offset != index.bytes) {
@@ -119,26 +137,45 @@ void Checkpoint::add_parts() {
     }
   }
   for (auto& [key, whole] : wholes_) {
-    std::ranges::sort(whole.parts, {}, [](const Part& part) { return part.stored->begin; });
+    for (Parts& parts : whole.parts) {
+      std::ranges::sort(parts, {}, [](const Part& part) { return part.stored->begin; });
+    }
   }
 }
 
 void Checkpoint::require_whole() const {
   for (const auto& [key, whole] : wholes_) {
-    int64_t end = 0;
-    for (const Part& part : whole.parts) {
-      if (part.stored->begin != end) {
-        throw DataError(concat(path_, ": ", key.second, " of ", key.first, ": ",
-                               part.stored->begin < end ? "several ranks have" : "no rank has",
-                               " elements from ", std::min(end, part.stored->begin),
-                               " on: files of several checkpoints"));
+    if (whole.slices.empty()) {
+      require_all(key, whole.parts.front(), whole.shape.numel());
+      continue;
+    }
+    for (size_t i = 0; i < whole.slices.size(); ++i) {
+      const TensorSlice& slice = whole.slices[i];
+      if (slice != whole.slices.front().at(static_cast<int64_t>(i)) ||
+          slice.count != static_cast<int64_t>(whole.slices.size())) {
+        throw DataError(concat(path_, ": ", key.second, " of ", key.first, ": slice ", i, " of ",
+                               whole.slices.front().count,
+                               " is missing, or of another mesh: files of several checkpoints"));
       }
-      end += part.stored->count;
+      require_all(key, whole.parts[i], slice.shape().numel());
     }
-    if (end != whole.shape.numel()) {
-      throw DataError(concat(path_, ": ", key.second, " of ", key.first, ": elements from ", end,
-                             " on are missing"));
+  }
+}
+
+void Checkpoint::require_all(const Key& key, const Parts& parts, int64_t numel) const {
+  int64_t end = 0;
+  for (const Part& part : parts) {
+    if (part.stored->begin != end) {
+      throw DataError(concat(path_, ": ", key.second, " of ", key.first, ": ",
+                             part.stored->begin < end ? "several ranks have" : "no rank has",
+                             " elements from ", std::min(end, part.stored->begin),
+                             " on: files of several checkpoints"));
     }
+    end += part.stored->count;
+  }
+  if (end != numel) {
+    throw DataError(concat(path_, ": ", key.second, " of ", key.first, ": elements from ", end,
+                           " on are missing"));
   }
 }
 
@@ -165,7 +202,7 @@ void Checkpoint::verify(int part, int parts, const std::function<void(int64_t)>&
     SafetensorsFile::open(files_[i].file.path());
     if (read) read(files_[i].index.header_bytes);
     for (const auto& [key, whole] : wholes_) {
-      for (const Part& at : whole.parts) {
+      for (const Part& at : std::views::join(whole.parts)) {
         if (at.file != i) continue;
         for (size_t number = 0; number < at.stored->blocks.size(); ++number) {
           const int64_t bytes = block(at, number).bytes();
@@ -305,10 +342,18 @@ void Checkpoint::read(std::string_view name, std::string_view kind, int64_t begi
   require(whole != nullptr, "checkpoint: ", path_, " has no ", kind, " of ", name);
   require(begin >= 0 && begin <= whole->shape.numel() - out.numel(), "checkpoint: elements ", begin,
           " to ", begin + out.numel(), " of ", name, " with ", whole->shape.numel());
+  if (whole->slices.empty()) return read_parts(whole->parts.front(), begin, out);
+  TensorSlice::for_each_run_of_whole(
+      whole->slices, begin, begin + out.numel(),
+      [&](size_t slice, int64_t first, int64_t in_whole, int64_t count) {
+        read_parts(whole->parts[slice], first, out.narrow(0, in_whole - begin, count));
+      });
+}
+
+void Checkpoint::read_parts(const Parts& parts, int64_t begin, const View& out) const {
   const int64_t end = begin + out.numel();
-  auto part = std::ranges::partition_point(whole->parts, [&](const Part& other) {
-    return other.stored->begin + other.stored->count <= begin;
-  });
+  auto part = std::ranges::partition_point(
+      parts, [&](const Part& other) { return other.stored->begin + other.stored->count <= begin; });
   for (int64_t at = begin; at < end; ++part) {
     const StoredPart& stored = *part->stored;
     const int64_t part_end = std::min(end, stored.begin + stored.count);

@@ -39,8 +39,8 @@ class Checkpoint : public zero::StateSource {
   // the checkpoint itself is not damaged.
   void verify_frozen(int part = 0, int parts = 1) const;
 
-  // The text of a file beside the states: "config.json"; absent where there is none. DataError where
-  // it is damaged.
+  // The text of a file beside the states: "config.json"; absent where there is none. DataError
+  // where it is damaged.
   std::optional<std::string> text_of(std::string_view file) const;
 
   // Parameters in the order of their names, with the kinds that they have.
@@ -64,18 +64,24 @@ class Checkpoint : public zero::StateSource {
     const StoredPart* stored;
     int64_t offset;  // of its data in the file
   };
-  // Of one kind of a parameter, in the order of their elements: all of it, without overlap.
+  // Of one kind of a parameter, or of one slice of it, in the order of their elements: all of it,
+  // without overlap.
+  using Parts = std::vector<Part>;
   struct Whole {
     Shape shape;
-    std::vector<Part> parts;
+    std::vector<TensorSlice> slices;  // all of them, in their order; none where nobody shared it
+    std::vector<Parts> parts;         // by slice; one entry where there are none
   };
   using Key = std::pair<std::string, std::string>;  // name, kind
 
   explicit Checkpoint(std::string path) : path_(std::move(path)) {}
+  static Parts& parts_of(const StoredPart& part, Whole& whole);
   void open_state_file(const StoredFile& index);
   std::string read_file(const StoredFile& stored, int64_t limit_bytes) const;
   void add_parts();
   void require_whole() const;
+  void require_all(const Key& key, const Parts& parts, int64_t numel) const;
+  void read_parts(const Parts& parts, int64_t begin, const View& out) const;
   // The values of a block, checked, in the block's own memory until the next call.
   ConstView block(const Part& part, size_t number) const;
   const Whole* find(std::string_view name, std::string_view kind) const;

@@ -51,8 +51,8 @@ uint32_t read_crc(const json::Value& value) {
 std::string read_file_name(const json::Value& value) {
   const std::string& name = value.as_string();
   const auto is_plain = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           c == '.' || c == '_' || c == '-';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
   };
   if (name.empty() || name.size() > 255 || name.front() == '.' ||
       !std::all_of(name.begin(), name.end(), is_plain)) {
@@ -89,6 +89,27 @@ Shape read_shape(const json::Value& value) {
   return shape;
 }
 
+// As many as a mesh has tensor ranks, and as many sections as a packed weight has, at most.
+constexpr int64_t kMostSlices = 65'536;
+constexpr size_t kMostSections = 64;
+
+TensorSlice read_slice_of(const json::Value& value, const Shape& shape) {
+  const int64_t dim = value.at("dim").as_int64(0, kMaxRank);
+  if (dim >= shape.rank()) value.fail("the parameter has no such dimension");
+  const int64_t count = value.at("count").as_int64(1, kMostSlices);
+  const int64_t index = value.at("index").as_int64(0, count - 1);
+  const json::Array& given = value.at("sections").as_array();
+  if (given.size() > kMostSections) value.fail("more sections than a slice can have");
+  std::vector<int64_t> sections;
+  int64_t left = shape[static_cast<int>(dim)];
+  for (const json::Value& section : given) {
+    sections.push_back(section.as_int64(0, left));
+    left -= sections.back();
+  }
+  if (left != 0) value.fail("the sections do not add up to the dimension");
+  return TensorSlice::of(shape, static_cast<int>(dim), sections, index, count);
+}
+
 StoredPart read_part(const json::Value& value) {
   StoredPart part{.name = read_name(value.at("name")),
                   .kind = read_name(value.at("kind")),
@@ -96,7 +117,10 @@ StoredPart read_part(const json::Value& value) {
                   .begin = read_count(value.at("begin")),
                   .count = read_count(value.at("count")),
                   .blocks = {}};
-  const int64_t numel = part.shape.numel();
+  if (const json::Value* slice = value.find("slice")) {
+    part.slice = read_slice_of(*slice, part.shape);
+  }
+  const int64_t numel = part.slice ? part.slice->shape().numel() : part.shape.numel();
   if (part.count == 0 || part.begin > numel || part.count > numel - part.begin) {
     value.fail(fmt::format("elements {} to {} are not part of a parameter of {}", part.begin,
                            static_cast<double>(part.begin) + static_cast<double>(part.count),
@@ -227,6 +251,15 @@ std::string to_json(const StateIndex& index) {
     json.begin_object();
     json.member("name", part.name).member("kind", part.kind);
     write_shape(json, part.shape);
+    if (part.slice) {
+      json.key("slice").begin_object();
+      json.member("dim", part.slice->dim);
+      json.key("sections").begin_array();
+      for (const int64_t section : part.slice->sections) json.value(section);
+      json.end_array();
+      json.member("index", part.slice->index).member("count", part.slice->count);
+      json.end_object();
+    }
     json.member("begin", part.begin).member("count", part.count);
     json.key("crc32c").begin_array();
     for (const uint32_t block : part.blocks) json.value(hex(block));
@@ -275,10 +308,11 @@ std::string to_json(const Manifest& manifest) {
 }
 
 StateIndex parse_state_index(std::string text, const std::string& path) {
-  const json::Value root = json::parse(
-      std::move(text), path, {.max_depth = kMaxFormatDepth, .max_bytes = kMaxIndexBytes});
+  const json::Value root = json::parse(std::move(text), path,
+                                       {.max_depth = kMaxFormatDepth, .max_bytes = kMaxIndexBytes});
   require_format(root);
-  if (root.at("block").as_int64() != kBlockNumel) root.at("block").fail("not the block of version 1");
+  if (root.at("block").as_int64() != kBlockNumel)
+    root.at("block").fail("not the block of version 1");
   StateIndex index{.file = read_file_name(root.at("file")),
                    .bytes = read_count(root.at("bytes")),
                    .header_bytes = read_count(root.at("header_bytes")),

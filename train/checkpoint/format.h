@@ -9,9 +9,9 @@
 //                                      CRC-32C of every block of kBlockNumel elements
 //     config.json, ...                 the model's configuration, tokenizer files, the resolved
 //                                      configuration
-// Parts are ranges of the whole, flat parameter, so a checkpoint says nothing of shards, groups or
-// tiers, and any world can read it. Checksums are made of the memory that is written, before it is
-// written.
+// Parts are ranges of the whole, flat parameter, or of a slice of it where ranks shared it; so a
+// checkpoint says nothing of shards, groups or tiers, and any world and mesh can read it. Checksums
+// are made of the memory that is written, before it is written.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,7 @@
 
 #include "core/dtype.h"
 #include "core/shape.h"
+#include "core/tensor_slice.h"
 #include "train/json/value.h"
 #include "zero/training_state.h"
 
@@ -42,9 +43,8 @@ inline constexpr int64_t kMaxFormatDepth = 32;
 inline constexpr size_t kMaxStoredNameBytes = 512;  // of a parameter or a kind of state
 // Of the index of a state file with so many bytes.
 constexpr int64_t max_index_bytes(int64_t state_file_bytes) {
-  return state_file_bytes > kMaxIndexBytes / 2
-             ? kMaxIndexBytes
-             : (int64_t{64} << 10) + 2 * state_file_bytes;
+  return state_file_bytes > kMaxIndexBytes / 2 ? kMaxIndexBytes
+                                               : (int64_t{64} << 10) + 2 * state_file_bytes;
 }
 
 // A file of the folder, by its plain name.
@@ -58,7 +58,9 @@ struct StoredFile {
 struct StoredPart {
   std::string name;
   std::string kind;
-  Shape shape;  // of the parameter
+  Shape shape;  // of the parameter, whole
+  // Where ranks shared the parameter: the slice of it that begin and count are of.
+  std::optional<TensorSlice> slice{};
   int64_t begin = 0;
   int64_t count = 0;
   std::vector<uint32_t> blocks;  // CRC-32C of each kBlockNumel elements, the last one's fewer
@@ -82,7 +84,7 @@ struct FrozenWeights {
     DType dtype = DType::f32;  // of the model: what the folder has is rounded to it
     uint32_t crc = 0;          // CRC-32C of the values in that dtype
   };
-  std::string folder;  // of a model; absolute
+  std::string folder;                 // of a model; absolute
   std::vector<Parameter> parameters;  // in the order of their names
 };
 
@@ -90,13 +92,13 @@ struct Manifest {
   int64_t world = 0;  // ranks that wrote it
   uint64_t seed = 0;  // of the random numbers
   zero::TrainingState state;
-  json::Object client_state;      // of whoever saved
-  std::vector<StoredFile> files;  // all others but the state files, which their indices name
+  json::Object client_state;         // of whoever saved
+  std::vector<StoredFile> files;     // all others but the state files, which their indices name
   std::vector<std::string> indices;  // names among `files`
   std::optional<FrozenWeights> frozen{};
 };
 
-std::string state_file_name(int rank, int world);  // without its ending
+std::string state_file_name(int rank, int world);     // without its ending
 std::string state_file_of(const std::string& index);  // both with their endings
 
 std::string to_json(const StateIndex& index);

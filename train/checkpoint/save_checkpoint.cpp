@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <atomic>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <map>
@@ -21,9 +21,9 @@
 #include "train/checkpoint/state_file.h"
 #include "train/files/atomic_file.h"
 #include "train/files/convert.h"
+#include "train/finite_weights.h"
 #include "train/hub/model_config.h"
 #include "train/hub/weight_reader.h"
-#include "train/finite_weights.h"
 #include "zero/gather_values.h"
 #include "zero/group/weight_encoding.h"
 #include "zero/together.h"
@@ -36,7 +36,7 @@ using zero::together;
 std::vector<NamedShape> parameters_of(nn::Model& model) {
   std::vector<NamedShape> parameters;
   for (const auto& [name, parameter] : model.named_parameters()) {
-    parameters.push_back({name, parameter->shape()});
+    parameters.push_back({name, parameter->whole_shape()});
   }
   return parameters;
 }
@@ -84,8 +84,10 @@ void write_manifest(const zero::TrainingState& state, const comm::World& world,
   try {
     parse_manifest(text, "manifest.json");
   } catch (const DataError& error) {
-    throw ConfigError(concat("a checkpoint of this state could not be read again (client_state must "
-                             "be small): ", error.what()));
+    throw ConfigError(
+        concat("a checkpoint of this state could not be read again (client_state must "
+               "be small): ",
+               error.what()));
   }
   write_stored_file(folder, "manifest.json", text);
 }
@@ -113,8 +115,8 @@ std::vector<std::string> candidates(const std::string& folder, const std::string
 std::vector<StateSnapshot::Part> StateSnapshot::take(zero::Engine& engine, bool without_frozen) {
   Context& context = engine.world().context();
   const zero::EngineUsage usage = engine.usage();
-  const int64_t room = (usage.can_hold_own ? 0 : usage.own.trained) +
-                       (without_frozen ? 0 : usage.own.frozen);
+  const int64_t room =
+      (usage.can_hold_own ? 0 : usage.own.trained) + (without_frozen ? 0 : usage.own.frozen);
   if (memory_.bytes() < room) {
     memory_.reset();
     memory_ = context.allocate(room, Label::staging, Tier::pinned_host);
@@ -126,7 +128,9 @@ std::vector<StateSnapshot::Part> StateSnapshot::take(zero::Engine& engine, bool 
     if (context.device().meta || (without_frozen && !is_trained(engine, piece.name))) return;
     const auto [place, is_new] = places.try_emplace({piece.name, piece.kind}, parts.size());
     if (is_new) {
-      parts.push_back({piece.name, std::string(piece.kind), piece.part, wide_dtype(engine)});
+      parts.push_back({piece.name, std::string(piece.kind),
+                       piece.slice == nullptr ? std::nullopt : std::optional(*piece.slice),
+                       piece.part, wide_dtype(engine)});
       if (!piece.lease) {
         parts.back().copy = static_cast<std::byte*>(memory_.data()) + used;
         used += piece.part.size() * size_of(parts.back().dtype);
@@ -165,6 +169,7 @@ void StateSnapshot::read(std::vector<Part> parts, const zero::TakeOwn& take) {
       }
       take({.name = part.name,
             .kind = part.kind,
+            .slice = part.slice ? &*part.slice : nullptr,
             .part = part.range,
             .begin = part.range.begin + begin,
             .values = values});
@@ -186,7 +191,8 @@ struct CheckpointSaver::Pending {
   std::atomic<bool> is_written{false};
   std::thread thread;
 
-  // Rank 0 removes the folder of one that is given up; another rank may have made files in it since.
+  // Rank 0 removes the folder of one that is given up; another rank may have made files in it
+  // since.
   ~Pending() {
     if (thread.joinable()) thread.join();
     std::error_code ignored;
@@ -207,8 +213,7 @@ void CheckpointSaver::begin(const std::string& tag, SaveCheckpointOptions option
   comm::World& world = engine_.world();
   auto pending = std::make_unique<Pending>();
   pending->state = engine_.state();
-  pending->target =
-      concat(folder_, '/', tag.empty() ? checkpoint_name(pending->state.steps) : tag);
+  pending->target = concat(folder_, '/', tag.empty() ? checkpoint_name(pending->state.steps) : tag);
   pending->parameters = parameters_of(engine_.model());
   pending->options = std::move(options);
   for (const auto& [name, parameter] : engine_.model().named_parameters()) {
@@ -236,9 +241,8 @@ void CheckpointSaver::begin(const std::string& tag, SaveCheckpointOptions option
     return;
   }
   std::vector<StateSnapshot::Part> parts;
-  together(world, "copy the state", [&] {
-    parts = snapshot_.take(engine_, !pending->options.frozen_from.empty());
-  });
+  together(world, "copy the state",
+           [&] { parts = snapshot_.take(engine_, !pending->options.frozen_from.empty()); });
   pending_ = std::move(pending);
   pending_->thread = std::thread([this, now = pending_.get(), parts = std::move(parts)]() mutable {
     // Training comes first where there are fewer processors than threads, but not alone.
@@ -256,10 +260,10 @@ void CheckpointSaver::begin(const std::string& tag, SaveCheckpointOptions option
 void CheckpointSaver::write(Pending& pending,
                             const std::function<void(const zero::TakeOwn&)>& read) const {
   const comm::World& world = engine_.world();
-  StateFileWriter file(pending.path, state_file_name(world.rank(), world.size()),
-                       pending.parameters, pending.state.kinds, wide_dtype(engine_),
-                       {static_cast<std::byte*>(buffers_.data()),
-                        static_cast<size_t>(AtomicFile::kDirectBytes)});
+  StateFileWriter file(
+      pending.path, state_file_name(world.rank(), world.size()), pending.parameters,
+      pending.state.kinds, wide_dtype(engine_),
+      {static_cast<std::byte*>(buffers_.data()), static_cast<size_t>(AtomicFile::kDirectBytes)});
   const bool without_frozen = !pending.options.frozen_from.empty();
   read([&](const zero::OwnPiece& piece) {
     if (without_frozen && !is_trained(engine_, piece.name)) return;
@@ -281,20 +285,18 @@ void CheckpointSaver::describe_frozen(const std::string& from) {
   for (const auto& [name, parameter] : engine_.model().named_parameters()) {
     if (parameter->requires_grad()) continue;
     frozen.parameters.push_back(
-        {.name = name, .shape = parameter->shape(), .dtype = parameter->dtype()});
+        {.name = name, .shape = parameter->whole_shape(), .dtype = parameter->dtype()});
   }
   std::ranges::sort(frozen.parameters, {}, &FrozenWeights::Parameter::name);
-  const bool is_known = frozen_ && frozen_values_set_ == values_set &&
-                        frozen_->folder == frozen.folder &&
-                        std::ranges::equal(frozen_->parameters, frozen.parameters, {},
-                                           &FrozenWeights::Parameter::name,
-                                           &FrozenWeights::Parameter::name);
+  const bool is_known =
+      frozen_ && frozen_values_set_ == values_set && frozen_->folder == frozen.folder &&
+      std::ranges::equal(frozen_->parameters, frozen.parameters, {},
+                         &FrozenWeights::Parameter::name, &FrozenWeights::Parameter::name);
   if (is_known) return;
   const auto ranks = static_cast<size_t>(world.size());
   std::vector<double> crcs;
   together(world, "read the frozen weights", [&] {
-    const WeightReader reader(WeightFolder::open(frozen.folder),
-                              name_map_of_folder(frozen.folder));
+    const WeightReader reader(WeightFolder::open(frozen.folder), name_map_of_folder(frozen.folder));
     for (size_t i = 0; i < frozen.parameters.size(); ++i) {
       const auto& [name, shape, dtype, unused] = frozen.parameters[i];
       const bool is_mine = i % ranks == static_cast<size_t>(world.rank());
@@ -323,7 +325,8 @@ void CheckpointSaver::describe_frozen(const std::string& from) {
       }
       convert_elements(values, View(wide.data(), piece.values.dtype(), shape, kCpu));
       if (std::memcmp(wide.data(), piece.values.data(), wide.size()) == 0) return;
-      throw ConfigError(concat(frozen.folder, ": ", piece.name, " is not what this run has: save "
+      throw ConfigError(concat(frozen.folder, ": ", piece.name,
+                               " is not what this run has: save "
                                "its frozen weights with it (an empty frozen_from)"));
     });
   });
@@ -356,8 +359,7 @@ std::string CheckpointSaver::commit() {
   together(world, "commit a checkpoint", [&] {
     if (!world.is_main()) return;
     write_manifest(pending->state, world, pending->made->path(), std::move(indices),
-                   pending->options,
-                   pending->options.frozen_from.empty() ? std::nullopt : frozen_);
+                   pending->options, pending->options.frozen_from.empty() ? std::nullopt : frozen_);
     pending->made->commit(/*replace=*/true);
   });
   return pending->target;
@@ -434,8 +436,8 @@ json::Object load_checkpoint(zero::Engine& engine, const std::string& folder,
   for (const auto& [name, parameter] : engine.model().named_parameters()) known.insert(name);
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     if (!options.strict || known.contains(name)) continue;
-    throw ConfigError(concat(checkpoint.path(), ": it has ", name,
-                             ", and this model has no such parameter"));
+    throw ConfigError(
+        concat(checkpoint.path(), ": it has ", name, ", and this model has no such parameter"));
   }
   load_checkpoint(engine, checkpoint, options);
   return checkpoint.manifest().client_state;

@@ -42,13 +42,14 @@ class StateSnapshot {
   // Instead of a copy.
   struct Held {
     zero::Lease lease;
-    ConstView values;                      // absent: `read` gives them
+    ConstView values;  // absent: `read` gives them
     std::function<void(View out)> read{};
   };
   struct Part {
     std::string name;
     std::string kind;
-    zero::Range range;  // of the flat parameter
+    std::optional<TensorSlice> slice{};  // of the parameter, where ranks share it
+    zero::Range range{};                 // of the flat parameter, or of the slice
     DType dtype = DType::f32;
     std::byte* copy = nullptr;
     std::vector<Held> held{};  // by piece, of a part without a copy
@@ -87,8 +88,8 @@ class CheckpointSaver {
   // folder: ConfigError where a weight is another there.
   void begin(const std::string& tag, SaveCheckpointOptions options, bool beside);
   bool is_pending() const { return pending_ != nullptr; }
-  // Commits the one under way where all ranks have written it, and returns its path; empty: not yet,
-  // or there is none.
+  // Commits the one under way where all ranks have written it, and returns its path; empty: not
+  // yet, or there is none.
   std::optional<std::string> poll();
   // The same, but waits. There is one under way.
   std::string finish();

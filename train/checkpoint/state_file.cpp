@@ -62,6 +62,7 @@ StateFileWriter::Part& StateFileWriter::part_of(const zero::OwnPiece& piece) {
   Part part{.stored = {.name = piece.name,
                        .kind = std::string(piece.kind),
                        .shape = shape->second,
+                       .slice = piece.slice == nullptr ? std::nullopt : std::optional(*piece.slice),
                        .begin = piece.part.begin,
                        .count = piece.part.size(),
                        .blocks = {}},
@@ -74,10 +75,11 @@ StateFileWriter::Part& StateFileWriter::part_of(const zero::OwnPiece& piece) {
 void StateFileWriter::write(const zero::OwnPiece& piece) {
   Part& part = part_of(piece);
   const ConstView& values = piece.values;
-  bug_check(values.dtype() == dtype_ && piece.begin == part.stored.begin + part.written &&
-                part.written % kBlockNumel == 0 &&
-                (values.numel() == kBlockNumel || part.written + values.numel() == part.stored.count),
-            "checkpoint: the pieces of ", piece.name, " are not blocks in their order");
+  bug_check(
+      values.dtype() == dtype_ && piece.begin == part.stored.begin + part.written &&
+          part.written % kBlockNumel == 0 &&
+          (values.numel() == kBlockNumel || part.written + values.numel() == part.stored.count),
+      "checkpoint: the pieces of ", piece.name, " are not blocks in their order");
   const std::span bytes(static_cast<const std::byte*>(values.data()),
                         static_cast<size_t>(values.bytes()));
   // By slices that stay in a core's cache from the one to the other.

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/mesh.h"
 #include "zero/engine_config.h"
 
 namespace zinc::train {
@@ -80,6 +81,9 @@ struct Config {
   int num_threads = 0;                         // per rank; 0: the processors of the rank
   std::optional<int64_t> device_memory_limit;  // bytes of the device tier
   std::chrono::milliseconds comm_deadline{10 * 60 * 1000};  // of one collective
+  comm::Mesh mesh{};
+  // Ranks of a world that see different batches.
+  int64_t data_ranks(int64_t world_size) const { return world_size / mesh.tensor; }
 
   std::string trace;  // file of the trace; empty: none
   CheckpointConfig checkpoint{};

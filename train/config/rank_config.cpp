@@ -21,6 +21,7 @@ Config load_config(const std::string& path, comm::World& world, const Overrides&
   settings.num_threads = config.num_threads;
   settings.device_memory_limit = config.device_memory_limit;
   settings.deadline = config.comm_deadline;
+  settings.mesh = config.mesh;
   if (!config.trace.empty() && config.trace == world.settings().trace_file) {
     settings.trace = world.settings().trace;
     settings.trace_file = config.trace;

@@ -54,7 +54,8 @@ Rows activation_rows() {
       "activation_checkpointing", "what recomputes activations",
       {works("number_checkpoints", number_of_checkpoints(), at_least(1), "inputs",
              "most that are saved, of every ceil(blocks / n)-th block; null: keeps activations"),
-       no_effect("partition_activations", KeyType::boolean, "there is no tensor parallelism"),
+       no_effect("partition_activations", KeyType::boolean,
+                 "tensor ranks keep the inputs of recomputed blocks whole"),
        works("cpu_checkpointing", in_recompute(&RecomputeConfig::cpu_checkpointing),
              "saved inputs of recomputed blocks in host memory; see number_checkpoints"),
        works("contiguous_memory_optimization",
@@ -100,6 +101,22 @@ Rows monitor_rows() {
   };
 }
 
+// settle.h looks at it beside zinc.mesh.tensor.
+Setting automatic_tensor_ranks() {
+  Setting setting = at(&Config::mesh, &comm::Mesh::tensor);
+  setting.set = [](Config& config, const json::Value& value) {
+    if (value.as_int64() > 1) config.mesh.tensor = static_cast<int>(value.as_int64());
+  };
+  return setting;
+}
+
+Rows tensor_parallel_rows() {
+  return block("tensor_parallel", "layers in slices; see zinc.mesh",
+               {works("autotp_size", automatic_tensor_ranks(), between(0, 1024), "ranks",
+                      "the same as zinc.mesh.tensor; 0 or 1: off"),
+                no_effect("tp_grain_size", KeyType::integer, "slices are as equal as they can be")});
+}
+
 Rows absent_rows() {
   return {
       no_effect("flops_profiler", KeyType::block, "model FLOP/s are always shown"),
@@ -114,7 +131,7 @@ Rows absent_rows() {
       no_effect("checkpoint", KeyType::block, "there is one checkpoint format"),
       refused("elasticity", "elastic training is not implemented"),
       refused("pipeline", "pipeline parallelism is not implemented"),
-      refused("tensor_parallel", "tensor parallelism is not implemented"),
+      tensor_parallel_rows(),
       refused("sparse_attention", "sparse attention is not implemented"),
       refused("compression_training", "compression is not implemented"),
       refused("data_efficiency", "data efficiency is not implemented"),

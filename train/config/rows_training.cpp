@@ -94,7 +94,7 @@ Rows batch_rows() {
       works("train_batch_size",
             {.type = KeyType::integer,
              .get = [](const Config& config, int64_t world_size) -> json::Value {
-               return config.engine.batch.global_batch(world_size);
+               return config.engine.batch.global_batch(config.data_ranks(world_size));
              }},
             between(1, kLargestTotalBatch), "sequences", "of one optimizer step, over all ranks")
           .by_default_as("micro-batch x accumulation x ranks"),

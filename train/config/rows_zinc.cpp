@@ -107,7 +107,12 @@ Rows placement_rows() {
 }
 
 Rows rank_rows() {
+  constexpr int64_t kMostTensorRanks = 1024;
   return {
+      block("mesh", "how ranks divide the work (docs/parallelism.md)",
+            {works("tensor", at(&Config::mesh, &comm::Mesh::tensor), between(1, kMostTensorRanks),
+                   "ranks",
+                   "that hold a slice each of every layer; neighbours; divides the world")}),
       works("max_consecutive_skips",
             at(&Config::engine, &EngineConfig::precision,
                &zero::PrecisionConfig::max_consecutive_skips),

@@ -12,7 +12,26 @@
 namespace zinc::train {
 namespace {
 
-// train_batch_size = micro-batch x accumulation x ranks; any two give the third.
+// The mesh: zinc.mesh, or DeepSpeed's names for it.
+void settle_mesh(const Reading& reading) {
+  comm::Mesh& mesh = reading.config.mesh;
+  const json::Value* ours = reading.find("zinc.mesh.tensor");
+  const json::Value* theirs = reading.find("tensor_parallel.autotp_size");
+  if (ours != nullptr && theirs != nullptr && theirs->as_int64() > 1 &&
+      ours->as_int64() != theirs->as_int64()) {
+    reading.findings.problem(concat("zinc.mesh.tensor ", ours->as_int64(),
+                                    " contradicts tensor_parallel.autotp_size ",
+                                    theirs->as_int64(), "; leave one out"));
+  }
+  try {
+    mesh.require_fit(reading.world_size);
+  } catch (const ConfigError& error) {
+    reading.findings.problem(error.what());
+    mesh = {};
+  }
+}
+
+// train_batch_size = micro-batch x accumulation x data ranks; any two give the third.
 void settle_batches(const Reading& reading) {
   const Overrides& flags = reading.flags;
   for (const auto& [flag, option] :
@@ -37,7 +56,7 @@ void settle_batches(const Reading& reading) {
   if (given_total == nullptr) return;
   const int64_t total = given_total->as_int64();
   zero::BatchConfig& batch = reading.config.engine.batch;
-  const int64_t ranks = reading.world_size;
+  const int64_t ranks = reading.config.data_ranks(reading.world_size);
   if (!has_micro) {
     batch.micro_batch = total / ranks / batch.accumulation;
   } else if (!has_steps) {
@@ -149,6 +168,7 @@ void tell_what_has_no_effect(const Reading& reading) {
 }  // namespace
 
 void settle(const Reading& reading) {
+  settle_mesh(reading);
   settle_batches(reading);
   settle_dtype(reading);
   settle_optimizer(reading);

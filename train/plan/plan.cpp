@@ -126,15 +126,22 @@ comm::World phantom_world(const PlanOptions& options, const Config& config,
                                           .size = options.world,
                                           .imitates = options.backend,
                                           .device = is_nccl ? device : Device{.meta = true},
+                                          .wishes =
+                                              [mesh = config.mesh](int split, int rank) {
+                                                const auto [color, key] = comm::group_along(
+                                                    mesh, static_cast<comm::MeshAxis>(split), rank);
+                                                return comm::PhantomOptions::Wish{color, key};
+                                              },
                                           .ledger = std::move(ledger)});
-  return comm::World({.rank = options.rank,
-                      .size = options.world,
-                      .local_rank = 0,
-                      .local_size = 1,
-                      .source = "phantom"},
-                     std::move(communicator), std::make_unique<Context>(std::move(context)),
-                     nullptr,
-                     is_nccl ? comm::DeviceCollectives::given : comm::DeviceCollectives::staged);
+  comm::World world({.rank = options.rank,
+                     .size = options.world,
+                     .local_rank = 0,
+                     .local_size = 1,
+                     .source = "phantom"},
+                    std::move(communicator), std::make_unique<Context>(std::move(context)), nullptr,
+                    is_nccl ? comm::DeviceCollectives::given : comm::DeviceCollectives::staged);
+  world.configure({.mesh = config.mesh});
+  return world;
 }
 
 // The second of the log's two steps.
@@ -244,17 +251,18 @@ Plan plan_as_configured(const ModelConfigFile& model_config, const Config& confi
   watch.follow(engine);
 
   const int64_t micro_batch = config.engine.batch.micro_batch;
-  const PhantomData data(micro_batch * options.world, options.seq,
+  const PhantomData data(micro_batch * world.data().size(), options.seq,
                          [&] { watch.on_sample(micro_batch); });
   Loader loader(data, {.micro_batch = micro_batch,
                        .seq_len = options.seq,
                        .seed = config.seed,
-                       .rank = options.rank,
-                       .world = options.world,
+                       .rank = world.data().rank(),
+                       .world = world.data().size(),
                        .prefetch_batches = 0});
-  const EvaluationSet evaluation(
-      data,
-      {.batch = micro_batch, .seq_len = options.seq, .rank = options.rank, .world = options.world});
+  const EvaluationSet evaluation(data, {.batch = micro_batch,
+                                        .seq_len = options.seq,
+                                        .rank = world.data().rank(),
+                                        .world = world.data().size()});
   Block buffers;
   StateSnapshot snapshot;
   Trainer trainer(

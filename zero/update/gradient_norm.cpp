@@ -1,6 +1,7 @@
 #include "zero/update/gradient_norm.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <span>
@@ -11,6 +12,7 @@
 #include "core/transfer.h"
 #include "kernels/finite_norm.h"
 #include "tensor/tensor.h"
+#include "zero/gather_values.h"
 #include "zero/tiers/host_memory.h"
 #include "zero/tiers/host_stream.h"
 
@@ -46,12 +48,14 @@ int64_t num_subtrees(const Range& chunks) {
 
 GradientNorm::GradientNorm(const std::vector<ShardGroup>& groups,
                            std::vector<std::vector<OwnedRange>> owned,
-                           comm::Communicator& communicator, Context& context)
+                           comm::Communicator& communicator, Context& context,
+                           comm::World* tensor)
     : groups_(groups),
       owned_(std::move(owned)),
       nodes_(owned_.size()),
       communicator_(communicator),
-      context_(context) {
+      context_(context),
+      tensor_(tensor) {
   bug_check(owned_.size() == 1 || static_cast<int>(owned_.size()) == communicator.size(),
             "gradient norm: ranges of ", owned_.size(), " ranks in a world of ",
             communicator.size());
@@ -245,9 +249,9 @@ NormResult GradientNorm::measure_taken() {
 }
 
 NormResult GradientNorm::combine(const std::vector<std::vector<double>>& sums) const {
-  if (context_.device().meta) return {.sum_of_squares = 1.0};
+  if (context_.device().meta) return over_slices({.sum_of_squares = 1.0}, 0.0);
 
-  double sum_of_squares = 0.0;
+  double sum_of_squares = 0.0, sliced = 0.0;
   int64_t first_nonfinite = -1;
   for (size_t begin = 0; begin < leaves_.size();) {
     size_t end = begin;
@@ -262,10 +266,33 @@ NormResult GradientNorm::combine(const std::vector<std::vector<double>>& sums) c
         first_nonfinite = static_cast<int64_t>(end);
       }
     }
-    sum_of_squares += kernels::combine_chunk_subtrees(subtrees, values);
+    const ParameterIndex index = leaves_[begin].node.parameter;
+    const ShardGroup& group = groups_[static_cast<size_t>(index.group)];
+    const Placement& placement = group.placements()[static_cast<size_t>(index.position)];
+    (placement.parameter->slice() ? sliced : sum_of_squares) +=
+        kernels::combine_chunk_subtrees(subtrees, values);
     begin = end;
   }
-  return result(sum_of_squares, first_nonfinite);
+  return over_slices(result(sum_of_squares, first_nonfinite), sliced);
+}
+
+NormResult GradientNorm::over_slices(NormResult here, double sliced) const {
+  if (tensor_ == nullptr) return here;
+  const ParameterIndex none{-1, -1};
+  const ParameterIndex bad = here.nonfinite.value_or(none);
+  const std::array mine{sliced, static_cast<double>(bad.group), static_cast<double>(bad.position),
+                        static_cast<double>(here.nonfinite_rank)};
+  const std::vector<double> all = gather_values(*tensor_, mine);
+  here.nonfinite.reset();
+  for (size_t rank = 0; rank < all.size() / mine.size(); ++rank) {
+    const double* of_rank = all.data() + rank * mine.size();
+    here.sum_of_squares += of_rank[0];
+    if (here.nonfinite || of_rank[1] < 0.0) continue;
+    here.nonfinite = ParameterIndex{static_cast<int>(of_rank[1]), static_cast<int>(of_rank[2])};
+    here.nonfinite_rank = static_cast<int>(of_rank[3]);
+    here.nonfinite_slice = static_cast<int>(rank);
+  }
+  return here;
 }
 
 void GradientNorm::queue(const std::vector<ConstView>& gradients, const View& sums) {
@@ -300,6 +327,7 @@ std::string GradientNorm::culprit(const NormResult& norm) const {
   const auto& placement = group.placements()[static_cast<size_t>(norm.nonfinite->position)];
   std::string name = placement.parameter->name();
   if (is_spread()) name += concat(", in the shard of rank ", norm.nonfinite_rank);
+  if (tensor_ != nullptr) name += concat(", in slice ", norm.nonfinite_slice);
   return name;
 }
 

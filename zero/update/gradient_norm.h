@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/communicator.h"
+#include "comm/world.h"
 #include "core/context.h"
 #include "kernels/chunk_tree_sum.h"
 #include "zero/layout/parameter_table.h"
@@ -30,9 +30,10 @@ struct OwnedRange {
 struct NormResult {
   double sum_of_squares = 0.0;
   // The first parameter (in order of declaration) with a NaN or infinity, and the lowest rank that
-  // holds such an element of it.
+  // holds such an element of it. Where ranks share layers: of the first of them that has one.
   std::optional<ParameterIndex> nonfinite;
   int nonfinite_rank = 0;
+  int nonfinite_slice = 0;
 };
 
 class GradientNorm {
@@ -49,9 +50,12 @@ class GradientNorm {
   };
 
   // owned[r]: what rank r measures; together every trained element once. One entry: every rank
-  // holds everything, and nothing is exchanged. `groups` must outlive this.
+  // holds everything, and nothing is exchanged. `groups` must outlive this. `tensor`: the ranks that
+  // share layers, whose slices are summed in order of rank and whose whole parameters count once;
+  // may be null.
   GradientNorm(const std::vector<ShardGroup>& groups, std::vector<std::vector<OwnedRange>> owned,
-               comm::Communicator& communicator, Context& context);
+               comm::Communicator& communicator, Context& context,
+               comm::World* tensor = nullptr);
   ~GradientNorm();
   GradientNorm(const GradientNorm&) = delete;
   GradientNorm& operator=(const GradientNorm&) = delete;
@@ -115,6 +119,8 @@ class GradientNorm {
                   const View& out, StreamRef stream);
   std::vector<double> measure_own(const std::vector<ConstView>& gradients);
   std::vector<std::vector<double>> exchange(const std::vector<double>& own);
+  // With the slices of other ranks. Collective.
+  NormResult over_slices(NormResult here, double sliced) const;
   // `sums`: by rank.
   NormResult combine(const std::vector<std::vector<double>>& sums) const;
 
@@ -128,6 +134,7 @@ class GradientNorm {
   std::vector<Leaf> leaves_;
   comm::Communicator& communicator_;
   Context& context_;
+  comm::World* tensor_;
   Rooms piece_rooms_;  // empty before expect_pieces()
   Room piece_sums_;
   Event piece_queued_;               // the last one

@@ -38,9 +38,12 @@ WholeStep::WholeStep(const Parts& parts, const optim::Schedule& learning_rates)
     : parts_(parts),
       scaler_(parts.config.precision.loss_scale),
       learning_rates_(learning_rates),
-      norm_(parts.groups, parts.strategy.owned, parts.world.communicator(), parts.world.context()),
+      norm_(parts.groups, parts.strategy.owned, parts.world.communicator(), parts.world.context(),
+            parts.tensor),
       verdict_(
-          make_device_verdict(parts.config, parts.has_own_optimizer, norm_, scaler_, parts.world)),
+          parts.tensor != nullptr ? nullptr
+                                  : make_device_verdict(parts.config, parts.has_own_optimizer,
+                                                        norm_, scaler_, parts.world)),
       sums_(parts.config, parts.strategy, verdict_.get(), parts.world) {
   parts.strategy.measures_with(norm_);
 }

@@ -34,7 +34,8 @@ class WholeStep {
   // What a step works on; all of it outlives this.
   struct Parts {
     const EngineConfig& config;
-    comm::World& world;
+    comm::World& world;             // of data ranks
+    comm::World* tensor = nullptr;  // ranks that share the layers; null: none do
     const std::vector<ShardGroup>& groups;
     const StepPolicy& policy;
     Strategy& strategy;

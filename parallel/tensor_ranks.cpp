@@ -1,0 +1,204 @@
+#include "parallel/tensor_ranks.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "autograd/backward_pass.h"
+#include "autograd/mode.h"
+#include "autograd/node.h"
+#include "autograd/ops/compare.h"
+#include "autograd/ops/reduce.h"
+#include "autograd/ops/where.h"
+#include "core/context.h"
+#include "core/error.h"
+#include "core/tensor_slice.h"
+#include "kernels/accumulate.h"
+#include "kernels/copy.h"
+#include "kernels/cross_entropy.h"
+
+namespace zinc::parallel {
+namespace {
+
+bool is_recording(comm::World& group, const Tensor& x) {
+  return x.device() != group.context().device();
+}
+
+// Adds up x over the ranks, in place.
+void add_up(comm::World& world, const Tensor& x) {
+  if (x.numel() == 0) return;
+  comm::Communicator& group = world.communicator();
+  const View flat = x.view().reshape(Shape{x.numel()});
+  const Tensor workspace = Tensor::empty(
+      Shape{group.workspace_bytes(comm::Collective::all_reduce, flat.bytes(), flat.dtype())},
+      DType::u8, Label::communication);
+  if (is_recording(world, x)) return;
+  const StreamRef compute = Context::current().compute();
+  group.all_reduce({.inout = flat, .workspace = workspace.view()}, compute).wait_on(compute);
+}
+
+// all: as many times mine as there are ranks.
+void gather_over(comm::World& group, const Tensor& mine, const Tensor& all) {
+  if (is_recording(group, mine)) return;
+  const StreamRef compute = Context::current().compute();
+  group.communicator()
+      .all_gather({.shard = mine.view().reshape(Shape{mine.numel()}),
+                   .out = all.view().reshape(Shape{all.numel()})},
+                  compute)
+      .wait_on(compute);
+}
+
+class SumNode final : public autograd::Node {
+ public:
+  std::string_view name() const override { return "sum over ranks"; }
+  void backward(autograd::BackwardPass& pass) override { pass.give(0, pass.take_gradient(0)); }
+};
+
+class SpreadNode final : public autograd::Node {
+ public:
+  explicit SpreadNode(comm::World& group) : group_(group) {}
+  std::string_view name() const override { return "spread over ranks"; }
+  void backward(autograd::BackwardPass& pass) override {
+    Tensor part = pass.take_gradient(0);
+    if (!part.is_sole_owner()) part = part.clone();
+    add_up(group_, part);
+    pass.give(0, std::move(part));
+  }
+
+ private:
+  comm::World& group_;
+};
+
+class CommTensorRanks final : public nn::TensorRanks {
+ public:
+  explicit CommTensorRanks(comm::World& group) : group_(group) {}
+  int rank() const override { return group_.rank(); }
+  int size() const override { return group_.size(); }
+
+  Tensor spread(const Tensor& x) override {
+    if (!autograd::needs_gradient(x)) return x;
+    Tensor y = x.detach();
+    const auto node = autograd::make_node<SpreadNode>(group_);
+    node->add_input(x);
+    node->set_output(y);
+    return y;
+  }
+
+  Tensor sum(const Tensor& part) override {
+    Tensor y = part.is_contiguous() && part.is_sole_owner() ? part.detach() : part.clone();
+    add_up(group_, y);
+    if (autograd::needs_gradient(part)) {
+      const auto node = autograd::make_node<SumNode>();
+      node->add_input(part);
+      node->set_output(y);
+    }
+    return y;
+  }
+
+  Tensor join(const Tensor& part, int64_t whole) override {
+    const autograd::NoGrad no_grad;
+    const int64_t rows = part.view().rows();
+    const auto columns_of = [&](int rank) {
+      return TensorSlice::of(Shape{whole}, 0, {whole}, rank, size()).pieces.front();
+    };
+    // The first rank has the most; all send as many.
+    const int64_t most = columns_of(0).count;
+    const Tensor mine = Tensor::zeros(Shape{rows, most}, part.dtype());
+    const Tensor all = Tensor::empty(Shape{size(), rows, most}, part.dtype());
+    const StreamRef compute = Context::current().compute();
+    const auto copy = [&](const ConstView& from, const View& to) {
+      kernels::copy({.x = from, .y = to}, compute);
+    };
+    copy(part.view().reshape(Shape{rows, part.dim(-1)}), mine.view().narrow(1, 0, part.dim(-1)));
+    gather(mine, all);
+    Shape shape = part.shape();
+    shape.set(shape.rank() - 1, whole);
+    const Tensor joined = Tensor::empty(shape, part.dtype());
+    const View matrix = joined.view().reshape(Shape{rows, whole});
+    for (int rank = 0; rank < size(); ++rank) {
+      const auto [begin, count] = columns_of(rank);
+      copy(all.view().narrow(0, rank, 1).reshape(Shape{rows, most}).narrow(1, 0, count),
+           matrix.narrow(1, begin, count));
+    }
+    return joined;
+  }
+
+  void combine_losses(const Tensor& lse, const Tensor& loss, const Tensor& labels) override {
+    const autograd::NoGrad no_grad;
+    add_up(group_, loss);
+    const Tensor all = Tensor::empty(Shape{size(), lse.numel()}, lse.dtype());
+    gather(lse, all);
+    const StreamRef compute = Context::current().compute();
+    const Tensor total = autograd::logsumexp(all, {0});
+    const Tensor is_target = autograd::compare(autograd::CompareOp::ne, labels,
+                                               static_cast<double>(kernels::kIgnoredLabel));
+    kernels::copy({.x = autograd::where(is_target, total, 0.0).view(), .y = lse.view()}, compute);
+    const Tensor sum = autograd::sum(lse);
+    kernels::accumulate(
+        {.x = sum.view().reshape(Shape{1}), .accumulator = loss.view().reshape(Shape{1})}, compute);
+  }
+
+ private:
+  void gather(const Tensor& mine, const Tensor& all) { gather_over(group_, mine, all); }
+
+  comm::World& group_;
+};
+
+}  // namespace
+
+std::unique_ptr<nn::TensorRanks> make_tensor_ranks(comm::World& group) {
+  return std::make_unique<CommTensorRanks>(group);
+}
+
+void share_layers(nn::Module& model, nn::TensorRanks* ranks) {
+  model.share_over(ranks);
+  if (ranks == nullptr) return;
+  const auto parameters = model.parameters();
+  const bool is_sliced =
+      std::any_of(parameters.begin(), parameters.end(),
+                  [](const auto* parameter) { return parameter->slice().has_value(); });
+  if (!is_sliced) {
+    throw ConfigError(
+        "zinc.mesh.tensor: the model has no layer that says how ranks slice it; give its layers a "
+        "split (nn/tensor_ranks.h), or take zinc.mesh.tensor 1");
+  }
+}
+
+Tensor whole_of(comm::World& group, const TensorSlice& slice, const Tensor& here) {
+  // The first rank has the most; all send as many.
+  const int64_t most = slice.at(0).shape().numel();
+  const Tensor mine = Tensor::zeros(Shape{most}, here.dtype());
+  const Tensor all = Tensor::empty(Shape{group.size(), most}, here.dtype());
+  const StreamRef compute = Context::current().compute();
+  kernels::copy(
+      {.x = here.view().reshape(Shape{here.numel()}), .y = mine.view().narrow(0, 0, here.numel())},
+      compute);
+  gather_over(group, mine, all);
+  const Tensor whole = Tensor::empty(slice.whole, here.dtype());
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const TensorSlice other = slice.at(rank);
+    const Shape shape = other.shape();
+    const View values = all.view()
+                            .narrow(0, rank, 1)
+                            .reshape(Shape{most})
+                            .narrow(0, 0, shape.numel())
+                            .reshape(shape);
+    other.for_each_piece([&](int64_t at, const TensorSlice::Piece& piece) {
+      kernels::copy({.x = values.narrow(slice.dim, at, piece.count),
+                     .y = whole.view().narrow(slice.dim, piece.begin, piece.count)},
+                    compute);
+    });
+  }
+  return whole;
+}
+
+Tensor part_of(const TensorSlice& slice, const Tensor& whole) {
+  const Tensor part = Tensor::empty(slice.shape(), whole.dtype());
+  slice.for_each_piece([&](int64_t at, const TensorSlice::Piece& piece) {
+    kernels::copy({.x = whole.view().narrow(slice.dim, piece.begin, piece.count),
+                   .y = part.view().narrow(slice.dim, at, piece.count)},
+                  Context::current().compute());
+  });
+  return part;
+}
+
+}  // namespace zinc::parallel

@@ -1,0 +1,102 @@
+// zinc train with layers in slices: what one rank gives, and a run that goes on with another mesh.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "core/exit_codes.h"
+#include "tests/apps/command_process.h"
+#include "tests/apps/training_folder.h"
+#include "train/files/file_descriptor.h"
+#include "train/json/parser.h"
+
+namespace zinc::apps {
+namespace mesh_test {
+
+using testing::HasSubstr;
+using train::read_whole_file;
+
+std::string config_of(int tensor, int64_t accumulation) {
+  return R"({"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+    "gradient_accumulation_steps": )" +
+         std::to_string(accumulation) +
+         R"(, "zero_optimization": {"stage": 1}, "gradient_clipping": 0.5, "steps_per_print": 1,
+    "zinc": {"mesh": {"tensor": )" +
+         std::to_string(tensor) + "}}}";
+}
+
+// Losses of steps, then of evaluations.
+std::vector<double> losses_of(const std::string& run) {
+  std::vector<double> losses;
+  const std::string lines = read_whole_file(run + "/metrics.jsonl");
+  for (size_t begin = 0, end = 0; (end = lines.find('\n', begin)) != std::string::npos;
+       begin = end + 1) {
+    const auto line = train::json::parse(lines.substr(begin, end - begin), "metrics.jsonl");
+    for (const char* key : {"loss", "grad_norm", "val_loss", "tokens"}) {
+      if (const auto* value = line.find(key)) losses.push_back(value->as_double());
+    }
+  }
+  return losses;
+}
+
+void expect_near(const std::vector<double>& a, const std::vector<double>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  // f32 in another order, over eight updates.
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 2e-4 * std::abs(b[i])) << i;
+}
+
+TEST(TrainOnAMesh, GivesWhatOneRankGives_AndGoesOnWithAnother) {
+  if (!have_mpirun()) GTEST_SKIP() << "needs mpirun";
+  const TrainingFolder folder;
+  folder.write("model.json", R"({"model_type": "gpt2", "vocab_size": 256, "n_positions": 16,
+    "n_embd": 32, "n_layer": 2, "n_head": 2, "resid_pdrop": 0.1, "attn_pdrop": 0.0, "embd_pdrop": 0.1})");
+  folder.write("one.json", config_of(1, 2));
+  folder.write("two.json", config_of(2, 2));
+  folder.write("four.json", config_of(2, 1));
+  const auto run = [&](const std::string& config, const std::string& out, int ranks,
+                       std::vector<std::string> more = {}) {
+    std::vector<std::string> changes{
+        "--config", folder / config, "--out", folder / out,   "--steps",
+        "8",        "--eval-every",  "4",     "--save-every", "4"};
+    changes.insert(changes.end(), more.begin(), more.end());
+    const Ended ended = run_zinc(folder.train(changes), {.ranks = ranks});
+    EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
+    return ended.out;
+  };
+  run("one.json", "one", 1);
+  EXPECT_THAT(run("two.json", "two", 2), HasSubstr("2 = 1 data x 2 tensor"));
+  run("four.json", "four", 4);
+  expect_near(losses_of(folder / "two"), losses_of(folder / "one"));
+  expect_near(losses_of(folder / "four"), losses_of(folder / "one"));
+  run("one.json", "after_two", 1, {"--resume", folder / "two/checkpoints/step-000004"});
+  run("two.json", "after_one", 2, {"--resume", folder / "one/checkpoints/step-000004"});
+  const std::vector<double> whole = losses_of(folder / "one");
+  for (const char* out : {"after_two", "after_one"}) {
+    const std::vector<double> rest = losses_of(folder / out);
+    ASSERT_LE(rest.size(), whole.size());
+    expect_near(rest, {whole.end() - static_cast<int64_t>(rest.size()), whole.end()});
+  }
+  const Ended verified =
+      run_zinc({"checkpoint", "verify", folder / "four/checkpoints/step-000008"});
+  EXPECT_EQ(verified.exit_code, 0) << to_string(verified);
+}
+
+TEST(TrainOnAMesh, RefusesWhatDoesNotFit) {
+  const TrainingFolder folder;
+  const auto refused = [&](const std::string& config, const std::string& words) {
+    folder.write("ds.json", config);
+    const Ended ended = run_zinc(folder.train());
+    EXPECT_EQ(ended.exit_code, kConfiguration) << to_string(ended);
+    EXPECT_THAT(ended.err, HasSubstr(words));
+  };
+  refused(config_of(2, 1), "zinc.mesh.tensor 2 does not divide the world of 1 ranks");
+  refused(config_of(0, 1), "mesh.tensor");
+  refused(R"({"train_micro_batch_size_per_gpu": 2, "tensor_parallel": {"autotp_size": 4},
+              "zinc": {"mesh": {"tensor": 2}}})",
+          "contradicts tensor_parallel.autotp_size 4");
+}
+
+}  // namespace mesh_test
+}  // namespace zinc::apps

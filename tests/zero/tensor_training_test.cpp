@@ -1,0 +1,216 @@
+// Training with layers in slices gives what one rank gives: losses, norms, weights, states.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <mutex>
+
+#include "comm/local/local.h"
+#include "core/error.h"
+#include "nn/models/bloom.h"
+#include "tests/zero/tiny_model.h"
+#include "tests/zero/tiny_training.h"
+#include "zero/engine.h"
+
+namespace zinc::zero {
+namespace tensor_training_test {
+
+using testing::HasSubstr;
+
+constexpr int kSteps = 3;
+
+enum class Kind : uint8_t { gpt2, gpt2_untied, llama, bloom };
+
+// V = 37 and the hidden sizes do not divide by 2 or 4: slices are of unequal sizes.
+std::unique_ptr<nn::Model> make(Kind kind) {
+  switch (kind) {
+    case Kind::gpt2:
+    case Kind::gpt2_untied: {
+      nn::Gpt2Config config = test::tiny_config(0.1);
+      config.attention_dropout = 0.0;
+      config.num_heads = 4;
+      config.intermediate_size = 41;
+      config.tie_word_embeddings = kind == Kind::gpt2;
+      return std::make_unique<nn::Gpt2>(config);
+    }
+    case Kind::llama: {
+      nn::LlamaConfig config = test::tiny_llama_config();
+      config.num_kv_heads = 4;
+      config.intermediate_size = 39;
+      return std::make_unique<nn::Llama>(config);
+    }
+    case Kind::bloom: {
+      nn::BloomConfig config;
+      config.vocab_size = 37;
+      config.hidden_size = 24;
+      config.num_layers = 3;
+      config.num_heads = 4;
+      return std::make_unique<nn::Bloom>(config);
+    }
+  }
+  return nullptr;
+}
+
+struct Trained {
+  std::vector<double> figures;  // loss and norm of every step
+  std::vector<double> values;   // weights, moments and gradients
+  std::vector<std::string> names;
+};
+
+struct Ranks {
+  int tensor = 1;
+  int data = 1;
+};
+
+EngineConfig config_of(int stage, int64_t accumulation, DType dtype) {
+  EngineConfig config = test::training_config(accumulation, dtype, ReduceSchedule::micro_step);
+  config.zero.stage = stage;
+  return config;
+}
+
+Trained train(Kind kind, const Ranks& ranks, int stage, int64_t micro_batches, DType dtype,
+              const std::function<void(EngineConfig&)>& change = {}) {
+  Trained result;
+  comm::run_local_ranks(
+      ranks.tensor * ranks.data, {.seed = 7, .num_threads = 1}, [&](comm::World& world) {
+        comm::RankSettings settings = world.settings();
+        settings.mesh.tensor = ranks.tensor;
+        world.configure(settings);
+        const std::unique_ptr<nn::Model> model = make(kind);
+        EngineConfig config = config_of(stage, micro_batches / ranks.data, dtype);
+        if (change) change(config);
+        Engine engine(*model, config, world);
+        Trained mine;
+        const auto keep = [&](const Tensor& tensor) {
+          const auto values = tensor.to_vector<double>();
+          mine.values.insert(mine.values.end(), values.begin(), values.end());
+        };
+        for (int step = 0; step < kSteps; ++step) {
+          for (int64_t m = 0; m < micro_batches / ranks.data; ++m) {
+            const int64_t index =
+                step * micro_batches + m * world.data().size() + world.data().rank();
+            engine.backward(engine.forward(test::make_batch(index)));
+          }
+          if (step == 0) {
+            for (const auto& [name, parameter] : model->named_parameters()) {
+              keep(engine.gradient(name));
+            }
+          }
+          const StepResult done = engine.step();
+          mine.figures.insert(mine.figures.end(), {done.loss, done.gradient_norm});
+        }
+        for (const auto& [name, parameter] : model->named_parameters()) {
+          mine.names.push_back(name);
+          keep(engine.parameter(name));
+          keep(engine.optimizer_state(name, "exp_avg"));
+        }
+        static std::mutex mutex;
+        const std::lock_guard lock(mutex);
+        if (result.values.empty()) result = mine;
+        // Every rank says the same, to the bit.
+        EXPECT_EQ(result.figures, mine.figures);
+        EXPECT_EQ(result.values, mine.values);
+      });
+  return result;
+}
+
+// sqrt(sum (a - b)^2 / sum b^2)
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double apart = 0.0, size = 0.0;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    apart += (a[i] - b[i]) * (a[i] - b[i]);
+    size += b[i] * b[i];
+  }
+  return std::sqrt(apart / size);
+}
+
+class TensorTraining : public testing::TestWithParam<std::tuple<Kind, Ranks, int>> {};
+
+// f64: sums of 10^2 to 10^4 terms in another order are 1e-14 apart; AdamW divides small differences
+// by small roots, which costs some digits.
+TEST_P(TensorTraining, GivesWhatOneRankGives) {
+  const auto& [kind, ranks, stage] = GetParam();
+  const Trained one = train(kind, {}, 0, 4, DType::f64);
+  const Trained shared = train(kind, ranks, stage, 4, DType::f64);
+  EXPECT_LT(distance(shared.figures, one.figures), 1e-12);
+  EXPECT_LT(distance(shared.values, one.values), 1e-10);
+  EXPECT_EQ(shared.names, one.names);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, TensorTraining,
+    testing::Combine(testing::Values(Kind::gpt2, Kind::gpt2_untied, Kind::llama, Kind::bloom),
+                     testing::Values(Ranks{2, 1}, Ranks{4, 1}), testing::Values(1)),
+    [](const auto& info) { return testing::PrintToString(info.index); });
+INSTANTIATE_TEST_SUITE_P(Stages, TensorTraining,
+                         testing::Combine(testing::Values(Kind::gpt2, Kind::llama),
+                                          testing::Values(Ranks{2, 2}),
+                                          testing::Values(0, 1, 2, 3)),
+                         [](const auto& info) { return testing::PrintToString(info.index); });
+
+// With slices as without them no bit depends on the stage.
+TEST(TensorStages, HaveTheSameBits) {
+  const Trained first = train(Kind::gpt2, {2, 2}, 0, 4, DType::f32, [](EngineConfig& config) {
+    config.gradient.reduce_schedule = ReduceSchedule::micro_step;
+  });
+  for (const int stage : {1, 2, 3}) {
+    const Trained other =
+        train(Kind::gpt2, {2, 2}, stage, 4, DType::f32, [&](EngineConfig& config) {
+          config.recompute.every_blocks = stage == 2 ? 1 : 0;
+          if (stage == 3) config.zero.offload_optimizer.device = OffloadDevice::cpu;
+        });
+    EXPECT_EQ(other.figures, first.figures) << stage;
+    EXPECT_EQ(other.values, first.values) << stage;
+  }
+}
+
+// What a slice has that is not finite, every rank hears of.
+TEST(TensorOverflow, IsSkippedOnAllRanks) {
+  comm::run_local_ranks(2, {.seed = 7, .num_threads = 1}, [](comm::World& world) {
+    comm::RankSettings settings = world.settings();
+    settings.mesh.tensor = 2;
+    world.configure(settings);
+    const auto model = make(Kind::gpt2);
+    EngineConfig config = config_of(1, 1, DType::f32);
+    config.precision.check_overflow = true;
+    Engine engine(*model, config, world);
+    const std::string name = "transformer.h.1.mlp.c_fc.weight";
+    // The last column, which the second rank has.
+    engine.edit({name}, [](Engine::EditedParameters& parameters) {
+      Tensor& weight = parameters.begin()->second;
+      auto values = weight.to_vector<float>();
+      values.back() = 3e38F;
+      weight.copy_from(Tensor::from<float>(values, weight.shape()));
+    });
+    engine.backward(engine.forward(test::make_batch(0)));
+    const StepResult result = engine.step();
+    EXPECT_EQ(result.outcome, StepOutcome::skipped_overflow);
+    EXPECT_THAT(result.overflow, HasSubstr("slice"));
+  });
+}
+
+TEST(TensorErrors, NameTheCure) {
+  const auto message_of = [](int ranks, int tensor, test::Family family) {
+    std::string message;
+    try {
+      comm::run_local_ranks(ranks, {.seed = 7, .num_threads = 1}, [&](comm::World& world) {
+        comm::RankSettings settings = world.settings();
+        settings.mesh.tensor = tensor;
+        world.configure(settings);
+        const auto model = test::make_tiny_model(family);
+        Engine engine(*model, config_of(0, 1, DType::f32), world);
+      });
+    } catch (const std::exception& error) {
+      message = error.what();
+    }
+    return message;
+  };
+  EXPECT_THAT(message_of(3, 2, test::Family::gpt2),
+              HasSubstr("zinc.mesh.tensor 2 does not divide the world of 3 ranks"));
+  EXPECT_THAT(message_of(2, 2, test::Family::gpt2), HasSubstr("3 heads"));
+  EXPECT_THAT(message_of(2, 2, test::Family::roberta), HasSubstr("says how ranks slice it"));
+}
+
+}  // namespace tensor_training_test
+}  // namespace zinc::zero
