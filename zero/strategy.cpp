@@ -196,6 +196,8 @@ StepPolicy choose_policy(const EngineConfig& config, const std::vector<ShardGrou
       .prefetch_numel = zero.prefetch_bucket_size,
       .max_live_numel = zero.max_live_parameters,
       .max_reuse_numel = zero.max_reuse_distance,
+      .resident_bytes = dynamic_model ? 0 : zero.resident_memory,
+      .repeats = config.batch.accumulation > config.batches_together(),
       .reduces_every = !keeps_whole_sums(config),
       // Where a dynamic model gathers in backward, nothing else keeps the order of
       // the ranks' collectives.
@@ -249,11 +251,9 @@ Strategy make_strategy(const EngineConfig& config, const StrategyInputs& inputs)
   strategy.swapped = make_swapped(config, inputs, strategy.swap_clock.get());
   strategy.swapped_gradients = make_swapped_gradients(config, inputs, strategy.swap_clock.get());
   strategy.weights = make_weights(config, inputs, split, strategy);
-  strategy.weights->load(
-      {[&](const autograd::Parameter& parameter, int64_t begin, const View& out) {
-        inputs.weights.read(parameter, begin, out);
-      }},
-      {});
+  strategy.weights->load({[&](const autograd::Parameter& parameter, int64_t begin,
+                              const View& out) { inputs.weights.read(parameter, begin, out); }},
+                         {});
   strategy.gradients = make_gradients(config, inputs, split, strategy.swapped_gradients.get());
   strategy.owned = owned_ranges(inputs.groups, split);
   strategy.step = make_step(config, inputs, split, strategy);

@@ -199,6 +199,103 @@ TEST(StepProgramPasses, KeepResidentStaysUnderItsBounds) {
   EXPECT_EQ(std::adjacent_find(order.begin(), order.end()), order.end());
 }
 
+int64_t total_bytes(const std::vector<ShardGroup>& groups) {
+  int64_t bytes = 0;
+  for (const ShardGroup& group : groups) bytes += group.gathered_bytes();
+  return bytes;
+}
+
+std::set<int> groups_in(const Body& body, OpKind kind, const std::set<int>& of) {
+  std::set<int> found;
+  for (const int group : groups_of(ops_in(body, kind))) {
+    if (of.contains(group)) {
+      EXPECT_TRUE(found.insert(group).second);
+    }
+  }
+  return found;
+}
+
+TEST(StepProgramPasses, KeepThroughStepGathersAResidentGroupOnceAStep) {
+  Recorded recorded;
+  StepPolicy policy = sharded_policy();
+  policy.max_live_numel = 0;
+  policy.max_reuse_numel = 0;
+  policy.repeats = true;
+  const StepProgram plain = recorded.program(policy);
+  const int64_t total = total_bytes(recorded.groups());
+  size_t resident_before = 0;
+  for (const int64_t budget : {total / 4, total / 2, total}) {
+    policy.resident_bytes = budget;
+    const StepProgram made = recorded.program(policy);
+    const std::set<int>& resident = made.program.resident;
+    int64_t bytes = 0;
+    for (const int group : resident) {
+      bytes += recorded.groups()[static_cast<size_t>(group)].gathered_bytes();
+    }
+    EXPECT_LE(bytes, budget);
+    EXPECT_GT(resident.size(), resident_before);
+    resident_before = resident.size();
+    for (const auto& [kind, body] : made.program.bodies) {
+      SCOPED_TRACE(name_of(kind));
+      const std::set<int> none;
+      EXPECT_EQ(groups_in(body, OpKind::gather, resident), kind.first ? resident : none);
+      EXPECT_EQ(groups_in(body, OpKind::release, resident), kind.last ? resident : none);
+      // All others come and go as ever.
+      const auto others = [&](const Program& program) {
+        std::vector<int> order = groups_of(ops_in(program.bodies.at(kind), OpKind::gather));
+        std::erase_if(order, [&](int group) { return resident.contains(group); });
+        return order;
+      };
+      EXPECT_LE(others(made.program).size(), others(plain.program).size());
+    }
+    EXPECT_EQ(groups_of(ops_in(made.program.bodies.at(kMiddle), OpKind::gather)).empty(),
+              budget == total);
+  }
+  EXPECT_EQ(resident_before, recorded.groups().size());
+}
+
+// What is gathered twice as often comes first; among equals the smaller group, whose gathers take
+// more time for their bytes. What is gathered once has nothing to gain in a step of one
+// micro-batch.
+TEST(StepProgramPasses, KeepThroughStepTakesWhatCostsMostTimePerByteFirst) {
+  Recorded recorded;
+  StepPolicy policy = sharded_policy();
+  policy.max_live_numel = 0;
+  policy.max_reuse_numel = 0;
+  for (const bool repeats : {false, true}) {
+    policy.repeats = repeats;
+    policy.resident_bytes = 0;
+    const StepProgram plain = recorded.program(policy);
+    std::vector<int64_t> gathers(recorded.groups().size(), repeats ? 0 : -1);
+    for (const int group : groups_of(ops_in(plain.program.bodies.at(kOnly), OpKind::gather))) {
+      ++gathers[static_cast<size_t>(group)];
+    }
+    const auto per_byte = [&](int group) {
+      const auto bytes =
+          static_cast<double>(recorded.groups()[static_cast<size_t>(group)].gathered_bytes());
+      return static_cast<double>(gathers[static_cast<size_t>(group)]) *
+             (1.0 + static_cast<double>(kGatherOverhead) / bytes);
+    };
+    const int64_t total = total_bytes(recorded.groups());
+    for (int64_t budget = 1; budget <= total; budget += total / 16) {
+      policy.resident_bytes = budget;
+      const std::set<int> resident = recorded.program(policy).program.resident;
+      int64_t left = budget;
+      double least = 1e30;
+      for (const int group : resident) {
+        left -= recorded.groups()[static_cast<size_t>(group)].gathered_bytes();
+        least = std::min(least, per_byte(group));
+        EXPECT_GT(gathers[static_cast<size_t>(group)], 0);
+      }
+      // One that is worth more was left out because it is too large for what was left.
+      for (const ShardGroup& group : recorded.groups()) {
+        if (resident.contains(group.index()) || per_byte(group.index()) <= least) continue;
+        EXPECT_GT(group.gathered_bytes(), left);
+      }
+    }
+  }
+}
+
 TEST(StepProgramPasses, PrefetchKeepsOrderAndBounds) {
   Recorded recorded;
   StepPolicy policy = sharded_policy();

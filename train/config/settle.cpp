@@ -1,5 +1,6 @@
 #include "train/config/settle.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -11,6 +12,8 @@
 
 namespace zinc::train {
 namespace {
+
+constexpr const char* kCheckpoints = "activation_checkpointing.number_checkpoints";
 
 // train_batch_size = micro-batch x accumulation x ranks; any two give the third.
 void settle_batches(const Reading& reading) {
@@ -123,8 +126,11 @@ void refuse_ignored_flags(const Reading& reading) {
 void tell_what_has_no_effect(const Reading& reading) {
   const zero::RecomputeConfig& recompute = reading.config.engine.recompute;
   const bool on_nvme = recompute.inputs_on() == zero::OffloadDevice::nvme;
+  const bool may_recompute =
+      recompute.is_on() ||
+      std::ranges::find(reading.config.open, kCheckpoints) != reading.config.open.end();
   const auto needs_recomputation = [&](bool asked, std::string_view key) {
-    if (!asked || recompute.is_on()) return;
+    if (!asked || may_recompute) return;
     reading.findings.notice(
         concat(key,
                " has no effect without activation_checkpointing.number_checkpoints or "
