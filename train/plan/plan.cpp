@@ -355,6 +355,7 @@ Plan make_plan(const ModelConfigFile& model, const Config& config, const PlanOpt
           "plan: world, seq and threads must be positive");
   require(options.rank >= 0 && options.rank < options.world, "plan: rank ", options.rank,
           " is none of the ", options.world, " ranks: 0 to ", options.world - 1);
+  require_filled(config);
   if (!leaves_offload_step_open(config.engine)) return plan_as_configured(model, config, options);
   return plan_of_choice(model, config, options);
 }
