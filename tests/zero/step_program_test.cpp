@@ -416,6 +416,36 @@ TEST(StepProgramPasses, MicroBatchesSideBySideAreReducedInTheirOrder) {
   }
 }
 
+// An evaluation between the micro-batches of a step gives resident groups back: they are gathered
+// again at their use, and no bit changes.
+TEST(StepProgramRun, ResidentGroupsOutliveAnEvaluationBetweenMicroBatches) {
+  std::vector<std::vector<float>> weights;
+  for (const int64_t bytes : {int64_t{0}, int64_t{60'000}, int64_t{1} << 30}) {
+    comm::run_local_ranks(2, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+      nn::Gpt2 model(test::tiny_config());
+      EngineConfig config = test::training_config(3, DType::f32, ReduceSchedule::micro_step);
+      config.zero.stage = 3;
+      config.zero.param_persistence_threshold = 0;
+      config.zero.max_live_parameters = 0;
+      config.zero.resident_memory = bytes;
+      Engine engine(model, config, world);
+      for (int step = 0; step < 2; ++step) {
+        for (int i = 0; i < 3; ++i) {
+          const Loss loss = engine.forward(test::make_batch(world.rank()));
+          if (i == 1) engine.evaluate(test::make_batch(2));
+          engine.backward(loss);
+          if (i == 0) engine.evaluate(test::make_batch(3));
+        }
+        engine.step();
+      }
+      const auto values = engine.parameter("transformer.h.1.attn.c_attn.weight").to_vector<float>();
+      if (world.is_main()) weights.push_back(values);
+    });
+  }
+  EXPECT_EQ(weights[1], weights[0]);
+  EXPECT_EQ(weights[2], weights[0]);
+}
+
 // Records that no model makes, and policies of all kinds: whatever passes make of them is right.
 TEST(StepProgramPasses, RandomRecordsAndPoliciesPassTheChecker) {
   Recorded recorded;
