@@ -324,7 +324,11 @@ TEST(Fill, OnePool_CountsHostMemoryToo) {
   Config half = config;
   half.engine.zero.offload_optimizer.ratio = 1.0;
   const Plan plan = plan_of(model, half);
-  const int64_t both = reserved(plan) + reserved(plan, Tier::pinned_host);
+  const int64_t device = reserved(plan);
+  const int64_t both = device + reserved(plan, Tier::pinned_host);
+  EXPECT_NO_THROW(fill_memory(model, config, options(), {.device = device}));
+  EXPECT_THROW(fill_memory(model, config, options(), {.device = device, .one_pool = true}),
+               OutOfMemory);
   const MemoryFill filled =
       fill_memory(model, config, options(), {.device = both, .one_pool = true});
   const Plan found = plan_of(model, filled.config);
@@ -332,7 +336,8 @@ TEST(Fill, OnePool_CountsHostMemoryToo) {
 }
 
 TEST(Fill, WhatOtherRanksTake_IsWhatOneFound) {
-  Config config = parse(stage_3(R"("stage3_max_live_parameters": "auto")"),
+  Config config = parse(stage_3(R"("stage3_max_live_parameters": "auto",
+                                "offload_optimizer": {"device": "cpu", "ratio": "auto"})"),
                         R"("zinc": {"resident_memory": "auto"}, )");
   Config found = config;
   found.engine.zero.max_live_parameters = 123'456'789'012'345;

@@ -262,6 +262,7 @@ TEST(StepProgramPasses, KeepThroughStepTakesWhatCostsMostTimePerByteFirst) {
   StepPolicy policy = sharded_policy();
   policy.max_live_numel = 0;
   policy.max_reuse_numel = 0;
+  std::set<std::set<int>> distinct;
   for (const bool repeats : {false, true}) {
     policy.repeats = repeats;
     policy.resident_bytes = 0;
@@ -279,21 +280,22 @@ TEST(StepProgramPasses, KeepThroughStepTakesWhatCostsMostTimePerByteFirst) {
     const int64_t total = total_bytes(recorded.groups());
     for (int64_t budget = 1; budget <= total; budget += total / 16) {
       policy.resident_bytes = budget;
-      const std::set<int> resident = recorded.program(policy).program.resident;
-      int64_t left = budget;
-      double least = 1e30;
-      for (const int group : resident) {
-        left -= recorded.groups()[static_cast<size_t>(group)].gathered_bytes();
-        least = std::min(least, per_byte(group));
-        EXPECT_GT(gathers[static_cast<size_t>(group)], 0);
-      }
-      // One that is worth more was left out because it is too large for what was left.
+      std::vector<int> order;
       for (const ShardGroup& group : recorded.groups()) {
-        if (resident.contains(group.index()) || per_byte(group.index()) <= least) continue;
-        EXPECT_GT(group.gathered_bytes(), left);
+        if (gathers[static_cast<size_t>(group.index())] > 0) order.push_back(group.index());
       }
+      std::ranges::stable_sort(order, std::greater(), per_byte);
+      std::set<int> expected;
+      int64_t left = budget;
+      for (const int group : order) {
+        const int64_t bytes = recorded.groups()[static_cast<size_t>(group)].gathered_bytes();
+        if (bytes <= left && expected.insert(group).second) left -= bytes;
+      }
+      EXPECT_EQ(recorded.program(policy).program.resident, expected) << budget;
+      distinct.insert(expected);
     }
   }
+  EXPECT_GE(distinct.size(), 6u);
 }
 
 TEST(StepProgramPasses, PrefetchKeepsOrderAndBounds) {
