@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <limits>
 #include <map>
 #include <utility>
@@ -21,9 +21,10 @@
 namespace zinc::bench {
 namespace {
 
-constexpr int64_t kSeq = 48;
+constexpr int64_t kSeq = 32;
+constexpr int64_t kResidencySeq = 16;  // short, so that gathers are a good part of a step
 constexpr int64_t kGlobalBatch = 8;
-constexpr int64_t kSteps = 3;  // of a run; the first warms up
+constexpr int64_t kSteps = 4;  // of a run; the first warms up
 
 // States stay on the device, because a CPU's host memory is the same; buffers and order are fixed,
 // so that every candidate can be timed.
@@ -41,12 +42,15 @@ constexpr const char* kResidency = R"({
     "stage3_param_persistence_threshold": 0, "stage3_prefetch_bucket_size": 0},
   "zinc": {"resident_memory": "auto"}})";
 
+nn::Gpt2Config gpt2(int64_t shrink, int64_t num_layers) {
+  return {.vocab_size = 512,
+          .max_positions = kSeq,
+          .hidden_size = 512 / shrink,
+          .num_layers = num_layers,
+          .num_heads = 4};
+}
+
 std::vector<std::pair<std::string, train::ModelConfigFile>> models(int64_t shrink) {
-  nn::Gpt2Config gpt2{.vocab_size = 512,
-                      .max_positions = kSeq,
-                      .hidden_size = 512 / shrink,
-                      .num_layers = 4,
-                      .num_heads = 4};
   nn::LlamaConfig llama;
   llama.vocab_size = 512;
   llama.max_positions = kSeq;
@@ -55,33 +59,44 @@ std::vector<std::pair<std::string, train::ModelConfigFile>> models(int64_t shrin
   llama.num_layers = 6;
   llama.num_heads = 4;
   llama.num_kv_heads = 2;
-  return {{"GPT-2, 4 blocks 512 wide", {.config = gpt2}},
+  return {{"GPT-2, 4 blocks 512 wide", {.config = gpt2(shrink, 4)}},
           {"Llama, 6 blocks 384 wide", {.config = llama}}};
 }
 
 class Tokens final : public train::Dataset {
  public:
+  explicit Tokens(int64_t seq) : seq_(seq) {}
   int64_t num_samples() const override { return 64; }
   void read(int64_t index, train::Sample& sample) const override {
-    for (int64_t i = 0; i < kSeq; ++i) {
+    for (int64_t i = 0; i < seq_; ++i) {
       sample.tokens.push_back(static_cast<int32_t>((31 * index + 7 * i) % 512));
       sample.labels.push_back(static_cast<int32_t>((31 * index + 7 * (i + 1)) % 512));
     }
   }
   std::string describe() const override { return "a sequence"; }
+
+ private:
+  int64_t seq_;
 };
+
+// Of this process, by all its threads.
+double cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
 
 class StepClock final : public train::TrainerObserver {
  public:
   void on_step(const train::StepMetrics& metrics, const train::Progress&) override {
-    const auto now = std::chrono::steady_clock::now();
-    if (metrics.step > 1) steps.push_back(std::chrono::duration<double>(now - last_).count());
+    const double now = cpu_seconds();
+    if (metrics.step > 1) steps.push_back(now - last_);
     last_ = now;
   }
   std::vector<double> steps;
 
  private:
-  std::chrono::steady_clock::time_point last_;
+  double last_ = 0.0;
 };
 
 struct Measured {
@@ -89,15 +104,16 @@ struct Measured {
   double seconds = std::numeric_limits<double>::infinity();
 };
 
-Measured measure(const train::ModelConfigFile& model, const train::Config& config, int world_size) {
+Measured measure(const train::ModelConfigFile& model, const train::Config& config, int world_size,
+                 int64_t seq) {
   Measured result{};
-  const Tokens data;
+  const Tokens data(seq);
   std::vector<int64_t> reserved(static_cast<size_t>(world_size));
   comm::run_local_ranks(world_size, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
     const auto made = train::make_model(model);
     zero::Engine engine(*made, config.engine, world, {.total_steps = kSteps});
     train::Loader loader(data, {.micro_batch = config.engine.batch.micro_batch,
-                                .seq_len = kSeq,
+                                .seq_len = seq,
                                 .seed = 5,
                                 .rank = world.rank(),
                                 .world = world.size(),
@@ -107,7 +123,7 @@ Measured measure(const train::ModelConfigFile& model, const train::Config& confi
     trainer.run();
     reserved[static_cast<size_t>(world.rank())] =
         world.context().allocator().report().reserved[0].peak;
-    if (world.is_main()) result.seconds = std::ranges::min(clock.steps);
+    if (world.is_main()) result.seconds = std::ranges::min(clock.steps) / world_size;
   });
   result.reserved = std::ranges::max(reserved);
   return result;
@@ -145,13 +161,12 @@ class Bench {
       for (auto& [text, run] : runs_) {
         progress_(fmt::format("{}: round {} of {}, candidate {} of {}", result_.name, round + 1,
                               options_.rounds, ++done, runs_.size()));
-        const Measured now = measure(request_.model, run.config, options_.world);
+        const Measured now = measure(request_.model, run.config, options_.world, kSeq);
         run.measured.reserved = now.reserved;
         run.measured.seconds = std::min(run.measured.seconds, now.seconds);
       }
     }
     compare();
-    residency();
     return std::move(result_);
   }
 
@@ -227,41 +242,6 @@ class Bench {
     }
   }
 
-  // Memory between none and all of the weights; steps of all take turns.
-  void residency() {
-    const train::Config open = train::parse_config(kResidency, "residency", options_.world);
-    train::Config all = open;
-    all.open.clear();
-    const auto plan_of = [&](const train::Config& config) {
-      return train::make_plan(request_.model, config, request_.plan);
-    };
-    const int64_t least = plan_of(all).fullest.peaks.reserved[0].peak;
-    all.engine.zero.resident_memory = int64_t{1} << 40;
-    const int64_t most = plan_of(all).fullest.peaks.reserved[0].peak;
-    std::vector<Run> runs;
-    for (const int share : {0, 25, 50, 75, 100}) {
-      const train::FillLimit limit{.device = least + (most - least) * share / 100};
-      Run run{.config = train::fill_memory(request_.model, open, request_.plan, limit).config};
-      const train::Plan plan = plan_of(run.config);
-      ResidencyRow row{.share = share,
-                       .reserved = plan.fullest.peaks.reserved[0].peak,
-                       .predicted_seconds = plan.fullest.time->step_seconds};
-      for (const auto& [name, traffic] : plan.fullest.step) {
-        row.sent_bytes += static_cast<double>(traffic.bytes_sent);
-      }
-      result_.residency.push_back(row);
-      runs.push_back(std::move(run));
-    }
-    for (int round = 0; round < 2 * options_.rounds; ++round) {
-      progress_(fmt::format("{}: residency, round {}", result_.name, round + 1));
-      for (size_t i = 0; i < runs.size(); ++i) {
-        const double now = measure(request_.model, runs[i].config, options_.world).seconds;
-        double& seconds = result_.residency[i].seconds;
-        seconds = round == 0 ? now : std::min(seconds, now);
-      }
-    }
-  }
-
   const FitBenchOptions& options_;
   const std::function<void(const std::string&)>& progress_;
   train::FitRequest request_;
@@ -269,6 +249,47 @@ class Bench {
   std::vector<std::pair<int64_t, std::string>> chosen_;  // by limit
   FitBenchModel result_;
 };
+
+// Memory between none and all of the weights of eight blocks; steps of all take turns.
+std::vector<ResidencyRow> residency(const FitBenchOptions& options, const train::Hardware& hardware,
+                                    const std::function<void(const std::string&)>& progress) {
+  const train::ModelConfigFile model{.config = gpt2(options.shrink, 8)};
+  train::PlanOptions how = plan_options(options, hardware);
+  how.seq = kResidencySeq;
+  const train::Config open = train::parse_config(kResidency, "residency", options.world);
+  const auto plan_of = [&](const train::Config& config) {
+    return train::make_plan(model, config, how);
+  };
+  train::Config all = open;
+  all.open.clear();
+  const int64_t least = plan_of(all).fullest.peaks.reserved[0].peak;
+  all.engine.zero.resident_memory = int64_t{1} << 40;
+  const int64_t most = plan_of(all).fullest.peaks.reserved[0].peak;
+  std::vector<ResidencyRow> rows;
+  std::vector<train::Config> configs;
+  for (const int share : {0, 25, 50, 75, 100}) {
+    const train::FillLimit limit{.device = least + (most - least) * share / 100};
+    configs.push_back(train::fill_memory(model, open, how, limit).config);
+    const train::Plan plan = plan_of(configs.back());
+    ResidencyRow row{.share = share,
+                     .reserved = plan.fullest.peaks.reserved[0].peak,
+                     .predicted_seconds = plan.fullest.time->step_seconds,
+                     .seconds = std::numeric_limits<double>::infinity()};
+    for (const auto& [name, traffic] : plan.fullest.step) {
+      row.sent_bytes += static_cast<double>(traffic.bytes_sent);
+    }
+    rows.push_back(row);
+  }
+  for (int round = 0; round < 2 * options.rounds; ++round) {
+    progress(fmt::format("residency, round {} of {}", round + 1, 2 * options.rounds));
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const Measured now = measure(model, configs[i], options.world, kResidencySeq);
+      rows[i].seconds = std::min(rows[i].seconds, now.seconds);
+      rows[i].measured = now.reserved;
+    }
+  }
+  return rows;
+}
 
 train::Hardware measured_hardware(const FitBenchOptions& options) {
   train::Hardware hardware;
@@ -292,6 +313,7 @@ FitBenchResult run_fit_bench(const FitBenchOptions& options,
   result.seconds = seconds_of([&] {
     progress("measuring the machine");
     result.hardware = measured_hardware(options);
+    result.residency = residency(options, result.hardware, progress);
     for (auto& [name, model] : models(options.shrink)) {
       result.models.push_back(Bench(name, model, options, result.hardware, progress).run());
     }
@@ -320,15 +342,19 @@ std::string describe(const FitBenchResult& result) {
                           1e3 * row.predicted_seconds, 1e3 * row.seconds, 1e3 * row.best_seconds,
                           row.ratio());
     }
-    text +=
-        "\n| memory for the weights | reserved MiB | sent MiB | predicted ms | measured ms | "
-        "measured / first |\n|---|---|---|---|---|---|\n";
-    for (const ResidencyRow& row : model.residency) {
-      text += fmt::format("| {} % | {:.1f} | {:.1f} | {:.1f} | {:.1f} | {:.2f} |\n", row.share,
-                          mib(row.reserved), row.sent_bytes / 0x1p20, 1e3 * row.predicted_seconds,
-                          1e3 * row.seconds, row.seconds / model.residency.front().seconds);
-    }
     text += "\n";
+  }
+  text += "GPT-2, 8 blocks, micro-batch 1 x 4, stage 3\n\n";
+  text +=
+      "| memory for the weights | reserved MiB | measured MiB | sent MiB | predicted ms | of first "
+      "| measured ms | of first |\n|---|---|---|---|---|---|---|---|\n";
+  for (const ResidencyRow& row : result.residency) {
+    const ResidencyRow& first = result.residency.front();
+    text +=
+        fmt::format("| {} % | {:.1f} | {:.1f} | {:.1f} | {:.1f} | {:.2f} | {:.1f} | {:.2f} |\n",
+                    row.share, mib(row.reserved), mib(row.measured), row.sent_bytes / 0x1p20,
+                    1e3 * row.predicted_seconds, row.predicted_seconds / first.predicted_seconds,
+                    1e3 * row.seconds, row.seconds / first.seconds);
   }
   text += fmt::format("{:.0f} s\n", result.seconds);
   return text;

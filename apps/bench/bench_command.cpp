@@ -257,7 +257,7 @@ void add_bench_command(CLI::App& app, Action& action) {
       "fit", "What zinc plan --fit chooses, beside the fastest that fits, by runs");
   fit->add_option("--limits", options->fit.limits, "Of memory (default 12)")
       ->check(CLI::Range(1, 1000));
-  fit->add_option("--rounds", options->fit.rounds, "In which every candidate runs (default 3)")
+  fit->add_option("--rounds", options->fit.rounds, "In which every candidate runs (default 2)")
       ->check(CLI::Range(1, 1000));
   fit->callback([options, &action] { action = [options] { return bench_fit(*options); }; });
 

@@ -899,6 +899,34 @@ const Key& find_explained(std::string_view name) {
                                   : concat("--explain ", name, " could be ", names));
 }
 
+// The answer with this value, less the fewest savings that rule it out; `refused` where no such
+// are.
+Outcome without_some(const Search& search, const FittedConfig& answer, const Key& key,
+                     const json::Value& value, const Outcome& refused, KeyCost& row) {
+  const std::vector<std::vector<Saving>> ways{{Saving::states},
+                                              {Saving::weights},
+                                              {Saving::inputs},
+                                              {Saving::states, Saving::weights},
+                                              {Saving::states, Saving::weights, Saving::inputs}};
+  for (const std::vector<Saving>& way : ways) {
+    FitCandidate candidate = answer.candidate;
+    std::string without;
+    for (const Saving saving : way) {
+      const std::string words = search.space().words(saving, candidate.at(saving));
+      if (candidate.at(saving) == 0 || words.empty()) continue;
+      without += (without.empty() ? "" : ", ") + words;
+      candidate.at(saving) = 0;
+      if (saving == Saving::states) candidate.ratio.reset();
+    }
+    if (without.empty()) continue;
+    Outcome found = search.plan(with_key(search.space().file_of(candidate), key.path, value));
+    if (!found.problem.empty()) continue;
+    row.without = without;
+    return found;
+  }
+  return refused;
+}
+
 }  // namespace
 
 int64_t FitLimits::at(Tier tier) const {
@@ -942,7 +970,8 @@ KeyCosts explain_key(const FitRequest& request, const FittedConfig& answer, std:
     if (row.problem.empty()) {
       // What the file says the same by.
       if (!row.is_own) file = with_key(file, key.path, value);
-      const Outcome found = search.plan(file);
+      Outcome found = search.plan(file);
+      if (!found.problem.empty()) found = without_some(search, answer, key, value, found, row);
       row.problem = found.problem;
       row.fits = found.fits;
       row.reserved = found.reserved;

@@ -286,7 +286,8 @@ std::vector<PlannedPass> passes_of(const ModelConfigFile& model, const Config& c
                                    const std::vector<zero::PassEffect>& effects) {
   // A program cannot do without these.
   const auto is_needed = [](const std::string& name) {
-    return name != "keep_resident" && name != "prefetch" && name != "read_parameters";
+    return name != "keep_through_step" && name != "keep_resident" && name != "prefetch" &&
+           name != "read_parameters";
   };
   std::vector<PlannedPass> passes;
   for (size_t i = 0; i < effects.size(); ++i) {
