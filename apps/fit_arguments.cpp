@@ -50,13 +50,10 @@ int64_t bytes_of(const std::string& option, std::string_view text, bool per_host
 train::FitLimits limits_of(const FitArguments& arguments, const FitRun& run) {
   const int ranks = run.plan.ranks_per_host;
   train::FitLimits limits;
-  limits.device = arguments.device_memory.empty()
-                      ? run.plan.device_room
-                      : bytes_of("--device-memory", arguments.device_memory, false, ranks);
+  limits.device =
+      arguments.device_memory.empty() ? run.plan.device_room : device_memory_of(arguments, ranks);
   if (limits.device <= 0) {
-    throw ConfigError(arguments.device_memory.empty()
-                          ? "--device-memory must say what a rank has: no device is here to ask"
-                          : "--device-memory must be positive");
+    throw ConfigError("--device-memory must say what a rank has: no device is here to ask");
   }
   if (!arguments.host_memory.empty()) {
     limits.host = bytes_of("--host-memory", arguments.host_memory, true, ranks);
@@ -83,6 +80,12 @@ std::string read_config(const std::string& path) {
 
 }  // namespace
 
+int64_t device_memory_of(const FitArguments& arguments, int ranks_per_host) {
+  const int64_t bytes = bytes_of("--device-memory", arguments.device_memory, false, ranks_per_host);
+  if (bytes <= 0) throw ConfigError("--device-memory must be positive");
+  return bytes;
+}
+
 void add_fit_options(CLI::App& verb, FitArguments& arguments) {
   CLI::Option* fit =
       verb.add_flag("--fit", arguments.fit,
@@ -93,8 +96,9 @@ void add_fit_options(CLI::App& verb, FitArguments& arguments) {
   option("--global-batch", arguments.global_batch,
          "With --fit: sequences of a step over all ranks (default: train_batch_size)")
       ->check(CLI::PositiveNumber);
-  option("--device-memory", arguments.device_memory,
-         "With --fit: of a rank's device, as in 141GiB (default: what is here)");
+  verb.add_option("--device-memory", arguments.device_memory,
+                  "With --fit, or for keys that are \"auto\": of a rank's device, as in 141GiB "
+                  "(default: what is here)");
   option("--host-memory", arguments.host_memory,
          "With --fit: of a host for offload, as in 2TiB, or 100GiB/rank (default: none)");
   option("--nvme-memory", arguments.nvme_memory,

@@ -13,7 +13,7 @@ namespace zinc::apps {
 struct FitArguments {
   bool fit = false;
   int64_t global_batch = 0;
-  std::string device_memory;  // sizes as in "141GiB", "2TiB/host"
+  std::string device_memory;  // also without --fit; sizes as in "141GiB", "2TiB/host"
   std::string host_memory;
   std::string nvme_memory;
   std::string nvme_path;
@@ -23,6 +23,9 @@ struct FitArguments {
 };
 
 void add_fit_options(CLI::App& verb, FitArguments& arguments);
+
+// Of a rank. Throws ConfigError where --device-memory, which is given, is no positive size.
+int64_t device_memory_of(const FitArguments& arguments, int ranks_per_host);
 
 // What of a plan's command line a search takes.
 struct FitRun {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "apps/command.h"
@@ -109,8 +110,14 @@ int make_plan(PlanArguments options) {
                                  .config = options.config,
                                  .json = options.json});
   }
+  std::optional<int64_t> device_memory;
+  if (!options.fit.device_memory.empty()) {
+    device_memory = device_memory_of(options.fit, ranks_per_host);
+  }
+  const bool is_table = !options.json && !options.plan.program && options.diff.empty();
   const train::Config config =
-      train::load_config(options.config, options.plan.world, options.flags);
+      filled(model, train::load_config(options.config, options.plan.world, options.flags),
+             options.plan, device_memory, is_table);
   options.plan.program = options.plan.program || !options.diff.empty();
   const train::Plan plan = train::make_plan(model, config, options.plan);
   if (options.plan.program) return print_program(*plan.program, options);

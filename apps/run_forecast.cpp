@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "apps/hardware_file.h"
 #include "apps/machine.h"
 #include "apps/plan_verdict.h"
+#include "apps/rank_failure.h"
 #include "apps/swap_preflight.h"
 #include "comm/device_collectives.h"
 #include "core/error.h"
@@ -35,7 +37,60 @@ train::PlanOptions plan_options(const PlannedRun& run, const comm::RankInfo& ran
           .device_room = room_for(device, ranks_per_host).bytes};
 }
 
+constexpr double kFilledShare = 0.9;  // of memory that nobody gave a limit of
+
 }  // namespace
+
+train::FillLimit fill_limit(const train::Config& config, Device device, int ranks_per_host,
+                            std::optional<int64_t> given) {
+  if (!given) given = config.device_memory_limit;
+  if (given) return {.device = *given};
+  const int64_t room = room_for(device, ranks_per_host).bytes;
+  if (room > 0) {
+    return {.device = static_cast<int64_t>(kFilledShare * static_cast<double>(room)),
+            .one_pool = device.is_cpu()};
+  }
+  throw ConfigError(fmt::format(
+      "\"auto\" of {} fills the device's memory, and no device is here to ask how much that is: "
+      "set zinc.device_memory_limit, or give zinc plan --device-memory",
+      fmt::join(config.open, ", ")));
+}
+
+std::variant<std::string, int> fill_memory(const PlannedRun& run, comm::World& world,
+                                           train::Config& config) {
+  if (config.open.empty()) return std::string();
+  const Device device = parse_device(run.device);
+  train::FillLimit limit;
+  const auto look = [&] {
+    limit = fill_limit(config, device, std::max(1, world.info().local_size));
+  };
+  if (const auto code = fails_on_a_rank(world, look)) return *code;
+  const double mine = static_cast<double>(limit.device);
+  const std::vector<double> all = zero::gather_values(world, {&mine, 1});
+  limit.device = static_cast<int64_t>(std::ranges::min(all));
+  std::string line;
+  const auto plan = [&] {
+    if (!world.is_main()) return;
+    std::optional<train::Hardware> hardware;
+    try {
+      hardware = find_hardware(run.hardware, device.kind);
+    } catch (const Error&) {
+      if (!run.hardware.empty()) throw;  // one that nobody asked for stops no run
+    }
+    train::MemoryFill filled =
+        train::fill_memory(run.model, config,
+                           plan_options(run, world.info(), world.communicator().backend(),
+                                        world.context().num_threads(), std::move(hardware)),
+                           limit);
+    config = std::move(filled.config);
+    line = std::move(filled.line);
+  };
+  if (const auto code = fails_on_a_rank(world, plan)) return *code;
+  const std::vector<double> values = train::filled_values(config);
+  const std::vector<double> every = zero::gather_values(world, values);
+  train::take_filled_values(std::span(every).first(values.size()), config);
+  return line;
+}
 
 std::string planned_backend(const std::string& device, const std::string& comm) {
   return comm::planned_backend(comm::parse_device_collectives(comm), parse_device(device),
@@ -44,6 +99,17 @@ std::string planned_backend(const std::string& device, const std::string& comm) 
 
 std::string_view comm_help() {
   return "Between GPUs: auto (default: nccl where each rank has its own), mpi or nccl";
+}
+
+train::Config filled(const train::ModelConfigFile& model, const train::Config& config,
+                     const train::PlanOptions& options, std::optional<int64_t> device_memory,
+                     bool prints) {
+  if (config.open.empty()) return config;
+  const train::MemoryFill found =
+      train::fill_memory(model, config, options,
+                         fill_limit(config, options.device, options.ranks_per_host, device_memory));
+  if (prints && !found.line.empty()) fmt::print("{}\n", found.line);
+  return found.config;
 }
 
 void print_plan(const train::Plan& plan, const train::ModelConfigFile& model,
@@ -57,11 +123,11 @@ void print_plan(const train::Plan& plan, const train::ModelConfigFile& model,
 void print_plan(const PlannedRun& run, const comm::RankInfo& rank) {
   const int threads =
       run.config.num_threads > 0 ? run.config.num_threads : threads_per_rank(rank.local_size);
-  const train::Plan plan =
-      train::make_plan(run.model, run.config,
-                       plan_options(run, rank, "", threads,
-                                    find_hardware(run.hardware, parse_device(run.device).kind)));
-  print_plan(plan, run.model, run.config, rank.local_size);
+  const train::PlanOptions options = plan_options(
+      run, rank, "", threads, find_hardware(run.hardware, parse_device(run.device).kind));
+  const train::Config config = filled(run.model, run.config, options, {});
+  const train::Plan plan = train::make_plan(run.model, config, options);
+  print_plan(plan, run.model, config, rank.local_size);
 }
 
 Forecast forecast(const PlannedRun& run, comm::World& world) {

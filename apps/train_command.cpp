@@ -18,6 +18,7 @@
 #include <string_view>
 #include <tuple>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "apps/command.h"
@@ -586,6 +587,8 @@ int train_on(comm::World& world, Job& job, const TrainArguments& options) {
   const auto open_all = [&] { input.emplace(open_input(job, options, world)); };
   if (const auto code = fails_on_a_rank(world, open_all)) return *code;
   run.set_steps(job.steps);
+  const auto filled = fill_memory(planned(job, options), world, job.config);
+  if (const int* code = std::get_if<int>(&filled)) return *code;
   Forecast expected;
   const auto look_ahead = [&] { expected = forecast(planned(job, options), world); };
   if (const auto code = fails_on_a_rank(world, look_ahead)) return *code;
@@ -597,6 +600,7 @@ int train_on(comm::World& world, Job& job, const TrainArguments& options) {
                   job.config.steps_per_print > 0 ? job.config.steps_per_print : 10);
   console.when_output_is_closed(request_stop);
   show_head(console, job, options, world, *input->model, input->evaluation);
+  if (!std::get<std::string>(filled).empty()) console.line(std::get<std::string>(filled));
   for (const std::string& note : run.notes()) console.line("note: " + note);
   if (run.resumed() != nullptr) {
     console.line(fmt::format("goes on from {}, after step {}", run.resumed()->path(),

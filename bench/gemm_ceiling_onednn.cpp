@@ -81,7 +81,13 @@ std::unique_ptr<Probe> make_gemm_probe(const Ceiling& ceiling) {
   if (ceiling.dtype == DType::f64 || ceiling.m * ceiling.n * ceiling.k == 0) return nullptr;
   auto wide = std::make_unique<GemmProbe>(ceiling, DType::f32);
   if (ceiling.dtype != DType::bf16) return wide;
-  auto narrow = std::make_unique<GemmProbe>(ceiling, DType::bf16);
+  std::unique_ptr<GemmProbe> narrow;
+  try {
+    narrow = std::make_unique<GemmProbe>(ceiling, DType::bf16);
+  } catch (const dnnl::error& error) {
+    if (error.status != dnnl_unimplemented) throw;
+    return wide;  // a processor without products in bf16
+  }
   return best_seconds(*narrow) <= best_seconds(*wide) ? std::move(narrow) : std::move(wide);
 }
 

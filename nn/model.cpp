@@ -4,10 +4,13 @@
 
 namespace zinc::nn {
 
-void Model::set_recompute_every(int64_t every) {
+void Model::set_recompute_every(int64_t every, std::optional<int64_t> most) {
   require(every >= 0,
           "model: the number of blocks per recomputed segment must not be negative: ", every);
+  require(most.value_or(0) >= 0,
+          "model: the number of recomputed blocks must not be negative: ", most.value_or(0));
   recompute_every_ = every;
+  most_recomputed_ = most.value_or(std::numeric_limits<int64_t>::max());
 }
 
 Batch Model::example(int64_t sequences, int64_t positions) const {

@@ -10,6 +10,8 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -53,14 +55,17 @@ class Model : public Module {
   virtual std::string_view note_on(DType) const { return {}; }
 
   // Drops the activations of every `every` blocks in forward and computes them again in backward;
-  // 0: keeps them all. A Staged model needs to do nothing for it.
-  void set_recompute_every(int64_t every);
+  // 0: keeps them all. Only of the first `most` blocks, where that is given: the activations of the
+  // later ones are the first that backward gives back. A Staged model needs to do nothing for it.
+  void set_recompute_every(int64_t every, std::optional<int64_t> most = {});
   int64_t recompute_every() const { return recompute_every_; }
+  int64_t most_recomputed() const { return most_recomputed_; }
   // Transformer blocks: what recomputation counts, and by default what is sharded together.
   int64_t num_blocks();
 
  private:
   int64_t recompute_every_ = 0;
+  int64_t most_recomputed_ = std::numeric_limits<int64_t>::max();
 };
 
 // A model that says what it computes, not only how wrong it is.

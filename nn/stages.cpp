@@ -1,5 +1,6 @@
 #include "nn/stages.h"
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -7,14 +8,17 @@
 
 namespace zinc::nn {
 
-std::vector<StageSegment> stage_segments(Staged& model, int64_t every) {
+std::vector<StageSegment> stage_segments(Staged& model, int64_t every, int64_t most) {
   const int64_t count = model.num_stages();
   require(count >= 2, "model: ", count, " stages are none; derive from Staged with two or more");
   std::vector<StageSegment> segments;
+  int64_t blocks = 0;  // that are recomputed
   for (int64_t begin = 0; begin < count;) {
     int64_t end = begin + 1;
-    const bool recomputed = every > 0 && model.is_block(begin);
-    while (recomputed && end < count && end - begin < every && model.is_block(end)) ++end;
+    const bool recomputed = every > 0 && blocks < most && model.is_block(begin);
+    const int64_t length = std::min(every, most - blocks);
+    while (recomputed && end < count && end - begin < length && model.is_block(end)) ++end;
+    if (recomputed) blocks += end - begin;
     segments.push_back({.begin = begin, .end = end, .recomputed = recomputed});
     begin = end;
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "nn/batch.h"
@@ -18,8 +19,14 @@ struct StageSegment {
 };
 
 // Every stage by itself, but neighbouring blocks in segments of `every` that are recomputed, where
-// every > 0.
-std::vector<StageSegment> stage_segments(Staged& model, int64_t every);
+// every > 0: of the first `most` blocks.
+std::vector<StageSegment> stage_segments(Staged& model, int64_t every,
+                                         int64_t most = std::numeric_limits<int64_t>::max());
+// As the model is set to. M: a Model that is Staged.
+template <class M>
+std::vector<StageSegment> segments_of(M& model) {
+  return stage_segments(model, model.recompute_every(), model.most_recomputed());
+}
 
 // x: what the stage before the segment gave.
 TensorList run_segment(Staged& model, const StageSegment& segment, const Batch& batch,
@@ -34,7 +41,7 @@ void require_loss(const TensorList& x);
 template <class M>
 Tensor loss_of_stages(M& model, const Batch& batch) {
   TensorList x;
-  for (const StageSegment& segment : stage_segments(model, model.recompute_every())) {
+  for (const StageSegment& segment : segments_of(model)) {
     x = run_segment(model, segment, batch, std::move(x));
   }
   detail::require_loss(x);
@@ -44,7 +51,7 @@ Tensor loss_of_stages(M& model, const Batch& batch) {
 // What the last stage, which gives the loss, would take.
 template <class M>
 TensorList before_last_stage(M& model, const Batch& batch) {
-  std::vector<StageSegment> segments = stage_segments(model, model.recompute_every());
+  std::vector<StageSegment> segments = segments_of(model);
   segments.pop_back();
   TensorList x;
   for (const StageSegment& segment : segments) {

@@ -158,6 +158,7 @@ void Run::open() {
   if (!options_.resume.empty()) find_checkpoint();
   together("make the files of the run", [&] {
     if (!folder_) return;
+    require_filled(config_);
     const std::string configuration = resolved_json(config_, world_.size());
     write_file_atomically(folder_->file("config.resolved.json"), configuration);
     sinks_ = open_sinks(*folder_, config_, configuration, figures_so_far());

@@ -149,7 +149,7 @@ int64_t recompute_every(nn::Model& model, const RecomputeConfig& recompute) {
 // configuration asks for what the model cannot do.
 std::vector<ShardGroup> prepare_groups(nn::Model& model, const EngineConfig& config, int world) {
   model.set_dtype(config.precision.dtype);
-  model.set_recompute_every(recompute_every(model, config.recompute));
+  model.set_recompute_every(recompute_every(model, config.recompute), config.recompute.most_blocks);
   if (config.pass_order == PassOrder::vertical &&
       nn::find_interface<nn::Staged>(model) == nullptr) {
     throw ConfigError(concat("\"schedule\": \"vertical\" needs a model that says its stages, and ",

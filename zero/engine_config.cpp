@@ -142,10 +142,15 @@ void validate(const EngineConfig& config) {
   check(zero.param_persistence_threshold >= 0 && zero.prefetch_bucket_size >= 0 &&
             zero.max_live_parameters >= 0 && zero.max_reuse_distance >= 0,
         "stage 3 sizes must not be negative");
+  check(zero.resident_memory >= 0, "resident_memory must not be negative");
+  check(zero.resident_memory == 0 || !config.cuda_graph,
+        "\"cuda_graph\": true records the gathers of each micro-batch, and zinc.resident_memory "
+        "keeps groups gathered from one to the next: give one");
   check(config.label_smoothing >= 0.0 && config.label_smoothing <= 1.0,
         concat("label_smoothing must lie in [0, 1], not ", config.label_smoothing));
   check(config.recompute.every_blocks >= 0, "recompute_every_blocks must not be negative");
   check(config.recompute.num_checkpoints >= 0, "number_checkpoints must not be negative");
+  check(config.recompute.most_blocks.value_or(0) >= 0, "recompute_blocks must not be negative");
   check(config.recompute.num_checkpoints == 0 || config.recompute.every_blocks == 0,
         "number_checkpoints and recompute_every_blocks say the same in two ways: give one");
   const OffloadConfig& inputs = config.recompute.offload;

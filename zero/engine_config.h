@@ -132,6 +132,8 @@ struct RecomputeConfig {
   int64_t every_blocks = 0;  // 0: off; n: one saved input per n transformer blocks
   // Another way to say it: as many saved inputs in the whole model, at most; 0: not said.
   int64_t num_checkpoints = 0;
+  // Of the model's blocks, the first so many are recomputed; absent: all.
+  std::optional<int64_t> most_blocks;
   bool cpu_checkpointing = false;               // saved inputs in the host tier
   bool contiguous_memory_optimization = false;  // saved inputs side by side in one allocation
   OffloadConfig offload{};                      // saved inputs in another tier
@@ -156,6 +158,9 @@ struct ZeroConfig {
       100'000;                                  // elements: smaller parameters stay whole; stage 3
   int64_t max_live_parameters = 1'000'000'000;  // elements; 0 is valid; stage 3
   int64_t max_reuse_distance = 1'000'000'000;   // elements; 0 is valid; stage 3
+  // Bytes of gathered weights that stay through all micro-batches of a step; beside
+  // max_live_parameters; stage 3.
+  int64_t resident_memory = 0;
   bool ignore_unused_parameters = true;
   bool allow_untested_optimizer = false;  // a client's own optimizer with stages 1-3
   bool force_cpu_optimizer = true;        // refuse a client's own optimizer with offload

@@ -196,6 +196,8 @@ StepPolicy choose_policy(const EngineConfig& config, const std::vector<ShardGrou
       .prefetch_numel = zero.prefetch_bucket_size,
       .max_live_numel = zero.max_live_parameters,
       .max_reuse_numel = zero.max_reuse_distance,
+      .resident_bytes = dynamic_model ? 0 : zero.resident_memory,
+      .repeats = config.batch.accumulation > config.batches_together(),
       .reduces_every = !keeps_whole_sums(config),
       // Where a dynamic model gathers in backward, nothing else keeps the order of
       // the ranks' collectives.

@@ -2,6 +2,7 @@
 #include "apps/bench/bench_command.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -16,6 +17,7 @@
 #include "apps/swap_preflight.h"
 #include "bench/ceilings.h"
 #include "bench/checkpoint_bench.h"
+#include "bench/fit_bench.h"
 #include "bench/io_bench.h"
 #include "bench/measure_hardware.h"
 #include "bench/swap_bench.h"
@@ -34,7 +36,10 @@
 namespace zinc::apps {
 namespace {
 
+constexpr double kMostOverBest = 1.15;  // of a chosen configuration's step
+
 struct BenchArguments {
+  bench::FitBenchOptions fit;
   bench::TrainBenchOptions train;
   bench::IoBenchOptions io;
   bench::SwapBenchOptions swap;
@@ -90,6 +95,18 @@ int bench_ceilings(const BenchArguments& options) {
   if (options.save && !folder.empty()) std::filesystem::create_directories(folder);
   train::write_file_atomically(path, train::json_of(hardware));
   fmt::print("\n{}written to {}\n", train::json_of(hardware), path);
+  return kDone;
+}
+
+int bench_fit(const BenchArguments& options) {
+  const bench::FitBenchResult result = bench::run_fit_bench(options.fit, [](const std::string& at) {
+    if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r{}\033[K", at);
+  });
+  if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
+  fmt::print("{}{}", train::json_of(result.hardware), bench::describe(result));
+  const bool holds = result.holds(kMostOverBest);
+  fmt::print("every choice within its limit and within {:.0f} % of the best: {}\n",
+             100.0 * (kMostOverBest - 1.0), holds ? "yes" : "no");
   return kDone;
 }
 
@@ -235,6 +252,14 @@ void add_bench_command(CLI::App& app, Action& action) {
   ceilings->add_flag("--save", options->save, "Write it where zinc plan looks for it");
   ceilings->callback(
       [options, &action] { action = [options] { return bench_ceilings(*options); }; });
+
+  CLI::App* fit = verb->add_subcommand(
+      "fit", "What zinc plan --fit chooses, beside the fastest that fits, by runs");
+  fit->add_option("--limits", options->fit.limits, "Of memory (default 12)")
+      ->check(CLI::Range(1, 1000));
+  fit->add_option("--rounds", options->fit.rounds, "In which every candidate runs (default 2)")
+      ->check(CLI::Range(1, 1000));
+  fit->callback([options, &action] { action = [options] { return bench_fit(*options); }; });
 
   CLI::App* io = verb->add_subcommand("io", "Reads and writes of a directory's disk, beside fio");
   io->add_option("--path", options->io.directory, "A directory on the disk (default .)");

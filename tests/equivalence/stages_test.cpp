@@ -87,6 +87,12 @@ TEST_P(Stage3Of, BucketsPrefetchReuseAndRecomputationChangeNoBit) {
   same("no overlap", [](EngineConfig& e) { e.zero.overlap_comm = false; });
   same("everything persistent",
        [](EngineConfig& e) { e.zero.param_persistence_threshold = 1'000'000; });
+  same("a part is resident", [](EngineConfig& e) {
+    e.zero.max_live_parameters = 0;
+    e.zero.resident_memory = 60'000;
+  });
+  same("recomputation of the first block",
+       [](EngineConfig& e) { e.recompute = {.every_blocks = 1, .most_blocks = 1}; });
   same("recomputation", [](EngineConfig& e) { e.recompute.every_blocks = 1; });
   same("recomputation of pairs", [](EngineConfig& e) { e.recompute.every_blocks = 2; });
   same("inputs of recomputation in host memory",
@@ -94,6 +100,35 @@ TEST_P(Stage3Of, BucketsPrefetchReuseAndRecomputationChangeNoBit) {
   same("inputs of recomputation side by side", [](EngineConfig& e) {
     e.recompute = {.every_blocks = 1, .contiguous_memory_optimization = true};
   });
+}
+
+// Weights that stay through the micro-batches of a step are those of the step, also where updates
+// end late, evaluations come between and shards lie elsewhere; under shuffled execution.
+TEST_P(Stage3Of, ResidentWeightsChangeNoBit) {
+  for (const int64_t accumulation : {2, 3, 5}) {
+    const Case c{3, accumulation, DType::bf16, ReduceSchedule::micro_step, GetParam()};
+    EngineConfig config = config_of(c);
+    config.zero.stage = 3;
+    config.zero.param_persistence_threshold = 0;
+    config.zero.max_live_parameters = 0;
+    config.zero.max_reuse_distance = 0;
+    const Outcome reference = run(c, config, 3);
+    for (const int64_t bytes : {20'000, 60'000, 1'000'000'000}) {
+      for (const OffloadDevice device : {OffloadDevice::none, OffloadDevice::cpu}) {
+        EngineConfig resident = config;
+        resident.zero.resident_memory = bytes;
+        resident.zero.offload_optimizer.device = device;
+        resident.zero.offload_param.device = device;
+        if (device == OffloadDevice::cpu) resident.overlap_update = true;
+        for (const uint64_t seed : {1, 2}) {
+          EXPECT_EQ(run(c, resident, 3,
+                        {.execution = ContextOptions::Execution::shuffled, .shuffle_seed = seed}),
+                    reference)
+              << accumulation << " " << bytes << " " << name_of(device) << " " << seed;
+        }
+      }
+    }
+  }
 }
 
 struct InputsIn {

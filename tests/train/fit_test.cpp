@@ -195,6 +195,26 @@ class Zeros final : public Dataset {
   std::string describe() const override { return "ones"; }
 };
 
+// By rank.
+std::vector<MemoryReport> train_two_ranks(const ModelConfigFile& file, const Config& config) {
+  const Zeros data;
+  std::vector<MemoryReport> ranks(2);
+  comm::run_local_ranks(2, {.seed = config.seed, .num_threads = 1}, [&](comm::World& world) {
+    const auto model = make_model(file);
+    zero::Engine engine(*model, config.engine, world, {.total_steps = 3});
+    Loader loader(data, {.micro_batch = config.engine.batch.micro_batch,
+                         .seq_len = kSeq,
+                         .seed = config.seed,
+                         .rank = world.rank(),
+                         .world = world.size(),
+                         .prefetch_batches = 0});
+    Trainer trainer(engine, loader, nullptr, {}, nullptr, {.steps = 3});
+    trainer.run();
+    ranks[static_cast<size_t>(world.rank())] = world.context().allocator().report();
+  });
+  return ranks;
+}
+
 // The file that is written trains, and takes what was promised.
 TEST(Fit, WrittenFileTrainsWithinItsLimit) {
   for (const int64_t mib : {4, 6, 40}) {
@@ -213,21 +233,7 @@ TEST(Fit, WrittenFileTrainsWithinItsLimit) {
     EXPECT_FALSE(result.is_timed);
     const Config config = parse_config(json::write(answer.file), "written", 2);
     EXPECT_EQ(config.engine.batch.global_batch(2), 16);
-    const Zeros data;
-    std::vector<MemoryReport> ranks(2);
-    comm::run_local_ranks(2, {.seed = config.seed, .num_threads = 1}, [&](comm::World& world) {
-      const auto model = make_model(request.model);
-      zero::Engine engine(*model, config.engine, world, {.total_steps = 3});
-      Loader loader(data, {.micro_batch = config.engine.batch.micro_batch,
-                           .seq_len = kSeq,
-                           .seed = config.seed,
-                           .rank = world.rank(),
-                           .world = world.size(),
-                           .prefetch_batches = 0});
-      Trainer trainer(engine, loader, nullptr, {}, nullptr, {.steps = 3});
-      trainer.run();
-      ranks[static_cast<size_t>(world.rank())] = world.context().allocator().report();
-    });
+    const std::vector<MemoryReport> ranks = train_two_ranks(request.model, config);
     for (const MemoryReport& rank : ranks) {
       EXPECT_LE(rank.reserved[0].peak, mib << 20);
       for (const Tier tier : {Tier::device, Tier::pinned_host}) {
@@ -300,6 +306,66 @@ TEST(Fit, ExplainsAKeyByItsOtherValues) {
     own += row.is_own ? 1 : 0;
   }
   EXPECT_EQ(own, 1);
+}
+
+// Stage 0 has no states to offload, stages below 3 no weights: the figures are those without.
+TEST(Fit, ExplainsAValueThatRulesSavingsOut_ByFiguresWithoutThem) {
+  FitRequest request = request_for(int64_t{48} << 20);
+  request.space.config = R"({"zero_optimization": {"sub_group_size": 1000000}})";
+  const FitResult result = fit(request);
+  ASSERT_FALSE(result.best.empty());
+  const FittedConfig& best = result.best.front();
+  ASSERT_GT(best.candidate.at(Saving::states), 0) << best.words;
+  const KeyCosts costs = explain_key(request, best, "stage");
+  ASSERT_EQ(costs.rows.size(), 4u);
+  for (const KeyCost& row : costs.rows) {
+    EXPECT_EQ(row.problem, "") << row.value;
+    EXPECT_GT(row.reserved[0], 0) << row.value;
+  }
+  EXPECT_THAT(costs.rows.front().without, HasSubstr("states in host memory"));
+  EXPECT_FALSE(costs.rows.front().fits);
+  EXPECT_THAT(describe(costs), HasSubstr("  does not fit  without "));
+  // A key of the user's own file stays: then there is a reason.
+  request.space.config = R"({"zero_optimization": {"sub_group_size": 1000000, "stage": 1,
+                             "offload_optimizer": {"device": "cpu"}}})";
+  request.limits.device = int64_t{1} << 30;
+  const KeyCosts fixed = explain_key(request, fit(request).best.front(), "stage");
+  EXPECT_THAT(fixed.rows.front().problem, HasSubstr("offload_optimizer needs ZeRO stage"));
+}
+
+// Bytes on NVMe of an answer are those that its plan and its run take.
+TEST(Fit, BytesOnNvmeAreThoseOfARun) {
+  FitRequest request = request_for(int64_t{1} << 30);
+  request.model = gpt2(64);
+  request.plan.device = kCpu;
+  request.plan.backend = "local";
+  request.plan.hardware.reset();
+  request.plan.save = false;
+  request.plan.evaluate = false;
+  request.limits.nvme = int64_t{1} << 30;
+  request.space.nvme_path = testing::TempDir();
+  request.space.config = R"({"zero_optimization": {"stage": 3,
+      "stage3_param_persistence_threshold": 0, "offload_optimizer": {"device": "nvme"},
+      "offload_param": {"device": "nvme", "max_in_cpu": 0}},
+      "zinc": {"gradient_offload": "nvme"}})";
+  const FitResult result = fit(request);
+  ASSERT_FALSE(result.best.empty());
+  const FittedConfig& answer = result.best.front();
+  const auto nvme = static_cast<size_t>(Tier::nvme);
+  const Config config = parse_config(json::write(answer.file), "written", 2);
+  const Plan plan = make_plan(request.model, config, request.plan);
+  ASSERT_GT(answer.reserved[nvme], 0);
+  EXPECT_EQ(answer.reserved[nvme], plan.fullest.peaks.at(Tier::nvme).peak);
+  for (const MemoryReport& rank : train_two_ranks(request.model, config)) {
+    EXPECT_EQ(rank.at(Tier::nvme).peak, answer.reserved[nvme]);
+  }
+  // To the byte: with one less nothing fits.
+  request.limits.nvme = answer.reserved[nvme];
+  EXPECT_FALSE(fit(request).best.empty());
+  request.limits.nvme = answer.reserved[nvme] - 1;
+  const FitResult less = fit(request);
+  ASSERT_TRUE(less.best.empty());
+  EXPECT_EQ(less.nothing->beyond, std::vector{Tier::nvme});
 }
 
 std::string error_of(const std::function<void()>& body) {

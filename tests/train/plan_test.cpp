@@ -86,6 +86,8 @@ struct Case {
   zero::GradientOffload gradients = zero::GradientOffload::host;
   std::optional<bool> overlap{};
   double clipping = 0.0;
+  int64_t resident = 0;  // resident_memory
+  std::optional<int64_t> recompute_blocks{};
 };
 
 Config config_of(const Case& c) {
@@ -98,6 +100,7 @@ Config config_of(const Case& c) {
   engine.zero.stage = c.stage;
   engine.recompute = {
       .every_blocks = c.recompute_every,
+      .most_blocks = c.recompute_blocks,
       .cpu_checkpointing = c.host_inputs,
       .contiguous_memory_optimization = c.contiguous_inputs,
       .offload = {.device = c.inputs, .nvme_path = testing::TempDir(), .buffer_count = 2}};
@@ -117,6 +120,7 @@ Config config_of(const Case& c) {
                                .buffer_count = 3,
                                .buffer_size = 4096,
                                .max_in_cpu = c.world == 2 ? 10'000 : 0};
+  engine.zero.resident_memory = c.resident;
   if (c.world == 1) engine.zero.sub_group_size = 2048;
   if (c.small_bounds) {
     engine.zero.max_live_parameters = 0;
@@ -233,6 +237,17 @@ Case beside_backward(Case c) {
   return c;
 }
 
+Case resident(Case c, int64_t bytes) {
+  c.resident = bytes;
+  return c;
+}
+
+Case recomputes_first(Case c, int64_t blocks) {
+  c.recompute_every = 1;
+  c.recompute_blocks = blocks;
+  return c;
+}
+
 class PlanOf : public testing::TestWithParam<Case> {};
 
 TEST_P(PlanOf, IsThePeakOfTheRunToTheByte) {
@@ -325,6 +340,20 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"vertical_states_cpu", llama(), 1, 2, 3, 0, DType::f32, false, false,
              zero::Determinism::run, zero::OffloadDevice::cpu, zero::OffloadDevice::none,
              zero::PassOrder::vertical},
+        resident(Case{"resident_half", gpt2(), 3, 2, 4, 0, DType::bf16, true}, 60'000),
+        resident(Case{"resident_all", llama(), 3, 3, 3, 1, DType::f32, true}, 1 << 30),
+        resident(Case{"resident_one_batch", gpt2(), 3, 2, 1, 0, DType::bf16, true}, 60'000),
+        resident(Case{"resident_vertical", gpt2(), 3, 2, 3, 1, DType::bf16, true, true,
+                      zero::Determinism::run, zero::OffloadDevice::cpu, zero::OffloadDevice::nvme,
+                      zero::PassOrder::vertical},
+                 60'000),
+        resident(Case{"resident_nvme", gpt2(), 3, 2, 3, 0, DType::bf16, true, false,
+                      zero::Determinism::run, zero::OffloadDevice::nvme, zero::OffloadDevice::nvme},
+                 60'000),
+        resident(beside_forward(Case{"resident_late", gpt2(), 3, 2, 3, 0, DType::bf16, true, false,
+                                     zero::Determinism::run, zero::OffloadDevice::cpu}),
+                 60'000),
+        recomputes_first(Case{"recompute_first", gpt2(), 3, 2, 2}, 1),
         split(Case{"gpt2_1_2_split", gpt2(), 1, 2, 2}, 0.4),
         split(Case{"gpt2_2_1_split", gpt2(), 2, 1, 1, 0, DType::f32}, 0.3),
         split(Case{"llama_3_3_split_bounds", llama(), 3, 3, 2, 1, DType::bf16, true}, 0.4),
@@ -364,8 +393,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"lora_3_2_nvme", with_lora(llama()), 3, 2, 1, 1, DType::bf16, true, false,
              zero::Determinism::run, zero::OffloadDevice::nvme, zero::OffloadDevice::nvme},
         Case{"nf4_0_1", with_quantized_base(gpt2(), BlockFormat::nf4), 0, 1, 2},
-        Case{"nf4_2_2_cpu", with_quantized_base(gpt2(), BlockFormat::nf4), 2, 2, 2, 1,
-             DType::bf16, false, false, zero::Determinism::run, zero::OffloadDevice::cpu},
+        Case{"nf4_2_2_cpu", with_quantized_base(gpt2(), BlockFormat::nf4), 2, 2, 2, 1, DType::bf16,
+             false, false, zero::Determinism::run, zero::OffloadDevice::cpu},
         Case{"nf4_3_2", with_quantized_base(llama(), BlockFormat::nf4), 3, 2, 1, 1},
         Case{"int8_3_3_cpu", with_quantized_base(llama(), BlockFormat::int8), 3, 3, 2, 1,
              DType::bf16, true, false, zero::Determinism::run, zero::OffloadDevice::cpu,

@@ -123,6 +123,7 @@ void draw_bounds(Draw& draw, zero::ZeroConfig& zero) {
   if (zero.stage < 3) return;
   zero.prefetch_bucket_size = draw.one_of<int64_t>("prefetch", {0, 30'000, 50'000'000});
   zero.param_persistence_threshold = draw.one_of<int64_t>("persistence", {0, 100, 100'000});
+  zero.resident_memory = draw.one_of<int64_t>("resident", {0, 60'000, 1'000'000'000});
   zero.max_live_parameters = draw.one_of<int64_t>("live", {0, 60'000, 1'000'000'000});
   zero.max_reuse_distance = draw.one_of<int64_t>("reuse", {0, 60'000, 1'000'000'000});
 }

@@ -199,6 +199,105 @@ TEST(StepProgramPasses, KeepResidentStaysUnderItsBounds) {
   EXPECT_EQ(std::adjacent_find(order.begin(), order.end()), order.end());
 }
 
+int64_t total_bytes(const std::vector<ShardGroup>& groups) {
+  int64_t bytes = 0;
+  for (const ShardGroup& group : groups) bytes += group.gathered_bytes();
+  return bytes;
+}
+
+std::set<int> groups_in(const Body& body, OpKind kind, const std::set<int>& of) {
+  std::set<int> found;
+  for (const int group : groups_of(ops_in(body, kind))) {
+    if (of.contains(group)) {
+      EXPECT_TRUE(found.insert(group).second);
+    }
+  }
+  return found;
+}
+
+TEST(StepProgramPasses, KeepThroughStepGathersAResidentGroupOnceAStep) {
+  Recorded recorded;
+  StepPolicy policy = sharded_policy();
+  policy.max_live_numel = 0;
+  policy.max_reuse_numel = 0;
+  policy.repeats = true;
+  const StepProgram plain = recorded.program(policy);
+  const int64_t total = total_bytes(recorded.groups());
+  size_t resident_before = 0;
+  for (const int64_t budget : {total / 4, total / 2, total}) {
+    policy.resident_bytes = budget;
+    const StepProgram made = recorded.program(policy);
+    const std::set<int>& resident = made.program.resident;
+    int64_t bytes = 0;
+    for (const int group : resident) {
+      bytes += recorded.groups()[static_cast<size_t>(group)].gathered_bytes();
+    }
+    EXPECT_LE(bytes, budget);
+    EXPECT_GT(resident.size(), resident_before);
+    resident_before = resident.size();
+    for (const auto& [kind, body] : made.program.bodies) {
+      SCOPED_TRACE(name_of(kind));
+      const std::set<int> none;
+      EXPECT_EQ(groups_in(body, OpKind::gather, resident), kind.first ? resident : none);
+      EXPECT_EQ(groups_in(body, OpKind::release, resident), kind.last ? resident : none);
+      // All others come and go as ever.
+      const auto others = [&](const Program& program) {
+        std::vector<int> order = groups_of(ops_in(program.bodies.at(kind), OpKind::gather));
+        std::erase_if(order, [&](int group) { return resident.contains(group); });
+        return order;
+      };
+      EXPECT_LE(others(made.program).size(), others(plain.program).size());
+    }
+    EXPECT_EQ(groups_of(ops_in(made.program.bodies.at(kMiddle), OpKind::gather)).empty(),
+              budget == total);
+  }
+  EXPECT_EQ(resident_before, recorded.groups().size());
+}
+
+// What is gathered twice as often comes first; among equals the smaller group, whose gathers take
+// more time for their bytes. What is gathered once has nothing to gain in a step of one
+// micro-batch.
+TEST(StepProgramPasses, KeepThroughStepTakesWhatCostsMostTimePerByteFirst) {
+  Recorded recorded;
+  StepPolicy policy = sharded_policy();
+  policy.max_live_numel = 0;
+  policy.max_reuse_numel = 0;
+  std::set<std::set<int>> distinct;
+  for (const bool repeats : {false, true}) {
+    policy.repeats = repeats;
+    policy.resident_bytes = 0;
+    const StepProgram plain = recorded.program(policy);
+    std::vector<int64_t> gathers(recorded.groups().size(), repeats ? 0 : -1);
+    for (const int group : groups_of(ops_in(plain.program.bodies.at(kOnly), OpKind::gather))) {
+      ++gathers[static_cast<size_t>(group)];
+    }
+    const auto per_byte = [&](int group) {
+      const auto bytes =
+          static_cast<double>(recorded.groups()[static_cast<size_t>(group)].gathered_bytes());
+      return static_cast<double>(gathers[static_cast<size_t>(group)]) *
+             (1.0 + static_cast<double>(kGatherOverhead) / bytes);
+    };
+    const int64_t total = total_bytes(recorded.groups());
+    for (int64_t budget = 1; budget <= total; budget += total / 16) {
+      policy.resident_bytes = budget;
+      std::vector<int> order;
+      for (const ShardGroup& group : recorded.groups()) {
+        if (gathers[static_cast<size_t>(group.index())] > 0) order.push_back(group.index());
+      }
+      std::ranges::stable_sort(order, std::greater(), per_byte);
+      std::set<int> expected;
+      int64_t left = budget;
+      for (const int group : order) {
+        const int64_t bytes = recorded.groups()[static_cast<size_t>(group)].gathered_bytes();
+        if (bytes <= left && expected.insert(group).second) left -= bytes;
+      }
+      EXPECT_EQ(recorded.program(policy).program.resident, expected) << budget;
+      distinct.insert(expected);
+    }
+  }
+  EXPECT_GE(distinct.size(), 6u);
+}
+
 TEST(StepProgramPasses, PrefetchKeepsOrderAndBounds) {
   Recorded recorded;
   StepPolicy policy = sharded_policy();
@@ -317,6 +416,36 @@ TEST(StepProgramPasses, MicroBatchesSideBySideAreReducedInTheirOrder) {
     EXPECT_EQ(reduces[i].op.micro_batch, static_cast<int64_t>(i % 3));
     EXPECT_EQ(reduces[i].op.group, made.record.reduce_order[i / 3]);
   }
+}
+
+// An evaluation between the micro-batches of a step gives resident groups back: they are gathered
+// again at their use, and no bit changes.
+TEST(StepProgramRun, ResidentGroupsOutliveAnEvaluationBetweenMicroBatches) {
+  std::vector<std::vector<float>> weights;
+  for (const int64_t bytes : {int64_t{0}, int64_t{60'000}, int64_t{1} << 30}) {
+    comm::run_local_ranks(2, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+      nn::Gpt2 model(test::tiny_config());
+      EngineConfig config = test::training_config(3, DType::f32, ReduceSchedule::micro_step);
+      config.zero.stage = 3;
+      config.zero.param_persistence_threshold = 0;
+      config.zero.max_live_parameters = 0;
+      config.zero.resident_memory = bytes;
+      Engine engine(model, config, world);
+      for (int step = 0; step < 2; ++step) {
+        for (int i = 0; i < 3; ++i) {
+          const Loss loss = engine.forward(test::make_batch(world.rank()));
+          if (i == 1) engine.evaluate(test::make_batch(2));
+          engine.backward(loss);
+          if (i == 0) engine.evaluate(test::make_batch(3));
+        }
+        engine.step();
+      }
+      const auto values = engine.parameter("transformer.h.1.attn.c_attn.weight").to_vector<float>();
+      if (world.is_main()) weights.push_back(values);
+    });
+  }
+  EXPECT_EQ(weights[1], weights[0]);
+  EXPECT_EQ(weights[2], weights[0]);
 }
 
 // Records that no model makes, and policies of all kinds: whatever passes make of them is right.

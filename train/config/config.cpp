@@ -30,6 +30,12 @@ bool is_off(const json::Value& value) {
   return enabled != nullptr && is_off(*enabled);
 }
 
+// The key itself, or the one that it is another name of, where "auto" stays open.
+const Key* find_filled(const Key& key) {
+  const Key* of = key.stands_for.empty() ? &key : find_key(key.stands_for);
+  return of != nullptr && of->is_filled ? of : nullptr;
+}
+
 bool is_open(const json::Value& value) { return value.is_null() || value.is_string("auto"); }
 
 class Reader {
@@ -148,6 +154,8 @@ void Reader::read_value(const Key& key, const json::Value* value, bool is_auto) 
     }
   } else if (!flag.is_null()) {
     setting.set(config_, flag);
+  } else if (is_auto && find_filled(key) != nullptr) {
+    config_.open.push_back(find_filled(key)->path);
   } else if (is_auto && key.automatic) {
     const json::Value found = key.automatic(config_, flags_);
     if (!found.is_null()) setting.set(config_, found);
@@ -199,6 +207,7 @@ void Reader::drop_what_does_not_count() {
   const Config fresh;
   for (const Key& key : config_keys()) {
     if (!key.stands_for.empty() || key.counts(config_) || key.unknown_without) continue;
+    std::erase(config_.open, key.path);
     if (key.setting.set) key.setting.set(config_, key.setting.get(fresh, world_size_));
   }
 }

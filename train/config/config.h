@@ -95,6 +95,10 @@ struct Config {
     return checkpoint.asynchronous && checkpoint.has_intervals() && !is_split;
   }
 
+  // Paths of keys that are "auto" and whose values follow from the device's memory; the members
+  // have their defaults until train/plan/fill.h finds the values. No run begins with one that is
+  // open.
+  std::vector<std::string> open{};
   // Lines for the user: deprecated names, keys without an effect, values that "auto" became.
   std::vector<std::string> notices{};
 };
@@ -108,6 +112,8 @@ Config parse_config(std::string text, std::string name, int64_t world_size,
 
 // The configuration as a file that loads to the same values: every key that counts.
 std::string resolved_json(const Config& config, int64_t world_size);
+// ConfigError that names Config::open, where there is something.
+void require_filled(const Config& config);
 // What ranks compare to know that they train alike: it differs where any key does.
 uint64_t fingerprint_of(const Config& config, int64_t world_size);
 

@@ -93,6 +93,8 @@ struct Key {
   // What "auto" becomes without the flag; null: the default.
   std::string auto_note{};
   std::function<json::Value(const Config&, const Overrides&)> automatic{};
+  // "auto" stays open when the file is read: Config::open.
+  bool is_filled = false;
 
   // --- when the value counts
   // Empty: always. A value that does not count is Config{}'s, and not in the resolved file.

@@ -15,6 +15,7 @@ Config load_config(const std::string& path, comm::World& world, const Overrides&
   defaults.device_memory_limit = given.device_memory_limit;
   defaults.comm_deadline = given.deadline;
   Config config = load_config(path, world.size(), flags, defaults);
+  require_filled(config);
 
   comm::RankSettings settings;
   settings.seed = config.seed;

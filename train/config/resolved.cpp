@@ -1,4 +1,6 @@
 // A configuration as a file that loads to the same values.
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/philox.h"
 #include "train/config/config.h"
@@ -17,6 +19,8 @@ json::Object members_of(std::string_view block, const Config& config, int64_t wo
     if (key.is_block()) {
       json::Object inner = members_of(key.path, config, world_size);
       if (!inner.empty()) members.set(key.name(), std::move(inner));
+    } else if (std::ranges::find(config.open, key.path) != config.open.end()) {
+      members.set(key.name(), "auto");
     } else if (json::Value value = key.setting.get(config, world_size); !value.is_null()) {
       members.set(key.name(), std::move(value));
     }
@@ -28,6 +32,16 @@ json::Object members_of(std::string_view block, const Config& config, int64_t wo
 
 std::string resolved_json(const Config& config, int64_t world_size) {
   return json::write(members_of("", config, world_size), 2);
+}
+
+void require_filled(const Config& config) {
+  if (config.open.empty()) return;
+  std::string names;
+  for (const std::string& path : config.open) names += (names.empty() ? "" : ", ") + path;
+  throw ConfigError(concat(
+      "\"auto\" of ", names,
+      " is found by plans of a model that zinc knows: zinc train and zinc plan do it, a program by "
+      "train::fill_memory() (train/plan/fill.h); or give a number"));
 }
 
 uint64_t fingerprint_of(const Config& config, int64_t world_size) {

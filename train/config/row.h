@@ -172,6 +172,12 @@ struct Row : Key {
     automatic = std::move(value);
     return *this;
   }
+  // "auto" is found by a search over plans: train/plan/fill.h.
+  Row fills_memory(std::string_view words) && {
+    auto_note = words;
+    is_filled = true;
+    return *this;
+  }
   // The value in force where it is not the member's.
   Row shown_as(std::function<json::Value(const Config&, int64_t)> get) && {
     setting.get = std::move(get);

@@ -53,7 +53,9 @@ Rows activation_rows() {
   return block(
       "activation_checkpointing", "what recomputes activations",
       {works("number_checkpoints", number_of_checkpoints(), at_least(1), "inputs",
-             "most that are saved, of every ceil(blocks / n)-th block; null: keeps activations"),
+             "most that are saved, of every ceil(blocks / n)-th block; null: keeps activations")
+           .fills_memory("as few blocks are recomputed as the device's memory allows; see "
+                         "zinc.recompute_blocks"),
        no_effect("partition_activations", KeyType::boolean,
                  "tensor ranks keep the inputs of recomputed blocks whole"),
        works("cpu_checkpointing", in_recompute(&RecomputeConfig::cpu_checkpointing),

@@ -88,7 +88,8 @@ Rows sharding_rows() {
       no_effect("stage3_model_persistence_threshold", KeyType::integer,
                 "the layout is the same on every stage: each small parameter is persistent"),
       works("stage3_max_live_parameters", in_zero(&ZeroConfig::max_live_parameters), at_least(0),
-            "elements", "most weights that are gathered at once; with 0 those in use; stage 3"),
+            "elements", "most weights that are gathered at once; with 0 those in use; stage 3")
+          .fills_memory("as many as the device's memory allows"),
       deprecated("max_live_parameters", "stage3_max_live_parameters"),
       works("stage3_max_reuse_distance", in_zero(&ZeroConfig::max_reuse_distance), at_least(0),
             "elements", "weights stay gathered where their next use is nearer; stage 3"),
@@ -136,7 +137,8 @@ Rows offload_rows() {
       works("pipeline_write", in_states(&O::pipeline_write),
             "writes a tile while the next is updated"),
       works("ratio", in_states(&O::ratio), between(0, 1),
-            "with \"device\": \"cpu\": the share of the states that leaves the device"),
+            "with \"device\": \"cpu\": the share of the states that leaves the device")
+          .fills_memory("the least that the device's memory allows"),
   };
   const Rows weights{
       works("nvme_path", in_weights(&O::nvme_path), "a directory; nvme needs it"),

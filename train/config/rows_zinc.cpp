@@ -32,6 +32,15 @@ Setting device_memory_limit() {
   return setting;
 }
 
+Setting resident_memory() {
+  Setting setting = at(&Config::engine, &EngineConfig::zero, &zero::ZeroConfig::resident_memory);
+  setting.type = KeyType::bytes;
+  setting.set = [](Config& config, const json::Value& value) {
+    config.engine.zero.resident_memory = bytes_of(value).value_or(0);
+  };
+  return setting;
+}
+
 Rows order_rows() {
   using zero::Determinism;
   using zero::LossReduction;
@@ -91,6 +100,14 @@ Rows placement_rows() {
       works("recompute_every_blocks",
             at(&Config::engine, &EngineConfig::recompute, &RecomputeConfig::every_blocks),
             at_least(0), "blocks", "per saved input; 0: keeps activations"),
+      works("recompute_blocks",
+            at(&Config::engine, &EngineConfig::recompute, &RecomputeConfig::most_blocks),
+            at_least(0), "blocks",
+            "the first so many are recomputed, where blocks are; null: all of them"),
+      works("resident_memory", resident_memory(),
+            "of gathered weights that stay through all micro-batches of a step, beside "
+            "stage3_max_live_parameters; stage 3")
+          .fills_memory("as much as the device's memory allows"),
       block("activation_offload", "saved inputs of recomputed blocks; see number_checkpoints",
             {works("device",
                    one_of({OffloadDevice::none, OffloadDevice::cpu, OffloadDevice::nvme},

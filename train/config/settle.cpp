@@ -1,5 +1,6 @@
 #include "train/config/settle.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -12,6 +13,8 @@
 namespace zinc::train {
 namespace {
 
+constexpr const char* kCheckpoints = "activation_checkpointing.number_checkpoints";
+
 // The mesh: zinc.mesh, or DeepSpeed's names for it.
 void settle_mesh(const Reading& reading) {
   comm::Mesh& mesh = reading.config.mesh;
@@ -20,8 +23,8 @@ void settle_mesh(const Reading& reading) {
   if (ours != nullptr && theirs != nullptr && theirs->as_int64() > 1 &&
       ours->as_int64() != theirs->as_int64()) {
     reading.findings.problem(concat("zinc.mesh.tensor ", ours->as_int64(),
-                                    " contradicts tensor_parallel.autotp_size ",
-                                    theirs->as_int64(), "; leave one out"));
+                                    " contradicts tensor_parallel.autotp_size ", theirs->as_int64(),
+                                    "; leave one out"));
   }
   try {
     mesh.require_fit(reading.world_size);
@@ -142,8 +145,11 @@ void refuse_ignored_flags(const Reading& reading) {
 void tell_what_has_no_effect(const Reading& reading) {
   const zero::RecomputeConfig& recompute = reading.config.engine.recompute;
   const bool on_nvme = recompute.inputs_on() == zero::OffloadDevice::nvme;
+  const bool may_recompute =
+      recompute.is_on() ||
+      std::ranges::find(reading.config.open, kCheckpoints) != reading.config.open.end();
   const auto needs_recomputation = [&](bool asked, std::string_view key) {
-    if (!asked || recompute.is_on()) return;
+    if (!asked || may_recompute) return;
     reading.findings.notice(
         concat(key,
                " has no effect without activation_checkpointing.number_checkpoints or "

@@ -161,7 +161,9 @@ std::string describe(const KeyCosts& costs) {
     } else {
       text += fmt::format(" {:>12}", "-");
     }
-    text += row.fits ? "\n" : "  does not fit\n";
+    if (!row.fits) text += "  does not fit";
+    if (!row.without.empty()) text += "  without " + row.without;
+    text += "\n";
   }
   return text;
 }
@@ -208,6 +210,7 @@ std::string json_of(const FitResult& result, const FitRequest& request,
         json.member("fits", row.fits);
         write_tiers(json, row.reserved);
         if (row.step_seconds) json.member("step_seconds", *row.step_seconds);
+        if (!row.without.empty()) json.member("without", row.without);
       } else {
         json.member("refused", row.problem);
       }

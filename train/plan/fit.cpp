@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "train/config/key.h"
 #include "train/json/writer.h"
+#include "train/plan/fill.h"
 
 // Note [Bounds of the search]
 // Candidates are looked at in the order of a lower bound of their score, and planned unless
@@ -380,7 +381,8 @@ void Search::plan_all(const std::vector<FitCandidate>& candidates, bool bytes_on
 }
 
 void Search::learn(const FitCandidate& c, const Outcome& outcome) {
-  if (!outcome.problem.empty() || c.ratio || c.max_live) return;
+  const bool is_between = c.ratio || c.max_live || c.resident || c.recomputed;
+  if (!outcome.problem.empty() || is_between) return;
   const StandingBytes& standing = outcome.plan.fullest.standing;
   const int64_t sums = c.vertical ? 0 : standing.gradients;
   const auto keep_least = [](auto& table, const auto& key, auto value) {
@@ -643,6 +645,11 @@ void Search::fill_up(size_t answer) {
   const int states = candidate.at(Saving::states);
   const json::Value file = space_.file_of(candidate);
   const zero::ZeroConfig zero = space_.config_of(file).engine.zero;
+  if (candidate.at(Saving::recompute) == 1 && space_.num_levels(Saving::recompute) > 1 &&
+      !space_.is_fixed(kRecomputeBlocksKey)) {
+    fill_between(answer, static_cast<double>(space_.num_blocks()), 0.0,
+                 [](FitCandidate& c, double value) { c.recomputed = static_cast<int64_t>(value); });
+  }
   const bool splits = zero.offload_optimizer.device == zero::OffloadDevice::cpu && states > 0;
   if (splits) {
     const double other = states == 1 ? 0.0 : 0.5;
@@ -652,7 +659,15 @@ void Search::fill_up(size_t answer) {
   if (const int level = candidate.at(Saving::residency); level > 0) {
     FitCandidate above = candidate;
     above.at(Saving::residency) = level - 1;
-    const auto more = static_cast<double>(space_.config_of(above).engine.zero.max_live_parameters);
+    const zero::ZeroConfig over = space_.config_of(above).engine.zero;
+    if (candidate.accumulation > 1 && !space_.is_fixed(kResidentKey)) {
+      const int64_t all =
+          space_.num_parameters() * size_of(space_.config_of(file).engine.precision.dtype);
+      fill_between(answer, 0.0, static_cast<double>(all),
+                   [](FitCandidate& c, double value) { c.resident = static_cast<int64_t>(value); });
+    }
+    const auto more = static_cast<double>(over.max_live_parameters);
+    if (over.max_live_parameters == zero.max_live_parameters) return;
     fill_between(answer, static_cast<double>(zero.max_live_parameters), more,
                  [](FitCandidate& c, double value) { c.max_live = static_cast<int64_t>(value); });
   }
@@ -730,7 +745,8 @@ std::vector<std::string> Search::reasons(const FitCandidate& candidate) {
     FitCandidate other = candidate;
     --other.at(saving);
     if (saving == Saving::states) other.ratio.reset();
-    if (saving == Saving::residency) other.max_live.reset();
+    if (saving == Saving::residency) other.max_live.reset(), other.resident.reset();
+    if (saving == Saving::recompute) other.recomputed.reset();
     if (!space_.is_valid(other)) continue;
     const std::string then = space_.words(saving, other.at(saving));
     without.emplace_back(fmt::format("{} at {}", name_of(saving), then.empty() ? "none" : then),
@@ -883,6 +899,34 @@ const Key& find_explained(std::string_view name) {
                                   : concat("--explain ", name, " could be ", names));
 }
 
+// The answer with this value, less the fewest savings that rule it out; `refused` where no such
+// are.
+Outcome without_some(const Search& search, const FittedConfig& answer, const Key& key,
+                     const json::Value& value, const Outcome& refused, KeyCost& row) {
+  const std::vector<std::vector<Saving>> ways{{Saving::states},
+                                              {Saving::weights},
+                                              {Saving::inputs},
+                                              {Saving::states, Saving::weights},
+                                              {Saving::states, Saving::weights, Saving::inputs}};
+  for (const std::vector<Saving>& way : ways) {
+    FitCandidate candidate = answer.candidate;
+    std::string without;
+    for (const Saving saving : way) {
+      const std::string words = search.space().words(saving, candidate.at(saving));
+      if (candidate.at(saving) == 0 || words.empty()) continue;
+      without += (without.empty() ? "" : ", ") + words;
+      candidate.at(saving) = 0;
+      if (saving == Saving::states) candidate.ratio.reset();
+    }
+    if (without.empty()) continue;
+    Outcome found = search.plan(with_key(search.space().file_of(candidate), key.path, value));
+    if (!found.problem.empty()) continue;
+    row.without = without;
+    return found;
+  }
+  return refused;
+}
+
 }  // namespace
 
 int64_t FitLimits::at(Tier tier) const {
@@ -926,7 +970,8 @@ KeyCosts explain_key(const FitRequest& request, const FittedConfig& answer, std:
     if (row.problem.empty()) {
       // What the file says the same by.
       if (!row.is_own) file = with_key(file, key.path, value);
-      const Outcome found = search.plan(file);
+      Outcome found = search.plan(file);
+      if (!found.problem.empty()) found = without_some(search, answer, key, value, found, row);
       row.problem = found.problem;
       row.fits = found.fits;
       row.reserved = found.reserved;

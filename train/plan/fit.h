@@ -98,6 +98,9 @@ struct KeyCost {
   bool is_own = false;  // the answer's value
   bool fits = false;
   std::string problem;  // why a run refuses it; empty: it does not
+  // Savings of the answer that this value rules out, and that the figures are without: "states in
+  // host memory".
+  std::string without;
   std::array<int64_t, kNumTiers> reserved{};
   std::optional<double> step_seconds;
 };

@@ -10,6 +10,7 @@
 #include "train/json/parser.h"
 #include "train/json/writer.h"
 #include "train/model.h"
+#include "train/plan/fill.h"
 
 namespace zinc::train {
 namespace {
@@ -19,13 +20,12 @@ constexpr const char* kMicroBatch = "train_micro_batch_size_per_gpu";
 constexpr const char* kAccumulation = "gradient_accumulation_steps";
 constexpr const char* kGlobalBatch = "train_batch_size";
 constexpr const char* kSchedule = "zinc.schedule";
-constexpr const char* kRatio = "zero_optimization.offload_optimizer.ratio";
-constexpr const char* kMaxLive = "zero_optimization.stage3_max_live_parameters";
 
 // Vertical order is planned with all its micro-batches side by side, and keeps an activation of
 // each of them.
 constexpr int64_t kMostVertical = 16;
 constexpr int kLastStage = 3;
+constexpr int64_t kMostBytes = 8;  // of a gathered weight, with padding
 
 // A value with which nothing is asked for: written only over another one.
 bool is_off(const json::Value& value) { return value.is_null() || value.is_string("none"); }
@@ -35,7 +35,7 @@ bool is_amount(std::string_view path) {
   const Key* key = find_key(path);
   return key != nullptr &&
          (key->setting.type == KeyType::integer || key->setting.type == KeyType::number ||
-          key->setting.type == KeyType::text) &&
+          key->setting.type == KeyType::text || key->setting.type == KeyType::bytes) &&
          path != kStage;
 }
 
@@ -87,12 +87,20 @@ FitSpace::FitSpace(const ModelConfigFile& model, FitSpaceOptions options)
     root_ = with_key(root_, kStage, old->as_bool() ? 1 : 0);
   }
   read_fixed("", root_.as_object());
+  for (const char* key : {"zinc.mesh.tensor", "tensor_parallel.autotp_size"}) {
+    const auto given = fixed_.find(key);
+    if (given == fixed_.end() || !given->second.is_integer() || given->second.as_int64() <= 1)
+      continue;
+    throw ConfigError(concat(options_.config_name, ": --fit searches no mesh of ranks yet: leave ",
+                             key, " out, or plan without --fit"));
+  }
   if (options_.flags.micro_batch) fixed_[kMicroBatch] = *options_.flags.micro_batch;
   if (options_.flags.accumulation) fixed_[kAccumulation] = *options_.flags.accumulation;
   options_.global_batch = settle_global_batch();
   const auto made = make_model(model);
   num_parameters_ = made->num_parameters();
-  make_levels(made->num_blocks());
+  num_blocks_ = made->num_blocks();
+  make_levels(num_blocks_);
   make_roots();
   check_some_candidate();
 }
@@ -227,8 +235,8 @@ void FitSpace::make_levels(int64_t num_blocks) {
   std::vector<Level> states{{"", {{of_states + "device", "none"}}}};
   if (host) {
     states.push_back(
-        {"half of the states in host memory", {{of_states + "device", "cpu"}, {kRatio, 0.5}}});
-    states.push_back({"states in host memory", {{of_states + "device", "cpu"}, {kRatio, 1}}});
+        {"half of the states in host memory", {{of_states + "device", "cpu"}, {kRatioKey, 0.5}}});
+    states.push_back({"states in host memory", {{of_states + "device", "cpu"}, {kRatioKey, 1}}});
   }
   if (disk) {
     const Keys on_nvme{{of_states + "device", "nvme"},
@@ -255,11 +263,13 @@ void FitSpace::make_levels(int64_t num_blocks) {
   const int64_t all = num_parameters_;
   const int64_t three = 3 * all / std::max<int64_t>(num_blocks, 1);
   std::vector<Level> residency;
-  const auto stay = [&](std::string words, int64_t numel) {
+  const auto stay = [&](std::string words, int64_t numel, int64_t bytes = 0) {
     residency.push_back(
-        {std::move(words), {{kMaxLive, numel}, {zero + "stage3_max_reuse_distance", all}}});
+        {std::move(words),
+         {{kMaxLiveKey, numel}, {zero + "stage3_max_reuse_distance", all}, {kResidentKey, bytes}}});
   };
-  stay("", all);
+  stay("", all, kMostBytes * all);
+  stay("weights gathered once per micro-batch", all);
   stay("half of the weights gathered", all / 2);
   stay("a quarter of the weights gathered", all / 4);
   if (three < all / 4) stay("three blocks gathered", three);
@@ -409,8 +419,14 @@ json::Value FitSpace::file_of(const FitCandidate& c) const {
       set(path, value);
     }
   }
-  if (c.ratio) set(kRatio, *c.ratio);
-  if (c.max_live) set(kMaxLive, *c.max_live);
+  if (c.ratio) set(kRatioKey, *c.ratio);
+  if (c.max_live) set(kMaxLiveKey, *c.max_live);
+  if (c.resident) set(kResidentKey, *c.resident);
+  if (c.recomputed) set(kRecomputeBlocksKey, *c.recomputed);
+  for (const char* path : {kCheckpointsKey, kRatioKey, kResidentKey, kMaxLiveKey}) {
+    const json::Value* open = find_path(file, path);
+    if (open != nullptr && open->is_string("auto")) file = with_key(file, path, nullptr);
+  }
   return file;
 }
 
@@ -419,7 +435,10 @@ Config FitSpace::config_of(const FitCandidate& candidate) const {
 }
 
 Config FitSpace::config_of(const json::Value& file) const {
-  return parse_config(json::write(file), options_.config_name, options_.world, options_.flags);
+  Config config =
+      parse_config(json::write(file), options_.config_name, options_.world, options_.flags);
+  config.open.clear();
+  return config;
 }
 
 std::string FitSpace::words(Saving saving, int level) const {
@@ -438,6 +457,13 @@ std::string FitSpace::words(const FitCandidate& c) const {
     }
     if (saving == Saving::residency && c.max_live) {
       one = fmt::format("{} weights gathered", *c.max_live);
+    }
+    if (saving == Saving::residency && c.resident) {
+      one += fmt::format("{}{:.2f} MiB resident", one.empty() ? "" : ", ",
+                         static_cast<double>(*c.resident) / 0x1p20);
+    }
+    if (saving == Saving::recompute && c.recomputed) {
+      one = fmt::format("recomputes the first {} blocks", *c.recomputed);
     }
     if (!one.empty()) text += ", " + one;
   }

@@ -27,8 +27,9 @@ namespace zinc::train {
 // states:    on the device, half in host memory, all, on NVMe, gradients there too
 //            (offload_optimizer, gradient_offload; stages 1 to 3)
 // weights:   on the device, in host memory, on NVMe (offload_param; stage 3)
-// residency: all weights stay gathered, a half, a quarter, three blocks, those in use
-//            (stage3_max_live_parameters, stage3_max_reuse_distance; stage 3)
+// residency: all weights stay gathered through a step, through a micro-batch, a half of them, a
+//            quarter, three blocks, those in use (zinc.resident_memory,
+//            stage3_max_live_parameters, stage3_max_reuse_distance; stage 3)
 // buffers:   large and overlapped, smaller, small and in turn
 //            (reduce_bucket_size, allgather_bucket_size, overlap_comm, sub_group_size)
 enum class Saving : uint8_t { recompute, inputs, states, weights, residency, buffers };
@@ -41,10 +42,12 @@ struct FitCandidate {
   bool vertical = false;
   int stage = 0;
   std::array<int, kNumSavings> level{};
-  // Between two levels, where the search filled memory up: of offload_optimizer.ratio and of
-  // stage3_max_live_parameters.
+  // Between two levels, where the search filled memory up: of offload_optimizer.ratio,
+  // stage3_max_live_parameters, zinc.resident_memory and zinc.recompute_blocks.
   std::optional<double> ratio{};
   std::optional<int64_t> max_live{};
+  std::optional<int64_t> resident{};
+  std::optional<int64_t> recomputed{};
 
   int at(Saving saving) const { return level[static_cast<size_t>(saving)]; }
   int& at(Saving saving) { return level[static_cast<size_t>(saving)]; }
@@ -78,6 +81,9 @@ class FitSpace {
   int num_levels(Saving saving) const { return static_cast<int>(of(saving).size()); }
   int64_t size() const;  // valid candidates
   int64_t num_parameters() const { return num_parameters_; }
+  int64_t num_blocks() const { return num_blocks_; }
+  // The file or a flag gives the key.
+  bool is_fixed(std::string_view path) const { return fixed(path) != nullptr; }
 
   // The user's file with the candidate's keys: what `zinc train --config` takes.
   json::Value file_of(const FitCandidate& candidate) const;
@@ -108,6 +114,7 @@ class FitSpace {
   json::Value root_;
   std::map<std::string, json::Value, std::less<>> fixed_;
   int64_t num_parameters_ = 0;
+  int64_t num_blocks_ = 0;
   std::array<std::vector<Level>, kNumSavings> levels_;
   std::vector<FitCandidate> roots_;
 };

@@ -294,7 +294,8 @@ std::vector<PlannedPass> passes_of(const ModelConfigFile& model, const Config& c
                                    const std::vector<zero::PassEffect>& effects) {
   // A program cannot do without these.
   const auto is_needed = [](const std::string& name) {
-    return name != "keep_resident" && name != "prefetch" && name != "read_parameters";
+    return name != "keep_through_step" && name != "keep_resident" && name != "prefetch" &&
+           name != "read_parameters";
   };
   std::vector<PlannedPass> passes;
   for (size_t i = 0; i < effects.size(); ++i) {
@@ -363,6 +364,7 @@ Plan make_plan(const ModelConfigFile& model, const Config& config, const PlanOpt
           "plan: world, seq and threads must be positive");
   require(options.rank >= 0 && options.rank < options.world, "plan: rank ", options.rank,
           " is none of the ", options.world, " ranks: 0 to ", options.world - 1);
+  require_filled(config);
   if (!leaves_offload_step_open(config.engine)) return plan_as_configured(model, config, options);
   return plan_of_choice(model, config, options);
 }

@@ -40,7 +40,7 @@ struct PlanOptions {
   bool evaluate = true;
   bool save = true;
   bool save_frozen = true;  // checkpoints hold frozen weights: SaveCheckpointOptions::frozen_from
-  int ranks_per_host = 1;              // that share a host; for the time alone
+  int ranks_per_host = 1;   // that share a host; for the time alone
   std::optional<Hardware> hardware{};  // whose times are wanted
   // Bytes that a rank may reserve on the device, for the choice of an offload_step; 0: not known.
   int64_t device_room = 0;

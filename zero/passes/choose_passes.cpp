@@ -7,6 +7,7 @@ std::vector<Pass> choose_passes(const StepPolicy& policy) {
   if (policy.update == UpdateTime::beside_forward) passes.push_back(publish_updates());
   if (!policy.shards_parameters) return passes;
   passes.push_back(gather_and_release());
+  if (policy.resident_bytes > 0) passes.push_back(keep_through_step());
   passes.push_back(keep_resident());
   if (policy.gathers_ahead) passes.push_back(prefetch());
   if (policy.swaps_parameters) passes.push_back(read_parameters());

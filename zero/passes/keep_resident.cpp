@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "zero/passes/passes.h"
@@ -48,11 +49,13 @@ std::vector<Gap> find_gaps(const std::vector<Place*>& timeline, const PassInputs
   return gaps;
 }
 
-void keep(const std::vector<Place*>& timeline, const PassInputs& inputs) {
+void keep(const std::vector<Place*>& timeline, const std::set<int>& resident,
+          const PassInputs& inputs) {
   std::vector<Gap> gaps = find_gaps(timeline, inputs);
   std::stable_sort(gaps.begin(), gaps.end(),
                    [](const Gap& a, const Gap& b) { return a.distance < b.distance; });
-  std::vector<int64_t> live = gathered_curve({timeline.begin(), timeline.end()}, inputs.groups);
+  std::vector<int64_t> live =
+      gathered_curve({timeline.begin(), timeline.end()}, inputs.groups, resident);
   for (const Gap& gap : gaps) {
     if (gap.distance > inputs.policy.max_reuse_numel) break;
     const int64_t numel = inputs.groups[static_cast<size_t>(gap.group)].gathered_numel();
@@ -72,7 +75,9 @@ Pass keep_resident() {
   return {.name = "keep_resident",
           .needs = {"gathers"},
           .rewrite = [](Program& program, const PassInputs& inputs) {
-            for (const auto& timeline : program.timelines()) keep(timeline, inputs);
+            for (const auto& timeline : program.timelines()) {
+              keep(timeline, program.resident, inputs);
+            }
           }};
 }
 

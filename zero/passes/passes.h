@@ -4,6 +4,8 @@
 //   reduce_gradients    | reduces, where a group's gradients are finished   |
 //   publish_updates     | publishes and joins, ahead of a group's first use |
 //   gather_and_release  | a gather at each use, a release behind it         |
+//   keep_through_step   | removes all but the first gather of a step, and   | gathers
+//                       | the last release, of groups that become resident  |
 //   keep_resident       | removes a release and the gather that follows it  | gathers
 //   prefetch            | moves gathers up, ahead of earlier uses           | gathers
 //   read_parameters     | reads, as early as their order allows             | gathers
@@ -29,6 +31,13 @@ Pass publish_updates();
 
 // The plainest program of sharded parameters: nothing is gathered while nobody uses it.
 Pass gather_and_release();
+
+// Makes groups resident: gathered at their first use in the first micro-batch of a step, given back
+// behind their last use in the last one. Those whose gathers take most time per byte of the arena
+// come first, as many as resident_bytes hold. The time of a gather is taken to be that of its bytes
+// and a fixed part, that of kGatherOverhead bytes: so no pass depends on a machine's speeds.
+Pass keep_through_step();
+inline constexpr int64_t kGatherOverhead = int64_t{1} << 19;  // bytes
 
 // Keeps a group between two uses where fewer elements than max_reuse_numel are used in between, and
 // where no more than max_live_numel are gathered then. The nearest reuse first. (DeepSpeed:

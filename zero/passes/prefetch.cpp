@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "zero/passes/passes.h"
@@ -15,10 +16,12 @@ bool may_issue_behind(const StepEvent& event) {
 // One pass through the timeline of a micro-batch or an evaluation.
 class Mover {
  public:
-  Mover(const std::vector<Place*>& timeline, const PassInputs& inputs)
+  Mover(const std::vector<Place*>& timeline, const std::set<int>& resident,
+        const PassInputs& inputs)
       : timeline_(timeline),
         inputs_(inputs),
-        live_(gathered_curve({timeline.begin(), timeline.end()}, inputs.groups)),
+        resident_(resident),
+        live_(gathered_curve({timeline.begin(), timeline.end()}, inputs.groups, resident)),
         free_from_(inputs.groups.size(), 0) {}
 
   void run() {
@@ -52,7 +55,8 @@ class Mover {
     const int64_t numel = inputs_.groups[static_cast<size_t>(op.group)].gathered_numel();
     size_t first = std::max(last_issue_, free_from_[static_cast<size_t>(op.group)]);
     // The last place at which too much would be gathered.
-    for (size_t at = use; at-- > first;) {
+    const bool counts = !resident_.contains(op.group);
+    for (size_t at = use; counts && at-- > first;) {
       if (live_[at] + numel <= inputs_.policy.max_live_numel) continue;
       first = at + 1;
       break;
@@ -64,7 +68,7 @@ class Mover {
       if (ahead > 0 && ahead + numel > inputs_.policy.prefetch_numel) continue;
       std::erase(timeline_[use]->before, op);
       timeline_[at]->after.push_back(op);
-      for (size_t i = at; i < use; ++i) live_[i] += numel;
+      for (size_t i = at; counts && i < use; ++i) live_[i] += numel;
       last_issue_ = at;
       moved_.push_back({at, use, numel});
       return;
@@ -84,6 +88,7 @@ class Mover {
 
   const std::vector<Place*>& timeline_;
   const PassInputs& inputs_;
+  const std::set<int>& resident_;
   std::vector<int64_t> live_;
   std::vector<size_t> free_from_;  // by group: given back, or published, behind this place
   size_t last_issue_ = 0;
@@ -96,7 +101,9 @@ Pass prefetch() {
   return {.name = "prefetch",
           .needs = {"gathers"},
           .rewrite = [](Program& program, const PassInputs& inputs) {
-            for (const auto& timeline : program.timelines()) Mover(timeline, inputs).run();
+            for (const auto& timeline : program.timelines()) {
+              Mover(timeline, program.resident, inputs).run();
+            }
           }};
 }
 

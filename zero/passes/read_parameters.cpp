@@ -41,7 +41,9 @@ Pass read_parameters() {
             for (const auto& timeline : program.timelines()) read(timeline, inputs);
             // The disk need not rest until the next forward pass, where new values are there then.
             if (inputs.policy.update == UpdateTime::beside_forward) return;
-            for (const Op& op : program.bodies.begin()->second.forward.front().after) {
+            const auto first =
+                std::ranges::find_if(program.bodies, [](const auto& of) { return of.first.first; });
+            for (const Op& op : first->second.forward.front().after) {
               if (op.kind == OpKind::read) program.step.back().after.push_back(op);
             }
           }};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,11 @@ class Proof {
     for (State& state : states_) state.outdated = true;
     publishes_ = true;
     for (const int group : published) publish(group);
+  }
+  // Groups that are gathered when the passes begin, and groups that are when they end.
+  void expect_gathered(const std::set<int>& before, const std::set<int>& after) {
+    for (const int group : before) state_of(group).gathered = true;
+    stay_ = after;
   }
   void expect_reductions(int64_t together) {
     reduces_ = true;
@@ -148,7 +154,11 @@ class Proof {
   void finish() const {
     for (size_t g = 0; g < states_.size(); ++g) {
       const std::string& group = inputs_.groups[g].name();
-      if (states_[g].gathered) fail(concat(group, " is gathered still"));
+      const bool stays = stay_.contains(static_cast<int>(g));
+      if (states_[g].gathered && !stays) fail(concat(group, " is gathered still"));
+      if (!states_[g].gathered && stays) {
+        fail(concat(group, " is not gathered, but resident: the next micro-batch counts on it"));
+      }
       if (states_[g].outdated) fail(concat("the update of ", group, " was not published"));
     }
     if (reduces_ && next_reduced_ < inputs_.reduce_order.size()) {
@@ -159,6 +169,7 @@ class Proof {
   std::string name_;
   const PassInputs& inputs_;
   std::vector<State> states_;
+  std::set<int> stay_;
   bool publishes_ = false, reduces_ = false;
   size_t next_published_ = 0;  // in the order of uses
   size_t next_reduced_ = 0;    // in the order of reductions
@@ -202,6 +213,10 @@ void check(const Program& program, const Program& recorded, const PassInputs& in
   std::vector<const Place*> evaluation;
   for (const Place& place : program.evaluation) evaluation.push_back(&place);
   Proof("evaluation", inputs).run(evaluation);
+  for (const int group : program.resident) {
+    require(group >= 0 && group < static_cast<int>(inputs.groups.size()),
+            "step program: there is no group ", group, " to be resident");
+  }
   require(program.bodies.size() == recorded.bodies.size(), "step program: ", program.bodies.size(),
           " kinds of micro-batches instead of the record's ", recorded.bodies.size());
   for (const auto& [kind, body] : program.bodies) {
@@ -210,6 +225,9 @@ void check(const Program& program, const Program& recorded, const PassInputs& in
     require_same_events(name + ", forward", body.forward, like.forward, inputs);
     require_same_events(name + ", backward", body.backward, like.backward, inputs);
     Proof proof(name, inputs);
+    const std::set<int> none;
+    proof.expect_gathered(kind.first ? none : program.resident,
+                          kind.last ? none : program.resident);
     if (kind.first && inputs.policy.update == UpdateTime::beside_forward) {
       proof.expect_updates(published_in(program.step));
     }

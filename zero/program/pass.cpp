@@ -34,7 +34,7 @@ std::multiset<PlacedOp> ops_of(const Program& program) {
 int64_t most_gathered(const Program& program, const std::vector<ShardGroup>& groups) {
   int64_t most = 0;
   for (const auto& [kind, body] : program.bodies) {
-    for (const int64_t numel : gathered_curve(body.timeline(), groups))
+    for (const int64_t numel : gathered_curve(body.timeline(), groups, program.resident))
       most = std::max(most, numel);
   }
   return most;

@@ -43,7 +43,7 @@ struct Pass {
 struct PassEffect {
   std::string name;
   int64_t added = 0, removed = 0;  // ops; a moved one is both
-  int64_t gathered_before = 0;     // elements of gathered arenas at most, of any phase
+  int64_t gathered_before = 0;     // elements of gathered arenas at most, but for resident ones
   int64_t gathered_after = 0;
 };
 

@@ -21,6 +21,8 @@ struct StepPolicy {
   int64_t prefetch_numel = 0;      // on their way ahead of their use at most, or one group; 0: none
   int64_t max_live_numel = 0;      // that are gathered at once, but for what is in use
   int64_t max_reuse_numel = 0;     // a group stays gathered where its next use is nearer
+  int64_t resident_bytes = 0;      // of groups that stay gathered through a step; beside the above
+  bool repeats = false;            // a step has several micro-batches, one after the other
   bool reduces_every = false;      // ranks reduce every micro-batch; else the last of a step
   bool reduces_after_backward = false;  // else as gradients are finished
   UpdateTime update = UpdateTime::in_step;

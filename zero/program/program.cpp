@@ -74,16 +74,19 @@ uint64_t Program::hash() const {
   for (const auto& [kind, body] : bodies) {
     hash = hash_phase(hash_phase(hash, body.forward), body.backward);
   }
+  for (const int group : resident) hash = combine_bits(hash, static_cast<uint64_t>(group));
   return hash;
 }
 
 std::vector<int64_t> gathered_curve(const std::vector<const Place*>& timeline,
-                                    const std::vector<ShardGroup>& groups) {
+                                    const std::vector<ShardGroup>& groups,
+                                    const std::set<int>& resident) {
   std::vector<int64_t> curve;
   int64_t live = 0;
   for (const Place* place : timeline) {
     for (const auto* ops : {&place->before, &place->after}) {
       for (const Op& op : *ops) {
+        if (resident.contains(op.group)) continue;
         const int64_t numel = groups[static_cast<size_t>(op.group)].gathered_numel();
         if (op.kind == OpKind::gather) live += numel;
         if (op.kind == OpKind::release) live -= numel;

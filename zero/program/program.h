@@ -20,7 +20,8 @@
 //
 // The passes of a micro-batch (Body) are a forward and a backward phase. There is a body for every
 // kind of micro-batch: only the first of a step finds an update of the step before under way, and
-// where ranks reduce once per step only the last one reduces.
+// where ranks reduce once per step only the last one reduces. A resident group is gathered in the
+// first micro-batch of a step and given back in the last; those between find it gathered.
 #pragma once
 
 #include <compare>
@@ -28,6 +29,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -103,6 +105,7 @@ struct Program {
   Phase evaluation;  // a forward pass without a backward pass
   std::map<MicroBatchKind, Body> bodies;
   Phase step;  // begin, end: after the end an update was issued, and may still be under way
+  std::set<int> resident;  // groups that stay gathered through the micro-batches of a step
 
   // The places of the evaluation, and those of every body.
   std::vector<std::vector<Place*>> timelines();
@@ -110,9 +113,11 @@ struct Program {
   uint64_t hash() const;
 };
 
-// By place of a timeline: elements that are gathered once the ops behind it have gone out.
+// By place of a timeline: elements that are gathered once the ops behind it have gone out, but for
+// those of resident groups.
 std::vector<int64_t> gathered_curve(const std::vector<const Place*>& timeline,
-                                    const std::vector<ShardGroup>& groups);
+                                    const std::vector<ShardGroup>& groups,
+                                    const std::set<int>& resident = {});
 
 // "use of transformer.h.0.attn.c_attn.weight"
 std::string describe(const StepEvent& event, const std::vector<ShardGroup>& groups);

@@ -11,7 +11,7 @@ namespace zinc::zero {
 VerticalPasses::VerticalPasses(nn::Model& model, uint64_t step,
                                const std::vector<SideBySide>& micro_batches)
     : model_(nn::require_interface<nn::Staged>(model, "passes side by side")),
-      segments_(nn::stage_segments(model_, model.recompute_every())) {
+      segments_(nn::stage_segments(model_, model.recompute_every(), model.most_recomputed())) {
   for (const SideBySide& of : micro_batches) {
     passes_.push_back({.of = of, .random = {.step = step, .micro_batch = of.global_micro_batch}});
   }

@@ -1,0 +1,69 @@
+// bench/fit_bench.h: whether `zinc plan --fit` and keys that are "auto" choose well, by runs.
+//
+// On CPU ranks that are threads of this process, with one thread each and the machine's own rates
+// (bench/measure_hardware.h), two small models:
+//   the search   every candidate is timed once; at each of several limits of memory the chosen one
+//                stands against the fastest candidate that fits
+//   residency    steps of stage 3 with memory for more and more weights that stay
+// Seconds are those of a processor, per step and rank: of a machine that others use, too, they say
+// more than the clock.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "train/plan/hardware.h"
+
+namespace zinc::bench {
+
+struct FitBenchOptions {
+  int world = 2;
+  int limits = 12;     // of memory, from the smallest that anything needs to what all of it takes
+  int rounds = 2;      // in each of which every candidate runs; the fastest step counts
+  int64_t shrink = 1;  // divides the models' width and the measurement: figures that say nothing
+};
+
+struct FitBenchRow {
+  int64_t limit = 0;     // bytes of device and host memory of a rank
+  std::string words;     // the chosen candidate
+  int64_t planned = 0;   // bytes reserved
+  int64_t measured = 0;  // likewise, of the fullest rank
+  double predicted_seconds = 0.0;
+  double seconds = 0.0;
+  std::string best_words;
+  double best_seconds = 0.0;  // of the fastest candidate that fits
+  double ratio() const { return seconds / best_seconds; }
+  bool is_within() const { return measured <= limit && measured == planned; }
+};
+
+struct ResidencyRow {
+  int share = 0;         // per cent of the weights that there is memory for
+  int64_t reserved = 0;  // as planned
+  int64_t measured = 0;
+  double sent_bytes = 0.0;  // of a step and rank
+  double predicted_seconds = 0.0;
+  double seconds = 0.0;
+};
+
+struct FitBenchModel {
+  std::string name;
+  int candidates = 0;
+  std::vector<FitBenchRow> rows;
+};
+
+struct FitBenchResult {
+  train::Hardware hardware;
+  std::vector<ResidencyRow> residency;
+  std::vector<FitBenchModel> models;
+  double seconds = 0.0;
+  // Every chosen candidate within its limit, as planned, and no slower than so many times the best.
+  bool holds(double ratio) const;
+};
+
+FitBenchResult run_fit_bench(const FitBenchOptions& options,
+                             const std::function<void(const std::string&)>& progress);
+std::string describe(const FitBenchResult& result);
+
+}  // namespace zinc::bench
