@@ -8,6 +8,8 @@
 #include "comm/local/local.h"
 #include "core/error.h"
 #include "nn/models/bloom.h"
+#include "nn/models/chatglm.h"
+#include "nn/models/gpt_neox.h"
 #include "tests/zero/tiny_model.h"
 #include "tests/zero/tiny_training.h"
 #include "zero/engine.h"
@@ -19,7 +21,7 @@ using testing::HasSubstr;
 
 constexpr int kSteps = 3;
 
-enum class Kind : uint8_t { gpt2, gpt2_untied, llama, bloom };
+enum class Kind : uint8_t { gpt2, gpt2_untied, llama, bloom, neox, chatglm };
 
 // V = 37 and the hidden sizes do not divide by 2 or 4: slices are of unequal sizes.
 std::unique_ptr<nn::Model> make(Kind kind) {
@@ -46,6 +48,29 @@ std::unique_ptr<nn::Model> make(Kind kind) {
       config.num_layers = 3;
       config.num_heads = 4;
       return std::make_unique<nn::Bloom>(config);
+    }
+    case Kind::neox: {
+      nn::GptNeoxConfig config;
+      config.vocab_size = 37;
+      config.max_positions = 16;
+      config.hidden_size = 48;
+      config.intermediate_size = 41;
+      config.num_layers = 3;
+      config.num_heads = 4;
+      config.rotary_fraction = 0.5;
+      return std::make_unique<nn::GptNeox>(config);
+    }
+    case Kind::chatglm: {
+      nn::ChatGlmConfig config;
+      config.vocab_size = 37;
+      config.max_positions = 16;
+      config.hidden_size = 48;
+      config.intermediate_size = 39;
+      config.num_layers = 3;
+      config.num_heads = 8;
+      config.num_kv_heads = 4;
+      config.qkv_bias = true;
+      return std::make_unique<nn::ChatGlm>(config);
     }
   }
   return nullptr;
@@ -138,11 +163,13 @@ TEST_P(TensorTraining, GivesWhatOneRankGives) {
   EXPECT_EQ(shared.names, one.names);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Models, TensorTraining,
-    testing::Combine(testing::Values(Kind::gpt2, Kind::gpt2_untied, Kind::llama, Kind::bloom),
-                     testing::Values(Ranks{2, 1}, Ranks{4, 1}), testing::Values(1)),
-    [](const auto& info) { return testing::PrintToString(info.index); });
+INSTANTIATE_TEST_SUITE_P(Models, TensorTraining,
+                         testing::Combine(testing::Values(Kind::gpt2, Kind::gpt2_untied,
+                                                          Kind::llama, Kind::bloom, Kind::neox,
+                                                          Kind::chatglm),
+                                          testing::Values(Ranks{2, 1}, Ranks{4, 1}),
+                                          testing::Values(1)),
+                         [](const auto& info) { return testing::PrintToString(info.index); });
 INSTANTIATE_TEST_SUITE_P(Stages, TensorTraining,
                          testing::Combine(testing::Values(Kind::gpt2, Kind::llama),
                                           testing::Values(Ranks{2, 2}),

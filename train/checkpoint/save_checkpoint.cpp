@@ -222,6 +222,10 @@ void CheckpointSaver::begin(const std::string& tag, SaveCheckpointOptions option
                              name_of(*parameter->block_format()),
                              ": name the folder of the base (frozen_from)"));
   }
+  if (!pending->options.frozen_from.empty() && world.tensor() != nullptr) {
+    throw ConfigError(
+        "a checkpoint of a model whose layers ranks share holds all of it: leave frozen_from out");
+  }
   if (!pending->options.frozen_from.empty()) describe_frozen(pending->options.frozen_from);
   together(world, "make the folder of a checkpoint", [&] {
     if (!buffers_) buffers_ = take_buffers(world.context());
