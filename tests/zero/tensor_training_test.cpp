@@ -64,7 +64,7 @@ std::unique_ptr<nn::Model> make(Kind kind) {
       nn::ChatGlmConfig config;
       config.vocab_size = 37;
       config.max_positions = 16;
-      config.hidden_size = 48;
+      config.hidden_size = 64;
       config.intermediate_size = 39;
       config.num_layers = 3;
       config.num_heads = 8;
