@@ -143,6 +143,17 @@ TEST_F(OwnProgram, WhatComesTooLate_IsAnError) {
   });
 }
 
+TEST_F(OwnProgram, TheMeshDividesTheWorld) {
+  in_world(4, {}, [&](World& world) {
+    const Config config = load_config(file(R"("mesh": {"tensor": 2})"), world);
+    EXPECT_EQ(world.data().size(), 2);
+    EXPECT_EQ(world.data().rank(), world.rank() / 2);
+    ASSERT_NE(world.tensor(), nullptr);
+    EXPECT_EQ(world.tensor()->rank(), world.rank() % 2);
+    EXPECT_EQ(loader_options(config, world, 8).world, 2);
+  });
+}
+
 TEST_F(OwnProgram, RanksWithDifferentConfigurations_AreToldSo) {
   std::vector<std::string> words(2);
   in_world(2, {}, [&](World& world) {
@@ -168,6 +179,8 @@ TEST_F(OwnProgram, EveryZincKey_Arrives) {
                                                        {"zinc.device_memory_limit", ""},
                                                        {"zinc.comm_deadline_seconds", ""},
                                                        {"zinc.trace", ""},
+                                                       {"zinc.mesh", ""},
+                                                       {"zinc.mesh.tensor", ""},
                                                        {"zinc.checkpoint", ""},
                                                        {"zinc.checkpoint.every", ""},
                                                        {"zinc.checkpoint.minutes", ""},
