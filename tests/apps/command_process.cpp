@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -14,6 +15,8 @@
 #include <filesystem>
 #include <stdexcept>
 #include <string>
+
+#include "tests/comm/mpi/leak_checker.h"
 
 namespace zinc::apps {
 namespace {
@@ -55,6 +58,15 @@ std::vector<std::string> on_ranks(const std::vector<std::string>& words,
                                std::to_string(options.ranks)};
   all.insert(all.end(), words.begin(), words.end());
   return all;
+}
+
+// A command of ranks needs other settings of the leak checker than one without.
+std::vector<std::string> with_leak_checker(std::vector<std::string> words) {
+  if (std::ranges::find(words, ZINC_MPIRUN) == words.end()) return words;
+  std::vector<std::string> first = leak_checker_environment();
+  first.insert(first.begin(), "env");
+  words.insert(words.begin(), first.begin(), first.end());
+  return words;
 }
 
 std::vector<std::string> command_words(const std::vector<std::string>& arguments) {
@@ -105,7 +117,7 @@ CommandProcess::CommandProcess(Program, const std::vector<std::string>& words,
                                const CommandOptions& options) {
   const Pipe out = make_pipe();
   const Pipe err = make_pipe();
-  std::vector<std::string> copies = words;
+  std::vector<std::string> copies = with_leak_checker(words);
   std::vector<char*> pointers;
   for (std::string& word : copies) pointers.push_back(word.data());
   pointers.push_back(nullptr);

@@ -20,7 +20,7 @@ using testing::Not;
 
 // Its blocks are larger than a segment of the allocator.
 constexpr const char* kModel = R"({"model_type": "gpt2", "vocab_size": 256, "n_positions": 16,
-    "n_embd": 512, "n_layer": 4, "n_head": 4})";
+    "n_embd": 512, "n_layer": 2, "n_head": 4})";
 
 std::string config(const std::string& limit) {
   return R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 3,
@@ -36,7 +36,7 @@ class FillCommand : public testing::Test {
   FillCommand() {
     folder_.write("model.json", kModel);
     folder_.write("open.json", config(""));
-    folder_.write("limited.json", config(R"(, "device_memory_limit": "190MiB")"));
+    folder_.write("limited.json", config(R"(, "device_memory_limit": "110MiB")"));
   }
   // What the run in the folder had.
   int64_t resident() const {
@@ -58,10 +58,10 @@ TEST_F(FillCommand, Plan_SaysWhatItFoundWithinTheLimit) {
   };
   const Ended limited = with("limited.json", {});
   EXPECT_EQ(limited.exit_code, 0) << to_string(limited);
-  EXPECT_THAT(limited.out, AllOf(HasSubstr("\"auto\" fills "), HasSubstr(" of 190.00 MiB: "),
+  EXPECT_THAT(limited.out, AllOf(HasSubstr("\"auto\" fills "), HasSubstr(" of 110.00 MiB: "),
                                  HasSubstr("zinc.resident_memory ")));
-  const Ended given = with("open.json", {"--device-memory", "195MiB"});
-  EXPECT_THAT(given.out, HasSubstr(" of 195.00 MiB: zinc.resident_memory ")) << to_string(given);
+  const Ended given = with("open.json", {"--device-memory", "118MiB"});
+  EXPECT_THAT(given.out, HasSubstr(" of 118.00 MiB: zinc.resident_memory ")) << to_string(given);
   const Ended free = with("open.json", {});  // nine tenths of what is free here
   EXPECT_THAT(free.out, HasSubstr("\"auto\" fills ")) << to_string(free);
   const Ended json = with("limited.json", {"--json"});
@@ -99,7 +99,7 @@ TEST_F(FillCommand, Train_ThatDoesNotFit_SaysSo) {
 TEST_F(FillCommand, Fit_GivesNumbersForThem) {
   const Ended found =
       run_zinc({"plan", "--fit", "--model", folder_ / "model.json", "--seq", "16", "--world", "2",
-                "--global-batch", "6", "--device-memory", "195MiB", "--config",
+                "--global-batch", "6", "--device-memory", "118MiB", "--config",
                 folder_ / "open.json", "--write", folder_ / "fitted.json"});
   EXPECT_EQ(found.exit_code, 0) << to_string(found);
   const std::string text = train::read_text_file(folder_ / "fitted.json", 1 << 20);

@@ -15,6 +15,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/comm/mpi/leak_checker.h"
+
 namespace zinc::comm::testing {
 namespace mpi_faults_test {
 
@@ -32,7 +34,10 @@ struct Outcome {
 Outcome run_job(const std::string& trouble, const std::string& way) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   // As root, Open MPI wants to be told that it is meant.
+  std::string environment;
+  for (const std::string& setting : leak_checker_environment()) environment += setting + " ";
   const std::string command =
+      environment +
       "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 1 60 "
       "mpirun --oversubscribe --bind-to none -np 3 '" +
       self + "' --fault-rank " + trouble + " " + way + " 2>&1 </dev/null";
