@@ -18,6 +18,7 @@
 #include "apps/tuning_options.h"
 #include "core/error.h"
 #include "core/exit_codes.h"
+#include "train/files/atomic_file.h"
 #include "train/json/parser.h"
 #include "train/plan/estimator.h"
 #include "train/plan/plan.h"
@@ -39,6 +40,7 @@ struct PlanArguments {
   TuningArguments tuning;
   bool save_frozen = false;
   std::string diff;
+  std::string html;
   bool json = false;
   FitArguments fit;
   // --format deepspeed without a model
@@ -62,7 +64,17 @@ int print_estimate(const PlanArguments& options) {
 }
 
 int print_program(const train::PlannedProgram& program, const PlanArguments& options) {
-  if (!options.diff.empty()) {
+  if (!options.html.empty()) {
+    std::optional<train::json::Value> other;
+    if (!options.diff.empty()) {
+      other = train::json::parse_file(options.diff);
+      describe_difference(program, *other);  // throws where it is no program
+    }
+    const std::string page = train::html_of(
+        program, options.config, {.name = options.diff, .program = other ? &*other : nullptr});
+    train::write_file_atomically(options.html, page);
+    fmt::print("{}: the step, {} kB; open it in a browser\n", options.html, page.size() / 1000);
+  } else if (!options.diff.empty()) {
     fmt::print("{}", describe_difference(program, train::json::parse_file(options.diff)));
   } else if (options.json) {
     fmt::print("{}\n", train::json_of(program));
@@ -114,11 +126,11 @@ int make_plan(PlanArguments options) {
   if (!options.fit.device_memory.empty()) {
     device_memory = device_memory_of(options.fit, ranks_per_host);
   }
-  const bool is_table = !options.json && !options.plan.program && options.diff.empty();
+  options.plan.program = options.plan.program || !options.diff.empty() || !options.html.empty();
+  const bool is_table = !options.json && !options.plan.program;
   const train::Config config =
       filled(model, train::load_config(options.config, options.plan.world, options.flags),
              options.plan, device_memory, is_table);
-  options.plan.program = options.plan.program || !options.diff.empty();
   const train::Plan plan = train::make_plan(model, config, options.plan);
   if (options.plan.program) return print_program(*plan.program, options);
   if (options.json) {
@@ -184,6 +196,9 @@ void add_plan_command(CLI::App& app, Action& action) {
                  "The step instead: what it gathers, reduces and reads, and when");
   verb->add_option("--diff", options->diff,
                    "With --program: how it differs from what --program --json wrote to this file");
+  verb->add_option("--html", options->html,
+                   "With --program: as a page in this file, with --diff both programs")
+      ->type_name("FILE");
   verb->add_option("--without", options->plan.without_passes,
                    "Passes of the step program to leave out, as in --without prefetch");
   verb->add_option("--rank", options->plan.rank, "Whose plan (default 0)")

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/exit_codes.h"
+#include "tests/apps/browser.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
 
@@ -74,32 +75,6 @@ TEST(Plot, WhatIsNoRun_IsNamed) {
 }
 
 // --- in a browser: ./run soak
-
-// Chromium as Debian names it, without a window; empty: it is not installed.
-std::string browser() {
-  for (const char* path : {"/usr/bin/chromium", "/usr/bin/chromium-browser"}) {
-    if (std::filesystem::exists(path)) return path;
-  }
-  return {};
-}
-
-// The document of `page` after its script ran for `milliseconds`.
-std::string document_of(const train::ScratchFolder& folder, const std::string& page,
-                        int milliseconds) {
-  CommandProcess process = CommandProcess::of_program(
-      {browser(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-       "--user-data-dir=" + (folder / "browser"),
-       "--virtual-time-budget=" + std::to_string(milliseconds), "--dump-dom", page});
-  const Ended ended = process.finish();
-  EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
-  return ended.out;
-}
-
-int64_t count(const std::string& text, const std::string& part) {
-  int64_t found = 0;
-  for (size_t at = 0; (at = text.find(part, at)) != text.npos; at += part.size()) ++found;
-  return found;
-}
 
 class PlotSlow : public testing::Test {
  protected:

@@ -1,9 +1,12 @@
 // The page of a step program: bytes and times of the plan's own second step, and how two differ.
 #include "train/plan/planned_program.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -130,6 +133,65 @@ TEST(PlannedProgram, DifferencesAreTheOpsThatOneOfThemHas) {
   const std::string difference = describe_difference(*other.program, same);
   EXPECT_NE(difference.find("+ gather transformer.h.1 (ahead)"), std::string::npos) << difference;
   EXPECT_NE(difference.find("- gather transformer.h.1 (behind)"), std::string::npos) << difference;
+}
+
+// The ops of a place are what the passes put there, less what later ones took away.
+TEST(PlannedProgram, ChangesOfThePassesMakeTheProgram) {
+  const Plan planned = plan();
+  const PlannedProgram& program = *planned.program;
+  std::vector<std::vector<std::string>> before(program.places.size()), after = before;
+  for (const PlannedPass& pass : program.passes) {
+    for (const bool added : {false, true}) {
+      for (const PlannedChange& change : pass.changes) {
+        if (change.added != added) continue;
+        std::vector<std::string>& ops = (change.behind ? after : before)[change.place];
+        if (added) {
+          ops.push_back(change.op);
+        } else {
+          const auto found = std::ranges::find(ops, change.op);
+          ASSERT_NE(found, ops.end()) << pass.name << " took away " << change.op;
+          ops.erase(found);
+        }
+      }
+    }
+  }
+  for (size_t i = 0; i < program.places.size(); ++i) {
+    EXPECT_THAT(before[i], testing::UnorderedElementsAreArray(program.places[i].before));
+    EXPECT_THAT(after[i], testing::UnorderedElementsAreArray(program.places[i].after));
+  }
+}
+
+TEST(PlannedProgram, BytesByLabelAreThoseOfTheDevice) {
+  const Plan planned = plan();
+  for (const PlannedPlace& place : planned.program->places) {
+    int64_t device = 0;
+    for (const PlannedBytes& part : place.bytes) {
+      if (part.tier == Tier::device) device += part.bytes;
+    }
+    EXPECT_EQ(device, place.device_bytes.value_or(0)) << place.event;
+  }
+}
+
+// A stream does one thing after the other, and all it does is in the step.
+TEST(PlannedProgram, SpansFillTheStep) {
+  const Plan planned = plan({}, 2);
+  const StepTime& time = *planned.fullest.time;
+  std::map<std::string, double> reached;
+  double compute = 0.0, last = 0.0;
+  std::set<std::string> seen;
+  for (const PlannedSpan& span : planned.program->spans) {
+    EXPECT_GE(span.begin, reached[span.stream]) << span.stream;
+    EXPECT_GT(span.end, span.begin);
+    EXPECT_NE(span.work.empty(), span.waits_for.empty());
+    reached[span.stream] = span.end;
+    last = std::max(last, span.end);
+    seen.insert(span.work.empty() ? "waits" : span.stream);
+    if (span.stream == "compute" && !span.work.empty()) compute += span.end - span.begin;
+  }
+  EXPECT_EQ(seen, (std::set<std::string>{"waits", "compute", "gather", "reduce"}));
+  EXPECT_LE(last, time.step_seconds * (1 + 1e-12));
+  EXPECT_GT(last, 0.9 * time.step_seconds);
+  EXPECT_GE(compute, time.compute_seconds * (1 - 1e-9));
 }
 
 TEST(PlannedProgram, ARankThatIsNoneIsRefused) {

@@ -197,4 +197,21 @@ std::string write(const Value& value, int indent) {
   return text;
 }
 
+std::string without_markup(std::string_view json) {
+  std::string safe;
+  safe.reserve(json.size());
+  for (const char c : json) {
+    if (c == '<') {
+      safe += "\\u003c";
+    } else if (c == '>') {
+      safe += "\\u003e";
+    } else if (c == '&') {
+      safe += "\\u0026";
+    } else {
+      safe += c;
+    }
+  }
+  return safe;
+}
+
 }  // namespace zinc::train::json

@@ -170,8 +170,8 @@ std::vector<PlayedMoment> steps_in(const std::vector<PlayedMoment>& moments) {
   return steps;
 }
 
-// Of the same step. Gives the seconds of its places, where they were watched.
-std::vector<double> time_step(const WorkLog& log, const PlanOptions& options, RankPlan& rank) {
+// Of the same step. Gives what its program can be drawn with, where that is wanted.
+TimedStep time_step(const WorkLog& log, const PlanOptions& options, RankPlan& rank) {
   if (!options.hardware) return {};
   const Hardware& hardware = *options.hardware;
   const RankSpeed speed(hardware, options.num_threads, options.ranks_per_host);
@@ -183,7 +183,9 @@ std::vector<double> time_step(const WorkLog& log, const PlanOptions& options, Ra
                "ceilings --device cuda --json FILE` measures it");
     return {};
   }
-  const std::vector<PlayedMoment> moments = play(log, speed);
+  TimedStep timed;
+  const std::vector<PlayedMoment> moments =
+      play(log, speed, false, options.program ? &timed.spans : nullptr);
   const std::vector<PlayedMoment> steps = steps_in(moments);
   StepTime time = between(steps[0], steps[1]);
   if (offloaded) {
@@ -197,12 +199,17 @@ std::vector<double> time_step(const WorkLog& log, const PlanOptions& options, Ra
     time.step_seconds += time.exposed_swap_seconds;
   }
   rank.time = time;
-  std::vector<double> places;
+  const double begin = steps[0].seconds;
   for (const PlayedMoment& moment : moments) {
-    if (moment.label != ProgramWatch::kMark) continue;
-    places.push_back(moment.seconds - steps[0].seconds);
+    if (moment.label == ProgramWatch::kMark) timed.places.push_back(moment.reached - begin);
   }
-  return places;
+  std::erase_if(timed.spans, [&](const PlayedSpan& span) { return span.end <= begin; });
+  for (PlayedSpan& span : timed.spans) {
+    span.begin = std::max(0.0, span.begin - begin);
+    span.end -= begin;
+    if (span.marks > 0) --span.marks;  // the end of the step before was one
+  }
+  return timed;
 }
 
 // The first step, the one that is looked at, a save that may find its update under way still, the
@@ -226,9 +233,8 @@ TrainerOptions trainer_options(const PlanOptions& options, const Config& config,
   return trainer;
 }
 
-std::vector<PlannedPass> passes_of(const ModelConfigFile& model, const Config& config,
-                                   const PlanOptions& options,
-                                   const std::vector<zero::PassEffect>& effects);
+void measure(std::vector<PlannedPass>& passes, const ModelConfigFile& model, const Config& config,
+             const PlanOptions& options);
 
 Plan plan_as_configured(const ModelConfigFile& model_config, const Config& config,
                         const PlanOptions& options) {
@@ -280,38 +286,32 @@ Plan plan_as_configured(const ModelConfigFile& model_config, const Config& confi
   plan.flops_per_step = model->flops_per_token(options.seq) *
                         static_cast<double>(plan.tokens_per_step) / options.world;
   count_step(log, plan.fullest);
-  const std::vector<double> seconds = time_step(log, options, plan.fullest);
+  const TimedStep timed = time_step(log, options, plan.fullest);
   if (options.program) {
-    plan.program = program.read(engine.step_program(), seconds);
-    plan.program->passes = passes_of(model_config, config, options, engine.step_program().effects);
+    plan.program = program.read(engine.step_program(), timed);
+    measure(plan.program->passes, model_config, config, options);
   }
   return plan;
 }
 
-// What each pass of the plan's program did, by the plans without those that come after it.
-std::vector<PlannedPass> passes_of(const ModelConfigFile& model, const Config& config,
-                                   const PlanOptions& options,
-                                   const std::vector<zero::PassEffect>& effects) {
+// What each pass of the plan's program cost, by the plans without those that come after it.
+void measure(std::vector<PlannedPass>& passes, const ModelConfigFile& model, const Config& config,
+             const PlanOptions& options) {
   // A program cannot do without these.
   const auto is_needed = [](const std::string& name) {
     return name != "keep_through_step" && name != "keep_resident" && name != "prefetch" &&
            name != "read_parameters";
   };
-  std::vector<PlannedPass> passes;
-  for (size_t i = 0; i < effects.size(); ++i) {
+  for (size_t i = 0; i < passes.size(); ++i) {
     PlanOptions until = options;
     until.program = false;
-    for (size_t later = i + 1; later < effects.size(); ++later) {
-      if (!is_needed(effects[later].name)) until.without_passes.push_back(effects[later].name);
+    for (size_t later = i + 1; later < passes.size(); ++later) {
+      if (!is_needed(passes[later].name)) until.without_passes.push_back(passes[later].name);
     }
     const Plan plan = plan_as_configured(model, config, until);
-    passes.push_back({.name = effects[i].name,
-                      .added = effects[i].added,
-                      .removed = effects[i].removed,
-                      .device_peak = plan.fullest.device_peak()});
-    if (plan.fullest.time) passes.back().step_seconds = plan.fullest.time->step_seconds;
+    passes[i].device_peak = plan.fullest.device_peak();
+    if (plan.fullest.time) passes[i].step_seconds = plan.fullest.time->step_seconds;
   }
-  return passes;
 }
 
 // What is in the way of the update on the device whose plan this would be; empty: nothing.

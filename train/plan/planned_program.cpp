@@ -5,19 +5,22 @@
 #include <algorithm>
 #include <array>
 
+#include "core/error.h"
 #include "train/json/writer.h"
+#include "train/plan/program_page.h"
 
 namespace zinc::train {
 
 void ProgramWatch::visit(const zero::Phase& phase, size_t place) {
-  const std::pair key{&phase, place};
+  const Key key{&phase, place};
   if (is_frozen_ && visits_.contains(key)) return;
   Visit& visit = visits_[key];
-  visit.device_bytes = context_.allocator().report().at(Tier::device).live;
+  visit.memory = context_.allocator().report();
   visit.mark.reset();
   if (!is_timed_) return;
   log_.mark(kMark);
-  visit.mark = num_marks_++;
+  visit.mark = marks_.size();
+  marks_.push_back(key);
 }
 
 void ProgramWatch::freeze() {
@@ -25,9 +28,9 @@ void ProgramWatch::freeze() {
   is_frozen_ = true;
 }
 
-PlannedProgram ProgramWatch::read(const zero::StepProgram& program,
-                                  const std::vector<double>& seconds) const {
+PlannedProgram ProgramWatch::read(const zero::StepProgram& program, const TimedStep& timed) const {
   PlannedProgram read{.hash = program.hash};
+  std::map<Key, size_t> numbers;  // of places
   const auto ops_of = [&](const std::vector<zero::Op>& ops) {
     std::vector<std::string> names;
     for (const zero::Op& op : ops) names.push_back(zero::describe(op, *program.groups));
@@ -39,6 +42,7 @@ PlannedProgram ProgramWatch::read(const zero::StepProgram& program,
       const bool is_end =
           event.kind == zero::EventKind::begin || event.kind == zero::EventKind::end;
       const auto group = static_cast<size_t>(event.parameter.group);
+      numbers[{&phase, i}] = read.places.size();
       PlannedPlace& place = read.places.emplace_back();
       place.body = body;
       place.phase = name;
@@ -48,8 +52,17 @@ PlannedProgram ProgramWatch::read(const zero::StepProgram& program,
       place.after = ops_of(phase[i].after);
       const auto found = visits_.find({&phase, i});
       if (found == visits_.end()) continue;
-      place.device_bytes = found->second.device_bytes;
-      if (!seconds.empty() && found->second.mark) place.seconds = seconds[*found->second.mark];
+      const Visit& visit = found->second;
+      place.device_bytes = visit.memory.at(Tier::device).live;
+      for (int t = 0; t < kNumTiers; ++t) {
+        for (int l = 0; l < kNumLabels; ++l) {
+          const int64_t bytes = visit.memory.at(static_cast<Tier>(t), static_cast<Label>(l)).live;
+          if (bytes != 0) {
+            place.bytes.push_back({static_cast<Tier>(t), static_cast<Label>(l), bytes});
+          }
+        }
+      }
+      if (!timed.places.empty() && visit.mark) place.seconds = timed.places[*visit.mark];
     }
   };
   using Kind = zero::MicroBatchKind;
@@ -65,6 +78,29 @@ PlannedProgram ProgramWatch::read(const zero::StepProgram& program,
   }
   add("step", "", program.program.step);
   add("evaluation", "forward", program.program.evaluation);
+  const std::vector<const zero::Phase*> phases = program.program.phases();
+  for (const zero::PassEffect& effect : program.effects) {
+    PlannedPass& pass = read.passes.emplace_back();
+    pass.name = effect.name;
+    for (const zero::OpChange& change : effect.changes) {
+      ++(change.added ? pass.added : pass.removed);
+      const auto place = numbers.find({phases[change.phase], change.place});
+      if (place == numbers.end()) continue;
+      pass.changes.push_back({.place = place->second,
+                              .behind = change.behind,
+                              .added = change.added,
+                              .op = zero::describe(change.op, *program.groups)});
+    }
+  }
+  for (const PlayedSpan& span : timed.spans) {
+    PlannedSpan& planned = read.spans.emplace_back();
+    planned.stream = name_of_stream(span.stream);
+    planned.work = span.label;
+    if (span.label.empty()) planned.waits_for = name_of_stream(span.source);
+    planned.begin = span.begin;
+    planned.end = span.end;
+    if (span.marks > 0) planned.place = numbers.at(marks_[span.marks - 1]);
+  }
   return read;
 }
 
@@ -199,8 +235,24 @@ std::string describe(const PlannedProgram& program) {
   return text + "\n<: ahead of the event, all else right behind it\n";
 }
 
-std::string json_of(const PlannedProgram& program) {
-  json::Writer json(2);
+namespace {
+
+void write_spans(json::Writer& json, const std::vector<PlannedSpan>& spans) {
+  json.key("spans").begin_array();
+  for (const PlannedSpan& span : spans) {
+    json.begin_object();
+    json.member("stream", span.stream);
+    if (!span.work.empty()) json.member("work", span.work);
+    if (!span.waits_for.empty()) json.member("waits_for", span.waits_for);
+    json.member("begin", span.begin);
+    json.member("end", span.end);
+    if (span.place) json.member("place", static_cast<int64_t>(*span.place));
+    json.end_object();
+  }
+  json.end_array();
+}
+
+void write_program(json::Writer& json, const PlannedProgram& program) {
   json.begin_object();
   json.member("hash", fmt::format("{:016x}", program.hash));
   json.key("passes").begin_array();
@@ -211,6 +263,15 @@ std::string json_of(const PlannedProgram& program) {
     json.member("removed", pass.removed);
     json.member("device_peak_bytes", pass.device_peak);
     if (pass.step_seconds) json.member("step_seconds", *pass.step_seconds);
+    json.key("changes").begin_array();
+    for (const PlannedChange& change : pass.changes) {
+      json.begin_object();
+      json.member("place", static_cast<int64_t>(change.place));
+      json.member(change.added ? "added" : "removed", change.op);
+      json.member("side", change.behind ? "after" : "before");
+      json.end_object();
+    }
+    json.end_array();
     json.end_object();
   }
   json.end_array();
@@ -220,6 +281,7 @@ std::string json_of(const PlannedProgram& program) {
     json.member("body", place.body);
     json.member("phase", place.phase);
     json.member("event", place.event);
+    if (!place.group.empty()) json.member("group", place.group);
     for (const auto& [key, ops] : {std::pair{"before", &place.before}, {"after", &place.after}}) {
       if (ops->empty()) continue;
       json.key(key).begin_array();
@@ -227,12 +289,41 @@ std::string json_of(const PlannedProgram& program) {
       json.end_array();
     }
     if (place.device_bytes) json.member("device_bytes", *place.device_bytes);
+    if (!place.bytes.empty()) {
+      json.key("bytes").begin_object();
+      for (const PlannedBytes& part : place.bytes) {
+        json.member(fmt::format("{} {}", name_of(part.tier), name_of(part.label)), part.bytes);
+      }
+      json.end_object();
+    }
     if (place.seconds) json.member("seconds", *place.seconds);
     json.end_object();
   }
   json.end_array();
+  if (!program.spans.empty()) write_spans(json, program.spans);
   json.end_object();
+}
+
+}  // namespace
+
+std::string json_of(const PlannedProgram& program) {
+  json::Writer json(2);
+  write_program(json, program);
   return json.take();
+}
+
+std::string html_of(const PlannedProgram& program, std::string_view name,
+                    const OtherProgram& other) {
+  json::Writer json;
+  json.begin_object().key("programs").begin_array();
+  json.begin_object().member("name", name).key("program");
+  write_program(json, program);
+  json.end_object();
+  if (other.program != nullptr) {
+    json.begin_object().member("name", other.name).member("program", *other.program).end_object();
+  }
+  json.end_array().end_object();
+  return concat(program_page_head(), json::without_markup(json.take()), program_page_tail());
 }
 
 namespace {

@@ -13,12 +13,21 @@
 #include <utility>
 #include <vector>
 
+#include "core/allocator.h"
 #include "core/context.h"
+#include "core/device.h"
 #include "core/work_log.h"
 #include "train/json/value.h"
+#include "train/plan/playback.h"
 #include "zero/passes/step_program.h"
 
 namespace zinc::train {
+
+struct PlannedBytes {
+  Tier tier = Tier::device;
+  Label label = Label::parameters;
+  int64_t bytes = 0;
+};
 
 struct PlannedPlace {
   std::string body;   // "evaluation", "only", "first", "middle", "last"; "step"
@@ -27,7 +36,16 @@ struct PlannedPlace {
   std::string group;  // that it is about; empty at a begin and an end
   std::vector<std::string> before, after;  // "gather transformer.h.0"
   std::optional<int64_t> device_bytes{};
-  std::optional<double> seconds{};  // since the step began
+  // Since the step began: when the compute stream has done all that was issued before.
+  std::optional<double> seconds{};
+  std::vector<PlannedBytes> bytes{};  // what is not zero; empty as device_bytes
+};
+
+// An op that a pass added or took away.
+struct PlannedChange {
+  size_t place = 0;  // of PlannedProgram::places
+  bool behind = false, added = false;
+  std::string op;
 };
 
 // A pass, and the run that has it and those before it.
@@ -36,12 +54,29 @@ struct PlannedPass {
   int64_t added = 0, removed = 0;  // ops
   int64_t device_peak = 0;
   std::optional<double> step_seconds{};
+  std::vector<PlannedChange> changes{};  // at places of the program
+};
+
+// What a stream did for a while of the step, or that it waited for another one.
+struct PlannedSpan {
+  std::string stream, work;  // empty: it waited
+  std::string waits_for;
+  double begin = 0.0, end = 0.0;  // seconds since the step began
+  std::optional<size_t> place;    // of PlannedProgram::places, behind which it was issued
 };
 
 struct PlannedProgram {
   uint64_t hash = 0;
   std::vector<PlannedPass> passes;
   std::vector<PlannedPlace> places;
+  std::vector<PlannedSpan> spans;  // by their end; empty without times
+};
+
+// When the places of a step come by, in the order of ProgramWatch's marks, and what took time in
+// it; both since the step began.
+struct TimedStep {
+  std::vector<double> places;
+  std::vector<PlayedSpan> spans;
 };
 
 // Looks at the places of a program as the steps of a plan come by.
@@ -56,18 +91,19 @@ class ProgramWatch {
   void visit(const zero::Phase& phase, size_t place);
   void begin_timed() { is_timed_ = true; }
   void freeze();
-  // `seconds`: of the marks in their order, since the timed step began; empty: no times.
-  PlannedProgram read(const zero::StepProgram& program, const std::vector<double>& seconds) const;
+  // `timed`: empty: no times. Passes have their changes alone.
+  PlannedProgram read(const zero::StepProgram& program, const TimedStep& timed) const;
 
  private:
   struct Visit {
-    int64_t device_bytes = 0;
+    MemoryReport memory;
     std::optional<size_t> mark;
   };
   Context& context_;
   WorkLog& log_;
-  std::map<std::pair<const zero::Phase*, size_t>, Visit> visits_;
-  size_t num_marks_ = 0;
+  using Key = std::pair<const zero::Phase*, size_t>;
+  std::map<Key, Visit> visits_;
+  std::vector<Key> marks_;  // by mark
   bool is_timed_ = false, is_frozen_ = false;
 };
 
@@ -75,6 +111,14 @@ class ProgramWatch {
 // the place before, are one line.
 std::string describe(const PlannedProgram& program);
 std::string json_of(const PlannedProgram& program);
+// One page for a browser that needs no other file: time down, lanes across, waits, memory by label,
+// what each pass changed. `other`: null, or what json_of() gave of a program that is drawn beside.
+struct OtherProgram {
+  std::string name;
+  const json::Value* program = nullptr;
+};
+std::string html_of(const PlannedProgram& program, std::string_view name,
+                    const OtherProgram& other = {});
 // Ops that only one of the two has, place by place, and how the figures differ. `other`: what
 // json_of() gave. Throws DataError where it is none.
 std::string describe_difference(const PlannedProgram& program, const json::Value& other);

@@ -4,6 +4,7 @@
 #include <array>
 #include <deque>
 #include <limits>
+#include <optional>
 
 #include "core/context.h"
 #include "core/error.h"
@@ -16,8 +17,9 @@ constexpr int kNumStreams = kNumStreamRoles + 1;  // with a GPU's host
 
 class Player {
  public:
-  Player(const WorkLog& log, const RankSpeed& speed, bool free_offload)
-      : log_(log), speed_(speed), free_offload_(free_offload) {}
+  Player(const WorkLog& log, const RankSpeed& speed, bool free_offload,
+         std::vector<PlayedSpan>* spans)
+      : log_(log), speed_(speed), free_offload_(free_offload), spans_(spans) {}
 
   std::vector<PlayedMoment> run() {
     while (true) {
@@ -31,12 +33,16 @@ class Player {
   }
 
  private:
+  enum class ItemKind : uint8_t { work, wait, mark };
   struct Item {
-    bool is_wait = false;
+    ItemKind kind = ItemKind::work;
     int source = 0;      // of a wait
-    int64_t count = 0;   // likewise
+    int64_t count = 0;   // likewise; of a mark: which
     bool kernel = true;  // of work: no collective, no copy from or to host memory
     double left = 0.0;   // seconds, alone on the machine
+    std::string_view label{};
+    size_t marks = 0;               // as in PlayedSpan
+    std::optional<double> since{};  // when it became the head
   };
   struct Queue {
     std::deque<Item> items;
@@ -51,15 +57,30 @@ class Player {
     bool moved = false;
     for (Queue& stream : queues_) {
       while (!stream.items.empty()) {
-        const Item& head = stream.items.front();
-        if (head.is_wait ? !has_done(head.source, head.count) : head.left > 0.0) break;
+        Item& head = stream.items.front();
+        if (!head.since) head.since = now_;
+        if (head.kind == ItemKind::wait ? !has_done(head.source, head.count) : head.left > 0.0) {
+          break;
+        }
+        if (head.kind == ItemKind::mark) {
+          moments_[static_cast<size_t>(head.count)].reached = now_;
+        } else {
+          note(static_cast<int>(&stream - queues_.data()), head);
+          ++stream.done;
+        }
         stream.items.pop_front();
-        ++stream.done;
         moved = true;
       }
     }
     const auto& entries = log_.entries();
     while (next_ < entries.size() && has_done(host_source_, host_count_)) {
+      if (host_waits_since_) {
+        note(kIssuingThread, {.kind = ItemKind::wait,
+                              .source = host_source_,
+                              .marks = moments_.size(),
+                              .since = *host_waits_since_});
+        host_waits_since_.reset();
+      }
       issue(entries[next_++]);
       moved = true;
     }
@@ -71,13 +92,19 @@ class Player {
       case WorkLog::Action::mark:
         totals_.label = entry.label;
         totals_.seconds = now_;
+        queue(kCompute).items.push_back(
+            {.kind = ItemKind::mark, .count = static_cast<int64_t>(moments_.size())});
         moments_.push_back(totals_);
         return;
       case WorkLog::Action::host_wait:
+        host_waits_since_ = now_;
         return block_host(entry.source, entry.count);
       case WorkLog::Action::wait:
         queue(entry.stream)
-            .items.push_back({.is_wait = true, .source = entry.source, .count = entry.count});
+            .items.push_back({.kind = ItemKind::wait,
+                              .source = entry.source,
+                              .count = entry.count,
+                              .marks = moments_.size()});
         break;
       case WorkLog::Action::work:
         queue(entry.stream).items.push_back(work(entry));
@@ -100,7 +127,7 @@ class Player {
     if (offload) offload_of(entry.cost.place) += seconds;
     if (kernel && entry.stream == kCompute) totals_.compute += seconds;
     totals_.flops += entry.cost.flops;
-    return {.kernel = kernel, .left = seconds};
+    return {.kernel = kernel, .left = seconds, .label = entry.label, .marks = moments_.size()};
   }
 
   double& offload_of(WorkPlace place) {
@@ -116,7 +143,17 @@ class Player {
 
   bool is_busy(int stream) {
     const Queue& of = queue(stream);
-    return !of.items.empty() && !of.items.front().is_wait;
+    return !of.items.empty() && of.items.front().kind == ItemKind::work;
+  }
+
+  void note(int stream, const Item& item) {
+    if (spans_ == nullptr || *item.since == now_) return;
+    spans_->push_back({.stream = stream,
+                       .label = item.label,
+                       .source = item.source,
+                       .begin = *item.since,
+                       .end = now_,
+                       .marks = item.marks});
   }
 
   // To the next end of a piece of work; false where none is under way.
@@ -144,11 +181,13 @@ class Player {
   const WorkLog& log_;
   const RankSpeed& speed_;
   const bool free_offload_;
+  std::vector<PlayedSpan>* const spans_;
   std::array<Queue, kNumStreams> queues_{};
   std::array<int64_t, kNumStreams> issued_{};
   size_t next_ = 0;
   int host_source_ = 0;
   int64_t host_count_ = 0;
+  std::optional<double> host_waits_since_;
   double now_ = 0.0;
   PlayedMoment totals_;
   std::vector<PlayedMoment> moments_;
@@ -156,8 +195,14 @@ class Player {
 
 }  // namespace
 
-std::vector<PlayedMoment> play(const WorkLog& log, const RankSpeed& speed, bool free_offload) {
-  return Player(log, speed, free_offload).run();
+std::string_view name_of_stream(int stream) {
+  if (stream == kIssuingThread) return "issuing thread";
+  return stream == kHostStream ? "host" : name_of(static_cast<StreamRole>(stream));
+}
+
+std::vector<PlayedMoment> play(const WorkLog& log, const RankSpeed& speed, bool free_offload,
+                               std::vector<PlayedSpan>* spans) {
+  return Player(log, speed, free_offload, spans).run();
 }
 
 StepTime between(const PlayedMoment& begin, const PlayedMoment& end) {

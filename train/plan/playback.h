@@ -37,17 +37,32 @@ struct OffloadTime {
 // What happened until a mark of the log.
 struct PlayedMoment {
   std::string_view label;
-  double seconds = 0.0;        // on the clock
+  double seconds = 0.0;        // on the clock, when the issuing thread is there
+  double reached = 0.0;        // when the compute stream has done all that it was given before
   double compute = 0.0;        // kernels of the compute stream, each alone on the machine
   double communication = 0.0;  // collectives of all streams, likewise
   OffloadTime offload;         // likewise
   int64_t flops = 0;           // of all kernels
 };
 
-// One moment for each mark. `free_offload`: as if what is_offload() names took no time. Throws
-// ConfigError as RankSpeed does.
+// What a stream, or the issuing thread, was at for a while.
+struct PlayedSpan {
+  int stream = 0;
+  std::string_view label;  // of the work; empty: it waited for `source`
+  int source = 0;          // a stream
+  double begin = 0.0, end = 0.0;
+  size_t marks = 0;  // that had been issued before
+};
+// The number of the issuing thread, which only waits: on a CPU what it computes is on the compute
+// stream.
+inline constexpr int kIssuingThread = kHostStream + 1;
+// "gather", "host", "issuing thread"
+std::string_view name_of_stream(int stream);
+
+// One moment for each mark. `free_offload`: as if what is_offload() names took no time. `spans`:
+// not null: gets what took time, by its end. Throws ConfigError as RankSpeed does.
 std::vector<PlayedMoment> play(const WorkLog& log, const RankSpeed& speed,
-                               bool free_offload = false);
+                               bool free_offload = false, std::vector<PlayedSpan>* spans = nullptr);
 
 // A step of one rank.
 struct StepTime {

@@ -32,24 +32,6 @@ void write_series(json::Writer& out, const RunSeries& run) {
   out.end_object();
 }
 
-// Inside a script element the parser of HTML looks for '<' alone, and elsewhere for '&'.
-std::string without_markup(std::string_view json) {
-  std::string safe;
-  safe.reserve(json.size());
-  for (const char c : json) {
-    if (c == '<') {
-      safe += "\\u003c";
-    } else if (c == '>') {
-      safe += "\\u003e";
-    } else if (c == '&') {
-      safe += "\\u0026";
-    } else {
-      safe += c;
-    }
-  }
-  return safe;
-}
-
 }  // namespace
 
 std::string plot_data(const std::vector<const RunSeries*>& runs, const PageOptions& options) {
@@ -58,7 +40,7 @@ std::string plot_data(const std::vector<const RunSeries*>& runs, const PageOptio
   out.key("runs").begin_array();
   for (const RunSeries* run : runs) write_series(out, *run);
   out.end_array().end_object();
-  return without_markup(out.take());
+  return json::without_markup(out.take());
 }
 
 std::string plot_page(const std::vector<const RunSeries*>& runs, const PageOptions& options) {

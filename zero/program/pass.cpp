@@ -10,24 +10,18 @@ namespace zinc::zero {
 namespace {
 
 // Every op of a program with the place where it is.
-using PlacedOp = std::tuple<int, size_t, bool, Op>;
+using PlacedOp = std::tuple<size_t, size_t, bool, Op>;
 
 std::multiset<PlacedOp> ops_of(const Program& program) {
   std::multiset<PlacedOp> ops;
-  int phase_number = 0;
-  const auto add = [&](const Phase& phase) {
+  const std::vector<const Phase*> phases = program.phases();
+  for (size_t number = 0; number < phases.size(); ++number) {
+    const Phase& phase = *phases[number];
     for (size_t i = 0; i < phase.size(); ++i) {
-      for (const Op& op : phase[i].before) ops.emplace(phase_number, i, false, op);
-      for (const Op& op : phase[i].after) ops.emplace(phase_number, i, true, op);
+      for (const Op& op : phase[i].before) ops.emplace(number, i, false, op);
+      for (const Op& op : phase[i].after) ops.emplace(number, i, true, op);
     }
-    ++phase_number;
-  };
-  add(program.evaluation);
-  for (const auto& [kind, body] : program.bodies) {
-    add(body.forward);
-    add(body.backward);
   }
-  add(program.step);
   return ops;
 }
 
@@ -40,10 +34,20 @@ int64_t most_gathered(const Program& program, const std::vector<ShardGroup>& gro
   return most;
 }
 
-int64_t missing_in(const std::multiset<PlacedOp>& from, const std::multiset<PlacedOp>& in) {
-  std::vector<PlacedOp> missing;
-  std::set_difference(from.begin(), from.end(), in.begin(), in.end(), std::back_inserter(missing));
-  return static_cast<int64_t>(missing.size());
+std::vector<OpChange> changes_between(const std::multiset<PlacedOp>& before,
+                                      const std::multiset<PlacedOp>& after) {
+  std::vector<OpChange> changes;
+  const auto add = [&](const auto& from, const auto& in, bool added) {
+    std::vector<PlacedOp> missing;
+    std::ranges::set_difference(from, in, std::back_inserter(missing));
+    for (const auto& [phase, place, behind, op] : missing) {
+      changes.push_back(
+          {.phase = phase, .place = place, .behind = behind, .op = op, .added = added});
+    }
+  };
+  add(after, before, true);
+  add(before, after, false);
+  return changes;
 }
 
 }  // namespace
@@ -63,8 +67,7 @@ std::vector<PassEffect> run_passes(Program& program, const std::vector<Pass>& pa
     std::multiset<PlacedOp> now = ops_of(program);
     const int64_t gathered_now = most_gathered(program, inputs.groups);
     effects.push_back({.name = pass.name,
-                       .added = missing_in(now, ops),
-                       .removed = missing_in(ops, now),
+                       .changes = changes_between(ops, now),
                        .gathered_before = gathered,
                        .gathered_after = gathered_now});
     ops = std::move(now);

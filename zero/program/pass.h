@@ -39,11 +39,20 @@ struct Pass {
   std::function<void(Program&, const PassInputs&)> rewrite;
 };
 
+// An op that a pass put somewhere or took away; one that it moved is both.
+struct OpChange {
+  size_t phase = 0;     // of Program::phases()
+  size_t place = 0;     // of the phase
+  bool behind = false;  // the event of the place; otherwise ahead of it
+  Op op;
+  bool added = false;  // otherwise taken away
+};
+
 // What a pass did, for people.
 struct PassEffect {
   std::string name;
-  int64_t added = 0, removed = 0;  // ops; a moved one is both
-  int64_t gathered_before = 0;     // elements of gathered arenas at most, but for resident ones
+  std::vector<OpChange> changes;
+  int64_t gathered_before = 0;  // elements of gathered arenas at most, but for resident ones
   int64_t gathered_after = 0;
 };
 

@@ -62,6 +62,13 @@ uint64_t hash_phase(uint64_t hash, const Phase& phase) {
 std::vector<Place*> Body::timeline() { return places_of<Place*>(*this); }
 std::vector<const Place*> Body::timeline() const { return places_of<const Place*>(*this); }
 
+std::vector<const Phase*> Program::phases() const {
+  std::vector<const Phase*> all{&evaluation};
+  for (const auto& [kind, body] : bodies) all.insert(all.end(), {&body.forward, &body.backward});
+  all.push_back(&step);
+  return all;
+}
+
 std::vector<std::vector<Place*>> Program::timelines() {
   std::vector<std::vector<Place*>> all(1);
   for (Place& place : evaluation) all.front().push_back(&place);

@@ -107,6 +107,8 @@ struct Program {
   Phase step;  // begin, end: after the end an update was issued, and may still be under way
   std::set<int> resident;  // groups that stay gathered through the micro-batches of a step
 
+  // The evaluation, forward and backward of every body, the step.
+  std::vector<const Phase*> phases() const;
   // The places of the evaluation, and those of every body.
   std::vector<std::vector<Place*>> timelines();
   // Equal where all ops are, on all ranks that issue the same collectives.
