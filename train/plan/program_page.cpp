@@ -757,7 +757,7 @@ function listen() {
   });
   canvas.addEventListener('pointerleave', () => { $('tip').style.display = 'none'; });
   canvas.addEventListener('dblclick', event => zoom(0.4, valueAt(event.offsetY)));
-  window.addEventListener('resize', schedule);
+  new ResizeObserver(schedule).observe($('stage'));
   window.addEventListener('hashchange', () => { readState(); makeMarks(); schedule(); });
   window.addEventListener('keydown', event => {
     if (event.target === $('find')) return;
@@ -778,7 +778,6 @@ function listen() {
   $('axis-order').addEventListener('click', () => setAxis('order'));
   $('axis-time').addEventListener('click', () => setAxis('time'));
   $('tier').addEventListener('change', () => { state.tier = $('tier').value; schedule(); });
-  $('passes-box').addEventListener('toggle', schedule);
   $('jump').addEventListener('change', () => {
     if (!$('jump').value) return;
     setAxis('order');
