@@ -636,7 +636,9 @@ int train_on(comm::World& world, Job& job, const TrainArguments& options) {
   }
   if (result.evaluation_stopped) console.line("the last evaluation was stopped by a signal");
   if (!result.stopped) return kDone;
-  console.line("stopped by a signal after the step under way");
+  const bool is_signalled = zero::any_rank(world, stop);
+  console.line(is_signalled ? "stopped by a signal after the step under way"
+                            : "stopped before the batch system ends the job");
   if (run.last_checkpoint().empty()) return kDone;
   console.line(fmt::format("saved {}/{}; this goes on: {}", options.out, run.last_checkpoint(),
                            resuming(own_words())));

@@ -163,7 +163,7 @@ void Run::open() {
     write_file_atomically(folder_->file("config.resolved.json"), configuration);
     sinks_ = open_sinks(*folder_, config_, configuration, figures_so_far());
   });
-  if (!config_.trace.empty()) open_trace();
+  if (!config_.trace.empty() && !is_traced_by_program()) open_trace();
 }
 
 // A run goes on in its own folder; where it has left nothing to go on from, nor anything that
@@ -247,11 +247,25 @@ std::optional<FiguresSoFar> Run::figures_so_far() const {
   return FiguresSoFar{.step = checkpoint_->state().steps, .samples = start_.trainer.samples};
 }
 
+// Where the configuration was applied to the world: see train/config/rank_config.h.
+bool Run::is_traced_by_program() const { return world_.settings().trace_file == config_.trace; }
+
+// A run that goes on leaves the trace of what was before, and takes a name of its own.
+std::string Run::name_of_trace() const {
+  if (!checkpoint_) return folder_->place_of(config_.trace);
+  const std::string mark = concat("from-", checkpoint_name(checkpoint_->state().steps));
+  return free_trace_name(folder_->place_of(trace_name(config_.trace, mark)));
+}
+
 // Every host's first rank begins the file, the others append to it. Between hosts, appending is not
 // safe on every file system: each rank has a file of its own.
 void Run::open_trace() {
-  const std::string path =
-      zero::share_text(world_, folder_ ? folder_->place_of(config_.trace) : std::string());
+  std::string path;
+  together("name the trace", [&] {
+    if (folder_) path = name_of_trace();
+  });
+  path = zero::share_text(world_, path);
+  if (checkpoint_) notes_.push_back(concat("the trace from here on is ", path));
   const comm::RankInfo& rank = world_.info();
   const bool shared = rank.local_size == rank.size;
   const std::string own = shared ? path : concat(path, ".rank", rank.rank);
@@ -431,6 +445,7 @@ TrainResult Run::train(Loader& loader, ValidationSets validation, TrainerObserve
     on_checkpoints(observer, [&] { begin_checkpoint(loader, *trainer, observer, last); });
   };
   const auto poll = [&] {
+    if (is_traced_by_program() && world_.settings().drain_trace) world_.settings().drain_trace();
     on_checkpoints(observer, [&] {
       if (const auto path = saver_->poll()) end_checkpoint(*path, observer);
     });

@@ -118,6 +118,8 @@ class Run {
   void find_checkpoint();
   void find_best_of(const std::string& run);
   std::optional<FiguresSoFar> figures_so_far() const;
+  bool is_traced_by_program() const;
+  std::string name_of_trace() const;
   void open_trace();
   void save(const std::string& name, const BestSoFar& best);
   bool load_best(const BestSoFar& best);

@@ -535,6 +535,9 @@ class Engine::Impl {
     const size_t count = what == Own::weights ? 1 : kinds.size();
     const bool holds = hold && can_hold();
     if (holds && strategy_.swapped != nullptr) {
+      require(!rules_.gate().is_held(),
+              "engine.read_own: values in swap space are held by one at a time: let go of those of "
+              "before");
       if (!own_reader_) own_reader_.emplace(*strategy_.swapped, context_);
       own_reader_->begin();
     }

@@ -196,7 +196,8 @@ class Engine {
   // piece by piece, in memory that is valid during the call. With `hold`, where can_hold_own,
   // trained values are held (OwnPiece::lease) instead of read. On every stage each element of the
   // model is in the part of exactly one rank. An empty `take` is allowed: the memory is taken and
-  // nothing is handed out. Not collective; waits.
+  // nothing is handed out. Not collective; waits. While values are held all calls that read them
+  // work on: InvalidArgument for a second `hold` of values in swap space alone.
   enum class Own : uint8_t { weights, weights_and_states };
   void read_own(Own what, const TakeOwn& take, bool hold = false);
   // Goes on from `source`: values and state of an engine whose model has the same parameters,

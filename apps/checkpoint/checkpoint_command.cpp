@@ -185,7 +185,8 @@ int convert(const CheckpointArguments& options) {
 
 int prune(const CheckpointArguments& options) {
   const std::string folder = checkpoints_in(options.folder);
-  const std::vector<std::string> removed = train::prune_checkpoints(folder, options.keep);
+  const std::vector<std::string> removed =
+      train::prune_checkpoints(folder, options.keep, /*verifies=*/true);
   train::json::Writer json;
   json.begin_object();
   add_strings(json, "deleted", removed);
@@ -238,7 +239,7 @@ void add_checkpoint_command(CLI::App& app, Action& action) {
   converter->add_option("--model", options->model,
                         "Of the weights: preset, config.json or its folder; to export them");
   converter->add_option("--seed", options->seed, "Of the run that goes on (default 1234)");
-  CLI::App* pruner = add("prune", "Delete all but the newest", prune);
+  CLI::App* pruner = add("prune", "Delete all but the newest, and the newest that is whole", prune);
   pruner->add_option("--keep", options->keep, "Checkpoints that stay")
       ->required()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 53));

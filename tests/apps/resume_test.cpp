@@ -17,8 +17,10 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <random>
 #include <span>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -28,9 +30,11 @@
 #include "core/exit_codes.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
+#include "tests/train/event_file.h"
 #include "train/files/file_descriptor.h"
 #include "train/json/parser.h"
 #include "train/json/writer.h"
+#include "train/trace/trace_summary.h"
 
 namespace zinc::apps {
 namespace resume_test {
@@ -270,6 +274,31 @@ TEST_F(Resume, ARunThatWasToldToStop_SaysHowItGoesOn) {
   EXPECT_EQ(result("stopped"), result("whole"));
 }
 
+// Each start leaves the traces of those before it.
+TEST_F(Resume, ARunThatGoesOn_HasATraceOfItsOwn) {
+  folder_.write("ds.json", R"({"train_micro_batch_size_per_gpu": 2, "zinc": {"trace": ")" +
+                               folder_.out() + R"(/trace.json"}})");
+  const auto steps_in = [&](const std::string& name) {
+    std::vector<int64_t> steps;
+    for (const auto& step : train::summarize_trace(folder_.out() + '/' + name).steps) {
+      steps.push_back(step.step);
+    }
+    return steps;
+  };
+  ASSERT_EQ(run_zinc(folder_.train({"--steps", "3", "--save-every", "2"})).exit_code, 0);
+  const std::string first = read_whole_file(folder_.out() + "/trace.json");
+  const std::string from = folder_.out() + "/checkpoints/step-000002";
+  for (const std::string name : {"trace.from-step-000002.json", "trace.from-step-000002-2.json"}) {
+    const Ended ended =
+        run_zinc(folder_.train({"--steps", "4", "--save-every", "9", "--resume", from}));
+    ASSERT_EQ(ended.exit_code, 0) << to_string(ended);
+    EXPECT_THAT(ended.out, HasSubstr("the trace from here on is " + folder_.out() + '/' + name));
+    EXPECT_THAT(steps_in(name), ElementsAre(3, 4));
+  }
+  EXPECT_EQ(read_whole_file(folder_.out() + "/trace.json"), first);
+  EXPECT_THAT(steps_in("trace.json"), ElementsAre(1, 2, 3));
+}
+
 TEST_F(Resume, KeepsTheNewest_AndSavesByTheClock) {
   folder_.write("ds.json", R"({"train_micro_batch_size_per_gpu": 2, "zinc": {"checkpoint":
                 {"every": 4, "keep": 2, "minutes": 1e-9}}})");
@@ -361,6 +390,77 @@ TEST_F(Resume, ACheckpointThatCannotBeSaved_IsANote_OrTheEnd) {
   EXPECT_EQ(required.exit_code, kIo) << to_string(required);
 }
 
+// --- figures
+
+using Curve = std::vector<std::pair<int64_t, float>>;  // step and value
+
+// The curves as TensorBoard shows them: of all files, and without what a restart takes back.
+std::map<std::string, Curve> tensorboard_curves(const std::string& folder) {
+  std::map<double, std::vector<train::Event>> files;  // by when they begin
+  for (const std::string& name : train::names_in(folder)) {
+    if (!name.starts_with("events.out.tfevents.")) continue;
+    std::vector<train::Event> events = train::read_events(folder + '/' + name);
+    files[events.at(0).wall_time] = std::move(events);
+  }
+  std::map<std::string, Curve> curves;
+  for (const auto& [begin, events] : files) {
+    for (const train::Event& event : events) {
+      if (event.restarts) {
+        for (auto& [tag, curve] : curves) {
+          std::erase_if(curve, [&](const auto& point) { return point.first >= event.step; });
+        }
+      } else if (!event.tag.empty() && !event.is_text && !event.tag.ends_with("tokens_per_second")) {
+        curves[event.tag].emplace_back(event.step, event.value);
+      }
+    }
+  }
+  return curves;
+}
+
+// Rows of a table without the columns that hold times.
+std::string rows_without_times(const std::string& path) {
+  std::istringstream lines(read_whole_file(path));
+  std::string rows, line;
+  std::vector<std::string> head;
+  while (std::getline(lines, line)) {
+    std::vector<std::string> cells;
+    std::istringstream row(line);
+    for (std::string cell; std::getline(row, cell, ',');) cells.push_back(cell);
+    if (head.empty()) head = cells;
+    for (size_t i = 0; i < cells.size(); ++i) {
+      if (!head.at(i).starts_with("seconds") && !head[i].starts_with("tokens_per")) {
+        rows += cells[i] + ',';
+      }
+    }
+    rows += '\n';
+  }
+  return rows;
+}
+
+// In tables, and for TensorBoard, as in metrics.jsonl: nothing twice, nothing missing.
+TEST_F(Resume, AfterKills_FiguresOfEveryKindAreThoseOfTheWholeRun) {
+  const auto config_of = [&](const std::string& out) {
+    return folder_.write(out + ".json", R"({"train_micro_batch_size_per_gpu": 2,
+        "csv_monitor": {"enabled": true, "output_path": ")" + folder_ / out + R"(", "job_name": "csv"}})");
+  };
+  ASSERT_EQ(run_zinc(train("whole", {"--config", config_of("whole")})).exit_code, 0);
+  std::mt19937 random(12);
+  const auto resumed = train("killed", {"--resume", "auto", "--config", config_of("killed")});
+  EXPECT_GT(kill_until_done(resumed, 1, 6, random), 0);
+  EXPECT_EQ(result("killed"), result("whole"));
+  EXPECT_EQ(rows_without_times(folder_ / "killed/metrics.csv"),
+            rows_without_times(folder_ / "whole/metrics.csv"));
+  const auto curves = tensorboard_curves(folder_ / "whole");
+  EXPECT_EQ(curves.at("Train/Samples/train_loss").size(), static_cast<size_t>(kSteps));
+  EXPECT_EQ(tensorboard_curves(folder_ / "killed"), curves);
+  for (const std::string& name : train::names_in(folder_ / "whole/csv")) {
+    if (name.find("tokens_per_second") != std::string::npos) continue;
+    EXPECT_EQ(read_whole_file(folder_ / "killed/csv/" + name),
+              read_whole_file(folder_ / "whole/csv/" + name))
+        << name;
+  }
+}
+
 TEST_F(Resume, OnRanks_AfterKillsAtRandom_HasTheBits) {
   if (!have_mpirun()) GTEST_SKIP() << "built without MPI";
   ASSERT_EQ(run_zinc(train("whole"), {.ranks = 2}).exit_code, 0);
@@ -415,6 +515,18 @@ TEST_F(Resume, TheVerbs_ListVerifyDiffExportAndPrune) {
             read_whole_file(run + "/final/model.safetensors"));
   done({"checkpoint", "export", newest, folder_ / "wide", "--dtype", "f32"});
   done({"generate", "--model", folder_ / "wide", "--tokens", "2"});
+  const auto json_of = [&](std::vector<std::string> words, ExitCode code = kDone) {
+    words.insert(words.begin(), "checkpoint");
+    words.emplace_back("--json");
+    return train::json::parse(done(words, code), words[1]);
+  };
+  EXPECT_TRUE(json_of({"verify", run}).at(2).at("whole").as_bool());
+  EXPECT_TRUE(json_of({"diff", newest, newest}).at("equal").as_bool());
+  const auto differs = json_of({"diff", run + "/checkpoints/step-000010", newest}, kRegression);
+  EXPECT_GT(differs.at("values").at(0).at("differing").as_int64(), 0);
+  EXPECT_EQ(json_of({"export", newest, folder_ / "again"}).at("to").as_string(), folder_ / "again");
+  EXPECT_EQ(json_of({"prune", run, "--keep", "2"}).at("deleted").at(0).as_string(),
+            run + "/checkpoints/step-000005");
   done({"checkpoint", "prune", run, "--keep", "1"});
   EXPECT_THAT(train::names_in(run + "/checkpoints"), ElementsAre("step-000015"));
   const std::string path = newest + "/state-00000-of-00001.safetensors";

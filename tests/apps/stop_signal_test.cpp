@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -64,6 +65,27 @@ TEST_P(StopSignal, FinishesTheStepAndSaves) {
   const Ended ended = process.finish();
   EXPECT_THAT(ended.err, IsEmpty());
   expect_clean_end(ended, folder);
+}
+
+// A batch system says when the job ends: the run stops a minute before.
+TEST(EndOfAllocation, ThatIsNear_EndsTheRunWithACheckpoint) {
+  const auto train = [](const TrainingFolder& folder, int64_t seconds_left,
+                        const std::vector<std::string>& more) {
+    std::vector<std::string> words{
+        "env", "SLURM_JOB_END_TIME=" + std::to_string(std::time(nullptr) + seconds_left),
+        command_path()};
+    const std::vector<std::string> command = folder.train(more);
+    words.insert(words.end(), command.begin(), command.end());
+    return CommandProcess::of_program(words).finish();
+  };
+  const TrainingFolder folder;
+  const Ended ended = train(folder, 62, kLong);
+  EXPECT_GE(expect_whole_run(ended, folder), 1);
+  EXPECT_THAT(ended.out, HasSubstr("stopped before the batch system ends the job"));
+  EXPECT_THAT(ended.out, HasSubstr("; this goes on: zinc train --config "));
+  EXPECT_EQ(run_zinc({"checkpoint", "verify", folder.out()}).exit_code, kDone);
+  const TrainingFolder other;
+  EXPECT_EQ(expect_whole_run(train(other, 3600, {"--steps", "3"}), other, kDone), 3);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, StopSignal, testing::Values(SIGUSR1, SIGTERM, SIGINT, SIGHUP),

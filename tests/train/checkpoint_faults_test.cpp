@@ -116,6 +116,59 @@ TEST(CheckpointFaults, EveryCallOfASaveFailsOnce_AndTheOneBeforeStays) {
   EXPECT_GT(failures, 30);
 }
 
+// A write that is interrupted, or takes a half, is gone on with: in every place.
+TEST(CheckpointFaults, WritesThatAreCutShortOrInterrupted_AreGoneOnWith) {
+  with_engine([](zero::Engine& engine) {
+    for (const int error : {EINTR, FileSystemFaults::Fault::kShort}) {
+      int nth = 1;
+      for (bool ended = false; !ended; ++nth) {
+        const ScratchFolder folder;
+        {
+          const FileSystemFaults faults(
+              {{.call = FileSystemCall::write, .nth = nth, .error = error}});
+          save_checkpoint(engine, folder.path());
+          ended = FileSystemFaults::calls(FileSystemCall::write) < nth;
+        }
+        EXPECT_THAT(whole_after_cleaning(folder.path()), ElementsAre(1)) << "write " << nth;
+      }
+      EXPECT_GT(nth, 6);
+    }
+  }, kLargeVocabulary);
+}
+
+// A prune that fails leaves the newest, and a later one goes on with it.
+TEST(CheckpointFaults, EveryCallOfAPruneFailsOnce_AndTheNewestStays) {
+  with_engine([](zero::Engine& engine) {
+    int failures = 0;
+    for (const FileSystemCall call :
+         {FileSystemCall::rename, FileSystemCall::sync, FileSystemCall::remove}) {
+      for (int nth = 1;; ++nth) {
+        const ScratchFolder folder;
+        for (const std::string tag : {"step-000001", "step-000002"}) {
+          save_checkpoint(engine, folder.path(), tag);
+        }
+        bool ended = false;
+        {
+          const FileSystemFaults faults({{.call = call, .nth = nth, .error = EIO}});
+          try {
+            prune_checkpoints(folder.path(), 1);
+            ended = FileSystemFaults::calls(call) < nth;
+          } catch (const IoError& error) {
+            EXPECT_EQ(error.error_number(), EIO);
+            ++failures;
+          }
+        }
+        Checkpoint::open(folder / "step-000002").verify();
+        clean_checkpoints(folder.path());
+        prune_checkpoints(folder.path(), 1);
+        EXPECT_THAT(folder.names(), ElementsAre("step-000002"));
+        if (ended) break;
+      }
+    }
+    EXPECT_GT(failures, 4);
+  });
+}
+
 // A file system may open files for direct writes and then refuse them.
 TEST(CheckpointFaults, WhereDirectWritesAreRefused_TheCacheTakesThem) {
   with_engine([](zero::Engine& engine) {
@@ -502,6 +555,23 @@ TEST(PowerLoss, SeesWhenAStepOfTheProtocolIsMissing) {
   });
   EXPECT_LT(no_sync_of_parent.size(), changes.size());
   EXPECT_GT(sweep(*scene, no_sync_of_parent, 5, false).bad, 0) << "the parent is not synced";
+
+  // What is synced behind the rename lies under the new name then.
+  Changes rename_first;
+  const auto first_sync = std::ranges::find_if(changes, [&](const FileSystemChange& c) {
+    return c.kind == FileSystemChange::sync && is_file(c);
+  });
+  ASSERT_LT(first_sync, commit);
+  for (auto at = changes.begin(); at != changes.end(); ++at) {
+    if (at == commit) continue;
+    if (at == first_sync) rename_first.push_back(*commit);
+    FileSystemChange change = *at;
+    if (at >= first_sync && change.path.starts_with(commit->path)) {
+      change.path.replace(0, commit->path.size(), commit->to);
+    }
+    rename_first.push_back(std::move(change));
+  }
+  EXPECT_GT(sweep(*scene, rename_first, 5, false).bad, 0) << "the folder has its name at once";
 
   Changes prune_first(prune, changes.end());
   prune_first.insert(prune_first.end(), changes.begin(), prune);

@@ -3,15 +3,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <map>
 #include <random>
+#include <span>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
 #include "comm/local/local.h"
+#include "core/crc32c.h"
 #include "core/error.h"
 #include "nn/lora.h"
 #include "nn/quantize.h"
@@ -197,6 +205,66 @@ TEST_P(Resume, WrittenBesideTraining_HasTheValuesOfItsBeginning) {
   expect_same_bits(run(way, kBefore, folder.path()), tail_of(run(way, 2 * kBefore)));
 }
 
+// Values by parameter and kind, as ranks hand them out.
+using OwnValues = std::map<std::string, std::vector<float>>;
+
+void append(OwnValues& to, const zero::OwnPiece& piece) {
+  std::vector<float>& values = to[piece.name + ' ' + std::string(piece.kind)];
+  const auto* first = static_cast<const float*>(piece.values.data());
+  values.insert(values.end(), first, first + piece.values.numel());
+}
+
+OwnValues own_values(zero::Engine& engine) {
+  OwnValues values;
+  engine.read_own(zero::Engine::Own::weights_and_states,
+                  [&](const zero::OwnPiece& piece) { append(values, piece); });
+  return values;
+}
+
+// Between steps all reads of the engine see what it has, and the writer what it began with.
+TEST_P(Resume, WhileItIsWritten_OthersReadTheSameValues) {
+  const Way& way = GetParam();
+  const offload::SwapFolder swap;
+  comm::run_local_ranks(way.world, {.seed = kSeed, .num_threads = 1}, [&](comm::World& world) {
+    share_layers(world, way);
+    nn::Gpt2 model(tiny_config());
+    model.freeze("transformer.h.1.mlp*");
+    zero::Engine engine(model, config_of(way, swap.path()), world);
+    step(engine, 0, nullptr);
+    Outcome before, beside;
+    take_values(engine, before);
+    const OwnValues own = own_values(engine);
+    const std::string moment = engine.moment();
+
+    StateSnapshot snapshot;
+    std::vector<StateSnapshot::Part> parts = snapshot.take(engine);
+    OwnValues written;
+    std::promise<void> begins;
+    std::thread writer([&, may_begin = begins.get_future()]() mutable {
+      may_begin.wait();
+      StateSnapshot::read(std::move(parts), [&](const zero::OwnPiece& piece) {
+        std::this_thread::sleep_for(std::chrono::microseconds(300));  // a slow disk
+        append(written, piece);
+      });
+    });
+    // First with all of it held, then while pieces are let go.
+    for (const bool has_begun : {false, true}) {
+      if (has_begun) begins.set_value();
+      take_values(engine, beside);
+      EXPECT_EQ(beside.values, before.values);
+      EXPECT_EQ(own_values(engine), own);
+      EXPECT_EQ(engine.moment(), moment);
+      if (has_begun || way.optimizer != OffloadDevice::nvme) continue;
+      StateSnapshot second;
+      EXPECT_THROW(second.take(engine), InvalidArgument);
+    }
+    step(engine, 1, nullptr);
+    writer.join();
+    EXPECT_EQ(written, own);
+    EXPECT_EQ(own_values(engine) == own, engine.state().applied == 0) << "all steps overflowed";
+  });
+}
+
 const auto kNvme = OffloadDevice::nvme;
 const auto kCpu = OffloadDevice::cpu;
 
@@ -231,6 +299,8 @@ TEST(Elastic, AnyWorldStageAndTierReadsWhatAnotherWrote) {
   const std::vector<Way> ways = {Way{"a", 1, 0}, Way{"b", 3, 1, DType::bf16}, Way{"c", 5, 3},
                                  Way{"d", 2, 2, DType::f16, kNvme},
                                  Way{"e", 7, 3, DType::bf16, kCpu, kNvme},
+                                 Way{"h", 4, 1}, Way{"i", 6, 2, DType::bf16, kCpu},
+                                 Way{"j", 8, 3, DType::f16},
                                  Way{.name = "f", .world = 3, .tensor = 3},
                                  Way{.name = "g",
                                      .world = 6,
@@ -354,6 +424,25 @@ TEST(CheckpointFolder, ADamagedNewestIsPassedBy_ANamedOneIsNot) {
   });
 }
 
+// A folder of damaged ones and an old one that is whole: that stays.
+TEST(CheckpointFolder, TheNewestThatIsWholeStays_WhereAPruneVerifies) {
+  const ScratchFolder folder;
+  run({"", 1, 0}, 0, {}, {}, [&](zero::Engine& engine) {
+    for (const int64_t step : {1, 2, 3, 4}) {
+      save_checkpoint(engine, folder.path(), checkpoint_name(step));
+    }
+  });
+  for (const std::string name : {"step-000003", "step-000004"}) {
+    const std::string path = folder / (name + "/state-00000-of-00001.safetensors");
+    std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
+  }
+  EXPECT_THAT(prune_checkpoints(folder.path(), 1, /*verifies=*/true),
+              ElementsAre(folder / "step-000003", folder / "step-000001"));
+  EXPECT_THAT(folder.names(), ElementsAre("step-000002", "step-000004"));
+  EXPECT_THAT(prune_checkpoints(folder.path(), 2, /*verifies=*/true), IsEmpty());
+  EXPECT_THAT(prune_checkpoints(folder.path(), 1), ElementsAre(folder / "step-000002"));
+}
+
 // --- damage
 
 // Reads all of a checkpoint as one rank of one does.
@@ -433,6 +522,21 @@ TEST(Damage, TruncatedMissingAndMixedUpFilesAreRefused) {
     }
   }
   read_all(second);
+}
+
+TEST(Damage, ANewerVersionIsRefused_WithTheCure) {
+  const ScratchFolder folder;
+  run({"", 1, 0}, 1, {}, folder.path());
+  std::string text = read_whole_file(folder / "step-000001/manifest.json");
+  const std::string version = "\"version\": 1,";
+  const size_t at = text.find(version), rest = text.find(',') + 1;
+  ASSERT_NE(at, std::string::npos);
+  text.replace(at, version.size(), "\"version\": 2,");
+  const uint32_t crc = crc32c(std::as_bytes(std::span(text).subspan(rest)));
+  folder.write("step-000001/manifest.json",
+               fmt::format("{{\"crc32c\":\"{:08x}\",{}", crc, text.substr(rest)));
+  EXPECT_THAT(message_of<DataError>([&] { Checkpoint::open(folder / "step-000001"); }),
+              HasSubstr("its format is 2, this one reads up to 1; take that zinc"));
 }
 
 TEST(Load, RefusesAnotherModelSeedAndOptimizer) {

@@ -182,6 +182,7 @@ extern "C" ssize_t pwrite(int file, const void* bytes, size_t size, off_t offset
     errno = error;
     return -1;
   }
+  if (error == zinc::train::FileSystemFaults::Fault::kShort) size = (size + 1) / 2;
   const ssize_t written = syscall(SYS_pwrite64, file, bytes, size, offset);
   if (error == 0 && written > 0) {
     zinc::train::flip_a_bit(zinc::train::path_of(file), offset + written / 2);

@@ -24,7 +24,10 @@ class FileSystemFaults {
   struct Fault {
     FileSystemCall call;
     int nth = 1;
-    int error = 0;  // 0, of a write: it reports success, and a bit of what it wrote is wrong
+    // Of a write 0: it reports success, and a bit of what it wrote is wrong; kShort: it takes a half,
+    // and says so.
+    int error = 0;
+    static constexpr int kShort = -2;
   };
   explicit FileSystemFaults(std::vector<Fault> faults);
   // Calls of a kind so far.

@@ -9,6 +9,7 @@
 
 #include "core/crc32c.h"
 #include "core/error.h"
+#include "tests/train/event_file.h"
 #include "tests/train/scratch_folder.h"
 #include "train/json/parser.h"
 #include "train/metrics/file_sinks.h"
@@ -165,91 +166,6 @@ TEST(CsvMonitorSink, LaysFilesOutAsDeepSpeedDoes) {
   CsvMonitorSink(monitor).write(m);  // a second run goes on, without a second header
   EXPECT_EQ(read_whole_file(monitor + "/Validation_Samples_val_loss.csv"),
             "step,val_loss\r\n416,2\r\n416,2\r\n");
-}
-
-// A reader of event files, written against the format and not against the writer.
-struct Event {
-  double wall_time = 0.0;
-  int64_t step = 0;
-  std::string version;
-  std::string tag;
-  float value = 0.0f;
-};
-
-class Bytes {
- public:
-  explicit Bytes(std::string bytes) : bytes_(std::move(bytes)) {}
-  bool empty() const { return at_ == bytes_.size(); }
-  template <class T>
-  T fixed() {
-    T value{};
-    std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
-    return value;
-  }
-  uint64_t varint() {
-    uint64_t value = 0;
-    for (int shift = 0;; shift += 7) {
-      const auto byte = static_cast<uint8_t>(take(1)[0]);
-      value |= uint64_t{byte & 0x7fu} << shift;
-      if (byte < 0x80) return value;
-    }
-  }
-  std::string take(size_t count) {
-    if (count > bytes_.size() - at_) throw std::runtime_error("record is cut short");
-    at_ += count;
-    return bytes_.substr(at_ - count, count);
-  }
-
- private:
-  std::string bytes_;
-  size_t at_ = 0;
-};
-
-Event parse_event(const std::string& data) {
-  Event event;
-  Bytes fields(data);
-  while (!fields.empty()) {
-    const uint64_t key = fields.varint();
-    if (key == ((1 << 3) | 1)) {
-      event.wall_time = fields.fixed<double>();
-    } else if (key == ((2 << 3) | 0)) {
-      event.step = static_cast<int64_t>(fields.varint());
-    } else if (key == ((3 << 3) | 2)) {
-      event.version = fields.take(fields.varint());
-    } else if (key == ((5 << 3) | 2)) {
-      Bytes summary(fields.take(fields.varint()));
-      EXPECT_EQ(summary.varint(), (1u << 3) | 2u);
-      Bytes value(summary.take(summary.varint()));
-      EXPECT_TRUE(summary.empty());
-      while (!value.empty()) {
-        const uint64_t inner = value.varint();
-        if (inner == ((1 << 3) | 2)) event.tag = value.take(value.varint());
-        if (inner == ((2 << 3) | 5)) event.value = value.fixed<float>();
-      }
-    } else {
-      ADD_FAILURE() << "unknown field key " << key;
-      break;
-    }
-  }
-  return event;
-}
-
-uint32_t unmask(uint32_t masked) {
-  const uint32_t rotated = masked - 0xa282ead8u;
-  return (rotated << 15) | (rotated >> 17);
-}
-
-std::vector<Event> read_events(const std::string& path) {
-  std::vector<Event> events;
-  Bytes file(read_whole_file(path));
-  while (!file.empty()) {
-    const std::string length = file.take(8);
-    EXPECT_EQ(unmask(file.fixed<uint32_t>()), crc32c(std::as_bytes(std::span(length))));
-    const std::string data = file.take(Bytes(length).fixed<uint64_t>());
-    EXPECT_EQ(unmask(file.fixed<uint32_t>()), crc32c(std::as_bytes(std::span(data))));
-    events.push_back(parse_event(data));
-  }
-  return events;
 }
 
 // The published example of TensorFlow's crc32c_test.

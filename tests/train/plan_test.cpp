@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "comm/local/local.h"
@@ -13,6 +15,7 @@
 #include "train/checkpoint/save_checkpoint.h"
 #include "train/model.h"
 #include "train/plan/estimator.h"
+#include "train/run.h"
 #include "train/trainer.h"
 
 namespace zinc::train {
@@ -181,8 +184,12 @@ std::vector<Real> run(const Case& c) {
                                           .rank = world.rank(),
                                           .world = world.size()});
     Traffic traffic(engine);
+    const CheckpointSaver saver(engine, folder.path());
     Trainer trainer(engine, loader, &evaluation, {}, &traffic,
                     {.steps = 4, .save = [&](const std::string& name) {
+                       // A run may be told to stop, and saves a checkpoint before its weights.
+                       engine.read_own(zero::Engine::Own::weights_and_states,
+                                       [](const zero::OwnPiece&) {});
                        if (c.model.tuning.has_adapters()) {
                          save_adapter(engine, {.lora = *c.model.tuning.lora}, {}, folder / name);
                        } else {
@@ -471,6 +478,58 @@ TEST(Plan, CountsLoadingAndSaving) {
           EXPECT_EQ(world.context().allocator().report().at(of).peak,
                     plan.fullest.peaks.at(of).peak)
               << name_of(of) << " of rank " << world.rank();
+        }
+      });
+    }
+  }
+}
+
+class StopsIn final : public TrainerObserver {
+ public:
+  explicit StopsIn(int64_t step) : step_(step) {}
+  void on_step(const StepMetrics& metrics, const Progress&) override {
+    if (metrics.step + 1 == step_) stop = true;
+  }
+  std::atomic<bool> stop = false;
+
+ private:
+  int64_t step_;
+};
+
+// A run without intervals saves when it is told to stop, and takes no more than one that is not.
+TEST(Plan, CountsASaveThatASignalAsksFor) {
+  for (const Case& c :
+       {Case{"", gpt2(), 0, 2}, Case{"", with_lora(llama()), 2, 2, 1, 0, DType::f16},
+        Case{"", llama(), 3, 2, 2, 1, DType::bf16, false, false, zero::Determinism::run,
+             zero::OffloadDevice::nvme}}) {
+    SCOPED_TRACE(concat("stage ", c.stage));
+    const Config config = config_of(c);
+    const Plan plan = make_plan(c.model, config,
+                                {.world = c.world, .seq = kSeq, .backend = "local", .evaluate = false});
+    const Tokens data;
+    const ScratchFolder folder;
+    for (const bool is_stopped : {false, true}) {
+      const std::string out = folder / (is_stopped ? "stopped" : "whole");
+      comm::run_local_ranks(c.world, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+        const auto model = make_model(c.model);
+        Loader loader(data, {.micro_batch = 2,
+                             .seq_len = kSeq,
+                             .seed = 5,
+                             .rank = world.rank(),
+                             .world = world.size()});
+        StopsIn observer(is_stopped ? 3 : 0);
+        zinc::train::Run run(world, config,
+                             {.out = out, .steps = 5, .model = &c.model, .stop = &observer.stop});
+        run.begin();
+        run.make_engine(*model);
+        EXPECT_EQ(run.train(loader, {}, &observer).steps, is_stopped ? 3 : 5);
+        run.end();
+        EXPECT_EQ(run.last_checkpoint(), is_stopped ? "checkpoints/step-000003" : "");
+        for (int tier = 0; tier < kNumTiers; ++tier) {
+          const auto of = static_cast<Tier>(tier);
+          EXPECT_EQ(world.context().allocator().report().at(of).peak,
+                    plan.fullest.peaks.at(of).peak)
+              << name_of(of) << " of rank " << world.rank() << (is_stopped ? ", stopped" : "");
         }
       });
     }

@@ -15,6 +15,7 @@
 #include "tests/zero/tiny_model.h"
 #include "tests/zero/tiny_training.h"
 #include "train/config/key.h"
+#include "train/trace/trace_summary.h"
 #include "zinc.h"
 
 namespace zinc::train {
@@ -126,6 +127,49 @@ TEST_F(OwnProgram, TraceOfTheFile_HoldsTheStepsOfAllRanks) {
   const std::string text = read_whole_file(path);
   EXPECT_THAT(text, HasSubstr("\"pid\":0"));
   EXPECT_THAT(text, HasSubstr("\"pid\":1"));
+}
+
+class Counting : public Dataset {
+ public:
+  int64_t num_samples() const override { return 64; }
+  void read(int64_t index, Sample& sample) const override {
+    for (int64_t i = 0; i < 8; ++i) {
+      sample.tokens.push_back(static_cast<int32_t>((index + i) % 5));
+      sample.labels.push_back(static_cast<int32_t>((index + i + 1) % 5));
+    }
+  }
+  std::string describe() const override { return "counting"; }
+};
+
+// Two starts of a program with a run: one trace each, and that of the first stays.
+TEST_F(OwnProgram, RunsOfAProgram_HaveOneTraceEach) {
+  const std::string path = folder_ / "trace.json";
+  std::string before;
+  for (const std::string name : {"trace.json", "trace-2.json"}) {
+    in_world(2, {}, [&](World& world) {
+      const Config config = load_config(
+          file(concat("\"trace\": \"", path, "\", \"checkpoint\": {\"every\": 1}")), world);
+      const Counting data;
+      nn::Gpt2 model(zero::test::tiny_config());
+      Loader loader(data, {.micro_batch = 2,
+                           .seq_len = 8,
+                           .seed = config.seed,
+                           .rank = world.rank(),
+                           .world = world.size()});
+      zinc::train::Run run(world, config, {.out = folder_ / "run", .steps = 2, .resume = "auto"});
+      run.set_steps(name == "trace.json" ? 2 : 3);
+      run.begin();
+      run.make_engine(model, loader);
+      run.train(loader);
+      run.end();
+    });
+    const TraceSummary summary = summarize_trace(folder_ / name);
+    EXPECT_EQ(summary.steps.size(), name == "trace.json" ? 4U : 2U);
+    const std::string text = read_whole_file(folder_ / name);
+    EXPECT_EQ(text.find("\"version\":1", text.find("\"version\":1") + 1), std::string::npos);
+    if (before.empty()) before = read_whole_file(path);
+  }
+  EXPECT_EQ(read_whole_file(path), before);
 }
 
 TEST_F(OwnProgram, WhatComesTooLate_IsAnError) {

@@ -228,7 +228,8 @@ std::vector<MemoryReport> memory_of(const DrawnRun& run) {
     world.configure(std::move(settings));
     const auto model = make_model(run.model.config);
     zero::Engine engine(*model, run.config.engine, world, {.total_steps = run.steps});
-    CheckpointSaver saver(engine, folder.path());
+    std::optional<CheckpointSaver> saver;
+    if (run.saves) saver.emplace(engine, folder.path());
     Loader loader(data, {.micro_batch = micro_batch,
                          .seq_len = kDrawnSeq,
                          .seed = 5,
@@ -249,9 +250,9 @@ std::vector<MemoryReport> memory_of(const DrawnRun& run) {
     }
     options.checkpoint_every = run.config.checkpoint.every;
     options.checkpoint = [&](bool last) {
-      if (saver.is_pending()) saver.finish();
-      saver.begin({}, {}, run.config.saves_beside() && !last);
-      if (last) saver.finish();
+      if (saver->is_pending()) saver->finish();
+      saver->begin({}, {}, run.config.saves_beside() && !last);
+      if (last) saver->finish();
     };
     Trainer trainer(engine, loader, run.evaluates ? &evaluation : nullptr, {}, nullptr, options);
     trainer.run();

@@ -123,17 +123,23 @@ std::vector<std::string> set_later_aside(const std::string& folder, int64_t step
     const std::string aside = concat(kAside, file_name(found.path));
     if (folder_exists(concat(folder, '/', aside))) remove_checkpoint(folder, aside);
     rename_folder(found.path, concat(folder, '/', aside));
-    done.push_back(concat(found.path, " is called ", aside, " now: this run goes on from before it"));
+    done.push_back(
+        concat(found.path, " is called ", aside, " now: this run goes on from before it"));
   }
   if (!done.empty()) sync_folder(folder);
   return done;
 }
 
-std::vector<std::string> prune_checkpoints(const std::string& folder, int64_t keep) {
+std::vector<std::string> prune_checkpoints(const std::string& folder, int64_t keep, bool verifies) {
   require(keep > 0, "checkpoints: at least one is kept, not ", keep);
   std::vector<std::string> removed;
   const std::vector<FoundCheckpoint> found = find_checkpoints(folder);
-  for (size_t i = static_cast<size_t>(keep); i < found.size(); ++i) {
+  const auto first = static_cast<size_t>(keep);
+  if (found.size() <= first) return removed;
+  size_t whole = 0;
+  while (verifies && whole < found.size() && !is_whole(found[whole].path)) ++whole;
+  for (size_t i = first; i < found.size(); ++i) {
+    if (verifies && i == whole) continue;
     remove_checkpoint(folder, file_name(found[i].path));
     removed.push_back(found[i].path);
   }

@@ -33,7 +33,9 @@ std::vector<std::string> clean_checkpoints(const std::string& folder);
 // on from before them, and would take them for its own. Returns what was done, a line each.
 std::vector<std::string> set_later_aside(const std::string& folder, int64_t step);
 
-// Deletes all but the newest `keep` > 0; returns their paths.
-std::vector<std::string> prune_checkpoints(const std::string& folder, int64_t keep);
+// Deletes all but the newest `keep` > 0; returns their paths. With `verifies` the newest that is
+// whole, by all its checksums, stays too: those after it may all be damaged.
+std::vector<std::string> prune_checkpoints(const std::string& folder, int64_t keep,
+                                           bool verifies = false);
 
 }  // namespace zinc::train

@@ -205,7 +205,9 @@ Block CheckpointSaver::take_buffers(Context& context) {
 }
 
 CheckpointSaver::CheckpointSaver(zero::Engine& engine, std::string folder)
-    : engine_(engine), folder_(std::move(folder)) {}
+    : engine_(engine),
+      folder_(std::move(folder)),
+      buffers_(take_buffers(engine.world().context())) {}
 CheckpointSaver::~CheckpointSaver() = default;
 
 void CheckpointSaver::begin(const std::string& tag, SaveCheckpointOptions options, bool beside) {
@@ -228,7 +230,6 @@ void CheckpointSaver::begin(const std::string& tag, SaveCheckpointOptions option
   }
   if (!pending->options.frozen_from.empty()) describe_frozen(pending->options.frozen_from);
   together(world, "make the folder of a checkpoint", [&] {
-    if (!buffers_) buffers_ = take_buffers(world.context());
     if (!world.is_main()) return;
     create_folders(folder_);
     pending->made.emplace(pending->target);

@@ -70,11 +70,11 @@ class StateSnapshot {
 // checkpoint, it throws its error, and the others throw PeerFailed.
 class CheckpointSaver {
  public:
-  // Through which a state file is written: on the tier pinned_host under the label staging. Taken
-  // at the first checkpoint and kept.
+  // Through which a state file is written: on the tier pinned_host under the label staging.
   static Block take_buffers(Context& context);
 
-  // `engine` must outlive this.
+  // Takes the buffers: a checkpoint that comes unforeseen, as on a signal, finds them. `engine` must
+  // outlive this.
   CheckpointSaver(zero::Engine& engine, std::string folder);
   // Gives up what is under way.
   ~CheckpointSaver();
@@ -102,7 +102,7 @@ class CheckpointSaver {
 
   zero::Engine& engine_;
   const std::string folder_;
-  Block buffers_;
+  const Block buffers_;
   StateSnapshot snapshot_;
   std::optional<FrozenWeights> frozen_;
   int64_t frozen_values_set_ = 0;  // EngineUsage, when they were compared

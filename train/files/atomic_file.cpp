@@ -181,8 +181,8 @@ struct AtomicFile::Stream {
   std::unique_ptr<std::byte[], Delete> own;  // null: the caller's
   std::byte* buffer = nullptr;
   std::byte* other = nullptr;
-  int64_t begin = 0, end = 0;     // offsets of what is in the buffer
-  std::future<void> under_way{};  // from the other buffer; its end is waited for before that goes
+  int64_t begin = 0, end = 0;            // offsets of what is in the buffer
+  std::shared_future<void> under_way{};  // from the other buffer
 };
 
 AtomicFile::AtomicFile(std::string path, int64_t reserve_bytes) : path_(std::move(path)) {
@@ -266,29 +266,33 @@ void AtomicFile::write_all(int64_t offset, std::span<const std::byte> bytes) {
   }
 }
 
-// Parts of pages through the page cache, since what comes before or behind may follow.
+// Parts of pages through the page cache, since what comes before or behind may follow. A cached
+// write may bring in more than its page: none goes on beside a direct one, so buffers are written
+// one after the other. The next one is at hand when one is done: the disk does not wait.
 void AtomicFile::flush() {
   Stream& stream = *stream_;
   if (stream.begin == stream.end) return;
   const int64_t first = std::min((stream.begin + kPage - 1) / kPage * kPage, stream.end);
   const int64_t last = std::max(stream.end / kPage * kPage, first);
-  // A cached write may bring in more than its page: none goes on beside a direct one.
-  if (stream.under_way.valid()) stream.under_way.get();
-  write_whole(fd_.get(), path_, stream.begin, stream.part(stream.begin, first));
-  write_whole(fd_.get(), path_, last, stream.part(last, stream.end));
-  if (first < last) {
-    const auto write = [cached = fd_.get(), direct = stream.direct.get(), path = path_, first,
-                        pages = stream.part(first, last)] {
-      write_pages(direct, cached, path, first, pages);
-    };
-    try {
-      stream.under_way = std::async(std::launch::async, write);
-    } catch (const std::system_error&) {  // no more threads
-      write();
-    }
-    std::swap(stream.buffer, stream.other);
+  auto write = [before = stream.under_way, cached = fd_.get(), direct = stream.direct.get(),
+                path = path_, begin = stream.begin, head = stream.part(stream.begin, first), first,
+                pages = stream.part(first, last), last,
+                tail = stream.part(last, stream.end)]() mutable {
+    if (before.valid()) before.get();
+    before = {};  // a thread would be kept for each buffer so far
+    write_whole(cached, path, begin, head);
+    write_whole(cached, path, last, tail);
+    write_pages(direct, cached, path, first, pages);
+  };
+  const std::shared_future<void> before = std::move(stream.under_way);
+  try {
+    stream.under_way = std::async(std::launch::async, write).share();
+  } catch (const std::system_error&) {  // no more threads
+    write();
   }
+  std::swap(stream.buffer, stream.other);
   stream.begin = stream.end;
+  if (before.valid()) before.get();  // from what is the buffer now
 }
 
 void AtomicFile::commit() {

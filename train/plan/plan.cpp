@@ -216,17 +216,16 @@ TimedStep time_step(const WorkLog& log, const PlanOptions& options, RankPlan& ra
 // step after that, and what a run ends with.
 TrainerOptions trainer_options(const PlanOptions& options, const Config& config,
                                const TuningOptions& tuning, int64_t steps, zero::Engine& engine,
-                               Block& buffers, StateSnapshot& snapshot) {
+                               StateSnapshot& snapshot) {
   TrainerOptions trainer{.steps = steps};
   if (options.save) {
     trainer.export_every = 2;
-    trainer.save = [&engine, &buffers, &snapshot, beside = config.saves_beside(),
-                    without_frozen = !options.save_frozen, adapters = tuning.has_adapters(),
-                    writes = config.checkpoint.has_intervals()](const std::string&) {
-      if (writes && !buffers) buffers = CheckpointSaver::take_buffers(engine.world().context());
+    trainer.save = [&engine, &snapshot, beside = config.saves_beside(),
+                    without_frozen = !options.save_frozen,
+                    adapters = tuning.has_adapters()](const std::string&) {
       if (beside) snapshot.take(engine, without_frozen);
-      // Saved weights, and the last checkpoint, for which training waits.
-      if (!adapters || writes) engine.read_own(zero::Engine::Own::weights_and_states, {});
+      // Saved weights, and the last checkpoint, for which training waits: a signal may ask for it.
+      engine.read_own(zero::Engine::Own::weights_and_states, {});
       if (adapters) visit_adapter(engine, {});
     };
   }
@@ -269,11 +268,12 @@ Plan plan_as_configured(const ModelConfigFile& model_config, const Config& confi
                                         .seq_len = options.seq,
                                         .rank = world.data().rank(),
                                         .world = world.data().size()});
-  Block buffers;
+  Block buffers;  // of checkpoints
+  if (options.save) buffers = CheckpointSaver::take_buffers(world.context());
   StateSnapshot snapshot;
   Trainer trainer(
       engine, loader, options.evaluate ? &evaluation : nullptr, {}, &watch,
-      trainer_options(options, config, model_config.tuning, steps, engine, buffers, snapshot));
+      trainer_options(options, config, model_config.tuning, steps, engine, snapshot));
   trainer.run();
 
   Plan plan{.options = options,

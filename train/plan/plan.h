@@ -38,7 +38,7 @@ struct PlanOptions {
   // Samples and client code come on top where they need more than training does. To load a
   // checkpoint never takes more than the steps that follow.
   bool evaluate = true;
-  bool save = true;
+  bool save = true;  // as train::Run does: weights at the end, and a checkpoint when told to stop
   bool save_frozen = true;  // checkpoints hold frozen weights: SaveCheckpointOptions::frozen_from
   int ranks_per_host = 1;   // that share a host; for the time alone
   std::optional<Hardware> hardware{};  // whose times are wanted

@@ -13,9 +13,9 @@ namespace zinc::train {
 
 class RunTrace {
  public:
-  // Ranks of one host share the file; between hosts each has one of its own, `path`.rank<r>,
-  // because appending is not safe on every file system. Collective. Throws IoError, on the ranks
-  // that can write PeerFailed.
+  // In free_trace_name(): a program says later whether its run goes on. Ranks of one host share the
+  // file; between hosts each has one of its own, with ".rank<r>", because appending is not safe on
+  // every file system. Collective. Throws IoError, on the ranks that can write PeerFailed.
   static std::shared_ptr<RunTrace> open(const std::string& path, comm::World& world);
   // Writes what is left. The closing bracket, which the format does not need, is left out where
   // other ranks may still append.

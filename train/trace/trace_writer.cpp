@@ -8,6 +8,8 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "core/context.h"
@@ -18,6 +20,8 @@
 
 namespace zinc::train {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr size_t kFlushBytes = size_t{1} << 18;
 constexpr size_t kRemembered = size_t{1} << 15;
@@ -77,6 +81,16 @@ void append_member(std::string& out, std::string_view key, int64_t value) {
   append_integer(out, value);
 }
 
+std::string with_mark(const std::string& path, const std::string& mark) {
+  const fs::path of(path);
+  return (of.parent_path() / (of.stem().string() + mark + of.extension().string())).string();
+}
+
+bool has_content(const std::string& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error) && fs::file_size(path, error) > 0;
+}
+
 bool is_of_a_group(TraceKind kind) {
   switch (kind) {
     case TraceKind::gather:
@@ -93,6 +107,18 @@ bool is_of_a_group(TraceKind kind) {
 }
 
 }  // namespace
+
+std::string trace_name(const std::string& path, std::string_view mark) {
+  return with_mark(path, concat('.', mark));
+}
+
+std::string free_trace_name(const std::string& path) {
+  std::string name = path;
+  for (int i = 2; has_content(name) || has_content(name + ".rank0"); ++i) {
+    name = with_mark(path, concat('-', i));
+  }
+  return name;
+}
 
 TraceWriter::TraceWriter(std::string path, const TraceWriterOptions& options)
     : path_(std::move(path)), rank_(options.rank), file_(open_trace(path_, options.begins)) {

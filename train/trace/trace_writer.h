@@ -63,4 +63,10 @@ class TraceWriter {
   std::unordered_map<uint64_t, Place> older_;
 };
 
+// "trace.json" and "from-step-000120": "trace.from-step-000120.json".
+std::string trace_name(const std::string& path, std::string_view mark);
+// `path`, or where something is there "trace-2.json", "trace-3.json" and so on: the first that is
+// free, also for ranks with files of their own. An empty file and a device are free.
+std::string free_trace_name(const std::string& path);
+
 }  // namespace zinc::train

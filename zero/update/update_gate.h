@@ -40,6 +40,10 @@ class UpdateGate {
       return held.group != group || intersect(held.range, range).empty();
     });
   }
+  bool is_held() const {
+    const std::lock_guard lock(state_->mutex);
+    return !state_->held.empty();
+  }
   void wait_for_all() const {
     wait_until([](const Held&) { return false; });
   }
