@@ -97,8 +97,10 @@ DeviceCollectives parse_device_collectives(std::string_view name) {
 }
 
 std::string planned_backend(DeviceCollectives wish, Device device, bool spread) {
+  // A build without CUDA plans for another one.
+  const bool has_nccl = built_with_nccl() || cuda_versions().empty();
   const bool nccl = wish == DeviceCollectives::nccl ||
-                    (wish == DeviceCollectives::automatic && spread && built_with_nccl());
+                    (wish == DeviceCollectives::automatic && spread && has_nccl);
   return device.is_cuda() && nccl ? "nccl" : "mpi";
 }
 
