@@ -12,6 +12,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -118,7 +119,7 @@ void begin_classes(train::ModelConfigFile& model, const TrainArguments& options)
 // Where frozen weights are, which checkpoints then leave out; empty: they hold them. A folder says
 // by its config.json how its tensors are named.
 std::string frozen_from(const Job& job, const TrainArguments& options) {
-  const bool refers = !options.save_frozen && job.config.mesh.is_flat() && !job.model.tuning.is_all() &&
+  const bool refers = !options.save_frozen && job.config.mesh.tensor == 1 && !job.model.tuning.is_all() &&
                       job.model.new_parameters.empty() &&
                       train::file_exists(options.init + "/config.json");
   return refers ? options.init : "";
@@ -226,6 +227,14 @@ std::string describe_length(const Job& job, const TrainArguments& options) {
                      job.data->samples_are());
 }
 
+// " = 2 data x 4 sequence x 2 tensor", of axes with several ranks.
+std::string describe(const comm::Mesh& mesh, int data_ranks) {
+  std::string text = fmt::format(" = {} data", data_ranks);
+  if (mesh.sequence > 1) text += fmt::format(" x {} sequence", mesh.sequence);
+  if (mesh.tensor > 1) text += fmt::format(" x {} tensor", mesh.tensor);
+  return text;
+}
+
 void show_head(Console& console, const Job& job, const TrainArguments& options, comm::World& world,
                nn::Model& model, const std::vector<train::EvaluationSet>& sets) {
   const zero::EngineConfig& engine = job.config.engine;
@@ -252,8 +261,7 @@ void show_head(Console& console, const Job& job, const TrainArguments& options, 
        {"ranks", fmt::format("{}{} ({}), {} threads each{}", world.size(),
                              world.mesh().is_flat()
                                  ? ""
-                                 : fmt::format(" = {} data x {} tensor", world.data().size(),
-                                               world.mesh().tensor),
+                                 : describe(world.mesh(), world.data().size()),
                              world.info().source, world.context().num_threads(),
                              threads_from(world.info()))},
        {"seed", fmt::format("{}", job.config.seed)},
@@ -458,7 +466,9 @@ Input open_input(Job& job, const TrainArguments& options, const comm::World& wor
   }
   const int64_t micro_batch = job.config.engine.batch.micro_batch;
   const bool lengths = has_short_batches(job);
-  const int64_t pad_multiple = lengths ? kPadMultiple : 0;
+  // Ranks that share a sequence have equal parts of it.
+  const int64_t pad_multiple =
+      lengths ? std::lcm(kPadMultiple, int64_t{job.config.mesh.sequence}) : 0;
   const int64_t global_batch = job.config.engine.batch.global_batch(world.data().size());
   int64_t end = job.steps * global_batch;
   if (const double epochs = options.trainer.epochs; epochs > 0.0) {

@@ -1,37 +1,52 @@
 // comm/mesh.h: how the ranks of a world divide the work among them.
 //
-// Ranks stand in a grid of `data` x `tensor`, the tensor coordinate fastest, so that neighbours on a
-// host hold slices of the same layers:
+// Ranks stand in a grid of `data` x `sequence` x `tensor`, the tensor coordinate fastest, so that
+// neighbours on a host hold slices of the same layers:
 //
-//   rank = data coordinate * tensor + tensor coordinate
+//   rank = (data coordinate * sequence + sequence coordinate) * tensor + tensor coordinate
 //
-// Ranks of one tensor group see the same batches, and each has a slice of the layers that are
-// sliced; ranks of one data group see different batches, and ZeRO shards over them.
+// Ranks with one data coordinate see the same batches. Of these, ranks of one tensor group have a
+// slice each of the layers that are sliced, and ranks of one sequence group a part each of the
+// tokens. ZeRO shards over ranks with one tensor coordinate: data x sequence.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace zinc::comm {
 
-struct Mesh {
-  int tensor = 1;  // ranks that share the layers; divides the world
+// Which of how many.
+struct MeshPlace {
+  int index = 0;
+  int count = 1;
+  int rank() const { return index; }
+  int size() const { return count; }
+};
 
-  bool is_flat() const { return tensor == 1; }
+enum class MeshAxis : uint8_t { shards, sequence, tensor };
+
+struct Mesh {
+  int tensor = 1;    // ranks that share the layers
+  int sequence = 1;  // ranks that share the tokens of a sequence; both together divide the world
+
+  // Ranks that see the same batches.
+  int ranks_per_batch() const { return sequence * tensor; }
+  bool is_flat() const { return ranks_per_batch() == 1; }
   // ConfigError where the extents do not multiply to the world.
   void require_fit(int64_t world) const;
-  int data_of(int rank) const { return rank / tensor; }
+  int data_of(int rank) const { return rank / ranks_per_batch(); }
+  int sequence_of(int rank) const { return rank / tensor % sequence; }
   int tensor_of(int rank) const { return rank % tensor; }
-  // "rank 5 (data 2, tensor 1)"; a flat mesh: "rank 5".
+  // "rank 5 (data 2, tensor 1)", of axes with several ranks; a flat mesh: "rank 5".
   std::string describe(int rank) const;
+  // Those along which the world is split, in the order in which the groups are made.
+  std::vector<MeshAxis> axes() const;
 
   friend bool operator==(const Mesh&, const Mesh&) = default;
 };
 
-enum class MeshAxis : uint8_t { data, tensor };
-
-// What a rank passes to Communicator::split for its group along an axis. Groups are made in the
-// order of MeshAxis.
+// What a rank passes to Communicator::split for its group along an axis.
 struct MeshGroup {
   int color = 0;
   int key = 0;

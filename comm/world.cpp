@@ -81,6 +81,16 @@ std::unique_ptr<World> World::group(MeshAxis axis) const {
   return std::unique_ptr<World>(new World(*this, communicator_->split(mine.color, mine.key)));
 }
 
+std::unique_ptr<World>& World::along(MeshAxis axis) {
+  return axis == MeshAxis::shards ? shards_ : axis == MeshAxis::sequence ? sequence_ : tensor_;
+}
+
+void World::leave_groups() {
+  shards_.reset();
+  sequence_.reset();
+  tensor_.reset();
+}
+
 World::~World() {
   if (communicator_ != nullptr && std::uncaught_exceptions() > exceptions_at_start_) {
     communicator_->abort("ends because of an exception");
@@ -120,27 +130,22 @@ void World::configure(RankSettings settings) {
     }
     if (settings.num_threads > 0) info_.threads_from.clear();
     auto context = std::make_shared<Context>(std::move(made));
-    data_.reset();
-    tensor_.reset();
+    leave_groups();
     scope_.reset();
     context_ = std::move(context);
     scope_ = std::make_unique<ContextScope>(*context_);
   }
   settings.mesh.require_fit(size());
   communicator_->set_deadline(settings.deadline);
-  const bool is_same_mesh = settings.mesh == settings_.mesh;
+  const bool keeps_groups =
+      settings.mesh == settings_.mesh && (sequence_ != nullptr || tensor_ != nullptr);
   settings_ = std::move(settings);
-  if (is_same_mesh && (data_ != nullptr || settings_.mesh.is_flat())) {
-    for (World* group : {data_.get(), tensor_.get()}) {
-      if (group != nullptr) group->communicator_->set_deadline(settings_.deadline);
-    }
-    return;
+  if (!keeps_groups) leave_groups();
+  for (const MeshAxis axis : settings_.mesh.axes()) {
+    std::unique_ptr<World>& mine = along(axis);
+    if (mine == nullptr) mine = group(axis);
+    mine->communicator_->set_deadline(settings_.deadline);
   }
-  data_.reset();
-  tensor_.reset();
-  if (settings_.mesh.is_flat()) return;
-  data_ = group(MeshAxis::data);
-  tensor_ = group(MeshAxis::tensor);
 }
 
 ContextOptions context_options(const ConnectOptions& options, int local_rank, int num_cpus) {

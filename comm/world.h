@@ -66,10 +66,17 @@ class World {
   bool is_main() const { return info_.rank == 0; }
   Communicator& communicator() const { return *communicator_; }
   Context& context() const { return *context_; }
-  // Ranks among which ZeRO shards, and which see different batches: a world of their own, in the
-  // context of this one. This world itself where the mesh is flat.
-  World& data() { return data_ != nullptr ? *data_ : *this; }
-  const World& data() const { return data_ != nullptr ? *data_ : *this; }
+  // This rank's place among those that see different batches.
+  MeshPlace data() const {
+    const Mesh& grid = settings_.mesh;
+    return {grid.data_of(info_.rank), info_.size / grid.ranks_per_batch()};
+  }
+  // Ranks among which ZeRO shards: a world of their own, in the context of this one. This world
+  // itself where layers are whole.
+  World& shards() { return shards_ != nullptr ? *shards_ : *this; }
+  // Ranks that have a part each of the tokens of the same sequences, likewise; null where each has
+  // all of them.
+  World* sequence() const { return sequence_.get(); }
   // Ranks that hold slices of the same layers, likewise; null where each has all of them.
   World* tensor() const { return tensor_.get(); }
   const Mesh& mesh() const { return settings_.mesh; }
@@ -90,6 +97,8 @@ class World {
  private:
   World(const World& whole, std::unique_ptr<Communicator> group);
   std::unique_ptr<World> group(MeshAxis axis) const;
+  std::unique_ptr<World>& along(MeshAxis axis);
+  void leave_groups();
 
   RankInfo info_;
   std::string device_collectives_;
@@ -101,7 +110,7 @@ class World {
   std::shared_ptr<Context> context_;
   std::unique_ptr<ContextScope> scope_;  // null in a group
   std::unique_ptr<Communicator> communicator_;
-  std::unique_ptr<World> data_, tensor_;  // before the whole ends
+  std::unique_ptr<World> shards_, sequence_, tensor_;  // end before the whole
 };
 
 struct ConnectOptions {

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/philox.h"
 #include "nn/kv_cache.h"
+#include "nn/sequence_ranks.h"
 #include "nn/tensor_ranks.h"
 
 namespace zinc::nn {
@@ -70,6 +71,10 @@ void require_shared_heads(const TensorRanks* ranks, std::string_view path, int64
           " ranks; take a zinc.mesh.tensor that divides both");
 }
 
+int64_t start_of(const AttentionScope& scope) {
+  return scope.cache == nullptr ? scope.start : scope.cache->length();
+}
+
 uint64_t site_of_heads(const TensorRanks* ranks, uint64_t site) {
   return ranks == nullptr ? site : combine_bits(site, static_cast<uint64_t>(ranks->rank()));
 }
@@ -81,21 +86,24 @@ void SelfAttention::on_share() {
 Tensor SelfAttention::forward(const Tensor& x, const AttentionScope& scope,
                               const PositionTerms& positions) {
   const int64_t head = options_.features / options_.heads;
-  const int64_t heads = options_.heads / num_tensor_ranks();
-  const int64_t kv_heads = kv_heads_of(options_) / num_tensor_ranks();
+  const int64_t width = options_.features / num_tensor_ranks();
+  const int64_t kv_width = kv_heads_of(options_) / num_tensor_ranks() * head;
+  const auto [heads, kv_heads, first_head] =
+      LocalHeads::of(path(), options_.heads, kv_heads_of(options_), tensor_ranks(), scope.sequence);
   Tensor qkv = c_attn_.forward(x);
   if (positions.rotary.cos.defined()) {
     qkv = autograd::rotary(std::move(qkv), positions.rotary,
                            {.head_size = head,
-                            .num_heads = heads + kv_heads,
+                            .num_heads = (width + kv_width) / head,
                             .layout = options_.rotary_layout,
                             .positions = scope.positions,
-                            .start = scope.cache == nullptr ? 0 : scope.cache->length()});
+                            .start = start_of(scope)});
+  }
+  if (scope.sequence != nullptr) {
+    qkv = scope.sequence->to_heads(qkv, {width, kv_width, kv_width});
   }
   Tensor slopes = positions.alibi_slopes;
-  if (slopes.defined() && tensor_ranks() != nullptr) {
-    slopes = slopes.narrow_view(0, heads * tensor_ranks()->rank(), heads);
-  }
+  if (slopes.defined()) slopes = slopes.narrow_view(0, first_head, heads);
   const autograd::AttentionOptions how{.num_heads = heads,
                                        .num_kv_heads = kv_heads,
                                        .causal = options_.causal,
@@ -109,11 +117,11 @@ Tensor SelfAttention::forward(const Tensor& x, const AttentionScope& scope,
   if (scope.cache == nullptr) {
     mixed = autograd::attention(qkv, how);
   } else {
-    const int64_t width = heads * head, kv_width = kv_heads * head;
     const KvCache::Seen seen = scope.cache->extend(qkv.narrow_view(2, width, kv_width),
                                                    qkv.narrow_view(2, width + kv_width, kv_width));
     mixed = autograd::attention(qkv.narrow_view(2, 0, width), seen.keys, seen.values, how);
   }
+  if (scope.sequence != nullptr) mixed = scope.sequence->to_tokens(mixed);
   return resid_dropout_.forward(c_proj_.forward(mixed));
 }
 

@@ -11,6 +11,7 @@
 namespace zinc::nn {
 
 class KvCache;
+class SequenceRanks;
 
 struct SelfAttentionOptions {
   int64_t features = 0;  // C
@@ -36,7 +37,13 @@ struct AttentionScope {
   Tensor document_starts;    // [B, T] i32, may be undefined
   Tensor positions;          // [B, T] i32; undefined: one behind the other
   KvCache* cache = nullptr;  // the tokens go on from those in there, and join them
+  // Ranks that have a part each of the tokens; the tensors above are of all tokens. null: all here.
+  SequenceRanks* sequence = nullptr;
+  int64_t start = 0;  // position of the first token here, without a cache
 };
+
+// The position of the first token of a pass, where the scope has no positions.
+int64_t start_of(const AttentionScope& scope);
 
 // How positions enter the scores of a layer.
 struct PositionTerms {

@@ -16,6 +16,7 @@
 #include "kernels/scale.h"
 #include "optim/factory.h"
 #include "optim/schedule.h"
+#include "parallel/sequence_ranks.h"
 #include "parallel/tensor_ranks.h"
 #include "zero/agreement.h"
 #include "zero/edited_parameters.h"
@@ -78,13 +79,16 @@ void require_shape(const nn::Batch& batch, const EngineConfig& config) {
 
 // The world itself, where the configuration can be run in it. Throws ConfigError.
 comm::World& checked(comm::World& world, const EngineConfig& config) {
-  if (config.cuda_graph && world.tensor() != nullptr) {
-    throw ConfigError("\"cuda_graph\": true does not go with zinc.mesh.tensor yet; leave one out");
+  if (config.cuda_graph && !world.mesh().is_flat()) {
+    throw ConfigError(concat("\"cuda_graph\": true does not go with zinc.mesh.",
+                             world.tensor() != nullptr ? "tensor" : "sequence",
+                             " yet; leave one out"));
   }
   if (config.determinism == Determinism::world &&
-      !std::has_single_bit(static_cast<unsigned>(world.data().size()))) {
-    throw ConfigError(
-        concat("\"determinism\": \"world\" needs a power of two of data ranks, not ", world.data().size()));
+      !std::has_single_bit(static_cast<unsigned>(world.shards().size()))) {
+    throw ConfigError(concat("\"determinism\": \"world\" needs a power of two of data ranks",
+                             world.sequence() != nullptr ? " x sequence ranks" : "", ", not ",
+                             world.shards().size()));
   }
   if (config.cuda_graph && !world.context().device().is_cuda()) {
     throw ConfigError("\"cuda_graph\": true needs a GPU: leave it out, or take --device cuda");
@@ -242,34 +246,47 @@ class EvaluationScope {
   bool training_;
 };
 
-// The model's layers are shared by the tensor ranks of a mesh, if there are any, while it lives.
-class SharedLayers {
+// The model's layers and sequences are shared by the tensor and sequence ranks of a mesh, as far as
+// there are any, while it lives.
+class SharedModel {
  public:
-  SharedLayers(nn::Model& model, comm::World* ranks) : model_(model) {
-    if (ranks != nullptr) ranks_ = parallel::make_tensor_ranks(*ranks);
+  SharedModel(nn::Model& model, comm::World& world) : model_(model) {
+    if (world.tensor() != nullptr) tensor_ = parallel::make_tensor_ranks(*world.tensor());
+    if (world.sequence() != nullptr) sequence_ = parallel::make_sequence_ranks(*world.sequence());
     try {
-      parallel::share_layers(model, ranks_.get());
+      parallel::share_sequence(model, sequence_.get());
+      parallel::share_layers(model, tensor_.get());
     } catch (...) {
-      model_.share_over(nullptr);
+      end();
       throw;
     }
   }
-  ~SharedLayers() { model_.share_over(nullptr); }
-  SharedLayers(const SharedLayers&) = delete;
-  SharedLayers& operator=(const SharedLayers&) = delete;
+  ~SharedModel() { end(); }
+  SharedModel(const SharedModel&) = delete;
+  SharedModel& operator=(const SharedModel&) = delete;
 
  private:
+  void end() {
+    parallel::share_sequence(model_, nullptr);
+    model_.share_over(nullptr);
+  }
+
   nn::Model& model_;
-  std::unique_ptr<nn::TensorRanks> ranks_;
+  std::unique_ptr<nn::TensorRanks> tensor_;
+  std::unique_ptr<nn::SequenceRanks> sequence_;
 };
 
-// One from every rank, by rank. Collective.
-std::vector<Evaluation> gather_evaluations(comm::World& world, const Evaluation& part) {
+// One of every `shares` neighbouring ranks, by rank. Collective.
+std::vector<Evaluation> gather_evaluations(comm::World& world, const Evaluation& part, int shares) {
   const std::array<double, 2> values{part.loss_sum, static_cast<double>(part.num_targets)};
   const std::vector<double> all = gather_values(world, values);
   std::vector<Evaluation> parts;
   for (size_t i = 0; i < all.size(); i += 2) {
-    parts.push_back({.loss_sum = all[i], .num_targets = static_cast<int64_t>(all[i + 1])});
+    if (i / 2 % static_cast<size_t>(shares) > 0) {
+      parts.back().loss_sum += all[i];
+    } else {
+      parts.push_back({.loss_sum = all[i], .num_targets = static_cast<int64_t>(all[i + 1])});
+    }
   }
   return parts;
 }
@@ -284,13 +301,13 @@ class Engine::Impl {
       : config_(validated(config, model)),
         model_(model),
         whole_(checked(world, config_)),
-        world_(world.data()),
+        world_(world.shards()),
         context_(world.context()),
         clock_(config_.wall_clock_breakdown, context_),
         values_(model, options.weights, context_.random().seed()),
         is_clients_(options.optimizer != nullptr),
         optimizer_(choose_optimizer(config_, options)),
-        shared_(model, world.tensor()),
+        shared_(model, world),
         groups_(prepare_groups(model, config_, world_.size())),
         program_(plan_step(model, groups_, config_, config.batch.sequence > 0, context_, options)),
         rules_(model, groups_, std::move(options.parameter_groups), config_.optimizer.hyper),
@@ -463,7 +480,7 @@ class Engine::Impl {
 
   std::vector<Evaluation> gather(const Evaluation& part) {
     finish_update();
-    return gather_evaluations(world_, part);
+    return gather_evaluations(world_, part, whole_.mesh().sequence);
   }
 
   // See Note [Updates during backward].
@@ -602,13 +619,13 @@ class Engine::Impl {
   EngineConfig config_;
   nn::Model& model_;
   comm::World& whole_;
-  comm::World& world_;  // among which states are sharded: the data ranks of the mesh
+  comm::World& world_;  // among which states are sharded
   Context& context_;
   PhaseClock clock_;
   ResidentValues values_;
   const bool is_clients_;
   std::unique_ptr<optim::Optimizer> optimizer_;
-  SharedLayers shared_;
+  SharedModel shared_;
   std::vector<ShardGroup> groups_;
   StepProgram program_;
   UpdateRules rules_;
@@ -634,13 +651,16 @@ class Engine::Impl {
   bool hands_over_ = false;  // run_passes(): the update may begin during backward
 
  private:
-  // Checks a batch that goes forward, and gives the key of its random numbers.
+  // Checks a batch that goes forward, and gives the key of its random numbers: one of its own for
+  // each rank that has a part of its tokens.
   uint64_t take_in(const nn::Batch& batch) {
     require_shape(batch, config_);
     const int64_t next = step_.steps() * config_.batch.accumulation + forwards_++;
-    return static_cast<uint64_t>(batch.global_micro_batch >= 0
-                                     ? batch.global_micro_batch
-                                     : next * world_.size() + world_.rank());
+    const comm::MeshPlace data = whole_.data();
+    const int64_t index =
+        batch.global_micro_batch >= 0 ? batch.global_micro_batch : next * data.size() + data.rank();
+    const comm::Mesh& mesh = whole_.mesh();
+    return static_cast<uint64_t>(index * mesh.sequence + mesh.sequence_of(whole_.rank()));
   }
 
   template <class Compute>
@@ -784,6 +804,7 @@ class Engine::Impl {
   WholeStep::Parts step_parts() {
     return {.config = config_,
             .world = world_,
+            .sequence = whole_.mesh().sequence,
             .tensor = whole_.tensor(),
             .groups = groups_,
             .policy = program_.policy,

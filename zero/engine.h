@@ -45,14 +45,16 @@
 
 namespace zinc::zero {
 
-// The loss of one micro-batch on this rank.
+// The loss of one micro-batch on this rank. Where ranks share sequences, `sum` is over the rank's
+// own tokens, and so mean() is the rank's share of the mean.
 struct Loss {
   Tensor sum;               // f32 scalar with its graph: sum over targets
-  int64_t num_targets = 0;  // on this rank
+  int64_t num_targets = 0;  // of the micro-batch
   double mean() const;      // waits for the compute stream; NaN without targets
 };
 
-// Sum of losses over batches and ranks; mean() is the evaluation figure.
+// Sum of losses over batches and ranks; mean() is the evaluation figure. What ranks that share
+// sequences have of a batch are shares of its loss, each with all of its targets.
 struct Evaluation {
   double loss_sum = 0.0;
   int64_t num_targets = 0;
@@ -149,7 +151,7 @@ class Engine {
 
   // The summed loss of a batch without a graph, dropout off; this rank's part.
   Evaluation evaluate(const nn::Batch& batch);
-  // The parts of all ranks, by rank. Collective.
+  // The parts of all data ranks, by rank, in which shares are added up. Collective.
   std::vector<Evaluation> gather(const Evaluation& part);
 
   // ids [B, T] i32 -> logits [B, V], float, of the token that follows, dropout off, without a

@@ -8,6 +8,21 @@
 namespace zinc::nn {
 namespace {
 
+// Sequences are whole while it lives.
+class WholeSequences {
+ public:
+  explicit WholeSequences(SequenceRanks*& ranks) : ranks_(ranks), shared_by_(ranks) {
+    ranks_ = nullptr;
+  }
+  ~WholeSequences() { ranks_ = shared_by_; }
+  WholeSequences(const WholeSequences&) = delete;
+  WholeSequences& operator=(const WholeSequences&) = delete;
+
+ private:
+  SequenceRanks*& ranks_;
+  SequenceRanks* shared_by_;
+};
+
 // Throws InvalidArgument unless the cache has room for ids [B, T], and the model positions.
 void require_room(const Model& model, const Tensor& ids, const KvCache& cache) {
   require_sequence(model, ids);
@@ -20,16 +35,23 @@ void require_room(const Model& model, const Tensor& ids, const KvCache& cache) {
 }  // namespace
 
 TensorList Decoder::stage(int64_t index, const Batch& batch, TensorList x) {
-  const AttentionScope scope = scope_of(batch);
-  if (index == 0) return {embed(batch["input_ids"], scope)};
+  const Tensor& ids = batch["input_ids"];
+  require_sequence(*this, ids);
+  AttentionScope scope = scope_of(batch);
+  if (sequence_ != nullptr) {
+    scope.sequence = sequence_;
+    scope.start = sequence_->rank() * (ids.dim(1) / sequence_->size());
+  }
+  if (index == 0) return {embed(part_of_sequence(sequence_, ids), scope)};
   if (is_block(index)) {
-    return {block(index - 1, x[0], scope, terms(index - 1, x[0].dim(1), x[0].dtype()))};
+    return {block(index - 1, x[0], scope, terms(index - 1, ids.dim(1), x[0].dtype()))};
   }
   const Tensor hidden = final_norm(std::exchange(x[0], {}));
-  return {head().loss(hidden, batch["labels"])};
+  return {head().loss(hidden, part_of_sequence(sequence_, batch["labels"]))};
 }
 
 NamedTensors Decoder::outputs(const Batch& batch) {
+  const WholeSequences whole(sequence_);
   const Tensor hidden = final_norm(before_last_stage(*this, batch)[0]);
   return {{"logits", head().logits(hidden)}, {"hidden", hidden}};
 }
@@ -60,10 +82,6 @@ void require_sequence(const Model& model, const Tensor& ids) {
   require(ids.dim(1) >= 1 && ids.dim(1) <= model.max_sequence(), model.model_type(),
           ": sequences must have 1 to ", model.max_sequence(), " tokens, not ", ids.dim(1),
           "; cut them to ", model.max_sequence());
-}
-
-int64_t start_of(const AttentionScope& scope) {
-  return scope.cache == nullptr ? 0 : scope.cache->length();
 }
 
 AttentionScope scope_of(const Batch& batch) {

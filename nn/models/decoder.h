@@ -10,13 +10,18 @@
 #include "nn/kv_cache.h"
 #include "nn/lm_head.h"
 #include "nn/model.h"
+#include "nn/sequence_ranks.h"
 #include "nn/stages.h"
 #include "tensor/tensor.h"
 
 namespace zinc::nn {
 
 // Stages: the embedding, every block, the head. outputs(): logits and hidden.
-class Decoder : public Model, public Staged, public CachedCausalLm, public HasOutputs {
+class Decoder : public Model,
+                public Staged,
+                public CachedCausalLm,
+                public HasOutputs,
+                public SharesSequence {
  public:
   Tensor loss(const Batch& batch) override { return loss_of_stages(*this, batch); }
   NamedTensors outputs(const Batch& batch) override;
@@ -25,6 +30,7 @@ class Decoder : public Model, public Staged, public CachedCausalLm, public HasOu
   Tensor next_logits(const Tensor& ids) override;
   Tensor next_logits(const Tensor& ids, KvCache& cache) override;
   Linear* logits_layer() override { return head().layer(); }
+  void share_sequence(SequenceRanks* ranks) override { sequence_ = ranks; }
 
  protected:
   virtual int64_t num_layers() const = 0;
@@ -40,13 +46,12 @@ class Decoder : public Model, public Staged, public CachedCausalLm, public HasOu
 
  private:
   Tensor hidden(const Tensor& ids, KvCache* cache);  // after the norm
+
+  SequenceRanks* sequence_ = nullptr;  // null: all tokens are here
 };
 
 // Throws InvalidArgument unless ids is [B, T] with 1 <= T <= model.max_sequence().
 void require_sequence(const Model& model, const Tensor& ids);
-
-// The position of the first token of a pass, where the scope has no positions.
-int64_t start_of(const AttentionScope& scope);
 
 // 6 per multiplied weight, and 6 layers x width x sequence for causal attention: the two products
 // of scores and values, half of them masked out, forward once and backward twice.

@@ -6,6 +6,7 @@
 #include "autograd/ops/reshape.h"
 #include "core/error.h"
 #include "core/philox.h"
+#include "nn/sequence_ranks.h"
 #include "nn/tensor_ranks.h"
 
 namespace zinc::nn {
@@ -102,22 +103,28 @@ Tensor LlamaAttention::forward(const Tensor& x, const AttentionScope& scope,
   const Tensor input = tensor_ranks() == nullptr ? x : tensor_ranks()->spread(x);
   const int64_t heads = num_heads_ / num_tensor_ranks();
   const int64_t kv_heads = num_kv_heads_ / num_tensor_ranks();
-  const Tensor q = turned(input, q_proj_, q_norm_, heads, positions.rotary, scope);
-  Tensor k = turned(input, k_proj_, k_norm_, kv_heads, positions.rotary, scope);
-  Tensor v = v_proj_.forward(input);
+  const LocalHeads local =
+      LocalHeads::of(path(), num_heads_, num_kv_heads_, tensor_ranks(), scope.sequence);
+  const auto to_heads = [&](Tensor x) {
+    return scope.sequence == nullptr ? x : scope.sequence->to_heads(x, {x.dim(2)});
+  };
+  const Tensor q = to_heads(turned(input, q_proj_, q_norm_, heads, positions.rotary, scope));
+  Tensor k = to_heads(turned(input, k_proj_, k_norm_, kv_heads, positions.rotary, scope));
+  Tensor v = to_heads(v_proj_.forward(input));
   if (scope.cache != nullptr) {
     KvCache::Seen seen = scope.cache->extend(k, v);
     k = std::move(seen.keys);
     v = std::move(seen.values);
   }
-  const Tensor mixed = autograd::attention(q, k, v,
-                                           {.num_heads = heads,
-                                            .num_kv_heads = kv_heads,
-                                            .window = positions.window,
-                                            .key_lengths = scope.lengths,
-                                            .key_begin = scope.document_starts,
-                                            .dropout = is_training() ? dropout_ : 0.0,
-                                            .site = site_of_heads(tensor_ranks(), site_)});
+  Tensor mixed = autograd::attention(q, k, v,
+                                     {.num_heads = local.heads,
+                                      .num_kv_heads = local.kv_heads,
+                                      .window = positions.window,
+                                      .key_lengths = scope.lengths,
+                                      .key_begin = scope.document_starts,
+                                      .dropout = is_training() ? dropout_ : 0.0,
+                                      .site = site_of_heads(tensor_ranks(), site_)});
+  if (scope.sequence != nullptr) mixed = scope.sequence->to_tokens(mixed);
   return o_proj_.forward(mixed);
 }
 

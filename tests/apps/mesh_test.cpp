@@ -18,13 +18,13 @@ namespace mesh_test {
 using testing::HasSubstr;
 using train::read_whole_file;
 
-std::string config_of(int tensor, int64_t accumulation) {
+std::string config_of(int tensor, int64_t accumulation, int sequence = 1) {
   return R"({"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
     "gradient_accumulation_steps": )" +
          std::to_string(accumulation) +
          R"(, "zero_optimization": {"stage": 1}, "gradient_clipping": 0.5, "steps_per_print": 1,
     "zinc": {"mesh": {"tensor": )" +
-         std::to_string(tensor) + "}}}";
+         std::to_string(tensor) + R"(, "sequence": )" + std::to_string(sequence) + "}}}";
 }
 
 // Losses of steps, then of evaluations.
@@ -83,6 +83,39 @@ TEST(TrainOnAMesh, GivesWhatOneRankGives_AndGoesOnWithAnother) {
   EXPECT_EQ(verified.exit_code, 0) << to_string(verified);
 }
 
+TEST(TrainWithSharedSequences, GivesWhatOneRankGives_AndGoesOnWithAnother) {
+  if (!have_mpirun()) GTEST_SKIP() << "needs mpirun";
+  const TrainingFolder folder;
+  folder.write("model.json", R"({"model_type": "gpt2", "vocab_size": 256, "n_positions": 16,
+    "n_embd": 32, "n_layer": 2, "n_head": 4, "resid_pdrop": 0.0, "attn_pdrop": 0.0, "embd_pdrop": 0.0})");
+  folder.write("one.json", config_of(1, 2));
+  folder.write("two.json", config_of(1, 2, 2));
+  folder.write("four.json", config_of(2, 2, 2));
+  const auto run = [&](const std::string& config, const std::string& out, int ranks,
+                       std::vector<std::string> more = {}) {
+    std::vector<std::string> changes{
+        "--config", folder / config, "--out", folder / out,   "--steps",
+        "8",        "--eval-every",  "4",     "--save-every", "4"};
+    changes.insert(changes.end(), more.begin(), more.end());
+    const Ended ended = run_zinc(folder.train(changes), {.ranks = ranks});
+    EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
+    return ended.out;
+  };
+  run("one.json", "one", 1);
+  EXPECT_THAT(run("two.json", "two", 2), HasSubstr("2 = 1 data x 2 sequence"));
+  EXPECT_THAT(run("four.json", "four", 4), HasSubstr("4 = 1 data x 2 sequence x 2 tensor"));
+  const std::vector<double> whole = losses_of(folder / "one");
+  expect_near(losses_of(folder / "two"), whole);
+  expect_near(losses_of(folder / "four"), whole);
+  run("one.json", "after_two", 1, {"--resume", folder / "two/checkpoints/step-000004"});
+  run("two.json", "after_one", 2, {"--resume", folder / "one/checkpoints/step-000004"});
+  for (const char* out : {"after_two", "after_one"}) {
+    const std::vector<double> rest = losses_of(folder / out);
+    ASSERT_LE(rest.size(), whole.size());
+    expect_near(rest, {whole.end() - static_cast<int64_t>(rest.size()), whole.end()});
+  }
+}
+
 TEST(TrainOnAMesh, RefusesWhatDoesNotFit) {
   const TrainingFolder folder;
   const auto refused = [&](const std::string& config, const std::string& words) {
@@ -96,6 +129,10 @@ TEST(TrainOnAMesh, RefusesWhatDoesNotFit) {
   refused(R"({"train_micro_batch_size_per_gpu": 2, "tensor_parallel": {"autotp_size": 4},
               "zinc": {"mesh": {"tensor": 2}}})",
           "contradicts tensor_parallel.autotp_size 4");
+  refused(R"({"train_micro_batch_size_per_gpu": 2, "sequence_parallel_size": 4,
+              "zinc": {"mesh": {"sequence": 2}}})",
+          "zinc.mesh.sequence 2 contradicts sequence_parallel_size 4");
+  refused(config_of(1, 1, 2), "zinc.mesh.sequence 2 does not divide the world of 1 ranks");
 }
 
 }  // namespace mesh_test

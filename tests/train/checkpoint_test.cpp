@@ -96,7 +96,7 @@ struct Outcome {
 
 void step(zero::Engine& engine, int64_t number, std::vector<double>* losses) {
   const int64_t micro_steps = engine.config().batch.accumulation;
-  const comm::World& data = engine.world().data();
+  const comm::MeshPlace data = engine.world().data();
   for (int64_t i = 0; i < micro_steps; ++i) {
     const int64_t global = (number * micro_steps + i) * data.size() + data.rank();
     nn::Batch batch = make_batch(static_cast<int>(global));

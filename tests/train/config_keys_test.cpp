@@ -198,6 +198,8 @@ std::vector<std::string> followers_of(const std::string& path) {
   }
   if (path == "zinc.mesh.tensor") return {"train_batch_size", "tensor_parallel.autotp_size"};
   if (path == "tensor_parallel.autotp_size") return {"train_batch_size", "zinc.mesh.tensor"};
+  if (path == "zinc.mesh.sequence") return {"train_batch_size", "sequence_parallel_size"};
+  if (path == "sequence_parallel_size") return {"train_batch_size", "zinc.mesh.sequence"};
   if (path == "zinc.determinism" || path == "zinc.schedule") return {"zinc.reduce_schedule"};
   return {};
 }

@@ -194,7 +194,25 @@ TEST_F(OwnProgram, TheMeshDividesTheWorld) {
     EXPECT_EQ(world.data().rank(), world.rank() / 2);
     ASSERT_NE(world.tensor(), nullptr);
     EXPECT_EQ(world.tensor()->rank(), world.rank() % 2);
+    EXPECT_EQ(world.sequence(), nullptr);
     EXPECT_EQ(loader_options(config, world, 8).world, 2);
+  });
+}
+
+TEST_F(OwnProgram, TheMeshHasThreeAxes) {
+  in_world(8, {}, [&](World& world) {
+    const Config config = load_config(file(R"("mesh": {"sequence": 2, "tensor": 2})"), world);
+    EXPECT_EQ(world.data().size(), 2);
+    EXPECT_EQ(world.data().rank(), world.rank() / 4);
+    ASSERT_NE(world.sequence(), nullptr);
+    EXPECT_EQ(world.sequence()->size(), 2);
+    EXPECT_EQ(world.sequence()->rank(), world.rank() / 2 % 2);
+    ASSERT_NE(world.tensor(), nullptr);
+    EXPECT_EQ(world.tensor()->rank(), world.rank() % 2);
+    EXPECT_EQ(world.shards().size(), 4);
+    EXPECT_EQ(world.shards().rank(), world.rank() / 2);
+    EXPECT_EQ(config.engine.batch.global_batch(config.data_ranks(8)), 4);
+    EXPECT_EQ(world.mesh().describe(7), "rank 7 (data 1, sequence 1, tensor 1)");
   });
 }
 
@@ -225,6 +243,7 @@ TEST_F(OwnProgram, EveryZincKey_Arrives) {
                                                        {"zinc.trace", ""},
                                                        {"zinc.mesh", ""},
                                                        {"zinc.mesh.tensor", ""},
+                                                       {"zinc.mesh.sequence", ""},
                                                        {"zinc.checkpoint", ""},
                                                        {"zinc.checkpoint.every", ""},
                                                        {"zinc.checkpoint.minutes", ""},

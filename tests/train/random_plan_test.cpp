@@ -195,6 +195,9 @@ DrawnRun draw_run(uint64_t seed) {
   run.model = draw_model(draw);
   run.world = draw.one_of("world", {1, 2, 3, 4});
   if (run.world % 2 == 0) run.config.mesh.tensor = draw.one_of("tensor", {1, 2});
+  if (run.world / run.config.mesh.tensor % 2 == 0) {
+    run.config.mesh.sequence = draw.one_of("sequence", {1, 2});
+  }
   run.config.seed = 5;
   zero::EngineConfig& engine = run.config.engine;
   engine.batch = {.micro_batch = draw.one_of<int64_t>("batch", {1, 2, 3}),

@@ -83,7 +83,7 @@ struct Config {
   std::chrono::milliseconds comm_deadline{10 * 60 * 1000};  // of one collective
   comm::Mesh mesh{};
   // Ranks of a world that see different batches.
-  int64_t data_ranks(int64_t world_size) const { return world_size / mesh.tensor; }
+  int64_t data_ranks(int64_t world_size) const { return world_size / mesh.ranks_per_batch(); }
 
   std::string trace;  // file of the trace; empty: none
   CheckpointConfig checkpoint{};

@@ -116,7 +116,7 @@ Rows gradient_rows() {
             "of gradients on the wire")
           .by_default_as("the model's"),
       no_effect("seq_parallel_communication_data_type", KeyType::text,
-                "there is no sequence parallelism"),
+                "exchanges of zinc.mesh.sequence are in the dtype of the activations"),
       works("prescale_gradients", in_gradients(&GradientConfig::prescale),
             "divides by the ranks before the sum; \"reduce_algorithm\": \"native\" only"),
       works("gradient_predivide_factor", in_gradients(&GradientConfig::predivide_factor),

@@ -103,24 +103,26 @@ Rows monitor_rows() {
   };
 }
 
-// settle.h looks at it beside zinc.mesh.tensor.
-Setting automatic_tensor_ranks() {
-  Setting setting = at(&Config::mesh, &comm::Mesh::tensor);
-  setting.set = [](Config& config, const json::Value& value) {
-    if (value.as_int64() > 1) config.mesh.tensor = static_cast<int>(value.as_int64());
+// DeepSpeed's name for an extent of the mesh; settle.h looks at it beside zinc.mesh.
+Setting mesh_extent(int comm::Mesh::* extent) {
+  Setting setting = at(&Config::mesh, extent);
+  setting.set = [extent](Config& config, const json::Value& value) {
+    if (value.as_int64() > 1) config.mesh.*extent = static_cast<int>(value.as_int64());
   };
   return setting;
 }
 
 Rows tensor_parallel_rows() {
   return block("tensor_parallel", "layers in slices; see zinc.mesh",
-               {works("autotp_size", automatic_tensor_ranks(), between(0, 1024), "ranks",
+               {works("autotp_size", mesh_extent(&comm::Mesh::tensor), between(0, 1024), "ranks",
                       "the same as zinc.mesh.tensor; 0 or 1: off"),
                 no_effect("tp_grain_size", KeyType::integer, "slices are as equal as they can be")});
 }
 
 Rows absent_rows() {
   return {
+      works("sequence_parallel_size", mesh_extent(&comm::Mesh::sequence), between(0, 1024), "ranks",
+            "the same as zinc.mesh.sequence; 0 or 1: off"),
       no_effect("flops_profiler", KeyType::block, "model FLOP/s are always shown"),
       no_effect("comms_logger", KeyType::block, "see the trace"),
       no_effect("log_level", KeyType::text, "the library does not log"),

@@ -124,12 +124,14 @@ Rows placement_rows() {
 }
 
 Rows rank_rows() {
-  constexpr int64_t kMostTensorRanks = 1024;
+  constexpr int64_t kMostRanksTogether = 1024;
   return {
       block("mesh", "how ranks divide the work (docs/parallelism.md)",
-            {works("tensor", at(&Config::mesh, &comm::Mesh::tensor), between(1, kMostTensorRanks),
-                   "ranks",
-                   "that hold a slice each of every layer; neighbours; divides the world")}),
+            {works("tensor", at(&Config::mesh, &comm::Mesh::tensor), between(1, kMostRanksTogether),
+                   "ranks", "that hold a slice each of every layer; neighbours; divides the world"),
+             works("sequence", at(&Config::mesh, &comm::Mesh::sequence),
+                   between(1, kMostRanksTogether), "ranks",
+                   "that have a part each of every sequence's tokens; divides world / tensor")}),
       works("max_consecutive_skips",
             at(&Config::engine, &EngineConfig::precision,
                &zero::PrecisionConfig::max_consecutive_skips),

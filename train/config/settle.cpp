@@ -18,13 +18,16 @@ constexpr const char* kCheckpoints = "activation_checkpointing.number_checkpoint
 // The mesh: zinc.mesh, or DeepSpeed's names for it.
 void settle_mesh(const Reading& reading) {
   comm::Mesh& mesh = reading.config.mesh;
-  const json::Value* ours = reading.find("zinc.mesh.tensor");
-  const json::Value* theirs = reading.find("tensor_parallel.autotp_size");
-  if (ours != nullptr && theirs != nullptr && theirs->as_int64() > 1 &&
-      ours->as_int64() != theirs->as_int64()) {
-    reading.findings.problem(concat("zinc.mesh.tensor ", ours->as_int64(),
-                                    " contradicts tensor_parallel.autotp_size ", theirs->as_int64(),
-                                    "; leave one out"));
+  for (const auto& [name, their_name] :
+       {std::pair("zinc.mesh.tensor", "tensor_parallel.autotp_size"),
+        std::pair("zinc.mesh.sequence", "sequence_parallel_size")}) {
+    const json::Value* ours = reading.find(name);
+    const json::Value* theirs = reading.find(their_name);
+    if (ours != nullptr && theirs != nullptr && theirs->as_int64() > 1 &&
+        ours->as_int64() != theirs->as_int64()) {
+      reading.findings.problem(concat(name, " ", ours->as_int64(), " contradicts ", their_name, " ",
+                                      theirs->as_int64(), "; leave one out"));
+    }
   }
   try {
     mesh.require_fit(reading.world_size);

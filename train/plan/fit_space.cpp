@@ -87,7 +87,8 @@ FitSpace::FitSpace(const ModelConfigFile& model, FitSpaceOptions options)
     root_ = with_key(root_, kStage, old->as_bool() ? 1 : 0);
   }
   read_fixed("", root_.as_object());
-  for (const char* key : {"zinc.mesh.tensor", "tensor_parallel.autotp_size"}) {
+  for (const char* key : {"zinc.mesh.tensor", "tensor_parallel.autotp_size", "zinc.mesh.sequence",
+                          "sequence_parallel_size"}) {
     const auto given = fixed_.find(key);
     if (given == fixed_.end() || !given->second.is_integer() || given->second.as_int64() <= 1)
       continue;

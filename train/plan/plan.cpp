@@ -122,17 +122,18 @@ comm::World phantom_world(const PlanOptions& options, const Config& config,
   };
   // nccl serves the GPU itself, the others are staged where there is one.
   const bool is_nccl = options.backend == "nccl";
-  auto communicator = comm::make_phantom({.rank = options.rank,
-                                          .size = options.world,
-                                          .imitates = options.backend,
-                                          .device = is_nccl ? device : Device{.meta = true},
-                                          .wishes =
-                                              [mesh = config.mesh](int split, int rank) {
-                                                const auto [color, key] = comm::group_along(
-                                                    mesh, static_cast<comm::MeshAxis>(split), rank);
-                                                return comm::PhantomOptions::Wish{color, key};
-                                              },
-                                          .ledger = std::move(ledger)});
+  auto communicator =
+      comm::make_phantom({.rank = options.rank,
+                          .size = options.world,
+                          .imitates = options.backend,
+                          .device = is_nccl ? device : Device{.meta = true},
+                          .wishes =
+                              [mesh = config.mesh](int split, int rank) {
+                                const auto [color, key] = comm::group_along(
+                                    mesh, mesh.axes().at(static_cast<size_t>(split)), rank);
+                                return comm::PhantomOptions::Wish{color, key};
+                              },
+                          .ledger = std::move(ledger)});
   comm::World world({.rank = options.rank,
                      .size = options.world,
                      .local_rank = 0,

@@ -66,8 +66,9 @@ StepLoss LossTotals::combine(std::span<const double> by_rank, size_t num_batches
   for (size_t r = 0; r < ranks; ++r) {
     step.num_targets += static_cast<int64_t>(by_rank[(r + 1) * length - 1]);
   }
-  const auto terms =
-      static_cast<double>(by_token() ? step.num_targets : static_cast<int64_t>(losses.size()));
+  step.num_targets /= shares_;
+  const auto terms = static_cast<double>(
+      by_token() ? step.num_targets : static_cast<int64_t>(losses.size()) / shares_);
   const auto bad =
       std::find_if(losses.begin(), losses.end(), [](double loss) { return !std::isfinite(loss); });
   if (bad != losses.end()) {
@@ -80,16 +81,19 @@ StepLoss LossTotals::combine(std::span<const double> by_rank, size_t num_batches
 
 double LossTotals::count(const StepLoss& loss, int world) const {
   if (by_token()) return static_cast<double>(loss.num_targets);
-  return static_cast<double>(static_cast<int64_t>(losses_.size()) * world);
+  return static_cast<double>(static_cast<int64_t>(losses_.size()) * (world / shares_));
 }
 
 double LossTotals::count_with(comm::World& world, std::span<const BatchLoss> coming) const {
-  if (!by_token()) return static_cast<double>((losses_.size() + coming.size()) * world.size());
+  if (!by_token()) {
+    const auto batches = static_cast<int64_t>(losses_.size() + coming.size());
+    return static_cast<double>(batches * (world.size() / shares_));
+  }
   int64_t own = num_targets_;
   for (const BatchLoss& loss : coming) own += loss.num_targets;
   const auto value = static_cast<double>(own);
   const std::vector<double> all = gather_values(world, {&value, 1});
-  return std::accumulate(all.begin(), all.end(), 0.0);
+  return std::accumulate(all.begin(), all.end(), 0.0) / shares_;
 }
 
 bool LossTotals::is_finite_with(std::span<const BatchLoss> coming) const {

@@ -33,14 +33,15 @@ void require_finite(const StepLoss& loss, int64_t step, const PrecisionConfig& p
 
 class LossTotals {
  public:
-  // `divisor`: EngineConfig::loss_divisor().
-  explicit LossTotals(LossReduction reduction, double divisor = 1.0)
-      : reduction_(reduction), divisor_(divisor) {}
+  // `divisor`: EngineConfig::loss_divisor(). `shares`: neighbouring ranks that have the same
+  // micro-batches: each adds the loss of a part of a micro-batch's targets, and counts all of them.
+  explicit LossTotals(LossReduction reduction, double divisor = 1.0, int shares = 1)
+      : reduction_(reduction), divisor_(divisor), shares_(shares) {}
 
   // The gradient with which the backward pass of a micro-batch starts: see Note [Loss scale].
   double seed(double loss_scale, int64_t num_targets) const;
 
-  // One micro-batch of this rank. sum: over its targets.
+  // One micro-batch of this rank. sum: over its targets, or this rank's share of them.
   void add(double sum, int64_t num_targets);
 
   // Losses are added in the order of their global micro-batch index, so that the sum does not
@@ -68,6 +69,7 @@ class LossTotals {
 
   LossReduction reduction_;
   double divisor_;
+  int shares_;
   std::vector<double> losses_;  // tokens: sums over targets; micro_batch: means
   int64_t num_targets_ = 0;
 };

@@ -15,10 +15,11 @@ namespace zinc::zero {
 
 class StepSums {
  public:
-  // All must outlive this; `verdict` null: the host reads each loss at once.
+  // All must outlive this; `verdict` null: the host reads each loss at once. `shares`: see
+  // LossTotals.
   StepSums(const EngineConfig& config, const Strategy& strategy, DeviceVerdict* verdict,
-           comm::World& world)
-      : totals_(config.gradient.loss_reduction, config.loss_divisor()),
+           comm::World& world, int shares)
+      : totals_(config.gradient.loss_reduction, config.loss_divisor(), shares),
         strategy_(strategy),
         verdict_(verdict),
         world_(world) {}

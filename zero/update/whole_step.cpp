@@ -40,11 +40,11 @@ WholeStep::WholeStep(const Parts& parts, const optim::Schedule& learning_rates)
       learning_rates_(learning_rates),
       norm_(parts.groups, parts.strategy.owned, parts.world.communicator(), parts.world.context(),
             parts.tensor),
-      verdict_(
-          parts.tensor != nullptr ? nullptr
-                                  : make_device_verdict(parts.config, parts.has_own_optimizer,
-                                                        norm_, scaler_, parts.world)),
-      sums_(parts.config, parts.strategy, verdict_.get(), parts.world) {
+      verdict_(parts.tensor != nullptr || parts.sequence > 1
+                   ? nullptr
+                   : make_device_verdict(parts.config, parts.has_own_optimizer, norm_, scaler_,
+                                         parts.world)),
+      sums_(parts.config, parts.strategy, verdict_.get(), parts.world, parts.sequence) {
   parts.strategy.measures_with(norm_);
 }
 

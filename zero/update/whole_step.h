@@ -34,7 +34,8 @@ class WholeStep {
   // What a step works on; all of it outlives this.
   struct Parts {
     const EngineConfig& config;
-    comm::World& world;             // of data ranks
+    comm::World& world;             // among which states are sharded
+    int sequence = 1;               // neighbours in it that have the same micro-batches
     comm::World* tensor = nullptr;  // ranks that share the layers; null: none do
     const std::vector<ShardGroup>& groups;
     const StepPolicy& policy;

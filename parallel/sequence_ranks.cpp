@@ -1,0 +1,173 @@
+#include "parallel/sequence_ranks.h"
+
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "autograd/backward_pass.h"
+#include "autograd/mode.h"
+#include "autograd/node.h"
+#include "core/context.h"
+#include "core/error.h"
+#include "kernels/copy.h"
+
+namespace zinc::parallel {
+namespace {
+
+// B sequences, t tokens of a rank, S ranks, W features of all heads, w = W / S.
+enum class Direction : uint8_t { to_heads, to_tokens };
+
+using Sections = std::vector<int64_t>;
+
+void copy(const ConstView& from, const View& to) {
+  kernels::copy({.x = from, .y = to}, Context::current().compute());
+}
+
+// [S, B, t, w]: block r to rank r, or from it.
+struct Blocks {
+  static Blocks empty(int64_t size, const Shape& shape, DType dtype) {
+    return {shape,
+            Tensor::empty(Shape{size, shape[0], shape[1], shape[2]}, dtype, Label::communication)};
+  }
+  View of(int64_t rank) const { return all.view().narrow(0, rank, 1).reshape(shape); }
+
+  Shape shape;  // of a block
+  Tensor all;
+};
+
+void swap(comm::World& group, const Blocks& in, const Blocks& out) {
+  if (in.all.device() != group.context().device()) return;
+  const StreamRef compute = Context::current().compute();
+  const Shape flat{in.all.numel()};
+  group.communicator()
+      .all_to_all({.in = in.all.view().reshape(flat), .out = out.all.view().reshape(flat)}, compute)
+      .wait_on(compute);
+}
+
+// visit(features of all heads that part `rank` has of a section, where they are in the part).
+template <class Visit>
+void for_each_section(const Sections& sections, int64_t rank, int64_t size, const Visit& visit) {
+  int64_t whole = 0, part = 0;
+  for (const int64_t width : sections) {
+    const int64_t count = width / size;
+    visit(whole + rank * count, part, count);
+    whole += width;
+    part += count;
+  }
+}
+
+// [B, t, W] -> [B, S t, w]
+Tensor heads_of_all(comm::World& group, const Tensor& x, const Sections& sections) {
+  const int64_t size = group.size(), B = x.dim(0), t = x.dim(1), w = x.dim(2) / size;
+  const Shape block{B, t, w};
+  const Blocks out = Blocks::empty(size, block, x.dtype());
+  {
+    const Blocks in = Blocks::empty(size, block, x.dtype());
+    for (int64_t rank = 0; rank < size; ++rank) {
+      for_each_section(sections, rank, size, [&](int64_t whole, int64_t part, int64_t count) {
+        copy(x.view().narrow(2, whole, count), in.of(rank).narrow(2, part, count));
+      });
+    }
+    swap(group, in, out);
+  }
+  if (B == 1) return out.all.reshape_view(Shape{B, size * t, w});
+  const Tensor y = Tensor::empty(Shape{B, size * t, w}, x.dtype());
+  for (int64_t rank = 0; rank < size; ++rank) {
+    copy(out.of(rank), y.view().narrow(1, rank * t, t));
+  }
+  return y;
+}
+
+// [B, S t, w] -> [B, t, W]
+Tensor tokens_of_all(comm::World& group, const Tensor& x, const Sections& sections) {
+  const int64_t size = group.size(), B = x.dim(0), t = x.dim(1) / size, w = x.dim(2);
+  const Shape block{B, t, w};
+  const Blocks out = Blocks::empty(size, block, x.dtype());
+  if (B == 1 && x.is_contiguous()) {
+    swap(group, {block, x}, out);
+  } else {
+    const Blocks in = Blocks::empty(size, block, x.dtype());
+    for (int64_t rank = 0; rank < size; ++rank) {
+      copy(x.view().narrow(1, rank * t, t), in.of(rank));
+    }
+    swap(group, in, out);
+  }
+  const Tensor y = Tensor::empty(Shape{B, t, w * size}, x.dtype());
+  for (int64_t rank = 0; rank < size; ++rank) {
+    for_each_section(sections, rank, size, [&](int64_t whole, int64_t part, int64_t count) {
+      copy(out.of(rank).narrow(2, part, count), y.view().narrow(2, whole, count));
+    });
+  }
+  return y;
+}
+
+Tensor exchanged(comm::World& group, const Tensor& x, const Sections& sections,
+                 Direction direction) {
+  return direction == Direction::to_heads ? heads_of_all(group, x, sections)
+                                          : tokens_of_all(group, x, sections);
+}
+
+class ExchangeNode final : public autograd::Node {
+ public:
+  ExchangeNode(comm::World& group, Sections sections, Direction direction)
+      : group_(group), sections_(std::move(sections)), direction_(direction) {}
+  std::string_view name() const override { return "exchange between ranks"; }
+  void backward(autograd::BackwardPass& pass) override {
+    const Direction back =
+        direction_ == Direction::to_heads ? Direction::to_tokens : Direction::to_heads;
+    pass.give(0, exchanged(group_, pass.take_gradient(0), sections_, back));
+  }
+
+ private:
+  comm::World& group_;
+  Sections sections_;
+  Direction direction_;
+};
+
+class CommSequenceRanks final : public nn::SequenceRanks {
+ public:
+  explicit CommSequenceRanks(comm::World& group) : group_(group) {}
+  int rank() const override { return group_.rank(); }
+  int size() const override { return group_.size(); }
+
+  Tensor to_heads(const Tensor& x, const Sections& sections) override {
+    require(std::accumulate(sections.begin(), sections.end(), int64_t{0}) == x.dim(2),
+            "sequence ranks: sections that do not add up to ", x.dim(2), " features");
+    return exchange(x, sections, Direction::to_heads);
+  }
+
+  Tensor to_tokens(const Tensor& x) override {
+    return exchange(x, {x.dim(2) * size()}, Direction::to_tokens);
+  }
+
+ private:
+  Tensor exchange(const Tensor& x, const Sections& sections, Direction direction) {
+    Tensor y = exchanged(group_, x, sections, direction);
+    if (autograd::needs_gradient(x)) {
+      const auto node = autograd::make_node<ExchangeNode>(group_, sections, direction);
+      node->add_input(x);
+      node->set_output(y);
+    }
+    return y;
+  }
+
+  comm::World& group_;
+};
+
+}  // namespace
+
+std::unique_ptr<nn::SequenceRanks> make_sequence_ranks(comm::World& group) {
+  return std::make_unique<CommSequenceRanks>(group);
+}
+
+void share_sequence(nn::Model& model, nn::SequenceRanks* ranks) {
+  auto* shares = nn::find_interface<nn::SharesSequence>(model);
+  if (shares != nullptr) return shares->share_sequence(ranks);
+  if (ranks == nullptr) return;
+  throw ConfigError(concat("zinc.mesh.sequence: ranks cannot share the sequences of a ",
+                           model.model_type(),
+                           "; decoders can, or derive the model from zinc::nn::SharesSequence "
+                           "(nn/sequence_ranks.h), or take zinc.mesh.sequence 1"));
+}
+
+}  // namespace zinc::parallel
