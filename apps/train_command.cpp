@@ -228,7 +228,7 @@ std::string describe_length(const Job& job, const TrainArguments& options) {
 }
 
 // " = 2 data x 4 sequence x 2 tensor", of axes with several ranks.
-std::string describe(const comm::Mesh& mesh, int data_ranks) {
+std::string grid_of(const comm::Mesh& mesh, int data_ranks) {
   std::string text = fmt::format(" = {} data", data_ranks);
   if (mesh.sequence > 1) text += fmt::format(" x {} sequence", mesh.sequence);
   if (mesh.tensor > 1) text += fmt::format(" x {} tensor", mesh.tensor);
@@ -261,7 +261,7 @@ void show_head(Console& console, const Job& job, const TrainArguments& options, 
        {"ranks", fmt::format("{}{} ({}), {} threads each{}", world.size(),
                              world.mesh().is_flat()
                                  ? ""
-                                 : describe(world.mesh(), world.data().size()),
+                                 : grid_of(world.mesh(), world.data().size()),
                              world.info().source, world.context().num_threads(),
                              threads_from(world.info()))},
        {"seed", fmt::format("{}", job.config.seed)},
