@@ -409,7 +409,8 @@ std::map<std::string, Curve> tensorboard_curves(const std::string& folder) {
         for (auto& [tag, curve] : curves) {
           std::erase_if(curve, [&](const auto& point) { return point.first >= event.step; });
         }
-      } else if (!event.tag.empty() && !event.is_text && !event.tag.ends_with("tokens_per_second")) {
+      } else if (!event.tag.empty() && !event.is_text &&
+                 !event.tag.ends_with("tokens_per_second")) {
         curves[event.tag].emplace_back(event.step, event.value);
       }
     }
@@ -417,8 +418,8 @@ std::map<std::string, Curve> tensorboard_curves(const std::string& folder) {
   return curves;
 }
 
-// Rows of a table without the columns that hold times.
-std::string rows_without_times(const std::string& path) {
+// Rows of a table without the columns that are of a process: times, and its peaks of memory.
+std::string rows_of_training(const std::string& path) {
   std::istringstream lines(read_whole_file(path));
   std::string rows, line;
   std::vector<std::string> head;
@@ -428,9 +429,11 @@ std::string rows_without_times(const std::string& path) {
     for (std::string cell; std::getline(row, cell, ',');) cells.push_back(cell);
     if (head.empty()) head = cells;
     for (size_t i = 0; i < cells.size(); ++i) {
-      if (!head.at(i).starts_with("seconds") && !head[i].starts_with("tokens_per")) {
-        rows += cells[i] + ',';
-      }
+      const std::string& name = head.at(i);
+      const bool is_of_the_process = name.starts_with("seconds") ||
+                                     name.starts_with("tokens_per") ||
+                                     name.starts_with("peak_bytes");
+      if (!is_of_the_process) rows += cells[i] + ',';
     }
     rows += '\n';
   }
@@ -441,15 +444,16 @@ std::string rows_without_times(const std::string& path) {
 TEST_F(Resume, AfterKills_FiguresOfEveryKindAreThoseOfTheWholeRun) {
   const auto config_of = [&](const std::string& out) {
     return folder_.write(out + ".json", R"({"train_micro_batch_size_per_gpu": 2,
-        "csv_monitor": {"enabled": true, "output_path": ")" + folder_ / out + R"(", "job_name": "csv"}})");
+        "csv_monitor": {"enabled": true, "output_path": ")" +
+                                            folder_ / out + R"(", "job_name": "csv"}})");
   };
   ASSERT_EQ(run_zinc(train("whole", {"--config", config_of("whole")})).exit_code, 0);
   std::mt19937 random(12);
   const auto resumed = train("killed", {"--resume", "auto", "--config", config_of("killed")});
   EXPECT_GT(kill_until_done(resumed, 1, 6, random), 0);
   EXPECT_EQ(result("killed"), result("whole"));
-  EXPECT_EQ(rows_without_times(folder_ / "killed/metrics.csv"),
-            rows_without_times(folder_ / "whole/metrics.csv"));
+  EXPECT_EQ(rows_of_training(folder_ / "killed/metrics.csv"),
+            rows_of_training(folder_ / "whole/metrics.csv"));
   const auto curves = tensorboard_curves(folder_ / "whole");
   EXPECT_EQ(curves.at("Train/Samples/train_loss").size(), static_cast<size_t>(kSteps));
   EXPECT_EQ(tensorboard_curves(folder_ / "killed"), curves);

@@ -20,6 +20,7 @@
 #include "tests/offload/swap_folder.h"
 #include "tests/zero/tiny_model.h"
 #include "train/adapter.h"
+#include "train/checkpoint/save_checkpoint.h"
 #include "train/model.h"
 #include "train/plan/plan.h"
 #include "train/trainer.h"
@@ -332,10 +333,11 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
                                                    .max_samples = 4,
                                                    .rank = ranks.rank(),
                                                    .world = ranks.size()});
+      const train::CheckpointSaver saver(engine, folder.path());  // its buffers
       train::Trainer trainer(engine, loader, &evaluation, {}, nullptr,
                              {.steps = 2, .save = [&](const std::string&) {
-                                if (quantized) return train::visit_adapter(engine, {});
                                 engine.read_own(zero::Engine::Own::weights_and_states, {});
+                                if (quantized) train::visit_adapter(engine, {});
                               }});
       trainer.run();
       EXPECT_EQ(engine.usage().graphs.launched, graph_of);
