@@ -196,7 +196,7 @@ DrawnRun draw_run(uint64_t seed) {
   run.world = draw.one_of("world", {1, 2, 3, 4});
   if (run.world % 2 == 0) run.config.mesh.tensor = draw.one_of("tensor", {1, 2});
   // A tensor rank of two has one head of keys and values, which cannot be shared.
-  const bool is_grouped = std::holds_alternative<nn::LlamaConfig>(run.model.config);
+  const bool is_grouped = run.model.config.get_if<nn::LlamaConfig>() != nullptr;
   const bool can_share = !is_grouped || run.config.mesh.tensor == 1;
   if (can_share && run.world / run.config.mesh.tensor % 2 == 0) {
     run.config.mesh.sequence = draw.one_of("sequence", {1, 2});
