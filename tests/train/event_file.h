@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/crc32c.h"
+#include "tests/train/scratch_folder.h"
 #include "train/files/input_file.h"
 
 namespace zinc::train {
