@@ -1,4 +1,5 @@
-// zinc train with layers in slices: what one rank gives, and a run that goes on with another mesh.
+// zinc train with layers in slices and sequences in parts: what one rank gives, and a run that goes
+// on with another mesh.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -47,76 +48,68 @@ void expect_near(const std::vector<double>& a, const std::vector<double>& b) {
   for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 2e-4 * std::abs(b[i])) << i;
 }
 
-TEST(TrainOnAMesh, GivesWhatOneRankGives_AndGoesOnWithAnother) {
-  if (!have_mpirun()) GTEST_SKIP() << "needs mpirun";
-  const TrainingFolder folder;
-  folder.write("model.json", R"({"model_type": "gpt2", "vocab_size": 256, "n_positions": 16,
-    "n_embd": 32, "n_layer": 2, "n_head": 2, "resid_pdrop": 0.1, "attn_pdrop": 0.0, "embd_pdrop": 0.1})");
-  folder.write("one.json", config_of(1, 2));
-  folder.write("two.json", config_of(2, 2));
-  folder.write("four.json", config_of(2, 1));
-  const auto run = [&](const std::string& config, const std::string& out, int ranks,
-                       std::vector<std::string> more = {}) {
+// Runs of eight steps, with checkpoints after the fourth and the last.
+class TrainOnAMesh : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!have_mpirun()) GTEST_SKIP() << "needs mpirun";
+  }
+  std::string run(const std::string& config, const std::string& out, int ranks,
+                  const std::vector<std::string>& more = {}) {
     std::vector<std::string> changes{
-        "--config", folder / config, "--out", folder / out,   "--steps",
-        "8",        "--eval-every",  "4",     "--save-every", "4"};
+        "--config", folder_ / config, "--out", folder_ / out,  "--steps",
+        "8",        "--eval-every",   "4",     "--save-every", "4"};
     changes.insert(changes.end(), more.begin(), more.end());
-    const Ended ended = run_zinc(folder.train(changes), {.ranks = ranks});
+    const Ended ended = run_zinc(folder_.train(changes), {.ranks = ranks});
     EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
     return ended.out;
-  };
+  }
+  // Two ranks and one go on from each other's checkpoint, with the losses of "one".
+  void expect_each_goes_on_from_the_other() {
+    run("one.json", "after_two", 1, {"--resume", folder_ / "two/checkpoints/step-000004"});
+    run("two.json", "after_one", 2, {"--resume", folder_ / "one/checkpoints/step-000004"});
+    const std::vector<double> whole = losses_of(folder_ / "one");
+    for (const char* out : {"after_two", "after_one"}) {
+      const std::vector<double> rest = losses_of(folder_ / out);
+      ASSERT_LE(rest.size(), whole.size());
+      expect_near(rest, {whole.end() - static_cast<int64_t>(rest.size()), whole.end()});
+    }
+  }
+  const TrainingFolder folder_;
+};
+
+TEST_F(TrainOnAMesh, SharedLayers_GiveWhatOneRankGives_AndGoOnWithAnother) {
+  folder_.write("model.json", R"({"model_type": "gpt2", "vocab_size": 256, "n_positions": 16,
+    "n_embd": 32, "n_layer": 2, "n_head": 2, "resid_pdrop": 0.1, "attn_pdrop": 0.0, "embd_pdrop": 0.1})");
+  folder_.write("one.json", config_of(1, 2));
+  folder_.write("two.json", config_of(2, 2));
+  folder_.write("four.json", config_of(2, 1));
   run("one.json", "one", 1);
   EXPECT_THAT(run("two.json", "two", 2), HasSubstr("2 = 1 data x 2 tensor"));
   run("four.json", "four", 4);
-  expect_near(losses_of(folder / "two"), losses_of(folder / "one"));
-  expect_near(losses_of(folder / "four"), losses_of(folder / "one"));
-  run("one.json", "after_two", 1, {"--resume", folder / "two/checkpoints/step-000004"});
-  run("two.json", "after_one", 2, {"--resume", folder / "one/checkpoints/step-000004"});
-  const std::vector<double> whole = losses_of(folder / "one");
-  for (const char* out : {"after_two", "after_one"}) {
-    const std::vector<double> rest = losses_of(folder / out);
-    ASSERT_LE(rest.size(), whole.size());
-    expect_near(rest, {whole.end() - static_cast<int64_t>(rest.size()), whole.end()});
-  }
+  expect_near(losses_of(folder_ / "two"), losses_of(folder_ / "one"));
+  expect_near(losses_of(folder_ / "four"), losses_of(folder_ / "one"));
+  expect_each_goes_on_from_the_other();
   const Ended verified =
-      run_zinc({"checkpoint", "verify", folder / "four/checkpoints/step-000008"});
+      run_zinc({"checkpoint", "verify", folder_ / "four/checkpoints/step-000008"});
   EXPECT_EQ(verified.exit_code, 0) << to_string(verified);
 }
 
-TEST(TrainWithSharedSequences, GivesWhatOneRankGives_AndGoesOnWithAnother) {
-  if (!have_mpirun()) GTEST_SKIP() << "needs mpirun";
-  const TrainingFolder folder;
-  folder.write("model.json", R"({"model_type": "gpt2", "vocab_size": 256, "n_positions": 16,
+TEST_F(TrainOnAMesh, SharedSequences_GiveWhatOneRankGives_AndGoOnWithAnother) {
+  folder_.write("model.json", R"({"model_type": "gpt2", "vocab_size": 256, "n_positions": 16,
     "n_embd": 32, "n_layer": 2, "n_head": 4, "resid_pdrop": 0.0, "attn_pdrop": 0.0, "embd_pdrop": 0.0})");
-  folder.write("one.json", config_of(1, 2));
-  folder.write("two.json", config_of(1, 2, 2));
-  folder.write("four.json", config_of(2, 2, 2));
-  const auto run = [&](const std::string& config, const std::string& out, int ranks,
-                       std::vector<std::string> more = {}) {
-    std::vector<std::string> changes{
-        "--config", folder / config, "--out", folder / out,   "--steps",
-        "8",        "--eval-every",  "4",     "--save-every", "4"};
-    changes.insert(changes.end(), more.begin(), more.end());
-    const Ended ended = run_zinc(folder.train(changes), {.ranks = ranks});
-    EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
-    return ended.out;
-  };
+  folder_.write("one.json", config_of(1, 2));
+  folder_.write("two.json", config_of(1, 2, 2));
+  folder_.write("four.json", config_of(2, 2, 2));
   run("one.json", "one", 1);
   EXPECT_THAT(run("two.json", "two", 2), HasSubstr("2 = 1 data x 2 sequence"));
   EXPECT_THAT(run("four.json", "four", 4), HasSubstr("4 = 1 data x 2 sequence x 2 tensor"));
-  const std::vector<double> whole = losses_of(folder / "one");
-  expect_near(losses_of(folder / "two"), whole);
-  expect_near(losses_of(folder / "four"), whole);
-  run("one.json", "after_two", 1, {"--resume", folder / "two/checkpoints/step-000004"});
-  run("two.json", "after_one", 2, {"--resume", folder / "one/checkpoints/step-000004"});
-  for (const char* out : {"after_two", "after_one"}) {
-    const std::vector<double> rest = losses_of(folder / out);
-    ASSERT_LE(rest.size(), whole.size());
-    expect_near(rest, {whole.end() - static_cast<int64_t>(rest.size()), whole.end()});
-  }
+  expect_near(losses_of(folder_ / "two"), losses_of(folder_ / "one"));
+  expect_near(losses_of(folder_ / "four"), losses_of(folder_ / "one"));
+  expect_each_goes_on_from_the_other();
 }
 
-TEST(TrainOnAMesh, RefusesWhatDoesNotFit) {
+TEST(MeshErrors, WhatDoesNotFit_IsRefused) {
   const TrainingFolder folder;
   const auto refused = [&](const std::string& config, const std::string& words) {
     folder.write("ds.json", config);

@@ -7,9 +7,7 @@
 
 #include "comm/local/local.h"
 #include "core/error.h"
-#include "nn/models/bloom.h"
-#include "nn/models/chatglm.h"
-#include "nn/models/gpt_neox.h"
+#include "tests/zero/mesh_models.h"
 #include "tests/zero/tiny_model.h"
 #include "tests/zero/tiny_training.h"
 #include "zero/engine.h"
@@ -41,37 +39,12 @@ std::unique_ptr<nn::Model> make(Kind kind) {
       config.intermediate_size = 39;
       return std::make_unique<nn::Llama>(config);
     }
-    case Kind::bloom: {
-      nn::BloomConfig config;
-      config.vocab_size = 37;
-      config.hidden_size = 24;
-      config.num_layers = 3;
-      config.num_heads = 4;
-      return std::make_unique<nn::Bloom>(config);
-    }
-    case Kind::neox: {
-      nn::GptNeoxConfig config;
-      config.vocab_size = 37;
-      config.max_positions = 16;
-      config.hidden_size = 48;
-      config.intermediate_size = 41;
-      config.num_layers = 3;
-      config.num_heads = 4;
-      config.rotary_fraction = 0.5;
-      return std::make_unique<nn::GptNeox>(config);
-    }
-    case Kind::chatglm: {
-      nn::ChatGlmConfig config;
-      config.vocab_size = 37;
-      config.max_positions = 16;
-      config.hidden_size = 64;
-      config.intermediate_size = 39;
-      config.num_layers = 3;
-      config.num_heads = 8;
-      config.num_kv_heads = 4;
-      config.qkv_bias = true;
-      return std::make_unique<nn::ChatGlm>(config);
-    }
+    case Kind::bloom:
+      return test::make_mesh_bloom();
+    case Kind::neox:
+      return test::make_mesh_neox();
+    case Kind::chatglm:
+      return test::make_mesh_chatglm();
   }
   return nullptr;
 }
