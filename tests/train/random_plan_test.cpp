@@ -92,8 +92,8 @@ ModelConfigFile draw_model(Draw& draw) {
     config.hidden_size = hidden;
     config.intermediate_size = 3 * hidden;
     config.num_layers = layers;
-    config.num_heads = 4;
-    config.num_kv_heads = 2;
+    config.num_heads = 8;
+    config.num_kv_heads = 4;
     return {.config = config};
   }
   nn::Gpt2Config config;
@@ -195,10 +195,7 @@ DrawnRun draw_run(uint64_t seed) {
   run.model = draw_model(draw);
   run.world = draw.one_of("world", {1, 2, 3, 4});
   if (run.world % 2 == 0) run.config.mesh.tensor = draw.one_of("tensor", {1, 2});
-  // A tensor rank of two has one head of keys and values, which cannot be shared.
-  const bool is_grouped = run.model.config.get_if<nn::LlamaConfig>() != nullptr;
-  const bool can_share = !is_grouped || run.config.mesh.tensor == 1;
-  if (can_share && run.world / run.config.mesh.tensor % 2 == 0) {
+  if (run.world / run.config.mesh.tensor % 2 == 0) {
     run.config.mesh.sequence = draw.one_of("sequence", {1, 2});
   }
   run.config.seed = 5;
