@@ -24,7 +24,7 @@
 namespace zinc::train {
 
 struct SaveCheckpointOptions {
-  // Anything; of rank 0. With the rest of the manifest at most 4 MiB and 300,000 values, or the
+  // Anything; of rank 0. With the rest of the manifest at most 2 MiB and 40,000 values, or the
   // checkpoint is refused when it has been written (ConfigError): train/checkpoint/format.h.
   json::Object client_state{};
   // Files to put beside the states, name and text, such as config.json; of rank 0.
