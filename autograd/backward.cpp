@@ -321,13 +321,7 @@ bool BackwardPass::weight_needs(int weight) const {
   return node_.weights()[static_cast<size_t>(weight)].trainable;
 }
 
-WeightValue BackwardPass::weight(int weight) const {
-  const Node::WeightOperand& operand = node_.weights()[static_cast<size_t>(weight)];
-  if (operand.parameter != nullptr) {
-    return WeightValue(operand.parameter->source().acquire(*operand.parameter));
-  }
-  return operand.value ? WeightValue(operand.value.restore()) : WeightValue();
-}
+WeightValue BackwardPass::weight(int weight) const { return node_.values_of(weight); }
 
 GradientTarget BackwardPass::weight_gradient(int weight) {
   const Node::WeightOperand& operand = node_.weights()[static_cast<size_t>(weight)];

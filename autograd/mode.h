@@ -27,6 +27,9 @@ struct Mode {
   SavedTensorStore* store = nullptr;
   // Where recompute() saves its inputs while `store` is null; null: they are kept as they are.
   SavedTensorStore* recompute_store = nullptr;
+  // Whether results that are cheap to make again are not kept: Note [Remade results]. Where `store`
+  // is null.
+  bool remakes = false;
   // The engine's loss scale. See ops/linear_cross_entropy.h.
   LossGradient expected_loss_gradient;
   // Where ops queue their kernels instead of the compute stream; null: the compute stream. Only a

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "autograd/mode.h"
+#include "core/error.h"
+
 namespace zinc::autograd {
 
 Edge edge_of(const Tensor& tensor) {
@@ -32,6 +35,27 @@ Node::~Node() {
 }
 
 Tensor Node::gradient_place(int, Tensor&) const { return {}; }
+
+bool Node::can_remake(int) const { return false; }
+
+Tensor Node::remake(int output) {
+  bug_check(false, name(), ": output ", output, " is made once");
+  return {};
+}
+
+bool Node::can_read(int weight) const {
+  const WeightOperand& operand = weights_[static_cast<size_t>(weight)];
+  const bool is_absent = operand.shape.rank() == 0;
+  return is_absent || operand.parameter != nullptr || bool(operand.value);
+}
+
+WeightValue Node::values_of(int weight) const {
+  const WeightOperand& operand = weights_[static_cast<size_t>(weight)];
+  if (operand.parameter != nullptr) {
+    return WeightValue(operand.parameter->source().acquire(*operand.parameter));
+  }
+  return operand.value ? WeightValue(operand.value.restore()) : WeightValue();
+}
 
 // Sequence numbers grow within one context; an operand from another one may be ahead.
 void Node::follow(const Edge& edge) {
@@ -74,6 +98,7 @@ int Node::set_output(Tensor& tensor) {
   Output& output = outputs_.emplace_back();
   output.shape = tensor.shape();
   output.dtype = tensor.dtype();
+  output.version = tensor.version();
   tensor.set_history(std::make_shared<History>(Edge{shared_from_this(), index}));
   return index;
 }

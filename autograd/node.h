@@ -36,6 +36,7 @@ namespace zinc::autograd {
 
 class BackwardPass;
 class Node;
+class Remade;
 
 // Gets the complete gradient of a tensor and returns what is to be used in its place, or an
 // undefined Tensor to leave it as it is. Runs on the issuing thread, before the gradient is used.
@@ -67,7 +68,9 @@ class Node : public std::enable_shared_from_this<Node> {
     DType dtype = DType::f32;
     std::vector<GradientHook> hooks;
     bool retains_gradient = false;
-    Tensor gradient;  // where it is retained: that of the last pass that reached it
+    Tensor gradient;               // where it is retained: that of the last pass that reached it
+    int64_t version = 0;           // of the tensor, when it was the op's result
+    std::weak_ptr<Remade> remade;  // while anybody keeps the node in the place of the result
   };
   struct WeightOperand {
     Parameter* parameter = nullptr;  // null for a Tensor and for an absent weight
@@ -92,6 +95,12 @@ class Node : public std::enable_shared_from_this<Node> {
   // is undefined at first. An undefined result: the output has no such place.
   virtual Tensor gradient_place(int output, Tensor& buffer) const;
   virtual bool is_leaf() const { return false; }
+  // Whether remake() gives the output once more, with the same bits and at the cost of one pass
+  // over memory, from what the node has saved and its parameters. Asked when all was recorded. See
+  // Note [Remade results].
+  virtual bool can_remake(int output) const;
+  // Before release(), without gradients.
+  virtual Tensor remake(int output);
 
   // --- recording
   int add_input(const Tensor& tensor);
@@ -100,11 +109,15 @@ class Node : public std::enable_shared_from_this<Node> {
   int save(const Tensor& tensor);  // undefined: keeps the number, saves nothing
   int set_output(Tensor& tensor);  // gives the tensor its history
 
-  // --- used by the backward pass
+  // --- used by the backward pass and by remake()
   int64_t sequence() const { return sequence_; }
   const std::vector<Edge>& inputs() const { return inputs_; }
   const std::vector<WeightOperand>& weights() const { return weights_; }
   std::vector<SavedTensor>& saved() { return saved_; }
+  // The values of a weight: of a parameter, of a tensor that was added with `reads_values`, or none
+  // of an absent weight.
+  bool can_read(int weight) const;
+  WeightValue values_of(int weight) const;
   std::vector<Output>& outputs() { return outputs_; }
   bool is_released() const { return is_released_; }
   void release();  // forgets what was saved; backward cannot pass here again

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "autograd/remade.h"
+
 namespace zinc::autograd {
 namespace {
 
@@ -22,7 +24,10 @@ class KeptTensor final : public SavedSlot {
 }  // namespace
 
 SavedTensor::SavedTensor(const Tensor& tensor) {
-  SavedTensorStore* store = Mode::current().store;
+  const Mode& mode = Mode::current();
+  SavedTensorStore* store = mode.store;
+  if (store == nullptr && mode.remakes) slot_ = remade_slot(tensor);
+  if (slot_ != nullptr) return;
   Tensor bare = tensor.detach();
   slot_ = store != nullptr ? store->save(bare) : std::make_unique<KeptTensor>(std::move(bare));
 }

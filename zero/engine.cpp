@@ -12,6 +12,7 @@
 #include "autograd/label_smoothing.h"
 #include "autograd/mode.h"
 #include "autograd/recompute.h"
+#include "autograd/remade.h"
 #include "core/error.h"
 #include "kernels/scale.h"
 #include "optim/factory.h"
@@ -171,6 +172,7 @@ StepProgram plan_step(nn::Model& model, const std::vector<ShardGroup>& groups,
                             : knows_sequence ? config.batch.sequence
                                              : 0;
   const auto example = [&] { return model.example(config.batch.micro_batch, positions); };
+  const autograd::RemakeScope remakes(config.recompute.selective);
   return make_step_program(model, groups,
                            choose_policy(config, groups, context.device(), options.dynamic_model),
                            options.example ? options.example : example, config.batches_together(),
@@ -320,9 +322,9 @@ class Engine::Impl {
         step_(step_parts(), {config_.schedule, config_.optimizer, run_length(options)}) {
     values_.drop_resident();
     world_.communicator().set_reduce_algorithm(config_.gradient.reduce_algorithm ==
-                                                      ReduceAlgorithm::native
-                                                  ? comm::ReduceAlgorithm::native
-                                                  : comm::ReduceAlgorithm::ordered);
+                                                       ReduceAlgorithm::native
+                                                   ? comm::ReduceAlgorithm::native
+                                                   : comm::ReduceAlgorithm::ordered);
     for (nn::Parameter* parameter : model.parameters()) parameter->set_source(runner_);
     after_step_ = std::move(options.after_step);
   }
@@ -345,6 +347,7 @@ class Engine::Impl {
     const autograd::ExpectedLossGradient expected(seed_of(batch.num_targets));
     const autograd::LabelSmoothing smoothing(config_.label_smoothing);
     const autograd::RecomputeInputScope recompute(saved_inputs_.store());
+    const autograd::RemakeScope remakes(config_.recompute.selective);
     Loss loss{.sum = named([&] { return model_.loss(batch); }), .num_targets = batch.num_targets};
     saved_inputs_.settle();
     pass.end();
@@ -763,6 +766,7 @@ class Engine::Impl {
       const auto start = clock_.start();
       const Runner::Pass pass(runner_);
       const autograd::RecomputeInputScope recompute(saved_inputs_.store());
+      const autograd::RemakeScope remakes(config_.recompute.selective);
       const autograd::LabelSmoothing smoothing(config_.label_smoothing);
       named([&] { passes.forward([this](int64_t i) { enter("forward", i + 1); }); });
       saved_inputs_.settle();

@@ -134,6 +134,9 @@ struct RecomputeConfig {
   int64_t num_checkpoints = 0;
   // Of the model's blocks, the first so many are recomputed; absent: all.
   std::optional<int64_t> most_blocks;
+  // Results of norms and activations are made again in backward: autograd/remade.h. Where blocks
+  // are recomputed they keep nothing anyway.
+  bool selective = false;
   bool cpu_checkpointing = false;               // saved inputs in the host tier
   bool contiguous_memory_optimization = false;  // saved inputs side by side in one allocation
   OffloadConfig offload{};                      // saved inputs in another tier

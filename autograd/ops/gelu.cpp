@@ -24,6 +24,14 @@ class GeluNode final : public Node {
     pass.give(0, std::move(dx));
   }
 
+  bool can_remake(int) const override { return true; }
+  Tensor remake(int) override {
+    const Tensor x = saved()[0].restore();
+    Tensor y = Tensor::empty(x.shape(), x.dtype());
+    kernels::gelu_forward({.kind = kind_, .x = x.view(), .y = y.view()}, compute_stream());
+    return y;
+  }
+
  private:
   GeluKind kind_;
 };

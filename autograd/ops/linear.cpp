@@ -12,6 +12,19 @@
 namespace zinc::autograd {
 namespace {
 
+kernels::GeluKind gelu_kind(Activation activation) {
+  return activation == Activation::gelu_erf ? kernels::GeluKind::erf : kernels::GeluKind::tanh;
+}
+
+// y = activation(z), as the product's epilogue computes it.
+void activation_forward(Activation activation, const ConstView& z, const View& y) {
+  if (activation == Activation::silu) {
+    kernels::unary({.op = kernels::UnaryOp::silu, .x = z, .y = y}, compute_stream());
+    return;
+  }
+  kernels::gelu_forward({.kind = gelu_kind(activation), .x = z, .y = y}, compute_stream());
+}
+
 // dz = dy * activation'(z), in place where dz is dy or z
 void activation_backward(Activation activation, const ConstView& z, const ConstView& dy,
                          const View& dz) {
@@ -20,9 +33,8 @@ void activation_backward(Activation activation, const ConstView& z, const ConstV
                             compute_stream());
     return;
   }
-  const auto kind =
-      activation == Activation::gelu_erf ? kernels::GeluKind::erf : kernels::GeluKind::tanh;
-  kernels::gelu_backward({.kind = kind, .x = z, .dy = dy, .dx = dz}, compute_stream());
+  kernels::gelu_backward({.kind = gelu_kind(activation), .x = z, .dy = dy, .dx = dz},
+                         compute_stream());
 }
 
 class LinearNode final : public Node {
@@ -68,6 +80,14 @@ class LinearNode final : public Node {
       dz = {};
       pass.give(0, std::move(dx));
     }
+  }
+
+  bool can_remake(int) const override { return options_.activation != Activation::none; }
+  Tensor remake(int) override {
+    const Tensor z = saved()[1].restore();
+    Tensor y = Tensor::empty(z.shape(), z.dtype());
+    activation_forward(options_.activation, z.view(), y.view());
+    return y;
   }
 
  private:

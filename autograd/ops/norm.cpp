@@ -26,11 +26,39 @@ Shape leading_shape(const Tensor& x) {
   return shape;
 }
 
+struct Statistics {
+  Tensor mean, rstd;
+  View mean_view() const { return mean.defined() ? mean.view() : View(); }
+  View rstd_view() const { return rstd.defined() ? rstd.view() : View(); }
+};
+
+void normalise(NormKind kind, const Tensor& x, const WeightValue& gamma, const WeightValue& beta,
+               const Statistics& statistics, double eps, const Tensor& y) {
+  if (kind == NormKind::layer) {
+    kernels::layernorm_forward({.x = x.view(),
+                                .gamma = gamma.view(),
+                                .beta = beta.view(),
+                                .y = y.view(),
+                                .mean = statistics.mean_view(),
+                                .rstd = statistics.rstd_view(),
+                                .eps = eps},
+                               compute_stream());
+  } else {
+    kernels::rmsnorm_forward({.x = x.view(),
+                              .gamma = gamma.view(),
+                              .y = y.view(),
+                              .rstd = statistics.rstd_view(),
+                              .eps = eps},
+                             compute_stream());
+  }
+}
+
 // Weights: gamma, beta. Saved: what was normalised, rstd, mean (layer only). Outputs: the result;
 // with a residual: the sum, the result.
 class NormNode final : public Node {
  public:
-  NormNode(NormKind kind, bool with_residual) : kind_(kind), with_residual_(with_residual) {}
+  NormNode(NormKind kind, bool with_residual, double eps)
+      : kind_(kind), with_residual_(with_residual), eps_(eps) {}
   std::string_view name() const override { return op_name(kind_, with_residual_); }
 
   void backward(BackwardPass& pass) override {
@@ -46,6 +74,18 @@ class NormNode final : public Node {
     past_norm = {};
     if (with_residual_ && pass.needs(1)) pass.give(1, dx);
     if (pass.needs(0)) pass.give(0, std::move(dx));
+  }
+
+  bool can_remake(int output) const override {
+    return output == (with_residual_ ? 1 : 0) && can_read(0) && can_read(1);
+  }
+  Tensor remake(int) override {
+    const Tensor x = saved()[0].restore();
+    Tensor y = Tensor::empty(x.shape(), x.dtype());
+    const WeightValue gamma = values_of(0);
+    const WeightValue beta = values_of(1);
+    normalise(kind_, x, gamma, beta, {}, eps_, y);
+    return y;
   }
 
  private:
@@ -99,12 +139,7 @@ class NormNode final : public Node {
 
   NormKind kind_;
   bool with_residual_;
-};
-
-struct Statistics {
-  Tensor mean, rstd;
-  View mean_view() const { return mean.defined() ? mean.view() : View(); }
-  View rstd_view() const { return rstd.defined() ? rstd.view() : View(); }
+  double eps_;
 };
 
 Statistics make_statistics(NormKind kind, const Tensor& x) {
@@ -128,12 +163,12 @@ void check(std::string_view op, const Tensor& x, const Weight& gamma, const Weig
 
 template <class Operands>
 void record(NormKind kind, bool with_residual, const Operands& operands, const Tensor& normalised,
-            const Weight& gamma, const Weight& beta, const Statistics& statistics,
+            const Weight& gamma, const Weight& beta, double eps, const Statistics& statistics,
             std::initializer_list<Tensor*> outputs) {
-  auto node = make_node<NormNode>(kind, with_residual);
+  auto node = make_node<NormNode>(kind, with_residual, eps);
   for (const Tensor* operand : operands) node->add_input(*operand);
   node->add_weight(gamma, true);
-  node->add_weight(beta, false);
+  node->add_weight(beta, true);
   node->save(normalised);
   node->save(statistics.rstd);
   if (kind == NormKind::layer) node->save(statistics.mean);
@@ -148,26 +183,11 @@ Tensor norm(NormKind kind, const Tensor& x, const Weight& gamma, const Weight& b
   {
     const WeightValue g = gamma.acquire();
     const WeightValue b = beta.acquire();
-    if (kind == NormKind::layer) {
-      kernels::layernorm_forward({.x = x.view(),
-                                  .gamma = g.view(),
-                                  .beta = b.view(),
-                                  .y = y.view(),
-                                  .mean = statistics.mean_view(),
-                                  .rstd = statistics.rstd_view(),
-                                  .eps = eps},
-                                 compute_stream());
-    } else {
-      kernels::rmsnorm_forward({.x = x.view(),
-                                .gamma = g.view(),
-                                .y = y.view(),
-                                .rstd = statistics.rstd_view(),
-                                .eps = eps},
-                               compute_stream());
-    }
+    normalise(kind, x, g, b, statistics, eps, y);
   }
   if (records) {
-    record(kind, false, std::initializer_list<const Tensor*>{&x}, x, gamma, beta, statistics, {&y});
+    record(kind, false, std::initializer_list<const Tensor*>{&x}, x, gamma, beta, eps, statistics,
+           {&y});
   }
   return y;
 }
@@ -200,7 +220,7 @@ ResidualNorm residual_norm(NormKind kind, const Tensor& x, const Tensor& residua
   }
   if (records) {
     record(kind, true, std::initializer_list<const Tensor*>{&x, &residual}, result.sum, gamma, beta,
-           statistics, {&result.sum, &result.normed});
+           eps, statistics, {&result.sum, &result.normed});
   }
   return result;
 }

@@ -9,6 +9,21 @@
 namespace zinc::autograd {
 namespace {
 
+struct Halves {
+  View gate, up;
+};
+
+Halves halves_of(const Tensor& packed) {
+  const int64_t cols = packed.dim(-1) / 2;
+  return {packed.view().narrow(-1, 0, cols), packed.view().narrow(-1, cols, cols)};
+}
+
+Tensor gated(const Halves& x) {
+  Tensor y = Tensor::empty(x.gate.shape(), x.gate.dtype());
+  kernels::swiglu_forward({.gate = x.gate, .up = x.up, .y = y.view()}, compute_stream());
+  return y;
+}
+
 class SwiGluNode final : public Node {
  public:
   std::string_view name() const override { return "swiglu"; }
@@ -31,6 +46,13 @@ class SwiGluNode final : public Node {
     if (pass.needs(1)) pass.give(1, std::move(dup));
   }
 
+  bool can_remake(int) const override { return true; }
+  Tensor remake(int) override {
+    const Tensor gate = saved()[0].restore();
+    const Tensor up = saved()[1].restore();
+    return gated({gate.view(), up.view()});
+  }
+
  private:
   // The saved tensor's own memory where nobody else sees it.
   static Tensor memory_like(const Tensor& saved) {
@@ -38,15 +60,6 @@ class SwiGluNode final : public Node {
     return Tensor::empty(saved.shape(), saved.dtype());
   }
 };
-
-struct Halves {
-  View gate, up;
-};
-
-Halves halves_of(const Tensor& packed) {
-  const int64_t cols = packed.dim(-1) / 2;
-  return {packed.view().narrow(-1, 0, cols), packed.view().narrow(-1, cols, cols)};
-}
 
 class PackedSwiGluNode final : public Node {
  public:
@@ -67,6 +80,12 @@ class PackedSwiGluNode final : public Node {
     dy = x = {};
     pass.give(0, std::move(dx));
   }
+
+  bool can_remake(int) const override { return true; }
+  Tensor remake(int) override {
+    const Tensor x = saved()[0].restore();
+    return gated(halves_of(x));
+  }
 };
 
 }  // namespace
@@ -75,8 +94,7 @@ Tensor swiglu(const Tensor& gate, const Tensor& up) {
   require(gate.shape() == up.shape() && gate.dtype() == up.dtype(),
           "swiglu: gate and up differ: ", gate.dtype(), gate.shape(), " vs ", up.dtype(),
           up.shape());
-  Tensor y = Tensor::empty(gate.shape(), gate.dtype());
-  kernels::swiglu_forward({.gate = gate.view(), .up = up.view(), .y = y.view()}, compute_stream());
+  Tensor y = gated({gate.view(), up.view()});
   if (needs_gradient(gate, up)) {
     auto node = make_node<SwiGluNode>();
     node->add_input(gate);
@@ -91,11 +109,7 @@ Tensor swiglu(const Tensor& gate, const Tensor& up) {
 Tensor swiglu(const Tensor& gate_up) {
   require(gate_up.rank() >= 1 && gate_up.dim(-1) % 2 == 0,
           "swiglu: the last dimension must hold two halves: ", gate_up.shape());
-  Shape shape = gate_up.shape();
-  shape.set(shape.rank() - 1, gate_up.dim(-1) / 2);
-  Tensor y = Tensor::empty(shape, gate_up.dtype());
-  const Halves halves = halves_of(gate_up);
-  kernels::swiglu_forward({.gate = halves.gate, .up = halves.up, .y = y.view()}, compute_stream());
+  Tensor y = gated(halves_of(gate_up));
   if (needs_gradient(gate_up)) {
     auto node = make_node<PackedSwiGluNode>();
     node->add_input(gate_up);

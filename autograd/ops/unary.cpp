@@ -27,6 +27,14 @@ class UnaryNode final : public Node {
     pass.give(0, std::move(dx));
   }
 
+  bool can_remake(int) const override { return true; }
+  Tensor remake(int) override {
+    const Tensor x = saved()[0].restore();
+    Tensor y = Tensor::empty(x.shape(), x.dtype());
+    kernels::unary({.op = op_, .x = x.view(), .y = y.view(), .p = p_, .q = q_}, compute_stream());
+    return y;
+  }
+
  private:
   UnaryOp op_;
   double p_, q_;

@@ -1,8 +1,6 @@
 #include "kernels/gelu.h"
 
-#include <cmath>
-#include <numbers>
-
+#include "kernels/cpu/activation_f64.h"
 #include "kernels/cpu/row_walk.h"
 
 namespace zinc::kernels::cpu {
@@ -12,23 +10,10 @@ void gelu_backward_lanes(const GeluBackward& args);
 
 namespace {
 
-constexpr double kRootHalf = std::numbers::sqrt2 / 2.0;
-constexpr double kRootTwoOverPi = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
-constexpr double kCubic = 0.044715;
-
-double value(GeluKind kind, double x) {
-  if (kind == GeluKind::erf) return 0.5 * x * (1.0 + std::erf(x * kRootHalf));
-  return 0.5 * x * (1.0 + std::tanh(kRootTwoOverPi * (x + kCubic * x * x * x)));
-}
+double value(GeluKind kind, double x) { return kind == GeluKind::erf ? gelu_erf(x) : gelu_tanh(x); }
 
 double derivative(GeluKind kind, double x) {
-  if (kind == GeluKind::erf) {
-    const double density = 0.5 * kRootTwoOverPi * std::exp(-0.5 * x * x);
-    return 0.5 * (1.0 + std::erf(x * kRootHalf)) + x * density;
-  }
-  const double t = std::tanh(kRootTwoOverPi * (x + kCubic * x * x * x));
-  const double slope = kRootTwoOverPi * (1.0 + 3.0 * kCubic * x * x);
-  return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope;
+  return kind == GeluKind::erf ? gelu_erf_slope(x) : gelu_tanh_slope(x);
 }
 
 }  // namespace

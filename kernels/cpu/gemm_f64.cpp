@@ -2,11 +2,9 @@
 // blocks, so it is also the oracle of the other paths.
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <numbers>
 
 #include "core/parallel.h"
-#include "kernels/cpu/sigmoid.h"
+#include "kernels/cpu/activation_f64.h"
 #include "kernels/matrix_product.h"
 
 namespace zinc::kernels::cpu {
@@ -18,24 +16,14 @@ constexpr int64_t kDepth = 64;
 
 using Sums = std::array<std::array<double, kCols>, kRows>;
 
-// 0.5 (1 + tanh(u)) = sigmoid(2u), which does not cancel for negative u.
-struct GeluTanh {
-  double gate, slope_of_gate;
-  explicit GeluTanh(double x) {
-    const double root = 2.0 * std::sqrt(2.0 / std::numbers::pi);
-    gate = sigmoid(root * (x + 0.044715 * x * x * x));
-    slope_of_gate = gate * (1.0 - gate) * root * (1.0 + 3.0 * 0.044715 * x * x);
-  }
-};
-
 double activate(Activation activation, double x) {
   switch (activation) {
     case Activation::none:
       return x;
     case Activation::gelu_tanh:
-      return x * GeluTanh(x).gate;
+      return gelu_tanh(x);
     case Activation::gelu_erf:
-      return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
+      return gelu_erf(x);
     case Activation::silu:
       return x * sigmoid(x);
   }
@@ -46,13 +34,10 @@ double slope(Activation activation, double x) {
   switch (activation) {
     case Activation::none:
       return 1.0;
-    case Activation::gelu_tanh: {
-      const GeluTanh gelu(x);
-      return gelu.gate + x * gelu.slope_of_gate;
-    }
+    case Activation::gelu_tanh:
+      return gelu_tanh_slope(x);
     case Activation::gelu_erf:
-      return 0.5 * std::erfc(-x / std::numbers::sqrt2) +
-             x * std::exp(-0.5 * x * x) / std::sqrt(2.0 * std::numbers::pi);
+      return gelu_erf_slope(x);
     case Activation::silu: {
       const double s = sigmoid(x);
       return s * (1.0 + x * (1.0 - s));

@@ -91,6 +91,7 @@ struct Case {
   double clipping = 0.0;
   int64_t resident = 0;  // resident_memory
   std::optional<int64_t> recompute_blocks{};
+  bool selective = false;
 };
 
 Config config_of(const Case& c) {
@@ -104,6 +105,7 @@ Config config_of(const Case& c) {
   engine.recompute = {
       .every_blocks = c.recompute_every,
       .most_blocks = c.recompute_blocks,
+      .selective = c.selective,
       .cpu_checkpointing = c.host_inputs,
       .contiguous_memory_optimization = c.contiguous_inputs,
       .offload = {.device = c.inputs, .nvme_path = testing::TempDir(), .buffer_count = 2}};
@@ -255,6 +257,11 @@ Case recomputes_first(Case c, int64_t blocks) {
   return c;
 }
 
+Case selective(Case c) {
+  c.selective = true;
+  return c;
+}
+
 class PlanOf : public testing::TestWithParam<Case> {};
 
 TEST_P(PlanOf, IsThePeakOfTheRunToTheByte) {
@@ -361,6 +368,8 @@ INSTANTIATE_TEST_SUITE_P(
                                      zero::Determinism::run, zero::OffloadDevice::cpu}),
                  60'000),
         recomputes_first(Case{"recompute_first", gpt2(), 3, 2, 2}, 1),
+        selective(Case{"selective_0_1", gpt2(), 0, 1, 1, 0, DType::f32}),
+        selective(recomputes_first(Case{"selective_3_2", llama(), 3, 2, 2}, 1)),
         split(Case{"gpt2_1_2_split", gpt2(), 1, 2, 2}, 0.4),
         split(Case{"gpt2_2_1_split", gpt2(), 2, 1, 1, 0, DType::f32}, 0.3),
         split(Case{"llama_3_3_split_bounds", llama(), 3, 3, 2, 1, DType::bf16, true}, 0.4),
@@ -504,8 +513,8 @@ TEST(Plan, CountsASaveThatASignalAsksFor) {
              zero::OffloadDevice::nvme}}) {
     SCOPED_TRACE(concat("stage ", c.stage));
     const Config config = config_of(c);
-    const Plan plan = make_plan(c.model, config,
-                                {.world = c.world, .seq = kSeq, .backend = "local", .evaluate = false});
+    const Plan plan = make_plan(
+        c.model, config, {.world = c.world, .seq = kSeq, .backend = "local", .evaluate = false});
     const Tokens data;
     const ScratchFolder folder;
     for (const bool is_stopped : {false, true}) {

@@ -178,6 +178,7 @@ void draw_passes(Draw& draw, int world, zero::EngineConfig& engine) {
   }
   zero::RecomputeConfig& recompute = engine.recompute;
   recompute.every_blocks = draw.one_of<int64_t>("recompute", {0, 1, 2});
+  recompute.selective = draw.flip("selective");
   if (!recompute.is_on()) return;
   recompute.contiguous_memory_optimization = draw.flip("side_by_side");
   const auto on =

@@ -104,6 +104,10 @@ Rows placement_rows() {
             at(&Config::engine, &EngineConfig::recompute, &RecomputeConfig::most_blocks),
             at_least(0), "blocks",
             "the first so many are recomputed, where blocks are; null: all of them"),
+      works("selective_recompute",
+            at(&Config::engine, &EngineConfig::recompute, &RecomputeConfig::selective),
+            "backward computes results of norms and activations again, where blocks are not "
+            "recomputed (docs/training.md)"),
       works("resident_memory", resident_memory(),
             "of gathered weights that stay through all micro-batches of a step, beside "
             "stage3_max_live_parameters; stage 3")

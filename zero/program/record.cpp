@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "autograd/backward.h"
+#include "autograd/mode.h"
+#include "autograd/remade.h"
 #include "core/context.h"
 #include "core/error.h"
 #include "core/philox.h"
@@ -140,6 +142,7 @@ Record record_step(nn::Model& model, const std::vector<ShardGroup>& groups,
   Device device = Context::current().device();
   device.meta = true;
   device.index = kRecordingDevice;
+  const bool remakes = autograd::Mode::current().remakes;
   WorkLog log;
   Context context({.device = device,
                    .seed = Context::current().random().seed(),
@@ -147,6 +150,7 @@ Record record_step(nn::Model& model, const std::vector<ShardGroup>& groups,
                    .execution = ContextOptions::Execution::inline_all,
                    .work_log = &log});
   const ContextScope scope(context);
+  const autograd::RemakeScope as_outside(remakes);
   const ParameterTable table(groups);
   RecordingSource recorder(table, context, log);
   const SourceScope sources(model, recorder);

@@ -1,0 +1,54 @@
+#include "autograd/remade.h"
+
+#include <utility>
+
+#include "autograd/node.h"
+
+namespace zinc::autograd {
+
+// One output of a node, for all that saved it.
+class Remade {
+ public:
+  Remade(std::shared_ptr<Node> node, int output) : node_(std::move(node)), output_(output) {}
+  Tensor get() {
+    if (!tensor_.defined()) {
+      bug_check(!node_->is_released(), "a result of '", node_->name(),
+                "' was to be made again after its node had been released");
+      tensor_ = node_->remake(output_);
+    }
+    return tensor_;
+  }
+
+ private:
+  std::shared_ptr<Node> node_;
+  int output_;
+  Tensor tensor_;
+};
+
+namespace {
+
+class RemadeSlot final : public SavedSlot {
+ public:
+  explicit RemadeSlot(std::shared_ptr<Remade> remade) : remade_(std::move(remade)) {}
+  Tensor restore() override { return remade_->get(); }
+
+ private:
+  std::shared_ptr<Remade> remade_;
+};
+
+}  // namespace
+
+std::unique_ptr<SavedSlot> remade_slot(const Tensor& tensor) {
+  const Edge edge = edge_of(tensor);
+  if (edge.node == nullptr || !edge.node->can_remake(edge.output)) return nullptr;
+  Node::Output& output = edge.node->outputs()[static_cast<size_t>(edge.output)];
+  if (tensor.version() != output.version) return nullptr;
+  std::shared_ptr<Remade> remade = output.remade.lock();
+  if (remade == nullptr) {
+    remade = std::make_shared<Remade>(edge.node, edge.output);
+    output.remade = remade;
+  }
+  return std::make_unique<RemadeSlot>(std::move(remade));
+}
+
+}  // namespace zinc::autograd
