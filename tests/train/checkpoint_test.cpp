@@ -563,6 +563,44 @@ TEST(Damage, TruncatedMissingAndMixedUpFilesAreRefused) {
   read_all(second);
 }
 
+// Checksums that are right, and slices that do not make up a parameter.
+TEST(Damage, SlicesOfAnotherMeshAreRefused) {
+  const ScratchFolder folder;
+  run({.name = "", .world = 3, .tensor = 3}, 0, {}, folder.path());
+  const std::string path = folder / "step-000000/";
+  const std::string name = "state-00001-of-00003.json";
+  const std::string text = read_whole_file(path + name);
+  const Manifest manifest = Checkpoint::open(path).manifest();
+  const auto refused = [&](const std::function<void(StoredPart&)>& change) {
+    StateIndex index = parse_state_index(text, name);
+    const auto part = std::ranges::find_if(index.parts, [](const StoredPart& p) {
+      return p.name == "transformer.h.2.mlp.c_fc.weight" && p.slice;
+    });
+    change(*part);
+    const std::string changed = to_json(index);
+    folder.write("step-000000/" + name, changed);
+    Manifest other = manifest;
+    for (StoredFile& file : other.files) {
+      if (file.name != name) continue;
+      file.bytes = static_cast<int64_t>(changed.size());
+      file.crc = crc32c(std::as_bytes(std::span(changed)));
+    }
+    folder.write("step-000000/manifest.json", to_json(other));
+    return message_of<DataError>([&] { Checkpoint::open(path); });
+  };
+  const auto become = [](int64_t index, int64_t count) {
+    return [=](StoredPart& part) {
+      part.slice = TensorSlice::of(part.shape, part.slice->dim, part.slice->sections, index, count);
+    };
+  };
+  EXPECT_THAT(refused(become(2, 3)), HasSubstr("slice 1 of 3 is missing"));
+  EXPECT_THAT(refused(become(1, 2)), HasSubstr("of another mesh"));
+  EXPECT_THAT(refused(become(3, 4)), HasSubstr("are not part of a parameter"));
+  EXPECT_THAT(refused([](StoredPart& part) { part.slice.reset(); }),
+              HasSubstr("files of several checkpoints"));
+  EXPECT_EQ(refused([](StoredPart&) {}), "(no error)");
+}
+
 TEST(Damage, ANewerVersionIsRefused_WithTheCure) {
   const ScratchFolder folder;
   run({"", 1, 0}, 1, {}, folder.path());
