@@ -796,23 +796,30 @@ TEST(FrozenQuantized, BaseIsNamedAndLooksAsItsFolder_OrNothingIsSaved) {
   }
 }
 
-TEST(Load, OfWeightsAlone_LeavesStatesAndCounters) {
+// DeepSpeed's load_optimizer_states and load_lr_scheduler_states, and load_module_only: neither.
+TEST(Load, OfAPart_LeavesStatesAndCountersAsTheyAre) {
   const ScratchFolder folder;
   const Outcome saved = run({"", 1, 0}, kBefore, {}, folder.path());
-  run({"", 2, 2}, 0, {}, {}, [&](zero::Engine& engine) {
-    load_checkpoint(engine, folder.path(), {}, {.optimizer_states = false, .counters = false});
-    EXPECT_EQ(engine.state().steps, 0);
-    Outcome loaded;
-    take_values(engine, loaded);
-    if (!engine.world().is_main()) return;
-    for (const auto& [name, values] : loaded.values) {
-      if (name.find(' ') == std::string::npos) {
-        EXPECT_EQ(values, saved.values.at(name)) << name;
-      } else {
-        EXPECT_THAT(values, testing::Each(0.0F)) << name;
-      }
+  for (const bool states : {true, false}) {
+    for (const bool counters : {true, false}) {
+      run({"", 2, 2}, 0, {}, {}, [&](zero::Engine& engine) {
+        load_checkpoint(engine, folder.path(), {},
+                        {.optimizer_states = states, .counters = counters});
+        EXPECT_EQ(engine.state().steps, counters ? kBefore : 0);
+        EXPECT_EQ(engine.state().schedule.updates, counters ? saved.state.schedule.updates : 0);
+        Outcome loaded;
+        take_values(engine, loaded);
+        if (!engine.world().is_main()) return;
+        for (const auto& [name, values] : loaded.values) {
+          if (states || name.find(' ') == std::string::npos) {
+            EXPECT_EQ(values, saved.values.at(name)) << name;
+          } else {
+            EXPECT_THAT(values, testing::Each(0.0F)) << name;
+          }
+        }
+      });
     }
-  });
+  }
 }
 
 }  // namespace checkpoint_test
