@@ -489,9 +489,10 @@ class Engine::Impl {
 
   // Mixed values would train on without a word.
   void require_one_state() const {
-    require(!is_mixed_,
-            "engine: import_state() has failed half-way, and values of two states are mixed; import "
-            "a whole one first");
+    require(
+        !is_mixed_,
+        "engine: import_state() has failed half-way, and values of two states are mixed; import "
+        "a whole one first");
   }
 
   optim::Schedule& next_learning_rates() {

@@ -68,8 +68,7 @@ void read_own_values(const std::vector<ShardGroup>& groups, WeightStore& weights
       for (size_t plane = 0; plane < planes; ++plane) {
         for (int64_t begin = own.begin; begin < own.end; begin += kPieceNumel) {
           const Range piece{begin, std::min(begin + kPieceNumel, own.end)};
-          const View values(room.data(), group.wide_dtype(), Shape{piece.size()},
-                            context.device());
+          const View values(room.data(), group.wide_dtype(), Shape{piece.size()}, context.device());
           const ParameterIndex index{group.index(), position};
           const bool is_held = hold != nullptr && is_trained(placement.segment);
           OwnPiece own{.name = placement.parameter->name(),

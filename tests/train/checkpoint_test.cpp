@@ -278,14 +278,15 @@ const auto kCpu = OffloadDevice::cpu;
 
 INSTANTIATE_TEST_SUITE_P(
     Ways, Resume,
-    testing::Values(Way{"alone_f32", 1, 0}, Way{"stage0_f32", 2, 0}, Way{"stage1_bf16", 3, 1, DType::bf16},
-                    Way{"stage2_f16", 2, 2, DType::f16}, Way{"stage3_bf16", 3, 3, DType::bf16},
-                    Way{"stage3_f32", 2, 3},
+    testing::Values(Way{"alone_f32", 1, 0}, Way{"stage0_f32", 2, 0},
+                    Way{"stage1_bf16", 3, 1, DType::bf16}, Way{"stage2_f16", 2, 2, DType::f16},
+                    Way{"stage3_bf16", 3, 3, DType::bf16}, Way{"stage3_f32", 2, 3},
                     Way{"stage1_host", 2, 1, DType::bf16, kCpu},
                     Way{"stage2_nvme", 2, 2, DType::f16, kNvme},
                     Way{"stage3_host_host", 2, 3, DType::f16, kCpu, kCpu},
                     Way{"stage3_nvme_nvme", 3, 3, DType::bf16, kNvme, kNvme},
-                    Way{"accumulated", 2, 1, DType::bf16, OffloadDevice::none, OffloadDevice::none, 3},
+                    Way{"accumulated", 2, 1, DType::bf16, OffloadDevice::none, OffloadDevice::none,
+                        3},
                     Way{.name = "slices_f16", .world = 3, .dtype = DType::f16, .tensor = 3},
                     Way{.name = "slices_stage2_host",
                         .world = 6,
@@ -311,7 +312,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 // From every way of a list to every other: values are those that were saved, to the last bit.
 TEST(Elastic, AnyWorldStageAndTierReadsWhatAnotherWrote) {
-  const std::vector<Way> ways = {Way{"a", 1, 0}, Way{"b", 3, 1, DType::bf16},
+  const std::vector<Way> ways = {Way{"a", 1, 0},
+                                 Way{"b", 3, 1, DType::bf16},
                                  Way{.name = "c", .world = 5, .stage = 3, .bucket = 700},
                                  Way{"d", 2, 2, DType::f16, kNvme},
                                  Way{"e", 7, 3, DType::bf16, kCpu, kNvme},

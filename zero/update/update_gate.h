@@ -37,8 +37,8 @@ class UpdateGate {
               state->changed.notify_all();
             }};
   }
-  // Until nobody holds anything of it: before it changes. Where that takes time it is a stall on the
-  // host's lane; `trace` may be null.
+  // Until nobody holds anything of it: before it changes. Where that takes time it is a stall on
+  // the host's lane; `trace` may be null.
   void wait(int group, Range range, TraceRecorder* trace) const {
     wait_until(trace, [&](const Held& held) {
       return held.group != group || intersect(held.range, range).empty();
