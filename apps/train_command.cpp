@@ -303,12 +303,11 @@ void show_head(Console& console, const Job& job, const TrainArguments& options, 
 // A signal came while the sample was made.
 struct SampleStopped {};
 
-// What stands in samples.txt: a run that goes on keeps what it had up to there.
+// Before each sample in samples.txt.
 constexpr std::string_view kSampleHead = "--- step ";
 
-std::string samples_up_to(const std::string& path, int64_t step) {
-  if (step == 0 || !train::file_exists(path)) return {};
-  std::string text = train::read_text_file(path, int64_t{1} << 30);
+// Without the samples of later steps, which a run that goes on makes again.
+std::string samples_up_to(std::string text, int64_t step) {
   for (size_t at = 0; (at = text.find(kSampleHead, at)) != std::string::npos; ++at) {
     const bool begins_line = at == 0 || text[at - 1] == '\n';
     const int64_t of = std::strtoll(text.c_str() + at + kSampleHead.size(), nullptr, 10);
@@ -333,7 +332,10 @@ void show_sample(Console& console, zero::Engine& engine, const TrainArguments& o
     return false;
   };
   const std::optional<int32_t> end = tokenizer.end_of_text();
+  const int64_t step = engine.state().steps;
   try {
+    // A run that goes on from its own end shows that once more.
+    std::string all = samples_up_to(samples, step - 1);
     for (const std::string& prompt : options.sample_prompts) {
       const std::vector<int32_t> tokens =
           train::generate(engine, tokenizer.encode_with_specials(prompt),
@@ -345,8 +347,9 @@ void show_sample(Console& console, zero::Engine& engine, const TrainArguments& o
                            .ends = stops});
       const std::string text = tokenizer.decode(tokens);
       console.line("sample:\n---\n" + text + "\n---");
-      samples += fmt::format("{}{}\n{}{}\n", kSampleHead, engine.state().steps, prompt, text);
+      all += fmt::format("{}{}\n{}{}\n", kSampleHead, step, prompt, text);
     }
+    samples = std::move(all);
     if (engine.world().is_main()) {
       train::write_file_atomically(options.out + "/samples.txt", samples);
     }
@@ -361,15 +364,32 @@ void show_sample(Console& console, zero::Engine& engine, const TrainArguments& o
 class Sampler final : public train::TrainerObserver {
  public:
   Sampler(int64_t every, std::function<void()> show) : every_(every), show_(std::move(show)) {}
+  bool is_due(int64_t step) const { return every_ > 0 && step > 0 && step % every_ == 0; }
   void on_step(const train::StepMetrics&, const train::Progress& progress) override {
     const bool last = progress.step == progress.total_steps;
-    if (every_ > 0 && progress.step % every_ == 0 && !last) show_();
+    if (is_due(progress.step) && !last) show_();
   }
 
  private:
   int64_t every_;
   std::function<void()> show_;
 };
+
+// Takes up the samples of a run that goes on in its folder. A signal that ended a sample has ended
+// the run with a checkpoint of the same step: that sample is made now. Collective.
+template <class Show>
+void go_on_sampling(const Sampler& sampler, zero::Engine& engine, const std::string& out,
+                    std::string& samples, const Show& show) {
+  const int64_t step = engine.state().steps;
+  if (step == 0) return;
+  const std::string path = out + "/samples.txt";
+  if (train::file_exists(path)) {
+    samples = samples_up_to(train::read_text_file(path, int64_t{1} << 30), step);
+  }
+  const bool lacks_one = sampler.is_due(step) && train::file_exists(out + "/metrics.jsonl") &&
+                         samples_up_to(samples, step - 1).size() == samples.size();
+  if (zero::any_rank(engine.world(), lacks_one)) show();
+}
 
 comm::ConnectOptions connect_options(const TrainArguments& options, const train::Config& config,
                                      TraceRecorder* trace) {
@@ -624,9 +644,10 @@ int train_on(comm::World& world, Job& job, const TrainArguments& options) {
   if (!expected.problem.empty()) console.line("note: no predicted time: " + expected.problem);
   for (const std::string& line : expected.lines) console.line(line);
   zero::Engine& engine = run.make_engine(*input->model, {.weights = input->first_weights});
-  std::string samples = samples_up_to(options.out + "/samples.txt", engine.state().steps);
+  std::string samples;
   const auto show = [&] { show_sample(console, engine, options, job, stop, samples); };
   Sampler sampler(options.sample_every, show);
+  go_on_sampling(sampler, engine, options.out, samples, show);
   train::TrainResult result;
   if (const auto code = train(run, *input, console, sampler, world, options, result)) return *code;
   run.end();

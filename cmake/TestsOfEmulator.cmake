@@ -2,12 +2,12 @@
 # `emulated`. The same binaries and tests as on the CPU, told to run on the other device.
 
 # Builds its own copy of the tree for the emulator, once per mutant: about an hour on two cores.
-add_test(NAME soak.cuda_mutants
-         COMMAND sh "${PROJECT_SOURCE_DIR}/tests/soak/cuda_mutants.sh" "${PROJECT_SOURCE_DIR}"
+add_test(NAME soak.mutants
+         COMMAND sh "${PROJECT_SOURCE_DIR}/tests/soak/mutants.sh" "${PROJECT_SOURCE_DIR}"
                  "${PROJECT_BINARY_DIR}/mutants")
-set_tests_properties(soak.cuda_mutants PROPERTIES LABELS slow TIMEOUT 14400)
-add_test(NAME structure.cuda_mutants_apply
-         COMMAND sh "${PROJECT_SOURCE_DIR}/tests/soak/cuda_mutants.sh" --check "${PROJECT_SOURCE_DIR}"
+set_tests_properties(soak.mutants PROPERTIES LABELS slow TIMEOUT 14400)
+add_test(NAME structure.mutants_apply
+         COMMAND sh "${PROJECT_SOURCE_DIR}/tests/soak/mutants.sh" --check "${PROJECT_SOURCE_DIR}"
                  "${PROJECT_BINARY_DIR}/mutants_check")
 
 # The kernel tests on the device: `emulated.` of an emulated build, `gpu.` of one for a GPU.

@@ -33,6 +33,7 @@
 #include "zero/run/vertical_passes.h"
 #include "zero/strategy.h"
 #include "zero/tiers/saved_inputs.h"
+#include "zero/together.h"
 #include "zero/trace/phase_clock.h"
 #include "zero/trace/trace_span.h"
 #include "zero/update/update_rules.h"
@@ -489,6 +490,14 @@ class Engine::Impl {
   // See Note [Updates during backward].
   void require_no_update() const { require_weights_at_rest(step_.is_updating()); }
 
+  // Mixed values would train on without a word.
+  void require_one_state() const {
+    require(
+        !is_mixed_,
+        "engine: import_state() has failed half-way, and values of two states are mixed; import "
+        "a whole one first");
+  }
+
   optim::Schedule& next_learning_rates() {
     require_no_update();
     return step_.learning_rates();
@@ -549,6 +558,7 @@ class Engine::Impl {
 
   void read_own(Own what, const TakeOwn& take, bool hold) {
     require_no_update();
+    require_one_state();
     if (strategy_.late != nullptr) strategy_.late->finish_own();
     activity_ = "reading of weights";
     const std::vector<std::string_view> kinds = kinds_of(*optimizer_);
@@ -578,12 +588,21 @@ class Engine::Impl {
 
   void import_state(const StateSource& source, const ImportOptions& options) {
     require_between_steps("import_state");
-    ++values_set_;
     finish_update();
     activity_ = "import of a state";
     std::vector<std::string_view> kinds = kinds_of(*optimizer_);
     if (!options.optimizer_states) kinds.resize(1);
-    if (options.strict) require_fit(source, model_, kinds);
+    together(whole_, "import a state", [&] {
+      if (options.strict) require_fit(source, model_, kinds);
+      ++values_set_;
+      is_mixed_ = true;
+      load_from(source, kinds, options);
+    });
+    is_mixed_ = false;
+  }
+
+  void load_from(const StateSource& source, const std::vector<std::string_view>& kinds,
+                 const ImportOptions& options) {
     const auto has = [&](const autograd::Parameter& parameter, int plane) {
       return source.shape_of(parameter.name(), kinds[static_cast<size_t>(plane)]) ==
              parameter.whole_shape();
@@ -642,6 +661,7 @@ class Engine::Impl {
   SavedInputs saved_inputs_{context_, config_, model_, strategy_.swap_clock.get()};
 
   int64_t values_set_ = 0;   // EngineUsage
+  bool is_mixed_ = false;    // an import has failed behind its begin
   int64_t micro_steps_ = 0;  // micro-batches that the step under way has had
   int64_t forwards_ = 0;     // since the last step: numbers batches that carry no index
   int64_t backwards_ = 0;    // since the last step, uncounted ones of NoSync too
@@ -657,6 +677,7 @@ class Engine::Impl {
   // Checks a batch that goes forward, and gives the key of its random numbers: one of its own for
   // each rank that has a part of its tokens.
   uint64_t take_in(const nn::Batch& batch) {
+    require_one_state();
     require_shape(batch, config_);
     const int64_t next = step_.steps() * config_.batch.accumulation + forwards_++;
     const comm::MeshPlace data = whole_.data();
@@ -669,6 +690,7 @@ class Engine::Impl {
   template <class Compute>
   void evaluated(const char* activity, Runner::Follows follows, const Compute& compute) {
     require_no_update();
+    require_one_state();
     const EvaluationScope evaluation(model_);
     const autograd::NoGrad no_grad;
     enter(activity, 0);

@@ -205,7 +205,9 @@ class Engine {
   // Goes on from `source`: values and state of an engine whose model has the same parameters,
   // whatever its world, stage and tiers were. Collective; between steps only. Throws
   // InvalidArgument with the names of what is missing or has another shape, before anything
-  // changes, and what the source throws: the values are undefined then.
+  // changes. What the source throws on one rank ends it on all (PeerFailed on the others): values
+  // are mixed then, and nothing is trained, evaluated or handed out to be saved until an import has
+  // succeeded.
   void import_state(const StateSource& source, const ImportOptions& options = {});
 
   // The gradient of the step's mean loss over all micro-batches and ranks, before clipping, f32

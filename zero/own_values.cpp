@@ -64,10 +64,11 @@ void read_own_values(const std::vector<ShardGroup>& groups, WeightStore& weights
           group.segment(placement.segment).shard(communicator.rank(), communicator.size()));
       const Range part{own.begin - placement.offset, own.end - placement.offset};
       const size_t planes = is_trained(placement.segment) ? kinds.size() : 1;
-      for (int64_t begin = own.begin; begin < own.end; begin += kPieceNumel) {
-        const Range piece{begin, std::min(begin + kPieceNumel, own.end)};
-        const View values(room.data(), group.wide_dtype(), Shape{piece.size()}, context.device());
-        for (size_t plane = 0; plane < planes; ++plane) {
+      // One kind after the other: a file of them is written from its begin to its end.
+      for (size_t plane = 0; plane < planes; ++plane) {
+        for (int64_t begin = own.begin; begin < own.end; begin += kPieceNumel) {
+          const Range piece{begin, std::min(begin + kPieceNumel, own.end)};
+          const View values(room.data(), group.wide_dtype(), Shape{piece.size()}, context.device());
           const ParameterIndex index{group.index(), position};
           const bool is_held = hold != nullptr && is_trained(placement.segment);
           OwnPiece own{.name = placement.parameter->name(),

@@ -28,7 +28,7 @@ struct OwnPiece {
   // whole.
   const TensorSlice* slice = nullptr;
   // Of the flat parameter (slice): this rank's part of it, and where in it the piece begins. Pieces
-  // of one kind come in ascending order; all but the last have kPieceNumel elements.
+  // of one kind follow each other in ascending order; all but the last have kPieceNumel elements.
   Range part;
   int64_t begin = 0;
   ConstView values;  // [n] f32 (f64 for f64 models) in host memory, valid during the call

@@ -440,18 +440,26 @@ std::string rows_of_training(const std::string& path) {
   return rows;
 }
 
-// In tables, and for TensorBoard, as in metrics.jsonl: nothing twice, nothing missing.
+// In tables, in samples of text, and for TensorBoard, as in metrics.jsonl: nothing twice, nothing
+// missing.
 TEST_F(Resume, AfterKills_FiguresOfEveryKindAreThoseOfTheWholeRun) {
   const auto config_of = [&](const std::string& out) {
     return folder_.write(out + ".json", R"({"train_micro_batch_size_per_gpu": 2,
         "csv_monitor": {"enabled": true, "output_path": ")" +
                                             folder_ / out + R"(", "job_name": "csv"}})");
   };
-  ASSERT_EQ(run_zinc(train("whole", {"--config", config_of("whole")})).exit_code, 0);
+  const auto with = [&](const std::string& out, std::vector<std::string> more) {
+    more.insert(more.end(), {"--config", config_of(out), "--sample-every", "12"});
+    return train(out, more);
+  };
+  ASSERT_EQ(run_zinc(with("whole", {})).exit_code, 0);
   std::mt19937 random(12);
-  const auto resumed = train("killed", {"--resume", "auto", "--config", config_of("killed")});
+  const auto resumed = with("killed", {"--resume", "auto"});
   EXPECT_GT(kill_until_done(resumed, 1, 6, random), 0);
   EXPECT_EQ(result("killed"), result("whole"));
+  const std::string samples = read_whole_file(folder_ / "whole/samples.txt");
+  EXPECT_THAT(samples, AllOf(HasSubstr("--- step 12\n"), HasSubstr("--- step 60\n")));
+  EXPECT_EQ(read_whole_file(folder_ / "killed/samples.txt"), samples);
   EXPECT_EQ(rows_of_training(folder_ / "killed/metrics.csv"),
             rows_of_training(folder_ / "whole/metrics.csv"));
   const auto curves = tensorboard_curves(folder_ / "whole");
@@ -533,6 +541,11 @@ TEST_F(Resume, TheVerbs_ListVerifyDiffExportAndPrune) {
             run + "/checkpoints/step-000005");
   done({"checkpoint", "prune", run, "--keep", "1"});
   EXPECT_THAT(train::names_in(run + "/checkpoints"), ElementsAre("step-000015"));
+  const auto converted = json_of({"convert", "tests/reference/deepspeed/stage2",
+                                  folder_ / "converted", "--from", "deepspeed"});
+  EXPECT_EQ(converted.at("to").as_string(), folder_ / "converted/step-000003");
+  EXPECT_GT(converted.at("parameters").as_int64(), 0);
+  EXPECT_TRUE(json_of({"verify", folder_ / "converted"}).at(0).at("whole").as_bool());
   const std::string path = newest + "/state-00000-of-00001.safetensors";
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
   EXPECT_THAT(done({"checkpoint", "verify", run}, kBadData), HasSubstr("damaged"));

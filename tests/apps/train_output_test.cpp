@@ -95,6 +95,13 @@ TEST(Sample, ComesEverySoManySteps_OfEachPrompt_AndStaysWhereARunGoesOn) {
   }
   ASSERT_EQ(run_zinc(folder.train(options)).exit_code, 0);
   EXPECT_EQ(train::read_whole_file(folder.out() + "/samples.txt"), whole);
+  // From its end, and from a step whose sample a signal has ended.
+  ASSERT_EQ(run_zinc(folder.train(options)).exit_code, 0);
+  EXPECT_EQ(train::read_whole_file(folder.out() + "/samples.txt"), whole);
+  std::filesystem::remove_all(folder.out() + "/checkpoints/step-000005");
+  folder.write("run/samples.txt", whole.substr(0, whole.find("--- step 4")));
+  ASSERT_EQ(run_zinc(folder.train(options)).exit_code, 0);
+  EXPECT_EQ(train::read_whole_file(folder.out() + "/samples.txt"), whole);
 }
 
 TEST(WallClockBreakdown, IsPrintedEverySoManyStepsAndWrittenForEach) {

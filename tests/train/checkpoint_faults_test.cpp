@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -11,8 +13,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/local/local.h"
@@ -23,6 +27,7 @@
 #include "tests/zero/tiny_model.h"
 #include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/save_checkpoint.h"
+#include "zero/gather_values.h"
 
 namespace zinc::train {
 namespace checkpoint_faults_test {
@@ -209,6 +214,126 @@ TEST(CheckpointFaults, ABitThatTurnsOnItsWayToTheDisk_IsFound) {
     }
     EXPECT_GT(writes, 4);
   }, kLargeVocabulary);
+}
+
+// --- loading
+
+std::vector<float> weights_of(zero::Engine& engine) {
+  std::vector<float> all;
+  for (const auto& [name, parameter] : engine.model().named_parameters()) {
+    const auto values = engine.parameter(name).to_vector<float>();
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+// Whether it would train on. No: an import has failed half-way.
+bool trains_on(zero::Engine& engine) {
+  try {
+    engine.evaluate(zero::test::make_batch(0));
+    return true;
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("import a whole one first"));
+    EXPECT_THROW(engine.forward(zero::test::make_batch(0)), InvalidArgument);
+    EXPECT_THROW(engine.read_own(zero::Engine::Own::weights, {}), InvalidArgument);
+    return false;
+  }
+}
+
+// Every call that a load makes fails once. The engine has what it had, or refuses to go on until it
+// has all of a checkpoint.
+TEST(CheckpointFaults, EveryCallOfALoadFailsOnce_AndNoMixtureIsTrainedOn) {
+  using Call = FileSystemCall;
+  int untouched = 0, refused = 0;
+  with_engine([&](zero::Engine& engine) {
+    const ScratchFolder old, wanted;
+    save_checkpoint(engine, old.path());
+    const std::vector<float> before = weights_of(engine);
+    step(engine);
+    save_checkpoint(engine, wanted.path());
+    const std::vector<float> after = weights_of(engine);
+    for (const auto& [call, error] : std::vector<std::pair<Call, int>>{
+             {Call::open, EIO}, {Call::open, ENOENT}, {Call::size, EIO}, {Call::read, EIO}}) {
+      for (int nth = 1;; ++nth) {
+        SCOPED_TRACE(fmt::format("call {} of kind {}", nth, static_cast<int>(call)));
+        load_checkpoint(engine, old.path());
+        bool failed = true;
+        {
+          const FileSystemFaults faults({{.call = call, .nth = nth, .error = error}});
+          try {
+            load_checkpoint(engine, wanted.path());
+            failed = false;
+            ASSERT_LT(FileSystemFaults::calls(call), nth);
+          } catch (const IoError& io) {
+            EXPECT_EQ(io.error_number(), error);
+            EXPECT_THAT(io.what(), HasSubstr(wanted.path()));
+          } catch (const DataError& data) {  // a file that is not there
+            EXPECT_EQ(error, ENOENT);
+            EXPECT_THAT(data.what(), HasSubstr(wanted.path()));
+          }
+        }
+        if (!failed) break;
+        if (trains_on(engine)) {
+          ++untouched;
+          ASSERT_EQ(weights_of(engine), before);
+          EXPECT_EQ(engine.state().steps, 1);
+        } else {
+          ++refused;
+        }
+      }
+      ASSERT_EQ(weights_of(engine), after);
+      EXPECT_TRUE(trains_on(engine));
+    }
+  });
+  EXPECT_GT(untouched, 20);
+  EXPECT_GT(refused, 20);
+}
+
+// One rank cannot read: none goes on.
+TEST(CheckpointFaults, ALoadThatFailsOnOneRank_IsRefusedByAll) {
+  comm::run_local_ranks(2, {.seed = 4, .num_threads = 1}, [&](comm::World& world) {
+    nn::Gpt2 model(zero::test::tiny_config());
+    zero::EngineConfig config;
+    config.batch.micro_batch = 2;
+    config.zero.stage = 2;
+    zero::Engine engine(model, config, world);
+    std::optional<ScratchFolder> own;
+    if (world.is_main()) own.emplace();
+    const std::string folder = zero::share_text(world, own ? own->path() : std::string());
+    save_checkpoint(engine, folder);
+    const Checkpoint checkpoint = open_checkpoint(world, folder);
+    std::optional<FileSystemFaults> faults;
+    if (world.is_main()) {
+      faults.emplace(std::vector{
+          FileSystemFaults::Fault{.call = FileSystemCall::read, .nth = 5, .error = EIO}});
+    }
+    zero::any_rank(world, false);  // from here on
+    EXPECT_ANY_THROW(load_checkpoint(engine, checkpoint));
+    zero::any_rank(world, false);
+    faults.reset();
+    EXPECT_FALSE(trains_on(engine));
+    load_checkpoint(engine, checkpoint);
+    EXPECT_TRUE(trains_on(engine));
+  });
+}
+
+TEST(CheckpointFaults, ReadsThatAreCutShortOrInterrupted_AreGoneOnWith) {
+  with_engine([](zero::Engine& engine) {
+    const ScratchFolder folder;
+    save_checkpoint(engine, folder.path());
+    const std::vector<float> saved = weights_of(engine);
+    for (const int error : {EINTR, FileSystemFaults::Fault::kShort}) {
+      int nth = 1;
+      for (bool ended = false; !ended; ++nth) {
+        step(engine);
+        const FileSystemFaults faults({{.call = FileSystemCall::read, .nth = nth, .error = error}});
+        load_checkpoint(engine, folder.path());
+        ended = FileSystemFaults::calls(FileSystemCall::read) < nth;
+        ASSERT_EQ(weights_of(engine), saved) << "read " << nth;
+      }
+      EXPECT_GT(nth, 40);
+    }
+  });
 }
 
 // --- disks as they are

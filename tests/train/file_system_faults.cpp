@@ -52,7 +52,7 @@ bool fails(FileSystemCall call) {
 void flip_a_bit(const std::string& path, off_t offset) {
   const auto file = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path.c_str(), O_RDWR, 0));
   char byte = 0;
-  ssize_t done = ::pread(file, &byte, 1, offset);
+  ssize_t done = syscall(SYS_pread64, file, &byte, 1, offset);
   byte = static_cast<char>(byte ^ 4);
   done += syscall(SYS_pwrite64, file, &byte, 1, offset);
   ::close(file);
@@ -92,7 +92,7 @@ Result noted(Result result, FileSystemChange change) {
 
 int open_at(int folder, const char* name, int flags, mode_t mode) {
   const bool creates = (flags & O_CREAT) != 0 && (flags & O_TMPFILE) != O_TMPFILE;
-  if (creates && fails(FileSystemCall::create)) return -1;
+  if (fails(creates ? FileSystemCall::create : FileSystemCall::open)) return -1;
   const bool is_new = is_recording && creates && !exists(folder, name);
   const int file = static_cast<int>(syscall(SYS_openat, folder, name, flags, mode));
   if (!is_new) return file;
@@ -193,6 +193,21 @@ extern "C" ssize_t pwrite(int file, const void* bytes, size_t size, off_t offset
                 .path = zinc::train::path_of(file),
                 .offset = offset,
                 .bytes = {static_cast<const char*>(bytes), static_cast<size_t>(written)}});
+}
+
+extern "C" ssize_t pread(int file, void* bytes, size_t size, off_t offset) {
+  const int error = zinc::train::planned_error(FileSystemCall::read);
+  if (error > 0) {
+    errno = error;
+    return -1;
+  }
+  if (error == zinc::train::FileSystemFaults::Fault::kShort) size = (size + 1) / 2;
+  return syscall(SYS_pread64, file, bytes, size, offset);
+}
+
+extern "C" int fstat(int file, struct stat* info) noexcept {
+  if (zinc::train::fails(FileSystemCall::size)) return -1;
+  return static_cast<int>(syscall(SYS_newfstatat, file, "", info, AT_EMPTY_PATH));
 }
 
 extern "C" int fsync(int file) {

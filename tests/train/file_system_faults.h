@@ -15,8 +15,11 @@ enum class FileSystemCall : uint8_t {
   write,     // pwrite
   create,    // open or openat with O_CREAT, mkdir
   remove,    // unlink, unlinkat, rmdir
+  open,      // open without O_CREAT
+  size,      // fstat
+  read,      // pread
 };
-inline constexpr int kNumFileSystemCalls = 6;
+inline constexpr int kNumFileSystemCalls = 9;
 
 // While it lives, the nth call (from 1) of a kind fails with `error`; all others reach the system. One at a time.
 class FileSystemFaults {
@@ -24,8 +27,8 @@ class FileSystemFaults {
   struct Fault {
     FileSystemCall call;
     int nth = 1;
-    // Of a write 0: it reports success, and a bit of what it wrote is wrong; kShort: it takes a half,
-    // and says so.
+    // Of a write 0: it reports success, and a bit of what it wrote is wrong. Of a write or a read
+    // kShort: a half is done, and it says so.
     int error = 0;
     static constexpr int kShort = -2;
   };

@@ -7,12 +7,14 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "comm/local/local.h"
 #include "core/error.h"
 #include "nn/models/gpt2.h"
+#include "tests/train/file_system_faults.h"
 #include "tests/train/scratch_folder.h"
 #include "train/files/atomic_file.h"
 #include "train/hub/weight_folder.h"
@@ -173,6 +175,42 @@ TEST(Run, LoadsTheBestWeightsAtTheEnd_OnEveryStage) {
     };
     EXPECT_EQ(weights("final"), weights("best")) << stage;
     EXPECT_NE(weights("final"), weights("step-000002")) << stage;
+  }
+}
+
+// At every instant from the first checkpoint on there is one.
+TEST(Run, DeletesAnOldCheckpointWhenTheNextIsThere) {
+  for (const bool beside : {true, false}) {
+    const ScratchFolder folder;
+    FileSystemRecord record;
+    comm::run_local_ranks(1, {.seed = 3, .num_threads = 1}, [&](comm::World& world) {
+      Config config;
+      config.engine.batch = {.micro_batch = 2, .sequence = 8};
+      config.checkpoint = {.every = 1, .keep = 1, .asynchronous = beside};
+      const Counting data;
+      nn::Gpt2 model(model_config());
+      Loader loader(data, {.micro_batch = 2, .seq_len = 8, .seed = 3});
+      zinc::train::Run run(world, config, {.out = folder / "run", .steps = 4});
+      run.begin();
+      run.make_engine(model);
+      run.train(loader);
+      run.end();
+    });
+    std::set<std::string> there;
+    int saved = 0;
+    for (const FileSystemChange& change : record.take()) {
+      const auto is_checkpoint = [](const std::string& path) {
+        return path.find("/checkpoints/step-") != std::string::npos;
+      };
+      if (change.kind == FileSystemChange::rename && is_checkpoint(change.to)) {
+        there.insert(change.to);
+        ++saved;
+      } else if (there.erase(change.path) > 0) {
+        EXPECT_FALSE(there.empty()) << change.path << " went, written beside: " << beside;
+      }
+    }
+    EXPECT_EQ(saved, 4);
+    EXPECT_EQ(there.size(), 1U);
   }
 }
 

@@ -47,6 +47,7 @@ std::string known_trace() {
          slice("swap_out", "swap_out h.1", 17, 450, 480, "\"id\":15,\"bytes\":100") +
          slice("swap_in", "swap_in h.1", 4, 185, 190, "\"id\":16,\"bytes\":7") +
          slice("stall", "wait", 0, 400, 450, "\"id\":8,\"waited_for\":99") +
+         slice("stall", "checkpoint", 0, 460, 490, "\"id\":17") +
          slice("step", "step 3", 0, 100, 500, "\"id\":9,\"step\":3") +
          slice("compute", "of no collective, on its lane", 2, 205, 240, "\"id\":11") +
          slice("compute", "of a collective, on compute", 1, 250, 280, "\"id\":12,\"span\":2") +
@@ -65,8 +66,9 @@ void expect_known(const TraceSummary& summary) {
   near(step.communication, 170 + 10 + 110);
   // [150,320) less compute's [150,200) and [300,320); [350,360) is covered; [390,500) less 10.
   near(step.exposed_communication, 100 + 100);
-  near(step.stall, 150);
-  EXPECT_EQ(step.stall_by_cause.size(), 2u);
+  near(step.stall, 150 + 30);
+  EXPECT_EQ(step.stall_by_cause.size(), 3u);
+  near(step.stall_by_cause.at("checkpoint"), 30);
   near(step.stall_by_cause.at("prefetch h.1"), 100);
   near(step.stall_by_cause.at("unknown"), 50);
   EXPECT_EQ(step.prefetch_hit_rate(), 0.5);

@@ -12,6 +12,8 @@
 
 #include "comm/local/local.h"
 #include "core/error.h"
+#include "core/stall.h"
+#include "core/trace.h"
 #include "tests/offload/swap_folder.h"
 #include "tests/zero/tiny_model.h"
 #include "zero/engine.h"
@@ -55,10 +57,13 @@ INSTANTIATE_TEST_SUITE_P(Zero, Held, testing::Values(OffloadDevice::cpu, Offload
                          });
 
 // What somebody reads beside training stays as it is until it is let go; only then does the update
-// that changes it go on.
+// that changes it go on. The trace names the wait.
 TEST_P(Held, ValuesStayAsTheyAre_AndTheUpdateWaits) {
   const offload::SwapFolder swap;
-  on_ranks(2, [&](comm::World& world) {
+  TraceRecorder trace;
+  comm::ConnectOptions connect{.seed = 5, .num_threads = 1};
+  connect.trace = &trace;
+  comm::run_local_ranks(2, connect, [&](comm::World& world) {
     nn::Gpt2 model(tiny_config());
     EngineConfig config = config_of(2);
     config.zero.offload_optimizer.device = GetParam();
@@ -115,6 +120,11 @@ TEST_P(Held, ValuesStayAsTheyAre_AndTheUpdateWaits) {
     read_all(false, note_in(after));
     for (size_t i = 0; i < after.size(); ++i) EXPECT_NE(after[i], before[i]) << i;
   });
+  const std::vector<TraceEvent> events = trace.events();
+  EXPECT_TRUE(std::ranges::any_of(events, [](const TraceEvent& event) {
+    return event.kind == TraceKind::stall && event.lane == kHostLane &&
+           event.name == "checkpoint" && event.end_ns > event.begin_ns;
+  }));
 }
 
 // What lies on the device, or in a buffer for what lies on a disk, is read as it comes.

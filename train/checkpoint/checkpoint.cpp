@@ -54,9 +54,6 @@ uint32_t crc_of(const InputFile& file, int64_t begin, int64_t end,
 Checkpoint Checkpoint::open(const std::string& folder) {
   Checkpoint checkpoint(folder);
   const std::string path = file_of(folder, "manifest.json");
-  if (!file_exists(path)) {
-    throw DataError(concat(folder, ": there is no manifest.json: this is no checkpoint of zinc"));
-  }
   checkpoint.manifest_ = parse_manifest(read_text_file(path, kMaxManifestBytes), path);
   std::map<std::string_view, const StoredFile*> stored;
   for (const StoredFile& file : checkpoint.manifest_.files) stored[file.name] = &file;

@@ -90,7 +90,7 @@ Shape read_shape(const json::Value& value) {
 }
 
 // As many as a mesh has tensor ranks, and as many sections as a packed weight has, at most.
-constexpr int64_t kMostSlices = 65'536;
+constexpr int64_t kMostSlices = 1024;
 constexpr size_t kMostSections = 64;
 
 TensorSlice read_slice_of(const json::Value& value, const Shape& shape) {

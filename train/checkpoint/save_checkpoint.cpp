@@ -431,7 +431,7 @@ void load_checkpoint(zero::Engine& engine, const Checkpoint& checkpoint,
                              ", and this run has ", optimizer,
                              ": configure that, or take its weights alone"));
   }
-  together(engine.world(), "load a checkpoint", [&] { engine.import_state(checkpoint, options); });
+  engine.import_state(checkpoint, options);
 }
 
 json::Object load_checkpoint(zero::Engine& engine, const std::string& folder,

@@ -226,6 +226,7 @@ class RankReader {
   }
 
   std::string cause_of(const Slice& stall) const {
+    if (stall.waited_for == 0) return stall.name;  // for work that is in no lane
     const Slice* producer = find(stall.waited_for);
     if (producer == nullptr) return "unknown";
     const Slice* span = producer->span == 0 ? nullptr : find(producer->span);

@@ -1,6 +1,7 @@
 // zero/update/update_gate.h: keeps updates away from values that are read beside training.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
 #include <list>
@@ -8,6 +9,8 @@
 #include <mutex>
 #include <utility>
 
+#include "core/stall.h"
+#include "core/trace.h"
 #include "zero/layout/shard_group.h"
 
 namespace zinc::zero {
@@ -34,9 +37,10 @@ class UpdateGate {
               state->changed.notify_all();
             }};
   }
-  // Until nobody holds anything of it: before it changes.
-  void wait(int group, Range range) const {
-    wait_until([&](const Held& held) {
+  // Until nobody holds anything of it: before it changes. Where that takes time it is a stall on
+  // the host's lane; `trace` may be null.
+  void wait(int group, Range range, TraceRecorder* trace) const {
+    wait_until(trace, [&](const Held& held) {
       return held.group != group || intersect(held.range, range).empty();
     });
   }
@@ -45,7 +49,7 @@ class UpdateGate {
     return !state_->held.empty();
   }
   void wait_for_all() const {
-    wait_until([](const Held&) { return false; });
+    wait_until(nullptr, [](const Held&) { return false; });
   }
 
  private:
@@ -59,14 +63,18 @@ class UpdateGate {
     std::list<Held> held;
   };
   template <class IsFree>
-  void wait_until(const IsFree& is_free) const {
+  void wait_until(TraceRecorder* trace, const IsFree& is_free) const {
     std::unique_lock lock(state_->mutex);
-    state_->changed.wait(lock, [&] {
-      for (const Held& held : state_->held) {
-        if (!is_free(held)) return false;
-      }
-      return true;
-    });
+    const auto all_free = [&] { return std::ranges::all_of(state_->held, is_free); };
+    if (all_free()) return;
+    const int64_t begin = trace != nullptr ? TraceRecorder::now_ns() : 0;
+    state_->changed.wait(lock, all_free);
+    if (trace == nullptr) return;
+    trace->record({.kind = TraceKind::stall,
+                   .lane = kHostLane,
+                   .name = "checkpoint",
+                   .begin_ns = begin,
+                   .end_ns = TraceRecorder::now_ns()});
   }
 
   std::shared_ptr<State> state_ = std::make_shared<State>();

@@ -100,7 +100,7 @@ void UpdateRules::bring_scalars(const optim::Optimizer& optimizer, int64_t step)
 
 void UpdateRules::update(const optim::Optimizer& optimizer, const optim::Update& whole,
                          int shard_group, Range range, StreamRef stream) const {
-  gate_.wait(shard_group, range);
+  gate_.wait(shard_group, range, Context::current().trace());
   for (const Piece& piece : pieces_[static_cast<size_t>(shard_group)]) {
     const Range inside = intersect(piece.range, range);
     if (inside.empty()) continue;

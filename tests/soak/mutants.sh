@@ -1,10 +1,10 @@
 #!/bin/sh
-# Whether the tests notice one-line faults in CUDA kernels and in the code of streams: applies each
-# mutant of cuda_mutants.txt to a copy of the tree, builds its tests for the emulator (those of the
-# kernels, unless it names others) and runs them; a mutant that they pass, or that hangs them for no
-# longer than the limit, survives. Prints a table and the share that was killed.
+# Whether the tests notice one-line faults: applies each mutant of mutants.txt to a copy of the tree,
+# builds its tests for the emulator (those of the kernels, unless it names others) and runs them; a
+# mutant that they pass, or that hangs them for no longer than the limit, survives. Prints a table
+# and the share that was killed.
 #
-# usage: cuda_mutants.sh [--check] SOURCE SCRATCH [FIRST [LAST]]    exit status 1 under 95 %
+# usage: mutants.sh [--check] SOURCE SCRATCH [FIRST [LAST]]    exit status 1 under 95 %
 # --check: only whether every line of the list can be applied
 set -eu
 only_check=""
@@ -16,7 +16,7 @@ first=${3:-1}
 last=${4:-100000}
 limit_s=300
 tree=$scratch/tree
-list=$source/tests/soak/cuda_mutants.txt
+list=$source/tests/soak/mutants.txt
 
 # The copy of the tree, as the source is now.
 prepare_tree() {
