@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "train/weight_histograms.h"
 #include "zero/gather_values.h"
 
 namespace zinc::train {
@@ -86,7 +87,8 @@ Trainer::Trainer(zero::Engine& engine, Loader& loader, ValidationSets validation
   require(options_.trace == nullptr || engine_.world().context().trace() != nullptr,
           "trainer: a trace writer needs a context with a trace recorder");
   require(options_.eval_every >= 0 && options_.export_every >= 0 &&
-              options_.checkpoint_every >= 0 && options_.checkpoint_seconds >= 0.0,
+              options_.checkpoint_every >= 0 && options_.checkpoint_seconds >= 0.0 &&
+              options_.sample_every >= 0 && options_.histogram_every >= 0,
           "trainer: intervals must not be negative");
   const bool has_intervals = options_.eval_every > 0 || options_.eval_each_epoch;
   require(!validation_.empty() || (!has_intervals && !options_.eval_on_start),
@@ -158,13 +160,15 @@ TrainResult Trainer::run() {
     if (evaluates && all_done) save_final();
     if (evaluates) evaluate_and_keep_best(metrics);
     report(metrics);
-    drain_trace();
     const bool last = is_done();
+    const auto is_due = [&](int64_t every) { return every > 0 && result_.steps % every == 0; };
+    if (!last && is_due(options_.sample_every)) write_samples();
+    if (is_due(options_.histogram_every)) write_histograms();
+    drain_trace();
     if (options_.after_step) options_.after_step();
     if (is_checkpoint_due(last)) save_checkpoint(last);
     if (last && saved_steps_ != result_.steps) save_final();
-    const bool exports = options_.export_every > 0 && result_.steps % options_.export_every == 0;
-    if (!last && exports) {
+    if (!last && is_due(options_.export_every)) {
       save(step_name(result_.steps));
       saved_steps_ = result_.steps;
     }
@@ -175,7 +179,10 @@ TrainResult Trainer::run() {
     if (options_.started) options_.started();
     save_final();
   }
-  if (options_.best.load_at_end && !result_.stopped && !result_.evaluation_stopped) load_best();
+  if (!result_.stopped && !result_.evaluation_stopped) {
+    if (options_.best.load_at_end) load_best();
+    write_samples();
+  }
   // What other streams are still writing down belongs to the run.
   if (options_.trace != nullptr) engine_.world().context().synchronize();
   drain_trace();
@@ -385,6 +392,31 @@ void Trainer::report(const StepMetrics& metrics) {
   progress.swap = metrics.swap;
   progress.peak_bytes = metrics.memory.at(Tier::device).peak;
   observer_->on_step(metrics, progress);
+}
+
+FigureTime Trainer::now() const {
+  return {.step = result_.steps, .samples = samples_, .wall_time = wall_time()};
+}
+
+// A courtesy: a disk that is full does not end the run.
+template <class Write>
+void Trainer::write_beside(const Write& write) {
+  try {
+    for (const auto& sink : sinks_) write(*sink);
+  } catch (const IoError& error) {
+    if (observer_ != nullptr) observer_->on_note(error.what());
+  }
+}
+
+void Trainer::write_samples() {
+  if (!options_.sample) return;
+  const std::vector<SampleText> samples = options_.sample();
+  write_beside([&](MetricsSink& sink) { sink.write_samples(now(), samples); });
+}
+
+void Trainer::write_histograms() {
+  const std::vector<Histogram> histograms = weight_histograms(engine_);
+  write_beside([&](MetricsSink& sink) { sink.write_histograms(now(), histograms); });
 }
 
 void Trainer::drain_trace() {
