@@ -120,8 +120,8 @@ void begin_classes(train::ModelConfigFile& model, const TrainArguments& options)
 // Where frozen weights are, which checkpoints then leave out; empty: they hold them. A folder says
 // by its config.json how its tensors are named.
 std::string frozen_from(const Job& job, const TrainArguments& options) {
-  const bool refers = !options.save_frozen && job.config.mesh.tensor == 1 &&
-                      !job.model.tuning.is_all() && job.model.new_parameters.empty() &&
+  const bool refers = !options.save_frozen && job.config.mesh.tensor == 1 && !job.model.tuning.is_all() &&
+                      job.model.new_parameters.empty() &&
                       train::file_exists(options.init + "/config.json");
   return refers ? options.init : "";
 }
@@ -242,21 +242,23 @@ void show_head(Console& console, const Job& job, const TrainArguments& options, 
                     model.vocab_size())},
        {"data", job.data->training().describe()},
        {"tokenizer", job.tokenizer.describe()},
-       {"batch", fmt::format("{} x {}{} tokens x {} accumulated x {} ranks = {}{} tokens per step",
-                             engine.batch.micro_batch, most, job.seq, engine.batch.accumulation,
-                             world.data().size(), most,
-                             engine.batch.global_batch(world.data().size()) * job.seq)},
+       {"batch",
+        fmt::format("{} x {}{} tokens x {} accumulated x {} ranks = {}{} tokens per step",
+                    engine.batch.micro_batch, most, job.seq, engine.batch.accumulation,
+                    world.data().size(), most,
+                    engine.batch.global_batch(world.data().size()) * job.seq)},
        {"length", describe_length(job, options)},
        {"evaluation", describe_evaluation(job, options, sets)},
        {"precision", std::string(zinc::name_of(engine.precision.dtype))},
        {"optimizer", fmt::format("{}, lr {:g}, schedule {}", name_of(engine.optimizer.kind),
                                  engine.optimizer.hyper.lr, name_of(engine.schedule.kind))},
        {"zero", fmt::format("stage {}", engine.zero.stage)},
-       {"ranks",
-        fmt::format("{}{} ({}), {} threads each{}", world.size(),
-                    world.mesh().is_flat() ? "" : grid_of(world.mesh(), world.data().size()),
-                    world.info().source, world.context().num_threads(),
-                    threads_from(world.info()))},
+       {"ranks", fmt::format("{}{} ({}), {} threads each{}", world.size(),
+                             world.mesh().is_flat()
+                                 ? ""
+                                 : grid_of(world.mesh(), world.data().size()),
+                             world.info().source, world.context().num_threads(),
+                             threads_from(world.info()))},
        {"seed", fmt::format("{}", job.config.seed)},
        {"out", options.out}});
   if (!world.device_collectives().empty()) {
