@@ -46,13 +46,18 @@ Marks marks_for(const std::string& color) {
   return {"⟦", "", "⟧"};
 }
 
-// Controls would disturb a terminal.
-std::string printable(std::string text) {
-  for (char& c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f) c = '?';
+// Controls would disturb a terminal; those from U+0080 to U+009F have two bytes.
+std::string printable(const std::string& text) {
+  std::string shown;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool has_two_bytes =
+        byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
+    const bool is_control = byte < 0x20 && text[i] != '\n' && text[i] != '\t';
+    shown += is_control || byte == 0x7f || has_two_bytes ? '?' : text[i];
+    if (has_two_bytes) ++i;
   }
-  return text;
+  return shown;
 }
 
 std::string text_of_tokens(const train::Tokenizer* tokenizer, const train::Example& example,

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <limits>
@@ -45,9 +46,11 @@ struct TokenizeArguments {
   int64_t vocabulary = 8192;
   int64_t min_frequency = 0;
   int64_t shard_mib = 64;
+  int64_t skip_bad = 0;
   int threads = 0;
   bool specials_around = false;
   bool json_lines = false;
+  bool lines = false;
   bool no_end = false;
   bool json = false;
 };
@@ -107,6 +110,39 @@ int encode(const TokenizeArguments& options) {
     const train::json::Value text = train::json::parse(std::move(line), concat("line ", number));
     show("[" + as_words(encoded(text.as_string())) + "]\n");
   });
+  return kDone;
+}
+
+// A new tokenizer for each round: what one has learned of the text in a round is no help to the
+// next.
+int measure(const TokenizeArguments& options) {
+  constexpr int kRounds = 5;
+  const std::string input = read_input(options);
+  std::vector<std::string> texts;
+  if (options.lines) {
+    for_each_line(input, [&](std::string line, int64_t) { texts.push_back(std::move(line)); });
+  } else {
+    texts.push_back(input);
+  }
+  if (input.empty()) throw DataError("there is no text to measure with");
+  double best = 0.0;
+  int64_t tokens = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    const auto tokenizer = train::load_tokenizer(options.tokenizer);
+    const auto start = std::chrono::steady_clock::now();
+    tokens = 0;
+    for (const std::string& text : texts) tokens += std::ssize(tokenizer->encode(text));
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+    best = std::max(best, static_cast<double>(input.size()) / time.count());
+  }
+  if (options.json) {
+    train::json::Writer writer;
+    writer.begin_object().member("bytes", std::ssize(input)).member("tokens", tokens);
+    show(writer.member("bytes_per_second", best).end_object().take() + "\n");
+    return kDone;
+  }
+  fmt::print("{:.1f} MB/s: {} bytes, {} tokens, one thread, the best of {} rounds\n", 1e-6 * best,
+             input.size(), tokens, kRounds);
   return kDone;
 }
 
@@ -206,7 +242,8 @@ int prepare_files(const TokenizeArguments& options) {
       .folder = options.out,
       .shard_bytes = options.shard_mib << 20,
       .threads = threads_of(options),
-      .end_documents = !options.no_end};
+      .end_documents = !options.no_end,
+      .skip_bad = options.skip_bad};
   if (!options.no_end && !tokenizer->end_of_text()) {
     fmt::print(stderr,
                "note: the tokenizer names no token that ends a text: documents are not ended\n");
@@ -227,6 +264,7 @@ int prepare_files(const TokenizeArguments& options) {
     train::json::Writer writer;
     writer.begin_object().member("tokens", done.tokens).member("documents", done.documents);
     writer.member("shards", done.shards).member("kept_shards", done.kept_shards);
+    writer.member("damaged", done.damaged);
     show(writer.member("bytes", done.total_bytes).end_object().take() + "\n");
     return kDone;
   }
@@ -235,6 +273,10 @@ int prepare_files(const TokenizeArguments& options) {
   fmt::print("{}\n", done.kept_shards > 0
                          ? fmt::format(" ({} were there already)", done.kept_shards)
                          : std::string());
+  if (done.damaged > 0) {
+    fmt::print("{} documents are damaged and left out; the first: {}\n", done.damaged,
+               done.first_damage);
+  }
   return kDone;
 }
 
@@ -277,6 +319,12 @@ void add_tokenize_command(CLI::App& app, Action& action) {
   tokenizer(verb);
   input(verb, "Numbers between spaces (default: standard input)");
 
+  verb = add_verb(*group, action, options, "bench", "Measure how fast text is encoded", measure);
+  tokenizer(verb);
+  verb->add_option("files", options->files, "UTF-8 text (default: standard input)");
+  verb->add_flag("--lines", options->lines, "Each line is a text (default: all is one)");
+  verb->add_flag("--json", options->json, "Print the figures as JSON");
+
   verb =
       add_verb(*group, action, options, "train", "Learn a vocabulary from text", train_vocabulary);
   verb->add_option("files", options->files, "UTF-8 text")->required();
@@ -311,6 +359,9 @@ void add_tokenize_command(CLI::App& app, Action& action) {
   verb->add_option("--shard-mib", options->shard_mib, "MiB of text in a token file (default 64)")
       ->check(CLI::Range(int64_t{1}, int64_t{1024}));
   verb->add_flag("--no-end", options->no_end, "Do not end documents with the end-of-text token");
+  verb->add_option("--skip-bad", options->skip_bad,
+                   "Damaged documents that are left out (default 0); one more is an error")
+      ->check(CLI::NonNegativeNumber);
   verb->add_option("--threads", options->threads, "0: all cores (default)");
   verb->add_flag("--json", options->json, "Print the figures as JSON");
 }

@@ -74,6 +74,7 @@ struct TrainArguments {
   std::string dtype;
   std::vector<std::string> sample_prompts;  // none: a line's end
   int64_t sample_every = 0;
+  int64_t histogram_every = 0;
   std::string hardware;
   TrainerArguments trainer;
   int64_t seq = 0;
@@ -153,12 +154,6 @@ Job prepare(const TrainArguments& options, int64_t world_size) {
   if (job.seq > longest) {
     throw ConfigError(
         fmt::format("--seq {} is longer than the model's {} positions", job.seq, longest));
-  }
-  if (options.data.pack && train::learns_positions(job.model.config)) {
-    throw ConfigError(fmt::format(
-        "--pack: {} learns a weight for each position of a row, and positions would not "
-        "begin anew with each example; leave --pack out",
-        train::model_type(job.model.config)));
   }
   begin_classes(job.model, options);
   job.data->fit(job.model, job.seq);
@@ -303,39 +298,25 @@ void show_head(Console& console, const Job& job, const TrainArguments& options, 
 // A signal came while the sample was made.
 struct SampleStopped {};
 
-// Before each sample in samples.txt.
-constexpr std::string_view kSampleHead = "--- step ";
-
-// Without the samples of later steps, which a run that goes on makes again.
-std::string samples_up_to(std::string text, int64_t step) {
-  for (size_t at = 0; (at = text.find(kSampleHead, at)) != std::string::npos; ++at) {
-    const bool begins_line = at == 0 || text[at - 1] == '\n';
-    const int64_t of = std::strtoll(text.c_str() + at + kSampleHead.size(), nullptr, 10);
-    if (begins_line && of > step) return text.substr(0, at);
-  }
-  return text;
-}
-
-// The same text on every rank, because every rank takes part; rank 0 shows it and adds it to
-// `samples`. The model sees `context` tokens at most: it may know nothing of longer text. A
-// courtesy: what goes wrong with it is said, and changes nothing.
-void show_sample(Console& console, zero::Engine& engine, const TrainArguments& options,
-                 const Job& job, const std::atomic<bool>& stop, std::string& samples) {
+// The same texts on every rank, because every rank takes part; rank 0 shows them. The model sees
+// `context` tokens at most: it may know nothing of longer text. A courtesy: what goes wrong with it
+// is said, and changes nothing.
+std::vector<train::SampleText> make_samples(Console& console, zero::Engine& engine,
+                                            const TrainArguments& options, const Job& job,
+                                            const std::atomic<bool>& stop) {
   const bool writes = nn::find_interface<nn::CausalLm>(engine.model()) != nullptr ||
                       nn::find_interface<nn::EncoderDecoderLm>(engine.model()) != nullptr;
-  if (!writes) return;
+  if (!writes) return {};
   const train::ByteTokenizer bytes;
   const train::Tokenizer& tokenizer = job.tokenizer.tokenizer ? *job.tokenizer.tokenizer : bytes;
-  if (&tokenizer == &bytes && engine.model().vocab_size() != bytes.vocabulary_size()) return;
+  if (&tokenizer == &bytes && engine.model().vocab_size() != bytes.vocabulary_size()) return {};
   const auto stops = [&](std::span<const int32_t>) {
     if (zero::any_rank(engine.world(), stop)) throw SampleStopped{};
     return false;
   };
   const std::optional<int32_t> end = tokenizer.end_of_text();
-  const int64_t step = engine.state().steps;
+  std::vector<train::SampleText> samples;
   try {
-    // A run that goes on from its own end shows that once more.
-    std::string all = samples_up_to(samples, step - 1);
     for (const std::string& prompt : options.sample_prompts) {
       const std::vector<int32_t> tokens =
           train::generate(engine, tokenizer.encode_with_specials(prompt),
@@ -345,50 +326,15 @@ void show_sample(Console& console, zero::Engine& engine, const TrainArguments& o
                            .stop_tokens = end ? std::vector{*end} : std::vector<int32_t>{},
                            .context = job.seq,
                            .ends = stops});
-      const std::string text = tokenizer.decode(tokens);
-      console.line("sample:\n---\n" + text + "\n---");
-      all += fmt::format("{}{}\n{}{}\n", kSampleHead, step, prompt, text);
-    }
-    samples = std::move(all);
-    if (engine.world().is_main()) {
-      train::write_file_atomically(options.out + "/samples.txt", samples);
+      samples.push_back({prompt, tokenizer.decode(tokens)});
+      console.line("sample:\n---\n" + samples.back().text + "\n---");
     }
   } catch (const SampleStopped&) {
     console.line("note: no sample: stopped by a signal");
   } catch (const std::exception& error) {
     console.line(fmt::format("note: no sample: {}", error.what()));
   }
-}
-
-// Calls `show` every so many steps.
-class Sampler final : public train::TrainerObserver {
- public:
-  Sampler(int64_t every, std::function<void()> show) : every_(every), show_(std::move(show)) {}
-  bool is_due(int64_t step) const { return every_ > 0 && step > 0 && step % every_ == 0; }
-  void on_step(const train::StepMetrics&, const train::Progress& progress) override {
-    const bool last = progress.step == progress.total_steps;
-    if (is_due(progress.step) && !last) show_();
-  }
-
- private:
-  int64_t every_;
-  std::function<void()> show_;
-};
-
-// Takes up the samples of a run that goes on in its folder. A signal that ended a sample has ended
-// the run with a checkpoint of the same step: that sample is made now. Collective.
-template <class Show>
-void go_on_sampling(const Sampler& sampler, zero::Engine& engine, const std::string& out,
-                    std::string& samples, const Show& show) {
-  const int64_t step = engine.state().steps;
-  if (step == 0) return;
-  const std::string path = out + "/samples.txt";
-  if (train::file_exists(path)) {
-    samples = samples_up_to(train::read_text_file(path, int64_t{1} << 30), step);
-  }
-  const bool lacks_one = sampler.is_due(step) && train::file_exists(out + "/metrics.jsonl") &&
-                         samples_up_to(samples, step - 1).size() == samples.size();
-  if (zero::any_rank(engine.world(), lacks_one)) show();
+  return samples;
 }
 
 comm::ConnectOptions connect_options(const TrainArguments& options, const train::Config& config,
@@ -417,12 +363,13 @@ comm::ConnectOptions without_job(const TrainArguments& options) {
 // What every rank must have alike, before anything is done together that depends on it.
 std::vector<zero::Fingerprint> fingerprints(const Job& job, const TrainArguments& options) {
   const TrainerArguments& trainer = options.trainer;
-  const std::string flags = concat(
-      trainer.steps, ' ', trainer.epochs, ' ', job.seq, ' ', trainer.eval_every, ' ',
-      trainer.eval_strategy, ' ', trainer.eval_on_start, ' ', options.eval_batches, ' ',
-      options.export_every, ' ', options.allow_nan, ' ', options.init, ' ', options.save_frozen,
-      ' ', job.best.metric, ' ', job.best.greater_is_better.value_or(false), ' ', job.best.patience,
-      ' ', job.best.threshold, ' ', job.best.load_at_end);
+  const std::string flags =
+      concat(trainer.steps, ' ', trainer.epochs, ' ', job.seq, ' ', trainer.eval_every, ' ',
+             trainer.eval_strategy, ' ', trainer.eval_on_start, ' ', options.eval_batches, ' ',
+             options.export_every, ' ', options.sample_every, ' ', options.histogram_every, ' ',
+             options.allow_nan, ' ', options.init, ' ', options.save_frozen, ' ', job.best.metric,
+             ' ', job.best.greater_is_better.value_or(false), ' ', job.best.patience, ' ',
+             job.best.threshold, ' ', job.best.load_at_end);
   return {{"model", hash_text(train::model_config_json(job.model.config, DType::f32))},
           {"data", job.data->hash()},
           {"tuning", hash_text(train::text_of(job.model.tuning))},
@@ -558,13 +505,11 @@ train::ValidationSets validation_sets(const Input& input, const TrainArguments& 
 }
 
 // The code to end with where the run failed on all ranks, which was said then.
-std::optional<int> train(train::Run& run, Input& input, Console& console, Sampler& sampler,
-                         comm::World& world, const TrainArguments& options,
-                         train::TrainResult& result) {
+std::optional<int> train(train::Run& run, Input& input, Console& console, comm::World& world,
+                         const TrainArguments& options, train::TrainResult& result) {
   std::exception_ptr failure;
-  train::ObserverList observers({&console, &sampler});
   try {
-    result = run.train(*input.loader, validation_sets(input, options), &observers);
+    result = run.train(*input.loader, validation_sets(input, options), &console);
     return std::nullopt;
   } catch (...) {
     if (!run.failed_together()) throw;
@@ -590,6 +535,11 @@ int train_on(comm::World& world, Job& job, const TrainArguments& options) {
   world.communicator().set_deadline(job.config.comm_deadline);
   const std::atomic<bool>& stop = stop_on_signals();
   std::optional<Input> input;
+  Console console(world.is_main(),
+                  job.config.steps_per_print > 0 ? job.config.steps_per_print : 10);
+  const auto sample = [&](zero::Engine& engine) {
+    return make_samples(console, engine, options, job, stop);
+  };
   train::Run run(world, job.config,
                  {.out = options.out,
                   .force = options.force,
@@ -599,6 +549,9 @@ int train_on(comm::World& world, Job& job, const TrainArguments& options) {
                   .eval_on_start = options.trainer.eval_on_start,
                   .best = job.best,
                   .export_every = options.export_every,
+                  .sample = sample,
+                  .sample_every = options.sample_every,
+                  .histogram_every = options.histogram_every,
                   .resume = options.resume,
                   .ends_at = end_of_allocation(),
                   .allow_damaged = options.allow_nan,
@@ -626,8 +579,6 @@ int train_on(comm::World& world, Job& job, const TrainArguments& options) {
   if (choice != zero::OffloadStep::automatic) job.config.engine.offload_step = choice;
   if (const auto code = fails_on_a_rank(world, [&] { run.open(); })) return *code;
 
-  Console console(world.is_main(),
-                  job.config.steps_per_print > 0 ? job.config.steps_per_print : 10);
   console.when_output_is_closed(request_stop);
   show_head(console, job, options, world, *input->model, input->evaluation);
   if (!std::get<std::string>(filled).empty()) console.line(std::get<std::string>(filled));
@@ -643,15 +594,10 @@ int train_on(comm::World& world, Job& job, const TrainArguments& options) {
       [&context = world.context()] { return context.slot<kernels::DeviceNotes>().lines(); });
   if (!expected.problem.empty()) console.line("note: no predicted time: " + expected.problem);
   for (const std::string& line : expected.lines) console.line(line);
-  zero::Engine& engine = run.make_engine(*input->model, {.weights = input->first_weights});
-  std::string samples;
-  const auto show = [&] { show_sample(console, engine, options, job, stop, samples); };
-  Sampler sampler(options.sample_every, show);
-  go_on_sampling(sampler, engine, options.out, samples, show);
+  run.make_engine(*input->model, {.weights = input->first_weights});
   train::TrainResult result;
-  if (const auto code = train(run, *input, console, sampler, world, options, result)) return *code;
+  if (const auto code = train(run, *input, console, world, options, result)) return *code;
   run.end();
-  if (!result.stopped && !result.evaluation_stopped) show();
   if (result.stopped_early) console.line(describe_early_stop(result));
   console.line(
       fmt::format("{} steps, {} tokens in {}{}; weights in {}/final{}", result.steps,
@@ -779,6 +725,9 @@ void add_train_command(CLI::App& app, Action& action) {
       ->check(not_empty);
   verb->add_option("--sample-every", options->sample_every,
                    "Steps between samples (default 0: at the end only)")
+      ->check(at_least_zero());
+  verb->add_option("--histogram-every", options->histogram_every,
+                   "Steps between histograms of the weights, for TensorBoard (default 0: none)")
       ->check(at_least_zero());
   verb->add_flag("--allow-nan", options->allow_nan,
                  "Go on where the loss is NaN or infinite, which ends a run otherwise");

@@ -19,8 +19,8 @@ inline constexpr int32_t kIgnoredLabel = -100;
 //   labels              [B, T] i32: what follows each token, or stands for it; kIgnoredLabel where
 //                       there is no target. Of classes [B], of a decoder's text [B, T of its own]
 //   lengths             [B] i32: real tokens of each row; absent: all T
-//   document_starts     [B, T] i32: position at which the token's document begins in its row;
-//                       absent: one document per row
+//   document_starts     [B, T] i32: where in its row the token's document begins; absent: at 0
+//   positions           [B, T] i32: of the token in its document; absent: that in its row
 //   decoder_input_ids   [B, T of the labels] i32; absent: the labels, shifted by the model
 //   token_type_ids      [B, T] i32; absent: all 0
 //

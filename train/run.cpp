@@ -455,6 +455,8 @@ TrainResult Run::train(Loader& loader, ValidationSets validation, TrainerObserve
     if (observer == nullptr) return;
     observer->on_save({.step = engine_->state().steps, .path = concat(options_.out, '/', name)});
   };
+  std::function<std::vector<SampleText>()> sample;
+  if (options_.sample) sample = [this] { return options_.sample(*engine_); };
   trainer.emplace(
       *engine_, loader, std::move(validation), std::move(sinks_), observer,
       TrainerOptions{.steps = steps_,
@@ -463,6 +465,9 @@ TrainResult Run::train(Loader& loader, ValidationSets validation, TrainerObserve
                      .eval_on_start = options_.eval_on_start,
                      .best = options_.best,
                      .export_every = options_.export_every,
+                     .sample = sample,
+                     .sample_every = options_.sample_every,
+                     .histogram_every = options_.histogram_every,
                      .checkpoint_every = config_.checkpoint.every,
                      .checkpoint_seconds = 60.0 * config_.checkpoint.minutes,
                      .started = keep,

@@ -49,6 +49,10 @@ struct RunOptions {
   bool eval_on_start = false;
   BestModelOptions best{};
   int64_t export_every = 0;  // steps between saved weights; 0: at the end only
+  // Texts that the engine's model writes: TrainerOptions.
+  std::function<std::vector<SampleText>(zero::Engine& engine)> sample;
+  int64_t sample_every = 0;
+  int64_t histogram_every = 0;
   // What the run goes on from: empty: nothing; "auto": the newest checkpoint in `out` that is
   // whole, and from the beginning where there is none; else a checkpoint, or a folder of them or of
   // a run.

@@ -28,10 +28,7 @@ std::unique_ptr<TensorBoardSink> open_tensorboard(const std::string& folder,
                                                   const std::optional<FiguresSoFar>& so_far) {
   const double now = wall_time();
   auto sink = std::make_unique<TensorBoardSink>(folder, now, so_far);
-  std::string indented = "    ";  // code, in Markdown
-  for (const char c : configuration)
-    indented += c == '\n' ? std::string("\n    ") : std::string(1, c);
-  sink->write_text(now, so_far ? so_far->samples + 1 : 0, "configuration", indented);
+  sink->write_text(now, so_far ? so_far->samples + 1 : 0, "configuration", configuration);
   return sink;
 }
 
@@ -57,6 +54,7 @@ std::vector<std::unique_ptr<MetricsSink>> open_sinks(const RunFolder& run, const
   std::vector<std::unique_ptr<MetricsSink>> sinks;
   sinks.push_back(std::make_unique<JsonLinesSink>(run.file("metrics.jsonl"), so_far));
   sinks.push_back(std::make_unique<CsvSink>(run.file("metrics.csv"), so_far));
+  sinks.push_back(std::make_unique<SampleFileSink>(run.place_of(run.path()), so_far));
   sinks.push_back(open_tensorboard(run.place_of(run.path()), configuration, so_far));
   if (config.tensorboard.enabled) {
     sinks.push_back(

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "train/weight_histograms.h"
 #include "zero/gather_values.h"
 
 namespace zinc::train {
@@ -86,7 +87,8 @@ Trainer::Trainer(zero::Engine& engine, Loader& loader, ValidationSets validation
   require(options_.trace == nullptr || engine_.world().context().trace() != nullptr,
           "trainer: a trace writer needs a context with a trace recorder");
   require(options_.eval_every >= 0 && options_.export_every >= 0 &&
-              options_.checkpoint_every >= 0 && options_.checkpoint_seconds >= 0.0,
+              options_.checkpoint_every >= 0 && options_.checkpoint_seconds >= 0.0 &&
+              options_.sample_every >= 0 && options_.histogram_every >= 0,
           "trainer: intervals must not be negative");
   const bool has_intervals = options_.eval_every > 0 || options_.eval_each_epoch;
   require(!validation_.empty() || (!has_intervals && !options_.eval_on_start),
@@ -143,6 +145,7 @@ TrainResult Trainer::run() {
                               ", and is now that of ", terms(now)));
   }
   const std::optional<StepMetrics> before = evaluate_before_first_step();
+  write_samples_of_before();
   while (!is_done()) {
     const int64_t samples_before = loader_.state().samples;
     StepMetrics metrics = train_step_or_save();
@@ -158,13 +161,15 @@ TrainResult Trainer::run() {
     if (evaluates && all_done) save_final();
     if (evaluates) evaluate_and_keep_best(metrics);
     report(metrics);
-    drain_trace();
     const bool last = is_done();
+    const auto is_due = [&](int64_t every) { return every > 0 && result_.steps % every == 0; };
+    if (!last && is_due(options_.sample_every)) write_samples();
+    if (is_due(options_.histogram_every)) write_histograms();
+    drain_trace();
     if (options_.after_step) options_.after_step();
     if (is_checkpoint_due(last)) save_checkpoint(last);
     if (last && saved_steps_ != result_.steps) save_final();
-    const bool exports = options_.export_every > 0 && result_.steps % options_.export_every == 0;
-    if (!last && exports) {
+    if (!last && is_due(options_.export_every)) {
       save(step_name(result_.steps));
       saved_steps_ = result_.steps;
     }
@@ -175,7 +180,10 @@ TrainResult Trainer::run() {
     if (options_.started) options_.started();
     save_final();
   }
-  if (options_.best.load_at_end && !result_.stopped && !result_.evaluation_stopped) load_best();
+  if (!result_.stopped && !result_.evaluation_stopped) {
+    if (options_.best.load_at_end) load_best();
+    write_samples();
+  }
   // What other streams are still writing down belongs to the run.
   if (options_.trace != nullptr) engine_.world().context().synchronize();
   drain_trace();
@@ -385,6 +393,41 @@ void Trainer::report(const StepMetrics& metrics) {
   progress.swap = metrics.swap;
   progress.peak_bytes = metrics.memory.at(Tier::device).peak;
   observer_->on_step(metrics, progress);
+}
+
+FigureTime Trainer::now() const {
+  return {.step = result_.steps, .samples = samples_, .wall_time = wall_time()};
+}
+
+// A courtesy: a disk that is full does not end the run.
+template <class Write>
+void Trainer::write_beside(const Write& write) {
+  try {
+    for (const auto& sink : sinks_) write(*sink);
+  } catch (const IoError& error) {
+    if (observer_ != nullptr) observer_->on_note(error.what());
+  }
+}
+
+void Trainer::write_samples() {
+  if (!options_.sample) return;
+  const std::vector<SampleText> samples = options_.sample();
+  write_beside([&](MetricsSink& sink) { sink.write_samples(now(), samples); });
+}
+
+// A signal that ended a sample has ended the run, with a checkpoint of the same step.
+void Trainer::write_samples_of_before() {
+  const int64_t every = options_.sample_every;
+  if (!options_.sample || first_step_ == 0 || every == 0 || first_step_ % every != 0) return;
+  const bool lacks = std::any_of(sinks_.begin(), sinks_.end(), [&](const auto& sink) {
+    return sink->lacks_samples_of(first_step_);
+  });
+  if (zero::any_rank(engine_.world(), lacks) && !is_done()) write_samples();
+}
+
+void Trainer::write_histograms() {
+  const std::vector<Histogram> histograms = weight_histograms(engine_);
+  write_beside([&](MetricsSink& sink) { sink.write_histograms(now(), histograms); });
 }
 
 void Trainer::drain_trace() {

@@ -112,6 +112,11 @@ struct TrainerOptions {
   bool eval_on_start = false;
   BestModelOptions best{};
   int64_t export_every = 0;  // steps between calls of save; 0: at the end only
+  // Called on every rank: texts that the model writes now, for the files of figures. Every so many
+  // steps, and at the end of a run that was not told to stop. May be empty.
+  std::function<std::vector<SampleText>()> sample;
+  int64_t sample_every = 0;     // 0: at the end only
+  int64_t histogram_every = 0;  // steps between histograms of the weights; 0: none
   // Steps, and seconds of this rank's clock, between calls of checkpoint; 0: no such interval.
   int64_t checkpoint_every = 0;
   double checkpoint_seconds = 0.0;
@@ -184,6 +189,12 @@ class Trainer {
   std::optional<StepMetrics> evaluate_before_first_step();
   std::optional<double> evaluate_on(const EvaluationSet& set, EvaluationProgress progress);
   void tell_of(const StepMetrics& metrics, bool best);
+  template <class Write>
+  void write_beside(const Write& write);
+  void write_samples();
+  void write_samples_of_before();
+  void write_histograms();
+  FigureTime now() const;
   bool is_told_to_stop();
   bool is_checkpoint_due(bool last);
   void save_checkpoint(bool last);

@@ -42,7 +42,13 @@ TensorList Decoder::stage(int64_t index, const Batch& batch, TensorList x) {
     scope.sequence = sequence_;
     scope.start = sequence_->rank() * (ids.dim(1) / sequence_->size());
   }
-  if (index == 0) return {embed(part_of_sequence(sequence_, ids), scope)};
+  if (index == 0) {
+    // Rotary positions are distances: those of blocks need not begin anew with each document.
+    if (const Tensor positions = batch.find("positions"); positions.defined()) {
+      scope.positions = part_of_sequence(sequence_, positions);
+    }
+    return {embed(part_of_sequence(sequence_, ids), scope)};
+  }
   if (is_block(index)) {
     return {block(index - 1, x[0], scope, terms(index - 1, ids.dim(1), x[0].dtype()))};
   }

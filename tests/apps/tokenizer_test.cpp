@@ -2,12 +2,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <csignal>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "core/error.h"
 #include "core/exit_codes.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
+#include "train/files/input_file.h"
+#include "train/json/parser.h"
 
 namespace zinc::apps {
 namespace tokenizer_test {
@@ -16,51 +22,113 @@ using ::testing::HasSubstr;
 
 const std::string kTokenizer = "tests/reference/tokenizers/gpt2.json";
 
-Ended run(const std::vector<std::string>& arguments) {
-  CommandProcess process(arguments);
-  return process.finish();
-}
-
 TEST(Tokenize, EncodeAndDecode_AreInverse) {
-  const Ended encoded = run({"tokenize", "encode", "--tokenizer", kTokenizer, "--text", "In the"});
+  const Ended encoded =
+      run_zinc({"tokenize", "encode", "--tokenizer", kTokenizer, "--text", "In the"});
   ASSERT_EQ(encoded.exit_code, kDone) << to_string(encoded);
   const Ended decoded =
-      run({"tokenize", "decode", "--tokenizer", kTokenizer, "--text", encoded.out});
+      run_zinc({"tokenize", "decode", "--tokenizer", kTokenizer, "--text", encoded.out});
   EXPECT_EQ(decoded.out, "In the") << to_string(decoded);
   const train::ScratchFolder folder;
   const std::string lines = folder.write("lines", "\"a\\nb\"\n\"\"\n");
-  const Ended many = run({"tokenize", "encode", "--tokenizer", kTokenizer, "--json-lines", lines});
+  const Ended many =
+      run_zinc({"tokenize", "encode", "--tokenizer", kTokenizer, "--json-lines", lines});
   ASSERT_EQ(many.exit_code, kDone) << to_string(many);
   const std::string ids = folder.write("ids", many.out);
-  EXPECT_EQ(run({"tokenize", "decode", "--tokenizer", kTokenizer, "--json-lines", ids}).out,
+  EXPECT_EQ(run_zinc({"tokenize", "decode", "--tokenizer", kTokenizer, "--json-lines", ids}).out,
             "\"a\\nb\"\n\"\"\n");
 }
 
+TEST(Tokenize, Bench_EncodesEachText) {
+  const train::ScratchFolder folder;
+  const std::string path = folder.write("text", "In the\n\nIn the\n");
+  const auto tokens = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words{"tokenize", "bench", "--tokenizer", kTokenizer, path, "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Ended ended = run_zinc(words);
+    const train::json::Value figures = train::json::parse(ended.out, to_string(ended));
+    EXPECT_EQ(figures.at("bytes").as_int64(), 15);
+    EXPECT_GT(figures.at("bytes_per_second").as_double(), 0.0);
+    return figures.at("tokens").as_int64();
+  };
+  EXPECT_EQ(tokens({"--lines"}) % 2, 0);
+  EXPECT_GT(tokens({}), tokens({"--lines"}));  // ends of lines are text
+}
+
 TEST(Tokenize, WordThatIsNoToken_IsNamed) {
-  const Ended ended = run({"tokenize", "decode", "--tokenizer", kTokenizer, "--text", "1 two"});
+  const Ended ended =
+      run_zinc({"tokenize", "decode", "--tokenizer", kTokenizer, "--text", "1 two"});
   EXPECT_EQ(ended.exit_code, kBadData);
   EXPECT_THAT(ended.err, HasSubstr("'two' is no token id"));
-  const Ended outside = run({"tokenize", "decode", "--tokenizer", kTokenizer, "--text", "900000"});
+  const Ended outside =
+      run_zinc({"tokenize", "decode", "--tokenizer", kTokenizer, "--text", "900000"});
   EXPECT_EQ(outside.exit_code, kBadData);
   EXPECT_THAT(outside.err, HasSubstr("decode: token 900000 at position 0"));
+}
+
+// A vocabulary that is learned here, token files that a killed command left half, and two ranks
+// that train on them.
+TEST(Tokenize, FromTextToTokenFilesToARunOfSeveralRanks) {
+  const TrainingFolder folder;
+  const std::string bpe = folder / "bpe", tokens = folder / "tokens";
+  const Ended learned =
+      run_zinc({"tokenize", "train", folder / "text.txt", "--out", bpe, "--vocabulary", "300"});
+  ASSERT_EQ(learned.exit_code, kDone) << to_string(learned);
+  EXPECT_THAT(learned.out, HasSubstr("300 tokens"));
+
+  std::string text;
+  while (text.size() < 12'000'000) text += concat("Line ", text.size(), " of a text to prepare.\n");
+  const std::string path = folder.write("long.txt", text);
+  const auto prepare = [&](const std::string& out) {
+    return std::vector<std::string>{"tokenize", "prepare",     "--tokenizer", bpe,
+                                    path,       "--out",       out,           "--documents",
+                                    "line",     "--shard-mib", "1",           "--json"};
+  };
+  CommandProcess killed(prepare(tokens));
+  while (killed.is_running() && !train::file_exists(tokens + "/tokens_000001.idx")) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  killed.send(SIGKILL);
+  killed.finish();
+  const Ended resumed = run_zinc(prepare(tokens)), whole = run_zinc(prepare(folder / "whole"));
+  ASSERT_EQ(resumed.exit_code, kDone) << to_string(resumed);
+  const train::json::Value a = train::json::parse(resumed.out, "resumed"),
+                           b = train::json::parse(whole.out, "whole");
+  EXPECT_EQ(a.at("shards").as_int64(), 12);
+  EXPECT_GE(a.at("kept_shards").as_int64(), 2);
+  EXPECT_EQ(a.at("tokens").as_int64(), b.at("tokens").as_int64());
+  EXPECT_EQ(train::names_in(tokens), train::names_in(folder / "whole"));
+  for (const std::string& name : train::names_in(tokens)) {
+    EXPECT_EQ(train::read_whole_file(tokens + '/' + name),
+              train::read_whole_file(folder / "whole/" + name))
+        << name;
+  }
+
+  if (!have_mpirun()) GTEST_SKIP() << "this machine has no mpirun";
+  const Ended run = run_zinc(
+      folder.train({"--tokenizer", bpe, "--data", tokens + "/tokens_000000.bin"}), {.ranks = 2});
+  ASSERT_EQ(run.exit_code, kDone) << to_string(run);
+  EXPECT_THAT(run.out, HasSubstr("the model's vocabulary is replaced by 300"));
+  EXPECT_EQ(train::read_whole_file(folder.out() + "/final/tokenizer.json"),
+            train::read_whole_file(bpe + "/tokenizer.json"));
 }
 
 TEST(RunWithTokenizer, SavesItAndSpeaksText) {
   const TrainingFolder folder;
   const std::string tokenizer = train::read_whole_file(kTokenizer);
   folder.write("tokenizer.json", tokenizer);
-  const Ended first = run(folder.train({"--tokenizer", folder / "tokenizer.json"}));
+  const Ended first = run_zinc(folder.train({"--tokenizer", folder / "tokenizer.json"}));
   ASSERT_EQ(first.exit_code, kDone) << to_string(first);
   EXPECT_THAT(first.out, HasSubstr("the model's vocabulary is replaced by 420"));
   EXPECT_THAT(first.out, HasSubstr("sample:"));
   EXPECT_EQ(train::read_whole_file(folder.out() + "/final/tokenizer.json"), tokenizer);
   // What was saved brings its tokenizer.
-  const Ended text = run({"generate", "--model", folder.out() + "/final", "--prompt", "In the",
-                          "--tokens", "4", "--seed", "3"});
+  const Ended text = run_zinc({"generate", "--model", folder.out() + "/final", "--prompt", "In the",
+                               "--tokens", "4", "--seed", "3"});
   ASSERT_EQ(text.exit_code, kDone) << to_string(text);
   EXPECT_THAT(text.out, testing::StartsWith("In the"));
-  const Ended again = run(folder.train({"--model", folder.out() + "/final", "--init",
-                                        folder.out() + "/final", "--out", folder / "second"}));
+  const Ended again = run_zinc(folder.train({"--model", folder.out() + "/final", "--init",
+                                             folder.out() + "/final", "--out", folder / "second"}));
   ASSERT_EQ(again.exit_code, kDone) << to_string(again);
   EXPECT_EQ(train::read_whole_file(folder / "second/final/tokenizer.json"), tokenizer);
 }

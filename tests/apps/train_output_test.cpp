@@ -12,6 +12,7 @@
 #include "kernels/attention_library.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
+#include "tests/train/event_file.h"
 #include "train/json/parser.h"
 
 namespace zinc::apps {
@@ -102,6 +103,26 @@ TEST(Sample, ComesEverySoManySteps_OfEachPrompt_AndStaysWhereARunGoesOn) {
   folder.write("run/samples.txt", whole.substr(0, whole.find("--- step 4")));
   ASSERT_EQ(run_zinc(folder.train(options)).exit_code, 0);
   EXPECT_EQ(train::read_whole_file(folder.out() + "/samples.txt"), whole);
+}
+
+TEST(TensorBoard, HasSamplesAndHistogramsOfTheWeights) {
+  const TrainingFolder folder;
+  ASSERT_EQ(run_zinc(folder.train(
+                         {"--steps", "3", "--histogram-every", "2", "--sample-prompt", "In the"}))
+                .exit_code,
+            0);
+  std::vector<std::string> histograms, samples;
+  for (const std::string& name : train::names_in(folder.out())) {
+    if (!name.starts_with("events.out.")) continue;
+    for (const train::Event& event : train::read_events(folder.out() + '/' + name)) {
+      if (event.count > 0.0) histograms.push_back(concat(event.tag, " ", event.step));
+      if (event.tag.starts_with("samples/")) samples.push_back(event.text);
+    }
+  }
+  EXPECT_EQ(histograms.size(), 16U);                                // a parameter each, once
+  EXPECT_EQ(histograms.at(0), "weights/transformer.wte.weight 4");  // two samples a step
+  ASSERT_EQ(samples.size(), 1U);
+  EXPECT_TRUE(samples[0].starts_with("    In the")) << samples[0];
 }
 
 TEST(WallClockBreakdown, IsPrintedEverySoManyStepsAndWrittenForEach) {

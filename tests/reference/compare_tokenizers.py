@@ -5,6 +5,10 @@ Needs: tokenizers, sentencepiece. Run from the root of the tree:
   python tests/reference/compare_tokenizers.py ZINC TEXT COUNT [KIND...]
 ZINC: the built command. TEXT: a file to train on and to draw from (.cache/kjv.txt). COUNT: random
 texts for each kind. KIND: names of make_tokenizers.py (default: all). Exit status 1 where ids differ.
+
+Speeds are of one thread on the lines of the text, in turn, the best of five rounds of each, every
+round with a tokenizer that has seen nothing. tests/reference/tokenizers_result.txt holds what was
+printed.
 """
 
 import json
@@ -19,6 +23,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import make_tokenizers  # noqa: E402
+import tokenizers  # noqa: E402
 from tokenizers import Tokenizer  # noqa: E402
 
 BLOCKS = [(0x20, 0x7F), (0x20, 0x7F), (0, 0x250), (0x250, 0x600), (0x600, 0x1000), (0x1000, 0x2000),
@@ -67,6 +72,22 @@ def zinc_ids(zinc, path, texts, specials):
     return [[int(word) for word in line.strip("[]").split()] for line in out.splitlines()]
 
 
+def zinc_speed(zinc, path, text_path):
+    """Bytes per second."""
+    words = [zinc, "tokenize", "bench", "--tokenizer", path, text_path, "--lines", "--json"]
+    return json.loads(subprocess.check_output(words, text=True))["bytes_per_second"]
+
+
+def their_speed(path, source, lines):
+    best = 0.0
+    for _ in range(5):
+        tokenizer = Tokenizer.from_file(path)
+        start = time.time()
+        tokenizer.encode_batch_fast(lines, add_special_tokens=False)
+        best = max(best, len(source.encode()) / (time.time() - start))
+    return best
+
+
 def main():
     zinc, text_path, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
     source = open(text_path, encoding="utf-8").read()
@@ -87,19 +108,22 @@ def main():
                 if done == 0:
                     texts.append(source)
                 specials = done % 100_000 == 0
-                theirs = t.encode_batch_fast(texts, add_special_tokens=specials)
-                for x, ours, their in zip(texts, zinc_ids(zinc, path, texts, specials), theirs):
-                    if ours != their.ids:
+                wanted = t.encode_batch_fast(texts, add_special_tokens=specials)
+                for x, found, their in zip(texts, zinc_ids(zinc, path, texts, specials), wanted):
+                    if found != their.ids:
                         differ += 1
                         if differ <= 3:
                             print("  %r\n    zinc         %s\n    Hugging Face %s" % (
-                                x[:200], ours[:50], their.ids[:50]))
+                                x[:200], found[:50], their.ids[:50]))
                 done += min(50_000, count - done)
-            start = time.time()
-            t.encode_batch_fast([source], add_special_tokens=False)
-            seconds = time.time() - start
-            print("%-8s %d texts and the whole source: %d differ; Hugging Face encodes %.1f MB/s" % (
-                make.__name__, done, differ, len(source.encode()) / seconds / 1e6), flush=True)
+            lines = source.split("\n")
+            ours, theirs = [], []
+            for _ in range(2):
+                ours.append(zinc_speed(zinc, path, text_path))
+                theirs.append(their_speed(path, source, lines))
+            print("%-8s %d texts and the whole source: %d differ; zinc %.1f MB/s, tokenizers %s %.1f MB/s: "
+                  "%.1f times" % (make.__name__, done, differ, max(ours) / 1e6, tokenizers.__version__,
+                                  max(theirs) / 1e6, max(ours) / max(theirs)), flush=True)
             failed = failed or differ > 0
     sys.exit(1 if failed else 0)
 

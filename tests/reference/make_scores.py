@@ -51,12 +51,12 @@ class Characters:
 
 
 pairs = [["", ""], ["", "a"], ["a b c d", ""], ["same words here now", "same words here now"]]
-while len(pairs) < 220:
+while len(pairs) < 400:
     text = "\n".join(line[:90] for line in random.sample(lines, random.choice([1, 1, 2, 3])))
     if random.random() < 0.3:
         text += " " + " ".join(random.sample(ODD, 3))
     pairs.append([text, changed(text) if random.random() < 0.9 else random.choice(lines)[:90]])
-while len(pairs) < 260:
+while len(pairs) < 500:
     text = chinese()
     pairs.append([text, "".join(c for c in text if random.random() < 0.8) + random.choice(["", chinese()])])
 
@@ -88,7 +88,7 @@ def bleu(tokenize):
 
 labels = []
 for classes in (2, 2, 3, 5):
-    real = [random.randrange(classes) for _ in range(40)]
+    real = [random.randrange(classes) for _ in range(500)]
     predicted = [r if random.random() < 0.6 else random.randrange(classes) for r in real]
     row = {"real": real, "predicted": predicted,
            "micro": f1_score(real, predicted, average="micro"), "macro": f1_score(real, predicted, average="macro")}

@@ -36,9 +36,22 @@ def words():
     return {c for c in CHARACTERS if split.pre_tokenize_str("a%c!" % c)[0][0] == "a" + chr(c)}
 
 
-def younger_than_unicode_9():
-    code = "for (0..0x10ffff) { next if $_>=0xd800 && $_<=0xdfff; print \"$_\\n\" if chr($_) !~ /\\p{Present_In: 9.0}/ }"
+def younger_than(version):
+    code = ("for (0..0x10ffff) { next if $_>=0xd800 && $_<=0xdfff; "
+            "print \"$_\\n\" if chr($_) !~ /\\p{Present_In: %s}/ }" % version)
     return {int(line) for line in subprocess.check_output(["perl", "-e", code]).split()}
+
+
+def younger_categories():
+    """Rows [first, last, category] of characters that Unicode 14.0 lacks, as patterns take them."""
+    younger = younger_than("14.0")
+    rows_of = []
+    for category in ["Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps",
+                     "Pe", "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cf"]:
+        remove = normalizers.Replace(Regex(r"\p{%s}" % category), "")
+        found = {c for c in younger if remove.normalize_str(chr(c)) == ""}
+        rows_of += [[first, last, category] for first, last in ranges(found)]
+    return rows_of
 
 
 def ranges(characters):
@@ -93,7 +106,8 @@ TABLES = {
     "cleaned": removed_by(bert(clean_text=True)),
     "bert_accents": removed_by(bert(strip_accents=True)),
     "accents": removed_by(normalizers.StripAccents()),
-    "younger": younger_than_unicode_9(),
+    "younger": younger_than("9.0"),
+    "more_words": matches(r"\w") - matches(r"[\p{L}\p{M}\p{Nd}\p{Pc}]"),
 }
 
 with open("train/text/unicode/unicode_ranges.cpp", "w", encoding="utf-8") as f:
@@ -105,8 +119,10 @@ with open("train/text/unicode/unicode_ranges.cpp", "w", encoding="utf-8") as f:
         f.write("constexpr CharacterRange %s[] = {\n%s\n};\n" % (constant(name), rows(cells)))
     cells = ["{%d,%d,%d,%d}" % tuple(run) for run in lower_runs()]
     f.write("constexpr LowerRun kLower[] = {\n%s\n};\n" % rows(cells))
+    cells = ['{%d,%d,"%s"}' % tuple(row) for row in younger_categories()]
+    f.write("constexpr CategoryRange kYoungerCategories[] = {\n%s\n};\n" % rows(cells))
     f.write("// clang-format on\n\n}  // namespace\n\n")
     f.write("UnicodeRanges unicode_ranges() {\n  return {\n")
     for name in TABLES:
         f.write("      .%s = %s,\n" % (name, constant(name)))
-    f.write("      .lower = kLower,\n  };\n}\n\n}  // namespace zinc::train\n")
+    f.write("      .lower = kLower,\n      .younger_categories = kYoungerCategories,\n  };\n}\n\n}  // namespace zinc::train\n")

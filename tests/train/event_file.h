@@ -25,6 +25,10 @@ struct Event {
   std::string tag;  // of a scalar or a text
   float value = 0.0f;
   bool is_text = false;
+  std::string text;
+  // Of a histogram: how many, their sum, and the buckets' ends and counts.
+  double count = 0.0, sum = 0.0, sum_of_squares = 0.0, least = 0.0, most = 0.0;
+  std::vector<double> ends, counts;
   bool restarts = false;  // what was before it has no such step, nor later ones
 };
 
@@ -57,6 +61,41 @@ class EventBytes {
   size_t at_ = 0;
 };
 
+inline std::vector<double> packed_doubles(const std::string& bytes) {
+  std::vector<double> values(bytes.size() / sizeof(double));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+inline void parse_histogram(Event& event, EventBytes fields) {
+  double* const figures[] = {&event.least, &event.most, &event.count, &event.sum,
+                             &event.sum_of_squares};
+  while (!fields.empty()) {
+    const uint64_t key = fields.varint();
+    if ((key & 7) == 1) {
+      *figures[(key >> 3) - 1] = fields.fixed<double>();
+    } else {
+      EXPECT_TRUE(key == ((6 << 3) | 2) || key == ((7 << 3) | 2)) << key;
+      (key >> 3 == 6 ? event.ends : event.counts) = packed_doubles(fields.take(fields.varint()));
+    }
+  }
+}
+
+// The string of a tensor.
+inline std::string parse_text(EventBytes fields) {
+  std::string text;
+  while (!fields.empty()) {
+    const uint64_t key = fields.varint();
+    if (key == ((1 << 3) | 0)) {
+      fields.varint();
+    } else {
+      std::string bytes = fields.take(fields.varint());
+      if (key == ((8 << 3) | 2)) text = std::move(bytes);
+    }
+  }
+  return text;
+}
+
 inline Event parse_event(const std::string& data) {
   Event event;
   EventBytes fields(data);
@@ -77,9 +116,11 @@ inline Event parse_event(const std::string& data) {
         const uint64_t inner = value.varint();
         if (inner == ((1 << 3) | 2)) event.tag = value.take(value.varint());
         if (inner == ((2 << 3) | 5)) event.value = value.fixed<float>();
-        if (inner != ((8 << 3) | 2) && inner != ((9 << 3) | 2)) continue;
+        if (inner == ((5 << 3) | 2)) parse_histogram(event, EventBytes(value.take(value.varint())));
+        if (inner == ((9 << 3) | 2)) value.take(value.varint());
+        if (inner != ((8 << 3) | 2)) continue;
         event.is_text = true;
-        value.take(value.varint());
+        event.text = parse_text(EventBytes(value.take(value.varint())));
       }
     } else if (key == ((7 << 3) | 2)) {
       EXPECT_EQ(fields.take(fields.varint()), "\x08\x01");  // SessionLog.START

@@ -430,6 +430,20 @@ TEST_F(MakeExamples, DamagedRecords_UpToALimit) {
   EXPECT_THAT(taken_, ElementsAre("1\n1", "3\n2"));
 }
 
+class MakeExamplesSlow : public MakeExamples {};
+
+TEST_F(MakeExamplesSlow, ADamagedLineAmongAMillion_IsNamed) {
+  std::string content;
+  for (int i = 1; i <= 1'000'000; ++i) {
+    content += i == 654'321 ? "{\"p\": \"a\", \"a\": 1\n" : "{\"p\": \"a\", \"a\": \"1\"}\n";
+  }
+  EXPECT_THAT(message_of<DataError>([&] { make(content, {.threads = 2}); }),
+              HasSubstr("a.jsonl:654321:"));
+  const ExampleCounts counts = make(content, {.threads = 2, .skip_bad = 1});
+  EXPECT_EQ(counts.examples, 999'999);
+  EXPECT_THAT(counts.damaged.places, ElementsAre(HasSubstr("a.jsonl:654321:")));
+}
+
 TEST_F(MakeExamples, NothingToLearn_IsAnError) {
   EXPECT_THAT(message_of<DataError>([&] { make("\n\n", {}); }), HasSubstr("holds no records"));
   EXPECT_THAT(message_of<DataError>([&] { make("{\"p\": \"abcdefgh\", \"a\": \"1\"}\n", {}); }),

@@ -250,6 +250,7 @@ TEST_F(LoaderTest, RaggedSamples_ArePaddedAndDescribed) {
               ElementsAre(-100, 1, 2, -100, -100, -100, -100, -100, -100, -100, -100, -100));
   EXPECT_THAT(values(batch["lengths"]), ElementsAre(3, 1, 1));
   EXPECT_THAT(values(batch["document_starts"]), ElementsAre(0, 0, 2, 3, 0, 1, 1, 1, 0, 0, 0, 0));
+  EXPECT_THAT(values(batch["positions"]), ElementsAre(0, 1, 0, 0, 0, 0, 1, 2, 0, 1, 2, 3));
   EXPECT_EQ(batch.num_targets, 2);
   EXPECT_EQ(batch.num_tokens, 4);
 }

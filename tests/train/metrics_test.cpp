@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "tests/train/event_file.h"
 #include "tests/train/scratch_folder.h"
+#include "train/files/atomic_file.h"
 #include "train/json/parser.h"
 #include "train/metrics/file_sinks.h"
 #include "train/metrics/tensorboard_sink.h"
@@ -213,6 +214,92 @@ TEST(TensorBoardSink, File_ReadsBack) {
   EXPECT_EQ(events[1].value, static_cast<float>(2.0 / 3));
   EXPECT_EQ(events[3].value, 65536.0f);
   EXPECT_EQ(events[6].value, 0.5f);
+}
+
+TEST(Histogram, CountsEachValueInItsBucket) {
+  const std::vector<float> values = {0.0f,  -0.0f, 1e-20f, 1.0f,   1.24f, 1.25f,
+                                     -1.0f, -1.1f, 1e30f,  -1e30f, 3.25f, 3e-12f};
+  Histogram histogram{.name = "w"};
+  histogram.add(ConstView(values.data(), DType::f32, Shape{std::ssize(values)}));
+  const std::vector<float> no_numbers = {std::numeric_limits<float>::quiet_NaN(),
+                                         std::numeric_limits<float>::infinity()};
+  histogram.add(ConstView(no_numbers.data(), DType::f32, Shape{2}));
+  EXPECT_EQ(histogram.count, 12.0);
+  EXPECT_EQ(histogram.least, -1e30f);
+  EXPECT_EQ(histogram.most, 1e30f);
+  const auto between = [&](double begin, double end) {  // both are ends of buckets
+    double count = 0.0;
+    for (int i = 0; i < kHistogramBuckets; ++i) {
+      const bool begins_inside = i > 0 && bucket_end(i - 1) >= begin;
+      if (begins_inside && bucket_end(i) <= end) count += histogram.counts[static_cast<size_t>(i)];
+    }
+    return count;
+  };
+  EXPECT_EQ(between(0.0, std::ldexp(1.0, -40)), 3.0);
+  EXPECT_EQ(between(1.0, 1.25), 2.0);
+  EXPECT_EQ(between(1.25, 1.5), 1.0);
+  EXPECT_EQ(between(-1.25, -1.0), 2.0);
+  EXPECT_EQ(between(3.0, 3.5), 1.0);
+  EXPECT_EQ(between(std::ldexp(1.0, 60), std::numeric_limits<double>::max()), 1.0);
+  EXPECT_EQ(histogram.counts.front(), 1.0);
+  for (int i = 1; i < kHistogramBuckets; ++i) EXPECT_LT(bucket_end(i - 1), bucket_end(i));
+}
+
+// TensorBoard takes bucket i to reach from the end of bucket i - 1 to its own.
+TEST(TensorBoardSink, Histograms_ReadBack) {
+  const ScratchFolder folder;
+  const std::vector<double> values = {-2.0, 0.5, 0.51, 7.0};
+  std::vector<Histogram> histograms = {{.name = "h.0.weight"}, {.name = "empty"}};
+  histograms[0].add(ConstView(values.data(), DType::f64, Shape{4}));
+  TensorBoardSink sink(folder / "tb", 1.0);
+  sink.write_histograms({.step = 3, .samples = 96, .wall_time = 2.5}, histograms);
+  const std::vector<Event> events = read_events(sink.path());
+  ASSERT_EQ(events.size(), 2U);
+  const Event& event = events[1];
+  EXPECT_EQ(event.tag, "weights/h.0.weight");
+  EXPECT_EQ(event.step, 96);
+  EXPECT_EQ(event.wall_time, 2.5);
+  EXPECT_EQ(event.count, 4.0);
+  EXPECT_EQ(event.sum, 6.01);
+  EXPECT_DOUBLE_EQ(event.sum_of_squares, 4.0 + 0.25 + 0.51 * 0.51 + 49.0);
+  EXPECT_EQ(event.least, -2.0);
+  EXPECT_EQ(event.most, 7.0);
+  EXPECT_THAT(event.counts, ElementsAre(0.0, 1.0, 0.0, 2.0, 0.0, 1.0));
+  EXPECT_THAT(event.ends, ElementsAre(-2.5, -2.0, 0.5, 0.625, 7.0, 8.0));
+}
+
+TEST(TensorBoardSink, Samples_AreTextsThatAreNoMarkdown) {
+  const ScratchFolder folder;
+  TensorBoardSink sink(folder / "tb", 1.0);
+  const std::vector<SampleText> samples = {{"# a", " b\n* c"}, {"", "d"}};
+  sink.write_samples({.step = 3, .samples = 96, .wall_time = 2.5}, samples);
+  const std::vector<Event> events = read_events(sink.path());
+  ASSERT_EQ(events.size(), 3U);
+  EXPECT_EQ(events[1].tag, "samples/1");
+  EXPECT_EQ(events[1].step, 96);
+  EXPECT_TRUE(events[1].is_text);
+  EXPECT_EQ(events[1].text, "    # a b\n    * c");
+  EXPECT_EQ(events[2].tag, "samples/2");
+}
+
+TEST(SampleFileSink, KeepsWhatBelongsToTheStepsSoFar) {
+  const ScratchFolder folder;
+  const std::string path = folder / "samples.txt";
+  const std::vector<SampleText> two = {{"In", " the\n"}, {"", "end"}};
+  {
+    SampleFileSink sink(folder.path());
+    sink.write_samples({.step = 0}, {});
+    EXPECT_FALSE(file_exists(path));
+    for (const int64_t step : {2, 4, 6}) sink.write_samples({.step = step}, two);
+  }
+  const auto text_of = [](int step) {
+    return concat("--- step ", step, "\nIn the\n\n--- step ", step, "\nend\n");
+  };
+  EXPECT_EQ(read_whole_file(path), text_of(2) + text_of(4) + text_of(6));
+  SampleFileSink later(folder.path(), FiguresSoFar{.step = 4, .samples = 8});
+  EXPECT_EQ(read_whole_file(path), text_of(2) + text_of(4));
+  later.write_samples({.step = 4}, two);  // the run ended there, and is asked again
+  EXPECT_EQ(read_whole_file(path), text_of(2) + text_of(4));
 }
 
 TEST(TensorBoardSink, SecondFile_TakesTheNextNumber) {

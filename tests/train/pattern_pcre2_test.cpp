@@ -84,6 +84,24 @@ TEST(GeneralPattern, MongolianVowelSeparator_IsNoSpace) {
   EXPECT_EQ(matches_of(*make_general_pattern("[^\\sa]"), "\xE1\xA0\x8E").size(), 1U);
 }
 
+// A letter and a digit of Unicode 16.
+TEST(GeneralPattern, CharactersYoungerThanPcre2_AreOfTheirCategory) {
+  std::string letter, digit;
+  append_utf8(letter, 0x105C0);
+  append_utf8(digit, 0x10D40);
+  const std::string text = letter + digit + "a";
+  const size_t n = letter.size();
+  ASSERT_EQ(digit.size(), n);
+  const auto matches = [&](const char* regex) {
+    return matches_of(*make_general_pattern(regex), text);
+  };
+  EXPECT_EQ(matches(R"(\p{L})"), (Matches{{0, n}, {2 * n, 2 * n + 1}}));
+  EXPECT_EQ(matches(R"([\p{Lo}\p{N}]+)"), (Matches{{0, 2 * n}}));
+  EXPECT_EQ(matches(R"([^\p{L}])"), (Matches{{n, 2 * n}}));
+  EXPECT_EQ(matches(R"(\P{L}+)"), (Matches{{n, 2 * n}}));
+  EXPECT_EQ(matches(R"(\p{Nd}\p{Ll})"), (Matches{{n, 2 * n + 1}}));
+}
+
 TEST(GeneralPattern, WhatMeansSomethingElseToPcre2_IsRefused) {
   const auto message = [](const char* regex) {
     return message_of<DataError>([&] { make_general_pattern(regex); });
@@ -92,7 +110,28 @@ TEST(GeneralPattern, WhatMeansSomethingElseToPcre2_IsRefused) {
   EXPECT_THAT(message("[a-z&&[^b]]"), HasSubstr("an intersection of classes is not supported"));
   EXPECT_THAT(message("\\h+"), HasSubstr("\\h is not supported there"));
   EXPECT_THAT(message("(a"), HasSubstr("missing closing parenthesis"));
-  EXPECT_EQ(message("[[:alpha:]_]+[]a]"), "(no error)");
+  EXPECT_THAT(message("[a[:alpha:]]"), HasSubstr("at byte 2: [:alpha:] is not supported"));
+  EXPECT_THAT(message("[\\W]"), HasSubstr("\\W is not supported there"));
+  EXPECT_THAT(message("\\p{N}{1,3}+"), HasSubstr("at byte 5: {1,3}+ is not supported"));
+  EXPECT_THAT(message("a{,2}"), HasSubstr("{,2} is not supported"));
+  EXPECT_THAT(message("(?im:a)"), HasSubstr("(?m) is not supported"));
+  EXPECT_EQ(message("[[:punct:]_]+[]a](?i:b)(?<!c)d{2}?{"), "(no error)");
+}
+
+// What Hugging Face's Split makes of these.
+TEST(GeneralPattern, MeansWhatItMeansToOniguruma) {
+  const auto matches = [](const char* regex, const std::string& text) {
+    return matches_of(*make_general_pattern(regex), text);
+  };
+  EXPECT_EQ(matches("^a", "ba\na"), (Matches{{3, 4}}));
+  EXPECT_EQ(matches("a$", "a\nb a"), (Matches{{0, 1}, {4, 5}}));
+  EXPECT_EQ(matches("\\bfoo\\b", "a foo b"), (Matches{{2, 5}}));
+  EXPECT_EQ(matches("o\\B", "foo"), (Matches{{1, 2}}));
+  EXPECT_EQ(matches("\\d+", "a12"), (Matches{{1, 3}}));
+  // A superscript, a combining mark, an undertie: parts of words.
+  EXPECT_EQ(matches("\\w+", "\xC2\xB2\xCC\x81\xE2\x80\xBF-"), (Matches{{0, 7}}));
+  EXPECT_EQ(matches("[^\\w]", "\xC2\xB2-"), (Matches{{2, 3}}));
+  EXPECT_EQ(matches("[[:punct:]]+", "a$\xE2\x82\xAC!"), (Matches{{1, 6}}));
 }
 
 }  // namespace pattern_pcre2_test

@@ -154,6 +154,22 @@ TEST_F(PrepareTokens, BadDocument_IsNamedAndLeavesNoShard) {
   EXPECT_THAT(message_of<DataError>([&] { prepare(); }), HasSubstr("bad.jsonl:2"));
 }
 
+TEST_F(PrepareTokens, DamagedDocuments_AreLeftOutUpToALimit) {
+  lines_ = {"the earth", "was void"};
+  options_.files = {folder_.write("bad.txt", "the earth\nb\xFFz\nwas void\n\xFF\n")};
+  options_.skip_bad = 2;
+  const PrepareProgress done = prepare();
+  EXPECT_EQ(done.documents, 4);
+  EXPECT_EQ(done.damaged, 2);
+  EXPECT_THAT(done.first_damage, HasSubstr("bad.txt:2: not UTF-8"));
+  EXPECT_EQ(written(1), expected());
+  options_.folder = folder_ / "other";
+  options_.skip_bad = 1;
+  EXPECT_THAT(message_of<DataError>([&] { prepare(); }),
+              HasSubstr("bad.txt:4: not UTF-8 at byte 0 of the document\n  this is damaged record "
+                        "2; --skip-bad 1 leaves out no more"));
+}
+
 // --- text that a tokenizer reads for a run
 
 TEST_F(PrepareTokens, TokenFile_OfTextHasTheTokenizersTokens) {

@@ -52,6 +52,16 @@ class Recorder : public TrainerObserver {
   std::vector<double> evaluations;
 };
 
+nn::Gpt2Config tiny_gpt2() {
+  nn::Gpt2Config config;
+  config.vocab_size = 5;
+  config.max_positions = 8;
+  config.hidden_size = 16;
+  config.num_layers = 1;
+  config.num_heads = 2;
+  return config;
+}
+
 struct Ran {
   TrainResult result;
   Recorder recorder;
@@ -66,13 +76,7 @@ Ran run(int world_size, int64_t micro_batch, TrainerOptions options, double lr =
   Ran ran;
   const Cycle dataset;
   comm::run_local_ranks(world_size, {.seed = 1, .num_threads = 1}, [&](comm::World& world) {
-    nn::Gpt2Config config;
-    config.vocab_size = 5;
-    config.max_positions = 8;
-    config.hidden_size = 16;
-    config.num_layers = 1;
-    config.num_heads = 2;
-    nn::Gpt2 model(config);
+    nn::Gpt2 model(tiny_gpt2());
     zero::EngineConfig engine_config;
     engine_config.batch.micro_batch = micro_batch;
     engine_config.optimizer.hyper.lr = lr;
@@ -124,13 +128,7 @@ TEST(Trainer, TheLastUpdateEndsWithTheRun) {
   const Cycle dataset;
   const offload::SwapFolder folder;
   comm::run_local_ranks(1, {.seed = 1, .num_threads = 1}, [&](comm::World& world) {
-    nn::Gpt2Config config;
-    config.vocab_size = 5;
-    config.max_positions = 8;
-    config.hidden_size = 16;
-    config.num_layers = 1;
-    config.num_heads = 2;
-    nn::Gpt2 model(config);
+    nn::Gpt2 model(tiny_gpt2());
     zero::EngineConfig engine_config;
     engine_config.zero.stage = 1;
     engine_config.zero.offload_optimizer = {.device = zero::OffloadDevice::nvme,
@@ -326,6 +324,77 @@ TEST(Trainer, NaNIsNeverTheBest) {
   EXPECT_EQ(ran.recorder.bests, std::vector<bool>(4, false));
   EXPECT_FALSE(ran.result.best.value.has_value());
   EXPECT_EQ(ran.saved, (std::vector<std::string>{"started", "final"}));
+}
+
+// What a run hands to its files beside the steps.
+struct Kept {
+  std::vector<int64_t> sampled, histogram_steps;
+  std::vector<std::vector<Histogram>> histograms;
+};
+
+class KeepingSink final : public MetricsSink {
+ public:
+  explicit KeepingSink(Kept& kept) : kept_(kept) {}
+  void write(const StepMetrics&) override {}
+  void write_samples(const FigureTime& time, std::span<const SampleText> samples) override {
+    EXPECT_EQ(samples.size(), 1U);
+    kept_.sampled.push_back(time.step);
+  }
+  void write_histograms(const FigureTime& time, std::span<const Histogram> histograms) override {
+    kept_.histogram_steps.push_back(time.step);
+    kept_.histograms.emplace_back(histograms.begin(), histograms.end());
+  }
+
+ private:
+  Kept& kept_;
+};
+
+// Of a model that is trained with stage 3 by so many ranks; one of its parameters is frozen.
+Kept run_with_histograms(int world_size) {
+  Kept kept;
+  const Cycle dataset;
+  comm::run_local_ranks(world_size, {.seed = 1, .num_threads = 1}, [&](comm::World& world) {
+    nn::Gpt2 model(tiny_gpt2());
+    model.freeze("*.wpe.weight");
+    zero::EngineConfig engine_config;
+    engine_config.zero.stage = 3;
+    engine_config.batch.micro_batch = 4 / world_size;
+    zero::Engine engine(model, engine_config, world);
+    Loader loader(
+        dataset,
+        {.micro_batch = 4 / world_size, .seq_len = 8, .rank = world.rank(), .world = world.size()});
+    std::vector<std::unique_ptr<MetricsSink>> sinks;
+    if (world.rank() == 0) sinks.push_back(std::make_unique<KeepingSink>(kept));
+    const auto sample = [] { return std::vector<SampleText>{{"", "text"}}; };
+    Trainer(engine, loader, nullptr, std::move(sinks), nullptr,
+            {.steps = 4, .sample = sample, .sample_every = 2, .histogram_every = 3})
+        .run();
+  });
+  return kept;
+}
+
+TEST(Trainer, SamplesComeAtTheirIntervalAndAtTheEnd) {
+  EXPECT_EQ(run_with_histograms(1).sampled, (std::vector<int64_t>{2, 4}));
+}
+
+TEST(Trainer, HistogramsHoldEveryTrainedWeight_OfAllRanks) {
+  const Kept one = run_with_histograms(1), two = run_with_histograms(2);
+  EXPECT_EQ(one.histogram_steps, std::vector<int64_t>{3});
+  ASSERT_EQ(two.histograms.size(), 1U);
+  ASSERT_EQ(one.histograms[0].size(), two.histograms[0].size());
+  double total = 0.0;
+  for (size_t i = 0; i < one.histograms[0].size(); ++i) {
+    const Histogram &a = one.histograms[0][i], &b = two.histograms[0][i];
+    EXPECT_EQ(a.name, b.name);
+    EXPECT_EQ(a.name.find("wpe"), std::string::npos);
+    EXPECT_EQ(a.count, b.count) << a.name;
+    EXPECT_GT(a.most, a.least) << a.name;
+    EXPECT_NEAR(a.sum_of_squares, b.sum_of_squares, 1e-3 * (1.0 + a.sum_of_squares)) << a.name;
+    total += b.count;
+  }
+  nn::Gpt2 model(tiny_gpt2());
+  model.freeze("*.wpe.weight");
+  EXPECT_EQ(total, static_cast<double>(model.num_trainable_parameters()));
 }
 
 }  // namespace trainer_test

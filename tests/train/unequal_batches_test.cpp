@@ -160,15 +160,18 @@ double evaluate(const Dataset& data, bool llama, int64_t pad_multiple) {
 }
 
 // Each example's loss is its own, whatever stands beside it in a row. Neighbours that were seen
-// would change the mean in its second digit. Rotary positions are relative: they begin anew.
-// Learned ones do not (train_command.cpp refuses them).
+// would change the mean in its second digit. Llama's rotary positions are distances; the learned
+// ones of GPT-2 begin anew.
 TEST_F(UnequalBatches, Packed_ExamplesHaveTheLossOfEachAlone) {
   const ExampleData data = examples();
   const PackedExamples packed(data, kRoom);
   ASSERT_LT(packed.num_samples(), data.num_samples() * 3 / 5);
-  const double alone = evaluate(data, true, 8);
-  EXPECT_NEAR(evaluate(packed, true, 0), alone, 1e-5);
-  EXPECT_NEAR(evaluate(data, true, 0), alone, 1e-5);
+  for (const bool llama : {true, false}) {
+    SCOPED_TRACE(llama);
+    const double alone = evaluate(data, llama, 8);
+    EXPECT_NEAR(evaluate(packed, llama, 0), alone, 1e-5);
+    EXPECT_NEAR(evaluate(data, llama, 0), alone, 1e-5);
+  }
 }
 
 }  // namespace unequal_batches_test

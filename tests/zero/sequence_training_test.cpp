@@ -81,8 +81,12 @@ nn::Batch batch_of(int64_t index, int64_t rows = kRows) {
   batch.num_targets = 0;
   for (const int64_t label : labels) batch.num_targets += label == nn::kIgnoredLabel ? 0 : 1;
   batch.tensors.set("labels", Tensor::from<int64_t>(labels, {rows, kTokens}, DType::i32));
-  std::vector<int64_t> starts(static_cast<size_t>(rows * kTokens), 0);
+  std::vector<int64_t> starts(static_cast<size_t>(rows * kTokens), 0), positions;
   for (int64_t t = 5; t < kTokens; ++t) starts[static_cast<size_t>(t)] = 5;
+  for (int64_t i = 0; i < rows * kTokens; ++i) {
+    positions.push_back(i % kTokens - starts[static_cast<size_t>(i)]);
+  }
+  batch.tensors.set("positions", Tensor::from<int64_t>(positions, {rows, kTokens}, DType::i32));
   batch.tensors.set("document_starts", Tensor::from<int64_t>(starts, {rows, kTokens}, DType::i32));
   return batch;
 }

@@ -89,6 +89,7 @@ HostBatch collate(const Dataset& dataset, std::span<const int64_t> indices,
              nn::kIgnoredLabel);
   HostBatch::Column lengths = column("lengths", {B}, 1);
   HostBatch::Column starts = column("document_starts", tokens, 0);
+  HostBatch::Column positions = column("positions", tokens, 0);
   std::vector<HostBatch::Column> more;
   for (const std::string& name : fields.more) more.push_back(column(name, tokens, 0));
 
@@ -110,7 +111,14 @@ HostBatch collate(const Dataset& dataset, std::span<const int64_t> indices,
   batch.columns.push_back(std::move(ids));
   batch.columns.push_back(std::move(labels));
   if (fields.lengths) batch.columns.push_back(std::move(lengths));
-  if (fields.document_starts) batch.columns.push_back(std::move(starts));
+  if (fields.document_starts) {
+    for (size_t i = 0; i < positions.values.size(); ++i) {
+      positions.values[i] =
+          static_cast<int32_t>(static_cast<int64_t>(i) % tokens.dim(1)) - starts.values[i];
+    }
+    batch.columns.push_back(std::move(starts));
+    batch.columns.push_back(std::move(positions));
+  }
   std::move(more.begin(), more.end(), std::back_inserter(batch.columns));
   return batch;
 }
@@ -123,7 +131,10 @@ nn::Batch example_batch(const BatchFields& fields, const BatchShape& shape) {
                   .num_targets = labels.numel(),
                   .num_tokens = tokens.numel()};
   if (fields.lengths) batch.tensors.set("lengths", zeros(rows));
-  if (fields.document_starts) batch.tensors.set("document_starts", zeros(tokens));
+  if (fields.document_starts) {
+    batch.tensors.set("document_starts", zeros(tokens));
+    batch.tensors.set("positions", zeros(tokens));
+  }
   for (const std::string& name : fields.more) batch.tensors.set(name, zeros(tokens));
   return batch;
 }

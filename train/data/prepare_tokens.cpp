@@ -4,7 +4,6 @@
 #include <cstring>
 #include <exception>
 #include <limits>
-#include <mutex>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "train/files/input_file.h"
 #include "train/json/parser.h"
 #include "train/json/writer.h"
+#include "train/records/record_reader.h"
 #include "train/text/unicode/utf8.h"
 
 namespace zinc::train {
@@ -173,20 +173,18 @@ class Preparation {
     done_.bytes += std::exchange(block_bytes_, 0);
     done_.documents += static_cast<int64_t>(jobs.size());
     if (jobs.empty() || shard_is_there()) return report();
-    std::vector<std::vector<int32_t>> results(jobs.size());
+    struct Result {
+      std::vector<int32_t> ids{};
+      std::exception_ptr problem{};
+    };
+    std::vector<Result> results(jobs.size());
     std::atomic<size_t> next = 0;
-    std::mutex mutex;
-    std::exception_ptr problem;
-    size_t problem_at = jobs.size();  // of several the first is told
     const auto work = [&] {
       for (size_t i = next++; i < jobs.size(); i = next++) {
         try {
-          results[i] = encode(jobs[i]);
+          results[i].ids = encode(jobs[i]);
         } catch (...) {
-          const std::lock_guard lock(mutex);
-          if (i < problem_at) problem = std::current_exception();
-          problem_at = std::min(problem_at, i);
-          return;
+          results[i].problem = std::current_exception();
         }
       }
     };
@@ -194,13 +192,25 @@ class Preparation {
     for (int t = 1; t < options_.threads; ++t) threads.emplace_back(work);
     work();
     for (std::thread& thread : threads) thread.join();
-    if (problem != nullptr) std::rethrow_exception(problem);
-    for (const std::vector<int32_t>& ids : results) {
+    for (const Result& result : results) {
+      if (result.problem != nullptr) {
+        leave_out(result.problem);
+        continue;
+      }
       offsets_.push_back(tokens_.size());
-      tokens_.insert(tokens_.end(), ids.begin(), ids.end());
+      tokens_.insert(tokens_.end(), result.ids.begin(), result.ids.end());
+      done_.tokens += std::ssize(result.ids);
     }
-    done_.tokens += static_cast<int64_t>(tokens_.size() - offsets_[offsets_.size() - jobs.size()]);
     report();
+  }
+
+  void leave_out(const std::exception_ptr& problem) {
+    try {
+      std::rethrow_exception(problem);
+    } catch (const DataError& error) {
+      if (++done_.damaged == 1) done_.first_damage = error.what();
+      leave_out_damaged(error.what(), done_.damaged, options_.skip_bad);
+    }
   }
 
   void end_shard() {

@@ -31,22 +31,26 @@ struct PrepareOptions {
                                             // kMaxShardBytes
   int threads = 1;
   bool end_documents = true;  // with the tokenizer's end-of-text token, where it has one
+  int64_t skip_bad = 0;       // damaged documents of this call that are left out; more are an error
 };
 inline constexpr int64_t kMaxShardBytes = int64_t{1} << 30;
 
 struct PrepareProgress {
   int64_t bytes = 0, total_bytes = 0;  // of text
-  int64_t documents = 0;
+  int64_t documents = 0;               // read, damaged ones included
   int64_t tokens = 0;
   int64_t shards = 0;
   int64_t kept_shards = 0;  // were there from an earlier call
   bool stopped = false;     // by `stop`
+  int64_t damaged = 0;      // documents that were left out now, not those of shards that were there
+  std::string first_damage{};
 };
 
 // Writes shard by shard, each complete or absent. A call with the same arguments goes on where one
 // before it ended; ConfigError where the folder holds the work of other arguments, files or
 // tokenizer. `progress` is called from this thread. `stop` ends the work after the documents under
-// way. DataError for text that is not UTF-8 or a line that is not JSON, with its place.
+// way. Text that is not UTF-8 or a line that is not JSON is a damaged document: a DataError with
+// its place.
 PrepareProgress prepare_tokens(const Tokenizer& tokenizer, const PrepareOptions& options,
                                const std::function<void(const PrepareProgress&)>& progress = {},
                                const std::atomic<bool>* stop = nullptr);

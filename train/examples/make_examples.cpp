@@ -79,12 +79,7 @@ class Making {
  private:
   void skip(const std::string& problem) {
     counts_.damaged.add(problem);
-    if (counts_.damaged.count <= options_.skip_bad) return;
-    if (options_.skip_bad == 0) {
-      throw DataError(concat(problem, "\n  --skip-bad N leaves out up to N such records"));
-    }
-    throw DataError(concat(problem, "\n  this is damaged record ", counts_.damaged.count,
-                           "; --skip-bad ", options_.skip_bad, " leaves out no more"));
+    leave_out_damaged(problem, counts_.damaged.count, options_.skip_bad);
   }
 
   void count(const Outcome& outcome) {

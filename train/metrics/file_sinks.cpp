@@ -165,10 +165,30 @@ void CsvSink::write(const StepMetrics& m) {
 
 namespace {
 
+constexpr std::string_view kSampleHead = "--- step ";
+constexpr std::string_view kSampleFile = "samples.txt";
+
 std::string file_of(std::string name) {
   std::replace(name.begin(), name.end(), '/', '_');
   std::replace(name.begin(), name.end(), ' ', '_');
   return name + ".csv";
+}
+
+FileDescriptor opened_folder(const std::string& path) {
+  FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder) throw IoError("open folder", path, -1, errno);
+  return folder;
+}
+
+// Cuts the file of samples before the first one of a later step. Gives the last step that stays.
+int64_t drop_later_samples(const std::string& path, int64_t step) {
+  int64_t newest = 0;
+  drop_later_lines(path, [&](std::string_view line) {
+    const int64_t of = leading_number(line, kSampleHead);
+    if (of <= step) newest = std::max(newest, of);
+    return of > step;
+  });
+  return newest;
 }
 
 bool is_curve(const std::string& file) {
@@ -182,8 +202,7 @@ bool is_curve(const std::string& file) {
 CsvMonitorSink::CsvMonitorSink(std::string folder, const std::optional<FiguresSoFar>& so_far)
     : folder_(std::move(folder)) {
   create_folders(folder_);
-  open_folder_ = FileDescriptor(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!open_folder_) throw IoError("open folder", folder_, -1, errno);
+  open_folder_ = opened_folder(folder_);
   if (!so_far) return;
   std::error_code error;
   for (std::filesystem::directory_iterator at(folder_, error), end; !error && at != end;
@@ -207,6 +226,27 @@ void CsvMonitorSink::write(const StepMetrics& metrics) {
     }
     file->second.append(concat(metrics.samples, ',', csv_number(scalar.value), "\r\n"));
   }
+}
+
+SampleFileSink::SampleFileSink(const std::string& folder, const std::optional<FiguresSoFar>& so_far)
+    : path_(concat(folder, '/', kSampleFile)),
+      open_folder_(opened_folder(folder)),
+      goes_on_(so_far.has_value()) {
+  if (so_far) newest_ = drop_later_samples(path_, so_far->step);
+}
+
+void SampleFileSink::write_samples(const FigureTime& time, std::span<const SampleText> samples) {
+  if (samples.empty()) return;
+  if (!file_) {
+    // A run that was killed behind them, and went on from the step before, has them already.
+    drop_later_samples(path_, time.step - 1);
+    file_.emplace(open_folder_, std::string(kSampleFile), path_, AppendFile::Mode::resume);
+  }
+  std::string text;
+  for (const SampleText& sample : samples) {
+    text += concat(kSampleHead, time.step, '\n', sample.prompt, sample.text, '\n');
+  }
+  file_->append(text);
 }
 
 }  // namespace zinc::train

@@ -57,4 +57,22 @@ class CsvMonitorSink final : public MetricsSink {
   std::map<std::string, AppendFile> files_;
 };
 
+// The texts that the model wrote: "--- step 20", then prompt and text, for each. The file is there
+// from the first one on, in the folder where that is renamed.
+class SampleFileSink final : public MetricsSink {
+ public:
+  explicit SampleFileSink(const std::string& folder,
+                          const std::optional<FiguresSoFar>& so_far = {});
+  void write(const StepMetrics&) override {}
+  void write_samples(const FigureTime& time, std::span<const SampleText> samples) override;
+  bool lacks_samples_of(int64_t step) const override { return goes_on_ && newest_ < step; }
+
+ private:
+  std::string path_;
+  FileDescriptor open_folder_;
+  std::optional<AppendFile> file_;
+  bool goes_on_;
+  int64_t newest_ = 0;  // step whose samples the file had when it was opened
+};
+
 }  // namespace zinc::train

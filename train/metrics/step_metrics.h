@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "core/allocator.h"
+#include "train/metrics/histogram.h"
 #include "zero/tiers/swap_traffic.h"
 #include "zero/trace/phase_clock.h"
 
@@ -48,11 +50,31 @@ struct FiguresSoFar {
   int64_t samples = 0;  // as StepMetrics::samples of that step
 };
 
-// Takes the steps in order. A failure is an IoError.
+// A text that the model wrote: it goes on from the prompt.
+struct SampleText {
+  std::string prompt;
+  std::string text;
+};
+
+// When a figure was made: the step, and the axes of TensorBoard.
+struct FigureTime {
+  int64_t step = 0;
+  int64_t samples = 0;
+  double wall_time = 0.0;
+};
+
+// Takes the steps in order, and what belongs to a step behind it. A failure is an IoError.
 class MetricsSink {
  public:
   virtual ~MetricsSink() = default;
   virtual void write(const StepMetrics& metrics) = 0;
+  virtual void write_samples(const FigureTime&, std::span<const SampleText>) {}
+  // Of a run that goes on behind `step`: true where the samples of that step were not written.
+  virtual bool lacks_samples_of(int64_t step) const {
+    static_cast<void>(step);
+    return false;
+  }
+  virtual void write_histograms(const FigureTime&, std::span<const Histogram>) {}
 };
 
 // The curves that DeepSpeed's monitors know, and zinc's own beside them.

@@ -87,6 +87,44 @@ std::string text_event(double wall_time, int64_t step, std::string_view tag,
       .bytes();
 }
 
+std::string verbatim_event(double wall_time, int64_t step, std::string_view tag,
+                           std::string_view text) {
+  std::string indented = "    ";  // code, in Markdown
+  for (const char c : text) indented += c == '\n' ? std::string("\n    ") : std::string(1, c);
+  return text_event(wall_time, step, tag, indented);
+}
+
+std::string histogram_event(double wall_time, int64_t step, std::string_view tag,
+                            const Histogram& histogram) {
+  std::string ends, counts;
+  const auto bucket = [&](int end, double count) {
+    append_fixed(ends, bucket_end(end));
+    append_fixed(counts, count);
+  };
+  int written = -1;
+  for (int i = 0; i < kHistogramBuckets; ++i) {
+    const double count = histogram.counts[static_cast<size_t>(i)];
+    if (count == 0.0) continue;
+    if (written < i - 1) bucket(i - 1, 0.0);
+    bucket(i, count);
+    written = i;
+  }
+  const Message figures = Message()
+                              .number(1, histogram.least)
+                              .number(2, histogram.most)
+                              .number(3, histogram.count)
+                              .number(4, histogram.sum)
+                              .number(5, histogram.sum_of_squares)
+                              .bytes(6, ends)
+                              .bytes(7, counts);
+  const Message value = Message().bytes(1, tag).message(5, figures);
+  return Message()
+      .number(1, wall_time)
+      .integer(2, step)
+      .message(5, Message().message(1, value))
+      .bytes();
+}
+
 TensorBoardSink::TensorBoardSink(const std::string& folder, double wall_time,
                                  const std::optional<FiguresSoFar>& so_far)
     : file_(create_event_file(folder, wall_time)) {
@@ -96,7 +134,26 @@ TensorBoardSink::TensorBoardSink(const std::string& folder, double wall_time,
 
 void TensorBoardSink::write_text(double wall_time, int64_t step, std::string_view tag,
                                  std::string_view text) {
-  file_.append(event_record(text_event(wall_time, step, tag, text)));
+  file_.append(event_record(verbatim_event(wall_time, step, tag, text)));
+}
+
+void TensorBoardSink::write_samples(const FigureTime& time, std::span<const SampleText> samples) {
+  int number = 0;
+  for (const SampleText& sample : samples) {
+    write_text(time.wall_time, time.samples, concat("samples/", ++number),
+               sample.prompt + sample.text);
+  }
+}
+
+void TensorBoardSink::write_histograms(const FigureTime& time,
+                                       std::span<const Histogram> histograms) {
+  std::string records;
+  for (const Histogram& histogram : histograms) {
+    if (histogram.count == 0.0) continue;
+    records += event_record(histogram_event(time.wall_time, time.samples,
+                                            concat("weights/", histogram.name), histogram));
+  }
+  file_.append(records);
 }
 
 void TensorBoardSink::write(const StepMetrics& metrics) {

@@ -28,6 +28,12 @@ std::string scalar_event(double wall_time, int64_t step, std::string_view tag, f
 // With a text that TensorBoard's text plugin shows, as Markdown: a tensor of one string
 // (tensorboard/plugins/text/metadata.py).
 std::string text_event(double wall_time, int64_t step, std::string_view tag, std::string_view text);
+// The same of a text that is shown as it stands, and not as Markdown.
+std::string verbatim_event(double wall_time, int64_t step, std::string_view tag,
+                           std::string_view text);
+// A HistogramProto (tensorflow/core/framework/summary.proto): empty buckets in a row are one.
+std::string histogram_event(double wall_time, int64_t step, std::string_view tag,
+                            const Histogram& histogram);
 
 class TensorBoardSink final : public MetricsSink {
  public:
@@ -39,6 +45,10 @@ class TensorBoardSink final : public MetricsSink {
   // The scalars of metrics/step_metrics.h over the number of samples. Values are f32: that is what
   // the format holds.
   void write(const StepMetrics& metrics) override;
+  // As texts "samples/1", "samples/2", ..., one for each prompt.
+  void write_samples(const FigureTime& time, std::span<const SampleText> samples) override;
+  // As "weights/<name of the parameter>".
+  void write_histograms(const FigureTime& time, std::span<const Histogram> histograms) override;
   void write_text(double wall_time, int64_t step, std::string_view tag, std::string_view text);
 
   const std::string& path() const { return file_.path(); }

@@ -86,6 +86,15 @@ std::string text_of(const json::Value& value) {
   value.fail(concat("expected text, got ", name_of(value.kind())));
 }
 
+void leave_out_damaged(const std::string& problem, int64_t damaged, int64_t skip_bad) {
+  if (damaged <= skip_bad) return;
+  if (skip_bad == 0) {
+    throw DataError(concat(problem, "\n  --skip-bad N leaves out up to N such records"));
+  }
+  throw DataError(concat(problem, "\n  this is damaged record ", damaged, "; --skip-bad ", skip_bad,
+                         " leaves out no more"));
+}
+
 void use_records(const std::string& path, std::optional<int64_t> skip_bad,
                  const std::function<void(const Record& record)>& use) {
   const std::unique_ptr<RecordReader> reader = open_records(path);
@@ -98,9 +107,7 @@ void use_records(const std::string& path, std::optional<int64_t> skip_bad,
       ++used;
     } catch (const DataError& error) {
       if (!skip_bad) throw;
-      if (++damaged > *skip_bad) {
-        throw DataError(concat(error.what(), "\n  --skip-bad N leaves out up to N such records"));
-      }
+      leave_out_damaged(error.what(), ++damaged, *skip_bad);
     }
   }
   if (used > 0) return;

@@ -68,6 +68,10 @@ std::unique_ptr<RecordReader> open_records(const std::string& path);
 // is no text. DataError with its place for a list or an object.
 std::string text_of(const json::Value& value);
 
+// Says `problem` of a record that is the `damaged`th damaged one: a DataError, with --skip-bad as
+// the cure, unless that leaves it out.
+void leave_out_damaged(const std::string& problem, int64_t damaged, int64_t skip_bad);
+
 // Opens a file and hands out every record. Where `use` or the record itself throws a DataError, the
 // record is left out, `skip_bad` of them at most: one more is that error, with --skip-bad as the
 // cure. Absent: the first one is the error, and there is no such option. DataError too where

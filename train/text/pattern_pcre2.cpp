@@ -1,8 +1,11 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <fmt/format.h>
+
 #include "core/error.h"
 #include "train/text/pattern.h"
+#include "train/text/unicode/unicode_ranges.h"
 
 namespace zinc::train {
 namespace {
@@ -34,48 +37,148 @@ std::string message_of(int code) {
   throw DataError(concat("the pattern ", regex, " at byte ", at, ": ", why));
 }
 
-// Where Oniguruma and PCRE2 differ: `\s` of PCRE2 has U+180E, too; what else differs is refused.
-std::string translated(const std::string& regex) {
-  static constexpr std::string_view kSpaces =
-      R"(\t-\r\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
-  std::string out;
-  bool in_class = false;
-  size_t class_begin = 0;
-  for (size_t i = 0; i < regex.size(); ++i) {
-    const char c = regex[i];
-    const char next = i + 1 < regex.size() ? regex[i + 1] : '\0';
-    if (c == '\\' && next == 's') {
-      out += in_class ? std::string(kSpaces) : concat('[', kSpaces, ']');
-      ++i;
-    } else if (c == '\\' && next == 'S' && !in_class) {
-      out += concat("[^", kSpaces, ']');
-      ++i;
-    } else if (c == '\\' && (next == 'h' || next == 'H' || (next == 'S' && in_class))) {
-      refuse(regex, i, concat('\\', next, " is not supported there"));
-    } else if (c == '\\' && next != '\0') {
-      out += c;
-      out += next;
-      ++i;
-    } else if (!in_class && c == '[') {
-      in_class = true;
-      class_begin = next == '^' ? i + 2 : i + 1;
-      out += c;
-    } else if (in_class && c == '[' && next == ':') {
-      out += c;
-    } else if (in_class && c == '[') {
-      refuse(regex, i, "a class inside a class is not supported");
-    } else if (in_class && c == '&' && next == '&') {
-      refuse(regex, i, "an intersection of classes is not supported");
+// Characters of a general category ("Lo", "L"), as part of a class: those that PCRE2's tables may
+// be too old for beside its own. Other names are PCRE2's: scripts.
+std::string category(std::string_view name) {
+  std::string parts = concat("\\p{", name, '}');
+  for (const CategoryRange& range : unicode_ranges().younger_categories) {
+    if (name.empty() || !range.category.starts_with(name)) continue;
+    parts += fmt::format("\\x{{{:x}}}-\\x{{{:x}}}", static_cast<uint32_t>(range.first),
+                         static_cast<uint32_t>(range.last));
+  }
+  return parts;
+}
+
+// The members of \d, \s and \w in Oniguruma, as part of a class.
+std::string members_of(char kind) {
+  if (kind == 'd') return category("Nd");
+  if (kind == 's') {
+    return R"(\t-\r\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
+  }
+  std::string parts = category("L") + category("M") + category("Nd") + category("Pc");
+  for (const CharacterRange& range : unicode_ranges().more_words) {
+    parts += fmt::format("\\x{{{:x}}}-\\x{{{:x}}}", static_cast<uint32_t>(range.first),
+                         static_cast<uint32_t>(range.last));
+  }
+  return parts;
+}
+
+// A pattern in Oniguruma's dialect as one that means the same to PCRE2: \d, \s, \w, \b, categories
+// and POSIX classes have the members of Oniguruma's tables, ^ and $ are ends of lines. What has no
+// such form is refused.
+class Translator {
+ public:
+  explicit Translator(const std::string& regex) : regex_(regex) {}
+
+  std::string run() {
+    while (at_ < regex_.size()) {
+      const char c = regex_[at_];
+      if (c == '\\') {
+        escape();
+      } else if (in_class_) {
+        member(c);
+      } else {
+        outside(c);
+      }
+    }
+    return std::move(out_);
+  }
+
+ private:
+  std::string_view rest() const { return std::string_view(regex_).substr(at_); }
+  void put(std::string_view text, size_t length) {
+    out_ += text;
+    at_ += length;
+  }
+  void copy(size_t length) { put(rest().substr(0, length), length); }
+
+  void escape() {
+    const char kind = at_ + 1 < regex_.size() ? regex_[at_ + 1] : '\0';
+    const auto lower = static_cast<char>(kind | 0x20);
+    if (lower == 'd' || lower == 's' || lower == 'w') {
+      put_class(members_of(lower), kind != lower, 2);
+    } else if (lower == 'p' && rest().substr(2).starts_with('{') &&
+               rest().find('}') != rest().npos) {
+      const size_t end = rest().find('}');
+      put_class(category(rest().substr(3, end - 3)), kind == 'P', end + 1);
+    } else if (lower == 'b' && !in_class_) {
+      const std::string word = concat('[', members_of('w'), ']');
+      put(kind == 'b' ? concat("(?:(?<=", word, ")(?!", word, ")|(?<!", word, ")(?=", word, "))")
+                      : concat("(?:(?<=", word, ")(?=", word, ")|(?<!", word, ")(?!", word, "))"),
+          2);
+    } else if (lower == 'h') {
+      refuse(regex_, at_, concat('\\', kind, " is not supported there"));
     } else {
-      const bool closes_posix = in_class && c == ']' && i > 0 && regex[i - 1] == ':' &&
-                                regex.rfind("[:", i) != regex.npos &&
-                                regex.rfind("[:", i) >= class_begin;
-      if (in_class && c == ']' && i > class_begin && !closes_posix) in_class = false;
-      out += c;
+      copy(2);
     }
   }
-  return out;
-}
+
+  // Inside a class, what `members` are not cannot be said.
+  void put_class(const std::string& members, bool negated, size_t length) {
+    if (in_class_ && negated) {
+      refuse(regex_, at_, concat(rest().substr(0, length), " is not supported there"));
+    }
+    put(in_class_ ? members : concat(negated ? "[^" : "[", members, ']'), length);
+  }
+
+  void member(char c) {
+    if (c == '[' && rest().starts_with("[:") && rest().find(":]") != rest().npos) return posix();
+    if (c == '[') refuse(regex_, at_, "a class inside a class is not supported");
+    if (rest().starts_with("&&")) {
+      refuse(regex_, at_, "an intersection of classes is not supported");
+    }
+    if (c == ']' && at_ > class_begin_) in_class_ = false;
+    copy(1);
+  }
+
+  void posix() {
+    const size_t length = rest().find(":]") + 2;
+    const std::string_view name = rest().substr(2, length - 4);
+    if (name == "punct") return put(category("P") + category("S"), length);
+    if (name == "digit") return put(members_of('d'), length);
+    if (name == "space") return put(members_of('s'), length);
+    refuse(regex_, at_, concat(rest().substr(0, length), " is not supported"));
+  }
+
+  void outside(char c) {
+    if (c == '[') {
+      in_class_ = true;
+      class_begin_ = at_ + (rest().starts_with("[^") ? 2 : 1);
+    } else if (c == '^' || c == '$') {
+      return put(concat("(?m:", c, ')'), 1);
+    } else if (c == '{') {
+      require_plain_interval();
+    } else if (rest().starts_with("(?")) {
+      require_known_flags();
+    }
+    copy(1);
+  }
+
+  // {2}+ repeats an interval in Oniguruma, and {,2} is one.
+  void require_plain_interval() const {
+    const size_t end = rest().find_first_not_of("0123456789,", 1);
+    if (end == rest().npos || end == 1 || rest()[end] != '}') return;
+    if (rest()[1] == ',' || rest().substr(end + 1).starts_with('+')) {
+      refuse(regex_, at_, concat(rest().substr(0, end + 2), " is not supported"));
+    }
+  }
+
+  // (?m) has another meaning.
+  void require_known_flags() const {
+    const size_t end =
+        rest().find_first_not_of("-abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", 2);
+    if (end == rest().npos || end == 2 || (rest()[end] != ':' && rest()[end] != ')')) return;
+    const size_t unknown = rest().substr(2, end - 2).find_first_not_of("ix-");
+    if (unknown == rest().npos) return;
+    refuse(regex_, at_, concat("(?", rest()[2 + unknown], ") is not supported"));
+  }
+
+  const std::string& regex_;
+  size_t at_ = 0;
+  bool in_class_ = false;
+  size_t class_begin_ = 0;  // behind [ or [^, where ] is a member
+  std::string out_;
+};
 
 class Pcre2Pattern final : public Pattern {
  public:
@@ -84,7 +187,7 @@ class Pcre2Pattern final : public Pattern {
       throw DataError(
           concat("a pattern of ", regex.size(), " bytes is longer than ", kMaxPatternBytes));
     }
-    const std::string pattern = translated(regex);
+    const std::string pattern = Translator(regex).run();
     const CompileContext context(pcre2_compile_context_create(nullptr));
     pcre2_set_parens_nest_limit(context.get(), 64);
     int error = 0;

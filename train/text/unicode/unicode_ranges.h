@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 namespace zinc::train {
 
@@ -21,6 +22,12 @@ struct LowerRun {
   int32_t step, delta;
 };
 
+// Characters of one general category: "Lo".
+struct CategoryRange {
+  char32_t first, last;
+  std::string_view category;
+};
+
 struct UnicodeRanges {
   std::span<const CharacterRange> letters;       // \p{L} of a pattern
   std::span<const CharacterRange> numbers;       // \p{N} of a pattern
@@ -32,7 +39,10 @@ struct UnicodeRanges {
   std::span<const CharacterRange> bert_accents;  // what BertNormalizer's strip_accents removes
   std::span<const CharacterRange> accents;       // what the normalizer StripAccents removes
   std::span<const CharacterRange> younger;       // no character yet in Unicode 9.0
+  std::span<const CharacterRange> more_words;    // \w of a pattern beside L, M, Nd and Pc
   std::span<const LowerRun> lower;               // U+0130, which becomes two, is not in it
+  // Of a pattern: characters that Unicode 14.0 lacks.
+  std::span<const CategoryRange> younger_categories;
 };
 
 UnicodeRanges unicode_ranges();

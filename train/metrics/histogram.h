@@ -1,0 +1,34 @@
+// train/metrics/histogram.h: how many values of a parameter lie where.
+//
+// The buckets are the same for all parameters, runs and ranks, so that histograms add up: of each
+// sign one below 2^-40, four to each octave up to 2^60, and one above.
+#pragma once
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "core/view.h"
+
+namespace zinc::train {
+
+inline constexpr int kHistogramBuckets = 2 * 402;
+
+struct Histogram {
+  std::string name;
+  // Whole numbers, in ascending order of the values; bucket i ends at bucket_end(i).
+  std::vector<double> counts = std::vector<double>(kHistogramBuckets);
+  double count = 0.0, sum = 0.0, sum_of_squares = 0.0;
+  double least = std::numeric_limits<double>::infinity();
+  double most = -std::numeric_limits<double>::infinity();
+
+  // `values`: [n] f32 or f64, in host memory. NaN and infinities are left out.
+  void add(const ConstView& values);
+  // The values of another one, too.
+  void add(const Histogram& other);
+};
+
+// A double's largest value for the last.
+double bucket_end(int bucket);
+
+}  // namespace zinc::train
