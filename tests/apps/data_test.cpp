@@ -218,6 +218,46 @@ TEST_F(TrainOnRecords, AHeadForClasses_IsNew) {
                  "gives this model a new head, which adapters would leave untrained");
 }
 
+// On with a model of masked tokens, on texts; and what it guesses is evaluated.
+TEST_F(TrainOnRecords, HiddenTokens_OfTexts) {
+  std::string content;
+  for (int i = 0; i < 40; ++i)
+    content += R"({"text": "w7 w8 w9 w10 w11 w12 w13 w14"})"
+               "\n";
+  const std::string path = folder_.write("a.jsonl", content);
+  const std::string base = folder_ / "base";
+  std::filesystem::copy("tests/reference/roberta", base);
+  std::string vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
+  for (int i = 5; i < 43; ++i) vocabulary += "w" + std::to_string(i) + "\n";
+  folder_.write("base/vocab.txt", vocabulary);
+  const std::vector<std::string> options{"--data",  path, "--model",           "",
+                                         "--init",  base, "--mlm-probability", "0.4",
+                                         "--steps", "30", "--validation",      path};
+  const Ended ended = run_zinc(folder_.train(options));
+  ASSERT_EQ(ended.exit_code, kDone) << to_string(ended);
+  EXPECT_THAT(ended.out, HasSubstr("a.jsonl: text=text; tokens guessed"));
+  const auto loss_of = [&](const std::string& model) {
+    const Ended figures = run_zinc({"evaluate", "--model", model, "--data", path, "--metric",
+                                    "perplexity", "--json", "--mlm-probability", "0.4"});
+    EXPECT_EQ(figures.exit_code, kDone) << to_string(figures);
+    const size_t at = figures.out.find("\"loss\":");
+    return at == std::string::npos ? 0.0 : std::stod(figures.out.substr(at + 7));
+  };
+  // The same text always, of which most tokens are seen; as good as a guess before.
+  const double before = loss_of(base), after = loss_of(folder_.out() + "/final");
+  EXPECT_GT(before, 3.0);
+  EXPECT_LT(after, before - 0.5);
+  const Ended shown = run_zinc({"data", "show", path, "--tokenizer", base, "--model", base});
+  EXPECT_THAT(shown.out, HasSubstr("a.jsonl:1: 10 tokens, 8 trained\n[CLS]⟦")) << to_string(shown);
+  expect_refused({"--data", path, "--model", "", "--init", base, "--fields",
+                  "prompt=text,answer=text", "--out", folder_ / "b"},
+                 kConfiguration, "roberta learns to guess tokens of a text, but the records have");
+  expect_refused({"--model", "", "--init", base, "--out", folder_ / "b"}, kConfiguration,
+                 "give records, or make each line of a .txt one by --fields text=text");
+  expect_refused({"--data", path, "--mlm-probability", "0.2", "--out", folder_ / "b"},
+                 kConfiguration, "and gpt2 learns the tokens that follow");
+}
+
 TEST_F(TrainOnRecords, BadInput_IsNamedAndLeavesNothing) {
   const auto file = [&](const char* name, const std::string& content) {
     return folder_.write(name, content);

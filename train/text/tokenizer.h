@@ -35,6 +35,13 @@ class Tokenizer {
   virtual std::string decode(std::span<const int32_t> tokens) const;
   // Ends a document, where the tokenizer names such a token.
   virtual std::optional<int32_t> end_of_text() const { return std::nullopt; }
+  // Stands in a text where a token is to be guessed, where the tokenizer names such a token.
+  virtual std::optional<int32_t> mask_token() const { return std::nullopt; }
+  // A mark and no text, as the begin, the end or the padding of one.
+  virtual bool is_special(int32_t token) const {
+    static_cast<void>(token);
+    return false;
+  }
 
  protected:
   bool has(int32_t token) const { return token >= 0 && token < vocabulary_size(); }
