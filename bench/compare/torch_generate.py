@@ -20,22 +20,20 @@ import tempfile
 import time
 
 import torch
+import transformers
 from torch_train import FAMILIES, SIZES, config_of, interval_of_median, make_model
 
 
-class FirstToken:
-    """As a streamer it is given the prompts, then the tokens of each step."""
+class FirstToken(transformers.StoppingCriteria):
+    """Asked behind each token; keeps the time of the first."""
 
     def __init__(self):
-        self.calls, self.time = 0, None
+        self.time = None
 
-    def put(self, _):
-        self.calls += 1
-        if self.calls == 2:
+    def __call__(self, ids, scores, **_):
+        if self.time is None:
             self.time = time.perf_counter()
-
-    def end(self):
-        pass
+        return torch.zeros(ids.shape[0], dtype=torch.bool)
 
 
 class TorchWriter:
@@ -54,21 +52,8 @@ class TorchWriter:
             self.model.generate(
                 ids, attention_mask=torch.ones_like(ids), max_new_tokens=self.args.tokens,
                 min_new_tokens=self.args.tokens, do_sample=False, use_cache=True, pad_token_id=0,
-                streamer=first if batch == 1 else None,
-                stopping_criteria=None if batch == 1 else [Watch(first)])
+                stopping_criteria=transformers.StoppingCriteriaList([first]))
         return first.time - begin, time.perf_counter() - first.time
-
-
-class Watch:
-    """Of several texts, which a streamer cannot follow: asked behind each token."""
-
-    def __init__(self, first):
-        self.first = first
-
-    def __call__(self, ids, scores, **_):
-        if self.first.time is None:
-            self.first.time = time.perf_counter()
-        return torch.zeros(ids.shape[0], dtype=torch.bool)
 
 
 class ZincWriter:
