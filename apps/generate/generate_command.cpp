@@ -119,8 +119,10 @@ class GenerationJob {
     }
     read_prompts();
     positions_ = positions_of_writer(arguments_.model, config_);
-    options_ = settled_options(arguments_.generation, arguments_.model, config_, positions_,
-                               tokenizer_.get());
+    SettledOptions settled = settled_options(arguments_.generation, arguments_.model, config_,
+                                             positions_, tokenizer_.get());
+    note_ = std::move(settled.note);
+    options_ = std::move(settled.options);
     require_prompts_fit();
     weights_ = fingerprint_of_weights(arguments_.model, arguments_.adapter);
   }
@@ -137,6 +139,7 @@ class GenerationJob {
   }
 
   void open(comm::World& world) {
+    if (world.is_main() && !note_.empty()) fmt::print(stderr, "note: {}\n", note_);
     if (!parse_device(arguments_.device).is_cuda()) {
       options_.cache_limit = memory_for_cache(world.info().local_size);
     }
@@ -313,6 +316,7 @@ class GenerationJob {
   int64_t positions_ = 0;  // of the model; 0: no limit
   uint64_t weights_ = 0;
   train::GenerateOptions options_;
+  std::string note_;  // on them
   std::vector<Prompt> prompts_;
   bool is_encoder_decoder_ = false;
   std::optional<train::EvaluatedModel> model_;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "apps/generate/generation_config.h"
 #include "apps/machine.h"
 #include "core/error.h"
 #include "core/philox.h"
@@ -46,6 +47,7 @@ void add_sampling_options(CLI::App& verb, train::GenerateOptions& options) {
 
 void add_generation_options(CLI::App& verb, GenerationArguments& arguments) {
   train::GenerateOptions& options = arguments.options;
+  arguments.verb = &verb;
   verb.add_option("--tokens,--max-new-tokens", options.max_tokens,
                   fmt::format("New tokens (default {})", options.max_tokens))
       ->check(CLI::Range(int64_t{0}, train::kMostNewTokens));
@@ -120,11 +122,12 @@ int64_t memory_for_cache(int local_ranks) {
   return inspect_machine().available_bytes / std::max(local_ranks, 1);
 }
 
-train::GenerateOptions settled_options(const GenerationArguments& arguments,
-                                       const std::string& folder, const train::ModelConfig& config,
-                                       int64_t positions, const train::Tokenizer* tokenizer) {
+SettledOptions settled_options(const GenerationArguments& arguments, const std::string& folder,
+                               const train::ModelConfig& config, int64_t positions,
+                               const train::Tokenizer* tokenizer) {
   using Early = train::BeamOptions::EarlyStopping;
-  train::GenerateOptions options = arguments.options;
+  SettledOptions settled{.options = arguments.options, .note = {}};
+  train::GenerateOptions& options = settled.options;
   if (positions > 0 && options.context > positions) {
     throw ConfigError(fmt::format("--context {} is longer than the model's {} positions",
                                   options.context, positions));
@@ -137,11 +140,15 @@ train::GenerateOptions settled_options(const GenerationArguments& arguments,
     throw ConfigError(fmt::format("--early-stopping is true, false or never, not '{}'",
                                   arguments.early_stopping));
   }
+  settled.note = take_generation_config(
+      folder,
+      [&](std::string_view option) { return arguments.verb->count(std::string(option)) > 0; },
+      options);
   options.stop_tokens = arguments.stop_tokens;
   train::require_in_vocabulary("--stop-token", options.stop_tokens, train::vocabulary_size(config));
   if (options.stop_tokens.empty()) options.stop_tokens = stop_tokens_of(folder, config, tokenizer);
   train::validate(options);
-  return options;
+  return settled;
 }
 
 }  // namespace zinc::apps
