@@ -59,7 +59,7 @@ class Conversation {
                                              positions_, tokenizer_.get());
     if (!settled.note.empty()) fmt::print(stderr, "note: {}\n", settled.note);
     options_ = std::move(settled.options);
-    if (!world.context().device().is_cuda()) options_.cache_limit = memory_for_cache(1);
+    options_.cache_limit = memory_for_cache(world);
     const std::optional<int32_t> end = maker_.end_of_answer();
     if (arguments.generation.stop_tokens.empty() && end) options_.stop_tokens.push_back(*end);
     if (!stops_.empty()) {

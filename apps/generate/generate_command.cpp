@@ -140,9 +140,6 @@ class GenerationJob {
 
   void open(comm::World& world) {
     if (world.is_main() && !note_.empty()) fmt::print(stderr, "note: {}\n", note_);
-    if (!parse_device(arguments_.device).is_cuda()) {
-      options_.cache_limit = memory_for_cache(world.info().local_size);
-    }
     if (stops_ && !stops_->empty()) {
       options_.ends = [this](std::span<const int32_t> tokens) { return stops_->end(tokens); };
     }
@@ -151,6 +148,7 @@ class GenerationJob {
                                                 .sharded = arguments_.sharded,
                                                 .positions = train::max_positions(config_),
                                                 .adapter = arguments_.adapter});
+    options_.cache_limit = memory_for_cache(world);
     is_encoder_decoder_ = nn::find_interface<nn::EncoderDecoderLm>(model_->model()) != nullptr;
   }
 

@@ -9,6 +9,7 @@
 
 #include "apps/generate/generation_config.h"
 #include "apps/machine.h"
+#include "core/cuda_backend.h"
 #include "core/error.h"
 #include "core/philox.h"
 #include "train/files/input_file.h"
@@ -118,8 +119,15 @@ std::string words_of(const train::GenerateOptions& options) {
   return text;
 }
 
-int64_t memory_for_cache(int local_ranks) {
-  return inspect_machine().available_bytes / std::max(local_ranks, 1);
+int64_t memory_for_cache(const comm::World& world) {
+  const int64_t ranks = std::max(world.info().local_size, 1);
+  const Device device = world.context().device();
+  if (!device.is_cuda()) return inspect_machine().available_bytes / ranks;
+  const std::vector<CudaDeviceInfo> devices = cuda_devices();
+  const int64_t on_one = (ranks - 1) / std::ssize(devices) + 1;
+  const int64_t all = devices.at(static_cast<size_t>(device.index)).memory_bytes / on_one;
+  // No limit is 0.
+  return std::max<int64_t>(1, all - world.context().allocator().report().at(Tier::device).live);
 }
 
 SettledOptions settled_options(const GenerationArguments& arguments, const std::string& folder,

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/world.h"
 #include "train/generate.h"
 #include "train/hub/model_config.h"
 #include "train/text/tokenizer.h"
@@ -56,7 +57,8 @@ uint64_t fingerprint_of_weights(const std::string& model, const std::string& ada
 // All that decides what is written but `ends`, for ranks to compare.
 std::string words_of(const train::GenerateOptions& options);
 
-// Bytes that keys and values may take on a rank, one of `local_ranks` on a CPU of this machine.
-int64_t memory_for_cache(int local_ranks);
+// Bytes that keys and values may take on a rank, once its weights are loaded: a share of what the
+// host has available, or what a GPU has beside what was taken there.
+int64_t memory_for_cache(const comm::World& world);
 
 }  // namespace zinc::apps
