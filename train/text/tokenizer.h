@@ -19,6 +19,8 @@ class Tokenizer {
 
   virtual std::string_view name() const = 0;    // "bytes", or the file that it was read from
   virtual int64_t vocabulary_size() const = 0;  // every token is below it
+  // The same without the tokens that were added to those of the tokenizer's own model.
+  virtual int64_t own_vocabulary_size() const { return vocabulary_size(); }
   // The tokens of a text and nothing around them. Bytes that are not UTF-8 count as U+FFFD (the
   // byte tokenizer keeps them).
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
