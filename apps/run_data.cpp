@@ -43,10 +43,12 @@ class TokenStreams final : public RunData {
     vocabulary_ = vocabulary;
     seq_ = seq;
     if (train::objective(model.config).kind != train::Objective::next_tokens) {
+      const bool guesses = train::objective(model.config).kind == train::Objective::masked_tokens;
       throw ConfigError(fmt::format(
-          "{} learns no text that goes on, as --data {} holds; give records with a text and its "
-          "answer or class (.jsonl, .json, .csv, .tsv)",
-          train::model_type(model.config), tokens_.describe()));
+          "{} learns no text that goes on, as --data {} holds; give {}",
+          train::model_type(model.config), tokens_.describe(),
+          guesses ? "records, or make each line of a .txt one by --fields text=text"
+                  : "records with a text and its answer or class (.jsonl, .json, .csv, .tsv)"));
     }
     require_own_tokens(tokenizer_, "--data " + tokens_.describe(), tokens_.vocabulary_size(),
                        vocabulary);
@@ -167,10 +169,16 @@ class Examples final : public RunData {
     fields_ = {.lengths = true,
                .labels = labels,
                .pad_token = static_cast<int32_t>(std::max<int64_t>(pad, 0))};
+    if (labels == train::LabelsOf::masked) {
+      const double share = arguments_.examples.mlm_probability;
+      fields_.masking = {.mask_token = text_tokenizer().mask_token().value_or(-1),
+                         .vocabulary_size = text_tokenizer().vocabulary_size(),
+                         .share = share > 0.0 ? share : train::Masking{}.share};
+    }
   }
 
   uint64_t hash() const override {
-    std::string text;
+    std::string text = concat(arguments_.examples.mlm_probability, ' ');
     for (const Source& source : sources_) {
       text += concat(describe_settings(*source.settings), ' ', source.set != nullptr, ' ',
                      source.set != nullptr ? source.set->name : "", ' ');

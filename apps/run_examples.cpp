@@ -57,7 +57,7 @@ void require_pattern_fits(const ExampleArguments& arguments, const train::FieldM
 
 bool ExampleArguments::given() const {
   return !classes.empty() || !fields.empty() || !pattern.empty() || !chat.empty() ||
-         mask != "prompt" || no_end || skip_bad != 0;
+         mask != "prompt" || no_end || skip_bad != 0 || mlm_probability != 0.0;
 }
 
 void add_example_options(CLI::App& verb, ExampleArguments& arguments) {
@@ -77,6 +77,13 @@ void add_example_options(CLI::App& verb, ExampleArguments& arguments) {
                   "Classifiers: names of the classes in their order, as neg,pos (default: id2label "
                   "of the model's config.json, else records have numbers)")
       ->delimiter(',');
+  verb.add_option("--mlm-probability", arguments.mlm_probability,
+                  "Models of masked tokens: the share of tokens that are hidden (default 0.15)")
+      ->check([](const std::string& text) {
+        double value = 0.0;
+        const bool fits = CLI::detail::lexical_cast(text, value) && value > 0.0 && value <= 1.0;
+        return fits ? std::string() : "must lie between 0 and 1, not " + text;
+      });
   verb.add_flag("--no-end", arguments.no_end, "Do not end examples with the end-of-text token");
   verb.add_option("--skip-bad", arguments.skip_bad,
                   "Damaged records that are left out; more are an error (default 0)")
@@ -118,20 +125,36 @@ void set_objective(train::ExampleSettings& settings, const train::ModelConfigFil
   const train::ModelObjective objective = train::objective(model.config);
   const std::string_view type = train::model_type(model.config);
   const bool of_classes = objective.kind == train::Objective::class_of_text;
+  const bool guesses = objective.kind == train::Objective::masked_tokens;
+  if (arguments.mlm_probability != 0.0 && !guesses) {
+    throw ConfigError(
+        fmt::format("--mlm-probability hides tokens that are to be guessed, and {} learns {}", type,
+                    objective.kind == train::Objective::next_tokens ? "the tokens that follow"
+                                                                    : "none of them"));
+  }
   if (!arguments.classes.empty() && !of_classes) {
     throw ConfigError(fmt::format("--classes names classes of texts, and {} learns none", type));
   }
   if (objective.kind == train::Objective::next_tokens) return;
-  if (!of_classes && objective.kind != train::Objective::answer) {
-    throw ConfigError(
-        fmt::format("zinc makes no {} of files of records, which {} learns; a program can, by "
-                    "zinc::train::make_dataset()",
-                    objective.kind == train::Objective::masked_tokens       ? "masked tokens"
-                    : objective.kind == train::Objective::classes_of_tokens ? "classes of tokens"
-                                                                            : "batches",
-                    type));
-  }
   const train::FieldMap& fields = settings.fields;
+  if (guesses) {
+    if (fields.text.empty() && fields.tokens.empty()) {
+      throw ConfigError(fmt::format(
+          "{} learns to guess tokens of a text, but the records have {}; say by --fields text=NAME "
+          "which field is the text{}",
+          type, fields.describe(),
+          fields.answer.empty() ? "" : ", or by --classes which classes it is to learn"));
+    }
+    settings.labels = train::LabelsOf::masked;
+    return;
+  }
+  if (!of_classes && objective.kind != train::Objective::answer) {
+    throw ConfigError(fmt::format(
+        "zinc makes no {} of files of records, which {} learns; a program can, by "
+        "zinc::train::make_dataset()",
+        objective.kind == train::Objective::classes_of_tokens ? "classes of tokens" : "batches",
+        type));
+  }
   const bool has_answer = !fields.answer.empty() || !fields.labels.empty();
   if (settings.format != train::ChatFormat::plain) {
     throw ConfigError(
@@ -159,6 +182,7 @@ void set_objective(train::ExampleSettings& settings, const train::ModelConfigFil
 std::string describe_settings(const train::ExampleSettings& settings) {
   std::string words = settings.fields.describe();
   const bool plain = settings.format == train::ChatFormat::plain;
+  if (settings.labels == train::LabelsOf::masked) return words + "; tokens guessed";
   if (settings.labels == train::LabelsOf::row) {
     const std::string names =
         settings.classes.empty() ? "" : fmt::format(": {}", fmt::join(settings.classes, ", "));
@@ -199,8 +223,10 @@ std::vector<std::string> notes_on(const train::ExampleSettings& settings,
     notes.push_back(
         fmt::format("the tokenizer has no tokens for {}: they are spelled out", spelled));
   }
-  const bool wants_end = settings.labels != train::LabelsOf::row && settings.end_token &&
-                         settings.fields.tokens.empty() && !train::ends_itself(settings.format);
+  const bool ends =
+      settings.labels == train::LabelsOf::tokens || settings.labels == train::LabelsOf::text;
+  const bool wants_end = ends && settings.end_token && settings.fields.tokens.empty() &&
+                         !train::ends_itself(settings.format);
   if (wants_end && !tokenizer->end_of_text()) {
     notes.emplace_back("the tokenizer names no token that ends a text: examples are not ended");
   }

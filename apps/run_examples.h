@@ -24,6 +24,7 @@ struct ExampleArguments {
   bool no_end = false;
   int64_t skip_bad = 0;
   std::vector<std::string> classes;  // of a classifier; empty: those of the model's config.json
+  double mlm_probability = 0.0;      // of a model of masked tokens; 0: not given
 
   // One of the options that only examples have was given.
   bool given() const;
@@ -41,7 +42,8 @@ struct ExampleLimits {
 train::ExampleSettings settings_of(const ExampleArguments& arguments, const std::string& file,
                                    const train::Tokenizer* tokenizer, const ExampleLimits& limits);
 
-// What a model learns of them: it continues a text, answers it, or says its class. ConfigError for
+// What a model learns of them: it continues a text, answers it, says its class, or guesses tokens
+// of it. ConfigError for
 // settings that do not fit. DataError where --classes, or the config.json, do not name as many
 // classes as the model has.
 void set_objective(train::ExampleSettings& settings, const train::ModelConfigFile& model,

@@ -120,10 +120,27 @@ void begin_classes(train::ModelConfigFile& model, const TrainArguments& options)
 // Where frozen weights are, which checkpoints then leave out; empty: they hold them. A folder says
 // by its config.json how its tensors are named.
 std::string frozen_from(const Job& job, const TrainArguments& options) {
-  const bool refers = !options.save_frozen && job.config.mesh.tensor == 1 && !job.model.tuning.is_all() &&
-                      job.model.new_parameters.empty() &&
+  const bool refers = !options.save_frozen && job.config.mesh.tensor == 1 &&
+                      !job.model.tuning.is_all() && job.model.new_parameters.empty() &&
+                      job.model.stored_vocabulary == 0 &&
                       train::file_exists(options.init + "/config.json");
   return refers ? options.init : "";
+}
+
+// Tokens that were added to the tokenizer of trained weights get rows of their own. `made`: tokens
+// of the text; 0: none.
+void grow_with_tokenizer(Job& job, int64_t made) {
+  const int64_t known = train::vocabulary_size(job.model.config);
+  const train::Tokenizer* tokenizer = job.tokenizer.tokenizer.get();
+  if (made <= known || tokenizer == nullptr || tokenizer->own_vocabulary_size() > known) return;
+  if (job.model.tuning.has_adapters()) {
+    throw ConfigError(fmt::format(
+        "{} has {} tokens, of which {} were added to those of the model's {}; adapters would leave "
+        "out their rows of the embedding: train the model with them first (--train with the "
+        "embedding's name trains it alone), then adapters of that",
+        tokenizer->name(), made, made - known, known));
+  }
+  train::grow_vocabulary(job.model, made);
 }
 
 Job prepare(const TrainArguments& options, int64_t world_size) {
@@ -149,6 +166,7 @@ Job prepare(const TrainArguments& options, int64_t world_size) {
     train::set_vocabulary_size(job.model.config, made);
     job.vocabulary_replaced = true;
   }
+  grow_with_tokenizer(job, made);
   const int64_t longest = train::max_positions(job.model.config);
   job.seq = options.seq > 0 ? options.seq : std::min(longest, kDefaultSequence);
   if (job.seq > longest) {
@@ -242,23 +260,21 @@ void show_head(Console& console, const Job& job, const TrainArguments& options, 
                     model.vocab_size())},
        {"data", job.data->training().describe()},
        {"tokenizer", job.tokenizer.describe()},
-       {"batch",
-        fmt::format("{} x {}{} tokens x {} accumulated x {} ranks = {}{} tokens per step",
-                    engine.batch.micro_batch, most, job.seq, engine.batch.accumulation,
-                    world.data().size(), most,
-                    engine.batch.global_batch(world.data().size()) * job.seq)},
+       {"batch", fmt::format("{} x {}{} tokens x {} accumulated x {} ranks = {}{} tokens per step",
+                             engine.batch.micro_batch, most, job.seq, engine.batch.accumulation,
+                             world.data().size(), most,
+                             engine.batch.global_batch(world.data().size()) * job.seq)},
        {"length", describe_length(job, options)},
        {"evaluation", describe_evaluation(job, options, sets)},
        {"precision", std::string(zinc::name_of(engine.precision.dtype))},
        {"optimizer", fmt::format("{}, lr {:g}, schedule {}", name_of(engine.optimizer.kind),
                                  engine.optimizer.hyper.lr, name_of(engine.schedule.kind))},
        {"zero", fmt::format("stage {}", engine.zero.stage)},
-       {"ranks", fmt::format("{}{} ({}), {} threads each{}", world.size(),
-                             world.mesh().is_flat()
-                                 ? ""
-                                 : grid_of(world.mesh(), world.data().size()),
-                             world.info().source, world.context().num_threads(),
-                             threads_from(world.info()))},
+       {"ranks",
+        fmt::format("{}{} ({}), {} threads each{}", world.size(),
+                    world.mesh().is_flat() ? "" : grid_of(world.mesh(), world.data().size()),
+                    world.info().source, world.context().num_threads(),
+                    threads_from(world.info()))},
        {"seed", fmt::format("{}", job.config.seed)},
        {"out", options.out}});
   if (!world.device_collectives().empty()) {
@@ -271,6 +287,12 @@ void show_head(Console& console, const Job& job, const TrainArguments& options, 
   if (!job.initialised.empty()) {
     console.line(fmt::format("note: {} does not hold the head for classes, which is new: {}",
                              options.init, fmt::join(job.initialised, ", ")));
+  }
+  if (const int64_t stored = job.model.stored_vocabulary; stored > 0) {
+    console.line(fmt::format(
+        "note: {} tokens were added to the tokenizer: the vocabulary grows from {} to {}, and the "
+        "rows of new tokens begin as the mean of the others",
+        model.vocab_size() - stored, stored, model.vocab_size()));
   }
   for (const std::string& line : job.data->notes()) console.line(line);
   const std::string note = job.tokenizer.note(job.vocabulary_replaced, model.vocab_size());

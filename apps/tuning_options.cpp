@@ -11,7 +11,8 @@ void add_tuning_options(CLI::App& verb, TuningArguments& arguments) {
                   "Parameters that are trained, by pattern; nothing else is");
   verb.add_option("--lora", arguments.lora,
                   "Trains adapters alone, as in r=8,alpha=32,dropout=0.1,targets=q_proj,v_proj "
-                  "(targets=all-linear, rslora=true, modules_to_save=score)");
+                  "(also targets=all-linear, exclude=..., rslora=true, dora=true, "
+                  "modules_to_save=score)");
   verb.add_option("--adapter", arguments.adapter,
                   "Folder of an adapter, zinc's or peft's, to go on from");
   verb.add_option("--quantize", arguments.quantize,

@@ -2,15 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <map>
 #include <memory>
-#include <utility>
 
 #include "bench/ceilings.h"
 #include "bench/device_clock.h"
+#include "bench/model_products.h"
 #include "bench/random_batch.h"
 #include "core/error.h"
-#include "nn/linear.h"
 #include "train/hub/model_config.h"
 #include "train/json/writer.h"
 #include "train/model.h"
@@ -29,29 +27,6 @@ double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t middle = values.size() / 2;
   return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
-}
-
-// One product of the forward pass; backward makes two more of the same size.
-struct Product {
-  int64_t n;
-  int64_t k;
-  int64_t count;  // per forward pass
-};
-
-// Those of all linear layers, and of the head where it is the embedding.
-std::vector<Product> products_of(const train::ModelConfig& config) {
-  std::map<std::pair<int64_t, int64_t>, int64_t> counts;
-  const std::unique_ptr<nn::Model> model = train::make_model(config);
-  for (const nn::Module* module : model->modules()) {
-    const auto* linear = dynamic_cast<const nn::Linear*>(module);
-    if (linear != nullptr) ++counts[{linear->options().out, linear->options().in}];
-  }
-  if (train::ties_word_embeddings(config)) {
-    ++counts[{train::vocabulary_size(config), train::hidden_size(config)}];
-  }
-  std::vector<Product> products;
-  for (const auto& [size, count] : counts) products.push_back({size.first, size.second, count});
-  return products;
 }
 
 // Seconds that the vendor library needs for all products of a step, and their flops.
@@ -92,6 +67,7 @@ struct Candidate {
   Candidate(const train::ModelConfig& config, const TrainBenchOptions& options, int stage,
             zero::Determinism determinism, comm::World& world)
       : model(train::make_model(config)) {
+    train::apply_tuning(*model, options.tuning);
     steps.stage = stage;
     steps.determinism = determinism;
     zero::EngineConfig engine_config;
@@ -145,7 +121,11 @@ TrainBenchResult run_train_bench(comm::World& world, const TrainBenchOptions& op
     }
   }
 
-  const CeilingTime before = measure_products(config.config, options);
+  // Of a model that is trained in part, fewer products are made.
+  const auto measure = [&] {
+    return options.tuning.is_all() ? measure_products(config.config, options) : CeilingTime{};
+  };
+  const CeilingTime before = measure();
   for (int64_t step = 0; step <= options.steps; ++step) {
     for (const auto& candidate : candidates) {
       if (hooks.before_step) hooks.before_step();
@@ -155,7 +135,7 @@ TrainBenchResult run_train_bench(comm::World& world, const TrainBenchOptions& op
       if (hooks.after_step) hooks.after_step(candidate->steps, seconds);
     }
   }
-  const CeilingTime after = measure_products(config.config, options);
+  const CeilingTime after = measure();
 
   TrainBenchResult result;
   const double tokens_of_rank =

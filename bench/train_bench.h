@@ -10,6 +10,7 @@
 
 #include "comm/world.h"
 #include "core/dtype.h"
+#include "train/tuning.h"
 #include "zero/engine_config.h"
 
 namespace zinc::bench {
@@ -22,6 +23,7 @@ struct TrainBenchOptions {
   int64_t steps = 5;  // timed; one more warms up
   int64_t recompute_every = 0;
   int64_t accumulation = 1;  // micro-batches per step
+  train::TuningOptions tuning{};
   // One engine and one model per ZeRO stage and determinism; their steps take turns, so that their
   // times compare.
   std::vector<int> stages{0};
@@ -44,7 +46,8 @@ struct TrainBenchResult {
   // What the vendor library reaches on the products of forward and backward of this model, weighted
   // by their flops, measured before and after the steps in this process.
   double gemm_ceiling_flops = 0.0;
-  double ratio = 0.0;      // achieved / ceiling; 0 where there is no vendor library
+  double ratio =
+      0.0;  // achieved / ceiling; 0 where there is no vendor library, or a part is trained
   int64_t peak_bytes = 0;  // device tier, all engines together
 };
 

@@ -20,7 +20,8 @@ enum class Purpose : uint32_t {
   dropout = 2,
   data_order = 3,
   sampling = 4,
-  test = 5
+  test = 5,
+  masking = 6,
 };
 
 struct PhiloxBlock {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "train/files/convert.h"
 #include "train/finite_weights.h"
 #include "train/hub/family.h"
 #include "train/hub/model_folder.h"
@@ -47,16 +48,59 @@ FolderWeights::FolderWeights(const std::string& folder, nn::Model& model,
       initial_(config.new_parameters.empty() ? 0 : Context::current().random().seed()) {
   std::vector<WeightSpec> wanted;
   for (const auto& [name, parameter] : model.named_parameters()) {
+    const Shape whole = parameter->whole_shape();
+    const int64_t rows = config.stored_vocabulary;
+    if (rows > 0 && whole.rank() > 0 && whole.dim(0) == vocabulary_size(config.config)) {
+      Shape stored = whole;
+      stored.set(0, rows);
+      if (reader_.shape_of(name, stored) == stored) {
+        wanted.push_back({.name = name, .shape = stored});
+        grown_.emplace(name, Grown{.stored = stored});
+        continue;
+      }
+    }
     const bool may_be_new = std::ranges::any_of(
         config.new_parameters, [&](const auto& glob) { return nn::matches_glob(glob, name); });
-    if (may_be_new && !reader_.shape_of(name, parameter->whole_shape())) {
+    if (may_be_new && !reader_.shape_of(name, whole)) {
       initialised_.push_back(name);
     } else {
-      wanted.push_back({.name = name, .shape = parameter->whole_shape()});
+      wanted.push_back({.name = name, .shape = whole});
     }
   }
   reader_.require_match(wanted);
   reader_.require_tied();
+  for (auto& [name, grown] : grown_) grown.mean = mean_row_of(name, grown.stored);
+}
+
+std::vector<double> FolderWeights::mean_row_of(const std::string& name, const Shape& stored) const {
+  const int64_t rows = stored.dim(0), columns = stored.numel() / rows;
+  std::vector<double> mean(static_cast<size_t>(columns)), some;
+  const int64_t at_once = std::max<int64_t>(1, (int64_t{1} << 18) / columns);
+  for (int64_t row = 0; row < rows; row += at_once) {
+    const int64_t count = std::min(at_once, rows - row) * columns;
+    some.resize(static_cast<size_t>(count));
+    reader_.read(name, stored, row * columns, View(some.data(), DType::f64, Shape{count}));
+    for (int64_t i = 0; i < count; ++i) {
+      mean[static_cast<size_t>(i % columns)] += some[static_cast<size_t>(i)];
+    }
+  }
+  for (double& value : mean) value /= static_cast<double>(rows);
+  return mean;
+}
+
+void FolderWeights::read_grown(const autograd::Parameter& parameter, int64_t begin,
+                               View out) const {
+  const Grown& grown = grown_.find(parameter.name())->second;
+  const int64_t end = begin + out.numel(), stored = grown.stored.numel();
+  const int64_t there = std::clamp<int64_t>(stored - begin, 0, out.numel());
+  if (there > 0) reader_.read(parameter.name(), grown.stored, begin, out.narrow(0, 0, there));
+  std::vector<double> rest;
+  for (int64_t i = begin + there; i < end; ++i) {
+    rest.push_back(grown.mean[static_cast<size_t>(i - stored) % grown.mean.size()]);
+  }
+  if (rest.empty()) return;
+  const View from(rest.data(), DType::f64, Shape{std::ssize(rest)});
+  convert_elements(from, out.narrow(0, there, std::ssize(rest)));
 }
 
 bool FolderWeights::is_initialised(const autograd::Parameter& parameter) const {
@@ -64,12 +108,15 @@ bool FolderWeights::is_initialised(const autograd::Parameter& parameter) const {
 }
 
 std::optional<Shape> FolderWeights::shape_of(const autograd::Parameter& parameter) const {
-  if (is_initialised(parameter)) return parameter.whole_shape();
+  if (is_initialised(parameter) || grown_.contains(parameter.name())) {
+    return parameter.whole_shape();
+  }
   return reader_.shape_of(parameter.name(), parameter.whole_shape());
 }
 
 void FolderWeights::read(const autograd::Parameter& parameter, int64_t begin, View out) const {
   if (is_initialised(parameter)) return initial_.read(parameter, begin, out);
+  if (grown_.contains(parameter.name())) return read_grown(parameter, begin, out);
   reader_.read(parameter.name(), parameter.whole_shape(), begin, out);
 }
 
@@ -107,7 +154,8 @@ void save_weights(zero::Engine& engine, const std::string& config_json, const Na
       if (piece.slice == nullptr) return write(piece.begin, piece.values);
       piece.slice->for_each_run(piece.begin, piece.begin + piece.values.numel(),
                                 [&](int64_t here, int64_t in_whole, int64_t count) {
-                                  write(in_whole, piece.values.narrow(0, here - piece.begin, count));
+                                  write(in_whole,
+                                        piece.values.narrow(0, here - piece.begin, count));
                                 });
     });
     writer->sync();

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,7 +27,9 @@ class FolderWeights : public nn::WeightSource {
   // Opens the folder and compares it with the model. DataError that lists everything that is
   // missing, unexpected or of another shape.
   FolderWeights(const std::string& folder, nn::Model& model, const ModelConfig& config);
-  // Parameters that config.new_parameters names and the folder does not hold are initialised.
+  // Parameters that config.new_parameters names and the folder does not hold are initialised. Of a
+  // vocabulary that has grown (config.stored_vocabulary) the rows of new tokens are the mean of the
+  // others, summed in f64.
   FolderWeights(const std::string& folder, nn::Model& model, const ModelConfigFile& config);
   std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override;
   void read(const autograd::Parameter& parameter, int64_t begin, View out) const override;
@@ -33,9 +37,18 @@ class FolderWeights : public nn::WeightSource {
 
  private:
   bool is_initialised(const autograd::Parameter& parameter) const;
+  std::vector<double> mean_row_of(const std::string& name, const Shape& stored) const;
+  void read_grown(const autograd::Parameter& parameter, int64_t begin, View out) const;
+
+  // A parameter with a row for each token.
+  struct Grown {
+    Shape stored;                // in the folder
+    std::vector<double> mean{};  // of its rows
+  };
 
   WeightReader reader_;
   std::vector<std::string> initialised_;
+  std::map<std::string, Grown, std::less<>> grown_;
   nn::InitializerSource initial_;
 };
 

@@ -15,9 +15,11 @@
 #include "apps/hardware_file.h"
 #include "apps/machine.h"
 #include "apps/swap_preflight.h"
+#include "apps/tuning_options.h"
 #include "bench/ceilings.h"
 #include "bench/checkpoint_bench.h"
 #include "bench/fit_bench.h"
+#include "bench/generate_bench.h"
 #include "bench/io_bench.h"
 #include "bench/measure_hardware.h"
 #include "bench/swap_bench.h"
@@ -41,6 +43,8 @@ constexpr double kMostOverBest = 1.15;  // of a chosen configuration's step
 struct BenchArguments {
   bench::FitBenchOptions fit;
   bench::TrainBenchOptions train;
+  bench::GenerateBenchOptions generate;
+  TuningArguments tuning;
   bench::IoBenchOptions io;
   bench::SwapBenchOptions swap;
   bench::CheckpointBenchOptions checkpoint;
@@ -168,9 +172,40 @@ void wait_for_a_line() {
   while (c != EOF && c != '\n') c = std::getchar();
 }
 
+int bench_generate(BenchArguments options) {
+  options.generate.dtype = float_dtype(options.dtype);
+  require_device(parse_device(options.device), options.generate.dtype);
+  comm::World world = comm::connect({.device = parse_device(options.device),
+                                     .num_threads = options.threads,
+                                     .execution = ContextOptions::Execution::inline_all});
+  bench::GenerateBenchHooks hooks;
+  if (options.paced) hooks.before_round = wait_for_a_line;
+  hooks.after_round = [](const bench::WrittenTexts& texts) {
+    fmt::print("batch {} prefill {:.1f} ms, decode {:.1f} ms\n", texts.batch,
+               1e3 * texts.prefill_seconds.last(), 1e3 * texts.decode_seconds.last());
+    std::fflush(stdout);
+  };
+  const bench::GenerateBenchResult result =
+      bench::run_generate_bench(world, options.generate, hooks);
+  fmt::print("\nstream, reads alone: {:.1f} GB/s; a token reads {:.1f} MB of weights\n",
+             result.stream_bytes_per_second / 1e9, result.weight_bytes / 1e6);
+  for (const bench::WrittenTexts& texts : result.batches) {
+    fmt::print(
+        "batch {}: prefill {:.1f} tokens/s, decode {:.1f} tokens/s, weights at {:.1f} GB/s, {:.0f} "
+        "% of the stream\n",
+        texts.batch, texts.prefill_tokens_per_second, texts.decode_tokens_per_second,
+        texts.weight_bytes_per_second / 1e9, 100.0 * texts.stream_share);
+  }
+  if (!options.json.empty()) {
+    train::write_file_atomically(options.json, bench::json_of(options.generate, result) + "\n");
+  }
+  return kDone;
+}
+
 int bench_train(BenchArguments options) {
   options.train.dtype = float_dtype(options.dtype);
   require_device(parse_device(options.device), options.train.dtype);
+  options.train.tuning = tuning_of(options.tuning);
   options.train.determinism.clear();
   for (const std::string& word : options.determinism) {
     options.train.determinism.push_back(word == "world" ? zero::Determinism::world
@@ -319,6 +354,26 @@ void add_bench_command(CLI::App& app, Action& action) {
   swap->add_option("--threads", options->threads, "0: all cores (default)");
   swap->callback([options, &action] { action = [options] { return bench_swap(*options); }; });
 
+  CLI::App* generate = verb->add_subcommand(
+      "generate", "Prompts read and texts written, beside reading the weights");
+  generate->add_option("--preset", options->generate.preset, "Default gpt2-124m");
+  generate->add_option("--dtype", options->dtype, "f32, bf16 (default) or f16");
+  generate->add_option("--device", options->device, "cpu (default), cuda or cuda:<i>");
+  generate->add_option("--prompt-tokens", options->generate.prompt_tokens,
+                       "Of each prompt (default 512)");
+  generate->add_option("--tokens", options->generate.tokens, "New ones of each text (default 33)");
+  generate
+      ->add_option("--batch", options->generate.batch, "Texts side by side, in turn (default 1,8)")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber);
+  generate->add_option("--rounds", options->generate.rounds, "Timed rounds (default 5)");
+  generate->add_flag("--paced", options->paced,
+                     "Wait for a line on standard input before each batch");
+  generate->add_option("--threads", options->threads, "0: all cores (default)");
+  generate->add_option("--json", options->json, "Write the results to a file");
+  generate->callback(
+      [options, &action] { action = [options] { return bench_generate(*options); }; });
+
   CLI::App* train = verb->add_subcommand("train", "Training steps of a preset");
   train->add_option("--preset", options->train.preset, "Default gpt2-124m");
   train->add_option("--dtype", options->dtype, "f32, bf16 (default) or f16");
@@ -330,6 +385,7 @@ void add_bench_command(CLI::App& app, Action& action) {
                     "Blocks per recomputed segment; 0: keep activations (default)");
   train->add_option("--accumulation", options->train.accumulation,
                     "Micro-batches per step (default 1)");
+  add_tuning_options(*train, options->tuning);
   train
       ->add_option("--stages", options->train.stages,
                    "ZeRO stages whose steps take turns, as in 0,2,3 (default 0)")

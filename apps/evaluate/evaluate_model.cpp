@@ -101,6 +101,9 @@ class EvaluationJob {
     seq_ = options_.seq > 0 ? options_.seq : std::min(positions_, kDefaultSequence);
     require_positions("--seq", seq_);
     require_positions("--context", options_.generate.context);
+    if (options_.stop_token >= 0) {
+      train::require_in_vocabulary("--stop-token", {&options_.stop_token, 1}, vocabulary());
+    }
     classifies_ = train::objective(config_.config).kind == train::Objective::class_of_text;
     if (metrics_.perplexity || classifies_) {
       data_ = find_run_data(options_.data, tokenizer_);

@@ -55,9 +55,11 @@ class Conversation {
         model_(arguments.model, config_, world,
                {.dtype = *parse_dtype(arguments.dtype), .adapter = arguments.adapter}),
         goes_on_(nn::find_interface<nn::EncoderDecoderLm>(model_.model()) == nullptr) {
-    options_ = settled_options(arguments.generation, arguments.model, config_, positions_,
-                               tokenizer_.get());
-    if (!world.context().device().is_cuda()) options_.cache_limit = memory_for_cache(1);
+    SettledOptions settled = settled_options(arguments.generation, arguments.model, config_,
+                                             positions_, tokenizer_.get());
+    if (!settled.note.empty()) fmt::print(stderr, "note: {}\n", settled.note);
+    options_ = std::move(settled.options);
+    options_.cache_limit = memory_for_cache(world);
     const std::optional<int32_t> end = maker_.end_of_answer();
     if (arguments.generation.stop_tokens.empty() && end) options_.stop_tokens.push_back(*end);
     if (!stops_.empty()) {

@@ -119,8 +119,10 @@ class GenerationJob {
     }
     read_prompts();
     positions_ = positions_of_writer(arguments_.model, config_);
-    options_ = settled_options(arguments_.generation, arguments_.model, config_, positions_,
-                               tokenizer_.get());
+    SettledOptions settled = settled_options(arguments_.generation, arguments_.model, config_,
+                                             positions_, tokenizer_.get());
+    note_ = std::move(settled.note);
+    options_ = std::move(settled.options);
     require_prompts_fit();
     weights_ = fingerprint_of_weights(arguments_.model, arguments_.adapter);
   }
@@ -137,9 +139,7 @@ class GenerationJob {
   }
 
   void open(comm::World& world) {
-    if (!parse_device(arguments_.device).is_cuda()) {
-      options_.cache_limit = memory_for_cache(world.info().local_size);
-    }
+    if (world.is_main() && !note_.empty()) fmt::print(stderr, "note: {}\n", note_);
     if (stops_ && !stops_->empty()) {
       options_.ends = [this](std::span<const int32_t> tokens) { return stops_->end(tokens); };
     }
@@ -148,6 +148,7 @@ class GenerationJob {
                                                 .sharded = arguments_.sharded,
                                                 .positions = train::max_positions(config_),
                                                 .adapter = arguments_.adapter});
+    options_.cache_limit = memory_for_cache(world);
     is_encoder_decoder_ = nn::find_interface<nn::EncoderDecoderLm>(model_->model()) != nullptr;
   }
 
@@ -313,6 +314,7 @@ class GenerationJob {
   int64_t positions_ = 0;  // of the model; 0: no limit
   uint64_t weights_ = 0;
   train::GenerateOptions options_;
+  std::string note_;  // on them
   std::vector<Prompt> prompts_;
   bool is_encoder_decoder_ = false;
   std::optional<train::EvaluatedModel> model_;

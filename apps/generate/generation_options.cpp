@@ -7,7 +7,9 @@
 #include <memory>
 #include <optional>
 
+#include "apps/generate/generation_config.h"
 #include "apps/machine.h"
+#include "core/cuda_backend.h"
 #include "core/error.h"
 #include "core/philox.h"
 #include "train/files/input_file.h"
@@ -46,6 +48,7 @@ void add_sampling_options(CLI::App& verb, train::GenerateOptions& options) {
 
 void add_generation_options(CLI::App& verb, GenerationArguments& arguments) {
   train::GenerateOptions& options = arguments.options;
+  arguments.verb = &verb;
   verb.add_option("--tokens,--max-new-tokens", options.max_tokens,
                   fmt::format("New tokens (default {})", options.max_tokens))
       ->check(CLI::Range(int64_t{0}, train::kMostNewTokens));
@@ -116,15 +119,23 @@ std::string words_of(const train::GenerateOptions& options) {
   return text;
 }
 
-int64_t memory_for_cache(int local_ranks) {
-  return inspect_machine().available_bytes / std::max(local_ranks, 1);
+int64_t memory_for_cache(const comm::World& world) {
+  const int64_t ranks = std::max(world.info().local_size, 1);
+  const Device device = world.context().device();
+  if (!device.is_cuda()) return inspect_machine().available_bytes / ranks;
+  const std::vector<CudaDeviceInfo> devices = cuda_devices();
+  const int64_t on_one = (ranks - 1) / std::ssize(devices) + 1;
+  const int64_t all = devices.at(static_cast<size_t>(device.index)).memory_bytes / on_one;
+  // No limit is 0.
+  return std::max<int64_t>(1, all - world.context().allocator().report().at(Tier::device).live);
 }
 
-train::GenerateOptions settled_options(const GenerationArguments& arguments,
-                                       const std::string& folder, const train::ModelConfig& config,
-                                       int64_t positions, const train::Tokenizer* tokenizer) {
+SettledOptions settled_options(const GenerationArguments& arguments, const std::string& folder,
+                               const train::ModelConfig& config, int64_t positions,
+                               const train::Tokenizer* tokenizer) {
   using Early = train::BeamOptions::EarlyStopping;
-  train::GenerateOptions options = arguments.options;
+  SettledOptions settled{.options = arguments.options, .note = {}};
+  train::GenerateOptions& options = settled.options;
   if (positions > 0 && options.context > positions) {
     throw ConfigError(fmt::format("--context {} is longer than the model's {} positions",
                                   options.context, positions));
@@ -137,11 +148,15 @@ train::GenerateOptions settled_options(const GenerationArguments& arguments,
     throw ConfigError(fmt::format("--early-stopping is true, false or never, not '{}'",
                                   arguments.early_stopping));
   }
+  settled.note = take_generation_config(
+      folder,
+      [&](std::string_view option) { return arguments.verb->count(std::string(option)) > 0; },
+      options);
   options.stop_tokens = arguments.stop_tokens;
   train::require_in_vocabulary("--stop-token", options.stop_tokens, train::vocabulary_size(config));
   if (options.stop_tokens.empty()) options.stop_tokens = stop_tokens_of(folder, config, tokenizer);
   train::validate(options);
-  return options;
+  return settled;
 }
 
 }  // namespace zinc::apps

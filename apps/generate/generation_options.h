@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/world.h"
 #include "train/generate.h"
 #include "train/hub/model_config.h"
 #include "train/text/tokenizer.h"
@@ -18,6 +19,7 @@ namespace zinc::apps {
 
 struct GenerationArguments {
   train::GenerateOptions options{};
+  const CLI::App* verb = nullptr;  // that has the options: which of them were given
   std::string early_stopping = "false";
   std::vector<int32_t> stop_tokens;
   std::vector<std::string> stop_strings;
@@ -38,19 +40,25 @@ std::vector<int32_t> stop_tokens_of(const std::string& folder, const train::Mode
 // writes none.
 int64_t positions_of_writer(const std::string& folder, const train::ModelConfig& config);
 
-// With early stopping and stop tokens. Throws ConfigError for options that contradict each other,
-// for a stop token outside the vocabulary, and
-// for a --context that is longer than the model, of `positions`; 0: it has no limit.
-train::GenerateOptions settled_options(const GenerationArguments& arguments,
-                                       const std::string& folder, const train::ModelConfig& config,
-                                       int64_t positions, const train::Tokenizer* tokenizer);
+// With early stopping and stop tokens, and generation_config.json where an option was not given.
+// `note` is a line on the latter; empty: none. Throws ConfigError for options that contradict each
+// other, for a stop token outside the vocabulary, and for a --context that is longer than the
+// model, of `positions`; 0: it has no limit.
+struct SettledOptions {
+  train::GenerateOptions options;
+  std::string note;
+};
+SettledOptions settled_options(const GenerationArguments& arguments, const std::string& folder,
+                               const train::ModelConfig& config, int64_t positions,
+                               const train::Tokenizer* tokenizer);
 
 // WeightFolder::fingerprint() of both; `adapter` may be empty.
 uint64_t fingerprint_of_weights(const std::string& model, const std::string& adapter = "");
 // All that decides what is written but `ends`, for ranks to compare.
 std::string words_of(const train::GenerateOptions& options);
 
-// Bytes that keys and values may take on a rank, one of `local_ranks` on a CPU of this machine.
-int64_t memory_for_cache(int local_ranks);
+// Bytes that keys and values may take on a rank, once its weights are loaded: a share of what the
+// host has available, or what a GPU has beside what was taken there.
+int64_t memory_for_cache(const comm::World& world);
 
 }  // namespace zinc::apps

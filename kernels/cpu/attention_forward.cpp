@@ -8,6 +8,7 @@
 
 #include "core/parallel.h"
 #include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/narrow_product.h"
 
 namespace zinc::kernels::cpu {
 namespace {
@@ -88,11 +89,15 @@ struct Forward {
                       .ldb = p.v.row,
                       .ldc = p.D,
                       .dtype = p.dtype};
+    // Of few queries, as a decoder's one, keys and values are read once: nothing is copied first.
+    const auto product = [&](const BlockShape& shape) {
+      return p.Tq <= kMostNarrowRows ? make_narrow_product(shape) : block_product(context, shape);
+    };
     ForwardProducts made;
-    made.scores = block_product(context, scores);
-    made.first = block_product(context, values);
+    made.scores = product(scores);
+    made.first = product(values);
     values.accumulate = true;
-    made.more = block_product(context, values);
+    made.more = product(values);
     return made;
   }
 

@@ -5,8 +5,9 @@
 // block by a BlockProduct. A product is made
 // by the issuing thread and may then run on any number of threads at once. It never spawns threads,
 // so a block's bits depend on its shape, strides, dtype, the ISA and the library version alone.
-// Three implementations: AVX512-BF16 loops for bf16 where the CPU has them (bf16_product.cpp), else
-// oneDNN (gemm_onednn.cpp) or, in a build without it, Highway loops (gemm_no_onednn.cpp).
+// Implementations: of gemm with a few rows narrow_product.cpp; else AVX512-BF16 loops for bf16 where
+// the CPU has them (bf16_product.cpp), oneDNN (gemm_onednn.cpp) or, in a build without it, Highway
+// loops (gemm_no_onednn.cpp).
 #pragma once
 
 #include <cstddef>

@@ -17,6 +17,7 @@
 #include "kernels/cpu/block_product.h"
 #include "kernels/cpu/gemm_epilogue.h"
 #include "kernels/cpu/gemm_plan.h"
+#include "kernels/cpu/narrow_product.h"
 #include "kernels/matrix_product.h"
 
 namespace zinc::kernels::cpu {
@@ -161,8 +162,9 @@ bool goes_straight_to_c(const MatrixProduct& p, const GemmPlan& plan) {
 
 // Whether rounding, and adding a bias, is all that is left to do to a product before it is C.
 bool is_rounded_by_product(const MatrixProduct& p, const GemmPlan& plan) {
-  return rounds_its_output(p.dtype) && p.c_dtype == DType::bf16 && plan.k_slices == 1 && p.k > 0 &&
-         p.alpha == 1.0 && p.beta == 0.0 && p.activation == Activation::none;
+  return !is_narrow(p) && rounds_its_output(p.dtype) && p.c_dtype == DType::bf16 &&
+         plan.k_slices == 1 && p.k > 0 && p.alpha == 1.0 && p.beta == 0.0 &&
+         p.activation == Activation::none;
 }
 
 void make_products(Context& context, Work& work) {
@@ -186,7 +188,7 @@ void make_products(Context& context, Work& work) {
                          ((edge & 2) != 0 && shape.n == plan.tile_n) ||
                          ((edge & 1) != 0 && shape.k == plan.slice_k);
     if (repeats) continue;
-    work.products[edge] = block_product(context, shape);
+    work.products[edge] = is_narrow(p) ? make_narrow_product(shape) : block_product(context, shape);
     const int64_t bytes = (work.products[edge]->scratch_bytes() + 63) / 64 * 64;
     work.scratch_bytes = std::max(work.scratch_bytes, bytes);
   }
@@ -202,8 +204,10 @@ void run_product(const MatrixProduct& product, const char* label, StreamRef stre
   Context& context = Context::current();
   auto work = std::make_shared<Work>();
   work->p = product;
-  work->plan = plan_gemm(product.m, product.n, product.k, product.batch());
-  if (bits_hang_on_k_alone(product.dtype)) {
+  const bool reads_rows = is_narrow(product) && !product.transpose_b;
+  work->plan =
+      (reads_rows ? plan_rows : plan_gemm)(product.m, product.n, product.k, product.batch());
+  if (!is_narrow(product) && bits_hang_on_k_alone(product.dtype)) {
     work->plan = retile(work->plan, product.batch(), product.transpose_a, omp_get_max_threads());
   }
   work->direct = goes_straight_to_c(product, work->plan);

@@ -90,6 +90,19 @@ GemmPlan retile(GemmPlan plan, int64_t batch, bool transpose_a, int64_t threads)
   return plan;
 }
 
+GemmPlan plan_rows(int64_t m, int64_t n, int64_t k, int64_t batch) {
+  constexpr int64_t kRowPart = 768;  // columns; shorter runs of B are fetched in vain
+  constexpr int64_t kMinTasks = 8, kMinSlice = 64;
+  GemmPlan plan{.m = m, .n = n, .k = k, .tile_m = m, .m_tiles = 1};
+  plan.tile_n = tile_for(n, divide_up(n, kRowPart), kUnitN);
+  plan.n_tiles = divide_up(n, plan.tile_n);
+  const int64_t wanted = divide_up(kMinTasks, batch * plan.tiles());
+  const int64_t slices = std::max<int64_t>(1, std::min(wanted, k / kMinSlice));
+  plan.slice_k = slices == 1 ? k : divide_up(divide_up(k, slices), kMinSlice) * kMinSlice;
+  plan.k_slices = k == 0 ? 1 : divide_up(k, plan.slice_k);
+  return plan;
+}
+
 int64_t tile_stride(int64_t tile_n) {
   const int64_t lines = divide_up(tile_n, 16);
   return (lines + (lines % 2 == 0 ? 1 : 0)) * 16;

@@ -25,6 +25,10 @@ GemmPlan plan_gemm(int64_t m, int64_t n, int64_t k, int64_t batch = 1);
 // there an element's bits hang on its slice alone, so that tiles may follow the thread count.
 GemmPlan retile(GemmPlan plan, int64_t batch, bool transpose_a, int64_t threads);
 
+// For a product of few rows that reads rows of b as they lie, [k, n]: runs of them are long, and
+// tasks are made by cutting k.
+GemmPlan plan_rows(int64_t m, int64_t n, int64_t k, int64_t batch = 1);
+
 // Floats from one row of a tile's buffer to the next: an odd number of cache lines, because rows
 // at powers of two would share few sets of the first-level cache.
 int64_t tile_stride(int64_t tile_n);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "nn/models/config_check.h"
 
 namespace zinc::nn {
 namespace {
@@ -44,10 +45,6 @@ const std::array<BertPreset, 4>& bert_presets() {
   return table;
 }
 
-void check_bert(const BertConfig& config, bool condition, const std::string& message) {
-  if (!condition) throw ConfigError(concat(config.model_type(), " model: ", message));
-}
-
 }  // namespace
 
 bool BertConfig::has_pooler() const {
@@ -70,35 +67,26 @@ int64_t BertConfig::num_parameters() const {
 }
 
 void BertConfig::validate() const {
-  const auto positive = [&](std::string_view key, int64_t value) {
-    check_bert(*this, value > 0, concat(key, " must be positive, not ", value));
-  };
-  const auto rate = [&](std::string_view key, double value) {
-    check_bert(*this, value >= 0.0 && value < 1.0, concat(key, " must lie in [0, 1), not ", value));
-  };
-  positive("vocab_size", vocab_size);
-  positive("max_position_embeddings", max_positions);
-  positive("type_vocab_size", type_vocab_size);
-  positive("hidden_size", hidden_size);
-  positive("num_hidden_layers", num_layers);
-  positive("num_attention_heads", num_heads);
-  positive("intermediate_size", intermediate_size);
-  check_bert(*this, hidden_size % num_heads == 0,
-             concat("hidden_size (", hidden_size, ") must be a multiple of num_attention_heads (",
-                    num_heads, ")"));
-  check_bert(*this, layer_norm_epsilon > 0.0,
-             concat("layer_norm_eps must be positive, not ", layer_norm_epsilon));
-  check_bert(*this, initializer_range > 0.0,
-             concat("initializer_range must be positive, not ", initializer_range));
-  check_bert(*this, pad_token < vocab_size && pad_token >= (kind == BertKind::roberta ? 0 : -1),
-             concat("pad_token_id must be a token of the vocabulary, not ", pad_token));
-  rate("hidden_dropout_prob", hidden_dropout);
-  rate("attention_probs_dropout_prob", attention_dropout);
-  if (classifier_dropout != -1.0) rate("classifier_dropout", classifier_dropout);
+  const ConfigCheck check(model_type());
+  check.positive("vocab_size", vocab_size);
+  check.positive("max_position_embeddings", max_positions);
+  check.positive("type_vocab_size", type_vocab_size);
+  check.positive("hidden_size", hidden_size);
+  check.positive("num_hidden_layers", num_layers);
+  check.positive("num_attention_heads", num_heads);
+  check.positive("intermediate_size", intermediate_size);
+  check.that(hidden_size % num_heads == 0, "hidden_size (", hidden_size,
+             ") must be a multiple of num_attention_heads (", num_heads, ")");
+  check.positive("layer_norm_eps", layer_norm_epsilon);
+  check.positive("initializer_range", initializer_range);
+  check.that(pad_token < vocab_size && pad_token >= (kind == BertKind::roberta ? 0 : -1),
+             "pad_token_id must be a token of the vocabulary, not ", pad_token);
+  check.rate("hidden_dropout_prob", hidden_dropout);
+  check.rate("attention_probs_dropout_prob", attention_dropout);
+  if (classifier_dropout != -1.0) check.rate("classifier_dropout", classifier_dropout);
   if (task == EncoderTask::sequence_classification || task == EncoderTask::token_classification) {
-    check_bert(*this, num_classes >= 2,
-               concat("num_labels must be 2 or more classes, not ", num_classes,
-                      "; regression is not supported"));
+    check.that(num_classes >= 2, "num_labels must be 2 or more classes, not ", num_classes,
+               "; regression is not supported");
   }
 }
 

@@ -14,6 +14,7 @@
 #include "autograd/ops/unary.h"
 #include "core/error.h"
 #include "core/philox.h"
+#include "nn/models/config_check.h"
 #include "nn/models/decoder.h"
 #include "nn/models/encoder.h"
 
@@ -58,27 +59,20 @@ int64_t EncoderClassifierConfig::num_parameters() const {
 }
 
 void EncoderClassifierConfig::validate() const {
-  const auto check = [](bool condition, const std::string& message) {
-    if (!condition) throw ConfigError(concat("encoder_classifier model: ", message));
-  };
-  const auto positive = [&](std::string_view key, int64_t value) {
-    check(value > 0, concat(key, " must be positive, not ", value));
-  };
-  positive("vocab_size", vocab_size);
-  positive("max_position_embeddings", max_positions);
-  positive("hidden_size", hidden_size);
-  positive("num_hidden_layers", num_layers);
-  positive("num_attention_heads", num_heads);
-  positive("intermediate_size", intermediate_size);
-  check(hidden_size % num_heads == 0 && hidden_size % 2 == 0,
-        concat("hidden_size (", hidden_size, ") must be even, and a multiple of ",
-               "num_attention_heads (", num_heads, ")"));
-  check(num_classes >= 2, concat("num_labels must be 2 or more classes, not ", num_classes));
-  check(layer_norm_epsilon > 0.0,
-        concat("layer_norm_eps must be positive, not ", layer_norm_epsilon));
-  check(dropout >= 0.0 && dropout < 1.0, concat("dropout must lie in [0, 1), not ", dropout));
-  check(pad_token >= -1 && pad_token < vocab_size,
-        concat("pad_token_id must be a token of the vocabulary, not ", pad_token));
+  const ConfigCheck check(model_type());
+  check.positive("vocab_size", vocab_size);
+  check.positive("max_position_embeddings", max_positions);
+  check.positive("hidden_size", hidden_size);
+  check.positive("num_hidden_layers", num_layers);
+  check.positive("num_attention_heads", num_heads);
+  check.positive("intermediate_size", intermediate_size);
+  check.that(hidden_size % num_heads == 0 && hidden_size % 2 == 0, "hidden_size (", hidden_size,
+             ") must be even, and a multiple of num_attention_heads (", num_heads, ")");
+  check.that(num_classes >= 2, "num_labels must be 2 or more classes, not ", num_classes);
+  check.positive("layer_norm_eps", layer_norm_epsilon);
+  check.rate("dropout", dropout);
+  check.that(pad_token >= -1 && pad_token < vocab_size,
+             "pad_token_id must be a token of the vocabulary, not ", pad_token);
 }
 
 TorchEncoderLayer::SelfAttention::SelfAttention(Module& parent, std::string name,

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "nn/models/config_check.h"
 
 namespace zinc::nn {
 namespace {
@@ -36,14 +37,6 @@ const std::array<T5Preset, 6>& t5_presets() {
   return table;
 }
 
-void check_t5(bool condition, const std::string& message) {
-  if (!condition) throw ConfigError(concat("t5 model: ", message));
-}
-
-void check_t5_positive(std::string_view key, int64_t value) {
-  check_t5(value > 0, concat(key, " must be positive, not ", value));
-}
-
 }  // namespace
 
 int64_t T5Config::num_parameters() const {
@@ -58,33 +51,29 @@ int64_t T5Config::num_parameters() const {
 }
 
 void T5Config::validate() const {
-  check_t5_positive("vocab_size", vocab_size);
-  check_t5_positive("d_model", hidden_size);
-  check_t5_positive("d_kv", head_size);
-  check_t5_positive("d_ff", intermediate_size);
-  check_t5_positive("num_layers", num_layers);
-  check_t5_positive("num_heads", num_heads);
-  check_t5(num_decoder_layers >= 0,
-           concat("num_decoder_layers must not be negative: ", num_decoder_layers));
-  check_t5(
-      relative_buckets >= 4 && relative_buckets % 2 == 0,
-      concat("relative_attention_num_buckets must be even and 4 or more, not ", relative_buckets));
-  check_t5(relative_max_distance > relative_buckets / 2,
-           concat("relative_attention_max_distance must be more than half of "
-                  "relative_attention_num_buckets, not ",
-                  relative_max_distance));
-  check_t5(layer_norm_epsilon > 0.0,
-           concat("layer_norm_epsilon must be positive, not ", layer_norm_epsilon));
-  check_t5(initializer_factor > 0.0,
-           concat("initializer_factor must be positive, not ", initializer_factor));
-  check_t5(dropout >= 0.0 && dropout < 1.0,
-           concat("dropout_rate must lie in [0, 1), not ", dropout));
+  const ConfigCheck check(model_type());
+  check.positive("vocab_size", vocab_size);
+  check.positive("d_model", hidden_size);
+  check.positive("d_kv", head_size);
+  check.positive("d_ff", intermediate_size);
+  check.positive("num_layers", num_layers);
+  check.positive("num_heads", num_heads);
+  check.that(num_decoder_layers >= 0,
+             "num_decoder_layers must not be negative: ", num_decoder_layers);
+  check.that(relative_buckets >= 4 && relative_buckets % 2 == 0,
+             "relative_attention_num_buckets must be even and 4 or more, not ", relative_buckets);
+  check.that(relative_max_distance > relative_buckets / 2,
+             "relative_attention_max_distance must be more than half of "
+             "relative_attention_num_buckets, not ",
+             relative_max_distance);
+  check.positive("layer_norm_epsilon", layer_norm_epsilon);
+  check.positive("initializer_factor", initializer_factor);
+  check.rate("dropout_rate", dropout);
   const auto is_token = [&](int64_t token) { return token >= 0 && token < vocab_size; };
-  check_t5(is_token(decoder_start_token),
-           concat("decoder_start_token_id must be a token of the vocabulary, not ",
-                  decoder_start_token));
-  check_t5(is_token(pad_token),
-           concat("pad_token_id must be a token of the vocabulary, not ", pad_token));
+  check.that(is_token(decoder_start_token),
+             "decoder_start_token_id must be a token of the vocabulary, not ", decoder_start_token);
+  check.that(is_token(pad_token), "pad_token_id must be a token of the vocabulary, not ",
+             pad_token);
 }
 
 T5Config T5Config::preset(std::string_view name) {

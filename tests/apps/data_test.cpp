@@ -239,6 +239,103 @@ TEST_F(TrainOnRecords, AHeadForClasses_IsNew) {
                  "gives this model a new head, which adapters would leave untrained");
 }
 
+// On with a model of masked tokens, on texts; and what it guesses is evaluated.
+TEST_F(TrainOnRecords, HiddenTokens_OfTexts) {
+  std::string content;
+  for (int i = 0; i < 40; ++i)
+    content += R"({"text": "w7 w8 w9 w10 w11 w12 w13 w14"})"
+               "\n";
+  const std::string path = folder_.write("a.jsonl", content);
+  const std::string base = folder_ / "base";
+  std::filesystem::copy("tests/reference/roberta", base);
+  std::string vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
+  for (int i = 5; i < 43; ++i) vocabulary += "w" + std::to_string(i) + "\n";
+  folder_.write("base/vocab.txt", vocabulary);
+  const std::vector<std::string> options{"--data",  path, "--model",           "",
+                                         "--init",  base, "--mlm-probability", "0.4",
+                                         "--steps", "30", "--validation",      path};
+  const Ended ended = run_zinc(folder_.train(options));
+  ASSERT_EQ(ended.exit_code, kDone) << to_string(ended);
+  EXPECT_THAT(ended.out, HasSubstr("a.jsonl: text=text; tokens guessed"));
+  const auto loss_of = [&](const std::string& model) {
+    const Ended figures = run_zinc({"evaluate", "--model", model, "--data", path, "--metric",
+                                    "perplexity", "--json", "--mlm-probability", "0.4"});
+    EXPECT_EQ(figures.exit_code, kDone) << to_string(figures);
+    const size_t at = figures.out.find("\"loss\":");
+    return at == std::string::npos ? 0.0 : std::stod(figures.out.substr(at + 7));
+  };
+  // The same text always, of which most tokens are seen; as good as a guess before.
+  const double before = loss_of(base), after = loss_of(folder_.out() + "/final");
+  EXPECT_GT(before, 3.0);
+  EXPECT_LT(after, before - 0.5);
+  const Ended shown = run_zinc({"data", "show", path, "--tokenizer", base, "--model", base});
+  EXPECT_THAT(shown.out, HasSubstr("a.jsonl:1: 10 tokens, 8 trained\n[CLS]⟦")) << to_string(shown);
+  expect_refused({"--data", path, "--model", "", "--init", base, "--fields",
+                  "prompt=text,answer=text", "--out", folder_ / "b"},
+                 kConfiguration, "roberta learns to guess tokens of a text, but the records have");
+  expect_refused({"--model", "", "--init", base, "--out", folder_ / "b"}, kConfiguration,
+                 "give records, or make each line of a .txt one by --fields text=text");
+  expect_refused({"--data", path, "--mlm-probability", "0.2", "--out", folder_ / "b"},
+                 kConfiguration, "and gpt2 learns the tokens that follow");
+}
+
+// The rows of new tokens are the mean of the others, in the embedding and in the head's bias.
+TEST_F(TrainOnRecords, TokensAddedToTheTokenizer_HaveRowsOfTheirOwn) {
+  std::string content;
+  for (int i = 0; i < 20; ++i)
+    content += R"({"text": "w7 <new> w8 w9 <other>"})"
+               "\n";
+  const std::string path = folder_.write("a.jsonl", content);
+  const std::string base = folder_ / "base";
+  std::filesystem::copy("tests/reference/roberta", base);
+  std::string vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
+  for (int i = 5; i < 43; ++i) vocabulary += "w" + std::to_string(i) + "\n";
+  folder_.write("base/vocab.txt", vocabulary);
+  folder_.write("base/added_tokens.json", R"({"<new>": 43, "<other>": 44})");
+  const Ended ended = run_zinc(
+      folder_.train({"--data", path, "--model", "", "--init", base, "--train", "lm_head.dense.*"}));
+  ASSERT_EQ(ended.exit_code, kDone) << to_string(ended);
+  EXPECT_THAT(ended.out, HasSubstr("note: 2 tokens were added to the tokenizer: the vocabulary "
+                                   "grows from 43 to 45, and the rows of new tokens begin as the "
+                                   "mean of the others\n"));
+  const std::string saved = folder_.out() + "/final";
+  EXPECT_EQ(train::vocabulary_size(train::read_model_config(saved).config), 45);
+  const auto before = train::WeightFolder::open(base), after = train::WeightFolder::open(saved);
+  int grown = 0;
+  for (const auto& [name, location] : after.tensors()) {
+    const Shape shape = location.tensor().shape;
+    if (shape.dim(0) != 45) continue;
+    ++grown;
+    const int64_t columns = shape.numel() / 45;
+    const auto* old = before.find(name);
+    ASSERT_NE(old, nullptr) << name;
+    std::vector<double> was(static_cast<size_t>(43 * columns));
+    std::vector<double> is(static_cast<size_t>(45 * columns));
+    old->read(0, View(was.data(), DType::f64, Shape{43 * columns}));
+    location.read(0, View(is.data(), DType::f64, Shape{45 * columns}));
+    for (int64_t c = 0; c < columns; ++c) {
+      double sum = 0.0;
+      for (int64_t row = 0; row < 43; ++row) {
+        const auto at = static_cast<size_t>(row * columns + c);
+        EXPECT_EQ(is[at], was[at]) << name;
+        sum += was[at];
+      }
+      for (const int64_t row : {43, 44}) {
+        EXPECT_EQ(is[static_cast<size_t>(row * columns + c)], static_cast<float>(sum / 43)) << name;
+      }
+    }
+  }
+  EXPECT_EQ(grown, 2);
+  expect_refused({"--data", path, "--model", "", "--init", base, "--lora", "r=2,targets=all-linear",
+                  "--out", folder_ / "b"},
+                 kConfiguration, "has 45 tokens, of which 2 were added to those of the model's 43");
+  // Another model's tokenizer is none that has grown.
+  folder_.write("base/vocab.txt", vocabulary + "w43\nw44\n");
+  std::filesystem::remove(base + "/added_tokens.json");
+  expect_refused({"--data", path, "--model", "", "--init", base, "--out", folder_ / "b"}, kBadData,
+                 "has a vocabulary of 45, the model one of 43");
+}
+
 TEST_F(TrainOnRecords, BadInput_IsNamedAndLeavesNothing) {
   const auto file = [&](const char* name, const std::string& content) {
     return folder_.write(name, content);

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/cuda_backend.h"
 #include "core/exit_codes.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
@@ -133,6 +134,52 @@ TEST_F(Generate, Beams_AreTheLinesOfAPrompt) {
   }
 }
 
+TEST_F(Generate, GenerationConfig_SaysWhatNoOptionDoes) {
+  const std::string prompts = folder_.write("prompts.jsonl", prompts_of("gpt2", "67", 0, 20));
+  const train::json::Value& model = stored().at("models").at("gpt2");
+  const std::string folder = folder_ / "model";
+  std::filesystem::copy("tests/reference/gpt2", folder);
+  const auto answers = [&](const std::string& config, std::vector<std::string> more) {
+    folder_.write("model/generation_config.json", config);
+    more.insert(more.begin(), {"generate", "--model", folder, "--prompts", prompts});
+    return run(more);
+  };
+  const std::string stop = std::to_string(model.at("stop").at(0).as_int64());
+  const std::string config =
+      R"({"do_sample": false, "max_new_tokens": 12, "repetition_penalty": 1.5,
+          "no_repeat_ngram_size": 2, "num_beams": 1, "top_k": 3, "temperature": null,
+          "suppress_tokens": [1], "min_length": 0, "eos_token_id": )" +
+      stop + "}";
+  const Ended ended = answers(config, {});
+  ASSERT_EQ(ended.exit_code, kDone) << to_string(ended);
+  EXPECT_THAT(ended.err,
+              HasSubstr("model/generation_config.json: max_new_tokens 12, repetition_penalty 1.5, "
+                        "no_repeat_ngram_size 2, do_sample false: the most likely token each time, "
+                        "suppress_tokens is not followed\n"));
+  const std::vector<std::string> lines = lines_of(ended.out);
+  ASSERT_EQ(lines.size(), 20U);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    EXPECT_EQ(tokens_of(train::json::parse(lines[i], "stdout").at("tokens")),
+              tokens_of(model.at("penalized").at(i)))
+        << i;
+  }
+  const auto tokens_in = [](const Ended& texts) {
+    EXPECT_EQ(texts.exit_code, kDone) << to_string(texts);
+    return tokens_of(train::json::parse(lines_of(texts.out).at(0), "stdout").at("tokens"));
+  };
+  EXPECT_EQ(tokens_in(answers(config, {"--tokens", "3", "--stop-token", "66"})).size(), 3U);
+  // Drawn as the file says: of the most likely alone.
+  const std::vector<int64_t> greedy =
+      tokens_in(answers(R"({"do_sample": false, "max_new_tokens": 5})", {}));
+  EXPECT_EQ(tokens_in(answers(R"({"do_sample": true, "top_k": 1, "max_new_tokens": 5})", {})),
+            greedy);
+  // A beam search draws nothing, whatever the file says.
+  EXPECT_EQ(answers(R"({"do_sample": true, "top_k": 1})", {"--num-beams", "2"}).exit_code, kDone);
+  const Ended damaged = answers(R"({"early_stopping": "soon"})", {});
+  EXPECT_EQ(damaged.exit_code, kBadData);
+  EXPECT_THAT(damaged.err, HasSubstr("early_stopping: must be true, false or \"never\""));
+}
+
 TEST_F(Generate, WhatCannotBeDone_IsSaidBefore) {
   const auto expect = [&](std::vector<std::string> words, int code, const std::string& said) {
     words.insert(words.begin(), "generate");
@@ -151,6 +198,11 @@ TEST_F(Generate, WhatCannotBeDone_IsSaidBefore) {
          "prompt 2 has 33 tokens, the model 32 positions");
   expect({"--model", "tests/reference/gpt2", "--prompts", one, "--num-beams", "900000000"},
          kConfiguration, "fewer beams");
+  if (why_no_cuda_device().empty()) {
+    expect({"--model", "tests/reference/gpt2", "--prompts", one, "--num-beams", "900000000",
+            "--device", "cuda"},
+           kConfiguration, "fewer beams");
+  }
   expect({"--model", "tests/reference/gpt2", "--prompts", one, "--num-beams", "2", "--top-k", "5"},
          kConfiguration, "a beam search (num_beams > 1) draws nothing");
   expect({"--model", "tests/reference/gpt2", "--prompts", one, "--early-stopping", "maybe"},

@@ -16,9 +16,9 @@ TEST(GemmPlan, TilesAndSlices_CoverTheProductOnce) {
                                 {64, 80, 5000},
                                 {513, 385, 1025},
                                 {16, 16, 1 << 20}}) {
-    for (const cpu::GemmPlan& plan :
-         {cpu::plan_gemm(m, n, k), cpu::retile(cpu::plan_gemm(m, n, k), 1, false, 2),
-          cpu::retile(cpu::plan_gemm(m, n, k), 1, true, 7)}) {
+    for (const cpu::GemmPlan& plan : {cpu::plan_gemm(m, n, k), cpu::plan_rows(m, n, k),
+                                      cpu::retile(cpu::plan_gemm(m, n, k), 1, false, 2),
+                                      cpu::retile(cpu::plan_gemm(m, n, k), 1, true, 7)}) {
       EXPECT_GE(plan.tile_m * plan.m_tiles, m);
       EXPECT_LT(plan.tile_m * (plan.m_tiles - 1), m);
       EXPECT_GE(plan.tile_n * plan.n_tiles, n);
@@ -52,6 +52,16 @@ TEST(GemmPlan, DeepAndNarrowProducts_AreSlicedForThreads) {
   EXPECT_GE(plan.k_slices, 8);
   EXPECT_EQ(cpu::plan_gemm(64, 64, 1 << 16, 100).k_slices, 1);
   EXPECT_EQ(cpu::plan_gemm(2048, 2304, 768).k_slices, 1);
+}
+
+// Runs of B's rows stay long; tasks come of k.
+TEST(GemmPlan, ProductsOfFewRows_AreCutAlongK) {
+  const cpu::GemmPlan plan = cpu::plan_rows(1, 768, 3072);
+  EXPECT_EQ(plan.tile_n, 768);
+  EXPECT_EQ(plan.k_slices, 8);
+  EXPECT_EQ(cpu::plan_rows(8, 3072, 768).k_slices, 2);
+  EXPECT_EQ(cpu::plan_rows(8, 50257, 768).k_slices, 1);
+  EXPECT_EQ(cpu::plan_rows(8, 768, 100).k_slices, 1);
 }
 
 }  // namespace gemm_plan_test

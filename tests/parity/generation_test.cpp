@@ -159,7 +159,7 @@ TEST_P(Generated, GreedyTokensOfRanks_AreThoseOfTransformers) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Generated,
                          testing::Values("gpt2", "llama", "mistral", "qwen2", "qwen3", "gpt_neox",
-                                         "gpt_neox_serial", "bloom", "t5", "t5_v1_1"),
+                                         "gpt_neox_serial", "bloom", "chatglm", "t5", "t5_v1_1"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace generation_test

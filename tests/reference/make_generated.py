@@ -2,6 +2,7 @@
 """Makes generated.json: what transformers' generate() writes with the tiny models of this folder.
 
     python3 tests/reference/make_generated.py > tests/reference/generated.json
+    python3 tests/reference/make_generated.py chatglm    # one model alone
 
 Needs torch and transformers; the result is kept in the repository. 200 prompts a model, in groups of
 one length: every 20 prompts of a group in one call, without padding. A group of prompts that f32 and
@@ -22,9 +23,12 @@ import sys
 
 import torch
 import transformers
+from make_models import ChatGLMForConditionalGeneration
+from safetensors.torch import load_file
 
 ROOT = pathlib.Path(__file__).parent
-DECODERS = ["gpt2", "llama", "mistral", "qwen2", "qwen3", "gpt_neox", "gpt_neox_serial", "bloom"]
+DECODERS = ["gpt2", "llama", "mistral", "qwen2", "qwen3", "gpt_neox", "gpt_neox_serial", "bloom",
+            "chatglm"]
 ENCODER_DECODERS = ["t5", "t5_v1_1"]
 PROMPTS, GROUP, NEW = 200, 20, 12
 PENALTIES = {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2}
@@ -40,7 +44,17 @@ SETTINGS = [
 ]
 
 
+def load_chatglm(dtype):
+    folder = ROOT / "chatglm"
+    config = transformers.PretrainedConfig(**json.loads((folder / "config.json").read_text()))
+    model = ChatGLMForConditionalGeneration(config)
+    model.load_state_dict(load_file(folder / "model.safetensors"))
+    return model.as_glm().to(dtype).eval()
+
+
 def load(name, dtype):
+    if name == "chatglm":
+        return load_chatglm(dtype)
     kind = (transformers.AutoModelForSeq2SeqLM if name in ENCODER_DECODERS
             else transformers.AutoModelForCausalLM)
     return kind.from_pretrained(ROOT / name, dtype=dtype, attn_implementation="eager").eval()
@@ -104,7 +118,7 @@ def groups_of(vocabulary, seed):
 def main():
     sources = {67: groups_of(67, 3), 43: groups_of(43, 4)}
     models = {}
-    for name in DECODERS + ENCODER_DECODERS:
+    for name in sys.argv[1:] or DECODERS + ENCODER_DECODERS:
         models[name] = make(name, sources[43 if name in ENCODER_DECODERS else 67])
     compact = {"separators": (",", ":")}
     lines = ",\n".join(f'"{name}": {json.dumps(model, **compact)}' for name, model in models.items())

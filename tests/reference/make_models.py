@@ -35,8 +35,8 @@ class ChatGlmConfig(transformers.PretrainedConfig):
 
 
 class ChatGLMForConditionalGeneration(torch.nn.Module):
-    """Weights by their published names. forward() is that of transformers' GLM-4, which has the same
-    layers under other names."""
+    """Weights by their published names. What it computes is what transformers' GLM-4 does, which has
+    the same layers under other names."""
 
     def __init__(self, config):
         super().__init__()
@@ -68,7 +68,7 @@ class ChatGLMForConditionalGeneration(torch.nn.Module):
             value = torch.ones(shape) if ones else 0.02 * torch.randn(shape)
             module.register_parameter(last, torch.nn.Parameter(value))
 
-    def forward(self, input_ids):
+    def as_glm(self):
         c, head = self.config, self.config.hidden_size // self.config.num_attention_heads
         model = transformers.GlmForCausalLM(transformers.GlmConfig(
             vocab_size=c.padded_vocab_size, hidden_size=c.hidden_size,
@@ -96,7 +96,10 @@ class ChatGLMForConditionalGeneration(torch.nn.Module):
                              "post_attention_layernorm": "post_attention_layernorm"}.items():
                 theirs[f"{to}{new}.weight"] = w[old + ".weight"]
         model.load_state_dict(theirs)
-        return model(input_ids=input_ids)
+        return model
+
+    def forward(self, input_ids):
+        return self.as_glm()(input_ids=input_ids)
 
 
 def configs():

@@ -93,6 +93,87 @@ TEST_F(ExampleDataTest, LabelsApart_AreThoseThatAreTrained) {
   EXPECT_THROW(PackedExamples(data, 9), InvalidArgument);
 }
 
+// As transformers' DataCollatorForLanguageModeling draws them.
+TEST_F(ExampleDataTest, HiddenTokens_AreADrawnShareOfThoseThatMayBe) {
+  constexpr int64_t kTexts = 200, kLength = 100, kVocabulary = 50;
+  constexpr int32_t kFirst = 3, kMask = 4;  // 0 and 1 stand around a text
+  const Masking masking{.mask_token = kMask, .vocabulary_size = kVocabulary, .share = 0.15};
+  std::map<std::string, int64_t> counts;
+  std::vector<int64_t> by_token(kVocabulary, 0);
+  for (int64_t text = 0; text < kTexts; ++text) {
+    Sample sample{.tokens = std::vector<int32_t>(kLength, kFirst)};
+    sample.labels = sample.tokens;
+    sample.tokens.front() = 0;
+    sample.labels.front() = nn::kIgnoredLabel;
+    mask_tokens(sample, masking,
+                make_random_key(7, Purpose::masking, static_cast<uint64_t>(text), 0, 0));
+    EXPECT_EQ(sample.tokens.front(), 0) << "a mark was hidden";
+    EXPECT_EQ(sample.labels.front(), nn::kIgnoredLabel);
+    for (size_t i = 1; i < sample.tokens.size(); ++i) {
+      const int32_t token = sample.tokens[i];
+      if (sample.labels[i] == nn::kIgnoredLabel) {
+        ASSERT_EQ(token, kFirst) << "a token was hidden that nobody has to guess";
+        continue;
+      }
+      ASSERT_EQ(sample.labels[i], kFirst);
+      ++counts["hidden"];
+      ++counts[token == kMask ? "mask" : token == kFirst ? "same" : "other"];
+      ++by_token[static_cast<size_t>(token)];
+    }
+  }
+  // Four standard deviations of 19800 draws of 0.15, and of about 2970 of 0.8 and 0.1.
+  const auto hidden = static_cast<double>(counts["hidden"]);
+  EXPECT_NEAR(hidden / (kTexts * (kLength - 1)), 0.15, 0.0102);
+  EXPECT_NEAR(static_cast<double>(counts["mask"]) / hidden, 0.8 + 0.1 / kVocabulary, 0.03);
+  EXPECT_NEAR(static_cast<double>(counts["same"]) / hidden, 0.1 + 0.1 / kVocabulary, 0.022);
+  EXPECT_NEAR(static_cast<double>(counts["other"]) / hidden, 0.1, 0.022);
+  EXPECT_EQ(std::ranges::count(by_token, 0), 0) << "a token of the vocabulary never comes";
+}
+
+TEST_F(ExampleDataTest, HiddenTokens_AreTheSameInEveryWorld) {
+  constexpr int64_t kTexts = 24, kLength = 16;
+  const auto data = make_dataset(
+      kTexts,
+      [](int64_t index) {
+        Sample sample{.tokens = std::vector<int32_t>(kLength, static_cast<int32_t>(index))};
+        sample.labels = sample.tokens;
+        return sample;
+      },
+      {.lengths = true,
+       .labels = LabelsOf::masked,
+       .masking = {.mask_token = 99, .vocabulary_size = 100, .share = 0.5}});
+  const auto hidden = [](const nn::Batch& batch) {
+    std::vector<int64_t> all = batch["input_ids"].to_vector<int64_t>();
+    const std::vector<int64_t> labels = batch["labels"].to_vector<int64_t>();
+    EXPECT_EQ(batch.num_targets, std::ranges::count_if(labels, [](int64_t label) {
+                return label != nn::kIgnoredLabel;
+              }));
+    EXPECT_GT(batch.num_targets, 0);
+    all.insert(all.end(), labels.begin(), labels.end());
+    return all;
+  };
+  std::map<int64_t, std::vector<int64_t>> alone, evaluated;
+  LoaderOptions options{.micro_batch = 2, .seq_len = kLength, .seed = 5, .prefetch_batches = 0};
+  Loader loader(*data, options);
+  for (int64_t g = 0; g < 24; ++g) alone[g] = hidden(loader.next());
+  EXPECT_NE(alone[0], alone[12]) << "the next epoch hides the same tokens";
+  loader.restore({.seed = 5, .samples = 2 * 7});
+  EXPECT_EQ(hidden(loader.next()), alone[7]) << "a run that goes on draws others";
+  const EvaluationSet one(*data, {.batch = 2, .seq_len = kLength});
+  for (int64_t j = 0; j < one.num_batches(); ++j) evaluated[j] = hidden(one.batch(j));
+  EXPECT_EQ(hidden(one.batch(3)), evaluated[3]) << "the next evaluation hides others";
+  for (int rank = 0; rank < 3; ++rank) {
+    options.rank = rank;
+    options.world = 3;
+    Loader of_rank(*data, options);
+    for (int64_t g = rank; g < 24; g += 3) EXPECT_EQ(hidden(of_rank.next()), alone[g]) << g;
+    const EvaluationSet set(*data, {.batch = 2, .seq_len = kLength, .rank = rank, .world = 3});
+    for (int64_t round = 0; round < set.num_rounds(); ++round) {
+      EXPECT_EQ(hidden(set.batch(round)), evaluated[set.batch_index(round)]);
+    }
+  }
+}
+
 TEST_F(ExampleDataTest, Cache_IsUsedWhileNothingChanges) {
   const std::string path = folder_.write("a.jsonl", "{\"p\": \"ab\", \"a\": \"c\"}\n");
   const std::string first = make_example_folder(path, &kBytes, settings(), options());

@@ -319,6 +319,29 @@ TEST(ExampleMaker, AnswersApart_HaveTheTokensOfTextsByThemselves) {
   EXPECT_GT(cut.cut_tokens, 0);
 }
 
+TEST(ExampleMaker, HiddenTokens_MayBeAllButSpecialOnes) {
+  const auto tokenizer = load_tokenizer("tests/reference/tokenizers/roberta.json");
+  ExampleSettings settings{.fields = {.text = "t"}, .max_tokens = 99, .labels = LabelsOf::masked};
+  const char* const object = R"({"t": "one two<mask> three"})";
+  const Example whole = ExampleMaker(tokenizer.get(), settings).make(record_of(object));
+  ASSERT_EQ(whole.tokens, tokenizer->encode_with_specials("one two<mask> three"));
+  const std::optional<int32_t> mask = tokenizer->mask_token();
+  ASSERT_TRUE(mask);
+  EXPECT_EQ(std::ranges::count(whole.tokens, *mask), 1);
+  for (size_t i = 0; i < whole.tokens.size(); ++i) {
+    const bool is_mark =
+        i == 0 || i + 1 == whole.tokens.size() || whole.tokens[i] == tokenizer->mask_token();
+    EXPECT_EQ(whole.trained[i], is_mark ? 0 : 1) << i;
+  }
+  // A cut text keeps the token that ends it.
+  settings.max_tokens = 3;
+  const Example cut = ExampleMaker(tokenizer.get(), settings).make(record_of(object));
+  EXPECT_THAT(cut.tokens, ElementsAre(whole.tokens[0], whole.tokens[1], whole.tokens.back()));
+  EXPECT_THAT(cut.trained, ElementsAre(0, 1, 0));
+  EXPECT_THAT(message_of<DataError>([&] { bytes_of(object, settings); }),
+              HasSubstr("need a tokenizer with a mask, as <mask> or [MASK]; bytes has none"));
+}
+
 TEST(ExampleMaker, ClassesApart_AreNamesOrNumbers) {
   ExampleSettings settings{.fields = {.prompt = "t", .answer = "c"},
                            .max_tokens = 3,

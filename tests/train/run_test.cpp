@@ -126,14 +126,24 @@ class Saves : public TrainerObserver {
 };
 
 // Greater is better: the first evaluation, of four, is the best.
-TEST(Run, LoadsTheBestWeightsAtTheEnd_OnEveryStage) {
-  for (const int stage : {0, 2, 3}) {
+TEST(Run, LoadsTheBestWeightsAtTheEnd_OnEveryStageAndTier) {
+  using zero::OffloadDevice;
+  const std::pair<int, OffloadDevice> placements[] = {{0, OffloadDevice::none},
+                                                      {2, OffloadDevice::none},
+                                                      {3, OffloadDevice::none},
+                                                      {3, OffloadDevice::nvme}};
+  for (const auto& [stage, device] : placements) {
+    SCOPED_TRACE(concat("stage ", stage, device == OffloadDevice::nvme ? ", on NVMe" : ""));
     const ScratchFolder folder;
     const std::string out = folder / "run";
     comm::run_local_ranks(kWorld, {.seed = 3, .num_threads = 1}, [&](comm::World& world) {
       Config config;
       config.engine.batch = {.micro_batch = 2, .sequence = 8};
       config.engine.zero.stage = stage;
+      if (device != OffloadDevice::none) {
+        config.engine.zero.offload_param = {.device = device, .nvme_path = folder.path()};
+        config.engine.zero.offload_optimizer = {.device = device, .nvme_path = folder.path()};
+      }
       config.engine.precision.dtype = DType::bf16;
       config.engine.optimizer.hyper.lr = 1e-2;
       config.checkpoint = {.every = 3, .asynchronous = false};
@@ -173,8 +183,8 @@ TEST(Run, LoadsTheBestWeightsAtTheEnd_OnEveryStage) {
     const auto weights = [&](const char* name) {
       return read_whole_file(concat(out, '/', name, "/model.safetensors"));
     };
-    EXPECT_EQ(weights("final"), weights("best")) << stage;
-    EXPECT_NE(weights("final"), weights("step-000002")) << stage;
+    EXPECT_EQ(weights("final"), weights("best"));
+    EXPECT_NE(weights("final"), weights("step-000002"));
   }
 }
 

@@ -45,6 +45,7 @@ int64_t padded_length(int64_t longest, const BatchShape& shape) {
 Shape shape_of_labels(const BatchFields& fields, const Shape& tokens, int64_t text_length) {
   switch (fields.labels) {
     case LabelsOf::tokens:
+    case LabelsOf::masked:
       return tokens;
     case LabelsOf::row:
       return {tokens.dim(0)};
@@ -67,16 +68,38 @@ auto put_row(HostBatch::Column& to, size_t row, const std::vector<int32_t>& valu
 
 }  // namespace
 
-HostBatch collate(const Dataset& dataset, std::span<const int64_t> indices,
-                  const BatchShape& shape) {
+void mask_tokens(Sample& sample, const Masking& masking, const RandomKey& key) {
+  for (size_t i = 0; i < sample.tokens.size(); ++i) {
+    if (sample.labels[i] == nn::kIgnoredLabel) continue;
+    const PhiloxBlock draws = philox4x32(i, key.counter_high, key.key);
+    if (RandomKey::to_uniform(draws.word[0]) >= masking.share) {
+      sample.labels[i] = nn::kIgnoredLabel;
+      continue;
+    }
+    const float kind = RandomKey::to_uniform(draws.word[1]);
+    if (kind < 0.8f) {
+      sample.tokens[i] = masking.mask_token;
+    } else if (kind < 0.9f) {
+      const auto size = static_cast<uint64_t>(masking.vocabulary_size);
+      sample.tokens[i] = static_cast<int32_t>((draws.word[2] * size) >> 32);
+    }
+  }
+}
+
+HostBatch collate(const Dataset& dataset, std::span<const int64_t> indices, const BatchShape& shape,
+                  std::span<const RandomKey> keys) {
   require(static_cast<int64_t>(indices.size()) <= shape.batch_size, "collate: ", indices.size(),
           " samples for a batch of ", shape.batch_size);
   const BatchFields fields = dataset.fields();
+  require(fields.labels != LabelsOf::masked || keys.size() == indices.size(),
+          "collate: ", keys.size(), " keys of ", indices.size(),
+          " samples whose tokens are hidden");
   std::vector<Sample> samples(indices.size());
   int64_t longest = 1, longest_labels = 1;
   for (size_t row = 0; row < indices.size(); ++row) {
     dataset.read(indices[row], samples[row]);
     check(samples[row], indices[row], shape.seq_len, fields, dataset);
+    if (fields.labels == LabelsOf::masked) mask_tokens(samples[row], fields.masking, keys[row]);
     longest = std::max<int64_t>(longest, std::ssize(samples[row].tokens));
     longest_labels = std::max<int64_t>(longest_labels, std::ssize(samples[row].labels));
   }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/philox.h"
 #include "core/shape.h"
 #include "nn/batch.h"
 #include "train/data/dataset.h"
@@ -33,12 +34,15 @@ struct BatchShape {
   int64_t pad_multiple = 0;
 };
 
+// Hides tokens of a sample of LabelsOf::masked, in the draws of `key`: Masking.
+void mask_tokens(Sample& sample, const Masking& masking, const RandomKey& key);
+
 // Reads the samples `indices`, pads each to T (pad_token, label kIgnoredLabel) and fills up with
 // empty rows to batch_size. Lengths of empty rows are 1, so that attention always has a key.
 // DataError for a sample that is longer than seq_len, or whose labels or further fields do not
-// match its tokens.
-HostBatch collate(const Dataset& dataset, std::span<const int64_t> indices,
-                  const BatchShape& shape);
+// match its tokens. `keys`, one of each sample: of LabelsOf::masked.
+HostBatch collate(const Dataset& dataset, std::span<const int64_t> indices, const BatchShape& shape,
+                  std::span<const RandomKey> keys = {});
 
 // Tensors on the current context's device.
 nn::Batch to_batch(const HostBatch& host);

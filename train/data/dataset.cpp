@@ -31,6 +31,8 @@ std::string_view name_of(LabelsOf labels) {
       return "tokens";
     case LabelsOf::row:
       return "row";
+    case LabelsOf::masked:
+      return "masked";
     case LabelsOf::text:
       return "text";
   }

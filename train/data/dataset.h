@@ -28,8 +28,20 @@ enum class LabelsOf : uint8_t {
   tokens,  // one for each token, as the token that follows it: [B, T]
   row,     // one for the sample, as its class: [B]
   text,    // tokens of a text of their own, as a summary, not more than seq_len: [B, T of theirs]
+  // The token itself where it may be hidden: [B, T]. Of those a batch hides a drawn share and keeps
+  // the labels of these alone: Masking.
+  masked,
 };
 std::string_view name_of(LabelsOf labels);
+
+// Which of the tokens that have a label a model has to guess, and what stands in their place
+// (Devlin et al. 2019, "BERT", section 3.1): eight in ten are the mask, one in ten is any token of
+// the vocabulary, one in ten stays.
+struct Masking {
+  int32_t mask_token = -1;
+  int64_t vocabulary_size = 0;
+  double share = 0.15;  // of the tokens, each drawn by itself
+};
 
 // What the batches of a dataset carry; fixed, so that all batches look alike.
 struct BatchFields {
@@ -37,6 +49,7 @@ struct BatchFields {
   bool document_starts = false;  // samples fill document_starts
   LabelsOf labels = LabelsOf::tokens;
   int32_t pad_token = 0;            // behind a row's end
+  Masking masking{};                // of LabelsOf::masked
   std::vector<std::string> more{};  // further tensors [B, T] i32, padded with 0: "token_type_ids"
 };
 

@@ -19,6 +19,7 @@ namespace zinc::train {
 namespace {
 
 constexpr uint64_t kLikeLengthsSite = 2;  // 0: the order of samples; 1: the split of ExampleData
+constexpr uint64_t kTrainingSite = 0, kEvaluationSite = 1;  // of Purpose::masking
 
 }  // namespace
 
@@ -163,10 +164,16 @@ void Loader::start_reader() {
   const auto read = [dataset = dataset_, options = options_](int64_t micro_batch) {
     const int64_t global = micro_batch * options.world + options.rank;
     const std::vector<int64_t> samples = micro_batch_samples(*dataset, options, global);
+    std::vector<RandomKey> keys;
+    for (size_t row = 0; row < samples.size(); ++row) {
+      keys.push_back(make_random_key(options.seed, Purpose::masking, row,
+                                     static_cast<uint64_t>(global), kTrainingSite));
+    }
     HostBatch batch = collate(*dataset, samples,
                               {.batch_size = options.micro_batch,
                                .seq_len = options.seq_len,
-                               .pad_multiple = options.pad_multiple});
+                               .pad_multiple = options.pad_multiple},
+                              keys);
     batch.global_micro_batch = global;
     return batch;
   };
@@ -239,13 +246,17 @@ nn::Batch EvaluationSet::batch(int64_t round) const {
   const int64_t first = std::min(batch_index(round) * options_.batch, num_samples_);
   const int64_t last = std::min(first + options_.batch, num_samples_);
   std::vector<int64_t> samples;
+  std::vector<RandomKey> keys;
   for (int64_t i = first; i < last; ++i) {
     samples.push_back(i * dataset_->num_samples() / num_samples_);
+    keys.push_back(make_random_key(0, Purpose::masking, 0, static_cast<uint64_t>(samples.back()),
+                                   kEvaluationSite));
   }
   return to_batch(collate(*dataset_, samples,
                           {.batch_size = options_.batch,
                            .seq_len = options_.seq_len,
-                           .pad_multiple = options_.pad_multiple}));
+                           .pad_multiple = options_.pad_multiple},
+                          keys));
 }
 
 }  // namespace zinc::train

@@ -16,6 +16,11 @@
 // window). So samples of a micro-batch are nearly as long as each other and little is padding, the
 // micro-batches of a step are of mixed lengths, and all above stays true; a run that goes on with
 // another B inside a window repeats some samples of that window and leaves out others.
+//
+// Note [Hidden tokens]
+// Where a model has to guess tokens (LabelsOf::masked), which are hidden is drawn anew whenever a
+// sample comes, keyed by (seed, g, row of the micro-batch): equal in every world as the order is.
+// In an evaluation it is keyed by the sample alone: each evaluation hides the same ones.
 #pragma once
 
 #include <cstdint>

@@ -47,14 +47,29 @@ std::pair<const ExampleFile*, int64_t> ExampleData::place(int64_t index) const {
 
 int64_t ExampleData::length(int64_t index) const {
   const auto [file, example] = place(index);
-  if (fields_.labels != LabelsOf::tokens) return file->length_apart(example);
-  return file->length(example) - 1;
+  switch (fields_.labels) {
+    case LabelsOf::tokens:
+      return file->length(example) - 1;
+    case LabelsOf::masked:
+      return file->length(example);
+    case LabelsOf::row:
+    case LabelsOf::text:
+      break;
+  }
+  return file->length_apart(example);
 }
 
 void ExampleData::read(int64_t index, Sample& sample) const {
   const auto [file, example] = place(index);
-  if (fields_.labels != LabelsOf::tokens) return file->append_apart_to(example, sample);
-  file->append_to(example, sample);
+  switch (fields_.labels) {
+    case LabelsOf::tokens:
+      return file->append_to(example, sample);
+    case LabelsOf::masked:
+      return file->append_whole_to(example, sample);
+    case LabelsOf::row:
+    case LabelsOf::text:
+      return file->append_apart_to(example, sample);
+  }
 }
 
 std::string ExampleData::describe() const {
@@ -66,7 +81,7 @@ std::string ExampleData::describe() const {
 PackedExamples::PackedExamples(ExampleData examples, int64_t room)
     : examples_(std::move(examples)), room_(room), first_{0} {
   require(examples_.fields().labels == LabelsOf::tokens,
-          "packed examples: an answer or a class of each needs a row of its own");
+          "packed examples: a text that is read whole needs a row of its own");
   int64_t used = 0;
   for (int64_t i = 0; i < examples_.num_samples(); ++i) {
     const int64_t length = examples_.length(i);

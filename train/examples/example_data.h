@@ -14,7 +14,8 @@
 namespace zinc::train {
 
 // A sample is an example without its last token, which is a target alone; or its text, with its
-// answer or class as labels. A cheap value; the files are shared.
+// answer or class as labels; or all of a text whose tokens are to be guessed. A cheap value; the
+// files are shared.
 class ExampleData final : public Dataset {
  public:
   // All examples of the files in a row; at least one file. fields.labels is that of the settings
@@ -49,7 +50,7 @@ class ExampleData final : public Dataset {
 // more of them than distances inside a document (rotary ones), each example is as it is alone.
 class PackedExamples final : public Dataset {
  public:
-  // InvalidArgument where an example is longer than `room`, or labels stand apart.
+  // InvalidArgument where an example is longer than `room`, or is read whole.
   PackedExamples(ExampleData examples, int64_t room);
 
   int64_t num_samples() const override { return static_cast<int64_t>(first_.size()) - 1; }

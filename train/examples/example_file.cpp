@@ -186,6 +186,13 @@ void ExampleFile::append_to(int64_t index, Sample& sample) const {
   });
 }
 
+void ExampleFile::append_whole_to(int64_t index, Sample& sample) const {
+  for_each_token(index, [&](int32_t token, bool is_trained) {
+    sample.tokens.push_back(token);
+    sample.labels.push_back(is_trained ? token : nn::kIgnoredLabel);
+  });
+}
+
 void ExampleFile::append_apart_to(int64_t index, Sample& sample) const {
   for_each_token(index, [&](int32_t token, bool is_trained) {
     (is_trained ? sample.labels : sample.tokens).push_back(token);

@@ -32,6 +32,8 @@ class ExampleFile {
   // Appends an example to a sample: all tokens but the last, and what follows each, or
   // nn::kIgnoredLabel.
   void append_to(int64_t index, Sample& sample) const;
+  // All tokens of an example, and labels that are the token itself where it is trained.
+  void append_whole_to(int64_t index, Sample& sample) const;
   // The same of an example whose labels stand apart: those that are trained are labels.
   void append_apart_to(int64_t index, Sample& sample) const;
   // Tokens of such an example without its labels.

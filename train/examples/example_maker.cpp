@@ -52,6 +52,11 @@ ExampleMaker::ExampleMaker(const Tokenizer* tokenizer, const ExampleSettings& se
           settings.max_tokens);
   require(tokenizer != nullptr || !settings.fields.tokens.empty(),
           "examples: text needs a tokenizer");
+  if (settings.labels == LabelsOf::masked && (tokenizer == nullptr || !tokenizer->mask_token())) {
+    throw DataError(concat(
+        "examples of hidden tokens need a tokenizer with a mask, as <mask> or ", "[MASK]; ",
+        tokenizer == nullptr ? "give one by --tokenizer" : concat(tokenizer->name(), " has none")));
+  }
   if (tokenizer == nullptr) return;
   if (settings_.vocabulary_size == 0) settings_.vocabulary_size = tokenizer->vocabulary_size();
   if (tokenizer->vocabulary_size() > settings_.vocabulary_size) {
@@ -205,7 +210,23 @@ int32_t ExampleMaker::class_of(const json::Value& value, const Record& record) c
                                        : concat(": ", known)));
 }
 
+Example ExampleMaker::to_be_guessed(const Record& record) const {
+  const FieldMap& fields = settings_.fields;
+  Example example{.tokens = {}, .trained = {}};
+  if (fields.tokens.empty()) {
+    example.tokens = encode(text_of(require_field(record, fields.text)));
+  } else {
+    example.tokens = ids_of(require_field(record, fields.tokens), record, "token");
+  }
+  for (const int32_t token : example.tokens) {
+    example.trained.push_back(tokenizer_->is_special(token) ? 0 : 1);
+  }
+  cut(fields.tokens.empty() ? tail_.size() : 0, example);
+  return example;
+}
+
 Example ExampleMaker::make(const Record& record) const {
+  if (settings_.labels == LabelsOf::masked) return to_be_guessed(record);
   if (settings_.labels != LabelsOf::tokens) return with_labels_apart(record);
   if (!settings_.fields.tokens.empty()) return from_ids(record);
   const std::vector<TextSpan> spans = render(record);

@@ -19,6 +19,8 @@
 // With labels apart (LabelsOf::text, LabelsOf::row) the tokens are those of the prompt, or of the
 // text, with the tokenizer's special tokens; spaces at the prompt's end are left out. Learned are
 // the tokens of the answer with its special tokens, or the class. Both are cut to max_tokens.
+// Of tokens that are to be guessed (LabelsOf::masked) the tokens are those of the text with the
+// tokenizer's special tokens, and all but special ones are learned where a batch hides them.
 // Offsets are counted along the text of the tokens. Where a tokenizer changes the text (lower case,
 // normal forms), trained and other text are encoded each for itself instead.
 #pragma once
@@ -74,7 +76,8 @@ struct Question {
 class ExampleMaker {
  public:
   // `tokenizer` must outlive it; null where records hold token ids. InvalidArgument for max_tokens
-  // below 2. DataError where the tokenizer has more tokens than vocabulary_size.
+  // below 2. DataError where the tokenizer has more tokens than vocabulary_size, or no mask where
+  // tokens are to be guessed.
   ExampleMaker(const Tokenizer* tokenizer, const ExampleSettings& settings);
 
   // May be called from several threads. DataError with the record's place for a field that is
@@ -95,6 +98,7 @@ class ExampleMaker {
 
  private:
   Example with_labels_apart(const Record& record) const;
+  Example to_be_guessed(const Record& record) const;
   // The class that a field of a record names.
   int32_t class_of(const json::Value& value, const Record& record) const;
   Example from_ids(const Record& record) const;

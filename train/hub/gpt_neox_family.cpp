@@ -101,6 +101,7 @@ NameMap neox_names(const nn::GptNeoxConfig& config) {
       .prefixes = {"gpt_neox."},
       .buffers = {"*.attention.bias", "*.attention.masked_bias", "*rotary_emb.inv_freq"},
       .rows = {{qkv + ".weight", qkv + ".weight", heads}, {qkv + ".bias", qkv + ".bias", heads}}};
+  names.old_endings = {{.now = "embed_out.weight", .before = "lm_head.weight"}};
   if (config.tie_word_embeddings) names.tied = {{"embed_out.weight", "gpt_neox.embed_in.weight"}};
   return names;
 }

@@ -84,6 +84,13 @@ void become_classifier(ModelConfigFile& file, int64_t num_classes) {
       concat(model_type(before), ": a model of this kind gets no head for classes of texts"));
 }
 
+void grow_vocabulary(ModelConfigFile& file, int64_t size) {
+  const int64_t before = vocabulary_size(file.config);
+  require(size > before, "grow_vocabulary: from ", before, " tokens to ", size);
+  file.stored_vocabulary = before;
+  set_vocabulary_size(file.config, size);
+}
+
 std::vector<std::string> class_names(const ModelConfigFile& file) {
   const json::Value* ids = file.original.is_object() ? file.original.find("id2label") : nullptr;
   std::vector<std::string> names;

@@ -116,7 +116,12 @@ struct ModelConfigFile {
   TuningOptions tuning{};  // what of it is trained
   // Parameters that a folder of weights need not hold: of a head that is new. Globs.
   std::vector<std::string> new_parameters{};
+  // Of a model whose vocabulary has grown: how many tokens a folder of weights has; 0: all.
+  int64_t stored_vocabulary = 0;
 };
+
+// The same model with more tokens than its folder of weights has.
+void grow_vocabulary(ModelConfigFile& file, int64_t size);
 
 // The same model with a new head for so many classes of texts, from one that learns masked tokens
 // or has no head. ConfigError for a model that cannot have one.

@@ -66,6 +66,7 @@ JsonTokenizer::JsonTokenizer(Parts parts) : parts_(std::move(parts)) {
     vocabulary_size_ = std::max<int64_t>(vocabulary_size_, int64_t{token.id} + 1);
   }
   if (parts_.end_of_text) end_of_text_ = find(*parts_.end_of_text);
+  if (parts_.mask_token) mask_token_ = find(*parts_.mask_token);
   if (!parts_.decoder.is_byte_level()) return;
   bytes_.resize(static_cast<size_t>(vocabulary_size_));
   for (int32_t id = 0; id < vocabulary_size_; ++id) {
@@ -77,7 +78,8 @@ JsonTokenizer::JsonTokenizer(Parts parts) : parts_(std::move(parts)) {
 }
 
 std::unique_ptr<JsonTokenizer> JsonTokenizer::parse(const json::Value& root, std::string name,
-                                                    std::optional<std::string> end_of_text) {
+                                                    std::optional<std::string> end_of_text,
+                                                    std::optional<std::string> mask_token) {
   require_known_keys(root, {"version", "truncation", "padding", "added_tokens", "normalizer",
                             "pre_tokenizer", "post_processor", "decoder", "model"});
   if (const json::Value* version = root.find("version");
@@ -92,6 +94,7 @@ std::unique_ptr<JsonTokenizer> JsonTokenizer::parse(const json::Value& root, std
   parts.post_processor = PostProcessor::parse(root.find("post_processor"));
   parts.decoder = TokenDecoder::parse(root.find("decoder"));
   parts.end_of_text = std::move(end_of_text);
+  parts.mask_token = std::move(mask_token);
   return std::make_unique<JsonTokenizer>(std::move(parts));
 }
 
@@ -122,6 +125,11 @@ const std::string& JsonTokenizer::text_of(int32_t token) const {
 std::optional<int32_t> JsonTokenizer::find(std::string_view token) const {
   if (const AddedToken* added = added_.find(token)) return added->id;
   return parts_.model->vocabulary().find(token);
+}
+
+bool JsonTokenizer::is_special(int32_t token) const {
+  const AddedToken* added = added_.find(token);
+  return added != nullptr && added->special;
 }
 
 void JsonTokenizer::append_bytes(int32_t token, bool first, std::string& out) const {

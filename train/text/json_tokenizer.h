@@ -35,21 +35,26 @@ class JsonTokenizer final : public Tokenizer {
     std::vector<AddedToken> added_tokens{};
     PostProcessor post_processor{};
     TokenDecoder decoder{};
-    std::optional<std::string> end_of_text{};  // a token's text; ignored where there is none such
+    // Tokens' texts; ignored where there are none such.
+    std::optional<std::string> end_of_text{}, mask_token{};
   };
   explicit JsonTokenizer(Parts parts);
   // DataError with the place where the file is damaged or asks for what zinc lacks; ConfigError
   // where it needs a library that this build has not.
   static std::unique_ptr<JsonTokenizer> parse(const json::Value& root, std::string name,
-                                              std::optional<std::string> end_of_text = {});
+                                              std::optional<std::string> end_of_text = {},
+                                              std::optional<std::string> mask_token = {});
 
   std::string_view name() const override { return parts_.name; }
   int64_t vocabulary_size() const override { return vocabulary_size_; }
+  int64_t own_vocabulary_size() const override { return parts_.model->vocabulary().size(); }
   std::vector<int32_t> encode(std::string_view text) const override;
   std::vector<int32_t> encode_with_specials(std::string_view text) const override;
   void append_bytes(int32_t token, bool first, std::string& out) const override;
   std::string decode(std::span<const int32_t> tokens) const override;
   std::optional<int32_t> end_of_text() const override { return end_of_text_; }
+  std::optional<int32_t> mask_token() const override { return mask_token_; }
+  bool is_special(int32_t token) const override;
 
   std::optional<int32_t> find(std::string_view token) const;  // its id
 
@@ -60,7 +65,7 @@ class JsonTokenizer final : public Tokenizer {
   Parts parts_;
   AddedTokens added_;
   int64_t vocabulary_size_ = 0;
-  std::optional<int32_t> end_of_text_;
+  std::optional<int32_t> end_of_text_, mask_token_;
   std::vector<std::string> bytes_;  // of each token, where the decoder is ByteLevel
   mutable PieceCachePool caches_;
 };

@@ -29,6 +29,7 @@ class PieceTokenizer final : public Tokenizer {
 
   std::string_view name() const override { return parts_.name; }
   int64_t vocabulary_size() const override { return vocabulary_size_; }
+  int64_t own_vocabulary_size() const override { return parts_.model->size(); }
   // The text between added tokens is encoded part by part.
   std::vector<int32_t> encode(std::string_view text) const override;
   std::vector<int32_t> encode_with_specials(std::string_view text) const override;

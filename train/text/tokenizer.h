@@ -19,6 +19,8 @@ class Tokenizer {
 
   virtual std::string_view name() const = 0;    // "bytes", or the file that it was read from
   virtual int64_t vocabulary_size() const = 0;  // every token is below it
+  // The same without the tokens that were added to those of the tokenizer's own model.
+  virtual int64_t own_vocabulary_size() const { return vocabulary_size(); }
   // The tokens of a text and nothing around them. Bytes that are not UTF-8 count as U+FFFD (the
   // byte tokenizer keeps them).
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
@@ -35,6 +37,13 @@ class Tokenizer {
   virtual std::string decode(std::span<const int32_t> tokens) const;
   // Ends a document, where the tokenizer names such a token.
   virtual std::optional<int32_t> end_of_text() const { return std::nullopt; }
+  // Stands in a text where a token is to be guessed, where the tokenizer names such a token.
+  virtual std::optional<int32_t> mask_token() const { return std::nullopt; }
+  // A mark and no text, as the begin, the end or the padding of one.
+  virtual bool is_special(int32_t token) const {
+    static_cast<void>(token);
+    return false;
+  }
 
  protected:
   bool has(int32_t token) const { return token >= 0 && token < vocabulary_size(); }

@@ -1,6 +1,7 @@
 #include "train/text/tokenizer_folder.h"
 
 #include <array>
+#include <initializer_list>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -145,7 +146,8 @@ std::unique_ptr<Tokenizer> load_byte_level(const std::string& vocab_path,
       .added_tokens = std::move(added),
       .post_processor = std::move(around),
       .decoder = TokenDecoder::parse(&bytes),
-      .end_of_text = settings.token("eos_token").value_or("<|endoftext|>")});
+      .end_of_text = settings.token("eos_token").value_or("<|endoftext|>"),
+      .mask_token = settings.token("mask_token").value_or("<mask>")});
 }
 
 // BERT's file: a token a line.
@@ -191,7 +193,8 @@ std::unique_ptr<Tokenizer> load_wordpiece(const std::string& path) {
       .added_tokens = std::move(added),
       .post_processor = std::move(around),
       .decoder = TokenDecoder::parse(&decoder),
-      .end_of_text = settings.token("sep_token").value_or("[SEP]")});
+      .end_of_text = settings.token("sep_token").value_or("[SEP]"),
+      .mask_token = settings.token("mask_token").value_or("[MASK]")});
 }
 
 // tokenizer_config.json's "added_tokens_decoder": {"<id>": {"content": ...}, ...}.
@@ -279,14 +282,22 @@ std::unique_ptr<Tokenizer> load_pieces(const std::string& path) {
 
 std::unique_ptr<Tokenizer> load_json(const std::string& path) {
   const Settings settings(parent_folder(path));
-  std::optional<std::string> end = settings.token("eos_token");
-  std::unique_ptr<JsonTokenizer> tokenizer = JsonTokenizer::parse(read_json(path), path, end);
-  if (end) return tokenizer;
-  // Nothing says it: the names of the families.
-  for (const char* name : {"<|endoftext|>", "<|end_of_text|>", "</s>", "[SEP]"}) {
-    if (tokenizer->find(name)) return JsonTokenizer::parse(read_json(path), path, name);
-  }
-  return tokenizer;
+  const std::optional<std::string> end = settings.token("eos_token");
+  const std::optional<std::string> mask = settings.token("mask_token");
+  std::unique_ptr<JsonTokenizer> tokenizer = JsonTokenizer::parse(read_json(path), path, end, mask);
+  // Where nothing says it: the names of the families.
+  const auto named = [&](const std::optional<std::string>& said,
+                         std::initializer_list<const char*> names) {
+    if (said) return said;
+    for (const char* name : names) {
+      if (tokenizer->find(name)) return std::optional<std::string>(name);
+    }
+    return said;
+  };
+  const auto end_found = named(end, {"<|endoftext|>", "<|end_of_text|>", "</s>", "[SEP]"});
+  const auto mask_found = named(mask, {"<mask>", "[MASK]"});
+  if (end_found == end && mask_found == mask) return tokenizer;
+  return JsonTokenizer::parse(read_json(path), path, end_found, mask_found);
 }
 
 // The file that a folder's tokenizer is read from; empty where there is none.

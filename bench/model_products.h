@@ -1,0 +1,21 @@
+// bench/model_products.h: the matrix products of a model, by their sizes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "train/hub/model_config.h"
+
+namespace zinc::bench {
+
+// y [m, n] = x [m, k] W; a backward pass makes two more of the same size.
+struct Product {
+  int64_t n;
+  int64_t k;
+  int64_t count;  // per forward pass
+};
+
+// Those of all linear layers, and of the head where it is the embedding.
+std::vector<Product> products_of(const train::ModelConfig& config);
+
+}  // namespace zinc::bench
