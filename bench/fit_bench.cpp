@@ -22,9 +22,8 @@ namespace zinc::bench {
 namespace {
 
 constexpr int64_t kSeq = 32;
-constexpr int64_t kResidencySeq = 16;  // short, so that gathers are a good part of a step
-constexpr int64_t kGlobalBatch = 8;
-constexpr int64_t kSteps = 4;  // of a run; the first warms up
+constexpr int64_t kFillSeq = 16;  // short, so that what memory saves is a good part of a step
+constexpr int64_t kSteps = 4;     // of a run; the first warms up
 
 // States stay on the device, because a CPU's host memory is the same; buffers and order are fixed,
 // so that every candidate can be timed.
@@ -35,12 +34,42 @@ constexpr const char* kFixed = R"({
     "stage3_param_persistence_threshold": 0, "stage3_prefetch_bucket_size": 0},
   "zinc": {"schedule": "horizontal"}})";
 
-constexpr const char* kResidency = R"({
-  "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4,
-  "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
-  "zero_optimization": {"stage": 3, "overlap_comm": false, "stage3_max_live_parameters": 0,
-    "stage3_param_persistence_threshold": 0, "stage3_prefetch_bucket_size": 0},
-  "zinc": {"resident_memory": "auto"}})";
+// A key that is open, and what it becomes where there is least memory.
+struct OpenKey {
+  const char* name;
+  const char* config;
+  std::function<void(zero::EngineConfig&)> keep_least;
+};
+
+std::vector<OpenKey> open_keys() {
+  return {{"zinc.resident_memory", R"({
+         "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 8,
+         "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
+         "zero_optimization": {"stage": 3, "overlap_comm": false, "stage3_max_live_parameters": 0,
+           "stage3_param_persistence_threshold": 0, "stage3_prefetch_bucket_size": 0},
+         "zinc": {"resident_memory": "auto"}})",
+           [](zero::EngineConfig& engine) { engine.zero.resident_memory = 0; }},
+          {"stage3_max_live_parameters", R"({
+         "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1,
+         "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
+         "zero_optimization": {"stage": 3, "overlap_comm": false,
+           "stage3_max_live_parameters": "auto", "stage3_max_reuse_distance": 1000000000,
+           "stage3_param_persistence_threshold": 0, "stage3_prefetch_bucket_size": 0}})",
+           [](zero::EngineConfig& engine) { engine.zero.max_live_parameters = 0; }},
+          {"offload_optimizer.ratio", R"({
+         "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1,
+         "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
+         "zero_optimization": {"stage": 1, "overlap_comm": false,
+           "offload_optimizer": {"device": "cpu", "ratio": "auto"}},
+         "zinc": {"offload_step": "host"}})",
+           [](zero::EngineConfig& engine) { engine.zero.offload_optimizer.ratio = 1.0; }},
+          {"number_checkpoints", R"({
+         "train_micro_batch_size_per_gpu": 8, "gradient_accumulation_steps": 1,
+         "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
+         "zero_optimization": {"stage": 1, "overlap_comm": false},
+         "activation_checkpointing": {"number_checkpoints": "auto"}})",
+           [](zero::EngineConfig& engine) { engine.recompute.every_blocks = 1; }}};
+}
 
 nn::Gpt2Config gpt2(int64_t shrink, int64_t num_layers) {
   return {.vocab_size = 512,
@@ -59,8 +88,8 @@ std::vector<std::pair<std::string, train::ModelConfigFile>> models(int64_t shrin
   llama.num_layers = 6;
   llama.num_heads = 4;
   llama.num_kv_heads = 2;
-  return {{"GPT-2, 4 blocks 512 wide", {.config = gpt2(shrink, 4)}},
-          {"Llama, 6 blocks 384 wide", {.config = llama}}};
+  return {{fmt::format("GPT-2, 4 blocks {} wide", 512 / shrink), {.config = gpt2(shrink, 4)}},
+          {fmt::format("Llama, 6 blocks {} wide", 384 / shrink), {.config = llama}}};
 }
 
 class Tokens final : public train::Dataset {
@@ -148,19 +177,22 @@ class Bench {
     result_.name = std::move(name);
     request_.model = std::move(model);
     request_.plan = plan_options(options, hardware);
-    request_.space = {
-        .world = options.world, .global_batch = kGlobalBatch, .config = kFixed, .flags = {}};
+    request_.space = {.world = options.world,
+                      .global_batch = options.global_batch,
+                      .config = kFixed,
+                      .flags = {}};
     request_.limits = {.device = int64_t{1} << 50, .one_pool = true};
+    request_.threads = options.world;
   }
 
   FitBenchModel run() {
+    progress_(fmt::format("{}: choosing at {} limits", result_.name, options_.limits));
     find_candidates();
     choose();
     for (int round = 0; round < options_.rounds; ++round) {
-      int done = 0;
+      progress_(fmt::format("{}: {} candidates, round {} of {}", result_.name, runs_.size(),
+                            round + 1, options_.rounds));
       for (auto& [text, run] : runs_) {
-        progress_(fmt::format("{}: round {} of {}, candidate {} of {}", result_.name, round + 1,
-                              options_.rounds, ++done, runs_.size()));
         const Measured now = measure(request_.model, run.config, options_.world, kSeq);
         run.measured.reserved = now.reserved;
         run.measured.seconds = std::min(run.measured.seconds, now.seconds);
@@ -250,40 +282,45 @@ class Bench {
   FitBenchModel result_;
 };
 
-// Memory between none and all of the weights of eight blocks; steps of all take turns.
-std::vector<ResidencyRow> residency(const FitBenchOptions& options, const train::Hardware& hardware,
-                                    const std::function<void(const std::string&)>& progress) {
+// Each open key of a model of eight blocks, with memory between the least and the most that it may
+// keep; runs of all take turns.
+std::vector<FillBenchRow> fills(const FitBenchOptions& options, const train::Hardware& hardware,
+                                const std::function<void(const std::string&)>& progress) {
   const train::ModelConfigFile model{.config = gpt2(options.shrink, 8)};
   train::PlanOptions how = plan_options(options, hardware);
-  how.seq = kResidencySeq;
-  const train::Config open = train::parse_config(kResidency, "residency", options.world);
-  const auto plan_of = [&](const train::Config& config) {
-    return train::make_plan(model, config, how);
-  };
-  train::Config all = open;
-  all.open.clear();
-  const int64_t least = plan_of(all).fullest.peaks.reserved[0].peak;
-  all.engine.zero.resident_memory = int64_t{1} << 40;
-  const int64_t most = plan_of(all).fullest.peaks.reserved[0].peak;
-  std::vector<ResidencyRow> rows;
+  how.seq = kFillSeq;
+  std::vector<FillBenchRow> rows;
   std::vector<train::Config> configs;
-  for (const int share : {0, 25, 50, 75, 100}) {
-    const train::FillLimit limit{.device = least + (most - least) * share / 100};
-    configs.push_back(train::fill_memory(model, open, how, limit).config);
-    const train::Plan plan = plan_of(configs.back());
-    ResidencyRow row{.share = share,
-                     .reserved = plan.fullest.peaks.reserved[0].peak,
-                     .predicted_seconds = plan.fullest.time->step_seconds,
-                     .seconds = std::numeric_limits<double>::infinity()};
-    for (const auto& [name, traffic] : plan.fullest.step) {
-      row.sent_bytes += static_cast<double>(traffic.bytes_sent);
+  const auto reserved = [](const train::Plan& plan) { return plan.fullest.peaks.reserved[0].peak; };
+  for (const OpenKey& key : open_keys()) {
+    const train::Config open = train::parse_config(key.config, key.name, options.world);
+    const auto filled = [&](int64_t limit) {
+      return train::fill_memory(model, open, how, {.device = limit}).config;
+    };
+    train::Config nothing = open;
+    nothing.open.clear();
+    key.keep_least(nothing.engine);
+    const int64_t least = reserved(train::make_plan(model, nothing, how));
+    const int64_t most = reserved(train::make_plan(model, filled(int64_t{1} << 50), how));
+    for (const int share : {0, 25, 50, 75, 100}) {
+      configs.push_back(filled(least + (most - least) * share / 100));
+      const train::Plan plan = train::make_plan(model, configs.back(), how);
+      const auto gathers = plan.fullest.step.find("all_gather");
+      const bool has_gathers = gathers != plan.fullest.step.end();
+      rows.push_back(
+          {.key = key.name,
+           .share = share,
+           .reserved = reserved(plan),
+           .gathered_bytes = has_gathers ? static_cast<double>(gathers->second.bytes_sent) : 0.0,
+           .predicted_seconds = plan.fullest.time->step_seconds,
+           .seconds = std::numeric_limits<double>::infinity()});
     }
-    rows.push_back(row);
   }
-  for (int round = 0; round < 2 * options.rounds; ++round) {
-    progress(fmt::format("residency, round {} of {}", round + 1, 2 * options.rounds));
+  for (int round = 0; round < options.rounds; ++round) {
+    progress(
+        fmt::format("\"auto\": {} runs, round {} of {}", rows.size(), round + 1, options.rounds));
     for (size_t i = 0; i < rows.size(); ++i) {
-      const Measured now = measure(model, configs[i], options.world, kResidencySeq);
+      const Measured now = measure(model, configs[i], options.world, kFillSeq);
       rows[i].seconds = std::min(rows[i].seconds, now.seconds);
       rows[i].measured = now.reserved;
     }
@@ -295,9 +332,17 @@ train::Hardware measured_hardware(const FitBenchOptions& options) {
   train::Hardware hardware;
   comm::run_local_ranks(options.world, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
     std::vector<CeilingFigure> ceilings;
-    if (options.shrink == 1) ceilings = measure_ceilings(world.context());
-    const train::Hardware mine =
-        measure_hardware(world, ceilings, {.name = "this machine", .shrink = options.shrink});
+    if (options.shrink == 1) {
+      ceilings = measure_ceilings(world.context());
+    } else {  // takes long, whatever the models' width
+      for (const char* name :
+           {"stream read 1 write 0 update 0", "stream read 0 write 1 update 0"}) {
+        ceilings.push_back({.name = name, .unit = "GB/s", .median = 1.0, .best = 1.0});
+      }
+    }
+    const double seconds = options.shrink == 1 ? MeasureOptions{}.seconds : 0.0;
+    const train::Hardware mine = measure_hardware(
+        world, ceilings, {.name = "this machine", .seconds = seconds, .shrink = options.shrink});
     if (world.is_main()) hardware = mine;
   });
   return hardware;
@@ -313,7 +358,7 @@ FitBenchResult run_fit_bench(const FitBenchOptions& options,
   result.seconds = seconds_of([&] {
     progress("measuring the machine");
     result.hardware = measured_hardware(options);
-    result.residency = residency(options, result.hardware, progress);
+    result.fills = fills(options, result.hardware, progress);
     for (auto& [name, model] : models(options.shrink)) {
       result.models.push_back(Bench(name, model, options, result.hardware, progress).run());
     }
@@ -334,29 +379,32 @@ std::string describe(const FitBenchResult& result) {
   for (const FitBenchModel& model : result.models) {
     text += fmt::format("{}, {} candidates\n\n", model.name, model.candidates);
     text +=
-        "| limit MiB | planned MiB | measured MiB | chosen | predicted ms | measured ms | best ms "
-        "| chosen / best |\n|---|---|---|---|---|---|---|---|\n";
+        "| limit MiB | measured MiB | within | chosen | predicted ms | measured ms | best ms "
+        "| chosen / best | best |\n|---|---|---|---|---|---|---|---|---|\n";
     for (const FitBenchRow& row : model.rows) {
-      text += fmt::format("| {:.1f} | {:.1f} | {:.1f} | {} | {:.1f} | {:.1f} | {:.1f} | {:.2f} |\n",
-                          mib(row.limit), mib(row.planned), mib(row.measured), row.words,
-                          1e3 * row.predicted_seconds, 1e3 * row.seconds, 1e3 * row.best_seconds,
-                          row.ratio());
+      text +=
+          fmt::format("| {:.1f} | {:.1f} | {} | {} | {:.1f} | {:.1f} | {:.1f} | {:.2f} | {} |\n",
+                      mib(row.limit), mib(row.measured), row.is_within() ? "yes" : "no", row.words,
+                      1e3 * row.predicted_seconds, 1e3 * row.seconds, 1e3 * row.best_seconds,
+                      row.ratio(), row.best_words == row.words ? "the same" : row.best_words);
     }
     text += "\n";
   }
-  text += "GPT-2, 8 blocks, micro-batch 1 x 4, stage 3\n\n";
   text +=
-      "| memory for the weights | reserved MiB | measured MiB | sent MiB | predicted ms | of first "
-      "| measured ms | of first |\n|---|---|---|---|---|---|---|---|\n";
-  for (const ResidencyRow& row : result.residency) {
-    const ResidencyRow& first = result.residency.front();
-    text +=
-        fmt::format("| {} % | {:.1f} | {:.1f} | {:.1f} | {:.1f} | {:.2f} | {:.1f} | {:.2f} |\n",
-                    row.share, mib(row.reserved), mib(row.measured), row.sent_bytes / 0x1p20,
-                    1e3 * row.predicted_seconds, row.predicted_seconds / first.predicted_seconds,
-                    1e3 * row.seconds, row.seconds / first.seconds);
+      "GPT-2, 8 blocks, sequences of 16\n\n"
+      "| key that is \"auto\" | memory | reserved MiB | measured MiB | gathers send MiB "
+      "| predicted ms | of least memory | measured ms | of least memory |\n"
+      "|---|---|---|---|---|---|---|---|---|\n";
+  const FillBenchRow* least = nullptr;
+  for (const FillBenchRow& row : result.fills) {
+    if (row.share == 0) least = &row;
+    text += fmt::format(
+        "| {} | {} % | {:.1f} | {:.1f} | {:.1f} | {:.1f} | {:.2f} | {:.1f} | {:.2f} |\n", row.key,
+        row.share, mib(row.reserved), mib(row.measured), row.gathered_bytes / 0x1p20,
+        1e3 * row.predicted_seconds, row.predicted_seconds / least->predicted_seconds,
+        1e3 * row.seconds, row.seconds / least->seconds);
   }
-  text += fmt::format("{:.0f} s\n", result.seconds);
+  text += fmt::format("\n{:.0f} s\n", result.seconds);
   return text;
 }
 

@@ -1,10 +1,10 @@
 // bench/fit_bench.h: whether `zinc plan --fit` and keys that are "auto" choose well, by runs.
 //
 // On CPU ranks that are threads of this process, with one thread each and the machine's own rates
-// (bench/measure_hardware.h), two small models:
+// (bench/measure_hardware.h), small models:
 //   the search   every candidate is timed once; at each of several limits of memory the chosen one
 //                stands against the fastest candidate that fits
-//   residency    steps of stage 3 with memory for more and more weights that stay
+//   "auto"       each key that fills memory, with memory for more and more of what it keeps
 // Seconds are those of a processor, per step and rank: of a machine that others use, too, they say
 // more than the clock.
 #pragma once
@@ -20,9 +20,10 @@ namespace zinc::bench {
 
 struct FitBenchOptions {
   int world = 2;
-  int limits = 12;     // of memory, from the smallest that anything needs to what all of it takes
-  int rounds = 2;      // in each of which every candidate runs; the fastest step counts
-  int64_t shrink = 1;  // divides the models' width and the measurement: figures that say nothing
+  int limits = 12;           // of memory, from the least that anything takes to the most
+  int rounds = 2;            // in each of which every candidate runs; the fastest step counts
+  int64_t global_batch = 8;  // sequences of a step
+  int64_t shrink = 1;        // divides the models' width; above 1 no figure says anything
 };
 
 struct FitBenchRow {
@@ -38,24 +39,26 @@ struct FitBenchRow {
   bool is_within() const { return measured <= limit && measured == planned; }
 };
 
-struct ResidencyRow {
-  int share = 0;         // per cent of the weights that there is memory for
+struct FitBenchModel {
+  std::string name;
+  int candidates = 0;
+  std::vector<FitBenchRow> rows;  // by limit
+};
+
+// A key that is "auto", with memory for a share of what it may keep.
+struct FillBenchRow {
+  std::string key;
+  int share = 0;         // per cent; 0: the least that the run takes
   int64_t reserved = 0;  // as planned
   int64_t measured = 0;
-  double sent_bytes = 0.0;  // of a step and rank
+  double gathered_bytes = 0.0;  // that a rank sends in all_gathers of a step
   double predicted_seconds = 0.0;
   double seconds = 0.0;
 };
 
-struct FitBenchModel {
-  std::string name;
-  int candidates = 0;
-  std::vector<FitBenchRow> rows;
-};
-
 struct FitBenchResult {
   train::Hardware hardware;
-  std::vector<ResidencyRow> residency;
+  std::vector<FillBenchRow> fills;
   std::vector<FitBenchModel> models;
   double seconds = 0.0;
   // Every chosen candidate within its limit, as planned, and no slower than so many times the best.

@@ -2,7 +2,6 @@
 #include "apps/bench/bench_command.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -103,10 +102,8 @@ int bench_ceilings(const BenchArguments& options) {
 }
 
 int bench_fit(const BenchArguments& options) {
-  const bench::FitBenchResult result = bench::run_fit_bench(options.fit, [](const std::string& at) {
-    if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r{}\033[K", at);
-  });
-  if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
+  const bench::FitBenchResult result = bench::run_fit_bench(
+      options.fit, [](const std::string& at) { fmt::print(stderr, "{}\n", at); });
   fmt::print("{}{}", train::json_of(result.hardware), bench::describe(result));
   const bool holds = result.holds(kMostOverBest);
   fmt::print("every choice within its limit and within {:.0f} % of the best: {}\n",

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -64,6 +65,29 @@ int64_t reserved(const Plan& plan, Tier tier = Tier::device) {
 Plan plan_of(const ModelConfigFile& model, Config config, PlanOptions how = options()) {
   config.open.clear();
   return make_plan(model, config, how);
+}
+
+Hardware slow_links() {
+  Hardware hardware{.name = "slow",
+                    .source = "specification",
+                    .device = DeviceKind::cpu,
+                    .threads = 2,
+                    .read_bytes_per_second = 1e10,
+                    .write_bytes_per_second = 1e10,
+                    .gemm = {.f32 = 1e11, .bf16 = 1e11},
+                    .attention = {.f32 = 1e11, .bf16 = 1e11},
+                    .other_flops = 1e10};
+  hardware.same_host.all_gather = {.alpha_seconds = 1e-6, .bytes_per_second = 1e8};
+  hardware.same_host.reduce_scatter = hardware.same_host.all_gather;
+  return hardware;
+}
+
+// As modelled, of a step.
+double seconds(const ModelConfigFile& model, const Config& config) {
+  PlanOptions timed = options();
+  timed.ranks_per_host = kWorld;
+  timed.hardware = slow_links();
+  return plan_of(model, config, timed).fullest.time->step_seconds;
 }
 
 int64_t gathered(const Plan& plan) { return plan.fullest.step.at("all_gather").bytes_sent; }
@@ -130,6 +154,7 @@ TEST(Fill, ResidentMemory_IsTheMostThatFits) {
                               R"("zinc": {"resident_memory": "auto"}, )");
   ASSERT_THAT(config.open, ElementsAre("zinc.resident_memory"));
   int64_t before = -1;
+  double longest = std::numeric_limits<double>::infinity();
   for (const double share : {0.0, 0.3, 0.6, 1.0}) {
     const int64_t limit = memory_for(model, config, share);
     const MemoryFill filled = fill_memory(model, config, options(), {.device = limit});
@@ -140,6 +165,9 @@ TEST(Fill, ResidentMemory_IsTheMostThatFits) {
     const Plan plan = plan_of(model, filled.config);
     EXPECT_LE(reserved(plan), limit);
     EXPECT_EQ(reserved(plan), filled.device_bytes);
+    const double time = seconds(model, filled.config);
+    EXPECT_LT(time, longest) << share;
+    longest = time;
     // With one group more than it found it does not fit.
     Config more = filled.config;
     int64_t smallest = int64_t{1} << 40;
@@ -178,6 +206,7 @@ TEST(Fill, MemoryForHalfOfTheWeights_SavesNearlyHalfOfTheGathers) {
   const Plan before = plan_of(model, plain);
   const Plan after = plan_of(model, filled.config);
   EXPECT_LE(static_cast<double>(gathered(after)), 0.55 * static_cast<double>(gathered(before)));
+  EXPECT_LT(seconds(model, filled.config), seconds(model, plain));
 
   const Ran without = train(model, plain);
   const Ran with = train(model, filled.config);
@@ -202,6 +231,7 @@ TEST(Fill, MaxLiveParameters_IsTheMostThatFits) {
   Config more = filled.config;
   more.engine.zero.max_live_parameters = 2 * found;
   EXPECT_GT(reserved(plan_of(model, more)), limit);
+  EXPECT_LT(seconds(model, filled.config), seconds(model, plain));
   const Ran with = train(model, filled.config);
   EXPECT_EQ(with.device, reserved(plan));
   plain.open.clear();
@@ -219,6 +249,7 @@ TEST(Fill, Ratio_IsTheLeastThatLeaves) {
   const int64_t least = reserved(plan_of(model, all));
   ASSERT_LT(least, most);
   double before = 1.5;
+  double longest = std::numeric_limits<double>::infinity();
   for (const double share : {0.0, 0.3, 0.7, 1.0}) {
     const auto limit = least + static_cast<int64_t>(share * static_cast<double>(most - least));
     const MemoryFill filled = fill_memory(model, config, options(), {.device = limit});
@@ -226,6 +257,9 @@ TEST(Fill, Ratio_IsTheLeastThatLeaves) {
     EXPECT_LT(found, before) << share;
     before = found;
     EXPECT_LE(reserved(plan_of(model, filled.config)), limit);
+    const double time = seconds(model, filled.config);
+    EXPECT_LT(time, longest) << share;
+    longest = time;
     if (found == 0.0) continue;
     Config less = filled.config;
     less.engine.zero.offload_optimizer.ratio = found - 1.0 / 1024;
@@ -235,7 +269,7 @@ TEST(Fill, Ratio_IsTheLeastThatLeaves) {
   const int64_t limit = (least + most) / 2;
   const MemoryFill filled = fill_memory(model, config, options(), {.device = limit});
   const Ran with = train(model, filled.config);
-  EXPECT_LE(with.device, limit);
+  EXPECT_EQ(with.device, reserved(plan_of(model, filled.config)));
   none.open.clear();
   EXPECT_EQ(with.weights, train(model, none).weights);
 }
@@ -252,13 +286,19 @@ TEST(Fill, NumberOfCheckpoints_RecomputesNoMoreBlocksThanMemoryAsks) {
   ASSERT_LT(least, most);
   int64_t before = 9;
   int distinct = 0;
+  double longest = std::numeric_limits<double>::infinity();
   for (const double share : {0.0, 0.3, 0.6, 1.0}) {
     const auto limit = least + static_cast<int64_t>(share * static_cast<double>(most - least));
     const MemoryFill filled = fill_memory(model, config, options(), {.device = limit});
     const zero::RecomputeConfig& recompute = filled.config.engine.recompute;
     const int64_t blocks = recompute.num_checkpoints == 0 ? 0 : recompute.most_blocks.value_or(8);
     EXPECT_LE(blocks, before);
-    distinct += blocks < before ? 1 : 0;
+    const double time = seconds(model, filled.config);
+    if (blocks < before) {
+      ++distinct;
+      EXPECT_LT(time, longest) << share;
+    }
+    longest = time;
     before = blocks;
     EXPECT_LE(reserved(plan_of(model, filled.config)), limit);
     if (blocks == 0) continue;
@@ -271,24 +311,9 @@ TEST(Fill, NumberOfCheckpoints_RecomputesNoMoreBlocksThanMemoryAsks) {
   const int64_t limit = (least + most) / 2;
   const Config filled = fill_memory(model, config, options(), {.device = limit}).config;
   const Ran with = train(model, filled);
-  EXPECT_LE(with.device, limit);
+  EXPECT_EQ(with.device, reserved(plan_of(model, filled)));
   none.open.clear();
   EXPECT_EQ(with.weights, train(model, none).weights);
-}
-
-Hardware slow_links() {
-  Hardware hardware{.name = "slow",
-                    .source = "specification",
-                    .device = DeviceKind::cpu,
-                    .threads = 2,
-                    .read_bytes_per_second = 1e10,
-                    .write_bytes_per_second = 1e10,
-                    .gemm = {.f32 = 1e11, .bf16 = 1e11},
-                    .attention = {.f32 = 1e11, .bf16 = 1e11},
-                    .other_flops = 1e10};
-  hardware.same_host.all_gather = {.alpha_seconds = 1e-6, .bytes_per_second = 1e8};
-  hardware.same_host.reduce_scatter = hardware.same_host.all_gather;
-  return hardware;
 }
 
 // Where times are modelled, the order of filling is the one that makes the shortest step.

@@ -2,6 +2,7 @@
 // and its errors.
 #include "train/plan/fit.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -172,6 +173,82 @@ TEST(Fit, StepOfManyMicroBatchesIsPlannedByFour) {
   }
 }
 
+constexpr const char* kStepsOfFour[] = {
+    R"({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4})",
+    R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4,
+        "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0,
+          "stage3_max_live_parameters": 0, "stage3_max_reuse_distance": 0},
+        "activation_checkpointing": {"number_checkpoints": 4},
+        "zinc": {"activation_offload": {"device": "cpu"}}})",
+    R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4,
+        "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu", "ratio": 0.5}},
+        "zinc": {"offload_step": "host"}})",
+    R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4,
+        "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"},
+          "offload_param": {"device": "cpu"}},
+        "zinc": {"offload_step": "device"}})",
+    R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4,
+        "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0,
+          "offload_optimizer": {"device": "nvme", "nvme_path": "/tmp"},
+          "offload_param": {"device": "nvme", "nvme_path": "/tmp", "max_in_cpu": 0}},
+        "zinc": {"gradient_offload": "nvme"}})"};
+
+// What a plan says of its step with one micro-batch less is what the plan of that step says.
+TEST(Plan, KnowsItsStepWithOneMicroBatchLess) {
+  const FitRequest request = request_for(1);
+  for (const char* text : kStepsOfFour) {
+    SCOPED_TRACE(text);
+    Config config = parse_config(text, "four", 2, {.dtype = DType::bf16});
+    const Plan four = make_plan(request.model, config, request.plan);
+    ASSERT_TRUE(four.fullest.shorter);
+    config.engine.batch.accumulation = 3;
+    const Plan three = make_plan(request.model, config, request.plan);
+    EXPECT_FALSE(three.fullest.shorter);
+    const StepFigures& shorter = *four.fullest.shorter;
+    int64_t sent = 0;
+    for (const auto& [name, traffic] : three.fullest.step) sent += traffic.bytes_sent;
+    EXPECT_EQ(shorter.bytes_sent, sent);
+    EXPECT_TRUE(shorter.swap == three.fullest.swap);
+    EXPECT_EQ(shorter.copies, three.fullest.copies);
+    const StepTime& now = *shorter.time;
+    const StepTime& then = *three.fullest.time;
+    const auto near = [](double a, double b) { EXPECT_NEAR(a, b, 1e-9 * b); };  // other order
+    near(now.step_seconds, then.step_seconds);
+    near(now.compute_seconds, then.compute_seconds);
+    near(now.communication_seconds, then.communication_seconds);
+    near(now.offload.to_device, then.offload.to_device);
+    near(now.offload.on_host, then.offload.on_host);
+    EXPECT_NEAR(now.exposed_offload_seconds, then.exposed_offload_seconds,
+                1e-9 * then.step_seconds);
+    ASSERT_EQ(now.swap_seconds.has_value(), then.swap_seconds.has_value());
+    if (then.swap_seconds) near(*now.swap_seconds, *then.swap_seconds);
+    EXPECT_LT(now.step_seconds, four.fullest.time->step_seconds);
+  }
+}
+
+// A plan that has shown enough ends with the step that is looked at, of which it says the same.
+TEST(Plan, EndsWhereItHasShownEnough) {
+  const FitRequest request = request_for(1);
+  const Config config = parse_config(kStepsOfFour[0], "four", 2, {.dtype = DType::bf16});
+  PlanOptions options = request.plan;
+  const Plan whole = make_plan(request.model, config, options);
+  ASSERT_TRUE(whole.fullest.is_whole);
+  int64_t limit = whole.fullest.peaks.at(Tier::device).peak;
+  options.is_enough = [&](const MemoryReport& taken) {
+    return taken.at(Tier::device).peak > limit;
+  };
+  EXPECT_TRUE(make_plan(request.model, config, options).fullest.is_whole);
+  limit /= 2;
+  const Plan part = make_plan(request.model, config, options);
+  EXPECT_FALSE(part.fullest.is_whole);
+  EXPECT_GT(part.fullest.peaks.at(Tier::device).peak, limit);
+  EXPECT_LE(part.fullest.peaks.at(Tier::device).peak, whole.fullest.peaks.at(Tier::device).peak);
+  EXPECT_EQ(part.fullest.time->step_seconds, whole.fullest.time->step_seconds);
+  EXPECT_EQ(part.fullest.kernel_flops, whole.fullest.kernel_flops);
+  EXPECT_EQ(part.fullest.standing.weights_and_states, whole.fullest.standing.weights_and_states);
+  EXPECT_EQ(part.fullest.standing.activations, whole.fullest.standing.activations);
+}
+
 TEST(Fit, ThreadsDoNotChangeIt) {
   FitRequest request = request_for(int64_t{200} << 20);
   const FitResult one = fit(request);
@@ -231,6 +308,7 @@ TEST(Fit, WrittenFileTrainsWithinItsLimit) {
     const FittedConfig& answer = result.best.front();
     SCOPED_TRACE(answer.words);
     EXPECT_FALSE(result.is_timed);
+    EXPECT_THAT(describe(result, request), HasSubstr("fits by memory alone"));
     const Config config = parse_config(json::write(answer.file), "written", 2);
     EXPECT_EQ(config.engine.batch.global_batch(2), 16);
     const std::vector<MemoryReport> ranks = train_two_ranks(request.model, config);
@@ -274,7 +352,11 @@ TEST(Fit, NothingFits_SaysWhatIsBeyondAndByHowMuch) {
   ASSERT_TRUE(result.nothing);
   ASSERT_EQ(result.nothing->beyond.size(), 1u);
   EXPECT_EQ(result.nothing->beyond[0], Tier::device);
-  EXPECT_THAT(describe(result, request), HasSubstr("nothing fits"));
+  EXPECT_THAT(
+      describe(result, request),
+      testing::AllOf(HasSubstr("nothing fits: what comes nearest is beyond device of "),
+                     HasSubstr(fmt::format("have to be {} bytes", result.nothing->reserved[0])),
+                     HasSubstr("at the device's peak: ")));
   // What it names would be enough.
   request.limits.device = result.nothing->reserved[0];
   EXPECT_FALSE(fit(request).best.empty());

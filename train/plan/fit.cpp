@@ -60,8 +60,7 @@ constexpr double kUpdateBytes = 64.0;
 constexpr double kUpdateFlops = 128.0;
 
 // Swap space is handed out of what is reserved once: the two are one.
-int64_t reserved_of(const Plan& plan, Tier tier) {
-  const MemoryReport& peaks = plan.fullest.peaks;
+int64_t reserved_of(const MemoryReport& peaks, Tier tier) {
   return std::max(peaks.reserved[static_cast<size_t>(tier)].peak, peaks.at(tier).peak);
 }
 
@@ -75,6 +74,8 @@ struct Outcome {
   FitScore score{};
   double kernels_seconds = 0.0;   // at least, of a micro-batch
   double products_seconds = 0.0;  // at least, of a sequence: its FLOP at the highest rate
+  // False: more than `reserved`, which is more than it may be.
+  bool is_whole() const { return !problem.empty() || plan.fullest.is_whole; }
 };
 
 // The figures of a step, each of which grows by the same amount with every micro-batch.
@@ -83,16 +84,20 @@ struct Figures {
   double sent = 0.0, copied = 0.0, disk = 0.0;
 };
 
-Figures figures_of(const Plan& plan) {
+Figures figures_of(const StepFigures& step) {
   Figures figures;
-  if (plan.fullest.time) figures.time = *plan.fullest.time;
-  for (const auto& [name, traffic] : plan.fullest.step) {
-    figures.sent += static_cast<double>(traffic.bytes_sent);
-  }
-  figures.copied = static_cast<double>(plan.fullest.copies.to_device + plan.fullest.copies.to_host);
-  figures.disk =
-      static_cast<double>(plan.fullest.swap.bytes_read + plan.fullest.swap.bytes_written);
+  if (step.time) figures.time = *step.time;
+  figures.sent = static_cast<double>(step.bytes_sent);
+  figures.copied = static_cast<double>(step.copies.to_device + step.copies.to_host);
+  figures.disk = static_cast<double>(step.swap.bytes_read + step.swap.bytes_written);
   return figures;
+}
+
+Figures figures_of(const Plan& plan) {
+  StepFigures step{
+      .swap = plan.fullest.swap, .copies = plan.fullest.copies, .time = plan.fullest.time};
+  for (const auto& [name, traffic] : plan.fullest.step) step.bytes_sent += traffic.bytes_sent;
+  return figures_of(step);
 }
 
 // Of a step with `steps` micro-batches, from steps with three and with four.
@@ -152,8 +157,10 @@ class Search {
   }
 
   FitResult run();
-  // `bytes_only`: whether it fits, without a score.
-  Outcome plan(const json::Value& file, bool bytes_only = false) const;
+  // What is asked of a plan: to the end; or no more than what says that it does not fit, where it
+  // does not; or that without a score.
+  enum class Extent : uint8_t { whole, until_full, bytes_until_full };
+  Outcome plan(const json::Value& file, Extent extent = Extent::whole) const;
   const FitSpace& space() const { return space_; }
 
  private:
@@ -183,7 +190,7 @@ class Search {
     return options;
   }
 
-  void plan_all(const std::vector<FitCandidate>& candidates, bool bytes_only = false);
+  void plan_all(const std::vector<FitCandidate>& candidates, Extent extent = Extent::until_full);
   const Outcome& outcome(const FitCandidate& candidate) { return planned_.at(candidate); }
   void learn(const FitCandidate& candidate, const Outcome& outcome);
   std::optional<FitCandidate> corner_of(const Node& node);
@@ -203,7 +210,7 @@ class Search {
   void fill_up(size_t answer);
   template <class Set>
   void fill_between(size_t answer, double fits, double fails, const Set& set);
-  bool is_within(const Plan& plan) const;
+  bool is_within(const MemoryReport& peaks) const;
   Plan plan_either_way(Config& config, const PlanOptions& options) const;
   double seconds_per_flop(DType dtype) const;
   FittedConfig describe_answer(const FitCandidate& candidate);
@@ -243,13 +250,13 @@ class Search {
   std::optional<FitScore> left_;  // the smallest bound of those that were not looked at
 };
 
-bool Search::is_within(const Plan& plan) const {
+bool Search::is_within(const MemoryReport& peaks) const {
   const FitLimits& limits = request_.limits;
-  int64_t device = reserved_of(plan, Tier::device);
-  int64_t host = reserved_of(plan, Tier::pinned_host);
+  int64_t device = reserved_of(peaks, Tier::device);
+  int64_t host = reserved_of(peaks, Tier::pinned_host);
   if (limits.one_pool) device += std::exchange(host, 0);
   return device <= limits.device && host <= limits.at(Tier::pinned_host) &&
-         reserved_of(plan, Tier::nvme) <= limits.at(Tier::nvme);
+         reserved_of(peaks, Tier::nvme) <= limits.at(Tier::nvme);
 }
 
 // With the update of states in host memory by the one that is faster, where the file leaves it
@@ -261,21 +268,25 @@ Plan Search::plan_either_way(Config& config, const PlanOptions& options) const {
   Plan host = make_plan(request_.model, config, options);
   if (!is_open) return host;
   host.offload_choice = OffloadChoice{};
-  if (!host.fullest.time || !is_within(host)) return host;
+  if (!host.fullest.time || !is_within(host.fullest.peaks)) return host;
   Config other = config;
   other.engine.offload_step = zero::OffloadStep::device;
   Plan device = make_plan(request_.model, other, options);
   const bool is_faster = device.fullest.time->step_seconds < host.fullest.time->step_seconds;
-  if (!is_within(device) || !is_faster) return host;
+  if (!is_within(device.fullest.peaks) || !is_faster) return host;
   config = other;
   device.offload_choice = OffloadChoice{.step = zero::OffloadStep::device};
   return device;
 }
 
-Outcome Search::plan(const json::Value& file, bool bytes_only) const {
+Outcome Search::plan(const json::Value& file, Extent extent) const {
   Outcome result;
   PlanOptions options = options_;
+  const bool bytes_only = extent == Extent::bytes_until_full;
   if (bytes_only) options.hardware.reset();
+  if (extent != Extent::whole) {
+    options.is_enough = [this](const MemoryReport& taken) { return !is_within(taken); };
+  }
   result.file = file;
   Config config;
   try {
@@ -288,9 +299,10 @@ Outcome Search::plan(const json::Value& file, bool bytes_only) const {
     result.plan = plan_either_way(config, options);
     const Plan& plan = result.plan;
     for (int t = 0; t < kNumTiers; ++t) {
-      result.reserved[static_cast<size_t>(t)] = reserved_of(plan, static_cast<Tier>(t));
+      result.reserved[static_cast<size_t>(t)] =
+          reserved_of(plan.fullest.peaks, static_cast<Tier>(t));
     }
-    result.fits = is_within(plan);
+    result.fits = is_within(plan.fullest.peaks);
     if (bytes_only) return result;
     const Figures four = figures_of(plan);
     if (plan.fullest.time) {
@@ -307,8 +319,12 @@ Outcome Search::plan(const json::Value& file, bool bytes_only) const {
     }
     Figures all = four;
     if (result.fits && planned_steps < steps) {
-      planned_steps = kPlannedBatches - 1;
-      all = extend(figures_of(make_plan(request_.model, config, options_)), four, steps);
+      if (plan.fullest.shorter) {
+        all = extend(figures_of(*plan.fullest.shorter), four, steps);
+      } else {
+        planned_steps = kPlannedBatches - 1;
+        all = extend(figures_of(make_plan(request_.model, config, options_)), four, steps);
+      }
     }
     const bool disk_unknown = all.disk > 0.0 && !all.time.swap_seconds;
     if (plan.fullest.time && !disk_unknown) result.time = all.time;
@@ -348,10 +364,13 @@ double Search::seconds_per_flop(DType dtype) const {
 }
 
 // Side by side, in an order that no number of threads changes.
-void Search::plan_all(const std::vector<FitCandidate>& candidates, bool bytes_only) {
+void Search::plan_all(const std::vector<FitCandidate>& candidates, Extent extent) {
   std::vector<FitCandidate> open;
   for (const FitCandidate& candidate : candidates) {
-    if (!planned_.contains(candidate)) open.push_back(candidate);
+    const auto known = planned_.find(candidate);
+    const bool is_known =
+        known != planned_.end() && (extent != Extent::whole || known->second.is_whole());
+    if (!is_known) open.push_back(candidate);
   }
   std::vector<Outcome> outcomes(open.size());
   std::vector<std::exception_ptr> errors(open.size());
@@ -359,7 +378,7 @@ void Search::plan_all(const std::vector<FitCandidate>& candidates, bool bytes_on
   const auto work = [&] {
     for (size_t i = next++; i < open.size(); i = next++) {
       try {
-        outcomes[i] = plan(space_.file_of(open[i]), bytes_only);
+        outcomes[i] = plan(space_.file_of(open[i]), extent);
       } catch (...) {
         errors[i] = std::current_exception();
       }
@@ -375,7 +394,9 @@ void Search::plan_all(const std::vector<FitCandidate>& candidates, bool bytes_on
   for (size_t i = 0; i < open.size(); ++i) {
     if (errors[i]) std::rethrow_exception(errors[i]);
     learn(open[i], outcomes[i]);
-    if (!bytes_only) planned_.emplace(open[i], std::move(outcomes[i]));
+    if (extent != Extent::bytes_until_full) {
+      planned_.insert_or_assign(open[i], std::move(outcomes[i]));
+    }
     ++num_planned_;
   }
 }
@@ -605,7 +626,7 @@ void Search::expand() {
       left_ = (round.empty() ? postponed : round).front().bound;
       return;
     }
-    plan_all(corners, true);
+    plan_all(corners, Extent::bytes_until_full);
     plan_all(candidates);
     for (Node& node : postponed) queue_.push(std::move(node));
     for (const Node& node : round) {
@@ -766,7 +787,7 @@ std::vector<std::string> Search::reasons(const FitCandidate& candidate) {
   }
   std::vector<FitCandidate> others;
   for (const auto& [words, other] : without) others.push_back(other);
-  plan_all(others);
+  plan_all(others, Extent::whole);
   std::vector<std::string> lines;
   for (const auto& [words, other] : without) {
     const Outcome& found = outcome(other);
@@ -806,7 +827,15 @@ FitShortfall Search::nearest() {
   const auto better = [&](const auto& a, const auto& b) {
     return overshoot(a.second) < overshoot(b.second);
   };
-  FitCandidate best = std::ranges::min_element(planned_, better)->first;
+  // What was not planned to its end may take more yet.
+  const auto nearest_planned = [&] {
+    while (true) {
+      const auto nearest = std::ranges::min_element(planned_, better);
+      if (nearest->second.is_whole()) return nearest->first;
+      plan_all({nearest->first}, Extent::whole);
+    }
+  };
+  FitCandidate best = nearest_planned();
   while (true) {
     std::vector<FitCandidate> around;
     const int64_t now_device = outcome(best).plan.fullest.device_peak();
@@ -827,7 +856,7 @@ FitShortfall Search::nearest() {
       if (nearby && space_.is_valid(one) && least_bytes(one) < now_device) around.push_back(one);
     }
     plan_all(around);
-    const FitCandidate now = std::ranges::min_element(planned_, better)->first;
+    const FitCandidate now = nearest_planned();
     if (!(overshoot(outcome(now)) < overshoot(outcome(best)))) break;
     best = now;
   }

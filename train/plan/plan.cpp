@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -43,11 +44,25 @@ class PhantomData final : public Dataset {
   std::function<void()> on_read_;
 };
 
+int64_t bytes_sent(const comm::PhantomLedger& ledger) {
+  int64_t bytes = 0;
+  for (const auto& [name, traffic] : ledger) bytes += traffic.bytes_sent;
+  return bytes;
+}
+
+// Where a micro-batch begins.
+struct MicroBatchStart {
+  size_t entry = 0;        // of the log
+  int64_t bytes_sent = 0;  // in the step until then
+  zero::SwapTraffic swap;  // in the run until then
+};
+
 // Takes down where the engine is when memory is fullest, and what each step moves: what follows the
 // end of one to the end of the next.
 class Watch final : public TrainerObserver {
  public:
-  Watch(comm::PhantomLedger& ledger, WorkLog& log) : ledger_(ledger), log_(log) {}
+  Watch(comm::PhantomLedger& ledger, WorkLog& log, const PlanOptions& options)
+      : ledger_(ledger), log_(log), options_(options) {}
 
   // Null: nobody wants the program.
   void follow(ProgramWatch* program) { program_ = program; }
@@ -66,6 +81,12 @@ class Watch final : public TrainerObserver {
   void on_sample(int64_t micro_batch) {
     if (steps_ != 1) return;
     const MemoryReport report = context_->allocator().report();
+    if (options_.is_enough && options_.is_enough(report)) ends_ = true;
+    if (samples_ % micro_batch == 0) {
+      starts_.push_back({.entry = log_.entries().size(),
+                         .bytes_sent = bytes_sent(ledger_),
+                         .swap = engine_->usage().swap});
+    }
     const auto live = [&](Label label) { return report.at(Tier::device, label).live; };
     StandingBytes& standing = plan_.standing;
     standing.weights_and_states = live(Label::parameters) + live(Label::optimizer);
@@ -92,10 +113,15 @@ class Watch final : public TrainerObserver {
 
   RankPlan& plan() { return plan_; }
   int64_t tokens_per_step() const { return tokens_per_step_; }
+  // The plan ends with the second step.
+  const std::atomic<bool>& ends() const { return ends_; }
+  // Of the micro-batches of the second step.
+  const std::vector<MicroBatchStart>& starts() const { return starts_; }
 
  private:
   comm::PhantomLedger& ledger_;
   WorkLog& log_;
+  const PlanOptions& options_;
   const zero::Engine* engine_ = nullptr;
   Context* context_ = nullptr;
   ProgramWatch* program_ = nullptr;
@@ -105,6 +131,8 @@ class Watch final : public TrainerObserver {
   int64_t tokens_per_step_ = 0;
   int64_t steps_ = 0;
   int64_t samples_ = 0;  // of the second step that were read
+  std::vector<MicroBatchStart> starts_;
+  std::atomic<bool> ends_ = false;
 };
 
 comm::World phantom_world(const PlanOptions& options, const Config& config,
@@ -146,14 +174,14 @@ comm::World phantom_world(const PlanOptions& options, const Config& config,
 }
 
 // The second of the log's two steps.
-void count_step(const WorkLog& log, RankPlan& rank) {
+void count_step(const WorkLog& log, int64_t* flops, CopyTraffic& copies) {
   int64_t marks = 0;
   for (const WorkLog::Entry& entry : log.entries()) {
     if (entry.action == WorkLog::Action::mark && entry.label == kStepMark) ++marks;
     if (marks != 1) continue;
-    rank.kernel_flops += entry.cost.flops;
-    if (entry.cost.place == WorkPlace::to_device) rank.copies.to_device += entry.cost.bytes_written;
-    if (entry.cost.place == WorkPlace::to_host) rank.copies.to_host += entry.cost.bytes_written;
+    if (flops != nullptr) *flops += entry.cost.flops;
+    if (entry.cost.place == WorkPlace::to_device) copies.to_device += entry.cost.bytes_written;
+    if (entry.cost.place == WorkPlace::to_host) copies.to_host += entry.cost.bytes_written;
   }
   bug_check(marks == 2, "plan: ", marks, " steps were logged, not 2");
 }
@@ -171,36 +199,46 @@ std::vector<PlayedMoment> steps_in(const std::vector<PlayedMoment>& moments) {
   return steps;
 }
 
-// Of the same step. Gives what its program can be drawn with, where that is wanted.
-TimedStep time_step(const WorkLog& log, const PlanOptions& options, RankPlan& rank) {
-  if (!options.hardware) return {};
+// Empty where the plan was given no hardware that times its step; says why in `no_time`.
+std::optional<RankSpeed> speed_of(const WorkLog& log, const PlanOptions& options,
+                                  std::string& no_time) {
+  if (!options.hardware) return std::nullopt;
   const Hardware& hardware = *options.hardware;
-  const RankSpeed speed(hardware, options.num_threads, options.ranks_per_host);
-  const bool offloaded = is_offloaded(log, speed);
-  if (offloaded && !hardware.host && options.device.is_cuda()) {
-    rank.no_time =
-        concat("the hardware file of '", hardware.name,
-               "' has no \"host\": how fast a GPU's host and the way there are; `zinc bench "
-               "ceilings --device cuda --json FILE` measures it");
-    return {};
-  }
-  TimedStep timed;
-  const std::vector<PlayedMoment> moments =
-      play(log, speed, false, options.program ? &timed.spans : nullptr);
+  RankSpeed speed(hardware, options.num_threads, options.ranks_per_host);
+  if (hardware.host || !options.device.is_cuda() || !is_offloaded(log, speed)) return speed;
+  no_time = concat("the hardware file of '", hardware.name,
+                   "' has no \"host\": how fast a GPU's host and the way there are; `zinc bench "
+                   "ceilings --device cuda --json FILE` measures it");
+  return std::nullopt;
+}
+
+// The second of the log's two steps, as `moments` have it, and with what it swaps.
+StepTime time_of(const WorkLog& log, const std::vector<PlayedMoment>& moments,
+                 const RankSpeed& speed, const PlanOptions& options,
+                 const zero::SwapTraffic& swap) {
   const std::vector<PlayedMoment> steps = steps_in(moments);
   StepTime time = between(steps[0], steps[1]);
-  if (offloaded) {
+  if (is_offloaded(log, speed)) {
     const std::vector<PlayedMoment> without = steps_in(play(log, speed, true));
     time.exposed_offload_seconds = time.step_seconds - between(without[0], without[1]).step_seconds;
   }
-  if (rank.swap != zero::SwapTraffic{} && options.hardware->disk) {
-    time.swap_seconds = options.ranks_per_host * options.hardware->disk->seconds(
-                                                     rank.swap.bytes_read, rank.swap.bytes_written);
+  if (swap != zero::SwapTraffic{} && options.hardware->disk) {
+    time.swap_seconds = options.ranks_per_host *
+                        options.hardware->disk->seconds(swap.bytes_read, swap.bytes_written);
     time.exposed_swap_seconds = std::max(0.0, *time.swap_seconds - time.step_seconds);
     time.step_seconds += time.exposed_swap_seconds;
   }
-  rank.time = time;
-  const double begin = steps[0].seconds;
+  return time;
+}
+
+// Of the same step. Gives what its program can be drawn with, where that is wanted.
+TimedStep time_step(const WorkLog& log, const RankSpeed& speed, const PlanOptions& options,
+                    RankPlan& rank) {
+  TimedStep timed;
+  const std::vector<PlayedMoment> moments =
+      play(log, speed, false, options.program ? &timed.spans : nullptr);
+  rank.time = time_of(log, moments, speed, options, rank.swap);
+  const double begin = steps_in(moments).front().seconds;
   for (const PlayedMoment& moment : moments) {
     if (moment.label == ProgramWatch::kMark) timed.places.push_back(moment.reached - begin);
   }
@@ -213,17 +251,39 @@ TimedStep time_step(const WorkLog& log, const PlanOptions& options, RankPlan& ra
   return timed;
 }
 
+// The same step without one of the micro-batches in its middle: the last but one does what the one
+// before it does. Empty where it does not.
+std::optional<StepFigures> shorter_step(const WorkLog& log, const std::optional<RankSpeed>& speed,
+                                        const PlanOptions& options,
+                                        const std::vector<MicroBatchStart>& starts,
+                                        const RankPlan& rank) {
+  if (starts.size() < 4) return std::nullopt;
+  const MicroBatchStart& first = starts[starts.size() - 3];
+  const MicroBatchStart& second = starts[starts.size() - 2];
+  const MicroBatchStart& end = starts.back();
+  const std::optional<WorkLog> kept = without_repeat(log, first.entry, second.entry, end.entry);
+  if (!kept) return std::nullopt;
+  StepFigures figures;
+  figures.bytes_sent = bytes_sent(rank.step) - (end.bytes_sent - second.bytes_sent);
+  figures.swap = rank.swap - (end.swap - second.swap);
+  count_step(*kept, nullptr, figures.copies);
+  if (speed) figures.time = time_of(*kept, play(*kept, *speed), *speed, options, figures.swap);
+  return figures;
+}
+
 // The first step, the one that is looked at, a save that may find its update under way still, the
 // step after that, and what a run ends with.
 TrainerOptions trainer_options(const PlanOptions& options, const Config& config,
                                const TuningOptions& tuning, int64_t steps, zero::Engine& engine,
-                               StateSnapshot& snapshot) {
+                               StateSnapshot& snapshot, const std::atomic<bool>& ends) {
   TrainerOptions trainer{.steps = steps};
+  trainer.stop = &ends;
   if (options.save) {
     trainer.export_every = 2;
-    trainer.save = [&engine, &snapshot, beside = config.saves_beside(),
+    trainer.save = [&engine, &snapshot, &ends, beside = config.saves_beside(),
                     without_frozen = !options.save_frozen,
                     adapters = tuning.has_adapters()](const std::string&) {
+      if (ends) return;
       if (beside) snapshot.take(engine, without_frozen);
       // Saved weights, and the last checkpoint, for which training waits: a signal may ask for it.
       engine.read_own(zero::Engine::Own::weights_and_states, {});
@@ -241,7 +301,7 @@ Plan plan_as_configured(const ModelConfigFile& model_config, const Config& confi
   const int64_t steps = steps_of(config);
   const auto ledger = std::make_shared<comm::PhantomLedger>();
   WorkLog log;
-  Watch watch(*ledger, log);
+  Watch watch(*ledger, log, options);
   comm::World world = phantom_world(options, config, ledger, watch, log);
   const std::unique_ptr<nn::Model> model = make_model(model_config);
   ProgramWatch program(world.context(), log);
@@ -274,7 +334,7 @@ Plan plan_as_configured(const ModelConfigFile& model_config, const Config& confi
   StateSnapshot snapshot;
   Trainer trainer(
       engine, loader, options.evaluate ? &evaluation : nullptr, {}, &watch,
-      trainer_options(options, config, model_config.tuning, steps, engine, snapshot));
+      trainer_options(options, config, model_config.tuning, steps, engine, snapshot, watch.ends()));
   trainer.run();
 
   Plan plan{.options = options,
@@ -286,8 +346,13 @@ Plan plan_as_configured(const ModelConfigFile& model_config, const Config& confi
   plan.fullest.peaks = world.context().allocator().report();
   plan.flops_per_step = model->flops_per_token(options.seq) *
                         static_cast<double>(plan.tokens_per_step) / options.world;
-  count_step(log, plan.fullest);
-  const TimedStep timed = time_step(log, options, plan.fullest);
+  plan.fullest.is_whole = !watch.ends();
+  count_step(log, &plan.fullest.kernel_flops, plan.fullest.copies);
+  const std::optional<RankSpeed> speed = speed_of(log, options, plan.fullest.no_time);
+  TimedStep timed;
+  if (speed) timed = time_step(log, *speed, options, plan.fullest);
+  if (config.engine.batches_together() == 1)
+    plan.fullest.shorter = shorter_step(log, speed, options, watch.starts(), plan.fullest);
   if (options.program) {
     plan.program = program.read(engine.step_program(), timed);
     measure(plan.program->passes, model_config, config, options);

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,7 +45,10 @@ struct PlanOptions {
   std::optional<Hardware> hardware{};  // whose times are wanted
   // Bytes that a rank may reserve on the device, for the choice of an offload_step; 0: not known.
   int64_t device_room = 0;
-  bool program = false;                       // Plan::program is wanted
+  bool program = false;  // Plan::program is wanted
+  // Asked during the step that is looked at: what was taken until then says enough, and the plan
+  // ends with that step. May be empty.
+  std::function<bool(const MemoryReport&)> is_enough{};
   std::vector<std::string> without_passes{};  // zero::EngineOptions
 };
 
@@ -63,6 +67,14 @@ struct StandingBytes {
   int64_t activations = 0;         // most of a step
 };
 
+// What a step moves and lasts.
+struct StepFigures {
+  int64_t bytes_sent = 0;  // to other ranks
+  zero::SwapTraffic swap;
+  CopyTraffic copies;
+  std::optional<StepTime> time;
+};
+
 // What one rank takes: every rank the same memory.
 struct RankPlan {
   int rank = 0;
@@ -76,6 +88,11 @@ struct RankPlan {
   int64_t kernel_flops = 0;      // of that step: all kernels, recomputation included
   std::optional<StepTime> time;  // of that step, where the plan was given the hardware
   std::string no_time;           // why there is none although it was
+  // That step with one micro-batch less: where it has four or more, one after the other, and those
+  // in its middle do the same.
+  std::optional<StepFigures> shorter;
+  // False: PlanOptions::is_enough ended the plan, whose peaks are lower bounds.
+  bool is_whole = true;
   int64_t device_peak() const { return peaks.at(Tier::device).peak; }
 };
 

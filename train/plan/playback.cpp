@@ -193,7 +193,69 @@ class Player {
   std::vector<PlayedMoment> moments_;
 };
 
+// Work and waits by stream.
+using Issued = std::array<int64_t, kNumStreams>;
+
+// Those of entries [begin, end).
+Issued issued_in(const std::vector<WorkLog::Entry>& entries, size_t begin, size_t end) {
+  Issued issued{};
+  for (size_t i = begin; i < end; ++i) {
+    const WorkLog::Action action = entries[i].action;
+    if (action == WorkLog::Action::work || action == WorkLog::Action::wait) {
+      ++issued[static_cast<size_t>(entries[i].stream)];
+    }
+  }
+  return issued;
+}
+
+bool is_same_cost(const WorkCost& a, const WorkCost& b) {
+  return a.kind == b.kind && a.place == b.place && a.dtype == b.dtype &&
+         a.bytes_read == b.bytes_read && a.bytes_written == b.bytes_written && a.flops == b.flops &&
+         a.ranks == b.ranks;
+}
+
 }  // namespace
+
+std::optional<WorkLog> without_repeat(const WorkLog& log, size_t first, size_t second, size_t end) {
+  const std::vector<WorkLog::Entry>& entries = log.entries();
+  if (first == second || second - first != end - second) return std::nullopt;
+  const Issued before = issued_in(entries, 0, second);
+  const Issued period = issued_in(entries, second, end);
+  for (size_t i = second; i < end; ++i) {
+    const WorkLog::Entry& one = entries[i - (second - first)];
+    const WorkLog::Entry& like = entries[i];
+    // What came before both is the same for both.
+    const bool waits_alike = like.count == one.count ||
+                             like.count - one.count == period[static_cast<size_t>(like.source)];
+    if (one.action != like.action || one.stream != like.stream || one.source != like.source ||
+        one.label != like.label || !waits_alike || !is_same_cost(one.cost, like.cost)) {
+      return std::nullopt;
+    }
+  }
+  WorkLog kept;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (i == second) i = end;
+    if (i == entries.size()) break;
+    const WorkLog::Entry& entry = entries[i];
+    const auto source = static_cast<size_t>(entry.source);
+    const int64_t gone = entry.count > before[source] ? period[source] : 0;
+    switch (entry.action) {
+      case WorkLog::Action::work:
+        kept.work(entry.stream, entry.label, entry.cost);
+        break;
+      case WorkLog::Action::wait:
+        kept.wait(entry.stream, entry.source, entry.count - gone);
+        break;
+      case WorkLog::Action::host_wait:
+        kept.host_wait(entry.source, entry.count - gone);
+        break;
+      case WorkLog::Action::mark:
+        kept.mark(entry.label);
+        break;
+    }
+  }
+  return kept;
+}
 
 std::string_view name_of_stream(int stream) {
   if (stream == kIssuingThread) return "issuing thread";
