@@ -18,8 +18,8 @@
 namespace zinc::train {
 namespace {
 
-constexpr uint64_t kLikeLengthsSite = 2;  // 0: the order of samples; 1: the split of ExampleData
-constexpr uint64_t kTrainingSite = 0, kEvaluationSite = 1;  // of Purpose::masking
+// Of Purpose::data_order; 0: the order of samples; 1: the split of ExampleData.
+constexpr uint64_t kLikeLengthsSite = 2, kHiddenSite = 3, kHiddenInEvaluationSite = 4;
 
 }  // namespace
 
@@ -166,8 +166,8 @@ void Loader::start_reader() {
     const std::vector<int64_t> samples = micro_batch_samples(*dataset, options, global);
     std::vector<RandomKey> keys;
     for (size_t row = 0; row < samples.size(); ++row) {
-      keys.push_back(make_random_key(options.seed, Purpose::masking, row,
-                                     static_cast<uint64_t>(global), kTrainingSite));
+      keys.push_back(make_random_key(options.seed, Purpose::data_order, row,
+                                     static_cast<uint64_t>(global), kHiddenSite));
     }
     HostBatch batch = collate(*dataset, samples,
                               {.batch_size = options.micro_batch,
@@ -249,8 +249,8 @@ nn::Batch EvaluationSet::batch(int64_t round) const {
   std::vector<RandomKey> keys;
   for (int64_t i = first; i < last; ++i) {
     samples.push_back(i * dataset_->num_samples() / num_samples_);
-    keys.push_back(make_random_key(0, Purpose::masking, 0, static_cast<uint64_t>(samples.back()),
-                                   kEvaluationSite));
+    keys.push_back(make_random_key(0, Purpose::data_order, 0, static_cast<uint64_t>(samples.back()),
+                                   kHiddenInEvaluationSite));
   }
   return to_batch(collate(*dataset_, samples,
                           {.batch_size = options_.batch,
