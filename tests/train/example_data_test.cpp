@@ -106,7 +106,7 @@ TEST_F(ExampleDataTest, HiddenTokens_AreADrawnShareOfThoseThatMayBe) {
     sample.tokens.front() = 0;
     sample.labels.front() = nn::kIgnoredLabel;
     mask_tokens(sample, masking,
-                make_random_key(7, Purpose::test, static_cast<uint64_t>(text), 0, 0));
+                make_random_key(7, Purpose::masking, static_cast<uint64_t>(text), 0, 0));
     EXPECT_EQ(sample.tokens.front(), 0) << "a mark was hidden";
     EXPECT_EQ(sample.labels.front(), nn::kIgnoredLabel);
     for (size_t i = 1; i < sample.tokens.size(); ++i) {

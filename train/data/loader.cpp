@@ -18,8 +18,8 @@
 namespace zinc::train {
 namespace {
 
-// Of Purpose::data_order; 0: the order of samples; 1: the split of ExampleData.
-constexpr uint64_t kLikeLengthsSite = 2, kHiddenSite = 3, kHiddenInEvaluationSite = 4;
+constexpr uint64_t kLikeLengthsSite = 2;  // 0: the order of samples; 1: the split of ExampleData
+constexpr uint64_t kTrainingSite = 0, kEvaluationSite = 1;  // of Purpose::masking
 
 }  // namespace
 
@@ -166,8 +166,8 @@ void Loader::start_reader() {
     const std::vector<int64_t> samples = micro_batch_samples(*dataset, options, global);
     std::vector<RandomKey> keys;
     for (size_t row = 0; row < samples.size(); ++row) {
-      keys.push_back(make_random_key(options.seed, Purpose::data_order, row,
-                                     static_cast<uint64_t>(global), kHiddenSite));
+      keys.push_back(make_random_key(options.seed, Purpose::masking, row,
+                                     static_cast<uint64_t>(global), kTrainingSite));
     }
     HostBatch batch = collate(*dataset, samples,
                               {.batch_size = options.micro_batch,
@@ -249,8 +249,8 @@ nn::Batch EvaluationSet::batch(int64_t round) const {
   std::vector<RandomKey> keys;
   for (int64_t i = first; i < last; ++i) {
     samples.push_back(i * dataset_->num_samples() / num_samples_);
-    keys.push_back(make_random_key(0, Purpose::data_order, 0, static_cast<uint64_t>(samples.back()),
-                                   kHiddenInEvaluationSite));
+    keys.push_back(make_random_key(0, Purpose::masking, 0, static_cast<uint64_t>(samples.back()),
+                                   kEvaluationSite));
   }
   return to_batch(collate(*dataset_, samples,
                           {.batch_size = options_.batch,
