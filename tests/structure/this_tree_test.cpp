@@ -34,9 +34,13 @@ TEST_P(ThisTreeRule, Holds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ThisTreeRule,
-                         ::testing::Values("layer", "door", "call", "kernel", "folder", "name",
-                                           "exception"),
-                         [](const auto& info) { return std::string(info.param); });
+                         ::testing::Values("layer", "door", "call", "kernel", "folder", "export",
+                                           "name", "own header", "test namespace", "exception"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, ' ');
+                           return name;
+                         });
 
 TEST(ThisTree, BuildLinksTheLayersThatMayBeIncluded) {
   EXPECT_EQ(parse_cmake_layers(text_of(kRoot / "cmake/Layers.cmake")), layer_table());
