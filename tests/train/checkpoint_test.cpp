@@ -55,6 +55,7 @@ struct Way {
   int64_t accumulation = 1;
   bool world_determinism = false;
   int tensor = 1;  // of the world's ranks, that share the layers
+  int pipe = 1;    // that have some of the layers each
 };
 
 std::ostream& operator<<(std::ostream& os, const Way& way) { return os << way.name; }
@@ -84,6 +85,7 @@ zero::EngineConfig config_of(const Way& way, const std::string& swap) {
 void share_layers(comm::World& world, const Way& way) {
   comm::RankSettings settings = world.settings();
   settings.mesh.tensor = way.tensor;
+  settings.mesh.pipe = way.pipe;
   world.configure(std::move(settings));
 }
 
@@ -97,11 +99,17 @@ struct Outcome {
 void step(zero::Engine& engine, int64_t number, std::vector<double>* losses) {
   const int64_t micro_steps = engine.config().batch.accumulation;
   const comm::MeshPlace data = engine.world().data();
-  for (int64_t i = 0; i < micro_steps; ++i) {
-    const int64_t global = (number * micro_steps + i) * data.size() + data.rank();
-    nn::Batch batch = make_batch(static_cast<int>(global));
-    batch.global_micro_batch = global;
-    engine.backward(engine.forward(batch));
+  const int64_t together = engine.config().batches_per_call();
+  for (int64_t i = 0; i < micro_steps; i += together) {
+    std::vector<nn::Batch> batches;
+    for (int64_t j = i; j < i + together; ++j) {
+      batches.push_back(make_batch((number * micro_steps + j) * data.size() + data.rank()));
+    }
+    if (engine.world().pipe() != nullptr) {
+      engine.run_passes(batches);
+    } else {
+      engine.backward(engine.forward(batches.front()));
+    }
     const zero::StepResult result = engine.step();
     if (losses != nullptr && result.outcome != zero::StepOutcome::accumulated) {
       losses->push_back(result.loss);
@@ -278,6 +286,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Way{"stage3_host_host", 2, 3, DType::f16, kCpu, kCpu},
                     Way{"stage3_nvme_nvme", 3, 3, DType::bf16, kNvme, kNvme},
                     Way{"accumulated", 2, 1, DType::bf16, OffloadDevice::none, OffloadDevice::none, 3},
+                    Way{.name = "pipe_f16", .world = 4, .stage = 2, .dtype = DType::f16, .pipe = 2},
                     Way{.name = "slices_f16", .world = 3, .dtype = DType::f16, .tensor = 3},
                     Way{.name = "slices_stage2_host",
                         .world = 6,
@@ -302,6 +311,7 @@ TEST(Elastic, AnyWorldStageAndTierReadsWhatAnotherWrote) {
                                  Way{"h", 4, 1}, Way{"i", 6, 2, DType::bf16, kCpu},
                                  Way{"j", 8, 3, DType::f16},
                                  Way{.name = "f", .world = 3, .tensor = 3},
+                                 Way{.name = "k", .world = 4, .stage = 1, .pipe = 2},
                                  Way{.name = "g",
                                      .world = 6,
                                      .stage = 3,
