@@ -12,13 +12,13 @@
 
 namespace zinc::zero {
 
-// Like the current context, but on a meta device of its own: what a model keeps for a device is not
-// kept from it for the run. `log` may be null.
-inline ContextOptions meta_context(WorkLog* log) {
-  constexpr int16_t kRecordingDevice = 1 << 14;
+// Like the current context, but on a meta device of its own, the index-th: what a model keeps for a
+// device is not kept from it for the run, nor from one such context for another. `log` may be null.
+inline ContextOptions meta_context(WorkLog* log, int index = 0) {
+  constexpr int kRecordingDevice = 1 << 14;
   Device device = Context::current().device();
   device.meta = true;
-  device.index = kRecordingDevice;
+  device.index = static_cast<int16_t>(kRecordingDevice + index);
   return {.device = device,
           .seed = Context::current().random().seed(),
           .num_threads = Context::current().num_threads(),

@@ -6,7 +6,6 @@
 #include "autograd/mode.h"
 #include "core/context.h"
 #include "core/error.h"
-#include "core/work_log.h"
 #include "parallel/pipeline.h"
 #include "zero/gather_values.h"
 #include "zero/program/meta_source.h"
@@ -72,7 +71,8 @@ std::vector<nn::StageSegment> segments_between(const std::vector<nn::StageSegmen
 
 PipelineCut::PipelineCut(nn::Model& model, const ExampleBatch& example,
                          const PipelineConfig& config, comm::World& world)
-    : whole_(model),
+    : context_(meta_context(&log_, /*index=*/1)),
+      whole_(model),
       staged_(staged(model)),
       rank_(world.pipe()->rank()),
       size_(world.pipe()->size()) {
@@ -88,15 +88,13 @@ PipelineCut::PipelineCut(nn::Model& model, const ExampleBatch& example,
 }
 
 std::vector<PipelineCut::Use> PipelineCut::record_uses(const ExampleBatch& example) {
-  WorkLog log;
-  Context context(meta_context(&log));
-  const ContextScope scope(context);
+  const ContextScope scope(context_);
   UseSource source;
   const SourceScope sources(whole_, source);
   size_t counted = 0;  // entries of the log
   const auto new_flops = [&] {
     int64_t flops = 0;
-    for (; counted < log.entries().size(); ++counted) flops += log.entries()[counted].cost.flops;
+    for (; counted < log_.entries().size(); ++counted) flops += log_.entries()[counted].cost.flops;
     return flops;
   };
   const nn::Batch batch = example();
@@ -123,6 +121,7 @@ std::vector<PipelineCut::Use> PipelineCut::record_uses(const ExampleBatch& examp
     for (size_t t = 0; t < gradients.size(); ++t) has_gradient_[i][t] = gradients[t].defined();
     uses[i].flops += new_flops();
   }
+  log_.stop();
   return uses;
 }
 
@@ -209,8 +208,8 @@ const StageInput& PipelineCut::input_of(const nn::Batch& batch) {
       concat(whole_.is_training() ? "" : "evaluation, ", to_string(batch.tensors)));
   StageInput& input = found->second;
   if (!is_new || is_first()) return input;
-  Context context(meta_context(nullptr));
-  const ContextScope scope(context);
+  const ContextScope scope(context_);
+  context_.random().set_position(0, 0);
   MetaSource source;
   const SourceScope sources(whole_, source);
   const autograd::NoGrad no_grad;
@@ -223,7 +222,7 @@ const StageInput& PipelineCut::input_of(const nn::Batch& batch) {
   bug_check(wants.size() == x.size(), "pipeline: stage ", begin, " takes ", x.size(),
             " tensors, and took ", wants.size());
   for (size_t t = 0; t < x.size(); ++t) input.tensors[t].has_gradient = wants[t];
-  input.draws = context.random().snapshot().calls;
+  input.draws = context_.random().snapshot().calls;
   return input;
 }
 

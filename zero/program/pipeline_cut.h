@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "comm/world.h"
-#include "core/random_state.h"
+#include "core/context.h"
+#include "core/work_log.h"
 #include "nn/model.h"
 #include "nn/stages.h"
 #include "parallel/stage_pass.h"
@@ -74,6 +75,9 @@ class PipelineCut {
                             comm::World& world) const;
   void cut(const std::vector<double>& costs, const std::vector<Use>& uses);
 
+  // Of all meta passes: what the model keeps from one of them is there in the next.
+  WorkLog log_;
+  Context context_;
   nn::Model& whole_;
   nn::Staged& staged_;
   const int rank_, size_;
