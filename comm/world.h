@@ -77,7 +77,10 @@ class World {
   // Ranks that have a part each of the tokens of the same sequences, likewise; null where each has
   // all of them.
   World* sequence() const { return sequence_.get(); }
-  // Ranks that hold slices of the same layers, likewise; null where each has all of them.
+  // Ranks that have some of the layers each, by the order of the layers, likewise; null where each
+  // has all of them.
+  World* pipe() const { return pipe_.get(); }
+  // Ranks that hold slices of the same layers, likewise; null where each has whole ones.
   World* tensor() const { return tensor_.get(); }
   const Mesh& mesh() const { return settings_.mesh; }
 
@@ -90,8 +93,8 @@ class World {
   // Goes by other settings from now on. Anything but the deadline needs a new context: whoever
   // keeps a reference to the old one, or memory of it, comes too late. Throws ConfigError that
   // names what cannot be changed, and the cure: where memory of the context is in use, between
-  // several GPUs, and in a world that connect() and run_local_ranks() have not made. Collective where
-  // the mesh is not flat.
+  // several GPUs, and in a world that connect() and run_local_ranks() have not made. Collective
+  // where the mesh is not flat.
   void configure(RankSettings settings);
 
  private:
@@ -110,7 +113,7 @@ class World {
   std::shared_ptr<Context> context_;
   std::unique_ptr<ContextScope> scope_;  // null in a group
   std::unique_ptr<Communicator> communicator_;
-  std::unique_ptr<World> shards_, sequence_, tensor_;  // end before the whole
+  std::unique_ptr<World> shards_, sequence_, pipe_, tensor_;  // end before the whole
 };
 
 struct ConnectOptions {

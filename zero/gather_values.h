@@ -15,6 +15,8 @@ namespace zinc::zero {
 // Every rank's `values` (as many on each), rank after rank, on every rank. Collective; blocks the
 // host where there are several ranks. On a meta device every rank has this one's values.
 std::vector<double> gather_values(comm::World& world, std::span<const double> values);
+// The last rank's alone. Collective.
+std::vector<double> last_values(comm::World& world, std::span<const double> values);
 // True on every rank where it is true on one. Collective.
 bool any_rank(comm::World& world, bool value);
 

@@ -55,11 +55,12 @@ OwnBytes own_bytes(const std::vector<ShardGroup>& groups, int world, int num_sta
 
 // See Engine::read_own. `kinds`: by plane; states are handed out of trained parameters. Pieces go
 // through one staging buffer of 4 MiB (f64 models: 8) at most. `hold`: trained values are held,
-// which lie in host memory or swap space, all of them; null: nothing is. `hands_out_whole`: whether
-// parameters that are not sliced are this rank's to hand out.
+// which lie in host memory or swap space, all of them; null: nothing is. `hands_out`: whether a
+// parameter that other ranks may have, too, is this rank's to hand out.
 void read_own_values(const std::vector<ShardGroup>& groups, WeightStore& weights,
                      const comm::Communicator& communicator, Context& context,
                      std::span<const std::string_view> kinds, const OwnHold* hold,
-                     bool hands_out_whole, const TakeOwn& take);
+                     const std::function<bool(const autograd::Parameter&)>& hands_out,
+                     const TakeOwn& take);
 
 }  // namespace zinc::zero

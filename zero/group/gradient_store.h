@@ -93,6 +93,8 @@ class GradientStore {
   // In the tier pinned_host where `split` says that it is off the device, all of it or nothing;
   // from swap space as SwappedShards::read() gives values. Throws IoError.
   virtual ConstView gradient(int group, Range range) = 0;
+  // The same where it is on the device, to be changed.
+  virtual View on_device(int group, Range range) = 0;
   void discard();  // the step is done or skipped
   // Where all is off the device: the step goes on with what is there alone, group by group.
   void discard_all_but_host();

@@ -28,6 +28,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -163,7 +164,12 @@ class ShardGroup {
 // The groups of a model in order of declaration: one per shard unit (Module::mark_shard_unit), and
 // one per run of consecutive parameters outside of any. Parameters without elements take part.
 // Throws InvalidArgument where one group holds several dtypes or the model has no parameters.
-std::vector<ShardGroup> make_shard_groups(nn::Module& model, int world,
-                                          int64_t persistence_threshold);
+//
+// `part_of`: where a rank has a part of the model's parameters: absent for one that it does not
+// have, and equal for those that may lie in one group. Empty: it has all of them.
+using GroupPart = std::optional<std::vector<int>>;
+std::vector<ShardGroup> make_shard_groups(
+    nn::Module& model, int world, int64_t persistence_threshold,
+    const std::function<GroupPart(const autograd::Parameter&)>& part_of = {});
 
 }  // namespace zinc::zero

@@ -5,12 +5,14 @@
 // fixed binary tree of their indices (kernels/chunk_tree_sum.h), parameters one after the other in
 // order of declaration. Chunks never cross parameters or shard boundaries, so a rank that holds
 // part of a parameter sends the sums of its maximal subtrees, O(log) numbers, and every rank
-// finishes the same tree: the norm has the same bits for every partition.
+// finishes the same tree: the norm has the same bits for every partition. Ranks of a pipeline send
+// each other the sums of whole parameters, and add all of them in order of declaration.
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <functional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "comm/world.h"
@@ -30,10 +32,23 @@ struct OwnedRange {
 struct NormResult {
   double sum_of_squares = 0.0;
   // The first parameter (in order of declaration) with a NaN or infinity, and the lowest rank that
-  // holds such an element of it. Where ranks share layers: of the first of them that has one.
-  std::optional<ParameterIndex> nonfinite;
+  // holds such an element of it. Where ranks share layers: of the first of them that has one. Null:
+  // all is finite.
+  const autograd::Parameter* nonfinite = nullptr;
   int nonfinite_rank = 0;
   int nonfinite_slice = 0;
+};
+
+// Ranks that have other parts of the model, beside those among which its groups are sharded.
+struct NormPeers {
+  // Ranks that share layers: slices are summed in order of rank, whole parameters count once. Null:
+  // layers are whole.
+  comm::World* tensor = nullptr;
+  // Ranks of a pipeline; null: there is none. Then also: the parameters of the whole model in order
+  // of declaration, and the rank whose sum of a parameter counts.
+  comm::World* pipe = nullptr;
+  std::vector<const autograd::Parameter*> parameters{};
+  std::function<int(const autograd::Parameter&)> speaker{};
 };
 
 class GradientNorm {
@@ -50,12 +65,9 @@ class GradientNorm {
   };
 
   // owned[r]: what rank r measures; together every trained element once. One entry: every rank
-  // holds everything, and nothing is exchanged. `groups` must outlive this. `tensor`: the ranks that
-  // share layers, whose slices are summed in order of rank and whose whole parameters count once;
-  // may be null.
+  // holds everything, and nothing is exchanged. `groups` must outlive this.
   GradientNorm(const std::vector<ShardGroup>& groups, std::vector<std::vector<OwnedRange>> owned,
-               comm::Communicator& communicator, Context& context,
-               comm::World* tensor = nullptr);
+               comm::Communicator& communicator, Context& context, NormPeers peers = {});
   ~GradientNorm();
   GradientNorm(const GradientNorm&) = delete;
   GradientNorm& operator=(const GradientNorm&) = delete;
@@ -119,8 +131,17 @@ class GradientNorm {
                   const View& out, StreamRef stream);
   std::vector<double> measure_own(const std::vector<ConstView>& gradients);
   std::vector<std::vector<double>> exchange(const std::vector<double>& own);
+  // Sums of squares of whole parameters of the model, by their order.
+  struct Sums {
+    std::vector<double> squares;
+    int64_t nonfinite = -1;  // the first that has a NaN or infinity
+    int nonfinite_rank = 0;
+  };
+  // With those of other ranks of a pipeline. Collective.
+  Sums over_stages(Sums here) const;
   // With the slices of other ranks. Collective.
-  NormResult over_slices(NormResult here, double sliced) const;
+  NormResult over_slices(const Sums& sums) const;
+  const autograd::Parameter& parameter_of(const Node& node) const;
   // `sums`: by rank.
   NormResult combine(const std::vector<std::vector<double>>& sums) const;
 
@@ -134,8 +155,9 @@ class GradientNorm {
   std::vector<Leaf> leaves_;
   comm::Communicator& communicator_;
   Context& context_;
-  comm::World* tensor_;
-  Rooms piece_rooms_;  // empty before expect_pieces()
+  NormPeers peers_;
+  std::unordered_map<const autograd::Parameter*, size_t> order_;  // in peers_.parameters
+  Rooms piece_rooms_;                                             // empty before expect_pieces()
   Room piece_sums_;
   Event piece_queued_;               // the last one
   std::vector<int64_t> first_sums_;  // by own range: its place there

@@ -45,8 +45,9 @@ class LossTotals {
   void add(double sum, int64_t num_targets);
 
   // Losses are added in the order of their global micro-batch index, so that the sum does not
-  // depend on who computed which. Collective; every rank has added as many.
-  StepLoss reduce(comm::World& world) const;
+  // depend on who computed which. Collective; every rank has added as many. `pipe`: ranks of a
+  // pipeline, of which the last one's losses count; null: there is none.
+  StepLoss reduce(comm::World& world, comm::World* pipe = nullptr) const;
   // The same of what each rank would have added: by rank its losses, then its targets.
   StepLoss combine(std::span<const double> by_rank, size_t num_batches) const;
   // A loss as add() keeps it.
