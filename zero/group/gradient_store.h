@@ -74,8 +74,8 @@ class GradientStore {
   void enter(int64_t i) { current_ = static_cast<size_t>(i); }
   int64_t together() const { return static_cast<int64_t>(together_); }
   // Where backward writes the gradient of a parameter: [shape of the parameter] policy.written.
-  // `accumulate` is false for the first write and true for all later ones. Padding is zeroed on the
-  // compute stream.
+  // `accumulate` is false for the first write of a micro-step, or of a step where one buffer
+  // collects all micro-batches, and true for later writes. Padding is zeroed on the compute stream.
   autograd::GradientTarget target(ParameterIndex parameter);
   void gradient_done(ParameterIndex parameter);
   // Ends the micro-steps under way. Parameters without a finished gradient count as zero.

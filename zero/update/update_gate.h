@@ -1,4 +1,4 @@
-// zero/update/update_gate.h: keeps updates away from values that are read beside training.
+// zero/update/update_gate.h: makes updates wait while their values are read beside training.
 #pragma once
 
 #include <condition_variable>
@@ -12,13 +12,13 @@
 
 namespace zinc::zero {
 
-// Values stay as they are while somebody holds this. Any thread may let go of it, also one that
-// outlives the engine.
+// While a Lease exists, the values it was given for do not change. Any thread may destroy it, even
+// after the engine is gone.
 using Lease = std::shared_ptr<const void>;
 
 class UpdateGate {
  public:
-  // Of a range of a shard group's arena: weights and states.
+  // Holds the weights and states of a range of a group's arena.
   Lease hold(int group, Range range) {
     const std::shared_ptr<State> state = state_;
     std::list<Held>::iterator held;
@@ -34,7 +34,7 @@ class UpdateGate {
               state->changed.notify_all();
             }};
   }
-  // Until nobody holds anything of it: before it changes.
+  // Waits until nobody holds a part of the range. Called before the range changes.
   void wait(int group, Range range) const {
     wait_until([&](const Held& held) {
       return held.group != group || intersect(held.range, range).empty();
