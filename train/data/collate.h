@@ -1,4 +1,4 @@
-// train/data/collate.h: from samples to a batch of one shape.
+// train/data/collate.h: makes a batch of one shape from samples.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,9 @@ struct HostBatch {
 
 struct BatchShape {
   int64_t batch_size = 0;  // B
-  int64_t seq_len = 0;     // T, or the most that it may be
-  // 0: T is seq_len. Else T is the longest sample's length rounded up to a multiple of this, but at
-  // most seq_len; at least one multiple.
+  int64_t seq_len = 0;     // T; with pad_multiple the largest T
+  // 0: T is seq_len. Otherwise T is the longest sample's length rounded up to a multiple of this:
+  // at least one multiple, at most seq_len.
   int64_t pad_multiple = 0;
 };
 
@@ -42,8 +42,9 @@ HostBatch collate(const Dataset& dataset, std::span<const int64_t> indices,
 
 // Tensors on the current context's device.
 nn::Batch to_batch(const HostBatch& host);
-// Zeros of the largest shapes that collate() gives, on the current context's device, with as many
-// targets as there can be: what an engine records a model with (zero::EngineOptions::example).
+// Zeros of the largest shapes that collate() gives, on the current context's device, with the
+// largest number of targets. An engine records a model with this batch
+// (zero::EngineOptions::example).
 nn::Batch example_batch(const BatchFields& fields, const BatchShape& shape);
 
 }  // namespace zinc::train

@@ -1,9 +1,13 @@
-// train/data/prepare_tokens.h: documents to token files, once, before training reads them.
+// train/data/prepare_tokens.h: converts documents to token files, once, before training reads them.
 //
-// The result is a folder: tokens_000000.bin, tokens_000001.bin, ... in llm.c's format (uint16 where
-// the vocabulary fits, else uint32), beside each a tokens_000000.idx, and prepare.json, which says
-// what they were made of. An .idx holds little-endian uint64: the number of documents n, then n + 1
-// offsets in tokens: document i is tokens [offset i, offset i + 1) of the .bin.
+// The result is a folder:
+//
+//   tokens_000000.bin, ...  tokens in llm.c's format: uint16 if the vocabulary fits, else uint32
+//   tokens_000000.idx, ...  where the documents of each .bin begin
+//   prepare.json            what the files were made of
+//
+// An .idx holds little-endian uint64: the number of documents n, then n + 1 offsets in tokens.
+// Document i is the tokens [offset i, offset i + 1) of the .bin.
 #pragma once
 
 #include <atomic>
@@ -43,10 +47,11 @@ struct PrepareProgress {
   bool stopped = false;     // by `stop`
 };
 
-// Writes shard by shard, each complete or absent. A call with the same arguments goes on where one
-// before it ended; ConfigError where the folder holds the work of other arguments, files or
-// tokenizer. `progress` is called from this thread. `stop` ends the work after the documents under
-// way. DataError for text that is not UTF-8 or a line that is not JSON, with its place.
+// Writes shard by shard; a shard is complete or absent. A call with the same arguments continues
+// where an earlier one ended. Throws ConfigError if the folder holds the work of other arguments,
+// files or tokenizer. `progress` is called on this thread. `stop` ends the work after the documents
+// under way. Throws a DataError, with its place, for text that is not UTF-8 and a line that is not
+// JSON.
 PrepareProgress prepare_tokens(const Tokenizer& tokenizer, const PrepareOptions& options,
                                const std::function<void(const PrepareProgress&)>& progress = {},
                                const std::atomic<bool>* stop = nullptr);
