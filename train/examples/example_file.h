@@ -1,12 +1,14 @@
 // train/examples/example_file.h: the examples of one file of records as tokens on disk, made once.
 //
 // A folder in the cache, "<name>-<hash>.examples", that appears whole or not at all:
-//   tokens.bin  little-endian uint32 of each token of all examples in a row; the highest bit says
-//               that a model learns it
-//   index.bin   uint64: where each example begins in tokens.bin, in tokens, then where the last
-//   ends made.json   what the examples were made of, and how many there are of what
-// It is used where made.json says the same: path, size and time of the file, the tokenizer, and all
-// settings. Both .bin files are memory-mapped, so that they may be larger than memory.
+//
+//   tokens.bin  little-endian uint32, one per token of all examples, one example after the other.
+//               The highest bit: a model learns the token
+//   index.bin   uint64: where each example begins in tokens.bin, in tokens; then where the last
+//   ends made.json   what the examples were made of, and how many there are of each kind
+//
+// The folder is used if made.json agrees: path, size and time of the file, the tokenizer, and all
+// settings. Both .bin files are memory-mapped, so they may be larger than memory.
 #pragma once
 
 #include <cstdint>

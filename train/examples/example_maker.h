@@ -1,26 +1,31 @@
 // train/examples/example_maker.h: from a record to tokens, and which of them are trained.
 //
 // Note [What is trained]
-// A prompt and its answer become one text by the pattern (plain) or by a chat format. It is encoded
-// as a whole, with the special tokens that the tokenizer puts around a text (chat formats write
-// their own). A text that is longer than max_tokens loses its end, which special tokens behind it
-// outlive. Then the end-of-text token is
-// added, if it is not the last already, there is room, and the format does not end a text itself.
-// Mask says which tokens a model learns; it learns a token from those before it, so the first of an
-// example is never a target.
-//   prompt_tokens  all but the first n, where n is how many tokens the prompt has when it is
-//   encoded
-//                  alone (what stands before it in the pattern included). Tokens that cross the
-//                  border make this differ from where the answer begins; what stands between prompt
-//                  and answer is trained. Of plain prompts with answers alone.
-//   offsets        those that hold a byte of the answer
-//   none           all
-// Of chats, prompt_tokens means offsets: what the assistant says, and the token that ends it.
+// A prompt and its answer become one text, by the pattern (plain) or by a chat format. The text is
+// encoded as a whole, with the special tokens that the tokenizer puts around a text (chat formats
+// write their own). A text longer than max_tokens loses its end, but keeps special tokens behind
+// the end. Then the end-of-text token is added, if it is not the last token already, if there is
+// room, and if the format does not end a text itself.
+//
+// Mask says which tokens a model learns. It learns a token from the tokens before it, so the first
+// token of an example is never a target.
+//
+//   prompt_tokens  all but the first n. n is the number of tokens of the prompt encoded alone, with
+//                  what stands before it in the pattern. Tokens that cross the border make this
+//                  differ from where the answer begins. What stands between prompt and answer is
+//                  trained. For plain prompts with answers only
+//   offsets        the tokens that hold a byte of the answer
+//   none           all tokens
+//
+// For chats prompt_tokens means offsets: what the assistant says, and the token that ends it.
+//
 // With labels apart (LabelsOf::text, LabelsOf::row) the tokens are those of the prompt, or of the
-// text, with the tokenizer's special tokens; spaces at the prompt's end are left out. Learned are
-// the tokens of the answer with its special tokens, or the class. Both are cut to max_tokens.
-// Offsets are counted along the text of the tokens. Where a tokenizer changes the text (lower case,
-// normal forms), trained and other text are encoded each for itself instead.
+// text, with the tokenizer's special tokens; spaces at the prompt's end are left out. The model
+// learns the tokens of the answer with its special tokens, or the class. Both are cut to
+// max_tokens.
+//
+// Offsets count along the text of the tokens. If a tokenizer changes the text (lower case, normal
+// forms), trained text and other text are encoded separately instead.
 #pragma once
 
 #include <cstdint>
