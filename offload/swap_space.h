@@ -73,7 +73,9 @@ class SwapSpace {
    public:
     Transfer() = default;
     bool query() const { return handle_.query(); }
-    // True if nothing was started, or wait() has returned or thrown: the memory may be reused.
+    // True if nothing was started, or wait() has ended the transfer, with or without an error: the
+    // memory may be reused. False after a wait() that ran into the deadline, because the disk may
+    // still use the memory.
     bool is_over() const { return !handle_; }
     // Waits for the transfer. Throws IoError. Bytes that were read may be used only after wait(). A
     // write that failed, or that nobody waited for, leaves its extent without a value.
