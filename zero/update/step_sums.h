@@ -35,7 +35,8 @@ class StepSums {
   // InvalidArgument if no micro-batch has a target.
   double count();
   // For an update that begins before step(), while the last micro-batches are under way: true if a
-  // loss of any rank is not finite. The step will throw then. Collective; waits.
+  // loss of any rank is not finite and the configuration does not allow that. The step will throw
+  // then. Collective, and waits, unless such losses are allowed.
   bool must_wait(const PrecisionConfig& precision, std::span<const BatchLoss> coming) const;
   // Valid after count(), if the host reads the losses.
   const StepLoss& loss() const { return *loss_; }
