@@ -1,10 +1,10 @@
 // autograd/backward.h: gradients of a value with respect to everything it was computed from.
 //
-// Gradients of leaf tensors are added to what grad() holds; those of parameters go to their
-// sources (Note [Life of a parameter's gradient] in autograd/parameter.h). Nodes run in the order
-// of Note [Order of backward] in autograd/node.h; sums over several uses of a tensor are taken in
-// that order. Asynchronous on the compute stream; hooks run on the calling thread. Saved tensors
-// and gradients are freed as soon as their last use is queued.
+// The gradient of a leaf tensor is added to grad(). The gradient of a parameter goes to the
+// parameter's source: Note [Life of a parameter's gradient] in autograd/parameter.h. Nodes run in
+// the order of Note [Order of backward] in autograd/node.h; sums over several uses of a tensor are
+// taken in that order. Kernels are issued to the compute stream, asynchronously. Hooks run on the
+// calling thread. Saved tensors and gradients are freed as soon as their last use is queued.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@
 namespace zinc::autograd {
 
 struct BackwardOptions {
-  // Keeps what was saved, so that backward can pass here again. Otherwise the graph is used up, and
-  // a second pass over any part of it throws InvalidArgument before it does anything.
+  // True: keeps saved tensors, so that backward can pass the graph again. False: the graph is used
+  // up, and a second pass over any part of it throws InvalidArgument before it does anything.
   bool retain_graph = false;
 };
 
@@ -58,8 +58,8 @@ void backward(std::span<GradientRoot> roots);
 // The number of the node that was recorded last under the current context; 0: none yet.
 int64_t last_recorded();
 
-// A backward pass that stops on its way, so that the passes of several graphs can take turns: each
-// does what backward(value, seed) does. Sources hear backward_begin() at construction.
+// A backward pass in parts, so that the passes of several graphs can take turns. All parts together
+// do what backward(value, seed) does. Sources get backward_begin() at construction.
 class BackwardInParts {
  public:
   // `value`: one element.
@@ -68,20 +68,21 @@ class BackwardInParts {
   BackwardInParts(BackwardInParts&&) noexcept;
   BackwardInParts& operator=(BackwardInParts&&) noexcept;
 
-  // Runs the nodes of the graph that were recorded after last_recorded() gave `mark` and have not
-  // run yet. 0: all that are left, which ends the pass.
+  // Runs the nodes of the graph that have not run yet and were recorded after last_recorded() gave
+  // `mark`. 0: runs all remaining nodes and ends the pass.
   void run_back_to(int64_t mark);
 
  private:
   std::unique_ptr<class BackwardEngine> engine_;
 };
 
-// --- leaf tensors: those that no op has made
+// --- leaf tensors: tensors that no op has made
+//
 // Makes a float tensor a leaf whose gradient is kept. Handles that were copied before do not
 // change.
 void requires_grad_(Tensor& tensor);
-// The gradient of a leaf or of a tensor with retain_grad(), summed over passes for a leaf;
-// undefined where there is none.
+// The gradient of a leaf, summed over passes, or of a tensor with retain_grad(). Undefined if there
+// is none.
 Tensor grad(const Tensor& tensor);
 void zero_grad(const Tensor& tensor);  // forgets it
 // Keeps the gradient of a tensor that an op has made, from the next pass that reaches it.

@@ -13,40 +13,40 @@ namespace zinc::autograd {
 
 class BackwardEngine;
 
-// Numbers are those of the node's recording (autograd/node.h). A node leaves the gradient of an
-// input that it does not give undefined, which counts as zero.
+// Numbers count in the order of the node's recording (autograd/node.h). An input for which the node
+// gives no gradient gets zero.
 class BackwardPass {
  public:
   // --- gradients of the node's outputs
   bool has_gradient(int output) const;
-  // Moves the gradient out, so that its memory goes with the returned handle. Contiguous: copied
-  // where it was not. Zeros where no gradient has reached the output.
+  // Moves the gradient out: its memory is freed with the returned handle. Contiguous, copied if
+  // need be. Zeros if no gradient has reached the output.
   Tensor take_gradient(int output);
   // The same without the copy: outer strides are free.
   Tensor take_strided_gradient(int output);
 
   // --- saved tensors
   Tensor saved(int index) const;
-  // The same, and the last use: where the graph is not retained, the memory goes with the handle.
+  // The same for the last use. If the graph is not retained, the memory is freed with the handle.
   Tensor take_saved(int index);
 
   // --- gradients of the node's inputs
   bool needs(int input) const;
-  // Memory of the input's shape and dtype for give(), not initialised. Outer strides are free only
-  // where `strided` allows it: then it may be the gradient's place inside a larger buffer.
+  // Memory for give(), of the input's shape and dtype, not initialised. With `strided` it may be
+  // the gradient's place inside a larger buffer: outer strides are free then.
   Tensor gradient_memory(int input, bool strided = false);
-  // Hands a gradient over: at most once per input. Shape and dtype of the input.
+  // Gives the gradient of an input, in the input's shape and dtype. At most once per input.
   void give(int input, Tensor gradient);
 
   // --- weights
   bool weight_is_present(int weight) const;
   bool weight_needs(int weight) const;
   WeightValue weight(int weight) const;
-  // Where to write the gradient of a weight, contiguous, on the compute stream: at most once per
-  // node and weight. It is delivered when the node's backward() returns.
+  // Where to write the gradient of a weight on the compute stream, contiguous. At most once per
+  // node and weight. The gradient is delivered when the node's backward() returns.
   GradientTarget weight_gradient(int weight);
 
-  // Moves out what Node::gradient_place() made; undefined where it was not asked.
+  // Moves out the buffer that Node::gradient_place() made; undefined if it was not called.
   Tensor take_place_buffer() { return std::exchange(*buffer_, Tensor()); }
   bool retains_graph() const { return retains_graph_; }
 

@@ -17,16 +17,15 @@ class Dims {
   Dims(std::initializer_list<int> dims) : dims_(dims) {}
   explicit Dims(std::vector<int> dims) : dims_(std::move(dims)) {}
 
-  // From 0 to rank - 1, in rising order. A dimension that `shape` does not have, or that is named
-  // twice, is an InvalidArgument that begins with `op`.
+  // The dimensions from 0 to rank - 1, in rising order. Throws InvalidArgument, in a message that
+  // begins with `op`, for a dimension that `shape` does not have or that is named twice.
   std::vector<int> of(std::string_view op, const Shape& shape) const;
 
  private:
   std::vector<int> dims_;
 };
 
-// The same for one dimension. `rank`: that of a tensor of `shape`, or one more where the dimension
-// is new.
+// The same for one dimension. `rank`: the rank of `shape`, or one more for a new dimension.
 int checked_dim(std::string_view op, int dim, const Shape& shape, int rank);
 inline int checked_dim(std::string_view op, int dim, const Shape& shape) {
   return checked_dim(op, dim, shape, shape.rank());

@@ -1,13 +1,13 @@
-// autograd/label_smoothing.h: smoothed labels in every cross entropy of a stretch of code.
+// autograd/label_smoothing.h: smooths the labels of every cross entropy in a scope.
 #pragma once
 
 #include "core/context.h"
 
 namespace zinc::autograd {
 
-// While it lives, cross_entropy() and linear_cross_entropy() of the current context smooth their
-// labels: kernels/cross_entropy.h. The engine has one around training passes; evaluation has none.
-// Scopes nest.
+// While the object lives, cross_entropy() and linear_cross_entropy() of the current context smooth
+// their labels: kernels/cross_entropy.h. The engine uses one around training passes, and none in
+// evaluation. Scopes nest.
 class LabelSmoothing {
  public:
   explicit LabelSmoothing(double smoothing) : current_(slot()), before_(current_) {

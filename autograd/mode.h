@@ -13,8 +13,8 @@ class RecordedDraws;
 class RecordedSeed;
 class SavedTensorStore;
 
-// The gradient that a loss is expected to receive: by value, or where it lies while work is
-// recorded.
+// The gradient that a loss is expected to receive: a value, or while work is recorded a place on
+// the device.
 struct LossGradient {
   double value = 1.0;
   const RecordedSeed* recorded = nullptr;  // instead of the value
@@ -23,19 +23,20 @@ struct LossGradient {
 // Lives in a slot of the Context. Scopes change it; ops read it.
 struct Mode {
   bool gradients_enabled = true;
-  // Where ops save activations; null: they are kept as they are.
+  // Where ops save activations; null: activations stay as they are.
   SavedTensorStore* store = nullptr;
-  // Where recompute() saves its inputs while `store` is null; null: they are kept as they are.
+  // Where recompute() saves its inputs while `store` is null; null: inputs stay as they are.
   SavedTensorStore* recompute_store = nullptr;
-  // Whether results that are cheap to make again are not kept: Note [Remade results]. Where `store`
-  // is null.
+  // Backward makes cheap results again instead of keeping them: Note [Remade results]. Only while
+  // `store` is null.
   bool remakes = false;
   // The engine's loss scale. See ops/linear_cross_entropy.h.
   LossGradient expected_loss_gradient;
-  // Where ops queue their kernels instead of the compute stream; null: the compute stream. Only a
-  // replay that has nothing left to save sets it, to a stream that drops work.
+  // The stream for the kernels of ops; null: the compute stream. Only a replay that has saved
+  // everything sets it, to a stream that drops work.
   Stream* stream = nullptr;
-  // Where the keys of random numbers lie while work is recorded; null: kernels take them by value.
+  // Where the keys of random numbers lie while work is recorded (CUDA graphs); null: kernels take
+  // keys by value.
   RecordedDraws* draws = nullptr;
   int64_t last_sequence = 0;  // of the newest node
 
@@ -81,7 +82,7 @@ class EnableGrad : detail::ModeScope<bool> {
   EnableGrad() : ModeScope(&Mode::gradients_enabled, true) {}
 };
 
-// What backward will be called with on the loss that is computed inside the scope.
+// The gradient with which backward will be called on the loss that is computed inside the scope.
 class ExpectedLossGradient : detail::ModeScope<LossGradient> {
  public:
   explicit ExpectedLossGradient(const LossGradient& gradient)

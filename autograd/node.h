@@ -38,11 +38,11 @@ class BackwardPass;
 class Node;
 class Remade;
 
-// Gets the complete gradient of a tensor and returns what is to be used in its place, or an
-// undefined Tensor to leave it as it is. Runs on the issuing thread, before the gradient is used.
+// Gets the complete gradient of a tensor. Returns its replacement, or an undefined Tensor to keep
+// it. Runs on the issuing thread, before the gradient is used.
 using GradientHook = std::function<Tensor(const Tensor& gradient)>;
 
-// Where the gradient of an operand goes; without a node it is not wanted.
+// Where the gradient of an operand goes. No node: no gradient is wanted.
 struct Edge {
   std::shared_ptr<Node> node;
   int output = 0;
@@ -58,7 +58,7 @@ class History final : public GradientHistory {
   Edge edge_;
 };
 
-// The edge of a tensor; without a node where it has no history.
+// The edge of a tensor; without a node if the tensor has no history.
 Edge edge_of(const Tensor& tensor);
 
 class Node : public std::enable_shared_from_this<Node> {
@@ -68,9 +68,9 @@ class Node : public std::enable_shared_from_this<Node> {
     DType dtype = DType::f32;
     std::vector<GradientHook> hooks;
     bool retains_gradient = false;
-    Tensor gradient;               // where it is retained: that of the last pass that reached it
-    int64_t version = 0;           // of the tensor, when it was the op's result
-    std::weak_ptr<Remade> remade;  // while anybody keeps the node in the place of the result
+    Tensor gradient;               // retained: the gradient of the last pass that reached it
+    int64_t version = 0;           // the tensor's version when the op had written it
+    std::weak_ptr<Remade> remade;  // while something keeps the node instead of the result
   };
   struct WeightOperand {
     Parameter* parameter = nullptr;  // null for a Tensor and for an absent weight
@@ -87,19 +87,19 @@ class Node : public std::enable_shared_from_this<Node> {
   Node& operator=(const Node&) = delete;
 
   virtual std::string_view name() const = 0;
-  // Issues the kernels that turn the outputs' gradients into those of inputs and weights. Not
-  // called where no gradient has reached any output.
+  // Issues the kernels that compute the gradients of inputs and weights from those of the outputs.
+  // Not called if no gradient has reached an output.
   virtual void backward(BackwardPass& pass) = 0;
-  // The place of an output's gradient inside a buffer that is shared by several outputs: a node
-  // that splits one tensor lets gradients be written side by side. `buffer` belongs to the pass and
-  // is undefined at first. An undefined result: the output has no such place.
+  // The place of an output's gradient inside a buffer that several outputs share. A node that
+  // splits one tensor so gets its gradients side by side. `buffer` belongs to the pass and is
+  // undefined at first. Returns an undefined tensor if the output has no such place.
   virtual Tensor gradient_place(int output, Tensor& buffer) const;
   virtual bool is_leaf() const { return false; }
-  // Whether remake() gives the output once more, with the same bits and at the cost of one pass
-  // over memory, from what the node has saved and its parameters. Asked when all was recorded. See
-  // Note [Remade results].
+  // True if remake() can compute the output again: with the same bits, in one pass over memory,
+  // from the node's parameters and saved tensors. Called after the node was recorded. See Note
+  // [Remade results].
   virtual bool can_remake(int output) const;
-  // Before release(), without gradients.
+  // Computes the output again. Called before release(), with gradients off.
   virtual Tensor remake(int output);
 
   // --- recording

@@ -1,15 +1,16 @@
-// autograd/parameter.h: a trainable weight, and the seam through which its bytes arrive.
+// autograd/parameter.h: a trainable weight, and the interface through which its values arrive.
 //
-// A Parameter is declared, not allocated: name, shape, dtype, initialiser. Where its values live is
-// the business of its ParameterSource. The default source keeps everything resident; the zero layer
-// installs one that gathers, pins, prefetches and reduces. So nn and autograd know nothing of ZeRO.
+// A Parameter is declared, not allocated: name, shape, dtype, initialiser. Its ParameterSource
+// decides where its values live. The default source keeps all values in the Parameter. The zero
+// layer installs a source that gathers, pins, prefetches and reduces. So nn and autograd know
+// nothing of ZeRO.
 //
 // Note [Life of a parameter's gradient]
-// During backward a node that contributes to the gradient of a parameter asks its source for a
-// GradientTarget and writes or accumulates into it at once, on the compute stream. The graph knows
-// how many nodes will contribute before it starts; after the last one it calls gradient_done(),
-// once per parameter and backward pass, on the issuing thread. The order of these calls is a
-// function of the graph alone and is the same with and without recomputation.
+// During backward, a node that contributes to the gradient of a parameter asks the parameter's
+// source for a GradientTarget. It writes or accumulates into the target at once, on the compute
+// stream. The graph knows beforehand how many nodes will contribute. After the last one it calls
+// gradient_done() on the issuing thread, once per parameter and backward pass. The order of these
+// calls depends on the graph alone, and is the same with and without recomputation.
 #pragma once
 
 #include <cstdint>
@@ -69,7 +70,8 @@ struct Initializer {
 void initialize_range(const Initializer& initializer, uint64_t seed, std::string_view name,
                       int64_t begin, View out);
 
-// The same of what is here of a parameter: flat elements [begin, ...) of its slice.
+// The same for the slice of a parameter that this rank holds: flat elements [begin, ...) of the
+// slice.
 void initialize_range(const class Parameter& parameter, uint64_t seed, int64_t begin, View out);
 
 // Keeps a parameter's values in place while it lives; move-only. The destructor releases.
@@ -111,17 +113,17 @@ class ParameterSource {
  public:
   virtual ~ParameterSource() = default;
 
-  // The values, in place for work issued to the compute stream until the guard goes.
+  // The values, for work on the compute stream until the guard is destroyed.
   virtual ParameterGuard acquire(Parameter& parameter) = 0;
   // Only for parameters that require a gradient. A second call in one backward pass (tied use)
   // gives the same view with accumulate = true.
   virtual GradientTarget gradient(Parameter& parameter) = 0;
-  // After the last contribution of a pass, once for every trainable parameter that the graph
-  // reaches; gradient() was called before, also where all contributions were zero.
+  // Called after the last contribution of a pass, once for every trainable parameter that the graph
+  // reaches. gradient() was called before, even if all contributions were zero.
   virtual void gradient_done(Parameter& parameter) = 0;
-  // Around the nodes of one backward pass, once for every source of a parameter, frozen ones
-  // included, that the graph reaches. A pass that throws does not call backward_end(): the next
-  // backward_begin() starts afresh.
+  // Called before and after the nodes of one backward pass, once for every source of a parameter,
+  // frozen or not, that the graph reaches. A pass that throws does not call backward_end(). The
+  // next backward_begin() starts afresh.
   virtual void backward_begin() {}
   virtual void backward_end() {}
 
@@ -142,20 +144,20 @@ class Parameter {
 
   const std::string& name() const { return name_; }
   void set_name(std::string name) { name_ = std::move(name); }
-  // Of the values that are here; numel() of them.
+  // The shape and number of the values that this rank holds.
   const Shape& shape() const { return shape_; }
   int64_t numel() const { return shape_.numel(); }
-  // Where ranks share the parameter, which part of it is here. Files, initialisers and names speak
-  // of the whole.
+  // If ranks share the parameter: the part that this rank holds. Files, initialisers and names
+  // refer to the whole parameter.
   const std::optional<TensorSlice>& slice() const { return slice_; }
   const Shape& whole_shape() const { return slice_ ? slice_->whole : shape_; }
   DType dtype() const { return dtype_; }
   const Initializer& initializer() const { return initializer_; }
   bool requires_grad() const { return requires_grad_; }
-  // Weight decay is skipped for parameters that say so; default: rank < 2 (norms, biases).
+  // False: the optimizer skips weight decay. Default: false for rank < 2 (norms, biases).
   bool decays() const { return decays_; }
-  // In what a source may keep the values of a frozen parameter; each use decodes them to dtype().
-  // Absent: in dtype(). The resident source always does that.
+  // The format in which a source may keep the values of a frozen parameter. Each use decodes them
+  // to dtype(). Absent: dtype(). The resident source always keeps dtype().
   const std::optional<BlockFormat>& block_format() const { return block_format_; }
 
   // The following (but not set_decays) throw InvalidArgument once the parameter has values: after
@@ -179,14 +181,13 @@ class Parameter {
   Tensor& data();
   bool has_data() const { return data_.has_value(); }
   void drop_data();  // forgets values and gradient; settings can change again
-  // Takes values that somebody else made. values: [shape] of this dtype, contiguous. Under the
-  // resident source.
+  // Takes over values: [shape] of this dtype, contiguous. Under the resident source.
   void adopt_data(Tensor values);
-  // The values that were here are gone, and nobody is to mistake first values for them: data()
-  // throws InvalidArgument with `why` until adopt_data(), overwrite_data() or drop_data().
+  // Marks the values as lost, so that nobody takes first values for them. data() throws
+  // InvalidArgument with `why` until adopt_data(), overwrite_data() or drop_data().
   void lose_data(std::string why);
   const std::string& loss_of_data() const { return loss_of_data_; }  // empty: not lost
-  // data() for one that writes all of it.
+  // data() for a caller that overwrites all of it.
   Tensor& overwrite_data();
   const std::optional<Tensor>& grad() const { return grad_; }
   void zero_grad();  // forgets the gradient: the next backward overwrites

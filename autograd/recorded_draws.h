@@ -1,9 +1,10 @@
-// autograd/recorded_draws.h: random numbers of work that is recorded once and launched again.
+// autograd/recorded_draws.h: random numbers for work that is recorded once and launched again (CUDA
+// graphs).
 //
-// What an op draws is keyed by step and micro-batch, which a recorded kernel would repeat. So while
-// RecordedDraws are the mode's, the ops of dropout give their kernels the place of that part of the
-// key on the device (kernels/cuda/random_counter.h), and set_position() writes it there before a
-// launch: the same numbers as without a recording.
+// The key of a random number contains step and micro-batch. A recorded kernel would repeat that
+// key. So while RecordedDraws are set in the mode, dropout gives its kernels the address of that
+// part of the key on the device (kernels/cuda/random_counter.h). set_position() writes it there
+// before a launch. The numbers are those of work that is not recorded.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +21,19 @@ namespace zinc::autograd {
 
 class RecordedDraws {
  public:
-  // Of `state` since its position was set; all later runs draw as often at the same sites. Takes 8
-  // bytes on the current context's device for each.
+  // Takes the draws of `state` since its position was set. All later runs draw as often at the same
+  // sites. Takes 8 bytes per draw on the current context's device.
   explicit RecordedDraws(const RandomState& state);
 
   bool are_those_of(const RandomState& state) const;
-  // Queues the keys of the state's position on the compute stream; its calls do not count.
+  // Queues the keys of the state's position on the compute stream. The state's count of calls does
+  // not matter.
   void set_position(const RandomState& state);
 
-  // [1] i64, of a key of that position. Throws InternalError for another.
+  // The place of a key's counter: [1] i64 on the device. Throws InternalError for a key of another
+  // position.
   ConstView counter_of(const RandomKey& key);
-  // Whether counter_of() was asked for each draw since set_position().
+  // True if counter_of() was called for each draw since set_position().
   bool were_all_placed() const { return placed_.size() == places_.size(); }
 
  private:
@@ -43,7 +46,7 @@ class RecordedDraws {
 // The next draw of dropout at `site` in the current context.
 struct Draw {
   RandomKey key;
-  ConstView counter{};  // absent: the key is all
+  ConstView counter{};  // absent: the key alone counts
 };
 Draw draw(uint64_t site);
 

@@ -1,7 +1,8 @@
-// autograd/recorded_seed.h: the seed of backward passes that are recorded once and launched again.
+// autograd/recorded_seed.h: the seed of backward passes that are recorded once and launched again
+// (CUDA graphs).
 //
-// A kernel that took it by value would repeat it. So it lies on the device, where set() writes it
-// before a launch; the gradients are those of a seed by value, bit for bit.
+// A recorded kernel that took the seed by value would repeat it. So the seed lies on the device,
+// and set() writes it there before a launch. Gradients have the same bits as with a seed by value.
 #pragma once
 
 #include <optional>
@@ -16,12 +17,12 @@ class RecordedSeed {
   // Takes 8 bytes on the current context's device.
   RecordedSeed();
 
-  // Queued on the compute stream where it differs from the last.
+  // Queues the seed on the compute stream if it differs from the last one.
   void set(double seed);
 
   // The gradient of a loss, f32 scalar.
   const Tensor& gradient() const { return gradient_; }
-  // [1] f32, rounded from f64: what kernels::Scale makes of 1 / seed.
+  // [1] f32: 1 / seed, rounded from f64, for kernels::Scale.
   ConstView reciprocal() const { return both_.view().narrow(0, 1, 1); }
 
  private:

@@ -1,6 +1,7 @@
-// autograd/saved_tensor_store.h: the seam that decides where activations live between forward and
-// backward. The default store keeps the tensor. Recomputation, and offload to host or NVMe, are
-// other stores; nodes do not know which one serves them. Parameters never pass through here.
+// autograd/saved_tensor_store.h: decides where activations live between forward and backward.
+//
+// The default store keeps the tensor. Recomputation, and offload to host memory or NVMe, are other
+// stores. Nodes do not know which store serves them. Parameters never pass through a store.
 #pragma once
 
 #include <memory>
@@ -40,7 +41,7 @@ class SavedTensor {
   SavedTensor() = default;
   explicit SavedTensor(const Tensor& tensor);
   explicit operator bool() const { return slot_ != nullptr; }
-  // Throws InvalidArgument where the tensor was filled or copied into after it was saved.
+  // Throws InvalidArgument if the tensor was written after it was saved.
   Tensor restore() const;
   void reset() { slot_.reset(); }
 

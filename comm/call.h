@@ -1,5 +1,5 @@
-// comm/call.h: one collective or message, as it is queued, compared between ranks and named in
-// errors.
+// comm/call.h: the description of one collective or message: queued with it, compared between
+// ranks, and named in errors.
 #pragma once
 
 #include <chrono>
@@ -24,8 +24,8 @@ enum class Operation : uint8_t {
 };
 std::string_view name_of(Operation operation);
 
-// What every rank of a group must have issued alike. Ranks compare it before a byte of payload is
-// used. Travels between ranks as its 32 bytes.
+// The terms on which all ranks of a group must agree. Ranks compare them before a byte of payload
+// is used. They travel between ranks as these 32 bytes.
 struct Terms {
   uint64_t sequence = 0;  // among the group's collectives, counted from 1 as they are issued
   uint64_t meeting = 0;   // among the group's exchanges; all_reduce and broadcast consist of two

@@ -1,28 +1,31 @@
 // comm/communicator.h: collectives between the ranks of a group.
 //
-// Every collective is queued on a stream and returns a Work at once; buffers must stay in place
-// until the Work is done. One thread issues to a communicator. All ranks of a group issue the same
-// collectives with the same sizes and dtypes in the same order, whatever the streams: a collective
-// matches by its place in that order, so streams may run at different speeds and several
-// collectives at the same time. Where a collective needs room, the caller brings
-// `workspace_bytes()` of it: communicators allocate no device memory, but for a barrier, which
-// brings no buffer (comm/workspace.h).
+// Every collective is queued on a stream and returns a Work at once. Buffers must stay in place
+// until the Work is done. One thread issues to a communicator.
+//
+// All ranks of a group issue the same collectives, with the same sizes and dtypes, in the same
+// order. Ranks match a collective by its place in that order. So streams may run at different
+// speeds, and several collectives may run at the same time.
+//
+// The caller brings the workspace that a collective needs: `workspace_bytes()`. Communicators
+// allocate no device memory, except for a barrier, which brings no buffer (comm/workspace.h).
 //
 // Note [Ordered reduction]
-// Sums are a specification, not an implementation detail. Elements are converted to f32 (f64 stays
-// f64) and added over a fixed binary tree of ranks: for width 1, 2, 4, ... the partial sum at rank
-// r (r a multiple of 2 * width) takes that at r + width; an absent leaf is skipped, never added as
-// zero. The result is rounded once to the output's dtype. reduce_scatter is an exchange of shards
-// followed by that sum; all_reduce is an ordered reduce_scatter followed by an all_gather: the same
-// bytes on the wire as a ring. Two backends, and two splits of one array into buckets, therefore
-// give the same bits.
+// The order of a sum is part of the contract. Elements are converted to f32 (f64 stays f64) and
+// added over a fixed binary tree of ranks. For width 1, 2, 4, ... the partial sum at rank r (a
+// multiple of 2 * width) takes the one at r + width. An absent leaf is skipped, never added as
+// zero. The result is rounded once to the output's dtype.
 //
-// Errors: InvalidArgument for sizes, dtypes and devices that do not fit, at the call; CommError,
-// from Work::wait or the stream, when a peer is gone, has issued something else or misses the
-// deadline (names operation, sequence number and ranks, as ranks of the world). A failure on one
-// rank reaches all ranks of the world: the communicator, and every other one that came from the
-// same world by split, is aborted then, on this rank and on the others, and every later call
-// throws. No buffer is touched by a peer any more once the CommError is out.
+// reduce_scatter is an exchange of shards followed by that sum. all_reduce is an ordered
+// reduce_scatter followed by an all_gather: the same bytes on the wire as a ring. So any two
+// backends, and any two splits of one array into buckets, give the same bits.
+//
+// Errors: InvalidArgument at the call, for sizes, dtypes and devices that do not fit. CommError
+// from Work::wait or the stream, if a peer is gone, has issued something else or misses the
+// deadline; the message names operation, sequence number and ranks of the world. A failure on one
+// rank reaches all ranks of the world: the communicator, and every other one that was split from
+// the same world, is aborted on all ranks, and every later call throws. After the CommError no peer
+// touches a buffer any more.
 #pragma once
 
 #include <chrono>
@@ -86,8 +89,8 @@ std::string_view name_of(Collective collective);
 // Tags of messages are in [0, kNumMessageTags).
 inline constexpr int kNumMessageTags = 1024;
 
-// Sums over ranks that the backend performs in its own order, or the ordered tree. Only nccl, and
-// mpi between hosts, have sums of their own; the other backends take the tree for both. A native
+// How sums over ranks are made: by the ordered tree, or natively, in the backend's own order. Only
+// nccl, and mpi between hosts, have native sums; other backends take the tree for both. A native
 // reduce_scatter of mpi has at most 2^31 - 1 elements per rank.
 enum class ReduceAlgorithm : uint8_t { ordered, native };
 
@@ -101,8 +104,8 @@ class Communicator {
   int size() const { return size_; }
   virtual std::string_view backend() const = 0;  // "single", "local", "mpi", "nccl", "phantom"
 
-  // Whether a collective queued on a stream of a GPU leaves the host alone: no call waits for work
-  // that was queued before it.
+  // True if a collective that is queued on a GPU's stream never makes the host wait for work queued
+  // before it.
   virtual bool follows_streams() const { return false; }
 
   virtual Work all_gather(const AllGather& args, StreamRef stream) = 0;
@@ -110,17 +113,17 @@ class Communicator {
   virtual Work all_reduce(const AllReduce& args, StreamRef stream) = 0;
   virtual Work broadcast(const Broadcast& args, StreamRef stream) = 0;
   virtual Work all_to_all(const AllToAll& args, StreamRef stream) = 0;
-  // Messages between a pair of ranks match in the order of their issue per (source, destination,
-  // tag); sizes must be equal. A send may block its stream until the message is received: two ranks
-  // that exchange messages let one of them receive first, or use two worker streams.
+  // Messages between two ranks match in the order of their issue per (source, destination, tag).
+  // Sizes must be equal. A send may block its stream until the message is received. So of two ranks
+  // that exchange messages, one must receive first, or both use two worker streams.
   virtual Work send(ConstView data, int destination, int tag, StreamRef stream) = 0;
   virtual Work receive(View data, int source, int tag, StreamRef stream) = 0;
   virtual Work barrier(StreamRef stream) = 0;
 
-  // What `body` queues as a CUDA graph: record_cuda_graph(), with collectives of this communicator
-  // in it, where follows_streams() or it has one rank. A launch counts as one collective: ranks
-  // launch alike, it comes in the order of issue, and the deadline is that of the launch as a
-  // whole. This object must outlive the graph. Elsewhere a collective throws.
+  // Records the work that `body` queues as a CUDA graph (record_cuda_graph()), collectives of this
+  // communicator included. Needs follows_streams() or a group of one rank; otherwise a collective
+  // throws. A launch counts as one collective: all ranks launch it at the same place in the order
+  // of issue, and the deadline holds for the launch as a whole. This object must outlive the graph.
   virtual std::unique_ptr<CudaGraph> record(StreamRef stream, const std::function<void()>& body);
 
   // Bytes of workspace for a collective over `bytes` bytes of its larger buffer (`in` of
@@ -132,8 +135,8 @@ class Communicator {
   // algorithm.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
-  // Makes every collective under way, here and on the peers, fail with CommError; of this
-  // communicator and of all that came from the same world. Any thread. Does not wait.
+  // Makes every collective under way fail with CommError, on this rank and on its peers, in this
+  // communicator and in all that came from the same world. Any thread. Does not wait.
   virtual void abort(std::string_view reason) noexcept = 0;
 
   // What errors say of ranks beside their numbers in the world, as "rank 5 (data 1, pipe 0)";

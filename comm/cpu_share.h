@@ -18,8 +18,8 @@ struct CpuShare {
 // differing by at most one. With more ranks than processors, one that it shares.
 CpuShare share_of(const std::vector<int>& cpus, int local_rank, int local_size);
 
-// Binds the calling thread, and the threads that it starts from then on, to `cpus` as long as it
-// lives; destroyed by the same thread. A system that refuses leaves the thread as it was.
+// Binds the calling thread, and threads that it starts later, to `cpus` while the object lives. The
+// same thread must destroy it. If the system refuses, the thread stays as it was.
 class CpuBinding {
  public:
   explicit CpuBinding(const std::vector<int>& cpus);

@@ -14,10 +14,10 @@ namespace zinc::comm {
 enum class DeviceCollectives : uint8_t {
   automatic,  // nccl where ranks are several, each has a GPU of its own and the build has NCCL,
               // else staged
-  staged,  // the host's communicator, through pinned memory
-  nccl,    // for one rank too; an error where it cannot serve
-  given,   // the communicator serves the device as it is
-  absent,  // this rank cannot go on: its peers stay on the host's communicator to hear why
+  staged,     // the host's communicator, through pinned memory
+  nccl,       // for one rank too; an error where it cannot serve
+  given,      // the communicator serves the device as it is
+  absent,     // this rank cannot go on: its peers stay on the host's communicator to hear why
 };
 // "auto", "mpi" (staged) or "nccl"; throws ConfigError for another name.
 DeviceCollectives parse_device_collectives(std::string_view name);
@@ -32,8 +32,9 @@ struct ChosenCollectives {
                       // without NCCL
 };
 
-// Collective over `host`, whose ranks agree on what they find, unless `wish` leaves no choice.
-// Throws CommError with the cure where NCCL was asked for and cannot serve, before it is started.
+// Chooses the communicator. Collective over `host`, whose ranks agree on what they find, unless
+// `wish` leaves no choice. Throws CommError with the cure if NCCL was asked for and cannot serve,
+// before NCCL is started.
 ChosenCollectives serve_device(std::unique_ptr<Communicator> host, Device device,
                                DeviceCollectives wish);
 

@@ -1,9 +1,9 @@
 // comm/lifeline.h: how the ranks of a world tell each other that they have failed, and that they
 // are alive and waiting.
 //
-// One lifeline serves a world and every group that was split from it; each rank holds its end of
-// it. It breaks once: the first reason stays. Whoever waits for a peer looks at it, so a break
-// wakes all ranks.
+// One lifeline serves a world and every group that was split from it. Each rank holds one end. The
+// lifeline is raised once, and the first reason stays. Every rank that waits for a peer watches the
+// lifeline, so raising it wakes all ranks.
 #pragma once
 
 #include <functional>
@@ -21,19 +21,19 @@ class Lifeline {
   Lifeline(const Lifeline&) = delete;
   Lifeline& operator=(const Lifeline&) = delete;
 
-  // This rank has failed, or has found that another one did.
+  // Call when this rank has failed, or has found that another rank failed.
   virtual void raise(std::string_view reason) noexcept = 0;
   virtual bool raised() const noexcept = 0;
   // "rank 2: <reason>", with the rank that raised it; empty while nobody did.
   virtual std::string text() const = 0;
 
-  // Between the two calls an operation of this rank waits for a peer; it beats a few times in 100
-  // ms.
+  // Between begin_waiting() and end_waiting() an operation of this rank waits for a peer. It calls
+  // beat() a few times per 100 ms.
   virtual void begin_waiting() noexcept = 0;
   virtual void end_waiting() noexcept = 0;
   virtual void beat() noexcept = 0;
-  // Those of `world_ranks` that show that they are alive and wait themselves. Takes some 100 ms;
-  // returns early when stop() holds.
+  // The ranks of `world_ranks` that show that they are alive and waiting too. Takes some 100 ms.
+  // Returns early when stop() is true.
   virtual std::vector<int> waiting_among(const std::vector<int>& world_ranks,
                                          const std::function<bool()>& stop) = 0;
 };
@@ -50,8 +50,8 @@ class WaitingMark {
   Lifeline& lifeline_;
 };
 
-// Of `suspects` (ranks of the world) those that do not wait themselves; all of them where each one
-// does. Takes as long as waiting_among().
+// The ranks of `suspects` (ranks of the world) that are not waiting themselves; all of them if each
+// one is. Takes as long as waiting_among().
 std::vector<int> missing_among(Lifeline& lifeline, const std::vector<int>& suspects,
                                const std::function<bool()>& stop);
 

@@ -1,14 +1,14 @@
-// comm/mesh.h: how the ranks of a world divide the work among them.
+// comm/mesh.h: how the ranks of a world divide the work.
 //
-// Ranks stand in a grid of `data` x `sequence` x `pipe` x `tensor`, the tensor coordinate fastest,
-// so that neighbours on a host hold slices of the same layers:
+// Ranks stand in a grid of `data` x `sequence` x `pipe` x `tensor`. The tensor coordinate runs
+// fastest, so neighbours on a host hold slices of the same layers:
 //
 //   rank = ((data * S + sequence) * P + pipe) * T + tensor    S, P, T: extents of these axes
 //
-// Ranks with one data coordinate see the same batches. Of these, ranks of one tensor group have a
-// slice each of the layers that are sliced, ranks of one pipe group some of the layers each, one
-// after the other, and ranks of one sequence group a part each of the tokens. ZeRO shards over
-// ranks with one pipe and one tensor coordinate: data x sequence.
+// Ranks with one data coordinate see the same batches. Within them, the ranks of a tensor group
+// each have a slice of the sliced layers, the ranks of a pipe group each have some of the layers,
+// one after the other, and the ranks of a sequence group each have a part of the tokens. ZeRO
+// shards over ranks with one pipe and one tensor coordinate: data x sequence.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ struct Mesh {
   int tensor_of(int rank) const { return rank % tensor; }
   // "rank 5 (data 1, pipe 0, tensor 1)", of axes with several ranks; a flat mesh: "rank 5".
   std::string describe(int rank) const;
-  // Those along which the world is split, in the order in which the groups are made.
+  // The axes along which the world is split, in the order in which the groups are made.
   std::vector<MeshAxis> axes() const;
 
   friend bool operator==(const Mesh&, const Mesh&) = default;

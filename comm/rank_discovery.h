@@ -17,12 +17,13 @@ struct Discovery {
   bool mpi_can_start = false;
 };
 
-// The first of: RANK and WORLD_SIZE (torchrun and what imitates it), OMPI_COMM_WORLD_* or PMI_*
-// (mpirun), a Slurm step; else a world of one. Throws CommError that names the variables and the
-// cure where they are incomplete, no numbers or at odds with each other.
+// Reads the first of these that is set: RANK and WORLD_SIZE (torchrun and similar launchers);
+// OMPI_COMM_WORLD_* or PMI_* (mpirun); the variables of a Slurm step. Otherwise a world of one.
+// Throws CommError that names the variables and the cure, if they are incomplete, not numbers, or
+// contradict each other.
 //
-// local_rank and local_size are the launcher's where it says them; else all ranks count as being on
-// this host.
+// local_rank and local_size come from the launcher. If it does not give them, all ranks count as
+// being on this host.
 Discovery discover(const Environment& environment);
 
 // Ranks of node `node` in Slurm's list of tasks per node, "2(x3),1"; 0 where it says nothing.

@@ -1,15 +1,15 @@
-// comm/transport.h: what a backend with host buffers implements; HostCommunicator builds the
+// comm/transport.h: the interface of a backend with host buffers. HostCommunicator builds the
 // collectives from it.
 //
-// A collective is one or two exchanges: every rank has at most one message for each other rank. The
-// calls run in the order of their streams, in the streams' threads, several at a time; exchanges of
-// different ranks match by Terms::meeting, never by arrival, so a transport must not make one
-// meeting wait for another. Every call blocks until this rank's part is done and its buffers may
-// be used again.
+// A collective is one or two exchanges. In an exchange every rank has at most one message for each
+// other rank. Calls run in the order of their streams, in the streams' threads, several at a time.
+// Exchanges of different ranks match by Terms::meeting, never by arrival. So a transport must not
+// make one meeting wait for another. Every call blocks until this rank's part is done and its
+// buffers may be used again.
 //
-// A call that fails raises the lifeline, lets no peer touch the caller's memory any more and
-// throws CommError that names operation, sequence number and ranks. It also throws when the fault
-// line was raised by somebody else, and when the ranks' terms differ: then on every rank.
+// A call that fails raises the lifeline, lets no peer touch the caller's memory any more, and
+// throws CommError that names operation, sequence number and ranks. A call also throws if another
+// rank has raised the lifeline. If the ranks' terms differ, it throws on every rank.
 #pragma once
 
 #include <atomic>
@@ -36,19 +36,21 @@ struct Incoming {
   int64_t bytes = 0;
 };
 
-// Takes bytes [first, first + bytes) of what every rank has for this one; `sources` by rank.
+// Takes bytes [first, first + bytes) of the data that every rank has for this rank; `sources` by
+// rank.
 using TakeSources =
     std::function<void(int64_t first, int64_t bytes, std::span<const std::byte* const> sources)>;
 
 struct Exchange {
-  // By rank of the group; a rank's own entry moves nothing, but says what it has for itself.
+  // By rank of the group. A rank's own entry moves nothing; it is the data that the rank has for
+  // itself.
   std::vector<Outgoing> to;
   // Where messages go. With `take`, only `bytes` counts, and all of them are equal.
   std::vector<Incoming> from;
   int64_t largest_bytes = 0;  // of all messages between any two ranks: the same on every rank
   bool same_to_all = false;   // all messages of this rank that are not empty are the same bytes
-  // Where set, is called for ascending pieces that cover the messages without a gap, with starts at
-  // multiples of 64 bytes, instead of copying them to `from`. Sources are valid during the call.
+  // If set, it is called instead of copying messages to `from`. The pieces ascend, cover the
+  // messages without a gap, and start at multiples of 64 bytes. Sources are valid during the call.
   TakeSources take;
   std::span<std::byte> workspace;  // for `take`: workspace_bytes() of the backend
 };
@@ -63,7 +65,8 @@ struct NativeSum {
   bool scatter = false;
 };
 
-// Who forms a group of which this rank is `index`; world_ranks is empty for a rank in no group.
+// The members of a new group, in which this rank has the number `index`. `members` is empty for a
+// rank in no group.
 struct SplitPlan {
   std::vector<int> members;  // ranks of the parent
   int index = -1;
@@ -92,7 +95,8 @@ class Transport {
   virtual bool sums_natively() const { return false; }
   virtual void native_sum(const Call& call, const NativeSum& sum);
 
-  // Every rank's bytes, by rank, to every rank; all bring the same number of them. Blocks.
+  // Gives the bytes of all ranks, by rank, to every rank. All ranks bring the same number of bytes.
+  // Blocks.
   using Agree = std::function<std::vector<std::byte>(std::span<const std::byte> mine)>;
   // Collective over the parent, also for ranks that join no group (they get null).
   virtual std::shared_ptr<Transport> split(const SplitPlan& plan, const Agree& agree) = 0;

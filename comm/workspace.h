@@ -1,5 +1,5 @@
-// comm/workspace.h: the room that a backend needs for a collective, as a function of its name, so
-// that the planner knows it without the backend.
+// comm/workspace.h: the workspace that a backend needs for a collective, by the backend's name. So
+// the planner knows it without the backend.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace zinc::comm {
 
-// A piece of every peer's part, twice: one is summed while the next one arrives. mpi asks for it
-// on every host layout, also where ranks share memory and do not use it, so that a plan does not
-// depend on where ranks run.
+// Sizes of a piece of a peer's part. The workspace has two pieces of every peer: one is summed
+// while the next arrives. mpi asks for it on every host layout, even where ranks share memory and
+// do not use it, so that a plan does not depend on where ranks run.
 inline constexpr int64_t kLargestPieceBytes = int64_t{4} << 20;
 inline constexpr int64_t kSmallestPieceBytes = int64_t{64} << 10;
 inline constexpr int64_t kPieceBudgetBytes = int64_t{32} << 20;  // of all peers together
@@ -20,17 +20,19 @@ inline constexpr int64_t kPieceBudgetBytes = int64_t{32} << 20;  // of all peers
 // Bytes of a part that a rank receives from one peer at a time; a multiple of 64.
 int64_t reduce_piece_bytes(int64_t part_bytes, int size);
 
-// nccl has the pieces of all ranks side by side, its own among them: a multiple of 64.
+// The piece size of nccl, a multiple of 64. The pieces of all ranks, its own among them, lie side
+// by side.
 int64_t nccl_piece_bytes(int64_t part_bytes, int size);
 
-// A native reduce_scatter needs room for the part as well. Communicator::workspace_bytes of the
-// backend "single", "local", "mpi" or "nccl". Throws InvalidArgument for another name.
+// Communicator::workspace_bytes() of the backend "single", "local", "mpi" or "nccl". A native
+// reduce_scatter needs room for the part as well. Throws InvalidArgument for another name.
 int64_t workspace_bytes_of(std::string_view backend, Collective collective, int64_t bytes,
                            DType dtype, int size,
                            ReduceAlgorithm algorithm = ReduceAlgorithm::ordered);
 
-// What a barrier between devices takes from the current context's allocator and gives back in the
-// order of `stream`: NCCL has none, so a byte of every rank is gathered. Empty: no memory.
+// The memory that a barrier between devices takes from the current context's allocator and gives
+// back in the order of `stream`. NCCL has no barrier, so a byte of every rank is gathered. Empty:
+// no memory.
 Block barrier_room(std::string_view backend, int size, StreamRef stream);
 
 }  // namespace zinc::comm

@@ -17,18 +17,19 @@
 
 namespace zinc::comm {
 
-// Where a rank stands, and what told it so.
+// The place of a rank, and where it comes from.
 struct RankInfo {
   int rank = 0;
   int size = 1;
   int local_rank = 0;  // among the ranks of this host
   int local_size = 1;
   std::string source = "single";  // "mpirun", "torchrun", "slurm", "single", "threads"
-  // Who chose the number of threads: "OMP_NUM_THREADS"; empty: options, or the processors.
+  // The source of the number of threads: "OMP_NUM_THREADS"; empty: ConnectOptions, or the
+  // processors.
   std::string threads_from;
 };
 
-// What a rank can be told after it has connected, as by a configuration.
+// Settings of a rank that can change after it has connected, as by a configuration.
 struct RankSettings {
   uint64_t seed = 0;                                             // 0: none was given
   int num_threads = 0;                                           // 0: the processors of this rank
@@ -44,14 +45,14 @@ struct RankSettings {
 struct ContextRecipe;
 
 // One rank: its place, its communicator, its context. A World makes its context current for the
-// constructing thread for as long as it lives; it must be destroyed by that thread. Destroyed by an
-// exception, it aborts its communicator, so that the peers hear of it at once. At the end of an MPI
-// job it waits for its peers to get there too (for six times the deadline at most) and finalises
-// MPI; after an abort it does neither.
+// constructing thread while it lives. That thread must destroy it. If an exception destroys it, it
+// aborts its communicator, so that the peers learn of it at once. At the end of an MPI job it waits
+// for its peers (at most six times the deadline) and finalises MPI; after an abort it does neither.
 class World {
  public:
-  // `binding`: the processors of the constructing thread, given back at the end; may be null. On a
-  // GPU the ranks of `communicator` meet to choose what serves them: serve_device().
+  // `binding`: binds the constructing thread to processors, until the end of the World; may be
+  // null. On a GPU the ranks of `communicator` agree on what serves them: serve_device().
+  // Collective then.
   World(RankInfo info, std::unique_ptr<Communicator> communicator, std::unique_ptr<Context> context,
         std::unique_ptr<CpuBinding> binding = nullptr,
         DeviceCollectives collectives = DeviceCollectives::automatic,
@@ -66,35 +67,34 @@ class World {
   bool is_main() const { return info_.rank == 0; }
   Communicator& communicator() const { return *communicator_; }
   Context& context() const { return *context_; }
-  // This rank's place among those that see different batches.
+  // This rank's place among the ranks that see different batches.
   MeshPlace data() const {
     const Mesh& grid = settings_.mesh;
     return {grid.data_of(info_.rank), info_.size / grid.ranks_per_batch()};
   }
-  // Ranks among which ZeRO shards: a world of their own, in the context of this one. This world
-  // itself where layers are whole.
+  // The ranks over which ZeRO shards: a world of their own in this world's context. This world
+  // itself if layers are whole.
   World& shards() { return shards_ != nullptr ? *shards_ : *this; }
-  // Ranks that have a part each of the tokens of the same sequences, likewise; null where each has
-  // all of them.
+  // Likewise the ranks that each have a part of the tokens of the same sequences. Null if each rank
+  // has all tokens.
   World* sequence() const { return sequence_.get(); }
-  // Ranks that have some of the layers each, by the order of the layers, likewise; null where each
-  // has all of them.
+  // Likewise the ranks that each have some of the layers, in the order of the layers. Null if each
+  // rank has all layers.
   World* pipe() const { return pipe_.get(); }
-  // Ranks that hold slices of the same layers, likewise; null where each has whole ones.
+  // Likewise the ranks that hold slices of the same layers. Null if each rank has whole layers.
   World* tensor() const { return tensor_.get(); }
   const Mesh& mesh() const { return settings_.mesh; }
 
-  // Of several ranks on GPUs: what carries their collectives, and why; else empty.
+  // With several ranks on GPUs: what carries their collectives, and why. Otherwise empty.
   const std::string& device_collectives() const { return device_collectives_; }
 
-  // What this rank was told when it connected, and what it goes by now.
+  // given(): the settings with which this rank connected. settings(): those in force.
   const RankSettings& given() const { return given_; }
   const RankSettings& settings() const { return settings_; }
-  // Goes by other settings from now on. Anything but the deadline needs a new context: whoever
-  // keeps a reference to the old one, or memory of it, comes too late. Throws ConfigError that
-  // names what cannot be changed, and the cure: where memory of the context is in use, between
-  // several GPUs, and in a world that connect() and run_local_ranks() have not made. Collective
-  // where the mesh is not flat.
+  // Applies other settings. All but the deadline need a new context. References to the old context,
+  // and its memory, must not exist any more. Throws ConfigError that names what cannot be changed,
+  // and the cure: if memory of the context is in use, between several GPUs, and in a world that
+  // neither connect() nor run_local_ranks() has made. Collective if the mesh is not flat.
   void configure(RankSettings settings);
 
  private:
@@ -118,22 +118,22 @@ class World {
 
 struct ConnectOptions {
   Device device = kCpu;
-  // A rank takes the GPU of its place among the ranks of its host instead of `device`, from the
-  // first again where there are fewer GPUs than ranks.
+  // True: instead of `device`, a rank takes the GPU with its number among the ranks of its host.
+  // With fewer GPUs than ranks, numbers begin again at the first GPU.
   bool spread_devices = false;
   DeviceCollectives device_collectives = DeviceCollectives::automatic;
   uint64_t seed = 0;  // 0: that of the configuration, see load_config() in zinc.h
-  // OpenMP threads per rank; 0: what OMP_NUM_THREADS says (of connect()), else the processors that
-  // this rank may use, divided among the ranks of the host that may use them too.
+  // OpenMP threads per rank. 0: connect() reads OMP_NUM_THREADS; otherwise the processors that this
+  // rank may use, divided among the ranks of the host that may use them too.
   int num_threads = 0;
-  // Binds this rank's threads to processors of its own where there are enough for all ranks of the
-  // host. A launcher that has bound the ranks already is left alone.
+  // Binds this rank's threads to processors of its own, if there are enough for all ranks of the
+  // host. Ranks that a launcher has bound already stay as they are.
   bool bind_threads = true;
   AllocatorOptions memory{};
   ContextOptions::Execution execution = ContextOptions::Execution::concurrent;
   uint64_t shuffle_seed = 0;
   TraceRecorder* trace = nullptr;
-  // Ranks that are threads: a recorder for each, instead of `trace` for all. May be empty.
+  // For ranks that are threads: one recorder per rank, instead of `trace` for all. May be empty.
   std::vector<TraceRecorder*> rank_traces{};
   std::chrono::milliseconds deadline{std::chrono::minutes(10)};  // Communicator::set_deadline
   // A heartbeat file per rank is kept here (comm/heartbeat.h); empty: none.
@@ -142,8 +142,7 @@ struct ConnectOptions {
   bool shared_memory = true;
 };
 
-// The context of the rank at `local_rank` of its host; `num_cpus` is what num_threads = 0 stands
-// for.
+// The context of the rank `local_rank` of its host. `num_cpus`: the meaning of num_threads = 0.
 ContextOptions context_options(const ConnectOptions& options, int local_rank, int num_cpus);
 
 struct ContextRecipe {
@@ -151,18 +150,18 @@ struct ContextRecipe {
   int num_cpus = 1;
 };
 
-// Reads the launcher's environment (torchrun-style variables, mpirun, srun, or none: the first that
-// is there) and joins the group. The only place below apps/ that reads environment variables.
-// Throws CommError with the cure where the variables contradict each other or the backend they need
-// is missing from this build. A process can join one MPI job in its life.
+// Joins the group that the launcher's environment describes: torchrun-style variables, mpirun,
+// srun, or none; the first that is set. The only place below apps/ that reads environment
+// variables. Throws CommError with the cure if the variables contradict each other, or this build
+// lacks the backend that they need. A process can join one MPI job in its life. Collective.
 World connect(ConnectOptions options = {});
 
-// What connect() would find, without joining.
+// The rank that connect() would find. Joins nothing.
 RankInfo discover_rank();
 
-// For a program whose rank is going to exit with an error, after its message: has the launcher end
-// all processes of the job with `exit_code` now. Returns where this process joined no job (or left
-// it).
+// For a program whose rank is about to exit with an error, after its message. The launcher ends all
+// processes of the job with `exit_code` now. Returns if this process has joined no job, or has left
+// it.
 void abort_job(int exit_code) noexcept;
 
 }  // namespace zinc::comm

@@ -31,13 +31,14 @@ struct SelfAttentionOptions {
   std::string output_name = "c_proj";
 };
 
-// Which tokens of a batch see each other, beside causality, and where they stand.
+// Which tokens of a batch see each other (on top of causality), and the positions of the tokens.
 struct AttentionScope {
   Tensor lengths;            // [B] i32, may be undefined; see nn::Batch
   Tensor document_starts;    // [B, T] i32, may be undefined
-  Tensor positions;          // [B, T] i32; undefined: one behind the other
-  KvCache* cache = nullptr;  // the tokens go on from those in there, and join them
-  // Ranks that have a part each of the tokens; the tensors above are of all tokens. null: all here.
+  Tensor positions;          // [B, T] i32; undefined: consecutive from start_of()
+  KvCache* cache = nullptr;  // the tokens follow those in the cache, and are added to it
+  // Ranks that each have a part of the tokens; the tensors above are of all tokens. Null: this rank
+  // has all tokens.
   SequenceRanks* sequence = nullptr;
   int64_t start = 0;  // position of the first token here, without a cache
 };
@@ -52,10 +53,11 @@ struct PositionTerms {
   int64_t window = 0;              // keys fewer than so many positions away; 0: all
 };
 
-// InvalidArgument where `ranks` cannot share so many heads; `path` of the layer.
+// Throws InvalidArgument if `ranks` cannot share so many heads. `path`: of the layer, for the
+// message.
 void require_shared_heads(const TensorRanks* ranks, std::string_view path, int64_t heads,
                           int64_t kv_heads);
-// The site of dropout on a rank's own heads: other bits on every rank.
+// The dropout site of a rank's own heads: each rank draws other bits.
 uint64_t site_of_heads(const TensorRanks* ranks, uint64_t site);
 
 // Vaswani et al. 2017. Members "c_attn" (features -> all of q, then k, then v) and "c_proj".

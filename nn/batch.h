@@ -12,22 +12,24 @@ namespace zinc::nn {
 // The label of a position that has no target.
 inline constexpr int32_t kIgnoredLabel = -100;
 
-// B rows on the current context's device. A model reads the tensors that it needs by name. Those
-// that zinc's own models and data sets have:
+// B rows on the current context's device. A model reads the tensors that it needs, by name. zinc's
+// own models and data sets have these:
 //
-//   input_ids           [B, T] i32: tokens, 0 <= id < vocabulary; behind a row's end padding
-//   labels              [B, T] i32: what follows each token, or stands for it; kIgnoredLabel where
-//                       there is no target. Of classes [B], of a decoder's text [B, T of its own]
+//   input_ids           [B, T] i32: tokens, 0 <= id < vocabulary; padding behind the end of a row
+//   labels              [B, T] i32: the target of each position; kIgnoredLabel: no target.
+//                       Labels of classes: [B]. Labels of a decoder's text: [B, T of that text]
 //   lengths             [B] i32: real tokens of each row; absent: all T
-//   document_starts     [B, T] i32: where in its row the token's document begins; absent: at 0
-//   positions           [B, T] i32: of the token in its document; absent: that in its row
-//   decoder_input_ids   [B, T of the labels] i32; absent: the labels, shifted by the model
+//   document_starts     [B, T] i32: position in its row where the token's document begins;
+//                       absent: one document per row
+//   positions           [B, T] i32: position of the token in its document; absent: its position in
+//                       the row
+//   decoder_input_ids   [B, T of the labels] i32; absent: the model shifts the labels
 //   token_type_ids      [B, T] i32; absent: all 0
 //
-// The names are the same in all batches of a run; their extents may differ.
+// All batches of a run have the same names. Extents may differ.
 struct Batch {
   NamedTensors tensors;
-  int64_t num_targets = 0;          // labels that are not kIgnoredLabel: what the loss is a sum of
+  int64_t num_targets = 0;          // labels that are not kIgnoredLabel: the terms of the loss
   int64_t num_tokens = 0;           // tokens that are not padding
   int64_t global_micro_batch = -1;  // index over all ranks and steps: the key of its random
                                     // numbers; -1: not part of training

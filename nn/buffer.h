@@ -13,9 +13,9 @@
 
 namespace zinc::nn {
 
-// Neither trained nor saved. Follows the module: made on each device and in each dtype in which it
-// is asked for, and longer where more positions are asked for than it has. What it has made stays
-// until its own end, because a CUDA graph may read it.
+// A buffer is neither trained nor saved. It is made once per device and dtype in which it is asked
+// for, and again when more positions are asked for than it has. All that was made stays until the
+// Buffer ends, because a CUDA graph may read it.
 //
 //   zinc::nn::Buffer places_{[](int64_t size, zinc::DType dtype) {
 //     return zinc::TensorList{sinusoids(size, dtype)};  // [size, C]
@@ -28,8 +28,8 @@ class Buffer {
 
   explicit Buffer(Make make) : make_(std::move(make)) {}
 
-  // For at least `size` positions: it may be more. Of a length that grows with each call, as in
-  // generation, a few are made, each twice as long as the one before. Valid until the next call.
+  // The tensors for at least `size` positions. If `size` grows with each call, as in generation,
+  // few tensors are made: each is twice as long as the one before. Valid until the next call.
   const TensorList& get(int64_t size, DType dtype);
 
  private:

@@ -5,8 +5,8 @@
 
 namespace zinc::nn {
 
-// Srivastava et al. 2014, inverted: what is kept is divided by 1 - p. The mask is a function of
-// (seed, step, micro-batch, module path, call, element) alone. Nothing happens after eval().
+// Srivastava et al. 2014, inverted: elements that are kept are divided by 1 - p. The mask depends
+// on (seed, step, micro-batch, module path, call, element) alone. Does nothing after eval().
 class Dropout : public Module {
  public:
   Dropout(Module& parent, std::string name, double probability);

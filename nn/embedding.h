@@ -12,9 +12,9 @@ struct EmbeddingOptions {
   int64_t count = 0;     // rows: ids are in [0, count)
   int64_t features = 0;  // C
   autograd::Initializer initializer = autograd::Initializer::normal(1.0);
-  // Whether it may have an adapter: its rows are taken by forward(), or go through adapted().
+  // True: the layer may have an adapter. Then all rows come from forward() or go through adapted().
   bool adaptable = false;
-  // Ranks that share the model hold a part of the rows each: nn/tensor_ranks.h.
+  // True: ranks that share the model each hold a part of the rows: nn/tensor_ranks.h.
   bool sliced = false;
 };
 
@@ -26,7 +26,7 @@ class Embedding : public Module {
   Embedding(Module& parent, std::string name, const EmbeddingOptions& options);
   ~Embedding() override;
   Tensor forward(const Tensor& ids);  // [...] i32 | i64 -> [..., features]
-  // Rows of the table that were taken by another op, with what an adapter adds to them.
+  // For rows of the table that another op has read: adds the adapter's part.
   Tensor adapted(const Tensor& rows, const Tensor& ids);  // [..., features], [...]
 
   Parameter& weight() { return weight_; }  // without an adapter
@@ -43,7 +43,7 @@ class Embedding : public Module {
   Parameter weight_;
   bool adaptable_;
   bool sliced_;
-  Buffer places_;  // by id: the row that is here, or the first; 1 where it is not
+  Buffer places_;  // by id: its row on this rank, or row 0; then 1 if it is on another rank
 
   friend class EmbeddingAdapter;
   std::unique_ptr<EmbeddingAdapter> adapter_;

@@ -22,7 +22,7 @@ struct GradcheckOptions {
   int directions = 3;       // random ones, per parameter
 };
 
-// Of one parameter along the direction in which backward and differences agree least.
+// For one parameter: the direction along which backward and differences agree least.
 struct GradcheckError {
   std::string parameter;
   double backward = 0.0;     // derivative along the direction, by backward()
@@ -37,10 +37,10 @@ struct GradcheckResult {
 };
 std::string to_string(const GradcheckResult& result);
 
-// `f`: a scalar, f64, that depends on the module's parameters; it draws the same random numbers
-// each time. Parameters that have no values yet become f64. Needs a context; values are as before
-// at the end, gradients are gone. What the rounding of f alone makes of differences is no error.
-// Throws InvalidArgument for a result that is no f64 scalar, and for parameters of another dtype.
+// `f`: an f64 scalar that depends on the module's parameters. It must draw the same random numbers
+// each time. Parameters without values become f64. At the end the values are as before, and
+// gradients are gone. Errors that the rounding of f alone explains do not count. Needs a context.
+// Throws InvalidArgument if f gives no f64 scalar, or a parameter has another dtype.
 GradcheckResult gradcheck(Module& module, const std::function<Tensor()>& f,
                           const GradcheckOptions& options = {});
 

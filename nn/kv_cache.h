@@ -1,14 +1,15 @@
-// nn/kv_cache.h: keys and values of the tokens that a model has already seen, for generation.
+// nn/kv_cache.h: keeps the keys and values of the tokens that a model has seen, for generation.
 //
-// A pass over new tokens adds theirs, layer by layer in the order of the model, and attends to all.
-// Without gradients only. A model's results with the cache are those of a pass over all tokens but
-// for rounding: products of other shapes may add in another order.
+// A pass over new tokens adds their keys and values, layer by layer in the order of the model, and
+// attends to all. The cache works without gradients only. Results equal those of a pass over all
+// tokens up to rounding, because products of other shapes may add in another order.
 //
-// Texts of unequal length end side by side: the shorter ones have padding at their front, whose
-// keys no token sees. A token's position is its column less the padding of its row.
+// Texts of unequal length end at the same column. Shorter texts have padding at their front; no
+// token sees the keys of padding. The position of a token is its column minus the padding of its
+// row.
 //
-// For a decoder that attends to another text too, the cache also has the source: keys and values of
-// what an encoder gave, per layer, which do not grow.
+// For an encoder-decoder, the cache also keeps the source: per layer the keys and values of the
+// encoder's output. The source does not grow.
 #pragma once
 
 #include <cstdint>
@@ -29,30 +30,30 @@ class KvCache {
   struct Seen {
     Tensor keys, values;  // [B, length + T, features]; views that live as long as the cache
   };
-  // For each layer of a pass in turn: keys, values [B, T, features] of T new tokens, outer strides
-  // free. Memory for the capacity is taken at a layer's first call. Throws InvalidArgument where
-  // they do not fit behind what is there, or gradients are enabled.
+  // Call for each layer of a pass in turn. keys, values: [B, T, features] of T new tokens, outer
+  // strides free. The first call of a layer allocates memory for the capacity. Throws
+  // InvalidArgument if the tokens exceed the capacity, or if gradients are enabled.
   Seen extend(const Tensor& keys, const Tensor& values);
-  // Forgets tokens and source, and begins with another source, of these lengths ([B] i32, or
-  // undefined: all its tokens). add_source() follows for each layer in turn: [B, T, features].
+  // Forgets tokens and source, and begins another source. lengths: [B] i32, or undefined: all
+  // tokens. Then add_source() follows for each layer in turn: [B, T, features].
   void set_source(const Tensor& lengths);
   void add_source(const Tensor& keys, const Tensor& values);
-  // Of the layer that was extended last. Throws InvalidArgument where there is none.
+  // The source of the layer that was extended last. Throws InvalidArgument if there is none.
   const Seen& source() const;
   const Tensor& source_lengths() const { return source_lengths_; }
-  // The end of a pass over T new tokens, in which every layer was extended.
+  // Ends a pass over `tokens` new tokens, after every layer was extended.
   void advance(int64_t tokens);
-  // No token was seen; also after a pass that threw. The memory stays, and the source. `padding`:
-  // columns at the front of each row that are no tokens, [B], all smaller than the tokens of the
-  // next pass; empty: none.
+  // Forgets all tokens, also after a pass that threw. Memory and source stay. `padding`: the number
+  // of padding columns at the front of each row, [B], each smaller than the tokens of the next
+  // pass; empty: none.
   void clear(std::span<const int32_t> padding = {});
-  // Row i becomes a copy of what is row rows[i] now, tokens and source; there may be fewer or more
-  // rows than before. Throws InvalidArgument for a row that there is not.
+  // Row i becomes a copy of the present row rows[i], tokens and source. The number of rows may
+  // change. Throws InvalidArgument for a row that does not exist.
   void select(std::span<const int64_t> rows);
 
-  // Of T new tokens, [B, T] i32; undefined where no row has padding.
+  // The positions of `tokens` new tokens: [B, T] i32. Undefined if no row has padding.
   Tensor positions(int64_t tokens) const;
-  Tensor first_keys(int64_t tokens) const;  // the column of the row's first token
+  Tensor first_keys(int64_t tokens) const;  // likewise: the column of each row's first token
 
  private:
   struct Layer {
@@ -67,7 +68,7 @@ class KvCache {
   std::vector<Layer> layers_;
   std::vector<int32_t> padding_;  // by row; empty: none
   std::vector<Seen> sources_;     // by layer
-  std::vector<int64_t> texts_;    // by row: which of the texts of set_source() its source is
+  std::vector<int64_t> texts_;    // by row: the number of its source in set_source()
   Tensor source_lengths_;
 };
 

@@ -25,14 +25,15 @@ struct LinearOptions {
   // in_out: GPT-2's Conv1D, whose weight is stored transposed.
   autograd::WeightLayout layout = autograd::WeightLayout::out_in;
   autograd::Activation activation = autograd::Activation::none;  // fused into the product
-  // Of the weight; absent: uniform in +-1/sqrt(in), as torch.nn.Linear. The bias starts the same
-  // way, or at zero where an initialiser is given.
+  // Initialiser of the weight. Absent: weight and bias uniform in +-1/sqrt(in), as torch.nn.Linear.
+  // With an initialiser the bias starts at zero.
   std::optional<autograd::Initializer> initializer;
   Split split = Split::none;
-  // Of Split::columns: sizes of parts of `out` that are sliced each by itself, as queries, keys and
-  // values; empty: one.
+  // With Split::columns: sizes of the parts of `out` that are sliced separately, such as queries,
+  // keys and values. Empty: `out` is one part.
   std::vector<int64_t> sections{};
-  // Of Split::columns: the input comes from TensorRanks::spread() already, for several layers.
+  // With Split::columns: true if the input comes from TensorRanks::spread() already, for several
+  // layers.
   bool spread = false;
 };
 
@@ -43,15 +44,15 @@ class Linear : public Module {
  public:
   Linear(Module& parent, std::string name, const LinearOptions& options);
   ~Linear() override;
-  // [..., in] -> [..., out]; where ranks share the layer, this rank's part of a split dimension.
+  // [..., in] -> [..., out]. If ranks share the layer: this rank's part of the split dimension.
   Tensor forward(const Tensor& x);
-  // Of what forward() would give as logits: the sum of the cross entropies of labels [...], without
-  // the logits of the whole batch. Not for layers in_out or with an activation. With an adapter
-  // there are logits of the whole batch.
+  // The sum of the cross entropies of labels [...] with forward()'s result as logits. The logits of
+  // the whole batch are never stored, unless the layer has an adapter. Not for layers in_out or
+  // with an activation.
   Tensor cross_entropy(const Tensor& x, const Tensor& labels);
 
   const LinearOptions& options() const { return options_; }
-  // InvalidArgument where the layer has an adapter: the weight is not all of it then.
+  // Throws InvalidArgument if the layer has an adapter: the weight alone is not the layer then.
   Parameter& weight();
   Parameter* bias() { return bias_ ? &*bias_ : nullptr; }
   LoraAdapter* adapter() { return adapter_.get(); }  // null: none
@@ -68,7 +69,7 @@ class Linear : public Module {
   std::unique_ptr<LoraAdapter> adapter_;
 };
 
-// The classes that this rank has of a head whose weight is sliced.
+// The classes that this rank has of a head with a sliced weight.
 autograd::ClassShare class_share(TensorRanks& ranks, const Parameter& weight);
 
 }  // namespace zinc::nn

@@ -9,15 +9,15 @@
 
 namespace zinc::nn {
 
-// A layer without a bias, or, where they are tied, the embedding's own table.
+// A layer without a bias, or the embedding's own table if the two are tied.
 class LmHead {
  public:
-  // The layer is a member of `parent`. `embedding` outlives the head.
+  // The layer is a member of `parent`. `embedding` must outlive the head.
   LmHead(Module& parent, std::string name, Embedding& embedding, bool tied,
          const autograd::Initializer& initializer);
 
-  // hidden [..., C], labels [...] -> a scalar: the sum over labels, without the logits of the whole
-  // batch. Labels of kIgnoredLabel add nothing.
+  // hidden [..., C], labels [...] -> scalar: the sum of the losses. The logits of the whole batch
+  // are never stored. Labels of kIgnoredLabel add nothing.
   Tensor loss(const Tensor& hidden, const Tensor& labels);
   Tensor logits(const Tensor& hidden);       // [..., C] -> [..., V] f32
   Tensor last_logits(const Tensor& hidden);  // [B, T, C] -> [B, V] f32, of the last position

@@ -1,15 +1,19 @@
 // nn/lora.h: low-rank adapters of linear layers and embeddings (E. Hu et al., LoRA, 2021).
 //
-// A layer y = x W^T + b with an adapter gives y + s (dropout(x) A^T) B^T, where A [r, in] and B
-// [out, r] are trained and W and b are not; s = alpha / r, or alpha / sqrt(r) (D. Kalajdzievski,
-// rsLoRA, 2023). B starts at zero, and so the model starts as it was. A frozen weight has neither
-// gradient nor optimizer states, on every ZeRO stage. All as Hugging Face's peft has it.
+//   y = x W^T + b + s (dropout(x) A^T) B^T
 //
-// DoRA (S. Liu et al., 2024) trains the length m [out] of each row of the sum, too:
-//   y = x W'^T + b, W' = diag(m / |W + s B A|) (W + s B A), |.|: norms of rows, [out].
-// The norms count as constants of the backward pass. With dropout the product with W is of x, and
-// what m / |.| - 1 and B A are multiplied with is of dropout(x). m starts as the norms of W, which
-// a source of weights has to say: train::AdaptedWeights does.
+// A [r, in] and B [out, r] are trained; W and b are frozen. s = alpha / r, or alpha / sqrt(r) (D.
+// Kalajdzievski, rsLoRA, 2023). B starts at zero, so the model starts unchanged. A frozen weight
+// has neither gradient nor optimizer states, on every ZeRO stage. All of this is as in Hugging
+// Face's peft.
+//
+// DoRA (S. Liu et al., 2024) also trains the length m [out] of each row of the sum:
+//
+//   y = x W'^T + b,  W' = diag(m / |W + s B A|) (W + s B A),  |.|: norms of rows, [out]
+//
+// The norms count as constants in backward. With dropout, W multiplies x, while (m / |.| - 1) and B
+// A multiply dropout(x). m starts as the norms of W. A source of weights must give these norms;
+// train::AdaptedWeights does.
 #pragma once
 
 #include <cstdint>
@@ -37,26 +41,27 @@ struct LoraOptions {
   // Layers, by the end of their path: "q_proj", "attn.c_proj", "embed_tokens". "all-linear": every
   // linear layer but Model::logits_layer().
   std::vector<std::string> targets{};
-  std::string target_pattern{};        // instead of targets: of whole paths
-  std::vector<std::string> exclude{};  // of what they name, by the end of its path
-  // Of what the targets name, those in blocks of these numbers: the first number in a path, behind
-  // two names. Empty: all. Not beside a pattern.
+  std::string target_pattern{};        // instead of targets: matches whole paths
+  std::vector<std::string> exclude{};  // not these of them, by the end of their path
+  // Only layers in blocks with these numbers: the first number in a path, behind two names. Empty:
+  // all. Not together with target_pattern.
   std::vector<int64_t> layers{};
-  // Rank and alpha of layers whose path ends with what the pattern matches; the first that does.
+  // Rank or alpha of layers whose path ends with a match of the pattern. The first matching pattern
+  // counts.
   std::vector<std::pair<std::string, int64_t>> rank_pattern{};
   std::vector<std::pair<std::string, double>> alpha_pattern{};
-  // Further modules that are trained whole, by the end of their path: "score". None of them has an
-  // adapter.
+  // Further modules that are trained whole, by the end of their path: "score". They have no
+  // adapters.
   std::vector<std::string> modules_to_save{};
 
   double scale() const;
   void validate() const;                          // ConfigError
-  LoraOptions at(const std::string& path) const;  // with the rank and alpha of that layer
+  LoraOptions at(const std::string& path) const;  // with rank and alpha of that layer
   friend bool operator==(const LoraOptions&, const LoraOptions&) = default;
 };
 
-// Below its layer: "lora_A.weight" and "lora_B.weight", and of DoRA "lora_magnitude_vector", as
-// peft names them in files.
+// Parameters below the layer, named as peft names them in files: "lora_A.weight", "lora_B.weight",
+// and with DoRA "lora_magnitude_vector".
 class LoraAdapter {
  public:
   LoraAdapter(Linear& layer, const LoraOptions& options);
@@ -67,7 +72,7 @@ class LoraAdapter {
   Linear& down() { return down_; }                                        // A
   Linear& up() { return up_; }                                            // B
   Parameter* magnitude() { return magnitude_ ? &*magnitude_ : nullptr; }  // [out]; null: no DoRA
-  // Gives the layer an adapter. InvalidArgument where it has one.
+  // Gives the layer an adapter. Throws InvalidArgument if it has one.
   static void attach(Linear& layer, const LoraOptions& options);
 
  private:
@@ -82,8 +87,8 @@ class LoraAdapter {
   std::optional<Parameter> magnitude_;
 };
 
-// Of a table [count, C]: rows W[id] + s (A^T)[id] B^T. Below its layer: "lora_embedding_A"
-// [r, count], which starts at zero, and "lora_embedding_B" [C, r].
+// For a table W [count, C]: rows W[id] + s (A^T)[id] B^T. Parameters below the layer:
+// "lora_embedding_A" [r, count], which starts at zero, and "lora_embedding_B" [C, r].
 class EmbeddingAdapter {
  public:
   EmbeddingAdapter(Embedding& layer, const LoraOptions& options);
@@ -100,13 +105,13 @@ class EmbeddingAdapter {
   Parameter b_;
 };
 
-// Freezes the model, gives the targets adapters, and leaves those and modules_to_save trainable.
-// Before the parameters have values. The paths of the adapted layers, in the model's order. Throws
-// ConfigError for a target or a module that matches nothing, with the nearest names.
+// Freezes the model and gives the targets adapters. Adapters and modules_to_save stay trainable.
+// Call before the parameters have values. Returns the paths of the adapted layers, in the model's
+// order. Throws ConfigError for a target or module that matches nothing, with the nearest names.
 std::vector<std::string> add_lora(Module& model, const LoraOptions& options);
 
-// An adapter as what its weight becomes: W + s B A, or W + s (B A)^T where `transposed` (a weight
-// [in, out], a table); with a magnitude, rows of the sum of that length.
+// An adapter as a change of its weight: W + s B A, or W + s (B A)^T if `transposed` (a weight [in,
+// out], or a table). With a magnitude, the rows of the sum get that length.
 struct LoraTerms {
   Parameter* weight = nullptr;
   Parameter* a = nullptr;          // [r, in]
@@ -118,7 +123,7 @@ struct LoraTerms {
 };
 std::vector<LoraTerms> lora_terms(Module& model);
 
-// Whether the parameter is one of an adapter.
+// True for a parameter of an adapter.
 bool is_lora_parameter(std::string_view name);
 
 }  // namespace zinc::nn

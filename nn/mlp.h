@@ -65,7 +65,7 @@ struct PackedGatedMlpOptions {
   std::string output_name = "down_proj";
 };
 
-// The same with gate and up as one product, the gate first.
+// GatedMlp with gate and up as one product, gate first.
 class PackedGatedMlp : public Module {
  public:
   PackedGatedMlp(Module& parent, std::string name, const PackedGatedMlpOptions& options);

@@ -1,12 +1,12 @@
-// nn/model.h: a whole model: what training asks of it, and what else it may offer.
+// nn/model.h: a whole model: what training needs of it, and what else it may offer.
 //
 //   struct MyModel : zinc::nn::Model {
 //     ... layers
 //     zinc::Tensor loss(const zinc::Batch& batch) override;
 //   };
 //
-// That is enough to train it. The interfaces below add what it can do beside: a model derives from
-// those that it has, and a command that needs another one says so.
+// This is enough to train a model. The other interfaces in this file add abilities. A model derives
+// from the interfaces that it has. A command that needs another interface names it.
 #pragma once
 
 #include <cstdint>
@@ -31,36 +31,36 @@ class Model : public Module {
   // Labels of kIgnoredLabel add nothing. Never divided: the engine applies one factor at the step.
   virtual Tensor loss(const Batch& batch) = 0;
 
-  // A batch of the shapes that the model trains on, of at most `sequences` x `positions`: an engine
-  // records the model with it before the first step, on a device without memory. positions is 0
-  // where neither the model nor the configuration says how many there may be. Tokens and labels;
-  // a model that reads more of a batch, or something else, overrides it.
+  // A batch of the shapes that the model trains on, at most `sequences` x `positions`. An engine
+  // records the model with this batch before the first step, on a device without memory.
+  // `positions` is 0 if neither the model nor the configuration limits it. Gives tokens and labels;
+  // override it for a model that reads other tensors.
   virtual Batch example(int64_t sequences, int64_t positions) const;
 
-  // --- facts, where there are any
-  virtual std::string_view model_type() const {
-    return "model";
-  }                                                   // as in Hugging Face's config.json
+  // --- facts about the model, if they apply
+  // As in Hugging Face's config.json.
+  virtual std::string_view model_type() const { return "model"; }
   virtual int64_t vocab_size() const { return 0; }    // token ids lie below; 0: takes no tokens
   virtual int64_t max_sequence() const { return 0; }  // longest T; 0: the model has no limit
-  // Floating-point operations of forward and backward per token, recomputation left out:
-  // 6 per weight that is multiplied with every token, plus attention's 12 L H D T, or half of it
-  // where causal. A lookup in an embedding is no multiplication. Unless overridden 6 per parameter.
+  // Floating-point operations of forward and backward per token, without recomputation: 6 per
+  // weight that is multiplied with every token, plus attention's 12 L H D T, or half of that if
+  // causal. An embedding lookup is no multiplication. Default: 6 per parameter.
   virtual double flops_per_token(int64_t sequence);
-  // The layer that gives the logits of a vocabulary, if it is one by itself: "all-linear"
-  // (nn/lora.h) leaves it out.
+  // The layer that gives the logits of a vocabulary, if there is one: "all-linear" (nn/lora.h)
+  // leaves it out.
   virtual Linear* logits_layer() { return nullptr; }
-  // What a user should know who runs the model in this dtype, a line without an end; empty:
+  // A note for a user who runs the model in this dtype: one line without a line end. Empty:
   // nothing.
   virtual std::string_view note_on(DType) const { return {}; }
 
-  // Drops the activations of every `every` blocks in forward and computes them again in backward;
-  // 0: keeps them all. Only of the first `most` blocks, where that is given: the activations of the
-  // later ones are the first that backward gives back. A Staged model needs to do nothing for it.
+  // Recomputation: forward drops the activations inside each segment of `every` blocks, and
+  // backward computes them again. 0: keeps all activations. `most`: only the first `most` blocks
+  // are recomputed, because backward frees the activations of later blocks first. A Staged model
+  // needs no code for this.
   void set_recompute_every(int64_t every, std::optional<int64_t> most = {});
   int64_t recompute_every() const { return recompute_every_; }
   int64_t most_recomputed() const { return most_recomputed_; }
-  // Transformer blocks: what recomputation counts, and by default what is sharded together.
+  // The number of transformer blocks, the unit of recomputation and by default of sharding.
   int64_t num_blocks();
 
  private:
@@ -68,17 +68,17 @@ class Model : public Module {
   int64_t most_recomputed_ = std::numeric_limits<int64_t>::max();
 };
 
-// A model that says what it computes, not only how wrong it is.
+// A model that gives its outputs, not only its loss.
 class HasOutputs {
  public:
   virtual ~HasOutputs() = default;
-  // "logits" ([B, T, V] of tokens, [B, classes] of a classifier), "hidden" [B, T, C] (the last
-  // hidden state), "pooled" [B, C], as far as the model has them. The labels are not looked at, but
-  // where a decoder's input is made of them.
+  // The outputs that the model has: "logits" ([B, T, V] for tokens, [B, classes] for a classifier),
+  // "hidden" [B, T, C] (the last hidden state), "pooled" [B, C]. Labels are read only if a
+  // decoder's input is made of them.
   virtual NamedTensors outputs(const Batch& batch) = 0;
 };
 
-// A decoder that goes on with a text, token by token.
+// A decoder that continues a text token by token.
 class CausalLm {
  public:
   virtual ~CausalLm() = default;
@@ -86,54 +86,53 @@ class CausalLm {
   virtual Tensor next_logits(const Tensor& ids) = 0;
 };
 
-// One that keeps keys and values from token to token.
+// A decoder that keeps keys and values from token to token.
 class CachedCausalLm : public CausalLm {
  public:
   using CausalLm::next_logits;
-  // The same after the tokens that the cache has seen, which ids [B, T] go on from; the cache has
-  // seen them too then. Without gradients.
+  // The same for ids [B, T] that follow the tokens in the cache. Adds ids to the cache. Without
+  // gradients.
   virtual Tensor next_logits(const Tensor& ids, KvCache& cache) = 0;
   // Elements of keys and values that a token adds to the cache, in all layers.
   virtual int64_t cached_elements_per_token() const = 0;
 };
 
-// An encoder and a decoder that answers the texts which the encoder has read, token by token. What
-// generates holds a cache for either kind of model: once encode() has filled it, next_logits() is
-// asked as a CachedCausalLm's is.
+// An encoder that reads texts, and a decoder that writes an answer to each, token by token. After
+// encode() has filled the cache, next_logits() is used as that of a CachedCausalLm.
 class EncoderDecoderLm {
  public:
   virtual ~EncoderDecoderLm() = default;
   // Reads the batch's "input_ids" [B, T], with "lengths", and keeps in the cache what the decoder's
-  // layers attend to; of the answers it has seen nothing then. Without gradients.
+  // layers attend to. The cache has no tokens of the answers then. Without gradients.
   virtual void encode(const Batch& batch, KvCache& cache) = 0;
-  // ids [B, U] i32 of the answers, which go on from the tokens that the cache has seen: logits [B,
-  // V] of the position after the last, f32. An answer begins with decoder_start_token().
+  // ids [B, U] i32: tokens of the answers that follow those in the cache. Returns logits [B, V] f32
+  // of the position after the last. An answer begins with decoder_start_token().
   virtual Tensor next_logits(const Tensor& ids, KvCache& cache) = 0;
   virtual int64_t decoder_start_token() const = 0;
-  // Elements of keys and values that a token of an answer adds to the cache, in all layers; a token
-  // of the text has as many there.
+  // Elements of keys and values that a token of an answer adds to the cache, in all layers. A token
+  // of the source text takes as many.
   virtual int64_t cached_elements_per_token() const = 0;
 };
 
 using TensorList = std::vector<Tensor>;
 
-// A model whose forward pass is a row of stages, for passes that take several batches side by side,
-// layer by layer, and for ranks that have some of the stages each. nn/stages.h runs them.
+// A model whose forward pass is a sequence of stages. Needed for passes that take several batches
+// side by side, layer by layer, and for ranks that each have some of the stages. nn/stages.h runs
+// the stages.
 class Staged {
  public:
   virtual ~Staged() = default;
-  // Two or more; the same in every pass.
+  // The number of stages: two or more, the same in every pass.
   virtual int64_t num_stages() = 0;
-  // Stage 0 takes an empty list, every other one what the stage before gave for the batch, and the
-  // last gives the loss alone. All that a later stage needs of an earlier one is in the list, or in
-  // the batch.
+  // Runs one stage. x: empty for stage 0, otherwise the output of the stage before for this batch.
+  // The last stage gives the loss alone. A stage takes all that it needs from x and from the batch.
   virtual TensorList stage(int64_t index, const Batch& batch, TensorList x) = 0;
-  // Whether the stage is a transformer block, which recomputation may compute twice. Unless
-  // overridden all are but the first and the last.
+  // True for a transformer block, which may be recomputed. Default: all stages but the first and
+  // the last.
   virtual bool is_block(int64_t index) { return 0 < index && index + 1 < num_stages(); }
 };
 
-// The interface, or null where the model does not have it.
+// The model's interface, or null if it has none of this kind.
 template <class Interface>
 Interface* find_interface(Model& model) {
   return dynamic_cast<Interface*>(&model);
@@ -155,7 +154,8 @@ template <>
 inline constexpr const char* kInterfaceName<Staged> = "zinc::nn::Staged";
 }  // namespace detail
 
-// Throws InvalidArgument where the model does not have it. `needs`: what asks, as in "generation".
+// Throws InvalidArgument if the model does not have the interface. `needs`: what needs it, for the
+// message: "generation".
 template <class Interface>
 Interface& require_interface(Model& model, std::string_view needs) {
   static_assert(detail::kInterfaceName<Interface> != nullptr, "an interface of nn/model.h");

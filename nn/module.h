@@ -38,20 +38,20 @@ class Parameter;
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
-  // The shape that the source has for this parameter, whole; absent: it has no values for it. Whoever
-  // loads from a source compares: require_fit().
+  // The shape of the whole parameter in the source; absent: the source has no values for it. A
+  // caller that loads must compare the shape: require_fit().
   virtual std::optional<Shape> shape_of(const autograd::Parameter& parameter) const = 0;
   // Elements [begin, begin + out.numel()) of the whole parameter in flat row-major order, converted
   // to out's dtype. out: [n] contiguous host memory.
   virtual void read(const autograd::Parameter& parameter, int64_t begin, View out) const = 0;
-  // The same of what is here of the parameter.
+  // The same for the slice of the parameter that this rank holds.
   void read_here(const autograd::Parameter& parameter, int64_t begin, View out) const {
     read_slice(parameter.slice(), begin, out,
                [&](int64_t at, const View& part) { read(parameter, at, part); });
   }
 };
 
-// Every parameter by its own initialiser.
+// Gives every parameter the values of its own initialiser.
 class InitializerSource : public WeightSource {
  public:
   explicit InitializerSource(uint64_t seed) : seed_(seed) {}
@@ -64,7 +64,7 @@ class InitializerSource : public WeightSource {
   uint64_t seed_;
 };
 
-// What load_state_dict met, by name; all empty when everything fitted.
+// The result of load_state_dict(), by name. All lists are empty if everything fitted.
 struct LoadResult {
   std::vector<std::string> missing{};     // parameters of the model without values
   std::vector<std::string> unexpected{};  // values without a parameter
@@ -78,7 +78,8 @@ using StateDict = std::map<std::string, Tensor>;
 class TensorRanks;
 
 class Module;
-// DataError that lists the parameters for which the source has no values, or some of another shape.
+// Throws a DataError that lists the parameters for which the source has no values, or values of
+// another shape.
 void require_fit(const WeightSource& source, Module& module);
 
 class Module {
@@ -99,7 +100,7 @@ class Module {
   std::vector<Parameter*> parameters();
   std::vector<std::pair<std::string, Parameter*>> named_parameters();
   std::vector<Module*> modules();  // this one first, then depth first
-  int64_t num_parameters();  // of the whole model, wherever slices are
+  int64_t num_parameters();        // elements of whole parameters, not of this rank's slices
   int64_t num_trainable_parameters();
   // Throws InvalidArgument with the nearest names where there is none.
   Parameter& parameter(std::string_view name);
@@ -111,8 +112,8 @@ class Module {
   int64_t freeze(std::string_view pattern) { return set_trainable(pattern, false); }
   int64_t unfreeze(std::string_view pattern) { return set_trainable(pattern, true); }
 
-  // Has the ranks hold a slice each of those layers below this one that say how they are sliced;
-  // null: no more. Before the parameters have values.
+  // Makes each rank hold a slice of the layers below this module that say how they are sliced.
+  // Null: layers become whole. Call before the parameters have values.
   void share_over(TensorRanks* ranks);
   TensorRanks* tensor_ranks() const { return tensor_ranks_; }  // null: layers are whole
   int64_t num_tensor_ranks() const;
@@ -124,14 +125,14 @@ class Module {
 
   // --- values under the resident source (an engine has its own ways to them)
   StateDict state_dict();
-  // Copies what fits, converting dtypes; reports the rest.
+  // Copies the values that fit, converting dtypes. Reports the others.
   LoadResult load_state_dict(const StateDict& values);
   void load(const WeightSource& source);  // see require_fit()
   void zero_grad();
 
-  // The engine's unit of gathering and reducing: all parameters below this module. Of marked
-  // modules inside each other the outermost counts. Members of a ModuleList are marked, as
-  // transformer blocks usually are; see zero/layout/shard_group.h.
+  // Marks this module as a unit of gathering and reducing: all parameters below it. Of nested
+  // marked modules the outermost counts. Members of a ModuleList, such as transformer blocks, are
+  // marked. See zero/layout/shard_group.h.
   void mark_shard_unit() { shard_unit_ = true; }
   bool is_shard_unit() const { return shard_unit_; }
 
@@ -139,7 +140,7 @@ class Module {
   std::string tree();
 
  protected:
-  // tensor_ranks() is another one: slices parameters and counts what is here.
+  // Called when tensor_ranks() has changed. A layer slices its parameters here.
   virtual void on_share() {}
 
  private:

@@ -11,16 +11,16 @@
 
 namespace zinc::nn {
 
-// In the order in which they were set. Copies share the tensors' memory.
+// Tensors in the order in which they were set. Copies share the tensors' memory.
 class NamedTensors {
  public:
   using Entry = std::pair<std::string, Tensor>;
 
   NamedTensors() = default;
-  // Entries without a tensor are left out. Throws InvalidArgument for a name that comes twice.
+  // Leaves out entries without a tensor. Throws InvalidArgument for a name that comes twice.
   NamedTensors(std::initializer_list<Entry> entries);
 
-  // Replaces a tensor of that name; an undefined one takes it out.
+  // Sets or replaces the tensor of that name. An undefined tensor removes it.
   void set(std::string_view name, Tensor tensor);
   // Undefined where there is no such tensor.
   Tensor find(std::string_view name) const;

@@ -16,9 +16,10 @@
 
 namespace zinc::nn {
 
-// The frozen weights of all linear layers but Model::logits_layer(), whose paths it gives. Not
-// embeddings, norms and biases. Behind add_lora(), ahead of first values. ConfigError where no
-// linear layer is frozen, and for DoRA, whose lengths begin as those of the whole weight.
+// Sets the block format of the frozen weights of all linear layers but Model::logits_layer(), and
+// returns the paths of these layers. Embeddings, norms and biases keep their dtype. Call after
+// add_lora() and before the parameters have values. Throws ConfigError if no linear layer is
+// frozen, and with DoRA, whose magnitudes begin as norms of the whole weight.
 std::vector<std::string> quantize_base(Module& model, BlockFormat format);
 
 }  // namespace zinc::nn

@@ -1,4 +1,4 @@
-// nn/stages.h: running a model that says its stages, with recomputation.
+// nn/stages.h: runs a model that consists of stages, with recomputation.
 #pragma once
 
 #include <cstdint>
@@ -10,34 +10,35 @@
 
 namespace zinc::nn {
 
-// Stages [begin, end), one after the other; recomputed ones keep what the first of them takes, and
-// are computed again in backward.
+// Stages [begin, end), one after the other. A recomputed segment keeps the input of its first
+// stage, and is computed again in backward.
 struct StageSegment {
   int64_t begin = 0;
   int64_t end = 0;
   bool recomputed = false;
 };
 
-// Every stage by itself, but neighbouring blocks in segments of `every` that are recomputed, where
-// every > 0: of the first `most` blocks.
+// Cuts the model into segments. With every > 0, the first `most` blocks form recomputed segments of
+// `every` neighbouring blocks each. Any other stage is a segment by itself.
 std::vector<StageSegment> stage_segments(Staged& model, int64_t every,
                                          int64_t most = std::numeric_limits<int64_t>::max());
-// As the model is set to. M: a Model that is Staged.
+// Segments by the model's own settings. M: a Model that is Staged.
 template <class M>
 std::vector<StageSegment> segments_of(M& model) {
   return stage_segments(model, model.recompute_every(), model.most_recomputed());
 }
 
-// x: what the stage before the segment gave.
+// x: the output of the stage before the segment.
 TensorList run_segment(Staged& model, const StageSegment& segment, const Batch& batch,
                        TensorList x);
 
 namespace detail {
-// InvalidArgument unless the last stage gave one scalar.
+// Throws InvalidArgument unless the last stage gave one scalar.
 void require_loss(const TensorList& x);
 }  // namespace detail
 
-// The whole forward pass, recomputed as the model is set to. M: a Model that is Staged.
+// The whole forward pass, with recomputation by the model's own settings. M: a Model that is
+// Staged.
 template <class M>
 Tensor loss_of_stages(M& model, const Batch& batch) {
   TensorList x;
@@ -48,7 +49,7 @@ Tensor loss_of_stages(M& model, const Batch& batch) {
   return std::move(x.front());
 }
 
-// What the last stage, which gives the loss, would take.
+// The input of the last stage, which gives the loss.
 template <class M>
 TensorList before_last_stage(M& model, const Batch& batch) {
   std::vector<StageSegment> segments = segments_of(model);

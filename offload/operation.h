@@ -15,26 +15,26 @@ namespace zinc::offload {
 
 using Clock = std::chrono::steady_clock;
 
-// What the workers of a storage, its transfers and their handles know of the disk.
+// The state that workers, transfers and handles of a storage share.
 struct Progress {
   std::atomic<Clock::rep> last{0};  // when a block last came back
   void mark() { last = Clock::now().time_since_epoch().count(); }
 
-  // A handle went while its transfer was hung: nothing is given to the disk any more, because
-  // nobody keeps file and memory.
+  // Set when a handle was destroyed while its transfer hung. Nothing is given to the disk any more,
+  // because file and memory may be gone.
   std::atomic<bool> given_up{false};
-  // Sets given_up and waits for the workers that are giving, but not for long: the system may hang
-  // there too.
+  // Sets given_up, and waits a short time for workers that are giving requests to the disk. The
+  // wait is bounded because the system may hang there too.
   void give_up() noexcept;
 
-  // A worker's while it gives to the disk, or reads the memory of a transfer.
+  // Held by a worker while it gives requests to the disk, or reads a transfer's memory.
   class Giving {
    public:
     explicit Giving(Progress& progress) : progress_(progress) { ++progress_.num_giving_; }
     ~Giving() { --progress_.num_giving_; }
     Giving(const Giving&) = delete;
     Giving& operator=(const Giving&) = delete;
-    // False: it must not.
+    // False: the worker must not go on.
     bool is_allowed() const { return !progress_.given_up; }
 
    private:
@@ -42,8 +42,8 @@ struct Progress {
   };
 
  private:
-  // Sequentially consistent, as given_up is: a worker counts itself before it looks at given_up,
-  // and give_up() sets that before it looks at the count.
+  // Sequentially consistent, like given_up. A worker counts itself before it reads given_up;
+  // give_up() sets given_up before it reads the count.
   std::atomic<int> num_giving_{0};
 };
 
@@ -63,32 +63,33 @@ class IoHandle::Operation {
         progress_(std::move(progress)) {}
 
   IoKind kind() const { return kind_; }
-  // Of the file, which may be gone where the transfer was given up.
+  // Copies of the file's facts. The file may be gone if the transfer was given up.
   const std::string& path() const { return path_; }
   int fd() const { return fd_; }
   int64_t alignment() const { return alignment_; }
 
-  // For the workers: `bytes` of it are over. The first error is kept.
+  // Called by workers when `bytes` of the transfer are done or have failed. The first error is
+  // kept.
   void finish(int64_t bytes);
   void fail(const std::exception_ptr& error, int64_t bytes);
   bool has_failed() const { return failed_; }
 
-  // Before it is given to workers: each block is to be added, before its bytes are finished.
+  // Call before workers get the transfer. Each block is then added, before its bytes are finished.
   void expect_checksums(int64_t block_bytes);
-  // Of the whole block that lies at `offset`.
+  // The CRC of the whole block at `offset`.
   void add_checksum(int64_t offset, uint32_t crc);
   bool expects_checksums() const { return !checksums_.empty(); }
-  uint32_t crc32c() const;  // once it is over, and well
+  uint32_t crc32c() const;  // once the transfer is over without an error
 
   bool query();
   int64_t over_ns() const { return over_ns_; }  // steady clock; 0 until it is over
-  // Until it is over or, after the deadline, given up.
+  // Waits until the transfer is over, or gives up after the deadline.
   void wait_or_give_up() noexcept;
   void wait();
 
  private:
   Clock::time_point limit() const;
-  // Waits until it is over; false: the deadline has passed.
+  // Waits until the transfer is over. False: the deadline has passed.
   bool is_over_in_time(std::unique_lock<std::mutex>& lock);
   const IoKind kind_;
   const std::string path_;
@@ -96,8 +97,8 @@ class IoHandle::Operation {
   const int64_t alignment_;
   const int64_t offset_;
   const int64_t bytes_;
-  int64_t block_bytes_ = 0;          // of a checksum, but for the last
-  std::vector<uint32_t> checksums_;  // by block; empty: none are made
+  int64_t block_bytes_ = 0;          // bytes of a checksum's block; the last may have fewer
+  std::vector<uint32_t> checksums_;  // by block; empty: no checksums
   std::mutex mutex_;
   std::condition_variable over_;
   int64_t bytes_left_;

@@ -1,18 +1,22 @@
 // offload/storage.h: asynchronous reads and writes of files.
 //
-// A transfer is cut into blocks of block_size; `threads` workers share them, each with a queue of
-// queue_depth blocks in flight. Length and error of every block are looked at: what the system took
-// or transferred only in part is resumed, what it refuses for now (EAGAIN, EINTR) is tried again a
-// bounded number of times, a read that failed with EIO once more. A write that failed is not
-// repeated: the system may have dropped its pages.
+// A transfer is cut into blocks of block_size. `threads` workers share the blocks; each has a queue
+// of queue_depth blocks in flight. The length and the error of every block are checked:
+//
+//   the system took or transferred only a part  the rest is resumed
+//   it refused for now (EAGAIN, EINTR)          tried again, a bounded number of times
+//   a read failed with EIO                      read once more
+//   a write failed                              an error: the system may have dropped its pages
 //
 // Note [Memory of transfers]
 // The memory of a transfer belongs to the caller and stays untouched until the transfer is over.
-// IoHandle's destructor waits for that, so memory that outlives the handle is safe on every path
-// but one: where the disk does not answer within the deadline, the destructor gives up, and the
-// storage with it. Nothing is given to the disk any more, every later transfer fails with
-// ETIMEDOUT, and the disk may still write to the memory of what was under way, which includes what
-// a call of the system hangs on: the process should end.
+// IoHandle's destructor waits for that. So memory that outlives the handle is safe, with one
+// exception.
+//
+// If the disk does not answer within the deadline, the destructor gives up, and so does the
+// storage. Nothing is given to the disk any more. Every later transfer fails with ETIMEDOUT. The
+// disk may still write to the memory of transfers that were under way, those on which a system call
+// hangs included. The process should end.
 #pragma once
 
 #include <chrono>
@@ -34,11 +38,11 @@ struct StorageOptions {
   int threads = 1;
   bool single_submit = false;  // one block per call of the system
   bool overlap_events = true;  // false: submit a queue full, wait for all of it, repeat
-  // A wait throws when no block of the storage came back for this long.
+  // A wait throws if no block of the storage came back for this long.
   std::chrono::milliseconds deadline = std::chrono::minutes(2);
 };
 
-// Whether a transfer's CRC-32C is made on its way, by the threads that wait for the disk.
+// Whether the threads that wait for the disk compute a transfer's CRC-32C.
 enum class Checksum : uint8_t { none, crc32c };
 
 class IoHandle {
@@ -49,26 +53,26 @@ class IoHandle {
   explicit IoHandle(std::shared_ptr<Operation> operation) : operation_(std::move(operation)) {}
   IoHandle(IoHandle&&) noexcept = default;
   IoHandle& operator=(IoHandle&& other) noexcept;  // waits for what it held
-  ~IoHandle();  // waits, at most for the deadline; what failed is lost
+  ~IoHandle();  // waits, at most for the deadline; drops an error
 
-  // False for one that was default-constructed or moved from.
+  // False for a handle that was default-constructed or moved from.
   explicit operator bool() const { return operation_ != nullptr; }
-  bool query() const;  // true once the transfer is over, well or not
-  // When it was over, as TraceRecorder::now_ns(); 0 until then.
+  bool query() const;  // true once the transfer is over, even with an error
+  // When the transfer was over, as TraceRecorder::now_ns(); 0 until then.
   int64_t over_ns() const;
-  // Waits until the transfer is over. Throws IoError: file, offset of the block, errno (0 where the
-  // file ended), and free space where that is the cause; ETIMEDOUT after the deadline, with the
-  // transfer still under way.
+  // Waits until the transfer is over. Throws IoError with file, offset of the block, errno (0 if
+  // the file ended), and the free space if that is the cause. After the deadline throws ETIMEDOUT
+  // with the transfer still under way.
   void wait();
-  // After wait(): of all bytes, where the transfer was started with Checksum::crc32c; else 0.
+  // After wait(): the CRC of all bytes, if the transfer was started with Checksum::crc32c; else 0.
   uint32_t crc32c() const;
 
  private:
   std::shared_ptr<Operation> operation_;
 };
 
-// Thread-safe. Must outlive no handle: the destructor lets everything finish that was started, or
-// leaves it to a thread of its own where the storage was given up.
+// Thread-safe. Handles may outlive the storage: the destructor waits for all transfers. If the
+// storage was given up, a thread of its own finishes them.
 class Storage {
  public:
   // Makes one queue per worker; called by the constructor.
@@ -79,16 +83,16 @@ class Storage {
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
-  // `file` must live until the transfer is over. Throws InvalidArgument where a direct file's
-  // alignment is not kept. Order between transfers: only that a transfer started after another one
-  // was waited for comes after it.
+  // `file` must live until the transfer is over. Throws InvalidArgument if the alignment of a
+  // direct file is not kept. Transfers have no order, except that a transfer comes after those that
+  // were waited for before it was started.
   IoHandle read(const File& file, int64_t offset, std::span<std::byte> data,
                 Checksum checksum = Checksum::none);
   IoHandle write(const File& file, int64_t offset, std::span<const std::byte> data,
                  Checksum checksum = Checksum::none);
 
-  // How blocks reach the system: "libaio", "thread pool". Where that is not what was wanted, why:
-  // "thread pool, because libaio ...".
+  // How blocks reach the system: "libaio", "thread pool". If another way was wanted, with the
+  // reason: "thread pool, because libaio ...".
   const std::string& way() const { return way_; }
 
  private:
@@ -108,7 +112,7 @@ std::unique_ptr<Storage> make_aio_storage(const StorageOptions& options);
 // A pool of threads * queue_depth threads, at most kMostPosixThreads.
 inline constexpr int kMostPosixThreads = 16;
 std::unique_ptr<Storage> make_posix_storage(const StorageOptions& options);
-// libaio where the build has it and the system has room for it, else the thread pool.
+// libaio if the build has it and the system has room for it, otherwise the thread pool.
 std::unique_ptr<Storage> make_storage(const StorageOptions& options);
 
 }  // namespace zinc::offload

@@ -1,5 +1,5 @@
-// offload/storage_worker.h: one thread of a storage: cuts its parts into blocks, keeps its queue
-// full, and judges what comes back.
+// offload/storage_worker.h: one thread of a storage. It cuts its parts into blocks, keeps its queue
+// full, and judges completions.
 #pragma once
 
 #include <condition_variable>
@@ -24,19 +24,19 @@ class Storage::Worker {
 
   Worker(const StorageOptions& options, std::unique_ptr<BlockQueue> queue,
          std::shared_ptr<Progress> progress);
-  // Lets everything finish that was given. A worker of a storage that was given up, whose thread
-  // hangs in the system, is left to that thread.
+  // Ends a worker after all its parts are finished. If the storage was given up and the worker's
+  // thread hangs in the system, the worker is left to that thread.
   static void end(std::unique_ptr<Worker> worker);
   ~Worker();
 
   void give(Part part);
 
  private:
-  // A block under way; `io` is what is left of it.
+  // A block under way. `io`: the rest of the block.
   struct Slot {
     BlockIo io;
     std::shared_ptr<IoHandle::Operation> operation;
-    // Of the whole block.
+    // The whole block.
     std::byte* data = nullptr;
     int64_t bytes = 0;
     int64_t offset = 0;

@@ -1,4 +1,4 @@
-// offload/swap_clock.h: how long swapping took, over one or several swap spaces.
+// offload/swap_clock.h: measures how long swapping took, over one or several swap spaces.
 #pragma once
 
 #include <algorithm>
@@ -9,9 +9,9 @@ namespace zinc::offload {
 // Times in ns of the steady clock. One thread.
 class SwapClock {
  public:
-  // A transfer was under way from `begin` to `over`, and was waited for from `wait_begin` on. In
-  // the order of waits: where a transfer that began earlier is waited for later, what it was under
-  // way alone before is not counted.
+  // Adds a transfer that was under way from `begin` to `over`, and was waited for from `wait_begin`
+  // on. Call in the order of waits. If an earlier transfer is waited for later, the time in which
+  // it alone was under way does not count.
   void add(int64_t begin, int64_t over, int64_t wait_begin) {
     busy_ns_ += std::max<int64_t>(over - std::max(begin, busy_until_), 0);
     busy_until_ = std::max(busy_until_, over);

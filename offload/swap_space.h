@@ -1,13 +1,13 @@
-// offload/swap_space.h: bytes that a run keeps on NVMe, and gets back as it left them.
+// offload/swap_space.h: bytes that a run keeps on NVMe and gets back unchanged.
 //
-// One unnamed file per space, reserved at start: two runs on one directory never meet, no write
+// A space is one unnamed file, reserved at start. So two runs on one directory never meet, no write
 // runs out of space, and nothing is left when the process ends, however it ends.
 //
 // Note [Swap integrity]
-// For every extent the space keeps in memory how often it was written and the CRC-32C of what was
-// written last. A read compares before any byte is used, so that flipped bits are found as well as
-// a write that the disk lost, left half done or put in another place. A read that does not agree is
-// repeated once; then it is an IoError that names file, offset and both sums.
+// For every extent the space keeps in memory the number of writes and the CRC-32C of the last
+// value. A read compares the CRC before any byte is used. This finds flipped bits, and writes that
+// the disk lost, did by half, or put in another place. A read that does not agree is repeated once.
+// Then it is an IoError that names file, offset and both sums.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,8 @@ struct SwapOptions {
   std::vector<int64_t> extent_bytes;  // > 0, by extent
   bool verify = true;                 // false: no CRC is made or compared
   Unnamed naming = Unnamed::automatic;
-  // Null: nothing is recorded. Transfers stand on these lanes, waits for them on lane 0.
+  // Null: nothing is recorded. Transfers stand on kReadLane and kWriteLane, waits for them on lane
+  // 0.
   TraceRecorder* trace = nullptr;
   // Null: nothing is timed. Must outlive the space.
   SwapClock* clock = nullptr;
@@ -40,7 +41,8 @@ inline constexpr int kReadLane = 16;
 inline constexpr int kWriteLane = 17;
 
 class SwapSpace {
-  // Whether a transfer of an extent is under way. Its own, as a transfer may outlive the space.
+  // Whether a transfer of an extent is under way. An object of its own, as a transfer may outlive
+  // the space.
   struct Use {
     bool busy = false;
     bool hung = false;  // it was waited for in vain
@@ -66,15 +68,17 @@ class SwapSpace {
   };
 
  public:
-  // What is under way between one extent and memory. Destruction waits, as an IoHandle's does.
+  // A transfer between one extent and memory. The destructor waits, as that of IoHandle does.
   class Transfer {
    public:
     Transfer() = default;
     bool query() const { return handle_.query(); }
-    // Nothing was started, or wait() has come to an end, well or not: the memory may be reused.
+    // True if nothing was started, or wait() has ended the transfer, with or without an error: the
+    // memory may be reused. False after a wait() that ran into the deadline, because the disk may
+    // still use the memory.
     bool is_over() const { return !handle_; }
-    // Throws IoError; a read's bytes may be used after it only. A write that failed, or that nobody
-    // waited for, leaves its extent without a value.
+    // Waits for the transfer. Throws IoError. Bytes that were read may be used only after wait(). A
+    // write that failed, or that nobody waited for, leaves its extent without a value.
     void wait();
 
    private:
@@ -86,29 +90,28 @@ class SwapSpace {
     int64_t begin_ns_ = 0;
     std::string name_;
     Hold hold_;
-    IoHandle handle_;  // goes first
+    IoHandle handle_;  // destroyed first: last member
   };
 
   // Opens and reserves the file. `storage` must outlive the space. Throws IoError.
   SwapSpace(Storage& storage, const SwapOptions& options);
 
-  // `data`: the whole extent, rounded up to kIoAlignment, at a multiple of that; untouched until
-  // the transfer is over. One transfer of an extent at a time, and no read before a write was
-  // waited for: anything else is an InternalError; but where the transfer under way has hung, an
-  // IoError (ETIMEDOUT). One thread.
-  // `name` is for the trace.
+  // `data`: the whole extent, rounded up to kIoAlignment and aligned to it; untouched until the
+  // transfer is over. One transfer of an extent at a time; no read before a write was waited for.
+  // Anything else is an InternalError, or an IoError (ETIMEDOUT) if the transfer under way has
+  // hung. `name` is for the trace. Called from one thread.
   Transfer write(int extent, std::span<const std::byte> data, std::string_view name = {});
   Transfer read(int extent, std::span<std::byte> data, std::string_view name = {});
 
-  // Where an extent's value lies, whose write was waited for.
+  // Where the value of an extent lies. Its write must have been waited for.
   struct Stored {
     int64_t offset = 0;
     int64_t bytes = 0;
     uint32_t crc = 0;
   };
   Stored stored(int extent) const;
-  // Reads and compares it at once, on any thread; the extent must not be written meanwhile. Not
-  // timed, counted or traced. `data`: as read() takes it. Throws IoError.
+  // Reads a stored value and compares its CRC, on any thread. The extent must not be written
+  // meanwhile. Not timed, counted or traced. `data`: as for read(). Throws IoError.
   void read_beside(const Stored& stored, std::span<std::byte> data) const;
 
   int num_extents() const { return static_cast<int>(extents_.size()); }
@@ -129,9 +132,9 @@ class SwapSpace {
     bool lost = true;  // nothing was written yet, or the last write failed
   };
   Extent& extent_at(int extent);
-  // The extent, which must be free for a transfer of so many bytes.
+  // The extent, checked to be free for a transfer of `bytes` bytes.
   Extent& free_extent(IoKind kind, int extent, size_t bytes);
-  // `found`: the CRC of what was read.
+  // `found`: the CRC of the bytes that were read.
   void check(const Extent& extent, std::span<std::byte> data, uint32_t found);
   Checksum checksum() const { return verify_ ? Checksum::crc32c : Checksum::none; }
   void record(const Transfer& transfer, int64_t wait_begin_ns);

@@ -8,7 +8,7 @@ namespace zinc::optim {
 struct LossScaleConfig {
   bool dynamic = false;
   double static_scale = 1.0;  // > 0; used where not dynamic
-  // The following: dynamic only.
+  // The following members count only if `dynamic`.
   int initial_scale_power = 16;         // the first scale is 2^this
   int64_t window = 1000;                // steps without overflow after which the scale doubles, > 0
   int hysteresis = 2;                   // overflows tolerated before the scale is halved, >= 1

@@ -1,8 +1,8 @@
 // optim/optimizer.h: element-wise update rules over flat ranges.
 //
-// An optimizer owns no parameters and no states: it says which states it needs and updates any
-// contiguous range of them. So one rule serves a whole model, a shard of it, or a sub-group that is
-// passing through a staging buffer. A client's own optimizer implements the same interface.
+// An optimizer owns no parameters and no states. It names the states that it needs and updates any
+// contiguous range of them. So one rule serves a whole model, a shard, or a sub-group in a staging
+// buffer. A client's own optimizer implements the same interface.
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@
 
 namespace zinc::optim {
 
-// Values that a schedule or the user may change between steps; one per parameter group. Members
-// that a rule does not know are ignored.
+// Values that a schedule or the user may change between steps; one set per parameter group. A rule
+// ignores members that it does not know.
 struct HyperParameters {
   double lr = 1e-3;
   double weight_decay = 0.0;
@@ -37,8 +37,8 @@ struct Update {
   View model_weights;                            // [n] bf16 | f16 copy of the result; may be absent
   ConstView factor;  // [1] f32 on the device: multiplies the gradient (1 / loss scale, count, clip)
   ConstView skip;    // [1] i32 on the device, may be absent: non-zero leaves every bit as it is
-  // [num_scalars()] f32 on the device, may be absent: what scalars() gave for hyper-parameters and
-  // step, which are then not read
+  // [num_scalars()] f32 on the device, may be absent: the result of scalars(). Hyper-parameters and
+  // step are not read then.
   ConstView scalars;
   int64_t step = 1;  // number of this update, from 1: for bias corrections (computed in f64)
 };
@@ -51,8 +51,9 @@ class Optimizer {
   virtual std::string_view state_name(int i) const = 0;  // checkpoint names: "exp_avg"
   // The number of a state by its name; throws InvalidArgument with all names.
   int state_index(std::string_view state) const;
-  // All that a step changes in update()'s kernels, for work that is queued once and runs in many
-  // steps; 0: there is no such form, and Update::scalars is always absent. For f32 weights.
+  // The number of scalars through which a step changes update()'s kernels, for work that is queued
+  // once and runs in many steps. 0: the rule has no such form, and Update::scalars is absent. For
+  // f32 weights.
   virtual int64_t num_scalars() const { return 0; }
   virtual void scalars(const HyperParameters& hyper, int64_t step, std::span<float> values) const {
     static_cast<void>(hyper);

@@ -16,14 +16,14 @@ struct ParameterGroup {
   HyperParameters hyper{};
 };
 
-// The default split of the trainable parameters, in the order given: "decay" holds those with
-// Parameter::decays(), "no_decay" the others with a weight decay of 0. Frozen parameters are left
-// out, empty groups too. Throws InvalidArgument where a parameter comes twice.
+// The default groups of the trainable parameters, in the order given. "decay": those with
+// Parameter::decays(). "no_decay": the others, with a weight decay of 0. Frozen parameters and
+// empty groups are left out. Throws InvalidArgument if a parameter comes twice.
 std::vector<ParameterGroup> make_parameter_groups(std::span<autograd::Parameter* const> parameters,
                                                   const HyperParameters& hyper);
 
-// What a client's own groups must satisfy: no parameter in two groups or twice in one, none that is
-// frozen, no empty name, no name twice. Throws InvalidArgument with the parameter's name.
+// Checks a client's own groups: each parameter in one group and once, no frozen parameter, no empty
+// or repeated name. Throws InvalidArgument with the parameter's name.
 void check_parameter_groups(std::span<const ParameterGroup> groups);
 
 }  // namespace zinc::optim

@@ -44,7 +44,7 @@ namespace zinc::optim {
 
 std::string_view name_of(WarmupShape shape);  // "log", "linear"
 
-// Warm-up steps where the configuration has none.
+// Warm-up steps if the configuration has none.
 int64_t default_warmup_steps(ScheduleKind kind);
 
 // What a checkpoint keeps.
@@ -55,8 +55,8 @@ struct ScheduleState {
 
 class Schedule {
  public:
-  // `run_updates`: the run's length, the total where the configuration has none. Throws
-  // InvalidArgument where a kind needs a total and there is none, or a value is out of its range.
+  // `run_updates`: the length of the run; used if the configuration has no total. Throws
+  // InvalidArgument if a kind needs a total and there is none, or a value is out of its range.
   Schedule(const ScheduleConfig& config, const OptimizerConfig& optimizer,
            std::optional<int64_t> run_updates = std::nullopt);
 
@@ -66,10 +66,10 @@ class Schedule {
 
   // --- the schedule of a run
   double lr() const;  // of the next update
-  // The next update and all later ones run with `lr` >= 0; nullopt: as the schedule says again.
+  // From the next update on, `lr` >= 0 holds. nullopt: the schedule holds again.
   void set_lr(std::optional<double> lr);
-  // Writes what the next update runs with into `hyper`. A group's own lr is kept as a multiple:
-  // hyper.lr becomes lr() * group_scale.
+  // Writes the values of the next update to `hyper`. hyper.lr becomes lr() * group_scale: a group
+  // keeps its multiple of the schedule's rate.
   void apply(HyperParameters& hyper, double group_scale = 1.0) const;
   // After an applied (not a skipped) update.
   void advance() { ++state_.updates; }

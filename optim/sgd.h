@@ -5,10 +5,9 @@
 
 namespace zinc::optim {
 
-// torch.optim.SGD's semantics: decay is added to the gradient, the velocity starts as the first
-// gradient. One state, "momentum_buffer", where the rule has momentum, none otherwise; whether it
-// has is fixed at construction, so update() throws InvalidArgument where hyper.momentum is zero
-// with, or non-zero without.
+// As torch.optim.SGD: decay is added to the gradient, and the velocity starts as the first
+// gradient. With momentum there is one state, "momentum_buffer", otherwise none. The constructor
+// fixes this. update() throws InvalidArgument if hyper.momentum does not match.
 class Sgd final : public Optimizer {
  public:
   // nesterov needs momentum and dampening 0; dampening in [0, 1) needs momentum; else

@@ -1,4 +1,4 @@
-// parallel/sequence_ranks.h: ranks that share the tokens of sequences, over a communicator.
+// parallel/sequence_ranks.h: nn::SequenceRanks over a communicator.
 #pragma once
 
 #include <memory>
@@ -9,13 +9,13 @@
 
 namespace zinc::parallel {
 
-// `group` outlives the result. Exchanges take room from the current context (Label::communication)
-// and are queued on its compute stream. On another device than the group's, where a step is
-// recorded, they take the room and are not made.
+// `group` must outlive the result. Exchanges allocate from the current context
+// (Label::communication) and are queued on its compute stream. On another device than the group's,
+// as when a step is recorded, they only allocate.
 std::unique_ptr<nn::SequenceRanks> make_sequence_ranks(comm::World& group);
 
-// Has `ranks` share the model's sequences; null: each rank has whole ones. Throws ConfigError where
-// the model cannot.
+// Makes `ranks` share the model's sequences. Null: each rank has whole sequences. Throws
+// ConfigError if the model cannot share them.
 void share_sequence(nn::Model& model, nn::SequenceRanks* ranks);
 
 }  // namespace zinc::parallel

@@ -27,30 +27,32 @@ inline constexpr std::string_view kAdapterConfigFile = "adapter_config.json";
 struct AdapterConfig {
   nn::LoraOptions lora{};
   std::string base_model{};  // base_model_name_or_path: what it was trained on; for people
-  // ensure_weight_tying: what is trained of an embedding that the head shares is the head's, too.
-  // Here it is of modules_to_save, and is not of adapters.
+  // ensure_weight_tying: training of an embedding that the head shares trains the head, too. zinc
+  // has this for modules_to_save, not for adapters.
   bool ties_weights = false;
 };
 
-// Where the elements of adapters lie in their file, of a model whose own weights lie by `names`: B
-// has the rows of its layer's weight. ConfigError for a trained parameter of `model` whose layer
-// the files have in parts, or as a part: peft's adapter is one of another layer.
+// Where the elements of adapters lie in their file, for a model whose own weights lie by `names`: B
+// has the rows of its layer's weight. Throws ConfigError for a trained parameter whose layer the
+// files hold in parts, or as a part: peft's adapter belongs to another layer.
 NameMap adapter_names(const NameMap& names, nn::Module& model);
 
-// DataError with its place for an adapter that is no LoRA, and for kinds of LoRA that change the
-// mathematics and that zinc does not have, by name.
+// Throws a DataError, with its place, for an adapter that is no LoRA, and for kinds of LoRA that
+// compute something that zinc does not have, by name.
 AdapterConfig read_adapter_config(const std::string& folder);
 
-// The same of adapter_config.json itself, and its text. `model`: with or without the adapters.
+// The same for the contents of adapter_config.json, and the inverse: its text. `model`: with or
+// without the adapters.
 AdapterConfig parse_adapter_config(const json::Value& root);
-// `names`: of its base. Says ensure_weight_tying where a tied table is trained whole.
+// `names`: of its base. Sets ensure_weight_tying if a tied table is trained whole.
 std::string adapter_config_json(const AdapterConfig& config, nn::Module& model,
                                 const NameMap& names);
 
-// Writes such a folder. It appears at commit(), whole; without it nothing is left.
+// Writes an adapter folder. The folder appears whole, at commit(). Without commit() nothing is
+// left.
 class AdapterFolderWriter {
  public:
-  // `model`: adapted; its trained parameters are to be written. `names`: of its base.
+  // `model`: with adapters; its trained parameters are to be written. `names`: of its base.
   AdapterFolderWriter(const std::string& folder, const AdapterConfig& config, nn::Module& model,
                       const NameMap& names, const SaveOptions& options = {});
   // Elements [begin, begin + values.numel()) of a trained parameter, by its name in the model.
@@ -65,9 +67,9 @@ class AdapterFolderWriter {
   std::optional<SafetensorsWriter> weights_;
 };
 
-// The trained parameters of a model with adapters, f32. Collective; the folder appears at once and
-// whole. NumericsError by name for weights that are not finite, unless options.allow_damaged.
-// `names`: of the base.
+// Saves the trained parameters of a model with adapters, f32. The folder appears whole. `names`: of
+// the base. Throws NumericsError, by name, for weights that are not finite, unless
+// options.allow_damaged. Collective.
 void save_adapter(zero::Engine& engine, const AdapterConfig& config, const NameMap& names,
                   const std::string& folder, const SaveOptions& options = {});
 
@@ -77,12 +79,13 @@ void visit_adapter(
     zero::Engine& engine,
     const std::function<void(const std::string& name, const std::vector<float>& values)>& take);
 
-// First values of a model with adapters: the base's own, and the adapter's, or their initialisers.
+// First values of a model with adapters. The base gives its own values; the adapter gives its
+// values, or their initialisers do.
 class AdaptedWeights : public nn::WeightSource {
  public:
-  // `base`: null: the parameters' initialisers. `folder`: of an adapter; empty: none yet. Both
-  // outlive this. `names`: of the base. DataError that lists what the adapter lacks, has in
-  // addition or in another shape.
+  // `base`: null for the parameters' initialisers. `folder`: of an adapter; empty if there is none
+  // yet. `model` and `base` must outlive this. `names`: of the base. Throws a DataError that lists
+  // what the adapter lacks, has in addition, or has in another shape.
   AdaptedWeights(nn::Module& model, const nn::WeightSource* base, const NameMap& names,
                  const std::string& folder);
   std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override;

@@ -1,4 +1,4 @@
-// train/best_model.h: which evaluation of a run was the best, and when it is no use to go on.
+// train/best_model.h: finds the best evaluation of a run, and when to stop for lack of improvement.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@
 namespace zinc::train {
 
 struct BestModelOptions {
-  // "loss" or "perplexity" of the first validation set; of one with a name, "NAME/loss" too.
+  // "loss" or "perplexity" of the first validation set. For a set with a name: "NAME/loss".
   std::string metric = "loss";
-  std::optional<bool> greater_is_better;  // absent: as the metric has it, which is false
-  // Evaluations in a row without an improvement after which the run ends; 0: it does not. An
+  std::optional<bool> greater_is_better;  // absent: false, as for both metrics
+  // The run ends after so many evaluations in a row without an improvement; 0: never. An
   // improvement is better than the best before by more than `threshold`.
   int64_t patience = 0;
   double threshold = 0.0;
-  // At the end, but for a run that was told to stop, the model gets the best weights again.
+  // At the end the model gets the best weights again, unless the run was told to stop.
   bool load_at_end = false;
 };
 
-// What a checkpoint keeps of it.
+// The part that a checkpoint keeps.
 struct BestSoFar {
   std::string metric;
   bool greater_is_better = false;
@@ -34,20 +34,20 @@ struct BestSoFar {
 
 class BestModel {
  public:
-  // `sets`: names of the validation sets, one of them perhaps empty. ConfigError with the nearest
-  // name for a metric that there is not.
+  // `sets`: names of the validation sets; one may be empty. Throws ConfigError, with the nearest
+  // name, for a metric that does not exist.
   BestModel(BestModelOptions options, const std::vector<std::string>& sets);
 
-  // Before the first take(): set() has so many samples, and a run before had come to `start`. False
-  // where its figure cannot be compared, being of another metric, direction or number of samples:
-  // the best begins anew.
+  // Call before the first take(). `start`: the state of an earlier run. `samples`: of set(). False
+  // if the earlier figure cannot be compared, because metric, direction or number of samples
+  // differ: the best begins anew.
   bool go_on_from(const BestSoFar& start, int64_t samples);
 
   const BestModelOptions& options() const { return options_; }
   size_t set() const { return set_; }  // whose figure decides
   double value_of(double loss) const;  // the metric
-  // Takes the loss of set() after `step`. True where it is the best so far; one that is not finite
-  // is not.
+  // Takes the loss of set() after `step`. True if it is the best so far. A loss that is not finite
+  // never is.
   bool take(int64_t step, double loss);
   bool is_time_to_stop() const {
     return options_.patience > 0 && so_far_.without_improvement >= options_.patience;

@@ -12,18 +12,18 @@
 
 namespace zinc::train {
 
-// A NextLogits for generate(), of texts of any lengths. Where each text is its parent with as many
-// tokens more, a call costs a pass over the new tokens alone; otherwise (a first text, another one,
-// or a window that has slid: every position is another then) a pass over all, the shorter texts
-// padded at their front. Without gradients.
+// A NextLogits for generate(), for texts of any lengths. If each text is its parent plus the same
+// number of tokens, a call costs a pass over the new tokens alone. Otherwise it costs a pass over
+// all tokens, with the shorter texts padded at their front: for a first text, for another text, and
+// for a window that has slid, in which every position is another. Without gradients.
 class CachedLogits {
  public:
-  // Throws InvalidArgument for a model that is no nn::CachedCausalLm, or has no longest sequence.
-  // `capacity`: tokens of a text at most; 0: the model's longest sequence.
+  // `capacity`: the largest number of tokens of a text; 0: the model's longest sequence. Throws
+  // InvalidArgument for a model that is no nn::CachedCausalLm, or that has no longest sequence.
   explicit CachedLogits(nn::Model& model, int64_t capacity = 0);
-  // Of the answers to the texts of a batch, which are read now: answers begin with
-  // decoder_start_token(), all of one length, and are `capacity` at most. In the first call an
-  // answer's parent is the text's row.
+  // For answers to the texts of a batch. The texts are read now. Answers begin with
+  // decoder_start_token(), have equal lengths, and have at most `capacity` tokens. In the first
+  // call an answer's parent is the row of its text.
   CachedLogits(nn::EncoderDecoderLm& model, const nn::Batch& texts, int64_t capacity);
 
   Tensor operator()(std::span<const OpenText> texts);           // -> [B, V] f32

@@ -1,4 +1,4 @@
-// train/finite_weights.h: damaged weights take no saved one's place.
+// train/finite_weights.h: keeps damaged weights from replacing saved ones.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace zinc::train {
 
-// NumericsError where a value is NaN or infinite; names the weight, and what was to be saved.
+// Throws NumericsError if a value is NaN or infinite. The message names the weight, and `saved`,
+// what was to be saved.
 void require_finite(const zero::OwnPiece& piece, const std::string& saved);
 
 }  // namespace zinc::train

@@ -1,5 +1,5 @@
-// train/generate.h: texts from a model, token by token: the most likely ones, drawn ones, or the
-// best of a beam search.
+// train/generate.h: writes texts with a model, token by token: the most likely tokens, tokens drawn
+// at random, or the best texts of a beam search.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,10 @@ namespace zinc::train {
 struct BeamOptions {
   int64_t num_beams = 1;        // 1: no beam search
   double length_penalty = 1.0;  // a text's score: its log-probability / (new tokens ^ this)
-  // When a prompt's search ends, beside max_tokens: with the first num_beams texts that end (yes),
-  // where no text under way can come to a better score at its present length (no), or at any length
-  // up to max_tokens (never).
+  // When a prompt's search ends, apart from max_tokens:
+  // - yes: when the first num_beams texts have ended
+  // - no: when no open text can get a better score at its present length
+  // - never: when no open text can get a better score at any length up to max_tokens
   enum class EarlyStopping : uint8_t { no, yes, never };
   EarlyStopping early_stopping = EarlyStopping::no;
 };
@@ -27,14 +28,14 @@ struct BeamOptions {
 constexpr int64_t kMostNewTokens = int64_t{1} << 31;
 
 struct GenerateOptions {
-  int64_t max_tokens = 256;  // new ones, in [0, kMostNewTokens]
+  int64_t max_tokens = 256;  // new tokens, in [0, kMostNewTokens]
   SamplingOptions sampling{};
   uint64_t seed = 0;                   // of the first prompt; each further one has the next
   std::vector<int32_t> stop_tokens{};  // each ends a text; not part of it
-  // The model sees at most so many tokens. 0: its longest sequence, or all where it has none; a
-  // longer prompt is an error then. Of an encoder: of the prompt.
+  // The model sees at most so many tokens. 0: its longest sequence, or all tokens if it has none; a
+  // longer prompt is an error then. For an encoder: tokens of the prompt.
   int64_t context = 0;
-  // Given all new tokens of a text after each: true ends the text. May be empty.
+  // Called after each token with all new tokens of the text; true ends the text. May be empty.
   std::function<bool(std::span<const int32_t>)> ends{};
   BeamOptions beams{};
   int64_t cache_limit = 0;           // bytes that keys and values may take; 0: what memory holds
@@ -45,15 +46,14 @@ struct GenerateOptions {
 void validate(const GenerateOptions& options);
 
 struct GeneratedText {
-  std::vector<int32_t> tokens;  // new ones
+  std::vector<int32_t> tokens;  // the new tokens
   bool stopped = false;         // by a stop token or options.ends, not by max_tokens
   double score = 0.0;           // of a beam search; see BeamOptions
 };
 using GeneratedTexts =
     std::vector<GeneratedText>;  // of one prompt; of a beam search the best first
 
-// A text that goes on, and the row of the last call that it goes on from; in the first call the
-// prompt's number.
+// A text that continues. `parent`: its row in the last call; in the first call the prompt's number.
 struct OpenText {
   std::span<const int32_t> tokens;  // at least one
   int64_t parent = 0;
@@ -61,19 +61,19 @@ struct OpenText {
 // The texts [B] of one call -> logits [B, V], float, of the token behind each.
 using NextLogits = std::function<Tensor(std::span<const OpenText> texts)>;
 
-// Told each token of a prompt's first text as it comes; nothing of a beam search before its end.
+// Called with each token of a prompt's first text. In a beam search: called at its end.
 using OnToken = std::function<void(int64_t prompt, int32_t token)>;
 
-// Texts for prompts of one token or more, whose last `options.context` (> 0) tokens are seen. Each
-// call has the texts that are not at their end; the first call has each prompt once. A text does
-// not depend on the other prompts, but for the rounding of their logits. A function of its
-// arguments alone.
+// Writes texts for prompts of one or more tokens. The last `options.context` (> 0) tokens of a text
+// are seen. Each call of next_logits has the texts that have not ended; the first call has each
+// prompt once. A text does not depend on the other prompts, except for rounding of their logits. A
+// pure function of its arguments.
 std::vector<GeneratedTexts> generate(const NextLogits& next_logits,
                                      std::span<const std::vector<int32_t>> prompts,
                                      const GenerateOptions& options, const OnToken& on_token = {});
 
-// The new tokens of one text by the engine's model; see TextGenerator. Where parameters are sharded
-// (stage 3) collective, with the same prompt and options on every rank.
+// The new tokens of one text by the engine's model; see TextGenerator. If parameters are sharded
+// (stage 3): collective, with the same prompt and options on every rank.
 std::vector<int32_t> generate(zero::Engine& engine, std::span<const int32_t> prompt,
                               GenerateOptions options = {},
                               const std::function<void(int32_t)>& on_token = {});

@@ -15,11 +15,11 @@
 
 namespace zinc::train {
 
-// What an adapter adds to its weight, of the weight's shape [rows, columns].
+// The product that an adapter adds to its weight, in the weight's shape [rows, columns].
 class LoraProduct {
  public:
   LoraProduct(const nn::LoraTerms& terms, const nn::WeightSource& values);
-  // sums: elements [begin, begin + n) of the weight; the product's are added.
+  // Adds elements [begin, begin + n) of the product to `sums`, elements of the weight.
   void add_to(int64_t begin, std::span<double> sums) const;
 
  private:
@@ -27,20 +27,20 @@ class LoraProduct {
   std::vector<double> left_, right_;  // [rows, rank] with the scale in it, [rank, columns]
 };
 
-// |W| or |W + s B A| of DoRA: by row of the sum as y = x W^T has it, whatever way the weight lies.
-// Reads the weight piece by piece. Equal for equal values.
+// DoRA's |W| or |W + s B A|: norms by row in the sense of y = x W^T, whichever way the weight is
+// stored. Reads the weight piece by piece. Equal values give equal norms.
 std::vector<double> row_norms(const nn::LoraTerms& terms, const nn::WeightSource& values,
                               bool with_adapter);
 
-// The weight of each adapted layer with its adapter added (nn::LoraTerms), and the values
-// themselves of all others, as weights of the model without adapters. Reads from a source of an
-// adapted model's values: its base's, its adapters' and those that were trained whole. Sums in f64,
-// rounded as WeightFile::read() does. Takes memory for one adapter and one piece.
+// Weights of the model without adapters: for each adapted layer its weight with the adapter added
+// (nn::LoraTerms), for other parameters their own values. Reads the values of an adapted model: of
+// its base, of its adapters, and of modules trained whole. Sums in f64, rounded as
+// WeightFile::read() does. Takes memory for one adapter and one piece.
 class MergedWeights : public nn::WeightSource {
  public:
-  // `model`: adapted; its parameters need no values. Both outlive this.
+  // `model`: with adapters; its parameters need no values. `model` and `values` must outlive this.
   MergedWeights(nn::Module& model, const nn::WeightSource& values);
-  // Of a parameter that is none of an adapter's.
+  // For parameters that belong to no adapter.
   std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override;
   void read(const autograd::Parameter& parameter, int64_t begin, View out) const override;
 
@@ -57,9 +57,9 @@ class MergedWeights : public nn::WeightSource {
   mutable Merged last_;  // neighbouring reads are of one weight
 };
 
-// Writes them as a folder that transformers loads, of `dtype`. `tied`: whether the head shares the
-// embedding. ConfigError where a shared embedding has an adapter: the head, which has none, would
-// change with it.
+// Writes merged weights, in `dtype`, as a folder that transformers loads. `tied`: the head shares
+// the embedding. Throws ConfigError if a shared embedding has an adapter: the head, which has none,
+// would change with it.
 void write_merged(const std::string& folder, const std::string& config_json, DType dtype, bool tied,
                   nn::Module& model, const nn::WeightSource& values,
                   const ModelFolderOptions& options);
@@ -71,8 +71,8 @@ struct MergeOptions {
 };
 
 // Writes the model of folder `base` with the adapter of folder `adapter` added, and the tokenizer
-// of the adapter, or else of the base, as a folder that transformers loads. `folder` must not
-// exist. Piece by piece. DataError where the adapter is one of another base.
+// of the adapter or else of the base, as a folder that transformers loads. `folder` must not exist.
+// Works piece by piece. Throws a DataError if the adapter belongs to another base.
 void merge_adapter(const std::string& base, const std::string& adapter, const std::string& folder,
                    const MergeOptions& options = {});
 

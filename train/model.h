@@ -1,4 +1,5 @@
-// train/model.h: models from configurations, their weights from and to Hugging Face folders.
+// train/model.h: makes models from configurations, and reads and writes their weights as Hugging
+// Face folders.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +19,18 @@ namespace zinc::train {
 
 // Declares the model; no weights exist yet.
 std::unique_ptr<nn::Model> make_model(const ModelConfig& config);
-// Frozen and adapted as config.tuning says.
+// The same, frozen and adapted as config.tuning says.
 std::unique_ptr<nn::Model> make_model(const ModelConfigFile& config);
 
 // A Hugging Face folder as the first values of a model.
 class FolderWeights : public nn::WeightSource {
  public:
-  // Opens the folder and compares it with the model. DataError that lists everything that is
-  // missing, unexpected or of another shape.
+  // Opens the folder and compares it with the model. Throws a DataError that lists everything that
+  // is missing, unexpected or of another shape.
   FolderWeights(const std::string& folder, nn::Model& model, const ModelConfig& config);
-  // Parameters that config.new_parameters names and the folder does not hold are initialised. Of a
-  // vocabulary that has grown (config.stored_vocabulary) the rows of new tokens are the mean of the
-  // others, summed in f64.
+  // Initialises parameters that config.new_parameters names and the folder does not hold. If the
+  // vocabulary has grown (config.stored_vocabulary), the rows of new tokens are the mean of the
+  // stored rows, summed in f64.
   FolderWeights(const std::string& folder, nn::Model& model, const ModelConfigFile& config);
   std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override;
   void read(const autograd::Parameter& parameter, int64_t begin, View out) const override;
@@ -61,17 +62,18 @@ struct SaveOptions {
 };
 
 // Writes the engine's weights, in the model's dtype, and config.json as a folder that transformers
-// loads: the same bytes on every stage and in every world. Collective. Each rank writes its own
-// byte ranges into the same files, so that none gathers anything: all ranks need one shared file
-// system. The folder appears at once when all have written and synced. Where a rank fails, nothing
-// is left, it throws its error, and the others throw PeerFailed. Throws NumericsError by name for
-// weights that are NaN or infinite, which take nothing's place.
+// loads. The bytes are the same on every stage and in every world. Collective.
+//
+// Each rank writes its own byte ranges into the same files and gathers nothing. So all ranks need
+// one shared file system. The folder appears at once, when all ranks have written and synced. If a
+// rank fails, nothing is left: that rank throws its error, the others throw PeerFailed. Throws
+// NumericsError, by name, for weights that are NaN or infinite; they replace no folder.
 void save_model(zero::Engine& engine, const ModelConfigFile& config, const std::string& folder,
                 const SaveOptions& options = {});
-// The same of a model of one's own: its config.json says architecture and dtype alone.
+// The same for a client's own model. Its config.json has architecture and dtype alone.
 void save_model(zero::Engine& engine, const std::string& folder, const SaveOptions& options = {});
 
-// The config.json that save_model() writes; `config` is null for a model of one's own.
+// The config.json that save_model() writes. `config` is null for a client's own model.
 std::string config_json(zero::Engine& engine, const ModelConfigFile* config);
 
 }  // namespace zinc::train

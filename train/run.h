@@ -1,5 +1,5 @@
-// train/run.h: a run, from a model and a configuration to a folder with weights and figures: what
-// `zinc train` does, for a program of one's own.
+// train/run.h: a run, from a model and a configuration to a folder with weights and figures. `zinc
+// train` is such a run; a program of one's own makes it like this:
 //
 //   zinc::train::Run run(world, config, {.out = "out", .steps = 1000});
 //   run.begin({{"data", dataset_hash}});               // ranks agree; the folder is there
@@ -7,12 +7,13 @@
 //   run.train(loader, &evaluation);                    // steps, evaluations, weights, figures
 //   run.end();
 //
-// With checkpoints ("zinc": {"checkpoint": {"every": 100}}), a run that was killed goes on: the
-// same program with `.resume = "auto"` has the bits of one that was not (docs/checkpoints.md).
+// With checkpoints ("zinc": {"checkpoint": {"every": 100}}), a run that was killed can continue:
+// the same program with `.resume = "auto"` gives the bits of a run that was not killed
+// (docs/checkpoints.md).
 //
-// One failure for all: every call is collective, and where it fails on some ranks it throws on all
-// of them, what failed on those and PeerFailed on the others; nobody goes on alone. A run that does
-// not get to its first step leaves no folder.
+// Every call is collective. If a call fails on some ranks, it throws on all of them: their own
+// error on those ranks, PeerFailed on the others. A run that does not reach its first step leaves
+// no folder.
 #pragma once
 
 #include <atomic>
@@ -44,22 +45,22 @@ struct RunOptions {
   std::string out;         // the folder of the run
   bool force = false;      // replaces another run there, at the first step
   int64_t steps = 0;       // optimizer steps, > 0; or set_steps()
-  int64_t eval_every = 0;  // TrainerOptions, and what follows
+  int64_t eval_every = 0;  // this and the next three: TrainerOptions
   bool eval_each_epoch = false;
   bool eval_on_start = false;
   BestModelOptions best{};
   int64_t export_every = 0;  // steps between saved weights; 0: at the end only
-  // Texts that the engine's model writes: TrainerOptions.
+  // Texts that the engine's model writes, and histograms: TrainerOptions.
   std::function<std::vector<SampleText>(zero::Engine& engine)> sample;
   int64_t sample_every = 0;
   int64_t histogram_every = 0;
-  // What the run goes on from: empty: nothing; "auto": the newest checkpoint in `out` that is
-  // whole, and from the beginning where there is none; else a checkpoint, or a folder of them or of
-  // a run.
+  // Where the run continues from. Empty: it begins anew. "auto": the newest whole checkpoint in
+  // `out`; without one the run begins anew. Otherwise a checkpoint, a folder of checkpoints, or the
+  // folder of a run.
   std::string resume;
   double ends_at = 0.0;          // TrainerOptions
-  bool allow_damaged = false;    // saves weights with NaN or infinities, but for the best
-  std::string frozen_from;       // SaveCheckpointOptions; also where a run that goes on finds them
+  bool allow_damaged = false;    // saves weights with NaN or infinities, but not as the best
+  std::string frozen_from;       // SaveCheckpointOptions; a continued run reads them there too
   std::string tokenizer_folder;  // whose files are saved beside the weights; empty: none
   const ModelConfigFile* model =
       nullptr;  // of a model that zinc knows: its config.json; may be null
@@ -71,48 +72,50 @@ class Run {
   // All must outlive the run.
   Run(comm::World& world, const Config& config, RunOptions options);
 
-  // The ranks run the same: the configuration, and what `more` names. Throws ConfigError.
+  // Checks that the ranks run the same configuration, and the same of what `more` names. Throws
+  // ConfigError.
   void agree(std::vector<zero::Fingerprint> more);
-  // Instead of options.steps, where the length is known later than the rest, as of epochs:
-  // steps_of_epochs(). Before make_engine().
+  // Sets the length of the run instead of options.steps, for a length that is known later, as one
+  // in epochs: steps_of_epochs(). Call before make_engine().
   void set_steps(int64_t steps);
-  // Makes the folder with the resolved configuration, the files of figures, and that of the trace.
-  // Throws as RunFolder does.
+  // Makes the folder, with the resolved configuration, the files of figures and the file of the
+  // trace. Throws as RunFolder does.
   void open();
   // agree() and open().
   void begin(std::vector<zero::Fingerprint> more = {}) {
     agree(std::move(more));
     open();
   }
-  // `options.total_steps` becomes that of the run. With the loader the model is recorded on batches
-  // like its own; without it on what nn::Model::example() gives.
+  // Makes the engine; `options.total_steps` becomes the length of the run. With a loader the model
+  // is recorded on batches of the loader's shapes, otherwise on nn::Model::example().
   zero::Engine& make_engine(nn::Model& model, const Loader& loader,
                             zero::EngineOptions options = {});
   zero::Engine& make_engine(nn::Model& model, zero::EngineOptions options = {});
   zero::Engine& make_engine(nn::Model& model, const zero::EngineConfig& config,
                             zero::EngineOptions options = {});
-  // Weights go to <out>/step-N, <out>/best and <out>/final, checkpoints to
-  // <out>/checkpoints/step-N; <out>/best.json says which step is the best, and its figure. One that
-  // cannot be saved, but for reasons of numbers, is a note to the observer and no more, unless the
-  // configuration requires it. `observer` may be null. A NumericsError has changed no weight:
-  // last_saved() says what there is.
+  // Trains. Weights go to <out>/step-N, <out>/best and <out>/final, checkpoints to
+  // <out>/checkpoints/step-N. <out>/best.json has the step and the figure of the best weights. A
+  // checkpoint that fails with an IoError is a note to the observer, unless the configuration
+  // requires checkpoints; any other failure ends the run. `observer` may be null. A step that
+  // throws NumericsError has changed no weight; last_saved() says what was saved.
   TrainResult train(Loader& loader, ValidationSets validation = {},
                     TrainerObserver* observer = nullptr);
   // Closes the trace.
   void end();
 
-  // Of an existing run that goes at the first step.
+  // True if an existing run in the folder will be replaced at the first step.
   bool replaces() const { return folder_ && folder_->replaces(); }
-  // Name in the folder; empty: nothing was saved.
+  // The name in the folder of the weights saved last; empty: none were saved.
   const std::string& last_saved() const { return saved_; }
-  // The last one of this run: "checkpoints/step-000120"; empty: none.
+  // The last checkpoint of this run: "checkpoints/step-000120"; empty: none.
   const std::string& last_checkpoint() const { return saved_checkpoint_; }
-  // Of what the run goes on from; null: from the beginning. From open() to make_engine().
+  // The checkpoint that the run continues from; null: it begins anew. Valid from open() to
+  // make_engine().
   const Checkpoint* resumed() const { return checkpoint_ ? &*checkpoint_ : nullptr; }
   // What open() found that the user should know, a line each.
   const std::vector<std::string>& notes() const { return notes_; }
-  // The error that a call of this has thrown was thrown on all ranks. Elsewhere, as in a collective
-  // that lost its peer, the others may know nothing of it.
+  // True if the error that a call has thrown was thrown on all ranks. If false, as in a collective
+  // that lost a peer, other ranks may not know of it.
   bool failed_together() const { return failed_together_; }
 
  private:

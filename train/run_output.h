@@ -1,4 +1,4 @@
-// train/run_output.h: what a run writes its figures to.
+// train/run_output.h: opens the files that a run writes its figures to.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@
 
 namespace zinc::train {
 
-// The files of figures of a run, new ones or, with `so_far`, those that go on. `configuration`: the
-// resolved one, as text. Throws IoError.
+// Opens the files of figures: new ones, or with `so_far` those of a run that continues.
+// `configuration`: the resolved configuration as text. Throws IoError.
 std::vector<std::unique_ptr<MetricsSink>> open_sinks(const RunFolder& run, const Config& config,
                                                      const std::string& configuration,
                                                      const std::optional<FiguresSoFar>& so_far);

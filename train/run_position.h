@@ -17,7 +17,8 @@ struct RunPosition {
   std::map<std::string, std::string> fingerprints;  // what ranks agreed on, in hexadecimal
 };
 
-// The client state of a checkpoint, and back: DataError where it is not that of a run.
+// Converts a position to the client state of a checkpoint, and back. Throws a DataError for client
+// state that is not that of a run.
 json::Object to_json(const RunPosition& position);
 RunPosition parse_run_position(const json::Object& object);
 

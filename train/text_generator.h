@@ -1,5 +1,5 @@
-// train/text_generator.h: texts for several prompts at once from a model of any kind that makes
-// text.
+// train/text_generator.h: writes texts for several prompts at once, with any kind of model that
+// makes text.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,29 @@ namespace zinc::train {
 
 class TextGenerator {
  public:
-  // Runs `pass`, which calls the model, where the model's parameters are at hand and without
-  // gradients: as zero::Engine::predict() does.
+  // Runs `pass`, which calls the model, with the model's parameters at hand and without gradients,
+  // as zero::Engine::predict() does.
   using RunPass = std::function<void(const std::function<void()>& pass)>;
 
-  // For an nn::CachedCausalLm, which keeps keys and values; an nn::EncoderDecoderLm, whose encoder
-  // reads the prompts now, in one pass; or another nn::CausalLm, a pass over all of a text for each
-  // token. Each prompt has one token or more. `run` may be empty: under NoGrad. `model` has to
-  // outlive this. Throws InvalidArgument for another model and an empty prompt, ConfigError for
-  // options, and where keys and values of all texts would take more than options.cache_limit;
-  // DataError for prompts that are longer than the model where options.context is 0.
+  // What a new token costs depends on the model:
+  // - nn::CachedCausalLm: a pass over the new tokens; keys and values are kept.
+  // - nn::EncoderDecoderLm: likewise; the encoder reads the prompts in the constructor, in one
+  //   pass.
+  // - any other nn::CausalLm: a pass over the whole text.
+  //
+  // Each prompt has one or more tokens. `run` may be empty: passes then run under NoGrad. `model`
+  // must outlive this. Throws InvalidArgument for any other model and for an empty prompt. Throws
+  // ConfigError for bad options, and if keys and values of all texts would exceed
+  // options.cache_limit. Throws a DataError for a prompt longer than the model allows, if
+  // options.context is 0.
   TextGenerator(nn::Model& model, std::vector<std::vector<int32_t>> prompts,
                 GenerateOptions options, RunPass run = {});
   TextGenerator(TextGenerator&&) = delete;
 
-  // Texts of each prompt. NumericsError where logits are no numbers.
+  // Writes the texts of each prompt. Throws NumericsError if logits are not numbers.
   std::vector<GeneratedTexts> write(const OnToken& on_token = {});
-  // A pass as write() makes them, of no use but to ranks that share the parameters.
+  // Makes one pass as write() does, and drops its result: for a rank that takes part because it
+  // holds a share of the parameters.
   void pass_along();
 
  private:
@@ -41,7 +47,7 @@ class TextGenerator {
   Tensor next_logits(std::span<const OpenText> texts);
 
   nn::Model& model_;
-  std::vector<std::vector<int32_t>> prompts_;  // of an encoder-decoder's decoder
+  std::vector<std::vector<int32_t>> prompts_;  // encoder-decoder: those of the decoder
   GenerateOptions options_;
   RunPass run_;
   NextLogits source_;  // within run_

@@ -1,4 +1,4 @@
-// train/trainer.h: the loop around an engine: steps, evaluations, figures, weights.
+// train/trainer.h: the training loop around an engine: steps, evaluations, figures, saved weights.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@
 
 namespace zinc::train {
 
-// What a run is evaluated on: nothing, one set, or several with names.
+// The validation sets of a run: none, one, or several with names.
 class ValidationSets {
  public:
   struct Set {
@@ -29,8 +29,8 @@ class ValidationSets {
   ValidationSets(const EvaluationSet* only = nullptr) {
     if (only != nullptr) sets_.push_back({"", only});
   }
-  // InvalidArgument for a name that is empty, is there twice, or has other characters than letters,
-  // digits, '.', '_' and '-'.
+  // Throws InvalidArgument for a name that is empty, occurs twice, or has other characters than
+  // letters, digits, '.', '_' and '-'.
   // NOLINTNEXTLINE(google-explicit-constructor)
   ValidationSets(std::vector<Set> sets);
 
@@ -42,14 +42,14 @@ class ValidationSets {
   std::vector<Set> sets_;
 };
 
-// Of one evaluation.
+// The result of one evaluation.
 struct EvaluationResult {
-  int64_t step = 0;           // after which it was; 0: before the first
-  std::vector<SetLoss> sets;  // in their order
-  double val_loss = 0.0;      // of the set that decides
+  int64_t step = 0;           // it came after this step; 0: before the first
+  std::vector<SetLoss> sets;  // in the order of ValidationSets
+  double val_loss = 0.0;      // of the set that decides about the best
   std::string metric;         // BestModelOptions
-  double value = 0.0;         // of the metric
-  bool best = false;          // so far
+  double value = 0.0;         // of that metric
+  bool best = false;          // the best so far
 };
 
 struct SavedFiles {
@@ -60,9 +60,9 @@ struct SavedFiles {
 
 struct TrainResult;
 
-// What the loop tells while it runs: on every rank, in the same order, between steps. Most callers
-// act on rank 0 only; one that asks the engine something does so on every rank. What it throws ends
-// the run.
+// Gets the events of the loop: on every rank, in the same order, between steps. Most observers act
+// on rank 0 only. One that calls a collective function of the engine must do so on every rank. An
+// exception from an observer ends the run.
 class TrainerObserver {
  public:
   virtual ~TrainerObserver() = default;
@@ -70,13 +70,13 @@ class TrainerObserver {
   // Before the first batch of an evaluation, and after each round of batches.
   virtual void on_evaluating(const EvaluationProgress&) {}
   virtual void on_evaluate(const EvaluationResult&) {}
-  // Weights or a checkpoint of a train::Run are there whole.
+  // Weights or a checkpoint of a train::Run were saved completely.
   virtual void on_save(const SavedFiles&) {}
-  virtual void on_end(const TrainResult&) {}   // not of a run that ends by an error
-  virtual void on_note(const std::string&) {}  // what the user should know, and ends nothing
+  virtual void on_end(const TrainResult&) {}   // not after an error
+  virtual void on_note(const std::string&) {}  // for the user; the run continues
 };
 
-// Several observers as one. They outlive it.
+// Several observers as one. They must outlive the list.
 class ObserverList final : public TrainerObserver {
  public:
   explicit ObserverList(std::vector<TrainerObserver*> observers)
@@ -92,10 +92,10 @@ class ObserverList final : public TrainerObserver {
   std::vector<TrainerObserver*> observers_;
 };
 
-// Where a run stands beside its engine and its loader; a checkpoint keeps it.
+// The part of a run's state that is neither the engine's nor the loader's. A checkpoint keeps it.
 struct TrainerState {
   int64_t tokens = 0;    // of all steps, all ranks
-  int64_t samples = 0;   // likewise
+  int64_t samples = 0;   // of all steps, all ranks
   double seconds = 0.0;  // of training steps
   double loss = 0.0;     // of the last step
   std::optional<double> val_loss;
@@ -104,45 +104,48 @@ struct TrainerState {
 
 struct TrainerOptions {
   int64_t steps = 0;  // optimizer steps of the run, > 0
-  // When to evaluate beside the end: every so many steps, after each step that ends an epoch,
-  // before the first step. The last is a figure alone: it is never the best, and no patience counts
-  // it.
+  // When to evaluate, apart from the end: every `eval_every` steps; after each step that ends an
+  // epoch; before the first step. The evaluation before the first step is a figure only: it is
+  // never the best, and patience does not count it.
   int64_t eval_every = 0;
   bool eval_each_epoch = false;
   bool eval_on_start = false;
   BestModelOptions best{};
   int64_t export_every = 0;  // steps between calls of save; 0: at the end only
-  // Called on every rank: texts that the model writes now, for the files of figures. Every so many
-  // steps, and at the end of a run that was not told to stop. May be empty.
+  // Returns texts that the model writes now, for the files of figures. Called on every rank, every
+  // `sample_every` steps and at the end of a run that was not told to stop. May be empty.
   std::function<std::vector<SampleText>()> sample;
   int64_t sample_every = 0;     // 0: at the end only
   int64_t histogram_every = 0;  // steps between histograms of the weights; 0: none
-  // Steps, and seconds of this rank's clock, between calls of checkpoint; 0: no such interval.
+  // Intervals between calls of `checkpoint`: steps, and seconds of this rank's clock. 0: no such
+  // interval.
   int64_t checkpoint_every = 0;
   double checkpoint_seconds = 0.0;
   // Called on every rank when the first step is done, before anything of it is reported or saved.
   // May be empty.
   std::function<void()> started;
-  // Called on every rank: "step-000100", "best" (after an evaluation that is better than all
-  // before; one that is not finite is not), "final", before the last evaluation, and again where
-  // the best weights were loaded. May be empty.
+  // Saves the weights under a name; called on every rank. May be empty.
+  // - "step-000100": by export_every
+  // - "best": after an evaluation that is better than all before; never for a loss that is not
+  //   finite
+  // - "final": before the last evaluation, and again after the best weights were loaded
   std::function<void(const std::string& name)> save;
-  // With best.load_at_end: gives the engine the weights that were saved as "best" after that step.
-  // False: they are not there any more.
+  // With best.load_at_end: loads the weights that were saved as "best" into the engine. False: they
+  // do not exist any more.
   std::function<bool(const BestSoFar& best)> load_best;
-  // Called on every rank between steps: when it is due, before a run that was told to stop ends,
-  // and at the end of one that has intervals. May be empty.
+  // Called on every rank between steps: when a checkpoint is due, before a run that was told to
+  // stop ends, and at the end of a run with intervals. May be empty.
   std::function<void(bool last)> checkpoint;
   // Called on every rank after every step. May be empty.
   std::function<void()> after_step;
-  // Time of the system's clock, in seconds, at which the run will be ended from outside: it stops
-  // in time to save. 0: not known.
+  // Time of the system clock, in seconds, at which the run will be ended from outside. The run
+  // stops early enough to save. 0: not known.
   double ends_at = 0.0;
-  TrainerState start{};  // of a run that goes on: its steps are the engine's
-  // Becomes true (from another thread) when the run should end after the step under way, or after
-  // the batch of an evaluation.
+  TrainerState start{};  // of a run that continues; its steps are the engine's
+  // Another thread sets it to true to end the run, after the step under way or after the batch of
+  // an evaluation.
   const std::atomic<bool>* stop = nullptr;
-  // Takes the events of the engine's context after every step; null: nobody does.
+  // Takes the events of the engine's context after every step. Null: events are not taken.
   TraceWriter* trace = nullptr;
 };
 
@@ -151,10 +154,10 @@ struct TrainResult {
   double loss = 0.0;               // of the last step
   std::optional<double> val_loss;  // of the last evaluation
   BestSoFar best;
-  bool stopped = false;        // by options.stop, before all steps were done
-  bool stopped_early = false;  // by options.best.patience
+  bool stopped = false;        // options.stop ended it before all steps were done
+  bool stopped_early = false;  // options.best.patience ended it
   bool loaded_best = false;    // the engine, and what was saved as "final", hold the best weights
-  bool evaluation_stopped = false;  // by options.stop: the last one, after all steps
+  bool evaluation_stopped = false;  // options.stop ended the evaluation after all steps
   double seconds = 0.0;             // of training steps, without evaluation and saving
   int64_t tokens = 0;
   double seconds_per_step = 0.0;  // mean without the first step, which warms up; 0 below two steps
@@ -162,21 +165,22 @@ struct TrainResult {
 
 class Trainer {
  public:
-  // Everything must outlive the trainer. Throws InvalidArgument for options outside their ranges or
-  // without the evaluations that they are about, ConfigError for a metric that there is not.
+  // All arguments must outlive the trainer. Throws InvalidArgument for options that are out of
+  // range, or that need evaluations that are not made, and ConfigError for a metric that does not
+  // exist.
   Trainer(zero::Engine& engine, Loader& loader, ValidationSets validation,
           std::vector<std::unique_ptr<MetricsSink>> sinks, TrainerObserver* observer,
           TrainerOptions options);
 
-  // Collective. A step that throws NumericsError, as it does on every rank, has changed no weight:
-  // they are saved under the name of the step before, where they are not saved yet and save()
-  // succeeds, and the error goes on.
+  // Runs the loop. Collective. A step that throws NumericsError throws on every rank and has
+  // changed no weight. The weights are then saved under the name of the step before, unless they
+  // are saved already or save() fails, and the error is thrown on.
   TrainResult run();
 
   TrainerState state() const;  // between steps
 
-  // The mean loss over each validation set: the same figures in every world. Absent where
-  // options.stop ended it. Collective.
+  // The mean loss over each validation set: the same figures in every world. Absent if options.stop
+  // ended the evaluation. Collective.
   std::optional<std::vector<SetLoss>> evaluate();
 
  private:
@@ -210,17 +214,17 @@ class Trainer {
   TrainerObserver* observer_;
   TrainerOptions options_;
   BestModel best_;
-  bool best_begins_anew_ = false;  // that of options.start has other terms
+  bool best_begins_anew_ = false;  // the best of options.start cannot be compared
   TrainResult result_;
   double first_step_seconds_ = 0.0;
   double flops_per_token_ = 0.0;
   int64_t tokens_per_step_ = 0;
   int64_t samples_ = 0;
-  int64_t first_step_ = 0;        // that was done before this run
-  int64_t saved_steps_ = 0;       // after which weights were saved last; "best" does not count
-  int64_t checkpoint_steps_ = 0;  // after which the last checkpoint was saved
+  int64_t first_step_ = 0;        // steps that were done before this run
+  int64_t saved_steps_ = 0;       // steps at the last save of weights; "best" does not count
+  int64_t checkpoint_steps_ = 0;  // steps at the last checkpoint
   double checkpoint_clock_ = 0.0;
-  double checkpoint_takes_ = 0.0;  // seconds, the longest
+  double checkpoint_takes_ = 0.0;  // seconds of the slowest checkpoint
   double seconds_before_ = 0.0;    // of steps of earlier runs
 };
 

@@ -1,4 +1,4 @@
-// train/tuning.h: what of a model is trained: all of it, a part, or adapters beside it.
+// train/tuning.h: chooses what of a model is trained: all of it, a part, or adapters beside it.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ namespace zinc::train {
 
 // Patterns are those of nn::Module::freeze(): "transformer.h.*.attn.*".
 struct TuningOptions {
-  // Where there are any, nothing else is trained. Not beside adapters.
+  // If not empty, nothing else is trained. Not together with adapters.
   std::vector<std::string> train{};
-  std::vector<std::string> freeze{};  // of what would be trained, these are not
+  std::vector<std::string> freeze{};  // parameters that are not trained
   std::optional<nn::LoraOptions> lora{};
-  std::string adapter{};  // folder of an adapter to go on from; `lora` is its own then
-  // In what the frozen weights of linear layers are kept while adapters train: nn/quantize.h.
+  std::string adapter{};  // folder of an adapter to continue; `lora` then has its options
+  // The format of the frozen weights of linear layers while adapters train: nn/quantize.h.
   std::optional<BlockFormat> quantize{};
-  std::string base_model{};  // what adapters are of, for their adapter_config.json
+  std::string base_model{};  // the base of adapters, for their adapter_config.json
 
   bool is_all() const { return train.empty() && freeze.empty() && !has_adapters(); }
   bool has_adapters() const { return lora.has_value(); }
@@ -36,14 +36,16 @@ nn::LoraOptions parse_lora(std::string_view text);
 // "nf4" or "int8". ConfigError for any other word.
 BlockFormat parse_quantize(std::string_view text);
 
-// To go on from an adapter: what its folder says. Throws as read_adapter_config().
+// The options with which an adapter was trained, from its folder, to continue it. Throws as
+// read_adapter_config().
 TuningOptions tuning_of_adapter(const std::string& folder);
 
-// What a run that goes on has to share with its checkpoint; not where an adapter lay.
+// The options as text. A run that continues must have the same text as its checkpoint. The
+// adapter's folder is not part of it.
 std::string text_of(const TuningOptions& tuning);
 
-// Freezes and adapts `model`, whose parameters have no values yet. ConfigError for a pattern or a
-// target that matches nothing, and where nothing is left to train.
+// Freezes and adapts `model`. Its parameters must have no values yet. Throws ConfigError for a
+// pattern or target that matches nothing, and if nothing is left to train.
 void apply_tuning(nn::Module& model, const TuningOptions& tuning);
 
 // "trainable params: 294,912 || all params: 124,734,720 || trainable%: 0.2364", as peft says it.

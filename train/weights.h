@@ -1,10 +1,10 @@
-// train/weights.h: weights of a model of one's own, in safetensors files.
+// train/weights.h: reads and writes the weights of a client's own model as safetensors files.
 //
 //   zinc::train::save_weights(engine, "out/final");          // model.safetensors, config.json
 //   const zinc::train::SafetensorsWeights weights("out/final", model);
 //   zinc::Engine again = zinc::initialize(model, config, world, {.weights = &weights});
 //
-// Models of Hugging Face's families: train/model.h.
+// For models of Hugging Face's families: train/model.h.
 #pragma once
 
 #include <optional>
@@ -17,13 +17,13 @@
 
 namespace zinc::train {
 
-// First values of a module's parameters, by name: of a .safetensors file, or of a folder with one,
-// or with several and their index.
+// First values of a module's parameters, by name. Read from a .safetensors file, or from a folder
+// with one such file or with several and their index.
 class SafetensorsWeights : public nn::WeightSource {
  public:
-  // DataError that lists what is missing, unexpected or of another shape. strict = false: a
-  // parameter that the files do not have, or in another shape, is initialised; other tensors are
-  // left aside.
+  // Throws a DataError that lists what is missing, unexpected or of another shape. strict = false:
+  // a parameter that the files lack, or have in another shape, is initialised, and other tensors
+  // are ignored.
   SafetensorsWeights(const std::string& path, nn::Module& module, bool strict = true);
   std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override;
   void read(const autograd::Parameter& parameter, int64_t begin, View out) const override;
@@ -41,7 +41,8 @@ inline void save_weights(zero::Engine& engine, const std::string& folder,
                          const SaveOptions& options = {}) {
   save_model(engine, folder, options);
 }
-// The values that the module holds itself, each in its own dtype, as <folder>/model.safetensors.
+// Writes the values that the module itself holds, each in its own dtype, as
+// <folder>/model.safetensors.
 void save_weights(nn::Module& module, const std::string& folder, const SaveOptions& options = {});
 
 }  // namespace zinc::train

@@ -1,4 +1,4 @@
-// zero/agreement.h: do all ranks run the same thing?
+// zero/agreement.h: checks that all ranks run the same thing.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 
 namespace zinc::zero {
 
-// A part of what a run is made of, and a hash of it that is equal on ranks that have the same.
+// A part of a run, and a hash of that part. Equal parts have equal hashes on all ranks.
 struct Fingerprint {
   std::string name;  // "configuration", "data"
   uint64_t hash = 0;
 };
 
-// Throws ConfigError, on every rank, where a fingerprint differs from rank 0's: says which, and on
-// which ranks. All ranks pass the same names in the same order. Collective; blocks the host.
-// Nothing in a world of one and on a meta device.
+// Throws ConfigError on every rank if a fingerprint differs from that of rank 0. The message names
+// the fingerprint and the ranks. All ranks pass the same names in the same order. Collective;
+// blocks the host. Does nothing in a world of one rank and on a meta device.
 void require_agreement(comm::World& world, std::span<const Fingerprint> fingerprints);
 
 }  // namespace zinc::zero

@@ -1,4 +1,5 @@
-// zero/edited_parameters.h: a client's change of parameters by hand, the same on every rank.
+// zero/edited_parameters.h: lets a client change parameters by hand, with the same result on every
+// rank.
 #pragma once
 
 #include <functional>
@@ -10,7 +11,8 @@
 
 namespace zinc::zero {
 
-// Engine::edit(): what it promises, with the engine's own ways to read and write a parameter.
+// The implementation of Engine::edit(). `read` and `write`: how the engine reads and writes a
+// parameter. Collective. Throws InvalidArgument.
 void edit_parameters(comm::World& world, const std::vector<std::string>& names,
                      const std::function<void(Engine::EditedParameters&)>& change, int modifier,
                      const std::function<Tensor(const std::string&)>& read,

@@ -1,5 +1,5 @@
-// zero/gather_values.h: a few numbers from every rank, for decisions that all ranks make alike;
-// one failure for all.
+// zero/gather_values.h: exchanges small values between ranks, for decisions that all ranks make
+// alike.
 #pragma once
 
 #include <exception>
@@ -12,19 +12,21 @@
 
 namespace zinc::zero {
 
-// Every rank's `values` (as many on each), rank after rank, on every rank. Collective; blocks the
-// host where there are several ranks. On a meta device every rank has this one's values.
+// Returns the `values` of all ranks, rank after rank, on every rank. All ranks pass the same number
+// of values. Collective; blocks the host if there are several ranks. On a meta device every rank
+// has this rank's values.
 std::vector<double> gather_values(comm::World& world, std::span<const double> values);
-// The last rank's alone. Collective.
+// The last rank's values, on every rank. Collective.
 std::vector<double> last_values(comm::World& world, std::span<const double> values);
-// True on every rank where it is true on one. Collective.
+// True on every rank if `value` is true on any rank. Collective.
 bool any_rank(comm::World& world, bool value);
 
-// Ends a piece of work that every rank did for itself: returns where all succeeded (`failure`
-// null), throws the rank's own failure where it has one, and PeerFailed on the others. Collective.
+// Call after work that every rank did for itself. `failure`: the rank's own error, or null. Returns
+// if no rank failed. Otherwise throws the rank's own error where there is one, and PeerFailed on
+// the other ranks. Collective.
 void require_all_succeeded(comm::World& world, std::string_view operation,
                            const std::exception_ptr& failure);
-// Rank 0's text, on every rank. Collective; blocks the host.
+// Returns the text of rank 0 on every rank. Collective; blocks the host.
 std::string share_text(comm::World& world, std::string_view text);
 
 }  // namespace zinc::zero

@@ -10,7 +10,7 @@
 namespace zinc::zero {
 namespace {
 
-// Of the largest piece that any rank reads: all ranks take as much.
+// The bytes of the largest piece that any rank reads. All ranks take the same memory.
 int64_t room_bytes(const std::vector<ShardGroup>& groups, int world) {
   int64_t bytes = 0;
   for (const ShardGroup& group : groups) {

@@ -1,7 +1,8 @@
 // zero/own_values.h: the part of a model's values that a rank writes to files.
 //
-// A rank's part of a parameter is what lies in its shard of the parameter's segment, also on stages
-// that keep weights whole: so files are written by all ranks alike, each its own bytes.
+// A rank's part of a parameter is what lies in the rank's shard of the parameter's segment. This
+// holds on all stages, even where every rank keeps whole weights. So every rank writes an equal
+// share of the bytes.
 #pragma once
 
 #include <cstdint>
@@ -20,43 +21,48 @@
 
 namespace zinc::zero {
 
-// A piece of what a rank hands out of one kind of a parameter.
+// A piece of one kind of values of a parameter.
 struct OwnPiece {
   const std::string& name;  // of the parameter
   std::string_view kind;
-  // Where ranks share the parameter: the slice of it that `part` and `begin` count in. Null: it is
-  // whole.
+  // If ranks share the parameter: the slice that `part` and `begin` count in. Null: the parameter
+  // is whole.
   const TensorSlice* slice = nullptr;
-  // Of the flat parameter (slice): this rank's part of it, and where in it the piece begins. Pieces
-  // of one kind follow each other in ascending order; all but the last have kPieceNumel elements.
+  // `part`: this rank's part of the flat parameter, or slice. `begin`: where in the flat parameter
+  // the piece begins. The pieces of a parameter come one kind after the other, each kind in
+  // ascending order. All but the last of a kind have kPieceNumel elements.
   Range part;
   int64_t begin = 0;
-  ConstView values;  // [n] f32 (f64 for f64 models) in host memory, valid during the call
-  // Of a piece that is held: while somebody has this, values stay valid and the update that would
-  // change them waits. Values in swap space are absent, and given by `read` instead: on any thread,
-  // of one piece at a time.
+  ConstView values;  // [n] f32 (f64 models: f64) in host memory, valid during the call
+  // For a held piece: while a copy of the lease exists, `values` stay valid, and the update that
+  // would change them waits. Held values in swap space have no `values`; `read` gives them instead,
+  // on any thread, one piece at a time.
   Lease lease{};
   std::function<void(View out)> read{};
 };
 using TakeOwn = std::function<void(const OwnPiece& piece)>;
 
-// What pieces are held by. `swapped`: null where nothing is in swap space.
+// How pieces are held. `swapped`: null if nothing is in swap space.
 struct OwnHold {
   UpdateGate& gate;
   SwappedReader* swapped = nullptr;
 };
 
-// What a rank hands out of weights and `num_states` states, with padding.
+// The bytes that a rank hands out of weights and `num_states` states, padding included. The same on
+// every rank.
 struct OwnBytes {
   int64_t trained = 0;
   int64_t frozen = 0;
 };
 OwnBytes own_bytes(const std::vector<ShardGroup>& groups, int world, int num_states);
 
-// See Engine::read_own. `kinds`: by plane; states are handed out of trained parameters. Pieces go
-// through one staging buffer of 4 MiB (f64 models: 8) at most. `hold`: trained values are held,
-// which lie in host memory or swap space, all of them; null: nothing is. `hands_out`: whether a
-// parameter that other ranks may have, too, is this rank's to hand out.
+// The implementation of Engine::read_own().
+// - `kinds`: the names of the planes. States are handed out of trained parameters only.
+// - `hold`: trained values are held instead of copied; all of them must lie in host memory or swap
+//   space. Null: nothing is held.
+// - `hands_out`: whether this rank hands out a parameter that other ranks may have too.
+//
+// Pieces pass through one staging buffer of at most 4 MiB (f64 models: 8 MiB).
 void read_own_values(const std::vector<ShardGroup>& groups, WeightStore& weights,
                      const comm::Communicator& communicator, Context& context,
                      std::span<const std::string_view> kinds, const OwnHold* hold,

@@ -15,7 +15,7 @@ ResidentValues::ResidentValues(nn::Module& model, const nn::WeightSource* source
             "': the model holds a slice of it, as another engine left it; give first values "
             "(EngineOptions::weights), or make the model anew");
     const bool lost = !parameter->loss_of_data().empty();
-    // Without a source that brings others, data() tells of the loss.
+    // Without another source of values, data() throws and names the loss.
     if (parameter->has_data() || (lost && source == nullptr)) {
       held_[parameter->name()] = {parameter, parameter->data(), {}};
     } else if (lost) {

@@ -8,8 +8,9 @@
 
 namespace zinc::zero {
 
-// A caller's source first; then values that the model's parameters hold already (loaded before the
-// engine was made); then their initialisers.
+// A parameter's first value comes from the first of these that has one: the caller's source; the
+// values that the model's parameters hold already (loaded before the engine was made); the
+// parameters' initialisers.
 class ResidentValues : public nn::WeightSource {
  public:
   ResidentValues(nn::Module& model, const nn::WeightSource* source, uint64_t seed);
@@ -17,7 +18,7 @@ class ResidentValues : public nn::WeightSource {
     return parameter.whole_shape();
   }
   void read(const autograd::Parameter& parameter, int64_t begin, View out) const override;
-  // Where the engine could not be made, the parameters get back what they held.
+  // If the engine could not be made, the parameters get back what they held.
   ~ResidentValues() override;
   ResidentValues(const ResidentValues&) = delete;
   ResidentValues& operator=(const ResidentValues&) = delete;
@@ -26,7 +27,7 @@ class ResidentValues : public nn::WeightSource {
  private:
   struct Held {
     nn::Parameter* parameter;
-    Tensor values;     // undefined: lost
+    Tensor values;     // undefined: the values are lost
     std::string loss;  // Parameter::loss_of_data()
   };
 

@@ -1,4 +1,4 @@
-// zero/together.h: a piece of work that every rank does for itself, with one outcome for all.
+// zero/together.h: work that every rank does for itself, with one outcome for all ranks.
 #pragma once
 
 #include <exception>
@@ -9,8 +9,8 @@
 
 namespace zinc::zero {
 
-// Returns where `work` succeeded on all ranks; throws the rank's own failure where it has one, and
-// PeerFailed on the others. Collective.
+// Runs `work`. Returns if it succeeded on all ranks. Otherwise throws the rank's own error where
+// there is one, and PeerFailed on the other ranks. Collective.
 template <class Work>
 void together(comm::World& world, std::string_view operation, const Work& work) {
   std::exception_ptr failure;

@@ -1,4 +1,4 @@
-// zero/training_state.h: what an engine needs to go on where another has stopped.
+// zero/training_state.h: what an engine needs to continue the training of another engine.
 #pragma once
 
 #include <cstdint>
@@ -15,40 +15,40 @@
 
 namespace zinc::zero {
 
-// Between steps; the same on all ranks.
+// The state between two steps; equal on all ranks.
 struct TrainingState {
-  int64_t steps = 0;              // optimizer steps, skipped ones included
+  int64_t steps = 0;              // optimizer steps, skipped steps included
   int64_t applied = 0;            // updates
-  int64_t consecutive_skips = 0;  // up to now
+  int64_t consecutive_skips = 0;  // skipped steps in a row, up to now
   optim::LossScalerState loss_scale;
-  bool is_loss_scale_dynamic = false;  // false: the configuration says it
+  bool is_loss_scale_dynamic = false;  // false: the configuration gives the loss scale
   optim::ScheduleState schedule;
-  std::string optimizer;           // its name: "AdamW"
-  std::vector<std::string> kinds;  // of values: kWeightsKind, and its states' names
+  std::string optimizer;           // the optimizer's name: "AdamW"
+  std::vector<std::string> kinds;  // kinds of values: kWeightsKind, names of states
 
   int64_t skipped() const { return steps - applied; }
 };
 
-// The kind of the values that the optimizer works on; its states' kinds are their own names.
+// The kind of the values that the optimizer works on. The kind of a state is the state's name.
 inline constexpr std::string_view kWeightsKind = "weights";
 
-// What of a state is taken over.
+// What an engine takes over from a source.
 struct ImportOptions {
   bool optimizer_states = true;
   bool counters = true;  // steps, loss scale, schedule
-  // False: what the source has not, or in another shape, stays as it is.
+  // False: values that the source lacks, or has in another shape, stay as they are.
   bool strict = true;
 };
 
-// Values of every parameter by kind. Each rank reads what it keeps, perhaps more than once.
+// Gives values of every parameter, by kind. Each rank reads what it keeps, perhaps more than once.
 class StateSource {
  public:
   virtual ~StateSource() = default;
   virtual const TrainingState& state() const = 0;
-  // The shape of the parameter; absent: the source has no such kind of it.
+  // The shape of a parameter's values of this kind; absent if the source has none.
   virtual std::optional<Shape> shape_of(std::string_view name, std::string_view kind) const = 0;
-  // Elements [begin, begin + out.numel()), flat row-major, converted to out's dtype. out: [n]
-  // contiguous host memory.
+  // Reads elements [begin, begin + out.numel()), flat row-major, converted to out's dtype. out:
+  // [n], contiguous host memory.
   virtual void read(std::string_view name, std::string_view kind, int64_t begin,
                     View out) const = 0;
 };

@@ -21,13 +21,13 @@ constexpr const char* kPartWay =
     "their engine ended part way through an update; call engine.step() and "
     "engine.finish_update() before its end, or load weights again";
 
-// False where the last update could not be brought to its end.
+// Ends an update that is under way. False if that failed.
 bool finish_late(const Strategy& strategy) {
   if (strategy.late == nullptr || !strategy.late->is_pending()) return true;
-  if (std::uncaught_exceptions() > 0) return false;  // the other ranks may not get there
+  if (std::uncaught_exceptions() > 0) return false;  // other ranks may not make the same call
   try {
     strategy.late->finish();
-  } catch (...) {  // the parameters tell of it
+  } catch (...) {  // a use of the parameters reports it
     return false;
   }
   return true;

@@ -1,9 +1,9 @@
 // zero/values_at_end.h: what a model's parameters hold when their engine is gone.
 //
-// Where every rank keeps the weights whole (stages 0 to 2), the model takes over the memory they
-// lie in: nothing is copied. Sharded weights (stage 3) go to the model with
-// Engine::release_to_model() alone, because gathering them takes all ranks and room for all of
-// them. A parameter whose values are gone says so, by name, when it is used.
+//   stages 0 to 2  the model takes over the memory of the whole weights; nothing is copied
+//   stage 3        Engine::release_to_model() gathers the weights: collective, room for all of them
+//
+// A parameter whose values are gone throws when it is used, with its name and the reason.
 #pragma once
 
 #include <functional>
@@ -15,13 +15,13 @@
 
 namespace zinc::zero {
 
-// The engine ends: its parameters go back to the resident source. `between_updates`: no update is
-// part way through the weights. An update beside the next forward pass is brought to its end first,
-// which is collective; not where an exception ends the engine.
+// Call when the engine ends. The parameters get the resident source of values back.
+// `between_updates`: the weights are not part way through an update. An update beside the next
+// forward pass is ended first, which is collective; not if an exception ends the engine.
 void leave_values(nn::Module& model, Strategy& strategy, bool between_updates) noexcept;
 
-// Parameters with their values whole, by `read` one after the other; they leave the engine.
-// Collective where `read` is. Where it throws, nothing has changed.
+// Gives the parameters their whole values, by `read`, one after the other, and takes them from the
+// engine. Collective if `read` is. If `read` throws, nothing has changed.
 void release_values(nn::Module& model, const std::function<Tensor(const std::string&)>& read);
 
 }  // namespace zinc::zero

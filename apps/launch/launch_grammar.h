@@ -1,5 +1,5 @@
-// apps/launch/launch_grammar.h: DeepSpeed's way of naming hosts and slots, and the mpirun command that it
-// stands for. Nothing here touches the system.
+// apps/launch/launch_grammar.h: DeepSpeed's way of naming hosts and slots, and the mpirun command
+// that it stands for. Nothing here touches the system.
 #pragma once
 
 #include <string>

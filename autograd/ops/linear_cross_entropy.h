@@ -37,8 +37,8 @@ struct ClassShare {
 // (f64 for f64).
 // hidden: [..., C] f64 | f32 | bf16 | f16, rows at one stride; weight: [V, C]; bias: [V], may be
 // absent; dtype of hidden. labels: i32 | i64, contiguous, one for every row, -100: none.
-// Deterministic; without gradients only the loss is computed. With a share of the classes the head's
-// gradient is made in_backward, and hidden's is this slice's part of a sum.
+// Deterministic; without gradients only the loss is computed. With a share of the classes the
+// head's gradient is made in_backward, and hidden's is this slice's part of a sum.
 Tensor linear_cross_entropy(const Tensor& hidden, const Weight& weight, const Tensor& labels,
                             const Weight& bias = {},
                             HeadGradient gradient = HeadGradient::in_forward,

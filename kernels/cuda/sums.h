@@ -3,15 +3,19 @@
 // atomics.
 //
 // A Term gives the matrix: `kCount` (elements of a 16-byte access) and
-//   load(row, first, out): its elements [first, first + kCount) of a row; beyond the last:
-//   anything.
-//   load_whole(row, first, out): the same where is_whole(first) says that the row can be read so.
-// A row is folded by groups of 16 / kCount threads, each of which takes a block of 1024 elements;
-// its threads hold the 16 lanes. A block of columns, 32 bytes wide, what memory moves at once, is
-// folded by 256 rows of threads, each of which takes 64 rows of the matrix, eight of them on their
-// way at a time: few columns make few blocks, which shall keep the memory busy none the less. The
-// thread that reads the root of a tree in shared memory is the one that writes there in the next
-// round: no barrier stands between.
+//   load(row, first, out)        elements [first, first + kCount) of a row; beyond the last:
+//   anything load_whole(row, first, out)  the same where is_whole(first) says that the row can be
+//   read so
+//
+// Rows: groups of 16 / kCount threads fold a row, and a group takes a block of 1024 elements. The
+// threads of a group hold the 16 lanes.
+//
+// Columns: 256 rows of threads fold a block of columns, 32 bytes wide, which is what memory moves
+// at once. Each row of threads takes 64 rows of the matrix, eight of them on their way at a time:
+// few columns make few blocks, and these have to keep the memory busy all the same.
+//
+// The thread that reads the root of a tree in shared memory is the one that writes there in the
+// next round, so no barrier stands between.
 #pragma once
 
 #include <algorithm>

@@ -184,7 +184,7 @@ std::vector<Problem> check_own_headers(const std::vector<SourceFile>& files) {
     }
     const std::string own = file.path.substr(0, file.path.size() - 4) + ".h";
     if (!paths.contains(own) || !checked.insert(file.path).second || include.target == own) return;
-    problems.push_back({"own header", file.path, line, "\"" + own + "\" must be included first"});
+    problems.push_back({"own_header", file.path, line, "\"" + own + "\" must be included first"});
   });
   return problems;
 }

@@ -104,6 +104,30 @@ SourceFile parse_source(std::string path, std::string_view text) {
   return file;
 }
 
+Page parse_page(std::string path, std::string_view text) {
+  return {.path = std::move(path), .lines = split_lines(text)};
+}
+
+std::vector<Page> load_pages(const std::filesystem::path& root) {
+  std::vector<Page> pages;
+  const auto add = [&](const std::filesystem::path& path) {
+    pages.push_back(parse_page(path.lexically_relative(root).generic_string(), read_file(path)));
+  };
+  if (std::filesystem::exists(root / "README.md")) add(root / "README.md");
+  std::vector<std::string_view> folders(kFolders.begin(), kFolders.end());
+  folders.insert(folders.end(), {"cmake", "docs"});
+  for (const std::string_view folder : folders) {
+    if (!std::filesystem::is_directory(root / folder)) continue;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder)) {
+      const bool is_page = folder == "docs" ? entry.path().extension() == ".md"
+                                            : entry.path().filename() == "README.md";
+      if (entry.is_regular_file() && is_page) add(entry.path());
+    }
+  }
+  std::ranges::sort(pages, {}, &Page::path);
+  return pages;
+}
+
 std::vector<SourceFile> load_tree(const std::filesystem::path& root) {
   std::vector<SourceFile> files;
   const auto add = [&](const std::filesystem::path& path) {

@@ -29,6 +29,17 @@ SourceFile parse_source(std::string path, std::string_view text);
 // sorted by path.
 std::vector<SourceFile> load_tree(const std::filesystem::path& root);
 
+// A page that people read.
+struct Page {
+  std::string path;  // relative to the root of the tree
+  std::vector<std::string> lines;
+};
+Page parse_page(std::string path, std::string_view text);
+
+// The pages of docs/, and the README.md files of the root and of the source folders, sorted by
+// path.
+std::vector<Page> load_pages(const std::filesystem::path& root);
+
 // The folder a path begins with; empty for a file in the root.
 std::string_view top_folder(std::string_view path);
 

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/structure/page_rules.h"
 #include "tests/structure/tree_rules.h"
 
 namespace zinc::structure {
@@ -35,12 +36,16 @@ TEST_P(ThisTreeRule, Holds) {
 
 INSTANTIATE_TEST_SUITE_P(All, ThisTreeRule,
                          ::testing::Values("layer", "door", "call", "kernel", "folder", "export",
-                                           "name", "own header", "test namespace", "exception"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::erase(name, ' ');
-                           return name;
-                         });
+                                           "name", "own_header", "test_namespace", "exception"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(ThisTree, PagesKeepTheirColumnsAndEndWithQuestions) {
+  const std::vector<Page> pages = load_pages(kRoot);
+  ASSERT_GT(pages.size(), 20u) << "found too few pages below " << kRoot;
+  std::string broken;
+  for (const Problem& problem : check_pages(pages)) broken += to_string(problem) + "\n";
+  EXPECT_EQ(broken, "");
+}
 
 TEST(ThisTree, BuildLinksTheLayersThatMayBeIncluded) {
   EXPECT_EQ(parse_cmake_layers(text_of(kRoot / "cmake/Layers.cmake")), layer_table());

@@ -167,7 +167,7 @@ std::vector<Problem> check_test_namespaces(const std::vector<SourceFile>& files)
     if (!file.path.starts_with("tests/") || !file.path.ends_with("_test.cpp")) continue;
     const auto unnamed = std::ranges::find(file.code, "namespace {");
     if (unnamed == file.code.end()) continue;
-    problems.push_back({"test namespace", file.path,
+    problems.push_back({"test_namespace", file.path,
                         static_cast<int>(unnamed - file.code.begin()) + 1,
                         "call it " + std::filesystem::path(file.path).stem().string() +
                             ": several test files are compiled as one"});

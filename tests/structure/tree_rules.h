@@ -24,10 +24,10 @@ std::vector<Problem> check_layers(const std::vector<SourceFile>& files);
 std::vector<Problem> check_doors(const std::vector<SourceFile>& files);
 // "call": calls that a library does not make (print, exit, read the environment, ...).
 std::vector<Problem> check_calls(const std::vector<SourceFile>& files);
-// "own header": a source beside a header of its name includes that one first, so that the header is
+// "own_header": a source beside a header of its name includes that one first, so that the header is
 // seen to compile alone.
 std::vector<Problem> check_own_headers(const std::vector<SourceFile>& files);
-// "test namespace": names of <name>_test.cpp lie in a namespace <name>_test, so that several test
+// "test_namespace": names of <name>_test.cpp lie in a namespace <name>_test, so that several test
 // files can be compiled as one.
 std::vector<Problem> check_test_namespaces(const std::vector<SourceFile>& files);
 // "kernel": every kernels/<op>.h has its dispatcher, CPU file, test and bench.

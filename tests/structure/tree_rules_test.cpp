@@ -247,14 +247,14 @@ TEST(OwnHeaderRule, AnotherIncludeBeforeIt_IsCaught) {
   };
   EXPECT_THAT(problems("// A.\n#include \"core/a.h\"\n#include <string>\n"), IsEmpty());
   EXPECT_THAT(problems("#include <string>\n\n#include \"core/a.h\"\n"),
-              ElementsAre(HasSubstr("core/a.cpp:1: own header: \"core/a.h\"")));
+              ElementsAre(HasSubstr("core/a.cpp:1: own_header: \"core/a.h\"")));
   EXPECT_THAT(problems_of(check_own_headers, "core/b.cpp", "#include <string>\n"), IsEmpty());
 }
 
 TEST(TestNamespaceRule, UnnamedOneIsCaughtInATestOnly) {
   const char* text = "namespace zinc {\nnamespace {\n}\n}\n";
   EXPECT_THAT(problems_of(check_test_namespaces, "tests/core/a_test.cpp", text),
-              ElementsAre(HasSubstr("tests/core/a_test.cpp:2: test namespace: call it a_test")));
+              ElementsAre(HasSubstr("tests/core/a_test.cpp:2: test_namespace: call it a_test")));
   EXPECT_THAT(problems_of(check_test_namespaces, "tests/core/a.cpp", text), IsEmpty());
 }
 

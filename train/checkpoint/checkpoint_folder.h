@@ -24,13 +24,14 @@ struct FoundCheckpoint {
 // opened. IoError where it cannot be read.
 std::vector<FoundCheckpoint> find_checkpoints(const std::string& folder);
 
-// What a run that was killed has left in `folder`: checkpoints that were not complete, or partly
-// deleted. One that is whole but for its name, by all its checksums, gets it. Returns what was done, a line each. For
-// one process, while no other writes there.
+// Cleans up what a killed run has left in `folder`: checkpoints that are incomplete or partly
+// deleted. A checkpoint that is whole by all its checksums but lacks its name gets the name.
+// Returns what was done, one line each. For one process, while no other process writes there.
 std::vector<std::string> clean_checkpoints(const std::string& folder);
 
-// Renames those of later steps to "aside-step-<n>", in the place of one that is called so: a run goes
-// on from before them, and would take them for its own. Returns what was done, a line each.
+// Renames checkpoints of later steps to "aside-step-<n>", and replaces an older one of that name: a
+// run that continues from an earlier step would take them for its own. Returns what was done, one
+// line each.
 std::vector<std::string> set_later_aside(const std::string& folder, int64_t step);
 
 // Deletes all but the newest `keep` > 0; returns their paths. With `verifies` the newest that is

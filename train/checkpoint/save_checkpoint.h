@@ -73,8 +73,8 @@ class CheckpointSaver {
   // Through which a state file is written: on the tier pinned_host under the label staging.
   static Block take_buffers(Context& context);
 
-  // Takes the buffers: a checkpoint that comes unforeseen, as on a signal, finds them. `engine` must
-  // outlive this.
+  // Takes the buffers: a checkpoint that comes unforeseen, as on a signal, finds them. `engine`
+  // must outlive this.
   CheckpointSaver(zero::Engine& engine, std::string folder);
   // Gives up what is under way.
   ~CheckpointSaver();

@@ -1,4 +1,4 @@
-// train/data/collate.h: from samples to a batch of one shape.
+// train/data/collate.h: makes a batch of one shape from samples.
 #pragma once
 
 #include <cstdint>
@@ -28,26 +28,27 @@ struct HostBatch {
 
 struct BatchShape {
   int64_t batch_size = 0;  // B
-  int64_t seq_len = 0;     // T, or the most that it may be
-  // 0: T is seq_len. Else T is the longest sample's length rounded up to a multiple of this, but at
-  // most seq_len; at least one multiple.
+  int64_t seq_len = 0;     // T; with pad_multiple the largest T
+  // 0: T is seq_len. Otherwise T is the longest sample's length rounded up to a multiple of this:
+  // at least one multiple, at most seq_len.
   int64_t pad_multiple = 0;
 };
 
-// Hides tokens of a sample of LabelsOf::masked, in the draws of `key`: Masking.
+// Hides tokens of a sample of LabelsOf::masked as Masking says. `key` draws them.
 void mask_tokens(Sample& sample, const Masking& masking, const RandomKey& key);
 
 // Reads the samples `indices`, pads each to T (pad_token, label kIgnoredLabel) and fills up with
 // empty rows to batch_size. Lengths of empty rows are 1, so that attention always has a key.
-// DataError for a sample that is longer than seq_len, or whose labels or further fields do not
-// match its tokens. `keys`, one of each sample: of LabelsOf::masked.
+// `keys`: for LabelsOf::masked, one per sample. Throws a DataError for a sample that is longer than
+// seq_len, or whose labels or further fields do not match its tokens.
 HostBatch collate(const Dataset& dataset, std::span<const int64_t> indices, const BatchShape& shape,
                   std::span<const RandomKey> keys = {});
 
 // Tensors on the current context's device.
 nn::Batch to_batch(const HostBatch& host);
-// Zeros of the largest shapes that collate() gives, on the current context's device, with as many
-// targets as there can be: what an engine records a model with (zero::EngineOptions::example).
+// Zeros of the largest shapes that collate() gives, on the current context's device, with the
+// largest number of targets. An engine records a model with this batch
+// (zero::EngineOptions::example).
 nn::Batch example_batch(const BatchFields& fields, const BatchShape& shape);
 
 }  // namespace zinc::train

@@ -1,7 +1,7 @@
-// train/data/dataset.h: what a model is trained on, one sample at a time.
+// train/data/dataset.h: the data that a model is trained on, one sample at a time.
 //
-// make_dataset(), or an implementation of Dataset, for any data: the loader orders the samples,
-// collates them into batches of one shape, and keeps every rank's share.
+// make_dataset(), or an implementation of Dataset, serves any data. The loader orders the samples,
+// collates them into batches of one shape, and gives every rank its share.
 #pragma once
 
 #include <cstdint>
@@ -19,37 +19,37 @@ struct Sample {
   std::vector<int32_t> labels;  // targets, or nn::kIgnoredLabel: BatchFields::labels
   // Where the document of each token begins in this sequence; empty: one document.
   std::vector<int32_t> document_starts;
-  // Of each of BatchFields::more, as many as tokens.
+  // The values of each tensor of BatchFields::more, one per token.
   std::vector<std::vector<int32_t>> more;
 };
 
-// What a sample's labels stand for, and so the shape of "labels" in a batch.
+// What a sample's labels belong to. This decides the shape of "labels" in a batch.
 enum class LabelsOf : uint8_t {
-  tokens,  // one for each token, as the token that follows it: [B, T]
-  row,     // one for the sample, as its class: [B]
-  text,    // tokens of a text of their own, as a summary, not more than seq_len: [B, T of theirs]
-  // The token itself where it may be hidden: [B, T]. Of those a batch hides a drawn share and keeps
-  // the labels of these alone: Masking.
+  tokens,  // one per token, such as the token that follows: [B, T]
+  row,     // one per sample, such as its class: [B]
+  text,    // tokens of another text, such as a summary, at most seq_len: [B, T of that text]
+  // The token itself, if it may be hidden: [B, T]. A batch hides a random share of these tokens and
+  // keeps the labels of the hidden ones only. See Masking.
   masked,
 };
 std::string_view name_of(LabelsOf labels);
 
-// Which of the tokens that have a label a model has to guess, and what stands in their place
-// (Devlin et al. 2019, "BERT", section 3.1): eight in ten are the mask, one in ten is any token of
-// the vocabulary, one in ten stays.
+// Which of the tokens with a label a model has to guess, and what it sees in their place (Devlin et
+// al. 2019, "BERT", section 3.1): for 80 % the mask, for 10 % a random token of the vocabulary, for
+// 10 % the token itself.
 struct Masking {
   int32_t mask_token = -1;
   int64_t vocabulary_size = 0;
-  double share = 0.15;  // of the tokens, each drawn by itself
+  double share = 0.15;  // of the tokens, each drawn independently
 };
 
-// What the batches of a dataset carry; fixed, so that all batches look alike.
+// The tensors of a dataset's batches; the same in all batches.
 struct BatchFields {
   bool lengths = false;          // for models whose attention is not causal
   bool document_starts = false;  // samples fill document_starts
   LabelsOf labels = LabelsOf::tokens;
   int32_t pad_token = 0;            // behind a row's end
-  Masking masking{};                // of LabelsOf::masked
+  Masking masking{};                // for LabelsOf::masked
   std::vector<std::string> more{};  // further tensors [B, T] i32, padded with 0: "token_type_ids"
 };
 
@@ -59,12 +59,11 @@ class Dataset {
 
   virtual int64_t num_samples() const = 0;
   virtual BatchFields fields() const { return {}; }
-  // Fills `sample` (empty when called) with sample `index`, the same for
-  // every call and on every rank. Called from the loader's thread: must be safe beside calls from
-  // other threads. Throws DataError.
+  // Fills `sample`, which is empty, with sample `index`: the same for every call and on every rank.
+  // Called from the loader's thread, perhaps beside calls from other threads. Throws DataError.
   virtual void read(int64_t index, Sample& sample) const = 0;
-  // Tokens of sample `index`, where they are known without reading it; 0 where they are not. As
-  // read(), safe beside other calls.
+  // The number of tokens of sample `index`, if it is known without reading the sample; otherwise 0.
+  // May be called beside other calls, as read().
   virtual int64_t length(int64_t index) const {
     static_cast<void>(index);
     return 0;
@@ -73,8 +72,8 @@ class Dataset {
   virtual std::string describe() const = 0;
 };
 
-// A data set of `num_samples` that `read` makes: read(index) gives sample `index`, as
-// Dataset::read() says.
+// Makes a data set of `num_samples` samples. `read(index)` gives sample `index` under the rules of
+// Dataset::read().
 std::unique_ptr<Dataset> make_dataset(int64_t num_samples,
                                       std::function<Sample(int64_t index)> read,
                                       BatchFields fields = {});

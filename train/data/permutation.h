@@ -1,4 +1,4 @@
-// train/data/permutation.h: a random order of n things without a table.
+// train/data/permutation.h: a random order of n elements that needs no table.
 #pragma once
 
 #include <array>

@@ -1,9 +1,13 @@
-// train/data/prepare_tokens.h: documents to token files, once, before training reads them.
+// train/data/prepare_tokens.h: converts documents to token files, once, before training reads them.
 //
-// The result is a folder: tokens_000000.bin, tokens_000001.bin, ... in llm.c's format (uint16 where
-// the vocabulary fits, else uint32), beside each a tokens_000000.idx, and prepare.json, which says
-// what they were made of. An .idx holds little-endian uint64: the number of documents n, then n + 1
-// offsets in tokens: document i is tokens [offset i, offset i + 1) of the .bin.
+// The result is a folder:
+//
+//   tokens_000000.bin, ...  tokens in llm.c's format: uint16 if the vocabulary fits, else uint32
+//   tokens_000000.idx, ...  where the documents of each .bin begin
+//   prepare.json            what the files were made of
+//
+// An .idx holds little-endian uint64: the number of documents n, then n + 1 offsets in tokens.
+// Document i is the tokens [offset i, offset i + 1) of the .bin.
 #pragma once
 
 #include <atomic>
@@ -42,15 +46,15 @@ struct PrepareProgress {
   int64_t shards = 0;
   int64_t kept_shards = 0;  // were there from an earlier call
   bool stopped = false;     // by `stop`
-  int64_t damaged = 0;      // documents that were left out now, not those of shards that were there
+  int64_t damaged = 0;      // documents that this call left out; not those of kept shards
   std::string first_damage{};
 };
 
-// Writes shard by shard, each complete or absent. A call with the same arguments goes on where one
-// before it ended; ConfigError where the folder holds the work of other arguments, files or
-// tokenizer. `progress` is called from this thread. `stop` ends the work after the documents under
-// way. Text that is not UTF-8 or a line that is not JSON is a damaged document: a DataError with
-// its place.
+// Writes shard by shard; a shard is complete or absent. A call with the same arguments continues
+// where an earlier one ended. Throws ConfigError if the folder holds the work of other arguments,
+// files or tokenizer. `progress` is called on this thread. `stop` ends the work after the documents
+// under way. A document is damaged if its text is not UTF-8 or its line is not JSON. skip_bad
+// damaged documents are left out; the next one throws a DataError with its place.
 PrepareProgress prepare_tokens(const Tokenizer& tokenizer, const PrepareOptions& options,
                                const std::function<void(const PrepareProgress&)>& progress = {},
                                const std::atomic<bool>* stop = nullptr);

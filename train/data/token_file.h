@@ -27,24 +27,27 @@ enum class TokenFormat : uint8_t {
 };
 std::string_view name_of(TokenFormat format);
 
-// Every check of the file as a whole is made at opening; every failure is a DataError with file and
-// place. Reads may run in several threads.
+// All checks of the file as a whole are made when it is opened. Every failure is a DataError with
+// file and place. Several threads may read.
 class TokenFile {
  public:
-  // With `automatic`: a name ending in ".bin" is llm.c where the first four bytes are one of its
-  // magic numbers, else nanoGPT; every other name is text. A file with a magic number of llm.c that
-  // is not a token file (evaluation set, weights, tokenizer), or whose header is wrong, is refused,
-  // never read as something else.
-  // `tokenizer` may be null.
+  // With `automatic`:
+  // - a name ending in ".bin" is llm.c if the first four bytes are one of its magic numbers,
+  //   otherwise nanoGPT
+  // - any other name is text
+  //
+  // A file with a magic number of llm.c that is no token file (evaluation set, weights, tokenizer),
+  // or whose header is wrong, is an error and never read as something else. `tokenizer` may be
+  // null.
   static TokenFile open(const std::string& path, TokenFormat format = TokenFormat::automatic,
                         const Tokenizer* tokenizer = nullptr);
 
   const std::string& path() const { return map_.path(); }
   TokenFormat format() const { return format_; }
   int64_t num_tokens() const { return num_tokens_; }  // at least 1
-  // The tokenizer's for text, 256 without one; 0 where the file does not say.
+  // The tokenizer's vocabulary for text, 256 without a tokenizer; 0 if the file does not say.
   int64_t vocabulary_size() const { return vocabulary_size_; }
-  // Appends tokens [begin, end). A token that is not below `vocabulary_size` (0: anything that fits
+  // Appends tokens [begin, end). A token of `vocabulary_size` or more (0: one that does not fit
   // int32) is a DataError with its byte offset.
   void append_to(std::vector<int32_t>& out, int64_t begin, int64_t end,
                  int64_t vocabulary_size) const;

@@ -1,4 +1,4 @@
-// train/data/token_sequence.h: several token files, or parts of them, in a row.
+// train/data/token_sequence.h: several token files, or parts of files, one after the other.
 #pragma once
 
 #include <cstdint>
@@ -22,21 +22,20 @@ class TokenSequence {
   };
 
   TokenSequence() = default;
-  // Opens all files. DataError where there is none, where text and token files are mixed (their
-  // vocabularies differ), or as TokenFile::open says.
+  // Opens all files. Throws a DataError if there is none, if text and token files are mixed (their
+  // vocabularies differ), or as TokenFile::open() does.
   static TokenSequence open(const std::vector<std::string>& paths,
                             TokenFormat format = TokenFormat::automatic,
                             const Tokenizer* tokenizer = nullptr);
 
   const std::vector<Part>& parts() const { return parts_; }
   int64_t num_tokens() const;
-  // Of text the tokenizer's, 256 without one; 0 where the files do not say.
+  // As TokenFile::vocabulary_size().
   int64_t vocabulary_size() const;
   bool is_text() const { return vocabulary_size() > 0; }
 
-  // Cuts the last round(fraction * num_tokens()) tokens off: {the rest, the tail}. The cut goes
-  // through a file where it has to. 0 < fraction < 1, and both sides get at least one token
-  // (DataError where there are not enough).
+  // Cuts off the last round(fraction * num_tokens()) tokens: returns {the rest, the tail}. The cut
+  // may go through a file. 0 < fraction < 1. Throws a DataError if a side would get no token.
   std::pair<TokenSequence, TokenSequence> split_tail(double fraction) const;
 
   // "bible.txt (text, 4404445 tokens)", "12 files (llm.c, 9000000 tokens)".

@@ -12,15 +12,17 @@ namespace zinc::train {
 
 struct TokenWindowsOptions {
   int64_t seq_len = 0;  // T
-  // Of the model; 0: not checked. A token outside it is a DataError when its window is read.
+  // The model's vocabulary; 0: not checked. A token outside it is a DataError when its window is
+  // read.
   int64_t vocabulary_size = 0;
-  // Also the shorter window at the end of each part, so that every token but the first of a part
-  // is a target (evaluation). Off: windows of exactly T.
+  // True: adds the shorter window at the end of each part, so that every token but the first of a
+  // part is a target (evaluation). False: windows of exactly T.
   bool keep_short = false;
 };
 
-// Window w of a part covers its tokens [w T, w T + T]: inputs are the first T of these T + 1,
-// labels the last T. Windows of one part share no target, windows of two parts no token.
+// Window w of a part covers the part's tokens [w T, w T + T]. The first T of these T + 1 tokens are
+// inputs, the last T are labels. Windows of one part share no target. Windows of two parts share no
+// token.
 class TokenWindows final : public Dataset {
  public:
   // DataError where the sequence is too short for one window.

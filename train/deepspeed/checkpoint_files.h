@@ -1,11 +1,13 @@
 // train/deepspeed/checkpoint_files.h: which files the folder of a DeepSpeed checkpoint holds.
 //
-//   <folder>/latest                                          the tag, as text
-//   <folder>/<tag>/mp_rank_00_model_states.pt                stages 0 to 2
-//   <folder>/<tag>/zero_pp_rank_<rank>_mp_rank_00_model_states.pt            stage 3
-//   <folder>/<tag>/[bf16_|fp16_]zero_pp_rank_<rank>_mp_rank_00_optim_states.pt   stages 1 to 3
-//   <folder>/<tag>/zero/<parameter>/fp32.pt                  universal; `latest_universal` has the
-//   tag
+//   <folder>/latest                                         the tag, as text
+//   <folder>/latest_universal                               the tag of a universal checkpoint
+//   in <folder>/<tag>/:
+//   mp_rank_00_model_states.pt                              stages 0 to 2
+//   zero_pp_rank_<rank>_mp_rank_00_model_states.pt          stage 3
+//   [bf16_|fp16_]zero_pp_rank_<rank>_mp_rank_00_optim_states.pt
+//                                                           stages 1 to 3
+//   zero/<parameter>/fp32.pt                                universal
 //
 // "pp_rank" is the rank of data parallelism, "mp_rank" that of tensor parallelism.
 #pragma once

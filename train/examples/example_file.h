@@ -1,12 +1,15 @@
 // train/examples/example_file.h: the examples of one file of records as tokens on disk, made once.
 //
 // A folder in the cache, "<name>-<hash>.examples", that appears whole or not at all:
-//   tokens.bin  little-endian uint32 of each token of all examples in a row; the highest bit says
-//               that a model learns it
-//   index.bin   uint64: where each example begins in tokens.bin, in tokens, then where the last
-//   ends made.json   what the examples were made of, and how many there are of what
-// It is used where made.json says the same: path, size and time of the file, the tokenizer, and all
-// settings. Both .bin files are memory-mapped, so that they may be larger than memory.
+//
+//   tokens.bin  little-endian uint32, one per token of all examples, one example after the other.
+//               The highest bit: a model learns the token
+//   index.bin   uint64: where each example begins in tokens.bin, in tokens; then where the last one
+//               ends
+//   made.json   what the examples were made of, and how many there are of each kind
+//
+// The folder is used if made.json agrees: path, size and time of the file, the tokenizer, and all
+// settings. Both .bin files are memory-mapped, so they may be larger than memory.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +35,10 @@ class ExampleFile {
   // Appends an example to a sample: all tokens but the last, and what follows each, or
   // nn::kIgnoredLabel.
   void append_to(int64_t index, Sample& sample) const;
-  // All tokens of an example, and labels that are the token itself where it is trained.
+  // Appends all tokens of an example. The label of a trained token is the token itself; of any
+  // other token, nn::kIgnoredLabel.
   void append_whole_to(int64_t index, Sample& sample) const;
-  // The same of an example whose labels stand apart: those that are trained are labels.
+  // Appends an example whose labels stand apart: trained tokens as labels, the others as tokens.
   void append_apart_to(int64_t index, Sample& sample) const;
   // Tokens of such an example without its labels.
   int64_t length_apart(int64_t index) const;

@@ -1,28 +1,34 @@
 // train/examples/example_maker.h: from a record to tokens, and which of them are trained.
 //
 // Note [What is trained]
-// A prompt and its answer become one text by the pattern (plain) or by a chat format. It is encoded
-// as a whole, with the special tokens that the tokenizer puts around a text (chat formats write
-// their own). A text that is longer than max_tokens loses its end, which special tokens behind it
-// outlive. Then the end-of-text token is
-// added, if it is not the last already, there is room, and the format does not end a text itself.
-// Mask says which tokens a model learns; it learns a token from those before it, so the first of an
-// example is never a target.
-//   prompt_tokens  all but the first n, where n is how many tokens the prompt has when it is
-//   encoded
-//                  alone (what stands before it in the pattern included). Tokens that cross the
-//                  border make this differ from where the answer begins; what stands between prompt
-//                  and answer is trained. Of plain prompts with answers alone.
-//   offsets        those that hold a byte of the answer
-//   none           all
-// Of chats, prompt_tokens means offsets: what the assistant says, and the token that ends it.
+// A prompt and its answer become one text, by the pattern (plain) or by a chat format. The text is
+// encoded as a whole, with the special tokens that the tokenizer puts around a text (chat formats
+// write their own). A text longer than max_tokens loses its end, but keeps special tokens behind
+// the end. Then the end-of-text token is added, if it is not the last token already, if there is
+// room, and if the format does not end a text itself.
+//
+// Mask says which tokens a model learns. It learns a token from the tokens before it, so the first
+// token of an example is never a target.
+//
+//   prompt_tokens  all but the first n. n is the number of tokens of the prompt encoded alone, with
+//                  what stands before it in the pattern. Tokens that cross the border make this
+//                  differ from where the answer begins. What stands between prompt and answer is
+//                  trained. For plain prompts with answers only
+//   offsets        the tokens that hold a byte of the answer
+//   none           all tokens
+//
+// For chats prompt_tokens means offsets: what the assistant says, and the token that ends it.
+//
 // With labels apart (LabelsOf::text, LabelsOf::row) the tokens are those of the prompt, or of the
-// text, with the tokenizer's special tokens; spaces at the prompt's end are left out. Learned are
-// the tokens of the answer with its special tokens, or the class. Both are cut to max_tokens.
-// Of tokens that are to be guessed (LabelsOf::masked) the tokens are those of the text with the
-// tokenizer's special tokens, and all but special ones are learned where a batch hides them.
-// Offsets are counted along the text of the tokens. Where a tokenizer changes the text (lower case,
-// normal forms), trained and other text are encoded each for itself instead.
+// text, with the tokenizer's special tokens; spaces at the prompt's end are left out. The model
+// learns the tokens of the answer with its special tokens, or the class. Both are cut to
+// max_tokens.
+//
+// With tokens to guess (LabelsOf::masked) the tokens are those of the text, with the tokenizer's
+// special tokens. The model learns the tokens that a batch hides: any but special ones.
+//
+// Offsets count along the text of the tokens. If a tokenizer changes the text (lower case, normal
+// forms), trained text and other text are encoded separately instead.
 #pragma once
 
 #include <cstdint>
@@ -76,8 +82,8 @@ struct Question {
 class ExampleMaker {
  public:
   // `tokenizer` must outlive it; null where records hold token ids. InvalidArgument for max_tokens
-  // below 2. DataError where the tokenizer has more tokens than vocabulary_size, or no mask where
-  // tokens are to be guessed.
+  // below 2. DataError where the tokenizer has more tokens than vocabulary_size, or if tokens are
+  // to be guessed and it has no mask token.
   ExampleMaker(const Tokenizer* tokenizer, const ExampleSettings& settings);
 
   // May be called from several threads. DataError with the record's place for a field that is

@@ -1,8 +1,7 @@
 // train/hub/llmc_file.h: GPT-2 weights as llm.c keeps them (model_*.bin, gpt2_124M.bin).
 //
-//   256 int32, little-endian: 20240326, version (3: f32, 5: bf16), longest sequence T, vocabulary
-//   V,
-//     layers L, heads H, channels C, padded vocabulary Vp, zeros
+//   256 int32, little-endian: 20240326, version (3: f32, 5: bf16), longest sequence T,
+//     vocabulary V, layers L, heads H, channels C, padded vocabulary Vp, zeros
 //   parameters of that dtype: wte [Vp, C], wpe [T, C], then each of a layer's twelve stacked over
 //     the layers in the order of the model, then the last norm. Matrices are [out, in].
 //

@@ -75,8 +75,8 @@ std::string write(const Value& value, int indent = 0);
 // Appends `text` in quotes with JSON's escapes.
 void append_quoted(std::string& out, std::string_view text);
 
-// JSON that may stand in a script element of HTML: '<', '>' and '&', which are in strings alone, are
-// written as escapes.
+// JSON that may stand in a script element of HTML: '<', '>' and '&', which are in strings alone,
+// are written as escapes.
 std::string without_markup(std::string_view json);
 
 }  // namespace zinc::train::json

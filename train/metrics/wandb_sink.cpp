@@ -95,8 +95,8 @@ std::string wandb_file(const std::string& folder, const WandbRun& run) {
   return concat(own, "/run-", run.id, ".wandb");
 }
 
-// The first field of that number in a message: a varint, or the bytes of a string or message. Nothing
-// where there is none, or the message is cut short.
+// The first field of that number in a message: a varint, or the bytes of a string or message.
+// Nothing if there is none, or if the message is cut short.
 struct Field {
   uint64_t number = 0;
   std::string_view bytes{};

@@ -44,9 +44,9 @@ std::string wandb_run_id(std::string_view seed);
 
 class WandbSink final : public MetricsSink {
  public:
-  // Makes <folder>/<wandb_folder_name()>/run-<id>.wandb, which must not exist. With `so_far` the newest
-  // run of `folder` goes on instead, where there is one: what it has of later steps is cut off, and so
-  // is its end.
+  // Makes <folder>/<wandb_folder_name()>/run-<id>.wandb, which must not exist. With `so_far` the
+  // newest run of `folder` continues instead, if there is one: its end, and what it has of later
+  // steps, are cut off.
   WandbSink(const std::string& folder, const WandbRun& run,
             const std::optional<FiguresSoFar>& so_far = {});
   // Ends the run: what is at hand is its summary. What cannot be written is lost; the file is read

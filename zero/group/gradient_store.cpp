@@ -156,7 +156,7 @@ void GradientStore::complete(const ShardGroup& group) {
   }
 }
 
-// A parameter that took no part counts as zero.
+// Writes zeros for parameters that took no part in the loss.
 void GradientStore::zero_unused(const ShardGroup& group, GroupState& state) {
   if (keeps_written() && !is_last()) return;  // a later micro-batch may still bring it
   const std::vector<bool> seen = keeps_written() ? state.in_step : now(state).seen;

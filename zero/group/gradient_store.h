@@ -1,10 +1,10 @@
-// zero/group/gradient_store.h: where gradients are written, summed and kept until the step.
+// zero/group/gradient_store.h: stores the gradients of all groups, adds them up, and keeps the sums
+// until the step.
 //
-// What is common to all ways of keeping is here; a derived store decides how a group's gradients
-// are summed over micro-batches and ranks, chosen once when the engine is made. When a group is
-// reduced is the step program's. All calls come from the issuing thread. Buffers are taken when
-// backward first needs them and given back after the step, so that gradients and activations share
-// memory.
+// The engine makes one of two stores: make_whole_sums() or make_sharded_sums(). The store decides
+// how a group's gradients are added over micro-batches and ranks. The step program decides when a
+// group is reduced. All calls come from the issuing thread. A buffer is allocated when backward
+// first writes to it and freed after the step, so gradients and activations share memory.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@
 
 namespace zinc::zero {
 
-// Of every group: which parameters have written in the micro-steps under way, by position.
+// Which parameters have written gradients in the micro-step under way: by group, and in a group by
+// position in ShardGroup::placements().
 struct GradientProgress {
   struct Group {
     std::vector<bool> in_step, seen;
@@ -37,21 +38,22 @@ struct GradientProgress {
 
 struct GradientStoreOptions {
   GradientPolicy policy;
-  // Every rank gets the whole sum (stage 0) or only its shards (stages 1 to 3).
+  // True: every rank gets the whole sums (stage 0). False: its shards of them (stages 1 to 3).
   bool replicate = true;
   int64_t bucket_numel = 500'000'000;  // elements per collective
-  // What is off the device: its sums travel to host memory on the copy-out stream as soon as they
-  // are complete. The memory that a group's sums take on the device is given back where none of
-  // them stays. Nothing with `replicate`.
+  // Which sums are off the device. They are copied to host memory on the copy-out stream as soon as
+  // they are complete. If no sums of a group stay on the device, the group's device memory is
+  // freed. Unused with `replicate`.
   StateSplit split;
-  // Null: what is off the device is in host memory. Else all sums go there, and come back for the
-  // next micro-batches: Note [Gradients on NVMe].
+  // Null: sums off the device are in host memory. Otherwise all sums go to this store, and come
+  // back for the next micro-batches: Note [Gradients on NVMe].
   SwappedGradients* swapped = nullptr;
-  bool overlap = false;  // false: every reduction is waited for at once
-  // Sums stay where they are for the next step.
+  bool overlap = false;  // false: the compute stream waits for each reduction at once
+  // True: buffers are kept from step to step, at the same addresses.
   bool stays = false;
-  double wire_divisor = 1.0;  // native sums: divides before the wire
-  // False: a trained parameter without a gradient is an InvalidArgument, true: it counts as zero.
+  double wire_divisor = 1.0;  // native sums: gradients are divided by it before they travel
+  // A trained parameter that gets no gradient counts as zero (true), or is an InvalidArgument
+  // (false).
   bool allow_unused = true;
 };
 
@@ -64,75 +66,83 @@ class GradientStore {
   GradientStore(const GradientStore&) = delete;
   GradientStore& operator=(const GradientStore&) = delete;
 
-  // Micro-batches [index, index + together) of the `count` of a step are about to run backward,
-  // side by side; more than one only where every micro-batch is reduced.
+  // The micro-batches [index, index + together) of the step's `count` are about to run backward,
+  // side by side. `together` > 1 only if every micro-batch is reduced.
   virtual void begin_micro_steps(int64_t index, int64_t together, int64_t count);
-  // What follows is of the i-th of them; of the first at the beginning.
+  // The calls that follow are for the i-th of these micro-batches. begin_micro_steps() enters the
+  // first.
   void enter(int64_t i) { current_ = static_cast<size_t>(i); }
   int64_t together() const { return static_cast<int64_t>(together_); }
-  // Where the gradient of one parameter goes; accumulate is true for every use but the first.
+  // Where backward writes the gradient of a parameter: [shape of the parameter] policy.written.
+  // `accumulate` is false for the first write of a micro-step, or of a step where one buffer
+  // collects all micro-batches, and true for later writes. Padding is zeroed on the compute stream.
   autograd::GradientTarget target(ParameterIndex parameter);
   void gradient_done(ParameterIndex parameter);
-  // Parameters without a finished gradient count as zero.
+  // Ends the micro-steps under way. Parameters without a finished gradient count as zero.
   void complete_micro_steps();
-  // All gradients that the i-th of them brings to the group are there.
+  // True once all gradients of the group in the i-th micro-batch are issued.
   bool is_complete(int group, int64_t i) const;
-  // The group's turn, for the i-th of them: its gradients are complete, or those that are missing
-  // will not come and count as zero.
+  // Issues the reduction of the group's gradients in the i-th micro-batch, on the reduce stream. A
+  // gradient that is missing now counts as zero. Collective.
   void reduce(int group, int64_t i);
-  // What one micro-step did between begin_micro_steps() and complete_micro_steps(), and its place:
-  // for work that is recorded then and queued again without these calls. With `stays` alone.
+  // The progress of one micro-step between begin_micro_steps() and complete_micro_steps(), and how
+  // to set it again. For work that was recorded once, and is queued again without these calls (CUDA
+  // graphs). With GradientStoreOptions::stays only.
   GradientProgress progress() const;
   void resume(const GradientProgress& progress);
 
-  // After the last micro-batch: the compute stream waits for all reductions.
+  // Call after the last micro-batch. The compute stream waits for all reductions. Collective on
+  // stage 0 with sharded sums.
   virtual void finish() = 0;
-  // Elements [range) of a group's arena, part of one trained segment, after finish(): the sum over
-  // all micro-batches and ranks, of dtype policy.kept, in place for work on the compute stream
-  // until discard(). The whole segment, or where gradients are sharded this rank's shard of it.
-  // In the tier pinned_host where `split` says that it is off the device, all of it or nothing;
-  // from swap space as SwappedShards::read() gives values. Throws IoError.
+  // After finish(): the step's sums over all micro-batches and ranks. `range`: part of one trained
+  // segment of the group's arena; with sharded gradients, part of this rank's shard. Returns
+  // [range.size()] policy.kept, valid for work on the compute stream until discard(). If `split`
+  // puts the sums off the device, the view is in the tier pinned_host; `range` then lies in one
+  // tier. Sums in swap space come as SwappedShards::read() gives them, perhaps fewer than asked
+  // for. Throws IoError.
   virtual ConstView gradient(int group, Range range) = 0;
-  // The same where it is on the device, to be changed.
+  // The same on the device, to be changed.
   virtual View on_device(int group, Range range) = 0;
-  void discard();  // the step is done or skipped
-  // Where all is off the device: the step goes on with what is there alone, group by group.
+  void discard();  // the step has ended or was skipped: frees the sums
+  // For a step that still reads the sums in host memory or swap space: frees the rest.
+  // discard_host() then frees the sums of one group in host memory.
   void discard_all_but_host();
   void discard_host(int group) { states_[static_cast<size_t>(group)].host.reset(); }
 
-  // Only where sums go to swap space: calls `sums` with each shard of the step's sums, as
-  // gradient() names it, while it is on the device, as work issued to `stream` leaves it.
+  // For sums that go to swap space: the store calls `sums` for each shard of the step's sums while
+  // the shard is on the device. `sums` gets the shard as work on `stream` leaves it.
   using Sums = std::function<void(int group, Range range, const ConstView& sums, StreamRef stream)>;
   void on_sums(Sums sums) { on_sums_ = std::move(sums); }
-  // Whether the sums of a group that was reduced are there; makes progress. Throws IoError.
+  // True if the group's sums, whose reduction was issued, have reached their tier. Starts transfers
+  // that can be started. Throws IoError.
   bool has_arrived(int group);
-  // `stream` waits for the sums of such a group, which gradient() then gives; the calling thread
-  // does where they go to swap space. Throws IoError.
+  // After this call gradient() gives the group's sums to work on `stream`. In host memory: `stream`
+  // waits for them. In swap space: the calling thread waits. Throws IoError.
   void await(int group, StreamRef stream);
 
  protected:
   struct MicroStep {
-    Block written;           // [trained_numel] policy.written; of the step where keeps_written()
+    Block written;           // [trained_numel] policy.written; keeps_written(): of the whole step
     std::vector<bool> seen;  // by position: has a gradient
     int done = 0;
     bool complete = false;
   };
   struct GroupState {
-    std::vector<MicroStep> micro_steps;  // that run side by side
-    Block kept;                          // what the derived store keeps beside them
-    Block host;  // policy.kept, in host memory: the step's sums of what is off the device
+    std::vector<MicroStep> micro_steps;  // those that run side by side
+    Block kept;                          // policy.kept; the derived store defines the contents
+    Block host;  // policy.kept, in host memory: the step's sums that are off the device
     std::vector<bool> in_step;  // by position: has a gradient in this step
     comm::Work work;
   };
 
-  // `written` stays over the micro-batches of a step, and backward adds to it; they do not run side
-  // by side.
+  // True: one `written` collects all micro-batches of a step, and backward adds to it. Such
+  // micro-batches do not run side by side.
   virtual bool keeps_written() const = 0;
-  // All gradients of the group that this micro-step brings are issued.
+  // Called when all gradients of the group in this micro-step are issued.
   virtual void collect(const ShardGroup&, GroupState&) {}
-  // The group's sums of this micro-step, over the ranks.
+  // Issues the sum of the group's gradients in this micro-step over the ranks.
   virtual void reduce_group(const ShardGroup& group, GroupState& state) = 0;
-  // Gives back what the step has taken on the device.
+  // Frees the device memory of the step.
   virtual void clear() = 0;
 
   const std::vector<ShardGroup>& groups() const { return groups_; }
@@ -140,17 +150,17 @@ class GradientStore {
     return states_[static_cast<size_t>(group.index())];
   }
   std::vector<GroupState>& states() { return states_; }
-  // Of the micro-step that is being worked on.
+  // Of the micro-step that enter() has named.
   MicroStep& now(GroupState& state) const { return state.micro_steps[current_]; }
   const GradientPolicy& policy() const { return options_.policy; }
   const GradientStoreOptions& options() const { return options_; }
   comm::Communicator& communicator() { return communicator_; }
   Context& context() { return context_; }
-  // Of the micro-step that is being worked on.
+  // Of the micro-step that enter() has named.
   bool is_first() const { return begin_ + static_cast<int64_t>(current_) == 0; }
   bool is_last() const { return begin_ + static_cast<int64_t>(current_) + 1 == count_; }
-  // Whether what leaves the device does so after this micro-step: to host memory after the step's
-  // last, to swap space after the last of those side by side.
+  // True if sums leave the device after this micro-step: to host memory after the step's last
+  // micro-step, to swap space after the last of those side by side.
   bool leaves_now() const {
     return options_.swapped != nullptr ? current_ + 1 == together_ : is_last();
   }
@@ -159,26 +169,30 @@ class GradientStore {
   View whole(const Block& block, DType dtype) const;
   View part(const Block& block, DType dtype, Range range) const;
 
-  // The reduce stream, ordered behind what was issued to the compute stream. Its time counts until
-  // end_reduction(), which reduce_group() leaves to its caller.
+  // Returns the reduce stream, ordered behind the work that was issued to the compute stream. The
+  // phase clock counts the stream's time until end_reduction(). reduce() calls that after
+  // reduce_group().
   StreamRef begin_reduction();
-  // What a rank sends when the group's gradients are reduced to shards, or gathered, in `dtype`.
+  // The bytes that a rank sends when the group's gradients are reduced to shards, or gathered, in
+  // `dtype`.
   int64_t sent_bytes(const ShardGroup& group, DType dtype) const;
   void end_reduction();
 
-  // Whether some of this rank's sums of the group leave for host memory; whether some stay.
+  // True if any of this rank's sums of the group leave for host memory; true if any stay.
   bool leaves_device(const ShardGroup& group) const;
   bool keeps_on_device(const ShardGroup& group) const;
   using Shard = std::function<View(const Segment&)>;
-  // Where it leaves_device(): copies that part of this rank's shards of the group's sums to
-  // state.host, behind what was issued to the reduce stream; state.work becomes the copies. `shard`
-  // gives one on the device. Where sums go to swap space, all of them leave for that instead.
+  // Issues the copies of the sums that leave the device, behind the work on the reduce stream.
+  // state.work becomes the copies. `shard` gives this rank's shard of a segment's sums on the
+  // device. To host memory: to state.host, the part that leaves. To swap space: all of the shard.
   void send_off(const ShardGroup& group, GroupState& state, const Shard& shard);
-  // The group's sums of the micro-steps before, from swap space to the device; `stream` waits.
+  // Copies the group's sums of the earlier micro-steps from swap space to the device; `stream`
+  // waits for the copies.
   void bring_back(const ShardGroup& group, const Shard& shard, StreamRef stream);
-  // All that left for swap space is there.
+  // Waits until all sums that were sent are in swap space.
   void await_swap();
-  // Part of this rank's shard of a segment, in one tier.
+  // The piece of this rank's shard that holds `range`. Throws InternalError if no shard holds it,
+  // or if it is in two tiers.
   StateSplit::Piece piece_of(const ShardGroup& group, Range range);
   ConstView host_gradient(const ShardGroup& group, const StateSplit::Piece& piece);
   SegmentCollectives& collectives() { return collectives_; }
@@ -186,7 +200,7 @@ class GradientStore {
  private:
   void send_to_host(const ShardGroup& group, GroupState& state, const Shard& shard);
   void send_to_swap(const ShardGroup& group, GroupState& state, const Shard& shard);
-  // A tile's part of what `shard` gives.
+  // For a tile: its part of the view that `shard` gives.
   SwappedGradients::OnDevice tile_of(const ShardGroup& group, const Shard& shard);
   void complete(const ShardGroup& group);
   void zero_unused(const ShardGroup& group, GroupState& state);
@@ -199,20 +213,20 @@ class GradientStore {
   SegmentCollectives collectives_;
   Sums on_sums_;
   std::vector<GroupState> states_;
-  size_t current_ = 0;   // of those side by side
-  size_t together_ = 1;  // their number
-  int64_t begin_ = 0;    // the first of them, of the step's
-  int64_t count_ = 1;    // of the step
+  size_t current_ = 0;   // which of the micro-steps side by side
+  size_t together_ = 1;  // micro-steps side by side
+  int64_t begin_ = 0;    // index in the step of the first of them
+  int64_t count_ = 1;    // micro-steps of the step
 };
 
-// Sums over micro-batches are whole on every rank; ranks reduce once per step, at its last
-// micro-batch (stages 0 and 1).
+// Every rank keeps whole sums over its micro-batches. Ranks reduce once per step, at the last
+// micro-batch (stages 0 and 1 with the boundary schedule).
 std::unique_ptr<GradientStore> make_whole_sums(const std::vector<ShardGroup>& groups,
                                                comm::Communicator& communicator, Context& context,
                                                PhaseClock& clock,
                                                const GradientStoreOptions& options);
 
-// Every micro-batch is reduced at once; a rank keeps the sums of its own shards only (stages 2 and
+// Every micro-batch is reduced at once. A rank keeps the sums of its own shards only (stages 2 and
 // 3, and any stage with the micro_step schedule).
 std::unique_ptr<GradientStore> make_sharded_sums(const std::vector<ShardGroup>& groups,
                                                  comm::Communicator& communicator, Context& context,

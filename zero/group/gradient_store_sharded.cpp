@@ -1,5 +1,5 @@
-// Every micro-batch is reduced at once into the sums of a rank's own shards: into one running sum,
-// or into the partial sums of a tree over all micro-batches of the step.
+// The gradients of every micro-batch are reduced at once, into this rank's shards of the sums. A
+// shard is one running sum, or the partial sums of a tree over all micro-batches of the step.
 #include <deque>
 #include <utility>
 #include <vector>
@@ -12,7 +12,7 @@
 namespace zinc::zero {
 namespace {
 
-// Reductions whose source buffer may wait to be freed while backward goes on.
+// So many reductions may hold their source buffers while backward goes on.
 constexpr size_t kMaxReductionsInFlight = 2;
 
 class ShardedSums : public GradientStore {
@@ -20,7 +20,7 @@ class ShardedSums : public GradientStore {
   using GradientStore::GradientStore;
 
   void begin_micro_steps(int64_t index, int64_t together, int64_t count) override {
-    // What stays is written again.
+    // Buffers that stay are written again now.
     while (options().stays && !in_flight_.empty()) retire_oldest();
     GradientStore::begin_micro_steps(index, together, count);
   }
@@ -107,8 +107,8 @@ class ShardedSums : public GradientStore {
   };
   using Tree = std::vector<Subtree>;
 
-  // `kept` holds this micro-step's sum over the ranks. Two subtrees of one size make one of the
-  // next; after the last micro-step those that are left over are added from the smallest up.
+  // `kept` holds this micro-step's sum over the ranks. Two neighbouring subtrees of equal size are
+  // merged. After the last micro-step the remaining subtrees are merged from the smallest up.
   void add_to_tree(const ShardGroup& group, GroupState& state, StreamRef stream) {
     trees_.resize(groups().size());
     Tree& tree = trees_[static_cast<size_t>(group.index())];

@@ -1,4 +1,4 @@
-// Whole sums over micro-batches on every rank, reduced once per step.
+// Every rank keeps whole sums over its micro-batches. Ranks reduce once per step.
 #include "core/error.h"
 #include "kernels/accumulate.h"
 #include "zero/group/gradient_store.h"

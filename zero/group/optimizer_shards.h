@@ -1,8 +1,8 @@
-// zero/group/optimizer_shards.h: master weights and optimizer states of the ranges that a rank
-// updates.
+// zero/group/optimizer_shards.h: the master weights and optimizer states that a rank updates.
 //
-// A rank owns one range of every trained segment: its shard, or the whole segment. The owned ranges
-// of a group lie one after the other in flat buffers, so that each is one contiguous slice.
+// A rank owns one range of every trained segment: its shard, or the whole segment where optimizer
+// states are not sharded. The ranges that it owns of a group lie one after the other in flat
+// buffers. So each range is one contiguous slice.
 #pragma once
 
 #include <array>
@@ -19,46 +19,48 @@
 
 namespace zinc::zero {
 
-// Where an owned range's model weights lie: [range] of a group's arena.
+// The model's own weights for an owned range: [range.size()] in the group's dtype; empty if they
+// are in swap space.
 using ModelView = std::function<View(const ShardGroup& group, const Segment& segment, Range range)>;
 
 class OptimizerShards {
  public:
-  // `split`: who owns what, and where it lives; off the device, or with `own_master`, there are
-  // always master weights. On the tier nvme they are those of `swapped`, which must outlive this.
+  // `split`: who owns which elements, and on which tier they live. Master weights exist if the
+  // model has 16 bits, if the elements are off the device, or with `own_master`. On the tier nvme
+  // `swapped` holds master weights and states; it must outlive this.
   OptimizerShards(const std::vector<ShardGroup>& groups, comm::Communicator& communicator,
                   Context& context, int num_states, StateSplit split,
                   SwappedShards* swapped = nullptr, bool own_master = false);
 
-  // This rank's part of a segment; the whole of it where nothing is sharded.
+  // This rank's part of a segment; the whole segment where states are not sharded.
   Range owned(const Segment& segment) const { return owned(segment, rank_); }
-  // Of anything in the group; of a trained range in one tier.
+  // True if there are master weights: for any element of the group; for a range in one tier.
   bool has_master(const ShardGroup& group) const;
   bool has_master(const ShardGroup& group, const Segment& segment, Range range) const;
-  // An owned range of the master weights in one tier: only where has_master(). From swap space as
+  // The master weights of an owned range in one tier, if has_master(). From swap space as
   // SwappedShards::read() gives them.
   View master(const ShardGroup& group, const Segment& segment, Range range) const;
-  // Values of an owned range, [range] f32 (f64 for f64 models) on the device, for a plane: the
-  // master weights where there are any, or a state. On the compute stream.
+  // Writes one plane of an owned range. `values`: [range.size()] f32 (f64 models: f64) on the
+  // device. Does nothing for master weights that do not exist. On the compute stream.
   void write(const ShardGroup& group, const Segment& segment, int plane, Range range,
              const ConstView& values);
-  // In one tier; from swap space likewise.
+  // A state of an owned range in one tier. From swap space as SwappedShards::read() gives it.
   View state(const ShardGroup& group, const Segment& segment, int index, Range range) const;
   std::vector<UpdateSlice> slices(const ModelView& model) const;
-  // What master(), state() and write_master() keep of swap space in host memory is given back.
+  // Frees the host memory that master(), state() and write() use for swap space.
   void settle();
 
-  // Values of an owned range to `out` on the device, in pieces of one tier each. On the compute
-  // stream.
+  // Copies the values of an owned range to `out` on the device, one tier after the other. On the
+  // compute stream.
   void copy_own(const ShardGroup& group, const Segment& segment, Range range,
                 const OwnedValues& values, const View& out);
-  // The parameter's values from their owners, on every rank: flat [numel] into `out`. Collective
-  // where sharded; waits.
+  // Brings a parameter's values from their owners to every rank: flat [numel] into `out` on the
+  // device. Collective if states are sharded. Waits for the compute stream.
   void read(const ShardGroup& group, const Placement& placement, const OwnedValues& values,
             View out);
 
  private:
-  // Of a group, in one tier.
+  // The buffers of a group in one tier.
   struct Buffers {
     Block master;
     std::vector<Block> states;

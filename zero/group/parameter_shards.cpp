@@ -56,7 +56,7 @@ ParameterShards::ParameterShards(const std::vector<ShardGroup>& groups,
 }
 
 ParameterShards::~ParameterShards() {
-  // Copies from the buffers may be on other streams than that of their memory.
+  // The buffers belong to the compute stream. Copies from them may be on other streams.
   for (const Buffer& buffer : buffers_) context_.compute()->wait(buffer.left);
 }
 
@@ -99,7 +99,7 @@ View ParameterShards::view(const ShardGroup& group, const Segment& segment, Rang
 
 View ParameterShards::read(const ShardGroup& group, const Segment& segment, Range range) {
   if (tier_of(group) != Tier::nvme) return view(group, segment, range);
-  // What was read ahead stays, but an extent has one transfer at a time.
+  // Tiles that were read ahead stay. An extent has one transfer at a time.
   for (Buffer& buffer : buffers_) finish(buffer);
   return swapped_->read(group, range, 0);
 }
@@ -111,7 +111,7 @@ void ParameterShards::write(const ShardGroup& group, const Segment& segment, Ran
     kernels::copy({.x = values, .y = view(group, segment, range)}, context_.compute());
     return;
   }
-  // The device rounds; what it leaves travels.
+  // The device rounds to the stored dtype. Rounded values travel.
   const Block room = context_.allocate(segment.encoding.bytes_of(range.size()), Label::staging);
   const View rounded = segment.encoding.view(room, 0, {0, range.size()}, context_.device());
   kernels::copy({.x = values, .y = rounded}, context_.compute());
@@ -216,7 +216,7 @@ void ParameterShards::take_updated(const ShardGroup& group, Range range, const C
     const Range inside = intersect(tile.range, range);
     if (inside.empty()) continue;
     Buffer& buffer = update_buffer(group, index);
-    stream->wait(buffer.filled);  // perhaps from another stream: Note [Split states]
+    stream->wait(buffer.filled);  // may be of another stream: Note [Split states]
     transfer(values.narrow(0, inside.begin - range.begin, inside.size()),
              swapped_->plane(tile, buffer.memory, 0)
                  .narrow(0, inside.begin - tile.range.begin, inside.size()),
@@ -246,7 +246,7 @@ ParameterShards::Buffer& ParameterShards::update_buffer(const ShardGroup& group,
 }
 
 void ParameterShards::write_behind(Buffer& buffer, StreamRef stream) {
-  stream->synchronize();  // the disk takes what the copies leave
+  stream->synchronize();  // the disk reads the buffer when the copies are over
   buffer.transfer = swapped_->start_write(static_cast<size_t>(buffer.tile), buffer.memory);
   buffer.is_update = false;
   buffer.written = std::exchange(buffer.tile, kNone);
@@ -268,7 +268,7 @@ bool ParameterShards::is_current(int tile, bool wait) {
 void ParameterShards::expect_updates() {
   bug_check(swapped_ == nullptr || !update_buffers_.empty(),
             "updates have no buffers of their own");
-  // What was read ahead is old.
+  // Tiles that were read ahead hold old values.
   forget();
   if (swapped_ == nullptr) return;
   for (size_t tile = 0; tile < outdated_.size(); ++tile) {
@@ -281,7 +281,7 @@ void ParameterShards::finish_update() {
     for (Buffer& buffer : *buffers) {
       bug_check(!buffer.is_update, "a tile of parameters was updated in part");
       land(buffer);
-      // What is read next does not depend on how far the copies of the passes have come.
+      // The next reads must not depend on how far the copies of the passes have come.
       buffer.left.wait();
     }
   }

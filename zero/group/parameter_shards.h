@@ -1,13 +1,14 @@
-// zero/group/parameter_shards.h: a rank's own shards of the parameters that are gathered for use,
-// on the tier where they live between uses: the device, host memory, or swap space.
+// zero/group/parameter_shards.h: a rank's own shards of the parameters that are gathered for use.
+// Between uses the shards are on the device, in host memory or in swap space.
 //
 // Note [Buffers of swapped parameters]
-// From swap space shards pass through `buffer_count` buffers in host memory, each of one tile.
-// Reads are started in the order of the step program as buffers come free; bring() waits for those of
-// one group and copies them to the device, after which their buffers are free again. After an
-// update the same buffers collect new values, tile by tile in ascending order, and are written
-// behind. Where updates go on while shards are read for use, a tile is read once its new values
-// have been written.
+// Shards in swap space pass through `buffer_count` buffers of one tile each, in host memory.
+// - Before use: reads start in the order of the step program, as buffers become free. bring() waits
+//   for the reads of one group and copies them to the device. Then the group's buffers are free
+//   again.
+// - After an update: the same buffers collect new values, tile by tile in ascending order. A full
+//   tile is written while the update goes on.
+// - If updates and passes overlap: a tile is read only after its new values have been written.
 #pragma once
 
 #include <cstdint>
@@ -24,17 +25,17 @@ namespace zinc::zero {
 
 struct ParameterShardOptions {
   Tier tier = Tier::device;
-  // The rest is for the tier nvme.
+  // The remaining members are for the tier nvme.
   SwapSettings swap;
   int64_t buffer_count = 5;
-  int64_t buffer_numel = 100'000'000;  // elements of a tile at most
+  int64_t buffer_numel = 100'000'000;  // elements per tile, at most
   int64_t max_in_host = 0;             // elements: the first groups that fit stay in host memory
-  // take_updated() comes while shards are read for use, in forward or in backward, and gets two
-  // buffers of its own.
+  // True: take_updated() is called while forward or backward reads shards. It gets two buffers of
+  // its own.
   bool updates_during_passes = false;
 };
 
-// One thread: that which issues work.
+// Called from the issuing thread only.
 class ParameterShards {
  public:
   ParameterShards(const std::vector<ShardGroup>& groups, const comm::Communicator& communicator,
@@ -42,32 +43,34 @@ class ParameterShards {
   ~ParameterShards();
 
   Tier tier_of(const ShardGroup& group) const;
-  // An own range of a segment where it lies: not on the tier nvme.
+  // The stored values of a range of this rank's shard, on the device or in host memory.
+  // InternalError on the tier nvme.
   View view(const ShardGroup& group, const Segment& segment, Range range) const;
-  // The values of an own range; from swap space as SwappedShards::read() gives them, which
-  // waits, also for what is read ahead.
+  // The stored values of a range of this rank's shard, on any tier. From swap space as
+  // SwappedShards::read() gives them: the view is valid until the next call. The call waits for the
+  // disk, and for all reads that are under way.
   View read(const ShardGroup& group, const Segment& segment, Range range);
-  // `values`: of the range, on the device, of any float dtype; encoded where the segment is. On the
-  // compute stream; waits where the shard is not on the device.
+  // Writes a range of this rank's shard. `values`: [range] on the device, any float dtype; encoded
+  // bytes for a quantized segment. On the compute stream. Waits if the shard is not on the device.
   void write(const ShardGroup& group, const Segment& segment, Range range, const ConstView& values);
-  // Everything written by write() is where it belongs. Comes before bring().
+  // Brings the values of write() to swap space. Call before bring().
   void settle();
 
-  // Starts what reading can be started for these groups, the first ones first.
+  // Starts reads for these groups, the first group first, as far as buffers are free.
   void read_ahead(const std::vector<int>& groups);
-  // The group's own shards to place(segment) on the device, issued to `stream`: not on the tier
-  // device. Waits for the disk. Throws IoError.
+  // Copies the group's shards from host memory or swap space to place(segment) on the device, on
+  // `stream`. Waits for the disk. Throws IoError. Not for the tier device.
   using Place = std::function<View(const Segment& segment)>;
   void bring(const ShardGroup& group, const Place& place, StreamRef stream);
 
-  // Updated values of an own range of a group on the tier nvme, in device or host memory as work
-  // issued to `stream` leaves them. Ranges come in ascending order within a tile, and all of a tile
-  // before the next of the same group. Throws IoError.
+  // Takes updated values of a group on the tier nvme. `values`: [range.size()] in device or host
+  // memory, as work on `stream` leaves them. Ranges come in ascending order within a tile. A tile
+  // is completed before the next tile of the group begins. Throws IoError.
   void take_updated(const ShardGroup& group, Range range, const ConstView& values,
                     StreamRef stream);
-  // No tile that is trained is read from swap space before its new values were written.
+  // From now on no trained tile is read before its new values have been written.
   void expect_updates();
-  // All updated values are in swap space. Throws IoError.
+  // Waits until all updated values are in swap space. Throws IoError.
   void finish_update();
 
   SwapTraffic traffic() const { return swapped_ ? swapped_->traffic() : SwapTraffic{}; }
@@ -76,44 +79,45 @@ class ParameterShards {
   static constexpr int kNone = -1;
   struct Buffer {
     Block memory;
-    int tile = kNone;  // whose values are here or on their way
+    int tile = kNone;  // the tile that is held, being read, or being filled by an update
     bool is_update = false;
-    Event filled;         // what an update has left here so far
-    int written = kNone;  // tile whose new values are on their way to the disk
+    Event filled;         // behind the update's copies to this buffer so far
+    int written = kNone;  // the tile whose new values are being written
     offload::SwapSpace::Transfer transfer;
-    Event left;  // what was copied from here has left
+    Event left;  // behind the last copy from this buffer
   };
 
   Range own(const Segment& segment) const;
-  // Of the rank's shards of a group: the bytes before `segment`, and all elements and bytes.
+  // Of this rank's shards of a group: the bytes before `segment`; all elements; all bytes.
   int64_t bytes_before(const ShardGroup& group, const Segment& segment) const;
   int64_t own_numel(const ShardGroup& group) const;
   int64_t own_bytes(const ShardGroup& group) const;
   Buffer* holder_of(int tile);
-  // A buffer without a tile: one that is free, else one whose values are the least needed.
+  // A buffer without a tile: a free one, else one that is the least needed.
   Buffer& free_buffer(const ShardGroup& group);
   Buffer& update_buffer(const ShardGroup& group, int tile);
   void start_read(Buffer& buffer, int tile);
-  // Waits for the buffer's transfer. Where that failed, no tile's values are there.
+  // Waits for the buffer's transfer. If the transfer failed, the buffer holds no tile.
   void finish(Buffer& buffer);
   void write_behind(Buffer& buffer, StreamRef stream);
-  // Waits for the buffer's transfer; new values that it wrote may be read then.
+  // Waits for the buffer's transfer. New values that it wrote may be read afterwards.
   void land(Buffer& buffer);
-  // The tile has values to read. True: waits for its write, which was started.
+  // True if the tile can be read now. `wait`: first waits for a write of the tile that is under
+  // way.
   bool is_current(int tile, bool wait);
-  void forget();  // what was read ahead
+  void forget();  // drops the tiles that were read ahead
 
   const std::vector<ShardGroup>& groups_;
   const comm::Communicator& communicator_;
   Context& context_;
   Tier tier_;
-  std::vector<Block> shards_;            // by group: [own bytes]; empty in swap space
-  std::vector<std::vector<int>> tiles_;  // by group
+  std::vector<Block> shards_;            // by group: [own_bytes()]; empty: in swap space
+  std::vector<std::vector<int>> tiles_;  // by group: its tiles in swapped_
   std::unique_ptr<SwappedShards> swapped_;
   std::vector<Buffer> buffers_;
   std::vector<Buffer> update_buffers_;  // empty: updates use buffers_
   size_t next_update_ = 0;
-  std::vector<bool> outdated_;  // by tile
+  std::vector<bool> outdated_;  // by tile: its new values are not written yet
 };
 
 }  // namespace zinc::zero

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kIncomingBuffers = 2;
 
-// Tiles of the optimizer, so that an update finds states and gradients in tiles of one range.
+// The tiles of the optimizer: an update then finds states and gradients in tiles of one range.
 std::vector<Tile> gradient_tiles(const std::vector<ShardGroup>& groups,
                                  const comm::Communicator& communicator,
                                  const SwappedGradientsOptions& options) {
@@ -42,12 +42,12 @@ SwappedGradients::SwappedGradients(const std::vector<ShardGroup>& groups,
 }
 
 SwappedGradients::~SwappedGradients() {
-  // Copies are on other streams than that of the memory.
+  // Copies ran on other streams than the compute stream, which owns the memory.
   const auto let_end = [&](const Event& copy) {
     try {
       context_.compute()->wait(copy);
     } catch (...) {
-      // Its stream has failed, and says so at its next use.
+      // The stream has failed. Its next use reports the error.
     }
   };
   for (const Outgoing& buffer : outgoing_) let_end(buffer.filled);
@@ -69,7 +69,7 @@ Event SwappedGradients::send(int group, const OnDevice& sums) {
   for (const size_t tile : tiles_of(group)) {
     Outgoing& buffer = outgoing_[next_outgoing_++ % outgoing_.size()];
     land(buffer);
-    if (Outgoing* const held = holder_of(tile)) land(*held);  // of a pass that was given up
+    if (Outgoing* const held = holder_of(tile)) land(*held);  // from an abandoned pass
     transfer(sums(tiles()[tile]), values(tile, buffer.memory), stream);
     buffer.filled = stream->record();
     buffer.tile = tile;
@@ -79,7 +79,7 @@ Event SwappedGradients::send(int group, const OnDevice& sums) {
 }
 
 void SwappedGradients::begin(bool first) {
-  // Of a pass that was given up.
+  // Reads of a pass that was abandoned.
   while (next_brought_ < next_read_) {
     incoming_[next_brought_++ % incoming_.size()].transfer.wait();
   }
@@ -89,7 +89,7 @@ void SwappedGradients::begin(bool first) {
 
 Event SwappedGradients::bring(int group, const OnDevice& sums) {
   const StreamRef stream = context_.stream(StreamRole::copy_in);
-  // The memory there may be what work on the compute stream still uses.
+  // The target's memory may still be in use by work on the compute stream.
   stream->wait(context_.compute()->record());
   for (const size_t tile : tiles_of(group)) {
     bug_check(next_brought_ < in_order_.size() && in_order_[next_brought_] == tile,

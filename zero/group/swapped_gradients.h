@@ -1,14 +1,17 @@
-// zero/group/swapped_gradients.h: a rank's sums of gradients in swap space, behind a few buffers in
+// zero/group/swapped_gradients.h: keeps a rank's gradient sums in swap space, with a few buffers in
 // host memory.
 //
 // Note [Gradients on NVMe]
-// A group's sums leave the device when its reduction is issued: a copy brings them tile by tile to
-// buffers in host memory, from which they are written while backward goes on below. Where the next
-// micro-batch adds to them, they are read ahead in the order of reductions, as far as there are
-// buffers, copied to the device before the group's next reduction, and leave again. So sums are
-// made in the order and by the kernels that make them where they stay on the device. For each
-// direction there are two buffers of one tile: one is copied while the other one is written, or
-// read. What moves depends on the order of calls alone, never on timing.
+// A group's sums leave the device when the group's reduction is issued. A copy brings them tile by
+// tile to buffers in host memory. They are written from there while backward goes on.
+//
+// If the next micro-batch adds to the sums, they come back. They are read ahead in the order of
+// reductions, as far as there are buffers, and copied to the device before the group's next
+// reduction. Then they leave again. So sums are made in the same order and by the same kernels as
+// on the device.
+//
+// Each direction has two buffers of one tile. One is copied while the other is written or read. The
+// bytes that move depend on the order of calls alone, never on timing.
 #pragma once
 
 #include <array>
@@ -26,15 +29,15 @@
 namespace zinc::zero {
 
 struct SwappedGradientsOptions {
-  int64_t tile_numel = 0;  // at most; the tiles are those of optimizer_tiles()
+  int64_t tile_numel = 0;  // elements per tile, at most: as for optimizer_tiles()
   DType dtype = DType::f32;
-  std::vector<int> order;  // groups, as they are reduced
-  bool returns = false;    // sums come back for the micro-batches after the first
+  std::vector<int> order;  // all groups, in the order of their reductions
+  bool returns = false;    // true: sums come back for the micro-batches after the first
   SwapSettings swap;
 };
 
-// One thread: that which issues work. On a meta device nothing is opened or moved. What throws
-// IoError says so; the sums of the step are lost then.
+// Called from the issuing thread only. On a meta device nothing is opened or moved. After an
+// IoError the sums of the step are lost.
 class SwappedGradients {
  public:
   // Takes swap space and buffers. Throws IoError.
@@ -44,34 +47,38 @@ class SwappedGradients {
   SwappedGradients(const SwappedGradients&) = delete;
   SwappedGradients& operator=(const SwappedGradients&) = delete;
 
-  // The elements of a tile on the device, [tile.range] of the group's arena.
+  // The place of a tile's sums on the device: [tile.range.size()] of the group's arena.
   using OnDevice = std::function<View(const Tile& tile)>;
 
-  // A group's sums leave, as work issued to the compute and the reduce stream leaves them. The
-  // event: they have left the device. Waits where buffers are full. Throws IoError.
+  // Issues the copies of a group's sums off the device, behind the work on the compute and reduce
+  // streams. Returns the event behind these copies. Waits if the buffers are full. Throws IoError.
   Event send(int group, const OnDevice& sums);
-  // Micro-batches begin, the first of a step or others, for which sums come back where they do so
-  // at all. Throws IoError.
+  // Micro-batches begin. `first`: the first ones of a step, for which no sums come back. Otherwise
+  // starts to read the sums, if they come back at all. Throws IoError.
   void begin(bool first);
-  // The group's turn: its sums to the device, behind what was issued to the compute stream. The
-  // event: they are there. Waits for the disk. Throws IoError.
+  // Issues the copies of a group's sums back to the device, behind the work on the compute stream.
+  // Returns the event behind these copies. Groups come in `order`. Waits for the disk. Throws
+  // IoError.
   Event bring(int group, const OnDevice& sums);
 
-  // Starts the transfers that can be started; waits for nothing. Throws IoError.
+  // Starts the transfers that can be started. Waits for nothing. Throws IoError.
   void advance();
-  // Whether all that was sent of a group is in swap space; makes progress. Throws IoError.
+  // True if all sums that were sent of a group are in swap space. Starts transfers as advance()
+  // does. Throws IoError.
   bool has_arrived(int group);
-  // Waits for that. Throws IoError.
+  // Wait until the sums of one group, or of all groups, are in swap space. Throw IoError.
   void await(int group);
   void await_all();
 
-  // Of a group that has arrived, the first sums of part of one shard: as many as one tile holds, in
-  // host memory until the next call. Waits. Throws IoError.
+  // The sums of a group that has arrived, from range.begin on: as many as one tile holds. `range`
+  // lies in one shard. The view is in host memory and valid until the next call. Waits. Throws
+  // IoError.
   ConstView read(const ShardGroup& group, Range range) { return tiles_.read(group, range, 0); }
-  // Gives back what read() took, before sums leave again.
+  // Frees the host memory that read() uses. Call before sums leave again.
   void forget() { tiles_.forget(); }
 
-  // Tiles that have arrived; by whom they are read then waits for the transfer.
+  // For a caller that reads whole tiles itself, once they have arrived. The caller waits for the
+  // transfer.
   const std::vector<Tile>& tiles() const { return tiles_.tiles(); }
   int64_t largest_tile_bytes() const { return tiles_.largest_tile_bytes(); }
   View values(size_t tile, const Block& memory) const {
@@ -84,17 +91,17 @@ class SwappedGradients {
   SwapTraffic traffic() const { return tiles_.traffic(); }
 
  private:
-  // On its way to swap space: filled, then written.
+  // A buffer on the way to swap space: filled by a copy, then written.
   struct Outgoing {
     Block memory;
     std::optional<size_t> tile{};
-    bool is_written = false;  // the write was started
-    Event filled;             // what the copy-out stream puts here is here
+    bool is_written = false;  // the write has started
+    Event filled;             // behind the copy-out stream's copy to this buffer
     offload::SwapSpace::Transfer transfer{};
   };
   struct Incoming {
     Block memory;
-    Event left;  // what the copy-in stream takes from here is taken
+    Event left;  // behind the copy-in stream's copy from this buffer
     offload::SwapSpace::Transfer transfer{};
   };
 
@@ -103,16 +110,16 @@ class SwappedGradients {
   // Waits until the buffer's tile is in swap space.
   void land(Outgoing& buffer);
   Outgoing* holder_of(size_t tile);
-  // Starts the reads for which buffers are free; with `one`, waits until one can be.
+  // Starts the reads for which buffers are free. `one`: waits until at least one has started.
   void start_reads(bool one);
 
   Context& context_;
   SwappedShards tiles_;
-  std::vector<size_t> in_order_;  // tiles, as their groups are reduced
+  std::vector<size_t> in_order_;  // tiles, in the order of reductions
   std::array<Outgoing, 2> outgoing_;
   size_t next_outgoing_ = 0;
   std::vector<Incoming> incoming_;  // empty: nothing comes back
-  size_t next_read_ = 0;            // in in_order_
+  size_t next_read_ = 0;            // index into in_order_
   size_t next_brought_ = 0;
 };
 

@@ -54,12 +54,12 @@ void ValueStore::read_own(ParameterIndex parameter, int plane, Range range, View
 ConstView ValueStore::own_in_place(ParameterIndex parameter, int plane, Range range) {
   const ShardGroup& group = group_of(parameter);
   const Segment& segment = group.segment(at(parameter).segment);
-  // What comes from swap space lies in memory that the next call uses again.
+  // Values from swap space lie in memory that the next call uses again.
   const bool is_resident = options_.swapped == nullptr && options_.parameters.tier != Tier::nvme;
   if (!is_resident || context_.device().meta) return {};
   const std::vector<StateSplit::Piece> pieces = options_.split.pieces(group, segment, range);
   if (pieces.size() != 1 || is_quantized(segment.kind)) return {};
-  // Frozen values lie where the model has them, whatever the split says of the segment.
+  // Frozen values lie where the model keeps them, whatever `split` says of the segment.
   const ConstView there = values_of(plane)(group, segment, range);
   if (there.tier() != Tier::pinned_host && !context_.device().is_cpu()) return {};
   const ConstView values = host_memory(there);
@@ -89,7 +89,7 @@ void ValueStore::write_master(ParameterIndex parameter, ConstView values) {
   context_.compute()->synchronize();
 }
 
-// Values of a kept range of one parameter: to the model, and the owned part to the master weights.
+// Writes the values of a kept range to the model, and the owned part to the master weights.
 void ValueStore::store(const ShardGroup& group, const Placement& placement, Range range,
                        const ConstView& values) {
   const Segment& segment = group.segment(placement.segment);
@@ -185,7 +185,7 @@ View ValueStore::decoded(const ShardGroup& group, Range range, const ConstView& 
   return values;
 }
 
-// Piece by piece, all planes of one before the next: in swap space they lie together.
+// Piece by piece, and all planes of a piece before the next one: planes lie together in swap space.
 void ValueStore::load(const ShardGroup& group, const Placement& placement, Range range,
                       const std::vector<ReadValues>& planes, const HasValues& has) {
   const auto is_there = [&](size_t plane) {

@@ -1,5 +1,5 @@
-// zero/group/value_store.h: what every way of sharding weights has in common: how values are read
-// for files and users, and written.
+// zero/group/value_store.h: the part of a weight store that does not depend on how weights are
+// sharded: reads values for files and users, and writes values.
 #pragma once
 
 #include <map>
@@ -24,29 +24,31 @@ class ValueStore : public WeightStore {
   void load(const std::vector<ReadValues>& planes, const HasValues& has) override;
 
  protected:
-  // `own_master`: OptimizerShards.
+  // `own_master`: see OptimizerShards.
   ValueStore(const std::vector<ShardGroup>& groups, comm::Communicator& communicator,
              Context& context, const WeightStoreOptions& options, bool own_master);
 
-  // What the optimizer works on, of an owned range in one tier; what the model has, of a frozen
-  // one.
+  // For an owned range in one tier: the values that the optimizer works on. For a frozen range: the
+  // model's values.
   virtual View master_view(const ShardGroup& group, const Segment& segment, Range range) = 0;
-  // The parts of a parameter that this rank keeps in the model's dtype.
+  // The ranges of a parameter that this rank keeps in the model's dtype.
   virtual std::vector<Range> kept_ranges(const ShardGroup& group,
                                          const Placement& placement) const = 0;
-  // Values of a kept range to the model's own weights; encoded ones of a quantized segment.
+  // Writes the values of a kept range to the model's own weights. A quantized segment takes encoded
+  // bytes.
   virtual void store_model(const ShardGroup& group, const Segment& segment, Range range,
                            const ConstView& values) = 0;
-  // Gives back what was gathered.
+  // Releases all gathered groups.
   virtual void come_to_rest() {}
 
-  // The whole parameter for a use, of what is stored of it on the device: as it lies, or decoded to
-  // memory that lasts until end_use(), once for all uses at a time. On the compute stream.
+  // The whole parameter for a use: [shape] in the group's dtype on the device. `stored` is the
+  // parameter as it is kept, on the device. A quantized parameter is decoded to memory that lasts
+  // until end_use(); uses at the same time share it. On the compute stream.
   ConstView begin_use(ParameterIndex parameter, const ConstView& stored);
   void end_use(ParameterIndex parameter) noexcept;
-  // A range of a quantized segment in the group's dtype on the device, until the next call or
-  // forget_decoded();
-  // `stored` is in any tier that is memory. On the compute stream.
+  // Decodes a range of a quantized segment: [range.size()] in the group's dtype on the device,
+  // valid until the next call or forget_decoded(). `stored`: encoded bytes in any memory tier. On
+  // the compute stream.
   View decoded(const ShardGroup& group, Range range, const ConstView& stored);
   void forget_decoded() { decoded_.reset(); }
 
@@ -70,14 +72,14 @@ class ValueStore : public WeightStore {
              const ConstView& values);
   void load(const ShardGroup& group, const Placement& placement, Range range,
             const std::vector<ReadValues>& planes, const HasValues& has);
-  // Values of kept ranges of a parameter in a quantized segment.
+  // Loads the kept ranges of a parameter in a quantized segment.
   void load_encoded(const ShardGroup& group, const Placement& placement, const ReadValues& read);
 
   struct Use {
     Block values;  // [numel] in the group's dtype
     int count = 0;
   };
-  std::map<std::pair<int, int>, Use> uses_;  // by group and position: of quantized segments
+  std::map<std::pair<int, int>, Use> uses_;  // by group, position: quantized parameters in use
   Block decoded_;
 };
 

@@ -1,5 +1,5 @@
-// zero/group/weight_encoding.h: a parameter's values in its block format, made of values in its own
-// dtype: Note [Quantized segments].
+// zero/group/weight_encoding.h: encodes a parameter's values in its block format: Note [Quantized
+// segments].
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,18 @@
 
 namespace zinc::zero {
 
-// On the host. In nf4 every chunk depends on all values of the parameter: they are read twice.
+// Works on the host. In nf4 every chunk depends on all values of the parameter, so values are read
+// twice.
 class WeightEncoder {
  public:
-  // `parameter` has a block format. Throws DataError where a value is NaN or infinite.
+  // `parameter` has a block format. `parameter` and `read` must outlive this. Throws DataError if a
+  // value is NaN or infinite.
   WeightEncoder(const autograd::Parameter& parameter, const ReadValues& read);
-  // Elements [begin, begin + numel) in whole chunks; begin: at one.
+  // Encodes elements [begin, begin + numel) as whole chunks. `begin` is a multiple of kNormChunk.
+  // Throws DataError as the constructor does.
   std::vector<std::byte> encode(int64_t begin, int64_t numel) const;
-  // The same as they are decoded, to contiguous host memory in the parameter's dtype.
+  // The same elements encoded and decoded again, to `out`: contiguous host memory in the
+  // parameter's dtype.
   void round(int64_t begin, const View& out) const;
 
  private:

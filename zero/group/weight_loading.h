@@ -1,4 +1,4 @@
-// zero/group/weight_loading.h: values of a range of a parameter from outside the engine.
+// zero/group/weight_loading.h: brings values from outside the engine to a staging buffer.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +12,10 @@
 
 namespace zinc::zero {
 
-// Elements of a parameter that pass through staging memory at once, in files and out of them.
+// The largest number of elements that pass through staging memory at once, to and from files.
 inline constexpr int64_t kPieceNumel = int64_t{1} << 20;
 
-// `read` to memory of the context's device, which may not be the host's.
+// Calls `read` for contiguous memory of the context's device, on a GPU by way of host memory.
 inline void read_values(Context& context, const ReadValues& read,
                         const autograd::Parameter& parameter, int64_t begin, const View& out) {
   if (context.device().is_cpu()) return read(parameter, begin, out);
@@ -24,9 +24,9 @@ inline void read_values(Context& context, const ReadValues& read,
   upload(values.data(), out, context.compute());
 }
 
-// Reads elements [piece) (of the arena) of a parameter, kPieceNumel at most, in f32 (f64 for f64
-// models) into a staging buffer, and hands them over: store(values). Waits. On a meta device
-// nothing is read.
+// Reads elements `piece` of a parameter, counted in its arena, into a staging buffer and calls
+// store(values). `piece`: kPieceNumel elements at most. values: [piece.size()] f32 (f64 models:
+// f64) on the device. Waits for the compute stream. On a meta device nothing is read.
 template <class Store>
 void load_range(Context& context, const ReadValues& read, const Placement& placement, Range piece,
                 const Store& store) {
@@ -35,7 +35,7 @@ void load_range(Context& context, const ReadValues& read, const Placement& place
   const Block room = context.allocate(piece.size() * size_of(wide), Label::staging);
   const View values(room.data(), wide, Shape{piece.size()}, context.device());
   if (!context.device().meta) {
-    // The host fills the room next, and what was issued for its memory before comes first.
+    // Earlier work on this memory must end before the host fills it.
     context.compute()->synchronize();
     read_values(context, read, *placement.parameter, piece.begin - placement.offset, values);
   }

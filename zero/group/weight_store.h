@@ -1,7 +1,7 @@
 // zero/group/weight_store.h: where model weights, master weights and optimizer states live.
 //
-// One implementation per way of sharding, chosen once when the engine is made; nothing else asks
-// for the stage. All calls come from the issuing thread.
+// The engine makes one of two stores: make_whole_weights() or make_sharded_weights(). No other
+// object asks for the stage. All calls come from the issuing thread.
 #pragma once
 
 #include <array>
@@ -26,32 +26,36 @@
 
 namespace zinc::zero {
 
-// Gives values from the start of [range) of a group's arena on, within what this rank owns of a
-// segment and in one tier: all of them in memory, at least one from swap space, until the next
-// call.
+// Gives values of `range`, from range.begin on. `range` lies in one tier, within this rank's part
+// of a segment. From memory: all values. From swap space: at least one. The view is valid until the
+// next call.
 using OwnedValues =
     std::function<ConstView(const ShardGroup& group, const Segment& segment, Range range)>;
 
-// Where a parameter's values come from: elements [begin, begin + out.numel()), flat row-major, to
-// contiguous host memory, in out's dtype.
+// Reads elements [begin, begin + out.numel()) of a parameter, flat row-major, in out's dtype. out:
+// contiguous host memory.
 using ReadValues =
     std::function<void(const autograd::Parameter& parameter, int64_t begin, View out)>;
 
 using HasValues = std::function<bool(const autograd::Parameter& parameter, int plane)>;
 
-// One contiguous range of trained elements that this rank updates, all of one segment.
+// One contiguous range of trained elements that this rank updates. The range lies in one segment
+// and one tier.
 struct UpdateSlice {
   int group = 0;
   SegmentKind segment = SegmentKind::trained;
-  Range range;               // of the group's arena
-  Tier tier = Tier::device;  // of weights and states
-  // [range] f32 (f64 models: f64): the values that the optimizer updates; absent in swap space
+  Range range;               // in the group's arena
+  Tier tier = Tier::device;  // where `weights` and `states` are
+  // [range.size()] f32 (f64 models: f64): the values that the optimizer updates. Absent in swap
+  // space.
   View weights;
-  std::array<View, optim::kMaxOptimizerStates> states;  // [range] dtype and tier of weights
-  // Where the model's copy lives, in its dtype: nvme: it is handed to take_updated().
+  std::array<View, optim::kMaxOptimizerStates> states;  // [range.size()], as `weights`
+  // Where the model's own copy of these weights lives, and its dtype. nvme: new values go to
+  // take_updated().
   Tier model_tier = Tier::device;
   DType model_dtype = DType::f32;
-  // [range] that copy, on device or host; absent where `weights` serves it
+  // [range.size()] that copy, on the device or in host memory. Absent if `weights` is the model's
+  // copy.
   View model_weights;
 };
 
@@ -59,103 +63,113 @@ class WeightStore {
  public:
   virtual ~WeightStore() = default;
 
-  // --- the model's side, called by the runner of the step program
-  // A pass begins. What reads and writes of the values below have kept in memory for the next one is
-  // given back. What was asked for by read() is asked for anew, but where the pass goes on from the
-  // one before, as backward does.
+  // --- The model's side, called by the runner of the step program
+  //
+  // A pass begins. Frees the memory that reads and writes of values (below) keep for swap space.
+  // Forgets the groups that read() asked for, unless the pass goes on from the one before, as
+  // backward goes on from forward.
   virtual void begin_pass(bool goes_on) = 0;
-  // The group's arena is taken and filled behind what was issued to the compute stream; nothing
-  // where it is there, or on its way. `kind`: what the trace calls it. Throws CommError, IoError.
+  // Allocates the group's arena and fills it from all ranks, behind the work on the compute stream.
+  // Does nothing if the group is gathered or being gathered. `kind`: the name in the trace.
+  // Collective. Throws CommError, IoError.
   virtual void gather(int, TraceKind) {}
-  // The same for a use that no program foresees: within WeightStoreOptions::max_live_numel.
+  // The same for a use that no step program predicts. First frees unused groups until the gathered
+  // elements fit WeightStoreOptions::max_live_numel.
   virtual void gather_for_use(int) {}
-  // Gives the arena back; nothing where it is not there, or in use.
+  // Frees the group's arena. Does nothing if the group is not gathered, or in use.
   virtual void release(int) noexcept {}
-  // The group's shards may come from swap space, behind those that were asked for before, as far as
-  // there are buffers. Throws IoError.
+  // Allows reads of the group's shards from swap space. They start in the order of these calls, as
+  // far as there are buffers. Throws IoError.
   virtual void read(int) {}
-  // The whole parameter, in place for work issued to the compute stream until unpin. Its group was
-  // gathered.
+  // The whole parameter on the device, for work on the compute stream until unpin(). Its group must
+  // be gathered.
   virtual ConstView pin(ParameterIndex parameter) = 0;
   virtual void unpin(ParameterIndex parameter) noexcept = 0;
-  // Gives back what was gathered for passes. InternalError where a parameter is still pinned.
+  // Frees all gathered groups. InternalError if a parameter is still pinned.
   virtual void end_passes() = 0;
 
-  // --- the optimizer's side
+  // --- The optimizer's side
+  //
+  // The slices that this rank updates, group after group.
   virtual std::vector<UpdateSlice> slices() = 0;
-  // Those of one tier.
+  // The slices in one tier.
   std::vector<UpdateSlice> slices_in(Tier tier) {
     std::vector<UpdateSlice> found = slices();
     std::erase_if(found, [tier](const UpdateSlice& slice) { return slice.tier != tier; });
     return found;
   }
-  // Updated values of a range of a slice with model_tier nvme, in model_dtype and any tier that is
-  // memory, as work issued to `stream` leaves them. In ascending order. Throws IoError.
+  // Takes updated values of a slice whose model_tier is nvme. `values`: [range.size()] model_dtype
+  // in any memory tier, as work on `stream` leaves them. Ranges come in ascending order. Throws
+  // IoError.
   virtual void take_updated(int group, Range range, const ConstView& values, StreamRef stream) = 0;
-  // After the update of all slices was issued: weights reach every rank that keeps them whole.
+  // Call after the update of all slices was issued. Brings new weights to every rank that keeps
+  // them whole; the compute stream waits for them. Collective.
   virtual void publish() = 0;
 
-  // In the place of publish() where the update goes on beside the next forward pass: see
-  // Note [Updates beside the next forward pass]. From expect_updates() on no group is gathered or
-  // used until publish_group() was called for it, in one order on all ranks; after the last group
-  // comes settle_updates(), which waits. Throws IoError. `skipped`: no value is going to change,
-  // and settle_updates() does not come.
+  // Instead of publish(), for an update beside the next forward pass: see Note [Updates beside the
+  // next forward pass]. After expect_updates() a group is gathered or used only after
+  // publish_group() was called for it. The order of these calls is the same on all ranks. After the
+  // last group comes settle_updates(), which waits for the disk. Throws IoError. `skipped`: no
+  // value changes, and settle_updates() is not called.
   virtual void expect_updates(bool skipped) { static_cast<void>(skipped); }
-  // The update of the group's slices was issued and is over behind `updated`; work issued to the
-  // compute stream may use the group behind these and the result.
+  // Publishes one group. Its update was issued and ends with the events `updated`. Work on the
+  // compute stream may use the group after it has waited for `updated` and for the returned event.
+  // Collective.
   virtual Event publish_group(int group, const std::vector<Event>& updated) = 0;
   virtual void settle_updates() {}
 
-  // --- access for files and users; collective where the values are sharded, waits
-  // What the optimizer works on (master weights where there are any), flat [numel] in memory that
-  // the host can read, f32 (f64 for f64 models).
+  // --- Access for files and users: collective if the values are sharded, waits for the compute
+  // stream
+  //
+  // The values that the optimizer works on (master weights, if there are any): flat [numel] f32
+  // (f64 models: f64), on the context's device.
   virtual void read_master(ParameterIndex parameter, View out) = 0;
   virtual void read_state(ParameterIndex parameter, int state, View out) = 0;
-  // What read_master() or read_state() gives of [range) of the parameter's arena, which lies in this
-  // rank's shard of its segment: flat [range.size()]. Every rank has its shard on every stage: not
-  // collective.
+  // The values of read_master() or read_state() for `range` of the group's arena: flat
+  // [range.size()]. `range` is part of the parameter, in this rank's shard of its segment. Every
+  // rank has its shard on every stage. Not collective.
   virtual void read_own(ParameterIndex parameter, int plane, Range range, View out) = 0;
-  // Where those values lie, if that is memory that the host can read, in the dtype that read_own()
-  // gives; absent elsewhere. Of what was issued to the compute stream, and is over.
+  // The same values in place, without a copy. Absent if the host cannot read their memory, or if
+  // they have another dtype than read_own() gives. The caller must have waited for the work on the
+  // compute stream.
   virtual ConstView own_in_place(ParameterIndex parameter, int plane, Range range) = 0;
-  // Anything that is spread over the ranks as slices() are.
+  // Reads values that are spread over the ranks as slices() are, such as gradients.
   virtual void read_owned(ParameterIndex parameter, const OwnedValues& values, View out) = 0;
   virtual void write_master(ParameterIndex parameter, ConstView values) = 0;
-  // Values of all parameters, by plane: weights, and states as far as they are given. Converted once
-  // to f32 (f64 for f64 models) and from there to the model's dtype, so that every way of sharding
-  // starts alike. Not collective: each rank reads what it keeps.
-  // What `has` says no to stays as it is; an empty one: there are values for everything.
+  // Loads values of all parameters, by plane: weights, then as many states as are given. A value is
+  // converted once to f32 (f64 models: f64) and from there to the model's dtype, so every way of
+  // sharding starts alike. `has`: false leaves a value as it is; an empty function means true. Each
+  // rank reads what it keeps. Not collective.
   virtual void load(const std::vector<ReadValues>& planes, const HasValues& has) = 0;
 
-  // The model's own values, whole, and with them the memory they lie in; the store is at its end.
-  // Empty where they are sharded.
+  // Gives the model's own values, whole, with the memory they lie in. Empty if they are sharded.
+  // The store cannot be used afterwards.
   virtual std::vector<std::pair<autograd::Parameter*, Tensor>> hand_over() { return {}; }
 
-  // Of the model's own weights, where they lie in swap space.
+  // Traffic of the model's own weights in swap space.
   virtual SwapTraffic swap_traffic() const { return {}; }
 };
 
 struct WeightStoreOptions {
-  StateSplit split;                    // of master weights and states
+  StateSplit split;                    // where master weights and states live
   int num_states = 2;                  // of the optimizer, per trained element
-  bool shard_optimizer = false;        // master weights and states: own shards only
+  bool shard_optimizer = false;        // a rank has its shards of master weights and states only
   int64_t bucket_numel = 500'000'000;  // elements per collective
-  ParameterShardOptions parameters{};  // sharded weights: where the shards live
-  SwappedShards* swapped = nullptr;    // where they are with the tier nvme; outlives the store
-  bool overlap = false;                // gathers beside compute
-  // Sharded weights: gather_for_use() gives back what nobody uses where more would be gathered.
+  ParameterShardOptions parameters{};  // with sharded weights: where the shards live
+  SwappedShards* swapped = nullptr;    // tier nvme: master weights and states; outlives the store
+  bool overlap = false;                // gathers run on a stream of their own
+  // With sharded weights: the elements of gathered groups above which gather_for_use() frees unused
+  // ones.
   int64_t max_live_numel = 1'000'000'000;
 };
 
-// Values are undefined before load().
-
-// Model weights whole on every rank (stages 0 to 2).
+// Model weights whole on every rank (stages 0 to 2). Values are undefined before load().
 std::unique_ptr<WeightStore> make_whole_weights(const std::vector<ShardGroup>& groups,
                                                 comm::Communicator& communicator, Context& context,
                                                 const WeightStoreOptions& options);
 
-// Every rank keeps its shards, and the persistent segments whole; a group is gathered for its use
-// (stage 3).
+// Every rank keeps its shards, and the persistent segments whole. A group is gathered for its use
+// (stage 3). Values are undefined before load().
 std::unique_ptr<WeightStore> make_sharded_weights(const std::vector<ShardGroup>& groups,
                                                   comm::Communicator& communicator,
                                                   Context& context,

@@ -1,5 +1,5 @@
-// Every rank keeps its shards, on any tier; a group is gathered into an arena of its own, on the
-// device, while it is used.
+// Every rank keeps its shards, on any tier. A group is gathered into an arena on the device while
+// it is used.
 #include <algorithm>
 #include <span>
 #include <utility>
@@ -17,7 +17,7 @@
 namespace zinc::zero {
 namespace {
 
-// What is true of a group's weights on this rank.
+// The state of a group's weights on this rank.
 enum class Residence : uint8_t {
   sharded,    // the rank's shards only
   gathering,  // a collective that fills the arena is under way
@@ -166,11 +166,11 @@ class ShardedWeights : public ValueStore {
     Residence residence = Residence::sharded;
     comm::Work work;
     int pins = 0;
-    bool is_outdated = false;    // its update was not published yet
-    std::vector<Event> updated;  // that a gather waits for
+    bool is_outdated = false;    // the group's update is not published yet
+    std::vector<Event> updated;  // the group's update: a gather waits for it
   };
 
-  // An event that has happened where nothing is kept whole.
+  // Gathers the persistent segments. Returns an event that has happened if there are none.
   Event publish(std::span<const ShardGroup> groups, const std::vector<Event>& updated) {
     const auto stays = [](const ShardGroup& group) { return persistent_numel(group) > 0; };
     if (std::none_of(groups.begin(), groups.end(), stays)) return {};
@@ -203,7 +203,7 @@ class ShardedWeights : public ValueStore {
     state.residence = to;
   }
 
-  // Bytes of the group's segments of one kind of keeping that lie before `segment`.
+  // Bytes before `segment`, of the group's persistent segments or of all others, as `segment` is.
   static int64_t bytes_before(const ShardGroup& group, const Segment& segment) {
     int64_t bytes = 0;
     for (const Segment& other : group.segments()) {
@@ -217,7 +217,7 @@ class ShardedWeights : public ValueStore {
     return group.numel() - group.gathered_numel();
   }
 
-  // Of a block that holds the segments of one kind of keeping whole.
+  // A range of `segment` in a block that holds all persistent segments of the group, or all others.
   View view_of(const ShardGroup& group, const Block& block, const Segment& segment,
                Range range) const {
     return segment.encoding.view(block, bytes_before(group, segment), range.from(segment.offset),
@@ -226,8 +226,8 @@ class ShardedWeights : public ValueStore {
 
   bool offloads() const { return options_.parameters.tier != Tier::device; }
 
-  // A range of what this rank keeps of a segment: all of a persistent one, else its own shard; the
-  // latter in its tier, not in swap space.
+  // A range of what this rank keeps of a segment: a persistent segment whole, of others its own
+  // shard. A shard is in its own tier, and not in swap space.
   View kept_view(const ShardGroup& group, const Segment& segment, Range range) const {
     if (!is_persistent(segment.kind)) return shards_.view(group, segment, range);
     return view_of(group, state_of(group).persistent, segment, range);
@@ -239,12 +239,12 @@ class ShardedWeights : public ValueStore {
     if (is_persistent(segment.kind)) return kept_view(group, segment, range);
     const View stored = shards_.read(group, segment, range);
     if (!is_quantized(segment.kind)) return stored;
-    // From swap space may come less than all of it.
+    // From swap space fewer values may come than were asked for.
     const int64_t there = stored.numel() / segment.encoding.chunk_numel * kNormChunk;
     return decoded(group, {range.begin, std::min(range.end, range.begin + there)}, stored);
   }
 
-  // A range of a whole segment, while it is there.
+  // A range of a whole segment, while the group is gathered.
   View arena_view(const ShardGroup& group, SegmentKind kind, Range range) const {
     const Segment& segment = group.segment(kind);
     if (is_persistent(kind)) return kept_view(group, segment, range);
@@ -285,7 +285,7 @@ class ShardedWeights : public ValueStore {
 
   void come_to_rest() override { end_passes(); }
 
-  // What a rank sends when so much is gathered.
+  // The bytes that a rank sends when `bytes` are gathered.
   int64_t sent_bytes(int64_t bytes) const {
     const int64_t world = communicator_.size();
     return bytes / world * (world - 1);
@@ -294,7 +294,7 @@ class ShardedWeights : public ValueStore {
   StreamRef gather_stream() {
     if (!options_.overlap) return context_.compute();
     const StreamRef stream = context_.stream(StreamRole::gather);
-    // The arena may be memory that work on the compute stream still uses.
+    // The arena's memory may still be in use by work on the compute stream.
     stream->wait(context_.compute()->record());
     return stream;
   }
@@ -316,7 +316,7 @@ class ShardedWeights : public ValueStore {
     stream->wait(copies->record());
   }
 
-  // What was asked for, and is not gathered yet.
+  // Starts reads for the groups that were asked for and are not gathered yet.
   void read_ahead() {
     if (wanted_.empty()) return;
     std::erase_if(wanted_, [this](int group) {
@@ -359,13 +359,14 @@ class ShardedWeights : public ValueStore {
     state.work = comm::Work(stream->record());
   }
 
-  // A gather that failed: what it issued is over before the arena's memory is used again.
+  // After a gather that failed or is not needed: the work it issued ends before the arena's memory
+  // is used again.
   void abandon(const ShardGroup& group) noexcept {
     for (const StreamRole role : {StreamRole::copy_in, StreamRole::gather}) {
       try {
         context_.compute()->wait(context_.stream(role)->record());
       } catch (...) {
-        // The stream has failed, and says so at its next use.
+        // The stream has failed. Its next use reports the error.
       }
     }
     reshard(group);
@@ -381,8 +382,8 @@ class ShardedWeights : public ValueStore {
     trace_memory(context_);
   }
 
-  // For a use that no program foresees: gives back groups that nothing uses now until `group` fits
-  // under the bound or nothing is left to give.
+  // For a use that no step program predicts: frees groups that nothing uses now, until `group` fits
+  // under the bound or no such group is left.
   void make_room(const ShardGroup& group) {
     for (const ShardGroup& other : groups_) {
       if (live_numel_ + group.gathered_numel() <= options_.max_live_numel) return;

@@ -113,7 +113,7 @@ class WholeWeights : public ValueStore {
                                  group.byte_of(segment), range.from(segment.offset),
                                  context_.device());
   }
-  // Values that the model has; those of a quantized segment until the next call.
+  // The model's values. Values of a quantized segment are valid until the next call.
   View model_view(const ShardGroup& group, const Segment& segment, Range range) {
     const View stored = stored_view(group, segment, range);
     return is_quantized(segment.kind) ? decoded(group, range, stored) : stored;

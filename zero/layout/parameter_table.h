@@ -1,4 +1,4 @@
-// zero/layout/parameter_table.h: a parameter as (group, position), found by its identity.
+// zero/layout/parameter_table.h: finds the group and the position of a parameter.
 #pragma once
 
 #include <unordered_map>
@@ -18,7 +18,7 @@ struct ParameterIndex {
 class ParameterTable {
  public:
   explicit ParameterTable(const std::vector<ShardGroup>& groups);
-  // Throws InvalidArgument for a parameter that the model did not have when the engine was made.
+  // Throws InvalidArgument for a parameter that was not in the model when the engine was made.
   ParameterIndex at(const autograd::Parameter& parameter) const;
 
  private:

@@ -86,7 +86,7 @@ ShardGroup::ShardGroup(int index, std::string name,
       placement.offset = segment.offset + segment.size;
       segment.size += round_up(placement.parameter->numel(), kNormChunk);
     }
-    // Of parameters without elements there is a segment, too.
+    // A segment exists even if its parameters have no elements.
     if (used) segment.size = round_up(std::max<int64_t>(segment.size, 1), world * kShardUnit);
     numel_ += segment.size;
     if (is_trained(kind)) trained_numel_ = numel_;

@@ -1,29 +1,33 @@
 // zero/layout/shard_group.h: which parameters move together, and where each of them lies.
 //
-// A shard group is the unit of gathering and reducing: by default one transformer block; parameters
-// outside any block form groups of their own (the embeddings; the final norm and the head). Its
-// parameters lie in one flat arena, in up to four segments:
+// A shard group is the unit of gathering and reducing. By default a group is one transformer block.
+// Parameters outside any block form groups of their own: the embeddings; the final norm and the
+// head. The parameters of a group lie in one flat arena. The arena has up to four segments:
 //
 //   [ trained | persistent | frozen | quantized ]
 //
-// so that what is trained is one range at the start.
+// The trained and the persistent segment are both trained. So everything that is trained is one
+// range at the start of the arena.
 //
 // Note [Layout]
-// Offsets are a function of (model, world size, persistence threshold) alone: the same on every
-// stage, tier and dtype. Every parameter starts at a multiple of kNormChunk elements, so that the
-// chunks over which the gradient norm is summed are chunks of one parameter, wherever it lies. Each
-// segment is padded to world * kShardUnit elements and cut into `world` equal shards: optimizer
-// states are spread over all ranks alike, and a shard boundary is a multiple of 4 KiB (for
-// O_DIRECT) and of kNormChunk in every dtype. Padding holds zeros, in weights, gradients and
-// states. Small parameters with fewer chunks than there are ranks lie in the trained segment, where
-// the group has one: a segment of their own would be padding on most ranks.
+// Offsets depend on the model, the world size and the persistence threshold alone. They are the
+// same on every stage, on every tier and in every dtype.
+// - A parameter starts at a multiple of kNormChunk elements. The gradient norm is summed over
+//   chunks of that size, so a chunk belongs to one parameter.
+// - A segment is padded to a multiple of world * kShardUnit elements and cut into `world` equal
+//   shards. Every rank gets an equal part of the optimizer states. A shard boundary is a multiple
+//   of kNormChunk elements and, in every float dtype, of 4 KiB (for O_DIRECT).
+// - Padding holds zeros: in weights, in gradients and in optimizer states.
+// - Small parameters get the persistent segment only if they fill at least one chunk per rank, or
+//   if the group trains nothing else. Otherwise most of that segment would be padding, and the
+//   small parameters lie in the trained segment.
 //
 // Note [Quantized segments]
-// Frozen parameters with a block format lie in a segment of their own, encoded: a chunk of
-// kNormChunk elements is a run of bytes that means the same wherever it lies
-// (core/block_format.h). Offsets, shards and tiles are in elements as everywhere; an Encoding
-// says how many bytes these are. So shards are kept on any tier, move and are gathered as bytes,
-// and nothing but the store that serves a use decodes.
+// Frozen parameters with a block format lie in the quantized segment. The segment holds encoded
+// bytes (core/block_format.h). The bytes of one chunk of kNormChunk elements mean the same wherever
+// the chunk lies. Offsets, shards and tiles are counted in elements, as in the other segments; an
+// Encoding converts elements to bytes. Shards are kept, moved and gathered as bytes. Only the
+// weight store decodes them, when a parameter is used.
 #pragma once
 
 #include <array>
@@ -47,7 +51,7 @@ inline constexpr int64_t kShardUnit = 2048;  // elements: 4 KiB in 16 bits
 
 enum class SegmentKind : uint8_t {
   trained,
-  persistent,  // trained, small: whole on every rank also where parameters are sharded
+  persistent,  // trained, small: whole on every rank even where parameters are sharded
   frozen,
   quantized,  // frozen, kept encoded: Note [Quantized segments]
 };
@@ -63,14 +67,14 @@ struct Range {
   int64_t end = 0;
   int64_t size() const { return end - begin; }
   bool empty() const { return end <= begin; }
-  // The same, counted from `start` on.
+  // The same range with offsets relative to `start`.
   Range from(int64_t start) const { return {begin - start, end - start}; }
   friend bool operator==(const Range&, const Range&) = default;
 };
-// An empty range where the two do not meet.
+// The common part of both ranges; empty if there is none.
 Range intersect(const Range& a, const Range& b);
 
-// One parameter's place in its group's arena.
+// The place of one parameter in the arena of its group.
 struct Placement {
   autograd::Parameter* parameter = nullptr;
   int64_t offset = 0;  // elements from the start of the arena
@@ -78,23 +82,25 @@ struct Placement {
   Range range() const { return {offset, offset + parameter->numel()}; }
 };
 
-// Throws InvalidArgument for a frozen parameter: it has neither gradient nor optimizer states.
+// Throws InvalidArgument for a frozen parameter. A frozen parameter has no gradient and no
+// optimizer states.
 void require_trained(const Placement& placement);
 
-// What elements of a segment are in memory.
+// How the elements of a segment are stored in memory.
 struct Encoding {
-  DType dtype = DType::f32;          // u8 where they are encoded
+  DType dtype = DType::f32;          // u8: encoded bytes
   int64_t chunk_numel = kNormChunk;  // values of that dtype that hold kNormChunk elements
 
   bool is_plain() const { return chunk_numel == kNormChunk; }
-  // Values that hold `numel` elements; encoded ones begin at a chunk and take whole chunks.
+  // Stored values that hold `numel` elements. Encoded elements are counted in whole chunks.
   int64_t numel_of(int64_t numel) const {
     return is_plain() ? numel : (numel + kNormChunk - 1) / kNormChunk * chunk_numel;
   }
   int64_t bytes_of(int64_t numel) const { return numel_of(numel) * size_of(dtype); }
-  // Elements [begin, end) of those that lie at byte `at` of a block.
+  // The elements `range` of a segment that begins at byte `at` of `block`. Encoded: range.begin is
+  // a multiple of kNormChunk. View: [numel_of(range.size())] dtype.
   View view(const Block& block, int64_t at, Range range, Device device) const;
-  // The same of a view of them.
+  // The elements `range` of `values`, a view of stored values.
   View part(const View& values, Range range) const {
     return values.narrow(0, numel_of(range.begin), numel_of(range.size()));
   }
@@ -117,35 +123,36 @@ struct Segment {
 
 class ShardGroup {
  public:
-  // `parameters` in order of declaration, all of one dtype. Trained ones with at most
-  // `persistence_threshold` elements go to the persistent segment: see Note [Layout].
+  // `parameters` are in order of declaration and have one dtype. Trained parameters with at most
+  // `persistence_threshold` elements are small: see Note [Layout]. Throws InvalidArgument if the
+  // dtypes or the block formats differ, or if a trained parameter has a block format.
   ShardGroup(int index, std::string name, const std::vector<autograd::Parameter*>& parameters,
              int world, int64_t persistence_threshold);
 
   int index() const { return index_; }
   const std::string& name() const { return name_; }
   DType dtype() const { return dtype_; }
-  // Of master weights, states and sums.
+  // The dtype of master weights, optimizer states and gradient sums.
   DType wide_dtype() const { return dtype_ == DType::f64 ? DType::f64 : DType::f32; }
   int world() const { return world_; }
   int64_t numel() const { return numel_; }                  // of the arena, with padding
   int64_t trained_numel() const { return trained_numel_; }  // trained segments are [0, this)
-  int64_t gathered_numel() const;  // where parameters are sharded: all but the persistent segment
+  int64_t gathered_numel() const;  // what stage 3 gathers: all but the persistent segment
   int64_t gathered_bytes() const;
   int64_t bytes() const;  // of the arena
-  // Where a segment begins in the arena. The quantized one is the last: all before it are of
-  // dtype().
+  // The byte at which a segment begins in the arena. The quantized segment is the last one, so all
+  // elements before any segment have dtype().
   int64_t byte_of(const Segment& segment) const { return segment.offset * size_of(dtype_); }
-  // Of the quantized segment.
+  // The format of the quantized segment; absent if the group has none.
   const std::optional<BlockFormat>& block_format() const { return block_format_; }
-  // In order of declaration; offsets are not monotonic.
+  // In order of declaration. Offsets are not monotonic.
   const std::vector<Placement>& placements() const { return placements_; }
-  // Those with elements, in order of offset.
+  // The segments that have elements, in order of offset.
   const std::vector<Segment>& segments() const { return segments_; }
-  // Throws InvalidArgument where the group has no such segment.
+  // Throws InvalidArgument if the group has no such segment.
   const Segment& segment(SegmentKind kind) const;
   int num_trained_parameters() const { return num_trained_parameters_; }
-  // Ranges of [0, trained_numel()) that belong to no parameter, in order.
+  // The padding in [0, trained_numel()): the ranges that belong to no parameter, in order.
   std::vector<Range> trained_gaps() const;
 
  private:
@@ -161,13 +168,14 @@ class ShardGroup {
   std::vector<Segment> segments_;
 };
 
-// The groups of a model in order of declaration: one per shard unit (Module::mark_shard_unit), and
-// one per run of consecutive parameters outside of any. Parameters without elements take part.
-// Throws InvalidArgument where one group holds several dtypes or the model has no parameters.
-//
-// `part_of`: where a rank has a part of the model's parameters: absent for one that it does not
-// have, and equal for those that may lie in one group. Empty: it has all of them.
+// Which part of the model's parameters a rank has. Absent for a parameter that the rank does not
+// have; equal for parameters that may lie in one group.
 using GroupPart = std::optional<std::vector<int>>;
+// The groups of a model in order of declaration. There is one group per shard unit
+// (Module::mark_shard_unit; of nested units the outermost), and one per run of consecutive
+// parameters outside any unit. Parameters without elements belong to groups too. An empty `part_of`:
+// the rank has all parameters. Throws InvalidArgument if the model has no parameters, or as the
+// constructor of ShardGroup does.
 std::vector<ShardGroup> make_shard_groups(
     nn::Module& model, int world, int64_t persistence_threshold,
     const std::function<GroupPart(const autograd::Parameter&)>& part_of = {});

@@ -36,7 +36,7 @@ std::vector<StateSplit::Piece> StateSplit::pieces(const ShardGroup& group, const
             "[", range.begin, ", ", range.end, ") is not part of one shard of group ",
             group.name());
   const int64_t on_device = on_device_[static_cast<size_t>(group.index())];
-  // Among what its owner has of the group.
+  // The place of the range among all elements that its owner has of the group.
   const int64_t place = segment.offset / parts_ + in_segment % length;
   const int64_t cut = std::clamp(range.begin + on_device - place, range.begin, range.end);
   std::vector<Piece> pieces;

@@ -1,12 +1,13 @@
-// zero/tiers/host_memory.h: memory of the host tier as the CPU's kernels take it.
+// zero/tiers/host_memory.h: a view of host memory in the form that the CPU's kernels take.
 #pragma once
 
 #include "core/view.h"
 
 namespace zinc::zero {
 
-// A view of the tier pinned_host becomes one that the CPU computes on; any other stays as it is.
-// Whoever uses it has chosen to compute on the host: nothing else turns one tier into another.
+// Returns a view of the same memory on the CPU device if `view` is in the tier pinned_host, and
+// `view` itself otherwise. No other function changes the tier of a view. A caller of host_memory()
+// thereby decides that the CPU computes on the view.
 template <class Pointer>
 BasicView<Pointer> host_memory(const BasicView<Pointer>& view) {
   if (view.tier() != Tier::pinned_host) return view;

@@ -7,7 +7,7 @@
 
 namespace zinc::zero {
 
-// Places side by side in one block.
+// A row of places in one block.
 struct InputPlaces::Row {
   Row(Block memory, int64_t bytes, int64_t count) : block(std::move(memory)), place_bytes(bytes) {
     for (int64_t i = count; i > 0; --i) free.push_back(i - 1);
@@ -18,7 +18,7 @@ struct InputPlaces::Row {
 
   Block block;
   int64_t place_bytes;
-  std::vector<int64_t> free;  // places nobody has, the next one last
+  std::vector<int64_t> free;  // free places; the next one to hand out is the last
 };
 
 InputPlaces::InputPlaces(Context& context, Tier tier, int64_t count)

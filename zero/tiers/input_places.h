@@ -1,4 +1,4 @@
-// zero/tiers/input_places.h: memory for the saved inputs of recomputation.
+// zero/tiers/input_places.h: allocates memory for the saved inputs of recomputation.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,17 @@ namespace zinc::zero {
 
 class InputPlaces {
  public:
-  // `count` 0: every place is an allocation of its own, freed with the place. Else `count` places
-  // of equal size are allocated at once, again as many where they do not suffice, and kept; those
-  // of another size are given back once nobody has one.
+  // `count` 0: every place is an allocation of its own, freed with the place. Otherwise a row of
+  // `count` places of equal size is allocated at once and kept. Another row is allocated when all
+  // places of that size are taken. A row of another size is freed once all of its places are free.
   InputPlaces(Context& context, Tier tier, int64_t count);
 
   bool contiguous() const { return count_ > 0; }
   Tier tier() const { return tier_; }
 
-  // The memory goes back when the last owner is gone, and may then be handed out again: until then
-  // the compute stream has to wait for its last use. A place may outlive the InputPlaces.
+  // The memory is free again when the last `owner` is gone, and may be handed out again at once.
+  // Before that, the compute stream must wait for the last use of the place. A place may outlive
+  // the InputPlaces.
   struct Place {
     void* data = nullptr;
     std::shared_ptr<void> owner;

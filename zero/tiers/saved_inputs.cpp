@@ -11,7 +11,7 @@ namespace {
 
 class HostSlot final : public autograd::SavedSlot {
  public:
-  // In one of two: a place, or swap space.
+  // The input is in `place` or in `swapped`; the other one is empty.
   HostSlot(Context& context, InputPlaces::Place place,
            std::unique_ptr<SwappedInputs::Input> swapped, Event arrived, const Tensor& like)
       : context_(context),
@@ -20,7 +20,8 @@ class HostSlot final : public autograd::SavedSlot {
         arrived_(std::move(arrived)),
         shape_(like.shape()),
         dtype_(like.dtype()) {}
-  // What uses the place next is ordered after the compute stream, and copies use it on others.
+  // The next user of the place is ordered after the compute stream alone. The copies ran on other
+  // streams.
   ~HostSlot() override { context_.compute()->wait(last_use_ ? *last_use_ : arrived_); }
   HostSlot(const HostSlot&) = delete;
   HostSlot& operator=(const HostSlot&) = delete;
@@ -58,7 +59,7 @@ class DeviceSlot final : public autograd::SavedSlot {
   Tensor tensor_;
 };
 
-// Inputs that one forward pass saves.
+// The number of inputs that one forward pass saves.
 int64_t num_inputs(nn::Model& model) {
   const int64_t every = model.recompute_every();
   return every == 0 ? 0 : (model.num_blocks() + every - 1) / every;
@@ -78,7 +79,8 @@ SavedInputs::SavedInputs(Context& context, const EngineConfig& config, nn::Model
             .count = config.batches_together() * num_inputs(model),
             .side_by_side = config.batches_together(),
             .num_buffers = config.recompute.offload.buffer_count} {
-  // How much space it takes is known when the first input comes; whether there is any, now.
+  // The size of the swap space is known with the first input. An unusable directory is an error
+  // now.
   if (on_ == OffloadDevice::nvme && swap_.count > 0 && !context.device().meta) {
     offload::open_unnamed(swap_.swap.directory);
   }

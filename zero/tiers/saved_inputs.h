@@ -1,14 +1,21 @@
-// zero/tiers/saved_inputs.h: where the inputs of recomputed blocks wait for backward.
+// zero/tiers/saved_inputs.h: keeps the inputs of recomputed blocks until backward.
 //
-// Kept as they are by default. "cpu_checkpointing": in host memory. A saved tensor leaves on the
-// copy-out stream beside the forward pass, and its device memory is given back as soon as the copy
-// is done and no later than kMostOnTheWay saves after it; it comes back on the copy-in stream when
-// backward asks for it. "activation_offload" to nvme: host memory is only where it passes through,
-// see Note [Inputs on NVMe]; space and buffers are made for the first input of a size, as models
-// save them, and kept from step to step. "contiguous_memory_optimization": copied to places of one
-// allocation, which is made and kept likewise, so that what lives longest in a step leaves no gaps
-// among what comes and goes (DeepSpeed, runtime/activation_checkpointing); there is nothing to do
-// for it on NVMe.
+//   setting                         where a saved input waits
+//   (default)                       on the device, as it is
+//   cpu_checkpointing               in host memory
+//   activation_offload, nvme        on NVMe: Note [Inputs on NVMe]
+//   contiguous_memory_optimization  in places of one allocation, in the tier given above
+//
+// To host memory: the input is copied on the copy-out stream beside the forward pass. Its device
+// memory is given back after kMostOnTheWay more saves, or in settle(); the compute stream then
+// waits for the copy. In backward the input comes back on the copy-in stream when it is asked for.
+//
+// To NVMe: host memory holds buffers only. Swap space and buffers are made for the first input of a
+// size, and kept from step to step. contiguous_memory_optimization changes nothing there.
+//
+// Contiguous places are made and kept in the same way. Saved inputs live longest in a step; outside
+// the common pool they leave no gaps among short-lived blocks (DeepSpeed,
+// runtime/activation_checkpointing).
 #pragma once
 
 #include <deque>
@@ -28,20 +35,21 @@ namespace zinc::zero {
 
 class SavedInputs final : autograd::SavedTensorStore {
  public:
-  // `model` knows which blocks it recomputes. Throws IoError where NVMe cannot be had.
+  // `model` says how many blocks it recomputes. With NVMe, throws IoError if no file can be made in
+  // the swap directory.
   SavedInputs(Context& context, const EngineConfig& config, nn::Model& model,
               offload::SwapClock* clock);
   ~SavedInputs();
 
-  // For autograd::RecomputeInputScope; null where inputs are kept as they are.
+  // For autograd::RecomputeInputScope. Null if inputs stay as they are.
   autograd::SavedTensorStore* store() {
     return on_ != OffloadDevice::none || places_.contiguous() ? this : nullptr;
   }
-  // Forgets copies under way; the compute stream waits for them, and this thread where they go on
-  // to NVMe. At the end of a forward pass. Throws IoError.
+  // Call at the end of a forward pass. The compute stream waits for all copies that are under way.
+  // With NVMe the calling thread waits for them too, and starts their writes. Throws IoError.
   void settle();
 
-  // Since construction began.
+  // Bytes moved since construction began.
   SwapTraffic traffic() const;
 
  private:
@@ -53,9 +61,9 @@ class SavedInputs final : autograd::SavedTensorStore {
   Context& context_;
   const OffloadDevice on_;
   InputPlaces places_;
-  SwappedInputsOptions swap_;                            // of inputs of any size
-  std::vector<std::shared_ptr<SwappedInputs>> swapped_;  // full ones, and of several sizes
-  SwapTraffic gone_;                                     // of those that were there before
+  SwappedInputsOptions swap_;                            // `bytes` differs by input size
+  std::vector<std::shared_ptr<SwappedInputs>> swapped_;  // one or more per input size
+  SwapTraffic gone_;                                     // of closed members of swapped_
   std::deque<std::pair<Event, Tensor>> on_the_way_;
 };
 

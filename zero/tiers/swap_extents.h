@@ -1,5 +1,5 @@
-// zero/tiers/swap_extents.h: a swap space as the engine uses it: counted by the allocator, and on a
-// meta device nothing but counted.
+// zero/tiers/swap_extents.h: a swap space whose bytes the allocator counts. On a meta device
+// nothing is opened, moved or written; bytes are counted all the same.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +28,14 @@ struct SwapSettings {
 SwapSettings swap_settings(const EngineConfig& config, const OffloadConfig& offload,
                            offload::SwapClock* clock);
 
-// Rounded up to what a direct transfer takes.
+// `bytes`, rounded up to whole pages, the unit of a direct transfer.
 int64_t whole_pages(int64_t bytes);
 
-// One thread: that which issues work.
+// Called from the issuing thread only, but for read_beside().
 class SwapExtents {
  public:
-  // Takes the space: extents of these bytes, each rounded up to whole_pages(). `label`: what is
-  // counted on the tier nvme. Throws IoError.
+  // Takes swap space for extents of these sizes, each rounded up to whole_pages(). `label`: under
+  // which the bytes count on the tier nvme. Throws IoError.
   SwapExtents(const std::vector<int64_t>& extent_bytes, Label label, Context& context,
               const SwapSettings& settings);
   ~SwapExtents();
@@ -43,18 +43,19 @@ class SwapExtents {
   SwapExtents& operator=(const SwapExtents&) = delete;
 
   int64_t bytes_of(size_t extent) const { return extent_bytes_[extent]; }
-  // An extent from and to host memory of at least bytes_of(extent) that no other work touches
-  // meanwhile; the transfer is waited for by the caller. See offload::SwapSpace.
+  // Starts to read an extent into `memory`, or to write it from there. `memory`: at least
+  // bytes_of(extent) bytes of host memory, untouched by other work until the caller has waited for
+  // the transfer. `name` is for the trace and messages. See offload::SwapSpace.
   offload::SwapSpace::Transfer start_read(size_t extent, const Block& memory,
                                           std::string_view name);
   offload::SwapSpace::Transfer start_write(size_t extent, const Block& memory,
                                            std::string_view name);
 
-  // SwapSpace::stored() and read_beside(); on a meta device nothing.
+  // As SwapSpace::stored() and SwapSpace::read_beside(). Nothing happens on a meta device.
   offload::SwapSpace::Stored stored(size_t extent) const;
   void read_beside(const offload::SwapSpace::Stored& stored, const Block& memory) const;
 
-  // Of transfers that were waited for; on a meta device of those that were started.
+  // Bytes of the transfers that were waited for. On a meta device: of those that were started.
   SwapTraffic traffic() const;
 
  private:

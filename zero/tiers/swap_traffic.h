@@ -1,5 +1,5 @@
-// zero/tiers/swap_traffic.h: what a rank has moved between host memory and the disk, and how long
-// it took.
+// zero/tiers/swap_traffic.h: how many bytes a rank has moved between host memory and the disk, and
+// how long that took.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace zinc::zero {
 struct SwapTraffic {
   int64_t bytes_read = 0;
   int64_t bytes_written = 0;
-  // As offload::SwapClock counts; 0 on a meta device.
+  // As offload::SwapClock counts; both 0 on a meta device.
   int64_t busy_ns = 0;
   int64_t stall_ns = 0;
 
@@ -21,7 +21,7 @@ struct SwapTraffic {
     return {bytes_read - other.bytes_read, bytes_written - other.bytes_written,
             busy_ns - other.busy_ns, stall_ns - other.stall_ns};
   }
-  // Of bytes alone: no run takes as long as another.
+  // Compares bytes alone: times differ from run to run.
   friend bool operator==(const SwapTraffic& a, const SwapTraffic& b) {
     return a.bytes_read == b.bytes_read && a.bytes_written == b.bytes_written;
   }

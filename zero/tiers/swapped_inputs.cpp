@@ -38,7 +38,7 @@ void SwappedInputs::close() {
   for (Input* input : waiting_) input->buffer_ = nullptr;
   leaving_.clear();
   for (const Buffer& buffer : buffers_) {
-    // Copies are on other streams than that of the memory.
+    // Copies ran on other streams than the compute stream, which owns the memory.
     context_.compute()->wait(buffer.filled);
     context_.compute()->wait(buffer.left);
   }
@@ -79,8 +79,8 @@ SwappedInputs::Buffer* SwappedInputs::free_buffer() {
   return free == buffers_.end() ? nullptr : &*free;
 }
 
-// `number`: inputs saved before. Of micro-batches side by side those that the last stage brings
-// first stay; two buffers let the others through.
+// `number`: how many inputs were saved before this one. Of micro-batches side by side, the inputs
+// stay that the last stage uses first; two buffers are left for the others to pass through.
 bool SwappedInputs::stays(size_t number) const {
   const auto saved = static_cast<int64_t>(number);
   const auto most = static_cast<int64_t>(buffers_.size());
@@ -91,8 +91,8 @@ bool SwappedInputs::stays(size_t number) const {
 }
 
 std::vector<SwappedInputs::Input*> SwappedInputs::by_use(Input& first) const {
-  // Inputs of one micro-batch that follow each other are a run; runs of different micro-batches
-  // that follow each other, a stage.
+  // A run: consecutive inputs of one micro-batch. A stage: consecutive runs of different
+  // micro-batches.
   std::vector<std::vector<Input*>> stages;
   std::set<uint64_t> seen;  // in the last stage
   for (size_t begin = 0, end = 0; begin < waiting_.size(); begin = end) {
@@ -150,7 +150,7 @@ void SwappedInputs::finish(Buffer& buffer) {
     buffer.extent.reset();
     const bool was_read = std::exchange(buffer.is_read, false);
     Input* const input = buffer.holds;
-    if (was_read && input == nullptr) return;  // of a pass that was given up
+    if (was_read && input == nullptr) return;  // the pass that wanted it was abandoned
     if (was_read) {
       buffer.holds = nullptr;
       input->buffer_ = nullptr;

@@ -1,16 +1,22 @@
-// zero/tiers/swapped_inputs.h: saved inputs of one size in swap space, behind a few buffers in host
-// memory.
+// zero/tiers/swapped_inputs.h: keeps saved inputs of one size in swap space, with a few buffers in
+// host memory.
 //
 // Note [Inputs on NVMe]
-// Every input passes through a buffer, from which it is written while the forward pass goes on. In
-// backward the next inputs in the order of their use, as many as there are buffers, are in buffers
-// or on their way there. The order is foreseen from that of saving: of one micro-batch the last
-// input comes first; of micro-batches side by side (zero/run/vertical_passes.h) the last stage
-// comes first, and in it the micro-batches as they come forward. Inputs that are foreseen to be
-// used before their buffers are needed again stay there and are never written: with one micro-batch
-// at a time the last `num_buffers`. Where a pass is not as foreseen, a buffer is written when
-// another input needs it, and an input is read when it is needed: that takes longer, and nothing
-// else. What moves depends on the order of calls alone, never on timing.
+// Forward: every input is copied to a buffer, and written from there while the forward pass goes
+// on. Backward: the next inputs in the order of their use, as many as there are buffers, are in
+// buffers or being read into them.
+//
+// The order of use is predicted from the order of saving. Within one micro-batch, the input saved
+// last is used first. With micro-batches side by side (zero/run/vertical_passes.h), the last stage
+// is used first, and its micro-batches in their forward order.
+//
+// An input stays in its buffer, and is never written, if the prediction says that its use comes
+// before the buffer is needed again. With one micro-batch at a time, these are the last
+// `num_buffers` inputs.
+//
+// If a pass differs from the prediction, a buffer is written when another input needs it, and an
+// input is read when it is asked for. That is slower, and nothing else changes. The bytes that move
+// depend on the order of calls alone, never on timing.
 #pragma once
 
 #include <cstddef>
@@ -27,32 +33,33 @@ namespace zinc::zero {
 
 struct SwappedInputsOptions {
   SwapSettings swap;
-  int64_t bytes = 0;         // of an input
-  int64_t count = 0;         // inputs that wait at once, at most
-  int64_t side_by_side = 1;  // micro-batches whose inputs wait together
+  int64_t bytes = 0;         // per input
+  int64_t count = 0;         // inputs that are kept at once, at most
+  int64_t side_by_side = 1;  // micro-batches whose inputs are kept at once
   int64_t num_buffers = 1;
 };
 
-// One thread: that which issues work.
+// Called from the issuing thread only.
 class SwappedInputs : public std::enable_shared_from_this<SwappedInputs> {
   struct Buffer;
 
  public:
-  // One saved input; destruction forgets it. May outlive close().
+  // One saved input. Its destructor frees its space. An Input may outlive close().
   class Input {
    public:
     ~Input() { owner_->forget(*this); }
     Input(const Input&) = delete;
     Input& operator=(const Input&) = delete;
 
-    // Where work that is issued to the copy-out stream puts the input, right after take().
+    // The buffer that the copy-out stream fills. Valid right after take().
     void* data() const;
-    // The input has come, and `arrived` says when.
+    // Call once the copy into data() is issued. `arrived`: the event behind that copy.
     void filled(Event arrived);
-    // The input's bytes in host memory, until the next call for another input; waits for the disk.
-    // Throws IoError; InvalidArgument after close().
+    // The input's bytes in host memory, valid until the next call for another input. Waits for the
+    // disk. Throws IoError, and InvalidArgument after close().
     const void* bring() { return owner_->bring(*this); }
-    // What was issued to read them there.
+    // Call once the reads of the bytes from bring() are issued. `until`: the event behind those
+    // reads.
     void used(Event until);
 
    private:
@@ -63,12 +70,12 @@ class SwappedInputs : public std::enable_shared_from_this<SwappedInputs> {
     std::shared_ptr<SwappedInputs> owner_;
     const size_t extent_;
     const uint64_t micro_batch_;
-    Buffer* buffer_ = nullptr;  // that has its bytes, or into which they are read
-    bool stays_ = false;        // foreseen to be used before its buffer is needed
-    bool is_written_ = false;   // or is being written
+    Buffer* buffer_ = nullptr;  // holds the input's bytes, or receives them from the disk
+    bool stays_ = false;        // predicted: used before its buffer is needed again
+    bool is_written_ = false;   // the write has ended or is under way
   };
 
-  // Takes swap space and buffers. Throws IoError.
+  // Takes swap space and buffers. Waits for the compute stream. Throws IoError.
   SwappedInputs(Context& context, const SwappedInputsOptions& options);
   ~SwappedInputs() { close(); }
   SwappedInputs(const SwappedInputs&) = delete;
@@ -78,13 +85,14 @@ class SwappedInputs : public std::enable_shared_from_this<SwappedInputs> {
   bool has_room() const { return !free_extents_.empty(); }
   bool is_unused() const { return waiting_.empty(); }
 
-  // Room for an input of the present micro-batch (RandomState::micro_batch). Waits for the disk
-  // where buffers are full. Throws IoError, also of earlier writes.
+  // Room for an input of the present micro-batch (RandomState::micro_batch). Needs has_room(). If
+  // all buffers are full, waits for the disk. Throws IoError, also for earlier writes.
   std::unique_ptr<Input> take();
-  // Starts to write what has come and should leave, but for the `except` inputs saved last: their
-  // copies are waited for. Throws IoError.
+  // Starts the writes of inputs that should leave, but not of the `except` inputs that were saved
+  // last. Waits on the host for the copies into the buffers that are written. Throws IoError.
   void write_behind(size_t except);
-  // Gives back space and buffers; waits for what is under way. Nothing can be brought any more.
+  // Gives back swap space and buffers, after waiting for the transfers under way. bring() throws
+  // from then on.
   void close();
 
   SwapTraffic traffic() const { return extents_ != nullptr ? extents_->traffic() : closed_with_; }
@@ -93,23 +101,23 @@ class SwappedInputs : public std::enable_shared_from_this<SwappedInputs> {
   struct Buffer {
     Block memory;
     Input* holds = nullptr;
-    Event filled;                             // what the copy-out stream puts here is here
-    Event left;                               // what the copy-in stream takes from here is taken
+    Event filled;                             // behind the copy-out stream's copy to this buffer
+    Event left;                               // behind the copy-in stream's copy from this buffer
     std::optional<size_t> extent{};           // of the transfer
-    bool is_read = false;                     // the transfer; else a write
-    offload::SwapSpace::Transfer transfer{};  // goes first
+    bool is_read = false;                     // the transfer is a read, not a write
+    offload::SwapSpace::Transfer transfer{};  // destroyed first: last member
   };
 
   const void* bring(Input& input);
   void forget(Input& input) noexcept;
-  Buffer* free_buffer();  // null: there is none
+  Buffer* free_buffer();  // null: every buffer holds an input
   bool stays(size_t number) const;
-  // By their use in backward, `first` before all others.
+  // All inputs in the predicted order of their use in backward, with `first` put in front.
   std::vector<Input*> by_use(Input& first) const;
   // Waits for the buffer's transfer.
   void finish(Buffer& buffer);
   void start_write(Buffer& buffer);
-  // Makes the buffer free. What it holds is in swap space then.
+  // Makes the buffer free. Its input is in swap space afterwards.
   void evict(Buffer& buffer);
   void start_read(Input& input, Buffer& buffer);
   void hold(Input& input, Buffer& buffer);
@@ -120,10 +128,10 @@ class SwappedInputs : public std::enable_shared_from_this<SwappedInputs> {
   const int64_t side_by_side_;
   std::unique_ptr<SwapExtents> extents_;  // null once closed
   SwapTraffic closed_with_;
-  std::vector<size_t> free_extents_;  // the next one last
+  std::vector<size_t> free_extents_;  // the next one to use is the last
   std::vector<Input*> waiting_;       // in the order of saving
-  std::vector<Input*> leaving_;       // of those, filled and not yet written though they should be
-  std::vector<Buffer> buffers_;       // their number never changes until they are closed
+  std::vector<Input*> leaving_;       // of waiting_: filled, to be written, write not started
+  std::vector<Buffer> buffers_;       // never resized before close(): inputs point into it
 };
 
 }  // namespace zinc::zero

@@ -1,4 +1,4 @@
-// zero/tiers/swapped_reader.h: values in swap space for a thread beside training.
+// zero/tiers/swapped_reader.h: reads values in swap space from a thread beside training.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,23 @@ namespace zinc::zero {
 
 class SwappedReader {
  public:
-  // Takes memory for one tile, on the tier pinned_host. `shards` must outlive this.
+  // Takes memory for one tile on the tier pinned_host, and waits for the compute stream. `shards`
+  // must outlive this.
   SwappedReader(SwappedShards& shards, Context& context);
 
-  // Notes where all tiles lie now. On the thread that issues work, with nobody reading.
+  // Settles `shards` and records where every tile lies now. Call on the issuing thread, with no
+  // read() under way. Throws IoError.
   void begin();
-  // What lay in [range) of a group's arena at begin(): [range.size()] of the tile's dtype, in host
-  // memory. On one other thread at a time; what is read must not have been written since. Throws
-  // IoError.
+  // Reads the values that lay in `range` of a group's arena at begin(). out: [range.size()] in the
+  // tile's dtype, host memory. Call from one other thread at a time. The tiles must not have been
+  // written since begin(). Throws IoError.
   void read(int group, Range range, int plane, View out);
 
  private:
   SwappedShards& shards_;
   Block memory_;
   std::vector<offload::SwapSpace::Stored> stored_;  // by tile
-  int64_t cached_ = -1;                             // tile in memory_
+  int64_t cached_ = -1;                             // the tile in memory_; -1: none
 };
 
 }  // namespace zinc::zero

@@ -13,7 +13,8 @@ namespace {
 void cut(const ShardGroup& group, const Segment& segment, const comm::Communicator& communicator,
          const Encoding& encoding, int64_t most, std::vector<Tile>& tiles) {
   require(most > 0, "swap space: tiles of ", most, " elements");
-  // A tile of 16-bit parameters fills whole pages, one of the optimizer whole chunks.
+  // A tile of 16-bit or encoded values has a multiple of kShardUnit elements, which are whole pages
+  // in 16 bits. A wider tile has whole chunks.
   const int64_t unit = size_of(encoding.dtype) < 4 ? kShardUnit : kNormChunk;
   const int64_t length = (most + unit - 1) / unit * unit;
   const Range own = segment.shard(communicator.rank(), communicator.size());
@@ -127,7 +128,7 @@ void SwappedShards::write(const ShardGroup& group, Range range, int index,
 
 void SwappedShards::settle() {
   flush();
-  // What was never written is zero: padding, and all states at the start.
+  // Never written: padding, and all states at the start. Their values are zero.
   for (size_t i = 0; i < tiles_.size(); ++i) {
     if (written_[i]) continue;
     load(i);

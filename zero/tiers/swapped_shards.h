@@ -1,8 +1,8 @@
-// zero/tiers/swapped_shards.h: what a rank keeps of its shards in swap space.
+// zero/tiers/swapped_shards.h: the shards that a rank keeps in swap space.
 //
-// Shards are cut into tiles. A tile's values lie together, one plane after the other: of optimizer
-// states the master weights first, then one state after the other; of parameters the one plane. So
-// a tile moves with one read or one write. Whole tiles are what is read, changed and written.
+// Shards are cut into tiles. A tile has one or more planes, one after the other. Optimizer tiles:
+// the master weights, then each optimizer state. Parameter and gradient tiles: one plane. So a tile
+// moves with one read or one write. Tiles are read and written whole.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@
 
 namespace zinc::zero {
 
-// The kinds of values that a trained element has, as planes of a tile and elsewhere: what the
-// optimizer works on, then its states.
+// The planes of a tile, and elsewhere the kinds of values of a trained element: first the master
+// weights, then the optimizer's states.
 inline constexpr int kMasterPlane = 0;
 inline constexpr int kFirstStatePlane = 1;
 
-// One run of elements of one segment.
+// A run of elements of one segment.
 struct Tile {
   int group = 0;
   SegmentKind segment = SegmentKind::trained;
@@ -34,57 +34,65 @@ struct Tile {
   int64_t plane_bytes() const { return encoding.bytes_of(range.size()); }
 };
 
-// A rank's shards of the trained segments, for its master weights and states: f32 (f64 models:
-// f64). Tiles of at most `most` elements, rounded up to kNormChunk.
+// Tiles for master weights and optimizer states: this rank's shards of the trained segments, f32
+// (f64 models: f64). A tile has at most `most` elements, rounded up to kNormChunk.
 std::vector<Tile> optimizer_tiles(const std::vector<ShardGroup>& groups,
                                   const comm::Communicator& communicator, int64_t most);
-// A rank's shards of one group's segments that are gathered for use, as they are kept: in the model's
-// dtype or encoded. `most` is rounded up to kShardUnit.
+// Tiles for parameters: this rank's shards of all segments of a group but the persistent one, in
+// the model's dtype or encoded. A tile has at most `most` elements, rounded up to kShardUnit
+// (dtypes of 4 bytes and more: to kNormChunk).
 std::vector<Tile> parameter_tiles(const ShardGroup& group, const comm::Communicator& communicator,
                                   int64_t most);
 
-// One thread, that which issues work, but for read_beside(). Host tier; on a meta device nothing is opened or moved.
+// Called from the issuing thread only, but for read_beside(). Views are in the host tier. On a meta
+// device nothing is opened or moved.
 class SwappedShards {
  public:
-  // Takes the space. Values are zero until they are written. Throws IoError.
-  // `label`: what is counted on the tier nvme, and for gradients named in the trace.
+  // Takes the swap space. Values are zero until they are written. `label`: under which the bytes
+  // count on the tier nvme; Label::gradients also changes the names in the trace. `groups` must
+  // outlive this. Throws IoError.
   SwappedShards(const std::vector<ShardGroup>& groups, std::vector<Tile> tiles, int num_planes,
                 Label label, Context& context, const SwapSettings& settings);
 
   const std::vector<Tile>& tiles() const { return tiles_; }
   int num_planes() const { return num_planes_; }
-  int64_t bytes_of(const Tile& tile) const;  // of all planes, in whole pages
+  int64_t bytes_of(const Tile& tile) const;  // all planes, rounded up to whole pages
   int64_t largest_tile_bytes() const;
-  // One plane of a tile that lies in host memory.
+  // Plane `index` of a tile whose bytes are in `memory`: [elements of the tile] in the tile's
+  // dtype.
   View plane(const Tile& tile, const Block& memory, int index) const;
 
-  // The first values of a range of one segment, of the rank's own: as many as one tile holds, in
-  // host memory until the next call. Waits.
+  // The values from range.begin on, up to the end of `range` or of the tile. `range` lies in this
+  // rank's shard of one segment. The view is in host memory and valid until the next call. Waits
+  // for the disk. Throws IoError.
   View read(const ShardGroup& group, Range range, int plane);
-  // `values`: of the range, on the device, as a tile holds them. Waits.
+  // Writes the values of `range`. `values`: on the device, in the tile's encoding. Waits for the
+  // compute stream and the disk. The last tile that was changed stays in host memory until
+  // settle(). Throws IoError.
   void write(const ShardGroup& group, Range range, int plane, const ConstView& values);
-  // Everything written by write() is in the space, and the tile that read() and write() keep in
-  // host memory is given back. Comes before transfers of whole tiles, and before passes.
+  // Brings everything that write() wrote to swap space, writes zeros to tiles that were never
+  // written, and frees the host memory that read() and write() use. Call before passes and before
+  // transfers of whole tiles. Throws IoError.
   void settle();
-  // That tile alone is given back: nothing was written by write().
+  // Frees the host memory that read() uses. InternalError if write() has left changes there.
   void forget();
 
-  // Whole tiles, from and to memory of bytes_of(tile) that no other work touches meanwhile; the
-  // transfer is waited for by the caller.
+  // Start to move a whole tile. `memory`: bytes_of(tile) bytes of host memory, untouched by other
+  // work until the caller has waited for the transfer.
   offload::SwapSpace::Transfer start_read(size_t tile, const Block& memory);
   offload::SwapSpace::Transfer start_write(size_t tile, const Block& memory);
 
-  // Of settled values: where a tile lies until it is written again, and reading it on any thread.
+  // Where a settled tile lies until it is written again, and a read of it on any thread.
   offload::SwapSpace::Stored stored(size_t tile) const { return extents_->stored(tile); }
   void read_beside(const offload::SwapSpace::Stored& stored, const Block& memory) const {
     extents_->read_beside(stored, memory);
   }
 
-  // Bytes of whole tiles that moved; on a meta device those that would have.
+  // Bytes of the tiles that were moved. On a meta device: that would have been moved.
   SwapTraffic traffic() const { return extents_->traffic(); }
 
  private:
-  // Makes `tile` the one in the cache.
+  // Brings `tile` to cache_.
   void load(size_t tile);
   void flush();
   const std::string& name_of_group(size_t tile) const;
@@ -94,7 +102,7 @@ class SwappedShards {
   const int num_planes_;
   std::vector<Tile> tiles_;
   std::vector<std::string> names_;        // by group, for the trace
-  std::vector<bool> written_;             // by tile: the space holds values
+  std::vector<bool> written_;             // by tile: swap space holds its values
   std::unique_ptr<SwapExtents> extents_;  // one per tile
   Block cache_;                           // one tile, for read() and write()
   int64_t cached_ = -1;

@@ -1,4 +1,4 @@
-// zero/trace/phase_clock.h: where the time of a step goes.
+// zero/trace/phase_clock.h: measures the phases of a step.
 #pragma once
 
 #include <atomic>
@@ -15,14 +15,14 @@ namespace zinc::zero {
 struct PhaseSeconds {
   double forward = 0.0;
   double backward = 0.0;
-  // The reduce stream is busy with gradients. Part of it lies within backward and step, where they
-  // wait for it; with overlap the rest is hidden behind backward.
+  // Time in which the reduce stream is busy with gradients. A part of it lies within backward and
+  // step, which wait for reductions. With overlap the rest is hidden behind backward.
   double gradient_reduction = 0.0;
   double step = 0.0;  // norm, update, publishing of the weights
 };
 
-// Off, it does nothing and waits for nothing. On, forward, backward and step each end when the
-// compute stream is through with them, so that work is counted where it was issued.
+// Off: does nothing and waits for nothing. On: forward, backward and step each end when the compute
+// stream has finished their work. So time counts in the phase that issued the work.
 class PhaseClock {
  public:
   using Instant = std::chrono::steady_clock::time_point;
@@ -31,16 +31,15 @@ class PhaseClock {
 
   Instant start() const;
   void stop(Instant since, double PhaseSeconds::*phase);
-  // Around the reductions that are issued to `stream` in between.
+  // Call before and after reductions are issued to `stream`.
   void begin_reduction(StreamRef stream);
   void end_reduction(StreamRef stream);
-  // What came together since the last call; absent where the clock is off. Waits for the reduce
-  // stream.
+  // The seconds since the last call; absent if the clock is off. Waits for the reduce stream.
   std::optional<PhaseSeconds> take();
 
  private:
   struct Reductions {
-    int64_t began_ns = 0;  // of the stream's own thread
+    int64_t began_ns = 0;  // used on the stream's own thread alone
     std::atomic<int64_t> busy_ns = 0;
   };
 

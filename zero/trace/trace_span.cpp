@@ -23,7 +23,7 @@ TraceSpan::TraceSpan(TraceRecorder* recorder, TraceKind kind, StreamRef stream,
 
 TraceSpan::~TraceSpan() {
   if (recorder_ == nullptr) return;
-  // A task of the span itself, so that even a span without work has a place in time.
+  // The span adds a task of its own. So a span without other work has a place in time too.
   stream_.submit("record", [event = event_, recorder = recorder_] {
     event->end_ns = std::max(event->begin_ns, event->end_ns);
     recorder->record(*event);

@@ -1,4 +1,4 @@
-// zero/trace/trace_span.h: events of the engine in the trace.
+// zero/trace/trace_span.h: writes the engine's events to the trace.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace zinc::zero {
 
-// Brackets what is issued to `stream` while it lives: the event begins with the first of its tasks,
-// ends with the last, waited for what the first one waited for, and its id stands in the tasks'
-// `span`. Spans of one stream do not nest. Nothing without a recorder.
+// One trace event for all tasks that are issued to `stream` while the span lives. The event begins
+// with the first task, ends with the last, and has the waits of the first. The tasks name the
+// event's id as their `span`. Spans of one stream do not nest. Does nothing without a recorder.
 class TraceSpan {
  public:
-  // `bytes`: what this rank sends to its peers.
+  // `bytes`: the bytes that this rank sends to other ranks.
   TraceSpan(TraceRecorder* recorder, TraceKind kind, StreamRef stream, std::string_view name,
             int64_t bytes);
   ~TraceSpan();
@@ -29,11 +29,13 @@ class TraceSpan {
   std::shared_ptr<TraceEvent> event_;
 };
 
-// An event of no length on the issuing thread's lane, now.
+// Records an event of no length, now, on the lane of the issuing thread. Does nothing without a
+// recorder.
 void trace_mark(TraceRecorder* recorder, TraceKind kind, std::string_view name,
                 int64_t bytes) noexcept;
 
-// What the issuing thread does while it lives; on its lane. Nothing without a recorder.
+// One trace event on the lane of the issuing thread, for as long as the object lives. Does nothing
+// without a recorder.
 class TracePhase {
  public:
   TracePhase(TraceRecorder* recorder, const char* name);
@@ -47,13 +49,14 @@ class TracePhase {
   int64_t begin_ns_;
 };
 
-// The live bytes of every label of the device tier, now. Nothing without a recorder.
+// Records the live bytes of every label of the device tier, now. Does nothing without a recorder.
 void trace_memory(Context& context) noexcept;
 
-// The mark of a step, from its first forward to its end. Nothing without a recorder.
+// The trace event of a step, from its first forward pass to its end. Does nothing without a
+// recorder.
 class StepTrace {
  public:
-  void begin(TraceRecorder* recorder);  // at every forward; the first of a step counts
+  void begin(TraceRecorder* recorder);  // call at every forward; the first of a step counts
   void end(Context& context, int64_t step);
 
  private:

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kWord = 8;
 
-// Elements of a block from a byte on.
+// `numel` elements of a block, from `first_byte` on.
 View part(const Block& block, Device device, int64_t first_byte, DType dtype, int64_t numel,
           Tier tier = Tier::device) {
   const View bytes(block.data(), DType::u8, Shape{block.bytes()}, device, tier);
@@ -95,7 +95,7 @@ double DeviceVerdict::count() const {
   return std::accumulate(all.begin(), all.end(), 0.0);
 }
 
-// Targets are words; losses, in f32, lie two in a word.
+// A target count is one word. Two f32 losses share a word.
 int64_t DeviceVerdict::num_headers() const { return num_placed_ + (num_placed_ + 1) / 2; }
 
 bool DeviceVerdict::place() {
@@ -174,7 +174,8 @@ void DeviceVerdict::decide() {
 
 void DeviceVerdict::send() {
   const Device device = context_.device();
-  // A plan's copies to the host are those of offload; what read() would find there it makes up.
+  // A plan counts copies to the host as offload traffic, which this copy is not. On a meta device
+  // read() makes up the result.
   if (device.meta) return;
   transfer(part(out_, device, 0, DType::u8, out_.bytes()),
            part(host_, device, 0, DType::u8, host_.bytes(), Tier::pinned_host), context_.compute());

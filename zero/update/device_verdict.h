@@ -1,17 +1,23 @@
-// zero/update/device_verdict.h: the verdict over a step on the device, for which the host does not
-// wait.
+// zero/update/device_verdict.h: decides on the device whether and with which factor a step updates
+// the weights. The host does not wait for the decision.
 //
 // Note [Verdict on the device]
-// Norm, finite check, factor, skip and the next loss scale are kernels of the compute stream
-// (kernels/step_verdict.h); the update reads factor and skip where they leave them. The host reads
-// all of it, losses of the micro-batches among them, when the whole step is queued: that is its one
-// wait. What it brings to the next step is exact by then: learning rate and number of the update,
-// which a skipped step does not move, and the loss scale of the next backward passes.
-// Losses, targets and sums of squares travel in one gather, on the compute stream.
+// Norm, finite check, factor, skip flag and next loss scale are computed by kernels on the compute
+// stream (kernels/step_verdict.h). The update kernels read factor and skip flag from device memory.
+// The host reads the whole result, with the losses of all micro-batches, after the whole step is
+// queued. That is its only wait in a step.
 //
-// Elsewhere the host decides before it queues the update (GradientNorm::measure): on the CPU, where
-// gradients, states or weights are off the device, where collectives pass through the host, and for
-// a client's own optimizer.
+// Before the next step the host therefore knows three things exactly: the learning rate, the number
+// of the next update (a skipped step changes neither), and the loss scale of the next backward
+// passes. Losses, target counts and sums of squares of all ranks travel in one gather on the
+// compute stream.
+//
+// In these cases the host decides instead, before it queues the update (GradientNorm::measure):
+// - on the CPU
+// - with gradients, states or weights off the device
+// - with collectives that pass through the host
+// - with a client's own optimizer
+// - with ranks that share layers or sequences
 #pragma once
 
 #include <cstdint>
@@ -30,27 +36,30 @@ namespace zinc::zero {
 
 class DeviceVerdict {
  public:
-  // `norm` and `world` must outlive this; the loss scale starts with that of `scaler`.
+  // `norm` and `world` must outlive this. The loss scale begins with the state of `scaler`.
   DeviceVerdict(const EngineConfig& config, GradientNorm& norm, const optim::LossScaler& scaler,
                 comm::World& world);
 
-  // Goes on from the scaler's state. Between steps.
+  // Continues from the state of `scaler`. Call between steps.
   void restore(const optim::LossScaler& scaler);
 
-  // One micro-batch of this rank; `sum`, one f32 on the device, is copied in the compute stream.
+  // Adds one micro-batch of this rank. `sum`: scalar f32 on the device; it is copied on the compute
+  // stream.
   void add(const Tensor& sum, int64_t num_targets);
-  // Of what was added, over all ranks: LossTotals::count(). Collective; waits.
+  // LossTotals::count() of the micro-batches that were added, over all ranks. With
+  // LossReduction::tokens: collective, and waits.
   double count() const;
 
-  // The verdict over a step, on the compute stream, in this order. measure() and decide() queue
-  // the same work in every step with as many micro-batches.
-  // Losses and targets to where they are read. True: places are others than in the step before.
+  // The parts of a step, called in this order. All work goes to the compute stream. measure() and
+  // decide() queue the same work in every step with the same number of micro-batches. bring()
+  // copies losses and target counts to the device. True: buffers were allocated anew, because the
+  // number of micro-batches has changed.
   bool bring();
   void measure(const std::vector<ConstView>& gradients);
   void gather();  // collective
   void decide();
-  void send();  // to the host, when the update is queued
-  // Where the verdict is, for work on the compute stream until the next bring().
+  void send();  // copies the result to the host; call when the update is queued
+  // The verdict on the device, for work on the compute stream until the next bring().
   ConstView factor() const;  // [1] f32
   ConstView skip() const;    // [1] i32
 
@@ -58,8 +67,8 @@ class DeviceVerdict {
     kernels::StepVerdict verdict;
     StepLoss loss;
   };
-  // Waits for the compute stream, once, and ends the step: nothing is added any more. On a meta
-  // device: finite, the sum of squares 1, losses 1.
+  // Waits for the compute stream and ends the step: the added micro-batches are forgotten. On a
+  // meta device the result is made up: finite, sum of squares 1, losses 1.
   Result read(const LossTotals& totals);
 
  private:
@@ -68,9 +77,9 @@ class DeviceVerdict {
     int64_t num_targets = 0;
   };
   int num_ranks() const { return world_.size(); }
-  int64_t num_headers() const;  // words of a rank before its sums
-  bool place();  // of a step with as many micro-batches as were added; true: elsewhere
-  int64_t words() const { return num_headers() + norm_.longest(); }  // that a rank sends
+  int64_t num_headers() const;  // words that a rank sends ahead of its sums
+  bool place();                 // room for the micro-batches that were added; true: allocated anew
+  int64_t words() const { return num_headers() + norm_.longest(); }  // sent by a rank
   Block take(int64_t bytes, Tier tier = Tier::device) const;
   void upload_tree();
 
@@ -82,7 +91,7 @@ class DeviceVerdict {
   const kernels::LossScaleRules rules_;
   kernels::LossScaleState scale_;  // as the host last knew it
   std::vector<MicroBatch> batches_;
-  int64_t num_placed_ = -1;  // micro-batches of a step that the blocks have room for
+  int64_t num_placed_ = -1;  // micro-batches that the blocks have room for
   int64_t num_leaves_ = 0, num_merges_ = 0, num_parameters_ = 0;
   Block tree_;      // [leaves + 2 merges + 2 (parameters + 1)] i64
   Block leaves_;    // [leaves] f64
@@ -93,7 +102,8 @@ class DeviceVerdict {
   Block host_;      // the same in host memory
 };
 
-// Null where the host decides: see Note [Verdict on the device]. `clients`: a client's optimizer.
+// Null if the host decides: see Note [Verdict on the device]. `clients`: the optimizer is a
+// client's own.
 std::unique_ptr<DeviceVerdict> make_device_verdict(const EngineConfig& config, bool clients,
                                                    GradientNorm& norm,
                                                    const optim::LossScaler& scaler,

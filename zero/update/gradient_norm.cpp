@@ -96,11 +96,11 @@ GradientNorm::GradientNorm(const std::vector<ShardGroup>& groups,
 }
 
 GradientNorm::~GradientNorm() {
-  // Pieces may still be measured on another stream than that of the rooms.
+  // Pieces may still be measured on the reduce stream. The rooms belong to the compute stream.
   try {
     context_.compute()->wait(piece_queued_);
   } catch (...) {
-    // That stream has failed, and says so at its next use.
+    // The stream has failed. Its next use reports the error.
   }
 }
 
@@ -175,8 +175,9 @@ std::vector<double> GradientNorm::measure_own(const std::vector<ConstView>& grad
     parts[gradients[i].tier()].push_back({i, first, count});
     first += count;
   }
-  // The host's before the device's: it waits for what the compute stream was given before. All
-  // memory first: what is queued is waited for before it is given back.
+  // The host's tier goes first: its stream waits only for work that the compute stream has by then.
+  // Memory for all tiers is taken before any work is queued. It is given back after the queued work
+  // was waited for.
   std::vector<Queued> queued;
   for (auto tier = parts.rbegin(); tier != parts.rend(); ++tier) {
     queued.push_back(take_tier(tier->first, std::move(tier->second), gradients));

@@ -1,12 +1,17 @@
-// zero/update/gradient_norm.h: the global norm of a step's gradient, and whether it is finite.
+// zero/update/gradient_norm.h: the global norm of a step's gradient, and the check that it is
+// finite.
 //
 // Note [Norm]
-// Squares are summed in f64 per chunk of kNormChunk elements, chunks of one parameter over the
-// fixed binary tree of their indices (kernels/chunk_tree_sum.h), parameters one after the other in
-// order of declaration. Chunks never cross parameters or shard boundaries, so a rank that holds
-// part of a parameter sends the sums of its maximal subtrees, O(log) numbers, and every rank
-// finishes the same tree: the norm has the same bits for every partition. Ranks of a pipeline send
-// each other the sums of whole parameters, and add all of them in order of declaration.
+// Squares are summed in f64, in three levels:
+// - per chunk of kNormChunk elements
+// - per parameter: its chunks, over the fixed binary tree of their indices
+//   (kernels/chunk_tree_sum.h)
+// - over all parameters, one after the other in order of declaration
+//
+// No chunk crosses the boundary of a parameter or a shard. A rank that holds a part of a parameter
+// sends the sums of the largest complete subtrees of that part: O(log) numbers. Then every rank
+// finishes the same tree. So the norm has the same bits for every partition. Ranks of a pipeline
+// send each other the sums of whole parameters, and add all of them in order of declaration.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +28,7 @@
 
 namespace zinc::zero {
 
-// A range of trained elements of one group's arena; both ends are multiples of kNormChunk.
+// A range of trained elements in one group's arena. Both ends are multiples of kNormChunk.
 struct OwnedRange {
   int group = 0;
   Range range;
@@ -31,8 +36,8 @@ struct OwnedRange {
 
 struct NormResult {
   double sum_of_squares = 0.0;
-  // The first parameter (in order of declaration) with a NaN or infinity, and the lowest rank that
-  // holds such an element of it. Where ranks share layers: of the first of them that has one. Null:
+  // The first parameter, in order of declaration, with a NaN or an infinity, and the lowest rank
+  // whose shard holds one. If ranks share layers: of the first of these ranks that has one. Null:
   // all is finite.
   const autograd::Parameter* nonfinite = nullptr;
   int nonfinite_rank = 0;
@@ -57,46 +62,51 @@ class GradientNorm {
     ParameterIndex parameter;
     kernels::ChunkSubtree subtree;
   };
-  // A node of the tree of a parameter, the place-th of its rank's.
+  // A node that some rank sends. `place`: its index among the nodes of that rank.
   struct Leaf {
     Node node;
     int rank = 0;
     size_t place = 0;
   };
 
-  // owned[r]: what rank r measures; together every trained element once. One entry: every rank
-  // holds everything, and nothing is exchanged. `groups` must outlive this.
+  // owned[r]: the ranges that rank r measures. Together they hold every trained element once. One
+  // entry: every rank holds everything, and nothing is exchanged. `groups`, `communicator` and
+  // `context` must outlive this. `peers`: ranks that have other parts of the model. The sums of
+  // slices are added in order of rank; parameters that are not sliced count once.
   GradientNorm(const std::vector<ShardGroup>& groups, std::vector<std::vector<OwnedRange>> owned,
                comm::Communicator& communicator, Context& context, NormPeers peers = {});
   ~GradientNorm();
   GradientNorm(const GradientNorm&) = delete;
   GradientNorm& operator=(const GradientNorm&) = delete;
 
-  // gradients[i]: the values of the rank's i-th owned range, on the device or in host memory, where
-  // the CPU measures them, on a GPU beside the device. Waits for the compute stream once, and once
-  // for host memory; collective where ranges are spread over ranks. On a meta device: 1, finite.
+  // Measures the gradients of a step. gradients[i]: the values of this rank's i-th owned range, on
+  // the device or in host memory. The CPU measures host memory, on a GPU beside the device. Waits
+  // once for the compute stream and once for the host stream. Collective if ranges are spread over
+  // ranks, or ranks share layers. On a meta device: sum of squares 1, finite.
   NormResult measure(const std::vector<ConstView>& gradients);
 
-  // The same piece by piece, for values that do not stay: take() for each of the rank's owned
-  // ranges, on the device as work issued to `stream`, the reduce stream, leaves it; then
-  // measure_taken(). expect_pieces() comes once before and takes the room for them on the device.
+  // The same piece by piece, for values that do not stay on the device. expect_pieces(): once,
+  // ahead; takes device memory for the sums. take(): once per owned range; `gradient` is on the
+  // device, as work on `stream`, the reduce stream, leaves it. measure_taken(): the result, as of
+  // measure().
   void expect_pieces();
   void take(int group, Range range, const ConstView& gradient, StreamRef stream);
   NormResult measure_taken();
 
-  // For a norm that is finished elsewhere. Queues the sums of this rank's nodes to `sums`, [as
-  // many] f64, on the compute stream; every gradient is on the device.
+  // For DeviceVerdict, which finishes the norm itself. Queues the sums of this rank's nodes to
+  // `sums`, [num_own()] f64 on the device, on the compute stream. All gradients are on the device.
   void queue(const std::vector<ConstView>& gradients, const View& sums);
-  // The nodes of all ranks in the order of the sum: by parameter, then by place in it.
+  // The nodes of all ranks in the order in which they are summed: by parameter, then by index in
+  // it.
   const std::vector<Leaf>& leaves() const { return leaves_; }
-  // Nodes of the rank that has most, and of this one.
+  // The largest number of nodes of any rank, and the number of this rank.
   int64_t longest() const;
   int64_t num_own() const { return static_cast<int64_t>(nodes_[me()].size()); }
   bool is_spread() const { return owned_.size() > 1; }
-  // With the leaf that is not finite, or -1.
+  // The result for a sum. `first_nonfinite`: index into leaves(); -1: all are finite.
   NormResult result(double sum_of_squares, int64_t first_nonfinite) const;
 
-  // Of a gradient that is not finite: "transformer.h.3.mlp.c_fc.weight, in the shard of rank 2".
+  // Names a gradient that is not finite: "transformer.h.3.mlp.c_fc.weight, in the shard of rank 2".
   std::string culprit(const NormResult& norm) const;
 
  private:
@@ -104,29 +114,30 @@ class GradientNorm {
     Block block;
     View view;
   };
-  // For what a kernel leaves that reads `like`: where that lies.
+  // Room for the output of a kernel that reads `like`, in the tier of `like`.
   Room take_room(const ConstView& like, int64_t numel, DType dtype);
-  // What a kernel leaves on its way to the sums.
+  // Intermediate results of the kernels.
   struct Rooms {
     Room chunk_sums;
     Room nonfinite;
   };
-  // Owned ranges of one tier: their sums lie side by side, so that the host waits for a tier once.
+  // An owned range, for the ranges of one tier. The sums of a tier lie side by side, so the host
+  // waits once per tier.
   struct Part {
-    size_t gradient = 0;           // of measure()
-    int64_t first = 0, count = 0;  // of the rank's sums
+    size_t gradient = 0;           // index into measure()'s gradients
+    int64_t first = 0, count = 0;  // its sums among those of the rank
   };
   struct Queued {
     std::vector<Part> parts;
     StreamRef stream;
-    // Until the stream was waited for. Room for the sums of any rank, so that all ranks take as
-    // much.
+    // Kept until the stream was waited for. There is room for the sums of any rank: all ranks then
+    // take the same memory.
     Room sums;
     Rooms rooms;
   };
   Queued take_tier(Tier tier, std::vector<Part> parts, const std::vector<ConstView>& gradients);
-  // Queues the sums of every subtree in `owned`, whose values `gradient` holds, side by side to
-  // `out`.
+  // Queues the sums of all subtrees of `owned` to `out`, side by side. `gradient`: the values of
+  // `owned`.
   void queue_sums(const OwnedRange& owned, const ConstView& gradient, const Rooms& rooms,
                   const View& out, StreamRef stream);
   std::vector<double> measure_own(const std::vector<ConstView>& gradients);
@@ -137,12 +148,12 @@ class GradientNorm {
     int64_t nonfinite = -1;  // the first that has a NaN or infinity
     int nonfinite_rank = 0;
   };
-  // With those of other ranks of a pipeline. Collective.
+  // Adds the sums of other ranks of a pipeline. Collective.
   Sums over_stages(Sums here) const;
-  // With the slices of other ranks. Collective.
+  // Adds the sums of other ranks' slices. Collective.
   NormResult over_slices(const Sums& sums) const;
   const autograd::Parameter& parameter_of(const Node& node) const;
-  // `sums`: by rank.
+  // `sums`: by rank, of that rank's nodes.
   NormResult combine(const std::vector<std::vector<double>>& sums) const;
 
   size_t me() const { return is_spread() ? static_cast<size_t>(communicator_.rank()) : 0; }
@@ -159,8 +170,8 @@ class GradientNorm {
   std::unordered_map<const autograd::Parameter*, size_t> order_;  // in peers_.parameters
   Rooms piece_rooms_;                                             // empty before expect_pieces()
   Room piece_sums_;
-  Event piece_queued_;               // the last one
-  std::vector<int64_t> first_sums_;  // by own range: its place there
+  Event piece_queued_;               // behind the last take()
+  std::vector<int64_t> first_sums_;  // by own range: its first sum in piece_sums_
 };
 
 }  // namespace zinc::zero

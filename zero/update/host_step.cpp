@@ -1,7 +1,7 @@
-// The update where states live in host memory: the CPU computes, weights travel back.
+// The update of states in host memory by the CPU. Updated weights travel to the model's copy.
 //
-// On a GPU the CPU computes in a queue of its own (host_stream()), so that a whole update may be
-// issued before any of it has run: whoever needs a group's weights waits for that group's events.
+// On a GPU the CPU works in a queue of its own (host_stream()). A whole update may be issued before
+// any of it has run. Work that needs a group's weights waits for the events of that group.
 #include <algorithm>
 #include <deque>
 #include <optional>
@@ -29,11 +29,11 @@ class HostStep final : public OptimizerStep {
         beside_(std::move(beside)) {}
 
   ~HostStep() override {
-    // An update that is given up: it still reads and writes memory that is given back next.
+    // An abandoned update still uses memory that is freed next.
     try {
       updated_.finish();
     } catch (...) {
-      // The stream has failed, and says so at its next use.
+      // The stream has failed. Its next use reports the error.
     }
   }
 
@@ -63,7 +63,8 @@ class HostStep final : public OptimizerStep {
 
   void run(const StepArguments& args) override {
     if (!args_) start(args);
-    order(context_.compute(), updated_.stream());  // which has waited for the gradients
+    // The compute stream has waited for the gradients.
+    order(context_.compute(), updated_.stream());
     update_beside();
     while (!left_.empty()) update_group(left_.front().group);
     updated_.finish();
@@ -124,10 +125,10 @@ class HostStep final : public OptimizerStep {
   std::unique_ptr<OptimizerStep> beside_;
   std::optional<StepArguments> args_;  // while a step is under way
   ConstView host_factor_;              // of that step
-  std::vector<UpdateSlice> left_;      // likewise: not updated yet
+  std::vector<UpdateSlice> left_;      // slices of that step that are not updated yet
   bool is_beside_left_ = false;
   std::deque<int> ready_;     // groups
-  bool never_waits_ = false;  // the issuing thread goes on before an update has run
+  bool never_waits_ = false;  // true: the issuing thread never waits for an update
 };
 
 }  // namespace

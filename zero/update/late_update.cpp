@@ -91,7 +91,7 @@ void LateUpdate::finish_own() {
       weights_.settle_updates();
     }
     arrived_ = true;
-    // Nothing of this rank needs them any more. Of groups that were used there may be new ones.
+    // This rank needs these gradients no more. Groups before next_join_ may already have new ones.
     for (size_t place = next_join_; place < order_.size(); ++place) {
       gradients_.discard_host(order_[place]);
     }

@@ -13,8 +13,8 @@
 namespace zinc::zero {
 namespace {
 
-// The sum over a binary tree of the values' positions: halves of the largest power of two below
-// their number. The tree of comm's ordered sums.
+// The sum of `values` over a binary tree of their positions: the left half has the largest power of
+// two below their number. This is the tree of comm's ordered sums.
 double tree_sum(std::span<const double> values) {
   if (values.empty()) return 0.0;
   if (values.size() == 1) return values.front();
@@ -35,7 +35,7 @@ void require_finite(const StepLoss& loss, int64_t step, const PrecisionConfig& p
 
 double LossTotals::seed(double loss_scale, int64_t num_targets) const {
   if (by_token()) return loss_scale / divisor_;
-  // Without targets the gradients are zeros. A seed of zero would be divided by.
+  // Without targets all gradients are zeros. The seed must not be zero: later code divides by it.
   return loss_scale / static_cast<double>(std::max<int64_t>(num_targets, 1));
 }
 

@@ -29,7 +29,7 @@ class ResidentStep final : public OptimizerStep {
   }
 
  private:
-  // The model's copy is not on the device.
+  // For a slice whose model copy is not on the device.
   void update_in_tiles(const StepArguments& args, const UpdateSlice& slice) {
     bug_check(!args.skip, "a skipped update would send what is in the buffer");
     for (int64_t begin = slice.range.begin; begin < slice.range.end; begin += tile_numel_) {

@@ -1,5 +1,5 @@
-// zero/update/step_sums.h: what the micro-batches of a step leave: their losses, and gradients that
-// are summed over them and over the ranks.
+// zero/update/step_sums.h: collects what the micro-batches of a step leave: their losses, and their
+// gradients summed over micro-batches and ranks.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace zinc::zero {
 
 class StepSums {
  public:
-  // All must outlive this; `verdict` null: the host reads each loss at once. `shares`: see
-  // LossTotals. `pipe`, `tied`: null: there is no pipeline.
+  // The references must outlive this. `verdict` null: the host reads each loss at once. `shares`:
+  // see LossTotals. `pipe` and `tied` null: there is no pipeline.
   StepSums(const EngineConfig& config, const Strategy& strategy, DeviceVerdict* verdict,
            comm::World& world, int shares, comm::World* pipe, const TiedGradients* tied)
       : totals_(config.gradient.loss_reduction, config.loss_divisor(), shares),
@@ -28,19 +28,21 @@ class StepSums {
         tied_(tied) {}
 
   const LossTotals& totals() const { return totals_; }
-  // One micro-batch of this rank: its summed loss, f32; undefined on a rank of a pipeline that does
-  // not have it.
+  // Adds one micro-batch of this rank: its summed loss, f32 scalar; undefined on a rank of a
+  // pipeline that does not have the loss.
   void add(const Tensor& sum, int64_t num_targets);
 
-  // The compute stream waits for the sums of all gradients. Once per step; collective.
+  // The compute stream waits for the sums of all gradients. Works once per step; later calls do
+  // nothing. Collective.
   void end_gradients();
-  // LossTotals::count() of the step. Collective; waits where ranks are several. Throws
-  // InvalidArgument where no micro-batch has a target.
+  // LossTotals::count() of the step. Collective; waits if there are several ranks. Throws
+  // InvalidArgument if no micro-batch has a target.
   double count();
-  // For an update that begins before the step does, with the last micro-batches under way: true
-  // where a loss of any rank is not finite, so that the step will throw. Collective; waits.
+  // For an update that begins before step(), while the last micro-batches are under way: true if a
+  // loss of any rank is not finite and the configuration does not allow that. The step will throw
+  // then. Collective, and waits, unless such losses are allowed.
   bool must_wait(const PrecisionConfig& precision, std::span<const BatchLoss> coming) const;
-  // Where the host reads losses, after count().
+  // Valid after count(), if the host reads the losses.
   const StepLoss& loss() const { return *loss_; }
   static void require_targets(double count);
 

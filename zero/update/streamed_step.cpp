@@ -1,7 +1,8 @@
-// The update where states live in host memory and the device computes: weights, states and
-// gradients travel to the device tile by tile, and weights and states back.
+// The update of states in host memory by the device. Weights, states and gradients travel to the
+// device tile by tile; weights and states travel back.
 //
-// Over two buffers: while one tile is updated the next one comes, and the one before leaves.
+// There are two buffers: while a tile is updated, the next tile comes in and the tile before
+// leaves.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -36,7 +37,8 @@ class StreamedStep final : public OptimizerStep {
   }
 
   void run(const StepArguments& args) override {
-    // Gradients are in place for the compute stream, and it may still use the buffers' memory.
+    // The gradients are ready for work on the compute stream, and that stream may still use the
+    // buffers' memory.
     order(context_.compute(), context_.stream(StreamRole::copy_in));
     beside_->run(args);
     for (const UpdateSlice& slice : weights_.slices_in(Tier::pinned_host)) {
@@ -50,7 +52,7 @@ class StreamedStep final : public OptimizerStep {
  private:
   struct Buffer {
     Block memory;
-    Event left;  // what was updated here is back in host memory
+    Event left;  // behind the copy of the updated tile back to host memory
   };
 
   void update(const StepArguments& args, const UpdateSlice& slice, Range tile) {

@@ -1,13 +1,15 @@
-// The update where states live in swap space: a pipeline over tiles of reading ahead, computing on
-// the host and writing behind, over as many buffers as these overlap.
+// The update of states in swap space by the CPU: a pipeline of reading ahead, computing, and
+// writing behind, tile by tile.
 //
 // Note [Buffers of the swapped step]
-// Tiles queue in the order in which their groups' gradients are complete, or in which the next
-// forward pass uses them; the i-th of the queue uses buffer i mod n, with n = 1, one more to read
-// ahead, one more to write behind. States do not wait for gradients: tiles are read as buffers come
-// free. Gradients that are in swap space are read into a buffer beside that of the tile's states,
-// once these are on their way and the gradients are there. Before a tile is read into a buffer, the
-// write of the tile that was there is over, and so is the copy of its weights to the device.
+// - Tiles wait in a queue. Its order is that in which the groups' gradients are complete, or in
+//   which the next forward pass uses the groups.
+// - The i-th tile of the queue uses buffer i mod n. n is 1, plus 1 to read ahead, plus 1 to write
+//   behind.
+// - States do not wait for gradients: a tile is read as soon as its buffer is free. The buffer is
+//   free when the write of the tile before, and the copy of its weights to the model, are over.
+// - Gradients in swap space have a buffer beside that of the tile's states. They are read once the
+//   read of the states has started and the gradients are there.
 #include <algorithm>
 #include <optional>
 
@@ -48,11 +50,11 @@ class SwappedStep final : public OptimizerStep {
   }
 
   ~SwappedStep() override {
-    // An update that is given up: its weights may still be on their way from the buffers.
+    // The weights of an abandoned update may still be on their way from the buffers.
     try {
       updated_.finish();
     } catch (...) {
-      // The stream has failed, and says so at its next use.
+      // The stream has failed. Its next use reports the error.
     }
   }
 
@@ -105,9 +107,9 @@ class SwappedStep final : public OptimizerStep {
  private:
   struct Buffer {
     Block memory;
-    Block gradient;             // where they are in swap space
-    bool has_gradient = false;  // of the tile, or it is on its way
-    Event sent;                 // weights that travel from here have left
+    Block gradient;             // with gradients in swap space
+    bool has_gradient = false;  // the tile's gradient is here or being read
+    Event sent;                 // behind the copy of the updated weights from here
     offload::SwapSpace::Transfer transfer;
     offload::SwapSpace::Transfer gradient_transfer;
     bool is_free() const { return transfer.query() && sent.query(); }
@@ -167,7 +169,7 @@ class SwappedStep final : public OptimizerStep {
             (buffer.has_gradient && buffer.gradient_transfer.query()));
   }
 
-  // Waits for its states, not for its gradient.
+  // Updates the next tile. Waits for its states and, in swap space, for its gradient.
   void update_next() {
     const size_t place = next_update_;
     Buffer& buffer = buffer_of(place);
@@ -176,14 +178,14 @@ class SwappedStep final : public OptimizerStep {
     if (pipeline_.read_ahead) start_reads();
     start_gradient_reads();
     update(*args_, slices_, queue_[place], buffer);
-    // The disk takes what the update leaves.
+    // The disk writes the buffer after the update.
     host()->synchronize();
     buffer.transfer = states_.start_write(queue_[place], buffer.memory);
     ++next_update_;
     if (!pipeline_.write_behind) buffer.transfer.wait();
   }
 
-  // As far as buffers are free.
+  // Starts reads as far as buffers are free.
   void start_reads() {
     const size_t most = pipeline_.read_ahead ? buffers_.size() : 1;
     while (next_read_ < std::min(next_update_ + most, queue_.size()) &&
@@ -202,7 +204,7 @@ class SwappedStep final : public OptimizerStep {
     buffer.has_gradient = false;
   }
 
-  // Of the tiles whose states are there or on their way, as far as gradients have arrived.
+  // For tiles whose states are read or being read, and whose gradients have arrived.
   void start_gradient_reads() {
     if (swapped_gradients_ == nullptr) return;
     for (size_t place = next_update_; place < next_read_; ++place) {
@@ -267,7 +269,7 @@ class SwappedStep final : public OptimizerStep {
   WeightStore& weights_;
   GradientStore& gradients_;
   SwappedShards& states_;
-  SwappedGradients* swapped_gradients_;  // null: they are in host memory
+  SwappedGradients* swapped_gradients_;  // null: gradients are in host memory
   Context& context_;
   const SwapPipeline pipeline_;
   std::vector<Buffer> buffers_;
@@ -275,10 +277,10 @@ class SwappedStep final : public OptimizerStep {
   std::vector<UpdateSlice> slices_;
   const std::vector<size_t> by_gradient_;  // tiles
   const std::vector<size_t> by_use_;
-  std::vector<size_t> queue_;  // of the step under way: one of these
-  size_t next_read_ = 0;       // places in the queue
+  std::vector<size_t> queue_;  // of the step under way: a copy of by_gradient_ or by_use_
+  size_t next_read_ = 0;       // index into queue_
   size_t next_update_ = 0;
-  std::vector<int> ready_;  // groups, of this step
+  std::vector<int> ready_;  // groups that are ready in this step
   UpdatedWeights updated_;
   HostFactor factor_;
 };

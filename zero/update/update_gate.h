@@ -1,4 +1,4 @@
-// zero/update/update_gate.h: keeps updates away from values that are read beside training.
+// zero/update/update_gate.h: makes updates wait while their values are read beside training.
 #pragma once
 
 #include <algorithm>
@@ -15,13 +15,13 @@
 
 namespace zinc::zero {
 
-// Values stay as they are while somebody holds this. Any thread may let go of it, also one that
-// outlives the engine.
+// While a Lease exists, the values it was given for do not change. Any thread may destroy it, even
+// after the engine is gone.
 using Lease = std::shared_ptr<const void>;
 
 class UpdateGate {
  public:
-  // Of a range of a shard group's arena: weights and states.
+  // Holds the weights and states of a range of a group's arena.
   Lease hold(int group, Range range) {
     const std::shared_ptr<State> state = state_;
     std::list<Held>::iterator held;
@@ -37,8 +37,8 @@ class UpdateGate {
               state->changed.notify_all();
             }};
   }
-  // Until nobody holds anything of it: before it changes. Where that takes time it is a stall on
-  // the host's lane; `trace` may be null.
+  // Waits until nobody holds a part of the range. Called before the range changes. A wait that
+  // blocks is recorded as a stall on the host's lane; `trace` may be null.
   void wait(int group, Range range, TraceRecorder* trace) const {
     wait_until(trace, [&](const Held& held) {
       return held.group != group || intersect(held.range, range).empty();

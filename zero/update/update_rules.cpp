@@ -12,7 +12,7 @@ namespace {
 
 using GroupOf = std::map<const autograd::Parameter*, size_t>;
 
-// By parameter, the group that it is in.
+// By parameter: the index of its group.
 GroupOf group_of_parameter(nn::Module& model, const std::vector<optim::ParameterGroup>& groups) {
   check_parameter_groups(groups);
   GroupOf group_of;
@@ -33,7 +33,7 @@ GroupOf group_of_parameter(nn::Module& model, const std::vector<optim::Parameter
   return group_of;
 }
 
-// Of a client's updates where it narrows, [n] or absent.
+// Elements [begin, begin + numel) of a view [n], or an absent view.
 template <class AnyView>
 AnyView part_of(const AnyView& view, int64_t begin, int64_t numel) {
   return view ? view.narrow(0, begin, numel) : view;
@@ -65,7 +65,7 @@ UpdateRules::UpdateRules(nn::Module& model, const std::vector<ShardGroup>& shard
     }
     std::stable_sort(trained.begin(), trained.end(),
                      [](const Placement* a, const Placement* b) { return a->offset < b->offset; });
-    // Padding goes with the parameter before it.
+    // Padding belongs to the piece of the parameter before it.
     for (const Placement* placement : trained) {
       const size_t group = group_of.at(placement->parameter);
       if (!pieces.empty()) {

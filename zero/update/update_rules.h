@@ -1,8 +1,8 @@
-// zero/update/update_rules.h: the hyper-parameters that each element is updated with.
+// zero/update/update_rules.h: the hyper-parameters with which each element is updated.
 //
-// Parameter groups are the optimizer's; shard groups are those that move together. A parameter
-// group may hold parameters of any shard groups: an update of a range is cut where the parameter
-// group changes, which changes no bit.
+// A parameter group shares hyper-parameters; a shard group is gathered and reduced together. A
+// parameter group may hold parameters of any shard groups. An update of a range is cut where the
+// parameter group changes. The cut changes no bit.
 #pragma once
 
 #include <span>
@@ -21,31 +21,32 @@ namespace zinc::zero {
 
 class UpdateRules {
  public:
-  // `groups`: the client's, which then hold every trained parameter of the model exactly once;
-  // empty: those that decay and those that do not, with `hyper`. The learning rate of a group is
-  // that of the schedule times the group's own over that of `hyper`. Throws InvalidArgument with
-  // the parameter's name.
+  // `groups`: a client's groups. Together they must hold every trained parameter of the model
+  // exactly once. Empty: two groups with `hyper`, parameters that decay and parameters that do not.
+  // The learning rate of a group is that of the schedule times the group's own rate over the rate
+  // of `hyper`. Throws InvalidArgument with the parameter's name.
   UpdateRules(nn::Module& model, const std::vector<ShardGroup>& shard_groups,
               std::vector<optim::ParameterGroup> groups, const optim::HyperParameters& hyper);
 
-  // For the updates of the next step.
+  // Takes the hyper-parameters of the next step from `schedule`.
   void follow(const optim::Schedule& schedule);
 
-  // For an optimizer with scalars: brings those of the step-th step, for which follow() was called,
-  // to device memory, from which all updates take them from now on; on the compute stream. So an
-  // update that is recorded follows later steps.
+  // For an optimizer with scalars: copies the scalars of step `step`, for which follow() was
+  // called, to device memory, on the compute stream. All updates read them there from now on. So a
+  // recorded update (CUDA graph) follows later steps.
   void bring_scalars(const optim::Optimizer& optimizer, int64_t step);
 
-  // `whole` updates [range) of a shard group's arena, within one segment. Issues it, as one update
-  // per parameter group that it meets.
+  // Issues `whole`, the update of `range` of a shard group's arena, as one update per parameter
+  // group in the range. `range` lies in one segment. First waits until nobody holds the range in
+  // gate().
   void update(const optim::Optimizer& optimizer, const optim::Update& whole, int shard_group,
               Range range, StreamRef stream) const;
 
-  // update() waits here for whoever holds what it is going to change.
+  // The gate at which update() waits.
   UpdateGate& gate() { return gate_; }
   const UpdateGate& gate() const { return gate_; }
 
-  // The same on ranks with the same groups.
+  // Equal on ranks with equal groups.
   uint64_t hash() const;
 
  private:

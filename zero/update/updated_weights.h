@@ -1,5 +1,5 @@
-// zero/update/updated_weights.h: updated weights on their way from where they were computed to
-// where the model's copy lives.
+// zero/update/updated_weights.h: brings updated weights from where they were computed to the
+// model's copy.
 #pragma once
 
 #include <array>
@@ -12,28 +12,29 @@
 
 namespace zinc::zero {
 
-// Two buffers that the update fills in turn with 16-bit weights; a buffer is filled again only
-// after what it held has arrived.
+// Two buffers that the update fills in turn with 16-bit weights. A buffer is filled again only
+// after its values have arrived.
 class UpdatedWeights {
  public:
-  // For updates of `slices`, at most `tile_numel` elements at a time, that leave their result in
-  // `tier`. Buffers where a slice has 16-bit weights elsewhere. `weights` must outlive this.
+  // For updates of `slices` that take at most `tile_numel` elements at a time and leave their
+  // result in `tier`. Buffers are allocated if a slice has 16-bit weights in another place.
+  // `weights` and `context` must outlive this.
   UpdatedWeights(WeightStore& weights, const std::vector<UpdateSlice>& slices, Context& context,
                  Tier tier, int64_t tile_numel);
 
   static bool is_narrow(const UpdateSlice& slice);
 
-  // Where the update is computed: host_stream() where it leaves its result in host memory.
+  // The stream of the update: the compute stream for the tier device, host_stream() otherwise.
   StreamRef stream() const { return stream_; }
 
-  // The next buffer, [numel]; work issued to stream() may fill it. `slice` is narrow.
+  // The next buffer, [numel] of the model's dtype, for work on stream(). `slice` is narrow.
   View buffer(const UpdateSlice& slice, int64_t numel);
-  // `values` of [range), as work issued to stream() before leaves them, to the model's copy. The
-  // event: `values` may change again. Throws IoError.
+  // Sends `values` of `range`, as work on stream() leaves them, to the model's copy. After the
+  // returned event `values` may change. Throws IoError.
   Event send(const ConstView& values, const UpdateSlice& slice, Range range);
-  // Everything that was sent until now is where it belongs behind all of these.
+  // Once all these events have happened, all values sent so far have arrived.
   std::vector<Event> sent() const;
-  // The compute stream waits for everything that was computed and sent.
+  // The compute stream waits for all values that were computed and sent.
   void finish();
 
  private:
@@ -43,7 +44,7 @@ class UpdatedWeights {
   StreamRef stream_;
   std::array<Block, 2> blocks_;
   std::array<Event, 2> sent_;   // by buffer
-  std::array<Event, 3> lanes_;  // the last that was sent to the device, to the host, to swap space
+  std::array<Event, 3> lanes_;  // behind the last send to the device, to the host, to swap space
   size_t next_ = 0;
 };
 

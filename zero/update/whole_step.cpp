@@ -24,7 +24,8 @@ std::string_view name_of(StepOutcome outcome) {
 
 namespace {
 
-// NumericsError after that many skipped steps in a row; `culprit` was not finite in the last.
+// Throws NumericsError once `allowed` steps in a row were skipped. `culprit`: the gradient that was
+// not finite in the last one.
 void require_progress(int64_t skipped, int64_t allowed, std::string_view culprit) {
   if (skipped < allowed) return;
   throw NumericsError(concat("the gradient was not finite for ", skipped,
@@ -121,8 +122,8 @@ StepResult WholeStep::begin_result(const StepLoss& loss, double gradient_norm) {
           .num_targets = loss.num_targets};
 }
 
-// See Note [Verdict on the device] and, where passes are recorded, Note [Recorded step]. Waits
-// once, when all is queued.
+// Queues the whole step, then waits once. See Note [Verdict on the device] and, with recorded
+// passes, Note [Recorded step].
 DeviceVerdict::Result WholeStep::queue_verdict() {
   using Part = RecordedPasses::StepPart;
   Strategy& strategy = parts_.strategy;
@@ -200,16 +201,16 @@ StepArguments WholeStep::arguments() const {
 }
 
 void WholeStep::set_update(double factor) {
-  // Kept, so that every step has the same peak.
+  // The factor's memory is kept: every step then has the same peak.
   if (!factor_.defined()) factor_ = Tensor::empty({1}, DType::f32, Label::workspace);
   factor_.fill(factor);
   parts_.rules.follow(learning_rates_);
 }
 
-// A skipped update takes the memory of one that is applied, so that both have the plan's peak.
+// A skipped update takes the same memory as an applied one. Both then have the peak of the plan.
 void WholeStep::update(bool skipped, double summed_norm, double divisor) {
   if (!std::exchange(updating_, false)) {
-    finish_update();  // which reads the factor and the rules
+    finish_update();  // the update before reads factor_ and the rules
     set_update(skipped ? 0.0 : factor_of(summed_norm, divisor));
   }
   if (parts_.strategy.late != nullptr) return parts_.strategy.late->begin(arguments(), skipped);

@@ -1,7 +1,7 @@
 // zero/update/whole_step.h: a step, from the losses and summed gradients of its micro-batches to
 // updated weights: norm, overflow check, factor, update, loss scale, learning rate.
 //
-// The host decides over the step, or where it can the device: Note [Verdict on the device].
+// The host decides over the step, or the device does: Note [Verdict on the device].
 #pragma once
 
 #include <cstdint>
@@ -32,44 +32,45 @@ namespace zinc::zero {
 
 class WholeStep {
  public:
-  // What a step works on; all of it outlives this.
+  // The objects that a step works on. All must outlive the WholeStep.
   struct Parts {
     const EngineConfig& config;
-    comm::World& world;                // among which states are sharded
-    int sequence = 1;                  // neighbours in it that have the same micro-batches
-    NormPeers peers{};                 // that have other parts of the model
+    comm::World& world;                // the ranks that share the states
+    int sequence = 1;                  // neighbouring ranks that have the same micro-batches
+    NormPeers peers{};                 // ranks that have other parts of the model
     const PipelineCut* cut = nullptr;  // null: there is no pipeline
     const std::vector<ShardGroup>& groups;
     const StepPolicy& policy;
     Strategy& strategy;
     UpdateRules& rules;
     const optim::Optimizer& optimizer;
-    bool has_own_optimizer = false;      // a client's
+    bool has_own_optimizer = false;      // the optimizer is a client's own
     RecordedPasses* recorded = nullptr;  // null: nothing is recorded
   };
   WholeStep(const Parts& parts, const optim::Schedule& learning_rates);
 
-  // The gradient that the backward pass of a micro-batch begins with.
+  // The gradient that the backward pass of a micro-batch begins with: LossTotals::seed().
   double seed(int64_t num_targets) const;
-  // A micro-batch of this rank: its summed loss, f32.
+  // Adds a micro-batch of this rank: its summed loss, f32 scalar.
   void add(const Tensor& sum, int64_t num_targets) { sums_.add(sum, num_targets); }
-  // Before the last backward passes of a step, of which `coming` are this rank's losses: the update
-  // begins during them where it may. See Note [Updates during backward].
+  // Call before the last backward passes of a step. `coming`: this rank's losses of those passes.
+  // If it may, the update begins during them: see Note [Updates during backward]. Collective.
   void begin_early(std::span<const BatchLoss> coming);
   bool is_updating() const { return updating_; }
-  // The compute stream waits for the sums of all gradients. Gives what they are divided by to be
-  // the gradient of the mean loss. Once per step, or not at all; collective.
+  // The compute stream waits for the sums of all gradients. Returns the number that the sums are
+  // divided by to be the gradient of the mean loss. At most once per step, before run().
+  // Collective.
   double end_gradients();
-  // The step. Collective. Throws NumericsError with the update withheld.
+  // Runs the step. Collective. Throws NumericsError; no weight has changed then.
   StepResult run();
-  // Waits for the end of an update beside the next forward pass. Collective.
+  // Ends an update that runs beside the next forward pass, and waits for it. Collective.
   void finish_update();
 
-  // What run() is at: "optimizer step".
+  // What run() is doing now, for messages: "optimizer step".
   const char* moment() const { return moment_; }
   int64_t steps() const { return steps_; }      // skipped ones included
   int64_t applied() const { return applied_; }  // updates
-  // Between steps.
+  // Call state() and restore() between steps.
   TrainingState state() const;
   void restore(const TrainingState& state);
   optim::Schedule& learning_rates() { return learning_rates_; }
@@ -98,9 +99,9 @@ class WholeStep {
   int64_t steps_ = 0;
   int64_t applied_ = 0;
   int64_t consecutive_skips_ = 0;
-  bool updating_ = false;  // since begin_early()
+  bool updating_ = false;  // begin_early() has begun the update of this step
   const char* moment_ = "";
-  Tensor factor_;  // of the last update: [1] f32
+  Tensor factor_;  // [1] f32: the factor of the last update
 };
 
 }  // namespace zinc::zero
