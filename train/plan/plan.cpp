@@ -376,7 +376,7 @@ Plan plan_as_configured(const ModelConfigFile& model_config, const Config& confi
   Plan plan{.options = options,
             .fullest = std::move(watch.plan()),
             .num_parameters = model->num_parameters()};
-  plan.fullest.rank = options.rank;
+  plan.fullest.rank = options.rank.value_or(0);
   plan.fullest.peaks = world.context().allocator().report();
   plan.fullest.is_whole = plan.fullest.has_step = false;
   return plan;

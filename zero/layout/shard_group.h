@@ -173,9 +173,9 @@ class ShardGroup {
 using GroupPart = std::optional<std::vector<int>>;
 // The groups of a model in order of declaration. There is one group per shard unit
 // (Module::mark_shard_unit; of nested units the outermost), and one per run of consecutive
-// parameters outside any unit. Parameters without elements belong to groups too. An empty `part_of`:
-// the rank has all parameters. Throws InvalidArgument if the model has no parameters, or as the
-// constructor of ShardGroup does.
+// parameters outside any unit. Parameters without elements belong to groups too. An empty
+// `part_of`: the rank has all parameters. Throws InvalidArgument if the model has no parameters, or
+// as the constructor of ShardGroup does.
 std::vector<ShardGroup> make_shard_groups(
     nn::Module& model, int world, int64_t persistence_threshold,
     const std::function<GroupPart(const autograd::Parameter&)>& part_of = {});
