@@ -26,7 +26,8 @@ double seconds_between(Clock::time_point begin, Clock::time_point end) {
 std::vector<std::vector<int32_t>> random_prompts(const GenerateBenchOptions& options, int64_t batch,
                                                  int64_t vocabulary) {
   const Tensor ids = random_batch(0, batch, options.prompt_tokens, vocabulary).tensors["input_ids"];
-  const std::vector<int32_t> all = ids.to_vector<int32_t>();
+  const std::vector<int64_t> wide = ids.to_vector<int64_t>();
+  const std::vector<int32_t> all(wide.begin(), wide.end());
   std::vector<std::vector<int32_t>> prompts;
   for (auto row = all.begin(); row != all.end(); row += options.prompt_tokens) {
     prompts.emplace_back(row, row + options.prompt_tokens);
