@@ -278,6 +278,8 @@ TEST_F(OwnProgram, EveryZincKey_Arrives) {
       {"zinc.determinism", {R"("determinism": "world")"}},
       {"zinc.reduce_schedule", {R"("reduce_schedule": "micro_step")"}},
       {"zinc.schedule", {R"("schedule": "vertical")"}},
+      {"zinc.pipeline_schedule", {R"("pipeline_schedule": "gpipe")"}},
+      {"zinc.pipeline_pattern", {R"("pipeline_pattern": "*.attn.*")"}},
       {"zinc.offload_step", {R"("offload_step": "device")", states + R"({"device": "cpu"}})"}},
       {"zinc.gradient_offload",
        {R"("gradient_offload": "nvme")", states + R"({"device": "nvme", "nvme_path": "/d"}})"}},
