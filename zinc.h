@@ -25,6 +25,7 @@
 #include "autograd/functions/padding.h"
 #include "autograd/functions/products.h"
 #include "autograd/functions/shapes.h"
+#include "autograd/label_smoothing.h"
 #include "autograd/mode.h"
 #include "autograd/operators.h"
 #include "autograd/ops/attention.h"
@@ -55,6 +56,7 @@
 #include "autograd/ops/split.h"
 #include "autograd/ops/swiglu.h"
 #include "autograd/ops/unary.h"
+#include "autograd/ops/value.h"
 #include "autograd/ops/where.h"
 #include "autograd/recompute.h"
 #include "comm/local/local.h"
@@ -116,9 +118,10 @@ using zero::Place;
 using zero::Program;
 using zero::StepProgram;
 
-// --- tensors and their functions, in alphabetical order: docs/ops.md. concat of strings is an
-// overload of the same name (core/error.h).
+// --- tensors and their functions, in alphabetical order: docs/ops.md. concat() of a list of
+// tensors stands beside the one that joins texts (core/error.h).
 using autograd::abs;
+using autograd::Activation;
 using autograd::add;
 using autograd::affine;
 using autograd::arange;
@@ -128,9 +131,13 @@ using autograd::at;
 using autograd::attention;
 using autograd::AttentionOptions;
 using autograd::backward;
+using autograd::BackwardOptions;
+using autograd::binary;
 using autograd::binary_cross_entropy_with_logits;
 using autograd::cast;
 using autograd::clamp;
+using autograd::ClassShare;
+using autograd::clear_hooks;
 using autograd::compare;
 using autograd::CompareOp;
 using autograd::concat;
@@ -147,6 +154,7 @@ using autograd::DropoutOptions;
 using autograd::einsum;
 using autograd::embedding;
 using autograd::EmbeddingOptions;
+using autograd::EnableGrad;
 using autograd::erf;
 using autograd::exp;
 using autograd::expand;
@@ -157,7 +165,12 @@ using autograd::gather_rows;
 using autograd::gelu;
 using autograd::GeluKind;
 using autograd::grad;
+using autograd::HeadGradient;
+using autograd::Index;
 using autograd::index_select;
+using autograd::Initializer;
+using autograd::kIgnoredLabel;
+using autograd::LabelSmoothing;
 using autograd::layernorm;
 using autograd::length_mask;
 using autograd::linear;
@@ -196,15 +209,22 @@ using autograd::pow;
 using autograd::reciprocal;
 using autograd::recompute;
 using autograd::ReduceOver;
+using autograd::register_hook;
+using autograd::relative_bucket;
 using autograd::relative_position_bias;
+using autograd::RelativeBuckets;
 using autograd::relu;
 using autograd::requires_grad_;
 using autograd::reshape;
 using autograd::residual_layernorm;
 using autograd::residual_rmsnorm;
 using autograd::ResidualNorm;
+using autograd::retain_grad;
 using autograd::rmsnorm;
 using autograd::rotary;
+using autograd::RotaryLayout;
+using autograd::RotaryOptions;
+using autograd::RotaryTable;
 using autograd::rsqrt;
 using autograd::scale;
 using autograd::scatter_add;
@@ -230,11 +250,15 @@ using autograd::topk;
 using autograd::transpose;
 using autograd::tril_mask;
 using autograd::triu_mask;
+using autograd::unary;
 using autograd::unsqueeze;
+using autograd::value;
 using autograd::var;
 using autograd::Weight;
+using autograd::WeightLayout;
 using autograd::where;
 using autograd::z_loss;
+using autograd::zero_grad;
 
 // Applies the "zinc" keys to the world, too: see train/config/rank_config.h.
 using train::load_config;

@@ -74,9 +74,9 @@ Squares compare_rows(const ConstView& got, const ConstView& expected) {
   require(got.shape() == expected.shape(), "bench: results of shape ", got.shape(), " and ",
           expected.shape(), " cannot be compared");
   Squares total;
-  dispatch_float(got.dtype(), [&]<class A>() {
+  dispatch_any(got.dtype(), [&]<class A>() {
     const A* a = got.data_as<A>();
-    dispatch_float(expected.dtype(), [&]<class B>() {
+    dispatch_any(expected.dtype(), [&]<class B>() {
       const B* b = expected.data_as<B>();
       const int64_t cols = got.cols();
       for (int64_t r = 0; got.numel() > 0 && r < got.rows(); ++r) {

@@ -60,7 +60,7 @@ class Array {
   View view_;
 };
 
-// |got - expected| / |expected| over all pairs together; views of any float dtype and stride, each
+// |got - expected| / |expected| over all pairs together; views of any dtype and stride, each
 // pair of equal shape. Infinity where a value is not finite in one and finite in the other.
 double relative_l2(std::initializer_list<std::pair<ConstView, ConstView>> got_and_expected);
 

@@ -1,8 +1,10 @@
-# cmake -DSOURCE_DIR=... -DLAYERS=core,kernels,... -DDESTINATION=.../include/zinc -P install_headers.cmake
+# cmake -DSOURCE_DIR=... -DLAYERS=core,kernels,... -DDESTINATION=.../include/zinc -DEXAMPLES=... -P
+# install_headers.cmake
 #
 # Installs the public headers: those of every layer outside the folders that belong to one device or
 # library, and what they include. "core/error.h" becomes "zinc/core/error.h". A header that includes
-# a file that does not exist stops the installation.
+# a file that does not exist stops the installation. The examples' programs are installed in EXAMPLES, with
+# includes changed likewise.
 cmake_minimum_required(VERSION 3.25)
 string(REPLACE "," ";" LAYERS "${LAYERS}")
 list(JOIN LAYERS "|" layer_pattern)
@@ -36,5 +38,12 @@ while(pending)
   string(REGEX REPLACE "#include \"((${layer_pattern})/)" "#include \"zinc/\\1" text "${text}")
   file(WRITE "${DESTINATION}/${header}" "${text}")
 endwhile()
+file(GLOB_RECURSE programs RELATIVE "${SOURCE_DIR}/examples" "${SOURCE_DIR}/examples/*.cpp")
+foreach(program IN LISTS programs)
+  file(READ "${SOURCE_DIR}/examples/${program}" text)
+  string(REGEX REPLACE "#include \"((${layer_pattern})/|zinc\\.h)" "#include \"zinc/\\1" text "${text}")
+  file(WRITE "${EXAMPLES}/${program}" "${text}")
+endforeach()
+
 list(LENGTH installed count)
 message(STATUS "Installed ${count} headers in ${DESTINATION}")

@@ -183,7 +183,7 @@ LibraryAttention::Opened open_attention_library() {
 }
 
 void attention_forward(const AttentionForward& args, StreamRef stream) {
-  constexpr auto kOp = "attention_forward";
+  constexpr auto kOp = "attention";
   const AttentionProblem p = problem_of(kOp, args);
   require_heads(kOp, "out", args.out, p.dtype, args.q.shape());
   for (const auto& [name, view] :

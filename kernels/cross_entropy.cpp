@@ -57,7 +57,7 @@ void require_slice(std::string_view op, const ClassSlice& slice, int64_t columns
 }
 
 void cross_entropy_forward(const CrossEntropyForward& args, StreamRef stream) {
-  constexpr auto kOp = "cross_entropy_forward";
+  constexpr auto kOp = "cross_entropy";
   require_logits(kOp, "logits", args.logits);
   const DType wide = accumulator_of(args.logits.dtype());
   const int64_t rows = args.logits.dim(0);

@@ -36,7 +36,7 @@
       dy * sigmoid(x), -4, 4, 0, 0, 0)                                                             \
   ROW(erf, erf(x), dy * N(1.1283791670955126) * exp(-(x * x)), -4, 4, 0, 0, 0)                     \
   /* x^p */                                                                                        \
-  ROW(power, power(x, p),                                                                          \
+  ROW(pow, power(x, p),                                                                            \
       select(p == N(0), N(0), dy * p * power(x, p - N(1))), 0.125, 4, 0, 2.5, 0)                   \
   /* into [p, q]; at the ends the gradient passes */                                               \
   ROW(clamp, select(x < p, p, select(x > q, q, x)),                                                \
@@ -45,16 +45,16 @@
   ROW(over_scalar, x / p, dy / p, -4, 4, 0, 3, 0)                                                  \
   ROW(scalar_over, p / x, -(dy * (p / x) / x), -4, 4, 0.5, 2, 0)
 
-// ROW(name, value, da, db, reads): of a, b and dy; reads: whether da or db need a or b. max and
-// min: where a == b the gradient goes to a; a NaN on either side gives NaN.
+// ROW(name, value, da, db, reads): of a, b and dy; reads: whether da or db need a or b.
+// maximum and minimum: where a == b the gradient goes to a; a NaN on either side gives NaN.
 #define ZINC_BINARY_OPS(ROW)                                                                         \
   ROW(add, a + b, dy, dy, false)                                                                     \
   ROW(sub, a - b, dy, -dy, false)                                                                    \
   ROW(mul, a * b, dy * b, dy * a, true)                                                              \
   ROW(div, a / b, dy / b, -(dy * (a / b)) / b, true)                                                 \
-  ROW(max, select(is_nan(a), a, select(a >= b, a, b)), select(b > a, N(0), dy),                      \
+  ROW(maximum, select(is_nan(a), a, select(a >= b, a, b)), select(b > a, N(0), dy),                  \
       select(b > a, dy, N(0)), true)                                                                 \
-  ROW(min, select(is_nan(a), a, select(a <= b, a, b)), select(b < a, N(0), dy),                      \
+  ROW(minimum, select(is_nan(a), a, select(a <= b, a, b)), select(b < a, N(0), dy),                  \
       select(b < a, dy, N(0)), true)
 
 // ROW(name, value): a mask of a and b. Masks are u8: 1 where it holds, else 0.
@@ -65,8 +65,8 @@
   ROW(le, a <= b)                                                                                    \
   ROW(gt, a > b)                                                                                     \
   ROW(ge, a >= b)                                                                                    \
-  ROW(both, (a != N(0)) && (b != N(0)))                                                              \
-  ROW(either, (a != N(0)) || (b != N(0)))
+  ROW(logical_and, (a != N(0)) && (b != N(0)))                                                       \
+  ROW(logical_or, (a != N(0)) || (b != N(0)))
 // clang-format on
 
 namespace zinc::kernels {

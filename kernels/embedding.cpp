@@ -44,7 +44,7 @@ int64_t embedding_backward_workspace_bytes(int64_t num_tokens) {
 }
 
 void embedding_forward(const EmbeddingForward& args, StreamRef stream) {
-  constexpr auto kOp = "embedding_forward";
+  constexpr auto kOp = "embedding";
   require_index(kOp, "ids", args.ids);
   require_table(kOp, "table", args.table);
   const int64_t cols = args.table.dim(1);

@@ -15,7 +15,7 @@ void gelu_backward(const GeluBackward& args, StreamRef stream);
 }  // namespace cuda
 
 void gelu_forward(const GeluForward& args, StreamRef stream) {
-  constexpr auto kOp = "gelu_forward";
+  constexpr auto kOp = "gelu";
   require_float(kOp, "x", args.x);
   require_operand(kOp, "y", args.y, args.x.dtype(), args.x.shape());
   require_same_device(kOp, {args.x, args.y});

@@ -24,7 +24,7 @@ int64_t norm_backward_workspace_bytes(int64_t rows, int64_t cols, DType dtype, D
 }
 
 void layernorm_forward(const LayerNormForward& args, StreamRef stream) {
-  constexpr auto kOp = "layernorm_forward";
+  constexpr auto kOp = "layernorm";
   require_float(kOp, "x", args.x);
   const DType dtype = args.x.dtype();
   const Shape cols{args.x.cols()};

@@ -233,7 +233,7 @@ Cost head_cost(const Head& head, int64_t products) {
 }
 
 Head head_of(const LinearCrossEntropyForward& args) {
-  return {.op = "linear_cross_entropy_forward",
+  return {.op = "linear_cross_entropy",
           .hidden = args.hidden,
           .weight = args.weight,
           .bias = args.bias,

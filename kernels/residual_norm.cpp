@@ -13,7 +13,7 @@ void residual_norm_forward(const ResidualNormForward& args, StreamRef stream);
 }  // namespace cuda
 
 void residual_norm_forward(const ResidualNormForward& args, StreamRef stream) {
-  constexpr auto kOp = "residual_norm_forward";
+  constexpr auto kOp = "residual_norm";
   require_float(kOp, "x", args.x);
   const DType dtype = args.x.dtype();
   const Shape cols{args.x.cols()};

@@ -16,7 +16,7 @@ void rmsnorm_backward(const RmsNormBackward& args, StreamRef stream);
 }  // namespace cuda
 
 void rmsnorm_forward(const RmsNormForward& args, StreamRef stream) {
-  constexpr auto kOp = "rmsnorm_forward";
+  constexpr auto kOp = "rmsnorm";
   require_float(kOp, "x", args.x);
   const DType dtype = args.x.dtype();
   require_dense_operand(kOp, "gamma", args.gamma, dtype, Shape{args.x.cols()});

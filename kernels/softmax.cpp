@@ -15,7 +15,7 @@ void softmax_backward(const SoftmaxBackward& args, StreamRef stream);
 }  // namespace cuda
 
 void softmax_forward(const SoftmaxForward& args, StreamRef stream) {
-  constexpr auto kOp = "softmax_forward";
+  constexpr auto kOp = "softmax";
   require_float(kOp, "x", args.x);
   require_contiguous(kOp, "x", args.x);
   require_dense_operand(kOp, "y", args.y, args.x.dtype(), args.x.shape());

@@ -15,7 +15,7 @@ void swiglu_backward(const SwiGluBackward& args, StreamRef stream);
 }  // namespace cuda
 
 void swiglu_forward(const SwiGluForward& args, StreamRef stream) {
-  constexpr auto kOp = "swiglu_forward";
+  constexpr auto kOp = "swiglu";
   require_float(kOp, "gate", args.gate);
   require_operand(kOp, "up", args.up, args.gate.dtype(), args.gate.shape());
   require_operand(kOp, "y", args.y, args.gate.dtype(), args.gate.shape());

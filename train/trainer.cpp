@@ -180,13 +180,12 @@ TrainResult Trainer::run() {
     if (options_.started) options_.started();
     save_final();
   }
-  if (!result_.stopped && !result_.evaluation_stopped) {
-    if (options_.best.load_at_end) load_best();
-    write_samples();
-  }
+  const bool told_to_stop = result_.stopped || result_.evaluation_stopped;
+  if (options_.best.load_at_end && !told_to_stop) load_best();
   // What other streams are still writing down belongs to the run.
   if (options_.trace != nullptr) engine_.world().context().synchronize();
   drain_trace();
+  if (!told_to_stop) write_samples();
   if (observer_ != nullptr) observer_->on_end(result_);
   return result_;
 }

@@ -26,7 +26,7 @@ using train::Checkpoint;
 using train::FoundCheckpoint;
 
 struct CheckpointArguments {
-  std::string folder, other, dtype, format = "huggingface", from, tag, model;
+  std::string folder, other, dtype, format = "huggingface", from, tag, model, base;
   uint64_t seed = 1234;
   int64_t keep = 0;
   bool json = false, merge_lora = false;
@@ -144,7 +144,11 @@ int diff(const CheckpointArguments& options) {
 }
 
 int export_to(const CheckpointArguments& options) {
-  const Checkpoint checkpoint = open_one(options.folder);
+  Checkpoint checkpoint = open_one(options.folder);
+  if (!options.base.empty()) {
+    checkpoint.look_for_frozen_in(options.base);
+    checkpoint.verify_frozen();  // another folder may hold other weights
+  }
   std::optional<DType> dtype;
   if (!options.dtype.empty()) dtype = parse_dtype(options.dtype);
   if (options.format == "llmc") {
@@ -230,6 +234,9 @@ void add_checkpoint_command(CLI::App& app, Action& action) {
   exporter->add_flag("--merge-lora", options->merge_lora,
                      "Of a run that trains adapters: the whole model with them added (default: the "
                      "adapter's folder)");
+  exporter->add_option("--base", options->base,
+                       "Where the frozen weights are that the checkpoint does not hold (default: "
+                       "where the run found them)");
   CLI::App* converter = add("convert", "Make a checkpoint of what another engine saved", convert);
   converter->add_option("to", options->other, "The folder to make it in, as step-<n>")->required();
   converter->add_option("--from", options->from, "deepspeed: ZeRO 0 to 3, or universal")

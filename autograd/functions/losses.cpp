@@ -1,5 +1,6 @@
 #include "autograd/functions/losses.h"
 
+#include "autograd/dims.h"
 #include "autograd/functions/shapes.h"
 #include "autograd/operators.h"
 #include "autograd/ops/cast.h"
@@ -21,6 +22,11 @@ void require_labels(std::string_view op, const Tensor& x, const Tensor& labels) 
           ": labels must be i32 or i64, not ", labels.dtype());
 }
 
+void require_same_shape(std::string_view op, const Tensor& x, const Tensor& target) {
+  require(x.shape() == target.shape(), op, ": x of shape ", x.shape(), ", target of shape ",
+          target.shape());
+}
+
 // Sum of a value per row over the rows that have a label.
 Tensor sum_of_labelled(const Tensor& rows, const Tensor& labels) {
   const Tensor ignored = compare(CompareOp::eq, labels, kernels::kIgnoredLabel);
@@ -30,17 +36,18 @@ Tensor sum_of_labelled(const Tensor& rows, const Tensor& labels) {
 }  // namespace
 
 Tensor log_softmax(const Tensor& x, int dim) {
+  checked_dim("log_softmax", dim, x.shape());
   const Tensor wide = widened(x);
   return cast(wide - logsumexp(wide, dim, true), x.dtype());
 }
 
 Tensor mse_loss(const Tensor& x, const Tensor& target) {
+  require_same_shape("mse_loss", x, target);
   return sum(flatten(square(widened(x) - widened(target))));
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target) {
-  require(x.shape() == target.shape(), "binary_cross_entropy_with_logits: x of shape ", x.shape(),
-          ", target of shape ", target.shape());
+  require_same_shape("binary_cross_entropy_with_logits", x, target);
   const Tensor wide = widened(x);
   return sum(flatten(softplus(wide) - wide * widened(target)));
 }

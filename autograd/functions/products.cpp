@@ -118,8 +118,9 @@ Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
   const bool depthwise = weight.dim(1) == 1 && weight.dim(0) == x.dim(1);
   require(depthwise || weight.dim(1) == x.dim(1), "conv1d: channels differ: x of shape ", x.shape(),
           ", weight of shape ", weight.shape());
-  require(options.padding >= 0 && options.stride >= 1 && options.dilation >= 1, "conv1d: padding ",
-          options.padding, ", stride ", options.stride, ", dilation ", options.dilation);
+  require(options.padding >= 0 && options.stride >= 1 && options.dilation >= 1,
+          "conv1d: padding must not be negative, stride and dilation must be positive: ",
+          options.padding, ", ", options.stride, ", ", options.dilation);
   require(!bias.defined() || bias.shape() == Shape{weight.dim(0)}, "conv1d: bias must be [",
           weight.dim(0), "], not ", bias.defined() ? bias.shape() : Shape{});
   const int64_t taps = weight.dim(2);

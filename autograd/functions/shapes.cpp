@@ -32,7 +32,7 @@ Tensor triangle(CompareOp op, int64_t rows, int64_t cols, int64_t diagonal) {
 
 }  // namespace
 
-Tensor at(const Tensor& x, std::span<const Place> places) {
+Tensor at(const Tensor& x, std::span<const Index> places) {
   require(static_cast<int>(places.size()) <= x.rank(), "at: ", places.size(),
           " places for a tensor of shape ", x.shape());
   std::vector<bool> drops(static_cast<size_t>(x.rank()), false);
@@ -135,6 +135,8 @@ Tensor arange(int64_t begin, int64_t end, int64_t step, DType dtype) {
 
 Tensor one_hot(const Tensor& ids, int64_t classes, DType dtype) {
   require(classes > 0, "one_hot: the number of classes must be positive: ", classes);
+  require(ids.dtype() == DType::i32 || ids.dtype() == DType::i64,
+          "one_hot: ids must be i32 or i64, not ", ids.dtype());
   Shape shape;
   for (int d = 0; d < ids.rank(); ++d) shape.push_back(ids.dim(d));
   shape.push_back(1);

@@ -19,15 +19,15 @@ struct Slice {
   int64_t begin = 0;
   int64_t end = std::numeric_limits<int64_t>::max();
 };
-using Place = std::variant<int64_t, Slice>;
+using Index = std::variant<int64_t, Slice>;
 
 // x.at of other libraries: at(x, {1, Slice{0, 5}}) is element 1 of the first dimension, which goes,
 // and elements 0 to 4 of the second; further dimensions stay whole. Shares x's memory where the
 // result lies in one piece or keeps all dimensions, else a copy. An index that is out of range is
 // an InvalidArgument.
-Tensor at(const Tensor& x, std::span<const Place> places);
-inline Tensor at(const Tensor& x, std::initializer_list<Place> places) {
-  return at(x, std::span<const Place>(places.begin(), places.size()));
+Tensor at(const Tensor& x, std::span<const Index> places);
+inline Tensor at(const Tensor& x, std::initializer_list<Index> places) {
+  return at(x, std::span<const Index>(places.begin(), places.size()));
 }
 
 // A new dimension of the parts, which agree in shape and dtype.

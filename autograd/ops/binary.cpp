@@ -4,6 +4,8 @@
 #include "autograd/node.h"
 #include "autograd/ops/cast.h"
 #include "autograd/ops/expand.h"
+#include "autograd/ops/scale.h"
+#include "autograd/ops/unary.h"
 #include "kernels/broadcast.h"
 #include "kernels/checks.h"
 
@@ -107,7 +109,15 @@ Tensor add(const Tensor& a, const Tensor& b) { return binary(BinaryOp::add, a, b
 Tensor sub(const Tensor& a, const Tensor& b) { return binary(BinaryOp::sub, a, b); }
 Tensor mul(const Tensor& a, const Tensor& b) { return binary(BinaryOp::mul, a, b); }
 Tensor div(const Tensor& a, const Tensor& b) { return binary(BinaryOp::div, a, b); }
-Tensor maximum(const Tensor& a, const Tensor& b) { return binary(BinaryOp::max, a, b); }
-Tensor minimum(const Tensor& a, const Tensor& b) { return binary(BinaryOp::min, a, b); }
+
+using kernels::UnaryOp;
+Tensor add(const Tensor& a, double b) { return unary(UnaryOp::affine, a, 1.0, b, "add"); }
+Tensor sub(const Tensor& a, double b) { return unary(UnaryOp::affine, a, 1.0, -b, "sub"); }
+Tensor sub(double a, const Tensor& b) { return unary(UnaryOp::affine, b, -1.0, a, "sub"); }
+Tensor mul(const Tensor& a, double b) { return scale(a, b, "mul"); }
+Tensor div(const Tensor& a, double b) { return unary(UnaryOp::over_scalar, a, b, 0.0, "div"); }
+Tensor div(double a, const Tensor& b) { return unary(UnaryOp::scalar_over, b, a, 0.0, "div"); }
+Tensor maximum(const Tensor& a, const Tensor& b) { return binary(BinaryOp::maximum, a, b); }
+Tensor minimum(const Tensor& a, const Tensor& b) { return binary(BinaryOp::minimum, a, b); }
 
 }  // namespace zinc::autograd

@@ -29,6 +29,8 @@ class CastNode final : public Node {
 };
 
 Tensor copied(const Tensor& x, DType dtype) {
+  require(!is_float(x.dtype()) || is_float(dtype), "cast: ", x.dtype(), " does not convert to ",
+          dtype);
   Tensor y = Tensor::empty(x.shape(), dtype);
   kernels::copy({.x = x.view(), .y = y.view()}, compute_stream());
   if (needs_gradient(x)) {

@@ -20,8 +20,10 @@ Tensor compare(CompareOp op, const Tensor& a, double b) {
   return y;
 }
 
-Tensor logical_and(const Tensor& a, const Tensor& b) { return compare(CompareOp::both, a, b); }
-Tensor logical_or(const Tensor& a, const Tensor& b) { return compare(CompareOp::either, a, b); }
+Tensor logical_and(const Tensor& a, const Tensor& b) {
+  return compare(CompareOp::logical_and, a, b);
+}
+Tensor logical_or(const Tensor& a, const Tensor& b) { return compare(CompareOp::logical_or, a, b); }
 Tensor logical_not(const Tensor& mask) { return compare(CompareOp::eq, mask, 0.0); }
 
 }  // namespace zinc::autograd

@@ -81,7 +81,6 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& ids) {
   Shape shape = x.shape();
   shape.set(d, ids.dim(0));
   const Tensor rows = as_rows(x, parts.inner);
-  if (parts.outer == 1) return reshape(gather_rows(rows, ids), shape);
   const Tensor flat =
       flat_ids("index_select", contiguous(ids), x.dim(d), Shape{parts.outer, ids.dim(0), 1});
   return reshape(gather_rows(rows, flat), shape);

@@ -106,12 +106,14 @@ Reduced gather_dims(std::string_view op, const Tensor& x, const Dims& dims, bool
   return {reshape(contiguous(ordered), Shape{rest, elements}), ReduceOver::last, shape};
 }
 
-Tensor reduce(ReduceOp op, const Tensor& x, const Dims& dims, bool keepdim) {
-  const std::string_view name = kernels::name_of(op);
+// `called`: the function that a user called, for errors.
+Tensor reduce(ReduceOp op, const Tensor& x, const Dims& dims, bool keepdim,
+              std::string_view called = {}) {
+  const std::string_view name = called.empty() ? kernels::name_of(op) : called;
   require(is_float(x.dtype()), name, ": x must be a float, not ", x.dtype(), "; cast() it");
   const Reduced in = gather_dims(name, x, dims, keepdim);
   const int64_t elements = in.matrix.dim(in.over == ReduceOver::last ? -1 : 0);
-  require(op != ReduceOp::max || elements > 0, name, ": no extreme of no elements, of shape ",
+  require(op == ReduceOp::sum || elements > 0, name, ": no ", name, " of no elements, of shape ",
           x.shape());
   return reshape(reduce(op, in.matrix, in.over), in.shape);
 }
@@ -132,7 +134,8 @@ Tensor max(const Tensor& x, const Dims& dims, bool keepdim) {
   return reduce(ReduceOp::max, x, dims, keepdim);
 }
 Tensor min(const Tensor& x, const Dims& dims, bool keepdim) {
-  return neg(reduce(ReduceOp::max, neg(x), dims, keepdim));
+  require(is_float(x.dtype()), "min: x must be a float, not ", x.dtype(), "; cast() it");
+  return neg(reduce(ReduceOp::max, neg(x), dims, keepdim, "min"));
 }
 
 Tensor var(const Tensor& x, const Dims& dims, bool keepdim, int correction) {
@@ -151,11 +154,12 @@ Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
   if (is_16bit_float(x.dtype())) {
     return cast(logsumexp(cast(x, DType::f32), dims, keepdim), x.dtype());
   }
+  constexpr std::string_view kCalled = "logsumexp";
   // The largest element is a constant here: it cancels in the gradient. Where it is infinite 0
   // takes its place, so that nothing becomes inf - inf.
   const double most = x.dtype() == DType::f64 ? std::numeric_limits<double>::max()
                                               : double{std::numeric_limits<float>::max()};
-  const Tensor largest = clamp(max(x.detach(), dims, true), -most, most);
+  const Tensor largest = clamp(reduce(ReduceOp::max, x.detach(), dims, true, kCalled), -most, most);
   const Tensor sums = log(sum(exp(sub(x, largest)), dims, true));
   Tensor y = add(sums, largest);
   if (keepdim) return y;

@@ -7,6 +7,7 @@
 #include "autograd/node.h"
 #include "autograd/view_shapes.h"
 #include "core/context.h"
+#include "kernels/checks.h"
 
 namespace zinc::autograd {
 namespace {
@@ -53,13 +54,14 @@ class RotaryNode final : public Node {
 }  // namespace
 
 RotaryTable make_rotary_table(int64_t positions, int64_t rotary_dims, double theta,
-                              const kernels::RotaryScaling& scaling, DType dtype) {
+                              const kernels::RotaryScaling& scaling, DType activations) {
   require(positions >= 0 && rotary_dims >= 2 && rotary_dims % 2 == 0,
           "rotary: a table needs an even number of dimensions, not ", rotary_dims, " for ",
           positions, " positions");
   const Shape shape{positions, rotary_dims / 2};
   const std::vector<double> frequencies = kernels::rotary_frequencies(rotary_dims, theta, scaling);
-  require(dtype == DType::f32 || dtype == DType::f64, "rotary: a table is f32 or f64, not ", dtype);
+  require(is_float(activations), "rotary: activations are floats, not ", activations);
+  const DType dtype = kernels::accumulator_of(activations);
   if (Context::current().device().meta) {
     return {.cos = Tensor::empty(shape, dtype), .sin = Tensor::empty(shape, dtype)};
   }

@@ -15,9 +15,10 @@ struct RotaryTable {
   Tensor cos;
   Tensor sin;
 };
-// Of positions 0 .. positions - 1, on the current context's device.
+// Of positions 0 .. positions - 1, on the current context's device, for activations of that dtype.
 RotaryTable make_rotary_table(int64_t positions, int64_t rotary_dims, double theta,
-                              const kernels::RotaryScaling& scaling = {}, DType dtype = DType::f32);
+                              const kernels::RotaryScaling& scaling = {},
+                              DType activations = DType::f32);
 
 struct RotaryOptions {
   int64_t head_size = 0;  // D

@@ -29,7 +29,8 @@ class ScaleNode final : public Node {
 
 }  // namespace
 
-Tensor scale(const Tensor& x, double factor) {
+Tensor scale(const Tensor& x, double factor, std::string_view called) {
+  require(is_float(x.dtype()), called, ": x must be a float, not ", x.dtype(), "; cast() it");
   Tensor y = Tensor::empty(x.shape(), x.dtype());
   kernels::scale({.x = x.view(), .factor = factor, .device_factor = {}, .y = y.view()},
                  compute_stream());

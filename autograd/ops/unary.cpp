@@ -42,9 +42,9 @@ class UnaryNode final : public Node {
 
 }  // namespace
 
-Tensor unary(UnaryOp op, const Tensor& x, double p, double q) {
-  require(is_float(x.dtype()), kernels::name_of(op), ": x must be a float, not ", x.dtype(),
-          "; cast() it");
+Tensor unary(UnaryOp op, const Tensor& x, double p, double q, std::string_view called) {
+  require(is_float(x.dtype()), called.empty() ? kernels::name_of(op) : called,
+          ": x must be a float, not ", x.dtype(), "; cast() it");
   Tensor y = Tensor::empty(x.shape(), x.dtype());
   kernels::unary({.op = op, .x = x.view(), .y = y.view(), .p = p, .q = q}, compute_stream());
   if (needs_gradient(x)) {
@@ -76,11 +76,12 @@ Tensor affine(const Tensor& x, double factor, double summand) {
 
 // Exponents that an op of its own is faster and more exact for.
 Tensor pow(const Tensor& x, double exponent) {
-  if (exponent == 2.0) return square(x);
-  if (exponent == 0.5) return sqrt(x);
-  if (exponent == -0.5) return rsqrt(x);
-  if (exponent == -1.0) return reciprocal(x);
-  return unary(UnaryOp::power, x, exponent);
+  const auto by = [&](UnaryOp op) { return unary(op, x, exponent, 0.0, "pow"); };
+  if (exponent == 2.0) return by(UnaryOp::square);
+  if (exponent == 0.5) return by(UnaryOp::sqrt);
+  if (exponent == -0.5) return by(UnaryOp::rsqrt);
+  if (exponent == -1.0) return by(UnaryOp::reciprocal);
+  return by(UnaryOp::pow);
 }
 
 Tensor clamp(const Tensor& x, double low, double high) {

@@ -6,14 +6,17 @@
 #pragma once
 
 #include <limits>
+#include <string_view>
 
 #include "kernels/unary.h"
 #include "tensor/tensor.h"
 
 namespace zinc::autograd {
 
-// p, q: the constants that the op's line in kernels/elementwise_table.h names.
-Tensor unary(kernels::UnaryOp op, const Tensor& x, double p = 0.0, double q = 0.0);
+// p, q: the constants that the op's line in kernels/elementwise_table.h names. `called`: the name
+// of what was called, for errors; empty: the op's.
+Tensor unary(kernels::UnaryOp op, const Tensor& x, double p = 0.0, double q = 0.0,
+             std::string_view called = {});
 
 Tensor neg(const Tensor& x);
 Tensor abs(const Tensor& x);

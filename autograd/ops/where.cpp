@@ -6,6 +6,7 @@
 #include "autograd/node.h"
 #include "autograd/ops/expand.h"
 #include "kernels/broadcast.h"
+#include "kernels/fill.h"
 #include "kernels/select.h"
 
 namespace zinc::autograd {
@@ -55,6 +56,10 @@ Tensor choose(std::string_view op, const Tensor& mask, const Side& a, const Side
     if (!side->tensor.defined()) continue;
     dtype = side->tensor.dtype();
     shape = kernels::broadcast_shape(op, shape, side->tensor.shape());
+  }
+  for (const Side* side : {&a, &b}) {
+    require(side->tensor.defined() || kernels::is_value_of(dtype, side->value), op, ": ",
+            side->value, " is no value of ", dtype);
   }
   if (a.tensor.defined() && b.tensor.defined()) {
     require(a.tensor.dtype() == b.tensor.dtype(), op, ": dtypes differ: ", a.tensor.dtype(), " vs ",

@@ -17,12 +17,12 @@ constexpr Function kFunctions[] = {{"unary", kernels::UnaryOp::silu, 0.0, 0.0, 4
                                    {"unary_exp", kernels::UnaryOp::exp, 0.0, 0.0, 1},
                                    {"unary_softplus", kernels::UnaryOp::softplus, 0.0, 0.0, 4},
                                    {"unary_erf", kernels::UnaryOp::erf, 0.0, 0.0, 1},
-                                   {"unary_power", kernels::UnaryOp::power, 2.5, 0.0, 2}};
+                                   {"unary_pow", kernels::UnaryOp::pow, 2.5, 0.0, 2}};
 
 void add_function(Registry& registry, const Function& function, DType dtype) {
   const Shape shape{registry.rows(), registry.cols()};
   const int64_t bytes = shape.numel() * size_of(dtype);
-  const bool positive = function.op == kernels::UnaryOp::power;
+  const bool positive = function.op == kernels::UnaryOp::pow;
   const ArraySpec x{.shape = shape, .low = positive ? 0.5 : -4.0, .high = 4};
   const ArraySpec out{.shape = shape, .compared = true};
   const auto [name, op, p, q, flops] = function;

@@ -155,7 +155,7 @@ struct Forward {
 
 void run_attention_forward(const AttentionProblem& problem, const HeadsView& out, void* lse,
                            StreamRef stream) {
-  constexpr auto kLabel = "attention_forward";
+  constexpr auto kLabel = "attention";
   if (problem.dtype == DType::f64) {
     if (problem.device.meta) return;
     stream.submit(kLabel, [=] { attention_forward_f64(problem, out, static_cast<double*>(lse)); });

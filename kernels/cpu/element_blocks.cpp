@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <span>
 
 #include "kernels/broadcast.h"
@@ -29,29 +30,38 @@ HWY_INLINE void for_each_number(const ElementBlock& block, const Function& funct
   const auto at = [&](size_t k, int64_t i)
                       HWY_ATTR { return load_lanes(static_cast<const In*>(block.in[k]) + i); };
   Out* out = static_cast<Out*>(block.out);
-  const auto store = [&](LaneNumber value, int64_t i) HWY_ATTR {
-    if (block.past_caches) {
-      stream_lanes(value.lanes, out + i);
+  const int64_t lanes = lane_count();
+  // value(i): the vector of results from i on.
+  const auto run = [&](const auto& value) HWY_ATTR __attribute__((always_inline)) {
+    if constexpr (sizeof(Out) < sizeof(float)) {
+      for (int64_t i = 0; i < block.count; i += 2 * lanes) {
+        store_lane_pair(value(i), value(i + lanes), out + i, block.past_caches);
+      }
     } else {
-      store_lanes(value.lanes, out + i);
+      for (int64_t i = 0; i < block.count; i += lanes) {
+        const LaneVec result = value(i);
+        if (block.past_caches) {
+          stream_lanes(result, out + i);
+        } else {
+          store_lanes(result, out + i);
+        }
+      }
     }
   };
   if (block.repeats == decltype(block.repeats){}) {
-    for (int64_t i = 0; i < block.count; i += lane_count()) {
-      store(function([&](size_t k) HWY_ATTR { return LaneNumber(at(k, i)); }), i);
-    }
-    return;
+    return run([&](int64_t i) HWY_ATTR __attribute__((always_inline)) {
+      return function([&](size_t k) HWY_ATTR { return LaneNumber(at(k, i)); }).lanes;
+    });
   }
   LaneVec fixed[kBlockInputs] = {};
   for (size_t k = 0; k < kBlockInputs; ++k) {
-    if (!block.repeats[k]) continue;
-    fixed[k] = constant(static_cast<float>(*static_cast<const In*>(block.in[k])));
+    if (block.repeats[k]) fixed[k] = constant(block.value[k]);
   }
-  for (int64_t i = 0; i < block.count; i += lane_count()) {
+  run([&](int64_t i) HWY_ATTR __attribute__((always_inline)) {
     const auto number = [&](size_t k)
                             HWY_ATTR { return LaneNumber(block.repeats[k] ? fixed[k] : at(k, i)); };
-    store(function(number), i);
-  }
+    return function(number).lanes;
+  });
 }
 
 template <class T, UnaryOp kOp>
@@ -198,17 +208,21 @@ BlockFunctions mask_block(CompareOp op) { return HWY_DYNAMIC_DISPATCH(compare_ma
 
 namespace {
 
-constexpr int64_t kMostLanes = 16;
+constexpr int64_t kMostLanes = 32;  // of two vectors
 
-// The function for arrays of these dtypes, null where they go through f32.
+// The function for arrays of these dtypes, null where they go through f32. What repeats is widened
+// by itself.
 BlockFunction direct_function(const BlockFunctions& functions, const View& out,
-                              std::span<const ConstView> in) {
-  const DType dtype = in[0].dtype();
-  for (const ConstView& view : in) {
-    if (view.dtype() != dtype) return nullptr;
+                              std::span<const ConstView> in,
+                              const std::array<bool, kBlockInputs>& repeats) {
+  std::optional<DType> dtype;
+  for (size_t k = 0; k < in.size(); ++k) {
+    if (repeats[k]) continue;
+    if (dtype.value_or(in[k].dtype()) != in[k].dtype()) return nullptr;
+    dtype = in[k].dtype();
   }
-  if (out.dtype() != dtype && out.dtype() != DType::u8) return nullptr;
-  switch (dtype) {
+  if (!dtype || (out.dtype() != *dtype && out.dtype() != DType::u8)) return nullptr;
+  switch (*dtype) {
     case DType::f32:
       return functions.f32;
     case DType::bf16:
@@ -229,11 +243,7 @@ class BlockMap {
 
   BlockMap(const BlockFunctions& functions, const View& out, std::span<const ConstView> in,
            const Walk& walk, float p, float q, bool past)
-      : block_function_(functions.f32),
-        direct_(direct_function(functions, out, in)),
-        out_(out),
-        in_(in),
-        walk_(walk) {
+      : block_function_(functions.f32), out_(out), in_(in), walk_(walk) {
     block_.p = gathered_.p = p;
     block_.q = gathered_.q = q;
     block_.past_caches = past;
@@ -242,6 +252,7 @@ class BlockMap {
       gathered_.in[k] = buffer_[k];
     }
     gathered_.out = result_;
+    direct_ = direct_function(functions, out, in, block_.repeats);
   }
 
   void run(int64_t begin, int64_t end) {
@@ -276,7 +287,11 @@ class BlockMap {
   }
 
   void run_direct(const Offsets& at, int64_t n) {
-    for (size_t k = 0; k < in_.size(); ++k) block_.in[k] = input_at(k, at[k]);
+    for (size_t k = 0; k < in_.size(); ++k) {
+      block_.in[k] = input_at(k, at[k]);
+      if (!block_.repeats[k]) continue;
+      HWY_DYNAMIC_DISPATCH(widen_elements)(block_.in[k], in_[k].dtype(), 1, &block_.value[k]);
+    }
     block_.out = output_at(at[kBlockInputs]);
     block_.count = n;
     direct_(block_);
@@ -318,7 +333,7 @@ class BlockMap {
   }
 
   BlockFunction block_function_;
-  BlockFunction direct_;
+  BlockFunction direct_ = nullptr;
   const View& out_;
   std::span<const ConstView> in_;
   const Walk& walk_;

@@ -23,9 +23,10 @@ inline constexpr size_t kBlockInputs = 4;
 
 struct ElementBlock {
   std::array<const void*, kBlockInputs> in{};  // of the inputs that the function has
-  std::array<bool, kBlockInputs> repeats{};    // one element, for all
+  std::array<bool, kBlockInputs> repeats{};    // one value for all, instead of `in`
+  std::array<float, kBlockInputs> value{};     // that one
   void* out = nullptr;                         // may be an input
-  int64_t count = 0;                           // a multiple of the lanes of a vector
+  int64_t count = 0;                           // a multiple of the lanes of two vectors
   bool past_caches = false;                    // how `out` is stored
   float p = 0.0f, q = 0.0f;                    // constants of unary functions
 };

@@ -29,7 +29,7 @@ void add_position(const EmbeddingForward& args, int64_t row, int64_t position, i
 }  // namespace
 
 void embedding_forward(const EmbeddingForward& args) {
-  constexpr auto kOp = "embedding_forward";
+  constexpr auto kOp = "embedding";
   require_rows(kOp, "ids", args.ids, args.table.dim(0));
   if (args.position_table && args.positions) {
     require_rows(kOp, "positions", args.positions, args.position_table.dim(0));

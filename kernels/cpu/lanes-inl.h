@@ -21,6 +21,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "core/float16.h"
 
@@ -74,29 +75,41 @@ HWY_INLINE LaneVec load_lanes(const uint8_t* from) {
 }
 
 HWY_INLINE void store_lanes(LaneVec value, float* to) { hn::StoreU(value, Lanes(), to); }
-// The bits of the lanes as bf16, in a vector of half the size.
-HWY_INLINE hn::Vec<hn::Rebind<uint16_t, Lanes>> bf16_bits(LaneVec value) {
-  const hn::Rebind<uint16_t, Lanes> narrow;
+// The bits of the lanes as bf16, in the upper halves of the words.
+HWY_INLINE hn::Vec<hn::Rebind<uint32_t, Lanes>> bf16_words(LaneVec value) {
   const hn::Rebind<uint32_t, Lanes> wide;
   const auto bits = hn::BitCast(wide, value);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(wide, 1u));
   const auto rounded = hn::Add(hn::Add(bits, hn::Set(wide, 0x7fffu)), odd);
   const auto quiet = hn::Or(bits, hn::Set(wide, 0x00400000u));
-  const auto is_nan = hn::RebindMask(wide, hn::IsNaN(value));
-  // The upper halves of the words are the result.
-  const auto result = hn::IfThenElse(is_nan, quiet, rounded);
+  return hn::IfThenElse(hn::RebindMask(wide, hn::IsNaN(value)), quiet, rounded);
+}
+// The same in a vector of half the size.
+HWY_INLINE hn::Vec<hn::Rebind<uint16_t, Lanes>> short_bits(LaneVec value, const bf16*) {
+  const hn::Rebind<uint16_t, Lanes> narrow;
+  const auto words = bf16_words(value);
 #if ZINC_PORTABLE_LANES
   const hn::Rebind<int32_t, Lanes> wide_signed;
-  const auto low = hn::BitCast(wide_signed, hn::ShiftRight<16>(result));
-  return hn::DemoteTo(narrow, low);
+  return hn::DemoteTo(narrow, hn::BitCast(wide_signed, hn::ShiftRight<16>(words)));
 #else
   const hn::Repartition<uint16_t, Lanes> halves;
-  const auto parts = hn::BitCast(halves, result);
+  const auto parts = hn::BitCast(halves, words);
   return hn::LowerHalf(narrow, hn::ConcatOdd(halves, parts, parts));
 #endif
 }
+#if !ZINC_PORTABLE_LANES
+HWY_INLINE hn::Vec<hn::Rebind<uint16_t, Lanes>> short_bits(LaneVec value, const f16*) {
+  const hn::Rebind<hwy::float16_t, Lanes> narrow;
+  // The hardware keeps a NaN's payload; float16.h has one NaN of each sign.
+  const hn::Rebind<uint32_t, Lanes> wide;
+  const auto quiet = hn::BitCast(Lanes(), hn::Set(wide, 0x7fc00000u));
+  const auto nan = hn::CopySignToAbs(quiet, value);
+  const auto one_nan = hn::IfThenElse(hn::IsNaN(value), nan, value);
+  return hn::BitCast(hn::Rebind<uint16_t, Lanes>(), hn::DemoteTo(narrow, one_nan));
+}
+#endif
 HWY_INLINE void store_lanes(LaneVec value, bf16* to) {
-  hn::StoreU(bf16_bits(value), hn::Rebind<uint16_t, Lanes>(), reinterpret_cast<uint16_t*>(to));
+  hn::StoreU(short_bits(value, to), hn::Rebind<uint16_t, Lanes>(), reinterpret_cast<uint16_t*>(to));
 }
 HWY_INLINE void store_lanes(LaneVec value, f16* to) {
 #if ZINC_PORTABLE_LANES
@@ -104,13 +117,7 @@ HWY_INLINE void store_lanes(LaneVec value, f16* to) {
   hn::StoreU(value, Lanes(), wide);
   for (size_t i = 0; i < HWY_LANES(float); ++i) to[i] = f16(wide[i]);
 #else
-  const hn::Rebind<hwy::float16_t, Lanes> narrow;
-  // The hardware keeps a NaN's payload; float16.h has one NaN of each sign.
-  const hn::Rebind<uint32_t, Lanes> wide;
-  const auto quiet = hn::BitCast(Lanes(), hn::Set(wide, 0x7fc00000u));
-  const auto nan = hn::CopySignToAbs(quiet, value);
-  const auto one_nan = hn::IfThenElse(hn::IsNaN(value), nan, value);
-  hn::StoreU(hn::DemoteTo(narrow, one_nan), narrow, reinterpret_cast<hwy::float16_t*>(to));
+  hn::StoreU(short_bits(value, to), hn::Rebind<uint16_t, Lanes>(), reinterpret_cast<uint16_t*>(to));
 #endif
 }
 // Values from 0 to 255.
@@ -126,13 +133,63 @@ HWY_INLINE void stream_lanes(LaneVec value, float* to) {
   if (reinterpret_cast<uintptr_t>(to) % sizeof(value) != 0) return store_lanes(value, to);
   hn::Stream(value, Lanes(), to);
 }
-HWY_INLINE void stream_lanes(LaneVec value, bf16* to) {
-  const auto bits = bf16_bits(value);
+template <class T>  // bf16 or f16
+HWY_INLINE void stream_lanes(LaneVec value, T* to) {
+#if ZINC_PORTABLE_LANES
+  store_lanes(value, to);
+#else
+  const auto bits = short_bits(value, to);
   if (reinterpret_cast<uintptr_t>(to) % sizeof(bits) != 0) return store_lanes(value, to);
   hn::Stream(bits, hn::Rebind<uint16_t, Lanes>(), reinterpret_cast<uint16_t*>(to));
+#endif
 }
-HWY_INLINE void stream_lanes(LaneVec value, f16* to) { store_lanes(value, to); }
 HWY_INLINE void stream_lanes(LaneVec value, uint8_t* to) { store_lanes(value, to); }
+
+// Two vectors, one behind the other: what is short of them is one whole vector, or half of one.
+#if !ZINC_PORTABLE_LANES
+HWY_INLINE hn::Vec<hn::Repartition<uint16_t, Lanes>> pair_bits(LaneVec a, LaneVec b, const bf16*) {
+  const hn::Repartition<uint16_t, Lanes> halves;
+  return hn::ConcatOdd(halves, hn::BitCast(halves, bf16_words(b)),
+                       hn::BitCast(halves, bf16_words(a)));
+}
+HWY_INLINE hn::Vec<hn::Repartition<uint16_t, Lanes>> pair_bits(LaneVec a, LaneVec b,
+                                                               const f16* to) {
+  return hn::Combine(hn::Repartition<uint16_t, Lanes>(), short_bits(b, to), short_bits(a, to));
+}
+HWY_INLINE auto pair_bits(LaneVec a, LaneVec b, const uint8_t*) {
+  const hn::Rebind<int32_t, Lanes> whole;
+  const hn::Repartition<int16_t, Lanes> halves;
+  const auto short_of = [&](LaneVec lanes)
+                            HWY_ATTR { return hn::BitCast(halves, hn::ConvertTo(whole, lanes)); };
+  return hn::DemoteTo(hn::Rebind<uint8_t, decltype(halves)>(),
+                      hn::ConcatEven(halves, short_of(b), short_of(a)));
+}
+#endif
+// store_lanes() or stream_lanes() of both.
+template <class T>
+HWY_INLINE void store_lane_pair(LaneVec a, LaneVec b, T* to, bool past_caches) {
+#if !ZINC_PORTABLE_LANES
+  if constexpr (sizeof(T) < sizeof(float)) {
+    using Bits = std::conditional_t<sizeof(T) == 1, uint8_t, uint16_t>;
+    const auto bits = pair_bits(a, b, to);
+    const hn::DFromV<decltype(bits)> d;
+    auto* place = reinterpret_cast<Bits*>(to);
+    if (past_caches && reinterpret_cast<uintptr_t>(to) % sizeof(bits) == 0) {
+      hn::Stream(bits, d, place);
+    } else {
+      hn::StoreU(bits, d, place);
+    }
+    return;
+  }
+#endif
+  if (past_caches) {
+    stream_lanes(a, to);
+    stream_lanes(b, to + lane_count());
+  } else {
+    store_lanes(a, to);
+    store_lanes(b, to + lane_count());
+  }
+}
 
 // The first `count` < lane_count() lanes.
 template <class T>
@@ -202,58 +259,49 @@ HWY_INLINE void for_each_vector(int64_t n, Body&& body, bool past_caches = false
   }
 }
 
+// n = round(x / ln 2) is taken from the low bits of x / ln 2 + 1.5 * 2^23; the result is e^r with
+// r = x - n ln 2, ln 2 in two parts (Cody and Waite): e^r = 1 + r + r^2 q(r) on [-ln2/2, ln2/2]
+// with q a minimax fit of degree 4 (error 3.1e-9).
+struct ExpParts {
+  LaneVec power;                              // e^r
+  hn::Vec<hn::Rebind<int32_t, Lanes>> whole;  // n in the low bits, beside `bias`
+
+  HWY_INLINE ExpParts(LaneVec x, float bias) {
+    const Lanes d;
+    const auto magic = hn::Set(d, 12582912.0f + bias);
+    const auto shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), magic);
+    const auto n = hn::Sub(shifted, magic);
+    auto r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x);
+    r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
+    auto q = hn::Set(d, 0.0013814602280035615f);
+    q = hn::MulAdd(q, r, hn::Set(d, 0.008368715643882751f));
+    q = hn::MulAdd(q, r, hn::Set(d, 0.04166838899254799f));
+    q = hn::MulAdd(q, r, hn::Set(d, 0.1666652113199234f));
+    q = hn::MulAdd(q, r, hn::Set(d, 0.4999999403953552f));
+    power = hn::Add(hn::MulAdd(hn::Mul(r, r), q, r), hn::Set(d, 1.0f));
+    whole = hn::BitCast(hn::Rebind<int32_t, Lanes>(), shifted);
+  }
+};
+
 // exp(x) in f32, relative error below 2 ulp; 0 below -87.3 (no denormal results), +infinity above
-// 88.72, NaN for NaN. Reduction by multiples of ln 2 in two parts (Cody and Waite), then a Taylor
-// polynomial of degree 7 on [-ln2/2, ln2/2], whose truncation error is below 4e-9.
+// 88.72, NaN for NaN. n is added to the exponent of e^r, since 2^128 is no float.
 HWY_INLINE LaneVec exp_lanes(LaneVec x) {
   const Lanes d;
   const hn::Rebind<int32_t, Lanes> di;
-  const auto low = hn::Set(d, -87.3365402f);
-  const auto high = hn::Set(d, 88.7228317f);
-  const auto clamped = hn::Min(hn::Max(x, low), high);
-  // 127 * ln 2 < 88.72, so n + 1 may exceed the largest exponent: scale in two halves.
-  const auto n = hn::Round(hn::Mul(clamped, hn::Set(d, 1.44269504f)));
-  auto r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), clamped);
-  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
-  auto p = hn::Set(d, 1.0f / 5040.0f);
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0f / 720.0f));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0f / 120.0f));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0f / 24.0f));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0f / 6.0f));
-  p = hn::MulAdd(p, r, hn::Set(d, 0.5f));
-  p = hn::MulAdd(hn::Mul(r, r), p, r);
-  p = hn::Add(p, hn::Set(d, 1.0f));
-  const auto whole = hn::ConvertTo(di, n);
-  const auto half = hn::ShiftRight<1>(whole);
-  const auto scale = [&](hn::Vec<decltype(di)> e) HWY_ATTR {
-    return hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(e, hn::Set(di, 127))));
-  };
-  auto y = hn::Mul(hn::Mul(p, scale(half)), scale(hn::Sub(whole, half)));
-  y = hn::IfThenZeroElse(hn::Lt(x, low), y);
-  y = hn::IfThenElse(hn::Gt(x, high), hn::Inf(d), y);
-  return hn::IfThenElse(hn::IsNaN(x), x, y);
+  const ExpParts e(x, 0.0f);
+  const auto bits = hn::Add(hn::BitCast(di, e.power), hn::ShiftLeft<23>(e.whole));
+  const auto y = hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3365402f)), hn::BitCast(d, bits));
+  // Beyond the end infinity, and NaN with NaN.
+  return hn::IfThenElse(hn::Le(x, hn::Set(d, 88.7228317f)), y, hn::Add(x, hn::Inf(d)));
 }
 
-// exp(x) for x <= 88, half the work of exp_lanes(): relative error below 2 ulp, 0 below -87.3, NaN
-// for NaN, unspecified above 88. n = round(x / ln 2) is taken from the low bits of x / ln 2 + 1.5 *
-// 2^23, where it arrives with the bias of an exponent; e^r = 1 + r + r^2 q(r) on [-ln2/2, ln2/2]
-// with q a minimax fit of degree 4 (error 3.1e-9).
+// exp(x) for x <= 88, in fewer steps than exp_lanes(): relative error below 2 ulp, 0 below -87.3,
+// NaN for NaN, unspecified above 88. n arrives with the bias of an exponent.
 HWY_INLINE LaneVec exp_bounded_lanes(LaneVec x) {
   const Lanes d;
-  const hn::Rebind<int32_t, Lanes> di;
-  const auto magic = hn::Set(d, 12582912.0f + 127.0f);
-  const auto shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), magic);
-  const auto n = hn::Sub(shifted, magic);
-  auto r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x);
-  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
-  auto q = hn::Set(d, 0.0013814602280035615f);
-  q = hn::MulAdd(q, r, hn::Set(d, 0.008368715643882751f));
-  q = hn::MulAdd(q, r, hn::Set(d, 0.04166838899254799f));
-  q = hn::MulAdd(q, r, hn::Set(d, 0.1666652113199234f));
-  q = hn::MulAdd(q, r, hn::Set(d, 0.4999999403953552f));
-  const auto p = hn::Add(hn::MulAdd(hn::Mul(r, r), q, r), hn::Set(d, 1.0f));
-  const auto scale = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted)));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3365402f)), hn::Mul(p, scale));
+  const ExpParts e(x, 127.0f);
+  const auto scale = hn::BitCast(d, hn::ShiftLeft<23>(e.whole));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3365402f)), hn::Mul(e.power, scale));
 }
 
 }  // namespace HWY_NAMESPACE

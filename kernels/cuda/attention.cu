@@ -29,8 +29,8 @@ bool takes_tensor_cores(const char* op, const AttentionProblem& p, const Attenti
 
 void run_attention_forward(const AttentionProblem& p, const HeadsView& out, float* lse,
                            StreamRef stream) {
-  const AttentionShape shape = attention_shape("attention_forward", p);
-  if (takes_tensor_cores("attention_forward", p, shape)) {
+  const AttentionShape shape = attention_shape("attention", p);
+  if (takes_tensor_cores("attention", p, shape)) {
     return mma_attention_forward(p, shape, out, lse, stream);
   }
   tile_attention_forward(p, shape, out, lse, stream);

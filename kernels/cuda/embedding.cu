@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kMapThreads) lookup_kernel(Lookup<T> args) {
 }  // namespace
 
 void embedding_forward(const EmbeddingForward& args, StreamRef stream) {
-  constexpr auto kOp = "embedding_forward";
+  constexpr auto kOp = "embedding";
   dispatch_device_float(kOp, args.table.dtype(), [&]<class T>() {
     const int64_t cols = args.table.dim(1);
     const int64_t tokens = args.ids.numel();

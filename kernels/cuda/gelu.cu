@@ -25,7 +25,7 @@ struct Slope : HotFunction {
 }  // namespace
 
 void gelu_forward(const GeluForward& args, StreamRef stream) {
-  dispatch_device_float("gelu_forward", args.x.dtype(), [&]<class T>() {
+  dispatch_device_float("gelu", args.x.dtype(), [&]<class T>() {
     const std::array<View, 1> out{args.y};
     const std::array<ConstView, 1> in{args.x};
     if (args.kind == GeluKind::erf) {

@@ -7,7 +7,7 @@
 namespace zinc::kernels::cuda {
 
 void layernorm_forward(const LayerNormForward& args, StreamRef stream) {
-  launch_norm_forward<true>({.op = "layernorm_forward",
+  launch_norm_forward<true>({.op = "layernorm",
                              .x = args.x,
                              .residual = {},
                              .gamma = args.gamma,

@@ -6,7 +6,7 @@
 namespace zinc::kernels::cuda {
 
 void residual_norm_forward(const ResidualNormForward& args, StreamRef stream) {
-  const NormForward all{.op = "residual_norm_forward",
+  const NormForward all{.op = "residual_norm",
                         .x = args.x,
                         .residual = args.residual,
                         .gamma = args.gamma,

@@ -7,7 +7,7 @@
 namespace zinc::kernels::cuda {
 
 void rmsnorm_forward(const RmsNormForward& args, StreamRef stream) {
-  launch_norm_forward<false>({.op = "rmsnorm_forward",
+  launch_norm_forward<false>({.op = "rmsnorm",
                               .x = args.x,
                               .residual = {},
                               .gamma = args.gamma,

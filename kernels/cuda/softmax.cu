@@ -67,7 +67,7 @@ Grid grid_of(int64_t rows, int64_t cols, int pack) {
 }  // namespace
 
 void softmax_forward(const SoftmaxForward& args, StreamRef stream) {
-  dispatch_device_float("softmax_forward", args.x.dtype(), [&]<class T>() {
+  dispatch_device_float("softmax", args.x.dtype(), [&]<class T>() {
     const int64_t rows = args.x.rows();
     const int64_t cols = args.x.cols();
     const Grid grid = grid_of(rows, cols, kPack<T>);

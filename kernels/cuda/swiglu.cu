@@ -26,7 +26,7 @@ struct GatedSlopes : HotFunction {  // dy, gate, up -> dgate, dup
 }  // namespace
 
 void swiglu_forward(const SwiGluForward& args, StreamRef stream) {
-  dispatch_device_float("swiglu_forward", args.gate.dtype(), [&]<class T>() {
+  dispatch_device_float("swiglu", args.gate.dtype(), [&]<class T>() {
     launch_map<T, T, T>(Gated<T>{}, std::array<View, 1>{args.y},
                         std::array<ConstView, 2>{args.gate, args.up}, stream);
   });

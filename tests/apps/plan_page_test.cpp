@@ -57,6 +57,20 @@ class PlanPage : public testing::Test {
       folder_.write("<img src=x onerror=\"document.body.dataset.bad=1\">.json", kStage3);
 };
 
+TEST(Plan, PresetsOfEveryFamily_OnOneToManyRanks) {
+  const train::ScratchFolder folder;
+  const std::string config = folder.write("ds.json", std::string(kStage3));
+  for (const char* model : {"roberta-base", "flan-t5-xxl", "bloomz-7b1", "chatglm3-6b",
+                            "mistral-7b", "qwen2-7b", "qwen3-8b"}) {
+    for (const char* world : {"1", "1024"}) {
+      const Ended ended = run_zinc(
+          {"plan", "--config", config, "--model", model, "--world", world, "--seq", "512"});
+      EXPECT_EQ(ended.exit_code, kDone) << model << to_string(ended);
+      EXPECT_THAT(ended.out, HasSubstr(std::string(" weights, ") + world + " ranks")) << model;
+    }
+  }
+}
+
 TEST_F(PlanPage, HasItsProgramInIt_AndNoMarkupOfNames) {
   const std::string page = train::read_whole_file(page_of());
   EXPECT_THAT(page, AllOf(HasSubstr("\"event\":\"use of transformer.h.11.ln_1.weight\""),

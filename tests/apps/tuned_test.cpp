@@ -84,6 +84,17 @@ TEST_F(Tuned, RunThatIsTakenUpAgain_HasTheBitsOfOneThatWasNot) {
   const Ended text = run({"generate", "--model", folder_ / "merged", "--tokens", "4"});
   EXPECT_EQ(text.exit_code, kDone) << to_string(text);
 
+  // The base has moved; another one is none.
+  const std::string moved = folder_ / "moved";
+  std::filesystem::rename(base_, moved);
+  EXPECT_THAT(exported("merged3", {"--merge-lora"}).err,
+              AllOf(HasSubstr(base_), HasSubstr("which is not there"), HasSubstr("--base")));
+  EXPECT_THAT(exported("merged3", {"--merge-lora", "--base", folder_ / "merged"}).err,
+              HasSubstr(folder_ / "merged"));
+  ASSERT_EQ(exported("merged3", {"--merge-lora", "--base", moved}).exit_code, kDone);
+  EXPECT_TRUE(file("merged3/model.safetensors") == file("merged/model.safetensors"));
+  std::filesystem::rename(moved, base_);
+
   EXPECT_THAT(exported("other", {"--dtype", "bf16"}).err, HasSubstr("goes with --merge-lora"));
   EXPECT_THAT(exported("other", {"--format", "llmc"}).err, HasSubstr("no place for adapters"));
   const Ended plain = tune("plain", {"--save-every", "2", "--steps", "2"});
@@ -167,7 +178,8 @@ TEST_F(Tuned, QuantizedBase_GoesOnWithTheSameBitsAndGivesAPlainAdapter) {
   EXPECT_EQ(file("parts/final/adapter_model.safetensors"),
             file("whole/final/adapter_model.safetensors"));
 
-  // Nothing of an adapter's folder tells of it, and it is added to the base as that lies in its file.
+  // Nothing of an adapter's folder tells of it, and it is added to the base as that lies in its
+  // file.
   ASSERT_EQ(tune("plain", {"--lora", lora_, "--steps", "4"}).exit_code, kDone);
   EXPECT_EQ(file("whole/final/adapter_config.json"), file("plain/final/adapter_config.json"));
   EXPECT_NE(file("whole/final/adapter_model.safetensors"),

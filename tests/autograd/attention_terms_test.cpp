@@ -214,12 +214,12 @@ TEST(AttentionTerms, WrongOptions_AreNamedWithShapes) {
     return "";
   };
   EXPECT_EQ(message({.num_heads = 2, .bias = Tensor::zeros(Shape{2, 8})}),
-            "attention_forward: bias must be [2 or 1, 2 or 1, 3, 5] or, by distance, [2 or 1, 7], "
+            "attention: bias must be [2 or 1, 2 or 1, 3, 5] or, by distance, [2 or 1, 7], "
             "not [2, 8]");
   EXPECT_EQ(message({.num_heads = 2, .window = -3}),
-            "attention_forward: the window must be 0 (none) or positive, not -3");
+            "attention: the window must be 0 (none) or positive, not -3");
   EXPECT_EQ(message({.num_heads = 2, .softcap = -1.0}),
-            "attention_forward: softcap must be 0 (none) or positive and finite, not -1");
+            "attention: softcap must be 0 (none) or positive and finite, not -1");
 }
 
 }  // namespace attention_terms_test

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
+#include <concepts>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -14,6 +17,7 @@
 #include "autograd/label_smoothing.h"
 #include "autograd/operators.h"
 #include "autograd/ops/cast.h"
+#include "autograd/ops/concat.h"
 #include "autograd/ops/cross_entropy.h"
 #include "autograd/ops/cumsum.h"
 #include "autograd/ops/expand.h"
@@ -72,6 +76,61 @@ TEST(Operators, TensorsNumbersAndMasks) {
             "exp: x must be a float, not i32; cast() it");
 }
 
+// As a program that has zinc.h sees them, beside the one that joins texts.
+namespace as_zinc_h_has_it {
+using autograd::concat;
+using zinc::concat;
+template <class... Args>
+concept JoinsTensors = requires(Args... args) {
+  { concat(args...) } -> std::same_as<Tensor>;
+};
+static_assert(JoinsTensors<std::vector<Tensor>, int>);
+static_assert(JoinsTensors<std::vector<Tensor>, int64_t>);
+static_assert(JoinsTensors<std::array<Tensor, 2>, size_t>);
+static_assert(JoinsTensors<std::span<const Tensor>, int64_t>);
+}  // namespace as_zinc_h_has_it
+
+// What was called is named, not the op that computes it.
+TEST(Operators, ErrorsNameWhatWasCalled) {
+  const Rank rank;
+  const Tensor ids = ids_tensor({1, 2}, {2});
+  const Tensor a = Tensor::zeros(Shape{2, 3});
+  const Tensor b = Tensor::zeros(Shape{4, 5});
+  const std::string not_float = ": x must be a float, not i32; cast() it";
+  EXPECT_EQ(message_of([&] { ids + 1; }), "add" + not_float);
+  EXPECT_EQ(message_of([&] { 1 - ids; }), "sub" + not_float);
+  EXPECT_EQ(message_of([&] { ids * 2.0; }), "mul" + not_float);
+  EXPECT_EQ(message_of([&] { 1 / ids; }), "div" + not_float);
+  EXPECT_EQ(message_of([&] { pow(ids, 0.5); }), "pow" + not_float);
+  EXPECT_EQ(message_of([&] { min(ids, 0); }), "min" + not_float);
+  const std::string unlike = ": shapes do not match: [2, 3] and [4, 5]";
+  EXPECT_EQ(message_of([&] { maximum(a, b); }), "maximum" + unlike);
+  EXPECT_EQ(message_of([&] { minimum(a, b); }), "minimum" + unlike);
+  EXPECT_EQ(message_of([&] { logical_and(a > 0, b > 0); }), "logical_and" + unlike);
+  EXPECT_EQ(message_of([&] { logical_or(a > 0, b > 0); }), "logical_or" + unlike);
+  EXPECT_EQ(message_of([&] { mse_loss(a, b); }),
+            "mse_loss: x of shape [2, 3], target of shape [4, 5]");
+  EXPECT_EQ(message_of([&] { logsumexp(a, 4); }),
+            "logsumexp: no dimension 4 in a tensor of shape [2, 3]");
+  EXPECT_EQ(message_of([&] { log_softmax(a, 4); }),
+            "log_softmax: no dimension 4 in a tensor of shape [2, 3]");
+  EXPECT_EQ(message_of([&] { one_hot(a, 3); }), "one_hot: ids must be i32 or i64, not f32");
+  EXPECT_EQ(message_of([&] {
+              where(a > 0, ids_tensor({1, 2, 3}, {3}), 0.5);
+            }),
+            "where: 0.5 is no value of i32");
+  EXPECT_EQ(message_of([&] { cast(a, DType::u8); }), "cast: f32 does not convert to u8");
+  EXPECT_EQ(message_of([&] { index_select(a, 0, ids_tensor({9}, {1})).to_vector<float>(); }),
+            "index_select: index[0] is 9, outside [0, 2)");
+}
+
+TEST(Operators, Print_AsTheirValues) {
+  const Rank rank;
+  std::ostringstream text;
+  text << Tensor::from({1, 2}, Shape{2});
+  EXPECT_EQ(text.str(), "f32[2] on cpu\n[1, 2]");
+}
+
 TEST(Operators, MeanThatIsTakenAway_StretchesAlongTheRow) {
   const Rank rank;
   const Tensor x = Tensor::from({1, 3, 5, 7, 7, 7}, Shape{2, 3});
@@ -97,7 +156,12 @@ TEST(Reductions, AlongAnyDimensions) {
   EXPECT_EQ(message_of([&] {
               max(Tensor::zeros(Shape{2, 0}), 1);
             }),
-            "max: no extreme of no elements, of shape [2, 0]");
+            "max: no max of no elements, of shape [2, 0]");
+  EXPECT_EQ(message_of([&] {
+              mean(Tensor::zeros(Shape{2, 0}), 1);
+            }),
+            "mean: no mean of no elements, of shape [2, 0]");
+  EXPECT_EQ(sum(Tensor::zeros(Shape{2, 0}), 1).to_vector<double>(), (Values{0, 0}));
   EXPECT_EQ(message_of([&] {
               argmax(Tensor::zeros(Shape{2, 0}), 1);
             }),
@@ -188,8 +252,9 @@ TEST(SixteenBits, GradientsOverShapesThatStretch) {
                                                    {{4}, {2, 3, 4}},       {{2, 3, 4}, {}},
                                                    {{2, 3, 4}, {3, 1}},    {{2, 3, 4}, {2, 3, 4}}};
   for (const DType dtype : {DType::bf16, DType::f16}) {
-    for (const auto op : {kernels::BinaryOp::add, kernels::BinaryOp::sub, kernels::BinaryOp::mul,
-                          kernels::BinaryOp::div, kernels::BinaryOp::max, kernels::BinaryOp::min}) {
+    for (const auto op :
+         {kernels::BinaryOp::add, kernels::BinaryOp::sub, kernels::BinaryOp::mul,
+          kernels::BinaryOp::div, kernels::BinaryOp::maximum, kernels::BinaryOp::minimum}) {
       for (const auto& [a_shape, b_shape] : pairs) {
         SCOPED_TRACE(concat(name_of(dtype), ' ', kernels::name_of(op), ' ', a_shape, ' ', b_shape));
         Tensor a = cast(random_tensor(a_shape, 1), dtype),
@@ -331,7 +396,7 @@ TEST(Losses, UnderLabelSmoothing_AreThoseOfPyTorch) {
               const LabelSmoothing smoothing(1.5);
               cross_entropy(logits, labels);
             }),
-            "cross_entropy_forward: label smoothing must lie in [0, 1], not 1.5");
+            "cross_entropy: label smoothing must lie in [0, 1], not 1.5");
 }
 
 TEST(Products, EinsumAndConvolution) {

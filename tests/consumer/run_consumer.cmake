@@ -7,8 +7,33 @@ set(steps
     "${CMAKE_COMMAND}|--install|${BUILD_DIR}|--prefix|${work}/prefix"
     "${CMAKE_COMMAND}|-S|${SOURCE_DIR}/tests/consumer|-B|${work}/build|-G|Ninja|-DCMAKE_PREFIX_PATH=${work}/prefix|-DZINC_SOURCE_DIR=${SOURCE_DIR}|-DCMAKE_BUILD_TYPE=Release|-DCMAKE_CXX_FLAGS=${FLAGS}|-DCMAKE_CXX_COMPILER=${COMPILER}"
     "${CMAKE_COMMAND}|--build|${work}/build"
-    "${work}/build/consumer")
+    "${work}/build/consumer"
+    "${work}/build/own_model|${work}/weights"
+    "${work}/build/classify|${SOURCE_DIR}/examples/classify.json|5|${work}/run")
 foreach(step IN LISTS steps)
   string(REPLACE "|" ";" command "${step}")
   execute_process(COMMAND ${command} COMMAND_ERROR_IS_FATAL ANY)
+endforeach()
+
+# Slips of a program are refused in a few lines that name them; the last one compiles.
+set(says_OPERAND "NeitherTensorNorNumber")
+set(says_COMPARED "NeitherTensorNorNumber")
+set(says_OPTION "AttentionOptions")
+set(says_LAYER "inn")
+set(says_FUNCTION "sinh")
+foreach(slip OPERAND COMPARED OPTION LAYER FUNCTION NONE)
+  execute_process(
+    COMMAND "${COMPILER}" -std=c++20 -fsyntax-only "-I${work}/prefix/include" -D${slip}
+            "${SOURCE_DIR}/tests/consumer/refused.cpp"
+    RESULT_VARIABLE status
+    ERROR_VARIABLE text)
+  string(REGEX MATCHALL "\n" lines "${text}")
+  list(LENGTH lines count)
+  if(slip STREQUAL "NONE")
+    if(NOT status EQUAL 0)
+      message(FATAL_ERROR "A program without a slip is refused:\n${text}")
+    endif()
+  elseif(status EQUAL 0 OR count GREATER 30 OR NOT text MATCHES "${says_${slip}}")
+    message(FATAL_ERROR "${slip}: ${count} lines, ${says_${slip}} expected in them:\n${text}")
+  endif()
 endforeach()

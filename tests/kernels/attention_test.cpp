@@ -426,7 +426,7 @@ TEST(Attention, WrongArguments_AreNamed) {
   const HostArray short_v({2, 5, 2, 8}, DType::f32), three_heads({2, 6, 3, 8}, DType::f32);
   const HostArray lengths({3}, DType::i32), bias({2, 3, 6, 6}, DType::f32);
   HostArray half_lse({2, 4, 6}, DType::bf16);
-  EXPECT_THAT(message([&](auto& a) { a.k = {}; }), HasSubstr("attention_forward: k is missing"));
+  EXPECT_THAT(message([&](auto& a) { a.k = {}; }), HasSubstr("attention: k is missing"));
   EXPECT_THAT(message([&](auto& a) { a.v = short_v; }),
               HasSubstr("v must have shape [2, 6, 2, 8]"));
   EXPECT_THAT(message([&](auto& a) { a.k = three_heads; }), HasSubstr("multiple of the key heads"));

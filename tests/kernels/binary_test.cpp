@@ -136,7 +136,7 @@ TEST(Binary, MaximumAndMinimum_PassNaNOn) {
     const test::DeviceScope scope(test::device_for(dtype));
     const HostArray a = HostArray::of({nan, 1.0, nan}, Shape{3}, dtype);
     const HostArray b = HostArray::of({1.0, nan, nan}, Shape{3}, dtype);
-    for (const BinaryOp op : {BinaryOp::max, BinaryOp::min}) {
+    for (const BinaryOp op : {BinaryOp::maximum, BinaryOp::minimum}) {
       const HostArray y = forward(op, a, b);
       for (int64_t i = 0; i < 3; ++i) EXPECT_TRUE(std::isnan(y.at(i)));
     }
@@ -227,7 +227,7 @@ TEST(BinaryBackward, GradientOfTheSameShape_AccumulatesAndTakesF32) {
 TEST(BinaryBackward, Ties_GoToTheFirst) {
   const HostArray a = HostArray::full(Shape{4}, DType::f32, 2.0);
   const HostArray dy = HostArray::full(Shape{4}, DType::f32, 3.0);
-  for (const BinaryOp op : {BinaryOp::max, BinaryOp::min}) {
+  for (const BinaryOp op : {BinaryOp::maximum, BinaryOp::minimum}) {
     const Gradients d = backward(op, a, a, dy);
     for (int64_t i = 0; i < 4; ++i) {
       EXPECT_EQ(d.a.at(i), 3.0);

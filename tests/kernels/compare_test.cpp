@@ -35,9 +35,9 @@ bool exact(CompareOp op, double a, double b) {
       return a > b;
     case CompareOp::ge:
       return a >= b;
-    case CompareOp::both:
+    case CompareOp::logical_and:
       return a != 0 && b != 0;
-    case CompareOp::either:
+    case CompareOp::logical_or:
       return a != 0 || b != 0;
   }
   return false;

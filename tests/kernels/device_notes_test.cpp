@@ -53,7 +53,7 @@ TEST(AttentionNotes, SixteenBitsWithoutTensorCores_AreNotedOnceByShapeAndReason)
     for (const int64_t head_size : {16, 12, 12, 20}) run(head_size);
   });
   EXPECT_THAT(notes,
-              testing::ElementsAre("attention_forward of 1 x 5 queries and 5 keys, 2 heads of 12, "
+              testing::ElementsAre("attention of 1 x 5 queries and 5 keys, 2 heads of 12, "
                                    "bf16 runs in f32 without tensor cores, which is far slower: "
                                    "the head size is not a multiple of 8",
                                    testing::HasSubstr("2 heads of 20")));

@@ -48,14 +48,14 @@ TEST(IndexFault, BadIndexOnAGpu_IsNamedByTheNextWait) {
         embedding_forward({.ids = ids, .table = table, .y = y}, stream);
         embedding_forward({.ids = good, .table = table, .y = y}, stream);
       },
-      "embedding_forward: ids[2] is 9, outside [0, 5)");
+      "embedding: ids[2] is 9, outside [0, 5)");
   expect_heard(
       [&](StreamRef stream) {
         embedding_forward(
             {.ids = good, .table = table, .position_table = table, .positions = ids, .y = y},
             stream);
       },
-      "embedding_forward: positions[2] is 9, outside [0, 5)");
+      "embedding: positions[2] is 9, outside [0, 5)");
   expect_heard(
       [&](StreamRef stream) {
         embedding_backward({.ids = ids, .dy = rows, .dtable = dtable, .workspace = workspace},
@@ -72,7 +72,7 @@ TEST(IndexFault, BadIndexOnAGpu_IsNamedByTheNextWait) {
       [&](StreamRef stream) {
         cross_entropy_forward({.logits = rows, .labels = labels, .loss = loss}, stream);
       },
-      "cross_entropy_forward: labels[1] is -1, outside [0, 4)");
+      "cross_entropy: labels[1] is -1, outside [0, 4)");
   HostArray q = HostArray::full({1, 3, 1, 4}, DType::f32, 1.0);
   const HostArray angles = HostArray::full({5, 2}, DType::f32, 1.0);
   const HostArray positions = HostArray::of({0, 5, 1}, {1, 3}, DType::i32);

@@ -56,7 +56,7 @@ Results exact_ops(DType dtype) {
   const HostArray x = HostArray::random(shape, dtype, 1);
   const HostArray y = HostArray::random(shape, dtype, 2, 0.5, 1.0);
   Results out;
-  for (const BinaryOp op : {BinaryOp::add, BinaryOp::mul, BinaryOp::div, BinaryOp::max}) {
+  for (const BinaryOp op : {BinaryOp::add, BinaryOp::mul, BinaryOp::div, BinaryOp::maximum}) {
     out.emplace_back(shape, dtype);
     binary({.op = op, .a = x, .b = y, .y = out.back()}, stream);
   }

@@ -159,7 +159,7 @@ TEST(Softmax, WrongArguments_AreNamed) {
   const HostArray x({4, 6}, DType::f32), ids({4, 6}, DType::i32);
   HostArray y({4, 5}, DType::f32), half({4, 6}, DType::bf16);
   EXPECT_THAT(message_of_invalid([&] { softmax_forward({.x = x, .y = y}, test_stream()); }),
-              HasSubstr("softmax_forward: y must have shape [4, 6]"));
+              HasSubstr("softmax: y must have shape [4, 6]"));
   EXPECT_THAT(message_of_invalid([&] { softmax_forward({.x = x, .y = half}, test_stream()); }),
               HasSubstr("y must be f32"));
   EXPECT_THAT(message_of_invalid([&] { softmax_forward({.x = ids, .y = y}, test_stream()); }),

@@ -85,7 +85,7 @@ double exact(const Row& row, double x) {
       return x > 30.0 ? x : std::log1p(std::exp(x));
     case UnaryOp::erf:
       return std::erf(x);
-    case UnaryOp::power:
+    case UnaryOp::pow:
       return std::pow(x, p);
     case UnaryOp::clamp:
       return std::isnan(x) ? x : std::clamp(x, p, row.q);
@@ -100,7 +100,7 @@ double exact(const Row& row, double x) {
 }
 
 // Units in the last place of f32: kernels/unary.h. |p log x| <= 2.5 log 8 for power.
-double units(UnaryOp op) { return op == UnaryOp::power ? 9.0 : 4.0; }
+double units(UnaryOp op) { return op == UnaryOp::pow ? 9.0 : 4.0; }
 
 TEST(Unary, F64_MatchesTheLibraryFunction) {
   for (const Row& row : kRows) {

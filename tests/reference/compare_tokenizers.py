@@ -6,8 +6,8 @@ Needs: tokenizers, sentencepiece. Run from the root of the tree:
 ZINC: the built command. TEXT: a file to train on and to draw from (.cache/kjv.txt). COUNT: random
 texts for each kind. KIND: names of make_tokenizers.py (default: all). Exit status 1 where ids differ.
 
-Speeds are of one thread on the lines of the text, in turn, the best of five rounds of each, every
-round with a tokenizer that has seen nothing. tests/reference/tokenizers_result.txt holds what was
+Speeds are of one thread on the lines of the text, by processor time, in turn, the best of five rounds of
+each, every round with a tokenizer that has seen nothing. tests/reference/tokenizers_result.txt holds what was
 printed.
 """
 
@@ -82,9 +82,9 @@ def their_speed(path, source, lines):
     best = 0.0
     for _ in range(5):
         tokenizer = Tokenizer.from_file(path)
-        start = time.time()
+        start = time.process_time()
         tokenizer.encode_batch_fast(lines, add_special_tokens=False)
-        best = max(best, len(source.encode()) / (time.time() - start))
+        best = max(best, len(source.encode()) / (time.process_time() - start))
     return best
 
 

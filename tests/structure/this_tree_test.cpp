@@ -35,8 +35,8 @@ TEST_P(ThisTreeRule, Holds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ThisTreeRule,
-                         ::testing::Values("layer", "door", "call", "kernel", "folder", "name",
-                                           "own_header", "test_namespace", "exception"),
+                         ::testing::Values("layer", "door", "call", "kernel", "folder", "export",
+                                           "name", "own_header", "test_namespace", "exception"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(ThisTree, PagesKeepTheirColumnsAndEndWithQuestions) {

@@ -192,11 +192,39 @@ std::vector<Exception> parse_exceptions(std::string_view text) {
   return exceptions;
 }
 
+std::vector<Problem> check_exports(const std::vector<SourceFile>& files) {
+  const auto zinc = std::ranges::find(files, "zinc.h", &SourceFile::path);
+  if (zinc == files.end()) return {};
+  static const std::regex exported(R"(^using autograd::(\w+);)");
+  std::set<std::string> names;
+  std::smatch match;
+  for (const std::string& line : zinc->code) {
+    if (std::regex_search(line, match, exported)) names.insert(match[1]);
+  }
+  // A declaration at the margin: `struct Name`, `using Name =`, `Result name(`.
+  static const std::regex declared(
+      R"(^(?:(?:struct|class|enum class) (\w+)|using (?:\w+::)?(\w+)|(?:inline )?[\w:<>]+ (\w+)\())");
+  std::vector<Problem> problems;
+  for (const SourceFile& file : files) {
+    const bool has_functions =
+        file.path.starts_with("autograd/ops/") || file.path.starts_with("autograd/functions/");
+    if (!has_functions || !is_header(file.path)) continue;
+    for (size_t i = 0; i < file.code.size(); ++i) {
+      if (!std::regex_search(file.code[i], match, declared)) continue;
+      const std::string name = match[1].str() + match[2].str() + match[3].str();
+      if (!names.insert(name).second) continue;
+      problems.push_back({"export", file.path, static_cast<int>(i) + 1,
+                          name + " is in no using-declaration of zinc.h"});
+    }
+  }
+  return problems;
+}
+
 std::vector<Problem> check_tree(const std::vector<SourceFile>& files,
                                 const std::vector<Exception>& exceptions) {
   std::vector<Problem> all;
   for (const auto check : {check_layers, check_doors, check_calls, check_kernels, check_folders,
-                           check_names, check_own_headers, check_test_namespaces}) {
+                           check_names, check_own_headers, check_test_namespaces, check_exports}) {
     std::ranges::move(check(files), std::back_inserter(all));
   }
   for (const Exception& exception : exceptions) {

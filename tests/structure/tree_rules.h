@@ -36,6 +36,9 @@ std::vector<Problem> check_kernels(const std::vector<SourceFile>& files);
 // (x.h, x.cpp, x_mpi.cpp) is one, and so is a source without a header. Lists of likes are
 // exceptions.
 std::vector<Problem> check_folders(const std::vector<SourceFile>& files);
+// "export": zinc.h has a using-declaration of every function and type that a header of
+// autograd/ops/ or autograd/functions/ declares.
+std::vector<Problem> check_exports(const std::vector<SourceFile>& files);
 // "name": file names that say nothing; headers without #pragma once.
 std::vector<Problem> check_names(const std::vector<SourceFile>& files);
 

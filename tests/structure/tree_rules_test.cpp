@@ -121,7 +121,8 @@ INSTANTIATE_TEST_SUITE_P(
         DoorCase{"cudnn", "cudnn.h", "kernels/cuda/cudnn_descriptor.h",
                  "kernels/cuda/attention.cu"},
         DoorCase{"gtest", "gtest/gtest.h", "tests/core/a_test.cpp", "core/a.cpp"},
-        DoorCase{"boost", "boost/context/detail/fcontext.hpp", "tests/emulator/fiber.cpp", "core/fiber.cpp"}),
+        DoorCase{"boost", "boost/context/detail/fcontext.hpp", "tests/emulator/fiber.cpp",
+                 "core/fiber.cpp"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(DoorRuleUnknown, HeaderInNoRowIsRefused) {
@@ -191,6 +192,23 @@ TEST(KernelRule, SeveralCpuFilesAndPrivateHeadersPass) {
   files[1].path = "kernels/cpu/relu_onednn.cpp";
   files.push_back(parse_source("kernels/cpu/rows.h", "#pragma once\n"));
   EXPECT_THAT(text_of(check_kernels(files)), IsEmpty());
+}
+
+TEST(ExportRule, WhatZincHLacks_IsNamedOnce) {
+  const auto problems = [](std::string_view header) {
+    return text_of(check_exports({parse_source("autograd/ops/relu.h", header),
+                                  parse_source("autograd/ops/relu.cpp", "Tensor hidden(int a);\n"),
+                                  parse_source("zinc.h", "using autograd::relu;\n")}));
+  };
+  EXPECT_THAT(problems("// Tensor of(x);\nTensor relu(const Tensor& x);\n  int f(int a);\n"),
+              IsEmpty());
+  EXPECT_THAT(
+      problems("Tensor silu(int a);\ninline Tensor silu(double a) { return f(a); }\n"),
+      ElementsAre("autograd/ops/relu.h:1: export: silu is in no using-declaration of zinc.h"));
+  for (const char* line : {"struct Parts {", "enum class Parts {", "using kernels::Parts;",
+                           "using Parts = int;", "std::vector<Tensor> Parts(int a);"}) {
+    EXPECT_THAT(problems(line), ElementsAre(HasSubstr("Parts is in no"))) << line;
+  }
 }
 
 TEST(FolderRule, TwentyFiveConceptsPassAndOneMoreFails) {

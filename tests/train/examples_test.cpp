@@ -366,6 +366,18 @@ TEST(ExampleMaker, ClassesApart_AreNamesOrNumbers) {
   EXPECT_THAT(problem(R"({"t": "a", "c": "Pos"})"), HasSubstr("3: neg, pos, 2"));
 }
 
+// Bytes are no tokens of this model, but nothing is encoded.
+TEST(ExampleMaker, TokenIds_NeedNoTokenizerOfTheModel) {
+  const ByteTokenizer bytes;
+  ExampleSettings settings{
+      .fields = {.tokens = "input_ids"}, .max_tokens = 9, .vocabulary_size = 10};
+  EXPECT_THAT(ExampleMaker(&bytes, settings).make(record_of(R"({"input_ids": [3, 9]})")).tokens,
+              ElementsAre(3, 9));
+  settings.fields = {.text = "t"};
+  EXPECT_THAT(message_of<DataError>([&] { ExampleMaker(&bytes, settings); }),
+              HasSubstr("bytes has a vocabulary of 256, the model one of 10"));
+}
+
 TEST(ExampleMaker, TokenIdsWithLabelsApart_AreOfAnyLength) {
   const ExampleSettings settings{.fields = {.tokens = "input_ids", .labels = "labels"},
                                  .max_tokens = 99,

@@ -196,8 +196,8 @@ TEST(Errors, OfAModel_SayWhereItWas) {
     recorded.limit = 4;  // that of the recording
     EXPECT_THAT(refusal([&] { Engine engine(recorded, config, world); }),
                 testing::AllOf(HasSubstr("for a weight of shape [3, 5] (second.weight)"),
-                               HasSubstr("(while the engine recorded the model, on a "
-                                         "device without memory, with a batch of "
+                               HasSubstr("(while the engine recorded the model on a meta device, "
+                                         "which has shapes and no memory, with a batch of "
                                          "input_ids [1, 4] i32, labels [1, 4] i32, "
                                          "after first.bias was used)")));
     Misfit model;

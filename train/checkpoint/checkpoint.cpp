@@ -229,7 +229,7 @@ const WeightReader& Checkpoint::frozen_weights() const {
     if (!folder_exists(folder) && !file_exists(folder)) {
       throw ConfigError(concat(path_, ": its frozen weights are those of ", folder,
                                ", which is not there: bring it back, or name the folder where it "
-                               "is now (frozen_from)"));
+                               "is now: --base of zinc checkpoint export, --init of zinc train"));
     }
     frozen_.emplace(WeightFolder::open(folder), name_map_of_folder(folder));
   }

@@ -59,7 +59,8 @@ ExampleMaker::ExampleMaker(const Tokenizer* tokenizer, const ExampleSettings& se
   }
   if (tokenizer == nullptr) return;
   if (settings_.vocabulary_size == 0) settings_.vocabulary_size = tokenizer->vocabulary_size();
-  if (tokenizer->vocabulary_size() > settings_.vocabulary_size) {
+  const bool encodes = settings.fields.tokens.empty() || settings.labels == LabelsOf::masked;
+  if (encodes && tokenizer->vocabulary_size() > settings_.vocabulary_size) {
     throw DataError(concat("the tokenizer ", tokenizer->name(), " has a vocabulary of ",
                            tokenizer->vocabulary_size(), ", the model one of ",
                            settings_.vocabulary_size, "; give the model's own by --tokenizer"));

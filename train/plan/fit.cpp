@@ -53,8 +53,10 @@ namespace {
 constexpr int64_t kPlannedBatches = 4;  // of a step with more
 constexpr double kUntimed = 1e30;       // a score in seconds that no time has
 constexpr int kRound = 4;               // candidates that are planned side by side
-constexpr double kLinear = 0.9;         // share of activations that is surely in proportion
-constexpr int kFillSteps = 4;           // halvings between two levels
+constexpr int64_t kHopeless = 2;        // times the limit: a plan that takes more ends there
+constexpr int64_t kMostLimit = int64_t{1} << 60;
+constexpr double kLinear = 0.9;  // share of activations that is surely in proportion
+constexpr int kFillSteps = 4;    // halvings between two levels
 // Of an element, more than any device's update takes.
 constexpr double kUpdateBytes = 64.0;
 constexpr double kUpdateFlops = 128.0;
@@ -193,6 +195,7 @@ class Search {
   void plan_all(const std::vector<FitCandidate>& candidates, Extent extent = Extent::until_full);
   const Outcome& outcome(const FitCandidate& candidate) { return planned_.at(candidate); }
   void learn(const FitCandidate& candidate, const Outcome& outcome);
+  void learn_step(const FitCandidate& candidate, const Outcome& outcome);
   std::optional<FitCandidate> corner_of(const Node& node);
   void push(const FitCandidate& candidate, const FitScore& bound, int depth);
   void push_next(const Node& node, const FitScore& bound);
@@ -285,7 +288,10 @@ Outcome Search::plan(const json::Value& file, Extent extent) const {
   const bool bytes_only = extent == Extent::bytes_until_full;
   if (bytes_only) options.hardware.reset();
   if (extent != Extent::whole) {
-    options.is_enough = [this](const MemoryReport& taken) { return !is_within(taken); };
+    options.is_enough = [this, bytes_only](const MemoryReport& taken) {
+      return bytes_only || !is_within(taken);
+    };
+    options.hopeless_bytes = kHopeless * std::min(request_.limits.device, kMostLimit);
   }
   result.file = file;
   Config config;
@@ -303,7 +309,7 @@ Outcome Search::plan(const json::Value& file, Extent extent) const {
           reserved_of(plan.fullest.peaks, static_cast<Tier>(t));
     }
     result.fits = is_within(plan.fullest.peaks);
-    if (bytes_only) return result;
+    if (bytes_only || !plan.fullest.has_step) return result;
     const Figures four = figures_of(plan);
     if (plan.fullest.time) {
       const double update = kUpdateBytes * static_cast<double>(plan.num_parameters) /
@@ -404,6 +410,18 @@ void Search::plan_all(const std::vector<FitCandidate>& candidates, Extent extent
 void Search::learn(const FitCandidate& c, const Outcome& outcome) {
   const bool is_between = c.ratio || c.max_live || c.resident || c.recomputed;
   if (!outcome.problem.empty() || is_between) return;
+  if (outcome.plan.fullest.has_step) learn_step(c, outcome);
+  const int64_t handed_out = outcome.plan.fullest.device_peak();
+  if (handed_out <= request_.limits.device) return;
+  TooLarge large{.candidate = c, .at_peak = {}};
+  for (int l = 0; l < kNumLabels; ++l) {
+    large.at_peak[static_cast<size_t>(l)] =
+        outcome.plan.fullest.at_peak.at(Tier::device, static_cast<Label>(l)).live;
+  }
+  too_large_.push_back(large);
+}
+
+void Search::learn_step(const FitCandidate& c, const Outcome& outcome) {
   const StandingBytes& standing = outcome.plan.fullest.standing;
   const int64_t sums = c.vertical ? 0 : standing.gradients;
   const auto keep_least = [](auto& table, const auto& key, auto value) {
@@ -419,14 +437,6 @@ void Search::learn(const FitCandidate& c, const Outcome& outcome) {
     keep_least(kernels_, std::pair(c.micro_batch, c.at(Saving::recompute) > 0),
                outcome.kernels_seconds);
   }
-  const int64_t handed_out = outcome.plan.fullest.device_peak();
-  if (handed_out <= request_.limits.device) return;
-  TooLarge large{.candidate = c, .at_peak = {}};
-  for (int l = 0; l < kNumLabels; ++l) {
-    large.at_peak[static_cast<size_t>(l)] =
-        outcome.plan.fullest.at_peak.at(Tier::device, static_cast<Label>(l)).live;
-  }
-  too_large_.push_back(large);
 }
 
 // A larger micro-batch has no fewer than a smaller one, and in proportion more, but for tensors of

@@ -8,8 +8,8 @@
 //
 // A step with more than four micro-batches is planned with four: the middle ones repeat, so memory
 // is the same, and time grows by what one of those in the middle adds (RankPlan::shorter,
-// tests/train/fit_test.cpp). Vertical steps are planned whole. The plan of a candidate that does not
-// fit ends as soon as that is known.
+// tests/train/fit_test.cpp). Vertical steps are planned whole. The plan of a candidate that does
+// not fit ends as soon as that is known.
 #pragma once
 
 #include <array>

@@ -144,7 +144,11 @@ comm::World phantom_world(const PlanOptions& options, const Config& config,
                          .num_threads = options.num_threads,
                          .execution = ContextOptions::Execution::inline_all,
                          .work_log = &log};
-  context.memory.limits[static_cast<size_t>(Tier::device)] = config.device_memory_limit;
+  std::optional<int64_t>& limit = context.memory.limits[static_cast<size_t>(Tier::device)];
+  limit = config.device_memory_limit;
+  if (options.hopeless_bytes) {
+    limit = std::min(*options.hopeless_bytes, limit.value_or(*options.hopeless_bytes));
+  }
   context.memory.on_peak = [&watch](Tier tier, const MemoryReport& report) {
     watch.on_peak(tier, report);
   };
@@ -296,14 +300,9 @@ TrainerOptions trainer_options(const PlanOptions& options, const Config& config,
 void measure(std::vector<PlannedPass>& passes, const ModelConfigFile& model, const Config& config,
              const PlanOptions& options);
 
-Plan plan_as_configured(const ModelConfigFile& model_config, const Config& config,
-                        const PlanOptions& options) {
+Plan plan_in(comm::World& world, nn::Model& model, const ModelConfigFile& model_config,
+             const Config& config, const PlanOptions& options, Watch& watch, WorkLog& log) {
   const int64_t steps = steps_of(config);
-  const auto ledger = std::make_shared<comm::PhantomLedger>();
-  WorkLog log;
-  Watch watch(*ledger, log, options);
-  comm::World world = phantom_world(options, config, ledger, watch, log);
-  const std::unique_ptr<nn::Model> model = make_model(model_config);
   ProgramWatch program(world.context(), log);
   zero::EngineOptions engine_options{.total_steps = steps};
   engine_options.without_passes = options.without_passes;
@@ -313,7 +312,9 @@ Plan plan_as_configured(const ModelConfigFile& model_config, const Config& confi
       program.visit(phase, place);
     };
   }
-  zero::Engine engine(*model, config.engine, world, std::move(engine_options));
+  zero::EngineConfig as_trained = config.engine;  // as Run::make_engine() has it
+  if (as_trained.batch.sequence == 0) as_trained.batch.sequence = options.seq;
+  zero::Engine engine(model, as_trained, world, std::move(engine_options));
   watch.follow(engine);
 
   const int64_t micro_batch = config.engine.batch.micro_batch;
@@ -339,12 +340,12 @@ Plan plan_as_configured(const ModelConfigFile& model_config, const Config& confi
 
   Plan plan{.options = options,
             .fullest = std::move(watch.plan()),
-            .num_parameters = model->num_parameters(),
+            .num_parameters = model.num_parameters(),
             .tokens_per_step = watch.tokens_per_step(),
             .program_hash = engine.step_program().hash};
   plan.fullest.rank = options.rank;
   plan.fullest.peaks = world.context().allocator().report();
-  plan.flops_per_step = model->flops_per_token(options.seq) *
+  plan.flops_per_step = model.flops_per_token(options.seq) *
                         static_cast<double>(plan.tokens_per_step) / options.world;
   plan.fullest.is_whole = !watch.ends();
   count_step(log, &plan.fullest.kernel_flops, plan.fullest.copies);
@@ -357,6 +358,27 @@ Plan plan_as_configured(const ModelConfigFile& model_config, const Config& confi
     plan.program = program.read(engine.step_program(), timed);
     measure(plan.program->passes, model_config, config, options);
   }
+  return plan;
+}
+
+Plan plan_as_configured(const ModelConfigFile& model_config, const Config& config,
+                        const PlanOptions& options) {
+  const auto ledger = std::make_shared<comm::PhantomLedger>();
+  WorkLog log;
+  Watch watch(*ledger, log, options);
+  comm::World world = phantom_world(options, config, ledger, watch, log);
+  const std::unique_ptr<nn::Model> model = make_model(model_config);
+  try {
+    return plan_in(world, *model, model_config, config, options, watch, log);
+  } catch (const OutOfMemory&) {
+    if (!options.hopeless_bytes) throw;
+  }
+  Plan plan{.options = options,
+            .fullest = std::move(watch.plan()),
+            .num_parameters = model->num_parameters()};
+  plan.fullest.rank = options.rank;
+  plan.fullest.peaks = world.context().allocator().report();
+  plan.fullest.is_whole = plan.fullest.has_step = false;
   return plan;
 }
 

@@ -46,9 +46,11 @@ struct PlanOptions {
   // Bytes that a rank may reserve on the device, for the choice of an offload_step; 0: not known.
   int64_t device_room = 0;
   bool program = false;  // Plan::program is wanted
-  // Asked during the step that is looked at: what was taken until then says enough, and the plan
-  // ends with that step. May be empty.
+  // For a search, which asks no more of what does not fit. Asked during the step that is looked at:
+  // whether what was taken until then says enough, and the plan ends with that step; may be empty.
+  // And bytes of the device that a plan ends at, wherever it is.
   std::function<bool(const MemoryReport&)> is_enough{};
+  std::optional<int64_t> hopeless_bytes{};
   std::vector<std::string> without_passes{};  // zero::EngineOptions
 };
 
@@ -91,8 +93,10 @@ struct RankPlan {
   // That step with one micro-batch less: where it has four or more, one after the other, and those
   // in its middle do the same.
   std::optional<StepFigures> shorter;
-  // False: PlanOptions::is_enough ended the plan, whose peaks are lower bounds.
+  // False: PlanOptions::is_enough or hopeless_bytes ended the plan, whose peaks are lower bounds;
+  // the latter before the step that is looked at was over, of which nothing is known then.
   bool is_whole = true;
+  bool has_step = true;
   int64_t device_peak() const { return peaks.at(Tier::device).peak; }
 };
 

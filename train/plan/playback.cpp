@@ -224,11 +224,9 @@ std::optional<WorkLog> without_repeat(const WorkLog& log, size_t first, size_t s
   for (size_t i = second; i < end; ++i) {
     const WorkLog::Entry& one = entries[i - (second - first)];
     const WorkLog::Entry& like = entries[i];
-    // What came before both is the same for both.
-    const bool waits_alike = like.count == one.count ||
-                             like.count - one.count == period[static_cast<size_t>(like.source)];
+    // What a wait is for may be an entry earlier or later, where memory came from elsewhere.
     if (one.action != like.action || one.stream != like.stream || one.source != like.source ||
-        one.label != like.label || !waits_alike || !is_same_cost(one.cost, like.cost)) {
+        one.label != like.label || !is_same_cost(one.cost, like.cost)) {
       return std::nullopt;
     }
   }

@@ -64,8 +64,8 @@ std::string_view name_of_stream(int stream);
 std::vector<PlayedMoment> play(const WorkLog& log, const RankSpeed& speed,
                                bool free_offload = false, std::vector<PlayedSpan>* spans = nullptr);
 
-// `log` without its entries [second, end), where they do the same as those of [first, second): what
-// waited for one of them waits for its like. Empty: they do not.
+// `log` without its entries [second, end), where they do the same work as those of [first, second):
+// what waited for one of them waits for its like. Empty: they do not.
 std::optional<WorkLog> without_repeat(const WorkLog& log, size_t first, size_t second, size_t end);
 
 // A step of one rank.

@@ -165,9 +165,10 @@ Record record_step(nn::Model& model, const std::vector<ShardGroup>& groups,
     if (together == 1) autograd::backward(loss);
     record.backward = recorder.take();
   } catch (const InvalidArgument& error) {
-    throw InvalidArgument(concat(
-        error.what(), " (while the engine recorded the model, on a device ",
-        "without memory, with a batch of ", to_string(batch.tensors), recorder.place(), ")"));
+    throw InvalidArgument(
+        concat(error.what(),
+               " (while the engine recorded the model on a meta device, which has shapes and ",
+               "no memory, with a batch of ", to_string(batch.tensors), recorder.place(), ")"));
   }
   if (together > 1) {
     VerticalPasses passes(

@@ -1,0 +1,22 @@
+// What a compiler says of slips in a program: each in a few lines. One is taken by a macro.
+#include <string>
+
+#include <zinc/zinc.h>
+
+zinc::Tensor slip(const zinc::Tensor& x, const std::string& text) {
+#if defined(OPERAND)
+  return x + text;
+#elif defined(COMPARED)
+  return x == text;
+#elif defined(OPTION)
+  return zinc::attention(x, {.num_head = 3, .window = static_cast<int64_t>(text.size())});
+#elif defined(LAYER)
+  static_cast<void>(text);
+  zinc::nn::Linear layer("a", zinc::nn::LinearOptions{.inn = 3});
+  return layer.forward(x);
+#elif defined(FUNCTION)
+  return zinc::sinh(x, text);
+#else
+  return zinc::concat(std::vector<zinc::Tensor>{x, x}, static_cast<int64_t>(text.size()));
+#endif
+}
