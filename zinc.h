@@ -70,6 +70,7 @@
 #include "train/data/token_windows.h"
 #include "train/generate.h"
 #include "train/run.h"
+#include "train/train_batch.h"
 #include "train/weights.h"
 #include "zero/agreement.h"
 #include "zero/engine.h"
@@ -89,6 +90,7 @@ using nn::TensorList;
 using train::BatchFields;
 using train::Config;
 using train::Dataset;
+using train::eval_batch;
 using train::EvaluationSet;
 using train::generate;
 using train::GenerateOptions;
@@ -99,6 +101,7 @@ using train::make_dataset;
 using train::SafetensorsWeights;
 using train::Sample;
 using train::save_weights;
+using train::train_batch;
 
 using zero::Engine;
 using zero::EngineOptions;

@@ -201,7 +201,9 @@ void add_plan_command(CLI::App& app, Action& action) {
       ->type_name("FILE");
   verb->add_option("--without", options->plan.without_passes,
                    "Passes of the step program to leave out, as in --without prefetch");
-  verb->add_option("--rank", options->plan.rank, "Whose plan (default 0)")
+  verb->add_option(
+          "--rank", options->plan.rank,
+          "Whose plan (default: the fullest; all take the same, but for ranks of a pipeline)")
       ->check(CLI::NonNegativeNumber);
   verb->add_option(
           "--format", options->format,

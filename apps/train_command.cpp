@@ -244,6 +244,7 @@ std::string describe_length(const Job& job, const TrainArguments& options) {
 std::string grid_of(const comm::Mesh& mesh, int data_ranks) {
   std::string text = fmt::format(" = {} data", data_ranks);
   if (mesh.sequence > 1) text += fmt::format(" x {} sequence", mesh.sequence);
+  if (mesh.pipe > 1) text += fmt::format(" x {} pipe", mesh.pipe);
   if (mesh.tensor > 1) text += fmt::format(" x {} tensor", mesh.tensor);
   return text;
 }

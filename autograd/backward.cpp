@@ -61,6 +61,7 @@ class BackwardEngine {
   explicit BackwardEngine(const BackwardOptions& options) : options_(options) {}
 
   void add_root(const Tensor& value, Tensor gradient);
+  void add_root(const GradientPoint& point, Tensor gradient);
   void add_seed(const Tensor& value, double seed);
   void start();
   // Runs the nodes with a sequence number above `sequence`; ends the pass after the last.
@@ -89,7 +90,11 @@ class BackwardEngine {
   Arriving& arriving(Node& node);
 
   const BackwardOptions options_;
-  std::vector<BackwardRoot> roots_;
+  struct Root {
+    Edge edge;
+    Tensor gradient;
+  };
+  std::vector<Root> roots_;
   std::vector<std::shared_ptr<Node>> order_;
   size_t next_ = 0;  // in order_
   std::unordered_map<const Node*, Arriving> arriving_;
@@ -110,8 +115,17 @@ void BackwardEngine::add_root(const Tensor& value, Tensor gradient) {
           ", the value ", value.shape());
   require(gradient.dtype() == value.dtype(), "backward: the gradient is ", gradient.dtype(),
           ", the value ", value.dtype());
-  roots_.push_back({value.detach(), std::move(gradient)});
-  roots_.back().value.set_history(value.history());
+  roots_.push_back({edge_of(value), std::move(gradient)});
+}
+
+void BackwardEngine::add_root(const GradientPoint& point, Tensor gradient) {
+  require(point.exists() && gradient.defined(),
+          "backward: a point without history, or without a gradient to begin with");
+  const Node::Output& output = point.edge_.node->outputs()[static_cast<size_t>(point.edge_.output)];
+  require(gradient.shape() == output.shape && gradient.dtype() == output.dtype,
+          "backward: the gradient is ", gradient.dtype(), gradient.shape(), ", the value ",
+          output.dtype, output.shape);
+  roots_.push_back({point.edge_, std::move(gradient)});
 }
 
 void BackwardEngine::collect() {
@@ -120,7 +134,7 @@ void BackwardEngine::collect() {
   auto visit = [&](const Edge& edge) {
     if (edge.node != nullptr && seen.insert(edge.node.get()).second) pending.push_back(edge.node);
   };
-  for (const BackwardRoot& root : roots_) visit(edge_of(root.value));
+  for (const Root& root : roots_) visit(root.edge);
   while (!pending.empty()) {
     std::shared_ptr<Node> node = std::move(pending.back());
     pending.pop_back();
@@ -153,7 +167,7 @@ void BackwardEngine::add_seed(const Tensor& value, double seed) {
 void BackwardEngine::start() {
   const NoGrad no_grad;
   collect();
-  for (BackwardRoot& root : roots_) deliver(edge_of(root.value), std::move(root.gradient));
+  for (Root& root : roots_) deliver(root.edge, std::move(root.gradient));
   for (ParameterSource* source : sources_) source->backward_begin();
 }
 
@@ -339,6 +353,17 @@ void backward(std::span<const BackwardRoot> roots, const BackwardOptions& option
   for (const BackwardRoot& root : roots) engine.add_root(root.value, root.gradient);
   engine.start();
   engine.run_above(0);
+}
+
+void backward(std::span<GradientRoot> roots) {
+  BackwardEngine engine({});
+  for (GradientRoot& root : roots) engine.add_root(root.point, std::move(root.gradient));
+  engine.start();
+  engine.run_above(0);
+}
+
+Tensor GradientPoint::take_gradient() const {
+  return std::exchange(edge_.node->outputs()[static_cast<size_t>(edge_.output)].gradient, {});
 }
 
 void backward(const Tensor& value, const Tensor& gradient, const BackwardOptions& options) {

@@ -34,6 +34,27 @@ struct BackwardRoot {
 // One pass from several values; a shared part of their graphs runs once.
 void backward(std::span<const BackwardRoot> roots, const BackwardOptions& options = {});
 
+// What is left of a tensor where only its history is kept: a value that backward begins from, or a
+// leaf whose gradient it ends in, long after the tensor's memory is used for something else.
+class GradientPoint {
+ public:
+  GradientPoint() = default;  // of a tensor without history
+  explicit GradientPoint(const Tensor& tensor) : edge_(edge_of(tensor)) {}
+  bool exists() const { return edge_.node != nullptr; }
+  // Of a leaf: moves out what grad() gives.
+  Tensor take_gradient() const;
+
+ private:
+  friend class BackwardEngine;
+  Edge edge_;
+};
+struct GradientRoot {
+  GradientPoint point;  // one that exists
+  Tensor gradient;      // shape and dtype of its tensor
+};
+// One pass from several points; the graph is used up.
+void backward(std::span<GradientRoot> roots);
+
 // The number of the node that was recorded last under the current context; 0: none yet.
 int64_t last_recorded();
 

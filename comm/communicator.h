@@ -32,6 +32,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "core/cuda_backend.h"
@@ -137,6 +138,10 @@ class Communicator {
   // Makes every collective under way fail with CommError, on this rank and on its peers, in this
   // communicator and in all that came from the same world. Any thread. Does not wait.
   virtual void abort(std::string_view reason) noexcept = 0;
+
+  // What errors say of ranks beside their numbers in the world, as "rank 5 (data 1, pipe 0)";
+  // empty: nothing. Groups that are split off later inherit it. Before anything is issued.
+  virtual void describe_ranks(std::function<std::string(int world_rank)>) {}
 
   // How long a collective may wait for its peers without any of its data moving. Applies to
   // collectives issued from now on.

@@ -36,6 +36,16 @@ SplitPlan plan_of(const std::vector<std::byte>& wishes, int size, int rank, uint
   return plan;
 }
 
+// Where the ranks of the group stand, for the end of an error's text.
+std::string places_for_error(const Endpoint& endpoint) {
+  constexpr size_t kMost = 64;
+  const std::vector<int>& ranks = endpoint.transport->world_ranks();
+  if (!endpoint.describe || ranks.size() > kMost) return "";
+  std::string text;
+  for (const int rank : ranks) text += concat(text.empty() ? "" : ", ", endpoint.describe(rank));
+  return concat("\nranks that meet here: ", text);
+}
+
 // Runs `body`; a failure of any kind reaches all ranks.
 template <class Body>
 void guarded(const Endpoint& endpoint, const Body& body) {
@@ -44,8 +54,9 @@ void guarded(const Endpoint& endpoint, const Body& body) {
     body(transport);
   } catch (const CommError& error) {
     transport.lifeline().raise(error.what());
-    if (endpoint.heartbeat == nullptr) throw;
-    throw CommError(error.what() + heartbeats_for_error(endpoint.heartbeat));
+    const std::string places = places_for_error(endpoint);
+    if (endpoint.heartbeat == nullptr && places.empty()) throw;
+    throw CommError(concat(error.what(), places, heartbeats_for_error(endpoint.heartbeat)));
   } catch (const std::exception& error) {
     transport.lifeline().raise(error.what());
     throw;
@@ -222,6 +233,7 @@ std::unique_ptr<Communicator> HostCommunicator::split(int color, int key) {
   auto group =
       std::make_unique<HostCommunicator>(backend_, std::move(transport), endpoint_->heartbeat,
                                          concat(endpoint_->group, "/", num_splits_, ".", color));
+  group->describe_ranks(endpoint_->describe);
   group->set_deadline(deadline());
   group->set_reduce_algorithm(reduce_algorithm());
   return group;

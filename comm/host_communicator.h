@@ -22,8 +22,9 @@ namespace zinc::comm {
 // What queued collectives hold on to; lives until the last of them is done.
 struct Endpoint {
   std::shared_ptr<Transport> transport;
-  std::shared_ptr<Heartbeat> heartbeat;  // null: none is written
-  std::string group;                     // "world", "world/0"
+  std::shared_ptr<Heartbeat> heartbeat;                 // null: none is written
+  std::string group;                                    // "world", "world/0"
+  std::function<std::string(int world_rank)> describe;  // of errors; may be empty
 };
 
 class HostCommunicator final : public Communicator {
@@ -43,6 +44,9 @@ class HostCommunicator final : public Communicator {
   Work barrier(StreamRef stream) override;
   int64_t workspace_bytes(Collective collective, int64_t bytes, DType dtype) const override;
   std::unique_ptr<Communicator> split(int color, int key) override;
+  void describe_ranks(std::function<std::string(int world_rank)> describe) override {
+    endpoint_->describe = std::move(describe);
+  }
   void abort(std::string_view reason) noexcept override;
   int64_t bytes_sent() const override { return endpoint_->transport->bytes_sent(); }
   int64_t bytes_received() const override { return endpoint_->transport->bytes_received(); }

@@ -82,12 +82,23 @@ std::unique_ptr<World> World::group(MeshAxis axis) const {
 }
 
 std::unique_ptr<World>& World::along(MeshAxis axis) {
-  return axis == MeshAxis::shards ? shards_ : axis == MeshAxis::sequence ? sequence_ : tensor_;
+  switch (axis) {
+    case MeshAxis::shards:
+      return shards_;
+    case MeshAxis::sequence:
+      return sequence_;
+    case MeshAxis::pipe:
+      return pipe_;
+    case MeshAxis::tensor:
+      break;
+  }
+  return tensor_;
 }
 
 void World::leave_groups() {
   shards_.reset();
   sequence_.reset();
+  pipe_.reset();
   tensor_.reset();
 }
 
@@ -137,10 +148,16 @@ void World::configure(RankSettings settings) {
   }
   settings.mesh.require_fit(size());
   communicator_->set_deadline(settings.deadline);
-  const bool keeps_groups =
-      settings.mesh == settings_.mesh && (sequence_ != nullptr || tensor_ != nullptr);
+  const bool keeps_groups = settings.mesh == settings_.mesh &&
+                            (sequence_ != nullptr || pipe_ != nullptr || tensor_ != nullptr);
   settings_ = std::move(settings);
   if (!keeps_groups) leave_groups();
+  if (settings_.mesh.is_flat()) {
+    communicator_->describe_ranks({});
+  } else {
+    communicator_->describe_ranks(
+        [mesh = settings_.mesh](int rank) { return mesh.describe(rank); });
+  }
   for (const MeshAxis axis : settings_.mesh.axes()) {
     std::unique_ptr<World>& mine = along(axis);
     if (mine == nullptr) mine = group(axis);

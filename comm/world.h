@@ -78,6 +78,9 @@ class World {
   // Likewise the ranks that each have a part of the tokens of the same sequences. Null if each rank
   // has all tokens.
   World* sequence() const { return sequence_.get(); }
+  // Likewise the ranks that each have some of the layers, in the order of the layers. Null if each
+  // rank has all layers.
+  World* pipe() const { return pipe_.get(); }
   // Likewise the ranks that hold slices of the same layers. Null if each rank has whole layers.
   World* tensor() const { return tensor_.get(); }
   const Mesh& mesh() const { return settings_.mesh; }
@@ -110,7 +113,7 @@ class World {
   std::shared_ptr<Context> context_;
   std::unique_ptr<ContextScope> scope_;  // null in a group
   std::unique_ptr<Communicator> communicator_;
-  std::unique_ptr<World> shards_, sequence_, tensor_;  // end before the whole
+  std::unique_ptr<World> shards_, sequence_, pipe_, tensor_;  // end before the whole
 };
 
 struct ConnectOptions {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "train/train_batch.h"
 #include "train/weight_histograms.h"
 #include "zero/gather_values.h"
 
@@ -256,21 +257,14 @@ void Trainer::save_checkpoint(bool last) {
 StepMetrics Trainer::train_step() {
   const auto start = std::chrono::steady_clock::now();
   const zero::SwapTraffic swapped = engine_.usage().swap;
-  zero::StepResult step;
   int64_t tokens = 0;
-  do {
-    std::vector<nn::Batch> batches;
-    for (int64_t i = 0; i < engine_.config().batches_together(); ++i) {
-      const nn::Batch& batch = batches.emplace_back(loader_.next());
-      tokens += batch.rows() * batch.positions();
-      if (flops_per_token_ == 0.0) {
-        flops_per_token_ = engine_.model().flops_per_token(batch.positions());
-      }
-      samples_ += batch.rows() * engine_.world().data().size();
+  const zero::StepResult step = train_batch(engine_, loader_, [&](const nn::Batch& batch) {
+    tokens += batch.rows() * batch.positions();
+    if (flops_per_token_ == 0.0) {
+      flops_per_token_ = engine_.model().flops_per_token(batch.positions());
     }
-    engine_.run_passes(batches);
-    step = engine_.step();
-  } while (step.outcome == zero::StepOutcome::accumulated);
+    samples_ += batch.rows() * engine_.world().data().size();
+  });
   engine_.world().context().compute()->synchronize();
 
   StepMetrics metrics;

@@ -26,8 +26,10 @@
 #include "zero/layout/shard_group.h"
 #include "zero/own_values.h"
 #include "zero/passes/step_program.h"
+#include "zero/program/pipeline_cut.h"
 #include "zero/resident_values.h"
 #include "zero/run/lockstep.h"
+#include "zero/run/pipeline_passes.h"
 #include "zero/run/recorded_passes.h"
 #include "zero/run/runner.h"
 #include "zero/run/vertical_passes.h"
@@ -54,8 +56,10 @@ double Evaluation::mean() const {
 
 namespace {
 
-// Once it is checked, with the model's longest sequence where it names none. Throws ConfigError.
-EngineConfig validated(EngineConfig config, const nn::Model& model) {
+// Once it is checked, with the model's longest sequence where it names none, and the ranks of the
+// world's pipeline. Throws ConfigError.
+EngineConfig validated(EngineConfig config, const nn::Model& model, const comm::World& world) {
+  config.pipeline.ranks = world.mesh().pipe;
   validate(config);
   if (config.batch.sequence == 0) {
     config.batch.sequence = std::max<int64_t>(1, model.max_sequence());
@@ -80,7 +84,12 @@ void require_shape(const nn::Batch& batch, const EngineConfig& config) {
 }
 
 // The world itself, where the configuration can be run in it. Throws ConfigError.
-comm::World& checked(comm::World& world, const EngineConfig& config) {
+comm::World& checked(comm::World& world, const EngineConfig& config, bool dynamic_model) {
+  if (dynamic_model && world.pipe() != nullptr) {
+    throw ConfigError(
+        "EngineOptions::dynamic_model does not go with zinc.mesh.pipe: a rank has to know what "
+        "comes from the one before it; take pipe 1");
+  }
   if (config.cuda_graph && !world.mesh().is_flat()) {
     throw ConfigError(concat("\"cuda_graph\": true does not go with zinc.mesh.",
                              world.tensor() != nullptr ? "tensor" : "sequence",
@@ -151,9 +160,35 @@ int64_t recompute_every(nn::Model& model, const RecomputeConfig& recompute) {
   return std::max<int64_t>(1, (blocks + recompute.num_checkpoints - 1) / recompute.num_checkpoints);
 }
 
-// Sets the model's dtype and recomputation, and cuts it into groups. Throws ConfigError where the
-// configuration asks for what the model cannot do.
-std::vector<ShardGroup> prepare_groups(nn::Model& model, const EngineConfig& config, int world) {
+// A batch of the shapes of the run.
+ExampleBatch example_of(nn::Model& model, const EngineConfig& config, bool knows_sequence,
+                        const EngineOptions& options) {
+  if (options.example) return options.example;
+  const int64_t most = model.max_sequence();
+  const int64_t positions = most > 0         ? std::min(config.batch.sequence, most)
+                            : knows_sequence ? config.batch.sequence
+                                             : 0;
+  return [&model, rows = config.batch.micro_batch, positions] {
+    return model.example(rows, positions);
+  };
+}
+
+// ConfigError where states of parameters that several ranks of a pipeline have leave the device.
+void require_tied_on_device(nn::Model& model, const PipelineCut& cut, const EngineConfig& config) {
+  if (config.zero.offload_optimizer.device == OffloadDevice::none) return;
+  for (const nn::Parameter* parameter : model.parameters()) {
+    if (!parameter->requires_grad() || cut.holders(*parameter).size() == 1) continue;
+    throw ConfigError(
+        concat("offload_optimizer does not go with zinc.mesh.pipe yet where ranks of "
+               "the pipeline have a parameter together, as ",
+               parameter->name(), ": leave one out, or untie the embeddings"));
+  }
+}
+
+// Sets the model's dtype and recomputation, and cuts it for the ranks of a pipeline; null where
+// there is none. Throws ConfigError where the configuration asks for what the model cannot do.
+std::unique_ptr<PipelineCut> prepare_model(nn::Model& model, const EngineConfig& config,
+                                           comm::World& world, const ExampleBatch& example) {
   model.set_dtype(config.precision.dtype);
   model.set_recompute_every(recompute_every(model, config.recompute), config.recompute.most_blocks);
   if (config.pass_order == PassOrder::vertical &&
@@ -161,23 +196,37 @@ std::vector<ShardGroup> prepare_groups(nn::Model& model, const EngineConfig& con
     throw ConfigError(concat("\"schedule\": \"vertical\" needs a model that says its stages, and ",
                              model.model_type(), " does not: derive it from zinc::nn::Staged too"));
   }
-  return make_shard_groups(model, world, config.zero.param_persistence_threshold);
+  if (world.pipe() == nullptr) return nullptr;
+  auto cut = std::make_unique<PipelineCut>(model, example, config.pipeline, world);
+  require_tied_on_device(model, *cut, config);
+  return cut;
+}
+
+// Of what this rank has of the model.
+std::vector<ShardGroup> groups_of(nn::Model& model, const EngineConfig& config, int world,
+                                  const PipelineCut* cut) {
+  if (cut == nullptr) {
+    return make_shard_groups(model, world, config.zero.param_persistence_threshold);
+  }
+  return make_shard_groups(
+      model, world, config.zero.param_persistence_threshold,
+      [cut](const autograd::Parameter& parameter) { return cut->part_of(parameter); });
 }
 
 // The program of a step as configured, with a client's passes.
 StepProgram plan_step(nn::Model& model, const std::vector<ShardGroup>& groups,
-                      const EngineConfig& config, bool knows_sequence, const Context& context,
-                      const EngineOptions& options) {
-  const int64_t most = model.max_sequence();
-  const int64_t positions = most > 0         ? std::min(config.batch.sequence, most)
-                            : knows_sequence ? config.batch.sequence
-                                             : 0;
-  const auto example = [&] { return model.example(config.batch.micro_batch, positions); };
+                      const EngineConfig& config, const ExampleBatch& example,
+                      const Context& context, const EngineOptions& options, PipelineCut* cut) {
   const autograd::RemakeScope remakes(config.recompute.selective);
-  return make_step_program(model, groups,
-                           choose_policy(config, groups, context.device(), options.dynamic_model),
-                           options.example ? options.example : example, config.batches_together(),
-                           {.passes = options.passes, .without = options.without_passes});
+  StepPolicy policy = choose_policy(config, groups, context.device(), options.dynamic_model);
+  if (cut != nullptr) {
+    policy.pipeline = {.rank = cut->rank(),
+                       .size = cut->size(),
+                       .micro_batches = config.batch.accumulation,
+                       .schedule = config.pipeline.schedule};
+  }
+  return make_step_program(model, groups, policy, example, config.batches_together(),
+                           {.passes = options.passes, .without = options.without_passes}, cut);
 }
 
 // True, or CommError where the ranks' hashes differ. Collective.
@@ -301,9 +350,9 @@ class Engine::Impl {
 
  public:
   Impl(nn::Model& model, const EngineConfig& config, comm::World& world, EngineOptions options)
-      : config_(validated(config, model)),
+      : config_(validated(config, model, world)),
         model_(model),
-        whole_(checked(world, config_)),
+        whole_(checked(world, config_, options.dynamic_model)),
         world_(world.shards()),
         context_(world.context()),
         clock_(config_.wall_clock_breakdown, context_),
@@ -311,8 +360,10 @@ class Engine::Impl {
         is_clients_(options.optimizer != nullptr),
         optimizer_(choose_optimizer(config_, options)),
         shared_(model, world),
-        groups_(prepare_groups(model, config_, world_.size())),
-        program_(plan_step(model, groups_, config_, config.batch.sequence > 0, context_, options)),
+        example_(example_of(model, config_, config.batch.sequence > 0, options)),
+        cut_(prepare_model(model, config_, world, example_)),
+        groups_(groups_of(model, config_, world_.size(), cut_.get())),
+        program_(plan_step(model, groups_, config_, example_, context_, options, cut_.get())),
         rules_(model, groups_, std::move(options.parameter_groups), config_.optimizer.hyper),
         agreed_(agrees(world_, program_.hash, rules_.hash())),
         strategy_(make_strategy(config_, strategy_inputs())),
@@ -333,6 +384,9 @@ class Engine::Impl {
   ~Impl() { leave_values(model_, strategy_, !step_.is_updating()); }
 
   Loss forward(const nn::Batch& batch) {
+    require(cut_ == nullptr,
+            "engine.forward: in a pipeline all micro-batches of a step pass together; call "
+            "engine.run_passes(), or zinc::train_batch(engine, loader)");
     require(config_.batches_together() == 1,
             "engine.forward: \"schedule\": \"vertical\" takes all micro-batches of a step "
             "together; call engine.run_passes()");
@@ -383,10 +437,12 @@ class Engine::Impl {
   }
 
   void run_passes(std::span<const nn::Batch> batches) {
-    require(static_cast<int64_t>(batches.size()) == config_.batches_together(),
+    require(static_cast<int64_t>(batches.size()) == config_.batches_per_call(),
             "engine.run_passes: ", batches.size(), " batches instead of ",
-            config_.batches_together());
-    if (recorded_ != nullptr && !no_sync_) {
+            config_.batches_per_call());
+    if (cut_ != nullptr) {
+      run_pipeline(batches);
+    } else if (recorded_ != nullptr && !no_sync_) {
       run_recorded(batches.front());
     } else if (config_.batches_together() == 1) {
       const Loss loss = forward(batches.front());
@@ -428,10 +484,12 @@ class Engine::Impl {
             "engine.gradient: gradients are complete between the last backward() of a step and its "
             "step()");
     const nn::Parameter& parameter = model_.parameter(name);
+    require_trained_in_pipeline(parameter);
     activity_ = "reduction of the gradients";
     const double divisor = step_.end_gradients();
     strategy_.step->settle_gradients();
     const Tensor values = host_tensor(parameter);
+    if (!is_here(parameter)) return whole_of(parameter, on_all_stages(parameter, values));
     strategy_.weights->read_owned(
         runner_.table().at(parameter),
         [this](const ShardGroup& group, const Segment&, Range range) {
@@ -440,7 +498,7 @@ class Engine::Impl {
         flat(values));
     kernels::scale({.x = flat(values), .factor = 1.0 / divisor, .y = flat(values)},
                    context_.compute());
-    const Tensor whole = whole_of(parameter, values);
+    const Tensor whole = whole_of(parameter, on_all_stages(parameter, values));
     context_.compute()->synchronize();
     return whole;
   }
@@ -458,6 +516,7 @@ class Engine::Impl {
 
   void begin_no_sync() {
     require(!no_sync_, "NoSync: there is one already");
+    require(cut_ == nullptr, "NoSync: in a pipeline all micro-batches of a step pass together");
     require_sums_without_sync(config_);
     no_sync_ = true;
   }
@@ -466,11 +525,15 @@ class Engine::Impl {
   Evaluation evaluate(const nn::Batch& batch) {
     const TracePhase phase(context_.trace(), "evaluation");
     Tensor sum;
-    evaluated("evaluation", Runner::Follows::program, [&] { sum = model_.loss(batch); });
-    return {.loss_sum = sum.item(), .num_targets = batch.num_targets};
+    evaluated("evaluation", Runner::Follows::program,
+              [&] { sum = cut_ != nullptr ? loss_of_pipeline(batch) : model_.loss(batch); });
+    double loss = sum.defined() ? sum.item() : 0.0;
+    if (cut_ != nullptr) loss = last_values(*whole_.pipe(), std::array{loss}).front();
+    return {.loss_sum = loss, .num_targets = batch.num_targets};
   }
 
   Tensor next_logits(const Tensor& ids) {
+    require_whole_model("next_logits");
     auto& lm = nn::require_interface<nn::CausalLm>(model_, "engine.next_logits");
     Tensor logits;
     evaluated("generation", Runner::Follows::program, [&] { logits = lm.next_logits(ids); });
@@ -478,6 +541,7 @@ class Engine::Impl {
   }
 
   void predict(const std::function<void()>& work) {
+    require_whole_model("predict");
     const TracePhase phase(context_.trace(), "prediction");
     evaluated("prediction", Runner::Follows::uses, work);
   }
@@ -505,6 +569,33 @@ class Engine::Impl {
 
   void finish_update() { step_.finish_update(); }
 
+  bool is_here(const nn::Parameter& parameter) const {
+    return cut_ == nullptr || cut_->is_here(parameter);
+  }
+
+  // The values that the rank which speaks for the parameter has, on all ranks of a pipeline.
+  Tensor on_all_stages(const nn::Parameter& parameter, const Tensor& values) {
+    if (cut_ == nullptr || parameter.numel() == 0) return values;
+    whole_.pipe()
+        ->communicator()
+        .broadcast({.inout = flat(values), .root = cut_->holders(parameter).front()},
+                   context_.compute())
+        .wait();
+    return values;
+  }
+
+  // On all ranks, before one of them waits for another.
+  void require_trained_in_pipeline(const nn::Parameter& parameter) const {
+    require(cut_ == nullptr || parameter.requires_grad(), "parameter '", parameter.name(),
+            "' is frozen: it has neither gradient nor optimizer state");
+  }
+
+  void require_whole_model(const char* call) const {
+    require(cut_ == nullptr, "engine.", call,
+            ": in a pipeline no rank has the whole model; save its weights and load them without "
+            "zinc.mesh.pipe, or call engine.release_to_model() and the model itself");
+  }
+
   // What every rank that shares the parameter has of it. Collective where ranks do.
   Tensor whole_of(const nn::Parameter& parameter, const Tensor& here) {
     if (!parameter.slice()) return here;
@@ -520,14 +611,17 @@ class Engine::Impl {
     finish_update();
     activity_ = "reading of weights";
     const nn::Parameter& parameter = model_.parameter(name);
-    const ParameterIndex at = runner_.table().at(parameter);
     const Tensor values = host_tensor(parameter);
     if (state) {
-      strategy_.weights->read_state(at, optimizer_->state_index(*state), flat(values));
-    } else {
-      strategy_.weights->read_master(at, flat(values));
+      const int index = optimizer_->state_index(*state);
+      require_trained_in_pipeline(parameter);
+      if (is_here(parameter)) {
+        strategy_.weights->read_state(runner_.table().at(parameter), index, flat(values));
+      }
+    } else if (is_here(parameter)) {
+      strategy_.weights->read_master(runner_.table().at(parameter), flat(values));
     }
-    return values;
+    return on_all_stages(parameter, values);
   }
 
   void release_to_model() {
@@ -551,6 +645,7 @@ class Engine::Impl {
     const nn::Parameter& parameter = model_.parameter(name);
     require(values.shape() == parameter.whole_shape(), "parameter '", name, "' has shape ",
             parameter.whole_shape(), ", the values have ", values.shape());
+    if (!is_here(parameter)) return;
     const Tensor here =
         parameter.slice() ? parallel::part_of(*parameter.slice(), values) : values.clone();
     strategy_.weights->write_master(runner_.table().at(parameter), flat(here));
@@ -572,10 +667,13 @@ class Engine::Impl {
       own_reader_->begin();
     }
     const OwnHold held{rules_.gate(), own_reader_ ? &*own_reader_ : nullptr};
-    // What every rank that shares the layers has is handed out by the first of them.
-    const bool hands_out_whole = whole_.tensor() == nullptr || whole_.tensor()->is_main();
+    // What several ranks have is handed out by the first of them.
+    const auto hands_out = [this](const autograd::Parameter& parameter) {
+      const bool is_main = whole_.tensor() == nullptr || whole_.tensor()->is_main();
+      return (parameter.slice() || is_main) && (cut_ == nullptr || cut_->speaks_for(parameter));
+    };
     read_own_values(groups_, *strategy_.weights, world_.communicator(), context_,
-                    std::span(kinds).first(count), holds ? &held : nullptr, hands_out_whole, take);
+                    std::span(kinds).first(count), holds ? &held : nullptr, hands_out, take);
   }
 
   // Nothing that the optimizer has is on the device, or in memory that the next read uses again.
@@ -648,6 +746,8 @@ class Engine::Impl {
   const bool is_clients_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   SharedModel shared_;
+  const ExampleBatch example_;
+  const std::unique_ptr<PipelineCut> cut_;  // null: this rank has all of the model
   std::vector<ShardGroup> groups_;
   StepProgram program_;
   UpdateRules rules_;
@@ -774,12 +874,7 @@ class Engine::Impl {
     require(stepped_ && backwards_ == 0,
             "engine.run_passes: all micro-batches of this step are done; call step() first");
     step_trace_.begin(context_.trace());
-    std::vector<SideBySide> micro_batches;
-    for (const nn::Batch& batch : batches) {
-      micro_batches.push_back({.batch = &batch,
-                               .global_micro_batch = take_in(batch),
-                               .seed = seed_of(batch.num_targets)});
-    }
+    const std::vector<SideBySide> micro_batches = take_in(batches);
     VerticalPasses passes(model_, static_cast<uint64_t>(step_.steps()), micro_batches);
     const MicroBatchKind kind{.first = true, .last = true};
     runner_.begin_forward(kind);
@@ -815,6 +910,92 @@ class Engine::Impl {
     clock_.stop(start, &PhaseSeconds::backward);
   }
 
+  std::vector<SideBySide> take_in(std::span<const nn::Batch> batches) {
+    std::vector<SideBySide> micro_batches;
+    for (const nn::Batch& batch : batches) {
+      micro_batches.push_back({.batch = &batch,
+                               .global_micro_batch = take_in(batch),
+                               .seed = seed_of(batch.num_targets)});
+    }
+    return micro_batches;
+  }
+
+  // The stages of this rank of a pipeline, in the order of the step program.
+  void run_pipeline(std::span<const nn::Batch> batches) {
+    require(stepped_ && backwards_ == 0,
+            "engine.run_passes: all micro-batches of this step are done; call step() first");
+    step_trace_.begin(context_.trace());
+    const std::vector<SideBySide> micro_batches = take_in(batches);
+    PipelinePasses passes(*cut_, *whole_.pipe(), static_cast<uint64_t>(step_.steps()),
+                          micro_batches);
+    for (const parallel::PipelineOp& op : program_.program.pipeline) {
+      const int64_t i = op.micro_batch;
+      const MicroBatchKind kind{.first = i == 0, .last = i + 1 == config_.batch.accumulation};
+      if (op.work == parallel::PipelineWork::forward) {
+        forward_in_pipeline(passes, micro_batches[static_cast<size_t>(i)], i, kind);
+      } else if (op.work == parallel::PipelineWork::backward) {
+        backward_in_pipeline(passes, i, kind);
+      } else {
+        const TracePhase phase(context_.trace(), name_of(op.work).data());
+        passes.exchange(op);
+      }
+    }
+    stepped_ = false;
+  }
+
+  void forward_in_pipeline(PipelinePasses& passes, const SideBySide& of, int64_t i,
+                           const MicroBatchKind& kind) {
+    const TracePhase phase(context_.trace(), "forward");
+    const auto start = clock_.start();
+    enter("forward", i + 1);
+    runner_.begin_forward(kind);
+    const Runner::Pass pass(runner_);
+    const autograd::ExpectedLossGradient expected(of.seed);
+    const autograd::LabelSmoothing smoothing(config_.label_smoothing);
+    const autograd::RemakeScope remakes(config_.recompute.selective);
+    named([&] { passes.forward(i); });
+    pass.end();
+    clock_.stop(start, &PhaseSeconds::forward);
+  }
+
+  void backward_in_pipeline(PipelinePasses& passes, int64_t i, const MicroBatchKind& kind) {
+    const TracePhase phase(context_.trace(), "backward");
+    const auto start = clock_.start();
+    enter("backward", i + 1);
+    strategy_.gradients->begin_micro_steps(backwards_, 1, num_backwards());
+    runner_.begin_backward(kind);
+    const Runner::Pass pass(runner_);
+    passes.backward(i);
+    pass.end();
+    runner_.end_backward(kind);
+    const BatchLoss loss = passes.loss(i);
+    step_.add(loss.sum, loss.num_targets);
+    ++backwards_;
+    ++micro_steps_;
+    clock_.stop(start, &PhaseSeconds::backward);
+  }
+
+  // Of an evaluation; undefined but on the last rank.
+  Tensor loss_of_pipeline(const nn::Batch& batch) {
+    const SideBySide alone{.batch = &batch};
+    PipelinePasses passes(*cut_, *whole_.pipe(), 0, std::span(&alone, 1));
+    if (!cut_->is_first()) passes.exchange({parallel::PipelineWork::receive_input, 0});
+    passes.forward(0);
+    if (!cut_->is_last()) passes.exchange({parallel::PipelineWork::send_output, 0});
+    return passes.loss(0).sum;
+  }
+
+  NormPeers norm_peers() {
+    NormPeers peers{.tensor = whole_.tensor(), .pipe = whole_.pipe()};
+    if (cut_ == nullptr) return peers;
+    for (const nn::Parameter* parameter : model_.parameters())
+      peers.parameters.push_back(parameter);
+    peers.speaker = [cut = cut_.get()](const autograd::Parameter& parameter) {
+      return cut->holders(parameter).front();
+    };
+    return peers;
+  }
+
   StrategyInputs strategy_inputs() {
     return {.groups = groups_,
             .record = program_.record,
@@ -831,7 +1012,8 @@ class Engine::Impl {
     return {.config = config_,
             .world = world_,
             .sequence = whole_.mesh().sequence,
-            .tensor = whole_.tensor(),
+            .peers = norm_peers(),
+            .cut = cut_.get(),
             .groups = groups_,
             .policy = program_.policy,
             .strategy = strategy_,

@@ -142,14 +142,16 @@ class Engine {
   // them. The engine trains no further; what it keeps can still be read. Collective; between steps.
   void release_to_model();
 
-  // forward() and backward() of as many batches as config().batches_together() says: of one, or
-  // with PassOrder::vertical of all micro-batches of the step, which pass in no other way. Where
-  // nothing can stop the step (no clipping, no overflow check) and the host updates states beside
-  // passes, the update begins during the last of them: learning rate and weights are out of reach
-  // then until step().
+  // forward() and backward() of as many batches as config().batches_per_call() says: of one, or
+  // with PassOrder::vertical and in a pipeline of all micro-batches of the step, which pass in no
+  // other way. Collective among the ranks of a pipeline, each of which has all of the batches.
+  // Where nothing can stop the step (no clipping, no overflow check) and the host updates states
+  // beside passes, the update begins during the last of them: learning rate and weights are out of
+  // reach then until step().
   void run_passes(std::span<const nn::Batch> batches);
 
-  // The summed loss of a batch without a graph, dropout off; this rank's part.
+  // The summed loss of a batch without a graph, dropout off; this rank's part. Collective among the
+  // ranks of a pipeline, with one batch.
   Evaluation evaluate(const nn::Batch& batch);
   // The parts of all data ranks, by rank, in which shares are added up. Collective.
   std::vector<Evaluation> gather(const Evaluation& part);
@@ -157,6 +159,7 @@ class Engine {
   // ids [B, T] i32 -> logits [B, V], float, of the token that follows, dropout off, without a
   // graph. Every rank calls with the same ids where parameters are sharded. InvalidArgument for a
   // model that is no nn::CausalLm.
+  // Not in a pipeline, nor predict().
   Tensor next_logits(const Tensor& ids);
 
   // Gives what `work` gives: it may call any function of the model and of its modules, with dropout

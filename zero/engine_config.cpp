@@ -47,6 +47,11 @@ std::string_view name_of(PassOrder value) {
   return value == PassOrder::horizontal ? "horizontal" : "vertical";
 }
 
+std::string_view name_of(PipelinePartition value) {
+  if (value == PipelinePartition::best) return "best";
+  return value == PipelinePartition::uniform ? "uniform" : "parameters";
+}
+
 namespace {
 
 constexpr int64_t kLargestCount = 1'000'000'000'000'000;  // of elements: sizes in bytes fit int64
@@ -73,6 +78,25 @@ void check_graph(const EngineConfig& config, const Check& check) {
             "already");
   check(!config.wall_clock_breakdown,
         graph + "does not work with wall_clock_breakdown: a launch has no phases");
+}
+
+// What does not go with ranks that have some of the layers each.
+template <class Check>
+void check_pipeline_of(const EngineConfig& config, const Check& check) {
+  const std::string pipe = concat("zinc.mesh.pipe ", config.pipeline.ranks, " ");
+  check(config.zero.stage <= 2,
+        pipe +
+            "goes with ZeRO stages 0 to 2: on stage 3 every micro-batch would gather what a rank "
+            "of the pipeline has; take stage 1 or 2");
+  check(config.pass_order == PassOrder::horizontal,
+        pipe + "has an order of its own: leave \"schedule\": \"vertical\" out");
+  check(!config.cuda_graph,
+        "\"cuda_graph\": true does not go with zinc.mesh.pipe yet; leave one out");
+  check(config.recompute.inputs_on() == OffloadDevice::none &&
+            !config.recompute.contiguous_memory_optimization,
+        pipe +
+            "does not go with cpu_checkpointing, activation_offload or "
+            "contiguous_memory_optimization yet: saved inputs stay where they are");
 }
 
 // See Note [Gradients on NVMe].
@@ -208,6 +232,7 @@ void validate(const EngineConfig& config) {
         "offload_param's buffers must be positive, and max_in_cpu not negative");
   if (config.gradient_offload == GradientOffload::nvme) check_gradient_offload(config, check);
   if (config.cuda_graph) check_graph(config, check);
+  if (config.pipeline.ranks > 1) check_pipeline_of(config, check);
   if (!problems.empty()) throw ConfigError(problems);
 }
 

@@ -12,6 +12,7 @@
 #include "optim/loss_scale_config.h"
 #include "optim/optimizer_config.h"
 #include "optim/schedule_config.h"
+#include "parallel/pipeline.h"
 
 namespace zinc::zero {
 
@@ -77,14 +78,22 @@ enum class PassOrder : uint8_t {
   vertical,    // all micro-batches through a layer before the next one: zero/run/vertical_passes.h
 };
 
-std::string_view name_of(Determinism value);      // "run", "world"
-std::string_view name_of(ReduceSchedule value);   // "boundary", "micro_step"
-std::string_view name_of(ReduceAlgorithm value);  // "ordered", "native"
-std::string_view name_of(LossReduction value);    // "tokens", "micro_batch"
-std::string_view name_of(OffloadDevice value);    // "none", "cpu", "nvme"
-std::string_view name_of(OffloadStep value);      // "auto", "host", "device"
-std::string_view name_of(GradientOffload value);  // "host", "nvme"
-std::string_view name_of(PassOrder value);        // "horizontal", "vertical"
+// Of what each rank of a pipeline gets about as much, of a model's stages.
+enum class PipelinePartition : uint8_t {
+  best,        // work: floating-point operations of forward and backward
+  uniform,     // stages
+  parameters,  // trained weights
+};
+
+std::string_view name_of(Determinism value);        // "run", "world"
+std::string_view name_of(ReduceSchedule value);     // "boundary", "micro_step"
+std::string_view name_of(ReduceAlgorithm value);    // "ordered", "native"
+std::string_view name_of(LossReduction value);      // "tokens", "micro_batch"
+std::string_view name_of(OffloadDevice value);      // "none", "cpu", "nvme"
+std::string_view name_of(OffloadStep value);        // "auto", "host", "device"
+std::string_view name_of(GradientOffload value);    // "host", "nvme"
+std::string_view name_of(PassOrder value);          // "horizontal", "vertical"
+std::string_view name_of(PipelinePartition value);  // "best", "uniform", "parameters"
 
 struct GradientConfig {
   double clipping = 1.0;  // largest global L2 norm of the step's gradient; 0: off
@@ -171,6 +180,16 @@ struct ZeroConfig {
   OffloadConfig offload_param{.nvme_path = {}, .buffer_count = 5};
 };
 
+// Ranks that have some of the layers each: comm::Mesh::pipe.
+struct PipelineConfig {
+  int ranks = 1;  // of the world's mesh; the engine sets it
+  parallel::PipelineSchedule schedule = parallel::PipelineSchedule::one_forward_one_backward;
+  PipelinePartition partition = PipelinePartition::best;
+  // Instead: each gets about as many stages that have a parameter of such a name; nn::matches_glob.
+  // Empty: as `partition` says.
+  std::string pattern{};
+};
+
 struct EngineConfig {
   BatchConfig batch{};
   PrecisionConfig precision{};
@@ -179,6 +198,7 @@ struct EngineConfig {
   optim::ScheduleConfig schedule{};
   ZeroConfig zero{};
   RecomputeConfig recompute{};
+  PipelineConfig pipeline{};
   AioConfig aio{};
   // Of labels in training passes: kernels/cross_entropy.h; [0, 1]. Evaluation never smooths.
   double label_smoothing = 0.0;
@@ -202,6 +222,11 @@ struct EngineConfig {
   // Micro-batches that go through the model side by side: 1, or all of a step.
   int64_t batches_together() const {
     return pass_order == PassOrder::vertical ? batch.accumulation : 1;
+  }
+  // Micro-batches that Engine::run_passes() takes: those side by side, or in a pipeline all of a
+  // step.
+  int64_t batches_per_call() const {
+    return pipeline.ranks > 1 ? batch.accumulation : batches_together();
   }
   // The value in force.
   ReduceSchedule reduce_schedule() const {

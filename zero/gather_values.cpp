@@ -26,6 +26,11 @@ std::vector<double> gather_values(comm::World& world, std::span<const double> va
   return all.to_vector<double>();
 }
 
+std::vector<double> last_values(comm::World& world, std::span<const double> values) {
+  const std::vector<double> all = gather_values(world, values);
+  return {all.end() - static_cast<int64_t>(values.size()), all.end()};
+}
+
 bool any_rank(comm::World& world, bool value) {
   const double mine = value ? 1.0 : 0.0;
   const std::vector<double> all = gather_values(world, {&mine, 1});

@@ -16,6 +16,8 @@ namespace zinc::zero {
 // of values. Collective; blocks the host if there are several ranks. On a meta device every rank
 // has this rank's values.
 std::vector<double> gather_values(comm::World& world, std::span<const double> values);
+// The last rank's values, on every rank. Collective.
+std::vector<double> last_values(comm::World& world, std::span<const double> values);
 // True on every rank if `value` is true on any rank. Collective.
 bool any_rank(comm::World& world, bool value);
 

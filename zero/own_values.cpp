@@ -43,7 +43,8 @@ OwnBytes own_bytes(const std::vector<ShardGroup>& groups, int world, int num_sta
 void read_own_values(const std::vector<ShardGroup>& groups, WeightStore& weights,
                      const comm::Communicator& communicator, Context& context,
                      std::span<const std::string_view> kinds, const OwnHold* hold,
-                     bool hands_out_whole, const TakeOwn& take) {
+                     const std::function<bool(const autograd::Parameter&)>& hands_out,
+                     const TakeOwn& take) {
   const Block room = context.allocate(room_bytes(groups, communicator.size()), Label::staging);
   context.compute()->synchronize();
   std::vector<std::byte> copy;
@@ -58,7 +59,7 @@ void read_own_values(const std::vector<ShardGroup>& groups, WeightStore& weights
     for (const Placement& placement : group.placements()) {
       ++position;
       const std::optional<TensorSlice>& slice = placement.parameter->slice();
-      if (placement.range().empty() || (!slice && !hands_out_whole)) continue;
+      if (placement.range().empty() || !hands_out(*placement.parameter)) continue;
       const Range own = intersect(
           placement.range(),
           group.segment(placement.segment).shard(communicator.rank(), communicator.size()));

@@ -60,12 +60,13 @@ OwnBytes own_bytes(const std::vector<ShardGroup>& groups, int world, int num_sta
 // - `kinds`: the names of the planes. States are handed out of trained parameters only.
 // - `hold`: trained values are held instead of copied; all of them must lie in host memory or swap
 //   space. Null: nothing is held.
-// - `hands_out_whole`: whether this rank hands out parameters that are not sliced.
+// - `hands_out`: whether this rank hands out a parameter that other ranks may have too.
 //
 // Pieces pass through one staging buffer of at most 4 MiB (f64 models: 8 MiB).
 void read_own_values(const std::vector<ShardGroup>& groups, WeightStore& weights,
                      const comm::Communicator& communicator, Context& context,
                      std::span<const std::string_view> kinds, const OwnHold* hold,
-                     bool hands_out_whole, const TakeOwn& take);
+                     const std::function<bool(const autograd::Parameter&)>& hands_out,
+                     const TakeOwn& take);
 
 }  // namespace zinc::zero

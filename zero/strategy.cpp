@@ -203,7 +203,7 @@ StepPolicy choose_policy(const EngineConfig& config, const std::vector<ShardGrou
       // the ranks' collectives.
       .reduces_after_backward = (dynamic_model && zero.stage == 3) || config.cuda_graph};
   if (updates_beside_passes(config, device, dynamic_model)) {
-    policy.update = may_update_during_backward(config, groups) ? UpdateTime::during_backward
+    policy.update = config.pipeline.ranks == 1 && may_update_during_backward(config, groups) ? UpdateTime::during_backward
                                                                : UpdateTime::beside_forward;
     const bool on_disk = tier_of(zero.offload_optimizer) == Tier::nvme;
     policy.groups_ahead = on_disk ? 0 : kGroupsAhead;

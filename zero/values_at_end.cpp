@@ -10,8 +10,8 @@ namespace zinc::zero {
 namespace {
 
 constexpr const char* kSharded =
-    "their engine has ended, and on stage 3 no rank has them whole; call "
-    "engine.release_to_model() before its end, or load weights again";
+    "their engine has ended, and on stage 3, or in a pipeline, this rank did not have them whole; "
+    "call engine.release_to_model() before its end, or load weights again";
 constexpr const char* kSliced =
     "their engine has ended, and every rank had a slice of them; load weights again";
 constexpr const char* kEncoded =

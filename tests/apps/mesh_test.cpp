@@ -19,13 +19,14 @@ namespace mesh_test {
 using testing::HasSubstr;
 using train::read_whole_file;
 
-std::string config_of(int tensor, int64_t accumulation, int sequence = 1) {
+std::string config_of(int tensor, int64_t accumulation, int sequence = 1, int pipe = 1) {
   return R"({"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
     "gradient_accumulation_steps": )" +
          std::to_string(accumulation) +
          R"(, "zero_optimization": {"stage": 1}, "gradient_clipping": 0.5, "steps_per_print": 1,
     "zinc": {"mesh": {"tensor": )" +
-         std::to_string(tensor) + R"(, "sequence": )" + std::to_string(sequence) + "}}}";
+         std::to_string(tensor) + R"(, "sequence": )" + std::to_string(sequence) +
+         R"(, "pipe": )" + std::to_string(pipe) + "}}}";
 }
 
 // Losses of steps, then of evaluations.
@@ -109,6 +110,24 @@ TEST_F(TrainOnAMesh, SharedSequences_GiveWhatOneRankGives_AndGoOnWithAnother) {
   expect_each_goes_on_from_the_other();
 }
 
+// To the bit where ranks of a pipeline alone come in.
+TEST_F(TrainOnAMesh, DealtOutLayers_GiveWhatOneRankGives_AndGoOnWithAnother) {
+  folder_.write("model.json", R"({"model_type": "gpt2", "vocab_size": 256, "n_positions": 16,
+    "n_embd": 32, "n_layer": 3, "n_head": 2, "resid_pdrop": 0.1, "attn_pdrop": 0.0, "embd_pdrop": 0.1,
+    "tie_word_embeddings": false})");
+  folder_.write("one.json", config_of(1, 3));
+  folder_.write("two.json", config_of(1, 3, 1, 2));
+  folder_.write("four.json", config_of(2, 3, 1, 2));
+  run("one.json", "one", 1);
+  EXPECT_THAT(run("two.json", "two", 2), HasSubstr("2 = 1 data x 2 pipe"));
+  EXPECT_THAT(run("four.json", "four", 4), HasSubstr("4 = 1 data x 2 pipe x 2 tensor"));
+  EXPECT_EQ(losses_of(folder_ / "two"), losses_of(folder_ / "one"));
+  EXPECT_EQ(read_whole_file(folder_ / "two/final/model.safetensors"),
+            read_whole_file(folder_ / "one/final/model.safetensors"));
+  expect_near(losses_of(folder_ / "four"), losses_of(folder_ / "one"));
+  expect_each_goes_on_from_the_other();
+}
+
 TEST(MeshErrors, WhatDoesNotFit_IsRefused) {
   const TrainingFolder folder;
   const auto refused = [&](const std::string& config, const std::string& words) {
@@ -126,6 +145,10 @@ TEST(MeshErrors, WhatDoesNotFit_IsRefused) {
               "zinc": {"mesh": {"sequence": 2}}})",
           "zinc.mesh.sequence 2 contradicts sequence_parallel_size 4");
   refused(config_of(1, 1, 2), "zinc.mesh.sequence 2 does not divide the world of 1 ranks");
+  refused(config_of(1, 1, 1, 2), "zinc.mesh.pipe 2 does not divide the world of 1 ranks");
+  refused(R"({"train_micro_batch_size_per_gpu": 2, "pipeline": {"stages": 4},
+              "zinc": {"mesh": {"pipe": 2}}})",
+          "zinc.mesh.pipe 2 contradicts pipeline.stages 4");
 }
 
 }  // namespace mesh_test

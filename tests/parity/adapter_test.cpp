@@ -78,7 +78,8 @@ class Peft : public testing::TestWithParam<std::tuple<Case, DType>> {};
 TEST_P(Peft, GradientsOfItsAdapterMatch) {
   const auto& [c, dtype] = GetParam();
   // Twice those of whole models (tests/parity/reference_test.cpp): the products of random adapters
-  // are as large as those of the weights, and each is rounded by itself.
+  // are as large as those of the weights, and each is rounded by itself. peft's own gradients lie
+  // up to 1.13e-6 (f32) and 3.4e-2 (bf16) from its f64 ones, both of "patterns".
   const double tolerance = dtype == DType::f64 ? 1e-12 : dtype == DType::f32 ? 1.6e-6 : 4e-2;
   const std::string file = adapter_of(c) + "/reference.safetensors";
   const SafetensorsFile reference = SafetensorsFile::open(file);

@@ -2,7 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "comm/world.h"
 #include "tests/equivalence/training_run.h"
@@ -56,6 +59,44 @@ INSTANTIATE_TEST_SUITE_P(Small, StagesOfProcesses,
                          testing::Values(Case{1, 1}, Case{1, 1, DType::bf16},
                                          Case{1, 2, DType::f32, ReduceSchedule::micro_step,
                                               training::Family::llama}));
+
+// A pipeline of processes has the bits of one rank alone.
+TEST(PipelineOfProcesses, HasTheBitsOfARunWithoutOne) {
+  comm::World& world = *Job::world();
+  const ContextScope scope(world.context());
+  Case c{.world = 1, .accumulation = 4, .family = training::Family::llama};
+  constexpr int kSteps = 3;
+  const EngineConfig config = config_of(c);
+  const Outcome reference = training::run(c, config, kSteps);
+  comm::RankSettings settings = world.settings();
+  const comm::Mesh flat = std::exchange(settings.mesh, {.pipe = world.size()});
+  world.configure(settings);
+  {
+    const std::unique_ptr<nn::Model> model = training::make_model(c);
+    Engine engine(*model, config, world);
+    Outcome outcome;
+    for (int step = 0; step < kSteps; ++step) {
+      std::vector<nn::Batch> batches;
+      for (int64_t micro = 0; micro < c.accumulation; ++micro) {
+        batches.push_back(test::make_batch(c.family, step * c.accumulation + micro));
+      }
+      engine.run_passes(batches);
+      const StepResult result = engine.step();
+      outcome.losses.push_back(result.loss);
+      outcome.norms.push_back(result.gradient_norm);
+    }
+    for (const auto& [name, parameter] : model->named_parameters()) {
+      for (const Tensor& tensor :
+           {engine.parameter(name), engine.optimizer_state(name, "exp_avg")}) {
+        const auto values = tensor.to_vector<float>();
+        outcome.weights.insert(outcome.weights.end(), values.begin(), values.end());
+      }
+    }
+    EXPECT_TRUE(outcome == reference);
+  }
+  settings.mesh = flat;
+  world.configure(settings);
+}
 
 }  // namespace stages_np2_np3_test
 }  // namespace zinc::zero

@@ -56,6 +56,7 @@ struct Way {
   bool world_determinism = false;
   int tensor = 1;      // of the world's ranks, that share the layers
   int sequence = 1;    // that share the sequences
+  int pipe = 1;        // that have some of the layers each
   int64_t bucket = 0;  // elements of every bucket; 0: as they are by default
 };
 
@@ -92,6 +93,7 @@ void take_mesh(comm::World& world, const Way& way) {
   comm::RankSettings settings = world.settings();
   settings.mesh.tensor = way.tensor;
   settings.mesh.sequence = way.sequence;
+  settings.mesh.pipe = way.pipe;
   world.configure(std::move(settings));
 }
 
@@ -105,11 +107,17 @@ struct Outcome {
 void step(zero::Engine& engine, int64_t number, std::vector<double>* losses) {
   const int64_t micro_steps = engine.config().batch.accumulation;
   const comm::MeshPlace data = engine.world().data();
-  for (int64_t i = 0; i < micro_steps; ++i) {
-    const int64_t global = (number * micro_steps + i) * data.size() + data.rank();
-    nn::Batch batch = make_batch(static_cast<int>(global));
-    batch.global_micro_batch = global;
-    engine.backward(engine.forward(batch));
+  const int64_t together = engine.config().batches_per_call();
+  for (int64_t i = 0; i < micro_steps; i += together) {
+    std::vector<nn::Batch> batches;
+    for (int64_t j = i; j < i + together; ++j) {
+      batches.push_back(make_batch((number * micro_steps + j) * data.size() + data.rank()));
+    }
+    if (engine.world().pipe() != nullptr) {
+      engine.run_passes(batches);
+    } else {
+      engine.backward(engine.forward(batches.front()));
+    }
     const zero::StepResult result = engine.step();
     if (losses != nullptr && result.outcome != zero::StepOutcome::accumulated) {
       losses->push_back(result.loss);
@@ -287,6 +295,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Way{"stage3_nvme_nvme", 3, 3, DType::bf16, kNvme, kNvme},
                     Way{"accumulated", 2, 1, DType::bf16, OffloadDevice::none, OffloadDevice::none,
                         3},
+                    Way{.name = "pipe_f16", .world = 4, .stage = 2, .dtype = DType::f16, .pipe = 2},
                     Way{.name = "slices_f16", .world = 3, .dtype = DType::f16, .tensor = 3},
                     Way{.name = "slices_stage2_host",
                         .world = 6,
@@ -326,6 +335,7 @@ TEST(Elastic, AnyWorldStageAndTierReadsWhatAnotherWrote) {
                                      .sequence = 3},
                                  Way{"j", 8, 3, DType::f16},
                                  Way{.name = "f", .world = 3, .tensor = 3},
+                                 Way{.name = "k", .world = 4, .stage = 1, .pipe = 2},
                                  Way{.name = "g",
                                      .world = 6,
                                      .stage = 3,

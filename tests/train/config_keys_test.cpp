@@ -99,6 +99,9 @@ std::vector<Need> needs() {
       {"zinc.offload_step", "zero_optimization.stage", 1},
       {"zinc.offload_step", "zero_optimization.offload_optimizer.device", "cpu"},
       {"zinc.recompute_blocks", "zinc.recompute_every_blocks", 1},
+      {"zinc.pipeline_", "zinc.mesh.pipe", 2},
+      {"zinc.pipeline_", "gradient_accumulation_steps", 4},
+      {"pipeline.partition", "zinc.mesh.pipe", 2},
       {"zinc.resident_memory", "zero_optimization.stage", 3},
       {"zinc.resident_memory", "zero_optimization.stage3_param_persistence_threshold", 0},
       {"zinc.resident_memory", "gradient_accumulation_steps", 3},
@@ -200,6 +203,10 @@ std::vector<std::string> followers_of(const std::string& path) {
   if (path == "tensor_parallel.autotp_size") return {"train_batch_size", "zinc.mesh.tensor"};
   if (path == "zinc.mesh.sequence") return {"train_batch_size", "sequence_parallel_size"};
   if (path == "sequence_parallel_size") return {"train_batch_size", "zinc.mesh.sequence"};
+  if (path == "zinc.mesh.pipe") return {"train_batch_size", "pipeline.stages"};
+  if (path == "pipeline.stages") return {"train_batch_size", "zinc.mesh.pipe"};
+  if (path == "zinc.recompute_every_blocks") return {"pipeline.activation_checkpoint_interval"};
+  if (path == "pipeline.activation_checkpoint_interval") return {"zinc.recompute_every_blocks"};
   if (path == "zinc.determinism" || path == "zinc.schedule") return {"zinc.reduce_schedule"};
   return {};
 }

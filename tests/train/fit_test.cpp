@@ -124,7 +124,7 @@ TEST(Fit, IsTheBestOfAllCandidatesAtEveryLimit) {
   std::ranges::sort(limits);
   limits.erase(std::unique(limits.begin(), limits.end()), limits.end());
   ASSERT_GE(limits.size(), 6u);
-  std::vector<int64_t> some{limits.front() - 1};
+  std::vector<int64_t> some{1 << 16, limits.front() - 1};
   for (size_t i = 0; i < 12; ++i) some.push_back(limits[i * (limits.size() - 1) / 11]);
   limits = some;
   for (const int64_t limit : limits) {
@@ -138,7 +138,7 @@ TEST(Fit, IsTheBestOfAllCandidatesAtEveryLimit) {
     const FitResult result = fit(request);
     ASSERT_EQ(result.best.empty(), best == nullptr);
     if (best == nullptr) {
-      EXPECT_EQ(result.nothing->reserved[0], limits[1]);  // the smallest that any takes
+      EXPECT_EQ(result.nothing->reserved[0], limits[2]);  // the smallest that any takes
       continue;
     }
     EXPECT_TRUE(result.is_complete);

@@ -234,6 +234,22 @@ TEST_F(OwnProgram, RanksWithDifferentConfigurations_AreToldSo) {
   EXPECT_EQ(words[0], words[1]);
 }
 
+TEST_F(OwnProgram, TheMeshHasAPipeAxis) {
+  in_world(8, {}, [&](World& world) {
+    const Config config = load_config(file(R"("mesh": {"pipe": 2, "tensor": 2})"), world);
+    EXPECT_EQ(config.engine.pipeline.ranks, 2);
+    EXPECT_EQ(world.data().size(), 2);
+    EXPECT_EQ(world.data().rank(), world.rank() / 4);
+    ASSERT_NE(world.pipe(), nullptr);
+    EXPECT_EQ(world.pipe()->size(), 2);
+    EXPECT_EQ(world.pipe()->rank(), world.rank() / 2 % 2);
+    EXPECT_EQ(world.tensor()->rank(), world.rank() % 2);
+    EXPECT_EQ(world.shards().size(), 2);
+    EXPECT_EQ(world.shards().rank(), world.rank() / 4);
+    EXPECT_EQ(world.mesh().describe(6), "rank 6 (data 1, pipe 1, tensor 0)");
+  });
+}
+
 // Those that the tests above do not name reach the engine.
 TEST_F(OwnProgram, EveryZincKey_Arrives) {
   const std::map<std::string, std::string> of_the_rank{{"zinc.seed", ""},
@@ -244,6 +260,7 @@ TEST_F(OwnProgram, EveryZincKey_Arrives) {
                                                        {"zinc.mesh", ""},
                                                        {"zinc.mesh.tensor", ""},
                                                        {"zinc.mesh.sequence", ""},
+                                                       {"zinc.mesh.pipe", ""},
                                                        {"zinc.checkpoint", ""},
                                                        {"zinc.checkpoint.every", ""},
                                                        {"zinc.checkpoint.minutes", ""},

@@ -190,6 +190,22 @@ void draw_passes(Draw& draw, int world, zero::EngineConfig& engine) {
                        .buffer_count = draw.one_of<int64_t>("input_buffers", {1, 2, 4})};
 }
 
+// Where nothing drawn before stands against it.
+void draw_pipeline(Draw& draw, DrawnRun& run) {
+  zero::EngineConfig& engine = run.config.engine;
+  const bool may = run.world / run.config.mesh.ranks_per_batch() % 2 == 0 &&
+                   engine.zero.stage <= 2 && engine.pass_order == zero::PassOrder::horizontal &&
+                   engine.recompute.inputs_on() == zero::OffloadDevice::none &&
+                   !engine.recompute.contiguous_memory_optimization &&
+                   engine.zero.offload_optimizer.device == zero::OffloadDevice::none;
+  if (!may) return;
+  run.config.mesh.pipe = draw.one_of("pipe", {1, 2});
+  if (run.config.mesh.pipe == 1) return;
+  engine.pipeline.schedule = draw.named(
+      "pipeline_schedule",
+      {parallel::PipelineSchedule::one_forward_one_backward, parallel::PipelineSchedule::gpipe});
+}
+
 DrawnRun draw_run(uint64_t seed) {
   Draw draw(seed);
   DrawnRun run;
@@ -208,6 +224,7 @@ DrawnRun draw_run(uint64_t seed) {
   draw_bounds(draw, engine.zero);
   draw_tiers(draw, engine);
   draw_passes(draw, run.world, engine);
+  draw_pipeline(draw, run);
   run.steps = draw.one_of<int64_t>("steps", {4, 5});
   run.evaluates = draw.flip("evaluates");
   run.saves = draw.flip("saves");
@@ -276,14 +293,18 @@ void expect_plan_is_the_peak(const DrawnRun& run) {
   const std::vector<MemoryReport> ranks = memory_of(run);
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     // Where a vocabulary does not divide, later slices are smaller.
-    const bool is_fullest = run.config.mesh.tensor_of(static_cast<int>(rank)) == 0;
+    const comm::Mesh& mesh = run.config.mesh;
+    const bool is_fullest = mesh.tensor_of(static_cast<int>(rank)) == 0;
+    const RankPlan& planned =
+        mesh.pipe == 1 ? plan.fullest
+                       : plan.pipe[static_cast<size_t>(mesh.pipe_of(static_cast<int>(rank)))];
     for (int t = 0; t < kNumTiers; ++t) {
       const auto tier = static_cast<Tier>(t);
       if (is_fullest) {
-        EXPECT_EQ(plan.fullest.peaks.at(tier).peak, ranks[rank].at(tier).peak)
+        EXPECT_EQ(planned.peaks.at(tier).peak, ranks[rank].at(tier).peak)
             << name_of(tier) << " of rank " << rank;
       } else {
-        EXPECT_GE(plan.fullest.peaks.at(tier).peak, ranks[rank].at(tier).peak)
+        EXPECT_GE(planned.peaks.at(tier).peak, ranks[rank].at(tier).peak)
             << name_of(tier) << " of rank " << rank;
       }
     }

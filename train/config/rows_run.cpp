@@ -104,7 +104,7 @@ Rows monitor_rows() {
 }
 
 // DeepSpeed's name for an extent of the mesh; settle.h looks at it beside zinc.mesh.
-Setting mesh_extent(int comm::Mesh::* extent) {
+Setting mesh_extent(int comm::Mesh::*extent) {
   Setting setting = at(&Config::mesh, extent);
   setting.set = [extent](Config& config, const json::Value& value) {
     if (value.as_int64() > 1) config.mesh.*extent = static_cast<int>(value.as_int64());
@@ -113,10 +113,42 @@ Setting mesh_extent(int comm::Mesh::* extent) {
 }
 
 Rows tensor_parallel_rows() {
-  return block("tensor_parallel", "layers in slices; see zinc.mesh",
-               {works("autotp_size", mesh_extent(&comm::Mesh::tensor), between(0, 1024), "ranks",
-                      "the same as zinc.mesh.tensor; 0 or 1: off"),
-                no_effect("tp_grain_size", KeyType::integer, "slices are as equal as they can be")});
+  return block(
+      "tensor_parallel", "layers in slices; see zinc.mesh",
+      {works("autotp_size", mesh_extent(&comm::Mesh::tensor), between(0, 1024), "ranks",
+             "the same as zinc.mesh.tensor; 0 or 1: off"),
+       no_effect("tp_grain_size", KeyType::integer, "slices are as equal as they can be")});
+}
+
+Setting checkpoint_interval() {
+  Setting setting = in_recompute(&RecomputeConfig::every_blocks);
+  setting.set = [](Config& config, const json::Value& value) {
+    if (value.as_int64() > 0) config.engine.recompute.every_blocks = value.as_int64();
+  };
+  return setting;
+}
+
+Rows pipeline_rows() {
+  return block(
+      "pipeline", "layers dealt out to ranks; see zinc.mesh",
+      {works("stages", mesh_extent(&comm::Mesh::pipe), between(1, 1024), "ranks",
+             "the same as zinc.mesh.pipe")
+           .when_auto("as zinc.mesh.pipe says",
+                      [](const Config& config, const Overrides&) -> json::Value {
+                        return config.mesh.pipe;
+                      }),
+       works("partition",
+             one_of({zero::PipelinePartition::best, zero::PipelinePartition::uniform,
+                     zero::PipelinePartition::parameters},
+                    &Config::engine, &EngineConfig::pipeline, &zero::PipelineConfig::partition),
+             "of what each rank gets about as much: work, stages, or trained weights; see "
+             "zinc.pipeline_pattern"),
+       works("activation_checkpoint_interval", checkpoint_interval(), at_least(0), "blocks",
+             "the same as zinc.recompute_every_blocks; 0: as that says"),
+       no_effect("seed_layers", KeyType::boolean, "first values follow from names alone"),
+       no_effect("pipe_partitioned", KeyType::boolean, "tensor ranks send whole activations"),
+       no_effect("grad_partitioned", KeyType::boolean, "tensor ranks send whole gradients"),
+       no_effect("use_reentrant", KeyType::boolean, "there is one way to recompute")});
 }
 
 Rows absent_rows() {
@@ -134,7 +166,7 @@ Rows absent_rows() {
                 "mixture of experts is not implemented"),
       no_effect("checkpoint", KeyType::block, "there is one checkpoint format"),
       refused("elasticity", "elastic training is not implemented"),
-      refused("pipeline", "pipeline parallelism is not implemented"),
+      pipeline_rows(),
       tensor_parallel_rows(),
       refused("sparse_attention", "sparse attention is not implemented"),
       refused("compression_training", "compression is not implemented"),

@@ -128,6 +128,7 @@ Rows placement_rows() {
 }
 
 Rows rank_rows() {
+  using parallel::PipelineSchedule;
   constexpr int64_t kMostRanksTogether = 1024;
   return {
       block("mesh", "how ranks divide the work (docs/parallelism.md)",
@@ -135,7 +136,18 @@ Rows rank_rows() {
                    "ranks", "that hold a slice each of every layer; neighbours; divides the world"),
              works("sequence", at(&Config::mesh, &comm::Mesh::sequence),
                    between(1, kMostRanksTogether), "ranks",
-                   "that have a part each of every sequence's tokens; divides world / tensor")}),
+                   "that have a part each of every sequence's tokens; divides world / tensor"),
+             works("pipe", at(&Config::mesh, &comm::Mesh::pipe), between(1, kMostRanksTogether),
+                   "ranks", "that have some of the layers each; divides world / tensor")}),
+      works("pipeline_schedule",
+            one_of({PipelineSchedule::one_forward_one_backward, PipelineSchedule::gpipe},
+                   &Config::engine, &EngineConfig::pipeline, &zero::PipelineConfig::schedule),
+            "in which order the ranks of zinc.mesh.pipe work on the micro-batches of a step: "
+            "backward as soon as it can be, or behind all forward passes"),
+      works("pipeline_pattern",
+            at(&Config::engine, &EngineConfig::pipeline, &zero::PipelineConfig::pattern),
+            "instead of pipeline.partition: each rank of zinc.mesh.pipe gets as many stages with a "
+            "parameter of such a name, as in \"*.attn.*\""),
       works("max_consecutive_skips",
             at(&Config::engine, &EngineConfig::precision,
                &zero::PrecisionConfig::max_consecutive_skips),

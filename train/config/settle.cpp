@@ -20,7 +20,9 @@ void settle_mesh(const Reading& reading) {
   comm::Mesh& mesh = reading.config.mesh;
   for (const auto& [name, their_name] :
        {std::pair("zinc.mesh.tensor", "tensor_parallel.autotp_size"),
-        std::pair("zinc.mesh.sequence", "sequence_parallel_size")}) {
+        std::pair("zinc.mesh.sequence", "sequence_parallel_size"),
+        std::pair("zinc.mesh.pipe", "pipeline.stages"),
+        std::pair("zinc.recompute_every_blocks", "pipeline.activation_checkpoint_interval")}) {
     const json::Value* ours = reading.find(name);
     const json::Value* theirs = reading.find(their_name);
     if (ours != nullptr && theirs != nullptr && theirs->as_int64() > 1 &&
@@ -35,6 +37,7 @@ void settle_mesh(const Reading& reading) {
     reading.findings.problem(error.what());
     mesh = {};
   }
+  reading.config.engine.pipeline.ranks = mesh.pipe;
 }
 
 // train_batch_size = micro-batch x accumulation x data ranks; any two give the third.
@@ -145,6 +148,16 @@ void refuse_ignored_flags(const Reading& reading) {
   }
 }
 
+void tell_of_a_pipeline(const Reading& reading) {
+  const zero::EngineConfig& engine = reading.config.engine;
+  const int64_t ranks = engine.pipeline.ranks, micro_batches = engine.batch.accumulation;
+  if (micro_batches >= ranks) return;
+  reading.findings.notice(concat("gradient_accumulation_steps ", micro_batches,
+                                 " in a pipeline of ", ranks, " ranks: each of them works for ",
+                                 micro_batches, " of ", micro_batches + ranks - 1,
+                                 " turns; take several times as many micro-batches as ranks"));
+}
+
 void tell_what_has_no_effect(const Reading& reading) {
   const zero::RecomputeConfig& recompute = reading.config.engine.recompute;
   const bool on_nvme = recompute.inputs_on() == zero::OffloadDevice::nvme;
@@ -183,6 +196,7 @@ void settle(const Reading& reading) {
   settle_optimizer(reading);
   refuse_ignored_flags(reading);
   tell_what_has_no_effect(reading);
+  tell_of_a_pipeline(reading);
 }
 
 void check_together(const Reading& reading) {

@@ -67,6 +67,7 @@ void write_time(json::Writer& json, const Plan& plan) {
     json.member("swap_seconds", *time.swap_seconds);
     json.member("exposed_swap_seconds", time.exposed_swap_seconds);
   }
+  if (!plan.pipe.empty()) json.member("pipeline_wait_seconds", time.pipeline_wait_seconds);
   json.member("tokens_per_second", *plan.tokens_per_second());
   json.end_object();
 }
@@ -96,8 +97,23 @@ std::string describe_time(const Plan& plan) {
                      hardware.source == "measured" ? "measured" : "by its specification") +
          row("compute", time.compute_seconds) + row("communication", time.communication_seconds) +
          row("exposed communication", time.exposed_seconds()) + offload + swap +
+         (plan.pipe.empty() ? "" : row("waits in the pipeline", time.pipeline_wait_seconds)) +
          row("step", time.step_seconds) +
          fmt::format("{:<24} {:>12.1f} tokens/s\n", "all ranks", *plan.tokens_per_second());
+}
+
+// A line for each rank of a pipeline.
+std::string describe_pipe(const Plan& plan) {
+  if (plan.pipe.empty()) return "";
+  std::string text = fmt::format("ranks of the pipeline\n{:<12} {:>31} {:>31} {:>12}\n", "rank",
+                                 "device", "host memory", "works");
+  for (const RankPlan& rank : plan.pipe) {
+    text += fmt::format(
+        "{:<12} {} {} {:>12}\n", rank.rank, bytes_text(rank.device_peak()),
+        bytes_text(rank.peaks.at(Tier::pinned_host).peak),
+        rank.time ? fmt::format("{:.3f} ms", 1e3 * rank.time->step_seconds) : std::string());
+  }
+  return text + "\n";
 }
 
 }  // namespace
@@ -105,10 +121,11 @@ std::string describe_time(const Plan& plan) {
 std::string describe(const Plan& plan) {
   const RankPlan& rank = plan.fullest;
   std::string text = fmt::format(
-      "{} weights, {} ranks, {} tokens per step\n\nrank {}, the fullest\n{:<12} {:<14} {:>31} "
+      "{} weights, {} ranks, {} tokens per step\n\n{}rank {}{}\n{:<12} {:<14} {:>31} "
       "{:>31}\n",
       format_count(static_cast<double>(plan.num_parameters)), plan.options.world,
-      plan.tokens_per_step, rank.rank, "tier", "label", "at the peak", "own peak");
+      plan.tokens_per_step, describe_pipe(plan), rank.rank,
+      plan.options.rank ? "" : ", the fullest", "tier", "label", "at the peak", "own peak");
   for (int t = 0; t < kNumTiers; ++t) {
     const auto tier = static_cast<Tier>(t);
     if (rank.peaks.at(tier).peak == 0) continue;
@@ -165,6 +182,17 @@ std::string json_of(const Plan& plan) {
   json.member("peak_bytes", plan.fullest.device_peak());
   json.member("peak_moment", plan.fullest.peak_moment);
   write_figures(json, plan.fullest);
+  if (!plan.pipe.empty()) {
+    json.key("pipe").begin_array();
+    for (const RankPlan& pipe : plan.pipe) {
+      json.begin_object();
+      json.member("rank", pipe.rank);
+      json.member("peak_bytes", pipe.device_peak());
+      write_figures(json, pipe);
+      json.end_object();
+    }
+    json.end_array();
+  }
   json.key("collectives_per_step").begin_array();
   for (const auto& [name, traffic] : plan.fullest.step) {
     json.begin_object();

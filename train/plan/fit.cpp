@@ -218,6 +218,7 @@ class Search {
   double seconds_per_flop(DType dtype) const;
   FittedConfig describe_answer(const FitCandidate& candidate);
   std::vector<std::string> reasons(const FitCandidate& candidate);
+  std::vector<FitCandidate> smallest() const;
   FitShortfall nearest();
   double overshoot(const Outcome& outcome) const;
 
@@ -275,6 +276,7 @@ Plan Search::plan_either_way(Config& config, const PlanOptions& options) const {
   Config other = config;
   other.engine.offload_step = zero::OffloadStep::device;
   Plan device = make_plan(request_.model, other, options);
+  if (!device.fullest.has_step) return host;
   const bool is_faster = device.fullest.time->step_seconds < host.fullest.time->step_seconds;
   if (!is_within(device.fullest.peaks) || !is_faster) return host;
   config = other;
@@ -308,7 +310,7 @@ Outcome Search::plan(const json::Value& file, Extent extent) const {
       result.reserved[static_cast<size_t>(t)] =
           reserved_of(plan.fullest.peaks, static_cast<Tier>(t));
     }
-    result.fits = is_within(plan.fullest.peaks);
+    result.fits = plan.fullest.has_step && is_within(plan.fullest.peaks);
     if (bytes_only || !plan.fullest.has_step) return result;
     const Figures four = figures_of(plan);
     if (plan.fullest.time) {
@@ -832,18 +834,35 @@ double Search::overshoot(const Outcome& found) const {
   return worst;
 }
 
-// Goes down from the candidate that came nearest, by one kind at a time, to any of its levels.
-FitShortfall Search::nearest() {
-  const auto better = [&](const auto& a, const auto& b) {
-    return overshoot(a.second) < overshoot(b.second);
-  };
-  // What was not planned to its end may take more yet.
-  const auto nearest_planned = [&] {
-    while (true) {
-      const auto nearest = std::ranges::min_element(planned_, better);
-      if (nearest->second.is_whole()) return nearest->first;
-      plan_all({nearest->first}, Extent::whole);
+// What saves most, for the smallest micro-batch and for steps of one, which keep no sums.
+std::vector<FitCandidate> Search::smallest() const {
+  const std::vector<FitCandidate>& roots = space_.roots();
+  const int64_t micro_batch =
+      std::ranges::min_element(roots, {}, &FitCandidate::micro_batch)->micro_batch;
+  const bool only_vertical = std::ranges::all_of(roots, &FitCandidate::vertical);
+  std::vector<FitCandidate> found;
+  for (const FitCandidate& root : roots) {
+    if (root.micro_batch != micro_batch && root.accumulation != 1) continue;
+    if (root.vertical != only_vertical) continue;
+    for (int level = 0; level < space_.num_levels(Saving::recompute); ++level) {
+      FitCandidate one = space_.most_saving(root);
+      one.at(Saving::recompute) = level;
+      if (space_.is_valid(one)) found.push_back(one);
     }
+  }
+  return found;
+}
+
+// Goes down from the smallest that is known, by one kind at a time, to any of its levels.
+FitShortfall Search::nearest() {
+  plan_all(smallest(), Extent::whole);
+  const auto nearest_planned = [&] {
+    const std::pair<const FitCandidate, Outcome>* nearest = nullptr;
+    for (const auto& one : planned_) {
+      if (!one.second.is_whole()) continue;
+      if (nearest == nullptr || overshoot(one.second) < overshoot(nearest->second)) nearest = &one;
+    }
+    return nearest->first;
   };
   FitCandidate best = nearest_planned();
   while (true) {
@@ -865,7 +884,7 @@ FitShortfall Search::nearest() {
       const bool nearby = one.stage == best.stage || one.micro_batch == best.micro_batch;
       if (nearby && space_.is_valid(one) && least_bytes(one) < now_device) around.push_back(one);
     }
-    plan_all(around);
+    plan_all(around, Extent::whole);
     const FitCandidate now = nearest_planned();
     if (!(overshoot(outcome(now)) < overshoot(outcome(best)))) break;
     best = now;

@@ -88,7 +88,7 @@ FitSpace::FitSpace(const ModelConfigFile& model, FitSpaceOptions options)
   }
   read_fixed("", root_.as_object());
   for (const char* key : {"zinc.mesh.tensor", "tensor_parallel.autotp_size", "zinc.mesh.sequence",
-                          "sequence_parallel_size"}) {
+                          "zinc.mesh.pipe", "pipeline.stages", "sequence_parallel_size"}) {
     const auto given = fixed_.find(key);
     if (given == fixed_.end() || !given->second.is_integer() || given->second.as_int64() <= 1)
       continue;

@@ -155,7 +155,7 @@ comm::World phantom_world(const PlanOptions& options, const Config& config,
   // nccl serves the GPU itself, the others are staged where there is one.
   const bool is_nccl = options.backend == "nccl";
   auto communicator =
-      comm::make_phantom({.rank = options.rank,
+      comm::make_phantom({.rank = options.rank.value_or(0),
                           .size = options.world,
                           .imitates = options.backend,
                           .device = is_nccl ? device : Device{.meta = true},
@@ -166,7 +166,7 @@ comm::World phantom_world(const PlanOptions& options, const Config& config,
                                 return comm::PhantomOptions::Wish{color, key};
                               },
                           .ledger = std::move(ledger)});
-  comm::World world({.rank = options.rank,
+  comm::World world({.rank = options.rank.value_or(0),
                      .size = options.world,
                      .local_rank = 0,
                      .local_size = 1,
@@ -343,7 +343,7 @@ Plan plan_in(comm::World& world, nn::Model& model, const ModelConfigFile& model_
             .num_parameters = model.num_parameters(),
             .tokens_per_step = watch.tokens_per_step(),
             .program_hash = engine.step_program().hash};
-  plan.fullest.rank = options.rank;
+  plan.fullest.rank = options.rank.value_or(0);
   plan.fullest.peaks = world.context().allocator().report();
   plan.flops_per_step = model.flops_per_token(options.seq) *
                         static_cast<double>(plan.tokens_per_step) / options.world;
@@ -376,7 +376,7 @@ Plan plan_as_configured(const ModelConfigFile& model_config, const Config& confi
   Plan plan{.options = options,
             .fullest = std::move(watch.plan()),
             .num_parameters = model->num_parameters()};
-  plan.fullest.rank = options.rank;
+  plan.fullest.rank = options.rank.value_or(0);
   plan.fullest.peaks = world.context().allocator().report();
   plan.fullest.is_whole = plan.fullest.has_step = false;
   return plan;
@@ -445,16 +445,70 @@ Plan plan_of_choice(const ModelConfigFile& model, const Config& config,
   return host;
 }
 
+Plan plan_of_rank(const ModelConfigFile& model, const Config& config, const PlanOptions& options) {
+  if (!leaves_offload_step_open(config.engine)) return plan_as_configured(model, config, options);
+  return plan_of_choice(model, config, options);
+}
+
+// A step of a pipeline takes as long as its slowest rank works, and as that waits for the first and
+// the last micro-batch to pass the other ranks.
+void play_pipeline(Plan& plan, const Config& config) {
+  double slowest = 0.0;
+  for (const RankPlan& rank : plan.pipe) {
+    if (!rank.time) return;
+    slowest = std::max(slowest, rank.time->step_seconds);
+  }
+  const auto micro_batches = static_cast<double>(config.engine.batch.accumulation);
+  StepTime& time = *plan.fullest.time;
+  const double step = slowest * (micro_batches + config.mesh.pipe - 1) / micro_batches;
+  time.pipeline_wait_seconds = step - time.step_seconds;
+  time.step_seconds = step;
+}
+
+Plan plan_of_pipeline(const ModelConfigFile& model, const Config& config,
+                      const PlanOptions& options) {
+  PlanOptions one = options;
+  one.program = false;
+  Config chosen = config;
+  std::optional<Plan> fullest;
+  std::vector<RankPlan> ranks;
+  std::optional<OffloadChoice> choice;
+  const auto reserved = [](const RankPlan& rank) {
+    return rank.peaks.reserved[static_cast<size_t>(Tier::device)].peak;
+  };
+  for (int pipe = 0; pipe < config.mesh.pipe; ++pipe) {
+    one.rank = pipe * config.mesh.tensor;
+    Plan plan = plan_of_rank(model, chosen, one);
+    if (plan.offload_choice) {
+      choice = plan.offload_choice;  // of the first rank, as in a run
+      chosen.engine.offload_step = choice->step;
+    }
+    ranks.push_back(plan.fullest);
+    if (!fullest || reserved(plan.fullest) > reserved(fullest->fullest)) fullest = std::move(plan);
+  }
+  if (options.program) {
+    one.program = true;
+    one.rank = fullest->fullest.rank;
+    fullest = plan_of_rank(model, chosen, one);
+  }
+  fullest->options = options;
+  fullest->pipe = std::move(ranks);
+  fullest->offload_choice = choice;
+  play_pipeline(*fullest, config);
+  return std::move(*fullest);
+}
+
 }  // namespace
 
 Plan make_plan(const ModelConfigFile& model, const Config& config, const PlanOptions& options) {
   require(options.world > 0 && options.seq > 0 && options.num_threads > 0,
           "plan: world, seq and threads must be positive");
-  require(options.rank >= 0 && options.rank < options.world, "plan: rank ", options.rank,
-          " is none of the ", options.world, " ranks: 0 to ", options.world - 1);
+  const int rank = options.rank.value_or(0);
+  require(rank >= 0 && rank < options.world, "plan: rank ", rank, " is none of the ", options.world,
+          " ranks: 0 to ", options.world - 1);
   require_filled(config);
-  if (!leaves_offload_step_open(config.engine)) return plan_as_configured(model, config, options);
-  return plan_of_choice(model, config, options);
+  if (config.mesh.pipe > 1 && !options.rank) return plan_of_pipeline(model, config, options);
+  return plan_of_rank(model, config, options);
 }
 
 std::optional<double> Plan::tokens_per_second() const {
@@ -480,8 +534,9 @@ std::optional<PlanChange> cheapest_change(const ModelConfigFile& model, const Co
   const bool recomputes = now.recompute.every_blocks == 1 ||
                           (now.recompute.num_checkpoints > 0 &&
                            now.recompute.num_checkpoints >= make_model(model)->num_blocks());
+  const int most_stage = config.mesh.pipe > 1 ? 2 : 3;
   for (const int stage : {1, 2, 3}) {
-    if (stage <= now.zero.stage || options.world == 1) continue;
+    if (stage <= now.zero.stage || options.world == 1 || stage > most_stage) continue;
     if (stage == 3 && !recomputes) continue;  // recomputation is cheaper
     add(concat("\"stage\": ", stage), [&](auto& engine) { engine.zero.stage = stage; });
   }
@@ -492,7 +547,7 @@ std::optional<PlanChange> cheapest_change(const ModelConfigFile& model, const Co
                                             : concat(", micro-batch ", batch, " with accumulation ",
                                                      now.batch.accumulation * factor);
     if (batch * factor != now.batch.micro_batch) continue;
-    for (int stage = now.zero.stage; stage <= 3; ++stage) {
+    for (int stage = now.zero.stage; stage <= most_stage; ++stage) {
       if (stage > now.zero.stage && options.world == 1) break;
       const std::string sharded = stage == now.zero.stage ? "" : concat(" and \"stage\": ", stage);
       add(recompute + sharded + smaller, [&](auto& engine) {

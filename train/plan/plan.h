@@ -29,9 +29,9 @@ namespace zinc::train {
 
 struct PlanOptions {
   int world = 1;
-  // Whose plan it is. All ranks take the same memory: their shards are equal, and so are the rooms
-  // that are sized for what any rank has.
-  int rank = 0;
+  // Whose plan it is. Absent: of the fullest. All ranks take the same memory, those of a pipeline
+  // apart: their shards are equal, and so are the rooms that are sized for what any rank has.
+  std::optional<int> rank{};
   int64_t seq = 0;              // tokens per sequence, > 0
   int num_threads = 1;          // per rank: the CPU kernels' workspaces depend on it
   Device device = kCpu;         // whose kernels and workspaces; its memory is not touched
@@ -77,7 +77,7 @@ struct StepFigures {
   std::optional<StepTime> time;
 };
 
-// What one rank takes: every rank the same memory.
+// What one rank takes.
 struct RankPlan {
   int rank = 0;
   MemoryReport peaks;            // `peak` of every tier and label, over the whole run
@@ -102,7 +102,10 @@ struct RankPlan {
 
 struct Plan {
   PlanOptions options;
-  RankPlan fullest;  // options.rank: none takes more
+  RankPlan fullest;  // or options.rank
+  // Of a pipeline, where options.rank is absent: one of each of its ranks, in their order; those
+  // with the same layers take the same memory.
+  std::vector<RankPlan> pipe{};
   int64_t num_parameters = 0;
   int64_t tokens_per_step = 0;  // of all ranks
   double flops_per_step = 0.0;  // model FLOP of one rank: nn::Model::flops_per_token

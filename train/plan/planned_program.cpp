@@ -28,8 +28,38 @@ void ProgramWatch::freeze() {
   is_frozen_ = true;
 }
 
+namespace {
+
+std::optional<PlannedPipeline> pipeline_of(const zero::StepProgram& program) {
+  const zero::PipelinePlace& place = program.policy.pipeline;
+  if (place.size == 1) return std::nullopt;
+  PlannedPipeline planned{.rank = place.rank,
+                          .size = place.size,
+                          .schedule = std::string(name_of(place.schedule)),
+                          .order = {},
+                          .turns = {}};
+  for (const parallel::PipelineOp& op : program.program.pipeline) {
+    planned.order.push_back(describe(op));
+  }
+  std::vector<std::vector<parallel::PipelineOp>> orders;
+  for (int rank = 0; rank < place.size; ++rank) {
+    orders.push_back(
+        parallel::pipeline_order(place.schedule, rank, place.size, place.micro_batches));
+  }
+  for (const auto& rank : parallel::pipeline_turns(orders)) {
+    std::vector<std::string>& turns = planned.turns.emplace_back();
+    for (const auto& op : rank) {
+      const bool forward = op && op->work == parallel::PipelineWork::forward;
+      turns.push_back(op ? fmt::format("{}{}", forward ? 'F' : 'B', op->micro_batch + 1) : "");
+    }
+  }
+  return planned;
+}
+
+}  // namespace
+
 PlannedProgram ProgramWatch::read(const zero::StepProgram& program, const TimedStep& timed) const {
-  PlannedProgram read{.hash = program.hash};
+  PlannedProgram read{.hash = program.hash, .pipeline = pipeline_of(program)};
   std::map<Key, size_t> numbers;  // of places
   const auto ops_of = [&](const std::vector<zero::Op>& ops) {
     std::vector<std::string> names;
@@ -215,11 +245,35 @@ std::string title_of(const PlannedPlace& place) {
   return fmt::format("{} micro-batch, {}", place.body, place.phase);
 }
 
+// Ranks down the page, turns across; what this rank does.
+std::string pipeline_page(const PlannedPipeline& pipeline) {
+  size_t width = 0, idle = 0;
+  for (const auto& turns : pipeline.turns) {
+    for (const std::string& turn : turns) width = std::max(width, turn.size());
+  }
+  for (const std::string& turn : pipeline.turns.front()) idle += turn.empty() ? 1 : 0;
+  std::string text = fmt::format(
+      "\npipeline, {}: forward and backward of micro-batches, a turn each; {} of {} turns idle\n",
+      pipeline.schedule, idle, pipeline.turns.front().size());
+  for (size_t rank = 0; rank < pipeline.turns.size(); ++rank) {
+    text += fmt::format("pipe {:<3}", rank);
+    for (const std::string& turn : pipeline.turns[rank]) {
+      text += fmt::format(" {:<{}}", turn.empty() ? "." : turn, width);
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+    text += "\n";
+  }
+  text += fmt::format("\npipe {}, in this order\n", pipeline.rank);
+  for (const std::string& op : pipeline.order) text += fmt::format("  {}\n", op);
+  return text;
+}
+
 }  // namespace
 
 std::string describe(const PlannedProgram& program) {
   std::string text =
       fmt::format("step program {:016x}\n\n{}", program.hash, passes_page(program.passes));
+  if (program.pipeline) text += pipeline_page(*program.pipeline);
   for (size_t begin = 0; begin < program.places.size();) {
     const std::string title = title_of(program.places[begin]);
     std::vector<const PlannedPlace*> phase;
@@ -275,6 +329,23 @@ void write_program(json::Writer& json, const PlannedProgram& program) {
     json.end_object();
   }
   json.end_array();
+  if (program.pipeline) {
+    json.key("pipeline").begin_object();
+    json.member("rank", program.pipeline->rank);
+    json.member("ranks", program.pipeline->size);
+    json.member("schedule", program.pipeline->schedule);
+    json.key("order").begin_array();
+    for (const std::string& op : program.pipeline->order) json.value(op);
+    json.end_array();
+    json.key("turns").begin_array();
+    for (const auto& rank : program.pipeline->turns) {
+      json.begin_array();
+      for (const std::string& turn : rank) json.value(turn);
+      json.end_array();
+    }
+    json.end_array();
+    json.end_object();
+  }
   json.key("places").begin_array();
   for (const PlannedPlace& place : program.places) {
     json.begin_object();

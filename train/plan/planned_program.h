@@ -65,8 +65,18 @@ struct PlannedSpan {
   std::optional<size_t> place;    // of PlannedProgram::places, behind which it was issued
 };
 
+// What a rank of a pipeline does in a step.
+struct PlannedPipeline {
+  int rank = 0, size = 1;
+  std::string schedule;            // "1f1b"
+  std::vector<std::string> order;  // "receive input of micro-batch 2"
+  // By rank, by turn of one pass: "F2", "B1", or empty where the rank is idle.
+  std::vector<std::vector<std::string>> turns;
+};
+
 struct PlannedProgram {
   uint64_t hash = 0;
+  std::optional<PlannedPipeline> pipeline{};
   std::vector<PlannedPass> passes;
   std::vector<PlannedPlace> places;
   std::vector<PlannedSpan> spans;  // by their end; empty without times

@@ -79,10 +79,12 @@ struct StepTime {
   double exposed_swap_seconds = 0.0;  // that swap adds to step_seconds
   OffloadTime offload;
   double exposed_offload_seconds = 0.0;  // that it adds to step_seconds
+  // In a pipeline: for other ranks, while a rank has nothing to do; part of step_seconds.
+  double pipeline_wait_seconds = 0.0;
   // What communication adds to the step: its length beyond that of all else.
   double exposed_seconds() const {
-    const double rest =
-        step_seconds - exposed_swap_seconds - exposed_offload_seconds - compute_seconds;
+    const double rest = step_seconds - exposed_swap_seconds - exposed_offload_seconds -
+                        pipeline_wait_seconds - compute_seconds;
     return std::max(0.0, rest);  // sums in another order
   }
 };

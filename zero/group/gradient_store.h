@@ -101,6 +101,8 @@ class GradientStore {
   // tier. Sums in swap space come as SwappedShards::read() gives them, perhaps fewer than asked
   // for. Throws IoError.
   virtual ConstView gradient(int group, Range range) = 0;
+  // The same on the device, to be changed.
+  virtual View on_device(int group, Range range) = 0;
   void discard();  // the step has ended or was skipped: frees the sums
   // For a step that still reads the sums in host memory or swap space: frees the rest.
   // discard_host() then frees the sums of one group in host memory.

@@ -37,11 +37,17 @@ class ShardedSums : public GradientStore {
   }
 
   ConstView gradient(int group, Range range) override {
-    GroupState& state = states()[static_cast<size_t>(group)];
-    if (options().replicate) return part(now(state).written, policy().kept, range);
+    if (options().replicate) return on_device(group, range);
     const ShardGroup& of = groups()[static_cast<size_t>(group)];
     const StateSplit::Piece piece = piece_of(of, range);
     if (piece.tier != Tier::device) return host_gradient(of, piece);
+    return on_device(group, range);
+  }
+
+  View on_device(int group, Range range) override {
+    GroupState& state = states()[static_cast<size_t>(group)];
+    if (options().replicate) return part(now(state).written, policy().kept, range);
+    const StateSplit::Piece piece = piece_of(groups()[static_cast<size_t>(group)], range);
     return part(state.kept, policy().kept, {piece.place, piece.place + range.size()});
   }
 

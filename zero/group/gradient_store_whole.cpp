@@ -27,6 +27,10 @@ class WholeSums : public GradientStore {
       const StateSplit::Piece piece = piece_of(of, range);
       if (piece.tier != Tier::device) return host_gradient(of, piece);
     }
+    return on_device(group, range);
+  }
+
+  View on_device(int group, Range range) override {
     GroupState& state = states()[static_cast<size_t>(group)];
     bug_check(static_cast<bool>(sums(state)), "the gradient of group ", group, " is not there");
     return part(sums(state), policy().kept, range);

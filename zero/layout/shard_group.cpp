@@ -150,8 +150,9 @@ std::vector<Range> ShardGroup::trained_gaps() const {
   return gaps;
 }
 
-std::vector<ShardGroup> make_shard_groups(nn::Module& model, int world,
-                                          int64_t persistence_threshold) {
+std::vector<ShardGroup> make_shard_groups(
+    nn::Module& model, int world, int64_t persistence_threshold,
+    const std::function<GroupPart(const autograd::Parameter&)>& part_of) {
   const auto unit_of = [](const nn::Parameter& parameter) {
     nn::Module* unit = nullptr;
     for (nn::Module* module = &parameter.parent(); module != nullptr; module = module->parent()) {
@@ -164,6 +165,7 @@ std::vector<ShardGroup> make_shard_groups(nn::Module& model, int world,
   std::vector<autograd::Parameter*> pending;
   nn::Module* pending_unit = nullptr;
   std::string pending_name;
+  std::vector<int> pending_part;
   const auto finish = [&] {
     if (pending.empty()) return;
     groups.emplace_back(static_cast<int>(groups.size()), pending_name, pending, world,
@@ -171,10 +173,13 @@ std::vector<ShardGroup> make_shard_groups(nn::Module& model, int world,
     pending.clear();
   };
   for (nn::Parameter* parameter : model.parameters()) {
+    const GroupPart part = part_of ? part_of(*parameter) : std::vector<int>();
+    if (!part) continue;
     nn::Module* unit = unit_of(*parameter);
-    if (unit != pending_unit) finish();
+    if (unit != pending_unit || *part != pending_part) finish();
     if (pending.empty()) {
       pending_unit = unit;
+      pending_part = *part;
       pending_name = unit != nullptr ? unit->path() : parameter->parent().path();
     }
     pending.push_back(parameter);

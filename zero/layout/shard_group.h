@@ -32,6 +32,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -167,11 +168,16 @@ class ShardGroup {
   std::vector<Segment> segments_;
 };
 
+// Which part of the model's parameters a rank has. Absent for a parameter that the rank does not
+// have; equal for parameters that may lie in one group.
+using GroupPart = std::optional<std::vector<int>>;
 // The groups of a model in order of declaration. There is one group per shard unit
 // (Module::mark_shard_unit; of nested units the outermost), and one per run of consecutive
-// parameters outside any unit. Parameters without elements belong to groups too. Throws
-// InvalidArgument if the model has no parameters, or as the constructor of ShardGroup does.
-std::vector<ShardGroup> make_shard_groups(nn::Module& model, int world,
-                                          int64_t persistence_threshold);
+// parameters outside any unit. Parameters without elements belong to groups too. An empty
+// `part_of`: the rank has all parameters. Throws InvalidArgument if the model has no parameters, or
+// as the constructor of ShardGroup does.
+std::vector<ShardGroup> make_shard_groups(
+    nn::Module& model, int world, int64_t persistence_threshold,
+    const std::function<GroupPart(const autograd::Parameter&)>& part_of = {});
 
 }  // namespace zinc::zero

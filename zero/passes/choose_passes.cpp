@@ -4,6 +4,7 @@ namespace zinc::zero {
 
 std::vector<Pass> choose_passes(const StepPolicy& policy) {
   std::vector<Pass> passes{reduce_gradients()};
+  if (policy.pipeline.size > 1) passes.push_back(pipeline());
   if (policy.update == UpdateTime::beside_forward) passes.push_back(publish_updates());
   if (!policy.shards_parameters) return passes;
   passes.push_back(gather_and_release());

@@ -9,6 +9,7 @@
 //   keep_resident       | removes a release and the gather that follows it  | gathers
 //   prefetch            | moves gathers up, ahead of earlier uses           | gathers
 //   read_parameters     | reads, as early as their order allows             | gathers
+//   pipeline            | the order of passes, sends and receives           |
 //
 // Which of them run follows from the policy: choose_passes().
 #pragma once
@@ -54,6 +55,9 @@ Pass prefetch();
 // Lets the disk read a group's shards as soon as those of the gathers before it were asked for and
 // the group's last copy is given back. What is started when follows from the buffers there are.
 Pass read_parameters();
+
+// The order of one rank of a pipeline: parallel::pipeline_order().
+Pass pipeline();
 
 // The passes of a policy, in their order.
 std::vector<Pass> choose_passes(const StepPolicy& policy);

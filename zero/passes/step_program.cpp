@@ -45,9 +45,10 @@ Pass proven(const Pass& pass, const Program& recorded) {
 
 StepProgram make_step_program(nn::Model& model, const std::vector<ShardGroup>& groups,
                               const StepPolicy& policy, const ExampleBatch& example,
-                              int64_t together, const ClientPasses& client) {
-  StepProgram made{
-      .groups = &groups, .record = record_step(model, groups, example, together), .policy = policy};
+                              int64_t together, const ClientPasses& client, PipelineCut* cut) {
+  StepProgram made{.groups = &groups,
+                   .record = record_step(model, groups, example, together, cut),
+                   .policy = policy};
   const Program recorded = program_of(made.record, together > 1);
   const PassInputs inputs{.groups = groups,
                           .policy = made.policy,

@@ -28,9 +28,11 @@ struct ClientPasses {
 
 // Records the model, runs the passes of the policy and then those of a client, and checks the
 // result. Throws InvalidArgument that names the pass which breaks the program, or all names where
-// one that is left out is none. `together`: micro-batches that pass side by side.
+// one that is left out is none. `together`: micro-batches that pass side by side. `cut`: null: this
+// rank has all of the model.
 StepProgram make_step_program(nn::Model& model, const std::vector<ShardGroup>& groups,
                               const StepPolicy& policy, const ExampleBatch& example,
-                              int64_t together, const ClientPasses& client = {});
+                              int64_t together, const ClientPasses& client = {},
+                              PipelineCut* cut = nullptr);
 
 }  // namespace zinc::zero

@@ -206,6 +206,22 @@ int64_t side_by_side(const Phase& backward) {
   return most + 1;
 }
 
+// Among the orders of the other ranks.
+void check_order(const Program& program, const PipelinePlace& place) {
+  if (place.size == 1) {
+    require(program.pipeline.empty(), "step program: an order of passes in no pipeline");
+    return;
+  }
+  std::vector<std::vector<parallel::PipelineOp>> orders;
+  for (int rank = 0; rank < place.size; ++rank) {
+    orders.push_back(rank == place.rank
+                         ? program.pipeline
+                         : parallel::pipeline_order(place.schedule, rank, place.size,
+                                                    place.micro_batches));
+  }
+  parallel::check_pipeline(orders, place.micro_batches);
+}
+
 }  // namespace
 
 void check(const Program& program, const Program& recorded, const PassInputs& inputs) {
@@ -217,6 +233,7 @@ void check(const Program& program, const Program& recorded, const PassInputs& in
     require(group >= 0 && group < static_cast<int>(inputs.groups.size()),
             "step program: there is no group ", group, " to be resident");
   }
+  check_order(program, inputs.policy.pipeline);
   require(program.bodies.size() == recorded.bodies.size(), "step program: ", program.bodies.size(),
           " kinds of micro-batches instead of the record's ", recorded.bodies.size());
   for (const auto& [kind, body] : program.bodies) {

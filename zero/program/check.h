@@ -14,6 +14,8 @@ namespace zinc::zero {
 //   order
 //     of groups than that of the record, in which all ranks issue their collectives; or in another
 //     order of the micro-batches that add to it;
+//   - whose order of passes, sends and receives in a pipeline misses one, has one too early or
+//     twice, or does not fit to those of the other ranks: parallel::check_pipeline();
 //   - that publishes a group twice, out of order, not at all, or after it was gathered or used;
 //   - with anything but releases beside a release, which cannot fail.
 // Which of these a configuration asks for: inputs.policy.

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "parallel/pipeline.h"
+
 namespace zinc::zero {
 
 // When weights are updated.
@@ -13,7 +15,14 @@ enum class UpdateTime : uint8_t {
   beside_forward,   // beside the next forward pass: Note [Updates beside the next forward pass]
 };
 
-// The same on all ranks. Counts are elements.
+// A rank of a pipeline, and what passes through it in a step.
+struct PipelinePlace {
+  int rank = 0, size = 1;
+  int64_t micro_batches = 1;
+  parallel::PipelineSchedule schedule = parallel::PipelineSchedule::one_forward_one_backward;
+};
+
+// The same on all ranks, but for the place in a pipeline. Counts are elements.
 struct StepPolicy {
   bool shards_parameters = false;  // groups are gathered for use
   bool swaps_parameters = false;   // their shards may lie in swap space
@@ -26,6 +35,7 @@ struct StepPolicy {
   bool reduces_every = false;      // ranks reduce every micro-batch; else the last of a step
   bool reduces_after_backward = false;  // else as gradients are finished
   UpdateTime update = UpdateTime::in_step;
+  PipelinePlace pipeline{};
   size_t groups_ahead = 0;  // beside_forward: groups whose new weights are asked for ahead of use
 };
 

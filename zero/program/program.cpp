@@ -81,6 +81,10 @@ uint64_t Program::hash() const {
   for (const auto& [kind, body] : bodies) {
     hash = hash_phase(hash_phase(hash, body.forward), body.backward);
   }
+  for (const parallel::PipelineOp& op : pipeline) {
+    hash = combine_bits(hash, static_cast<uint64_t>(op.work));
+    hash = combine_bits(hash, static_cast<uint64_t>(op.micro_batch));
+  }
   for (const int group : resident) hash = combine_bits(hash, static_cast<uint64_t>(group));
   return hash;
 }

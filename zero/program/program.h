@@ -20,7 +20,9 @@
 //
 // The passes of a micro-batch (Body) are a forward and a backward phase. There is a body for every
 // kind of micro-batch: only the first of a step finds an update of the step before under way, and
-// where ranks reduce once per step only the last one reduces. A resident group is gathered in the
+// where ranks reduce once per step only the last one reduces. In a pipeline a rank records its own
+// layers alone, and Program::pipeline says in which order the passes of several micro-batches
+// follow each other, and when a rank sends and receives. A resident group is gathered in the
 // first micro-batch of a step and given back in the last; those between find it gathered.
 #pragma once
 
@@ -34,6 +36,7 @@
 #include <string_view>
 #include <vector>
 
+#include "parallel/pipeline.h"
 #include "zero/layout/parameter_table.h"
 #include "zero/layout/shard_group.h"
 
@@ -106,6 +109,9 @@ struct Program {
   std::map<MicroBatchKind, Body> bodies;
   Phase step;  // begin, end: after the end an update was issued, and may still be under way
   std::set<int> resident;  // groups that stay gathered through the micro-batches of a step
+  // In a pipeline: in which order the bodies' passes take place, and what travels between them.
+  // Empty: forward and backward of one micro-batch after the other, or of all side by side.
+  std::vector<parallel::PipelineOp> pipeline;
 
   // The evaluation, forward and backward of every body, the step.
   std::vector<const Phase*> phases() const;

@@ -10,15 +10,15 @@
 #include "core/error.h"
 #include "core/philox.h"
 #include "core/work_log.h"
+#include "zero/program/meta_source.h"
+#include "zero/program/pipeline_cut.h"
 #include "zero/run/vertical_passes.h"
 
 namespace zinc::zero {
 namespace {
 
-constexpr int16_t kRecordingDevice = 1 << 14;
-
-// Serves meta views and writes down what is asked of it.
-class RecordingSource : public autograd::ParameterSource {
+// Writes down what is asked of it.
+class RecordingSource : public MetaSource {
  public:
   RecordingSource(const ParameterTable& table, Context& context, const WorkLog& log)
       : table_(table), context_(context), log_(log) {}
@@ -26,10 +26,7 @@ class RecordingSource : public autograd::ParameterSource {
   autograd::ParameterGuard acquire(autograd::Parameter& parameter) override {
     last_used_ = &parameter;
     add(EventKind::use, parameter);
-    return {*this, parameter, view_of(parameter)};
-  }
-  autograd::GradientTarget gradient(autograd::Parameter& parameter) override {
-    return {.view = view_of(parameter), .accumulate = false};
+    return MetaSource::acquire(parameter);
   }
   void gradient_done(autograd::Parameter& parameter) override {
     add(EventKind::gradient_done, parameter);
@@ -73,9 +70,6 @@ class RecordingSource : public autograd::ParameterSource {
     }
     return done;
   }
-  View view_of(const autograd::Parameter& parameter) {
-    return {&unreadable_, parameter.dtype(), parameter.shape(), context_.device()};
-  }
 
   const ParameterTable& table_;
   Context& context_;
@@ -85,26 +79,6 @@ class RecordingSource : public autograd::ParameterSource {
   int64_t micro_batch_ = 0;
   int64_t begins_with_ = 0;  // bytes of activations
   size_t logged_ = 0;        // entries that were counted
-  std::byte unreadable_{};  // gives the views an address; nothing reads through it on a meta device
-};
-
-// Puts every parameter under one source and back under its own when the scope ends.
-class SourceScope {
- public:
-  SourceScope(nn::Model& model, autograd::ParameterSource& source) {
-    for (nn::Parameter* parameter : model.parameters()) {
-      previous_.emplace_back(parameter, &parameter->source());
-      parameter->set_source(source);
-    }
-  }
-  ~SourceScope() {
-    for (auto& [parameter, source] : previous_) parameter->set_source(*source);
-  }
-  SourceScope(const SourceScope&) = delete;
-  SourceScope& operator=(const SourceScope&) = delete;
-
- private:
-  std::vector<std::pair<nn::Parameter*, autograd::ParameterSource*>> previous_;
 };
 
 std::vector<int> order_of_completion(const std::vector<ShardGroup>& groups, const Phase& backward) {
@@ -134,21 +108,26 @@ std::vector<int> order_of_use(const std::vector<ShardGroup>& groups, const Phase
   return order;
 }
 
+// The passes of this rank's stages; `between` them.
+void record_stages(PipelineCut& cut, const nn::Batch& batch, const std::function<void()>& between) {
+  const StageInput& input = cut.input_of(batch);
+  parallel::StagePass pass;
+  nn::TensorList x = pass.forward(cut.model(), cut.segments(), batch,
+                                  parallel::take_room(input.tensors), input.tensors);
+  between();
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] = cut.output_gradients()[i] ? Tensor::empty(x[i].shape(), x[i].dtype()) : Tensor();
+  }
+  pass.backward(std::move(x));
+}
+
 }  // namespace
 
 Record record_step(nn::Model& model, const std::vector<ShardGroup>& groups,
-                   const ExampleBatch& example, int64_t together) {
-  // A device of its own: what a model keeps for a device is not kept from the record for the run.
-  Device device = Context::current().device();
-  device.meta = true;
-  device.index = kRecordingDevice;
+                   const ExampleBatch& example, int64_t together, PipelineCut* cut) {
   const bool remakes = autograd::Mode::current().remakes;
   WorkLog log;
-  Context context({.device = device,
-                   .seed = Context::current().random().seed(),
-                   .num_threads = Context::current().num_threads(),
-                   .execution = ContextOptions::Execution::inline_all,
-                   .work_log = &log});
+  Context context(meta_context(&log));
   const ContextScope scope(context);
   const autograd::RemakeScope as_outside(remakes);
   const ParameterTable table(groups);
@@ -158,11 +137,18 @@ Record record_step(nn::Model& model, const std::vector<ShardGroup>& groups,
   nn::Batch batch = example();
   batch.global_micro_batch = 0;
   Record record;
-  try {
-    const Tensor loss = model.loss(batch);
+  const auto end_forward = [&] {
     record.evaluation = recorder.take();
     record.forward = record.evaluation;
-    if (together == 1) autograd::backward(loss);
+  };
+  try {
+    if (cut != nullptr) {
+      record_stages(*cut, batch, end_forward);
+    } else {
+      const Tensor loss = model.loss(batch);
+      end_forward();
+      if (together == 1) autograd::backward(loss);
+    }
     record.backward = recorder.take();
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(

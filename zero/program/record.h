@@ -32,10 +32,13 @@ struct Record {
 // device: its values do not count.
 using ExampleBatch = std::function<nn::Batch()>;
 
+class PipelineCut;
+
 // Runs `model` with `example` on a meta device, `together` such batches side by side
-// (zero/run/vertical_passes.h). The model's parameters get their present sources back.
+// (zero/run/vertical_passes.h), or of one batch the stages of a rank of a pipeline. The model's
+// parameters get their present sources back.
 Record record_step(nn::Model& model, const std::vector<ShardGroup>& groups,
-                   const ExampleBatch& example, int64_t together = 1);
+                   const ExampleBatch& example, int64_t together = 1, PipelineCut* cut = nullptr);
 
 // A program of the record alone, without ops: bodies of all kinds of micro-batches, or where all of
 // a step pass side by side of the one kind there is.

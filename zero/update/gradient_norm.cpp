@@ -48,13 +48,23 @@ int64_t num_subtrees(const Range& chunks) {
 
 GradientNorm::GradientNorm(const std::vector<ShardGroup>& groups,
                            std::vector<std::vector<OwnedRange>> owned,
-                           comm::Communicator& communicator, Context& context, comm::World* tensor)
+                           comm::Communicator& communicator, Context& context, NormPeers peers)
     : groups_(groups),
       owned_(std::move(owned)),
       nodes_(owned_.size()),
       communicator_(communicator),
       context_(context),
-      tensor_(tensor) {
+      peers_(std::move(peers)) {
+  if (peers_.pipe == nullptr) {
+    for (const ShardGroup& group : groups_) {
+      for (const Placement& placement : group.placements()) {
+        peers_.parameters.push_back(placement.parameter);
+      }
+    }
+  }
+  for (const autograd::Parameter* parameter : peers_.parameters) {
+    order_.emplace(parameter, order_.size());
+  }
   bug_check(owned_.size() == 1 || static_cast<int>(owned_.size()) == communicator.size(),
             "gradient norm: ranges of ", owned_.size(), " ranks in a world of ",
             communicator.size());
@@ -248,13 +258,16 @@ NormResult GradientNorm::measure_taken() {
   return combine(exchange(sums));
 }
 
-NormResult GradientNorm::combine(const std::vector<std::vector<double>>& sums) const {
-  if (context_.device().meta) return over_slices({.sum_of_squares = 1.0}, 0.0);
+const autograd::Parameter& GradientNorm::parameter_of(const Node& node) const {
+  const ShardGroup& group = groups_[static_cast<size_t>(node.parameter.group)];
+  return *group.placements()[static_cast<size_t>(node.parameter.position)].parameter;
+}
 
-  double sum_of_squares = 0.0, sliced = 0.0;
-  int64_t first_nonfinite = -1;
-  for (size_t begin = 0; begin < leaves_.size();) {
+NormResult GradientNorm::combine(const std::vector<std::vector<double>>& sums) const {
+  Sums here{.squares = std::vector<double>(peers_.parameters.size())};
+  for (size_t begin = 0; begin < leaves_.size() && !context_.device().meta;) {
     size_t end = begin;
+    const size_t parameter = order_.at(&parameter_of(leaves_[begin].node));
     std::vector<kernels::ChunkSubtree> subtrees;
     std::vector<double> values;
     for (; end < leaves_.size() && leaves_[end].node.parameter == leaves_[begin].node.parameter;
@@ -262,37 +275,68 @@ NormResult GradientNorm::combine(const std::vector<std::vector<double>>& sums) c
       const Leaf& leaf = leaves_[end];
       subtrees.push_back(leaf.node.subtree);
       values.push_back(sums[static_cast<size_t>(leaf.rank)][leaf.place]);
-      if (!std::isfinite(values.back()) && first_nonfinite < 0) {
-        first_nonfinite = static_cast<int64_t>(end);
+      if (!std::isfinite(values.back()) && here.nonfinite < 0) {
+        here.nonfinite = static_cast<int64_t>(parameter);
+        here.nonfinite_rank = leaf.rank;
       }
     }
-    const ParameterIndex index = leaves_[begin].node.parameter;
-    const ShardGroup& group = groups_[static_cast<size_t>(index.group)];
-    const Placement& placement = group.placements()[static_cast<size_t>(index.position)];
-    (placement.parameter->slice() ? sliced : sum_of_squares) +=
-        kernels::combine_chunk_subtrees(subtrees, values);
+    here.squares[parameter] = kernels::combine_chunk_subtrees(subtrees, values);
     begin = end;
   }
-  return over_slices(result(sum_of_squares, first_nonfinite), sliced);
+  return over_slices(over_stages(std::move(here)));
 }
 
-NormResult GradientNorm::over_slices(NormResult here, double sliced) const {
-  if (tensor_ == nullptr) return here;
-  const ParameterIndex none{-1, -1};
-  const ParameterIndex bad = here.nonfinite.value_or(none);
-  const std::array mine{sliced, static_cast<double>(bad.group), static_cast<double>(bad.position),
-                        static_cast<double>(here.nonfinite_rank)};
-  const std::vector<double> all = gather_values(*tensor_, mine);
-  here.nonfinite.reset();
+GradientNorm::Sums GradientNorm::over_stages(Sums here) const {
+  if (peers_.pipe == nullptr) return here;
+  std::vector<double> mine = std::move(here.squares);
+  mine.push_back(static_cast<double>(here.nonfinite));
+  mine.push_back(static_cast<double>(here.nonfinite_rank));
+  const std::vector<double> all = gather_values(*peers_.pipe, mine);
+  const auto of_rank = [&](int rank) {
+    return all.data() + static_cast<size_t>(rank) * mine.size();
+  };
+  Sums sums;
+  for (const autograd::Parameter* parameter : peers_.parameters) {
+    sums.squares.push_back(of_rank(peers_.speaker(*parameter))[sums.squares.size()]);
+  }
+  for (int rank = 0; rank < peers_.pipe->size(); ++rank) {
+    const double* const bad = of_rank(rank) + sums.squares.size();
+    if (bad[0] < 0.0 || (sums.nonfinite >= 0 && sums.nonfinite <= static_cast<int64_t>(bad[0]))) {
+      continue;
+    }
+    sums.nonfinite = static_cast<int64_t>(bad[0]);
+    sums.nonfinite_rank = static_cast<int>(bad[1]);
+  }
+  return sums;
+}
+
+NormResult GradientNorm::over_slices(const Sums& sums) const {
+  NormResult result;
+  double sliced = 0.0;
+  for (size_t i = 0; i < sums.squares.size(); ++i) {
+    (peers_.parameters[i]->slice() ? sliced : result.sum_of_squares) += sums.squares[i];
+  }
+  if (context_.device().meta) result.sum_of_squares = 1.0;
+  const auto take_bad = [&](int64_t parameter, int rank, int slice) {
+    if (parameter < 0 || result.nonfinite != nullptr) return;
+    result.nonfinite = peers_.parameters[static_cast<size_t>(parameter)];
+    result.nonfinite_rank = rank;
+    result.nonfinite_slice = slice;
+  };
+  if (peers_.tensor == nullptr) {
+    take_bad(sums.nonfinite, sums.nonfinite_rank, 0);
+    return result;
+  }
+  const std::array mine{sliced, static_cast<double>(sums.nonfinite),
+                        static_cast<double>(sums.nonfinite_rank)};
+  const std::vector<double> all = gather_values(*peers_.tensor, mine);
   for (size_t rank = 0; rank < all.size() / mine.size(); ++rank) {
     const double* of_rank = all.data() + rank * mine.size();
-    here.sum_of_squares += of_rank[0];
-    if (here.nonfinite || of_rank[1] < 0.0) continue;
-    here.nonfinite = ParameterIndex{static_cast<int>(of_rank[1]), static_cast<int>(of_rank[2])};
-    here.nonfinite_rank = static_cast<int>(of_rank[3]);
-    here.nonfinite_slice = static_cast<int>(rank);
+    result.sum_of_squares += of_rank[0];
+    take_bad(static_cast<int64_t>(of_rank[1]), static_cast<int>(of_rank[2]),
+             static_cast<int>(rank));
   }
-  return here;
+  return result;
 }
 
 void GradientNorm::queue(const std::vector<ConstView>& gradients, const View& sums) {
@@ -317,17 +361,15 @@ NormResult GradientNorm::result(double sum_of_squares, int64_t first_nonfinite) 
   NormResult result{.sum_of_squares = sum_of_squares};
   if (first_nonfinite < 0) return result;
   const Leaf& leaf = leaves_[static_cast<size_t>(first_nonfinite)];
-  result.nonfinite = leaf.node.parameter;
+  result.nonfinite = &parameter_of(leaf.node);
   result.nonfinite_rank = leaf.rank;
   return result;
 }
 
 std::string GradientNorm::culprit(const NormResult& norm) const {
-  const ShardGroup& group = groups_[static_cast<size_t>(norm.nonfinite->group)];
-  const auto& placement = group.placements()[static_cast<size_t>(norm.nonfinite->position)];
-  std::string name = placement.parameter->name();
+  std::string name = norm.nonfinite->name();
   if (is_spread()) name += concat(", in the shard of rank ", norm.nonfinite_rank);
-  if (tensor_ != nullptr) name += concat(", in slice ", norm.nonfinite_slice);
+  if (peers_.tensor != nullptr) name += concat(", in slice ", norm.nonfinite_slice);
   return name;
 }
 

@@ -10,12 +10,14 @@
 //
 // No chunk crosses the boundary of a parameter or a shard. A rank that holds a part of a parameter
 // sends the sums of the largest complete subtrees of that part: O(log) numbers. Then every rank
-// finishes the same tree. So the norm has the same bits for every partition.
+// finishes the same tree. So the norm has the same bits for every partition. Ranks of a pipeline
+// send each other the sums of whole parameters, and add all of them in order of declaration.
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <functional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "comm/world.h"
@@ -35,11 +37,23 @@ struct OwnedRange {
 struct NormResult {
   double sum_of_squares = 0.0;
   // The first parameter, in order of declaration, with a NaN or an infinity, and the lowest rank
-  // whose shard holds one. If ranks share layers: of the first of these ranks that has one, with
-  // the index of that rank in nonfinite_slice.
-  std::optional<ParameterIndex> nonfinite;
+  // whose shard holds one. If ranks share layers: of the first of these ranks that has one. Null:
+  // all is finite.
+  const autograd::Parameter* nonfinite = nullptr;
   int nonfinite_rank = 0;
   int nonfinite_slice = 0;
+};
+
+// Ranks that have other parts of the model, beside those among which its groups are sharded.
+struct NormPeers {
+  // Ranks that share layers: slices are summed in order of rank, whole parameters count once. Null:
+  // layers are whole.
+  comm::World* tensor = nullptr;
+  // Ranks of a pipeline; null: there is none. Then also: the parameters of the whole model in order
+  // of declaration, and the rank whose sum of a parameter counts.
+  comm::World* pipe = nullptr;
+  std::vector<const autograd::Parameter*> parameters{};
+  std::function<int(const autograd::Parameter&)> speaker{};
 };
 
 class GradientNorm {
@@ -57,10 +71,10 @@ class GradientNorm {
 
   // owned[r]: the ranges that rank r measures. Together they hold every trained element once. One
   // entry: every rank holds everything, and nothing is exchanged. `groups`, `communicator` and
-  // `context` must outlive this. `tensor`: the ranks that share layers; null: none do. The sums of
-  // their slices are added in order of rank; parameters that are not sliced count once.
+  // `context` must outlive this. `peers`: ranks that have other parts of the model. The sums of
+  // slices are added in order of rank; parameters that are not sliced count once.
   GradientNorm(const std::vector<ShardGroup>& groups, std::vector<std::vector<OwnedRange>> owned,
-               comm::Communicator& communicator, Context& context, comm::World* tensor = nullptr);
+               comm::Communicator& communicator, Context& context, NormPeers peers = {});
   ~GradientNorm();
   GradientNorm(const GradientNorm&) = delete;
   GradientNorm& operator=(const GradientNorm&) = delete;
@@ -128,8 +142,17 @@ class GradientNorm {
                   const View& out, StreamRef stream);
   std::vector<double> measure_own(const std::vector<ConstView>& gradients);
   std::vector<std::vector<double>> exchange(const std::vector<double>& own);
+  // Sums of squares of whole parameters of the model, by their order.
+  struct Sums {
+    std::vector<double> squares;
+    int64_t nonfinite = -1;  // the first that has a NaN or infinity
+    int nonfinite_rank = 0;
+  };
+  // Adds the sums of other ranks of a pipeline. Collective.
+  Sums over_stages(Sums here) const;
   // Adds the sums of other ranks' slices. Collective.
-  NormResult over_slices(NormResult here, double sliced) const;
+  NormResult over_slices(const Sums& sums) const;
+  const autograd::Parameter& parameter_of(const Node& node) const;
   // `sums`: by rank, of that rank's nodes.
   NormResult combine(const std::vector<std::vector<double>>& sums) const;
 
@@ -143,8 +166,9 @@ class GradientNorm {
   std::vector<Leaf> leaves_;
   comm::Communicator& communicator_;
   Context& context_;
-  comm::World* tensor_;
-  Rooms piece_rooms_;  // empty before expect_pieces()
+  NormPeers peers_;
+  std::unordered_map<const autograd::Parameter*, size_t> order_;  // in peers_.parameters
+  Rooms piece_rooms_;                                             // empty before expect_pieces()
   Room piece_sums_;
   Event piece_queued_;               // behind the last take()
   std::vector<int64_t> first_sums_;  // by own range: its first sum in piece_sums_

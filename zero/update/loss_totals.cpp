@@ -49,9 +49,10 @@ void LossTotals::add(double sum, int64_t num_targets) {
   num_targets_ += num_targets;
 }
 
-StepLoss LossTotals::reduce(comm::World& world) const {
+StepLoss LossTotals::reduce(comm::World& world, comm::World* pipe) const {
   std::vector<double> values = losses_;
   values.push_back(static_cast<double>(num_targets_));
+  if (pipe != nullptr) values = last_values(*pipe, values);
   return combine(gather_values(world, values), losses_.size());
 }
 

@@ -47,8 +47,9 @@ class LossTotals {
 
   // Adds the losses of all ranks, in the order of their global micro-batch index. So the sum does
   // not depend on which rank computed which loss. Every rank has added the same number of
-  // micro-batches. Collective; waits.
-  StepLoss reduce(comm::World& world) const;
+  // micro-batches. `pipe`: the ranks of a pipeline, of which the last one's losses count; null:
+  // there is none. Collective; waits.
+  StepLoss reduce(comm::World& world, comm::World* pipe = nullptr) const;
   // The same from the values of all ranks: for each rank its `num_batches` losses, then its number
   // of targets.
   StepLoss combine(std::span<const double> by_rank, size_t num_batches) const;

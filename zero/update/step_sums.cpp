@@ -9,7 +9,7 @@ void StepSums::add(const Tensor& sum, int64_t num_targets) {
   if (verdict_ != nullptr) {
     verdict_->add(sum, num_targets);
   } else {
-    totals_.add(sum.item(), num_targets);
+    totals_.add(sum.defined() ? sum.item() : 0.0, num_targets);
   }
 }
 
@@ -17,11 +17,12 @@ void StepSums::end_gradients() {
   if (gradients_ended_) return;
   strategy_.weights->end_passes();
   strategy_.gradients->finish();
+  if (tied_ != nullptr) tied_->add_up();
   gradients_ended_ = true;
 }
 
 double StepSums::count() {
-  if (verdict_ == nullptr && !loss_) loss_ = totals_.reduce(world_);
+  if (verdict_ == nullptr && !loss_) loss_ = totals_.reduce(world_, pipe_);
   const double count =
       verdict_ != nullptr ? verdict_->count() : totals_.count(*loss_, world_.size());
   require_targets(count);

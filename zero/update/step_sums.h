@@ -10,22 +10,26 @@
 #include "zero/strategy.h"
 #include "zero/update/device_verdict.h"
 #include "zero/update/loss_totals.h"
+#include "zero/update/tied_gradients.h"
 
 namespace zinc::zero {
 
 class StepSums {
  public:
   // The references must outlive this. `verdict` null: the host reads each loss at once. `shares`:
-  // see LossTotals.
+  // see LossTotals. `pipe` and `tied` null: there is no pipeline.
   StepSums(const EngineConfig& config, const Strategy& strategy, DeviceVerdict* verdict,
-           comm::World& world, int shares)
+           comm::World& world, int shares, comm::World* pipe, const TiedGradients* tied)
       : totals_(config.gradient.loss_reduction, config.loss_divisor(), shares),
         strategy_(strategy),
         verdict_(verdict),
-        world_(world) {}
+        world_(world),
+        pipe_(pipe),
+        tied_(tied) {}
 
   const LossTotals& totals() const { return totals_; }
-  // Adds one micro-batch of this rank: its summed loss, f32 scalar.
+  // Adds one micro-batch of this rank: its summed loss, f32 scalar; undefined on a rank of a
+  // pipeline that does not have the loss.
   void add(const Tensor& sum, int64_t num_targets);
 
   // The compute stream waits for the sums of all gradients. Works once per step; later calls do
@@ -49,6 +53,8 @@ class StepSums {
   const Strategy& strategy_;
   DeviceVerdict* verdict_;
   comm::World& world_;
+  comm::World* pipe_;
+  const TiedGradients* tied_;
   std::optional<StepLoss> loss_;
   bool gradients_ended_ = false;
 };

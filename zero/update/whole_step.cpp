@@ -40,12 +40,17 @@ WholeStep::WholeStep(const Parts& parts, const optim::Schedule& learning_rates)
       scaler_(parts.config.precision.loss_scale),
       learning_rates_(learning_rates),
       norm_(parts.groups, parts.strategy.owned, parts.world.communicator(), parts.world.context(),
-            parts.tensor),
-      verdict_(parts.tensor != nullptr || parts.sequence > 1
+            parts.peers),
+      verdict_(parts.peers.tensor != nullptr || parts.sequence > 1 || parts.cut != nullptr
                    ? nullptr
                    : make_device_verdict(parts.config, parts.has_own_optimizer, norm_, scaler_,
                                          parts.world)),
-      sums_(parts.config, parts.strategy, verdict_.get(), parts.world, parts.sequence) {
+      tied_(parts.cut == nullptr
+                ? nullptr
+                : std::make_unique<TiedGradients>(parts.groups, *parts.cut, *parts.peers.pipe,
+                                                  parts.strategy)),
+      sums_(parts.config, parts.strategy, verdict_.get(), parts.world, parts.sequence,
+            parts.peers.pipe, tied_.get()) {
   parts.strategy.measures_with(norm_);
 }
 
@@ -98,7 +103,7 @@ StepResult WholeStep::by_norm() {
   const NormResult norm = parts_.strategy.measure(norm_);
   const double summed_norm = std::sqrt(norm.sum_of_squares);
   StepResult result = begin_result(sums_.loss(), summed_norm / divisor);
-  const bool overflow = parts_.config.precision.check_overflow && norm.nonfinite.has_value();
+  const bool overflow = parts_.config.precision.check_overflow && norm.nonfinite != nullptr;
   if (overflow) skip(norm, result);
   if (!overflow) require_finite(sums_.loss(), result.step, parts_.config.precision);
   update(overflow, summed_norm, divisor);

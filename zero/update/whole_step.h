@@ -25,6 +25,7 @@
 #include "zero/update/loss_totals.h"
 #include "zero/update/step_result.h"
 #include "zero/update/step_sums.h"
+#include "zero/update/tied_gradients.h"
 #include "zero/update/update_rules.h"
 
 namespace zinc::zero {
@@ -34,9 +35,10 @@ class WholeStep {
   // The objects that a step works on. All must outlive the WholeStep.
   struct Parts {
     const EngineConfig& config;
-    comm::World& world;             // the ranks that share the states
-    int sequence = 1;               // neighbouring ranks that have the same micro-batches
-    comm::World* tensor = nullptr;  // ranks that share layers; null: none do
+    comm::World& world;                // the ranks that share the states
+    int sequence = 1;                  // neighbouring ranks that have the same micro-batches
+    NormPeers peers{};                 // ranks that have other parts of the model
+    const PipelineCut* cut = nullptr;  // null: there is no pipeline
     const std::vector<ShardGroup>& groups;
     const StepPolicy& policy;
     Strategy& strategy;
@@ -92,6 +94,7 @@ class WholeStep {
   optim::Schedule learning_rates_;
   GradientNorm norm_;
   std::unique_ptr<DeviceVerdict> verdict_;  // null: the host decides
+  std::unique_ptr<TiedGradients> tied_;     // null: there is no pipeline
   StepSums sums_;
   int64_t steps_ = 0;
   int64_t applied_ = 0;

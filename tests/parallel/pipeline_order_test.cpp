@@ -1,0 +1,147 @@
+// The orders of a pipeline's ranks, the proof that they fit together, and the cut of a model.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "parallel/pipeline.h"
+
+namespace zinc::parallel {
+namespace pipeline_order_test {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Orders = std::vector<std::vector<PipelineOp>>;
+
+Orders orders_of(PipelineSchedule schedule, int size, int64_t micro_batches) {
+  Orders orders;
+  for (int rank = 0; rank < size; ++rank) {
+    orders.push_back(pipeline_order(schedule, rank, size, micro_batches));
+  }
+  return orders;
+}
+
+// Forward passes in capitals, "A" the first micro-batch's, backward passes in small letters.
+std::string passes_of(const std::vector<PipelineOp>& order) {
+  std::string text;
+  for (const PipelineOp& op : order) {
+    const auto letter = static_cast<char>(op.micro_batch);
+    if (op.work == PipelineWork::forward) text += static_cast<char>('A' + letter);
+    if (op.work == PipelineWork::backward) text += static_cast<char>('a' + letter);
+  }
+  return text;
+}
+
+TEST(PipelineOrder, IsThatOfThePapers) {
+  const Orders soon = orders_of(PipelineSchedule::one_forward_one_backward, 4, 6);
+  EXPECT_EQ(passes_of(soon[0]), "ABCDaEbFcdef");
+  EXPECT_EQ(passes_of(soon[1]), "ABCaDbEcFdef");
+  EXPECT_EQ(passes_of(soon[3]), "AaBbCcDdEeFf");
+  for (const auto& order : orders_of(PipelineSchedule::gpipe, 3, 4)) {
+    EXPECT_EQ(passes_of(order), "ABCDabcd");
+  }
+}
+
+TEST(PipelineOrder, OfEveryLength_FitsTogether) {
+  for (const auto schedule :
+       {PipelineSchedule::one_forward_one_backward, PipelineSchedule::gpipe}) {
+    for (int size = 2; size <= 9; ++size) {
+      for (int64_t micro_batches = 1; micro_batches <= 20; ++micro_batches) {
+        const Orders orders = orders_of(schedule, size, micro_batches);
+        check_pipeline(orders, micro_batches);
+        for (int rank = 0; rank < size; ++rank) {
+          const int64_t kept = schedule == PipelineSchedule::gpipe
+                                   ? micro_batches
+                                   : std::min<int64_t>(size - rank, micro_batches);
+          EXPECT_EQ(most_in_flight(orders[static_cast<size_t>(rank)]), kept);
+        }
+      }
+    }
+  }
+}
+
+// Of P ranks and m micro-batches 2 (m + P - 1) turns: each is idle for (P - 1) / (m + P - 1) of
+// them.
+TEST(PipelineOrder, IsIdleForTheShareOfThePapers) {
+  for (const auto schedule :
+       {PipelineSchedule::one_forward_one_backward, PipelineSchedule::gpipe}) {
+    for (const int size : {2, 4, 8}) {
+      for (const int64_t micro_batches : {1, 3, 8, 17}) {
+        const auto turns = pipeline_turns(orders_of(schedule, size, micro_batches));
+        for (const auto& rank : turns) {
+          EXPECT_EQ(std::ssize(rank), 2 * (micro_batches + size - 1));
+          const auto is_idle = [](const auto& pass) { return !pass.has_value(); };
+          EXPECT_EQ(std::ranges::count_if(rank, is_idle), 2 * (size - 1));
+        }
+      }
+    }
+  }
+}
+
+std::string message_of(const Orders& orders, int64_t micro_batches) {
+  try {
+    check_pipeline(orders, micro_batches);
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(PipelineCheck, NamesWhatDoesNotFit) {
+  const Orders good = orders_of(PipelineSchedule::one_forward_one_backward, 3, 4);
+  const auto broken = [&](const std::function<void(Orders&)>& change) {
+    Orders orders = good;
+    change(orders);
+    return message_of(orders, 4);
+  };
+  const auto at = [](Orders& orders, size_t rank, const PipelineOp& op) {
+    return std::ranges::find(orders[rank], op);
+  };
+  EXPECT_EQ(message_of(good, 4), "");
+  EXPECT_THAT(
+      broken([&](Orders& orders) {
+        orders[1].erase(at(orders, 1, {PipelineWork::send_output, 2}));
+      }),
+      HasSubstr("rank 1: receive gradient of micro-batch 3 comes ahead of its send output"));
+  EXPECT_THAT(broken([&](Orders& orders) {
+                orders[0].erase(at(orders, 0, {PipelineWork::backward, 3}));
+              }),
+              HasSubstr("rank 0: backward of micro-batch 4 is missing"));
+  EXPECT_THAT(broken([&](Orders& orders) {
+                std::iter_swap(at(orders, 2, {PipelineWork::backward, 0}),
+                               at(orders, 2, {PipelineWork::send_gradient, 0}));
+              }),
+              HasSubstr("rank 2: send gradient of micro-batch 1 comes ahead of its backward"));
+  EXPECT_THAT(broken([&](Orders& orders) {
+                std::iter_swap(at(orders, 0, {PipelineWork::backward, 2}),
+                               at(orders, 0, {PipelineWork::backward, 3}));
+              }),
+              HasSubstr("rank 0: backward of micro-batch 4 comes ahead of its receive gradient"));
+  EXPECT_THAT(broken([&](Orders& orders) {
+                orders[1].erase(at(orders, 1, {PipelineWork::send_gradient, 3}));
+              }),
+              HasSubstr("rank 1: send gradient of micro-batch 4 is missing"));
+  // A gradient that is sent before the next input is asked for meets a rank that sends that input.
+  EXPECT_THAT(broken([&](Orders& orders) {
+                std::iter_swap(at(orders, 1, {PipelineWork::receive_input, 2}),
+                               at(orders, 1, {PipelineWork::send_gradient, 0}));
+              }),
+              HasSubstr("waits for its peer for ever"));
+}
+
+TEST(PipelineCut, MakesTheMostExpensivePartCheapest) {
+  const std::vector<double> costs{5, 1, 1, 1, 1, 1, 6};
+  const std::vector<bool> blocks{false, true, true, true, true, true, false};
+  EXPECT_THAT(cut_evenly(costs, blocks, 1), ElementsAre(0, 7));
+  EXPECT_THAT(cut_evenly(costs, blocks, 2), ElementsAre(0, 4, 7));
+  // The first and the last need a block too.
+  EXPECT_THAT(cut_evenly(costs, blocks, 3), ElementsAre(0, 2, 5, 7));
+  EXPECT_THAT(cut_evenly(costs, blocks, 5), ElementsAre(0, 2, 3, 4, 5, 7));
+}
+
+}  // namespace pipeline_order_test
+}  // namespace zinc::parallel

@@ -1,0 +1,17 @@
+#include "parallel/pipeline.h"
+
+#include "zero/passes/passes.h"
+
+namespace zinc::zero {
+
+Pass pipeline() {
+  return {.name = "pipeline",
+          .gives = {"pipeline"},
+          .rewrite = [](Program& program, const PassInputs& inputs) {
+            const PipelinePlace& place = inputs.policy.pipeline;
+            program.pipeline = parallel::pipeline_order(place.schedule, place.rank, place.size,
+                                                        place.micro_batches);
+          }};
+}
+
+}  // namespace zinc::zero

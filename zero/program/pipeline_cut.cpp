@@ -1,0 +1,229 @@
+#include "zero/program/pipeline_cut.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "autograd/mode.h"
+#include "core/context.h"
+#include "core/error.h"
+#include "parallel/pipeline.h"
+#include "zero/gather_values.h"
+#include "zero/program/meta_source.h"
+
+namespace zinc::zero {
+namespace {
+
+class UseSource final : public MetaSource {
+ public:
+  autograd::ParameterGuard acquire(autograd::Parameter& parameter) override {
+    if (std::ranges::find(used_, &parameter) == used_.end()) used_.push_back(&parameter);
+    return MetaSource::acquire(parameter);
+  }
+  // Since the last call.
+  std::vector<const autograd::Parameter*> take() { return std::exchange(used_, {}); }
+
+ private:
+  std::vector<const autograd::Parameter*> used_;
+};
+
+nn::Staged& staged(nn::Model& model) {
+  auto* const found = nn::find_interface<nn::Staged>(model);
+  if (found != nullptr) return *found;
+  throw ConfigError(concat("zinc.mesh.pipe needs a model that says its stages, and ",
+                           model.model_type(),
+                           " does not: derive it from zinc::nn::Staged too, or take pipe 1"));
+}
+
+std::vector<parallel::StageTensor> look_of(const nn::TensorList& tensors) {
+  std::vector<parallel::StageTensor> looks;
+  for (const Tensor& tensor : tensors) {
+    if (!tensor.defined()) {
+      looks.push_back({.is_there = false});
+      continue;
+    }
+    looks.push_back({.shape = tensor.shape(), .dtype = tensor.dtype()});
+  }
+  return looks;
+}
+
+// On the current context's device, without values.
+nn::Batch empty_like(const nn::Batch& batch) {
+  nn::Batch empty = batch;
+  for (const auto& [name, tensor] : batch.tensors) {
+    empty.tensors.set(name, Tensor::empty(tensor.shape(), tensor.dtype()));
+  }
+  return empty;
+}
+
+// Of the global segments what lies in [begin, end).
+std::vector<nn::StageSegment> segments_between(const std::vector<nn::StageSegment>& all,
+                                               int64_t begin, int64_t end) {
+  std::vector<nn::StageSegment> inside;
+  for (nn::StageSegment segment : all) {
+    segment.begin = std::max(segment.begin, begin);
+    segment.end = std::min(segment.end, end);
+    if (segment.begin < segment.end) inside.push_back(segment);
+  }
+  return inside;
+}
+
+}  // namespace
+
+PipelineCut::PipelineCut(nn::Model& model, const ExampleBatch& example,
+                         const PipelineConfig& config, comm::World& world)
+    : context_(meta_context(&log_, /*index=*/1)),
+      whole_(model),
+      staged_(staged(model)),
+      rank_(world.pipe()->rank()),
+      size_(world.pipe()->size()) {
+  int64_t blocks = 0;
+  for (int64_t i = 0; i < staged_.num_stages(); ++i) blocks += staged_.is_block(i) ? 1 : 0;
+  if (blocks < size_) {
+    throw ConfigError(concat("zinc.mesh.pipe ", size_, ": the model has ", blocks,
+                             " blocks, and every rank of the pipeline needs one; take at most ",
+                             blocks));
+  }
+  const std::vector<Use> uses = record_uses(example);
+  cut(costs(uses, config, world), uses);
+}
+
+std::vector<PipelineCut::Use> PipelineCut::record_uses(const ExampleBatch& example) {
+  const ContextScope scope(context_);
+  UseSource source;
+  const SourceScope sources(whole_, source);
+  size_t counted = 0;  // entries of the log
+  const auto new_flops = [&] {
+    int64_t flops = 0;
+    for (; counted < log_.entries().size(); ++counted) flops += log_.entries()[counted].cost.flops;
+    return flops;
+  };
+  const nn::Batch batch = example();
+  const std::vector<nn::StageSegment> every_stage = nn::stage_segments(staged_, 0);
+  std::vector<parallel::StagePass> passes(every_stage.size());
+  std::vector<Use> uses;
+  nn::TensorList x;
+  for (size_t i = 0; i < passes.size(); ++i) {
+    std::vector<parallel::StageTensor> looks = look_of(x);
+    std::vector<bool>& wants = has_gradient_.emplace_back();
+    for (size_t t = 0; t < x.size(); ++t) {
+      looks[t].has_gradient = x[t].requires_grad();
+      wants.push_back(looks[t].has_gradient);
+      if (x[t].defined()) x[t] = x[t].detach();
+    }
+    x = passes[i].forward(staged_, std::span(&every_stage[i], 1), batch, std::move(x), looks);
+    uses.push_back({.parameters = source.take(), .flops = new_flops()});
+  }
+  nn::detail::require_loss(x);
+  nn::TensorList gradients{Tensor::empty(x.front().shape(), x.front().dtype())};
+  x.clear();
+  for (size_t i = passes.size(); i-- > 0;) {
+    gradients = passes[i].backward(std::move(gradients));
+    for (size_t t = 0; t < gradients.size(); ++t) has_gradient_[i][t] = gradients[t].defined();
+    uses[i].flops += new_flops();
+  }
+  log_.stop();
+  return uses;
+}
+
+double PipelineCut::cost_of(const Use& use, const PipelineConfig& config) const {
+  if (!config.pattern.empty()) {
+    const bool has_one = std::ranges::any_of(use.parameters, [&](const auto* parameter) {
+      return nn::matches_glob(parameter->name(), config.pattern);
+    });
+    return has_one ? 1.0 : 0.0;
+  }
+  switch (config.partition) {
+    case PipelinePartition::best:
+      return static_cast<double>(use.flops);
+    case PipelinePartition::uniform:
+      return 1.0;
+    case PipelinePartition::parameters:
+      break;
+  }
+  double trained = 0.0;
+  for (const autograd::Parameter* parameter : use.parameters) {
+    if (parameter->requires_grad())
+      trained += static_cast<double>(parameter->whole_shape().numel());
+  }
+  return trained;
+}
+
+// Slices of unequal sizes would have other costs on other ranks.
+std::vector<double> PipelineCut::costs(const std::vector<Use>& uses, const PipelineConfig& config,
+                                       comm::World& world) const {
+  std::vector<double> costs;
+  for (const Use& use : uses) costs.push_back(cost_of(use, config));
+  if (!config.pattern.empty() &&
+      std::ranges::all_of(costs, [](double cost) { return cost == 0; })) {
+    throw ConfigError(concat("zinc.pipeline_pattern \"", config.pattern,
+                             "\": no stage of the model has a parameter of such a name"));
+  }
+  const auto count = static_cast<int64_t>(costs.size());
+  const std::vector<double> all = gather_values(world, costs);
+  return {all.begin(), all.begin() + count};
+}
+
+void PipelineCut::cut(const std::vector<double>& costs, const std::vector<Use>& uses) {
+  std::vector<bool> is_block;
+  for (int64_t i = 0; i < staged_.num_stages(); ++i) is_block.push_back(staged_.is_block(i));
+  first_ = parallel::cut_evenly(costs, is_block, size_);
+  segments_ = segments_between(
+      nn::stage_segments(staged_, whole_.recompute_every(), whole_.most_recomputed()),
+      first_[static_cast<size_t>(rank_)], first_[static_cast<size_t>(rank_) + 1]);
+  for (int rank = 0; rank < size_; ++rank) {
+    const auto at = static_cast<size_t>(rank);
+    for (int64_t stage = first_[at]; stage < first_[at + 1]; ++stage) {
+      for (const autograd::Parameter* parameter : uses[static_cast<size_t>(stage)].parameters) {
+        std::vector<int>& ranks = holders_[parameter];
+        if (ranks.empty() || ranks.back() != rank) ranks.push_back(rank);
+      }
+    }
+  }
+  for (const nn::Parameter* parameter : whole_.parameters()) {
+    holders_.try_emplace(parameter, std::vector{0});
+  }
+}
+
+const std::vector<int>& PipelineCut::holders(const autograd::Parameter& parameter) const {
+  return holders_.at(&parameter);
+}
+
+bool PipelineCut::is_here(const autograd::Parameter& parameter) const {
+  return std::ranges::binary_search(holders(parameter), rank_);
+}
+
+const std::vector<bool>& PipelineCut::output_gradients() const {
+  static const std::vector<bool> kLoss{true};
+  return is_last() ? kLoss
+                   : has_gradient_[static_cast<size_t>(first_[static_cast<size_t>(rank_) + 1])];
+}
+
+GroupPart PipelineCut::part_of(const autograd::Parameter& parameter) const {
+  if (!is_here(parameter)) return std::nullopt;
+  return holders(parameter);
+}
+
+const StageInput& PipelineCut::input_of(const nn::Batch& batch) {
+  const auto [found, is_new] = inputs_.try_emplace(
+      concat(whole_.is_training() ? "" : "evaluation, ", to_string(batch.tensors)));
+  StageInput& input = found->second;
+  if (!is_new || is_first()) return input;
+  const ContextScope scope(context_);
+  context_.random().set_position(0, 0);
+  MetaSource source;
+  const SourceScope sources(whole_, source);
+  const autograd::NoGrad no_grad;
+  const nn::Batch empty = empty_like(batch);
+  nn::TensorList x;
+  const int64_t begin = first_[static_cast<size_t>(rank_)];
+  for (int64_t i = 0; i < begin; ++i) x = staged_.stage(i, empty, std::move(x));
+  input.tensors = look_of(x);
+  const std::vector<bool>& wants = has_gradient_[static_cast<size_t>(begin)];
+  bug_check(wants.size() == x.size(), "pipeline: stage ", begin, " takes ", x.size(),
+            " tensors, and took ", wants.size());
+  for (size_t t = 0; t < x.size(); ++t) input.tensors[t].has_gradient = wants[t];
+  input.draws = context_.random().snapshot().calls;
+  return input;
+}
+
+}  // namespace zinc::zero

@@ -1,0 +1,91 @@
+// zero/program/pipeline_cut.h: which stages of a model each rank of a pipeline has, what travels
+// between them, and which parameters lie where.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "comm/world.h"
+#include "core/context.h"
+#include "core/work_log.h"
+#include "nn/model.h"
+#include "nn/stages.h"
+#include "parallel/stage_pass.h"
+#include "zero/engine_config.h"
+#include "zero/layout/shard_group.h"
+#include "zero/program/record.h"
+
+namespace zinc::zero {
+
+// What comes into a rank's stages.
+struct StageInput {
+  std::vector<parallel::StageTensor> tensors;
+  // Draws of random numbers that the stages before have made of a micro-batch, by site.
+  std::unordered_map<uint64_t, uint64_t> draws;
+};
+
+// A parameter lies on every rank whose stages use it; of several ranks each has its values and
+// states, and its gradient is summed over them. One that no stage uses lies on the first rank.
+class PipelineCut {
+ public:
+  // Runs the model on a meta device, stage by stage, and cuts it where rank 0 of `world` does,
+  // whose ranks of the pipeline are world.pipe(). `model` must outlive this, and be set to its
+  // dtype and recomputation. Collective. Throws ConfigError for a model without stages, and where
+  // there are fewer blocks than ranks.
+  PipelineCut(nn::Model& model, const ExampleBatch& example, const PipelineConfig& config,
+              comm::World& world);
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  bool is_first() const { return rank_ == 0; }
+  bool is_last() const { return rank_ + 1 == size_; }
+  nn::Staged& model() const { return staged_; }
+  // The first stage of each rank, and the number of stages behind them.
+  const std::vector<int64_t>& first_stages() const { return first_; }
+  // This rank's stages, as they are recomputed.
+  const std::vector<nn::StageSegment>& segments() const { return segments_; }
+
+  // Ranks that have the parameter, ascending.
+  const std::vector<int>& holders(const autograd::Parameter& parameter) const;
+  bool is_here(const autograd::Parameter& parameter) const;
+  // Of the ranks that have it this one speaks for it: in files, norms and broadcasts.
+  bool speaks_for(const autograd::Parameter& parameter) const {
+    return holders(parameter).front() == rank_;
+  }
+  // Parameters that lie together may form a group: see make_shard_groups().
+  GroupPart part_of(const autograd::Parameter& parameter) const;
+
+  // Which of the tensors that the last of this rank's stages gives have a gradient.
+  const std::vector<bool>& output_gradients() const;
+  // Of a batch of these shapes. Remembers those of before.
+  const StageInput& input_of(const nn::Batch& batch);
+
+ private:
+  struct Use {
+    std::vector<const autograd::Parameter*> parameters;
+    int64_t flops = 0;  // of forward and backward
+  };
+  std::vector<Use> record_uses(const ExampleBatch& example);
+  double cost_of(const Use& use, const PipelineConfig& config) const;
+  std::vector<double> costs(const std::vector<Use>& uses, const PipelineConfig& config,
+                            comm::World& world) const;
+  void cut(const std::vector<double>& costs, const std::vector<Use>& uses);
+
+  // Of all meta passes: what the model keeps from one of them is there in the next.
+  WorkLog log_;
+  Context context_;
+  nn::Model& whole_;
+  nn::Staged& staged_;
+  const int rank_, size_;
+  std::vector<std::vector<bool>> has_gradient_;  // by stage: of what comes into it
+  std::vector<int64_t> first_;
+  std::vector<nn::StageSegment> segments_;
+  std::map<const autograd::Parameter*, std::vector<int>> holders_;
+  std::map<std::string, StageInput, std::less<>> inputs_;  // by the shapes of a batch
+};
+
+}  // namespace zinc::zero

@@ -1,0 +1,125 @@
+#include "zero/run/pipeline_passes.h"
+
+#include <utility>
+
+#include "core/context.h"
+#include "core/error.h"
+
+namespace zinc::zero {
+namespace {
+
+using parallel::PipelineOp;
+using parallel::PipelineWork;
+using parallel::StageTensor;
+
+// Tags of messages.
+constexpr int kValues = 0;
+constexpr int kGradients = 1;
+
+// Those that have a gradient.
+std::vector<StageTensor> with_gradient(std::span<const StageTensor> looks) {
+  std::vector<StageTensor> found(looks.begin(), looks.end());
+  for (StageTensor& look : found) look.is_there = look.is_there && look.has_gradient;
+  return found;
+}
+
+}  // namespace
+
+PipelinePasses::PipelinePasses(PipelineCut& cut, comm::World& pipe, uint64_t step,
+                               std::span<const SideBySide> micro_batches)
+    : cut_(cut), pipe_(pipe), step_(step) {
+  for (const SideBySide& of : micro_batches) {
+    passes_.push_back({.of = of, .input = &cut.input_of(*of.batch)});
+  }
+}
+
+void PipelinePasses::exchange(const PipelineOp& op) {
+  Pass& pass = at(op.micro_batch);
+  switch (op.work) {
+    case PipelineWork::receive_input:
+      pass.tensors = parallel::take_room(pass.input->tensors);
+      return receive(pass.tensors, /*gradients=*/false);
+    case PipelineWork::send_output:
+      send(pass.tensors, pass.output, /*gradients=*/false);
+      return pass.tensors.clear();
+    case PipelineWork::receive_gradient:
+      pass.tensors = parallel::take_room(with_gradient(pass.output));
+      return receive(pass.tensors, /*gradients=*/true);
+    case PipelineWork::send_gradient:
+      send(pass.tensors, with_gradient(pass.input->tensors), /*gradients=*/true);
+      return pass.tensors.clear();
+    case PipelineWork::forward:
+    case PipelineWork::backward:
+      break;
+  }
+  bug_check(false, describe(op), " is no message");
+}
+
+void PipelinePasses::forward(int64_t i) {
+  Pass& pass = at(i);
+  Context::current().random().restore(
+      {.step = step_, .micro_batch = pass.of.global_micro_batch, .calls = pass.input->draws});
+  nn::TensorList out = pass.stages.forward(cut_.model(), cut_.segments(), *pass.of.batch,
+                                           std::exchange(pass.tensors, {}), pass.input->tensors);
+  if (cut_.is_last()) {
+    nn::detail::require_loss(out);
+    pass.loss = out.front().detach();
+    return;
+  }
+  const std::vector<bool>& has_gradient = cut_.output_gradients();
+  bug_check(has_gradient.size() == out.size(), "pipeline: the stages gave ", out.size(),
+            " tensors instead of ", has_gradient.size());
+  pass.output.clear();
+  for (size_t t = 0; t < out.size(); ++t) {
+    if (!out[t].defined()) {
+      pass.output.push_back({.is_there = false});
+    } else {
+      pass.output.push_back(
+          {.shape = out[t].shape(), .dtype = out[t].dtype(), .has_gradient = has_gradient[t]});
+    }
+    pass.tensors.push_back(out[t].defined() ? out[t].detach() : Tensor());
+  }
+}
+
+void PipelinePasses::backward(int64_t i) {
+  Pass& pass = at(i);
+  nn::TensorList gradients = std::exchange(pass.tensors, {});
+  if (cut_.is_last()) {
+    gradients = {Tensor::full(pass.loss.shape(), pass.of.seed, pass.loss.dtype())};
+  }
+  pass.tensors = pass.stages.backward(std::move(gradients));
+}
+
+BatchLoss PipelinePasses::loss(int64_t i) const {
+  const Pass& pass = passes_.at(static_cast<size_t>(i));
+  return {.sum = pass.loss, .num_targets = pass.of.batch->num_targets};
+}
+
+void PipelinePasses::send(const nn::TensorList& tensors, std::span<const StageTensor> looks,
+                          bool gradients) {
+  const StreamRef compute = pipe_.context().compute();
+  const int peer = pipe_.rank() + (gradients ? -1 : 1);
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    if (!looks[t].is_there) continue;
+    // The record has a gradient where this pass may have none.
+    Tensor tensor =
+        tensors[t].defined() ? tensors[t] : Tensor::zeros(looks[t].shape, looks[t].dtype);
+    if (!tensor.is_contiguous()) tensor = tensor.clone();
+    pipe_.communicator()
+        .send(tensor.view(), peer, gradients ? kGradients : kValues, compute)
+        .wait_on(compute);
+  }
+}
+
+void PipelinePasses::receive(const nn::TensorList& tensors, bool gradients) {
+  const StreamRef compute = pipe_.context().compute();
+  const int peer = pipe_.rank() + (gradients ? 1 : -1);
+  for (const Tensor& tensor : tensors) {
+    if (!tensor.defined()) continue;
+    pipe_.communicator()
+        .receive(tensor.view(), peer, gradients ? kGradients : kValues, compute)
+        .wait_on(compute);
+  }
+}
+
+}  // namespace zinc::zero

@@ -1,0 +1,57 @@
+// zero/run/pipeline_passes.h: the micro-batches of a step through the stages of one rank of a
+// pipeline. Which op comes when is the step program's: Program::pipeline.
+//
+// Between a micro-batch's forward and backward pass a rank keeps the graph of its stages, and
+// neither what it received nor what it sent. Every micro-batch has the random numbers, and in its
+// own pass the order of gradients, that it has without a pipeline.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "comm/world.h"
+#include "parallel/pipeline.h"
+#include "parallel/stage_pass.h"
+#include "zero/program/pipeline_cut.h"
+#include "zero/run/vertical_passes.h"
+#include "zero/update/loss_totals.h"
+
+namespace zinc::zero {
+
+class PipelinePasses {
+ public:
+  // `cut`, `pipe`, the ranks of the pipeline, and the batches must outlive this.
+  PipelinePasses(PipelineCut& cut, comm::World& pipe, uint64_t step,
+                 std::span<const SideBySide> micro_batches);
+
+  // A receive or a send, on the compute stream.
+  void exchange(const parallel::PipelineOp& op);
+  void forward(int64_t i);
+  void backward(int64_t i);
+  // After forward(i): the loss on the last rank, elsewhere its number of targets alone.
+  BatchLoss loss(int64_t i) const;
+
+ private:
+  struct Pass {
+    SideBySide of;
+    const StageInput* input;
+    parallel::StagePass stages{};
+    // What is on its way into or out of the stages: values, then gradients.
+    nn::TensorList tensors{};
+    std::vector<parallel::StageTensor> output{};  // what forward() gave
+    Tensor loss{};
+  };
+
+  Pass& at(int64_t i) { return passes_.at(static_cast<size_t>(i)); }
+  void send(const nn::TensorList& tensors, std::span<const parallel::StageTensor> looks,
+            bool gradients);
+  void receive(const nn::TensorList& tensors, bool gradients);
+
+  PipelineCut& cut_;
+  comm::World& pipe_;
+  uint64_t step_;
+  std::vector<Pass> passes_;
+};
+
+}  // namespace zinc::zero
