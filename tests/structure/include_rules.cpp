@@ -70,6 +70,7 @@ constexpr std::array kDoors{
     Door{"fmt/.*", ".*\\.cpp|.*\\.cu|(tests|bench|apps)/.*", "a public header includes no fmt"},
     Door{"(gtest|gmock)/.*", "tests/.*", "GoogleTest belongs in tests/"},
     Door{"benchmark/.*", "bench/.*", "Google Benchmark belongs in bench/"},
+    Door{"zinc/.*", "tests/consumer/.*", "the installed package belongs in tests/consumer/"},
     Door{"sanitizer/.*", ".*", ""},
     Door{"(sys|linux|netinet|arpa|net)/.*", ".*", ""},
     Door{"[a-z0-9_]+", ".*", ""},  // the standard library

@@ -120,6 +120,7 @@ INSTANTIATE_TEST_SUITE_P(
         DoorCase{"cublas", "cublasLt.h", "kernels/cuda/gemm.cu", "kernels/cuda/softmax.cu"},
         DoorCase{"cudnn", "cudnn.h", "kernels/cuda/cudnn_descriptor.h",
                  "kernels/cuda/attention.cu"},
+        DoorCase{"installed", "zinc/zinc.h", "tests/consumer/own_model.cpp", "examples/a.cpp"},
         DoorCase{"gtest", "gtest/gtest.h", "tests/core/a_test.cpp", "core/a.cpp"},
         DoorCase{"boost", "boost/context/detail/fcontext.hpp", "tests/emulator/fiber.cpp",
                  "core/fiber.cpp"}),
