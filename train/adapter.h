@@ -27,9 +27,6 @@ inline constexpr std::string_view kAdapterConfigFile = "adapter_config.json";
 struct AdapterConfig {
   nn::LoraOptions lora{};
   std::string base_model{};  // base_model_name_or_path: what it was trained on; for people
-  // ensure_weight_tying: what is trained of an embedding that the head shares is the head's, too.
-  // Here it is of modules_to_save, and is not of adapters.
-  bool ties_weights = false;
 };
 
 // Where the elements of adapters lie in their file, of a model whose own weights lie by `names`: B
@@ -43,9 +40,7 @@ AdapterConfig read_adapter_config(const std::string& folder);
 
 // The same of adapter_config.json itself, and its text. `model`: with or without the adapters.
 AdapterConfig parse_adapter_config(const json::Value& root);
-// `names`: of its base. Says ensure_weight_tying where a tied table is trained whole.
-std::string adapter_config_json(const AdapterConfig& config, nn::Module& model,
-                                const NameMap& names);
+std::string adapter_config_json(const AdapterConfig& config, nn::Module& model);
 
 // Writes such a folder. It appears at commit(), whole; without it nothing is left.
 class AdapterFolderWriter {
