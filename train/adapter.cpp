@@ -88,35 +88,17 @@ bool is_in_parts(const NameMap& names, const NameRow& row) {
          std::ranges::count(names.rows, row.theirs, &NameRow::theirs) > 1;
 }
 
-// Whether a table that the head, or another stack, shares is trained by itself, without an adapter.
-bool trains_tied_table(const NameMap& names, nn::Module& model) {
-  const auto parameters = model.named_parameters();
-  return std::ranges::any_of(names.tied, [&](const TiedName& tied) {
-    return std::ranges::any_of(parameters, [&](const auto& entry) {
-      return entry.first == tied.original && entry.second->requires_grad();
-    });
-  });
-}
-
-// peft copies a module that it trains whole, and gives an embedding an adapter of its own: what
-// shares the table keeps it as it was, unless ensure_weight_tying is set. Here a table is one.
-void require_same_ties(const AdapterConfig& config, nn::Module& model, const NameMap& names,
-                       const std::string& folder) {
-  const std::string file = concat(folder, '/', kAdapterConfigFile);
-  if (!config.ties_weights) {
-    if (!trains_tied_table(names, model)) return;
-    throw DataError(concat(file,
-                           ": modules_to_save names an embedding that the head shares, and "
-                           "ensure_weight_tying is not set: the head is another one then; a "
-                           "model with tied weights has one for both"));
-  }
+// peft trains a copy of such a table, and the head keeps the base's: what is one here would be two
+// there.
+void require_no_tied_table(const NameMap& names, nn::Module& model) {
   for (const auto& [name, parameter] : model.named_parameters()) {
-    if (name.find(".lora_embedding_A") == std::string::npos) continue;
-    const std::string table = name.substr(0, name.find(".lora_")) + std::string(kWeight);
+    if (!parameter->requires_grad() || nn::is_lora_parameter(name)) continue;
     for (const TiedName& tied : names.tied) {
-      if (tied.original != table) continue;
-      throw DataError(concat(file, ": ensure_weight_tying gives the head the adapter of ", table,
-                             ", which is not supported; name it in modules_to_save"));
+      if (tied.original != name) continue;
+      throw ConfigError(concat("LoRA: modules_to_save names ", name, ", a table that ", tied.copy,
+                               " shares; peft would train a copy and leave the other as it was. "
+                               "Give the embedding an adapter (targets), or train without "
+                               "adapters (--train)"));
     }
   }
 }
@@ -190,11 +172,10 @@ AdapterConfig parse_adapter_config(const json::Value& root) {
   });
   config.lora.modules_to_save = texts(fields.find("modules_to_save"));
   config.base_model = fields.text("base_model_name_or_path", "");
-  config.ties_weights = fields.boolean("ensure_weight_tying", false);
   for (const std::string_view key :
        {"layers_pattern", "layer_replication", "megatron_config", "trainable_token_indices",
         "lora_bias", "use_qalora", "target_parameters", "alora_invocation_tokens", "use_bdlora",
-        "kasa_config", "velora_config", "monteclora_config"}) {
+        "kasa_config", "velora_config", "monteclora_config", "ensure_weight_tying"}) {
     refuse_where_on(fields, key);
   }
   // Such an adapter is one of a base that its initialiser has changed.
@@ -221,8 +202,7 @@ AdapterConfig parse_adapter_config(const json::Value& root) {
   return config;
 }
 
-std::string adapter_config_json(const AdapterConfig& config, nn::Module& model,
-                                const NameMap& names) {
+std::string adapter_config_json(const AdapterConfig& config, nn::Module& model) {
   json::Object object;
   object.set("peft_type", "LORA");
   object.set("task_type", dynamic_cast<nn::CausalLm*>(&model) != nullptr ? json::Value("CAUSAL_LM")
@@ -253,7 +233,6 @@ std::string adapter_config_json(const AdapterConfig& config, nn::Module& model,
   object.set("modules_to_save", config.lora.modules_to_save.empty()
                                     ? json::Value()
                                     : json::Value(list_of(config.lora.modules_to_save)));
-  if (trains_tied_table(names, model)) object.set("ensure_weight_tying", true);
   object.set("bias", "none");
   object.set("fan_in_fan_out", has_transposed_layer(model));
   object.set("inference_mode", true);
@@ -278,7 +257,7 @@ AdapterFolderWriter::AdapterFolderWriter(const std::string& folder, const Adapte
   }
   weights_.emplace(target_.path() + std::string(kWeightsFile), tensors);
   write_file_atomically(concat(target_.path(), '/', kAdapterConfigFile),
-                        adapter_config_json(config, model, base_names));
+                        adapter_config_json(config, model));
   if (options.tokenizer_folder.empty()) return;
   for (const auto& [name, text] : read_tokenizer_files(options.tokenizer_folder)) {
     write_file_atomically(target_.path() + "/" + name, text);
@@ -336,8 +315,8 @@ AdaptedWeights::AdaptedWeights(nn::Module& model, const nn::WeightSource* base,
   for (const nn::LoraTerms& terms : nn::lora_terms(model)) {
     if (terms.magnitude != nullptr) decomposed_.emplace(terms.magnitude, terms);
   }
+  require_no_tied_table(names, model);
   if (folder.empty()) return;
-  require_same_ties(read_adapter_config(folder), model, names, folder);
   adapter_.emplace(WeightFolder::open(folder + std::string(kWeightsFile)),
                    adapter_names(names, model));
   std::vector<WeightSpec> wanted;

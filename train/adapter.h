@@ -27,9 +27,6 @@ inline constexpr std::string_view kAdapterConfigFile = "adapter_config.json";
 struct AdapterConfig {
   nn::LoraOptions lora{};
   std::string base_model{};  // base_model_name_or_path: what it was trained on; for people
-  // ensure_weight_tying: training of an embedding that the head shares trains the head, too. zinc
-  // has this for modules_to_save, not for adapters.
-  bool ties_weights = false;
 };
 
 // Where the elements of adapters lie in their file, for a model whose own weights lie by `names`: B
@@ -44,9 +41,7 @@ AdapterConfig read_adapter_config(const std::string& folder);
 // The same for the contents of adapter_config.json, and the inverse: its text. `model`: with or
 // without the adapters.
 AdapterConfig parse_adapter_config(const json::Value& root);
-// `names`: of its base. Sets ensure_weight_tying if a tied table is trained whole.
-std::string adapter_config_json(const AdapterConfig& config, nn::Module& model,
-                                const NameMap& names);
+std::string adapter_config_json(const AdapterConfig& config, nn::Module& model);
 
 // Writes an adapter folder. The folder appears whole, at commit(). Without commit() nothing is
 // left.

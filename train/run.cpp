@@ -408,7 +408,7 @@ std::vector<std::pair<std::string, std::string>> Run::texts_beside() const {
     const TuningOptions& tuning = options_.model->tuning;
     texts.emplace_back(kAdapterConfigFile,
                        adapter_config_json({.lora = *tuning.lora, .base_model = tuning.base_model},
-                                           engine_->model(), name_map(options_.model->config)));
+                                           engine_->model()));
   }
   if (options_.tokenizer_folder.empty()) return texts;
   for (auto& file : read_tokenizer_files(options_.tokenizer_folder)) {

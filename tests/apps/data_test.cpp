@@ -293,7 +293,8 @@ TEST_F(TrainOnRecords, TokensAddedToTheTokenizer_HaveRowsOfTheirOwn) {
   folder_.write("base/vocab.txt", vocabulary);
   folder_.write("base/added_tokens.json", R"({"<new>": 43, "<other>": 44})");
   const Ended ended = run_zinc(
-      folder_.train({"--data", path, "--model", "", "--init", base, "--train", "lm_head.dense.*"}));
+      folder_.train({"--data", path, "--model", "", "--init", base, "--train", "lm_head.dense.*",
+                     "--validation", path, "--mlm-probability", "0.5"}));
   ASSERT_EQ(ended.exit_code, kDone) << to_string(ended);
   EXPECT_THAT(ended.out, HasSubstr("note: 2 tokens were added to the tokenizer: the vocabulary "
                                    "grows from 43 to 45, and the rows of new tokens begin as the "

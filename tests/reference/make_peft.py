@@ -37,8 +37,6 @@ CASES = {
                                   target_modules=["query_key_value", "dense_4h_to_h"])),
     "embedding": ("llama", dict(r=2, lora_alpha=3, target_modules=["embed_tokens", "q_proj"])),
     "tied_embedding": ("gpt2", dict(r=2, lora_alpha=3, target_modules=["wte"], fan_in_fan_out=True)),
-    "tied_whole": ("gpt2", dict(r=2, lora_alpha=3, target_modules=["c_attn"], modules_to_save=["wte"],
-                                ensure_weight_tying=True, fan_in_fan_out=True)),
     "dora": ("llama", dict(r=2, lora_alpha=3, use_dora=True, target_modules=["q_proj", "v_proj", "down_proj"])),
     "dora_transposed": ("gpt2", dict(r=2, lora_alpha=3, use_dora=True, target_modules=["c_attn"],
                                      fan_in_fan_out=True)),
