@@ -1,8 +1,8 @@
 #include "train/text/bpe_model.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
-#include <queue>
 #include <utility>
 
 #include "core/error.h"
@@ -146,14 +146,17 @@ void BpeModel::split_characters(std::string_view piece, std::vector<int32_t>& sy
   const auto flush = [&] {
     if (std::exchange(pending, false)) symbols.push_back(unknown_id_);
   };
-  std::string symbol;
+  const bool is_decorated = !options_.subword_prefix.empty() || !options_.word_suffix.empty();
+  std::string decorated;
   for (size_t at = 0; at < piece.size();) {
     const size_t begin = at;
     next_character(piece, at);
-    symbol.clear();
-    if (begin > 0) symbol += options_.subword_prefix;
-    symbol += piece.substr(begin, at - begin);
-    if (at == piece.size()) symbol += options_.word_suffix;
+    std::string_view symbol = piece.substr(begin, at - begin);
+    if (is_decorated) {
+      decorated = concat(begin > 0 ? options_.subword_prefix : "", symbol,
+                         at == piece.size() ? options_.word_suffix : "");
+      symbol = decorated;
+    }
     if (const std::optional<int32_t> id = vocabulary_.find(symbol)) {
       flush();
       symbols.push_back(*id);
@@ -201,38 +204,46 @@ void BpeModel::merge_short(std::vector<int32_t>& symbols) const {
 // A heap of candidates over a linked list: n log n. A candidate whose pair is gone is passed over.
 void BpeModel::merge_long(std::vector<int32_t>& symbols) const {
   struct Candidate {
-    int32_t rank, product;
-    size_t at;
+    uint64_t order;  // the rank, then the place
     uint64_t pair;
-    bool operator>(const Candidate& other) const {
-      return rank != other.rank ? rank > other.rank : at > other.at;
-    }
+    bool operator>(const Candidate& other) const { return order > other.order; }
   };
-  const size_t count = symbols.size();
-  std::vector<size_t> previous(count), next(count);
-  for (size_t i = 0; i < count; ++i) {
+  if (symbols.size() >= std::numeric_limits<uint32_t>::max()) {
+    throw DataError(concat("a piece of ", symbols.size(), " symbols is too long"));
+  }
+  const auto count = static_cast<uint32_t>(symbols.size());
+  std::vector<uint32_t> previous(count), next(count);
+  for (uint32_t i = 0; i < count; ++i) {
     previous[i] = i - 1;  // of the first: no place
     next[i] = i + 1;
   }
-  const auto pair_at = [&](size_t i) {
+  const auto pair_at = [&](uint32_t i) {
     return uint64_t(static_cast<uint32_t>(symbols[i])) << 32 |
            static_cast<uint32_t>(symbols[next[i]]);
   };
-  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
-  const auto offer = [&](size_t i) {
-    if (i >= count || next[i] >= count) return;
-    if (const Merge* merge = find_merge(symbols[i], symbols[next[i]])) {
-      queue.push({merge->rank, merge->product, i, pair_at(i)});
-    }
+  std::vector<Candidate> heap;
+  heap.reserve(count);
+  const auto candidate = [&](uint32_t i) {
+    if (i >= count || next[i] >= count) return false;
+    const Merge* merge = find_merge(symbols[i], symbols[next[i]]);
+    if (merge == nullptr) return false;
+    heap.push_back({uint64_t(static_cast<uint32_t>(merge->rank)) << 32 | i, pair_at(i)});
+    return true;
   };
-  for (size_t i = 0; i + 1 < count; ++i) offer(i);
-  while (!queue.empty()) {
-    const Candidate best = queue.top();
-    queue.pop();
-    const size_t i = best.at;
+  const std::greater<> last_first;
+  const auto offer = [&](uint32_t i) {
+    if (candidate(i)) std::push_heap(heap.begin(), heap.end(), last_first);
+  };
+  for (uint32_t i = 0; i + 1 < count; ++i) candidate(i);
+  std::make_heap(heap.begin(), heap.end(), last_first);
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end(), last_first);
+    const Candidate best = heap.back();
+    heap.pop_back();
+    const auto i = static_cast<uint32_t>(best.order);
     if (symbols[i] == kNoSymbol || next[i] >= count || pair_at(i) != best.pair) continue;
-    const size_t gone = next[i];
-    symbols[i] = best.product;
+    const uint32_t gone = next[i];
+    symbols[i] = find_merge(symbols[i], symbols[gone])->product;
     symbols[gone] = kNoSymbol;
     next[i] = next[gone];
     if (next[i] < count) previous[next[i]] = i;
