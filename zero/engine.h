@@ -130,11 +130,11 @@ class Engine {
 
   Loss forward(const nn::Batch& batch);
   void backward(const Loss& loss);
-  // Collective at the end of an accumulation. Where the host updates states beside passes (see
-  // EngineConfig::overlap_update) and clipping or the overflow check decide over the step, its
-  // update ends beside the next forward pass, which is collective then on stages 1 to 3; so is
-  // every call that reads or writes weights or states, or evaluates, and waits for that end. What
-  // goes wrong with the update is an error of theirs: of a disk, an IoError.
+  // Collective at the end of an accumulation. The update is deferred if the host updates states
+  // beside passes (EngineConfig::overlap_update) and clipping or the overflow check decides over
+  // the step: it ends beside the next forward pass. On stages 1 to 3 that pass is collective then,
+  // and so is every call that reads or writes weights or states, or evaluates: these wait for the
+  // end. If a deferred update fails, the call that waits for it throws. A disk failure: IoError.
   StepResult step();
   // Waits for the end of the last step's update. Collective.
   void finish_update();

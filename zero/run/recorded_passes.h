@@ -57,8 +57,8 @@ class RecordedPasses {
   RecordedPasses(const RecordedPasses&) = delete;
   RecordedPasses& operator=(const RecordedPasses&) = delete;
 
-  // Between begin_micro_steps() and end_micro_steps(), with the random state at the micro-batch.
-  // Queues what `passes` would; the loss, f32 without a history, is in place for the compute stream
+  // Between begin_micro_steps() and complete_micro_steps(), with the random state at the
+  // micro-batch. Queues what `passes` would; the loss, f32 without a history, is ready for compute
   // until the next call. Throws ConfigError for a model that draws other random numbers from one
   // micro-batch to the next, or by other ops than those of autograd, InvalidArgument for a batch of
   // other shapes, and what record_cuda_graph() throws.
