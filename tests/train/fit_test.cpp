@@ -225,7 +225,9 @@ TEST(Plan, KnowsItsStepWithOneMicroBatchLess) {
     EXPECT_NEAR(now.offload.on_host, then.offload.on_host, slack);
     EXPECT_NEAR(now.exposed_offload_seconds, then.exposed_offload_seconds, slack);
     ASSERT_EQ(now.swap_seconds.has_value(), then.swap_seconds.has_value());
-    if (then.swap_seconds) EXPECT_NEAR(*now.swap_seconds, *then.swap_seconds, slack);
+    if (then.swap_seconds) {
+      EXPECT_NEAR(*now.swap_seconds, *then.swap_seconds, slack);
+    }
     EXPECT_LT(now.step_seconds, four.fullest.time->step_seconds);
   }
 }
