@@ -76,7 +76,9 @@ HostCommunicator::HostCommunicator(std::string_view backend, std::shared_ptr<Tra
 
 void HostCommunicator::check_alive(std::string_view op) const {
   const Lifeline& lifeline = endpoint_->transport->lifeline();
-  if (lifeline.raised()) throw_stopped(concat(op, " on an aborted communicator"), lifeline);
+  if (!lifeline.raised()) return;
+  throw CommError(concat(op, " on an aborted communicator stopped: ", lifeline.text(),
+                         places_for_error(*endpoint_)));
 }
 
 Call HostCommunicator::next_call(Terms terms, int meetings) {

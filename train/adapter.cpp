@@ -312,10 +312,11 @@ void visit_adapter(
 AdaptedWeights::AdaptedWeights(nn::Module& model, const nn::WeightSource* base,
                                const NameMap& names, const std::string& folder)
     : base_(base), initial_(Context::current().random().seed()) {
-  for (const nn::LoraTerms& terms : nn::lora_terms(model)) {
+  const std::vector<nn::LoraTerms> adapters = nn::lora_terms(model);
+  for (const nn::LoraTerms& terms : adapters) {
     if (terms.magnitude != nullptr) decomposed_.emplace(terms.magnitude, terms);
   }
-  require_no_tied_table(names, model);
+  if (!adapters.empty()) require_no_tied_table(names, model);
   if (folder.empty()) return;
   adapter_.emplace(WeightFolder::open(folder + std::string(kWeightsFile)),
                    adapter_names(names, model));

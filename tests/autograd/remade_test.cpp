@@ -175,7 +175,7 @@ class RemadeTest : public ::testing::Test {
 };
 
 TEST_F(RemadeTest, EachOp_KeepsItsOperandsAlone) {
-  for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
     const size_t count = ops(dtype).size();
     for (size_t i = 0; i < count; ++i) {
       // Weights of their own for each run: gradients stay with the weights.

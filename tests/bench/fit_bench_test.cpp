@@ -17,7 +17,7 @@ using testing::HasSubstr;
 TEST(FitBench, EveryChoiceIsTimedBesideAllThatFit) {
   int phases = 0;
   const FitBenchResult result =
-      run_fit_bench({.limits = 3, .rounds = 1, .global_batch = 2, .shrink = 16},
+      run_fit_bench({.limits = 3, .rounds = 1, .global_batch = 2, .shrink = 4},
                     [&](const std::string&) { ++phases; });
   EXPECT_GT(phases, 0);
   ASSERT_EQ(result.models.size(), 2u);

@@ -46,7 +46,7 @@ INSTANTIATE_TEST_SUITE_P(Matrix, Selective,
                                               Determinism::run, Family::llama},
                                          Case{2, 2, DType::f32, ReduceSchedule::micro_step,
                                               Determinism::run, Family::t5},
-                                         Case{2, 2, DType::f16, ReduceSchedule::micro_step,
+                                         Case{2, 2, DType::bf16, ReduceSchedule::micro_step,
                                               Determinism::run, Family::roberta}),
                          [](const auto& info) {
                            const Case& c = info.param;

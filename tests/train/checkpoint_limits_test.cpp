@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <span>
 #include <string>
@@ -33,9 +34,10 @@ std::string sealed(const std::string& rest) {
 
 // What this thread has asked the kernel to read so far.
 int64_t bytes_read() {
-  const std::string counters = read_text_file("/proc/thread-self/io", 4096);
-  const size_t at = counters.find("rchar: ");
-  return at == std::string::npos ? -1 : std::stoll(counters.substr(at + 7));
+  std::ifstream counters("/proc/thread-self/io");
+  int64_t bytes = -1;
+  std::string label;
+  return counters >> label >> bytes && label == "rchar:" ? bytes : -1;
 }
 
 std::string sparse_file(const ScratchFolder& folder, const std::string& name, int64_t bytes) {

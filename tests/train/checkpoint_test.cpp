@@ -277,7 +277,10 @@ TEST_P(Resume, WhileItIsWritten_OthersReadTheSameValues) {
     step(engine, 1, nullptr);
     writer.join();
     EXPECT_EQ(written, own);
-    EXPECT_EQ(own_values(engine) == own, engine.state().applied == 0) << "all steps overflowed";
+    // A rank of many may own nothing that is trained.
+    const bool trains = std::ranges::any_of(
+        own, [](const auto& entry) { return entry.first.ends_with(" exp_avg"); });
+    EXPECT_EQ(own_values(engine) == own, !trains || engine.state().applied == 0);
   });
 }
 
@@ -408,10 +411,10 @@ TEST(CheckpointFolder, HoldsWhatItSays) {
   const ScratchFolder folder;
   run({"", 2, 1}, kBefore, {}, folder.path());
   EXPECT_THAT(folder.names(), ElementsAre("step-000002"));
-  EXPECT_THAT(names_in(folder / "step-000002"),
-              ElementsAre("manifest.json", "state-00000-of-00002.json",
-                          "state-00000-of-00002.safetensors", "state-00001-of-00002.json",
-                          "state-00001-of-00002.safetensors"));
+  EXPECT_THAT(
+      names_in(folder / "step-000002"),
+      ElementsAre("manifest.json", "state-00000-of-00002.json", "state-00000-of-00002.safetensors",
+                  "state-00001-of-00002.json", "state-00001-of-00002.safetensors"));
   const auto file = SafetensorsFile::open(folder / "step-000002/state-00000-of-00002.safetensors");
   EXPECT_NE(file.find("exp_avg_sq.transformer.wte.weight"), nullptr);
   const Checkpoint checkpoint = Checkpoint::open(folder / "step-000002");
@@ -435,8 +438,7 @@ TEST(CheckpointFolder, RestsOfAKilledRunGo_AndWhatWasCompleteIsNamed) {
   run({"", 1, 0}, 1, {}, folder.path());
   std::filesystem::rename(folder / "step-000001", folder / ".step-000001.tmp-7-2");
   EXPECT_EQ(clean_checkpoints(folder.path()).size(), 4U);
-  EXPECT_THAT(folder.names(),
-              ElementsAre(".other.tmp-1-1", "notes", "step-000001", "step-000004"));
+  EXPECT_THAT(folder.names(), ElementsAre(".other.tmp-1-1", "notes", "step-000001", "step-000004"));
 }
 
 TEST(CheckpointFolder, LaterOnesAreSetAside) {
@@ -450,7 +452,8 @@ TEST(CheckpointFolder, LaterOnesAreSetAside) {
 
 TEST(CheckpointFolder, OldOnesGo_ByNumber) {
   const ScratchFolder folder;
-  make_folders(folder, {"step-000004", "step-1000000", "step-000100", "step-000099", "step-x", "best"});
+  make_folders(folder,
+               {"step-000004", "step-1000000", "step-000100", "step-000099", "step-x", "best"});
   EXPECT_THAT(prune_checkpoints(folder.path(), 2),
               ElementsAre(folder / "step-000099", folder / "step-000004"));
   EXPECT_THAT(folder.names(), ElementsAre("best", "step-000100", "step-1000000", "step-x"));
@@ -516,7 +519,8 @@ TEST(Damage, EveryFlippedBitIsFound) {
     for (int i = 0; i < 200; ++i, ++tried) {
       std::string damaged = whole;
       // The beginning holds headers and checksums: look there more often.
-      const size_t at = random() % (i % 2 == 0 ? whole.size() : std::min<size_t>(whole.size(), 200));
+      const size_t at =
+          random() % (i % 2 == 0 ? whole.size() : std::min<size_t>(whole.size(), 200));
       damaged[at] = static_cast<char>(damaged[at] ^ (1 << (random() % 8)));
       folder.write("step-000001/" + name, damaged);
       try {
@@ -650,9 +654,9 @@ TEST(Load, RefusesAnotherModelSeedAndOptimizer) {
               HasSubstr("weights of transformer.h.4"));
   EXPECT_THAT(refused(kSeed + 1, tiny_config(), adamw, static_cast<ConfigError*>(nullptr)),
               HasSubstr("--seed 4"));
-  EXPECT_THAT(refused(kSeed, tiny_config(), optim::OptimizerKind::sgd,
-                      static_cast<ConfigError*>(nullptr)),
-              HasSubstr("AdamW"));
+  EXPECT_THAT(
+      refused(kSeed, tiny_config(), optim::OptimizerKind::sgd, static_cast<ConfigError*>(nullptr)),
+      HasSubstr("AdamW"));
 }
 
 TEST(Load, WhereItIsNotStrict_TakesWhatThereIs) {
@@ -691,7 +695,8 @@ TEST(Load, WhereItIsNotStrict_TakesWhatThereIs) {
 
 class Frozen : public testing::TestWithParam<Way> {};
 INSTANTIATE_TEST_SUITE_P(Ways, Frozen,
-                         testing::Values(Way{"alone_f32", 1, 0}, Way{"stage3_bf16", 3, 3, DType::bf16},
+                         testing::Values(Way{"alone_f32", 1, 0},
+                                         Way{"stage3_bf16", 3, 3, DType::bf16},
                                          Way{"stage2_host", 2, 2, DType::f16, OffloadDevice::cpu}),
                          [](const auto& info) { return info.param.name; });
 

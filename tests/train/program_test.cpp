@@ -287,6 +287,7 @@ TEST_F(OwnProgram, EveryZincKey_Arrives) {
       {"zinc.loss_reduction", {R"("loss_reduction": "micro_batch")"}},
       {"zinc.recompute_every_blocks", {R"("recompute_every_blocks": 1)"}},
       {"zinc.recompute_blocks", {R"("recompute_blocks": 1)"}},
+      {"zinc.selective_recompute", {R"("selective_recompute": true)"}},
       {"zinc.resident_memory", {R"("resident_memory": "1MiB")"}},
       {"zinc.activation_offload", {inputs + R"("cpu"})", "", R"("recompute_every_blocks": 1)"}},
       {"zinc.activation_offload.device",

@@ -146,15 +146,16 @@ void Checkpoint::require_whole() const {
       require_all(key, whole.parts.front(), whole.shape.numel());
       continue;
     }
-    for (size_t i = 0; i < whole.slices.size(); ++i) {
-      const TensorSlice& slice = whole.slices[i];
-      if (slice != whole.slices.front().at(static_cast<int64_t>(i)) ||
-          slice.count != static_cast<int64_t>(whole.slices.size())) {
+    const int64_t count = whole.slices.front().count;
+    const size_t most = std::max(whole.slices.size(), static_cast<size_t>(count));
+    for (size_t i = 0; i < most; ++i) {
+      if (i >= whole.slices.size() || static_cast<int64_t>(i) >= count ||
+          whole.slices[i] != whole.slices.front().at(static_cast<int64_t>(i))) {
         throw DataError(concat(path_, ": ", key.second, " of ", key.first, ": slice ", i, " of ",
-                               whole.slices.front().count,
+                               count,
                                " is missing, or of another mesh: files of several checkpoints"));
       }
-      require_all(key, whole.parts[i], slice.shape().numel());
+      require_all(key, whole.parts[i], whole.slices[i].shape().numel());
     }
   }
 }
