@@ -16,62 +16,24 @@
 #include "autograd/ops/split.h"
 #include "autograd/ops/unary.h"
 #include "tests/autograd/rank.h"
-#include "tests/autograd/recording_source.h"
-#include "tests/autograd/tiny_model.h"
+#include "tests/autograd/train_once.h"
 
 namespace zinc::autograd {
 namespace recompute_test {
 
 using testing::random_tensor;
 using testing::Rank;
-using testing::RecordingSource;
-using testing::TinyModel;
-using testing::TinyModelOptions;
+using testing::train_once;
+using testing::TrainedOnce;
 using Values = std::vector<double>;
-
-struct Outcome {
-  double loss = 0;
-  std::vector<std::string> done;
-  std::vector<Values> gradients;
-  int64_t peak = 0;
-  friend bool operator==(const Outcome& a, const Outcome& b) {
-    return a.loss == b.loss && a.done == b.done && a.gradients == b.gradients;
-  }
-};
-
-Outcome train_once(TinyModelOptions options, ContextOptions context = {}) {
-  Rank rank(std::move(context));
-  RecordingSource source;
-  options.source = &source;
-  TinyModel model(options);
-  rank.context.random().set_position(3, 1);
-  {
-    const NoGrad no_grad;  // makes the values, so that the peak is that of the pass
-    model.loss();
-  }
-  rank.context.random().set_position(3, 1);
-  rank.context.allocator().reset_peaks();
-  source.events.clear();
-  Outcome outcome;
-  const Tensor loss = model.loss();
-  backward(loss);
-  outcome.loss = loss.item();
-  outcome.done = source.done();
-  for (const auto& [name, gradient] : source.gradients) {
-    outcome.gradients.push_back(gradient.to_vector<double>());
-  }
-  outcome.peak = rank.context.allocator().report().at(Tier::device, Label::activations).peak;
-  EXPECT_EQ(source.num_guards, 0);
-  return outcome;
-}
 
 TEST(Recompute, Blocks_GiveTheSameBitsAndOrderWithALowerPeak) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
-    const Outcome kept = train_once({.dtype = dtype});
-    const Outcome outer = train_once({.dtype = dtype, .recompute_blocks = true});
-    const Outcome nested =
+    const TrainedOnce kept = train_once({.dtype = dtype});
+    const TrainedOnce outer = train_once({.dtype = dtype, .recompute_blocks = true});
+    const TrainedOnce nested =
         train_once({.dtype = dtype, .recompute_blocks = true, .recompute_inner = true});
-    const Outcome inner = train_once({.dtype = dtype, .recompute_inner = true});
+    const TrainedOnce inner = train_once({.dtype = dtype, .recompute_inner = true});
     EXPECT_EQ(kept.done.size(), 28u);
     EXPECT_EQ(outer, kept) << name_of(dtype);
     EXPECT_EQ(nested, kept) << name_of(dtype);
@@ -82,7 +44,7 @@ TEST(Recompute, Blocks_GiveTheSameBitsAndOrderWithALowerPeak) {
 }
 
 TEST(Recompute, ShuffledExecution_GivesTheSameBits) {
-  const Outcome expected = train_once({});
+  const TrainedOnce expected = train_once({});
   for (uint64_t seed = 0; seed < 20; ++seed) {
     EXPECT_EQ(train_once({}, testing::shuffled(seed)), expected) << "seed " << seed;
     EXPECT_EQ(train_once({.recompute_blocks = true, .recompute_inner = seed % 2 == 1},

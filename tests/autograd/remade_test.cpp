@@ -20,79 +20,41 @@
 #include "autograd/recompute.h"
 #include "core/error.h"
 #include "tests/autograd/rank.h"
-#include "tests/autograd/recording_source.h"
-#include "tests/autograd/tiny_model.h"
+#include "tests/autograd/train_once.h"
 
 namespace zinc::autograd {
 namespace remade_test {
 
 using testing::random_tensor;
 using testing::Rank;
-using testing::RecordingSource;
-using testing::TinyModel;
-using testing::TinyModelOptions;
+using testing::train_once;
+using testing::TrainedOnce;
 using Values = std::vector<double>;
 
 constexpr int64_t kRows = 8, kCols = 64;
 
-struct Outcome {
-  double loss = 0;
-  std::vector<std::string> done;
-  std::vector<Values> gradients;
-  int64_t peak = 0;
-  friend bool operator==(const Outcome& a, const Outcome& b) {
-    return a.loss == b.loss && a.done == b.done && a.gradients == b.gradients;
-  }
-};
-
-Outcome train_once(bool remakes, TinyModelOptions options, ContextOptions context = {}) {
-  Rank rank(std::move(context));
-  RecordingSource source;
-  options.source = &source;
-  TinyModel model(options);
-  {
-    const NoGrad no_grad;  // makes the values, so that the peak is that of the pass
-    model.loss();
-  }
-  rank.context.random().set_position(3, 1);
-  rank.context.allocator().reset_peaks();
-  source.events.clear();
-  const RemakeScope scope(remakes);
-  Outcome outcome;
-  const Tensor loss = model.loss();
-  backward(loss);
-  outcome.loss = loss.item();
-  outcome.done = source.done();
-  for (const auto& [name, gradient] : source.gradients) {
-    outcome.gradients.push_back(gradient.to_vector<double>());
-  }
-  outcome.peak = rank.context.allocator().report().at(Tier::device, Label::activations).peak;
-  EXPECT_EQ(source.num_guards, 0);
-  return outcome;
-}
-
 TEST(Remade, Model_HasTheSameBitsAndALowerPeak) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
-    const Outcome kept = train_once(false, {.dtype = dtype});
-    const Outcome remade = train_once(true, {.dtype = dtype});
+    const TrainedOnce kept = train_once({.dtype = dtype});
+    const TrainedOnce remade = train_once({.dtype = dtype}, {}, true);
     EXPECT_EQ(remade, kept) << name_of(dtype);
     EXPECT_LT(remade.peak, kept.peak) << name_of(dtype);
   }
 }
 
 TEST(Remade, BesideRecomputation_HasTheSameBits) {
-  const Outcome kept = train_once(false, {});
-  EXPECT_EQ(train_once(true, {.recompute_inner = true}), kept);
-  const Outcome blocks = train_once(false, {.recompute_blocks = true});
-  const Outcome both = train_once(true, {.recompute_blocks = true});
+  const TrainedOnce kept = train_once({});
+  EXPECT_EQ(train_once({.recompute_inner = true}, {}, true), kept);
+  const TrainedOnce blocks = train_once({.recompute_blocks = true});
+  const TrainedOnce both = train_once({.recompute_blocks = true}, {}, true);
   EXPECT_EQ(both, kept);
   EXPECT_LE(both.peak, blocks.peak);
 }
 
 TEST(Remade, ShuffledExecution_HasTheSameBits) {
-  const Outcome kept = train_once(false, {});
+  const TrainedOnce kept = train_once({});
   for (uint64_t seed = 0; seed < 10; ++seed) {
-    EXPECT_EQ(train_once(true, {}, testing::shuffled(seed)), kept) << "seed " << seed;
+    EXPECT_EQ(train_once({}, testing::shuffled(seed), true), kept) << "seed " << seed;
   }
 }
 
