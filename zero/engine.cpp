@@ -67,6 +67,19 @@ EngineConfig validated(EngineConfig config, const nn::Model& model, const comm::
   return config;
 }
 
+// What holds while the forward pass of a training step runs, whichever way it runs. `inputs`: where
+// inputs of recomputed blocks are saved; null: where they are.
+class TrainingForward {
+ public:
+  TrainingForward(const EngineConfig& config, autograd::SavedTensorStore* inputs)
+      : smoothing_(config.label_smoothing), inputs_(inputs), remakes_(config.recompute.selective) {}
+
+ private:
+  autograd::LabelSmoothing smoothing_;
+  autograd::RecomputeInputScope inputs_;
+  autograd::RemakeScope remakes_;
+};
+
 // InvalidArgument where a batch that goes forward is not of the configuration's shape.
 void require_shape(const nn::Batch& batch, const EngineConfig& config) {
   require(!batch.tensors.empty(), "engine.forward: the batch has no tensors");
@@ -400,9 +413,7 @@ class Engine::Impl {
         {.first = forwards_ == 1, .last = forwards_ == config_.batch.accumulation});
     const Runner::Pass pass(runner_);
     const autograd::ExpectedLossGradient expected(seed_of(batch.num_targets));
-    const autograd::LabelSmoothing smoothing(config_.label_smoothing);
-    const autograd::RecomputeInputScope recompute(saved_inputs_.store());
-    const autograd::RemakeScope remakes(config_.recompute.selective);
+    const TrainingForward forward(config_, saved_inputs_.store());
     Loss loss{.sum = named([&] { return model_.loss(batch); }), .num_targets = batch.num_targets};
     saved_inputs_.settle();
     pass.end();
@@ -845,7 +856,7 @@ class Engine::Impl {
       runner_.begin_forward(kind);
       const Runner::Pass pass(runner_);
       const autograd::ExpectedLossGradient expected({.recorded = &seed});
-      const autograd::LabelSmoothing smoothing(config_.label_smoothing);
+      const TrainingForward forward(config_, saved_inputs_.store());
       const Tensor loss = model_.loss(inputs);
       pass.end();
       runner_.begin_backward(kind);
@@ -882,9 +893,7 @@ class Engine::Impl {
       const TracePhase phase(context_.trace(), "forward");
       const auto start = clock_.start();
       const Runner::Pass pass(runner_);
-      const autograd::RecomputeInputScope recompute(saved_inputs_.store());
-      const autograd::RemakeScope remakes(config_.recompute.selective);
-      const autograd::LabelSmoothing smoothing(config_.label_smoothing);
+      const TrainingForward forward(config_, saved_inputs_.store());
       named([&] { passes.forward([this](int64_t i) { enter("forward", i + 1); }); });
       saved_inputs_.settle();
       pass.end();
@@ -951,8 +960,7 @@ class Engine::Impl {
     runner_.begin_forward(kind);
     const Runner::Pass pass(runner_);
     const autograd::ExpectedLossGradient expected(of.seed);
-    const autograd::LabelSmoothing smoothing(config_.label_smoothing);
-    const autograd::RemakeScope remakes(config_.recompute.selective);
+    const TrainingForward forward(config_, saved_inputs_.store());
     named([&] { passes.forward(i); });
     pass.end();
     clock_.stop(start, &PhaseSeconds::forward);

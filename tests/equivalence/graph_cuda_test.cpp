@@ -41,7 +41,8 @@ struct Case {
   bool every_schedule = false;  // of streams; else the one that mixes the others
   bool nccl = false;            // a GPU for every rank; else all share the first one
   bool sgd = false;
-  bool means = false;  // of each micro-batch's own targets, which differ in number
+  bool selective = false;  // recomputation
+  bool means = false;      // of each micro-batch's own targets, which differ in number
 };
 
 zero::EngineConfig config_of(const Case& c, bool graph) {
@@ -68,6 +69,7 @@ zero::EngineConfig config_of(const Case& c, bool graph) {
   config.zero.param_persistence_threshold = 0;  // on stage 3 all is gathered
   config.zero.max_live_parameters = 20'000;     // and some of it released before backward
   config.recompute.every_blocks = c.recompute_every;
+  config.recompute.selective = c.selective;
   config.cuda_graph = graph;
   return config;
 }
@@ -181,6 +183,8 @@ INSTANTIATE_TEST_SUITE_P(
              .recompute_every = 1,
              .dropout = 0.2},
         Case{.name = "Recomputed", .family = Family::llama, .recompute_every = 1},
+        Case{.name = "Selective", .family = Family::llama, .accumulation = 2, .selective = true},
+        Case{.name = "SelectiveSharedWeights", .stage = 3, .dtype = DType::bf16, .selective = true},
         Case{.name = "SharedStates",
              .stage = 1,
              .world = 2,

@@ -42,6 +42,9 @@
 //    never below what the kernels of the micro-batches take, which depends on micro-batch and
 //    recomputation alone, nor below their FLOP at the highest rate, which does on recomputation.
 //
+// The plan of a candidate that has taken kHopeless times the limit ends there: the candidate cannot
+// fit, and what was taken so far is a lower bound of its peak.
+//
 // A candidate that is not planned because it cannot fit hands its bound on to those with one saving
 // more. Three arguments have limits. Smaller buffers can be faster, where tiles of an update go in
 // finer turns; who updates states may hide what the device's update took (4.); and a smaller buffer
