@@ -1,6 +1,7 @@
 #include "kernels/adamw.h"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 
 #include "kernels/checks.h"
@@ -21,8 +22,10 @@ void adamw(const AdamW& args, StreamRef stream) {
   require_update_operands(kOp, args.weights, args.gradient, args.model_weights, args.factor,
                           args.skip);
   const DType dtype = args.weights.dtype();
+  const bool is_narrow = dtype == DType::f32 && args.m && args.m.dtype() == DType::bf16;
   for (const View& moment : {args.m, args.v}) {
-    require_dense_operand(kOp, "m or v", moment, dtype, args.weights.shape());
+    require_dense_operand(kOp, "m or v", moment, is_narrow ? DType::bf16 : dtype,
+                          args.weights.shape());
     require_apart(kOp, "m or v", moment, "weights", args.weights);
     require_apart(kOp, "m or v", moment, "gradient", args.gradient);
     require_apart(kOp, "m or v", moment, "model_weights", args.model_weights);
@@ -53,7 +56,11 @@ void adamw_scalars(const AdamW& args, std::span<float> scalars) {
   without_views.factor = {};
   without_views.scalars = {};
   const auto k = cpu::adamw_scalars<float>(without_views);
-  const float values[] = {k.b1, k.c1, k.b2, k.c2, k.a, k.s, k.eps, k.decay, k.l2};
+  const auto half = [&](int shift) {
+    return std::bit_cast<float>(static_cast<uint32_t>(args.random.counter_high >> shift));
+  };
+  const float values[] = {k.b1,  k.c1,    k.b2, k.c2,    k.a,     k.s,
+                          k.eps, k.decay, k.l2, half(0), half(32)};
   static_assert(std::size(values) == kNumAdamWScalars);
   std::copy(std::begin(values), std::end(values), scalars.begin());
 }

@@ -17,11 +17,17 @@
 //   w = fma(-decay, w, w)            where mode is decoupled and weight_decay != 0
 //   w = fma(-a, m / d, w)
 //   model_weights = round(w)
+//
+// Note [Moments in 16 bits]
+// Moments of bf16 are widened, and what is stored is round_by_chance() of the new m and v
+// (kernels/stochastic_rounding.h), with the low and the high half of the element's random word.
+// w is computed from m and v before they are rounded.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
+#include "core/philox.h"
 #include "core/stream.h"
 #include "core/view.h"
 #include "kernels/cost.h"
@@ -36,7 +42,7 @@ enum class WeightDecay : uint8_t {
 struct AdamW {
   View weights;          // [n] f64 | f32 master weights, in place
   ConstView gradient;    // [n] f32 | bf16 | f16 (f64 with f64)
-  View m, v;             // [n] dtype of weights: first and second moments, in place
+  View m, v;             // [n] dtype of weights, or bf16 both: the moments, in place
   View model_weights{};  // [n] bf16 | f16 | f32, overwrites; may be absent
   ConstView factor{};    // [1] f32 on the device: multiplies the gradient; absent: 1
   ConstView skip{};      // [1] i32 on the device, may be absent: non-zero leaves every bit as it is
@@ -50,13 +56,18 @@ struct AdamW {
   double eps = 1e-8;
   double weight_decay = 0.0;
   WeightDecay mode = WeightDecay::decoupled;
+  // For moments in bf16: element i has the word random.bits(first_element + i). `scalars` hold
+  // random.counter_high too.
+  RandomKey random{};
+  int64_t first_element = 0;
 };
 
 // All views contiguous. Asynchronous on `stream`. Element i depends on element i alone.
 void adamw(const AdamW& args, StreamRef stream);
 
-inline constexpr int64_t kNumAdamWScalars = 9;
-// The scalars of the note for f32 weights, b1 to decay and those of the mode; reads no view. So an
+inline constexpr int64_t kNumAdamWScalars = 11;
+// The scalars of the note for f32 weights, b1 to decay and those of the mode, then the bits of
+// random.counter_high, low half first; reads no view. So an
 // update that is queued once can run with another learning rate and step each time.
 void adamw_scalars(const AdamW& args, std::span<float> scalars);
 Cost cost(const AdamW& args);

@@ -20,7 +20,10 @@ kernels::AdamW Adam::rule(const HyperParameters& hyper, int64_t step) const {
           .beta2 = hyper.beta2,
           .eps = hyper.eps,
           .weight_decay = hyper.weight_decay,
-          .mode = decoupled_ ? kernels::WeightDecay::decoupled : kernels::WeightDecay::l2};
+          .mode = decoupled_ ? kernels::WeightDecay::decoupled : kernels::WeightDecay::l2,
+          .random = {.key = 0,
+                     .counter_high = combine_bits(hash_text("rounding of moments"),
+                                                  static_cast<uint64_t>(step))}};
 }
 
 int64_t Adam::num_scalars() const { return kernels::kNumAdamWScalars; }
@@ -39,6 +42,8 @@ void Adam::update(const Update& args, const HyperParameters& hyper, StreamRef st
   update.factor = args.factor;
   update.skip = args.skip;
   update.scalars = args.scalars;
+  update.random.key = combine_bits(seed_, args.site);
+  update.first_element = args.first_element;
   kernels::adamw(update, stream);
 }
 

@@ -18,20 +18,25 @@ std::string_view name_of(OptimizerKind kind) {
   return "?";
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config) {
+std::string_view name_of(Moments moments) { return moments == Moments::bf16 ? "bf16" : "f32"; }
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, uint64_t seed) {
   const HyperParameters& hyper = config.hyper;
   const std::string_view name = name_of(config.kind);
   require(hyper.lr >= 0.0, name, ": lr must not be negative, got ", hyper.lr);
   require(hyper.weight_decay >= 0.0, name, ": weight_decay must not be negative, got ",
           hyper.weight_decay);
   if (config.kind == OptimizerKind::sgd) {
+    require(config.moments == Moments::f32,
+            "SGD: moments in bf16 are for Adam and AdamW; leave zinc.moments out");
     require(hyper.momentum >= 0.0, name, ": momentum must not be negative, got ", hyper.momentum);
     return std::make_unique<Sgd>(hyper.momentum != 0.0, config.nesterov, config.dampening);
   }
   require(hyper.beta1 >= 0.0 && hyper.beta1 < 1.0 && hyper.beta2 >= 0.0 && hyper.beta2 < 1.0, name,
           ": betas must lie in [0, 1), got ", hyper.beta1, " and ", hyper.beta2);
   require(hyper.eps >= 0.0, name, ": eps must not be negative, got ", hyper.eps);
-  return std::make_unique<Adam>(config.kind == OptimizerKind::adamw, config.bias_correction);
+  return std::make_unique<Adam>(config.kind == OptimizerKind::adamw, config.bias_correction,
+                                config.moments == Moments::bf16 ? DType::bf16 : DType::f32, seed);
 }
 
 }  // namespace zinc::optim

@@ -30,10 +30,18 @@ struct HyperParameters {
 
 inline constexpr int kMaxOptimizerStates = 4;
 
+// What a rule keeps of an element beside its weight.
+struct States {
+  int count = 0;
+  DType beside_f32 = DType::f32;  // f32 | bf16: the dtype of states of f32 weights
+  // Of states of weights of dtype `weights`, f32 | f64.
+  DType dtype(DType weights) const { return weights == DType::f32 ? beside_f32 : weights; }
+};
+
 struct Update {
   View weights;        // [n] f32 | f64 master weights, updated in place
   ConstView gradient;  // [n] f32 | bf16 | f16 (f64 with f64), unscaled sum
-  std::array<View, kMaxOptimizerStates> states;  // [n] dtype of `weights`; as many as num_states()
+  std::array<View, kMaxOptimizerStates> states;  // [n], as many and of the dtype that states() says
   View model_weights;                            // [n] bf16 | f16 copy of the result; may be absent
   ConstView factor;  // [1] f32 on the device: multiplies the gradient (1 / loss scale, count, clip)
   ConstView skip;    // [1] i32 on the device, may be absent: non-zero leaves every bit as it is
@@ -41,6 +49,10 @@ struct Update {
   // step are not read then.
   ConstView scalars;
   int64_t step = 1;  // number of this update, from 1: for bias corrections (computed in f64)
+  // For rules that round by chance: element i is element first_element + i of the parameter that
+  // `site` names. The range is of one parameter then, and padding behind it.
+  uint64_t site = 0;
+  int64_t first_element = 0;
 };
 
 class Optimizer {
@@ -49,6 +61,9 @@ class Optimizer {
   virtual std::string_view name() const = 0;  // "AdamW"
   virtual int num_states() const = 0;
   virtual std::string_view state_name(int i) const = 0;  // checkpoint names: "exp_avg"
+  // The dtype of the states of f32 weights: f32, or bf16 of a rule that rounds them by chance.
+  virtual DType state_dtype() const { return DType::f32; }
+  States states() const { return {num_states(), state_dtype()}; }
   // The number of a state by its name; throws InvalidArgument with all names.
   int state_index(std::string_view state) const;
   // The number of scalars through which a step changes update()'s kernels, for work that is queued

@@ -15,6 +15,13 @@ enum class OptimizerKind : uint8_t {
 };
 std::string_view name_of(OptimizerKind kind);  // "SGD", "Adam", "AdamW"
 
+// The dtype in which the moments of Adam and AdamW are kept between steps.
+enum class Moments : uint8_t {
+  f32,
+  bf16,  // rounded by chance: optim/adam.h
+};
+std::string_view name_of(Moments moments);  // "f32", "bf16"
+
 struct OptimizerConfig {
   OptimizerKind kind = OptimizerKind::adamw;
   // The first value of every group's hyper-parameters; the decay applies to parameters with
@@ -23,6 +30,7 @@ struct OptimizerConfig {
   bool nesterov = false;        // SGD only; needs momentum > 0
   double dampening = 0.0;       // SGD only, [0, 1)
   bool bias_correction = true;  // Adam and AdamW
+  Moments moments = Moments::f32;
 };
 
 }  // namespace zinc::optim

@@ -149,7 +149,7 @@ void require_sums_without_sync(const EngineConfig& config) {
 
 // A client's own, taken out of the options, or the configured one. Throws ConfigError.
 std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
-                                                   EngineOptions& options) {
+                                                   EngineOptions& options, uint64_t seed) {
   if (options.optimizer != nullptr) {
     if (config.zero.stage >= 1 && !config.zero.allow_untested_optimizer) {
       throw ConfigError(concat("a client's own optimizer (", options.optimizer->name(),
@@ -164,7 +164,7 @@ std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
     }
     return std::move(options.optimizer);
   }
-  return optim::make_optimizer(config.optimizer);
+  return optim::make_optimizer(config.optimizer, seed);
 }
 
 int64_t recompute_every(nn::Model& model, const RecomputeConfig& recompute) {
@@ -371,13 +371,14 @@ class Engine::Impl {
         clock_(config_.wall_clock_breakdown, context_),
         values_(model, options.weights, context_.random().seed()),
         is_clients_(options.optimizer != nullptr),
-        optimizer_(choose_optimizer(config_, options)),
+        optimizer_(choose_optimizer(config_, options, context_.random().seed())),
         shared_(model, world),
         example_(example_of(model, config_, config.batch.sequence > 0, options)),
         cut_(prepare_model(model, config_, world, example_)),
         groups_(groups_of(model, config_, world_.size(), cut_.get())),
         program_(plan_step(model, groups_, config_, example_, context_, options, cut_.get())),
-        rules_(model, groups_, std::move(options.parameter_groups), config_.optimizer.hyper),
+        rules_(model, groups_, std::move(options.parameter_groups), config_.optimizer.hyper,
+               optimizer_->state_dtype() != DType::f32),
         agreed_(agrees(world_, program_.hash, rules_.hash())),
         strategy_(make_strategy(config_, strategy_inputs())),
         lockstep_(make_lockstep(program_.policy.shards_parameters, groups_, world_)),
@@ -1012,7 +1013,7 @@ class Engine::Impl {
             .context = context_,
             .weights = values_,
             .clock = clock_,
-            .num_states = optimizer_->num_states(),
+            .states = optimizer_->states(),
             .wire_divisor = wire_divisor(config_.gradient, world_.size())};
   }
 

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/transfer.h"
 #include "zero/group/weight_loading.h"
+#include "zero/tiers/host_memory.h"
 
 namespace zinc::zero {
 namespace {
@@ -85,8 +86,12 @@ void read_own_values(const std::vector<ShardGroup>& groups, WeightStore& weights
               reader->read(group, piece, plane, out);
             };
           } else {
-            own.values = weights.own_in_place(index, static_cast<int>(plane), piece);
-            if (!own.values) {
+            const ConstView kept = weights.own_in_place(index, static_cast<int>(plane), piece);
+            if (kept && kept.dtype() == values.dtype()) {
+              own.values = kept;
+            } else if (kept && is_held) {
+              own.read = [kept](View out) { widen_in_host(kept, out); };
+            } else {
               bug_check(!is_held || context.device().meta, "values of ", own.name,
                         " are held, and do not stay where they are");
               weights.read_own(index, static_cast<int>(plane), piece, values);

@@ -35,8 +35,8 @@ struct OwnPiece {
   int64_t begin = 0;
   ConstView values;  // [n] f32 (f64 models: f64) in host memory, valid during the call
   // For a held piece: while a copy of the lease exists, `values` stay valid, and the update that
-  // would change them waits. Held values in swap space have no `values`; `read` gives them instead,
-  // on any thread, one piece at a time.
+  // would change them waits. Held values in swap space, or kept in fewer bits, have no `values`;
+  // `read` gives them instead, on any thread, one piece at a time.
   Lease lease{};
   std::function<void(View out)> read{};
 };
@@ -48,8 +48,8 @@ struct OwnHold {
   SwappedReader* swapped = nullptr;
 };
 
-// The bytes that a rank hands out of weights and `num_states` states, padding included. The same on
-// every rank.
+// The bytes that a rank hands out of weights and `num_states` states, all in f32 (f64 models: f64),
+// padding included. The same on every rank.
 struct OwnBytes {
   int64_t trained = 0;
   int64_t frozen = 0;

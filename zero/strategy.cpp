@@ -76,8 +76,7 @@ std::unique_ptr<SwappedShards> make_swapped(const EngineConfig& config,
   if (tier_of(offload) != Tier::nvme) return nullptr;
   return std::make_unique<SwappedShards>(
       inputs.groups, optimizer_tiles(inputs.groups, inputs.communicator, tile_numel(config)),
-      1 + inputs.num_states, Label::optimizer, inputs.context,
-      swap_settings(config, offload, clock));
+      inputs.states, Label::optimizer, inputs.context, swap_settings(config, offload, clock));
 }
 
 std::unique_ptr<SwappedGradients> make_swapped_gradients(const EngineConfig& config,
@@ -110,7 +109,7 @@ std::unique_ptr<WeightStore> make_weights(const EngineConfig& config, const Stra
   const ZeroConfig& zero = config.zero;
   const WeightStoreOptions options{
       .split = split,
-      .num_states = inputs.num_states,
+      .states = inputs.states,
       .shard_optimizer = zero.stage >= 1,
       .bucket_numel = zero.allgather_bucket_size,
       .parameters = parameter_shards(config, inputs.policy.update != UpdateTime::in_step,
@@ -138,8 +137,8 @@ std::unique_ptr<OptimizerStep> make_step(const EngineConfig& config, const Strat
                                      tile_numel(config));
   if (!split.leaves_device()) return resident;
   if (config.offload_step == OffloadStep::device) {
-    return make_streamed_step(*strategy.weights, *strategy.gradients, inputs.context,
-                              inputs.num_states, tile_numel(config), std::move(resident));
+    return make_streamed_step(*strategy.weights, *strategy.gradients, inputs.context, inputs.states,
+                              tile_numel(config), std::move(resident));
   }
   return make_host_step(*strategy.weights, *strategy.gradients, inputs.context, tile_numel(config),
                         std::move(resident));
@@ -203,8 +202,9 @@ StepPolicy choose_policy(const EngineConfig& config, const std::vector<ShardGrou
       // the ranks' collectives.
       .reduces_after_backward = (dynamic_model && zero.stage == 3) || config.cuda_graph};
   if (updates_beside_passes(config, device, dynamic_model)) {
-    policy.update = config.pipeline.ranks == 1 && may_update_during_backward(config, groups) ? UpdateTime::during_backward
-                                                               : UpdateTime::beside_forward;
+    policy.update = config.pipeline.ranks == 1 && may_update_during_backward(config, groups)
+                        ? UpdateTime::during_backward
+                        : UpdateTime::beside_forward;
     const bool on_disk = tier_of(zero.offload_optimizer) == Tier::nvme;
     policy.groups_ahead = on_disk ? 0 : kGroupsAhead;
   }

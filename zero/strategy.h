@@ -67,7 +67,7 @@ struct StrategyInputs {
   Context& context;
   const nn::WeightSource& weights;
   PhaseClock& clock;
-  int num_states = 0;  // of the optimizer
+  optim::States states{};  // of the optimizer
   double wire_divisor = 1.0;
 };
 

@@ -1,6 +1,7 @@
 // kernels/cpu/adamw_scalars.h: the host scalars of Note [Bits of AdamW].
 #pragma once
 
+#include <bit>
 #include <cmath>
 
 #include "kernels/adamw.h"
@@ -36,6 +37,16 @@ AdamWScalars<A> adamw_scalars(const AdamW& args) {
           .eps = static_cast<A>(args.eps),
           .decay = static_cast<A>(decoupled ? args.lr * args.weight_decay : 0.0),
           .l2 = static_cast<A>(decoupled ? 0.0 : args.weight_decay)};
+}
+
+// The key of the moments' rounding; reads `scalars` as above.
+inline RandomKey adamw_random(const AdamW& args) {
+  RandomKey key = args.random;
+  if (!args.scalars) return key;
+  const float* halves = args.scalars.data_as<float>() + kNumAdamWScalars - 2;
+  key.counter_high =
+      uint64_t{std::bit_cast<uint32_t>(halves[1])} << 32 | std::bit_cast<uint32_t>(halves[0]);
+  return key;
 }
 
 }  // namespace zinc::kernels::cpu

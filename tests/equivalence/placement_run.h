@@ -31,11 +31,13 @@ struct Case {
   ReduceSchedule schedule = ReduceSchedule::boundary;
   Determinism determinism = Determinism::run;
   Family family = Family::gpt2;
+  optim::Moments moments = optim::Moments::f32;
 };
 
 inline EngineConfig config_of(const Case& c) {
   EngineConfig config = training_config(c.accumulation, c.dtype, c.schedule);
   config.determinism = c.determinism;
+  config.optimizer.moments = c.moments;
   return config;
 }
 

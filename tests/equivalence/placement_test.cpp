@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/local/local.h"
@@ -61,19 +62,24 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{2, 3, DType::f32, ReduceSchedule::micro_step, Determinism::world},
                     Case{2, 1, DType::f32, ReduceSchedule::boundary, Determinism::run, Family::t5},
                     Case{1, 2, DType::bf16, ReduceSchedule::micro_step, Determinism::run,
-                         Family::roberta}),
+                         Family::roberta},
+                    Case{.world = 2, .dtype = DType::bf16, .moments = optim::Moments::bf16}),
     [](const auto& info) {
       const Case& c = info.param;
       return concat(name_of(c.family), "World", c.world, "Accumulation", c.accumulation,
                     name_of(c.dtype),
                     c.schedule == ReduceSchedule::boundary ? "Boundary" : "MicroStep",
-                    c.determinism == Determinism::world ? "World" : "");
+                    c.determinism == Determinism::world ? "World" : "",
+                    c.moments == optim::Moments::bf16 ? "NarrowMoments" : "");
     });
 
 TEST(Placement, UpdateOfStatesThatTravelChangesNoBit) {
   const offload::SwapFolder folder;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    const Case c{2, 1, dtype, ReduceSchedule::micro_step};
+  for (const auto& [dtype, moments] : {std::pair{DType::f32, optim::Moments::f32},
+                                       {DType::bf16, optim::Moments::f32},
+                                       {DType::f32, optim::Moments::bf16}}) {
+    const Case c{
+        .world = 2, .dtype = dtype, .schedule = ReduceSchedule::micro_step, .moments = moments};
     EngineConfig config = config_of(c);
     config.zero.stage = 0;
     const Outcome reference = run(c, config, 2);
@@ -95,9 +101,29 @@ TEST(Placement, UpdateOfStatesThatTravelChangesNoBit) {
       moved.offload_step = OffloadStep::device;
       EXPECT_TRUE(run(c, moved, 2, {.execution = way.execution, .shuffle_seed = 1}) == reference)
           << "stage " << way.stage << ", parameters " << name_of(way.parameters) << ", "
-          << name_of(dtype);
+          << name_of(dtype) << ", moments in " << name_of(moments);
     }
   }
+}
+
+// Moments in bf16 are rounded by what an element is, not by where it lies.
+TEST(Placement, OverMoreRanks_RoundsMomentsAlike) {
+  const auto of = [](int world, int64_t accumulation, int stage, optim::Moments moments) {
+    const Case c{.world = world,
+                 .accumulation = accumulation,
+                 .dtype = DType::bf16,
+                 .schedule = ReduceSchedule::micro_step,
+                 .determinism = Determinism::world,
+                 .moments = moments};
+    EngineConfig config = config_of(c);
+    config.zero.stage = stage;
+    config.gradient.reduce_schedule.reset();
+    return run(c, config, 3).norms;
+  };
+  const std::vector<double> alone = of(1, 4, 0, optim::Moments::bf16);
+  EXPECT_EQ(of(2, 2, 1, optim::Moments::bf16), alone);
+  EXPECT_EQ(of(4, 1, 3, optim::Moments::bf16), alone);
+  EXPECT_NE(of(1, 4, 0, optim::Moments::f32), alone);
 }
 
 TEST(Placement, ShuffledExecutionChangesNoBit) {

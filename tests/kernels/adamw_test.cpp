@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
+#include "kernels/stochastic_rounding.h"
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
@@ -125,6 +128,66 @@ TEST(AdamW, ScalarsOnTheDevice_TakeThePlaceOfTheMembers) {
               HasSubstr("scalars on the device are for f32 weights, not f64"));
 }
 
+// Note [Moments in 16 bits], from every place in a block of random words.
+TEST(AdamW, MomentsInBf16_AreRoundedByTheWordOfTheirElement) {
+  const RandomKey random{.key = 0x123456789abcdefu, .counter_high = 0xfedcba9876543210u};
+  for (const DType gradient_dtype : {DType::f32, DType::bf16, DType::f16}) {
+    for (const int64_t n : test::kOddSizes) {
+      for (const int64_t first_element : {0, 5, 1022}) {
+        State before = make_state(n, DType::f32, DType::bf16);
+        before.m = before.m.as(DType::bf16);
+        before.v = before.v.as(DType::bf16);
+        const HostArray gradient = HostArray::random(Shape{n}, gradient_dtype, 4);
+        State after = before;
+        AdamW args = args_of(after, gradient);
+        args.step = 7;
+        args.random = random;
+        args.first_element = first_element;
+        std::vector<float> values(kNumAdamWScalars);
+        adamw_scalars(args, values);
+        HostArray scalars(Shape{kNumAdamWScalars}, DType::f32);
+        std::memcpy(scalars.view().data(), values.data(), values.size() * sizeof(float));
+        adamw(args, test::test_stream());
+        for (int64_t i = 0; i < n; ++i) {
+          const Element<float> e = step<float>(
+              {float(before.weights.at(i)), float(before.m.at(i)), float(before.v.at(i))},
+              float(gradient.at(i)), 1.0f, args);
+          const uint32_t word = random.bits(static_cast<uint64_t>(first_element + i));
+          ASSERT_EQ(after.weights.at(i), double(e.w)) << i;
+          ASSERT_EQ(after.m.at(i), double(round_by_chance(e.m, word))) << i;
+          ASSERT_EQ(after.v.at(i), double(round_by_chance(e.v, word >> 16))) << i;
+        }
+        // The same with the step's scalars on the device.
+        State again = before;
+        AdamW by_device = args_of(again, gradient);
+        by_device.random = {.key = random.key, .counter_high = 1};
+        by_device.first_element = first_element;
+        by_device.scalars = scalars;
+        adamw(by_device, test::test_stream());
+        ASSERT_TRUE(test::same_bits(again.m, after.m)) << n << ' ' << first_element;
+        ASSERT_TRUE(test::same_bits(again.v, after.v)) << n << ' ' << first_element;
+      }
+    }
+  }
+}
+
+TEST(AdamW, RoundingByChance_IsRightInTheMeanAndKeepsWhatBf16Holds) {
+  for (const float x : {1.0f + 0x1p-10f, -3.14159274f, 1e-40f, 0x1.fffffep-3f}) {
+    double sum = 0.0;
+    for (uint32_t random = 0; random < 0x10000u; ++random) {
+      const float rounded = round_by_chance(x, random);
+      ASSERT_EQ(rounded, static_cast<float>(bf16(rounded)));
+      sum += double{rounded};
+    }
+    EXPECT_EQ(sum / 0x10000, double{x});  // each of the 2^16 words once: the mean is exact
+  }
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float x : {0.0f, -0.0f, 1.5f, infinity, -infinity}) {
+    EXPECT_EQ(round_by_chance(x, 0xffffu), x);
+  }
+  EXPECT_TRUE(std::isnan(round_by_chance(std::bit_cast<float>(0x7fffffffu), 0xffffu)));
+}
+
 TEST(AdamW, FirstStep_MovesByTheLearningRateAgainstTheSign) {
   const test::DeviceScope scope(test::device_for(DType::f64));
   // With m = v = 0 the corrected moments are g and g^2: the step is lr * g / (|g| + eps).
@@ -192,18 +255,24 @@ TEST(AdamW, TinyMoments_KeepTheirDenormals) {
   expect_step<float>(before, s, gradient, 1.0f, args);
 }
 
-TEST(AdamW, PartsAndThreads_SameBitsAsTheWhole) {
+void expect_parts_and_threads_agree(DType moments) {
   const int64_t n = 50'001;
   const HostArray gradient = HostArray::random(Shape{n}, DType::bf16, 5);
-  const auto whole = [&] {
+  const auto make = [&] {
     State s = make_state(n, DType::f32, DType::bf16);
+    s.m = s.m.as(moments);
+    s.v = s.v.as(moments);
+    return s;
+  };
+  const auto whole = [&] {
+    State s = make();
     AdamW args = args_of(s, gradient);
     args.weight_decay = 0.1;
     adamw(args, test::test_stream());
     return std::vector<HostArray>{s.weights, s.m, s.v, s.model};
   };
   EXPECT_TRUE(test::same_for_all_thread_counts(whole));
-  State parts = make_state(n, DType::f32, DType::bf16);
+  State parts = make();
   for (int64_t begin = 0; begin < n; begin += 7'777) {
     const int64_t length = std::min<int64_t>(7'777, n - begin);
     const auto part = [&](const View& view) { return view.narrow(0, begin, length); };
@@ -212,7 +281,8 @@ TEST(AdamW, PartsAndThreads_SameBitsAsTheWhole) {
            .m = part(parts.m),
            .v = part(parts.v),
            .model_weights = part(parts.model),
-           .weight_decay = 0.1},
+           .weight_decay = 0.1,
+           .first_element = begin},
           test::test_stream());
   }
   const std::vector<HostArray> expected = whole();
@@ -220,6 +290,11 @@ TEST(AdamW, PartsAndThreads_SameBitsAsTheWhole) {
   EXPECT_TRUE(test::same_bits(parts.m, expected[1]));
   EXPECT_TRUE(test::same_bits(parts.v, expected[2]));
   EXPECT_TRUE(test::same_bits(parts.model, expected[3]));
+}
+
+TEST(AdamW, PartsAndThreads_SameBitsAsTheWhole) {
+  expect_parts_and_threads_agree(DType::f32);
+  expect_parts_and_threads_agree(DType::bf16);
 }
 
 TEST(AdamW, BadArgumentsCostAndMetaDevice) {

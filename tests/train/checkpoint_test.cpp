@@ -58,6 +58,7 @@ struct Way {
   int sequence = 1;    // that share the sequences
   int pipe = 1;        // that have some of the layers each
   int64_t bucket = 0;  // elements of every bucket; 0: as they are by default
+  optim::Moments moments = optim::Moments::f32;
 };
 
 std::ostream& operator<<(std::ostream& os, const Way& way) { return os << way.name; }
@@ -80,6 +81,7 @@ zero::EngineConfig config_of(const Way& way, const std::string& swap) {
   config.zero.offload_param.device = way.parameters;
   config.zero.offload_param.nvme_path = swap;
   config.schedule.kind = optim::ScheduleKind::warmup_lr;
+  config.optimizer.moments = way.moments;
   if (way.sequence > 1) config.batch.sequence = 9;  // of make_batch()
   if (way.bucket > 0) {
     config.zero.reduce_bucket_size = config.zero.allgather_bucket_size =
@@ -298,6 +300,24 @@ INSTANTIATE_TEST_SUITE_P(
                     Way{"stage3_nvme_nvme", 3, 3, DType::bf16, kNvme, kNvme},
                     Way{"accumulated", 2, 1, DType::bf16, OffloadDevice::none, OffloadDevice::none,
                         3},
+                    Way{.name = "narrow_moments",
+                        .world = 2,
+                        .stage = 1,
+                        .dtype = DType::bf16,
+                        .moments = optim::Moments::bf16},
+                    Way{.name = "narrow_moments_host",
+                        .world = 2,
+                        .stage = 2,
+                        .dtype = DType::bf16,
+                        .optimizer = kCpu,
+                        .moments = optim::Moments::bf16},
+                    Way{.name = "narrow_moments_nvme",
+                        .world = 3,
+                        .stage = 3,
+                        .dtype = DType::bf16,
+                        .optimizer = kNvme,
+                        .parameters = kNvme,
+                        .moments = optim::Moments::bf16},
                     Way{.name = "pipe_f16", .world = 4, .stage = 2, .dtype = DType::f16, .pipe = 2},
                     Way{.name = "slices_f16", .world = 3, .dtype = DType::f16, .tensor = 3},
                     Way{.name = "slices_stage2_host",

@@ -283,6 +283,7 @@ TEST_F(OwnProgram, EveryZincKey_Arrives) {
       {"zinc.offload_step", {R"("offload_step": "device")", states + R"({"device": "cpu"}})"}},
       {"zinc.gradient_offload",
        {R"("gradient_offload": "nvme")", states + R"({"device": "nvme", "nvme_path": "/d"}})"}},
+      {"zinc.moments", {R"("moments": "bf16")"}},
       {"zinc.reduce_algorithm", {R"("reduce_algorithm": "native")"}},
       {"zinc.loss_reduction", {R"("loss_reduction": "micro_batch")"}},
       {"zinc.recompute_every_blocks", {R"("recompute_every_blocks": 1)"}},

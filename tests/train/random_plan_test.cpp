@@ -225,6 +225,9 @@ DrawnRun draw_run(uint64_t seed) {
   draw_tiers(draw, engine);
   draw_passes(draw, run.world, engine);
   draw_pipeline(draw, run);
+  if (draw.one_of("narrow_moments", {false, false, true})) {
+    engine.optimizer.moments = optim::Moments::bf16;
+  }
   run.steps = draw.one_of<int64_t>("steps", {4, 5});
   run.evaluates = draw.flip("evaluates");
   run.saves = draw.flip("saves");

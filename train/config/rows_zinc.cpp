@@ -87,6 +87,11 @@ Rows placement_rows() {
   using zero::GradientOffload;
   using zero::OffloadStep;
   return {
+      works("moments",
+            one_of({optim::Moments::f32, optim::Moments::bf16}, &Config::engine,
+                   &EngineConfig::optimizer, &optim::OptimizerConfig::moments),
+            "in which Adam keeps its moments; bf16: half of their memory, rounded by chance "
+            "(docs/training.md)"),
       works("offload_step",
             one_of({OffloadStep::automatic, OffloadStep::host, OffloadStep::device},
                    &Config::engine, &EngineConfig::offload_step),

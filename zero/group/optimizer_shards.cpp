@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/transfer.h"
+#include "kernels/copy.h"
 #include "kernels/fill.h"
 #include "zero/tiers/host_memory.h"
 #include "zero/tiers/host_stream.h"
@@ -12,12 +13,13 @@
 namespace zinc::zero {
 
 OptimizerShards::OptimizerShards(const std::vector<ShardGroup>& groups,
-                                 comm::Communicator& communicator, Context& context, int num_states,
-                                 StateSplit split, SwappedShards* swapped, bool own_master)
+                                 comm::Communicator& communicator, Context& context,
+                                 const optim::States& states, StateSplit split,
+                                 SwappedShards* swapped, bool own_master)
     : groups_(groups),
       communicator_(communicator),
       context_(context),
-      num_states_(num_states),
+      states_(states),
       split_(std::move(split)),
       rank_(split_.parts() > 1 ? communicator.rank() : 0),
       swapped_(swapped),
@@ -27,16 +29,17 @@ OptimizerShards::OptimizerShards(const std::vector<ShardGroup>& groups,
     for (const Tier tier : {Tier::device, Tier::pinned_host}) {
       const int64_t numel = split_.numel(group, tier);
       if (numel == 0) continue;
-      const auto zeros = [&] {
-        Block block = context.allocate(numel * size_of(group.wide_dtype()), Label::optimizer, tier);
-        kernels::fill({.y = host_memory(view_of(block, group, {tier, {0, numel}, 0}))},
+      const auto zeros = [&](int plane) {
+        const DType dtype = dtype_of(group, plane);
+        Block block = context.allocate(numel * size_of(dtype), Label::optimizer, tier);
+        kernels::fill({.y = host_memory(view_of(block, dtype, {tier, {0, numel}, 0}))},
                       context.compute());
         return block;
       };
       Buffers& buffers = buffers_[static_cast<size_t>(group.index())][static_cast<size_t>(tier)];
       if (group.dtype() != group.wide_dtype() || tier != Tier::device || own_master)
-        buffers.master = zeros();
-      for (int i = 0; i < num_states; ++i) buffers.states.push_back(zeros());
+        buffers.master = zeros(kMasterPlane);
+      for (int i = 0; i < states.count; ++i) buffers.states.push_back(zeros(kFirstStatePlane + i));
     }
   }
 }
@@ -63,9 +66,8 @@ Range OptimizerShards::owned(const Segment& segment, int rank) const {
   return segment.shard(rank, split_.parts());
 }
 
-View OptimizerShards::view_of(const Block& block, const ShardGroup& group,
+View OptimizerShards::view_of(const Block& block, DType dtype,
                               const StateSplit::Piece& piece) const {
-  const DType dtype = group.wide_dtype();
   return View(block.data(), dtype, Shape{block.bytes() / size_of(dtype)}, context_.device(),
               piece.tier)
       .narrow(0, piece.place, piece.range.size());
@@ -74,11 +76,22 @@ View OptimizerShards::view_of(const Block& block, const ShardGroup& group,
 View OptimizerShards::master(const ShardGroup& group, const Segment& segment, Range range) const {
   if (swapped_ != nullptr) return swapped_->read(group, range, kMasterPlane);
   const StateSplit::Piece piece = split_.piece(group, segment, range);
-  return view_of(buffers_of(group, piece.tier).master, group, piece);
+  return view_of(buffers_of(group, piece.tier).master, group.wide_dtype(), piece);
 }
 
 void OptimizerShards::write(const ShardGroup& group, const Segment& segment, int plane, Range range,
                             const ConstView& values) {
+  if (const DType dtype = dtype_of(group, plane); dtype != values.dtype()) {
+    const Block room = context_.allocate(range.size() * size_of(dtype), Label::staging);
+    const View rounded(room.data(), dtype, values.shape(), context_.device());
+    kernels::copy({.x = values, .y = rounded}, context_.compute());
+    return write_stored(group, segment, plane, range, rounded);
+  }
+  write_stored(group, segment, plane, range, values);
+}
+
+void OptimizerShards::write_stored(const ShardGroup& group, const Segment& segment, int plane,
+                                   Range range, const ConstView& values) {
   if (swapped_ != nullptr) {
     swapped_->write(group, range, plane, values);
     return;
@@ -90,7 +103,7 @@ void OptimizerShards::write(const ShardGroup& group, const Segment& segment, int
                              : buffers.states[static_cast<size_t>(plane - kFirstStatePlane)];
     if (!block) continue;
     transfer(values.narrow(0, piece.range.begin - range.begin, piece.range.size()),
-             view_of(block, group, piece), context_.compute());
+             view_of(block, dtype_of(group, plane), piece), context_.compute());
   }
 }
 
@@ -98,7 +111,8 @@ View OptimizerShards::state(const ShardGroup& group, const Segment& segment, int
                             Range range) const {
   if (swapped_ != nullptr) return swapped_->read(group, range, kFirstStatePlane + index);
   const StateSplit::Piece piece = split_.piece(group, segment, range);
-  return view_of(buffers_of(group, piece.tier).states[static_cast<size_t>(index)], group, piece);
+  return view_of(buffers_of(group, piece.tier).states[static_cast<size_t>(index)],
+                 dtype_of(group, kFirstStatePlane + index), piece);
 }
 
 std::vector<UpdateSlice> OptimizerShards::slices(const ModelView& model) const {
@@ -117,7 +131,7 @@ std::vector<UpdateSlice> OptimizerShards::slices(const ModelView& model) const {
     if (has_own) slice.model_weights = model_weights;
     if (swapped_ != nullptr) return;
     slice.weights = has_own ? master(group, segment, piece.range) : model_weights;
-    for (int i = 0; i < num_states_; ++i) {
+    for (int i = 0; i < states_.count; ++i) {
       slice.states[static_cast<size_t>(i)] = state(group, segment, i, piece.range);
     }
   };

@@ -29,7 +29,7 @@ class OptimizerShards {
   // model has 16 bits, if the elements are off the device, or with `own_master`. On the tier nvme
   // `swapped` holds master weights and states; it must outlive this.
   OptimizerShards(const std::vector<ShardGroup>& groups, comm::Communicator& communicator,
-                  Context& context, int num_states, StateSplit split,
+                  Context& context, const optim::States& states, StateSplit split,
                   SwappedShards* swapped = nullptr, bool own_master = false);
 
   // This rank's part of a segment; the whole segment where states are not sharded.
@@ -41,10 +41,12 @@ class OptimizerShards {
   // SwappedShards::read() gives them.
   View master(const ShardGroup& group, const Segment& segment, Range range) const;
   // Writes one plane of an owned range. `values`: [range.size()] f32 (f64 models: f64) on the
-  // device. Does nothing for master weights that do not exist. On the compute stream.
+  // device; rounded to nearest where states are narrower. Does nothing for master weights that do
+  // not exist. On the compute stream.
   void write(const ShardGroup& group, const Segment& segment, int plane, Range range,
              const ConstView& values);
-  // A state of an owned range in one tier. From swap space as SwappedShards::read() gives it.
+  // A state of an owned range in one tier, in the dtype of optim::States. From swap space as
+  // SwappedShards::read() gives it.
   View state(const ShardGroup& group, const Segment& segment, int index, Range range) const;
   std::vector<UpdateSlice> slices(const ModelView& model) const;
   // Frees the host memory that master(), state() and write() use for swap space.
@@ -60,6 +62,9 @@ class OptimizerShards {
             View out);
 
  private:
+  // write() of values in the plane's own dtype.
+  void write_stored(const ShardGroup& group, const Segment& segment, int plane, Range range,
+                    const ConstView& values);
   // The buffers of a group in one tier.
   struct Buffers {
     Block master;
@@ -68,12 +73,16 @@ class OptimizerShards {
   using ByTier = std::array<Buffers, kNumTiers>;
   Range owned(const Segment& segment, int rank) const;
   const Buffers& buffers_of(const ShardGroup& group, Tier tier) const;
-  View view_of(const Block& block, const ShardGroup& group, const StateSplit::Piece& piece) const;
+  // The piece in a buffer of values of `dtype`.
+  View view_of(const Block& block, DType dtype, const StateSplit::Piece& piece) const;
+  DType dtype_of(const ShardGroup& group, int plane) const {
+    return plane == kMasterPlane ? group.wide_dtype() : states_.dtype(group.wide_dtype());
+  }
 
   const std::vector<ShardGroup>& groups_;
   comm::Communicator& communicator_;
   Context& context_;
-  int num_states_;
+  const optim::States states_;
   const StateSplit split_;
   int rank_;
   SwappedShards* swapped_;

@@ -43,8 +43,8 @@ ParameterShards::ParameterShards(const std::vector<ShardGroup>& groups,
   if (tiles.empty()) return;
   outdated_.assign(tiles.size(), false);
   buffers_.resize(std::min(static_cast<size_t>(options.buffer_count), tiles.size()));
-  swapped_ = std::make_unique<SwappedShards>(groups, std::move(tiles), 1, Label::parameters,
-                                             context, options.swap);
+  swapped_ = std::make_unique<SwappedShards>(groups, std::move(tiles), optim::States{},
+                                             Label::parameters, context, options.swap);
   if (options.updates_during_passes) update_buffers_.resize(2);
   for (std::vector<Buffer>* buffers : {&buffers_, &update_buffers_}) {
     for (Buffer& buffer : *buffers) {

@@ -25,7 +25,7 @@ SwappedGradients::SwappedGradients(const std::vector<ShardGroup>& groups,
                                    const comm::Communicator& communicator, Context& context,
                                    const SwappedGradientsOptions& options)
     : context_(context),
-      tiles_(groups, gradient_tiles(groups, communicator, options), 1, Label::gradients, context,
+      tiles_(groups, gradient_tiles(groups, communicator, options), {}, Label::gradients, context,
              options.swap),
       incoming_(options.returns ? kIncomingBuffers : 0) {
   for (const int group : options.order) {

@@ -18,7 +18,7 @@ ValueStore::ValueStore(const std::vector<ShardGroup>& groups, comm::Communicator
       communicator_(communicator),
       context_(context),
       options_(options),
-      optimizer_(groups, communicator, context, options.num_states, options.split, options.swapped,
+      optimizer_(groups, communicator, context, options.states, options.split, options.swapped,
                  own_master) {}
 
 OwnedValues ValueStore::masters() {
@@ -63,8 +63,7 @@ ConstView ValueStore::own_in_place(ParameterIndex parameter, int plane, Range ra
   const ConstView there = values_of(plane)(group, segment, range);
   if (there.tier() != Tier::pinned_host && !context_.device().is_cpu()) return {};
   const ConstView values = host_memory(there);
-  return values.dtype() == group.wide_dtype() && values.numel() == range.size() ? values
-                                                                                : ConstView();
+  return values.numel() == range.size() ? values : ConstView();
 }
 
 void ValueStore::write_master(ParameterIndex parameter, ConstView values) {

@@ -129,8 +129,8 @@ class WeightStore {
   // [range.size()]. `range` is part of the parameter, in this rank's shard of its segment. Every
   // rank has its shard on every stage. Not collective.
   virtual void read_own(ParameterIndex parameter, int plane, Range range, View out) = 0;
-  // The same values in place, without a copy. Absent if the host cannot read their memory, or if
-  // they have another dtype than read_own() gives. The caller must have waited for the work on the
+  // The same values in place, without a copy, in the dtype in which they are kept. Absent if the
+  // host cannot read their memory. The caller must have waited for the work on the
   // compute stream.
   virtual ConstView own_in_place(ParameterIndex parameter, int plane, Range range) = 0;
   // Reads values that are spread over the ranks as slices() are, such as gradients.
@@ -152,7 +152,7 @@ class WeightStore {
 
 struct WeightStoreOptions {
   StateSplit split;                    // where master weights and states live
-  int num_states = 2;                  // of the optimizer, per trained element
+  optim::States states{.count = 2};    // of the optimizer, per trained element
   bool shard_optimizer = false;        // a rank has its shards of master weights and states only
   int64_t bucket_numel = 500'000'000;  // elements per collective
   ParameterShardOptions parameters{};  // with sharded weights: where the shards live

@@ -1,7 +1,8 @@
 #include "zero/tiers/swapped_reader.h"
 
 #include <cstddef>
-#include <cstring>
+
+#include "zero/tiers/host_memory.h"
 
 namespace zinc::zero {
 
@@ -31,7 +32,7 @@ void SwappedReader::read(int group, Range range, int plane, View out) {
     const View values = shards_.plane(tile, memory_, plane)
                             .narrow(0, inside.begin - tile.range.begin, inside.size());
     const View to = out.narrow(0, inside.begin - range.begin, inside.size());
-    std::memcpy(to.data(), values.data(), static_cast<size_t>(values.bytes()));
+    widen_in_host(values, to);
   }
 }
 

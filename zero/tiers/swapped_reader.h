@@ -20,8 +20,8 @@ class SwappedReader {
   // read() under way. Throws IoError.
   void begin();
   // Reads the values that lay in `range` of a group's arena at begin(). out: [range.size()] in the
-  // tile's dtype, host memory. Call from one other thread at a time. The tiles must not have been
-  // written since begin(). Throws IoError.
+  // tile's dtype, host memory; narrower states are widened. Call from one other thread at a time.
+  // The tiles must not have been written since begin(). Throws IoError.
   void read(int group, Range range, int plane, View out);
 
  private:

@@ -51,9 +51,9 @@ std::vector<Tile> parameter_tiles(const ShardGroup& group, const comm::Communica
 }
 
 SwappedShards::SwappedShards(const std::vector<ShardGroup>& groups, std::vector<Tile> tiles,
-                             int num_planes, Label label, Context& context,
+                             const optim::States& states, Label label, Context& context,
                              const SwapSettings& settings)
-    : groups_(groups), context_(context), num_planes_(num_planes), tiles_(std::move(tiles)) {
+    : groups_(groups), context_(context), states_(states), tiles_(std::move(tiles)) {
   std::vector<int64_t> extent_bytes;
   for (const Tile& tile : tiles_) extent_bytes.push_back(bytes_of(tile));
   for (const ShardGroup& group : groups) {
@@ -63,8 +63,19 @@ SwappedShards::SwappedShards(const std::vector<ShardGroup>& groups, std::vector<
   extents_ = std::make_unique<SwapExtents>(extent_bytes, label, context, settings);
 }
 
+Encoding SwappedShards::encoding_of(const Tile& tile, int plane) const {
+  return plane < kFirstStatePlane ? tile.encoding
+                                  : Encoding{.dtype = states_.dtype(tile.encoding.dtype)};
+}
+
+int64_t SwappedShards::plane_offset(const Tile& tile, int plane) const {
+  int64_t offset = 0;
+  for (int i = 0; i < plane; ++i) offset += encoding_of(tile, i).bytes_of(tile.range.size());
+  return offset;
+}
+
 int64_t SwappedShards::bytes_of(const Tile& tile) const {
-  return whole_pages(num_planes_ * tile.plane_bytes());
+  return whole_pages(plane_offset(tile, num_planes()));
 }
 
 int64_t SwappedShards::largest_tile_bytes() const {
@@ -74,8 +85,9 @@ int64_t SwappedShards::largest_tile_bytes() const {
 }
 
 View SwappedShards::plane(const Tile& tile, const Block& memory, int index) const {
-  return {static_cast<std::byte*>(memory.data()) + index * tile.plane_bytes(), tile.encoding.dtype,
-          Shape{tile.encoding.numel_of(tile.range.size())}, context_.device(), Tier::pinned_host};
+  const Encoding encoding = encoding_of(tile, index);
+  return {static_cast<std::byte*>(memory.data()) + plane_offset(tile, index), encoding.dtype,
+          Shape{encoding.numel_of(tile.range.size())}, context_.device(), Tier::pinned_host};
 }
 
 void SwappedShards::load(size_t tile) {
@@ -108,7 +120,8 @@ View SwappedShards::read(const ShardGroup& group, Range range, int index) {
             " are not in this swap space");
   load(static_cast<size_t>(tile - tiles_.begin()));
   const Range inside = intersect(tile->range, range);
-  return tile->encoding.part(plane(*tile, cache_, index), inside.from(tile->range.begin));
+  return encoding_of(*tile, index)
+      .part(plane(*tile, cache_, index), inside.from(tile->range.begin));
 }
 
 void SwappedShards::write(const ShardGroup& group, Range range, int index,
@@ -118,8 +131,9 @@ void SwappedShards::write(const ShardGroup& group, Range range, int index,
     const Range inside = intersect(tile.range, range);
     if (tile.group != group.index() || inside.empty()) continue;
     load(i);
-    transfer(tile.encoding.part(values, inside.from(range.begin)),
-             tile.encoding.part(plane(tile, cache_, index), inside.from(tile.range.begin)),
+    const Encoding encoding = encoding_of(tile, index);
+    transfer(encoding.part(values, inside.from(range.begin)),
+             encoding.part(plane(tile, cache_, index), inside.from(tile.range.begin)),
              context_.compute());
     context_.compute()->synchronize();
     changed_ = true;

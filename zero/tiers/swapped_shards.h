@@ -1,7 +1,8 @@
 // zero/tiers/swapped_shards.h: the shards that a rank keeps in swap space.
 //
 // Shards are cut into tiles. A tile has one or more planes, one after the other. Optimizer tiles:
-// the master weights, then each optimizer state. Parameter and gradient tiles: one plane. So a tile
+// the master weights, then each optimizer state, which may be narrower. Parameter and gradient
+// tiles: one plane. So a tile
 // moves with one read or one write. Tiles are read and written whole.
 #pragma once
 
@@ -14,6 +15,7 @@
 #include "core/context.h"
 #include "core/view.h"
 #include "offload/swap_space.h"
+#include "optim/optimizer.h"
 #include "zero/layout/shard_group.h"
 #include "zero/tiers/swap_extents.h"
 #include "zero/tiers/swap_traffic.h"
@@ -31,11 +33,10 @@ struct Tile {
   SegmentKind segment = SegmentKind::trained;
   Range range;  // of the group's arena
   Encoding encoding{};
-  int64_t plane_bytes() const { return encoding.bytes_of(range.size()); }
 };
 
-// Tiles for master weights and optimizer states: this rank's shards of the trained segments, f32
-// (f64 models: f64). A tile has at most `most` elements, rounded up to kNormChunk.
+// Tiles for master weights and optimizer states: this rank's shards of the trained segments;
+// weights in f32 (f64 models: f64). A tile has at most `most` elements, rounded up to kNormChunk.
 std::vector<Tile> optimizer_tiles(const std::vector<ShardGroup>& groups,
                                   const comm::Communicator& communicator, int64_t most);
 // Tiles for parameters: this rank's shards of all segments of a group but the persistent one, in
@@ -48,25 +49,27 @@ std::vector<Tile> parameter_tiles(const ShardGroup& group, const comm::Communica
 // device nothing is opened or moved.
 class SwappedShards {
  public:
-  // Takes the swap space. Values are zero until they are written. `label`: under which the bytes
+  // Takes the swap space. Values are zero until they are written. `states`: the planes behind the
+  // first. `label`: under which the bytes
   // count on the tier nvme; Label::gradients also changes the names in the trace. `groups` must
   // outlive this. Throws IoError.
-  SwappedShards(const std::vector<ShardGroup>& groups, std::vector<Tile> tiles, int num_planes,
-                Label label, Context& context, const SwapSettings& settings);
+  SwappedShards(const std::vector<ShardGroup>& groups, std::vector<Tile> tiles,
+                const optim::States& states, Label label, Context& context,
+                const SwapSettings& settings);
 
   const std::vector<Tile>& tiles() const { return tiles_; }
-  int num_planes() const { return num_planes_; }
+  int num_planes() const { return 1 + states_.count; }
   int64_t bytes_of(const Tile& tile) const;  // all planes, rounded up to whole pages
   int64_t largest_tile_bytes() const;
-  // Plane `index` of a tile whose bytes are in `memory`: [elements of the tile] in the tile's
-  // dtype.
+  // Plane `index` of a tile whose bytes are in `memory`: [elements of the tile] in the plane's
+  // dtype, that of the tile or of optim::States.
   View plane(const Tile& tile, const Block& memory, int index) const;
 
   // The values from range.begin on, up to the end of `range` or of the tile. `range` lies in this
   // rank's shard of one segment. The view is in host memory and valid until the next call. Waits
   // for the disk. Throws IoError.
   View read(const ShardGroup& group, Range range, int plane);
-  // Writes the values of `range`. `values`: on the device, in the tile's encoding. Waits for the
+  // Writes the values of `range`. `values`: on the device, in the plane's encoding. Waits for the
   // compute stream and the disk. The last tile that was changed stays in host memory until
   // settle(). Throws IoError.
   void write(const ShardGroup& group, Range range, int plane, const ConstView& values);
@@ -92,6 +95,8 @@ class SwappedShards {
   SwapTraffic traffic() const { return extents_->traffic(); }
 
  private:
+  Encoding encoding_of(const Tile& tile, int plane) const;
+  int64_t plane_offset(const Tile& tile, int plane) const;  // bytes from the start of the tile
   // Brings `tile` to cache_.
   void load(size_t tile);
   void flush();
@@ -99,7 +104,7 @@ class SwappedShards {
 
   const std::vector<ShardGroup>& groups_;
   Context& context_;
-  const int num_planes_;
+  const optim::States states_;
   std::vector<Tile> tiles_;
   std::vector<std::string> names_;        // by group, for the trace
   std::vector<bool> written_;             // by tile: swap space holds its values

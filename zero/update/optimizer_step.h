@@ -86,10 +86,10 @@ std::unique_ptr<OptimizerStep> make_host_step(WeightStore& weights, GradientStor
 
 // Updates weights and states in host memory by the device. Tiles of at most `tile_numel` elements,
 // rounded up to kNormChunk, travel to the device, and weights and states travel back, on the copy
-// streams. Two buffers on the device hold the weights, the `num_states` states and the gradient of
-// a tile each. `beside` as above.
+// streams. Two buffers on the device hold the weights, the states and the gradient of a tile each.
+// `beside` as above.
 std::unique_ptr<OptimizerStep> make_streamed_step(WeightStore& weights, GradientStore& gradients,
-                                                  Context& context, int num_states,
+                                                  Context& context, const optim::States& states,
                                                   int64_t tile_numel,
                                                   std::unique_ptr<OptimizerStep> beside);
 

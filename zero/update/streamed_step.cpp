@@ -18,20 +18,22 @@ namespace {
 
 class StreamedStep final : public OptimizerStep {
  public:
-  StreamedStep(WeightStore& weights, GradientStore& gradients, Context& context, int num_states,
-               int64_t tile_numel, std::unique_ptr<OptimizerStep> beside)
+  StreamedStep(WeightStore& weights, GradientStore& gradients, Context& context,
+               const optim::States& states, int64_t tile_numel,
+               std::unique_ptr<OptimizerStep> beside)
       : weights_(weights),
         gradients_(gradients),
         context_(context),
-        num_states_(num_states),
+        num_states_(states.count),
         tile_numel_(tile_numel),
         updated_(weights, weights.slices_in(Tier::pinned_host), context, Tier::device, tile_numel),
         beside_(std::move(beside)) {
     int64_t bytes = 0;
     for (const UpdateSlice& slice : weights.slices_in(Tier::pinned_host)) {
-      // Weights, states, and a gradient that is at most as wide.
-      bytes = std::max(bytes, std::min(tile_numel, slice.range.size()) * (2 + num_states) *
-                                  size_of(slice.weights.dtype()));
+      // Weights, states, and a gradient that is at most as wide as weights.
+      const DType wide = slice.weights.dtype();
+      const int64_t each = 2 * size_of(wide) + states.count * size_of(states.dtype(wide));
+      bytes = std::max(bytes, std::min(tile_numel, slice.range.size()) * each);
     }
     for (Buffer& buffer : buffers_) buffer.memory = context.allocate(bytes, Label::staging);
   }
@@ -121,10 +123,10 @@ class StreamedStep final : public OptimizerStep {
 }  // namespace
 
 std::unique_ptr<OptimizerStep> make_streamed_step(WeightStore& weights, GradientStore& gradients,
-                                                  Context& context, int num_states,
+                                                  Context& context, const optim::States& states,
                                                   int64_t tile_numel,
                                                   std::unique_ptr<OptimizerStep> beside) {
-  return std::make_unique<StreamedStep>(weights, gradients, context, num_states,
+  return std::make_unique<StreamedStep>(weights, gradients, context, states,
                                         whole_chunks(tile_numel), std::move(beside));
 }
 

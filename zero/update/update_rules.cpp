@@ -43,7 +43,7 @@ AnyView part_of(const AnyView& view, int64_t begin, int64_t numel) {
 
 UpdateRules::UpdateRules(nn::Module& model, const std::vector<ShardGroup>& shard_groups,
                          std::vector<optim::ParameterGroup> groups,
-                         const optim::HyperParameters& hyper)
+                         const optim::HyperParameters& hyper, bool by_parameter)
     : groups_(std::move(groups)) {
   if (groups_.empty()) {
     const auto parameters = model.parameters();
@@ -69,11 +69,13 @@ UpdateRules::UpdateRules(nn::Module& model, const std::vector<ShardGroup>& shard
     for (const Placement* placement : trained) {
       const size_t group = group_of.at(placement->parameter);
       if (!pieces.empty()) {
-        if (pieces.back().group == group) continue;
+        if (pieces.back().group == group && !by_parameter) continue;
         pieces.back().range.end = placement->offset;
         if (pieces.back().range.empty()) pieces.pop_back();
       }
-      pieces.push_back({{placement->offset, shard_group.trained_numel()}, group});
+      pieces.push_back({{placement->offset, shard_group.trained_numel()},
+                        group,
+                        hash_text(placement->parameter->name())});
     }
   }
 }
@@ -106,6 +108,8 @@ void UpdateRules::update(const optim::Optimizer& optimizer, const optim::Update&
     if (inside.empty()) continue;
     const int64_t begin = inside.begin - range.begin;
     optim::Update part = whole;
+    part.site = piece.site;
+    part.first_element = inside.begin - piece.range.begin;
     part.weights = part_of(whole.weights, begin, inside.size());
     part.gradient = part_of(whole.gradient, begin, inside.size());
     part.model_weights = part_of(whole.model_weights, begin, inside.size());

@@ -2,7 +2,7 @@
 //
 // A parameter group shares hyper-parameters; a shard group is gathered and reduced together. A
 // parameter group may hold parameters of any shard groups. An update of a range is cut where the
-// parameter group changes. The cut changes no bit.
+// parameter group changes, or at every parameter. The cut changes no bit.
 #pragma once
 
 #include <span>
@@ -24,9 +24,11 @@ class UpdateRules {
   // `groups`: a client's groups. Together they must hold every trained parameter of the model
   // exactly once. Empty: two groups with `hyper`, parameters that decay and parameters that do not.
   // The learning rate of a group is that of the schedule times the group's own rate over the rate
-  // of `hyper`. Throws InvalidArgument with the parameter's name.
+  // of `hyper`. `by_parameter`: updates are cut at every parameter, for an optimizer that asks for
+  // optim::Update::site. Throws InvalidArgument with the parameter's name.
   UpdateRules(nn::Module& model, const std::vector<ShardGroup>& shard_groups,
-              std::vector<optim::ParameterGroup> groups, const optim::HyperParameters& hyper);
+              std::vector<optim::ParameterGroup> groups, const optim::HyperParameters& hyper,
+              bool by_parameter = false);
 
   // Takes the hyper-parameters of the next step from `schedule`.
   void follow(const optim::Schedule& schedule);
@@ -37,8 +39,8 @@ class UpdateRules {
   void bring_scalars(const optim::Optimizer& optimizer, int64_t step);
 
   // Issues `whole`, the update of `range` of a shard group's arena, as one update per parameter
-  // group in the range. `range` lies in one segment. First waits until nobody holds the range in
-  // gate().
+  // group, or parameter, in the range. `range` lies in one segment. First waits until nobody holds
+  // the range in gate().
   void update(const optim::Optimizer& optimizer, const optim::Update& whole, int shard_group,
               Range range, StreamRef stream) const;
 
@@ -53,6 +55,7 @@ class UpdateRules {
   struct Piece {
     Range range;  // of the arena, padding included
     size_t group = 0;
+    uint64_t site = 0;  // of the first parameter
   };
 
   std::vector<optim::ParameterGroup> groups_;
