@@ -165,6 +165,7 @@ comm::World phantom_world(const PlanOptions& options, const Config& config,
                                     mesh, mesh.axes().at(static_cast<size_t>(split)), rank);
                                 return comm::PhantomOptions::Wish{color, key};
                               },
+                          .ranks_per_host = options.ranks_per_host,
                           .ledger = std::move(ledger)});
   comm::World world({.rank = options.rank.value_or(0),
                      .size = options.world,
