@@ -14,8 +14,8 @@ struct LlamaPreset {
   LlamaConfig config;
 };
 
-const std::array<LlamaPreset, 6>& llama_presets() {
-  static const std::array<LlamaPreset, 6> table = {{
+const std::array<LlamaPreset, 7>& llama_presets() {
+  static const std::array<LlamaPreset, 7> table = {{
       {"llama-tiny",
        {.vocab_size = 256,
         .max_positions = 256,
@@ -184,7 +184,7 @@ LlamaConfig LlamaConfig::preset(std::string_view name) {
 
 std::span<const std::string_view> LlamaConfig::preset_names() {
   static const auto names = [] {
-    std::array<std::string_view, 6> result{};
+    std::array<std::string_view, 7> result{};
     for (size_t i = 0; i < result.size(); ++i) result[i] = llama_presets()[i].name;
     return result;
   }();
