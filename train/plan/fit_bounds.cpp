@@ -31,7 +31,7 @@
 namespace zinc::train {
 namespace {
 
-constexpr double kRounding = 0.999;  // of sums in another order
+constexpr double kSurely = 0.98;  // of a pass: stages write gradients in other ways
 
 // The same model with so many blocks; nullopt: its family has no one number of them.
 std::optional<ModelConfigFile> with_blocks(const ModelConfigFile& model, int64_t blocks) {
@@ -216,7 +216,7 @@ double FitBounds::least_seconds(const FitCandidate& c) {
   const double flops = slice.flops.at(static_cast<double>(space_.num_blocks())) /
                        static_cast<double>(sequences * c.pipe);
   const auto passes = static_cast<double>(c.accumulation + c.pipe - 1);
-  return kRounding * flops * static_cast<double>(c.micro_batch) * passes * seconds_per_flop_;
+  return kSurely * flops * static_cast<double>(c.micro_batch) * passes * seconds_per_flop_;
 }
 
 // Of so many elements that ranks with the same part of the model pass around, each of `size` bytes.
@@ -262,7 +262,7 @@ double FitBounds::floor_seconds(const FitCandidate& c, const Slice& slice) const
     if (come_back) seconds = std::max(seconds, gather * m);
   } catch (const ConfigError&) {  // the plan says what the file lacks
   }
-  return kRounding * seconds;
+  return kSurely * seconds;
 }
 
 int64_t FitBounds::floor_bytes(const FitCandidate& c, const Slice& slice) const {
