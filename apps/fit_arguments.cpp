@@ -120,6 +120,7 @@ int run_fit(const FitArguments& arguments, FitRun run) {
                             .max_plans = arguments.max_plans,
                             .threads = std::clamp(inspect_machine().cores, 1, kMostThreads)};
   request.space.world = run.plan.world;
+  request.space.meshes = run.plan.hardware.has_value();
   request.space.global_batch = arguments.global_batch;
   request.space.nvme_path = arguments.nvme_path;
   request.space.flags = run.flags;

@@ -35,7 +35,8 @@ struct WorkCost {
   int64_t bytes_read = 0;     // collective: received by this rank
   int64_t bytes_written = 0;  // collective: sent by this rank
   int64_t flops = 0;
-  int ranks = 1;  // that take part in a collective
+  int ranks = 1;       // that take part in a collective
+  int near_ranks = 0;  // of these on this rank's host, itself too; 0: as many as it has
 };
 
 // The number of the stream on which a GPU's host computes; the others' are those of StreamRole.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <mutex>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,8 +20,14 @@ namespace {
 
 class Phantom final : public Communicator {
  public:
-  explicit Phantom(PhantomOptions options)
-      : Communicator(options.rank, options.size), options_(std::move(options)) {}
+  explicit Phantom(PhantomOptions options) : Phantom(options, ranks_up_to(options.size)) {}
+  // `members`: the group's ranks in the world.
+  Phantom(PhantomOptions options, std::vector<int> members)
+      : Communicator(options.rank, options.size),
+        options_(std::move(options)),
+        members_(std::move(members)),
+        near_ranks_(static_cast<int>(
+            std::ranges::count_if(members_, [&](int member) { return is_near(member); }))) {}
 
   std::string_view backend() const override { return "phantom"; }
   bool follows_streams() const override { return options_.imitates == "nccl"; }
@@ -66,12 +74,12 @@ class Phantom final : public Communicator {
 
   Work send(ConstView data, int destination, int tag, StreamRef stream) override {
     check_message(data, destination, tag, facts(), "send");
-    return queue("send", stream, {data.bytes(), 0});
+    return queue("send", stream, {data.bytes(), 0}, destination);
   }
 
   Work receive(View data, int source, int tag, StreamRef stream) override {
     check_message(data, source, tag, facts(), "receive");
-    return queue("receive", stream, {0, data.bytes()});
+    return queue("receive", stream, {0, data.bytes()}, source);
   }
 
   Work barrier(StreamRef stream) override {
@@ -89,8 +97,9 @@ class Phantom final : public Communicator {
     const int number = num_splits_++;
     PhantomOptions group = options_;
     if (color < 0) return nullptr;
-    if (options_.wishes) group = group_of(number, color, key);
-    auto made = std::make_unique<Phantom>(std::move(group));
+    std::vector<int> members = members_;
+    if (options_.wishes) group = group_of(number, color, key, members);
+    auto made = std::make_unique<Phantom>(std::move(group), std::move(members));
     made->set_deadline(deadline());
     made->set_reduce_algorithm(reduce_algorithm());
     return made;
@@ -139,7 +148,27 @@ class Phantom final : public Communicator {
     return {.sent = n * size_of(dtype) - mine, .received = mine * (size() - 1)};
   }
 
-  Work queue(const char* label, StreamRef stream, const Traffic& traffic) {
+  static std::vector<int> ranks_up_to(int size) {
+    std::vector<int> ranks(static_cast<size_t>(size));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return ranks;
+  }
+
+  // A rank of the world that shares this one's host.
+  bool is_near(int world_rank) const {
+    const int hosts = options_.ranks_per_host;
+    const int own = members_[static_cast<size_t>(rank())];
+    return hosts > 0 && world_rank / hosts == own / hosts;
+  }
+
+  int near_of(int peer) const {
+    if (options_.ranks_per_host == 0) return 0;
+    return is_near(members_[static_cast<size_t>(peer)]) ? 2 : 1;
+  }
+
+  // With all ranks, or with one `peer`.
+  Work queue(const char* label, StreamRef stream, const Traffic& traffic,
+             std::optional<int> peer = std::nullopt) {
     check_alive();
     sent_ += traffic.sent;
     received_ += traffic.received;
@@ -152,12 +181,14 @@ class Phantom final : public Communicator {
     stream->note(label, {.kind = WorkKind::collective,
                          .bytes_read = traffic.received,
                          .bytes_written = traffic.sent,
-                         .ranks = size()});
+                         .ranks = peer ? 2 : size(),
+                         .near_ranks = peer ? near_of(*peer) : near_ranks_});
     stream.submit(label, [] {});
     return Work(stream->record());
   }
 
-  PhantomOptions group_of(int number, int color, int key) const {
+  // `ranks`: of the world; becomes those of the group.
+  PhantomOptions group_of(int number, int color, int key, std::vector<int>& ranks) const {
     const PhantomOptions::Wish own = options_.wishes(number, rank());
     require(own.color == color && own.key == key, "phantom: split ", number, " of rank ", rank(),
             " passed colour ", color, " and key ", key, ", but PhantomOptions::wishes says ",
@@ -173,10 +204,16 @@ class Phantom final : public Communicator {
     group.rank =
         static_cast<int>(std::ranges::find(members, std::pair(key, rank())) - members.begin());
     group.wishes = nullptr;
+    ranks.clear();
+    for (const auto& [order, member] : members) {
+      ranks.push_back(members_[static_cast<size_t>(member)]);
+    }
     return group;
   }
 
   PhantomOptions options_;
+  std::vector<int> members_;  // by rank: its rank in the world
+  int near_ranks_;            // of them on this rank's host, itself too; 0: not known
   int num_splits_ = 0;
   int64_t sent_ = 0;
   int64_t received_ = 0;

@@ -35,6 +35,9 @@ struct PhantomOptions {
     int key = 0;
   };
   std::function<Wish(int split, int rank)> wishes{};
+  // Neighbours of the world that share a host: what lies near, for WorkCost::near_ranks. 0: not
+  // known.
+  int ranks_per_host = 0;
   // Gets every call's traffic, groups made by split included; may be null.
   std::shared_ptr<PhantomLedger> ledger{};
 };

@@ -14,8 +14,8 @@ struct LlamaPreset {
   LlamaConfig config;
 };
 
-const std::array<LlamaPreset, 6>& llama_presets() {
-  static const std::array<LlamaPreset, 6> table = {{
+const std::array<LlamaPreset, 7>& llama_presets() {
+  static const std::array<LlamaPreset, 7> table = {{
       {"llama-tiny",
        {.vocab_size = 256,
         .max_positions = 256,
@@ -59,6 +59,18 @@ const std::array<LlamaPreset, 6>& llama_presets() {
                          .low_freq_factor = 1.0,
                          .high_freq_factor = 4.0,
                          .original_max_positions = 8192},
+        .bos_token = 128000,
+        .eos_tokens = {128001}}},
+      {"llama-70b",
+       {.vocab_size = 128256,
+        .max_positions = 8192,
+        .hidden_size = 8192,
+        .intermediate_size = 28672,
+        .num_layers = 80,
+        .num_heads = 64,
+        .num_kv_heads = 8,
+        .rms_norm_epsilon = 1e-5,
+        .rope_theta = 500000.0,
         .bos_token = 128000,
         .eos_tokens = {128001}}},
       {"mistral-7b",
@@ -172,7 +184,7 @@ LlamaConfig LlamaConfig::preset(std::string_view name) {
 
 std::span<const std::string_view> LlamaConfig::preset_names() {
   static const auto names = [] {
-    std::array<std::string_view, 6> result{};
+    std::array<std::string_view, 7> result{};
     for (size_t i = 0; i < result.size(); ++i) result[i] = llama_presets()[i].name;
     return result;
   }();

@@ -81,7 +81,8 @@ struct LlamaConfig {
   void validate() const;
 
   // "llama-tiny" (byte vocabulary), "llama-1b" (Llama-3.2-1B), "llama-8b" (Llama-3.1-8B),
-  // "mistral-7b" (Mistral-7B-v0.1), "qwen2-7b", "qwen3-8b". Throws ConfigError for another name.
+  // "llama-70b" (Llama-3-70B), "mistral-7b" (Mistral-7B-v0.1), "qwen2-7b", "qwen3-8b". Throws
+  // ConfigError for another name.
   static LlamaConfig preset(std::string_view name);
   static std::span<const std::string_view> preset_names();
 

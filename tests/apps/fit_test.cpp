@@ -80,8 +80,10 @@ TEST(FitCommand, BadInput_IsNamed) {
   refused({"--global-batch", "4", "--device-memory", "0"}, 78, "--device-memory must be positive");
   refused({"--global-batch", "4", "--device-memory", "1GiB", "--nvme-memory", "1TB"}, 78,
           "--nvme-memory and --nvme-path go together");
-  refused({"--global-batch", "9", "--world", "4", "--device-memory", "1GiB"}, 78,
-          "cannot be divided among 4 ranks; the nearest that can: 8");
+  folder.write("flat.json", R"({"zinc": {"mesh": {"tensor": 1, "sequence": 1, "pipe": 1}}})");
+  refused({"--global-batch", "9", "--world", "4", "--device-memory", "1GiB", "--config",
+           folder / "flat.json"},
+          78, "cannot be divided among 4 ranks; the nearest that can: 8");
   refused({"--device-memory", "1GiB"}, 78, "the global batch is open");
   refused({"--global-batch", "4", "--device-memory", "1GiB", "--config", folder / "no.json"}, 78,
           "there is no configuration file");

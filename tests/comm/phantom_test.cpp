@@ -6,9 +6,12 @@
 #include <gtest/gtest.h>
 
 #include "comm/local/local.h"
+#include "comm/mesh.h"
 #include "comm/partition.h"
 #include "comm/workspace.h"
+#include "core/context.h"
 #include "core/error.h"
+#include "core/work_log.h"
 #include "tests/comm/rank_data.h"
 
 namespace zinc::comm::testing {
@@ -51,6 +54,48 @@ Moved run_program(Communicator& group, Context& context, Device device) {
   }
   context.synchronize();
   return {group.bytes_sent(), group.bytes_received()};
+}
+
+// Hosts of four ranks, tensor groups of two: what a group's collectives find on this rank's host.
+TEST(Phantom, Groups_KnowWhichOfTheirRanksShareAHost) {
+  const Mesh mesh{.tensor = 2, .pipe = 4};
+  struct Case {
+    MeshAxis axis;
+    int rank;
+    int near_ranks;
+  };
+  // Of 16 ranks; a pipeline is 0 2 4 6, and ranks that share states lie 8 apart.
+  const Case table[] = {{MeshAxis::tensor, 5, 2}, {MeshAxis::pipe, 5, 2}, {MeshAxis::shards, 5, 1}};
+  for (const Case& one : table) {
+    SCOPED_TRACE(static_cast<int>(one.axis));
+    WorkLog log;
+    Context context({.device = Device{.meta = true},
+                     .execution = ContextOptions::Execution::inline_all,
+                     .work_log = &log});
+    const auto world = make_phantom({.rank = one.rank,
+                                     .size = 16,
+                                     .wishes =
+                                         [&](int, int rank) {
+                                           const auto [color, key] =
+                                               group_along(mesh, one.axis, rank);
+                                           return PhantomOptions::Wish{color, key};
+                                         },
+                                     .ranks_per_host = 4});
+    const auto [color, key] = group_along(mesh, one.axis, one.rank);
+    const auto group = world->split(color, key);
+    const View part(nullptr, DType::f32, Shape{0}, context.device());
+    const View whole(nullptr, DType::f32, Shape{0}, context.device());
+    group->all_gather({part, whole}, context.compute());
+    EXPECT_EQ(log.entries().back().cost.near_ranks, one.near_ranks);
+    EXPECT_EQ(log.entries().back().cost.ranks, group->size());
+    if (one.axis != MeshAxis::pipe) continue;
+    // Ranks 3 and 7: one on this host, one on the next.
+    group->receive(part, 3, 0, context.compute());
+    EXPECT_EQ(log.entries().back().cost.near_ranks, 2);
+    group->receive(part, 1, 0, context.compute());
+    EXPECT_EQ(log.entries().back().cost.near_ranks, 1);
+    EXPECT_EQ(log.entries().back().cost.ranks, 2);
+  }
 }
 
 TEST(Phantom, SameProgram_CountsWhatRealRanksMove) {

@@ -24,6 +24,7 @@ TEST(Gpt2Config, Presets_HaveThePublishedSizes) {
 TEST(LlamaConfig, Presets_HaveThePublishedSizes) {
   EXPECT_EQ(LlamaConfig::preset("llama-1b").num_parameters(), 1'235'814'400);
   EXPECT_EQ(LlamaConfig::preset("llama-8b").num_parameters(), 8'030'261'248);
+  EXPECT_EQ(LlamaConfig::preset("llama-70b").num_parameters(), 70'553'706'496);
 }
 
 TEST(ModelPresets, AllAreValid) {
@@ -166,7 +167,7 @@ TEST(LlamaConfig, BadFields_AreNamedByTheirKeys) {
   }
   EXPECT_EQ(message_of([] { LlamaConfig::preset("llama"); }),
             "there is no Llama preset \"llama\"; there are llama-tiny, llama-1b, "
-            "llama-8b, mistral-7b, qwen2-7b, qwen3-8b");
+            "llama-8b, llama-70b, mistral-7b, qwen2-7b, qwen3-8b");
 }
 
 }  // namespace model_config_test

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "comm/local/local.h"
@@ -81,7 +83,8 @@ struct Planned {
 std::vector<Planned> plan_everything(const FitRequest& request) {
   FitSpaceOptions options = request.space;
   options.world = request.plan.world;
-  options.host = true;
+  options.host = request.limits.host.has_value();
+  options.ranks_per_host = request.plan.ranks_per_host;
   const FitSpace space(request.model, options);
   std::vector<Planned> all;
   const std::function<void(FitCandidate, int)> visit = [&](FitCandidate c, int s) {
@@ -148,6 +151,118 @@ TEST(Fit, IsTheBestOfAllCandidatesAtEveryLimit) {
     EXPECT_LE(result.best.front().time->step_seconds, best->seconds * (1 + 1e-9))
         << result.best.front().words << "\ninstead of " << best->words;
   }
+}
+
+// Four ranks on two hosts, and a network that is slower than the way within one.
+FitRequest mesh_request() {
+  FitRequest request = request_for(int64_t{1} << 30);
+  request.plan.world = 4;
+  request.plan.hardware->between_hosts = {{.alpha_seconds = 1e-5, .bytes_per_second = 5e8},
+                                          {.alpha_seconds = 1e-5, .bytes_per_second = 5e8}};
+  request.limits.host.reset();
+  request.space.meshes = true;
+  request.space.global_batch = 8;
+  request.space.config = R"({"zero_optimization": {"stage": 1, "reduce_bucket_size": 1000000,
+      "allgather_bucket_size": 1000000, "overlap_comm": true, "sub_group_size": 1000000}})";
+  return request;
+}
+
+TEST(FitMesh, IsTheBestOfAllMeshesAtEveryLimit) {
+  FitRequest request = mesh_request();
+  const std::vector<Planned> all = plan_everything(request);
+  std::vector<int64_t> limits;
+  for (const Planned& one : all) limits.push_back(one.device);
+  std::ranges::sort(limits);
+  std::set<std::tuple<int, int, int>> meshes;
+  for (size_t i = 0; i < 8; ++i) {
+    const int64_t limit = limits[i * (limits.size() - 1) / 7];
+    request.limits.device = limit;
+    SCOPED_TRACE(limit);
+    const Planned* best = nullptr;
+    for (const Planned& one : all) {
+      if (one.device <= limit && (best == nullptr || one.seconds < best->seconds)) best = &one;
+    }
+    const FitResult result = fit(request);
+    ASSERT_FALSE(result.best.empty());
+    EXPECT_TRUE(result.is_complete);
+    const FittedConfig& first = result.best.front();
+    EXPECT_LE(first.reserved[0], limit);
+    // 1e-3: of steps with more micro-batches than are planned.
+    EXPECT_LE(first.time->step_seconds, best->seconds * (1 + 1e-3))
+        << first.words << "\ninstead of " << best->words;
+    meshes.emplace(first.candidate.tensor, first.candidate.sequence, first.candidate.pipe);
+  }
+  EXPECT_GE(meshes.size(), 2u);  // else nothing was searched
+}
+
+// What is written has the mesh, and its plan has the bytes and the time that were promised.
+TEST(FitMesh, WrittenFileHasTheMeshAndItsPlan) {
+  FitRequest request = mesh_request();
+  request.space.global_batch = 32;
+  request.space.config = R"({"zinc": {"mesh": {"pipe": 2}}})";
+  const FitResult result = fit(request);
+  ASSERT_FALSE(result.best.empty());
+  for (const FittedConfig& answer : result.best) {
+    SCOPED_TRACE(answer.words);
+    EXPECT_THAT(answer.words, HasSubstr("pipe 2"));
+    const Config config = parse_config(json::write(answer.file), "written", 4);
+    EXPECT_EQ(config.mesh, answer.candidate.mesh());
+    EXPECT_EQ(config.engine.batch.micro_batch * config.engine.batch.accumulation *
+                  (4 / config.mesh.ranks_per_batch()),
+              32);
+    const Plan whole = make_plan(request.model, config, request.plan);
+    EXPECT_EQ(answer.reserved[0], whole.fullest.peaks.reserved[0].peak);
+    EXPECT_NEAR(answer.time->step_seconds, whole.fullest.time->step_seconds,
+                1e-3 * whole.fullest.time->step_seconds);
+    const double flops = whole.flops_per_step;
+    EXPECT_NEAR(answer.mfu, flops / 1e11 / answer.time->step_seconds, 1e-6 * answer.mfu);
+  }
+}
+
+// A model with three heads has no mesh of two tensor ranks, and nobody is told.
+TEST(FitMesh, WhatTheModelCannotBeSharedByIsNoCandidate) {
+  FitRequest request = mesh_request();
+  request.model.config.as<nn::Gpt2Config>().num_heads = 3;
+  request.model.config.as<nn::Gpt2Config>().hidden_size = 192;
+  const FitResult result = fit(request);
+  ASSERT_FALSE(result.best.empty());
+  for (const FittedConfig& answer : result.best) {
+    EXPECT_EQ(answer.candidate.tensor, 1);
+    EXPECT_EQ(answer.candidate.sequence, 1);
+  }
+  request.space.config = R"({"zinc": {"mesh": {"tensor": 2}}})";
+  EXPECT_THROW(fit(request), ConfigError);
+}
+
+TEST(FitMesh, TensorGroupsStayOnAHost) {
+  FitRequest request = mesh_request();
+  FitSpaceOptions options = request.space;
+  options.world = 4;
+  options.ranks_per_host = 2;
+  for (const FitCandidate& root : FitSpace(request.model, options).roots()) {
+    EXPECT_LE(root.tensor, 2);
+    EXPECT_EQ(4 % root.mesh().ranks_per_batch(), 0);
+  }
+}
+
+// The cheapest way to save activations comes before blocks are computed again.
+TEST(Fit, RecomputesNormsAndActivationsBeforeBlocks) {
+  FitRequest request = request_for(int64_t{1} << 30);
+  request.space.config = R"({"train_micro_batch_size_per_gpu": 8,
+                             "zero_optimization": {"stage": 2}})";
+  request.limits.host.reset();
+  const FitResult all = fit(request);
+  ASSERT_FALSE(all.best.empty());
+  EXPECT_EQ(all.best.front().candidate.at(Saving::recompute), 0);
+  request.limits.device = all.best.front().reserved[0] - (int64_t{2} << 20);
+  request.space.config = R"({"train_micro_batch_size_per_gpu": 8,
+      "zero_optimization": {"stage": 2, "reduce_bucket_size": 1000, "allgather_bucket_size": 1000,
+                            "overlap_comm": false}})";
+  const FitResult less = fit(request);
+  ASSERT_FALSE(less.best.empty());
+  const Config config = parse_config(json::write(less.best.front().file), "written", 2);
+  EXPECT_TRUE(config.engine.recompute.selective) << less.best.front().words;
+  EXPECT_FALSE(config.engine.recompute.is_on()) << less.best.front().words;
 }
 
 // What the search says of a long step is what a plan with all micro-batches says.
@@ -251,7 +366,8 @@ TEST(Plan, EndsWhereItHasShownEnough) {
   EXPECT_LE(part.fullest.peaks.at(Tier::device).peak, whole.fullest.peaks.at(Tier::device).peak);
   EXPECT_EQ(part.fullest.time->step_seconds, whole.fullest.time->step_seconds);
   EXPECT_EQ(part.fullest.kernel_flops, whole.fullest.kernel_flops);
-  EXPECT_EQ(part.fullest.standing.weights_and_states, whole.fullest.standing.weights_and_states);
+  EXPECT_EQ(part.fullest.standing.weights, whole.fullest.standing.weights);
+  EXPECT_EQ(part.fullest.standing.states, whole.fullest.standing.states);
   EXPECT_EQ(part.fullest.standing.activations, whole.fullest.standing.activations);
 }
 

@@ -97,6 +97,10 @@ TEST(RankSpeed, Collective_CountsPeersOnTheHostAndBeyond) {
   EXPECT_DOUBLE_EQ(speed.seconds("reduce_scatter", transfer_of(30, 4), 1), 36.0);
   EXPECT_DOUBLE_EQ(speed.seconds("all_reduce", transfer_of(60, 4), 1), 46.0);
   EXPECT_DOUBLE_EQ(speed.seconds("all_gather", transfer_of(0, 1), 1), 0.0);
+  // A group whose ranks are all on other hosts: 3 x 2 + 30 / 5.
+  WorkCost apart = transfer_of(30, 4);
+  apart.near_ranks = 1;
+  EXPECT_DOUBLE_EQ(speed.seconds("all_gather", apart, 1), 12.0);
   EXPECT_THROW(RankSpeed(round_hardware(), 1, 2).seconds("all_gather", transfer_of(30, 4), 1),
                ConfigError);
 }

@@ -37,16 +37,21 @@ std::string lanes_text(const StepTime& time) {
                         1e3 * time.offload.to_device, 1e3 * time.offload.to_host,
                         1e3 * time.offload.on_host);
   }
+  if (time.pipeline_wait_seconds > 0.0) {
+    text += fmt::format(", waits in the pipeline {:.3f}", 1e3 * time.pipeline_wait_seconds);
+  }
   if (time.swap_seconds) text += fmt::format(", disk {:.3f}", 1e3 * *time.swap_seconds);
   return text + " ms";
 }
 
-std::string answer_text(size_t number, const FittedConfig& answer) {
+std::string answer_text(size_t number, const FittedConfig& answer, int world) {
   std::string text = fmt::format("{}. {}\n", number, answer.words);
   if (answer.time) {
     const double tokens = static_cast<double>(answer.tokens_per_step) / answer.time->step_seconds;
-    text += fmt::format("   {:.3f} ms a step, {:.1f} tokens/s: {}\n",
-                        1e3 * answer.time->step_seconds, tokens, lanes_text(*answer.time));
+    text +=
+        fmt::format("   {:.3f} ms a step, {:.1f} tokens/s, {:.1f} of a rank, MFU {:.1f} %\n   {}\n",
+                    1e3 * answer.time->step_seconds, tokens, tokens / world, 100.0 * answer.mfu,
+                    lanes_text(*answer.time));
   } else if (!answer.no_time.empty()) {
     text += fmt::format("   no time: {}\n", answer.no_time);
   }
@@ -83,6 +88,11 @@ void write_tiers(json::Writer& json, const std::array<int64_t, kNumTiers>& reser
 void write_answer(json::Writer& json, const FittedConfig& answer) {
   json.begin_object();
   json.member("words", answer.words);
+  json.key("mesh").begin_object();
+  json.member("tensor", answer.candidate.tensor);
+  json.member("sequence", answer.candidate.sequence);
+  json.member("pipe", answer.candidate.pipe);
+  json.end_object();
   json.member("stage", answer.candidate.stage);
   json.member("micro_batch", answer.candidate.micro_batch);
   json.member("accumulation", answer.candidate.accumulation);
@@ -93,11 +103,13 @@ void write_answer(json::Writer& json, const FittedConfig& answer) {
     json.member("step_seconds", time.step_seconds);
     json.member("tokens_per_second",
                 static_cast<double>(answer.tokens_per_step) / time.step_seconds);
+    json.member("mfu", answer.mfu);
     json.member("compute_seconds", time.compute_seconds);
     json.member("communication_seconds", time.communication_seconds);
     json.member("to_device_seconds", time.offload.to_device);
     json.member("to_host_seconds", time.offload.to_host);
     json.member("on_host_seconds", time.offload.on_host);
+    json.member("pipeline_wait_seconds", time.pipeline_wait_seconds);
     if (time.swap_seconds) json.member("disk_seconds", *time.swap_seconds);
   } else if (!answer.no_time.empty()) {
     json.member("no_time", answer.no_time);
@@ -130,7 +142,9 @@ std::string describe(const FitResult& result, const FitRequest& request) {
         "travels comes first\n";
   }
   if (result.nothing) return text + nothing_text(*result.nothing, result.limits);
-  for (size_t i = 0; i < result.best.size(); ++i) text += answer_text(i + 1, result.best[i]);
+  for (size_t i = 0; i < result.best.size(); ++i) {
+    text += answer_text(i + 1, result.best[i], request.plan.world);
+  }
   return text;
 }
 

@@ -17,30 +17,35 @@
 #include "train/config/key.h"
 #include "train/json/writer.h"
 #include "train/plan/fill.h"
+#include "train/plan/fit_bounds.h"
 
 // Note [Bounds of the search]
 // Candidates are looked at in the order of a lower bound of their score, and planned unless
 //
-// 1. they cannot fit: what stays on the device through a step (weights, states and sums of
-//    gradients, as a plan with the same stage and placements found them) and the activations (as
-//    plans with the same recomputation and micro-batches no larger found them) are live together at
-//    some moment, so their sum is a lower bound of the peak;
-// 2. they cannot fit: a candidate that saves as much or more of each kind, with a micro-batch that
+// 1. they cannot fit: what lies on the device at some moment together is more than the limit, by
+//    plans of a few blocks (Note [Floors] in fit_bounds.cpp);
+// 2. they cannot fit: a candidate of the same mesh that saves as much or more of each kind, with a
+// micro-batch that
 //    is no larger and a stage that is no lower, handed out more than the limit. A saving takes
 //    bytes off the device or leaves them; segments of more than one block are compared with
 //    themselves alone, because they trade saved inputs against live blocks. The test is of bytes
 //    handed out: what is reserved for them varies with the order of sizes;
-// 3. they cannot fit: a candidate with the same micro-batch, order and stage that saves as much or
+// 3. they cannot fit: a candidate with the same mesh, micro-batch, order and stage that saves as
+// much or
 //    less of each kind handed out more than the limit at its peak in labels that no kind of the
 //    further saving takes anything from: recomputation, for one, takes activations and workspaces,
 //    and the same weights, gradients and states lie beside them at that moment;
-// 4. a candidate with the same micro-batch, order and stage fits that saves as much or less of each
+// 4. a candidate with the same mesh, micro-batch, order and stage fits that saves as much or less
+// of each
 //    kind: a saving adds work or waits, and takes none away but the device's update of states that
 //    leave it;
 // 5. their bound is above the score of the last answer. The bound is the time of the candidate with
 //    one saving less, whether it fits or not, but for the device's update where states leave. It is
-//    never below what the kernels of the micro-batches take, which depends on micro-batch and
-//    recomputation alone, nor below their FLOP at the highest rate, which does on recomputation.
+//    never below the floor of 1., nor below the FLOP at the highest rate.
+//
+// A step of a pipeline is planned with as many micro-batches as its ranks keep at once and two
+// more, and until it is an answer for those of its ranks alone that tell most
+// (FitBounds::telling_ranks). What one more micro-batch adds is planned on the slowest of them.
 //
 // The plan of a candidate that has taken kHopeless times the limit ends there: the candidate cannot
 // fit, and what was taken so far is a lower bound of its peak.
@@ -56,13 +61,13 @@ namespace {
 constexpr int64_t kPlannedBatches = 4;  // of a step with more
 constexpr double kUntimed = 1e30;       // a score in seconds that no time has
 constexpr int kRound = 4;               // candidates that are planned side by side
-constexpr int64_t kHopeless = 2;        // times the limit: a plan that takes more ends there
+constexpr double kHopeless = 1.02;      // times the limit: a plan that takes more ends there
 constexpr int64_t kMostLimit = int64_t{1} << 60;
-constexpr double kLinear = 0.9;  // share of activations that is surely in proportion
-constexpr int kFillSteps = 4;    // halvings between two levels
+constexpr int64_t kBeyondPipe = 2;  // micro-batches beside those of a pipeline's ranks
+constexpr int kFillSteps = 4;       // halvings between two levels
+constexpr int kMostNearest = 32;    // candidates with which a search for the smallest begins
 // Of an element, more than any device's update takes.
 constexpr double kUpdateBytes = 64.0;
-constexpr double kUpdateFlops = 128.0;
 
 // Swap space is handed out of what is reserved once: the two are one.
 int64_t reserved_of(const MemoryReport& peaks, Tier tier) {
@@ -77,8 +82,7 @@ struct Outcome {
   bool fits = false;
   std::optional<StepTime> time;
   FitScore score{};
-  double kernels_seconds = 0.0;   // at least, of a micro-batch
-  double products_seconds = 0.0;  // at least, of a sequence: its FLOP at the highest rate
+  bool has_all_ranks = true;  // of a pipeline
   // False: more than `reserved`, which is more than it may be.
   bool is_whole() const { return !problem.empty() || plan.fullest.is_whole; }
 };
@@ -98,16 +102,15 @@ Figures figures_of(const StepFigures& step) {
   return figures;
 }
 
-Figures figures_of(const Plan& plan) {
-  StepFigures step{
-      .swap = plan.fullest.swap, .copies = plan.fullest.copies, .time = plan.fullest.time};
-  for (const auto& [name, traffic] : plan.fullest.step) step.bytes_sent += traffic.bytes_sent;
+Figures figures_of(const RankPlan& rank) {
+  StepFigures step{.swap = rank.swap, .copies = rank.copies, .time = rank.time};
+  for (const auto& [name, traffic] : rank.step) step.bytes_sent += traffic.bytes_sent;
   return figures_of(step);
 }
 
-// Of a step with `steps` micro-batches, from steps with three and with four.
-Figures extend(const Figures& three, const Figures& four, int64_t steps) {
-  const auto more = static_cast<double>(steps - kPlannedBatches);
+// Of a step with `further` micro-batches more than `four`, which has one more than `three`.
+Figures extend(const Figures& three, const Figures& four, int64_t further) {
+  const auto more = static_cast<double>(further);
   const auto grow = [&](double a, double b) { return b + more * (b - a); };
   const StepTime& a = three.time;
   const StepTime& b = four.time;
@@ -154,8 +157,10 @@ std::vector<Label> labels_of(Saving saving) {
 class Search {
  public:
   explicit Search(const FitRequest& request)
-      : request_(request), space_(request.model, space_options(request)) {
-    options_ = request.plan;
+      : request_(request),
+        space_(request.model, space_options(request)),
+        options_(request.plan),
+        bounds_(request.model, space_, options_, request.threads) {
     options_.program = false;
     options_.device_room = request.limits.device;
     is_timed_ = options_.hardware.has_value();
@@ -165,7 +170,9 @@ class Search {
   // What is asked of a plan: to the end; or no more than what says that it does not fit, where it
   // does not; or that without a score.
   enum class Extent : uint8_t { whole, until_full, bytes_until_full };
-  Outcome plan(const json::Value& file, Extent extent = Extent::whole) const;
+  // Of a pipeline for `pipe_ranks` alone; empty: all.
+  Outcome plan(const json::Value& file, Extent extent = Extent::whole,
+               const std::vector<int>& pipe_ranks = {}) const;
   const FitSpace& space() const { return space_; }
 
  private:
@@ -182,12 +189,11 @@ class Search {
     FitCandidate candidate;
     std::array<int64_t, kNumLabels> at_peak;  // of the device
   };
-  using Standing = std::tuple<int, bool, bool, int, int, int>;
-  using Passes = std::tuple<int64_t, bool, int, int>;
-
   static FitSpaceOptions space_options(const FitRequest& request) {
     FitSpaceOptions options = request.space;
     options.world = request.plan.world;
+    options.ranks_per_host = request.plan.ranks_per_host;
+    options.meshes = options.meshes && request.plan.hardware.has_value();
     options.host = request.limits.host.has_value();
     if (!request.limits.nvme) options.nvme_path.clear();
     require(!request.limits.nvme || !options.nvme_path.empty(),
@@ -198,17 +204,14 @@ class Search {
   void plan_all(const std::vector<FitCandidate>& candidates, Extent extent = Extent::until_full);
   const Outcome& outcome(const FitCandidate& candidate) { return planned_.at(candidate); }
   void learn(const FitCandidate& candidate, const Outcome& outcome);
-  void learn_step(const FitCandidate& candidate, const Outcome& outcome);
   std::optional<FitCandidate> corner_of(const Node& node);
   void push(const FitCandidate& candidate, const FitScore& bound, int depth);
   void push_next(const Node& node, const FitScore& bound);
-  int64_t least_activations(const FitCandidate& candidate) const;
-  int64_t least_bytes(const FitCandidate& candidate) const;
-  bool cannot_fit(const FitCandidate& candidate) const;
+  bool cannot_fit(const FitCandidate& candidate);
   bool saves_less(const FitCandidate& candidate, const FitCandidate& large) const;
   bool cannot_help(const TooLarge& large, const FitCandidate& candidate) const;
   bool is_beaten(const FitCandidate& candidate) const;
-  FitScore bound_of(const Node& node) const;
+  FitScore bound_of(const Node& node);
   FitScore after(const FitScore& score, const FitCandidate& from, const FitCandidate& to) const;
   void add_answer(const FitCandidate& candidate);
   bool is_done(const FitScore& bound) const;
@@ -218,34 +221,21 @@ class Search {
   void fill_between(size_t answer, double fits, double fails, const Set& set);
   bool is_within(const MemoryReport& peaks) const;
   Plan plan_either_way(Config& config, const PlanOptions& options) const;
-  double seconds_per_flop(DType dtype) const;
+  Figures extended(const Plan& plan, Config config, int64_t steps) const;
+  void push_roots();
+  void plan_answers_whole();
   FittedConfig describe_answer(const FitCandidate& candidate);
   std::vector<std::string> reasons(const FitCandidate& candidate);
-  std::vector<FitCandidate> smallest() const;
+  std::vector<FitCandidate> smallest();
   FitShortfall nearest();
   double overshoot(const Outcome& outcome) const;
-
-  Standing standing_of(const FitCandidate& c) const {
-    return {c.stage,
-            c.accumulation > 1,
-            c.vertical,
-            c.at(Saving::states),
-            c.at(Saving::weights),
-            c.at(Saving::residency)};
-  }
-  Passes passes_of(const FitCandidate& c) const {
-    return {c.micro_batch, c.vertical, c.at(Saving::recompute), c.at(Saving::inputs)};
-  }
 
   const FitRequest& request_;
   FitSpace space_;
   PlanOptions options_;
+  FitBounds bounds_;
   bool is_timed_ = false;
   std::map<FitCandidate, Outcome> planned_;
-  std::map<Standing, int64_t> standing_;
-  std::map<Passes, int64_t> activations_;
-  std::map<std::pair<int64_t, bool>, double> kernels_;  // by micro-batch and recomputation
-  std::map<bool, double> products_;                     // of a sequence, by recomputation
   std::vector<TooLarge> too_large_;
   std::vector<FitCandidate> fitting_;
   std::vector<std::pair<FitScore, FitCandidate>> answers_;  // sorted
@@ -287,16 +277,55 @@ Plan Search::plan_either_way(Config& config, const PlanOptions& options) const {
   return device;
 }
 
-Outcome Search::plan(const json::Value& file, Extent extent) const {
+// Of the whole step of which `plan` has as many micro-batches as `config`.
+Figures Search::extended(const Plan& plan, Config config, int64_t steps) const {
+  int64_t& planned = config.engine.batch.accumulation;
+  const int64_t further = steps - planned;
+  if (plan.pipe.empty()) {
+    const Figures four = figures_of(plan.fullest);
+    if (further == 0) return four;
+    if (plan.fullest.shorter) return extend(figures_of(*plan.fullest.shorter), four, further);
+    --planned;
+    return extend(figures_of(make_plan(request_.model, config, options_).fullest), four, further);
+  }
+  const auto seconds = [](const RankPlan& rank) {
+    return rank.time ? rank.time->step_seconds : 0.0;
+  };
+  const RankPlan& slowest = *std::ranges::max_element(plan.pipe, {}, seconds);
+  const RankPlan& fullest = *std::ranges::find(plan.pipe, plan.fullest.rank, &RankPlan::rank);
+  if (further > 0) --planned;
+  const auto whole = [&](const RankPlan& rank) {
+    const Figures more = figures_of(rank);
+    if (further == 0) return more;
+    PlanOptions options = options_;
+    options.rank = rank.rank;
+    return extend(figures_of(make_plan(request_.model, config, options).fullest), more, further);
+  };
+  Figures all = whole(fullest);
+  if (!fullest.time) return all;
+  const double works =
+      slowest.rank == fullest.rank ? all.time.step_seconds : whole(slowest).time.step_seconds;
+  const auto turns = static_cast<double>(steps + config.mesh.pipe - 1);
+  const double step = works * turns / static_cast<double>(steps);
+  all.time.pipeline_wait_seconds = step - all.time.step_seconds;
+  all.time.step_seconds = step;
+  return all;
+}
+
+Outcome Search::plan(const json::Value& file, Extent extent,
+                     const std::vector<int>& pipe_ranks) const {
   Outcome result;
+  result.has_all_ranks = pipe_ranks.empty();
   PlanOptions options = options_;
+  options.pipe_ranks = pipe_ranks;
   const bool bytes_only = extent == Extent::bytes_until_full;
   if (bytes_only) options.hardware.reset();
   if (extent != Extent::whole) {
     options.is_enough = [this, bytes_only](const MemoryReport& taken) {
       return bytes_only || !is_within(taken);
     };
-    options.hopeless_bytes = kHopeless * std::min(request_.limits.device, kMostLimit);
+    options.hopeless_bytes = static_cast<int64_t>(
+        kHopeless * static_cast<double>(std::min(request_.limits.device, kMostLimit)));
   }
   result.file = file;
   Config config;
@@ -306,37 +335,23 @@ Outcome Search::plan(const json::Value& file, Extent extent) const {
     const int64_t steps = config.engine.batch.accumulation;
     const bool vertical = config.engine.pass_order == zero::PassOrder::vertical;
     int64_t& planned_steps = config.engine.batch.accumulation;
-    if (!vertical) planned_steps = std::min(steps, kPlannedBatches);
+    const int pipe = config.mesh.pipe;
+    if (!vertical) {
+      planned_steps = std::min(steps, pipe > 1 ? pipe + kBeyondPipe : kPlannedBatches);
+    }
     result.plan = plan_either_way(config, options);
     const Plan& plan = result.plan;
-    for (int t = 0; t < kNumTiers; ++t) {
-      result.reserved[static_cast<size_t>(t)] =
-          reserved_of(plan.fullest.peaks, static_cast<Tier>(t));
-    }
-    result.fits = plan.fullest.has_step && is_within(plan.fullest.peaks);
-    if (bytes_only || !plan.fullest.has_step) return result;
-    const Figures four = figures_of(plan);
-    if (plan.fullest.time) {
-      const double update = kUpdateBytes * static_cast<double>(plan.num_parameters) /
-                            std::min(options_.hardware->read_bytes_per_second,
-                                     options_.hardware->write_bytes_per_second);
-      result.kernels_seconds =
-          (four.time.compute_seconds - update) / static_cast<double>(planned_steps);
-      const double flops = static_cast<double>(plan.fullest.kernel_flops) -
-                           kUpdateFlops * static_cast<double>(plan.num_parameters);
-      result.products_seconds =
-          flops * seconds_per_flop(config.engine.precision.dtype) /
-          static_cast<double>(planned_steps * config.engine.batch.micro_batch);
-    }
-    Figures all = four;
-    if (result.fits && planned_steps < steps) {
-      if (plan.fullest.shorter) {
-        all = extend(figures_of(*plan.fullest.shorter), four, steps);
-      } else {
-        planned_steps = kPlannedBatches - 1;
-        all = extend(figures_of(make_plan(request_.model, config, options_)), four, steps);
+    const auto take = [&](const RankPlan& rank) {
+      for (int t = 0; t < kNumTiers; ++t) {
+        int64_t& most = result.reserved[static_cast<size_t>(t)];
+        most = std::max(most, reserved_of(rank.peaks, static_cast<Tier>(t)));
       }
-    }
+      return rank.has_step && is_within(rank.peaks);
+    };
+    result.fits = take(plan.fullest);
+    for (const RankPlan& rank : plan.pipe) result.fits = take(rank) && result.fits;
+    if (bytes_only || !plan.fullest.has_step) return result;
+    const Figures all = result.fits ? extended(plan, config, steps) : figures_of(plan.fullest);
     const bool disk_unknown = all.disk > 0.0 && !all.time.swap_seconds;
     if (plan.fullest.time && !disk_unknown) result.time = all.time;
     const double bytes[] = {all.disk, config.engine.recompute.is_on() ? 1.0 : 0.0, all.copied,
@@ -360,28 +375,19 @@ Outcome Search::plan(const json::Value& file, Extent extent) const {
   return result;
 }
 
-// At the highest of the rates that a kernel may have.
-double Search::seconds_per_flop(DType dtype) const {
-  constexpr int64_t kFlops = int64_t{1} << 50;
-  const RankSpeed speed(*options_.hardware, options_.num_threads, options_.ranks_per_host);
-  double least = std::numeric_limits<double>::infinity();
-  for (const WorkKind kind : {WorkKind::gemm, WorkKind::attention, WorkKind::other}) {
-    const WorkCost cost{.kind = kind, .dtype = dtype, .flops = kFlops};
-    const double seconds =
-        speed.seconds("", cost, speed.threads()) - options_.hardware->launch_seconds;
-    least = std::min(least, seconds);
-  }
-  return least / static_cast<double>(kFlops);
-}
-
 // Side by side, in an order that no number of threads changes.
 void Search::plan_all(const std::vector<FitCandidate>& candidates, Extent extent) {
   std::vector<FitCandidate> open;
   for (const FitCandidate& candidate : candidates) {
     const auto known = planned_.find(candidate);
     const bool is_known =
-        known != planned_.end() && (extent != Extent::whole || known->second.is_whole());
+        known != planned_.end() &&
+        (extent != Extent::whole || (known->second.is_whole() && known->second.has_all_ranks));
     if (!is_known) open.push_back(candidate);
+  }
+  std::vector<std::vector<int>> pipe_ranks(open.size());
+  for (size_t i = 0; i < open.size(); ++i) {
+    if (open[i].pipe > 1 && extent != Extent::whole) pipe_ranks[i] = bounds_.telling_ranks(open[i]);
   }
   std::vector<Outcome> outcomes(open.size());
   std::vector<std::exception_ptr> errors(open.size());
@@ -389,7 +395,7 @@ void Search::plan_all(const std::vector<FitCandidate>& candidates, Extent extent
   const auto work = [&] {
     for (size_t i = next++; i < open.size(); i = next++) {
       try {
-        outcomes[i] = plan(space_.file_of(open[i]), extent);
+        outcomes[i] = plan(space_.file_of(open[i]), extent, pipe_ranks[i]);
       } catch (...) {
         errors[i] = std::current_exception();
       }
@@ -415,9 +421,8 @@ void Search::plan_all(const std::vector<FitCandidate>& candidates, Extent extent
 void Search::learn(const FitCandidate& c, const Outcome& outcome) {
   const bool is_between = c.ratio || c.max_live || c.resident || c.recomputed;
   if (!outcome.problem.empty() || is_between) return;
-  if (outcome.plan.fullest.has_step) learn_step(c, outcome);
   const int64_t handed_out = outcome.plan.fullest.device_peak();
-  if (handed_out <= request_.limits.device) return;
+  if (handed_out <= request_.limits.device && outcome.plan.fullest.has_step) return;
   TooLarge large{.candidate = c, .at_peak = {}};
   for (int l = 0; l < kNumLabels; ++l) {
     large.at_peak[static_cast<size_t>(l)] =
@@ -426,55 +431,9 @@ void Search::learn(const FitCandidate& c, const Outcome& outcome) {
   too_large_.push_back(large);
 }
 
-void Search::learn_step(const FitCandidate& c, const Outcome& outcome) {
-  const StandingBytes& standing = outcome.plan.fullest.standing;
-  const int64_t sums = c.vertical ? 0 : standing.gradients;
-  const auto keep_least = [](auto& table, const auto& key, auto value) {
-    const auto [at, is_new] = table.emplace(key, value);
-    if (!is_new) at->second = std::min(at->second, value);
-  };
-  keep_least(standing_, standing_of(c), standing.weights_and_states + sums);
-  keep_least(activations_, passes_of(c), standing.activations);
-  if (outcome.products_seconds > 0.0) {
-    keep_least(products_, c.at(Saving::recompute) > 0, outcome.products_seconds);
-  }
-  if (outcome.kernels_seconds > 0.0) {
-    keep_least(kernels_, std::pair(c.micro_batch, c.at(Saving::recompute) > 0),
-               outcome.kernels_seconds);
-  }
-}
-
-// A larger micro-batch has no fewer than a smaller one, and in proportion more, but for tensors of
-// bounded chunks; micro-batches side by side have no fewer than one after the other.
-int64_t Search::least_activations(const FitCandidate& c) const {
-  std::vector<std::pair<int64_t, int64_t>> known;  // micro-batches and their bytes
-  for (const auto& [passes, bytes] : activations_) {
-    const auto& [micro_batch, vertical, recompute, inputs] = passes;
-    const bool is_like = recompute == c.at(Saving::recompute) && inputs == c.at(Saving::inputs);
-    if (!is_like || micro_batch > c.micro_batch) continue;
-    if (vertical && (!c.vertical || micro_batch != c.micro_batch)) continue;
-    known.emplace_back(micro_batch, bytes);
-  }
-  int64_t most = 0;
-  for (const auto& [micro_batch, bytes] : known) most = std::max(most, bytes);
-  if (known.size() < 2) return most;
-  std::ranges::sort(known);
-  const auto& [less, small] = known[known.size() - 2];
-  const auto& [more, large] = known.back();
-  if (more == less) return most;
-  const double each = static_cast<double>(large - small) / static_cast<double>(more - less);
-  const double rest = kLinear * each * static_cast<double>(c.micro_batch - more);
-  return std::max(most, large + static_cast<int64_t>(rest));
-}
-
-// 1. of Note [Bounds of the search]
-int64_t Search::least_bytes(const FitCandidate& c) const {
-  const auto stands = standing_.find(standing_of(c));
-  return (stands == standing_.end() ? 0 : stands->second) + least_activations(c);
-}
-
-bool Search::cannot_fit(const FitCandidate& c) const {
-  if (least_bytes(c) > request_.limits.device) return true;
+// 1. of Note [Bounds of the search] and the two after it.
+bool Search::cannot_fit(const FitCandidate& c) {
+  if (bounds_.floor_of(c).device_bytes > request_.limits.device) return true;
   return std::ranges::any_of(too_large_, [&](const TooLarge& large) {
     return saves_less(c, large.candidate) || cannot_help(large, c);
   });
@@ -482,12 +441,14 @@ bool Search::cannot_fit(const FitCandidate& c) const {
 
 // 2. of Note [Bounds of the search]
 bool Search::saves_less(const FitCandidate& c, const FitCandidate& large) const {
-  const bool alike = large.vertical == c.vertical && large.micro_batch <= c.micro_batch &&
+  const bool alike = large.mesh() == c.mesh() && large.vertical == c.vertical &&
+                     large.micro_batch <= c.micro_batch &&
                      (large.accumulation > 1) == (c.accumulation > 1) && large.stage >= c.stage;
   if (!alike) return false;
   const int mine = c.at(Saving::recompute);
   const int its = large.at(Saving::recompute);
-  if (mine != its && !(mine == 0 && its == 1)) return false;
+  const auto is_segment = [&](int level) { return space_.blocks_per_segment(level) > 1; };
+  if (mine != its && (mine > its || is_segment(mine) || is_segment(its))) return false;
   for (int s = 1; s < kNumSavings; ++s) {
     if (c.level[static_cast<size_t>(s)] > large.level[static_cast<size_t>(s)]) return false;
   }
@@ -497,7 +458,8 @@ bool Search::saves_less(const FitCandidate& c, const FitCandidate& large) const 
 // 3. of Note [Bounds of the search]
 bool Search::cannot_help(const TooLarge& large, const FitCandidate& c) const {
   const FitCandidate& from = large.candidate;
-  if (from.micro_batch != c.micro_batch || from.vertical != c.vertical || from.stage != c.stage) {
+  if (from.mesh() != c.mesh() || from.micro_batch != c.micro_batch || from.vertical != c.vertical ||
+      from.stage != c.stage) {
     return false;
   }
   std::array<bool, kNumLabels> may_change{};
@@ -515,8 +477,8 @@ bool Search::cannot_help(const TooLarge& large, const FitCandidate& c) const {
 }
 
 bool is_beaten_by(const FitCandidate& c, const FitCandidate& other) {
-  if (other.micro_batch != c.micro_batch || other.vertical != c.vertical ||
-      other.stage != c.stage) {
+  if (other.mesh() != c.mesh() || other.micro_batch != c.micro_batch ||
+      other.vertical != c.vertical || other.stage != c.stage) {
     return false;
   }
   for (size_t s = 0; s < kNumSavings; ++s) {
@@ -530,21 +492,10 @@ bool Search::is_beaten(const FitCandidate& c) const {
                              [&](const FitCandidate& other) { return is_beaten_by(c, other); });
 }
 
-FitScore Search::bound_of(const Node& node) const {
-  FitScore bound = node.bound;
-  const FitCandidate& c = node.candidate;
-  if (!is_timed_) return bound;
-  const bool recomputes = c.at(Saving::recompute) > 0;
-  const auto raise = [&](double seconds) {
-    if (seconds > bound[0]) bound = {seconds};
-  };
-  if (const auto kernels = kernels_.find({c.micro_batch, recomputes}); kernels != kernels_.end()) {
-    raise(kernels->second * static_cast<double>(c.accumulation));
-  }
-  if (const auto products = products_.find(recomputes); products != products_.end()) {
-    raise(products->second * static_cast<double>(c.accumulation * c.micro_batch));
-  }
-  return bound;
+FitScore Search::bound_of(const Node& node) {
+  if (!is_timed_) return node.bound;
+  const double seconds = bounds_.floor_of(node.candidate).step_seconds;
+  return seconds > node.bound[0] ? FitScore{seconds} : node.bound;
 }
 
 // What a candidate with one saving more than one of this score has at least.
@@ -577,7 +528,10 @@ void Search::push_next(const Node& node, const FitScore& bound) {
 std::optional<FitCandidate> Search::corner_of(const Node& node) {
   if (node.depth == 0) return std::nullopt;
   const FitCandidate& c = node.candidate;
-  FitCandidate corner = space_.most_saving({.micro_batch = c.micro_batch,
+  FitCandidate corner = space_.most_saving({.tensor = c.tensor,
+                                            .sequence = c.sequence,
+                                            .pipe = c.pipe,
+                                            .micro_batch = c.micro_batch,
                                             .accumulation = c.accumulation,
                                             .vertical = c.vertical,
                                             .stage = c.stage});
@@ -681,7 +635,7 @@ void Search::fill_up(size_t answer) {
   const int states = candidate.at(Saving::states);
   const json::Value file = space_.file_of(candidate);
   const zero::ZeroConfig zero = space_.config_of(file).engine.zero;
-  if (candidate.at(Saving::recompute) == 1 && space_.num_levels(Saving::recompute) > 1 &&
+  if (space_.blocks_per_segment(candidate.at(Saving::recompute)) == 1 &&
       !space_.is_fixed(kRecomputeBlocksKey)) {
     fill_between(answer, static_cast<double>(space_.num_blocks()), 0.0,
                  [](FitCandidate& c, double value) { c.recomputed = static_cast<int64_t>(value); });
@@ -709,10 +663,44 @@ void Search::fill_up(size_t answer) {
   }
 }
 
+// What the model cannot be shared by is no candidate.
+void Search::push_roots() {
+  std::set<std::pair<int, int>> known;
+  std::string problem;
+  const std::vector<FitCandidate> all = space_.roots();
+  for (const FitCandidate& root : all) {
+    const auto [shared, is_new] = known.emplace(root.tensor, root.sequence);
+    if (!is_new || (root.tensor == 1 && root.sequence == 1)) continue;
+    if (bounds_.problem_of(root).empty()) continue;
+    problem = bounds_.problem_of(root);
+    space_.refuse(root.tensor, root.sequence);
+  }
+  if (space_.roots().empty()) {
+    const bool divides = space_.options().global_batch % space_.options().world == 0;
+    throw ConfigError(divides ? problem : space_.undivided());
+  }
+  for (const FitCandidate& root : space_.roots()) {
+    push(root, {is_timed_ ? bounds_.least_seconds(root) : 0.0}, 0);
+  }
+}
+
+// All ranks of the pipelines.
+void Search::plan_answers_whole() {
+  std::vector<FitCandidate> candidates;
+  for (const auto& [score, candidate] : answers_) candidates.push_back(candidate);
+  plan_all(candidates, Extent::whole);
+  answers_.clear();
+  for (const FitCandidate& candidate : candidates) {
+    const Outcome& found = outcome(candidate);
+    if (found.fits) answers_.emplace_back(found.score, candidate);
+  }
+  std::ranges::sort(answers_);
+}
+
 FitResult Search::run() {
   require(request_.limits.device > 0, "fit: the limit of the device must be positive, not ",
           request_.limits.device);
-  for (const FitCandidate& root : space_.roots()) push(root, {}, 0);
+  push_roots();
   expand();
   FitResult result{.num_candidates = space_.size(),
                    .is_complete = is_complete_,
@@ -722,7 +710,7 @@ FitResult Search::run() {
   const size_t kept = std::min(answers_.size(), static_cast<size_t>(request_.num_answers));
   answers_.resize(kept);
   if (kept > 0) fill_up(0);
-  std::ranges::sort(answers_);
+  plan_answers_whole();
   for (const auto& [score, candidate] : answers_) {
     result.best.push_back(describe_answer(candidate));
   }
@@ -753,6 +741,13 @@ FittedConfig Search::describe_answer(const FitCandidate& candidate) {
                       .time = found.time,
                       .no_time = found.plan.fullest.no_time,
                       .tokens_per_step = space_.options().global_batch * options_.seq};
+  if (answer.time) {
+    const double flops = found.plan.flops_per_step * static_cast<double>(answer.tokens_per_step) /
+                         static_cast<double>(found.plan.tokens_per_step);
+    const DType dtype = space_.config_of(found.file).engine.precision.dtype;
+    answer.mfu =
+        flops * seconds_per_flop(options_, WorkKind::gemm, dtype) / answer.time->step_seconds;
+  }
   if (is_timed_ && !answer.time && answer.no_time.empty()) {
     answer.no_time = "the hardware file has no \"disk\"";
   }
@@ -789,8 +784,8 @@ std::vector<std::string> Search::reasons(const FitCandidate& candidate) {
                          other);
   }
   for (const FitCandidate& root : space_.roots()) {  // the next larger micro-batch
-    if (root.stage != candidate.stage || root.vertical != candidate.vertical ||
-        root.micro_batch <= candidate.micro_batch) {
+    if (root.mesh() != candidate.mesh() || root.stage != candidate.stage ||
+        root.vertical != candidate.vertical || root.micro_batch <= candidate.micro_batch) {
       continue;
     }
     FitCandidate larger = candidate;
@@ -838,7 +833,7 @@ double Search::overshoot(const Outcome& found) const {
 }
 
 // What saves most, for the smallest micro-batch and for steps of one, which keep no sums.
-std::vector<FitCandidate> Search::smallest() const {
+std::vector<FitCandidate> Search::smallest() {
   const std::vector<FitCandidate>& roots = space_.roots();
   const int64_t micro_batch =
       std::ranges::min_element(roots, {}, &FitCandidate::micro_batch)->micro_batch;
@@ -853,6 +848,11 @@ std::vector<FitCandidate> Search::smallest() const {
       if (space_.is_valid(one)) found.push_back(one);
     }
   }
+  if (static_cast<int>(found.size()) <= kMostNearest) return found;
+  std::ranges::sort(found, {}, [&](const FitCandidate& one) {
+    return std::pair(bounds_.floor_of(one).device_bytes, one);
+  });
+  found.resize(kMostNearest);
   return found;
 }
 
@@ -880,12 +880,20 @@ FitShortfall Search::nearest() {
     }
     for (const FitCandidate& root : space_.roots()) {
       FitCandidate one = best;
+      one.tensor = root.tensor;
+      one.sequence = root.sequence;
+      one.pipe = root.pipe;
       one.stage = root.stage;
       one.micro_batch = root.micro_batch;
       one.accumulation = root.accumulation;
       one.vertical = root.vertical;
-      const bool nearby = one.stage == best.stage || one.micro_batch == best.micro_batch;
-      if (nearby && space_.is_valid(one) && least_bytes(one) < now_device) around.push_back(one);
+      const bool same_stage = one.stage == best.stage;
+      const bool same_batch = one.micro_batch == best.micro_batch;
+      const bool nearby =
+          one.mesh() == best.mesh() ? same_stage || same_batch : same_stage && same_batch;
+      if (nearby && space_.is_valid(one) && bounds_.floor_of(one).device_bytes < now_device) {
+        around.push_back(one);
+      }
     }
     plan_all(around, Extent::whole);
     const FitCandidate now = nearest_planned();

@@ -42,7 +42,8 @@ struct FitRequest {
   // world, seq, device, backend, threads, hardware of the run; no program.
   PlanOptions plan;
   FitLimits limits;
-  // `host` follows from the limits, `nvme_path` is needed with limits.nvme, `world` is the plan's.
+  // `host` follows from the limits, `nvme_path` is needed with limits.nvme, `world` and
+  // `ranks_per_host` are the plan's; `meshes` needs hardware.
   FitSpaceOptions space;
   int num_answers = 5;
   int max_plans = 400;  // candidates that are planned at most, apart from filling memory up
@@ -62,9 +63,11 @@ struct FittedConfig {
   std::array<int64_t, kNumTiers> reserved{};  // of a rank
   std::optional<StepTime> time;               // of a step with all its micro-batches
   std::string no_time;                        // why there is none although there is hardware
-  int64_t tokens_per_step = 0;                // of all ranks
-  std::string binds;                          // "device 97.1 %": the tier that is fullest
-  std::vector<std::string> why;               // of the first answer: what each saving is there for
+  // Share of the rate of products at which a rank computes nn::Model::flops_per_token.
+  double mfu = 0.0;
+  int64_t tokens_per_step = 0;   // of all ranks
+  std::string binds;             // "device 97.1 %": the tier that is fullest
+  std::vector<std::string> why;  // of the first answer: what each saving is there for
 };
 
 // Where nothing fits: what came nearest.

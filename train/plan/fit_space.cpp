@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "nn/stages.h"
 #include "train/config/key.h"
 #include "train/json/parser.h"
 #include "train/json/writer.h"
@@ -20,6 +21,16 @@ constexpr const char* kMicroBatch = "train_micro_batch_size_per_gpu";
 constexpr const char* kAccumulation = "gradient_accumulation_steps";
 constexpr const char* kGlobalBatch = "train_batch_size";
 constexpr const char* kSchedule = "zinc.schedule";
+constexpr const char* kTensor = "zinc.mesh.tensor";
+constexpr const char* kSequence = "zinc.mesh.sequence";
+constexpr const char* kPipe = "zinc.mesh.pipe";
+constexpr const char* kSelectiveKey = "zinc.selective_recompute";
+// DeepSpeed's names for the mesh.
+constexpr std::pair<const char*, const char*> kMeshNames[] = {
+    {"tensor_parallel.autotp_size", kTensor},
+    {"sequence_parallel_size", kSequence},
+    {"pipeline.stages", kPipe}};
+constexpr int kMostExtent = 64;  // of an axis that is searched
 
 // Vertical order is planned with all its micro-batches side by side, and keeps an activation of
 // each of them.
@@ -87,20 +98,17 @@ FitSpace::FitSpace(const ModelConfigFile& model, FitSpaceOptions options)
     root_ = with_key(root_, kStage, old->as_bool() ? 1 : 0);
   }
   read_fixed("", root_.as_object());
-  for (const char* key : {"zinc.mesh.tensor", "tensor_parallel.autotp_size", "zinc.mesh.sequence",
-                          "zinc.mesh.pipe", "pipeline.stages", "sequence_parallel_size"}) {
-    const auto given = fixed_.find(key);
-    if (given == fixed_.end() || !given->second.is_integer() || given->second.as_int64() <= 1)
-      continue;
-    throw ConfigError(concat(options_.config_name, ": --fit searches no mesh of ranks yet: leave ",
-                             key, " out, or plan without --fit"));
+  for (const auto& [name, key] : kMeshNames) {
+    const auto given = fixed_.find(name);
+    if (given != fixed_.end() && fixed(key) == nullptr) fixed_[key] = given->second;
   }
   if (options_.flags.micro_batch) fixed_[kMicroBatch] = *options_.flags.micro_batch;
   if (options_.flags.accumulation) fixed_[kAccumulation] = *options_.flags.accumulation;
-  options_.global_batch = settle_global_batch();
   const auto made = make_model(model);
   num_parameters_ = made->num_parameters();
   num_blocks_ = made->num_blocks();
+  has_stages_ = nn::find_interface<nn::Staged>(*made) != nullptr;
+  options_.global_batch = settle_global_batch();
   make_levels(num_blocks_);
   make_roots();
   check_some_candidate();
@@ -138,6 +146,22 @@ bool FitSpace::allows(std::string_view path, const json::Value& value) const {
   return value.is_null() ? is_off(*given) : *given == value;
 }
 
+// 1 where the file leaves it open.
+int64_t FitSpace::fixed_extent(const char* path) const {
+  const json::Value* given = fixed(path);
+  if (given == nullptr || !given->is_integer()) return 1;
+  return std::max<int64_t>(given->as_int64(), 1);
+}
+
+std::string FitSpace::undivided(int64_t batch, int64_t ranks) {
+  const int64_t below = batch / ranks * ranks;
+  const std::string nearest =
+      below == 0 ? concat(ranks)
+                 : concat(batch - below <= below + ranks - batch ? below : below + ranks);
+  return concat("a global batch of ", batch, " sequences cannot be divided among ", ranks,
+                " ranks; the nearest that can: ", nearest);
+}
+
 int64_t FitSpace::settle_global_batch() const {
   const auto given = [&](std::string_view path) -> int64_t {
     const json::Value* value = fixed(path);
@@ -150,7 +174,17 @@ int64_t FitSpace::settle_global_batch() const {
   const int64_t total = given(kGlobalBatch);
   const int64_t micro = given(kMicroBatch);
   const int64_t steps = given(kAccumulation);
-  const int64_t ranks = options_.world;
+  // Those that see different batches, where the file says how many.
+  const int64_t together = fixed_extent(kTensor) * fixed_extent(kSequence) * fixed_extent(kPipe);
+  const bool is_open = options_.meshes && (fixed(kTensor) == nullptr ||
+                                           fixed(kSequence) == nullptr || fixed(kPipe) == nullptr);
+  if (options_.world % together != 0) {
+    comm::Mesh mesh{.tensor = static_cast<int>(fixed_extent(kTensor)),
+                    .pipe = static_cast<int>(fixed_extent(kPipe)),
+                    .sequence = static_cast<int>(fixed_extent(kSequence))};
+    mesh.require_fit(options_.world);
+  }
+  const int64_t ranks = options_.world / together;
   int64_t batch = options_.global_batch;
   if (batch > 0 && total > 0 && batch != total) {
     throw ConfigError(concat("--global-batch ", batch, " contradicts train_batch_size ", total,
@@ -162,14 +196,8 @@ int64_t FitSpace::settle_global_batch() const {
     throw ConfigError(
         "the global batch is open: give --global-batch, or train_batch_size in the configuration");
   }
-  if (batch % ranks != 0) {
-    const int64_t below = batch / ranks * ranks;
-    const std::string nearest =
-        below == 0 ? concat(ranks)
-                   : concat(batch - below <= below + ranks - batch ? below : below + ranks);
-    throw ConfigError(concat("a global batch of ", batch, " sequences cannot be divided among ",
-                             ranks, " ranks; the nearest that can: ", nearest));
-  }
+  if (is_open) return batch;  // some of the meshes divide it, or none: make_roots()
+  if (batch % ranks != 0) throw ConfigError(undivided(batch, ranks));
   const int64_t share = batch / ranks;
   const auto refuse = [&](const std::string& what) {
     throw ConfigError(concat(what, " contradicts a global batch of ", batch, " sequences: ", share,
@@ -211,14 +239,21 @@ void FitSpace::make_levels(int64_t num_blocks) {
   const std::string zero = "zero_optimization.";
 
   const std::string count = "activation_checkpointing.number_checkpoints";
-  std::vector<Level> recompute{{"", {{count, nullptr}}}};
+  std::vector<Level> recompute{
+      {"", {{count, nullptr}}},
+      {"recomputes norms and activations", {{count, nullptr}, {kSelectiveKey, true}}}};
   for (const int64_t blocks : {1, 2, 4}) {
     if (blocks > 1 && 2 * blocks > num_blocks) break;
-    recompute.push_back({blocks == 1 ? "recomputes every block"
-                                     : fmt::format("recomputes segments of {} blocks", blocks),
-                         {{count, (num_blocks + blocks - 1) / blocks}}});
+    recompute.push_back({.words = blocks == 1
+                                      ? "recomputes every block"
+                                      : fmt::format("recomputes segments of {} blocks", blocks),
+                         .keys = {{count, (num_blocks + blocks - 1) / blocks}},
+                         .blocks = blocks});
   }
   if (fixed("zinc.recompute_every_blocks") != nullptr || num_blocks == 0) recompute = {{}};
+  if (fixed("zinc.recompute_every_blocks") != nullptr || fixed(count) != nullptr) {
+    for (Level& level : recompute) level.blocks = -1;
+  }
   add_levels(Saving::recompute, std::move(recompute));
 
   const std::string inputs = "zinc.activation_offload.";
@@ -233,10 +268,11 @@ void FitSpace::make_levels(int64_t num_blocks) {
 
   const std::string of_states = zero + "offload_optimizer.";
   const std::string gradients = "zinc.gradient_offload";
-  std::vector<Level> states{{"", {{of_states + "device", "none"}}}};
+  std::vector<Level> states{{.keys = {{of_states + "device", "none"}}, .on_device = 1.0}};
   if (host) {
-    states.push_back(
-        {"half of the states in host memory", {{of_states + "device", "cpu"}, {kRatioKey, 0.5}}});
+    states.push_back({.words = "half of the states in host memory",
+                      .keys = {{of_states + "device", "cpu"}, {kRatioKey, 0.5}},
+                      .on_device = fixed(kRatioKey) == nullptr ? 0.5 : 0.0});
     states.push_back({"states in host memory", {{of_states + "device", "cpu"}, {kRatioKey, 1}}});
   }
   if (disk) {
@@ -298,8 +334,46 @@ void FitSpace::make_levels(int64_t num_blocks) {
                       tile(64, int64_t{1} << 22))});
 }
 
+// Extents that divide the world, from 1; or what the file says.
+std::vector<comm::Mesh> FitSpace::make_meshes() const {
+  const auto extents = [&](const char* path, int most) {
+    std::vector<int> found;
+    for (int extent = 1; extent <= std::min(options_.world, most); ++extent) {
+      const bool is_given = fixed(path) != nullptr;
+      const bool is_wanted =
+          is_given ? extent == fixed_extent(path) : extent == 1 || options_.meshes;
+      if (is_wanted && options_.world % extent == 0) found.push_back(extent);
+    }
+    return found;
+  };
+  const int on_host = std::max(options_.ranks_per_host, 1);
+  const int64_t most_pipe = has_stages_ ? std::clamp<int64_t>(num_blocks_, 1, kMostExtent) : 1;
+  const bool is_given = fixed(kTensor) != nullptr;
+  std::vector<comm::Mesh> meshes;
+  for (const int tensor :
+       extents(kTensor, is_given ? options_.world : std::min(on_host, kMostExtent))) {
+    for (const int sequence : extents(kSequence, fixed(kSequence) ? options_.world : kMostExtent)) {
+      for (const int pipe :
+           extents(kPipe, fixed(kPipe) ? options_.world : static_cast<int>(most_pipe))) {
+        const comm::Mesh mesh{.tensor = tensor, .pipe = pipe, .sequence = sequence};
+        if (options_.world % mesh.ranks_per_batch() == 0) meshes.push_back(mesh);
+      }
+    }
+  }
+  return meshes;
+}
+
 void FitSpace::make_roots() {
-  const int64_t share = options_.global_batch / options_.world;
+  for (const comm::Mesh& mesh : make_meshes()) make_roots(mesh);
+  if (roots_.empty() && options_.global_batch % options_.world != 0) {
+    throw ConfigError(undivided());
+  }
+}
+
+void FitSpace::make_roots(const comm::Mesh& mesh) {
+  const int64_t data = options_.world / mesh.ranks_per_batch();
+  if (options_.global_batch % data != 0) return;
+  const int64_t share = options_.global_batch / data;
   for (int64_t micro = 1; micro <= share; ++micro) {
     if (share % micro != 0) continue;
     const int64_t steps = share / micro;
@@ -310,8 +384,14 @@ void FitSpace::make_roots() {
         if (!allows(kStage, stage)) continue;
         const bool is_asked = fixed(kSchedule) != nullptr;
         if (vertical && !is_asked && (stage < 2 || steps == 1 || steps > kMostVertical)) continue;
-        roots_.push_back(
-            {.micro_batch = micro, .accumulation = steps, .vertical = vertical, .stage = stage});
+        if (mesh.pipe > 1 && (vertical || stage > 2)) continue;
+        roots_.push_back({.tensor = mesh.tensor,
+                          .sequence = mesh.sequence,
+                          .pipe = mesh.pipe,
+                          .micro_batch = micro,
+                          .accumulation = steps,
+                          .vertical = vertical,
+                          .stage = stage});
       }
     }
   }
@@ -344,8 +424,9 @@ void FitSpace::check_some_candidate() const {
 
 bool FitSpace::is_valid(const FitCandidate& c) const {
   const auto has = [&](Saving saving) { return c.at(saving) > 0; };
-  const bool recomputes = has(Saving::recompute) || num_levels(Saving::recompute) == 1;
+  const bool recomputes = blocks_per_segment(c.at(Saving::recompute)) != 0;
   if (has(Saving::inputs) && !recomputes) return false;
+  if (has(Saving::inputs) && c.pipe > 1) return false;
   if (has(Saving::states) && c.stage == 0) return false;
   if ((has(Saving::weights) || has(Saving::residency)) && c.stage < 3) return false;
   return true;
@@ -365,15 +446,35 @@ FitCandidate FitSpace::most_saving(FitCandidate root) const {
   for (int s = 0; s < kNumSavings; ++s) {
     const auto saving = static_cast<Saving>(s);
     const int last = num_levels(saving) - 1;
-    root.at(saving) = saving == Saving::recompute ? std::min(last, 1) : last;
+    root.at(saving) = saving == Saving::recompute ? every_block_level() : last;
     if (!is_valid(root)) root.at(saving) = 0;
   }
   return root;
 }
 
+int FitSpace::every_block_level() const {
+  for (int level = 0; level < num_levels(Saving::recompute); ++level) {
+    if (blocks_per_segment(level) != 0) return level;
+  }
+  return num_levels(Saving::recompute) - 1;
+}
+
+void FitSpace::refuse(int tensor, int sequence) {
+  std::erase_if(roots_, [&](const FitCandidate& root) {
+    return root.tensor == tensor && root.sequence == sequence;
+  });
+}
+
+// What is valid depends on the stage and on whether there is a pipeline.
 int64_t FitSpace::size() const {
   int64_t count = 0;
+  std::map<std::pair<int, bool>, int64_t> known;
   for (const FitCandidate& root : roots_) {
+    const std::pair kind(root.stage, root.pipe > 1);
+    if (const auto found = known.find(kind); found != known.end()) {
+      count += found->second;
+      continue;
+    }
     std::vector<FitCandidate> rows{root};
     for (int s = 0; s < kNumSavings; ++s) {
       std::vector<FitCandidate> longer;
@@ -386,7 +487,7 @@ int64_t FitSpace::size() const {
       }
       rows = std::move(longer);
     }
-    count += static_cast<int64_t>(rows.size());
+    count += known[kind] = static_cast<int64_t>(rows.size());
   }
   return count;
 }
@@ -409,6 +510,12 @@ json::Value FitSpace::file_of(const FitCandidate& c) const {
       dtype && !has_dtype && *dtype != DType::f32) {
     file = with_key(file, *dtype == DType::bf16 ? "bf16.enabled" : "fp16.enabled", true);
   }
+  const auto set_extent = [&](const char* path, int extent) {
+    if (extent > 1) set(path, extent);
+  };
+  set_extent(kTensor, c.tensor);
+  set_extent(kSequence, c.sequence);
+  set_extent(kPipe, c.pipe);
   set(kStage, c.stage);
   if (c.vertical) set(kSchedule, "vertical");
   for (int s = 0; s < kNumSavings; ++s) {
@@ -423,7 +530,10 @@ json::Value FitSpace::file_of(const FitCandidate& c) const {
   if (c.ratio) set(kRatioKey, *c.ratio);
   if (c.max_live) set(kMaxLiveKey, *c.max_live);
   if (c.resident) set(kResidentKey, *c.resident);
-  if (c.recomputed) set(kRecomputeBlocksKey, *c.recomputed);
+  if (c.recomputed) {
+    set(kRecomputeBlocksKey, *c.recomputed);
+    set(kSelectiveKey, true);
+  }
   for (const char* path : {kCheckpointsKey, kRatioKey, kResidentKey, kMaxLiveKey}) {
     const json::Value* open = find_path(file, path);
     if (open != nullptr && open->is_string("auto")) file = with_key(file, path, nullptr);
@@ -447,8 +557,18 @@ std::string FitSpace::words(Saving saving, int level) const {
 }
 
 std::string FitSpace::words(const FitCandidate& c) const {
-  std::string text =
-      fmt::format("stage {}, micro-batch {} x {}", c.stage, c.micro_batch, c.accumulation);
+  std::string text;
+  if (!c.is_flat()) {
+    const auto extent = [&](const char* name, int ranks) {
+      if (ranks > 1) text += fmt::format("{}{} {}", text.empty() ? "mesh " : " x ", name, ranks);
+    };
+    extent("tensor", c.tensor);
+    extent("sequence", c.sequence);
+    extent("pipe", c.pipe);
+    extent("data", options_.world / c.mesh().ranks_per_batch());
+    text += ", ";
+  }
+  text += fmt::format("stage {}, micro-batch {} x {}", c.stage, c.micro_batch, c.accumulation);
   if (c.vertical) text += ", vertical";
   for (int s = 0; s < kNumSavings; ++s) {
     const auto saving = static_cast<Saving>(s);
@@ -464,7 +584,8 @@ std::string FitSpace::words(const FitCandidate& c) const {
                          static_cast<double>(*c.resident) / 0x1p20);
     }
     if (saving == Saving::recompute && c.recomputed) {
-      one = fmt::format("recomputes the first {} blocks", *c.recomputed);
+      one = fmt::format("recomputes the first {} blocks, of others norms and activations",
+                        *c.recomputed);
     }
     if (!one.empty()) text += ", " + one;
   }

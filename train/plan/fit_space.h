@@ -1,9 +1,9 @@
 // train/plan/fit_space.h: the configurations among which train/plan/fit.h searches.
 //
-// A candidate has a micro-batch, an order of micro-batches, a ZeRO stage, and of each kind of
-// saving a level: 0 saves nothing and is the fastest, each further level leaves less on the device
-// and costs time. Keys that the user's file gives stay as they are: levels that contradict one of
-// them are left out, and levels that differ in such keys alone are one.
+// A candidate has a mesh of ranks, a micro-batch, an order of micro-batches, a ZeRO stage, and of
+// each kind of saving a level: 0 saves nothing and is the fastest, each further level leaves less
+// on the device and costs time. Keys that the user's file gives stay as they are: levels that
+// contradict one of them are left out, and levels that differ in such keys alone are one.
 #pragma once
 
 #include <array>
@@ -16,13 +16,15 @@
 #include <utility>
 #include <vector>
 
+#include "comm/mesh.h"
 #include "train/config/config.h"
 #include "train/hub/model_config.h"
 #include "train/json/value.h"
 
 namespace zinc::train {
 
-// recompute: none, every block, segments of 2 and of 4 (number_checkpoints)
+// recompute: none, results of norms and activations (selective_recompute), every block, segments of
+//            2 and of 4 (number_checkpoints)
 // inputs:    of recomputed blocks on the device, in host memory, on NVMe (activation_offload)
 // states:    on the device, half in host memory, all, on NVMe, gradients there too
 //            (offload_optimizer, gradient_offload; stages 1 to 3)
@@ -37,13 +39,15 @@ inline constexpr int kNumSavings = 6;
 std::string_view name_of(Saving saving);  // "recompute", ...
 
 struct FitCandidate {
+  int tensor = 1, sequence = 1, pipe = 1;  // of the mesh
   int64_t micro_batch = 1;
   int64_t accumulation = 1;
   bool vertical = false;
   int stage = 0;
   std::array<int, kNumSavings> level{};
   // Between two levels, where the search filled memory up: of offload_optimizer.ratio,
-  // stage3_max_live_parameters, zinc.resident_memory and zinc.recompute_blocks.
+  // stage3_max_live_parameters, zinc.resident_memory and zinc.recompute_blocks, behind which
+  // selective_recompute serves the other blocks.
   std::optional<double> ratio{};
   std::optional<int64_t> max_live{};
   std::optional<int64_t> resident{};
@@ -51,11 +55,15 @@ struct FitCandidate {
 
   int at(Saving saving) const { return level[static_cast<size_t>(saving)]; }
   int& at(Saving saving) { return level[static_cast<size_t>(saving)]; }
+  comm::Mesh mesh() const { return {.tensor = tensor, .pipe = pipe, .sequence = sequence}; }
+  bool is_flat() const { return mesh().is_flat(); }
   friend auto operator<=>(const FitCandidate&, const FitCandidate&) = default;
 };
 
 struct FitSpaceOptions {
   int world = 1;
+  int ranks_per_host = 1;     // tensor groups stay on a host
+  bool meshes = false;        // of several ranks; otherwise those alone that the file asks for
   int64_t global_batch = 0;   // sequences of a step over all ranks
   bool host = false;          // host memory may be used for offload
   std::string nvme_path{};    // a directory; empty: no NVMe
@@ -70,8 +78,8 @@ class FitSpace {
   // are fixed contradict it, and as load_config() does where no candidate is left for the others.
   FitSpace(const ModelConfigFile& model, FitSpaceOptions options);
 
-  // One for each micro-batch, order and stage, with nothing saved; smaller micro-batches and higher
-  // stages first.
+  // One for each mesh, micro-batch, order and stage, with nothing saved; flat meshes, smaller
+  // micro-batches and higher stages first.
   const std::vector<FitCandidate>& roots() const { return roots_; }
   // Those with one level more of one kind.
   std::vector<FitCandidate> next(const FitCandidate& candidate) const;
@@ -79,6 +87,18 @@ class FitSpace {
   FitCandidate most_saving(FitCandidate root) const;
   bool is_valid(const FitCandidate& candidate) const;
   int num_levels(Saving saving) const { return static_cast<int>(of(saving).size()); }
+  // Blocks of a recomputed segment; 0: none is, -1: the file says.
+  int64_t blocks_per_segment(int level) const {
+    return of(Saving::recompute)[level_at(level)].blocks;
+  }
+  // At least so much of the states stays on the device.
+  double states_on_device(int level) const { return of(Saving::states)[level_at(level)].on_device; }
+  // Of the level of every block, or of none where the file rules that out.
+  int every_block_level() const;
+  // Leaves out every candidate with this many tensor and sequence ranks.
+  void refuse(int tensor, int sequence);
+  // Why the world cannot divide the global batch among its ranks.
+  std::string undivided() const { return undivided(options_.global_batch, options_.world); }
   int64_t size() const;  // valid candidates
   int64_t num_parameters() const { return num_parameters_; }
   int64_t num_blocks() const { return num_blocks_; }
@@ -99,7 +119,11 @@ class FitSpace {
   struct Level {
     std::string words;
     Keys keys;
+    int64_t blocks = 0;      // recompute: of a segment
+    double on_device = 0.0;  // states: a share
   };
+  static std::string undivided(int64_t batch, int64_t ranks);
+  static size_t level_at(int level) { return static_cast<size_t>(level); }
   const std::vector<Level>& of(Saving saving) const { return levels_[static_cast<size_t>(saving)]; }
   void read_fixed(std::string_view block, const json::Object& object);
   const json::Value* fixed(std::string_view path) const;
@@ -107,6 +131,9 @@ class FitSpace {
   void add_levels(Saving saving, std::vector<Level> levels);
   void make_levels(int64_t num_blocks);
   void make_roots();
+  void make_roots(const comm::Mesh& mesh);
+  std::vector<comm::Mesh> make_meshes() const;
+  int64_t fixed_extent(const char* path) const;
   void check_some_candidate() const;
   int64_t settle_global_batch() const;
 
@@ -115,6 +142,7 @@ class FitSpace {
   std::map<std::string, json::Value, std::less<>> fixed_;
   int64_t num_parameters_ = 0;
   int64_t num_blocks_ = 0;
+  bool has_stages_ = false;  // a pipeline can have the model
   std::array<std::vector<Level>, kNumSavings> levels_;
   std::vector<FitCandidate> roots_;
 };

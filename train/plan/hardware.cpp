@@ -230,9 +230,11 @@ RankSpeed::RankSpeed(const Hardware& hardware, int threads, int ranks_per_host)
 }
 
 double RankSpeed::collective_seconds(const Link CollectiveLinks::*link, double bytes,
-                                     int ranks) const {
+                                     const WorkCost& cost) const {
+  const int ranks = cost.ranks;
   if (ranks <= 1) return 0.0;
-  const int near = std::min(ranks, ranks_per_host_) - 1;
+  const int on_host = cost.near_ranks > 0 ? cost.near_ranks : ranks_per_host_;
+  const int near = std::min(ranks, on_host) - 1;
   const int far = ranks - 1 - near;
   const auto part = [&](const CollectiveLinks& links, int peers) {
     const Link& used = links.*link;
@@ -275,12 +277,12 @@ double RankSpeed::seconds(std::string_view label, const WorkCost& cost, int thre
     const auto bytes = static_cast<double>(std::max(cost.bytes_read, cost.bytes_written));
     const auto gather = &CollectiveLinks::all_gather;
     const auto reduce = &CollectiveLinks::reduce_scatter;
-    if (label == "reduce_scatter") return collective_seconds(reduce, bytes, cost.ranks);
+    if (label == "reduce_scatter") return collective_seconds(reduce, bytes, cost);
     if (label == "all_reduce") {  // one of each, with half of the bytes
-      return collective_seconds(reduce, bytes / 2, cost.ranks) +
-             collective_seconds(gather, bytes / 2, cost.ranks);
+      return collective_seconds(reduce, bytes / 2, cost) +
+             collective_seconds(gather, bytes / 2, cost);
     }
-    return collective_seconds(gather, bytes, cost.ranks);
+    return collective_seconds(gather, bytes, cost);
   }
   // A CPU's file may lack the link: then a copy is a kernel of the device.
   if (is_offload(cost) && (hardware_.host || !host_computes())) return offload_seconds(cost);

@@ -102,7 +102,8 @@ class RankSpeed {
 
  private:
   double offload_seconds(const WorkCost& cost) const;
-  double collective_seconds(const Link CollectiveLinks::*link, double bytes, int ranks) const;
+  double collective_seconds(const Link CollectiveLinks::*link, double bytes,
+                            const WorkCost& cost) const;
 
   Hardware hardware_;
   int threads_;

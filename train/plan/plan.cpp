@@ -6,6 +6,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include "comm/world.h"
@@ -25,6 +26,7 @@ int64_t steps_of(const Config& config) { return config.engine.cuda_graph ? 2 : 3
 
 // As many samples as any world asks for, of zeros.
 constexpr std::string_view kStepMark = "step";
+constexpr std::string_view kPassMark = "pass";
 
 class PhantomData final : public Dataset {
  public:
@@ -86,10 +88,12 @@ class Watch final : public TrainerObserver {
       starts_.push_back({.entry = log_.entries().size(),
                          .bytes_sent = bytes_sent(ledger_),
                          .swap = engine_->usage().swap});
+      if (!options_.program) log_.mark(kPassMark);  // whose marks are its own
     }
     const auto live = [&](Label label) { return report.at(Tier::device, label).live; };
     StandingBytes& standing = plan_.standing;
-    standing.weights_and_states = live(Label::parameters) + live(Label::optimizer);
+    standing.weights = live(Label::parameters);
+    standing.states = live(Label::optimizer);
     if (samples_++ >= micro_batch) standing.gradients = live(Label::gradients);
   }
   void on_step(const StepMetrics& metrics, const Progress&) override {
@@ -165,6 +169,7 @@ comm::World phantom_world(const PlanOptions& options, const Config& config,
                                     mesh, mesh.axes().at(static_cast<size_t>(split)), rank);
                                 return comm::PhantomOptions::Wish{color, key};
                               },
+                          .ranks_per_host = options.ranks_per_host,
                           .ledger = std::move(ledger)});
   comm::World world({.rank = options.rank.value_or(0),
                      .size = options.world,
@@ -196,11 +201,16 @@ bool is_offloaded(const WorkLog& log, const RankSpeed& speed) {
   });
 }
 
+std::vector<PlayedMoment> moments_of(std::string_view label,
+                                     const std::vector<PlayedMoment>& moments) {
+  std::vector<PlayedMoment> found;
+  std::ranges::copy_if(moments, std::back_inserter(found),
+                       [&](const PlayedMoment& moment) { return moment.label == label; });
+  return found;
+}
+
 std::vector<PlayedMoment> steps_in(const std::vector<PlayedMoment>& moments) {
-  std::vector<PlayedMoment> steps;
-  std::ranges::copy_if(moments, std::back_inserter(steps),
-                       [](const PlayedMoment& moment) { return moment.label == kStepMark; });
-  return steps;
+  return moments_of(kStepMark, moments);
 }
 
 // Empty where the plan was given no hardware that times its step; says why in `no_time`.
@@ -242,6 +252,11 @@ TimedStep time_step(const WorkLog& log, const RankSpeed& speed, const PlanOption
   const std::vector<PlayedMoment> moments =
       play(log, speed, false, options.program ? &timed.spans : nullptr);
   rank.time = time_of(log, moments, speed, options, rank.swap);
+  const std::vector<PlayedMoment> passes = moments_of(kPassMark, moments);
+  if (passes.size() > 1) {
+    rank.pass_seconds = passes[1].reached - passes[0].reached;
+    rank.pass_flops = passes[1].flops - passes[0].flops;
+  }
   const double begin = steps_in(moments).front().seconds;
   for (const PlayedMoment& moment : moments) {
     if (moment.label == ProgramWatch::kMark) timed.places.push_back(moment.reached - begin);
@@ -476,7 +491,12 @@ Plan plan_of_pipeline(const ModelConfigFile& model, const Config& config,
   const auto reserved = [](const RankPlan& rank) {
     return rank.peaks.reserved[static_cast<size_t>(Tier::device)].peak;
   };
-  for (int pipe = 0; pipe < config.mesh.pipe; ++pipe) {
+  std::vector<int> places = options.pipe_ranks;
+  if (places.empty()) {
+    places.resize(static_cast<size_t>(config.mesh.pipe));
+    std::iota(places.begin(), places.end(), 0);
+  }
+  for (const int pipe : places) {
     one.rank = pipe * config.mesh.tensor;
     Plan plan = plan_of_rank(model, chosen, one);
     if (plan.offload_choice) {

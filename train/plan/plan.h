@@ -52,6 +52,8 @@ struct PlanOptions {
   std::function<bool(const MemoryReport&)> is_enough{};
   std::optional<int64_t> hopeless_bytes{};
   std::vector<std::string> without_passes{};  // zero::EngineOptions
+  // Of a pipeline, those of its ranks that are planned where `rank` is absent; empty: all.
+  std::vector<int> pipe_ranks{};
 };
 
 // Bytes between host memory and device in one step.
@@ -64,9 +66,10 @@ struct CopyTraffic {
 // What stays on the device through the micro-batches of a step, apart from what passes need beside
 // it: bounds for configurations that share a part of it (train/plan/fit.h).
 struct StandingBytes {
-  int64_t weights_and_states = 0;  // as the last micro-batch of the step begins
-  int64_t gradients = 0;           // sums of the micro-batches before it, where one came before
-  int64_t activations = 0;         // most of a step
+  int64_t weights = 0;      // as the last micro-batch of the step begins
+  int64_t states = 0;       // likewise
+  int64_t gradients = 0;    // sums of the micro-batches before it, where one came before
+  int64_t activations = 0;  // most of a step
 };
 
 // What a step moves and lasts.
@@ -90,6 +93,10 @@ struct RankPlan {
   int64_t kernel_flops = 0;      // of that step: all kernels, recomputation included
   std::optional<StepTime> time;  // of that step, where the plan was given the hardware
   std::string no_time;           // why there is none although it was
+  // The first micro-batch of that step, until the next begins, where there are several of them one
+  // after the other.
+  std::optional<double> pass_seconds;
+  int64_t pass_flops = 0;
   // That step with one micro-batch less: where it has four or more, one after the other, and those
   // in its middle do the same.
   std::optional<StepFigures> shorter;

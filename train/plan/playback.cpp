@@ -211,7 +211,7 @@ Issued issued_in(const std::vector<WorkLog::Entry>& entries, size_t begin, size_
 bool is_same_cost(const WorkCost& a, const WorkCost& b) {
   return a.kind == b.kind && a.place == b.place && a.dtype == b.dtype &&
          a.bytes_read == b.bytes_read && a.bytes_written == b.bytes_written && a.flops == b.flops &&
-         a.ranks == b.ranks;
+         a.ranks == b.ranks && a.near_ranks == b.near_ranks;
 }
 
 }  // namespace
