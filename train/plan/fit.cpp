@@ -61,7 +61,7 @@ namespace {
 constexpr int64_t kPlannedBatches = 4;  // of a step with more
 constexpr double kUntimed = 1e30;       // a score in seconds that no time has
 constexpr int kRound = 4;               // candidates that are planned side by side
-constexpr double kHopeless = 1.02;      // times the limit: a plan that takes more ends there
+constexpr int64_t kHopeless = 2;        // times the limit: a plan that takes more ends there
 constexpr int64_t kMostLimit = int64_t{1} << 60;
 constexpr int64_t kBeyondPipe = 2;  // micro-batches beside those of a pipeline's ranks
 constexpr int kFillSteps = 4;       // halvings between two levels
@@ -324,8 +324,7 @@ Outcome Search::plan(const json::Value& file, Extent extent,
     options.is_enough = [this, bytes_only](const MemoryReport& taken) {
       return bytes_only || !is_within(taken);
     };
-    options.hopeless_bytes = static_cast<int64_t>(
-        kHopeless * static_cast<double>(std::min(request_.limits.device, kMostLimit)));
+    options.hopeless_bytes = kHopeless * std::min(request_.limits.device, kMostLimit);
   }
   result.file = file;
   Config config;
@@ -422,7 +421,7 @@ void Search::learn(const FitCandidate& c, const Outcome& outcome) {
   const bool is_between = c.ratio || c.max_live || c.resident || c.recomputed;
   if (!outcome.problem.empty() || is_between) return;
   const int64_t handed_out = outcome.plan.fullest.device_peak();
-  if (handed_out <= request_.limits.device && outcome.plan.fullest.has_step) return;
+  if (handed_out <= request_.limits.device) return;
   TooLarge large{.candidate = c, .at_peak = {}};
   for (int l = 0; l < kNumLabels; ++l) {
     large.at_peak[static_cast<size_t>(l)] =
