@@ -239,7 +239,9 @@ TEST(FitMesh, TensorGroupsStayOnAHost) {
   FitSpaceOptions options = request.space;
   options.world = 4;
   options.ranks_per_host = 2;
-  for (const FitCandidate& root : FitSpace(request.model, options).roots()) {
+  const FitSpace space(request.model, options);
+  ASSERT_FALSE(space.roots().empty());
+  for (const FitCandidate& root : space.roots()) {
     EXPECT_LE(root.tensor, 2);
     EXPECT_EQ(4 % root.mesh().ranks_per_batch(), 0);
   }
