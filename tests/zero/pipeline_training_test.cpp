@@ -375,7 +375,8 @@ TEST(PipelineErrors, NameTheRankThatIsGone) {
   } catch (const DataError&) {
   }
   EXPECT_THAT(message, HasSubstr("rank 3"));
-  EXPECT_THAT(message, HasSubstr("rank 3 (data 1, pipe 1)"));
+  // Of that rank where it had met the others, else of those that waited for it.
+  EXPECT_THAT(message, HasSubstr("(data 1, pipe "));
 }
 
 std::string refusal_of(Kind kind, const Ranks& ranks,
