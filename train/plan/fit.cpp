@@ -288,11 +288,6 @@ Figures Search::extended(const Plan& plan, Config config, int64_t steps) const {
     --planned;
     return extend(figures_of(make_plan(request_.model, config, options_).fullest), four, further);
   }
-  const auto seconds = [](const RankPlan& rank) {
-    return rank.time ? rank.time->step_seconds : 0.0;
-  };
-  const RankPlan& slowest = *std::ranges::max_element(plan.pipe, {}, seconds);
-  const RankPlan& fullest = *std::ranges::find(plan.pipe, plan.fullest.rank, &RankPlan::rank);
   if (further > 0) --planned;
   const auto whole = [&](const RankPlan& rank) {
     const Figures more = figures_of(rank);
@@ -301,12 +296,17 @@ Figures Search::extended(const Plan& plan, Config config, int64_t steps) const {
     options.rank = rank.rank;
     return extend(figures_of(make_plan(request_.model, config, options).fullest), more, further);
   };
-  Figures all = whole(fullest);
-  if (!fullest.time) return all;
-  const double works =
-      slowest.rank == fullest.rank ? all.time.step_seconds : whole(slowest).time.step_seconds;
+  Figures all = whole(*std::ranges::find(plan.pipe, plan.fullest.rank, &RankPlan::rank));
+  if (!plan.fullest.time) return all;
+  // The slowest of the whole step need not be that of fewer micro-batches.
+  double slowest = all.time.step_seconds;
+  for (const RankPlan& rank : plan.pipe) {
+    if (rank.rank != plan.fullest.rank) {
+      slowest = std::max(slowest, whole(rank).time.step_seconds);
+    }
+  }
   const auto turns = static_cast<double>(steps + config.mesh.pipe - 1);
-  const double step = works * turns / static_cast<double>(steps);
+  const double step = slowest * turns / static_cast<double>(steps);
   all.time.pipeline_wait_seconds = step - all.time.step_seconds;
   all.time.step_seconds = step;
   return all;
