@@ -25,27 +25,24 @@
 // 1. they cannot fit: what lies on the device at some moment together is more than the limit, by
 //    plans of a few blocks (Note [Floors] in fit_bounds.cpp);
 // 2. they cannot fit: a candidate of the same mesh that saves as much or more of each kind, with a
-// micro-batch that
-//    is no larger and a stage that is no lower, handed out more than the limit. A saving takes
-//    bytes off the device or leaves them; segments of more than one block are compared with
-//    themselves alone, because they trade saved inputs against live blocks. The test is of bytes
-//    handed out: what is reserved for them varies with the order of sizes;
+//    micro-batch that is no larger and a stage that is no lower, handed out more than the limit. A
+//    saving takes bytes off the device or leaves them; segments of more than one block are compared
+//    with themselves alone, because they trade saved inputs against live blocks. The test is of
+//    bytes handed out: what is reserved for them varies with the order of sizes;
 // 3. they cannot fit: a candidate with the same mesh, micro-batch, order and stage that saves as
-// much or
-//    less of each kind handed out more than the limit at its peak in labels that no kind of the
-//    further saving takes anything from: recomputation, for one, takes activations and workspaces,
-//    and the same weights, gradients and states lie beside them at that moment;
+//    much or less of each kind handed out more than the limit at its peak in labels that no kind of
+//    the further saving takes anything from: recomputation, for one, takes activations and
+//    workspaces, and the same weights, gradients and states lie beside them at that moment;
 // 4. a candidate with the same mesh, micro-batch, order and stage fits that saves as much or less
-// of each
-//    kind: a saving adds work or waits, and takes none away but the device's update of states that
-//    leave it;
+//    of each kind: a saving adds work or waits, and takes none away but the device's update of
+//    states that leave it;
 // 5. their bound is above the score of the last answer. The bound is the time of the candidate with
 //    one saving less, whether it fits or not, but for the device's update where states leave. It is
 //    never below the floor of 1., nor below the FLOP at the highest rate.
 //
 // A step of a pipeline is planned with as many micro-batches as its ranks keep at once and two
 // more, and until it is an answer for those of its ranks alone that tell most
-// (FitBounds::telling_ranks). What one more micro-batch adds is planned on the slowest of them.
+// (FitBounds::telling_ranks). What one more micro-batch adds is planned on each of them.
 //
 // The plan of a candidate that has taken kHopeless times the limit ends there: the candidate cannot
 // fit, and what was taken so far is a lower bound of its peak.
@@ -305,10 +302,7 @@ Figures Search::extended(const Plan& plan, Config config, int64_t steps) const {
       slowest = std::max(slowest, whole(rank).time.step_seconds);
     }
   }
-  const auto turns = static_cast<double>(steps + config.mesh.pipe - 1);
-  const double step = slowest * turns / static_cast<double>(steps);
-  all.time.pipeline_wait_seconds = step - all.time.step_seconds;
-  all.time.step_seconds = step;
+  wait_in_pipeline(all.time, slowest, steps, config.mesh.pipe);
   return all;
 }
 

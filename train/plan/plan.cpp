@@ -465,19 +465,14 @@ Plan plan_of_rank(const ModelConfigFile& model, const Config& config, const Plan
   return plan_of_choice(model, config, options);
 }
 
-// A step of a pipeline takes as long as its slowest rank works, and as that waits for the first and
-// the last micro-batch to pass the other ranks.
 void play_pipeline(Plan& plan, const Config& config) {
   double slowest = 0.0;
   for (const RankPlan& rank : plan.pipe) {
     if (!rank.time) return;
     slowest = std::max(slowest, rank.time->step_seconds);
   }
-  const auto micro_batches = static_cast<double>(config.engine.batch.accumulation);
-  StepTime& time = *plan.fullest.time;
-  const double step = slowest * (micro_batches + config.mesh.pipe - 1) / micro_batches;
-  time.pipeline_wait_seconds = step - time.step_seconds;
-  time.step_seconds = step;
+  wait_in_pipeline(*plan.fullest.time, slowest, config.engine.batch.accumulation,
+                   config.mesh.pipe);
 }
 
 Plan plan_of_pipeline(const ModelConfigFile& model, const Config& config,

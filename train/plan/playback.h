@@ -89,5 +89,14 @@ struct StepTime {
   }
 };
 StepTime between(const PlayedMoment& begin, const PlayedMoment& end);
+// Makes the step of a rank that of its pipeline of `pipe` ranks: as long as the slowest rank works,
+// and as that waits for the first and the last micro-batch to pass the other ranks.
+inline void wait_in_pipeline(StepTime& time, double slowest_seconds, int64_t micro_batches,
+                             int pipe) {
+  const auto count = static_cast<double>(micro_batches);
+  const double step = slowest_seconds * (count + pipe - 1) / count;
+  time.pipeline_wait_seconds = step - time.step_seconds;
+  time.step_seconds = step;
+}
 
 }  // namespace zinc::train
