@@ -218,9 +218,6 @@ void validate(const EngineConfig& config) {
                    ? ": the disk is slower than the CPU's update of what it brings, and two more "
                      "copies would not help; leave offload_step out"
                    : ""));
-  check(config.optimizer.moments == optim::Moments::f32 ||
-            config.optimizer.kind != optim::OptimizerKind::sgd,
-        "zinc.moments \"bf16\" is for Adam and AdamW: SGD has none, leave it out");
   check(config.optimizer.moments == optim::Moments::f32 || config.precision.dtype != DType::f64,
         "zinc.moments \"bf16\" is for master weights of f32, and the model's dtype is f64: leave "
         "it out");

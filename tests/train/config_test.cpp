@@ -203,6 +203,17 @@ TEST(Config, TheVerticalScheduleReducesAfterEveryMicroBatch) {
                ConfigError);
 }
 
+TEST(Config, MomentsIn16BitsAreForAdam) {
+  const auto moments = [](const std::string& optimizer) {
+    return parse(with(concat("\"zinc\": {\"moments\": \"bf16\"}, \"optimizer\": {\"type\": \"",
+                             optimizer, "\"}")))
+        .engine.optimizer.moments;
+  };
+  EXPECT_EQ(moments("AdamW"), optim::Moments::bf16);
+  EXPECT_EQ(moments("Adam"), optim::Moments::bf16);
+  EXPECT_THROW(moments("SGD"), ConfigError);
+}
+
 TEST(Config, StatesThatTravelAreThoseInHostMemory) {
   const auto step = [](const std::string& device, const std::string& value) {
     return parse(with(concat("\"zinc\": {\"offload_step\": \"", value,

@@ -471,8 +471,7 @@ void play_pipeline(Plan& plan, const Config& config) {
     if (!rank.time) return;
     slowest = std::max(slowest, rank.time->step_seconds);
   }
-  wait_in_pipeline(*plan.fullest.time, slowest, config.engine.batch.accumulation,
-                   config.mesh.pipe);
+  wait_in_pipeline(*plan.fullest.time, slowest, config.engine.batch.accumulation, config.mesh.pipe);
 }
 
 Plan plan_of_pipeline(const ModelConfigFile& model, const Config& config,
