@@ -8,7 +8,6 @@
 #include "core/transfer.h"
 #include "kernels/adamw.h"
 #include "kernels/fill.h"
-#include "zero/tiers/host_memory.h"
 #include "zero/tiers/host_stream.h"
 
 namespace zinc::bench {

@@ -16,7 +16,7 @@
 #include "train/json/writer.h"
 #include "train/merged_weights.h"
 #include "train/safetensors/writer.h"
-#include "zero/together.h"
+#include "zero/gather_values.h"
 
 namespace zinc::train {
 namespace {

@@ -12,7 +12,6 @@
 #include "train/hub/model_folder.h"
 #include "train/json/writer.h"
 #include "zero/gather_values.h"
-#include "zero/together.h"
 
 namespace zinc::train {
 namespace {

@@ -18,7 +18,6 @@
 #include "train/json/writer.h"
 #include "train/weights.h"
 #include "zero/gather_values.h"
-#include "zero/together.h"
 
 namespace zinc::train {
 namespace {

@@ -23,7 +23,7 @@ zero::StepResult train_batch(zero::Engine& engine, Loader& loader,
 double eval_batch(zero::Engine& engine, Loader& loader) {
   zero::Evaluation total;
   for (int64_t i = 0; i < engine.config().batch.accumulation; ++i) {
-    for (const zero::Evaluation& part : engine.gather(engine.evaluate(loader.next()))) {
+    for (const zero::Evaluation& part : gather(engine, engine.evaluate(loader.next()))) {
       total += part;
     }
   }

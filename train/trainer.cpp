@@ -354,7 +354,7 @@ std::optional<double> Trainer::evaluate_on(const EvaluationSet& set, EvaluationP
   for (int64_t round = 0; round < set.num_rounds(); ++round) {
     if (observer_ != nullptr) observer_->on_evaluating(progress);
     if (is_told_to_stop()) return std::nullopt;
-    for (const zero::Evaluation& part : engine_.gather(engine_.evaluate(set.batch(round)))) {
+    for (const zero::Evaluation& part : gather(engine_, engine_.evaluate(set.batch(round)))) {
       total += part;
     }
     progress.batches = std::min((round + 1) * engine_.world().data().size(), set.num_batches());

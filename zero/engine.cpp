@@ -35,7 +35,6 @@
 #include "zero/run/vertical_passes.h"
 #include "zero/strategy.h"
 #include "zero/tiers/saved_inputs.h"
-#include "zero/together.h"
 #include "zero/trace/phase_clock.h"
 #include "zero/trace/trace_span.h"
 #include "zero/update/update_rules.h"
@@ -341,21 +340,6 @@ class SharedModel {
   std::unique_ptr<nn::SequenceRanks> sequence_;
 };
 
-// One of every `shares` neighbouring ranks, by rank. Collective.
-std::vector<Evaluation> gather_evaluations(comm::World& world, const Evaluation& part, int shares) {
-  const std::array<double, 2> values{part.loss_sum, static_cast<double>(part.num_targets)};
-  const std::vector<double> all = gather_values(world, values);
-  std::vector<Evaluation> parts;
-  for (size_t i = 0; i < all.size(); i += 2) {
-    if (i / 2 % static_cast<size_t>(shares) > 0) {
-      parts.back().loss_sum += all[i];
-    } else {
-      parts.push_back({.loss_sum = all[i], .num_targets = static_cast<int64_t>(all[i + 1])});
-    }
-  }
-  return parts;
-}
-
 }  // namespace
 
 class Engine::Impl {
@@ -382,10 +366,10 @@ class Engine::Impl {
         agreed_(agrees(world_, program_.hash, rules_.hash())),
         strategy_(make_strategy(config_, strategy_inputs())),
         lockstep_(make_lockstep(program_.policy.shards_parameters, groups_, world_)),
-        runner_(runner_parts(options)),
         recorded_(
             make_recorded_passes(config_, options.dynamic_model, world_, *strategy_.gradients)),
-        step_(step_parts(), {config_.schedule, config_.optimizer, run_length(options)}) {
+        step_(step_parts(), {config_.schedule, config_.optimizer, run_length(options)}),
+        runner_(runner_parts(options)) {
     values_.drop_resident();
     world_.communicator().set_reduce_algorithm(config_.gradient.reduce_algorithm ==
                                                        ReduceAlgorithm::native
@@ -430,7 +414,7 @@ class Engine::Impl {
     enter("backward", micro_steps_ + 1);
     const int64_t left = no_sync_ ? 1 : 0;  // more are to come
     if (hands_over_ && !no_sync_ && micro_steps_ + 1 == config_.batch.accumulation) {
-      step_.begin_early(std::array{BatchLoss{loss.sum, loss.num_targets}});
+      step_.expect({{loss.sum, loss.num_targets}});
     }
     const MicroBatchKind kind{.first = backwards_ == 0,
                               .last = backwards_ + 1 == num_backwards() + left};
@@ -483,8 +467,7 @@ class Engine::Impl {
     if (micro_steps_ < config_.batch.accumulation) return {};
     const auto start = clock_.start();
     activity_ = kStep;
-    StepResult result = step_.run();
-    runner_.after_update();
+    StepResult result = runner_.run_step();
     micro_steps_ = forwards_ = backwards_ = 0;
     clock_.stop(start, &PhaseSeconds::step);
     result.phases = clock_.take();
@@ -558,11 +541,6 @@ class Engine::Impl {
     evaluated("prediction", Runner::Follows::uses, work);
   }
 
-  std::vector<Evaluation> gather(const Evaluation& part) {
-    finish_update();
-    return gather_evaluations(world_, part, whole_.mesh().sequence);
-  }
-
   // See Note [Updates during backward].
   void require_no_update() const { require_weights_at_rest(step_.is_updating()); }
 
@@ -579,7 +557,7 @@ class Engine::Impl {
     return step_.learning_rates();
   }
 
-  void finish_update() { step_.finish_update(); }
+  void finish_update() { strategy_.update->finish(); }
 
   bool is_here(const nn::Parameter& parameter) const {
     return cut_ == nullptr || cut_->is_here(parameter);
@@ -666,7 +644,7 @@ class Engine::Impl {
   void read_own(Own what, const TakeOwn& take, bool hold) {
     require_no_update();
     require_one_state();
-    if (strategy_.late != nullptr) strategy_.late->finish_own();
+    strategy_.update->finish_own();
     activity_ = "reading of weights";
     const std::vector<std::string_view> kinds = kinds_of(*optimizer_);
     const size_t count = what == Own::weights ? 1 : kinds.size();
@@ -765,11 +743,11 @@ class Engine::Impl {
   UpdateRules rules_;
   bool agreed_;
   Strategy strategy_;
-  std::optional<SwappedReader> own_reader_;  // once somebody holds what is in swap space
-  std::unique_ptr<Lockstep> lockstep_;       // null: nothing is sharded
-  Runner runner_;
+  std::optional<SwappedReader> own_reader_;   // once somebody holds what is in swap space
+  std::unique_ptr<Lockstep> lockstep_;        // null: nothing is sharded
   std::unique_ptr<RecordedPasses> recorded_;  // null without "cuda_graph"
   WholeStep step_;
+  Runner runner_;
   SavedInputs saved_inputs_{context_, config_, model_, strategy_.swap_clock.get()};
 
   int64_t values_set_ = 0;   // EngineUsage
@@ -904,7 +882,7 @@ class Engine::Impl {
     const auto start = clock_.start();
     const auto count = static_cast<int64_t>(batches.size());
     const std::vector<BatchLoss> losses = passes.losses();
-    step_.begin_early(losses);
+    step_.expect(losses);
     strategy_.gradients->begin_micro_steps(0, count, count);
     runner_.begin_backward(kind);
     const Runner::Pass pass(runner_);
@@ -1007,8 +985,7 @@ class Engine::Impl {
 
   StrategyInputs strategy_inputs() {
     return {.groups = groups_,
-            .record = program_.record,
-            .policy = program_.policy,
+            .program = program_,
             .communicator = world_.communicator(),
             .context = context_,
             .weights = values_,
@@ -1040,9 +1017,8 @@ class Engine::Impl {
             .is_dynamic = options.dynamic_model,
             .weights = *strategy_.weights,
             .gradients = *strategy_.gradients,
-            .early = program_.policy.update == UpdateTime::during_backward ? strategy_.step.get()
-                                                                           : nullptr,
-            .late = strategy_.late.get(),
+            .step = step_,
+            .update = *strategy_.update,
             .lockstep = lockstep_.get(),
             .on_place = std::move(options.on_place)};
   }
@@ -1062,7 +1038,6 @@ void Engine::backward(const Loss& loss) { impl_->backward(loss); }
 void Engine::run_passes(std::span<const nn::Batch> batches) { impl_->run_passes(batches); }
 StepResult Engine::step() { return impl_->step(); }
 Evaluation Engine::evaluate(const nn::Batch& batch) { return impl_->evaluate(batch); }
-std::vector<Evaluation> Engine::gather(const Evaluation& part) { return impl_->gather(part); }
 Tensor Engine::next_logits(const Tensor& ids) { return impl_->next_logits(ids); }
 void Engine::run_prediction(const std::function<void()>& work) { impl_->predict(work); }
 const EngineConfig& Engine::config() const { return impl_->config_; }
@@ -1109,5 +1084,21 @@ void Engine::edit(const std::vector<std::string>& names,
 Engine::NoSync::NoSync(Engine& engine) : engine_(engine) { engine.impl_->begin_no_sync(); }
 Engine::NoSync::~NoSync() { engine_.impl_->end_no_sync(); }
 const StepProgram& Engine::step_program() const { return impl_->program_; }
+
+std::vector<Evaluation> gather(Engine& engine, const Evaluation& part) {
+  engine.finish_update();
+  const std::array<double, 2> values{part.loss_sum, static_cast<double>(part.num_targets)};
+  const std::vector<double> all = gather_values(engine.world().shards(), values);
+  const auto shares = static_cast<size_t>(engine.world().mesh().sequence);  // neighbouring ranks
+  std::vector<Evaluation> parts;
+  for (size_t i = 0; i < all.size(); i += 2) {
+    if (i / 2 % shares > 0) {
+      parts.back().loss_sum += all[i];
+    } else {
+      parts.push_back({.loss_sum = all[i], .num_targets = static_cast<int64_t>(all[i + 1])});
+    }
+  }
+  return parts;
+}
 
 }  // namespace zinc::zero

@@ -7,14 +7,15 @@
 //     zinc::zero::StepResult result = engine.step();
 //   }
 //
-// step() follows every backward(); it does nothing but count until `accumulation` micro-batches
-// have come together. Ranks call in lockstep: construction, step() and the calls marked collective.
+// Call step() after every backward(). It only counts until `accumulation` micro-batches have come
+// together. Then it updates the weights. All ranks make the collective calls in the same order:
+// construction, step(), and those that say so.
 //
 // Note [Losses are summed]
-// A micro-batch's loss is a sum over its target tokens and is never divided before backward. One
-// f32 factor, made of the loss scale, the number of targets of the whole step and the clipping,
-// multiplies the summed gradient inside the optimizer's update. So the mean is over all targets of
-// the global batch, however they are spread over micro-batches and ranks. With
+// A micro-batch's loss is the sum over its target tokens. It is not divided before backward. The
+// optimizer's update multiplies the summed gradient with one f32 factor. The factor is made of the
+// loss scale, the number of targets of the whole step, and the clipping. So the mean is over all
+// targets of the global batch, however they are spread over micro-batches and ranks. With
 // LossReduction::micro_batch each micro-batch is divided by its own targets first, and the step is
 // the mean of those means.
 #pragma once
@@ -53,8 +54,8 @@ struct Loss {
   double mean() const;      // waits for the compute stream; NaN without targets
 };
 
-// Sum of losses over batches and ranks; mean() is the evaluation figure. What ranks that share
-// sequences have of a batch are shares of its loss, each with all of its targets.
+// Losses summed over batches and ranks. mean() is the figure of an evaluation. Ranks that share
+// sequences have a share of a batch's loss each, and count all of its targets.
 struct Evaluation {
   double loss_sum = 0.0;
   int64_t num_targets = 0;
@@ -66,7 +67,7 @@ struct Evaluation {
   }
 };
 
-// Of the passes of micro-batches, with "cuda_graph": zero/run/recorded_passes.h.
+// CUDA graphs of the passes of micro-batches, with "cuda_graph": zero/run/recorded_passes.h.
 struct GraphUse {
   int64_t recorded = 0;
   int64_t launched = 0;
@@ -83,45 +84,45 @@ struct EngineUsage {
 };
 
 struct EngineOptions {
-  // First values. Null: values that the model's parameters hold already, and their initialisers for
-  // the rest, with the world's seed.
+  // The first values. Null: the values that the model's parameters hold already, and for the rest
+  // their initialisers with the world's seed.
   const nn::WeightSource* weights = nullptr;
   // A client's own update rule instead of config.optimizer.
   std::unique_ptr<optim::Optimizer> optimizer;
-  // Parameters with hyper-parameters of their own, each trained one in one group; empty: with those
-  // of config.optimizer, and no weight decay where Parameter::decays() says so. A schedule moves
-  // the groups' learning rates in proportion.
+  // Parameters with hyper-parameters of their own. Each trained parameter is in one group. Empty:
+  // all have those of config.optimizer, without weight decay if Parameter::decays() is false. A
+  // schedule moves the groups' learning rates in proportion.
   std::vector<optim::ParameterGroup> parameter_groups;
   // Length of the run in optimizer steps, for schedules that end; 0: not known.
   int64_t total_steps = 0;
   // Called at the end of every step that was applied or skipped: by a program's own trace.
   std::function<void()> after_step;
-  // True: the model may use its parameters in another order in every step; nothing is checked
-  // against a record. Where parameters are sharded (stage 3), every rank has to use
-  // the same shard groups in the same order: this is checked, and takes a round between the ranks
-  // per use; and gradients are whole until the end of a backward pass.
+  // True: the model may use its parameters in another order in every step, and follows no program.
+  // On stage 3 every rank has to use the same shard groups in the same order. That is checked, by a
+  // round between the ranks per use, and gradients are whole until the end of a backward pass.
   bool dynamic_model = false;
-  // A client's own rewrites of the step program, after the engine's: zero/program/pass.h. They have
-  // to be the same on all ranks.
+  // A client's own rewrites of the step program: zero/program/pass.h. They run after the engine's,
+  // and are the same on all ranks.
   std::vector<Pass> passes;
-  // Passes of the engine that are left out, by name: "prefetch".
+  // Names of passes of the engine that do not run: "prefetch".
   std::vector<std::string> without_passes;
-  // A batch of the shapes that the run trains on, with which the model is recorded. Empty:
-  // what nn::Model::example() gives.
+  // Makes the batch with which the model is recorded, of the shapes that the run trains on. Empty:
+  // nn::Model::example().
   ExampleBatch example;
-  // Called behind every place of the step program but releases: by a program's own look at a step.
+  // Called behind every place of the step program but releases, the step's begin and end included.
   OnPlace on_place;
 };
 
 class Engine {
  public:
-  // Collective. Sets the model's dtype, lays out the arenas, records the model and makes the step
-  // program, loads the weights, and becomes the source of the model's parameters until it is
-  // destroyed. Model and world must outlive it. At its end the model holds the trained values, in
-  // its dtype, on stages 0 to 2; on stage 3 after release_to_model() alone, otherwise a use of its
-  // parameters throws. The end is collective while an update is under way (finish_update()). Throws
-  // ConfigError for a configuration that cannot be run, and where the ranks do not agree on model,
-  // layout or program.
+  // Sets the model's dtype, lays out the arenas, records the model, makes the step program, and
+  // loads the weights. The engine is the source of the model's parameters until it is destroyed.
+  // Model and world must outlive it. Collective. Throws ConfigError for a configuration that cannot
+  // be run, and if the ranks do not agree on model, layout or program.
+  //
+  // At the engine's end the model holds the trained values in its dtype on stages 0 to 2. On stage
+  // 3 it does only after release_to_model(); otherwise a use of its parameters throws. The end is
+  // collective while an update is under way: finish_update().
   Engine(nn::Model& model, const EngineConfig& config, comm::World& world,
          EngineOptions options = {});
   ~Engine();
@@ -130,42 +131,44 @@ class Engine {
 
   Loss forward(const nn::Batch& batch);
   void backward(const Loss& loss);
-  // Collective at the end of an accumulation. The update is deferred if the host updates states
-  // beside passes (EngineConfig::overlap_update) and clipping or the overflow check decides over
-  // the step: it ends beside the next forward pass. On stages 1 to 3 that pass is collective then,
-  // and so is every call that reads or writes weights or states, or evaluates: these wait for the
-  // end. If a deferred update fails, the call that waits for it throws. A disk failure: IoError.
+  // Collective at the end of an accumulation.
+  //
+  // A step's update may end beside the next forward pass: if the host updates states beside passes
+  // (EngineConfig::overlap_update), and clipping or the overflow check decides over the step. Every
+  // call that evaluates, or reads or writes weights or states, then waits for the end. On stages 1
+  // to 3 such a call is collective, and so is the next forward pass. If the update fails, the call
+  // that waits for it throws. A disk failure is an IoError.
   StepResult step();
   // Waits for the end of the last step's update. Collective.
   void finish_update();
-  // Gives the model all weights, whole and in its dtype, on every rank and stage: room for all of
-  // them. The engine trains no further; what it keeps can still be read. Collective; between steps.
+  // Gives the model all weights, whole and in its dtype, on every rank and stage. Takes room for
+  // all of them. The engine trains no further. Its values can still be read. Collective; between
+  // steps.
   void release_to_model();
 
-  // forward() and backward() of as many batches as config().batches_per_call() says: of one, or
-  // with PassOrder::vertical and in a pipeline of all micro-batches of the step, which pass in no
-  // other way. Collective among the ranks of a pipeline, each of which has all of the batches.
-  // Where nothing can stop the step (no clipping, no overflow check) and the host updates states
-  // beside passes, the update begins during the last of them: learning rate and weights are out of
-  // reach then until step().
+  // forward() and backward() of config().batches_per_call() batches. That is one, or all
+  // micro-batches of the step with PassOrder::vertical and in a pipeline, where forward() and
+  // backward() are refused. Collective among the ranks of a pipeline, each of which gives all of
+  // the batches.
+  //
+  // If nothing can stop the step (no clipping, no overflow check) and the host updates states
+  // beside passes, the update begins during the last backward pass. Learning rate and weights are
+  // out of reach then until step().
   void run_passes(std::span<const nn::Batch> batches);
 
-  // The summed loss of a batch without a graph, dropout off; this rank's part. Collective among the
-  // ranks of a pipeline, with one batch.
+  // This rank's part of the summed loss of a batch. Dropout is off, and there is no graph.
+  // Collective among the ranks of a pipeline, which give the same batch.
   Evaluation evaluate(const nn::Batch& batch);
-  // The parts of all data ranks, by rank, in which shares are added up. Collective.
-  std::vector<Evaluation> gather(const Evaluation& part);
 
-  // ids [B, T] i32 -> logits [B, V], float, of the token that follows, dropout off, without a
-  // graph. Every rank calls with the same ids where parameters are sharded. InvalidArgument for a
-  // model that is no nn::CausalLm.
-  // Not in a pipeline, nor predict().
+  // ids [B, T] i32 -> logits [B, V], float, of the token that follows. Dropout is off, and there is
+  // no graph. If parameters are sharded, every rank calls with the same ids. Throws InvalidArgument
+  // for a model that is no nn::CausalLm, and in a pipeline.
   Tensor next_logits(const Tensor& ids);
 
-  // Gives what `work` gives: it may call any function of the model and of its modules, with dropout
-  // off and without a graph. What it throws has to come on all ranks. Collective where parameters
-  // are sharded (stage 3): every rank has to use the same shard groups in the same order, which is
-  // checked; each is gathered for its use.
+  // Returns what `work` returns. `work` may call any function of the model and of its modules, with
+  // dropout off and without a graph. If it throws, it has to throw on all ranks. On stage 3
+  // collective: a group is gathered for its use, and every rank has to use the same shard groups in
+  // the same order, which is checked. Throws InvalidArgument in a pipeline.
   template <class Work>
   auto predict(Work&& work) {
     if constexpr (std::is_void_v<std::invoke_result_t<Work&>>) {
@@ -182,52 +185,52 @@ class Engine {
   comm::World& world();
   // What the next step goes on from, beside values. Between steps.
   TrainingState state() const;
-  // Of the next update. A set value holds for it and all later ones, until it is nullopt and the
-  // schedule goes on.
+  // The learning rate of the next update. A value that was set holds for all later updates too.
+  // nullopt gives the rate back to the schedule.
   double learning_rate() const;
   void set_learning_rate(std::optional<double> value);
 
-  // The values that the optimizer works on (master weights), f32 (f64 for f64 models), as a tensor
-  // of the parameter's shape; collective where parameters are sharded. Throws InvalidArgument with
-  // the nearest names.
+  // The values that the optimizer works on (master weights): f32 (f64 models: f64), of the
+  // parameter's shape. Collective if they are sharded. Throws InvalidArgument with the nearest
+  // names.
   Tensor parameter(std::string_view name);
   // By the optimizer's own state name: "exp_avg".
   Tensor optimizer_state(std::string_view name, std::string_view state);
-  // On every rank, with the same values; between steps only, as edit(): gradients under way belong
-  // to the old values. Throws InvalidArgument.
+  // Call on every rank with the same values, between steps only. Throws InvalidArgument.
   void set_parameter(std::string_view name, const Tensor& values);
 
-  // Hands out this rank's part of the weights, as parameter() gives them, or of weights and states,
-  // piece by piece, in memory that is valid during the call. With `hold`, where can_hold_own,
-  // trained values are held (OwnPiece::lease) instead of read. On every stage each element of the
-  // model is in the part of exactly one rank. An empty `take` is allowed: the memory is taken and
-  // nothing is handed out. Not collective; waits. While values are held all calls that read them
-  // work on: InvalidArgument for a second `hold` of values in swap space alone.
+  // Hands this rank's part of the weights, or of weights and states, to `take`, piece by piece.
+  // Weights are as parameter() gives them. On every stage each element of the model is in the part
+  // of exactly one rank. The memory of a piece is valid during the call of `take`. An empty `take`:
+  // the memory is taken, and nothing is handed out. Not collective; waits.
+  //
+  // `hold`, if EngineUsage::can_hold_own: trained values are held (OwnPiece::lease) instead of
+  // read. Other calls can read held values. Throws InvalidArgument if values in swap space are held
+  // twice.
   enum class Own : uint8_t { weights, weights_and_states };
   void read_own(Own what, const TakeOwn& take, bool hold = false);
-  // Goes on from `source`: values and state of an engine whose model has the same parameters,
-  // whatever its world, stage and tiers were. Collective; between steps only. Throws
-  // InvalidArgument with the names of what is missing or has another shape, before anything
-  // changes. What the source throws on one rank ends it on all (PeerFailed on the others): values
-  // are mixed then, and nothing is trained, evaluated or handed out to be saved until an import has
-  // succeeded.
+  // Goes on from the values and state of another engine, whose model has the same parameters. Its
+  // world, stage and tiers do not matter. Collective; between steps only. Throws InvalidArgument
+  // with the names of what is missing or has another shape, before anything changes. If the source
+  // throws on one rank, the others throw PeerFailed. Values of two states are mixed then: nothing
+  // can be trained, evaluated or saved until an import has succeeded.
   void import_state(const StateSource& source, const ImportOptions& options = {});
 
-  // The gradient of the step's mean loss over all micro-batches and ranks, before clipping, f32
-  // (f64 for f64 models); from the last backward() of a step to its step(). Collective: it reduces
-  // what step() would reduce.
+  // The gradient of the step's mean loss over all micro-batches and ranks, before clipping: f32
+  // (f64 models: f64). Call between the last backward() of a step and its step(). Collective: it
+  // reduces what step() would reduce.
   Tensor gradient(std::string_view name);
 
-  // Hands the values of `names` to `change` on every rank and writes back what it leaves on rank
-  // `modifier`, on all ranks; nothing is written where it throws on any of them. Collective;
-  // between steps only. The way to change parameters by hand, on any stage.
+  // Changes parameters by hand, on any stage. Hands the values of `names` to `change` on every
+  // rank. Writes what `change` leaves on rank `modifier` back on all ranks. If it throws on any
+  // rank, nothing is written. Collective; between steps only.
   using EditedParameters = std::map<std::string, Tensor, std::less<>>;
   void edit(const std::vector<std::string>& names,
             const std::function<void(EditedParameters&)>& change, int modifier = 0);
 
-  // While it lives, backward() adds to this rank's gradients without counting towards the
-  // accumulation, and step() is an error; the next counted micro-batches bring the sums together.
-  // Stages 0 and 1 with reductions at the boundary; refused by name elsewhere.
+  // While a NoSync lives, backward() adds to this rank's gradients and does not count towards the
+  // accumulation; step() is an error. The next counted micro-batches bring the sums together. Only
+  // on stages 0 and 1 with reductions at the boundary; elsewhere InvalidArgument.
   class NoSync {
    public:
     explicit NoSync(Engine& engine);
@@ -241,7 +244,7 @@ class Engine {
 
   EngineUsage usage() const;
 
-  // What the engine is at, for heartbeats, plans and messages: "backward of micro-batch 2, at
+  // What the engine is doing, for heartbeats, plans and messages: "backward of micro-batch 2, at
   // transformer.h.3.mlp.c_fc.weight".
   std::string moment() const;
 
@@ -254,5 +257,9 @@ class Engine {
   class Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// The evaluations of all data ranks, by rank. Shares of ranks that have parts of one batch are
+// added up. Collective; ends an update that is under way.
+std::vector<Evaluation> gather(Engine& engine, const Evaluation& part);
 
 }  // namespace zinc::zero

@@ -26,6 +26,19 @@ bool any_rank(comm::World& world, bool value);
 // the other ranks. Collective.
 void require_all_succeeded(comm::World& world, std::string_view operation,
                            const std::exception_ptr& failure);
+// Runs `work`, which every rank does for itself, with one outcome for all ranks: as
+// require_all_succeeded() says. Collective.
+template <class Work>
+void together(comm::World& world, std::string_view operation, const Work& work) {
+  std::exception_ptr failure;
+  try {
+    work();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  require_all_succeeded(world, operation, failure);
+}
+
 // Returns the text of rank 0 on every rank. Collective; blocks the host.
 std::string share_text(comm::World& world, std::string_view text);
 

@@ -87,7 +87,7 @@ std::unique_ptr<SwappedGradients> make_swapped_gradients(const EngineConfig& con
       inputs.groups, inputs.communicator, inputs.context,
       SwappedGradientsOptions{.tile_numel = tile_numel(config),
                               .dtype = GradientPolicy::choose(config).kept,
-                              .order = inputs.record.reduce_order,
+                              .order = inputs.program.record.reduce_order,
                               .returns = config.batch.accumulation > config.batches_together() &&
                                          !keeps_whole_sums(config),
                               .swap = swap_settings(config, config.zero.offload_optimizer, clock)});
@@ -112,7 +112,7 @@ std::unique_ptr<WeightStore> make_weights(const EngineConfig& config, const Stra
       .states = inputs.states,
       .shard_optimizer = zero.stage >= 1,
       .bucket_numel = zero.allgather_bucket_size,
-      .parameters = parameter_shards(config, inputs.policy.update != UpdateTime::in_step,
+      .parameters = parameter_shards(config, inputs.program.policy.update != UpdateTime::in_step,
                                      strategy.swap_clock.get()),
       .swapped = strategy.swapped.get(),
       .overlap = config.overlap_comm(),
@@ -129,8 +129,7 @@ std::unique_ptr<OptimizerStep> make_step(const EngineConfig& config, const Strat
     const OffloadConfig& offload = config.zero.offload_optimizer;
     return make_swapped_step(
         *strategy.weights, *strategy.gradients, *strategy.swapped, strategy.swapped_gradients.get(),
-        inputs.context,
-        {.by_gradient = inputs.record.reduce_order, .by_use = inputs.record.use_order},
+        inputs.context, inputs.program.program.update_order(),
         {.read_ahead = offload.pipeline_read, .write_behind = offload.pipeline_write});
   }
   auto resident = make_resident_step(*strategy.weights, *strategy.gradients, inputs.context,
@@ -143,10 +142,6 @@ std::unique_ptr<OptimizerStep> make_step(const EngineConfig& config, const Strat
   return make_host_step(*strategy.weights, *strategy.gradients, inputs.context, tile_numel(config),
                         std::move(resident));
 }
-
-}  // namespace
-
-namespace {
 
 // Where the host computes the update, and phases are not told apart by waiting for each. A tile of
 // parameters on NVMe that is updated in two places is updated in one go: Note [Split states].
@@ -207,28 +202,9 @@ StepPolicy choose_policy(const EngineConfig& config, const std::vector<ShardGrou
                         : UpdateTime::beside_forward;
     const bool on_disk = tier_of(zero.offload_optimizer) == Tier::nvme;
     policy.groups_ahead = on_disk ? 0 : kGroupsAhead;
+    policy.updates_in_order = on_disk;
   }
   return policy;
-}
-
-void Strategy::measures_with(GradientNorm& norm) {
-  if (swapped_gradients == nullptr) return;
-  norm.expect_pieces();
-  gradients->on_sums([&norm](int group, Range range, const ConstView& sums, StreamRef stream) {
-    norm.take(group, range, sums, stream);
-  });
-}
-
-NormResult Strategy::measure(GradientNorm& norm) const {
-  return swapped_gradients != nullptr ? norm.measure_taken() : norm.measure(kept_gradients());
-}
-
-std::vector<ConstView> Strategy::kept_gradients() const {
-  std::vector<ConstView> sums;
-  for (const UpdateSlice& slice : weights->slices()) {
-    sums.push_back(gradients->gradient(slice.group, slice.range));
-  }
-  return sums;
 }
 
 SwapTraffic Strategy::swap_traffic() const {
@@ -259,14 +235,11 @@ Strategy make_strategy(const EngineConfig& config, const StrategyInputs& inputs)
   strategy.gradients = make_gradients(config, inputs, split, strategy.swapped_gradients.get());
   strategy.owned = owned_ranges(inputs.groups, split);
   strategy.step = make_step(config, inputs, split, strategy);
-  const UpdateTime update = inputs.policy.update;
-  bug_check(update == UpdateTime::in_step || split.leaves_device(),
+  bug_check(inputs.program.policy.update == UpdateTime::in_step || split.leaves_device(),
             "an update beside passes has nothing off the device");
-  if (update == UpdateTime::beside_forward) {
-    strategy.late =
-        std::make_unique<LateUpdate>(inputs.record.use_order, *strategy.weights,
-                                     *strategy.gradients, *strategy.step, inputs.context.compute());
-  }
+  strategy.update = std::make_unique<GroupwiseUpdate>(inputs.program.record.use_order,
+                                                      *strategy.weights, *strategy.gradients,
+                                                      *strategy.step, inputs.context.compute());
   return strategy;
 }
 

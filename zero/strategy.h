@@ -21,11 +21,10 @@
 #include "zero/group/gradient_store.h"
 #include "zero/group/weight_store.h"
 #include "zero/layout/shard_group.h"
-#include "zero/program/policy.h"
-#include "zero/program/record.h"
+#include "zero/passes/step_program.h"
 #include "zero/trace/phase_clock.h"
 #include "zero/update/gradient_norm.h"
-#include "zero/update/late_update.h"
+#include "zero/update/groupwise_update.h"
 #include "zero/update/optimizer_step.h"
 
 namespace zinc::zero {
@@ -39,16 +38,8 @@ struct Strategy {
   std::unique_ptr<OptimizerStep> step;
   // What each rank updates; one entry where every rank updates everything. See GradientNorm.
   std::vector<std::vector<OwnedRange>> owned;
-  // Takes the place of step->run(): see Note [Updates beside the next forward pass]. Null: an
-  // update ends within its step.
-  std::unique_ptr<LateUpdate> late;
-
-  // The norm of the step's gradients: of shards that are kept within reach after the last
-  // reduction, of those that go to swap space as they leave. measures_with() comes once before.
-  void measures_with(GradientNorm& norm);
-  NormResult measure(GradientNorm& norm) const;
-  // Of this rank's slices, in their order: sums that are within reach after the last reduction.
-  std::vector<ConstView> kept_gradients() const;
+  // Takes `step` through the groups.
+  std::unique_ptr<GroupwiseUpdate> update;
 
   // Since construction began, of states, gradients and parameters together.
   SwapTraffic swap_traffic() const;
@@ -61,8 +52,7 @@ StepPolicy choose_policy(const EngineConfig& config, const std::vector<ShardGrou
 
 struct StrategyInputs {
   const std::vector<ShardGroup>& groups;
-  const Record& record;
-  const StepPolicy& policy;
+  const StepProgram& program;
   comm::Communicator& communicator;
   Context& context;
   const nn::WeightSource& weights;

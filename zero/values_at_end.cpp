@@ -23,10 +23,10 @@ constexpr const char* kPartWay =
 
 // Ends an update that is under way. False if that failed.
 bool finish_late(const Strategy& strategy) {
-  if (strategy.late == nullptr || !strategy.late->is_pending()) return true;
+  if (!strategy.update->is_pending()) return true;
   if (std::uncaught_exceptions() > 0) return false;  // other ranks may not make the same call
   try {
-    strategy.late->finish();
+    strategy.update->finish();
   } catch (...) {  // a use of the parameters reports it
     return false;
   }
@@ -36,7 +36,7 @@ bool finish_late(const Strategy& strategy) {
 }  // namespace
 
 void leave_values(nn::Module& model, Strategy& strategy, bool between_updates) noexcept {
-  const bool complete = finish_late(strategy) && between_updates;
+  const bool complete = between_updates && finish_late(strategy);
   std::vector<std::pair<autograd::Parameter*, Tensor>> whole;
   if (complete) whole = strategy.weights->hand_over();
   for (nn::Parameter* parameter : model.parameters()) {

@@ -117,7 +117,7 @@ inline std::vector<float> seen_between_steps(const EngineConfig& config, Device 
       if (step == 0) take(engine.parameter(name).to_vector<float>());
       if (step == 1) take(engine.optimizer_state(name, "exp_avg_sq").to_vector<float>());
       if (step == 2) {
-        const auto parts = engine.gather(engine.evaluate(make_batch(world.rank())));
+        const auto parts = gather(engine, engine.evaluate(make_batch(world.rank())));
         for (const Evaluation& part : parts) take({static_cast<float>(part.loss_sum)});
       }
       if (step == 3) take(engine.next_logits(make_batch(0)["input_ids"]).to_vector<float>());

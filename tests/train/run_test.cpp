@@ -174,7 +174,7 @@ TEST(Run, LoadsTheBestWeightsAtTheEnd_OnEveryStageAndTier) {
       zero::Evaluation now;
       for (int64_t round = 0; round < evaluation.num_rounds(); ++round) {
         for (const zero::Evaluation& part :
-             engine.gather(engine.evaluate(evaluation.batch(round)))) {
+             gather(engine, engine.evaluate(evaluation.batch(round)))) {
           now += part;
         }
       }

@@ -243,7 +243,7 @@ TEST(Engine, MicroBatchLossIsTheMeanOfMeans) {
     Engine engine(model, config, world);
     const Loss loss = engine.forward(make_batch(world.rank()));
     Evaluation means;
-    for (const Evaluation& part : engine.gather({.loss_sum = loss.mean(), .num_targets = 1})) {
+    for (const Evaluation& part : gather(engine, {.loss_sum = loss.mean(), .num_targets = 1})) {
       means += part;
     }
     engine.backward(loss);
@@ -256,8 +256,8 @@ TEST(Engine, MicroBatchWithoutTargetsAddsNothing) {
     comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
       nn::Batch nothing = make_batch(1);
       const std::vector<int64_t> labels(static_cast<size_t>(nothing.num_tokens), nn::kIgnoredLabel);
-      nothing.tensors.set(
-          "labels", Tensor::from<int64_t>(labels, nothing["labels"].shape(), DType::i32));
+      nothing.tensors.set("labels",
+                          Tensor::from<int64_t>(labels, nothing["labels"].shape(), DType::i32));
       nothing.num_targets = 0;
       const auto norm = [&](const std::vector<nn::Batch>& batches) {
         EngineConfig config = config_with(static_cast<int64_t>(batches.size()));

@@ -148,7 +148,7 @@ Trained train(const Way& run) {
     }
     Evaluation evaluation;
     for (const Evaluation& part :
-         engine.gather(engine.evaluate(batch_of(run.kind, 100 + world.data().rank())))) {
+         gather(engine, engine.evaluate(batch_of(run.kind, 100 + world.data().rank())))) {
       evaluation += part;
     }
     mine.figures.push_back(evaluation.mean());

@@ -157,7 +157,7 @@ Trained train(Kind kind, const Ranks& ranks, int stage, int64_t micro_batches, D
         for (int64_t i = 0; i < micro_batches / ranks.data; ++i) {
           const int64_t index = 50 + i * world.data().size() + world.data().rank();
           const auto parts =
-              engine.gather(engine.evaluate(batch_of(index, config.batch.micro_batch)));
+              gather(engine, engine.evaluate(batch_of(index, config.batch.micro_batch)));
           EXPECT_EQ(std::ssize(parts), world.data().size());
           for (const Evaluation& part : parts) total += part;
         }

@@ -389,7 +389,7 @@ TEST(StepProgramPasses, NewWeightsArePublishedAheadOfTheirUseAndGatheredAfterIt)
     policy.groups_ahead = ahead;
     const StepProgram made = recorded.program(policy);
     const Body& body = made.program.bodies.at(kOnly);
-    EXPECT_EQ(made.program.step.back().after.size(), ahead);
+    EXPECT_EQ(made.program.step.back().after.size(), 2 * ahead);  // an update with each publish
     EXPECT_EQ(ops_in(body, OpKind::publish).size(), recorded.groups().size() - ahead);
     EXPECT_EQ(groups_of(ops_in(body, OpKind::join)), made.record.use_order);
     EXPECT_TRUE(ops_in(made.program.bodies.at(kMiddle), OpKind::publish).empty());
@@ -398,11 +398,56 @@ TEST(StepProgramPasses, NewWeightsArePublishedAheadOfTheirUseAndGatheredAfterIt)
     const std::vector<Found> joined = ops_in(body, OpKind::join);
     for (size_t i = 0; i < published.size(); ++i) {
       EXPECT_EQ(published[i].op.group, made.record.use_order[i + ahead]);
+      EXPECT_EQ(ops_in(body, OpKind::update)[i].op.group, published[i].op.group);
       EXPECT_EQ(published[i].place, joined[i].place) << i << " of " << published.size();
     }
     // More is gathered early where more is published early.
     EXPECT_EQ(ops_in(body, OpKind::gather).front().behind, ahead > 0);
   }
+}
+
+std::vector<Op> ops_of_step(const Program& program) {
+  std::vector<Op> ops;
+  for (const Place& place : program.step) {
+    for (const auto* of : {&place.before, &place.after}) {
+      ops.insert(ops.end(), of->begin(), of->end());
+    }
+  }
+  return ops;
+}
+
+TEST(StepProgramPasses, AnUpdateIsInTheStepUnlessAPassMovesIt) {
+  Recorded recorded;
+  StepPolicy policy = sharded_policy();
+  const size_t num_groups = recorded.groups().size();
+  const std::vector<Op> in_step = ops_of_step(recorded.program(policy).program);
+  ASSERT_EQ(in_step.size(), 2 + 3 * num_groups);
+  EXPECT_EQ(in_step[0].kind, OpKind::norm);
+  EXPECT_EQ(in_step[1].kind, OpKind::decide);
+  EXPECT_EQ(in_step[2].kind, OpKind::update);
+
+  policy.update = UpdateTime::during_backward;
+  const StepProgram early = recorded.program(policy);
+  const Body& body = early.program.bodies.at(kOnly);
+  EXPECT_EQ(ops_of_step(early.program).size(), 1 + 2 * num_groups);
+  EXPECT_EQ(ops_in(body, OpKind::decide).size(), 1);
+  EXPECT_EQ(groups_of(ops_in(body, OpKind::update)), early.record.reduce_order);
+  const std::vector<Found> reduced = ops_in(body, OpKind::reduce);
+  const std::vector<Found> updated = ops_in(body, OpKind::update);
+  for (size_t i = 0; i < updated.size(); ++i) {
+    EXPECT_EQ(updated[i].place, reduced[i].place) << updated[i].op.group;
+  }
+  EXPECT_TRUE(ops_in(early.program.bodies.at(kMiddle), OpKind::update).empty());
+  EXPECT_EQ(early.program.update_order(), early.record.reduce_order);
+  // Left out, the update is where it was.
+  const ClientPasses without{.passes = {}, .without = {"update_early"}};
+  EXPECT_EQ(ops_of_step(recorded.program(policy, without).program), in_step);
+
+  policy.update = UpdateTime::beside_forward;
+  EXPECT_EQ(ops_of_step(recorded.program(policy).program).size(), 2);
+  policy.updates_in_order = true;
+  EXPECT_EQ(ops_of_step(recorded.program(policy).program).size(), 2 + num_groups);
+  EXPECT_EQ(recorded.program(policy).program.update_order(), early.record.use_order);
 }
 
 TEST(StepProgramPasses, MicroBatchesSideBySideAreReducedInTheirOrder) {
@@ -499,17 +544,17 @@ TEST(StepProgramPasses, RandomRecordsAndPoliciesPassTheChecker) {
     const auto bound = [&] {
       return below(3) == 0 ? kUnbounded : below(4 * recorded.largest_group());
     };
-    const StepPolicy policy{
-        .shards_parameters = below(4) > 0,
-        .swaps_parameters = below(2) == 0,
-        .gathers_ahead = below(4) > 0,
-        .prefetch_numel = bound(),
-        .max_live_numel = bound(),
-        .max_reuse_numel = bound(),
-        .reduces_every = below(2) == 0,
-        .reduces_after_backward = below(4) == 0,
-        .update = below(2) == 0 ? UpdateTime::beside_forward : UpdateTime::in_step,
-        .groups_ahead = static_cast<size_t>(below(3))};
+    const StepPolicy policy{.shards_parameters = below(4) > 0,
+                            .swaps_parameters = below(2) == 0,
+                            .gathers_ahead = below(4) > 0,
+                            .prefetch_numel = bound(),
+                            .max_live_numel = bound(),
+                            .max_reuse_numel = bound(),
+                            .reduces_every = below(2) == 0,
+                            .reduces_after_backward = below(4) == 0,
+                            .update = static_cast<UpdateTime>(below(3)),
+                            .groups_ahead = static_cast<size_t>(below(3)),
+                            .updates_in_order = below(2) == 0};
     const PassInputs inputs{.groups = groups,
                             .policy = policy,
                             .reduce_order = record.reduce_order,
@@ -636,6 +681,117 @@ TEST(StepProgramCheck, RefusesWhatIsWrongAndNamesThePlace) {
   }
 }
 
+// Moves the first such op of the step into the last backward passes of a step: to the front of what
+// follows the begin, or the end.
+void move_from_step(Program& program, OpKind kind, EventKind to) {
+  std::vector<Op>& ops = program.step.front().after;
+  const auto found = std::ranges::find_if(ops, [&](const Op& op) { return op.kind == kind; });
+  const Op op = *found;
+  ops.erase(found);
+  for (auto& [of, body] : program.bodies) {
+    if (!of.last) continue;
+    std::vector<Op>& after = first_place(body.backward, to).after;
+    after.insert(after.begin(), op);
+  }
+}
+
+void take_from_step(Program& program, OpKind kind) {
+  std::erase_if(program.step.front().after, [&](const Op& op) { return op.kind == kind; });
+}
+
+struct WrongStep {
+  std::string name;
+  UpdateTime update = UpdateTime::in_step;
+  std::function<void(Program&)> damage;
+  std::string words;
+};
+
+std::vector<WrongStep> wrong_steps() {
+  const UpdateTime in_step = UpdateTime::in_step;
+  const UpdateTime early = UpdateTime::during_backward;
+  const UpdateTime late = UpdateTime::beside_forward;
+  return {
+      {"a norm in backward", in_step,
+       [](Program& p) { move_from_step(p, OpKind::norm, EventKind::begin); },
+       "micro-batch, at begin: norm: the gradients of transformer.ln_f are not reduced"},
+      {"a norm behind backward", in_step,
+       [](Program& p) { move_from_step(p, OpKind::norm, EventKind::end); },
+       "at end: norm: it has its place in the step"},
+      {"no norm", early, [](Program& p) { take_from_step(p, OpKind::norm); },
+       "step, at end: the norm is missing"},
+      {"a decision ahead of the norm", in_step,
+       [](Program& p) { std::swap(p.step.front().after[0], p.step.front().after[1]); },
+       "step, at begin: decide: the norm, or the check for overflows, decides"},
+      {"no decision", in_step, [](Program& p) { take_from_step(p, OpKind::decide); },
+       "nothing has decided yet"},
+      {"two decisions", early, [](Program& p) { p.step.front().after.push_back({OpKind::decide}); },
+       "step, at begin: decide: there is one in a step"},
+      {"a decision in a middle micro-batch", early,
+       [](Program& p) { p.bodies.at(kMiddle).backward.front().after.push_back({OpKind::decide}); },
+       "more micro-batches of the step are to come"},
+      {"an update ahead of its reduction", early,
+       [](Program& p) {
+         only(p).backward.front().after.push_back(take_out(only(p), OpKind::update));
+       },
+       "its gradients are not reduced"},
+      {"an update ahead of the decision", early,
+       [](Program& p) {
+         const Op op = take_out(only(p), OpKind::decide);
+         only(p).backward.back().after.push_back(op);
+       },
+       "nothing has decided yet"},
+      {"an update during backward where the norm decides", in_step,
+       [](Program& p) { move_from_step(p, OpKind::update, EventKind::end); },
+       "nothing has decided yet"},
+      {"an update is missing", early, [](Program& p) { take_out(only(p), OpKind::update); },
+       "the group was not updated"},
+      {"an update comes twice", early,
+       [](Program& p) {
+         p.step.front().after.insert(p.step.front().after.begin(),
+                                     {OpKind::update, ops_in(only(p), OpKind::update)[0].op.group});
+       },
+       "its update has begun already"},
+      {"an updated group is used", late,
+       [](Program& p) {
+         const Op op = take_out(only(p), OpKind::publish);
+         only(p).forward.back().before.push_back(op);
+         take_out(only(p), OpKind::join);
+       },
+       "update was not published"},
+      {"a gather in the step", in_step,
+       [](Program& p) {
+         p.step.front().after.push_back({OpKind::gather, 1});
+       },
+       "it has its place in a pass"},
+      {"new weights are not sent", in_step,
+       [](Program& p) {
+         take_from_step(p, OpKind::join);
+         take_from_step(p, OpKind::publish);
+       },
+       "was not published"},
+  };
+}
+
+TEST(StepProgramCheck, RefusesAStepThatIsWrongAndNamesThePlace) {
+  Recorded recorded;
+  for (const WrongStep& wrong : wrong_steps()) {
+    StepPolicy policy = sharded_policy();
+    policy.max_reuse_numel = 0;
+    policy.prefetch_numel = 0;
+    policy.update = wrong.update;
+    const StepProgram made = recorded.program(policy);
+    Program program = made.program;
+    wrong.damage(program);
+    try {
+      check(program, recorded.bare(made), recorded.inputs(made));
+      ADD_FAILURE() << wrong.name << " was not refused";
+    } catch (const InvalidArgument& error) {
+      const std::string message = error.what();
+      EXPECT_NE(message.find(wrong.words), std::string::npos) << wrong.name << ": " << message;
+    }
+  }
+}
+
 TEST(StepProgramHash, ChangesWithEveryOp) {
   Recorded recorded;
   const StepProgram made = recorded.program(sharded_policy());
@@ -738,6 +894,29 @@ TEST(StepProgramClient, APassOfAClientIsRunAndKeepsTheBits) {
   EXPECT_EQ(plain.weights, without.weights);
 }
 
+// The order in which groups are updated is a client's too.
+TEST(StepProgramClient, APassThatUpdatesInAnotherOrderKeepsTheBits) {
+  const Pass backwards{.name = "backwards",
+                       .needs = {"updates"},
+                       .rewrite = [](Program& program, const PassInputs&) {
+                         std::vector<Op>& ops = program.step.front().after;
+                         const auto updates = std::ranges::partition_point(
+                             ops, [](const Op& op) { return op.kind < OpKind::update; });
+                         std::reverse(updates,
+                                      std::ranges::find_if(updates, ops.end(), [](const Op& op) {
+                                        return op.kind > OpKind::update;
+                                      }));
+                       }};
+  for (const OffloadDevice states : {OffloadDevice::none, OffloadDevice::cpu}) {
+    EngineConfig config = stage_3();
+    config.zero.offload_optimizer.device = states;
+    const Ran plain = train(config);
+    const Ran ran = train(config, {backwards});
+    EXPECT_EQ(plain.weights, ran.weights);
+    EXPECT_NE(plain.seen, ran.seen);
+  }
+}
+
 TEST(StepProgramClient, APassThatBreaksTheProgramIsNamedAndNoEngineIsMade) {
   const Pass broken{.name = "forgetful", .rewrite = [](Program& program, const PassInputs&) {
                       take_out(only(program), OpKind::gather);
@@ -771,8 +950,9 @@ TEST(StepProgramRun, VisitsEveryPlaceInOrder) {
     return std::ranges::count_if(
         ran.seen, [&](const std::string& place) { return place.find(word) != std::string::npos; });
   };
-  EXPECT_EQ(with("begin"), 2);
-  EXPECT_EQ(with("end"), 2);
+  EXPECT_EQ(with("begin"), 3);  // forward, backward, step
+  EXPECT_EQ(with("end"), 3);
+  EXPECT_EQ(with("norm; decide; update"), 1);
   EXPECT_GT(with("gather"), 0);
   EXPECT_GT(with("reduce"), 0);
 }

@@ -19,7 +19,7 @@
 #include "tests/offload/swap_folder.h"
 #include "tests/zero/tiny_model.h"
 #include "zero/program/record.h"
-#include "zero/tiers/host_memory.h"
+#include "zero/tiers/host_stream.h"
 
 namespace zinc::zero {
 namespace swapped_gradients_test {

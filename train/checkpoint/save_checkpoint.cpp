@@ -26,7 +26,6 @@
 #include "train/hub/weight_reader.h"
 #include "zero/gather_values.h"
 #include "zero/group/weight_encoding.h"
-#include "zero/together.h"
 
 namespace zinc::train {
 namespace {

@@ -402,8 +402,8 @@ void measure(std::vector<PlannedPass>& passes, const ModelConfigFile& model, con
              const PlanOptions& options) {
   // A program cannot do without these.
   const auto is_needed = [](const std::string& name) {
-    return name != "keep_through_step" && name != "keep_resident" && name != "prefetch" &&
-           name != "read_parameters";
+    return name != "update_early" && name != "update_late" && name != "keep_through_step" &&
+           name != "keep_resident" && name != "prefetch" && name != "read_parameters";
   };
   for (size_t i = 0; i < passes.size(); ++i) {
     PlanOptions until = options;

@@ -144,12 +144,14 @@ struct Lane {
 const std::array<Lane, 4> kLanes{
     Lane{"weights", {"gather", "release"}},
     Lane{"gradients", {"reduce"}},
-    Lane{"update", {"publish", "join"}},
+    Lane{"update", {"norm", "decide", "update", "publish", "join"}},
     Lane{"disk", {"read"}},
 };
 
 std::string_view word_of(std::string_view op) { return op.substr(0, op.find(' ')); }
-std::string_view group_of(std::string_view op) { return op.substr(op.find(' ') + 1); }
+std::string_view group_of(std::string_view op) {
+  return op.substr(std::min(op.size(), word_of(op).size() + 1));
+}
 
 // "gather h.1, release h.0"; `<` marks what goes out ahead of the event. Many ops of one kind are
 // the first, the last and their number.
@@ -162,7 +164,8 @@ std::string cell(const PlannedPlace& place, const Lane& lane) {
         if (word_of(op) == word) groups.push_back(group_of(op));
       }
       if (groups.empty()) continue;
-      text += fmt::format("{}{}{} {}", text.empty() ? "" : ", ", mark, word, groups.front());
+      text += fmt::format("{}{}{}{}{}", text.empty() ? "" : ", ", mark, word,
+                          groups.front().empty() ? "" : " ", groups.front());
       if (groups.size() == 2) text += fmt::format(" and {}", groups.back());
       if (groups.size() > 2) text += fmt::format(" to {} ({})", groups.back(), groups.size());
     }
@@ -240,7 +243,7 @@ std::string passes_page(const std::vector<PlannedPass>& passes) {
 }
 
 std::string title_of(const PlannedPlace& place) {
-  if (place.body == "step") return "after the update";
+  if (place.body == "step") return "step";
   if (place.body == "evaluation") return "evaluation";
   return fmt::format("{} micro-batch, {}", place.body, place.phase);
 }

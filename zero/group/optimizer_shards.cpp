@@ -7,7 +7,6 @@
 #include "core/transfer.h"
 #include "kernels/copy.h"
 #include "kernels/fill.h"
-#include "zero/tiers/host_memory.h"
 #include "zero/tiers/host_stream.h"
 
 namespace zinc::zero {

@@ -43,6 +43,8 @@ class ParameterShards {
   ~ParameterShards();
 
   Tier tier_of(const ShardGroup& group) const;
+  // This rank's range of a segment.
+  Range own(const Segment& segment) const;
   // The stored values of a range of this rank's shard, on the device or in host memory.
   // InternalError on the tier nvme.
   View view(const ShardGroup& group, const Segment& segment, Range range) const;
@@ -87,7 +89,6 @@ class ParameterShards {
     Event left;  // behind the last copy from this buffer
   };
 
-  Range own(const Segment& segment) const;
   // Of this rank's shards of a group: the bytes before `segment`; all elements; all bytes.
   int64_t bytes_before(const ShardGroup& group, const Segment& segment) const;
   int64_t own_numel(const ShardGroup& group) const;

@@ -8,7 +8,7 @@
 #include "kernels/decode.h"
 #include "zero/group/weight_encoding.h"
 #include "zero/group/weight_loading.h"
-#include "zero/tiers/host_memory.h"
+#include "zero/tiers/host_stream.h"
 
 namespace zinc::zero {
 

@@ -102,20 +102,15 @@ class WeightStore {
   // in any memory tier, as work on `stream` leaves them. Ranges come in ascending order. Throws
   // IoError.
   virtual void take_updated(int group, Range range, const ConstView& values, StreamRef stream) = 0;
-  // Call after the update of all slices was issued. Brings new weights to every rank that keeps
-  // them whole; the compute stream waits for them. Collective.
-  virtual void publish() = 0;
-
-  // Instead of publish(), for an update beside the next forward pass: see Note [Updates beside the
-  // next forward pass]. After expect_updates() a group is gathered or used only after
-  // publish_group() was called for it. The order of these calls is the same on all ranks. After the
-  // last group comes settle_updates(), which waits for the disk. Throws IoError. `skipped`: no
-  // value changes, and settle_updates() is not called.
+  // An update begins. From now on a group is gathered, or used by a forward pass, only after
+  // publish() was called for it. After the last group comes settle_updates(), which waits for the
+  // disk. Throws IoError. `skipped`: no value changes, and settle_updates() is not called.
   virtual void expect_updates(bool skipped) { static_cast<void>(skipped); }
-  // Publishes one group. Its update was issued and ends with the events `updated`. Work on the
-  // compute stream may use the group after it has waited for `updated` and for the returned event.
-  // Collective.
-  virtual Event publish_group(int group, const std::vector<Event>& updated) = 0;
+  // Brings the group's new weights to every rank that keeps them whole. The group's update was
+  // issued to the compute stream, or ends with the events `updated`. Work on the compute stream may
+  // use the group after it has waited for `updated` and for the returned event. The order of these
+  // calls is the same on all ranks. Collective.
+  virtual Event publish(int group, const std::vector<Event>& updated) = 0;
   virtual void settle_updates() {}
 
   // --- Access for files and users: collective if the values are sharded, waits for the compute

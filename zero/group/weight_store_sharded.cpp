@@ -1,7 +1,6 @@
 // Every rank keeps its shards, on any tier. A group is gathered into an arena on the device while
 // it is used.
 #include <algorithm>
-#include <span>
 #include <utility>
 
 #include "core/error.h"
@@ -133,21 +132,29 @@ class ShardedWeights : public ValueStore {
     shards_.take_updated(groups_[static_cast<size_t>(group)], range, values, stream);
   }
 
-  void publish() override {
-    shards_.finish_update();
-    context_.compute()->wait(publish(groups_, {}));
-  }
-
   void expect_updates(bool skipped) override {
-    if (!skipped) shards_.expect_updates();
+    if (!skipped && options_.parameters.updates_during_passes) shards_.expect_updates();
     for (GroupState& state : states_) state.is_outdated = true;
   }
 
-  Event publish_group(int group, const std::vector<Event>& updated) override {
-    GroupState& state = states_[static_cast<size_t>(group)];
+  // Gathers the persistent segments. Returns an event that has happened if there are none.
+  Event publish(int index, const std::vector<Event>& updated) override {
+    const ShardGroup& group = groups_[static_cast<size_t>(index)];
+    GroupState& state = state_of(group);
     state.is_outdated = false;
     state.updated = updated;
-    return publish(std::span(groups_).subspan(static_cast<size_t>(group), 1), updated);
+    if (persistent_numel(group) == 0) return {};
+    const StreamRef stream = context_.stream(StreamRole::gather);
+    stream->wait(context_.compute()->record());
+    for (const Event& event : updated) stream->wait(event);
+    const TraceSpan span(context_.trace(), TraceKind::publish, stream, group.name(),
+                         sent_bytes(persistent_numel(group) * size_of(group.dtype())));
+    for (const Segment& segment : group.segments()) {
+      if (!is_persistent(segment.kind)) continue;
+      collectives_.all_gather(kept_view(group, segment, shards_.own(segment)),
+                              kept_view(group, segment, segment.range()), stream);
+    }
+    return stream->record();
   }
 
   void settle_updates() override { shards_.finish_update(); }
@@ -169,26 +176,6 @@ class ShardedWeights : public ValueStore {
     bool is_outdated = false;    // the group's update is not published yet
     std::vector<Event> updated;  // the group's update: a gather waits for it
   };
-
-  // Gathers the persistent segments. Returns an event that has happened if there are none.
-  Event publish(std::span<const ShardGroup> groups, const std::vector<Event>& updated) {
-    const auto stays = [](const ShardGroup& group) { return persistent_numel(group) > 0; };
-    if (std::none_of(groups.begin(), groups.end(), stays)) return {};
-    const StreamRef stream = context_.stream(StreamRole::gather);
-    stream->wait(context_.compute()->record());
-    for (const Event& event : updated) stream->wait(event);
-    for (const ShardGroup& group : groups) {
-      if (!stays(group)) continue;
-      const TraceSpan span(context_.trace(), TraceKind::publish, stream, group.name(),
-                           sent_bytes(persistent_numel(group) * size_of(group.dtype())));
-      for (const Segment& segment : group.segments()) {
-        if (!is_persistent(segment.kind)) continue;
-        collectives_.all_gather(kept_view(group, segment, optimizer_.owned(segment)),
-                                kept_view(group, segment, segment.range()), stream);
-      }
-    }
-    return stream->record();
-  }
 
   GroupState& state_of(const ShardGroup& group) {
     return states_[static_cast<size_t>(group.index())];
@@ -271,7 +258,7 @@ class ShardedWeights : public ValueStore {
                                  const Placement& placement) const override {
     if (is_persistent(placement.segment)) return {placement.range()};
     const Segment& segment = group.segment(placement.segment);
-    return {intersect(placement.range(), optimizer_.owned(segment))};
+    return {intersect(placement.range(), shards_.own(segment))};
   }
 
   void store_model(const ShardGroup& group, const Segment& segment, Range range,
@@ -309,7 +296,7 @@ class ShardedWeights : public ValueStore {
       shards_.bring(
           group,
           [&](const Segment& segment) {
-            return arena_view(group, segment.kind, optimizer_.owned(segment));
+            return arena_view(group, segment.kind, shards_.own(segment));
           },
           copies);
     }
@@ -351,7 +338,7 @@ class ShardedWeights : public ValueStore {
                          sent_bytes(group.gathered_bytes()));
     for (const Segment& segment : group.segments()) {
       if (is_persistent(segment.kind)) continue;
-      const Range own = optimizer_.owned(segment);
+      const Range own = shards_.own(segment);
       collectives_.all_gather(
           offloads() ? arena_view(group, segment.kind, own) : kept_view(group, segment, own),
           arena_view(group, segment.kind, segment.range()), stream);

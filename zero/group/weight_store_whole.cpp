@@ -1,6 +1,5 @@
 // Model weights whole on every rank; master weights and states whole or sharded.
 #include <algorithm>
-#include <span>
 
 #include "core/error.h"
 #include "kernels/copy.h"
@@ -50,9 +49,23 @@ class WholeWeights : public ValueStore {
     bug_check(false, "whole weights are on the device");
   }
 
-  void publish() override { context_.compute()->wait(publish(groups_, {})); }
-  Event publish_group(int group, const std::vector<Event>& updated) override {
-    return publish(std::span(groups_).subspan(static_cast<size_t>(group), 1), updated);
+  Event publish(int index, const std::vector<Event>& updated) override {
+    const ShardGroup& group = groups_[static_cast<size_t>(index)];
+    if (!options_.shard_optimizer || group.trained_numel() == 0) return {};
+    SegmentCollectives collectives(communicator_, context_,
+                                   {.bucket_numel = options_.bucket_numel});
+    const StreamRef stream = context_.stream(StreamRole::gather);
+    stream->wait(context_.compute()->record());
+    for (const Event& event : updated) stream->wait(event);
+    const int64_t world = communicator_.size();
+    const TraceSpan span(context_.trace(), TraceKind::publish, stream, group.name(),
+                         group.trained_numel() / world * (world - 1) * size_of(group.dtype()));
+    for (const Segment& segment : group.segments()) {
+      if (!is_trained(segment.kind)) continue;
+      collectives.all_gather(stored_view(group, segment, optimizer_.owned(segment)),
+                             stored_view(group, segment, segment.range()), stream);
+    }
+    return stream->record();
   }
 
   void read_master(ParameterIndex parameter, View out) override {
@@ -87,27 +100,6 @@ class WholeWeights : public ValueStore {
   }
 
  private:
-  Event publish(std::span<const ShardGroup> groups, const std::vector<Event>& updated) {
-    if (!options_.shard_optimizer) return {};
-    SegmentCollectives collectives(communicator_, context_,
-                                   {.bucket_numel = options_.bucket_numel});
-    const StreamRef stream = context_.stream(StreamRole::gather);
-    stream->wait(context_.compute()->record());
-    for (const Event& event : updated) stream->wait(event);
-    for (const ShardGroup& group : groups) {
-      if (group.trained_numel() == 0) continue;
-      const int64_t world = communicator_.size();
-      const TraceSpan span(context_.trace(), TraceKind::publish, stream, group.name(),
-                           group.trained_numel() / world * (world - 1) * size_of(group.dtype()));
-      for (const Segment& segment : group.segments()) {
-        if (!is_trained(segment.kind)) continue;
-        collectives.all_gather(stored_view(group, segment, optimizer_.owned(segment)),
-                               stored_view(group, segment, segment.range()), stream);
-      }
-    }
-    return stream->record();
-  }
-
   View stored_view(const ShardGroup& group, const Segment& segment, Range range) const {
     return segment.encoding.view(arenas_[static_cast<size_t>(group.index())],
                                  group.byte_of(segment), range.from(segment.offset),

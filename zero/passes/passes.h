@@ -2,7 +2,12 @@
 //
 //   pass                | adds or moves                                     | needs
 //   reduce_gradients    | reduces, where a group's gradients are finished   |
-//   publish_updates     | publishes and joins, ahead of a group's first use |
+//   update_weights      | norm, decide, and the update of all groups,       |
+//                       | in the step                                       |
+//   update_early        | moves updates into backward, behind the reduction | reduces, updates
+//                       | of their group                                    |
+//   update_late         | moves updates into the next forward pass, ahead   | updates
+//                       | of the first use of their group                   |
 //   gather_and_release  | a gather at each use, a release behind it         |
 //   keep_through_step   | removes all but the first gather of a step, and   | gathers
 //                       | the last release, of groups that become resident  |
@@ -25,10 +30,18 @@ namespace zinc::zero {
 // backward. With reduces_after_backward all do.
 Pass reduce_gradients();
 
+// The step: norm and decide, then update, publish and join of all groups.
+Pass update_weights();
+
+// For UpdateTime::during_backward: Note [Updates during backward]. The last backward pass of a step
+// begins with decide. A group's update stands behind its last reduction and its last use.
+Pass update_early();
+
 // For UpdateTime::beside_forward: Note [Updates beside the next forward pass]. The new weights of a
 // group are published no later than its first use in the first micro-batch of a step, with those of
-// as many groups behind it as groups_ahead says; the first of them right after the step.
-Pass publish_updates();
+// as many groups behind it as groups_ahead says; the first of them right after the step. A group is
+// updated ahead of its publish, or with updates_in_order all are in the step.
+Pass update_late();
 
 // The plainest program of sharded parameters: nothing is gathered while nobody uses it.
 Pass gather_and_release();

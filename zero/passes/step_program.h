@@ -12,7 +12,7 @@
 namespace zinc::zero {
 
 struct StepProgram {
-  const std::vector<ShardGroup>* groups = nullptr;  // that it was made for, and that outlive it
+  const std::vector<ShardGroup>* groups = nullptr;  // outlive the program
   Record record;
   StepPolicy policy;
   Program program;
@@ -22,14 +22,14 @@ struct StepProgram {
 
 // What a client adds to the passes of the policy.
 struct ClientPasses {
-  std::vector<Pass> passes;          // after the engine's own
-  std::vector<std::string> without;  // the engine's own that are left out, by name
+  std::vector<Pass> passes;          // run after the engine's own
+  std::vector<std::string> without;  // names of passes of the engine that do not run
 };
 
-// Records the model, runs the passes of the policy and then those of a client, and checks the
-// result. Throws InvalidArgument that names the pass which breaks the program, or all names where
-// one that is left out is none. `together`: micro-batches that pass side by side. `cut`: null: this
-// rank has all of the model.
+// Records the model, runs the passes of the policy, then those of the client, and checks the
+// result. `together`: micro-batches that pass side by side. `cut`: null if this rank has the whole
+// model. Throws InvalidArgument with the name of the pass that breaks the program. If a name of
+// `without` is no pass, the message lists those there are.
 StepProgram make_step_program(nn::Model& model, const std::vector<ShardGroup>& groups,
                               const StepPolicy& policy, const ExampleBatch& example,
                               int64_t together, const ClientPasses& client = {},

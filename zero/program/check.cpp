@@ -12,54 +12,77 @@
 namespace zinc::zero {
 namespace {
 
-// Goes through the passes of one micro-batch, or through an evaluation, and keeps what is true of
-// each group.
+// Goes through the passes of one micro-batch, and the step behind the last one, or through an
+// evaluation, and keeps what is true of each group.
 class Proof {
  public:
   Proof(std::string name, const PassInputs& inputs)
       : name_(std::move(name)), inputs_(inputs), states_(inputs.groups.size()) {}
 
-  // Groups that were published before, and those that are until the end.
-  void expect_updates(const std::vector<int>& published) {
-    for (State& state : states_) state.outdated = true;
-    publishes_ = true;
-    for (const int group : published) publish(group);
+  // The update of the step before is under way, as far as `step` has brought it.
+  void expect_update(const Phase& step) {
+    decide();
+    is_late_ = true;
+    for (const Place& place : step) {
+      for (const auto* ops : {&place.before, &place.after}) {
+        for (const Op& op : *ops) {
+          if (op.kind == OpKind::update || op.kind == OpKind::publish) take(op);
+        }
+      }
+    }
   }
   // Groups that are gathered when the passes begin, and groups that are when they end.
   void expect_gathered(const std::set<int>& before, const std::set<int>& after) {
     for (const int group : before) state_of(group).gathered = true;
     stay_ = after;
   }
-  void expect_reductions(int64_t together) {
+  void expect_reductions(int64_t together, bool is_last) {
     reduces_ = true;
+    is_last_ = is_last;
     for (State& state : states_) state.done.assign(static_cast<size_t>(together), 0);
   }
 
   void run(const std::vector<const Place*>& timeline) {
-    for (const Place* place : timeline) {
-      place_ = place;
-      for (const Op& op : place->before) {
-        refuse(place->event.kind == EventKind::release, "an op ahead of a release", op);
-        take(op);
-      }
-      arrive(place->event);
-      for (const Op& op : place->after) {
-        refuse(place->event.kind == EventKind::release && op.kind != OpKind::release,
-               "only releases may stand behind a release", op);
-        take(op);
-      }
-    }
+    for (const Place* place : timeline) go_through(*place);
     finish();
   }
 
+  // Behind the passes of the step's last micro-batch.
+  void run_step(const Phase& step) {
+    name_ = "step";
+    is_late_ = false;
+    in_step_ = true;
+    for (const Place& place : step) go_through(place);
+    if (!normed_) fail("the norm is missing");
+    if (!decided_) fail("nothing decides over the step");
+    // Otherwise the next passes end it.
+    if (inputs_.policy.update != UpdateTime::beside_forward) require_published();
+  }
+
  private:
+  // Of the update that is under way, or was before.
+  enum class Update : uint8_t { none, due, begun, published };
   struct State {
     bool gathered = false;
-    bool outdated = false;  // its update was not published
+    Update update = Update::none;
     int pins = 0;
     std::vector<int> done;  // finished gradients, by micro-batch side by side
     int64_t reduced = 0;    // micro-batches
   };
+
+  void go_through(const Place& place) {
+    place_ = &place;
+    for (const Op& op : place.before) {
+      refuse(place.event.kind == EventKind::release, "an op ahead of a release", op);
+      take(op);
+    }
+    arrive(place.event);
+    for (const Op& op : place.after) {
+      refuse(place.event.kind == EventKind::release && op.kind != OpKind::release,
+             "only releases may stand behind a release", op);
+      take(op);
+    }
+  }
 
   State& state_of(int group) { return states_[static_cast<size_t>(group)]; }
   const ShardGroup& group_of(int group) const { return inputs_.groups[static_cast<size_t>(group)]; }
@@ -75,13 +98,15 @@ class Proof {
     refuse(op.group < 0 || op.group >= static_cast<int>(states_.size()), "there is no such group",
            {op.kind, 0});
     State& state = state_of(op.group);
+    const bool is_of_passes = op.kind < OpKind::norm && op.kind != OpKind::read;
+    refuse(in_step_ && is_of_passes, "it has its place in a pass", op);
     switch (op.kind) {
       case OpKind::read:
         return;
       case OpKind::gather:
         refuse(!inputs_.policy.shards_parameters, "groups are whole on every rank", op);
         refuse(state.gathered, "the group is gathered already", op);
-        refuse(state.outdated, "the group's update was not published", op);
+        refuse(is_outdated(state), "the group's update was not published", op);
         state.gathered = true;
         return;
       case OpKind::release:
@@ -91,22 +116,70 @@ class Proof {
         return;
       case OpKind::reduce:
         return reduce(op, state);
+      case OpKind::norm:
+        refuse(!reduces_, "no gradients are summed here", op);
+        refuse(!is_reduced(), concat("the gradients of ", next_reduction(), " are not reduced"),
+               op);
+        refuse(!in_step_, "it has its place in the step", op);
+        refuse(normed_, "there is one in a step", op);
+        normed_ = true;
+        return;
+      case OpKind::decide:
+        return decide(op);
+      case OpKind::update:
+        return update(op, state);
       case OpKind::publish:
-        refuse(!publishes_, "no update is under way", op);
-        return publish(op.group);
+        return publish(op, state);
       case OpKind::join:
-        refuse(!publishes_ || state.outdated, "the group was not published", op);
+        refuse(state.update != Update::published, "the group was not published", op);
         return;
     }
   }
 
-  void publish(int group) {
-    const Op op{OpKind::publish, group};
-    refuse(
-        next_published_ >= inputs_.use_order.size() || inputs_.use_order[next_published_] != group,
-        "groups are published in the order of their first use, each once", op);
+  void decide(const Op& op) {
+    const bool by_norm = inputs_.policy.update != UpdateTime::during_backward;
+    refuse(decided_, "there is one in a step", op);
+    refuse(by_norm && !normed_, "the norm, or the check for overflows, decides, and is not there",
+           op);
+    refuse(!in_step_ && !is_last_, "more micro-batches of the step are to come", op);
+    decided_ = true;
+    decide();
+  }
+  void decide() {
+    for (State& state : states_) state.update = Update::due;
+    next_published_ = 0;
+  }
+
+  void update(const Op& op, State& state) {
+    refuse(group_of(op.group).num_trained_parameters() == 0, "the group is not trained", op);
+    refuse(state.update == Update::none || (!is_late_ && !decided_), "nothing has decided yet", op);
+    refuse(state.update != Update::due, "its update has begun already", op);
+    refuse(!is_late_ && state.reduced < static_cast<int64_t>(state.done.size()),
+           "its gradients are not reduced", op);
+    refuse(state.pins > 0, "the group is in use", op);
+    state.update = Update::begun;
+  }
+
+  void publish(const Op& op, State& state) {
+    refuse(!in_step_ && !is_late_, "no update is under way that this pass may end", op);
+    refuse(!is_late_ && !decided_, "nothing has decided yet", op);
+    refuse(next_published_ >= inputs_.use_order.size() ||
+               inputs_.use_order[next_published_] != op.group,
+           "groups are published in the order of their first use, each once", op);
+    const bool is_trained = group_of(op.group).num_trained_parameters() > 0;
+    refuse(is_trained && state.update == Update::due, "the group was not updated", op);
     ++next_published_;
-    state_of(group).outdated = false;
+    state.update = Update::published;
+  }
+
+  // Its values are neither those of before the update nor those behind it, or are too old.
+  bool is_outdated(const State& state) const {
+    return state.update == Update::begun || (is_late_ && state.update == Update::due);
+  }
+  bool is_reduced() const { return reduces_ && next_reduced_ == inputs_.reduce_order.size(); }
+  std::string_view next_reduction() const {
+    return is_reduced() ? std::string_view()
+                        : group_of(inputs_.reduce_order.at(next_reduced_)).name();
   }
 
   void reduce(const Op& op, State& state) {
@@ -133,7 +206,7 @@ class Proof {
         if (inputs_.policy.shards_parameters && !state.gathered) {
           fail(concat(group_of(event.parameter.group).name(), " is not gathered"));
         }
-        if (state.outdated) {
+        if (is_outdated(state)) {
           fail(concat("the update of ", group_of(event.parameter.group).name(),
                       " was not published"));
         }
@@ -159,10 +232,15 @@ class Proof {
       if (!states_[g].gathered && stays) {
         fail(concat(group, " is not gathered, but resident: the next micro-batch counts on it"));
       }
-      if (states_[g].outdated) fail(concat("the update of ", group, " was not published"));
     }
-    if (reduces_ && next_reduced_ < inputs_.reduce_order.size()) {
-      fail(concat(group_of(inputs_.reduce_order[next_reduced_]).name(), " was not reduced"));
+    if (is_late_) require_published();
+    if (reduces_ && !is_reduced()) fail(concat(next_reduction(), " was not reduced"));
+  }
+
+  void require_published() const {
+    for (size_t g = 0; g < states_.size(); ++g) {
+      if (states_[g].update == Update::published) continue;
+      fail(concat("the update of ", inputs_.groups[g].name(), " was not published"));
     }
   }
 
@@ -170,7 +248,9 @@ class Proof {
   const PassInputs& inputs_;
   std::vector<State> states_;
   std::set<int> stay_;
-  bool publishes_ = false, reduces_ = false;
+  bool reduces_ = false, is_last_ = false;  // micro-batch of its step
+  bool is_late_ = false;                    // the update of the step before is under way
+  bool in_step_ = false, normed_ = false, decided_ = false;
   size_t next_published_ = 0;  // in the order of uses
   size_t next_reduced_ = 0;    // in the order of reductions
   const Place start_{};
@@ -188,18 +268,6 @@ void require_same_events(const std::string& name, const Phase& phase, const Phas
   }
 }
 
-std::vector<int> published_in(const Phase& phase) {
-  std::vector<int> groups;
-  for (const Place& place : phase) {
-    for (const auto* ops : {&place.before, &place.after}) {
-      for (const Op& op : *ops) {
-        if (op.kind == OpKind::publish) groups.push_back(op.group);
-      }
-    }
-  }
-  return groups;
-}
-
 int64_t side_by_side(const Phase& backward) {
   int64_t most = 0;
   for (const Place& place : backward) most = std::max(most, place.event.micro_batch);
@@ -214,10 +282,9 @@ void check_order(const Program& program, const PipelinePlace& place) {
   }
   std::vector<std::vector<parallel::PipelineOp>> orders;
   for (int rank = 0; rank < place.size; ++rank) {
-    orders.push_back(rank == place.rank
-                         ? program.pipeline
-                         : parallel::pipeline_order(place.schedule, rank, place.size,
-                                                    place.micro_batches));
+    orders.push_back(rank == place.rank ? program.pipeline
+                                        : parallel::pipeline_order(place.schedule, rank, place.size,
+                                                                   place.micro_batches));
   }
   parallel::check_pipeline(orders, place.micro_batches);
 }
@@ -234,6 +301,7 @@ void check(const Program& program, const Program& recorded, const PassInputs& in
             "step program: there is no group ", group, " to be resident");
   }
   check_order(program, inputs.policy.pipeline);
+  require_same_events("step", program.step, recorded.step, inputs);
   require(program.bodies.size() == recorded.bodies.size(), "step program: ", program.bodies.size(),
           " kinds of micro-batches instead of the record's ", recorded.bodies.size());
   for (const auto& [kind, body] : program.bodies) {
@@ -246,12 +314,13 @@ void check(const Program& program, const Program& recorded, const PassInputs& in
     proof.expect_gathered(kind.first ? none : program.resident,
                           kind.last ? none : program.resident);
     if (kind.first && inputs.policy.update == UpdateTime::beside_forward) {
-      proof.expect_updates(published_in(program.step));
+      proof.expect_update(program.step);
     }
     if (kind.last || inputs.policy.reduces_every) {
-      proof.expect_reductions(side_by_side(body.backward));
+      proof.expect_reductions(side_by_side(body.backward), kind.last);
     }
     proof.run(body.timeline());
+    if (kind.last) proof.run_step(program.step);
   }
 }
 

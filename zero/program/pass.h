@@ -1,14 +1,14 @@
 // zero/program/pass.h: a rewrite of the step program.
 //
-// A pass changes the ops of a program; the events of the record stay. Passes run one after the
-// other, the engine's own first (zero/passes/passes.h), then a client's (EngineOptions::passes).
-// Each of a client's is followed by the checker, so that a pass that breaks the program is named.
+// A pass changes the ops of a program. The events stay as recorded. The engine's own passes
+// (zero/passes/passes.h) run first, one after the other, then a client's (EngineOptions::passes).
+// The checker runs behind each pass of a client, so an error names the pass that broke the program.
 //
 //   zinc::zero::Pass late{
 //       .name = "gather at the last moment",
 //       .rewrite = [](zinc::zero::Program& program, const zinc::zero::PassInputs&) { ... }};
 //
-// A pass sees only what all ranks agree on, so all ranks make the same program.
+// The inputs of a pass are equal on all ranks, so all ranks make the same program.
 #pragma once
 
 #include <cstdint>
@@ -26,20 +26,20 @@ namespace zinc::zero {
 struct PassInputs {
   const std::vector<ShardGroup>& groups;
   const StepPolicy& policy;
-  // See Record. With these orders all ranks issue the collectives that are not tied to a use.
+  // Record::reduce_order and use_order: the orders in which all ranks reduce, and publish.
   const std::vector<int>& reduce_order;
   const std::vector<int>& use_order;
 };
 
 struct Pass {
   std::string name;
-  // What an earlier pass has to have put into the program, and what this one puts there: "gathers".
+  // What earlier passes must have given, and what this pass gives: "gathers", "reduces", "updates".
   std::vector<std::string> needs{};
   std::vector<std::string> gives{};
   std::function<void(Program&, const PassInputs&)> rewrite;
 };
 
-// An op that a pass put somewhere or took away; one that it moved is both.
+// An op that a pass added or removed. A moved op is removed once and added once.
 struct OpChange {
   size_t phase = 0;     // of Program::phases()
   size_t place = 0;     // of the phase
@@ -56,8 +56,8 @@ struct PassEffect {
   int64_t gathered_after = 0;
 };
 
-// Runs the passes in their order. `given`: what earlier passes gave, and then these too. Throws
-// InvalidArgument that names a pass which needs what no pass before it gives.
+// Runs the passes in their order. `given`: what earlier passes gave; what these give is added.
+// Throws InvalidArgument if a pass needs what no pass before it gives.
 std::vector<PassEffect> run_passes(Program& program, const std::vector<Pass>& passes,
                                    const PassInputs& inputs, std::set<std::string>& given);
 

@@ -22,21 +22,25 @@ struct PipelinePlace {
   parallel::PipelineSchedule schedule = parallel::PipelineSchedule::one_forward_one_backward;
 };
 
-// The same on all ranks, but for the place in a pipeline. Counts are elements.
+// Equal on all ranks, but for `pipeline`. Counts are elements.
 struct StepPolicy {
   bool shards_parameters = false;  // groups are gathered for use
   bool swaps_parameters = false;   // their shards may lie in swap space
   bool gathers_ahead = false;      // beside compute, ahead of their use
-  int64_t prefetch_numel = 0;      // on their way ahead of their use at most, or one group; 0: none
-  int64_t max_live_numel = 0;      // that are gathered at once, but for what is in use
-  int64_t max_reuse_numel = 0;     // a group stays gathered where its next use is nearer
-  int64_t resident_bytes = 0;      // of groups that stay gathered through a step; beside the above
-  bool repeats = false;            // a step has several micro-batches, one after the other
-  bool reduces_every = false;      // ranks reduce every micro-batch; else the last of a step
-  bool reduces_after_backward = false;  // else as gradients are finished
+  int64_t prefetch_numel = 0;      // at most so many are gathered ahead, or one group; 0: none
+  int64_t max_live_numel = 0;   // at most so many are gathered at once; groups in use may exceed it
+  int64_t max_reuse_numel = 0;  // a group stays gathered if fewer are used before its next use
+  int64_t resident_bytes = 0;   // of groups that stay through a step; no bound above counts them
+  bool repeats = false;         // a step has several micro-batches, one after the other
+  bool reduces_every = false;   // true: ranks reduce every micro-batch; false: the last of a step
+  // True: ranks reduce at the end of backward. False: as gradients are finished.
+  bool reduces_after_backward = false;
   UpdateTime update = UpdateTime::in_step;
+  // The next two: beside_forward only. How many groups are published ahead of the group in use.
+  // True: updates may run from the step on, in their order, as disks bring their states.
+  size_t groups_ahead = 0;
+  bool updates_in_order = false;
   PipelinePlace pipeline{};
-  size_t groups_ahead = 0;  // beside_forward: groups whose new weights are asked for ahead of use
 };
 
 }  // namespace zinc::zero

@@ -15,10 +15,12 @@ std::string_view name_of(EventKind kind) {
 }
 
 std::string_view name_of(OpKind kind) {
-  static constexpr std::array<std::string_view, 6> kNames{"read",   "gather",  "release",
-                                                          "reduce", "publish", "join"};
+  static constexpr std::array<std::string_view, 9> kNames{
+      "read", "gather", "release", "reduce", "norm", "decide", "update", "publish", "join"};
   return kNames[static_cast<size_t>(kind)];
 }
+
+bool has_group(OpKind kind) { return kind != OpKind::norm && kind != OpKind::decide; }
 
 std::string_view name_of(const MicroBatchKind& kind) {
   if (kind.first) return kind.last ? "only" : "first";
@@ -89,6 +91,22 @@ uint64_t Program::hash() const {
   return hash;
 }
 
+std::vector<int> Program::update_order() const {
+  std::vector<int> order;
+  const auto add = [&order](const Phase& phase) {
+    for (const Place& place : phase) {
+      for (const auto* ops : {&place.before, &place.after}) {
+        for (const Op& op : *ops) {
+          if (op.kind == OpKind::update) order.push_back(op.group);
+        }
+      }
+    }
+  };
+  const Body& only = bodies.at({.first = true, .last = true});
+  for (const Phase* phase : {&only.backward, &step, &only.forward}) add(*phase);
+  return order;
+}
+
 std::vector<int64_t> gathered_curve(const std::vector<const Place*>& timeline,
                                     const std::vector<ShardGroup>& groups,
                                     const std::set<int>& resident) {
@@ -120,6 +138,7 @@ std::string describe(const StepEvent& event, const std::vector<ShardGroup>& grou
 }
 
 std::string describe(const Op& op, const std::vector<ShardGroup>& groups) {
+  if (!has_group(op.kind)) return std::string(name_of(op.kind));
   const std::string& group = groups[static_cast<size_t>(op.group)].name();
   const std::string beside =
       op.micro_batch > 0 ? concat(", micro-batch ", op.micro_batch + 1) : std::string();

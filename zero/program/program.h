@@ -1,4 +1,5 @@
-// zero/program/program.h: what a step gathers, releases, reads, reduces and publishes, and when.
+// zero/program/program.h: what a step gathers, releases, reads, reduces, updates and publishes, and
+// when.
 //
 // Note [The step program]
 // A program is data. It is recorded once (zero/program/record.h), rewritten by passes
@@ -8,9 +9,9 @@
 //   record     what the model does: uses and releases of parameters, finished gradients
 //   ops        what the engine does for it, each beside one event of the record
 //
-// A phase is a list of places. A place is one event with the ops that go out when the event
-// arrives, ahead of it, and the ops that go out right behind it. So the same op may be due at the
-// last moment (`before` the use of its group) or earlier (`after` an earlier use).
+// A phase is a list of places. A place is one event and its ops: those that go out when the event
+// arrives, ahead of it (`before`), and those that go out right behind it (`after`). The gather of a
+// group stands ahead of the group's use, or behind an earlier event:
 //
 //   place                         before            after
 //   begin                                           gather h.0
@@ -18,12 +19,14 @@
 //   release of h.0.attn.weight                      release h.0
 //   use of h.1.attn.weight
 //
-// The passes of a micro-batch (Body) are a forward and a backward phase. There is a body for every
-// kind of micro-batch: only the first of a step finds an update of the step before under way, and
-// where ranks reduce once per step only the last one reduces. In a pipeline a rank records its own
-// layers alone, and Program::pipeline says in which order the passes of several micro-batches
-// follow each other, and when a rank sends and receives. A resident group is gathered in the
-// first micro-batch of a step and given back in the last; those between find it gathered.
+// A body is the forward and the backward phase of a micro-batch. There is a body for every kind of
+// micro-batch:
+//   - the first one of a step finds an update of the step before under way, perhaps;
+//   - the last one may be the only one that ranks reduce;
+//   - a resident group is gathered in the first, stays in those between, is given back in the last.
+//
+// In a pipeline a rank records its own layers. Program::pipeline then says in which order the
+// passes of several micro-batches follow each other, and when the rank sends and receives.
 #pragma once
 
 #include <compare>
@@ -49,7 +52,7 @@ std::string_view name_of(EventKind kind);
 struct StepEvent {
   EventKind kind = EventKind::begin;
   ParameterIndex parameter{};  // of a use, a release, a finished gradient
-  int64_t micro_batch = 0;     // of those that pass side by side (zero/run/vertical_passes.h)
+  int64_t micro_batch = 0;     // index of one that passes side by side with others
   friend bool operator==(const StepEvent&, const StepEvent&) = default;
 };
 
@@ -58,7 +61,10 @@ enum class OpKind : uint8_t {
   gather,   // a group's arena is taken and filled from all ranks
   release,  // a group's arena is given back
   reduce,   // a group's gradients are summed over the ranks
-  publish,  // new weights of a group go to all ranks: of an update that was under way
+  norm,     // the norm of all summed gradients, over all ranks; of no group
+  decide,   // whether the step updates weights, and with which factor; of no group
+  update,   // a group's weights and states may be updated from here on
+  publish,  // the rest of a group's update is issued, and its new weights go to all ranks
   join,     // the compute stream waits for them
 };
 std::string_view name_of(OpKind kind);
@@ -66,7 +72,7 @@ std::string_view name_of(OpKind kind);
 // What the engine does for it.
 struct Op {
   OpKind kind = OpKind::gather;
-  int group = 0;
+  int group = 0;            // 0: of an op that is of no group
   int64_t micro_batch = 0;  // of a reduce: as in StepEvent
   friend auto operator<=>(const Op&, const Op&) = default;
 };
@@ -107,7 +113,9 @@ struct Body {
 struct Program {
   Phase evaluation;  // a forward pass without a backward pass
   std::map<MicroBatchKind, Body> bodies;
-  Phase step;  // begin, end: after the end an update was issued, and may still be under way
+  // From the sums of all gradients (begin) to the step's result (end). Behind the end an update may
+  // still be under way.
+  Phase step;
   std::set<int> resident;  // groups that stay gathered through the micro-batches of a step
   // In a pipeline: in which order the bodies' passes take place, and what travels between them.
   // Empty: forward and backward of one micro-batch after the other, or of all side by side.
@@ -117,12 +125,17 @@ struct Program {
   std::vector<const Phase*> phases() const;
   // The places of the evaluation, and those of every body.
   std::vector<std::vector<Place*>> timelines();
-  // Equal where all ops are, on all ranks that issue the same collectives.
+  // Of all events and ops. Ranks with the same hash issue the same collectives.
   uint64_t hash() const;
+  // Trained groups in the order of their updates.
+  std::vector<int> update_order() const;
 };
 
-// By place of a timeline: elements that are gathered once the ops behind it have gone out, but for
-// those of resident groups.
+// True for an op of one group.
+bool has_group(OpKind kind);
+
+// For each place of a timeline: how many elements are gathered once the ops behind the place have
+// gone out. Elements of `resident` groups do not count.
 std::vector<int64_t> gathered_curve(const std::vector<const Place*>& timeline,
                                     const std::vector<ShardGroup>& groups,
                                     const std::set<int>& resident = {});

@@ -1,8 +1,8 @@
 // zero/program/record.h: what a model does in a step, recorded before the first one.
 //
-// Construction of an engine runs the model once, forward and backward, on a meta device, and writes
-// down every use and release of a parameter and every finished gradient. The record is immutable;
-// passes make the step program of it.
+// When an engine is made, it runs the model once, forward and backward, on a meta device. It writes
+// down every use and release of a parameter, and every finished gradient. The record does not
+// change. Passes make the step program of it.
 #pragma once
 
 #include <cstdint>
@@ -21,30 +21,31 @@ struct Record {
   Phase backward;
   Phase evaluation;  // the forward pass of one batch
 
-  // Trained groups in the order in which the last of their gradients is done, each once; groups
-  // whose parameters are not all used come last, by descending index.
+  // All trained groups, in the order in which their last gradients are finished. A group with a
+  // parameter that is not used comes at the end; such groups by descending index.
   std::vector<int> reduce_order;
   // All groups: those that a forward pass uses, by their first use, then the rest.
   std::vector<int> use_order;
 };
 
-// A batch of the shapes that a model trains on, made in the current context, which is a meta
-// device: its values do not count.
+// Makes a batch of the shapes that a model trains on, in the current context. That is a meta
+// device, so the batch has no values.
 using ExampleBatch = std::function<nn::Batch()>;
 
 class PipelineCut;
 
-// Runs `model` with `example` on a meta device, `together` such batches side by side
-// (zero/run/vertical_passes.h), or of one batch the stages of a rank of a pipeline. The model's
-// parameters get their present sources back.
+// Runs `model` with `example` on a meta device. `together`: so many batches side by side
+// (zero/run/vertical_passes.h). `cut`: only the stages of this rank of a pipeline. Afterwards the
+// model's parameters have their sources back. Throws InvalidArgument with what the model complains
+// of, and behind which parameter.
 Record record_step(nn::Model& model, const std::vector<ShardGroup>& groups,
                    const ExampleBatch& example, int64_t together = 1, PipelineCut* cut = nullptr);
 
-// A program of the record alone, without ops: bodies of all kinds of micro-batches, or where all of
-// a step pass side by side of the one kind there is.
+// The program without ops: the record, as bodies of all kinds of micro-batches. `side_by_side`: all
+// micro-batches of a step make one body.
 Program program_of(const Record& record, bool side_by_side);
 
-// Of the layout of all groups: names, offsets, sizes, dtypes.
+// A hash of the layout of all groups: names, offsets, sizes, dtypes.
 uint64_t hash_of(const std::vector<ShardGroup>& groups);
 
 }  // namespace zinc::zero

@@ -1,9 +1,9 @@
-// zero/run/lockstep.h: ranks that use shard groups in different orders are told so before they
-// hang.
+// zero/run/lockstep.h: names the rank that uses shard groups in another order than the others,
+// before the ranks hang.
 //
-// Where parameters are sharded, the first use of a group is a collective. The step program keeps the
-// ranks together; a dynamic model and a prediction have none, and a rank that skips a group would
-// leave the others waiting for it, or pair its next gather with theirs.
+// Where parameters are sharded, the first use of a group is a collective. In a step the program
+// keeps the ranks together. A dynamic model and a prediction have no program: a rank that skips a
+// group would leave the others waiting, or pair its next gather with theirs.
 #pragma once
 
 #include <memory>
@@ -14,16 +14,16 @@
 
 namespace zinc::zero {
 
-// Every call that compares blocks the host until all ranks are there: for passes without a program.
+// For passes without a program. A call that compares blocks the host until all ranks are there.
 class Lockstep {
  public:
   Lockstep(const std::vector<ShardGroup>& groups, comm::World& world)
       : groups_(groups), world_(world) {}
 
-  // A pass begins, also after one that was given up.
+  // A pass begins. The pass before may have been given up.
   void begin() { last_ = kEnd; }
-  // A use of a group; compared where it is not the group that was used last. Throws InvalidArgument
-  // on every rank, in the same words, where one of them is elsewhere.
+  // A group is used. Compares it among the ranks, unless it is the group that was used last. Throws
+  // the same InvalidArgument on every rank if one of them uses another group.
   void use(int group);
   // The end of a pass.
   void end() { use(kEnd); }
@@ -36,7 +36,7 @@ class Lockstep {
   int last_ = kEnd;
 };
 
-// Null unless ranks need it to stay together.
+// Null if not `needed`, or in a world of one rank.
 std::unique_ptr<Lockstep> make_lockstep(bool needed, const std::vector<ShardGroup>& groups,
                                         comm::World& world);
 

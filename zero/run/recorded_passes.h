@@ -1,28 +1,28 @@
 // zero/run/recorded_passes.h: forward and backward of a micro-batch as a CUDA graph.
 //
 // Note [Recorded passes]
-// The first step runs as ever: libraries load what they need, and the sums of gradients find their
-// place. From then on the passes of a micro-batch are recorded once per kind and launched as one
-// graph for every later micro-batch of that kind, while the model's code does not run. So all that
-// a kernel takes by value must be the same at every launch:
-//   batches     are copied to a place of their own first; their shapes must not change
-//   addresses   weights and sums stay where they are; the memory of all else is kept for the graph
-//               (core/kept_memory.h), which all kinds share
-//   the loss's gradient, which is the loss scale, or that over the batch's targets: kernels read it
-//               on the device, where it is written before each launch (autograd/recorded_seed.h)
-//   random numbers, keyed by step and micro-batch: kernels read that part of the key on the device,
-//               where it is written before each launch (autograd/recorded_draws.h)
-// On stage 3 gathers are part of the graph, ahead of their use on the gather stream as ever, and so
-// are the arenas that they fill (Note [Streams of a recording] in core/cuda/recording.h); a pass
-// begins and ends with all groups sharded. Reductions between ranks are not recorded: they begin
-// when the launch is queued, and the next launch waits for them where they read what it writes.
+// The first step runs as ever: libraries load what they need, and sums of gradients find their
+// place. Then the passes of a micro-batch are recorded once per kind. For every later micro-batch
+// of the kind they are launched as one graph, and the model's code does not run. So whatever a
+// kernel takes by value must be the same at every launch:
+//   batches    are copied to a place of their own first. Their shapes must not change
+//   addresses  weights and sums stay where they are. The memory of all else is kept for the graph
+//              (core/kept_memory.h); all kinds share it
+//   the loss's gradient: the loss scale, or the scale over the batch's targets. Kernels read it on
+//              the device; it is written before each launch (autograd/recorded_seed.h)
+//   random numbers, keyed by step and micro-batch. Kernels read that part of the key on the device;
+//              it is written before each launch (autograd/recorded_draws.h)
+// On stage 3 gathers are part of the graph, on the gather stream, and so are the arenas that they
+// fill (Note [Streams of a recording] in core/cuda/recording.h). A pass begins and ends with all
+// groups sharded. Reductions between ranks are not recorded. They begin when the launch is queued;
+// the next launch waits for them if it writes what they read.
 //
 // Note [Recorded step]
-// Where the verdict over a step is the device's (Note [Verdict on the device]) and the optimizer
-// takes its scalars from there, the step is recorded too, in two parts with the gather between
-// ranks between them: the sums of squares, and the verdict with the update and its way to the host.
-// Norm, factor, skip and loss scale never leave the device; learning rate and bias corrections are
-// written where the kernels read them before each launch. The first step runs as ever.
+// The step is recorded too if the device decides over it (Note [Verdict on the device]) and the
+// optimizer reads its scalars on the device. There are two parts, and between them the gather
+// between ranks: the sums of squares; the verdict, the update, and the result's way to the host.
+// Norm, factor, skip and loss scale never leave the device. Learning rate and bias corrections are
+// written before each launch to where the kernels read them. The first step runs as ever.
 #pragma once
 
 #include <array>
@@ -47,8 +47,8 @@ namespace zinc::zero {
 
 class RecordedPasses {
  public:
-  // Forward and backward of the batch, gradients complete; gives the loss, whose gradient is the
-  // seed.
+  // Forward and backward of a batch, until its gradients are complete. Returns the loss. The seed
+  // is the loss's gradient.
   using Passes = std::function<Tensor(const nn::Batch&, const autograd::RecordedSeed&)>;
 
   // All must outlive this.
@@ -57,17 +57,19 @@ class RecordedPasses {
   RecordedPasses(const RecordedPasses&) = delete;
   RecordedPasses& operator=(const RecordedPasses&) = delete;
 
-  // Between begin_micro_steps() and complete_micro_steps(), with the random state at the
-  // micro-batch. Queues what `passes` would; the loss, f32 without a history, is ready for compute
-  // until the next call. Throws ConfigError for a model that draws other random numbers from one
-  // micro-batch to the next, or by other ops than those of autograd, InvalidArgument for a batch of
-  // other shapes, and what record_cuda_graph() throws.
+  // Queues what `passes` would. Call between begin_micro_steps() and complete_micro_steps(), with
+  // the random state at the micro-batch. Returns the loss, f32 without a history, for work on the
+  // compute stream until the next call. Throws ConfigError if the model draws other random numbers
+  // than in the micro-batch before, or by ops that are not autograd's; InvalidArgument for a batch
+  // of other shapes; and what record_cuda_graph() throws.
   Tensor run(const nn::Batch& batch, const MicroBatchKind& kind, double seed, const Passes& passes);
 
-  // A part of a step: what `work` queues is recorded the second time and launched from then on.
+  // A part of a step. The first time `work` runs; the second time what it queues is recorded; from
+  // then on that is launched.
   enum class StepPart : uint8_t { norm, update };
   void run_step(StepPart part, const std::function<void()>& work);
-  // The parts are recorded anew: what they name has moved. Waits for the compute stream.
+  // Call when memory that the parts use has moved: they are recorded anew. Waits for the compute
+  // stream.
   void forget_step();
 
   int64_t num_recorded() const { return num_recorded_; }

@@ -1,11 +1,16 @@
 #include "zero/run/runner.h"
 
+#include <utility>
+
 #include "core/error.h"
 
 namespace zinc::zero {
 namespace {
 
 constexpr const char* kBackward = "backward";
+
+// In a backward pass: ops that need sums of gradients.
+bool needs_sums(const Op& op) { return op.kind == OpKind::reduce || op.kind == OpKind::update; }
 
 }  // namespace
 
@@ -28,7 +33,7 @@ void Runner::begin_evaluation(Follows follows) {
   require(passes_ == 0 || follows == Follows::uses,
           "engine.evaluate() and engine.next_logits() are passes of their own: not inside "
           "engine.predict(); call the model's functions there");
-  if (parts_.late != nullptr) parts_.late->finish();
+  parts_.update.finish();
   begin(parts_.program.evaluation, "forward", follows == Follows::program);
 }
 
@@ -36,7 +41,7 @@ void Runner::begin_forward(const MicroBatchKind& kind) {
   require_open();
   MicroBatchKind of = kind;
   // Also where the pass before was given up.
-  if (parts_.late != nullptr && parts_.late->is_pending()) of.first = true;
+  if (parts_.update.is_pending()) of.first = true;
   begin(parts_.program.bodies.at(of).forward, "forward");
 }
 
@@ -44,6 +49,7 @@ void Runner::begin_backward(const MicroBatchKind& kind) {
   is_last_ = kind.last;
   next_group_ = 0;
   next_micro_batch_ = 0;
+  held_.clear();
   begin(parts_.program.bodies.at(kind).backward, kBackward);
 }
 
@@ -68,7 +74,7 @@ void Runner::end() {
     if (!may_be_short && next_ + 1 < phase_->size()) leave_record({.kind = EventKind::end});
     for (const auto* ops : {&phase_->back().before, &phase_->back().after}) {
       for (const Op& op : *ops) {
-        if (op.kind != OpKind::reduce) run(op, true);
+        if (phase_name_ != kBackward || !needs_sums(op)) run(op, true);
       }
     }
     if (parts_.on_place) parts_.on_place(*phase_, phase_->size() - 1);
@@ -87,15 +93,23 @@ void Runner::end_backward(const MicroBatchKind& kind) {
   if (phase_ != &backward) next_ = backward.size() - 1;
   phase_ = &backward;
   for (; next_ < backward.size(); ++next_) {
-    run_reduces(backward[next_].before);
-    run_reduces(backward[next_].after);
+    run_late(backward[next_].before);
+    run_late(backward[next_].after);
   }
   next_ = backward.size() - 1;
   parts_.gradients.complete_micro_steps();
 }
 
-void Runner::after_update() {
-  if (!parts_.is_dynamic) run(parts_.program.step.back().after, true);
+StepResult Runner::run_step() {
+  StepResult result;
+  const Phase& step = parts_.program.step;
+  for (size_t i = 0; i < step.size(); ++i) {
+    run(step[i].before, true);
+    if (step[i].event.kind == EventKind::end) result = parts_.step.end();
+    run(step[i].after, true);
+    if (parts_.on_place) parts_.on_place(step, i);
+  }
+  return result;
 }
 
 autograd::ParameterGuard Runner::acquire(autograd::Parameter& parameter) {
@@ -108,7 +122,7 @@ autograd::ParameterGuard Runner::acquire(autograd::Parameter& parameter) {
     used_group_ = index.group;
   }
   arrive(EventKind::use, index);
-  if (parts_.late != nullptr) parts_.late->advance();
+  parts_.update.advance();
   parts_.weights.gather_for_use(index.group);  // where the program did not
   leave();
   return {*this, parameter, parts_.weights.pin(index)};
@@ -136,7 +150,7 @@ void Runner::gradient_done(autograd::Parameter& parameter) {
   parts_.gradients.gradient_done(index);
   leave();
   if (parts_.is_dynamic && !parts_.policy.reduces_after_backward) reduce_in_turn();
-  if (parts_.early != nullptr) parts_.early->advance();
+  parts_.update.advance();
 }
 
 void Runner::arrive(EventKind kind, ParameterIndex parameter) {
@@ -190,22 +204,26 @@ void Runner::run(const Op& op, bool ahead_of_use) {
     case OpKind::release:
       return parts_.weights.release(op.group);
     case OpKind::reduce:
-      parts_.gradients.reduce(op.group, op.micro_batch);
-      if (is_last_ && parts_.early != nullptr &&
-          op.micro_batch + 1 == parts_.gradients.together()) {
-        parts_.early->ready(op.group);
-      }
+      return parts_.gradients.reduce(op.group, op.micro_batch);
+    case OpKind::norm:
+      parts_.step.norm();
+      return run(std::exchange(held_, {}), true);
+    case OpKind::decide:
+      if (!parts_.step.decide()) held_.push_back(op);
       return;
+    case OpKind::update:
+      if (held_.empty()) return parts_.update.update(op.group);
+      return held_.push_back(op);
     case OpKind::publish:
-      return parts_.late->publish(op.group);
+      return parts_.update.publish(op.group);
     case OpKind::join:
-      return parts_.late->join(op.group);
+      return parts_.update.join(op.group);
   }
 }
 
-void Runner::run_reduces(const std::vector<Op>& ops) {
+void Runner::run_late(const std::vector<Op>& ops) {
   for (const Op& op : ops) {
-    if (op.kind == OpKind::reduce) run(op, false);
+    if (needs_sums(op)) run(op, false);
   }
 }
 

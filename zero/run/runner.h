@@ -1,13 +1,15 @@
 // zero/run/runner.h: runs the step program under a model.
 //
-// The source of the model's parameters while an engine has them. Every use, release and finished
-// gradient is an event of the program: the ops ahead of it go out when it arrives, then the event
-// takes place, then the ops behind it. A pass that leaves its program is an InvalidArgument that
-// names both sides.
+// The runner is the source of the model's parameters while an engine has them. Every use, release
+// and finished gradient is an event of the program. When an event arrives, the runner issues the
+// ops ahead of it, lets the event take place, and issues the ops behind it. A pass that leaves its
+// program is an InvalidArgument that names both sides. The step follows the program too:
+// run_step().
 //
-// Without a program (EngineOptions::dynamic_model) groups are gathered when they are used and stay
-// until the end of the passes, gradients go out in the recorded order as they are complete. A
-// prediction has no program either, and gives a group back when another one is used and nothing holds it.
+// A dynamic model (EngineOptions::dynamic_model) has no program of its passes. A group is gathered
+// when it is used, and stays until the passes end. Gradients are reduced in the recorded order as
+// they are complete. A prediction has no program either: it gives a group back when it uses another
+// one and nothing holds the first.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +24,8 @@
 #include "zero/program/policy.h"
 #include "zero/program/program.h"
 #include "zero/run/lockstep.h"
-#include "zero/update/late_update.h"
-#include "zero/update/optimizer_step.h"
+#include "zero/update/groupwise_update.h"
+#include "zero/update/whole_step.h"
 
 namespace zinc::zero {
 
@@ -38,10 +40,10 @@ class Runner final : public autograd::ParameterSource {
     bool is_dynamic = false;  // nothing is known of a pass in advance
     WeightStore& weights;
     GradientStore& gradients;
-    OptimizerStep* early = nullptr;  // begins during backward; null: no update does
-    LateUpdate* late = nullptr;      // ends beside the next forward pass; null: no update does
-    Lockstep* lockstep = nullptr;    // null: ranks need not be kept together
-    OnPlace on_place{};              // behind every place but releases; may be empty
+    WholeStep& step;
+    GroupwiseUpdate& update;
+    Lockstep* lockstep = nullptr;  // null: ranks need not be kept together
+    OnPlace on_place{};            // behind every place but releases; may be empty
   };
   explicit Runner(const Parts& parts);
 
@@ -69,8 +71,9 @@ class Runner final : public autograd::ParameterSource {
   // After a backward pass: parameters without a gradient count as zero, and the reductions that
   // were not issued before are. Also where the pass was launched as a graph, without its begin.
   void end_backward(const MicroBatchKind& kind);
-  // An update was issued, or is under way.
-  void after_update();
+  // After the last backward pass of a step: norm, decision and what the program has of the update
+  // in the step. Gives the step's result. Collective. Throws NumericsError.
+  StepResult run_step();
 
   // The model has its values back: see Engine::release_to_model().
   void close() { open_ = false; }
@@ -102,7 +105,8 @@ class Runner final : public autograd::ParameterSource {
   [[noreturn]] void leave_record(const StepEvent& event) const;
   void run(const std::vector<Op>& ops, bool ahead_of_use);
   void run(const Op& op, bool ahead_of_use);
-  void run_reduces(const std::vector<Op>& ops);
+  // Those that a backward pass has behind its end: reductions and updates.
+  void run_late(const std::vector<Op>& ops);
   // Without a program: what is complete and has its turn.
   void reduce_in_turn();
 
@@ -115,8 +119,10 @@ class Runner final : public autograd::ParameterSource {
   int used_group_ = -1;   // in a prediction: the last one
   const Phase* phase_ = nullptr;
   const char* phase_name_ = "";
-  size_t next_ = 0;        // place of the phase
-  bool is_last_ = false;   // the backward pass under way brings the step's gradients together
+  size_t next_ = 0;       // place of the phase
+  bool is_last_ = false;  // the backward pass under way brings the step's gradients together
+  // Updates that had their place in backward and wait for the norm: see WholeStep::decide().
+  std::vector<Op> held_;
   size_t next_group_ = 0;  // without a program: whose reduction comes next
   int64_t next_micro_batch_ = 0;
 };

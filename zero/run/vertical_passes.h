@@ -1,12 +1,11 @@
-// zero/run/vertical_passes.h: forward and backward of several micro-batches side by side: all of
-// them through a stage of the model before the next stage, so that a layer's parameters are
-// gathered once for all of them in each direction.
+// zero/run/vertical_passes.h: forward and backward of several micro-batches side by side. All of
+// them pass one stage of the model before the next stage begins. So a layer's parameters are
+// gathered once for all micro-batches in each direction.
 //
-// Every micro-batch keeps the graph, the random numbers and, in its own pass, the order of
-// gradients that it has alone; within a stage micro-batches follow each other in ascending order.
-// So sums over micro-batches are made in the order of passes one after the other, and keep their
-// bits. Between stages one activation per micro-batch is alive, and in the graphs what the model
-// saves: with recomputation the inputs of its segments.
+// - Each micro-batch has the graph and the random numbers that it has alone. Within a stage
+//   micro-batches follow each other in ascending order, so sums over micro-batches keep their bits.
+// - Memory: between stages one activation of each micro-batch, and what the graphs save: with
+//   recomputation the inputs of the model's segments.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +23,7 @@ namespace zinc::zero {
 struct SideBySide {
   const nn::Batch* batch = nullptr;
   uint64_t global_micro_batch = 0;  // key of its random numbers
-  double seed = 1.0;                // the gradient that its backward starts with
+  double seed = 1.0;                // the gradient with which its backward begins
 };
 
 class VerticalPasses {

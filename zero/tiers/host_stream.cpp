@@ -6,7 +6,6 @@
 #include "core/transfer.h"
 #include "core/work_log.h"
 #include "kernels/copy.h"
-#include "zero/tiers/host_memory.h"
 
 namespace zinc::zero {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "zero/tiers/host_memory.h"
+#include "zero/tiers/host_stream.h"
 
 namespace zinc::zero {
 

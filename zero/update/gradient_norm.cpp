@@ -13,7 +13,6 @@
 #include "kernels/finite_norm.h"
 #include "tensor/tensor.h"
 #include "zero/gather_values.h"
-#include "zero/tiers/host_memory.h"
 #include "zero/tiers/host_stream.h"
 
 namespace zinc::zero {

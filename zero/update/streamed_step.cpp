@@ -11,44 +11,35 @@
 #include "kernels/copy.h"
 #include "zero/tiers/host_stream.h"
 #include "zero/update/optimizer_step.h"
-#include "zero/update/updated_weights.h"
 
 namespace zinc::zero {
 namespace {
 
-class StreamedStep final : public OptimizerStep {
+class StreamedStep final : public SlicewiseStep {
  public:
   StreamedStep(WeightStore& weights, GradientStore& gradients, Context& context,
                const optim::States& states, int64_t tile_numel,
                std::unique_ptr<OptimizerStep> beside)
-      : weights_(weights),
-        gradients_(gradients),
-        context_(context),
+      : SlicewiseStep(weights, gradients, context, Tier::pinned_host, Tier::device, tile_numel),
         num_states_(states.count),
-        tile_numel_(tile_numel),
-        updated_(weights, weights.slices_in(Tier::pinned_host), context, Tier::device, tile_numel),
         beside_(std::move(beside)) {
     int64_t bytes = 0;
     for (const UpdateSlice& slice : weights.slices_in(Tier::pinned_host)) {
       // Weights, states, and a gradient that is at most as wide as weights.
       const DType wide = slice.weights.dtype();
       const int64_t each = 2 * size_of(wide) + states.count * size_of(states.dtype(wide));
-      bytes = std::max(bytes, std::min(tile_numel, slice.range.size()) * each);
+      bytes = std::max(bytes, std::min(tile_numel_, slice.range.size()) * each);
     }
     for (Buffer& buffer : buffers_) buffer.memory = context.allocate(bytes, Label::staging);
   }
 
-  void run(const StepArguments& args) override {
+  void begin(const StepArguments& args, bool during_backward) override {
     // The gradients are ready for work on the compute stream, and that stream may still use the
     // buffers' memory.
     order(context_.compute(), context_.stream(StreamRole::copy_in));
-    beside_->run(args);
-    for (const UpdateSlice& slice : weights_.slices_in(Tier::pinned_host)) {
-      for (int64_t begin = slice.range.begin; begin < slice.range.end; begin += tile_numel_) {
-        update(args, slice, {begin, std::min(begin + tile_numel_, slice.range.end)});
-      }
-    }
-    updated_.finish();
+    SlicewiseStep::begin(args, during_backward);
+    beside_->begin(args, during_backward);
+    beside_->end();
   }
 
  private:
@@ -57,7 +48,13 @@ class StreamedStep final : public OptimizerStep {
     Event left;  // behind the copy of the updated tile back to host memory
   };
 
-  void update(const StepArguments& args, const UpdateSlice& slice, Range tile) {
+  void update_slice(const UpdateSlice& slice) override {
+    for (int64_t begin = slice.range.begin; begin < slice.range.end; begin += tile_numel_) {
+      update(slice, {begin, std::min(begin + tile_numel_, slice.range.end)});
+    }
+  }
+
+  void update(const UpdateSlice& slice, Range tile) {
     const int64_t begin = tile.begin - slice.range.begin;
     const auto part = [&](const View& view) { return view.narrow(0, begin, tile.size()); };
     next_ = 1 - next_;
@@ -72,13 +69,13 @@ class StreamedStep final : public OptimizerStep {
       return there;
     };
     optim::Update update{
-        .weights = bring(part(slice.weights)), .factor = args.factor, .step = args.step};
+        .weights = bring(part(slice.weights)), .factor = args().factor, .step = args().step};
     for (size_t i = 0; i < static_cast<size_t>(num_states_); ++i) {
       update.states[i] = bring(part(slice.states[i]));
     }
     update.gradient = bring(gradients_.gradient(slice.group, tile));
     order(in, context_.compute());
-    compute(args, slice, tile, update);
+    compute(slice, tile, update);
 
     const StreamRef out = context_.stream(StreamRole::copy_out);
     order(context_.compute(), out);
@@ -89,8 +86,7 @@ class StreamedStep final : public OptimizerStep {
     buffer.left = out->record();
   }
 
-  void compute(const StepArguments& args, const UpdateSlice& slice, Range tile,
-               optim::Update& update) {
+  void compute(const UpdateSlice& slice, Range tile, optim::Update& update) {
     const StreamRef stream = context_.compute();
     const bool on_device = slice.model_tier == Tier::device;
     const bool is_narrow = UpdatedWeights::is_narrow(slice);
@@ -101,7 +97,7 @@ class StreamedStep final : public OptimizerStep {
       model = updated_.buffer(slice, tile.size());
     }
     if (is_narrow) update.model_weights = model;
-    args.rules.update(args.optimizer, update, slice.group, tile, stream);
+    args().rules.update(args().optimizer, update, slice.group, tile, stream);
     if (!on_device) {
       updated_.send(is_narrow ? model : update.weights, slice, tile);
     } else if (!is_narrow) {
@@ -109,14 +105,9 @@ class StreamedStep final : public OptimizerStep {
     }
   }
 
-  WeightStore& weights_;
-  GradientStore& gradients_;
-  Context& context_;
   const int num_states_;
-  const int64_t tile_numel_;
   std::array<Buffer, 2> buffers_;
   size_t next_ = 0;
-  UpdatedWeights updated_;
   std::unique_ptr<OptimizerStep> beside_;
 };
 

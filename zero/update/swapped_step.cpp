@@ -2,8 +2,7 @@
 // writing behind, tile by tile.
 //
 // Note [Buffers of the swapped step]
-// - Tiles wait in a queue. Its order is that in which the groups' gradients are complete, or in
-//   which the next forward pass uses the groups.
+// - Tiles wait in a queue, in the order of the update ops of the step program.
 // - The i-th tile of the queue uses buffer i mod n. n is 1, plus 1 to read ahead, plus 1 to write
 //   behind.
 // - States do not wait for gradients: a tile is read as soon as its buffer is free. The buffer is
@@ -14,7 +13,6 @@
 #include <optional>
 
 #include "core/error.h"
-#include "zero/tiers/host_memory.h"
 #include "zero/tiers/host_stream.h"
 #include "zero/update/optimizer_step.h"
 #include "zero/update/updated_weights.h"
@@ -25,7 +23,7 @@ namespace {
 class SwappedStep final : public OptimizerStep {
  public:
   SwappedStep(WeightStore& weights, GradientStore& gradients, SwappedShards& states,
-              SwappedGradients* swapped_gradients, Context& context, const UpdateOrders& orders,
+              SwappedGradients* swapped_gradients, Context& context, const std::vector<int>& order,
               const SwapPipeline& pipeline)
       : weights_(weights),
         gradients_(gradients),
@@ -34,8 +32,7 @@ class SwappedStep final : public OptimizerStep {
         context_(context),
         pipeline_(pipeline),
         buffers_(1 + (pipeline.read_ahead ? 1 : 0) + (pipeline.write_behind ? 1 : 0)),
-        by_gradient_(tiles_in(orders.by_gradient)),
-        by_use_(tiles_in(orders.by_use)),
+        queue_(tiles_in(order)),
         updated_(weights, weights.slices(), context, Tier::pinned_host, largest_tile()),
         factor_(context) {
     states.settle();
@@ -58,21 +55,25 @@ class SwappedStep final : public OptimizerStep {
     }
   }
 
-  void begin(const StepArguments& args) override { start(args, by_gradient_); }
+  void begin(const StepArguments& args, bool during_backward) override {
+    bug_check(!args_, "an update begins before the one before it has ended");
+    states_.settle();
+    slices_ = weights_.slices();
+    args_.emplace(args);
+    args_->factor = factor_.take(args.factor);
+    next_read_ = 0;
+    next_update_ = 0;
+    ready_.clear();
+    start_reads();
+    if (!during_backward) order(context_.compute(), host());  // which has waited for the gradients
+  }
 
-  void defer(const StepArguments& args) override {
-    start(args, by_use_);
-    order(context_.compute(), host());  // which has waited for the gradients
-    all_are_ready();
+  void update(int group) override {
+    ready_.push_back(group);
     advance();
   }
 
-  void ready(int group) override {
-    if (args_) ready_.push_back(group);
-  }
-
   void advance() override {
-    if (!args_) return;
     start_reads();
     start_gradient_reads();
     while (next_update_ < queue_.size() && is_there(next_update_)) {
@@ -90,10 +91,8 @@ class SwappedStep final : public OptimizerStep {
     return updated_.sent();
   }
 
-  void run(const StepArguments& args) override {
-    if (!args_) begin(args);
+  void end() override {
     order(context_.compute(), host());  // which has waited for the gradients
-    all_are_ready();
     update_until(queue_.size());
     for (Buffer& buffer : buffers_) buffer.transfer.wait();
     updated_.finish();
@@ -124,23 +123,6 @@ class SwappedStep final : public OptimizerStep {
     }
     bug_check(queue.size() == states_.tiles().size(), "a tile of the optimizer has no turn");
     return queue;
-  }
-
-  void start(const StepArguments& args, const std::vector<size_t>& queue) {
-    bug_check(!args_, "an update begins before the one before it has ended");
-    states_.settle();
-    slices_ = weights_.slices();
-    args_.emplace(args);
-    args_->factor = factor_.take(args.factor);
-    queue_ = queue;
-    next_read_ = 0;
-    next_update_ = 0;
-    ready_.clear();
-    start_reads();
-  }
-
-  void all_are_ready() {
-    for (const Tile& tile : states_.tiles()) ready(tile.group);
   }
 
   bool is_ready(int group) const {
@@ -275,10 +257,8 @@ class SwappedStep final : public OptimizerStep {
   std::vector<Buffer> buffers_;
   std::optional<StepArguments> args_;  // while a step is under way
   std::vector<UpdateSlice> slices_;
-  const std::vector<size_t> by_gradient_;  // tiles
-  const std::vector<size_t> by_use_;
-  std::vector<size_t> queue_;  // of the step under way: a copy of by_gradient_ or by_use_
-  size_t next_read_ = 0;       // index into queue_
+  const std::vector<size_t> queue_;  // tiles
+  size_t next_read_ = 0;             // index into queue_
   size_t next_update_ = 0;
   std::vector<int> ready_;  // groups that are ready in this step
   UpdatedWeights updated_;
@@ -290,10 +270,10 @@ class SwappedStep final : public OptimizerStep {
 std::unique_ptr<OptimizerStep> make_swapped_step(WeightStore& weights, GradientStore& gradients,
                                                  SwappedShards& states,
                                                  SwappedGradients* swapped_gradients,
-                                                 Context& context, const UpdateOrders& orders,
+                                                 Context& context, const std::vector<int>& order,
                                                  const SwapPipeline& pipeline) {
   return std::make_unique<SwappedStep>(weights, gradients, states, swapped_gradients, context,
-                                       orders, pipeline);
+                                       order, pipeline);
 }
 
 }  // namespace zinc::zero

@@ -1,11 +1,11 @@
 #include "zero/update/whole_step.h"
 
 #include <cmath>
-#include <functional>
 #include <utility>
 
 #include "core/error.h"
 #include "kernels/step_rules.h"
+#include "zero/gather_values.h"
 #include "zero/group/gradient_policy.h"
 
 namespace zinc::zero {
@@ -33,6 +33,10 @@ void require_progress(int64_t skipped, int64_t allowed, std::string_view culprit
                              "; lower the learning rate, or check data and weights for NaN"));
 }
 
+void require_targets(double count) {
+  require(count > 0.0, "engine.step: no micro-batch of this step has a target token");
+}
+
 }  // namespace
 
 WholeStep::WholeStep(const Parts& parts, const optim::Schedule& learning_rates)
@@ -49,29 +53,96 @@ WholeStep::WholeStep(const Parts& parts, const optim::Schedule& learning_rates)
                 ? nullptr
                 : std::make_unique<TiedGradients>(parts.groups, *parts.cut, *parts.peers.pipe,
                                                   parts.strategy)),
-      sums_(parts.config, parts.strategy, verdict_.get(), parts.world, parts.sequence,
-            parts.peers.pipe, tied_.get()) {
-  parts.strategy.measures_with(norm_);
+      totals_(parts.config.gradient.loss_reduction, parts.config.loss_divisor(), parts.sequence) {
+  // Sums that go to swap space are measured as they leave.
+  if (parts.strategy.swapped_gradients == nullptr) return;
+  norm_.expect_pieces();
+  parts.strategy.gradients->on_sums(
+      [this](int group, Range range, const ConstView& sums, StreamRef stream) {
+        norm_.take(group, range, sums, stream);
+      });
 }
 
 double WholeStep::seed(int64_t num_targets) const {
-  return sums_.totals().seed(scaler_.scale(), num_targets);
+  return totals_.seed(scaler_.scale(), num_targets);
+}
+
+void WholeStep::add(const Tensor& sum, int64_t num_targets) {
+  if (verdict_ != nullptr) {
+    verdict_->add(sum, num_targets);
+  } else {
+    totals_.add(sum.defined() ? sum.item() : 0.0, num_targets);
+  }
+}
+
+void WholeStep::end_sums() {
+  if (std::exchange(sums_ended_, true)) return;
+  parts_.strategy.weights->end_passes();
+  parts_.strategy.gradients->finish();
+  if (tied_ != nullptr) tied_->add_up();
+}
+
+double WholeStep::count() {
+  if (verdict_ == nullptr && !loss_) loss_ = totals_.reduce(parts_.world, parts_.peers.pipe);
+  const double count =
+      verdict_ != nullptr ? verdict_->count() : totals_.count(*loss_, parts_.world.size());
+  require_targets(count);
+  return count;
 }
 
 double WholeStep::end_gradients() {
-  sums_.end_gradients();
-  return divisor_of(sums_.count());
+  end_sums();
+  return divisor_of(count());
 }
 
-StepResult WholeStep::run() {
+bool WholeStep::must_wait(std::span<const BatchLoss> coming) const {
+  return !parts_.config.precision.allow_nonfinite_loss &&
+         any_rank(parts_.world, !totals_.is_finite_with(coming));
+}
+
+std::vector<ConstView> WholeStep::kept_gradients() const {
+  std::vector<ConstView> sums;
+  for (const UpdateSlice& slice : parts_.strategy.weights->slices()) {
+    sums.push_back(parts_.strategy.gradients->gradient(slice.group, slice.range));
+  }
+  return sums;
+}
+
+void WholeStep::norm() {
   moment_ = "reduction of the gradients";
-  StepResult result = verdict_ != nullptr ? by_verdict() : by_norm();
-  sums_.clear();
-  return result;
+  end_sums();
+  if (verdict_ != nullptr) {
+    queue_norm();
+  } else {
+    measure();
+  }
 }
 
-void WholeStep::finish_update() {
-  if (parts_.strategy.late != nullptr) parts_.strategy.late->finish();
+bool WholeStep::decide() {
+  if (verdict_ != nullptr) {
+    queue_verdict();
+    return true;
+  }
+  if (!measured_) return decide_early();
+  Strategy& strategy = parts_.strategy;
+  strategy.update->finish();  // the update before reads factor_ and the rules
+  const bool skipped = measured_->overflow;
+  // A skipped update takes the same memory as an applied one. Both then have the peak of the plan.
+  set_update(skipped ? 0.0 : factor_of(measured_->summed_norm, measured_->divisor));
+  using Kind = GroupwiseUpdate::Kind;
+  strategy.update->begin(arguments(), skipped ? Kind::skipped : Kind::in_step);
+  return true;
+}
+
+StepResult WholeStep::end() {
+  parts_.strategy.update->end_step();
+  StepResult result = verdict_ != nullptr ? by_verdict() : by_norm();
+  totals_.clear();
+  loss_.reset();
+  sums_ended_ = false;
+  coming_.clear();
+  updating_ = false;
+  return result;
 }
 
 TrainingState WholeStep::state() const {
@@ -97,16 +168,26 @@ void WholeStep::restore(const TrainingState& state) {
   if (verdict_ != nullptr) verdict_->restore(scaler_);
 }
 
-StepResult WholeStep::by_norm() {
-  sums_.end_gradients();
-  const double divisor = divisor_of(sums_.count());
-  const NormResult norm = parts_.strategy.measure(norm_);
+void WholeStep::measure() {
+  const double divisor = divisor_of(count());
+  const NormResult norm = parts_.strategy.swapped_gradients != nullptr
+                              ? norm_.measure_taken()
+                              : norm_.measure(kept_gradients());
   const double summed_norm = std::sqrt(norm.sum_of_squares);
-  StepResult result = begin_result(sums_.loss(), summed_norm / divisor);
+  StepResult result = begin_result(*loss_, summed_norm / divisor);
   const bool overflow = parts_.config.precision.check_overflow && norm.nonfinite != nullptr;
   if (overflow) skip(norm, result);
-  if (!overflow) require_finite(sums_.loss(), result.step, parts_.config.precision);
-  update(overflow, summed_norm, divisor);
+  if (!overflow) require_finite(*loss_, result.step, parts_.config.precision);
+  measured_ = {.result = std::move(result),
+               .summed_norm = summed_norm,
+               .divisor = divisor,
+               .overflow = overflow};
+}
+
+StepResult WholeStep::by_norm() {
+  StepResult result = std::move(measured_->result);
+  const bool overflow = measured_->overflow;
+  measured_.reset();
   if (!overflow) count_applied(result);
   scaler_.update(overflow, result.overflow);
   return result;
@@ -122,42 +203,44 @@ StepResult WholeStep::begin_result(const StepLoss& loss, double gradient_norm) {
           .num_targets = loss.num_targets};
 }
 
-// Queues the whole step, then waits once. See Note [Verdict on the device] and, with recorded
-// passes, Note [Recorded step].
-DeviceVerdict::Result WholeStep::queue_verdict() {
-  using Part = RecordedPasses::StepPart;
-  Strategy& strategy = parts_.strategy;
-  const bool records = parts_.recorded != nullptr && parts_.optimizer.num_scalars() > 0;
-  const auto run_part = [&](Part part, const std::function<void()>& work) {
-    if (records) {
-      parts_.recorded->run_step(part, work);
-    } else {
-      work();
-    }
-  };
-  sums_.end_gradients();
-  if (verdict_->bring() && records) parts_.recorded->forget_step();
-  const std::vector<ConstView> gradients = strategy.kept_gradients();
-  run_part(Part::norm, [&] { verdict_->measure(gradients); });
+// With recorded passes: Note [Recorded step].
+void WholeStep::run_part(RecordedPasses::StepPart part, const std::function<void()>& work) {
+  if (parts_.recorded != nullptr && parts_.optimizer.num_scalars() > 0) {
+    parts_.recorded->run_step(part, work);
+  } else {
+    work();
+  }
+}
+
+void WholeStep::queue_norm() {
+  if (verdict_->bring() && parts_.recorded != nullptr) parts_.recorded->forget_step();
+  const std::vector<ConstView> gradients = kept_gradients();
+  run_part(RecordedPasses::StepPart::norm, [&] { verdict_->measure(gradients); });
   verdict_->gather();
-  if (records) parts_.rules.bring_scalars(parts_.optimizer, applied_ + 1);
-  run_part(Part::update, [&] {
+}
+
+// The updates of all groups are one piece of work, behind the verdict.
+void WholeStep::queue_verdict() {
+  Strategy& strategy = parts_.strategy;
+  parts_.rules.follow(learning_rates_);
+  if (parts_.recorded != nullptr && parts_.optimizer.num_scalars() > 0) {
+    parts_.rules.bring_scalars(parts_.optimizer, applied_ + 1);
+  }
+  StepArguments args = arguments();
+  args.factor = verdict_->factor();
+  args.skip = verdict_->skip();
+  strategy.update->begin(args, GroupwiseUpdate::Kind::issued);
+  run_part(RecordedPasses::StepPart::update, [&] {
     verdict_->decide();
-    StepArguments args = arguments();
-    args.factor = verdict_->factor();
-    args.skip = verdict_->skip();
-    strategy.step->run(args);
+    strategy.step->begin(args, false);
+    strategy.step->end();
     verdict_->send();
   });
-  strategy.weights->publish();
-  strategy.gradients->discard();
-  return verdict_->read(sums_.totals());
 }
 
 StepResult WholeStep::by_verdict() {
-  parts_.rules.follow(learning_rates_);
-  const auto [verdict, loss] = queue_verdict();
-  StepSums::require_targets(verdict.count);
+  const auto [verdict, loss] = verdict_->read(totals_);
+  require_targets(verdict.count);
   StepResult result =
       begin_result(loss, std::sqrt(verdict.sum_of_squares) / divisor_of(verdict.count));
   if (verdict.withheld != 0) require_finite(loss, result.step, parts_.config.precision);
@@ -177,16 +260,15 @@ void WholeStep::skip(const NormResult& norm, StepResult& result) {
                    result.overflow);
 }
 
-void WholeStep::begin_early(std::span<const BatchLoss> coming) {
-  if (parts_.policy.update != UpdateTime::during_backward ||
-      sums_.must_wait(parts_.config.precision, coming)) {
-    return;
-  }
-  const double count = sums_.totals().count_with(parts_.world, coming);
-  StepSums::require_targets(count);
+bool WholeStep::decide_early() {
+  const std::vector<BatchLoss> coming = std::exchange(coming_, {});
+  if (coming.empty() || must_wait(coming)) return false;
+  const double count = totals_.count_with(parts_.world, coming);
+  require_targets(count);
   set_update(factor_of(0.0, divisor_of(count)));
   updating_ = true;
-  parts_.strategy.step->begin(arguments());
+  parts_.strategy.update->begin(arguments(), GroupwiseUpdate::Kind::during_backward);
+  return true;
 }
 
 double WholeStep::divisor_of(double count) const {
@@ -205,18 +287,6 @@ void WholeStep::set_update(double factor) {
   if (!factor_.defined()) factor_ = Tensor::empty({1}, DType::f32, Label::workspace);
   factor_.fill(factor);
   parts_.rules.follow(learning_rates_);
-}
-
-// A skipped update takes the same memory as an applied one. Both then have the peak of the plan.
-void WholeStep::update(bool skipped, double summed_norm, double divisor) {
-  if (!std::exchange(updating_, false)) {
-    finish_update();  // the update before reads factor_ and the rules
-    set_update(skipped ? 0.0 : factor_of(summed_norm, divisor));
-  }
-  if (parts_.strategy.late != nullptr) return parts_.strategy.late->begin(arguments(), skipped);
-  if (!skipped) parts_.strategy.step->run(arguments());
-  parts_.strategy.weights->publish();
-  parts_.strategy.gradients->discard();
 }
 
 void WholeStep::count_applied(StepResult& result) {

@@ -1,12 +1,17 @@
 // zero/update/whole_step.h: a step, from the losses and summed gradients of its micro-batches to
-// updated weights: norm, overflow check, factor, update, loss scale, learning rate.
+// its result: norm, overflow check, factor, loss scale, learning rate.
 //
-// The host decides over the step, or the device does: Note [Verdict on the device].
+// The runner calls norm() and decide() where the step program has these ops. decide() begins the
+// update of the weights, GroupwiseUpdate, whose ops follow. The host decides over the step, or the
+// device does: Note [Verdict on the device].
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "comm/world.h"
@@ -24,7 +29,6 @@
 #include "zero/update/gradient_norm.h"
 #include "zero/update/loss_totals.h"
 #include "zero/update/step_result.h"
-#include "zero/update/step_sums.h"
 #include "zero/update/tied_gradients.h"
 #include "zero/update/update_rules.h"
 
@@ -51,22 +55,31 @@ class WholeStep {
 
   // The gradient that the backward pass of a micro-batch begins with: LossTotals::seed().
   double seed(int64_t num_targets) const;
-  // Adds a micro-batch of this rank: its summed loss, f32 scalar.
-  void add(const Tensor& sum, int64_t num_targets) { sums_.add(sum, num_targets); }
-  // Call before the last backward passes of a step. `coming`: this rank's losses of those passes.
-  // If it may, the update begins during them: see Note [Updates during backward]. Collective.
-  void begin_early(std::span<const BatchLoss> coming);
+  // Adds a micro-batch of this rank: its summed loss, f32 scalar; undefined on a rank of a pipeline
+  // that does not have the loss.
+  void add(const Tensor& sum, int64_t num_targets);
+  // Call before the last backward passes of a step, if the update may begin during them: learning
+  // rate and weights are out of the client's reach then. `coming`: this rank's losses of those
+  // passes.
+  void expect(std::vector<BatchLoss> coming) {
+    if (parts_.policy.update == UpdateTime::during_backward) coming_ = std::move(coming);
+  }
+  // True from a decide() during backward to the end of the step.
   bool is_updating() const { return updating_; }
   // The compute stream waits for the sums of all gradients. Returns the number that the sums are
-  // divided by to be the gradient of the mean loss. At most once per step, before run().
-  // Collective.
+  // divided by to be the gradient of the mean loss. Collective.
   double end_gradients();
-  // Runs the step. Collective. Throws NumericsError; no weight has changed then.
-  StepResult run();
-  // Ends an update that runs beside the next forward pass, and waits for it. Collective.
-  void finish_update();
 
-  // What run() is doing now, for messages: "optimizer step".
+  // The ops of the step program, and the end of the step. Collective.
+  //
+  // Sums and norm of all gradients. Throws NumericsError; no weight has changed then.
+  void norm();
+  // Begins the update. During backward, ahead of norm(): false if it has to wait for norm(),
+  // because nothing was expected or a loss is not finite.
+  bool decide();
+  StepResult end();
+
+  // What the step is at, for messages: "optimizer step".
   const char* moment() const { return moment_; }
   int64_t steps() const { return steps_; }      // skipped ones included
   int64_t applied() const { return applied_; }  // updates
@@ -77,12 +90,25 @@ class WholeStep {
   const optim::Schedule& learning_rates() const { return learning_rates_; }
 
  private:
+  // The compute stream waits for the sums of all gradients, once in a step.
+  void end_sums();
+  // LossTotals::count() of the step. Collective; waits if there are several ranks. Throws
+  // InvalidArgument if no micro-batch has a target.
+  double count();
+  bool decide_early();
+  // True if a loss of any rank, with those of `coming`, is not finite, and the configuration does
+  // not allow that: the step will throw. Collective, and waits, unless such losses are allowed.
+  bool must_wait(std::span<const BatchLoss> coming) const;
+  // Of this rank's slices, in their order: sums that are within reach after the last reduction.
+  std::vector<ConstView> kept_gradients() const;
+  void measure();
+  void queue_norm();
+  void queue_verdict();
+  void run_part(RecordedPasses::StepPart part, const std::function<void()>& work);
   StepResult by_norm();
   StepResult by_verdict();
-  DeviceVerdict::Result queue_verdict();
   StepResult begin_result(const StepLoss& loss, double gradient_norm);
   void skip(const NormResult& norm, StepResult& result);
-  void update(bool skipped, double summed_norm, double divisor);
   void set_update(double factor);
   void count_applied(StepResult& result);
   StepArguments arguments() const;
@@ -95,11 +121,21 @@ class WholeStep {
   GradientNorm norm_;
   std::unique_ptr<DeviceVerdict> verdict_;  // null: the host decides
   std::unique_ptr<TiedGradients> tied_;     // null: there is no pipeline
-  StepSums sums_;
+  LossTotals totals_;
+  std::optional<StepLoss> loss_;  // of this step, once it is known to the host
+  bool sums_ended_ = false;
   int64_t steps_ = 0;
   int64_t applied_ = 0;
   int64_t consecutive_skips_ = 0;
-  bool updating_ = false;  // begin_early() has begun the update of this step
+  std::vector<BatchLoss> coming_;  // see expect()
+  bool updating_ = false;
+  // From norm() to end(), where the host decides.
+  struct Measured {
+    StepResult result;
+    double summed_norm = 0.0, divisor = 1.0;
+    bool overflow = false;
+  };
+  std::optional<Measured> measured_;
   const char* moment_ = "";
   Tensor factor_;  // [1] f32: the factor of the last update
 };

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstddef>
+#include <set>
 #include <vector>
 
 #include "zero/passes/passes.h"
@@ -7,13 +8,18 @@
 namespace zinc::zero {
 namespace {
 
-class Publishing {
+// How far the updates have come, in the order of uses.
+class Progress {
  public:
-  explicit Publishing(const PassInputs& inputs)
-      : order_(inputs.use_order), places_(order_.size()), ahead_(inputs.policy.groups_ahead) {
+  explicit Progress(const PassInputs& inputs)
+      : order_(inputs.use_order),
+        trained_(inputs.reduce_order.begin(), inputs.reduce_order.end()),
+        places_(order_.size()),
+        ahead_(inputs.policy.groups_ahead) {
     for (size_t i = 0; i < order_.size(); ++i) places_[static_cast<size_t>(order_[i])] = i;
   }
 
+  void update_all(std::vector<Op>& ops) { update_until(order_.size(), ops); }
   void after_step(std::vector<Op>& ops) { publish_until(ahead_, ops); }
   // A use of the group comes.
   void before_use(int group, std::vector<Op>& ops) {
@@ -24,8 +30,14 @@ class Publishing {
   void at_end(std::vector<Op>& ops) { join_until(order_.size(), ops); }
 
  private:
+  void update_until(size_t end, std::vector<Op>& ops) {
+    for (; updated_ < std::min(end, order_.size()); ++updated_) {
+      if (trained_.contains(order_[updated_])) ops.push_back({OpKind::update, order_[updated_]});
+    }
+  }
   void publish_until(size_t end, std::vector<Op>& ops) {
     for (; published_ < std::min(end, order_.size()); ++published_) {
+      update_until(published_ + 1, ops);
       ops.push_back({OpKind::publish, order_[published_]});
     }
   }
@@ -37,27 +49,31 @@ class Publishing {
   }
 
   const std::vector<int>& order_;
+  const std::set<int> trained_;
   std::vector<size_t> places_;  // of groups, in order_
   const size_t ahead_;
-  size_t published_ = 0, joined_ = 0;
+  size_t updated_ = 0, published_ = 0, joined_ = 0;
 };
 
 }  // namespace
 
-Pass publish_updates() {
-  return {.name = "publish_updates",
-          .gives = {"publishes"},
+Pass update_late() {
+  return {.name = "update_late",
+          .needs = {"updates"},
           .rewrite = [](Program& program, const PassInputs& inputs) {
-            Publishing after_step(inputs);
-            after_step.after_step(program.step.back().after);
+            std::vector<Op>& in_step = program.step.front().after;
+            std::erase_if(in_step, [](const Op& op) { return op.kind >= OpKind::update; });
+            Progress in_order(inputs);
+            if (inputs.policy.updates_in_order) in_order.update_all(in_step);
+            in_order.after_step(program.step.back().after);
             for (auto& [kind, body] : program.bodies) {
               if (!kind.first) continue;
-              Publishing publishing = after_step;
+              Progress progress = in_order;
               for (Place& place : body.forward) {
                 if (place.event.kind == EventKind::use) {
-                  publishing.before_use(place.event.parameter.group, place.before);
+                  progress.before_use(place.event.parameter.group, place.before);
                 }
-                if (place.event.kind == EventKind::end) publishing.at_end(place.before);
+                if (place.event.kind == EventKind::end) progress.at_end(place.before);
               }
             }
           }};

@@ -1,4 +1,4 @@
-#include "zero/update/late_update.h"
+#include "zero/update/groupwise_update.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,8 +7,8 @@
 
 namespace zinc::zero {
 
-LateUpdate::LateUpdate(std::vector<int> order, WeightStore& weights, GradientStore& gradients,
-                       OptimizerStep& step, StreamRef compute)
+GroupwiseUpdate::GroupwiseUpdate(std::vector<int> order, WeightStore& weights,
+                                 GradientStore& gradients, OptimizerStep& step, StreamRef compute)
     : order_(std::move(order)),
       places_(order_.size()),
       weights_(weights),
@@ -24,8 +24,9 @@ LateUpdate::LateUpdate(std::vector<int> order, WeightStore& weights, GradientSto
 }
 
 template <class Work>
-void LateUpdate::guarded(const Work& work) {
+void GroupwiseUpdate::guarded(const Work& work) {
   if (failure_ != nullptr) std::rethrow_exception(failure_);
+  if (!args_) return;
   try {
     work();
   } catch (...) {
@@ -34,36 +35,39 @@ void LateUpdate::guarded(const Work& work) {
   }
 }
 
-void LateUpdate::begin(const StepArguments& args, bool skipped) {
+void GroupwiseUpdate::begin(const StepArguments& args, Kind kind) {
   finish();
+  args_.emplace(args);
   guarded([&] {
-    args_.emplace(args);
     next_publish_ = 0;
     next_join_ = 0;
-    arrived_ = false;
-    skipped_ = skipped;
-    weights_.expect_updates(skipped);
-    if (!skipped) step_.defer(args);
-    gradients_.discard_all_but_host();
+    // During backward passes still use the old weights.
+    if (kind != Kind::during_backward) weights_.expect_updates(kind == Kind::skipped);
+    is_under_way_ = kind == Kind::in_step || kind == Kind::during_backward;
+    if (is_under_way_) step_.begin(args, kind == Kind::during_backward);
   });
 }
 
-void LateUpdate::publish_until(size_t end) {
+void GroupwiseUpdate::update(int group) {
+  guarded([&] {
+    if (is_under_way_) step_.update(group);
+  });
+}
+
+void GroupwiseUpdate::publish_until(size_t end) {
   for (; next_publish_ < std::min(end, order_.size()); ++next_publish_) {
     const int group = order_[next_publish_];
     std::vector<Event>& events = published_[next_publish_];
-    if (!arrived_ && !skipped_) events = step_.finish(group);
-    events.push_back(weights_.publish_group(group, events));
+    if (is_under_way_) events = step_.finish(group);
+    events.push_back(weights_.publish(group, events));
   }
 }
 
-void LateUpdate::publish(int group) {
-  if (!args_) return;
+void GroupwiseUpdate::publish(int group) {
   guarded([&] { publish_until(places_[static_cast<size_t>(group)] + 1); });
 }
 
-void LateUpdate::join(int group) {
-  if (!args_) return;
+void GroupwiseUpdate::join(int group) {
   guarded([&] {
     for (const size_t place = places_[static_cast<size_t>(group)]; next_join_ <= place;
          ++next_join_) {
@@ -76,21 +80,24 @@ void LateUpdate::join(int group) {
   });
 }
 
-void LateUpdate::advance() {
-  if (!args_) return;
+void GroupwiseUpdate::advance() {
   guarded([&] {
-    if (!arrived_ && !skipped_) step_.advance();
+    if (is_under_way_) step_.advance();
   });
 }
 
-void LateUpdate::finish_own() {
-  if (!args_) return;
+void GroupwiseUpdate::end_step() {
+  if (next_join_ < order_.size()) return gradients_.discard_all_but_host();
+  finish_own();
+  gradients_.discard();
+}
+
+void GroupwiseUpdate::finish_own() {
   guarded([&] {
-    if (!arrived_ && !skipped_) {
-      step_.run(*args_);
+    if (std::exchange(is_under_way_, false)) {
+      step_.end();
       weights_.settle_updates();
     }
-    arrived_ = true;
     // This rank needs these gradients no more. Groups before next_join_ may already have new ones.
     for (size_t place = next_join_; place < order_.size(); ++place) {
       gradients_.discard_host(order_[place]);
@@ -99,12 +106,12 @@ void LateUpdate::finish_own() {
   });
 }
 
-void LateUpdate::end_where_done() {
-  if (!arrived_ || next_join_ < order_.size()) return;
+void GroupwiseUpdate::end_where_done() {
+  if (is_under_way_ || next_join_ < order_.size()) return;
   args_.reset();
 }
 
-void LateUpdate::finish() {
+void GroupwiseUpdate::finish() {
   if (!order_.empty()) join(order_.back());
   finish_own();
 }

@@ -1,8 +1,11 @@
-// zero/update/late_update.h: an update that runs beside the forward pass after its step.
+// zero/update/groupwise_update.h: takes an update through its groups: from its begin to the new
+// weights of the last group on all ranks. When a group is updated, published and joined is what the
+// step program says.
 //
-// See Note [Updates beside the next forward pass]. The collectives of such an update are ops of the
-// step program, in the recorded order of first uses (zero/passes/publish_updates.cpp). So all ranks
-// agree on their order, however far each rank has come.
+//   within the step      begin(), update(), publish() and join() of all groups, end_step()
+//   during backward      begin() and update() in backward, the rest in the step
+//   beside the forward   begin() in the step, the rest behind it: finish() at the latest when the
+//   pass that follows    next update begins
 #pragma once
 
 #include <cstdint>
@@ -18,26 +21,37 @@ namespace zinc::zero {
 
 // All calls come from the issuing thread. If the update fails, every later call throws the same
 // error.
-class LateUpdate {
+class GroupwiseUpdate {
  public:
   // `order`: all groups, in the order in which a forward pass first uses them. The other arguments
   // must outlive this.
-  LateUpdate(std::vector<int> order, WeightStore& weights, GradientStore& gradients,
-             OptimizerStep& step, StreamRef compute);
+  GroupwiseUpdate(std::vector<int> order, WeightStore& weights, GradientStore& gradients,
+                  OptimizerStep& step, StreamRef compute);
 
-  // Takes the place of OptimizerStep::run(), WeightStore::publish() and GradientStore::discard().
-  // The objects that `args` refers to must not change until finish(). `skipped`: no value changes,
-  // but memory is taken and freed as for an update. Ends an update that is still under way, as
-  // finish() does.
-  void begin(const StepArguments& args, bool skipped);
+  // An update begins. The objects that `args` refers to must not change until finish(). Ends an
+  // update that is still under way, as finish() does.
+  //   in_step          all gradients are there
+  //   during_backward  a group's gradients are there when its update() is called
+  //   skipped          no value changes, but memory is taken and freed as for an update
+  //   issued           the caller has issued the updates of all groups itself
+  enum class Kind : uint8_t { in_step, during_backward, skipped, issued };
+  void begin(const StepArguments& args, Kind kind);
+
+  // The following calls do nothing if no update is under way.
+  //
+  // Lets the group be updated from here on: OptimizerStep::update().
+  void update(int group);
   // Issues the rest of the updates up to this group in `order`, and sends their new weights to all
-  // ranks. Does nothing if no update is under way. Collective.
+  // ranks. Collective.
   void publish(int group);
   // Call before work on the group's weights is issued. The compute stream waits for the weights.
   // Collective, as publish(), for groups that are not published yet.
   void join(int group);
   // Issues the updates that can be issued without waiting.
   void advance();
+  // The step has ended. If all groups were joined, so has the update. Frees the gradients that the
+  // update does not need any more.
+  void end_step();
   // Waits until all updated values of this rank are in their place, and frees its gradients. Not
   // collective: other ranks may still wait for this rank's weights.
   void finish_own();
@@ -62,8 +76,7 @@ class LateUpdate {
   size_t next_publish_ = 0;                    // index in order_: those before were published
   size_t next_join_ = 0;                       // index in order_: those before were joined
   std::vector<std::vector<Event>> published_;  // by index in order_; empty once joined
-  bool arrived_ = true;                        // all values of this rank are in their place
-  bool skipped_ = false;                       // the update under way changes no value
+  bool is_under_way_ = false;                  // step_ has begun, and has not ended
   std::exception_ptr failure_;
 };
 

@@ -1,0 +1,55 @@
+#include <algorithm>
+#include <cstddef>
+
+#include "zero/passes/passes.h"
+
+namespace zinc::zero {
+namespace {
+
+// By group: the last place that needs the weights and gradients of the group as they are.
+std::vector<size_t> last_needs(const Phase& backward, size_t num_groups) {
+  std::vector<size_t> last(num_groups, 0);
+  for (size_t at = 0; at < backward.size(); ++at) {
+    const Place& place = backward[at];
+    if (place.event.kind == EventKind::release) {
+      last[static_cast<size_t>(place.event.parameter.group)] = at;
+    }
+    for (const auto* ops : {&place.before, &place.after}) {
+      for (const Op& op : *ops) {
+        if (op.kind == OpKind::reduce) last[static_cast<size_t>(op.group)] = at;
+      }
+    }
+  }
+  return last;
+}
+
+void update_in(Phase& backward, const std::vector<Op>& updates, size_t num_groups) {
+  backward.front().after.push_back({OpKind::decide});
+  const std::vector<size_t> last = last_needs(backward, num_groups);
+  for (const Op& op : updates) {
+    size_t at = last[static_cast<size_t>(op.group)];
+    while (backward[at].event.kind == EventKind::release) ++at;
+    backward[at].after.push_back(op);
+  }
+}
+
+}  // namespace
+
+Pass update_early() {
+  return {.name = "update_early",
+          .needs = {"reduces", "updates"},
+          .rewrite = [](Program& program, const PassInputs& inputs) {
+            std::vector<Op>& in_step = program.step.front().after;
+            std::vector<Op> updates;
+            std::ranges::copy_if(in_step, std::back_inserter(updates),
+                                 [](const Op& op) { return op.kind == OpKind::update; });
+            std::erase_if(in_step, [](const Op& op) {
+              return op.kind == OpKind::decide || op.kind == OpKind::update;
+            });
+            for (auto& [kind, body] : program.bodies) {
+              if (kind.last) update_in(body.backward, updates, inputs.groups.size());
+            }
+          }};
+}
+
+}  // namespace zinc::zero
