@@ -9,6 +9,7 @@
 
 #include "autograd/backward_pass.h"
 #include "autograd/mode.h"
+#include "kernels/accumulate.h"
 #include "kernels/binary.h"
 #include "kernels/fill.h"
 
@@ -54,11 +55,26 @@ Node::Output& output_of(const Tensor& tensor, std::string_view op) {
 
 }  // namespace
 
+namespace {
+
+// `is_zero`: no contribution has written anything.
+void finish_gradient(Parameter& parameter, bool is_zero) {
+  ParameterSource& source = parameter.source();
+  if (is_zero) {
+    const GradientTarget target = source.gradient(parameter);
+    if (!target.accumulate) kernels::fill({.y = target.view}, compute_stream());
+  }
+  source.gradient_done(parameter);
+}
+
+}  // namespace
+
 // One backward pass: which nodes it reaches, the gradients on their way, and how many contributions
 // every parameter still waits for.
 class BackwardEngine {
  public:
-  explicit BackwardEngine(const BackwardOptions& options) : options_(options) {}
+  explicit BackwardEngine(const BackwardOptions& options, DeferredGradients* later = nullptr)
+      : options_(options), later_(later) {}
 
   void add_root(const Tensor& value, Tensor gradient);
   void add_root(const GradientPoint& point, Tensor gradient);
@@ -71,6 +87,10 @@ class BackwardEngine {
   Tensor place_of(const Edge& edge);
   void deliver(const Edge& edge, Tensor gradient);
   GradientTarget parameter_gradient(Parameter& parameter);
+  bool defers(const Parameter& parameter) const {
+    return later_ != nullptr && parameter.source().defers(parameter);
+  }
+  void defer(Parameter& parameter, DeferredGradients::Write write);
 
  private:
   struct Arriving {
@@ -90,6 +110,7 @@ class BackwardEngine {
   Arriving& arriving(Node& node);
 
   const BackwardOptions options_;
+  DeferredGradients* const later_;  // null: nothing is left for later
   struct Root {
     Edge edge;
     Tensor gradient;
@@ -229,12 +250,23 @@ void BackwardEngine::finish_weights(Node& node, std::vector<Tensor>& gradients) 
     if (!weight.trainable) continue;
     Contributions& contributions = contributions_.at(weight.parameter);
     if (--contributions.remaining > 0) continue;
-    ParameterSource& source = weight.parameter->source();
-    if (!contributions.written) {  // every contribution was zero
-      const GradientTarget target = source.gradient(*weight.parameter);
-      if (!target.accumulate) kernels::fill({.y = target.view}, compute_stream());
+    if (defers(*weight.parameter)) {
+      later_->steps_.push_back({.parameter = weight.parameter, .is_zero = !contributions.written});
+    } else {
+      finish_gradient(*weight.parameter, !contributions.written);
     }
-    source.gradient_done(*weight.parameter);
+  }
+}
+
+void DeferredGradients::run() {
+  const NoGrad no_grad;
+  for (Step& step : std::exchange(steps_, {})) {
+    const Step now = std::exchange(step, {});
+    if (now.write) {
+      now.write(now.parameter->source().gradient(*now.parameter));
+    } else {
+      finish_gradient(*now.parameter, now.is_zero);
+    }
   }
 }
 
@@ -267,8 +299,24 @@ void BackwardEngine::deliver(const Edge& edge, Tensor gradient) {
 }
 
 GradientTarget BackwardEngine::parameter_gradient(Parameter& parameter) {
+  if (defers(parameter)) {
+    const Tensor made = Tensor::empty(parameter.shape(), parameter.dtype());
+    defer(parameter, [made](const GradientTarget& target) {
+      const Shape flat{made.numel()};
+      kernels::accumulate({.x = made.view().reshape(flat),
+                           .accumulator = target.view.reshape(flat),
+                           .overwrite = !target.accumulate},
+                          compute_stream());
+    });
+    return {.view = made.view(), .accumulate = false};
+  }
   contributions_.at(&parameter).written = true;
   return parameter.source().gradient(parameter);
+}
+
+void BackwardEngine::defer(Parameter& parameter, DeferredGradients::Write write) {
+  contributions_.at(&parameter).written = true;
+  later_->steps_.push_back({.parameter = &parameter, .write = std::move(write)});
 }
 
 BackwardPass::BackwardPass(BackwardEngine& engine, Node& node, std::vector<Tensor> gradients,
@@ -348,6 +396,15 @@ GradientTarget BackwardPass::weight_gradient(int weight) {
   return {.view = gradient.view(), .accumulate = false};
 }
 
+void BackwardPass::make_weight_gradient(int weight, DeferredGradients::Write write) {
+  Parameter* const parameter = node_.weights()[static_cast<size_t>(weight)].parameter;
+  if (parameter != nullptr && engine_.defers(*parameter)) {
+    engine_.defer(*parameter, std::move(write));
+  } else {
+    write(weight_gradient(weight));
+  }
+}
+
 void backward(std::span<const BackwardRoot> roots, const BackwardOptions& options) {
   BackwardEngine engine(options);
   for (const BackwardRoot& root : roots) engine.add_root(root.value, root.gradient);
@@ -355,8 +412,10 @@ void backward(std::span<const BackwardRoot> roots, const BackwardOptions& option
   engine.run_above(0);
 }
 
-void backward(std::span<GradientRoot> roots) {
-  BackwardEngine engine({});
+void backward(std::span<GradientRoot> roots, DeferredGradients* later) {
+  bug_check(later == nullptr || later->empty(),
+            "backward: gradients of an earlier pass are left for later");
+  BackwardEngine engine({}, later);
   for (GradientRoot& root : roots) engine.add_root(root.point, std::move(root.gradient));
   engine.start();
   engine.run_above(0);

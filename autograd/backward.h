@@ -11,6 +11,7 @@
 #include <memory>
 #include <span>
 
+#include "autograd/deferred_gradients.h"
 #include "autograd/node.h"
 #include "tensor/tensor.h"
 
@@ -52,8 +53,9 @@ struct GradientRoot {
   GradientPoint point;  // one that exists
   Tensor gradient;      // shape and dtype of its tensor
 };
-// One pass from several points; the graph is used up.
-void backward(std::span<GradientRoot> roots);
+// One pass from several points; the graph is used up. With `later` gradients of weights may be left
+// there; it is empty before.
+void backward(std::span<GradientRoot> roots, DeferredGradients* later = nullptr);
 
 // The number of the node that was recorded last under the current context; 0: none yet.
 int64_t last_recorded();

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "autograd/deferred_gradients.h"
 #include "autograd/node.h"
 #include "autograd/parameter.h"
 #include "autograd/weight.h"
@@ -45,6 +46,9 @@ class BackwardPass {
   // Where to write the gradient of a weight on the compute stream, contiguous. At most once per
   // node and weight. The gradient is delivered when the node's backward() returns.
   GradientTarget weight_gradient(int weight);
+  // The same for a gradient that `write` makes from what it holds: now, or once later, when the
+  // node is gone.
+  void make_weight_gradient(int weight, DeferredGradients::Write write);
 
   // Moves out the buffer that Node::gradient_place() made; undefined if it was not called.
   Tensor take_place_buffer() { return std::exchange(*buffer_, Tensor()); }

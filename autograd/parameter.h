@@ -121,6 +121,9 @@ class ParameterSource {
   // Called after the last contribution of a pass, once for every trainable parameter that the graph
   // reaches. gradient() was called before, even if all contributions were zero.
   virtual void gradient_done(Parameter& parameter) = 0;
+  // True: a backward pass that can leave gradients for later leaves this one: see
+  // autograd/deferred_gradients.h.
+  virtual bool defers(const Parameter&) const { return false; }
   // Called before and after the nodes of one backward pass, once for every source of a parameter,
   // frozen or not, that the graph reaches. A pass that throws does not call backward_end(). The
   // next backward_begin() starts afresh.

@@ -33,7 +33,7 @@ nn::TensorList StagePass::forward(nn::Staged& model, std::span<const nn::StageSe
   return x;
 }
 
-nn::TensorList StagePass::backward(nn::TensorList gradients) {
+nn::TensorList StagePass::backward(nn::TensorList gradients, bool splits) {
   bug_check(gradients.size() == out_.size(), "stage pass: ", gradients.size(), " gradients of ",
             out_.size(), " tensors");
   std::vector<autograd::GradientRoot> roots;
@@ -43,7 +43,7 @@ nn::TensorList StagePass::backward(nn::TensorList gradients) {
     }
   }
   out_.clear();
-  if (!roots.empty()) autograd::backward(roots);
+  if (!roots.empty()) autograd::backward(roots, splits ? &later_ : nullptr);
   nn::TensorList of_inputs;
   for (const autograd::GradientPoint& point : in_) {
     of_inputs.push_back(point.exists() ? point.take_gradient() : Tensor());

@@ -32,11 +32,14 @@ class StagePass {
                          const nn::Batch& batch, nn::TensorList in,
                          std::span<const StageTensor> about);
   // `gradients`: of what forward() gave, undefined where there is none. Gives those of `in`,
-  // undefined likewise. Once; nothing is left of the graph.
-  nn::TensorList backward(nn::TensorList gradients);
+  // undefined likewise. Once; nothing is left of the graph. With `splits` gradients of weights are
+  // left for weights().
+  nn::TensorList backward(nn::TensorList gradients, bool splits = false);
+  void weights() { later_.run(); }
 
  private:
   std::vector<autograd::GradientPoint> in_, out_;
+  autograd::DeferredGradients later_;
 };
 
 }  // namespace zinc::parallel

@@ -235,7 +235,8 @@ StepProgram plan_step(nn::Model& model, const std::vector<ShardGroup>& groups,
     policy.pipeline = {.rank = cut->rank(),
                        .size = cut->size(),
                        .micro_batches = config.batch.accumulation,
-                       .schedule = config.pipeline.schedule};
+                       .schedule = config.pipeline.schedule,
+                       .parts = cut->num_parts()};
   }
   return make_step_program(model, groups, policy, example, config.batches_together(),
                            {.passes = options.passes, .without = options.without_passes}, cut);
@@ -917,48 +918,70 @@ class Engine::Impl {
     PipelinePasses passes(*cut_, *whole_.pipe(), static_cast<uint64_t>(step_.steps()),
                           micro_batches);
     for (const parallel::PipelineOp& op : program_.program.pipeline) {
-      const int64_t i = op.micro_batch;
-      const MicroBatchKind kind{.first = i == 0, .last = i + 1 == config_.batch.accumulation};
-      if (op.work == parallel::PipelineWork::forward) {
-        forward_in_pipeline(passes, micro_batches[static_cast<size_t>(i)], i, kind);
-      } else if (op.work == parallel::PipelineWork::backward) {
-        backward_in_pipeline(passes, i, kind);
-      } else {
-        const TracePhase phase(context_.trace(), name_of(op.work).data());
-        passes.exchange(op);
+      const TracePhase phase(context_.trace(), name_of(op.work).data());
+      switch (op.work) {
+        case parallel::PipelineWork::forward:
+          forward_in_pipeline(passes, op, micro_batches[static_cast<size_t>(op.micro_batch)].seed);
+          break;
+        case parallel::PipelineWork::backward:
+          backward_in_pipeline(passes, op);
+          break;
+        case parallel::PipelineWork::weights:
+          weights_in_pipeline(passes, op);
+          break;
+        default:
+          passes.exchange(op);
       }
     }
+    micro_steps_ = backwards_ = config_.batch.accumulation;
     stepped_ = false;
   }
 
-  void forward_in_pipeline(PipelinePasses& passes, const SideBySide& of, int64_t i,
-                           const MicroBatchKind& kind) {
-    const TracePhase phase(context_.trace(), "forward");
+  MicroBatchKind kind_of(const parallel::PipelineOp& op) const {
+    return {.first = op.micro_batch == 0,
+            .last = op.micro_batch + 1 == config_.batch.accumulation,
+            .part = op.part};
+  }
+
+  void forward_in_pipeline(PipelinePasses& passes, const parallel::PipelineOp& op, double seed) {
     const auto start = clock_.start();
-    enter("forward", i + 1);
-    runner_.begin_forward(kind);
+    enter("forward", op.micro_batch + 1);
+    runner_.begin_forward(kind_of(op));
     const Runner::Pass pass(runner_);
-    const autograd::ExpectedLossGradient expected(of.seed);
+    const autograd::ExpectedLossGradient expected(seed);
     const TrainingForward forward(config_, saved_inputs_.store());
-    named([&] { passes.forward(i); });
+    named([&] { passes.forward(op); });
     pass.end();
     clock_.stop(start, &PhaseSeconds::forward);
   }
 
-  void backward_in_pipeline(PipelinePasses& passes, int64_t i, const MicroBatchKind& kind) {
-    const TracePhase phase(context_.trace(), "backward");
+  void backward_in_pipeline(PipelinePasses& passes, const parallel::PipelineOp& op) {
     const auto start = clock_.start();
-    enter("backward", i + 1);
-    strategy_.gradients->begin_micro_steps(backwards_, 1, num_backwards());
-    runner_.begin_backward(kind);
+    enter("backward", op.micro_batch + 1);
+    strategy_.gradients->begin_micro_steps(op.micro_batch, 1, config_.batch.accumulation,
+                                           {.part = op.part});
+    runner_.begin_backward(kind_of(op));
     const Runner::Pass pass(runner_);
-    passes.backward(i);
+    passes.backward(op, program_.policy.pipeline.splits_backward());
     pass.end();
-    runner_.end_backward(kind);
-    const BatchLoss loss = passes.loss(i);
-    step_.add(loss.sum, loss.num_targets);
-    ++backwards_;
-    ++micro_steps_;
+    runner_.end_backward(kind_of(op));
+    if (op.part + 1 == cut_->num_parts()) {
+      const BatchLoss loss = passes.loss(op.micro_batch);
+      step_.add(loss.sum, loss.num_targets);
+    }
+    clock_.stop(start, &PhaseSeconds::backward);
+  }
+
+  void weights_in_pipeline(PipelinePasses& passes, const parallel::PipelineOp& op) {
+    const auto start = clock_.start();
+    enter("backward", op.micro_batch + 1);
+    strategy_.gradients->begin_micro_steps(op.micro_batch, 1, config_.batch.accumulation,
+                                           {.part = op.part, .deferred = true});
+    runner_.begin_weights(kind_of(op));
+    const Runner::Pass pass(runner_);
+    passes.weights(op);
+    pass.end();
+    runner_.end_weights(kind_of(op));
     clock_.stop(start, &PhaseSeconds::backward);
   }
 
@@ -966,9 +989,12 @@ class Engine::Impl {
   Tensor loss_of_pipeline(const nn::Batch& batch) {
     const SideBySide alone{.batch = &batch};
     PipelinePasses passes(*cut_, *whole_.pipe(), 0, std::span(&alone, 1));
-    if (!cut_->is_first()) passes.exchange({parallel::PipelineWork::receive_input, 0});
-    passes.forward(0);
-    if (!cut_->is_last()) passes.exchange({parallel::PipelineWork::send_output, 0});
+    for (int part = 0; part < cut_->num_parts(); ++part) {
+      using parallel::PipelineWork;
+      if (!cut_->part(part).is_first) passes.exchange({PipelineWork::receive_input, 0, part});
+      passes.forward({PipelineWork::forward, 0, part});
+      if (!cut_->part(part).is_last) passes.exchange({PipelineWork::send_output, 0, part});
+    }
     return passes.loss(0).sum;
   }
 

@@ -88,6 +88,23 @@ void check_pipeline_of(const EngineConfig& config, const Check& check) {
         pipe +
             "goes with ZeRO stages 0 to 2: on stage 3 every micro-batch would gather what a rank "
             "of the pipeline has; take stage 1 or 2");
+  const PipelineConfig& pipeline = config.pipeline;
+  const std::string interleave = concat("zinc.pipeline_interleave ", pipeline.interleave, " ");
+  check(pipeline.interleave == 1 ||
+            pipeline.schedule == parallel::PipelineSchedule::one_forward_one_backward,
+        interleave + concat("goes with zinc.pipeline_schedule \"1f1b\" alone, not with \"",
+                            name_of(pipeline.schedule), '"'));
+  check(pipeline.interleave == 1 || config.batch.accumulation % pipeline.ranks == 0,
+        interleave + concat("needs gradient_accumulation_steps that are a multiple of the ",
+                            pipeline.ranks, " ranks of the pipeline, not ",
+                            config.batch.accumulation));
+  const bool splits = pipeline.schedule == parallel::PipelineSchedule::zero_bubble;
+  check(!splits || !config.recompute.is_on(),
+        "zinc.pipeline_schedule \"zb-h1\" keeps what recomputation gives up, for the gradients of "
+        "weights: leave one out");
+  check((pipeline.interleave == 1 && !splits) || config.gradient_offload == GradientOffload::host,
+        "\"gradient_offload\": \"nvme\" does not go with zinc.pipeline_interleave and "
+        "zinc.pipeline_schedule \"zb-h1\" yet");
   check(config.pass_order == PassOrder::horizontal,
         pipe + "has an order of its own: leave \"schedule\": \"vertical\" out");
   check(!config.cuda_graph,
@@ -235,6 +252,10 @@ void validate(const EngineConfig& config) {
         "offload_param's buffers must be positive, and max_in_cpu not negative");
   if (config.gradient_offload == GradientOffload::nvme) check_gradient_offload(config, check);
   if (config.cuda_graph) check_graph(config, check);
+  check(config.pipeline.interleave == 1 || config.pipeline.ranks > 1,
+        concat("zinc.pipeline_interleave ", config.pipeline.interleave,
+               " is for ranks of a pipeline, and there are none: set zinc.mesh.pipe, or leave it "
+               "out"));
   if (config.pipeline.ranks > 1) check_pipeline_of(config, check);
   if (!problems.empty()) throw ConfigError(problems);
 }

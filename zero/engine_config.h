@@ -185,6 +185,7 @@ struct PipelineConfig {
   int ranks = 1;  // of the world's mesh; the engine sets it
   parallel::PipelineSchedule schedule = parallel::PipelineSchedule::one_forward_one_backward;
   PipelinePartition partition = PipelinePartition::best;
+  int interleave = 1;  // parts of the model that each rank has, in turn with the others
   // Instead: each gets about as many stages that have a parameter of such a name; nn::matches_glob.
   // Empty: as `partition` says.
   std::string pattern{};

@@ -43,7 +43,8 @@ std::unique_ptr<GradientStore> make_gradients(const EngineConfig& config,
                                      .overlap = config.overlap_comm(),
                                      .stays = config.cuda_graph,
                                      .wire_divisor = inputs.wire_divisor,
-                                     .allow_unused = config.zero.ignore_unused_parameters};
+                                     .allow_unused = config.zero.ignore_unused_parameters,
+                                     .turns = inputs.program.record.turns};
   const auto make = keeps_whole_sums(config) ? make_whole_sums : make_sharded_sums;
   return make(inputs.groups, inputs.communicator, inputs.context, inputs.clock, options);
 }
@@ -196,7 +197,8 @@ StepPolicy choose_policy(const EngineConfig& config, const std::vector<ShardGrou
       // Where a dynamic model gathers in backward, nothing else keeps the order of
       // the ranks' collectives.
       .reduces_after_backward = (dynamic_model && zero.stage == 3) || config.cuda_graph};
-  if (updates_beside_passes(config, device, dynamic_model)) {
+  // Of several parts none has all groups in its first forward pass.
+  if (config.pipeline.interleave == 1 && updates_beside_passes(config, device, dynamic_model)) {
     policy.update = config.pipeline.ranks == 1 && may_update_during_backward(config, groups)
                         ? UpdateTime::during_backward
                         : UpdateTime::beside_forward;

@@ -52,24 +52,19 @@ class LinearNode final : public Node {
       activation_backward(options_.activation, z.view(), dz.view(), target.view());
       dz = std::move(target);
     }
-    const ConstView dz_matrix = as_matrix("linear", ConstView(dz.view()));
     if (pass.weight_needs(1)) {
-      const GradientTarget db = pass.weight_gradient(1);
-      kernels::reduce({.op = kernels::ReduceOp::sum,
-                       .over = kernels::ReduceOver::leading,
-                       .x = dz_matrix,
-                       .y = db.view,
-                       .accumulate = db.accumulate},
-                      compute_stream());
+      pass.make_weight_gradient(1, [dz](const GradientTarget& db) { bias_backward(dz, db); });
     }
     if (pass.weight_needs(0)) {
-      const Tensor x = pass.take_saved(0);
-      weight_backward(as_matrix("linear", ConstView(x.view())), dz_matrix, pass.weight_gradient(0));
+      pass.make_weight_gradient(
+          0, [dz, x = pass.take_saved(0), layout = options_.layout](const GradientTarget& dw) {
+            weight_backward(layout, x, dz, dw);
+          });
     }
     if (pass.needs(0)) {
       Tensor dx = pass.gradient_memory(0);
       const WeightValue weight = pass.weight(0);
-      kernels::gemm({.a = dz_matrix,
+      kernels::gemm({.a = as_matrix("linear", ConstView(dz.view())),
                      .b = weight.view(),
                      .bias = {},
                      .activation_input = {},
@@ -91,10 +86,21 @@ class LinearNode final : public Node {
   }
 
  private:
-  void weight_backward(const ConstView& x, const ConstView& dz, const GradientTarget& dw) const {
-    const bool out_in = options_.layout == WeightLayout::out_in;
-    kernels::gemm({.a = out_in ? dz : x,
-                   .b = out_in ? x : dz,
+  static void bias_backward(const Tensor& dz, const GradientTarget& db) {
+    kernels::reduce({.op = kernels::ReduceOp::sum,
+                     .over = kernels::ReduceOver::leading,
+                     .x = as_matrix("linear", ConstView(dz.view())),
+                     .y = db.view,
+                     .accumulate = db.accumulate},
+                    compute_stream());
+  }
+  static void weight_backward(WeightLayout layout, const Tensor& x, const Tensor& dz,
+                              const GradientTarget& dw) {
+    const bool out_in = layout == WeightLayout::out_in;
+    const ConstView x_matrix = as_matrix("linear", ConstView(x.view()));
+    const ConstView dz_matrix = as_matrix("linear", ConstView(dz.view()));
+    kernels::gemm({.a = out_in ? dz_matrix : x_matrix,
+                   .b = out_in ? x_matrix : dz_matrix,
                    .bias = {},
                    .activation_input = {},
                    .c = dw.view,

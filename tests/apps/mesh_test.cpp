@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -19,14 +20,15 @@ namespace mesh_test {
 using testing::HasSubstr;
 using train::read_whole_file;
 
-std::string config_of(int tensor, int64_t accumulation, int sequence = 1, int pipe = 1) {
+std::string config_of(int tensor, int64_t accumulation, int sequence = 1, int pipe = 1,
+                      const std::string& more = "") {
   return R"({"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
     "gradient_accumulation_steps": )" +
          std::to_string(accumulation) +
          R"(, "zero_optimization": {"stage": 1}, "gradient_clipping": 0.5, "steps_per_print": 1,
     "zinc": {"mesh": {"tensor": )" +
-         std::to_string(tensor) + R"(, "sequence": )" + std::to_string(sequence) +
-         R"(, "pipe": )" + std::to_string(pipe) + "}}}";
+         std::to_string(tensor) + R"(, "sequence": )" + std::to_string(sequence) + R"(, "pipe": )" +
+         std::to_string(pipe) + "}" + more + "}}";
 }
 
 // Losses of steps, then of evaluations.
@@ -128,6 +130,27 @@ TEST_F(TrainOnAMesh, DealtOutLayers_GiveWhatOneRankGives_AndGoOnWithAnother) {
   expect_each_goes_on_from_the_other();
 }
 
+TEST_F(TrainOnAMesh, OtherOrdersOfAPipeline_GiveWhatOneRankGives_AndGoOnWithAnother) {
+  folder_.write("model.json", R"({"model_type": "gpt2", "vocab_size": 256, "n_positions": 16,
+    "n_embd": 32, "n_layer": 4, "n_head": 2, "resid_pdrop": 0.1, "attn_pdrop": 0.0, "embd_pdrop": 0.1,
+    "tie_word_embeddings": false})");
+  folder_.write("one.json", config_of(1, 4));
+  run("one.json", "one", 1);
+  const std::string interleaved = R"(, "pipeline_interleave": 2)";
+  const std::string split = R"(, "pipeline_schedule": "zb-h1")";
+  for (const std::string& order : {interleaved, split}) {
+    folder_.write("two.json", config_of(1, 4, 1, 2, order));
+    run("two.json", "two", 2);
+    EXPECT_EQ(losses_of(folder_ / "two"), losses_of(folder_ / "one")) << order;
+    EXPECT_EQ(read_whole_file(folder_ / "two/final/model.safetensors"),
+              read_whole_file(folder_ / "one/final/model.safetensors"));
+    expect_each_goes_on_from_the_other();
+    for (const char* out : {"two", "after_two", "after_one"}) {
+      std::filesystem::remove_all(folder_ / out);
+    }
+  }
+}
+
 TEST(MeshErrors, WhatDoesNotFit_IsRefused) {
   const TrainingFolder folder;
   const auto refused = [&](const std::string& config, const std::string& words) {
@@ -149,6 +172,8 @@ TEST(MeshErrors, WhatDoesNotFit_IsRefused) {
   refused(R"({"train_micro_batch_size_per_gpu": 2, "pipeline": {"stages": 4},
               "zinc": {"mesh": {"pipe": 2}}})",
           "zinc.mesh.pipe 2 contradicts pipeline.stages 4");
+  refused(config_of(1, 2, 1, 1, R"(, "pipeline_interleave": 2)"),
+          "zinc.pipeline_interleave 2 is for ranks of a pipeline, and there are none");
 }
 
 }  // namespace mesh_test

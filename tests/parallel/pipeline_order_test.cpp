@@ -15,23 +15,24 @@ namespace pipeline_order_test {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-using Orders = std::vector<std::vector<PipelineOp>>;
+using Orders = PipelineOrders;
 
-Orders orders_of(PipelineSchedule schedule, int size, int64_t micro_batches) {
-  Orders orders;
-  for (int rank = 0; rank < size; ++rank) {
-    orders.push_back(pipeline_order(schedule, rank, size, micro_batches));
-  }
-  return orders;
+Orders orders_of(PipelineSchedule schedule, int size, int64_t micro_batches, int parts = 1) {
+  return pipeline_orders(
+      {.schedule = schedule, .ranks = size, .micro_batches = micro_batches, .parts = parts});
 }
 
-// Forward passes in capitals, "A" the first micro-batch's, backward passes in small letters.
+// Forward passes in capitals, "A" the first micro-batch's, backward passes in small letters, those
+// of weights as figures; ' behind those of a second part.
 std::string passes_of(const std::vector<PipelineOp>& order) {
   std::string text;
   for (const PipelineOp& op : order) {
-    const auto letter = static_cast<char>(op.micro_batch);
-    if (op.work == PipelineWork::forward) text += static_cast<char>('A' + letter);
-    if (op.work == PipelineWork::backward) text += static_cast<char>('a' + letter);
+    if (!is_pass(op.work)) continue;
+    const char first = op.work == PipelineWork::forward    ? 'A'
+                       : op.work == PipelineWork::backward ? 'a'
+                                                           : '0';
+    text += static_cast<char>(first + static_cast<char>(op.micro_batch));
+    text.append(static_cast<size_t>(op.part), '\'');
   }
   return text;
 }
@@ -44,6 +45,13 @@ TEST(PipelineOrder, IsThatOfThePapers) {
   for (const auto& order : orders_of(PipelineSchedule::gpipe, 3, 4)) {
     EXPECT_EQ(passes_of(order), "ABCDabcd");
   }
+  const Orders interleaved = orders_of(PipelineSchedule::one_forward_one_backward, 2, 4, 2);
+  EXPECT_EQ(passes_of(interleaved[0]), "ABA'B'Ca'Db'C'aD'bc'd'cd");
+  EXPECT_EQ(passes_of(interleaved[1]), "ABA'a'B'b'CaDbC'c'D'd'cd");
+  const Orders split = orders_of(PipelineSchedule::zero_bubble, 3, 4);
+  EXPECT_EQ(passes_of(split[0]), "ABCa0Db1c2d3");
+  EXPECT_EQ(passes_of(split[1]), "ABaCb0Dc1d23");
+  EXPECT_EQ(passes_of(split[2]), "AaBbCc0Dd123");
 }
 
 TEST(PipelineOrder, OfEveryLength_FitsTogether) {
@@ -60,8 +68,25 @@ TEST(PipelineOrder, OfEveryLength_FitsTogether) {
           EXPECT_EQ(most_in_flight(orders[static_cast<size_t>(rank)]), kept);
         }
       }
+      for (const int parts : {2, 3, 5}) {
+        for (const int64_t rounds : {1, 2, 5}) {
+          if (schedule == PipelineSchedule::gpipe) continue;
+          check_pipeline(orders_of(schedule, size, rounds * size, parts), rounds * size);
+        }
+      }
+      for (int64_t micro_batches = 1; micro_batches < size; ++micro_batches) {
+        check_pipeline(orders_of(PipelineSchedule::zero_bubble, size, micro_batches),
+                       micro_batches);
+      }
     }
   }
+}
+
+bool is_idle(const std::optional<PipelineOp>& pass) { return !pass.has_value(); }
+
+double idle_per_work(const std::vector<std::optional<PipelineOp>>& turns) {
+  const auto idle = static_cast<double>(std::ranges::count_if(turns, is_idle));
+  return idle / (static_cast<double>(turns.size()) - idle);
 }
 
 // Of P ranks and m micro-batches 2 (m + P - 1) turns: each is idle for (P - 1) / (m + P - 1) of
@@ -74,9 +99,46 @@ TEST(PipelineOrder, IsIdleForTheShareOfThePapers) {
         const auto turns = pipeline_turns(orders_of(schedule, size, micro_batches));
         for (const auto& rank : turns) {
           EXPECT_EQ(std::ssize(rank), 2 * (micro_batches + size - 1));
-          const auto is_idle = [](const auto& pass) { return !pass.has_value(); };
           EXPECT_EQ(std::ranges::count_if(rank, is_idle), 2 * (size - 1));
+          EXPECT_DOUBLE_EQ(idle_per_work(rank), bubble({schedule, size, micro_batches}));
         }
+      }
+    }
+  }
+}
+
+// Of parts that take 1 / V of the time a rank is idle for as long as it takes P - 1 micro-batches
+// through one part: the share is divided by V.
+TEST(PipelineOrder, OfSeveralParts_IsIdleForAShareOfThat) {
+  for (const int parts : {2, 3, 4}) {
+    for (const int size : {2, 4, 8}) {
+      for (const int64_t rounds : {1, 2, 5}) {
+        const int64_t micro_batches = rounds * size;
+        const auto turns = pipeline_turns(
+            orders_of(PipelineSchedule::one_forward_one_backward, size, micro_batches, parts));
+        for (const auto& rank : turns) {
+          EXPECT_EQ(std::ssize(rank), 2 * (micro_batches * parts + size - 1));
+          EXPECT_EQ(std::ranges::count_if(rank, is_idle), 2 * (size - 1));
+          EXPECT_DOUBLE_EQ(idle_per_work(rank), bubble({PipelineSchedule::one_forward_one_backward,
+                                                        size, micro_batches, parts}));
+        }
+      }
+    }
+  }
+}
+
+// Forward, backward and weights in turns of one length: of the 3 (P - 1) idle ones of 1F1B a third
+// is left, and no rank keeps more than the first one of 1F1B.
+TEST(PipelineOrder, OfZeroBubble_IsIdleForAThird) {
+  for (int size = 2; size <= 8; ++size) {
+    for (int64_t micro_batches = size; micro_batches <= 20; ++micro_batches) {
+      const Orders orders = orders_of(PipelineSchedule::zero_bubble, size, micro_batches);
+      check_pipeline(orders, micro_batches);
+      for (const auto& order : orders) EXPECT_EQ(most_in_flight(order), size);
+      for (const auto& rank : pipeline_turns(orders)) {
+        EXPECT_EQ(std::ssize(rank), 3 * micro_batches + size - 1);
+        EXPECT_DOUBLE_EQ(idle_per_work(rank),
+                         bubble({PipelineSchedule::zero_bubble, size, micro_batches}));
       }
     }
   }
@@ -131,6 +193,17 @@ TEST(PipelineCheck, NamesWhatDoesNotFit) {
                                at(orders, 1, {PipelineWork::send_gradient, 0}));
               }),
               HasSubstr("waits for its peer for ever"));
+  EXPECT_THAT(broken([&](Orders& orders) {
+                orders[0].push_back({PipelineWork::weights, 1});
+              }),
+              HasSubstr("rank 0: weight gradients of micro-batch 2 is out of order"));
+  EXPECT_THAT(message_of(orders_of(PipelineSchedule::one_forward_one_backward, 3, 6, 2), 4),
+              HasSubstr("micro-batch 5 is of no step"));
+}
+
+TEST(PipelineOrder, OfSeveralParts_NeedsFullRounds) {
+  EXPECT_THROW(orders_of(PipelineSchedule::one_forward_one_backward, 3, 4, 2), InvalidArgument);
+  EXPECT_THROW(orders_of(PipelineSchedule::gpipe, 2, 4, 2), InvalidArgument);
 }
 
 TEST(PipelineCut, MakesTheMostExpensivePartCheapest) {

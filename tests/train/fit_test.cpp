@@ -196,10 +196,13 @@ TEST(FitMesh, IsTheBestOfAllMeshesAtEveryLimit) {
 }
 
 // What is written has the mesh, and its plan has the bytes and the time that were promised.
-TEST(FitMesh, WrittenFileHasTheMeshAndItsPlan) {
+class FitPipeline : public testing::TestWithParam<const char*> {};
+
+TEST_P(FitPipeline, WrittenFileHasTheMeshAndItsPlan) {
   FitRequest request = mesh_request();
   request.space.global_batch = 32;
-  request.space.config = R"({"zinc": {"mesh": {"pipe": 2}}})";
+  request.model.config.as<nn::Gpt2Config>().num_layers = 4;
+  request.space.config = concat(R"({"zinc": {"mesh": {"pipe": 2})", GetParam(), "}}");
   const FitResult result = fit(request);
   ASSERT_FALSE(result.best.empty());
   for (const FittedConfig& answer : result.best) {
@@ -216,8 +219,20 @@ TEST(FitMesh, WrittenFileHasTheMeshAndItsPlan) {
                 1e-3 * whole.fullest.time->step_seconds);
     const double flops = whole.flops_per_step;
     EXPECT_NEAR(answer.mfu, flops / 1e11 / answer.time->step_seconds, 1e-6 * answer.mfu);
+    double slowest = 0.0;
+    for (const RankPlan& rank : whole.pipe) {
+      slowest = std::max(slowest, rank.time->step_seconds - rank.time->pipeline_wait_seconds);
+    }
+    EXPECT_NEAR(whole.fullest.time->step_seconds,
+                slowest * (1.0 + parallel::bubble(config.pipeline_shape())), 1e-9);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Orders, FitPipeline,
+                         testing::Values("", R"(, "pipeline_interleave": 2)",
+                                         R"(, "pipeline_schedule": "zb-h1")",
+                                         R"(, "pipeline_schedule": "gpipe")"),
+                         [](const auto& info) { return testing::PrintToString(info.index); });
 
 // A model with three heads has no mesh of two tensor ranks, and nobody is told.
 TEST(FitMesh, WhatTheModelCannotBeSharedByIsNoCandidate) {

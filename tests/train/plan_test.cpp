@@ -570,6 +570,25 @@ TEST(Plan, CheapestChange_NamesTheFirstThatFits) {
   EXPECT_FALSE(cheapest_change(c.model, config_of(c), options, 1000).has_value());
 }
 
+// Recomputation and an order that makes gradients of weights apart do not go together.
+TEST(Plan, CheapestChange_OfAPipelineThatSplitsBackward_HasAnotherOrder) {
+  Case c{"", gpt2(), 2, 2};
+  c.accumulation = 4;
+  Config config = config_of(c);
+  config.mesh.pipe = 2;
+  config.engine.pipeline.schedule = parallel::PipelineSchedule::zero_bubble;
+  const PlanOptions options{.world = 2, .seq = kSeq, .backend = "local"};
+  Config recomputed = config;
+  recomputed.engine.pipeline.schedule = parallel::PipelineSchedule::one_forward_one_backward;
+  recomputed.engine.recompute.every_blocks = 1;
+  const int64_t peak = make_plan(c.model, recomputed, options).fullest.device_peak();
+  ASSERT_LT(peak, make_plan(c.model, config, options).fullest.device_peak());
+  const auto change = cheapest_change(c.model, config, options, peak);
+  ASSERT_TRUE(change.has_value());
+  EXPECT_EQ(change->words, "recomputation of every block with \"pipeline_schedule\": \"1f1b\"");
+  EXPECT_EQ(change->device_peak, peak);
+}
+
 TEST(Estimator, IsDeepSpeedsTable) {
   // Printed by deepspeed 0.19.8, with `cpu` padded to four characters as its documentation shows.
   EXPECT_EQ(deepspeed_estimate({.num_parameters = 2'851'000'000,

@@ -274,11 +274,14 @@ TEST_F(OwnProgram, EveryZincKey_Arrives) {
     std::string without = "";
   };
   const std::string inputs = R"("recompute_every_blocks": 1, "activation_offload": {"device": )";
+  const std::string pipe = R"("mesh": {"pipe": 2})";
   const std::map<std::string, Row> rows{
       {"zinc.determinism", {R"("determinism": "world")"}},
       {"zinc.reduce_schedule", {R"("reduce_schedule": "micro_step")"}},
       {"zinc.schedule", {R"("schedule": "vertical")"}},
       {"zinc.pipeline_schedule", {R"("pipeline_schedule": "gpipe")"}},
+      {"zinc.pipeline_interleave",
+       {R"("pipeline_interleave": 2, )" + pipe, R"(, "gradient_accumulation_steps": 2)", pipe}},
       {"zinc.pipeline_pattern", {R"("pipeline_pattern": "*.attn.*")"}},
       {"zinc.offload_step", {R"("offload_step": "device")", states + R"({"device": "cpu"}})"}},
       {"zinc.gradient_offload",
@@ -304,7 +307,7 @@ TEST_F(OwnProgram, EveryZincKey_Arrives) {
       {"zinc.overlap_update", {R"("overlap_update": false)"}},
       {"zinc.verify_swap", {R"("verify_swap": false)"}},
   };
-  in_world(1, {}, [&](World& world) {
+  in_world(2, {}, [&](World& world) {
     for (const Key& key : config_keys()) {
       const std::string path(key.path);
       if (!path.starts_with("zinc.") || of_the_rank.contains(path)) continue;
@@ -314,8 +317,8 @@ TEST_F(OwnProgram, EveryZincKey_Arrives) {
         continue;
       }
       const auto& [own, more, without] = row->second;
-      EXPECT_NE(resolved_json(load_config(file(own, more), world), 1),
-                resolved_json(load_config(file(without, more), world), 1))
+      EXPECT_NE(resolved_json(load_config(file(own, more), world), 2),
+                resolved_json(load_config(file(without, more), world), 2))
           << path;
     }
   });

@@ -81,8 +81,7 @@ struct DrawnRun {
   std::string words;
 };
 
-ModelConfigFile draw_model(Draw& draw) {
-  const int64_t layers = draw.one_of<int64_t>("layers", {2, 3, 4});
+ModelConfigFile draw_model(Draw& draw, int64_t layers) {
   const int64_t hidden = draw.one_of<int64_t>("hidden", {32, 48, 96});
   const int64_t vocabulary = draw.one_of<int64_t>("vocabulary", {53, 700});
   if (draw.flip("llama")) {
@@ -191,7 +190,7 @@ void draw_passes(Draw& draw, int world, zero::EngineConfig& engine) {
 }
 
 // Where nothing drawn before stands against it.
-void draw_pipeline(Draw& draw, DrawnRun& run) {
+void draw_pipeline(Draw& draw, int64_t layers, DrawnRun& run) {
   zero::EngineConfig& engine = run.config.engine;
   const bool may = run.world / run.config.mesh.ranks_per_batch() % 2 == 0 &&
                    engine.zero.stage <= 2 && engine.pass_order == zero::PassOrder::horizontal &&
@@ -201,15 +200,22 @@ void draw_pipeline(Draw& draw, DrawnRun& run) {
   if (!may) return;
   run.config.mesh.pipe = draw.one_of("pipe", {1, 2});
   if (run.config.mesh.pipe == 1) return;
+  using parallel::PipelineSchedule;
+  const bool may_interleave =
+      engine.batch.accumulation % run.config.mesh.pipe == 0 && layers >= 2 * run.config.mesh.pipe;
+  if (may_interleave) engine.pipeline.interleave = draw.one_of("pipeline_interleave", {1, 2});
+  if (engine.pipeline.interleave > 1) return;
   engine.pipeline.schedule = draw.named(
       "pipeline_schedule",
-      {parallel::PipelineSchedule::one_forward_one_backward, parallel::PipelineSchedule::gpipe});
+      {PipelineSchedule::one_forward_one_backward, PipelineSchedule::gpipe,
+       engine.recompute.is_on() ? PipelineSchedule::gpipe : PipelineSchedule::zero_bubble});
 }
 
 DrawnRun draw_run(uint64_t seed) {
   Draw draw(seed);
   DrawnRun run;
-  run.model = draw_model(draw);
+  const auto layers = draw.one_of<int64_t>("layers", {2, 3, 4});
+  run.model = draw_model(draw, layers);
   run.world = draw.one_of("world", {1, 2, 3, 4});
   if (run.world % 2 == 0) run.config.mesh.tensor = draw.one_of("tensor", {1, 2});
   if (run.world / run.config.mesh.tensor % 2 == 0) {
@@ -224,7 +230,7 @@ DrawnRun draw_run(uint64_t seed) {
   draw_bounds(draw, engine.zero);
   draw_tiers(draw, engine);
   draw_passes(draw, run.world, engine);
-  draw_pipeline(draw, run);
+  draw_pipeline(draw, layers, run);
   if (draw.one_of("narrow_moments", {false, false, true})) {
     engine.optimizer.moments = optim::Moments::bf16;
   }

@@ -246,6 +246,57 @@ TEST(PipelineBits, AreThoseWithoutOne_WhateverElseIsAsked) {
   }
 }
 
+void interleave(EngineConfig& config) { config.pipeline.interleave = 2; }
+void split(EngineConfig& config) { config.pipeline.schedule = PipelineSchedule::zero_bubble; }
+
+// Orders in which a rank has several parts, or makes gradients of weights apart.
+class PipelineOrders : public testing::TestWithParam<void (*)(EngineConfig&)> {};
+
+TEST_P(PipelineOrders, HaveTheBitsOfARunWithoutOne) {
+  const auto order = GetParam();
+  const auto with = [&](void (*more)(EngineConfig&)) {
+    return [order, more](EngineConfig& config) {
+      order(config);
+      more(config);
+    };
+  };
+  std::vector<std::pair<const char*, Way>> runs{
+      {"two ranks", {.ranks = {.pipe = 2}}},
+      {"bf16", {.ranks = {.pipe = 2}, .dtype = DType::bf16}},
+      {"f16, with skipped steps", {.dtype = DType::f16}},
+      {"tensor ranks", {.ranks = {.pipe = 2, .tensor = 2}}},
+      {"sequence ranks", {.ranks = {.pipe = 2, .sequence = 2}}},
+      {"another model", {.kind = Kind::llama}},
+      {"every micro-batch reduced", {.stage = 0, .reduce = ReduceSchedule::micro_step}},
+      {"world", {.reduce = ReduceSchedule::micro_step, .change = with([](EngineConfig& config) {
+                                                         config.determinism = Determinism::world;
+                                                       })}},
+      {"states in host memory", {.change = with([](EngineConfig& config) {
+                                   config.zero.offload_optimizer.device = OffloadDevice::cpu;
+                                   config.overlap_update = true;
+                                 })}},
+      {"shuffled", {.ranks = {.pipe = 2}, .shuffled = true}}};
+  for (const int stage : {0, 1, 2}) runs.push_back({"stage", {.stage = stage}});
+  for (const auto& [name, given] : runs) {
+    Way run = given;
+    if (run.ranks.pipe == 1) run.ranks = {.pipe = 2, .data = 2};
+    if (!run.change) run.change = order;
+    Way plain = run;
+    plain.ranks.pipe = 1;
+    plain.shuffled = false;
+    plain.change = [&](EngineConfig& config) {
+      run.change(config);
+      config.pipeline = {};
+    };
+    EXPECT_TRUE(train(run) == train(plain)) << name << ", stage " << run.stage;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PipelineOrders, testing::Values(&interleave, &split),
+                         [](const auto& info) {
+                           return info.index == 0 ? "Interleaved" : "Split";
+                         });
+
 class TiedPipeline : public testing::TestWithParam<Kind> {};
 
 // f64: sums of 10^2 to 10^4 terms in another order are 1e-14 apart; AdamW divides small differences

@@ -34,7 +34,8 @@ StepPolicy sharded_policy() {
 // A tiny GPT-2 on four ranks, recorded.
 class Recorded {
  public:
-  Recorded() : scope_(context_), groups_(make_shard_groups(model_, 4, 0)) {}
+  explicit Recorded(const char* frozen = nullptr)
+      : scope_(context_), groups_(groups_of(model_, frozen)) {}
 
   StepProgram program(const StepPolicy& policy, const ClientPasses& client = {},
                       int64_t together = 1) {
@@ -57,6 +58,11 @@ class Recorded {
   }
 
  private:
+  static std::vector<ShardGroup> groups_of(nn::Model& model, const char* frozen) {
+    if (frozen != nullptr) model.freeze(frozen);
+    return make_shard_groups(model, 4, 0);
+  }
+
   Context context_{{.num_threads = 1}};
   ContextScope scope_;
   nn::Gpt2 model_{test::tiny_config()};
@@ -102,7 +108,7 @@ TEST(StepProgramRecord, HasEveryUseWithItsReleaseAndEveryGradientOnce) {
   const StepProgram made = recorded.program({});
   std::vector<int> pins(recorded.groups().size(), 0);
   int64_t uses = 0;
-  for (const Place& place : made.record.forward) {
+  for (const Place& place : made.record.bodies.front().forward) {
     int& of_group = pins[static_cast<size_t>(place.event.parameter.group)];
     if (place.event.kind == EventKind::use) ++of_group, ++uses;
     if (place.event.kind == EventKind::release) --of_group;
@@ -112,12 +118,12 @@ TEST(StepProgramRecord, HasEveryUseWithItsReleaseAndEveryGradientOnce) {
   EXPECT_GT(uses, 4 * 8);  // of every block its two norms and four products
   int64_t trained = 0, finished = 0;
   for (const ShardGroup& group : recorded.groups()) trained += group.num_trained_parameters();
-  for (const Place& place : made.record.backward) {
+  for (const Place& place : made.record.bodies.front().backward) {
     finished += place.event.kind == EventKind::gradient_done ? 1 : 0;
   }
   EXPECT_EQ(finished, trained);
-  EXPECT_EQ(made.record.forward.front().event.kind, EventKind::begin);
-  EXPECT_EQ(made.record.backward.back().event.kind, EventKind::end);
+  EXPECT_EQ(made.record.bodies.front().forward.front().event.kind, EventKind::begin);
+  EXPECT_EQ(made.record.bodies.front().backward.back().event.kind, EventKind::end);
 }
 
 // What passes reckon with is what a run has: activations at every place, to the byte, and the work
@@ -532,7 +538,8 @@ TEST(StepProgramPasses, RandomRecordsAndPoliciesPassTheChecker) {
       places.push_back({.event = {.kind = EventKind::end}});
       return places;
     };
-    Record record{.forward = phase(false), .backward = phase(true), .evaluation = phase(false)};
+    Record record{.bodies = {{.forward = phase(false), .backward = phase(true)}},
+                  .evaluation = phase(false)};
     for (int g = 0; g < num_groups; ++g) {
       record.use_order.push_back(g);
       if (groups[static_cast<size_t>(g)].num_trained_parameters() > 0) {
@@ -713,7 +720,7 @@ std::vector<WrongStep> wrong_steps() {
   return {
       {"a norm in backward", in_step,
        [](Program& p) { move_from_step(p, OpKind::norm, EventKind::begin); },
-       "micro-batch, at begin: norm: the gradients of transformer.ln_f are not reduced"},
+       "micro-batch, at begin: norm: it has its place in the step"},
       {"a norm behind backward", in_step,
        [](Program& p) { move_from_step(p, OpKind::norm, EventKind::end); },
        "at end: norm: it has its place in the step"},
@@ -724,6 +731,21 @@ std::vector<WrongStep> wrong_steps() {
        "step, at begin: decide: the norm, or the check for overflows, decides"},
       {"no decision", in_step, [](Program& p) { take_from_step(p, OpKind::decide); },
        "nothing has decided yet"},
+      {"no decision, updates beside the next passes", late,
+       [](Program& p) { take_from_step(p, OpKind::decide); }, "nothing decides over the step"},
+      {"a publish in passes without an update", in_step,
+       [](Program& p) {
+         only(p).forward.front().after.push_back({OpKind::publish, 0});
+       },
+       "no update is under way that this pass may end"},
+      {"groups published in another order", in_step,
+       [](Program& p) {
+         std::vector<Op>& ops = p.step.front().after;
+         const auto is_publish = [](const Op& op) { return op.kind == OpKind::publish; };
+         const auto first = std::ranges::find_if(ops, is_publish);
+         std::iter_swap(first, std::find_if(first + 1, ops.end(), is_publish));
+       },
+       "groups are published in the order of their first use"},
       {"two decisions", early, [](Program& p) { p.step.front().after.push_back({OpKind::decide}); },
        "step, at begin: decide: there is one in a step"},
       {"a decision in a middle micro-batch", early,
@@ -789,6 +811,28 @@ TEST(StepProgramCheck, RefusesAStepThatIsWrongAndNamesThePlace) {
       const std::string message = error.what();
       EXPECT_NE(message.find(wrong.words), std::string::npos) << wrong.name << ": " << message;
     }
+  }
+}
+
+TEST(StepProgramCheck, RefusesAnUpdateOfAFrozenGroup) {
+  Recorded recorded("transformer.h.0.*");
+  StepPolicy policy = sharded_policy();
+  policy.update = UpdateTime::in_step;
+  const StepProgram made = recorded.program(policy);
+  Program program = made.program;
+  std::vector<Op>& ops = program.step.front().after;
+  const auto decide = std::ranges::find(ops, OpKind::decide, &Op::kind);
+  const auto frozen = std::ranges::find_if(recorded.groups(), [](const ShardGroup& group) {
+    return group.num_trained_parameters() == 0;
+  });
+  ASSERT_NE(frozen, recorded.groups().end());
+  ops.insert(decide + 1, {OpKind::update, frozen->index()});
+  try {
+    check(program, recorded.bare(made), recorded.inputs(made));
+    FAIL() << "expected InvalidArgument";
+  } catch (const InvalidArgument& error) {
+    EXPECT_NE(std::string(error.what()).find("the group is not trained"), std::string::npos)
+        << error.what();
   }
 }
 

@@ -84,6 +84,13 @@ struct Config {
   comm::Mesh mesh{};
   // Ranks of a world that see different batches.
   int64_t data_ranks(int64_t world_size) const { return world_size / mesh.ranks_per_batch(); }
+  // How the ranks of a pipeline work on the micro-batches of a step.
+  parallel::PipelineShape pipeline_shape() const {
+    return {.schedule = engine.pipeline.schedule,
+            .ranks = mesh.pipe,
+            .micro_batches = engine.batch.accumulation,
+            .parts = engine.pipeline.interleave};
+  }
 
   std::string trace;  // file of the trace; empty: none
   CheckpointConfig checkpoint{};

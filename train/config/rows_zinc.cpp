@@ -145,10 +145,18 @@ Rows rank_rows() {
              works("pipe", at(&Config::mesh, &comm::Mesh::pipe), between(1, kMostRanksTogether),
                    "ranks", "that have some of the layers each; divides world / tensor")}),
       works("pipeline_schedule",
-            one_of({PipelineSchedule::one_forward_one_backward, PipelineSchedule::gpipe},
+            one_of({PipelineSchedule::one_forward_one_backward, PipelineSchedule::gpipe,
+                    PipelineSchedule::zero_bubble},
                    &Config::engine, &EngineConfig::pipeline, &zero::PipelineConfig::schedule),
             "in which order the ranks of zinc.mesh.pipe work on the micro-batches of a step: "
-            "backward as soon as it can be, or behind all forward passes"),
+            "backward as soon as it can be, or behind all forward passes, or gradients of weights "
+            "apart, where a rank would wait"),
+      works(
+          "pipeline_interleave",
+          at(&Config::engine, &EngineConfig::pipeline, &zero::PipelineConfig::interleave),
+          between(1, kMostRanksTogether), "parts",
+          "of the model that each rank of zinc.mesh.pipe has, in turn with the others; Megatron's "
+          "virtual pipeline size"),
       works("pipeline_pattern",
             at(&Config::engine, &EngineConfig::pipeline, &zero::PipelineConfig::pattern),
             "instead of pipeline.partition: each rank of zinc.mesh.pipe gets as many stages with a "

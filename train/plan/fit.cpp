@@ -40,8 +40,8 @@
 //    one saving less, whether it fits or not, but for the device's update where states leave. It is
 //    never below the floor of 1., nor below the FLOP at the highest rate.
 //
-// A step of a pipeline is planned with as many micro-batches as its ranks keep at once and two
-// more, and until it is an answer for those of its ranks alone that tell most
+// A step of a pipeline is planned with a few micro-batches more than its ranks keep at once, and
+// until it is an answer for those of its ranks alone that tell most
 // (FitBounds::telling_ranks). What one more micro-batch adds is planned on each of them.
 //
 // The plan of a candidate that has taken kHopeless times the limit ends there: the candidate cannot
@@ -274,10 +274,22 @@ Plan Search::plan_either_way(Config& config, const PlanOptions& options) const {
   return device;
 }
 
+// Micro-batches of a step after which each further one (of several parts, as many as there are
+// ranks) adds the same. Ranks of several parts keep those of two rounds, and with GPipe's order
+// those of the whole step.
+int64_t enough_of(const Config& config) {
+  const int pipe = config.mesh.pipe;
+  const bool keeps_all = config.engine.pipeline.schedule == parallel::PipelineSchedule::gpipe;
+  if (pipe > 1 && keeps_all) return config.engine.batch.accumulation;
+  if (config.engine.pipeline.interleave > 1) return int64_t{3} * pipe;
+  return pipe > 1 ? pipe + kBeyondPipe : kPlannedBatches;
+}
+
 // Of the whole step of which `plan` has as many micro-batches as `config`.
 Figures Search::extended(const Plan& plan, Config config, int64_t steps) const {
   int64_t& planned = config.engine.batch.accumulation;
-  const int64_t further = steps - planned;
+  const int64_t more_at_once = config.engine.pipeline.interleave > 1 ? config.mesh.pipe : 1;
+  const int64_t further = (steps - planned) / more_at_once;
   if (plan.pipe.empty()) {
     const Figures four = figures_of(plan.fullest);
     if (further == 0) return four;
@@ -285,7 +297,7 @@ Figures Search::extended(const Plan& plan, Config config, int64_t steps) const {
     --planned;
     return extend(figures_of(make_plan(request_.model, config, options_).fullest), four, further);
   }
-  if (further > 0) --planned;
+  if (further > 0) planned -= more_at_once;
   const auto whole = [&](const RankPlan& rank) {
     const Figures more = figures_of(rank);
     if (further == 0) return more;
@@ -302,7 +314,8 @@ Figures Search::extended(const Plan& plan, Config config, int64_t steps) const {
       slowest = std::max(slowest, whole(rank).time.step_seconds);
     }
   }
-  wait_in_pipeline(all.time, slowest, steps, config.mesh.pipe);
+  config.engine.batch.accumulation = steps;
+  wait_in_pipeline(all.time, slowest, config.pipeline_shape());
   return all;
 }
 
@@ -328,10 +341,7 @@ Outcome Search::plan(const json::Value& file, Extent extent,
     const int64_t steps = config.engine.batch.accumulation;
     const bool vertical = config.engine.pass_order == zero::PassOrder::vertical;
     int64_t& planned_steps = config.engine.batch.accumulation;
-    const int pipe = config.mesh.pipe;
-    if (!vertical) {
-      planned_steps = std::min(steps, pipe > 1 ? pipe + kBeyondPipe : kPlannedBatches);
-    }
+    if (!vertical) planned_steps = std::min(steps, enough_of(config));
     result.plan = plan_either_way(config, options);
     const Plan& plan = result.plan;
     const auto take = [&](const RankPlan& rank) {

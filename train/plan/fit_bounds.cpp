@@ -17,14 +17,15 @@
 // n blocks of L on a rank, P ranks of a pipeline, m micro-batches, D x S ranks that share states:
 //
 // - a pass of a rank lasts n times a block, and what the embedding and the head take; a step of the
-//   pipeline as long as m + P - 1 passes of its slowest rank. Sharding, offload and smaller buffers
-//   add work or waits to that and take none away;
+//   pipeline as long as m passes of its slowest rank, and as that waits: bubble() in
+//   parallel/pipeline.h. Sharding, offload and smaller buffers add work or waits to that and take
+//   none away;
 // - sums of gradients go to the network once a step (stages 0 and 1) or once a micro-batch, and
 //   where weights do not stay gathered they come back once a micro-batch at least. All of that may
 //   be hidden, so it counts alone: the step is as long as the longer of the two;
 // - on the device lie, at some moment together, weights, states and sums of gradients, in so many
 //   parts as the stage says and without what goes elsewhere, and the activations of as many
-//   micro-batches as a rank keeps: min(P - p, m) on rank p.
+//   micro-batches as a rank keeps at least: min(P - p, m) on rank p.
 //
 // Neither is rounded to segments or includes what a rank takes for its buffers. The blocks of a
 // pipeline's ranks are cut by floating-point operations, as the default does.
@@ -190,10 +191,11 @@ std::vector<int64_t> FitBounds::blocks_by_rank(const FitCandidate& c, const Slic
   std::vector<bool> counts(costs.size(), true);
   costs.push_back(std::max(slice.flops.rest, 0.0));
   counts.push_back(false);
-  const std::vector<int64_t> first = parallel::cut_evenly(costs, counts, c.pipe);
-  std::vector<int64_t> blocks;
+  const int parts = c.pipe * space_.pipeline_of(c).parts;
+  const std::vector<int64_t> first = parallel::cut_evenly(costs, counts, parts);
+  std::vector<int64_t> blocks(static_cast<size_t>(c.pipe));
   for (size_t p = 0; p + 1 < first.size(); ++p) {
-    blocks.push_back(std::min(first[p + 1], all) - std::min(first[p], all));
+    blocks[p % blocks.size()] += std::min(first[p + 1], all) - std::min(first[p], all);
   }
   return blocks;
 }
@@ -215,7 +217,8 @@ double FitBounds::least_seconds(const FitCandidate& c) {
   const int64_t sequences = known == first_.end() ? c.micro_batch : std::get<2>(known->second);
   const double flops = slice.flops.at(static_cast<double>(space_.num_blocks())) /
                        static_cast<double>(sequences * c.pipe);
-  const auto passes = static_cast<double>(c.accumulation + c.pipe - 1);
+  const double passes =
+      static_cast<double>(c.accumulation) * (1.0 + parallel::bubble(space_.pipeline_of(c)));
   return kSurely * flops * static_cast<double>(c.micro_batch) * passes * seconds_per_flop_;
 }
 
@@ -248,7 +251,7 @@ double FitBounds::floor_seconds(const FitCandidate& c, const Slice& slice) const
   }
   if (slice.seconds.each == 0.0) slowest = slice.seconds.rest / c.pipe;
   const auto m = static_cast<double>(c.accumulation);
-  double seconds = slowest * (m + c.pipe - 1);
+  double seconds = slowest * m * (1.0 + parallel::bubble(space_.pipeline_of(c)));
   const double numel = largest / static_cast<double>(size_of(engine.precision.dtype));
   const bool each_batch =
       engine.reduce_schedule() == zero::ReduceSchedule::micro_step && !c.vertical;
@@ -300,9 +303,13 @@ int64_t FitBounds::floor_bytes(const FitCandidate& c, const Slice& slice) const 
 }
 
 FitBounds::Floor FitBounds::floor_of(const FitCandidate& c) {
+  if (const auto found = floors_.find(c); found != floors_.end()) return found->second;
   const Slice& slice = slice_of(c);
-  if (!slice.problem.empty()) return {};
-  return {.step_seconds = floor_seconds(c, slice), .device_bytes = floor_bytes(c, slice)};
+  Floor floor;
+  if (slice.problem.empty()) {
+    floor = {.step_seconds = floor_seconds(c, slice), .device_bytes = floor_bytes(c, slice)};
+  }
+  return floors_.emplace(c, floor).first->second;
 }
 
 }  // namespace zinc::train

@@ -68,6 +68,7 @@ class FitBounds {
   const int threads_;
   double seconds_per_flop_ = 0.0;  // seconds of a FLOP at the highest rate that a kernel may have
   std::map<Kind, Slice> slices_;
+  std::map<FitCandidate, Floor> floors_;
   std::map<std::tuple<int, int, int>, Kind> first_;  // of each tensor, sequence, recomputation
 };
 

@@ -24,6 +24,8 @@ constexpr const char* kSchedule = "zinc.schedule";
 constexpr const char* kTensor = "zinc.mesh.tensor";
 constexpr const char* kSequence = "zinc.mesh.sequence";
 constexpr const char* kPipe = "zinc.mesh.pipe";
+constexpr const char* kInterleave = "zinc.pipeline_interleave";
+constexpr const char* kPipeOrder = "zinc.pipeline_schedule";
 constexpr const char* kSelectiveKey = "zinc.selective_recompute";
 // DeepSpeed's names for the mesh.
 constexpr std::pair<const char*, const char*> kMeshNames[] = {
@@ -151,6 +153,19 @@ int64_t FitSpace::fixed_extent(const char* path) const {
   const json::Value* given = fixed(path);
   if (given == nullptr || !given->is_integer()) return 1;
   return std::max<int64_t>(given->as_int64(), 1);
+}
+
+parallel::PipelineShape FitSpace::pipeline_of(const FitCandidate& c) const {
+  using parallel::PipelineSchedule;
+  parallel::PipelineShape shape{.ranks = c.pipe,
+                                .micro_batches = c.accumulation,
+                                .parts = static_cast<int>(fixed_extent(kInterleave))};
+  const json::Value* order = fixed(kPipeOrder);
+  if (order == nullptr || !order->is_string()) return shape;
+  for (const auto schedule : {PipelineSchedule::gpipe, PipelineSchedule::zero_bubble}) {
+    if (order->as_string() == name_of(schedule)) shape.schedule = schedule;
+  }
+  return shape;
 }
 
 std::string FitSpace::undivided(int64_t batch, int64_t ranks) {
@@ -385,13 +400,17 @@ void FitSpace::make_roots(const comm::Mesh& mesh) {
         const bool is_asked = fixed(kSchedule) != nullptr;
         if (vertical && !is_asked && (stage < 2 || steps == 1 || steps > kMostVertical)) continue;
         if (mesh.pipe > 1 && (vertical || stage > 2)) continue;
-        roots_.push_back({.tensor = mesh.tensor,
-                          .sequence = mesh.sequence,
-                          .pipe = mesh.pipe,
-                          .micro_batch = micro,
-                          .accumulation = steps,
-                          .vertical = vertical,
-                          .stage = stage});
+        const FitCandidate root{.tensor = mesh.tensor,
+                                .sequence = mesh.sequence,
+                                .pipe = mesh.pipe,
+                                .micro_batch = micro,
+                                .accumulation = steps,
+                                .vertical = vertical,
+                                .stage = stage};
+        const parallel::PipelineShape shape = pipeline_of(root);
+        const bool deals_out = mesh.pipe > 1 && steps % mesh.pipe == 0 &&
+                               num_blocks_ >= int64_t{mesh.pipe} * shape.parts;
+        if (shape.parts == 1 || deals_out) roots_.push_back(root);
       }
     }
   }
@@ -427,6 +446,8 @@ bool FitSpace::is_valid(const FitCandidate& c) const {
   const bool recomputes = blocks_per_segment(c.at(Saving::recompute)) != 0;
   if (has(Saving::inputs) && !recomputes) return false;
   if (has(Saving::inputs) && c.pipe > 1) return false;
+  const bool splits = pipeline_of(c).schedule == parallel::PipelineSchedule::zero_bubble;
+  if (recomputes && c.pipe > 1 && splits) return false;
   if (has(Saving::states) && c.stage == 0) return false;
   if ((has(Saving::weights) || has(Saving::residency)) && c.stage < 3) return false;
   return true;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "comm/mesh.h"
+#include "parallel/pipeline.h"
 #include "train/config/config.h"
 #include "train/hub/model_config.h"
 #include "train/json/value.h"
@@ -104,6 +105,8 @@ class FitSpace {
   int64_t num_blocks() const { return num_blocks_; }
   // The file or a flag gives the key.
   bool is_fixed(std::string_view path) const { return fixed(path) != nullptr; }
+  // How the ranks of the candidate's pipeline work on its micro-batches.
+  parallel::PipelineShape pipeline_of(const FitCandidate& candidate) const;
 
   // The user's file with the candidate's keys: what `zinc train --config` takes.
   json::Value file_of(const FitCandidate& candidate) const;

@@ -471,7 +471,7 @@ void play_pipeline(Plan& plan, const Config& config) {
     if (!rank.time) return;
     slowest = std::max(slowest, rank.time->step_seconds);
   }
-  wait_in_pipeline(*plan.fullest.time, slowest, config.engine.batch.accumulation, config.mesh.pipe);
+  wait_in_pipeline(*plan.fullest.time, slowest, config.pipeline_shape());
 }
 
 Plan plan_of_pipeline(const ModelConfigFile& model, const Config& config,
@@ -554,7 +554,10 @@ std::optional<PlanChange> cheapest_change(const ModelConfigFile& model, const Co
     if (stage == 3 && !recomputes) continue;  // recomputation is cheaper
     add(concat("\"stage\": ", stage), [&](auto& engine) { engine.zero.stage = stage; });
   }
-  const std::string recompute = "recomputation of every block";
+  // Which of the two goes with the other.
+  const bool splits = now.pipeline.schedule == parallel::PipelineSchedule::zero_bubble;
+  const std::string recompute =
+      concat("recomputation of every block", splits ? " with \"pipeline_schedule\": \"1f1b\"" : "");
   for (int64_t batch = now.batch.micro_batch; batch >= 1; batch /= 2) {
     const int64_t factor = now.batch.micro_batch / batch;
     const std::string smaller = factor == 1 ? ""
@@ -567,6 +570,7 @@ std::optional<PlanChange> cheapest_change(const ModelConfigFile& model, const Co
       add(recompute + sharded + smaller, [&](auto& engine) {
         engine.recompute.every_blocks = 1;
         engine.recompute.num_checkpoints = 0;
+        if (splits) engine.pipeline.schedule = {};
         engine.zero.stage = stage;
         engine.batch.micro_batch = batch;
         engine.batch.accumulation *= factor;

@@ -30,28 +30,31 @@ void ProgramWatch::freeze() {
 
 namespace {
 
+// "F2", of one of several parts "F2.1".
+std::string turn_of(const parallel::PipelineOp& op, int parts) {
+  const char letter = op.work == parallel::PipelineWork::forward    ? 'F'
+                      : op.work == parallel::PipelineWork::backward ? 'B'
+                                                                    : 'W';
+  std::string turn = fmt::format("{}{}", letter, op.micro_batch + 1);
+  if (parts > 1) turn += fmt::format(".{}", op.part + 1);
+  return turn;
+}
+
 std::optional<PlannedPipeline> pipeline_of(const zero::StepProgram& program) {
   const zero::PipelinePlace& place = program.policy.pipeline;
   if (place.size == 1) return std::nullopt;
   PlannedPipeline planned{.rank = place.rank,
                           .size = place.size,
+                          .parts = place.parts,
                           .schedule = std::string(name_of(place.schedule)),
                           .order = {},
                           .turns = {}};
   for (const parallel::PipelineOp& op : program.program.pipeline) {
     planned.order.push_back(describe(op));
   }
-  std::vector<std::vector<parallel::PipelineOp>> orders;
-  for (int rank = 0; rank < place.size; ++rank) {
-    orders.push_back(
-        parallel::pipeline_order(place.schedule, rank, place.size, place.micro_batches));
-  }
-  for (const auto& rank : parallel::pipeline_turns(orders)) {
+  for (const auto& rank : parallel::pipeline_turns(parallel::pipeline_orders(place.shape()))) {
     std::vector<std::string>& turns = planned.turns.emplace_back();
-    for (const auto& op : rank) {
-      const bool forward = op && op->work == parallel::PipelineWork::forward;
-      turns.push_back(op ? fmt::format("{}{}", forward ? 'F' : 'B', op->micro_batch + 1) : "");
-    }
+    for (const auto& op : rank) turns.push_back(op ? turn_of(*op, place.parts) : "");
   }
   return planned;
 }
@@ -96,15 +99,19 @@ PlannedProgram ProgramWatch::read(const zero::StepProgram& program, const TimedS
     }
   };
   using Kind = zero::MicroBatchKind;
-  for (const Kind kind : {Kind{true, true}, {true, false}, {false, false}, {false, true}}) {
-    const auto found = program.program.bodies.find(kind);
-    // Kinds that no step of the configuration has were never visited.
-    if (found == program.program.bodies.end() ||
-        !visits_.contains({&found->second.backward, found->second.backward.size() - 1})) {
-      continue;
+  for (Kind kind : {Kind{true, true}, {true, false}, {false, false}, {false, true}}) {
+    for (kind.part = 0; kind.part < program.policy.pipeline.parts; ++kind.part) {
+      const auto found = program.program.bodies.find(kind);
+      // Kinds that no step of the configuration has were never visited.
+      if (found == program.program.bodies.end() ||
+          !visits_.contains({&found->second.backward, found->second.backward.size() - 1})) {
+        continue;
+      }
+      const zero::Body& body = found->second;
+      add(name_of(kind), "forward", body.forward);
+      add(name_of(kind), "backward", body.backward);
+      if (!body.weights.empty()) add(name_of(kind), "weight gradients", body.weights);
     }
-    add(name_of(kind), "forward", found->second.forward);
-    add(name_of(kind), "backward", found->second.backward);
   }
   add("step", "", program.program.step);
   add("evaluation", "forward", program.program.evaluation);
@@ -255,9 +262,11 @@ std::string pipeline_page(const PlannedPipeline& pipeline) {
     for (const std::string& turn : turns) width = std::max(width, turn.size());
   }
   for (const std::string& turn : pipeline.turns.front()) idle += turn.empty() ? 1 : 0;
-  std::string text = fmt::format(
-      "\npipeline, {}: forward and backward of micro-batches, a turn each; {} of {} turns idle\n",
-      pipeline.schedule, idle, pipeline.turns.front().size());
+  std::string text =
+      fmt::format("\npipeline, {}{}: passes over micro-batches, a turn each; {} of {} turns idle\n",
+                  pipeline.schedule,
+                  pipeline.parts > 1 ? fmt::format(", {} parts of each rank", pipeline.parts) : "",
+                  idle, pipeline.turns.front().size());
   for (size_t rank = 0; rank < pipeline.turns.size(); ++rank) {
     text += fmt::format("pipe {:<3}", rank);
     for (const std::string& turn : pipeline.turns[rank]) {
@@ -337,6 +346,7 @@ void write_program(json::Writer& json, const PlannedProgram& program) {
     json.member("rank", program.pipeline->rank);
     json.member("ranks", program.pipeline->size);
     json.member("schedule", program.pipeline->schedule);
+    json.member("parts", program.pipeline->parts);
     json.key("order").begin_array();
     for (const std::string& op : program.pipeline->order) json.value(op);
     json.end_array();

@@ -68,9 +68,11 @@ struct PlannedSpan {
 // What a rank of a pipeline does in a step.
 struct PlannedPipeline {
   int rank = 0, size = 1;
+  int parts = 1;                   // of each rank
   std::string schedule;            // "1f1b"
   std::vector<std::string> order;  // "receive input of micro-batch 2"
-  // By rank, by turn of one pass: "F2", "B1", or empty where the rank is idle.
+  // By rank, by turn of one pass: "F2", "B1", "W1", of one of several parts "F2.1", or empty where
+  // the rank is idle.
   std::vector<std::vector<std::string>> turns;
 };
 

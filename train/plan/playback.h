@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "core/work_log.h"
+#include "parallel/pipeline.h"
 #include "train/plan/hardware.h"
 
 namespace zinc::train {
@@ -89,12 +90,11 @@ struct StepTime {
   }
 };
 StepTime between(const PlayedMoment& begin, const PlayedMoment& end);
-// Makes the step of a rank that of its pipeline of `pipe` ranks: as long as the slowest rank works,
-// and as that waits for the first and the last micro-batch to pass the other ranks.
-inline void wait_in_pipeline(StepTime& time, double slowest_seconds, int64_t micro_batches,
-                             int pipe) {
-  const auto count = static_cast<double>(micro_batches);
-  const double step = slowest_seconds * (count + pipe - 1) / count;
+// Makes the step of a rank that of its pipeline: as long as the slowest rank works, and as that
+// waits for the passes of the others.
+inline void wait_in_pipeline(StepTime& time, double slowest_seconds,
+                             const parallel::PipelineShape& pipeline) {
+  const double step = slowest_seconds * (1.0 + parallel::bubble(pipeline));
   time.pipeline_wait_seconds = step - time.step_seconds;
   time.step_seconds = step;
 }

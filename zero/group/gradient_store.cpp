@@ -28,13 +28,21 @@ GradientStore::GradientStore(const std::vector<ShardGroup>& groups,
   }
 }
 
-void GradientStore::begin_micro_steps(int64_t index, int64_t together, int64_t count) {
+bool GradientStore::has_turn(const ShardGroup& group) const {
+  return options_.turns.empty() || options_.turns[static_cast<size_t>(group.index())] == turn_;
+}
+
+void GradientStore::begin_micro_steps(int64_t index, int64_t together, int64_t count,
+                                      const BackwardTurn& turn) {
   bug_check(together == 1 || !keeps_written(), "sums kept over micro-batches are made one by one");
   begin_ = index;
   count_ = count;
   current_ = 0;
   together_ = static_cast<size_t>(together);
-  for (GroupState& state : states_) {
+  turn_ = turn;
+  for (const ShardGroup& group : groups_) {
+    if (!has_turn(group)) continue;
+    GroupState& state = state_of(group);
     state.micro_steps.resize(static_cast<size_t>(together));
     for (MicroStep& micro_step : state.micro_steps) {
       micro_step.done = 0;
@@ -74,6 +82,7 @@ void GradientStore::gradient_done(ParameterIndex parameter) {
 
 void GradientStore::complete_micro_steps() {
   for (const ShardGroup& group : groups_) {
+    if (!has_turn(group)) continue;
     GroupState& state = state_of(group);
     for (current_ = 0; current_ < state.micro_steps.size(); ++current_) {
       if (!now(state).complete) complete(group);

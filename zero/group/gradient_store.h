@@ -18,6 +18,7 @@
 #include "zero/group/gradient_policy.h"
 #include "zero/group/segment_collectives.h"
 #include "zero/group/swapped_gradients.h"
+#include "zero/layout/backward_turn.h"
 #include "zero/layout/parameter_table.h"
 #include "zero/layout/shard_group.h"
 #include "zero/layout/state_split.h"
@@ -55,6 +56,8 @@ struct GradientStoreOptions {
   // A trained parameter that gets no gradient counts as zero (true), or is an InvalidArgument
   // (false).
   bool allow_unused = true;
+  // By group; empty: all are made in one backward pass.
+  std::vector<BackwardTurn> turns{};
 };
 
 class GradientStore {
@@ -67,8 +70,10 @@ class GradientStore {
   GradientStore& operator=(const GradientStore&) = delete;
 
   // The micro-batches [index, index + together) of the step's `count` are about to run backward,
-  // side by side. `together` > 1 only if every micro-batch is reduced.
-  virtual void begin_micro_steps(int64_t index, int64_t together, int64_t count);
+  // side by side. `together` > 1 only if every micro-batch is reduced. `turn`: the calls that
+  // follow are for groups whose gradients are made then.
+  virtual void begin_micro_steps(int64_t index, int64_t together, int64_t count,
+                                 const BackwardTurn& turn = {});
   // The calls that follow are for the i-th of these micro-batches. begin_micro_steps() enters the
   // first.
   void enter(int64_t i) { current_ = static_cast<size_t>(i); }
@@ -202,6 +207,7 @@ class GradientStore {
   void send_to_swap(const ShardGroup& group, GroupState& state, const Shard& shard);
   // For a tile: its part of the view that `shard` gives.
   SwappedGradients::OnDevice tile_of(const ShardGroup& group, const Shard& shard);
+  bool has_turn(const ShardGroup& group) const;
   void complete(const ShardGroup& group);
   void zero_unused(const ShardGroup& group, GroupState& state);
 
@@ -217,6 +223,7 @@ class GradientStore {
   size_t together_ = 1;  // micro-steps side by side
   int64_t begin_ = 0;    // index in the step of the first of them
   int64_t count_ = 1;    // micro-steps of the step
+  BackwardTurn turn_{};  // whose
 };
 
 // Every rank keeps whole sums over its micro-batches. Ranks reduce once per step, at the last

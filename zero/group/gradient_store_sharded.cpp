@@ -19,10 +19,11 @@ class ShardedSums : public GradientStore {
  public:
   using GradientStore::GradientStore;
 
-  void begin_micro_steps(int64_t index, int64_t together, int64_t count) override {
+  void begin_micro_steps(int64_t index, int64_t together, int64_t count,
+                         const BackwardTurn& turn) override {
     // Buffers that stay are written again now.
     while (options().stays && !in_flight_.empty()) retire_oldest();
-    GradientStore::begin_micro_steps(index, together, count);
+    GradientStore::begin_micro_steps(index, together, count, turn);
   }
 
   void finish() override {

@@ -69,7 +69,7 @@ Pass prefetch();
 // the group's last copy is given back. What is started when follows from the buffers there are.
 Pass read_parameters();
 
-// The order of one rank of a pipeline: parallel::pipeline_order().
+// The order of one rank of a pipeline: parallel::pipeline_orders().
 Pass pipeline();
 
 // The passes of a policy, in their order.

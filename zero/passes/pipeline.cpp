@@ -9,8 +9,8 @@ Pass pipeline() {
           .gives = {"pipeline"},
           .rewrite = [](Program& program, const PassInputs& inputs) {
             const PipelinePlace& place = inputs.policy.pipeline;
-            program.pipeline = parallel::pipeline_order(place.schedule, place.rank, place.size,
-                                                        place.micro_batches);
+            program.pipeline =
+                parallel::pipeline_orders(place.shape())[static_cast<size_t>(place.rank)];
           }};
 }
 

@@ -10,7 +10,9 @@ namespace {
 // Which gradients of a backward phase are finished, and whose turn it is.
 class Turns {
  public:
-  Turns(const PassInputs& inputs, int64_t together) : inputs_(inputs) {
+  Turns(const PassInputs& inputs, const BackwardTurn& turn, int64_t together)
+      : order_(inputs.reduce_order) {
+    std::erase_if(order_, [&](int group) { return inputs.turn_of(group) != turn; });
     for (const ShardGroup& group : inputs.groups) {
       missing_.emplace_back(static_cast<size_t>(together), group.num_trained_parameters());
     }
@@ -21,27 +23,26 @@ class Turns {
   }
   // Appends what may go out now; with `all`, the rest.
   void go_out(bool all, std::vector<Op>& ops) {
-    const std::vector<int>& order = inputs_.reduce_order;
-    for (; next_group_ < order.size(); ++next_group_, next_micro_batch_ = 0) {
-      const std::vector<int>& missing = missing_[static_cast<size_t>(order[next_group_])];
+    for (; next_group_ < order_.size(); ++next_group_, next_micro_batch_ = 0) {
+      const std::vector<int>& missing = missing_[static_cast<size_t>(order_[next_group_])];
       for (; next_micro_batch_ < missing.size(); ++next_micro_batch_) {
         if (!all && missing[next_micro_batch_] > 0) return;
         ops.push_back(
-            {OpKind::reduce, order[next_group_], static_cast<int64_t>(next_micro_batch_)});
+            {OpKind::reduce, order_[next_group_], static_cast<int64_t>(next_micro_batch_)});
       }
     }
   }
 
  private:
-  const PassInputs& inputs_;
+  std::vector<int> order_;
   std::vector<std::vector<int>> missing_;  // by group, by micro-batch
   size_t next_group_ = 0, next_micro_batch_ = 0;
 };
 
-void reduce(Phase& backward, const PassInputs& inputs) {
+void reduce(Phase& backward, const BackwardTurn& turn, const PassInputs& inputs) {
   int64_t together = 1;
   for (const Place& place : backward) together = std::max(together, place.event.micro_batch + 1);
-  Turns turns(inputs, together);
+  Turns turns(inputs, turn, together);
   for (Place& place : backward) {
     if (place.event.kind == EventKind::end) turns.go_out(true, place.before);
     if (place.event.kind != EventKind::gradient_done) continue;
@@ -57,7 +58,9 @@ Pass reduce_gradients() {
           .gives = {"reduces"},
           .rewrite = [](Program& program, const PassInputs& inputs) {
             for (auto& [kind, body] : program.bodies) {
-              if (kind.last || inputs.policy.reduces_every) reduce(body.backward, inputs);
+              if (!kind.last && !inputs.policy.reduces_every) continue;
+              reduce(body.backward, {.part = kind.part}, inputs);
+              reduce(body.weights, {.part = kind.part, .deferred = true}, inputs);
             }
           }};
 }

@@ -47,13 +47,15 @@ StepProgram make_step_program(nn::Model& model, const std::vector<ShardGroup>& g
                               const StepPolicy& policy, const ExampleBatch& example,
                               int64_t together, const ClientPasses& client, PipelineCut* cut) {
   StepProgram made{.groups = &groups,
-                   .record = record_step(model, groups, example, together, cut),
+                   .record = record_step(model, groups, example, together, cut,
+                                         policy.pipeline.splits_backward()),
                    .policy = policy};
   const Program recorded = program_of(made.record, together > 1);
   const PassInputs inputs{.groups = groups,
                           .policy = made.policy,
                           .reduce_order = made.record.reduce_order,
-                          .use_order = made.record.use_order};
+                          .use_order = made.record.use_order,
+                          .turns = made.record.turns};
   made.program = recorded;
   std::set<std::string> given;
   made.effects = run_passes(made.program, own_passes(policy, client.without), inputs, given);

@@ -117,10 +117,7 @@ class Proof {
       case OpKind::reduce:
         return reduce(op, state);
       case OpKind::norm:
-        refuse(!reduces_, "no gradients are summed here", op);
-        refuse(!is_reduced(), concat("the gradients of ", next_reduction(), " are not reduced"),
-               op);
-        refuse(!in_step_, "it has its place in the step", op);
+        refuse(!in_step_, "it has its place in the step", op);  // behind all reductions
         refuse(normed_, "there is one in a step", op);
         normed_ = true;
         return;
@@ -176,11 +173,6 @@ class Proof {
   bool is_outdated(const State& state) const {
     return state.update == Update::begun || (is_late_ && state.update == Update::due);
   }
-  bool is_reduced() const { return reduces_ && next_reduced_ == inputs_.reduce_order.size(); }
-  std::string_view next_reduction() const {
-    return is_reduced() ? std::string_view()
-                        : group_of(inputs_.reduce_order.at(next_reduced_)).name();
-  }
 
   void reduce(const Op& op, State& state) {
     refuse(!reduces_, "this micro-batch is not reduced", op);
@@ -234,7 +226,9 @@ class Proof {
       }
     }
     if (is_late_) require_published();
-    if (reduces_ && !is_reduced()) fail(concat(next_reduction(), " was not reduced"));
+    if (reduces_ && next_reduced_ < inputs_.reduce_order.size()) {
+      fail(concat(group_of(inputs_.reduce_order[next_reduced_]).name(), " was not reduced"));
+    }
   }
 
   void require_published() const {
@@ -274,18 +268,28 @@ int64_t side_by_side(const Phase& backward) {
   return most + 1;
 }
 
+// Of a micro-batch, over all parts of the model that the rank has.
+std::vector<const Place*> passes_of(const Program& program, MicroBatchKind kind) {
+  std::vector<const Place*> passes;
+  const auto add = [&passes](const Phase& phase) {
+    for (const Place& place : phase) passes.push_back(&place);
+  };
+  for (; program.bodies.contains(kind); ++kind.part) add(program.bodies.at(kind).forward);
+  while (kind.part-- > 0) {
+    add(program.bodies.at(kind).backward);
+    add(program.bodies.at(kind).weights);
+  }
+  return passes;
+}
+
 // Among the orders of the other ranks.
 void check_order(const Program& program, const PipelinePlace& place) {
   if (place.size == 1) {
     require(program.pipeline.empty(), "step program: an order of passes in no pipeline");
     return;
   }
-  std::vector<std::vector<parallel::PipelineOp>> orders;
-  for (int rank = 0; rank < place.size; ++rank) {
-    orders.push_back(rank == place.rank ? program.pipeline
-                                        : parallel::pipeline_order(place.schedule, rank, place.size,
-                                                                   place.micro_batches));
-  }
+  parallel::PipelineOrders orders = parallel::pipeline_orders(place.shape());
+  orders[static_cast<size_t>(place.rank)] = program.pipeline;
   parallel::check_pipeline(orders, place.micro_batches);
 }
 
@@ -309,6 +313,8 @@ void check(const Program& program, const Program& recorded, const PassInputs& in
     const Body& like = recorded.bodies.at(kind);
     require_same_events(name + ", forward", body.forward, like.forward, inputs);
     require_same_events(name + ", backward", body.backward, like.backward, inputs);
+    require_same_events(name + ", weight gradients", body.weights, like.weights, inputs);
+    if (kind.part > 0) continue;  // proven along with the first part
     Proof proof(name, inputs);
     const std::set<int> none;
     proof.expect_gathered(kind.first ? none : program.resident,
@@ -319,7 +325,7 @@ void check(const Program& program, const Program& recorded, const PassInputs& in
     if (kind.last || inputs.policy.reduces_every) {
       proof.expect_reductions(side_by_side(body.backward), kind.last);
     }
-    proof.run(body.timeline());
+    proof.run(passes_of(program, kind));
     if (kind.last) proof.run_step(program.step);
   }
 }

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "zero/layout/backward_turn.h"
 #include "zero/layout/shard_group.h"
 #include "zero/program/policy.h"
 #include "zero/program/program.h"
@@ -29,6 +30,12 @@ struct PassInputs {
   // Record::reduce_order and use_order: the orders in which all ranks reduce, and publish.
   const std::vector<int>& reduce_order;
   const std::vector<int>& use_order;
+  // By group; empty: there is one backward pass.
+  std::vector<BackwardTurn> turns{};
+
+  BackwardTurn turn_of(int group) const {
+    return turns.empty() ? BackwardTurn{} : turns[static_cast<size_t>(group)];
+  }
 };
 
 struct Pass {

@@ -78,13 +78,18 @@ PipelineCut::PipelineCut(nn::Model& model, const ExampleBatch& example,
       size_(world.pipe()->size()) {
   int64_t blocks = 0;
   for (int64_t i = 0; i < staged_.num_stages(); ++i) blocks += staged_.is_block(i) ? 1 : 0;
-  if (blocks < size_) {
-    throw ConfigError(concat("zinc.mesh.pipe ", size_, ": the model has ", blocks,
-                             " blocks, and every rank of the pipeline needs one; take at most ",
-                             blocks));
+  if (blocks < size_ * config.interleave) {
+    const bool several = config.interleave > 1;
+    throw ConfigError(
+        concat("zinc.mesh.pipe ", size_,
+               several ? concat(", zinc.pipeline_interleave ", config.interleave) : std::string(),
+               ": the model has ", blocks, " blocks, and every rank of the pipeline needs ",
+               several ? concat(config.interleave, " of them") : "one", "; take at most ",
+               several ? concat("pipeline_interleave ", std::max<int64_t>(1, blocks / size_))
+                       : concat(blocks)));
   }
   const std::vector<Use> uses = record_uses(example);
-  cut(costs(uses, config, world), uses);
+  cut(costs(uses, config, world), uses, config.interleave);
 }
 
 std::vector<PipelineCut::Use> PipelineCut::record_uses(const ExampleBatch& example) {
@@ -163,22 +168,48 @@ std::vector<double> PipelineCut::costs(const std::vector<Use>& uses, const Pipel
   return {all.begin(), all.begin() + count};
 }
 
-void PipelineCut::cut(const std::vector<double>& costs, const std::vector<Use>& uses) {
+void PipelineCut::cut(const std::vector<double>& costs, const std::vector<Use>& uses, int parts) {
   std::vector<bool> is_block;
   for (int64_t i = 0; i < staged_.num_stages(); ++i) is_block.push_back(staged_.is_block(i));
-  first_ = parallel::cut_evenly(costs, is_block, size_);
-  segments_ = segments_between(
-      nn::stage_segments(staged_, whole_.recompute_every(), whole_.most_recomputed()),
-      first_[static_cast<size_t>(rank_)], first_[static_cast<size_t>(rank_) + 1]);
-  for (int rank = 0; rank < size_; ++rank) {
-    const auto at = static_cast<size_t>(rank);
-    for (int64_t stage = first_[at]; stage < first_[at + 1]; ++stage) {
+  first_ = parallel::cut_evenly(costs, is_block, size_ * parts);
+  for (int i = 0; i < parts; ++i) parts_.push_back(make_part(i * size_ + rank_));
+  place_parameters(uses);
+}
+
+PipelinePart PipelineCut::make_part(int number) const {
+  const auto at = static_cast<size_t>(number);
+  PipelinePart part{.number = number,
+                    .is_first = number == 0,
+                    .is_last = at + 2 == first_.size(),
+                    .output_gradients = {true}};  // of the loss
+  part.segments = segments_between(
+      nn::stage_segments(staged_, whole_.recompute_every(), whole_.most_recomputed()), first_[at],
+      first_[at + 1]);
+  if (!part.is_last) part.output_gradients = has_gradient_[static_cast<size_t>(first_[at + 1])];
+  return part;
+}
+
+void PipelineCut::place_parameters(const std::vector<Use>& uses) {
+  for (size_t part = 0; part + 1 < first_.size(); ++part) {
+    for (int64_t stage = first_[part]; stage < first_[part + 1]; ++stage) {
       for (const autograd::Parameter* parameter : uses[static_cast<size_t>(stage)].parameters) {
+        std::vector<int>& parts = parts_of_[parameter];
+        const auto number = static_cast<int>(part);
+        if (!parts.empty() && parts.back() == number) continue;
+        parts.push_back(number);
         std::vector<int>& ranks = holders_[parameter];
-        if (ranks.empty() || ranks.back() != rank) ranks.push_back(rank);
+        if (std::ranges::find(ranks, number % size_) != ranks.end()) {
+          throw ConfigError(concat(
+              "zinc.pipeline_interleave: two parts of rank ", number % size_,
+              " of the pipeline have ", parameter->name(),
+              ", whose gradient would come in two passes; take another pipeline_interleave or "
+              "mesh.pipe"));
+        }
+        ranks.push_back(number % size_);
       }
     }
   }
+  for (auto& [parameter, ranks] : holders_) std::ranges::sort(ranks);
   for (const nn::Parameter* parameter : whole_.parameters()) {
     holders_.try_emplace(parameter, std::vector{0});
   }
@@ -192,22 +223,17 @@ bool PipelineCut::is_here(const autograd::Parameter& parameter) const {
   return std::ranges::binary_search(holders(parameter), rank_);
 }
 
-const std::vector<bool>& PipelineCut::output_gradients() const {
-  static const std::vector<bool> kLoss{true};
-  return is_last() ? kLoss
-                   : has_gradient_[static_cast<size_t>(first_[static_cast<size_t>(rank_) + 1])];
-}
-
 GroupPart PipelineCut::part_of(const autograd::Parameter& parameter) const {
   if (!is_here(parameter)) return std::nullopt;
-  return holders(parameter);
+  const auto found = parts_of_.find(&parameter);
+  return found == parts_of_.end() ? std::vector{0} : found->second;
 }
 
-const StageInput& PipelineCut::input_of(const nn::Batch& batch) {
+const StageInput& PipelineCut::input_of(const nn::Batch& batch, int of) {
   const auto [found, is_new] = inputs_.try_emplace(
-      concat(whole_.is_training() ? "" : "evaluation, ", to_string(batch.tensors)));
+      concat(of, whole_.is_training() ? ": " : ", evaluation: ", to_string(batch.tensors)));
   StageInput& input = found->second;
-  if (!is_new || is_first()) return input;
+  if (!is_new || part(of).is_first) return input;
   const ContextScope scope(context_);
   context_.random().set_position(0, 0);
   MetaSource source;
@@ -215,7 +241,7 @@ const StageInput& PipelineCut::input_of(const nn::Batch& batch) {
   const autograd::NoGrad no_grad;
   const nn::Batch empty = empty_like(batch);
   nn::TensorList x;
-  const int64_t begin = first_[static_cast<size_t>(rank_)];
+  const int64_t begin = first_[static_cast<size_t>(part(of).number)];
   for (int64_t i = 0; i < begin; ++i) x = staged_.stage(i, empty, std::move(x));
   input.tensors = look_of(x);
   const std::vector<bool>& wants = has_gradient_[static_cast<size_t>(begin)];

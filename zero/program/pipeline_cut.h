@@ -28,6 +28,16 @@ struct StageInput {
   std::unordered_map<uint64_t, uint64_t> draws;
 };
 
+// Stages of one part of the model: Note in parallel/pipeline.h.
+struct PipelinePart {
+  int number = 0;         // among those of all ranks
+  bool is_first = false;  // of the model
+  bool is_last = false;
+  std::vector<nn::StageSegment> segments{};  // as they are recomputed
+  // Which of the tensors that the last of the stages gives have a gradient.
+  std::vector<bool> output_gradients{};
+};
+
 // A parameter lies on every rank whose stages use it; of several ranks each has its values and
 // states, and its gradient is summed over them. One that no stage uses lies on the first rank.
 class PipelineCut {
@@ -35,19 +45,16 @@ class PipelineCut {
   // Runs the model on a meta device, stage by stage, and cuts it where rank 0 of `world` does,
   // whose ranks of the pipeline are world.pipe(). `model` must outlive this, and be set to its
   // dtype and recomputation. Collective. Throws ConfigError for a model without stages, and where
-  // there are fewer blocks than ranks.
+  // there are fewer blocks than parts, or where two parts of one rank have a parameter.
   PipelineCut(nn::Model& model, const ExampleBatch& example, const PipelineConfig& config,
               comm::World& world);
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  bool is_first() const { return rank_ == 0; }
-  bool is_last() const { return rank_ + 1 == size_; }
   nn::Staged& model() const { return staged_; }
-  // The first stage of each rank, and the number of stages behind them.
-  const std::vector<int64_t>& first_stages() const { return first_; }
-  // This rank's stages, as they are recomputed.
-  const std::vector<nn::StageSegment>& segments() const { return segments_; }
+  // Of this rank.
+  int num_parts() const { return static_cast<int>(parts_.size()); }
+  const PipelinePart& part(int i) const { return parts_.at(static_cast<size_t>(i)); }
 
   // Ranks that have the parameter, ascending.
   const std::vector<int>& holders(const autograd::Parameter& parameter) const;
@@ -59,10 +66,8 @@ class PipelineCut {
   // Parameters that lie together may form a group: see make_shard_groups().
   GroupPart part_of(const autograd::Parameter& parameter) const;
 
-  // Which of the tensors that the last of this rank's stages gives have a gradient.
-  const std::vector<bool>& output_gradients() const;
-  // Of a batch of these shapes. Remembers those of before.
-  const StageInput& input_of(const nn::Batch& batch);
+  // What comes into a part of this rank, of a batch of these shapes. Remembers those of before.
+  const StageInput& input_of(const nn::Batch& batch, int part);
 
  private:
   struct Use {
@@ -73,7 +78,9 @@ class PipelineCut {
   double cost_of(const Use& use, const PipelineConfig& config) const;
   std::vector<double> costs(const std::vector<Use>& uses, const PipelineConfig& config,
                             comm::World& world) const;
-  void cut(const std::vector<double>& costs, const std::vector<Use>& uses);
+  void cut(const std::vector<double>& costs, const std::vector<Use>& uses, int parts);
+  void place_parameters(const std::vector<Use>& uses);
+  PipelinePart make_part(int number) const;
 
   // Of all meta passes: what the model keeps from one of them is there in the next.
   WorkLog log_;
@@ -82,10 +89,12 @@ class PipelineCut {
   nn::Staged& staged_;
   const int rank_, size_;
   std::vector<std::vector<bool>> has_gradient_;  // by stage: of what comes into it
-  std::vector<int64_t> first_;
-  std::vector<nn::StageSegment> segments_;
+  std::vector<int64_t> first_;  // stage of each part of the model; the number of stages
+  std::vector<PipelinePart> parts_;
   std::map<const autograd::Parameter*, std::vector<int>> holders_;
-  std::map<std::string, StageInput, std::less<>> inputs_;  // by the shapes of a batch
+  // By parameter: the parts of the model that have it; empty: none does.
+  std::map<const autograd::Parameter*, std::vector<int>> parts_of_;
+  std::map<std::string, StageInput, std::less<>> inputs_;  // by part and the shapes of a batch
 };
 
 }  // namespace zinc::zero

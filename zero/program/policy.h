@@ -20,6 +20,13 @@ struct PipelinePlace {
   int rank = 0, size = 1;
   int64_t micro_batches = 1;
   parallel::PipelineSchedule schedule = parallel::PipelineSchedule::one_forward_one_backward;
+  int parts = 1;  // of each rank
+
+  parallel::PipelineShape shape() const {
+    return {.schedule = schedule, .ranks = size, .micro_batches = micro_batches, .parts = parts};
+  }
+  // Gradients of weights are made apart from those of inputs.
+  bool splits_backward() const { return schedule == parallel::PipelineSchedule::zero_bubble; }
 };
 
 // Equal on all ranks, but for `pipeline`. Counts are elements.

@@ -22,9 +22,10 @@ std::string_view name_of(OpKind kind) {
 
 bool has_group(OpKind kind) { return kind != OpKind::norm && kind != OpKind::decide; }
 
-std::string_view name_of(const MicroBatchKind& kind) {
-  if (kind.first) return kind.last ? "only" : "first";
-  return kind.last ? "last" : "middle";
+std::string name_of(const MicroBatchKind& kind) {
+  const char* const name =
+      kind.first ? (kind.last ? "only" : "first") : (kind.last ? "last" : "middle");
+  return kind.part == 0 ? name : concat(name, ", part ", kind.part + 1);
 }
 
 namespace {
@@ -32,7 +33,7 @@ namespace {
 template <class PlacePointer, class Of>
 std::vector<PlacePointer> places_of(Of& body) {
   std::vector<PlacePointer> places;
-  for (auto* phase : {&body.forward, &body.backward}) {
+  for (auto* phase : {&body.forward, &body.backward, &body.weights}) {
     for (auto& place : *phase) places.push_back(&place);
   }
   return places;
@@ -61,12 +62,19 @@ uint64_t hash_phase(uint64_t hash, const Phase& phase) {
 
 }  // namespace
 
+std::vector<const Phase*> Body::phases() const {
+  std::vector<const Phase*> all{&forward, &backward};
+  if (!weights.empty()) all.push_back(&weights);
+  return all;
+}
 std::vector<Place*> Body::timeline() { return places_of<Place*>(*this); }
 std::vector<const Place*> Body::timeline() const { return places_of<const Place*>(*this); }
 
 std::vector<const Phase*> Program::phases() const {
   std::vector<const Phase*> all{&evaluation};
-  for (const auto& [kind, body] : bodies) all.insert(all.end(), {&body.forward, &body.backward});
+  for (const auto& [kind, body] : bodies) {
+    for (const Phase* phase : body.phases()) all.push_back(phase);
+  }
   all.push_back(&step);
   return all;
 }
@@ -81,11 +89,12 @@ std::vector<std::vector<Place*>> Program::timelines() {
 uint64_t Program::hash() const {
   uint64_t hash = hash_phase(hash_phase(0, evaluation), step);
   for (const auto& [kind, body] : bodies) {
-    hash = hash_phase(hash_phase(hash, body.forward), body.backward);
+    for (const Phase* phase : body.phases()) hash = hash_phase(hash, *phase);
   }
   for (const parallel::PipelineOp& op : pipeline) {
     hash = combine_bits(hash, static_cast<uint64_t>(op.work));
     hash = combine_bits(hash, static_cast<uint64_t>(op.micro_batch));
+    hash = combine_bits(hash, static_cast<uint64_t>(op.part));
   }
   for (const int group : resident) hash = combine_bits(hash, static_cast<uint64_t>(group));
   return hash;

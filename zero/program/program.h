@@ -19,14 +19,15 @@
 //   release of h.0.attn.weight                      release h.0
 //   use of h.1.attn.weight
 //
-// A body is the forward and the backward phase of a micro-batch. There is a body for every kind of
-// micro-batch:
+// A body is the forward and the backward phase of a micro-batch; where gradients of weights are
+// made apart, a third phase makes them. There is a body for every kind of micro-batch:
 //   - the first one of a step finds an update of the step before under way, perhaps;
 //   - the last one may be the only one that ranks reduce;
 //   - a resident group is gathered in the first, stays in those between, is given back in the last.
 //
-// In a pipeline a rank records its own layers. Program::pipeline then says in which order the
-// passes of several micro-batches follow each other, and when the rank sends and receives.
+// In a pipeline a rank records its own layers, with a body for each of its parts of the model.
+// Program::pipeline then says in which order the passes of several micro-batches follow each other,
+// and when the rank sends and receives.
 #pragma once
 
 #include <compare>
@@ -98,13 +99,18 @@ using OnPlace = std::function<void(const Phase& phase, size_t place)>;
 // What tells the passes of one micro-batch of a step from another's.
 struct MicroBatchKind {
   bool first = true, last = true;  // of its step
+  int part = 0;                    // of the parts that a rank of a pipeline has
   friend auto operator<=>(const MicroBatchKind&, const MicroBatchKind&) = default;
 };
-std::string_view name_of(const MicroBatchKind& kind);  // "only", "first", "middle", "last"
+// "only", "first", "middle", "last"; of a further part: "first, part 2"
+std::string name_of(const MicroBatchKind& kind);
 
 struct Body {
   Phase forward;
   Phase backward;
+  Phase weights{};  // empty where backward makes all gradients
+  // Forward, backward and, where there is one, weights.
+  std::vector<const Phase*> phases() const;
   // All places in order.
   std::vector<Place*> timeline();
   std::vector<const Place*> timeline() const;
@@ -121,7 +127,7 @@ struct Program {
   // Empty: forward and backward of one micro-batch after the other, or of all side by side.
   std::vector<parallel::PipelineOp> pipeline;
 
-  // The evaluation, forward and backward of every body, the step.
+  // The evaluation, the phases of every body, the step.
   std::vector<const Phase*> phases() const;
   // The places of the evaluation, and those of every body.
   std::vector<std::vector<Place*>> timelines();

@@ -20,8 +20,8 @@ namespace {
 // Writes down what is asked of it.
 class RecordingSource : public MetaSource {
  public:
-  RecordingSource(const ParameterTable& table, Context& context, const WorkLog& log)
-      : table_(table), context_(context), log_(log) {}
+  RecordingSource(const std::vector<ShardGroup>& groups, Context& context, const WorkLog& log)
+      : groups_(groups), table_(groups), context_(context), log_(log) {}
 
   autograd::ParameterGuard acquire(autograd::Parameter& parameter) override {
     last_used_ = &parameter;
@@ -30,6 +30,9 @@ class RecordingSource : public MetaSource {
   }
   void gradient_done(autograd::Parameter& parameter) override {
     add(EventKind::gradient_done, parameter);
+  }
+  bool defers(const autograd::Parameter& parameter) const override {
+    return may_defer(groups_[static_cast<size_t>(table_.at(parameter).group)]);
   }
   // What follows is of this one of the micro-batches side by side.
   void enter(int64_t micro_batch) { micro_batch_ = micro_batch; }
@@ -71,7 +74,8 @@ class RecordingSource : public MetaSource {
     return done;
   }
 
-  const ParameterTable& table_;
+  const std::vector<ShardGroup>& groups_;
+  const ParameterTable table_;
   Context& context_;
   const WorkLog& log_;
   Phase places_;
@@ -81,14 +85,25 @@ class RecordingSource : public MetaSource {
   size_t logged_ = 0;        // entries that were counted
 };
 
-std::vector<int> order_of_completion(const std::vector<ShardGroup>& groups, const Phase& backward) {
+// Of a micro-batch: the passes over the last part come first.
+std::vector<const Phase*> backward_phases(const Record& record) {
+  std::vector<const Phase*> phases;
+  for (auto body = record.bodies.rbegin(); body != record.bodies.rend(); ++body) {
+    phases.insert(phases.end(), {&body->backward, &body->weights});
+  }
+  return phases;
+}
+
+std::vector<int> order_of_completion(const std::vector<ShardGroup>& groups, const Record& record) {
   std::vector<int> missing;
   for (const ShardGroup& group : groups) missing.push_back(group.num_trained_parameters());
   std::vector<int> order;
-  for (const Place& place : backward) {
-    if (place.event.kind != EventKind::gradient_done) continue;
-    const int group = place.event.parameter.group;
-    if (--missing[static_cast<size_t>(group)] == 0) order.push_back(group);
+  for (const Phase* phase : backward_phases(record)) {
+    for (const Place& place : *phase) {
+      if (place.event.kind != EventKind::gradient_done) continue;
+      const int group = place.event.parameter.group;
+      if (--missing[static_cast<size_t>(group)] == 0) order.push_back(group);
+    }
   }
   for (int group = static_cast<int>(groups.size()) - 1; group >= 0; --group) {
     if (missing[static_cast<size_t>(group)] > 0) order.push_back(group);
@@ -96,60 +111,91 @@ std::vector<int> order_of_completion(const std::vector<ShardGroup>& groups, cons
   return order;
 }
 
-std::vector<int> order_of_use(const std::vector<ShardGroup>& groups, const Phase& forward) {
+std::vector<int> order_of_use(const std::vector<ShardGroup>& groups, const Record& record) {
   std::vector<int> order;
   const auto add = [&](int group) {
     if (std::find(order.begin(), order.end(), group) == order.end()) order.push_back(group);
   };
-  for (const Place& place : forward) {
-    if (place.event.kind == EventKind::use) add(place.event.parameter.group);
+  for (const Body& body : record.bodies) {
+    for (const Place& place : body.forward) {
+      if (place.event.kind == EventKind::use) add(place.event.parameter.group);
+    }
   }
   for (const ShardGroup& group : groups) add(group.index());
   return order;
 }
 
-// The passes of this rank's stages; `between` them.
-void record_stages(PipelineCut& cut, const nn::Batch& batch, const std::function<void()>& between) {
-  const StageInput& input = cut.input_of(batch);
-  parallel::StagePass pass;
-  nn::TensorList x = pass.forward(cut.model(), cut.segments(), batch,
-                                  parallel::take_room(input.tensors), input.tensors);
-  between();
-  for (size_t i = 0; i < x.size(); ++i) {
-    x[i] = cut.output_gradients()[i] ? Tensor::empty(x[i].shape(), x[i].dtype()) : Tensor();
+// Groups that no part uses are made zero in the first part's passes, the last of a micro-batch.
+std::vector<BackwardTurn> turns_of(const std::vector<ShardGroup>& groups, const Record& record,
+                                   bool splits) {
+  std::vector<BackwardTurn> turns;
+  for (const ShardGroup& group : groups) {
+    turns.push_back({.deferred = splits && may_defer(group)});
   }
-  pass.backward(std::move(x));
+  for (size_t part = 0; part < record.bodies.size(); ++part) {
+    for (const Place& place : record.bodies[part].forward) {
+      if (place.event.kind != EventKind::use) continue;
+      turns[static_cast<size_t>(place.event.parameter.group)].part = static_cast<int>(part);
+    }
+  }
+  return turns;
+}
+
+// The passes over this rank's parts, forward over all of them first.
+void record_stages(PipelineCut& cut, const nn::Batch& batch, RecordingSource& recorder, bool splits,
+                   Record& record) {
+  std::vector<parallel::StagePass> passes(static_cast<size_t>(cut.num_parts()));
+  std::vector<nn::TensorList> gradients(passes.size());
+  record.bodies.resize(passes.size());
+  for (size_t i = 0; i < passes.size(); ++i) {
+    const PipelinePart& part = cut.part(static_cast<int>(i));
+    const StageInput& input = cut.input_of(batch, static_cast<int>(i));
+    nn::TensorList x = passes[i].forward(cut.model(), part.segments, batch,
+                                         parallel::take_room(input.tensors), input.tensors);
+    record.bodies[i].forward = recorder.take();
+    for (size_t t = 0; t < x.size(); ++t) {
+      gradients[i].push_back(part.output_gradients[t] ? Tensor::empty(x[t].shape(), x[t].dtype())
+                                                      : Tensor());
+    }
+  }
+  for (const Body& body : record.bodies) {
+    const auto begin = body.forward.begin() + (record.evaluation.empty() ? 0 : 1);
+    if (!record.evaluation.empty()) record.evaluation.pop_back();
+    record.evaluation.insert(record.evaluation.end(), begin, body.forward.end());
+  }
+  for (size_t i = passes.size(); i-- > 0;) {
+    passes[i].backward(std::move(gradients[i]), splits);
+    record.bodies[i].backward = recorder.take();
+    if (!splits) continue;
+    passes[i].weights();
+    record.bodies[i].weights = recorder.take();
+  }
 }
 
 }  // namespace
 
 Record record_step(nn::Model& model, const std::vector<ShardGroup>& groups,
-                   const ExampleBatch& example, int64_t together, PipelineCut* cut) {
+                   const ExampleBatch& example, int64_t together, PipelineCut* cut, bool splits) {
   const bool remakes = autograd::Mode::current().remakes;
   WorkLog log;
   Context context(meta_context(&log));
   const ContextScope scope(context);
   const autograd::RemakeScope as_outside(remakes);
-  const ParameterTable table(groups);
-  RecordingSource recorder(table, context, log);
+  RecordingSource recorder(groups, context, log);
   const SourceScope sources(model, recorder);
 
   nn::Batch batch = example();
   batch.global_micro_batch = 0;
   Record record;
-  const auto end_forward = [&] {
-    record.evaluation = recorder.take();
-    record.forward = record.evaluation;
-  };
   try {
     if (cut != nullptr) {
-      record_stages(*cut, batch, end_forward);
+      record_stages(*cut, batch, recorder, splits, record);
     } else {
       const Tensor loss = model.loss(batch);
-      end_forward();
+      record.evaluation = recorder.take();
       if (together == 1) autograd::backward(loss);
+      record.bodies = {{.forward = record.evaluation, .backward = recorder.take()}};
     }
-    record.backward = recorder.take();
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(
         concat(error.what(),
@@ -161,12 +207,13 @@ Record record_step(nn::Model& model, const std::vector<ShardGroup>& groups,
         model, 0, std::vector<SideBySide>(static_cast<size_t>(together), {.batch = &batch}));
     const auto enter = [&](int64_t i) { recorder.enter(i); };
     passes.forward(enter);
-    record.forward = recorder.take();
+    record.bodies.front().forward = recorder.take();
     passes.backward(enter);
-    record.backward = recorder.take();
+    record.bodies.front().backward = recorder.take();
   }
-  record.reduce_order = order_of_completion(groups, record.backward);
-  record.use_order = order_of_use(groups, record.forward);
+  record.reduce_order = order_of_completion(groups, record);
+  record.use_order = order_of_use(groups, record);
+  record.turns = turns_of(groups, record, splits);
   return record;
 }
 
@@ -176,7 +223,10 @@ Program program_of(const Record& record, bool side_by_side) {
   for (const bool first : {true, false}) {
     for (const bool last : {true, false}) {
       if (side_by_side && !(first && last)) continue;
-      program.bodies.emplace(MicroBatchKind{first, last}, Body{record.forward, record.backward});
+      for (size_t part = 0; part < record.bodies.size(); ++part) {
+        program.bodies.emplace(MicroBatchKind{first, last, static_cast<int>(part)},
+                               record.bodies[part]);
+      }
     }
   }
   return program;

@@ -11,21 +11,24 @@
 
 #include "nn/batch.h"
 #include "nn/model.h"
+#include "zero/layout/backward_turn.h"
 #include "zero/program/program.h"
 
 namespace zinc::zero {
 
 struct Record {
-  // Each from its begin to its end, without ops.
-  Phase forward;
-  Phase backward;
-  Phase evaluation;  // the forward pass of one batch
+  // Phases from their begin to their end, without ops. Several bodies: by part that a rank of a
+  // pipeline has.
+  std::vector<Body> bodies{};
+  Phase evaluation{};  // the forward pass of one batch
 
   // All trained groups, in the order in which their last gradients are finished. A group with a
   // parameter that is not used comes at the end; such groups by descending index.
   std::vector<int> reduce_order;
   // All groups: those that a forward pass uses, by their first use, then the rest.
-  std::vector<int> use_order;
+  std::vector<int> use_order{};
+  // By group: the pass in which its gradients are made.
+  std::vector<BackwardTurn> turns{};
 };
 
 // Makes a batch of the shapes that a model trains on, in the current context. That is a meta
@@ -35,11 +38,12 @@ using ExampleBatch = std::function<nn::Batch()>;
 class PipelineCut;
 
 // Runs `model` with `example` on a meta device. `together`: so many batches side by side
-// (zero/run/vertical_passes.h). `cut`: only the stages of this rank of a pipeline. Afterwards the
-// model's parameters have their sources back. Throws InvalidArgument with what the model complains
-// of, and behind which parameter.
+// (zero/run/vertical_passes.h). `cut`: only the stages of this rank of a pipeline. `splits`:
+// gradients of weights are made apart. Afterwards the model's parameters have their sources back.
+// Throws InvalidArgument with what the model complains of, and behind which parameter.
 Record record_step(nn::Model& model, const std::vector<ShardGroup>& groups,
-                   const ExampleBatch& example, int64_t together = 1, PipelineCut* cut = nullptr);
+                   const ExampleBatch& example, int64_t together = 1, PipelineCut* cut = nullptr,
+                   bool splits = false);
 
 // The program without ops: the record, as bodies of all kinds of micro-batches. `side_by_side`: all
 // micro-batches of a step make one body.

@@ -28,13 +28,17 @@ std::vector<StageTensor> with_gradient(std::span<const StageTensor> looks) {
 PipelinePasses::PipelinePasses(PipelineCut& cut, comm::World& pipe, uint64_t step,
                                std::span<const SideBySide> micro_batches)
     : cut_(cut), pipe_(pipe), step_(step) {
-  for (const SideBySide& of : micro_batches) {
-    passes_.push_back({.of = of, .input = &cut.input_of(*of.batch)});
+  for (int part = 0; part < cut.num_parts(); ++part) {
+    std::vector<Pass>& passes = passes_.emplace_back();
+    for (const SideBySide& of : micro_batches) {
+      passes.push_back(
+          {.of = of, .part = &cut.part(part), .input = &cut.input_of(*of.batch, part)});
+    }
   }
 }
 
 void PipelinePasses::exchange(const PipelineOp& op) {
-  Pass& pass = at(op.micro_batch);
+  Pass& pass = at(op);
   switch (op.work) {
     case PipelineWork::receive_input:
       pass.tensors = parallel::take_room(pass.input->tensors);
@@ -50,23 +54,24 @@ void PipelinePasses::exchange(const PipelineOp& op) {
       return pass.tensors.clear();
     case PipelineWork::forward:
     case PipelineWork::backward:
+    case PipelineWork::weights:
       break;
   }
   bug_check(false, describe(op), " is no message");
 }
 
-void PipelinePasses::forward(int64_t i) {
-  Pass& pass = at(i);
+void PipelinePasses::forward(const PipelineOp& op) {
+  Pass& pass = at(op);
   Context::current().random().restore(
       {.step = step_, .micro_batch = pass.of.global_micro_batch, .calls = pass.input->draws});
-  nn::TensorList out = pass.stages.forward(cut_.model(), cut_.segments(), *pass.of.batch,
+  nn::TensorList out = pass.stages.forward(cut_.model(), pass.part->segments, *pass.of.batch,
                                            std::exchange(pass.tensors, {}), pass.input->tensors);
-  if (cut_.is_last()) {
+  if (pass.part->is_last) {
     nn::detail::require_loss(out);
     pass.loss = out.front().detach();
     return;
   }
-  const std::vector<bool>& has_gradient = cut_.output_gradients();
+  const std::vector<bool>& has_gradient = pass.part->output_gradients;
   bug_check(has_gradient.size() == out.size(), "pipeline: the stages gave ", out.size(),
             " tensors instead of ", has_gradient.size());
   pass.output.clear();
@@ -81,24 +86,24 @@ void PipelinePasses::forward(int64_t i) {
   }
 }
 
-void PipelinePasses::backward(int64_t i) {
-  Pass& pass = at(i);
+void PipelinePasses::backward(const PipelineOp& op, bool splits) {
+  Pass& pass = at(op);
   nn::TensorList gradients = std::exchange(pass.tensors, {});
-  if (cut_.is_last()) {
+  if (pass.part->is_last) {
     gradients = {Tensor::full(pass.loss.shape(), pass.of.seed, pass.loss.dtype())};
   }
-  pass.tensors = pass.stages.backward(std::move(gradients));
+  pass.tensors = pass.stages.backward(std::move(gradients), splits);
 }
 
 BatchLoss PipelinePasses::loss(int64_t i) const {
-  const Pass& pass = passes_.at(static_cast<size_t>(i));
+  const Pass& pass = passes_.back().at(static_cast<size_t>(i));
   return {.sum = pass.loss, .num_targets = pass.of.batch->num_targets};
 }
 
 void PipelinePasses::send(const nn::TensorList& tensors, std::span<const StageTensor> looks,
                           bool gradients) {
   const StreamRef compute = pipe_.context().compute();
-  const int peer = pipe_.rank() + (gradients ? -1 : 1);
+  const int peer = gradients ? before() : behind();
   for (size_t t = 0; t < tensors.size(); ++t) {
     if (!looks[t].is_there) continue;
     // The record has a gradient where this pass may have none.
@@ -113,7 +118,7 @@ void PipelinePasses::send(const nn::TensorList& tensors, std::span<const StageTe
 
 void PipelinePasses::receive(const nn::TensorList& tensors, bool gradients) {
   const StreamRef compute = pipe_.context().compute();
-  const int peer = pipe_.rank() + (gradients ? 1 : -1);
+  const int peer = gradients ? behind() : before();
   for (const Tensor& tensor : tensors) {
     if (!tensor.defined()) continue;
     pipe_.communicator()

@@ -1,7 +1,7 @@
-// zero/run/pipeline_passes.h: the micro-batches of a step through the stages of one rank of a
+// zero/run/pipeline_passes.h: the micro-batches of a step through the parts of one rank of a
 // pipeline. Which op comes when is the step program's: Program::pipeline.
 //
-// Between a micro-batch's forward and backward pass a rank keeps the graph of its stages, and
+// Between a micro-batch's forward and backward pass a rank keeps the graph of the part, and
 // neither what it received nor what it sent. Every micro-batch has the random numbers, and in its
 // own pass the order of gradients, that it has without a pipeline.
 #pragma once
@@ -27,14 +27,18 @@ class PipelinePasses {
 
   // A receive or a send, on the compute stream.
   void exchange(const parallel::PipelineOp& op);
-  void forward(int64_t i);
-  void backward(int64_t i);
-  // After forward(i): the loss on the last rank, elsewhere its number of targets alone.
+  void forward(const parallel::PipelineOp& op);
+  // With `splits` the gradients of weights are left for weights().
+  void backward(const parallel::PipelineOp& op, bool splits = false);
+  void weights(const parallel::PipelineOp& op) { at(op).stages.weights(); }
+  // After forward() of the rank's last part: the loss where that is the model's, elsewhere its
+  // number of targets alone.
   BatchLoss loss(int64_t i) const;
 
  private:
   struct Pass {
     SideBySide of;
+    const PipelinePart* part;
     const StageInput* input;
     parallel::StagePass stages{};
     // What is on its way into or out of the stages: values, then gradients.
@@ -43,15 +47,20 @@ class PipelinePasses {
     Tensor loss{};
   };
 
-  Pass& at(int64_t i) { return passes_.at(static_cast<size_t>(i)); }
+  Pass& at(const parallel::PipelineOp& op) {
+    return passes_.at(static_cast<size_t>(op.part)).at(static_cast<size_t>(op.micro_batch));
+  }
   void send(const nn::TensorList& tensors, std::span<const parallel::StageTensor> looks,
             bool gradients);
   void receive(const nn::TensorList& tensors, bool gradients);
+  // Values go to the rank behind, or from the last one to the first.
+  int behind() const { return (pipe_.rank() + 1) % pipe_.size(); }
+  int before() const { return (pipe_.rank() + pipe_.size() - 1) % pipe_.size(); }
 
   PipelineCut& cut_;
   comm::World& pipe_;
   uint64_t step_;
-  std::vector<Pass> passes_;
+  std::vector<std::vector<Pass>> passes_;  // by part
 };
 
 }  // namespace zinc::zero

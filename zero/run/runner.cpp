@@ -3,11 +3,13 @@
 #include <utility>
 
 #include "core/error.h"
+#include "zero/layout/backward_turn.h"
 
 namespace zinc::zero {
 namespace {
 
 constexpr const char* kBackward = "backward";
+constexpr const char* kWeights = "weight gradient";
 
 // In a backward pass: ops that need sums of gradients.
 bool needs_sums(const Op& op) { return op.kind == OpKind::reduce || op.kind == OpKind::update; }
@@ -53,18 +55,25 @@ void Runner::begin_backward(const MicroBatchKind& kind) {
   begin(parts_.program.bodies.at(kind).backward, kBackward);
 }
 
+void Runner::begin_weights(const MicroBatchKind& kind) {
+  is_last_ = kind.last;
+  begin(parts_.program.bodies.at(kind).weights, kWeights);
+}
+
 void Runner::begin(const Phase& phase, const char* name, bool follows_program) {
   is_free_ = parts_.is_dynamic || !follows_program;
   used_group_ = -1;
-  if (name != kBackward) last_used_ = nullptr;
+  phase_name_ = name;
+  if (!goes_back()) last_used_ = nullptr;
   if (is_free_ && parts_.lockstep != nullptr) parts_.lockstep->begin();
   phase_ = follows_program ? &phase : nullptr;
-  phase_name_ = name;
   next_ = 0;
-  parts_.weights.begin_pass(name == kBackward);
+  parts_.weights.begin_pass(goes_back());
   arrive(EventKind::begin, {});
   leave();
 }
+
+bool Runner::goes_back() const { return phase_name_ == kBackward || phase_name_ == kWeights; }
 
 void Runner::end() {
   if (!is_free_) {
@@ -74,7 +83,7 @@ void Runner::end() {
     if (!may_be_short && next_ + 1 < phase_->size()) leave_record({.kind = EventKind::end});
     for (const auto* ops : {&phase_->back().before, &phase_->back().after}) {
       for (const Op& op : *ops) {
-        if (phase_name_ != kBackward || !needs_sums(op)) run(op, true);
+        if (!goes_back() || !needs_sums(op)) run(op, true);
       }
     }
     if (parts_.on_place) parts_.on_place(*phase_, phase_->size() - 1);
@@ -88,15 +97,23 @@ void Runner::end_backward(const MicroBatchKind& kind) {
     parts_.gradients.complete_micro_steps();
     return reduce_in_turn();
   }
-  const Phase& backward = parts_.program.bodies.at(kind).backward;
+  end_phase(parts_.program.bodies.at(kind).backward);
+}
+
+void Runner::end_weights(const MicroBatchKind& kind) {
+  is_last_ = kind.last;
+  end_phase(parts_.program.bodies.at(kind).weights);
+}
+
+void Runner::end_phase(const Phase& phase) {
   // A pass that was launched as a graph reduces at its end.
-  if (phase_ != &backward) next_ = backward.size() - 1;
-  phase_ = &backward;
-  for (; next_ < backward.size(); ++next_) {
-    run_late(backward[next_].before);
-    run_late(backward[next_].after);
+  if (phase_ != &phase) next_ = phase.size() - 1;
+  phase_ = &phase;
+  for (; next_ < phase.size(); ++next_) {
+    run_late(phase[next_].before);
+    run_late(phase[next_].after);
   }
-  next_ = backward.size() - 1;
+  next_ = phase.size() - 1;
   parts_.gradients.complete_micro_steps();
 }
 
@@ -151,6 +168,10 @@ void Runner::gradient_done(autograd::Parameter& parameter) {
   leave();
   if (parts_.is_dynamic && !parts_.policy.reduces_after_backward) reduce_in_turn();
   parts_.update.advance();
+}
+
+bool Runner::defers(const autograd::Parameter& parameter) const {
+  return may_defer(parts_.groups[static_cast<size_t>(table_.at(parameter).group)]);
 }
 
 void Runner::arrive(EventKind kind, ParameterIndex parameter) {

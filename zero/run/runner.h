@@ -68,9 +68,13 @@ class Runner final : public autograd::ParameterSource {
   void begin_evaluation(Follows follows = Follows::program);
   void begin_forward(const MicroBatchKind& kind);
   void begin_backward(const MicroBatchKind& kind);
-  // After a backward pass: parameters without a gradient count as zero, and the reductions that
-  // were not issued before are. Also where the pass was launched as a graph, without its begin.
+  // The gradients that a backward pass has left for later, where the program makes weights apart.
+  void begin_weights(const MicroBatchKind& kind);
+  // After a backward pass, or one of weights: parameters without a gradient count as zero, and the
+  // reductions that were not issued before are. Also where the pass was launched as a graph,
+  // without its begin.
   void end_backward(const MicroBatchKind& kind);
+  void end_weights(const MicroBatchKind& kind);
   // After the last backward pass of a step: norm, decision and what the program has of the update
   // in the step. Gives the step's result. Collective. Throws NumericsError.
   StepResult run_step();
@@ -89,6 +93,7 @@ class Runner final : public autograd::ParameterSource {
   autograd::ParameterGuard acquire(autograd::Parameter& parameter) override;
   autograd::GradientTarget gradient(autograd::Parameter& parameter) override;
   void gradient_done(autograd::Parameter& parameter) override;
+  bool defers(const autograd::Parameter& parameter) const override;
 
  protected:
   void release(autograd::Parameter& parameter) noexcept override;
@@ -96,7 +101,9 @@ class Runner final : public autograd::ParameterSource {
  private:
   void require_pass(const autograd::Parameter& parameter) const;
   void begin(const Phase& phase, const char* name, bool follows_program = true);
+  bool goes_back() const;  // the phase makes gradients
   void end();
+  void end_phase(const Phase& phase);
   // The event is the next one; its ops ahead, and behind.
   void arrive(EventKind kind, ParameterIndex parameter);
   void leave();
