@@ -27,8 +27,9 @@
 // 2. they cannot fit: a candidate of the same mesh that saves as much or more of each kind, with a
 //    micro-batch that is no larger and a stage that is no lower, handed out more than the limit. A
 //    saving takes bytes off the device or leaves them; segments of more than one block are compared
-//    with themselves alone, because they trade saved inputs against live blocks. The test is of
-//    bytes handed out: what is reserved for them varies with the order of sizes;
+//    with themselves alone, because they trade saved inputs against live blocks, and so is stage 3
+//    with its weights on the device, which has shards beside what is gathered of them. The test is
+//    of bytes handed out: what is reserved for them varies with the order of sizes;
 // 3. they cannot fit: a candidate with the same mesh, micro-batch, order and stage that saves as
 //    much or less of each kind handed out more than the limit at its peak in labels that no kind of
 //    the further saving takes anything from: recomputation, for one, takes activations and
@@ -44,8 +45,9 @@
 // until it is an answer for those of its ranks alone that tell most
 // (FitBounds::telling_ranks). What one more micro-batch adds is planned on each of them.
 //
-// The plan of a candidate that has taken kHopeless times the limit ends there: the candidate cannot
-// fit, and what was taken so far is a lower bound of its peak.
+// The plan of a candidate ends where more than the limit was handed out: the candidate cannot fit,
+// and what was taken so far is a lower bound of its peak. Where the time of its step would be a
+// bound for those that save more, the plan goes on to that, up to kHopeless times the limit.
 //
 // A candidate that is not planned because it cannot fit hands its bound on to those with one saving
 // more. Three arguments have limits. Smaller buffers can be faster, where tiles of an update go in
@@ -164,9 +166,9 @@ class Search {
   }
 
   FitResult run();
-  // What is asked of a plan: to the end; or no more than what says that it does not fit, where it
-  // does not; or that without a score.
-  enum class Extent : uint8_t { whole, until_full, bytes_until_full };
+  // What is asked of a plan: to the end; or where it does not fit, the time of its step; or no more
+  // than that it does not fit; or that without a score.
+  enum class Extent : uint8_t { whole, until_timed, until_full, bytes_until_full };
   // Of a pipeline for `pipe_ranks` alone; empty: all.
   Outcome plan(const json::Value& file, Extent extent = Extent::whole,
                const std::vector<int>& pipe_ranks = {}) const;
@@ -198,7 +200,7 @@ class Search {
     return options;
   }
 
-  void plan_all(const std::vector<FitCandidate>& candidates, Extent extent = Extent::until_full);
+  void plan_all(const std::vector<FitCandidate>& candidates, Extent extent = Extent::until_timed);
   const Outcome& outcome(const FitCandidate& candidate) { return planned_.at(candidate); }
   void learn(const FitCandidate& candidate, const Outcome& outcome);
   std::optional<FitCandidate> corner_of(const Node& node);
@@ -331,7 +333,8 @@ Outcome Search::plan(const json::Value& file, Extent extent,
     options.is_enough = [this, bytes_only](const MemoryReport& taken) {
       return bytes_only || !is_within(taken);
     };
-    options.hopeless_bytes = kHopeless * std::min(request_.limits.device, kMostLimit);
+    const int64_t times = extent == Extent::until_timed ? kHopeless : 1;
+    options.hopeless_bytes = times * std::min(request_.limits.device, kMostLimit);
   }
   result.file = file;
   Config config;
@@ -378,6 +381,11 @@ Outcome Search::plan(const json::Value& file, Extent extent,
   return result;
 }
 
+// Where the candidate does not fit, its plan still has the time of the whole step.
+bool has_whole_time(const FitCandidate& c) {
+  return c.accumulation <= kPlannedBatches || c.vertical;
+}
+
 // Side by side, in an order that no number of threads changes.
 void Search::plan_all(const std::vector<FitCandidate>& candidates, Extent extent) {
   std::vector<FitCandidate> open;
@@ -398,7 +406,9 @@ void Search::plan_all(const std::vector<FitCandidate>& candidates, Extent extent
   const auto work = [&] {
     for (size_t i = next++; i < open.size(); i = next++) {
       try {
-        outcomes[i] = plan(space_.file_of(open[i]), extent, pipe_ranks[i]);
+        const bool is_timed = extent != Extent::until_timed || has_whole_time(open[i]);
+        outcomes[i] =
+            plan(space_.file_of(open[i]), is_timed ? extent : Extent::until_full, pipe_ranks[i]);
       } catch (...) {
         errors[i] = std::current_exception();
       }
@@ -448,6 +458,9 @@ bool Search::saves_less(const FitCandidate& c, const FitCandidate& large) const 
                      large.micro_batch <= c.micro_batch &&
                      (large.accumulation > 1) == (c.accumulation > 1) && large.stage >= c.stage;
   if (!alike) return false;
+  // Shards and what is gathered of them may be more than whole weights.
+  const bool has_shards = large.stage == kLastStage && large.at(Saving::weights) == 0;
+  if (has_shards && c.stage < kLastStage) return false;
   const int mine = c.at(Saving::recompute);
   const int its = large.at(Saving::recompute);
   const auto is_segment = [&](int level) { return space_.blocks_per_segment(level) > 1; };
@@ -609,8 +622,8 @@ void Search::expand() {
         add_answer(node.candidate);
         continue;
       }
-      const bool whole = node.candidate.accumulation <= kPlannedBatches || node.candidate.vertical;
-      push_next(node, refused || !whole ? node.bound : std::max(node.bound, found.score));
+      const bool is_timed = !refused && has_whole_time(node.candidate);
+      push_next(node, is_timed ? std::max(node.bound, found.score) : node.bound);
     }
   }
 }

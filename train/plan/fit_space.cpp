@@ -37,7 +37,7 @@ constexpr int kMostExtent = 64;  // of an axis that is searched
 // Vertical order is planned with all its micro-batches side by side, and keeps an activation of
 // each of them.
 constexpr int64_t kMostVertical = 16;
-constexpr int kLastStage = 3;
+
 constexpr int64_t kMostBytes = 8;  // of a gathered weight, with padding
 
 // A value with which nothing is asked for: written only over another one.

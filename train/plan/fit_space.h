@@ -37,6 +37,7 @@ namespace zinc::train {
 //            (reduce_bucket_size, allgather_bucket_size, overlap_comm, sub_group_size)
 enum class Saving : uint8_t { recompute, inputs, states, weights, residency, buffers };
 inline constexpr int kNumSavings = 6;
+inline constexpr int kLastStage = 3;  // of ZeRO
 std::string_view name_of(Saving saving);  // "recompute", ...
 
 struct FitCandidate {

@@ -73,6 +73,9 @@ class Watch final : public TrainerObserver {
     if (tier != Tier::device) return;
     plan_.at_peak = report;
     plan_.peak_moment = engine_ == nullptr ? "construction" : engine_->moment();
+    const int64_t peak = report.at(Tier::device).peak;
+    const std::optional<int64_t>& most = options_.hopeless_bytes;
+    if (most && peak > *most) throw OutOfMemory("plan: it takes more than is asked", peak, *most);
   }
   void follow(zero::Engine& engine) {
     engine_ = &engine;
@@ -148,11 +151,7 @@ comm::World phantom_world(const PlanOptions& options, const Config& config,
                          .num_threads = options.num_threads,
                          .execution = ContextOptions::Execution::inline_all,
                          .work_log = &log};
-  std::optional<int64_t>& limit = context.memory.limits[static_cast<size_t>(Tier::device)];
-  limit = config.device_memory_limit;
-  if (options.hopeless_bytes) {
-    limit = std::min(*options.hopeless_bytes, limit.value_or(*options.hopeless_bytes));
-  }
+  context.memory.limits[static_cast<size_t>(Tier::device)] = config.device_memory_limit;
   context.memory.on_peak = [&watch](Tier tier, const MemoryReport& report) {
     watch.on_peak(tier, report);
   };

@@ -48,7 +48,7 @@ struct PlanOptions {
   bool program = false;  // Plan::program is wanted
   // For a search, which asks no more of what does not fit. Asked during the step that is looked at:
   // whether what was taken until then says enough, and the plan ends with that step; may be empty.
-  // And bytes of the device that a plan ends at, wherever it is.
+  // And bytes of the device, handed out, that a plan ends at, wherever it is.
   std::function<bool(const MemoryReport&)> is_enough{};
   std::optional<int64_t> hopeless_bytes{};
   std::vector<std::string> without_passes{};  // zero::EngineOptions
