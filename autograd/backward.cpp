@@ -53,10 +53,6 @@ Node::Output& output_of(const Tensor& tensor, std::string_view op) {
   return edge.node->outputs()[static_cast<size_t>(edge.output)];
 }
 
-}  // namespace
-
-namespace {
-
 // `is_zero`: no contribution has written anything.
 void finish_gradient(Parameter& parameter, bool is_zero) {
   ParameterSource& source = parameter.source();

@@ -28,15 +28,27 @@ using testing::HasSubstr;
 
 constexpr int kSteps = 3;
 
-enum class Kind : uint8_t { gpt2, gpt2_untied, llama, neox, chatglm, t5, roberta };
+enum class Kind : uint8_t { gpt2, gpt2_untied, unused, llama, neox, chatglm, t5, roberta };
+
+// The first block has a parameter that the loss does not reach.
+struct WithUnused : nn::Gpt2 {
+  explicit WithUnused(const nn::Gpt2Config& config) : nn::Gpt2(config) {}
+  static nn::Module& first_block(nn::Module& model) {
+    const std::vector<nn::Module*> all = model.modules();
+    return **std::ranges::find_if(all, [](const nn::Module* one) { return one->is_shard_unit(); });
+  }
+  nn::Parameter unused{first_block(*this), "unused", {8}, autograd::Initializer::normal(1.0)};
+};
 
 std::unique_ptr<nn::Model> make(Kind kind) {
   switch (kind) {
     case Kind::gpt2:
-    case Kind::gpt2_untied: {
+    case Kind::gpt2_untied:
+    case Kind::unused: {
       nn::Gpt2Config config = test::tiny_config(0.1);
       config.num_heads = 4;
       config.tie_word_embeddings = kind == Kind::gpt2;
+      if (kind == Kind::unused) return std::make_unique<WithUnused>(config);
       return std::make_unique<nn::Gpt2>(config);
     }
     case Kind::llama:
@@ -267,6 +279,7 @@ TEST_P(PipelineOrders, HaveTheBitsOfARunWithoutOne) {
       {"tensor ranks", {.ranks = {.pipe = 2, .tensor = 2}}},
       {"sequence ranks", {.ranks = {.pipe = 2, .sequence = 2}}},
       {"another model", {.kind = Kind::llama}},
+      {"an unused parameter", {.kind = Kind::unused}},
       {"every micro-batch reduced", {.stage = 0, .reduce = ReduceSchedule::micro_step}},
       {"world", {.reduce = ReduceSchedule::micro_step, .change = with([](EngineConfig& config) {
                                                          config.determinism = Determinism::world;
