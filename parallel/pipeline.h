@@ -28,10 +28,9 @@ enum class PipelineSchedule : uint8_t {
   // All forward passes first (Huang et al. 2019, "GPipe"): every rank keeps those of all.
   gpipe,
   // The gradients of a layer's weights are made apart from those of its input, and later (Qi et al.
-  // 2024, "Zero Bubble Pipeline Parallelism", ZB-H1): on rank p after those of p more
-  // micro-batches,
-  // so that a rank has them to do where it would wait. Every rank keeps the activations of at most
-  // P micro-batches, as the first one of 1F1B does.
+  // 2024, "Zero Bubble Pipeline Parallelism", ZB-H1): on rank p behind those of p more
+  // micro-batches, so that a rank has them to do where it would wait. Every rank keeps the
+  // activations of at most P micro-batches, as the first one of 1F1B does.
   zero_bubble,
 };
 std::string_view name_of(PipelineSchedule schedule);  // "1f1b", "gpipe", "zb-h1"

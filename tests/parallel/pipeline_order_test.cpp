@@ -114,8 +114,14 @@ TEST(PipelineOrder, OfSeveralParts_IsIdleForAShareOfThat) {
     for (const int size : {2, 4, 8}) {
       for (const int64_t rounds : {1, 2, 5}) {
         const int64_t micro_batches = rounds * size;
-        const auto turns = pipeline_turns(
-            orders_of(PipelineSchedule::one_forward_one_backward, size, micro_batches, parts));
+        const Orders orders =
+            orders_of(PipelineSchedule::one_forward_one_backward, size, micro_batches, parts);
+        for (int rank = 0; rank < size; ++rank) {
+          const int64_t kept = 2 * (size - rank - 1) + (parts - 1) * size + 1;
+          EXPECT_EQ(most_in_flight(orders[static_cast<size_t>(rank)]),
+                    std::min(kept, micro_batches * parts));
+        }
+        const auto turns = pipeline_turns(orders);
         for (const auto& rank : turns) {
           EXPECT_EQ(std::ssize(rank), 2 * (micro_batches * parts + size - 1));
           EXPECT_EQ(std::ranges::count_if(rank, is_idle), 2 * (size - 1));

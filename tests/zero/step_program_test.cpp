@@ -50,6 +50,15 @@ class Recorded {
             .reduce_order = made.record.reduce_order,
             .use_order = made.record.use_order};
   }
+  // What the checker says of a program that `made` was turned into; empty: nothing.
+  std::string complaint(const Program& program, const StepProgram& made) const {
+    try {
+      check(program, bare(made), inputs(made));
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "";
+  }
   const std::vector<ShardGroup>& groups() const { return groups_; }
   int64_t largest_group() const {
     int64_t largest = 0;
@@ -677,14 +686,9 @@ TEST(StepProgramCheck, RefusesWhatIsWrongAndNamesThePlace) {
   for (const Wrong& wrong : wrong_programs()) {
     Program program = made.program;
     wrong.damage(program);
-    try {
-      check(program, recorded.bare(made), recorded.inputs(made));
-      ADD_FAILURE() << wrong.name << " was not refused";
-    } catch (const InvalidArgument& error) {
-      const std::string message = error.what();
-      EXPECT_NE(message.find(wrong.words), std::string::npos) << wrong.name << ": " << message;
-      EXPECT_NE(message.find("step program, only micro-batch"), std::string::npos) << message;
-    }
+    const std::string message = recorded.complaint(program, made);
+    EXPECT_NE(message.find(wrong.words), std::string::npos) << wrong.name << ": " << message;
+    EXPECT_NE(message.find("step program, only micro-batch"), std::string::npos) << message;
   }
 }
 
@@ -804,13 +808,8 @@ TEST(StepProgramCheck, RefusesAStepThatIsWrongAndNamesThePlace) {
     const StepProgram made = recorded.program(policy);
     Program program = made.program;
     wrong.damage(program);
-    try {
-      check(program, recorded.bare(made), recorded.inputs(made));
-      ADD_FAILURE() << wrong.name << " was not refused";
-    } catch (const InvalidArgument& error) {
-      const std::string message = error.what();
-      EXPECT_NE(message.find(wrong.words), std::string::npos) << wrong.name << ": " << message;
-    }
+    const std::string message = recorded.complaint(program, made);
+    EXPECT_NE(message.find(wrong.words), std::string::npos) << wrong.name << ": " << message;
   }
 }
 
@@ -827,13 +826,8 @@ TEST(StepProgramCheck, RefusesAnUpdateOfAFrozenGroup) {
   });
   ASSERT_NE(frozen, recorded.groups().end());
   ops.insert(decide + 1, {OpKind::update, frozen->index()});
-  try {
-    check(program, recorded.bare(made), recorded.inputs(made));
-    FAIL() << "expected InvalidArgument";
-  } catch (const InvalidArgument& error) {
-    EXPECT_NE(std::string(error.what()).find("the group is not trained"), std::string::npos)
-        << error.what();
-  }
+  const std::string message = recorded.complaint(program, made);
+  EXPECT_NE(message.find("the group is not trained"), std::string::npos) << message;
 }
 
 TEST(StepProgramHash, ChangesWithEveryOp) {
