@@ -22,7 +22,8 @@ set(ZINC_TESTS_NEED_apps REQUIRED_FILES "${PROJECT_BINARY_DIR}/zinc")
 # large products and heads (Gemm.*, GemmOfType, the smaller sizes of GemmOver; the other heads), large
 # arrays on more ranks than three, worlds of 5 to 7 ranks and four micro-steps (the rest of the matrix),
 # every size of a world (OddNumbersOfMicroSteps), shuffled placement of states (Placement.* in order;
-# shuffled: stages, parameters, vertical steps). A build without a sanitizer runs them.
+# shuffled: stages, parameters, vertical steps), searches of a plan that compare themselves with every
+# candidate (the other tests of Fit, Fill, FitMesh and FitPipeline). A build without a sanitizer runs them.
 set(ZINC_TESTS_UNSANITIZED "")
 if(ZINC_SANITIZE)
   list(
@@ -41,7 +42,16 @@ if(ZINC_SANITIZE)
     "*Stages.GiveTheSameBits/World5*"
     "*Stages.GiveTheSameBits/World6*"
     "*Stages.GiveTheSameBits/World7*"
-    "*Stages.GiveTheSameBits/World2Accumulation4*")
+    "*Stages.GiveTheSameBits/World2Accumulation4*"
+    "Fill.MaxLiveParameters_IsTheMostThatFits"
+    "Fill.MemoryForHalfOfTheWeights_SavesNearlyHalfOfTheGathers"
+    "Fill.Ratio_IsTheLeastThatLeaves"
+    "Fit.BytesOnNvmeAreThoseOfARun"
+    "Fit.ExplainsAValueThatRulesSavingsOut_ByFiguresWithoutThem"
+    "Fit.IsTheBestOfAllCandidatesAtEveryLimit"
+    "Fit.NothingFits_SaysWhatIsBeyondAndByHowMuch"
+    "FitBench.EveryChoiceIsTimedBesideAllThatFit"
+    "FitMesh.IsTheBestOfAllMeshesAtEveryLimit")
 endif()
 function(zinc_register_tests binary prefix label timeout)
   cmake_parse_arguments(PARSE_ARGV 4 arg "" "FILTER" "ARGS")
