@@ -11,6 +11,7 @@
 #include <span>
 
 #include "bench/random_batch.h"
+#include "bench/samples.h"
 #include "core/error.h"
 #include "train/checkpoint/save_checkpoint.h"
 #include "train/files/atomic_file.h"
@@ -22,22 +23,8 @@
 namespace zinc::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // Steps that are timed beside one write: training comes first, and may keep it long.
 constexpr int64_t kMostBeside = 8;
-
-template <class Work>
-double seconds_of(const Work& work) {
-  const auto start = Clock::now();
-  work();
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
 
 // Removed with all that is in it.
 struct Folder {
@@ -108,7 +95,8 @@ CheckpointBenchResult run_checkpoint_bench(comm::World& world,
     }
     if (!is_done) saver.finish();
     std::vector<double> alone;
-    for (int64_t i = 0; i < std::max<int64_t>(steps_beside, 2); ++i) alone.push_back(seconds_of(step));
+    for (int64_t i = 0; i < std::max<int64_t>(steps_beside, 2); ++i)
+      alone.push_back(seconds_of(step));
     const double plain = seconds_of([&] { write_plain(folder.path + "/plain", from); });
     remove_now(folder.path + "/plain");
     remove_now(folder.path + "/waited");

@@ -17,8 +17,6 @@
 namespace zinc::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
 }

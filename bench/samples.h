@@ -4,17 +4,32 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 namespace zinc::bench {
 
+using Clock = std::chrono::steady_clock;
+
+inline double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
 template <class Body>
 double seconds_of(Body&& body) {
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   body();
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  return took.count();
+  return seconds_since(begin);
 }
+
+// The smallest value that at least this share of the values does not exceed; 0 without values.
+inline double quantile(std::vector<double> values, double share) {
+  if (values.empty()) return 0.0;
+  std::sort(values.begin(), values.end());
+  const auto at = static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5);
+  return values[std::min(at, values.size() - 1)];
+}
+inline double median(std::vector<double> values) { return quantile(std::move(values), 0.5); }
 
 class Samples {
  public:
@@ -26,14 +41,7 @@ class Samples {
     for (const double v : values_) sum += v;
     return sum;
   }
-  // The smallest value that at least this share of the values does not exceed; 0 without samples.
-  double quantile(double share) const {
-    if (values_.empty()) return 0.0;
-    std::vector<double> sorted = values_;
-    std::sort(sorted.begin(), sorted.end());
-    const auto at = static_cast<size_t>(share * static_cast<double>(sorted.size() - 1) + 0.5);
-    return sorted[std::min(at, sorted.size() - 1)];
-  }
+  double quantile(double share) const { return bench::quantile(values_, share); }
   double median() const { return quantile(0.5); }
   double minimum() const { return quantile(0.0); }
   // Half the interquartile range, relative to the median.

@@ -177,12 +177,6 @@ double mixed_rate(const SwapBenchOptions& options) {
   return report.best().zinc.mixed;
 }
 
-double median(const std::vector<double>& values) {
-  Samples samples;
-  for (const double value : values) samples.add(value);
-  return samples.median();
-}
-
 // Of what `of` gives for each timed step.
 template <class Of>
 double median_over(size_t steps, const Of& of) {

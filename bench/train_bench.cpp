@@ -8,6 +8,7 @@
 #include "bench/device_clock.h"
 #include "bench/model_products.h"
 #include "bench/random_batch.h"
+#include "bench/samples.h"
 #include "core/error.h"
 #include "train/hub/model_config.h"
 #include "train/json/writer.h"
@@ -16,18 +17,6 @@
 
 namespace zinc::bench {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
-}
 
 // Seconds that the vendor library needs for all products of a step, and their flops.
 struct CeilingTime {
@@ -63,9 +52,9 @@ CeilingTime measure_products(const train::ModelConfig& config, const TrainBenchO
 }
 
 // One model and engine.
-struct Candidate {
-  Candidate(const train::ModelConfig& config, const TrainBenchOptions& options, int stage,
-            zero::Determinism determinism, comm::World& world)
+struct StageRun {
+  StageRun(const train::ModelConfig& config, const TrainBenchOptions& options, int stage,
+           zero::Determinism determinism, comm::World& world)
       : model(train::make_model(config)) {
     train::apply_tuning(*model, options.tuning);
     steps.stage = stage;
@@ -85,7 +74,7 @@ struct Candidate {
   StageSteps steps;
 };
 
-double run_step(Candidate& candidate, comm::World& world, const TrainBenchOptions& options,
+double run_step(StageRun& candidate, comm::World& world, const TrainBenchOptions& options,
                 const TrainBenchHooks& hooks, int64_t step) {
   std::vector<nn::Batch> batches;
   const int64_t ranks = world.size();
@@ -113,11 +102,11 @@ TrainBenchResult run_train_bench(comm::World& world, const TrainBenchOptions& op
   require(!options.stages.empty() && !options.determinism.empty(),
           "train bench: at least one stage and one determinism are needed");
   const train::ModelConfigFile config = train::find_model_config(options.preset);
-  std::vector<std::unique_ptr<Candidate>> candidates;
+  std::vector<std::unique_ptr<StageRun>> candidates;
   for (const int stage : options.stages) {
     for (const zero::Determinism determinism : options.determinism) {
       candidates.push_back(
-          std::make_unique<Candidate>(config.config, options, stage, determinism, world));
+          std::make_unique<StageRun>(config.config, options, stage, determinism, world));
     }
   }
 

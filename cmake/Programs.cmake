@@ -10,6 +10,7 @@ if(bench_sources)
   # A library, because `zinc bench` is a verb of the command.
   add_library(zinc_bench STATIC ${bench_sources})
   target_link_libraries(zinc_bench PUBLIC zinc PRIVATE fmt::fmt hwy::hwy zinc_warnings)
+  zinc_unite(zinc_bench ${bench_sources})
   if(ZINC_HAVE_ONEDNN)
     target_link_libraries(zinc_bench PRIVATE zinc::onednn)
   endif()

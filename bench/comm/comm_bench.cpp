@@ -6,29 +6,19 @@
 #include <chrono>
 #include <functional>
 
+#include "bench/samples.h"
 #include "core/error.h"
 #include "core/transfer.h"
 
 namespace zinc::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using comm::Collective;
 
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 // Buffers of one size and the collectives on them.
-class Case {
+class CollectiveRun {
  public:
-  Case(comm::World& world, int64_t bytes, DType dtype)
+  CollectiveRun(comm::World& world, int64_t bytes, DType dtype)
       : group_(world.communicator()),
         stream_(world.context().stream(StreamRole::gather)),
         device_(world.context().device()),
@@ -141,7 +131,8 @@ double bus_factor(Collective collective, int size) {
 }
 
 // The median time of `step` between barriers. How often is rank 0's decision.
-std::vector<double> time_steps(Case& one, double seconds, const std::function<void()>& step) {
+std::vector<double> time_steps(CollectiveRun& one, double seconds,
+                               const std::function<void()>& step) {
   std::vector<double> times;
   std::vector<uint8_t> go_on(1, 1);
   const auto begin = Clock::now();
@@ -165,7 +156,7 @@ std::vector<CommBenchRow> run_comm_bench(comm::World& world, const CommBenchOpti
                                     Collective::all_reduce, Collective::broadcast,
                                     Collective::all_to_all};
   for (int64_t bytes = options.min_bytes; bytes <= options.max_bytes; bytes *= 4) {
-    Case one(world, bytes, options.dtype);
+    CollectiveRun one(world, bytes, options.dtype);
     const double copy_seconds = median(time_steps(one, options.seconds / 4, [&] { one.copy(); }));
     for (const Collective collective : collectives) {
       one.check(collective);

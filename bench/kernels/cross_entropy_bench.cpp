@@ -9,10 +9,10 @@ namespace {
 
 constexpr uint64_t kLogitsSeed = 1;
 
-struct Tensors {
+struct LossTensors {
   Array logits, labels, loss, lse, dloss;
 
-  Tensors(int64_t rows, int64_t classes, DType dtype)
+  LossTensors(int64_t rows, int64_t classes, DType dtype)
       : logits(Array::uniform({rows, classes}, dtype, -5, 5, kLogitsSeed)),
         labels(Array::uniform({rows}, DType::i64, 0, static_cast<double>(classes), 2)),
         loss(Array::full({1}, DType::f32, 0)),
@@ -21,7 +21,7 @@ struct Tensors {
 };
 
 Instance make_forward(int64_t rows, int64_t classes, DType dtype, Context& context) {
-  const Tensors t(rows, classes, dtype);
+  const LossTensors t(rows, classes, dtype);
   const StreamRef stream = context.compute();
   return {
       .run =
@@ -44,7 +44,7 @@ Instance make_forward(int64_t rows, int64_t classes, DType dtype, Context& conte
 
 // In place, so each run turns logits into something else: verified on a copy.
 Instance make_backward(int64_t rows, int64_t classes, DType dtype, Context& context) {
-  const Tensors t(rows, classes, dtype);
+  const LossTensors t(rows, classes, dtype);
   const StreamRef stream = context.compute();
   kernels::cross_entropy_forward(
       {.logits = t.logits, .labels = t.labels, .loss = t.loss, .lse = t.lse}, stream);
@@ -60,7 +60,7 @@ Instance make_backward(int64_t rows, int64_t classes, DType dtype, Context& cont
               [=] {
                 const Array fresh = [&] {
                   const ContextScope scope(*benched);
-                  const Array logits = Tensors(rows, classes, dtype).logits;
+                  const Array logits = LossTensors(rows, classes, dtype).logits;
                   backward(logits, t.labels, t.lse, t.dloss);
                   return logits;
                 }();

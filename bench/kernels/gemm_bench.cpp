@@ -11,7 +11,7 @@
 namespace zinc::bench {
 namespace {
 
-struct Product {
+struct BenchedProduct {
   const char* pass;  // which product of a layer this is
   int64_t m, n, k;
   bool transpose_a, transpose_b;
@@ -21,7 +21,7 @@ struct Product {
 
 // Forward y = x W^T (Hugging Face Linear, NT) or x W (GPT-2's Conv1D, NN); dx = dy W (NN) or
 // dy W^T (NT); dW = dy^T x (TN), overwritten or accumulated.
-constexpr Product kProducts[] = {
+constexpr BenchedProduct kProducts[] = {
     {"forward", 2048, 2304, 768, false, true, 0.0, false},
     {"forward", 2048, 2304, 768, false, false, 0.0, false},
     {"forward", 2048, 768, 768, false, true, 0.0, false},
@@ -44,7 +44,7 @@ constexpr Product kProducts[] = {
 };
 
 // The products of another model, on as many tokens as a micro-batch of it has.
-std::vector<Product> products_of(const Registry& registry) {
+std::vector<BenchedProduct> benched_products(const Registry& registry) {
   const ModelShape& m = registry.model();
   if (registry.is_given("M") || registry.is_given("N") || registry.is_given("K")) {
     const int64_t rows = registry.given("M", 4 * m.seq), cols = registry.given("N", m.hidden);
@@ -59,7 +59,7 @@ std::vector<Product> products_of(const Registry& registry) {
   const int64_t tokens = 4 * m.seq, C = m.hidden;
   const int64_t qkv = (m.heads + 2 * m.kv_heads) * m.head_dim;
   const int64_t up = m.gated ? 2 * m.intermediate : m.intermediate;
-  std::vector<Product> products;
+  std::vector<BenchedProduct> products;
   for (const auto& [n, k] : {std::pair{qkv, C}, {C, C}, {up, C}, {C, m.intermediate}}) {
     products.push_back({"forward", tokens, n, k, false, true, 0.0, false});
     products.push_back({"backward-x", tokens, k, n, false, false, 0.0, false});
@@ -74,7 +74,7 @@ Shape stored(int64_t rows, int64_t cols, bool transposed) {
   return transposed ? Shape{cols, rows} : Shape{rows, cols};
 }
 
-kernels::Gemm arguments(const Product& p, const View& a, const View& b, const View& bias,
+kernels::Gemm arguments(const BenchedProduct& p, const View& a, const View& b, const View& bias,
                         const View& c, const View& pre) {
   kernels::Gemm args{.a = a,
                      .b = b,
@@ -91,7 +91,7 @@ kernels::Gemm arguments(const Product& p, const View& a, const View& b, const Vi
 }
 
 // The first rows of the result against the f64 path.
-Deviation verify_rows(const Product& p, DType dtype, const Array& a, const Array& b,
+Deviation verify_rows(const BenchedProduct& p, DType dtype, const Array& a, const Array& b,
                       const Array& bias, const Array& before, const Array& c) {
   const int64_t rows = std::min<int64_t>(p.m, 16);
   const Array wide_a =
@@ -108,7 +108,7 @@ Deviation verify_rows(const Product& p, DType dtype, const Array& a, const Array
           .tolerance = rounding + 4 * 0x1p-24 * std::sqrt(static_cast<double>(p.k))};
 }
 
-Instance make_instance(const Product& p, DType dtype, Context& context) {
+Instance make_instance(const BenchedProduct& p, DType dtype, Context& context) {
   const Array a = Array::uniform(stored(p.m, p.k, p.transpose_a), dtype, -1, 1, 1);
   const Array b = Array::uniform(stored(p.k, p.n, p.transpose_b), dtype, -1, 1, 2);
   const Array bias = Array::uniform({p.n}, dtype, -1, 1, 3);
@@ -124,7 +124,7 @@ Instance make_instance(const Product& p, DType dtype, Context& context) {
 
 void add_gemm_benches(Registry& registry) {
   for (const DType dtype : {DType::bf16, DType::f32}) {
-    for (const Product& p : products_of(registry)) {
+    for (const BenchedProduct& p : benched_products(registry)) {
       const char transposes[] = {p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', '\0'};
       const int64_t size = size_of(dtype);
       const int64_t c_bytes = p.m * p.n * size;

@@ -13,10 +13,10 @@ struct Head {
   int64_t rows = 2048, features = 768, classes = 50257;
 };
 
-struct Tensors {
+struct HeadTensors {
   Array hidden, weight, labels, loss, dhidden, dweight;
 
-  Tensors(const Head& head, DType dtype, bool gradient)
+  HeadTensors(const Head& head, DType dtype, bool gradient)
       : hidden(Array::uniform({head.rows, head.features}, dtype, -1, 1, 1)),
         weight(Array::uniform({head.classes, head.features}, dtype, -0.1, 0.1, 2)),
         labels(Array::uniform({head.rows}, DType::i64, 0, static_cast<double>(head.classes), 3)),
@@ -26,7 +26,8 @@ struct Tensors {
 };
 
 // Some rows of dhidden and the loss of those rows against the f64 path.
-Deviation verify(const Tensors& t, const Head& head, DType dtype, bool gradient, Context& benched) {
+Deviation verify(const HeadTensors& t, const Head& head, DType dtype, bool gradient,
+                 Context& benched) {
   constexpr int64_t kSome = 16;
   const Array hidden = Array::converted(t.hidden.view().narrow(0, 0, kSome), DType::f64);
   const Array weight = Array::converted(t.weight, DType::f64);
@@ -53,7 +54,7 @@ Deviation verify(const Tensors& t, const Head& head, DType dtype, bool gradient,
 }
 
 Instance make_instance(const Head& head, DType dtype, bool gradient, Context& context) {
-  const Tensors t(head, dtype, gradient);
+  const HeadTensors t(head, dtype, gradient);
   Context* const benched = &context;
   const StreamRef stream = context.compute();
   return {.run =
