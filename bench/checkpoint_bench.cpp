@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
@@ -95,8 +94,9 @@ CheckpointBenchResult run_checkpoint_bench(comm::World& world,
     }
     if (!is_done) saver.finish();
     std::vector<double> alone;
-    for (int64_t i = 0; i < std::max<int64_t>(steps_beside, 2); ++i)
+    for (int64_t i = 0; i < std::max<int64_t>(steps_beside, 2); ++i) {
       alone.push_back(seconds_of(step));
+    }
     const double plain = seconds_of([&] { write_plain(folder.path + "/plain", from); });
     remove_now(folder.path + "/plain");
     remove_now(folder.path + "/waited");

@@ -1,13 +1,12 @@
 #include "bench/generate_bench.h"
 
-#include <algorithm>
-#include <chrono>
 #include <memory>
 #include <utility>
 
 #include "bench/ceilings.h"
 #include "bench/model_products.h"
 #include "bench/random_batch.h"
+#include "bench/samples.h"
 #include "core/error.h"
 #include "train/hub/model_config.h"
 #include "train/json/writer.h"
@@ -16,10 +15,6 @@
 
 namespace zinc::bench {
 namespace {
-
-double seconds_between(Clock::time_point begin, Clock::time_point end) {
-  return std::chrono::duration<double>(end - begin).count();
-}
 
 std::vector<std::vector<int32_t>> random_prompts(const GenerateBenchOptions& options, int64_t batch,
                                                  int64_t vocabulary) {
@@ -46,7 +41,7 @@ void write_once(nn::Model& model, const GenerateBenchOptions& options, WrittenTe
     if (prompt + 1 == texts.batch && ++written == 1) first = Clock::now();
   });
   texts.prefill_seconds.add(seconds_between(begin, first));
-  texts.decode_seconds.add(seconds_between(first, Clock::now()));
+  texts.decode_seconds.add(seconds_since(first));
 }
 
 double multiplied_bytes(const train::ModelConfig& config, DType dtype) {

@@ -11,8 +11,11 @@ namespace zinc::bench {
 
 using Clock = std::chrono::steady_clock;
 
+inline double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
 inline double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
+  return seconds_between(begin, Clock::now());
 }
 
 template <class Body>
@@ -22,12 +25,15 @@ double seconds_of(Body&& body) {
   return seconds_since(begin);
 }
 
-// The smallest value that at least this share of the values does not exceed; 0 without values.
+// Between the two nearest values as numpy.quantile gives it: the median of an even number of values
+// is the mean of the middle two. `share` in [0, 1]. 0 without values.
 inline double quantile(std::vector<double> values, double share) {
   if (values.empty()) return 0.0;
   std::sort(values.begin(), values.end());
-  const auto at = static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5);
-  return values[std::min(at, values.size() - 1)];
+  const double place = share * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<size_t>(place);
+  const size_t above = std::min(below + 1, values.size() - 1);
+  return values[below] + (place - static_cast<double>(below)) * (values[above] - values[below]);
 }
 inline double median(std::vector<double> values) { return quantile(std::move(values), 0.5); }
 

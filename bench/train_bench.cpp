@@ -1,7 +1,5 @@
 #include "bench/train_bench.h"
 
-#include <algorithm>
-#include <chrono>
 #include <memory>
 
 #include "bench/ceilings.h"
