@@ -89,12 +89,12 @@ class Reader {
 // Other names first: the key itself wins.
 void Reader::read_block(std::string_view block, const json::Value* object) {
   for (const bool other_names : {true, false}) {
-    for (const Key& key : config_keys()) {
-      if (key.block() != block || key.stands_for.empty() == other_names) continue;
+    for (const Key* key : keys_of(block)) {
+      if (key->stands_for.empty() == other_names) continue;
       const bool is_read =
-          key.key_class == KeyClass::works || key.key_class == KeyClass::deprecated;
-      if (!is_read || !is_known(key)) continue;
-      read_key(key, object == nullptr ? nullptr : object->find(key.name()));
+          key->key_class == KeyClass::works || key->key_class == KeyClass::deprecated;
+      if (!is_read || !is_known(*key)) continue;
+      read_key(*key, object == nullptr ? nullptr : object->find(key->name()));
     }
   }
   if (object != nullptr) look_at_others(block, object->as_object());
@@ -169,8 +169,8 @@ void Reader::report_unknown(std::string_view block, const std::string& path,
     return;
   }
   std::vector<std::string> names;
-  for (const Key& key : config_keys()) {
-    if (key.block() == block && is_known(key)) names.emplace_back(key.name());
+  for (const Key* key : keys_of(block)) {
+    if (is_known(*key)) names.emplace_back(key->name());
   }
   const std::string nearest = nearest_name(member.key, names);
   const std::string hint = nearest.empty() ? "" : concat("; did you mean \"", nearest, "\"?");

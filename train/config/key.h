@@ -113,6 +113,8 @@ struct Key {
 // All rows, in the order of the documentation; the rows of a block follow its own.
 const std::vector<Key>& config_keys();
 const Key* find_key(std::string_view path);  // null where there is none
+// Those of one block, in the same order; of the root: "".
+const std::vector<const Key*>& keys_of(std::string_view block);
 
 // Why the key cannot have the value, as in "must be between 0 and 3, not 4"; empty where it can.
 std::string problem_with(const Key& key, const json::Value& value);

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <map>
 
 #include "core/error.h"
 #include "train/config/key.h"
@@ -61,10 +62,24 @@ const std::vector<Key>& config_keys() {
 }
 
 const Key* find_key(std::string_view path) {
-  for (const Key& key : config_keys()) {
-    if (key.path == path) return &key;
-  }
-  return nullptr;
+  static const auto by_path = [] {
+    std::map<std::string_view, const Key*> found;
+    for (const Key& key : config_keys()) found.emplace(key.path, &key);
+    return found;
+  }();
+  const auto at = by_path.find(path);
+  return at == by_path.end() ? nullptr : at->second;
+}
+
+const std::vector<const Key*>& keys_of(std::string_view block) {
+  static const auto by_block = [] {
+    std::map<std::string_view, std::vector<const Key*>> found;
+    for (const Key& key : config_keys()) found[key.block()].push_back(&key);
+    return found;
+  }();
+  static const std::vector<const Key*> none;
+  const auto at = by_block.find(block);
+  return at == by_block.end() ? none : at->second;
 }
 
 std::string config_keys_markdown() {

@@ -13,16 +13,16 @@ namespace {
 // The members of one block: every key that counts and has a value.
 json::Object members_of(std::string_view block, const Config& config, int64_t world_size) {
   json::Object members;
-  for (const Key& key : config_keys()) {
-    const bool has_value = key.key_class == KeyClass::works && key.stands_for.empty();
-    if (key.block() != block || !has_value || !key.counts(config)) continue;
-    if (key.is_block()) {
-      json::Object inner = members_of(key.path, config, world_size);
-      if (!inner.empty()) members.set(key.name(), std::move(inner));
-    } else if (std::ranges::find(config.open, key.path) != config.open.end()) {
-      members.set(key.name(), "auto");
-    } else if (json::Value value = key.setting.get(config, world_size); !value.is_null()) {
-      members.set(key.name(), std::move(value));
+  for (const Key* key : keys_of(block)) {
+    const bool has_value = key->key_class == KeyClass::works && key->stands_for.empty();
+    if (!has_value || !key->counts(config)) continue;
+    if (key->is_block()) {
+      json::Object inner = members_of(key->path, config, world_size);
+      if (!inner.empty()) members.set(key->name(), std::move(inner));
+    } else if (std::ranges::find(config.open, key->path) != config.open.end()) {
+      members.set(key->name(), "auto");
+    } else if (json::Value value = key->setting.get(config, world_size); !value.is_null()) {
+      members.set(key->name(), std::move(value));
     }
   }
   return members;
