@@ -61,9 +61,9 @@ std::vector<std::string> on_ranks(const std::vector<std::string>& words,
 }
 
 // A command of ranks needs other settings of the leak checker than one without.
-std::vector<std::string> with_leak_checker(std::vector<std::string> words) {
+std::vector<std::string> with_leak_checker(std::vector<std::string> words, bool find_leaks) {
   if (std::ranges::find(words, ZINC_MPIRUN) == words.end()) return words;
-  std::vector<std::string> first = leak_checker_environment();
+  std::vector<std::string> first = leak_checker_environment(find_leaks);
   first.insert(first.begin(), "env");
   words.insert(words.begin(), first.begin(), first.end());
   return words;
@@ -117,7 +117,7 @@ CommandProcess::CommandProcess(Program, const std::vector<std::string>& words,
                                const CommandOptions& options) {
   const Pipe out = make_pipe();
   const Pipe err = make_pipe();
-  std::vector<std::string> copies = with_leak_checker(words);
+  std::vector<std::string> copies = with_leak_checker(words, options.find_leaks);
   std::vector<char*> pointers;
   for (std::string& word : copies) pointers.push_back(word.data());
   pointers.push_back(nullptr);

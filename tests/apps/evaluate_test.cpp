@@ -113,7 +113,7 @@ TEST_F(EvaluateModel, EveryWorld_GivesTheSameFigures) {
       if (sharded) words.push_back("--sharded");
       return words;
     };
-    const CommandOptions two{.ranks = 2};
+    const CommandOptions two{.ranks = 2, .find_leaks = sharded};
     EXPECT_EQ(figures("half.txt", with(perplexity), two).at("loss").as_double(),
               loss.at("loss").as_double());
     EXPECT_EQ(figures("questions.jsonl", with(texts), two).at("rougeL").as_double(),

@@ -63,7 +63,9 @@ class TrainOnAMesh : public testing::Test {
         "--config", folder_ / config, "--out", folder_ / out,  "--steps",
         "8",        "--eval-every",   "4",     "--save-every", "4"};
     changes.insert(changes.end(), more.begin(), more.end());
-    const Ended ended = run_zinc(folder_.train(changes), {.ranks = ranks});
+    // Leaks: of the job of most ranks.
+    const Ended ended =
+        run_zinc(folder_.train(changes), {.ranks = ranks, .find_leaks = out == "four"});
     EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
     return ended.out;
   }
