@@ -41,6 +41,11 @@
 //    one saving less, whether it fits or not, but for the device's update where states leave. It is
 //    never below the floor of 1., nor below the FLOP at the highest rate.
 //
+// 6. A pipeline has several orders of its micro-batches. They differ in what ranks wait, and 1F1B
+//    keeps the fewest activations: a candidate is looked at in that order first, with the bound of
+//    the best of its orders, and in the others where it fits. What they last at least is its time,
+//    with the other share of waiting.
+//
 // A step of a pipeline is planned with a few micro-batches more than its ranks keep at once, and
 // until it is an answer for those of its ranks alone that tell most
 // (FitBounds::telling_ranks). What one more micro-batch adds is planned on each of them.
@@ -206,6 +211,7 @@ class Search {
   std::optional<FitCandidate> corner_of(const Node& node);
   void push(const FitCandidate& candidate, const FitScore& bound, int depth);
   void push_next(const Node& node, const FitScore& bound);
+  void push_orders(const Node& node, const Outcome& found);
   bool cannot_fit(const FitCandidate& candidate);
   bool saves_less(const FitCandidate& candidate, const FitCandidate& large) const;
   bool cannot_help(const TooLarge& large, const FitCandidate& candidate) const;
@@ -383,7 +389,7 @@ Outcome Search::plan(const json::Value& file, Extent extent,
 
 // Where the candidate does not fit, its plan still has the time of the whole step.
 bool has_whole_time(const FitCandidate& c) {
-  return c.accumulation <= kPlannedBatches || c.vertical;
+  return c.accumulation <= kPlannedBatches || c.order.vertical;
 }
 
 // Side by side, in an order that no number of threads changes.
@@ -454,7 +460,7 @@ bool Search::cannot_fit(const FitCandidate& c) {
 
 // 2. of Note [Bounds of the search]
 bool Search::saves_less(const FitCandidate& c, const FitCandidate& large) const {
-  const bool alike = large.mesh() == c.mesh() && large.vertical == c.vertical &&
+  const bool alike = large.mesh() == c.mesh() && large.order == c.order &&
                      large.micro_batch <= c.micro_batch &&
                      (large.accumulation > 1) == (c.accumulation > 1) && large.stage >= c.stage;
   if (!alike) return false;
@@ -474,7 +480,7 @@ bool Search::saves_less(const FitCandidate& c, const FitCandidate& large) const 
 // 3. of Note [Bounds of the search]
 bool Search::cannot_help(const TooLarge& large, const FitCandidate& c) const {
   const FitCandidate& from = large.candidate;
-  if (from.mesh() != c.mesh() || from.micro_batch != c.micro_batch || from.vertical != c.vertical ||
+  if (from.mesh() != c.mesh() || from.micro_batch != c.micro_batch || from.order != c.order ||
       from.stage != c.stage) {
     return false;
   }
@@ -493,8 +499,8 @@ bool Search::cannot_help(const TooLarge& large, const FitCandidate& c) const {
 }
 
 bool is_beaten_by(const FitCandidate& c, const FitCandidate& other) {
-  if (other.mesh() != c.mesh() || other.micro_batch != c.micro_batch ||
-      other.vertical != c.vertical || other.stage != c.stage) {
+  if (other.mesh() != c.mesh() || other.micro_batch != c.micro_batch || other.order != c.order ||
+      other.stage != c.stage) {
     return false;
   }
   for (size_t s = 0; s < kNumSavings; ++s) {
@@ -539,6 +545,14 @@ void Search::push_next(const Node& node, const FitScore& bound) {
   }
 }
 
+// 6. of Note [Bounds of the search]
+void Search::push_orders(const Node& node, const Outcome& found) {
+  if (!found.time) return;
+  for (const FitCandidate& other : space_.in_other_orders(node.candidate)) {
+    push(other, {found.score[0] * bounds_.share_in_order(node.candidate, other)}, node.depth);
+  }
+}
+
 // What saves most among all that have the node's root and recomputation, where nobody asked for it
 // yet: if that does not fit, none of them is planned.
 std::optional<FitCandidate> Search::corner_of(const Node& node) {
@@ -549,7 +563,7 @@ std::optional<FitCandidate> Search::corner_of(const Node& node) {
                                             .pipe = c.pipe,
                                             .micro_batch = c.micro_batch,
                                             .accumulation = c.accumulation,
-                                            .vertical = c.vertical,
+                                            .order = c.order,
                                             .stage = c.stage});
   corner.at(Saving::recompute) = c.at(Saving::recompute);
   if (!space_.is_valid(corner)) corner.at(Saving::inputs) = 0;
@@ -620,6 +634,7 @@ void Search::expand() {
       if (!refused && found.fits) {
         fitting_.push_back(node.candidate);
         add_answer(node.candidate);
+        push_orders(node, found);
         continue;
       }
       const bool is_timed = !refused && has_whole_time(node.candidate);
@@ -799,9 +814,16 @@ std::vector<std::string> Search::reasons(const FitCandidate& candidate) {
     without.emplace_back(fmt::format("{} at {}", name_of(saving), then.empty() ? "none" : then),
                          other);
   }
+  if (candidate.pipe > 1) {
+    FitCandidate other = candidate;
+    other.order = FitOrder{};
+    if (std::ranges::count(space_.in_other_orders(other), candidate) > 0) {
+      without.emplace_back("one part a rank, 1f1b", other);
+    }
+  }
   for (const FitCandidate& root : space_.roots()) {  // the next larger micro-batch
     if (root.mesh() != candidate.mesh() || root.stage != candidate.stage ||
-        root.vertical != candidate.vertical || root.micro_batch <= candidate.micro_batch) {
+        root.order != candidate.order || root.micro_batch <= candidate.micro_batch) {
       continue;
     }
     FitCandidate larger = candidate;
@@ -853,11 +875,12 @@ std::vector<FitCandidate> Search::smallest() {
   const std::vector<FitCandidate>& roots = space_.roots();
   const int64_t micro_batch =
       std::ranges::min_element(roots, {}, &FitCandidate::micro_batch)->micro_batch;
-  const bool only_vertical = std::ranges::all_of(roots, &FitCandidate::vertical);
+  const bool only_vertical =
+      std::ranges::all_of(roots, [](const FitCandidate& root) { return root.order.vertical; });
   std::vector<FitCandidate> found;
   for (const FitCandidate& root : roots) {
     if (root.micro_batch != micro_batch && root.accumulation != 1) continue;
-    if (root.vertical != only_vertical) continue;
+    if (root.order.vertical != only_vertical) continue;
     for (int level = 0; level < space_.num_levels(Saving::recompute); ++level) {
       FitCandidate one = space_.most_saving(root);
       one.at(Saving::recompute) = level;
@@ -902,7 +925,7 @@ FitShortfall Search::nearest() {
       one.stage = root.stage;
       one.micro_batch = root.micro_batch;
       one.accumulation = root.accumulation;
-      one.vertical = root.vertical;
+      one.order = root.order;
       const bool same_stage = one.stage == best.stage;
       const bool same_batch = one.micro_batch == best.micro_batch;
       const bool nearby =

@@ -20,9 +20,12 @@
 //   pipeline as long as m passes of its slowest rank, and as that waits: bubble() in
 //   parallel/pipeline.h. Sharding, offload and smaller buffers add work or waits to that and take
 //   none away;
-// - sums of gradients go to the network once a step (stages 0 and 1) or once a micro-batch, and
-//   where weights do not stay gathered they come back once a micro-batch at least. All of that may
-//   be hidden, so it counts alone: the step is as long as the longer of the two;
+// - sums of gradients go to the network once a step (stages 0 and 1, in the last backward pass) or
+//   once a micro-batch, on stage 0 forth and back. None goes before the first forward pass is over,
+//   and that is not over before all weights of stage 3 were gathered once. Where they do not stay,
+//   they come back once a micro-batch at least. New weights of stages 1 and 2 are gathered when the
+//   norm of all sums is known, unless states elsewhere let updates wait for the next forward pass.
+//   What else may be hidden is: the step is as long as the longest of these;
 // - on the device lie, at some moment together, weights, states and sums of gradients, in so many
 //   parts as the stage says and without what goes elsewhere, and the activations of as many
 //   micro-batches as a rank keeps at least: min(P - p, m) on rank p.
@@ -33,6 +36,7 @@ namespace zinc::train {
 namespace {
 
 constexpr double kSurely = 0.98;  // of a pass: stages write gradients in other ways
+constexpr double kForward = 0.2;  // of a pass, whose backward may compute forward again
 
 // The same model with so many blocks; nullopt: its family has no one number of them.
 std::optional<ModelConfigFile> with_blocks(const ModelConfigFile& model, int64_t blocks) {
@@ -191,7 +195,7 @@ std::vector<int64_t> FitBounds::blocks_by_rank(const FitCandidate& c, const Slic
   std::vector<bool> counts(costs.size(), true);
   costs.push_back(std::max(slice.flops.rest, 0.0));
   counts.push_back(false);
-  const int parts = c.pipe * space_.pipeline_of(c).parts;
+  const int parts = c.pipe * c.pipeline().parts;
   const std::vector<int64_t> first = parallel::cut_evenly(costs, counts, parts);
   std::vector<int64_t> blocks(static_cast<size_t>(c.pipe));
   for (size_t p = 0; p + 1 < first.size(); ++p) {
@@ -217,9 +221,25 @@ double FitBounds::least_seconds(const FitCandidate& c) {
   const int64_t sequences = known == first_.end() ? c.micro_batch : std::get<2>(known->second);
   const double flops = slice.flops.at(static_cast<double>(space_.num_blocks())) /
                        static_cast<double>(sequences * c.pipe);
-  const double passes =
-      static_cast<double>(c.accumulation) * (1.0 + parallel::bubble(space_.pipeline_of(c)));
+  const double passes = static_cast<double>(c.accumulation) * (1.0 + least_bubble(c));
   return kSurely * flops * static_cast<double>(c.micro_batch) * passes * seconds_per_flop_;
+}
+
+double FitBounds::least_bubble(const FitCandidate& c) const {
+  double least = parallel::bubble(c.pipeline());
+  for (const FitCandidate& other : space_.in_other_orders(c)) {
+    least = std::min(least, parallel::bubble(other.pipeline()));
+  }
+  return least;
+}
+
+// Parts of an interleaved pipeline are cut finer, so its slowest rank may have less.
+double FitBounds::share_in_order(const FitCandidate& c, const FitCandidate& other) {
+  const Slice& slice = slice_of(c);
+  const auto seconds = [&](const FitCandidate& one) {
+    return slowest_pass(one, slice) * (1.0 + parallel::bubble(one.pipeline()));
+  };
+  return kSurely * seconds(other) / seconds(c);
 }
 
 // Of so many elements that ranks with the same part of the model pass around, each of `size` bytes.
@@ -236,36 +256,53 @@ double FitBounds::network_seconds(const FitCandidate& c, double numel, double si
   return std::min(speed.seconds("reduce_scatter", cost, 1), speed.seconds("all_gather", cost, 1));
 }
 
-double FitBounds::floor_seconds(const FitCandidate& c, const Slice& slice) const {
-  if (!options_.hardware) return 0.0;
-  const zero::EngineConfig engine = space_.config_of(c).engine;
+// Of the slowest rank, for a micro-batch.
+double FitBounds::slowest_pass(const FitCandidate& c, const Slice& slice) const {
+  if (slice.seconds.each == 0.0) return slice.seconds.rest / c.pipe;
   const std::vector<int64_t> blocks = blocks_by_rank(c, slice);
   const double head = std::max(slice.flops.rest, 0.0) * seconds_per_flop_;
-  double slowest = 0.0, largest = 0.0;
+  double slowest = 0.0;
   for (size_t p = 0; p < blocks.size(); ++p) {
     const auto n = static_cast<double>(blocks[p]);
     double pass = c.pipe == 1 ? slice.seconds.at(n) : slice.seconds.each * n;
     if (c.pipe > 1 && p + 1 == blocks.size()) pass += head;
     slowest = std::max(slowest, pass);
-    largest = std::max(largest, c.pipe == 1 ? slice.weights.at(n) : slice.weights.each * n);
   }
-  if (slice.seconds.each == 0.0) slowest = slice.seconds.rest / c.pipe;
+  return slowest;
+}
+
+double FitBounds::floor_seconds(const FitCandidate& c, const Slice& slice) const {
+  if (!options_.hardware) return 0.0;
+  const zero::EngineConfig engine = space_.config_of(c).engine;
   const auto m = static_cast<double>(c.accumulation);
-  double seconds = slowest * m * (1.0 + parallel::bubble(space_.pipeline_of(c)));
-  const double numel = largest / static_cast<double>(size_of(engine.precision.dtype));
-  const bool each_batch =
-      engine.reduce_schedule() == zero::ReduceSchedule::micro_step && !c.vertical;
+  const auto most = static_cast<double>(std::ranges::max(blocks_by_rank(c, slice)));
+  const auto of_largest = [&](const Linear& part) {
+    return c.pipe == 1 ? part.at(most) : part.each * most;
+  };
+  const double pass = of_largest(slice.seconds);
+  const double numel =
+      of_largest(slice.weights) / static_cast<double>(size_of(engine.precision.dtype));
+  const bool vertical = c.order.vertical;
+  const bool each_batch = engine.reduce_schedule() == zero::ReduceSchedule::micro_step && !vertical;
+  double seconds = slowest_pass(c, slice) * m;
   try {
-    const double reduce =
+    const double once =
         network_seconds(c, numel, static_cast<double>(size_of(engine.communication_dtype())));
-    seconds = std::max(seconds, reduce * (each_batch ? m : 1.0));
-    const bool come_back = c.stage == 3 && c.at(Saving::residency) > 0 && !c.vertical;
     const double gather =
         network_seconds(c, numel, static_cast<double>(size_of(engine.precision.dtype)));
-    if (come_back) seconds = std::max(seconds, gather * m);
+    const double reduce = (c.stage == 0 ? 2.0 : 1.0) * once * (each_batch ? m : 1.0);
+    const double ahead =
+        kForward * pass * (vertical ? m : 1.0) + (each_batch || vertical ? 0.0 : m - 1.0) * pass;
+    const bool then_gathers =
+        (c.stage == 1 || c.stage == 2) && space_.states_on_device(c.at(Saving::states)) == 1.0;
+    seconds = std::max(seconds, ahead + reduce + (then_gathers ? gather : 0.0));
+    if (c.stage == 3) {
+      const bool come_back = c.at(Saving::residency) > 0 && !vertical;
+      seconds = std::max({seconds, gather + reduce, come_back ? gather * m : 0.0});
+    }
   } catch (const ConfigError&) {  // the plan says what the file lacks
   }
-  return kSurely * seconds;
+  return kSurely * seconds * (1.0 + least_bubble(c));
 }
 
 int64_t FitBounds::floor_bytes(const FitCandidate& c, const Slice& slice) const {
@@ -288,7 +325,7 @@ int64_t FitBounds::floor_bytes(const FitCandidate& c, const Slice& slice) const 
     const double on_device = space_.states_on_device(c.at(Saving::states));
     const double states = of(slice.states) / (c.stage >= 1 ? shards : 1.0) * on_device;
     double gradients = of(slice.gradients) / (c.stage >= 2 ? shards : 1.0);
-    if (c.accumulation == 1 || c.vertical || c.at(Saving::states) > 0) gradients = 0.0;
+    if (c.accumulation == 1 || c.order.vertical || c.at(Saving::states) > 0) gradients = 0.0;
     double kept = slice.activations.each * n;
     if (c.at(Saving::inputs) > 0 || space_.blocks_per_segment(c.at(Saving::recompute)) < 0) {
       kept = 0.0;

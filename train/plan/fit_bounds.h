@@ -35,8 +35,11 @@ class FitBounds {
   // From FLOP alone: of all micro-batches, with at most one pair of plans for each kind of
   // recomputation and number of tensor and sequence ranks.
   double least_seconds(const FitCandidate& candidate);
-  // Of a candidate that is not between two levels.
+  // Of a candidate that is not between two levels; the seconds are those of the best of its
+  // pipeline's orders, where it has the first of them.
   Floor floor_of(const FitCandidate& candidate);
+  // What `other`, the same in another order of its pipeline, lasts at least as a share of this one.
+  double share_in_order(const FitCandidate& candidate, const FitCandidate& other);
   // Ranks of the candidate's pipeline that take most or work longest, as far as floors tell: the
   // first, the second, the last and the one with most blocks.
   std::vector<int> telling_ranks(const FitCandidate& candidate);
@@ -58,6 +61,8 @@ class FitBounds {
   Slice make_slice(const FitCandidate& candidate) const;
   Plan plan_of(const FitCandidate& candidate, int64_t blocks) const;
   std::vector<int64_t> blocks_by_rank(const FitCandidate& candidate, const Slice& slice) const;
+  double least_bubble(const FitCandidate& candidate) const;
+  double slowest_pass(const FitCandidate& candidate, const Slice& slice) const;
   double network_seconds(const FitCandidate& candidate, double weights, double size) const;
   double floor_seconds(const FitCandidate& candidate, const Slice& slice) const;
   int64_t floor_bytes(const FitCandidate& candidate, const Slice& slice) const;

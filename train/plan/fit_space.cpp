@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "core/error.h"
@@ -153,19 +154,6 @@ int64_t FitSpace::fixed_extent(const char* path) const {
   const json::Value* given = fixed(path);
   if (given == nullptr || !given->is_integer()) return 1;
   return std::max<int64_t>(given->as_int64(), 1);
-}
-
-parallel::PipelineShape FitSpace::pipeline_of(const FitCandidate& c) const {
-  using parallel::PipelineSchedule;
-  parallel::PipelineShape shape{.ranks = c.pipe,
-                                .micro_batches = c.accumulation,
-                                .parts = static_cast<int>(fixed_extent(kInterleave))};
-  const json::Value* order = fixed(kPipeOrder);
-  if (order == nullptr || !order->is_string()) return shape;
-  for (const auto schedule : {PipelineSchedule::gpipe, PipelineSchedule::zero_bubble}) {
-    if (order->as_string() == name_of(schedule)) shape.schedule = schedule;
-  }
-  return shape;
 }
 
 std::string FitSpace::undivided(int64_t batch, int64_t ranks) {
@@ -393,27 +381,69 @@ void FitSpace::make_roots(const comm::Mesh& mesh) {
     if (share % micro != 0) continue;
     const int64_t steps = share / micro;
     if (!allows(kMicroBatch, micro) || !allows(kAccumulation, steps)) continue;
-    for (const bool vertical : {false, true}) {
-      if (!allows(kSchedule, vertical ? "vertical" : "horizontal")) continue;
+    std::vector<FitOrder> orders = orders_of(mesh.pipe, steps);
+    if (mesh.pipe > 1 && !orders.empty()) orders.resize(1);
+    for (const FitOrder& order : orders) {
       for (int stage = kLastStage; stage >= 0; --stage) {
         if (!allows(kStage, stage)) continue;
         const bool is_asked = fixed(kSchedule) != nullptr;
-        if (vertical && !is_asked && (stage < 2 || steps == 1 || steps > kMostVertical)) continue;
-        if (mesh.pipe > 1 && (vertical || stage > 2)) continue;
-        const FitCandidate root{.tensor = mesh.tensor,
-                                .sequence = mesh.sequence,
-                                .pipe = mesh.pipe,
-                                .micro_batch = micro,
-                                .accumulation = steps,
-                                .vertical = vertical,
-                                .stage = stage};
-        const parallel::PipelineShape shape = pipeline_of(root);
-        const bool deals_out = mesh.pipe > 1 && steps % mesh.pipe == 0 &&
-                               num_blocks_ >= int64_t{mesh.pipe} * shape.parts;
-        if (shape.parts == 1 || deals_out) roots_.push_back(root);
+        if (order.vertical && !is_asked && (stage < 2 || steps == 1 || steps > kMostVertical)) {
+          continue;
+        }
+        if (mesh.pipe > 1 && stage > 2) continue;
+        roots_.push_back({.tensor = mesh.tensor,
+                          .sequence = mesh.sequence,
+                          .pipe = mesh.pipe,
+                          .micro_batch = micro,
+                          .accumulation = steps,
+                          .order = order,
+                          .stage = stage});
       }
     }
   }
+}
+
+// GPipe's order keeps more than 1F1B's and waits as long: the file's alone.
+std::vector<FitOrder> FitSpace::orders_of(int pipe, int64_t micro_batches) const {
+  using parallel::PipelineSchedule;
+  std::vector<FitOrder> orders;
+  const bool has_parts = fixed(kInterleave) != nullptr;
+  const auto given = static_cast<int>(fixed_extent(kInterleave));
+  if (pipe == 1) {
+    for (const bool vertical : {false, true}) {
+      const bool is_allowed = allows(kSchedule, vertical ? "vertical" : "horizontal");
+      if (is_allowed && given == 1) orders.push_back({.vertical = vertical});
+    }
+    return orders;
+  }
+  if (!allows(kSchedule, "horizontal")) return orders;
+  for (const auto schedule : {PipelineSchedule::one_forward_one_backward,
+                              PipelineSchedule::zero_bubble, PipelineSchedule::gpipe}) {
+    const bool is_open = fixed(kPipeOrder) == nullptr && schedule != PipelineSchedule::gpipe;
+    if (!is_open &&
+        (fixed(kPipeOrder) == nullptr || !allows(kPipeOrder, std::string(name_of(schedule))))) {
+      continue;
+    }
+    for (const int parts : has_parts ? std::vector<int>{given} : std::vector<int>{1, 2, 4}) {
+      const bool deals_out = schedule == PipelineSchedule::one_forward_one_backward &&
+                             micro_batches % pipe == 0 && num_blocks_ >= int64_t{pipe} * parts;
+      if (parts == 1 || deals_out) orders.push_back({.schedule = schedule, .parts = parts});
+    }
+  }
+  return orders;
+}
+
+std::vector<FitCandidate> FitSpace::in_other_orders(const FitCandidate& c) const {
+  std::vector<FitCandidate> found;
+  if (c.pipe == 1) return found;
+  const std::vector<FitOrder> orders = orders_of(c.pipe, c.accumulation);
+  if (orders.empty() || c.order != orders.front()) return found;
+  for (size_t i = 1; i < orders.size(); ++i) {
+    found.push_back(c);
+    found.back().order = orders[i];
+    if (!is_valid(found.back())) found.pop_back();
+  }
+  return found;
 }
 
 // The error is that of the file as it was written, for the sake of its lines, where that is wrong
@@ -446,8 +476,7 @@ bool FitSpace::is_valid(const FitCandidate& c) const {
   const bool recomputes = blocks_per_segment(c.at(Saving::recompute)) != 0;
   if (has(Saving::inputs) && !recomputes) return false;
   if (has(Saving::inputs) && c.pipe > 1) return false;
-  const bool splits = pipeline_of(c).schedule == parallel::PipelineSchedule::zero_bubble;
-  if (recomputes && c.pipe > 1 && splits) return false;
+  if (recomputes && c.splits_backward()) return false;
   if (has(Saving::states) && c.stage == 0) return false;
   if ((has(Saving::weights) || has(Saving::residency)) && c.stage < 3) return false;
   return true;
@@ -486,16 +515,13 @@ void FitSpace::refuse(int tensor, int sequence) {
   });
 }
 
-// What is valid depends on the stage and on whether there is a pipeline.
+// What is valid depends on the stage, on whether there is a pipeline, and on its order.
 int64_t FitSpace::size() const {
   int64_t count = 0;
-  std::map<std::pair<int, bool>, int64_t> known;
-  for (const FitCandidate& root : roots_) {
-    const std::pair kind(root.stage, root.pipe > 1);
-    if (const auto found = known.find(kind); found != known.end()) {
-      count += found->second;
-      continue;
-    }
+  std::map<std::tuple<int, bool, bool>, int64_t> known;
+  const auto num_below = [&](const FitCandidate& root) {
+    int64_t& number = known[{root.stage, root.pipe > 1, root.splits_backward()}];
+    if (number > 0) return number;
     std::vector<FitCandidate> rows{root};
     for (int s = 0; s < kNumSavings; ++s) {
       std::vector<FitCandidate> longer;
@@ -508,7 +534,11 @@ int64_t FitSpace::size() const {
       }
       rows = std::move(longer);
     }
-    count += known[kind] = static_cast<int64_t>(rows.size());
+    return number = static_cast<int64_t>(rows.size());
+  };
+  for (const FitCandidate& root : roots_) {
+    count += num_below(root);
+    for (const FitCandidate& other : in_other_orders(root)) count += num_below(other);
   }
   return count;
 }
@@ -538,7 +568,11 @@ json::Value FitSpace::file_of(const FitCandidate& c) const {
   set_extent(kSequence, c.sequence);
   set_extent(kPipe, c.pipe);
   set(kStage, c.stage);
-  if (c.vertical) set(kSchedule, "vertical");
+  if (c.order.vertical) set(kSchedule, "vertical");
+  if (c.order.schedule != FitOrder{}.schedule) {
+    set(kPipeOrder, std::string(name_of(c.order.schedule)));
+  }
+  set_extent(kInterleave, c.order.parts);
   for (int s = 0; s < kNumSavings; ++s) {
     const auto saving = static_cast<Saving>(s);
     if (saving == Saving::residency && c.stage < 3) continue;
@@ -590,7 +624,9 @@ std::string FitSpace::words(const FitCandidate& c) const {
     text += ", ";
   }
   text += fmt::format("stage {}, micro-batch {} x {}", c.stage, c.micro_batch, c.accumulation);
-  if (c.vertical) text += ", vertical";
+  if (c.order.vertical) text += ", vertical";
+  if (c.order.schedule != FitOrder{}.schedule) text += concat(", ", name_of(c.order.schedule));
+  if (c.order.parts > 1) text += concat(", ", c.order.parts, " parts a rank");
   for (int s = 0; s < kNumSavings; ++s) {
     const auto saving = static_cast<Saving>(s);
     std::string one = words(saving, c.at(saving));

@@ -37,14 +37,23 @@ namespace zinc::train {
 //            (reduce_bucket_size, allgather_bucket_size, overlap_comm, sub_group_size)
 enum class Saving : uint8_t { recompute, inputs, states, weights, residency, buffers };
 inline constexpr int kNumSavings = 6;
-inline constexpr int kLastStage = 3;  // of ZeRO
+inline constexpr int kLastStage = 3;      // of ZeRO
 std::string_view name_of(Saving saving);  // "recompute", ...
+
+// In which order the passes of a step's micro-batches are made.
+struct FitOrder {
+  bool vertical = false;  // zinc.schedule
+  // Of a pipeline (zinc.pipeline_schedule, zinc.pipeline_interleave).
+  parallel::PipelineSchedule schedule = parallel::PipelineSchedule::one_forward_one_backward;
+  int parts = 1;
+  friend auto operator<=>(const FitOrder&, const FitOrder&) = default;
+};
 
 struct FitCandidate {
   int tensor = 1, sequence = 1, pipe = 1;  // of the mesh
   int64_t micro_batch = 1;
   int64_t accumulation = 1;
-  bool vertical = false;
+  FitOrder order{};
   int stage = 0;
   std::array<int, kNumSavings> level{};
   // Between two levels, where the search filled memory up: of offload_optimizer.ratio,
@@ -58,6 +67,16 @@ struct FitCandidate {
   int at(Saving saving) const { return level[static_cast<size_t>(saving)]; }
   int& at(Saving saving) { return level[static_cast<size_t>(saving)]; }
   comm::Mesh mesh() const { return {.tensor = tensor, .pipe = pipe, .sequence = sequence}; }
+  // How the ranks of its pipeline work on its micro-batches.
+  parallel::PipelineShape pipeline() const {
+    return {.schedule = order.schedule,
+            .ranks = pipe,
+            .micro_batches = accumulation,
+            .parts = order.parts};
+  }
+  bool splits_backward() const {
+    return pipe > 1 && order.schedule == parallel::PipelineSchedule::zero_bubble;
+  }
   bool is_flat() const { return mesh().is_flat(); }
   friend auto operator<=>(const FitCandidate&, const FitCandidate&) = default;
 };
@@ -81,8 +100,12 @@ class FitSpace {
   FitSpace(const ModelConfigFile& model, FitSpaceOptions options);
 
   // One for each mesh, micro-batch, order and stage, with nothing saved; flat meshes, smaller
-  // micro-batches and higher stages first.
+  // micro-batches and higher stages first. Of a pipeline in the first of its orders alone, 1F1B
+  // unless the file says another.
   const std::vector<FitCandidate>& roots() const { return roots_; }
+  // The same in other orders of its pipeline, where it has the first: they wait less, do as much
+  // and keep as many activations at least.
+  std::vector<FitCandidate> in_other_orders(const FitCandidate& candidate) const;
   // Those with one level more of one kind.
   std::vector<FitCandidate> next(const FitCandidate& candidate) const;
   // The root with the last level of each kind; of `recompute` the level of every block.
@@ -106,8 +129,6 @@ class FitSpace {
   int64_t num_blocks() const { return num_blocks_; }
   // The file or a flag gives the key.
   bool is_fixed(std::string_view path) const { return fixed(path) != nullptr; }
-  // How the ranks of the candidate's pipeline work on its micro-batches.
-  parallel::PipelineShape pipeline_of(const FitCandidate& candidate) const;
 
   // The user's file with the candidate's keys: what `zinc train --config` takes.
   json::Value file_of(const FitCandidate& candidate) const;
@@ -137,6 +158,7 @@ class FitSpace {
   void make_roots();
   void make_roots(const comm::Mesh& mesh);
   std::vector<comm::Mesh> make_meshes() const;
+  std::vector<FitOrder> orders_of(int pipe, int64_t micro_batches) const;
   int64_t fixed_extent(const char* path) const;
   void check_some_candidate() const;
   int64_t settle_global_batch() const;
