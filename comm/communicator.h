@@ -139,8 +139,8 @@ class Communicator {
   // communicator and in all that came from the same world. Any thread. Does not wait.
   virtual void abort(std::string_view reason) noexcept = 0;
 
-  // What errors say of ranks beside their numbers in the world, as "rank 5 (data 1, pipe 0)";
-  // empty: nothing. Groups that are split off later inherit it. Before anything is issued.
+  // What errors and the heartbeat say for a rank of the world, as "rank 5 (data 1, pipe 0)"; empty:
+  // "rank 5". Groups that are split off later inherit it. Before anything is issued.
   virtual void describe_ranks(std::function<std::string(int world_rank)>) {}
 
   // How long a collective may wait for its peers without any of its data moving. Applies to

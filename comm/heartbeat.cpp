@@ -73,10 +73,17 @@ Heartbeat::Heartbeat(const std::string& directory, int world_rank, int world_siz
   if (page == MAP_FAILED) throw IoError("map", path, -1, map_error);
   page_ = std::shared_ptr<char>(static_cast<char*>(page),
                                 [](char* mapped) { ::munmap(mapped, kFileBytes); });
-  put_line(page_.get(), 0,
-           concat("rank ", world_rank, " of ", world_size, ", process ", ::getpid()));
+  call_it(concat("rank ", world_rank));
   put_line(page_.get(), 1, "issued    nothing");
   put_line(page_.get(), 2, "completed nothing");
+}
+
+void Heartbeat::call_it(std::string_view name) noexcept {
+  try {
+    const std::lock_guard lock(mutex_);
+    put_line(page_.get(), 0, concat(name, " of ", world_size_, ", process ", ::getpid()));
+  } catch (...) {  // out of memory: the work itself will say so
+  }
 }
 
 void Heartbeat::issued(const Terms& terms, std::string_view group) noexcept {

@@ -2,7 +2,7 @@
 //
 // The file is mapped memory: an update costs no system call, and the text outlives the process.
 // Every field has a fixed place, so `tail` on the directory shows where every rank is:
-//   rank 2 of 4, process 4711
+//   rank 2 (data 1, pipe 0) of 4, process 4711
 //   issued    all_gather #17 (1024 x f32) of world, at 1700000000.123
 //   completed reduce_scatter #16 (4096 x bf16) of world, at 1700000000.119
 #pragma once
@@ -25,7 +25,8 @@ class Heartbeat {
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  // Any thread.
+  // What the file calls the rank: "rank 2 (data 1, pipe 0)". Any thread, as the next two.
+  void call_it(std::string_view name) noexcept;
   void issued(const Terms& terms, std::string_view group) noexcept;
   void completed(const Terms& terms, std::string_view group) noexcept;
 

@@ -241,6 +241,14 @@ std::unique_ptr<Communicator> HostCommunicator::split(int color, int key) {
   return group;
 }
 
+void HostCommunicator::describe_ranks(std::function<std::string(int world_rank)> describe) {
+  endpoint_->describe = std::move(describe);
+  if (endpoint_->heartbeat == nullptr) return;
+  const int mine = endpoint_->transport->world_ranks()[static_cast<size_t>(rank())];
+  endpoint_->heartbeat->call_it(endpoint_->describe ? endpoint_->describe(mine)
+                                                    : concat("rank ", mine));
+}
+
 void HostCommunicator::abort(std::string_view reason) noexcept {
   endpoint_->transport->lifeline().raise(reason);
 }

@@ -44,9 +44,7 @@ class HostCommunicator final : public Communicator {
   Work barrier(StreamRef stream) override;
   int64_t workspace_bytes(Collective collective, int64_t bytes, DType dtype) const override;
   std::unique_ptr<Communicator> split(int color, int key) override;
-  void describe_ranks(std::function<std::string(int world_rank)> describe) override {
-    endpoint_->describe = std::move(describe);
-  }
+  void describe_ranks(std::function<std::string(int world_rank)> describe) override;
   void abort(std::string_view reason) noexcept override;
   int64_t bytes_sent() const override { return endpoint_->transport->bytes_sent(); }
   int64_t bytes_received() const override { return endpoint_->transport->bytes_received(); }

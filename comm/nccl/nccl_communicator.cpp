@@ -256,6 +256,9 @@ class Nccl final : public Communicator {
     return std::make_unique<Nccl>(std::move(of_host), family_);
   }
 
+  void describe_ranks(std::function<std::string(int world_rank)> describe) override {
+    host_->describe_ranks(std::move(describe));
+  }
   void abort(std::string_view reason) noexcept override { lifeline().raise(reason); }
   int64_t bytes_sent() const override { return sent_; }
   int64_t bytes_received() const override { return received_; }

@@ -38,6 +38,15 @@ class Launch : public testing::Test {
                       trace() + R"("}})");
   }
 
+  // Both ranks along this axis of the mesh.
+  void share(const char* axis) {
+    folder_.write("ds.json",
+                  concat(R"({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2,
+                             "steps_per_print": 1, "zinc": {"comm_deadline_seconds": 2,
+                             "mesh": {")",
+                         axis, R"(": 2}}})"));
+  }
+
   std::string trace() const { return folder_ / "trace.json"; }
   std::string heartbeats() const { return folder_ / "heartbeats"; }
 
@@ -105,6 +114,28 @@ TEST_F(Launch, AStoppedRankIsNamedAfterTheDeadline) {
   EXPECT_EQ(ended.exit_code, 72) << to_string(ended);
   EXPECT_THAT(ended.err, HasSubstr("waiting for rank 1"));
   EXPECT_THAT(ended.err, Not(HasSubstr("waiting for rank 0")));
+}
+
+TEST_F(Launch, ADeadRankOfAPipelineIsNamedByItsCoordinates) {
+  share("pipe");
+  folder_.write("model.json", R"({"model_type": "gpt2", "vocab_size": 256, "n_positions": 16,
+                                  "n_embd": 32, "n_layer": 2, "n_head": 2})");
+  CommandProcess& process = start();
+  ASSERT_EQ(::kill(process_of(1), SIGKILL), 0);
+  const Ended ended = process.finish();
+  EXPECT_EQ(ended.exit_code, 128 + SIGKILL) << to_string(ended);
+  EXPECT_THAT(ended.err, HasSubstr("\n  rank 0 (data 0, pipe 0) of 2, process "));
+  EXPECT_THAT(ended.err, HasSubstr("\n  rank 1 (data 0, pipe 1) of 2, process "));
+}
+
+TEST_F(Launch, AStoppedRankThatSharesLayersIsNamedByItsCoordinates) {
+  share("tensor");
+  CommandProcess& process = start();
+  ASSERT_EQ(::kill(process_of(1), SIGSTOP), 0);
+  const Ended ended = process.finish();
+  EXPECT_EQ(ended.exit_code, 72) << to_string(ended);
+  EXPECT_THAT(ended.err, HasSubstr("waiting for rank 1"));
+  EXPECT_THAT(ended.err, HasSubstr("rank 1 (data 0, tensor 1)"));
 }
 
 TEST_F(Launch, ASlowRankRaisesNoAlarm) {
