@@ -143,7 +143,60 @@ class CommTensorRanks final : public nn::TensorRanks {
   comm::World& group_;
 };
 
+class PartOfSlot final : public autograd::SavedSlot {
+ public:
+  // One of `part` and `kept` is empty.
+  PartOfSlot(comm::World& group, Tensor part, std::unique_ptr<autograd::SavedSlot> kept,
+             const Shape& shape)
+      : group_(group), part_(std::move(part)), kept_(std::move(kept)), shape_(shape) {}
+
+  Tensor restore() override {
+    const Tensor part = kept_ != nullptr ? kept_->restore() : part_;
+    const Tensor all = Tensor::empty(Shape{group_.size() * part.numel()}, part.dtype());
+    gather_over(group_, part, all);
+    return all.narrow_view(0, 0, shape_.numel()).reshape_view(shape_);
+  }
+
+ private:
+  comm::World& group_;
+  Tensor part_;
+  std::unique_ptr<autograd::SavedSlot> kept_;
+  Shape shape_;
+};
+
+class PartOfStore final : public autograd::SavedTensorStore {
+ public:
+  PartOfStore(comm::World& group, SavedTensorStore* inner) : group_(group), inner_(inner) {}
+
+  std::unique_ptr<autograd::SavedSlot> save(const Tensor& tensor) override {
+    const autograd::NoGrad no_grad;
+    const Tensor whole = tensor.is_contiguous() ? tensor : tensor.clone();
+    // The last ranks may have less, or nothing; all keep as many.
+    const int64_t most = (whole.numel() + group_.size() - 1) / group_.size();
+    const int64_t begin = std::min(group_.rank() * most, whole.numel());
+    const int64_t count = std::min(most, whole.numel() - begin);
+    const Shape shape{most};
+    Tensor part =
+        count == most ? Tensor::empty(shape, whole.dtype()) : Tensor::zeros(shape, whole.dtype());
+    kernels::copy({.x = whole.view().reshape(Shape{whole.numel()}).narrow(0, begin, count),
+                   .y = part.view().narrow(0, 0, count)},
+                  Context::current().compute());
+    std::unique_ptr<autograd::SavedSlot> kept;
+    if (inner_ != nullptr) kept = inner_->save(std::exchange(part, Tensor()));
+    return std::make_unique<PartOfSlot>(group_, std::move(part), std::move(kept), whole.shape());
+  }
+
+ private:
+  comm::World& group_;
+  SavedTensorStore* inner_;
+};
+
 }  // namespace
+
+std::unique_ptr<autograd::SavedTensorStore> share_saved(comm::World& group,
+                                                        autograd::SavedTensorStore* inner) {
+  return std::make_unique<PartOfStore>(group, inner);
+}
 
 std::unique_ptr<nn::TensorRanks> make_tensor_ranks(comm::World& group) {
   return std::make_unique<CommTensorRanks>(group);

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "autograd/saved_tensor_store.h"
 #include "comm/world.h"
 #include "nn/module.h"
 #include "nn/tensor_ranks.h"
@@ -17,6 +18,12 @@ std::unique_ptr<nn::TensorRanks> make_tensor_ranks(comm::World& group);
 // Makes `ranks` share the model's layers. Null: each rank has whole layers. Throws ConfigError if
 // no layer of the model says how it is sliced, and whatever the layers throw.
 void share_layers(nn::Module& model, nn::TensorRanks* ranks);
+
+// Of what is saved, which is the same on every rank of `group`, keeps this rank's part alone, in
+// `inner` (null: where it is made), and gathers the parts where it is asked for. Both must outlive
+// the result. restore() is collective and queued as above; ranks ask in the same order.
+std::unique_ptr<autograd::SavedTensorStore> share_saved(comm::World& group,
+                                                        autograd::SavedTensorStore* inner);
 
 // Builds a whole parameter on every rank, from each rank's values of its slice. Collective.
 Tensor whole_of(comm::World& group, const TensorSlice& slice, const Tensor& here);

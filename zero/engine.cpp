@@ -749,7 +749,7 @@ class Engine::Impl {
   std::unique_ptr<RecordedPasses> recorded_;  // null without "cuda_graph"
   WholeStep step_;
   Runner runner_;
-  SavedInputs saved_inputs_{context_, config_, model_, strategy_.swap_clock.get()};
+  SavedInputs saved_inputs_{context_, config_, model_, whole_.tensor(), strategy_.swap_clock.get()};
 
   int64_t values_set_ = 0;   // EngineUsage
   bool is_mixed_ = false;    // an import has failed behind its begin

@@ -148,6 +148,7 @@ struct RecomputeConfig {
   bool selective = false;
   bool cpu_checkpointing = false;               // saved inputs in the host tier
   bool contiguous_memory_optimization = false;  // saved inputs side by side in one allocation
+  bool partition_activations = false;           // a part of each saved input per tensor rank
   OffloadConfig offload{};                      // saved inputs in another tier
 
   bool is_on() const { return every_blocks != 0 || num_checkpoints != 0; }

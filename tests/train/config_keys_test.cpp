@@ -91,6 +91,8 @@ std::vector<Need> needs() {
       {weights, "zero_optimization.offload_param.device", "nvme"},
       {weights, "zero_optimization.offload_param.nvme_path", "/d"},
       {"activation_checkpointing.c", "activation_checkpointing.number_checkpoints", 2},
+      {"activation_checkpointing.p", "activation_checkpointing.number_checkpoints", 2},
+      {"activation_checkpointing.partition_activations", "zinc.mesh.tensor", 2},
       {"zinc.reduce_schedule", "gradient_accumulation_steps", 2},
       {"zinc.schedule", "gradient_accumulation_steps", 2},
       {inputs, "zinc.recompute_every_blocks", 1},

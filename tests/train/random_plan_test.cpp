@@ -180,6 +180,7 @@ void draw_passes(Draw& draw, int world, zero::EngineConfig& engine) {
   recompute.selective = draw.flip("selective");
   if (!recompute.is_on()) return;
   recompute.contiguous_memory_optimization = draw.flip("side_by_side");
+  recompute.partition_activations = draw.flip("parts_of_inputs");
   const auto on =
       draw.named("inputs", {OffloadDevice::none, OffloadDevice::cpu, OffloadDevice::nvme});
   recompute.cpu_checkpointing = on == OffloadDevice::cpu;

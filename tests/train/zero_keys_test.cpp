@@ -327,7 +327,7 @@ TEST(ZeroKeys, OfActivationCheckpointing_WithoutEffectChangeNothing) {
   const Config without = with("");
   const std::string reference = json_of(whole_plan(without, true));
   const std::vector<float> run = trained(without);
-  for (const char* key : {"partition_activations", "synchronize_checkpoint_boundary", "profile"}) {
+  for (const char* key : {"synchronize_checkpoint_boundary", "profile"}) {
     const Config config = with(concat(", \"", key, "\": true"));
     ASSERT_EQ(config.notices.size(), without.notices.size() + 1) << key;
     EXPECT_EQ(json_of(whole_plan(config, true)), reference) << key;

@@ -165,6 +165,56 @@ TEST(TensorStages, HaveTheSameBits) {
   }
 }
 
+TEST(TensorInputs, InPartsGiveTheSameBitsOnEveryTier) {
+  const auto trained = [](int tensor, const RecomputeConfig& recompute) {
+    return train(Kind::gpt2, {tensor, 1}, 1, 2, DType::f32,
+                 [&](EngineConfig& config) { config.recompute = recompute; });
+  };
+  for (const int tensor : {2, 4}) {
+    const Trained whole = trained(tensor, {.every_blocks = 1});
+    const auto expect_same = [&](RecomputeConfig recompute, const char* words) {
+      recompute.every_blocks = 1;
+      recompute.partition_activations = true;
+      const Trained parts = trained(tensor, recompute);
+      EXPECT_EQ(parts.figures, whole.figures) << words;
+      EXPECT_EQ(parts.values, whole.values) << words;
+    };
+    expect_same({}, "device");
+    expect_same({.contiguous_memory_optimization = true}, "side by side");
+    expect_same({.cpu_checkpointing = true}, "host");
+    expect_same({.offload = {.device = OffloadDevice::nvme, .nvme_path = testing::TempDir()}},
+                "NVMe");
+  }
+}
+
+// 4 blocks, inputs of [4, 16, 24] f32.
+TEST(TensorInputs, InPartsTakeAPartOfTheMemory) {
+  const auto live_after_forward = [](int tensor, bool parts) {
+    int64_t live = 0;
+    comm::run_local_ranks(tensor, {.seed = 7, .num_threads = 1}, [&](comm::World& world) {
+      comm::RankSettings settings = world.settings();
+      settings.mesh.tensor = tensor;
+      world.configure(settings);
+      const auto model = make(Kind::gpt2);
+      EngineConfig config = config_of(1, 1, DType::f32);
+      config.batch.micro_batch = 4;
+      config.recompute = {.every_blocks = 1, .partition_activations = parts};
+      Engine engine(*model, config, world);
+      const Loss loss = engine.forward(test::make_batch(0, 4, 16));
+      if (world.is_main()) {
+        live = world.context().allocator().report().at(Tier::device, Label::activations).live;
+      }
+      engine.backward(loss);
+    });
+    return live;
+  };
+  constexpr int64_t kInput = 4 * 16 * 24 * 4;
+  for (const int tensor : {2, 4}) {
+    EXPECT_EQ(live_after_forward(tensor, false) - live_after_forward(tensor, true),
+              4 * (kInput - kInput / tensor));
+  }
+}
+
 // What a slice has that is not finite, every rank hears of.
 TEST(TensorOverflow, IsSkippedOnAllRanks) {
   comm::run_local_ranks(2, {.seed = 7, .num_threads = 1}, [](comm::World& world) {

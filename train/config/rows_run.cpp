@@ -56,8 +56,9 @@ Rows activation_rows() {
              "most that are saved, of every ceil(blocks / n)-th block; null: keeps activations")
            .fills_memory("as few blocks are recomputed as the device's memory allows; see "
                          "zinc.recompute_blocks"),
-       no_effect("partition_activations", KeyType::boolean,
-                 "tensor ranks keep the inputs of recomputed blocks whole"),
+       works("partition_activations", in_recompute(&RecomputeConfig::partition_activations),
+             "each tensor rank keeps a part of the saved inputs of recomputed blocks, gathered in "
+             "backward"),
        works("cpu_checkpointing", in_recompute(&RecomputeConfig::cpu_checkpointing),
              "saved inputs of recomputed blocks in host memory; see number_checkpoints"),
        works("contiguous_memory_optimization",

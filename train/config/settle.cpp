@@ -174,6 +174,12 @@ void tell_what_has_no_effect(const Reading& reading) {
   needs_recomputation(recompute.cpu_checkpointing, "activation_checkpointing.cpu_checkpointing");
   needs_recomputation(recompute.contiguous_memory_optimization && !on_nvme,
                       "activation_checkpointing.contiguous_memory_optimization");
+  needs_recomputation(recompute.partition_activations,
+                      "activation_checkpointing.partition_activations");
+  if (recompute.partition_activations && reading.config.mesh.tensor == 1) {
+    reading.findings.notice(
+        "activation_checkpointing.partition_activations has no effect without zinc.mesh.tensor");
+  }
   needs_recomputation(recompute.offload.device != zero::OffloadDevice::none,
                       "zinc.activation_offload");
   if (on_nvme && recompute.contiguous_memory_optimization) {

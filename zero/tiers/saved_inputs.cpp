@@ -5,6 +5,7 @@
 #include "core/transfer.h"
 #include "kernels/copy.h"
 #include "offload/file.h"
+#include "parallel/tensor_ranks.h"
 
 namespace zinc::zero {
 namespace {
@@ -68,7 +69,7 @@ int64_t num_inputs(nn::Model& model) {
 }  // namespace
 
 SavedInputs::SavedInputs(Context& context, const EngineConfig& config, nn::Model& model,
-                         offload::SwapClock* clock)
+                         comm::World* tensor, offload::SwapClock* clock)
     : context_(context),
       on_(config.recompute.inputs_on()),
       places_(context, on_ == OffloadDevice::none ? Tier::device : Tier::pinned_host,
@@ -83,6 +84,9 @@ SavedInputs::SavedInputs(Context& context, const EngineConfig& config, nn::Model
   // now.
   if (on_ == OffloadDevice::nvme && swap_.count > 0 && !context.device().meta) {
     offload::open_unnamed(swap_.swap.directory);
+  }
+  if (config.recompute.partition_activations && tensor != nullptr) {
+    parts_ = parallel::share_saved(*tensor, whole_store());
   }
 }
 

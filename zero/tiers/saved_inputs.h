@@ -5,6 +5,7 @@
 //   cpu_checkpointing               in host memory
 //   activation_offload, nvme        on NVMe: Note [Inputs on NVMe]
 //   contiguous_memory_optimization  in places of one allocation, in the tier given above
+//   partition_activations           likewise, a part on each tensor rank
 //
 // To host memory: the input is copied on the copy-out stream beside the forward pass. Its device
 // memory is given back after kMostOnTheWay more saves, or in settle(); the compute stream then
@@ -24,6 +25,7 @@
 #include <vector>
 
 #include "autograd/saved_tensor_store.h"
+#include "comm/world.h"
 #include "core/context.h"
 #include "nn/model.h"
 #include "zero/engine_config.h"
@@ -35,16 +37,14 @@ namespace zinc::zero {
 
 class SavedInputs final : autograd::SavedTensorStore {
  public:
-  // `model` says how many blocks it recomputes. With NVMe, throws IoError if no file can be made in
-  // the swap directory.
-  SavedInputs(Context& context, const EngineConfig& config, nn::Model& model,
+  // `model` says how many blocks it recomputes. `tensor`: ranks that share its layers; null: none.
+  // With NVMe, throws IoError if no file can be made in the swap directory.
+  SavedInputs(Context& context, const EngineConfig& config, nn::Model& model, comm::World* tensor,
               offload::SwapClock* clock);
   ~SavedInputs();
 
   // For autograd::RecomputeInputScope. Null if inputs stay as they are.
-  autograd::SavedTensorStore* store() {
-    return on_ != OffloadDevice::none || places_.contiguous() ? this : nullptr;
-  }
+  autograd::SavedTensorStore* store() { return parts_ != nullptr ? parts_.get() : whole_store(); }
   // Call at the end of a forward pass. The compute stream waits for all copies that are under way.
   // With NVMe the calling thread waits for them too, and starts their writes. Throws IoError.
   void settle();
@@ -54,6 +54,9 @@ class SavedInputs final : autograd::SavedTensorStore {
 
  private:
   static constexpr size_t kMostOnTheWay = 2;
+  autograd::SavedTensorStore* whole_store() {
+    return on_ != OffloadDevice::none || places_.contiguous() ? this : nullptr;
+  }
   std::unique_ptr<autograd::SavedSlot> save(const Tensor& tensor) override;
   void settle_oldest();
   SwappedInputs& swapped(int64_t bytes);
@@ -65,6 +68,7 @@ class SavedInputs final : autograd::SavedTensorStore {
   std::vector<std::shared_ptr<SwappedInputs>> swapped_;  // one or more per input size
   SwapTraffic gone_;                                     // of closed members of swapped_
   std::deque<std::pair<Event, Tensor>> on_the_way_;
+  std::unique_ptr<autograd::SavedTensorStore> parts_;  // null: whole inputs are saved
 };
 
 }  // namespace zinc::zero
