@@ -343,6 +343,12 @@ class EvaluationJob {
     for (size_t i = 0; i < all_sums.size(); ++i) {
       total += {.loss_sum = all_sums[i], .num_targets = static_cast<int64_t>(all_targets[i])};
     }
+    if (total.num_targets == 0) {
+      throw DataError(fmt::format(
+          "{}: no token of {} {} is one that the model is asked for; give more of them, or for a "
+          "model of hidden tokens a larger --mlm-probability",
+          data_->validation().front()->describe(), set.num_samples(), data_->samples_are()));
+    }
     if (!std::isfinite(total.mean())) {
       throw NumericsError(fmt::format(
           "the mean loss over {} is not a number: the weights of '{}' are damaged, or too large "

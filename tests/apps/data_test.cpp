@@ -268,6 +268,10 @@ TEST_F(TrainOnRecords, HiddenTokens_OfTexts) {
   const double before = loss_of(base), after = loss_of(folder_.out() + "/final");
   EXPECT_GT(before, 3.0);
   EXPECT_LT(after, before - 0.5);
+  const Ended none = run_zinc({"evaluate", "--model", base, "--data", path, "--metric",
+                               "perplexity", "--mlm-probability", "0.0001"});
+  EXPECT_EQ(none.exit_code, kBadData) << to_string(none);
+  EXPECT_THAT(none.err, HasSubstr("larger --mlm-probability"));
   const Ended shown = run_zinc({"data", "show", path, "--tokenizer", base, "--model", base});
   EXPECT_THAT(shown.out, HasSubstr("a.jsonl:1: 10 tokens, 8 trained\n[CLS]⟦")) << to_string(shown);
   expect_refused({"--data", path, "--model", "", "--init", base, "--fields",
