@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
+#include "autograd/ops/cast.h"
+#include "autograd/ops/concat.h"
+#include "autograd/ops/split.h"
 #include "core/error.h"
 #include "core/philox.h"
 #include "nn/kv_cache.h"
@@ -66,9 +70,17 @@ void require_shared_heads(const TensorRanks* ranks, std::string_view path, int64
                           int64_t kv_heads) {
   if (ranks == nullptr) return;
   const int64_t size = ranks->size();
-  require(heads % size == 0 && kv_heads % size == 0, path, ": ", heads, " heads with ", kv_heads,
-          " heads of keys and values cannot be shared by ", size,
-          " ranks; take a zinc.mesh.tensor that divides both");
+  require(heads % size == 0 && (kv_heads % size == 0 || size % kv_heads == 0), path, ": ", heads,
+          " heads with ", kv_heads, " heads of keys and values cannot be shared by ", size,
+          " ranks; take a zinc.mesh.tensor that divides both, or the heads alone if it is a "
+          "multiple of those of keys and values");
+}
+
+Tensor own_kv_heads(TensorRanks* ranks, const Tensor& columns, int64_t kv_heads, int64_t head) {
+  if (ranks == nullptr || kv_heads % ranks->size() == 0) return columns;
+  const Tensor whole = ranks->spread(ranks->join(columns, kv_heads * head));
+  const int64_t first = ranks->rank() * kv_heads / ranks->size() * head;
+  return autograd::contiguous(autograd::narrow(whole, -1, first, head));
 }
 
 int64_t start_of(const AttentionScope& scope) {
@@ -86,11 +98,20 @@ void SelfAttention::on_share() {
 Tensor SelfAttention::forward(const Tensor& x, const AttentionScope& scope,
                               const PositionTerms& positions) {
   const int64_t head = options_.features / options_.heads;
-  const int64_t width = options_.features / num_tensor_ranks();
-  const int64_t kv_width = kv_heads_of(options_) / num_tensor_ranks() * head;
+  const LocalHeads slice =
+      LocalHeads::of(path(), options_.heads, kv_heads_of(options_), tensor_ranks(), nullptr);
+  const int64_t width = slice.heads * head, kv_width = slice.kv_heads * head;
   const auto [heads, kv_heads, first_head] =
       LocalHeads::of(path(), options_.heads, kv_heads_of(options_), tensor_ranks(), scope.sequence);
   Tensor qkv = c_attn_.forward(x);
+  if (qkv.dim(-1) != width + 2 * kv_width) {
+    const int64_t part = (qkv.dim(-1) - width) / 2;
+    std::vector<Tensor> parts = autograd::split(qkv, {width, part, part}, -1);
+    for (size_t i = 1; i < parts.size(); ++i) {
+      parts[i] = own_kv_heads(tensor_ranks(), parts[i], kv_heads_of(options_), head);
+    }
+    qkv = autograd::concat(parts, -1);
+  }
   if (positions.rotary.cos.defined()) {
     qkv = autograd::rotary(std::move(qkv), positions.rotary,
                            {.head_size = head,

@@ -53,10 +53,14 @@ struct PositionTerms {
   int64_t window = 0;              // keys fewer than so many positions away; 0: all
 };
 
-// Throws InvalidArgument if `ranks` cannot share so many heads. `path`: of the layer, for the
-// message.
+// Throws InvalidArgument if `ranks` cannot share so many heads: they divide the heads, and divide
+// those of keys and values or are a multiple of them. `path`: of the layer, for the message.
 void require_shared_heads(const TensorRanks* ranks, std::string_view path, int64_t heads,
                           int64_t kv_heads);
+// Keys or values of the heads that a rank's queries look at, [B, T, n * head], from the columns
+// that it has of them. Where there are more ranks than such heads, a rank has a part of one: the
+// parts are joined, and several ranks use the same head.
+Tensor own_kv_heads(TensorRanks* ranks, const Tensor& columns, int64_t kv_heads, int64_t head);
 // The dropout site of a rank's own heads: each rank draws other bits.
 uint64_t site_of_heads(const TensorRanks* ranks, uint64_t site);
 

@@ -1,6 +1,8 @@
 #include "nn/norm.h"
 
+#include "autograd/ops/value.h"
 #include "core/error.h"
+#include "nn/tensor_ranks.h"
 
 namespace zinc::nn {
 
@@ -26,12 +28,16 @@ autograd::ResidualNorm LayerNorm::forward(const Tensor& x, const Tensor& residua
 RMSNorm::RMSNorm(Module& parent, std::string name, const RMSNormOptions& options)
     : Module(parent, std::move(name)),
       eps_(options.eps),
+      of_slice_(options.of_slice),
       weight_(*this, "weight", Shape{options.features}, autograd::Initializer::ones()) {
   require(options.features > 0, path(), ": a norm needs a positive number of features, not ",
           options.features);
 }
 
-Tensor RMSNorm::forward(const Tensor& x) { return autograd::rmsnorm(x, weight_, eps_); }
+Tensor RMSNorm::forward(const Tensor& x) {
+  if (!of_slice_ || tensor_ranks() == nullptr) return autograd::rmsnorm(x, weight_, eps_);
+  return autograd::rmsnorm(x, tensor_ranks()->spread(autograd::value(weight_)), eps_);
+}
 
 autograd::ResidualNorm RMSNorm::forward(const Tensor& x, const Tensor& residual) {
   return autograd::residual_rmsnorm(x, residual, weight_, eps_);

@@ -31,6 +31,7 @@ class LayerNorm : public Module {
 struct RMSNormOptions {
   int64_t features = 0;
   double eps = 1e-5;
+  bool of_slice = false;  // each tensor rank has rows of its own: their gradients are summed
 };
 
 // Zhang and Sennrich 2019. Parameter "weight" [features] (ones).
@@ -42,6 +43,7 @@ class RMSNorm : public Module {
 
  private:
   double eps_;
+  bool of_slice_;
   Parameter weight_;
 };
 

@@ -1,5 +1,7 @@
 #include "nn/sequence_ranks.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace zinc::nn {
@@ -17,7 +19,7 @@ Tensor part_of_sequence(const SequenceRanks* ranks, const Tensor& whole) {
 LocalHeads LocalHeads::of(std::string_view path, int64_t heads, int64_t kv_heads,
                           const TensorRanks* tensor, const SequenceRanks* sequence) {
   const int64_t slices = tensor == nullptr ? 1 : tensor->size();
-  LocalHeads local{heads / slices, kv_heads / slices, 0};
+  LocalHeads local{heads / slices, std::max<int64_t>(kv_heads / slices, 1), 0};
   if (tensor != nullptr) local.first = local.heads * tensor->rank();
   if (sequence == nullptr) return local;
   const int64_t size = sequence->size();

@@ -31,8 +31,9 @@ class TensorRanks {
   // The sum of the parts of all ranks, on every rank. Backward leaves the gradient as it is. Parts
   // are added in f32 over a fixed tree of ranks.
   virtual Tensor sum(const Tensor& part) = 0;
-  // The parts of all ranks side by side in the last dimension: [..., whole]. Without a gradient.
-  // Parts are those of TensorSlice::of().
+  // The parts of all ranks side by side in the last dimension: [..., whole], the same on every
+  // rank. Backward takes this rank's part of the gradient, which is the same on every rank too;
+  // where ranks use different columns, spread() the result. Parts are those of TensorSlice::of().
   virtual Tensor join(const Tensor& part, int64_t whole) = 0;
   // See autograd::ClassShare::combine.
   virtual void combine_losses(const Tensor& lse, const Tensor& loss, const Tensor& labels) = 0;

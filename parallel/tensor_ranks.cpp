@@ -68,6 +68,26 @@ class SpreadNode final : public autograd::Node {
   comm::World& group_;
 };
 
+// Of [..., whole], the columns of this rank.
+class JoinNode final : public autograd::Node {
+ public:
+  explicit JoinNode(const TensorSlice::Piece& mine) : mine_(mine) {}
+  std::string_view name() const override { return "join over ranks"; }
+  void backward(autograd::BackwardPass& pass) override {
+    const Tensor whole = pass.take_gradient(0);
+    Shape shape = whole.shape();
+    shape.set(shape.rank() - 1, mine_.count);
+    Tensor part = Tensor::empty(shape, whole.dtype());
+    kernels::copy(
+        {.x = whole.view().narrow(shape.rank() - 1, mine_.begin, mine_.count), .y = part.view()},
+        Context::current().compute());
+    pass.give(0, std::move(part));
+  }
+
+ private:
+  TensorSlice::Piece mine_;
+};
+
 class CommTensorRanks final : public nn::TensorRanks {
  public:
   explicit CommTensorRanks(comm::World& group) : group_(group) {}
@@ -95,29 +115,31 @@ class CommTensorRanks final : public nn::TensorRanks {
   }
 
   Tensor join(const Tensor& part, int64_t whole) override {
-    const autograd::NoGrad no_grad;
     const int64_t rows = part.view().rows();
-    const auto columns_of = [&](int rank) {
-      return TensorSlice::of(Shape{whole}, 0, {whole}, rank, size()).pieces.front();
-    };
     // The first rank has the most; all send as many.
-    const int64_t most = columns_of(0).count;
+    const int64_t most = columns_of(whole, 0).count;
     const Tensor mine = Tensor::zeros(Shape{rows, most}, part.dtype());
     const Tensor all = Tensor::empty(Shape{size(), rows, most}, part.dtype());
     const StreamRef compute = Context::current().compute();
     const auto copy = [&](const ConstView& from, const View& to) {
       kernels::copy({.x = from, .y = to}, compute);
     };
-    copy(part.view().reshape(Shape{rows, part.dim(-1)}), mine.view().narrow(1, 0, part.dim(-1)));
+    const Tensor dense = part.is_contiguous() ? part : part.clone();
+    copy(dense.view().reshape(Shape{rows, part.dim(-1)}), mine.view().narrow(1, 0, part.dim(-1)));
     gather(mine, all);
     Shape shape = part.shape();
     shape.set(shape.rank() - 1, whole);
-    const Tensor joined = Tensor::empty(shape, part.dtype());
+    Tensor joined = Tensor::empty(shape, part.dtype());
     const View matrix = joined.view().reshape(Shape{rows, whole});
     for (int rank = 0; rank < size(); ++rank) {
-      const auto [begin, count] = columns_of(rank);
+      const auto [begin, count] = columns_of(whole, rank);
       copy(all.view().narrow(0, rank, 1).reshape(Shape{rows, most}).narrow(1, 0, count),
            matrix.narrow(1, begin, count));
+    }
+    if (autograd::needs_gradient(part)) {
+      const auto node = autograd::make_node<JoinNode>(columns_of(whole, rank()));
+      node->add_input(part);
+      node->set_output(joined);
     }
     return joined;
   }
@@ -139,6 +161,9 @@ class CommTensorRanks final : public nn::TensorRanks {
 
  private:
   void gather(const Tensor& mine, const Tensor& all) { gather_over(group_, mine, all); }
+  TensorSlice::Piece columns_of(int64_t whole, int rank) const {
+    return TensorSlice::of(Shape{whole}, 0, {whole}, rank, size()).pieces.front();
+  }
 
   comm::World& group_;
 };

@@ -77,15 +77,14 @@ LlamaAttention::LlamaAttention(Module& parent, std::string name, const LlamaConf
       v_proj_(*this, "v_proj", head_projection(config, config.kv_heads())),
       o_proj_(*this, "o_proj", output_projection(config)) {
   if (!config.has_head_norms()) return;
-  const RMSNormOptions of_head{.features = config.head_dim(), .eps = config.rms_norm_epsilon};
+  const RMSNormOptions of_head{
+      .features = config.head_dim(), .eps = config.rms_norm_epsilon, .of_slice = true};
   q_norm_.emplace(*this, "q_norm", of_head);
   k_norm_.emplace(*this, "k_norm", of_head);
 }
 
-Tensor LlamaAttention::turned(const Tensor& x, Linear& projection, std::optional<RMSNorm>& norm,
-                              int64_t num_heads, const autograd::RotaryTable& table,
-                              const AttentionScope& scope) {
-  Tensor rows = projection.forward(x);
+Tensor LlamaAttention::turned(Tensor rows, std::optional<RMSNorm>& norm, int64_t num_heads,
+                              const autograd::RotaryTable& table, const AttentionScope& scope) {
   if (norm) {
     const Shape flat = rows.shape();
     const Shape heads{flat[0], flat[1], num_heads, head_dim_};
@@ -101,16 +100,20 @@ Tensor LlamaAttention::turned(const Tensor& x, Linear& projection, std::optional
 Tensor LlamaAttention::forward(const Tensor& x, const AttentionScope& scope,
                                const PositionTerms& positions) {
   const Tensor input = tensor_ranks() == nullptr ? x : tensor_ranks()->spread(x);
-  const int64_t heads = num_heads_ / num_tensor_ranks();
-  const int64_t kv_heads = num_kv_heads_ / num_tensor_ranks();
+  const LocalHeads slice =
+      LocalHeads::of(path(), num_heads_, num_kv_heads_, tensor_ranks(), nullptr);
   const LocalHeads local =
       LocalHeads::of(path(), num_heads_, num_kv_heads_, tensor_ranks(), scope.sequence);
   const auto to_heads = [&](Tensor x) {
     return scope.sequence == nullptr ? x : scope.sequence->to_heads(x, {x.dim(2)});
   };
-  const Tensor q = to_heads(turned(input, q_proj_, q_norm_, heads, positions.rotary, scope));
-  Tensor k = to_heads(turned(input, k_proj_, k_norm_, kv_heads, positions.rotary, scope));
-  Tensor v = to_heads(v_proj_.forward(input));
+  const auto own = [&](Linear& projection) {
+    return own_kv_heads(tensor_ranks(), projection.forward(input), num_kv_heads_, head_dim_);
+  };
+  const Tensor q =
+      to_heads(turned(q_proj_.forward(input), q_norm_, slice.heads, positions.rotary, scope));
+  Tensor k = to_heads(turned(own(k_proj_), k_norm_, slice.kv_heads, positions.rotary, scope));
+  Tensor v = to_heads(own(v_proj_));
   if (scope.cache != nullptr) {
     KvCache::Seen seen = scope.cache->extend(k, v);
     k = std::move(seen.keys);

@@ -23,15 +23,12 @@ class LlamaAttention : public Module {
  protected:
   void on_share() override {
     require_shared_heads(tensor_ranks(), path(), num_heads_, num_kv_heads_);
-    require(tensor_ranks() == nullptr || !q_norm_, path(),
-            ": a norm of heads has one weight for the heads of all ranks, whose gradients nobody "
-            "sums; take zinc.mesh.tensor 1");
   }
 
  private:
-  // Projected heads, normed where they are, and turned: [B, T, C] -> [B, T, heads * head_dim].
-  Tensor turned(const Tensor& x, Linear& projection, std::optional<RMSNorm>& norm,
-                int64_t num_heads, const autograd::RotaryTable& table, const AttentionScope& scope);
+  // Projected heads, normed where they are, and turned: [B, T, heads * head_dim].
+  Tensor turned(Tensor rows, std::optional<RMSNorm>& norm, int64_t num_heads,
+                const autograd::RotaryTable& table, const AttentionScope& scope);
 
   int64_t num_heads_;
   int64_t num_kv_heads_;

@@ -31,7 +31,7 @@ inline std::unique_ptr<nn::Model> make_mesh_neox() {
   return std::make_unique<nn::GptNeox>(config);
 }
 
-inline std::unique_ptr<nn::Model> make_mesh_chatglm() {
+inline std::unique_ptr<nn::Model> make_mesh_chatglm(int64_t kv_heads = 4) {
   nn::ChatGlmConfig config;
   config.vocab_size = 37;
   config.max_positions = 16;
@@ -39,7 +39,7 @@ inline std::unique_ptr<nn::Model> make_mesh_chatglm() {
   config.intermediate_size = 39;
   config.num_layers = 3;
   config.num_heads = 8;
-  config.num_kv_heads = 4;
+  config.num_kv_heads = kv_heads;
   config.qkv_bias = true;
   return std::make_unique<nn::ChatGlm>(config);
 }

@@ -19,7 +19,18 @@ using testing::HasSubstr;
 
 constexpr int kSteps = 3;
 
-enum class Kind : uint8_t { gpt2, gpt2_untied, llama, bloom, neox, chatglm };
+enum class Kind : uint8_t {
+  gpt2,
+  gpt2_untied,
+  llama,
+  bloom,
+  neox,
+  chatglm,
+  // Fewer heads of keys and values than 4 ranks.
+  qwen3,
+  llama_of_one_key,
+  chatglm_of_two_keys
+};
 
 // V = 37 and the hidden sizes do not divide by 2 or 4: slices are of unequal sizes.
 std::unique_ptr<nn::Model> make(Kind kind) {
@@ -33,10 +44,13 @@ std::unique_ptr<nn::Model> make(Kind kind) {
       config.tie_word_embeddings = kind == Kind::gpt2;
       return std::make_unique<nn::Gpt2>(config);
     }
-    case Kind::llama: {
+    case Kind::llama:
+    case Kind::qwen3:
+    case Kind::llama_of_one_key: {
       nn::LlamaConfig config = test::tiny_llama_config();
-      config.num_kv_heads = 4;
+      config.num_kv_heads = kind == Kind::llama ? 4 : kind == Kind::qwen3 ? 2 : 1;
       config.intermediate_size = 39;
+      if (kind == Kind::qwen3) config.kind = nn::LlamaKind::qwen3;
       return std::make_unique<nn::Llama>(config);
     }
     case Kind::bloom:
@@ -45,6 +59,8 @@ std::unique_ptr<nn::Model> make(Kind kind) {
       return test::make_mesh_neox();
     case Kind::chatglm:
       return test::make_mesh_chatglm();
+    case Kind::chatglm_of_two_keys:
+      return test::make_mesh_chatglm(2);
   }
   return nullptr;
 }
@@ -136,15 +152,15 @@ TEST_P(TensorTraining, GivesWhatOneRankGives) {
   EXPECT_EQ(shared.names, one.names);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, TensorTraining,
-                         testing::Combine(testing::Values(Kind::gpt2, Kind::gpt2_untied,
-                                                          Kind::llama, Kind::bloom, Kind::neox,
-                                                          Kind::chatglm),
-                                          testing::Values(Ranks{2, 1}, Ranks{4, 1}),
-                                          testing::Values(1)),
-                         [](const auto& info) { return testing::PrintToString(info.index); });
+INSTANTIATE_TEST_SUITE_P(
+    Models, TensorTraining,
+    testing::Combine(testing::Values(Kind::gpt2, Kind::gpt2_untied, Kind::llama, Kind::bloom,
+                                     Kind::neox, Kind::chatglm, Kind::qwen3, Kind::llama_of_one_key,
+                                     Kind::chatglm_of_two_keys),
+                     testing::Values(Ranks{2, 1}, Ranks{4, 1}), testing::Values(1)),
+    [](const auto& info) { return testing::PrintToString(info.index); });
 INSTANTIATE_TEST_SUITE_P(Stages, TensorTraining,
-                         testing::Combine(testing::Values(Kind::gpt2, Kind::llama),
+                         testing::Combine(testing::Values(Kind::gpt2, Kind::llama, Kind::qwen3),
                                           testing::Values(Ranks{2, 2}),
                                           testing::Values(0, 1, 2, 3)),
                          [](const auto& info) { return testing::PrintToString(info.index); });
