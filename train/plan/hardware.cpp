@@ -303,7 +303,10 @@ double RankSpeed::seconds(std::string_view label, const WorkCost& cost, int thre
       (static_cast<double>(cost.bytes_read) / hardware_.read_bytes_per_second +
        static_cast<double>(cost.bytes_written) / hardware_.write_bytes_per_second) /
       bandwidth_share_;
-  return hardware_.launch_seconds + std::max(memory, static_cast<double>(cost.flops) / rate);
+  const double arithmetic = static_cast<double>(cost.flops) / rate;
+  // A GPU's blocks fetch while others compute; a core packs the panels of a product first.
+  return hardware_.launch_seconds +
+         (host_computes() ? memory + arithmetic : std::max(memory, arithmetic));
 }
 
 }  // namespace zinc::train
