@@ -58,8 +58,10 @@ FolderWeights::FolderWeights(const std::string& folder, nn::Model& model,
         continue;
       }
     }
-    const bool may_be_new = std::ranges::any_of(
-        config.new_parameters, [&](const auto& glob) { return nn::matches_glob(glob, name); });
+    bool may_be_new = false;
+    for (const auto& glob : config.new_parameters) {
+      may_be_new = may_be_new || nn::matches_glob(glob, name);
+    }
     if (may_be_new && !reader_.shape_of(name, whole)) {
       initialised_.push_back(name);
     } else {

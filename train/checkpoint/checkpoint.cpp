@@ -1,7 +1,6 @@
 #include "train/checkpoint/checkpoint.h"
 
 #include <algorithm>
-#include <ranges>
 #include <set>
 #include <utility>
 
@@ -200,11 +199,13 @@ void Checkpoint::verify(int part, int parts, const std::function<void(int64_t)>&
     SafetensorsFile::open(files_[i].file.path());
     if (read) read(files_[i].index.header_bytes);
     for (const auto& [key, whole] : wholes_) {
-      for (const Part& at : std::views::join(whole.parts)) {
-        if (at.file != i) continue;
-        for (size_t number = 0; number < at.stored->blocks.size(); ++number) {
-          const int64_t bytes = block(at, number).bytes();
-          if (read) read(bytes);
+      for (const auto& parts : whole.parts) {
+        for (const Part& at : parts) {
+          if (at.file != i) continue;
+          for (size_t number = 0; number < at.stored->blocks.size(); ++number) {
+            const int64_t bytes = block(at, number).bytes();
+            if (read) read(bytes);
+          }
         }
       }
     }

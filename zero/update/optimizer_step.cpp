@@ -22,9 +22,11 @@ void SlicewiseStep::begin(const StepArguments& args, bool) {
 }
 
 void SlicewiseStep::update(int group) {
-  const auto of_group = std::ranges::equal_range(slices_, group, {}, &UpdateSlice::group);
-  const auto first = static_cast<size_t>(of_group.begin() - slices_.begin());
-  update_slices(first, first + of_group.size());
+  const auto first_of = [&](int of_group) {
+    return static_cast<size_t>(
+        std::ranges::lower_bound(slices_, of_group, {}, &UpdateSlice::group) - slices_.begin());
+  };
+  update_slices(first_of(group), first_of(group + 1));
 }
 
 void SlicewiseStep::update_slices(size_t first, size_t last) {
