@@ -57,10 +57,11 @@ Linear::~Linear() = default;
 
 void Linear::on_share() {
   const TensorRanks* ranks = tensor_ranks();
-  require(ranks == nullptr || adapter_ == nullptr, path(),
-          ": a layer with an adapter cannot be sliced over ranks");
   std::optional<TensorSlice> of_weight, of_bias;
   if (ranks != nullptr && options_.split != Split::none) {
+    require(adapter_ == nullptr || adapter_->magnitude() == nullptr, path(),
+            ": a layer with a DoRA adapter cannot be sliced over ranks; take LoRA, or "
+            "zinc.mesh.tensor 1");
     require(!weight_.block_format().has_value(), path(),
             ": a quantized layer cannot be sliced over ranks");
     const bool is_columns = options_.split == Split::columns;
@@ -78,7 +79,10 @@ void Linear::on_share() {
 }
 
 Tensor Linear::forward(const Tensor& x) {
-  if (adapter_ != nullptr) return adapter_->forward(x);
+  return adapter_ != nullptr ? adapter_->forward(x) : plain(x, options_.activation);
+}
+
+Tensor Linear::plain(const Tensor& x, autograd::Activation activation) {
   if (tensor_ranks() != nullptr && options_.split == Split::rows) {
     const Tensor y =
         tensor_ranks()->sum(autograd::linear(x, weight_, {}, {.layout = options_.layout}));
@@ -86,14 +90,17 @@ Tensor Linear::forward(const Tensor& x) {
   }
   if (tensor_ranks() != nullptr && options_.split == Split::columns && !options_.spread) {
     return autograd::linear(tensor_ranks()->spread(x), weight_, bias(),
-                            {.layout = options_.layout, .activation = options_.activation});
+                            {.layout = options_.layout, .activation = activation});
   }
   return autograd::linear(x, weight_, bias(),
-                          {.layout = options_.layout, .activation = options_.activation});
+                          {.layout = options_.layout, .activation = activation});
 }
 
 Tensor Linear::cross_entropy(const Tensor& x, const Tensor& labels) {
-  if (adapter_ != nullptr) return autograd::cross_entropy(adapter_->forward(x), labels);
+  if (adapter_ != nullptr) {
+    require(!weight_.slice(), path(), ": a head with an adapter cannot be sliced over ranks");
+    return autograd::cross_entropy(adapter_->forward(x), labels);
+  }
   require(options_.layout == autograd::WeightLayout::out_in &&
               options_.activation == autograd::Activation::none,
           path(), ": cross_entropy() is of a layer [out, in] without an activation");

@@ -61,6 +61,9 @@ class Linear : public Module {
   void on_share() override;
 
  private:
+  // Without the adapter.
+  Tensor plain(const Tensor& x, autograd::Activation activation);
+
   LinearOptions options_;
   Parameter weight_;
   std::optional<Parameter> bias_;

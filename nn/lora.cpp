@@ -22,6 +22,7 @@
 #include "core/edit_distance.h"
 #include "core/error.h"
 #include "nn/model.h"
+#include "nn/tensor_ranks.h"
 
 namespace zinc::nn {
 namespace {
@@ -187,12 +188,19 @@ LoraAdapter::LoraAdapter(Linear& layer, const LoraOptions& options)
     : layer_(layer),
       scale_(options.scale()),
       dropout_(layer, "lora_dropout", options.dropout),
-      down_(layer, "lora_A", {.in = layer.options().in, .out = options.rank, .bias = false}),
+      down_(layer, "lora_A",
+            {.in = layer.options().in,
+             .out = options.rank,
+             .bias = false,
+             .split = layer.options().split == Split::rows ? Split::rows : Split::none}),
       up_(layer, "lora_B",
           {.in = options.rank,
            .out = layer.options().out,
            .bias = false,
-           .initializer = autograd::Initializer::zeros()}) {
+           .initializer = autograd::Initializer::zeros(),
+           .split = layer.options().split == Split::columns ? Split::columns : Split::none,
+           .sections = layer.options().sections,
+           .spread = layer.options().spread}) {
   if (!options.dora) return;
   magnitude_.emplace(layer, "lora_magnitude_vector", Shape{layer.options().out},
                      autograd::Initializer::ones());
@@ -201,10 +209,17 @@ LoraAdapter::LoraAdapter(Linear& layer, const LoraOptions& options)
 Tensor LoraAdapter::forward(const Tensor& x) {
   const LinearOptions& options = layer_.options_;
   if (magnitude_) return activated(decomposed(x), options.activation);
-  const Tensor base =
-      autograd::linear(x, layer_.weight_, layer_.bias(), {.layout = options.layout});
-  const Tensor low = autograd::scale(down_.forward(dropout_.forward(x)), scale_);
+  const Tensor base = layer_.plain(x, autograd::Activation::none);
+  const Tensor low = autograd::scale(narrowed(dropout_.forward(x)), scale_);
   return activated(autograd::add(base, up_.forward(low)), options.activation);
+}
+
+// x A^T. Where x was spread to slices, each rank has a part of the gradient of A.
+Tensor LoraAdapter::narrowed(const Tensor& x) {
+  TensorRanks* ranks = layer_.tensor_ranks();
+  const bool is_spread = layer_.options_.split == Split::columns && layer_.options_.spread;
+  if (ranks == nullptr || !is_spread) return down_.forward(x);
+  return autograd::linear(x, ranks->spread(autograd::value(down_.weight())));
 }
 
 Tensor LoraAdapter::decomposed(const Tensor& x) {

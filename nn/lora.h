@@ -60,6 +60,8 @@ struct LoraOptions {
   friend bool operator==(const LoraOptions&, const LoraOptions&) = default;
 };
 
+// Where tensor ranks share the layer, B is sliced with its columns, or A with its rows.
+//
 // Parameters below the layer, named as peft names them in files: "lora_A.weight", "lora_B.weight",
 // and with DoRA "lora_magnitude_vector".
 class LoraAdapter {
@@ -76,6 +78,7 @@ class LoraAdapter {
   static void attach(Linear& layer, const LoraOptions& options);
 
  private:
+  Tensor narrowed(const Tensor& x);
   Tensor decomposed(const Tensor& x);  // DoRA's, ahead of the activation
   Tensor row_norms();                  // |W + s B A|, [out] f32 (f64)
 

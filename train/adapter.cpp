@@ -247,8 +247,8 @@ AdapterFolderWriter::AdapterFolderWriter(const std::string& folder, const Adapte
   std::vector<WeightSpec> trained;
   for (const auto& [name, parameter] : model.named_parameters()) {
     if (!parameter->requires_grad()) continue;
-    trained.push_back({.name = name, .shape = parameter->shape()});
-    parts_.emplace(name, tensor_parts(names, name, parameter->shape()));
+    trained.push_back({.name = name, .shape = parameter->whole_shape()});
+    parts_.emplace(name, tensor_parts(names, name, parameter->whole_shape()));
   }
   std::vector<TensorSpec> tensors;
   for (const WeightSpec& tensor : stored_tensors(names, trained)) {
@@ -323,25 +323,25 @@ AdaptedWeights::AdaptedWeights(nn::Module& model, const nn::WeightSource* base,
   std::vector<WeightSpec> wanted;
   for (const auto& [name, parameter] : model.named_parameters()) {
     if (nn::is_lora_parameter(name) || in_adapter(*parameter)) {
-      wanted.push_back({.name = name, .shape = parameter->shape()});
+      wanted.push_back({.name = name, .shape = parameter->whole_shape()});
     }
   }
   adapter_->require_match(wanted);
 }
 
 bool AdaptedWeights::in_adapter(const autograd::Parameter& parameter) const {
-  return adapter_ && adapter_->shape_of(parameter.name(), parameter.shape()).has_value();
+  return adapter_ && adapter_->shape_of(parameter.name(), parameter.whole_shape()).has_value();
 }
 
 std::optional<Shape> AdaptedWeights::shape_of(const autograd::Parameter& parameter) const {
-  if (in_adapter(parameter)) return parameter.shape();
-  if (base_ == nullptr || nn::is_lora_parameter(parameter.name())) return parameter.shape();
+  if (in_adapter(parameter)) return parameter.whole_shape();
+  if (base_ == nullptr || nn::is_lora_parameter(parameter.name())) return parameter.whole_shape();
   return base_->shape_of(parameter);
 }
 
 void AdaptedWeights::read(const autograd::Parameter& parameter, int64_t begin, View out) const {
   if (in_adapter(parameter)) {
-    adapter_->read(parameter.name(), parameter.shape(), begin, out);
+    adapter_->read(parameter.name(), parameter.whole_shape(), begin, out);
   } else if (const auto found = decomposed_.find(&parameter); found != decomposed_.end()) {
     const std::vector<double> norms = row_norms(found->second, *this, /*with_adapter=*/false);
     const Shape shape{out.numel()};

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -163,6 +164,41 @@ TEST(Adapter, IsSavedOnEveryStage_AndGoesOnWhereItWas) {
                 HasSubstr("\"fan_in_fan_out\": true"));
   }
   EXPECT_EQ(files[0], files[1]);
+}
+
+// Tensor ranks have slices of it; the file is whole, and others read their own slices of it.
+TEST(Adapter, OfTensorRanks_IsSavedWhole_AndReadBySlices) {
+  const ScratchFolder folder;
+  const std::string path = folder / "adapter";
+  nn::Gpt2Config base = zero::test::tiny_config();
+  base.num_heads = 4;
+  std::map<std::string, std::vector<float>> values;
+  const auto on_ranks = [&](int tensor, bool is_saved) {
+    comm::run_local_ranks(tensor, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+      comm::RankSettings settings = world.settings();
+      settings.mesh.tensor = tensor;
+      world.configure(settings);
+      nn::Gpt2 model(base);
+      apply_tuning(model, is_saved ? tuning_of_adapter(path) : TuningOptions{.lora = kLora});
+      const AdaptedWeights weights(model, nullptr, {}, is_saved ? path : "");
+      zero::Engine engine(model, engine_config(1), world, {.weights = &weights});
+      if (!is_saved) {
+        engine.backward(engine.forward(zero::test::make_batch(0)));
+        engine.step();
+        save_adapter(engine, {.lora = kLora}, {}, path);
+      }
+      for (const auto& [name, parameter] : model.named_parameters()) {
+        const std::vector<float> now = engine.parameter(name).to_vector<float>();
+        if (!is_saved && world.is_main()) values[name] = now;
+        if (is_saved) {
+          EXPECT_EQ(now, values[name]) << name << " on rank " << world.rank();
+        }
+      }
+    });
+  };
+  on_ranks(2, /*is_saved=*/false);
+  EXPECT_EQ(WeightFolder::open(path + "/adapter_model.safetensors").tensors().size(), 16u);
+  for (const int tensor : {1, 2, 4}) on_ranks(tensor, /*is_saved=*/true);
 }
 
 TEST(Adapter, OfAnotherBaseOrKind_IsRefusedByName) {

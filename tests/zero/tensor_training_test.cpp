@@ -7,6 +7,7 @@
 
 #include "comm/local/local.h"
 #include "core/error.h"
+#include "nn/lora.h"
 #include "tests/zero/mesh_models.h"
 #include "tests/zero/tiny_model.h"
 #include "tests/zero/tiny_training.h"
@@ -82,8 +83,15 @@ EngineConfig config_of(int stage, int64_t accumulation, DType dtype) {
   return config;
 }
 
+auto trained_of(nn::Model& model) {
+  auto parameters = model.named_parameters();
+  std::erase_if(parameters, [](const auto& one) { return !one.second->requires_grad(); });
+  return parameters;
+}
+
 Trained train(Kind kind, const Ranks& ranks, int stage, int64_t micro_batches, DType dtype,
-              const std::function<void(EngineConfig&)>& change = {}) {
+              const std::function<void(EngineConfig&)>& change = {},
+              const std::function<void(nn::Model&)>& adapt = {}) {
   Trained result;
   comm::run_local_ranks(
       ranks.tensor * ranks.data, {.seed = 7, .num_threads = 1}, [&](comm::World& world) {
@@ -91,6 +99,7 @@ Trained train(Kind kind, const Ranks& ranks, int stage, int64_t micro_batches, D
         settings.mesh.tensor = ranks.tensor;
         world.configure(settings);
         const std::unique_ptr<nn::Model> model = make(kind);
+        if (adapt) adapt(*model);
         EngineConfig config = config_of(stage, micro_batches / ranks.data, dtype);
         if (change) change(config);
         Engine engine(*model, config, world);
@@ -106,14 +115,12 @@ Trained train(Kind kind, const Ranks& ranks, int stage, int64_t micro_batches, D
             engine.backward(engine.forward(test::make_batch(index)));
           }
           if (step == 0) {
-            for (const auto& [name, parameter] : model->named_parameters()) {
-              keep(engine.gradient(name));
-            }
+            for (const auto& [name, parameter] : trained_of(*model)) keep(engine.gradient(name));
           }
           const StepResult done = engine.step();
           mine.figures.insert(mine.figures.end(), {done.loss, done.gradient_norm});
         }
-        for (const auto& [name, parameter] : model->named_parameters()) {
+        for (const auto& [name, parameter] : trained_of(*model)) {
           mine.names.push_back(name);
           keep(engine.parameter(name));
           keep(engine.optimizer_state(name, "exp_avg"));
@@ -163,6 +170,32 @@ INSTANTIATE_TEST_SUITE_P(Stages, TensorTraining,
                          testing::Combine(testing::Values(Kind::gpt2, Kind::llama, Kind::qwen3),
                                           testing::Values(Ranks{2, 2}),
                                           testing::Values(0, 1, 2, 3)),
+                         [](const auto& info) { return testing::PrintToString(info.index); });
+
+class TensorAdapters : public testing::TestWithParam<std::tuple<Kind, Ranks, int>> {};
+
+TEST_P(TensorAdapters, GiveWhatOneRankGives) {
+  const auto& [kind, ranks, stage] = GetParam();
+  const auto adapt = [](nn::Model& model) {
+    nn::add_lora(model, {.rank = 3, .alpha = 12.0, .targets = {"all-linear"}});
+  };
+  const Trained one = train(kind, {}, 0, 4, DType::f64, {}, adapt);
+  const Trained shared = train(kind, ranks, stage, 4, DType::f64, {}, adapt);
+  EXPECT_LT(distance(shared.figures, one.figures), 1e-12);
+  EXPECT_LT(distance(shared.values, one.values), 1e-10);
+  EXPECT_EQ(shared.names, one.names);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, TensorAdapters,
+                         testing::Combine(testing::Values(Kind::gpt2, Kind::llama, Kind::qwen3,
+                                                          Kind::bloom, Kind::neox,
+                                                          Kind::chatglm_of_two_keys),
+                                          testing::Values(Ranks{2, 1}, Ranks{4, 1}),
+                                          testing::Values(1)),
+                         [](const auto& info) { return testing::PrintToString(info.index); });
+INSTANTIATE_TEST_SUITE_P(Stages, TensorAdapters,
+                         testing::Combine(testing::Values(Kind::llama),
+                                          testing::Values(Ranks{2, 2}), testing::Values(0, 2, 3)),
                          [](const auto& info) { return testing::PrintToString(info.index); });
 
 // With slices as without them no bit depends on the stage.
