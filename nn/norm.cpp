@@ -34,13 +34,15 @@ RMSNorm::RMSNorm(Module& parent, std::string name, const RMSNormOptions& options
           options.features);
 }
 
-Tensor RMSNorm::forward(const Tensor& x) {
-  if (!of_slice_ || tensor_ranks() == nullptr) return autograd::rmsnorm(x, weight_, eps_);
-  return autograd::rmsnorm(x, tensor_ranks()->spread(autograd::value(weight_)), eps_);
+autograd::Weight RMSNorm::gamma() {
+  if (!of_slice_ || tensor_ranks() == nullptr) return weight_;
+  return tensor_ranks()->spread(autograd::value(weight_));
 }
 
+Tensor RMSNorm::forward(const Tensor& x) { return autograd::rmsnorm(x, gamma(), eps_); }
+
 autograd::ResidualNorm RMSNorm::forward(const Tensor& x, const Tensor& residual) {
-  return autograd::residual_rmsnorm(x, residual, weight_, eps_);
+  return autograd::residual_rmsnorm(x, residual, gamma(), eps_);
 }
 
 }  // namespace zinc::nn

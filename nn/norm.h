@@ -42,6 +42,8 @@ class RMSNorm : public Module {
   autograd::ResidualNorm forward(const Tensor& x, const Tensor& residual);
 
  private:
+  autograd::Weight gamma();
+
   double eps_;
   bool of_slice_;
   Parameter weight_;

@@ -22,6 +22,7 @@ void SlicewiseStep::begin(const StepArguments& args, bool) {
 }
 
 void SlicewiseStep::update(int group) {
+  // Twice this: clang 14 does not compile libstdc++'s std::ranges::equal_range.
   const auto first_of = [&](int of_group) {
     return static_cast<size_t>(
         std::ranges::lower_bound(slices_, of_group, {}, &UpdateSlice::group) - slices_.begin());
