@@ -70,6 +70,7 @@
 #include "train/data/token_windows.h"
 #include "train/generate.h"
 #include "train/run.h"
+#include "train/scores/labels.h"
 #include "train/train_batch.h"
 #include "train/weights.h"
 #include "zero/agreement.h"
@@ -87,17 +88,23 @@ using nn::Batch;
 using nn::NamedTensors;
 using nn::TensorList;
 
+using train::accuracy;
 using train::BatchFields;
 using train::Config;
 using train::Dataset;
 using train::eval_batch;
 using train::EvaluationSet;
+using train::exact_match;
+using train::f1_binary;
+using train::f1_macro;
+using train::f1_micro;
 using train::generate;
 using train::GenerateOptions;
 using train::LabelsOf;
 using train::Loader;
 using train::LoaderOptions;
 using train::make_dataset;
+using train::perplexity;
 using train::SafetensorsWeights;
 using train::Sample;
 using train::save_weights;
@@ -121,8 +128,7 @@ using zero::Place;
 using zero::Program;
 using zero::StepProgram;
 
-// --- tensors and their functions, in alphabetical order: docs/ops.md. concat() of a list of
-// tensors stands beside the one that joins texts (core/error.h).
+// --- tensors and their functions, in alphabetical order: docs/ops.md.
 using autograd::abs;
 using autograd::Activation;
 using autograd::add;

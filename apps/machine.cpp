@@ -96,8 +96,8 @@ int threads_per_rank(int ranks) {
 std::string threads_note() {
   const char* threads = std::getenv("OMP_NUM_THREADS");
   if (threads == nullptr || *threads == 0) return "";
-  return concat("note: OMP_NUM_THREADS=", threads,
-                " says how many threads a rank has where no flag or key does");
+  return str("note: OMP_NUM_THREADS=", threads,
+             " says how many threads a rank has where no flag or key does");
 }
 
 }  // namespace zinc::apps

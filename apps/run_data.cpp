@@ -104,13 +104,13 @@ class TokenStreams final : public RunData {
     constexpr int64_t kTokens = 1024;
     std::string text;
     for (const auto& part : tokens.parts()) {
-      text += concat(part.begin, ' ', part.end, ' ');
+      text += str(part.begin, ' ', part.end, ' ');
       std::vector<int32_t> values;
       for (int64_t i = 0; i < kHashSamples; ++i) {
         const int64_t begin = part.begin + part.num_tokens() * i / kHashSamples;
         part.file->append_to(values, begin, std::min(begin + kTokens, part.end), 0);
       }
-      text += concat(crc32c(std::as_bytes(std::span(values))), ' ');
+      text += str(crc32c(std::as_bytes(std::span(values))), ' ');
     }
     return hash_text(text);
   }
@@ -178,16 +178,16 @@ class Examples final : public RunData {
   }
 
   uint64_t hash() const override {
-    std::string text = concat(arguments_.examples.mlm_probability, ' ');
+    std::string text = str(arguments_.examples.mlm_probability, ' ');
     for (const Source& source : sources_) {
-      text += concat(describe_settings(*source.settings), ' ', source.set != nullptr, ' ',
-                     source.set != nullptr ? source.set->name : "", ' ');
+      text += str(describe_settings(*source.settings), ' ', source.set != nullptr, ' ',
+                  source.set != nullptr ? source.set->name : "", ' ');
       const train::MappedFile file = train::MappedFile::open(source.path);
       const int64_t piece = std::min<int64_t>(file.size(), 4096);
-      text += concat(file.size(), ' ');
+      text += str(file.size(), ' ');
       for (int64_t i = 0; i < kHashSamples; ++i) {
         const auto begin = static_cast<size_t>((file.size() - piece) * i / kHashSamples);
-        text += concat(crc32c(file.bytes().subspan(begin, static_cast<size_t>(piece))), ' ');
+        text += str(crc32c(file.bytes().subspan(begin, static_cast<size_t>(piece))), ' ');
       }
     }
     return hash_text(text);

@@ -66,7 +66,7 @@ std::string read_input(const TokenizeArguments& options) {
          std::cin.gcount() > 0) {
     all.append(part, 0, static_cast<size_t>(std::cin.gcount()));
     if (static_cast<int64_t>(all.size()) > kMaxInputBytes) {
-      throw DataError(concat("standard input has more than ", kMaxInputBytes, " bytes"));
+      throw DataError(str("standard input has more than ", kMaxInputBytes, " bytes"));
     }
   }
   return all;
@@ -107,7 +107,7 @@ int encode(const TokenizeArguments& options) {
     return kDone;
   }
   for_each_line(input, [&](std::string line, int64_t number) {
-    const train::json::Value text = train::json::parse(std::move(line), concat("line ", number));
+    const train::json::Value text = train::json::parse(std::move(line), str("line ", number));
     show("[" + as_words(encoded(text.as_string())) + "]\n");
   });
   return kDone;
@@ -150,7 +150,7 @@ int32_t parse_id(const std::string& word) {
   const auto number = train::json::Number::parse(word);
   const auto id = number ? number->to_int64() : std::nullopt;
   if (!id || *id < 0 || *id > std::numeric_limits<int32_t>::max()) {
-    throw DataError(concat("'", word, "' is no token id"));
+    throw DataError(str("'", word, "' is no token id"));
   }
   return static_cast<int32_t>(*id);
 }

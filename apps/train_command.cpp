@@ -387,12 +387,12 @@ comm::ConnectOptions without_job(const TrainArguments& options) {
 std::vector<zero::Fingerprint> fingerprints(const Job& job, const TrainArguments& options) {
   const TrainerArguments& trainer = options.trainer;
   const std::string flags =
-      concat(trainer.steps, ' ', trainer.epochs, ' ', job.seq, ' ', trainer.eval_every, ' ',
-             trainer.eval_strategy, ' ', trainer.eval_on_start, ' ', options.eval_batches, ' ',
-             options.export_every, ' ', options.sample_every, ' ', options.histogram_every, ' ',
-             options.allow_nan, ' ', options.init, ' ', options.save_frozen, ' ', job.best.metric,
-             ' ', job.best.greater_is_better.value_or(false), ' ', job.best.patience, ' ',
-             job.best.threshold, ' ', job.best.load_at_end);
+      str(trainer.steps, ' ', trainer.epochs, ' ', job.seq, ' ', trainer.eval_every, ' ',
+          trainer.eval_strategy, ' ', trainer.eval_on_start, ' ', options.eval_batches, ' ',
+          options.export_every, ' ', options.sample_every, ' ', options.histogram_every, ' ',
+          options.allow_nan, ' ', options.init, ' ', options.save_frozen, ' ', job.best.metric, ' ',
+          job.best.greater_is_better.value_or(false), ' ', job.best.patience, ' ',
+          job.best.threshold, ' ', job.best.load_at_end);
   return {{"model", hash_text(train::model_config_json(job.model.config, DType::f32))},
           {"data", job.data->hash()},
           {"tuning", hash_text(train::text_of(job.model.tuning))},

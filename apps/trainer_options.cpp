@@ -98,7 +98,7 @@ train::BestModelOptions best_model_of(const TrainerArguments& arguments,
   try {
     train::BestModel(options, sets);
   } catch (const ConfigError& error) {
-    throw ConfigError(concat("--metric-for-best-model: ", error.what()));
+    throw ConfigError(str("--metric-for-best-model: ", error.what()));
   }
   return options;
 }

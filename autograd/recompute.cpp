@@ -160,13 +160,13 @@ class Replay::Collector final : public SavedTensorStore {
   void require_same(bool same, const Tensor* got) const {
     if (same) return;
     const bool has_next = next_ < replay_.saves_.size();
-    throw InvalidArgument(zinc::concat(
-        "recompute: the function did other work than the first time: save ", next_, " of ",
-        replay_.saves_.size(),
-        has_next ? zinc::concat(" was ", replay_.saves_[next_].dtype, replay_.saves_[next_].shape)
-                 : std::string(),
-        ", now it is ", got != nullptr ? zinc::concat(got->dtype(), got->shape()) : "nothing",
-        "; it must do the same on the same inputs"));
+    throw InvalidArgument(
+        str("recompute: the function did other work than the first time: save ", next_, " of ",
+            replay_.saves_.size(),
+            has_next ? str(" was ", replay_.saves_[next_].dtype, replay_.saves_[next_].shape)
+                     : std::string(),
+            ", now it is ", got != nullptr ? str(got->dtype(), got->shape()) : "nothing",
+            "; it must do the same on the same inputs"));
   }
 
   Replay& replay_;

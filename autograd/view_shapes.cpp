@@ -1,5 +1,7 @@
 #include "autograd/view_shapes.h"
 
+#include <utility>
+
 namespace zinc::autograd {
 namespace {
 
@@ -30,6 +32,16 @@ AnyView matrix(std::string_view op, const AnyView& view) {
 template <class AnyView>
 AnyView heads(std::string_view op, const AnyView& view, int64_t first, int64_t count,
               int64_t head_size) {
+  if (view.rank() == 4) {
+    require(first == 0 && view.dim(1) == count && view.dim(3) == head_size, op, ": ", count,
+            " heads of size ", head_size, " are not those of [B, heads, T, head_size] ",
+            view.shape());
+    const Shape shape{view.dim(0), view.dim(2), count, head_size};
+    Strides strides{};
+    for (int d = 0; d < 4; ++d) strides[static_cast<size_t>(d)] = view.stride(d);
+    std::swap(strides[1], strides[2]);
+    return AnyView(view.data(), view.dtype(), shape, strides, view.device(), view.tier());
+  }
   require(view.rank() == 3, op, ": [B, T, heads * head_size] is needed here, not ", view.shape());
   require(
       head_size > 0 && view.cols() % head_size == 0 && (first + count) * head_size <= view.cols(),

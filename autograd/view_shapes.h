@@ -12,8 +12,8 @@ namespace zinc::autograd {
 ConstView as_matrix(std::string_view op, const ConstView& view);
 View as_matrix(std::string_view op, const View& view);
 
-// A view of heads [first, first + count) of [B, T, n * D] as [B, T, count, D]. D = head_size
-// divides the last dimension.
+// A view of heads [first, first + count) of [B, T, n * D] as [B, T, count, D], D = head_size; of all
+// heads of [B, n, T, D], too.
 ConstView heads_of(std::string_view op, const ConstView& view, int64_t first, int64_t count,
                    int64_t head_size);
 View heads_of(std::string_view op, const View& view, int64_t first, int64_t count,

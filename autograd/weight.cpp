@@ -10,9 +10,8 @@ WeightValue Weight::acquire() const {
 }
 
 std::string to_string(const Weight& weight) {
-  const std::string shape = concat("a weight of shape ", weight.shape());
-  return weight.parameter() == nullptr ? shape
-                                       : concat(shape, " (", weight.parameter()->name(), ")");
+  const std::string shape = str("a weight of shape ", weight.shape());
+  return weight.parameter() == nullptr ? shape : str(shape, " (", weight.parameter()->name(), ")");
 }
 
 }  // namespace zinc::autograd

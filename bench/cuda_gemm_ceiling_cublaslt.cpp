@@ -15,7 +15,7 @@ namespace {
 
 void check(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw CudaError(concat("cuBLASLt: ", what, ": ", cublasLtGetStatusString(status)));
+  throw CudaError(str("cuBLASLt: ", what, ": ", cublasLtGetStatusString(status)));
 }
 
 cudaDataType_t type_of(DType dtype) {

@@ -32,7 +32,7 @@ int64_t number_of(std::string_view text) {
 
 void add(FreeShape& shape, std::string_view name, int64_t value) {
   if (!shape.emplace(name, value).second) {
-    throw ConfigError(concat("bench: \"", name, "\" is given twice"));
+    throw ConfigError(str("bench: \"", name, "\" is given twice"));
   }
 }
 
@@ -44,9 +44,9 @@ struct Sweep {
 Sweep sweep_of(std::string_view text) {
   const auto wrong = [&] {
     return ConfigError(
-        concat("--sweep takes NAME=FIRST:LAST:xFACTOR or NAME=FIRST:LAST:+STEP, as in "
-               "cols=1024:16384:x2, not \"",
-               text, "\""));
+        str("--sweep takes NAME=FIRST:LAST:xFACTOR or NAME=FIRST:LAST:+STEP, as in "
+            "cols=1024:16384:x2, not \"",
+            text, "\""));
   };
   const size_t equals = text.find('=');
   if (equals == std::string_view::npos || equals == 0) throw wrong();
@@ -61,7 +61,7 @@ Sweep sweep_of(std::string_view text) {
     sweep.values.push_back(value);
     if (range[2][0] == 'x' && value > last / by) break;
     if (sweep.values.size() > kMaxShapes) {
-      throw ConfigError(concat("bench: the sweep \"", text, "\" has more than 256 shapes"));
+      throw ConfigError(str("bench: the sweep \"", text, "\" has more than 256 shapes"));
     }
   }
   return sweep;
@@ -78,7 +78,7 @@ std::vector<FreeShape> free_shapes(std::string_view shape, const std::vector<std
         equals == std::string_view::npos || equals == 0 ? 0 : number_of(part.substr(equals + 1));
     if (value == 0) {
       throw ConfigError(
-          concat("--shape takes NAME=EXTENT,..., as in rows=8192,cols=4096, not \"", part, "\""));
+          str("--shape takes NAME=EXTENT,..., as in rows=8192,cols=4096, not \"", part, "\""));
     }
     add(fixed, part.substr(0, equals), value);
   }

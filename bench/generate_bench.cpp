@@ -65,12 +65,12 @@ GenerateBenchResult run_generate_bench(comm::World& world, const GenerateBenchOp
   const std::unique_ptr<nn::Model> model = train::make_model(config);
   const int64_t positions = model->max_sequence();
   if (nn::find_interface<nn::CachedCausalLm>(*model) == nullptr) {
-    throw ConfigError(concat("generate bench: ", options.preset, " is no decoder"));
+    throw ConfigError(str("generate bench: ", options.preset, " is no decoder"));
   }
   if (positions > 0 && options.prompt_tokens + options.tokens > positions) {
-    throw ConfigError(concat("generate bench: ", options.prompt_tokens, " + ", options.tokens,
-                             " tokens are more than the ", positions, " positions of ",
-                             options.preset));
+    throw ConfigError(str("generate bench: ", options.prompt_tokens, " + ", options.tokens,
+                          " tokens are more than the ", positions, " positions of ",
+                          options.preset));
   }
   model->set_dtype(options.dtype);
   model->load(nn::InitializerSource(kSeed));

@@ -40,10 +40,10 @@ bool split(const std::string& line, std::vector<std::string>& fields) {
 
 Baselines read_baselines(const std::string& path) {
   std::ifstream file(path);
-  if (!file) throw DataError(concat(path, ": cannot be read"));
+  if (!file) throw DataError(str(path, ": cannot be read"));
   int number = 0;
   const auto wrong = [&](const std::string& what) {
-    return DataError(concat(path, ":", number, ": ", what));
+    return DataError(str(path, ":", number, ": ", what));
   };
   std::vector<std::string> fields;
   std::map<std::string, size_t> column;
@@ -57,14 +57,14 @@ Baselines read_baselines(const std::string& path) {
       for (size_t i = 0; i < fields.size(); ++i) column.emplace(fields[i], i);
       for (const char* needed : {"op", "pass", "dtype", "shape", "median_us"}) {
         if (!column.contains(needed)) {
-          throw wrong(concat("the heading has no column \"", needed,
-                             "\"; needed are op,pass,dtype,shape,median_us"));
+          throw wrong(str("the heading has no column \"", needed,
+                          "\"; needed are op,pass,dtype,shape,median_us"));
         }
       }
       continue;
     }
     if (fields.size() != column.size()) {
-      throw wrong(concat(fields.size(), " fields, the heading has ", column.size()));
+      throw wrong(str(fields.size(), " fields, the heading has ", column.size()));
     }
     const auto at = [&](const char* name) -> const std::string& { return fields[column[name]]; };
     const std::string& text = at("median_us");
@@ -72,16 +72,15 @@ Baselines read_baselines(const std::string& path) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), microseconds);
     if (error != std::errc() || end != text.data() + text.size() || !(microseconds > 0.0) ||
         !std::isfinite(microseconds)) {
-      throw wrong(concat("median_us is \"", text, "\", not a time"));
+      throw wrong(str("median_us is \"", text, "\", not a time"));
     }
     Baseline one{
         .name = column.contains("name") ? at("name") : std::filesystem::path(path).stem().string(),
         .median_us = microseconds};
-    Baseline& kept =
-        baselines[concat(at("op"), " ", at("pass"), " ", at("dtype"), " ", at("shape"))];
+    Baseline& kept = baselines[str(at("op"), " ", at("pass"), " ", at("dtype"), " ", at("shape"))];
     if (kept.median_us == 0.0 || one.median_us < kept.median_us) kept = std::move(one);
   }
-  if (file.bad()) throw DataError(concat(path, ": cannot be read"));
+  if (file.bad()) throw DataError(str(path, ": cannot be read"));
   if (column.empty()) throw wrong("the file is empty");
   return baselines;
 }

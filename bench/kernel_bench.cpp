@@ -65,10 +65,10 @@ const CudaDeviceInfo* info_of(const std::vector<CudaDeviceInfo>& gpus, const Dev
 // What nvidia-smi says, on one line; "" where there is none.
 std::string clocks_of(const Device& device) {
   if (!device.is_cuda()) return "";
-  const std::string command = concat(
-      "nvidia-smi --query-gpu=clocks.sm,clocks.mem,power.draw,power.limit,temperature.gpu "
-      "--format=csv,noheader -i ",
-      device.index, " 2>/dev/null");
+  const std::string command =
+      str("nvidia-smi --query-gpu=clocks.sm,clocks.mem,power.draw,power.limit,temperature.gpu "
+          "--format=csv,noheader -i ",
+          device.index, " 2>/dev/null");
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
   char line[256] = "";
   if (pipe == nullptr || std::fgets(line, sizeof line, pipe.get()) == nullptr) return "";
@@ -85,10 +85,10 @@ BenchedMachine machine_of(Context& context) {
       .cpu = cpu_model(),
       .threads = context.num_threads(),
       .library = gpu != nullptr ? "cuBLASLt" : kernels::cpu::block_product_library(),
-      .versions = concat("zinc ", build.version, " (", build.git_revision, "), ", build.compiler)};
+      .versions = str("zinc ", build.version, " (", build.git_revision, "), ", build.compiler)};
   if (gpu != nullptr) {
     machine.gpu = gpu->name;
-    machine.versions += concat(", CUDA ", cuda_versions());
+    machine.versions += str(", CUDA ", cuda_versions());
   }
   return machine;
 }
@@ -198,7 +198,7 @@ void compare_with_others(const Entry& entry, Context& context, const KernelBench
         result.baseline_us = median_us;
       }
     } catch (const CudaError& error) {
-      result.baseline_missing = concat(entry.baseline, ": ", error.what());
+      result.baseline_missing = str(entry.baseline, ": ", error.what());
     }
   }
   if (result.baseline_us > 0.0) result.speed_to_baseline = result.baseline_us / result.median_us;
@@ -282,8 +282,7 @@ bool is_chosen(const Entry& entry, const KernelBenchOptions& options, const std:
   };
   return holds(options.dtypes, entry.dtype) && holds(options.passes, entry.pass) &&
          std::regex_search(
-             concat(entry.op, " ", entry.pass, " ", to_string(entry.dtype), " ", entry.shape),
-             filter);
+             str(entry.op, " ", entry.pass, " ", to_string(entry.dtype), " ", entry.shape), filter);
 }
 
 std::regex regex_of(const std::string& filter) {
@@ -291,7 +290,7 @@ std::regex regex_of(const std::string& filter) {
     return std::regex(filter);
   } catch (const std::regex_error& error) {
     throw InvalidArgument(
-        concat("bench: the filter \"", filter, "\" is no regular expression: ", error.what()));
+        str("bench: the filter \"", filter, "\" is no regular expression: ", error.what()));
   }
 }
 
@@ -336,7 +335,7 @@ KernelReport run_kernel_benches(Context& context, const KernelBenchOptions& opti
     if (on_result) on_result(report.results.back());
   }
   const std::string after = clocks_of(context.device());
-  if (!before.empty()) report.machine.clocks = concat(before, " before; ", after, " after");
+  if (!before.empty()) report.machine.clocks = str(before, " before; ", after, " after");
   return report;
 }
 

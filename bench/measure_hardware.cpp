@@ -171,7 +171,7 @@ train::Hardware measure_hardware(comm::World& world, const std::vector<CeilingFi
   const bool on_gpu = context.device().is_cuda();
   Lab lab(context, options.seconds / 8.0, options.shrink);
   const auto library = [&](DType dtype) {
-    const double rate = rate_of(ceilings, concat("gemm ", zinc::name_of(dtype), " "));
+    const double rate = rate_of(ceilings, str("gemm ", zinc::name_of(dtype), " "));
     return rate > 0.0 ? rate : gemm_rate(dtype, lab);
   };
   const train::HostRates host = measure_host_rates(
@@ -198,7 +198,7 @@ train::Hardware measure_hardware(comm::World& world, const std::vector<CeilingFi
   // Of one GPU, not of all of them; of one rank's link.
   for (size_t i = 0; i < 9; ++i) figures[i] /= on_gpu ? ranks : 1.0;
   const auto threads = static_cast<int>(figures[9]);
-  return {.name = concat(options.name, ", ", threads, on_gpu ? " threads of its host" : " threads"),
+  return {.name = str(options.name, ", ", threads, on_gpu ? " threads of its host" : " threads"),
           .source = "measured",
           .device = context.device().kind,
           .threads = on_gpu ? 0 : threads,

@@ -151,9 +151,9 @@ std::unique_ptr<Candidate> make_candidate(const std::string& name, const train::
   if (name == "clipped") return make(OffloadDevice::nvme, PassOrder::vertical, true, 1.0, false);
   if (name == "late") return make(OffloadDevice::nvme, PassOrder::vertical, true, 1.0);
   if (name == "unverified") return make(OffloadDevice::nvme, PassOrder::vertical, false);
-  throw InvalidArgument(concat("swap bench: there is no run called '", name,
-                               "'; there are memory, memory vertical, horizontal, vertical, "
-                               "clipped, late and unverified"));
+  throw InvalidArgument(str("swap bench: there is no run called '", name,
+                            "'; there are memory, memory vertical, horizontal, vertical, "
+                            "clipped, late and unverified"));
 }
 
 train::ModelConfig model_of(const SwapBenchOptions& options) {

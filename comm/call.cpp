@@ -25,33 +25,33 @@ std::string_view name_of(Operation operation) {
 }
 
 std::string to_string(const Terms& terms) {
-  std::string text = concat(name_of(terms.operation), " #", terms.sequence);
+  std::string text = str(name_of(terms.operation), " #", terms.sequence);
   if (terms.operation == Operation::barrier || terms.operation == Operation::split) return text;
-  text += concat(" (", terms.count, " x ", terms.dtype);
-  if (terms.operation == Operation::broadcast) text += concat(" from rank ", terms.root);
+  text += str(" (", terms.count, " x ", terms.dtype);
+  if (terms.operation == Operation::broadcast) text += str(" from rank ", terms.root);
   if (terms.native != 0) text += ", native sum";
   return text + ")";
 }
 
 std::string describe(const Message& message, int world_rank) {
-  return concat(message.sending ? "send #" : "receive #", message.sequence,
-                message.sending ? " to rank " : " from rank ", world_rank, " with tag ",
-                message.tag, " (", message.bytes, " bytes)");
+  return str(message.sending ? "send #" : "receive #", message.sequence,
+             message.sending ? " to rank " : " from rank ", world_rank, " with tag ", message.tag,
+             " (", message.bytes, " bytes)");
 }
 
 std::string name_ranks(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (size_t i = 0; i < ranks.size(); ++i) {
     if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
-    text += concat(ranks[i]);
+    text += str(ranks[i]);
   }
   return text;
 }
 
 std::string describe(std::chrono::nanoseconds duration) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
-  if (ms % 1000 == 0) return concat(ms / 1000, " s");
-  return concat(ms, " ms");
+  if (ms % 1000 == 0) return str(ms / 1000, " s");
+  return str(ms, " ms");
 }
 
 }  // namespace zinc::comm

@@ -25,27 +25,27 @@ std::shared_ptr<Heartbeat> make_heartbeat(const ConnectOptions& options, const R
 
 void check_mpi_can_serve(const Discovery& found) {
   if (!built_with_mpi()) {
-    throw CommError(concat("a world of ", found.info.size, " ranks (", found.info.source,
-                           ") needs MPI, which this zinc was built without: install the Debian "
-                           "packages libopenmpi-dev and openmpi-bin and configure again, or start "
-                           "one process"));
+    throw CommError(str("a world of ", found.info.size, " ranks (", found.info.source,
+                        ") needs MPI, which this zinc was built without: install the Debian "
+                        "packages libopenmpi-dev and openmpi-bin and configure again, or start "
+                        "one process"));
   }
   if (found.mpi_can_start) return;
-  throw CommError(concat("RANK and WORLD_SIZE name a world of ", found.info.size,
-                         " ranks, but nothing can connect them: zinc's ranks meet through MPI. "
-                         "Start them with mpirun -np ",
-                         found.info.size,
-                         " (or srun --mpi=pmix), or unset RANK and WORLD_SIZE to "
-                         "run alone"));
+  throw CommError(str("RANK and WORLD_SIZE name a world of ", found.info.size,
+                      " ranks, but nothing can connect them: zinc's ranks meet through MPI. "
+                      "Start them with mpirun -np ",
+                      found.info.size,
+                      " (or srun --mpi=pmix), or unset RANK and WORLD_SIZE to "
+                      "run alone"));
 }
 
 void check_same_world(const RankInfo& info, const MpiWorld& world) {
   if (world.rank == info.rank && world.size == info.size) return;
-  throw CommError(concat("the environment (", info.source, ") says rank ", info.rank, " of ",
-                         info.size, ", MPI says rank ", world.rank, " of ", world.size,
-                         info.source == "slurm"
-                             ? ": start with srun --mpi=pmix, or run mpirun inside the allocation"
-                             : ": start the ranks with mpirun alone"));
+  throw CommError(str("the environment (", info.source, ") says rank ", info.rank, " of ",
+                      info.size, ", MPI says rank ", world.rank, " of ", world.size,
+                      info.source == "slurm"
+                          ? ": start with srun --mpi=pmix, or run mpirun inside the allocation"
+                          : ": start the ranks with mpirun alone"));
 }
 
 World make_world(const ConnectOptions& options, RankInfo info, std::string_view backend,

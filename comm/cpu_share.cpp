@@ -16,7 +16,7 @@ namespace {
 
 // A number in the kernel's description of a processor; 0 where there is none.
 int topology_number(int cpu, const char* name) {
-  std::ifstream file(concat("/sys/devices/system/cpu/cpu", cpu, "/topology/", name));
+  std::ifstream file(str("/sys/devices/system/cpu/cpu", cpu, "/topology/", name));
   int number = 0;
   return file >> number ? number : 0;
 }

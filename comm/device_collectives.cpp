@@ -68,12 +68,12 @@ Obstacle find_obstacle(Communicator& host, Device device, bool absent) {
                   *stream)
       .wait();
   for (size_t r = 0; r < seats.size(); ++r) {
-    if (seats[r].absent) return {.text = concat("rank ", r, " cannot go on"), .absent = true};
+    if (seats[r].absent) return {.text = str("rank ", r, " cannot go on"), .absent = true};
   }
   for (size_t r = 0; r < seats.size(); ++r) {
-    if (seats[r].bus[0] == '\0') return {concat("rank ", r, " has no GPU")};
+    if (seats[r].bus[0] == '\0') return {str("rank ", r, " has no GPU")};
     if (!seats[r].has_nccl) {
-      return {concat("rank ", r, " finds no NCCL"),
+      return {str("rank ", r, " finds no NCCL"),
               "install it on that host (there, zinc report names what is missing)"};
     }
     std::vector<int> ranks;
@@ -81,8 +81,8 @@ Obstacle find_obstacle(Communicator& host, Device device, bool absent) {
       if (seats[other] == seats[r]) ranks.push_back(static_cast<int>(other));
     }
     if (ranks.size() < 2) continue;
-    return {concat(name_ranks(ranks), " share the GPU ", seats[r].bus.data(), " of ",
-                   seats[r].host.data())};
+    return {str(name_ranks(ranks), " share the GPU ", seats[r].bus.data(), " of ",
+                seats[r].host.data())};
   }
   return {};
 }
@@ -93,7 +93,7 @@ DeviceCollectives parse_device_collectives(std::string_view name) {
   if (name == "auto") return DeviceCollectives::automatic;
   if (name == "mpi") return DeviceCollectives::staged;
   if (name == "nccl") return DeviceCollectives::nccl;
-  throw ConfigError(concat("collectives between GPUs: auto, mpi or nccl, not '", name, "'"));
+  throw ConfigError(str("collectives between GPUs: auto, mpi or nccl, not '", name, "'"));
 }
 
 std::string planned_backend(DeviceCollectives wish, Device device, bool spread) {
@@ -127,14 +127,14 @@ ChosenCollectives serve_device(std::unique_ptr<Communicator> host, Device device
   if (obstacle.text.empty()) {
     host.release();
     return {.communicator = make_nccl(std::unique_ptr<HostCommunicator>(of_host), device),
-            .how = concat("NCCL ", nccl_version())};
+            .how = str("NCCL ", nccl_version())};
   }
   if (wish == DeviceCollectives::nccl && !obstacle.absent) {
-    throw CommError(concat("NCCL cannot serve these ranks: ", obstacle.text, ": ", obstacle.cure,
-                           ", or have the host's memory carry collectives (--comm mpi)"));
+    throw CommError(str("NCCL cannot serve these ranks: ", obstacle.text, ": ", obstacle.cure,
+                        ", or have the host's memory carry collectives (--comm mpi)"));
   }
   return {.communicator = make_staged(std::move(host), device),
-          .how = concat("staged through host memory: ", obstacle.text)};
+          .how = str("staged through host memory: ", obstacle.text)};
 }
 
 }  // namespace zinc::comm

@@ -27,13 +27,13 @@ constexpr size_t kNumLines = 3;
 constexpr size_t kFileBytes = kLineBytes * kNumLines;
 
 std::string path_of(const std::string& directory, int rank) {
-  return concat(directory, "/rank_", rank, ".heartbeat");
+  return str(directory, "/rank_", rank, ".heartbeat");
 }
 
 // A new file under a name of its own, renamed into place: a reader never sees half of it, and a
 // planted link is replaced, not followed.
 int create(const std::string& path) {
-  const std::string fresh = concat(path, ".", ::getpid());
+  const std::string fresh = str(path, ".", ::getpid());
   const int file = ::open(fresh.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (file < 0) throw IoError("create", fresh, -1, errno);
   int error = ::ftruncate(file, kFileBytes) == 0 ? 0 : errno;
@@ -73,7 +73,7 @@ Heartbeat::Heartbeat(const std::string& directory, int world_rank, int world_siz
   if (page == MAP_FAILED) throw IoError("map", path, -1, map_error);
   page_ = std::shared_ptr<char>(static_cast<char*>(page),
                                 [](char* mapped) { ::munmap(mapped, kFileBytes); });
-  call_it(concat("rank ", world_rank));
+  call_it(str("rank ", world_rank));
   put_line(page_.get(), 1, "issued    nothing");
   put_line(page_.get(), 2, "completed nothing");
 }
@@ -81,7 +81,7 @@ Heartbeat::Heartbeat(const std::string& directory, int world_rank, int world_siz
 void Heartbeat::call_it(std::string_view name) noexcept {
   try {
     const std::lock_guard lock(mutex_);
-    put_line(page_.get(), 0, concat(name, " of ", world_size_, ", process ", ::getpid()));
+    put_line(page_.get(), 0, str(name, " of ", world_size_, ", process ", ::getpid()));
   } catch (...) {  // out of memory: the work itself will say so
   }
 }
@@ -99,10 +99,10 @@ void Heartbeat::write(int line, std::string_view text, const Terms& terms,
   try {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
-    std::string fraction = concat(1000 + ms % 1000);
+    std::string fraction = str(1000 + ms % 1000);
     fraction[0] = '.';
     const std::lock_guard lock(mutex_);
-    put_line(page_.get(), line, concat(text, terms, " of ", group, ", at ", ms / 1000, fraction));
+    put_line(page_.get(), line, str(text, terms, " of ", group, ", at ", ms / 1000, fraction));
   } catch (...) {  // out of memory: the work itself will say so
   }
 }
@@ -115,7 +115,7 @@ std::string Heartbeat::table() const {
 
 std::string Heartbeat::lines_of(int rank) const {
   const std::string lines = read_heartbeat(directory_, rank);
-  return lines.empty() ? concat("rank ", rank, ": no heartbeat file\n") : lines;
+  return lines.empty() ? str("rank ", rank, ": no heartbeat file\n") : lines;
 }
 
 // Read by a thread of its own, which nobody can end.
@@ -145,8 +145,8 @@ std::string heartbeats_for_error(const std::shared_ptr<const Heartbeat>& heartbe
     std::unique_lock lock(reading->mutex);
     const bool is_whole =
         reading->ended.wait_for(lock, kHeartbeatReadTime, [&] { return reading->is_over; });
-    return concat("\nheartbeats:\n", reading->text,
-                  is_whole ? "" : "and no more, as their folder does not answer\n");
+    return str("\nheartbeats:\n", reading->text,
+               is_whole ? "" : "and no more, as their folder does not answer\n");
   } catch (const std::exception&) {  // not even a thread can be had: the text goes without them
     return "\nheartbeats: cannot be read";
   }

@@ -42,8 +42,8 @@ std::string places_for_error(const Endpoint& endpoint) {
   const std::vector<int>& ranks = endpoint.transport->world_ranks();
   if (!endpoint.describe || ranks.size() > kMost) return "";
   std::string text;
-  for (const int rank : ranks) text += concat(text.empty() ? "" : ", ", endpoint.describe(rank));
-  return concat("\nranks that meet here: ", text);
+  for (const int rank : ranks) text += str(text.empty() ? "" : ", ", endpoint.describe(rank));
+  return str("\nranks that meet here: ", text);
 }
 
 // Runs `body`; a failure of any kind reaches all ranks.
@@ -56,7 +56,7 @@ void guarded(const Endpoint& endpoint, const Body& body) {
     transport.lifeline().raise(error.what());
     const std::string places = places_for_error(endpoint);
     if (endpoint.heartbeat == nullptr && places.empty()) throw;
-    throw CommError(concat(error.what(), places, heartbeats_for_error(endpoint.heartbeat)));
+    throw CommError(str(error.what(), places, heartbeats_for_error(endpoint.heartbeat)));
   } catch (const std::exception& error) {
     transport.lifeline().raise(error.what());
     throw;
@@ -77,8 +77,8 @@ HostCommunicator::HostCommunicator(std::string_view backend, std::shared_ptr<Tra
 void HostCommunicator::check_alive(std::string_view op) const {
   const Lifeline& lifeline = endpoint_->transport->lifeline();
   if (!lifeline.raised()) return;
-  throw CommError(concat(op, " on an aborted communicator stopped: ", lifeline.text(),
-                         places_for_error(*endpoint_)));
+  throw CommError(str(op, " on an aborted communicator stopped: ", lifeline.text(),
+                      places_for_error(*endpoint_)));
 }
 
 Call HostCommunicator::next_call(Terms terms, int meetings) {
@@ -234,7 +234,7 @@ std::unique_ptr<Communicator> HostCommunicator::split(int color, int key) {
   if (transport == nullptr) return nullptr;
   auto group =
       std::make_unique<HostCommunicator>(backend_, std::move(transport), endpoint_->heartbeat,
-                                         concat(endpoint_->group, "/", num_splits_, ".", color));
+                                         str(endpoint_->group, "/", num_splits_, ".", color));
   group->describe_ranks(endpoint_->describe);
   group->set_deadline(deadline());
   group->set_reduce_algorithm(reduce_algorithm());
@@ -246,7 +246,7 @@ void HostCommunicator::describe_ranks(std::function<std::string(int world_rank)>
   if (endpoint_->heartbeat == nullptr) return;
   const int mine = endpoint_->transport->world_ranks()[static_cast<size_t>(rank())];
   endpoint_->heartbeat->call_it(endpoint_->describe ? endpoint_->describe(mine)
-                                                    : concat("rank ", mine));
+                                                    : str("rank ", mine));
 }
 
 void HostCommunicator::abort(std::string_view reason) noexcept {

@@ -10,7 +10,7 @@ namespace zinc::comm {
 void Mesh::require_fit(int64_t world) const {
   const auto require_positive = [](int extent, const char* name) {
     if (extent >= 1) return;
-    throw ConfigError(concat("zinc.mesh.", name, " must be at least 1, not ", extent));
+    throw ConfigError(str("zinc.mesh.", name, " must be at least 1, not ", extent));
   };
   const std::array<std::pair<int, const char*>, 3> extents{
       std::pair(sequence, "sequence"), std::pair(pipe, "pipe"), std::pair(tensor, "tensor")};
@@ -19,19 +19,19 @@ void Mesh::require_fit(int64_t world) const {
   std::string names;
   for (const auto& [extent, name] : extents) {
     together *= extent;
-    if (extent > 1) names += concat(names.empty() ? "" : " x ", "zinc.mesh.", name, " ", extent);
+    if (extent > 1) names += str(names.empty() ? "" : " x ", "zinc.mesh.", name, " ", extent);
   }
   if (world % together == 0) return;
-  throw ConfigError(concat(names, " does not divide the world of ", world,
-                           " ranks: start a multiple of ", together, " ranks, or change the mesh"));
+  throw ConfigError(str(names, " does not divide the world of ", world,
+                        " ranks: start a multiple of ", together, " ranks, or change the mesh"));
 }
 
 std::string Mesh::describe(int rank) const {
-  if (is_flat()) return concat("rank ", rank);
-  return concat("rank ", rank, " (data ", data_of(rank),
-                sequence > 1 ? concat(", sequence ", sequence_of(rank)) : "",
-                pipe > 1 ? concat(", pipe ", pipe_of(rank)) : "",
-                tensor > 1 ? concat(", tensor ", tensor_of(rank)) : "", ")");
+  if (is_flat()) return str("rank ", rank);
+  return str("rank ", rank, " (data ", data_of(rank),
+             sequence > 1 ? str(", sequence ", sequence_of(rank)) : "",
+             pipe > 1 ? str(", pipe ", pipe_of(rank)) : "",
+             tensor > 1 ? str(", tensor ", tensor_of(rank)) : "", ")");
 }
 
 std::vector<MeshAxis> Mesh::axes() const {

@@ -29,9 +29,9 @@ class Variables {
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), parsed);
     if (error != std::errc() || end != value.data() + value.size() || parsed < 0 ||
         parsed > kLargest) {
-      throw CommError(concat("the environment variable ", name, " is '", value,
-                             "', which is not a number from 0 to ", kLargest,
-                             ": unset it, or start the program by its launcher"));
+      throw CommError(str("the environment variable ", name, " is '", value,
+                          "', which is not a number from 0 to ", kLargest,
+                          ": unset it, or start the program by its launcher"));
     }
     return parsed;
   }
@@ -55,10 +55,9 @@ constexpr Names kHydra{"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI
 
 void check_range(int value, int end, const char* name, const char* end_name) {
   if (value < end) return;
-  throw CommError(concat("the environment variables ", name, "=", value, " and ", end_name, "=",
-                         end,
-                         " contradict each other: ranks are counted from 0; unset both, or "
-                         "start the program by its launcher"));
+  throw CommError(str("the environment variables ", name, "=", value, " and ", end_name, "=", end,
+                      " contradict each other: ranks are counted from 0; unset both, or "
+                      "start the program by its launcher"));
 }
 
 void complete_local(RankInfo& info, std::optional<int> local_rank, std::optional<int> local_size,
@@ -73,10 +72,10 @@ void complete_local(RankInfo& info, std::optional<int> local_rank, std::optional
 std::optional<RankInfo> find(const Variables& variables, const Names& names) {
   const bool has_rank = variables.has(names.rank);
   if (has_rank != variables.has(names.size)) {
-    throw CommError(concat("the environment variable ", has_rank ? names.rank : names.size,
-                           " is set, but ", has_rank ? names.size : names.rank,
-                           " is not: set both, as ", names.source, " does, or unset ",
-                           has_rank ? names.rank : names.size));
+    throw CommError(str("the environment variable ", has_rank ? names.rank : names.size,
+                        " is set, but ", has_rank ? names.size : names.rank,
+                        " is not: set both, as ", names.source, " does, or unset ",
+                        has_rank ? names.rank : names.size));
   }
   if (!has_rank) return std::nullopt;
   RankInfo info;
@@ -109,10 +108,10 @@ std::optional<RankInfo> find_slurm_step(const Variables& variables) {
 
 void check_same(const RankInfo& a, const Names& names_a, const RankInfo& b, const Names& names_b) {
   if (a.rank == b.rank && a.size == b.size) return;
-  throw CommError(concat("two launchers say different things: ", names_a.rank, "=", a.rank, " ",
-                         names_a.size, "=", a.size, " and ", names_b.rank, "=", b.rank, " ",
-                         names_b.size, "=", b.size, ": start the ranks by one launcher, or unset ",
-                         names_a.rank, " and ", names_a.size));
+  throw CommError(str("two launchers say different things: ", names_a.rank, "=", a.rank, " ",
+                      names_a.size, "=", a.size, " and ", names_b.rank, "=", b.rank, " ",
+                      names_b.size, "=", b.size, ": start the ranks by one launcher, or unset ",
+                      names_a.rank, " and ", names_a.size));
 }
 
 }  // namespace

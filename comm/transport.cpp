@@ -12,11 +12,11 @@ std::vector<int> Transport::world_ranks_of(const SplitPlan& plan) const {
 }
 
 void Transport::native_sum(const Call& call, const NativeSum&) {
-  detail::throw_internal_error(concat(call.terms, ": this transport has no sums of its own"));
+  detail::throw_internal_error(str(call.terms, ": this transport has no sums of its own"));
 }
 
 void throw_stopped(const std::string& what, const Lifeline& lifeline) {
-  throw CommError(concat(what, " stopped: ", lifeline.text()));
+  throw CommError(str(what, " stopped: ", lifeline.text()));
 }
 
 void throw_disagreement(const std::vector<Terms>& terms, int rank,
@@ -33,12 +33,12 @@ void throw_disagreement(const std::vector<Terms>& terms, int rank,
     }
     camps[i].push_back(world_ranks[r]);
   }
-  std::string text = concat(name_of(terms[static_cast<size_t>(rank)].operation), " #",
-                            terms[static_cast<size_t>(rank)].sequence,
-                            ": the ranks did not issue the same collective: ");
+  std::string text = str(name_of(terms[static_cast<size_t>(rank)].operation), " #",
+                         terms[static_cast<size_t>(rank)].sequence,
+                         ": the ranks did not issue the same collective: ");
   for (size_t i = 0; i < views.size(); ++i) {
     if (i > 0) text += "; ";
-    text += concat(name_ranks(camps[i]), ": ", views[i]);
+    text += str(name_ranks(camps[i]), ": ", views[i]);
   }
   throw CommError(text);
 }

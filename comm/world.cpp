@@ -29,7 +29,7 @@ int64_t live_bytes(Context& context) {
 std::string changes(const RankSettings& from, const RankSettings& to) {
   std::string names;
   const auto add = [&](bool differs, std::string_view name) {
-    if (differs) names += concat(names.empty() ? "" : ", ", name);
+    if (differs) names += str(names.empty() ? "" : ", ", name);
   };
   add(from.seed != to.seed, "seed");
   add(from.num_threads != to.num_threads, "num_threads");
@@ -114,7 +114,7 @@ void World::configure(RankSettings settings) {
   const std::string names = changes(settings_, settings);
   if (!names.empty()) {
     const auto refuse = [&names](std::string_view why) {
-      throw ConfigError(concat("this rank's ", names, " cannot be changed: ", why));
+      throw ConfigError(str("this rank's ", names, " cannot be changed: ", why));
     };
     if (recipe_ == nullptr) refuse("its context is the program's own; set it there");
     if (context_->device().is_cuda() && info_.size > 1) {

@@ -128,16 +128,16 @@ void CachingAllocator::do_free(uint64_t handle) noexcept {
 void CachingAllocator::check_limit(int64_t bytes, int64_t accounted, Tier tier, Label label) const {
   const std::optional<int64_t>& limit = options_.limits[static_cast<size_t>(tier)];
   if (!limit.has_value() || accounted <= *limit - report_.at(tier).live) return;
-  throw_out_of_memory(bytes, tier, label, concat("the limit is ", *limit, " bytes"), *limit);
+  throw_out_of_memory(bytes, tier, label, str("the limit is ", *limit, " bytes"), *limit);
 }
 
 void CachingAllocator::throw_out_of_memory(int64_t bytes, Tier tier, Label label,
                                            std::string_view reason, int64_t limit) const {
   throw OutOfMemory(
-      concat("out of memory in tier ", tier, ": ", bytes, " bytes were asked for ", label, " and ",
-             report_.at(tier).live, " are in use, but ", reason,
-             "; a smaller micro-batch, recomputation, a higher ZeRO stage or offload needs less\n",
-             to_string(report_)),
+      str("out of memory in tier ", tier, ": ", bytes, " bytes were asked for ", label, " and ",
+          report_.at(tier).live, " are in use, but ", reason,
+          "; a smaller micro-batch, recomputation, a higher ZeRO stage or offload needs less\n",
+          to_string(report_)),
       bytes, limit);
 }
 

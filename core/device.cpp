@@ -7,8 +7,8 @@
 namespace zinc {
 
 std::string to_string(const Device& device) {
-  const std::string name = device.is_cpu() ? "cpu" : concat("cuda:", device.index);
-  return device.meta ? concat("meta(", name, ")") : name;
+  const std::string name = device.is_cpu() ? "cpu" : str("cuda:", device.index);
+  return device.meta ? str("meta(", name, ")") : name;
 }
 
 Device parse_device(std::string_view text) {
@@ -22,7 +22,7 @@ Device parse_device(std::string_view text) {
       return {.kind = DeviceKind::cuda, .index = index};
     }
   }
-  throw InvalidArgument(concat("device must be cpu, cuda or cuda:<index>, not '", text, "'"));
+  throw InvalidArgument(str("device must be cpu, cuda or cuda:<index>, not '", text, "'"));
 }
 
 std::string_view name_of(Tier tier) {

@@ -101,7 +101,7 @@ decltype(auto) dispatch_float(DType dtype, Body&& body) {
     default:
       break;
   }
-  detail::throw_invalid_argument(concat("a float dtype is needed here, not ", dtype));
+  detail::throw_invalid_argument(str("a float dtype is needed here, not ", dtype));
 }
 
 // The same for i32 and i64.
@@ -115,7 +115,7 @@ decltype(auto) dispatch_index(DType dtype, Body&& body) {
     default:
       break;
   }
-  detail::throw_invalid_argument(concat("an index dtype (i32 or i64) is needed here, not ", dtype));
+  detail::throw_invalid_argument(str("an index dtype (i32 or i64) is needed here, not ", dtype));
 }
 
 }  // namespace zinc

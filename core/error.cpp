@@ -8,12 +8,12 @@ namespace {
 
 std::string io_message(std::string_view operation, const std::string& path, int64_t offset,
                        int error_number, std::string_view hint) {
-  std::string message = concat("cannot ", operation, " '", path, "'");
-  if (offset >= 0) message += concat(" at offset ", offset);
+  std::string message = str("cannot ", operation, " '", path, "'");
+  if (offset >= 0) message += str(" at offset ", offset);
   message += ": ";
   message += error_number == 0 ? "short transfer" : std::strerror(error_number);
-  if (error_number != 0) message += concat(" (errno ", error_number, ")");
-  if (!hint.empty()) message += concat("; ", hint);
+  if (error_number != 0) message += str(" (errno ", error_number, ")");
+  if (!hint.empty()) message += str("; ", hint);
   return message;
 }
 
@@ -27,7 +27,7 @@ IoError::IoError(std::string_view operation, std::string path, int64_t offset, i
       error_number_(error_number) {}
 
 PeerFailed::PeerFailed(std::string_view operation, int rank)
-    : Error(concat(operation, ": rank ", rank, " failed; its message says why")), rank_(rank) {}
+    : Error(str(operation, ": rank ", rank, " failed; its message says why")), rank_(rank) {}
 
 namespace detail {
 

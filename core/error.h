@@ -133,7 +133,7 @@ void append_text(std::string& out, const T& value) {
 // The parts in a row, numbers printed so that they read back to the same value. A type of ours
 // takes part by a `to_string(const T&)` beside it.
 template <class... Parts>
-std::string concat(const Parts&... parts) {
+std::string str(const Parts&... parts) {
   std::string out;
   (detail::append_text(out, parts), ...);
   return out;
@@ -142,14 +142,14 @@ std::string concat(const Parts&... parts) {
 template <class... Parts>
 void require(bool condition, const Parts&... parts) {
   if (!condition) [[unlikely]] {
-    detail::throw_invalid_argument(concat(parts...));
+    detail::throw_invalid_argument(str(parts...));
   }
 }
 
 template <class... Parts>
 void bug_check(bool condition, const Parts&... parts) {
   if (!condition) [[unlikely]] {
-    detail::throw_internal_error(concat("internal error: ", parts...));
+    detail::throw_internal_error(str("internal error: ", parts...));
   }
 }
 

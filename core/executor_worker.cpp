@@ -159,8 +159,8 @@ class WorkerStream final : public Stream {
         queue->run();
       });
     } catch (const std::system_error& error) {
-      throw Error(concat("worker stream ", name,
-                         ": cannot start its thread: ", std::string_view(error.what())));
+      throw Error(str("worker stream ", name,
+                      ": cannot start its thread: ", std::string_view(error.what())));
     }
   }
 

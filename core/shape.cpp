@@ -6,7 +6,7 @@ std::string to_string(const Shape& shape) {
   std::string text = "[";
   for (int i = 0; i < shape.rank(); ++i) {
     if (i > 0) text += ", ";
-    text += concat(shape[i]);
+    text += str(shape[i]);
   }
   return text + "]";
 }

@@ -63,7 +63,7 @@ template class BasicView<void*>;
 template class BasicView<const void*>;
 
 std::string to_string(const ConstView& view) {
-  return concat(view.dtype(), view.shape(), " on ", view.device());
+  return str(view.dtype(), view.shape(), " on ", view.device());
 }
 
 void require_same_device(std::string_view op, std::initializer_list<ConstView> views) {

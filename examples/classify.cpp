@@ -1,8 +1,5 @@
-// An encoder that classifies sequences with padding, trained and scored:
-//
-//   mpirun -np 2 build/release/example_classify examples/classify.json 200 out
-//
-// A sequence is a word of digits; its class says whether its largest digit comes before the middle.
+// An encoder that says of words of digits whether the largest digit comes before the middle:
+// mpirun -np 2 build/release/example_classify examples/classify.json 200 out
 #include <algorithm>
 #include <cstdio>
 #include <random>
@@ -69,20 +66,15 @@ void train(const std::string& config_path, int64_t steps, const std::string& out
 
   const auto held_out = [](int64_t index) { return word(kSamples + index); };
   const auto test = zinc::make_dataset(kHeldOut, held_out, fields);
-  const zinc::EvaluationSet set(*test, {.batch = kHeldOut, .seq_len = kLongest});
-  const zinc::Batch batch = set.batch(0);
-  const double right = engine.predict([&] {
-    const Tensor labels = zinc::cast(batch["labels"], zinc::DType::i64);
-    const Tensor hit = zinc::argmax(model.logits(batch), -1) == labels;
-    return zinc::sum(zinc::cast(hit, zinc::DType::f32)).item();
-  });
-  if (world.is_main())
-    std::printf("loss %.3f, right %.0f of %d\n", result.loss, right, int{kHeldOut});
+  const auto batch = zinc::EvaluationSet(*test, {.batch = kHeldOut, .seq_len = kLongest}).batch(0);
+  const auto found =
+      engine.predict([&] { return zinc::argmax(model.logits(batch)).to_vector<int64_t>(); });
+  const double right = zinc::accuracy(batch["labels"].to_vector<int64_t>(), found);
+  if (world.is_main()) std::printf("loss %.3f, accuracy %.3f\n", result.loss, right);
   run.end();
 }
 
 int main(int argc, char** argv) {
-  if (argc == 4) return zinc::run_program([&] { train(argv[1], std::atoll(argv[2]), argv[3]); });
-  std::fprintf(stderr, "usage: %s CONFIG.json STEPS OUT\n", argv[0]);
-  return 64;
+  if (argc != 4) return std::puts("usage: example_classify CONFIG.json STEPS OUT"), 64;
+  return zinc::run_program([&] { train(argv[1], std::atoll(argv[2]), argv[3]); });
 }

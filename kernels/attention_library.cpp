@@ -28,8 +28,8 @@ std::string why_not_asked(AttentionPass pass, const AttentionProblem& p) {
   if (mask.alibi_slopes && !mask.causal) return "ALiBi reaches to later keys";
   const int64_t bytes = attention_plan_bytes(AttentionKey(p, {}, pass));
   if (bytes <= kMaxAttentionPlanBytes) return "";
-  return concat("its workspace would be ", bytes, " bytes, and ", kMaxAttentionPlanBytes,
-                " are allowed");
+  return str("its workspace would be ", bytes, " bytes, and ", kMaxAttentionPlanBytes,
+             " are allowed");
 }
 
 // Not known of a meta device's views: there the library is asked, and memory counted, all the same.
@@ -49,10 +49,10 @@ const char* name_of(AttentionPass pass) {
 }
 
 std::string text_of(const AttentionKey& key) {
-  return concat(name_of(key.pass), " of ", to_string(key.dtype), ", head size ", key.D,
-                key.causal ? ", causal" : "", key.window > 0 ? ", window" : "",
-                key.lengths ? ", lengths" : "", key.alibi ? ", ALiBi" : "",
-                key.H != key.G ? ", grouped" : "");
+  return str(name_of(key.pass), " of ", to_string(key.dtype), ", head size ", key.D,
+             key.causal ? ", causal" : "", key.window > 0 ? ", window" : "",
+             key.lengths ? ", lengths" : "", key.alibi ? ", ALiBi" : "",
+             key.H != key.G ? ", grouped" : "");
 }
 
 }  // namespace
@@ -62,9 +62,9 @@ std::span<const AttentionRule> attention_table() { return {}; }
 std::string to_string(std::span<const AttentionRule> rules) {
   std::string text;
   for (const AttentionRule& rule : rules) {
-    text += concat(text.empty() ? "" : "; ", name_of(rule.pass), " of ", to_string(rule.dtype),
-                   ", head size ", rule.head_size, rule.causal ? ", causal" : ", full", ", from ",
-                   rule.min_keys, " keys");
+    text += str(text.empty() ? "" : "; ", name_of(rule.pass), " of ", to_string(rule.dtype),
+                ", head size ", rule.head_size, rule.causal ? ", causal" : ", full", ", from ",
+                rule.min_keys, " keys");
   }
   return text;
 }
@@ -145,9 +145,9 @@ int64_t LibraryAttention::workspace_bytes(AttentionPass pass, const AttentionPro
     return 0;
   }
   if (const std::string why = why_not_asked(pass, p); !why.empty()) {
-    note(concat("attention ", name_of(pass), " of ", p.B, " x ", p.Tq, " queries and ", p.Tk,
-                " keys, ", p.H, " heads of ", p.D, ", ", to_string(p.dtype),
-                " runs on zinc's own kernels: ", why));
+    note(str("attention ", name_of(pass), " of ", p.B, " x ", p.Tq, " queries and ", p.Tk,
+             " keys, ", p.H, " heads of ", p.D, ", ", to_string(p.dtype),
+             " runs on zinc's own kernels: ", why));
     return 0;
   }
   const AttentionKey key(p, {}, pass);
@@ -175,11 +175,11 @@ bool LibraryAttention::open(const Backend& backend) {
     was_opened_ = true;
     opened_ = backend.open();
     if (opened_.library == nullptr) {
-      note(concat("attention runs on zinc's own kernels: ", opened_.why_not));
+      note(str("attention runs on zinc's own kernels: ", opened_.why_not));
     }
   }
   if (opened_.library == nullptr && choice_ == AttentionChoice::library) {
-    throw CudaError(concat("attention: the library was chosen by name: ", opened_.why_not));
+    throw CudaError(str("attention: the library was chosen by name: ", opened_.why_not));
   }
   return opened_.library != nullptr;
 }
@@ -192,13 +192,13 @@ std::string LibraryAttention::outlook(DType dtype, const Backend& device) {
   }
   const bool by_name = choice_ == AttentionChoice::library;
   if (!by_name && rules.empty()) {
-    return concat("zinc's own kernels: no line of the library's table is about ", to_string(dtype),
-                  " (docs/kernels.md)");
+    return str("zinc's own kernels: no line of the library's table is about ", to_string(dtype),
+               " (docs/kernels.md)");
   }
-  if (!open(backend_of(device))) return concat("zinc's own kernels: ", opened_.why_not);
-  return concat(opened_.library->name(), " for ",
-                by_name ? "all that it takes, by name" : to_string(rules),
-                ", if it agrees with zinc's own kernels at its first use; these for the rest");
+  if (!open(backend_of(device))) return str("zinc's own kernels: ", opened_.why_not);
+  return str(opened_.library->name(), " for ",
+             by_name ? "all that it takes, by name" : to_string(rules),
+             ", if it agrees with zinc's own kernels at its first use; these for the rest");
 }
 
 bool LibraryAttention::agrees(const AttentionKey& key, std::byte* workspace, StreamRef stream,
@@ -210,8 +210,8 @@ bool LibraryAttention::agrees(const AttentionKey& key, std::byte* workspace, Str
       found = checked_.emplace(small, std::move(difference)).first;
     }
     if (found->second.empty()) continue;
-    const std::string line = concat(opened_.library->name(), " differs from zinc's own attention (",
-                                    text_of(small), ", ", small.Tq, " tokens): ", found->second);
+    const std::string line = str(opened_.library->name(), " differs from zinc's own attention (",
+                                 text_of(small), ", ", small.Tq, " tokens): ", found->second);
     if (choice_ == AttentionChoice::library) throw CudaError(line);
     note(line + "; own kernels take it");
     return false;
@@ -230,8 +230,8 @@ bool LibraryAttention::run(AttentionPass pass, const AttentionProblem& p,
     if (plans_.size() >= kMaxPlans) plans_.clear();
     AttentionLibrary::MadePlan made = opened_.library->make_plan(key);
     if (made.plan == nullptr) {
-      note(concat(opened_.library->name(), " does not take attention ", text_of(key), ": ",
-                  made.why_not, "; own kernels do"));
+      note(str(opened_.library->name(), " does not take attention ", text_of(key), ": ",
+               made.why_not, "; own kernels do"));
     }
     found = plans_.emplace(key, std::move(made.plan)).first;
   }

@@ -138,8 +138,9 @@ Tensor SelfAttention::forward(const Tensor& x, const AttentionScope& scope,
   if (scope.cache == nullptr) {
     mixed = autograd::attention(qkv, how);
   } else {
-    const KvCache::Seen seen = scope.cache->extend(qkv.narrow_view(2, width, kv_width),
-                                                   qkv.narrow_view(2, width + kv_width, kv_width));
+    const KvCache::Seen seen =
+        scope.cache->extend(qkv.narrow_view(2, width, kv_width),
+                            qkv.narrow_view(2, width + kv_width, kv_width), kv_heads);
     mixed = autograd::attention(qkv.narrow_view(2, 0, width), seen.keys, seen.values, how);
   }
   if (scope.sequence != nullptr) mixed = scope.sequence->to_tokens(mixed);

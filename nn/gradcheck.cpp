@@ -27,7 +27,7 @@ Tensor evaluate(const std::function<Tensor()>& f) {
   const Tensor result = f();
   require(result.defined() && result.rank() == 0 && result.dtype() == DType::f64,
           "gradcheck: the function must give an f64 scalar, not ",
-          result.defined() ? concat(result.dtype(), " ", result.shape()) : "nothing");
+          result.defined() ? str(result.dtype(), " ", result.shape()) : "nothing");
   return result;
 }
 
@@ -129,11 +129,11 @@ GradcheckResult gradcheck(Module& module, const std::function<Tensor()>& f,
 }
 
 std::string to_string(const GradcheckResult& result) {
-  if (result.ok()) return concat("gradients agree: largest relative error ", result.worst);
+  if (result.ok()) return str("gradients agree: largest relative error ", result.worst);
   std::string text = "gradients are wrong:";
   for (const GradcheckError& error : result.wrong) {
-    text += concat("\n  ", error.parameter, ": ", error.backward, " by backward, ",
-                   error.differences, " by differences (relative error ", error.relative, ")");
+    text += str("\n  ", error.parameter, ": ", error.backward, " by backward, ", error.differences,
+                " by differences (relative error ", error.relative, ")");
   }
   return text;
 }

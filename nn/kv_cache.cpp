@@ -6,7 +6,10 @@
 
 #include "autograd/mode.h"
 #include "autograd/ops/gather_rows.h"
+#include "autograd/view_shapes.h"
+#include "core/context.h"
 #include "core/error.h"
+#include "kernels/copy.h"
 
 namespace zinc::nn {
 namespace {
@@ -28,29 +31,36 @@ KvCache::KvCache(int64_t capacity) : capacity_(capacity) {
   require(capacity > 0, "KvCache: the capacity must be positive, not ", capacity);
 }
 
-KvCache::Seen KvCache::extend(const Tensor& keys, const Tensor& values) {
+KvCache::Seen KvCache::extend(const Tensor& keys, const Tensor& values, int64_t heads) {
   require(!autograd::gradients_enabled(),
           "KvCache: only under NoGrad; what is kept has no history");
   require(keys.rank() == 3 && keys.shape() == values.shape(), "KvCache: keys ", keys.shape(),
           " and values ", values.shape(), " must be [B, T, features] both");
-  const int64_t tokens = keys.dim(1);
+  require(heads > 0 && keys.dim(2) % heads == 0, "KvCache: keys ", keys.shape(), " do not hold ",
+          heads, " heads");
+  const int64_t tokens = keys.dim(1), size = keys.dim(2) / heads;
   require(length_ + tokens <= capacity_, "KvCache: ", tokens, " tokens after ", length_,
           " are more than its capacity of ", capacity_);
   if (next_layer_ == layers_.size()) layers_.emplace_back();
   Layer& layer = layers_[next_layer_];
   if (!layer.keys.defined() || (length_ == 0 && layer.keys.dim(0) != keys.dim(0))) {
-    const Shape shape{keys.dim(0), capacity_, keys.dim(2)};
+    const Shape shape{keys.dim(0), heads, capacity_, size};
     layer = {};  // frees the old rows first
     layer = {.keys = Tensor::empty(shape, keys.dtype()),
              .values = Tensor::empty(shape, values.dtype())};
   }
-  require(keys.dim(0) == layer.keys.dim(0) && keys.dim(2) == layer.keys.dim(2),
-          "KvCache: keys of shape ", keys.shape(), " do not go on from ", layer.keys.shape());
+  require(
+      keys.dim(0) == layer.keys.dim(0) && heads == layer.keys.dim(1) && size == layer.keys.dim(3),
+      "KvCache: keys of shape ", keys.shape(), " do not go on from ", layer.keys.shape());
   ++next_layer_;
-  layer.keys.narrow_view(1, length_, tokens).copy_from(keys);
-  layer.values.narrow_view(1, length_, tokens).copy_from(values);
-  return {.keys = layer.keys.narrow_view(1, 0, length_ + tokens),
-          .values = layer.values.narrow_view(1, 0, length_ + tokens)};
+  const auto append = [&](const Tensor& from, const Tensor& to) {
+    const Tensor rows = to.narrow_view(2, length_, tokens);
+    kernels::copy({.x = autograd::heads_of("KvCache", ConstView(from.view()), 0, heads, size),
+                   .y = autograd::heads_of("KvCache", rows.view(), 0, heads, size)},
+                  Context::current().compute());
+    return to.narrow_view(2, 0, length_ + tokens);
+  };
+  return {.keys = append(keys, layer.keys), .values = append(values, layer.values)};
 }
 
 void KvCache::set_source(const Tensor& lengths) {
@@ -92,15 +102,20 @@ void KvCache::clear(std::span<const int32_t> padding) {
 }
 
 // Only the columns that were seen, so that a row more costs what it holds.
-Tensor KvCache::selected(const Tensor& kept, const Tensor& rows) const {
-  const int64_t B = kept.dim(0), features = kept.dim(2), seen = length_ * features;
+Tensor KvCache::selected(const Tensor& kept, std::span<const int64_t> rows) const {
+  const int64_t B = kept.dim(0), heads = kept.dim(1), size = kept.dim(3);
+  std::vector<int64_t> lines;  // of [B * heads, capacity * size]
+  for (const int64_t row : rows) {
+    for (int64_t h = 0; h < heads; ++h) lines.push_back(row * heads + h);
+  }
   const Tensor found = autograd::gather_rows(
-      kept.reshape_view(Shape{B, capacity_ * features}).narrow_view(1, 0, seen), rows);
-  Tensor result = rows.dim(0) == B
-                      ? kept
-                      : Tensor::empty(Shape{rows.dim(0), capacity_, features}, kept.dtype());
-  result.narrow_view(1, 0, length_)
-      .copy_from(found.reshape_view(Shape{rows.dim(0), length_, features}));
+      kept.reshape_view(Shape{B * heads, capacity_ * size}).narrow_view(1, 0, length_ * size),
+      tensor_of_rows(lines));
+  const int64_t count = std::ssize(rows);
+  Tensor result =
+      count == B ? kept : Tensor::empty(Shape{count, heads, capacity_, size}, kept.dtype());
+  result.narrow_view(2, 0, length_)
+      .copy_from(found.reshape_view(Shape{count, heads, length_, size}));
   return result;
 }
 
@@ -137,10 +152,9 @@ void KvCache::select(std::span<const int64_t> rows) {
     padding_ = std::move(padding);
   }
   if (length_ == 0) return;
-  const Tensor index = tensor_of_rows(rows);
   for (Layer& layer : layers_) {
-    layer.keys = selected(layer.keys, index);
-    layer.values = selected(layer.values, index);
+    layer.keys = selected(layer.keys, rows);
+    layer.values = selected(layer.values, rows);
   }
 }
 

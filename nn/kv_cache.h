@@ -28,12 +28,14 @@ class KvCache {
   int64_t length() const { return length_; }  // columns that were seen
 
   struct Seen {
-    Tensor keys, values;  // [B, length + T, features]; views that live as long as the cache
+    Tensor keys, values;  // [B, heads, length + T, D]; views that live as long as the cache. Of a
+                          // source: [B, T, heads * D]
   };
-  // Call for each layer of a pass in turn. keys, values: [B, T, features] of T new tokens, outer
-  // strides free. The first call of a layer allocates memory for the capacity. Throws
-  // InvalidArgument if the tokens exceed the capacity, or if gradients are enabled.
-  Seen extend(const Tensor& keys, const Tensor& values);
+  // Call for each layer of a pass in turn. keys, values: [B, T, heads * D] of T new tokens, outer
+  // strides free. The first call of a layer allocates memory for the capacity. A head's rows are
+  // kept in a row, since each pass reads them head by head. Throws InvalidArgument if the tokens
+  // exceed the capacity, or if gradients are enabled.
+  Seen extend(const Tensor& keys, const Tensor& values, int64_t heads);
   // Forgets tokens and source, and begins another source. lengths: [B] i32, or undefined: all
   // tokens. Then add_source() follows for each layer in turn: [B, T, features].
   void set_source(const Tensor& lengths);
@@ -57,9 +59,9 @@ class KvCache {
 
  private:
   struct Layer {
-    Tensor keys, values;  // [B, capacity, features]
+    Tensor keys, values;  // [B, heads, capacity, D]
   };
-  Tensor selected(const Tensor& kept, const Tensor& rows) const;
+  Tensor selected(const Tensor& kept, std::span<const int64_t> rows) const;
   void select_source(std::span<const int64_t> rows);
 
   int64_t capacity_;

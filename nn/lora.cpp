@@ -61,12 +61,11 @@ void require_modest(const std::string& pattern) {
       !repeats_group) {
     return;
   }
-  throw ConfigError(concat("LoRA: the pattern \"", pattern.substr(0, 60),
-                           pattern.size() > 60 ? "..." : "", "\" is not taken: at most ", kLongest,
-                           " characters, ", kDeepest, " groups in each other and ",
-                           kMostRepetitions,
-                           " of *, + and {} are, none of them behind a group; name the layers in a "
-                           "list instead"));
+  throw ConfigError(str("LoRA: the pattern \"", pattern.substr(0, 60),
+                        pattern.size() > 60 ? "..." : "", "\" is not taken: at most ", kLongest,
+                        " characters, ", kDeepest, " groups in each other and ", kMostRepetitions,
+                        " of *, + and {} are, none of them behind a group; name the layers in a "
+                        "list instead"));
 }
 
 std::regex compiled(const std::string& pattern) {
@@ -74,9 +73,8 @@ std::regex compiled(const std::string& pattern) {
   try {
     return std::regex(pattern);
   } catch (const std::regex_error& error) {
-    throw ConfigError(concat("LoRA: \"", pattern,
-                             "\" is no regular expression that is known here (", error.what(),
-                             "); name the layers in a list instead"));
+    throw ConfigError(str("LoRA: \"", pattern, "\" is no regular expression that is known here (",
+                          error.what(), "); name the layers in a list instead"));
   }
 }
 
@@ -115,12 +113,12 @@ template <class Modules>
   std::string known;
   for (const std::string& name : candidates) {
     if (name.find_first_not_of("0123456789") == std::string::npos) continue;
-    known += concat(known.empty() ? "" : ", ", name);
+    known += str(known.empty() ? "" : ", ", name);
   }
-  throw ConfigError(concat(
-      what, " \"", end, "\" matches no ",
-      what == "LoRA module to save" ? "module" : "linear layer or embedding", " of the model",
-      near.empty() ? "" : concat("; did you mean \"", near, "\"?"), " There are ", known));
+  throw ConfigError(str(what, " \"", end, "\" matches no ",
+                        what == "LoRA module to save" ? "module" : "linear layer or embedding",
+                        " of the model", near.empty() ? "" : str("; did you mean \"", near, "\"?"),
+                        " There are ", known));
 }
 
 Tensor activated(const Tensor& x, autograd::Activation activation) {
@@ -149,18 +147,18 @@ void LoraOptions::validate() const {
     constexpr int64_t kLargest = 65'536;
     if (r >= 1 && r <= kLargest) return;
     throw ConfigError(
-        concat("LoRA: the rank (r) must be positive and at most ", kLargest, ", not ", r));
+        str("LoRA: the rank (r) must be positive and at most ", kLargest, ", not ", r));
   };
   const auto require_alpha = [](double a) {
     if (!(a > 0.0) || !std::isfinite(a))
-      throw ConfigError(concat("LoRA: alpha must be positive, not ", a));
+      throw ConfigError(str("LoRA: alpha must be positive, not ", a));
   };
   require_rank(rank);
   require_alpha(alpha);
   for (const auto& [pattern, r] : rank_pattern) require_rank(r);
   for (const auto& [pattern, a] : alpha_pattern) require_alpha(a);
   if (!(dropout >= 0.0 && dropout < 1.0)) {
-    throw ConfigError(concat("LoRA: dropout must be in [0, 1), not ", dropout));
+    throw ConfigError(str("LoRA: dropout must be in [0, 1), not ", dropout));
   }
   if (targets.empty() && target_pattern.empty()) {
     throw ConfigError("LoRA: targets are missing; name linear layers, or \"all-linear\"");
@@ -174,7 +172,7 @@ LoraOptions LoraOptions::at(const std::string& path) const {
   LoraOptions here = *this;
   const auto choose = [&](const auto& patterns, auto& value) {
     for (const auto& [pattern, special] : patterns) {
-      if (!std::regex_match(path, compiled(concat("(.*\\.)?(", pattern, ")")))) continue;
+      if (!std::regex_match(path, compiled(str("(.*\\.)?(", pattern, ")")))) continue;
       value = special;
       return;
     }
@@ -315,13 +313,13 @@ void attach(Module& layer, const LoraOptions& options) {
   if (auto* linear = dynamic_cast<Linear*>(&layer)) return LoraAdapter::attach(*linear, here);
   auto& embedding = dynamic_cast<Embedding&>(layer);
   if (!embedding.is_adaptable()) {
-    throw ConfigError(concat("LoRA: adapters of ", layer.path(),
-                             " are not supported: it is read together with others; name it in "
-                             "modules_to_save, to train it whole"));
+    throw ConfigError(str("LoRA: adapters of ", layer.path(),
+                          " are not supported: it is read together with others; name it in "
+                          "modules_to_save, to train it whole"));
   }
   if (options.dora) {
-    throw ConfigError(concat("LoRA: DoRA is of linear layers; leave ", layer.path(),
-                             " out of the targets, or name it in modules_to_save"));
+    throw ConfigError(str("LoRA: DoRA is of linear layers; leave ", layer.path(),
+                          " out of the targets, or name it in modules_to_save"));
   }
   EmbeddingAdapter::attach(embedding, here);
 }

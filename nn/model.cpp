@@ -15,7 +15,7 @@ void Model::set_recompute_every(int64_t every, std::optional<int64_t> most) {
 
 Batch Model::example(int64_t sequences, int64_t positions) const {
   if (positions == 0) {
-    throw ConfigError(concat(
+    throw ConfigError(str(
         "model ", model_type(),
         ": its longest sequence is not known, and so no batch to record it ",
         "with: override max_sequence(), set EngineConfig::batch.sequence, or make the engine with ",
@@ -42,8 +42,8 @@ int64_t Model::num_blocks() {
 }
 
 void detail::throw_without(const Model& model, std::string_view needs, const char* interface) {
-  throw InvalidArgument(concat("model ", model.model_type(), ": ", needs, " needs ", interface,
-                               ", which this model does not derive from"));
+  throw InvalidArgument(str("model ", model.model_type(), ": ", needs, " needs ", interface,
+                            ", which this model does not derive from"));
 }
 
 }  // namespace zinc::nn

@@ -13,15 +13,15 @@ namespace zinc::nn {
 namespace {
 
 std::string join_path(const std::string& parent, const std::string& name) {
-  return parent.empty() ? name : concat(parent, ".", name);
+  return parent.empty() ? name : str(parent, ".", name);
 }
 
 void append_list(std::string& text, std::string_view title, const std::vector<std::string>& names) {
   if (names.empty()) return;
   if (!text.empty()) text += "; ";
-  text += concat(title, " ", names.size(), ":");
+  text += str(title, " ", names.size(), ":");
   constexpr size_t kShown = 8;
-  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) text += concat(" ", names[i]);
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) text += str(" ", names[i]);
   if (names.size() > kShown) text += " ...";
 }
 
@@ -153,8 +153,8 @@ Parameter& Module::parameter(std::string_view name) {
     names.push_back(parameter->name());
   }
   const std::string near = nearest_name(name, names);
-  throw InvalidArgument(concat("module: no parameter is called '", name, "'",
-                               near.empty() ? "" : "; did you mean '" + near + "'?"));
+  throw InvalidArgument(str("module: no parameter is called '", name, "'",
+                            near.empty() ? "" : "; did you mean '" + near + "'?"));
 }
 
 void Module::set_dtype(DType dtype) {
@@ -196,7 +196,7 @@ LoadResult Module::load_state_dict(const StateDict& values) {
       result.missing.push_back(parameter->name());
     } else if (!(found->second.shape() == parameter->shape())) {
       result.mismatched.push_back(
-          concat(parameter->name(), ": ", parameter->shape(), " vs ", found->second.shape()));
+          str(parameter->name(), ": ", parameter->shape(), " vs ", found->second.shape()));
     } else {
       Tensor& data = parameter->overwrite_data();
       // A dictionary of this module's own holds its very tensors.
@@ -217,10 +217,10 @@ void require_fit(const WeightSource& source, Module& module) {
       result.missing.push_back(parameter->name());
     } else if (!(*shape == parameter->whole_shape())) {
       result.mismatched.push_back(
-          concat(parameter->name(), ": ", parameter->whole_shape(), " vs ", *shape));
+          str(parameter->name(), ": ", parameter->whole_shape(), " vs ", *shape));
     }
   }
-  if (!result.ok()) throw DataError(concat("weights: ", to_string(result)));
+  if (!result.ok()) throw DataError(str("weights: ", to_string(result)));
 }
 
 void Module::load(const WeightSource& source) {
@@ -243,10 +243,10 @@ void Module::zero_grad() {
 
 void Module::append_tree(std::string& text, int depth) {
   text.append(static_cast<size_t>(2 * depth), ' ');
-  text += concat(parent_ == nullptr ? std::string("model") : name_, ": ", num_parameters());
+  text += str(parent_ == nullptr ? std::string("model") : name_, ": ", num_parameters());
   for (const auto& [module, parameter] : members_) {
     if (parameter != nullptr) {
-      text += concat("  ", parameter->leaf_name(), to_string(parameter->shape()));
+      text += str("  ", parameter->leaf_name(), to_string(parameter->shape()));
       if (!parameter->requires_grad()) text += " frozen";
     }
   }

@@ -185,7 +185,7 @@ class ModuleList : public Module {
   ModuleList(Module& parent, std::string name, int64_t count, const Arguments&... arguments)
       : Module(parent, std::move(name)) {
     for (int64_t i = 0; i < count; ++i) {
-      items_.push_back(std::make_unique<M>(*this, concat(i), arguments...));
+      items_.push_back(std::make_unique<M>(*this, str(i), arguments...));
       items_.back()->mark_shard_unit();
     }
   }

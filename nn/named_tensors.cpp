@@ -46,15 +46,15 @@ const Tensor& NamedTensors::operator[](std::string_view name) const {
   }
   const std::string near = nearest_name(name, names);
   throw InvalidArgument(
-      concat("there is no tensor \"", name, "\"; ",
-             near.empty() ? "" : concat("did you mean \"", near, "\"? "),
-             names.empty() ? "there are none" : concat("there are ", to_string(*this))));
+      str("there is no tensor \"", name, "\"; ",
+          near.empty() ? "" : str("did you mean \"", near, "\"? "),
+          names.empty() ? "there are none" : str("there are ", to_string(*this))));
 }
 
 std::string to_string(const NamedTensors& tensors) {
   std::string text;
   for (const auto& [name, tensor] : tensors) {
-    text += concat(text.empty() ? "" : ", ", name, " ", tensor.shape(), " ", tensor.dtype());
+    text += str(text.empty() ? "" : ", ", name, " ", tensor.shape(), " ", tensor.dtype());
   }
   return text;
 }

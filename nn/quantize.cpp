@@ -16,8 +16,8 @@ std::vector<std::string> quantize_base(Module& model, BlockFormat format) {
     if (linear == nullptr || linear == logits) continue;
     LoraAdapter* adapter = linear->adapter();
     if (adapter != nullptr && adapter->magnitude() != nullptr) {
-      throw ConfigError(concat("a base in ", name_of(format), " under DoRA (", linear->path(),
-                               ") is not supported: leave dora out"));
+      throw ConfigError(str("a base in ", name_of(format), " under DoRA (", linear->path(),
+                            ") is not supported: leave dora out"));
     }
     Parameter& weight = adapter == nullptr ? linear->weight() : adapter->weight();
     if (weight.requires_grad()) continue;
@@ -26,7 +26,7 @@ std::vector<std::string> quantize_base(Module& model, BlockFormat format) {
   }
   if (paths.empty()) {
     throw ConfigError(
-        concat("nothing to keep in ", name_of(format), ": no linear layer is frozen; give LoRA"));
+        str("nothing to keep in ", name_of(format), ": no linear layer is frozen; give LoRA"));
   }
   return paths;
 }

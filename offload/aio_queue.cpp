@@ -16,7 +16,7 @@ class AioQueue final : public BlockQueue {
   explicit AioQueue(int depth) {
     const int result = io_setup(depth, &context_);
     if (result != 0) {
-      throw IoError("io_setup", concat("(", depth, " requests)"), -1, -result,
+      throw IoError("io_setup", str("(", depth, " requests)"), -1, -result,
                     "lower aio.queue_depth or aio.intra_op_parallelism, or raise fs.aio-max-nr");
     }
     blocks_.resize(static_cast<size_t>(depth));

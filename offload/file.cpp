@@ -130,7 +130,7 @@ void reserve(const File& file, int64_t bytes) {
   if (result == EOPNOTSUPP) result = ::posix_fallocate(file.fd(), 0, bytes);
   if (result == 0) return;
   throw IoError("reserve", file.path(), 0, result,
-                concat(bytes, " bytes of swap are needed; ", free_space(file.fd())));
+                str(bytes, " bytes of swap are needed; ", free_space(file.fd())));
 }
 
 std::string free_space(int fd) {

@@ -98,7 +98,7 @@ void IoHandle::Operation::wait() {
   std::unique_lock lock(mutex_);
   if (!is_over_in_time(lock)) {
     throw IoError(kind_ == IoKind::read ? "read" : "write", path_, offset_, ETIMEDOUT,
-                  concat("the disk has not answered for ", deadline_.count(), " ms"));
+                  str("the disk has not answered for ", deadline_.count(), " ms"));
   }
   if (error_ != nullptr) std::rethrow_exception(error_);
 }

@@ -166,9 +166,9 @@ void SwapSpace::check(const Extent& extent, std::span<std::byte> data, uint32_t 
   found = again.crc32c();
   if (found == extent.crc) return;
   throw IoError("read", file_.path(), extent.offset, EIO,
-                concat("the ", extent.bytes, " bytes there are not those of write number ",
-                       extent.generation, ": their CRC-32C is ", found, " instead of ", extent.crc,
-                       "; the disk or its driver is at fault, use another nvme_path"));
+                str("the ", extent.bytes, " bytes there are not those of write number ",
+                    extent.generation, ": their CRC-32C is ", found, " instead of ", extent.crc,
+                    "; the disk or its driver is at fault, use another nvme_path"));
 }
 
 }  // namespace zinc::offload

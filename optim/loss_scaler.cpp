@@ -51,10 +51,10 @@ void LossScaler::follow(const LossScalerState& next, bool at_minimum, std::strin
   state_ = next;
   if (!at_minimum) return;
   throw NumericsError(
-      concat("step ", state_.steps, ": the gradient is not finite",
-             culprit.empty() ? "" : concat(" (first: ", culprit, ")"),
-             ". Current loss scale already at minimum (", state_.scale,
-             ") - cannot decrease scale anymore. Train in bf16, or lower the learning rate"));
+      str("step ", state_.steps, ": the gradient is not finite",
+          culprit.empty() ? "" : str(" (first: ", culprit, ")"),
+          ". Current loss scale already at minimum (", state_.scale,
+          ") - cannot decrease scale anymore. Train in bf16, or lower the learning rate"));
 }
 
 void LossScaler::set_state(const LossScalerState& state) {

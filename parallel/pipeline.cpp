@@ -194,8 +194,8 @@ bool is_pass(PipelineWork work) {
 }
 
 std::string describe(const PipelineOp& op) {
-  return concat(name_of(op.work), " of micro-batch ", op.micro_batch + 1,
-                op.part > 0 ? concat(", part ", op.part + 1) : std::string());
+  return str(name_of(op.work), " of micro-batch ", op.micro_batch + 1,
+             op.part > 0 ? str(", part ", op.part + 1) : std::string());
 }
 
 PipelineOrders pipeline_orders(const PipelineShape& shape) {
@@ -300,7 +300,7 @@ class PipelineProof {
                             [static_cast<size_t>(work)];
   }
   [[noreturn]] static void fail(size_t rank, const PipelineOp& op, std::string_view what) {
-    throw InvalidArgument(concat("pipeline order, rank ", rank, ": ", describe(op), " ", what));
+    throw InvalidArgument(str("pipeline order, rank ", rank, ": ", describe(op), " ", what));
   }
   std::vector<PipelineWork> needed(const PartPlace& place) const {
     std::vector<PipelineWork> works{PipelineWork::forward, PipelineWork::backward};
@@ -328,7 +328,7 @@ class PipelineProof {
     if ((goes_up && !has_before) || (goes_down && !has_behind)) fail(rank, op, "has no peer");
     const auto after = [&](bool there, PipelineWork before) {
       if (there && !is_done(rank, before, op)) {
-        fail(rank, op, concat("comes ahead of its ", name_of(before)));
+        fail(rank, op, str("comes ahead of its ", name_of(before)));
       }
     };
     switch (op.work) {

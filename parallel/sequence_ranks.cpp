@@ -164,10 +164,10 @@ void share_sequence(nn::Model& model, nn::SequenceRanks* ranks) {
   auto* shares = nn::find_interface<nn::SharesSequence>(model);
   if (shares != nullptr) return shares->share_sequence(ranks);
   if (ranks == nullptr) return;
-  throw ConfigError(concat("zinc.mesh.sequence: ranks cannot share the sequences of a ",
-                           model.model_type(),
-                           "; decoders can, or derive the model from zinc::nn::SharesSequence "
-                           "(nn/sequence_ranks.h), or take zinc.mesh.sequence 1"));
+  throw ConfigError(str("zinc.mesh.sequence: ranks cannot share the sequences of a ",
+                        model.model_type(),
+                        "; decoders can, or derive the model from zinc::nn::SharesSequence "
+                        "(nn/sequence_ranks.h), or take zinc.mesh.sequence 1"));
 }
 
 }  // namespace zinc::parallel

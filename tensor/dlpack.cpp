@@ -38,8 +38,8 @@ DType from_data_type(const DataType& type) {
     const DataType known = to_data_type(dtype);
     if (known.code == type.code && known.bits == type.bits && type.lanes == 1) return dtype;
   }
-  throw InvalidArgument(concat("from_dlpack: no dtype of zinc has code ", int{type.code}, ", ",
-                               int{type.bits}, " bits, ", int{type.lanes}, " lanes"));
+  throw InvalidArgument(str("from_dlpack: no dtype of zinc has code ", int{type.code}, ", ",
+                            int{type.bits}, " bits, ", int{type.lanes}, " lanes"));
 }
 
 // Exported: keeps the tensor and the arrays that the struct points to.

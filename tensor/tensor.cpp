@@ -200,6 +200,11 @@ std::vector<T> Tensor::to_vector() const {
                Context::current().compute());
       data = span.data();
     }
+    if (v.is_contiguous()) {
+      values.resize(count);
+      for (size_t i = 0; i < count; ++i) values[i] = convert<T>(data[i]);
+      return;
+    }
     auto append = [&](int64_t offset) { values.push_back(convert<T>(data[offset])); };
     for_each_offset(v, 0, 0, append);
   });

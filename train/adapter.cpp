@@ -25,7 +25,7 @@ constexpr std::string_view kWeightsFile = "/adapter_model.safetensors";
 // What peft puts before a base model's own names.
 constexpr std::string_view kPrefix = "base_model.model.";
 
-std::string name_in_file(std::string_view name) { return concat(kPrefix, name); }
+std::string name_in_file(std::string_view name) { return str(kPrefix, name); }
 
 std::vector<std::string> texts(const json::Value* list) {
   std::vector<std::string> found;
@@ -56,7 +56,7 @@ void refuse_where_on(JsonFields& fields, std::string_view key) {
   const bool off = (value->is_bool() && !value->as_bool()) ||
                    (value->is_object() && value->as_object().size() == 0) ||
                    (value->is_array() && value->size() == 0);
-  if (!off) value->fail(concat("adapters with ", key, " are not supported"));
+  if (!off) value->fail(str("adapters with ", key, " are not supported"));
 }
 
 // Conv1D layers, whose weights lie transposed; a fact for peft about the base.
@@ -77,7 +77,7 @@ json::Array list_of(const std::vector<std::string>& names) {
 void require_finite_values(const std::string& name, const std::vector<float>& values,
                            const std::string& folder) {
   if (std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); })) return;
-  throw NumericsError(concat(folder, ": not saved: ", name, " has values that are not finite"));
+  throw NumericsError(str(folder, ": not saved: ", name, " has values that are not finite"));
 }
 
 constexpr std::string_view kWeight = ".weight";
@@ -95,10 +95,10 @@ void require_no_tied_table(const NameMap& names, nn::Module& model) {
     if (!parameter->requires_grad() || nn::is_lora_parameter(name)) continue;
     for (const TiedName& tied : names.tied) {
       if (tied.original != name) continue;
-      throw ConfigError(concat("LoRA: modules_to_save names ", name, ", a table that ", tied.copy,
-                               " shares; peft would train a copy and leave the other as it was. "
-                               "Give the embedding an adapter (targets), or train without "
-                               "adapters (--train)"));
+      throw ConfigError(str("LoRA: modules_to_save names ", name, ", a table that ", tied.copy,
+                            " shares; peft would train a copy and leave the other as it was. "
+                            "Give the embedding an adapter (targets), or train without "
+                            "adapters (--train)"));
     }
   }
 }
@@ -116,9 +116,8 @@ NameMap adapter_names(const NameMap& names, nn::Module& model) {
     for (const auto& [name, parameter] : model.named_parameters()) {
       if (nn::is_lora_parameter(name) && is_in_parts(names, row) &&
           nn::matches_glob(ours + ".lora_*", name)) {
-        throw ConfigError(concat("LoRA: the model's files have ", ours,
-                                 " in parts, or as a part of ", theirs,
-                                 ": an adapter of it cannot be stored as peft's"));
+        throw ConfigError(str("LoRA: the model's files have ", ours, " in parts, or as a part of ",
+                              theirs, ": an adapter of it cannot be stored as peft's"));
       }
     }
     const RowLayout rows = row.rows.transposed ? RowLayout{} : row.rows;
@@ -133,9 +132,9 @@ NameMap adapter_names(const NameMap& names, nn::Module& model) {
 }
 
 AdapterConfig read_adapter_config(const std::string& folder) {
-  const std::string file = concat(folder, '/', kAdapterConfigFile);
+  const std::string file = str(folder, '/', kAdapterConfigFile);
   if (!file_exists(file)) {
-    throw DataError(concat("'", folder, "' is no adapter: there is no file '", file, "'"));
+    throw DataError(str("'", folder, "' is no adapter: there is no file '", file, "'"));
   }
   return parse_adapter_config(json::parse_file(file));
 }
@@ -256,7 +255,7 @@ AdapterFolderWriter::AdapterFolderWriter(const std::string& folder, const Adapte
         {.name = name_in_file(tensor.name), .dtype = DType::f32, .shape = tensor.shape});
   }
   weights_.emplace(target_.path() + std::string(kWeightsFile), tensors);
-  write_file_atomically(concat(target_.path(), '/', kAdapterConfigFile),
+  write_file_atomically(str(target_.path(), '/', kAdapterConfigFile),
                         adapter_config_json(config, model));
   if (options.tokenizer_folder.empty()) return;
   for (const auto& [name, text] : read_tokenizer_files(options.tokenizer_folder)) {

@@ -34,16 +34,16 @@ BestModel::BestModel(BestModelOptions options, const std::vector<std::string>& s
     const std::string figure = perplexity ? "perplexity" : "loss";
     offer(figure, 0, perplexity);
     for (size_t i = 0; i < sets.size(); ++i) {
-      if (!sets[i].empty()) offer(concat(sets[i], '/', figure), i, perplexity);
+      if (!sets[i].empty()) offer(str(sets[i], '/', figure), i, perplexity);
     }
   }
   if (!found) {
     const std::string nearest = nearest_name(options_.metric, known);
     std::string list;
-    for (const std::string& name : known) list += concat(list.empty() ? "" : ", ", name);
-    throw ConfigError(concat("there is no metric '", options_.metric, "' to find the best model by",
-                             nearest.empty() ? "" : concat("; did you mean '", nearest, "'?"),
-                             " (there are ", list, ")"));
+    for (const std::string& name : known) list += str(list.empty() ? "" : ", ", name);
+    throw ConfigError(str("there is no metric '", options_.metric, "' to find the best model by",
+                          nearest.empty() ? "" : str("; did you mean '", nearest, "'?"),
+                          " (there are ", list, ")"));
   }
   so_far_.metric = options_.metric;
   so_far_.greater_is_better = options_.greater_is_better.value_or(false);

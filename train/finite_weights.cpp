@@ -42,8 +42,8 @@ void require_finite(const zero::OwnPiece& piece, const std::string& saved) {
                          ? first_bad(values.data_as<double>(), values.numel())
                          : first_bad(values.data_as<float>(), values.numel());
   if (at == values.numel()) return;
-  throw NumericsError(concat(saved, ": weight ", piece.begin + at, " of ", piece.name,
-                             " is not finite: the weights are damaged and not saved"));
+  throw NumericsError(str(saved, ": weight ", piece.begin + at, " of ", piece.name,
+                          " is not finite: the weights are damaged and not saved"));
 }
 
 }  // namespace zinc::train

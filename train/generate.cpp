@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "core/parallel.h"
 #include "train/beam_search.h"
 #include "train/text_generator.h"
 
@@ -41,13 +42,19 @@ std::vector<GeneratedTexts> draw_texts(const NextLogits& next_logits,
     const Tensor logits = next_logits(asked);
     const std::vector<float> values = logits.to_vector<float>();
     const auto vocabulary = static_cast<size_t>(logits.dim(1));
-    std::vector<Drawn> going_on;
-    for (Drawn& text : open) {
-      const auto prompt = static_cast<size_t>(text.prompt);
-      const int32_t token = sample_token(
+    std::vector<int32_t> tokens(open.size());
+    parallel_for(std::ssize(open), 1, [&](int64_t i, int64_t) {
+      const Drawn& text = open[static_cast<size_t>(i)];
+      tokens[static_cast<size_t>(i)] = sample_token(
           std::span(values).subspan(static_cast<size_t>(text.row) * vocabulary, vocabulary),
           text.tokens, options.sampling,
-          sampling_key(options.seed + prompt, position, text.sequence));
+          sampling_key(options.seed + static_cast<uint64_t>(text.prompt), position, text.sequence));
+    });
+    std::vector<Drawn> going_on;
+    for (size_t i = 0; i < open.size(); ++i) {
+      Drawn& text = open[i];
+      const int32_t token = tokens[i];
+      const auto prompt = static_cast<size_t>(text.prompt);
       GeneratedText& made = texts[prompt][static_cast<size_t>(text.sequence)];
       made.stopped = std::ranges::find(options.stop_tokens, token) != options.stop_tokens.end();
       if (made.stopped) continue;
@@ -72,7 +79,7 @@ std::vector<GeneratedTexts> draw_texts(const NextLogits& next_logits,
 
 void validate(const GenerateOptions& options) {
   const auto check = [](bool condition, std::string_view text, auto value) {
-    if (!condition) throw ConfigError(concat("generate: ", text, ", not ", value));
+    if (!condition) throw ConfigError(str("generate: ", text, ", not ", value));
   };
   validate(options.sampling);
   const BeamOptions& beams = options.beams;
@@ -86,9 +93,8 @@ void validate(const GenerateOptions& options) {
         options.num_return_sequences);
   if (beams.num_beams == 1) return;
   if (options.num_return_sequences > beams.num_beams) {
-    throw ConfigError(concat("generate: num_return_sequences of ", options.num_return_sequences,
-                             " are more than the ", beams.num_beams,
-                             " texts that num_beams keeps"));
+    throw ConfigError(str("generate: num_return_sequences of ", options.num_return_sequences,
+                          " are more than the ", beams.num_beams, " texts that num_beams keeps"));
   }
   const SamplingOptions& sampling = options.sampling;
   const bool draws = (sampling.temperature != 1.0 && sampling.temperature != 0.0) ||

@@ -128,9 +128,9 @@ void MergedWeights::read(const autograd::Parameter& parameter, int64_t begin, Vi
   const double largest = out.dtype() == DType::f16 ? 65504.0 : std::numeric_limits<float>::max();
   for (int64_t i = 0; i < count; ++i) {
     if (std::abs(sums[static_cast<size_t>(i)]) <= largest) continue;
-    throw NumericsError(concat("merged ", parameter.name(), "[", begin + i, "] is ",
-                               sums[static_cast<size_t>(i)], ", which is no number that ",
-                               out.dtype(), " has; nothing was written"));
+    throw NumericsError(str("merged ", parameter.name(), "[", begin + i, "] is ",
+                            sums[static_cast<size_t>(i)], ", which is no number that ", out.dtype(),
+                            " has; nothing was written"));
   }
   convert_elements(ConstView(sums.data(), DType::f64, Shape{count}, kCpu), out);
 }
@@ -140,9 +140,9 @@ void write_merged(const std::string& folder, const std::string& config_json, DTy
                   const ModelFolderOptions& options) {
   for (const nn::LoraTerms& terms : nn::lora_terms(model)) {
     if (!tied || !terms.is_embedding) continue;
-    throw ConfigError(concat(terms.weight->name(),
-                             " has an adapter and is the head's weight, too, which has none: "
-                             "merging would change the head; use base and adapter as they are"));
+    throw ConfigError(str(terms.weight->name(),
+                          " has an adapter and is the head's weight, too, which has none: "
+                          "merging would change the head; use base and adapter as they are"));
   }
   const MergedWeights merged(model, values);
   std::vector<TensorSpec> specs;

@@ -29,7 +29,7 @@ constexpr std::string_view kCheckpoints = "checkpoints";
 constexpr std::string_view kBest = "best";  // weights, as the trainer names them
 constexpr std::string_view kFinal = "final";
 
-std::string checkpoints_of(const std::string& out) { return concat(out, '/', kCheckpoints); }
+std::string checkpoints_of(const std::string& out) { return str(out, '/', kCheckpoints); }
 
 std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
 
@@ -109,16 +109,15 @@ std::string best_json(const BestSoFar& best) {
 
 // Whether <out>/best are the weights of that step.
 bool has_best(const std::string& out, int64_t step) {
-  return folder_exists(concat(out, '/', kBest)) && file_exists(out + "/best.json") &&
+  return folder_exists(str(out, '/', kBest)) && file_exists(out + "/best.json") &&
          json::parse_file(out + "/best.json").at("step").as_int64() == step;
 }
 
 void copy_best(const std::string& from, const std::string& out, const BestSoFar& best) {
-  AtomicFolder folder(concat(out, '/', kBest));
-  for (const auto& entry : fs::directory_iterator(concat(from, '/', kBest))) {
+  AtomicFolder folder(str(out, '/', kBest));
+  for (const auto& entry : fs::directory_iterator(str(from, '/', kBest))) {
     if (!entry.is_regular_file()) continue;
-    copy_durably(entry.path().string(),
-                 concat(folder.path(), '/', entry.path().filename().string()));
+    copy_durably(entry.path().string(), str(folder.path(), '/', entry.path().filename().string()));
   }
   folder.commit(/*replace=*/true);
   write_file_atomically(out + "/best.json", best_json(best));
@@ -192,9 +191,9 @@ void Run::find_checkpoint() {
       is_auto && !zero::any_rank(world_, reopened_ && !find_checkpoints(from.folder).empty());
   if (begins) {
     if (zero::any_rank(world_, reopened_)) {
-      throw DataError(concat(options_.out,
-                             " holds weights of a run but no checkpoint to go on "
-                             "from: take another --out, or --force without --resume"));
+      throw DataError(str(options_.out,
+                          " holds weights of a run but no checkpoint to go on "
+                          "from: take another --out, or --force without --resume"));
     }
     return;
   }
@@ -208,12 +207,11 @@ void Run::find_checkpoint() {
       const auto found = start_.fingerprints.find(fingerprint.name);
       if (!is_compared(fingerprint.name) || found == start_.fingerprints.end()) continue;
       if (found->second == hex(fingerprint.hash)) continue;
-      throw ConfigError(
-          concat(checkpoint_->path(), ": the ", fingerprint.name,
-                 " of this run is not that of the checkpoint",
-                 fingerprint.name == "tuning"
-                     ? "; give the same --lora, --adapter, --train and --freeze"
-                     : "; to train its weights on, begin a run from weights (--init)"));
+      throw ConfigError(str(checkpoint_->path(), ": the ", fingerprint.name,
+                            " of this run is not that of the checkpoint",
+                            fingerprint.name == "tuning"
+                                ? "; give the same --lora, --adapter, --train and --freeze"
+                                : "; to train its weights on, begin a run from weights (--init)"));
     }
   });
   if (!zero::any_rank(world_, reopened_)) find_best_of(parent_folder(from.folder));
@@ -236,8 +234,8 @@ void Run::find_best_of(const std::string& run) {
     best_from_ = run;
     return;
   }
-  notes_.push_back(concat("the best weights so far, those of step ", best.step, ", are not in ",
-                          run, ": the best model is found anew"));
+  notes_.push_back(str("the best weights so far, those of step ", best.step, ", are not in ", run,
+                       ": the best model is found anew"));
   best = {};
 }
 
@@ -252,7 +250,7 @@ bool Run::is_traced_by_program() const { return world_.settings().trace_file == 
 // A run that goes on leaves the trace of what was before, and takes a name of its own.
 std::string Run::name_of_trace() const {
   if (!checkpoint_) return folder_->place_of(config_.trace);
-  const std::string mark = concat("from-", checkpoint_name(checkpoint_->state().steps));
+  const std::string mark = str("from-", checkpoint_name(checkpoint_->state().steps));
   return free_trace_name(folder_->place_of(trace_name(config_.trace, mark)));
 }
 
@@ -264,10 +262,10 @@ void Run::open_trace() {
     if (folder_) path = name_of_trace();
   });
   path = zero::share_text(world_, path);
-  if (checkpoint_) notes_.push_back(concat("the trace from here on is ", path));
+  if (checkpoint_) notes_.push_back(str("the trace from here on is ", path));
   const comm::RankInfo& rank = world_.info();
   const bool shared = rank.local_size == rank.size;
-  const std::string own = shared ? path : concat(path, ".rank", rank.rank);
+  const std::string own = shared ? path : str(path, ".rank", rank.rank);
   const bool begins = !shared || rank.rank == 0;
   for (const bool first : {true, false}) {
     together("open the trace", [&] {
@@ -327,7 +325,7 @@ void Run::save(const std::string& name, const BestSoFar& best) {
 }
 
 bool Run::load_best(const BestSoFar& best) {
-  const std::string folder = concat(options_.out, '/', kBest);
+  const std::string folder = str(options_.out, '/', kBest);
   nn::Model& model = engine_->model();
   std::unique_ptr<nn::WeightSource> weights;
   together("open the best weights", [&] {
@@ -365,8 +363,8 @@ void Run::on_checkpoints(TrainerObserver* observer, const Work& work) {
     failed_together_ = false;
     if (observer == nullptr) return;
     observer->on_note(
-        concat("no checkpoint: ", error.what(), "; the run goes on",
-               saved_checkpoint_.empty() ? "" : " with that of before: ", saved_checkpoint_));
+        str("no checkpoint: ", error.what(), "; the run goes on",
+            saved_checkpoint_.empty() ? "" : " with that of before: ", saved_checkpoint_));
   }
 }
 
@@ -389,7 +387,7 @@ void Run::begin_checkpoint(const Loader& loader, const Trainer& trainer, Trainer
 }
 
 void Run::end_checkpoint(const std::string& path, TrainerObserver* observer) {
-  saved_checkpoint_ = concat(kCheckpoints, '/', file_name(path));
+  saved_checkpoint_ = str(kCheckpoints, '/', file_name(path));
   together("delete old checkpoints", [&] {
     if (world_.is_main() && config_.checkpoint.keep > 0) {
       prune_checkpoints(checkpoints_of(options_.out), config_.checkpoint.keep);
@@ -421,9 +419,8 @@ void Run::go_on_in(Loader& loader) {
     try {
       loader.restore(start_.loader);
     } catch (const InvalidArgument& error) {
-      throw ConfigError(concat(error.what(),
-                               "; take a micro-batch and ranks whose product divides ",
-                               start_.loader.samples, ", the samples so far"));
+      throw ConfigError(str(error.what(), "; take a micro-batch and ranks whose product divides ",
+                            start_.loader.samples, ", the samples so far"));
     }
   });
 }
@@ -452,7 +449,7 @@ TrainResult Run::train(Loader& loader, ValidationSets validation, TrainerObserve
   const auto save_weights = [&](const std::string& name) {
     save(name, trainer->state().best);
     if (observer == nullptr) return;
-    observer->on_save({.step = engine_->state().steps, .path = concat(options_.out, '/', name)});
+    observer->on_save({.step = engine_->state().steps, .path = str(options_.out, '/', name)});
   };
   std::function<std::vector<SampleText>()> sample;
   if (options_.sample) sample = [this] { return options_.sample(*engine_); };

@@ -36,7 +36,7 @@ std::unique_ptr<WandbSink> open_wandb(const RunFolder& run, const WandbConfig& w
                                       const std::string& configuration,
                                       const std::optional<FiguresSoFar>& so_far) {
   const double now = wall_time();
-  const WandbRun described{.id = wandb_run_id(concat(run.path(), ' ', now, ' ', getpid())),
+  const WandbRun described{.id = wandb_run_id(str(run.path(), ' ', now, ' ', getpid())),
                            .project = wandb.project,
                            .entity = wandb.team.value_or(""),
                            .group = wandb.group.value_or(""),

@@ -100,7 +100,7 @@ void keep_typical(KeptTokens& kept, double p) {
 
 void validate(const SamplingOptions& options) {
   const auto check = [](bool condition, std::string_view text, auto value) {
-    if (!condition) throw ConfigError(concat("sampling: ", text, ", not ", value));
+    if (!condition) throw ConfigError(str("sampling: ", text, ", not ", value));
   };
   check(options.repetition_penalty > 0.0 && std::isfinite(options.repetition_penalty),
         "repetition_penalty must be a number > 0", options.repetition_penalty);
@@ -146,16 +146,23 @@ std::vector<Candidate> kept_tokens(std::span<const float> logits, std::span<cons
   validate(options);
   std::vector<double> scores = checked_scores(logits);
   penalize_repetition(scores, text, options);
+  const auto require_one = [&](bool is_there) {
+    require(is_there, "sampling: every one of ", logits.size(), " tokens is excluded");
+  };
+  if (options.temperature == 0.0) {
+    const auto best = std::ranges::max_element(scores);  // the first of the largest
+    require_one(best != scores.end() && *best != kExcluded);
+    return {{.token = static_cast<int32_t>(best - scores.begin()), .probability = 1.0}};
+  }
   KeptTokens kept;
   kept.reserve(scores.size());
   for (size_t i = 0; i < scores.size(); ++i) {
     if (scores[i] != kExcluded) kept.push_back({static_cast<int32_t>(i), scores[i], 0.0});
   }
-  require(!kept.empty(), "sampling: every one of ", logits.size(), " tokens is excluded");
-  const Kept best = *std::ranges::min_element(kept, more_likely);
-  if (options.temperature == 0.0) return {{.token = best.token, .probability = 1.0}};
+  require_one(!kept.empty());
+  const double largest = std::ranges::max_element(kept, {}, &Kept::score)->score;
   for (Kept& one : kept) {
-    one.score = (one.score - best.score) / options.temperature;
+    one.score = (one.score - largest) / options.temperature;
     one.weight = std::exp(one.score);
   }
   if (options.top_k > 0) keep_top_k(kept, options.top_k);

@@ -52,12 +52,12 @@ nn::Batch batch_of_texts(const std::vector<std::vector<int32_t>>& texts) {
 
 // Infinite ones are refused too: a model whose weights are whole has none.
 void require_numbers(const Tensor& logits) {
-  for (const float value : logits.to_vector<float>()) {
-    if (std::isfinite(value)) continue;
-    throw NumericsError(
-        "the model's logits are no numbers: its weights are damaged, or too large for their type "
-        "(--dtype f32 has the widest range)");
-  }
+  bool are_numbers = true;
+  for (const float value : logits.to_vector<float>()) are_numbers &= std::isfinite(value);
+  if (are_numbers) return;
+  throw NumericsError(
+      "the model's logits are no numbers: its weights are damaged, or too large for their type "
+      "(--dtype f32 has the widest range)");
 }
 
 }  // namespace
@@ -81,10 +81,10 @@ TextGenerator::TextGenerator(nn::Model& model, std::vector<std::vector<int32_t>>
   }
   const int64_t positions = model_.max_sequence();
   if (options_.context == 0 && positions > 0 && longest_of(prompts_) > positions) {
-    throw DataError(concat("generate: a prompt of ", longest_of(prompts_),
-                           " tokens is longer than the model's ", positions,
-                           " positions; shorten it, or set the context (--context ", positions,
-                           "): the model sees that many of the last tokens then"));
+    throw DataError(str("generate: a prompt of ", longest_of(prompts_),
+                        " tokens is longer than the model's ", positions,
+                        " positions; shorten it, or set the context (--context ", positions,
+                        "): the model sees that many of the last tokens then"));
   }
   choose_source();
 }
@@ -119,11 +119,11 @@ void TextGenerator::require_memory(int64_t elements_per_token, int64_t columns,
                        static_cast<double>(elements_per_token) *
                        static_cast<double>(size_of(dtype));
   if (bytes <= static_cast<double>(options_.cache_limit)) return;
-  throw ConfigError(concat("generate: keys and values of ", prompts_.size(), " prompts x ", texts,
-                           " texts x ", columns + source_columns, " tokens take ",
-                           std::round(bytes / 1e6), " MB, and there are ",
-                           options_.cache_limit / 1000000,
-                           " MB: fewer beams or texts, a smaller batch, or a shorter context"));
+  throw ConfigError(str("generate: keys and values of ", prompts_.size(), " prompts x ", texts,
+                        " texts x ", columns + source_columns, " tokens take ",
+                        std::round(bytes / 1e6), " MB, and there are ",
+                        options_.cache_limit / 1000000,
+                        " MB: fewer beams or texts, a smaller batch, or a shorter context"));
 }
 
 void TextGenerator::read_prompts(nn::EncoderDecoderLm& model) {

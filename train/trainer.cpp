@@ -23,7 +23,7 @@ double wall_time() {
 }
 
 std::string step_name(int64_t step) {
-  std::string digits = concat(step);
+  std::string digits = str(step);
   if (digits.size() < 6) digits.insert(0, 6 - digits.size(), '0');
   return "step-" + digits;
 }
@@ -139,11 +139,11 @@ TrainResult Trainer::run() {
     const BestSoFar& before = options_.start.best;
     const BestSoFar& now = best_.so_far();
     const auto terms = [](const BestSoFar& best) {
-      return concat("the ", best.greater_is_better ? "greatest " : "smallest ", best.metric,
-                    " over ", best.samples, " samples");
+      return str("the ", best.greater_is_better ? "greatest " : "smallest ", best.metric, " over ",
+                 best.samples, " samples");
     };
-    observer_->on_note(concat("the best model is found anew: it was that of ", terms(before),
-                              ", and is now that of ", terms(now)));
+    observer_->on_note(str("the best model is found anew: it was that of ", terms(before),
+                           ", and is now that of ", terms(now)));
   }
   const std::optional<StepMetrics> before = evaluate_before_first_step();
   write_samples_of_before();
@@ -197,8 +197,8 @@ void Trainer::load_best() {
   if (best.step != result_.steps) {
     if (!options_.load_best || !options_.load_best(best)) {
       if (observer_ != nullptr) {
-        observer_->on_note(concat("the best weights, those of step ", best.step,
-                                  ", are not there any more; the last ones stay"));
+        observer_->on_note(str("the best weights, those of step ", best.step,
+                               ", are not there any more; the last ones stay"));
       }
       return;
     }

@@ -18,7 +18,7 @@ double number(std::string_view key, std::string_view text) {
   double value = 0.0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) {
-    throw ConfigError(concat("LoRA: ", key, "=", text, " is no number"));
+    throw ConfigError(str("LoRA: ", key, "=", text, " is no number"));
   }
   return value;
 }
@@ -26,14 +26,14 @@ double number(std::string_view key, std::string_view text) {
 int64_t whole_number(std::string_view key, std::string_view text) {
   const double value = number(key, text);
   if (value != static_cast<double>(static_cast<int64_t>(value))) {
-    throw ConfigError(concat("LoRA: ", key, "=", text, " is no whole number"));
+    throw ConfigError(str("LoRA: ", key, "=", text, " is no whole number"));
   }
   return static_cast<int64_t>(value);
 }
 
 bool truth(std::string_view key, std::string_view text) {
   if (text != "true" && text != "false") {
-    throw ConfigError(concat("LoRA: ", key, "=", text, " is neither true nor false"));
+    throw ConfigError(str("LoRA: ", key, "=", text, " is neither true nor false"));
   }
   return text == "true";
 }
@@ -47,9 +47,9 @@ void set_trainable(nn::Module& model, const std::vector<std::string>& patterns, 
       std::vector<std::string> names;
       for (const auto& [name, parameter] : model.named_parameters()) names.push_back(name);
       const std::string near = nearest_name(pattern, names);
-      throw ConfigError(concat("no parameter matches \"", pattern, "\"",
-                               near.empty() ? "" : concat("; did you mean \"", near, "\"?"),
-                               "; * stands for any characters, as in \"", names.front(), "\""));
+      throw ConfigError(str("no parameter matches \"", pattern, "\"",
+                            near.empty() ? "" : str("; did you mean \"", near, "\"?"),
+                            "; * stands for any characters, as in \"", names.front(), "\""));
     }
   }
 }
@@ -66,8 +66,8 @@ nn::LoraOptions parse_lora(std::string_view text) {
     const size_t equals = word.find('=');
     if (equals == std::string_view::npos) {
       if (list == nullptr || word.empty()) {
-        throw ConfigError(concat("LoRA: \"", word, "\" is no key=value, as in r=8,alpha=32,",
-                                 "targets=q_proj,v_proj"));
+        throw ConfigError(str("LoRA: \"", word, "\" is no key=value, as in r=8,alpha=32,",
+                              "targets=q_proj,v_proj"));
       }
       list->emplace_back(word);
       continue;
@@ -93,10 +93,10 @@ nn::LoraOptions parse_lora(std::string_view text) {
       const std::vector<std::string> keys{"r",    "alpha",   "dropout", "rslora",
                                           "dora", "targets", "exclude", "modules_to_save"};
       const std::string near = nearest_name(key, keys);
-      throw ConfigError(concat("LoRA: there is no key \"", key, "\"",
-                               near.empty() ? "" : concat("; did you mean \"", near, "\"?"),
-                               " Keys: r, alpha, dropout, rslora, dora, targets, exclude, "
-                               "modules_to_save"));
+      throw ConfigError(str("LoRA: there is no key \"", key, "\"",
+                            near.empty() ? "" : str("; did you mean \"", near, "\"?"),
+                            " Keys: r, alpha, dropout, rslora, dora, targets, exclude, "
+                            "modules_to_save"));
     }
   }
   lora.validate();
@@ -105,7 +105,7 @@ nn::LoraOptions parse_lora(std::string_view text) {
 
 BlockFormat parse_quantize(std::string_view text) {
   if (const auto format = block_format_named(text)) return *format;
-  throw ConfigError(concat("quantize: \"", text, "\" is no format; there are nf4 and int8"));
+  throw ConfigError(str("quantize: \"", text, "\" is no format; there are nf4 and int8"));
 }
 
 TuningOptions tuning_of_adapter(const std::string& folder) {
@@ -115,23 +115,23 @@ TuningOptions tuning_of_adapter(const std::string& folder) {
 std::string text_of(const TuningOptions& tuning) {
   std::string text;
   const auto add = [&](std::string_view what, const std::vector<std::string>& words) {
-    for (const std::string& word : words) text += concat(what, word, '\n');
+    for (const std::string& word : words) text += str(what, word, '\n');
   };
   add("train ", tuning.train);
   add("freeze ", tuning.freeze);
-  if (tuning.quantize) text += concat("quantize ", name_of(*tuning.quantize), '\n');
+  if (tuning.quantize) text += str("quantize ", name_of(*tuning.quantize), '\n');
   if (!tuning.lora) return text;
   const nn::LoraOptions& lora = *tuning.lora;
-  text += concat("lora ", lora.rank, ' ', lora.alpha, ' ', lora.dropout, ' ', lora.rank_stabilized,
-                 '\n');
+  text +=
+      str("lora ", lora.rank, ' ', lora.alpha, ' ', lora.dropout, ' ', lora.rank_stabilized, '\n');
   if (lora.dora) text += "dora\n";
   add("target ", lora.targets);
   if (!lora.target_pattern.empty()) add("targets like ", {lora.target_pattern});
   add("but ", lora.exclude);
-  for (const int64_t block : lora.layers) text += concat("block ", block, '\n');
-  for (const auto& [pattern, r] : lora.rank_pattern) text += concat("r ", r, ' ', pattern, '\n');
+  for (const int64_t block : lora.layers) text += str("block ", block, '\n');
+  for (const auto& [pattern, r] : lora.rank_pattern) text += str("r ", r, ' ', pattern, '\n');
   for (const auto& [pattern, a] : lora.alpha_pattern) {
-    text += concat("alpha ", a, ' ', pattern, '\n');
+    text += str("alpha ", a, ' ', pattern, '\n');
   }
   add("whole ", lora.modules_to_save);
   return text;
@@ -139,9 +139,9 @@ std::string text_of(const TuningOptions& tuning) {
 
 void apply_tuning(nn::Module& model, const TuningOptions& tuning) {
   if (tuning.quantize && !tuning.has_adapters()) {
-    throw ConfigError(concat("a base in ", name_of(*tuning.quantize),
-                             " is frozen: it takes adapters to train beside it (--lora or "
-                             "--adapter)"));
+    throw ConfigError(str("a base in ", name_of(*tuning.quantize),
+                          " is frozen: it takes adapters to train beside it (--lora or "
+                          "--adapter)"));
   }
   if (tuning.is_all()) return;
   if (tuning.lora) {

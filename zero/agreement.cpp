@@ -22,12 +22,12 @@ void require_agreement(comm::World& world, std::span<const Fingerprint> fingerpr
     for (int rank = 1; rank < world.size(); ++rank) {
       const size_t at = static_cast<size_t>(rank) * halves.size() + 2 * i;
       if (all[at] == all[2 * i] && all[at + 1] == all[2 * i + 1]) continue;
-      ranks += concat(count == 0 ? "" : ", ", rank);
+      ranks += str(count == 0 ? "" : ", ", rank);
       ++count;
     }
     if (count == 0) continue;
-    problems += concat(problems.empty() ? "" : "; ", "the ", fingerprints[i].name, " of rank",
-                       count == 1 ? " " : "s ", ranks, " differs from that of rank 0");
+    problems += str(problems.empty() ? "" : "; ", "the ", fingerprints[i].name, " of rank",
+                    count == 1 ? " " : "s ", ranks, " differs from that of rank 0");
   }
   if (!problems.empty()) {
     throw ConfigError(problems + ". Start all ranks with the same model, data and configuration");

@@ -103,15 +103,15 @@ comm::World& checked(comm::World& world, const EngineConfig& config, bool dynami
         "comes from the one before it; take pipe 1");
   }
   if (config.cuda_graph && !world.mesh().is_flat()) {
-    throw ConfigError(concat("\"cuda_graph\": true does not go with zinc.mesh.",
-                             world.tensor() != nullptr ? "tensor" : "sequence",
-                             " yet; leave one out"));
+    throw ConfigError(str("\"cuda_graph\": true does not go with zinc.mesh.",
+                          world.tensor() != nullptr ? "tensor" : "sequence",
+                          " yet; leave one out"));
   }
   if (config.determinism == Determinism::world &&
       !std::has_single_bit(static_cast<unsigned>(world.shards().size()))) {
-    throw ConfigError(concat("\"determinism\": \"world\" needs a power of two of data ranks",
-                             world.sequence() != nullptr ? " x sequence ranks" : "", ", not ",
-                             world.shards().size()));
+    throw ConfigError(str("\"determinism\": \"world\" needs a power of two of data ranks",
+                          world.sequence() != nullptr ? " x sequence ranks" : "", ", not ",
+                          world.shards().size()));
   }
   if (config.cuda_graph && !world.context().device().is_cuda()) {
     throw ConfigError("\"cuda_graph\": true needs a GPU: leave it out, or take --device cuda");
@@ -119,10 +119,10 @@ comm::World& checked(comm::World& world, const EngineConfig& config, bool dynami
   if (config.cuda_graph && config.zero.stage == 3 && world.size() > 1 &&
       !world.communicator().follows_streams()) {
     throw ConfigError(
-        concat("\"cuda_graph\": true on stage 3 needs NCCL, and a GPU for every rank: ranks gather "
-               "inside a pass, and collectives of ",
-               world.communicator().backend(),
-               " go through the host, which no graph can hold; or take stage 0, 1 or 2"));
+        str("\"cuda_graph\": true on stage 3 needs NCCL, and a GPU for every rank: ranks gather "
+            "inside a pass, and collectives of ",
+            world.communicator().backend(),
+            " go through the host, which no graph can hold; or take stage 0, 1 or 2"));
   }
   return world;
 }
@@ -151,15 +151,15 @@ std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
                                                    EngineOptions& options, uint64_t seed) {
   if (options.optimizer != nullptr) {
     if (config.zero.stage >= 1 && !config.zero.allow_untested_optimizer) {
-      throw ConfigError(concat("a client's own optimizer (", options.optimizer->name(),
-                               ") on ZeRO stage ", config.zero.stage,
-                               " needs \"zero_allow_untested_optimizer\": true"));
+      throw ConfigError(str("a client's own optimizer (", options.optimizer->name(),
+                            ") on ZeRO stage ", config.zero.stage,
+                            " needs \"zero_allow_untested_optimizer\": true"));
     }
     if (config.zero.offload_optimizer.device != OffloadDevice::none &&
         config.zero.force_cpu_optimizer) {
-      throw ConfigError(concat("a client's own optimizer (", options.optimizer->name(),
-                               ") with offload_optimizer needs \"zero_force_ds_cpu_optimizer\": "
-                               "false"));
+      throw ConfigError(str("a client's own optimizer (", options.optimizer->name(),
+                            ") with offload_optimizer needs \"zero_force_ds_cpu_optimizer\": "
+                            "false"));
     }
     return std::move(options.optimizer);
   }
@@ -191,9 +191,9 @@ void require_tied_on_device(nn::Model& model, const PipelineCut& cut, const Engi
   for (const nn::Parameter* parameter : model.parameters()) {
     if (!parameter->requires_grad() || cut.holders(*parameter).size() == 1) continue;
     throw ConfigError(
-        concat("offload_optimizer does not go with zinc.mesh.pipe yet where ranks of "
-               "the pipeline have a parameter together, as ",
-               parameter->name(), ": leave one out, or untie the embeddings"));
+        str("offload_optimizer does not go with zinc.mesh.pipe yet where ranks of "
+            "the pipeline have a parameter together, as ",
+            parameter->name(), ": leave one out, or untie the embeddings"));
   }
 }
 
@@ -205,8 +205,8 @@ std::unique_ptr<PipelineCut> prepare_model(nn::Model& model, const EngineConfig&
   model.set_recompute_every(recompute_every(model, config.recompute), config.recompute.most_blocks);
   if (config.pass_order == PassOrder::vertical &&
       nn::find_interface<nn::Staged>(model) == nullptr) {
-    throw ConfigError(concat("\"schedule\": \"vertical\" needs a model that says its stages, and ",
-                             model.model_type(), " does not: derive it from zinc::nn::Staged too"));
+    throw ConfigError(str("\"schedule\": \"vertical\" needs a model that says its stages, and ",
+                          model.model_type(), " does not: derive it from zinc::nn::Staged too"));
   }
   if (world.pipe() == nullptr) return nullptr;
   auto cut = std::make_unique<PipelineCut>(model, example, config.pipeline, world);
@@ -279,10 +279,10 @@ void require_fit(const StateSource& source, nn::Model& model,
       if (kind != kWeightsKind && !parameter->requires_grad()) continue;
       const std::optional<Shape> shape = source.shape_of(parameter->name(), kind);
       if (!shape) {
-        problems.push_back(concat(kind, " of ", parameter->name(), ": missing"));
+        problems.push_back(str(kind, " of ", parameter->name(), ": missing"));
       } else if (*shape != parameter->whole_shape()) {
-        problems.push_back(concat(kind, " of ", parameter->name(), ": shape ", *shape,
-                                  ", the model has ", parameter->whole_shape()));
+        problems.push_back(str(kind, " of ", parameter->name(), ": shape ", *shape,
+                               ", the model has ", parameter->whole_shape()));
       }
     }
   }
@@ -291,7 +291,7 @@ void require_fit(const StateSource& source, nn::Model& model,
   std::string message = "engine.import_state: the state is not of this model and optimizer:";
   for (size_t i = 0; i < std::min(problems.size(), kShown); ++i) message += "\n  " + problems[i];
   if (problems.size() > kShown) {
-    message += concat("\n  and ", problems.size() - kShown, " more");
+    message += str("\n  and ", problems.size() - kShown, " more");
   }
   throw InvalidArgument(message);
 }
@@ -719,11 +719,11 @@ class Engine::Impl {
   std::string moment() const {
     const std::string_view activity = activity_;
     const std::string at =
-        runner_.last_used().empty() ? std::string() : concat(", at ", runner_.last_used());
+        runner_.last_used().empty() ? std::string() : str(", at ", runner_.last_used());
     if (activity == "forward" || activity == "backward") {
-      return concat(activity, " of micro-batch ", entered_, at);
+      return str(activity, " of micro-batch ", entered_, at);
     }
-    if (activity == "evaluation" || activity == "prediction") return concat(activity, at);
+    if (activity == "evaluation" || activity == "prediction") return str(activity, at);
     return activity_ == kStep ? step_.moment() : std::string(activity);
   }
 
@@ -804,9 +804,9 @@ class Engine::Impl {
       return compute();
     } catch (const InvalidArgument& error) {
       const std::string_view used = runner_.last_used();
-      throw InvalidArgument(concat(error.what(), " (", activity_,
-                                   entered_ > 0 ? concat(" of micro-batch ", entered_) : "",
-                                   used.empty() ? "" : concat(", after ", used, " was used"), ")"));
+      throw InvalidArgument(str(error.what(), " (", activity_,
+                                entered_ > 0 ? str(" of micro-batch ", entered_) : "",
+                                used.empty() ? "" : str(", after ", used, " was used"), ")"));
     }
   }
 

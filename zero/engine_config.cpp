@@ -83,21 +83,21 @@ void check_graph(const EngineConfig& config, const Check& check) {
 // What does not go with ranks that have some of the layers each.
 template <class Check>
 void check_pipeline_of(const EngineConfig& config, const Check& check) {
-  const std::string pipe = concat("zinc.mesh.pipe ", config.pipeline.ranks, " ");
+  const std::string pipe = str("zinc.mesh.pipe ", config.pipeline.ranks, " ");
   check(config.zero.stage <= 2,
         pipe +
             "goes with ZeRO stages 0 to 2: on stage 3 every micro-batch would gather what a rank "
             "of the pipeline has; take stage 1 or 2");
   const PipelineConfig& pipeline = config.pipeline;
-  const std::string interleave = concat("zinc.pipeline_interleave ", pipeline.interleave, " ");
+  const std::string interleave = str("zinc.pipeline_interleave ", pipeline.interleave, " ");
   check(pipeline.interleave == 1 ||
             pipeline.schedule == parallel::PipelineSchedule::one_forward_one_backward,
-        interleave + concat("goes with zinc.pipeline_schedule \"1f1b\" alone, not with \"",
-                            name_of(pipeline.schedule), '"'));
-  check(pipeline.interleave == 1 || config.batch.accumulation % pipeline.ranks == 0,
-        interleave + concat("needs gradient_accumulation_steps that are a multiple of the ",
-                            pipeline.ranks, " ranks of the pipeline, not ",
-                            config.batch.accumulation));
+        interleave + str("goes with zinc.pipeline_schedule \"1f1b\" alone, not with \"",
+                         name_of(pipeline.schedule), '"'));
+  check(
+      pipeline.interleave == 1 || config.batch.accumulation % pipeline.ranks == 0,
+      interleave + str("needs gradient_accumulation_steps that are a multiple of the ",
+                       pipeline.ranks, " ranks of the pipeline, not ", config.batch.accumulation));
   const bool splits = pipeline.schedule == parallel::PipelineSchedule::zero_bubble;
   check(!splits || !config.recompute.is_on(),
         "zinc.pipeline_schedule \"zb-h1\" keeps what recomputation gives up, for the gradients of "
@@ -121,10 +121,10 @@ template <class Check>
 void check_gradient_offload(const EngineConfig& config, const Check& check) {
   const std::string offload = "\"gradient_offload\": \"nvme\" ";
   const OffloadDevice optimizer = config.zero.offload_optimizer.device;
-  check(optimizer == OffloadDevice::nvme,
-        concat(offload, "needs offload_optimizer with \"device\": \"nvme\", not \"",
-               name_of(optimizer),
-               "\": its nvme_path takes the gradients, and the update reads them with the states"));
+  check(
+      optimizer == OffloadDevice::nvme,
+      str(offload, "needs offload_optimizer with \"device\": \"nvme\", not \"", name_of(optimizer),
+          "\": its nvme_path takes the gradients, and the update reads them with the states"));
   check(config.determinism != Determinism::world ||
             config.batch.accumulation == config.batches_together(),
         offload +
@@ -158,21 +158,20 @@ void validate(const EngineConfig& config) {
   const GradientConfig& gradient = config.gradient;
   const ZeroConfig& zero = config.zero;
   check(config.batch.micro_batch > 0,
-        concat("the micro-batch must be positive, not ", config.batch.micro_batch));
+        str("the micro-batch must be positive, not ", config.batch.micro_batch));
   check(config.batch.accumulation > 0,
-        concat("gradient accumulation must be positive, not ", config.batch.accumulation));
+        str("gradient accumulation must be positive, not ", config.batch.accumulation));
   check(config.batch.sequence >= 0,
-        concat("the sequence must not be negative: ", config.batch.sequence));
+        str("the sequence must not be negative: ", config.batch.sequence));
   check(is_float(config.precision.dtype),
-        concat("the model's dtype must be a float, not ", config.precision.dtype));
+        str("the model's dtype must be a float, not ", config.precision.dtype));
   check(config.precision.max_consecutive_skips > 0, "max_consecutive_skips must be positive");
   check(gradient.clipping >= 0.0,
-        concat("gradient_clipping must not be negative: ", gradient.clipping));
-  check(zero.stage >= 0 && zero.stage <= 3,
-        concat("the ZeRO stage must be 0 to 3, not ", zero.stage));
+        str("gradient_clipping must not be negative: ", gradient.clipping));
+  check(zero.stage >= 0 && zero.stage <= 3, str("the ZeRO stage must be 0 to 3, not ", zero.stage));
   check(zero.stage <= 1 || config.reduce_schedule() == ReduceSchedule::micro_step,
-        concat("stage ", zero.stage,
-               " reduces after every micro-batch: reduce_schedule must be micro_step"));
+        str("stage ", zero.stage,
+            " reduces after every micro-batch: reduce_schedule must be micro_step"));
   check(gradient.reduce_algorithm == ReduceAlgorithm::native ||
             (!gradient.prescale && gradient.predivide_factor == 1.0),
         "prescale_gradients and gradient_predivide_factor are for \"reduce_algorithm\": "
@@ -188,7 +187,7 @@ void validate(const EngineConfig& config) {
         "\"cuda_graph\": true records the gathers of each micro-batch, and zinc.resident_memory "
         "keeps groups gathered from one to the next: give one");
   check(config.label_smoothing >= 0.0 && config.label_smoothing <= 1.0,
-        concat("label_smoothing must lie in [0, 1], not ", config.label_smoothing));
+        str("label_smoothing must lie in [0, 1], not ", config.label_smoothing));
   check(config.recompute.every_blocks >= 0, "recompute_every_blocks must not be negative");
   check(config.recompute.num_checkpoints >= 0, "number_checkpoints must not be negative");
   check(config.recompute.most_blocks.value_or(0) >= 0, "recompute_blocks must not be negative");
@@ -216,30 +215,30 @@ void validate(const EngineConfig& config) {
             *gradient.reduce_schedule == ReduceSchedule::micro_step,
         "\"schedule\": \"vertical\" reduces after every micro-batch: reduce_schedule must be "
         "micro_step");
-  check(zero.sub_group_size >= 0 && zero.sub_group_size <= kLargestCount,
-        concat("sub_group_size must lie between 0 and ", kLargestCount, ", not ",
-               zero.sub_group_size));
+  check(
+      zero.sub_group_size >= 0 && zero.sub_group_size <= kLargestCount,
+      str("sub_group_size must lie between 0 and ", kLargestCount, ", not ", zero.sub_group_size));
   check(config.aio.block_size > 0 && config.aio.block_size <= kLargestAioBlock,
-        concat("aio.block_size must lie between 1 and ", kLargestAioBlock, ", not ",
-               config.aio.block_size));
+        str("aio.block_size must lie between 1 and ", kLargestAioBlock, ", not ",
+            config.aio.block_size));
   const OffloadConfig& optimizer = zero.offload_optimizer;
   check(optimizer.device == OffloadDevice::none || zero.stage >= 1,
         "offload_optimizer needs ZeRO stage 1, 2 or 3");
   check(optimizer.device != OffloadDevice::nvme || !optimizer.nvme_path.empty(),
         "offload_optimizer to nvme needs nvme_path, a directory on the disk");
   check(config.offload_step != OffloadStep::device || optimizer.device == OffloadDevice::cpu,
-        concat("\"offload_step\": \"device\" needs offload_optimizer with \"device\": \"cpu\", not "
-               "\"",
-               name_of(optimizer.device), "\"",
-               optimizer.device == OffloadDevice::nvme
-                   ? ": the disk is slower than the CPU's update of what it brings, and two more "
-                     "copies would not help; leave offload_step out"
-                   : ""));
+        str("\"offload_step\": \"device\" needs offload_optimizer with \"device\": \"cpu\", not "
+            "\"",
+            name_of(optimizer.device), "\"",
+            optimizer.device == OffloadDevice::nvme
+                ? ": the disk is slower than the CPU's update of what it brings, and two more "
+                  "copies would not help; leave offload_step out"
+                : ""));
   check(config.optimizer.moments == optim::Moments::f32 || config.precision.dtype != DType::f64,
         "zinc.moments \"bf16\" is for master weights of f32, and the model's dtype is f64: leave "
         "it out");
   check(optimizer.ratio >= 0.0 && optimizer.ratio <= 1.0,
-        concat("offload_optimizer.ratio must be between 0 and 1, not ", optimizer.ratio));
+        str("offload_optimizer.ratio must be between 0 and 1, not ", optimizer.ratio));
   check(
       optimizer.device != OffloadDevice::nvme || optimizer.ratio == 1.0,
       "offload_optimizer.ratio below 1 needs \"device\": \"cpu\": with \"nvme\" all states are in "
@@ -253,9 +252,9 @@ void validate(const EngineConfig& config) {
   if (config.gradient_offload == GradientOffload::nvme) check_gradient_offload(config, check);
   if (config.cuda_graph) check_graph(config, check);
   check(config.pipeline.interleave == 1 || config.pipeline.ranks > 1,
-        concat("zinc.pipeline_interleave ", config.pipeline.interleave,
-               " is for ranks of a pipeline, and there are none: set zinc.mesh.pipe, or leave it "
-               "out"));
+        str("zinc.pipeline_interleave ", config.pipeline.interleave,
+            " is for ranks of a pipeline, and there are none: set zinc.mesh.pipe, or leave it "
+            "out"));
   if (config.pipeline.ranks > 1) check_pipeline_of(config, check);
   if (!problems.empty()) throw ConfigError(problems);
 }

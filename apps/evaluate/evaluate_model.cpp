@@ -117,17 +117,17 @@ class EvaluationJob {
   zero::Fingerprint fingerprint() const {
     std::string text;
     for (const std::string& name : options_.metrics) text += name + ' ';
-    text += concat(seq_, ' ', options_.batch, ' ', options_.limit, ' ', options_.sharded, ' ',
-                   weights_, ' ', options_.dtype, ' ', words_of(options_.generate), ' ',
-                   options_.stop_token, ' ', options_.stop_text, ' ');
-    if (data_ != nullptr) text += concat(data_->hash(), ' ');
+    text += str(seq_, ' ', options_.batch, ' ', options_.limit, ' ', options_.sharded, ' ',
+                weights_, ' ', options_.dtype, ' ', words_of(options_.generate), ' ',
+                options_.stop_token, ' ', options_.stop_text, ' ');
+    if (data_ != nullptr) text += str(data_->hash(), ' ');
     for (const auto& file : writing_.questions) {
       for (const train::PlacedQuestion& one : file) {
         text += one.question.prompt + '\n' + one.question.answer + '\n';
       }
     }
     for (const train::ChoiceQuestion& one : choices_) {
-      text += concat(one.question, '\n', one.choices.size(), '\n');
+      text += str(one.question, '\n', one.choices.size(), '\n');
     }
     return {"model, data and settings of the evaluation", hash_text(text)};
   }
@@ -299,7 +299,7 @@ class EvaluationJob {
     std::vector<std::string> names = options_.data.examples.classes;
     if (names.empty()) names = train::class_names(config_);
     const auto name_of = [&](int32_t index) {
-      return names.empty() ? concat(index) : names[static_cast<size_t>(index)];
+      return names.empty() ? str(index) : names[static_cast<size_t>(index)];
     };
     std::vector<train::TextPair> pairs;
     for (size_t i = 0; i < found.size(); ++i) {

@@ -128,11 +128,11 @@ class GenerationJob {
   }
 
   zero::Fingerprint fingerprint() const {
-    std::string text = concat(arguments_.sharded, ' ', arguments_.batch_size, ' ', weights_, ' ',
-                              arguments_.dtype, ' ', words_of(options_), '\n');
+    std::string text = str(arguments_.sharded, ' ', arguments_.batch_size, ' ', weights_, ' ',
+                           arguments_.dtype, ' ', words_of(options_), '\n');
     for (const std::string& stop : arguments_.generation.stop_strings) text += stop + '\n';
     for (const Prompt& prompt : prompts_) {
-      for (const int32_t token : prompt.tokens) text += concat(' ', token);
+      for (const int32_t token : prompt.tokens) text += str(' ', token);
       text += '\n';
     }
     return {"model, prompts and settings of the generation", hash_text(text)};

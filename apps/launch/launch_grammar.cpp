@@ -52,7 +52,7 @@ std::vector<int> first_slots(int count) {
 
 HostSlots parse_host(std::string_view line, const std::string& place) {
   const auto wrong = [&]() -> ConfigError {
-    return ConfigError(concat(place, ": '", line, "' is not of the form NAME slots=K"));
+    return ConfigError(str(place, ": '", line, "' is not of the form NAME slots=K"));
   };
   const size_t gap = line.find_first_of(kSpace);
   if (gap == std::string_view::npos) throw wrong();
@@ -61,7 +61,7 @@ HostSlots parse_host(std::string_view line, const std::string& place) {
   const auto slots = number_in(count.substr(6), 1, kMaxSlots);
   if (!slots) {
     throw ConfigError(
-        concat(place, ": '", line, "': the number of slots must be in [1, ", kMaxSlots, "]"));
+        str(place, ": '", line, "': the number of slots must be in [1, ", kMaxSlots, "]"));
   }
   return {std::string(line.substr(0, gap)), first_slots(*slots)};
 }
@@ -74,21 +74,21 @@ std::vector<HostSlots> parse_filter(std::string_view text, const std::string& op
     HostSlots entry{std::string(part.substr(0, colon)), {}};
     if (!is_host_name(entry.host)) {
       throw ConfigError(
-          concat(option, " ", text, ": '", part, "' is not of the form NAME or NAME:SLOT,SLOT"));
+          str(option, " ", text, ": '", part, "' is not of the form NAME or NAME:SLOT,SLOT"));
     }
     const auto same = [&entry](const HostSlots& other) { return other.host == entry.host; };
     if (std::any_of(filter.begin(), filter.end(), same)) {
-      throw ConfigError(concat(option, " ", text, ": host '", entry.host, "' is named twice"));
+      throw ConfigError(str(option, " ", text, ": host '", entry.host, "' is named twice"));
     }
     if (colon != std::string_view::npos) {
       for (const std::string_view word : pieces(part.substr(colon + 1), ',')) {
         const auto slot = number_in(word, 0, kMaxSlots - 1);
         if (!slot) {
-          throw ConfigError(concat(option, " ", text, ": '", word, "' is no slot number"));
+          throw ConfigError(str(option, " ", text, ": '", word, "' is no slot number"));
         }
         if (std::find(entry.slots.begin(), entry.slots.end(), *slot) != entry.slots.end()) {
           throw ConfigError(
-              concat(option, " ", text, ": slot ", *slot, " of '", entry.host, "' is named twice"));
+              str(option, " ", text, ": slot ", *slot, " of '", entry.host, "' is named twice"));
         }
         entry.slots.push_back(*slot);
       }
@@ -107,14 +107,14 @@ void require_known(const std::vector<HostSlots>& filter, const std::vector<HostS
     const auto found = std::find(names.begin(), names.end(), entry.host);
     if (found == names.end()) {
       const std::string nearest = nearest_name(entry.host, names);
-      throw ConfigError(concat(option, ": there is no host '", entry.host, "'",
-                               nearest.empty() ? "" : concat("; did you mean '", nearest, "'?")));
+      throw ConfigError(str(option, ": there is no host '", entry.host, "'",
+                            nearest.empty() ? "" : str("; did you mean '", nearest, "'?")));
     }
     const HostSlots& host = hosts[static_cast<size_t>(found - names.begin())];
     for (const int slot : entry.slots) {
       if (!std::binary_search(host.slots.begin(), host.slots.end(), slot)) {
-        throw ConfigError(concat(option, ": host '", host.host, "' has slots 0 to ",
-                                 host.slots.back(), ", not ", slot));
+        throw ConfigError(str(option, ": host '", host.host, "' has slots 0 to ", host.slots.back(),
+                              ", not ", slot));
       }
     }
   }
@@ -135,15 +135,15 @@ void keep_first(std::vector<HostSlots>& hosts, const HostSelection& selection) {
   if (selection.num_nodes >= 0) {
     if (selection.num_nodes < 1 || selection.num_nodes > static_cast<int>(hosts.size())) {
       throw ConfigError(
-          concat("--num_nodes ", selection.num_nodes, ": there are ", hosts.size(), " hosts"));
+          str("--num_nodes ", selection.num_nodes, ": there are ", hosts.size(), " hosts"));
     }
     hosts.resize(static_cast<size_t>(selection.num_nodes));
   }
   if (selection.num_gpus < 0) return;
   for (HostSlots& host : hosts) {
     if (selection.num_gpus < 1 || selection.num_gpus > static_cast<int>(host.slots.size())) {
-      throw ConfigError(concat("--num_gpus ", selection.num_gpus, ": host '", host.host, "' has ",
-                               host.slots.size(), " slots"));
+      throw ConfigError(str("--num_gpus ", selection.num_gpus, ": host '", host.host, "' has ",
+                            host.slots.size(), " slots"));
     }
     host.slots.resize(static_cast<size_t>(selection.num_gpus));
   }
@@ -164,14 +164,14 @@ std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& 
     ++number;
     line = trimmed(line.substr(0, line.find('#')));
     if (line.empty()) continue;
-    const std::string place = concat(name, ":", number);
+    const std::string place = str(name, ":", number);
     HostSlots host = parse_host(line, place);
     if (find_host(hosts, host.host) != nullptr) {
-      throw ConfigError(concat(place, ": host '", host.host, "' is there already"));
+      throw ConfigError(str(place, ": host '", host.host, "' is there already"));
     }
     hosts.push_back(std::move(host));
   }
-  if (hosts.empty()) throw ConfigError(concat(name, ": no host is named"));
+  if (hosts.empty()) throw ConfigError(str(name, ": no host is named"));
   return hosts;
 }
 
@@ -207,8 +207,8 @@ std::vector<HostSlots> select_slots(const std::vector<HostSlots>& hosts,
 std::vector<HostSlots> local_slots(const HostSelection& selection, int default_slots) {
   require_one_way(selection);
   if (selection.num_nodes > 1) {
-    throw ConfigError(concat("--num_nodes ", selection.num_nodes,
-                             " needs a hostfile: without one there is this machine only"));
+    throw ConfigError(str("--num_nodes ", selection.num_nodes,
+                          " needs a hostfile: without one there is this machine only"));
   }
   int slots = selection.num_gpus > 0 ? selection.num_gpus : default_slots;
   // A rank on a CPU needs no device of its own, so a slot exists because it is named.
@@ -219,7 +219,7 @@ std::vector<HostSlots> local_slots(const HostSelection& selection, int default_s
     }
   }
   if (slots > kMaxSlots) {
-    throw ConfigError(concat("--num_gpus ", slots, ": a host has at most ", kMaxSlots, " slots"));
+    throw ConfigError(str("--num_gpus ", slots, ": a host has at most ", kMaxSlots, " slots"));
   }
   return select_slots({{"localhost", first_slots(slots)}}, selection);
 }
@@ -235,14 +235,14 @@ std::vector<std::string> mpirun_words(const std::vector<HostSlots>& hosts,
   for (const HostSlots& host : hosts) {
     if (&host != &hosts.front()) words.emplace_back(":");
     std::string devices;
-    for (const int slot : host.slots) devices += concat(devices.empty() ? "" : ",", slot);
-    const std::string ranks = concat(host.slots.size());
-    words.insert(words.end(), {"-np", ranks, "--host", concat(host.host, ":", ranks)});
-    words.insert(words.end(), {"-x", concat("CUDA_VISIBLE_DEVICES=", devices)});
-    words.insert(words.end(), {"-x", concat("MASTER_ADDR=", address)});
-    words.insert(words.end(), {"-x", concat("MASTER_PORT=", options.master_port)});
+    for (const int slot : host.slots) devices += str(devices.empty() ? "" : ",", slot);
+    const std::string ranks = str(host.slots.size());
+    words.insert(words.end(), {"-np", ranks, "--host", str(host.host, ":", ranks)});
+    words.insert(words.end(), {"-x", str("CUDA_VISIBLE_DEVICES=", devices)});
+    words.insert(words.end(), {"-x", str("MASTER_ADDR=", address)});
+    words.insert(words.end(), {"-x", str("MASTER_PORT=", options.master_port)});
     if (!options.heartbeat_directory.empty()) {
-      words.insert(words.end(), {"-x", concat("ZINC_HEARTBEATS=", options.heartbeat_directory)});
+      words.insert(words.end(), {"-x", str("ZINC_HEARTBEATS=", options.heartbeat_directory)});
     }
     words.insert(words.end(), options.program.begin(), options.program.end());
   }

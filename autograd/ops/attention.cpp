@@ -187,15 +187,15 @@ Tensor attention_of(const Tensor& q, const Tensor& k, const Tensor& v, bool pack
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
                  const AttentionOptions& options) {
-  require(q.rank() == 3 && k.rank() == 3 && v.rank() == 3,
+  require(q.rank() == 3 && (k.rank() == 3 || k.rank() == 4),
           "attention: [B, T, heads * head_size] is needed, not ", q.shape(), ", ", k.shape(), ", ",
           v.shape());
   require(k.shape() == v.shape() && k.dim(0) == q.dim(0),
           "attention: q, k and v do not fit together: ", q.shape(), ", ", k.shape(), ", ",
           v.shape());
   const Heads heads = count_heads(options, q.dim(-1), false);
-  require(k.dim(-1) == heads.keys * heads.size, "attention: k of shape ", k.shape(),
-          " does not hold ", heads.keys, " heads of size ", heads.size);
+  require(k.rank() == 4 || k.dim(-1) == heads.keys * heads.size, "attention: k of shape ",
+          k.shape(), " does not hold ", heads.keys, " heads of size ", heads.size);
   return attention_of(q, k, v, false, options);
 }
 

@@ -1,7 +1,6 @@
 // autograd/ops/concat.h: tensors side by side along one dimension; kernels/concat.h.
 #pragma once
 
-#include <concepts>
 #include <span>
 #include <vector>
 
@@ -14,13 +13,6 @@ namespace zinc::autograd {
 Tensor concat(std::span<const Tensor> parts, int dim);
 inline Tensor concat(const std::vector<Tensor>& parts, int dim) {
   return concat(std::span<const Tensor>(parts), dim);
-}
-
-// Any list, and a dimension of any whole type: beside zinc::concat() of core/error.h, which joins
-// texts, these take every call with a list of tensors in a program that has zinc.h.
-template <std::convertible_to<std::span<const Tensor>> Parts, std::integral Dim>
-Tensor concat(const Parts& parts, Dim dim) {
-  return concat(std::span<const Tensor>(parts), static_cast<int>(dim));
 }
 
 }  // namespace zinc::autograd

@@ -154,9 +154,9 @@ void check(std::string_view op, const Tensor& x, const Weight& gamma, const Weig
   require(x.rank() >= 1, op, ": x must have at least one dimension");
   const Shape expected{x.dim(-1)};
   require(static_cast<bool>(gamma) && gamma.shape() == expected, op, ": gamma must have shape ",
-          expected, gamma ? concat(", not ", gamma.shape()) : std::string(" and is absent"));
+          expected, gamma ? str(", not ", gamma.shape()) : std::string(" and is absent"));
   require(!beta || beta.shape() == expected, op, ": beta must have shape ", expected,
-          beta ? concat(", not ", beta.shape()) : std::string());
+          beta ? str(", not ", beta.shape()) : std::string());
   require(gamma.dtype() == x.dtype() && (!beta || beta.dtype() == x.dtype()), op,
           ": gamma and beta must be ", x.dtype(), " as x is");
 }

@@ -9,7 +9,7 @@ void add_accumulate_benches(Registry& registry) {
     add_case(registry,
              {.op = "accumulate",
               .pass = "forward",
-              .shape = concat("n=", registry.flat()),
+              .shape = str("n=", registry.flat()),
               .dtype = dtype,
               .ceiling = Ceiling::stream(1, 0, 1),
               .arrays = {{.shape = {registry.flat()}, .low = -1, .high = 1},

@@ -10,7 +10,7 @@ void add_adamw_benches(Registry& registry) {
         registry,
         {.op = "adamw",
          .pass = "forward",
-         .shape = concat("n=", registry.flat()),
+         .shape = str("n=", registry.flat()),
          .dtype = dtype,
          .ceiling = Ceiling::stream(1, 0, 3),
          .arrays = {{.shape = {registry.flat()}, .low = -1, .high = 1},

@@ -10,7 +10,7 @@ void add_argmax_benches(Registry& registry) {
     add_case(registry,
              {.op = "argmax",
               .pass = "forward",
-              .shape = concat("rows=", registry.rows(), ",cols=", registry.cols()),
+              .shape = str("rows=", registry.rows(), ",cols=", registry.cols()),
               .dtype = dtype,
               .ceiling = Ceiling::stream(1, 0),
               .arrays = {{.shape = shape, .low = -1, .high = 1},

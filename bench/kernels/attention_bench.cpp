@@ -208,8 +208,8 @@ void add_attention_benches(Registry& registry) {
         Entry entry{.op = "attention",
                     .pass = name,
                     .dtype = dtype,
-                    .shape = concat("B=", c.B, ",T=", c.T, ",H=", c.H, ",G=", c.G, ",D=", c.D,
-                                    c.causal ? ",causal" : ""),
+                    .shape = str("B=", c.B, ",T=", c.T, ",H=", c.H, ",G=", c.G, ",D=", c.D,
+                                 c.causal ? ",causal" : ""),
                     .cost = cost_of(c, dtype, pass),
                     .ceiling = Ceiling::gemm(c.B * c.T, features, features, dtype, false, true),
                     .make = [c, dtype, pass = pass](Context& context) {

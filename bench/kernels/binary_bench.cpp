@@ -10,7 +10,7 @@ void add_binary_benches(Registry& registry) {
         registry,
         {.op = "binary",
          .pass = "forward",
-         .shape = concat("rows=", registry.rows(), ",cols=", registry.cols()),
+         .shape = str("rows=", registry.rows(), ",cols=", registry.cols()),
          .dtype = dtype,
          .ceiling = Ceiling::stream(2, 1),
          .arrays =
@@ -29,7 +29,7 @@ void add_binary_benches(Registry& registry) {
     add_case(registry,
              {.op = "binary_of_rows",
               .pass = "forward",
-              .shape = concat("rows=", registry.rows(), ",cols=", registry.cols()),
+              .shape = str("rows=", registry.rows(), ",cols=", registry.cols()),
               .dtype = dtype,
               .ceiling = Ceiling::stream(1, 1),
               .arrays = {{.shape = {registry.rows(), registry.cols()}, .low = -1, .high = 1},

@@ -10,7 +10,7 @@ void add_chunk_tree_sum_benches(Registry& registry) {
         registry,
         {.op = "chunk_tree_sum",
          .pass = "forward",
-         .shape = concat("n=", registry.flat()),
+         .shape = str("n=", registry.flat()),
          .dtype = dtype,
          .ceiling = {},
          .arrays = {{.shape = {registry.flat() / 1024}, .low = 0, .high = 1, .fixed = DType::f64},

@@ -11,7 +11,7 @@ void add_concat_benches(Registry& registry) {
     add_case(registry,
              {.op = "concat",
               .pass = "forward",
-              .shape = concat("parts=3,rows=", registry.rows(), ",cols=", registry.cols()),
+              .shape = str("parts=3,rows=", registry.rows(), ",cols=", registry.cols()),
               .dtype = dtype,
               .ceiling = Ceiling::stream(1, 1),
               .arrays = {{.shape = {registry.rows(), registry.cols()}, .low = -1, .high = 1},

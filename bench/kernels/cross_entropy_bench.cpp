@@ -81,7 +81,7 @@ void add_cross_entropy_benches(Registry& registry) {
       "rows", std::max<int64_t>(registry.rows() * registry.cols() / 768 / 32 * 50257 / classes, 1));
   for (const DType dtype : {DType::bf16, DType::f32}) {
     const int64_t bytes = rows * classes * size_of(dtype);
-    const std::string shape = concat("rows=", rows, ",classes=", classes);
+    const std::string shape = str("rows=", rows, ",classes=", classes);
     registry.add(
         {.op = "cross_entropy",
          .pass = "forward",

@@ -10,7 +10,7 @@ void add_cumsum_benches(Registry& registry) {
     add_case(registry,
              {.op = "cumsum",
               .pass = "forward",
-              .shape = concat("rows=", registry.rows(), ",cols=", registry.cols()),
+              .shape = str("rows=", registry.rows(), ",cols=", registry.cols()),
               .dtype = dtype,
               .ceiling = Ceiling::stream(1, 1),
               .arrays = {{.shape = shape, .low = 0, .high = 1}, {.shape = shape, .compared = true}},

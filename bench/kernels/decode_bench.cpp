@@ -12,7 +12,7 @@ void add_decode_benches(Registry& registry) {
       add_case(registry,
                {.op = "decode",
                 .pass = "forward",
-                .shape = concat(name_of(format), " n=", n),
+                .shape = str(name_of(format), " n=", n),
                 .dtype = dtype,
                 .ceiling = Ceiling::stream(1, 1),
                 // Scales lie among the codes: below 64 every four bytes are a float below 1.

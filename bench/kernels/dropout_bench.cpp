@@ -11,7 +11,7 @@ void add_dropout_benches(Registry& registry) {
         registry,
         {.op = "dropout",
          .pass = "forward",
-         .shape = concat("rows=", registry.rows(), ",cols=", registry.cols()),
+         .shape = str("rows=", registry.rows(), ",cols=", registry.cols()),
          .dtype = dtype,
          .ceiling = Ceiling::stream(1, 1),
          .arrays =

@@ -12,8 +12,8 @@ void add_embedding_benches(Registry& registry) {
         registry,
         {.op = "embedding",
          .pass = "forward",
-         .shape = concat("tokens=", registry.rows(), ",vocabulary=", vocabulary,
-                         ",cols=", registry.cols()),
+         .shape =
+             str("tokens=", registry.rows(), ",vocabulary=", vocabulary, ",cols=", registry.cols()),
          .dtype = dtype,
          .ceiling = Ceiling::stream(1, 1),
          .arrays =

@@ -10,7 +10,7 @@ void add_fill_benches(Registry& registry) {
         registry,
         {.op = "fill",
          .pass = "forward",
-         .shape = concat("n=", registry.flat()),
+         .shape = str("n=", registry.flat()),
          .dtype = dtype,
          .ceiling = Ceiling::stream(0, 1),
          .arrays = {{.shape = {registry.flat()}, .low = 0, .high = 0, .compared = true}},

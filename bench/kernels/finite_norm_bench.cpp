@@ -8,7 +8,7 @@ void add_finite_norm_benches(Registry& registry) {
   for (const DType dtype : {DType::bf16, DType::f32}) {
     add_case(registry, {.op = "finite_norm",
                         .pass = "forward",
-                        .shape = concat("n=", registry.flat()),
+                        .shape = str("n=", registry.flat()),
                         .dtype = dtype,
                         .ceiling = Ceiling::stream(1, 0),
                         .arrays = {{.shape = {registry.flat()}, .low = -1, .high = 1},

@@ -9,7 +9,7 @@ void add_flat_index_benches(Registry& registry) {
   add_case(registry,
            {.op = "flat_index",
             .pass = "forward",
-            .shape = concat("rows=", registry.rows(), ",cols=", registry.cols()),
+            .shape = str("rows=", registry.rows(), ",cols=", registry.cols()),
             .dtype = DType::f32,
             .ceiling = Ceiling::stream(1, 2),
             .arrays = {{.shape = shape, .low = 0, .high = 100, .fixed = DType::i32},

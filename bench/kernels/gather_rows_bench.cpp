@@ -10,8 +10,7 @@ void add_gather_rows_benches(Registry& registry) {
         registry,
         {.op = "gather_rows",
          .pass = "forward",
-         .shape =
-             concat("rows=", registry.rows(), ",of=", registry.rows(), ",cols=", registry.cols()),
+         .shape = str("rows=", registry.rows(), ",of=", registry.rows(), ",cols=", registry.cols()),
          .dtype = dtype,
          .ceiling = Ceiling::stream(1, 1),
          .arrays =

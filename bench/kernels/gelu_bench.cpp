@@ -10,7 +10,7 @@ void add_gelu_benches(Registry& registry) {
         registry,
         {.op = "gelu",
          .pass = "forward",
-         .shape = concat("rows=", registry.rows(), ",cols=", registry.cols()),
+         .shape = str("rows=", registry.rows(), ",cols=", registry.cols()),
          .dtype = dtype,
          .ceiling = Ceiling::stream(1, 1),
          .arrays =
@@ -25,7 +25,7 @@ void add_gelu_benches(Registry& registry) {
         registry,
         {.op = "gelu",
          .pass = "backward",
-         .shape = concat("rows=", registry.rows(), ",cols=", registry.cols()),
+         .shape = str("rows=", registry.rows(), ",cols=", registry.cols()),
          .dtype = dtype,
          .ceiling = Ceiling::stream(2, 1),
          .arrays =

@@ -1,4 +1,4 @@
-// Matrix products of a gpt2-124m training step on 2048 tokens, bf16 and f32.
+// Matrix products of gpt2-124m, bf16 and f32: a training step on 2048 tokens, a text's next token.
 #include <cmath>
 #include <string>
 #include <utility>
@@ -41,6 +41,13 @@ constexpr BenchedProduct kProducts[] = {
     {"head", 512, 50257, 768, false, true, 0.0, false},
     {"head-x", 512, 768, 50257, false, false, 0.0, false},
     {"head-w", 50257, 768, 512, true, false, 0.0, false},
+    // One token of one text, and of eight.
+    {"decode", 1, 2304, 768, false, true, 0.0, false},
+    {"decode", 8, 2304, 768, false, true, 0.0, false},
+    {"decode", 1, 2304, 768, false, false, 0.0, false},
+    {"decode", 8, 2304, 768, false, false, 0.0, false},
+    {"decode-head", 1, 50257, 768, false, true, 0.0, false},
+    {"decode-head", 8, 50257, 768, false, true, 0.0, false},
 };
 
 // The products of another model, on as many tokens as a micro-batch of it has.
@@ -132,8 +139,8 @@ void add_gemm_benches(Registry& registry) {
           {.op = "gemm",
            .pass = p.pass,
            .dtype = dtype,
-           .shape = concat("M=", p.m, ",N=", p.n, ",K=", p.k, ",", transposes,
-                           p.beta != 0.0 ? ",accumulate" : ""),
+           .shape = str("M=", p.m, ",N=", p.n, ",K=", p.k, ",", transposes,
+                        p.beta != 0.0 ? ",accumulate" : ""),
            .cost = {.bytes_read = (p.m * p.k + p.k * p.n) * size + (p.beta != 0.0 ? c_bytes : 0),
                     .bytes_written = c_bytes * (p.fused ? 2 : 1),
                     .flops = 2 * p.m * p.n * p.k},

@@ -11,7 +11,7 @@ void add_layernorm_benches(Registry& registry) {
         registry,
         {.op = "layernorm",
          .pass = "forward",
-         .shape = concat("rows=", registry.rows(), ",cols=", registry.cols()),
+         .shape = str("rows=", registry.rows(), ",cols=", registry.cols()),
          .dtype = dtype,
          .ceiling = Ceiling::stream(1, 1),
          .arrays =
@@ -42,7 +42,7 @@ void add_layernorm_benches(Registry& registry) {
         registry,
         {.op = "layernorm",
          .pass = "backward",
-         .shape = concat("rows=", registry.rows(), ",cols=", registry.cols()),
+         .shape = str("rows=", registry.rows(), ",cols=", registry.cols()),
          .dtype = dtype,
          .ceiling = Ceiling::stream(2, 1),
          .arrays = {{.shape = {registry.rows(), registry.cols()}, .low = -1, .high = 1},

@@ -88,7 +88,7 @@ void add_linear_cross_entropy_benches(Registry& registry) {
           {.op = "linear_cross_entropy",
            .pass = gradient ? "with-gradient" : "forward",
            .dtype = dtype,
-           .shape = concat("N=", head.rows, ",C=", head.features, ",V=", head.classes),
+           .shape = str("N=", head.rows, ",C=", head.features, ",V=", head.classes),
            .cost = {.bytes_read = in,
                     .bytes_written = gradient ? in : 4,
                     .flops = (gradient ? 3 : 1) * 2 * head.rows * head.features * head.classes},

@@ -9,7 +9,7 @@ void add_reduce_benches(Registry& registry) {
     add_case(registry,
              {.op = "reduce",
               .pass = "forward",
-              .shape = concat("rows=", registry.rows(), ",cols=", registry.cols()),
+              .shape = str("rows=", registry.rows(), ",cols=", registry.cols()),
               .dtype = dtype,
               .ceiling = Ceiling::stream(1, 0),
               .arrays = {{.shape = {registry.rows(), registry.cols()}, .low = 0, .high = 1},

@@ -10,7 +10,7 @@ void add_residual_norm_benches(Registry& registry) {
         registry,
         {.op = "residual_norm",
          .pass = "forward",
-         .shape = concat("rows=", registry.rows(), ",cols=", registry.cols()),
+         .shape = str("rows=", registry.rows(), ",cols=", registry.cols()),
          .dtype = dtype,
          .ceiling = Ceiling::stream(2, 2),
          .arrays =

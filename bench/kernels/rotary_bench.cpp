@@ -10,7 +10,7 @@ void add_rotary_benches(Registry& registry) {
     add_case(registry,
              {.op = "rotary",
               .pass = "forward",
-              .shape = concat("8,", registry.rows() / 8, ",", model.heads, ",", model.head_dim),
+              .shape = str("8,", registry.rows() / 8, ",", model.heads, ",", model.head_dim),
               .dtype = dtype,
               .ceiling = Ceiling::stream(0, 0, 1),
               .arrays = {{.shape = {8, registry.rows() / 8, model.heads, model.head_dim},

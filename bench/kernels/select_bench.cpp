@@ -10,7 +10,7 @@ void add_select_benches(Registry& registry) {
   for (const DType dtype : {DType::bf16, DType::f32}) {
     add_case(registry, {.op = "select",
                         .pass = "forward",
-                        .shape = concat("rows=", registry.rows(), ",cols=", registry.cols()),
+                        .shape = str("rows=", registry.rows(), ",cols=", registry.cols()),
                         .dtype = dtype,
                         .ceiling = Ceiling::stream(1, 1),
                         .arrays = {{.shape = shape, .low = 0, .high = 2, .fixed = DType::u8},

@@ -56,7 +56,7 @@ void add_softmax_benches(Registry& registry) {
     for (const auto& [rows, cols] : shapes_of(registry)) {
       const Shape shape{rows, cols};
       const int64_t bytes = rows * cols * size_of(dtype);
-      const std::string name = concat("rows=", rows, ",cols=", cols);
+      const std::string name = str("rows=", rows, ",cols=", cols);
       registry.add({.op = "softmax",
                     .pass = "forward",
                     .dtype = dtype,

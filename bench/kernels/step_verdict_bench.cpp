@@ -13,7 +13,7 @@ void add_step_verdict_benches(Registry& registry) {
       registry,
       {.op = "step_verdict",
        .pass = "forward",
-       .shape = concat("n=", kLeaves),
+       .shape = str("n=", kLeaves),
        .dtype = DType::f32,
        .ceiling = {},
        .arrays = {{.shape = {kHeaders + kLeaves}, .low = 0, .high = 0, .fixed = DType::f64},

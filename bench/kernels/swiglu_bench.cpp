@@ -10,7 +10,7 @@ void add_swiglu_benches(Registry& registry) {
         registry,
         {.op = "swiglu",
          .pass = "forward",
-         .shape = concat("rows=", registry.rows(), ",cols=", registry.cols()),
+         .shape = str("rows=", registry.rows(), ",cols=", registry.cols()),
          .dtype = dtype,
          .ceiling = Ceiling::stream(2, 1),
          .arrays =
@@ -28,7 +28,7 @@ void add_swiglu_benches(Registry& registry) {
         registry,
         {.op = "swiglu",
          .pass = "backward",
-         .shape = concat("rows=", registry.rows(), ",cols=", registry.cols()),
+         .shape = str("rows=", registry.rows(), ",cols=", registry.cols()),
          .dtype = dtype,
          .ceiling = Ceiling::stream(3, 2),
          .arrays =

@@ -8,7 +8,7 @@ void add_tree_sum_benches(Registry& registry) {
   for (const DType dtype : {DType::bf16, DType::f32}) {
     add_case(registry, {.op = "tree_sum",
                         .pass = "forward",
-                        .shape = concat("ranks=4,n=", registry.flat() / 4),
+                        .shape = str("ranks=4,n=", registry.flat() / 4),
                         .dtype = dtype,
                         .ceiling = Ceiling::stream(4, 1),
                         .arrays = {{.shape = {4, registry.flat() / 4}, .low = 0, .high = 1},

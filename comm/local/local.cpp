@@ -101,7 +101,7 @@ class FirstFailure {
     try {
       std::rethrow_exception(exception_);
     } catch (...) {
-      rethrow_named(concat("rank ", rank_, ": "));
+      rethrow_named(str("rank ", rank_, ": "));
     }
   }
 

@@ -13,13 +13,13 @@ namespace zinc::comm {
 inline std::string mpi_error_text(int code) {
   char text[MPI_MAX_ERROR_STRING];
   int length = 0;
-  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) return concat("MPI error ", code);
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) return str("MPI error ", code);
   return std::string(text, static_cast<size_t>(length));
 }
 
 inline void check_mpi(int code, std::string_view call) {
   if (code == MPI_SUCCESS) return;
-  throw CommError(concat(call, " failed: ", mpi_error_text(code)));
+  throw CommError(str(call, " failed: ", mpi_error_text(code)));
 }
 
 }  // namespace zinc::comm

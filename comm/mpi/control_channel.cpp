@@ -19,7 +19,7 @@ constexpr std::chrono::milliseconds kAnswerTime{200};
 bool ControlChannel::accept_fault(int world_rank, std::string_view reason) {
   const std::lock_guard lock(mutex_);
   if (raised_.load()) return false;
-  text_ = concat("rank ", world_rank, ": ", reason);
+  text_ = str("rank ", world_rank, ": ", reason);
   raised_.store(true);
   return true;
 }

@@ -81,7 +81,7 @@ std::shared_ptr<Segment> create(const SegmentShape& shape, File& file, Address& 
 std::shared_ptr<Segment> open(const SegmentShape& shape, const Address& address) {
   const int64_t bytes = Segment::bytes_of(shape);
   if (address.file < 0 || address.process_space != process_space()) return nullptr;
-  const std::string path = concat("/proc/", address.process, "/fd/", address.file);
+  const std::string path = str("/proc/", address.process, "/fd/", address.file);
   const File file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   struct stat facts {};
   if (file.get() < 0 || ::fstat(file.get(), &facts) != 0) return nullptr;

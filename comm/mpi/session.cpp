@@ -87,7 +87,7 @@ void MpiSession::run(const std::function<void()>& work, const std::string& what,
   if (thread_failure_ != nullptr) std::rethrow_exception(thread_failure_);
   lock.unlock();
   if (ended) throw_stopped(what, control_);
-  throw CommError(concat(what, ": MPI does not come back after ", describe(deadline)));
+  throw CommError(str(what, ": MPI does not come back after ", describe(deadline)));
 }
 
 void MpiSession::post(const std::shared_ptr<WireBatch>& batch) {
@@ -121,13 +121,13 @@ void MpiSession::wait(const WireBatch& batch, const std::string& what,
     lock.lock();
     if (batch.left == 0 || failed() || batch.moved != moved) continue;
     lock.unlock();
-    fail(concat(what, ": no progress for ", describe(deadline), ": waiting for ",
-                name_ranks(missing)));
+    fail(
+        str(what, ": no progress for ", describe(deadline), ": waiting for ", name_ranks(missing)));
   }
   const bool done = batch.left == 0;
   const std::string error = batch.error;
   lock.unlock();
-  if (!error.empty()) fail(concat(what, ": ", error));
+  if (!error.empty()) fail(str(what, ": ", error));
   if (!done) throw_stopped(what, control_);
 }
 

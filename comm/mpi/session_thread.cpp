@@ -81,7 +81,7 @@ void MpiSession::initialise() {
             "MPI_Comm_get_attr");
   if (known != 0 && *largest_tag < kLargestTag) {
     throw CommError(
-        concat("this MPI has tags up to ", *largest_tag, " only; zinc needs ", kLargestTag));
+        str("this MPI has tags up to ", *largest_tag, " only; zinc needs ", kLargestTag));
   }
   check_mpi(MPI_Type_contiguous(2, MPI_BYTE, &two_bytes_), "MPI_Type_contiguous");
   check_mpi(MPI_Type_commit(&two_bytes_), "MPI_Type_commit");
@@ -103,7 +103,7 @@ MpiSession::Adder MpiSession::adder(DType dtype) const {
     default:
       break;
   }
-  detail::throw_internal_error(concat("MPI adds no ", dtype));
+  detail::throw_internal_error(str("MPI adds no ", dtype));
 }
 
 // Which ranks are on this host, and which of them may use this rank's processors (this thread has

@@ -230,8 +230,8 @@ void WireTransport::receive(const Message& message, std::byte* data) {
     session_->post(head);
     session_->wait(*head, what, world_ranks(), message.deadline);
     if (theirs.count != message.bytes) {
-      throw CommError(concat(what, ": the message of rank ", world_rank(message.peer), " has ",
-                             theirs.count, " bytes"));
+      throw CommError(str(what, ": the message of rank ", world_rank(message.peer), " has ",
+                          theirs.count, " bytes"));
     }
     const auto body = std::make_shared<WireBatch>();
     body->comm = messages_;

@@ -15,8 +15,8 @@ inline void check_nccl(ncclResult_t result, std::string_view call, ncclComm_t co
   if (result == ncclSuccess || result == ncclInProgress) return;
   const char* detail = comm == nullptr ? nullptr : nccl().last_error(comm);
   const bool says_more = detail != nullptr && *detail != '\0';
-  throw CommError(concat(call, " failed: ", nccl().error_string(result), says_more ? ": " : "",
-                         says_more ? detail : ""));
+  throw CommError(str(call, " failed: ", nccl().error_string(result), says_more ? ": " : "",
+                      says_more ? detail : ""));
 }
 
 }  // namespace zinc::comm

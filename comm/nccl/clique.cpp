@@ -42,7 +42,7 @@ Clique::~Clique() { break_off(); }
 void Clique::run(std::string_view what, const std::function<void(ncclComm_t)>& calls) {
   {
     const std::lock_guard lock(mutex_);
-    if (comm_ == nullptr) throw CommError(concat(what, ": NCCL was aborted"));
+    if (comm_ == nullptr) throw CommError(str(what, ": NCCL was aborted"));
     check_nccl(nccl().group_start(), "ncclGroupStart");
     try {
       calls(comm_);
@@ -50,7 +50,7 @@ void Clique::run(std::string_view what, const std::function<void(ncclComm_t)>& c
       nccl().group_end();
       throw;
     }
-    check_nccl(nccl().group_end(), concat(what, ": ncclGroupEnd"), comm_);
+    check_nccl(nccl().group_end(), str(what, ": ncclGroupEnd"), comm_);
   }
   settle(what);
 }
@@ -65,7 +65,7 @@ void Clique::settle(std::string_view what) {
     {
       const std::lock_guard lock(mutex_);
       if (options_.lifeline->raised()) throw_stopped(std::string(what), *options_.lifeline);
-      if (comm_ == nullptr) throw CommError(concat(what, ": NCCL was aborted"));
+      if (comm_ == nullptr) throw CommError(str(what, ": NCCL was aborted"));
       ncclResult_t state = ncclSuccess;
       check_nccl(nccl().get_async_error(comm_, &state), "ncclCommGetAsyncError", comm_);
       if (state == ncclSuccess) return;
@@ -74,8 +74,8 @@ void Clique::settle(std::string_view what) {
     if (!mark) mark.emplace(*options_.lifeline);
     options_.lifeline->beat();
     if (missing) {
-      throw CommError(concat(what, ": no progress for ", describe(options_.deadline),
-                             ": waiting for ", name_ranks(*missing)));
+      throw CommError(str(what, ": no progress for ", describe(options_.deadline), ": waiting for ",
+                          name_ranks(*missing)));
     }
     if (Clock::now() >= expires) {
       missing = missing_among(*options_.lifeline, options_.others,

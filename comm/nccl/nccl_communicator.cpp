@@ -271,7 +271,7 @@ class Nccl final : public Communicator {
   };
   void launch(CudaGraph& graph, const Moved& moved, StreamRef stream) {
     check_alive("a launch of recorded collectives");
-    const std::string what = concat("a launch of ", moved.collectives, " recorded collectives");
+    const std::string what = str("a launch of ", moved.collectives, " recorded collectives");
     fly({.terms = {.operation = Operation::message}, .message = what}, what, stream,
         [&](const std::string&) { graph.launch(stream); });
     count(moved.sent, moved.received);
@@ -324,7 +324,7 @@ class Nccl final : public Communicator {
   }
 
   void check_alive(std::string_view op) const {
-    if (lifeline().raised()) throw_stopped(concat(op, " on an aborted communicator"), lifeline());
+    if (lifeline().raised()) throw_stopped(str(op, " on an aborted communicator"), lifeline());
   }
 
   // A failure of any kind reaches all ranks.
@@ -533,7 +533,7 @@ std::string nccl_version() {
   if (!why_no_nccl().empty()) return "";
   int version = 0;
   check_nccl(nccl().get_version(&version), "ncclGetVersion");
-  return concat(version / 10000, ".", version % 10000 / 100, ".", version % 100);
+  return str(version / 10000, ".", version % 10000 / 100, ".", version % 100);
 }
 
 std::unique_ptr<Communicator> make_nccl(std::unique_ptr<HostCommunicator> host, Device device) {

@@ -80,7 +80,7 @@ void Watchdog::run() {
     }
   } catch (const std::exception& error) {
     lifeline_->raise(error.what());
-    give_up(concat("the watch over NCCL failed: ", error.what()));
+    give_up(str("the watch over NCCL failed: ", error.what()));
   }
 }
 
@@ -121,10 +121,10 @@ void Watchdog::look() {
   const Flight* first = first_under_way();
   if (first == nullptr || gave_up_) return;
   if (lifeline_->raised()) {
-    return give_up(concat(describe(*first), " stopped: ", lifeline_->text()));
+    return give_up(str(describe(*first), " stopped: ", lifeline_->text()));
   }
   if (const std::string fault = fault_of_cliques(); !fault.empty()) {
-    const std::string text = concat(describe(*first), ": ", fault);
+    const std::string text = str(describe(*first), ": ", fault);
     lifeline_->raise(text);
     return give_up(text);
   }
@@ -142,8 +142,8 @@ void Watchdog::expire(const Flight& flight) {
   const std::vector<int> missing = missing_among(*lifeline_, flight.group->others, stop);
   if (stop()) return;  // seen at the next look
   const std::string text =
-      concat(describe(flight), ": no progress for ", comm::describe(flight.deadline),
-             ": waiting for ", name_ranks(missing));
+      str(describe(flight), ": no progress for ", comm::describe(flight.deadline), ": waiting for ",
+          name_ranks(missing));
   lifeline_->raise(text);
   give_up(text);
 }

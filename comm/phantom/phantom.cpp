@@ -128,7 +128,7 @@ class Phantom final : public Communicator {
 
   void check_alive() const {
     const std::lock_guard lock(mutex_);
-    if (aborted_) throw CommError(concat("an aborted communicator: rank ", rank(), ": ", reason_));
+    if (aborted_) throw CommError(str("an aborted communicator: rank ", rank(), ": ", reason_));
   }
 
   int64_t part_bytes(int64_t n, DType dtype, int part_rank) const {

@@ -22,7 +22,7 @@ void SharedLifeline::raise(std::string_view reason) noexcept {
 std::string SharedLifeline::text() const {
   if (!raised()) return {};
   const FaultRecord& record = segment_->fault();
-  return concat("rank ", record.world_rank, ": ", std::string_view(record.reason, record.length));
+  return str("rank ", record.world_rank, ": ", std::string_view(record.reason, record.length));
 }
 
 std::vector<int> SharedLifeline::waiting_among(const std::vector<int>& world_ranks,

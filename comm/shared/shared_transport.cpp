@@ -135,8 +135,8 @@ void SharedTransport::receive(const Message& message, std::byte* data) {
     waiting.watch.await(segment_->rank(message.peer).posted, message.peer,
                         [&] { return (found = desks_.find(message.peer, key)).desk != nullptr; });
     if (found.desk->terms.count != message.bytes) {
-      waiting.watch.fail(concat("the message of rank ", world_rank(message.peer), " has ",
-                                found.desk->terms.count, " bytes"));
+      waiting.watch.fail(str("the message of rank ", world_rank(message.peer), " has ",
+                             found.desk->terms.count, " bytes"));
     }
     if (direct()) {
       const Reading reading(segment_->taken(message.peer, found.index, rank()), *found.desk,

@@ -20,7 +20,7 @@ bool has_ended(int32_t process) {
 
 }  // namespace
 
-void Watch::fail(const std::string& why) const { throw CommError(concat(what_(), ": ", why)); }
+void Watch::fail(const std::string& why) const { throw CommError(str(what_(), ": ", why)); }
 
 void Watch::block(Bell& bell, int peer, const std::function<bool()>& ready) const {
   Lifeline& lifeline = transport_.lifeline();
@@ -44,8 +44,8 @@ void Watch::check_peer(int peer, const std::function<bool()>& ready) const {
   if (!departed && !has_ended(record.process.load())) return;
   if (ready()) return;  // the last thing it did
   if (transport_.lifeline().raised()) throw_stopped(what_(), transport_.lifeline());
-  fail(concat("rank ", transport_.world_rank(peer),
-              departed ? " has left the group" : " is gone: its process has ended"));
+  fail(str("rank ", transport_.world_rank(peer),
+           departed ? " has left the group" : " is gone: its process has ended"));
 }
 
 void Watch::expire(const std::function<bool()>& ready) const {
@@ -57,7 +57,7 @@ void Watch::expire(const std::function<bool()>& ready) const {
   const std::vector<int> missing = missing_among(transport_.lifeline(), suspects, stop);
   if (ready()) return;  // this rank was the one that was asleep
   if (transport_.lifeline().raised()) throw_stopped(what_(), transport_.lifeline());
-  fail(concat("no progress for ", describe(deadline_), ": waiting for ", name_ranks(missing)));
+  fail(str("no progress for ", describe(deadline_), ": waiting for ", name_ranks(missing)));
 }
 
 }  // namespace zinc::comm

@@ -64,7 +64,7 @@ std::string why_no_cuda_device() {
     return "the NVIDIA driver is older than this build's CUDA runtime: update the driver";
   }
   if (status != cudaSuccess && status != cudaErrorNoDevice) {
-    return concat("CUDA finds no device: ", cudaGetErrorString(status));
+    return str("CUDA finds no device: ", cudaGetErrorString(status));
   }
   if (count > 0) return "";
   return "no NVIDIA GPU is visible: check nvidia-smi and CUDA_VISIBLE_DEVICES, or use device cpu";
@@ -74,27 +74,27 @@ std::string cuda_versions() {
   int driver = 0, runtime = 0;
   cudaDriverGetVersion(&driver);
   cudaRuntimeGetVersion(&runtime);
-  const auto text = [](int version) { return concat(version / 1000, ".", version % 1000 / 10); };
-  return concat("driver ", text(driver), ", runtime ", text(runtime));
+  const auto text = [](int version) { return str(version / 1000, ".", version % 1000 / 10); };
+  return str("driver ", text(driver), ", runtime ", text(runtime));
 }
 
 void use_cuda_device(Device device) {
   const std::string why = why_no_cuda_device();
-  if (!why.empty()) throw CudaError(concat(device, ": ", why));
+  if (!why.empty()) throw CudaError(str(device, ": ", why));
   int count = 0;
   cuda::check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
   if (device.index >= count) {
     throw CudaError(
-        concat(device, ": this machine has ", count, " GPU(s); the last one is cuda:", count - 1));
+        str(device, ": this machine has ", count, " GPU(s); the last one is cuda:", count - 1));
   }
-  cuda::check(cudaSetDevice(device.index), concat("cudaSetDevice(", device.index, ")"));
+  cuda::check(cudaSetDevice(device.index), str("cudaSetDevice(", device.index, ")"));
 }
 
 std::string name_of_cuda_kernel(const void* entry) {
   const char* name = nullptr;
   if (cudaFuncGetName(&name, entry) != cudaSuccess) {
     cudaGetLastError();
-    return concat("kernel ", reinterpret_cast<uintptr_t>(entry));
+    return str("kernel ", reinterpret_cast<uintptr_t>(entry));
   }
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> plain(

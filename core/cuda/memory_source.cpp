@@ -33,8 +33,7 @@ class CudaMemorySource final : public MemorySource {
       cudaGetLastError();
       return nullptr;
     }
-    cuda::check(status,
-                concat("allocating ", bytes, " bytes of the tier ", tier, " for ", device_));
+    cuda::check(status, str("allocating ", bytes, " bytes of the tier ", tier, " for ", device_));
     bug_check(reinterpret_cast<uintptr_t>(data) % kIoAlignment == 0,
               "CUDA's memory is not aligned");
     return data;

@@ -13,7 +13,7 @@ namespace zinc::cuda {
 inline void check(cudaError_t status, std::string_view what) {
   if (status == cudaSuccess) return;
   cudaGetLastError();  // an error that was reported is not found again by the next call
-  throw CudaError(concat(what, ": ", cudaGetErrorString(status)));
+  throw CudaError(str(what, ": ", cudaGetErrorString(status)));
 }
 
 }  // namespace zinc::cuda

@@ -138,7 +138,7 @@ class CudaEvent final : public Event::State {
     if (status != cudaSuccess) {
       cudaGetLastError();
       shared_->fail(std::make_exception_ptr(
-          CudaError(concat(shared_->device(), ": ", cudaGetErrorString(status)))));
+          CudaError(str(shared_->device(), ": ", cudaGetErrorString(status)))));
     }
     return true;
   }
@@ -269,10 +269,10 @@ class CudaStream final : public Stream {
 
   void synchronize() override {
     if (is_recording()) {
-      throw CudaError(concat("stream ", name(),
-                             " records a CUDA graph: the host cannot wait for it meanwhile"));
+      throw CudaError(
+          str("stream ", name(), " records a CUDA graph: the host cannot wait for it meanwhile"));
     }
-    shared_->check(cudaStreamSynchronize(stream_), concat("stream ", name()));
+    shared_->check(cudaStreamSynchronize(stream_), str("stream ", name()));
   }
 
   // See core/cuda/recording.h.
@@ -354,7 +354,7 @@ class CudaStream final : public Stream {
       return;
     }
 #endif
-    throw CudaError(concat(call->label, ": a task of the host cannot be part of a CUDA graph"));
+    throw CudaError(str(call->label, ": a task of the host cannot be part of a CUDA graph"));
   }
 
   std::shared_ptr<Shared> shared_;

@@ -23,6 +23,8 @@
 namespace zinc::kernels::cpu {
 namespace {
 
+constexpr int64_t kFinishedCols = 768;  // of a tile of slices, by one task
+
 // One tile of one product of the batch.
 struct Tile {
   int64_t index;  // in the batch
@@ -135,7 +137,15 @@ void Work::run() const {
     parallel_for(tiles * plan.k_slices, 1, [&](int64_t t, int64_t) {
       multiply(tile(t / plan.k_slices), t % plan.k_slices, false, buffer(t));
     });
-    parallel_for(tiles, 1, [&](int64_t t, int64_t) { finish(tile(t), buffer(t * plan.k_slices)); });
+    const int64_t parts = (plan.tile_n - 1) / kFinishedCols + 1;
+    parallel_for(tiles * parts, 1, [&](int64_t t, int64_t) {
+      Tile part = tile(t / parts);
+      const int64_t first = t % parts * kFinishedCols;
+      if (first >= part.cols) return;
+      part.j += first;
+      part.cols = std::min(kFinishedCols, part.cols - first);
+      finish(part, buffer(t / parts * plan.k_slices) + first);
+    });
     return;
   }
   // A thread's tiles follow each other, along m first.

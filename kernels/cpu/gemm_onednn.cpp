@@ -218,8 +218,8 @@ BlockProductPtr block_product(Context& context, const BlockShape& shape) {
 
 std::string block_product_library() {
   const dnnl_version_t* version = dnnl_version();
-  return zinc::concat("oneDNN ", version->major, ".", version->minor, ".", version->patch,
-                      bits_hang_on_k_alone(DType::bf16) ? kOwnBf16 : "");
+  return str("oneDNN ", version->major, ".", version->minor, ".", version->patch,
+             bits_hang_on_k_alone(DType::bf16) ? kOwnBf16 : "");
 }
 
 }  // namespace zinc::kernels::cpu

@@ -91,7 +91,7 @@ GemmPlan retile(GemmPlan plan, int64_t batch, bool transpose_a, int64_t threads)
 }
 
 GemmPlan plan_rows(int64_t m, int64_t n, int64_t k, int64_t batch) {
-  constexpr int64_t kRowPart = 768;  // columns; shorter runs of B are fetched in vain
+  constexpr int64_t kRowPart = 4096;  // columns: whole rows of B, so that memory is read in a row
   constexpr int64_t kMinTasks = 8, kMinSlice = 64;
   GemmPlan plan{.m = m, .n = n, .k = k, .tile_m = m, .m_tiles = 1};
   plan.tile_n = tile_for(n, divide_up(n, kRowPart), kUnitN);

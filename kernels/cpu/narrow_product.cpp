@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "kernels/cpu/block_convert.h"
 #include "kernels/cpu/highway_targets.h"
+#include "kernels/cpu/narrow_tiles.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/narrow_product.cpp"
 #include <hwy/foreach_target.h>
@@ -74,6 +75,7 @@ void dot_columns(const float* a, const T* b, const BlockShape& shape, float* c) 
 }
 
 // c[r, :] = or += a[r, :D] b[:D, :], D rows of b, for J vectors of columns by `load` and `store`.
+// The next D rows are fetched ahead: there are more of them than a CPU follows by itself.
 template <int D, int J, class T, class Load, class Store>
 HWY_INLINE void add_vectors(const float* a, const T* b, const BlockShape& shape, bool accumulate,
                             float* c, Load load, Store store) {
@@ -81,6 +83,7 @@ HWY_INLINE void add_vectors(const float* a, const T* b, const BlockShape& shape,
   LaneVec right[D][J];
   for (int d = 0; d < D; ++d) {
     for (int j = 0; j < J; ++j) right[d][j] = load(b + d * shape.ldb + j * lanes);
+    hwy::Prefetch(b + (D + d) * shape.ldb);
   }
   for (int64_t r = 0; r < shape.m; ++r) {
     float* to = c + r * shape.ldc;
@@ -126,7 +129,7 @@ HWY_INLINE void add_all(const float* a, const T* b, const BlockShape& shape, flo
 // One row reads many rows of b at once; several share what they read of a.
 template <class T>
 void add_columns(const float* a, const T* b, const BlockShape& shape, float* c) {
-  if (shape.m == 1) return add_all<8, 1>(a, b, shape, c);
+  if (shape.m == 1) return add_all<8, 2>(a, b, shape, c);
   add_all<6, 2>(a, b, shape, c);
 }
 
@@ -177,6 +180,7 @@ class NarrowProduct final : public BlockProduct {
 BlockProductPtr make_narrow_product(const BlockShape& shape) {
   bug_check(shape.m <= kMostNarrowRows && !shape.transpose_a, "narrow product of ", shape.m,
             " rows");
+  if (fits_tiles(shape)) return make_tiled_product(shape);
   return std::make_shared<const NarrowProduct>(shape);
 }
 

@@ -19,9 +19,9 @@ bool takes_tensor_cores(const char* op, const AttentionProblem& p, const Attenti
                         : p.Tq >= kMaxTokens || p.Tk >= kMaxTokens ? "there are 2^30 tokens or more"
                                                                    : nullptr;
   if (why_not == nullptr) return true;
-  note_of_device(concat(op, " of ", p.B, " x ", p.Tq, " queries and ", p.Tk, " keys, ", p.H,
-                        " heads of ", p.D, ", ", p.dtype,
-                        " runs in f32 without tensor cores, which is far slower: ", why_not));
+  note_of_device(str(op, " of ", p.B, " x ", p.Tq, " queries and ", p.Tk, " keys, ", p.H,
+                     " heads of ", p.D, ", ", p.dtype,
+                     " runs in f32 without tensor cores, which is far slower: ", why_not));
   return false;
 }
 

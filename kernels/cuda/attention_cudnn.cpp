@@ -103,7 +103,7 @@ Planned plan_of(const CudnnFunctions& cudnn, const AttentionKey& key, const Targ
       int64_t bytes = 0;
       plan.get(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, &bytes, 1);
       if (bytes > limit) {
-        why = concat("its plan takes ", bytes, " bytes of workspace, and ", limit, " are planned");
+        why = str("its plan takes ", bytes, " bytes of workspace, and ", limit, " are planned");
         continue;
       }
       return {.plan = std::move(plan), .bytes = bytes};
@@ -186,7 +186,7 @@ class CudnnPlan final : public AttentionPlan {
 
 std::string name_of(const CudnnFunctions& cudnn) {
   const size_t version = cudnn.version();
-  return concat("cuDNN ", version / 10000, ".", version / 100 % 100, ".", version % 100);
+  return str("cuDNN ", version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 
 class Cudnn final : public AttentionLibrary {
@@ -219,7 +219,7 @@ class Cudnn final : public AttentionLibrary {
 std::string load(CudnnFunctions& functions) {
   std::string missing = functions.load();
   if (missing.empty() && functions.version() < kFirstVersion) {
-    missing = concat(name_of(functions), " is too old: attention needs 9.16");
+    missing = str(name_of(functions), " is too old: attention needs 9.16");
   }
   return missing;
 }

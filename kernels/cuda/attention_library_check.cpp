@@ -114,8 +114,8 @@ std::string difference(const Part& part, const Result& own, const Result& librar
     const double apart = std::sqrt(distances[i] / std::max(sizes[i], usual));
     if (apart <= allowed) continue;
     const int64_t token = static_cast<int64_t>(i) / part.count % k.Tq;
-    return concat(part.name, " of ", part.token, " ", token, " is ", apart, " apart, ", allowed,
-                  " are allowed");
+    return str(part.name, " of ", part.token, " ", token, " is ", apart, " apart, ", allowed,
+               " are allowed");
   }
   return "";
 }
@@ -130,7 +130,7 @@ std::string difference(const Result& own, const Result& library, const Attention
     const double tolerance = 2 * allowed_of_scores(k) * std::max(1.0, std::abs(expected));
     const bool same = own.lse[i] == library.lse[i];  // infinities too
     if (!same && !(apart <= tolerance)) {
-      return concat("lse[", i, "] is ", library.lse[i], ", not ", own.lse[i]);
+      return str("lse[", i, "] is ", library.lse[i], ", not ", own.lse[i]);
     }
   }
   return "";
@@ -259,7 +259,7 @@ class SmallProblem {
 std::string check_attention_library(AttentionLibrary& library, const AttentionKey& small,
                                     std::byte* workspace, StreamRef stream) {
   AttentionLibrary::MadePlan made = library.make_plan(small);
-  if (made.plan == nullptr) return concat("it refuses the small problem: ", made.why_not);
+  if (made.plan == nullptr) return str("it refuses the small problem: ", made.why_not);
   SmallProblem problem(small, workspace, stream);
   const Result own = problem.compute();
   std::byte* const of_plan = workspace + kAttentionCheckBytes;

@@ -55,7 +55,7 @@ struct CudnnFunctions {
   std::string words_of(cudnnStatus_t status, const char* what) const {
     std::array<char, 512> words{};
     last_error(words.data(), words.size());
-    return concat("cuDNN: ", what, ": ", error_string(status), ": ", words.data());
+    return str("cuDNN: ", what, ": ", error_string(status), ": ", words.data());
   }
   // Throws CudaError.
   void check(cudnnStatus_t status, const char* what) const {

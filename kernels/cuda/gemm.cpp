@@ -8,11 +8,11 @@ namespace {
 
 // Our own kernel is 30 to 100 times slower than the library on large products.
 void note_own_product(const MatrixProduct& p, const char* why) {
-  note_of_device(concat("the product ", p.m, " x ", p.k, " by ", p.k, " x ", p.n, " of ", p.dtype,
-                        p.c_dtype == p.dtype ? "" : concat(" to ", p.c_dtype),
-                        p.transpose_a ? ", the first transposed" : "",
-                        p.transpose_b ? ", the second transposed" : "",
-                        " runs on zinc's own kernel, which is far slower: ", why));
+  note_of_device(str("the product ", p.m, " x ", p.k, " by ", p.k, " x ", p.n, " of ", p.dtype,
+                     p.c_dtype == p.dtype ? "" : str(" to ", p.c_dtype),
+                     p.transpose_a ? ", the first transposed" : "",
+                     p.transpose_b ? ", the second transposed" : "",
+                     " runs on zinc's own kernel, which is far slower: ", why));
 }
 
 }  // namespace

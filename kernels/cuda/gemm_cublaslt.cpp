@@ -22,7 +22,7 @@ namespace {
 
 void check(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw CudaError(concat("cuBLASLt: ", what, ": ", cublasLtGetStatusString(status)));
+  throw CudaError(str("cuBLASLt: ", what, ": ", cublasLtGetStatusString(status)));
 }
 
 template <class Handle, cublasStatus_t (*Destroy)(Handle)>
@@ -256,7 +256,7 @@ LibraryAnswer run_library_product(const LibraryProduct& product, StreamRef strea
   for (int64_t i = 0; i < batches.outer; ++i) {
     const int64_t index = i * batches.inner;
     auto* d = const_cast<void*>(moved(product.d, p.offset(index, p.c_step), p.c_dtype));
-    const auto name = [&] { return concat("cublasLtMatmul ", p.m, " x ", p.n, " x ", p.k); };
+    const auto name = [&] { return str("cublasLtMatmul ", p.m, " x ", p.n, " x ", p.k); };
     timed_launch(stream, name, [&] {
       check(cublasLtMatmul(library.handle.get(), call.operation.get(), &alpha,
                            moved(p.b, p.offset(index, p.b_step), p.dtype), call.b.get(),

@@ -60,11 +60,11 @@ inline cudaError_t make_room_in_shared_memory(const void* kernel, size_t shared_
   cudaFuncAttributes use{};
   if (cudaFuncGetAttributes(&use, kernel) != cudaSuccess) use = {};
   cudaGetLastError();  // an error that was reported is not found again by the next call
-  throw CudaError(concat("kernel launch on a grid of ", grid.x, " x ", grid.y, " x ", grid.z,
-                         " blocks of ", block.x, " x ", block.y, " x ", block.z, " threads with ",
-                         use.sharedSizeBytes, " static and ", shared_bytes,
-                         " dynamic bytes of shared memory and ", use.numRegs,
-                         " registers a thread: ", why));
+  throw CudaError(str("kernel launch on a grid of ", grid.x, " x ", grid.y, " x ", grid.z,
+                      " blocks of ", block.x, " x ", block.y, " x ", block.z, " threads with ",
+                      use.sharedSizeBytes, " static and ", shared_bytes,
+                      " dynamic bytes of shared memory and ", use.numRegs,
+                      " registers a thread: ", why));
 }
 
 // Queues `kernel` on `stream`; the arguments are converted to its parameters now. Asynchronous.

@@ -97,7 +97,7 @@ BertConfig BertConfig::preset(std::string_view name) {
     known += known.empty() ? "" : ", ";
     known += preset.name;
   }
-  throw ConfigError(concat("there is no BERT preset \"", name, "\"; there are ", known));
+  throw ConfigError(str("there is no BERT preset \"", name, "\"; there are ", known));
 }
 
 std::span<const std::string_view> BertConfig::preset_names() {

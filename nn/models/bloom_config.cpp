@@ -36,7 +36,7 @@ BloomConfig BloomConfig::preset(std::string_view name) {
             .eos_tokens = {2},
             .pad_token = 3};
   }
-  throw ConfigError(concat("there is no BLOOM preset \"", name, "\"; there is ", kBloomPresets[0]));
+  throw ConfigError(str("there is no BLOOM preset \"", name, "\"; there is ", kBloomPresets[0]));
 }
 
 std::span<const std::string_view> BloomConfig::preset_names() { return kBloomPresets; }

@@ -40,7 +40,7 @@ ChatGlmConfig ChatGlmConfig::preset(std::string_view name) {
     return {.max_positions = 8192, .num_kv_heads = 2, .qkv_bias = true};
   }
   throw ConfigError(
-      concat("there is no ChatGLM preset \"", name, "\"; there is ", kChatGlmPresets[0]));
+      str("there is no ChatGLM preset \"", name, "\"; there is ", kChatGlmPresets[0]));
 }
 
 std::span<const std::string_view> ChatGlmConfig::preset_names() { return kChatGlmPresets; }

@@ -17,7 +17,7 @@ class ConfigCheck {
 
   template <class... Parts>
   void that(bool condition, const Parts&... message) const {
-    if (!condition) throw ConfigError(concat(model_type_, " model: ", message...));
+    if (!condition) throw ConfigError(str(model_type_, " model: ", message...));
   }
   template <class Number>
   void positive(std::string_view key, Number value) const {

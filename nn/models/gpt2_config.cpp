@@ -83,7 +83,7 @@ Gpt2Config Gpt2Config::preset(std::string_view name) {
     known += known.empty() ? "" : ", ";
     known += preset.name;
   }
-  throw ConfigError(concat("there is no GPT-2 preset \"", name, "\"; there are ", known));
+  throw ConfigError(str("there is no GPT-2 preset \"", name, "\"; there are ", known));
 }
 
 std::span<const std::string_view> Gpt2Config::preset_names() {

@@ -39,7 +39,7 @@ GptNeoxConfig GptNeoxConfig::preset(std::string_view name) {
     return {.activation = MlpActivation::gelu_tanh, .bos_token = 0, .eos_tokens = {0}};
   }
   throw ConfigError(
-      concat("there is no GPT-NeoX preset \"", name, "\"; there is ", kGptNeoxPresets[0]));
+      str("there is no GPT-NeoX preset \"", name, "\"; there is ", kGptNeoxPresets[0]));
 }
 
 std::span<const std::string_view> GptNeoxConfig::preset_names() { return kGptNeoxPresets; }

@@ -115,7 +115,7 @@ Tensor LlamaAttention::forward(const Tensor& x, const AttentionScope& scope,
   Tensor k = to_heads(turned(own(k_proj_), k_norm_, slice.kv_heads, positions.rotary, scope));
   Tensor v = to_heads(own(v_proj_));
   if (scope.cache != nullptr) {
-    KvCache::Seen seen = scope.cache->extend(k, v);
+    KvCache::Seen seen = scope.cache->extend(k, v, local.kv_heads);
     k = std::move(seen.keys);
     v = std::move(seen.values);
   }

@@ -179,7 +179,7 @@ LlamaConfig LlamaConfig::preset(std::string_view name) {
     known += known.empty() ? "" : ", ";
     known += preset.name;
   }
-  throw ConfigError(concat("there is no Llama preset \"", name, "\"; there are ", known));
+  throw ConfigError(str("there is no Llama preset \"", name, "\"; there are ", known));
 }
 
 std::span<const std::string_view> LlamaConfig::preset_names() {

@@ -153,7 +153,7 @@ Tensor T5Block::decode(const Tensor& x, const Tensor& bias, const Tensor& source
 Tensor T5Block::decode(const Tensor& x, const Tensor& bias, KvCache& cache) {
   const Tensor normed = self_.norm.forward(x);
   T5Attention& self = self_.attention;
-  const KvCache::Seen seen = cache.extend(self.keys(normed), self.values(normed));
+  const KvCache::Seen seen = cache.extend(self.keys(normed), self.values(normed), self.num_heads());
   const Tensor attended =
       self.forward(normed, seen.keys, seen.values, {.causal = true, .bias = bias});
   const KvCache::Seen& source = cache.source();

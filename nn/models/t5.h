@@ -36,6 +36,7 @@ class T5Attention : public Module {
   // x: [B, T, C]; keys and values: of what is attended to. `options`: masks and bias.
   Tensor forward(const Tensor& x, const Tensor& keys, const Tensor& values,
                  autograd::AttentionOptions options);
+  int64_t num_heads() const { return num_heads_; }
   Embedding& relative_attention_bias() { return *relative_attention_bias_; }
 
  private:

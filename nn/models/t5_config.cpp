@@ -83,7 +83,7 @@ T5Config T5Config::preset(std::string_view name) {
     known += known.empty() ? "" : ", ";
     known += preset.name;
   }
-  throw ConfigError(concat("there is no T5 preset \"", name, "\"; there are ", known));
+  throw ConfigError(str("there is no T5 preset \"", name, "\"; there are ", known));
 }
 
 std::span<const std::string_view> T5Config::preset_names() {

@@ -41,10 +41,10 @@ class Launch : public testing::Test {
   // Both ranks along this axis of the mesh.
   void share(const char* axis) {
     folder_.write("ds.json",
-                  concat(R"({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2,
+                  str(R"({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2,
                              "steps_per_print": 1, "zinc": {"comm_deadline_seconds": 2,
                              "mesh": {")",
-                         axis, R"(": 2}}})"));
+                      axis, R"(": 2}}})"));
   }
 
   std::string trace() const { return folder_ / "trace.json"; }

@@ -77,7 +77,7 @@ TEST(Tokenize, FromTextToTokenFilesToARunOfSeveralRanks) {
   EXPECT_THAT(learned.out, HasSubstr("280 tokens"));
 
   std::string text;
-  while (text.size() < 12'000'000) text += concat("Line ", text.size(), " of a text to prepare.\n");
+  while (text.size() < 12'000'000) text += str("Line ", text.size(), " of a text to prepare.\n");
   const std::string path = folder.write("long.txt", text);
   const auto prepare = [&](const std::string& out) {
     return std::vector<std::string>{"tokenize", "prepare",     "--tokenizer", bpe,

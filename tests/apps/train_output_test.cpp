@@ -115,7 +115,7 @@ TEST(TensorBoard, HasSamplesAndHistogramsOfTheWeights) {
   for (const std::string& name : train::names_in(folder.out())) {
     if (!name.starts_with("events.out.")) continue;
     for (const train::Event& event : train::read_events(folder.out() + '/' + name)) {
-      if (event.count > 0.0) histograms.push_back(concat(event.tag, " ", event.step));
+      if (event.count > 0.0) histograms.push_back(str(event.tag, " ", event.step));
       if (event.tag.starts_with("samples/")) samples.push_back(event.text);
     }
   }
@@ -229,7 +229,7 @@ TEST(ConsoleNotes, AreShownOnce_AfterTheStepInWhichTheyCome) {
     console.show_new([&] { return notes; });
     for (int64_t step = 1; step <= 3; ++step) {
       if (step == 2) notes.push_back("the library is wrong");
-      console.line(concat("before ", step));
+      console.line(str("before ", step));
       console.on_step({.step = step}, {});
     }
   }

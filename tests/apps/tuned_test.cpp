@@ -72,7 +72,7 @@ TEST_F(Tuned, RunThatIsTakenUpAgain_HasTheBitsOfOneThatWasNot) {
   };
   ASSERT_EQ(exported("adapter", {}).exit_code, kDone);
   for (const char* name : {"adapter_model.safetensors", "adapter_config.json"}) {
-    EXPECT_TRUE(file(concat("adapter/", name)) == file(concat("parts/final/", name))) << name;
+    EXPECT_TRUE(file(str("adapter/", name)) == file(str("parts/final/", name))) << name;
   }
   ASSERT_EQ(exported("merged", {"--merge-lora"}).exit_code, kDone);
   const Ended merged = run({"adapter", "merge", "--model", base_, "--adapter",

@@ -3,9 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cmath>
-#include <concepts>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -75,20 +73,6 @@ TEST(Operators, TensorsNumbersAndMasks) {
   EXPECT_EQ(message_of([&] { exp(ids_tensor({1}, {1})); }),
             "exp: x must be a float, not i32; cast() it");
 }
-
-// As a program that has zinc.h sees them, beside the one that joins texts.
-namespace as_zinc_h_has_it {
-using autograd::concat;
-using zinc::concat;
-template <class... Args>
-concept JoinsTensors = requires(Args... args) {
-  { concat(args...) } -> std::same_as<Tensor>;
-};
-static_assert(JoinsTensors<std::vector<Tensor>, int>);
-static_assert(JoinsTensors<std::vector<Tensor>, int64_t>);
-static_assert(JoinsTensors<std::array<Tensor, 2>, size_t>);
-static_assert(JoinsTensors<std::span<const Tensor>, int64_t>);
-}  // namespace as_zinc_h_has_it
 
 // What was called is named, not the op that computes it.
 TEST(Operators, ErrorsNameWhatWasCalled) {
@@ -256,7 +240,7 @@ TEST(SixteenBits, GradientsOverShapesThatStretch) {
          {kernels::BinaryOp::add, kernels::BinaryOp::sub, kernels::BinaryOp::mul,
           kernels::BinaryOp::div, kernels::BinaryOp::maximum, kernels::BinaryOp::minimum}) {
       for (const auto& [a_shape, b_shape] : pairs) {
-        SCOPED_TRACE(concat(name_of(dtype), ' ', kernels::name_of(op), ' ', a_shape, ' ', b_shape));
+        SCOPED_TRACE(str(name_of(dtype), ' ', kernels::name_of(op), ' ', a_shape, ' ', b_shape));
         Tensor a = cast(random_tensor(a_shape, 1), dtype),
                b = cast(random_tensor(b_shape, 2), dtype);
         const auto gradients = [&](DType of) {

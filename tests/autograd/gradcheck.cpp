@@ -128,7 +128,7 @@ void check_parameters(const GradcheckRow& row, const std::vector<Values>& at,
       continue;
     }
     any = true;
-    parameters.back() = std::make_unique<Parameter>(concat("operand.", i), operand.shape,
+    parameters.back() = std::make_unique<Parameter>(str("operand.", i), operand.shape,
                                                     autograd::Initializer::zeros(), DType::f64);
     parameters.back()->data().copy_from(tensors.back());
     operands.emplace_back(*parameters.back());

@@ -69,7 +69,7 @@ void add_packed_rows(std::vector<GradcheckRow>& rows) {
   for (const Case& c : cases) {
     const int64_t cols = (c.heads + 2 * c.kv_heads) * 3;
     rows.push_back({"attention",
-                    concat("packed ", c.name),
+                    str("packed ", c.name),
                     {{.shape = {2, 5, cols}, .low = -1.5, .high = 1.5}},
                     [c](Operands v) {
                       AttentionOptions options{.num_heads = c.heads, .num_kv_heads = c.kv_heads};
@@ -86,6 +86,11 @@ void add_separate_rows(std::vector<GradcheckRow>& rows) {
                     return Results{autograd::attention(v[0].tensor(), v[1].tensor(), v[2].tensor(),
                                                        {.num_heads = 4, .num_kv_heads = 2})};
                   }});
+  const GradcheckOperand by_head{.shape = {2, 2, 5, 3}};
+  rows.push_back({"attention", "keys and values by head", {q, by_head, by_head}, [](Operands v) {
+                    return Results{autograd::attention(v[0].tensor(), v[1].tensor(), v[2].tensor(),
+                                                       {.num_heads = 4, .num_kv_heads = 2})};
+                  }});
   rows.push_back({"attention", "another sequence's keys, lengths", {q, kv, kv}, [](Operands v) {
                     return Results{
                         autograd::attention(v[0].tensor(), v[1].tensor(), v[2].tensor(),
@@ -97,7 +102,7 @@ void add_separate_rows(std::vector<GradcheckRow>& rows) {
   for (const Shape& bias :
        {Shape{2, 4, 3, 5}, Shape{1, 4, 3, 5}, Shape{2, 1, 3, 5}, Shape{4, 7}, Shape{1, 7}}) {
     rows.push_back(
-        {"attention", concat("bias ", bias), {q, kv, kv, {.shape = bias}}, [](Operands v) {
+        {"attention", str("bias ", bias), {q, kv, kv, {.shape = bias}}, [](Operands v) {
            return Results{autograd::attention(
                v[0].tensor(), v[1].tensor(), v[2].tensor(),
                {.num_heads = 4, .num_kv_heads = 2, .causal = false, .bias = v[3].tensor()})};

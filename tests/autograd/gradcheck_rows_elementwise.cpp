@@ -41,7 +41,7 @@ void add_unary_rows(std::vector<GradcheckRow>& rows) {
   for (const double exponent : {2.0, 0.5, -0.5, -1.0, 3.0}) {
     rows.push_back(
         {"unary",
-         concat(exponent < 0 ? "pow minus " : "pow ", std::abs(exponent)),
+         str(exponent < 0 ? "pow minus " : "pow ", std::abs(exponent)),
          {{.shape = {9}, .low = 0.5, .high = 2}},
          [exponent](Operands x) { return Results{autograd::pow(x[0].tensor(), exponent)}; }});
   }
@@ -114,13 +114,13 @@ void add_reduce_rows(std::vector<GradcheckRow>& rows) {
   for (const Over& over : {Over{ReduceOver::last, "last"}, Over{ReduceOver::leading, "leading"},
                            Over{ReduceOver::all, "all"}}) {
     const GradcheckOperand x{.shape = {3, 2, 5}};
-    rows.push_back({"reduce", concat("sum ", over.name), {x}, [o = over.over](Operands v) {
+    rows.push_back({"reduce", str("sum ", over.name), {x}, [o = over.over](Operands v) {
                       return Results{autograd::sum(v[0].tensor(), o)};
                     }});
-    rows.push_back({"reduce", concat("mean ", over.name), {x}, [o = over.over](Operands v) {
+    rows.push_back({"reduce", str("mean ", over.name), {x}, [o = over.over](Operands v) {
                       return Results{autograd::mean(v[0].tensor(), o)};
                     }});
-    rows.push_back({"reduce", concat("max ", over.name), {x}, [o = over.over](Operands v) {
+    rows.push_back({"reduce", str("max ", over.name), {x}, [o = over.over](Operands v) {
                       return Results{autograd::max(v[0].tensor(), o)};
                     }});
   }

@@ -39,9 +39,9 @@ void add_reduction_rows(std::vector<GradcheckRow>& rows) {
                                                  {"all", {0, 1, 2}}};
   for (const auto& [place, dims] : places) {
     for (const bool keepdim : {false, true}) {
-      const std::string name = concat("along ", place, keepdim ? " kept" : "");
+      const std::string name = str("along ", place, keepdim ? " kept" : "");
       const auto row = [&](const char* op, auto f) {
-        add_row(rows, "reduce", concat(op, " ", name), {x},
+        add_row(rows, "reduce", str(op, " ", name), {x},
                 [f, d = dims, keepdim](Operands v) { return f(v[0].tensor(), d, keepdim); });
       };
       row("sum", [](const Tensor& t, const Dims& d, bool k) { return autograd::sum(t, d, k); });
@@ -65,20 +65,19 @@ void add_padding_rows(std::vector<GradcheckRow>& rows) {
 
 void add_indexing_rows(std::vector<GradcheckRow>& rows) {
   for (const int dim : {0, 1, 2}) {
-    add_row(rows, "gather", concat("gather ", dim), {{.shape = {2, 2, 2}}}, [dim](Operands v) {
+    add_row(rows, "gather", str("gather ", dim), {{.shape = {2, 2, 2}}}, [dim](Operands v) {
       const Tensor index = ids_tensor({0, 1, 1, 1, 0, 0, 1, 0}, {2, 2, 2});
       return autograd::gather(v[0].tensor(), dim, index);
     });
-    add_row(rows, "gather", concat("scatter_add ", dim),
-            {{.shape = {2, 2, 2}}, {.shape = {2, 2, 2}}}, [dim](Operands v) {
+    add_row(rows, "gather", str("scatter_add ", dim), {{.shape = {2, 2, 2}}, {.shape = {2, 2, 2}}},
+            [dim](Operands v) {
               const Tensor index = ids_tensor({0, 1, 1, 1, 0, 0, 1, 0}, {2, 2, 2});
               return autograd::scatter_add(v[0].tensor(), dim, index, v[1].tensor());
             });
-    add_row(rows, "gather", concat("index_select ", dim), {{.shape = {3, 4, 3}}},
-            [dim](Operands v) {
-              return autograd::index_select(v[0].tensor(), dim, ids_tensor({2, 0, 2, 1}, {4}));
-            });
-    add_row(rows, "cumsum", concat("along ", dim), {{.shape = {3, 4, 5}}},
+    add_row(rows, "gather", str("index_select ", dim), {{.shape = {3, 4, 3}}}, [dim](Operands v) {
+      return autograd::index_select(v[0].tensor(), dim, ids_tensor({2, 0, 2, 1}, {4}));
+    });
+    add_row(rows, "cumsum", str("along ", dim), {{.shape = {3, 4, 5}}},
             [dim](Operands v) { return autograd::cumsum(v[0].tensor(), dim); });
   }
   add_row(rows, "gather_rows", "sums onto a tensor", {{.shape = {3, 2}}, {.shape = {4, 2}}},
@@ -106,7 +105,7 @@ void add_choice_rows(std::vector<GradcheckRow>& rows) {
            autograd::masked_fill(v[1].tensor(), mask({2, 3}), -1.0);
   });
   for (const Shape& shape : {Shape{4}, Shape{3, 1}, Shape{2, 1, 4}, Shape{}}) {
-    add_row(rows, "expand", concat("of ", to_string(shape)), {{.shape = shape}}, [](Operands v) {
+    add_row(rows, "expand", str("of ", to_string(shape)), {{.shape = shape}}, [](Operands v) {
       return autograd::expand(v[0].tensor(), Shape{2, 3, 4});
     });
   }
@@ -167,7 +166,7 @@ void add_product_rows(std::vector<GradcheckRow>& rows) {
       {"i,j->ij", {3}, {4}},         {"ij,ij->", {3, 4}, {3, 4}},
       {"ij,j->j", {3, 4}, {4}},      {"abc,cd->dab", {2, 3, 2}, {2, 3}}};
   for (const Sum& sum : sums) {
-    add_row(rows, "products", concat("einsum ", sum.equation), {{.shape = sum.a}, {.shape = sum.b}},
+    add_row(rows, "products", str("einsum ", sum.equation), {{.shape = sum.a}, {.shape = sum.b}},
             [equation = sum.equation](Operands v) {
               return autograd::einsum(equation, v[0].tensor(), v[1].tensor());
             });

@@ -23,7 +23,7 @@ void add_matmul_rows(std::vector<GradcheckRow>& rows) {
       const auto f = [options](Operands x) {
         return Results{autograd::matmul(x[0].tensor(), x[1].tensor(), options)};
       };
-      const std::string name = concat(ta ? "At" : "A", tb ? " Bt" : " B");
+      const std::string name = str(ta ? "At" : "A", tb ? " Bt" : " B");
       const Shape a = ta ? Shape{5, 3} : Shape{3, 5};
       const Shape b = tb ? Shape{4, 5} : Shape{5, 4};
       rows.push_back({"matmul", name, {{.shape = a}, {.shape = b}}, f});
@@ -59,7 +59,7 @@ void add_linear_rows(std::vector<GradcheckRow>& rows) {
       const autograd::LinearOptions options{.layout = layout, .activation = activation};
       const GradcheckOperand x{.shape = {2, 3, 5}};
       const GradcheckOperand w{.shape = out_in ? Shape{7, 5} : Shape{5, 7}, .is_weight = true};
-      const std::string name = concat(out_in ? "out_in " : "in_out ", activation_name);
+      const std::string name = str(out_in ? "out_in " : "in_out ", activation_name);
       rows.push_back({"linear", name, {x, w}, [options](Operands v) {
                         return Results{autograd::linear(v[0].tensor(), v[1], {}, options)};
                       }});

@@ -19,13 +19,13 @@ using Results = std::vector<Tensor>;
 
 void add_part_rows(std::vector<GradcheckRow>& rows) {
   for (const int dim : {0, 1, 2}) {
-    rows.push_back({"split", concat("dimension ", dim), {{.shape = {6, 6, 6}}}, [dim](Operands v) {
+    rows.push_back({"split", str("dimension ", dim), {{.shape = {6, 6, 6}}}, [dim](Operands v) {
                       auto parts = autograd::split(v[0].tensor(), {1, 3, 2}, dim);
                       return Results{autograd::square(parts[0]), parts[1], autograd::exp(parts[2])};
                     }});
     rows.push_back(
         {"concat",
-         concat("dimension ", dim),
+         str("dimension ", dim),
          {{.shape = {dim == 0 ? 1 : 2, dim == 1 ? 1 : 3, dim == 2 ? 1 : 4}}, {.shape = {2, 3, 4}}},
          [dim](Operands v) {
            return Results{autograd::square(autograd::concat({v[0].tensor(), v[1].tensor()}, dim))};

@@ -40,7 +40,7 @@ TinyModel::TinyModel(const TinyModelOptions& options) : options_(options) {
   add("wte", Shape{kV, kC}, normal);
   add("wpe", Shape{kT, kC}, normal);
   for (int i = 0; i < 2; ++i) {
-    const std::string h = concat("h.", i, ".");
+    const std::string h = str("h.", i, ".");
     Parameter& ln_1_w = add(h + "ln_1.weight", Shape{kC}, near_one);
     Parameter& ln_1_b = add(h + "ln_1.bias", Shape{kC}, small);
     Parameter& attn_w = add(h + "attn.weight", Shape{3 * kC, kC}, normal);

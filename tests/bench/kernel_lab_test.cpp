@@ -85,7 +85,7 @@ TEST(KernelReport, Json_IsReadAsItWasWritten) {
   report.results[1].cold = false;
   report.results[1].deviation.relative_l2 = std::numeric_limits<double>::quiet_NaN();
   const auto path =
-      std::filesystem::temp_directory_path() / concat("zinc_kernel_report_", ::getpid(), ".json");
+      std::filesystem::temp_directory_path() / str("zinc_kernel_report_", ::getpid(), ".json");
   train::write_file_atomically(path.string(), json_of(report));
   const KernelReport again = read_kernel_report(path.string());
   std::filesystem::remove(path);
@@ -242,7 +242,7 @@ class ImportedBaselines : public testing::Test {
     return "";
   }
   std::filesystem::path path_ =
-      std::filesystem::temp_directory_path() / concat("zinc_others_", ::getpid(), ".csv");
+      std::filesystem::temp_directory_path() / str("zinc_others_", ::getpid(), ".csv");
 };
 
 TEST_F(ImportedBaselines, TheFastestOfAKernelIsCompared) {

@@ -31,7 +31,7 @@ class HeartbeatFolder {
   // From now on reading this rank's file blocks, as in a folder whose server is gone: it is a pipe
   // that nobody writes.
   void hang_at(int rank) {
-    pipe_ = concat(path_, "/rank_", rank, ".heartbeat");
+    pipe_ = str(path_, "/rank_", rank, ".heartbeat");
     std::filesystem::remove(pipe_);
     ASSERT_EQ(::mkfifo(pipe_.c_str(), 0600), 0);
   }

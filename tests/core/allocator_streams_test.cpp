@@ -329,7 +329,7 @@ Transcript run_program(uint64_t seed, std::unique_ptr<MemorySource> source,
     for (int t = 0; t < kNumTiers; ++t) {
       const auto tier = static_cast<Tier>(t);
       const auto add = [&](const MemoryFigures& figures) {
-        seen += concat(" ", figures.live, "/", figures.peak);
+        seen += str(" ", figures.live, "/", figures.peak);
       };
       add(report.at(tier));
       add(report.reserved[static_cast<size_t>(t)]);

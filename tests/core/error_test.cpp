@@ -22,17 +22,17 @@ std::string message_of(const auto& body) {
 }
 
 TEST(Concat, Numbers_ReadBackToTheSameValue) {
-  EXPECT_EQ(concat(1, ' ', -2, " ", true, " ", 3u), "1 -2 true 3");
+  EXPECT_EQ(str(1, ' ', -2, " ", true, " ", 3u), "1 -2 true 3");
   for (const double value : {0.1, 1.0 / 3, 1e300, 5e-324}) {
-    EXPECT_EQ(std::strtod(concat(value).c_str(), nullptr), value);
+    EXPECT_EQ(std::strtod(str(value).c_str(), nullptr), value);
   }
-  EXPECT_EQ(std::stof(concat(0.1f)), 0.1f);
-  EXPECT_EQ(concat(0.1f), "0.1");
-  EXPECT_EQ(concat(std::numeric_limits<int64_t>::min()), "-9223372036854775808");
+  EXPECT_EQ(std::stof(str(0.1f)), 0.1f);
+  EXPECT_EQ(str(0.1f), "0.1");
+  EXPECT_EQ(str(std::numeric_limits<int64_t>::min()), "-9223372036854775808");
 }
 
 TEST(Concat, OwnTypes_TakePartByToString) {
-  EXPECT_EQ(concat("on ", Device{.kind = DeviceKind::cuda, .index = 2}, " in ", Tier::pinned_host),
+  EXPECT_EQ(str("on ", Device{.kind = DeviceKind::cuda, .index = 2}, " in ", Tier::pinned_host),
             "on cuda:2 in pinned_host");
 }
 

@@ -100,7 +100,7 @@ TEST_F(ParallelFor, Exceptions_TheLowestChunkWins) {
     for (int repeat = 0; repeat < 20; ++repeat) {
       try {
         parallel_for(64, 1, [](int64_t begin, int64_t) {
-          if (begin >= 13) throw DataError(concat("chunk ", begin));
+          if (begin >= 13) throw DataError(str("chunk ", begin));
         });
         FAIL() << "the exception was lost";
       } catch (const DataError& error) {

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 // cuDNN's own description of a device, of an H100 or H200 with 132 multiprocessors. Their memory is
 // all that differs.
 std::string gpu(const std::string& name, int64_t memory_bytes) {
-  return concat(R"({"deviceVer": 900, "driverVer": 13000, "cudaDeviceId": 0,
+  return str(R"({"deviceVer": 900, "driverVer": 13000, "cudaDeviceId": 0,
     "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64],
     "regsPerBlock": 65536, "multiProcessorCount": 132, "warpSize": 32,
     "maxSharedMemoryPerBlock": 49152, "maxSharedMemoryPerBlockOptin": 232448,
@@ -30,7 +30,7 @@ std::string gpu(const std::string& name, int64_t memory_bytes) {
     "maxThreadsPerBlock": 1024, "maxThreadsPerSM": 2048, "pciDeviceId": 0, "isTccDriver": 0,
     "supportCoopLaunch": 1, "smClockRateKHz": 1980000, "memClockRateKHz": 3201000,
     "l2CacheSize": 62914560, "totalGlobalMem": )",
-                memory_bytes, R"(, "deviceName": ")", name, R"("})");
+             memory_bytes, R"(, "deviceName": ")", name, R"("})");
 }
 std::string h200() { return gpu("NVIDIA H200", 150'000'000'000); }
 std::string h100() { return gpu("NVIDIA H100", 85'000'000'000); }
@@ -59,10 +59,10 @@ AttentionKey key_of(AttentionPass pass, DType dtype, int64_t B, int64_t T, const
 }
 
 std::string name_of(const AttentionKey& key) {
-  return concat(key.pass == AttentionPass::forward ? "forward " : "backward ", key.dtype,
-                " B=", key.B, " T=", key.Tq, "x", key.Tk, " H=", key.H, " G=", key.G, " D=", key.D,
-                key.causal ? " causal" : "", key.lengths ? " lengths" : "",
-                key.alibi ? " ALiBi" : "", " window=", key.window);
+  return str(key.pass == AttentionPass::forward ? "forward " : "backward ", key.dtype, " B=", key.B,
+             " T=", key.Tq, "x", key.Tk, " H=", key.H, " G=", key.G, " D=", key.D,
+             key.causal ? " causal" : "", key.lengths ? " lengths" : "", key.alibi ? " ALiBi" : "",
+             " window=", key.window);
 }
 
 class CudnnPlans : public ::testing::Test {

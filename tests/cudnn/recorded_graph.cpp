@@ -109,7 +109,7 @@ double apply(cudnnPointwiseMode_t mode, double x, double b) {
     case CUDNN_POINTWISE_LOGICAL_AND:
       return x != 0 && b != 0;
     default:
-      throw Error(concat("an unknown pointwise mode: ", static_cast<int>(mode)));
+      throw Error(str("an unknown pointwise mode: ", static_cast<int>(mode)));
   }
 }
 
@@ -128,7 +128,7 @@ class Computer {
       case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR:
         return reshape(op);
       default:
-        throw Error(concat("an unknown operation: ", static_cast<int>(op.type)));
+        throw Error(str("an unknown operation: ", static_cast<int>(op.type)));
     }
   }
 

@@ -74,8 +74,7 @@ struct Call {
   std::string text() const {
     constexpr const char* kNames[] = {"send", "receive", "all-gather", "all-reduce",
                                       "reduce-scatter"};
-    return concat(kNames[static_cast<int>(kind)], " of ", count, " x type ",
-                  static_cast<int>(type));
+    return str(kNames[static_cast<int>(kind)], " of ", count, " x type ", static_cast<int>(type));
   }
 };
 
@@ -160,8 +159,8 @@ class Run {
   void operator()() {
     std::unique_lock lock(meeting_.mutex);
     if (++comm_.ran != group_.number) {
-      fail(concat("rank ", comm_.rank, " comes to group ", group_.number, " as its ", comm_.ran,
-                  ". group"));
+      fail(str("rank ", comm_.rank, " comes to group ", group_.number, " as its ", comm_.ran,
+               ". group"));
     }
     for (const Call& call : group_.calls) bring(call);
     meeting_.changed.notify_all();
@@ -187,7 +186,7 @@ class Run {
       round.text = call.text();
     }
     if (round.text != call.text()) {
-      fail(concat("rank ", comm_.rank, " brings ", call.text(), ", another one ", round.text));
+      fail(str("rank ", comm_.rank, " brings ", call.text(), ", another one ", round.text));
     }
     const size_t blocks = call.kind == Kind::reduce_scatter ? round.brought.size() : 1;
     round.brought[static_cast<size_t>(comm_.rank)] = copy_of(call.in, blocks * call.bytes());
@@ -208,8 +207,8 @@ class Run {
       const Bytes message = std::move(mail.front());
       mail.pop_front();
       if (message.size() != call.bytes()) {
-        fail(concat("rank ", call.peer, " sends ", message.size(), " bytes, rank ", comm_.rank,
-                    " receives ", call.bytes()));
+        fail(str("rank ", call.peer, " sends ", message.size(), " bytes, rank ", comm_.rank,
+                 " receives ", call.bytes()));
         return wait(lock, [] { return false; });
       }
       std::memcpy(call.out, message.data(), message.size());
@@ -312,7 +311,7 @@ ncclResult_t add(NcclComm* comm, const Call& call) {
   count_call(kNames[static_cast<size_t>(call.kind)]);
   const int size = comm->meeting->size;
   if (call.is_message() && (call.peer < 0 || call.peer >= size)) {
-    return refuse(comm, concat("no peer has the rank ", call.peer));
+    return refuse(comm, str("no peer has the rank ", call.peer));
   }
   // Alone it would wait for its other half, which is never issued.
   if (call.is_message() && call.peer == comm->rank && group_depth == 0) {
@@ -404,8 +403,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
   const std::lock_guard lock(meeting.mutex);
   for (int r = 0; r < size; ++r) {
     if (meeting.device[static_cast<size_t>(r)] == device) {
-      meeting.fault =
-          zinc::concat("duplicate GPU: ranks ", r, " and ", rank, " are both on ", device);
+      meeting.fault = zinc::str("duplicate GPU: ranks ", r, " and ", rank, " are both on ", device);
     }
   }
   meeting.device[static_cast<size_t>(rank)] = device;

@@ -39,8 +39,8 @@ INSTANTIATE_TEST_SUITE_P(Matrix, EarlyUpdate,
                                          Case{3, 2, DType::bf16, ReduceSchedule::micro_step}),
                          [](const auto& info) {
                            const Case& c = info.param;
-                           return concat("World", c.world, "Accumulation", c.accumulation,
-                                         name_of(c.dtype));
+                           return str("World", c.world, "Accumulation", c.accumulation,
+                                      name_of(c.dtype));
                          });
 
 TEST(EarlyUpdate, OnStages1And2ChangesNoBit) {

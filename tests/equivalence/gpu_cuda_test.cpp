@@ -160,8 +160,8 @@ TEST_P(GpuStagesSlow, GiveTheSameBitsUnderEverySchedule) { run_schedules(true); 
 
 std::string name_of_case(const testing::TestParamInfo<int>& info) {
   const Case& c = kCases[info.param];
-  return concat("World", c.world, name_of(c.family), name_of(c.dtype), "Accumulation",
-                c.accumulation, c.nccl ? "Nccl" : "");
+  return str("World", c.world, name_of(c.family), name_of(c.dtype), "Accumulation", c.accumulation,
+             c.nccl ? "Nccl" : "");
 }
 constexpr int kNumCases = static_cast<int>(std::size(kCases));
 INSTANTIATE_TEST_SUITE_P(Reduced, GpuStages, testing::Range(0, kNumCases), name_of_case);
@@ -229,7 +229,7 @@ TEST(Gpu, WaitsForOneStreamLeftOut_ShowAsWrongBits) {
         return true;
       }
     };
-    SCOPED_TRACE(concat("stage ", fault.stage, ", waits for ", name_of(fault.role)));
+    SCOPED_TRACE(str("stage ", fault.stage, ", waits for ", name_of(fault.role)));
     EXPECT_FALSE(shows(1));
     emulator::set_ignores_waits_for(static_cast<int>(fault.role));
     for (const uint64_t seed : {1, 2}) EXPECT_TRUE(shows(seed)) << "seed " << seed;

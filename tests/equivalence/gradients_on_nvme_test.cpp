@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(Matrix, GradientsOnNvme,
                                               Determinism::world}),
                          [](const auto& info) {
                            const Case& c = info.param;
-                           return concat(
+                           return str(
                                "World", c.world, "Accumulation", c.accumulation, name_of(c.dtype),
                                c.schedule == ReduceSchedule::boundary ? "Boundary" : "MicroStep",
                                c.determinism == Determinism::world ? "World" : "");

@@ -35,8 +35,8 @@ struct HostUpdateCase {
 };
 
 inline std::string name_of(const HostUpdateCase& c) {
-  return concat(c.is_early ? "Early" : "Late", "World", c.run.world, "Accumulation",
-                c.run.accumulation, name_of(c.run.dtype));
+  return str(c.is_early ? "Early" : "Late", "World", c.run.world, "Accumulation",
+             c.run.accumulation, name_of(c.run.dtype));
 }
 
 inline EngineConfig host_update_config(const HostUpdateCase& c) {
@@ -68,8 +68,8 @@ inline EngineConfig host_update_config(const HostUpdateCase& c, const HostUpdate
 }
 
 inline std::string words_of(const HostUpdateWay& way) {
-  return concat("stage ", way.stage, ", parameters ", name_of(way.parameters), ", ",
-                name_of(way.order), ", ratio ", way.ratio, ", inputs ", name_of(way.inputs));
+  return str("stage ", way.stage, ", parameters ", name_of(way.parameters), ", ",
+             name_of(way.order), ", ratio ", way.ratio, ", inputs ", name_of(way.inputs));
 }
 
 // Not collective: what other ranks wait for has not been published yet.

@@ -35,8 +35,8 @@ INSTANTIATE_TEST_SUITE_P(Matrix, LateUpdate,
                                          Case{3, 2, DType::bf16, ReduceSchedule::micro_step}),
                          [](const auto& info) {
                            const Case& c = info.param;
-                           return concat("World", c.world, "Accumulation", c.accumulation,
-                                         name_of(c.dtype));
+                           return str("World", c.world, "Accumulation", c.accumulation,
+                                      name_of(c.dtype));
                          });
 
 // Weights that nobody reads between steps, and those that somebody does.

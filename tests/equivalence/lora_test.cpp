@@ -46,28 +46,27 @@ TEST_P(Lora, HasTheSameBitsWhateverHoldsTheMemory) {
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, Lora,
-    testing::Values(
-        Case{.world = 2, .lora = true}, Case{.world = 2, .family = Family::t5, .lora = true},
-        Case{.world = 2, .lora = true, .dora = true},
-        Case{.world = 2, .lora = true, .lora_target = "wte"},
-        Case{.world = 3, .dtype = DType::bf16, .family = Family::llama, .lora = true},
-        Case{.world = 2, .lora = true, .quantize = BlockFormat::nf4},
-        Case{.world = 3,
-             .dtype = DType::bf16,
-             .family = Family::llama,
-             .lora = true,
-             .quantize = BlockFormat::nf4},
-        Case{.world = 2,
-             .dtype = DType::bf16,
-             .family = Family::t5,
-             .lora = true,
-             .quantize = BlockFormat::int8}),
+    testing::Values(Case{.world = 2, .lora = true},
+                    Case{.world = 2, .family = Family::t5, .lora = true},
+                    Case{.world = 2, .lora = true, .dora = true},
+                    Case{.world = 2, .lora = true, .lora_target = "wte"},
+                    Case{.world = 3, .dtype = DType::bf16, .family = Family::llama, .lora = true},
+                    Case{.world = 2, .lora = true, .quantize = BlockFormat::nf4},
+                    Case{.world = 3,
+                         .dtype = DType::bf16,
+                         .family = Family::llama,
+                         .lora = true,
+                         .quantize = BlockFormat::nf4},
+                    Case{.world = 2,
+                         .dtype = DType::bf16,
+                         .family = Family::t5,
+                         .lora = true,
+                         .quantize = BlockFormat::int8}),
     [](const auto& info) {
       const Case& c = info.param;
-      return std::string(concat(test::name_of(c.family), "_", name_of(c.dtype),
-                                c.dora ? "_dora" : "", c.lora_target == "wte" ? "_embedding" : "",
-                                c.quantize ? "_" : "",
-                                c.quantize ? name_of(*c.quantize) : ""));
+      return std::string(str(test::name_of(c.family), "_", name_of(c.dtype), c.dora ? "_dora" : "",
+                             c.lora_target == "wte" ? "_embedding" : "", c.quantize ? "_" : "",
+                             c.quantize ? name_of(*c.quantize) : ""));
     });
 
 // What is frozen stays as it was, to the last bit.

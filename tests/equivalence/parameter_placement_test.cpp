@@ -44,8 +44,8 @@ INSTANTIATE_TEST_SUITE_P(Matrix, ParameterPlacement,
                                          Case{2, 1, DType::bf16}, Case{2, 1, DType::f16}),
                          [](const auto& info) {
                            const Case& c = info.param;
-                           return concat("World", c.world, "Accumulation", c.accumulation,
-                                         name_of(c.dtype));
+                           return str("World", c.world, "Accumulation", c.accumulation,
+                                      name_of(c.dtype));
                          });
 
 // One buffer and many, overlap on and off, and a part of the groups in host memory.

@@ -66,11 +66,11 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{.world = 2, .dtype = DType::bf16, .moments = optim::Moments::bf16}),
     [](const auto& info) {
       const Case& c = info.param;
-      return concat(name_of(c.family), "World", c.world, "Accumulation", c.accumulation,
-                    name_of(c.dtype),
-                    c.schedule == ReduceSchedule::boundary ? "Boundary" : "MicroStep",
-                    c.determinism == Determinism::world ? "World" : "",
-                    c.moments == optim::Moments::bf16 ? "NarrowMoments" : "");
+      return str(name_of(c.family), "World", c.world, "Accumulation", c.accumulation,
+                 name_of(c.dtype),
+                 c.schedule == ReduceSchedule::boundary ? "Boundary" : "MicroStep",
+                 c.determinism == Determinism::world ? "World" : "",
+                 c.moments == optim::Moments::bf16 ? "NarrowMoments" : "");
     });
 
 TEST(Placement, UpdateOfStatesThatTravelChangesNoBit) {

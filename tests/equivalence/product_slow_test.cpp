@@ -59,8 +59,8 @@ std::vector<Variant> variants_of(const Case& c) {
           config.zero.prefetch_bucket_size = prefetch;
           config.zero.overlap_comm = bucket != 9000;
           config.recompute.every_blocks = recompute;
-          variants.push_back({concat("stage ", stage, " buckets ", bucket, " prefetch ", prefetch,
-                                     " recompute ", recompute),
+          variants.push_back({str("stage ", stage, " buckets ", bucket, " prefetch ", prefetch,
+                                  " recompute ", recompute),
                               config});
         }
       }
@@ -99,9 +99,8 @@ std::vector<Case> all_cases() {
 
 std::string name_of_case(const testing::TestParamInfo<Case>& info) {
   const Case& c = info.param;
-  return concat(test::name_of(c.family), "World", c.world, "Accumulation", c.accumulation,
-                name_of(c.dtype),
-                c.schedule == ReduceSchedule::boundary ? "Boundary" : "MicroStep");
+  return str(test::name_of(c.family), "World", c.world, "Accumulation", c.accumulation,
+             name_of(c.dtype), c.schedule == ReduceSchedule::boundary ? "Boundary" : "MicroStep");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ProductSlow, testing::ValuesIn(all_cases()), name_of_case);
@@ -143,8 +142,7 @@ std::vector<Case> models_and_dtypes() {
 
 INSTANTIATE_TEST_SUITE_P(All, WorldProductSlow, testing::ValuesIn(models_and_dtypes()),
                          [](const auto& info) {
-                           return concat(test::name_of(info.param.family),
-                                         name_of(info.param.dtype));
+                           return str(test::name_of(info.param.family), name_of(info.param.dtype));
                          });
 
 }  // namespace product_slow_test

@@ -64,10 +64,10 @@ TEST_P(GpuQuantized, HasTheSameBitsWhateverHoldsTheMemory) {
   for (const int stage : {0, 1, 2, 3}) {
     config.zero.stage = stage;
     config.zero.overlap_comm = true;
-    expect_same(concat("stage ", stage));
+    expect_same(str("stage ", stage));
     // On stage 3 the ranks would gather within a graph, through the host.
     config.cuda_graph = stage < 3 || c.world == 1;
-    if (config.cuda_graph) expect_same(concat("stage ", stage, ", graphs"));
+    if (config.cuda_graph) expect_same(str("stage ", stage, ", graphs"));
     config.cuda_graph = false;
   }
   for (const OffloadDevice tier : {OffloadDevice::cpu, OffloadDevice::nvme}) {
@@ -76,7 +76,7 @@ TEST_P(GpuQuantized, HasTheSameBitsWhateverHoldsTheMemory) {
                                  .buffer_count = 2,
                                  .buffer_size = 4096,
                                  .max_in_cpu = 0};
-    expect_same(concat("base on ", name_of(tier)));
+    expect_same(str("base on ", name_of(tier)));
   }
 }
 
@@ -89,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(
                          .lora = true,
                          .quantize = BlockFormat::nf4}),
     [](const auto& info) {
-      return concat("World", info.param.world, "_", name_of(*info.param.quantize));
+      return str("World", info.param.world, "_", name_of(*info.param.quantize));
     });
 
 }  // namespace quantized_cuda_test

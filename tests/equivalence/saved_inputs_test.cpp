@@ -71,8 +71,8 @@ INSTANTIATE_TEST_SUITE_P(Matrix, InputsOnNvme,
                                          Case{2, 2, DType::bf16, ReduceSchedule::micro_step}),
                          [](const auto& info) {
                            const Case& c = info.param;
-                           return concat("World", c.world, "Accumulation", c.accumulation,
-                                         name_of(c.dtype));
+                           return str("World", c.world, "Accumulation", c.accumulation,
+                                      name_of(c.dtype));
                          });
 
 struct Moved {

@@ -50,7 +50,7 @@ INSTANTIATE_TEST_SUITE_P(Matrix, Selective,
                                               Determinism::run, Family::roberta}),
                          [](const auto& info) {
                            const Case& c = info.param;
-                           return concat(name_of(c.family), "World", c.world, name_of(c.dtype));
+                           return str(name_of(c.family), "World", c.world, name_of(c.dtype));
                          });
 
 }  // namespace selective_test

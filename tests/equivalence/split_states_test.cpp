@@ -84,8 +84,8 @@ INSTANTIATE_TEST_SUITE_P(
                   {{2, 0.4}, {3, 0.3, kHost}}}),
     [](const auto& info) {
       const Case& c = info.param.run;
-      return concat("World", c.world, "Accumulation", c.accumulation, name_of(c.dtype),
-                    c.determinism == Determinism::world ? "World" : "");
+      return str("World", c.world, "Accumulation", c.accumulation, name_of(c.dtype),
+                 c.determinism == Determinism::world ? "World" : "");
     });
 
 // What a client reads, edits and writes to files of states that are cut within a parameter.

@@ -58,9 +58,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{3, 1, DType::bf16, ReduceSchedule::boundary, Family::roberta}),
     [](const auto& info) {
       const Case& c = info.param;
-      return concat("World", c.world, "Accumulation", c.accumulation, name_of(c.dtype),
-                    c.schedule == ReduceSchedule::boundary ? "Boundary" : "MicroStep",
-                    test::name_of(c.family));
+      return str("World", c.world, "Accumulation", c.accumulation, name_of(c.dtype),
+                 c.schedule == ReduceSchedule::boundary ? "Boundary" : "MicroStep",
+                 test::name_of(c.family));
     });
 
 class Stage3Of : public testing::TestWithParam<Family> {};

@@ -73,7 +73,7 @@ TEST(Teeth, OneSumInAnotherOrder_ShowsInTheBits) {
     config.zero.stage = 0;
     const Outcome reference = run(c, config, kSteps);
     for (const int stage : {2, 3}) {
-      SCOPED_TRACE(concat(training::describe(c), " stage ", stage));
+      SCOPED_TRACE(str(training::describe(c), " stage ", stage));
       // The decorator itself changes nothing: no step reduces a thousand times.
       EXPECT_TRUE(run(c, sharded(c, stage), kSteps, with_wrong_order(1000)) == reference);
       EXPECT_FALSE(run(c, sharded(c, stage), kSteps, with_wrong_order(5)) == reference);

@@ -54,8 +54,8 @@ inline std::unique_ptr<nn::Model> make_model(const Case& c) {
 }
 
 inline std::string describe(const Case& c) {
-  return concat("world ", c.world, " accumulation ", c.accumulation, " ", c.dtype, " ",
-                name_of(c.schedule), " ", test::name_of(c.family), c.lora ? " lora" : "");
+  return str("world ", c.world, " accumulation ", c.accumulation, " ", c.dtype, " ",
+             name_of(c.schedule), " ", test::name_of(c.family), c.lora ? " lora" : "");
 }
 
 inline EngineConfig config_of(const Case& c) {

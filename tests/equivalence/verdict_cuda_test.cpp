@@ -108,8 +108,9 @@ Outcome run(const Case& c, bool host_decides, const std::string& pattern) {
       // Not a number where the loss is not.
       const double loss = step == 'x' ? -1.0 : result.loss;
       const double norm = step == 'x' ? -1.0 : result.gradient_norm;
-      mine.figures.insert(mine.figures.end(), {loss, norm, result.learning_rate, result.loss_scale,
-                                               engine.state().loss_scale.scale, double(result.num_targets)});
+      mine.figures.insert(mine.figures.end(),
+                          {loss, norm, result.learning_rate, result.loss_scale,
+                           engine.state().loss_scale.scale, double(result.num_targets)});
       mine.overflows.push_back(result.overflow);
       mine.weights.push_back(c.sgd ? zero::test::weights_of(engine)
                                    : zero::test::weights_and_states_of(engine));
@@ -263,7 +264,7 @@ TEST(GpuVerdict, AStepWaitsOnce_AtItsEnd) {
           engine.step();
           const Stops after = count();
           if (step == 0) continue;
-          SCOPED_TRACE(concat("stage ", stage, ", world ", world));
+          SCOPED_TRACE(str("stage ", stage, ", world ", world));
           EXPECT_EQ(passed.waits, before.waits);
           EXPECT_EQ(after.waits - passed.waits, world);
           EXPECT_EQ(after.device_wide, before.device_wide);

@@ -54,9 +54,9 @@ INSTANTIATE_TEST_SUITE_P(Matrix, Vertical,
                                               Determinism::run, Family::roberta}),
                          [](const auto& info) {
                            const Case& c = info.param;
-                           return concat(name_of(c.family), "World", c.world, "Accumulation",
-                                         c.accumulation, name_of(c.dtype),
-                                         c.determinism == Determinism::world ? "World" : "");
+                           return str(name_of(c.family), "World", c.world, "Accumulation",
+                                      c.accumulation, name_of(c.dtype),
+                                      c.determinism == Determinism::world ? "World" : "");
                          });
 
 class VerticalOf : public testing::TestWithParam<Family> {};

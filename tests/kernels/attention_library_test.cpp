@@ -590,7 +590,7 @@ TEST_F(AttentionLibraryOnDevice, OneThatIsWrongForOneLengthIsFoundAndNotUsed) {
   for (const int64_t tokens : {40, 136, 384}) {
     const HostArray out = out_of(
         kGrouped, by_scale([&](const AttentionProblem& p) { return p.Tq == tokens ? 1.05 : 1.0; }));
-    EXPECT_THAT(notes_, ElementsAre(HasSubstr(concat(tokens, " tokens): out of query"))));
+    EXPECT_THAT(notes_, ElementsAre(HasSubstr(str(tokens, " tokens): out of query"))));
     EXPECT_TRUE(same_bits(out, own_out(kGrouped)));
   }
 }
@@ -648,7 +648,7 @@ TEST_F(AttentionLibraryOnDevice, Backward_AWrongGradientOfEachIsFoundAndNotUsed)
           auto* one = static_cast<bf16*>(const_cast<void*>(view.data)) + view.at(0, 100, 0);
           fill({.y = View(one, DType::bf16, {1}, p.device, Tier::device), .value = 5.0}, stream);
         });
-    EXPECT_THAT(notes_, ElementsAre(HasSubstr(concat("136 tokens): ", name))));
+    EXPECT_THAT(notes_, ElementsAre(HasSubstr(str("136 tokens): ", name))));
     EXPECT_THAT(notes_, ElementsAre(HasSubstr(" 100 is")));
     EXPECT_TRUE(same_bits(x.dq, own(kGrouped).dq));
   }

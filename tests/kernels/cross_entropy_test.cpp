@@ -311,7 +311,7 @@ TEST(CrossEntropy, LabelsOutsideTheClasses_AreNamed) {
                   cross_entropy_forward({.logits = logits, .labels = labels, .loss = loss},
                                         context.stream());
                 }),
-                HasSubstr(zinc::concat("label ", static_cast<int64_t>(wrong), " of row 2")));
+                HasSubstr(str("label ", static_cast<int64_t>(wrong), " of row 2")));
   }
 }
 

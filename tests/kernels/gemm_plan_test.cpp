@@ -59,7 +59,8 @@ TEST(GemmPlan, ProductsOfFewRows_AreCutAlongK) {
   const cpu::GemmPlan plan = cpu::plan_rows(1, 768, 3072);
   EXPECT_EQ(plan.tile_n, 768);
   EXPECT_EQ(plan.k_slices, 8);
-  EXPECT_EQ(cpu::plan_rows(8, 3072, 768).k_slices, 2);
+  EXPECT_EQ(cpu::plan_rows(8, 3072, 768).tile_n, 3072);
+  EXPECT_EQ(cpu::plan_rows(8, 3072, 768).k_slices, 6);
   EXPECT_EQ(cpu::plan_rows(8, 50257, 768).k_slices, 1);
   EXPECT_EQ(cpu::plan_rows(8, 768, 100).k_slices, 1);
 }

@@ -98,7 +98,7 @@ int main(int argc, char** argv) {
   }
   if (!zinc::test::runs_on_cuda()) return RUN_ALL_TESTS();
   if (const char* folder = std::getenv("ZINC_LAUNCHES"); folder != nullptr && launches.empty()) {
-    launches = zinc::concat(folder, "/", program_invocation_short_name, ".", getpid());
+    launches = zinc::str(folder, "/", program_invocation_short_name, ".", getpid());
   }
   try {
     const zinc::test::TestGpu gpu(zinc::test::test_device);

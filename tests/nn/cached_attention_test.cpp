@@ -59,7 +59,7 @@ TEST(CachedAttention, EveryTermAndMask_MatchesOnePassOverAllTokens) {
   for (const Case& c : cases) {
     const auto attend = [&](const Tensor& queries, const Tensor& keys, const Tensor& values) {
       AttentionOptions options{.num_heads = kHeads, .num_kv_heads = kKeyHeads};
-      c.change(options, queries.dim(1), keys.dim(1));
+      c.change(options, queries.dim(1), keys.dim(-2));
       return autograd::attention(queries, keys, values, options);
     };
     const std::vector<double> whole =
@@ -68,7 +68,8 @@ TEST(CachedAttention, EveryTermAndMask_MatchesOnePassOverAllTokens) {
     for (const int64_t count : {int64_t{7}, int64_t{1}, int64_t{1}, int64_t{20}, int64_t{11}}) {
       const int64_t start = cache.length();
       const auto part = [&](const Tensor& x) { return x.narrow_view(1, start, count); };
-      const KvCache::Seen seen = cache.extend(turned(part(k), kKeyHeads, start), part(v));
+      const KvCache::Seen seen =
+          cache.extend(turned(part(k), kKeyHeads, start), part(v), kKeyHeads);
       const Tensor out = attend(turned(part(q), kHeads, start), seen.keys, seen.values);
       cache.advance(count);
       const std::vector<double> got = out.to_vector<double>();

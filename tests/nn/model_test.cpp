@@ -109,7 +109,7 @@ TEST(Stages, AreGroupedForRecomputationFromOutside) {
   const auto text = [&](int64_t every) {
     std::string all;
     for (const StageSegment& segment : stage_segments(model, every)) {
-      all += concat("[", segment.begin, ",", segment.end, segment.recomputed ? ")r " : ") ");
+      all += str("[", segment.begin, ",", segment.end, segment.recomputed ? ")r " : ") ");
     }
     return all;
   };

@@ -36,8 +36,8 @@ constexpr Case kCases[] = {{"gpt2", "gpt2"},
                            {"dora_transposed", "gpt2"},
                            {"patterns", "llama"}};
 
-std::string base_of(const Case& c) { return concat("tests/reference/", c.base); }
-std::string adapter_of(const Case& c) { return concat("tests/reference/peft/", c.name); }
+std::string base_of(const Case& c) { return str("tests/reference/", c.base); }
+std::string adapter_of(const Case& c) { return str("tests/reference/peft/", c.name); }
 
 std::vector<double> doubles(const SafetensorsFile& file, const std::string& name) {
   const TensorEntry* entry = file.find(name);
@@ -198,8 +198,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, Peft,
                          testing::Combine(testing::ValuesIn(kCases),
                                           testing::Values(DType::f64, DType::f32, DType::bf16)),
                          [](const auto& info) {
-                           return std::string(concat(std::get<0>(info.param).name, "_",
-                                                     name_of(std::get<1>(info.param))));
+                           return std::string(str(std::get<0>(info.param).name, "_",
+                                                  name_of(std::get<1>(info.param))));
                          });
 
 }  // namespace adapter_parity_test

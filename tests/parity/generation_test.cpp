@@ -50,7 +50,7 @@ class Generated : public testing::TestWithParam<const char*> {
     EXPECT_EQ(prompts_.size(), 200U);
   }
 
-  static std::string folder() { return concat("tests/reference/", GetParam()); }
+  static std::string folder() { return str("tests/reference/", GetParam()); }
 
   std::unique_ptr<nn::Model> model() const {
     const train::ModelConfig config = train::read_model_config(folder()).config;

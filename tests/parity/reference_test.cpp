@@ -46,7 +46,7 @@ class Reference {
   // What PyTorch's own run in the dtype is off is nothing to ask more than; twice, since rounding
   // in other places is another draw.
   double tolerance(DType dtype, const std::string& name, double promised) const {
-    const std::string off = concat("off_", dtype, ".", name);
+    const std::string off = str("off_", dtype, ".", name);
     return has(off) ? std::max(promised, 2.0 * doubles(off)[0]) : promised;
   }
 

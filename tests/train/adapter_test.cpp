@@ -139,7 +139,7 @@ TEST(Adapter, IsSavedOnEveryStage_AndGoesOnWhereItWas) {
       apply_tuning(model, {.lora = kLora});
       zero::Engine engine(model, engine_config(stage), world);
       train(engine, world);
-      const std::string path = folder / concat("stage", stage);
+      const std::string path = folder / str("stage", stage);
       save_adapter(engine, {.lora = kLora, .base_model = "somewhere"}, {}, path);
       const AdapterConfig config = read_adapter_config(path);
       EXPECT_EQ(config.lora, kLora);
@@ -155,7 +155,7 @@ TEST(Adapter, IsSavedOnEveryStage_AndGoesOnWhereItWas) {
             << name;
       }
     });
-    const std::string path = folder / concat("stage", stage);
+    const std::string path = folder / str("stage", stage);
     files.push_back(read_text_file(path + "/adapter_model.safetensors", kMost));
     const WeightFolder stored = WeightFolder::open(path + "/adapter_model.safetensors");
     EXPECT_EQ(stored.tensors().size(), 16u);
@@ -246,7 +246,7 @@ TEST(Adapter, OfALayerThatFilesHaveInParts_IsRefused) {
   nn::Gpt2 model(zero::test::tiny_config());
   apply_tuning(model, {.lora = kLora});
   const auto names_with = [&](const std::string& layer) {
-    const std::string ours = concat("transformer.h.*.", layer, ".weight");
+    const std::string ours = str("transformer.h.*.", layer, ".weight");
     return adapter_names({.rows = {{ours, "h.*.fused.weight", part_of_theirs(0, 24, 48)}}}, model);
   };
   EXPECT_THAT(refusal<ConfigError>([&] { names_with("attn.c_attn"); }),

@@ -289,7 +289,7 @@ TEST_P(CachedModel, Misuse_IsNamed) {
   EXPECT_THROW(nn::KvCache(0), InvalidArgument);
   const Tensor rows = Tensor::zeros({1, 5, 8});
   try {
-    small.extend(rows, rows);
+    small.extend(rows, rows, 2);
     FAIL() << "no error";
   } catch (const InvalidArgument& error) {
     EXPECT_NE(std::string(error.what()).find("its capacity of 4"), std::string::npos)
@@ -297,7 +297,7 @@ TEST_P(CachedModel, Misuse_IsNamed) {
   }
   const autograd::EnableGrad enabled;
   const Tensor row = Tensor::zeros({1, 1, 8});
-  EXPECT_THROW(small.extend(row, row), InvalidArgument);
+  EXPECT_THROW(small.extend(row, row, 2), InvalidArgument);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CachedModel,

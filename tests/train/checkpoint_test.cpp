@@ -813,7 +813,7 @@ TEST(FrozenQuantized, BaseIsNamedAndLooksAsItsFolder_OrNothingIsSaved) {
         config.batch.micro_batch = 2;
         config.zero.stage = stage;
         zero::Engine engine(model, config, world);
-        const std::string checkpoints = folder / concat(name_of(format), stage);
+        const std::string checkpoints = folder / str(name_of(format), stage);
         CheckpointSaver saver(engine, checkpoints);
         EXPECT_THAT(message_of<ConfigError>([&] { saver.begin("none", {}, /*beside=*/false); }),
                     HasSubstr("name the folder of the base"));

@@ -230,7 +230,7 @@ TEST(ConfigKeys, EveryKeyThatWorks_MovesSomething_AndIsKept) {
       json::Object given = with(file, key.path, value);
       if (key.path == "train_batch_size") given = with({}, key.path, value);
       const Config config = parse(given);
-      const std::string what = concat(key.path, " ", json::write(value));
+      const std::string what = str(key.path, " ", json::write(value));
       if (has_value(key)) {
         std::vector<std::string> moved = followers_of(key.path);
         moved.push_back(key.path);
@@ -265,10 +265,10 @@ std::string behaviour_of(const Config& config) {
   const optim::Schedule schedule(config.engine.schedule, config.engine.optimizer, 100);
   optim::LossScaler scaler(config.engine.precision.loss_scale);
   for (int64_t update = 0; update < 5000; ++update) {
-    text += concat(' ', schedule.lr_at(update), ' ', schedule.beta1_at(update).value_or(-1.0));
+    text += str(' ', schedule.lr_at(update), ' ', schedule.beta1_at(update).value_or(-1.0));
   }
   for (int step = 0; step < 3000; ++step) {
-    text += concat(' ', scaler.scale());
+    text += str(' ', scaler.scale());
     try {
       scaler.update(step % 3 == 0 && step < 60);
     } catch (const NumericsError&) {

@@ -26,7 +26,7 @@ std::string problems_of(const std::string& text, int64_t world = 1, const Overri
 
 constexpr const char* kBatch = R"("train_micro_batch_size_per_gpu": 4)";
 
-std::string with(const std::string& members) { return concat("{", kBatch, ", ", members, "}"); }
+std::string with(const std::string& members) { return str("{", kBatch, ", ", members, "}"); }
 
 TEST(Config, BatchTriangleInfersTheThirdFromTwo) {
   struct Row {
@@ -205,8 +205,8 @@ TEST(Config, TheVerticalScheduleReducesAfterEveryMicroBatch) {
 
 TEST(Config, MomentsIn16BitsAreForAdam) {
   const auto moments = [](const std::string& optimizer) {
-    return parse(with(concat("\"zinc\": {\"moments\": \"bf16\"}, \"optimizer\": {\"type\": \"",
-                             optimizer, "\"}")))
+    return parse(with(str("\"zinc\": {\"moments\": \"bf16\"}, \"optimizer\": {\"type\": \"",
+                          optimizer, "\"}")))
         .engine.optimizer.moments;
   };
   EXPECT_EQ(moments("AdamW"), optim::Moments::bf16);
@@ -216,10 +216,10 @@ TEST(Config, MomentsIn16BitsAreForAdam) {
 
 TEST(Config, StatesThatTravelAreThoseInHostMemory) {
   const auto step = [](const std::string& device, const std::string& value) {
-    return parse(with(concat("\"zinc\": {\"offload_step\": \"", value,
-                             "\"}, \"zero_optimization\": {\"stage\": 1, \"offload_optimizer\": "
-                             "{\"device\": \"",
-                             device, "\", \"nvme_path\": \"/tmp\"}}")))
+    return parse(with(str("\"zinc\": {\"offload_step\": \"", value,
+                          "\"}, \"zero_optimization\": {\"stage\": 1, \"offload_optimizer\": "
+                          "{\"device\": \"",
+                          device, "\", \"nvme_path\": \"/tmp\"}}")))
         .engine.offload_step;
   };
   EXPECT_EQ(step("cpu", "device"), zero::OffloadStep::device);
@@ -234,7 +234,7 @@ TEST(Config, StatesThatTravelAreThoseInHostMemory) {
 
 TEST(Config, AdamMeansAdamWUnlessItSaysOtherwise) {
   const auto kind = [](const std::string& optimizer) {
-    return parse(with(concat("\"optimizer\": ", optimizer))).engine.optimizer.kind;
+    return parse(with(str("\"optimizer\": ", optimizer))).engine.optimizer.kind;
   };
   EXPECT_EQ(kind(R"({"type": "Adam"})"), optim::OptimizerKind::adamw);
   EXPECT_EQ(kind(R"({"type": "Adam", "params": {"adam_w_mode": false}})"),
@@ -242,9 +242,8 @@ TEST(Config, AdamMeansAdamWUnlessItSaysOtherwise) {
   EXPECT_EQ(kind(R"({"type": "SGD"})"), optim::OptimizerKind::sgd);
   for (const char* name : {"OneBitAdam", "ZeroOneAdam", "onebitlamb", "Lamb", "Muon", "Lion",
                            "Adagrad", "MuAdam", "MuAdamW", "MuSGD"}) {
-    const std::string problem =
-        problems_of(with(concat(R"("optimizer": {"type": ")", name, "\"}")));
-    EXPECT_NE(problem.find(concat("\"", name, "\" is not implemented")), std::string::npos);
+    const std::string problem = problems_of(with(str(R"("optimizer": {"type": ")", name, "\"}")));
+    EXPECT_NE(problem.find(str("\"", name, "\" is not implemented")), std::string::npos);
     EXPECT_NE(problem.find(std::string_view(name) == "MuSGD" ? "take SGD" : "take AdamW"),
               std::string::npos)
         << problem;
@@ -278,10 +277,10 @@ std::string on_value(KeyType type) {
 
 // A file that holds one key, whatever block it is in.
 std::string holding(std::string_view path, const std::string& value) {
-  std::string text = concat("\"", path.substr(path.rfind('.') + 1), "\": ", value);
+  std::string text = str("\"", path.substr(path.rfind('.') + 1), "\": ", value);
   for (std::string_view rest = path; rest.find('.') != std::string_view::npos;) {
     rest = rest.substr(0, rest.rfind('.'));
-    text = concat("\"", rest.substr(rest.rfind('.') + 1), "\": {", text, "}");
+    text = str("\"", rest.substr(rest.rfind('.') + 1), "\": {", text, "}");
   }
   return with(text);
 }
@@ -293,9 +292,9 @@ TEST(Config, KeysWithoutEffect_AreOfTheirTypeAndSaySo) {
     ASSERT_NE(key.setting.type, KeyType::any) << key.path;
     const Config config = parse(holding(key.path, on_value(key.setting.type)));
     ASSERT_EQ(config.notices.size(), 1u) << key.path;
-    EXPECT_EQ(config.notices[0], concat(key.path, " has no effect: ", key.note));
+    EXPECT_EQ(config.notices[0], str(key.path, " has no effect: ", key.note));
     const std::string wrong = key.setting.type == KeyType::text ? "true" : "\"AUTO\"";
-    EXPECT_NE(problems_of(holding(key.path, wrong)).find(concat(key.path, " must be ")),
+    EXPECT_NE(problems_of(holding(key.path, wrong)).find(str(key.path, " must be ")),
               std::string::npos)
         << key.path;
     for (const char* open : {"null", "\"auto\""}) {
@@ -349,7 +348,7 @@ TEST(Config, ADeprecatedBlockLosesWhereBothStand) {
 
 TEST(Config, ALossScaleMayStandInQuotes) {
   const auto scale = [](const std::string& value) {
-    return parse(with(concat(R"("fp16": {"enabled": true, "loss_scale": )", value, "}")))
+    return parse(with(str(R"("fp16": {"enabled": true, "loss_scale": )", value, "}")))
         .engine.precision.loss_scale;
   };
   EXPECT_TRUE(scale("\"0\"").dynamic);
@@ -361,13 +360,12 @@ TEST(Config, ALossScaleMayStandInQuotes) {
 TEST(Config, FlagsThatTheSchedulerIgnores_AreProblems) {
   const auto says = [](const std::string& type, const std::string& params, const Overrides& flags) {
     return problems_of(
-        with(concat(R"("scheduler": {"type": ")", type, R"(", "params": {)", params, "}}")), 1,
-        flags);
+        with(str(R"("scheduler": {"type": ")", type, R"(", "params": {)", params, "}}")), 1, flags);
   };
   for (const char* type : {"StepLR", "OneCycle", "LRRangeTest"}) {
     EXPECT_EQ(says(type, "", {.warmup_steps = 5}),
-              concat("--warmup-steps 5 has no effect with scheduler.type \"", type,
-                     "\": it has no warm-up; leave the flag out"));
+              str("--warmup-steps 5 has no effect with scheduler.type \"", type,
+                  "\": it has no warm-up; leave the flag out"));
   }
   EXPECT_EQ(says("OneCycle", "", {.lr = 0.5}),
             "--lr 0.5 has no effect with scheduler.type \"OneCycle\": set "
@@ -395,12 +393,12 @@ TEST(Config, EveryKeyOfTheTableIsOfItsClass) {
     const std::string on =
         key.key_class == KeyClass::refused ? "{\"x\": 1}" : on_value(key.setting.type);
     if (key.key_class == KeyClass::refused) {
-      EXPECT_NE(problems_of(with(concat("\"", key.path, "\": ", on))).find(key.path),
+      EXPECT_NE(problems_of(with(str("\"", key.path, "\": ", on))).find(key.path),
                 std::string::npos)
           << key.path;
     }
     if (key.key_class == KeyClass::no_effect || key.key_class == KeyClass::warning) {
-      const Config config = parse(with(concat("\"", key.path, "\": ", on)));
+      const Config config = parse(with(str("\"", key.path, "\": ", on)));
       ASSERT_EQ(config.notices.size(), 1u) << key.path;
       EXPECT_NE(config.notices[0].find(key.path), std::string::npos);
     }
@@ -427,7 +425,7 @@ TEST(Config, UpdatesOverlapPassesAsTheFileSays) {
   EXPECT_FALSE(parse(with(R"("zinc": {})"), 2).engine.overlap_update.has_value());
   for (const bool value : {false, true}) {
     const std::string members =
-        concat(R"("zinc": {"overlap_update": )", value ? "true" : "false", "}");
+        str(R"("zinc": {"overlap_update": )", value ? "true" : "false", "}");
     EXPECT_EQ(parse(with(members), 2).engine.overlap_update, value);
   }
 }

@@ -40,7 +40,7 @@ void expect_states(const DeepSpeedCheckpoint& checkpoint, const std::string& exp
   for (const auto& parameter : checkpoint.parameters()) {
     if (!parameter.trained) continue;
     for (const StateKind kind : kStateKinds) {
-      const std::string key = concat(name_of(kind), '/', parameter.name);
+      const std::string key = str(name_of(kind), '/', parameter.name);
       const TensorEntry* entry = expected.find(key);
       ASSERT_NE(entry, nullptr) << key;
       ASSERT_EQ(entry->shape, parameter.shape) << key;
@@ -191,7 +191,7 @@ TEST(DeepSpeedCheckpoint, FilesOfOtherRunsOrLayouts_AreRefused) {
        {"zero_pp_rank_0_mp_rank_01_model_states.pt", "layer_01-model_00-model_states.pt",
         "expp_rank_0_mp_rank_00_optim_states.pt", "mp_rank_01_model_states.pt"}) {
     const CopiedCheckpoint parallel("stage1");
-    parallel.write(concat("global_step3/", name), "");
+    parallel.write(str("global_step3/", name), "");
     EXPECT_THAT(parallel.error(), HasSubstr("ds_to_universal")) << name;
   }
 }

@@ -42,7 +42,7 @@ class ExampleDataTest : public testing::Test {
   ExampleData numbers(int64_t count) {
     std::string content;
     for (int64_t i = 0; i < count; ++i) {
-      content += concat(R"({"p": "p", "a": ")", i * i * 37 % 100'003, "\"}\n");
+      content += str(R"({"p": "p", "a": ")", i * i * 37 % 100'003, "\"}\n");
     }
     return ExampleData({make(folder_.write("numbers.jsonl", content), settings())});
   }

@@ -170,7 +170,7 @@ class Masks : public testing::TestWithParam<const char*> {};
 TEST_P(Masks, EqualPythons) {
   std::unique_ptr<Tokenizer> tokenizer;
   try {
-    tokenizer = load_tokenizer(concat("tests/reference/tokenizers/", GetParam(), ".json"));
+    tokenizer = load_tokenizer(str("tests/reference/tokenizers/", GetParam(), ".json"));
   } catch (const ConfigError&) {
     GTEST_SKIP() << "this build lacks a library";
   }
@@ -432,7 +432,7 @@ class MakeExamples : public testing::Test {
 
 TEST_F(MakeExamples, CountsAndOrder) {
   std::string content;
-  for (int i = 0; i < 20'000; ++i) content += concat(R"({"p": "x", "a": ")", i % 10, "\"}\n");
+  for (int i = 0; i < 20'000; ++i) content += str(R"({"p": "x", "a": ")", i % 10, "\"}\n");
   content += "{\"p\": \"toolongprompt\", \"a\": \"y\"}\n{\"p\": \"abcdef\", \"a\": \"yz\"}\n";
   for (const int threads : {1, 3}) {
     const ExampleCounts counts = make(content, {.threads = threads});
@@ -446,7 +446,7 @@ TEST_F(MakeExamples, CountsAndOrder) {
     EXPECT_EQ(counts.all_masked.count, 1);
     EXPECT_THAT(counts.all_masked.places, ElementsAre(HasSubstr("a.jsonl:20001")));
     ASSERT_EQ(taken_.size(), 20'001U);
-    for (int i = 0; i < 20'000; ++i) ASSERT_EQ(taken_[i], concat(i + 1, "\n", i % 10));
+    for (int i = 0; i < 20'000; ++i) ASSERT_EQ(taken_[i], str(i + 1, "\n", i % 10));
     EXPECT_EQ(taken_.back(), "20002\ny");
   }
 }

@@ -44,15 +44,15 @@ const char* const kNothing = R"("stage": 3, "stage3_param_persistence_threshold"
     "stage3_prefetch_bucket_size": 0, "stage3_max_reuse_distance": 1000000000)";
 
 Config parse(const std::string& zero, const std::string& top = "", int64_t accumulation = 5) {
-  return parse_config(concat(R"({"train_micro_batch_size_per_gpu": 1,
+  return parse_config(str(R"({"train_micro_batch_size_per_gpu": 1,
       "gradient_accumulation_steps": )",
-                             accumulation, R"(, "optimizer": {"type": "AdamW",
+                          accumulation, R"(, "optimizer": {"type": "AdamW",
       "params": {"lr": 1e-3}}, )",
-                             top, R"("zero_optimization": {)", zero, "}}"),
+                          top, R"("zero_optimization": {)", zero, "}}"),
                       "test.json", kWorld);
 }
 
-std::string stage_3(const std::string& more) { return concat(kNothing, ", ", more); }
+std::string stage_3(const std::string& more) { return str(kNothing, ", ", more); }
 
 PlanOptions options() {
   return {.world = kWorld, .seq = kSeq, .backend = "local", .evaluate = false, .save = false};

@@ -242,7 +242,7 @@ TEST_P(FitPipeline, WrittenFileHasTheMeshAndItsPlan) {
   FitRequest request = mesh_request();
   request.space.global_batch = 32;
   request.model.config.as<nn::Gpt2Config>().num_layers = 4;
-  request.space.config = concat(R"({"zinc": {"mesh": {"pipe": 2})", GetParam(), "}}");
+  request.space.config = str(R"({"zinc": {"mesh": {"pipe": 2})", GetParam(), "}}");
   const FitResult result = fit(request);
   ASSERT_FALSE(result.best.empty());
   for (const FittedConfig& answer : result.best) {

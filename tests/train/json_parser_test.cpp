@@ -47,11 +47,11 @@ TEST(JsonParser, ReadsEveryKind) {
 
 TEST(JsonParser, Object_KeepsTheOrderOfTheText) {
   std::string text = "{";
-  for (int i = 99; i >= 0; --i) text += concat(i < 99 ? "," : "", "\"k", i, "\":", i);
+  for (int i = 99; i >= 0; --i) text += str(i < 99 ? "," : "", "\"k", i, "\":", i);
   const Value v = strict(text + "}");
   int expected = 99;
   for (const Member& member : v.as_object()) {
-    EXPECT_EQ(member.key, concat("k", expected));
+    EXPECT_EQ(member.key, str("k", expected));
     EXPECT_EQ(v.at(member.key).as_int64(), expected);
     --expected;
   }
@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(
         NumberCase{"1.7976931348623157e308", 1.7976931348623157e308, false, 0},
         NumberCase{"0.1", 0.1, false, 0}, NumberCase{"1.00000000000000000000001", 1.0, true, 1},
         NumberCase{"1e-99999999999999999999", 0.0, true, 0}),
-    [](const auto& info) { return concat("Case", info.index); });
+    [](const auto& info) { return str("Case", info.index); });
 
 TEST(JsonParser, Uint64_HasItsWholeRange) {
   EXPECT_EQ(strict("18446744073709551615").as_uint64(), std::numeric_limits<uint64_t>::max());
@@ -130,7 +130,7 @@ TEST(JsonParser, Places_PointAtTheToken) {
       relaxed("{\n  \"a\" : // one\n  /* two */ [ true,\n\t\"x y\" , 12.5 ],\n\"b\":{}}");
   const auto place = [&](const Value& value) {
     const Position p = value.source()->position(value.span().begin);
-    return concat(p.line, ":", p.column, "+", value.span().end - value.span().begin);
+    return str(p.line, ":", p.column, "+", value.span().end - value.span().begin);
   };
   EXPECT_EQ(place(v), "1:1+1");
   EXPECT_EQ(place(v.at("a")), "3:13+1");

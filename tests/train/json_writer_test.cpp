@@ -98,7 +98,7 @@ TEST(JsonWriter, Misuse_IsABug) {
 
 TEST(JsonValue, Set_ReplacesOrAppends) {
   Object object;
-  for (int i = 0; i < 20; ++i) object.set(concat("k", i), i);
+  for (int i = 0; i < 20; ++i) object.set(str("k", i), i);
   object.set("k3", "three");
   EXPECT_EQ(object.size(), 20U);
   EXPECT_EQ(object.find("k3")->as_string(), "three");

@@ -26,13 +26,13 @@ class CountingDataset : public Dataset {
   void read(int64_t index, Sample& sample) const override {
     EXPECT_TRUE(sample.tokens.empty() && sample.labels.empty());
     ++reads;
-    if (index == broken) throw DataError(concat("sample ", index, " is broken"));
+    if (index == broken) throw DataError(str("sample ", index, " is broken"));
     for (int64_t i = 0; i < tokens_; ++i) {
       sample.tokens.push_back(static_cast<int32_t>(index + i));
       sample.labels.push_back(static_cast<int32_t>(index + i + 1));
     }
   }
-  std::string describe() const override { return concat("counting to ", count_); }
+  std::string describe() const override { return str("counting to ", count_); }
 
   int64_t broken = -1;
   mutable std::atomic<int> reads = 0;

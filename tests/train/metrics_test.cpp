@@ -293,7 +293,7 @@ TEST(SampleFileSink, KeepsWhatBelongsToTheStepsSoFar) {
     for (const int64_t step : {2, 4, 6}) sink.write_samples({.step = step}, two);
   }
   const auto text_of = [](int step) {
-    return concat("--- step ", step, "\nIn the\n\n--- step ", step, "\nend\n");
+    return str("--- step ", step, "\nIn the\n\n--- step ", step, "\nend\n");
   };
   EXPECT_EQ(read_whole_file(path), text_of(2) + text_of(4) + text_of(6));
   SampleFileSink later(folder.path(), FiguresSoFar{.step = 4, .samples = 8});

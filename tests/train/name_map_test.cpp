@@ -121,7 +121,7 @@ std::vector<Case> cases() {
   // Ours is one parameter [3, heads, dim, width]; its bias has a width of one.
   for (const int64_t width : {kWidth, int64_t{1}}) {
     const Shape shape = width == 1 ? Shape{3 * kRows} : Shape{3 * kRows, width};
-    all.push_back({concat("q, k and v of each head side by side, from one of width ", width),
+    all.push_back({str("q, k and v of each head side by side, from one of width ", width),
                    {{"layers.7.c_attn", shape}},
                    {{"layers.*.c_attn", "h.*.qkv.weight", heads_outermost(3, kHeads, kDim)}},
                    {{fused, shape}},
@@ -130,13 +130,13 @@ std::vector<Case> cases() {
                      Values parts;
                      for (const int64_t p : {0, 1, 2}) {
                        const auto begin = packed.begin() + p * kRows * width;
-                       parts[concat(p)] = std::vector<float>(begin, begin + kRows * width);
+                       parts[str(p)] = std::vector<float>(begin, begin + kRows * width);
                      }
                      interleave(parts, {"0", "1", "2"}, width, theirs[fused]);
                    }});
     for (const int64_t rotary : {int64_t{0}, int64_t{4}}) {
       const Shape heads = width == 1 ? Shape{12} : Shape{12, width};
-      all.push_back({concat("rotary ", rotary, " of width ", width),
+      all.push_back({str("rotary ", rotary, " of width ", width),
                      {{"layers.7.k", heads}},
                      {{"layers.*.k", "layers.*.k", rotary_pairs(2, 6, rotary)}},
                      {{"layers.7.k", heads}},

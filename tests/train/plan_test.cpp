@@ -449,7 +449,7 @@ TEST(Plan, CountsLoadingAndSaving) {
   for (Case c : {Case{"", gpt2(), 0, 2}, Case{"", llama(), 3, 3, 2, 1, DType::bf16, true},
                  Case{"", gpt2(), 2, 2, 1, 0, DType::f16, false, false, zero::Determinism::run,
                       zero::OffloadDevice::nvme}}) {
-    SCOPED_TRACE(concat("stage ", c.stage));
+    SCOPED_TRACE(str("stage ", c.stage));
     Config config = config_of(c);
     config.checkpoint.every = 1;
     const Plan plan =
@@ -511,7 +511,7 @@ TEST(Plan, CountsASaveThatASignalAsksFor) {
        {Case{"", gpt2(), 0, 2}, Case{"", with_lora(llama()), 2, 2, 1, 0, DType::f16},
         Case{"", llama(), 3, 2, 2, 1, DType::bf16, false, false, zero::Determinism::run,
              zero::OffloadDevice::nvme}}) {
-    SCOPED_TRACE(concat("stage ", c.stage));
+    SCOPED_TRACE(str("stage ", c.stage));
     const Config config = config_of(c);
     const Plan plan = make_plan(
         c.model, config, {.world = c.world, .seq = kSeq, .backend = "local", .evaluate = false});

@@ -28,8 +28,8 @@ class OwnProgram : public testing::Test {
   std::string file(const std::string& own, const std::string& more = "") const {
     // Ranks write files of their own: a path for every call.
     return folder_.write(
-        concat("ds", ++num_files_, ".json"),
-        concat(R"({"train_micro_batch_size_per_gpu": 2)", more, R"(, "zinc": {)", own, "}}"));
+        str("ds", ++num_files_, ".json"),
+        str(R"({"train_micro_batch_size_per_gpu": 2)", more, R"(, "zinc": {)", own, "}}"));
   }
   // `body` in a world that connect() was told `options` of.
   void in_world(int size, comm::ConnectOptions options,
@@ -62,7 +62,7 @@ std::vector<float> weights_with_seed(uint64_t seed) {
 TEST_F(OwnProgram, SeedOfTheFile_IsThatOfTheWeights) {
   for (const uint64_t seed : {7, 8}) {
     in_world(1, {.seed = 3}, [&](World& world) {
-      const Config config = load_config(file(concat("\"seed\": ", seed)), world);
+      const Config config = load_config(file(str("\"seed\": ", seed)), world);
       EXPECT_TRUE(first_weights(config, world) == weights_with_seed(seed)) << seed;
       EXPECT_EQ(loader_options(config, world, 4).seed, seed);
     });
@@ -115,13 +115,13 @@ TEST_F(OwnProgram, DeadlineOfTheFile_IsThatOfCollectives) {
 TEST_F(OwnProgram, TraceOfTheFile_HoldsTheStepsOfAllRanks) {
   const std::string path = folder_ / "trace.json";
   in_world(2, {}, [&](World& world) {
-    const Config config = load_config(file(concat("\"trace\": \"", path, "\"")), world);
+    const Config config = load_config(file(str("\"trace\": \"", path, "\"")), world);
     nn::Gpt2 model(zero::test::tiny_config());
     Engine engine = initialize(model, config, world);
     for (int64_t step = 0; step < 2; ++step) {
       engine.backward(engine.forward(zero::test::make_batch(2 * step + world.rank())));
       engine.step();
-      EXPECT_THAT(read_whole_file(path), HasSubstr(concat("step ", step + 1)));
+      EXPECT_THAT(read_whole_file(path), HasSubstr(str("step ", step + 1)));
     }
   });
   const std::string text = read_whole_file(path);
@@ -148,7 +148,7 @@ TEST_F(OwnProgram, RunsOfAProgram_HaveOneTraceEach) {
   for (const std::string name : {"trace.json", "trace-2.json"}) {
     in_world(2, {}, [&](World& world) {
       const Config config = load_config(
-          file(concat("\"trace\": \"", path, "\", \"checkpoint\": {\"every\": 1}")), world);
+          file(str("\"trace\": \"", path, "\", \"checkpoint\": {\"every\": 1}")), world);
       const Counting data;
       nn::Gpt2 model(zero::test::tiny_config());
       Loader loader(data, {.micro_batch = 2,
@@ -181,7 +181,7 @@ TEST_F(OwnProgram, WhatComesTooLate_IsAnError) {
   });
   TraceRecorder recorder;
   in_world(1, {.trace = &recorder}, [&](World& world) {
-    const std::string own = concat("\"trace\": \"", folder_ / "t.json", "\"");
+    const std::string own = str("\"trace\": \"", folder_ / "t.json", "\"");
     EXPECT_THAT(message_of<ConfigError>([&] { load_config(file(own), world); }),
                 HasSubstr("ConnectOptions::trace"));
   });
@@ -221,10 +221,10 @@ TEST_F(OwnProgram, RanksWithDifferentConfigurations_AreToldSo) {
   in_world(2, {}, [&](World& world) {
     const std::string lr = world.is_main() ? "0.1" : "0.2";
     const std::string path =
-        folder_.write(concat("ds", world.rank(), ".json"),
-                      concat(R"({"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW",
+        folder_.write(str("ds", world.rank(), ".json"),
+                      str(R"({"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW",
                "params": {"lr": )",
-                             lr, "}}}"));
+                          lr, "}}}"));
     const Config config = load_config(path, world);
     nn::Gpt2 model(zero::test::tiny_config());
     words[static_cast<size_t>(world.rank())] =

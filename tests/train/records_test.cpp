@@ -166,8 +166,7 @@ TEST_F(Records, NamesDecide) {
 TEST_F(Records, BlocksOfAFile_EndNowhereInParticular) {
   // Longer than the blocks in which files are read, with a line end at each border.
   std::string content;
-  for (int i = 0; i < 60'000; ++i)
-    content += concat("{\"x\": \"", std::string(i % 7, 'y'), "\"}\n");
+  for (int i = 0; i < 60'000; ++i) content += str("{\"x\": \"", std::string(i % 7, 'y'), "\"}\n");
   const auto reader = open_records(folder_.write("a.jsonl", content));
   RawRecord raw;
   for (int i = 0; i < 60'000; ++i) {

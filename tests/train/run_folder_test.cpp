@@ -131,7 +131,7 @@ TEST(RunFolder, LiveRun_IsNotReplacedEvenByForce) {
 TEST(RunFolder, ManyAtOnce_OneWins) {
   const ScratchFolder folder;
   for (int round = 0; round < 20; ++round) {
-    const std::string path = folder / concat("run", round);
+    const std::string path = folder / str("run", round);
     if (round % 2 == 1) kept(path, false);  // an old run, and everybody uses force
     std::atomic<int> winners = 0, waiting = 4;
     std::vector<std::thread> threads;
@@ -173,7 +173,7 @@ TEST(RunFolder, ManyReplacements_NeverOfALiveRun) {
       for (int held = 0; held < 5;) {
         try {
           const RunFolder mine = kept(path, true);
-          const std::string name = concat("mine-", t, "-", held++);
+          const std::string name = str("mine-", t, "-", held++);
           std::ofstream(mine.file(name)) << "x";
           std::this_thread::sleep_for(std::chrono::microseconds(200));
           EXPECT_THAT(names_in(path), ElementsAre(".zinc-run", name));

@@ -119,8 +119,8 @@ TEST(Run, ThatFailsOnOneRankFailsOnAllAndLeavesWhatWasThere) {
 class Saves : public TrainerObserver {
  public:
   void on_save(const SavedFiles& files) override {
-    all.push_back(concat(file_name(files.path), files.is_checkpoint ? " checkpoint" : "", " of ",
-                         files.step));
+    all.push_back(
+        str(file_name(files.path), files.is_checkpoint ? " checkpoint" : "", " of ", files.step));
   }
   std::vector<std::string> all;
 };
@@ -133,7 +133,7 @@ TEST(Run, LoadsTheBestWeightsAtTheEnd_OnEveryStageAndTier) {
                                                       {3, OffloadDevice::none},
                                                       {3, OffloadDevice::nvme}};
   for (const auto& [stage, device] : placements) {
-    SCOPED_TRACE(concat("stage ", stage, device == OffloadDevice::nvme ? ", on NVMe" : ""));
+    SCOPED_TRACE(str("stage ", stage, device == OffloadDevice::nvme ? ", on NVMe" : ""));
     const ScratchFolder folder;
     const std::string out = folder / "run";
     comm::run_local_ranks(kWorld, {.seed = 3, .num_threads = 1}, [&](comm::World& world) {
@@ -181,7 +181,7 @@ TEST(Run, LoadsTheBestWeightsAtTheEnd_OnEveryStageAndTier) {
       EXPECT_EQ(now.mean(), result.best.value);
     });
     const auto weights = [&](const char* name) {
-      return read_whole_file(concat(out, '/', name, "/model.safetensors"));
+      return read_whole_file(str(out, '/', name, "/model.safetensors"));
     };
     EXPECT_EQ(weights("final"), weights("best"));
     EXPECT_NE(weights("final"), weights("step-000002"));

@@ -166,7 +166,7 @@ TEST(KeptTokens, AreThoseOfTransformers) {
                     numbers<int32_t>(of("texts", "text")), options_of(cases[i].at("options")));
     std::vector<int32_t> kept;
     for (const Candidate& candidate : candidates) kept.push_back(candidate.token);
-    const auto name = [&] { return concat("case ", i, ": ", json::write(cases[i].at("options"))); };
+    const auto name = [&] { return str("case ", i, ": ", json::write(cases[i].at("options"))); };
     ASSERT_EQ(kept, numbers<int32_t>(cases[i].at("kept"))) << name();
     const std::vector<double> expected = numbers<double>(cases[i].at("probabilities"));
     for (size_t k = 0; k < kept.size(); ++k) {

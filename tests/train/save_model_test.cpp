@@ -118,12 +118,12 @@ TEST(SaveModel, WithAnOffloadedOptimizer_GivesTheBytesOfStage0) {
     const auto reference = save(config_of(0, dtype), "whole");
     for (const int stage : {1, 2, 3}) {
       for (const auto device : {zero::OffloadDevice::cpu, zero::OffloadDevice::nvme}) {
-        SCOPED_TRACE(concat("stage ", stage, " ", dtype, " on ", zero::name_of(device)));
+        SCOPED_TRACE(str("stage ", stage, " ", dtype, " on ", zero::name_of(device)));
         zero::EngineConfig config = config_of(stage, dtype);
         config.zero.offload_optimizer = {.device = device, .nvme_path = swap.path()};
         config.zero.sub_group_size = 3072;  // parameters begin inside of tiles
         config.aio.block_size = 4096;
-        EXPECT_EQ(save(config, concat(stage, zero::name_of(device))), reference);
+        EXPECT_EQ(save(config, str(stage, zero::name_of(device))), reference);
       }
     }
   }
@@ -195,10 +195,9 @@ TEST(SaveModel, OfDamagedWeights_IsRefusedByName_AndLeavesWhatWasThere) {
     save_model(engine, model_config(), folder / "asked-for", {.allow_damaged = true});
   });
   // The rank that holds the value names it, the other one follows.
-  EXPECT_THAT(messages,
-              testing::UnorderedElementsAre(
-                  "peer", concat(folder / "best", ": weight ", 24 * 96 - 1, " of ", name,
-                                 " is not finite: the weights are damaged and not saved")));
+  EXPECT_THAT(messages, testing::UnorderedElementsAre(
+                            "peer", str(folder / "best", ": weight ", 24 * 96 - 1, " of ", name,
+                                        " is not finite: the weights are damaged and not saved")));
   EXPECT_THAT(folder.names(), testing::ElementsAre("asked-for", "best"));
 }
 

@@ -38,7 +38,7 @@ void expect_near(const RougeScore& score, const json::Value& wanted) {
 void expect_rouge(const char* name, RougeWords words) {
   ASSERT_EQ(num_pairs(), 500u);
   for (size_t i = 0; i < num_pairs(); ++i) {
-    SCOPED_TRACE(concat("pair ", i, ": ", text(i, 0), " | ", text(i, 1)));
+    SCOPED_TRACE(str("pair ", i, ": ", text(i, 0), " | ", text(i, 1)));
     const RougeScores scores = rouge(text(i, 0), text(i, 1), words);
     const json::Value& wanted = expected().at("rouge").at(name).at(i);
     expect_near(scores.rouge1, wanted.at(size_t{0}));
@@ -64,7 +64,7 @@ void expect_bleu(const char* name, BleuWords words) {
   const json::Value& wanted = expected().at("bleu").at(name);
   Bleu corpus(words), with_two(words);
   for (size_t i = 0; i < num_pairs(); ++i) {
-    SCOPED_TRACE(concat("pair ", i));
+    SCOPED_TRACE(str("pair ", i));
     EXPECT_EQ(bleu_words(text(i, 1), words), wanted.at("words").at(i).as_string());
     Bleu single(words);
     single.add(text(i, 1), std::vector{text(i, 0)});

@@ -135,7 +135,7 @@ TEST(LoadTokenizer, VocabJsonAndMerges_GiveTheIdsOfTokenizerJson) {
   std::string vocab = "{", merges = "#version: 0.2\n";
   for (const json::Member& token : model.at("vocab").as_object()) {
     json::Value key(token.key);
-    vocab += concat(vocab.size() > 1 ? "," : "", json::write(key), ":", token.value.as_int64());
+    vocab += str(vocab.size() > 1 ? "," : "", json::write(key), ":", token.value.as_int64());
   }
   for (const json::Value& merge : model.at("merges").as_array()) {
     merges += merge.at(size_t{0}).as_string() + " " + merge.at(size_t{1}).as_string() + "\n";

@@ -26,8 +26,8 @@ constexpr const char* kHead =
 
 std::string slice(const std::string& kind, const std::string& name, int lane, int begin, int end,
                   const std::string& args) {
-  return concat(",\n{\"ph\":\"X\",\"cat\":\"", kind, "\",\"ts\":", begin, ",\"dur\":", end - begin,
-                ",\"pid\":0,\"tid\":", lane, ",\"name\":\"", name, "\",\"args\":{", args, "}}");
+  return str(",\n{\"ph\":\"X\",\"cat\":\"", kind, "\",\"ts\":", begin, ",\"dur\":", end - begin,
+             ",\"pid\":0,\"tid\":", lane, ",\"name\":\"", name, "\",\"args\":{", args, "}}");
 }
 
 // Compute [100,200) and [300,400), a prefetch [150,320) that the second one waits for from 200 on,

@@ -102,7 +102,7 @@ Ran run(int world_size, int64_t micro_batch, TrainerOptions options, double lr =
     if (two_sets) sets = {{{"all", &evaluation}, {"few", &few}}};
     if (options.best.load_at_end) {
       mine.load_best = [&saved](const BestSoFar& best) {
-        saved.push_back(concat("load ", best.step));
+        saved.push_back(str("load ", best.step));
         return true;
       };
     }
@@ -308,7 +308,7 @@ TEST(Trainer, ALossThatIsNotFinite_EndsTheRunWithTheWeightsBeforeIt) {
   const Ran ran = run(2, 2, {.steps = 50}, huge);
   EXPECT_NE(ran.error.find("the loss is "), std::string::npos) << ran.error;
   ASSERT_FALSE(ran.recorder.steps.empty());
-  const std::string before = concat("step-00000", ran.recorder.steps.size());
+  const std::string before = str("step-00000", ran.recorder.steps.size());
   EXPECT_EQ(ran.saved, (std::vector<std::string>{"started", before}));
 }
 

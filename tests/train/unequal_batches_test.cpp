@@ -47,9 +47,9 @@ class UnequalBatches : public testing::Test {
   ExampleData examples() const {
     std::string content;
     for (size_t i = 0; i < 60; ++i) {
-      content += concat(R"({"p": ")", std::string(1 + i * 7 % 19, static_cast<char>('a' + i % 7)),
-                        R"(", "a": ")", std::string(1 + i * 5 % 17, static_cast<char>('k' + i % 5)),
-                        "\"}\n");
+      content +=
+          str(R"({"p": ")", std::string(1 + i * 7 % 19, static_cast<char>('a' + i % 7)),
+              R"(", "a": ")", std::string(1 + i * 5 % 17, static_cast<char>('k' + i % 5)), "\"}\n");
     }
     const std::string path = folder_.write("e.jsonl", content);
     const ByteTokenizer bytes;

@@ -107,7 +107,7 @@ TEST(WeightReader, LongLists_AreCut) {
   const ScratchFolder folder;
   const WeightReader reader = reader_of(folder, {{"w", DType::f32, Shape{1}}});
   std::vector<WeightSpec> specs = {{"w", Shape{1}}};
-  for (int i = 0; i < 13; ++i) specs.push_back({concat("p", i), Shape{1}});
+  for (int i = 0; i < 13; ++i) specs.push_back({str("p", i), Shape{1}});
   EXPECT_THAT(message_of<DataError>([&] { reader.require_match(specs); }),
               testing::EndsWith("    p9\n    and 3 more"));
 }

@@ -157,7 +157,7 @@ TEST(ZeroKeys, Ratio_IsTheShareOfTheStatesInHostMemory) {
   const RankPlan none = with(R"("none")");
   const int64_t states = peak(none, Label::optimizer);
   for (const char* ratio : {"0", "0.25", "0.75", "1"}) {
-    const RankPlan split = with(concat(R"("cpu", "ratio": )", ratio));
+    const RankPlan split = with(str(R"("cpu", "ratio": )", ratio));
     const int64_t host = of_host(split, Label::optimizer);
     EXPECT_EQ(host + peak(split, Label::optimizer), states) << ratio;
     const double share = std::stod(ratio) * static_cast<double>(states);
@@ -213,13 +213,12 @@ TEST(ZeroKeys, ActivationOffload_SaysWhereInputsWait) {
   constexpr const char* kCheckpoints =
       R"("activation_checkpointing": {"number_checkpoints": 5, "cpu_checkpointing": )";
   const auto peaks = [&](bool cpu_checkpointing, const std::string& offload) {
-    return plan(R"("stage": 2)", concat(kCheckpoints, cpu_checkpointing ? "true" : "false",
-                                        R"(}, "zinc": {"activation_offload": {)", offload, "}}, "))
+    return plan(R"("stage": 2)", str(kCheckpoints, cpu_checkpointing ? "true" : "false",
+                                     R"(}, "zinc": {"activation_offload": {)", offload, "}}, "))
         .peaks;
   };
   const auto on_nvme = [&](int buffers) {
-    return peaks(false,
-                 concat(R"("device": "nvme", "nvme_path": "/d", "buffer_count": )", buffers));
+    return peaks(false, str(R"("device": "nvme", "nvme_path": "/d", "buffer_count": )", buffers));
   };
   const MemoryReport host = peaks(true, "");
   const int64_t inputs = host.at(Tier::pinned_host, Label::activations).peak;
@@ -282,12 +281,10 @@ TEST(ZeroKeys, WithoutEffect_ChangeNothing) {
   const std::string prefix = "zero_optimization.";
   const auto members = [](const std::string& path, const std::string& value) {
     const auto dot = path.find('.');
-    if (dot == std::string::npos) return stage_3(concat("\"", path, "\": ", value));
+    if (dot == std::string::npos) return stage_3(str("\"", path, "\": ", value));
     const std::string device = path.starts_with("offload_param") ? "none" : "cpu";
-    const std::string more =
-        value.empty() ? "" : concat(", \"", path.substr(dot + 1), "\": ", value);
-    return stage_3(
-        concat("\"", path.substr(0, dot), "\": {\"device\": \"", device, "\"", more, "}"));
+    const std::string more = value.empty() ? "" : str(", \"", path.substr(dot + 1), "\": ", value);
+    return stage_3(str("\"", path.substr(0, dot), "\": {\"device\": \"", device, "\"", more, "}"));
   };
   std::map<std::string, std::vector<float>> runs;  // without the key
   int checked = 0;
@@ -328,7 +325,7 @@ TEST(ZeroKeys, OfActivationCheckpointing_WithoutEffectChangeNothing) {
   const std::string reference = json_of(whole_plan(without, true));
   const std::vector<float> run = trained(without);
   for (const char* key : {"synchronize_checkpoint_boundary", "profile"}) {
-    const Config config = with(concat(", \"", key, "\": true"));
+    const Config config = with(str(", \"", key, "\": true"));
     ASSERT_EQ(config.notices.size(), without.notices.size() + 1) << key;
     EXPECT_EQ(json_of(whole_plan(config, true)), reference) << key;
     EXPECT_TRUE(trained(config) == run) << key;

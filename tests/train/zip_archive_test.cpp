@@ -130,7 +130,7 @@ TEST(ZipArchive, StoredEntries_AreRead) {
   const ScratchFolder folder;
   for (const bool zip64 : {false, true}) {
     for (const std::string comment : {"", "a comment", "PK\5\6 that looks like an end"}) {
-      SCOPED_TRACE(concat(zip64, ' ', comment));
+      SCOPED_TRACE(str(zip64, ' ', comment));
       const std::string path =
           folder.write("a.zip", archive_of({{"b", "second"}, {"a/x", "first"}, {"e", ""}},
                                            {.zip64 = zip64, .comment = comment}));

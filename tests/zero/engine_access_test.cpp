@@ -323,7 +323,7 @@ TEST(NoSync, IsRefusedByNameWhereGradientsAreSharded) {
         const Engine::NoSync scope(engine);
         FAIL() << "stage " << stage;
       } catch (const InvalidArgument& error) {
-        EXPECT_NE(std::string(error.what()).find(concat("stage ", stage)), std::string::npos);
+        EXPECT_NE(std::string(error.what()).find(str("stage ", stage)), std::string::npos);
       }
     }
     nn::Gpt2 model(tiny_config());

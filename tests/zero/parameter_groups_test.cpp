@@ -40,7 +40,7 @@ double rate_of(const std::string& name) {
 std::vector<ParameterGroup> groups_of(nn::Model& model, double weight_decay) {
   std::vector<ParameterGroup> groups;
   for (const double rate : {2.0 * kRate, 0.0, kRate}) {
-    ParameterGroup group{.name = concat("rate ", rate), .parameters = {}, .hyper = {.lr = rate}};
+    ParameterGroup group{.name = str("rate ", rate), .parameters = {}, .hyper = {.lr = rate}};
     group.hyper.weight_decay = rate == kRate ? weight_decay : 0.0;
     for (const auto& [name, parameter] : model.named_parameters()) {
       if (parameter->requires_grad() && rate_of(name) == rate)

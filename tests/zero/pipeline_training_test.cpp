@@ -374,7 +374,7 @@ TEST(PipelineMemory, IsThatOfARanksOwnStages) {
     set_mesh(world, {.pipe = 4});
     const auto model = make(Kind::gpt2_untied);
     Engine engine(*model, config_of({.stage = 0}), world);
-    std::set<std::string> expected{concat("h.", world.rank())};
+    std::set<std::string> expected{str("h.", world.rank())};
     if (world.rank() == 0) expected.insert({"wte.weight", "wpe.weight"});
     if (world.rank() == 3) expected.insert({"ln_f.weight", "ln_f.bias", "lm_head.weight"});
     std::set<std::string> found;

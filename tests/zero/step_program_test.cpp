@@ -905,7 +905,7 @@ Ran train(const EngineConfig& config, const std::vector<Pass>& passes = {},
     options.on_place = [&](const Phase& phase, size_t place) {
       std::string text = describe(phase[place].event, *groups);
       for (const auto* ops : {&phase[place].before, &phase[place].after}) {
-        for (const Op& op : *ops) text += concat("; ", describe(op, *groups));
+        for (const Op& op : *ops) text += str("; ", describe(op, *groups));
       }
       seen.push_back(text);
     };

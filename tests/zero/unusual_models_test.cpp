@@ -134,8 +134,8 @@ TEST_P(UnusualModel, SeveralForwardsBeforeABackward_GiveTheSameBits) {
     for (const int64_t recompute : {0, 1}) {
       if (recompute > 0 && stage != 3) continue;
       for (const bool together : {false, true}) {
-        SCOPED_TRACE(concat("stage ", stage, recompute > 0 ? " recompute" : "",
-                            together ? " together" : ""));
+        SCOPED_TRACE(
+            str("stage ", stage, recompute > 0 ? " recompute" : "", together ? " together" : ""));
         std::vector<float> weights;
         on_ranks(world_size, [&](comm::World& world) {
           nn::Gpt2 model(tiny_config(0.1));

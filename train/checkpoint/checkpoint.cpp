@@ -18,15 +18,15 @@ constexpr int64_t kMaxHeaderBytes = int64_t{256} << 20;
 constexpr int64_t kVerifiedAtOnce = int64_t{4} << 20;
 
 std::string file_of(const std::string& folder, std::string_view name) {
-  return concat(folder, '/', name);
+  return str(folder, '/', name);
 }
 
 void require_size(const InputFile& file, int64_t bytes) {
   if (file.size() == bytes) return;
-  throw DataError(concat(file.path(), ": it has ", file.size(),
-                         " bytes, the checkpoint was written "
-                         "with ",
-                         bytes, ": damaged, or a file of another checkpoint"));
+  throw DataError(str(file.path(), ": it has ", file.size(),
+                      " bytes, the checkpoint was written "
+                      "with ",
+                      bytes, ": damaged, or a file of another checkpoint"));
 }
 
 uint32_t crc_of(const InputFile& file, int64_t begin, int64_t end,
@@ -43,9 +43,9 @@ uint32_t crc_of(const InputFile& file, int64_t begin, int64_t end,
 }
 
 [[noreturn]] void fail_damaged(const std::string& path, const std::string& what) {
-  throw DataError(concat(path, ": damaged: ", what,
-                         " is not what was written; take an older "
-                         "checkpoint"));
+  throw DataError(str(path, ": damaged: ", what,
+                      " is not what was written; take an older "
+                      "checkpoint"));
 }
 
 }  // namespace
@@ -80,7 +80,7 @@ void Checkpoint::open_state_file(const StoredFile& stored) {
   InputFile file = InputFile::open(file_of(path_, file_name));
   StateIndex index = parse_state_index(read_file(stored, max_index_bytes(file.size())), index_path);
   if (index.file != file_name) {
-    throw DataError(concat(index_path, ": the index of ", index.file, ", not of ", file_name));
+    throw DataError(str(index_path, ": the index of ", index.file, ", not of ", file_name));
   }
   require_size(file, index.bytes);
   if (index.header_bytes > std::min(index.bytes, kMaxHeaderBytes) ||
@@ -114,22 +114,22 @@ void Checkpoint::add_parts() {
     for (const StoredPart& part : index.parts) {
       const int64_t room = (index.bytes - offset) / size_of(index.dtype);
       if (part.count > room) {
-        throw DataError(concat(file_of(path_, index.file), ": it has no room for ", part.count,
-                               " elements of ", part.kind, " of ", part.name));
+        throw DataError(str(file_of(path_, index.file), ": it has no room for ", part.count,
+                            " elements of ", part.kind, " of ", part.name));
       }
       Whole& whole = wholes_[{part.name, part.kind}];
       if (whole.parts.empty()) whole.shape = part.shape;
       const bool is_other = !whole.parts.empty() && part.slice.has_value() == whole.slices.empty();
       if (whole.shape != part.shape || is_other) {
-        throw DataError(concat(path_, ": ", part.name, " has shape ", whole.shape, " and ",
-                               part.shape, ": files of several checkpoints"));
+        throw DataError(str(path_, ": ", part.name, " has shape ", whole.shape, " and ", part.shape,
+                            ": files of several checkpoints"));
       }
       parts_of(part, whole).push_back({.file = i, .stored = &part, .offset = offset});
       offset += part.count * size_of(index.dtype);
     }
     if (offset != index.bytes) {
-      throw DataError(concat(file_of(path_, index.file), ": ", index.bytes - offset,
-                             " bytes belong to no parameter"));
+      throw DataError(str(file_of(path_, index.file), ": ", index.bytes - offset,
+                          " bytes belong to no parameter"));
     }
   }
   for (auto& [key, whole] : wholes_) {
@@ -150,9 +150,9 @@ void Checkpoint::require_whole() const {
     for (size_t i = 0; i < most; ++i) {
       if (i >= whole.slices.size() || static_cast<int64_t>(i) >= count ||
           whole.slices[i] != whole.slices.front().at(static_cast<int64_t>(i))) {
-        throw DataError(concat(path_, ": ", key.second, " of ", key.first, ": slice ", i, " of ",
-                               count,
-                               " is missing, or of another mesh: files of several checkpoints"));
+        throw DataError(str(path_, ": ", key.second, " of ", key.first, ": slice ", i, " of ",
+                            count,
+                            " is missing, or of another mesh: files of several checkpoints"));
       }
       require_all(key, whole.parts[i], whole.slices[i].shape().numel());
     }
@@ -163,16 +163,16 @@ void Checkpoint::require_all(const Key& key, const Parts& parts, int64_t numel) 
   int64_t end = 0;
   for (const Part& part : parts) {
     if (part.stored->begin != end) {
-      throw DataError(concat(path_, ": ", key.second, " of ", key.first, ": ",
-                             part.stored->begin < end ? "several ranks have" : "no rank has",
-                             " elements from ", std::min(end, part.stored->begin),
-                             " on: files of several checkpoints"));
+      throw DataError(str(path_, ": ", key.second, " of ", key.first, ": ",
+                          part.stored->begin < end ? "several ranks have" : "no rank has",
+                          " elements from ", std::min(end, part.stored->begin),
+                          " on: files of several checkpoints"));
     }
     end += part.stored->count;
   }
   if (end != numel) {
-    throw DataError(concat(path_, ": ", key.second, " of ", key.first, ": elements from ", end,
-                           " on are missing"));
+    throw DataError(str(path_, ": ", key.second, " of ", key.first, ": elements from ", end,
+                        " on are missing"));
   }
 }
 
@@ -229,9 +229,9 @@ const WeightReader& Checkpoint::frozen_weights() const {
   const std::string& folder = manifest_.frozen->folder;
   if (!frozen_) {
     if (!folder_exists(folder) && !file_exists(folder)) {
-      throw ConfigError(concat(path_, ": its frozen weights are those of ", folder,
-                               ", which is not there: bring it back, or name the folder where it "
-                               "is now: --base of zinc checkpoint export, --init of zinc train"));
+      throw ConfigError(str(path_, ": its frozen weights are those of ", folder,
+                            ", which is not there: bring it back, or name the folder where it "
+                            "is now: --base of zinc checkpoint export, --init of zinc train"));
     }
     frozen_.emplace(WeightFolder::open(folder), name_map_of_folder(folder));
   }
@@ -244,14 +244,14 @@ void Checkpoint::verify_frozen(int part, int parts) const {
   for (size_t i = static_cast<size_t>(part); i < parameters.size();
        i += static_cast<size_t>(parts)) {
     const auto& [name, shape, dtype, crc] = parameters[i];
-    std::string problem = concat(manifest_.frozen->folder, ": ", name);
+    std::string problem = str(manifest_.frozen->folder, ": ", name);
     try {
       if (crc_of_weight(frozen_weights(), name, shape, dtype) == crc) continue;
     } catch (const DataError& error) {  // of another model, or cut short: the checkpoint is whole
       problem = error.what();
     }
-    throw ConfigError(concat(problem, " is not what ", path_,
-                             " was trained with: bring the weights of then back"));
+    throw ConfigError(
+        str(problem, " is not what ", path_, " was trained with: bring the weights of then back"));
   }
 }
 
@@ -311,8 +311,8 @@ ConstView Checkpoint::block(const Part& part, size_t number) const {
     from.file.read(offset, cached_.bytes);
     if (crc32c(cached_.bytes) != part.stored->blocks[number]) {
       const int64_t begin = part.stored->begin + first;
-      fail_damaged(from.file.path(), concat(part.stored->kind, " of ", part.stored->name,
-                                            ", elements ", begin, " to ", begin + count - 1, ','));
+      fail_damaged(from.file.path(), str(part.stored->kind, " of ", part.stored->name,
+                                         ", elements ", begin, " to ", begin + count - 1, ','));
     }
     cached_.file = part.file;
     cached_.offset = offset;

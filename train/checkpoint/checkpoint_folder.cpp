@@ -65,7 +65,7 @@ void remove_checkpoint(const std::string& folder, const std::string& name) {
   const std::string trash =
       fmt::format("{}/{}{}-{}", folder, kTrash, name, static_cast<int64_t>(getpid()));
   if (folder_exists(trash)) remove_tree(trash);
-  rename_folder(concat(folder, '/', name), trash);
+  rename_folder(str(folder, '/', name), trash);
   sync_folder(folder);
   remove_tree(trash);
 }
@@ -87,7 +87,7 @@ std::string checkpoint_name(int64_t step) { return fmt::format("{}{:06}", kName,
 std::vector<FoundCheckpoint> find_checkpoints(const std::string& folder) {
   std::vector<FoundCheckpoint> found;
   for (const std::string& name : names_in(folder)) {
-    if (const auto step = step_of(name)) found.push_back({*step, concat(folder, '/', name)});
+    if (const auto step = step_of(name)) found.push_back({*step, str(folder, '/', name)});
   }
   std::ranges::sort(found, std::greater(), &FoundCheckpoint::step);
   return found;
@@ -97,20 +97,20 @@ std::vector<std::string> clean_checkpoints(const std::string& folder) {
   std::vector<std::string> done;
   for (const std::string& name : names_in(folder)) {
     if (!name.starts_with(kTrash)) continue;
-    remove_tree(concat(folder, '/', name));
-    done.push_back(concat("deleted ", name, ", a rest of an old checkpoint"));
+    remove_tree(str(folder, '/', name));
+    done.push_back(str("deleted ", name, ", a rest of an old checkpoint"));
   }
   for (const TemporaryName& left : temporaries_in(folder)) {
     if (!step_of(left.target)) continue;
-    const std::string target = concat(folder, '/', left.target);
+    const std::string target = str(folder, '/', left.target);
     if (!folder_exists(target) && is_whole(left.path)) {
       sync_folder(left.path);
       rename_folder(left.path, target);
       sync_folder(folder);
-      done.push_back(concat("gave ", target, " its name: it was complete"));
+      done.push_back(str("gave ", target, " its name: it was complete"));
     } else {
       remove_tree(left.path);
-      done.push_back(concat("deleted ", left.path, ", a checkpoint that was not complete"));
+      done.push_back(str("deleted ", left.path, ", a checkpoint that was not complete"));
     }
   }
   return done;
@@ -120,11 +120,10 @@ std::vector<std::string> set_later_aside(const std::string& folder, int64_t step
   std::vector<std::string> done;
   for (const FoundCheckpoint& found : find_checkpoints(folder)) {
     if (found.step <= step) continue;
-    const std::string aside = concat(kAside, file_name(found.path));
-    if (folder_exists(concat(folder, '/', aside))) remove_checkpoint(folder, aside);
-    rename_folder(found.path, concat(folder, '/', aside));
-    done.push_back(
-        concat(found.path, " is called ", aside, " now: this run goes on from before it"));
+    const std::string aside = str(kAside, file_name(found.path));
+    if (folder_exists(str(folder, '/', aside))) remove_checkpoint(folder, aside);
+    rename_folder(found.path, str(folder, '/', aside));
+    done.push_back(str(found.path, " is called ", aside, " now: this run goes on from before it"));
   }
   if (!done.empty()) sync_folder(folder);
   return done;

@@ -10,7 +10,7 @@ namespace zinc::train {
 namespace {
 
 std::string called(const std::string& kind, const std::string& name) {
-  return concat(kind, " of ", name);
+  return str(kind, " of ", name);
 }
 
 ValueDifference compare(const Checkpoint& a, const Checkpoint& b, const std::string& name,
@@ -34,7 +34,7 @@ ValueDifference compare(const Checkpoint& a, const Checkpoint& b, const std::str
 
 void compare_counters(const Manifest& a, const Manifest& b, std::vector<std::string>& out) {
   const auto add = [&](std::string_view name, const auto& of_a, const auto& of_b) {
-    if (of_a != of_b) out.push_back(concat(name, ": ", of_a, " and ", of_b));
+    if (of_a != of_b) out.push_back(str(name, ": ", of_a, " and ", of_b));
   };
   add("seed", a.seed, b.seed);
   add("optimizer", a.state.optimizer, b.state.optimizer);

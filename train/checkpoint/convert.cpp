@@ -22,8 +22,8 @@ namespace {
 
 zero::TrainingState state_of(const DeepSpeedCounters& counters, const ConvertOptions& options) {
   if (counters.skipped_steps > counters.global_steps) {
-    throw DataError(concat("this checkpoint has skipped ", counters.skipped_steps, " of ",
-                           counters.global_steps, " steps, which cannot be"));
+    throw DataError(str("this checkpoint has skipped ", counters.skipped_steps, " of ",
+                        counters.global_steps, " steps, which cannot be"));
   }
   zero::TrainingState state;
   state.steps = counters.global_steps;
@@ -66,9 +66,9 @@ std::vector<ConvertedParameter> converted_parameters(const DeepSpeedCheckpoint& 
       const auto found =
           std::ranges::find(theirs, part.name(), &DeepSpeedCheckpoint::Parameter::name);
       if (found == theirs.end() || found->shape != part.shape()) {
-        throw DataError(concat(from.folder(), ": ", name, " of the model needs ", part.name(), " ",
-                               part.shape(), ", which the checkpoint does not have",
-                               found == theirs.end() ? "" : " in this shape"));
+        throw DataError(str(from.folder(), ": ", name, " of the model needs ", part.name(), " ",
+                            part.shape(), ", which the checkpoint does not have",
+                            found == theirs.end() ? "" : " in this shape"));
       }
       ours.trained = ours.trained && found->trained;
     }
@@ -116,7 +116,7 @@ std::string convert_deepspeed(const DeepSpeedCheckpoint& from, const std::string
                                               .trainer = {.samples = samples},
                                               .fingerprints = {}});
   create_folders(folder);
-  AtomicFolder made(concat(folder, '/', checkpoint_name(manifest.state.steps)));
+  AtomicFolder made(str(folder, '/', checkpoint_name(manifest.state.steps)));
   std::vector<NamedShape> parameters;
   for (const auto& parameter : converted) {
     parameters.push_back({parameter.name, parameter.shape});
@@ -134,25 +134,24 @@ std::string convert_deepspeed(const DeepSpeedCheckpoint& from, const std::string
   }
   write_stored_file(made.path(), "manifest.json", to_json(manifest));
   made.commit(/*replace=*/false);
-  return concat(folder, '/', checkpoint_name(manifest.state.steps));
+  return str(folder, '/', checkpoint_name(manifest.state.steps));
 }
 
 void export_llmc(const Checkpoint& checkpoint, const std::string& path, DType dtype) {
   const std::optional<std::string> text = checkpoint.text_of("config.json");
   if (!text) {
-    throw DataError(concat(checkpoint.path(),
-                           ": there is no config.json in it: its model is not "
-                           "known"));
+    throw DataError(str(checkpoint.path(),
+                        ": there is no config.json in it: its model is not "
+                        "known"));
   }
   const ModelConfig config =
       parse_model_config(json::parse(*text, checkpoint.path() + "/config.json"));
   const auto* gpt2 = config.get_if<nn::Gpt2Config>();
   if (gpt2 == nullptr) throw ConfigError("llm.c's files hold GPT-2 alone");
   if (checkpoint.text_of(kAdapterConfigFile)) {
-    throw ConfigError(
-        concat(checkpoint.path(),
-               ": llm.c's files have no place for adapters; export with --merge-lora, "
-               "and begin a run from that folder (--init)"));
+    throw ConfigError(str(checkpoint.path(),
+                          ": llm.c's files have no place for adapters; export with --merge-lora, "
+                          "and begin a run from that folder (--init)"));
   }
   const std::string kind(zero::kWeightsKind);
   write_llmc_file(path, *gpt2, dtype, [&](std::string_view name, int64_t begin, View out) {

@@ -21,9 +21,9 @@ namespace {
 json::Value config_of(const Checkpoint& checkpoint) {
   const std::optional<std::string> text = checkpoint.text_of("config.json");
   if (!text) {
-    throw DataError(concat(checkpoint.path(),
-                           ": there is no config.json in it: its model is not "
-                           "known"));
+    throw DataError(str(checkpoint.path(),
+                        ": there is no config.json in it: its model is not "
+                        "known"));
   }
   return json::parse(*text, checkpoint.path() + "/config.json");
 }
@@ -41,13 +41,13 @@ std::optional<AdapterConfig> adapter_of(const Checkpoint& checkpoint) {
   const std::optional<std::string> text = checkpoint.text_of(kAdapterConfigFile);
   if (text) {
     return parse_adapter_config(
-        json::parse(*text, concat(checkpoint.path(), '/', kAdapterConfigFile)));
+        json::parse(*text, str(checkpoint.path(), '/', kAdapterConfigFile)));
   }
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     if (nn::is_lora_parameter(name)) {
-      throw DataError(concat(checkpoint.path(), ": is of a run that trains adapters (", name,
-                             "), and has no ", kAdapterConfigFile,
-                             ", which says how; go on with the run (--resume), which saves one"));
+      throw DataError(str(checkpoint.path(), ": is of a run that trains adapters (", name,
+                          "), and has no ", kAdapterConfigFile,
+                          ", which says how; go on with the run (--resume), which saves one"));
     }
   }
   return std::nullopt;
@@ -93,7 +93,7 @@ void export_weights(const Checkpoint& checkpoint, const std::string& folder,
   const std::optional<AdapterConfig> adapter = adapter_of(checkpoint);
   if (options.merge_lora && !adapter) {
     throw ConfigError(
-        concat(checkpoint.path(), ": is of a run without adapters: leave --merge-lora out"));
+        str(checkpoint.path(), ": is of a run without adapters: leave --merge-lora out"));
   }
   const DType to = options.dtype ? *options.dtype : dtype_of_config(config);
   const ModelFolderOptions writing{.max_shard_bytes = options.max_shard_bytes,

@@ -236,7 +236,7 @@ std::string state_file_name(int rank, int world) {
 }
 
 std::string state_file_of(const std::string& index) {
-  return concat(index.substr(0, index.rfind('.')), ".safetensors");
+  return str(index.substr(0, index.rfind('.')), ".safetensors");
 }
 
 std::string to_json(const StateIndex& index) {
@@ -304,7 +304,7 @@ std::string to_json(const Manifest& manifest) {
   }
   json.end_object();
   const std::string body = json.take().substr(1);  // without its first brace
-  return concat(kSealBegin, hex(crc_of(body)), kSealEnd, body);
+  return str(kSealBegin, hex(crc_of(body)), kSealEnd, body);
 }
 
 StateIndex parse_state_index(std::string text, const std::string& path) {
@@ -334,13 +334,13 @@ Manifest parse_manifest(std::string text, const std::string& path) {
               std::string_view(text).substr(kSealBegin.size() + 8).starts_with(kSealEnd)
           ? parse_hex(std::string_view(text).substr(kSealBegin.size(), 8))
           : std::nullopt;
-  if (!seal) throw DataError(concat(path, ": this is no manifest of a checkpoint", kCure));
+  if (!seal) throw DataError(str(path, ": this is no manifest of a checkpoint", kCure));
   if (static_cast<int64_t>(text.size()) > kMaxManifestBytes) {
-    throw DataError(concat(path, ": a manifest of ", text.size(), " bytes: at most ",
-                           kMaxManifestBytes, kCure));
+    throw DataError(
+        str(path, ": a manifest of ", text.size(), " bytes: at most ", kMaxManifestBytes, kCure));
   }
   if (crc_of(std::string_view(text).substr(kSealBytes)) != *seal) {
-    throw DataError(concat(path, ": damaged: its checksum is not that of its text", kCure));
+    throw DataError(str(path, ": damaged: its checksum is not that of its text", kCure));
   }
   const json::Value root = json::parse(std::move(text), path,
                                        {.max_depth = kMaxFormatDepth,
@@ -361,7 +361,7 @@ Manifest parse_manifest(std::string text, const std::string& path) {
   std::set<std::string_view> listed;
   for (const StoredFile& file : manifest.files) {
     if (listed.insert(file.name).second) continue;
-    root.at("files").fail(concat(file.name, " stands in the list twice"));
+    root.at("files").fail(str(file.name, " stands in the list twice"));
   }
   for (const json::Value& value : root.at("indices").as_array()) {
     manifest.indices.push_back(read_file_name(value));

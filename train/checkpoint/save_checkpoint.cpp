@@ -84,9 +84,9 @@ void write_manifest(const zero::TrainingState& state, const comm::World& world,
     parse_manifest(text, "manifest.json");
   } catch (const DataError& error) {
     throw ConfigError(
-        concat("a checkpoint of this state could not be read again (client_state must "
-               "be small): ",
-               error.what()));
+        str("a checkpoint of this state could not be read again (client_state must "
+            "be small): ",
+            error.what()));
   }
   write_stored_file(folder, "manifest.json", text);
 }
@@ -103,7 +103,7 @@ void copy_past_caches(std::byte* to, const ConstView& values) {
 
 // Newest first, or the one that is asked for.
 std::vector<std::string> candidates(const std::string& folder, const std::string& tag) {
-  if (!tag.empty()) return {concat(folder, '/', tag)};
+  if (!tag.empty()) return {str(folder, '/', tag)};
   std::vector<std::string> paths;
   for (const FoundCheckpoint& found : find_checkpoints(folder)) paths.push_back(found.path);
   return paths;
@@ -214,14 +214,14 @@ void CheckpointSaver::begin(const std::string& tag, SaveCheckpointOptions option
   comm::World& world = engine_.world();
   auto pending = std::make_unique<Pending>();
   pending->state = engine_.state();
-  pending->target = concat(folder_, '/', tag.empty() ? checkpoint_name(pending->state.steps) : tag);
+  pending->target = str(folder_, '/', tag.empty() ? checkpoint_name(pending->state.steps) : tag);
   pending->parameters = parameters_of(engine_.model());
   pending->options = std::move(options);
   for (const auto& [name, parameter] : engine_.model().named_parameters()) {
     if (!parameter->block_format() || !pending->options.frozen_from.empty()) continue;
-    throw ConfigError(concat("a checkpoint cannot hold ", name, ", which is kept in ",
-                             name_of(*parameter->block_format()),
-                             ": name the folder of the base (frozen_from)"));
+    throw ConfigError(str("a checkpoint cannot hold ", name, ", which is kept in ",
+                          name_of(*parameter->block_format()),
+                          ": name the folder of the base (frozen_from)"));
   }
   if (!pending->options.frozen_from.empty() && world.tensor() != nullptr) {
     throw ConfigError(
@@ -329,9 +329,9 @@ void CheckpointSaver::describe_frozen(const std::string& from) {
       }
       convert_elements(values, View(wide.data(), piece.values.dtype(), shape, kCpu));
       if (std::memcmp(wide.data(), piece.values.data(), wide.size()) == 0) return;
-      throw ConfigError(concat(frozen.folder, ": ", piece.name,
-                               " is not what this run has: save "
-                               "its frozen weights with it (an empty frozen_from)"));
+      throw ConfigError(str(frozen.folder, ": ", piece.name,
+                            " is not what this run has: save "
+                            "its frozen weights with it (an empty frozen_from)"));
     });
   });
   const std::vector<double> all = zero::gather_values(world, crcs);
@@ -410,25 +410,25 @@ Checkpoint open_checkpoint(comm::World& world, const std::string& folder,
     }
     if (!zero::any_rank(world, failure != nullptr)) return std::move(*found);
     if (notes != nullptr) {
-      notes->push_back(why.empty() ? concat(path, ": another rank found it damaged") : why);
+      notes->push_back(why.empty() ? str(path, ": another rank found it damaged") : why);
     }
   }
-  throw DataError(concat(folder, ": there is no checkpoint that is whole"));
+  throw DataError(str(folder, ": there is no checkpoint that is whole"));
 }
 
 void load_checkpoint(zero::Engine& engine, const Checkpoint& checkpoint,
                      const zero::ImportOptions& options) {
   const uint64_t seed = engine.world().context().random().seed();
   if (checkpoint.manifest().seed != seed && options.counters) {
-    throw ConfigError(concat(checkpoint.path(), ": trained with the seed ",
-                             checkpoint.manifest().seed, ", and this run has ", seed,
-                             ": go on with --seed ", checkpoint.manifest().seed));
+    throw ConfigError(str(checkpoint.path(), ": trained with the seed ", checkpoint.manifest().seed,
+                          ", and this run has ", seed, ": go on with --seed ",
+                          checkpoint.manifest().seed));
   }
   const std::string optimizer = engine.state().optimizer;
   if (checkpoint.state().optimizer != optimizer && options.optimizer_states) {
-    throw ConfigError(concat(checkpoint.path(), ": trained by ", checkpoint.state().optimizer,
-                             ", and this run has ", optimizer,
-                             ": configure that, or take its weights alone"));
+    throw ConfigError(str(checkpoint.path(), ": trained by ", checkpoint.state().optimizer,
+                          ", and this run has ", optimizer,
+                          ": configure that, or take its weights alone"));
   }
   engine.import_state(checkpoint, options);
 }
@@ -441,7 +441,7 @@ json::Object load_checkpoint(zero::Engine& engine, const std::string& folder,
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     if (!options.strict || known.contains(name)) continue;
     throw ConfigError(
-        concat(checkpoint.path(), ": it has ", name, ", and this model has no such parameter"));
+        str(checkpoint.path(), ": it has ", name, ", and this model has no such parameter"));
   }
   load_checkpoint(engine, checkpoint, options);
   return checkpoint.manifest().client_state;

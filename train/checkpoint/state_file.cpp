@@ -16,7 +16,7 @@ constexpr int64_t kLengthBytes = 8;
 constexpr std::string_view kMetadata = R"({"__metadata__":{"format":"pt"})";
 
 std::string tensor_name(std::string_view kind, std::string_view name) {
-  return concat(kind, '.', name);
+  return str(kind, '.', name);
 }
 
 // Of a tensor in the header, at most.
@@ -40,7 +40,7 @@ StateFileWriter::StateFileWriter(std::string folder, std::string name,
     : folder_(std::move(folder)),
       name_(std::move(name)),
       dtype_(dtype),
-      file_(AtomicFile::create_shared(concat(folder_, '/', name_, ".safetensors"), 0,
+      file_(AtomicFile::create_shared(str(folder_, '/', name_, ".safetensors"), 0,
                                       /*direct=*/true, memory)) {
   header_bytes_ = kLengthBytes + static_cast<int64_t>(kMetadata.size()) + 1;
   for (const NamedShape& parameter : parameters) {
@@ -102,9 +102,9 @@ std::string StateFileWriter::header() const {
     const int64_t begin = part.offset - header_bytes_;
     text += ',';
     json::append_quoted(text, tensor_name(part.stored.kind, part.stored.name));
-    text += concat(R"(:{"dtype":")", dtype_ == DType::f64 ? "F64" : "F32", R"(","shape":[)",
-                   part.stored.count, R"(],"data_offsets":[)", begin, ',',
-                   begin + part.stored.count * size_of(dtype_), "]}");
+    text += str(R"(:{"dtype":")", dtype_ == DType::f64 ? "F64" : "F32", R"(","shape":[)",
+                part.stored.count, R"(],"data_offsets":[)", begin, ',',
+                begin + part.stored.count * size_of(dtype_), "]}");
   }
   text += '}';
   const auto room = static_cast<size_t>(header_bytes_ - kLengthBytes);
@@ -140,7 +140,7 @@ StoredFile write_stored_file(const std::string& folder, const std::string& name,
   StoredFile stored{.name = name,
                     .bytes = static_cast<int64_t>(content.size()),
                     .crc = crc32c(bytes_of(content))};
-  AtomicFile file = AtomicFile::create_shared(concat(folder, '/', name), 0);
+  AtomicFile file = AtomicFile::create_shared(str(folder, '/', name), 0);
   file.write(0, bytes_of(content));
   file.commit();
   return stored;

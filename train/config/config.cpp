@@ -104,7 +104,7 @@ void Reader::read_key(const Key& key, const json::Value* value) {
   const bool is_auto = value != nullptr && value->is_string("auto");
   if (value != nullptr && is_open(*value)) value = nullptr;
   if (key.key_class == KeyClass::deprecated && value != nullptr) {
-    findings_.notice(concat(key.path, " is deprecated; use ", key.stands_for));
+    findings_.notice(str(key.path, " is deprecated; use ", key.stands_for));
   }
   if (key.is_block()) {
     read_inner(key, value);
@@ -128,7 +128,7 @@ void Reader::read_inner(const Key& key, const json::Value* value) {
     value = nullptr;
   }
   if (value != nullptr && !value->is_object()) {
-    findings_.problem(*value, concat(key.path, " ", problem_with(key, *value)));
+    findings_.problem(*value, str(key.path, " ", problem_with(key, *value)));
     value = nullptr;
   }
   read_block(key.path, value);
@@ -138,7 +138,7 @@ void Reader::read_inner(const Key& key, const json::Value* value) {
 void Reader::read_value(const Key& key, const json::Value* value, bool is_auto) {
   if (value != nullptr) {
     if (const std::string problem = problem_with(key, *value); !problem.empty()) {
-      findings_.problem(*value, concat(key.path, " ", problem));
+      findings_.problem(*value, str(key.path, " ", problem));
       value = nullptr;
     }
   }
@@ -148,9 +148,9 @@ void Reader::read_value(const Key& key, const json::Value* value, bool is_auto) 
     given_[key.path] = value;
     if (setting.set) setting.set(config_, *value);
     if (!flag.is_null() && !key.flag_yields && setting.get(config_, world_size_) != flag) {
-      findings_.problem(concat(key.option, " ", json::write(flag), " contradicts ", key.path, " ",
-                               json::write(*value),
-                               " of the file; change one of them, or set the key to \"auto\""));
+      findings_.problem(str(key.option, " ", json::write(flag), " contradicts ", key.path, " ",
+                            json::write(*value),
+                            " of the file; change one of them, or set the key to \"auto\""));
     }
   } else if (!flag.is_null()) {
     setting.set(config_, flag);
@@ -165,7 +165,7 @@ void Reader::read_value(const Key& key, const json::Value* value, bool is_auto) 
 void Reader::report_unknown(std::string_view block, const std::string& path,
                             const json::Member& member) {
   if (const Key* key = find_key(path); key != nullptr) {
-    findings_.problem(member, concat("unknown key ", path, ": it is for ", key->only_with));
+    findings_.problem(member, str("unknown key ", path, ": it is for ", key->only_with));
     return;
   }
   std::vector<std::string> names;
@@ -173,14 +173,14 @@ void Reader::report_unknown(std::string_view block, const std::string& path,
     if (is_known(*key)) names.emplace_back(key->name());
   }
   const std::string nearest = nearest_name(member.key, names);
-  const std::string hint = nearest.empty() ? "" : concat("; did you mean \"", nearest, "\"?");
-  findings_.problem(member, concat("unknown key ", path, hint));
+  const std::string hint = nearest.empty() ? "" : str("; did you mean \"", nearest, "\"?");
+  findings_.problem(member, str("unknown key ", path, hint));
 }
 
 // Keys that are not read.
 void Reader::look_at_others(std::string_view block, const json::Object& object) {
   for (const json::Member& member : object) {
-    const std::string path = block.empty() ? member.key : concat(block, ".", member.key);
+    const std::string path = block.empty() ? member.key : str(block, ".", member.key);
     const Key* key = find_key(path);
     if (key == nullptr || !is_known(*key)) {
       report_unknown(block, path, member);
@@ -189,16 +189,16 @@ void Reader::look_at_others(std::string_view block, const json::Object& object) 
     if (key->key_class == KeyClass::works || key->key_class == KeyClass::deprecated) continue;
     if (is_open(member.value)) continue;
     if (const std::string problem = problem_with(*key, member.value); !problem.empty()) {
-      findings_.problem(member.value, concat(path, " ", problem));
+      findings_.problem(member.value, str(path, " ", problem));
       continue;
     }
     if (key->accepted.is_null() ? is_off(member.value) : member.value == key->accepted) continue;
     if (key->key_class == KeyClass::refused) {
-      findings_.problem(member, concat(path, ": ", key->note));
+      findings_.problem(member, str(path, ": ", key->note));
     } else if (key->key_class == KeyClass::no_effect) {
-      findings_.notice(concat(path, " has no effect: ", key->note));
+      findings_.notice(str(path, " has no effect: ", key->note));
     } else {
-      findings_.notice(concat("warning: ", path, ": ", key->note));
+      findings_.notice(str("warning: ", path, ": ", key->note));
     }
   }
 }
@@ -215,7 +215,7 @@ void Reader::drop_what_does_not_count() {
 Config read_root(const json::Value& root, std::string_view name, int64_t world_size,
                  const Overrides& flags, const RankDefaults& defaults) {
   if (!root.is_object()) {
-    throw ConfigError(concat(name, ": a configuration must be a JSON object"));
+    throw ConfigError(str(name, ": a configuration must be a JSON object"));
   }
   return Reader(world_size, flags, defaults).read(root);
 }
@@ -242,7 +242,7 @@ Config load_config(const std::string& path, int64_t world_size, const Overrides&
     throw ConfigError(error.what());
   } catch (const IoError& error) {
     if (error.error_number() != ENOENT) throw;
-    throw ConfigError(concat("there is no configuration file '", path, "'"));
+    throw ConfigError(str("there is no configuration file '", path, "'"));
   }
   return read_root(root, path, world_size, flags, defaults);
 }

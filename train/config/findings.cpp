@@ -17,7 +17,7 @@ void Findings::throw_problems() const {
   if (problems_.empty()) return;
   std::string text;
   for (const std::string& problem : problems_) text += (text.empty() ? "" : "\n") + problem;
-  if (problems_.size() > 1) text = concat(problems_.size(), " problems\n", text);
+  if (problems_.size() > 1) text = str(problems_.size(), " problems\n", text);
   throw ConfigError(text);
 }
 

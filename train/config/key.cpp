@@ -18,19 +18,17 @@ std::string range_problem(const Key& key, double value, const std::string& shown
   const double most = whole && std::isinf(range.most) && !any_integer
                           ? static_cast<double>(kLargestCount)
                           : range.most;
-  const auto text = [&](double end) {
-    return whole ? concat(static_cast<int64_t>(end)) : concat(end);
-  };
-  if (range.positive && value <= 0.0) return concat("must be positive, not ", shown);
+  const auto text = [&](double end) { return whole ? str(static_cast<int64_t>(end)) : str(end); };
+  if (range.positive && value <= 0.0) return str("must be positive, not ", shown);
   if (value < range.least || value > most) {
     if (std::isfinite(range.least) && std::isfinite(range.most)) {
-      return concat("must be between ", text(range.least), " and ", text(most), ", not ", shown);
+      return str("must be between ", text(range.least), " and ", text(most), ", not ", shown);
     }
-    return value < range.least ? concat("must be at least ", text(range.least), ", not ", shown)
-                               : concat("must be at most ", text(most), ", not ", shown);
+    return value < range.least ? str("must be at least ", text(range.least), ", not ", shown)
+                               : str("must be at most ", text(most), ", not ", shown);
   }
   if (range.multiple_of != 1 && std::fmod(value, static_cast<double>(range.multiple_of)) != 0.0) {
-    return concat("must be a multiple of ", range.multiple_of, ", not ", shown);
+    return str("must be a multiple of ", range.multiple_of, ", not ", shown);
   }
   return {};
 }
@@ -39,19 +37,19 @@ std::string joined(const std::vector<std::string>& words, std::string_view quote
                    std::string_view last) {
   std::string text;
   for (size_t i = 0; i < words.size(); ++i) {
-    text += concat(i == 0 ? "" : i + 1 == words.size() ? last : ", ", quote, words[i], quote);
+    text += str(i == 0 ? "" : i + 1 == words.size() ? last : ", ", quote, words[i], quote);
   }
   return text;
 }
 
 std::string mistyped(std::string_view wanted, const json::Value& value) {
-  return concat("must be ", wanted, ", not ", name_of(value.kind()));
+  return str("must be ", wanted, ", not ", name_of(value.kind()));
 }
 
 // What to do without a value that zinc has not; empty: nobody knows.
 std::string instead_of(const Setting& setting, std::string_view name) {
   for (const auto& [absent, instead] : setting.absent) {
-    if (index_of_name({absent}, name) == 0) return concat("; ", instead);
+    if (index_of_name({absent}, name) == 0) return str("; ", instead);
   }
   return {};
 }
@@ -63,12 +61,12 @@ std::string problem_with_text(const Key& key, const json::Value& value) {
       for (const std::string& choice : choices) {
         if (value.is_string(choice)) return {};
       }
-      return concat("must be ", joined(choices, "\"", " or "));
+      return str("must be ", joined(choices, "\"", " or "));
     case KeyType::name:
       if (!value.is_string()) return mistyped("a string", value);
       if (index_of_name(choices, value.as_string()) < choices.size()) return {};
-      return concat("\"", value.as_string(), "\" is not implemented; there are ",
-                    joined(choices, "", " and "), instead_of(key.setting, value.as_string()));
+      return str("\"", value.as_string(), "\" is not implemented; there are ",
+                 joined(choices, "", " and "), instead_of(key.setting, value.as_string()));
     case KeyType::dtype: {
       const auto dtype = value.is_string() ? parse_dtype(value.as_string()) : std::nullopt;
       const bool good = dtype && is_float(*dtype) && *dtype != DType::f64;
@@ -87,7 +85,7 @@ std::string problem_with_pair(const Key& key, const json::Value& value) {
            number.as_double() < key.range.most;
   }
   if (good) return {};
-  return concat("must be two numbers in [", key.range.least, ", ", key.range.most, ")");
+  return str("must be two numbers in [", key.range.least, ", ", key.range.most, ")");
 }
 
 }  // namespace
@@ -148,9 +146,9 @@ std::string problem_with(const Key& key, const json::Value& value) {
       return problem_with_pair(key, value);
     case KeyType::quoted_number: {
       const auto number = number_of(value);
-      if (number) return range_problem(key, *number, concat(*number));
-      return value.is_string() ? concat("must be a number of at least ", key.range.least,
-                                        ", not \"", value.as_string(), "\"")
+      if (number) return range_problem(key, *number, str(*number));
+      return value.is_string() ? str("must be a number of at least ", key.range.least, ", not \"",
+                                     value.as_string(), "\"")
                                : mistyped("a number", value);
     }
     case KeyType::bytes:
@@ -158,11 +156,11 @@ std::string problem_with(const Key& key, const json::Value& value) {
       return {};
     case KeyType::integer:
       if (!value.is_number()) return mistyped("an integer", value);
-      if (!value.is_integer()) return concat("must be an integer, not ", value.as_double());
+      if (!value.is_integer()) return str("must be an integer, not ", value.as_double());
       return range_problem(key, value.as_double(), value.as_number().text());
     case KeyType::number:
       if (!value.is_number()) return mistyped("a number", value);
-      return range_problem(key, value.as_double(), concat(value.as_double()));
+      return range_problem(key, value.as_double(), str(value.as_double()));
     case KeyType::text:
     case KeyType::choice:
     case KeyType::name:
@@ -189,24 +187,23 @@ std::string values_of(const Key& key) {
     case KeyType::unsigned_integer:
       return "integer, 0 to 2^64 - 1";
     case KeyType::pair:
-      return concat("two numbers in [", range.least, ", ", range.most, ")");
+      return str("two numbers in [", range.least, ", ", range.most, ")");
     default:
       break;
   }
   std::string text(key.setting.type == KeyType::quoted_number ? "number, also in quotes"
                                                               : name_of(key.setting.type));
   const auto number = [&](double value) {
-    return key.setting.type == KeyType::integer ? concat(static_cast<int64_t>(value))
-                                                : concat(value);
+    return key.setting.type == KeyType::integer ? str(static_cast<int64_t>(value)) : str(value);
   };
   if (!key.unit.empty()) text = key.unit;
   if (range.positive) text += ", positive";
   if (std::isfinite(range.least) && std::isfinite(range.most)) {
-    text += concat(", ", number(range.least), " to ", number(range.most));
+    text += str(", ", number(range.least), " to ", number(range.most));
   } else if (std::isfinite(range.least)) {
-    text += concat(", at least ", number(range.least));
+    text += str(", at least ", number(range.least));
   }
-  if (range.multiple_of != 1) text += concat(", a multiple of ", range.multiple_of);
+  if (range.multiple_of != 1) text += str(", a multiple of ", range.multiple_of);
   return text;
 }
 

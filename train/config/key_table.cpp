@@ -13,14 +13,14 @@ namespace {
 void complete(Key& key, const std::vector<Key>& all) {
   if (key.stands_for.empty()) return;
   const std::string block(key.block());
-  const std::string target = block.empty() ? key.stands_for : concat(block, ".", key.stands_for);
+  const std::string target = block.empty() ? key.stands_for : str(block, ".", key.stands_for);
   for (const Key& other : all) {
     if (other.path != target) continue;
     if (key.setting.type == KeyType::any) key.setting = other.setting;
     key.range = other.range;
     key.unit = other.unit;
     key.note =
-        concat(key.key_class == KeyClass::deprecated ? "use " : "another name of ", key.stands_for);
+        str(key.key_class == KeyClass::deprecated ? "use " : "another name of ", key.stands_for);
     return;
   }
   bug_check(false, "the table of keys: ", key.path, " stands for no key");
@@ -48,9 +48,9 @@ std::string default_of(const Key& key) {
 }
 
 std::string line_of(const Key& key) {
-  std::string text = key.only_with.empty() ? key.note : concat(key.only_with, ": ", key.note);
-  if (!key.auto_note.empty()) text += concat("; \"auto\": ", key.auto_note);
-  if (!key.option.empty()) text += concat("; `", key.option, "`");
+  std::string text = key.only_with.empty() ? key.note : str(key.only_with, ": ", key.note);
+  if (!key.auto_note.empty()) text += str("; \"auto\": ", key.auto_note);
+  if (!key.option.empty()) text += str("; `", key.option, "`");
   return text;
 }
 
@@ -85,8 +85,8 @@ const std::vector<const Key*>& keys_of(std::string_view block) {
 std::string config_keys_markdown() {
   std::string text = "| key | class | values | default | note |\n|---|---|---|---|---|\n";
   for (const Key& key : config_keys()) {
-    text += concat("| `", key.path, "` | ", name_of(key.key_class), " | ", values_of(key), " | ",
-                   default_of(key), " | ", line_of(key), " |\n");
+    text += str("| `", key.path, "` | ", name_of(key.key_class), " | ", values_of(key), " | ",
+                default_of(key), " | ", line_of(key), " |\n");
   }
   return text;
 }

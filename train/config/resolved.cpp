@@ -38,7 +38,7 @@ void require_filled(const Config& config) {
   if (config.open.empty()) return;
   std::string names;
   for (const std::string& path : config.open) names += (names.empty() ? "" : ", ") + path;
-  throw ConfigError(concat(
+  throw ConfigError(str(
       "\"auto\" of ", names,
       " is found by plans of a model that zinc knows: zinc train and zinc plan do it, a program by "
       "train::fill_memory() (train/plan/fill.h); or give a number"));

@@ -7,7 +7,7 @@
 namespace zinc::train {
 
 Rows block(std::string_view name, std::string_view note, Rows inner) {
-  for (Row& row : inner) row.path = concat(name, ".", row.path);
+  for (Row& row : inner) row.path = str(name, ".", row.path);
   Row own = no_effect(name, KeyType::block, note, KeyClass::works);
   return {std::move(own), std::move(inner)};
 }

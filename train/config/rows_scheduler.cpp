@@ -38,7 +38,7 @@ Setting in_schedule(T ScheduleConfig::*member) {
 // Parameters of some kinds of schedules; with another they are unknown.
 Rows of(std::vector<ScheduleKind> kinds, Rows rows) {
   std::string words;
-  for (const ScheduleKind kind : kinds) words += concat(words.empty() ? "" : ", ", name_of(kind));
+  for (const ScheduleKind kind : kinds) words += str(words.empty() ? "" : ", ", name_of(kind));
   const auto is_one = [kinds = std::move(kinds)](const Config& config) {
     return std::ranges::find(kinds, config.engine.schedule.kind) != kinds.end();
   };

@@ -103,7 +103,7 @@ Rows sharding_rows() {
 
 Rows design_rows() {
   const auto row = [](std::string_view name, std::string_view note) {
-    return no_effect(concat("", name), KeyType::boolean, note);
+    return no_effect(str("", name), KeyType::boolean, note);
   };
   return {
       row("contiguous_gradients", "gradients always lie in one buffer"),

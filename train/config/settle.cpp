@@ -27,8 +27,8 @@ void settle_mesh(const Reading& reading) {
     const json::Value* theirs = reading.find(their_name);
     if (ours != nullptr && theirs != nullptr && theirs->as_int64() > 1 &&
         ours->as_int64() != theirs->as_int64()) {
-      reading.findings.problem(concat(name, " ", ours->as_int64(), " contradicts ", their_name, " ",
-                                      theirs->as_int64(), "; leave one out"));
+      reading.findings.problem(str(name, " ", ours->as_int64(), " contradicts ", their_name, " ",
+                                   theirs->as_int64(), "; leave one out"));
     }
   }
   try {
@@ -47,7 +47,7 @@ void settle_batches(const Reading& reading) {
        {std::pair(flags.micro_batch, "--batch"), std::pair(flags.accumulation, "--grad-accum")}) {
     if (flag && (*flag < 1 || *flag > kLargestBatch)) {
       reading.findings.problem(
-          concat(option, " must be between 1 and ", kLargestBatch, ", not ", *flag));
+          str(option, " must be between 1 and ", kLargestBatch, ", not ", *flag));
       return;
     }
   }
@@ -72,10 +72,10 @@ void settle_batches(const Reading& reading) {
     batch.accumulation = total / batch.micro_batch / ranks;
   }
   if (batch.global_batch(ranks) != total) {
-    reading.findings.problem(concat("train_batch_size ", total,
-                                    " is not train_micro_batch_size_per_gpu x "
-                                    "gradient_accumulation_steps x ranks = ",
-                                    batch.micro_batch, " x ", batch.accumulation, " x ", ranks));
+    reading.findings.problem(str("train_batch_size ", total,
+                                 " is not train_micro_batch_size_per_gpu x "
+                                 "gradient_accumulation_steps x ranks = ",
+                                 batch.micro_batch, " x ", batch.accumulation, " x ", ranks));
   }
 }
 
@@ -85,21 +85,21 @@ void settle_dtype(const Reading& reading) {
   std::optional<DType> fixed;
   for (const auto& [dtype, block] :
        {std::pair(DType::f16, "fp16"), std::pair(DType::bf16, "bf16")}) {
-    const json::Value* enabled = reading.find(concat(block, ".enabled"));
+    const json::Value* enabled = reading.find(str(block, ".enabled"));
     if (enabled == nullptr) continue;
     if (!enabled->as_bool()) {
       if (flag == dtype) {
-        reading.findings.problem(concat("--dtype ", dtype, " contradicts ", block,
-                                        ".enabled false of the file; set it to \"auto\""));
+        reading.findings.problem(str("--dtype ", dtype, " contradicts ", block,
+                                     ".enabled false of the file; set it to \"auto\""));
       }
       continue;
     }
     if (fixed) {
       reading.findings.problem("fp16 and bf16 are both enabled; choose one");
     } else if (flag && *flag != dtype) {
-      reading.findings.problem(concat("--dtype ", *flag, " contradicts ", block,
-                                      ".enabled of the file; change one of them, or set it to "
-                                      "\"auto\""));
+      reading.findings.problem(str("--dtype ", *flag, " contradicts ", block,
+                                   ".enabled of the file; change one of them, or set it to "
+                                   "\"auto\""));
     }
     fixed = dtype;
   }
@@ -126,8 +126,8 @@ void refuse_ignored_flags(const Reading& reading) {
   const optim::ScheduleConfig& schedule = reading.config.engine.schedule;
   const Overrides& flags = reading.flags;
   const auto ignored = [&](std::string_view flag, const auto& value, std::string_view why) {
-    reading.findings.problem(concat(flag, " ", value, " has no effect with scheduler.type \"",
-                                    optim::name_of(schedule.kind), "\": ", why));
+    reading.findings.problem(str(flag, " ", value, " has no effect with scheduler.type \"",
+                                 optim::name_of(schedule.kind), "\": ", why));
   };
   const bool cycles = schedule.kind == Kind::one_cycle;
   const bool tests_range = schedule.kind == Kind::lr_range_test;
@@ -144,7 +144,7 @@ void refuse_ignored_flags(const Reading& reading) {
     const double top = schedule.warmup_max_lr.value_or(fallback);
     if (top == *flags.lr) return;
     ignored("--lr", *flags.lr,
-            concat("scheduler.params.warmup_max_lr is ", top, "; set it to \"auto\""));
+            str("scheduler.params.warmup_max_lr is ", top, "; set it to \"auto\""));
   }
 }
 
@@ -152,10 +152,10 @@ void tell_of_a_pipeline(const Reading& reading) {
   const zero::EngineConfig& engine = reading.config.engine;
   const int64_t ranks = engine.pipeline.ranks, micro_batches = engine.batch.accumulation;
   if (micro_batches >= ranks) return;
-  reading.findings.notice(concat("gradient_accumulation_steps ", micro_batches,
-                                 " in a pipeline of ", ranks, " ranks: each of them works for ",
-                                 micro_batches, " of ", micro_batches + ranks - 1,
-                                 " turns; take several times as many micro-batches as ranks"));
+  reading.findings.notice(str("gradient_accumulation_steps ", micro_batches, " in a pipeline of ",
+                              ranks, " ranks: each of them works for ", micro_batches, " of ",
+                              micro_batches + ranks - 1,
+                              " turns; take several times as many micro-batches as ranks"));
 }
 
 void tell_what_has_no_effect(const Reading& reading) {
@@ -167,9 +167,9 @@ void tell_what_has_no_effect(const Reading& reading) {
   const auto needs_recomputation = [&](bool asked, std::string_view key) {
     if (!asked || may_recompute) return;
     reading.findings.notice(
-        concat(key,
-               " has no effect without activation_checkpointing.number_checkpoints or "
-               "zinc.recompute_every_blocks"));
+        str(key,
+            " has no effect without activation_checkpointing.number_checkpoints or "
+            "zinc.recompute_every_blocks"));
   };
   needs_recomputation(recompute.cpu_checkpointing, "activation_checkpointing.cpu_checkpointing");
   needs_recomputation(recompute.contiguous_memory_optimization && !on_nvme,

@@ -13,7 +13,7 @@ void check(const Sample& sample, int64_t index, int64_t seq_len, const BatchFiel
            const Dataset& dataset) {
   const auto tokens = std::ssize(sample.tokens), labels = std::ssize(sample.labels);
   const auto fail = [&](const auto&... what) {
-    throw DataError(concat(dataset.describe(), ": sample ", index, " has ", what...));
+    throw DataError(str(dataset.describe(), ": sample ", index, " has ", what...));
   };
   if (tokens > seq_len) fail(tokens, " tokens, more than the sequence length of ", seq_len);
   if (fields.labels == LabelsOf::text) {

@@ -15,7 +15,7 @@ class FunctionDataset : public Dataset {
   int64_t num_samples() const override { return num_samples_; }
   BatchFields fields() const override { return fields_; }
   void read(int64_t index, Sample& sample) const override { sample = read_(index); }
-  std::string describe() const override { return concat(num_samples_, " samples"); }
+  std::string describe() const override { return str(num_samples_, " samples"); }
 
  private:
   int64_t num_samples_;

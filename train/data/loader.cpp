@@ -148,11 +148,11 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options)
   const int64_t needed = options.micro_batch * options.world;
   require(dataset.num_samples() > 0, "loader: ", dataset.describe(), " has no samples");
   if (dataset.num_samples() < needed && options.end == 0) {
-    throw DataError(concat(dataset.describe(), ": too little data: ", dataset.num_samples(),
-                           " sequences, but ", options.world, " ranks with micro-batch ",
-                           options.micro_batch, " take ", needed,
-                           " at a time; use fewer ranks, a smaller micro-batch, shorter sequences "
-                           "or more data"));
+    throw DataError(str(dataset.describe(), ": too little data: ", dataset.num_samples(),
+                        " sequences, but ", options.world, " ranks with micro-batch ",
+                        options.micro_batch, " take ", needed,
+                        " at a time; use fewer ranks, a smaller micro-batch, shorter sequences "
+                        "or more data"));
   }
   start_reader();
 }
@@ -230,7 +230,7 @@ EvaluationSet::EvaluationSet(const Dataset& dataset, const EvaluationOptions& op
   require(0 <= options.rank && options.rank < options.world, "evaluation: rank ", options.rank,
           " of ", options.world);
   if (options.max_samples > 0) num_samples_ = std::min(num_samples_, options.max_samples);
-  if (num_samples_ == 0) throw DataError(concat(dataset.describe(), ": nothing to evaluate on"));
+  if (num_samples_ == 0) throw DataError(str(dataset.describe(), ": nothing to evaluate on"));
 }
 
 int64_t EvaluationSet::num_batches() const {

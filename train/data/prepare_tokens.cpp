@@ -58,7 +58,7 @@ class DocumentReader {
 };
 
 std::string place_of(const std::string& path, const Document& document) {
-  return document.line == 0 ? path : concat(path, ":", document.line);
+  return document.line == 0 ? path : str(path, ":", document.line);
 }
 
 class Preparation {
@@ -108,7 +108,7 @@ class Preparation {
   std::string shard_path(std::string_view extension) const {
     std::string number = std::to_string(done_.shards);
     number.insert(0, number.size() < 6 ? 6 - number.size() : 0, '0');
-    return concat(options_.folder, "/tokens_", number, '.', extension);
+    return str(options_.folder, "/tokens_", number, '.', extension);
   }
 
   // What the shards depend on, as text.
@@ -137,13 +137,13 @@ class Preparation {
 
   void open_folder() {
     create_folders(options_.folder);
-    const std::string path = concat(options_.folder, '/', kManifestName);
+    const std::string path = str(options_.folder, '/', kManifestName);
     const std::string text = manifest();
     if (!file_exists(path)) return write_file_atomically(path, text);
     if (read_text_file(path, kMaxShardBytes) != text) {
-      throw ConfigError(concat(options_.folder,
-                               ": holds tokens of other arguments, files or another tokenizer (",
-                               kManifestName, "): choose another folder, or remove this one"));
+      throw ConfigError(str(options_.folder,
+                            ": holds tokens of other arguments, files or another tokenizer (",
+                            kManifestName, "): choose another folder, or remove this one"));
     }
   }
 
@@ -154,7 +154,7 @@ class Preparation {
   std::vector<int32_t> encode(const Job& job) const {
     const std::string place = place_of(*job.path, job.document);
     if (const auto bad = first_invalid_utf8(job.document.raw)) {
-      throw DataError(concat(place, ": not UTF-8 at byte ", *bad, " of the document"));
+      throw DataError(str(place, ": not UTF-8 at byte ", *bad, " of the document"));
     }
     std::vector<int32_t> ids;
     if (options_.kind == DocumentKind::jsonl) {
@@ -229,8 +229,8 @@ class Preparation {
 
   void write_shard() const {
     if (tokens_.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
-      throw DataError(concat(shard_path("bin"), ": ", tokens_.size(),
-                             " tokens are more than llm.c's format holds: split the document"));
+      throw DataError(str(shard_path("bin"), ": ", tokens_.size(),
+                          " tokens are more than llm.c's format holds: split the document"));
     }
     std::string bytes(1024, '\0');
     const int32_t header[3] = {bytes_per_token_ == 2 ? 20240520 : 20240801,

@@ -63,38 +63,38 @@ void check_text(const MappedFile& map) {
   }
   static constexpr char kDigits[] = "0123456789abcdef";
   const auto value = static_cast<uint8_t>(map.bytes()[static_cast<size_t>(*bad)]);
-  throw DataError(concat(map.path(), ": not UTF-8 at byte ", *bad, " (line ", line, ", byte 0x",
-                         kDigits[value >> 4], kDigits[value & 15],
-                         "); convert it, for example by "
-                         "iconv -f LATIN1 -t UTF-8"));
+  throw DataError(str(map.path(), ": not UTF-8 at byte ", *bad, " (line ", line, ", byte 0x",
+                      kDigits[value >> 4], kDigits[value & 15],
+                      "); convert it, for example by "
+                      "iconv -f LATIN1 -t UTF-8"));
 }
 
 // Checks the header of llm.c and returns the width of a token in bytes.
 int check_llmc_header(const MappedFile& map) {
   const std::string& path = map.path();
   if (map.size() < kHeaderBytes) {
-    throw DataError(concat(path, ": an llm.c token file starts with a header of ", kHeaderBytes,
-                           " bytes; this file has ", map.size()));
+    throw DataError(str(path, ": an llm.c token file starts with a header of ", kHeaderBytes,
+                        " bytes; this file has ", map.size()));
   }
   const int32_t magic = load<int32_t>(map, 0), version = load<int32_t>(map, 4);
   const int32_t count = load<int32_t>(map, 8);
   if (const std::string_view other = other_llmc_file(magic); !other.empty()) {
     throw DataError(
-        concat(path, ": is ", other, " of llm.c (magic number ", magic, "), not a token file"));
+        str(path, ": is ", other, " of llm.c (magic number ", magic, "), not a token file"));
   }
   if (magic != kMagicUint16 && magic != kMagicUint32) {
-    throw DataError(concat(path, ": magic number ", magic, " at byte 0; an llm.c token file has ",
-                           kMagicUint16, " or ", kMagicUint32));
+    throw DataError(str(path, ": magic number ", magic, " at byte 0; an llm.c token file has ",
+                        kMagicUint16, " or ", kMagicUint32));
   }
   const int32_t expected = magic == kMagicUint16 ? 1 : 7;
   if (version != expected) {
-    throw DataError(concat(path, ": version ", version, " at byte 4; magic number ", magic,
-                           " goes with version ", expected));
+    throw DataError(str(path, ": version ", version, " at byte 4; magic number ", magic,
+                        " goes with version ", expected));
   }
   const int width = magic == kMagicUint16 ? 2 : 4;
   if (map.size() - kHeaderBytes != int64_t{count} * width) {
-    throw DataError(concat(path, ": the header announces ", count, " tokens of ", width,
-                           " bytes, but ", map.size() - kHeaderBytes, " bytes follow it"));
+    throw DataError(str(path, ": the header announces ", count, " tokens of ", width,
+                        " bytes, but ", map.size() - kHeaderBytes, " bytes follow it"));
   }
   return width;
 }
@@ -122,12 +122,12 @@ TokenFile::TokenFile(MappedFile map, TokenFormat format, int64_t data_begin, int
       bytes_per_token_(bytes_per_token),
       num_tokens_((map_.size() - data_begin) / bytes_per_token),
       vocabulary_size_(format == TokenFormat::text ? 256 : 0) {
-  if (num_tokens_ == 0) throw DataError(concat(map_.path(), ": holds no tokens"));
+  if (num_tokens_ == 0) throw DataError(str(map_.path(), ": holds no tokens"));
 }
 
 TokenFile TokenFile::open(const std::string& path, TokenFormat format, const Tokenizer* tokenizer) {
   MappedFile map = MappedFile::open(path);
-  if (map.size() == 0) throw DataError(concat(path, ": is empty"));
+  if (map.size() == 0) throw DataError(str(path, ": is empty"));
   if (format == TokenFormat::automatic) format = detect(map);
   if (format == TokenFormat::text) {
     check_text(map);
@@ -137,7 +137,7 @@ TokenFile TokenFile::open(const std::string& path, TokenFormat format, const Tok
     file.encoded_ = tokenizer->encode({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
     file.num_tokens_ = static_cast<int64_t>(file.encoded_.size());
     file.vocabulary_size_ = tokenizer->vocabulary_size();
-    if (file.num_tokens_ == 0) throw DataError(concat(path, ": holds no tokens"));
+    if (file.num_tokens_ == 0) throw DataError(str(path, ": holds no tokens"));
     return file;
   }
   if (format == TokenFormat::llmc) {
@@ -145,9 +145,9 @@ TokenFile TokenFile::open(const std::string& path, TokenFormat format, const Tok
     return TokenFile(std::move(map), format, kHeaderBytes, width);
   }
   if (map.size() % 2 != 0) {
-    throw DataError(concat(path, ": has ", map.size(),
-                           " bytes, an odd number; a nanoGPT token "
-                           "file holds uint16 tokens and nothing else"));
+    throw DataError(str(path, ": has ", map.size(),
+                        " bytes, an odd number; a nanoGPT token "
+                        "file holds uint16 tokens and nothing else"));
   }
   return TokenFile(std::move(map), format, 0, 2);
 }
@@ -184,9 +184,9 @@ void TokenFile::append_to(std::vector<int32_t>& out, int64_t begin, int64_t end,
   for (size_t i = 0; i < count; ++i) {
     if (out[first + i] >= 0 && out[first + i] < limit) continue;
     const int64_t index = begin + static_cast<int64_t>(i);
-    throw DataError(concat(path(), ": token ", static_cast<uint32_t>(out[first + i]), " at byte ",
-                           data_begin_ + index * bytes_per_token_, " (token number ", index,
-                           ") is outside the vocabulary of ", limit, " tokens"));
+    throw DataError(str(path(), ": token ", static_cast<uint32_t>(out[first + i]), " at byte ",
+                        data_begin_ + index * bytes_per_token_, " (token number ", index,
+                        ") is outside the vocabulary of ", limit, " tokens"));
   }
 }
 

@@ -15,8 +15,8 @@ TokenSequence TokenSequence::open(const std::vector<std::string>& paths, TokenFo
     auto file = std::make_shared<const TokenFile>(TokenFile::open(path, format, tokenizer));
     const TokenFile& first = sequence.parts_.empty() ? *file : *sequence.parts_.front().file;
     if (file->vocabulary_size() != first.vocabulary_size()) {
-      throw DataError(concat("text and token files cannot be mixed: ", first.path(), " is ",
-                             name_of(first.format()), ", ", path, " is ", name_of(file->format())));
+      throw DataError(str("text and token files cannot be mixed: ", first.path(), " is ",
+                          name_of(first.format()), ", ", path, " is ", name_of(file->format())));
     }
     const int64_t count = file->num_tokens();
     sequence.parts_.push_back({.file = std::move(file), .begin = 0, .end = count});
@@ -41,7 +41,7 @@ std::pair<TokenSequence, TokenSequence> TokenSequence::split_tail(double fractio
   const int64_t tail = std::llround(fraction * static_cast<double>(total));
   if (tail < 1 || tail >= total) {
     throw DataError(
-        concat(describe(), ": too few tokens to keep a fraction of ", fraction, " for validation"));
+        str(describe(), ": too few tokens to keep a fraction of ", fraction, " for validation"));
   }
   std::pair<TokenSequence, TokenSequence> result;
   int64_t remaining = total - tail;  // tokens that still belong to the first side
@@ -58,8 +58,8 @@ std::pair<TokenSequence, TokenSequence> TokenSequence::split_tail(double fractio
 std::string TokenSequence::describe() const {
   if (parts_.empty()) return "no data";
   const std::string name =
-      parts_.size() == 1 ? file_name(parts_.front().file->path()) : concat(parts_.size(), " files");
-  return concat(name, " (", name_of(parts_.front().file->format()), ", ", num_tokens(), " tokens)");
+      parts_.size() == 1 ? file_name(parts_.front().file->path()) : str(parts_.size(), " files");
+  return str(name, " (", name_of(parts_.front().file->format()), ", ", num_tokens(), " tokens)");
 }
 
 }  // namespace zinc::train

@@ -18,9 +18,9 @@ TokenWindows::TokenWindows(TokenSequence sequence, const TokenWindowsOptions& op
   }
   if (num_samples() > 0) return;
   const int64_t needed = options_.keep_short ? 2 : T + 1;
-  throw DataError(
-      concat(sequence_.describe(), ": too short: a sequence needs ", needed, " tokens in one file",
-             options_.keep_short ? "" : concat(" (", T, " inputs and one more target)")));
+  throw DataError(str(sequence_.describe(), ": too short: a sequence needs ", needed,
+                      " tokens in one file",
+                      options_.keep_short ? "" : str(" (", T, " inputs and one more target)")));
 }
 
 void TokenWindows::read(int64_t index, Sample& sample) const {
@@ -37,7 +37,7 @@ void TokenWindows::read(int64_t index, Sample& sample) const {
 }
 
 std::string TokenWindows::describe() const {
-  return concat(sequence_.describe(), ", ", num_samples(), " sequences of ", options_.seq_len);
+  return str(sequence_.describe(), ", ", num_samples(), " sequences of ", options_.seq_len);
 }
 
 }  // namespace zinc::train

@@ -29,7 +29,7 @@ class DeepSpeedReader {
   }
   torch::Value model() const { return model_files_.front()->root(); }
   [[noreturn]] void fail(std::string_view what) const {
-    throw DataError(concat(files_.folder, ": ", what));
+    throw DataError(str(files_.folder, ": ", what));
   }
 
   void read_counters();
@@ -63,8 +63,8 @@ namespace {
 // A tuple of sizes, or torch.Size.
 Shape shape_of(const torch::Value& sizes) {
   if (sizes.size() > kMaxRank) {
-    sizes.fail(concat("a parameter with ", sizes.size(), " dimensions; at most ", kMaxRank,
-                      " are supported"));
+    sizes.fail(str("a parameter with ", sizes.size(), " dimensions; at most ", kMaxRank,
+                   " are supported"));
   }
   Shape shape;
   int64_t elements = 1;
@@ -168,7 +168,7 @@ void DeepSpeedReader::read_aliases() {
 size_t DeepSpeedReader::add_parameter(std::string_view name, const Shape& shape, bool trained) {
   const size_t index = checkpoint_.parameters_.size();
   if (!checkpoint_.by_name_.emplace(name, index).second) {
-    fail(concat("two parameters are called ", torch::quoted(name)));
+    fail(str("two parameters are called ", torch::quoted(name)));
   }
   checkpoint_.parameters_.push_back({std::string(name), shape, trained});
   checkpoint_.pieces_.emplace_back();
@@ -179,8 +179,8 @@ size_t DeepSpeedReader::add_parameter(std::string_view name, const Shape& shape,
 size_t DeepSpeedReader::parameter_of(const torch::Value& name) const {
   const auto found = checkpoint_.by_name_.find(name.as_string());
   if (found == checkpoint_.by_name_.end()) {
-    name.fail(concat("the parameter ", torch::quoted(name.as_string()),
-                     " is not among param_shapes of the model's file"));
+    name.fail(str("the parameter ", torch::quoted(name.as_string()),
+                  " is not among param_shapes of the model's file"));
   }
   return found->second;
 }
@@ -210,9 +210,9 @@ void DeepSpeedReader::add_piece(size_t parameter, int64_t count, size_t flat, in
     if (!states.has(kind)) continue;
     if (offset < 0 || count < 0 || offset > states.size(kind) ||
         count > states.size(kind) - offset) {
-      fail(concat(name_of(kind), " of ", checkpoint_.parameters_[parameter].name,
-                  ": elements from ", offset, " on do not lie in a partition of ",
-                  states.size(kind), ": files of different runs?"));
+      fail(str(name_of(kind), " of ", checkpoint_.parameters_[parameter].name, ": elements from ",
+               offset, " on do not lie in a partition of ", states.size(kind),
+               ": files of different runs?"));
     }
   }
   int64_t& placed = placed_[parameter];
@@ -224,8 +224,8 @@ void DeepSpeedReader::check_pieces() const {
   for (size_t i = 0; i < placed_.size(); ++i) {
     const Parameter& parameter = checkpoint_.parameters_[i];
     if (placed_[i] != parameter.shape.numel()) {
-      fail(concat("the ranks' files hold ", placed_[i], " elements of ", parameter.name, " ",
-                  parameter.shape, ": files of different runs, or of a missing rank"));
+      fail(str("the ranks' files hold ", placed_[i], " elements of ", parameter.name, " ",
+               parameter.shape, ": files of different runs, or of a missing rank"));
     }
   }
 }
@@ -245,8 +245,8 @@ void DeepSpeedReader::read_ranks() {
   const auto world = static_cast<int64_t>(rank_files_.size());
   const int64_t saved_world = integer(model(), "dp_world_size");
   if (saved_world != 0 && saved_world != world) {
-    fail(concat("there are optimizer files of ", world, " ranks, but ", saved_world,
-                " saved: copy the folders of all machines into one, without files of other runs"));
+    fail(str("there are optimizer files of ", world, " ranks, but ", saved_world,
+             " saved: copy the folders of all machines into one, without files of other runs"));
   }
   const torch::Value first = rank_files_.front()->root().at("optimizer_state_dict");
   const int64_t stage = stage_of(first);
@@ -271,7 +271,7 @@ void DeepSpeedReader::read_ranks() {
     case 3:
       return read_shares();
     default:
-      fail(concat("ZeRO stage ", stage, " is none that DeepSpeed has"));
+      fail(str("ZeRO stage ", stage, " is none that DeepSpeed has"));
   }
 }
 
@@ -421,7 +421,7 @@ void DeepSpeedReader::read_universal() {
           checkpoint_.aliases_.contains(name)) {
         continue;
       }
-      UniversalStates states = open_universal_states(concat(root, '/', name));
+      UniversalStates states = open_universal_states(str(root, '/', name));
       const size_t parameter = add_parameter(name, states.shape, trained);
       checkpoint_.flats_.push_back(std::move(states.states));
       add_piece(parameter, states.shape.numel(), checkpoint_.flats_.size() - 1, 0);
@@ -454,7 +454,7 @@ void DeepSpeedCheckpoint::read(std::string_view parameter, StateKind kind, int64
                                View out) const {
   if (!has(parameter, kind)) {
     throw DataError(
-        concat(folder_, ": there are no ", name_of(kind), " of ", torch::quoted(parameter)));
+        str(folder_, ": there are no ", name_of(kind), " of ", torch::quoted(parameter)));
   }
   require(out.device() == kCpu && out.is_contiguous(),
           "deepspeed: read into contiguous host memory, not ", out);

@@ -64,17 +64,17 @@ std::vector<std::string> in_order(const std::string& folder, std::string_view su
   std::vector<std::string> files;
   for (const auto& [rank, name] : by_rank) {
     if (rank != static_cast<int64_t>(files.size())) {
-      throw DataError(concat(folder, ": the file zero_pp_rank_", files.size(), "_mp_rank_00",
-                             suffix, " is missing: copy the folders of all machines into one"));
+      throw DataError(str(folder, ": the file zero_pp_rank_", files.size(), "_mp_rank_00", suffix,
+                          " is missing: copy the folders of all machines into one"));
     }
-    files.push_back(concat(folder, '/', name));
+    files.push_back(str(folder, '/', name));
   }
   return files;
 }
 
 std::string tag_of(const std::string& path) {
   for (const std::string_view name : {"latest", "latest_universal"}) {
-    const std::string file = concat(path, '/', name);
+    const std::string file = str(path, '/', name);
     if (!file_exists(file)) continue;
     std::string tag = read_text_file(file, 4096);
     const size_t end = tag.find_last_not_of(" \t\r\n");
@@ -85,17 +85,17 @@ std::string tag_of(const std::string& path) {
 }
 
 std::string tag_folder(const std::string& path, const std::string& tag) {
-  if (!folder_exists(path)) throw DataError(concat("there is no folder '", path, "'"));
+  if (!folder_exists(path)) throw DataError(str("there is no folder '", path, "'"));
   const std::string name = tag.empty() ? tag_of(path) : tag;
   if (name.empty()) return path;
   const bool plain = name.front() != '.' && name.find('/') == std::string::npos &&
                      name.find('\0') == std::string::npos;
-  if (!plain) throw DataError(concat(path, ": a tag must be the plain name of a folder in it"));
-  std::string folder = concat(path, '/', name);
+  if (!plain) throw DataError(str(path, ": a tag must be the plain name of a folder in it"));
+  std::string folder = str(path, '/', name);
   if (!folder_exists(folder)) {
-    throw DataError(concat(path, ": there is no folder '", name, "'",
-                           tag.empty() ? ", which the file `latest` names" : "",
-                           ": the checkpoint was not finished, or was moved without it"));
+    throw DataError(str(path, ": there is no folder '", name, "'",
+                        tag.empty() ? ", which the file `latest` names" : "",
+                        ": the checkpoint was not finished, or was moved without it"));
   }
   return folder;
 }
@@ -112,12 +112,11 @@ DeepSpeedFiles find_deepspeed_files(const std::string& path, const std::string& 
   const auto add = [&](std::map<int64_t, std::string>& ranks, const RankedName& name,
                        const std::string& file) {
     if (name.second != 0) {
-      throw DataError(
-          concat(files.folder, '/', file, ": is of tensor parallelism", kUniversalCure));
+      throw DataError(str(files.folder, '/', file, ": is of tensor parallelism", kUniversalCure));
     }
     if (!ranks.emplace(name.first, file).second) {
-      throw DataError(concat(files.folder, ": two files are of rank ", name.first, ": ", file,
-                             " and ", ranks.at(name.first), ": remove those of the other run"));
+      throw DataError(str(files.folder, ": two files are of rank ", name.first, ": ", file, " and ",
+                          ranks.at(name.first), ": remove those of the other run"));
     }
   };
   for (const std::string& file : files_of(files.folder)) {
@@ -128,18 +127,17 @@ DeepSpeedFiles find_deepspeed_files(const std::string& path, const std::string& 
     } else if (const auto of_optimizer = ranks_of(file, kOptimizer)) {
       add(optimizer, *of_optimizer, file);
     } else if (file.ends_with("model_states.pt") || file.ends_with("optim_states.pt")) {
-      throw DataError(concat(files.folder, '/', file,
-                             ": is of tensor or pipeline parallelism, or of experts",
-                             kUniversalCure));
+      throw DataError(str(files.folder, '/', file,
+                          ": is of tensor or pipeline parallelism, or of experts", kUniversalCure));
     }
   }
   files.model_states = single ? std::vector{files.folder + "/mp_rank_00_model_states.pt"}
                               : in_order(files.folder, kModel, model);
   if (files.model_states.empty()) {
-    throw DataError(concat(path,
-                           ": no DeepSpeed checkpoint: there is neither a file `latest` nor "
-                           "mp_rank_00_model_states.pt nor "
-                           "zero_pp_rank_0_mp_rank_00_model_states.pt"));
+    throw DataError(str(path,
+                        ": no DeepSpeed checkpoint: there is neither a file `latest` nor "
+                        "mp_rank_00_model_states.pt nor "
+                        "zero_pp_rank_0_mp_rank_00_model_states.pt"));
   }
   if (!files.universal) files.optimizer_states = in_order(files.folder, kOptimizer, optimizer);
   return files;

@@ -38,7 +38,7 @@ class FlatStatesOfFolder final : public FlatStates {
       : folder_(std::move(folder)), size_(size), has_moments_(has_moments) {}
 
   static std::string path(const std::string& folder, StateKind kind) {
-    return concat(folder, '/', kind == StateKind::weights ? "fp32" : name_of(kind), ".pt");
+    return str(folder, '/', kind == StateKind::weights ? "fp32" : name_of(kind), ".pt");
   }
 
   bool has(StateKind kind) const override { return kind == StateKind::weights || has_moments_; }
@@ -47,7 +47,7 @@ class FlatStatesOfFolder final : public FlatStates {
     const torch::TorchFile file = torch::TorchFile::open(path(folder_, kind));
     const torch::TensorRecord& tensor = universal_tensor(file);
     if (tensor.shape.numel() != size_) {
-      throw DataError(concat(file.path(), ": was changed while in use"));
+      throw DataError(str(file.path(), ": was changed while in use"));
     }
     file.read(tensor, begin, out);
   }
@@ -82,8 +82,8 @@ UniversalStates open_universal_states(const std::string& folder) {
   for (const StateKind kind : {StateKind::exp_avg, StateKind::exp_avg_sq}) {
     if (!has_moments) continue;
     if (const Shape moment = shape_of(kind); moment != shape) {
-      throw DataError(concat(folder, ": ", name_of(kind), " has shape ", moment, ", fp32 has ",
-                             shape, ": files of different runs?"));
+      throw DataError(str(folder, ": ", name_of(kind), " has shape ", moment, ", fp32 has ", shape,
+                          ": files of different runs?"));
     }
   }
   return {std::make_unique<const FlatStatesOfFolder>(folder, shape.numel(), has_moments), shape};

@@ -36,7 +36,7 @@ const std::array<ChoicePart, 3>& choice_parts() {
 std::string fields_of(const Record& record) {
   std::string names;
   for (const json::Member& member : record.fields.as_object()) {
-    names += concat(names.empty() ? "" : ", ", '"', member.key, '"');
+    names += str(names.empty() ? "" : ", ", '"', member.key, '"');
   }
   return names.empty() ? "none" : names;
 }
@@ -80,11 +80,11 @@ int64_t right_choice(const json::Value& value, const std::vector<std::string>& c
     if (!index) index = place_among(labels, text);
     if (!index) index = index_of_letter(text, choices.size());
     if (!index) index = number_written(text);
-    if (!index) value.fail(concat("the answer '", text, "' is none of the choices"));
+    if (!index) value.fail(str("the answer '", text, "' is none of the choices"));
   }
   if (*index < 0 || *index >= std::ssize(choices)) {
-    value.fail(concat("answer ", *index, " is outside the ", choices.size(),
-                      " choices, which count from 0"));
+    value.fail(
+        str("answer ", *index, " is outside the ", choices.size(), " choices, which count from 0"));
   }
   return *index;
 }
@@ -135,7 +135,7 @@ double error_of_share(double share, int64_t count) {
 }  // namespace
 
 std::string ChoiceFields::describe() const {
-  return concat("question=", question, ", choices=", choices, ", answer=", answer);
+  return str("question=", question, ", choices=", choices, ", answer=", answer);
 }
 
 ChoiceFields find_choice_fields(std::span<const Record> records) {
@@ -149,10 +149,10 @@ ChoiceFields find_choice_fields(std::span<const Record> records) {
     };
     const auto found = std::ranges::find_if(part.known, in_all);
     if (found == part.known.end()) {
-      throw DataError(concat(records.front().place, ": the fields ", fields_of(records.front()),
-                             " have no ", part.name,
-                             " of a question with choices; say which is what, as in --fields "
-                             "question=NAME,choices=NAME,answer=NAME"));
+      throw DataError(str(records.front().place, ": the fields ", fields_of(records.front()),
+                          " have no ", part.name,
+                          " of a question with choices; say which is what, as in --fields "
+                          "question=NAME,choices=NAME,answer=NAME"));
     }
     fields.*part.field = *found;
   }
@@ -170,15 +170,15 @@ ChoiceFields parse_choice_fields(std::string_view text) {
       return each.name == item.substr(0, equals);
     });
     if (part == choice_parts().end() || equals + 1 >= item.size()) {
-      throw ConfigError(concat("--fields: '", item,
-                               "' is not PART=FIELD; parts of --metric choice are question, "
-                               "choices and answer"));
+      throw ConfigError(str("--fields: '", item,
+                            "' is not PART=FIELD; parts of --metric choice are question, "
+                            "choices and answer"));
     }
     fields.*part->field = item.substr(equals + 1);
   }
   for (const ChoicePart& part : choice_parts()) {
     if (!(fields.*part.field).empty()) continue;
-    throw ConfigError(concat("--fields ", text, ": ", part.name, " is missing"));
+    throw ConfigError(str("--fields ", text, ": ", part.name, " is missing"));
   }
   return fields;
 }
@@ -196,7 +196,7 @@ ChoiceQuestion choice_question(const Record& record, const ChoiceFields& fields)
     question.choices = choices_in(choices);
   }
   if (question.choices.size() < 2) {
-    choices.fail(concat("a question needs at least two choices, not ", question.choices.size()));
+    choices.fail(str("a question needs at least two choices, not ", question.choices.size()));
   }
   if (place_among(question.choices, "")) choices.fail("a choice is empty");
   question.answer = right_choice(require_field(record, fields.answer), question.choices, labels);
@@ -212,9 +212,8 @@ std::vector<ChoiceQuestion> read_choice_questions(const std::string& path,
     found = find_choice_fields(first_records(path));
   }
   std::vector<ChoiceQuestion> questions;
-  use_records(path, skip_bad, [&](const Record& record) {
-    questions.push_back(choice_question(record, found));
-  });
+  use_records(path, skip_bad,
+              [&](const Record& record) { questions.push_back(choice_question(record, found)); });
   return questions;
 }
 
@@ -230,7 +229,7 @@ ChoiceTokens choice_tokens(const Tokenizer& tokenizer, const PromptPattern& patt
   made.first = std::ssize(encode_front(tokenizer, context, tail));
   if (made.first == 0) {
     const std::optional<int32_t> begin = tokenizer.end_of_text();
-    if (!begin) throw DataError(concat(question.place, ": the question is empty"));
+    if (!begin) throw DataError(str(question.place, ": the question is empty"));
     made.tokens.insert(made.tokens.begin(), *begin);
     made.first = 1;
   }
@@ -240,12 +239,12 @@ ChoiceTokens choice_tokens(const Tokenizer& tokenizer, const PromptPattern& patt
     made.first -= surplus;
   }
   if (made.first >= std::ssize(made.tokens)) {
-    throw DataError(concat(question.place, ": choice ", choice,
-                           " adds no token to the question: nothing can be compared"));
+    throw DataError(str(question.place, ": choice ", choice,
+                        " adds no token to the question: nothing can be compared"));
   }
   if (made.first < 1) {
-    throw DataError(concat(question.place, ": choice ", choice,
-                           " alone is longer than the model's ", most, " positions"));
+    throw DataError(str(question.place, ": choice ", choice, " alone is longer than the model's ",
+                        most, " positions"));
   }
   return made;
 }
@@ -290,9 +289,9 @@ ChoiceScores score_likelihoods(std::span<const ChoiceQuestion> questions,
     for (size_t c = 0; c < question.choices.size(); ++c) {
       const double likelihood = likelihoods[at++];
       if (!std::isfinite(likelihood)) {
-        throw NumericsError(concat(question.place, ": the log-likelihood of choice ", c,
-                                   " is not a number: the model's weights are damaged, or too "
-                                   "large for their type"));
+        throw NumericsError(str(question.place, ": the log-likelihood of choice ", c,
+                                " is not a number: the model's weights are damaged, or too "
+                                "large for their type"));
       }
       const std::string& choice = question.choices[c];
       plain.push_back(likelihood);

@@ -48,8 +48,8 @@ GenerateOptions options_of_item(int64_t item, const Tokenizer& tokenizer,
 std::vector<int32_t> tokens_of_prompt(const ExampleMaker& maker, const PlacedQuestion& question,
                                       int64_t vocabulary) {
   std::vector<int32_t> prompt = maker.encode_prompt(question.question.prompt);
-  if (prompt.empty()) throw DataError(concat(question.place, ": the prompt is empty"));
-  require_in_vocabulary(concat(question.place, ": the prompt"), prompt, vocabulary);
+  if (prompt.empty()) throw DataError(str(question.place, ": the prompt is empty"));
+  require_in_vocabulary(str(question.place, ": the prompt"), prompt, vocabulary);
   return prompt;
 }
 

@@ -38,8 +38,7 @@ Speaker speaker_of(const json::Value& role) {
   for (const std::string_view other : {"assistant", "gpt", "chatgpt", "bot", "model"}) {
     if (name == other) return Speaker::assistant;
   }
-  role.fail(
-      concat("nobody is called '", name, "'; roles are system, user (human), assistant (gpt)"));
+  role.fail(str("nobody is called '", name, "'; roles are system, user (human), assistant (gpt)"));
 }
 
 std::string trimmed(const std::string& text) {
@@ -68,14 +67,14 @@ bool is_trained(const Message& message) { return message.speaker == Speaker::ass
 void render_llama3(std::span<const Message> messages, Spans& spans) {
   spans.add("<|begin_of_text|>");
   for (const Message& message : messages) {
-    spans.add(concat("<|start_header_id|>", role_of(message.speaker), "<|end_header_id|>\n\n"));
+    spans.add(str("<|start_header_id|>", role_of(message.speaker), "<|end_header_id|>\n\n"));
     spans.add(trimmed(message.text) + "<|eot_id|>", is_trained(message));
   }
 }
 
 void render_chatml(std::span<const Message> messages, Spans& spans) {
   for (const Message& message : messages) {
-    spans.add(concat("<|im_start|>", role_of(message.speaker), "\n"));
+    spans.add(str("<|im_start|>", role_of(message.speaker), "\n"));
     spans.add(message.text + "<|im_end|>", is_trained(message));
     spans.add("\n");
   }
@@ -84,7 +83,7 @@ void render_chatml(std::span<const Message> messages, Spans& spans) {
 void render_chatglm3(std::span<const Message> messages, Spans& spans) {
   spans.add("[gMASK]sop");
   for (const Message& message : messages) {
-    spans.add(concat("<|", role_of(message.speaker), "|>\n"));
+    spans.add(str("<|", role_of(message.speaker), "|>\n"));
     spans.add(" " + message.text, is_trained(message));
   }
 }
@@ -100,15 +99,15 @@ void render_mistral(std::span<const Message> messages, std::string_view place, S
     const Message& message = messages[i];
     const Speaker turn = i % 2 == 0 ? Speaker::user : Speaker::assistant;
     if (message.speaker != turn) {
-      throw DataError(concat(place, ": message ", i, " is the ", role_of(message.speaker),
-                             "'s where the ", role_of(turn),
-                             " has the word: in Mistral's format they take turns, behind one "
-                             "system message at most"));
+      throw DataError(str(place, ": message ", i, " is the ", role_of(message.speaker),
+                          "'s where the ", role_of(turn),
+                          " has the word: in Mistral's format they take turns, behind one "
+                          "system message at most"));
     }
     if (turn == Speaker::assistant) {
       spans.add(message.text + "</s>", true);
     } else {
-      spans.add(concat("[INST] ", i == 0 ? before : "", message.text, " [/INST]"));
+      spans.add(str("[INST] ", i == 0 ? before : "", message.text, " [/INST]"));
     }
   }
 }
@@ -142,8 +141,8 @@ ChatFormat parse_chat_format(const std::string& name) {
   for (const ChatFormat format : kFormats) {
     if (name == name_of(format)) return format;
   }
-  throw ConfigError(concat("--chat: there is no format '", name,
-                           "'; formats are llama3, chatml, mistral, chatglm3 and plain"));
+  throw ConfigError(str("--chat: there is no format '", name,
+                        "'; formats are llama3, chatml, mistral, chatglm3 and plain"));
 }
 
 std::vector<Message> read_messages(const json::Value& list) {

@@ -22,9 +22,9 @@ std::pair<ExampleData, ExampleData> ExampleData::split(double fraction) const {
   require(order_ == nullptr, "example data: is split already");
   const int64_t all = num_samples();
   if (all < 2) {
-    throw DataError(concat(describe(),
-                           ": too few examples to keep some for validation; give a "
-                           "file by --validation"));
+    throw DataError(str(describe(),
+                        ": too few examples to keep some for validation; give a "
+                        "file by --validation"));
   }
   const int64_t part =
       std::clamp<int64_t>(std::llround(fraction * static_cast<double>(all)), 1, all - 1);
@@ -74,8 +74,8 @@ void ExampleData::read(int64_t index, Sample& sample) const {
 
 std::string ExampleData::describe() const {
   const std::string name =
-      files_.size() == 1 ? file_name(files_.front()->path()) : concat(files_.size(), " files");
-  return concat(name, ", ", num_samples(), " examples");
+      files_.size() == 1 ? file_name(files_.front()->path()) : str(files_.size(), " files");
+  return str(name, ", ", num_samples(), " examples");
 }
 
 PackedExamples::PackedExamples(ExampleData examples, int64_t room)
@@ -117,7 +117,7 @@ void PackedExamples::read(int64_t index, Sample& sample) const {
 }
 
 std::string PackedExamples::describe() const {
-  return concat(examples_.describe(), " in ", num_samples(), " rows of ", room_, " tokens");
+  return str(examples_.describe(), " in ", num_samples(), " rows of ", room_, " tokens");
 }
 
 }  // namespace zinc::train

@@ -52,13 +52,13 @@ class Appender {
 
 std::string tokenizer_check(const Tokenizer* tokenizer, const std::string& folder) {
   if (tokenizer == nullptr) return "none";
-  std::string check = concat(tokenizer->name(), ' ', tokenizer->vocabulary_size());
+  std::string check = str(tokenizer->name(), ' ', tokenizer->vocabulary_size());
   if (folder.empty()) return check;
   for (const std::string_view name : tokenizer_file_names()) {
-    const std::string path = concat(folder, '/', name);
+    const std::string path = str(folder, '/', name);
     if (!file_exists(path)) continue;
     const MappedFile file = MappedFile::open(path);
-    check += concat(' ', name, ' ', file.size(), ' ', crc32c(file.bytes()));
+    check += str(' ', name, ' ', file.size(), ' ', crc32c(file.bytes()));
   }
   return check;
 }
@@ -132,7 +132,7 @@ std::string folder_for(const std::string& path, const std::string& recipe,
   std::string name = file_name(path) + "-";
   const uint64_t hash = hash_text(recipe);
   for (int shift = 60; shift >= 0; shift -= 4) name += kDigits[(hash >> shift) & 15];
-  return concat(cache, '/', name, ".examples");
+  return str(cache, '/', name, ".examples");
 }
 
 }  // namespace
@@ -143,9 +143,9 @@ ExampleFile ExampleFile::open(const std::string& folder, const std::string& path
                    MappedFile::open(folder + "/index.bin"), counts);
   if (file.tokens_.size() != 4 * counts.tokens || file.index_.size() != 8 * (counts.examples + 1) ||
       counts.examples < 1) {
-    throw DataError(concat(folder,
-                           ": is damaged: its files are not as long as made.json says; "
-                           "remove the folder, and it is made again"));
+    throw DataError(str(folder,
+                        ": is damaged: its files are not as long as made.json says; "
+                        "remove the folder, and it is made again"));
   }
   return file;
 }
@@ -155,8 +155,8 @@ std::pair<int64_t, int64_t> ExampleFile::range(int64_t index) const {
   uint64_t ends[2];
   std::memcpy(ends, index_.bytes().data() + 8 * index, sizeof ends);
   if (ends[0] >= ends[1] || ends[1] > static_cast<uint64_t>(counts_.tokens)) {
-    throw DataError(concat(index_.path(), ": entry ", index,
-                           " is damaged; remove the folder, and it is made again"));
+    throw DataError(str(index_.path(), ": entry ", index,
+                        " is damaged; remove the folder, and it is made again"));
   }
   return {static_cast<int64_t>(ends[0]), static_cast<int64_t>(ends[1])};
 }

@@ -53,17 +53,17 @@ ExampleMaker::ExampleMaker(const Tokenizer* tokenizer, const ExampleSettings& se
   require(tokenizer != nullptr || !settings.fields.tokens.empty(),
           "examples: text needs a tokenizer");
   if (settings.labels == LabelsOf::masked && (tokenizer == nullptr || !tokenizer->mask_token())) {
-    throw DataError(concat(
+    throw DataError(str(
         "examples of hidden tokens need a tokenizer with a mask, as <mask> or ", "[MASK]; ",
-        tokenizer == nullptr ? "give one by --tokenizer" : concat(tokenizer->name(), " has none")));
+        tokenizer == nullptr ? "give one by --tokenizer" : str(tokenizer->name(), " has none")));
   }
   if (tokenizer == nullptr) return;
   if (settings_.vocabulary_size == 0) settings_.vocabulary_size = tokenizer->vocabulary_size();
   const bool encodes = settings.fields.tokens.empty() || settings.labels == LabelsOf::masked;
   if (encodes && tokenizer->vocabulary_size() > settings_.vocabulary_size) {
-    throw DataError(concat("the tokenizer ", tokenizer->name(), " has a vocabulary of ",
-                           tokenizer->vocabulary_size(), ", the model one of ",
-                           settings_.vocabulary_size, "; give the model's own by --tokenizer"));
+    throw DataError(str("the tokenizer ", tokenizer->name(), " has a vocabulary of ",
+                        tokenizer->vocabulary_size(), ", the model one of ",
+                        settings_.vocabulary_size, "; give the model's own by --tokenizer"));
   }
   const std::vector<int32_t> around = tokenizer->encode_with_specials("a");
   const std::vector<int32_t> bare = tokenizer->encode("a");
@@ -124,8 +124,8 @@ std::vector<TextSpan> ExampleMaker::render(const Record& record) const {
 Question ExampleMaker::question(const Record& record) const {
   const FieldMap& fields = settings_.fields;
   if (!fields.text.empty() || !fields.tokens.empty()) {
-    throw DataError(concat(record.place, ": has ", fields.describe(),
-                           " and no answer that a text could be compared with"));
+    throw DataError(str(record.place, ": has ", fields.describe(),
+                        " and no answer that a text could be compared with"));
   }
   if (fields.messages.empty() && settings_.format == ChatFormat::plain) {
     return {.prompt = render(record).front().text,
@@ -177,7 +177,7 @@ Example ExampleMaker::with_labels_apart(const Record& record) const {
   } else {
     target.tokens = ids_of(answer, record, "label");
   }
-  if (source.tokens.empty()) throw DataError(concat(record.place, ": has an empty text"));
+  if (source.tokens.empty()) throw DataError(str(record.place, ": has an empty text"));
   const size_t tail = fields.tokens.empty() ? tail_.size() : 0;
   for (Example* part : {&source, &target}) {
     part->trained.assign(part->tokens.size(), part == &target ? 1 : 0);
@@ -204,11 +204,11 @@ int32_t ExampleMaker::class_of(const json::Value& value, const Record& record) c
   }
   std::string known;
   for (const std::string& one : settings_.classes) known += (known.empty() ? "" : ", ") + one;
-  throw DataError(concat(record.place, ": \"", name, "\" is no class of the model's ",
-                         settings_.num_classes,
-                         known.empty() ? concat("; they are 0 to ", settings_.num_classes - 1,
-                                                ", and names of them are given by --classes")
-                                       : concat(": ", known)));
+  throw DataError(str(record.place, ": \"", name, "\" is no class of the model's ",
+                      settings_.num_classes,
+                      known.empty() ? str("; they are 0 to ", settings_.num_classes - 1,
+                                          ", and names of them are given by --classes")
+                                    : str(": ", known)));
 }
 
 Example ExampleMaker::to_be_guessed(const Record& record) const {
@@ -329,9 +329,9 @@ int32_t ExampleMaker::id_of(const json::Value& value, const Record& record,
   const int64_t id = value.as_int64(), vocabulary = settings_.vocabulary_size;
   if (id < 0 || (vocabulary > 0 && id >= vocabulary)) {
     const std::string problem =
-        concat(what, " ", id, " is outside the vocabulary of ", vocabulary, " tokens");
+        str(what, " ", id, " is outside the vocabulary of ", vocabulary, " tokens");
     if (value.source() != nullptr) value.fail(problem);
-    throw DataError(concat(record.place, ": ", problem));
+    throw DataError(str(record.place, ": ", problem));
   }
   return static_cast<int32_t>(id);
 }
@@ -354,15 +354,15 @@ Example ExampleMaker::from_ids(const Record& record) const {
     const json::Value& labels = require_field(record, settings_.fields.labels);
     if (labels.size() != example.tokens.size()) {
       labels.fail(
-          concat("there are ", labels.size(), " labels, but ", example.tokens.size(), " tokens"));
+          str("there are ", labels.size(), " labels, but ", example.tokens.size(), " tokens"));
     }
     for (size_t i = 0; i < labels.size(); ++i) {
       const json::Value& label = labels.at(i);
       if (label.as_int64() == nn::kIgnoredLabel) {
         example.trained[i] = 0;
       } else if (id_of(label, record, "label") != example.tokens[i]) {
-        label.fail(concat("label ", label.as_int64(), " stands beside token ", example.tokens[i],
-                          ": a label is the token itself or -100"));
+        label.fail(str("label ", label.as_int64(), " stands beside token ", example.tokens[i],
+                       ": a label is the token itself or -100"));
       }
     }
   }

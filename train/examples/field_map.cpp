@@ -53,7 +53,7 @@ const std::vector<FieldShape>& shapes() {
 std::string names_of(const Record& record) {
   std::string names;
   for (const json::Member& member : record.fields.as_object()) {
-    names += concat(names.empty() ? "" : ", ", "\"", member.key, "\"");
+    names += str(names.empty() ? "" : ", ", "\"", member.key, "\"");
   }
   return names.empty() ? "none" : names;
 }
@@ -69,7 +69,7 @@ std::string list_shapes() {
     std::string fields;
     for (const Part& part : kParts) {
       const std::string& name = shape.required.*part.field;
-      if (!name.empty()) fields += concat(fields.empty() ? "" : ", ", name);
+      if (!name.empty()) fields += str(fields.empty() ? "" : ", ", name);
     }
     list += fields;
   }
@@ -82,7 +82,7 @@ std::string FieldMap::describe() const {
   std::string words;
   for (const Part& part : kParts) {
     const std::string& name = this->*part.field;
-    if (!name.empty()) words += concat(words.empty() ? "" : ", ", part.name, "=", name);
+    if (!name.empty()) words += str(words.empty() ? "" : ", ", part.name, "=", name);
   }
   return words;
 }
@@ -103,10 +103,10 @@ FieldMap find_fields(std::span<const Record> records) {
     }
     return found;
   }
-  throw DataError(concat(records.front().place, ": the fields ", names_of(records.front()),
-                         " are none of the known sets (", list_shapes(),
-                         "); say which is what, as in --fields prompt=NAME,answer=NAME, or "
-                         "text=NAME"));
+  throw DataError(str(records.front().place, ": the fields ", names_of(records.front()),
+                      " are none of the known sets (", list_shapes(),
+                      "); say which is what, as in --fields prompt=NAME,answer=NAME, or "
+                      "text=NAME"));
 }
 
 FieldMap parse_fields(std::string_view text) {
@@ -118,7 +118,7 @@ FieldMap parse_fields(std::string_view text) {
     const size_t equals = item.find('=');
     if (equals == item.npos || equals + 1 == item.size()) {
       throw ConfigError(
-          concat("--fields: '", item, "' is not PART=FIELD, as in prompt=question,answer=reply"));
+          str("--fields: '", item, "' is not PART=FIELD, as in prompt=question,answer=reply"));
     }
     const std::string name(item.substr(0, equals));
     const auto part =
@@ -127,10 +127,10 @@ FieldMap parse_fields(std::string_view text) {
       std::vector<std::string> names;
       for (const Part& each : kParts) names.emplace_back(each.name);
       const std::string nearest = nearest_name(name, names);
-      throw ConfigError(concat("--fields: there is no part '", name,
-                               "'; parts are messages, system, prompt, input, answer, text, "
-                               "input_ids and labels",
-                               nearest.empty() ? "" : concat("; did you mean ", nearest, "?")));
+      throw ConfigError(str("--fields: there is no part '", name,
+                            "'; parts are messages, system, prompt, input, answer, text, "
+                            "input_ids and labels",
+                            nearest.empty() ? "" : str("; did you mean ", nearest, "?")));
     }
     map.*part->field = item.substr(equals + 1);
   }
@@ -141,10 +141,10 @@ FieldMap parse_fields(std::string_view text) {
   const bool strays = (map.prompt.empty() && !(map.input.empty() && map.system.empty())) ||
                       (map.tokens.empty() && !map.labels.empty());
   if (kinds != 1 || halves || strays) {
-    throw ConfigError(concat("--fields ", text,
-                             ": an example is made of messages; of prompt and answer (with input "
-                             "and system where there are some); of text; or of input_ids (with "
-                             "labels)"));
+    throw ConfigError(str("--fields ", text,
+                          ": an example is made of messages; of prompt and answer (with input "
+                          "and system where there are some); of text; or of input_ids (with "
+                          "labels)"));
   }
   return map;
 }
@@ -152,9 +152,9 @@ FieldMap parse_fields(std::string_view text) {
 const json::Value& require_field(const Record& record, const std::string& name) {
   const json::Value* value = record.fields.find(name);
   if (value == nullptr || value->is_null()) {
-    throw DataError(concat(record.place, value == nullptr ? ": has no field \"" : ": field \"",
-                           name, value == nullptr ? "\"; it has " : "\" is null; there are ",
-                           names_of(record)));
+    throw DataError(str(record.place, value == nullptr ? ": has no field \"" : ": field \"", name,
+                        value == nullptr ? "\"; it has " : "\" is null; there are ",
+                        names_of(record)));
   }
   return *value;
 }

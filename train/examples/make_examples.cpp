@@ -107,15 +107,15 @@ class Making {
 
 void require_examples(const std::string& path, const ExampleCounts& counts, int64_t max_tokens) {
   if (counts.examples > 0) return;
-  if (counts.records == 0) throw DataError(concat(path, ": holds no records"));
+  if (counts.records == 0) throw DataError(str(path, ": holds no records"));
   if (counts.all_masked.count == 0) {
-    throw DataError(concat(path, ": all ", counts.records,
-                           " records are damaged; the first: ", counts.damaged.places.front()));
+    throw DataError(str(path, ": all ", counts.records,
+                        " records are damaged; the first: ", counts.damaged.places.front()));
   }
-  throw DataError(concat(path, ": nothing is learned from any of its ", counts.records,
-                         " records: their answers are empty, or the prompts alone fill the ",
-                         max_tokens, " tokens of an example (", counts.truncated.count,
-                         " were cut); give longer examples (--seq)"));
+  throw DataError(str(path, ": nothing is learned from any of its ", counts.records,
+                      " records: their answers are empty, or the prompts alone fill the ",
+                      max_tokens, " tokens of an example (", counts.truncated.count,
+                      " were cut); give longer examples (--seq)"));
 }
 
 }  // namespace
@@ -161,7 +161,7 @@ std::vector<Record> first_records(const std::string& path) {
     }
   }
   if (!records.empty()) return records;
-  throw DataError(problem.empty() ? concat(path, ": holds no records") : problem);
+  throw DataError(problem.empty() ? str(path, ": holds no records") : problem);
 }
 
 FieldMap look_for_fields(const std::string& path) { return find_fields(first_records(path)); }

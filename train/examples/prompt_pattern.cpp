@@ -10,7 +10,7 @@ PromptPattern parse_pattern_of_prompt(std::string_view text) {
   std::array<std::string, 3> parts;
   size_t part = 0;
   const auto fail = [&](std::string_view why) {
-    throw ConfigError(concat("--pattern '", text, "': ", why, R"(, as in "{}\n{}")"));
+    throw ConfigError(str("--pattern '", text, "': ", why, R"(, as in "{}\n{}")"));
   };
   for (size_t at = 0; at < text.size(); ++at) {
     const char c = text[at];

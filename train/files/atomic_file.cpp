@@ -30,8 +30,8 @@ constexpr int64_t kStreamBytes = AtomicFile::kDirectBytes / 2;  // 4 MiB from an
 // name left by a killed process of the same id is skipped by O_EXCL and mkdir.
 std::string temporary_name(const std::string& path) {
   static std::atomic<uint64_t> counter{0};
-  return concat(parent_folder(path), "/.", file_name(path), kTemporary,
-                static_cast<int64_t>(getpid()), "-", counter.fetch_add(1));
+  return str(parent_folder(path), "/.", file_name(path), kTemporary, static_cast<int64_t>(getpid()),
+             "-", counter.fetch_add(1));
 }
 
 void reserve_space(int fd, const std::string& path, int64_t bytes) {
@@ -42,7 +42,7 @@ void reserve_space(int fd, const std::string& path, int64_t bytes) {
   if (error == EOPNOTSUPP || error == ENOSYS) {  // the file system cannot; writes will tell
     error = ::ftruncate(fd, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
   }
-  if (error != 0) throw IoError(concat("reserve ", bytes, " bytes for"), path, -1, error);
+  if (error != 0) throw IoError(str("reserve ", bytes, " bytes for"), path, -1, error);
 }
 
 void write_whole(int fd, const std::string& path, int64_t offset,
@@ -80,7 +80,7 @@ void remove_folder(const std::string& path) noexcept {
 }
 
 std::string kept_in(const std::string& folder) {
-  return concat("what was to stand there is complete, and kept as '", folder, "'");
+  return str("what was to stand there is complete, and kept as '", folder, "'");
 }
 
 // Old aside, new in; where that fails, old back. Returns where the old folder lies then. A process
@@ -98,7 +98,7 @@ std::string replace_in_two_steps(const std::string& fresh, const std::string& ta
   error = errno;
   std::string hint = kept_in(fresh);
   if (::rename(aside.c_str(), target.c_str()) != 0) {
-    hint += concat(", and the old folder as '", aside, "'");
+    hint += str(", and the old folder as '", aside, "'");
   }
   throw IoError("replace folder", target, -1, error, hint);
 }
@@ -367,7 +367,7 @@ void AtomicFolder::commit(bool replace) {
   } catch (const IoError& error) {
     if (old.empty()) throw;
     throw IoError("sync the folder of", target_, -1, error.error_number(),
-                  concat("the new folder is there, and the old one kept as '", old, "'"));
+                  str("the new folder is there, and the old one kept as '", old, "'"));
   }
   if (!old.empty()) remove_folder(old);
 }

@@ -30,15 +30,15 @@ Opened open_regular(const std::string& path) {
   if (!fd) {
     const int error = errno;
     if (error == ENOENT || error == ENOTDIR) {
-      throw DataError(concat("there is no file '", path, "'"));
+      throw DataError(str("there is no file '", path, "'"));
     }
     throw IoError("open", path, -1, error);
   }
   struct stat info = {};
   if (::fstat(fd.get(), &info) != 0) throw IoError("stat", path, -1, errno);
   if (!S_ISREG(info.st_mode)) {
-    throw DataError(concat("'", path, "' is ", S_ISDIR(info.st_mode) ? "a folder" : "a device",
-                           ", not a regular file"));
+    throw DataError(str("'", path, "' is ", S_ISDIR(info.st_mode) ? "a folder" : "a device",
+                        ", not a regular file"));
   }
   return {std::move(fd), static_cast<int64_t>(info.st_size)};
 }
@@ -58,8 +58,8 @@ void InputFile::read(int64_t offset, std::span<std::byte> out) const {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw IoError("read", path_, offset + static_cast<int64_t>(done), errno);
     if (n == 0) {
-      throw DataError(concat(path_, ": ends at byte ", offset + static_cast<int64_t>(done),
-                             ", before byte ", offset + static_cast<int64_t>(out.size())));
+      throw DataError(str(path_, ": ends at byte ", offset + static_cast<int64_t>(done),
+                          ", before byte ", offset + static_cast<int64_t>(out.size())));
     }
     done += static_cast<size_t>(n);
   }
@@ -103,8 +103,8 @@ void MappedFile::require_unchanged() const {
   struct stat info = {};
   if (::fstat(fd_.get(), &info) != 0) throw IoError("stat", path_, -1, errno);
   if (info.st_size < size_) {
-    throw DataError(concat(path_, ": was cut from ", size_, " to ",
-                           static_cast<int64_t>(info.st_size), " bytes while in use"));
+    throw DataError(str(path_, ": was cut from ", size_, " to ", static_cast<int64_t>(info.st_size),
+                        " bytes while in use"));
   }
 }
 
@@ -112,7 +112,7 @@ std::string read_text_file(const std::string& path, int64_t limit_bytes) {
   const InputFile file = InputFile::open(path);
   if (file.size() > limit_bytes) {
     throw DataError(
-        concat(path, ": has ", file.size(), " bytes; at most ", limit_bytes, " are allowed here"));
+        str(path, ": has ", file.size(), " bytes; at most ", limit_bytes, " are allowed here"));
   }
   std::string text(static_cast<size_t>(file.size()), '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));

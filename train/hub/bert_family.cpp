@@ -17,7 +17,7 @@ constexpr std::string_view kHeads[] = {"Model", "ForMaskedLM", "ForSequenceClass
                                        "ForTokenClassification"};  // in the order of EncoderTask
 
 std::string architecture_of(BertKind kind, EncoderTask task) {
-  return concat(kind == BertKind::bert ? "Bert" : "Roberta", kHeads[static_cast<size_t>(task)]);
+  return str(kind == BertKind::bert ? "Bert" : "Roberta", kHeads[static_cast<size_t>(task)]);
 }
 
 // Of the first of `architectures`; masked_lm where there are none.
@@ -28,8 +28,8 @@ EncoderTask parse_task(const json::Value* architectures, BertKind kind) {
     const auto task = static_cast<EncoderTask>(i);
     if (first.is_string(architecture_of(kind, task))) return task;
   }
-  first.fail(concat("this head is not supported; ", architecture_of(kind, EncoderTask::masked_lm),
-                    ", ...ForSequenceClassification, ...ForTokenClassification and ...Model are"));
+  first.fail(str("this head is not supported; ", architecture_of(kind, EncoderTask::masked_lm),
+                 ", ...ForSequenceClassification, ...ForTokenClassification and ...Model are"));
 }
 
 BertConfig parse_bert_config(const json::Value& root, BertKind kind) {
@@ -66,7 +66,7 @@ BertConfig parse_bert_config(const json::Value& root, BertKind kind) {
   const auto refuse_other = [&](std::string_view key, std::string_view only) {
     const json::Value* value = fields.find(key);
     if (value != nullptr && !value->is_string(only)) {
-      value->fail(concat("this is not supported; ", only, " is"));
+      value->fail(str("this is not supported; ", only, " is"));
     }
   };
   refuse_other("hidden_act", "gelu");
@@ -115,8 +115,8 @@ void write_bert_config(const BertConfig& config, json::Object& object) {
   }
   json::Object labels, ids;
   for (int64_t i = 0; i < config.num_classes; ++i) {
-    labels.set(concat(i), concat("LABEL_", i));
-    ids.set(concat("LABEL_", i), i);
+    labels.set(str(i), str("LABEL_", i));
+    ids.set(str("LABEL_", i), i);
   }
   object.set("id2label", std::move(labels));
   object.set("label2id", std::move(ids));

@@ -87,9 +87,9 @@ std::string known_families(std::string_view model_type) {
   std::vector<std::string> names;
   for (const Family* family : families()) names.push_back(family->model_type);
   const std::string nearest = nearest_name(model_type, names);
-  std::string text = nearest.empty() ? "" : concat("did you mean \"", nearest, "\"? ");
+  std::string text = nearest.empty() ? "" : str("did you mean \"", nearest, "\"? ");
   text += "zinc has ";
-  for (size_t i = 0; i < names.size(); ++i) text += concat(i == 0 ? "" : ", ", names[i]);
+  for (size_t i = 0; i < names.size(); ++i) text += str(i == 0 ? "" : ", ", names[i]);
   return text;
 }
 

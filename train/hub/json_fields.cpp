@@ -69,7 +69,7 @@ void JsonFields::refuse_misspelt() const {
     if (std::find(asked_.begin(), asked_.end(), member.key) != asked_.end()) continue;
     const std::string nearest = nearest_name(member.key, absent);
     if (!nearest.empty() && edit_distance(member.key, nearest) <= 2) {
-      member.value.fail(concat("unknown key; did you mean \"", nearest, "\"?"));
+      member.value.fail(str("unknown key; did you mean \"", nearest, "\"?"));
     }
   }
 }

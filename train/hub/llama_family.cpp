@@ -28,7 +28,7 @@ nn::RopeScaling parse_scaling(const json::Value& value) {
   }
   const auto needed = [&](std::string_view key) {
     const json::Value* found = fields.find(key);
-    if (found == nullptr) value.fail(concat("key \"", key, "\" is missing"));
+    if (found == nullptr) value.fail(str("key \"", key, "\" is missing"));
     return found;
   };
   if (scaling.kind != Kind::none) scaling.factor = needed("factor")->as_double();

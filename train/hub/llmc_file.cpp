@@ -55,7 +55,7 @@ std::vector<LlmcTensor> llmc_tensors(const nn::Gpt2Config& config, int64_t padde
   tensors.push_back({"transformer.wpe.weight", Shape{config.max_positions, C}});
   for (const OfLayer& part : of_layer) {
     for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-      tensors.push_back({concat("transformer.h.", layer, '.', part.name), part.shape, part.turned});
+      tensors.push_back({str("transformer.h.", layer, '.', part.name), part.shape, part.turned});
     }
   }
   tensors.push_back({"transformer.ln_f.weight", Shape{C}});
@@ -87,7 +87,7 @@ struct ParsedHeader {
 
 ParsedHeader parse_header(const InputFile& file) {
   constexpr int64_t kMostLayers = 16'384, kWidest = 1'048'576;
-  const auto fail = [&](auto... parts) { throw DataError(concat(file.path(), ": ", parts...)); };
+  const auto fail = [&](auto... parts) { throw DataError(str(file.path(), ": ", parts...)); };
   if (file.size() < kHeaderBytes) fail("a header of llm.c has ", kHeaderBytes, " bytes");
   LlmcHeader header;
   file.read(0, std::as_writable_bytes(std::span(header)));
@@ -134,8 +134,8 @@ LlmcFile::LlmcFile(InputFile file) : WeightFile(file.path()), file_(std::move(fi
     at += stored_elements(tensor) * size_of(dtype_);
   }
   if (at != file_.size()) {
-    throw DataError(concat(path(), ": the header's model takes ", at, " bytes, the file has ",
-                           file_.size(), ": fetch it again"));
+    throw DataError(str(path(), ": the header's model takes ", at, " bytes, the file has ",
+                        file_.size(), ": fetch it again"));
   }
 }
 
@@ -160,8 +160,8 @@ void LlmcFile::read(size_t index, int64_t begin, View out) const {
   require(begin >= 0 && count <= tensor.shape.numel() - begin, "llm.c: elements [", begin, ", ",
           begin + count, ") of ", tensor.name, " ", tensor.shape);
   if (!can_convert(dtype_, out.dtype())) {
-    throw DataError(concat(path(), ": ", tensor.name, " is ", dtype_, ", which cannot be read as ",
-                           out.dtype()));
+    throw DataError(
+        str(path(), ": ", tensor.name, " is ", dtype_, ", which cannot be read as ", out.dtype()));
   }
   // Of two dimensions only the embeddings are stored as the model has them.
   const bool turned = tensor.shape.rank() == 2 && index > 1;
@@ -194,7 +194,7 @@ namespace {
 
 void require_place_in_format(const nn::Gpt2Config& config) {
   const auto refuse = [](std::string_view what) {
-    throw ConfigError(concat("llm.c's weights have no place for ", what));
+    throw ConfigError(str("llm.c's weights have no place for ", what));
   };
   config.validate();
   if (config.activation != nn::Gpt2Activation::gelu_tanh) refuse("an activation but gelu_new");

@@ -30,7 +30,7 @@ const Family& ModelConfig::family() const {
 
 void ModelConfig::fail_as() const {
   throw InvalidArgument(
-      concat("model config: that of the family ", family().model_type, " is another struct"));
+      str("model config: that of the family ", family().model_type, " is another struct"));
 }
 
 bool operator==(const ModelConfig& a, const ModelConfig& b) {
@@ -55,7 +55,7 @@ const Family* named_family(const json::Value& root) {
   const json::Value* type = root.find("model_type");
   if (type == nullptr) root.fail("there is no \"model_type\": not a model's config.json");
   const std::string& name = type->as_string();
-  type->fail(concat("models of type \"", name, "\" are not supported; ", known_families(name)));
+  type->fail(str("models of type \"", name, "\" are not supported; ", known_families(name)));
 }
 
 }  // namespace
@@ -81,7 +81,7 @@ void become_classifier(ModelConfigFile& file, int64_t num_classes) {
   file.new_parameters = file.config.family().become_classifier(file.config.value(), num_classes);
   if (!file.new_parameters.empty()) return;
   throw ConfigError(
-      concat(model_type(before), ": a model of this kind gets no head for classes of texts"));
+      str(model_type(before), ": a model of this kind gets no head for classes of texts"));
 }
 
 void grow_vocabulary(ModelConfigFile& file, int64_t size) {
@@ -96,7 +96,7 @@ std::vector<std::string> class_names(const ModelConfigFile& file) {
   std::vector<std::string> names;
   if (ids == nullptr) return names;
   for (size_t i = 0; i < ids->as_object().size(); ++i) {
-    names.push_back(ids->at(concat(i)).as_string());
+    names.push_back(ids->at(str(i)).as_string());
   }
   return names;
 }
@@ -105,7 +105,7 @@ void set_class_names(ModelConfigFile& file, const std::vector<std::string>& name
   json::Object object = file.original.is_object() ? file.original.as_object() : json::Object();
   json::Object labels, ids;
   for (size_t i = 0; i < names.size(); ++i) {
-    labels.set(concat(i), names[i]);
+    labels.set(str(i), names[i]);
     ids.set(names[i], static_cast<int64_t>(i));
   }
   object.set("id2label", std::move(labels));
@@ -128,14 +128,14 @@ ModelConfig parse_model_config(const json::Value& root) {
     family->validate(config.value());
   } catch (const ConfigError& error) {
     throw ConfigError(
-        concat(root.source() == nullptr ? "" : root.source()->name() + ": ", error.what()));
+        str(root.source() == nullptr ? "" : root.source()->name() + ": ", error.what()));
   }
   return config;
 }
 
 ModelConfigFile read_model_config(const std::string& path) {
   const std::string file = folder_exists(path) ? path + "/config.json" : path;
-  if (!file_exists(file)) throw DataError(concat("there is no file '", file, "'"));
+  if (!file_exists(file)) throw DataError(str("there is no file '", file, "'"));
   ModelConfigFile result;
   result.original = json::parse_file(file);
   result.config = parse_model_config(result.original);
@@ -160,14 +160,14 @@ ModelConfigFile find_model_config(const std::string& preset_or_path) {
     std::string known;
     for (const std::string& name : model_preset_names())
       known += (known.empty() ? "" : ", ") + name;
-    throw ConfigError(concat("model \"", preset_or_path, "\" is neither a preset (", known,
-                             ") nor a config.json or a folder with one"));
+    throw ConfigError(str("model \"", preset_or_path, "\" is neither a preset (", known,
+                          ") nor a config.json or a folder with one"));
   }
   return read_model_config(preset_or_path);
 }
 
 NameMap name_map_of_folder(const std::string& folder) {
-  const std::string file = concat(folder, "/config.json");
+  const std::string file = str(folder, "/config.json");
   return file_exists(file) ? name_map_of(json::parse_file(file)) : NameMap{};
 }
 

@@ -17,7 +17,7 @@ constexpr int64_t kPieceNumel = int64_t{1} << 20;
 
 void copy_tokenizer(const std::string& from, const std::string& to) {
   for (const auto& [name, content] : read_tokenizer_files(from)) {
-    write_file_atomically(concat(to, '/', name), content);
+    write_file_atomically(str(to, '/', name), content);
   }
 }
 
@@ -42,7 +42,7 @@ std::vector<std::pair<std::string, std::string>> read_tokenizer_files(const std:
   if (file_exists(folder)) return read_tokenizer_file(folder);
   std::vector<std::pair<std::string, std::string>> files;
   const auto read = [&](std::string_view name) {
-    const std::string path = concat(folder, '/', name);
+    const std::string path = str(folder, '/', name);
     if (file_exists(path)) files.emplace_back(name, read_text_file(path, kMaxTokenizerBytes));
   };
   for (const std::string_view name : tokenizer_file_names()) read(name);

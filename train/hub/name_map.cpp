@@ -76,7 +76,7 @@ std::optional<std::string_view> layer_of(std::string_view pattern, std::string_v
 std::string with_layer(const std::string& pattern, std::string_view layer) {
   const size_t star = pattern.find('*');
   if (star == std::string::npos) return pattern;
-  return concat(pattern.substr(0, star), layer, pattern.substr(star + 1));
+  return str(pattern.substr(0, star), layer, pattern.substr(star + 1));
 }
 
 Shape with_rows(const Shape& shape, int64_t rows) {

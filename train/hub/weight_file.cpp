@@ -38,18 +38,18 @@ class TorchWeightFile final : public WeightFile {
       : WeightFile(path), file_(torch::TorchFile::open(path)) {
     const torch::Value root = file_.root();
     if (!root.is_dict()) {
-      root.fail(concat("the file holds ", name_of(root.kind()),
-                       ", not a dict of tensors: save model.state_dict() alone"));
+      root.fail(str("the file holds ", name_of(root.kind()),
+                    ", not a dict of tensors: save model.state_dict() alone"));
     }
     std::set<std::string_view> names;
     for (size_t i = 0; i < root.size(); ++i) {
       const std::string_view name = root.key(i).as_name();
       const torch::Value value = root.value(i);
       if (!value.is_tensor()) {
-        value.fail(concat("the entry ", torch::quoted(name), " is ", name_of(value.kind()),
-                          ", not a tensor: save model.state_dict() alone"));
+        value.fail(str("the entry ", torch::quoted(name), " is ", name_of(value.kind()),
+                       ", not a tensor: save model.state_dict() alone"));
       }
-      if (!names.insert(name).second) value.fail(concat("two tensors ", torch::quoted(name)));
+      if (!names.insert(name).second) value.fail(str("two tensors ", torch::quoted(name)));
       const torch::TensorRecord& record = value.as_tensor();
       tensors_.push_back({.name = std::string(name),
                           .type = record.type.name,

@@ -56,8 +56,8 @@ WeightFolder WeightFolder::open(const std::string& path) {
   }
   std::string tried;
   for (const FolderLayout& layout : kLayouts) {
-    const std::string single = concat(path, '/', layout.single);
-    const std::string index = concat(path, '/', layout.index);
+    const std::string single = str(path, '/', layout.single);
+    const std::string index = str(path, '/', layout.index);
     if (file_exists(single)) {
       folder.add_file(single);
       return folder;
@@ -66,13 +66,13 @@ WeightFolder WeightFolder::open(const std::string& path) {
       folder.read_index(path, index, layout.suffix);
       return folder;
     }
-    tried += concat(tried.empty() ? "" : ", ", layout.single, ", ", layout.index);
+    tried += str(tried.empty() ? "" : ", ", layout.single, ", ", layout.index);
   }
   const std::vector<std::string> files = safetensors_files(path);
   if (files.size() != 1) {
-    throw DataError(concat(path, ": there are no weights: none of ", tried, "; and ",
-                           files.empty() ? "no other" : "more than one other", " ", kAnySuffix,
-                           " file"));
+    throw DataError(str(path, ": there are no weights: none of ", tried, "; and ",
+                        files.empty() ? "no other" : "more than one other", " ", kAnySuffix,
+                        " file"));
   }
   folder.add_file(files.front());
   return folder;
@@ -98,13 +98,12 @@ void WeightFolder::read_index(const std::string& folder, const std::string& inde
     if (!is_plain_file_name(name)) {
       member.value.fail("a shard must be a plain file name in the folder of the index");
     }
-    if (!name.ends_with(suffix)) member.value.fail(concat("a shard must be a ", suffix, " file"));
+    if (!name.ends_with(suffix)) member.value.fail(str("a shard must be a ", suffix, " file"));
     Opened& shard = opened[name];
     if (shard.file == nullptr) {
-      const std::string path = concat(folder, '/', name);
+      const std::string path = str(folder, '/', name);
       if (!file_exists(path)) {
-        member.value.fail(
-            concat("there is no file '", path, "': a download that is not complete?"));
+        member.value.fail(str("there is no file '", path, "': a download that is not complete?"));
       }
       shard.file = files_.emplace_back(open_weight_file(path)).get();
       for (size_t i = 0; i < shard.file->tensors().size(); ++i) {
@@ -122,7 +121,7 @@ uint64_t WeightFolder::fingerprint() const {
   uint64_t hash = 0;
   for (const auto& [name, location] : tensors_) {
     const StoredTensor& tensor = location.tensor();
-    hash = combine_bits(hash, hash_text(concat(name, ' ', tensor.type, ' ', tensor.shape)));
+    hash = combine_bits(hash, hash_text(str(name, ' ', tensor.type, ' ', tensor.shape)));
     if (!tensor.dtype) continue;
     const int64_t count = std::min(tensor.shape.numel(), kValues);
     std::array<char, kValues * sizeof(double)> values{};

@@ -12,15 +12,15 @@ namespace {
 
 // A parameter, and its tensor's name where that is another.
 std::string both_names(const std::string& ours, const std::string& theirs) {
-  return ours == theirs ? ours : concat(ours, " (", theirs, " in the files)");
+  return ours == theirs ? ours : str(ours, " (", theirs, " in the files)");
 }
 
 void append_list(std::string& text, std::string_view title, const std::vector<std::string>& names) {
   constexpr size_t kShown = 10;
   if (names.empty()) return;
-  text += concat("\n  ", title, " (", names.size(), "):");
-  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) text += concat("\n    ", names[i]);
-  if (names.size() > kShown) text += concat("\n    and ", names.size() - kShown, " more");
+  text += str("\n  ", title, " (", names.size(), "):");
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) text += str("\n    ", names[i]);
+  if (names.size() > kShown) text += str("\n    and ", names.size() - kShown, " more");
 }
 
 }  // namespace
@@ -33,7 +33,7 @@ const WeightFolder::Location* WeightReader::locate(std::string_view stored_name)
   for (const OldEnding& ending : names_.old_endings) {
     if (!stored_name.ends_with(ending.now)) continue;
     const std::string_view front = stored_name.substr(0, stored_name.size() - ending.now.size());
-    if (const auto* found = locate_as_written(concat(front, ending.before))) return found;
+    if (const auto* found = locate_as_written(str(front, ending.before))) return found;
   }
   return nullptr;
 }
@@ -43,7 +43,7 @@ const WeightFolder::Location* WeightReader::locate_as_written(std::string_view s
   for (const std::string& prefix : names_.prefixes) {
     if (stored_name.starts_with(prefix)) {
       if (const auto* found = files_->find(stored_name.substr(prefix.size()))) return found;
-    } else if (const auto* found = files_->find(concat(prefix, stored_name))) {
+    } else if (const auto* found = files_->find(str(prefix, stored_name))) {
       return found;
     }
   }
@@ -73,8 +73,8 @@ WeightMatch WeightReader::match(std::span<const WeightSpec> parameters) const {
       }
       used.insert(&location->tensor());
       if (location->tensor().shape != part.shape()) {
-        match.mismatched.push_back(concat(name, ": ", location->tensor().shape, " in the file, ",
-                                          part.shape(), " in the model"));
+        match.mismatched.push_back(str(name, ": ", location->tensor().shape, " in the file, ",
+                                       part.shape(), " in the model"));
       }
     }
   }
@@ -96,7 +96,7 @@ WeightMatch WeightReader::match(std::span<const WeightSpec> parameters) const {
 void WeightReader::require_match(std::span<const WeightSpec> parameters) const {
   const WeightMatch found = match(parameters);
   if (found.complete()) return;
-  std::string text = concat(files_->path(), ": the weights do not fit the model");
+  std::string text = str(files_->path(), ": the weights do not fit the model");
   append_list(text, "missing in the files", found.missing);
   append_list(text, "unknown to the model", found.unexpected);
   append_list(text, "of another shape", found.mismatched);
@@ -130,9 +130,9 @@ void WeightReader::require_equal(const TiedName& tied) const {
     return false;
   };
   if (differ()) {
-    throw DataError(concat(files_->path(), ": ", tied.copy, " and ", tied.original,
-                           " differ, but tie_word_embeddings makes them one; set it to false in "
-                           "config.json"));
+    throw DataError(str(files_->path(), ": ", tied.copy, " and ", tied.original,
+                        " differ, but tie_word_embeddings makes them one; set it to false in "
+                        "config.json"));
   }
 }
 
@@ -145,13 +145,13 @@ void WeightReader::read(std::string_view parameter, const Shape& shape, int64_t 
   for (const TensorPart& part : parts) {
     const WeightFolder::Location* location = locate(part.name());
     if (location == nullptr) {
-      throw DataError(concat(files_->path(), ": there is no tensor for ",
-                             both_names(std::string(parameter), part.name())));
+      throw DataError(str(files_->path(), ": there is no tensor for ",
+                          both_names(std::string(parameter), part.name())));
     }
     if (location->tensor().shape != part.shape()) {
-      throw DataError(concat(location->file->path(), ": ", location->tensor().name, " has shape ",
-                             location->tensor().shape, ", the model's ", parameter, " needs ",
-                             part.shape()));
+      throw DataError(str(location->file->path(), ": ", location->tensor().name, " has shape ",
+                          location->tensor().shape, ", the model's ", parameter, " needs ",
+                          part.shape()));
     }
     locations.push_back(location);
   }

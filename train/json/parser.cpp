@@ -117,7 +117,7 @@ class Builder {
     const auto at = static_cast<uint32_t>(now);
     cursor_ = now + 1;
     if (static_cast<int>(frames_.size()) >= options_.max_depth) {
-      return refuse(at, concat("nested deeper than ", options_.max_depth, " levels"));
+      return refuse(at, str("nested deeper than ", options_.max_depth, " levels"));
     }
     frames_.push_back({.object = object, .at = {at, at + 1}});
     return true;
@@ -172,7 +172,7 @@ class Builder {
 
   bool add(Value value) {
     if (++count_ > options_.max_values) {
-      return refuse(value.span_.begin, concat("more than ", options_.max_values, " values"));
+      return refuse(value.span_.begin, str("more than ", options_.max_values, " values"));
     }
     if (frames_.empty()) {
       root_ = std::move(value);
@@ -194,8 +194,8 @@ class Builder {
       });
       if (duplicates_.size() == kMostReported) return;
       duplicates_.push_back(source_->describe(
-          again.key_span, concat("duplicate key \"", again.key, "\": it stands in line ",
-                                 source_->position(first.key_span.begin).line, " already")));
+          again.key_span, str("duplicate key \"", again.key, "\": it stands in line ",
+                              source_->position(first.key_span.begin).line, " already")));
     }
   }
 
@@ -319,10 +319,11 @@ Value parse(std::string text, std::string name, const ParseOptions& options) {
   const int64_t limit = std::min<int64_t>(options.max_bytes, int64_t{UINT32_MAX} - 1);
   if (static_cast<int64_t>(text.size()) > limit) {
     throw DataError(
-        concat(name, ": ", text.size(), " bytes of JSON are more than the limit of ", limit));
+        str(name, ": ", text.size(), " bytes of JSON are more than the limit of ", limit));
   }
   if (options.relaxed && text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
-  const auto source = std::make_shared<const Source>(std::move(name), std::move(text), options.first_line);
+  const auto source =
+      std::make_shared<const Source>(std::move(name), std::move(text), options.first_line);
   check_bytes(*source);
 
   std::string blanked;
@@ -368,8 +369,8 @@ Value parse_file(const std::string& path, const ParseOptions& options) {
     if (got < sizeof chunk || static_cast<int64_t>(text.size()) > options.max_bytes) break;
   }
   if (static_cast<int64_t>(text.size()) > options.max_bytes) {
-    throw DataError(concat(path, ": the file is larger than the limit of ", options.max_bytes,
-                           " bytes for JSON"));
+    throw DataError(
+        str(path, ": the file is larger than the limit of ", options.max_bytes, " bytes for JSON"));
   }
   return parse(std::move(text), path, options);
 }

@@ -90,12 +90,12 @@ class PathWalker {
     std::string path;
     for (const Frame& frame : frames_) {
       if (!frame.object) {
-        path += concat("[", frame.index, "]");
+        path += str("[", frame.index, "]");
         continue;
       }
       if (frame.key.empty() && !frame.in_value) continue;
       if (!path.empty()) path += '.';
-      path += is_plain_word(frame.key) ? frame.key : concat("\"", frame.key, "\"");
+      path += is_plain_word(frame.key) ? frame.key : str("\"", frame.key, "\"");
     }
     return path;
   }
@@ -156,7 +156,7 @@ std::string Source::describe(Span span, std::string_view message) const {
 
   Excerpt excerpt = cut_line(text.substr(line_begin, line_end - line_begin), begin - line_begin);
   make_printable(excerpt.text);
-  const std::string number = concat(place.line);
+  const std::string number = str(place.line);
   const std::string gutter(std::max<size_t>(number.size(), 5), ' ');
   // Tabs stay tabs under the line, so that the caret stands right whatever their width.
   std::string caret;
@@ -169,9 +169,9 @@ std::string Source::describe(Span span, std::string_view message) const {
       1, count_code_points(std::string_view(excerpt.text).substr(excerpt.caret, shown)));
   caret += "^" + std::string(static_cast<size_t>(marks - 1), '~');
 
-  return concat(name_, ":", place.line, ":", place.column, ": ", message, "\n",
-                std::string(gutter.size() - number.size(), ' '), number, " | ", excerpt.text, "\n",
-                gutter, " | ", caret);
+  return str(name_, ":", place.line, ":", place.column, ": ", message, "\n",
+             std::string(gutter.size() - number.size(), ' '), number, " | ", excerpt.text, "\n",
+             gutter, " | ", caret);
 }
 
 }  // namespace zinc::train::json

@@ -142,8 +142,8 @@ std::optional<uint64_t> Number::to_uint64() const {
 }
 
 std::string Number::text() const {
-  if (integral_) return concat(negative_ ? "-" : "", magnitude_);
-  if (std::fabs(value_) < kTwo53) return concat(value_);
+  if (integral_) return str(negative_ ? "-" : "", magnitude_);
+  if (std::fabs(value_) < kTwo53) return str(value_);
   // Written out, the digits could be those of an integer that has its place in 64 bits.
   char buffer[32];
   const auto end =
@@ -227,7 +227,7 @@ std::string Value::path() const {
 void Value::fail(std::string_view message) const {
   if (source_ == nullptr) throw DataError(std::string(message));
   const std::string where = path();
-  throw DataError(source_->describe(span_, concat(where, where.empty() ? "" : ": ", message)));
+  throw DataError(source_->describe(span_, str(where, where.empty() ? "" : ": ", message)));
 }
 
 void Value::expected(std::string_view what) const {
@@ -236,9 +236,9 @@ void Value::expected(std::string_view what) const {
   if (is_number()) got = std::get<Number>(data_).text();
   if (is_string()) {
     const std::string& text = std::get<std::string>(data_);
-    got = text.size() <= 40 ? concat("\"", text, "\"") : "a string";
+    got = text.size() <= 40 ? str("\"", text, "\"") : "a string";
   }
-  fail(concat("expected ", what, ", got ", got));
+  fail(str("expected ", what, ", got ", got));
 }
 
 bool Value::as_bool() const {
@@ -259,9 +259,9 @@ int64_t Value::as_int64(int64_t min, int64_t max) const {
   if (value.has_value() && *value >= min && *value <= max) return *value;
   if (max == std::numeric_limits<int64_t>::max()) {
     expected(min == std::numeric_limits<int64_t>::min() ? "a 64-bit integer"
-                                                        : concat("an integer of at least ", min));
+                                                        : str("an integer of at least ", min));
   }
-  expected(concat("an integer from ", min, " to ", max));
+  expected(str("an integer from ", min, " to ", max));
 }
 
 uint64_t Value::as_uint64() const {
@@ -290,14 +290,14 @@ const Value* Value::find(std::string_view key) const { return as_object().find(k
 
 const Value& Value::at(std::string_view key) const {
   const Value* value = find(key);
-  if (value == nullptr) fail(concat("key \"", key, "\" is missing"));
+  if (value == nullptr) fail(str("key \"", key, "\" is missing"));
   return *value;
 }
 
 const Value& Value::at(size_t index) const {
   const Array& array = as_array();
   if (index >= array.size()) {
-    fail(concat("element ", index, " is missing: there are ", array.size()));
+    fail(str("element ", index, " is missing: there are ", array.size()));
   }
   return array[index];
 }

@@ -138,15 +138,15 @@ Writer& Writer::literal(std::string_view text) {
   return *this;
 }
 
-Writer& Writer::integer(int64_t x) { return literal(concat(x)); }
-Writer& Writer::natural(uint64_t x) { return literal(concat(x)); }
+Writer& Writer::integer(int64_t x) { return literal(str(x)); }
+Writer& Writer::natural(uint64_t x) { return literal(str(x)); }
 Writer& Writer::value(std::nullptr_t) { return literal("null"); }
 
 Writer& Writer::value(double x) { return literal(std::isfinite(x) ? Number(x).text() : "null"); }
 
 Writer& Writer::value(float x) {
   if (!std::isfinite(x)) return literal("null");
-  const std::string text = concat(x);
+  const std::string text = str(x);
   double read = 0.0;
   std::from_chars(text.data(), text.data() + text.size(), read);
   // A reader that goes by way of a double rounds twice.

@@ -41,7 +41,7 @@ void write_breakdown(json::Writer& out, const zero::PhaseSeconds& seconds) {
 
 std::string csv_number(double value) {
   if (std::isnan(value)) return "nan";
-  return concat(value);
+  return str(value);
 }
 
 void write_swap(json::Writer& out, const zero::SwapTraffic& swap) {
@@ -68,7 +68,7 @@ std::vector<Scalar> scalars(const StepMetrics& metrics) {
   }
   if (metrics.val_loss) result.push_back({"Validation/Samples/val_loss", *metrics.val_loss});
   for (const SetLoss& set : metrics.validation) {
-    if (!set.name.empty()) result.push_back({concat("eval/", set.name, "/loss"), set.loss});
+    if (!set.name.empty()) result.push_back({str("eval/", set.name, "/loss"), set.loss});
   }
   return result;
 }
@@ -98,7 +98,7 @@ std::string json_line(const StepMetrics& metrics) {
   if (metrics.step > 0) write_step(out, metrics);
   if (metrics.val_loss) out.member("val_loss", *metrics.val_loss);
   for (const SetLoss& set : metrics.validation) {
-    if (!set.name.empty()) out.member(concat("val_", set.name, "/loss"), set.loss);
+    if (!set.name.empty()) out.member(str("val_", set.name, "/loss"), set.loss);
   }
   if (metrics.breakdown) write_breakdown(out, *metrics.breakdown);
   if (metrics.swap) write_swap(out, *metrics.swap);
@@ -141,7 +141,7 @@ CsvSink::CsvSink(const std::string& path, const std::optional<FiguresSoFar>& so_
   if (!file_.empty()) return;
   std::string header = "step,loss,lr,grad_norm,loss_scale,skipped,tokens,seconds,tokens_per_second";
   for (int tier = 0; tier < kNumTiers; ++tier) {
-    header += concat(",peak_bytes_", name_of(static_cast<Tier>(tier)));
+    header += str(",peak_bytes_", name_of(static_cast<Tier>(tier)));
   }
   file_.append(header + ",val_loss\n");
 }
@@ -150,17 +150,17 @@ void CsvSink::write(const StepMetrics& m) {
   const std::string val_loss = m.val_loss ? csv_number(*m.val_loss) : std::string();
   if (m.step == 0) {
     constexpr size_t kColumnsBetween = 8 + static_cast<size_t>(kNumTiers);
-    file_.append(concat(0, std::string(kColumnsBetween + 1, ','), val_loss, '\n'));
+    file_.append(str(0, std::string(kColumnsBetween + 1, ','), val_loss, '\n'));
     return;
   }
   std::string row =
-      concat(m.step, ',', csv_number(m.loss), ',', csv_number(m.lr), ',', csv_number(m.grad_norm),
-             ',', csv_number(m.loss_scale), ',', m.skipped ? 1 : 0, ',', m.tokens, ',',
-             csv_number(m.seconds), ',', csv_number(m.tokens_per_second));
+      str(m.step, ',', csv_number(m.loss), ',', csv_number(m.lr), ',', csv_number(m.grad_norm), ',',
+          csv_number(m.loss_scale), ',', m.skipped ? 1 : 0, ',', m.tokens, ',',
+          csv_number(m.seconds), ',', csv_number(m.tokens_per_second));
   for (int tier = 0; tier < kNumTiers; ++tier) {
-    row += concat(',', m.memory.at(static_cast<Tier>(tier)).peak);
+    row += str(',', m.memory.at(static_cast<Tier>(tier)).peak);
   }
-  file_.append(concat(row, ',', val_loss, '\n'));
+  file_.append(str(row, ',', val_loss, '\n'));
 }
 
 namespace {
@@ -208,7 +208,7 @@ CsvMonitorSink::CsvMonitorSink(std::string folder, const std::optional<FiguresSo
   for (std::filesystem::directory_iterator at(folder_, error), end; !error && at != end;
        at.increment(error)) {
     const std::string name = at->path().filename().string();
-    if (is_curve(name)) open_lines(concat(folder_, '/', name), "", so_far->samples);
+    if (is_curve(name)) open_lines(str(folder_, '/', name), "", so_far->samples);
   }
   if (error) throw IoError("read folder", folder_, -1, error.value());
 }
@@ -218,18 +218,18 @@ void CsvMonitorSink::write(const StepMetrics& metrics) {
     auto file = files_.find(scalar.tag);
     if (file == files_.end()) {
       const std::string name = file_of(scalar.tag);
-      AppendFile opened(open_folder_, name, concat(folder_, '/', name), AppendFile::Mode::resume);
+      AppendFile opened(open_folder_, name, str(folder_, '/', name), AppendFile::Mode::resume);
       if (opened.empty()) {
-        opened.append(concat("step,", scalar.tag.substr(scalar.tag.rfind('/') + 1), "\r\n"));
+        opened.append(str("step,", scalar.tag.substr(scalar.tag.rfind('/') + 1), "\r\n"));
       }
       file = files_.emplace(scalar.tag, std::move(opened)).first;
     }
-    file->second.append(concat(metrics.samples, ',', csv_number(scalar.value), "\r\n"));
+    file->second.append(str(metrics.samples, ',', csv_number(scalar.value), "\r\n"));
   }
 }
 
 SampleFileSink::SampleFileSink(const std::string& folder, const std::optional<FiguresSoFar>& so_far)
-    : path_(concat(folder, '/', kSampleFile)),
+    : path_(str(folder, '/', kSampleFile)),
       open_folder_(opened_folder(folder)),
       goes_on_(so_far.has_value()) {
   if (so_far) newest_ = drop_later_samples(path_, so_far->step);
@@ -244,7 +244,7 @@ void SampleFileSink::write_samples(const FigureTime& time, std::span<const Sampl
   }
   std::string text;
   for (const SampleText& sample : samples) {
-    text += concat(kSampleHead, time.step, '\n', sample.prompt, sample.text, '\n');
+    text += str(kSampleHead, time.step, '\n', sample.prompt, sample.text, '\n');
   }
   file_->append(text);
 }

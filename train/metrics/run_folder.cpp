@@ -21,7 +21,7 @@ namespace {
 constexpr std::string_view kMark = ".zinc-run";
 constexpr std::string_view kBusy = "another run is writing there; choose another folder";
 
-std::string mark_of(const std::string& folder) { return concat(folder, '/', kMark); }
+std::string mark_of(const std::string& folder) { return str(folder, '/', kMark); }
 
 // True while `path` is the name of the open file.
 bool is_file(int fd, const std::string& path) {

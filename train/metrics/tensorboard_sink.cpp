@@ -21,11 +21,11 @@ std::string host_name() {
 
 AppendFile create_event_file(const std::string& folder, double wall_time) {
   create_folders(folder);
-  std::string time = concat(static_cast<int64_t>(wall_time));
+  std::string time = str(static_cast<int64_t>(wall_time));
   time.insert(0, time.size() < 10 ? 10 - time.size() : 0, '0');
   for (int number = 0;; ++number) {
-    const std::string path = concat(folder, "/events.out.tfevents.", time, '.', host_name(), '.',
-                                    static_cast<int64_t>(getpid()), '.', number);
+    const std::string path = str(folder, "/events.out.tfevents.", time, '.', host_name(), '.',
+                                 static_cast<int64_t>(getpid()), '.', number);
     try {
       return AppendFile(path, AppendFile::Mode::create);
     } catch (const IoError& error) {
@@ -140,7 +140,7 @@ void TensorBoardSink::write_text(double wall_time, int64_t step, std::string_vie
 void TensorBoardSink::write_samples(const FigureTime& time, std::span<const SampleText> samples) {
   int number = 0;
   for (const SampleText& sample : samples) {
-    write_text(time.wall_time, time.samples, concat("samples/", ++number),
+    write_text(time.wall_time, time.samples, str("samples/", ++number),
                sample.prompt + sample.text);
   }
 }
@@ -150,8 +150,8 @@ void TensorBoardSink::write_histograms(const FigureTime& time,
   std::string records;
   for (const Histogram& histogram : histograms) {
     if (histogram.count == 0.0) continue;
-    records += event_record(histogram_event(time.wall_time, time.samples,
-                                            concat("weights/", histogram.name), histogram));
+    records += event_record(
+        histogram_event(time.wall_time, time.samples, str("weights/", histogram.name), histogram));
   }
   file_.append(records);
 }

@@ -90,9 +90,9 @@ Message wandb_run_message(const WandbRun& run) {
 }
 
 std::string wandb_file(const std::string& folder, const WandbRun& run) {
-  const std::string own = concat(folder, '/', wandb_folder_name(run));
+  const std::string own = str(folder, '/', wandb_folder_name(run));
   create_folders(own);
-  return concat(own, "/run-", run.id, ".wandb");
+  return str(own, "/run-", run.id, ".wandb");
 }
 
 // The first field of that number in a message: a varint, or the bytes of a string or message.
@@ -247,7 +247,7 @@ std::string wandb_folder_name(const WandbRun& run) {
   gmtime_r(&seconds, &utc);
   std::array<char, 32> text{};
   std::strftime(text.data(), text.size(), "%Y%m%d_%H%M%S", &utc);
-  return concat("offline-run-", std::string_view(text.data()), '-', run.id);
+  return str("offline-run-", std::string_view(text.data()), '-', run.id);
 }
 
 std::string wandb_run_id(std::string_view seed) {
@@ -297,7 +297,7 @@ WandbSink::Kept WandbSink::find_kept(const std::string& folder, const FiguresSoF
   if (error && error.value() != ENOENT) throw IoError("read folder", folder, -1, error.value());
   if (newest.empty()) return {};
   const std::string id = newest.substr(newest.rfind('-') + 1);
-  Kept kept{.path = concat(folder, '/', newest, "/run-", id, ".wandb")};
+  Kept kept{.path = str(folder, '/', newest, "/run-", id, ".wandb")};
   if (!file_exists(kept.path)) return {};
   const std::string text = read_text_file(kept.path, kMaxFileBytes);
   WandbRecords records(text);
@@ -323,7 +323,7 @@ void WandbSink::append(std::string_view record) {
 
 void WandbSink::write(const StepMetrics& metrics) {
   last_time_ = metrics.wall_time;
-  summary_["_step"] = concat(metrics.samples);
+  summary_["_step"] = str(metrics.samples);
   summary_["_timestamp"] = wandb_json(metrics.wall_time);
   summary_["_runtime"] = wandb_json(metrics.wall_time - run_.start_time);
   Message history;

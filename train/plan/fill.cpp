@@ -78,8 +78,8 @@ class Filling {
 void Filling::add_recomputation(int64_t num_blocks) {
   if (num_blocks == 0) return;
   if (config_.engine.recompute.most_blocks) {
-    throw ConfigError(concat(kCheckpointsKey, " \"auto\" finds ", kRecomputeBlocksKey,
-                             ", which is given: leave one of them out"));
+    throw ConfigError(str(kCheckpointsKey, " \"auto\" finds ", kRecomputeBlocksKey,
+                          ", which is given: leave one of them out"));
   }
   const bool has_segments = config_.engine.recompute.every_blocks > 0;
   int64_t least = 0;  // -1, -2: segments of 2 and of 4 blocks
@@ -175,9 +175,9 @@ Filling::Values Filling::least() {
     nearest = std::min(nearest, bytes.device);
   }
   throw OutOfMemory(
-      concat("\"auto\" of ", knobs_.front().path, knobs_.size() > 1 ? " and others" : "",
-             " cannot make the run fit: a rank reserves ", nearest, " bytes at least and may ",
-             limit_.device, "; zinc plan --fit looks at the other keys, too"),
+      str("\"auto\" of ", knobs_.front().path, knobs_.size() > 1 ? " and others" : "",
+          " cannot make the run fit: a rank reserves ", nearest, " bytes at least and may ",
+          limit_.device, "; zinc plan --fit looks at the other keys, too"),
       nearest, limit_.device);
 }
 

@@ -989,7 +989,7 @@ std::vector<json::Value> values_beside(const Key& key, const json::Value& own) {
       return values;
     default:
       throw ConfigError(
-          concat("--explain ", key.path, ": its values are no choices, numbers or ", "flags"));
+          str("--explain ", key.path, ": its values are no choices, numbers or ", "flags"));
   }
 }
 
@@ -1003,8 +1003,8 @@ const Key& find_explained(std::string_view name) {
     names += (names.empty() ? "" : ", ") + key.path;
   }
   if (found.size() == 1) return *found.front();
-  throw ConfigError(found.empty() ? concat("--explain ", name, ": no such key (zinc config keys)")
-                                  : concat("--explain ", name, " could be ", names));
+  throw ConfigError(found.empty() ? str("--explain ", name, ": no such key (zinc config keys)")
+                                  : str("--explain ", name, " could be ", names));
 }
 
 // The answer with this value, less the fewest savings that rule it out; `refused` where no such
@@ -1049,7 +1049,7 @@ FitResult fit(const FitRequest& request) { return Search(request).run(); }
 KeyCosts explain_key(const FitRequest& request, const FittedConfig& answer, std::string_view name) {
   const Key& key = find_explained(name);
   if (key.key_class != KeyClass::works || key.is_block() || !key.stands_for.empty()) {
-    throw ConfigError(concat("--explain ", key.path, ": it is no key with a value of its own"));
+    throw ConfigError(str("--explain ", key.path, ": it is no key with a value of its own"));
   }
   const Search search(request);
   const Config config = search.space().config_of(answer.file);

@@ -54,7 +54,7 @@ bool is_amount(std::string_view path) {
 }
 
 std::string joined(std::string_view block, std::string_view name) {
-  return block.empty() ? std::string(name) : concat(block, ".", name);
+  return block.empty() ? std::string(name) : str(block, ".", name);
 }
 
 const json::Value* find_path(const json::Value& root, std::string_view path) {
@@ -95,7 +95,7 @@ FitSpace::FitSpace(const ModelConfigFile& model, FitSpaceOptions options)
     throw ConfigError(error.what());
   }
   if (!root_.is_object()) {
-    throw ConfigError(concat(options_.config_name, ": a configuration must be a JSON object"));
+    throw ConfigError(str(options_.config_name, ": a configuration must be a JSON object"));
   }
   if (const json::Value* old = root_.find("zero_optimization"); old != nullptr && old->is_bool()) {
     root_ = with_key(root_, kStage, old->as_bool() ? 1 : 0);
@@ -159,10 +159,9 @@ int64_t FitSpace::fixed_extent(const char* path) const {
 std::string FitSpace::undivided(int64_t batch, int64_t ranks) {
   const int64_t below = batch / ranks * ranks;
   const std::string nearest =
-      below == 0 ? concat(ranks)
-                 : concat(batch - below <= below + ranks - batch ? below : below + ranks);
-  return concat("a global batch of ", batch, " sequences cannot be divided among ", ranks,
-                " ranks; the nearest that can: ", nearest);
+      below == 0 ? str(ranks) : str(batch - below <= below + ranks - batch ? below : below + ranks);
+  return str("a global batch of ", batch, " sequences cannot be divided among ", ranks,
+             " ranks; the nearest that can: ", nearest);
 }
 
 int64_t FitSpace::settle_global_batch() const {
@@ -170,7 +169,7 @@ int64_t FitSpace::settle_global_batch() const {
     const json::Value* value = fixed(path);
     if (value == nullptr) return 0;
     if (!value->is_integer() || value->as_int64() < 1) {
-      throw ConfigError(concat(path, " must be a positive integer, not ", json::write(*value)));
+      throw ConfigError(str(path, " must be a positive integer, not ", json::write(*value)));
     }
     return value->as_int64();
   };
@@ -190,8 +189,8 @@ int64_t FitSpace::settle_global_batch() const {
   const int64_t ranks = options_.world / together;
   int64_t batch = options_.global_batch;
   if (batch > 0 && total > 0 && batch != total) {
-    throw ConfigError(concat("--global-batch ", batch, " contradicts train_batch_size ", total,
-                             " of ", options_.config_name));
+    throw ConfigError(str("--global-batch ", batch, " contradicts train_batch_size ", total, " of ",
+                          options_.config_name));
   }
   if (batch == 0) batch = total;
   if (batch == 0 && micro > 0 && steps > 0) batch = micro * steps * ranks;
@@ -203,14 +202,14 @@ int64_t FitSpace::settle_global_batch() const {
   if (batch % ranks != 0) throw ConfigError(undivided(batch, ranks));
   const int64_t share = batch / ranks;
   const auto refuse = [&](const std::string& what) {
-    throw ConfigError(concat(what, " contradicts a global batch of ", batch, " sequences: ", share,
-                             " for each of ", ranks, " ranks"));
+    throw ConfigError(str(what, " contradicts a global batch of ", batch, " sequences: ", share,
+                          " for each of ", ranks, " ranks"));
   };
   if (micro > 0 && steps > 0 && micro * steps != share) {
-    refuse(concat(kMicroBatch, " ", micro, " x ", kAccumulation, " ", steps));
+    refuse(str(kMicroBatch, " ", micro, " x ", kAccumulation, " ", steps));
   }
-  if (micro > 0 && share % micro != 0) refuse(concat(kMicroBatch, " ", micro));
-  if (steps > 0 && share % steps != 0) refuse(concat(kAccumulation, " ", steps));
+  if (micro > 0 && share % micro != 0) refuse(str(kMicroBatch, " ", micro));
+  if (steps > 0 && share % steps != 0) refuse(str(kAccumulation, " ", steps));
   return batch;
 }
 
@@ -449,7 +448,7 @@ std::vector<FitCandidate> FitSpace::in_other_orders(const FitCandidate& c) const
 // The error is that of the file as it was written, for the sake of its lines, where that is wrong
 // by itself.
 void FitSpace::check_some_candidate() const {
-  std::string problem = concat("no stage, order and micro-batch agree with ", options_.config_name);
+  std::string problem = str("no stage, order and micro-batch agree with ", options_.config_name);
   for (const FitCandidate& root : roots_) {
     FitCandidate hosted = most_saving(root);
     if (hosted.at(Saving::states) > 0) hosted.at(Saving::states) = 1;
@@ -625,8 +624,8 @@ std::string FitSpace::words(const FitCandidate& c) const {
   }
   text += fmt::format("stage {}, micro-batch {} x {}", c.stage, c.micro_batch, c.accumulation);
   if (c.order.vertical) text += ", vertical";
-  if (c.order.schedule != FitOrder{}.schedule) text += concat(", ", name_of(c.order.schedule));
-  if (c.order.parts > 1) text += concat(", ", c.order.parts, " parts a rank");
+  if (c.order.schedule != FitOrder{}.schedule) text += str(", ", name_of(c.order.schedule));
+  if (c.order.parts > 1) text += str(", ", c.order.parts, " parts a rank");
   for (int s = 0; s < kNumSavings; ++s) {
     const auto saving = static_cast<Saving>(s);
     std::string one = words(saving, c.at(saving));

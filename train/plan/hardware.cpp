@@ -26,7 +26,7 @@ class Section {
   }
   const json::Value& required(std::string_view key) {
     const json::Value* found = optional(key);
-    if (found == nullptr) value_.fail(concat("key \"", key, "\" is missing", kCure));
+    if (found == nullptr) value_.fail(str("key \"", key, "\" is missing", kCure));
     return *found;
   }
   double rate(std::string_view key, std::string_view unit) { return positive(required(key), unit); }
@@ -45,15 +45,15 @@ class Section {
     for (const json::Member& member : value_.as_object()) {
       if (std::ranges::find(asked_, member.key) != asked_.end()) continue;
       std::string known;
-      for (const std::string_view key : asked_) known += concat(known.empty() ? "" : ", ", key);
-      member.value.fail(concat("unknown key \"", member.key, "\"; known here: ", known));
+      for (const std::string_view key : asked_) known += str(known.empty() ? "" : ", ", key);
+      member.value.fail(str("unknown key \"", member.key, "\"; known here: ", known));
     }
   }
 
  private:
   static double positive(const json::Value& value, std::string_view unit) {
     const double rate = value.as_double();
-    if (!(rate > 0.0)) value.fail(concat("must be more than 0 ", unit));
+    if (!(rate > 0.0)) value.fail(str("must be more than 0 ", unit));
     return rate;
   }
 
@@ -137,8 +137,8 @@ Hardware parse_hardware(const json::Value& root) {
   Section section(root);
   const json::Value& format = section.required("format");
   if (!format.is_string(kFormat)) {
-    format.fail(concat("must be \"", kFormat, "\": this is no hardware file, or one of another ",
-                       "version of zinc"));
+    format.fail(str("must be \"", kFormat, "\": this is no hardware file, or one of another ",
+                    "version of zinc"));
   }
   Hardware hardware;
   hardware.name = section.required("name").as_string();
@@ -243,10 +243,10 @@ double RankSpeed::collective_seconds(const Link CollectiveLinks::*link, double b
   double seconds = near == 0 ? 0.0 : part(hardware_.same_host, near);
   if (far == 0) return seconds;
   if (!hardware_.between_hosts) {
-    throw ConfigError(concat("the hardware file of '", hardware_.name,
-                             "' has no \"collectives.between_hosts\", but ", ranks, " ranks at ",
-                             ranks_per_host_, " per host need a network: add it to the file, or ",
-                             "give --ranks-per-host"));
+    throw ConfigError(str("the hardware file of '", hardware_.name,
+                          "' has no \"collectives.between_hosts\", but ", ranks, " ranks at ",
+                          ranks_per_host_, " per host need a network: add it to the file, or ",
+                          "give --ranks-per-host"));
   }
   return seconds + part(*hardware_.between_hosts, far);
 }
@@ -258,8 +258,8 @@ bool RankSpeed::is_offload(const WorkCost& cost) const {
 
 double RankSpeed::offload_seconds(const WorkCost& cost) const {
   if (!hardware_.host) {
-    throw ConfigError(concat("the hardware file of '", hardware_.name, "' has no \"host\", which ",
-                             "offload on a GPU needs for its time", kCure));
+    throw ConfigError(str("the hardware file of '", hardware_.name, "' has no \"host\", which ",
+                          "offload on a GPU needs for its time", kCure));
   }
   const HostRates& host = *hardware_.host;
   if (cost.place == WorkPlace::host) {
@@ -291,10 +291,9 @@ double RankSpeed::seconds(std::string_view label, const WorkCost& cost, int thre
     const bool gemm = cost.kind == WorkKind::gemm;
     rate = (gemm ? hardware_.gemm : hardware_.attention).at(cost.dtype);
     if (rate == 0.0) {
-      throw ConfigError(concat("the hardware file of '", hardware_.name,
-                               "' has no \"flops_per_second.", gemm ? "gemm" : "attention", ".",
-                               zinc::name_of(cost.dtype), "\", which this model computes in",
-                               kCure));
+      throw ConfigError(str("the hardware file of '", hardware_.name,
+                            "' has no \"flops_per_second.", gemm ? "gemm" : "attention", ".",
+                            zinc::name_of(cost.dtype), "\", which this model computes in", kCure));
     }
   }
   if (hardware_.threads > 0)

@@ -219,9 +219,9 @@ std::optional<RankSpeed> speed_of(const WorkLog& log, const PlanOptions& options
   const Hardware& hardware = *options.hardware;
   RankSpeed speed(hardware, options.num_threads, options.ranks_per_host);
   if (hardware.host || !options.device.is_cuda() || !is_offloaded(log, speed)) return speed;
-  no_time = concat("the hardware file of '", hardware.name,
-                   "' has no \"host\": how fast a GPU's host and the way there are; `zinc bench "
-                   "ceilings --device cuda --json FILE` measures it");
+  no_time = str("the hardware file of '", hardware.name,
+                "' has no \"host\": how fast a GPU's host and the way there are; `zinc bench "
+                "ceilings --device cuda --json FILE` measures it");
   return std::nullopt;
 }
 
@@ -431,7 +431,7 @@ Plan plan_of_choice(const ModelConfigFile& model, const Config& config,
   Plan host = plan_as_configured(model, way, options);
   OffloadChoice choice;
   if (!host.fullest.time) {
-    choice.why = options.hardware ? concat("because ", host.fullest.no_time)
+    choice.why = options.hardware ? str("because ", host.fullest.no_time)
                                   : "because there is no hardware file to choose by";
     host.offload_choice = choice;
     return host;
@@ -551,21 +551,21 @@ std::optional<PlanChange> cheapest_change(const ModelConfigFile& model, const Co
   for (const int stage : {1, 2, 3}) {
     if (stage <= now.zero.stage || options.world == 1 || stage > most_stage) continue;
     if (stage == 3 && !recomputes) continue;  // recomputation is cheaper
-    add(concat("\"stage\": ", stage), [&](auto& engine) { engine.zero.stage = stage; });
+    add(str("\"stage\": ", stage), [&](auto& engine) { engine.zero.stage = stage; });
   }
   // Which of the two goes with the other.
   const bool splits = now.pipeline.schedule == parallel::PipelineSchedule::zero_bubble;
   const std::string recompute =
-      concat("recomputation of every block", splits ? " with \"pipeline_schedule\": \"1f1b\"" : "");
+      str("recomputation of every block", splits ? " with \"pipeline_schedule\": \"1f1b\"" : "");
   for (int64_t batch = now.batch.micro_batch; batch >= 1; batch /= 2) {
     const int64_t factor = now.batch.micro_batch / batch;
     const std::string smaller = factor == 1 ? ""
-                                            : concat(", micro-batch ", batch, " with accumulation ",
-                                                     now.batch.accumulation * factor);
+                                            : str(", micro-batch ", batch, " with accumulation ",
+                                                  now.batch.accumulation * factor);
     if (batch * factor != now.batch.micro_batch) continue;
     for (int stage = now.zero.stage; stage <= most_stage; ++stage) {
       if (stage > now.zero.stage && options.world == 1) break;
-      const std::string sharded = stage == now.zero.stage ? "" : concat(" and \"stage\": ", stage);
+      const std::string sharded = stage == now.zero.stage ? "" : str(" and \"stage\": ", stage);
       add(recompute + sharded + smaller, [&](auto& engine) {
         engine.recompute.every_blocks = 1;
         engine.recompute.num_checkpoints = 0;

@@ -407,7 +407,7 @@ std::string html_of(const PlannedProgram& program, std::string_view name,
     json.begin_object().member("name", other.name).member("program", *other.program).end_object();
   }
   json.end_array().end_object();
-  return concat(program_page_head(), json::without_markup(json.take()), program_page_tail());
+  return str(program_page_head(), json::without_markup(json.take()), program_page_tail());
 }
 
 namespace {

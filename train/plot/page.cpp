@@ -44,7 +44,7 @@ std::string plot_data(const std::vector<const RunSeries*>& runs, const PageOptio
 }
 
 std::string plot_page(const std::vector<const RunSeries*>& runs, const PageOptions& options) {
-  return concat(
+  return str(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
       "style-src 'unsafe-inline'; script-src 'unsafe-inline'; frame-src 'self' file:\">\n"

@@ -93,7 +93,7 @@ RunReader::RunReader(const std::string& run) {
   } else if (is_file(name)) {
     path_ = name;
   } else {
-    throw DataError(concat("'", run, "' is no folder of a run with a metrics.jsonl, and no file"));
+    throw DataError(str("'", run, "' is no folder of a run with a metrics.jsonl, and no file"));
   }
   series_.name = name;
   start_anew();
@@ -160,12 +160,12 @@ void RunReader::take_line(std::string_view line) {
       add(member.key, member.value);
     } else if (member.key == "breakdown" || member.key == "swap") {
       for (const json::Member& part : member.value.as_object()) {
-        add(concat(member.key, '/', part.key), part.value);
+        add(str(member.key, '/', part.key), part.value);
       }
     } else if (member.key == "peak_bytes") {
       for (const json::Member& tier : member.value.as_object()) {
         for (const json::Member& label : tier.value.as_object()) {
-          const std::string name = concat("memory/", tier.key, '/', label.key);
+          const std::string name = str("memory/", tier.key, '/', label.key);
           const bool used = label.value.as_double() > 0.0;
           if (used || series_.curves.contains(name)) add(name, label.value);
         }

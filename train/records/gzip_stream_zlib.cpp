@@ -20,7 +20,7 @@ class GzipStream final : public ByteStream {
   explicit GzipStream(const std::string& path)
       : file_(InputFile::open(path)), packed_(kPackedBlock) {
     if (inflateInit2(&state_, kWindowBitsOfGzip) != Z_OK) {
-      throw OutOfMemory(concat(path, ": zlib has no memory"), 0, -1);
+      throw OutOfMemory(str(path, ": zlib has no memory"), 0, -1);
     }
   }
   ~GzipStream() override { inflateEnd(&state_); }
@@ -61,8 +61,8 @@ class GzipStream final : public ByteStream {
   }
 
   [[noreturn]] void fail(const std::string& why) const {
-    throw DataError(concat(file_.path(), ": cannot be unpacked at byte ",
-                           offset_ - static_cast<int64_t>(state_.avail_in), ": ", why));
+    throw DataError(str(file_.path(), ": cannot be unpacked at byte ",
+                        offset_ - static_cast<int64_t>(state_.avail_in), ": ", why));
   }
 
   InputFile file_;

@@ -14,9 +14,9 @@ Record parse_json_record(const std::string& path, const RawRecord& raw) {
   json::Value value =
       json::parse(raw.text, path, {.max_bytes = kMaxRecordBytes, .first_line = raw.line});
   if (!value.is_object()) {
-    value.fail(concat("a record is an object with named fields, not ", name_of(value.kind())));
+    value.fail(str("a record is an object with named fields, not ", name_of(value.kind())));
   }
-  return {.fields = std::move(value), .place = concat(path, ":", raw.line)};
+  return {.fields = std::move(value), .place = str(path, ":", raw.line)};
 }
 
 JsonRecords::JsonRecords(const std::string& path) : RecordReader(path), input_(path) {}
@@ -26,7 +26,7 @@ void JsonRecords::skip_space() {
 }
 
 void JsonRecords::fail(std::string_view what) const {
-  throw DataError(concat(path(), ":", input_.line(), ": ", what));
+  throw DataError(str(path(), ":", input_.line(), ": ", what));
 }
 
 bool JsonRecords::next(RawRecord& raw) {
@@ -76,8 +76,8 @@ void JsonRecords::read_value(RawRecord& raw) {
     if (!in_string && depth == 0 && (c == ',' || c == ']' || is_space(c))) return;
     raw.text += static_cast<char>(input_.get());
     if (static_cast<int64_t>(raw.text.size()) > kMaxRecordBytes) {
-      throw DataError(concat(place_of(raw), ": the record has more than ", kMaxRecordBytes,
-                             " bytes; is a quote or a bracket missing?"));
+      throw DataError(str(place_of(raw), ": the record has more than ", kMaxRecordBytes,
+                          " bytes; is a quote or a bracket missing?"));
     }
     if (in_string) {
       if (!escaped && c == '"') in_string = false;

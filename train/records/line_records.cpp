@@ -16,8 +16,8 @@ bool LineRecords::next(RawRecord& raw) {
     for (int c = input_.get(); c != TextInput::kEnd && c != '\n'; c = input_.get()) {
       raw.text += static_cast<char>(c);
       if (static_cast<int64_t>(raw.text.size()) > kMaxRecordBytes) {
-        throw DataError(concat(place_of(raw), ": the line has more than ", kMaxRecordBytes,
-                               " bytes; is this a file of lines?"));
+        throw DataError(str(place_of(raw), ": the line has more than ", kMaxRecordBytes,
+                            " bytes; is this a file of lines?"));
       }
     }
     if (raw.text.ends_with('\r')) raw.text.pop_back();
@@ -29,7 +29,7 @@ bool LineRecords::next(RawRecord& raw) {
 Record LineRecords::parse(const RawRecord& raw) const {
   if (kind_ == LineKind::json) return parse_json_record(path(), raw);
   if (const auto bad = first_invalid_utf8(raw.text)) {
-    throw DataError(concat(place_of(raw), ": not UTF-8 at byte ", *bad, " of the line"));
+    throw DataError(str(place_of(raw), ": not UTF-8 at byte ", *bad, " of the line"));
   }
   json::Object fields;
   fields.set("text", raw.text);

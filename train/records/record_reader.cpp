@@ -26,9 +26,7 @@ FileKind kind_of(std::string_view path) {
 
 }  // namespace
 
-std::string RecordReader::place_of(const RawRecord& raw) const {
-  return concat(path_, ":", raw.line);
-}
+std::string RecordReader::place_of(const RawRecord& raw) const { return str(path_, ":", raw.line); }
 
 bool has_record_name(const std::string& path) { return kind_of(path) != FileKind::unknown; }
 
@@ -64,9 +62,9 @@ std::unique_ptr<RecordReader> open_records(const std::string& path) {
     case FileKind::unknown:
       break;
   }
-  throw DataError(concat(path,
-                         ": the name does not say what the file holds; names of files of records "
-                         "end in .jsonl, .json, .csv, .tsv, .txt (each also with .gz) or .bin"));
+  throw DataError(str(path,
+                      ": the name does not say what the file holds; names of files of records "
+                      "end in .jsonl, .json, .csv, .tsv, .txt (each also with .gz) or .bin"));
 }
 
 std::string text_of(const json::Value& value) {
@@ -83,16 +81,16 @@ std::string text_of(const json::Value& value) {
     case json::Kind::object:
       break;
   }
-  value.fail(concat("expected text, got ", name_of(value.kind())));
+  value.fail(str("expected text, got ", name_of(value.kind())));
 }
 
 void leave_out_damaged(const std::string& problem, int64_t damaged, int64_t skip_bad) {
   if (damaged <= skip_bad) return;
   if (skip_bad == 0) {
-    throw DataError(concat(problem, "\n  --skip-bad N leaves out up to N such records"));
+    throw DataError(str(problem, "\n  --skip-bad N leaves out up to N such records"));
   }
-  throw DataError(concat(problem, "\n  this is damaged record ", damaged, "; --skip-bad ", skip_bad,
-                         " leaves out no more"));
+  throw DataError(str(problem, "\n  this is damaged record ", damaged, "; --skip-bad ", skip_bad,
+                      " leaves out no more"));
 }
 
 void use_records(const std::string& path, std::optional<int64_t> skip_bad,
@@ -111,8 +109,8 @@ void use_records(const std::string& path, std::optional<int64_t> skip_bad,
     }
   }
   if (used > 0) return;
-  throw DataError(damaged == 0 ? concat(path, ": holds no records")
-                               : concat(path, ": all ", damaged, " records are damaged"));
+  throw DataError(damaged == 0 ? str(path, ": holds no records")
+                               : str(path, ": all ", damaged, " records are damaged"));
 }
 
 }  // namespace zinc::train

@@ -10,7 +10,7 @@ namespace {
 
 void require_utf8(std::string_view row, std::string_view place) {
   if (const auto bad = first_invalid_utf8(row)) {
-    throw DataError(concat(place, ": not UTF-8 at byte ", *bad, " of the row"));
+    throw DataError(str(place, ": not UTF-8 at byte ", *bad, " of the row"));
   }
 }
 
@@ -24,7 +24,7 @@ std::vector<std::string> split_row(std::string_view row, char delimiter, std::st
       for (++at;; at += 2) {
         const size_t quote = row.find('"', at);
         if (quote == row.npos) {
-          throw DataError(concat(place, ": field ", fields.size(), " has no closing quote"));
+          throw DataError(str(place, ": field ", fields.size(), " has no closing quote"));
         }
         field += row.substr(at, quote - at);
         at = quote;
@@ -33,9 +33,9 @@ std::vector<std::string> split_row(std::string_view row, char delimiter, std::st
       }
       ++at;
       if (at < row.size() && row[at] != delimiter) {
-        throw DataError(concat(place, ": field ", fields.size(),
-                               " goes on behind its closing quote; a quote inside quotes is "
-                               "written twice"));
+        throw DataError(str(place, ": field ", fields.size(),
+                            " goes on behind its closing quote; a quote inside quotes is "
+                            "written twice"));
       }
     } else {
       const size_t end = std::min(row.find(delimiter, at), row.size());
@@ -50,12 +50,12 @@ std::vector<std::string> split_row(std::string_view row, char delimiter, std::st
 TableRecords::TableRecords(const std::string& path, char delimiter)
     : RecordReader(path), input_(path), delimiter_(delimiter) {
   RawRecord raw;
-  if (!next(raw)) throw DataError(concat(path, ": is empty; its first row names the fields"));
+  if (!next(raw)) throw DataError(str(path, ": is empty; its first row names the fields"));
   require_utf8(raw.text, place_of(raw));
   names_ = split_row(raw.text, delimiter_, place_of(raw));
   for (auto name = names_.begin(); name != names_.end(); ++name) {
     if (std::find(names_.begin(), name, *name) == name) continue;
-    throw DataError(concat(place_of(raw), ": two fields have the name \"", *name, "\""));
+    throw DataError(str(place_of(raw), ": two fields have the name \"", *name, "\""));
   }
 }
 
@@ -70,8 +70,8 @@ bool TableRecords::next(RawRecord& raw) {
     if (state != State::quoted && (c == '\n' || c == '\r')) return true;
     raw.text += static_cast<char>(input_.get());
     if (static_cast<int64_t>(raw.text.size()) > kMaxRecordBytes) {
-      throw DataError(concat(place_of(raw), ": the row has more than ", kMaxRecordBytes,
-                             " bytes; is a closing quote missing?"));
+      throw DataError(str(place_of(raw), ": the row has more than ", kMaxRecordBytes,
+                          " bytes; is a closing quote missing?"));
     }
     if (state == State::quoted) {
       if (c == '"') state = State::quote_in_quoted;
@@ -91,8 +91,8 @@ Record TableRecords::parse(const RawRecord& raw) const {
   require_utf8(raw.text, place);
   std::vector<std::string> fields = split_row(raw.text, delimiter_, place);
   if (fields.size() != names_.size()) {
-    throw DataError(concat(place, ": the row has ", fields.size(), " fields, the first row names ",
-                           names_.size()));
+    throw DataError(str(place, ": the row has ", fields.size(), " fields, the first row names ",
+                        names_.size()));
   }
   json::Object object;
   for (size_t i = 0; i < fields.size(); ++i) object.set(names_[i], std::move(fields[i]));

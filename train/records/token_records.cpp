@@ -12,20 +12,20 @@ std::vector<uint64_t> offsets_of(const TokenFile& file) {
   const std::string path = file.path().substr(0, file.path().size() - 4) + ".idx";
   const auto tokens = static_cast<uint64_t>(file.num_tokens());
   if (!file_exists(path)) {
-    throw DataError(concat(file.path(), ": ", path,
-                           " is missing, which says where documents end (zinc tokenize prepare "
-                           "writes it); without it the file is one stream of tokens"));
+    throw DataError(str(file.path(), ": ", path,
+                        " is missing, which says where documents end (zinc tokenize prepare "
+                        "writes it); without it the file is one stream of tokens"));
   }
   const InputFile index = InputFile::open(path);
   std::vector<uint64_t> words(static_cast<size_t>(index.size() / 8));
   index.read(0, std::as_writable_bytes(std::span(words)));
   const bool whole = index.size() % 8 == 0 && words.size() >= 2 && words[0] == words.size() - 2;
   if (!whole || words[1] != 0 || words.back() != tokens) {
-    throw DataError(concat(path, ": is not the index of ", file.path()));
+    throw DataError(str(path, ": is not the index of ", file.path()));
   }
   words.erase(words.begin());
   for (size_t i = 1; i < words.size(); ++i) {
-    if (words[i] < words[i - 1]) throw DataError(concat(path, ": document ", i, " is damaged"));
+    if (words[i] < words[i - 1]) throw DataError(str(path, ": document ", i, " is damaged"));
   }
   return words;
 }

@@ -48,7 +48,7 @@ SafetensorsFolderWriter::SafetensorsFolderWriter(std::string folder,
       total_parameters_ += tensors[i].shape.numel();
       total_bytes_ += tensors[i].shape.numel() * size_of(tensors[i].dtype);
     }
-    files_.emplace_back(concat(folder_, '/', name), members, SafetensorsMetadata{{"format", "pt"}},
+    files_.emplace_back(str(folder_, '/', name), members, SafetensorsMetadata{{"format", "pt"}},
                         role_);
   }
 }
@@ -74,7 +74,7 @@ void SafetensorsFolderWriter::commit() {
   out.key("weight_map").begin_object();
   for (const auto& [name, file] : file_of_) out.member(name, file_name(files_[file].path()));
   out.end_object().end_object();
-  write_file_atomically(concat(folder_, '/', kIndexFile), out.take() + '\n');
+  write_file_atomically(str(folder_, '/', kIndexFile), out.take() + '\n');
 }
 
 }  // namespace zinc::train

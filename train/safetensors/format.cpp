@@ -70,15 +70,15 @@ struct Complaint {
 
   template <class... Parts>
   [[noreturn]] void operator()(const Parts&... parts) const {
-    throw DataError(concat(file, ": tensor ", json_quoted(tensor), ": ", parts...));
+    throw DataError(str(file, ": tensor ", json_quoted(tensor), ": ", parts...));
   }
 };
 
 void check_name(const std::string& name, const Complaint& fail) {
   if (name.empty()) fail("has no name");
   if (name.size() > kMaxNameBytes) {
-    throw DataError(concat(fail.file, ": a tensor's name has ", name.size(), " bytes; at most ",
-                           kMaxNameBytes, " are allowed"));
+    throw DataError(str(fail.file, ": a tensor's name has ", name.size(), " bytes; at most ",
+                        kMaxNameBytes, " are allowed"));
   }
   const bool control = std::any_of(name.begin(), name.end(), [](char c) {
     return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
@@ -170,7 +170,7 @@ void check_coverage(const std::vector<TensorEntry>& tensors, int64_t data_begin,
   }
   if (expected != file_bytes) {
     throw DataError(
-        concat(file, ": the tensors end at byte ", expected, ", the file at ", file_bytes));
+        str(file, ": the tensors end at byte ", expected, ", the file at ", file_bytes));
   }
 }
 
@@ -216,20 +216,18 @@ const TensorEntry* SafetensorsHeader::find(std::string_view name) const {
 int64_t safetensors_header_length(std::span<const std::byte> first_bytes, int64_t file_bytes,
                                   const std::string& file) {
   if (file_bytes < 8 || first_bytes.size() < 8) {
-    throw DataError(concat(file, ": not a safetensors file: it has ", file_bytes,
-                           " bytes, fewer than the 8 of the header's length"));
+    throw DataError(str(file, ": not a safetensors file: it has ", file_bytes,
+                        " bytes, fewer than the 8 of the header's length"));
   }
   uint64_t length;
   std::memcpy(&length, first_bytes.data(), sizeof length);
   if (length > static_cast<uint64_t>(kMaxSafetensorsHeader)) {
-    throw DataError(concat(file,
-                           ": not a safetensors file: the first 8 bytes announce a header of ",
-                           length, " bytes; at most ", kMaxSafetensorsHeader, " are allowed"));
+    throw DataError(str(file, ": not a safetensors file: the first 8 bytes announce a header of ",
+                        length, " bytes; at most ", kMaxSafetensorsHeader, " are allowed"));
   }
   if (length > static_cast<uint64_t>(file_bytes - 8)) {
-    throw DataError(concat(file, ": the header is announced with ", length, " bytes, but only ",
-                           file_bytes - 8,
-                           " follow: the file is cut short or no safetensors file"));
+    throw DataError(str(file, ": the header is announced with ", length, " bytes, but only ",
+                        file_bytes - 8, " follow: the file is cut short or no safetensors file"));
   }
   return static_cast<int64_t>(length);
 }
@@ -237,7 +235,7 @@ int64_t safetensors_header_length(std::span<const std::byte> first_bytes, int64_
 SafetensorsHeader parse_safetensors_header(std::string text, int64_t file_bytes,
                                            const std::string& file) {
   if (text.empty() || text.front() != '{') {
-    throw DataError(concat(file, ": not a safetensors file: the header does not begin with '{'"));
+    throw DataError(str(file, ": not a safetensors file: the header does not begin with '{'"));
   }
   SafetensorsHeader header;
   header.data_begin = 8 + static_cast<int64_t>(text.size());
@@ -245,7 +243,7 @@ SafetensorsHeader parse_safetensors_header(std::string text, int64_t file_bytes,
   // About 200 000 tensors, in at most 0.5 GiB of parsed values.
   const json::ParseOptions limits{
       .max_depth = 4, .max_bytes = kMaxSafetensorsHeader, .max_values = 2'000'000};
-  const json::Value root = json::parse(std::move(text), concat(file, " (header)"), limits);
+  const json::Value root = json::parse(std::move(text), str(file, " (header)"), limits);
   for (const json::Member& member : root.as_object()) {
     if (member.key == kMetadataKey) {
       header.metadata = read_metadata(member.value);

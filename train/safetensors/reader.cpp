@@ -29,8 +29,8 @@ void SafetensorsFile::read(const TensorEntry& entry, int64_t begin, View out) co
           ", ", begin + count, ") of ", entry.name, " ", entry.shape);
   if (count == 0) return;
   if (!entry.dtype || !can_convert(*entry.dtype, out.dtype())) {
-    throw DataError(concat(path(), ": tensor \"", entry.name, "\" is ", entry.type,
-                           ", which cannot be read as ", out.dtype()));
+    throw DataError(str(path(), ": tensor \"", entry.name, "\" is ", entry.type,
+                        ", which cannot be read as ", out.dtype()));
   }
   const int64_t size = size_of(*entry.dtype);
   read_converted(*entry.dtype, out, [&](int64_t first, View raw) {

@@ -57,7 +57,7 @@ double f1_of(std::string_view name, std::span<const TextPair> pairs, const std::
 std::string text_of(const json::Value& value, const std::string& place) {
   if (value.is_string()) return value.as_string();
   if (value.is_number()) return std::to_string(value.as_int64());
-  throw DataError(concat(place, ": a prediction or reference must be a text or an integer"));
+  throw DataError(str(place, ": a prediction or reference must be a text or an integer"));
 }
 
 TextPair pair_of(const json::Value& line, const std::string& place) {
@@ -65,15 +65,15 @@ TextPair pair_of(const json::Value& line, const std::string& place) {
   const json::Value* one = line.is_object() ? line.find("reference") : nullptr;
   const json::Value* many = line.is_object() ? line.find("references") : nullptr;
   if (prediction == nullptr || (one == nullptr) == (many == nullptr)) {
-    throw DataError(concat(place,
-                           ": wants {\"prediction\": ..., \"reference\": ...}, or "
-                           "\"references\": [...]"));
+    throw DataError(str(place,
+                        ": wants {\"prediction\": ..., \"reference\": ...}, or "
+                        "\"references\": [...]"));
   }
   TextPair pair{.prediction = text_of(*prediction, place)};
   if (one != nullptr) pair.references.push_back(text_of(*one, place));
   if (many != nullptr) {
     if (!many->is_array() || many->as_array().empty()) {
-      throw DataError(concat(place, ": \"references\" must be a list of at least one"));
+      throw DataError(str(place, ": \"references\" must be a list of at least one"));
     }
     for (const json::Value& value : many->as_array()) {
       pair.references.push_back(text_of(value, place));
@@ -107,7 +107,7 @@ double score_of(std::string_view name, std::span<const TextPair> pairs,
   }
   std::string known;
   for (const std::string& one : score_names()) known += (known.empty() ? "" : ", ") + one;
-  throw ConfigError(concat("there is no score '", name, "'; known are ", known));
+  throw ConfigError(str("there is no score '", name, "'; known are ", known));
 }
 
 std::vector<TextPair> read_pairs(const std::string& path) {
@@ -122,10 +122,10 @@ std::vector<TextPair> read_pairs(const std::string& path) {
     begin = end + 1;
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const std::string place = concat(path, ", line ", number);
+    const std::string place = str(path, ", line ", number);
     pairs.push_back(pair_of(json::parse(line, place), place));
   }
-  if (pairs.empty()) throw DataError(concat(path, ": has no pair of prediction and reference"));
+  if (pairs.empty()) throw DataError(str(path, ": has no pair of prediction and reference"));
   return pairs;
 }
 

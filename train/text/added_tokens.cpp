@@ -82,17 +82,17 @@ std::vector<AddedToken> AddedTokens::parse(const json::Value* list, const Vocabu
     if (token.content.empty()) entry.at("content").fail("an added token must not be empty");
     const std::optional<int32_t> own = model.find(token.content);
     if (own && *own != token.id) {
-      entry.at("id").fail(concat("the model gives '", token.content, "' the id ", *own));
+      entry.at("id").fail(str("the model gives '", token.content, "' the id ", *own));
     }
     if (!own && model.has(token.id)) {
-      entry.at("id").fail(concat("is the id of '", model.text(token.id), "' in the model"));
+      entry.at("id").fail(str("is the id of '", model.text(token.id), "' in the model"));
     }
     ids.push_back(token.id);
     tokens.push_back(std::move(token));
   }
   std::sort(ids.begin(), ids.end());
   if (std::adjacent_find(ids.begin(), ids.end()) != ids.end()) {
-    list->fail(concat("id ", *std::adjacent_find(ids.begin(), ids.end()), " is used twice"));
+    list->fail(str("id ", *std::adjacent_find(ids.begin(), ids.end()), " is used twice"));
   }
   return tokens;
 }

@@ -22,7 +22,7 @@ size_t slot_of(uint64_t key, size_t slots) {
 
 std::string byte_token(unsigned char byte) {
   static constexpr char kDigits[] = "0123456789ABCDEF";
-  return concat("<0x", kDigits[byte >> 4], kDigits[byte & 15], '>');
+  return str("<0x", kDigits[byte >> 4], kDigits[byte & 15], '>');
 }
 
 BpeModel::Merges parse_merges(const json::Value& list) {
@@ -53,7 +53,7 @@ BpeModel::BpeModel(Vocabulary vocabulary, const Merges& merges, BpeOptions optio
   merges_.resize(slots);
   const auto id_of = [&](const std::string& token, size_t rank) {
     const std::optional<int32_t> id = vocabulary_.find(token);
-    if (!id) throw DataError(concat("merge ", rank, ": '", token, "' is not in the vocabulary"));
+    if (!id) throw DataError(str("merge ", rank, ": '", token, "' is not in the vocabulary"));
     return *id;
   };
   for (size_t rank = 0; rank < merges.size(); ++rank) {
@@ -153,8 +153,8 @@ void BpeModel::split_characters(std::string_view piece, std::vector<int32_t>& sy
     next_character(piece, at);
     std::string_view symbol = piece.substr(begin, at - begin);
     if (is_decorated) {
-      decorated = concat(begin > 0 ? options_.subword_prefix : "", symbol,
-                         at == piece.size() ? options_.word_suffix : "");
+      decorated = str(begin > 0 ? options_.subword_prefix : "", symbol,
+                      at == piece.size() ? options_.word_suffix : "");
       symbol = decorated;
     }
     if (const std::optional<int32_t> id = vocabulary_.find(symbol)) {
@@ -166,8 +166,8 @@ void BpeModel::split_characters(std::string_view piece, std::vector<int32_t>& sy
     if (options_.byte_fallback && append_byte_tokens(symbol, symbols)) continue;
     if (options_.unknown.empty()) continue;
     if (unknown_id_ == kNoSymbol) {
-      throw DataError(concat("'", symbol, "' is in no token, and the unknown token '",
-                             options_.unknown, "' is not in the vocabulary"));
+      throw DataError(str("'", symbol, "' is in no token, and the unknown token '",
+                          options_.unknown, "' is not in the vocabulary"));
     }
     if (!options_.fuse_unknown) flush();
     pending = true;
@@ -209,7 +209,7 @@ void BpeModel::merge_long(std::vector<int32_t>& symbols) const {
     bool operator>(const Candidate& other) const { return order > other.order; }
   };
   if (symbols.size() >= std::numeric_limits<uint32_t>::max()) {
-    throw DataError(concat("a piece of ", symbols.size(), " symbols is too long"));
+    throw DataError(str("a piece of ", symbols.size(), " symbols is too long"));
   }
   const auto count = static_cast<uint32_t>(symbols.size());
   std::vector<uint32_t> previous(count), next(count);

@@ -90,8 +90,8 @@ void merge_in_word(TrainingWord& word, size_t index, uint64_t pair, int32_t prod
 BpeTrainer::BpeTrainer(Options options) : options_(std::move(options)) {
   const auto fixed = static_cast<int64_t>(options_.specials.size()) + 256;
   if (options_.vocabulary_size < fixed) {
-    throw ConfigError(concat("a vocabulary of ", options_.vocabulary_size,
-                             " tokens is too small: ", fixed, " are special tokens and bytes"));
+    throw ConfigError(str("a vocabulary of ", options_.vocabulary_size,
+                          " tokens is too small: ", fixed, " are special tokens and bytes"));
   }
   if (options_.pattern.empty()) options_.pattern = kGpt2Pattern;
 }

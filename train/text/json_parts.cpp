@@ -9,7 +9,7 @@ namespace zinc::train {
 void require_known_keys(const json::Value& part, std::initializer_list<std::string_view> known) {
   for (const json::Member& member : part.as_object()) {
     if (std::find(known.begin(), known.end(), member.key) != known.end()) continue;
-    member.value.fail(concat("'", member.key, "' is not supported here"));
+    member.value.fail(str("'", member.key, "' is not supported here"));
   }
 }
 
@@ -39,8 +39,7 @@ std::unique_ptr<Pattern> parse_pattern(const json::Value& pattern) {
 }
 
 void refuse_type(const json::Value& type, std::string_view what, std::string_view supported) {
-  type.fail(
-      concat("the ", what, " '", type.as_string(), "' is not supported; zinc has ", supported));
+  type.fail(str("the ", what, " '", type.as_string(), "' is not supported; zinc has ", supported));
 }
 
 }  // namespace zinc::train

@@ -152,7 +152,7 @@ TextFunction parse_normal_form(const json::Value& type) {
                                                                        {"NFKD", NormalForm::nfkd}};
   for (const auto& [name, form] : kForms) {
     if (!type.is_string(name)) continue;
-    require_normal_forms(concat("the normalizer ", name));
+    require_normal_forms(str("the normalizer ", name));
     return [form = form](std::string_view text) { return normalize(text, form); };
   }
   return nullptr;
@@ -215,7 +215,7 @@ TextFunction parse_simple(const json::Value& part, const json::Value& type) {
 void Normalizer::add(const json::Value& part) {
   const json::Value& type = part.at("type");
   if (steps_.size() >= kMaxNormalizerSteps) {
-    part.fail(concat("more than ", kMaxNormalizerSteps, " steps"));
+    part.fail(str("more than ", kMaxNormalizerSteps, " steps"));
   }
   if (type.is_string("Sequence")) {
     require_known_keys(part, {"type", "normalizers"});
@@ -223,7 +223,7 @@ void Normalizer::add(const json::Value& part) {
   } else if (type.is_string("Replace")) {
     require_known_keys(part, {"type", "pattern", "content"});
     if (part.at("content").as_string().size() > kMaxContentBytes) {
-      part.at("content").fail(concat("is longer than ", kMaxContentBytes, " bytes"));
+      part.at("content").fail(str("is longer than ", kMaxContentBytes, " bytes"));
     }
     steps_.push_back(std::make_unique<ReplaceStep>(parse_pattern(part.at("pattern")),
                                                    part.at("content").as_string()));
@@ -248,8 +248,8 @@ std::string Normalizer::apply(std::string_view text) const {
   for (const auto& step : steps_) {
     out = step->apply(out);
     if (out.size() > limit) {
-      throw DataError(concat("the normalizer makes more than ", limit, " bytes of text of ",
-                             text.size(), " bytes"));
+      throw DataError(str("the normalizer makes more than ", limit, " bytes of text of ",
+                          text.size(), " bytes"));
     }
   }
   return out;

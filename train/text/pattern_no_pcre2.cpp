@@ -4,9 +4,9 @@
 namespace zinc::train {
 
 std::unique_ptr<Pattern> make_general_pattern(const std::string& regex) {
-  throw ConfigError(concat("the pattern ", regex,
-                           " needs PCRE2, which this build of zinc has not: install libpcre2-dev "
-                           "and build again"));
+  throw ConfigError(str("the pattern ", regex,
+                        " needs PCRE2, which this build of zinc has not: install libpcre2-dev "
+                        "and build again"));
 }
 
 }  // namespace zinc::train

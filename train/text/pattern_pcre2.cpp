@@ -34,13 +34,13 @@ std::string message_of(int code) {
 }
 
 [[noreturn]] void refuse(const std::string& regex, size_t at, const std::string& why) {
-  throw DataError(concat("the pattern ", regex, " at byte ", at, ": ", why));
+  throw DataError(str("the pattern ", regex, " at byte ", at, ": ", why));
 }
 
 // Characters of a general category ("Lo", "L"), as part of a class: those that PCRE2's tables may
 // be too old for beside its own. Other names are PCRE2's: scripts.
 std::string category(std::string_view name) {
-  std::string parts = concat("\\p{", name, '}');
+  std::string parts = str("\\p{", name, '}');
   for (const CategoryRange& range : unicode_ranges().younger_categories) {
     if (name.empty() || !range.category.starts_with(name)) continue;
     parts += fmt::format("\\x{{{:x}}}-\\x{{{:x}}}", static_cast<uint32_t>(range.first),
@@ -102,12 +102,12 @@ class Translator {
       const size_t end = rest().find('}');
       put_class(category(rest().substr(3, end - 3)), kind == 'P', end + 1);
     } else if (lower == 'b' && !in_class_) {
-      const std::string word = concat('[', members_of('w'), ']');
-      put(kind == 'b' ? concat("(?:(?<=", word, ")(?!", word, ")|(?<!", word, ")(?=", word, "))")
-                      : concat("(?:(?<=", word, ")(?=", word, ")|(?<!", word, ")(?!", word, "))"),
+      const std::string word = str('[', members_of('w'), ']');
+      put(kind == 'b' ? str("(?:(?<=", word, ")(?!", word, ")|(?<!", word, ")(?=", word, "))")
+                      : str("(?:(?<=", word, ")(?=", word, ")|(?<!", word, ")(?!", word, "))"),
           2);
     } else if (lower == 'h') {
-      refuse(regex_, at_, concat('\\', kind, " is not supported there"));
+      refuse(regex_, at_, str('\\', kind, " is not supported there"));
     } else {
       copy(2);
     }
@@ -116,9 +116,9 @@ class Translator {
   // Inside a class, what `members` are not cannot be said.
   void put_class(const std::string& members, bool negated, size_t length) {
     if (in_class_ && negated) {
-      refuse(regex_, at_, concat(rest().substr(0, length), " is not supported there"));
+      refuse(regex_, at_, str(rest().substr(0, length), " is not supported there"));
     }
-    put(in_class_ ? members : concat(negated ? "[^" : "[", members, ']'), length);
+    put(in_class_ ? members : str(negated ? "[^" : "[", members, ']'), length);
   }
 
   void member(char c) {
@@ -137,7 +137,7 @@ class Translator {
     if (name == "punct") return put(category("P") + category("S"), length);
     if (name == "digit") return put(members_of('d'), length);
     if (name == "space") return put(members_of('s'), length);
-    refuse(regex_, at_, concat(rest().substr(0, length), " is not supported"));
+    refuse(regex_, at_, str(rest().substr(0, length), " is not supported"));
   }
 
   void outside(char c) {
@@ -145,7 +145,7 @@ class Translator {
       in_class_ = true;
       class_begin_ = at_ + (rest().starts_with("[^") ? 2 : 1);
     } else if (c == '^' || c == '$') {
-      return put(concat("(?m:", c, ')'), 1);
+      return put(str("(?m:", c, ')'), 1);
     } else if (c == '{') {
       require_plain_interval();
     } else if (rest().starts_with("(?")) {
@@ -159,7 +159,7 @@ class Translator {
     const size_t end = rest().find_first_not_of("0123456789,", 1);
     if (end == rest().npos || end == 1 || rest()[end] != '}') return;
     if (rest()[1] == ',' || rest().substr(end + 1).starts_with('+')) {
-      refuse(regex_, at_, concat(rest().substr(0, end + 2), " is not supported"));
+      refuse(regex_, at_, str(rest().substr(0, end + 2), " is not supported"));
     }
   }
 
@@ -170,7 +170,7 @@ class Translator {
     if (end == rest().npos || end == 2 || (rest()[end] != ':' && rest()[end] != ')')) return;
     const size_t unknown = rest().substr(2, end - 2).find_first_not_of("ix-");
     if (unknown == rest().npos) return;
-    refuse(regex_, at_, concat("(?", rest()[2 + unknown], ") is not supported"));
+    refuse(regex_, at_, str("(?", rest()[2 + unknown], ") is not supported"));
   }
 
   const std::string& regex_;
@@ -185,7 +185,7 @@ class Pcre2Pattern final : public Pattern {
   explicit Pcre2Pattern(const std::string& regex) : regex_(regex) {
     if (regex.size() > kMaxPatternBytes) {
       throw DataError(
-          concat("a pattern of ", regex.size(), " bytes is longer than ", kMaxPatternBytes));
+          str("a pattern of ", regex.size(), " bytes is longer than ", kMaxPatternBytes));
     }
     const std::string pattern = Translator(regex).run();
     const CompileContext context(pcre2_compile_context_create(nullptr));
@@ -215,8 +215,8 @@ class Pcre2Pattern final : public Pattern {
       if (count == PCRE2_ERROR_JIT_STACKLIMIT) count = match(PCRE2_NO_JIT);
       if (count == PCRE2_ERROR_NOMATCH) return;
       if (count < 0) {
-        throw DataError(concat("the pattern ", regex_, " gives up on the text behind byte ", at,
-                               ": ", message_of(count)));
+        throw DataError(str("the pattern ", regex_, " gives up on the text behind byte ", at, ": ",
+                            message_of(count)));
       }
       const size_t begin = range[0], end = range[1];
       if (end > begin) visit(begin, end);

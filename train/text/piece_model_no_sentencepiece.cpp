@@ -4,9 +4,9 @@
 namespace zinc::train {
 
 std::unique_ptr<PieceModel> load_piece_model(const std::string& path) {
-  throw ConfigError(concat(path,
-                           " is a sentencepiece model and needs libsentencepiece, which this build "
-                           "of zinc has not: install libsentencepiece-dev and build again"));
+  throw ConfigError(str(path,
+                        " is a sentencepiece model and needs libsentencepiece, which this build "
+                        "of zinc has not: install libsentencepiece-dev and build again"));
 }
 
 void train_piece_model(const PieceTraining&) {

@@ -18,7 +18,7 @@ class SentencePieceModel final : public PieceModel {
     const sentencepiece::util::Status status =
         processor_.LoadFromSerializedProto(read_text_file(path, kMaxModelBytes));
     if (!status.ok()) {
-      throw DataError(concat(path, ": is no sentencepiece model: ", status.ToString()));
+      throw DataError(str(path, ": is no sentencepiece model: ", status.ToString()));
     }
   }
   int32_t size() const override { return processor_.GetPieceSize(); }
@@ -34,14 +34,14 @@ class SentencePieceModel final : public PieceModel {
     std::vector<int> pieces;
     const sentencepiece::util::Status status =
         processor_.Encode(absl::string_view(text.data(), text.size()), &pieces);
-    if (!status.ok()) throw DataError(concat(path_, ": ", status.ToString()));
+    if (!status.ok()) throw DataError(str(path_, ": ", status.ToString()));
     ids.insert(ids.end(), pieces.begin(), pieces.end());
   }
   std::string decode(std::span<const int32_t> pieces) const override {
     std::string text;
     const sentencepiece::util::Status status =
         processor_.Decode(std::vector<int>(pieces.begin(), pieces.end()), &text);
-    if (!status.ok()) throw DataError(concat(path_, ": ", status.ToString()));
+    if (!status.ok()) throw DataError(str(path_, ": ", status.ToString()));
     return text;
   }
 
@@ -60,7 +60,7 @@ void train_piece_model(const PieceTraining& training) {
   std::string files;
   for (const std::string& file : training.files) {
     // The library takes a list with commas.
-    if (file.find(',') != file.npos) throw DataError(concat(file, ": has a comma in its name"));
+    if (file.find(',') != file.npos) throw DataError(str(file, ": has a comma in its name"));
     files += files.empty() ? file : "," + file;
   }
   const std::unordered_map<std::string, std::string> arguments{
@@ -68,12 +68,12 @@ void train_piece_model(const PieceTraining& training) {
       {"model_prefix", training.prefix},
       {"vocab_size", std::to_string(training.vocabulary_size)},
       {"model_type", training.bpe ? "bpe" : "unigram"},
-      {"character_coverage", concat(training.character_coverage)},
+      {"character_coverage", str(training.character_coverage)},
       {"byte_fallback", "true"},
       {"num_threads", std::to_string(training.threads)},
       {"minloglevel", "1"}};
   const sentencepiece::util::Status status = sentencepiece::SentencePieceTrainer::Train(arguments);
-  if (!status.ok()) throw DataError(concat("sentencepiece: ", status.ToString()));
+  if (!status.ok()) throw DataError(str("sentencepiece: ", status.ToString()));
 }
 
 }  // namespace zinc::train

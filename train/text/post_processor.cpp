@@ -34,7 +34,7 @@ PostProcessor PostProcessor::around(std::vector<int32_t> before, std::vector<int
 
 void PostProcessor::add(const json::Value& part) {
   const json::Value& type = part.at("type");
-  if (templates_.size() >= kMaxTemplates) part.fail(concat("more than ", kMaxTemplates, " steps"));
+  if (templates_.size() >= kMaxTemplates) part.fail(str("more than ", kMaxTemplates, " steps"));
   if (type.is_string("Sequence")) {
     require_known_keys(part, {"type", "processors"});
     for (const json::Value& inner : part.at("processors").as_array()) add(inner);
@@ -48,7 +48,7 @@ void PostProcessor::add(const json::Value& part) {
     const json::Value& specials = part.at("special_tokens");
     std::vector<int32_t> ids;
     if (part.at("single").size() > kMaxTemplateParts) {
-      part.at("single").fail(concat("more than ", kMaxTemplateParts, " parts"));
+      part.at("single").fail(str("more than ", kMaxTemplateParts, " parts"));
     }
     for (const json::Value& piece : part.at("single").as_array()) {
       require_known_keys(piece, {"Sequence", "SpecialToken"});

@@ -260,7 +260,7 @@ void PreTokenizer::add(const json::Value& part) {
   const auto push = [&](std::unique_ptr<PreTokenizerStep> step) {
     steps_.push_back(std::move(step));
   };
-  if (steps_.size() >= kMaxSteps) part.fail(concat("more than ", kMaxSteps, " steps"));
+  if (steps_.size() >= kMaxSteps) part.fail(str("more than ", kMaxSteps, " steps"));
   if (gives_bytes_) {  // ByteLevel was not the last step: its characters are text to the others
     push(std::make_unique<ByteCharactersStep>());
     gives_bytes_ = false;

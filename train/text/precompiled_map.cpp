@@ -46,8 +46,8 @@ PrecompiledMap::PrecompiledMap(std::string_view table) {
   uint32_t trie_bytes = 0;
   if (table.size() >= 4) std::memcpy(&trie_bytes, table.data(), 4);
   if (table.size() < 4 || trie_bytes % 4 != 0 || trie_bytes == 0 || trie_bytes > table.size() - 4) {
-    throw DataError(concat("a precompiled map of ", table.size(), " bytes announces a trie of ",
-                           trie_bytes, " bytes"));
+    throw DataError(str("a precompiled map of ", table.size(), " bytes announces a trie of ",
+                        trie_bytes, " bytes"));
   }
   units_.resize(trie_bytes / 4);
   std::memcpy(units_.data(), table.data() + 4, trie_bytes);

@@ -201,7 +201,7 @@ class JoinDecoder final : public SingleStep {
 void TokenDecoder::add(const json::Value& part) {
   const json::Value& type = part.at("type");
   if (steps_.size() >= kMaxDecoderSteps) {
-    part.fail(concat("more than ", kMaxDecoderSteps, " steps"));
+    part.fail(str("more than ", kMaxDecoderSteps, " steps"));
   }
   const auto push = [&](std::unique_ptr<DecoderStep> step) { steps_.push_back(std::move(step)); };
   if (type.is_string("Sequence")) {

@@ -33,8 +33,8 @@ void require_in_vocabulary(std::string_view what, std::span<const int32_t> token
                            int64_t vocabulary_size) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] >= 0 && tokens[i] < vocabulary_size) continue;
-    throw DataError(concat(what, ": token ", tokens[i], " at position ", i,
-                           " is outside the vocabulary of ", vocabulary_size, " tokens"));
+    throw DataError(str(what, ": token ", tokens[i], " at position ", i,
+                        " is outside the vocabulary of ", vocabulary_size, " tokens"));
   }
 }
 

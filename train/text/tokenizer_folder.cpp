@@ -43,7 +43,7 @@ class Settings {
  public:
   explicit Settings(const std::string& folder) {
     for (const std::string_view name : kSettingsNames) {
-      const std::string path = concat(folder, '/', name);
+      const std::string path = str(folder, '/', name);
       if (file_exists(path)) files_.push_back(read_json(path));
     }
   }
@@ -123,7 +123,7 @@ std::unique_ptr<Tokenizer> load_byte_level(const std::string& vocab_path,
     const size_t space = line.find(' ');
     if (space == line.npos || line.find(' ', space + 1) != line.npos) {
       throw DataError(
-          concat(merges_path, ":", number, ": a merge is two parts with a space between them"));
+          str(merges_path, ":", number, ": a merge is two parts with a space between them"));
     }
     merges.emplace_back(line.substr(0, space), line.substr(space + 1));
   }
@@ -156,7 +156,7 @@ std::unique_ptr<Tokenizer> load_wordpiece(const std::string& path) {
   Vocabulary vocabulary;
   const std::string text = read_text_file(path, kMaxFileBytes);
   if (const auto bad = first_invalid_utf8(std::string_view(text))) {
-    throw DataError(concat(path, ": not UTF-8 at byte ", *bad));
+    throw DataError(str(path, ": not UTF-8 at byte ", *bad));
   }
   int32_t id = 0;
   for (size_t at = 0; at < text.size(); ++id) {
@@ -165,16 +165,16 @@ std::unique_ptr<Tokenizer> load_wordpiece(const std::string& path) {
     at = end + 1;
     if (line.ends_with('\r')) line.pop_back();
     if (!vocabulary.add(line, id)) {
-      throw DataError(concat(path, ":", id + 1, ": '", line, "' is there twice"));
+      throw DataError(str(path, ":", id + 1, ": '", line, "' is there twice"));
     }
   }
   const bool lower = settings.flag("do_lower_case", true);
   const bool accents = settings.flag("strip_accents", lower);
   const bool chinese = settings.flag("tokenize_chinese_chars", true);
   const auto word = [](bool value) { return value ? "true" : "false"; };
-  const json::Value normalizer = built_in(
-      concat(R"({"type": "BertNormalizer", "lowercase": )", word(lower), R"(, "strip_accents": )",
-             word(accents), R"(, "handle_chinese_chars": )", word(chinese), "}"));
+  const json::Value normalizer = built_in(str(R"({"type": "BertNormalizer", "lowercase": )",
+                                              word(lower), R"(, "strip_accents": )", word(accents),
+                                              R"(, "handle_chinese_chars": )", word(chinese), "}"));
   const json::Value words = built_in(R"({"type": "BertPreTokenizer"})");
   const json::Value decoder = built_in(R"({"type": "WordPiece"})");
   std::vector<AddedToken> added =
@@ -252,7 +252,7 @@ std::unique_ptr<Tokenizer> load_pieces(const std::string& path) {
     const int64_t extra_ids = count == nullptr ? 100 : count->as_int64(0, kMaxExtraIds);
     for (int64_t i = 0; i < extra_ids; ++i) {
       tokens.push_back({.id = static_cast<int32_t>(size + extra_ids - 1 - i),
-                        .content = concat("<extra_id_", i, '>'),
+                        .content = str("<extra_id_", i, '>'),
                         .special = true});
     }
     if (end >= 0) parts.post_processor = PostProcessor::around({}, {end});
@@ -268,8 +268,8 @@ std::unique_ptr<Tokenizer> load_pieces(const std::string& path) {
     bool known = token.content.empty();
     for (const AddedToken& other : distinct) {
       if (other.id == token.id && other.content != token.content) {
-        throw DataError(concat(path, ": token id ", token.id, " is '", other.content, "' and '",
-                               token.content, "'"));
+        throw DataError(str(path, ": token id ", token.id, " is '", other.content, "' and '",
+                            token.content, "'"));
       }
       known = known || other.id == token.id;
     }
@@ -302,7 +302,7 @@ std::unique_ptr<Tokenizer> load_json(const std::string& path) {
 
 // The file that a folder's tokenizer is read from; empty where there is none.
 std::string main_file(const std::string& folder) {
-  const auto there = [&](std::string_view name) { return file_exists(concat(folder, '/', name)); };
+  const auto there = [&](std::string_view name) { return file_exists(str(folder, '/', name)); };
   if (there("tokenizer.json")) return folder + "/tokenizer.json";
   if (there("vocab.json") && there("merges.txt")) return folder + "/vocab.json";
   if (there("vocab.txt")) return folder + "/vocab.txt";
@@ -323,9 +323,9 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
   if (folder_exists(path)) {
     const std::string file = main_file(path);
     if (!file.empty()) return load_tokenizer(file);
-    throw DataError(concat(path,
-                           ": holds no tokenizer: none of tokenizer.json, vocab.json with "
-                           "merges.txt, vocab.txt, spiece.model, tokenizer.model"));
+    throw DataError(str(path,
+                        ": holds no tokenizer: none of tokenizer.json, vocab.json with "
+                        "merges.txt, vocab.txt, spiece.model, tokenizer.model"));
   }
   const std::string name = file_name(path);
   if (name == "vocab.json" || name == "merges.txt") {

@@ -19,28 +19,28 @@ UnigramModel::UnigramModel(std::vector<Entry> entries, std::optional<int32_t> un
                            bool byte_fallback)
     : unknown_(unknown) {
   if (entries.empty() || static_cast<int64_t>(entries.size()) > kMaxVocabulary) {
-    throw DataError(concat("a vocabulary of ", entries.size(), " tokens"));
+    throw DataError(str("a vocabulary of ", entries.size(), " tokens"));
   }
   if (unknown && (*unknown < 0 || static_cast<size_t>(*unknown) >= entries.size())) {
-    throw DataError(concat("unk_id ", *unknown, " is not in the vocabulary"));
+    throw DataError(str("unk_id ", *unknown, " is not in the vocabulary"));
   }
   double lowest = std::numeric_limits<double>::infinity();
   for (size_t i = 0; i < entries.size(); ++i) {
     const auto id = static_cast<int32_t>(i);
     if (!std::isfinite(entries[i].score)) {
-      throw DataError(concat("the score of token ", i, " is not finite"));
+      throw DataError(str("the score of token ", i, " is not finite"));
     }
     lowest = std::min(lowest, entries[i].score);
     scores_.push_back(entries[i].score);
     trie_.insert(entries[i].text, id);
     if (!vocabulary_.add(entries[i].text, id)) {
-      throw DataError(concat("token '", entries[i].text, "' is there twice"));
+      throw DataError(str("token '", entries[i].text, "' is there twice"));
     }
   }
   unknown_score_ = lowest - kUnknownPenalty;
   for (int byte = 0; byte_fallback && byte < 256; ++byte) {
     static constexpr char kDigits[] = "0123456789ABCDEF";
-    const std::string text = concat("<0x", kDigits[byte / 16], kDigits[byte % 16], '>');
+    const std::string text = str("<0x", kDigits[byte / 16], kDigits[byte % 16], '>');
     fallback_ids_.push_back(vocabulary_.find(text).value_or(-1));
   }
 }
@@ -76,7 +76,7 @@ void UnigramModel::append(std::string_view text, std::vector<int32_t>& ids) cons
     return;
   }
   if (!unknown_) {
-    throw DataError(concat("'", text, "' is in no token, and the model has no unknown token"));
+    throw DataError(str("'", text, "' is in no token, and the model has no unknown token"));
   }
   ids.push_back(*unknown_);
 }

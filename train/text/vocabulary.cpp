@@ -28,7 +28,7 @@ Vocabulary Vocabulary::parse(const json::Value& object) {
   for (const json::Member& member : object.as_object()) {
     const int64_t id = member.value.as_int64(0, kMaxVocabulary - 1);
     if (!vocabulary.add(member.key, static_cast<int32_t>(id))) {
-      member.value.fail(concat("token id ", id, " is used twice"));
+      member.value.fail(str("token id ", id, " is used twice"));
     }
   }
   return vocabulary;

@@ -12,7 +12,7 @@ WordPieceModel::WordPieceModel(Vocabulary vocabulary, WordPieceOptions options)
     : vocabulary_(std::move(vocabulary)), options_(std::move(options)) {
   const std::optional<int32_t> unknown = vocabulary_.find(options_.unknown);
   if (!unknown) {
-    throw DataError(concat("the unknown token '", options_.unknown, "' is not in the vocabulary"));
+    throw DataError(str("the unknown token '", options_.unknown, "' is not in the vocabulary"));
   }
   unknown_ = *unknown;
   for (int32_t id = 0; id < vocabulary_.size(); ++id) {

@@ -79,12 +79,12 @@ constexpr uint32_t kNoValue = std::numeric_limits<uint32_t>::max();  // a place 
 // --- the text -----------------------------------------------------------------------------------
 
 void PickleMachine::fail(std::string_view what) const {
-  throw DataError(concat(document_.name_, ": byte ", place(), ": ", what));
+  throw DataError(str(document_.name_, ": byte ", place(), ": ", what));
 }
 
 std::string_view PickleMachine::take(uint64_t count) {
   if (count > text_.size() - at_) {
-    fail(concat("the pickle ends within a value of ", count, " bytes: the file is cut short"));
+    fail(str("the pickle ends within a value of ", count, " bytes: the file is cut short"));
   }
   const std::string_view bytes = text_.substr(at_, count);
   at_ += count;
@@ -109,8 +109,8 @@ std::string_view PickleMachine::line() {
 void PickleMachine::spend(int64_t values) {
   spent_ += values;
   if (spent_ > limits_.max_values) {
-    fail(concat("the pickle has more than ", limits_.max_values,
-                " values: no file of weights or states does; save its tensors alone"));
+    fail(str("the pickle has more than ", limits_.max_values,
+             " values: no file of weights or states does; save its tensors alone"));
   }
 }
 
@@ -157,8 +157,8 @@ void PickleMachine::push_children(Kind kind, Children children) {
 PickleMachine::Children& PickleMachine::children_of(uint32_t index, Kind kind,
                                                     std::string_view what) {
   if (node(index).kind != kind) {
-    fail(concat("the pickle ", what, " ", name_of(node(index).kind),
-                ": it is damaged, or an object that zinc does not know"));
+    fail(str("the pickle ", what, " ", name_of(node(index).kind),
+             ": it is damaged, or an object that zinc does not know"));
   }
   return std::get<Children>(node(index).data);
 }
@@ -178,8 +178,8 @@ void PickleMachine::set_items(uint32_t dict, std::span<const uint32_t> keys_and_
 
 void PickleMachine::put(uint64_t index, uint32_t value) {
   if (index >= static_cast<uint64_t>(limits_.max_values)) {
-    fail(concat("the pickle remembers a value as number ", index, ", beyond the limit of ",
-                limits_.max_values));
+    fail(str("the pickle remembers a value as number ", index, ", beyond the limit of ",
+             limits_.max_values));
   }
   if (index >= memo_.size()) memo_.resize(index + 1, kNoValue);
   memo_[index] = value;
@@ -187,7 +187,7 @@ void PickleMachine::put(uint64_t index, uint32_t value) {
 
 void PickleMachine::get(uint64_t index) {
   if (index >= memo_.size() || memo_[index] == kNoValue) {
-    fail(concat("the pickle uses value number ", index, ", which it never made: it is damaged"));
+    fail(str("the pickle uses value number ", index, ", which it never made: it is damaged"));
   }
   push(memo_[index]);
 }
@@ -271,7 +271,7 @@ bool PickleMachine::change_stack(uint8_t opcode) {
   switch (opcode) {
     case kMark:
       if (static_cast<int64_t>(marks_.size()) >= limits_.max_depth) {
-        fail(concat("more than ", limits_.max_depth, " containers are open at once"));
+        fail(str("more than ", limits_.max_depth, " containers are open at once"));
       }
       marks_.push_back(stack_.size());
       return true;
@@ -431,15 +431,15 @@ bool PickleMachine::make_object(uint8_t opcode) {
 
 void PickleMachine::run() {
   if (static_cast<int64_t>(text_.size()) > std::min(limits_.max_bytes, int64_t{0xffffffff})) {
-    fail(concat("the pickle has ", text_.size(), " bytes; at most ", limits_.max_bytes,
-                " are allowed: save the tensors alone"));
+    fail(str("the pickle has ", text_.size(), " bytes; at most ", limits_.max_bytes,
+             " are allowed: save the tensors alone"));
   }
   if (text_.size() < 2 || static_cast<uint8_t>(text_[0]) != kProto) {
     fail("not a pickle of protocol 2 or later: save the file with a current torch.save");
   }
   if (const auto protocol = static_cast<uint8_t>(text_[1]); protocol < 2 || protocol > 5) {
-    fail(concat("a pickle of protocol ", static_cast<int>(protocol),
-                "; zinc reads 2 to 5: save it with torch.save and pickle_protocol=2"));
+    fail(str("a pickle of protocol ", static_cast<int>(protocol),
+             "; zinc reads 2 to 5: save it with torch.save and pickle_protocol=2"));
   }
   at_ = 2;
   while (true) {
@@ -450,14 +450,14 @@ void PickleMachine::run() {
         make_container(opcode) || fill_container(opcode) || make_object(opcode)) {
       continue;
     }
-    fail(concat("opcode ", static_cast<int>(opcode),
-                " is none of those that torch.save writes: the pickle is damaged or was made by "
-                "something else"));
+    fail(str("opcode ", static_cast<int>(opcode),
+             " is none of those that torch.save writes: the pickle is damaged or was made by "
+             "something else"));
   }
   document_.root_ = pop();
   if (!stack_.empty() || !marks_.empty()) fail("the pickle ends with values left over");
   if (at_ != text_.size()) {
-    fail(concat(text_.size() - at_, " bytes follow the end of the pickle"));
+    fail(str(text_.size() - at_, " bytes follow the end of the pickle"));
   }
   document_.require_no_cycle(limits_.max_depth);
 }

@@ -9,19 +9,19 @@
 namespace zinc::train::torch {
 
 void PickleMachine::push_global(std::string_view module, std::string_view name) {
-  const Global* global = find_global(concat(module, '.', name));
+  const Global* global = find_global(str(module, '.', name));
   if (global == nullptr) {
-    fail(concat("the pickle names ", quoted(concat(module, '.', name)),
-                ", which is not among the classes that zinc reads from weights and checkpoints; "
-                "nothing of the file was run. Load it with PyTorch where it is trusted, and save "
-                "its tensors alone (safetensors.torch.save_file)"));
+    fail(str("the pickle names ", quoted(str(module, '.', name)),
+             ", which is not among the classes that zinc reads from weights and checkpoints; "
+             "nothing of the file was run. Load it with PyTorch where it is trusted, and save "
+             "its tensors alone (safetensors.torch.save_file)"));
   }
   push(Kind::global, global);
 }
 
 const Global& PickleMachine::global_of(uint32_t index) {
   if (node(index).kind != Kind::global) {
-    fail(concat("the pickle calls ", name_of(node(index).kind), ": it is damaged"));
+    fail(str("the pickle calls ", name_of(node(index).kind), ": it is damaged"));
   }
   return *std::get<const Global*>(node(index).data);
 }
@@ -43,9 +43,9 @@ uint32_t PickleMachine::call(uint32_t callee, uint32_t arguments) {
     case GlobalRole::tensor_with_state: {
       // (function, type, arguments, state): the function makes the tensor.
       const Children parts = std::get<Children>(node(arguments).data);
-      if (parts.size() != 4) fail(concat(global.name, " with ", parts.size(), " arguments"));
+      if (parts.size() != 4) fail(str(global.name, " with ", parts.size(), " arguments"));
       if (global_of(parts[0]).role == GlobalRole::tensor_with_state) {
-        fail(concat(global.name, " within itself"));
+        fail(str(global.name, " within itself"));
       }
       const uint32_t tensor = call(parts[0], parts[2]);
       value(tensor).as_tensor();
@@ -71,7 +71,7 @@ uint32_t PickleMachine::call(uint32_t callee, uint32_t arguments) {
     case GlobalRole::plain_class:
       break;
   }
-  fail(concat("the pickle calls ", global.name, ", which zinc knows as a name only"));
+  fail(str("the pickle calls ", global.name, ", which zinc knows as a name only"));
 }
 
 uint32_t PickleMachine::call_container(const Global& global, uint32_t arguments) {
@@ -110,7 +110,7 @@ uint32_t PickleMachine::call_container(const Global& global, uint32_t arguments)
     default:
       break;
   }
-  fail(concat(global.name, " is made from arguments that zinc does not read"));
+  fail(str(global.name, " is made from arguments that zinc does not read"));
 }
 
 uint32_t PickleMachine::copied(Kind kind, uint32_t from) {
@@ -126,7 +126,7 @@ uint32_t PickleMachine::decode(uint32_t arguments) {
   const std::string_view text = given.at(size_t{0}).as_string();
   const std::string_view encoding = given.at(size_t{1}).as_string();
   if (encoding != "latin1" && encoding != "latin-1") {
-    fail(concat("text in the encoding ", quoted(encoding), ", which zinc does not read"));
+    fail(str("text in the encoding ", quoted(encoding), ", which zinc does not read"));
   }
   spend(static_cast<int64_t>(text.size() / sizeof(Node)));
   std::string& bytes = document_.decoded_.emplace_back();
@@ -148,7 +148,7 @@ uint32_t PickleMachine::reconstruct(uint32_t arguments) {
   const Children parts = std::get<Children>(node(arguments).data);
   if (parts.size() != 3) fail("an instance is made of a class, its parent and a value");
   const Global& type = global_of(parts[0]);
-  if (type.role != GlobalRole::object) fail(concat("an instance of ", type.name));
+  if (type.role != GlobalRole::object) fail(str("an instance of ", type.name));
   const uint32_t nothing = add(Kind::none, {});
   return add(Kind::object, Document::Instance{&type, arguments, nothing});
 }
@@ -166,8 +166,7 @@ void PickleMachine::build() {
     case Kind::tensor:
       return;
     default:
-      fail(
-          concat("the pickle gives attributes to ", name_of(node(target).kind), ": it is damaged"));
+      fail(str("the pickle gives attributes to ", name_of(node(target).kind), ": it is damaged"));
   }
 }
 
@@ -176,8 +175,8 @@ void PickleMachine::build() {
 Shape PickleMachine::shape_of(const Value& sizes) const {
   if (sizes.kind() != Kind::tuple) sizes.fail("a tensor's shape is no tuple");
   if (sizes.size() > kMaxRank) {
-    sizes.fail(concat("a tensor with ", sizes.size(), " dimensions; at most ", kMaxRank,
-                      " are supported"));
+    sizes.fail(
+        str("a tensor with ", sizes.size(), " dimensions; at most ", kMaxRank, " are supported"));
   }
   Shape shape;
   int64_t elements = 1;
@@ -206,8 +205,8 @@ void PickleMachine::check_extent(const TensorRecord& tensor, int64_t storage_ele
     }
   }
   if (last >= storage_elements) {
-    fail(concat("a tensor ", tensor.shape, " reaches element ", last, " of a storage of ",
-                storage_elements, ": the pickle is damaged"));
+    fail(str("a tensor ", tensor.shape, " reaches element ", last, " of a storage of ",
+             storage_elements, ": the pickle is damaged"));
   }
 }
 
@@ -215,7 +214,7 @@ uint32_t PickleMachine::make_tensor(const Global& global, uint32_t arguments) {
   const Value given = value(arguments);
   const size_t needed = global.role == GlobalRole::typed_tensor ? 7 : 4;
   if (given.size() < needed) {
-    fail(concat(global.name, " needs ", needed, " arguments, not ", given.size()));
+    fail(str(global.name, " needs ", needed, " arguments, not ", given.size()));
   }
   const Value storage = given.at(size_t{0});
   if (!storage.is_object() || storage.type_name() != kStorageRecord.name) {

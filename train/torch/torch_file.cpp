@@ -24,13 +24,13 @@ constexpr std::array<unsigned char, 5> kLegacyStart = {0x80, 0x02, 0x8a, 0x0a, 0
     file.read(0, std::as_writable_bytes(std::span(first)));
   }
   if (first == kLegacyStart) {
-    throw DataError(concat(file.path(),
-                           ": a file of torch.save from before PyTorch 1.6, which zinc does not "
-                           "read; load it with PyTorch where it is trusted and save it again"));
+    throw DataError(str(file.path(),
+                        ": a file of torch.save from before PyTorch 1.6, which zinc does not "
+                        "read; load it with PyTorch where it is trusted and save it again"));
   }
-  throw DataError(concat(file.path(),
-                         ": not a file of torch.save: it does not begin as a zip file does; fetch "
-                         "it again, or give a .safetensors file"));
+  throw DataError(str(file.path(),
+                      ": not a file of torch.save: it does not begin as a zip file does; fetch "
+                      "it again, or give a .safetensors file"));
 }
 
 // The folder of the archive, with its '/'.
@@ -40,20 +40,20 @@ std::string archive_folder(const ZipArchive& archive) {
     const size_t slash = entry.name.find('/');
     if (slash == std::string::npos || entry.name.substr(slash + 1) != kPickle) continue;
     if (pickle != nullptr) {
-      throw DataError(concat(archive.path(), ": holds several files of torch.save: ",
-                             quoted(pickle->name), " and ", quoted(entry.name)));
+      throw DataError(str(archive.path(), ": holds several files of torch.save: ",
+                          quoted(pickle->name), " and ", quoted(entry.name)));
     }
     pickle = &entry;
   }
   if (pickle == nullptr) {
     throw DataError(
-        concat(archive.path(), ": a zip file without ", kPickle, ", so not one of torch.save"));
+        str(archive.path(), ": a zip file without ", kPickle, ", so not one of torch.save"));
   }
   std::string folder = pickle->name.substr(0, pickle->name.size() - kPickle.size());
   if (archive.find(folder + "constants.pkl") != nullptr) {
-    throw DataError(concat(archive.path(),
-                           ": a TorchScript program, not a file of weights; save the model's "
-                           "state_dict() with torch.save"));
+    throw DataError(str(archive.path(),
+                        ": a TorchScript program, not a file of weights; save the model's "
+                        "state_dict() with torch.save"));
   }
   return folder;
 }
@@ -97,10 +97,10 @@ TorchFile TorchFile::open(const std::string& path, const PickleLimits& limits) {
   opened.folder_ = archive_folder(*opened.archive_);
   opened.check_byte_order();
   const ZipEntry& pickle = *opened.archive_->find(opened.folder_ + std::string(kPickle));
-  const std::string name = concat(path, ": ", pickle.name);
+  const std::string name = str(path, ": ", pickle.name);
   if (pickle.bytes > limits.max_bytes) {
-    throw DataError(concat(name, ": has ", pickle.bytes, " bytes; at most ", limits.max_bytes,
-                           " are allowed: save the tensors alone"));
+    throw DataError(str(name, ": has ", pickle.bytes, " bytes; at most ", limits.max_bytes,
+                        " are allowed: save the tensors alone"));
   }
   std::string text(static_cast<size_t>(pickle.bytes), '\0');
   opened.archive_->read(pickle, 0, std::as_writable_bytes(std::span(text)));
@@ -115,8 +115,8 @@ void TorchFile::check_byte_order() const {
   std::string order(static_cast<size_t>(std::min<int64_t>(entry->bytes, 16)), '\0');
   archive_->read(*entry, 0, std::as_writable_bytes(std::span(order)));
   if (order != "little") {
-    throw DataError(concat(path(), ": its numbers are in byte order ", quoted(order),
-                           ", zinc reads little; save it on a little-endian machine"));
+    throw DataError(str(path(), ": its numbers are in byte order ", quoted(order),
+                        ", zinc reads little; save it on a little-endian machine"));
   }
 }
 
@@ -125,13 +125,12 @@ void TorchFile::check_storages() const {
 }
 
 const ZipEntry& TorchFile::storage_of(const TensorRecord& tensor) const {
-  const ZipEntry* entry = archive_->find(concat(folder_, "data/", tensor.storage));
+  const ZipEntry* entry = archive_->find(str(folder_, "data/", tensor.storage));
   if (entry == nullptr || entry->bytes < tensor.storage_bytes) {
-    throw DataError(concat(path(), ": the storage ", quoted(tensor.storage), " of ",
-                           tensor.storage_bytes, " bytes ",
-                           entry == nullptr ? std::string("is not there")
-                                            : concat("has only ", entry->bytes, " bytes"),
-                           ": the file is damaged; fetch it again"));
+    throw DataError(str(
+        path(), ": the storage ", quoted(tensor.storage), " of ", tensor.storage_bytes, " bytes ",
+        entry == nullptr ? std::string("is not there") : str("has only ", entry->bytes, " bytes"),
+        ": the file is damaged; fetch it again"));
   }
   return *entry;
 }
@@ -144,15 +143,15 @@ void TorchFile::read(const TensorRecord& tensor, int64_t begin, View out) const 
           begin + count, ") of a tensor ", tensor.shape);
   if (count == 0) return;
   if (!tensor.type.dtype || !can_convert(*tensor.type.dtype, out.dtype())) {
-    throw DataError(concat(path(), ": a tensor ", tensor.shape, " is ", tensor.type.name,
-                           ", which cannot be read as ", out.dtype()));
+    throw DataError(str(path(), ": a tensor ", tensor.shape, " is ", tensor.type.name,
+                        ", which cannot be read as ", out.dtype()));
   }
   const Runs runs = runs_of(tensor);
   const bool has_rows = runs.inner < tensor.shape.rank();
   if (!has_rows && tensor.shape.rank() > 0) {
-    throw DataError(concat(path(), ": a tensor ", tensor.shape,
-                           " is stored with its rows apart (transposed); call .contiguous() on it "
-                           "before it is saved"));
+    throw DataError(str(path(), ": a tensor ", tensor.shape,
+                        " is stored with its rows apart (transposed); call .contiguous() on it "
+                        "before it is saved"));
   }
   const ZipEntry& storage = storage_of(tensor);
   const int64_t size = size_of(*tensor.type.dtype);

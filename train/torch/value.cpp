@@ -45,12 +45,11 @@ std::string_view name_of(Kind kind) {
 Kind Value::kind() const { return document_->nodes_[index_].kind; }
 
 void Value::fail(std::string_view message) const {
-  throw DataError(
-      concat(document_->name_, ": byte ", document_->nodes_[index_].place, ": ", message));
+  throw DataError(str(document_->name_, ": byte ", document_->nodes_[index_].place, ": ", message));
 }
 
 void Value::expected(std::string_view what) const {
-  fail(concat("expected ", what, ", found ", name_of(kind())));
+  fail(str("expected ", what, ", found ", name_of(kind())));
 }
 
 void Value::expect(Kind wanted) const {
@@ -90,7 +89,7 @@ std::string_view Value::as_name() const {
     return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
   });
   if (name.empty() || name.size() > kMaxNameBytes || control) {
-    fail(concat("a tensor cannot be called ", quoted(name)));
+    fail(str("a tensor cannot be called ", quoted(name)));
   }
   return name;
 }
@@ -109,7 +108,7 @@ size_t Value::size() const {
 
 Value Value::at(size_t index) const {
   if (is_dict()) expected("a list or tuple");
-  if (index >= size()) fail(concat("has ", size(), " elements, and number ", index, " is needed"));
+  if (index >= size()) fail(str("has ", size(), " elements, and number ", index, " is needed"));
   return Value(document_, std::get<Document::Children>(document_->nodes_[index_].data)[index]);
 }
 
@@ -137,7 +136,7 @@ std::optional<Value> Value::find(std::string_view wanted) const {
 
 Value Value::at(std::string_view wanted) const {
   const std::optional<Value> found = find(wanted);
-  if (!found) fail(concat("the key ", quoted(wanted), " is missing"));
+  if (!found) fail(str("the key ", quoted(wanted), " is missing"));
   return *found;
 }
 
@@ -179,7 +178,7 @@ void Document::require_no_cycle(int max_depth) const {
     return std::nullopt;
   };
   const auto too_deep = [&](uint32_t index) {
-    Value(this, index).fail(concat("values are nested more than ", max_depth, " levels deep"));
+    Value(this, index).fail(str("values are nested more than ", max_depth, " levels deep"));
   };
   while (!path.empty()) {
     Visit& visit = path.back();

@@ -103,8 +103,8 @@ ZipArchive::ZipArchive(InputFile file) : file_(std::move(file)) {
 }
 
 void ZipArchive::fail(int64_t offset, std::string_view what) const {
-  throw DataError(concat(path(), ": byte ", offset, ": ", what,
-                         ": the file is damaged or its copy is not complete; fetch it again"));
+  throw DataError(str(path(), ": byte ", offset, ": ", what,
+                      ": the file is damaged or its copy is not complete; fetch it again"));
 }
 
 std::vector<std::byte> ZipArchive::bytes_at(int64_t offset, int64_t count) const {
@@ -165,7 +165,7 @@ int64_t ZipArchive::data_begin(int64_t header, const std::string& name, int64_t 
   const int64_t name_bytes = local.u16(), extra_bytes = local.u16();
   if (name_bytes != expected_name ||
       std::memcmp(local.take(name.size()).data(), name.data(), name.size()) != 0) {
-    fail(header, concat("the entry ", quoted(name), " has another name in its own header"));
+    fail(header, str("the entry ", quoted(name), " has another name in its own header"));
   }
   const int64_t begin = header + kLocalBytes + name_bytes + extra_bytes;
   if (begin > directory) fail(header, "an entry reaches into the directory");
@@ -174,8 +174,8 @@ int64_t ZipArchive::data_begin(int64_t header, const std::string& name, int64_t 
 
 void ZipArchive::read_entries(const Directory& directory) {
   if (directory.bytes > kMaxDirectoryBytes) {
-    fail(directory.begin, concat("the directory has ", directory.bytes, " bytes; at most ",
-                                 kMaxDirectoryBytes, " are allowed"));
+    fail(directory.begin, str("the directory has ", directory.bytes, " bytes; at most ",
+                              kMaxDirectoryBytes, " are allowed"));
   }
   const std::vector<std::byte> bytes = bytes_at(directory.begin, directory.bytes);
   Fields fields(bytes);
@@ -199,17 +199,17 @@ void ZipArchive::read_entries(const Directory& directory) {
     const auto name_span = fields.take(name_bytes);
     std::string name(reinterpret_cast<const char*>(name_span.data()), name_span.size());
     if (!read_zip64_field(Fields(fields.take(extra_bytes)), entry)) {
-      fail(at, concat("the entry ", quoted(name), " lacks its zip64 sizes"));
+      fail(at, str("the entry ", quoted(name), " lacks its zip64 sizes"));
     }
     fields.skip(comment);
     if ((entry.flags & kEncrypted) != 0 || entry.method != 0 || entry.packed != entry.bytes) {
-      throw DataError(concat(path(), ": byte ", at, ": the entry ", quoted(name),
-                             " is compressed or encrypted, which torch.save never does; unpack "
-                             "and pack it with zip -0"));
+      throw DataError(str(path(), ": byte ", at, ": the entry ", quoted(name),
+                          " is compressed or encrypted, which torch.save never does; unpack "
+                          "and pack it with zip -0"));
     }
     const int64_t begin = data_begin(as_size(entry.header), name, directory.begin);
     if (as_size(entry.bytes) > directory.begin - begin) {
-      fail(at, concat("the data of ", quoted(name), " reach into the directory"));
+      fail(at, str("the data of ", quoted(name), " reach into the directory"));
     }
     entries_.push_back({std::move(name), begin, as_size(entry.bytes)});
   }
@@ -219,7 +219,7 @@ void ZipArchive::read_entries(const Directory& directory) {
       std::adjacent_find(entries_.begin(), entries_.end(),
                          [](const ZipEntry& a, const ZipEntry& b) { return a.name == b.name; });
   if (twice != entries_.end()) {
-    fail(twice->begin, concat("there are two entries ", quoted(twice->name)));
+    fail(twice->begin, str("there are two entries ", quoted(twice->name)));
   }
 }
 
@@ -232,8 +232,8 @@ void ZipArchive::check_overlap() const {
             [](const ZipEntry* a, const ZipEntry* b) { return a->begin < b->begin; });
   for (size_t i = 1; i < order.size(); ++i) {
     if (order[i]->begin < order[i - 1]->begin + order[i - 1]->bytes) {
-      fail(order[i]->begin, concat("the data of ", quoted(order[i]->name), " and of ",
-                                   quoted(order[i - 1]->name), " overlap"));
+      fail(order[i]->begin, str("the data of ", quoted(order[i]->name), " and of ",
+                                quoted(order[i - 1]->name), " overlap"));
     }
   }
 }

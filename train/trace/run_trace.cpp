@@ -13,7 +13,7 @@ std::shared_ptr<RunTrace> RunTrace::open(const std::string& path, comm::World& w
   const bool begins = !shared || rank.rank == 0;
   const std::string name =
       zero::share_text(world, rank.rank == 0 ? free_trace_name(path) : std::string());
-  const std::string own = shared ? name : concat(name, ".rank", rank.rank);
+  const std::string own = shared ? name : str(name, ".rank", rank.rank);
   std::shared_ptr<RunTrace> trace;
   // First those that begin a file, then those that append to one.
   for (const bool now : {begins, !begins}) {

@@ -90,7 +90,7 @@ Trace parse_lines(std::string_view text, const std::string& name) {
     if (line.ends_with(",")) line.remove_suffix(1);
     std::optional<json::Value> event;
     try {
-      event = json::parse(std::string(line), concat(name, " (line ", number, ")"));
+      event = json::parse(std::string(line), str(name, " (line ", number, ")"));
     } catch (const DataError&) {
       if (!last && (ended || ++torn > trace.ranks.size())) throw;
       continue;  // cut in the middle of a write

@@ -109,13 +109,13 @@ bool is_of_a_group(TraceKind kind) {
 }  // namespace
 
 std::string trace_name(const std::string& path, std::string_view mark) {
-  return with_mark(path, concat('.', mark));
+  return with_mark(path, str('.', mark));
 }
 
 std::string free_trace_name(const std::string& path) {
   std::string name = path;
   for (int i = 2; has_content(name) || has_content(name + ".rank0"); ++i) {
-    name = with_mark(path, concat('-', i));
+    name = with_mark(path, str('-', i));
   }
   return name;
 }
@@ -152,22 +152,22 @@ void TraceWriter::add_lanes() {
                                const std::string& value) {
     buffer_ += ",\n{\"name\":\"";
     buffer_ += what;
-    buffer_ += concat("\",\"ph\":\"M\",\"pid\":", rank_, ",\"tid\":", lane, ",\"args\":{\"", key,
-                      "\":", value, "}}");
+    buffer_ += str("\",\"ph\":\"M\",\"pid\":", rank_, ",\"tid\":", lane, ",\"args\":{\"", key,
+                   "\":", value, "}}");
   };
-  describe("process_name", 0, "name", concat("\"rank ", rank_, "\""));
-  describe("process_sort_index", 0, "sort_index", concat(rank_));
+  describe("process_name", 0, "name", str("\"rank ", rank_, "\""));
+  describe("process_sort_index", 0, "sort_index", str(rank_));
   for (int lane = 0; lane <= kNumStreamRoles; ++lane) {
     const std::string_view name =
         lane == 0 ? std::string_view("host") : name_of(static_cast<StreamRole>(lane - 1));
-    describe("thread_name", lane, "name", concat("\"", name, "\""));
-    describe("thread_sort_index", lane, "sort_index", concat(lane));
+    describe("thread_name", lane, "name", str("\"", name, "\""));
+    describe("thread_sort_index", lane, "sort_index", str(lane));
   }
   for (const auto& [lane, name] : {std::pair{offload::kReadLane, "\"swap reads\""},
                                    std::pair{offload::kWriteLane, "\"swap writes\""},
                                    std::pair{zero::kHostStreamLane, "\"host_work\""}}) {
     describe("thread_name", lane, "name", name);
-    describe("thread_sort_index", lane, "sort_index", concat(lane));
+    describe("thread_sort_index", lane, "sort_index", str(lane));
   }
 }
 
@@ -186,7 +186,7 @@ void TraceWriter::add(const TraceEvent& event) {
   if (event.kind == TraceKind::memory) {
     begin_event('C', "memory", event.begin_ns, 0);
     buffer_ += ",\"name\":";
-    json::append_quoted(buffer_, concat("live ", event.name));
+    json::append_quoted(buffer_, str("live ", event.name));
     buffer_ += ",\"args\":{\"bytes\":";
     append_integer(buffer_, event.bytes);
     buffer_ += "}}";
@@ -204,7 +204,7 @@ void TraceWriter::add_slice(const TraceEvent& event) {
   buffer_ += ",\"name\":";
   const bool of_a_group = is_of_a_group(event.kind);
   if (of_a_group) {
-    json::append_quoted(buffer_, concat(name_of(event.kind), " ", event.name));
+    json::append_quoted(buffer_, str(name_of(event.kind), " ", event.name));
   } else {
     json::append_quoted(buffer_, event.name);
   }

@@ -276,8 +276,8 @@ StateSplit::Piece GradientStore::piece_of(const ShardGroup& group, Range range) 
     bug_check(inside == range, "a gradient beyond the rank's shard was asked for");
     return options_.split.piece(group, segment, range);
   }
-  throw InternalError(concat("no trained shard of group ", group.name(), " holds [", range.begin,
-                             ", ", range.end, ")"));
+  throw InternalError(str("no trained shard of group ", group.name(), " holds [", range.begin, ", ",
+                          range.end, ")"));
 }
 
 ConstView GradientStore::host_gradient(const ShardGroup& group, const StateSplit::Piece& piece) {

@@ -11,10 +11,9 @@ namespace zinc::zero {
 namespace {
 
 [[noreturn]] void refuse(const autograd::Parameter& parameter) {
-  throw DataError(concat("the weight '", parameter.name(),
-                         "' has values that are NaN or infinite, ", "which ",
-                         name_of(*parameter.block_format()),
-                         " cannot hold: mend the weights, or train without quantization"));
+  throw DataError(str("the weight '", parameter.name(), "' has values that are NaN or infinite, ",
+                      "which ", name_of(*parameter.block_format()),
+                      " cannot hold: mend the weights, or train without quantization"));
 }
 
 }  // namespace

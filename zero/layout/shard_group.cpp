@@ -129,8 +129,7 @@ const Segment& ShardGroup::segment(SegmentKind kind) const {
   for (const Segment& segment : segments_) {
     if (segment.kind == kind) return segment;
   }
-  throw InvalidArgument(
-      concat("shard group '", name_, "' has no ", zero::name_of(kind), " segment"));
+  throw InvalidArgument(str("shard group '", name_, "' has no ", zero::name_of(kind), " segment"));
 }
 
 std::vector<Range> ShardGroup::trained_gaps() const {

@@ -18,7 +18,7 @@ std::vector<Pass> own_passes(const StepPolicy& policy, const std::vector<std::st
     const auto found =
         std::ranges::find_if(passes, [&](const Pass& pass) { return pass.name == name; });
     std::string names;
-    for (const Pass& pass : passes) names += concat(" ", pass.name);
+    for (const Pass& pass : passes) names += str(" ", pass.name);
     require(found != passes.end(), "no pass of this configuration is called '", name,
             "'; they are:", names);
     passes.erase(found);
@@ -35,7 +35,7 @@ Pass proven(const Pass& pass, const Program& recorded) {
     try {
       check(program, recorded, inputs);
     } catch (const InvalidArgument& error) {
-      throw InvalidArgument(concat("pass '", pass.name, "': ", error.what()));
+      throw InvalidArgument(str("pass '", pass.name, "': ", error.what()));
     }
   };
   return checked;

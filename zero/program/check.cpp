@@ -87,11 +87,11 @@ class Proof {
   State& state_of(int group) { return states_[static_cast<size_t>(group)]; }
   const ShardGroup& group_of(int group) const { return inputs_.groups[static_cast<size_t>(group)]; }
   [[noreturn]] void fail(const std::string& what) const {
-    throw InvalidArgument(concat("step program, ", name_, ", at ",
-                                 describe(place_->event, inputs_.groups), ": ", what));
+    throw InvalidArgument(
+        str("step program, ", name_, ", at ", describe(place_->event, inputs_.groups), ": ", what));
   }
   void refuse(bool wrong, std::string_view why, const Op& op) const {
-    if (wrong) fail(concat(describe(op, inputs_.groups), ": ", why));
+    if (wrong) fail(str(describe(op, inputs_.groups), ": ", why));
   }
 
   void take(const Op& op) {
@@ -181,8 +181,8 @@ class Proof {
     refuse(next_reduced_ >= inputs_.reduce_order.size(), "all groups are reduced", op);
     const int turn = inputs_.reduce_order[next_reduced_];
     refuse(turn != op.group || state.reduced != op.micro_batch,
-           concat("it is the turn of micro-batch ", state_of(turn).reduced, " of ",
-                  group_of(turn).name()),
+           str("it is the turn of micro-batch ", state_of(turn).reduced, " of ",
+               group_of(turn).name()),
            op);
     const bool is_done = state.done[static_cast<size_t>(op.micro_batch)] ==
                          group_of(op.group).num_trained_parameters();
@@ -196,11 +196,10 @@ class Proof {
     switch (event.kind) {
       case EventKind::use:
         if (inputs_.policy.shards_parameters && !state.gathered) {
-          fail(concat(group_of(event.parameter.group).name(), " is not gathered"));
+          fail(str(group_of(event.parameter.group).name(), " is not gathered"));
         }
         if (is_outdated(state)) {
-          fail(concat("the update of ", group_of(event.parameter.group).name(),
-                      " was not published"));
+          fail(str("the update of ", group_of(event.parameter.group).name(), " was not published"));
         }
         ++state.pins;
         return;
@@ -220,21 +219,21 @@ class Proof {
     for (size_t g = 0; g < states_.size(); ++g) {
       const std::string& group = inputs_.groups[g].name();
       const bool stays = stay_.contains(static_cast<int>(g));
-      if (states_[g].gathered && !stays) fail(concat(group, " is gathered still"));
+      if (states_[g].gathered && !stays) fail(str(group, " is gathered still"));
       if (!states_[g].gathered && stays) {
-        fail(concat(group, " is not gathered, but resident: the next micro-batch counts on it"));
+        fail(str(group, " is not gathered, but resident: the next micro-batch counts on it"));
       }
     }
     if (is_late_) require_published();
     if (reduces_ && next_reduced_ < inputs_.reduce_order.size()) {
-      fail(concat(group_of(inputs_.reduce_order[next_reduced_]).name(), " was not reduced"));
+      fail(str(group_of(inputs_.reduce_order[next_reduced_]).name(), " was not reduced"));
     }
   }
 
   void require_published() const {
     for (size_t g = 0; g < states_.size(); ++g) {
       if (states_[g].update == Update::published) continue;
-      fail(concat("the update of ", inputs_.groups[g].name(), " was not published"));
+      fail(str("the update of ", inputs_.groups[g].name(), " was not published"));
     }
   }
 
@@ -309,7 +308,7 @@ void check(const Program& program, const Program& recorded, const PassInputs& in
   require(program.bodies.size() == recorded.bodies.size(), "step program: ", program.bodies.size(),
           " kinds of micro-batches instead of the record's ", recorded.bodies.size());
   for (const auto& [kind, body] : program.bodies) {
-    const std::string name = concat(name_of(kind), " micro-batch");
+    const std::string name = str(name_of(kind), " micro-batch");
     const Body& like = recorded.bodies.at(kind);
     require_same_events(name + ", forward", body.forward, like.forward, inputs);
     require_same_events(name + ", backward", body.backward, like.backward, inputs);

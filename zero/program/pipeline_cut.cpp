@@ -29,9 +29,9 @@ class UseSource final : public MetaSource {
 nn::Staged& staged(nn::Model& model) {
   auto* const found = nn::find_interface<nn::Staged>(model);
   if (found != nullptr) return *found;
-  throw ConfigError(concat("zinc.mesh.pipe needs a model that says its stages, and ",
-                           model.model_type(),
-                           " does not: derive it from zinc::nn::Staged too, or take pipe 1"));
+  throw ConfigError(str("zinc.mesh.pipe needs a model that says its stages, and ",
+                        model.model_type(),
+                        " does not: derive it from zinc::nn::Staged too, or take pipe 1"));
 }
 
 std::vector<parallel::StageTensor> look_of(const nn::TensorList& tensors) {
@@ -80,13 +80,12 @@ PipelineCut::PipelineCut(nn::Model& model, const ExampleBatch& example,
   for (int64_t i = 0; i < staged_.num_stages(); ++i) blocks += staged_.is_block(i) ? 1 : 0;
   if (blocks < size_ * config.interleave) {
     const bool several = config.interleave > 1;
-    throw ConfigError(
-        concat("zinc.mesh.pipe ", size_,
-               several ? concat(", zinc.pipeline_interleave ", config.interleave) : std::string(),
-               ": the model has ", blocks, " blocks, and every rank of the pipeline needs ",
-               several ? concat(config.interleave, " of them") : "one", "; take at most ",
-               several ? concat("pipeline_interleave ", std::max<int64_t>(1, blocks / size_))
-                       : concat(blocks)));
+    throw ConfigError(str(
+        "zinc.mesh.pipe ", size_,
+        several ? str(", zinc.pipeline_interleave ", config.interleave) : std::string(),
+        ": the model has ", blocks, " blocks, and every rank of the pipeline needs ",
+        several ? str(config.interleave, " of them") : "one", "; take at most ",
+        several ? str("pipeline_interleave ", std::max<int64_t>(1, blocks / size_)) : str(blocks)));
   }
   const std::vector<Use> uses = record_uses(example);
   cut(costs(uses, config, world), uses, config.interleave);
@@ -160,8 +159,8 @@ std::vector<double> PipelineCut::costs(const std::vector<Use>& uses, const Pipel
   for (const Use& use : uses) costs.push_back(cost_of(use, config));
   if (!config.pattern.empty() &&
       std::ranges::all_of(costs, [](double cost) { return cost == 0; })) {
-    throw ConfigError(concat("zinc.pipeline_pattern \"", config.pattern,
-                             "\": no stage of the model has a parameter of such a name"));
+    throw ConfigError(str("zinc.pipeline_pattern \"", config.pattern,
+                          "\": no stage of the model has a parameter of such a name"));
   }
   const auto count = static_cast<int64_t>(costs.size());
   const std::vector<double> all = gather_values(world, costs);
@@ -199,11 +198,11 @@ void PipelineCut::place_parameters(const std::vector<Use>& uses) {
         parts.push_back(number);
         std::vector<int>& ranks = holders_[parameter];
         if (std::ranges::find(ranks, number % size_) != ranks.end()) {
-          throw ConfigError(concat(
-              "zinc.pipeline_interleave: two parts of rank ", number % size_,
-              " of the pipeline have ", parameter->name(),
-              ", whose gradient would come in two passes; take another pipeline_interleave or "
-              "mesh.pipe"));
+          throw ConfigError(
+              str("zinc.pipeline_interleave: two parts of rank ", number % size_,
+                  " of the pipeline have ", parameter->name(),
+                  ", whose gradient would come in two passes; take another pipeline_interleave or "
+                  "mesh.pipe"));
         }
         ranks.push_back(number % size_);
       }
@@ -231,7 +230,7 @@ GroupPart PipelineCut::part_of(const autograd::Parameter& parameter) const {
 
 const StageInput& PipelineCut::input_of(const nn::Batch& batch, int of) {
   const auto [found, is_new] = inputs_.try_emplace(
-      concat(of, whole_.is_training() ? ": " : ", evaluation: ", to_string(batch.tensors)));
+      str(of, whole_.is_training() ? ": " : ", evaluation: ", to_string(batch.tensors)));
   StageInput& input = found->second;
   if (!is_new || part(of).is_first) return input;
   const ContextScope scope(context_);

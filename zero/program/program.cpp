@@ -25,7 +25,7 @@ bool has_group(OpKind kind) { return kind != OpKind::norm && kind != OpKind::dec
 std::string name_of(const MicroBatchKind& kind) {
   const char* const name =
       kind.first ? (kind.last ? "only" : "first") : (kind.last ? "last" : "middle");
-  return kind.part == 0 ? name : concat(name, ", part ", kind.part + 1);
+  return kind.part == 0 ? name : str(name, ", part ", kind.part + 1);
 }
 
 namespace {
@@ -142,16 +142,16 @@ std::string describe(const StepEvent& event, const std::vector<ShardGroup>& grou
   const ShardGroup& group = groups[static_cast<size_t>(event.parameter.group)];
   const auto position = static_cast<size_t>(event.parameter.position);
   const std::string beside =
-      event.micro_batch > 0 ? concat(", micro-batch ", event.micro_batch + 1) : std::string();
-  return concat(name_of(event.kind), " ", group.placements()[position].parameter->name(), beside);
+      event.micro_batch > 0 ? str(", micro-batch ", event.micro_batch + 1) : std::string();
+  return str(name_of(event.kind), " ", group.placements()[position].parameter->name(), beside);
 }
 
 std::string describe(const Op& op, const std::vector<ShardGroup>& groups) {
   if (!has_group(op.kind)) return std::string(name_of(op.kind));
   const std::string& group = groups[static_cast<size_t>(op.group)].name();
   const std::string beside =
-      op.micro_batch > 0 ? concat(", micro-batch ", op.micro_batch + 1) : std::string();
-  return concat(name_of(op.kind), " ", group.empty() ? "(the model itself)" : group, beside);
+      op.micro_batch > 0 ? str(", micro-batch ", op.micro_batch + 1) : std::string();
+  return str(name_of(op.kind), " ", group.empty() ? "(the model itself)" : group, beside);
 }
 
 }  // namespace zinc::zero

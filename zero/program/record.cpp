@@ -38,8 +38,7 @@ class RecordingSource : public MetaSource {
   void enter(int64_t micro_batch) { micro_batch_ = micro_batch; }
   // Where the model is, for messages: ", after h.0.ln_1.weight was used".
   std::string place() const {
-    return last_used_ == nullptr ? std::string()
-                                 : concat(", after ", last_used_->name(), " was used");
+    return last_used_ == nullptr ? std::string() : str(", after ", last_used_->name(), " was used");
   }
   // What came since the last call.
   Phase take() {
@@ -198,9 +197,9 @@ Record record_step(nn::Model& model, const std::vector<ShardGroup>& groups,
     }
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(
-        concat(error.what(),
-               " (while the engine recorded the model on a meta device, which has shapes and ",
-               "no memory, with a batch of ", to_string(batch.tensors), recorder.place(), ")"));
+        str(error.what(),
+            " (while the engine recorded the model on a meta device, which has shapes and ",
+            "no memory, with a batch of ", to_string(batch.tensors), recorder.place(), ")"));
   }
   if (together > 1) {
     VerticalPasses passes(

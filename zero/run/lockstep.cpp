@@ -24,13 +24,12 @@ void Lockstep::use(int group) {
   std::string places;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     const int at = static_cast<int>(all[rank]);
-    places +=
-        concat(rank == 0 ? "rank " : ", rank ", rank, at == kEnd ? " ends its pass" : " uses ",
-               at == kEnd ? std::string() : name_of(groups_[static_cast<size_t>(at)]));
+    places += str(rank == 0 ? "rank " : ", rank ", rank, at == kEnd ? " ends its pass" : " uses ",
+                  at == kEnd ? std::string() : name_of(groups_[static_cast<size_t>(at)]));
   }
-  throw InvalidArgument(concat("a shard group is skipped on some ranks: ", places,
-                               ". Where parameters are sharded (stage 3), every rank has to use "
-                               "the same groups in the same order"));
+  throw InvalidArgument(str("a shard group is skipped on some ranks: ", places,
+                            ". Where parameters are sharded (stage 3), every rank has to use "
+                            "the same groups in the same order"));
 }
 
 std::unique_ptr<Lockstep> make_lockstep(bool needed, const std::vector<ShardGroup>& groups,

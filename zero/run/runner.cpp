@@ -187,14 +187,12 @@ void Runner::leave_record(const StepEvent& event) const {
   const std::string found = describe(event, parts_.groups);
   const std::string where =
       planned.kind == EventKind::end
-          ? concat(found, " after the recorded end (", phase_->size() - 2, " events)")
-          : concat("at event ", next_, ": ", found, " instead of ",
-                   describe(planned, parts_.groups));
-  throw InvalidArgument(
-      concat("the model left its recorded ", phase_name_, " pass ", where,
-             "; a model whose control flow changes from step to step needs "
-             "EngineOptions::dynamic_model: zinc::initialize(model, config, world, "
-             "{.dynamic_model = true})"));
+          ? str(found, " after the recorded end (", phase_->size() - 2, " events)")
+          : str("at event ", next_, ": ", found, " instead of ", describe(planned, parts_.groups));
+  throw InvalidArgument(str("the model left its recorded ", phase_name_, " pass ", where,
+                            "; a model whose control flow changes from step to step needs "
+                            "EngineOptions::dynamic_model: zinc::initialize(model, config, world, "
+                            "{.dynamic_model = true})"));
 }
 
 // Releases that came earlier, or will come later than recorded.

@@ -167,7 +167,7 @@ void SwappedInputs::start_write(Buffer& buffer) {
   Input& input = *buffer.holds;
   buffer.filled.wait();
   buffer.transfer =
-      extents_->start_write(input.extent_, buffer.memory, concat("saved input ", input.extent_));
+      extents_->start_write(input.extent_, buffer.memory, str("saved input ", input.extent_));
   buffer.extent = input.extent_;
   input.is_written_ = true;
   std::erase(leaving_, &input);
@@ -186,7 +186,7 @@ void SwappedInputs::start_read(Input& input, Buffer& buffer) {
   buffer.filled.wait();
   buffer.left.wait();
   buffer.transfer =
-      extents_->start_read(input.extent_, buffer.memory, concat("saved input ", input.extent_));
+      extents_->start_read(input.extent_, buffer.memory, str("saved input ", input.extent_));
   buffer.extent = input.extent_;
   buffer.is_read = true;
   hold(input, buffer);

@@ -57,7 +57,7 @@ SwappedShards::SwappedShards(const std::vector<ShardGroup>& groups, std::vector<
   std::vector<int64_t> extent_bytes;
   for (const Tile& tile : tiles_) extent_bytes.push_back(bytes_of(tile));
   for (const ShardGroup& group : groups) {
-    names_.push_back(concat(label == Label::gradients ? "gradients of " : "", group.name()));
+    names_.push_back(str(label == Label::gradients ? "gradients of " : "", group.name()));
   }
   written_.assign(tiles_.size(), false);
   extents_ = std::make_unique<SwapExtents>(extent_bytes, label, context, settings);

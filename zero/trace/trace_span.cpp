@@ -87,7 +87,7 @@ void StepTrace::end(Context& context, int64_t step) {
   if (recorder == nullptr) return;
   trace_memory(context);
   recorder->record({.kind = TraceKind::step,
-                    .name = concat("step ", step),
+                    .name = str("step ", step),
                     .begin_ns = begin_ns_,
                     .end_ns = TraceRecorder::now_ns(),
                     .step = step});

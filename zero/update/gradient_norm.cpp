@@ -367,8 +367,8 @@ NormResult GradientNorm::result(double sum_of_squares, int64_t first_nonfinite) 
 
 std::string GradientNorm::culprit(const NormResult& norm) const {
   std::string name = norm.nonfinite->name();
-  if (is_spread()) name += concat(", in the shard of rank ", norm.nonfinite_rank);
-  if (peers_.tensor != nullptr) name += concat(", in slice ", norm.nonfinite_slice);
+  if (is_spread()) name += str(", in the shard of rank ", norm.nonfinite_rank);
+  if (peers_.tensor != nullptr) name += str(", in slice ", norm.nonfinite_slice);
   return name;
 }
 

@@ -27,10 +27,10 @@ double tree_sum(std::span<const double> values) {
 void require_finite(const StepLoss& loss, int64_t step, const PrecisionConfig& precision) {
   if (loss.nonfinite_batch < 0 || precision.allow_nonfinite_loss) return;
   throw NumericsError(
-      concat("step ", step, ": the loss is ", std::isnan(loss.mean) ? "nan" : concat(loss.mean),
-             ", first in micro-batch ", loss.nonfinite_batch + 1, " of rank ", loss.nonfinite_rank,
-             "; no weight was changed by this step. Lower the learning rate, or check data and "
-             "weights for NaN; --allow-nan (allow_nonfinite_loss) goes on all the same"));
+      str("step ", step, ": the loss is ", std::isnan(loss.mean) ? "nan" : str(loss.mean),
+          ", first in micro-batch ", loss.nonfinite_batch + 1, " of rank ", loss.nonfinite_rank,
+          "; no weight was changed by this step. Lower the learning rate, or check data and "
+          "weights for NaN; --allow-nan (allow_nonfinite_loss) goes on all the same"));
 }
 
 double LossTotals::seed(double loss_scale, int64_t num_targets) const {

@@ -126,10 +126,10 @@ uint64_t UpdateRules::hash() const {
   std::string text;
   for (const optim::ParameterGroup& group : groups_) {
     const optim::HyperParameters& h = group.hyper;
-    text += concat(group.name, ' ', h.lr, ' ', h.weight_decay, ' ', h.momentum, ' ', h.beta1, ' ',
-                   h.beta2, ' ', h.eps, ':');
+    text += str(group.name, ' ', h.lr, ' ', h.weight_decay, ' ', h.momentum, ' ', h.beta1, ' ',
+                h.beta2, ' ', h.eps, ':');
     for (const autograd::Parameter* parameter : group.parameters) {
-      text += concat(' ', parameter->name());
+      text += str(' ', parameter->name());
     }
   }
   return hash_text(text);

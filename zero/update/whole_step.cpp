@@ -28,9 +28,8 @@ namespace {
 // not finite in the last one.
 void require_progress(int64_t skipped, int64_t allowed, std::string_view culprit) {
   if (skipped < allowed) return;
-  throw NumericsError(concat("the gradient was not finite for ", skipped,
-                             " steps in a row, last in ", culprit,
-                             "; lower the learning rate, or check data and weights for NaN"));
+  throw NumericsError(str("the gradient was not finite for ", skipped, " steps in a row, last in ",
+                          culprit, "; lower the learning rate, or check data and weights for NaN"));
 }
 
 void require_targets(double count) {

@@ -4,9 +4,9 @@
 namespace zinc::train {
 
 void require_normal_forms(std::string_view what) {
-  throw ConfigError(concat(what,
-                           " needs libutf8proc, which this build of zinc has not: install "
-                           "libutf8proc-dev and build again"));
+  throw ConfigError(str(what,
+                        " needs libutf8proc, which this build of zinc has not: install "
+                        "libutf8proc-dev and build again"));
 }
 
 std::string normalize(std::string_view, NormalForm) {
