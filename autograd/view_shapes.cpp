@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "core/context.h"
+#include "kernels/copy.h"
+
 namespace zinc::autograd {
 namespace {
 
@@ -68,6 +71,13 @@ ConstView heads_of(std::string_view op, const ConstView& view, int64_t first, in
 View heads_of(std::string_view op, const View& view, int64_t first, int64_t count,
               int64_t head_size) {
   return heads(op, view, first, count, head_size);
+}
+
+void copy_to_heads(const Tensor& packed, const Tensor& heads) {
+  const int64_t count = heads.dim(1), size = heads.dim(3);
+  kernels::copy({.x = heads_of("copy_to_heads", ConstView(packed.view()), 0, count, size),
+                 .y = heads_of("copy_to_heads", heads.view(), 0, count, size)},
+                Context::current().compute());
 }
 
 }  // namespace zinc::autograd

@@ -7,9 +7,7 @@
 #include "autograd/mode.h"
 #include "autograd/ops/gather_rows.h"
 #include "autograd/view_shapes.h"
-#include "core/context.h"
 #include "core/error.h"
-#include "kernels/copy.h"
 
 namespace zinc::nn {
 namespace {
@@ -55,9 +53,7 @@ KvCache::Seen KvCache::extend(const Tensor& keys, const Tensor& values, int64_t 
   ++next_layer_;
   const auto append = [&](const Tensor& from, const Tensor& to) {
     const Tensor rows = to.narrow_view(2, length_, tokens);
-    kernels::copy({.x = autograd::heads_of("KvCache", ConstView(from.view()), 0, heads, size),
-                   .y = autograd::heads_of("KvCache", rows.view(), 0, heads, size)},
-                  Context::current().compute());
+    autograd::copy_to_heads(from, rows);
     return to.narrow_view(2, 0, length_ + tokens);
   };
   return {.keys = append(keys, layer.keys), .values = append(values, layer.values)};
