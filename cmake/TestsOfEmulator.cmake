@@ -1,11 +1,12 @@
 # ZINC_CUDA=EMULATED: the emulator's own tests, and the kernel tests on the emulated device; label
 # `emulated`. The same binaries and tests as on the CPU, told to run on the other device.
 
-# Builds its own copy of the tree for the emulator, once per mutant: about an hour on two cores.
+# Builds its own copy of the tree for the emulator, once per mutant: about three hours on two cores.
 add_test(NAME soak.mutants
          COMMAND sh "${PROJECT_SOURCE_DIR}/tests/soak/mutants.sh" "${PROJECT_SOURCE_DIR}"
                  "${PROJECT_BINARY_DIR}/mutants")
-set_tests_properties(soak.mutants PROPERTIES LABELS slow TIMEOUT 14400)
+set_tests_properties(soak.mutants PROPERTIES LABELS slow TIMEOUT 21600
+                     WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")  # tests/reference is found from there
 add_test(NAME structure.mutants_apply
          COMMAND sh "${PROJECT_SOURCE_DIR}/tests/soak/mutants.sh" --check "${PROJECT_SOURCE_DIR}"
                  "${PROJECT_BINARY_DIR}/mutants_check")

@@ -46,17 +46,9 @@ ZINC_BF16_DOT inline void prefetch_next_strip(const uint16_t* row, int64_t strid
   _mm_prefetch(reinterpret_cast<const char*>(next + stride), _MM_HINT_T0);
 }
 
-// Up to 16 stored rows of up to 32 elements as a 16 x 16 matrix of pairs, transposed: column p at
-// to + p * kPanelCols.
-ZINC_BF16_DOT inline void transpose(const uint16_t* from, int64_t stride, int64_t rows,
-                                    int64_t elements, Bf16Pair* to) {
-  const __mmask32 mask = first(elements);
-  __m512i x[16];
+// A 16 x 16 matrix of pairs, a row in a vector, transposed in place.
+ZINC_BF16_DOT inline void transpose(__m512i (&x)[16]) {
   __m512i y[16];
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) {
-    x[i] = i < rows ? _mm512_maskz_loadu_epi16(mask, from + i * stride) : _mm512_setzero_si512();
-  }
 #pragma GCC unroll 8
   for (int i = 0; i < 16; i += 2) {
     y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
@@ -81,8 +73,23 @@ ZINC_BF16_DOT inline void transpose(const uint16_t* from, int64_t stride, int64_
     y[8 + j] = _mm512_shuffle_i32x4(even_upper, even_lower, 0xdd);
     y[12 + j] = _mm512_shuffle_i32x4(odd_upper, odd_lower, 0xdd);
   }
-  const int64_t columns = std::min<int64_t>(16, pairs_of(elements));
-  for (int64_t p = 0; p < columns; ++p) _mm512_storeu_si512(to + p * kPanelCols, y[p]);
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) x[i] = y[i];
+}
+
+// Up to 16 stored rows of up to 32 elements as a 16 x 16 matrix of pairs, transposed: the first
+// `columns` of them, column p at to + p * to_step.
+ZINC_BF16_DOT inline void transpose(const uint16_t* from, int64_t stride, int64_t rows,
+                                    int64_t elements, int64_t columns, int64_t to_step,
+                                    Bf16Pair* to) {
+  const __mmask32 mask = first(elements);
+  __m512i x[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) {
+    x[i] = i < rows ? _mm512_maskz_loadu_epi16(mask, from + i * stride) : _mm512_setzero_si512();
+  }
+  transpose(x);
+  for (int64_t p = 0; p < columns; ++p) _mm512_storeu_si512(to + p * to_step, x[p]);
 }
 
 }  // namespace
@@ -122,6 +129,7 @@ ZINC_BF16_DOT void pack_right_transposed(const uint16_t* from, int64_t stride, i
                        _MM_HINT_T1);
         }
         transpose(from + (c + part) * stride + 2 * p, stride, rows, k - 2 * p,
+                  std::min<int64_t>(16, pairs - p), kPanelCols,
                   to + c * pairs + p * kPanelCols + part);
       }
     }
@@ -148,6 +156,73 @@ ZINC_BF16_DOT void pack_left_transposed(const uint16_t* from, int64_t stride, in
           _mm256_storeu_si256(reinterpret_cast<__m256i*>(panel + q * panel_step), quarters[q]);
         }
       }
+    }
+  }
+}
+
+ZINC_BF16_DOT void pack_right_tiles(const uint16_t* from, int64_t stride, int64_t cols, int64_t k,
+                                    Bf16Pair* to) {
+  const int64_t pairs = pairs_of(k), tiles = (pairs + 15) / 16;
+  for (int64_t t = 0; t < tiles; ++t) {
+    for (int64_t c = 0; c < cols; c += 32) {
+      const __mmask32 mask = first(cols - c);
+      Bf16Pair* low = to + (c / 16 * tiles + t) * 256;
+      Bf16Pair* high = low + tiles * 256;
+      for (int64_t p = 16 * t; p < 16 * t + 16; ++p, low += 16, high += 16) {
+        const uint16_t* row = from + 2 * p * stride + c;
+        prefetch_next_strip(row, stride);
+        const TwoRows pair = p < pairs ? interleave(row, stride, 2 * p + 1 == k, mask) : TwoRows{};
+        _mm512_storeu_si512(low, pair.low);
+        _mm512_storeu_si512(high, pair.high);
+      }
+    }
+  }
+}
+
+ZINC_BF16_DOT void pack_right_tiles_transposed(const uint16_t* from, int64_t stride, int64_t cols,
+                                               int64_t k, Bf16Pair* to) {
+  const int64_t tiles = (pairs_of(k) + 15) / 16;
+  for (int64_t c = 0; c < (cols + 31) / 32 * 32; c += 16) {
+    for (int64_t t = 0; t < tiles; ++t, to += 256) {
+      const uint16_t* tile = from + c * stride + 32 * t;
+      for (int64_t r = 16; r < 32; ++r) {
+        _mm_prefetch(reinterpret_cast<const char*>(tile + r * stride), _MM_HINT_T1);
+      }
+      transpose(tile, stride, cols - c, k - 32 * t, 16, 16, to);
+    }
+  }
+}
+
+ZINC_BF16_DOT void pack_left_rows(const uint16_t* from, int64_t stride, int64_t rows, int64_t k,
+                                  int64_t to_stride, uint16_t* to) {
+  for (int64_t r = 0; r < 32; ++r, to += to_stride) {
+    for (int64_t q = 0; q < k; q += 32) {
+      const __mmask32 mask = r < rows ? first(k - q) : 0;
+      _mm512_storeu_si512(to + q, _mm512_maskz_loadu_epi16(mask, from + r * stride + q));
+    }
+  }
+}
+
+ZINC_BF16_DOT void pack_left_rows_transposed(const uint16_t* from, int64_t stride, int64_t rows,
+                                             int64_t k, int64_t to_stride, uint16_t* to) {
+  const __mmask32 mask = first(rows);
+  for (int64_t q = 0; q < k; q += 32) {
+    __m512i low[16];
+    __m512i high[16];
+    for (int p = 0; p < 16; ++p) {
+      const int64_t row = q + 2 * p;
+      const uint16_t* pair = from + row * stride;
+      _mm_prefetch(reinterpret_cast<const char*>(pair + 32 * stride), _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(pair + 33 * stride), _MM_HINT_T0);
+      const TwoRows two = row < k ? interleave(pair, stride, row + 1 == k, mask) : TwoRows{};
+      low[p] = two.low;
+      high[p] = two.high;
+    }
+    transpose(low);
+    transpose(high);
+    for (int64_t r = 0; r < 16; ++r) {
+      _mm512_storeu_si512(to + r * to_stride + q, low[r]);
+      _mm512_storeu_si512(to + (16 + r) * to_stride + q, high[r]);
     }
   }
 }

@@ -41,5 +41,18 @@ ZINC_BF16_DOT void pack_right_transposed(const uint16_t* from, int64_t stride, i
 ZINC_BF16_DOT void pack_left_transposed(const uint16_t* from, int64_t stride, int64_t rows,
                                         int64_t k, Bf16Pair* to);
 
+// The same for tiles (kernels/cpu/tiles.h), where a tile of pairs has 16 x 16 of them in a row. Of
+// the right operand: the tiles of 16 columns along k, then those of the next 16, up to a multiple
+// of 32 columns. Of the left one: 32 rows of whole tiles along k, rows to_stride elements apart.
+// What lies past the edges is zero.
+ZINC_BF16_DOT void pack_right_tiles(const uint16_t* from, int64_t stride, int64_t cols, int64_t k,
+                                    Bf16Pair* to);
+ZINC_BF16_DOT void pack_right_tiles_transposed(const uint16_t* from, int64_t stride, int64_t cols,
+                                               int64_t k, Bf16Pair* to);
+ZINC_BF16_DOT void pack_left_rows(const uint16_t* from, int64_t stride, int64_t rows, int64_t k,
+                                  int64_t to_stride, uint16_t* to);
+ZINC_BF16_DOT void pack_left_rows_transposed(const uint16_t* from, int64_t stride, int64_t rows,
+                                             int64_t k, int64_t to_stride, uint16_t* to);
+
 }  // namespace zinc::kernels::cpu
 #endif

@@ -8,6 +8,9 @@
 
 #include "core/error.h"
 #include "kernels/cpu/bf16_panels.h"
+#include "kernels/cpu/bf16_parts.h"
+#include "kernels/cpu/bf16_round.h"
+#include "kernels/cpu/bf16_tiles.h"
 
 #ifdef ZINC_BF16_DOT
 #include <algorithm>
@@ -15,14 +18,6 @@
 
 namespace zinc::kernels::cpu {
 namespace {
-
-// Parts are as equal as this goes.
-constexpr int64_t kPartUnit = 32;
-
-int64_t part_of(int64_t k) {
-  const int64_t parts = (k + kBf16Part - 1) / kBf16Part;
-  return ((k + parts - 1) / parts + kPartUnit - 1) / kPartUnit * kPartUnit;
-}
 
 // Sums of one tile: c[rows, cols] of up to kPanelRows x kPanelCols.
 struct TileOfSums {
@@ -42,36 +37,6 @@ struct TileOfSums {
   const void* bias;  // of the first column; null: none
   DType bias_dtype;
 };
-
-// The first `count` of 16.
-__mmask16 first_lanes(int64_t count) {
-  return static_cast<__mmask16>(count >= 16 ? 0xffffu : (1u << count) - 1);
-}
-
-// Round to nearest even, bit for bit as core/float16.h. The instruction would take subnormals for
-// zero.
-ZINC_BF16_DOT inline __m256i round_to_bf16(__m512 x) {
-  constexpr int kSubnormal = 0x20;
-  const __mmask16 subnormal = _mm512_fpclass_ps_mask(x, kSubnormal);
-  const auto rounded = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x));
-  if (subnormal == 0) [[likely]] {
-    return rounded;
-  }
-  const __m512i bits = _mm512_castps_si512(x);
-  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  const __m512i up = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
-  return _mm256_mask_blend_epi16(subnormal, rounded,
-                                 _mm512_cvtepi32_epi16(_mm512_srli_epi32(up, 16)));
-}
-
-ZINC_BF16_DOT inline __m512 load_bias(const TileOfSums& t, int64_t column, __mmask16 mask) {
-  if (t.bias_dtype == DType::f32) {
-    return _mm512_maskz_loadu_ps(mask, static_cast<const float*>(t.bias) + column);
-  }
-  const __m256i bits =
-      _mm256_maskz_loadu_epi16(mask, static_cast<const uint16_t*>(t.bias) + column);
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
-}
 
 // For `Vectors` x 16 columns. kPacked: row_step and pair_step are those of a panel.
 template <int Vectors, bool kPacked>
@@ -131,7 +96,8 @@ ZINC_BF16_DOT void sum_tile(const TileOfSums& t) {
 #pragma GCC unroll 3
   for (int v = 0; v < Vectors; ++v) {
     const __mmask16 mask = first_lanes(t.cols - 16 * v);
-    const __m512 bias = t.bias != nullptr ? load_bias(t, 16 * v, mask) : _mm512_setzero_ps();
+    const __m512 bias =
+        t.bias != nullptr ? load_bias(t.bias, t.bias_dtype, 16 * v, mask) : _mm512_setzero_ps();
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       if (r >= t.rows) continue;
@@ -215,7 +181,7 @@ class Bf16Product final : public BlockProduct {
                 const RoundedOutput* to) const {
     const int64_t pairs = pairs_of(depth);
     for (int64_t i = 0; i < shape_.m; i += kPanelRows) {
-      const Seen seen = seen_by(cut, i, k, depth);
+      const SeenPart seen = seen_by(cut, shape_, i, kPanelRows, k, depth);
       for (int64_t j = 0; j < seen.cols; j += kPanelCols) {
         TileOfSums tile{.right = right_panels + j * pairs,
                         .c = c + i * shape_.ldc + j,
@@ -248,24 +214,6 @@ class Bf16Product final : public BlockProduct {
     }
   }
 
-  // What counts for kPanelRows rows of c: columns of c before `cols`, and of the `depth` elements
-  // along k those in [begin, end).
-  struct Seen {
-    int64_t cols, begin, end;
-  };
-  Seen seen_by(const CausalCut& cut, int64_t i, int64_t k, int64_t depth) const {
-    Seen seen{.cols = shape_.n, .begin = 0, .end = depth};
-    const int64_t last = std::min(i + kPanelRows, shape_.m) - 1;
-    if (cut.plane == CausalCut::Plane::c) {
-      seen.cols = std::min(seen.cols, last + cut.diagonal + 1);
-    } else if (cut.plane == CausalCut::Plane::a && shape_.transpose_a) {
-      seen.begin = std::clamp<int64_t>(i - cut.diagonal - k, 0, depth);
-    } else if (cut.plane == CausalCut::Plane::a) {
-      seen.end = std::clamp<int64_t>(last + cut.diagonal + 1 - k, 0, depth);
-    }
-    return seen;
-  }
-
   BlockShape shape_;
   int64_t part_;
 };
@@ -278,8 +226,17 @@ bool is_bf16_product(DType dtype) {
          __builtin_cpu_supports("avx512bf16");
 }
 
+const char* own_bf16_product() {
+  if (!is_bf16_product(DType::bf16)) return "";
+  return has_bf16_tiles() ? ", bf16: own AMX" : ", bf16: own AVX512-BF16";
+}
+
 BlockProductPtr make_bf16_product(const BlockShape& shape) {
   bug_check(is_bf16_product(shape.dtype), "bf16 block product of ", shape.dtype);
+  return has_bf16_tiles() ? make_bf16_tile_product(shape) : make_bf16_dot_product(shape);
+}
+
+BlockProductPtr make_bf16_dot_product(const BlockShape& shape) {
   return std::make_shared<const Bf16Product>(shape);
 }
 
@@ -290,11 +247,13 @@ BlockProductPtr make_bf16_product(const BlockShape& shape) {
 namespace zinc::kernels::cpu {
 
 bool is_bf16_product(DType) { return false; }
+const char* own_bf16_product() { return ""; }
 
 BlockProductPtr make_bf16_product(const BlockShape&) {
   bug_check(false, "bf16 block product without AVX512-BF16");
   return nullptr;
 }
+BlockProductPtr make_bf16_dot_product(const BlockShape& shape) { return make_bf16_product(shape); }
 
 }  // namespace zinc::kernels::cpu
 #endif

@@ -179,9 +179,7 @@ BlockProductPtr block_product(Context&, const BlockShape& shape) {
   return std::make_shared<const HighwayProduct>(shape);
 }
 
-std::string block_product_library() {
-  return bits_hang_on_k_alone(DType::bf16) ? "Highway, bf16: own AVX512-BF16" : "Highway";
-}
+std::string block_product_library() { return str("Highway", own_bf16_product()); }
 
 }  // namespace zinc::kernels::cpu
 #endif  // HWY_ONCE

@@ -16,61 +16,19 @@
 #include "core/error.h"
 #include "kernels/cpu/narrow_product.h"
 
-#if defined(__x86_64__) && defined(__GNUC__)
-// GCC 12 takes the don't-care operands inside these functions for a mistake.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#include <immintrin.h>
-#pragma GCC diagnostic pop
+#include "kernels/cpu/tiles.h"
 
+#ifdef ZINC_BF16_DOT
 #include <algorithm>
 #include <cstring>
-
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#define ZINC_TILES __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,amx-tile,amx-bf16")))
 
 namespace zinc::kernels::cpu {
 namespace {
 
-constexpr int64_t kDepth = 32;  // elements of k in a tile
-constexpr int64_t kTileRows = 16;
-constexpr int64_t kStrip = 32;  // columns of two right tiles
-constexpr int64_t kTileBytes = 1024;
+constexpr int64_t kStrip = 32;   // columns of two right tiles
 constexpr int64_t kAhead = 128;  // elements of a row that are fetched ahead
 
-bool may_use_tiles() {
-  static const bool may = [] {
-    constexpr int kRequestState = 0x1023, kTileData = 18;  // arch/x86/include/uapi/asm/prctl.h
-    __builtin_cpu_init();
-    return __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
-           __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("amx-tile") != 0 &&
-           __builtin_cpu_supports("amx-bf16") != 0 &&
-           ::syscall(SYS_arch_prctl, kRequestState, kTileData) == 0;
-  }();
-  return may;
-}
-
 int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
-
-// What LDTILECFG reads.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-
-  void set(int tile, int64_t tile_rows, int64_t bytes) {
-    rows[tile] = static_cast<uint8_t>(tile_rows);
-    row_bytes[tile] = static_cast<uint16_t>(bytes);
-  }
-};
-
-// The compiler does not know that loading a tile reads memory.
-inline void finish_stores() { __asm__ volatile("" ::: "memory"); }
 
 // Of an operand's element at `index`.
 inline const uint16_t* at(const void* from, int64_t index) {
@@ -82,10 +40,10 @@ inline const uint16_t* at(const void* from, int64_t index) {
 class TransposedTiles final : public BlockProduct {
  public:
   explicit TransposedTiles(const BlockShape& shape) : shape_(shape) {
-    const int64_t tail = shape.k % kDepth;
+    const int64_t tail = shape.k % kTileDepth;
     for (const int sums : {0, 1}) config_.set(sums, kTileRows, 4 * shape.m);
-    config_.set(2, kTileRows, 2 * kDepth);
-    config_.set(3, kDepth / 2, 4 * shape.m);
+    config_.set(2, kTileRows, 2 * kTileDepth);
+    config_.set(3, kTileDepth / 2, 4 * shape.m);
     if (tail > 0) {
       config_.set(4, kTileRows, 2 * tail);
       config_.set(5, tail / 2, 4 * shape.m);
@@ -102,6 +60,7 @@ class TransposedTiles final : public BlockProduct {
         std::memcpy(pairs + p * shape_.m + r, at(a, r * shape_.lda + 2 * p), 4);
       }
     }
+    finish_stores();
     _tile_loadconfig(&config_);
     for (int64_t j = 0; j < shape_.n; j += 2 * kTileRows) {
       multiply_strip<0>(b, j, pairs, c);
@@ -122,7 +81,7 @@ class TransposedTiles final : public BlockProduct {
     if constexpr (kSums == 0) _tile_zero(0);
     if constexpr (kSums == 1) _tile_zero(1);
     int64_t q = 0;
-    for (; q + kDepth <= shape_.k; q += kDepth) {
+    for (; q + kTileDepth <= shape_.k; q += kTileDepth) {
       _tile_loadd(2, rows + q, row_bytes);
       _tile_loadd(3, pairs + q / 2 * shape_.m, pair_bytes);
       if constexpr (kSums == 0) _tile_dpbf16ps(0, 2, 3);
@@ -155,9 +114,9 @@ class TransposedTiles final : public BlockProduct {
 class PlainTiles final : public BlockProduct {
  public:
   explicit PlainTiles(const BlockShape& shape)
-      : shape_(shape), depth_(round_up(shape.k, kDepth)), width_(round_up(shape.n, kStrip)) {
-    config_.set(0, shape.m, 2 * kDepth);
-    for (const int right : {1, 2}) config_.set(right, kDepth / 2, 64);
+      : shape_(shape), depth_(round_up(shape.k, kTileDepth)), width_(round_up(shape.n, kStrip)) {
+    config_.set(0, shape.m, 2 * kTileDepth);
+    for (const int right : {1, 2}) config_.set(right, kTileDepth / 2, 64);
     for (const int sums : {3, 4}) config_.set(sums, shape.m, 64);
   }
 
@@ -174,8 +133,9 @@ class PlainTiles final : public BlockProduct {
       std::copy_n(at(a, r * shape_.lda), shape_.k, rows + r * depth_);
       std::fill_n(rows + r * depth_ + shape_.k, depth_ - shape_.k, uint16_t{0});
     }
+    finish_stores();
     _tile_loadconfig(&config_);
-    for (int64_t q = 0; q < shape_.k; q += kDepth) {
+    for (int64_t q = 0; q < shape_.k; q += kTileDepth) {
       finish_stores();
       _tile_loadd(0, rows + q, static_cast<size_t>(2 * depth_));
       for (int64_t j = 0; j < shape_.n; j += kStrip) {
@@ -196,7 +156,7 @@ class PlainTiles final : public BlockProduct {
   ZINC_TILES void interleave(const uint16_t* from, int64_t rows, int64_t cols,
                              std::byte* tiles) const {
     const __mmask32 mask = cols >= kStrip ? ~__mmask32{0} : (__mmask32{1} << cols) - 1;
-    for (int64_t p = 0; p < kDepth / 2; ++p) {
+    for (int64_t p = 0; p < kTileDepth / 2; ++p) {
       const uint16_t* row = from + 2 * p * shape_.ldb;
       const int64_t left = rows - 2 * p;
       const __m512i even = _mm512_maskz_loadu_epi16(left > 0 ? mask : 0, row);
@@ -250,10 +210,10 @@ class PlainTiles final : public BlockProduct {
 
 bool fits_tiles(const BlockShape& shape) {
   if (shape.dtype != DType::bf16 || !may_use_tiles()) return false;
-  if (shape.transpose_b) return shape.n >= kTileRows && shape.k >= kDepth && shape.k % 2 == 0;
+  if (shape.transpose_b) return shape.n >= kTileRows && shape.k >= kTileDepth && shape.k % 2 == 0;
   // A single row is multiplied as fast as b is read without tiles, and rows of b need no
   // interleaving.
-  return shape.m > 1 && shape.n >= kStrip && shape.k >= kDepth;
+  return shape.m > 1 && shape.n >= kStrip && shape.k >= kTileDepth;
 }
 
 BlockProductPtr make_tiled_product(const BlockShape& shape) {
