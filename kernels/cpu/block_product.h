@@ -2,12 +2,12 @@
 //
 // Everything on the CPU that multiplies matrices of f32, bf16 or f16 (gemm, attention, the head) is
 // cut into blocks by the shape (where bits_hang_on_k_alone() by the threads too) and computes each
-// block by a BlockProduct. A product is made by the issuing thread and may then run on any number of
-// threads at once. It never spawns threads, so a block's bits depend on its shape, strides, dtype,
-// the ISA and the library version alone.
-// Implementations: of gemm with a few rows narrow_product.cpp; else for bf16, where the CPU has
-// them, tiles of AMX (bf16_tiles.cpp) or dot products of AVX512-BF16 (bf16_product.cpp); else oneDNN
-// (gemm_onednn.cpp) or, in a build without it, Highway loops (gemm_no_onednn.cpp).
+// block by a BlockProduct. A product is made by the issuing thread and may then run on any number
+// of threads at once. It never spawns threads, so a block's bits depend on its shape, strides,
+// dtype, the ISA and the library version alone. Implementations: of gemm with a few rows
+// narrow_product.cpp; else for bf16, where the CPU has them, tiles of AMX (bf16_tiles.cpp) or dot
+// products of AVX512-BF16 (bf16_product.cpp); else oneDNN (gemm_onednn.cpp) or, in a build without
+// it, Highway loops (gemm_no_onednn.cpp).
 #pragma once
 
 #include <cstddef>
