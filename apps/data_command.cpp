@@ -63,11 +63,12 @@ std::string printable(const std::string& text) {
 std::string text_of_tokens(const train::Tokenizer* tokenizer, const train::Example& example,
                            size_t begin, size_t end) {
   std::string text;
+  bool first = begin == 0;
   for (size_t i = begin; i < end; ++i) {
     if (tokenizer == nullptr) {
       text += fmt::format("{}{}", i == begin ? "" : " ", example.tokens[i]);
     } else {
-      tokenizer->append_bytes(example.tokens[i], i == 0, text);
+      first = tokenizer->append_bytes(example.tokens[i], first, text);
     }
   }
   return printable(train::replace_invalid_utf8(text));

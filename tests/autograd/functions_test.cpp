@@ -74,6 +74,16 @@ TEST(Operators, TensorsNumbersAndMasks) {
             "exp: x must be a float, not i32; cast() it");
 }
 
+TEST(Operators, PowersOfEveryKind) {
+  const Rank rank;
+  const Tensor x = Tensor::from<float>({0.25F, 1.0F, 4.0F}, {3});
+  EXPECT_EQ(values(pow(x, 2.0)), (Values{0.0625, 1, 16}));
+  EXPECT_EQ(values(pow(x, 0.5)), (Values{0.5, 1, 2}));
+  EXPECT_EQ(values(pow(x, -0.5)), (Values{2, 1, 0.5}));
+  EXPECT_EQ(values(pow(x, -1.0)), (Values{4, 1, 0.25}));
+  EXPECT_EQ(values(pow(x, 1.5)), (Values{0.125, 1, 8}));
+}
+
 // What was called is named, not the op that computes it.
 TEST(Operators, ErrorsNameWhatWasCalled) {
   const Rank rank;

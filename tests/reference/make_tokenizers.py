@@ -1,9 +1,10 @@
 """Writes tests/reference/tokenizers/: small tokenizers of every kind and what Hugging Face's library
 makes of some texts with them.
 
-Needs: tokenizers and sentencepiece (0.23.3 and 0.2.3 made the present files). Run from the root of the tree, with a text to
-train on (.cache/kjv.txt, which `./run train` makes):
+Needs: tokenizers and sentencepiece (0.23.3 and 0.2.3 made the present files) with protobuf. Run from
+the root of the tree, with a text to train on (.cache/kjv.txt, which `./run train` makes):
   python tests/reference/make_tokenizers.py .cache/kjv.txt
+Without a text only parts.json is written: normalizers and pre-tokenizers one by one.
 Patterns and parts are those of the published tokenizers; the vocabularies are small.
 """
 
@@ -12,6 +13,7 @@ import os
 import sys
 
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers,
                         pre_tokenizers, processors, trainers)
 
@@ -177,8 +179,70 @@ TEXTS = [
 ]
 
 
+PART_TEXTS = [
+    "", " ", "a", "  two  words \n", "\u3000wide\u2003\t", "x12 3a45,6\u0663\u00b2", "12", "a1", "1a", "a--b---c-", "-a",
+    "-", "--", "a -b", "he said: \"ll\"!? 'll", "\u2581a \u2581b\u2581", "|a||b|", "\ufb01 \u2460 caf\u00e9 cafe\u0301",
+    "A\u030a\u0327 \u212b \u00c5", "\u4e2d\u6587 abc\u3002", "abcabd", "\U0001f468\u200d\U0001f469 \u0e2a\u0e27\u0e31",
+]
+BEHAVIORS = ["removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"]
+
+
+def compiled_map():
+    """A precompiled map of sentencepiece with keys that begin alike, and replacements of all lengths."""
+    rules = {"a": "A", "ab": "xyz", "abd": "", "e\u0301": "\u00e9", "\u0301": "'", "\ufb01": "fi", "\u2460": "1",
+             "\u212b": "\u00c5", "A\u030a": "\u00c5", "\u4e2d": "\u6587\u6587", "\t": " ", "\u3000": " "}
+    with open("rules.tsv", "w", encoding="utf-8") as f:
+        for key, value in rules.items():
+            f.write("%s\t%s\n" % tuple(" ".join("%X" % ord(c) for c in text) for text in (key, value)))
+    sentences = ["some words to learn from", "other words"] * 10
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences), model_prefix="rules", vocab_size=30, minloglevel=2,
+        normalization_rule_tsv="rules.tsv", hard_vocab_limit=False)
+    proto = sentencepiece_model_pb2.ModelProto()
+    with open("rules.model", "rb") as f:
+        proto.ParseFromString(f.read())
+    for name in ("rules.tsv", "rules.model", "rules.vocab"):
+        os.remove(name)
+    return proto.normalizer_spec.precompiled_charsmap
+
+
+def parts():
+    """Normalizers and pre-tokenizers one by one, with each of their options."""
+    steps = [normalizers.Strip(left, right) for left in (True, False) for right in (True, False)]
+    steps += [normalizers.Precompiled(compiled_map()), normalizers.Nmt(), normalizers.NFKC(), normalizers.NFKD(),
+              normalizers.StripAccents(), normalizers.Lowercase(), normalizers.Prepend("_"),
+              normalizers.Replace("a", "bb"), normalizers.Replace(Regex("[ab]+"), "")]
+    steps += [normalizers.BertNormalizer(clean, chinese, accents, lower) for clean in (True, False)
+              for chinese in (True, False) for accents in (True, False, None) for lower in (True, False)]
+    cuts = [pre_tokenizers.Digits(individual) for individual in (True, False)]
+    cuts += [pre_tokenizers.Punctuation(behavior) for behavior in BEHAVIORS]
+    cuts += [pre_tokenizers.Split(pattern, behavior, invert) for pattern in ("-", Regex("[0-9]|ll"))
+             for behavior in BEHAVIORS for invert in (False, True)]
+    cuts += [pre_tokenizers.Metaspace("\u2581", scheme, cut) for scheme in ("always", "first", "never")
+             for cut in (True, False)]
+    cuts += [pre_tokenizers.CharDelimiterSplit("|"), pre_tokenizers.Whitespace(), pre_tokenizers.WhitespaceSplit(),
+             pre_tokenizers.BertPreTokenizer()]
+    results = {"texts": PART_TEXTS, "normalizers": [], "pre_tokenizers": []}
+    for step in steps:
+        t = Tokenizer(models.BPE())
+        t.normalizer = step
+        results["normalizers"].append({"part": json.loads(t.to_str())["normalizer"],
+                                       "texts": [step.normalize_str(x) for x in PART_TEXTS]})
+    for cut in cuts:
+        t = Tokenizer(models.BPE())
+        t.pre_tokenizer = cut
+        results["pre_tokenizers"].append({
+            "part": json.loads(t.to_str())["pre_tokenizer"],
+            "pieces": [[piece for piece, _ in cut.pre_tokenize_str(x)] for x in PART_TEXTS]})
+    with open(FOLDER + "/parts.json", "w", encoding="utf-8") as f:
+        json.dump(results, f, ensure_ascii=True, separators=(",", ":"))
+
+
 def main(files):
     os.makedirs(FOLDER, exist_ok=True)
+    parts()
+    if not files:
+        return
     results = {"texts": TEXTS}
     for make in MAKERS:
         name = make.__name__

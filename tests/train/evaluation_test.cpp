@@ -343,13 +343,13 @@ TEST(ScoreChoices, TheChoiceWithTheLargestLikelihoodWins) {
       std::vector<int32_t> labels(tokens.begin() + 1, tokens.end());
       std::fill_n(labels.begin(), masked, nn::kIgnoredLabel);
       return model
-          .evaluate({.tensors = {{"input_ids",
-                                  Tensor::from<int32_t>(std::span<const int32_t>(tokens).first(
-                                                            tokens.size() - 1),
-                                                        {1, n})},
-                                 {"labels", Tensor::from<int32_t>(
-                                                std::span<const int32_t>(labels), {1, n})}},
-                     .num_targets = n - masked})
+          .evaluate(
+              {.tensors = {{"input_ids",
+                            Tensor::from<int32_t>(
+                                std::span<const int32_t>(tokens).first(tokens.size() - 1), {1, n})},
+                           {"labels",
+                            Tensor::from<int32_t>(std::span<const int32_t>(labels), {1, n})}},
+               .num_targets = n - masked})
           .loss_sum;
     };
     // "Q" and then " x": the first two targets of the text are the choice's.
@@ -359,6 +359,12 @@ TEST(ScoreChoices, TheChoiceWithTheLargestLikelihoodWins) {
     const std::vector<ChoiceQuestion> questions{
         {.question = "Q", .choices = {"x", "y"}, .answer = best, .place = "r:1"}};
     EXPECT_EQ(score_choices(model, bytes, {.between = " "}, questions).acc, 1.0);
+    // Without a space before it a choice is one token, whose likelihood is all that there is.
+    const bool x_wins = loss_of("Qx", 0) < loss_of("Qy", 0);
+    const std::vector<ChoiceQuestion> both_orders{
+        {.question = "Q", .choices = {"x", "y"}, .answer = x_wins ? 0 : 1, .place = "r:1"},
+        {.question = "Q", .choices = {"y", "x"}, .answer = x_wins ? 1 : 0, .place = "r:2"}};
+    EXPECT_EQ(score_choices(model, bytes, {.between = ""}, both_orders).acc, 1.0);
   });
 }
 

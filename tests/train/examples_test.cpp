@@ -255,8 +255,9 @@ class LowerCase final : public Tokenizer {
     for (const char c : text) ids.push_back(c >= 'A' && c <= 'Z' ? c + 32 : c);
     return ids;
   }
-  void append_bytes(int32_t token, bool, std::string& out) const override {
+  bool append_bytes(int32_t token, bool, std::string& out) const override {
     out += static_cast<char>(token);
+    return false;
   }
 };
 

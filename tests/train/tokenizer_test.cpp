@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,7 +13,10 @@
 #include "train/json/parser.h"
 #include "train/json/writer.h"
 #include "train/text/json_tokenizer.h"
+#include "train/text/normalizer.h"
 #include "train/text/pattern.h"
+#include "train/text/pre_tokenizer.h"
+#include "train/text/stop_strings.h"
 #include "train/text/tokenizer_folder.h"
 #include "train/text/unicode/utf8.h"
 
@@ -238,6 +242,86 @@ TEST(SentencePiece, FileThatIsNoModel_IsRefused) {
   if (load_or_skip(kFolder + "spiece.model") == nullptr) GTEST_SKIP();
   EXPECT_THAT(message_of<DataError>([&] { load_tokenizer(folder.path()); }),
               HasSubstr("tokenizer.model: is no sentencepiece model"));
+}
+
+// What a generating model shows, token by token.
+TEST(SentencePiece, StreamingDecoder_ShowsTheReferenceText) {
+  const auto tokenizer = load_or_skip(kFolder + "spiece.model");
+  if (tokenizer == nullptr) GTEST_SKIP() << "this build lacks a library";
+  const json::Value& reference = expected().at("spiece");
+  for (size_t i = 0; i < reference.at("ids").as_array().size(); ++i) {
+    const std::vector<int32_t> ids = ids_of(reference.at("ids").at(i));
+    SCOPED_TRACE(testing::PrintToString(ids));
+    StreamingDecoder stream(*tokenizer);
+    std::string shown;
+    for (const int32_t id : ids) shown += stream.push(id);
+    shown += stream.finish();
+    EXPECT_EQ(shown, reference.at("decoded").at(i).as_string());
+  }
+}
+
+TEST(SentencePiece, StopStringsHoldSpacesAndCharactersOfSeveralTokens) {
+  const auto tokenizer = load_or_skip(kFolder + "spiece.model");
+  if (tokenizer == nullptr) GTEST_SKIP() << "this build lacks a library";
+  const StopStrings stops(*tokenizer, {"the heaven", "\u20ac"});
+  const std::vector<int32_t> spaced = tokenizer->encode("and the heaven");
+  EXPECT_TRUE(stops.end(spaced));
+  EXPECT_FALSE(stops.end(std::span(spaced).first(spaced.size() - 1)));
+  const std::vector<int32_t> bytes = tokenizer->encode("a \u20ac");  // tokens of one byte each
+  ASSERT_GE(bytes.size(), 4u);
+  EXPECT_TRUE(stops.end(bytes));
+  EXPECT_FALSE(stops.end(std::span(bytes).first(bytes.size() - 1)));
+}
+
+// --- parts of a tokenizer.json, one by one, with each of their options
+
+class ParsedParts : public ::testing::Test {
+ protected:
+  // Calls check(part, row, i) for each row of a list, and each text.
+  template <class Parse, class Check>
+  static void for_each_part(std::string_view list, Parse parse, Check check) {
+    const json::Value reference = json::parse_file(kFolder + "parts.json");
+    const json::Array& texts = reference.at("texts").as_array();
+    for (const json::Value& row : reference.at(list).as_array()) {
+      const json::Value& settings = row.at("part");
+      SCOPED_TRACE(json::write(settings).substr(0, 200));
+      const auto part = parse(&settings);
+      if (!part) GTEST_SKIP() << "this build lacks a library";
+      for (size_t i = 0; i < texts.size(); ++i) {
+        SCOPED_TRACE(testing::PrintToString(texts[i].as_string()));
+        check(*part, texts[i].as_string(), row, i);
+      }
+    }
+  }
+  template <class Part>
+  static std::optional<Part> parse_or_skip(const json::Value* settings) {
+    try {
+      return Part::parse(settings);
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("install lib"));
+      return std::nullopt;
+    }
+  }
+};
+
+TEST_F(ParsedParts, Normalizers_GiveTheReferenceTexts) {
+  for_each_part("normalizers", &parse_or_skip<Normalizer>,
+                [](const Normalizer& part, const std::string& text, const json::Value& row,
+                   size_t i) { EXPECT_EQ(part.apply(text), row.at("texts").at(i).as_string()); });
+}
+
+TEST_F(ParsedParts, PreTokenizers_GiveTheReferencePieces) {
+  for_each_part(
+      "pre_tokenizers", &parse_or_skip<PreTokenizer>,
+      [](const PreTokenizer& part, const std::string& text, const json::Value& row, size_t i) {
+        std::vector<std::string> pieces, wanted;
+        part.run({.text = text, .at_start = true},
+                 [&](Piece piece) { pieces.emplace_back(piece.text); });
+        for (const json::Value& piece : row.at("pieces").at(i).as_array()) {
+          wanted.push_back(piece.as_string());
+        }
+        EXPECT_EQ(pieces, wanted);
+      });
 }
 
 // --- what is refused, by name

@@ -132,10 +132,11 @@ bool JsonTokenizer::is_special(int32_t token) const {
   return added != nullptr && added->special;
 }
 
-void JsonTokenizer::append_bytes(int32_t token, bool first, std::string& out) const {
-  if (!has(token)) return;
+bool JsonTokenizer::append_bytes(int32_t token, bool first, std::string& out) const {
+  if (!has(token)) return first;
   out += bytes_.empty() ? parts_.decoder.bytes_of(text_of(token), first)
                         : bytes_[static_cast<size_t>(token)];
+  return false;
 }
 
 std::string JsonTokenizer::decode(std::span<const int32_t> tokens) const {

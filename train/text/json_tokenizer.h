@@ -50,7 +50,7 @@ class JsonTokenizer final : public Tokenizer {
   int64_t own_vocabulary_size() const override { return parts_.model->vocabulary().size(); }
   std::vector<int32_t> encode(std::string_view text) const override;
   std::vector<int32_t> encode_with_specials(std::string_view text) const override;
-  void append_bytes(int32_t token, bool first, std::string& out) const override;
+  bool append_bytes(int32_t token, bool first, std::string& out) const override;
   std::string decode(std::span<const int32_t> tokens) const override;
   std::optional<int32_t> end_of_text() const override { return end_of_text_; }
   std::optional<int32_t> mask_token() const override { return mask_token_; }

@@ -1,6 +1,7 @@
 #include "train/text/piece_tokenizer.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <utility>
 
@@ -22,6 +23,11 @@ PieceTokenizer::PieceTokenizer(Parts parts)
   for (const AddedToken& token : added_.tokens()) {
     vocabulary_size_ = std::max<int64_t>(vocabulary_size_, int64_t{token.id} + 1);
   }
+  for (int32_t piece = 0; piece < parts_.model->size(); ++piece) {
+    if (parts_.model->text(piece) != kSpaceSymbol) continue;
+    const std::array<int32_t, 2> spaces{piece, piece};
+    drops_all_spaces_ = parts_.model->decode(spaces).empty();
+  }
 }
 
 std::vector<int32_t> PieceTokenizer::encode(std::string_view text) const {
@@ -42,36 +48,39 @@ std::vector<int32_t> PieceTokenizer::encode_with_specials(std::string_view text)
   return parts_.post_processor.apply(encode(text));
 }
 
-void PieceTokenizer::append_bytes(int32_t token, bool first, std::string& out) const {
-  if (!has(token)) return;
+bool PieceTokenizer::append_bytes(int32_t token, bool first, std::string& out) const {
+  if (!has(token)) return first;
   if (const AddedToken* added = added_.find(token)) {
     out += added->content;
-    return;
+    return true;  // the pieces behind it are decoded as a text
   }
-  if (token >= parts_.model->size()) return;  // no token has this id
+  if (token >= parts_.model->size()) return first;  // no token has this id
   std::string_view text = parts_.model->text(token);
   switch (parts_.model->kind(token)) {
     case PieceKind::control:
-      return;
+      return first;
     case PieceKind::unknown:
       out += kUnknownText;
-      return;
+      return false;
     case PieceKind::byte: {  // <0x41>
       int value = 0;
       std::from_chars(text.data() + 3, text.data() + text.size() - 1, value, 16);
       out += static_cast<char>(value);
-      return;
+      return false;
     }
     case PieceKind::text:
       break;
   }
-  if (first && text.starts_with(kSpaceSymbol)) text.remove_prefix(kSpaceSymbol.size());
+  const bool drops = first && text.starts_with(kSpaceSymbol);
+  if (drops) text.remove_prefix(kSpaceSymbol.size());
+  const bool is_next_first = drops && text.empty() && drops_all_spaces_;
   for (size_t at = text.find(kSpaceSymbol); at != text.npos; at = text.find(kSpaceSymbol)) {
     out += text.substr(0, at);
     out += ' ';
     text.remove_prefix(at + kSpaceSymbol.size());
   }
   out += text;
+  return is_next_first;
 }
 
 std::string PieceTokenizer::decode(std::span<const int32_t> tokens) const {

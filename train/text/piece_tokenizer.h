@@ -33,7 +33,7 @@ class PieceTokenizer final : public Tokenizer {
   // The text between added tokens is encoded part by part.
   std::vector<int32_t> encode(std::string_view text) const override;
   std::vector<int32_t> encode_with_specials(std::string_view text) const override;
-  void append_bytes(int32_t token, bool first, std::string& out) const override;
+  bool append_bytes(int32_t token, bool first, std::string& out) const override;
   // The pieces between added tokens are decoded part by part, too.
   std::string decode(std::span<const int32_t> tokens) const override;
   std::optional<int32_t> end_of_text() const override { return parts_.end_of_text; }
@@ -42,6 +42,7 @@ class PieceTokenizer final : public Tokenizer {
   Parts parts_;
   AddedTokens added_;
   int64_t vocabulary_size_;
+  bool drops_all_spaces_ = false;  // from the front of a text, else the first one
 };
 
 }  // namespace zinc::train

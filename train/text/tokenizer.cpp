@@ -1,20 +1,19 @@
 #include "train/text/tokenizer.h"
 
-#include <utility>
-
 #include "core/error.h"
 
 namespace zinc::train {
 
 std::string Tokenizer::decode(std::span<const int32_t> tokens) const {
   std::string bytes;
-  for (size_t i = 0; i < tokens.size(); ++i) append_bytes(tokens[i], i == 0, bytes);
+  bool first = true;
+  for (const int32_t token : tokens) first = append_bytes(token, first, bytes);
   return replace_invalid_utf8(bytes);
 }
 
 std::string StreamingDecoder::push(int32_t token) {
   std::string bytes;
-  tokenizer_->append_bytes(token, std::exchange(first_, false), bytes);
+  first_ = tokenizer_->append_bytes(token, first_, bytes);
   return stream_.push(bytes);
 }
 
@@ -25,8 +24,9 @@ std::vector<int32_t> ByteTokenizer::encode(std::string_view text) const {
   return tokens;
 }
 
-void ByteTokenizer::append_bytes(int32_t token, bool, std::string& out) const {
+bool ByteTokenizer::append_bytes(int32_t token, bool, std::string& out) const {
   if (has(token)) out += static_cast<char>(token);
+  return false;
 }
 
 void require_in_vocabulary(std::string_view what, std::span<const int32_t> tokens,

@@ -29,9 +29,10 @@ class Tokenizer {
     return encode(text);
   }
   // Appends the bytes that a token adds to a text: part of a character, or several. `first`: it is
-  // the first token of the text. A token outside the vocabulary adds nothing: many models have more
-  // rows than their tokenizer has tokens, and may write one of them.
-  virtual void append_bytes(int32_t token, bool first, std::string& out) const = 0;
+  // the first token of the text. Returns whether the next token counts as the first, too: where
+  // this one was a mark, or a space that goes from the front. A token outside the vocabulary adds
+  // nothing: many models have more rows than their tokenizer has tokens, and may write one of them.
+  virtual bool append_bytes(int32_t token, bool first, std::string& out) const = 0;
   // Well-formed UTF-8: what is not becomes U+FFFD. decode(encode(text)) == text for well-formed
   // text and a tokenizer of bytes.
   virtual std::string decode(std::span<const int32_t> tokens) const;
@@ -71,7 +72,7 @@ class ByteTokenizer final : public Tokenizer {
   std::string_view name() const override { return "bytes"; }
   int64_t vocabulary_size() const override { return 256; }
   std::vector<int32_t> encode(std::string_view text) const override;
-  void append_bytes(int32_t token, bool first, std::string& out) const override;
+  bool append_bytes(int32_t token, bool first, std::string& out) const override;
 };
 
 // Throws DataError, naming `what` (as in "the prompt") and the first token that a model with this
