@@ -31,13 +31,23 @@ double total_weight(const KeptTokens& kept) {
   return total;
 }
 
-std::vector<double> checked_scores(std::span<const float> logits) {
+// Also finds the first of the largest; without scores it is at 0, and excluded.
+size_t check_logits(std::span<const float> logits) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  size_t best = 0;
+  float largest = -kInfinity;
   for (size_t i = 0; i < logits.size(); ++i) {
-    require(!(std::isnan(logits[i]) || logits[i] == kInfinity), "sampling: the logit of token ", i,
-            " is ", logits[i], ": the model's weights or activations have overflowed");
+    if (logits[i] <= largest) continue;
+    require(logits[i] < kInfinity, "sampling: the logit of token ", i, " is ", logits[i],
+            ": the model's weights or activations have overflowed");
+    largest = logits[i];
+    best = i;
   }
-  return {logits.begin(), logits.end()};
+  return best;
+}
+
+bool looks_at_text(const SamplingOptions& options) {
+  return options.repetition_penalty != 1.0 || options.no_repeat_ngram_size > 0;
 }
 
 // 53 uniform bits in [0, 1).
@@ -144,15 +154,20 @@ void penalize_repetition(std::span<double> scores, std::span<const int32_t> text
 std::vector<Candidate> kept_tokens(std::span<const float> logits, std::span<const int32_t> text,
                                    const SamplingOptions& options) {
   validate(options);
-  std::vector<double> scores = checked_scores(logits);
-  penalize_repetition(scores, text, options);
+  const size_t largest_logit = check_logits(logits);
   const auto require_one = [&](bool is_there) {
     require(is_there, "sampling: every one of ", logits.size(), " tokens is excluded");
   };
+  const auto best_of = [&](const auto& scores, size_t best) -> std::vector<Candidate> {
+    require_one(best < scores.size() && scores[best] != kExcluded);
+    return {{.token = static_cast<int32_t>(best), .probability = 1.0}};
+  };
+  if (options.temperature == 0.0 && !looks_at_text(options)) return best_of(logits, largest_logit);
+  std::vector<double> scores(logits.begin(), logits.end());
+  penalize_repetition(scores, text, options);
   if (options.temperature == 0.0) {
     const auto best = std::ranges::max_element(scores);  // the first of the largest
-    require_one(best != scores.end() && *best != kExcluded);
-    return {{.token = static_cast<int32_t>(best - scores.begin()), .probability = 1.0}};
+    return best_of(scores, static_cast<size_t>(best - scores.begin()));
   }
   KeptTokens kept;
   kept.reserve(scores.size());

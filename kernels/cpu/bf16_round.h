@@ -13,6 +13,12 @@ inline __mmask16 first_lanes(int64_t count) {
   return static_cast<__mmask16>(count >= 16 ? 0xffffu : (1u << count) - 1);
 }
 
+// The first `count` of 32 elements of bf16; none where it is not positive.
+inline __mmask32 first_elements(int64_t count) {
+  if (count <= 0) return 0;
+  return count >= 32 ? ~__mmask32{0} : (__mmask32{1} << count) - 1;
+}
+
 // Round to nearest even, bit for bit as core/float16.h. The instruction would take subnormals for
 // zero.
 ZINC_BF16_DOT inline __m256i round_to_bf16(__m512 x) {

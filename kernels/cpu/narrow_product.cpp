@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "kernels/cpu/block_convert.h"
 #include "kernels/cpu/highway_targets.h"
+#include "kernels/cpu/narrow_pairs.h"
 #include "kernels/cpu/narrow_tiles.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/narrow_product.cpp"
@@ -181,6 +182,7 @@ BlockProductPtr make_narrow_product(const BlockShape& shape) {
   bug_check(shape.m <= kMostNarrowRows && !shape.transpose_a, "narrow product of ", shape.m,
             " rows");
   if (fits_tiles(shape)) return make_tiled_product(shape);
+  if (fits_pairs(shape)) return make_pairs_product(shape);
   return std::make_shared<const NarrowProduct>(shape);
 }
 

@@ -14,6 +14,7 @@
 #include "kernels/cpu/narrow_tiles.h"
 
 #include "core/error.h"
+#include "kernels/cpu/bf16_round.h"
 #include "kernels/cpu/narrow_product.h"
 
 #include "kernels/cpu/tiles.h"
@@ -155,7 +156,7 @@ class PlainTiles final : public BlockProduct {
   // 32 rows of 32 columns at `from` into two tiles; what lies past `rows` or `cols` is zero.
   ZINC_TILES void interleave(const uint16_t* from, int64_t rows, int64_t cols,
                              std::byte* tiles) const {
-    const __mmask32 mask = cols >= kStrip ? ~__mmask32{0} : (__mmask32{1} << cols) - 1;
+    const __mmask32 mask = first_elements(cols);
     for (int64_t p = 0; p < kTileDepth / 2; ++p) {
       const uint16_t* row = from + 2 * p * shape_.ldb;
       const int64_t left = rows - 2 * p;

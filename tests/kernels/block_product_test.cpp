@@ -8,12 +8,16 @@
 #include <cmath>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
 #include "core/float16.h"
 #include "kernels/cpu/bf16_product.h"
 #include "kernels/cpu/bf16_tiles.h"
+#include "kernels/cpu/narrow_pairs.h"
+#include "kernels/cpu/narrow_product.h"
+#include "kernels/cpu/narrow_tiles.h"
 #include "tests/kernels/host_array.h"
 
 namespace zinc::kernels {
@@ -24,13 +28,35 @@ using ::testing::Combine;
 using ::testing::Values;
 using namespace zinc::test;
 
-enum class Kind { dot, tiles };
+struct Kind {
+  std::string_view name;
+  bool (*fits)(const cpu::BlockShape& shape);
+  cpu::BlockProductPtr (*make)(const cpu::BlockShape& shape);
+};
+
+bool is_narrow(const cpu::BlockShape& shape) {
+  return shape.m <= cpu::kMostNarrowRows && !shape.transpose_a;
+}
+
+constexpr Kind kDot{"dot", [](const cpu::BlockShape& s) { return cpu::is_bf16_product(s.dtype); },
+                    cpu::make_bf16_dot_product};
+constexpr Kind kTiles{"tiles", [](const cpu::BlockShape&) { return cpu::has_bf16_tiles(); },
+                      cpu::make_bf16_tile_product};
+constexpr Kind kNarrowPairs{
+    "narrow_pairs", [](const cpu::BlockShape& s) { return is_narrow(s) && cpu::fits_pairs(s); },
+    cpu::make_pairs_product};
+constexpr Kind kNarrowTiles{
+    "narrow_tiles", [](const cpu::BlockShape& s) { return is_narrow(s) && cpu::fits_tiles(s); },
+    cpu::make_tiled_product};
+
 struct Extents {
   int64_t m, n, k;
 };
 // Edges of tiles, panels and vectors; k odd, in stretches, in parts.
-constexpr Extents kExtents[] = {{1, 1, 1},     {33, 15, 31},   {9, 49, 33},  {70, 113, 40},
-                                {64, 96, 256}, {34, 50, 1537}, {40, 64, 512}};
+constexpr Extents kExtents[] = {{1, 1, 1},     {33, 15, 31},   {9, 49, 33},   {70, 113, 40},
+                                {64, 96, 256}, {34, 50, 1537}, {40, 64, 512}, {1, 34, 4099},
+                                {2, 70, 45},   {3, 7, 96},     {4, 64, 64},   {5, 33, 66},
+                                {6, 37, 2051}, {7, 100, 130},  {8, 66, 2100}};
 
 constexpr int64_t kPadding = 5;  // elements past each row of c
 
@@ -64,10 +90,8 @@ const uint16_t* elements(const HostArray& x) {
 
 // A product that may run, with its scratch.
 struct Made {
-  Made(Kind kind, const cpu::BlockShape& shape)
-      : product(kind == Kind::tiles ? cpu::make_bf16_tile_product(shape)
-                                    : cpu::make_bf16_dot_product(shape)),
-        bytes(static_cast<size_t>(product->scratch_bytes())) {}
+  Made(const Kind& kind, const cpu::BlockShape& shape)
+      : product(kind.make(shape)), bytes(static_cast<size_t>(product->scratch_bytes())) {}
   std::byte* scratch() const { return bytes.get(); }
 
   cpu::BlockProductPtr product;
@@ -102,21 +126,22 @@ void expect_sums(const Problem& p, const HostArray& c, double before) {
 
 class BlockProducts : public ::testing::TestWithParam<std::tuple<Kind, bool, bool>> {
  protected:
-  void SetUp() override {
-    const bool is_there = std::get<0>(GetParam()) == Kind::tiles
-                              ? cpu::has_bf16_tiles()
-                              : cpu::is_bf16_product(DType::bf16);
-    if (!is_there) GTEST_SKIP() << "this CPU has no such instruction";
-  }
+  // Where this CPU has the kind and it takes such a shape.
   static void for_each_problem(const std::function<void(Problem&)>& body) {
     const auto [kind, transpose_a, transpose_b] = GetParam();
+    int64_t problems = 0;
     for (const Extents& e : kExtents) {
       SCOPED_TRACE(::testing::Message() << e.m << " x " << e.n << " x " << e.k);
       Problem problem{.kind = kind, .e = e, .transpose_a = transpose_a, .transpose_b = transpose_b};
+      if (!kind.fits(problem.shape())) continue;
+      ++problems;
       body(problem);
     }
+    if (problems == 0) GTEST_SKIP() << "this CPU has no such instruction";
   }
 };
+// Of the kinds that round what they write.
+class RoundingProducts : public BlockProducts {};
 
 TEST_P(BlockProducts, SumsAreThoseOfF64) {
   for_each_problem([](Problem& p) { expect_sums(p, plain(p), 0.0); });
@@ -149,6 +174,7 @@ TEST_P(BlockProducts, BitsHangOnKAlone) {
     cpu::BlockShape part = p.shape();
     part.m = m / 2 + 1;
     part.n = n / 2 + 1;
+    if (!p.kind.fits(part)) return;
     const int64_t i = m - part.m, j = n - part.n;
     const Made made(p.kind, part);
     made.product->run(elements(p.a) + (p.transpose_a ? i : i * k),
@@ -161,7 +187,7 @@ TEST_P(BlockProducts, BitsHangOnKAlone) {
   });
 }
 
-TEST_P(BlockProducts, Rounded_IsTheSumRoundedWithItsBias) {
+TEST_P(RoundingProducts, Rounded_IsTheSumRoundedWithItsBias) {
   for_each_problem([](Problem& p) {
     const HostArray whole = plain(p);
     const HostArray bias = HostArray::random({p.e.n}, DType::bf16, 4);
@@ -208,11 +234,16 @@ TEST_P(BlockProducts, CausalCuts_LeaveWhatIsSeen) {
 
 std::string name_of(const ::testing::TestParamInfo<BlockProducts::ParamType>& info) {
   const auto [kind, ta, tb] = info.param;
-  return std::string(kind == Kind::dot ? "dot" : "tiles") + (ta ? "_ta" : "") + (tb ? "_tb" : "");
+  return std::string(kind.name) + (ta ? "_ta" : "") + (tb ? "_tb" : "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, BlockProducts,
-                         Combine(Values(Kind::dot, Kind::tiles), Bool(), Bool()), name_of);
+INSTANTIATE_TEST_SUITE_P(Kinds, BlockProducts, Combine(Values(kDot, kTiles), Bool(), Bool()),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Kinds, RoundingProducts, Combine(Values(kDot, kTiles), Bool(), Bool()),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Narrow, BlockProducts,
+                         Combine(Values(kNarrowPairs, kNarrowTiles), Values(false), Bool()),
+                         name_of);
 
 }  // namespace block_product_test
 }  // namespace zinc::kernels

@@ -27,10 +27,10 @@ struct Extents {
 void PrintTo(const Extents& e, std::ostream* out) { *out << e.m << "x" << e.n << "x" << e.k; }
 
 // Shapes at the edges of lanes, register tiles, plan tiles and slices, and of narrow products.
-constexpr Extents kExtents[] = {{2, 101, 64},   {4, 99, 70},    {7, 35, 2050}, {8, 390, 77},
-                                {9, 50, 70},    {1, 1, 1},      {1, 7, 3},     {5, 1, 9},
-                                {3, 5, 7},      {17, 33, 65},   {64, 48, 128}, {130, 390, 70},
-                                {513, 385, 33}, {40, 60, 2100}, {1, 500, 300}, {700, 3, 129}};
+constexpr Extents kExtents[] = {
+    {1, 34, 4099}, {6, 37, 2051},  {2, 101, 64},   {4, 99, 70},    {7, 35, 2050}, {8, 390, 77},
+    {9, 50, 70},   {1, 1, 1},      {1, 7, 3},      {5, 1, 9},      {3, 5, 7},     {17, 33, 65},
+    {64, 48, 128}, {130, 390, 70}, {513, 385, 33}, {40, 60, 2100}, {1, 500, 300}, {700, 3, 129}};
 
 Shape stored(int64_t rows, int64_t cols, bool transposed) {
   return transposed ? Shape{cols, rows} : Shape{rows, cols};
