@@ -42,7 +42,8 @@ def config_of(preset):
     """transformers' config of a preset, without dropout."""
     import transformers
     if preset == "t5-small":
-        return transformers.T5Config(dropout_rate=0.0, architectures=["T5ForConditionalGeneration"])
+        return transformers.T5Config(dropout_rate=0.0, decoder_start_token_id=0, pad_token_id=0,
+                                     architectures=["T5ForConditionalGeneration"])
     if preset == "roberta-base":
         return transformers.RobertaConfig(
             vocab_size=50265, max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5,

@@ -68,6 +68,16 @@ TEST(JsonWriter, Floats_AreShortAndReadBackToTheSameBits) {
   }
 }
 
+// Programs that tell integers from other numbers find what was written.
+TEST(JsonWriter, WholeNumbersOfADouble_KeepAPoint) {
+  Writer writer(0);
+  writer.begin_array().value(1.0).value(-3.0f).value(0.0).value(int64_t{7});
+  EXPECT_EQ(writer.end_array().take(), "[1.0,-3.0,0.0,7]");
+  const Value copied = parse(R"([10000.0, 1e6, 25, -0.0])", "test");
+  EXPECT_EQ(write(copied, 0), "[10000.0,1000000.0,25,-0.0]");
+  EXPECT_EQ(copied.at(0).as_number(), Number(int64_t{10000}));
+}
+
 TEST(JsonWriter, Integers_KeepEveryDigit) {
   for (const int64_t x : {std::numeric_limits<int64_t>::min(), int64_t{-1}, int64_t{0},
                           (int64_t{1} << 53) + 1, std::numeric_limits<int64_t>::max()}) {

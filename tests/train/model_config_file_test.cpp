@@ -193,7 +193,7 @@ TEST(ModelConfigFile, BadInput_IsADataErrorWithItsPlace) {
        "config.json:1:35: n_layer: expected an integer, got \"12\""},
       {R"({"model_type": "gpt2", "n_layer": 1e12})",
        "config.json:1:35: n_layer: expected an integer from -16384 to 16384, got "
-       "1000000000000"},
+       "1000000000000.0"},
       {R"({"model_type": "llama", "num_hidden_layers": 2000000000})",
        "config.json:1:46: num_hidden_layers: expected an integer from -16384 to 16384, got "
        "2000000000"},
@@ -202,7 +202,7 @@ TEST(ModelConfigFile, BadInput_IsADataErrorWithItsPlace) {
        "2000000000"},
       {R"({"model_type": "gpt2", "vocab_size": 1e12})",
        "config.json:1:38: vocab_size: expected an integer from -2147483647 to 2147483647, got "
-       "1000000000000"},
+       "1000000000000.0"},
       {R"({"model_type": "gpt2", "n_layers": 12})",
        "config.json:1:36: n_layers: unknown key; did you mean \"n_layer\"?"},
       {R"({"model_type": "llama", "hidden_sise": 12})",

@@ -364,7 +364,7 @@ TEST(HardwareFile, HostIsReadBack_AndMayBeAbsent) {
   EXPECT_EQ(
       parse_hardware(json::parse(json_of(cpu), "hardware.json")).host->update_bytes_per_second,
       0.0);
-  const std::string link = "\"to_host_bytes_per_second\": 2,";
+  const std::string link = "\"to_host_bytes_per_second\": 2.0,";
   std::string broken = text;
   ASSERT_NE(broken.find(link), std::string::npos) << text;
   broken.erase(broken.find(link), link.size());

@@ -400,8 +400,8 @@ TEST(HardwareFile, Problems_NameKeyPlaceAndCure) {
       EXPECT_NE(message.find(word), std::string::npos) << word << " in: " << message;
     }
   };
-  expect("\"launch_seconds\": 0,", "", {"launch_seconds", "is missing", "zinc bench ceilings"});
-  expect("\"launch_seconds\": 0,", "\"launch_second\": 0, \"launch_seconds\": 0,",
+  expect("\"launch_seconds\": 0.0,", "", {"launch_seconds", "is missing", "zinc bench ceilings"});
+  expect("\"launch_seconds\": 0.0,", "\"launch_second\": 0, \"launch_seconds\": 0,",
          {"hardware.json:", "unknown key \"launch_second\""});
   expect("\"bf16\"", "\"fp16\"", {"flops_per_second.gemm", "unknown key \"fp16\"", "bf16"});
   expect("\"specification\"", "\"guessed\"", {"source", "measured"});

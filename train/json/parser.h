@@ -20,7 +20,7 @@ struct ParseOptions {
   int64_t max_bytes = int64_t{64} << 20;         // at most 4 GiB - 1
   int64_t max_values = int64_t{16} * 1'000'000;  // keys not counted
 
-  int64_t first_line = 1;                        // of `name` in which the text begins
+  int64_t first_line = 1;  // of `name` in which the text begins
 
   static ParseOptions config() { return {.relaxed = true, .max_bytes = int64_t{16} << 20}; }
 };

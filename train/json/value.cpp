@@ -94,7 +94,8 @@ std::string_view name_of(Kind kind) {
   return "?";
 }
 
-Number::Number(double value) : value_(value), negative_(std::signbit(value)), integral_(false) {
+Number::Number(double value)
+    : value_(value), negative_(std::signbit(value)), integral_(false), has_point_(true) {
   const double magnitude = std::fabs(value);
   if (!(magnitude < kTwo64) || magnitude != std::floor(magnitude)) return;
   magnitude_ = static_cast<uint64_t>(magnitude);
@@ -120,6 +121,7 @@ std::optional<Number> Number::parse(std::string_view text) {
     return std::nullopt;
   }
   Number number(value);
+  number.has_point_ = text.find_first_of(".eE") != text.npos;
   if (decimal.is_whole()) {
     const std::optional<uint64_t> magnitude = magnitude_of(decimal);
     number.integral_ =
@@ -142,7 +144,7 @@ std::optional<uint64_t> Number::to_uint64() const {
 }
 
 std::string Number::text() const {
-  if (integral_) return str(negative_ ? "-" : "", magnitude_);
+  if (integral_) return str(negative_ ? "-" : "", magnitude_, has_point_ ? ".0" : "");
   if (std::fabs(value_) < kTwo53) return str(value_);
   // Written out, the digits could be those of an integer that has its place in 64 bits.
   char buffer[32];

@@ -41,15 +41,21 @@ class Number {
   bool is_integer() const { return integral_; }
   std::optional<int64_t> to_int64() const;
   std::optional<uint64_t> to_uint64() const;
-  // Shortest decimal text that parses to the same Number.
+  // Shortest decimal text that parses to the same Number. A whole one that came from a double, or
+  // from a text with a point or an exponent, keeps a point, 1.0: readers tell the two apart.
   std::string text() const;
-  friend bool operator==(const Number&, const Number&) = default;
+  // Of the values; how they are written does not count.
+  friend bool operator==(const Number& a, const Number& b) {
+    return a.value_ == b.value_ && a.magnitude_ == b.magnitude_ && a.negative_ == b.negative_ &&
+           a.integral_ == b.integral_;
+  }
 
  private:
   double value_ = 0.0;
   uint64_t magnitude_ = 0;
   bool negative_ = false;
   bool integral_ = true;
+  bool has_point_ = false;
 };
 
 class Value;

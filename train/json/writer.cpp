@@ -150,7 +150,9 @@ Writer& Writer::value(float x) {
   double read = 0.0;
   std::from_chars(text.data(), text.data() + text.size(), read);
   // A reader that goes by way of a double rounds twice.
-  return static_cast<float>(read) == x ? literal(text) : value(static_cast<double>(x));
+  if (static_cast<float>(read) != x) return value(static_cast<double>(x));
+  const bool has_point = text.find_first_of(".e") != text.npos;
+  return literal(has_point ? text : text + ".0");
 }
 
 Writer& Writer::value(std::string_view x) {
