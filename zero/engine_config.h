@@ -80,7 +80,7 @@ enum class PassOrder : uint8_t {
 
 // Of what each rank of a pipeline gets about as much, of a model's stages.
 enum class PipelinePartition : uint8_t {
-  best,        // work: floating-point operations of forward and backward
+  best,        // time: what forward and backward take on a typical machine of the device's kind
   uniform,     // stages
   parameters,  // trained weights
 };

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <set>
 
+#include "autograd/ops/binary.h"
 #include "autograd/ops/reduce.h"
 #include "comm/local/local.h"
 #include "core/error.h"
@@ -18,6 +19,7 @@
 #include "tests/zero/tiny_model.h"
 #include "tests/zero/tiny_training.h"
 #include "zero/engine.h"
+#include "zero/program/pipeline_cut.h"
 
 namespace zinc::zero {
 namespace pipeline_training_test {
@@ -366,6 +368,35 @@ TEST(PipelineOverflow, IsSkippedOnAllRanks) {
     EXPECT_EQ(result.outcome, StepOutcome::skipped_overflow);
     EXPECT_THAT(result.overflow, HasSubstr("transformer."));
   });
+}
+
+// Its first block reads and writes much and computes little.
+struct SlowFirstBlock : nn::Gpt2 {
+  using nn::Gpt2::Gpt2;
+  nn::TensorList stage(int64_t index, const nn::Batch& batch, nn::TensorList x) override {
+    x = nn::Gpt2::stage(index, batch, std::move(x));
+    for (int i = 0; index == 1 && i < 200; ++i) x.front() = autograd::add(x.front(), 1.0);
+    return x;
+  }
+};
+
+TEST(PipelineCuts, GiveEachRankAboutAsMuchTime_OrWhatTheConfigSays) {
+  const auto stages_of_the_first = [](PipelinePartition partition) {
+    int64_t stages = 0;
+    comm::run_local_ranks(2, {.seed = 7, .num_threads = 1}, [&](comm::World& world) {
+      set_mesh(world, {.pipe = 2});
+      nn::Gpt2Config config = test::tiny_config(0.0);
+      config.num_layers = 6;
+      config.tie_word_embeddings = false;
+      SlowFirstBlock model(config);
+      const PipelineCut cut(
+          model, [] { return test::make_batch(0, 2, 8); }, {.partition = partition}, world);
+      if (world.rank() == 0) stages = cut.part(0).segments.back().end;
+    });
+    return stages;
+  };
+  EXPECT_EQ(stages_of_the_first(PipelinePartition::best), 2);  // the embedding and this block
+  EXPECT_EQ(stages_of_the_first(PipelinePartition::uniform), 4);
 }
 
 // Of P ranks each has its stages alone: weights, gradients and states.

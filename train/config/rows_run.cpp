@@ -142,7 +142,7 @@ Rows pipeline_rows() {
              one_of({zero::PipelinePartition::best, zero::PipelinePartition::uniform,
                      zero::PipelinePartition::parameters},
                     &Config::engine, &EngineConfig::pipeline, &zero::PipelineConfig::partition),
-             "of what each rank gets about as much: work, stages, or trained weights; see "
+             "of what each rank gets about as much: modelled time, stages, or trained weights; see "
              "zinc.pipeline_pattern"),
        works("activation_checkpoint_interval", checkpoint_interval(), at_least(0), "blocks",
              "the same as zinc.recompute_every_blocks; 0: as that says"),

@@ -67,6 +67,32 @@ std::vector<nn::StageSegment> segments_between(const std::vector<nn::StageSegmen
   return inside;
 }
 
+// How long kernels take on a machine of today. It is the same for every run and plan, and only
+// ratios count: which stage a rank gets must not hang on a stopwatch.
+struct TypicalMachine {
+  double bytes_per_second;
+  double short_products, long_products;  // FLOP/s of gemm and attention, 16 bits and f32
+  double other_flops;
+  double launch_seconds;
+  bool fetches_beside;  // memory and arithmetic at once, as a GPU's blocks do
+
+  double seconds(const WorkCost& cost) const {
+    if (cost.kind == WorkKind::collective) return 0.0;
+    const bool is_product = cost.kind != WorkKind::other;
+    const double rate = !is_product                ? other_flops
+                        : size_of(cost.dtype) == 2 ? short_products
+                                                   : long_products;
+    const double memory =
+        static_cast<double>(cost.bytes_read + cost.bytes_written) / bytes_per_second;
+    const double arithmetic = static_cast<double>(cost.flops) / rate;
+    return launch_seconds + (fetches_beside ? std::max(memory, arithmetic) : memory + arithmetic);
+  }
+};
+
+// An H200 by its data sheet, as in examples/hardware; two cores of an EPYC (Zen 5), measured.
+constexpr TypicalMachine kTypicalGpu{4.8e12, 989e12, 67e12, 67e12, 3e-6, true};
+constexpr TypicalMachine kTypicalCpu{60e9, 850e9, 400e9, 100e9, 0.0, false};
+
 }  // namespace
 
 PipelineCut::PipelineCut(nn::Model& model, const ExampleBatch& example,
@@ -96,10 +122,13 @@ std::vector<PipelineCut::Use> PipelineCut::record_uses(const ExampleBatch& examp
   UseSource source;
   const SourceScope sources(whole_, source);
   size_t counted = 0;  // entries of the log
-  const auto new_flops = [&] {
-    int64_t flops = 0;
-    for (; counted < log_.entries().size(); ++counted) flops += log_.entries()[counted].cost.flops;
-    return flops;
+  const TypicalMachine& machine = context_.device().is_cuda() ? kTypicalGpu : kTypicalCpu;
+  const auto new_seconds = [&] {
+    double seconds = 0.0;
+    for (; counted < log_.entries().size(); ++counted) {
+      seconds += machine.seconds(log_.entries()[counted].cost);
+    }
+    return seconds;
   };
   const nn::Batch batch = example();
   const std::vector<nn::StageSegment> every_stage = nn::stage_segments(staged_, 0);
@@ -115,7 +144,7 @@ std::vector<PipelineCut::Use> PipelineCut::record_uses(const ExampleBatch& examp
       if (x[t].defined()) x[t] = x[t].detach();
     }
     x = passes[i].forward(staged_, std::span(&every_stage[i], 1), batch, std::move(x), looks);
-    uses.push_back({.parameters = source.take(), .flops = new_flops()});
+    uses.push_back({.parameters = source.take(), .seconds = new_seconds()});
   }
   nn::detail::require_loss(x);
   nn::TensorList gradients{Tensor::empty(x.front().shape(), x.front().dtype())};
@@ -123,7 +152,7 @@ std::vector<PipelineCut::Use> PipelineCut::record_uses(const ExampleBatch& examp
   for (size_t i = passes.size(); i-- > 0;) {
     gradients = passes[i].backward(std::move(gradients));
     for (size_t t = 0; t < gradients.size(); ++t) has_gradient_[i][t] = gradients[t].defined();
-    uses[i].flops += new_flops();
+    uses[i].seconds += new_seconds();
   }
   log_.stop();
   return uses;
@@ -138,7 +167,7 @@ double PipelineCut::cost_of(const Use& use, const PipelineConfig& config) const 
   }
   switch (config.partition) {
     case PipelinePartition::best:
-      return static_cast<double>(use.flops);
+      return use.seconds;
     case PipelinePartition::uniform:
       return 1.0;
     case PipelinePartition::parameters:

@@ -72,7 +72,7 @@ class PipelineCut {
  private:
   struct Use {
     std::vector<const autograd::Parameter*> parameters;
-    int64_t flops = 0;  // of forward and backward
+    double seconds = 0.0;  // of forward and backward, on a typical machine
   };
   std::vector<Use> record_uses(const ExampleBatch& example);
   double cost_of(const Use& use, const PipelineConfig& config) const;
