@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "train/records/record_reader.h"
+#include "train/text/stop_strings.h"
 
 namespace zinc::train {
 namespace {
@@ -19,28 +20,20 @@ std::string without_space_around(std::string_view text) {
   return std::string(text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin));
 }
 
-std::string text_behind_prompt(const Tokenizer& tokenizer, std::span<const int32_t> tokens) {
-  StreamingDecoder decoder(tokenizer, true);
-  std::string text;
-  for (const int32_t token : tokens) text += decoder.push(token);
-  return text + decoder.finish();
-}
-
 std::string answer_in(const Tokenizer& tokenizer, std::span<const int32_t> tokens,
-                      const std::string& stop_text) {
-  std::string text = text_behind_prompt(tokenizer, tokens);
-  if (!stop_text.empty()) text = text.substr(0, text.find(stop_text));
-  return without_space_around(text);
+                      const StopStrings& stops) {
+  AnswerStream stream(tokenizer, stops, true);
+  std::string text;
+  for (const int32_t token : tokens) text += stream.push(token);
+  return without_space_around(text + stream.finish());
 }
 
-GenerateOptions options_of_item(int64_t item, const Tokenizer& tokenizer,
+GenerateOptions options_of_item(int64_t item, const StopStrings& stops,
                                 const WriteOptions& options) {
   GenerateOptions own = options.generate;
   own.seed += static_cast<uint64_t>(std::max<int64_t>(item, 0));
-  if (!options.stop_text.empty()) {
-    own.ends = [&](std::span<const int32_t> tokens) {
-      return text_behind_prompt(tokenizer, tokens).find(options.stop_text) != std::string::npos;
-    };
+  if (!stops.empty()) {
+    own.ends = [&stops](std::span<const int32_t> tokens) { return stops.end(tokens); };
   }
   return own;
 }
@@ -77,6 +70,9 @@ WrittenAnswers write_answers(EvaluatedModel& model, const Tokenizer& tokenizer,
                              const WriteOptions& options,
                              const std::function<void(int64_t done)>& progress) {
   const auto count = static_cast<int64_t>(questions.size());
+  std::vector<std::string> stop_texts;
+  if (!options.stop_text.empty()) stop_texts.push_back(options.stop_text);
+  const StopStrings stops(tokenizer, std::move(stop_texts));
   std::vector<std::vector<int32_t>> prompts, mine;
   std::vector<double> cut;
   for_each_of_rank(model.world(), count, [&](int64_t item) {
@@ -85,7 +81,7 @@ WrittenAnswers write_answers(EvaluatedModel& model, const Tokenizer& tokenizer,
         tokens_of_prompt(maker, questions[static_cast<size_t>(item)], model.model().vocab_size()));
   });
   for_each_of_rank(model.world(), count, [&](int64_t item) {
-    GenerateOptions own = options_of_item(item, tokenizer, options);
+    GenerateOptions own = options_of_item(item, stops, options);
     const std::optional<int32_t> end = maker.end_of_answer();
     if (own.stop_tokens.empty() && end) own.stop_tokens = {*end};
     std::vector<std::vector<int32_t>> asked;
@@ -103,7 +99,7 @@ WrittenAnswers write_answers(EvaluatedModel& model, const Tokenizer& tokenizer,
   }
   for (size_t i = 0; i < all.size(); ++i) {
     answers.tokens += static_cast<int64_t>(all[i].size());
-    answers.pairs.push_back({.prediction = answer_in(tokenizer, all[i], options.stop_text),
+    answers.pairs.push_back({.prediction = answer_in(tokenizer, all[i], stops),
                              .references = {without_space_around(questions[i].question.answer)}});
   }
   return answers;
