@@ -25,6 +25,7 @@ namespace adapter_parity_test {
 struct Case {
   const char* name;
   const char* base;
+  double bounds = 1.0;  // times those of whole models
   friend std::ostream& operator<<(std::ostream& os, const Case& c) { return os << c.name; }
 };
 constexpr Case kCases[] = {{"gpt2", "gpt2"},
@@ -32,9 +33,9 @@ constexpr Case kCases[] = {{"gpt2", "gpt2"},
                            {"gpt_neox", "gpt_neox"},
                            {"embedding", "llama"},
                            {"tied_embedding", "gpt2"},
-                           {"dora", "llama"},
+                           {"dora", "llama", 2.0},
                            {"dora_transposed", "gpt2"},
-                           {"patterns", "llama"}};
+                           {"patterns", "llama", 2.0}};
 
 std::string base_of(const Case& c) { return str("tests/reference/", c.base); }
 std::string adapter_of(const Case& c) { return str("tests/reference/peft/", c.name); }
@@ -80,10 +81,13 @@ class Peft : public testing::TestWithParam<std::tuple<Case, DType>> {};
 
 TEST_P(Peft, GradientsOfItsAdapterMatch) {
   const auto& [c, dtype] = GetParam();
-  // Twice those of whole models (tests/parity/reference_test.cpp): the products of random adapters
-  // are as large as those of the weights, and each is rounded by itself. peft's own gradients lie
-  // up to 1.13e-6 (f32) and 3.4e-2 (bf16) from its f64 ones, both of "patterns".
-  const double tolerance = dtype == DType::f64 ? 1e-12 : dtype == DType::f32 ? 1.6e-6 : 4e-2;
+  // Those of whole models (tests/parity/reference_test.cpp). Two cases have twice as much: the
+  // products of random adapters are as large as those of the weights, and each is rounded by
+  // itself, in DoRA also the norms. peft's own gradients lie up to 1.13e-6 (f32) and 3.4e-2 (bf16)
+  // from its f64 ones, both of "patterns".
+  const double tolerance = c.bounds * (dtype == DType::f64   ? 1e-13
+                                       : dtype == DType::f32 ? 8e-7
+                                                             : 2e-2);
   const std::string file = adapter_of(c) + "/reference.safetensors";
   const SafetensorsFile reference = SafetensorsFile::open(file);
   const SafetensorsFile data = SafetensorsFile::open(base_of(c) + "/reference.safetensors");
