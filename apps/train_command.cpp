@@ -458,7 +458,9 @@ Input open_input(Job& job, const TrainArguments& options, const comm::World& wor
   const bool lengths = has_short_batches(job);
   // Ranks that share a sequence have equal parts of it.
   const int64_t pad_multiple =
-      lengths ? std::lcm(kPadMultiple, int64_t{job.config.mesh.sequence}) : 0;
+      lengths ? std::lcm(kPadMultiple, nn::parts_of_sequence(job.config.engine.sequence_exchange,
+                                                             job.config.mesh.sequence))
+              : 0;
   const int64_t global_batch = job.config.engine.batch.global_batch(world.data().size());
   int64_t end = job.steps * global_batch;
   if (const double epochs = options.trainer.epochs; epochs > 0.0) {

@@ -87,6 +87,10 @@ int64_t start_of(const AttentionScope& scope) {
   return scope.cache == nullptr ? scope.start : scope.cache->length();
 }
 
+bool exchanges(const AttentionScope& scope, SequenceExchange what) {
+  return scope.sequence != nullptr && scope.sequence->exchange() == what;
+}
+
 uint64_t site_of_heads(const TensorRanks* ranks, uint64_t site) {
   return ranks == nullptr ? site : combine_bits(site, static_cast<uint64_t>(ranks->rank()));
 }
@@ -120,9 +124,8 @@ Tensor SelfAttention::forward(const Tensor& x, const AttentionScope& scope,
                             .positions = scope.positions,
                             .start = start_of(scope)});
   }
-  if (scope.sequence != nullptr) {
-    qkv = scope.sequence->to_heads(qkv, {width, kv_width, kv_width});
-  }
+  const bool gets_heads = exchanges(scope, SequenceExchange::heads);
+  if (gets_heads) qkv = scope.sequence->to_heads(qkv, {width, kv_width, kv_width});
   Tensor slopes = positions.alibi_slopes;
   if (slopes.defined()) slopes = slopes.narrow_view(0, first_head, heads);
   const autograd::AttentionOptions how{.num_heads = heads,
@@ -135,7 +138,10 @@ Tensor SelfAttention::forward(const Tensor& x, const AttentionScope& scope,
                                        .dropout = is_training() ? options_.attention_dropout : 0.0,
                                        .site = site_of_heads(tensor_ranks(), site_)};
   Tensor mixed;
-  if (scope.cache == nullptr) {
+  if (exchanges(scope, SequenceExchange::keys)) {
+    const std::vector<Tensor> parts = autograd::split(qkv, {width, 2 * kv_width}, 2);
+    mixed = attend_to_all(*scope.sequence, parts[0], parts[1], how);
+  } else if (scope.cache == nullptr) {
     mixed = autograd::attention(qkv, how);
   } else {
     const KvCache::Seen seen =
@@ -143,7 +149,7 @@ Tensor SelfAttention::forward(const Tensor& x, const AttentionScope& scope,
                             qkv.narrow_view(2, width + kv_width, kv_width), kv_heads);
     mixed = autograd::attention(qkv.narrow_view(2, 0, width), seen.keys, seen.values, how);
   }
-  if (scope.sequence != nullptr) mixed = scope.sequence->to_tokens(mixed);
+  if (gets_heads) mixed = scope.sequence->to_tokens(mixed);
   return resid_dropout_.forward(c_proj_.forward(mixed));
 }
 

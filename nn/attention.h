@@ -12,6 +12,7 @@ namespace zinc::nn {
 
 class KvCache;
 class SequenceRanks;
+enum class SequenceExchange : uint8_t;
 
 struct SelfAttentionOptions {
   int64_t features = 0;  // C
@@ -45,6 +46,9 @@ struct AttentionScope {
 
 // The position of the first token of a pass, where the scope has no positions.
 int64_t start_of(const AttentionScope& scope);
+
+// Whether ranks share the tokens, and exchange this.
+bool exchanges(const AttentionScope& scope, SequenceExchange what);
 
 // How positions enter the scores of a layer.
 struct PositionTerms {

@@ -1,35 +1,67 @@
-// nn/sequence_ranks.h: ranks that each have a part of the tokens of the same sequences (Jacobs et
-// al. 2023, "DeepSpeed-Ulysses").
+// nn/sequence_ranks.h: ranks that each have a part of the tokens of the same sequences.
 //
-// Rank r of S has positions [r T / S, (r + 1) T / S) of every sequence. Code that works token by
-// token needs no change. Attention exchanges data. Before it, each rank sends the q, k and v of its
-// tokens and receives those of all tokens, for H / S of the heads. After it, each rank gets its own
-// tokens back, with all heads. Every rank has all weights. A loss is the sum over a rank's own
-// tokens.
+// Code that works token by token needs no change. Every rank has all weights. A loss is the sum
+// over a rank's own tokens. Attention exchanges data, in one of two ways:
+//
+// - heads (Jacobs et al. 2023, "DeepSpeed-Ulysses"). Rank r of S has positions [r T / S,
+//   (r + 1) T / S). Before attention, each rank sends the q, k and v of its tokens and receives
+//   those of all tokens, for H / S of the heads. After it, each rank gets its own tokens back, with
+//   all heads.
+// - keys (as Dubey et al. 2024, "The Llama 3 Herd of Models", 3.3.2, call context parallelism). Of
+//   2 S chunks of a sequence rank r has r and 2 S - 1 - r: so each has as many pairs of a query and
+//   a key before it. Each rank gets k and v of all tokens, and keeps its queries. The heads need
+//   not be divided.
 #pragma once
 
 #include <cstdint>
 #include <string_view>
 #include <vector>
 
+#include "autograd/ops/attention.h"
 #include "nn/batch.h"
 #include "nn/tensor_ranks.h"
 #include "tensor/tensor.h"
 
 namespace zinc::nn {
 
+enum class SequenceExchange : uint8_t { heads, keys };
+std::string_view name_of(SequenceExchange value);  // "heads", "keys"
+// Equal parts into which a sequence is cut: its tokens must be a multiple.
+constexpr int64_t parts_of_sequence(SequenceExchange what, int64_t ranks) {
+  return what == SequenceExchange::keys ? 2 * ranks : ranks;
+}
+
 class SequenceRanks {
  public:
   virtual ~SequenceRanks() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  virtual SequenceExchange exchange() const = 0;
 
   // x: [B, T / S, W]. W consists of `sections` (q, k and v of a packed row), each of whole heads.
   // Returns all tokens with part `rank` of the heads of every section: [B, T, W / S].
   virtual Tensor to_heads(const Tensor& x, const std::vector<int64_t>& sections) = 0;
   // The inverse: [B, T, W / S] -> [B, T / S, W]. Each function is the gradient of the other.
   virtual Tensor to_tokens(const Tensor& x) = 0;
+  // x: [B, T / S, W], of this rank's tokens. Returns that of all tokens, in their order: [B, T, W].
+  // Backward sums the gradients that all ranks have for a token, in f32 over a fixed tree.
+  virtual Tensor of_all_tokens(const Tensor& x) = 0;
 };
+
+// Positions [begin, begin + count) of a sequence.
+struct TokenRun {
+  int64_t begin = 0, count = 0;
+};
+// Those of rank `rank` of a sequence of T tokens, as they follow each other there. Throws
+// ConfigError if T cannot be divided.
+std::vector<TokenRun> token_runs(const SequenceRanks& ranks, int rank, int64_t T);
+// [B, T / S] i32: the positions of this rank's tokens.
+Tensor own_positions(const SequenceRanks& ranks, int64_t B, int64_t T);
+
+// Causal attention of this rank's queries to the keys of all tokens before them: of exchange()
+// keys. q: [B, T / S, H D]; k_and_v: [B, T / S, 2 G D], own tokens'. `how`: of whole sequences.
+Tensor attend_to_all(SequenceRanks& ranks, const Tensor& q, const Tensor& k_and_v,
+                     const autograd::AttentionOptions& how);
 
 // A model that can share the tokens of its sequences.
 class SharesSequence {
@@ -50,9 +82,9 @@ struct LocalHeads {
   int64_t heads = 0, kv_heads = 0;
   int64_t first = 0;  // the first of them among the layer's heads
 
-  // Tensor ranks each have a slice of the layer's heads; of that slice, sequence ranks each have a
-  // part. `path`: of the layer, for messages. Throws ConfigError if sequence ranks cannot share so
-  // many heads.
+  // Tensor ranks each have a slice of the layer's heads; of that slice, sequence ranks that
+  // exchange heads each have a part. `path`: of the layer, for messages. Throws ConfigError if
+  // sequence ranks cannot share so many heads.
   static LocalHeads of(std::string_view path, int64_t heads, int64_t kv_heads,
                        const TensorRanks* tensor, const SequenceRanks* sequence);
 };

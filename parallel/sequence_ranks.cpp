@@ -124,24 +124,102 @@ class ExchangeNode final : public autograd::Node {
   Direction direction_;
 };
 
+// [S, B, t, W], rank by rank, and [B, T, W]: the tokens of each rank to or from their places.
+// visit(a run in the blocks, where it is in the whole).
+template <class Visit>
+void for_each_run(const nn::SequenceRanks& ranks, const Blocks& blocks, const View& whole,
+                  const Visit& visit) {
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    int64_t at = 0;
+    for (const auto& [begin, count] : nn::token_runs(ranks, rank, whole.dim(1))) {
+      visit(blocks.of(rank).narrow(1, at, count), whole.narrow(1, begin, count));
+      at += count;
+    }
+  }
+}
+
+Tensor gathered(comm::World& group, const nn::SequenceRanks& ranks, const Tensor& x) {
+  const Tensor mine = x.is_contiguous() ? x : x.clone();
+  const Blocks blocks = Blocks::empty(ranks.size(), x.shape(), x.dtype());
+  if (x.device() == group.context().device()) {
+    const StreamRef compute = Context::current().compute();
+    group.communicator()
+        .all_gather({.shard = mine.view().reshape(Shape{x.numel()}),
+                     .out = blocks.all.view().reshape(Shape{blocks.all.numel()})},
+                    compute)
+        .wait_on(compute);
+  }
+  const Tensor y = Tensor::empty(Shape{x.dim(0), ranks.size() * x.dim(1), x.dim(2)}, x.dtype());
+  for_each_run(ranks, blocks, y.view(),
+               [](const View& run, const View& place) { copy(run, place); });
+  return y;
+}
+
+// The sum over ranks of what they have for this rank's tokens.
+Tensor summed(comm::World& group, const nn::SequenceRanks& ranks, const Tensor& x) {
+  const Shape shape{x.dim(0), x.dim(1) / ranks.size(), x.dim(2)};
+  const Blocks blocks = Blocks::empty(ranks.size(), shape, x.dtype());
+  for_each_run(ranks, blocks, x.view(),
+               [](const View& run, const View& place) { copy(place, run); });
+  comm::Communicator& communicator = group.communicator();
+  const View in = blocks.all.view().reshape(Shape{blocks.all.numel()});
+  const Tensor workspace = Tensor::empty(
+      Shape{communicator.workspace_bytes(comm::Collective::reduce_scatter, in.bytes(), in.dtype())},
+      DType::u8, Label::communication);
+  Tensor y = Tensor::empty(shape, x.dtype());
+  if (x.device() == group.context().device()) {
+    const StreamRef compute = Context::current().compute();
+    communicator
+        .reduce_scatter(
+            {.in = in, .out = y.view().reshape(Shape{y.numel()}), .workspace = workspace.view()},
+            compute)
+        .wait_on(compute);
+  }
+  return y;
+}
+
+class GatherNode final : public autograd::Node {
+ public:
+  GatherNode(comm::World& group, const nn::SequenceRanks& ranks) : group_(group), ranks_(ranks) {}
+  std::string_view name() const override { return "tokens of all ranks"; }
+  void backward(autograd::BackwardPass& pass) override {
+    pass.give(0, summed(group_, ranks_, pass.take_gradient(0)));
+  }
+
+ private:
+  comm::World& group_;
+  const nn::SequenceRanks& ranks_;
+};
+
 class CommSequenceRanks final : public nn::SequenceRanks {
  public:
-  explicit CommSequenceRanks(comm::World& group) : group_(group) {}
+  CommSequenceRanks(comm::World& group, nn::SequenceExchange what) : group_(group), what_(what) {}
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
+  nn::SequenceExchange exchange() const override { return what_; }
 
   Tensor to_heads(const Tensor& x, const Sections& sections) override {
     require(std::accumulate(sections.begin(), sections.end(), int64_t{0}) == x.dim(2),
             "sequence ranks: sections that do not add up to ", x.dim(2), " features");
-    return exchange(x, sections, Direction::to_heads);
+    return swapped(x, sections, Direction::to_heads);
   }
 
   Tensor to_tokens(const Tensor& x) override {
-    return exchange(x, {x.dim(2) * size()}, Direction::to_tokens);
+    return swapped(x, {x.dim(2) * size()}, Direction::to_tokens);
+  }
+
+  Tensor of_all_tokens(const Tensor& x) override {
+    Tensor y = gathered(group_, *this, x);
+    if (autograd::needs_gradient(x)) {
+      const auto node = autograd::make_node<GatherNode>(group_, *this);
+      node->add_input(x);
+      node->set_output(y);
+    }
+    return y;
   }
 
  private:
-  Tensor exchange(const Tensor& x, const Sections& sections, Direction direction) {
+  Tensor swapped(const Tensor& x, const Sections& sections, Direction direction) {
     Tensor y = exchanged(group_, x, sections, direction);
     if (autograd::needs_gradient(x)) {
       const auto node = autograd::make_node<ExchangeNode>(group_, sections, direction);
@@ -152,12 +230,14 @@ class CommSequenceRanks final : public nn::SequenceRanks {
   }
 
   comm::World& group_;
+  const nn::SequenceExchange what_;
 };
 
 }  // namespace
 
-std::unique_ptr<nn::SequenceRanks> make_sequence_ranks(comm::World& group) {
-  return std::make_unique<CommSequenceRanks>(group);
+std::unique_ptr<nn::SequenceRanks> make_sequence_ranks(comm::World& group,
+                                                       nn::SequenceExchange what) {
+  return std::make_unique<CommSequenceRanks>(group, what);
 }
 
 void share_sequence(nn::Model& model, nn::SequenceRanks* ranks) {

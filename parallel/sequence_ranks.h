@@ -9,10 +9,11 @@
 
 namespace zinc::parallel {
 
-// `group` must outlive the result. Exchanges allocate from the current context
-// (Label::communication) and are queued on its compute stream. On another device than the group's,
-// as when a step is recorded, they only allocate.
-std::unique_ptr<nn::SequenceRanks> make_sequence_ranks(comm::World& group);
+// `group` must outlive the result. They exchange `what` around attention. Exchanges allocate from
+// the current context (Label::communication) and are queued on its compute stream. On another
+// device than the group's, as when a step is recorded, they only allocate.
+std::unique_ptr<nn::SequenceRanks> make_sequence_ranks(comm::World& group,
+                                                       nn::SequenceExchange what);
 
 // Makes `ranks` share the model's sequences. Null: each rank has whole sequences. Throws
 // ConfigError if the model cannot share them.

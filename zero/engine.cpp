@@ -315,9 +315,11 @@ class EvaluationScope {
 // there are any, while it lives.
 class SharedModel {
  public:
-  SharedModel(nn::Model& model, comm::World& world) : model_(model) {
+  SharedModel(nn::Model& model, comm::World& world, nn::SequenceExchange exchange) : model_(model) {
     if (world.tensor() != nullptr) tensor_ = parallel::make_tensor_ranks(*world.tensor());
-    if (world.sequence() != nullptr) sequence_ = parallel::make_sequence_ranks(*world.sequence());
+    if (world.sequence() != nullptr) {
+      sequence_ = parallel::make_sequence_ranks(*world.sequence(), exchange);
+    }
     try {
       parallel::share_sequence(model, sequence_.get());
       parallel::share_layers(model, tensor_.get());
@@ -357,7 +359,7 @@ class Engine::Impl {
         values_(model, options.weights, context_.random().seed()),
         is_clients_(options.optimizer != nullptr),
         optimizer_(choose_optimizer(config_, options, context_.random().seed())),
-        shared_(model, world),
+        shared_(model, world, config_.sequence_exchange),
         example_(example_of(model, config_, config.batch.sequence > 0, options)),
         cut_(prepare_model(model, config_, world, example_)),
         groups_(groups_of(model, config_, world_.size(), cut_.get())),

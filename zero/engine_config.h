@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "core/dtype.h"
+#include "nn/sequence_ranks.h"
 #include "optim/loss_scale_config.h"
 #include "optim/optimizer_config.h"
 #include "optim/schedule_config.h"
@@ -206,6 +207,8 @@ struct EngineConfig {
   double label_smoothing = 0.0;
   Determinism determinism = Determinism::run;
   PassOrder pass_order = PassOrder::horizontal;
+  // What ranks that share sequences exchange around attention: nn/sequence_ranks.h.
+  nn::SequenceExchange sequence_exchange = nn::SequenceExchange::heads;
   OffloadStep offload_step = OffloadStep::automatic;
   GradientOffload gradient_offload = GradientOffload::host;
   // Measures the phases of every step; each then waits for the one before.

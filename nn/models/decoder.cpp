@@ -40,7 +40,11 @@ TensorList Decoder::stage(int64_t index, const Batch& batch, TensorList x) {
   AttentionScope scope = scope_of(batch);
   if (sequence_ != nullptr) {
     scope.sequence = sequence_;
-    scope.start = sequence_->rank() * (ids.dim(1) / sequence_->size());
+    if (sequence_->exchange() == SequenceExchange::keys) {
+      scope.positions = own_positions(*sequence_, ids.dim(0), ids.dim(1));
+    } else {
+      scope.start = token_runs(*sequence_, sequence_->rank(), ids.dim(1)).front().begin;
+    }
   }
   if (index == 0) {
     // Rotary positions are distances: those of blocks need not begin anew with each document.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "autograd/ops/binary.h"
+#include "autograd/ops/concat.h"
 #include "autograd/ops/reshape.h"
 #include "core/error.h"
 #include "core/philox.h"
@@ -104,8 +105,9 @@ Tensor LlamaAttention::forward(const Tensor& x, const AttentionScope& scope,
       LocalHeads::of(path(), num_heads_, num_kv_heads_, tensor_ranks(), nullptr);
   const LocalHeads local =
       LocalHeads::of(path(), num_heads_, num_kv_heads_, tensor_ranks(), scope.sequence);
+  const bool gets_heads = exchanges(scope, SequenceExchange::heads);
   const auto to_heads = [&](Tensor x) {
-    return scope.sequence == nullptr ? x : scope.sequence->to_heads(x, {x.dim(2)});
+    return gets_heads ? scope.sequence->to_heads(x, {x.dim(2)}) : x;
   };
   const auto own = [&](Linear& projection) {
     return own_kv_heads(tensor_ranks(), projection.forward(input), num_kv_heads_, head_dim_);
@@ -119,15 +121,18 @@ Tensor LlamaAttention::forward(const Tensor& x, const AttentionScope& scope,
     k = std::move(seen.keys);
     v = std::move(seen.values);
   }
-  Tensor mixed = autograd::attention(q, k, v,
-                                     {.num_heads = local.heads,
-                                      .num_kv_heads = local.kv_heads,
-                                      .window = positions.window,
-                                      .key_lengths = scope.lengths,
-                                      .key_begin = scope.document_starts,
-                                      .dropout = is_training() ? dropout_ : 0.0,
-                                      .site = site_of_heads(tensor_ranks(), site_)});
-  if (scope.sequence != nullptr) mixed = scope.sequence->to_tokens(mixed);
+  const autograd::AttentionOptions how{.num_heads = local.heads,
+                                       .num_kv_heads = local.kv_heads,
+                                       .window = positions.window,
+                                       .key_lengths = scope.lengths,
+                                       .key_begin = scope.document_starts,
+                                       .dropout = is_training() ? dropout_ : 0.0,
+                                       .site = site_of_heads(tensor_ranks(), site_)};
+  if (exchanges(scope, SequenceExchange::keys)) {
+    return o_proj_.forward(attend_to_all(*scope.sequence, q, autograd::concat({k, v}, 2), how));
+  }
+  Tensor mixed = autograd::attention(q, k, v, how);
+  if (gets_heads) mixed = scope.sequence->to_tokens(mixed);
   return o_proj_.forward(mixed);
 }
 

@@ -187,6 +187,28 @@ TEST_P(BlockProducts, BitsHangOnKAlone) {
   });
 }
 
+// x, with NaN behind each row and after the last one.
+HostArray between_nans(const HostArray& x) {
+  const int64_t rows = x.shape()[0], cols = x.shape()[1];
+  HostArray wide({rows + 1, cols + kPadding}, DType::bf16);
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < cols; ++j) wide.set(i * (cols + kPadding) + j, x.at(i * cols + j));
+  }
+  return wide;
+}
+
+TEST_P(BlockProducts, WhatLiesBesideTheOperands_IsNotUsed) {
+  for_each_problem([](Problem& p) {
+    const HostArray whole = plain(p), a = between_nans(p.a), b = between_nans(p.b);
+    cpu::BlockShape shape = p.shape();
+    shape.lda += kPadding;
+    shape.ldb += kPadding;
+    const Made made(p.kind, shape);
+    made.product->run(elements(a), elements(b), p.sums(), made.scratch());
+    EXPECT_TRUE(same_bits(p.c, whole));
+  });
+}
+
 TEST_P(RoundingProducts, Rounded_IsTheSumRoundedWithItsBias) {
   for_each_problem([](Problem& p) {
     const HostArray whole = plain(p);

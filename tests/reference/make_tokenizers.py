@@ -182,7 +182,8 @@ TEXTS = [
 PART_TEXTS = [
     "", " ", "a", "  two  words \n", "\u3000wide\u2003\t", "x12 3a45,6\u0663\u00b2", "12", "a1", "1a", "a--b---c-", "-a",
     "-", "--", "a -b", "he said: \"ll\"!? 'll", "\u2581a \u2581b\u2581", "|a||b|", "\ufb01 \u2460 caf\u00e9 cafe\u0301",
-    "A\u030a\u0327 \u212b \u00c5", "\u4e2d\u6587 abc\u3002", "abcabd", "\U0001f468\u200d\U0001f469 \u0e2a\u0e27\u0e31",
+    "A\u030a\u0327 \u212b \u00c5", "\u1112\u1161x", "\u4e2d\u6587 abc\u3002", "abcabd",
+    "\U0001f468\u200d\U0001f469 \u0e2a\u0e27\u0e31",
 ]
 BEHAVIORS = ["removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"]
 
@@ -190,7 +191,8 @@ BEHAVIORS = ["removed", "isolated", "merged_with_previous", "merged_with_next", 
 def compiled_map():
     """A precompiled map of sentencepiece with keys that begin alike, and replacements of all lengths."""
     rules = {"a": "A", "ab": "xyz", "abd": "", "e\u0301": "\u00e9", "\u0301": "'", "\ufb01": "fi", "\u2460": "1",
-             "\u212b": "\u00c5", "A\u030a": "\u00c5", "\u4e2d": "\u6587\u6587", "\t": " ", "\u3000": " "}
+             "\u212b": "\u00c5", "A\u030a": "\u00c5", "\u1112\u1161": "\ud558",
+             "\u4e2d": "\u6587\u6587", "\t": " ", "\u3000": " "}
     with open("rules.tsv", "w", encoding="utf-8") as f:
         for key, value in rules.items():
             f.write("%s\t%s\n" % tuple(" ".join("%X" % ord(c) for c in text) for text in (key, value)))

@@ -24,7 +24,7 @@ constexpr int kSteps = 3;
 constexpr int64_t kTokens = 16;  // of a sequence
 constexpr int64_t kRows = 2;     // sequences of a micro-batch
 
-enum class Kind : uint8_t { gpt2, llama, grouped, qwen3, bloom, neox, chatglm };
+enum class Kind : uint8_t { gpt2, llama, grouped, few_heads, qwen3, bloom, neox, chatglm };
 
 std::unique_ptr<nn::Model> make(Kind kind) {
   switch (kind) {
@@ -45,6 +45,8 @@ std::unique_ptr<nn::Model> make(Kind kind) {
       config.num_kv_heads = 4;
       return std::make_unique<nn::Llama>(config);
     }
+    case Kind::few_heads:  // 2 of keys and values
+      return std::make_unique<nn::Llama>(test::tiny_llama_config());
     case Kind::qwen3: {
       nn::LlamaConfig config = test::tiny_llama_config();
       config.kind = nn::LlamaKind::qwen3;
@@ -100,7 +102,10 @@ struct Ranks {
   int sequence = 1;
   int data = 1;
   int tensor = 1;
+  nn::SequenceExchange exchange = nn::SequenceExchange::heads;
 };
+constexpr auto kKeys = nn::SequenceExchange::keys;
+constexpr nn::SequenceExchange kExchanges[] = {nn::SequenceExchange::heads, kKeys};
 
 EngineConfig config_of(int stage, int64_t accumulation, DType dtype) {
   EngineConfig config = test::training_config(accumulation, dtype, ReduceSchedule::micro_step);
@@ -125,6 +130,7 @@ Trained train(Kind kind, const Ranks& ranks, int stage, int64_t micro_batches, D
         take_mesh(world, ranks);
         const std::unique_ptr<nn::Model> model = make(kind);
         EngineConfig config = config_of(stage, micro_batches / ranks.data, dtype);
+        config.sequence_exchange = ranks.exchange;
         if (change) change(config);
         Engine engine(*model, config, world);
         Trained mine;
@@ -223,6 +229,20 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(Ranks{2, 1, 2}, Ranks{2, 2, 2}), testing::Values(1, 3)),
     numbered);
 
+INSTANTIATE_TEST_SUITE_P(ModelsByKeys, SequenceTraining,
+                         testing::Combine(testing::Values(Kind::gpt2, Kind::few_heads, Kind::qwen3,
+                                                          Kind::bloom, Kind::neox, Kind::chatglm),
+                                          testing::Values(Ranks{2, 1, 1, kKeys},
+                                                          Ranks{4, 1, 1, kKeys}),
+                                          testing::Values(1)),
+                         numbered);
+INSTANTIATE_TEST_SUITE_P(StagesByKeys, SequenceTraining,
+                         testing::Combine(testing::Values(Kind::gpt2, Kind::few_heads),
+                                          testing::Values(Ranks{2, 2, 1, kKeys},
+                                                          Ranks{2, 1, 2, kKeys}),
+                                          testing::Values(0, 3)),
+                         numbered);
+
 // One sequence, whose blocks need no copies; recomputed blocks, means of means, and micro-batches
 // side by side.
 TEST(SequenceWays, GiveWhatOneRankGives) {
@@ -243,22 +263,29 @@ TEST(SequenceWays, GiveWhatOneRankGives) {
       [](EngineConfig& config) { config.determinism = Determinism::world; }};
   for (size_t i = 0; i < std::size(ways); ++i) {
     SCOPED_TRACE(i);
-    expect_same(train(Kind::gpt2, {2, 2}, 2, 4, DType::f64, ways[i]),
-                train(Kind::gpt2, {}, 2, 4, DType::f64, ways[i]));
+    const Trained one = train(Kind::gpt2, {}, 2, 4, DType::f64, ways[i]);
+    for (const nn::SequenceExchange exchange : kExchanges) {
+      SCOPED_TRACE(name_of(exchange));
+      expect_same(train(Kind::gpt2, {2, 2, 1, exchange}, 2, 4, DType::f64, ways[i]), one);
+    }
   }
 }
 
 // No bit depends on the stage.
 TEST(SequenceStages, HaveTheSameBits) {
-  const Trained first = train(Kind::gpt2, {2, 2}, 0, 4, DType::bf16);
-  for (const int stage : {1, 2, 3}) {
-    const Trained other =
-        train(Kind::gpt2, {2, 2}, stage, 4, DType::bf16, [&](EngineConfig& config) {
-          config.recompute.every_blocks = stage == 2 ? 1 : 0;
-          if (stage == 3) config.zero.offload_optimizer.device = OffloadDevice::cpu;
-        });
-    EXPECT_EQ(other.figures, first.figures) << stage;
-    EXPECT_EQ(other.values, first.values) << stage;
+  for (const nn::SequenceExchange exchange : kExchanges) {
+    SCOPED_TRACE(name_of(exchange));
+    const Ranks ranks{2, 2, 1, exchange};
+    const Trained first = train(Kind::gpt2, ranks, 0, 4, DType::bf16);
+    for (const int stage : {1, 2, 3}) {
+      const Trained other =
+          train(Kind::gpt2, ranks, stage, 4, DType::bf16, [&](EngineConfig& config) {
+            config.recompute.every_blocks = stage == 2 ? 1 : 0;
+            if (stage == 3) config.zero.offload_optimizer.device = OffloadDevice::cpu;
+          });
+      EXPECT_EQ(other.figures, first.figures) << stage;
+      EXPECT_EQ(other.values, first.values) << stage;
+    }
   }
 }
 
@@ -332,7 +359,8 @@ TEST(SequenceGeneration, IsWhole) {
 }
 
 TEST(SequenceErrors, NameTheCure) {
-  const auto message_of = [](int ranks, comm::Mesh mesh, test::Family family, int64_t tokens) {
+  const auto message_of = [](int ranks, comm::Mesh mesh, test::Family family, int64_t tokens,
+                             nn::SequenceExchange exchange = nn::SequenceExchange::heads) {
     std::string message;
     try {
       comm::run_local_ranks(ranks, {.seed = 7, .num_threads = 1}, [&](comm::World& world) {
@@ -342,6 +370,7 @@ TEST(SequenceErrors, NameTheCure) {
         const auto model = test::make_tiny_model(family);
         EngineConfig config = config_of(0, 1, DType::f32);
         config.batch.sequence = tokens;
+        config.sequence_exchange = exchange;
         Engine engine(*model, config, world);
       });
     } catch (const ConfigError& error) {
@@ -365,6 +394,9 @@ TEST(SequenceErrors, NameTheCure) {
               HasSubstr("2 heads with 1 heads of keys and values of a tensor rank"));
   EXPECT_THAT(message_of(2, two, Family::llama, 15),
               HasSubstr("zinc.mesh.sequence: 2 ranks cannot share sequences of 15 tokens"));
+  EXPECT_THAT(message_of(2, two, Family::llama, 14, kKeys),
+              HasSubstr("zinc.mesh.sequence: 2 ranks that exchange keys cannot share sequences of "
+                        "14 tokens; take a length that 4 divides"));
   EXPECT_THAT(message_of(2, two, Family::roberta, 16),
               HasSubstr("ranks cannot share the sequences of a roberta"));
   EXPECT_THAT(message_of(2, two, Family::t5, 16),
