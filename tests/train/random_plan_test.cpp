@@ -235,6 +235,10 @@ DrawnRun draw_run(uint64_t seed) {
   if (draw.one_of("narrow_moments", {false, false, true})) {
     engine.optimizer.moments = optim::Moments::bf16;
   }
+  if (run.config.mesh.sequence > 1) {
+    engine.sequence_exchange =
+        draw.named("sequence_exchange", {nn::SequenceExchange::heads, nn::SequenceExchange::keys});
+  }
   run.steps = draw.one_of<int64_t>("steps", {4, 5});
   run.evaluates = draw.flip("evaluates");
   run.saves = draw.flip("saves");
@@ -294,20 +298,28 @@ std::vector<MemoryReport> memory_of(const DrawnRun& run) {
 
 void expect_plan_is_the_peak(const DrawnRun& run) {
   SCOPED_TRACE(run.words);
-  const Plan plan = make_plan(run.model, run.config,
-                              {.world = run.world,
-                               .seq = kDrawnSeq,
-                               .backend = run.world == 1 ? "single" : "local",
-                               .evaluate = run.evaluates,
-                               .save = run.saves});
+  PlanOptions options{.world = run.world,
+                      .seq = kDrawnSeq,
+                      .backend = run.world == 1 ? "single" : "local",
+                      .evaluate = run.evaluates,
+                      .save = run.saves};
+  const Plan plan = make_plan(run.model, run.config, options);
   const std::vector<MemoryReport> ranks = memory_of(run);
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     // Where a vocabulary does not divide, later slices are smaller.
     const comm::Mesh& mesh = run.config.mesh;
     const bool is_fullest = mesh.tensor_of(static_cast<int>(rank)) == 0;
-    const RankPlan& planned =
-        mesh.pipe == 1 ? plan.fullest
-                       : plan.pipe[static_cast<size_t>(mesh.pipe_of(static_cast<int>(rank)))];
+    RankPlan planned = mesh.pipe == 1
+                           ? plan.fullest
+                           : plan.pipe[static_cast<size_t>(mesh.pipe_of(static_cast<int>(rank)))];
+    // Chunks of a sequence see fewer keys the nearer they are to its middle.
+    const bool has_chunks = run.config.engine.sequence_exchange == nn::SequenceExchange::keys;
+    if (has_chunks && mesh.sequence_of(static_cast<int>(rank)) != 0) {
+      options.rank = static_cast<int>(rank);
+      const int64_t most = planned.peaks.at(Tier::device).peak;
+      planned = make_plan(run.model, run.config, options).fullest;
+      EXPECT_LE(planned.peaks.at(Tier::device).peak, most);
+    }
     for (int t = 0; t < kNumTiers; ++t) {
       const auto tier = static_cast<Tier>(t);
       if (is_fullest) {

@@ -30,7 +30,8 @@ namespace zinc::train {
 struct PlanOptions {
   int world = 1;
   // Whose plan it is. Absent: of the fullest. All ranks take the same memory, those of a pipeline
-  // apart: their shards are equal, and so are the rooms that are sized for what any rank has.
+  // apart: their shards are equal, and so are the rooms that are sized for what any rank has. Of
+  // sequence ranks that exchange keys the first takes most.
   std::optional<int> rank{};
   int64_t seq = 0;              // tokens per sequence, > 0
   int num_threads = 1;          // per rank: the CPU kernels' workspaces depend on it
