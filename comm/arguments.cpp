@@ -51,6 +51,17 @@ void check_place(std::string_view op, std::string_view name, const ConstView& pa
           " overlaps the other buffer, but is not the rank's own place in it");
 }
 
+// Two arrays of as many elements of one dtype.
+void check_apart(std::string_view op, const ConstView& in, const View& out,
+                 const GroupFacts& group) {
+  check_view(op, "in", in, group);
+  check_view(op, "out", out, group);
+  check_same_dtype(op, in, out);
+  require(in.numel() == out.numel(), op, ": in and out must have as many elements: ", in.numel(),
+          " vs ", out.numel());
+  require(!overlap(in, out), op, ": out overlaps in");
+}
+
 }  // namespace
 
 Terms checked(const AllGather& args, const GroupFacts& group) {
@@ -109,17 +120,17 @@ Terms checked(const Broadcast& args, const GroupFacts& group) {
 
 Terms checked(const AllToAll& args, const GroupFacts& group) {
   constexpr std::string_view kOp = "all_to_all";
-  check_view(kOp, "in", args.in, group);
-  check_view(kOp, "out", args.out, group);
-  check_same_dtype(kOp, args.in, args.out);
-  require(args.in.numel() == args.out.numel(), kOp,
-          ": in and out must have as many elements: ", args.in.numel(), " vs ", args.out.numel());
+  check_apart(kOp, args.in, args.out, group);
   require(args.in.numel() % group.size == 0, kOp, ": ", args.in.numel(),
           " elements do not divide into ", group.size, " blocks");
-  require(!overlap(args.in, args.out), kOp, ": out overlaps in");
   return {.count = args.in.numel() / group.size,
           .operation = Operation::all_to_all,
           .dtype = args.in.dtype()};
+}
+
+Terms checked(const Shift& args, const GroupFacts& group) {
+  check_apart("shift", args.in, args.out, group);
+  return {.count = args.in.numel(), .operation = Operation::shift, .dtype = args.in.dtype()};
 }
 
 void check_message(const ConstView& data, int peer, int tag, const GroupFacts& group,

@@ -25,6 +25,7 @@ Terms checked(const ReduceScatter& args, const GroupFacts& group, int64_t worksp
 Terms checked(const AllReduce& args, const GroupFacts& group, int64_t workspace_bytes);
 Terms checked(const Broadcast& args, const GroupFacts& group);
 Terms checked(const AllToAll& args, const GroupFacts& group);
+Terms checked(const Shift& args, const GroupFacts& group);
 void check_message(const ConstView& data, int peer, int tag, const GroupFacts& group,
                    std::string_view op);
 

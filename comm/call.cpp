@@ -14,6 +14,8 @@ std::string_view name_of(Operation operation) {
       return "broadcast";
     case Operation::all_to_all:
       return "all_to_all";
+    case Operation::shift:
+      return "shift";
     case Operation::barrier:
       return "barrier";
     case Operation::split:

@@ -14,6 +14,8 @@ std::string_view name_of(Collective collective) {
       return "broadcast";
     case Collective::all_to_all:
       return "all_to_all";
+    case Collective::shift:
+      return "shift";
   }
   return "?";
 }

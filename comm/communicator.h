@@ -83,7 +83,20 @@ struct AllToAll {
   View out;      // [size * n] same dtype: block r came from rank r; must not overlap `in`
 };
 
-enum class Collective : uint8_t { all_gather, reduce_scatter, all_reduce, broadcast, all_to_all };
+// From each rank to the one behind it, from the last to the first: one turn of a ring.
+struct Shift {
+  ConstView in;  // [n] any dtype: goes to rank + 1
+  View out;      // [n] same dtype: came from rank - 1; must not overlap `in`
+};
+
+enum class Collective : uint8_t {
+  all_gather,
+  reduce_scatter,
+  all_reduce,
+  broadcast,
+  all_to_all,
+  shift
+};
 std::string_view name_of(Collective collective);
 
 // Tags of messages are in [0, kNumMessageTags).
@@ -113,6 +126,7 @@ class Communicator {
   virtual Work all_reduce(const AllReduce& args, StreamRef stream) = 0;
   virtual Work broadcast(const Broadcast& args, StreamRef stream) = 0;
   virtual Work all_to_all(const AllToAll& args, StreamRef stream) = 0;
+  virtual Work shift(const Shift& args, StreamRef stream) = 0;
   // Messages between two ranks match in the order of their issue per (source, destination, tag).
   // Sizes must be equal. A send may block its stream until the message is received. So of two ranks
   // that exchange messages, one must receive first, or both use two worker streams.

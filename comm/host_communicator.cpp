@@ -167,6 +167,12 @@ Work HostCommunicator::all_to_all(const AllToAll& args, StreamRef stream) {
   });
 }
 
+Work HostCommunicator::shift(const Shift& args, StreamRef stream) {
+  const Call call = next_call(checked(args, {.rank = rank(), .size = size()}), 1);
+  return issue("shift", call, stream,
+               [args](Transport& transport, const Call& run) { run_shift(transport, run, args); });
+}
+
 Work HostCommunicator::barrier(StreamRef stream) {
   const Call call = next_call({.operation = Operation::barrier}, 1);
   return issue("barrier", call, stream,

@@ -39,6 +39,7 @@ class HostCommunicator final : public Communicator {
   Work all_reduce(const AllReduce& args, StreamRef stream) override;
   Work broadcast(const Broadcast& args, StreamRef stream) override;
   Work all_to_all(const AllToAll& args, StreamRef stream) override;
+  Work shift(const Shift& args, StreamRef stream) override;
   Work send(ConstView data, int destination, int tag, StreamRef stream) override;
   Work receive(View data, int source, int tag, StreamRef stream) override;
   Work barrier(StreamRef stream) override;

@@ -178,6 +178,17 @@ void run_all_to_all(Transport& transport, const Call& call, const AllToAll& args
   transport.exchange(call, exchange);
 }
 
+void run_shift(Transport& transport, const Call& call, const Shift& args) {
+  const int size = transport.size(), rank = transport.rank();
+  const int64_t bytes = args.in.bytes();
+  if (size == 1) copy_apart(bytes_of(args.out), bytes_of(args.in), bytes);
+  Exchange exchange = empty_exchange(transport);
+  exchange.to[static_cast<size_t>((rank + 1) % size)] = {bytes_of(args.in), bytes};
+  exchange.from[static_cast<size_t>((rank + size - 1) % size)] = {bytes_of(args.out), bytes};
+  exchange.largest_bytes = bytes;
+  transport.exchange(call, exchange);
+}
+
 void run_barrier(Transport& transport, const Call& call) {
   transport.exchange(call, empty_exchange(transport));
 }

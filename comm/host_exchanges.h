@@ -16,6 +16,7 @@ void run_reduce_scatter(Transport& transport, const Call& call, const ReduceScat
 void run_all_reduce(Transport& transport, const Call& call, const AllReduce& args);
 void run_broadcast(Transport& transport, const Call& call, const Broadcast& args);
 void run_all_to_all(Transport& transport, const Call& call, const AllToAll& args);
+void run_shift(Transport& transport, const Call& call, const Shift& args);
 void run_barrier(Transport& transport, const Call& call);
 
 // Every rank's bytes at every rank, by rank.

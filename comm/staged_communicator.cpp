@@ -88,13 +88,12 @@ class Staged final : public Communicator {
 
   Work all_to_all(const AllToAll& args, StreamRef stream) override {
     checked(args, facts());
-    if (size() == 1) return keep(args.in, args.out, stream);
-    const Staging in = take(args.in, stream);
-    const Staging out = take(args.out, stream);
-    transfer(flat(args.in), in.pinned, stream);
-    host().all_to_all({.in = in.host, .out = out.host}, stream);
-    transfer(out.pinned, flat(args.out), stream);
-    return Work(stream->record());
+    return exchanged(args, stream, &Communicator::all_to_all);
+  }
+
+  Work shift(const Shift& args, StreamRef stream) override {
+    checked(args, facts());
+    return exchanged(args, stream, &Communicator::shift);
   }
 
   Work send(ConstView data, int destination, int tag, StreamRef stream) override {
@@ -138,6 +137,18 @@ class Staged final : public Communicator {
   template <class AnyView>
   static AnyView flat(const AnyView& view) {
     return view.reshape(Shape{view.numel()});
+  }
+
+  template <class Args>
+  Work exchanged(const Args& args, StreamRef stream,
+                 Work (Communicator::*run)(const Args&, StreamRef)) {
+    if (size() == 1) return keep(args.in, args.out, stream);
+    const Staging in = take(args.in, stream);
+    const Staging out = take(args.out, stream);
+    transfer(flat(args.in), in.pinned, stream);
+    (host().*run)({.in = in.host, .out = out.host}, stream);
+    transfer(out.pinned, flat(args.out), stream);
+    return Work(stream->record());
   }
 
   Work keep(const ConstView& from, const View& to, StreamRef stream) {

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "core/philox.h"
 #include "core/stream.h"
@@ -42,6 +43,12 @@ struct AttentionMask {
   ConstView alibi_slopes;  // optional [H] f32: adds -slope[h] * |p - j| (Press et al. 2022)
   ConstView bias;          // optional f32 (f64 for f64), added: [B or 1, H or 1, Tq, Tk] or, by
                            // distance, [H or 1, Tq + Tk - 1]
+  // Of a part of a sequence's queries and of its keys: the positions of query 0 and key 0 there.
+  // Lengths, begins and ends then count from the start of the sequence too.
+  struct Place {
+    int64_t query = 0, key = 0;
+  };
+  std::optional<Place> place{};
 };
 
 // Zeroes probability ((b * H + h) * Tq + i) * Tk + j where key.uniform(that) < probability and

@@ -40,7 +40,10 @@ struct AttentionProblem {
 
   int64_t heads_per_group() const { return H / G; }
   DType wide() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
-  int64_t position(int64_t i) const { return i + Tk - Tq; }
+  // The first query stands so many keys behind the first key.
+  int64_t ahead() const { return mask.place ? mask.place->query - mask.place->key : Tk - Tq; }
+  int64_t first_key() const { return mask.place ? mask.place->key : 0; }
+  int64_t position(int64_t i) const { return i + ahead(); }
   bool has_bias_by_distance() const { return mask.bias && mask.bias.rank() == 2; }
 
   KeyRange keys_of(int64_t b, int64_t i) const {
@@ -51,15 +54,17 @@ struct AttentionProblem {
       range.end = std::min(range.end, position(i) + mask.window);
     }
     if (mask.key_lengths) {
-      range.end = std::min<int64_t>(range.end, mask.key_lengths.data_as<int32_t>()[b]);
+      range.end =
+          std::min<int64_t>(range.end, mask.key_lengths.data_as<int32_t>()[b] - first_key());
     }
     if (mask.key_begin) {
       const int64_t at = b * mask.key_begin.stride(0) + i;
-      range.begin = std::max<int64_t>(range.begin, mask.key_begin.data_as<int32_t>()[at]);
+      range.begin =
+          std::max<int64_t>(range.begin, mask.key_begin.data_as<int32_t>()[at] - first_key());
     }
     if (mask.key_end) {
       const int64_t at = b * mask.key_end.stride(0) + i;
-      range.end = std::min<int64_t>(range.end, mask.key_end.data_as<int32_t>()[at]);
+      range.end = std::min<int64_t>(range.end, mask.key_end.data_as<int32_t>()[at] - first_key());
     }
     return range;
   }

@@ -87,8 +87,12 @@ int64_t start_of(const AttentionScope& scope) {
   return scope.cache == nullptr ? scope.start : scope.cache->length();
 }
 
-bool exchanges(const AttentionScope& scope, SequenceExchange what) {
-  return scope.sequence != nullptr && scope.sequence->exchange() == what;
+bool keeps_queries(const AttentionScope& scope) {
+  return scope.sequence != nullptr && keeps_queries(scope.sequence->exchange());
+}
+
+bool gets_heads(const AttentionScope& scope) {
+  return scope.sequence != nullptr && !keeps_queries(scope);
 }
 
 uint64_t site_of_heads(const TensorRanks* ranks, uint64_t site) {
@@ -124,8 +128,7 @@ Tensor SelfAttention::forward(const Tensor& x, const AttentionScope& scope,
                             .positions = scope.positions,
                             .start = start_of(scope)});
   }
-  const bool gets_heads = exchanges(scope, SequenceExchange::heads);
-  if (gets_heads) qkv = scope.sequence->to_heads(qkv, {width, kv_width, kv_width});
+  if (gets_heads(scope)) qkv = scope.sequence->to_heads(qkv, {width, kv_width, kv_width});
   Tensor slopes = positions.alibi_slopes;
   if (slopes.defined()) slopes = slopes.narrow_view(0, first_head, heads);
   const autograd::AttentionOptions how{.num_heads = heads,
@@ -138,7 +141,7 @@ Tensor SelfAttention::forward(const Tensor& x, const AttentionScope& scope,
                                        .dropout = is_training() ? options_.attention_dropout : 0.0,
                                        .site = site_of_heads(tensor_ranks(), site_)};
   Tensor mixed;
-  if (exchanges(scope, SequenceExchange::keys)) {
+  if (keeps_queries(scope)) {
     const std::vector<Tensor> parts = autograd::split(qkv, {width, 2 * kv_width}, 2);
     mixed = attend_to_all(*scope.sequence, parts[0], parts[1], how);
   } else if (scope.cache == nullptr) {
@@ -149,7 +152,7 @@ Tensor SelfAttention::forward(const Tensor& x, const AttentionScope& scope,
                             qkv.narrow_view(2, width + kv_width, kv_width), kv_heads);
     mixed = autograd::attention(qkv.narrow_view(2, 0, width), seen.keys, seen.values, how);
   }
-  if (gets_heads) mixed = scope.sequence->to_tokens(mixed);
+  if (gets_heads(scope)) mixed = scope.sequence->to_tokens(mixed);
   return resid_dropout_.forward(c_proj_.forward(mixed));
 }
 

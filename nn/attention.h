@@ -12,7 +12,6 @@ namespace zinc::nn {
 
 class KvCache;
 class SequenceRanks;
-enum class SequenceExchange : uint8_t;
 
 struct SelfAttentionOptions {
   int64_t features = 0;  // C
@@ -47,8 +46,9 @@ struct AttentionScope {
 // The position of the first token of a pass, where the scope has no positions.
 int64_t start_of(const AttentionScope& scope);
 
-// Whether ranks share the tokens, and exchange this.
-bool exchanges(const AttentionScope& scope, SequenceExchange what);
+// Whether ranks share the tokens, and keep their queries; or exchange tokens for heads.
+bool keeps_queries(const AttentionScope& scope);
+bool gets_heads(const AttentionScope& scope);
 
 // How positions enter the scores of a layer.
 struct PositionTerms {

@@ -11,17 +11,26 @@
 namespace zinc::nn {
 
 std::string_view name_of(SequenceExchange value) {
-  return value == SequenceExchange::heads ? "heads" : "keys";
+  switch (value) {
+    case SequenceExchange::heads:
+      return "heads";
+    case SequenceExchange::keys:
+      return "keys";
+    case SequenceExchange::ring:
+      return "ring";
+  }
+  return "?";
 }
 
 std::vector<TokenRun> token_runs(const SequenceRanks& ranks, int rank, int64_t T) {
   const int64_t size = ranks.size();
-  const bool has_chunks = ranks.exchange() == SequenceExchange::keys;
+  const bool has_chunks = keeps_queries(ranks.exchange());
   const int64_t parts = parts_of_sequence(ranks.exchange(), size);
   if (T % parts != 0) {
     throw ConfigError(str("zinc.mesh.sequence: ", size, " ranks",
-                          has_chunks ? " that exchange keys" : "", " cannot share sequences of ", T,
-                          " tokens; take a length that ", parts, " divides, or other ranks"));
+                          has_chunks ? " that keep their queries" : "",
+                          " cannot share sequences of ", T, " tokens; take a length that ", parts,
+                          " divides, or other ranks"));
   }
   const int64_t count = T / parts;
   if (!has_chunks) return {{rank * count, count}};
@@ -50,6 +59,7 @@ Tensor own_positions(const SequenceRanks& ranks, int64_t B, int64_t T) {
 
 Tensor attend_to_all(SequenceRanks& ranks, const Tensor& q, const Tensor& k_and_v,
                      const autograd::AttentionOptions& how) {
+  if (ranks.exchange() == SequenceExchange::ring) return ranks.attend_in_ring(q, k_and_v, how);
   const int64_t T = q.dim(1) * ranks.size(), width = k_and_v.dim(2) / 2;
   const Tensor all = ranks.of_all_tokens(k_and_v);
   const std::vector<TokenRun> runs = token_runs(ranks, ranks.rank(), T);
@@ -74,14 +84,14 @@ LocalHeads LocalHeads::of(std::string_view path, int64_t heads, int64_t kv_heads
   const int64_t slices = tensor == nullptr ? 1 : tensor->size();
   LocalHeads local{heads / slices, std::max<int64_t>(kv_heads / slices, 1), 0};
   if (tensor != nullptr) local.first = local.heads * tensor->rank();
-  if (sequence == nullptr || sequence->exchange() == SequenceExchange::keys) return local;
+  if (sequence == nullptr || keeps_queries(sequence->exchange())) return local;
   const int64_t size = sequence->size();
   if (local.heads % size != 0 || local.kv_heads % size != 0) {
     throw ConfigError(str(path, ": ", local.heads, " heads with ", local.kv_heads,
                           " heads of keys and values", slices > 1 ? " of a tensor rank" : "",
                           " cannot be shared by ", size,
                           " ranks; take a zinc.mesh.sequence that divides both, or "
-                          "zinc.sequence_exchange \"keys\""));
+                          "zinc.sequence_exchange \"ring\" or \"keys\""));
   }
   local.heads /= size;
   local.kv_heads /= size;

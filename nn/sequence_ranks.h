@@ -1,7 +1,7 @@
 // nn/sequence_ranks.h: ranks that each have a part of the tokens of the same sequences.
 //
 // Code that works token by token needs no change. Every rank has all weights. A loss is the sum
-// over a rank's own tokens. Attention exchanges data, in one of two ways:
+// over a rank's own tokens. Attention exchanges data, in one of three ways:
 //
 // - heads (Jacobs et al. 2023, "DeepSpeed-Ulysses"). Rank r of S has positions [r T / S,
 //   (r + 1) T / S). Before attention, each rank sends the q, k and v of its tokens and receives
@@ -11,6 +11,8 @@
 //   2 S chunks of a sequence rank r has r and 2 S - 1 - r: so each has as many pairs of a query and
 //   a key before it. Each rank gets k and v of all tokens, and keeps its queries. The heads need
 //   not be divided.
+// - ring (Liu et al. 2023, "Ring Attention"). The same chunks and queries. The k and v of a rank go
+//   from rank to rank: no rank ever has those of all tokens.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +26,13 @@
 
 namespace zinc::nn {
 
-enum class SequenceExchange : uint8_t { heads, keys };
-std::string_view name_of(SequenceExchange value);  // "heads", "keys"
+enum class SequenceExchange : uint8_t { heads, keys, ring };
+std::string_view name_of(SequenceExchange value);  // "heads", "keys", "ring"
+// Whether ranks keep their queries, of two chunks of a sequence, with all heads.
+constexpr bool keeps_queries(SequenceExchange what) { return what != SequenceExchange::heads; }
 // Equal parts into which a sequence is cut: its tokens must be a multiple.
 constexpr int64_t parts_of_sequence(SequenceExchange what, int64_t ranks) {
-  return what == SequenceExchange::keys ? 2 * ranks : ranks;
+  return keeps_queries(what) ? 2 * ranks : ranks;
 }
 
 class SequenceRanks {
@@ -46,6 +50,9 @@ class SequenceRanks {
   // x: [B, T / S, W], of this rank's tokens. Returns that of all tokens, in their order: [B, T, W].
   // Backward sums the gradients that all ranks have for a token, in f32 over a fixed tree.
   virtual Tensor of_all_tokens(const Tensor& x) = 0;
+  // As attend_to_all(), of exchange() ring.
+  virtual Tensor attend_in_ring(const Tensor& q, const Tensor& k_and_v,
+                                const autograd::AttentionOptions& how) = 0;
 };
 
 // Positions [begin, begin + count) of a sequence.
@@ -58,8 +65,9 @@ std::vector<TokenRun> token_runs(const SequenceRanks& ranks, int rank, int64_t T
 // [B, T / S] i32: the positions of this rank's tokens.
 Tensor own_positions(const SequenceRanks& ranks, int64_t B, int64_t T);
 
-// Causal attention of this rank's queries to the keys of all tokens before them: of exchange()
-// keys. q: [B, T / S, H D]; k_and_v: [B, T / S, 2 G D], own tokens'. `how`: of whole sequences.
+// Causal attention of this rank's queries to the keys of all tokens before them, where ranks keep
+// their queries. q: [B, T / S, H D]; k_and_v: [B, T / S, 2 G D], own tokens'. `how`: of whole
+// sequences.
 Tensor attend_to_all(SequenceRanks& ranks, const Tensor& q, const Tensor& k_and_v,
                      const autograd::AttentionOptions& how);
 

@@ -10,6 +10,7 @@
 #include "core/context.h"
 #include "core/error.h"
 #include "kernels/copy.h"
+#include "parallel/ring_attention.h"
 
 namespace zinc::parallel {
 namespace {
@@ -216,6 +217,11 @@ class CommSequenceRanks final : public nn::SequenceRanks {
       node->set_output(y);
     }
     return y;
+  }
+
+  Tensor attend_in_ring(const Tensor& q, const Tensor& k_and_v,
+                        const autograd::AttentionOptions& how) override {
+    return ring_attention(group_, *this, q, k_and_v, how);
   }
 
  private:

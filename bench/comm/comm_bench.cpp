@@ -45,6 +45,8 @@ class CollectiveRun {
         return group_.broadcast({whole, 0}, stream_).wait();
       case Collective::all_to_all:
         return group_.all_to_all({whole, view(other_, count_ * group_.size())}, stream_).wait();
+      case Collective::shift:
+        return group_.shift({whole, view(other_, count_ * group_.size())}, stream_).wait();
     }
   }
 
@@ -70,7 +72,7 @@ class CollectiveRun {
         collective == Collective::reduce_scatter || collective == Collective::all_reduce;
     const float expected = sums ? static_cast<float>(group_.size()) : 1.0f;
     const bool in_part = collective == Collective::reduce_scatter;
-    const bool in_other = collective == Collective::all_to_all;
+    const bool in_other = collective == Collective::all_to_all || collective == Collective::shift;
     const Block& result = in_part ? part_ : in_other ? other_ : whole_;
     const int64_t n = in_part ? count_ : count_ * group_.size();
     dispatch_float(dtype_, [&]<class T>() {
@@ -122,6 +124,7 @@ double bus_factor(Collective collective, int size) {
     case Collective::all_reduce:
       return 2 * others;
     case Collective::broadcast:
+    case Collective::shift:
       return 1;
     default:
       return others;
@@ -152,7 +155,7 @@ std::vector<CommBenchRow> run_comm_bench(comm::World& world, const CommBenchOpti
   std::vector<CommBenchRow> rows;
   const Collective collectives[] = {Collective::all_gather, Collective::reduce_scatter,
                                     Collective::all_reduce, Collective::broadcast,
-                                    Collective::all_to_all};
+                                    Collective::all_to_all, Collective::shift};
   for (int64_t bytes = options.min_bytes; bytes <= options.max_bytes; bytes *= 4) {
     CollectiveRun one(world, bytes, options.dtype);
     const double copy_seconds = median(time_steps(one, options.seconds / 4, [&] { one.copy(); }));

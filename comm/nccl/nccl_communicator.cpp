@@ -196,6 +196,19 @@ class Nccl final : public Communicator {
     });
   }
 
+  Work shift(const Shift& args, StreamRef stream) override {
+    return issue(checked(args, facts()), stream, [&](const std::string& what) {
+      if (family_->is_alone) return send_to_itself(what, args.in, args.out, stream);
+      if (size() == 1) {
+        return copy_apart(bytes_of(args.out), bytes_of(args.in), args.in.bytes(), stream);
+      }
+      exchange(what, stream, [&](const Door& door) {
+        door.send(args.in, (rank() + 1) % size());
+        door.receive(args.out, (rank() + size() - 1) % size());
+      });
+    });
+  }
+
   Work send(ConstView data, int destination, int tag, StreamRef stream) override {
     return message(data, destination, tag, true, stream,
                    [&](const Door& door) { door.send(data, destination); });

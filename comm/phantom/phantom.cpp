@@ -72,6 +72,12 @@ class Phantom final : public Communicator {
     return queue("all_to_all", stream, {bytes, bytes});
   }
 
+  Work shift(const Shift& args, StreamRef stream) override {
+    checked(args, facts());
+    const int64_t bytes = size() == 1 ? 0 : args.in.bytes();
+    return queue("shift", stream, {bytes, bytes});
+  }
+
   Work send(ConstView data, int destination, int tag, StreamRef stream) override {
     check_message(data, destination, tag, facts(), "send");
     return queue("send", stream, {data.bytes(), 0}, destination);

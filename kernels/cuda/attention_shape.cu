@@ -22,6 +22,8 @@ AttentionShape attention_shape(const char* op, const AttentionProblem& p) {
           .inverse_softcap = p.softcap == 0.0 ? 0.0f : static_cast<float>(1.0 / p.softcap),
           .causal = mask.causal,
           .window = mask.window,
+          .ahead = p.ahead(),
+          .first_key = p.first_key(),
           .key_lengths = ints(mask.key_lengths),
           .key_begin = ints(mask.key_begin),
           .key_end = ints(mask.key_end),

@@ -32,6 +32,7 @@ struct AttentionShape {
   float softcap, inverse_softcap;  // 0: none
   bool causal;
   int64_t window;
+  int64_t ahead, first_key;  // AttentionProblem's
   const int32_t* key_lengths;
   const int32_t* key_begin;
   const int32_t* key_end;
@@ -48,39 +49,38 @@ struct AttentionShape {
   // Every key that a query of [first, last] sees by position and length lies in it.
   __device__ Keys keys_by_position(int64_t b, int64_t first, int64_t last) const {
     Keys keys{0, Tk};
-    const int64_t ahead = Tk - Tq;
     if (window > 0) {
       keys = {max_of(0, first + ahead - window + 1), min_of(Tk, last + ahead + window)};
     }
     if (causal) keys.end = min_of(keys.end, last + ahead + 1);
-    if (key_lengths != nullptr) keys.end = min_of(keys.end, key_lengths[b]);
+    if (key_lengths != nullptr) keys.end = min_of(keys.end, key_lengths[b] - first_key);
     return keys;
   }
   // Every query that sees a key of [first, last] by position and length lies in it.
   __device__ Keys queries_by_position(int64_t b, int64_t first, int64_t last) const {
     Keys queries{0, Tq};
-    const int64_t ahead = Tk - Tq;
     if (window > 0) {
       queries = {max_of(0, first - ahead - window + 1), min_of(Tq, last - ahead + window)};
     }
     if (causal) queries.begin = max_of(queries.begin, first - ahead);
-    if (key_lengths != nullptr && key_lengths[b] <= first) queries.end = 0;
+    if (key_lengths != nullptr && key_lengths[b] - first_key <= first) queries.end = 0;
     return queries;
   }
   __device__ bool has_keys_of_values() const { return key_begin != nullptr || key_end != nullptr; }
   __device__ Keys keys_of(int64_t b, int64_t i) const {
     Keys keys = keys_by_position(b, i, i);
     if (key_begin != nullptr) {
-      keys.begin = max_of(keys.begin, key_begin[b * key_begin_stride + i]);
+      keys.begin = max_of(keys.begin, key_begin[b * key_begin_stride + i] - first_key);
     }
-    if (key_end != nullptr) keys.end = min_of(keys.end, key_end[b * key_end_stride + i]);
+    if (key_end != nullptr)
+      keys.end = min_of(keys.end, key_end[b * key_end_stride + i] - first_key);
     return keys;
   }
 
   // Of part = tanh(scale * product / softcap).
   __device__ Score capped(float part) const { return {softcap * part, fmaf(-part, part, 1.0f)}; }
   __device__ float alibi(int64_t h, int64_t i, int64_t j) const {
-    const int64_t distance = i + Tk - Tq - j;
+    const int64_t distance = i + ahead - j;
     return slopes[h] * static_cast<float>(distance < 0 ? -distance : distance);
   }
   __device__ float bias_at(int64_t b, int64_t h, int64_t i, int64_t j) const {

@@ -40,7 +40,7 @@ TensorList Decoder::stage(int64_t index, const Batch& batch, TensorList x) {
   AttentionScope scope = scope_of(batch);
   if (sequence_ != nullptr) {
     scope.sequence = sequence_;
-    if (sequence_->exchange() == SequenceExchange::keys) {
+    if (keeps_queries(scope)) {
       scope.positions = own_positions(*sequence_, ids.dim(0), ids.dim(1));
     } else {
       scope.start = token_runs(*sequence_, sequence_->rank(), ids.dim(1)).front().begin;

@@ -105,9 +105,8 @@ Tensor LlamaAttention::forward(const Tensor& x, const AttentionScope& scope,
       LocalHeads::of(path(), num_heads_, num_kv_heads_, tensor_ranks(), nullptr);
   const LocalHeads local =
       LocalHeads::of(path(), num_heads_, num_kv_heads_, tensor_ranks(), scope.sequence);
-  const bool gets_heads = exchanges(scope, SequenceExchange::heads);
   const auto to_heads = [&](Tensor x) {
-    return gets_heads ? scope.sequence->to_heads(x, {x.dim(2)}) : x;
+    return gets_heads(scope) ? scope.sequence->to_heads(x, {x.dim(2)}) : x;
   };
   const auto own = [&](Linear& projection) {
     return own_kv_heads(tensor_ranks(), projection.forward(input), num_kv_heads_, head_dim_);
@@ -128,11 +127,11 @@ Tensor LlamaAttention::forward(const Tensor& x, const AttentionScope& scope,
                                        .key_begin = scope.document_starts,
                                        .dropout = is_training() ? dropout_ : 0.0,
                                        .site = site_of_heads(tensor_ranks(), site_)};
-  if (exchanges(scope, SequenceExchange::keys)) {
+  if (keeps_queries(scope)) {
     return o_proj_.forward(attend_to_all(*scope.sequence, q, autograd::concat({k, v}, 2), how));
   }
   Tensor mixed = autograd::attention(q, k, v, how);
-  if (gets_heads) mixed = scope.sequence->to_tokens(mixed);
+  if (gets_heads(scope)) mixed = scope.sequence->to_tokens(mixed);
   return o_proj_.forward(mixed);
 }
 

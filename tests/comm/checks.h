@@ -27,6 +27,7 @@ inline constexpr Check kChecks[] = {
     ZINC_CHECK(NativeSums_CraftedIntegers_AreExact),
     ZINC_CHECK(Broadcast_FromEveryRoot_CopiesItsBytes),
     ZINC_CHECK(AllToAll_AnyDTypeAndSize_TransposesBlocks),
+    ZINC_CHECK(Shift_AnyDTypeAndSize_BringsThePreviousRanksBytes),
     ZINC_CHECK(Collectives_LargeArrays_AreRight),
     ZINC_CHECK(Messages_SeveralTags_ArriveByTag),
     ZINC_CHECK(Barrier_SlowRank_HoldsAllBack),

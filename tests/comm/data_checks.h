@@ -229,6 +229,19 @@ inline void AllToAll_AnyDTypeAndSize_TransposesBlocks(const Rank& rank) {
   });
 }
 
+inline void Shift_AnyDTypeAndSize_BringsThePreviousRanksBytes(const Rank& rank) {
+  const int previous = (rank.rank() + rank.size() - 1) % rank.size();
+  for_every_dtype([&]<class T>() {
+    for (const int64_t n : kSizes) {
+      auto in = values_of<T>(rank.rank(), n, 8);
+      std::vector<T> out(in.size());
+      rank.group.shift({view_of(in), view_of(out)}, rank.gather()).wait();
+      EXPECT_EQ(first_difference(out, values_of<T>(previous, n, 8)), -1)
+          << zinc::name_of(kDTypeOf<T>) << " n " << n;
+    }
+  });
+}
+
 // More than the buffers between processes hold, several times, and no multiple of them.
 inline void Collectives_LargeArrays_AreRight(const Rank& rank) {
   constexpr int64_t kElements = 250'007;
@@ -250,6 +263,10 @@ inline void Collectives_LargeArrays_AreRight(const Rank& rank) {
   }
   check_reduce_scatter<float, float>(rank, kElements, false);
   check_reduce_scatter<bf16, float>(rank, kElements, true);
+  std::vector<float> shifted(shard.size());
+  rank.group.shift({view_of(shard), view_of(shifted)}, rank.gather()).wait();
+  const int previous = (rank.rank() + rank.size() - 1) % rank.size();
+  EXPECT_EQ(first_difference(shifted, values_of<float>(previous, kElements, 8)), -1) << "shift";
   auto message = values_of<float>(rank.rank(), kElements, 9);
   rank.group.broadcast({view_of(message), rank.size() - 1}, rank.gather()).wait();
   EXPECT_EQ(first_difference(message, values_of<float>(rank.size() - 1, kElements, 9)), -1);

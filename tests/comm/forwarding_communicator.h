@@ -34,6 +34,7 @@ class ForwardingCommunicator : public Communicator {
   Work all_to_all(const AllToAll& args, StreamRef stream) override {
     return inner().all_to_all(args, stream);
   }
+  Work shift(const Shift& args, StreamRef stream) override { return inner().shift(args, stream); }
   Work send(ConstView data, int destination, int tag, StreamRef stream) override {
     return inner().send(data, destination, tag, stream);
   }

@@ -177,6 +177,10 @@ inline void Counters_AfterEveryCollective_AreExact(const Rank& rank) {
   expect_moved("reduce_scatter", (size - 1) * n * 2, (size - 1) * n * 2);
   rank.group.all_to_all({view_of(whole), view_of(other)}, rank.gather()).wait();
   expect_moved("all_to_all", (size - 1) * n * 2, (size - 1) * n * 2);
+  std::vector<bf16> shifted(shard.size());
+  rank.group.shift({view_of(shard), view_of(shifted)}, rank.gather()).wait();
+  const int64_t moved = size == 1 ? 0 : n * 2;
+  expect_moved("shift", moved, moved);
   rank.group.barrier(rank.gather()).wait();
   expect_moved("barrier", 0, 0);
 
@@ -221,6 +225,8 @@ inline void Arguments_ThatDoNotFit_ThrowAtTheCall(const Rank& rank) {
   EXPECT_THROW(rank.group.broadcast({view_of(shard), rank.size()}, stream), InvalidArgument);
   EXPECT_THROW(rank.group.broadcast({view_of(shard), -1}, stream), InvalidArgument);
   EXPECT_THROW(rank.group.all_to_all({view_of(whole), view_of(whole)}, stream), InvalidArgument);
+  EXPECT_THROW(rank.group.shift({view_of(shard), view_of(shard)}, stream), InvalidArgument);
+  EXPECT_THROW(rank.group.shift({view_of(shard), view_of(integers)}, stream), InvalidArgument);
   EXPECT_THROW(rank.group.send(view_of(shard), rank.rank(), 0, stream), InvalidArgument);
   EXPECT_THROW(rank.group.receive(view_of(shard), rank.size(), 0, stream), InvalidArgument);
   if (size > 1) {

@@ -78,6 +78,9 @@ TEST(GpuNcclOneRank, EveryCollective_GoesThroughTheLibrary) {
       const GpuArray exchanged(world, DType::f32, kFew);
       group.all_to_all({in.view(), exchanged.view()}, stream).wait();
       EXPECT_EQ(exchanged.values<float>(), values);
+      const GpuArray shifted(world, DType::f32, kFew);
+      group.shift({in.view(), shifted.view()}, stream).wait();
+      EXPECT_EQ(shifted.values<float>(), values);
       group.broadcast({in.view(), 0}, stream).wait();
       EXPECT_EQ(in.values<float>(), values);
       group.barrier(stream).wait();

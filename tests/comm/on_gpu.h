@@ -35,6 +35,9 @@ class OnGpu final : public ForwardingCommunicator {
   Work all_to_all(const AllToAll& args, StreamRef stream) override {
     return ForwardingCommunicator::all_to_all({on(args.in), on(args.out)}, stream);
   }
+  Work shift(const Shift& args, StreamRef stream) override {
+    return ForwardingCommunicator::shift({on(args.in), on(args.out)}, stream);
+  }
   Work send(ConstView data, int destination, int tag, StreamRef stream) override {
     return ForwardingCommunicator::send(on(data), destination, tag, stream);
   }

@@ -48,6 +48,7 @@ Moved run_program(Communicator& group, Context& context, Device device) {
     group.all_reduce({wide, workspace(Collective::all_reduce, wide)}, stream);
     for (int root = 0; root < size; ++root) group.broadcast({part, root}, stream);
     group.all_to_all({whole, memory(DType::bf16, n * size)}, stream);
+    group.shift({part, memory(DType::bf16, part.numel())}, stream);
     group.barrier(stream);
     if (size > 1 && group.rank() == 0) group.send(part, 1, 3, stream);
     if (group.rank() == 1) group.receive(part, 0, 3, stream);

@@ -23,6 +23,8 @@ enum Feature : unsigned {
   kSoftcap = 1024,
   kDistanceBias = 2048,     // [H, Tq + Tk - 1]
   kOneDistanceBias = 4096,  // [1, Tq + Tk - 1]
+  kPlace = 8192,            // keys from 21 on, the last query 5 in front of the last key
+  kFarPlace = 16384,        // keys from 21 on, all queries behind the last
 };
 inline constexpr unsigned kAnyBias =
     kBias | kSharedBias | kOneBias | kDistanceBias | kOneDistanceBias;
@@ -61,9 +63,13 @@ struct Inputs {
 
   void make_mask() {
     mask.causal = (c.features & kCausal) != 0;
+    if (c.features & kPlace) mask.place = {.query = 21 + c.Tk - c.Tq - 5, .key = 21};
+    if (c.features & kFarPlace) mask.place = {.query = 21 + c.Tk + 3, .key = 21};
     if (c.features & kLengths) {
       lengths = HostArray({c.B}, DType::i32);
-      for (int64_t b = 0; b < c.B; ++b) lengths.set(b, static_cast<double>(c.Tk * b / c.B));
+      for (int64_t b = 0; b < c.B; ++b) {
+        lengths.set(b, static_cast<double>(first_key() + c.Tk * b / c.B));
+      }
       mask.key_lengths = lengths;
     }
     if (c.features & kDocuments) make_documents_of(13);
@@ -90,13 +96,17 @@ struct Inputs {
     if (c.features & kScale) scale = 0.3;
   }
 
+  // Positions in the sequence.
+  int64_t first_query() const { return mask.place ? mask.place->query : c.Tk - c.Tq; }
+  int64_t first_key() const { return mask.place ? mask.place->key : 0; }
+
   // `length` tokens and 4 more for every batch before.
   void make_documents_of(int64_t length) {
     const DeviceScope scope(device_for(dtype));
     begin = HostArray({c.B, c.Tq}, DType::i32);
     end = begin;
     for (int64_t e = 0; e < c.B * c.Tq; ++e) {
-      const int64_t position = e % c.Tq + c.Tk - c.Tq, of_batch = length + 4 * (e / c.Tq);
+      const int64_t position = first_query() + e % c.Tq, of_batch = length + 4 * (e / c.Tq);
       begin.set(e, static_cast<double>(position / of_batch * of_batch));
       end.set(e, static_cast<double>((position / of_batch + 1) * of_batch));
     }

@@ -54,6 +54,17 @@ constexpr Case kCases[] = {
     {"CausalDistanceBias", 3, 140, 140, 4, 2, 8, kCausal | kDistanceBias},
     {"OneDistanceBias", 2, 20, 50, 3, 1, 8, kOneDistanceBias | kLengths},
     {"DistanceBiasOfFewKeys", 1, 45, 3, 2, 2, 8, kDistanceBias},
+    {"Place", 2, 70, 70, 2, 1, 16, kCausal | kPlace},
+    {"FarPlace", 2, 70, 40, 2, 2, 16, kCausal | kFarPlace},
+    {"PlaceOfManyKeys", 1, 140, 700, 2, 1, 8, kCausal | kPlace | kDropout},
+    {"PlacedLengths", 3, 60, 40, 2, 2, 8, kFarPlace | kLengths},
+    {"PlacedDocuments", 2, 150, 150, 2, 1, 16, kCausal | kPlace | kDocuments},
+    {"PlacedAlibi", 2, 60, 60, 4, 4, 16, kCausal | kFarPlace | kAlibi},
+    {"PlacedWindow", 1, 140, 150, 2, 1, 16, kCausal | kPlace | kWindow},
+    {"FarWindow", 1, 40, 150, 2, 1, 8, kCausal | kFarPlace | kWindow},
+    {"PlacedTerms", 2, 150, 290, 4, 2, 16,
+     kCausal | kPlace | kLengths | kDocuments | kAlibi | kDistanceBias | kDropout | kScale |
+         kWindow | kSoftcap},
     {"AllTerms", 2, 150, 290, 4, 2, 16,
      kCausal | kLengths | kDocuments | kAlibi | kDistanceBias | kDropout | kScale | kWindow |
          kSoftcap},
@@ -66,12 +77,12 @@ double value_of(const View& view, int64_t a, int64_t b, int64_t c, int64_t d) {
 
 // Whether query i sees key j, from the words of the header.
 bool sees(const Inputs& x, int64_t b, int64_t i, int64_t j) {
-  const int64_t position = i + x.c.Tk - x.c.Tq;
-  if (x.mask.causal && j > position) return false;
-  if (x.mask.window > 0 && std::abs(position - j) >= x.mask.window) return false;
-  if (x.mask.key_lengths && static_cast<double>(j) >= x.lengths.at(b)) return false;
-  if (x.mask.key_begin && static_cast<double>(j) < x.begin.at(b * x.c.Tq + i)) return false;
-  return !(x.mask.key_end && static_cast<double>(j) >= x.end.at(b * x.c.Tq + i));
+  const int64_t position = x.first_query() + i, key = x.first_key() + j;
+  if (x.mask.causal && key > position) return false;
+  if (x.mask.window > 0 && std::abs(position - key) >= x.mask.window) return false;
+  if (x.mask.key_lengths && static_cast<double>(key) >= x.lengths.at(b)) return false;
+  if (x.mask.key_begin && static_cast<double>(key) < x.begin.at(b * x.c.Tq + i)) return false;
+  return !(x.mask.key_end && static_cast<double>(key) >= x.end.at(b * x.c.Tq + i));
 }
 
 // out and lse of f64 inputs with all scores of a row in memory.
@@ -92,7 +103,8 @@ void forward_naively(const Inputs& x, HostArray& out, HostArray& lse) {
           s *= scale;
           if (x.softcap != 0.0) s = x.softcap * std::tanh(s / x.softcap);
           if (x.mask.alibi_slopes) {
-            s -= x.slopes.at(h) * static_cast<double>(std::abs(i + c.Tk - c.Tq - j));
+            const int64_t distance = x.first_query() + i - x.first_key() - j;
+            s -= x.slopes.at(h) * static_cast<double>(std::abs(distance));
           }
           if (x.mask.bias && x.bias.shape().rank() == 2) {
             const int64_t row = x.bias.shape()[0] == 1 ? 0 : h;

@@ -236,8 +236,9 @@ DrawnRun draw_run(uint64_t seed) {
     engine.optimizer.moments = optim::Moments::bf16;
   }
   if (run.config.mesh.sequence > 1) {
-    engine.sequence_exchange =
-        draw.named("sequence_exchange", {nn::SequenceExchange::heads, nn::SequenceExchange::keys});
+    engine.sequence_exchange = draw.named(
+        "sequence_exchange",
+        {nn::SequenceExchange::heads, nn::SequenceExchange::keys, nn::SequenceExchange::ring});
   }
   run.steps = draw.one_of<int64_t>("steps", {4, 5});
   run.evaluates = draw.flip("evaluates");
@@ -313,7 +314,7 @@ void expect_plan_is_the_peak(const DrawnRun& run) {
                            ? plan.fullest
                            : plan.pipe[static_cast<size_t>(mesh.pipe_of(static_cast<int>(rank)))];
     // Chunks of a sequence see fewer keys the nearer they are to its middle.
-    const bool has_chunks = run.config.engine.sequence_exchange == nn::SequenceExchange::keys;
+    const bool has_chunks = nn::keeps_queries(run.config.engine.sequence_exchange);
     if (has_chunks && mesh.sequence_of(static_cast<int>(rank)) != 0) {
       options.rank = static_cast<int>(rank);
       const int64_t most = planned.peaks.at(Tier::device).peak;

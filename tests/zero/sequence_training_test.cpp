@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <set>
 
@@ -105,7 +106,8 @@ struct Ranks {
   nn::SequenceExchange exchange = nn::SequenceExchange::heads;
 };
 constexpr auto kKeys = nn::SequenceExchange::keys;
-constexpr nn::SequenceExchange kExchanges[] = {nn::SequenceExchange::heads, kKeys};
+constexpr auto kRing = nn::SequenceExchange::ring;
+constexpr nn::SequenceExchange kExchanges[] = {nn::SequenceExchange::heads, kKeys, kRing};
 
 EngineConfig config_of(int stage, int64_t accumulation, DType dtype) {
   EngineConfig config = test::training_config(accumulation, dtype, ReduceSchedule::micro_step);
@@ -122,11 +124,17 @@ void take_mesh(comm::World& world, const Ranks& ranks) {
 }
 
 Trained train(Kind kind, const Ranks& ranks, int stage, int64_t micro_batches, DType dtype,
-              const std::function<void(EngineConfig&)>& change = {}) {
+              const std::function<void(EngineConfig&)>& change = {}, bool shuffled = false) {
   Trained result;
+  comm::ConnectOptions options;
+  options.seed = 7;
+  options.num_threads = 1;
+  if (shuffled) {
+    options.execution = ContextOptions::Execution::shuffled;
+    options.shuffle_seed = 11;
+  }
   comm::run_local_ranks(
-      ranks.sequence * ranks.data * ranks.tensor, {.seed = 7, .num_threads = 1},
-      [&](comm::World& world) {
+      ranks.sequence * ranks.data * ranks.tensor, options, [&](comm::World& world) {
         take_mesh(world, ranks);
         const std::unique_ptr<nn::Model> model = make(kind);
         EngineConfig config = config_of(stage, micro_batches / ranks.data, dtype);
@@ -229,19 +237,21 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(Ranks{2, 1, 2}, Ranks{2, 2, 2}), testing::Values(1, 3)),
     numbered);
 
-INSTANTIATE_TEST_SUITE_P(ModelsByKeys, SequenceTraining,
-                         testing::Combine(testing::Values(Kind::gpt2, Kind::few_heads, Kind::qwen3,
-                                                          Kind::bloom, Kind::neox, Kind::chatglm),
-                                          testing::Values(Ranks{2, 1, 1, kKeys},
-                                                          Ranks{4, 1, 1, kKeys}),
-                                          testing::Values(1)),
-                         numbered);
-INSTANTIATE_TEST_SUITE_P(StagesByKeys, SequenceTraining,
-                         testing::Combine(testing::Values(Kind::gpt2, Kind::few_heads),
-                                          testing::Values(Ranks{2, 2, 1, kKeys},
-                                                          Ranks{2, 1, 2, kKeys}),
-                                          testing::Values(0, 3)),
-                         numbered);
+INSTANTIATE_TEST_SUITE_P(
+    ModelsByKeys, SequenceTraining,
+    testing::Combine(testing::Values(Kind::gpt2, Kind::few_heads, Kind::qwen3, Kind::bloom,
+                                     Kind::neox, Kind::chatglm),
+                     testing::Values(Ranks{2, 1, 1, kKeys}, Ranks{4, 1, 1, kKeys},
+                                     Ranks{2, 1, 1, kRing}, Ranks{4, 1, 1, kRing}),
+                     testing::Values(1)),
+    numbered);
+INSTANTIATE_TEST_SUITE_P(
+    StagesByKeys, SequenceTraining,
+    testing::Combine(testing::Values(Kind::gpt2, Kind::few_heads),
+                     testing::Values(Ranks{2, 2, 1, kKeys}, Ranks{2, 1, 2, kKeys},
+                                     Ranks{2, 2, 1, kRing}, Ranks{2, 1, 2, kRing}),
+                     testing::Values(0, 3)),
+    numbered);
 
 // One sequence, whose blocks need no copies; recomputed blocks, means of means, and micro-batches
 // side by side.
@@ -286,6 +296,73 @@ TEST(SequenceStages, HaveTheSameBits) {
       EXPECT_EQ(other.figures, first.figures) << stage;
       EXPECT_EQ(other.values, first.values) << stage;
     }
+  }
+}
+
+// Nor on when what lies on other streams runs.
+TEST(SequenceRing, ShuffledStreams_HaveTheSameBits) {
+  for (const int stage : {1, 3}) {
+    const Ranks ranks{4, 1, 1, kRing};
+    const Trained first = train(Kind::few_heads, ranks, stage, 2, DType::bf16);
+    const Trained other = train(Kind::few_heads, ranks, stage, 2, DType::bf16, {}, true);
+    EXPECT_EQ(other.figures, first.figures) << stage;
+    EXPECT_EQ(other.values, first.values) << stage;
+  }
+}
+
+// The whole loss of ranks that drop scores, at weights + `by` x direction; the direction is the
+// gradient at 0, whose square is returned too.
+struct Moved {
+  double loss = 0.0, square = 0.0;
+};
+Moved loss_with_dropout(nn::SequenceExchange exchange, double by,
+                        std::map<std::string, Tensor>& direction) {
+  Moved moved;
+  comm::run_local_ranks(2, {.seed = 7, .num_threads = 1}, [&](comm::World& world) {
+    take_mesh(world, {.sequence = 2});
+    nn::Gpt2Config shape = test::tiny_config();
+    shape.num_heads = 4;
+    shape.attention_dropout = 0.5;
+    nn::Gpt2 model(shape);
+    EngineConfig config = config_of(0, 1, DType::f64);
+    config.sequence_exchange = exchange;
+    Engine engine(model, config, world);
+    for (const auto& [name, parameter] : model.named_parameters()) {
+      if (by == 0.0) continue;
+      const auto towards = direction.at(name).to_vector<double>();
+      const Tensor whole = engine.parameter(name);
+      auto values = whole.to_vector<double>();
+      for (size_t i = 0; i < values.size(); ++i) values[i] += by * towards[i];
+      engine.set_parameter(name, Tensor::from<double>(values, whole.shape(), DType::f64));
+    }
+    const Loss loss = engine.forward(batch_of(0));
+    const double own = loss.sum.item();
+    engine.backward(loss);
+    static std::mutex mutex;
+    for (const auto& [name, parameter] : model.named_parameters()) {
+      const Tensor gradient = engine.gradient(name);
+      const std::lock_guard lock(mutex);
+      if (world.is_main() && by == 0.0) direction[name] = gradient;
+      if (!world.is_main()) continue;
+      for (const double value : gradient.to_vector<double>()) moved.square += value * value;
+    }
+    const std::lock_guard lock(mutex);
+    moved.loss += own / static_cast<double>(batch_of(0).num_targets);
+  });
+  return moved;
+}
+
+// Backward drops the scores that forward has dropped.
+TEST(SequenceDropout, GradientsAreThoseOfTheLoss) {
+  for (const nn::SequenceExchange exchange : kExchanges) {
+    SCOPED_TRACE(name_of(exchange));
+    std::map<std::string, Tensor> direction;
+    const Moved here = loss_with_dropout(exchange, 0.0, direction);
+    const double step = 1e-5;
+    const double up = loss_with_dropout(exchange, step, direction).loss;
+    const double down = loss_with_dropout(exchange, -step, direction).loss;
+    // As far as third derivatives reach.
+    EXPECT_NEAR((up - down) / (2.0 * step), here.square, 1e-6 * here.square);
   }
 }
 
@@ -394,9 +471,10 @@ TEST(SequenceErrors, NameTheCure) {
               HasSubstr("2 heads with 1 heads of keys and values of a tensor rank"));
   EXPECT_THAT(message_of(2, two, Family::llama, 15),
               HasSubstr("zinc.mesh.sequence: 2 ranks cannot share sequences of 15 tokens"));
-  EXPECT_THAT(message_of(2, two, Family::llama, 14, kKeys),
-              HasSubstr("zinc.mesh.sequence: 2 ranks that exchange keys cannot share sequences of "
-                        "14 tokens; take a length that 4 divides"));
+  EXPECT_THAT(
+      message_of(2, two, Family::llama, 14, kKeys),
+      HasSubstr("zinc.mesh.sequence: 2 ranks that keep their queries cannot share sequences of "
+                "14 tokens; take a length that 4 divides"));
   EXPECT_THAT(message_of(2, two, Family::roberta, 16),
               HasSubstr("ranks cannot share the sequences of a roberta"));
   EXPECT_THAT(message_of(2, two, Family::t5, 16),

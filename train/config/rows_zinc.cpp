@@ -144,11 +144,14 @@ Rows rank_rows() {
                    "that have a part each of every sequence's tokens; divides world / tensor"),
              works("pipe", at(&Config::mesh, &comm::Mesh::pipe), between(1, kMostRanksTogether),
                    "ranks", "that have some of the layers each; divides world / tensor")}),
-      works("sequence_exchange",
-            one_of({nn::SequenceExchange::heads, nn::SequenceExchange::keys}, &Config::engine,
-                   &EngineConfig::sequence_exchange),
-            "what the ranks of zinc.mesh.sequence exchange around attention: all of a part of the "
-            "heads, or keys and values of all tokens; keys need no heads that divide"),
+      works(
+          "sequence_exchange",
+          one_of(
+              {nn::SequenceExchange::heads, nn::SequenceExchange::keys, nn::SequenceExchange::ring},
+              &Config::engine, &EngineConfig::sequence_exchange),
+          "what the ranks of zinc.mesh.sequence exchange around attention: all tokens of a part of "
+          "the heads, or keys and values of all tokens, at once or (ring) of one rank after the "
+          "other; heads need to divide for the first alone"),
       works("pipeline_schedule",
             one_of({PipelineSchedule::one_forward_one_backward, PipelineSchedule::gpipe,
                     PipelineSchedule::zero_bubble},
