@@ -37,6 +37,7 @@ Node::~Node() {
 Tensor Node::gradient_place(int, Tensor&) const { return {}; }
 
 bool Node::can_remake(int) const { return false; }
+bool Node::always_remakes(int) const { return false; }
 
 Tensor Node::remake(int output) {
   bug_check(false, name(), ": output ", output, " is made once");

@@ -99,6 +99,8 @@ class Node : public std::enable_shared_from_this<Node> {
   // from the node's parameters and saved tensors. Called after the node was recorded. See Note
   // [Remade results].
   virtual bool can_remake(int output) const;
+  // True if it does so outside of a RemakeScope as well.
+  virtual bool always_remakes(int output) const;
   // Computes the output again. Called before release(), with gradients off.
   virtual Tensor remake(int output);
 

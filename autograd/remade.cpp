@@ -38,9 +38,10 @@ class RemadeSlot final : public SavedSlot {
 
 }  // namespace
 
-std::unique_ptr<SavedSlot> remade_slot(const Tensor& tensor) {
+std::unique_ptr<SavedSlot> remade_slot(const Tensor& tensor, bool in_scope) {
   const Edge edge = edge_of(tensor);
   if (edge.node == nullptr || !edge.node->can_remake(edge.output)) return nullptr;
+  if (!in_scope && !edge.node->always_remakes(edge.output)) return nullptr;
   Node::Output& output = edge.node->outputs()[static_cast<size_t>(edge.output)];
   if (tensor.version() != output.version) return nullptr;
   std::shared_ptr<Remade> remade = output.remade.lock();

@@ -8,7 +8,8 @@
 // result share what is made, and the memory goes with the last of them.
 //
 // Results that are made again: those of norms, GELU, SwiGLU, the other unary functions, and of
-// products with an activation (Node::can_remake()). A result is kept where a store is current (the
+// products with an activation (Node::can_remake()). Results that ranks gather are made again
+// outside of a scope too (Node::always_remakes()). A result is kept where a store is current (the
 // inside of recompute()), where the tensor was filled or copied into since its op, and where a view
 // of it is saved.
 #pragma once
@@ -28,7 +29,8 @@ class RemakeScope : detail::ModeScope<bool> {
   explicit RemakeScope(bool remakes) : ModeScope(&Mode::remakes, remakes) {}
 };
 
-// A slot that makes `tensor` again; null where the tensor has to be kept.
-std::unique_ptr<SavedSlot> remade_slot(const Tensor& tensor);
+// A slot that makes `tensor` again; null where the tensor has to be kept. `in_scope`: inside of a
+// RemakeScope.
+std::unique_ptr<SavedSlot> remade_slot(const Tensor& tensor, bool in_scope);
 
 }  // namespace zinc::autograd

@@ -26,7 +26,7 @@ class KeptTensor final : public SavedSlot {
 SavedTensor::SavedTensor(const Tensor& tensor) {
   const Mode& mode = Mode::current();
   SavedTensorStore* store = mode.store;
-  if (store == nullptr && mode.remakes) slot_ = remade_slot(tensor);
+  if (store == nullptr) slot_ = remade_slot(tensor, mode.remakes);
   if (slot_ != nullptr) return;
   Tensor bare = tensor.detach();
   slot_ = store != nullptr ? store->save(bare) : std::make_unique<KeptTensor>(std::move(bare));

@@ -9,12 +9,15 @@ namespace zinc::nn {
 // on (seed, step, micro-batch, module path, call, element) alone. Does nothing after eval().
 class Dropout : public Module {
  public:
-  Dropout(Module& parent, std::string name, double probability);
+  // of_slice: works inside of sliced layers, on all tokens; else ranks that share tokens drop
+  // others each.
+  Dropout(Module& parent, std::string name, double probability, bool of_slice = false);
   Tensor forward(const Tensor& x);
   double probability() const { return probability_; }
 
  private:
   double probability_;
+  bool of_slice_;
   uint64_t site_;
 };
 

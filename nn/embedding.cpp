@@ -42,7 +42,10 @@ Embedding::Embedding(Module& parent, std::string name, const EmbeddingOptions& o
 Embedding::~Embedding() = default;
 
 Tensor Embedding::forward(const Tensor& ids) {
-  return adapted(is_sliced() ? rows_of_slice(ids) : autograd::embedding(ids, weight_), ids);
+  return adapted(is_sliced() ? rows_of_slice(ids)
+                             : autograd::embedding(own_tokens(tensor_ranks(), ids),
+                                                   own_weight(tensor_ranks(), weight_)),
+                 ids);
 }
 
 void Embedding::on_share() {
@@ -66,7 +69,7 @@ Tensor Embedding::rows_of_slice(const Tensor& ids) {
   const Tensor rows = autograd::embedding(place.reshape_view(flat.shape()), weight_);
   Shape shape = ids.shape();
   shape.push_back(weight_.shape()[1]);
-  return tensor_ranks()->sum(
+  return tensor_ranks()->leave(
       autograd::reshape(autograd::masked_fill(rows, is_elsewhere, 0.0), shape));
 }
 

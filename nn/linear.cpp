@@ -85,11 +85,16 @@ Tensor Linear::forward(const Tensor& x) {
 Tensor Linear::plain(const Tensor& x, autograd::Activation activation) {
   if (tensor_ranks() != nullptr && options_.split == Split::rows) {
     const Tensor y =
-        tensor_ranks()->sum(autograd::linear(x, weight_, {}, {.layout = options_.layout}));
-    return bias_ ? autograd::add(y, autograd::value(*bias_)) : y;
+        tensor_ranks()->leave(autograd::linear(x, weight_, {}, {.layout = options_.layout}));
+    return bias_ ? autograd::add(y, autograd::value(own_weight(tensor_ranks(), *bias_))) : y;
   }
   if (tensor_ranks() != nullptr && options_.split == Split::columns && !options_.spread) {
-    return autograd::linear(tensor_ranks()->spread(x), weight_, bias(),
+    return autograd::linear(tensor_ranks()->enter(x), weight_, bias(),
+                            {.layout = options_.layout, .activation = activation});
+  }
+  if (options_.split == Split::none) {
+    return autograd::linear(x, own_weight(tensor_ranks(), weight_),
+                            own_weight(tensor_ranks(), bias()),
                             {.layout = options_.layout, .activation = activation});
   }
   return autograd::linear(x, weight_, bias(),
@@ -105,7 +110,7 @@ Tensor Linear::cross_entropy(const Tensor& x, const Tensor& labels) {
               options_.activation == autograd::Activation::none,
           path(), ": cross_entropy() is of a layer [out, in] without an activation");
   if (weight_.slice()) {
-    return autograd::linear_cross_entropy(tensor_ranks()->spread(x), weight_, labels, bias(),
+    return autograd::linear_cross_entropy(tensor_ranks()->enter(x), weight_, labels, bias(),
                                           autograd::HeadGradient::in_backward,
                                           class_share(*tensor_ranks(), weight_));
   }

@@ -32,7 +32,7 @@ struct LinearOptions {
   // With Split::columns: sizes of the parts of `out` that are sliced separately, such as queries,
   // keys and values. Empty: `out` is one part.
   std::vector<int64_t> sections{};
-  // With Split::columns: true if the input comes from TensorRanks::spread() already, for several
+  // With Split::columns: true if the input comes from TensorRanks::enter() already, for several
   // layers.
   bool spread = false;
 };

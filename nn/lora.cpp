@@ -185,7 +185,8 @@ LoraOptions LoraOptions::at(const std::string& path) const {
 LoraAdapter::LoraAdapter(Linear& layer, const LoraOptions& options)
     : layer_(layer),
       scale_(options.scale()),
-      dropout_(layer, "lora_dropout", options.dropout),
+      dropout_(layer, "lora_dropout", options.dropout,
+               layer.options().spread || layer.options().split == Split::rows),
       down_(layer, "lora_A",
             {.in = layer.options().in,
              .out = options.rank,

@@ -18,11 +18,13 @@ LayerNorm::LayerNorm(Module& parent, std::string name, const LayerNormOptions& o
 }
 
 Tensor LayerNorm::forward(const Tensor& x) {
-  return autograd::layernorm(x, weight_, bias_ ? &*bias_ : nullptr, eps_);
+  return autograd::layernorm(x, own_weight(tensor_ranks(), weight_),
+                             own_weight(tensor_ranks(), bias_ ? &*bias_ : nullptr), eps_);
 }
 
 autograd::ResidualNorm LayerNorm::forward(const Tensor& x, const Tensor& residual) {
-  return autograd::residual_layernorm(x, residual, weight_, bias_ ? &*bias_ : nullptr, eps_);
+  return autograd::residual_layernorm(x, residual, own_weight(tensor_ranks(), weight_),
+                                      own_weight(tensor_ranks(), bias_ ? &*bias_ : nullptr), eps_);
 }
 
 RMSNorm::RMSNorm(Module& parent, std::string name, const RMSNormOptions& options)
@@ -35,7 +37,7 @@ RMSNorm::RMSNorm(Module& parent, std::string name, const RMSNormOptions& options
 }
 
 autograd::Weight RMSNorm::gamma() {
-  if (!of_slice_ || tensor_ranks() == nullptr) return weight_;
+  if (!of_slice_ || tensor_ranks() == nullptr) return own_weight(tensor_ranks(), weight_);
   return tensor_ranks()->spread(autograd::value(weight_));
 }
 

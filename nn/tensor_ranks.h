@@ -11,10 +11,19 @@
 //
 // A module that counts features between the two, such as heads, divides them by
 // Module::num_tensor_ranks().
+//
+// Note [Shared tokens]
+// Outside of columns and rows all ranks do the same: norms, residual sums, dropout. While
+// shares_tokens(), each rank does so for its own part of the tokens (Korthikanti et al. 2022,
+// "Reducing Activation Recomputation"). Columns then take the tokens of all ranks, rows give each
+// rank its own: the bytes that travel are those of the sums. A parameter that works on own tokens
+// gets a part of its gradient on each rank: take own_weight() of it.
 #pragma once
 
 #include <cstdint>
 
+#include "autograd/parameter.h"
+#include "autograd/weight.h"
 #include "tensor/tensor.h"
 
 namespace zinc::nn {
@@ -31,12 +40,42 @@ class TensorRanks {
   // The sum of the parts of all ranks, on every rank. Backward leaves the gradient as it is. Parts
   // are added in f32 over a fixed tree of ranks.
   virtual Tensor sum(const Tensor& part) = 0;
+  // The same for shared tokens. x [B, T / size(), ...] -> [B, T, ...], and back. Each is the
+  // gradient of the other, with sums as in sum(). gather_tokens() keeps x, and gathers again where
+  // backward needs the result. Rank r has tokens [r T / size(), (r + 1) T / size()). Throw
+  // ConfigError where T does not divide.
+  virtual Tensor gather_tokens(const Tensor& x) = 0;
+  virtual Tensor sum_tokens(const Tensor& part) = 0;
   // The parts of all ranks side by side in the last dimension: [..., whole], the same on every
   // rank. Backward takes this rank's part of the gradient, which is the same on every rank too;
   // where ranks use different columns, spread() the result. Parts are those of TensorSlice::of().
   virtual Tensor join(const Tensor& part, int64_t whole) = 0;
   // See autograd::ClassShare::combine.
   virtual void combine_losses(const Tensor& lse, const Tensor& loss, const Tensor& labels) = 0;
+
+  // The input of sliced layers, and what they give: of all tokens, or of shared ones.
+  Tensor enter(const Tensor& x) { return shares_tokens_ ? gather_tokens(x) : spread(x); }
+  Tensor leave(const Tensor& part) { return shares_tokens_ ? sum_tokens(part) : sum(part); }
+
+  bool shares_tokens() const { return shares_tokens_; }
+  void share_tokens(bool on) { shares_tokens_ = on; }
+
+ private:
+  bool shares_tokens_ = false;
+};
+
+// A weight for own tokens. `ranks` may be null.
+autograd::Weight own_weight(TensorRanks* ranks, autograd::Parameter& weight);
+autograd::Weight own_weight(TensorRanks* ranks, autograd::Parameter* weight);  // null: absent
+// Of x [B, T, ...], own tokens; x if they are not shared.
+Tensor own_tokens(const TensorRanks* ranks, const Tensor& x);
+
+// A model that can share tokens between tensor ranks.
+class SharesTokens {
+ public:
+  virtual ~SharesTokens() = default;
+  // From now on loss() does, if there are tensor ranks. Outputs and generation do not.
+  virtual void share_tokens(bool on) = 0;
 };
 
 }  // namespace zinc::nn

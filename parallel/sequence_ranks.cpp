@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "kernels/copy.h"
 #include "parallel/ring_attention.h"
+#include "parallel/token_runs.h"
 
 namespace zinc::parallel {
 namespace {
@@ -19,22 +20,6 @@ namespace {
 enum class Direction : uint8_t { to_heads, to_tokens };
 
 using Sections = std::vector<int64_t>;
-
-void copy(const ConstView& from, const View& to) {
-  kernels::copy({.x = from, .y = to}, Context::current().compute());
-}
-
-// [S, B, t, w]: block r to rank r, or from it.
-struct Blocks {
-  static Blocks empty(int64_t size, const Shape& shape, DType dtype) {
-    return {shape,
-            Tensor::empty(Shape{size, shape[0], shape[1], shape[2]}, dtype, Label::communication)};
-  }
-  View of(int64_t rank) const { return all.view().narrow(0, rank, 1).reshape(shape); }
-
-  Shape shape;  // of a block
-  Tensor all;
-};
 
 void swap(comm::World& group, const Blocks& in, const Blocks& out) {
   if (in.all.device() != group.context().device()) return;
@@ -125,71 +110,23 @@ class ExchangeNode final : public autograd::Node {
   Direction direction_;
 };
 
-// [S, B, t, W], rank by rank, and [B, T, W]: the tokens of each rank to or from their places.
-// visit(a run in the blocks, where it is in the whole).
-template <class Visit>
-void for_each_run(const nn::SequenceRanks& ranks, const Blocks& blocks, const View& whole,
-                  const Visit& visit) {
-  for (int rank = 0; rank < ranks.size(); ++rank) {
-    int64_t at = 0;
-    for (const auto& [begin, count] : nn::token_runs(ranks, rank, whole.dim(1))) {
-      visit(blocks.of(rank).narrow(1, at, count), whole.narrow(1, begin, count));
-      at += count;
-    }
-  }
-}
-
-Tensor gathered(comm::World& group, const nn::SequenceRanks& ranks, const Tensor& x) {
-  const Tensor mine = x.is_contiguous() ? x : x.clone();
-  const Blocks blocks = Blocks::empty(ranks.size(), x.shape(), x.dtype());
-  if (x.device() == group.context().device()) {
-    const StreamRef compute = Context::current().compute();
-    group.communicator()
-        .all_gather({.shard = mine.view().reshape(Shape{x.numel()}),
-                     .out = blocks.all.view().reshape(Shape{blocks.all.numel()})},
-                    compute)
-        .wait_on(compute);
-  }
-  const Tensor y = Tensor::empty(Shape{x.dim(0), ranks.size() * x.dim(1), x.dim(2)}, x.dtype());
-  for_each_run(ranks, blocks, y.view(),
-               [](const View& run, const View& place) { copy(run, place); });
-  return y;
-}
-
-// The sum over ranks of what they have for this rank's tokens.
-Tensor summed(comm::World& group, const nn::SequenceRanks& ranks, const Tensor& x) {
-  const Shape shape{x.dim(0), x.dim(1) / ranks.size(), x.dim(2)};
-  const Blocks blocks = Blocks::empty(ranks.size(), shape, x.dtype());
-  for_each_run(ranks, blocks, x.view(),
-               [](const View& run, const View& place) { copy(place, run); });
-  comm::Communicator& communicator = group.communicator();
-  const View in = blocks.all.view().reshape(Shape{blocks.all.numel()});
-  const Tensor workspace = Tensor::empty(
-      Shape{communicator.workspace_bytes(comm::Collective::reduce_scatter, in.bytes(), in.dtype())},
-      DType::u8, Label::communication);
-  Tensor y = Tensor::empty(shape, x.dtype());
-  if (x.device() == group.context().device()) {
-    const StreamRef compute = Context::current().compute();
-    communicator
-        .reduce_scatter(
-            {.in = in, .out = y.view().reshape(Shape{y.numel()}), .workspace = workspace.view()},
-            compute)
-        .wait_on(compute);
-  }
-  return y;
+std::vector<Runs> runs_of_all(const nn::SequenceRanks& ranks, int64_t T) {
+  std::vector<Runs> runs;
+  for (int rank = 0; rank < ranks.size(); ++rank) runs.push_back(nn::token_runs(ranks, rank, T));
+  return runs;
 }
 
 class GatherNode final : public autograd::Node {
  public:
-  GatherNode(comm::World& group, const nn::SequenceRanks& ranks) : group_(group), ranks_(ranks) {}
+  GatherNode(comm::World& group, std::vector<Runs> runs) : group_(group), runs_(std::move(runs)) {}
   std::string_view name() const override { return "tokens of all ranks"; }
   void backward(autograd::BackwardPass& pass) override {
-    pass.give(0, summed(group_, ranks_, pass.take_gradient(0)));
+    pass.give(0, sum_of_tokens(group_, pass.take_gradient(0), runs_));
   }
 
  private:
   comm::World& group_;
-  const nn::SequenceRanks& ranks_;
+  std::vector<Runs> runs_;
 };
 
 class CommSequenceRanks final : public nn::SequenceRanks {
@@ -210,9 +147,10 @@ class CommSequenceRanks final : public nn::SequenceRanks {
   }
 
   Tensor of_all_tokens(const Tensor& x) override {
-    Tensor y = gathered(group_, *this, x);
+    const std::vector<Runs> runs = runs_of_all(*this, size() * x.dim(1));
+    Tensor y = all_tokens(group_, x, runs);
     if (autograd::needs_gradient(x)) {
-      const auto node = autograd::make_node<GatherNode>(group_, *this);
+      const auto node = autograd::make_node<GatherNode>(group_, runs);
       node->add_input(x);
       node->set_output(y);
     }

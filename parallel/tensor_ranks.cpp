@@ -15,6 +15,7 @@
 #include "kernels/accumulate.h"
 #include "kernels/copy.h"
 #include "kernels/cross_entropy.h"
+#include "parallel/token_runs.h"
 
 namespace zinc::parallel {
 namespace {
@@ -68,6 +69,28 @@ class SpreadNode final : public autograd::Node {
   comm::World& group_;
 };
 
+class TokensNode final : public autograd::Node {
+ public:
+  TokensNode(comm::World& group, std::vector<Runs> runs, bool gathers)
+      : group_(group), runs_(std::move(runs)), gathers_(gathers) {}
+  std::string_view name() const override {
+    return gathers_ ? "tokens of all ranks" : "sum over ranks of own tokens";
+  }
+  void backward(autograd::BackwardPass& pass) override {
+    const Tensor gradient = pass.take_gradient(0);
+    pass.give(
+        0, gathers_ ? sum_of_tokens(group_, gradient, runs_) : all_tokens(group_, gradient, runs_));
+  }
+  bool can_remake(int) const override { return gathers_; }
+  bool always_remakes(int) const override { return gathers_; }
+  Tensor remake(int) override { return all_tokens(group_, saved()[0].restore(), runs_); }
+
+ private:
+  comm::World& group_;
+  std::vector<Runs> runs_;
+  bool gathers_;
+};
+
 // Of [..., whole], the columns of this rank.
 class JoinNode final : public autograd::Node {
  public:
@@ -112,6 +135,16 @@ class CommTensorRanks final : public nn::TensorRanks {
       node->set_output(y);
     }
     return y;
+  }
+
+  Tensor gather_tokens(const Tensor& x) override {
+    const std::vector<Runs> runs = runs_of(size() * x.dim(1));
+    return with_history(x, runs, true, all_tokens(group_, x, runs));
+  }
+
+  Tensor sum_tokens(const Tensor& part) override {
+    const std::vector<Runs> runs = runs_of(part.dim(1));
+    return with_history(part, runs, false, sum_of_tokens(group_, part, runs));
   }
 
   Tensor join(const Tensor& part, int64_t whole) override {
@@ -160,6 +193,24 @@ class CommTensorRanks final : public nn::TensorRanks {
   }
 
  private:
+  std::vector<Runs> runs_of(int64_t T) const {
+    if (T % size() != 0) {
+      throw ConfigError(str("zinc.tensor_sequence_parallel: ", size(),
+                            " tensor ranks cannot share ", T,
+                            " tokens; take a length that they divide, or leave the key out"));
+    }
+    std::vector<Runs> runs;
+    for (int rank = 0; rank < size(); ++rank) runs.push_back({{rank * T / size(), T / size()}});
+    return runs;
+  }
+  Tensor with_history(const Tensor& x, const std::vector<Runs>& runs, bool gathers, Tensor y) {
+    if (!autograd::needs_gradient(x)) return y;
+    const auto node = autograd::make_node<TokensNode>(group_, runs, gathers);
+    node->add_input(x);
+    if (gathers) node->save(x);
+    node->set_output(y);
+    return y;
+  }
   void gather(const Tensor& mine, const Tensor& all) { gather_over(group_, mine, all); }
   TensorSlice::Piece columns_of(int64_t whole, int rank) const {
     return TensorSlice::of(Shape{whole}, 0, {whole}, rank, size()).pieces.front();
@@ -239,6 +290,16 @@ void share_layers(nn::Module& model, nn::TensorRanks* ranks) {
         "zinc.mesh.tensor: the model has no layer that says how ranks slice it; give its layers a "
         "split (nn/tensor_ranks.h), or take zinc.mesh.tensor 1");
   }
+}
+
+void share_tokens(nn::Model& model, bool on) {
+  auto* shares = nn::find_interface<nn::SharesTokens>(model);
+  if (shares != nullptr) return shares->share_tokens(on);
+  if (!on) return;
+  throw ConfigError(str("zinc.tensor_sequence_parallel: tensor ranks cannot share the tokens of a ",
+                        model.model_type(),
+                        "; decoders can, or derive the model from zinc::nn::SharesTokens "
+                        "(nn/tensor_ranks.h), or leave the key out"));
 }
 
 Tensor whole_of(comm::World& group, const TensorSlice& slice, const Tensor& here) {

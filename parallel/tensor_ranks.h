@@ -5,7 +5,7 @@
 
 #include "autograd/saved_tensor_store.h"
 #include "comm/world.h"
-#include "nn/module.h"
+#include "nn/model.h"
 #include "nn/tensor_ranks.h"
 
 namespace zinc::parallel {
@@ -18,6 +18,10 @@ std::unique_ptr<nn::TensorRanks> make_tensor_ranks(comm::World& group);
 // Makes `ranks` share the model's layers. Null: each rank has whole layers. Throws ConfigError if
 // no layer of the model says how it is sliced, and whatever the layers throw.
 void share_layers(nn::Module& model, nn::TensorRanks* ranks);
+
+// Makes those ranks share tokens between sliced layers, or ends that. Throws ConfigError if the
+// model cannot.
+void share_tokens(nn::Model& model, bool on);
 
 // Of what is saved, which is the same on every rank of `group`, keeps this rank's part alone, in
 // `inner` (null: where it is made), and gathers the parts where it is asked for. Both must outlive

@@ -315,13 +315,14 @@ class EvaluationScope {
 // there are any, while it lives.
 class SharedModel {
  public:
-  SharedModel(nn::Model& model, comm::World& world, nn::SequenceExchange exchange) : model_(model) {
+  SharedModel(nn::Model& model, comm::World& world, const EngineConfig& config) : model_(model) {
     if (world.tensor() != nullptr) tensor_ = parallel::make_tensor_ranks(*world.tensor());
     if (world.sequence() != nullptr) {
-      sequence_ = parallel::make_sequence_ranks(*world.sequence(), exchange);
+      sequence_ = parallel::make_sequence_ranks(*world.sequence(), config.sequence_exchange);
     }
     try {
       parallel::share_sequence(model, sequence_.get());
+      parallel::share_tokens(model, tensor_ != nullptr && config.tensor_sequence_parallel);
       parallel::share_layers(model, tensor_.get());
     } catch (...) {
       end();
@@ -335,6 +336,7 @@ class SharedModel {
  private:
   void end() {
     parallel::share_sequence(model_, nullptr);
+    parallel::share_tokens(model_, false);
     model_.share_over(nullptr);
   }
 
@@ -359,7 +361,7 @@ class Engine::Impl {
         values_(model, options.weights, context_.random().seed()),
         is_clients_(options.optimizer != nullptr),
         optimizer_(choose_optimizer(config_, options, context_.random().seed())),
-        shared_(model, world, config_.sequence_exchange),
+        shared_(model, world, config_),
         example_(example_of(model, config_, config.batch.sequence > 0, options)),
         cut_(prepare_model(model, config_, world, example_)),
         groups_(groups_of(model, config_, world_.size(), cut_.get())),

@@ -199,6 +199,9 @@ void validate(const EngineConfig& config) {
   check(inputs.device != OffloadDevice::nvme || !config.recompute.cpu_checkpointing,
         "cpu_checkpointing keeps saved inputs in host memory, activation_offload on nvme: give "
         "one");
+  check(!config.tensor_sequence_parallel || !config.recompute.partition_activations,
+        "partition_activations keeps parts of inputs that are the same on all tensor ranks, and "
+        "with tensor_sequence_parallel each has its own already: give one");
   check(inputs.buffer_count > 0, "activation_offload's buffer_count must be positive");
   if (config.determinism == Determinism::world) {
     check(gradient.reduce_algorithm == ReduceAlgorithm::ordered,

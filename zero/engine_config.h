@@ -209,6 +209,8 @@ struct EngineConfig {
   PassOrder pass_order = PassOrder::horizontal;
   // What ranks that share sequences exchange around attention: nn/sequence_ranks.h.
   nn::SequenceExchange sequence_exchange = nn::SequenceExchange::heads;
+  // Tensor ranks share the tokens between sliced layers: nn/tensor_ranks.h, Note [Shared tokens].
+  bool tensor_sequence_parallel = false;
   OffloadStep offload_step = OffloadStep::automatic;
   GradientOffload gradient_offload = GradientOffload::host;
   // Measures the phases of every step; each then waits for the one before.

@@ -11,16 +11,39 @@ namespace {
 // Sequences are whole while it lives.
 class WholeSequences {
  public:
-  explicit WholeSequences(SequenceRanks*& ranks) : ranks_(ranks), shared_by_(ranks) {
-    ranks_ = nullptr;
+  WholeSequences(SequenceRanks*& ranks, bool& shares_tokens)
+      : ranks_(ranks),
+        shared_by_(std::exchange(ranks, nullptr)),
+        shares_(shares_tokens),
+        shared_(std::exchange(shares_tokens, false)) {}
+  ~WholeSequences() {
+    ranks_ = shared_by_;
+    shares_ = shared_;
   }
-  ~WholeSequences() { ranks_ = shared_by_; }
   WholeSequences(const WholeSequences&) = delete;
   WholeSequences& operator=(const WholeSequences&) = delete;
 
  private:
   SequenceRanks*& ranks_;
   SequenceRanks* shared_by_;
+  bool& shares_;
+  bool shared_;
+};
+
+// Tensor ranks share tokens while it lives. Null: there are none, or they do not.
+class SharedTokens {
+ public:
+  explicit SharedTokens(TensorRanks* ranks) : ranks_(ranks) {
+    if (ranks_ != nullptr) ranks_->share_tokens(true);
+  }
+  ~SharedTokens() {
+    if (ranks_ != nullptr) ranks_->share_tokens(false);
+  }
+  SharedTokens(const SharedTokens&) = delete;
+  SharedTokens& operator=(const SharedTokens&) = delete;
+
+ private:
+  TensorRanks* ranks_;
 };
 
 // Throws InvalidArgument unless the cache has room for ids [B, T], and the model positions.
@@ -37,6 +60,7 @@ void require_room(const Model& model, const Tensor& ids, const KvCache& cache) {
 TensorList Decoder::stage(int64_t index, const Batch& batch, TensorList x) {
   const Tensor& ids = batch["input_ids"];
   require_sequence(*this, ids);
+  const SharedTokens shared(shares_tokens_ ? tensor_ranks() : nullptr);
   AttentionScope scope = scope_of(batch);
   if (sequence_ != nullptr) {
     scope.sequence = sequence_;
@@ -61,7 +85,7 @@ TensorList Decoder::stage(int64_t index, const Batch& batch, TensorList x) {
 }
 
 NamedTensors Decoder::outputs(const Batch& batch) {
-  const WholeSequences whole(sequence_);
+  const WholeSequences whole(sequence_, shares_tokens_);
   const Tensor hidden = final_norm(before_last_stage(*this, batch)[0]);
   return {{"logits", head().logits(hidden)}, {"hidden", hidden}};
 }

@@ -21,7 +21,8 @@ class Decoder : public Model,
                 public Staged,
                 public CachedCausalLm,
                 public HasOutputs,
-                public SharesSequence {
+                public SharesSequence,
+                public SharesTokens {
  public:
   Tensor loss(const Batch& batch) override { return loss_of_stages(*this, batch); }
   NamedTensors outputs(const Batch& batch) override;
@@ -31,6 +32,7 @@ class Decoder : public Model,
   Tensor next_logits(const Tensor& ids, KvCache& cache) override;
   Linear* logits_layer() override { return head().layer(); }
   void share_sequence(SequenceRanks* ranks) override { sequence_ = ranks; }
+  void share_tokens(bool on) override { shares_tokens_ = on; }
 
  protected:
   virtual int64_t num_layers() const = 0;
@@ -48,6 +50,7 @@ class Decoder : public Model,
   Tensor hidden(const Tensor& ids, KvCache* cache);  // after the norm
 
   SequenceRanks* sequence_ = nullptr;  // null: all tokens are here
+  bool shares_tokens_ = false;         // of them, between tensor ranks
 };
 
 // Throws InvalidArgument unless ids is [B, T] with 1 <= T <= model.max_sequence().

@@ -95,11 +95,14 @@ Gpt2::Gpt2(const Gpt2Config& config)
 Tensor Gpt2::embed(const Tensor& ids, const AttentionScope& scope) {
   require_sequence(*this, ids);
   if (transformer_.wte.is_sliced()) {
+    TensorRanks* ranks = transformer_.wte.tensor_ranks();
+    const int64_t count = ids.dim(-1) / (ranks->shares_tokens() ? ranks->size() : 1);
+    const int64_t first = start_of(scope) + (ranks->shares_tokens() ? ranks->rank() * count : 0);
     const Tensor places =
         scope.positions.defined()
             ? transformer_.wpe.forward(scope.positions)
-            : autograd::narrow(autograd::value(transformer_.wpe.weight()), 0, start_of(scope),
-                               ids.dim(-1));
+            : autograd::narrow(autograd::value(own_weight(ranks, transformer_.wpe.weight())), 0,
+                               first, count);
     return transformer_.drop.forward(autograd::add(transformer_.wte.forward(ids), places));
   }
   const Tensor rows = autograd::embedding(ids, transformer_.wte.weight(), transformer_.wpe.weight(),

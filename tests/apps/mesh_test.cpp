@@ -88,6 +88,7 @@ TEST_F(TrainOnAMesh, SharedLayers_GiveWhatOneRankGives_AndGoOnWithAnother) {
     "n_embd": 32, "n_layer": 2, "n_head": 2, "resid_pdrop": 0.1, "attn_pdrop": 0.0, "embd_pdrop": 0.1})");
   folder_.write("one.json", config_of(1, 2));
   folder_.write("two.json", config_of(2, 2));
+
   folder_.write("four.json", config_of(2, 1));
   run("one.json", "one", 1);
   EXPECT_THAT(run("two.json", "two", 2), HasSubstr("2 = 1 data x 2 tensor"));
@@ -106,9 +107,15 @@ TEST_F(TrainOnAMesh, SharedSequences_GiveWhatOneRankGives_AndGoOnWithAnother) {
   folder_.write("one.json", config_of(1, 2));
   folder_.write("two.json", config_of(1, 2, 2));
   folder_.write("four.json", config_of(2, 2, 2));
+  folder_.write("ring.json", config_of(1, 2, 4, 1, R"(, "sequence_exchange": "ring")"));
+  folder_.write("tokens.json", config_of(4, 2, 1, 1, R"(, "tensor_sequence_parallel": true)"));
   run("one.json", "one", 1);
   EXPECT_THAT(run("two.json", "two", 2), HasSubstr("2 = 1 data x 2 sequence"));
   EXPECT_THAT(run("four.json", "four", 4), HasSubstr("4 = 1 data x 2 sequence x 2 tensor"));
+  for (const char* way : {"ring", "tokens"}) {
+    run(str(way, ".json"), way, 4);
+    expect_near(losses_of(folder_ / way), losses_of(folder_ / "one"));
+  }
   expect_near(losses_of(folder_ / "two"), losses_of(folder_ / "one"));
   expect_near(losses_of(folder_ / "four"), losses_of(folder_ / "one"));
   expect_each_goes_on_from_the_other();

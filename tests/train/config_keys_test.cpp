@@ -102,6 +102,7 @@ std::vector<Need> needs() {
       {"zinc.offload_step", "zero_optimization.offload_optimizer.device", "cpu"},
       {"zinc.recompute_blocks", "zinc.recompute_every_blocks", 1},
       {"zinc.sequence_exchange", "zinc.mesh.sequence", 2},
+      {"zinc.tensor_sequence_parallel", "zinc.mesh.tensor", 2},
       {"zinc.pipeline_", "zinc.mesh.pipe", 2},
       {"zinc.pipeline_", "gradient_accumulation_steps", 4},
       {"pipeline.partition", "zinc.mesh.pipe", 2},

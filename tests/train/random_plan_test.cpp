@@ -240,6 +240,9 @@ DrawnRun draw_run(uint64_t seed) {
         "sequence_exchange",
         {nn::SequenceExchange::heads, nn::SequenceExchange::keys, nn::SequenceExchange::ring});
   }
+  if (run.config.mesh.tensor > 1 && !engine.recompute.partition_activations) {
+    engine.tensor_sequence_parallel = draw.flip("tensor_sequence_parallel");
+  }
   run.steps = draw.one_of<int64_t>("steps", {4, 5});
   run.evaluates = draw.flip("evaluates");
   run.saves = draw.flip("saves");

@@ -7,7 +7,9 @@
 
 #include "comm/local/local.h"
 #include "core/error.h"
+#include "nn/dropout.h"
 #include "nn/lora.h"
+#include "parallel/tensor_ranks.h"
 #include "tests/zero/mesh_models.h"
 #include "tests/zero/tiny_model.h"
 #include "tests/zero/tiny_training.h"
@@ -19,10 +21,12 @@ namespace tensor_training_test {
 using testing::HasSubstr;
 
 constexpr int kSteps = 3;
+constexpr int64_t kTokens = 12;  // of a text; ranks that share tokens divide them
 
 enum class Kind : uint8_t {
   gpt2,
   gpt2_untied,
+  gpt2_without_dropout,
   llama,
   bloom,
   neox,
@@ -37,12 +41,13 @@ enum class Kind : uint8_t {
 std::unique_ptr<nn::Model> make(Kind kind) {
   switch (kind) {
     case Kind::gpt2:
-    case Kind::gpt2_untied: {
-      nn::Gpt2Config config = test::tiny_config(0.1);
+    case Kind::gpt2_untied:
+    case Kind::gpt2_without_dropout: {
+      nn::Gpt2Config config = test::tiny_config(kind == Kind::gpt2_without_dropout ? 0.0 : 0.1);
       config.attention_dropout = 0.0;
       config.num_heads = 4;
       config.intermediate_size = 41;
-      config.tie_word_embeddings = kind == Kind::gpt2;
+      config.tie_word_embeddings = kind != Kind::gpt2_untied;
       return std::make_unique<nn::Gpt2>(config);
     }
     case Kind::llama:
@@ -112,7 +117,7 @@ Trained train(Kind kind, const Ranks& ranks, int stage, int64_t micro_batches, D
           for (int64_t m = 0; m < micro_batches / ranks.data; ++m) {
             const int64_t index =
                 step * micro_batches + m * world.data().size() + world.data().rank();
-            engine.backward(engine.forward(test::make_batch(index)));
+            engine.backward(engine.forward(test::make_batch(index, 2, kTokens)));
           }
           if (step == 0) {
             for (const auto& [name, parameter] : trained_of(*model)) keep(engine.gradient(name));
@@ -172,6 +177,91 @@ INSTANTIATE_TEST_SUITE_P(Stages, TensorTraining,
                                           testing::Values(0, 1, 2, 3)),
                          [](const auto& info) { return testing::PrintToString(info.index); });
 
+// Ranks that share tokens between sliced layers; each drops elements of its own.
+class TensorTokens : public testing::TestWithParam<std::tuple<Kind, Ranks, int>> {
+ public:
+  static void share(EngineConfig& config) { config.tensor_sequence_parallel = true; }
+};
+
+TEST_P(TensorTokens, GiveWhatOneRankGives) {
+  const auto& [kind, ranks, stage] = GetParam();
+  const Trained one = train(kind, {}, 0, 4, DType::f64);
+  const Trained shared = train(kind, ranks, stage, 4, DType::f64, share);
+  EXPECT_LT(distance(shared.figures, one.figures), 1e-12);
+  EXPECT_LT(distance(shared.values, one.values), 1e-10);
+  EXPECT_EQ(shared.names, one.names);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, TensorTokens,
+                         testing::Combine(testing::Values(Kind::gpt2_without_dropout, Kind::llama,
+                                                          Kind::bloom, Kind::neox, Kind::chatglm,
+                                                          Kind::qwen3, Kind::llama_of_one_key,
+                                                          Kind::chatglm_of_two_keys),
+                                          testing::Values(Ranks{2, 1}, Ranks{4, 1}),
+                                          testing::Values(1)),
+                         [](const auto& info) { return testing::PrintToString(info.index); });
+INSTANTIATE_TEST_SUITE_P(Stages, TensorTokens,
+                         testing::Combine(testing::Values(Kind::gpt2_without_dropout, Kind::qwen3),
+                                          testing::Values(Ranks{2, 2}), testing::Values(0, 2, 3)),
+                         [](const auto& info) { return testing::PrintToString(info.index); });
+
+// What travels is summed in the same order, so values of the first forward pass are those of ranks
+// that do not share.
+TEST(TensorTokensBits, OfTheFirstLossAreTheSame) {
+  for (const Kind kind : {Kind::gpt2_without_dropout, Kind::llama}) {
+    const Trained plain = train(kind, {2, 1}, 1, 1, DType::bf16);
+    const Trained shared = train(kind, {2, 1}, 1, 1, DType::bf16, TensorTokens::share);
+    EXPECT_EQ(shared.figures[0], plain.figures[0]);
+  }
+}
+
+// Nor do bits depend on stage, recomputation, tier or what is made again.
+TEST(TensorTokensBits, DoNotDependOnTheStage) {
+  const auto trained = [](int stage, const std::function<void(EngineConfig&)>& change) {
+    return train(Kind::gpt2, {2, 2}, stage, 4, DType::bf16, [&](EngineConfig& config) {
+      config.tensor_sequence_parallel = true;
+      change(config);
+    });
+  };
+  const Trained first = trained(0, [](EngineConfig&) {});
+  const std::function<void(EngineConfig&)> ways[] = {
+      [](EngineConfig&) {}, [](EngineConfig& config) { config.recompute.every_blocks = 1; },
+      [](EngineConfig& config) { config.recompute.selective = true; },
+      [](EngineConfig& config) {
+        config.recompute = {.every_blocks = 2, .cpu_checkpointing = true};
+        config.zero.offload_optimizer.device = OffloadDevice::cpu;
+      }};
+  for (size_t i = 0; i < std::size(ways); ++i) {
+    const Trained other = trained(static_cast<int>(i), ways[i]);
+    EXPECT_EQ(other.figures, first.figures) << i;
+    EXPECT_EQ(other.values, first.values) << i;
+  }
+}
+
+// Between ranks, of one that has the same token everywhere.
+TEST(TensorTokensDropout, DiffersBetweenTokensOfRanks) {
+  std::mutex mutex;
+  std::vector<double> kept;  // of both ranks
+  comm::run_local_ranks(2, {.seed = 7, .num_threads = 1}, [&](comm::World& world) {
+    const std::unique_ptr<nn::TensorRanks> ranks = parallel::make_tensor_ranks(world);
+    nn::Module root;
+    nn::Dropout dropout(root, "dropout", 0.5);
+    nn::Dropout of_slice(root, "of_slice", 0.5, true);
+    root.share_over(ranks.get());
+    ranks->share_tokens(true);
+    const Tensor ones = Tensor::full({1, 1, 64}, 1.0);
+    const auto mine = dropout.forward(ones).to_vector<double>();
+    const auto same = of_slice.forward(ones).to_vector<double>();
+    const std::lock_guard lock(mutex);
+    kept.insert(kept.end(), mine.begin(), mine.end());
+    static std::vector<double> first;
+    if (first.empty()) first = same;
+    EXPECT_EQ(same, first);
+  });
+  EXPECT_NE(std::vector<double>(kept.begin(), kept.begin() + 64),
+            std::vector<double>(kept.begin() + 64, kept.end()));
+}
+
 class TensorAdapters : public testing::TestWithParam<std::tuple<Kind, Ranks, int>> {};
 
 TEST_P(TensorAdapters, GiveWhatOneRankGives) {
@@ -180,16 +270,22 @@ TEST_P(TensorAdapters, GiveWhatOneRankGives) {
     nn::add_lora(model, {.rank = 3, .alpha = 12.0, .targets = {"all-linear"}});
   };
   const Trained one = train(kind, {}, 0, 4, DType::f64, {}, adapt);
-  const Trained shared = train(kind, ranks, stage, 4, DType::f64, {}, adapt);
-  EXPECT_LT(distance(shared.figures, one.figures), 1e-12);
-  EXPECT_LT(distance(shared.values, one.values), 1e-10);
-  EXPECT_EQ(shared.names, one.names);
+  for (const bool shares_tokens : {false, true}) {
+    if (shares_tokens && kind == Kind::gpt2) continue;  // drops others
+    SCOPED_TRACE(shares_tokens);
+    const Trained shared = train(
+        kind, ranks, stage, 4, DType::f64,
+        [&](EngineConfig& config) { config.tensor_sequence_parallel = shares_tokens; }, adapt);
+    EXPECT_LT(distance(shared.figures, one.figures), 1e-12);
+    EXPECT_LT(distance(shared.values, one.values), 1e-10);
+    EXPECT_EQ(shared.names, one.names);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TensorAdapters,
-                         testing::Combine(testing::Values(Kind::gpt2, Kind::llama, Kind::qwen3,
-                                                          Kind::bloom, Kind::neox,
-                                                          Kind::chatglm_of_two_keys),
+                         testing::Combine(testing::Values(Kind::gpt2, Kind::gpt2_without_dropout,
+                                                          Kind::llama, Kind::qwen3, Kind::bloom,
+                                                          Kind::neox, Kind::chatglm_of_two_keys),
                                           testing::Values(Ranks{2, 1}, Ranks{4, 1}),
                                           testing::Values(1)),
                          [](const auto& info) { return testing::PrintToString(info.index); });
@@ -264,6 +360,34 @@ TEST(TensorInputs, InPartsTakeAPartOfTheMemory) {
   }
 }
 
+// 4 blocks of [4, 16, 24] f32: what is kept between sliced layers is a part of the tokens.
+TEST(TensorTokensMemory, OfActivationsBetweenLayersIsAPart) {
+  const auto live_after_forward = [](bool shares) {
+    int64_t live = 0;
+    comm::run_local_ranks(4, {.seed = 7, .num_threads = 1}, [&](comm::World& world) {
+      comm::RankSettings settings = world.settings();
+      settings.mesh.tensor = 4;
+      world.configure(settings);
+      const auto model = make(Kind::llama);
+      EngineConfig config = config_of(1, 1, DType::f32);
+      config.batch.micro_batch = 4;
+      config.tensor_sequence_parallel = shares;
+      Engine engine(*model, config, world);
+      const Loss loss = engine.forward(test::make_batch(0, 4, 16));
+      if (world.is_main()) {
+        live = world.context().allocator().report().at(Tier::device, Label::activations).live;
+      }
+      engine.backward(loss);
+    });
+    return live;
+  };
+  const nn::LlamaConfig shape = test::tiny_llama_config();
+  const int64_t rows = int64_t{4} * 16, bytes = rows * shape.hidden_size * 4;
+  // Of a block: what both norms take, and both results, of which the products keep none.
+  EXPECT_GE(live_after_forward(false) - live_after_forward(true),
+            shape.num_layers * 4 * (bytes - bytes / 4));
+}
+
 // What a slice has that is not finite, every rank hears of.
 TEST(TensorOverflow, IsSkippedOnAllRanks) {
   comm::run_local_ranks(2, {.seed = 7, .num_threads = 1}, [](comm::World& world) {
@@ -290,7 +414,8 @@ TEST(TensorOverflow, IsSkippedOnAllRanks) {
 }
 
 TEST(TensorErrors, NameTheCure) {
-  const auto message_of = [](int ranks, int tensor, test::Family family) {
+  const auto message_of = [](int ranks, int tensor, test::Family family,
+                             const std::function<void(EngineConfig&)>& change = {}) {
     std::string message;
     try {
       comm::run_local_ranks(ranks, {.seed = 7, .num_threads = 1}, [&](comm::World& world) {
@@ -298,7 +423,10 @@ TEST(TensorErrors, NameTheCure) {
         settings.mesh.tensor = tensor;
         world.configure(settings);
         const auto model = test::make_tiny_model(family);
-        Engine engine(*model, config_of(0, 1, DType::f32), world);
+        EngineConfig config = config_of(0, 1, DType::f32);
+        config.batch.sequence = 9;
+        if (change) change(config);
+        Engine engine(*model, config, world);
       });
     } catch (const std::exception& error) {
       message = error.what();
@@ -308,6 +436,17 @@ TEST(TensorErrors, NameTheCure) {
   EXPECT_THAT(message_of(3, 2, test::Family::gpt2),
               HasSubstr("zinc.mesh.tensor 2 does not divide the world of 3 ranks"));
   EXPECT_THAT(message_of(2, 2, test::Family::gpt2), HasSubstr("3 heads"));
+  const auto share = [](EngineConfig& config) { config.tensor_sequence_parallel = true; };
+  EXPECT_THAT(message_of(2, 2, test::Family::llama, share),
+              HasSubstr("zinc.tensor_sequence_parallel: 2 tensor ranks cannot share 9 tokens"));
+  EXPECT_THAT(message_of(2, 2, test::Family::t5, share),
+              HasSubstr("cannot share the tokens of a t5"));
+  EXPECT_THAT(message_of(2, 2, test::Family::llama,
+                         [&](EngineConfig& config) {
+                           share(config);
+                           config.recompute = {.every_blocks = 1, .partition_activations = true};
+                         }),
+              HasSubstr("give one"));
   EXPECT_THAT(message_of(2, 2, test::Family::roberta), HasSubstr("says how ranks slice it"));
 }
 

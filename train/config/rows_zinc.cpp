@@ -144,6 +144,10 @@ Rows rank_rows() {
                    "that have a part each of every sequence's tokens; divides world / tensor"),
              works("pipe", at(&Config::mesh, &comm::Mesh::pipe), between(1, kMostRanksTogether),
                    "ranks", "that have some of the layers each; divides world / tensor")}),
+      works("tensor_sequence_parallel",
+            at(&Config::engine, &EngineConfig::tensor_sequence_parallel),
+            "the ranks of zinc.mesh.tensor share the tokens between sliced layers: norms, residual "
+            "sums and dropout are of a part of them each (Megatron-LM's sequence parallelism)"),
       works(
           "sequence_exchange",
           one_of(

@@ -180,6 +180,9 @@ void tell_what_has_no_effect(const Reading& reading) {
     reading.findings.notice(
         "activation_checkpointing.partition_activations has no effect without zinc.mesh.tensor");
   }
+  if (reading.config.engine.tensor_sequence_parallel && reading.config.mesh.tensor == 1) {
+    reading.findings.notice("zinc.tensor_sequence_parallel has no effect without zinc.mesh.tensor");
+  }
   needs_recomputation(recompute.offload.device != zero::OffloadDevice::none,
                       "zinc.activation_offload");
   if (on_nvme && recompute.contiguous_memory_optimization) {

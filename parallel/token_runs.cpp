@@ -1,0 +1,78 @@
+#include "parallel/token_runs.h"
+
+#include "core/context.h"
+#include "kernels/copy.h"
+
+namespace zinc::parallel {
+namespace {
+
+// visit(a run in the blocks, where it is in the whole).
+template <class Visit>
+void for_each_run(const std::vector<Runs>& runs, const Blocks& blocks, const View& whole,
+                  const Visit& visit) {
+  for (size_t rank = 0; rank < runs.size(); ++rank) {
+    int64_t at = 0;
+    for (const auto& [begin, count] : runs[rank]) {
+      visit(blocks.of(static_cast<int64_t>(rank)).narrow(1, at, count),
+            whole.narrow(1, begin, count));
+      at += count;
+    }
+  }
+}
+
+// The blocks are the whole: one sequence, of which every rank has one run.
+bool are_in_order(const std::vector<Runs>& runs, int64_t sequences) {
+  return sequences == 1 && runs.front().size() == 1;
+}
+
+}  // namespace
+
+void copy(const ConstView& from, const View& to) {
+  kernels::copy({.x = from, .y = to}, Context::current().compute());
+}
+
+Tensor all_tokens(comm::World& group, const Tensor& x, const std::vector<Runs>& runs) {
+  const Tensor mine = x.is_contiguous() ? x : x.clone();
+  const Blocks blocks = Blocks::empty(group.size(), x.shape(), x.dtype());
+  if (x.device() == group.context().device()) {
+    const StreamRef compute = Context::current().compute();
+    group.communicator()
+        .all_gather({.shard = mine.view().reshape(Shape{x.numel()}),
+                     .out = blocks.all.view().reshape(Shape{blocks.all.numel()})},
+                    compute)
+        .wait_on(compute);
+  }
+  const Shape whole{x.dim(0), group.size() * x.dim(1), x.dim(2)};
+  if (are_in_order(runs, x.dim(0))) return blocks.all.reshape_view(whole);
+  const Tensor y = Tensor::empty(whole, x.dtype());
+  for_each_run(runs, blocks, y.view(),
+               [](const View& run, const View& place) { copy(run, place); });
+  return y;
+}
+
+Tensor sum_of_tokens(comm::World& group, const Tensor& x, const std::vector<Runs>& runs) {
+  const Shape shape{x.dim(0), x.dim(1) / group.size(), x.dim(2)};
+  Blocks blocks{shape, x};
+  if (!are_in_order(runs, x.dim(0)) || !x.is_contiguous()) {
+    blocks = Blocks::empty(group.size(), shape, x.dtype());
+    for_each_run(runs, blocks, x.view(),
+                 [](const View& run, const View& place) { copy(place, run); });
+  }
+  comm::Communicator& communicator = group.communicator();
+  const View in = blocks.all.view().reshape(Shape{blocks.all.numel()});
+  const Tensor workspace = Tensor::empty(
+      Shape{communicator.workspace_bytes(comm::Collective::reduce_scatter, in.bytes(), in.dtype())},
+      DType::u8, Label::communication);
+  Tensor y = Tensor::empty(shape, x.dtype());
+  if (x.device() == group.context().device()) {
+    const StreamRef compute = Context::current().compute();
+    communicator
+        .reduce_scatter(
+            {.in = in, .out = y.view().reshape(Shape{y.numel()}), .workspace = workspace.view()},
+            compute)
+        .wait_on(compute);
+  }
+  return y;
+}
+
+}  // namespace zinc::parallel
