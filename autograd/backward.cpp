@@ -87,6 +87,8 @@ class BackwardEngine {
     return later_ != nullptr && parameter.source().defers(parameter);
   }
   void defer(Parameter& parameter, DeferredGradients::Write write);
+  void make_beside_ranks(Parameter& parameter, DeferredGradients::Write write);
+  void make_beside() { beside_.run(); }
 
  private:
   struct Arriving {
@@ -103,10 +105,12 @@ class BackwardEngine {
   void run_node(Node& node);
   void apply_hooks(Node& node, std::vector<Tensor>& gradients);
   void finish_weights(Node& node, std::vector<Tensor>& gradients);
+  bool is_beside(const Parameter& parameter) const;
   Arriving& arriving(Node& node);
 
   const BackwardOptions options_;
   DeferredGradients* const later_;  // null: nothing is left for later
+  DeferredGradients beside_;        // Note [Beside other ranks]
   struct Root {
     Edge edge;
     Tensor gradient;
@@ -193,6 +197,7 @@ void BackwardEngine::run_above(int64_t sequence) {
   if (next_ == order_.size()) return;
   while (next_ < order_.size() && order_[next_]->sequence() > sequence) run_node(*order_[next_++]);
   if (next_ < order_.size()) return;
+  bug_check(beside_.empty(), "backward: weights still wait for a node that waits for ranks");
   for (ParameterSource* source : sources_) source->backward_end();
 }
 
@@ -248,6 +253,8 @@ void BackwardEngine::finish_weights(Node& node, std::vector<Tensor>& gradients) 
     if (--contributions.remaining > 0) continue;
     if (defers(*weight.parameter)) {
       later_->steps_.push_back({.parameter = weight.parameter, .is_zero = !contributions.written});
+    } else if (is_beside(*weight.parameter)) {
+      beside_.steps_.push_back({.parameter = weight.parameter});
     } else {
       finish_gradient(*weight.parameter, !contributions.written);
     }
@@ -306,8 +313,19 @@ GradientTarget BackwardEngine::parameter_gradient(Parameter& parameter) {
     });
     return {.view = made.view(), .accumulate = false};
   }
+  if (is_beside(parameter)) make_beside();
   contributions_.at(&parameter).written = true;
   return parameter.source().gradient(parameter);
+}
+
+bool BackwardEngine::is_beside(const Parameter& parameter) const {
+  return std::any_of(beside_.steps_.begin(), beside_.steps_.end(),
+                     [&](const auto& step) { return step.parameter == &parameter; });
+}
+
+void BackwardEngine::make_beside_ranks(Parameter& parameter, DeferredGradients::Write write) {
+  contributions_.at(&parameter).written = true;
+  beside_.steps_.push_back({.parameter = &parameter, .write = std::move(write)});
 }
 
 void BackwardEngine::defer(Parameter& parameter, DeferredGradients::Write write) {
@@ -342,6 +360,10 @@ Tensor BackwardPass::take_gradient(int output) {
 
 Tensor BackwardPass::saved(int index) const {
   return node_.saved()[static_cast<size_t>(index)].restore();
+}
+
+void BackwardPass::prepare_saved(int index) const {
+  node_.saved()[static_cast<size_t>(index)].prepare();
 }
 
 Tensor BackwardPass::take_saved(int index) {
@@ -395,11 +417,22 @@ GradientTarget BackwardPass::weight_gradient(int weight) {
 void BackwardPass::make_weight_gradient(int weight, DeferredGradients::Write write) {
   Parameter* const parameter = node_.weights()[static_cast<size_t>(weight)].parameter;
   if (parameter != nullptr && engine_.defers(*parameter)) {
-    engine_.defer(*parameter, std::move(write));
-  } else {
-    write(weight_gradient(weight));
+    return engine_.defer(*parameter, std::move(write));
   }
+  if (parameter != nullptr && hides_weights()) {
+    return engine_.make_beside_ranks(*parameter, std::move(write));
+  }
+  write(weight_gradient(weight));
 }
+
+bool BackwardPass::hides_weights() const {
+  const std::vector<Edge>& inputs = node_.inputs();
+  return !retains_graph_ && std::any_of(inputs.begin(), inputs.end(), [](const Edge& edge) {
+    return edge.node != nullptr && edge.node->waits_for_ranks();
+  });
+}
+
+void BackwardPass::make_beside() { engine_.make_beside(); }
 
 void backward(std::span<const BackwardRoot> roots, const BackwardOptions& options) {
   BackwardEngine engine(options);

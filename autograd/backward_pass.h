@@ -28,6 +28,8 @@ class BackwardPass {
 
   // --- saved tensors
   Tensor saved(int index) const;
+  // Begins what saved() would have to wait for: Note [Beside other ranks].
+  void prepare_saved(int index) const;
   // The same for the last use. If the graph is not retained, the memory is freed with the handle.
   Tensor take_saved(int index);
 
@@ -48,7 +50,15 @@ class BackwardPass {
   GradientTarget weight_gradient(int weight);
   // The same for a gradient that `write` makes from what it holds: now, or once later, when the
   // node is gone.
+  //
+  // Note [Beside other ranks]
+  // Where an input comes from a node that waits_for_ranks(), `write` waits too, until that node has
+  // begun to hand its gradient to them: products of weights then hide what travels. Contributions
+  // to one weight keep their order.
   void make_weight_gradient(int weight, DeferredGradients::Write write);
+  bool hides_weights() const;  // whether they wait so
+  // Issues what waits so.
+  void make_beside();
 
   // Moves out the buffer that Node::gradient_place() made; undefined if it was not called.
   Tensor take_place_buffer() { return std::exchange(*buffer_, Tensor()); }

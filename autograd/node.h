@@ -103,6 +103,12 @@ class Node : public std::enable_shared_from_this<Node> {
   virtual bool always_remakes(int output) const;
   // Computes the output again. Called before release(), with gradients off.
   virtual Tensor remake(int output);
+  // remake() will be called soon. May be called several times before.
+  virtual void begin_remake(int /*output*/) {}
+
+  // True if backward() waits for other ranks, and calls BackwardPass::make_beside() meanwhile. See
+  // Note [Beside other ranks].
+  virtual bool waits_for_ranks() const { return false; }
 
   // --- recording
   int add_input(const Tensor& tensor);

@@ -18,6 +18,9 @@ class Remade {
     }
     return tensor_;
   }
+  void prepare() {
+    if (!tensor_.defined()) node_->begin_remake(output_);
+  }
 
  private:
   std::shared_ptr<Node> node_;
@@ -31,6 +34,7 @@ class RemadeSlot final : public SavedSlot {
  public:
   explicit RemadeSlot(std::shared_ptr<Remade> remade) : remade_(std::move(remade)) {}
   Tensor restore() override { return remade_->get(); }
+  void prepare() override { remade_->prepare(); }
 
  private:
   std::shared_ptr<Remade> remade_;

@@ -18,6 +18,8 @@ class SavedSlot {
   // The tensor, ready for work issued to the compute stream, without gradient history. May be
   // called more than once.
   virtual Tensor restore() = 0;
+  // restore() will be called soon: begins what can go on beside other work.
+  virtual void prepare() {}
 };
 
 class SavedTensorStore {
@@ -43,6 +45,9 @@ class SavedTensor {
   explicit operator bool() const { return slot_ != nullptr; }
   // Throws InvalidArgument if the tensor was written after it was saved.
   Tensor restore() const;
+  void prepare() const {
+    if (slot_ != nullptr) slot_->prepare();
+  }
   void reset() { slot_.reset(); }
 
  private:

@@ -1,6 +1,8 @@
 #include "parallel/tensor_ranks.h"
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <utility>
 
 #include "autograd/backward_pass.h"
@@ -24,17 +26,16 @@ bool is_recording(comm::World& group, const Tensor& x) {
   return x.device() != group.context().device();
 }
 
-// Adds up x over the ranks, in place.
-void add_up(comm::World& world, const Tensor& x) {
-  if (x.numel() == 0) return;
+// Adds up x over the ranks, in place. `meanwhile` issues what does not need the sum.
+void add_up(comm::World& world, const Tensor& x, const std::function<void()>& meanwhile = {}) {
   comm::Communicator& group = world.communicator();
   const View flat = x.view().reshape(Shape{x.numel()});
   const Tensor workspace = Tensor::empty(
       Shape{group.workspace_bytes(comm::Collective::all_reduce, flat.bytes(), flat.dtype())},
       DType::u8, Label::communication);
-  if (is_recording(world, x)) return;
-  const StreamRef compute = Context::current().compute();
-  group.all_reduce({.inout = flat, .workspace = workspace.view()}, compute).wait_on(compute);
+  beside(!is_recording(world, x) && x.numel() > 0, meanwhile, [&](StreamRef stream) {
+    return group.all_reduce({.inout = flat, .workspace = workspace.view()}, stream);
+  });
 }
 
 // all: as many times mine as there are ranks.
@@ -61,9 +62,10 @@ class SpreadNode final : public autograd::Node {
   void backward(autograd::BackwardPass& pass) override {
     Tensor part = pass.take_gradient(0);
     if (!part.is_sole_owner()) part = part.clone();
-    add_up(group_, part);
+    add_up(group_, part, [&] { pass.make_beside(); });
     pass.give(0, std::move(part));
   }
+  bool waits_for_ranks() const override { return true; }
 
  private:
   comm::World& group_;
@@ -78,17 +80,29 @@ class TokensNode final : public autograd::Node {
   }
   void backward(autograd::BackwardPass& pass) override {
     const Tensor gradient = pass.take_gradient(0);
-    pass.give(
-        0, gathers_ ? sum_of_tokens(group_, gradient, runs_) : all_tokens(group_, gradient, runs_));
+    pass.give(0, gathers_ ? sum_of_tokens(group_, gradient, runs_, [&] { pass.make_beside(); })
+                          : all_tokens(group_, gradient, runs_));
   }
+  bool waits_for_ranks() const override { return gathers_; }
   bool can_remake(int) const override { return gathers_; }
   bool always_remakes(int) const override { return gathers_; }
-  Tensor remake(int) override { return all_tokens(group_, saved()[0].restore(), runs_); }
+  void begin_remake(int) override {
+    if (!under_way_) begin(StreamRole::gather);
+  }
+  Tensor remake(int) override {
+    if (!under_way_) begin(StreamRole::compute);
+    Tensor tokens = under_way_->finish(runs_);
+    under_way_.reset();
+    return tokens;
+  }
 
  private:
+  void begin(StreamRole role) { under_way_.emplace(group_, saved()[0].restore(), role); }
+
   comm::World& group_;
   std::vector<Runs> runs_;
   bool gathers_;
+  std::optional<TokensUnderWay> under_way_;
 };
 
 // Of [..., whole], the columns of this rank.

@@ -1,6 +1,5 @@
 #include "parallel/token_runs.h"
 
-#include "core/context.h"
 #include "kernels/copy.h"
 
 namespace zinc::parallel {
@@ -31,26 +30,52 @@ void copy(const ConstView& from, const View& to) {
   kernels::copy({.x = from, .y = to}, Context::current().compute());
 }
 
-Tensor all_tokens(comm::World& group, const Tensor& x, const std::vector<Runs>& runs) {
-  const Tensor mine = x.is_contiguous() ? x : x.clone();
-  const Blocks blocks = Blocks::empty(group.size(), x.shape(), x.dtype());
-  if (x.device() == group.context().device()) {
-    const StreamRef compute = Context::current().compute();
-    group.communicator()
-        .all_gather({.shard = mine.view().reshape(Shape{x.numel()}),
-                     .out = blocks.all.view().reshape(Shape{blocks.all.numel()})},
-                    compute)
-        .wait_on(compute);
+void beside(bool runs, const std::function<void()>& meanwhile,
+            const std::function<comm::Work(StreamRef)>& collective) {
+  Context& context = Context::current();
+  const StreamRef compute = context.compute();
+  comm::Work work;
+  if (runs && meanwhile) {
+    const StreamRef other = context.stream(StreamRole::gather);
+    other->wait(compute->record());
+    work = collective(other);
+  } else if (runs) {
+    work = collective(compute);
   }
-  const Shape whole{x.dim(0), group.size() * x.dim(1), x.dim(2)};
-  if (are_in_order(runs, x.dim(0))) return blocks.all.reshape_view(whole);
-  const Tensor y = Tensor::empty(whole, x.dtype());
-  for_each_run(runs, blocks, y.view(),
+  if (meanwhile) meanwhile();
+  work.wait_on(compute);
+}
+
+TokensUnderWay::TokensUnderWay(comm::World& group, const Tensor& x, StreamRole role)
+    : mine_(x.is_contiguous() ? x : x.clone()),
+      blocks_(Blocks::empty(group.size(), x.shape(), x.dtype())) {
+  if (x.device() != group.context().device()) return;
+  Context& context = Context::current();
+  const StreamRef stream = context.stream(role);
+  if (role != StreamRole::compute) stream->wait(context.compute()->record());
+  work_ = group.communicator().all_gather(
+      {.shard = mine_.view().reshape(Shape{x.numel()}),
+       .out = blocks_.all.view().reshape(Shape{blocks_.all.numel()})},
+      stream);
+}
+
+Tensor TokensUnderWay::finish(const std::vector<Runs>& runs) {
+  work_.wait_on(Context::current().compute());
+  const Shape& part = blocks_.shape;
+  const Shape whole{part[0], blocks_.all.dim(0) * part[1], part[2]};
+  if (are_in_order(runs, part[0])) return blocks_.all.reshape_view(whole);
+  const Tensor y = Tensor::empty(whole, mine_.dtype());
+  for_each_run(runs, blocks_, y.view(),
                [](const View& run, const View& place) { copy(run, place); });
   return y;
 }
 
-Tensor sum_of_tokens(comm::World& group, const Tensor& x, const std::vector<Runs>& runs) {
+Tensor all_tokens(comm::World& group, const Tensor& x, const std::vector<Runs>& runs) {
+  return TokensUnderWay(group, x, StreamRole::compute).finish(runs);
+}
+
+Tensor sum_of_tokens(comm::World& group, const Tensor& x, const std::vector<Runs>& runs,
+                     const std::function<void()>& meanwhile) {
   const Shape shape{x.dim(0), x.dim(1) / group.size(), x.dim(2)};
   Blocks blocks{shape, x};
   if (!are_in_order(runs, x.dim(0)) || !x.is_contiguous()) {
@@ -64,14 +89,11 @@ Tensor sum_of_tokens(comm::World& group, const Tensor& x, const std::vector<Runs
       Shape{communicator.workspace_bytes(comm::Collective::reduce_scatter, in.bytes(), in.dtype())},
       DType::u8, Label::communication);
   Tensor y = Tensor::empty(shape, x.dtype());
-  if (x.device() == group.context().device()) {
-    const StreamRef compute = Context::current().compute();
-    communicator
-        .reduce_scatter(
-            {.in = in, .out = y.view().reshape(Shape{y.numel()}), .workspace = workspace.view()},
-            compute)
-        .wait_on(compute);
-  }
+  beside(x.device() == group.context().device(), meanwhile, [&](StreamRef stream) {
+    return communicator.reduce_scatter(
+        {.in = in, .out = y.view().reshape(Shape{y.numel()}), .workspace = workspace.view()},
+        stream);
+  });
   return y;
 }
 

@@ -1,9 +1,11 @@
 // parallel/token_runs.h: tokens that lie on several ranks, brought together and summed.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "comm/world.h"
+#include "core/context.h"
 #include "core/shape.h"
 #include "nn/sequence_ranks.h"
 #include "tensor/tensor.h"
@@ -26,12 +28,31 @@ struct Blocks {
 
 void copy(const ConstView& from, const View& to);  // on the compute stream
 
+// Issues `collective`, if `runs`, then `meanwhile`, and lets the compute stream wait for the first:
+// what both work on must stay until this returns. With a `meanwhile` the collective gets another
+// stream.
+void beside(bool runs, const std::function<void()>& meanwhile,
+            const std::function<comm::Work(StreamRef)>& collective);
+
 // x: [B, t, W], the tokens `runs[rank]` of this rank, one run after the other. Returns those of all
 // ranks, in their order: [B, T, W].
 Tensor all_tokens(comm::World& group, const Tensor& x, const std::vector<Runs>& runs);
+// The same in two halves: the tokens travel on the stream of `role` until finish() lets compute
+// wait for them.
+class TokensUnderWay {
+ public:
+  TokensUnderWay(comm::World& group, const Tensor& x, StreamRole role);
+  Tensor finish(const std::vector<Runs>& runs);
+
+ private:
+  Tensor mine_;
+  Blocks blocks_;
+  comm::Work work_;
+};
 // x: [B, T, W]. Returns the sum over ranks of this rank's tokens, [B, t, W], in f32 over a fixed
-// tree.
-Tensor sum_of_tokens(comm::World& group, const Tensor& x, const std::vector<Runs>& runs);
+// tree. `meanwhile` issues what does not need it.
+Tensor sum_of_tokens(comm::World& group, const Tensor& x, const std::vector<Runs>& runs,
+                     const std::function<void()>& meanwhile = {});
 // Both only allocate where x is on another device than the group's, as when a step is recorded.
 
 }  // namespace zinc::parallel

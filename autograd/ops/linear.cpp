@@ -52,6 +52,9 @@ class LinearNode final : public Node {
       activation_backward(options_.activation, z.view(), dz.view(), target.view());
       dz = std::move(target);
     }
+    if (pass.weight_needs(0)) pass.prepare_saved(0);
+    // Where weights wait for ranks, those get dx as soon as they can.
+    if (pass.hides_weights()) give_input_gradient(pass, dz);
     if (pass.weight_needs(1)) {
       pass.make_weight_gradient(1, [dz](const GradientTarget& db) { bias_backward(dz, db); });
     }
@@ -61,20 +64,7 @@ class LinearNode final : public Node {
             weight_backward(layout, x, dz, dw);
           });
     }
-    if (pass.needs(0)) {
-      Tensor dx = pass.gradient_memory(0);
-      const WeightValue weight = pass.weight(0);
-      kernels::gemm({.a = as_matrix("linear", ConstView(dz.view())),
-                     .b = weight.view(),
-                     .bias = {},
-                     .activation_input = {},
-                     .c = as_matrix("linear", dx.view()),
-                     .pre_activation = {},
-                     .transpose_b = options_.layout == WeightLayout::in_out},
-                    compute_stream());
-      dz = {};
-      pass.give(0, std::move(dx));
-    }
+    if (!pass.hides_weights()) give_input_gradient(pass, std::move(dz));
   }
 
   bool can_remake(int) const override { return options_.activation != Activation::none; }
@@ -86,6 +76,23 @@ class LinearNode final : public Node {
   }
 
  private:
+  void give_input_gradient(BackwardPass& pass, Tensor dz) const {
+    if (!pass.needs(0)) return;
+    Tensor dx = pass.gradient_memory(0);
+    {
+      const WeightValue weight = pass.weight(0);
+      kernels::gemm({.a = as_matrix("linear", ConstView(dz.view())),
+                     .b = weight.view(),
+                     .bias = {},
+                     .activation_input = {},
+                     .c = as_matrix("linear", dx.view()),
+                     .pre_activation = {},
+                     .transpose_b = options_.layout == WeightLayout::in_out},
+                    compute_stream());
+    }
+    dz = {};
+    pass.give(0, std::move(dx));
+  }
   static void bias_backward(const Tensor& dz, const GradientTarget& db) {
     kernels::reduce({.op = kernels::ReduceOp::sum,
                      .over = kernels::ReduceOver::leading,

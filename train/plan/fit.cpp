@@ -283,13 +283,13 @@ Plan Search::plan_either_way(Config& config, const PlanOptions& options) const {
 }
 
 // Micro-batches of a step after which each further one (of several parts, as many as there are
-// ranks) adds the same. Ranks of several parts keep those of two rounds, and with GPipe's order
-// those of the whole step.
+// ranks) adds the same. Ranks of several parts keep those of two rounds, whose memory is used in
+// another order in the two after that; with GPipe's order ranks keep those of the whole step.
 int64_t enough_of(const Config& config) {
   const int pipe = config.mesh.pipe;
   const bool keeps_all = config.engine.pipeline.schedule == parallel::PipelineSchedule::gpipe;
   if (pipe > 1 && keeps_all) return config.engine.batch.accumulation;
-  if (config.engine.pipeline.interleave > 1) return int64_t{3} * pipe;
+  if (config.engine.pipeline.interleave > 1) return int64_t{4} * pipe;
   return pipe > 1 ? pipe + kBeyondPipe : kPlannedBatches;
 }
 
