@@ -240,7 +240,7 @@ class FitPipeline : public testing::TestWithParam<const char*> {};
 
 TEST_P(FitPipeline, WrittenFileHasTheMeshAndItsPlan) {
   FitRequest request = mesh_request();
-  request.space.global_batch = 32;
+  request.space.global_batch = 96;
   request.model.config.as<nn::Gpt2Config>().num_layers = 4;
   request.space.config = str(R"({"zinc": {"mesh": {"pipe": 2})", GetParam(), "}}");
   const FitResult result = fit(request);
@@ -252,7 +252,7 @@ TEST_P(FitPipeline, WrittenFileHasTheMeshAndItsPlan) {
     EXPECT_EQ(config.mesh, answer.candidate.mesh());
     EXPECT_EQ(config.engine.batch.micro_batch * config.engine.batch.accumulation *
                   (4 / config.mesh.ranks_per_batch()),
-              32);
+              96);
     const Plan whole = make_plan(request.model, config, request.plan);
     EXPECT_EQ(answer.reserved[0], whole.fullest.peaks.reserved[0].peak);
     EXPECT_NEAR(answer.time->step_seconds, whole.fullest.time->step_seconds,

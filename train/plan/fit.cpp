@@ -228,6 +228,7 @@ class Search {
   Plan plan_either_way(Config& config, const PlanOptions& options) const;
   Figures extended(const Plan& plan, Config config, int64_t steps) const;
   void push_roots();
+  void reserve_for_all_micro_batches(Outcome& found) const;
   void plan_answers_whole();
   FittedConfig describe_answer(const FitCandidate& candidate);
   std::vector<std::string> reasons(const FitCandidate& candidate);
@@ -283,13 +284,13 @@ Plan Search::plan_either_way(Config& config, const PlanOptions& options) const {
 }
 
 // Micro-batches of a step after which each further one (of several parts, as many as there are
-// ranks) adds the same. Ranks of several parts keep those of two rounds, whose memory is used in
-// another order in the two after that; with GPipe's order ranks keep those of the whole step.
+// ranks) adds the same. Ranks of several parts keep those of two rounds, and with GPipe's order
+// those of the whole step.
 int64_t enough_of(const Config& config) {
   const int pipe = config.mesh.pipe;
   const bool keeps_all = config.engine.pipeline.schedule == parallel::PipelineSchedule::gpipe;
   if (pipe > 1 && keeps_all) return config.engine.batch.accumulation;
-  if (config.engine.pipeline.interleave > 1) return int64_t{4} * pipe;
+  if (config.engine.pipeline.interleave > 1) return int64_t{3} * pipe;
   return pipe > 1 ? pipe + kBeyondPipe : kPlannedBatches;
 }
 
@@ -715,6 +716,25 @@ void Search::push_roots() {
   }
 }
 
+// What is reserved varies with the order of sizes: that of a pipeline may grow in any of its
+// micro-batches, so an answer is what all of them take.
+void Search::reserve_for_all_micro_batches(Outcome& found) const {
+  Config config = space_.config_of(found.file);
+  config.device_memory_limit.reset();
+  if (found.plan.offload_choice) config.engine.offload_step = found.plan.offload_choice->step;
+  if (config.mesh.pipe == 1 || config.engine.batch.accumulation <= enough_of(config)) return;
+  PlanOptions options = options_;
+  options.hardware.reset();
+  const Plan plan = make_plan(request_.model, config, options);
+  for (const RankPlan& rank : plan.pipe) {
+    found.fits = found.fits && is_within(rank.peaks);
+    for (int t = 0; t < kNumTiers; ++t) {
+      int64_t& most = found.reserved[static_cast<size_t>(t)];
+      most = std::max(most, reserved_of(rank.peaks, static_cast<Tier>(t)));
+    }
+  }
+}
+
 // All ranks of the pipelines.
 void Search::plan_answers_whole() {
   std::vector<FitCandidate> candidates;
@@ -722,7 +742,8 @@ void Search::plan_answers_whole() {
   plan_all(candidates, Extent::whole);
   answers_.clear();
   for (const FitCandidate& candidate : candidates) {
-    const Outcome& found = outcome(candidate);
+    Outcome& found = planned_.at(candidate);
+    if (found.fits) reserve_for_all_micro_batches(found);
     if (found.fits) answers_.emplace_back(found.score, candidate);
   }
   std::ranges::sort(answers_);
