@@ -87,17 +87,17 @@ class TokensNode final : public autograd::Node {
   bool can_remake(int) const override { return gathers_; }
   bool always_remakes(int) const override { return gathers_; }
   void begin_remake(int) override {
-    if (!under_way_) begin(StreamRole::gather);
+    if (!under_way_) begin(true);
   }
   Tensor remake(int) override {
-    if (!under_way_) begin(StreamRole::compute);
+    if (!under_way_) begin(false);
     Tensor tokens = under_way_->finish(runs_);
     under_way_.reset();
     return tokens;
   }
 
  private:
-  void begin(StreamRole role) { under_way_.emplace(group_, saved()[0].restore(), role); }
+  void begin(bool is_beside) { under_way_.emplace(group_, saved()[0].restore(), is_beside); }
 
   comm::World& group_;
   std::vector<Runs> runs_;

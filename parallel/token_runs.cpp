@@ -30,29 +30,28 @@ void copy(const ConstView& from, const View& to) {
   kernels::copy({.x = from, .y = to}, Context::current().compute());
 }
 
+StreamRef stream_beside_compute() {
+  Context& context = Context::current();
+  const StreamRef other = context.stream(StreamRole::gather);
+  if (other->kind() == StreamKind::worker) return context.compute();
+  other->wait(context.compute()->record());
+  return other;
+}
+
 void beside(bool runs, const std::function<void()>& meanwhile,
             const std::function<comm::Work(StreamRef)>& collective) {
-  Context& context = Context::current();
-  const StreamRef compute = context.compute();
+  const StreamRef compute = Context::current().compute();
   comm::Work work;
-  if (runs && meanwhile) {
-    const StreamRef other = context.stream(StreamRole::gather);
-    other->wait(compute->record());
-    work = collective(other);
-  } else if (runs) {
-    work = collective(compute);
-  }
+  if (runs) work = collective(meanwhile ? stream_beside_compute() : compute);
   if (meanwhile) meanwhile();
   work.wait_on(compute);
 }
 
-TokensUnderWay::TokensUnderWay(comm::World& group, const Tensor& x, StreamRole role)
+TokensUnderWay::TokensUnderWay(comm::World& group, const Tensor& x, bool is_beside)
     : mine_(x.is_contiguous() ? x : x.clone()),
       blocks_(Blocks::empty(group.size(), x.shape(), x.dtype())) {
   if (x.device() != group.context().device()) return;
-  Context& context = Context::current();
-  const StreamRef stream = context.stream(role);
-  if (role != StreamRole::compute) stream->wait(context.compute()->record());
+  const StreamRef stream = is_beside ? stream_beside_compute() : Context::current().compute();
   work_ = group.communicator().all_gather(
       {.shard = mine_.view().reshape(Shape{x.numel()}),
        .out = blocks_.all.view().reshape(Shape{blocks_.all.numel()})},
@@ -71,7 +70,7 @@ Tensor TokensUnderWay::finish(const std::vector<Runs>& runs) {
 }
 
 Tensor all_tokens(comm::World& group, const Tensor& x, const std::vector<Runs>& runs) {
-  return TokensUnderWay(group, x, StreamRole::compute).finish(runs);
+  return TokensUnderWay(group, x, false).finish(runs);
 }
 
 Tensor sum_of_tokens(comm::World& group, const Tensor& x, const std::vector<Runs>& runs,

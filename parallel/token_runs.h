@@ -28,20 +28,24 @@ struct Blocks {
 
 void copy(const ConstView& from, const View& to);  // on the compute stream
 
+// Where collectives go on beside the compute stream, behind what that was given so far; the compute
+// stream itself where a thread of the CPU would take a core from it (two ranks on two cores lost 1
+// to 2 % of a step).
+StreamRef stream_beside_compute();
 // Issues `collective`, if `runs`, then `meanwhile`, and lets the compute stream wait for the first:
-// what both work on must stay until this returns. With a `meanwhile` the collective gets another
-// stream.
+// what both work on must stay until this returns. With a `meanwhile` the collective goes
+// to stream_beside_compute().
 void beside(bool runs, const std::function<void()>& meanwhile,
             const std::function<comm::Work(StreamRef)>& collective);
 
 // x: [B, t, W], the tokens `runs[rank]` of this rank, one run after the other. Returns those of all
 // ranks, in their order: [B, T, W].
 Tensor all_tokens(comm::World& group, const Tensor& x, const std::vector<Runs>& runs);
-// The same in two halves: the tokens travel on the stream of `role` until finish() lets compute
-// wait for them.
+// The same in two halves: tokens travel until finish() lets compute wait for them. is_beside: on
+// stream_beside_compute().
 class TokensUnderWay {
  public:
-  TokensUnderWay(comm::World& group, const Tensor& x, StreamRole role);
+  TokensUnderWay(comm::World& group, const Tensor& x, bool is_beside);
   Tensor finish(const std::vector<Runs>& runs);
 
  private:

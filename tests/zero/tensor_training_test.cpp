@@ -96,47 +96,52 @@ auto trained_of(nn::Model& model) {
 
 Trained train(Kind kind, const Ranks& ranks, int stage, int64_t micro_batches, DType dtype,
               const std::function<void(EngineConfig&)>& change = {},
-              const std::function<void(nn::Model&)>& adapt = {}) {
+              const std::function<void(nn::Model&)>& adapt = {}, bool shuffled = false) {
   Trained result;
-  comm::run_local_ranks(
-      ranks.tensor * ranks.data, {.seed = 7, .num_threads = 1}, [&](comm::World& world) {
-        comm::RankSettings settings = world.settings();
-        settings.mesh.tensor = ranks.tensor;
-        world.configure(settings);
-        const std::unique_ptr<nn::Model> model = make(kind);
-        if (adapt) adapt(*model);
-        EngineConfig config = config_of(stage, micro_batches / ranks.data, dtype);
-        if (change) change(config);
-        Engine engine(*model, config, world);
-        Trained mine;
-        const auto keep = [&](const Tensor& tensor) {
-          const auto values = tensor.to_vector<double>();
-          mine.values.insert(mine.values.end(), values.begin(), values.end());
-        };
-        for (int step = 0; step < kSteps; ++step) {
-          for (int64_t m = 0; m < micro_batches / ranks.data; ++m) {
-            const int64_t index =
-                step * micro_batches + m * world.data().size() + world.data().rank();
-            engine.backward(engine.forward(test::make_batch(index, 2, kTokens)));
-          }
-          if (step == 0) {
-            for (const auto& [name, parameter] : trained_of(*model)) keep(engine.gradient(name));
-          }
-          const StepResult done = engine.step();
-          mine.figures.insert(mine.figures.end(), {done.loss, done.gradient_norm});
-        }
-        for (const auto& [name, parameter] : trained_of(*model)) {
-          mine.names.push_back(name);
-          keep(engine.parameter(name));
-          keep(engine.optimizer_state(name, "exp_avg"));
-        }
-        static std::mutex mutex;
-        const std::lock_guard lock(mutex);
-        if (result.values.empty()) result = mine;
-        // Every rank says the same, to the bit.
-        EXPECT_EQ(result.figures, mine.figures);
-        EXPECT_EQ(result.values, mine.values);
-      });
+  comm::ConnectOptions options;
+  options.seed = 7;
+  options.num_threads = 1;
+  if (shuffled) {
+    options.execution = ContextOptions::Execution::shuffled;
+    options.shuffle_seed = 11;
+  }
+  comm::run_local_ranks(ranks.tensor * ranks.data, options, [&](comm::World& world) {
+    comm::RankSettings settings = world.settings();
+    settings.mesh.tensor = ranks.tensor;
+    world.configure(settings);
+    const std::unique_ptr<nn::Model> model = make(kind);
+    if (adapt) adapt(*model);
+    EngineConfig config = config_of(stage, micro_batches / ranks.data, dtype);
+    if (change) change(config);
+    Engine engine(*model, config, world);
+    Trained mine;
+    const auto keep = [&](const Tensor& tensor) {
+      const auto values = tensor.to_vector<double>();
+      mine.values.insert(mine.values.end(), values.begin(), values.end());
+    };
+    for (int step = 0; step < kSteps; ++step) {
+      for (int64_t m = 0; m < micro_batches / ranks.data; ++m) {
+        const int64_t index = step * micro_batches + m * world.data().size() + world.data().rank();
+        engine.backward(engine.forward(test::make_batch(index, 2, kTokens)));
+      }
+      if (step == 0) {
+        for (const auto& [name, parameter] : trained_of(*model)) keep(engine.gradient(name));
+      }
+      const StepResult done = engine.step();
+      mine.figures.insert(mine.figures.end(), {done.loss, done.gradient_norm});
+    }
+    for (const auto& [name, parameter] : trained_of(*model)) {
+      mine.names.push_back(name);
+      keep(engine.parameter(name));
+      keep(engine.optimizer_state(name, "exp_avg"));
+    }
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    if (result.values.empty()) result = mine;
+    // Every rank says the same, to the bit.
+    EXPECT_EQ(result.figures, mine.figures);
+    EXPECT_EQ(result.values, mine.values);
+  });
   return result;
 }
 
@@ -235,6 +240,19 @@ TEST(TensorTokensBits, DoNotDependOnTheStage) {
     const Trained other = trained(static_cast<int>(i), ways[i]);
     EXPECT_EQ(other.figures, first.figures) << i;
     EXPECT_EQ(other.values, first.values) << i;
+  }
+}
+
+// Nor on when sums run that travel beside products: shuffled streams, unlike those of a CPU.
+TEST(TensorTokensBits, DoNotDependOnWhatRunsBeside) {
+  for (const bool shares : {false, true}) {
+    const auto change = [&](EngineConfig& config) { config.tensor_sequence_parallel = shares; };
+    for (const Kind kind : {Kind::gpt2, Kind::llama}) {
+      const Trained first = train(kind, {4, 1}, 1, 2, DType::bf16, change);
+      const Trained other = train(kind, {4, 1}, 1, 2, DType::bf16, change, {}, true);
+      EXPECT_EQ(other.figures, first.figures) << shares;
+      EXPECT_EQ(other.values, first.values) << shares;
+    }
   }
 }
 
